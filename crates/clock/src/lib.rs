@@ -1,0 +1,144 @@
+//! Time as an argument: monotonic and wall-clock time behind one trait.
+//!
+//! Invariants
+//!   1. [`Clock::now`] never runs back.
+//!   2. Nothing outside this crate asks the system for the time: a loop reads the clock once a tick and
+//!      passes the value down.
+//!
+//! Wall-clock time may jump; `store` keeps it from running back (`max(clock, newest time in the log)`).
+//! Out of scope: timers (a loop owns its own), time zones.
+
+use std::fmt::Debug;
+use std::ops::{Add, Sub};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Nanoseconds of a clock that only grows; its zero has no meaning outside the process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nanos(pub u64);
+
+impl Nanos {
+    /// Time from `earlier` to `self`, zero when `earlier` is later.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Nanos {
+    type Output = Self;
+    fn add(self, rhs: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(rhs.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl Sub for Nanos {
+    type Output = Duration;
+    fn sub(self, rhs: Self) -> Duration {
+        self.since(rhs)
+    }
+}
+
+/// Milliseconds since 1970-01-01 UTC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UnixMs(pub u64);
+
+/// Where time comes from.
+pub trait Clock: Debug + Send + Sync {
+    /// Monotonic time.
+    fn now(&self) -> Nanos;
+
+    /// Wall-clock time in microseconds since 1970-01-01 UTC.
+    fn unix_us(&self) -> u64;
+
+    /// Wall-clock time in milliseconds.
+    fn unix_ms(&self) -> UnixMs {
+        UnixMs(self.unix_us() / 1_000)
+    }
+}
+
+/// The machine's clocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Nanos {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    }
+
+    fn unix_us(&self) -> u64 {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        time.tv_sec.max(0) as u64 * 1_000_000 + time.tv_nsec as u64 / 1_000
+    }
+}
+
+/// A clock that stands still until a test moves it.
+#[derive(Debug)]
+pub struct SimClock {
+    monotonic_ns: AtomicU64,
+    unix_us: AtomicU64,
+}
+
+impl SimClock {
+    /// A clock at monotonic zero and wall-clock time `unix_ms`.
+    #[must_use]
+    pub fn new(unix_ms: UnixMs) -> Self {
+        Self { monotonic_ns: AtomicU64::new(0), unix_us: AtomicU64::new(unix_ms.0 * 1_000) }
+    }
+
+    /// Moves both clocks forward by `step`.
+    pub fn advance(&self, step: Duration) {
+        let nanos = u64::try_from(step.as_nanos()).unwrap_or(u64::MAX);
+        self.monotonic_ns.fetch_add(nanos, Ordering::Relaxed);
+        self.unix_us.fetch_add(nanos / 1_000, Ordering::Relaxed);
+    }
+
+    /// Sets the wall clock alone, as an operator or NTP would, backwards too.
+    pub fn set_unix_ms(&self, unix_ms: UnixMs) {
+        self.unix_us.store(unix_ms.0 * 1_000, Ordering::Relaxed);
+    }
+}
+
+impl Clock for SimClock {
+    fn now(&self) -> Nanos {
+        Nanos(self.monotonic_ns.load(Ordering::Relaxed))
+    }
+
+    fn unix_us(&self) -> u64 {
+        self.unix_us.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn system_clock_never_runs_back() {
+        let clock = SystemClock;
+        let mut last = clock.now();
+        for _ in 0..1_000 {
+            let now = clock.now();
+            assert!(now >= last);
+            last = now;
+        }
+        assert!(clock.unix_ms() > UnixMs(1_700_000_000_000));
+    }
+
+    #[test]
+    fn simulated_clock_moves_only_when_told() {
+        let clock = SimClock::new(UnixMs(5_000));
+        assert_eq!((clock.now(), clock.unix_ms()), (Nanos(0), UnixMs(5_000)));
+        clock.advance(Duration::from_millis(7));
+        assert_eq!((clock.now(), clock.unix_ms()), (Nanos(7_000_000), UnixMs(5_007)));
+        clock.set_unix_ms(UnixMs(1));
+        assert_eq!((clock.now(), clock.unix_ms()), (Nanos(7_000_000), UnixMs(1)));
+    }
+
+    #[test]
+    fn difference_of_a_later_time_is_zero() {
+        assert_eq!(Nanos(3) - Nanos(5), Duration::ZERO);
+        assert_eq!(Nanos(5) + Duration::from_nanos(2), Nanos(7));
+    }
+}

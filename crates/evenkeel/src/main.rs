@@ -1,0 +1,2 @@
+//! Placeholder: the binary.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Placeholder: the crate's first commit replaces this.
