@@ -12,10 +12,18 @@
 //! Out of scope: directories as trees (the data folder is flat), permissions, asynchronous I/O
 //! (`journal` drives `io_uring` itself from [`File::raw_fd`]).
 
+mod aligned;
+mod real;
+pub mod sim;
+
 use std::fmt::Debug;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+
+pub use aligned::AlignedBuffer;
+pub use real::RealDisk;
+pub use sim::SimDisk;
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
