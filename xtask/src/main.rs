@@ -1,2 +1,75 @@
-//! Placeholder.
-fn main() {}
+//! Everything that a developer or CI runs: `cargo xtask test | tidy | bench`.
+//!
+//! Depends on nothing of the workspace, so that it builds in seconds and can judge a tree that does not
+//! compile. `test` (module `stages`) runs the stages that CI runs, `tidy` checks what the compiler cannot
+//! (floor plan, headers, lengths, links), `bench` builds the optimized binaries and hands over to the
+//! harness in `crates/bench`.
+//!
+//! Out of scope: packaging, releases.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a developer's tool: it reads the tree and the clock directly, no simulation runs it"
+)]
+
+mod bench;
+mod packages;
+mod process;
+mod stages;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// What went wrong, in words that say what to do; the task fails with it.
+type Failure = String;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (task, rest) = match arguments.split_first() {
+        Some((task, rest)) => (task.as_str(), rest),
+        None => ("help", [].as_slice()),
+    };
+    let root = workspace_root();
+    let outcome = match task {
+        "test" => stages::run(&root, rest),
+        "tidy" => tidy::run(&root, rest),
+        "bench" => bench::run(&root, rest),
+        "help" | "--help" | "-h" => {
+            println!("{HELP}");
+            Ok(())
+        }
+        other => Err(format!("no task named `{other}`\n\n{HELP}")),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("xtask: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The folder of the workspace: cargo states where this crate is, and the workspace is its parent.
+fn workspace_root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().map_or_else(|| here.to_path_buf(), Path::to_path_buf)
+}
+
+const HELP: &str = "\
+cargo xtask test [STAGE...]     all stages, or the named ones, in the order below
+    format        cargo fmt --check
+    tidy          floor plan, headers, lengths, links
+    clippy        every target, warnings denied
+    build         every test binary and the server, once, in profile `ci`
+    unit          unit tests, and integration tests that belong to no stage below
+    fuzz          every decoder's corpus, then mutations for a fixed time
+    crash         kill -9 and power-loss cycles (tests named crash*, kill*, power*)
+    clients       redis-cli, redis-py, redis-rs (tests named client*)
+    differential  random commands beside redis-server (tests named differential*)
+    docs          rustdoc without warnings, examples in the docs
+
+cargo xtask tidy [--update]     the checks of stage `tidy`; --update shrinks the list of long functions
+
+cargo xtask bench [NAME...] [--quick] [--runs N]
+                                comparisons side by side, written to docs/benchmarks.md; --help lists them";

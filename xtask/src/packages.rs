@@ -1,0 +1,90 @@
+//! Installs what a stage needs and the machine lacks: Debian packages, and a Python environment for clients.
+//!
+//! Nothing is installed when the program that is needed is there already. Debian's redis-server package starts
+//! a service: it is told not to, and stopped if it did.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use crate::Failure;
+use crate::process::Run;
+
+/// A program, and the Debian package that has it.
+pub(crate) struct Need {
+    pub(crate) program: &'static str,
+    pub(crate) package: &'static str,
+}
+
+pub(crate) const REDIS_SERVER: Need = Need { program: "redis-server", package: "redis-server" };
+pub(crate) const REDIS_CLI: Need = Need { program: "redis-cli", package: "redis-tools" };
+pub(crate) const REDIS_BENCHMARK: Need = Need { program: "redis-benchmark", package: "redis-tools" };
+pub(crate) const PYTHON: Need = Need { program: "python3", package: "python3" };
+pub(crate) const MKFS: Need = Need { program: "mkfs.ext4", package: "e2fsprogs" };
+pub(crate) const LOSETUP: Need = Need { program: "losetup", package: "mount" };
+
+/// Makes sure that every program of `needs` is there, by `apt-get` where it is not.
+///
+/// # Errors
+/// A package could not be installed; the message says which.
+pub(crate) fn ensure(root: &Path, needs: &[Need]) -> Result<(), Failure> {
+    for need in needs {
+        if is_installed(need.program) {
+            continue;
+        }
+        apt_install(root, need.package)?;
+        if need.package == "redis-server" {
+            Run::new(root, "service").args(["redis-server", "stop"]).read().ok();
+        }
+        if !is_installed(need.program) {
+            return Err(format!("package {} was installed, but has no {}", need.package, need.program));
+        }
+    }
+    Ok(())
+}
+
+/// A Python with redis-py in it, made below `target/` once; returns its interpreter.
+///
+/// # Errors
+/// The environment could not be made, or pip could not install the client.
+pub(crate) fn python_with_redis(root: &Path) -> Result<PathBuf, Failure> {
+    ensure(root, &[PYTHON])?;
+    let folder = root.join("target/venv");
+    let python = folder.join("bin/python");
+    let works = |code: &str| Run::new(root, &python.to_string_lossy()).args(["-c", code]).read().is_ok();
+    if python.exists() && works("import redis") {
+        return Ok(python);
+    }
+    let make = Run::new(root, "python3").args(["-m", "venv", "--clear", &folder.to_string_lossy()]);
+    if make.read().is_err() {
+        apt_install(root, "python3-venv")?;
+        make.read()?;
+    }
+    let pip = ["-m", "pip", "install", "--quiet", REDIS_PY];
+    Run::new(root, &python.to_string_lossy()).args(pip).show(&mut |_| {})?;
+    Ok(python)
+}
+
+fn apt_install(root: &Path, package: &str) -> Result<(), Failure> {
+    static UPDATED: OnceLock<()> = OnceLock::new();
+    let apt = || {
+        // At run level 1 invoke-rc.d starts nothing, so that no packaged service takes port 6379.
+        let run = Run::new(root, "apt-get").env("DEBIAN_FRONTEND", "noninteractive").env("RUNLEVEL", "1");
+        run.time_max(Duration::from_secs(300))
+    };
+    if UPDATED.set(()).is_ok() {
+        apt().args(["-qq", "update"]).show(&mut |_| {}).ok();
+    }
+    apt()
+        .args(["-qq", "install", "-y", "--no-install-recommends", package])
+        .show(&mut |_| {})
+        .map_err(|error| format!("cannot install {package}: {error}"))
+}
+
+fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let system = ["/usr/sbin", "/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(system).any(|folder| folder.join(program).is_file())
+}
+
+const REDIS_PY: &str = "redis==7.4.0";
