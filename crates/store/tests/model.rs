@@ -1,0 +1,733 @@
+//! Executable model of recovery, cleaning and expiry: the rules, without bytes, files or threads.
+//!
+//! The store's log side (`recovery`, `checkpoint`, `cleaner`) is written against these rules. The model
+//! runs random histories (set, delete, expire, change of one field, flush, swap, clean, checkpoint,
+//! retire, sync, crash, restart, in any order) and compares what a start finds with the prefix of history that
+//! the surviving log states.
+//!
+//! Rules
+//!   1. The log is one order. A crash keeps a prefix of it that holds everything durable.
+//!   2. A copy is appended only while the index still points at its source (under the stripe's lock), and
+//!      carries its source's seq. A copy never creates anything: it only changes where something lies.
+//!   3. The index turns to a copy when the copy is durable and the source has not been replaced since.
+//!   4. A checkpoint names the LSN appended when its capture *began*, captures stripe by stripe, and is
+//!      published when everything that it captured is durable.
+//!   5. A segment is retired when nothing points into it and a checkpoint whose capture began after that is
+//!      published. So a tombstone vanishes only when a durable checkpoint covers it.
+//!   6. A start loads the checkpoint and replays the records above its LSN in LSN order; the later place wins.
+//!   7. Slots hold a few hash bits and no key. A record that meets another live key of equal bits says so
+//!      (SHARED); where neither of two is SHARED, equal bits are the same key, or the earlier one is dead.
+//!   8. A delta names the seq of the state that it changes. A folded copy with seq `s` keeps the deltas above `s`.
+//!   9. Time is at least the newest time in the log.
+//!
+//! Each rule has a planted bug that breaks it, and a test that the model notices.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+type Lsn = u64;
+type Seq = u64;
+type Keyspace = u32;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    segment: u32,
+    offset: usize,
+}
+
+/// A value of any type: a scalar and the fields of the test-only collection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Image {
+    scalar: u16,
+    fields: BTreeMap<u8, u8>,
+}
+
+#[derive(Clone, Debug)]
+enum Body {
+    Image(Image),
+    Removed,
+    Expiry { base_seq: Seq },
+    Field { base_seq: Seq, field: u8, value: Option<u8> },
+    Mapping { mapping: [Keyspace; DATABASES], next: Keyspace },
+}
+
+#[derive(Clone, Debug)]
+struct Record {
+    lsn: Lsn,
+    seq: Seq,
+    keyspace: Keyspace,
+    key: u8,
+    shared: bool,
+    moved: bool,
+    expiry: u64,
+    time: u64,
+    body: Body,
+}
+
+/// What the index knows of a key: no key, no seq of the image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Slot {
+    base: Place,
+    shared: bool,
+    /// Deltas on the base, by seq.
+    deltas: BTreeMap<Seq, Place>,
+}
+
+type Index = BTreeMap<(Keyspace, u8), Vec<Slot>>;
+/// What a client can see: (database, key) -> (value, expiry).
+type Visible = BTreeMap<(usize, u8), (Image, u64)>;
+
+#[derive(Clone, Debug, Default)]
+struct Checkpoint {
+    lsn: Lsn,
+    began: u64,
+    captured: Lsn,
+    mapping: [Keyspace; DATABASES],
+    next: Keyspace,
+    index: Index,
+    stripes_left: Vec<u8>,
+}
+
+/// A copy on its way: read, then appended, then turned to.
+#[derive(Clone, Debug)]
+struct Copy {
+    keyspace: Keyspace,
+    from: Place,
+    record: Record,
+    to: Option<(Place, Lsn)>,
+}
+
+/// Breaks one rule, to show that the model notices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Planted {
+    Nothing,
+    CopyAppendedWithoutCheck,
+    CopyCreates,
+    TurnBeforeDurable,
+    PublishBeforeDurable,
+    CheckpointNamesItsEnd,
+    RetireWithoutCheckpoint,
+    RetireUnderOlderCapture,
+    SharedIgnored,
+    FoldDropsLaterDeltas,
+}
+
+#[derive(Debug)]
+struct World {
+    planted: Planted,
+    segments: BTreeMap<u32, Vec<Record>>,
+    open: u32,
+    appended: Lsn,
+    durable: Lsn,
+    seq: Seq,
+    clock: u64,
+    time_floor: u64,
+    mapping: [Keyspace; DATABASES],
+    next: Keyspace,
+    index: Index,
+    copies: Vec<Copy>,
+    capture: Option<Checkpoint>,
+    checkpoint: Checkpoint,
+    captures_begun: u64,
+    /// Segment -> captures begun when nothing pointed into it any more.
+    emptied: BTreeMap<u32, u64>,
+    /// What is visible after each LSN since the last start (key: LSN).
+    history: BTreeMap<Lsn, Visible>,
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Set { db: usize, key: u8, scalar: u16, ttl: u64 },
+    Field { db: usize, key: u8, field: u8, value: Option<u8> },
+    Delete { db: usize, key: u8 },
+    Expire { db: usize, key: u8, ttl: u64 },
+    ActiveExpiry,
+    Flush { db: usize },
+    Swap { a: usize, b: usize },
+    Tick { ms: u64 },
+    Sync,
+    Roll,
+    CleanRead { pick: usize },
+    CleanAppend { pick: usize },
+    CleanTurn { pick: usize },
+    CheckpointBegin,
+    CheckpointStripe,
+    CheckpointPublish,
+    Empty { pick: usize },
+    Retire,
+    Crash { keep: u64, clock_back: u64 },
+}
+
+impl World {
+    fn new(planted: Planted) -> Self {
+        let mapping = std::array::from_fn(|db| db as Keyspace);
+        let next = DATABASES as Keyspace;
+        let checkpoint = Checkpoint { mapping, next, ..Checkpoint::default() };
+        let mut world = Self {
+            planted,
+            segments: BTreeMap::from([(1, Vec::new())]),
+            open: 1,
+            appended: 0,
+            durable: 0,
+            seq: 0,
+            clock: 1_000,
+            time_floor: 0,
+            mapping,
+            next,
+            index: Index::new(),
+            copies: Vec::new(),
+            capture: None,
+            checkpoint,
+            captures_begun: 0,
+            emptied: BTreeMap::new(),
+            history: BTreeMap::new(),
+        };
+        world.remember();
+        world
+    }
+
+    fn run(&mut self, op: &Op) -> Result<(), String> {
+        match *op {
+            Op::Set { db, key, scalar, ttl } => {
+                let image = Image { scalar, fields: BTreeMap::new() };
+                let expiry = if ttl == 0 { 0 } else { self.now() + ttl };
+                self.write(self.mapping[db], key, Body::Image(image), expiry);
+            }
+            Op::Field { db, key, field, value } => self.change_field(db, key, field, value),
+            Op::Delete { db, key } => self.delete(self.mapping[db], key),
+            Op::Expire { db, key, ttl } => {
+                let expiry = if ttl == 0 { 0 } else { self.now() + ttl };
+                if let Some((base_seq, _, _)) = self.state(self.mapping[db], key) {
+                    self.write(self.mapping[db], key, Body::Expiry { base_seq }, expiry);
+                }
+            }
+            Op::ActiveExpiry => self.active_expiry(),
+            Op::Flush { db } => {
+                let mut mapping = self.mapping;
+                mapping[db] = self.next;
+                self.remap(mapping, self.next + 1);
+            }
+            Op::Swap { a, b } => {
+                let mut mapping = self.mapping;
+                mapping.swap(a, b);
+                self.remap(mapping, self.next);
+            }
+            Op::Tick { ms } => self.clock += ms,
+            Op::Sync => self.durable = self.appended,
+            Op::Roll => {
+                self.open += 1;
+                self.segments.insert(self.open, Vec::new());
+            }
+            Op::CleanRead { pick } => self.clean_read(pick),
+            Op::CleanAppend { pick } => self.clean_append(pick),
+            Op::CleanTurn { pick } => self.clean_turn(pick),
+            Op::CheckpointBegin => self.checkpoint_begin(),
+            Op::CheckpointStripe => self.checkpoint_stripe(),
+            Op::CheckpointPublish => self.checkpoint_publish(),
+            Op::Empty { pick } => self.note_emptied(pick),
+            Op::Retire => self.retire(),
+            Op::Crash { keep, clock_back } => return self.crash(keep, clock_back),
+        }
+        self.check_live()
+    }
+
+    fn change_field(&mut self, db: usize, key: u8, field: u8, value: Option<u8>) {
+        let keyspace = self.mapping[db];
+        match (self.state(keyspace, key), value) {
+            (Some((base_seq, _, expiry)), value) => {
+                self.write(keyspace, key, Body::Field { base_seq, field, value }, expiry);
+            }
+            (None, Some(value)) => {
+                let image = Image { scalar: 0, fields: BTreeMap::from([(field, value)]) };
+                self.write(keyspace, key, Body::Image(image), 0);
+            }
+            (None, None) => {}
+        }
+    }
+
+    fn delete(&mut self, keyspace: Keyspace, key: u8) {
+        if self.find(keyspace, key).is_some() {
+            self.write(keyspace, key, Body::Removed, 0);
+        }
+    }
+
+    /// Removing an expired key is an effect of its own, logged like any other.
+    fn active_expiry(&mut self) {
+        for db in 0..DATABASES {
+            for key in 0..KEYS {
+                let expired =
+                    self.slot_state(self.mapping[db], key).is_some_and(|(_, _, at)| self.is_expired(at));
+                if expired {
+                    self.delete(self.mapping[db], key);
+                }
+            }
+        }
+    }
+
+    fn remap(&mut self, mapping: [Keyspace; DATABASES], next: Keyspace) {
+        self.seq += 1;
+        self.append(Record {
+            lsn: 0,
+            seq: self.seq,
+            keyspace: 0,
+            key: 0,
+            shared: false,
+            moved: false,
+            expiry: 0,
+            time: self.now(),
+            body: Body::Mapping { mapping, next },
+        });
+        (self.mapping, self.next) = (mapping, next);
+        self.index.retain(|(keyspace, _), _| mapping.contains(keyspace));
+        self.remember();
+    }
+
+    /// Appends an effect and applies it to the index, as a commit does under the stripe's lock.
+    fn write(&mut self, keyspace: Keyspace, key: u8, body: Body, expiry: u64) {
+        self.seq += 1;
+        let found = self.find(keyspace, key);
+        let bucket_len = self.index.get(&(keyspace, hash(key))).map_or(0, Vec::len);
+        let shared = self.planted != Planted::SharedIgnored && bucket_len > usize::from(found.is_some());
+        let seq = self.seq;
+        let time = self.now();
+        let place = self.append(Record {
+            lsn: 0,
+            seq,
+            keyspace,
+            key,
+            shared,
+            moved: false,
+            expiry,
+            time,
+            body: body.clone(),
+        });
+        let bucket = self.index.entry((keyspace, hash(key))).or_default();
+        match (body, found) {
+            (Body::Image(_), Some(at)) => bucket[at] = Slot { base: place, shared, deltas: BTreeMap::new() },
+            (Body::Image(_), None) => bucket.push(Slot { base: place, shared, deltas: BTreeMap::new() }),
+            (Body::Removed, Some(at)) => drop(bucket.remove(at)),
+            (Body::Expiry { .. } | Body::Field { .. }, Some(at)) => {
+                drop(bucket[at].deltas.insert(seq, place))
+            }
+            (body, None) => unreachable!("{body:?} needs a key that is there"),
+            (Body::Mapping { .. }, Some(_)) => unreachable!("a mapping has no key"),
+        }
+        self.remember();
+    }
+
+    fn append(&mut self, mut record: Record) -> Place {
+        self.appended += 1;
+        record.lsn = self.appended;
+        let segment = self.segments.get_mut(&self.open).expect("the open segment is there");
+        segment.push(record);
+        Place { segment: self.open, offset: segment.len() - 1 }
+    }
+
+    /// The cleaner looks at one record of a sealed segment and reads what a copy of it would hold.
+    fn clean_read(&mut self, pick: usize) {
+        let places: Vec<Place> = self.sealed_places().collect();
+        if places.is_empty() {
+            return;
+        }
+        let from = places[pick % places.len()];
+        let record = self.record(from).clone();
+        let Some(slot) = self.owner(from) else { return };
+        let mut copy = record.clone();
+        copy.moved = true;
+        if slot.base == from {
+            let (seq, image, expiry) = self.fold(slot);
+            (copy.seq, copy.body, copy.expiry) = (seq, Body::Image(image), expiry);
+        }
+        self.copies.push(Copy { keyspace: record.keyspace, from, record: copy, to: None });
+    }
+
+    fn clean_append(&mut self, pick: usize) {
+        let waiting: Vec<usize> = (0..self.copies.len()).filter(|&at| self.copies[at].to.is_none()).collect();
+        if waiting.is_empty() {
+            return;
+        }
+        let at = waiting[pick % waiting.len()];
+        let owned = self.owner(self.copies[at].from).is_some();
+        if !owned && self.planted != Planted::CopyAppendedWithoutCheck {
+            self.copies.remove(at);
+            return;
+        }
+        let mut record = self.copies[at].record.clone();
+        record.time = self.now();
+        let place = self.append(record);
+        self.copies[at].to = Some((place, self.appended));
+        self.remember();
+    }
+
+    fn clean_turn(&mut self, pick: usize) {
+        let early = self.planted == Planted::TurnBeforeDurable;
+        let durable = self.durable;
+        let ready: Vec<usize> = (0..self.copies.len())
+            .filter(|&at| self.copies[at].to.is_some_and(|(_, lsn)| early || lsn <= durable))
+            .collect();
+        if ready.is_empty() {
+            return;
+        }
+        let copy = self.copies.remove(ready[pick % ready.len()]);
+        let (to, _) = copy.to.expect("only appended copies are ready");
+        let drop_all = self.planted == Planted::FoldDropsLaterDeltas;
+        let Some(bucket) = self.index.get_mut(&(copy.keyspace, hash(copy.record.key))) else { return };
+        if let Some(slot) = bucket.iter_mut().find(|slot| slot.base == copy.from) {
+            slot.base = to;
+            slot.deltas.retain(|&seq, _| seq > copy.record.seq && !drop_all);
+        } else if let Some(delta) =
+            bucket.iter_mut().flat_map(|slot| slot.deltas.values_mut()).find(|at| **at == copy.from)
+        {
+            *delta = to;
+        }
+    }
+
+    fn checkpoint_begin(&mut self) {
+        self.captures_begun += 1;
+        self.capture = Some(Checkpoint {
+            lsn: self.appended,
+            began: self.captures_begun,
+            captured: self.appended,
+            mapping: self.mapping,
+            next: self.next,
+            index: Index::new(),
+            stripes_left: (0..HASHES).collect(),
+        });
+    }
+
+    fn checkpoint_stripe(&mut self) {
+        let Some(capture) = &mut self.capture else { return };
+        let Some(stripe) = capture.stripes_left.pop() else { return };
+        for (&(keyspace, bits), slots) in self.index.iter().filter(|((_, bits), _)| *bits == stripe) {
+            capture.index.insert((keyspace, bits), slots.clone());
+        }
+        capture.captured = self.appended;
+    }
+
+    fn checkpoint_publish(&mut self) {
+        let early = self.planted == Planted::PublishBeforeDurable;
+        let ready = |capture: &mut Checkpoint| {
+            capture.stripes_left.is_empty() && (early || capture.captured <= self.durable)
+        };
+        if let Some(mut capture) = self.capture.take_if(ready) {
+            if self.planted == Planted::CheckpointNamesItsEnd {
+                capture.lsn = capture.captured;
+            }
+            self.checkpoint = capture;
+        }
+    }
+
+    /// A walk over one sealed segment finds that nothing points into it.
+    fn note_emptied(&mut self, pick: usize) {
+        let sealed: Vec<u32> = self.segments.keys().copied().filter(|&number| number != self.open).collect();
+        if sealed.is_empty() {
+            return;
+        }
+        let number = sealed[pick % sealed.len()];
+        let durable = self.segments[&number].last().is_none_or(|last| last.lsn <= self.durable);
+        let places = (0..self.segments[&number].len()).map(|offset| Place { segment: number, offset });
+        if durable && places.into_iter().all(|place| self.owner(place).is_none()) {
+            self.emptied.entry(number).or_insert(self.captures_begun);
+        }
+    }
+
+    fn retire(&mut self) {
+        let began = match self.planted {
+            Planted::RetireWithoutCheckpoint => u64::MAX,
+            Planted::RetireUnderOlderCapture => self.checkpoint.began + 1,
+            _ => self.checkpoint.began,
+        };
+        let free: Vec<u32> =
+            self.emptied.iter().filter(|(_, begun)| **begun < began).map(|(&n, _)| n).collect();
+        for number in free {
+            self.emptied.remove(&number);
+            self.segments.remove(&number);
+            self.copies.retain(|copy| copy.from.segment != number || copy.to.is_some());
+        }
+    }
+
+    /// Power is lost: a prefix stays that holds all that is durable. Then a start, and the comparison.
+    fn crash(&mut self, keep: u64, clock_back: u64) -> Result<(), String> {
+        let kept = self.durable + keep % (self.appended - self.durable + 1);
+        for records in self.segments.values_mut() {
+            records.retain(|record| record.lsn <= kept);
+        }
+        let expected = self.history.get(&kept).cloned().ok_or("the history of the kept prefix is unknown")?;
+        self.clock = self.clock.saturating_sub(clock_back);
+        self.recover()?;
+        (self.appended, self.durable) = (kept, kept);
+        self.open += 1;
+        self.segments.insert(self.open, Vec::new());
+        let found = self.visible()?;
+        if found != expected {
+            return Err(format!("after a crash at LSN {kept}: found {found:?}, expected {expected:?}"));
+        }
+        self.history.clear();
+        self.remember();
+        self.check_live()
+    }
+
+    /// The start: checkpoint, then the records above it in LSN order.
+    fn recover(&mut self) -> Result<(), String> {
+        (self.capture, self.copies) = (None, Vec::new());
+        self.emptied.clear();
+        self.captures_begun = self.checkpoint.began;
+        (self.mapping, self.next) = (self.checkpoint.mapping, self.checkpoint.next);
+        self.index = self.checkpoint.index.clone();
+        let mut tail: Vec<(Place, Record)> = Vec::new();
+        for (&segment, records) in &self.segments {
+            for (offset, record) in records.iter().enumerate() {
+                self.time_floor = self.time_floor.max(record.time);
+                self.seq = self.seq.max(record.seq);
+                if record.lsn > self.checkpoint.lsn {
+                    tail.push((Place { segment, offset }, record.clone()));
+                }
+            }
+        }
+        tail.sort_by_key(|(_, record)| record.lsn);
+        for (place, record) in tail {
+            self.replay(place, &record)?;
+        }
+        let mapping = self.mapping;
+        self.index.retain(|(keyspace, _), slots| mapping.contains(keyspace) && !slots.is_empty());
+        Ok(())
+    }
+
+    fn replay(&mut self, place: Place, record: &Record) -> Result<(), String> {
+        if let Body::Mapping { mapping, next } = record.body {
+            (self.mapping, self.next) = (mapping, next.max(self.next));
+            return Ok(());
+        }
+        let bits = (record.keyspace, hash(record.key));
+        let mut bucket = self.index.remove(&bits).unwrap_or_default();
+        let at = self.same_key(&bucket, record)?;
+        let creates = !record.moved || self.planted == Planted::CopyCreates;
+        match (&record.body, at) {
+            (Body::Image(_), Some(at)) if bucket[at].base < place => {
+                let mut deltas = std::mem::take(&mut bucket[at].deltas);
+                deltas.retain(|&seq, _| record.moved && seq > record.seq);
+                bucket[at] = Slot { base: place, shared: record.shared, deltas };
+            }
+            (Body::Image(_), None) if creates => {
+                bucket.push(Slot { base: place, shared: record.shared, deltas: BTreeMap::new() });
+            }
+            (Body::Removed, Some(at)) if bucket[at].base < place => drop(bucket.remove(at)),
+            (Body::Expiry { .. } | Body::Field { .. }, Some(at)) if bucket[at].base < place => {
+                let known = bucket[at].deltas.get(&record.seq).copied();
+                if known.map_or(creates, |known| known < place) {
+                    bucket[at].deltas.insert(record.seq, place);
+                }
+            }
+            _ => {}
+        }
+        self.index.insert(bits, bucket);
+        Ok(())
+    }
+
+    /// The slot that `record` speaks of. Keys are read only where the bits are shared.
+    fn same_key(&self, bucket: &[Slot], record: &Record) -> Result<Option<usize>, String> {
+        for (at, slot) in bucket.iter().enumerate() {
+            let read = record.shared || slot.shared;
+            if !read || self.try_record(slot.base)?.key == record.key {
+                return Ok(Some(at));
+            }
+        }
+        Ok(None)
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.max(self.time_floor)
+    }
+
+    fn is_expired(&self, expiry: u64) -> bool {
+        expiry != 0 && expiry <= self.now()
+    }
+
+    fn sealed_places(&self) -> impl Iterator<Item = Place> {
+        let sealed = self.segments.iter().filter(|(number, _)| **number != self.open);
+        sealed.flat_map(|(&segment, records)| (0..records.len()).map(move |offset| Place { segment, offset }))
+    }
+
+    fn try_record(&self, place: Place) -> Result<&Record, String> {
+        let records = self.segments.get(&place.segment).ok_or_else(|| format!("{place:?} was retired"))?;
+        records.get(place.offset).ok_or_else(|| format!("{place:?} was lost"))
+    }
+
+    fn record(&self, place: Place) -> &Record {
+        self.try_record(place).expect("the index points at records that are there")
+    }
+
+    /// The slot that needs the record at `place`, as its base or as a delta.
+    fn owner(&self, place: Place) -> Option<&Slot> {
+        let record = self.try_record(place).ok()?;
+        let bucket = self.index.get(&(record.keyspace, hash(record.key)))?;
+        bucket.iter().find(|slot| slot.base == place || slot.deltas.values().any(|&delta| delta == place))
+    }
+
+    fn find(&self, keyspace: Keyspace, key: u8) -> Option<usize> {
+        let bucket = self.index.get(&(keyspace, hash(key)))?;
+        bucket.iter().position(|slot| self.record(slot.base).key == key)
+    }
+
+    /// Newest seq, value and expiry of a slot: its base with its deltas, links checked.
+    fn try_fold(&self, slot: &Slot) -> Result<(Seq, Image, u64), String> {
+        let base = self.try_record(slot.base)?;
+        let Body::Image(image) = &base.body else { return Err(format!("{base:?} is no image")) };
+        let (mut seq, mut image, mut expiry) = (base.seq, image.clone(), base.expiry);
+        for &place in slot.deltas.values() {
+            let delta = self.try_record(place)?;
+            match delta.body {
+                Body::Expiry { base_seq } if base_seq == seq => expiry = delta.expiry,
+                Body::Field { base_seq, field, value: Some(value) } if base_seq == seq => {
+                    image.fields.insert(field, value);
+                }
+                Body::Field { base_seq, field, value: None } if base_seq == seq => {
+                    image.fields.remove(&field);
+                }
+                _ => return Err(format!("{delta:?} does not follow seq {seq}")),
+            }
+            seq = delta.seq;
+        }
+        Ok((seq, image, expiry))
+    }
+
+    fn fold(&self, slot: &Slot) -> (Seq, Image, u64) {
+        self.try_fold(slot).expect("check_live has just folded every slot")
+    }
+
+    fn slot_state(&self, keyspace: Keyspace, key: u8) -> Option<(Seq, Image, u64)> {
+        let at = self.find(keyspace, key)?;
+        Some(self.fold(&self.index[&(keyspace, hash(key))][at]))
+    }
+
+    /// What a command sees: an expired key is absent.
+    fn state(&self, keyspace: Keyspace, key: u8) -> Option<(Seq, Image, u64)> {
+        self.slot_state(keyspace, key).filter(|(_, _, expiry)| !self.is_expired(*expiry))
+    }
+
+    /// Everything that is there, expired keys included: they are there until their removal is logged.
+    fn visible(&self) -> Result<Visible, String> {
+        let mut visible = Visible::new();
+        for (&(keyspace, _), slots) in &self.index {
+            let Some(db) = self.mapping.iter().position(|&mapped| mapped == keyspace) else { continue };
+            for slot in slots {
+                let (_, image, expiry) = self.try_fold(slot)?;
+                let key = self.try_record(slot.base)?.key;
+                if visible.insert((db, key), (image, expiry)).is_some() {
+                    return Err(format!("key {key} of database {db} has two slots"));
+                }
+            }
+        }
+        Ok(visible)
+    }
+
+    /// Notes what is visible at the newest LSN; copies must not change it.
+    fn remember(&mut self) {
+        let visible = self.visible().unwrap_or_default();
+        self.history.insert(self.appended, visible);
+    }
+
+    /// Background work and time change nothing that is visible.
+    fn check_live(&self) -> Result<(), String> {
+        let visible = self.visible()?;
+        let expected = &self.history[&self.appended];
+        if visible == *expected {
+            return Ok(());
+        }
+        Err(format!("at LSN {}: {visible:?}, expected {expected:?}", self.appended))
+    }
+}
+
+const DATABASES: usize = 2;
+const KEYS: u8 = 5;
+/// Keys share hash bits often.
+const HASHES: u8 = 2;
+
+fn hash(key: u8) -> u8 {
+    key % HASHES
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let (db, key, ttl) = (0..DATABASES, 0..KEYS, prop_oneof![2 => Just(0_u64), 1 => 1..50_u64]);
+    let pick = 0..64_usize;
+    prop_oneof![
+        10 => (db.clone(), key.clone(), any::<u16>(), ttl.clone())
+            .prop_map(|(db, key, scalar, ttl)| Op::Set { db, key, scalar, ttl }),
+        6 => (db.clone(), key.clone(), 0..3_u8, proptest::option::weighted(0.7, any::<u8>()))
+            .prop_map(|(db, key, field, value)| Op::Field { db, key, field, value }),
+        6 => (db.clone(), key.clone()).prop_map(|(db, key)| Op::Delete { db, key }),
+        4 => (db.clone(), key, ttl).prop_map(|(db, key, ttl)| Op::Expire { db, key, ttl }),
+        2 => Just(Op::ActiveExpiry),
+        1 => db.clone().prop_map(|db| Op::Flush { db }),
+        1 => (db.clone(), db).prop_map(|(a, b)| Op::Swap { a, b }),
+        3 => (1..40_u64).prop_map(|ms| Op::Tick { ms }),
+        6 => Just(Op::Sync),
+        4 => Just(Op::Roll),
+        8 => pick.clone().prop_map(|pick| Op::CleanRead { pick }),
+        8 => pick.clone().prop_map(|pick| Op::CleanAppend { pick }),
+        8 => pick.clone().prop_map(|pick| Op::CleanTurn { pick }),
+        3 => Just(Op::CheckpointBegin),
+        7 => Just(Op::CheckpointStripe),
+        5 => Just(Op::CheckpointPublish),
+        8 => pick.prop_map(|pick| Op::Empty { pick }),
+        4 => Just(Op::Retire),
+        3 => (any::<u64>(), 0..100_u64).prop_map(|(keep, clock_back)| Op::Crash { keep, clock_back }),
+    ]
+}
+
+fn run_history(ops: &[Op], planted: Planted) -> Result<(), String> {
+    let mut world = World::new(planted);
+    for (at, op) in ops.iter().enumerate() {
+        let now = world.now();
+        world.run(op).map_err(|error| format!("op {at} {op:?}: {error}"))?;
+        let durable_time = world.segments.values().flatten().map(|record| record.time).max().unwrap_or(0);
+        if world.now() < durable_time.min(now) {
+            return Err(format!("op {at} {op:?}: time ran back from {now} to {}", world.now()));
+        }
+    }
+    world.run(&Op::Crash { keep: u64::MAX, clock_back: 0 })
+}
+
+proptest! {
+    #![proptest_config(Config { cases: 3_000, ..Config::default() })]
+
+    #[test]
+    fn random_history_loses_nothing_durable_and_brings_nothing_back(ops in prop::collection::vec(op(), 1..160)) {
+        run_history(&ops, Planted::Nothing).map_err(TestCaseError::fail)?;
+    }
+}
+
+/// Whether random histories notice `planted` within `cases` runs of one fixed seed.
+fn is_noticed(planted: Planted, cases: u32) -> bool {
+    let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    let config = Config { cases, max_shrink_iters: 0, failure_persistence: None, ..Config::default() };
+    let mut runner = TestRunner::new_with_rng(config, rng);
+    let result = runner.run(&prop::collection::vec(op(), 100..260), |ops| {
+        let outcome = std::panic::catch_unwind(|| run_history(&ops, planted));
+        outcome.unwrap_or_else(|_| Err("panicked".to_owned())).map_err(TestCaseError::fail)
+    });
+    result.is_err()
+}
+
+macro_rules! planted_is_noticed {
+    ($($name:ident: $planted:ident;)*) => {$(
+        #[test]
+        fn $name() {
+            assert!(is_noticed(Planted::$planted, 20_000), "{:?} went unnoticed", Planted::$planted);
+        }
+    )*};
+}
+
+planted_is_noticed! {
+    copy_appended_without_a_check_is_noticed: CopyAppendedWithoutCheck;
+    turn_to_a_copy_that_is_not_durable_is_noticed: TurnBeforeDurable;
+    checkpoint_published_before_its_content_is_durable_is_noticed: PublishBeforeDurable;
+    checkpoint_that_names_its_end_is_noticed: CheckpointNamesItsEnd;
+    segment_retired_without_a_checkpoint_is_noticed: RetireWithoutCheckpoint;
+    segment_retired_under_a_capture_that_began_before_is_noticed: RetireUnderOlderCapture;
+    shared_hash_bits_left_unmarked_are_noticed: SharedIgnored;
+    fold_that_drops_a_later_delta_is_noticed: FoldDropsLaterDeltas;
+    copy_that_creates_is_noticed: CopyCreates;
+}
