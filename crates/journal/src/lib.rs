@@ -1,1 +1,35 @@
-//! Placeholder: the crate's first commit replaces this.
+//! Group-commit journal: many appends, one sync, then waiters released in order.
+//!
+//! Invariants
+//!   1. `durable <= appended`; both only grow, in lsn and in seq.
+//!   2. A record counts only if its batch's write returned the full length *and* its sync returned 0.
+//!   3. A failed write or sync is final: nothing more becomes durable, new credits are refused.
+//!   4. A group of records is in one batch, a batch in one segment: all or nothing after a crash.
+//!   5. Append cannot wait or fail: credits for buffers and disk were reserved before any lock was taken.
+//!   6. A segment found at start is never appended to; a segment number is never reused.
+//!
+//! Life of a record: [`Journal::reserve`], [`Journal::append`] (one short mutex: header checksum and a copy),
+//! [`Journal::offer`] (wakes the journal's thread if it sleeps), one write and one sync for everything appended meanwhile, the
+//! `on_advance` hook.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`format`] | every byte on disk |
+//! | `core` | batching and placing, without I/O |
+//!
+//! Out of scope: what records mean, the index, checkpoints' content (`store`); replication.
+//! Source: DeWitt et al. 1984 (group commit); Artemis's timed buffer, without its timer;
+//! docs/adr/0001-record-batch-segment-manifest-checkpoint-identity.md.
+
+mod error;
+pub mod format;
+mod options;
+mod types;
+
+pub use error::{JournalError, ReadError, Refusal};
+pub use format::footer_chunk::FooterEntry;
+pub use format::manifest_entry::Checkpoint;
+pub use format::record::{RecordHeader, record_size_bytes};
+pub use format::segment_header::Identity;
+pub use options::{Backend, BackendKind, Options, SyncMode};
+pub use types::{Appended, Draft, Lsn, Place, SegmentId, Seq, record_flags};

@@ -1,0 +1,130 @@
+//! What can go wrong, by what a caller can do about it.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::types::{Place, SegmentId};
+
+/// Why the journal did not open, or stopped.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JournalError {
+    /// Another process (or handle) has the folder.
+    #[error("{dir} is in use by another server (its LOCK file is held)")]
+    Locked {
+        /// The folder.
+        dir: String,
+    },
+    /// The folder was written by a newer version.
+    #[error(
+        "{file} was written by a newer version: it asks for a reader of format {reader_version_min}, this one reads up to {version}; upgrade evenkeel"
+    )]
+    Newer {
+        /// The file that says so.
+        file: String,
+        /// What it asks for.
+        reader_version_min: u16,
+        /// What this code reads.
+        version: u16,
+    },
+    /// Something that was durable does not verify. Never served; `evenkeel check` tells more.
+    #[error("damage in {file} at offset {offset}: {what}; see `evenkeel check DIR` and its --salvage")]
+    Damaged {
+        /// The file.
+        file: String,
+        /// Where in it, in bytes.
+        offset: u64,
+        /// What does not hold.
+        what: String,
+    },
+    /// The disk has no room for what the journal needs to start or go on.
+    #[error(
+        "disk full: {needed_bytes} B needed in {dir}, {available_bytes} B available; free space or lower journal.segment_size"
+    )]
+    Full {
+        /// The folder.
+        dir: String,
+        /// What is needed.
+        needed_bytes: u64,
+        /// What there is.
+        available_bytes: u64,
+    },
+    /// A write or sync failed: final, nothing more becomes durable.
+    #[error(
+        "{action} failed: {source}; what was not acknowledged has an unknown outcome, the journal stops here"
+    )]
+    Failed {
+        /// What was tried, with the file's name.
+        action: String,
+        /// What the system said.
+        source: Arc<io::Error>,
+    },
+    /// A request that this journal cannot serve; says why.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+impl JournalError {
+    pub(crate) fn failed(action: impl Into<String>, source: io::Error) -> Self {
+        Self::Failed { action: action.into(), source: Arc::new(source) }
+    }
+
+    pub(crate) fn damaged(file: impl Into<String>, offset: u64, what: impl Into<String>) -> Self {
+        Self::Damaged { file: file.into(), offset, what: what.into() }
+    }
+}
+
+/// Why credits were not given. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Buffers or prepared segments are in use: wait for the `on_credits` hook and ask again.
+    #[error("journal is busy: {buffered_bytes} B wait for the disk, journal.buffer_max is {limit_bytes} B")]
+    Busy {
+        /// Bytes reserved or appended and not yet durable.
+        buffered_bytes: u64,
+        /// journal.buffer_max.
+        limit_bytes: u64,
+    },
+    /// The disk has no room for another segment.
+    #[error(
+        "disk full: journal needs {needed_bytes} B for its next segment, {available_bytes} B are available; delete keys or free space"
+    )]
+    Full {
+        /// Size of the segment that could not be made.
+        needed_bytes: u64,
+        /// What the file system has left.
+        available_bytes: u64,
+    },
+    /// More than one group may have.
+    #[error("transaction of {bytes} B exceeds transaction.max ({limit_bytes} B)")]
+    TooLarge {
+        /// Asked for.
+        bytes: u64,
+        /// transaction.max.
+        limit_bytes: u64,
+    },
+    /// The journal has failed or was closed; nothing more becomes durable.
+    #[error("journal is closed: no more writes")]
+    Closed,
+}
+
+/// Why a record was not read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The segment is no more (cleaned, recycled): look the key up again.
+    #[error("segment {0} is no more")]
+    Gone(SegmentId),
+    /// Nothing at this place verifies. Look the key up again; an unchanged place then means damage.
+    #[error("record at segment {} offset {} does not verify", .0.segment(), .0.offset_bytes())]
+    Mismatch(Place),
+    /// The system's error.
+    #[error("reading segment {} at offset {}: {source}", .place.segment(), .place.offset_bytes())]
+    Io {
+        /// The place asked for.
+        place: Place,
+        /// What the system said.
+        source: io::Error,
+    },
+}

@@ -1,0 +1,296 @@
+//! Manifest entry, 64 bytes at a multiple of 64. The first two entries are Folder and HashKey.
+//!
+//! | at | size | field |
+//! |---|---|---|
+//! | 0 | 4 | crc: CRC-32C of bytes 4..64 |
+//! | 4 | 1 | kind |
+//! | 5 | 1 | small: flags or a length, by kind |
+//! | 6 | 2 | reserved, 0 (Folder: reader_version_min) |
+//! | 8 | 8 | index of the entry in the file, from 0 (Folder: magic `EVNKMAN1`) |
+//! | 16 | 40 | by kind, below |
+//! | 56 | 8 | time, Unix milliseconds |
+//!
+//! | kind | bytes 16..56 |
+//! |---|---|
+//! | 1 Folder | folder id u128, version u16, 2 reserved, next segment number u32, 16 reserved |
+//! | 2 HashKey | hash key u128, hash bits u32, 20 reserved |
+//! | 3 Prepared | segment u32, 4 reserved, size u64, 24 reserved; small: 1 filled with zeroes, 0 fallocated |
+//! | 4 Open | segment u32, copied_from u32 (0 none), first_lsn u64, size u64, 16 reserved |
+//! | 5 Sealed | segment u32, records u32, first_lsn u64, last_lsn u64, end u64 (bytes), next_seq u64 |
+//! | 6 Footed | segment u32, entries u32, footer offset u64, footer length u64, 16 reserved |
+//! | 7 Freed | segment u32, 36 reserved |
+//! | 8 Checkpoint | lsn u64, name 32 bytes zero-padded; small: length of the name |
+//! | 9 Closed | segment u32, 4 reserved, last_lsn u64, end u64, next_seq u64, 8 reserved |
+//! | 10 Relocated | from u32, to u32, 32 reserved |
+
+use super::segment_header::{HeaderError, Identity};
+use super::{READER_VERSION_MIN, VERSION, crc32c, put, u16_at, u32_at, u64_at, u128_at};
+use crate::types::{Lsn, SegmentId, Seq};
+
+/// Size of an entry in bytes.
+pub const MANIFEST_ENTRY_SIZE_BYTES: usize = 64;
+/// `EVNKMAN1`.
+pub const MANIFEST_MAGIC: [u8; 8] = *b"EVNKMAN1";
+/// Longest name of a checkpoint, in bytes.
+pub const CHECKPOINT_NAME_BYTES_MAX: usize = 32;
+
+/// What an entry says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// First entry: whose folder it is, and the number that the next new segment gets.
+    Folder {
+        /// Folder id.
+        folder: u128,
+        /// The number that the next new segment gets, at least.
+        next_segment: u32,
+    },
+    /// Second entry: the store's hash.
+    HashKey {
+        /// Key of SipHash-1-3.
+        hash_key: u128,
+        /// Bits in use.
+        hash_bits: u32,
+    },
+    /// The segment has a header and room, no batch; it may be taken.
+    Prepared {
+        /// Which.
+        segment: SegmentId,
+        /// Its size.
+        size_bytes: u64,
+        /// Filled with zeroes (or used before), rather than only fallocated.
+        zeroed: bool,
+    },
+    /// Batches go here from now on.
+    Open {
+        /// Which.
+        segment: SegmentId,
+        /// The segment whose tail it took over at start, if it did.
+        copied_from: Option<SegmentId>,
+        /// Lsn of its first record.
+        first_lsn: Lsn,
+        /// Its size.
+        size_bytes: u64,
+    },
+    /// No more batches; everything in it is durable.
+    Sealed(Sealed),
+    /// Its footer is durable.
+    Footed {
+        /// Which.
+        segment: SegmentId,
+        /// Where the footer is.
+        footer: Footer,
+    },
+    /// Its records are of no use to anybody; the file may vanish or serve again under another number.
+    Freed {
+        /// Which.
+        segment: SegmentId,
+    },
+    /// The newest checkpoint.
+    Checkpoint(Checkpoint),
+    /// Clean stop: the open segment ends here, with a seal.
+    Closed {
+        /// Which.
+        segment: SegmentId,
+        /// Lsn of the last record.
+        last_lsn: Lsn,
+        /// Where the seal ends, in bytes.
+        end_bytes: u64,
+        /// The seq that the next record gets.
+        next_seq: Seq,
+    },
+    /// Places in `from` are now in `to`, at the same offsets.
+    Relocated {
+        /// A segment that is no more.
+        from: SegmentId,
+        /// The one that holds its records.
+        to: SegmentId,
+    },
+}
+
+/// A sealed segment's facts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sealed {
+    /// Which.
+    pub segment: SegmentId,
+    /// How many records.
+    pub records: u32,
+    /// Lsn of the first.
+    pub first_lsn: Lsn,
+    /// Lsn of the last (`first_lsn - 1` when there is none).
+    pub last_lsn: Lsn,
+    /// Where the last batch ends, in bytes.
+    pub end_bytes: u64,
+    /// The seq that the first record after it gets.
+    pub next_seq: Seq,
+}
+
+/// Where a footer is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Footer {
+    /// Entries in it.
+    pub entries: u32,
+    /// Offset in the segment's file, in bytes.
+    pub offset_bytes: u64,
+    /// Length in bytes.
+    pub len_bytes: u64,
+}
+
+/// The store's newest checkpoint.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Name of its file in the folder, at most 32 bytes.
+    pub name: String,
+    /// Records from this lsn on must be replayed.
+    pub lsn: Lsn,
+}
+
+impl Entry {
+    /// The bytes of entry number `index`, stated at `time_ms`.
+    ///
+    /// # Panics
+    /// If a checkpoint's name is longer than 32 bytes: `set_checkpoint` refuses those.
+    #[must_use]
+    pub fn encode(&self, index: u64, time_ms: u64) -> [u8; MANIFEST_ENTRY_SIZE_BYTES] {
+        let mut bytes = [0; MANIFEST_ENTRY_SIZE_BYTES];
+        bytes[4] = self.kind();
+        put(&mut bytes, 8, &index.to_le_bytes());
+        put(&mut bytes, 56, &time_ms.to_le_bytes());
+        self.encode_fields(&mut bytes);
+        let crc = crc32c(&bytes[4..]);
+        put(&mut bytes, 0, &crc.to_le_bytes());
+        bytes
+    }
+
+    /// Decodes entry number `index`; returns what it says and its time.
+    ///
+    /// # Errors
+    /// [`HeaderError::Bad`] when it does not verify or its kind is unknown, [`HeaderError::Newer`] when it is the
+    /// Folder entry of a newer version.
+    pub fn decode(bytes: &[u8; MANIFEST_ENTRY_SIZE_BYTES], index: u64) -> Result<(Self, u64), HeaderError> {
+        let is_folder = index == 0 && bytes[8..16] == MANIFEST_MAGIC;
+        if is_folder && u16_at(bytes, 6) > VERSION {
+            return Err(HeaderError::Newer(u16_at(bytes, 6)));
+        }
+        let verifies = u32_at(bytes, 0) == crc32c(&bytes[4..])
+            && (is_folder || (index > 0 && u64_at(bytes, 8) == index));
+        if !verifies {
+            return Err(HeaderError::Bad);
+        }
+        Self::decode_fields(bytes).map(|entry| (entry, u64_at(bytes, 56))).ok_or(HeaderError::Bad)
+    }
+
+    fn kind(&self) -> u8 {
+        match self {
+            Self::Folder { .. } => 1,
+            Self::HashKey { .. } => 2,
+            Self::Prepared { .. } => 3,
+            Self::Open { .. } => 4,
+            Self::Sealed(_) => 5,
+            Self::Footed { .. } => 6,
+            Self::Freed { .. } => 7,
+            Self::Checkpoint(_) => 8,
+            Self::Closed { .. } => 9,
+            Self::Relocated { .. } => 10,
+        }
+    }
+
+    fn encode_fields(&self, bytes: &mut [u8; MANIFEST_ENTRY_SIZE_BYTES]) {
+        match self {
+            Self::Folder { folder, next_segment } => {
+                put(bytes, 6, &READER_VERSION_MIN.to_le_bytes());
+                put(bytes, 8, &MANIFEST_MAGIC);
+                put(bytes, 16, &folder.to_le_bytes());
+                put(bytes, 32, &VERSION.to_le_bytes());
+                put(bytes, 36, &next_segment.to_le_bytes());
+            }
+            Self::HashKey { hash_key, hash_bits } => {
+                put(bytes, 16, &hash_key.to_le_bytes());
+                put(bytes, 32, &hash_bits.to_le_bytes());
+            }
+            Self::Prepared { segment, size_bytes, zeroed } => {
+                bytes[5] = u8::from(*zeroed);
+                put(bytes, 16, &segment.0.to_le_bytes());
+                put(bytes, 24, &size_bytes.to_le_bytes());
+            }
+            Self::Open { segment, copied_from, first_lsn, size_bytes } => {
+                put(bytes, 16, &segment.0.to_le_bytes());
+                put(bytes, 20, &copied_from.map_or(0, |id| id.0).to_le_bytes());
+                put(bytes, 24, &first_lsn.0.to_le_bytes());
+                put(bytes, 32, &size_bytes.to_le_bytes());
+            }
+            Self::Sealed(sealed) => {
+                put(bytes, 16, &sealed.segment.0.to_le_bytes());
+                put(bytes, 20, &sealed.records.to_le_bytes());
+                put(bytes, 24, &sealed.first_lsn.0.to_le_bytes());
+                put(bytes, 32, &sealed.last_lsn.0.to_le_bytes());
+                put(bytes, 40, &sealed.end_bytes.to_le_bytes());
+                put(bytes, 48, &sealed.next_seq.0.to_le_bytes());
+            }
+            Self::Footed { segment, footer } => {
+                put(bytes, 16, &segment.0.to_le_bytes());
+                put(bytes, 20, &footer.entries.to_le_bytes());
+                put(bytes, 24, &footer.offset_bytes.to_le_bytes());
+                put(bytes, 32, &footer.len_bytes.to_le_bytes());
+            }
+            Self::Freed { segment } => put(bytes, 16, &segment.0.to_le_bytes()),
+            Self::Checkpoint(checkpoint) => {
+                assert!(checkpoint.name.len() <= CHECKPOINT_NAME_BYTES_MAX, "checkpoint name too long");
+                bytes[5] = checkpoint.name.len() as u8;
+                put(bytes, 16, &checkpoint.lsn.0.to_le_bytes());
+                put(bytes, 24, checkpoint.name.as_bytes());
+            }
+            Self::Closed { segment, last_lsn, end_bytes, next_seq } => {
+                put(bytes, 16, &segment.0.to_le_bytes());
+                put(bytes, 24, &last_lsn.0.to_le_bytes());
+                put(bytes, 32, &end_bytes.to_le_bytes());
+                put(bytes, 40, &next_seq.0.to_le_bytes());
+            }
+            Self::Relocated { from, to } => {
+                put(bytes, 16, &from.0.to_le_bytes());
+                put(bytes, 20, &to.0.to_le_bytes());
+            }
+        }
+    }
+
+    fn decode_fields(bytes: &[u8; MANIFEST_ENTRY_SIZE_BYTES]) -> Option<Self> {
+        let segment = SegmentId(u32_at(bytes, 16));
+        let word = |at| u64_at(bytes, at);
+        Some(match bytes[4] {
+            1 => Self::Folder { folder: u128_at(bytes, 16), next_segment: u32_at(bytes, 36) },
+            2 => Self::HashKey { hash_key: u128_at(bytes, 16), hash_bits: u32_at(bytes, 32) },
+            3 => Self::Prepared { segment, size_bytes: word(24), zeroed: bytes[5] & 1 == 1 },
+            4 => {
+                let from = u32_at(bytes, 20);
+                let copied_from = (from != 0).then_some(SegmentId(from));
+                Self::Open { segment, copied_from, first_lsn: Lsn(word(24)), size_bytes: word(32) }
+            }
+            5 => Self::Sealed(Sealed {
+                segment,
+                records: u32_at(bytes, 20),
+                first_lsn: Lsn(word(24)),
+                last_lsn: Lsn(word(32)),
+                end_bytes: word(40),
+                next_seq: Seq(word(48)),
+            }),
+            6 => Self::Footed {
+                segment,
+                footer: Footer { entries: u32_at(bytes, 20), offset_bytes: word(24), len_bytes: word(32) },
+            },
+            7 => Self::Freed { segment },
+            8 => {
+                let name = bytes[24..].get(..bytes[5] as usize)?;
+                let name = String::from_utf8(name.to_vec()).ok()?;
+                (name.len() <= CHECKPOINT_NAME_BYTES_MAX)
+                    .then_some(Self::Checkpoint(Checkpoint { name, lsn: Lsn(word(16)) }))?
+            }
+            9 => Self::Closed {
+                segment,
+                last_lsn: Lsn(word(24)),
+                end_bytes: word(32),
+                next_seq: Seq(word(40)),
+            },
+            10 => Self::Relocated { from: segment, to: SegmentId(u32_at(bytes, 20)) },
+            _ => return None,
+        })
+    }
+}

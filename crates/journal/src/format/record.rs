@@ -1,0 +1,104 @@
+//! Record header, 48 bytes at a multiple of 8, followed by the payload and zeroes up to a multiple of 8.
+//!
+//! | at | size | field |
+//! |---|---|---|
+//! | 0 | 4 | header_crc: CRC-32C of bytes 4..48, salted |
+//! | 4 | 4 | payload_crc: CRC-32C of the payload |
+//! | 8 | 4 | payload_len, bytes without padding |
+//! | 12 | 1 | kind (meaning: `store`) |
+//! | 13 | 1 | flags: bits 0-1 codec, 2 MOVED, 3 GROUP_END |
+//! | 14 | 2 | reserved, 0 |
+//! | 16 | 4 | keyspace id |
+//! | 20 | 4 | group (0 alone) |
+//! | 24 | 8 | term (0 alone) |
+//! | 32 | 8 | seq |
+//! | 40 | 8 | expiry, Unix milliseconds, 0 none |
+//!
+//! The lsn is not stored: first lsn of the batch plus ordinal in it.
+
+use super::{align, crc32c, put, salt, u32_at, u64_at};
+use crate::types::{SegmentId, Seq};
+
+/// Size of the header in bytes.
+pub const RECORD_HEADER_SIZE_BYTES: usize = 48;
+
+/// A record's header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordHeader {
+    /// CRC-32C of the payload.
+    pub payload_crc: u32,
+    /// Length of the payload in bytes, without padding.
+    pub payload_len: u32,
+    /// What the record is; belongs to the store.
+    pub kind: u8,
+    /// [`crate::record_flags`].
+    pub flags: u8,
+    /// Keyspace id.
+    pub keyspace: u32,
+    /// Raft group, 0 alone.
+    pub group: u32,
+    /// Raft term, 0 alone.
+    pub term: u64,
+    /// Order of the effect.
+    pub seq: Seq,
+    /// Absolute expiry in Unix milliseconds, 0 for none.
+    pub expiry_ms: u64,
+}
+
+impl RecordHeader {
+    /// The header's bytes in `segment`.
+    #[must_use]
+    pub fn encode(&self, segment: SegmentId) -> [u8; RECORD_HEADER_SIZE_BYTES] {
+        let mut bytes = [0; RECORD_HEADER_SIZE_BYTES];
+        put(&mut bytes, 4, &self.payload_crc.to_le_bytes());
+        put(&mut bytes, 8, &self.payload_len.to_le_bytes());
+        bytes[12] = self.kind;
+        bytes[13] = self.flags;
+        put(&mut bytes, 16, &self.keyspace.to_le_bytes());
+        put(&mut bytes, 20, &self.group.to_le_bytes());
+        put(&mut bytes, 24, &self.term.to_le_bytes());
+        put(&mut bytes, 32, &self.seq.0.to_le_bytes());
+        put(&mut bytes, 40, &self.expiry_ms.to_le_bytes());
+        let crc = crc32c(&bytes[4..]) ^ salt(segment);
+        put(&mut bytes, 0, &crc.to_le_bytes());
+        bytes
+    }
+
+    /// The header at the start of `bytes` if it verifies under `segment`.
+    #[must_use]
+    pub fn decode(bytes: &[u8], segment: SegmentId) -> Option<Self> {
+        let bytes = bytes.get(..RECORD_HEADER_SIZE_BYTES)?;
+        if u32_at(bytes, 0) != crc32c(&bytes[4..]) ^ salt(segment) {
+            return None;
+        }
+        Some(Self {
+            payload_crc: u32_at(bytes, 4),
+            payload_len: u32_at(bytes, 8),
+            kind: bytes[12],
+            flags: bytes[13],
+            keyspace: u32_at(bytes, 16),
+            group: u32_at(bytes, 20),
+            term: u64_at(bytes, 24),
+            seq: Seq(u64_at(bytes, 32)),
+            expiry_ms: u64_at(bytes, 40),
+        })
+    }
+
+    /// Bytes that the record takes in a segment, padding included.
+    #[must_use]
+    pub fn stored_bytes(&self) -> u64 {
+        record_size_bytes(self.payload_len)
+    }
+}
+
+/// Bytes that a record with this payload takes in a segment: header, payload, padding.
+#[must_use]
+pub fn record_size_bytes(payload_len: u32) -> u64 {
+    align(RECORD_HEADER_SIZE_BYTES as u64 + u64::from(payload_len))
+}
+
+/// Re-salts the header at the start of `bytes` from segment `from` to `to`.
+pub(crate) fn restamp(bytes: &mut [u8], from: SegmentId, to: SegmentId) {
+    let crc = u32_at(bytes, 0) ^ salt(from) ^ salt(to);
+    put(bytes, 0, &crc.to_le_bytes());
+}

@@ -1,0 +1,146 @@
+//! Settings of a journal, each with its default, bounds and reason.
+//!
+//! | field | unit | default | least | most | simulated | reason |
+//! |---|---|---|---|---|---|---|
+//! | segment_size_bytes | B | 64 Mi | 64 Ki | 4 Gi | 64 Ki-256 Ki | one sequential read of a segment takes ~60 ms |
+//! | buffer_bytes_max | B | 32 Mi | 64 Ki | 4 Gi | 64 Ki | bounds what a stalled disk piles up |
+//! | transaction_bytes_max | B | 1 Gi | 4 Ki | 4 Gi | 256 Ki | one group is one write |
+//! | ready_segments | count | 1 | 1 | 16 | 1 | zero-filling keeps ahead of 400 MB/s with one |
+//! | reserve_segments | count | 1 | 0 | 16 | 1 | deletes and cleaning go on when the disk is full |
+//! | space_margin_bytes | B | 64 Mi | 0 | any | 0 | leaves room for checkpoints, which free space |
+//! | idle_stamp_ms | ms | 200 | 1 | 60,000 | - | the last batch is vouched for soon after traffic ends |
+
+use std::time::Duration;
+
+use crate::format::segment_header::Identity;
+
+/// When appended records become durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SyncMode {
+    /// Each write cycle ends with a sync.
+    #[default]
+    Always,
+    /// Written at once, synced when this much time has passed since the last sync.
+    Interval(Duration),
+    /// Written at once, synced when a segment is sealed and at a clean stop.
+    Never,
+}
+
+/// How bytes reach the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BackendKind {
+    /// `pwrite` and `fdatasync`.
+    #[default]
+    Buffered,
+    /// `O_DIRECT | O_DSYNC`: past the page cache, one system call.
+    Direct,
+    /// `io_uring`: write linked with fdatasync, one system call. Falls back to `Buffered` where it is switched off.
+    Uring,
+}
+
+impl std::fmt::Display for BackendKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Buffered => "buffered",
+            Self::Direct => "direct",
+            Self::Uring => "uring",
+        })
+    }
+}
+
+/// Which backend runs, and why not the one that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backend {
+    /// The one that runs.
+    pub kind: BackendKind,
+    /// Set when another one was asked for: what the system said.
+    pub fallback: Option<String>,
+}
+
+impl std::fmt::Display for Backend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.fallback {
+            None => write!(f, "{}", self.kind),
+            Some(reason) => write!(f, "{} ({reason})", self.kind),
+        }
+    }
+}
+
+/// Settings of a journal. The module's header has units, bounds and reasons.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Size of a segment file.
+    pub segment_size_bytes: u64,
+    /// How bytes reach the disk.
+    pub backend: BackendKind,
+    /// When appended records become durable.
+    pub sync: SyncMode,
+    /// Most bytes reserved or appended and not yet durable.
+    pub buffer_bytes_max: u64,
+    /// Most bytes of one group.
+    pub transaction_bytes_max: u64,
+    /// Zero-filled segments kept ahead of need.
+    pub ready_segments: u32,
+    /// Segments that only deletes and cleaning may use.
+    pub reserve_segments: u32,
+    /// Space that a new segment must leave on the file system.
+    pub space_margin_bytes: u64,
+    /// Time without traffic after which a stamp is written, in milliseconds.
+    pub idle_stamp_ms: u64,
+    /// Identity of a folder that is created by this open; `None` draws random ones. Tests set it.
+    pub identity: Option<Identity>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            segment_size_bytes: 64 << 20,
+            backend: BackendKind::default(),
+            sync: SyncMode::default(),
+            buffer_bytes_max: 32 << 20,
+            transaction_bytes_max: 1 << 30,
+            ready_segments: 1,
+            reserve_segments: 1,
+            space_margin_bytes: 64 << 20,
+            idle_stamp_ms: 200,
+            identity: None,
+        }
+    }
+}
+
+impl Options {
+    /// Segments of 256 KiB, no margin, a fixed identity: what tests and simulations use.
+    #[must_use]
+    pub fn small() -> Self {
+        Self {
+            segment_size_bytes: 256 << 10,
+            buffer_bytes_max: 1 << 20,
+            transaction_bytes_max: 4 << 20,
+            space_margin_bytes: 0,
+            identity: Some(Identity { folder: 0xf01d, hash_key: 0x5ec7e7, hash_bits: 128 }),
+            ..Self::default()
+        }
+    }
+
+    /// Checks the bounds of the table above.
+    ///
+    /// # Errors
+    /// The first setting that is out of its bounds, by its documented name.
+    pub fn validate(&self) -> Result<(), String> {
+        let within = |name: &str, value: u64, least: u64, most: u64| {
+            if (least..=most).contains(&value) {
+                return Ok(());
+            }
+            Err(format!("{name} is {value}, must be {least} to {most}"))
+        };
+        within("journal.segment_size", self.segment_size_bytes, 64 << 10, 4 << 30)?;
+        if !self.segment_size_bytes.is_multiple_of(4096) {
+            return Err(format!("journal.segment_size is {}, no multiple of 4096", self.segment_size_bytes));
+        }
+        within("journal.buffer_max", self.buffer_bytes_max, 64 << 10, 4 << 30)?;
+        within("transaction.max", self.transaction_bytes_max, 4 << 10, 4 << 30)?;
+        within("journal.ready_segments", self.ready_segments.into(), 1, 16)?;
+        within("journal.reserve_segments", self.reserve_segments.into(), 0, 16)?;
+        within("journal.idle_stamp", self.idle_stamp_ms, 1, 60_000)
+    }
+}

@@ -1,0 +1,182 @@
+//! The numbers of the journal as types that cannot be swapped, and what a caller hands in.
+//!
+//! Invariants
+//!   1. Zero is nobody: the first [`Lsn`], [`Seq`] and [`SegmentId`] are 1.
+//!   2. A [`Place`] is a multiple of 8 bytes; it packs into a `u64` and back without loss.
+//!
+//! Out of scope: what a record's kind means (`store`).
+
+use crate::format::crc32c_parts;
+
+/// Ordinal of a record in the journal; the first is 1, 0 is before all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lsn(pub u64);
+
+/// Order of effects; the first is 1, 0 waits for nothing. A moved copy keeps its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Seq(pub u64);
+
+/// Number of a segment; the first is 1, never reused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SegmentId(pub u32);
+
+impl std::fmt::Display for SegmentId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:08x}", self.0)
+    }
+}
+
+/// Where a record's header lies: segment, and offset in units of 8 bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    segment: SegmentId,
+    unit: u32,
+}
+
+impl Place {
+    /// The place `offset_bytes` into `segment`.
+    ///
+    /// # Panics
+    /// If the offset is no multiple of 8 or beyond 32 GiB: the journal hands out no such place.
+    #[must_use]
+    pub fn new(segment: SegmentId, offset_bytes: u64) -> Self {
+        assert!(offset_bytes.is_multiple_of(8), "place at unaligned offset {offset_bytes}");
+        let unit = u32::try_from(offset_bytes / 8).expect("segments are at most 32 GiB");
+        Self { segment, unit }
+    }
+
+    /// The segment.
+    #[must_use]
+    pub fn segment(self) -> SegmentId {
+        self.segment
+    }
+
+    /// Offset in the segment's file, in bytes.
+    #[must_use]
+    pub fn offset_bytes(self) -> u64 {
+        u64::from(self.unit) * 8
+    }
+
+    /// The same offset in another segment (recovery copies a tail at its offsets).
+    #[must_use]
+    pub fn in_segment(self, segment: SegmentId) -> Self {
+        Self { segment, unit: self.unit }
+    }
+
+    /// Segment in the high half, offset / 8 in the low one.
+    #[must_use]
+    pub fn pack(self) -> u64 {
+        u64::from(self.segment.0) << 32 | u64::from(self.unit)
+    }
+
+    /// The inverse of [`Place::pack`].
+    #[must_use]
+    pub fn unpack(packed: u64) -> Self {
+        Self { segment: SegmentId((packed >> 32) as u32), unit: packed as u32 }
+    }
+}
+
+/// Bits of a record's flags.
+pub mod record_flags {
+    /// Payload codec (0: plain); meaning of the other three belongs to the store.
+    pub const CODEC_MASK: u8 = 0b0000_0011;
+    /// The record is a copy that cleaning moved; its seq is the original's.
+    pub const MOVED: u8 = 0b0000_0100;
+    /// The last record of its group. Set by the journal.
+    pub const GROUP_END: u8 = 0b0000_1000;
+}
+
+/// A record before it has a place: built and checksummed outside of every lock.
+#[derive(Clone, Copy, Debug)]
+pub struct Draft<'a> {
+    /// What the record is; belongs to the store.
+    pub kind: u8,
+    /// [`record_flags`]; GROUP_END is the journal's to set.
+    pub flags: u8,
+    /// Keyspace id, 0 where there is none.
+    pub keyspace: u32,
+    /// The seq to keep (a moved copy); `None` takes the next one.
+    pub seq: Option<Seq>,
+    /// Absolute expiry in Unix milliseconds, 0 for none.
+    pub expiry_ms: u64,
+    payload: &'a [&'a [u8]],
+    payload_len: u32,
+    payload_crc: u32,
+}
+
+impl<'a> Draft<'a> {
+    /// A plain draft whose payload is `payload`'s parts one after another; computes their checksum.
+    ///
+    /// # Panics
+    /// If the parts together exceed 4 GiB: `value.max` is far below.
+    #[must_use]
+    pub fn new(kind: u8, keyspace: u32, payload: &'a [&'a [u8]]) -> Self {
+        let len: usize = payload.iter().map(|part| part.len()).sum();
+        let payload_len = u32::try_from(len).expect("value.max keeps payloads below 4 GiB");
+        let payload_crc = crc32c_parts(payload);
+        Self { kind, flags: 0, keyspace, seq: None, expiry_ms: 0, payload, payload_len, payload_crc }
+    }
+
+    /// The same draft with an absolute expiry in Unix milliseconds (0: none).
+    #[must_use]
+    pub fn expiring(mut self, expiry_ms: u64) -> Self {
+        self.expiry_ms = expiry_ms;
+        self
+    }
+
+    /// The same draft as a moved copy that keeps `seq`.
+    #[must_use]
+    pub fn moved(mut self, seq: Seq) -> Self {
+        self.seq = Some(seq);
+        self.flags |= record_flags::MOVED;
+        self
+    }
+
+    /// Parts of the payload.
+    #[must_use]
+    pub fn payload(&self) -> &'a [&'a [u8]] {
+        self.payload
+    }
+
+    /// Length of the payload in bytes.
+    #[must_use]
+    pub fn payload_len(&self) -> u32 {
+        self.payload_len
+    }
+
+    /// CRC-32C of the payload.
+    #[must_use]
+    pub fn payload_crc(&self) -> u32 {
+        self.payload_crc
+    }
+}
+
+/// What [`crate::Journal::append`] gave to a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appended {
+    /// The newest seq in the journal after the group: a reply that depends on it waits for this.
+    pub last_seq: Seq,
+    /// Lsn of the group's last record.
+    pub last_lsn: Lsn,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn place_packs_and_unpacks_without_loss() {
+        for (segment, offset) in [(1, 4096), (u32::MAX, 8 * u64::from(u32::MAX)), (7, 0)] {
+            let place = Place::new(SegmentId(segment), offset);
+            assert_eq!(Place::unpack(place.pack()), place);
+            assert_eq!((place.segment().0, place.offset_bytes()), (segment, offset));
+        }
+    }
+
+    #[test]
+    fn draft_of_parts_has_the_checksum_of_the_whole() {
+        let parts = Draft::new(1, 0, &[b"hello ", b"", b"world"]);
+        let whole = Draft::new(1, 0, &[b"hello world"]);
+        assert_eq!((parts.payload_crc(), parts.payload_len()), (whole.payload_crc(), 11));
+    }
+}
