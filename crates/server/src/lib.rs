@@ -1,1 +1,3 @@
-//! Placeholder: the crate's first commit replaces this.
+//! RESP commands, sessions and the settings of a server.
+
+pub mod settings;

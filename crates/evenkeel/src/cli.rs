@@ -1,0 +1,224 @@
+//! The command line: subcommands here, flags of `serve` from the table of settings.
+//!
+//! `evenkeel` alone is `evenkeel serve`. Flags win over the file; whatever is wrong is one line and exit status 2.
+
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use server::settings::{ROWS, Row, Settings};
+use std::path::PathBuf;
+
+/// What the command line asks for.
+#[derive(Debug)]
+pub(crate) enum Request {
+    /// Run a server.
+    Serve {
+        /// Its settings.
+        settings: Box<Settings>,
+        /// The file they came from, if any.
+        file: Option<PathBuf>,
+    },
+    /// Look at a stopped server's folder.
+    Check {
+        /// The folder.
+        dir: PathBuf,
+        /// Where to put what can be saved.
+        salvage: Option<PathBuf>,
+    },
+    /// Copy a running server's data.
+    Backup {
+        /// The folder of the running server.
+        dir: PathBuf,
+        /// The folder to make.
+        out: PathBuf,
+    },
+    /// Print a generated text.
+    Print(String),
+}
+
+/// Reads the arguments of the process; prints help and ends the process where they ask for it.
+///
+/// # Errors
+/// One line that says what is wrong, and where.
+pub(crate) fn parse(arguments: impl Iterator<Item = std::ffi::OsString>) -> Result<Request, String> {
+    let matches = command().get_matches_from(arguments);
+    match matches.subcommand() {
+        Some(("check", m)) => {
+            Ok(Request::Check { dir: path(m, "DIR"), salvage: m.get_one("salvage").cloned() })
+        }
+        Some(("backup", m)) => Ok(Request::Backup { dir: path(m, "DIR"), out: path(m, "OUT") }),
+        Some((_, m)) => serve(m),
+        None => serve(&matches),
+    }
+}
+
+fn serve(matches: &ArgMatches) -> Result<Request, String> {
+    if matches.get_flag("print-config") {
+        return Ok(Request::Print(server::settings::example_file()));
+    }
+    if matches.get_flag("print-manual") {
+        return Ok(Request::Print(server::settings::manual_page()));
+    }
+    let mut settings = Settings::default();
+    let file: Option<PathBuf> = matches.get_one("config").cloned();
+    if let Some(path) = &file {
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| format!("cannot read the settings file {}: {e}", path.display()))?;
+        settings.apply_toml(&text).map_err(|e| format!("{}, {e}", path.display()))?;
+    }
+    for row in ROWS {
+        if let Some(text) = flag_text(matches, row) {
+            row.set(&mut settings, &text).map_err(|e| format!("--{}: {e}", row.flag()))?;
+        }
+    }
+    read_password_file(&mut settings)?;
+    settings.check()?;
+    Ok(Request::Serve { settings: Box::new(settings), file })
+}
+
+/// What the flag of `row` says, if it was given; several values are a list.
+fn flag_text(matches: &ArgMatches, row: &Row) -> Option<String> {
+    if matches.value_source(row.key) != Some(clap::parser::ValueSource::CommandLine) {
+        return None;
+    }
+    let words: Vec<&String> = matches.get_many(row.key)?.collect();
+    Some(words.into_iter().map(String::as_str).collect::<Vec<_>>().join(" "))
+}
+
+fn read_password_file(settings: &mut Settings) -> Result<(), String> {
+    let Some(path) = settings.requirepass_file.clone() else { return Ok(()) };
+    if settings.requirepass.reveal().is_some() {
+        return Err("both requirepass and requirepass_file are set: keep one".to_owned());
+    }
+    let text = std::fs::read_to_string(&path)
+        .map_err(|e| format!("cannot read requirepass_file {}: {e}", path.display()))?;
+    match text.lines().next() {
+        Some(password) if !password.is_empty() => settings.set("requirepass", password),
+        _ => Err(format!("requirepass_file {} has no password on its first line", path.display())),
+    }
+}
+
+fn path(matches: &ArgMatches, name: &str) -> PathBuf {
+    matches.get_one::<PathBuf>(name).cloned().expect("clap requires it")
+}
+
+fn command() -> Command {
+    let flags = ROWS.iter().map(flag);
+    let serve =
+        serve_only(Command::new("serve").about("Run a server (what happens without a subcommand, too)"));
+    let command = Command::new("evenkeel")
+        .about("A durable server for keys and values that speaks the Redis protocol")
+        .version(env!("CARGO_PKG_VERSION"))
+        .subcommand(serve.args(flags.clone()))
+        .subcommand(
+            Command::new("check")
+                .about("Read a stopped server's folder and report every segment; exit status 1 on damage")
+                .arg(path_arg("DIR", "Folder of the data"))
+                .arg(
+                    Arg::new("salvage")
+                        .long("salvage")
+                        .value_name("OUT")
+                        .value_parser(clap::value_parser!(PathBuf))
+                        .help("Put everything that can be read into a new folder"),
+                ),
+        )
+        .subcommand(
+            Command::new("backup")
+                .about("Copy the data of a running server, consistently, into a new folder that a server can open")
+                .arg(path_arg("DIR", "Folder of the running server's data"))
+                .arg(path_arg("OUT", "Folder to make, on the machine of the server")),
+        )
+        .args_conflicts_with_subcommands(true);
+    serve_only(command).args(flags)
+}
+
+fn serve_only(command: Command) -> Command {
+    let print = |name: &'static str, help: &'static str| {
+        Arg::new(name).long(name).action(ArgAction::SetTrue).help(help).help_heading("Options")
+    };
+    command
+        .arg(
+            Arg::new("config")
+                .long("config")
+                .short('c')
+                .value_name("FILE")
+                .value_parser(clap::value_parser!(PathBuf))
+                .help("Settings file (TOML); flags win over it")
+                .help_heading("Options"),
+        )
+        .arg(print("print-config", "Print a commented settings file with every default, and exit"))
+        .arg(print("print-manual", "Print the manual page of the settings, and exit").hide(true))
+}
+
+fn path_arg(name: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).required(true).value_parser(clap::value_parser!(PathBuf)).help(help)
+}
+
+/// The flag of a setting.
+fn flag(row: &'static Row) -> Arg {
+    let default = if row.default.is_empty() { String::new() } else { format!(" [default: {}]", row.default) };
+    let arg = Arg::new(row.key)
+        .long(row.flag())
+        .value_name(row.form)
+        .help(format!("{}{default}", row.summary))
+        .help_heading(row.heading());
+    if row.is_switch() {
+        let words = PossibleValuesParser::new(["true", "false", "yes", "no"]);
+        return arg
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true")
+            .value_parser(words)
+            .hide_possible_values(true);
+    }
+    if row.key == "bind" {
+        arg.action(ArgAction::Append)
+    } else {
+        arg.allow_hyphen_values(row.key == "requirepass")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(arguments: &[&str]) -> Result<Request, String> {
+        parse(std::iter::once("evenkeel").chain(arguments.iter().copied()).map(Into::into))
+    }
+
+    fn settings(arguments: &[&str]) -> Settings {
+        match parsed(arguments) {
+            Ok(Request::Serve { settings, .. }) => *settings,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_command_is_sound() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn without_a_subcommand_it_serves() {
+        assert_eq!(settings(&[]), Settings::default());
+        assert_eq!(settings(&["--port", "7000"]), settings(&["serve", "--port", "7000"]));
+        assert_eq!(settings(&["--port", "7000"]).port, 7000);
+    }
+
+    #[test]
+    fn every_setting_can_be_given_as_a_flag() {
+        let mut arguments = vec!["serve".to_owned()];
+        for row in ROWS.iter().filter(|row| !row.default.is_empty()) {
+            arguments.push(format!("--{}={}", row.flag(), row.default));
+        }
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        assert_eq!(settings(&arguments), Settings::default());
+        assert!(settings(&["--json-logs"]).log_json);
+        assert_eq!(settings(&["--bind", "127.0.0.1", "--bind", "::1"]).bind.len(), 2);
+    }
+
+    #[test]
+    fn a_wrong_flag_value_is_named() {
+        let error = parsed(&["--connections-max", "0"]).expect_err("refused");
+        assert_eq!(error, "--connections-max: connections.max = 0: the least is 1");
+    }
+}

@@ -1,0 +1,196 @@
+//! The settings file: TOML, every complaint with its line.
+//!
+//! `connections.max = 10` and `[connections]` with `max = 10` are the same. Numbers, switches and strings are taken
+//! as text by the row; an array of strings is a list.
+
+use super::table::{ROWS, Row};
+use super::{Settings, unknown};
+use std::fmt;
+use std::ops::Range;
+use toml::de::{DeTable, DeValue};
+
+/// A settings file that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileError {
+    /// Line of the file, from 1.
+    pub line: usize,
+    /// What is wrong with it.
+    pub message: String,
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.message)
+    }
+}
+
+impl std::error::Error for FileError {}
+
+/// One `name = value` of a file.
+struct Entry {
+    name: String,
+    /// The value as the row reads it; an error says why it can be none.
+    text: Result<String, String>,
+    name_at: Range<usize>,
+    value_at: Range<usize>,
+}
+
+/// Takes what `toml` says over into `settings`.
+pub(super) fn apply(settings: &mut Settings, toml: &str) -> Result<(), FileError> {
+    for entry in entries(toml)? {
+        let at = |span: &Range<usize>, message| FileError { line: line_of(toml, span.start), message };
+        let row = Row::find(&entry.name).ok_or_else(|| at(&entry.name_at, unknown(&entry.name)))?;
+        let text = entry.text.map_err(|why| at(&entry.value_at, format!("{}: {why}", entry.name)))?;
+        row.set(settings, &text).map_err(|message| at(&entry.value_at, message))?;
+    }
+    Ok(())
+}
+
+/// `toml` with the values of `settings` where they differ; new ones are added at the top, outside of any table.
+pub(super) fn rewrite(settings: &Settings, toml: &str) -> Result<String, FileError> {
+    let mut said = Settings::default();
+    apply(&mut said, toml)?;
+    let entries = entries(toml)?;
+    let mut replaced: Vec<(Range<usize>, String)> = Vec::new();
+    let mut added = String::new();
+    for row in ROWS.iter().filter(|row| row.text(settings) != row.text(&said)) {
+        let value = literal(row, settings);
+        match entries.iter().find(|entry| entry.name == row.key) {
+            Some(entry) => replaced.push((entry.value_at.clone(), value)),
+            None => added.push_str(&format!("{} = {value}\n", row.key)),
+        }
+    }
+    replaced.sort_by_key(|(span, _)| std::cmp::Reverse(span.start));
+    let mut text = toml.to_owned();
+    for (span, value) in replaced {
+        text.replace_range(span, &value);
+    }
+    if !added.is_empty() {
+        text.insert_str(0, &format!("# Added by CONFIG REWRITE\n{added}\n"));
+    }
+    Ok(text)
+}
+
+/// The row's value as it stands in a file.
+pub(super) fn literal(row: &Row, settings: &Settings) -> String {
+    quoted(row, &row.text(settings))
+}
+
+/// `text`, in quotes unless the row's values are numbers or switches.
+pub(super) fn quoted(row: &Row, text: &str) -> String {
+    let bare = row.is_switch() || matches!(row.form, "COUNT" | "PORT");
+    if bare { text.to_owned() } else { toml::Value::String(text.to_owned()).to_string() }
+}
+
+fn entries(toml: &str) -> Result<Vec<Entry>, FileError> {
+    let table = DeTable::parse(toml).map_err(|error| FileError {
+        line: line_of(toml, error.span().map_or(0, |span| span.start)),
+        message: error.message().to_owned(),
+    })?;
+    let mut entries = Vec::new();
+    flatten("", table.get_ref(), &mut entries);
+    // Errors come in the order of the file, not of the alphabet.
+    entries.sort_by_key(|entry| entry.name_at.start);
+    Ok(entries)
+}
+
+fn flatten(prefix: &str, table: &DeTable<'_>, entries: &mut Vec<Entry>) {
+    for (key, value) in table {
+        let name =
+            if prefix.is_empty() { key.get_ref().to_string() } else { format!("{prefix}.{}", key.get_ref()) };
+        match value.get_ref() {
+            DeValue::Table(inner) if Row::find(&name).is_none() && is_group(&name) => {
+                flatten(&name, inner, entries);
+            }
+            value_ref => entries.push(Entry {
+                name,
+                text: text_of(value_ref),
+                name_at: key.span(),
+                value_at: value.span(),
+            }),
+        }
+    }
+}
+
+fn is_group(name: &str) -> bool {
+    ROWS.iter().any(|row| row.group() == Some(name))
+}
+
+fn text_of(value: &DeValue<'_>) -> Result<String, String> {
+    match value {
+        DeValue::String(text) => Ok(text.to_string()),
+        DeValue::Integer(number) => Ok(number.as_str().replace('_', "")),
+        DeValue::Boolean(value) => Ok(value.to_string()),
+        DeValue::Array(items) => {
+            let words: Result<Vec<_>, _> = items.iter().map(|item| text_of(item.get_ref())).collect();
+            Ok(words?.join(" "))
+        }
+        DeValue::Float(_) | DeValue::Datetime(_) | DeValue::Table(_) => {
+            Err("expected a text, a whole number, true or false".to_owned())
+        }
+    }
+}
+
+fn line_of(text: &str, offset: usize) -> usize {
+    text.as_bytes().iter().take(offset).filter(|byte| **byte == b'\n').count() + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::{Durability, Engine, Size};
+    use std::time::Duration;
+
+    fn error(toml: &str) -> String {
+        Settings::default().apply_toml(toml).expect_err("the file is wrong").to_string()
+    }
+
+    #[test]
+    fn dotted_names_and_tables_mean_the_same() {
+        let mut settings = Settings::default();
+        let file = "engine = 'memory'\ndurability = '1s'\nvalue.max = '1MiB'\nbind = ['127.0.0.1', '::1']\n\
+                    [connections]\nmax = 1_000\nidle_timeout = '5m'\n";
+        settings.apply_toml(file).expect("the file is right");
+        assert_eq!(settings.engine, Engine::Memory);
+        assert_eq!(settings.durability, Durability::Interval(Duration::from_secs(1)));
+        assert_eq!(settings.value_max, Size(1 << 20));
+        assert_eq!(settings.bind.len(), 2);
+        assert_eq!(settings.connections_max, 1000);
+        assert_eq!(settings.connections_idle_timeout, Duration::from_secs(300));
+    }
+
+    #[test]
+    fn a_wrong_line_is_named_with_what_is_wrong() {
+        assert_eq!(error("port = 1\n\nprot = 2\n"), "line 3: unknown setting 'prot'; did you mean 'port'?");
+        assert_eq!(
+            error("[connections]\nmaxx = 2\n"),
+            "line 2: unknown setting 'connections.maxx'; did you mean 'connections.max'?"
+        );
+        assert_eq!(
+            error("[conections]\nmax = 2\n"),
+            "line 1: unknown setting 'conections'; `evenkeel serve --help` lists all"
+        );
+        assert_eq!(error("connections.max = 0"), "line 1: connections.max = 0: the least is 1");
+        assert_eq!(error("port = 1.5"), "line 1: port: expected a text, a whole number, true or false");
+        assert!(error("a = 1\nport = = 2").starts_with("line 2: "));
+        assert!(error("port = 1\nport = 2").starts_with("line 2: duplicate key"));
+    }
+
+    #[test]
+    fn a_rewritten_file_keeps_its_comments_and_says_what_is_set() {
+        let file = "# mine\nport = 7000 # keep\n[connections]\nmax = 5 # five\n";
+        let mut settings = Settings::default();
+        settings.apply_toml(file).expect("the file is right");
+        settings.set("connections.max", "7").expect("set");
+        settings.set("memory.limit", "64MiB").expect("set");
+        let rewritten = settings.rewritten(file).expect("rewritten");
+        assert!(
+            rewritten.contains("# mine\nport = 7000 # keep\n[connections]\nmax = 7 # five\n"),
+            "{rewritten}"
+        );
+        let mut again = Settings::default();
+        again.apply_toml(&rewritten).expect("what was rewritten is right");
+        assert_eq!(again, settings);
+        assert_eq!(settings.rewritten(&rewritten).as_deref(), Ok(rewritten.as_str()));
+    }
+}

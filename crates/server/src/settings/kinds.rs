@@ -1,0 +1,407 @@
+//! What a setting's value can be, and how each kind is written and read.
+//!
+//! | kind | written | read as well |
+//! |---|---|---|
+//! | size | `64MiB`, `100B` | `67108864`, `64mb` (1024-based, as Redis), `64m` (1000-based, as Redis) |
+//! | duration | `250ms`, `1s`, `5m` | `0` |
+//! | count | `10000` | |
+//! | switch | `true` | `yes`, `no`, `on`, `off` |
+//! | choice | one of its words | |
+//!
+//! Every kind survives being written and read again; a test holds each default to that.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A value of one setting, as text and back.
+pub(super) trait Kind: Sized {
+    /// Reads the text; the error says what was expected.
+    fn read(text: &str) -> Result<Self, String>;
+    /// Writes the text that `read` turns into the same value.
+    fn write(&self) -> String;
+    /// The number that bounds apply to, if there is one.
+    fn measure(&self) -> Option<u128> {
+        None
+    }
+}
+
+/// A number of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Size(pub u64);
+
+impl Size {
+    /// The number of bytes as a length in memory.
+    pub fn bytes(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+}
+
+impl Kind for Size {
+    fn read(text: &str) -> Result<Self, String> {
+        let expected = || "a size such as 64MiB, 100mb or a number of bytes".to_owned();
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        let number: u64 = text[..digits].parse().map_err(|_| expected())?;
+        let factor: u64 = match text[digits..].trim().to_ascii_lowercase().as_str() {
+            "" | "b" => 1,
+            "k" => 1000,
+            "m" => 1000 * 1000,
+            "g" => 1000 * 1000 * 1000,
+            "kib" | "kb" => 1 << 10,
+            "mib" | "mb" => 1 << 20,
+            "gib" | "gb" => 1 << 30,
+            "tib" | "tb" => 1 << 40,
+            _ => return Err(expected()),
+        };
+        number.checked_mul(factor).map(Size).ok_or_else(expected)
+    }
+
+    fn write(&self) -> String {
+        let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+        let unit = units.iter().find(|(shift, _)| self.0 != 0 && self.0.trailing_zeros() >= *shift);
+        unit.map_or_else(|| self.0.to_string(), |(shift, name)| format!("{}{name}", self.0 >> shift))
+    }
+
+    fn measure(&self) -> Option<u128> {
+        Some(u128::from(self.0))
+    }
+}
+
+impl Kind for Duration {
+    fn read(text: &str) -> Result<Self, String> {
+        let expected = || "a duration such as 250ms, 1s or 5m".to_owned();
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        let number: u64 = text[..digits].parse().map_err(|_| expected())?;
+        let nanos_each: u64 = match text[digits..].trim() {
+            "" if number == 0 => 0,
+            "us" => 1_000,
+            "ms" => 1_000_000,
+            "s" => 1_000_000_000,
+            "m" => 60_000_000_000,
+            "h" => 3_600_000_000_000,
+            "d" => 86_400_000_000_000,
+            _ => return Err(expected()),
+        };
+        number.checked_mul(nanos_each).map(Duration::from_nanos).ok_or_else(expected)
+    }
+
+    fn write(&self) -> String {
+        let nanos = self.as_nanos();
+        let units = [(86_400_000_000_000, "d"), (3_600_000_000_000, "h"), (60_000_000_000, "m")];
+        let units = units.into_iter().chain([(1_000_000_000, "s"), (1_000_000, "ms")]);
+        match units.into_iter().find(|(each, _)| nanos != 0 && nanos.is_multiple_of(*each)) {
+            Some((each, name)) => format!("{}{name}", nanos / each),
+            None if nanos == 0 => "0".to_owned(),
+            None => format!("{}us", nanos / 1_000),
+        }
+    }
+
+    fn measure(&self) -> Option<u128> {
+        Some(self.as_nanos())
+    }
+}
+
+macro_rules! count_kind {
+    ($($number:ty),*) => {$(
+        impl Kind for $number {
+            fn read(text: &str) -> Result<Self, String> {
+                text.parse().map_err(|_| "a whole number".to_owned())
+            }
+            fn write(&self) -> String {
+                self.to_string()
+            }
+            fn measure(&self) -> Option<u128> {
+                u128::try_from(*self).ok()
+            }
+        }
+    )*};
+}
+count_kind!(u16, u32, usize);
+
+impl Kind for bool {
+    fn read(text: &str) -> Result<Self, String> {
+        match text.to_ascii_lowercase().as_str() {
+            "true" | "yes" | "on" => Ok(true),
+            "false" | "no" | "off" => Ok(false),
+            _ => Err("true or false".to_owned()),
+        }
+    }
+
+    fn write(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Kind for PathBuf {
+    fn read(text: &str) -> Result<Self, String> {
+        if text.is_empty() { Err("a path".to_owned()) } else { Ok(PathBuf::from(text)) }
+    }
+
+    fn write(&self) -> String {
+        self.display().to_string()
+    }
+}
+
+/// Something that is off unless it is set: the empty text is off.
+impl Kind for Option<PathBuf> {
+    fn read(text: &str) -> Result<Self, String> {
+        Ok((!text.is_empty()).then(|| PathBuf::from(text)))
+    }
+
+    fn write(&self) -> String {
+        self.as_ref().map(|path| path.display().to_string()).unwrap_or_default()
+    }
+}
+
+impl Kind for Vec<IpAddr> {
+    fn read(text: &str) -> Result<Self, String> {
+        let address = |word: &str| match word {
+            "localhost" => Ok(IpAddr::from([127, 0, 0, 1])),
+            "*" => Ok(IpAddr::from([0, 0, 0, 0])),
+            word => word
+                .parse()
+                .map_err(|_| format!("IP addresses such as 127.0.0.1, 0.0.0.0 or ::1, not '{word}'")),
+        };
+        text.split([' ', ',']).filter(|word| !word.is_empty()).map(address).collect()
+    }
+
+    fn write(&self) -> String {
+        self.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// A password: printed on request, never in a log.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// The password; `None` when none is required.
+    pub fn reveal(&self) -> Option<&str> {
+        (!self.0.is_empty()).then_some(self.0.as_str())
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_empty() { "none" } else { "***" })
+    }
+}
+
+impl Kind for Secret {
+    fn read(text: &str) -> Result<Self, String> {
+        Ok(Secret(text.to_owned()))
+    }
+
+    fn write(&self) -> String {
+        self.0.clone()
+    }
+}
+
+/// When an acknowledged write is on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Before it is acknowledged.
+    Always,
+    /// At most this long after it was acknowledged.
+    Interval(Duration),
+    /// When the operating system sees fit.
+    Never,
+}
+
+impl Kind for Durability {
+    fn read(text: &str) -> Result<Self, String> {
+        match text {
+            "always" => Ok(Durability::Always),
+            "never" => Ok(Durability::Never),
+            _ => match Duration::read(text) {
+                Ok(interval) if !interval.is_zero() => Ok(Durability::Interval(interval)),
+                _ => Err("always, never, or a duration such as 1s".to_owned()),
+            },
+        }
+    }
+
+    fn write(&self) -> String {
+        match self {
+            Durability::Always => "always".to_owned(),
+            Durability::Never => "never".to_owned(),
+            Durability::Interval(interval) => interval.write(),
+        }
+    }
+
+    fn measure(&self) -> Option<u128> {
+        match self {
+            Durability::Interval(interval) => interval.measure(),
+            Durability::Always | Durability::Never => None,
+        }
+    }
+}
+
+/// How much memory data may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryLimit {
+    /// Three quarters of what the machine, or the control group, grants.
+    Auto,
+    /// This many bytes; 0 means no limit.
+    Bytes(u64),
+}
+
+impl Kind for MemoryLimit {
+    fn read(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(MemoryLimit::Auto),
+            _ => Size::read(text).map(|size| MemoryLimit::Bytes(size.0)).map_err(|e| format!("auto, or {e}")),
+        }
+    }
+
+    fn write(&self) -> String {
+        match self {
+            MemoryLimit::Auto => "auto".to_owned(),
+            MemoryLimit::Bytes(bytes) => Size(*bytes).write(),
+        }
+    }
+
+    fn measure(&self) -> Option<u128> {
+        match self {
+            MemoryLimit::Auto | MemoryLimit::Bytes(0) => None,
+            MemoryLimit::Bytes(bytes) => Some(u128::from(*bytes)),
+        }
+    }
+}
+
+/// Declares an enum whose variants are the words of a choice.
+macro_rules! choice {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name { $($(#[$variant_doc])* $variant),* }
+
+        impl Kind for $name {
+            fn read(text: &str) -> Result<Self, String> {
+                match text {
+                    $($word => Ok($name::$variant),)*
+                    _ => Err(one_of(&[$($word),*])),
+                }
+            }
+
+            fn write(&self) -> String {
+                match self { $($name::$variant => $word.to_owned()),* }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $($name::$variant => $word),* })
+            }
+        }
+    };
+}
+
+choice! {
+    /// Where values live.
+    Engine {
+        /// On disk, in the log; recently used ones in memory as well.
+        Log = "log",
+        /// In memory only: everything is gone after a stop.
+        Memory = "memory",
+        /// Nowhere: accepts and forgets. Measures the network layer alone.
+        Noop = "noop",
+    }
+}
+
+choice! {
+    /// How sockets meet threads.
+    Connector {
+        /// A few event loops that share all connections.
+        Epoll = "epoll",
+        /// A blocking thread for each connection.
+        Threads = "threads",
+    }
+}
+
+choice! {
+    /// How the journal writes and syncs.
+    Backend {
+        /// The best one that a probe of the folder at start finds.
+        Auto = "auto",
+        /// Writes through the page cache, then fdatasync.
+        Buffered = "buffered",
+        /// Writes past the page cache, synchronously.
+        Direct = "direct",
+        /// Writes and syncs through an io_uring.
+        Uring = "uring",
+    }
+}
+
+choice! {
+    /// The least important lines that are logged.
+    LogLevel {
+        /// Only what needs a person.
+        Error = "error",
+        /// What may need one.
+        Warn = "warn",
+        /// Starts, stops and decisions.
+        Info = "info",
+        /// Single connections and background rounds.
+        Debug = "debug",
+        /// Everything.
+        Trace = "trace",
+    }
+}
+
+fn one_of(words: &[&str]) -> String {
+    format!("one of {}", words.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_people_and_redis_write_them() {
+        let cases = [
+            ("0", 0),
+            ("100B", 100),
+            ("64MiB", 64 << 20),
+            ("64mb", 64 << 20),
+            ("1k", 1000),
+            ("1 GiB", 1 << 30),
+        ];
+        for (text, bytes) in cases {
+            assert_eq!(Size::read(text), Ok(Size(bytes)), "{text}");
+        }
+        for text in ["", "MiB", "-1", "1.5GiB", "64Mi", "99999999999TiB", "1 2"] {
+            assert!(Size::read(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_need_a_unit() {
+        assert_eq!(Duration::read("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(Duration::read("0"), Ok(Duration::ZERO));
+        for text in ["", "5", "1 hour", "s", "-1s"] {
+            assert!(Duration::read(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_back_the_same() {
+        for bytes in [0, 1, 1000, 1024, 1 << 20, (1 << 20) + 1, u64::MAX] {
+            assert_eq!(Size::read(&Size(bytes).write()), Ok(Size(bytes)));
+        }
+        for micros in [0, 1, 1000, 1500, 1_000_000, 60_000_000, 86_400_000_000] {
+            let duration = Duration::from_micros(micros);
+            assert_eq!(Duration::read(&duration.write()), Ok(duration));
+        }
+        for durability in
+            [Durability::Always, Durability::Never, Durability::Interval(Duration::from_secs(1))]
+        {
+            assert_eq!(Durability::read(&durability.write()), Ok(durability));
+        }
+    }
+
+    #[test]
+    fn a_password_is_not_printed_by_accident() {
+        assert_eq!(format!("{:?}", Secret("hunter2".to_owned())), "***");
+    }
+}

@@ -1,0 +1,229 @@
+//! Settings of a running server: read by everybody, changed by CONFIG SET, written back by CONFIG REWRITE.
+//!
+//! Readers take an `Arc` and keep it as long as they like. A change is checked, handed to the one who must act on
+//! it (the binary's hook), and only then visible; several settings change together or not at all.
+
+use super::redis::Alias;
+use super::table::Row;
+use super::{FileError, Settings};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use thiserror::Error;
+
+/// The settings in force.
+pub struct Live {
+    current: RwLock<Arc<Settings>>,
+    generation: AtomicU64,
+    /// One change at a time, from check to act.
+    changing: Mutex<Option<Hook>>,
+    file: Option<PathBuf>,
+}
+
+/// Acts on a change: former settings, new settings. An error refuses the change.
+type Hook = Box<dyn Fn(&Settings, &Settings) -> Result<(), String> + Send>;
+
+/// Why CONFIG SET changed nothing. The text is what the client is told, without `ERR `.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ChangeError {
+    /// No setting has this name.
+    #[error("Unknown option or number of arguments for CONFIG SET - '{0}'")]
+    Unknown(String),
+    /// The setting holds from start to stop.
+    #[error("CONFIG SET failed (possibly related to argument '{0}') - can't set immutable config")]
+    Immutable(String),
+    /// The same setting twice in one command.
+    #[error("CONFIG SET failed (possibly related to argument '{0}') - duplicate parameter")]
+    Duplicate(String),
+    /// A value that the setting does not take, or not now.
+    #[error("CONFIG SET failed (possibly related to argument '{name}') - {why}")]
+    Refused {
+        /// The name as the client gave it.
+        name: String,
+        /// What was expected.
+        why: String,
+    },
+}
+
+/// Why CONFIG REWRITE wrote nothing. The text is what the client is told, without `ERR `.
+#[derive(Debug, Error)]
+pub enum RewriteError {
+    /// The server was started without a file.
+    #[error("The server is running without a config file")]
+    NoFile,
+    /// The file has become unreadable as settings.
+    #[error("Rewriting config file: {0}")]
+    File(#[from] FileError),
+    /// Reading or writing it failed.
+    #[error("Rewriting config file: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+impl Live {
+    /// Starts with `settings`, which came from `file` if there was one.
+    pub fn new(settings: Settings, file: Option<PathBuf>) -> Self {
+        Live {
+            current: RwLock::new(Arc::new(settings)),
+            generation: AtomicU64::new(0),
+            changing: Mutex::new(None),
+            file,
+        }
+    }
+
+    /// The settings in force now.
+    pub fn load(&self) -> Arc<Settings> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Grows with every change: whoever keeps a copy compares this, which is one load.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Sets who acts on changes; it sees the former and the new settings before anybody else does.
+    pub fn on_change(&self, hook: impl Fn(&Settings, &Settings) -> Result<(), String> + Send + 'static) {
+        *self.changing.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(hook));
+    }
+
+    /// Changes several settings, named in our spelling or Redis's, all or none.
+    ///
+    /// # Errors
+    /// [`ChangeError`] with the first name that stands in the way; nothing has changed then.
+    pub fn change(&self, pairs: &[(&str, &str)]) -> Result<(), ChangeError> {
+        let hook = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let former = self.load();
+        let mut settings = Settings::clone(&former);
+        let mut seen: Vec<&str> = Vec::new();
+        for (name, text) in pairs {
+            let Some(key) = change_one(&mut settings, name, text)? else { continue };
+            if seen.contains(&key) {
+                return Err(ChangeError::Duplicate((*name).to_owned()));
+            }
+            seen.push(key);
+        }
+        let refused =
+            |why| ChangeError::Refused { name: pairs.first().map_or("", |pair| pair.0).to_owned(), why };
+        settings.check().map_err(refused)?;
+        if let Some(hook) = hook.as_ref() {
+            hook(&former, &settings).map_err(refused)?;
+        }
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
+        self.generation.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Writes the settings in force into the file that the server was started with; comments stay.
+    ///
+    /// # Errors
+    /// [`RewriteError`]; the file is as it was then.
+    pub fn rewrite(&self) -> Result<(), RewriteError> {
+        let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let path = self.file.as_ref().ok_or(RewriteError::NoFile)?;
+        let text = self.load().rewritten(&std::fs::read_to_string(path)?)?;
+        replace_file(path, &text)?;
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Live {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Live")
+            .field("settings", &self.load())
+            .field("file", &self.file)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Changes one setting; returns its key, or `None` for a name whose answer is fixed.
+fn change_one(settings: &mut Settings, name: &str, text: &str) -> Result<Option<&'static str>, ChangeError> {
+    let refused = |why| ChangeError::Refused { name: name.to_owned(), why };
+    let lower = name.to_ascii_lowercase();
+    let (row, text) = match (Row::find(&lower), Alias::find(&lower)) {
+        (Some(row), _) => (row, text.to_owned()),
+        (None, Some(alias)) => {
+            let text = alias.translated(text).map_err(refused)?;
+            let Some(key) = alias.key else { return Ok(None) };
+            (Row::find(key).ok_or_else(|| ChangeError::Unknown(name.to_owned()))?, text)
+        }
+        (None, None) => return Err(ChangeError::Unknown(name.to_owned())),
+    };
+    let before = row.text(settings);
+    row.set(settings, &text).map_err(refused)?;
+    // Tools set what is already so; that is no change, whatever the row allows.
+    if !row.runtime && row.text(settings) != before {
+        return Err(ChangeError::Immutable(name.to_owned()));
+    }
+    Ok(Some(row.key))
+}
+
+/// Puts `text` in the place of the file at `path`, by way of a new file: it is the former or the new one, never half.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a settings file is the user's, outside of the data that a simulation owns"
+)]
+fn replace_file(path: &std::path::Path, text: &str) -> std::io::Result<()> {
+    use std::io::Write as _;
+    let new = path.with_extension("toml.new");
+    let mut file = std::fs::File::create(&new)?;
+    if let Ok(metadata) = std::fs::metadata(path) {
+        file.set_permissions(metadata.permissions())?;
+    }
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(&new, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn live() -> Live {
+        Live::new(Settings::default(), None)
+    }
+
+    #[test]
+    fn several_settings_change_together_or_not_at_all() {
+        let live = live();
+        let error =
+            live.change(&[("connections.max", "5"), ("slowlog.length_max", "x")]).expect_err("refused");
+        assert!(error.to_string().contains("'slowlog.length_max'"), "{error}");
+        assert_eq!(live.load().connections_max, 10_000);
+        live.change(&[("maxclients", "5"), ("timeout", "60")]).expect("both are right");
+        assert_eq!(live.load().connections_max, 5);
+        assert_eq!(live.load().connections_idle_timeout.as_secs(), 60);
+        assert_eq!(live.generation(), 1);
+    }
+
+    #[test]
+    fn what_holds_from_start_to_stop_is_not_changed() {
+        let live = live();
+        assert_eq!(live.change(&[("port", "1")]), Err(ChangeError::Immutable("port".to_owned())));
+        assert_eq!(live.change(&[("port", "6379"), ("save", ""), ("appendonly", "yes")]), Ok(()));
+        assert!(matches!(live.change(&[("save", "60 1")]), Err(ChangeError::Refused { .. })));
+    }
+
+    #[test]
+    fn unknown_and_repeated_names_are_refused() {
+        let live = live();
+        assert_eq!(live.change(&[("x", "1")]), Err(ChangeError::Unknown("x".to_owned())));
+        let twice = live.change(&[("maxclients", "1"), ("connections.max", "2")]);
+        assert_eq!(twice, Err(ChangeError::Duplicate("connections.max".to_owned())));
+    }
+
+    #[test]
+    fn a_change_that_cannot_be_acted_on_is_refused() {
+        let live = live();
+        live.on_change(
+            |_, new| if new.connections_max > 100 { Err("too many files".to_owned()) } else { Ok(()) },
+        );
+        assert!(live.change(&[("maxclients", "1000")]).is_err());
+        assert_eq!(live.change(&[("maxclients", "10")]), Ok(()));
+        assert_eq!(live.load().connections_max, 10);
+    }
+
+    #[test]
+    fn without_a_file_there_is_nothing_to_rewrite() {
+        assert_eq!(live().rewrite().map_err(|e| e.to_string()), Err(RewriteError::NoFile.to_string()));
+    }
+}

@@ -1,0 +1,158 @@
+//! Settings: one table, from which flags, file, CONFIG, help and manual are made.
+//!
+//! ```text
+//!  defaults  <-  file (TOML)  <-  flags  <-  CONFIG SET (only rows that may change at run time)
+//! ```
+//!
+//! Invariants
+//!   1. A setting has one name everywhere; its flag is the name with `-` for `.` and `_`.
+//!   2. Nothing is ignored: a name that no row has, or a value outside its bounds, is an error that says where.
+//!   3. A change of several settings happens whole or not at all.
+//!
+//! `table` has the rows, `kinds` the values, `file` TOML with line numbers, `redis` the names that Redis's tools
+//! use, `live` changes at run time, `text` what is generated.
+
+mod file;
+mod kinds;
+mod live;
+mod redis;
+mod table;
+mod text;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use file::FileError;
+pub use kinds::{Backend, Connector, Durability, Engine, LogLevel, MemoryLimit, Secret, Size};
+pub use live::{ChangeError, Live, RewriteError};
+pub use table::{ROWS, Row};
+pub use text::{example_file, manual_page, nearest};
+
+/// The value of every setting. Field names are the rows' names with `_` for `.`.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the table documents each field, once")]
+pub struct Settings {
+    pub dir: PathBuf,
+    pub engine: Engine,
+    pub durability: Durability,
+    pub databases: u16,
+
+    pub bind: Vec<IpAddr>,
+    pub port: u16,
+    pub unixsocket: Option<PathBuf>,
+    pub requirepass: Secret,
+    pub requirepass_file: Option<PathBuf>,
+    pub protected_mode: bool,
+
+    pub loops: usize,
+    pub connector: Connector,
+
+    pub connections_max: usize,
+    pub connections_input_max: Size,
+    pub connections_output_max: Size,
+    pub connections_held_max: Size,
+    pub connections_idle_timeout: Duration,
+
+    pub value_max: Size,
+    pub transaction_max: Size,
+    pub memory_limit: MemoryLimit,
+
+    pub journal_backend: Backend,
+    pub journal_segment_size: Size,
+    pub journal_buffer_max: Size,
+
+    pub log_level: LogLevel,
+    pub log_json: bool,
+    pub slowlog_threshold: Duration,
+    pub slowlog_length_max: usize,
+    pub latency_threshold: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        table::defaults()
+    }
+}
+
+impl Settings {
+    /// Sets one setting, given by its name, from text.
+    ///
+    /// # Errors
+    /// What is wrong with the name or the value, with the nearest name or the bounds.
+    pub fn set(&mut self, name: &str, text: &str) -> Result<(), String> {
+        let row = Row::find(name).ok_or_else(|| unknown(name))?;
+        row.set(self, text)
+    }
+
+    /// Takes what the text of a TOML file says over what is set.
+    ///
+    /// # Errors
+    /// The first wrong line, by its number.
+    pub fn apply_toml(&mut self, toml: &str) -> Result<(), FileError> {
+        file::apply(self, toml)
+    }
+
+    /// `toml` with every setting that differs from what it (or the default) says put in; comments stay.
+    ///
+    /// # Errors
+    /// If `toml` is not a settings file.
+    pub fn rewritten(&self, toml: &str) -> Result<String, FileError> {
+        file::rewrite(self, toml)
+    }
+
+    /// Names and values that `matches`, for CONFIG GET: this table's names and those of Redis that mean the same.
+    pub fn listed(&self, mut matches: impl FnMut(&str) -> bool) -> Vec<(&'static str, String)> {
+        let own = ROWS.iter().filter(|row| matches(row.key)).map(|row| (row.key, row.text(self))).collect();
+        redis::listed(self, own, matches)
+    }
+
+    /// The number of event loops: what is set, or one for each core.
+    pub fn loops_resolved(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        if self.loops == 0 { cores() } else { self.loops }
+    }
+
+    /// The memory limit in bytes: what is set, or three quarters of `granted`; `None` means no limit.
+    pub fn memory_limit_resolved(&self, granted_bytes: Option<u64>) -> Option<u64> {
+        match self.memory_limit {
+            MemoryLimit::Auto => granted_bytes.map(|bytes| bytes / 4 * 3),
+            MemoryLimit::Bytes(0) => None,
+            MemoryLimit::Bytes(bytes) => Some(bytes),
+        }
+    }
+
+    /// Checks what no single row can: settings that contradict each other.
+    ///
+    /// # Errors
+    /// The contradiction, with the names of both settings.
+    pub fn check(&self) -> Result<(), String> {
+        if self.port == 0 && self.unixsocket.is_none() {
+            return Err("port = 0 and no unixsocket: nobody could connect".to_owned());
+        }
+        if self.port != 0 && self.bind.is_empty() {
+            return Err("bind is empty: set port = 0 to listen on unixsocket only".to_owned());
+        }
+        let pairs = [
+            ("connections.input_max", self.connections_input_max.0),
+            ("connections.output_max", self.connections_output_max.0),
+            ("transaction.max", self.transaction_max.0),
+        ];
+        for (name, bytes) in pairs {
+            if bytes < self.value_max.0 {
+                let (most, own) = (table::size_text(self.value_max.0), table::size_text(bytes));
+                return Err(format!(
+                    "{name} = {own} is smaller than value.max = {most}: such a value could not pass"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unknown(name: &str) -> String {
+    match nearest(name) {
+        Some(near) => format!("unknown setting '{name}'; did you mean '{near}'?"),
+        None => format!("unknown setting '{name}'; `evenkeel serve --help` lists all"),
+    }
+}

@@ -1,0 +1,350 @@
+//! The table: a setting is one row, and a row is all there is to a setting.
+//!
+//! A row's texts become `--help`, the manual page and the example file as they stand. `summary` says what the
+//! setting does, `reason` why the default is what it is and what another value costs.
+
+use super::kinds::{Kind, Size};
+use super::{Backend, Connector, Durability, Engine, LogLevel, MemoryLimit, Secret, Settings};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A setting.
+pub struct Row {
+    /// Its name: in the file, in CONFIG, in errors and metrics.
+    pub key: &'static str,
+    /// What a value looks like, for the help.
+    pub form: &'static str,
+    /// The default, as it would be written in the file.
+    pub default: &'static str,
+    /// Least and most, as they would be written; empty where there are no bounds.
+    pub bounds: [&'static str; 2],
+    /// Whether CONFIG SET may change it while the server runs.
+    pub runtime: bool,
+    /// What it does.
+    pub summary: &'static str,
+    /// Why the default is what it is.
+    pub reason: &'static str,
+    field: Field,
+}
+
+impl Row {
+    /// The row called `name`, in the spelling of the file or of the flag.
+    pub fn find(name: &str) -> Option<&'static Row> {
+        ROWS.iter().find(|row| row.key == name)
+    }
+
+    /// Its flag, without the dashes in front.
+    pub fn flag(&self) -> String {
+        match self.key {
+            "log.json" => "json-logs".to_owned(),
+            key => key.replace(['.', '_'], "-"),
+        }
+    }
+
+    /// Whether its value is true or false, so that its flag needs no value.
+    pub fn is_switch(&self) -> bool {
+        self.form == SWITCH
+    }
+
+    /// The part of the name before the dot.
+    pub fn group(&self) -> Option<&'static str> {
+        self.key.split_once('.').map(|(group, _)| group)
+    }
+
+    /// The section of the manual, and of the help, that it belongs to.
+    pub fn heading(&self) -> &'static str {
+        match (self.key, self.group()) {
+            ("dir" | "engine" | "durability" | "databases", _) => "Data",
+            ("loops" | "connector", _) => "Threads",
+            (_, None) => "Network",
+            (_, Some("connections")) => "Connections",
+            (_, Some("value" | "transaction" | "memory")) => "Limits of the data",
+            (_, Some("journal")) => "Journal",
+            (_, Some(_)) => "Watching",
+        }
+    }
+
+    /// The value that `settings` has, as text.
+    pub fn text(&self, settings: &Settings) -> String {
+        (self.field.write)(settings)
+    }
+
+    /// Sets the value in `settings`.
+    ///
+    /// # Errors
+    /// What was expected, with the bounds.
+    pub fn set(&self, settings: &mut Settings, text: &str) -> Result<(), String> {
+        let measured = (self.field.read)(settings, text)
+            .map_err(|expected| self.refusal(text, &format!("expected {expected}")))?;
+        let [least, most] = self.bounds.map(|bound| self.measured(bound));
+        match measured {
+            Some(value) if least.is_some_and(|least| value < least) => {
+                Err(self.refusal(text, &format!("the least is {}", self.bounds[0])))
+            }
+            Some(value) if most.is_some_and(|most| value > most) => {
+                Err(self.refusal(text, &format!("the most is {}", self.bounds[1])))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The number behind one of the bounds.
+    fn measured(&self, bound: &str) -> Option<u128> {
+        if bound.is_empty() { None } else { (self.field.measure)(bound) }
+    }
+
+    fn refusal(&self, text: &str, why: &str) -> String {
+        match self.key {
+            "requirepass" => format!("requirepass: {why}"),
+            key => format!("{key} = {text}: {why}"),
+        }
+    }
+}
+
+impl std::fmt::Debug for Row {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.key)
+    }
+}
+
+/// How a row reaches its field.
+struct Field {
+    read: fn(&mut Settings, &str) -> Result<Option<u128>, String>,
+    write: fn(&Settings) -> String,
+    measure: fn(&str) -> Option<u128>,
+}
+
+/// Makes the field, the default and the row of each setting from one list.
+macro_rules! table {
+    ($($field:ident: $kind:ty = $key:literal {
+        form: $form:expr, default: $default:literal, bounds: [$least:literal, $most:literal],
+        runtime: $runtime:literal, summary: $summary:literal, reason: $reason:literal,
+    })*) => {
+        /// Every setting there is, in the order of the manual.
+        pub static ROWS: &[Row] = &[$(Row {
+            key: $key, form: $form, default: $default, bounds: [$least, $most], runtime: $runtime,
+            summary: $summary, reason: $reason,
+            field: Field {
+                read: |settings, text| {
+                    let value = <$kind as Kind>::read(text)?;
+                    let measured = value.measure();
+                    settings.$field = value;
+                    Ok(measured)
+                },
+                write: |settings| settings.$field.write(),
+                measure: |text| <$kind as Kind>::read(text).ok().and_then(|value| value.measure()),
+            },
+        }),*];
+
+        /// The settings of a server that was told nothing.
+        pub(super) fn defaults() -> Settings {
+            Settings { $($field: <$kind as Kind>::read($default).expect("a test reads every default")),* }
+        }
+    };
+}
+
+const SWITCH: &str = "true|false";
+
+table! {
+    dir: PathBuf = "dir" {
+        form: "PATH", default: "./evenkeel-data", bounds: ["", ""], runtime: false,
+        summary: "Folder of the data; made if it is missing. One server at a time.",
+        reason: "Beside the place where the server was started, so that a first try leaves nothing elsewhere.",
+    }
+    engine: Engine = "engine" {
+        form: "log|memory|noop", default: "log", bounds: ["", ""], runtime: false,
+        summary: "Where values live: on disk (log), in memory only (memory), nowhere (noop).",
+        reason: "Only log keeps what it acknowledged. memory is for caches and tests, noop measures the network alone.",
+    }
+    durability: Durability = "durability" {
+        form: "always|never|DURATION", default: "always", bounds: ["1ms", "1h"], runtime: false,
+        summary: "When an acknowledged write is on disk: before the reply (always), at most so long after it, or when \
+                  the operating system sees fit (never).",
+        reason: "With anything but always, a loss of power takes back writes that were acknowledged; INFO says so.",
+    }
+    databases: u16 = "databases" {
+        form: "COUNT", default: "16", bounds: ["1", "1024"], runtime: false,
+        summary: "Numbered databases that SELECT can reach.",
+        reason: "As in Redis.",
+    }
+    bind: Vec<IpAddr> = "bind" {
+        form: "ADDRESS...", default: "127.0.0.1", bounds: ["", ""], runtime: false,
+        summary: "IP addresses to listen on, separated by spaces.",
+        reason: "This machine only. Listen elsewhere together with requirepass: see protected_mode.",
+    }
+    port: u16 = "port" {
+        form: "PORT", default: "6379", bounds: ["0", "65535"], runtime: false,
+        summary: "TCP port to listen on; 0 for none.",
+        reason: "The port of Redis, which every client tries first.",
+    }
+    unixsocket: Option<PathBuf> = "unixsocket" {
+        form: "PATH", default: "", bounds: ["", ""], runtime: false,
+        summary: "Unix socket to listen on; empty for none.",
+        reason: "Saves a fifth of the time of a request on the same machine, but clients must be told.",
+    }
+    requirepass: Secret = "requirepass" {
+        form: "PASSWORD", default: "", bounds: ["", ""], runtime: true,
+        summary: "Password that AUTH must give; empty for none. Other users of the machine can see a flag: \
+                  requirepass_file is the better place.",
+        reason: "None, because the default listens on this machine only.",
+    }
+    requirepass_file: Option<PathBuf> = "requirepass_file" {
+        form: "PATH", default: "", bounds: ["", ""], runtime: false,
+        summary: "File whose first line is the password, for example a secret that systemd or Kubernetes mounts.",
+        reason: "A password in a file of its own can be readable to the server alone.",
+    }
+    protected_mode: bool = "protected_mode" {
+        form: SWITCH, default: "true", bounds: ["", ""], runtime: false,
+        summary: "Refuse to start on an address that other machines reach when no password is set.",
+        reason: "Open servers are found and emptied within hours. Turn it off where a firewall is the lock.",
+    }
+    loops: usize = "loops" {
+        form: "COUNT", default: "0", bounds: ["0", "256"], runtime: false,
+        summary: "Event loops, each a thread with its own connections; 0 for one on each core.",
+        reason: "More loops than cores only wait for each other.",
+    }
+    connector: Connector = "connector" {
+        form: "epoll|threads", default: "epoll", bounds: ["", ""], runtime: false,
+        summary: "How sockets meet threads: shared event loops (epoll) or a blocking thread for each connection.",
+        reason: "Threads are the baseline to compare with; they cost a stack and a switch for each request.",
+    }
+    connections_max: usize = "connections.max" {
+        form: "COUNT", default: "10000", bounds: ["1", "1000000"], runtime: true,
+        summary: "Connections at a time; one more is told so and closed.",
+        reason: "As in Redis. Lowered at start, with a warning, to what the limit of open files allows.",
+    }
+    connections_input_max: Size = "connections.input_max" {
+        form: "SIZE", default: "128MiB", bounds: ["1KiB", "1GiB"], runtime: true,
+        summary: "Largest request as a whole; a larger one closes its connection.",
+        reason: "Room for a value of value.max and a little more. 16 KiB a string and 10 strings before AUTH.",
+    }
+    connections_output_max: Size = "connections.output_max" {
+        form: "SIZE", default: "256MiB", bounds: ["64KiB", "4GiB"], runtime: true,
+        summary: "Replies that may wait for a client that does not read; beyond it the connection is closed.",
+        reason: "Room for several values of value.max. Requests are not read while replies wait.",
+    }
+    connections_held_max: Size = "connections.held_max" {
+        form: "SIZE", default: "16MiB", bounds: ["64KiB", "4GiB"], runtime: false,
+        summary: "Replies of one connection that may wait for the disk; beyond it the connection is not read.",
+        reason: "A slow disk slows clients down and never cuts a healthy one.",
+    }
+    connections_idle_timeout: Duration = "connections.idle_timeout" {
+        form: "DURATION", default: "0", bounds: ["0", "365d"], runtime: true,
+        summary: "Close a connection that sent nothing for so long; 0 for never.",
+        reason: "As in Redis: pools of clients expect their idle connections to stay. Subscribers are never closed.",
+    }
+    value_max: Size = "value.max" {
+        form: "SIZE", default: "64MiB", bounds: ["1KiB", "512MiB"], runtime: false,
+        summary: "Largest value of a key.",
+        reason: "A larger one would hold the disk for a tenth of a second while others wait. Redis: 512 MiB.",
+    }
+    transaction_max: Size = "transaction.max" {
+        form: "SIZE", default: "128MiB", bounds: ["1KiB", "1GiB"], runtime: false,
+        summary: "Most bytes that one MULTI, MSET or other atomic command may write.",
+        reason: "They go to disk as one piece, all or nothing.",
+    }
+    memory_limit: MemoryLimit = "memory.limit" {
+        form: "auto|SIZE", default: "auto", bounds: ["16MiB", "16TiB"], runtime: true,
+        summary: "Memory for index, values and buffers: auto for three quarters of what the machine or the control \
+                  group grants, 0 for no limit.",
+        reason: "At the limit values leave memory first (they are on disk); then commands that grow the data are refused \
+                 while reads, DEL and EXPIRE go on. Never killed for memory.",
+    }
+    journal_backend: Backend = "journal.backend" {
+        form: "auto|buffered|direct|uring", default: "auto", bounds: ["", ""], runtime: false,
+        summary: "How the journal writes and syncs. The start prints what was chosen.",
+        reason: "auto tries what the folder's file system and the kernel allow.",
+    }
+    journal_segment_size: Size = "journal.segment_size" {
+        form: "SIZE", default: "64MiB", bounds: ["64KiB", "1GiB"], runtime: false,
+        summary: "Size of a segment file. A change holds for new segments.",
+        reason: "Larger ones are recycled less often, smaller ones waste less: measured at 64 MiB.",
+    }
+    journal_buffer_max: Size = "journal.buffer_max" {
+        form: "SIZE", default: "64MiB", bounds: ["64KiB", "4GiB"], runtime: false,
+        summary: "Writes that may wait for the disk in memory; beyond it writers are slowed down.",
+        reason: "A second of a slow disk. A larger single write is let through alone.",
+    }
+    log_level: LogLevel = "log.level" {
+        form: "error|warn|info|debug|trace", default: "info", bounds: ["", ""], runtime: false,
+        summary: "Least important lines that are logged, to standard error.",
+        reason: "info is silent while nothing happens.",
+    }
+    log_json: bool = "log.json" {
+        form: SWITCH, default: "false", bounds: ["", ""], runtime: false,
+        summary: "Log one JSON object on each line.",
+        reason: "For collectors; people read the plain form.",
+    }
+    slowlog_threshold: Duration = "slowlog.threshold" {
+        form: "DURATION", default: "10ms", bounds: ["0", "1h"], runtime: true,
+        summary: "Commands that run for so long are kept for SLOWLOG; 0 keeps all.",
+        reason: "As in Redis.",
+    }
+    slowlog_length_max: usize = "slowlog.length_max" {
+        form: "COUNT", default: "128", bounds: ["0", "1000000"], runtime: true,
+        summary: "Commands that SLOWLOG keeps; the oldest leave first, 0 keeps none.",
+        reason: "As in Redis.",
+    }
+    latency_threshold: Duration = "latency.threshold" {
+        form: "DURATION", default: "0", bounds: ["0", "1h"], runtime: true,
+        summary: "Events that take so long are kept for LATENCY; 0 keeps none.",
+        reason: "As in Redis.",
+    }
+}
+
+/// `bytes` as a size is written.
+pub(super) fn size_text(bytes: u64) -> String {
+    Size(bytes).write()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_default_is_within_its_bounds_and_survives_text() {
+        for row in ROWS {
+            let mut settings = Settings::default();
+            row.set(&mut settings, row.default).expect(row.key);
+            assert_eq!(row.text(&settings), row.default, "{}", row.key);
+            for bound in row.bounds.iter().filter(|bound| !bound.is_empty()) {
+                assert!(row.measured(bound).is_some(), "{}: bound {bound}", row.key);
+            }
+        }
+        Settings::default().check().expect("the defaults agree with each other");
+    }
+
+    #[test]
+    fn names_are_distinct_and_have_a_form_and_a_reason() {
+        for (index, row) in ROWS.iter().enumerate() {
+            assert!(
+                ROWS[..index].iter().all(|other| other.key != row.key && other.flag() != row.flag()),
+                "{row:?}"
+            );
+            assert!(
+                !row.form.is_empty() && row.summary.ends_with('.') && row.reason.ends_with('.'),
+                "{row:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_value_out_of_bounds_is_refused_with_the_bound() {
+        let mut settings = Settings::default();
+        let error = |settings: &mut Settings, key, text| settings.set(key, text).expect_err("refused");
+        assert_eq!(error(&mut settings, "connections.max", "0"), "connections.max = 0: the least is 1");
+        assert_eq!(error(&mut settings, "value.max", "1GiB"), "value.max = 1GiB: the most is 512MiB");
+        assert_eq!(error(&mut settings, "port", "70000"), "port = 70000: expected a whole number");
+        assert_eq!(
+            error(&mut settings, "engine", "disk"),
+            "engine = disk: expected one of log, memory, noop"
+        );
+    }
+
+    #[test]
+    fn an_unknown_name_is_refused_with_the_nearest() {
+        let error = Settings::default().set("conections.max", "1").expect_err("unknown");
+        assert_eq!(error, "unknown setting 'conections.max'; did you mean 'connections.max'?");
+    }
+}

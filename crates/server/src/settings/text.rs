@@ -1,0 +1,157 @@
+//! What is generated from the table: the manual page, the example file, the nearest name to a misspelt one.
+
+use super::file::quoted;
+use super::table::{ROWS, Row};
+use std::fmt::Write as _;
+
+/// The manual page `docs/settings.md`.
+pub fn manual_page() -> String {
+    let mut page = String::from(MANUAL_HEAD);
+    for (heading, rows) in sections() {
+        let _ = write!(page, "\n## {heading}\n");
+        for row in rows {
+            let _ =
+                write!(page, "\n### `{}`\n\n{}\n{}\n\n{}\n", row.key, row.summary, row.reason, facts(row));
+        }
+    }
+    page
+}
+
+/// The commented example file: every setting with its default, none of them in force.
+pub fn example_file() -> String {
+    let mut file = String::from(EXAMPLE_HEAD);
+    for (heading, rows) in sections() {
+        let _ = write!(file, "\n# {heading}\n");
+        for row in rows {
+            file.push('\n');
+            for line in wrapped(&format!("{} {}", row.summary, row.reason)) {
+                let _ = writeln!(file, "# {line}");
+            }
+            let _ = writeln!(file, "#{} = {}", row.key, quoted(row, row.default));
+        }
+    }
+    file
+}
+
+/// The setting whose name is closest to `name`, if any is close.
+pub fn nearest(name: &str) -> Option<&'static str> {
+    let closest = ROWS.iter().map(|row| (distance(name, row.key), row.key)).min()?;
+    (closest.0 <= 1 + name.len() / 4).then_some(closest.1)
+}
+
+fn facts(row: &Row) -> String {
+    let default = if row.default.is_empty() { "none".to_owned() } else { format!("`{}`", row.default) };
+    let bounds = match row.bounds {
+        ["", ""] => String::new(),
+        [least, most] => format!(" · from `{least}` to `{most}`"),
+    };
+    let change = if row.runtime { "CONFIG SET changes it" } else { "holds from start to stop" };
+    format!("`--{}` · {} · default {default}{bounds} · {change}", row.flag(), form(row))
+}
+
+fn form(row: &Row) -> String {
+    format!("`{}`", row.form)
+}
+
+/// Rows by their group, in the order of the table.
+fn sections() -> Vec<(&'static str, Vec<&'static Row>)> {
+    let mut sections: Vec<(&'static str, Vec<&'static Row>)> = Vec::new();
+    for row in ROWS {
+        let heading = row.heading();
+        match sections.iter_mut().find(|(other, _)| *other == heading) {
+            Some((_, rows)) => rows.push(row),
+            None => sections.push((heading, vec![row])),
+        }
+    }
+    sections
+}
+
+fn wrapped(text: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let line = lines.last_mut().expect("starts with one line and only grows");
+        if line.is_empty() {
+            line.push_str(word);
+        } else if line.len() + 1 + word.len() <= LINE_LEN_MAX {
+            let _ = write!(line, " {word}");
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
+}
+
+/// Levenshtein distance: insertions, deletions and replacements of bytes.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let replaced = diagonal + usize::from(!x.eq_ignore_ascii_case(&y));
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+const LINE_LEN_MAX: usize = 96;
+
+const MANUAL_HEAD: &str = "\
+# Settings
+
+<!-- Generated from the table in crates/server/src/settings/table.rs: change it there. -->
+
+A setting has one name. In the file (`evenkeel serve --config evenkeel.toml`) it is `name = value`, or a table:
+`connections.max = 10` is `[connections]` with `max = 10`. On the command line it is `--` and the name with `-` for `.` and
+`_`. A flag wins over the file, the file over the default. `CONFIG GET` shows all, `CONFIG SET` changes those that may change
+while the server runs, `CONFIG REWRITE` writes them back into the file and keeps its comments. `CONFIG` also knows Redis's
+names where they mean the same (`maxmemory`, `maxclients`, `timeout`, `appendfsync`, ...).
+
+Sizes are written `64MiB`, `100B`, or as Redis does (`64mb`); durations `250ms`, `1s`, `5m`. An unknown name, or a value out of
+its bounds, stops the start and says where. `evenkeel serve --print-config` prints an example file with every setting.
+";
+
+const EXAMPLE_HEAD: &str = "\
+# Settings of Evenkeel: every one there is, with its default. Remove the # to change one.
+# evenkeel serve --config THIS_FILE
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+
+    #[test]
+    fn the_example_file_with_all_comments_removed_says_the_defaults() {
+        let file: String = example_file()
+            .lines()
+            .filter_map(|line| line.strip_prefix('#'))
+            .filter(|line| !line.starts_with(' '))
+            .fold(String::new(), |all, line| all + line + "\n");
+        assert_eq!(file.lines().count(), ROWS.len());
+        let mut settings = Settings::default();
+        settings.apply_toml(&file).expect("the example is a settings file");
+        assert_eq!(settings, Settings::default());
+    }
+
+    #[test]
+    fn the_manual_page_in_the_repository_is_that_of_the_table() {
+        let checked_in = include_str!("../../../../docs/settings.md");
+        assert!(checked_in == manual_page(), "stale: cargo run -- serve --print-manual > docs/settings.md");
+        let checked_in = include_str!("../../../../docs/evenkeel.example.toml");
+        assert!(
+            checked_in == example_file(),
+            "stale: cargo run -- serve --print-config > docs/evenkeel.example.toml"
+        );
+    }
+
+    #[test]
+    fn near_names_are_found_and_far_ones_are_not() {
+        assert_eq!(nearest("prot"), Some("port"));
+        assert_eq!(nearest("memory.limits"), Some("memory.limit"));
+        assert_eq!(nearest("requirepas"), Some("requirepass"));
+        assert_eq!(nearest("frobnicate"), None);
+    }
+}
