@@ -1,1 +1,15 @@
-//! Placeholder: the crate's first commit replaces this.
+//! Limit servers, load generators, and the comparisons that docs/benchmarks.md shows.
+//!
+//! Everything measured here is measured from outside: servers are processes of their own (`servers`), driven by
+//! redis-benchmark or by our generators (`load`), A and B alternating on the same machine (`suite`). A run in which
+//! one request failed is invalid and ends the figure (`figure`).
+//!
+//! Not for production: errors are texts, and files and clocks are used directly.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "measures the real machine from outside: no simulation runs it"
+)]
+
+pub mod count;
+pub mod limit;
