@@ -1,0 +1,157 @@
+//! Rounds of load, death and judgement over one data folder.
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use clock::{Clock, Nanos, SystemClock};
+use resp::Value;
+use vfs::sim::Rng;
+
+use crate::client::Client;
+use crate::history::{Expires, History, Sight};
+use crate::load::{self, CLIENTS, PAIR, SLOTS, Seen, Shared, Stop, Worker};
+
+/// Everything that clients know of the data, from round to round.
+pub struct Fleet {
+    histories: Vec<Vec<History>>,
+    rng: Rng,
+}
+
+/// What a round was worth: a round without load shows nothing.
+#[derive(Debug, Default)]
+pub struct Tally {
+    pub acknowledged: u64,
+    pub observed: u64,
+}
+
+impl Fleet {
+    pub fn new(seed: u64) -> Self {
+        Self { histories: vec![vec![History::new(); SLOTS]; CLIENTS], rng: Rng::new(seed) }
+    }
+
+    /// A moment within the next fraction of a second.
+    pub fn random_moment(&mut self) -> Duration {
+        Duration::from_millis(100 + self.rng.below(500))
+    }
+
+    /// Runs all clients against `port` for `duration`, then `death`, and judges what they saw.
+    ///
+    /// `death` gets the shared state, to say from when on replies count for nothing.
+    ///
+    /// # Errors
+    /// The first thing that is wrong even without a look at what survived.
+    pub fn round(
+        &mut self,
+        port: u16,
+        duration: Duration,
+        death: impl FnOnce(&Shared),
+    ) -> Result<Tally, String> {
+        let shared = Shared::new(&self.histories);
+        let mut workers = Vec::new();
+        for (index, histories) in self.histories.drain(..).enumerate() {
+            let client = Client::connect(port).map_err(|error| format!("client {index}: {error}"))?;
+            workers.push(Worker::new(index, client, self.rng.fork(), &shared, histories));
+        }
+        let (killed_at, stops) = run(&mut workers, duration, || death(&shared));
+        let mut tally = Tally::default();
+        let mut observations = Vec::new();
+        for mut worker in workers {
+            tally.acknowledged += worker.acknowledged;
+            observations.append(&mut worker.observations);
+            self.histories.push(worker.histories);
+        }
+        for (index, stop) in stops.into_iter().enumerate() {
+            match stop {
+                Stop::Wrong(what) => return Err(format!("client {index}: {what}")),
+                Stop::Broken(at, error) if at < killed_at => {
+                    return Err(format!("client {index} was cut off by a living server: {error}"));
+                }
+                Stop::Broken(..) | Stop::Cut => {}
+            }
+        }
+        tally.observed = observations.len() as u64;
+        for observation in observations {
+            let keys = &mut self.histories[observation.client];
+            let between = observation.between.0..=observation.between.1;
+            let judged = match observation.slots {
+                Seen::One(slot, sight) => keys[slot].observe(between, &sight),
+                Seen::Pair(sights) => History::observe_pair(pair(keys), between, &sights),
+            };
+            judged.map_err(|violation| format!("client {}'s keys: {violation:?}", observation.client))?;
+        }
+        Ok(tally)
+    }
+
+    /// Compares every key of a restarted server with what may have survived.
+    ///
+    /// # Errors
+    /// The first broken promise.
+    pub fn verify(&mut self, port: u16) -> Result<(), String> {
+        let mut client = Client::connect(port).map_err(|error| error.to_string())?;
+        for (index, keys) in self.histories.iter_mut().enumerate() {
+            let sights = look(&mut client, index)?;
+            let named = |violation| format!("client {index}'s keys: {violation:?}");
+            for slot in (0..SLOTS).filter(|slot| !PAIR.contains(slot)) {
+                keys[slot].settle(&sights[slot]).map_err(|violation| named((slot, violation)))?;
+            }
+            let sights = PAIR.map(|slot| sights[slot]);
+            History::settle_pair(pair(keys), &sights).map_err(|violation| named((PAIR[0], violation)))?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs the workers on a thread each; returns when the death began, and why each stopped.
+#[allow(clippy::disallowed_methods, reason = "load runs until time has passed: that is the point")]
+fn run(workers: &mut [Worker<'_>], duration: Duration, death: impl FnOnce()) -> (Nanos, Vec<Stop>) {
+    std::thread::scope(|scope| {
+        let spawn = |worker| std::thread::Builder::new().spawn_scoped(scope, || Worker::run(worker));
+        let threads: Vec<_> =
+            workers.iter_mut().map(|worker| spawn(worker).expect("a thread starts")).collect();
+        std::thread::sleep(duration);
+        let killed_at = SystemClock.now();
+        death();
+        (
+            killed_at,
+            threads.into_iter().map(|thread| thread.join().expect("a client does not panic")).collect(),
+        )
+    })
+}
+
+/// Value and time to live of each key of one client.
+fn look(client: &mut Client, index: usize) -> Result<Vec<Sight>, String> {
+    let error = |error: std::io::Error| format!("reading client {index}'s keys: {error}");
+    for slot in 0..SLOTS {
+        client.queue(&["GET", &load::key(index, slot)]);
+        client.queue(&["PTTL", &load::key(index, slot)]);
+    }
+    let from = SystemClock.now();
+    client.flush().map_err(error)?;
+    let mut sights = Vec::new();
+    for slot in 0..SLOTS {
+        let reply = client.receive().map_err(error)?;
+        let mut sight = load::sight(index, slot, &reply, from).map_err(|stop| format!("{stop:?}"))?;
+        let ttl = client.receive().map_err(error)?;
+        sight.to = SystemClock.now();
+        sight.expires = match (sight.value, ttl) {
+            (None, _) | (Some(_), Value::Integer(-2)) => Expires::Unknown,
+            (Some(_), Value::Integer(-1)) => Expires::Never,
+            (Some(_), Value::Integer(ms @ 0..)) => {
+                let left = Duration::from_millis(ms as u64);
+                Expires::Between(from + left, sight.to + left)
+            }
+            (_, other) => return Err(format!("PTTL {}: {other:?}", load::key(index, slot))),
+        };
+        sights.push(sight);
+    }
+    Ok(sights)
+}
+
+fn pair(keys: &mut [History]) -> [&mut History; 2] {
+    keys.get_disjoint_mut(PAIR).expect("the pair is two different keys")
+}
+
+/// Tells the clients that from now on replies count for nothing.
+pub fn announce_cut(shared: &Shared) {
+    shared.cut.store(true, SeqCst);
+}

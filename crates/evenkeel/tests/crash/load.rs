@@ -1,0 +1,347 @@
+//! Fifty clients that write keys of their own, read each other's, and write down what they were told.
+//!
+//! Each client owns `PLAIN` keys (SET, SET PX, DEL, PEXPIRE), one counter (INCR) and a pair that is only
+//! written inside MULTI. A value names its key and version and fills up with bytes that follow from both,
+//! so that a wrong, mixed or torn value shows.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use clock::{Clock, Nanos, SystemClock};
+use resp::Value;
+use vfs::sim::Rng;
+
+use crate::client::Client;
+use crate::history::{Deadline, Expires, History, Sight, State, Version};
+
+pub const CLIENTS: usize = 50;
+const PLAIN: usize = 6;
+pub const COUNTER: usize = PLAIN;
+pub const PAIR: [usize; 2] = [PLAIN + 1, PLAIN + 2];
+pub const SLOTS: usize = PLAIN + 3;
+/// Most commands that a client sends at once.
+const PIPELINE_MAX: u64 = 8;
+/// An unanswered command was executed within this, or never.
+const EXECUTION_TIME_MAX: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(3_600);
+
+/// What all clients may know of all keys: the newest version that was sent, and that was acknowledged.
+pub struct Shared {
+    sent: Vec<[AtomicU64; SLOTS]>,
+    acked: Vec<[AtomicU64; SLOTS]>,
+    /// Set before the power goes: replies from then on count for nothing.
+    pub cut: AtomicBool,
+}
+
+impl Shared {
+    /// Bounds as they are when every history is settled.
+    pub fn new(histories: &[Vec<History>]) -> Self {
+        let bounds = |of: fn(&History) -> Version| {
+            let slots = |keys: &Vec<History>| std::array::from_fn(|slot| AtomicU64::new(of(&keys[slot])));
+            histories.iter().map(slots).collect()
+        };
+        Self { sent: bounds(History::sent), acked: bounds(History::acked), cut: AtomicBool::new(false) }
+    }
+}
+
+/// What a reader saw; judged when all clients have stopped.
+pub struct Observation {
+    pub client: usize,
+    pub slots: Seen,
+    pub between: (Version, Version),
+}
+
+pub enum Seen {
+    One(usize, Sight),
+    Pair([Sight; 2]),
+}
+
+/// Why a client stopped.
+#[derive(Debug)]
+pub enum Stop {
+    /// The power was cut before its reply.
+    Cut,
+    /// Its connection broke, at that time.
+    Broken(Nanos, std::io::Error),
+    /// A reply that no order of events explains.
+    Wrong(String),
+}
+
+pub struct Worker<'a> {
+    index: usize,
+    client: Client,
+    rng: Rng,
+    shared: &'a Shared,
+    plan: Vec<Planned>,
+    pub histories: Vec<History>,
+    pub observations: Vec<Observation>,
+    pub acknowledged: u64,
+}
+
+/// A command that was sent, and what its reply will mean.
+enum Planned {
+    Write { slot: usize, version: Version, expected: Expected, ttl: Option<Duration> },
+    Pair { version: Version },
+    Read { client: usize, slot: usize, acked: Version },
+    ReadPair { client: usize, acked: Version },
+}
+
+enum Expected {
+    Ok,
+    Integer(i64),
+    AnyInteger,
+}
+
+impl<'a> Worker<'a> {
+    pub fn new(index: usize, client: Client, rng: Rng, shared: &'a Shared, histories: Vec<History>) -> Self {
+        Self { index, client, rng, shared, plan: vec![], histories, observations: vec![], acknowledged: 0 }
+    }
+
+    /// Sends commands until the connection breaks or the power is cut.
+    pub fn run(&mut self) -> Stop {
+        loop {
+            if let Err(stop) = self.batch() {
+                return stop;
+            }
+        }
+    }
+
+    fn batch(&mut self) -> Result<(), Stop> {
+        let count = if self.rng.chance(1, 4) { 1 + self.rng.below(PIPELINE_MAX) } else { 1 };
+        for _ in 0..count {
+            match self.rng.below(20) {
+                0..7 => self.plan_write(),
+                7..9 => self.plan_count(),
+                9..12 => self.plan_pair(),
+                12..14 => self.plan_read_pair(),
+                _ => self.plan_read(),
+            }
+        }
+        let from = SystemClock.now();
+        self.client.flush().map_err(broken)?;
+        for planned in std::mem::take(&mut self.plan) {
+            let reply = self.client.receive().map_err(broken)?;
+            self.on_reply(&planned, from, reply)?;
+        }
+        Ok(())
+    }
+
+    // ---- sending -----------------------------------------------------------------------------------
+
+    fn plan_write(&mut self) {
+        let slot = self.rng.index(PLAIN);
+        let (key, state, now) = (key(self.index, slot), self.histories[slot].newest(), SystemClock.now());
+        let version = self.histories[slot].sent() + 1;
+        let soon = Duration::from_millis(20 + self.rng.below(200));
+        let lasting = certain_to_last(state, now);
+        let (new, expected, ttl) = match (self.rng.below(10), lasting) {
+            (0..2, _) => {
+                self.client.queue(&["DEL", &key]);
+                let expected = match state {
+                    State::Absent => Expected::Integer(0),
+                    State::Present { .. } if lasting.is_some() => Expected::Integer(1),
+                    State::Present { .. } => Expected::AnyInteger,
+                };
+                (State::Absent, expected, None)
+            }
+            (kind @ 2..5, Some(written)) => {
+                let ttl = if kind == 2 { soon } else { LONG };
+                self.client.queue(&["PEXPIRE", &key, &ttl.as_millis().to_string()]);
+                (until(written, now, ttl), Expected::Integer(1), Some(ttl))
+            }
+            (5, _) => {
+                let value = value(self.index, slot, version);
+                self.client.queue(&[
+                    b"SET",
+                    key.as_bytes(),
+                    &value,
+                    b"PX",
+                    soon.as_millis().to_string().as_bytes(),
+                ]);
+                (until(version, now, soon), Expected::Ok, Some(soon))
+            }
+            _ => {
+                self.client.queue(&[b"SET", key.as_bytes(), &value(self.index, slot, version)]);
+                (State::Present { written: version, deadline: None }, Expected::Ok, None)
+            }
+        };
+        self.send(slot, new);
+        self.plan.push(Planned::Write { slot, version, expected, ttl });
+    }
+
+    fn plan_count(&mut self) {
+        self.client.queue(&["INCR", &key(self.index, COUNTER)]);
+        let version = self.histories[COUNTER].sent() + 1;
+        self.send(COUNTER, State::Present { written: version, deadline: None });
+        let expected = Expected::Integer(version as i64);
+        self.plan.push(Planned::Write { slot: COUNTER, version, expected, ttl: None });
+    }
+
+    fn plan_pair(&mut self) {
+        let version = self.histories[PAIR[0]].sent() + 1;
+        let removes = self.rng.chance(1, 4);
+        self.client.queue(&["MULTI"]);
+        for slot in PAIR {
+            let key = key(self.index, slot);
+            if removes {
+                self.client.queue(&["DEL", &key]);
+                self.send(slot, State::Absent);
+            } else {
+                self.client.queue(&[b"SET", key.as_bytes(), &value(self.index, slot, version)]);
+                self.send(slot, State::Present { written: version, deadline: None });
+            }
+        }
+        self.client.queue(&["EXEC"]);
+        self.plan.push(Planned::Pair { version });
+    }
+
+    fn plan_read(&mut self) {
+        let (client, slot) = (self.rng.index(CLIENTS), self.rng.index(SLOTS));
+        let acked = self.shared.acked[client][slot].load(SeqCst);
+        self.client.queue(&["GET", &key(client, slot)]);
+        self.plan.push(Planned::Read { client, slot, acked });
+    }
+
+    fn plan_read_pair(&mut self) {
+        let client = self.rng.index(CLIENTS);
+        let acked = self.shared.acked[client][PAIR[0]].load(SeqCst);
+        self.client.queue(&["MGET", &key(client, PAIR[0]), &key(client, PAIR[1])]);
+        self.plan.push(Planned::ReadPair { client, acked });
+    }
+
+    /// Tells everybody of a version before the server can.
+    fn send(&mut self, slot: usize, state: State) {
+        let version = self.histories[slot].send(state);
+        self.shared.sent[self.index][slot].store(version, SeqCst);
+    }
+
+    // ---- replies -----------------------------------------------------------------------------------
+
+    fn on_reply(&mut self, planned: &Planned, from: Nanos, reply: Value) -> Result<(), Stop> {
+        match planned {
+            Planned::Write { slot, version, expected, ttl } => {
+                self.check_not_cut()?;
+                let fits = match (expected, &reply) {
+                    (Expected::Ok, Value::Simple(text)) => text == b"OK",
+                    (Expected::Integer(wanted), Value::Integer(got)) => wanted == got,
+                    (Expected::AnyInteger, Value::Integer(got)) => (0..=1).contains(got),
+                    _ => false,
+                };
+                let (client, history) = (self.index, &self.histories[*slot]);
+                if !fits {
+                    return wrong(format!(
+                        "write {version} of {}: {reply:?}, {history:?}",
+                        key(client, *slot)
+                    ));
+                }
+                self.acknowledge(*slot, *version, *ttl);
+            }
+            Planned::Pair { version } => self.on_exec(*version, reply)?,
+            Planned::Read { client, slot, acked } => {
+                self.check_not_cut()?;
+                let sight = sight(*client, *slot, &reply, from)?;
+                let sent = self.shared.sent[*client][*slot].load(SeqCst);
+                let slots = Seen::One(*slot, sight);
+                self.observations.push(Observation { client: *client, slots, between: (*acked, sent) });
+            }
+            Planned::ReadPair { client, acked } => {
+                self.check_not_cut()?;
+                let Value::Array(values) = &reply else { return wrong(format!("MGET: {reply:?}")) };
+                let [one, two] = values.as_slice() else { return wrong(format!("MGET: {reply:?}")) };
+                let sights = [sight(*client, PAIR[0], one, from)?, sight(*client, PAIR[1], two, from)?];
+                let sent = self.shared.sent[*client][PAIR[1]].load(SeqCst);
+                let slots = Seen::Pair(sights);
+                self.observations.push(Observation { client: *client, slots, between: (*acked, sent) });
+            }
+        }
+        Ok(())
+    }
+
+    fn on_exec(&mut self, version: Version, multi: Value) -> Result<(), Stop> {
+        let mut replies = vec![multi];
+        for _ in 0..3 {
+            replies.push(self.client.receive().map_err(broken)?);
+        }
+        self.check_not_cut()?;
+        let queued = |reply: &Value| *reply == Value::Simple(b"QUEUED".to_vec());
+        let executed = |reply: &Value| matches!(reply, Value::Array(items) if items.len() == 2);
+        let ok = Value::Simple(b"OK".to_vec());
+        if replies[0] != ok || !queued(&replies[1]) || !queued(&replies[2]) || !executed(&replies[3]) {
+            return wrong(format!("MULTI: {replies:?}"));
+        }
+        for slot in PAIR {
+            self.acknowledge(slot, version, None);
+        }
+        Ok(())
+    }
+
+    fn acknowledge(&mut self, slot: usize, version: Version, ttl: Option<Duration>) {
+        self.histories[slot].acknowledge(version, SystemClock.now(), ttl);
+        self.shared.acked[self.index][slot].store(version, SeqCst);
+        self.acknowledged += 1;
+    }
+
+    /// A reply that was received before the flag was set was sent before the power went.
+    fn check_not_cut(&self) -> Result<(), Stop> {
+        if self.shared.cut.load(SeqCst) { Err(Stop::Cut) } else { Ok(()) }
+    }
+}
+
+/// The version that wrote a value which will not expire during the test.
+fn certain_to_last(state: State, now: Nanos) -> Option<Version> {
+    match state {
+        State::Present { written, deadline: None } => Some(written),
+        State::Present { written, deadline: Some(deadline) } if deadline.earliest > now + LONG / 2 => {
+            Some(written)
+        }
+        _ => None,
+    }
+}
+
+fn until(written: Version, now: Nanos, ttl: Duration) -> State {
+    let deadline = Deadline { earliest: now + ttl, latest: now + ttl + EXECUTION_TIME_MAX };
+    State::Present { written, deadline: Some(deadline) }
+}
+
+/// What `reply` says of a key, read some time since `from`.
+pub fn sight(client: usize, slot: usize, reply: &Value, from: Nanos) -> Result<Sight, Stop> {
+    let value = match reply {
+        Value::Null => None,
+        Value::Bulk(bytes) => match version_of(client, slot, bytes) {
+            Some(version) => Some(version),
+            None => return wrong(format!("{} holds {}", key(client, slot), bytes.escape_ascii())),
+        },
+        other => return wrong(format!("GET {}: {other:?}", key(client, slot))),
+    };
+    Ok(Sight { value, expires: Expires::Unknown, from, to: SystemClock.now() })
+}
+
+pub fn key(client: usize, slot: usize) -> String {
+    format!("client:{client}:key:{slot}")
+}
+
+/// The value of one version: its name, then bytes that follow from it; now and then a few blocks long.
+fn value(client: usize, slot: usize, version: Version) -> Vec<u8> {
+    let mut rng = Rng::new(version ^ (client as u64) << 40 ^ (slot as u64) << 56);
+    let length = if rng.chance(1, 64) { rng.index(20_000) } else { rng.index(300) };
+    let mut value = format!("{client}.{slot}.{version}.").into_bytes();
+    value.extend((0..length).map(|_| b'a' + rng.below(26) as u8));
+    value
+}
+
+fn version_of(client: usize, slot: usize, bytes: &[u8]) -> Option<Version> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    if slot == COUNTER {
+        return text.parse().ok();
+    }
+    let version = text.split('.').nth(2)?.parse().ok()?;
+    (value(client, slot, version) == bytes).then_some(version)
+}
+
+fn broken(error: std::io::Error) -> Stop {
+    Stop::Broken(SystemClock.now(), error)
+}
+
+fn wrong<T>(what: String) -> Result<T, Stop> {
+    Err(Stop::Wrong(what))
+}

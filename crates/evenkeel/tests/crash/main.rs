@@ -1,0 +1,162 @@
+//! Durability of the shipped binary, seen by fifty clients over the network.
+//!
+//! Each cycle: load, a death at a random moment, a restart on the same folder, a comparison of every key
+//! with what was acknowledged and read. Deaths are kill -9 and the loss of power under ext4.
+//!
+//! `EVENKEEL_CRASH_CYCLES` sets the cycles (20), `EVENKEEL_CRASH_SEED` the seed, which is always printed:
+//! it fixes what the clients send, not how the machine interleaves them.
+//!
+//! Tests that find nothing show nothing, so planted faults run through the same cycles: a kernel that
+//! answers fdatasync without doing it must be found by the loss of power, and a server without a log by
+//! kill -9. redis-server with `appendfsync always` shows that a durable server passes.
+#![allow(missing_docs, clippy::unwrap_used, clippy::missing_panics_doc, unreachable_pub, reason = "tests")]
+
+mod client;
+mod fleet;
+mod history;
+mod load;
+mod power;
+mod server;
+
+use std::path::Path;
+
+use clock::{Clock, SystemClock};
+use fleet::{Fleet, Tally, announce_cut};
+use power::LoopDisk;
+use server::{Program, Server, log_path};
+
+/// Room for the journal's segments and their spares.
+const DISK_SIZE_BYTES: u64 = 1 << 30;
+/// Cycles within which a planted fault must show.
+const PLANTED_CYCLES_MAX: u64 = 5;
+
+#[test]
+fn kill_nine_under_load_takes_nothing_back() {
+    survive("kill -9", cycles(), |seed, cycles| kill_cycles(&evenkeel(&[]), seed, cycles));
+}
+
+#[test]
+fn power_loss_under_load_takes_nothing_back_with_the_buffered_backend() {
+    survive("power, buffered", cycles(), |seed, cycles| {
+        power_cycles(&backend("buffered"), false, seed, cycles)
+    });
+}
+
+#[test]
+fn power_loss_under_load_takes_nothing_back_with_the_direct_backend() {
+    survive("power, direct", cycles(), |seed, cycles| power_cycles(&backend("direct"), false, seed, cycles));
+}
+
+#[test]
+fn planted_syncs_that_do_nothing_are_found_by_a_power_loss() {
+    must_find(|seed, cycles| power_cycles(&backend("buffered"), true, seed, cycles));
+}
+
+#[test]
+fn redis_that_syncs_always_passes_and_without_its_log_is_found() {
+    let redis = |append_only| Program::Redis { append_only };
+    survive("redis, kill -9", 2, |seed, cycles| kill_cycles(&redis(true), seed, cycles));
+    survive("redis, power", 2, |seed, cycles| power_cycles(&redis(true), false, seed, cycles));
+    must_find(|seed, cycles| kill_cycles(&redis(false), seed, cycles));
+    must_find(|seed, cycles| power_cycles(&redis(true), true, seed, cycles));
+}
+
+/// kill -9 at a random moment, `cycles` times over one folder.
+fn kill_cycles(program: &Program, seed: u64, cycles: u64) -> Result<Tally, String> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (data, log) = (folder.path().join("data"), log_path(folder.path()));
+    make_folder(&data);
+    let mut fleet = Fleet::new(seed);
+    let mut total = Tally::default();
+    let mut server = Server::start(program, &data, &log, false);
+    for cycle in 0..cycles {
+        let duration = fleet.random_moment();
+        let tally = fleet.round(server.port, duration, |_| server.kill());
+        add(&mut total, tally.map_err(|what| in_cycle(cycle, &what, &log))?);
+        server = Server::start(program, &data, &log, false);
+        fleet.verify(server.port).map_err(|what| in_cycle(cycle, &what, &log))?;
+    }
+    Ok(total)
+}
+
+/// Loss of power at a random moment, `cycles` times over one file system.
+fn power_cycles(program: &Program, lying_syncs: bool, seed: u64, cycles: u64) -> Result<Tally, String> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (mut disk, log) = (LoopDisk::new(folder.path(), DISK_SIZE_BYTES), log_path(folder.path()));
+    let data = disk.path().join("data");
+    make_folder(&data);
+    run_sync(disk.path());
+    let mut fleet = Fleet::new(seed);
+    let mut total = Tally::default();
+    let mut server = Server::start(program, &data, &log, lying_syncs);
+    for cycle in 0..cycles {
+        let duration = fleet.random_moment();
+        let tally = fleet.round(server.port, duration, |shared| {
+            announce_cut(shared);
+            disk.cut();
+            server.kill();
+        });
+        add(&mut total, tally.map_err(|what| in_cycle(cycle, &what, &log))?);
+        disk.restore();
+        server = Server::start(program, &data, &log, lying_syncs);
+        fleet.verify(server.port).map_err(|what| in_cycle(cycle, &what, &log))?;
+    }
+    drop(server); // before its disk
+    Ok(total)
+}
+
+fn survive(what: &str, cycles: u64, run: impl FnOnce(u64, u64) -> Result<Tally, String>) {
+    let seed = seed();
+    println!("{what}: seed {seed}, {cycles} cycles");
+    let tally = run(seed, cycles).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+    println!("{what}: {tally:?}");
+    assert!(tally.acknowledged > 100 * cycles, "too little load to show anything: {tally:?}");
+    assert!(tally.observed > 100 * cycles, "too few reads to show anything: {tally:?}");
+}
+
+fn must_find(run: impl FnOnce(u64, u64) -> Result<Tally, String>) {
+    let found = run(seed(), PLANTED_CYCLES_MAX);
+    match found {
+        Err(what) => println!("found, as it must: {}", what.lines().next().unwrap_or_default()),
+        Ok(tally) => panic!("a planted fault survived {PLANTED_CYCLES_MAX} cycles unseen: {tally:?}"),
+    }
+}
+
+fn evenkeel(arguments: &[&str]) -> Program {
+    Program::Evenkeel(arguments.iter().map(|&argument| argument.to_owned()).collect())
+}
+
+fn backend(name: &str) -> Program {
+    evenkeel(&["--journal-backend", name])
+}
+
+fn add(total: &mut Tally, tally: Tally) {
+    total.acknowledged += tally.acknowledged;
+    total.observed += tally.observed;
+}
+
+fn in_cycle(cycle: u64, what: &str, log: &Path) -> String {
+    format!("cycle {cycle}: {what}\nthe server's last words:\n{}", server::tail(log))
+}
+
+fn make_folder(path: &Path) {
+    std::fs::create_dir_all(path).expect("the data folder is made");
+}
+
+/// The empty folder itself must outlive the first power loss: redis-server does not make its own.
+fn run_sync(mount_point: &Path) {
+    vfs::Vfs::sync_dir(&vfs::RealDisk, mount_point).expect("the fresh file system syncs");
+}
+
+fn cycles() -> u64 {
+    number("EVENKEEL_CRASH_CYCLES").unwrap_or(20)
+}
+
+fn seed() -> u64 {
+    number("EVENKEEL_CRASH_SEED").unwrap_or_else(|| SystemClock.unix_us())
+}
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is a number, not {text:?}")))
+}

@@ -1,0 +1,144 @@
+//! The server under test as a process: started, asked whether it answers, killed.
+#![allow(clippy::disallowed_methods, reason = "a test starts processes and picks their ports itself")]
+#![allow(unsafe_code, reason = "a filter of system calls is installed between fork and exec")]
+
+use std::fs::File;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use clock::{Clock, SystemClock};
+use resp::Value;
+
+use crate::client::Client;
+
+/// Longest wait for the first PONG.
+const START_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// Which program, with which promises.
+#[derive(Clone, Debug)]
+pub enum Program {
+    /// The binary of this crate, with further arguments.
+    Evenkeel(Vec<String>),
+    /// redis-server: it shows that the tests accept a durable server, and find one that is not.
+    Redis { append_only: bool },
+}
+
+pub struct Server {
+    child: Child,
+    pub port: u16,
+}
+
+impl Server {
+    /// Starts `program` on the data in `dir` and waits until it answers.
+    ///
+    /// With `lying_syncs` the kernel answers the process's fsync and fdatasync with success and does
+    /// nothing: a disk that lies, or a program that forgot to sync.
+    pub fn start(program: &Program, dir: &Path, log: &Path, lying_syncs: bool) -> Self {
+        let port = free_port();
+        let mut command = program.command(dir, port);
+        let sink = File::options().create(true).append(true).open(log).expect("the log file opens");
+        command.stdin(Stdio::null()).stdout(sink.try_clone().expect("a file has a twin")).stderr(sink);
+        if lying_syncs {
+            // SAFETY: the closure only makes two system calls with data on its own stack: nothing that
+            // allocates or takes locks between fork and exec.
+            unsafe { command.pre_exec(lie_about_syncs) };
+        }
+        let name = command.get_program().to_owned();
+        let child = command.spawn().unwrap_or_else(|error| panic!("{name:?} does not start: {error}"));
+        let mut server = Self { child, port };
+        server.await_pong(log);
+        server
+    }
+
+    fn await_pong(&mut self, log: &Path) {
+        let start = SystemClock.now();
+        while SystemClock.now() - start < START_TIME_MAX {
+            let pong = Client::connect(self.port).and_then(|mut client| client.call(&["PING"]));
+            if pong.is_ok_and(|reply| reply == Value::Simple(b"PONG".to_vec())) {
+                return;
+            }
+            if let Some(status) = self.child.try_wait().expect("a child can be asked") {
+                panic!("the server ended with {status} instead of answering:\n{}", tail(log));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        panic!("no PONG within {START_TIME_MAX:?}:\n{}", tail(log));
+    }
+
+    /// kill -9, and wait until the process is gone.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("our own child can be killed");
+        self.child.wait().expect("a killed child ends");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Program {
+    fn command(&self, dir: &Path, port: u16) -> Command {
+        let port = port.to_string();
+        match self {
+            Self::Evenkeel(arguments) => {
+                let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+                command.arg("serve").arg("--dir").arg(dir).args(["--port", &port]).args(arguments);
+                command
+            }
+            Self::Redis { append_only } => {
+                let append_only = if *append_only { "yes" } else { "no" };
+                let mut command = Command::new("redis-server");
+                command.args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--dir"]).arg(dir);
+                command.args(["--appendonly", append_only, "--appendfsync", "always"]);
+                command
+            }
+        }
+    }
+}
+
+/// The last lines of a server's log.
+pub fn tail(log: &Path) -> String {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(30)..].join("\n")
+}
+
+/// Where the log of the server of a test goes.
+pub fn log_path(folder: &Path) -> PathBuf {
+    folder.join("server.log")
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port is free");
+    listener.local_addr().expect("a bound socket has an address").port()
+}
+
+/// Makes the kernel answer fsync and fdatasync of this process with 0 without doing them.
+fn lie_about_syncs() -> std::io::Result<()> {
+    const fn statement(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
+        libc::sock_filter { code: code as u16, jt, jf, k }
+    }
+    let (load, equal) = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, libc::BPF_JMP | libc::BPF_JEQ);
+    let mut filter = [
+        statement(load, 0, 0, 0), // the number of the call
+        statement(equal, 1, 0, libc::SYS_fdatasync as u32),
+        statement(equal, 0, 1, libc::SYS_fsync as u32),
+        statement(libc::BPF_RET, 0, 0, libc::SECCOMP_RET_ERRNO), // error number 0: success
+        statement(libc::BPF_RET, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: both calls take integers and a pointer to a program that outlives them.
+    let results = unsafe {
+        [
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
+            libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program),
+        ]
+    };
+    if results == [0, 0] { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
