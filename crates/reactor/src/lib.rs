@@ -1,1 +1,47 @@
-//! Placeholder: the crate's first commit replaces this.
+//! Event loops that own their connections, under one sans-I/O protocol trait.
+//!
+//! A *loop* is a thread with its own poller, connections, timers and mailbox. It reads, lets the
+//! [`Protocol`] work on the bytes, and writes, all on its own thread. A *connector* is how sockets meet
+//! threads: `epoll` (readiness, few loops; the default) or `threads` (one blocking thread for each
+//! connection, the baseline that the event loops are compared with). One protocol runs under both.
+//!
+//! Invariants
+//!   1. A connection belongs to exactly one thread at any time; only that thread touches its session,
+//!      its buffers and its socket. It changes loops between two callbacks, whole, and in order.
+//!   2. Bytes leave in the order in which they were appended, and none leaves before the ticket that
+//!      holds it is at or below [`Protocol::released`].
+//!   3. `on_open` and `on_close` are called exactly once for each connection that was taken in.
+//!   4. Every buffer has a bound; an idle connection keeps no buffer.
+//!   5. A request costs one read and one write; the clock is read once for each turn of a connection,
+//!      never for each command; nothing is allocated and no lock is taken on that path.
+//!
+//! Out of scope: RESP (`resp`), commands (`server`), which connection moves where and when (the balancer;
+//! [`Handle::move_connection`] is its arm).
+//! Sources: the loop that owns its sockets, from Voldemort's NIO server; the move of a live connection,
+//! from Hazelcast's IO balancer; the short read that ends a drain, from epoll(7).
+
+mod accept;
+mod connection;
+mod epoll;
+mod error;
+mod handle;
+mod input;
+mod listen;
+mod mailbox;
+mod options;
+mod output;
+mod peer;
+mod pool;
+mod protocol;
+mod stats;
+mod threads;
+mod timers;
+
+pub use connection::{Address, CloseReason, Connection};
+pub use error::{MoveError, StartError};
+pub use handle::{Handle, Reactor};
+pub use input::Input;
+pub use options::{Connector, Limits, Options};
+pub use output::Output;
+pub use protocol::{Io, Protocol, Step};
+pub use stats::{AcceptStats, LoopStats};

@@ -1,0 +1,250 @@
+//! The thread that takes connections in and gives each to the loop with the fewest.
+//!
+//! It is a thread of its own so that no loop has its ticks disturbed by a storm of connections, and so that
+//! a failing accept stops nobody:
+//!
+//! ```text
+//!  AGAIN                      wait for the next
+//!  one too many               answer the refusal, linger briefly, close
+//!  EMFILE, ENFILE             give up the spare descriptor, accept, refuse, close, take the spare back
+//!  ENOBUFS, ENOMEM            back off, 50 ms doubling to 1 s
+//!  other (aborted, network)   concerns one connection: go on
+//! ```
+//!
+//! A refused connection lingers because closing a socket with unread input resets it, and a reset may take
+//! the refusal away from a client that sent its first request before it read.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, Weak};
+use std::thread;
+use std::time::Duration;
+
+use clock::Nanos;
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token, Waker};
+use rustix::event::EventfdFlags;
+use rustix::io::Errno;
+use rustix::net::{SendFlags, Shutdown};
+
+use crate::connection::{Killer, NewConnection};
+use crate::handle::Route;
+use crate::listen::{Accepted, Listener};
+use crate::mailbox::Post;
+use crate::peer::Peer;
+use crate::{Connection, Connector, Handle, Protocol, StartError, threads};
+
+const WAKE: Token = Token(usize::MAX);
+/// Accepts of one listener before the others get their turn.
+const ACCEPTS_PER_TURN_MAX: usize = 256;
+const BACK_OFF_LEAST: Duration = Duration::from_millis(50);
+const BACK_OFF_MOST: Duration = Duration::from_secs(1);
+/// Time that a refused client has to read why.
+const LINGER: Duration = Duration::from_millis(500);
+const LINGERING_MAX: usize = 64;
+
+/// Starts the acceptor's thread.
+pub(crate) fn start<P: Protocol>(handle: &Handle<P>, listeners: Vec<Listener>) -> Result<(), StartError> {
+    let mut acceptor = Acceptor::new(handle.clone(), listeners)
+        .map_err(|source| StartError::System { what: "the acceptor's poller", source })?;
+    let thread = thread::Builder::new()
+        .name("accept".to_owned())
+        .spawn(move || acceptor.run())
+        .map_err(|source| StartError::System { what: "the acceptor's thread", source })?;
+    handle.shared.keep_thread(thread);
+    Ok(())
+}
+
+/// How a turn of accepting ended.
+enum Outcome {
+    Drained,
+    MoreWait,
+    BackOff,
+}
+
+struct Acceptor<P: Protocol> {
+    handle: Handle<P>,
+    poll: Poll,
+    listeners: Vec<Listener>,
+    /// Given up when descriptors run out, to be able to refuse.
+    spare: Option<OwnedFd>,
+    lingering: VecDeque<(Nanos, OwnedFd)>,
+    back_off: Duration,
+    failing: bool,
+}
+
+impl<P: Protocol> Acceptor<P> {
+    fn new(handle: Handle<P>, listeners: Vec<Listener>) -> std::io::Result<Self> {
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), WAKE)?;
+        for (index, listener) in listeners.iter().enumerate() {
+            let raw = listener.descriptor().as_fd().as_raw_fd();
+            poll.registry().register(&mut SourceFd(&raw), Token(index), Interest::READABLE)?;
+        }
+        *handle.shared.acceptor.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker);
+        Ok(Self {
+            handle,
+            poll,
+            listeners,
+            spare: make_spare(),
+            lingering: VecDeque::new(),
+            back_off: BACK_OFF_LEAST,
+            failing: false,
+        })
+    }
+
+    fn run(&mut self) {
+        let mut events = Events::with_capacity(16);
+        let mut timeout = Some(Duration::ZERO);
+        while !self.handle.shared.is_stopping() {
+            if let Err(error) = self.poll.poll(&mut events, timeout)
+                && error.kind() != std::io::ErrorKind::Interrupted
+            {
+                tracing::error!(%error, "cannot wait for connections");
+            }
+            if self.handle.shared.is_stopping() {
+                return;
+            }
+            timeout = self.accept_all();
+        }
+    }
+
+    /// Takes in what waits on any listener; returns how long to wait at most before the next time.
+    fn accept_all(&mut self) -> Option<Duration> {
+        let mut timeout = self.end_lingering();
+        for index in 0..self.listeners.len() {
+            let limit = match self.accept_some(index) {
+                Outcome::Drained => continue,
+                Outcome::MoreWait => Duration::ZERO,
+                Outcome::BackOff => {
+                    let wait = self.back_off;
+                    self.back_off = (wait * 2).min(BACK_OFF_MOST);
+                    wait
+                }
+            };
+            timeout = Some(timeout.map_or(limit, |other| other.min(limit)));
+        }
+        timeout
+    }
+
+    fn accept_some(&mut self, index: usize) -> Outcome {
+        for _ in 0..ACCEPTS_PER_TURN_MAX {
+            match self.listeners[index].accept() {
+                Ok(accepted) => {
+                    self.succeeded();
+                    self.take_in(accepted);
+                }
+                Err(Errno::AGAIN) => return Outcome::Drained,
+                Err(error @ (Errno::MFILE | Errno::NFILE)) => {
+                    self.failed(error);
+                    if !self.refuse_with_spare(index) {
+                        return Outcome::BackOff;
+                    }
+                }
+                Err(error @ (Errno::NOBUFS | Errno::NOMEM)) => {
+                    self.failed(error);
+                    return Outcome::BackOff;
+                }
+                Err(_) => {
+                    self.handle.shared.accept_stats.failures.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+        Outcome::MoreWait
+    }
+
+    fn take_in(&mut self, accepted: Accepted) {
+        let shared = &self.handle.shared;
+        if shared.open.load(Ordering::Relaxed) >= shared.connections_max.load(Ordering::Relaxed) {
+            return self.refuse(accepted.socket);
+        }
+        shared.open.fetch_add(1, Ordering::Relaxed);
+        shared.accept_stats.accepted.fetch_add(1, Ordering::Relaxed);
+        let loop_index = self.least_loaded();
+        shared.stats[loop_index].connections.fetch_add(1, Ordering::Relaxed);
+        let as_killer: Arc<dyn Killer> = Arc::clone(shared) as Arc<dyn Killer>;
+        let killer: Weak<dyn Killer> = Arc::downgrade(&as_killer);
+        let connection = Arc::new(Connection::new(NewConnection {
+            id: shared.next_id.fetch_add(1, Ordering::Relaxed),
+            peer: accepted.peer,
+            local: accepted.local,
+            created: shared.clock.now(),
+            descriptor: accepted.socket.as_raw_fd(),
+            loop_index,
+            killer,
+        }));
+        let peer = Box::new(Peer::new(Arc::clone(&connection), accepted.socket, &shared.limits.load()));
+        if shared.options.connector == Connector::Threads {
+            return threads::start(&self.handle, peer);
+        }
+        shared.table().insert(connection.id(), Route { connection, mailbox: None });
+        shared.mailboxes[loop_index].post(Post::Arrive(peer, VecDeque::new()));
+    }
+
+    fn least_loaded(&self) -> usize {
+        let stats = self.handle.shared.stats.iter().enumerate();
+        stats.min_by_key(|(_, stats)| stats.connections()).map_or(0, |(index, _)| index)
+    }
+
+    /// Tells a client that it is one too many.
+    fn refuse(&mut self, socket: OwnedFd) {
+        self.say_refusal(&socket);
+        if self.lingering.len() == LINGERING_MAX {
+            self.lingering.pop_front();
+        }
+        self.lingering.push_back((self.handle.shared.clock.now() + LINGER, socket));
+    }
+
+    fn say_refusal(&self, socket: &OwnedFd) {
+        self.handle.shared.accept_stats.refused.fetch_add(1, Ordering::Relaxed);
+        let refusal = self.handle.shared.protocol.refusal();
+        // A client that has gone, or whose buffer is full from the start, is not told.
+        let _ = rustix::net::send(socket, refusal, SendFlags::NOSIGNAL);
+        let _ = rustix::net::shutdown(socket, Shutdown::Write);
+    }
+
+    /// Closes refused sockets whose time is over; returns the time until the next.
+    fn end_lingering(&mut self) -> Option<Duration> {
+        let now = self.handle.shared.clock.now();
+        while self.lingering.front().is_some_and(|(deadline, _)| *deadline <= now) {
+            self.lingering.pop_front();
+        }
+        self.lingering.front().map(|(deadline, _)| *deadline - now)
+    }
+
+    /// Uses the spare descriptor to answer the connection that waits; whether that worked.
+    fn refuse_with_spare(&mut self, index: usize) -> bool {
+        self.lingering.clear();
+        let Some(spare) = self.spare.take().or_else(make_spare) else { return false };
+        drop(spare);
+        // Another thread may be faster to take the descriptor; then backing off is what is left.
+        let accepted = self.listeners[index].accept();
+        if let Ok(accepted) = &accepted {
+            self.say_refusal(&accepted.socket);
+        }
+        let worked = accepted.is_ok();
+        drop(accepted);
+        self.spare = make_spare();
+        worked
+    }
+
+    fn failed(&mut self, error: Errno) {
+        self.handle.shared.accept_stats.failures.fetch_add(1, Ordering::Relaxed);
+        if !std::mem::replace(&mut self.failing, true) {
+            let connections = self.handle.connection_count();
+            tracing::warn!(%error, connections, "cannot take connections in; those that are open go on");
+        }
+    }
+
+    fn succeeded(&mut self) {
+        if std::mem::replace(&mut self.failing, false) {
+            self.back_off = BACK_OFF_LEAST;
+            tracing::info!("taking connections in again");
+        }
+    }
+}
+
+fn make_spare() -> Option<OwnedFd> {
+    rustix::event::eventfd(0, EventfdFlags::CLOEXEC).ok()
+}

@@ -1,0 +1,309 @@
+//! A connection as other threads see it: identity, counters, and a way to end it.
+//!
+//! Counters are written only by the thread that owns the connection, with a plain load and store: no
+//! locked instruction on the path of a request. Others read them at any time, a little late.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use clock::Nanos;
+
+/// One end of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// Address and port.
+    Tcp(SocketAddr),
+    /// Path of the unix socket that was connected to.
+    Unix(Arc<str>),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "{address}"),
+            Self::Unix(path) => write!(f, "{path}:0"),
+        }
+    }
+}
+
+/// Why a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum CloseReason {
+    /// It has not ended.
+    Open = 0,
+    /// The peer closed or reset it.
+    Peer,
+    /// The protocol answered `Close` or `Kill`.
+    Protocol,
+    /// Another thread killed it.
+    Killed,
+    /// A request that is not complete reached the input limit, and the protocol did not answer it.
+    InputLimit,
+    /// The peer did not read, and its unsent replies reached the output limit.
+    OutputLimit,
+    /// The server stopped.
+    Shutdown,
+    /// It was to be closed, but its last replies could not be sent within the grace time.
+    Grace,
+    /// The system gave no thread, or refused the socket.
+    System,
+}
+
+impl CloseReason {
+    const ALL: [Self; 9] = [
+        Self::Open,
+        Self::Peer,
+        Self::Protocol,
+        Self::Killed,
+        Self::InputLimit,
+        Self::OutputLimit,
+        Self::Shutdown,
+        Self::Grace,
+        Self::System,
+    ];
+}
+
+/// Ends connections for threads that do not own them.
+pub(crate) trait Killer: Send + Sync {
+    /// Asks the owner of `connection` to close it now.
+    fn kill(&self, connection: &Arc<Connection>);
+}
+
+/// A connection's identity and counters.
+pub struct Connection {
+    id: u64,
+    peer: Address,
+    local: Address,
+    created: Nanos,
+    descriptor: i32,
+    killer: Weak<dyn Killer>,
+    /// Changes only while the mailboxes of both loops are locked.
+    pub(crate) loop_index: AtomicU32,
+    /// Where the owning loop keeps it; meaningless to others.
+    pub(crate) slot: AtomicU32,
+    pub(crate) killed: AtomicBool,
+    reason: AtomicU8,
+    pub(crate) read_events: Counter,
+    pub(crate) write_events: Counter,
+    pub(crate) bytes_in: Counter,
+    pub(crate) bytes_out: Counter,
+    commands: Counter,
+    pub(crate) busy_ns: Counter,
+    pub(crate) last_active: Counter,
+    pub(crate) input_bytes: Counter,
+    pub(crate) output_bytes: Counter,
+    pub(crate) moves: Counter,
+}
+
+/// What a new connection is made from.
+pub(crate) struct NewConnection {
+    pub(crate) id: u64,
+    pub(crate) peer: Address,
+    pub(crate) local: Address,
+    pub(crate) created: Nanos,
+    pub(crate) descriptor: i32,
+    pub(crate) loop_index: usize,
+    pub(crate) killer: Weak<dyn Killer>,
+}
+
+impl Connection {
+    pub(crate) fn new(new: NewConnection) -> Self {
+        let NewConnection { id, peer, local, created, descriptor, loop_index, killer } = new;
+        Self {
+            id,
+            peer,
+            local,
+            created,
+            descriptor,
+            killer,
+            loop_index: AtomicU32::new(loop_index as u32),
+            slot: AtomicU32::new(u32::MAX),
+            killed: AtomicBool::new(false),
+            reason: AtomicU8::new(CloseReason::Open as u8),
+            read_events: Counter::default(),
+            write_events: Counter::default(),
+            bytes_in: Counter::default(),
+            bytes_out: Counter::default(),
+            commands: Counter::default(),
+            busy_ns: Counter::default(),
+            last_active: Counter(AtomicU64::new(created.0)),
+            input_bytes: Counter::default(),
+            output_bytes: Counter::default(),
+            moves: Counter::default(),
+        }
+    }
+
+    /// Counts commands. Only for the connection's own callbacks.
+    pub fn add_commands(&self, count: u64) {
+        self.commands.add(count);
+    }
+
+    /// Ends the connection soon, from any thread; nothing more is sent. Harmless when it has ended.
+    pub fn kill(self: &Arc<Self>) {
+        if let Some(killer) = self.killer.upgrade() {
+            killer.kill(self);
+        }
+    }
+
+    /// Number of the connection, from 1, never reused while the process lives.
+    #[must_use]
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Who connected.
+    #[must_use]
+    pub fn peer(&self) -> &Address {
+        &self.peer
+    }
+
+    /// What was connected to.
+    #[must_use]
+    pub fn local(&self) -> &Address {
+        &self.local
+    }
+
+    /// Monotonic time of the accept.
+    #[must_use]
+    pub fn created(&self) -> Nanos {
+        self.created
+    }
+
+    /// The socket's descriptor, for display.
+    #[must_use]
+    pub fn descriptor(&self) -> i32 {
+        self.descriptor
+    }
+
+    /// The loop that owns it now.
+    #[must_use]
+    pub fn loop_index(&self) -> usize {
+        self.loop_index.load(Ordering::Acquire) as usize
+    }
+
+    /// Reads that brought bytes.
+    #[must_use]
+    pub fn read_events(&self) -> u64 {
+        self.read_events.load()
+    }
+
+    /// Writes that took bytes.
+    #[must_use]
+    pub fn write_events(&self) -> u64 {
+        self.write_events.load()
+    }
+
+    /// Bytes read.
+    #[must_use]
+    pub fn bytes_in(&self) -> u64 {
+        self.bytes_in.load()
+    }
+
+    /// Bytes written.
+    #[must_use]
+    pub fn bytes_out(&self) -> u64 {
+        self.bytes_out.load()
+    }
+
+    /// Commands, as the protocol counted them.
+    #[must_use]
+    pub fn commands(&self) -> u64 {
+        self.commands.load()
+    }
+
+    /// Time that its loop spent on it, in nanoseconds.
+    #[must_use]
+    pub fn busy_ns(&self) -> u64 {
+        self.busy_ns.load()
+    }
+
+    /// When bytes last came.
+    #[must_use]
+    pub fn last_active(&self) -> Nanos {
+        Nanos(self.last_active.load())
+    }
+
+    /// Bytes of input kept after its last turn.
+    #[must_use]
+    pub fn input_bytes(&self) -> u64 {
+        self.input_bytes.load()
+    }
+
+    /// Bytes of output kept after its last turn, held ones included.
+    #[must_use]
+    pub fn output_bytes(&self) -> u64 {
+        self.output_bytes.load()
+    }
+
+    /// How often it changed loops.
+    #[must_use]
+    pub fn moves(&self) -> u64 {
+        self.moves.load()
+    }
+
+    /// Why it ended.
+    #[must_use]
+    pub fn close_reason(&self) -> CloseReason {
+        CloseReason::ALL[usize::from(self.reason.load(Ordering::Acquire))]
+    }
+
+    /// Whether it has ended.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.close_reason() != CloseReason::Open
+    }
+
+    pub(crate) fn set_close_reason(&self, reason: CloseReason) {
+        self.reason.store(reason as u8, Ordering::Release);
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("id", &self.id)
+            .field("peer", &self.peer)
+            .field("loop_index", &self.loop_index())
+            .field("close_reason", &self.close_reason())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A number with one writer at a time.
+#[derive(Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, count: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
+    }
+
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    pub(crate) fn load(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn close_reasons_survive_their_number() {
+        for reason in CloseReason::ALL {
+            assert_eq!(CloseReason::ALL[reason as usize], reason);
+        }
+    }
+
+    #[test]
+    fn addresses_read_as_clients_expect_them() {
+        assert_eq!(Address::Tcp("127.0.0.1:6379".parse().unwrap()).to_string(), "127.0.0.1:6379");
+        assert_eq!(Address::Unix("/run/e.sock".into()).to_string(), "/run/e.sock:0");
+    }
+}

@@ -1,0 +1,362 @@
+//! Starting a reactor, and steering it from other threads.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use clock::Clock;
+
+use crate::connection::Killer;
+use crate::mailbox::{Mailbox, Post};
+use crate::{
+    AcceptStats, CloseReason, Connection, Connector, Limits, LoopStats, MoveError, Options, Protocol,
+    StartError,
+};
+use crate::{accept, epoll, listen, threads};
+
+/// Starts reactors.
+#[derive(Debug)]
+pub struct Reactor;
+
+impl Reactor {
+    /// Listens, starts the loops, and returns how to steer them. Connections are served from now on.
+    ///
+    /// # Errors
+    /// [`StartError`] when an address is taken, or the system gives no poller or thread; nothing is left
+    /// running then.
+    pub fn start<P: Protocol>(
+        options: Options,
+        protocol: Arc<P>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Handle<P>, StartError> {
+        if options.loops == 0 || options.loops > 1_024 {
+            return Err(StartError::Options("loops must be from 1 to 1024"));
+        }
+        let listeners = listen::listen_all(&options)?;
+        let epoll = options.connector == Connector::Epoll;
+        let polls = if epoll { epoll::Parts::make(options.loops)? } else { Vec::new() };
+        let mailboxes = polls.iter().map(epoll::Parts::mailbox).collect();
+        let stats = (0..if epoll { options.loops } else { 1 }).map(|_| Arc::default()).collect();
+        let addresses = listeners.iter().filter_map(listen::Listener::tcp_address).collect();
+        let shared = Arc::new(Shared {
+            limits: LimitCells::new(&options.limits),
+            connections_max: AtomicUsize::new(options.connections_max),
+            options,
+            protocol,
+            clock,
+            mailboxes,
+            stats,
+            addresses,
+            accept_stats: AcceptStats::default(),
+            table: Mutex::default(),
+            open: AtomicUsize::new(0),
+            next_id: AtomicU64::new(1),
+            stopping: AtomicBool::new(false),
+            acceptor: Mutex::new(None),
+            threads: Mutex::default(),
+            workers: threads::Workers::default(),
+            holders: Mutex::default(),
+        });
+        let handle = Handle { shared };
+        let started = epoll::start(&handle, polls).and_then(|()| accept::start(&handle, listeners));
+        if let Err(error) = started {
+            handle.shutdown();
+            handle.join();
+            return Err(error);
+        }
+        Ok(handle)
+    }
+}
+
+/// Steers a reactor from any thread. Clones are cheap and steer the same reactor.
+pub struct Handle<P: Protocol> {
+    pub(crate) shared: Arc<Shared<P>>,
+}
+
+impl<P: Protocol> Clone for Handle<P> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<P: Protocol> fmt::Debug for Handle<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("connections", &self.connection_count()).finish_non_exhaustive()
+    }
+}
+
+impl<P: Protocol> Handle<P> {
+    /// Gives `message` to a connection, wherever it lives; `false` when it has ended.
+    ///
+    /// A message to a connection that ends before it is delivered is dropped.
+    pub fn post(&self, connection_id: u64, message: P::Message) -> bool {
+        self.connection(connection_id).is_some_and(|connection| self.post_to(&connection, message))
+    }
+
+    /// As [`Handle::post`], without the look-up: under `epoll` no lock is shared between loops.
+    pub fn post_to(&self, connection: &Arc<Connection>, message: P::Message) -> bool {
+        self.shared.send(connection, Post::Message(Arc::clone(connection), message))
+    }
+
+    /// Ends a connection soon; `false` when there is none with this id.
+    pub fn kill(&self, connection_id: u64) -> bool {
+        let connection = self.connection(connection_id);
+        connection.inspect(|connection| connection.kill()).is_some()
+    }
+
+    /// Has a connection change to another loop, between two of its callbacks and, when it is parked, after
+    /// the message that ends that. Returns when the move is under way; see [`Connection::loop_index`].
+    ///
+    /// # Errors
+    /// [`MoveError`] when there is no such connection or loop, or the connector cannot move connections.
+    pub fn move_connection(&self, connection_id: u64, loop_index: usize) -> Result<(), MoveError> {
+        if self.shared.options.connector != Connector::Epoll {
+            return Err(MoveError::Connector);
+        }
+        let count = self.shared.mailboxes.len();
+        if loop_index >= count {
+            return Err(MoveError::UnknownLoop { index: loop_index, count });
+        }
+        let unknown = MoveError::UnknownConnection(connection_id);
+        let connection = self.connection(connection_id).ok_or(unknown)?;
+        let post = Post::Move(Arc::clone(&connection), loop_index);
+        if self.shared.send(&connection, post) { Ok(()) } else { Err(unknown) }
+    }
+
+    /// Wakes the loops whose held replies may leave now that [`Protocol::released`] has grown.
+    ///
+    /// Call it after each advance. Costs an atomic load for each loop, and one system call for each that
+    /// sleeps on such replies.
+    pub fn wake_released(&self) {
+        std::sync::atomic::fence(Ordering::SeqCst);
+        let released = self.shared.protocol.released();
+        for mailbox in &self.shared.mailboxes {
+            mailbox.wake_released(released);
+        }
+        if self.shared.options.connector == Connector::Threads {
+            threads::wake_released(&self.shared, released);
+        }
+    }
+
+    /// The connection with this id, if it has not ended.
+    #[must_use]
+    pub fn connection(&self, id: u64) -> Option<Arc<Connection>> {
+        self.shared.table().get(&id).map(|route| Arc::clone(&route.connection))
+    }
+
+    /// All connections, by id.
+    #[must_use]
+    pub fn connections(&self) -> Vec<Arc<Connection>> {
+        let table = self.shared.table();
+        let mut all: Vec<_> = table.values().map(|route| Arc::clone(&route.connection)).collect();
+        drop(table);
+        all.sort_unstable_by_key(|connection| connection.id());
+        all
+    }
+
+    /// How many connections there are.
+    #[must_use]
+    pub fn connection_count(&self) -> usize {
+        self.shared.open.load(Ordering::Relaxed)
+    }
+
+    /// Counters of each loop; of all threads together under the connector `threads`.
+    #[must_use]
+    pub fn loops(&self) -> &[Arc<LoopStats>] {
+        &self.shared.stats
+    }
+
+    /// Counters of the acceptor.
+    #[must_use]
+    pub fn accept_stats(&self) -> &AcceptStats {
+        &self.shared.accept_stats
+    }
+
+    /// TCP addresses listened on, with the port that was chosen for port 0.
+    #[must_use]
+    pub fn tcp_addresses(&self) -> &[SocketAddr] {
+        &self.shared.addresses
+    }
+
+    /// The connector in use.
+    #[must_use]
+    pub fn connector(&self) -> Connector {
+        self.shared.options.connector
+    }
+
+    /// Connections served at once.
+    #[must_use]
+    pub fn connections_max(&self) -> usize {
+        self.shared.connections_max.load(Ordering::Relaxed)
+    }
+
+    /// Changes how many connections are served at once; those that are open stay.
+    pub fn set_connections_max(&self, count: usize) {
+        self.shared.connections_max.store(count, Ordering::Relaxed);
+    }
+
+    /// Bounds of one connection's buffers.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.shared.limits.load()
+    }
+
+    /// Changes the bounds of one connection's buffers: that of input for new connections, the others for
+    /// all from their next turn.
+    pub fn set_limits(&self, limits: &Limits) {
+        self.shared.limits.store(limits);
+    }
+
+    /// Begins a stop: no more connections, no more input; what is or gets released within the grace time
+    /// is sent. Returns at once.
+    pub fn shutdown(&self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        if let Some(waker) = &*self.shared.acceptor.lock().unwrap_or_else(PoisonError::into_inner) {
+            // A failed wake-up costs the acceptor's poll interval, no more.
+            let _ = waker.wake();
+        }
+        for mailbox in &self.shared.mailboxes {
+            mailbox.wake_always();
+        }
+        for route in self.shared.table().values() {
+            if let Some(mailbox) = &route.mailbox {
+                mailbox.wake_always();
+            }
+        }
+    }
+
+    /// Waits until all threads of the reactor have ended, which they do after [`Handle::shutdown`].
+    pub fn join(&self) {
+        loop {
+            let thread = self.shared.threads.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let Some(thread) = thread else { break };
+            if thread.join().is_err() {
+                tracing::error!("a reactor thread panicked");
+            }
+        }
+        self.shared.workers.wait_for_none();
+        self.shared.end_late_arrivals();
+    }
+}
+
+/// Where a connection is found.
+pub(crate) struct Route<P: Protocol> {
+    pub(crate) connection: Arc<Connection>,
+    /// Its own door under the connector `threads`.
+    pub(crate) mailbox: Option<Arc<Mailbox<P>>>,
+}
+
+/// What all threads of a reactor share.
+pub(crate) struct Shared<P: Protocol> {
+    pub(crate) options: Options,
+    pub(crate) protocol: Arc<P>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) limits: LimitCells,
+    pub(crate) connections_max: AtomicUsize,
+    /// One for each loop; none under the connector `threads`.
+    pub(crate) mailboxes: Vec<Arc<Mailbox<P>>>,
+    pub(crate) stats: Vec<Arc<LoopStats>>,
+    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) accept_stats: AcceptStats,
+    pub(crate) table: Mutex<HashMap<u64, Route<P>>>,
+    pub(crate) open: AtomicUsize,
+    pub(crate) next_id: AtomicU64,
+    pub(crate) stopping: AtomicBool,
+    pub(crate) acceptor: Mutex<Option<mio::Waker>>,
+    pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
+    pub(crate) workers: threads::Workers,
+    /// Doors of threads that hold replies, under the connector `threads`.
+    pub(crate) holders: Mutex<Vec<Arc<Mailbox<P>>>>,
+}
+
+impl<P: Protocol> Shared<P> {
+    pub(crate) fn table(&self) -> MutexGuard<'_, HashMap<u64, Route<P>>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn keep_thread(&self, thread: JoinHandle<()>) {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Leaves a post at the door of `connection`, and follows it when it moves meanwhile.
+    pub(crate) fn send(&self, connection: &Connection, mut post: Post<P>) -> bool {
+        if self.mailboxes.is_empty() {
+            let mailbox = self.table().get(&connection.id()).and_then(|route| route.mailbox.clone());
+            return mailbox.is_some_and(|mailbox| mailbox.post_if(post, || !connection.is_closed()).is_ok());
+        }
+        while !connection.is_closed() {
+            let index = connection.loop_index();
+            match self.mailboxes[index].post_if(post, || connection.loop_index() == index) {
+                Ok(()) => return true,
+                Err(back) => post = back,
+            }
+        }
+        false
+    }
+
+    /// Forgets a connection that has ended.
+    pub(crate) fn forget(&self, connection: &Connection) {
+        self.table().remove(&connection.id());
+        self.open.fetch_sub(1, Ordering::Relaxed);
+        self.stats[connection.loop_index()].connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl<P: Protocol> Shared<P> {
+    /// Ends connections that were handed to a loop after it had ended.
+    fn end_late_arrivals(&self) {
+        let mut posts = Vec::new();
+        self.mailboxes.iter().for_each(|mailbox| {
+            mailbox.take(&mut posts);
+            for post in posts.drain(..) {
+                if let Post::Arrive(mut peer, _) = post {
+                    self.forget(&peer.connection);
+                    peer.close(CloseReason::Shutdown, &self.protocol);
+                }
+            }
+        });
+    }
+}
+
+impl<P: Protocol> Killer for Shared<P> {
+    fn kill(&self, connection: &Arc<Connection>) {
+        connection.killed.store(true, Ordering::Release);
+        self.send(connection, Post::Kill(Arc::clone(connection)));
+    }
+}
+
+/// [`Limits`] that change at run time.
+pub(crate) struct LimitCells([AtomicUsize; 4]);
+
+impl LimitCells {
+    fn new(limits: &Limits) -> Self {
+        let cells = Self(Default::default());
+        cells.store(limits);
+        cells
+    }
+
+    fn store(&self, limits: &Limits) {
+        let Limits { input_bytes_max, output_bytes_soft, output_bytes_max, held_bytes_max } = *limits;
+        let values = [input_bytes_max, output_bytes_soft, output_bytes_max, held_bytes_max];
+        for (cell, value) in self.0.iter().zip(values) {
+            cell.store(value, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn load(&self) -> Limits {
+        let [input, soft, output, held] = self.0.each_ref().map(|cell| cell.load(Ordering::Relaxed));
+        Limits {
+            input_bytes_max: input,
+            output_bytes_soft: soft,
+            output_bytes_max: output,
+            held_bytes_max: held,
+        }
+    }
+}

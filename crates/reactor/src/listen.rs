@@ -1,0 +1,143 @@
+//! Sockets that take connections in.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+use socket2::{Domain, SockAddr, Socket, TcpKeepalive, Type};
+
+use crate::{Address, Options, StartError};
+
+/// A listening socket, not blocking.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    socket: Socket,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    Tcp(SocketAddr),
+    /// The name for display, and the file to remove in the end.
+    Unix(Arc<str>, PathBuf),
+}
+
+/// A socket that was just accepted, with its two ends.
+pub(crate) struct Accepted {
+    pub(crate) socket: OwnedFd,
+    pub(crate) peer: Address,
+    pub(crate) local: Address,
+}
+
+/// Listens on all addresses of `options`.
+///
+/// # Errors
+/// [`StartError::Listen`] names the first address that cannot be listened on.
+pub(crate) fn listen_all(options: &Options) -> Result<Vec<Listener>, StartError> {
+    let mut listeners = Vec::new();
+    for address in &options.tcp {
+        let listener = listen_tcp(*address, options)
+            .map_err(|source| StartError::Listen { address: address.to_string(), source })?;
+        listeners.push(listener);
+    }
+    if let Some(path) = &options.unix {
+        let listener = listen_unix(path, options)
+            .map_err(|source| StartError::Listen { address: path.display().to_string(), source })?;
+        listeners.push(listener);
+    }
+    Ok(listeners)
+}
+
+fn listen_tcp(address: SocketAddr, options: &Options) -> io::Result<Listener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    // Accepted sockets inherit both, which saves two system calls for each.
+    socket.set_tcp_nodelay(options.tcp_nodelay)?;
+    if let Some(idle) = options.tcp_keepalive {
+        socket.set_tcp_keepalive(
+            &TcpKeepalive::new().with_time(idle).with_interval(idle / 3).with_retries(3),
+        )?;
+    }
+    socket.bind(&address.into())?;
+    socket.listen(i32::from(options.backlog))?;
+    socket.set_nonblocking(true)?;
+    let bound = socket.local_addr()?.as_socket().unwrap_or(address);
+    Ok(Listener { socket, place: Place::Tcp(bound) })
+}
+
+fn listen_unix(path: &Path, options: &Options) -> io::Result<Listener> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    let address = SockAddr::unix(path)?;
+    match socket.bind(&address) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_stale(path) => {
+            rustix::fs::unlink(path)?;
+            socket.bind(&address)?;
+        }
+        bound => bound?,
+    }
+    socket.listen(i32::from(options.backlog))?;
+    socket.set_nonblocking(true)?;
+    Ok(Listener { socket, place: Place::Unix(path.display().to_string().into(), path.to_owned()) })
+}
+
+/// Whether `path` is a socket that nobody listens on, left by a server that was killed.
+fn is_stale(path: &Path) -> bool {
+    matches!(UnixStream::connect(path), Err(error) if error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+impl Listener {
+    /// Takes one connection in.
+    ///
+    /// # Errors
+    /// The system's: `AGAIN` when none waits.
+    pub(crate) fn accept(&self) -> Result<Accepted, Errno> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        match &self.place {
+            Place::Tcp(bound) => {
+                let (socket, peer) = rustix::net::acceptfrom_with(&self.socket, flags)?;
+                let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+                let local = rustix::net::getsockname(&socket).and_then(SocketAddr::try_from);
+                Ok(Accepted {
+                    peer: Address::Tcp(peer.unwrap_or(*bound)),
+                    local: Address::Tcp(local.unwrap_or(*bound)),
+                    socket,
+                })
+            }
+            Place::Unix(name, _) => {
+                let socket = rustix::net::accept_with(&self.socket, flags)?;
+                let address = Address::Unix(Arc::clone(name));
+                Ok(Accepted { socket, peer: address.clone(), local: address })
+            }
+        }
+    }
+
+    /// The TCP address that it is bound to.
+    pub(crate) fn tcp_address(&self) -> Option<SocketAddr> {
+        match &self.place {
+            Place::Tcp(address) => Some(*address),
+            Place::Unix(..) => None,
+        }
+    }
+
+    /// Its descriptor, to wait on.
+    pub(crate) fn descriptor(&self) -> impl AsFd + '_ {
+        &self.socket
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Place::Unix(_, path) = &self.place {
+            // The file may have been removed or replaced by hand; that is not ours to mend.
+            let _ = rustix::fs::unlink(path);
+        }
+    }
+}

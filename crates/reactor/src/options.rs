@@ -1,0 +1,85 @@
+//! What a reactor is started with. The server's table of settings has names, bounds and reasons of each.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How sockets meet threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Connector {
+    /// A few loops, each waiting for readiness of many connections.
+    #[default]
+    Epoll,
+    /// One blocking thread for each connection; connections do not move.
+    Threads,
+}
+
+/// Bounds of one connection's buffers, in bytes; changeable at run time through
+/// [`crate::Handle::set_limits`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most input kept while a request is not complete. A protocol may set less for a connection.
+    pub input_bytes_max: usize,
+    /// Unsent replies above which a connection's input is not read.
+    pub output_bytes_soft: usize,
+    /// Released but unsent replies above which a connection that does not read is cut.
+    pub output_bytes_max: usize,
+    /// Replies waiting for the disk above which a connection's input is not read. Never a reason to cut.
+    pub held_bytes_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            input_bytes_max: 1 << 30,
+            output_bytes_soft: 1 << 20,
+            output_bytes_max: 256 << 20,
+            held_bytes_max: 1 << 20,
+        }
+    }
+}
+
+/// What a reactor is started with.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How sockets meet threads.
+    pub connector: Connector,
+    /// Loops of the connector `epoll`, at least 1.
+    pub loops: usize,
+    /// TCP addresses to listen on; port 0 takes a free one.
+    pub tcp: Vec<SocketAddr>,
+    /// Unix socket to listen on; a socket file that nobody serves is replaced.
+    pub unix: Option<PathBuf>,
+    /// Connections served at once; the next is refused with [`crate::Protocol::refusal`].
+    pub connections_max: usize,
+    /// Bounds of one connection's buffers.
+    pub limits: Limits,
+    /// Send small replies at once (`TCP_NODELAY`).
+    pub tcp_nodelay: bool,
+    /// Idle time after which the kernel probes a silent peer; `None`: never.
+    pub tcp_keepalive: Option<Duration>,
+    /// Connections that the kernel keeps for us to accept.
+    pub backlog: u16,
+    /// How long a stop, or a close, waits for replies that are not released or not read.
+    pub close_grace: Duration,
+    /// Stack of a connection's thread under the connector `threads`, in bytes.
+    pub thread_stack_bytes: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            connector: Connector::Epoll,
+            loops: 1,
+            tcp: Vec::new(),
+            unix: None,
+            connections_max: 10_000,
+            limits: Limits::default(),
+            tcp_nodelay: true,
+            tcp_keepalive: Some(Duration::from_secs(300)),
+            backlog: 4_096,
+            close_grace: Duration::from_secs(10),
+            thread_stack_bytes: 256 << 10,
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Replies on their way out, some of them held until their ticket is released.
+//!
+//! ```text
+//!  bytes:   | sent | may leave      | held by marks[0] | held by marks[1] | appended now |
+//!           0     sent      marks[0].start      marks[1].start          cursor          len
+//! ```
+//!
+//! Invariants
+//!   1. Marks are sorted by start and by ticket: what is behind a held byte waits at least as long as it.
+//!   2. Everything before the first mark may leave; `released` of the protocol removes marks from the front.
+//!   3. Starts are positions in the stream of the connection (`base` is that of `bytes[0]`), so that
+//!      dropping what was sent touches no mark.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use crate::pool::{LARGE_BYTES, Pool, SMALL_BYTES};
+
+/// Sent bytes are dropped from a buffer that never runs empty when there are this many.
+const COMPACT_BYTES: usize = 64 << 10;
+
+/// From `start` on, bytes wait for `ticket`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mark {
+    start: u64,
+    ticket: u64,
+}
+
+/// Bytes to send, in order.
+pub struct Output {
+    bytes: Vec<u8>,
+    /// Position in the stream of `bytes[0]`.
+    base: u64,
+    /// Index of the first byte that is not sent.
+    sent: usize,
+    /// Position up to which it is decided what bytes wait for.
+    cursor: u64,
+    /// Marks at or beyond this position were made in this turn.
+    turn_start: u64,
+    /// What the protocol had released when this turn began.
+    released: u64,
+    marks: VecDeque<Mark>,
+    soft_bytes: usize,
+    held_bytes_max: usize,
+}
+
+impl fmt::Debug for Output {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Output").field("unsent", &self.len()).field("held", &self.held_bytes()).finish()
+    }
+}
+
+impl Default for Output {
+    fn default() -> Self {
+        Self::new(usize::MAX, usize::MAX)
+    }
+}
+
+impl Output {
+    /// An empty output that is full beyond `soft_bytes` unsent or `held_bytes_max` held bytes.
+    #[must_use]
+    pub fn new(soft_bytes: usize, held_bytes_max: usize) -> Self {
+        Self {
+            bytes: Vec::new(),
+            base: 0,
+            sent: 0,
+            cursor: 0,
+            turn_start: 0,
+            released: 0,
+            marks: VecDeque::new(),
+            soft_bytes,
+            held_bytes_max,
+        }
+    }
+
+    /// The buffer, to append to. What was appended since the last [`Output::hold`] in this callback may be
+    /// taken back by truncating; nothing before it may be touched.
+    pub fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// Says that what was appended since the last call, or since this callback began, and all behind it,
+    /// leaves only when `ticket` is released; 0 waits for nothing.
+    pub fn hold(&mut self, ticket: u64) {
+        let (start, end) = (self.cursor, self.end());
+        self.cursor = end;
+        if start == end || ticket <= self.released {
+            return;
+        }
+        match self.marks.back_mut() {
+            Some(last) if ticket <= last.ticket => {}
+            // One batch of the journal mostly takes all of a turn: one write instead of several.
+            Some(last) if last.start >= self.turn_start => last.ticket = ticket,
+            _ => self.marks.push_back(Mark { start, ticket }),
+        }
+    }
+
+    /// Bytes not sent, held ones included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
+    /// Whether all is sent.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes that wait for a ticket.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.marks.front().map_or(0, |first| (self.end() - first.start) as usize)
+    }
+
+    /// Whether no input is taken until some of this has left. A protocol in the midst of a pipeline should
+    /// answer [`crate::Step::Yield`]: `on_input` comes again when there is room.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        let held = self.held_bytes();
+        held > self.held_bytes_max || self.len() - held > self.soft_bytes
+    }
+
+    /// Begins a callback: `released` is what the protocol says now. A callback with input gets a large
+    /// buffer, for it is settled at once; a message a small one, for thousands may be on their way.
+    pub(crate) fn begin_turn(&mut self, pool: &mut Pool, released: u64, large: bool) {
+        if self.bytes.capacity() == 0 {
+            self.bytes = if large { pool.take_large() } else { pool.take_small() };
+        }
+        self.released = released;
+        self.turn_start = self.end();
+        self.cursor = self.turn_start;
+    }
+
+    /// What may leave now that `released` is released.
+    pub(crate) fn sendable(&mut self, released: u64) -> &[u8] {
+        while self.marks.front().is_some_and(|first| first.ticket <= released) {
+            self.marks.pop_front();
+        }
+        let end = self.marks.front().map_or(self.bytes.len(), |first| (first.start - self.base) as usize);
+        &self.bytes[self.sent..end]
+    }
+
+    /// Takes note that `count` bytes were sent.
+    pub(crate) fn advance(&mut self, count: usize) {
+        self.sent += count;
+        assert!(self.sent <= self.bytes.len(), "sent more than there was");
+        if self.sent == self.bytes.len() {
+            self.drop_sent();
+            self.bytes.clear();
+        } else if self.sent >= COMPACT_BYTES && self.sent >= self.bytes.len() / 2 {
+            self.bytes.drain(..self.sent);
+            self.drop_sent();
+        }
+    }
+
+    /// Gives the buffer back when all is sent, and moves a short rest to a small one.
+    pub(crate) fn settle(&mut self, pool: &mut Pool) {
+        if self.is_empty() {
+            pool.put(std::mem::take(&mut self.bytes));
+        } else if self.len() <= SMALL_BYTES && self.bytes.capacity() >= LARGE_BYTES {
+            let mut small = pool.take_small();
+            small.extend_from_slice(&self.bytes[self.sent..]);
+            self.drop_sent();
+            pool.put(std::mem::replace(&mut self.bytes, small));
+        }
+    }
+
+    /// Sets what [`Output::is_full`] means.
+    pub(crate) fn set_limits(&mut self, soft_bytes: usize, held_bytes_max: usize) {
+        (self.soft_bytes, self.held_bytes_max) = (soft_bytes, held_bytes_max);
+    }
+
+    /// Whether replies are held.
+    pub(crate) fn has_marks(&self) -> bool {
+        !self.marks.is_empty()
+    }
+
+    /// The ticket that the first held byte waits for.
+    pub(crate) fn first_ticket(&self) -> Option<u64> {
+        self.marks.front().map(|first| first.ticket)
+    }
+
+    /// Bytes of memory kept.
+    #[cfg(test)]
+    pub(crate) fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    fn drop_sent(&mut self) {
+        self.base += self.sent as u64;
+        self.sent = 0;
+    }
+
+    fn end(&self) -> u64 {
+        self.base + self.bytes.len() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn append(output: &mut Output, bytes: &[u8], ticket: u64) {
+        output.buffer().extend_from_slice(bytes);
+        output.hold(ticket);
+    }
+
+    fn turn(output: &mut Output, pool: &mut Pool, released: u64, replies: &[(&[u8], u64)]) {
+        output.begin_turn(pool, released, true);
+        for (bytes, ticket) in replies {
+            append(output, bytes, *ticket);
+        }
+    }
+
+    #[test]
+    fn bytes_before_the_first_unreleased_mark_leave_and_no_others() {
+        let (mut pool, mut output) = (Pool::default(), Output::default());
+        turn(&mut output, &mut pool, 3, &[(b"free", 0), (b"old", 3), (b"five", 5), (b"tail", 0)]);
+        assert_eq!(output.sendable(4), b"freeold");
+        output.advance(7);
+        assert!(output.sendable(4).is_empty());
+        assert_eq!(output.held_bytes(), 8);
+        assert_eq!(output.sendable(5), b"fivetail");
+        output.advance(8);
+        output.settle(&mut pool);
+        assert_eq!((output.len(), output.capacity()), (0, 0));
+    }
+
+    #[test]
+    fn lower_ticket_behind_a_higher_one_waits_for_the_higher() {
+        let (mut pool, mut output) = (Pool::default(), Output::default());
+        turn(&mut output, &mut pool, 0, &[(b"nine", 9)]);
+        turn(&mut output, &mut pool, 0, &[(b"two", 2)]);
+        assert_eq!(output.sendable(8), b"");
+        assert_eq!(output.sendable(9), b"ninetwo");
+    }
+
+    #[test]
+    fn turns_are_released_one_by_one() {
+        let (mut pool, mut output) = (Pool::default(), Output::default());
+        turn(&mut output, &mut pool, 0, &[(b"a", 1), (b"b", 2)]);
+        turn(&mut output, &mut pool, 0, &[(b"c", 3)]);
+        assert_eq!(output.sendable(1), b"", "a turn's replies leave together");
+        assert_eq!(output.sendable(2), b"ab");
+        assert_eq!(output.sendable(3), b"abc");
+    }
+
+    #[test]
+    fn reply_appended_without_hold_is_free_when_nothing_is_held() {
+        let (mut pool, mut output) = (Pool::default(), Output::default());
+        output.begin_turn(&mut pool, 0, false);
+        output.buffer().extend_from_slice(b"push");
+        assert_eq!(output.sendable(0), b"push");
+        turn(&mut output, &mut pool, 0, &[(b"held", 7)]);
+        assert_eq!(output.sendable(0), b"push", "what was decided in an earlier turn stays free");
+    }
+
+    #[test]
+    fn held_reply_is_kept_in_a_small_buffer() {
+        let (mut pool, mut output) = (Pool::default(), Output::default());
+        turn(&mut output, &mut pool, 0, &[(b"sent", 0), (b"+OK\r\n", 1)]);
+        assert_eq!(output.sendable(0), b"sent");
+        output.advance(4);
+        output.settle(&mut pool);
+        assert!(output.capacity() < LARGE_BYTES);
+        assert_eq!(output.sendable(1), b"+OK\r\n");
+    }
+
+    #[test]
+    fn fullness_counts_held_and_free_bytes_apart() {
+        let (mut pool, mut output) = (Pool::default(), Output::new(10, 20));
+        turn(&mut output, &mut pool, 0, &[(&[0; 10], 0), (&[0; 20], 5)]);
+        assert!(!output.is_full());
+        append(&mut output, b"x", 5);
+        assert!(output.is_full(), "21 held bytes");
+        output.sendable(5);
+        assert!(output.is_full(), "31 free bytes");
+        output.advance(21);
+        assert!(!output.is_full());
+    }
+
+    proptest! {
+        #[test]
+        fn any_order_of_turns_sends_and_releases_keeps_order_and_tickets(
+            steps in proptest::collection::vec((0..5u8, 0..40u64, 1..3_000usize), 1..200)
+        ) {
+            let (mut pool, mut output) = (Pool::default(), Output::default());
+            let (mut released, mut appended, mut sent) = (0u64, Vec::<(u8, u64)>::new(), 0usize);
+            for (kind, ticket, count) in steps {
+                match kind {
+                    0 | 1 => {
+                        output.begin_turn(&mut pool, released, ticket % 2 == 0);
+                        for part in 0..3u64 {
+                            let byte = (appended.len() % 251) as u8;
+                            append(&mut output, &vec![byte; count], ticket + part);
+                            appended.extend(std::iter::repeat_n((byte, ticket + part), count));
+                        }
+                    }
+                    2 => released = released.max(ticket),
+                    3 => output.settle(&mut pool),
+                    _ => {
+                        let chunk = output.sendable(released);
+                        let chunk = &chunk[..chunk.len().min(count)];
+                        for (index, byte) in chunk.iter().enumerate() {
+                            prop_assert_eq!(*byte, appended[sent + index].0);
+                            prop_assert!(appended[sent + index].1 <= released);
+                        }
+                        let count = chunk.len();
+                        sent += count;
+                        output.advance(count);
+                    }
+                }
+                prop_assert_eq!(output.len(), appended.len() - sent);
+            }
+            prop_assert_eq!(output.sendable(u64::MAX).len(), appended.len() - sent);
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! A connection as its thread sees it: socket, session, buffers, and what it waits for. Both connectors
+//! drive it by the same few methods.
+//!
+//! A *turn* reads, lets the protocol work, and writes:
+//!
+//! ```text
+//!            read: short => drained         on_input         send: EAGAIN => blocked
+//!  readable ---------------------> input ------------> output ----------------------> socket
+//!     ^                              |  Yield: pending, next tick      held: marks
+//!     +--- stays set while parked, full, or out of budget
+//! ```
+//!
+//! Under edge-triggered readiness a read that returns less than it had room for has drained the socket
+//! (epoll(7)), unless the peer has also closed: then one more read brings the end.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use clock::Nanos;
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+
+use crate::pool::Pool;
+use crate::stats::Tally;
+use crate::{CloseReason, Connection, Handle, Input, Io, Limits, Output, Protocol, Step};
+
+/// Reads of one turn, so that a fast sender does not starve others.
+const READS_PER_TURN_MAX: usize = 4;
+
+/// What a thread lends to the connections that it drives.
+pub(crate) struct Context<'a, P: Protocol> {
+    pub(crate) handle: &'a Handle<P>,
+    pub(crate) pool: &'a mut Pool,
+    pub(crate) tally: &'a mut Tally,
+    pub(crate) limits: Limits,
+    pub(crate) now: Nanos,
+    pub(crate) loop_index: usize,
+}
+
+impl<P: Protocol> Context<'_, P> {
+    fn protocol(&self) -> &P {
+        &self.handle.shared.protocol
+    }
+}
+
+/// How far a connection is from its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Open,
+    /// No more callbacks; ends when all is sent, at the latest at its deadline.
+    Closing(CloseReason),
+}
+
+/// One callback to make.
+enum Call<P: Protocol> {
+    Input,
+    Message(P::Message),
+    Timer,
+}
+
+/// A connection with everything that only its thread may touch.
+pub(crate) struct Peer<P: Protocol> {
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) socket: OwnedFd,
+    /// Present until `on_close` takes it.
+    session: Option<P::Session>,
+    input: Input,
+    output: Output,
+    phase: Phase,
+    parked: bool,
+    /// More complete input is in the buffer.
+    pending: bool,
+    /// The socket may have more to read.
+    pub(crate) readable: bool,
+    /// The peer has closed its side: reads must go on until they bring the end.
+    pub(crate) read_closed: bool,
+    /// The socket took less than was offered.
+    pub(crate) blocked: bool,
+    /// The poller tells of writability.
+    pub(crate) watches_writes: bool,
+    /// The loop lists it among those with held replies.
+    pub(crate) in_held: bool,
+    /// The loop lists it among those with work.
+    pub(crate) in_ready: bool,
+    /// When the protocol's timer, or the close, is due.
+    pub(crate) timer: Option<Nanos>,
+    /// Deadline of its newest entry in the loop's timers.
+    pub(crate) timer_queued: Option<Nanos>,
+    /// Where it is to move.
+    pub(crate) move_to: Option<usize>,
+}
+
+impl<P: Protocol> Peer<P> {
+    /// A connection that is not open yet: see [`Peer::open`].
+    pub(crate) fn new(connection: Arc<Connection>, socket: OwnedFd, limits: &Limits) -> Self {
+        Self {
+            connection,
+            socket,
+            session: None,
+            input: Input::new(limits.input_bytes_max),
+            output: Output::new(limits.output_bytes_soft, limits.held_bytes_max),
+            phase: Phase::Open,
+            parked: false,
+            pending: false,
+            readable: false,
+            read_closed: false,
+            blocked: false,
+            watches_writes: false,
+            in_held: false,
+            in_ready: false,
+            timer: None,
+            timer_queued: None,
+            move_to: None,
+        }
+    }
+
+    /// Makes the session, the first time.
+    pub(crate) fn open(&mut self, protocol: &P) {
+        if self.session.is_none() {
+            self.session = Some(protocol.on_open(&self.connection));
+        }
+    }
+
+    /// Reads, works and writes as far as its share goes. `Err`: the connection has ended.
+    pub(crate) fn turn(&mut self, context: &mut Context<'_, P>) -> Result<(), CloseReason> {
+        let mut reads = 0;
+        while self.wants_turn() {
+            if !self.pending {
+                reads += 1;
+                if reads > READS_PER_TURN_MAX || !self.read(context)? {
+                    break;
+                }
+            }
+            self.call(Call::Input, context)?;
+            if self.pending {
+                break;
+            }
+        }
+        self.finish(context)
+    }
+
+    /// Delivers a message.
+    pub(crate) fn message(
+        &mut self,
+        message: P::Message,
+        context: &mut Context<'_, P>,
+    ) -> Result<(), CloseReason> {
+        context.tally.messages += 1;
+        self.call(Call::Message(message), context)
+    }
+
+    /// Delivers messages that travelled with it.
+    pub(crate) fn messages(
+        &mut self,
+        messages: VecDeque<P::Message>,
+        context: &mut Context<'_, P>,
+    ) -> Result<(), CloseReason> {
+        messages.into_iter().try_for_each(|message| self.message(message, context))
+    }
+
+    /// Fires the timer.
+    pub(crate) fn fire_timer(&mut self, context: &mut Context<'_, P>) -> Result<(), CloseReason> {
+        self.timer = None;
+        match self.phase {
+            Phase::Closing(CloseReason::Shutdown) => Err(CloseReason::Shutdown),
+            Phase::Closing(_) => Err(CloseReason::Grace),
+            Phase::Open => self.call(Call::Timer, context),
+        }
+    }
+
+    /// Sends what may leave, gives buffers back, and ends the connection when it has nothing left to do.
+    pub(crate) fn finish(&mut self, context: &mut Context<'_, P>) -> Result<(), CloseReason> {
+        if !self.output.is_empty() {
+            self.flush(context)?;
+        }
+        self.output.settle(context.pool);
+        self.input.settle(context.pool);
+        self.connection.input_bytes.set(self.input.len() as u64);
+        self.connection.output_bytes.set(self.output.len() as u64);
+        match self.phase {
+            Phase::Closing(reason) if self.output.is_empty() => Err(reason),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes no more input; ends when all is sent, or after the grace time.
+    pub(crate) fn begin_close(&mut self, reason: CloseReason, context: &Context<'_, P>) {
+        if self.phase == Phase::Open {
+            self.phase = Phase::Closing(reason);
+            self.pending = false;
+            self.timer = Some(context.now + context.handle.shared.options.close_grace);
+        }
+    }
+
+    /// Hands the session back to the protocol. The socket closes when `self` is dropped.
+    pub(crate) fn close(&mut self, reason: CloseReason, protocol: &P) {
+        self.connection.set_close_reason(reason);
+        if let Some(session) = self.session.take() {
+            protocol.on_close(session, &self.connection);
+        }
+    }
+
+    /// The peer is gone for both directions. What it sent before is still taken, if it can be now.
+    pub(crate) fn on_hang_up(&mut self) -> Result<(), CloseReason> {
+        (self.readable, self.read_closed) = (true, true);
+        if self.takes_input() { Ok(()) } else { Err(CloseReason::Peer) }
+    }
+
+    /// Whether a turn could get anywhere.
+    pub(crate) fn wants_turn(&self) -> bool {
+        (self.pending || self.readable) && self.takes_input()
+    }
+
+    /// Whether input is welcome: not while parked, closing, or full.
+    pub(crate) fn takes_input(&self) -> bool {
+        self.phase == Phase::Open && !self.parked && !self.output.is_full()
+    }
+
+    /// Whether it may change loops now.
+    pub(crate) fn may_move(&self) -> bool {
+        self.phase == Phase::Open && !self.parked
+    }
+
+    /// The ticket that its first held reply waits for.
+    pub(crate) fn first_ticket(&self) -> Option<u64> {
+        self.output.first_ticket()
+    }
+
+    fn call(&mut self, call: Call<P>, context: &mut Context<'_, P>) -> Result<(), CloseReason> {
+        let Some(session) = self.session.as_mut().filter(|_| self.phase == Phase::Open) else {
+            return Ok(());
+        };
+        let protocol = &*context.handle.shared.protocol;
+        let limits = context.limits;
+        self.output.set_limits(limits.output_bytes_soft, limits.held_bytes_max);
+        let from_input = matches!(call, Call::Input);
+        self.output.begin_turn(context.pool, protocol.released(), from_input);
+        let commands = self.connection.commands();
+        let mut io = Io {
+            input: &mut self.input,
+            output: &mut self.output,
+            connection: &self.connection,
+            now: context.now,
+            loop_index: context.loop_index,
+            handle: context.handle,
+            parked: self.parked,
+            timer: &mut self.timer,
+        };
+        let step = match call {
+            Call::Input => protocol.on_input(session, &mut io),
+            Call::Message(message) => protocol.on_message(session, message, &mut io),
+            Call::Timer => protocol.on_timer(session, &mut io),
+        };
+        context.tally.commands += self.connection.commands() - commands;
+        self.apply(step, from_input, context)
+    }
+
+    fn apply(&mut self, step: Step, from_input: bool, context: &Context<'_, P>) -> Result<(), CloseReason> {
+        let was_parked = std::mem::replace(&mut self.parked, step == Step::Park);
+        match step {
+            // Input that waited for the end of the park may hold complete requests.
+            Step::Continue if from_input => {
+                self.pending = false;
+                if self.input.is_full() {
+                    return Err(CloseReason::InputLimit);
+                }
+            }
+            Step::Continue => self.pending |= was_parked && !self.input.is_empty(),
+            Step::Yield => self.pending = true,
+            Step::Park => self.pending = false,
+            Step::Close => self.begin_close(CloseReason::Protocol, context),
+            Step::Kill => return Err(CloseReason::Protocol),
+        }
+        Ok(())
+    }
+
+    /// Reads once; whether anything came.
+    fn read(&mut self, context: &mut Context<'_, P>) -> Result<bool, CloseReason> {
+        let room = self.input.room(context.pool);
+        let spare = room.capacity() - room.len();
+        match rustix::io::read(&self.socket, rustix::buffer::spare_capacity(room)) {
+            Ok(0) => {
+                self.readable = false;
+                self.begin_close(CloseReason::Peer, context);
+                Ok(false)
+            }
+            Ok(count) => {
+                self.readable = count == spare || self.read_closed;
+                context.tally.read_events += 1;
+                context.tally.bytes_in += count as u64;
+                self.connection.read_events.add(1);
+                self.connection.bytes_in.add(count as u64);
+                self.connection.last_active.set(context.now.0);
+                Ok(true)
+            }
+            Err(Errno::AGAIN) => {
+                self.readable = false;
+                Ok(false)
+            }
+            Err(Errno::INTR) => Ok(false),
+            Err(_) => Err(CloseReason::Peer),
+        }
+    }
+
+    fn flush(&mut self, context: &mut Context<'_, P>) -> Result<(), CloseReason> {
+        let released = if self.output.has_marks() { context.protocol().released() } else { u64::MAX };
+        loop {
+            let chunk = self.output.sendable(released);
+            let offered = chunk.len();
+            if offered == 0 {
+                self.blocked = false;
+                return Ok(());
+            }
+            match rustix::net::send(&self.socket, chunk, SendFlags::NOSIGNAL) {
+                Ok(count) => {
+                    self.output.advance(count);
+                    context.tally.write_events += 1;
+                    context.tally.bytes_out += count as u64;
+                    self.connection.write_events.add(1);
+                    self.connection.bytes_out.add(count as u64);
+                    self.blocked = count < offered;
+                }
+                Err(Errno::AGAIN) => self.blocked = true,
+                Err(Errno::INTR) => continue,
+                Err(_) => return Err(CloseReason::Peer),
+            }
+            if self.blocked {
+                let unsent = self.output.sendable(released).len();
+                let cut = unsent > context.limits.output_bytes_max;
+                return if cut { Err(CloseReason::OutputLimit) } else { Ok(()) };
+            }
+        }
+    }
+}

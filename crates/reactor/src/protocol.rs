@@ -1,0 +1,106 @@
+//! What the reactor asks of a protocol, and what it offers it: bytes in, bytes out, time as a value.
+//!
+//! A protocol owns no socket and no thread. One value of it serves all loops; the state of a connection
+//! is its `Session`, which moves between loops with the connection. Callbacks of one connection never
+//! overlap; callbacks of different connections do.
+//!
+//! Life of a connection:
+//!
+//! ```text
+//!  on_open -> (on_input | on_message | on_timer)* -> on_close
+//!                 |  Park: no on_input until on_message or on_timer answers Continue or Yield
+//!                 |  Close: what is released is sent first     Kill: at once
+//! ```
+
+use std::sync::Arc;
+
+use clock::Nanos;
+
+use crate::{Connection, Handle, Input, Output};
+
+/// A server's behaviour, without its sockets.
+pub trait Protocol: Send + Sync + Sized + 'static {
+    /// State of one connection; moves between loops with it.
+    type Session: Send + 'static;
+    /// What other threads post to a connection: a fetch is done, a message was published.
+    type Message: Send + 'static;
+
+    /// Called once, on the connection's thread, before anything is read.
+    fn on_open(&self, connection: &Arc<Connection>) -> Self::Session;
+
+    /// Consumes from `io.input`, appends to `io.output`. Called when input came, or is left after a
+    /// [`Step::Yield`], and the connection is neither parked nor paused by its limits.
+    ///
+    /// A long pipeline should yield every few dozen commands, and whenever [`Output::is_full`].
+    fn on_input(&self, session: &mut Self::Session, io: &mut Io<'_, Self>) -> Step;
+
+    /// Takes a posted message. Messages of one sender arrive in the order in which they were posted.
+    ///
+    /// Called also while parked (`io.parked`); `Park` keeps it so, `Continue` goes on with what input waits.
+    fn on_message(&self, session: &mut Self::Session, message: Self::Message, io: &mut Io<'_, Self>) -> Step;
+
+    /// The timer of [`Io::set_timer`] fired; it is unset.
+    fn on_timer(&self, _session: &mut Self::Session, io: &mut Io<'_, Self>) -> Step {
+        if io.parked { Step::Park } else { Step::Continue }
+    }
+
+    /// Called once, with the session, when the connection is gone; why is in [`Connection::close_reason`].
+    fn on_close(&self, session: Self::Session, connection: &Arc<Connection>);
+
+    /// Called once at the end of each tick of a loop that ran callbacks (after each turn, under `threads`).
+    fn on_tick_end(&self, _loop_index: usize) {}
+
+    /// Replies held by a ticket at or below this may leave. Only grows. Read often: keep it to one atomic load.
+    fn released(&self) -> u64 {
+        u64::MAX
+    }
+
+    /// What a connection is told that is one too many, before it is closed.
+    fn refusal(&self) -> &'static [u8];
+}
+
+/// What a connection does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Wait for more input. What input is left is the start of a request that is not complete.
+    Continue,
+    /// More complete input is pending: let others run, then call `on_input` again.
+    Yield,
+    /// Read nothing and call no `on_input` until `on_message` or `on_timer` answers otherwise.
+    Park,
+    /// Take no more input; send what is or gets released, then close.
+    Close,
+    /// Close now; what was not sent is dropped.
+    Kill,
+}
+
+/// One callback's view of its connection.
+#[derive(Debug)]
+pub struct Io<'a, P: Protocol> {
+    /// Bytes that came and were not consumed.
+    pub input: &'a mut Input,
+    /// Bytes to send.
+    pub output: &'a mut Output,
+    /// Identity and counters.
+    pub connection: &'a Arc<Connection>,
+    /// Monotonic time at the start of this turn: not fresh for each command.
+    pub now: Nanos,
+    /// The loop that runs this callback; always 0 under the connector `threads`, where callbacks with
+    /// the same index do overlap.
+    pub loop_index: usize,
+    /// The reactor, to post and to move.
+    pub handle: &'a Handle<P>,
+    /// Whether the connection is parked.
+    pub parked: bool,
+    pub(crate) timer: &'a mut Option<Nanos>,
+}
+
+impl<P: Protocol> Io<'_, P> {
+    /// Asks for `on_timer` at `deadline`, in place of what was asked before; `None` unsets it.
+    ///
+    /// Fires late by up to a millisecond and never early. Costs next to nothing when a deadline is only
+    /// put off, as an idle timeout is.
+    pub fn set_timer(&mut self, deadline: Option<Nanos>) {
+        *self.timer = deadline;
+    }
+}

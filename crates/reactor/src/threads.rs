@@ -1,0 +1,239 @@
+//! The connector `threads`: one blocking thread for each connection, the server of 2009, kept as the honest
+//! comparison. Same protocol, same limits, same held replies; connections do not move.
+//!
+//! A thread waits in poll(2) on its socket and on an eventfd, its door for messages, releases and stops.
+//! A plain blocking read would save that call and could not be woken.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use clock::Nanos;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+
+use crate::handle::{Route, Shared};
+use crate::mailbox::{Mailbox, Post, Wake};
+use crate::peer::{Context, Peer};
+use crate::pool::Pool;
+use crate::stats::Tally;
+use crate::{CloseReason, Handle, Protocol};
+
+/// An idle thread gives its buffers up after this.
+const BUFFERS_KEPT: Duration = Duration::from_millis(100);
+
+/// Starts the thread of a connection that was just accepted.
+pub(crate) fn start<P: Protocol>(handle: &Handle<P>, peer: Box<Peer<P>>) {
+    let connection = Arc::clone(&peer.connection);
+    let started = Worker::new(handle, peer).and_then(|mut worker| {
+        let route = Route { connection: Arc::clone(&connection), mailbox: Some(Arc::clone(&worker.mailbox)) };
+        handle.shared.table().insert(connection.id(), route);
+        handle.shared.workers.enter();
+        thread::Builder::new()
+            .name(format!("client-{}", connection.id()))
+            .stack_size(handle.shared.options.thread_stack_bytes)
+            .spawn(move || worker.run())
+            .inspect_err(|_| handle.shared.workers.leave())
+    });
+    match started {
+        // Threads come and go: the count of workers is what a stop waits for.
+        Ok(thread) => drop(thread),
+        Err(error) => {
+            tracing::warn!(%error, "cannot serve a connection");
+            handle.shared.accept_stats.failures.fetch_add(1, Ordering::Relaxed);
+            connection.set_close_reason(CloseReason::System);
+            handle.shared.forget(&connection);
+        }
+    }
+}
+
+/// Wakes the threads whose held replies may leave.
+pub(crate) fn wake_released<P: Protocol>(shared: &Shared<P>, released: u64) {
+    let mut holders = shared.holders.lock().unwrap_or_else(PoisonError::into_inner);
+    holders.retain(|mailbox| {
+        let woken = mailbox.wake_released(released);
+        if woken {
+            mailbox.listed.store(false, Ordering::SeqCst);
+        }
+        !woken
+    });
+}
+
+/// How many threads serve a connection.
+#[derive(Debug, Default)]
+pub(crate) struct Workers {
+    count: Mutex<usize>,
+    ended: Condvar,
+}
+
+impl Workers {
+    fn enter(&self) {
+        *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+    }
+
+    fn leave(&self) {
+        *self.count.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.ended.notify_all();
+    }
+
+    /// Waits until there is none.
+    pub(crate) fn wait_for_none(&self) {
+        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        while *count > 0 {
+            count = self.ended.wait(count).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// A thread's door.
+struct Doorbell(Arc<OwnedFd>);
+
+impl Wake for Doorbell {
+    fn wake(&self) -> io::Result<()> {
+        match rustix::io::write(&*self.0, &1u64.to_ne_bytes()) {
+            // Full: it rings already.
+            Ok(_) | Err(Errno::AGAIN) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+struct Worker<P: Protocol> {
+    handle: Handle<P>,
+    mailbox: Arc<Mailbox<P>>,
+    bell: Arc<OwnedFd>,
+    peer: Box<Peer<P>>,
+    pool: Pool,
+    tally: Tally,
+    now: Nanos,
+    stopping: bool,
+}
+
+impl<P: Protocol> Worker<P> {
+    fn new(handle: &Handle<P>, peer: Box<Peer<P>>) -> io::Result<Self> {
+        let bell = Arc::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let mailbox = Arc::new(Mailbox::new(Box::new(Doorbell(Arc::clone(&bell)))));
+        Ok(Self {
+            now: handle.shared.clock.now(),
+            handle: handle.clone(),
+            mailbox,
+            bell,
+            peer,
+            pool: Pool::default(),
+            tally: Tally::default(),
+            stopping: false,
+        })
+    }
+
+    fn run(&mut self) {
+        let shared = Arc::clone(&self.handle.shared);
+        self.peer.open(&shared.protocol);
+        let reason = loop {
+            if let Err(reason) = self.wait().and_then(|()| self.work()) {
+                break reason;
+            }
+        };
+        // The next release takes it off the list of holders.
+        self.mailbox.set_lowest_held(0);
+        shared.stats[0].absorb(&mut self.tally);
+        shared.forget(&self.peer.connection);
+        self.peer.close(reason, &shared.protocol);
+        shared.workers.leave();
+    }
+
+    /// Waits for the socket, the bell, or the timer.
+    fn wait(&mut self) -> Result<(), CloseReason> {
+        let shared = Arc::clone(&self.handle.shared);
+        if self.peer.wants_turn() || self.mailbox.begin_sleep(|| shared.protocol.released()) {
+            return Ok(());
+        }
+        let ready = self.poll_until(self.timeout());
+        self.mailbox.end_sleep();
+        let Some((socket, bell)) = ready? else {
+            self.pool = Pool::default();
+            return Ok(());
+        };
+        if bell.contains(PollFlags::IN) {
+            // The count does not matter; an error means that it was read already.
+            let _ = rustix::io::read(&*self.bell, &mut [0; 8]);
+        }
+        if socket.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL) {
+            return self.peer.on_hang_up();
+        }
+        self.peer.readable |= socket.contains(PollFlags::IN);
+        Ok(())
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        let timer = self.peer.timer.map(|deadline| deadline - self.handle.shared.clock.now());
+        let buffers = if self.pool.is_empty() { None } else { Some(BUFFERS_KEPT) };
+        timer.into_iter().chain(buffers).min()
+    }
+
+    /// What happened on the socket and at the bell; `None` after `timeout`.
+    fn poll_until(&self, timeout: Option<Duration>) -> Result<Option<(PollFlags, PollFlags)>, CloseReason> {
+        let mut wanted = PollFlags::empty();
+        wanted.set(PollFlags::IN, self.peer.takes_input());
+        wanted.set(PollFlags::OUT, self.peer.blocked);
+        let mut entries = [PollFd::new(&self.peer.socket, wanted), PollFd::new(&*self.bell, PollFlags::IN)];
+        // A wait that is too long for the type is as good as one without end.
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        match rustix::event::poll(&mut entries, timeout.as_ref()) {
+            Ok(0) => Ok(None),
+            Ok(_) => Ok(Some((entries[0].revents(), entries[1].revents()))),
+            Err(Errno::INTR) => Ok(Some((PollFlags::empty(), PollFlags::empty()))),
+            Err(_) => Err(CloseReason::System),
+        }
+    }
+
+    fn work(&mut self) -> Result<(), CloseReason> {
+        let shared = Arc::clone(&self.handle.shared);
+        self.now = shared.clock.now();
+        let mut posts = Vec::new();
+        self.mailbox.take(&mut posts);
+        let mut context = Context {
+            handle: &self.handle,
+            pool: &mut self.pool,
+            tally: &mut self.tally,
+            limits: shared.limits.load(),
+            now: self.now,
+            loop_index: 0,
+        };
+        let peer = &mut self.peer;
+        for post in posts {
+            if let Post::Message(_, message) = post {
+                peer.message(message, &mut context)?;
+            }
+        }
+        if peer.connection.killed.load(Ordering::Acquire) {
+            return Err(CloseReason::Killed);
+        }
+        if shared.is_stopping() && !self.stopping {
+            self.stopping = true;
+            peer.begin_close(CloseReason::Shutdown, &context);
+        }
+        if peer.timer.is_some_and(|deadline| deadline <= self.now) {
+            peer.fire_timer(&mut context)?;
+        }
+        let done = peer.turn(&mut context);
+        shared.protocol.on_tick_end(0);
+        self.publish(&shared);
+        done
+    }
+
+    fn publish(&mut self, shared: &Shared<P>) {
+        let took = (shared.clock.now() - self.now).as_nanos() as u64;
+        self.peer.connection.busy_ns.add(took);
+        self.tally.ticks += 1;
+        self.tally.busy_ns += took;
+        shared.stats[0].absorb(&mut self.tally);
+        let ticket = self.peer.first_ticket().unwrap_or(u64::MAX);
+        self.mailbox.set_lowest_held(ticket);
+        if ticket != u64::MAX && !self.mailbox.listed.swap(true, Ordering::SeqCst) {
+            shared.holders.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&self.mailbox));
+        }
+    }
+}
