@@ -1,1 +1,280 @@
-//! Placeholder: the crate's first commit replaces this.
+//! Keyspaces over engines: the log is the database, the index is in memory.
+//!
+//! A command runs in two steps. *Prepare*: [`Store::missing`] names the cold records that decide about its keys,
+//! [`Store::fetch`] reads them, without locks. *Execute*: [`Store::access`] locks the keys' stripes, lookups and
+//! effects go through [`Access`], and [`Access::commit`] appends and applies them as one group.
+//!
+//! Invariants
+//!   1. No lock is held across I/O.
+//!   2. What is refused leaves no trace; what was appended is applied.
+//!   3. A reply held until its ticket is released shows nothing that a crash could take back.
+//!
+//! Layout: `record` (what lies in the journal), `object` (hot objects and slot words), `index` (stripes, tables,
+//! pages). Decisions: docs/adr/0002-index-and-cold-candidates.md.
+//! Out of scope: commands (`server`), segments and syncs (`journal`).
+
+mod access;
+mod engine;
+mod error;
+mod hash;
+mod index;
+mod memory;
+mod object;
+mod options;
+mod prepared;
+mod record;
+mod tend;
+mod value;
+mod watch;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use clock::UnixMs;
+
+pub use access::{Access, Scope};
+pub use error::{Stop, StoreError};
+pub use memory::MemoryReport;
+pub use options::{Durability, EngineKind, Options};
+pub use prepared::{Prepared, Wanted};
+pub use value::{Found, Meta, Value, ValueKind};
+pub use watch::Watch;
+
+use engine::{Class, Engine};
+use hash::KeyHasher;
+use index::Index;
+use index::stripe::Seek;
+use memory::Memory;
+
+/// A key of a database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyRef<'a> {
+    /// Database number.
+    pub db: u16,
+    /// The key.
+    pub key: &'a [u8],
+}
+
+/// All keys and values, and the engine that keeps them.
+#[derive(Debug)]
+pub struct Store {
+    options: Options,
+    hasher: KeyHasher,
+    index: Index,
+    engine: Box<dyn Engine>,
+    memory: Memory,
+    /// Newest time seen in the log: time never runs back behind it.
+    time_floor_ms: AtomicU64,
+    active_expiry: AtomicBool,
+    expired_keys: AtomicU64,
+    random: AtomicU64,
+    tender: tend::Tender,
+}
+
+impl Store {
+    /// Opens a store.
+    ///
+    /// # Errors
+    /// [`StoreError::Open`] when the data folder cannot be served.
+    pub fn open(options: Options) -> Result<Arc<Self>, StoreError> {
+        let engine: Box<dyn Engine> = match options.engine {
+            EngineKind::Memory => Box::new(engine::Memory::default()),
+            EngineKind::Noop => Box::new(engine::Noop),
+            EngineKind::Log => return Err(StoreError::Open("engine log is not built in yet".into())),
+        };
+        let store = Arc::new(Self {
+            hasher: KeyHasher::new(&hash_key(&options), options.hash_bits),
+            index: Index::new(options.databases),
+            engine,
+            memory: Memory::new(options.memory_limit_bytes),
+            time_floor_ms: AtomicU64::new(0),
+            active_expiry: AtomicBool::new(true),
+            expired_keys: AtomicU64::new(0),
+            random: AtomicU64::new(0),
+            tender: tend::Tender::default(),
+            options,
+        });
+        if store.options.background && store.engine_keeps() {
+            tend::start(&store)?;
+        }
+        Ok(store)
+    }
+
+    /// Wall-clock time that never runs back behind anything in the log.
+    #[must_use]
+    pub fn now(&self) -> UnixMs {
+        let floor = self.time_floor_ms.load(Ordering::Relaxed);
+        UnixMs(self.options.clock.unix_ms().0.max(floor))
+    }
+
+    /// Looks which records must be read before a command on `keys` can run, and adds them to `prepared`.
+    ///
+    /// Returns true when there are none: go on to [`Store::access`]. Takes each stripe's lock for a moment.
+    pub fn missing(&self, keys: &[KeyRef<'_>], prepared: &mut Prepared) -> bool {
+        if !self.engine.has_places() {
+            return true;
+        }
+        for key in keys {
+            let Some(keyspace) = self.index.keyspace(key.db) else { continue };
+            let hash = self.hasher.hash(key.key);
+            let stripe = self.index.lock(hash.stripe());
+            let unknown = match stripe.seek(keyspace, hash, key.key, prepared) {
+                Seek::Unknown(places) => places,
+                _ => continue,
+            };
+            drop(stripe);
+            unknown.into_iter().for_each(|place| prepared.want_place(place));
+        }
+        prepared.is_complete()
+    }
+
+    /// Reads what `prepared` wants and calls `done` with it, from another thread.
+    pub fn fetch(&self, mut prepared: Prepared, done: Box<dyn FnOnce(Prepared) + Send>) {
+        for place in prepared.take_wanted() {
+            let record = self.engine.read(place);
+            prepared.supply(place, record);
+        }
+        done(prepared);
+    }
+
+    /// Begins the execute step of a command: takes credits, then locks.
+    ///
+    /// `credit_bytes` is about what keys and values of its effects will hold, 0 for a read.
+    ///
+    /// # Errors
+    /// [`Stop::Busy`] or [`Stop::Refused`] when the engine has no room for them.
+    pub fn access<'s>(
+        &'s self,
+        scope: Scope<'_>,
+        prepared: &'s Prepared,
+        credit_bytes: u64,
+    ) -> Result<Access<'s>, Stop> {
+        let credits = if credit_bytes == 0 {
+            None
+        } else {
+            self.make_room();
+            let keys = if let Scope::Keys(keys) = scope { keys.len() as u64 } else { 1 };
+            Some(self.engine.reserve(credit_bytes + keys * RECORD_OVERHEAD_BYTES, Class::Write)?)
+        };
+        Ok(Access::new(self, scope, prepared, credits))
+    }
+
+    /// Watches `key` until the returned token is dropped; see [`Access::changed`].
+    #[must_use]
+    pub fn watch(self: &Arc<Self>, db: u16, key: &[u8]) -> Watch {
+        let hash = self.hasher.hash(key);
+        let mut stripe = self.index.lock(hash.stripe());
+        let state = stripe.watches.add(db, key);
+        let none = Prepared::default();
+        let expired = match self.index.keyspace(db).map(|id| stripe.seek(id, hash, key, &none)) {
+            Some(Seek::At { current, .. }) => {
+                let expiry_ms = current.expiry_ms();
+                expiry_ms != 0 && expiry_ms <= self.now().0
+            }
+            _ => false,
+        };
+        drop(stripe);
+        Watch { store: Arc::clone(self), db, key: key.into(), stripe: hash.stripe(), state, expired }
+    }
+
+    /// Replies held by a ticket at or below this may leave.
+    #[must_use]
+    pub fn released(&self) -> u64 {
+        self.engine.released()
+    }
+
+    /// The newest effect.
+    #[must_use]
+    pub fn newest(&self) -> u64 {
+        self.engine.newest()
+    }
+
+    /// Tells the journal that a loop's appends of this tick are complete.
+    pub fn offer(&self) {
+        self.engine.offer();
+    }
+
+    /// Memory by parts.
+    #[must_use]
+    pub fn memory(&self) -> MemoryReport {
+        self.memory.report(&self.index)
+    }
+
+    /// Changes `memory.limit`; 0 is none.
+    pub fn set_memory_limit(&self, limit_bytes: u64) {
+        self.memory.set_limit(limit_bytes);
+    }
+
+    /// Takes note of the bytes that connection buffers hold now; they count against `memory.limit`.
+    pub fn report_buffers(&self, bytes: u64) {
+        self.memory.report_buffers(bytes);
+    }
+
+    /// Switches the removal of expired keys that nobody looks at.
+    pub fn set_active_expiry(&self, on: bool) {
+        self.active_expiry.store(on, Ordering::Relaxed);
+        self.tender.wake();
+    }
+
+    /// Keys removed because their time had come, since the start.
+    #[must_use]
+    pub fn expired_keys(&self) -> u64 {
+        self.expired_keys.load(Ordering::Relaxed)
+    }
+
+    /// Number of databases.
+    #[must_use]
+    pub fn databases(&self) -> u16 {
+        self.options.databases
+    }
+
+    /// Keys, and those of them that have an expiry, of each database; locks stripe by stripe, so it is exact
+    /// only while nobody writes. For INFO.
+    #[must_use]
+    pub fn key_counts(&self) -> Vec<(u64, u64)> {
+        let mapping = self.index.mapping();
+        let mut counts = vec![(0, 0); mapping.len()];
+        for number in 0..hash::STRIPES {
+            let stripe = self.index.lock(number);
+            for (id, space) in stripe.spaces() {
+                if let Some(db) = mapping.iter().position(|m| *m == id) {
+                    counts[db].0 += space.table.live;
+                    counts[db].1 += space.expiry.len();
+                }
+            }
+        }
+        counts
+    }
+
+    /// Ends the store's own threads.
+    pub fn close(&self) {
+        self.tender.stop();
+    }
+
+    pub(crate) fn engine_keeps(&self) -> bool {
+        self.options.engine != EngineKind::Noop
+    }
+
+    pub(crate) fn unwatch(&self, stripe: usize, db: u16, key: &[u8]) {
+        self.index.lock(stripe).watches.drop_watcher(db, key);
+    }
+
+    /// A number that differs from call to call; for RANDOMKEY.
+    pub(crate) fn random(&self) -> u64 {
+        let count = self.random.fetch_add(1, Ordering::Relaxed);
+        let mixed = (count ^ self.options.clock.now().0).to_le_bytes();
+        (KeyHasher::new(&[0x5a; 16], 128).hash(&mixed).0 >> 64) as u64
+    }
+
+    /// Drops clean hot values while memory is over its limit.
+    fn make_room(&self) {}
+}
+
+/// The key of the keys' hash: the folder's, or for an engine without one, of the moment.
+fn hash_key(options: &Options) -> [u8; 16] {
+    let seed = [options.clock.now().0.to_le_bytes(), options.clock.unix_us().to_le_bytes()].concat();
+    KeyHasher::new(&[0x3c; 16], 128).hash(&seed).0.to_le_bytes()
+}
+
+/// What a record takes beside key and value, at most: header, key length, base seq, padding.
+const RECORD_OVERHEAD_BYTES: u64 = record::HEADER_BYTES + 4 + 8 + 7;

@@ -1,0 +1,391 @@
+//! Commit: everything that can stand against the effects is found out, then they are appended as one group and
+//! applied; the locks are held throughout, so apply order is append order for every key.
+
+use std::sync::atomic::Ordering;
+
+use crate::engine::{Class, Credits, Engine};
+use crate::error::{Stop, StoreError};
+use crate::hash::{KeyHash, STRIPES};
+use crate::index::stripe::{Current, Delta, Seek, Space};
+use crate::index::table::Spot;
+use crate::object::{WORD_DELTAS, WORD_SHARED, Word};
+use crate::record::{self, Draft};
+
+use super::Access;
+use super::overlay::{Change, Staged};
+
+/// What a staged change will meet.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    /// Another live key has the same bits.
+    shared: bool,
+    /// What the key is now.
+    old: Option<Old>,
+    /// A removal of what is not there.
+    skip: bool,
+}
+
+/// The state that a change replaces.
+#[derive(Clone, Copy, Debug)]
+struct Old {
+    spot: Spot,
+    place: u64,
+    seq: u64,
+    record_bytes: u64,
+    hot_bytes: i64,
+    expiry_ms: u64,
+    removed: bool,
+}
+
+impl Access<'_> {
+    /// Appends and applies all staged effects; returns the ticket that the reply must be held by (0: none).
+    ///
+    /// # Errors
+    /// Any [`Stop`]; then nothing was appended or applied.
+    pub fn commit(mut self) -> Result<u64, Stop> {
+        if let Some(error) = self.refused.take() {
+            return Err(Stop::Refused(error));
+        }
+        self.adopt_expired();
+        self.drop_dead();
+        if self.overlay.len() == 0 && self.overlay.mapping.is_none() {
+            return Ok(self.ticket());
+        }
+        let last_seq = match (self.overlay.len(), &self.overlay.mapping) {
+            (1, None) => self.commit_one()?,
+            _ => self.commit_many()?,
+        };
+        self.look(last_seq);
+        Ok(self.ticket())
+    }
+
+    /// The hot path: one key, nothing on the heap but the object.
+    fn commit_one(&mut self) -> Result<u64, Stop> {
+        let plan = self.resolve(0)?;
+        if plan.skip {
+            return Ok(0);
+        }
+        self.admit(std::slice::from_ref(&plan))?;
+        let staged = self.overlay.get(0);
+        let draft = draft(staged, &plan);
+        let credits =
+            secure(self.credits.take(), &*self.store.engine, draft.record_bytes(), is_reclaim(staged))?;
+        let mut places = [0];
+        let seq = self.store.engine.append(credits, &[draft], &mut places);
+        let bytes = draft.record_bytes();
+        let staged = self.overlay.drain().next().expect("one is staged");
+        self.apply(staged, &plan, Appended { place: places[0], seq, bytes });
+        Ok(seq)
+    }
+
+    fn commit_many(&mut self) -> Result<u64, Stop> {
+        let plans = (0..self.overlay.len()).map(|at| self.resolve(at)).collect::<Result<Vec<_>, _>>()?;
+        self.admit(&plans)?;
+        let mapping = self.overlay.mapping.as_ref().map(|(ids, next)| record::encode_mapping(*next, ids));
+        let mut drafts: Vec<Draft<'_>> = mapping.iter().map(|payload| Draft::mapping(payload)).collect();
+        let pairs = || self.overlay.iter().zip(&plans).filter(|(_, plan)| !plan.skip);
+        drafts.extend(pairs().map(|(staged, plan)| draft(staged, plan)));
+        if drafts.is_empty() {
+            return Ok(0);
+        }
+        let sizes: Vec<u64> = drafts.iter().map(Draft::record_bytes).collect();
+        let size_bytes = sizes.iter().sum();
+        let limit_bytes = self.store.options.transaction_bytes_max;
+        if size_bytes > limit_bytes {
+            return Err(StoreError::TransactionTooLarge { size_bytes, limit_bytes }.into());
+        }
+        let reclaim = pairs().all(|(staged, _)| is_reclaim(staged));
+        let credits = secure(self.credits.take(), &*self.store.engine, size_bytes, reclaim)?;
+        let mut places = vec![0; drafts.len()];
+        let last_seq = self.store.engine.append(credits, &drafts, &mut places);
+        drop(drafts);
+        let first_seq = last_seq + 1 - places.len() as u64;
+        let mut appended = places
+            .into_iter()
+            .zip(sizes)
+            .zip(first_seq..)
+            .map(|((place, bytes), seq)| Appended { place, seq, bytes });
+        if self.overlay.mapping.is_some() {
+            let mapping = appended.next().expect("the mapping was drafted first");
+            self.apply_mapping(mapping.seq);
+        }
+        let staged: Vec<Staged> = self.overlay.drain().collect();
+        for (staged, plan) in staged.into_iter().zip(plans).filter(|(_, plan)| !plan.skip) {
+            let appended = appended.next().expect("one record for each change");
+            let plan = self.refresh(&staged, plan);
+            self.apply(staged, &plan, appended);
+        }
+        Ok(last_seq)
+    }
+
+    /// Finds out what change number `at` meets.
+    fn resolve(&self, at: usize) -> Result<Plan, Stop> {
+        let staged = self.overlay.get(at);
+        let key = staged.object().view().key();
+        let stripe = self.guards.stripe(staged.hash.stripe())?;
+        let removal = matches!(staged.change, Change::Remove(_));
+        let beside = self.overlay.len() > 1 && self.overlay.shares_bits(at);
+        match stripe.seek(staged.keyspace, staged.hash, key, self.prepared) {
+            Seek::Absent { shared } => Ok(Plan { shared: shared || beside, old: None, skip: removal }),
+            Seek::At { spot, shared, current } => {
+                let place = self.place_of(staged, spot);
+                let old = Old::of(spot, place, current);
+                Ok(Plan { shared: shared || beside, old: Some(old), skip: removal && old.removed })
+            }
+            Seek::Unknown(places) => Err(self.miss(places)),
+            Seek::Damaged(error) => Err(Stop::Damaged(error)),
+        }
+    }
+
+    /// The same plan after earlier changes of the group may have moved slots.
+    fn refresh(&self, staged: &Staged, mut plan: Plan) -> Plan {
+        let key = staged.object().view().key();
+        let stripe = self.guards.stripe(staged.hash.stripe()).expect("resolved before");
+        match (&mut plan.old, stripe.seek(staged.keyspace, staged.hash, key, self.prepared)) {
+            (Some(old), Seek::At { spot, .. }) => old.spot = spot,
+            (old, _) => *old = None,
+        }
+        plan
+    }
+
+    fn place_of(&self, staged: &Staged, spot: Spot) -> u64 {
+        let stripe = self.guards.stripe(staged.hash.stripe()).expect("sought before");
+        stripe.space(staged.keyspace).map_or(0, |space| space.table.word(spot).place())
+    }
+
+    /// Refuses what memory has no room for.
+    fn admit(&self, plans: &[Plan]) -> Result<(), Stop> {
+        let grown: i64 = self
+            .overlay
+            .iter()
+            .zip(plans)
+            .filter(|(staged, _)| matches!(staged.change, Change::Put(_)))
+            .map(|(staged, plan)| {
+                let new = staged.object().view().memory_bytes() as i64;
+                new - plan.old.map_or(0, |old| old.hot_bytes)
+            })
+            .sum();
+        if grown > 0 { self.store.memory.admit(&self.store.index) } else { Ok(()) }
+    }
+
+    fn apply(&mut self, staged: Staged, plan: &Plan, appended: Appended) {
+        let store = self.store;
+        let released = store.engine.released();
+        if staged.expired {
+            store.expired_keys.fetch_add(1, Ordering::Relaxed);
+        }
+        let stripe = self.guards.stripe_mut(staged.hash.stripe()).expect("resolved before");
+        stripe.watches.touch(staged.db, staged.object().view().key(), appended.seq, staged.expired);
+        let space = stripe.space_mut(staged.keyspace);
+        let grown = match staged.change {
+            Change::Put(mut object) => {
+                object.stamp(appended.place, appended.seq);
+                space.retire(plan, &staged.hash, &*store.engine);
+                store.engine.on_live(appended.place, appended.bytes);
+                space.expiry.insert(object.view().expiry_ms(), staged.hash);
+                store.tender.expect(object.view().expiry_ms());
+                space.live_more(plan);
+                let marks = if plan.shared { WORD_SHARED } else { 0 };
+                space.place_word(plan, staged.hash, Word::hot(object, marks))
+            }
+            Change::Retime(mut object) => {
+                let old = plan.old.expect("only what is there is retimed");
+                object.stamp(old.place, appended.seq);
+                space.expiry.remove(old.expiry_ms, staged.hash);
+                let expiry_ms = object.view().expiry_ms();
+                space.expiry.insert(expiry_ms, staged.hash);
+                store.tender.expect(expiry_ms);
+                store.engine.on_live(appended.place, appended.bytes);
+                space.deltas.entry(old.place).or_default().push(Delta {
+                    place: appended.place,
+                    seq: appended.seq,
+                    kind: record::EXPIRY,
+                    record_bytes: appended.bytes as u32,
+                    expiry_ms,
+                });
+                let marks = space.table.word(old.spot).marks() | WORD_DELTAS;
+                space.set_word(old.spot, Word::hot(object, marks))
+            }
+            Change::Remove(mut object) => {
+                let old = plan.old.expect("removals of nothing are skipped");
+                space.retire(plan, &staged.hash, &*store.engine);
+                space.table.live -= 1;
+                if appended.seq <= released {
+                    -space.remove(old.spot)
+                } else {
+                    object.stamp(appended.place, appended.seq);
+                    let grown = space.set_word(old.spot, Word::hot(object, 0));
+                    stripe.await_release(appended.seq, staged.keyspace, staged.hash);
+                    grown
+                }
+            }
+        };
+        stripe.unreported_bytes += grown;
+        stripe.sweep_pending(released);
+        stripe.report(&store.index);
+    }
+
+    /// Lets the databases have their new keyspaces.
+    fn apply_mapping(&mut self, seq: u64) {
+        let (mapping, next) = self.overlay.mapping.take().expect("only called with one");
+        let index = &self.store.index;
+        let before = index.mapping();
+        for number in 0..STRIPES {
+            let stripe = self.guards.stripe_mut(number).expect("a mapping changes under all locks");
+            for (db, (&old, &new)) in
+                before.iter().zip(&mapping).enumerate().filter(|(_, (old, new))| old != new)
+            {
+                for key in stripe.watches.keys(db as u16) {
+                    let hash = self.store.hasher.hash(&key);
+                    let there = |id| stripe.space(id).is_some_and(|space| space.may_hold(hash, &key));
+                    if there(old) || there(new) {
+                        stripe.watches.touch(db as u16, &key, seq, false);
+                    }
+                }
+            }
+            for id in before.iter().filter(|id| !mapping.contains(id)) {
+                if let Some(space) = stripe.take_space(*id) {
+                    index.bury(space);
+                }
+            }
+        }
+        index.set_mapping(&mapping, next, seq);
+    }
+
+    /// Stages the removal of expired keys that lookups met, unless the command itself changes them.
+    fn adopt_expired(&mut self) {
+        if self.expired.get_mut().is_empty() || !self.store.engine_keeps() {
+            return;
+        }
+        for staged in self.expired.take() {
+            let key = staged.object().view().key();
+            if self.overlay.find(staged.keyspace, staged.hash, key).is_none() {
+                self.overlay.stage(staged);
+            }
+        }
+        let only_expired = self.overlay.mapping.is_none() && self.overlay.iter().all(|staged| staged.expired);
+        // A read has no credits; if the journal has none to spare the removal can wait, the answer is the same.
+        if only_expired && self.credits.is_none() {
+            let bytes =
+                self.overlay.iter().map(|staged| staged.object().view().key().len() as u64 + 64).sum();
+            match self.store.engine.reserve(bytes, Class::Reclaim) {
+                Ok(credits) => self.credits = Some(credits),
+                Err(_) => self.overlay.retain(|_| false),
+            }
+        }
+    }
+
+    /// Changes in keyspaces that this group itself flushes have no effect.
+    fn drop_dead(&mut self) {
+        if let Some((mapping, _)) = &self.overlay.mapping {
+            let mapping = mapping.clone();
+            self.overlay.retain(|staged| mapping.contains(&staged.keyspace));
+        }
+    }
+
+    fn ticket(&self) -> u64 {
+        let looked = self.looked.get();
+        if looked <= self.store.engine.released() { 0 } else { looked }
+    }
+
+    /// By how much the staged changes of `keyspace` change its number of keys.
+    pub(super) fn overlay_len_change(&self, keyspace: u32) -> Result<i64, Stop> {
+        let mut change = 0;
+        for at in 0..self.overlay.len() {
+            let staged = self.overlay.get(at);
+            if staged.keyspace == keyspace {
+                let before = self.resolve(at)?.old.is_some_and(|old| !old.removed);
+                let after = !matches!(staged.change, Change::Remove(_));
+                change += i64::from(after) - i64::from(before);
+            }
+        }
+        Ok(change)
+    }
+}
+
+/// Where a change's record went.
+#[derive(Clone, Copy, Debug)]
+struct Appended {
+    place: u64,
+    seq: u64,
+    bytes: u64,
+}
+
+impl Old {
+    fn of(spot: Spot, place: u64, current: Current<'_>) -> Self {
+        Self {
+            spot,
+            place,
+            seq: current.seq(),
+            record_bytes: current.record_bytes(),
+            hot_bytes: if let Current::Hot(object) = current { object.memory_bytes() as i64 } else { 0 },
+            expiry_ms: current.expiry_ms(),
+            removed: current.is_removed(),
+        }
+    }
+}
+
+impl Space {
+    /// Takes the old state's expiry, record and deltas out of the accounts.
+    fn retire(&mut self, plan: &Plan, hash: &KeyHash, engine: &dyn Engine) {
+        let Some(old) = plan.old.filter(|old| !old.removed) else { return };
+        self.expiry.remove(old.expiry_ms, *hash);
+        engine.on_dead(old.place, old.record_bytes);
+        if self.table.word(old.spot).marks() & WORD_DELTAS != 0 {
+            for delta in self.deltas.remove(&old.place).into_iter().flatten() {
+                engine.on_dead(delta.place, delta.record_bytes.into());
+            }
+        }
+    }
+
+    fn live_more(&mut self, plan: &Plan) {
+        if plan.old.is_none_or(|old| old.removed) {
+            self.table.live += 1;
+        }
+    }
+
+    fn place_word(&mut self, plan: &Plan, hash: KeyHash, word: Word) -> i64 {
+        match plan.old {
+            Some(old) => self.set_word(old.spot, word),
+            None => self.insert(hash, word).1,
+        }
+    }
+
+    /// Whether `key` is here, or a cold record that is as good as certain to be it.
+    fn may_hold(&self, hash: KeyHash, key: &[u8]) -> bool {
+        let mut last = None;
+        while let Some(spot) = self.table.candidate(hash, last) {
+            last = Some(spot);
+            let word = self.table.word(spot);
+            let held = word.object().is_none_or(|o| o.kind() != record::REMOVED && o.key() == key);
+            if held {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+fn draft<'a>(staged: &'a Staged, plan: &Plan) -> Draft<'a> {
+    let object = staged.object().view();
+    let shared = if plan.shared { record::SHARED } else { 0 };
+    let (key, expiry_ms) = (object.key(), object.expiry_ms());
+    match (&staged.change, plan.old) {
+        (Change::Retime(_), Some(old)) => {
+            Draft::delta(record::EXPIRY | shared, staged.keyspace, key, old.seq, &[], expiry_ms)
+        }
+        _ => Draft::whole(object.kind() | shared, staged.keyspace, key, object.value(), expiry_ms),
+    }
+}
+
+fn is_reclaim(staged: &Staged) -> bool {
+    matches!(staged.change, Change::Remove(_) | Change::Retime(_))
+}
+
+/// What was reserved before the locks, or (asked without waiting) enough for what it turned out to be.
+fn secure(had: Option<Credits>, engine: &dyn Engine, bytes: u64, reclaim: bool) -> Result<Credits, Stop> {
+    match had {
+        Some(credits) if credits.bytes() >= bytes => Ok(credits),
+        _ => engine.reserve(bytes, if reclaim { Class::Reclaim } else { Class::Write }),
+    }
+}

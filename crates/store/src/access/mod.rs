@@ -1,0 +1,421 @@
+//! The execute step: stripes locked, effects gathered, appended, applied.
+//!
+//! ```text
+//! lookups -> overlay, then index          what the reply depends on is noted (`looked`)
+//! put, remove, ...  -> overlay            nothing is applied yet: any Stop can be retried whole
+//! commit  -> resolve -> append -> apply   (`commit`)
+//! ```
+//!
+//! Invariants
+//!   1. Until `commit` appends, index and journal are as they were.
+//!   2. The ticket that `commit` returns covers every effect that some answer of this access depends on: values
+//!      by their seq, absences by the removal's, whole-keyspace answers by the newest append.
+//!   3. An expired key is absent; meeting one logs its removal, so that the absence lasts when time is set back.
+//!
+//! Out of scope: reading cold records (`prepared`), which commands exist (`server`).
+
+mod commit;
+mod overlay;
+mod scan;
+
+use std::cell::{Cell, RefCell};
+use std::sync::MutexGuard;
+
+use clock::UnixMs;
+
+use crate::engine::Credits;
+use crate::error::{Stop, StoreError};
+use crate::hash::{KeyHash, STRIPES};
+use crate::index::stripe::{Current, Seek, Stripe};
+use crate::object::Object;
+use crate::prepared::{Prepared, Wanted};
+use crate::record;
+use crate::value::{Found, Meta, Value, ValueKind};
+use crate::watch::Watch;
+use crate::{KeyRef, Store};
+use overlay::{Change, Overlay, Staged};
+
+/// What an access may touch; it locks the stripes of all of it.
+#[derive(Clone, Copy, Debug)]
+pub enum Scope<'a> {
+    /// These keys and no others.
+    Keys(&'a [KeyRef<'a>]),
+    /// Any key, and the keyspaces themselves.
+    Everything,
+}
+
+/// A command in its execute step.
+pub struct Access<'s> {
+    store: &'s Store,
+    prepared: &'s Prepared,
+    guards: Guards<'s>,
+    overlay: Overlay,
+    /// Removals of expired keys that lookups met.
+    expired: RefCell<Vec<Staged>>,
+    /// Places that lookups missed.
+    wanted: RefCell<Vec<u64>>,
+    /// The newest effect that some answer depends on.
+    looked: Cell<u64>,
+    now_ms: u64,
+    credits: Option<Credits>,
+    /// A refusal that commit must return.
+    refused: Option<StoreError>,
+}
+
+impl std::fmt::Debug for Access<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Access")
+            .field("looked", &self.looked)
+            .field("now_ms", &self.now_ms)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'s> Access<'s> {
+    pub(crate) fn new(
+        store: &'s Store,
+        scope: Scope<'_>,
+        prepared: &'s Prepared,
+        credits: Option<Credits>,
+    ) -> Self {
+        let guards = Guards::lock(store, scope);
+        let access = Self {
+            store,
+            prepared,
+            guards,
+            overlay: Overlay::default(),
+            expired: RefCell::default(),
+            wanted: RefCell::default(),
+            looked: Cell::new(0),
+            now_ms: store.now().0,
+            credits,
+            refused: None,
+        };
+        access.look(store.index.mapping_seq());
+        access
+    }
+
+    /// Stores `value` under `key`, replacing whatever is there and its expiry.
+    ///
+    /// What stands against it (a value too large, memory, a cold candidate) stops [`Access::commit`].
+    pub fn put(&mut self, db: u16, key: &[u8], value: Value<'_>, expiry: Option<UnixMs>) {
+        if !self.store.engine_keeps() {
+            return;
+        }
+        let size_bytes = (key.len() + value.bytes().len()) as u64;
+        let limit_bytes = self.store.options.value_bytes_max;
+        if size_bytes > limit_bytes {
+            self.refused.get_or_insert(StoreError::ValueTooLarge { size_bytes, limit_bytes });
+            return;
+        }
+        let Some(keyspace) = self.keyspace(db) else { return };
+        let expiry_ms = expiry.map_or(0, |at| at.0.max(1));
+        let object = Object::new(value.kind(), key, value.bytes(), expiry_ms);
+        let hash = self.store.hasher.hash(key);
+        self.overlay.stage(Staged { db, keyspace, hash, change: Change::Put(object), expired: false });
+    }
+
+    /// Removes `key`; returns whether it was there.
+    ///
+    /// # Errors
+    /// [`Stop::Cold`] when a record decides that was not prepared.
+    pub fn remove(&mut self, db: u16, key: &[u8]) -> Result<bool, Stop> {
+        let Some(keyspace) = self.keyspace(db) else { return Ok(false) };
+        let hash = self.store.hasher.hash(key);
+        if self.lookup(keyspace, hash, key, db)?.is_none() {
+            return Ok(false);
+        }
+        let change = Change::Remove(Object::new(record::REMOVED, key, &[], 0));
+        self.overlay.stage(Staged { db, keyspace, hash, change, expired: false });
+        Ok(true)
+    }
+
+    /// Sets or (with `None`) clears the expiry of `key`; returns whether the key is there.
+    ///
+    /// # Errors
+    /// [`Stop::Cold`] when a record decides that was not prepared.
+    pub fn set_expiry(&mut self, db: u16, key: &[u8], expiry: Option<UnixMs>) -> Result<bool, Stop> {
+        let Some(keyspace) = self.keyspace(db) else { return Ok(false) };
+        let hash = self.store.hasher.hash(key);
+        let Some(state) = self.lookup(keyspace, hash, key, db)? else { return Ok(false) };
+        let expiry_ms = expiry.map_or(0, |at| at.0.max(1));
+        let small = (state.value.len() as u64) <= self.store.options.expiry_delta_bytes_min;
+        let whole = small || state.staged || !self.store.engine.has_places();
+        let object = Object::new(state.kind, key, state.value, expiry_ms);
+        let change = if whole { Change::Put(object) } else { Change::Retime(object) };
+        self.overlay.stage(Staged { db, keyspace, hash, change, expired: false });
+        Ok(true)
+    }
+
+    /// Empties database `db`.
+    ///
+    /// # Errors
+    /// [`Stop::Refused`] unless the scope is [`Scope::Everything`].
+    pub fn flush(&mut self, db: u16) -> Result<(), Stop> {
+        self.change_mapping(|mapping, next| {
+            if let Some(id) = mapping.get_mut(usize::from(db)) {
+                *id = *next;
+                *next += 1;
+            }
+        })
+    }
+
+    /// Empties all databases.
+    ///
+    /// # Errors
+    /// [`Stop::Refused`] unless the scope is [`Scope::Everything`].
+    pub fn flush_all(&mut self) -> Result<(), Stop> {
+        self.change_mapping(|mapping, next| {
+            for id in mapping {
+                *id = *next;
+                *next += 1;
+            }
+        })
+    }
+
+    /// Exchanges the contents of two databases.
+    ///
+    /// # Errors
+    /// [`Stop::Refused`] unless the scope is [`Scope::Everything`].
+    pub fn swap(&mut self, a: u16, b: u16) -> Result<(), Stop> {
+        self.change_mapping(|mapping, _| {
+            if usize::from(a.max(b)) < mapping.len() {
+                mapping.swap(a.into(), b.into());
+            }
+        })
+    }
+
+    /// The value of `key`, `None` when absent or expired.
+    ///
+    /// # Errors
+    /// [`Stop::Cold`] when a record decides that was not prepared; [`Stop::Damaged`] when that record is damaged.
+    pub fn get(&self, db: u16, key: &[u8]) -> Result<Option<Found<'_>>, Stop> {
+        let Some(state) = self.find(db, key)? else { return Ok(None) };
+        Ok(Some(Found {
+            value: state.value,
+            kind: ValueKind::of(state.kind),
+            expiry: expiry_of(state.expiry_ms),
+            seq: state.seq,
+        }))
+    }
+
+    /// What is known of `key` without its value.
+    ///
+    /// # Errors
+    /// As [`Access::get`]: a cold candidate must be read to know whether it is the key.
+    pub fn meta(&self, db: u16, key: &[u8]) -> Result<Option<Meta>, Stop> {
+        Ok(self.find(db, key)?.map(|state| state.meta()))
+    }
+
+    /// Number of keys of database `db`, exact; expired ones count until they are removed.
+    ///
+    /// # Errors
+    /// [`Stop::Refused`] unless the scope is [`Scope::Everything`]; [`Stop::Cold`] after staged effects on cold keys.
+    pub fn len(&self, db: u16) -> Result<u64, Stop> {
+        let stripes = self.guards.everything()?;
+        self.look(self.store.engine.newest());
+        let Some(keyspace) = self.keyspace(db) else { return Ok(0) };
+        let base: u64 =
+            stripes.iter().filter_map(|s| s.1.space(keyspace)).map(|space| space.table.live).sum();
+        Ok(base.saturating_add_signed(self.overlay_len_change(keyspace)?))
+    }
+
+    /// Whether `watch`ed key changed since the watch began; the key must be in the scope.
+    ///
+    /// # Errors
+    /// [`Stop::Refused`] when it is not.
+    pub fn changed(&self, watch: &Watch) -> Result<bool, Stop> {
+        let stripe = self.guards.stripe(watch.stripe)?;
+        let state = stripe.watches.state(watch.db, &watch.key).unwrap_or_default();
+        self.look(state.seq);
+        if state.changes != watch.state.changes {
+            return Ok(true);
+        }
+        if watch.expired {
+            return Ok(false);
+        }
+        Ok(state.expiries != watch.state.expiries || self.is_expired(stripe, watch))
+    }
+
+    /// The time that this access goes by.
+    #[must_use]
+    pub fn now(&self) -> UnixMs {
+        UnixMs(self.now_ms)
+    }
+
+    /// Gives up and tells which records were missed; to be added to the prepared ones after [`Stop::Cold`].
+    #[must_use]
+    pub fn into_wanted(self) -> Wanted {
+        Wanted(self.wanted.into_inner())
+    }
+
+    fn keyspace(&self, db: u16) -> Option<u32> {
+        match &self.overlay.mapping {
+            Some((mapping, _)) => mapping.get(usize::from(db)).copied(),
+            None => self.store.index.keyspace(db),
+        }
+    }
+
+    fn find(&self, db: u16, key: &[u8]) -> Result<Option<State<'_>>, Stop> {
+        let Some(keyspace) = self.keyspace(db) else { return Ok(None) };
+        self.lookup(keyspace, self.store.hasher.hash(key), key, db)
+    }
+
+    /// The key's state as this access sees it, without expired ones.
+    fn lookup(&self, keyspace: u32, hash: KeyHash, key: &[u8], db: u16) -> Result<Option<State<'_>>, Stop> {
+        if let Some(staged) = self.overlay.find(keyspace, hash, key) {
+            return Ok(match &staged.change {
+                Change::Put(object) | Change::Retime(object) => Some(State::staged(object)),
+                Change::Remove(_) => None,
+            });
+        }
+        let stripe = self.guards.stripe(hash.stripe())?;
+        let current = match stripe.seek(keyspace, hash, key, self.prepared) {
+            Seek::Absent { .. } => return Ok(None),
+            Seek::At { current, .. } => current,
+            Seek::Unknown(places) => return Err(self.miss(places)),
+            Seek::Damaged(error) => return Err(Stop::Damaged(error)),
+        };
+        self.look(current.seq());
+        if current.is_removed() {
+            return Ok(None);
+        }
+        if self.expires_by_now(current.expiry_ms()) {
+            self.note_expired(Staged {
+                db,
+                keyspace,
+                hash,
+                change: Change::Remove(Object::new(record::REMOVED, key, &[], 0)),
+                expired: true,
+            });
+            return Ok(None);
+        }
+        Ok(Some(State::current(current)))
+    }
+
+    fn expires_by_now(&self, expiry_ms: u64) -> bool {
+        expiry_ms != 0 && expiry_ms <= self.now_ms
+    }
+
+    fn note_expired(&self, staged: Staged) {
+        self.expired.borrow_mut().push(staged);
+    }
+
+    fn is_expired(&self, stripe: &Stripe, watch: &Watch) -> bool {
+        let Some(keyspace) = self.store.index.keyspace(watch.db) else { return false };
+        let hash = self.store.hasher.hash(&watch.key);
+        match stripe.seek(keyspace, hash, &watch.key, self.prepared) {
+            Seek::At { current, .. } => !current.is_removed() && self.expires_by_now(current.expiry_ms()),
+            _ => false,
+        }
+    }
+
+    fn look(&self, seq: u64) {
+        self.looked.set(self.looked.get().max(seq));
+    }
+
+    fn miss(&self, places: Vec<u64>) -> Stop {
+        self.wanted.borrow_mut().extend(places);
+        Stop::Cold
+    }
+
+    fn change_mapping(&mut self, change: impl FnOnce(&mut Vec<u32>, &mut u32)) -> Result<(), Stop> {
+        self.guards.everything()?;
+        let index = &self.store.index;
+        let (mapping, next) =
+            self.overlay.mapping.get_or_insert_with(|| (index.mapping(), index.next_keyspace()));
+        change(mapping, next);
+        Ok(())
+    }
+}
+
+/// A key's state as an access sees it.
+#[derive(Clone, Copy)]
+struct State<'a> {
+    kind: u8,
+    value: &'a [u8],
+    expiry_ms: u64,
+    seq: u64,
+    memory_bytes: u64,
+    staged: bool,
+}
+
+impl<'a> State<'a> {
+    fn staged(object: &'a Object) -> Self {
+        Self { seq: 0, staged: true, ..Self::current(Current::Hot(object.view())) }
+    }
+
+    fn current(current: Current<'a>) -> Self {
+        let memory_bytes = if let Current::Hot(object) = current { object.memory_bytes() } else { 0 };
+        let (kind, value) = (current.kind(), current.value());
+        Self { kind, value, expiry_ms: current.expiry_ms(), seq: current.seq(), memory_bytes, staged: false }
+    }
+
+    fn meta(&self) -> Meta {
+        Meta {
+            kind: ValueKind::of(self.kind),
+            expiry: expiry_of(self.expiry_ms),
+            seq: self.seq,
+            value_len: self.value.len() as u64,
+            memory_bytes: self.memory_bytes,
+        }
+    }
+}
+
+fn expiry_of(expiry_ms: u64) -> Option<UnixMs> {
+    (expiry_ms != 0).then_some(UnixMs(expiry_ms))
+}
+
+/// The locked stripes: one inline, several sorted, or all.
+enum Guards<'s> {
+    None,
+    One(usize, MutexGuard<'s, Stripe>),
+    Many(Vec<(usize, MutexGuard<'s, Stripe>)>),
+}
+
+impl<'s> Guards<'s> {
+    fn lock(store: &'s Store, scope: Scope<'_>) -> Self {
+        let keys = match scope {
+            Scope::Keys([]) => return Self::None,
+            Scope::Keys([key]) => {
+                let number = store.hasher.hash(key.key).stripe();
+                return Self::One(number, store.index.lock(number));
+            }
+            Scope::Keys(keys) => keys,
+            Scope::Everything => return Self::Many((0..STRIPES).map(|n| (n, store.index.lock(n))).collect()),
+        };
+        let mut numbers: Vec<usize> = keys.iter().map(|key| store.hasher.hash(key.key).stripe()).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        Self::Many(numbers.into_iter().map(|n| (n, store.index.lock(n))).collect())
+    }
+
+    fn stripe(&self, number: usize) -> Result<&Stripe, Stop> {
+        match self {
+            Self::One(one, guard) if *one == number => Ok(guard),
+            Self::Many(all) => match all.binary_search_by_key(&number, |(n, _)| *n) {
+                Ok(at) => Ok(&all[at].1),
+                Err(_) => Err(Stop::Refused(StoreError::OutOfScope)),
+            },
+            _ => Err(Stop::Refused(StoreError::OutOfScope)),
+        }
+    }
+
+    fn stripe_mut(&mut self, number: usize) -> Result<&mut Stripe, Stop> {
+        match self {
+            Self::One(one, guard) if *one == number => Ok(guard),
+            Self::Many(all) => match all.binary_search_by_key(&number, |(n, _)| *n) {
+                Ok(at) => Ok(&mut all[at].1),
+                Err(_) => Err(Stop::Refused(StoreError::OutOfScope)),
+            },
+            _ => Err(Stop::Refused(StoreError::OutOfScope)),
+        }
+    }
+
+    fn everything(&self) -> Result<&[(usize, MutexGuard<'s, Stripe>)], Stop> {
+        match self {
+            Self::Many(all) if all.len() == STRIPES => Ok(all),
+            _ => Err(Stop::Refused(StoreError::OutOfScope)),
+        }
+    }
+}

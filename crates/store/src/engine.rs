@@ -1,0 +1,144 @@
+//! Where effects go: the seam between the keyspace and `log`, `memory` and `noop`.
+//!
+//! Contract of every engine
+//!   1. `reserve` may refuse; `append` after it neither waits nor fails.
+//!   2. The drafts of one `append` are one atomic group; their seqs are consecutive, and grow over all appends.
+//!   3. `released() <= newest()`; both only grow; a reply may leave when its ticket is released.
+//!
+//! `append` is called with the keys' stripes locked, so apply order is append order for each key.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::{Stop, StoreError};
+use crate::prepared::Fetched;
+use crate::record::Draft;
+
+/// What the room is for: writes stop earlier than what frees room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// Effects that grow the data.
+    Write,
+    /// Deletes, expiry, cleaning: they have a reserve of their own.
+    Reclaim,
+}
+
+/// Room in the journal, given back when dropped unused.
+#[derive(Debug)]
+pub(crate) struct Credits {
+    bytes: u64,
+    /// What the engine holds for it.
+    pub(crate) inner: Option<Box<dyn std::any::Any + Send>>,
+}
+
+impl Credits {
+    /// Room for `bytes` that costs the engine nothing.
+    pub(crate) fn free(bytes: u64) -> Self {
+        Self { bytes, inner: None }
+    }
+
+    /// Bytes of records that fit.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+/// One log of effects.
+pub(crate) trait Engine: Send + Sync + std::fmt::Debug {
+    /// Asks for room for `bytes` of records.
+    fn reserve(&self, bytes: u64, class: Class) -> Result<Credits, Stop>;
+
+    /// Appends one atomic group, fills one place for each draft and returns the last seq.
+    fn append(&self, credits: Credits, drafts: &[Draft<'_>], places: &mut [u64]) -> u64;
+
+    /// Everything up to this seq may be told.
+    fn released(&self) -> u64;
+
+    /// The newest seq.
+    fn newest(&self) -> u64;
+
+    /// Tells the journal that what was appended is complete for now.
+    fn offer(&self) {}
+
+    /// Reads the record at `place`; blocks.
+    fn read(&self, place: u64) -> Result<Fetched, StoreError>;
+
+    /// Whether a value can be found again by its place: then hot ones may be dropped.
+    fn has_places(&self) -> bool;
+
+    /// `bytes` of records at `place` are the newest state of a key.
+    fn on_live(&self, place: u64, bytes: u64);
+
+    /// They no longer are.
+    fn on_dead(&self, place: u64, bytes: u64);
+}
+
+/// Engine `memory`: effects have an order and no home. Nothing waits.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    seq: AtomicU64,
+}
+
+impl Engine for Memory {
+    fn reserve(&self, bytes: u64, _class: Class) -> Result<Credits, Stop> {
+        Ok(Credits::free(bytes))
+    }
+
+    fn append(&self, _credits: Credits, drafts: &[Draft<'_>], _places: &mut [u64]) -> u64 {
+        let count = drafts.len() as u64;
+        self.seq.fetch_add(count, Ordering::Relaxed) + count
+    }
+
+    fn released(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn newest(&self) -> u64 {
+        self.seq.load(Ordering::Relaxed)
+    }
+
+    fn read(&self, _place: u64) -> Result<Fetched, StoreError> {
+        unreachable!("engine memory has no cold values")
+    }
+
+    fn has_places(&self) -> bool {
+        false
+    }
+
+    fn on_live(&self, _place: u64, _bytes: u64) {}
+
+    fn on_dead(&self, _place: u64, _bytes: u64) {}
+}
+
+/// Engine `noop`: accepts and forgets, to measure the layers above.
+#[derive(Debug)]
+pub(crate) struct Noop;
+
+impl Engine for Noop {
+    fn reserve(&self, bytes: u64, _class: Class) -> Result<Credits, Stop> {
+        Ok(Credits::free(bytes))
+    }
+
+    fn append(&self, _credits: Credits, _drafts: &[Draft<'_>], _places: &mut [u64]) -> u64 {
+        0
+    }
+
+    fn released(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn newest(&self) -> u64 {
+        0
+    }
+
+    fn read(&self, _place: u64) -> Result<Fetched, StoreError> {
+        unreachable!("engine noop has no values")
+    }
+
+    fn has_places(&self) -> bool {
+        false
+    }
+
+    fn on_live(&self, _place: u64, _bytes: u64) {}
+
+    fn on_dead(&self, _place: u64, _bytes: u64) {}
+}

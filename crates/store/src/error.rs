@@ -1,0 +1,75 @@
+//! What the store answers when it cannot do what it was asked, by what the caller can do about it.
+
+/// Why an [`crate::Access`] did not happen. Nothing was applied: the whole command may be tried again.
+#[derive(Debug)]
+pub enum Stop {
+    /// A cold value is needed that was not prepared: ask [`crate::Store::missing`] (or
+    /// [`crate::Access::into_wanted`]) what to fetch, and try again.
+    Cold,
+    /// The journal has no credits now: park until its hook says that there are some, and try again.
+    Busy,
+    /// Trying again does not help: answer with this error.
+    Refused(StoreError),
+    /// The key's record is damaged: answer with this error for this key alone.
+    Damaged(StoreError),
+}
+
+/// An error that a client or an operator reads; names the setting that would change it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// Memory is at its limit and nothing can be dropped.
+    #[error("used memory ({used_bytes} B) is at memory.limit ({limit_bytes} B) and nothing can be dropped")]
+    MemoryLimit {
+        /// Bytes counted: index, hot values, journal and connection buffers.
+        used_bytes: u64,
+        /// The setting.
+        limit_bytes: u64,
+    },
+    /// One value is too large.
+    #[error("key and value of {size_bytes} B exceed value.max ({limit_bytes} B)")]
+    ValueTooLarge {
+        /// Bytes of key and value.
+        size_bytes: u64,
+        /// The setting.
+        limit_bytes: u64,
+    },
+    /// One transaction is too large.
+    #[error("effects of {size_bytes} B exceed transaction.max ({limit_bytes} B)")]
+    TransactionTooLarge {
+        /// Bytes of all keys and values.
+        size_bytes: u64,
+        /// The setting.
+        limit_bytes: u64,
+    },
+    /// The disk has no room for what was asked; deletes still pass.
+    #[error("disk full: {0}")]
+    DiskFull(String),
+    /// A record failed its checksum or is not what the index says.
+    #[error("record of segment {segment} at byte {offset} is damaged: {reason}")]
+    Damaged {
+        /// Segment number.
+        segment: u32,
+        /// Byte offset in the segment.
+        offset: u64,
+        /// What did not fit.
+        reason: String,
+    },
+    /// The command used a key that its scope did not name: a bug in the command table.
+    #[error("key outside the command's scope (please report this)")]
+    OutOfScope,
+    /// A database number beyond the setting `databases`.
+    #[error("DB index is out of range")]
+    NoSuchDatabase,
+    /// The data folder cannot be served.
+    #[error("{0}")]
+    Open(String),
+    /// The journal failed for good: nothing is accepted any more.
+    #[error("journal failed: {0}")]
+    Journal(String),
+}
+
+impl From<StoreError> for Stop {
+    fn from(error: StoreError) -> Self {
+        Self::Refused(error)
+    }
+}

@@ -1,0 +1,103 @@
+//! The keyed 128-bit hash of a key and how the index cuts it.
+//!
+//! SipHash-1-3 with 128 bits of output; its key is random for each data folder and stored there, so the
+//! hash is stable for the life of the folder and nobody outside can aim collisions.
+//!
+//! ```text
+//! | 8 bits stripe | 64 bits: directory and slot | 8 bits tag | 48 bits: only in footers |
+//! ```
+//!
+//! SCAN's cursor is the top 64 bits ([`KeyHash::position`]). Out of scope: the hash decides nothing about
+//! identity; equal bits make a candidate, and the key decides.
+
+use std::hash::Hasher;
+
+use siphasher::sip128::{Hasher128, SipHasher13};
+
+/// Stripes of the index: independent locks chosen by the top bits of the hash.
+pub(crate) const STRIPES: usize = 256;
+
+/// Hashes keys; one for each data folder.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyHasher {
+    base: SipHasher13,
+    mask: u128,
+}
+
+impl KeyHasher {
+    /// A hasher with the folder's `key` that keeps only the top `bits` (1 to 128; tests cut it to 8).
+    pub(crate) fn new(key: &[u8; 16], bits: u32) -> Self {
+        assert!((1..=128).contains(&bits), "hash of {bits} bits");
+        Self { base: SipHasher13::new_with_key(key), mask: u128::MAX << (128 - bits) }
+    }
+
+    /// The hash of `key`.
+    pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
+        let mut hasher = self.base;
+        hasher.write(key);
+        KeyHash(hasher.finish128().as_u128() & self.mask)
+    }
+}
+
+/// 128 bits of a key's hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct KeyHash(pub(crate) u128);
+
+impl KeyHash {
+    /// Which stripe holds the key.
+    pub(crate) fn stripe(self) -> usize {
+        (self.0 >> 120) as usize
+    }
+
+    /// The 64 bits below the stripe's, kept in the slot.
+    pub(crate) fn bits(self) -> u64 {
+        (self.0 >> 56) as u64
+    }
+
+    /// The 8 bits below those, kept beside the slot.
+    pub(crate) fn tag(self) -> u8 {
+        (self.0 >> 48) as u8
+    }
+
+    /// Where SCAN meets the key.
+    pub(crate) fn position(self) -> u64 {
+        (self.0 >> 64) as u64
+    }
+
+    /// Whether an index slot cannot tell the two apart.
+    pub(crate) fn same_slot(self, other: Self) -> bool {
+        (self.0 ^ other.0) >> 48 == 0
+    }
+
+    /// The hash as far as stripe, slot and tag remember it.
+    pub(crate) fn from_parts(stripe: usize, bits: u64, tag: u8) -> Self {
+        Self((stripe as u128) << 120 | u128::from(bits) << 56 | u128::from(tag) << 48)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_a_hash_put_it_together_again() {
+        let hash = KeyHasher::new(&[7; 16], 80).hash(b"some key");
+        assert_eq!(KeyHash::from_parts(hash.stripe(), hash.bits(), hash.tag()), hash);
+        assert_eq!(hash.position(), (hash.stripe() as u64) << 56 | hash.bits() >> 8);
+    }
+
+    #[test]
+    fn hash_is_pinned_because_folders_depend_on_it() {
+        let key: [u8; 16] = std::array::from_fn(|i| i as u8);
+        let hash = KeyHasher::new(&key, 128).hash(b"evenkeel");
+        assert_eq!(format!("{:032x}", hash.0), GOLDEN);
+    }
+
+    #[test]
+    fn cut_hash_keeps_only_its_top_bits() {
+        let hash = KeyHasher::new(&[0; 16], 8).hash(b"x");
+        assert_eq!((hash.bits(), hash.tag()), (0, 0));
+    }
+
+    const GOLDEN: &str = "999c618bf73f72afbc37847f6f65a412";
+}

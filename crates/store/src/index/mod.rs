@@ -1,0 +1,117 @@
+//! The index: which key lives where, in [`STRIPES`] stripes with a lock each.
+//!
+//! ```text
+//! Index -> Stripe (mutex, by the hash's top 8 bits) -> Space (by keyspace) -> Table -> Page -> Slot
+//! ```
+//!
+//! Locks are taken in stripe order and never held across I/O. The mapping from database number to keyspace
+//! changes only while all stripes are locked, so whoever holds one stripe sees it stand still.
+
+pub(crate) mod page;
+pub(crate) mod stripe;
+pub(crate) mod table;
+
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::hash::STRIPES;
+use stripe::{Space, Stripe};
+
+/// A stripe on cache lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Padded(Mutex<Stripe>);
+
+/// All stripes, and which keyspace serves each database number.
+#[derive(Debug)]
+pub(crate) struct Index {
+    stripes: Box<[Padded]>,
+    mapping: Box<[AtomicU32]>,
+    mapping_seq: AtomicU64,
+    next_keyspace: AtomicU32,
+    /// Bytes of index and hot objects, as far as stripes have reported them.
+    memory_bytes: AtomicI64,
+    /// Spaces of flushed keyspaces, to be dropped in slices.
+    graveyard: Mutex<Vec<Space>>,
+}
+
+impl Index {
+    /// An empty index where database n maps to keyspace n + 1.
+    pub(crate) fn new(databases: u16) -> Self {
+        Self {
+            stripes: (0..STRIPES).map(|_| Padded::default()).collect(),
+            mapping: (1..=u32::from(databases)).map(AtomicU32::new).collect(),
+            mapping_seq: AtomicU64::new(0),
+            next_keyspace: AtomicU32::new(u32::from(databases) + 1),
+            memory_bytes: AtomicI64::new(0),
+            graveyard: Mutex::default(),
+        }
+    }
+
+    /// Locks stripe `number`.
+    pub(crate) fn lock(&self, number: usize) -> MutexGuard<'_, Stripe> {
+        // A panic under the lock aborts the server (profile); in tests the data is still whole.
+        self.stripes[number].0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The keyspace of database `db`, `None` beyond the last.
+    pub(crate) fn keyspace(&self, db: u16) -> Option<u32> {
+        self.mapping.get(usize::from(db)).map(|id| id.load(Ordering::Relaxed))
+    }
+
+    /// All keyspaces, by database number.
+    pub(crate) fn mapping(&self) -> Vec<u32> {
+        self.mapping.iter().map(|id| id.load(Ordering::Relaxed)).collect()
+    }
+
+    /// The database that keyspace `id` serves, `None` for a dead one.
+    pub(crate) fn database(&self, id: u32) -> Option<u16> {
+        self.mapping.iter().position(|m| m.load(Ordering::Relaxed) == id).map(|db| db as u16)
+    }
+
+    /// The effect that last changed the mapping.
+    pub(crate) fn mapping_seq(&self) -> u64 {
+        self.mapping_seq.load(Ordering::Relaxed)
+    }
+
+    /// The next keyspace id that was never used.
+    pub(crate) fn next_keyspace(&self) -> u32 {
+        self.next_keyspace.load(Ordering::Relaxed)
+    }
+
+    /// Sets the mapping; the caller holds all stripes (or is alone, at recovery).
+    ///
+    /// Entries beyond the configured databases are ignored; missing ones keep what they have.
+    pub(crate) fn set_mapping(&self, mapping: &[u32], next_keyspace: u32, seq: u64) {
+        for (slot, &id) in self.mapping.iter().zip(mapping) {
+            slot.store(id, Ordering::Relaxed);
+        }
+        self.next_keyspace.fetch_max(next_keyspace, Ordering::Relaxed);
+        self.mapping_seq.store(seq, Ordering::Relaxed);
+    }
+
+    /// Reports a change of memory.
+    pub(crate) fn account(&self, bytes: i64) {
+        if bytes != 0 {
+            self.memory_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes of index and hot objects.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.memory_bytes.load(Ordering::Relaxed).max(0) as u64
+    }
+
+    /// Hands over a dead space; [`Index::sweep_graveyard`] frees it.
+    pub(crate) fn bury(&self, space: Space) {
+        self.graveyard.lock().unwrap_or_else(PoisonError::into_inner).push(space);
+    }
+
+    /// Frees one buried space; returns whether there was one.
+    pub(crate) fn sweep_graveyard(&self) -> bool {
+        let space = self.graveyard.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let Some(space) = space else { return false };
+        self.account(-(space.memory_bytes() as i64));
+        true
+    }
+}

@@ -1,0 +1,176 @@
+//! A page: up to about 128 slots whose hashes share a prefix.
+//!
+//! ```text
+//! tags   | u8 x capacity |                        8 hash bits each: what a lookup scans
+//! slots  | (bits u64, word u64) x capacity |      the other 64 hash bits, and place or object
+//! ```
+//!
+//! Both arrays grow together in steps of [`GROWTH_SLOTS`], so a page wastes half a step on average.
+//!
+//! Invariants
+//!   1. `tags` and `slots` have the same length; entry i of both is one slot.
+//!   2. Several slots may have equal bits and tag: candidates, told apart by their keys.
+//!
+//! Out of scope: which hashes belong here and when to split (`table`).
+
+use crate::hash::KeyHash;
+use crate::object::Word;
+
+/// One entry of the index.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    /// [`KeyHash::bits`].
+    pub(crate) bits: u64,
+    /// Place or hot object.
+    pub(crate) word: Word,
+}
+
+/// Slots whose hashes share the top `depth` bits.
+#[derive(Debug, Default)]
+pub(crate) struct Page {
+    tags: Vec<u8>,
+    slots: Vec<Slot>,
+    /// How many hash bits all slots of this page share.
+    pub(crate) depth: u8,
+}
+
+impl Page {
+    /// Adds a slot; the caller has split the page if it should not grow.
+    pub(crate) fn push(&mut self, tag: u8, slot: Slot) -> usize {
+        if self.slots.len() == self.slots.capacity() {
+            self.tags.reserve_exact(GROWTH_SLOTS);
+            self.slots.reserve_exact(GROWTH_SLOTS);
+        }
+        self.tags.push(tag);
+        self.slots.push(slot);
+        self.slots.len() - 1
+    }
+
+    /// Removes slot `at`; the last slot takes its position.
+    pub(crate) fn swap_remove(&mut self, at: usize) -> Slot {
+        self.tags.swap_remove(at);
+        let slot = self.slots.swap_remove(at);
+        if self.slots.capacity() - self.slots.len() > 3 * GROWTH_SLOTS {
+            self.tags.shrink_to(self.slots.len() + GROWTH_SLOTS);
+            self.slots.shrink_to(self.slots.len() + GROWTH_SLOTS);
+        }
+        slot
+    }
+
+    /// Moves the slots whose hash bit number `depth` (from the top) is set into a new page; both go one deeper.
+    ///
+    /// Returns `None`, and changes nothing, when the bit does not separate them.
+    pub(crate) fn split(&mut self) -> Option<Self> {
+        let bit = 1_u64 << (63 - self.depth);
+        let upper = self.slots.iter().filter(|slot| slot.bits & bit != 0).count();
+        if upper == 0 || upper == self.slots.len() {
+            return None;
+        }
+        let mut low = Self::with_room(self.slots.len() - upper, self.depth + 1);
+        let mut high = Self::with_room(upper, self.depth + 1);
+        for (tag, slot) in self.tags.drain(..).zip(self.slots.drain(..)) {
+            if slot.bits & bit == 0 {
+                low.push(tag, slot)
+            } else {
+                high.push(tag, slot)
+            };
+        }
+        *self = low;
+        Some(high)
+    }
+
+    /// Positions of the slots at or after `from` whose bits and tag equal `hash`'s.
+    pub(crate) fn candidate(&self, hash: KeyHash, from: usize) -> Option<usize> {
+        let (tag, bits) = (hash.tag(), hash.bits());
+        let mut at = from;
+        while let Some(step) = memchr::memchr(tag, &self.tags[at..]) {
+            at += step;
+            if self.slots[at].bits == bits {
+                return Some(at);
+            }
+            at += 1;
+        }
+        None
+    }
+
+    /// Tag and slot at `at`.
+    pub(crate) fn get(&self, at: usize) -> (u8, &Slot) {
+        (self.tags[at], &self.slots[at])
+    }
+
+    /// The word at `at`.
+    pub(crate) fn word_mut(&mut self, at: usize) -> &mut Word {
+        &mut self.slots[at].word
+    }
+
+    /// Number of slots.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// What the two arrays cost.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        if self.slots.capacity() == 0 {
+            return 0;
+        }
+        let slots = crate::object::chunk_bytes(self.slots.capacity() * size_of::<Slot>());
+        slots + crate::object::chunk_bytes(self.tags.capacity())
+    }
+
+    fn with_room(slots: usize, depth: u8) -> Self {
+        let room = slots.next_multiple_of(GROWTH_SLOTS);
+        Self { tags: Vec::with_capacity(room), slots: Vec::with_capacity(room), depth }
+    }
+}
+
+/// Slots beyond which a page is split.
+pub(crate) const PAGE_SLOTS_MAX: usize = 128;
+/// How many slots a page grows by.
+const GROWTH_SLOTS: usize = 8;
+const _: () = assert!(size_of::<Slot>() == 16);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slot(bits: u64) -> Slot {
+        Slot { bits, word: Word::cold(bits & 0xff, 0) }
+    }
+
+    #[test]
+    fn split_separates_by_the_next_bit_and_keeps_all_slots() {
+        let mut page = Page::default();
+        for i in 0..100_u64 {
+            page.push(i as u8, slot(i << 57));
+        }
+        let high = page.split().expect("both halves");
+        assert_eq!((page.depth, high.depth), (1, 1));
+        assert_eq!(page.len() + high.len(), 100);
+        assert!((0..high.len()).all(|at| high.get(at).1.bits >> 63 == 1));
+        assert!((0..page.len()).all(|at| page.get(at).1.bits >> 63 == 0));
+    }
+
+    #[test]
+    fn equal_hashes_are_not_split() {
+        let mut page = Page::default();
+        (0..200).for_each(|_| {
+            page.push(0, slot(0));
+        });
+        assert!(page.split().is_none());
+        assert_eq!((page.len(), page.depth), (200, 0));
+    }
+
+    #[test]
+    fn removal_moves_the_last_slot_and_gives_memory_back() {
+        let mut page = Page::default();
+        (0..128).for_each(|i| {
+            page.push(i as u8, slot(i));
+        });
+        let full = page.memory_bytes();
+        (0..120).for_each(|_| {
+            page.swap_remove(0);
+        });
+        assert_eq!(page.len(), 8);
+        assert!(page.memory_bytes() < full / 3, "{} of {full}", page.memory_bytes());
+    }
+}

@@ -1,0 +1,351 @@
+//! A stripe: one lock's share of the index, with what hangs on its keys.
+//!
+//! ```text
+//! spaces   keyspace -> Space { table, expiry (ordered), deltas (base place -> small records) }
+//! pending  removals whose slots wait until the removal is released, oldest first
+//! watches  keys that some transaction watches
+//! ```
+//!
+//! Invariants
+//!   1. `table.live` counts slots that are no pending removal.
+//!   2. Each live slot with an expiry has an entry in `expiry`; entries of equal time and bits are counted.
+//!   3. A pending removal's slot exists until its seq is released or a newer effect took it over.
+//!
+//! Out of scope: locking (`index`), what commands do (`access`), appending (`engine`).
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use crate::error::StoreError;
+use crate::hash::KeyHash;
+use crate::index::Index;
+use crate::index::table::{Spot, Table};
+use crate::object::{ObjectRef, View, Word};
+use crate::prepared::{Fetched, Prepared};
+use crate::record;
+use crate::watch::Watches;
+
+/// One stripe.
+#[derive(Debug, Default)]
+pub(crate) struct Stripe {
+    spaces: Vec<(u32, Space)>,
+    pending: VecDeque<Pending>,
+    /// Keys that transactions watch.
+    pub(crate) watches: Watches,
+    /// Bytes that changed since they were last reported to the index.
+    pub(crate) unreported_bytes: i64,
+}
+
+/// The keys of one keyspace in one stripe.
+#[derive(Debug, Default)]
+pub(crate) struct Space {
+    /// The slots.
+    pub(crate) table: Table,
+    /// When keys expire.
+    pub(crate) expiry: Expiry,
+    /// Small records on top of a base, by the base's place.
+    pub(crate) deltas: HashMap<u64, Vec<Delta>>,
+    hot_bytes: i64,
+}
+
+/// A small record on top of a base.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Delta {
+    /// Where it lies.
+    pub(crate) place: u64,
+    /// The effect.
+    pub(crate) seq: u64,
+    /// [`record::EXPIRY`], [`record::FIELD_SET`] or [`record::FIELD_DELETE`].
+    pub(crate) kind: u8,
+    /// Bytes of the record in its segment.
+    pub(crate) record_bytes: u32,
+    /// The new expiry, for [`record::EXPIRY`]; 0 is none.
+    pub(crate) expiry_ms: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    seq: u64,
+    keyspace: u32,
+    hash: KeyHash,
+}
+
+/// Ordered times at which keys expire; about 40 bytes for each key that has one.
+#[derive(Debug, Default)]
+pub(crate) struct Expiry(BTreeMap<ExpiryEntry, u32>);
+
+/// One moment, and the hash of the key (or keys) that expire then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ExpiryEntry {
+    /// Absolute time.
+    pub(crate) expiry_ms: u64,
+    /// [`KeyHash::bits`].
+    pub(crate) bits: u64,
+    /// [`KeyHash::tag`].
+    pub(crate) tag: u8,
+}
+
+impl Expiry {
+    /// Adds a key's expiry; 0 is none.
+    pub(crate) fn insert(&mut self, expiry_ms: u64, hash: KeyHash) {
+        if expiry_ms != 0 {
+            *self.0.entry(ExpiryEntry { expiry_ms, bits: hash.bits(), tag: hash.tag() }).or_default() += 1;
+        }
+    }
+
+    /// Takes a key's expiry out; 0 is none.
+    pub(crate) fn remove(&mut self, expiry_ms: u64, hash: KeyHash) {
+        if expiry_ms == 0 {
+            return;
+        }
+        let entry = ExpiryEntry { expiry_ms, bits: hash.bits(), tag: hash.tag() };
+        let count = self.0.get_mut(&entry).expect("invariant 2: each expiry has its entry");
+        *count -= 1;
+        if *count == 0 {
+            self.0.remove(&entry);
+        }
+    }
+
+    /// The earliest entry.
+    pub(crate) fn first(&self) -> Option<ExpiryEntry> {
+        self.0.first_key_value().map(|(&entry, _)| entry)
+    }
+
+    /// Entries at or before `now_ms` after `last`, in order.
+    pub(crate) fn due(&self, now_ms: u64) -> impl Iterator<Item = ExpiryEntry> + '_ {
+        self.0.keys().copied().take_while(move |entry| entry.expiry_ms <= now_ms)
+    }
+
+    /// Number of entries.
+    pub(crate) fn len(&self) -> u64 {
+        self.0.values().map(|&count| u64::from(count)).sum()
+    }
+}
+
+/// What a key's candidates turned out to be.
+pub(crate) enum Seek<'a> {
+    /// No candidate is the key. `shared`: another live key has its bits.
+    Absent { shared: bool },
+    /// The slot at `spot` is the key's.
+    At { spot: Spot, shared: bool, current: Current<'a> },
+    /// Records that decide and were not prepared.
+    Unknown(Vec<u64>),
+    /// A record that decides is damaged.
+    Damaged(StoreError),
+}
+
+/// A key's newest state, wherever it lies.
+#[derive(Clone, Copy)]
+pub(crate) enum Current<'a> {
+    /// In memory (a pending removal too).
+    Hot(ObjectRef<'a>),
+    /// As fetched, with what the deltas in memory change.
+    Cold { fetched: &'a Fetched, seq: u64, expiry_ms: u64 },
+}
+
+impl<'a> Current<'a> {
+    pub(crate) fn kind(self) -> u8 {
+        match self {
+            Self::Hot(object) => object.kind(),
+            Self::Cold { fetched, .. } => fetched.kind,
+        }
+    }
+
+    pub(crate) fn seq(self) -> u64 {
+        match self {
+            Self::Hot(object) => object.seq(),
+            Self::Cold { seq, .. } => seq,
+        }
+    }
+
+    pub(crate) fn expiry_ms(self) -> u64 {
+        match self {
+            Self::Hot(object) => object.expiry_ms(),
+            Self::Cold { expiry_ms, .. } => expiry_ms,
+        }
+    }
+
+    pub(crate) fn value(self) -> &'a [u8] {
+        match self {
+            Self::Hot(object) => object.value(),
+            Self::Cold { fetched, .. } => &fetched.value,
+        }
+    }
+
+    pub(crate) fn key(self) -> &'a [u8] {
+        match self {
+            Self::Hot(object) => object.key(),
+            Self::Cold { fetched, .. } => &fetched.key,
+        }
+    }
+
+    /// Bytes of the base record in its segment.
+    pub(crate) fn record_bytes(self) -> u64 {
+        record::bytes_of(self.kind(), self.key().len(), self.value().len())
+    }
+
+    /// Whether this is a removal that waits for its release.
+    pub(crate) fn is_removed(self) -> bool {
+        self.kind() == record::REMOVED
+    }
+}
+
+impl Space {
+    /// Looks for `key` among the candidates of `hash`.
+    pub(crate) fn seek<'a>(&'a self, hash: KeyHash, key: &[u8], prepared: &'a Prepared) -> Seek<'a> {
+        let (mut found, mut shared, mut unknown) = (None, false, Vec::new());
+        let mut last = None;
+        while let Some(spot) = self.table.candidate(hash, last) {
+            last = Some(spot);
+            match self.current(spot, prepared) {
+                Ok(Some(current)) if current.key() == key => found = Some((spot, current)),
+                Ok(Some(current)) => shared |= !current.is_removed(),
+                Ok(None) => unknown.push(self.table.word(spot).place()),
+                Err(error) => return Seek::Damaged(error.clone()),
+            }
+        }
+        match found {
+            Some((spot, current)) => Seek::At { spot, shared: shared || !unknown.is_empty(), current },
+            None if unknown.is_empty() => Seek::Absent { shared },
+            None => Seek::Unknown(unknown),
+        }
+    }
+
+    /// The state of the slot at `spot`; `None` when it is cold and not prepared.
+    pub(crate) fn current<'a>(
+        &'a self,
+        spot: Spot,
+        prepared: &'a Prepared,
+    ) -> Result<Option<Current<'a>>, &'a StoreError> {
+        let place = match self.table.word(spot).view() {
+            View::Hot(object) => return Ok(Some(Current::Hot(object))),
+            View::Cold(place) => place,
+        };
+        let Some(fetched) = prepared.record(place) else { return Ok(None) };
+        let fetched = fetched.as_ref()?;
+        let (mut seq, mut expiry_ms) = (fetched.seq, fetched.expiry_ms);
+        if let Some(deltas) = self.deltas.get(&place) {
+            for delta in deltas {
+                seq = seq.max(delta.seq);
+                if delta.kind == record::EXPIRY {
+                    expiry_ms = delta.expiry_ms;
+                }
+            }
+        }
+        Ok(Some(Current::Cold { fetched, seq, expiry_ms }))
+    }
+
+    /// Replaces the word at `spot`; accounts its hot bytes.
+    pub(crate) fn set_word(&mut self, spot: Spot, word: Word) -> i64 {
+        let slot = self.table.word_mut(spot);
+        let change = hot_bytes(&word) - hot_bytes(slot);
+        *slot = word;
+        self.hot_bytes += change;
+        change
+    }
+
+    /// Adds a slot; returns by how many bytes memory grew.
+    pub(crate) fn insert(&mut self, hash: KeyHash, word: Word) -> (Spot, i64) {
+        let hot = hot_bytes(&word);
+        self.hot_bytes += hot;
+        let (spot, grown) = self.table.insert(hash, word);
+        (spot, grown + hot)
+    }
+
+    /// Removes the slot at `spot`; returns by how many bytes memory shrank.
+    pub(crate) fn remove(&mut self, spot: Spot) -> i64 {
+        let (word, freed) = self.table.remove(spot);
+        self.hot_bytes -= hot_bytes(&word);
+        freed as i64 + hot_bytes(&word)
+    }
+
+    /// Bytes of table and hot objects.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.table.memory_bytes() + self.hot_bytes.max(0) as u64
+    }
+}
+
+/// What the word's object costs.
+pub(crate) fn hot_bytes(word: &Word) -> i64 {
+    word.object().map_or(0, |object| object.memory_bytes() as i64)
+}
+
+impl Stripe {
+    /// The space of `keyspace`, if it has any slots.
+    pub(crate) fn space(&self, keyspace: u32) -> Option<&Space> {
+        self.spaces.iter().find(|(id, _)| *id == keyspace).map(|(_, space)| space)
+    }
+
+    /// The space of `keyspace`, created when missing.
+    pub(crate) fn space_mut(&mut self, keyspace: u32) -> &mut Space {
+        let at = self.spaces.iter().position(|(id, _)| *id == keyspace).unwrap_or_else(|| {
+            self.spaces.push((keyspace, Space::default()));
+            self.spaces.len() - 1
+        });
+        &mut self.spaces[at].1
+    }
+
+    /// All spaces, with their keyspace.
+    pub(crate) fn spaces(&self) -> impl Iterator<Item = (u32, &Space)> {
+        self.spaces.iter().map(|(id, space)| (*id, space))
+    }
+
+    /// Takes the space of a dead keyspace out.
+    pub(crate) fn take_space(&mut self, keyspace: u32) -> Option<Space> {
+        let at = self.spaces.iter().position(|(id, _)| *id == keyspace)?;
+        Some(self.spaces.swap_remove(at).1)
+    }
+
+    /// Looks for `key`.
+    pub(crate) fn seek<'a>(
+        &'a self,
+        keyspace: u32,
+        hash: KeyHash,
+        key: &[u8],
+        prepared: &'a Prepared,
+    ) -> Seek<'a> {
+        match self.space(keyspace) {
+            Some(space) => space.seek(hash, key, prepared),
+            None => Seek::Absent { shared: false },
+        }
+    }
+
+    /// Remembers that the slot of a removal may go once `seq` is released.
+    pub(crate) fn await_release(&mut self, seq: u64, keyspace: u32, hash: KeyHash) {
+        self.pending.push_back(Pending { seq, keyspace, hash });
+    }
+
+    /// Drops the slots of removals that were released; returns whether some still wait.
+    pub(crate) fn sweep_pending(&mut self, released: u64) -> bool {
+        while let Some(&Pending { seq, keyspace, hash }) = self.pending.front() {
+            if seq > released {
+                return true;
+            }
+            self.pending.pop_front();
+            self.drop_removed(seq, keyspace, hash);
+        }
+        false
+    }
+
+    fn drop_removed(&mut self, seq: u64, keyspace: u32, hash: KeyHash) {
+        let Some((_, space)) = self.spaces.iter_mut().find(|(id, _)| *id == keyspace) else { return };
+        let mut last = None;
+        while let Some(spot) = space.table.candidate(hash, last) {
+            last = Some(spot);
+            let object = space.table.word(spot).object();
+            if object.is_some_and(|o| o.kind() == record::REMOVED && o.seq() == seq) {
+                self.unreported_bytes -= space.remove(spot);
+                return;
+            }
+        }
+    }
+
+    /// Reports changed memory to the index, in portions that keep its counter from being contended.
+    pub(crate) fn report(&mut self, index: &Index) {
+        if self.unreported_bytes.abs() >= REPORT_BYTES {
+            index.account(std::mem::take(&mut self.unreported_bytes));
+        }
+    }
+}
+
+/// Memory may change by this much in a stripe before the index hears of it: 1 MiB over all stripes.
+const REPORT_BYTES: i64 = 4096;

@@ -1,0 +1,427 @@
+//! Hot objects and the slot word that owns them: the store's only unsafe code.
+//!
+//! A hot object is one allocation that holds header, key and value; its place and its seq stay with it, so
+//! that dropping a clean value only turns the slot back into a place.
+//!
+//! ```text
+//!  0 place u64            where the newest full record lies (0 in engine memory)
+//!  8 seq u64              the effect that wrote it; WATCH, tickets and deltas name it
+//! 16 flags u8             bits 0-4 kind, bit 5 WIDE, bit 6 EXPIRY
+//! 17 key_len u8           (0 when WIDE)
+//! 18 value_len u16        (0 when WIDE)
+//! 20 [WIDE: key_len u32, value_len u32]
+//!    [EXPIRY: expiry_ms u64]
+//!    key bytes, value bytes
+//! ```
+//!
+//! A key of 16 bytes with a value of 100 makes 136 bytes: exactly what a malloc chunk of 144 holds.
+//!
+//! The slot word:
+//!
+//! ```text
+//! bit 63 HOT         the rest is a pointer, and the word owns the object
+//! bit 62 SHARED      another live key had the same 80 bits when the record was written (`record`)
+//! bit 61 DELTAS      the stripe lists deltas for this base (`index::stripe`)
+//! bit 60 REFERENCED  looked at since the clock passed (hot only)
+//! cold: bits 32-59 segment, bits 0-31 offset in units of 8 bytes;  hot: bits 0-47 pointer
+//! ```
+//!
+//! Invariants
+//!   1. A word with HOT owns exactly one live object; dropping the word frees it.
+//!   2. Header fields that fix the size (flags, lengths) never change after the allocation.
+//!
+//! Out of scope: what kinds mean (`value`), when objects become hot or cold (`access`, `memory`).
+#![allow(
+    unsafe_code,
+    reason = "one allocation for each hot key; proofs beside each block, tests run under miri"
+)]
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+
+/// A hot object that nobody else refers to.
+pub(crate) struct Object(NonNull<u8>);
+
+// SAFETY: an Object owns its allocation alone, and the bytes in it have no thread affinity.
+unsafe impl Send for Object {}
+// SAFETY: shared access only reads plain bytes; every mutation takes `&mut`.
+unsafe impl Sync for Object {}
+
+impl Object {
+    /// An object of `kind` with place and seq 0; `expiry_ms` 0 means none.
+    ///
+    /// # Panics
+    /// If `kind` needs more than 5 bits or a length more than 32: callers check `value.max` first.
+    pub(crate) fn new(kind: u8, key: &[u8], value: &[u8], expiry_ms: u64) -> Self {
+        assert!(kind <= KIND_MASK, "kind {kind} does not fit the header");
+        let wide = key.len() > u8::MAX.into() || value.len() > u16::MAX.into();
+        let key_len = u32::try_from(key.len()).expect("keys are bounded by value.max");
+        let value_len = u32::try_from(value.len()).expect("values are bounded by value.max");
+        let flags = kind | if wide { FLAG_WIDE } else { 0 } | if expiry_ms != 0 { FLAG_EXPIRY } else { 0 };
+        let layout = layout(header_len(flags) + key.len() + value.len());
+        // SAFETY: the layout's size is at least HEADER_BYTES, so not zero.
+        let raw = unsafe { alloc(layout) };
+        let Some(base) = NonNull::new(raw) else { handle_alloc_error(layout) };
+        let mut writer = FieldWriter { base, at: 0 };
+        writer.put(&[0; OFFSET_FLAGS]);
+        writer.put(&[flags]);
+        if wide {
+            writer.put(&[0; 3]);
+            writer.put(&key_len.to_ne_bytes());
+            writer.put(&value_len.to_ne_bytes());
+        } else {
+            writer.put(&[key_len as u8]);
+            writer.put(&(value_len as u16).to_ne_bytes());
+        }
+        if expiry_ms != 0 {
+            writer.put(&expiry_ms.to_ne_bytes());
+        }
+        writer.put(key);
+        writer.put(value);
+        debug_assert_eq!(writer.at, layout.size());
+        Self(base)
+    }
+
+    /// Writes where the record lies and which effect it is.
+    pub(crate) fn stamp(&mut self, place: u64, seq: u64) {
+        // SAFETY: both fields lie within HEADER_BYTES of an allocation that `self` owns alone; the base is
+        // aligned to 8 (`layout`).
+        unsafe {
+            self.0.as_ptr().add(OFFSET_PLACE).cast::<u64>().write(place);
+            self.0.as_ptr().add(OFFSET_SEQ).cast::<u64>().write(seq);
+        }
+    }
+
+    /// The object, to read.
+    pub(crate) fn view(&self) -> ObjectRef<'_> {
+        ObjectRef { base: self.0, owner: PhantomData }
+    }
+
+    fn into_raw(self) -> u64 {
+        let raw = ManuallyDrop::new(self).0.as_ptr().expose_provenance() as u64;
+        assert_eq!(raw & !POINTER_MASK, 0, "user addresses have 48 bits");
+        raw
+    }
+
+    /// # Safety
+    /// `raw` came from [`Object::into_raw`], and its owner gives it up.
+    unsafe fn from_raw(raw: u64) -> Self {
+        let pointer = std::ptr::with_exposed_provenance_mut::<u8>(raw as usize);
+        // SAFETY: `into_raw` took it from a NonNull.
+        Self(unsafe { NonNull::new_unchecked(pointer) })
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        let size = self.view().alloc_len();
+        // SAFETY: allocated in `new` with the layout of the same size: flags and lengths never change.
+        unsafe { dealloc(self.0.as_ptr(), layout(size)) }
+    }
+}
+
+impl fmt::Debug for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let view = self.view();
+        write!(
+            f,
+            "Object(kind {}, seq {}, {} + {} B)",
+            view.kind(),
+            view.seq(),
+            view.key().len(),
+            view.value().len()
+        )
+    }
+}
+
+/// A borrowed hot object.
+#[derive(Clone, Copy)]
+pub(crate) struct ObjectRef<'a> {
+    base: NonNull<u8>,
+    owner: PhantomData<&'a Object>,
+}
+
+impl<'a> ObjectRef<'a> {
+    fn u64_at(self, offset: usize) -> u64 {
+        // SAFETY: callers pass offsets of fields within the header, which is initialised; reads may be
+        // unaligned (the expiry lies at 20 or 28).
+        unsafe { self.base.as_ptr().add(offset).cast::<u64>().read_unaligned() }
+    }
+
+    fn u32_at(self, offset: usize) -> usize {
+        // SAFETY: as `u64_at`; only called for WIDE headers, which have these fields.
+        unsafe { self.base.as_ptr().add(offset).cast::<u32>().read_unaligned() as usize }
+    }
+
+    fn flags(self) -> u8 {
+        // SAFETY: within HEADER_BYTES.
+        unsafe { self.base.as_ptr().add(OFFSET_FLAGS).read() }
+    }
+
+    fn lengths(self) -> (usize, usize) {
+        if self.flags() & FLAG_WIDE != 0 {
+            return (self.u32_at(HEADER_BYTES), self.u32_at(HEADER_BYTES + 4));
+        }
+        // SAFETY: within HEADER_BYTES; 18 is even and the base aligned to 8, so the u16 is aligned.
+        unsafe {
+            let key_len = self.base.as_ptr().add(OFFSET_KEY_LEN).read();
+            let value_len = self.base.as_ptr().add(OFFSET_VALUE_LEN).cast::<u16>().read();
+            (key_len.into(), value_len.into())
+        }
+    }
+
+    fn alloc_len(self) -> usize {
+        let (key_len, value_len) = self.lengths();
+        header_len(self.flags()) + key_len + value_len
+    }
+
+    fn bytes(self, offset: usize, len: usize) -> &'a [u8] {
+        // SAFETY: `new` initialised header, key and value contiguously, and the lengths never change; the
+        // owner is borrowed for 'a, so nobody frees or writes them meanwhile.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(offset), len) }
+    }
+
+    /// Where the newest full record lies.
+    pub(crate) fn place(self) -> u64 {
+        self.u64_at(OFFSET_PLACE)
+    }
+
+    /// The effect that wrote the object.
+    pub(crate) fn seq(self) -> u64 {
+        self.u64_at(OFFSET_SEQ)
+    }
+
+    /// The record kind.
+    pub(crate) fn kind(self) -> u8 {
+        self.flags() & KIND_MASK
+    }
+
+    /// Absolute expiry in ms, 0 for none.
+    pub(crate) fn expiry_ms(self) -> u64 {
+        let flags = self.flags();
+        if flags & FLAG_EXPIRY == 0 { 0 } else { self.u64_at(header_len(flags) - 8) }
+    }
+
+    /// The key.
+    pub(crate) fn key(self) -> &'a [u8] {
+        self.bytes(header_len(self.flags()), self.lengths().0)
+    }
+
+    /// The value's bytes.
+    pub(crate) fn value(self) -> &'a [u8] {
+        let (key_len, value_len) = self.lengths();
+        self.bytes(header_len(self.flags()) + key_len, value_len)
+    }
+
+    /// What the allocation costs: glibc rounds size + 8 up to 16.
+    pub(crate) fn memory_bytes(self) -> u64 {
+        chunk_bytes(self.alloc_len())
+    }
+}
+
+/// What a malloc chunk for `len` bytes takes.
+pub(crate) fn chunk_bytes(len: usize) -> u64 {
+    ((len + 8).next_multiple_of(16)).max(32) as u64
+}
+
+/// A slot's word: a place, or a hot object that it owns.
+pub(crate) struct Word(u64);
+
+/// What a word holds.
+pub(crate) enum View<'a> {
+    /// The object is in memory.
+    Hot(ObjectRef<'a>),
+    /// The record lies at this place.
+    Cold(u64),
+}
+
+impl Word {
+    /// A word that owns `object`.
+    pub(crate) fn hot(object: Object, marks: u64) -> Self {
+        debug_assert_eq!(marks & !MARKS_MASK, 0);
+        Self(object.into_raw() | WORD_HOT | marks)
+    }
+
+    /// A word that names `place`.
+    ///
+    /// # Panics
+    /// If the segment number needs more than 28 bits.
+    pub(crate) fn cold(place: u64, marks: u64) -> Self {
+        assert_eq!(place & !PLACE_MASK, 0, "segment number beyond 28 bits");
+        debug_assert_eq!(marks & !MARKS_MASK, 0);
+        Self(place | marks & !WORD_REFERENCED)
+    }
+
+    /// What the word holds.
+    pub(crate) fn view(&self) -> View<'_> {
+        match self.object() {
+            Some(object) => View::Hot(object),
+            None => View::Cold(self.0 & PLACE_MASK),
+        }
+    }
+
+    /// The object, if hot.
+    pub(crate) fn object(&self) -> Option<ObjectRef<'_>> {
+        if self.0 & WORD_HOT == 0 {
+            return None;
+        }
+        let pointer = std::ptr::with_exposed_provenance_mut::<u8>((self.0 & POINTER_MASK) as usize);
+        let base = NonNull::new(pointer).expect("hot words come from `Word::hot`");
+        Some(ObjectRef { base, owner: PhantomData })
+    }
+
+    /// Where the base record lies.
+    pub(crate) fn place(&self) -> u64 {
+        match self.view() {
+            View::Hot(object) => object.place(),
+            View::Cold(place) => place,
+        }
+    }
+
+    /// Turns the word to another place of the same record.
+    pub(crate) fn swing(&mut self, place: u64) {
+        if self.0 & WORD_HOT == 0 {
+            *self = Self::cold(place, self.marks());
+            return;
+        }
+        // SAFETY: invariant 1: the word owns the object, and `&mut self` excludes readers. ManuallyDrop
+        // leaves the ownership with the word.
+        let mut object = ManuallyDrop::new(unsafe { Object::from_raw(self.0 & POINTER_MASK) });
+        let seq = object.view().seq();
+        object.stamp(place, seq);
+    }
+
+    /// SHARED, DELTAS and REFERENCED.
+    pub(crate) fn marks(&self) -> u64 {
+        self.0 & MARKS_MASK
+    }
+
+    /// Sets `mark`.
+    pub(crate) fn set_mark(&mut self, mark: u64) {
+        debug_assert_eq!(mark & !MARKS_MASK, 0);
+        self.0 |= mark;
+    }
+
+    /// Clears `mark`.
+    pub(crate) fn clear_mark(&mut self, mark: u64) {
+        debug_assert_eq!(mark & !MARKS_MASK, 0);
+        self.0 &= !mark;
+    }
+}
+
+impl Drop for Word {
+    fn drop(&mut self) {
+        if self.0 & WORD_HOT != 0 {
+            // SAFETY: invariant 1: the word owns the object and is gone after this.
+            drop(unsafe { Object::from_raw(self.0 & POINTER_MASK) });
+        }
+    }
+}
+
+impl fmt::Debug for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Word({:#x})", self.0)
+    }
+}
+
+/// Appends bytes to a fresh allocation.
+struct FieldWriter {
+    base: NonNull<u8>,
+    at: usize,
+}
+
+impl FieldWriter {
+    fn put(&mut self, bytes: &[u8]) {
+        // SAFETY: `Object::new` sized the allocation as the sum of everything it puts, and a fresh
+        // allocation overlaps no slice.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.as_ptr().add(self.at), bytes.len());
+        }
+        self.at += bytes.len();
+    }
+}
+
+fn header_len(flags: u8) -> usize {
+    HEADER_BYTES + if flags & FLAG_WIDE != 0 { 8 } else { 0 } + if flags & FLAG_EXPIRY != 0 { 8 } else { 0 }
+}
+
+fn layout(size: usize) -> Layout {
+    Layout::from_size_align(size, 8).expect("lengths are 32 bits each")
+}
+
+/// Another live key had the same bits when the record was written.
+pub(crate) const WORD_SHARED: u64 = 1 << 62;
+/// The stripe lists deltas for this base.
+pub(crate) const WORD_DELTAS: u64 = 1 << 61;
+/// Looked at since the clock passed.
+pub(crate) const WORD_REFERENCED: u64 = 1 << 60;
+/// The largest segment number that a word can hold.
+pub(crate) const SEGMENT_MAX: u32 = (1 << 28) - 1;
+
+const WORD_HOT: u64 = 1 << 63;
+const MARKS_MASK: u64 = WORD_SHARED | WORD_DELTAS | WORD_REFERENCED;
+const PLACE_MASK: u64 = (1 << 60) - 1;
+const POINTER_MASK: u64 = (1 << 48) - 1;
+const HEADER_BYTES: usize = 20;
+const OFFSET_PLACE: usize = 0;
+const OFFSET_SEQ: usize = 8;
+const OFFSET_FLAGS: usize = 16;
+const OFFSET_KEY_LEN: usize = 17;
+const OFFSET_VALUE_LEN: usize = 18;
+const KIND_MASK: u8 = 0x1f;
+const FLAG_WIDE: u8 = 0x20;
+const FLAG_EXPIRY: u8 = 0x40;
+const _: () = assert!(WORD_HOT & MARKS_MASK == 0 && MARKS_MASK & PLACE_MASK == 0);
+const _: () = assert!((SEGMENT_MAX as u64) << 32 | 0xffff_ffff == PLACE_MASK);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn object_gives_back_what_it_was_made_of() {
+        for (key_len, value_len) in [(0, 0), (1, 0), (255, 65_535), (256, 0), (3, 65_536), (16, 100)] {
+            for expiry_ms in [0, 1, u64::MAX] {
+                let key = vec![b'k'; key_len];
+                let value = vec![b'v'; value_len];
+                let mut object = Object::new(5, &key, &value, expiry_ms);
+                object.stamp(77, 99);
+                let view = object.view();
+                assert_eq!((view.place(), view.seq(), view.kind(), view.expiry_ms()), (77, 99, 5, expiry_ms));
+                assert_eq!((view.key(), view.value()), (&key[..], &value[..]));
+            }
+        }
+    }
+
+    #[test]
+    fn usual_key_and_value_fill_a_chunk_of_144_bytes() {
+        let object = Object::new(1, &[b'k'; 16], &[b'v'; 100], 0);
+        assert_eq!(object.view().memory_bytes(), 144);
+    }
+
+    #[test]
+    fn word_keeps_marks_and_place_apart() {
+        let place = u64::from(SEGMENT_MAX) << 32 | 0xffff_ffff;
+        let mut word = Word::cold(place, WORD_SHARED);
+        word.set_mark(WORD_DELTAS);
+        assert!(matches!(word.view(), View::Cold(p) if p == place));
+        word.swing(8);
+        assert_eq!((word.place(), word.marks()), (8, WORD_SHARED | WORD_DELTAS));
+        word.clear_mark(WORD_DELTAS);
+        assert_eq!(word.marks(), WORD_SHARED);
+    }
+
+    #[test]
+    fn hot_word_owns_its_object_and_swings_in_place() {
+        let mut object = Object::new(1, b"key", b"value", 0);
+        object.stamp(3, 4);
+        let mut word = Word::hot(object, WORD_REFERENCED);
+        word.swing(9);
+        let view = word.object().expect("hot");
+        assert_eq!((view.place(), view.seq(), view.key(), view.value()), (9, 4, &b"key"[..], &b"value"[..]));
+        assert_eq!(word.marks(), WORD_REFERENCED);
+    }
+}

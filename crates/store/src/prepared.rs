@@ -1,0 +1,89 @@
+//! What a command fetched from disk before it took any lock.
+//!
+//! Records are kept by place. The index decides at execution whether a slot still names that place, so a record
+//! that went stale meanwhile is simply not asked for.
+
+use std::collections::HashMap;
+
+use crate::error::StoreError;
+
+/// Places to fetch, and what was fetched; travels from [`crate::Store::missing`] through
+/// [`crate::Store::fetch`] to [`crate::Store::access`].
+#[derive(Debug, Default)]
+pub struct Prepared {
+    wanted: Vec<u64>,
+    records: HashMap<u64, Result<Fetched, StoreError>>,
+    elsewhere: Vec<u64>,
+}
+
+/// A record as read from its segment, its checksums verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fetched {
+    pub(crate) kind: u8,
+    pub(crate) key: Box<[u8]>,
+    pub(crate) value: Box<[u8]>,
+    pub(crate) seq: u64,
+    pub(crate) expiry_ms: u64,
+}
+
+/// Places that an access missed, to be added to a [`Prepared`].
+#[derive(Debug, Default)]
+pub struct Wanted(pub(crate) Vec<u64>);
+
+impl Prepared {
+    /// Adds what an access missed.
+    pub fn want(&mut self, wanted: Wanted) {
+        wanted.0.into_iter().for_each(|place| self.want_place(place));
+    }
+
+    /// Whether nothing waits to be fetched.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.wanted.is_empty()
+    }
+
+    /// Forgets everything; keeps the room.
+    pub fn clear(&mut self) {
+        self.wanted.clear();
+        self.records.clear();
+        self.elsewhere.clear();
+    }
+
+    /// Asks for the record at `place`, unless it is here already.
+    pub(crate) fn want_place(&mut self, place: u64) {
+        if !self.records.contains_key(&place) && !self.wanted.contains(&place) {
+            self.wanted.push(place);
+        }
+    }
+
+    /// Takes the list of what to fetch.
+    pub(crate) fn take_wanted(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.wanted)
+    }
+
+    /// Adds what was read at `place`.
+    pub(crate) fn supply(&mut self, place: u64, record: Result<Fetched, StoreError>) {
+        self.records.insert(place, record);
+    }
+
+    /// Notes that `place` held something else, as it does once after its segment was recycled; returns false if
+    /// that was noted before: then the index still says so, and it is damage.
+    #[expect(dead_code, reason = "for the reader pool of engine log")]
+    pub(crate) fn note_elsewhere(&mut self, place: u64) -> bool {
+        let first = !self.elsewhere.contains(&place);
+        if first {
+            self.elsewhere.push(place);
+        }
+        first
+    }
+
+    /// What was read at `place`.
+    pub(crate) fn record(&self, place: u64) -> Option<&Result<Fetched, StoreError>> {
+        if self.records.is_empty() { None } else { self.records.get(&place) }
+    }
+
+    /// Whether anything was fetched.
+    pub(crate) fn has_records(&self) -> bool {
+        !self.records.is_empty()
+    }
+}

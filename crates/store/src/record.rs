@@ -1,0 +1,226 @@
+//! What the store writes into the journal: record kinds and their payloads, byte by byte.
+//!
+//! The journal's record header carries kind, keyspace id, seq and expiry_ms (0: none). Payloads are
+//! little-endian, without padding. Every kind that has a key begins with it:
+//!
+//! ```text
+//! key_len u32 | key | body
+//!
+//! kind              body                                             meaning
+//!  1 STRING         value                                            the key is this string
+//!  2 REMOVED        (empty)                                          the key is gone (DEL, or its time had come)
+//!  3 EXPIRY         base_seq u64                                     the value of effect base_seq stays, the header's
+//!                                                                    expiry replaces its own
+//! 16 IMAGE          count u32 | (field_len u32 | value_len u32 | field | value) x count, fields ascending
+//!                                                                    the key is this test collection (a fold)
+//! 17 FIELD_SET      base_seq u64 | field_len u32 | field | value     one field of the collection on top of its base
+//! 18 FIELD_DELETE   base_seq u64 | field_len u32 | field             one field less
+//!
+//!  4 MAPPING        next_keyspace u32 | count u32 | keyspace u32 x count       no key: database n is keyspace [n]
+//! ```
+//!
+//! Kind bit 0x80 SHARED: when the record was written, another live key had the same 80 bits of hash. Where two
+//! records with equal bits both lack it, the later one's writer saw no other key alive, so the earlier one is
+//! dead whichever key it had: recovery reads no keys. Where one has it, the keys on disk decide.
+//!
+//! EXPIRY and FIELD_* are deltas: dead as soon as their base is, and meaningless on any other base. Kinds 5 to
+//! 15 and 19 to 31 are free; a hot object keeps 5 bits of kind.
+//!
+//! Out of scope: headers, checksums, places (`journal`).
+
+/// The key is a string.
+pub(crate) const STRING: u8 = 1;
+/// The key is gone.
+pub(crate) const REMOVED: u8 = 2;
+/// The value stays, its expiry changes.
+pub(crate) const EXPIRY: u8 = 3;
+/// Which keyspace serves which database.
+pub(crate) const MAPPING: u8 = 4;
+/// A whole test collection.
+pub(crate) const IMAGE: u8 = 16;
+/// One field of a test collection.
+pub(crate) const FIELD_SET: u8 = 17;
+/// One field less.
+pub(crate) const FIELD_DELETE: u8 = 18;
+/// Another live key had the same 80 bits.
+pub(crate) const SHARED: u8 = 0x80;
+
+/// Bytes of the journal's record header.
+pub(crate) const HEADER_BYTES: u64 = 48;
+
+/// A record about to be appended; borrows key and value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Draft<'a> {
+    /// Kind with SHARED.
+    pub(crate) kind: u8,
+    /// Keyspace id; 0 for MAPPING.
+    pub(crate) keyspace: u32,
+    /// Absolute expiry, 0 for none.
+    pub(crate) expiry_ms: u64,
+    head: [u8; 4],
+    key: &'a [u8],
+    base_seq: [u8; 8],
+    has_base: bool,
+    body: &'a [u8],
+}
+
+impl<'a> Draft<'a> {
+    /// A whole value, or a removal (`body` empty).
+    pub(crate) fn whole(kind: u8, keyspace: u32, key: &'a [u8], body: &'a [u8], expiry_ms: u64) -> Self {
+        let head = (key.len() as u32).to_le_bytes();
+        Self { kind, keyspace, expiry_ms, head, key, base_seq: [0; 8], has_base: false, body }
+    }
+
+    /// A delta on the value of effect `base_seq`.
+    pub(crate) fn delta(
+        kind: u8,
+        keyspace: u32,
+        key: &'a [u8],
+        base_seq: u64,
+        body: &'a [u8],
+        expiry_ms: u64,
+    ) -> Self {
+        let base = Self::whole(kind, keyspace, key, body, expiry_ms);
+        Self { base_seq: base_seq.to_le_bytes(), has_base: true, ..base }
+    }
+
+    /// A mapping, encoded by [`encode_mapping`].
+    pub(crate) fn mapping(payload: &'a [u8]) -> Self {
+        let (head, body) = payload.split_first_chunk::<4>().expect("encode_mapping writes 8 bytes at least");
+        let base = Self::whole(MAPPING, 0, &[], body, 0);
+        Self { head: *head, ..base }
+    }
+
+    /// The payload's parts, in order.
+    pub(crate) fn parts(&self) -> [&[u8]; 4] {
+        [&self.head, self.key, if self.has_base { &self.base_seq } else { &[] }, self.body]
+    }
+
+    /// Bytes of the payload.
+    pub(crate) fn payload_len(&self) -> usize {
+        self.parts().iter().map(|part| part.len()).sum()
+    }
+
+    /// Bytes of the record in its segment.
+    pub(crate) fn record_bytes(&self) -> u64 {
+        HEADER_BYTES + (self.payload_len() as u64).next_multiple_of(8)
+    }
+}
+
+/// Bytes in its segment of a record of `kind` with a base image of `value_len`.
+pub(crate) fn bytes_of(_kind: u8, key_len: usize, value_len: usize) -> u64 {
+    HEADER_BYTES + (4 + key_len as u64 + value_len as u64).next_multiple_of(8)
+}
+
+/// A decoded payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Payload<'a> {
+    /// STRING, IMAGE, REMOVED: key and value.
+    Whole { key: &'a [u8], value: &'a [u8] },
+    /// EXPIRY, FIELD_SET, FIELD_DELETE.
+    Delta { key: &'a [u8], base_seq: u64, body: &'a [u8] },
+    /// MAPPING.
+    Mapping { next_keyspace: u32, keyspaces: &'a [u8] },
+}
+
+impl<'a> Payload<'a> {
+    /// The key, if the kind has one.
+    pub(crate) fn key(&self) -> Option<&'a [u8]> {
+        match *self {
+            Self::Whole { key, .. } | Self::Delta { key, .. } => Some(key),
+            Self::Mapping { .. } => None,
+        }
+    }
+}
+
+/// Takes a payload apart; `None` when it does not fit its kind.
+pub(crate) fn decode(kind: u8, payload: &[u8]) -> Option<Payload<'_>> {
+    let kind = kind & !SHARED;
+    let (first, rest) = split_u32(payload)?;
+    if kind == MAPPING {
+        let (count, keyspaces) = split_u32(rest)?;
+        let whole = keyspaces.len() == usize::try_from(count).ok()?.checked_mul(4)?;
+        return whole.then_some(Payload::Mapping { next_keyspace: first, keyspaces });
+    }
+    let (key, body) = rest.split_at_checked(usize::try_from(first).ok()?)?;
+    match kind {
+        STRING | IMAGE => Some(Payload::Whole { key, value: body }),
+        REMOVED if body.is_empty() => Some(Payload::Whole { key, value: body }),
+        EXPIRY | FIELD_SET | FIELD_DELETE => {
+            let (base_seq, body) = body.split_first_chunk::<8>()?;
+            let fits = kind != EXPIRY || body.is_empty();
+            fits.then_some(Payload::Delta { key, base_seq: u64::from_le_bytes(*base_seq), body })
+        }
+        _ => None,
+    }
+}
+
+/// Payload of a MAPPING.
+pub(crate) fn encode_mapping(next_keyspace: u32, keyspaces: &[u32]) -> Vec<u8> {
+    let mut payload = Vec::with_capacity(8 + 4 * keyspaces.len());
+    payload.extend_from_slice(&next_keyspace.to_le_bytes());
+    payload.extend_from_slice(&(keyspaces.len() as u32).to_le_bytes());
+    keyspaces.iter().for_each(|id| payload.extend_from_slice(&id.to_le_bytes()));
+    payload
+}
+
+/// The keyspaces of a [`Payload::Mapping`].
+pub(crate) fn mapping_ids(keyspaces: &[u8]) -> Vec<u32> {
+    keyspaces.chunks_exact(4).map(|id| u32::from_le_bytes([id[0], id[1], id[2], id[3]])).collect()
+}
+
+fn split_u32(bytes: &[u8]) -> Option<(u32, &[u8])> {
+    let (head, rest) = bytes.split_first_chunk::<4>()?;
+    Some((u32::from_le_bytes(*head), rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn payload(draft: &Draft<'_>) -> Vec<u8> {
+        draft.parts().concat()
+    }
+
+    #[test]
+    fn payloads_are_pinned_byte_by_byte() {
+        let string = Draft::whole(STRING, 1, b"ab", b"xyz", 0);
+        assert_eq!(payload(&string), b"\x02\0\0\0abxyz");
+        let removed = Draft::whole(REMOVED, 1, b"ab", b"", 0);
+        assert_eq!(payload(&removed), b"\x02\0\0\0ab");
+        let expiry = Draft::delta(EXPIRY, 1, b"ab", 0x0102, b"", 5);
+        assert_eq!(payload(&expiry), b"\x02\0\0\0ab\x02\x01\0\0\0\0\0\0");
+        let mapping = encode_mapping(9, &[1, 8]);
+        assert_eq!(payload(&Draft::mapping(&mapping)), b"\x09\0\0\0\x02\0\0\0\x01\0\0\0\x08\0\0\0");
+        assert_eq!((string.record_bytes(), bytes_of(STRING, 2, 3)), (64, 64));
+    }
+
+    #[test]
+    fn decode_gives_back_what_was_drafted() {
+        let string = payload(&Draft::whole(STRING, 1, b"k", b"v", 0));
+        assert_eq!(decode(STRING | SHARED, &string), Some(Payload::Whole { key: b"k", value: b"v" }));
+        let field = payload(&Draft::delta(FIELD_SET, 1, b"k", 7, b"\x01\0\0\0fv", 0));
+        let expected = Payload::Delta { key: b"k", base_seq: 7, body: b"\x01\0\0\0fv" };
+        assert_eq!(decode(FIELD_SET, &field), Some(expected));
+        let mapping = encode_mapping(9, &[1, 8]);
+        let Some(Payload::Mapping { next_keyspace: 9, keyspaces }) = decode(MAPPING, &mapping) else {
+            panic!()
+        };
+        assert_eq!(mapping_ids(keyspaces), [1, 8]);
+    }
+
+    #[test]
+    fn payload_that_does_not_fit_its_kind_is_refused() {
+        let cases: [(u8, &[u8]); 6] = [
+            (STRING, b"\x05\0\0\0ab"),
+            (STRING, b"\x05\0"),
+            (REMOVED, b"\x01\0\0\0kv"),
+            (EXPIRY, b"\x01\0\0\0k1234567"),
+            (MAPPING, b"\x01\0\0\0\xff\xff\xff\xff"),
+            (99, b"\x01\0\0\0k"),
+        ];
+        for (kind, bytes) in cases {
+            assert_eq!(decode(kind, bytes), None, "kind {kind}");
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! What the store does by itself: removing expired keys on time, dropping slots of released removals, freeing
+//! flushed keyspaces.
+//!
+//! [`Store::tend`] is one deterministic turn; a thread of its own calls it when the next key is due. Each removal
+//! is a logged effect. Nothing is sampled: stripes keep their expiries in order.
+//!
+//! Invariant: a turn holds one stripe's lock at a time, and for a bounded number of keys.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use clock::UnixMs;
+
+use crate::access::Scope;
+use crate::error::{Stop, StoreError};
+use crate::hash::{KeyHash, STRIPES};
+use crate::prepared::Prepared;
+use crate::{KeyRef, Store};
+
+/// The thread that tends, and what it waits for.
+#[derive(Debug, Default)]
+pub(crate) struct Tender {
+    /// When the thread will look again; effects with an earlier expiry wake it.
+    next_due_ms: AtomicU64,
+    state: Mutex<State>,
+    changed: Condvar,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    stop: bool,
+    woken: bool,
+}
+
+impl Tender {
+    /// Makes the thread look at once.
+    pub(crate) fn wake(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).woken = true;
+        self.changed.notify_one();
+    }
+
+    /// Tells the tender that a key expires at `expiry_ms` (0: none).
+    pub(crate) fn expect(&self, expiry_ms: u64) {
+        if expiry_ms != 0 && expiry_ms < self.next_due_ms.load(Ordering::Relaxed) {
+            self.next_due_ms.fetch_min(expiry_ms, Ordering::Relaxed);
+            self.wake();
+        }
+    }
+
+    /// Ends the thread and waits for it, unless the caller is that thread.
+    pub(crate) fn stop(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).stop = true;
+        self.changed.notify_one();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread.filter(|t| t.thread().id() != std::thread::current().id()) {
+            // A panic of the thread was reported where it happened.
+            let _ = thread.join();
+        }
+    }
+
+    /// Waits at most `wait`; returns whether to stop.
+    fn wait(&self, wait: Duration) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if !state.stop && !state.woken {
+            state = self.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.woken = false;
+        state.stop
+    }
+}
+
+/// Starts the thread; it ends with the store.
+pub(crate) fn start(store: &Arc<Store>) -> Result<(), StoreError> {
+    let weak = Arc::downgrade(store);
+    let thread = std::thread::Builder::new()
+        .name("store-tend".into())
+        .spawn(move || run(&weak))
+        .map_err(|error| StoreError::Open(format!("no thread for expiry: {error}")))?;
+    *store.tender.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+    Ok(())
+}
+
+fn run(store: &Weak<Store>) {
+    // A store that nobody holds ends within one wait.
+    while let Some(store) = store.upgrade() {
+        let due = store.tend(BUDGET_KEYS);
+        let wait = due
+            .map_or(WAIT_MAX, |at| Duration::from_millis(at.0.saturating_sub(store.now().0)).min(WAIT_MAX));
+        if store.tender.wait(wait) {
+            return;
+        }
+    }
+}
+
+impl Store {
+    /// One turn: removes at most `budget` expired keys, drops released removals, frees one dead keyspace's stripe.
+    ///
+    /// Returns when the next key is due (in the past when the budget ran out), `None` when none has an expiry.
+    /// Blocks on reads where expired keys are cold.
+    pub fn tend(&self, budget: usize) -> Option<UnixMs> {
+        while self.index.sweep_graveyard() {}
+        self.tender.next_due_ms.store(u64::MAX, Ordering::Relaxed);
+        let now_ms = self.now().0;
+        let mut left = if self.active_expiry.load(Ordering::Relaxed) { budget } else { 0 };
+        let mut next = u64::MAX;
+        for number in 0..STRIPES {
+            let due = self.due_in(number, now_ms, left);
+            left -= due.len();
+            for (keyspace, hash) in due {
+                self.expire(keyspace, hash);
+            }
+            let mut stripe = self.index.lock(number);
+            if stripe.sweep_pending(self.engine.released()) {
+                next = next.min(now_ms + SWEEP_MS);
+            }
+            let first =
+                stripe.spaces().filter_map(|(_, space)| space.expiry.first()).map(|entry| entry.expiry_ms);
+            next = next.min(first.min().unwrap_or(u64::MAX));
+        }
+        self.tender.next_due_ms.fetch_min(next, Ordering::Relaxed);
+        (next != u64::MAX).then_some(UnixMs(next))
+    }
+
+    fn due_in(&self, number: usize, now_ms: u64, limit: usize) -> Vec<(u32, KeyHash)> {
+        let stripe = self.index.lock(number);
+        let mut due = Vec::new();
+        for (keyspace, space) in stripe.spaces() {
+            let entries = space.expiry.due(now_ms).take(limit - due.len());
+            due.extend(entries.map(|e| (keyspace, KeyHash::from_parts(number, e.bits, e.tag))));
+        }
+        due
+    }
+
+    /// Removes the keys of `hash` whose time has come, reading cold candidates first.
+    fn expire(&self, keyspace: u32, hash: KeyHash) {
+        let mut prepared = Prepared::default();
+        loop {
+            let Some(db) = self.index.database(keyspace) else { return };
+            let (keys, unknown) = self.expired_candidates(keyspace, hash, &prepared);
+            if unknown.is_empty() {
+                keys.iter().for_each(|key| self.expire_key(db, key, &prepared));
+                return;
+            }
+            for place in unknown {
+                prepared.supply(place, self.engine.read(place));
+            }
+        }
+    }
+
+    fn expired_candidates(
+        &self,
+        keyspace: u32,
+        hash: KeyHash,
+        prepared: &Prepared,
+    ) -> (Vec<Box<[u8]>>, Vec<u64>) {
+        let stripe = self.index.lock(hash.stripe());
+        let (mut keys, mut unknown) = (Vec::new(), Vec::new());
+        let Some(space) = stripe.space(keyspace) else { return (keys, unknown) };
+        let mut last = None;
+        while let Some(spot) = space.table.candidate(hash, last) {
+            last = Some(spot);
+            match space.current(spot, prepared) {
+                Ok(Some(current)) if current.is_removed() || current.expiry_ms() == 0 => {}
+                Ok(Some(current)) => keys.push(current.key().into()),
+                Ok(None) => unknown.push(space.table.word(spot).place()),
+                Err(error) => tracing::warn!(%error, "an expired key cannot be read"),
+            }
+        }
+        (keys, unknown)
+    }
+
+    /// A lookup of an expired key stages its removal; one that is not expired (any more) stays.
+    fn expire_key(&self, db: u16, key: &[u8], prepared: &Prepared) {
+        let keys = [KeyRef { db, key }];
+        let Ok(access) = self.access(Scope::Keys(&keys), prepared, 0) else { return };
+        match access.get(db, key) {
+            Ok(None) => {}
+            _ => return,
+        }
+        match access.commit() {
+            Ok(_) | Err(Stop::Cold | Stop::Busy) => self.engine.offer(),
+            Err(Stop::Refused(error) | Stop::Damaged(error)) => {
+                tracing::warn!(%error, "an expired key stays until it is looked at");
+            }
+        }
+    }
+}
+
+/// Keys that one turn removes at most.
+const BUDGET_KEYS: usize = 1_000;
+/// How soon released removals are looked for again.
+const SWEEP_MS: u64 = 10;
+/// Longest wait of the thread: bounds how long a store that nobody holds lives on.
+const WAIT_MAX: Duration = Duration::from_millis(500);
