@@ -100,6 +100,7 @@ impl BatchHeader {
             flags: u32_at(bytes, 52),
             next_seq: Seq(u64_at(bytes, 56)),
         };
+        header.first_lsn.0.checked_add(u64::from(header.record_count))?;
         Some((header, crc))
     }
 

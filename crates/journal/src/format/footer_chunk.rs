@@ -129,6 +129,7 @@ pub fn decode_chunk(
         return None;
     }
     let first_lsn = u64_at(header, 24);
+    first_lsn.checked_add(count as u64)?;
     let entries = body.as_chunks::<FOOTER_ENTRY_SIZE_BYTES>().0;
     out.extend(
         entries.iter().enumerate().map(|(n, bytes)| decode_entry(bytes, segment, Lsn(first_lsn + n as u64))),

@@ -1,0 +1,67 @@
+//! The table of targets: one row a decoder.
+
+mod journal;
+mod resp;
+mod settings;
+
+use crate::Target;
+
+/// All targets.
+pub const TARGETS: &[Target] = &[
+    Target {
+        name: "journal-batch",
+        run: journal::batch,
+        seeds: journal::seeds,
+        words: journal::WORDS,
+        input_bytes_max: 80,
+    },
+    Target {
+        name: "journal-record",
+        run: journal::record,
+        seeds: journal::seeds,
+        words: journal::WORDS,
+        input_bytes_max: 64,
+    },
+    Target {
+        name: "journal-footer",
+        run: journal::footer,
+        seeds: journal::seeds,
+        words: journal::WORDS,
+        input_bytes_max: 512,
+    },
+    Target {
+        name: "journal-manifest",
+        run: journal::manifest,
+        seeds: journal::seeds,
+        words: journal::WORDS,
+        input_bytes_max: 65,
+    },
+    Target {
+        name: "journal-segment-header",
+        run: journal::segment_header,
+        seeds: journal::seeds,
+        words: journal::WORDS,
+        input_bytes_max: 128,
+    },
+    Target {
+        name: "resp-request",
+        run: resp::request,
+        seeds: resp::request_seeds,
+        words: resp::WORDS,
+        input_bytes_max: 512,
+    },
+    Target {
+        name: "resp-reply",
+        run: resp::reply,
+        seeds: resp::reply_seeds,
+        words: resp::WORDS,
+        input_bytes_max: 512,
+    },
+    Target {
+        name: "settings-toml",
+        run: settings::toml,
+        seeds: settings::seeds,
+        words: settings::WORDS,
+        input_bytes_max: 4_096,
+    },
+];
