@@ -72,7 +72,7 @@ fn kill_cycles(program: &Program, seed: u64, cycles: u64) -> Result<Tally, Strin
     for cycle in 0..cycles {
         let duration = fleet.random_moment();
         let tally = fleet.round(server.port, duration, |_| server.kill());
-        add(&mut total, tally.map_err(|what| in_cycle(cycle, &what, &log))?);
+        add(&mut total, &tally.map_err(|what| in_cycle(cycle, &what, &log))?);
         server = Server::start(program, &data, &log, false);
         fleet.verify(server.port).map_err(|what| in_cycle(cycle, &what, &log))?;
     }
@@ -96,7 +96,7 @@ fn power_cycles(program: &Program, lying_syncs: bool, seed: u64, cycles: u64) ->
             disk.cut();
             server.kill();
         });
-        add(&mut total, tally.map_err(|what| in_cycle(cycle, &what, &log))?);
+        add(&mut total, &tally.map_err(|what| in_cycle(cycle, &what, &log))?);
         disk.restore();
         server = Server::start(program, &data, &log, lying_syncs);
         fleet.verify(server.port).map_err(|what| in_cycle(cycle, &what, &log))?;
@@ -122,15 +122,17 @@ fn must_find(run: impl FnOnce(u64, u64) -> Result<Tally, String>) {
     }
 }
 
+/// The shipped binary with small segments, so that a cycle seals, cleans and recycles some.
 fn evenkeel(arguments: &[&str]) -> Program {
-    Program::Evenkeel(arguments.iter().map(|&argument| argument.to_owned()).collect())
+    let small = ["--journal-segment-size", "1MiB"];
+    Program::Evenkeel(small.iter().chain(arguments).map(|&argument| argument.to_owned()).collect())
 }
 
 fn backend(name: &str) -> Program {
     evenkeel(&["--journal-backend", name])
 }
 
-fn add(total: &mut Tally, tally: Tally) {
+fn add(total: &mut Tally, tally: &Tally) {
     total.acknowledged += tally.acknowledged;
     total.observed += tally.observed;
 }
