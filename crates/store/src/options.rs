@@ -1,9 +1,13 @@
 //! What a store is opened with: engine, durability, limits, and where time comes from. Defaults are the settings'.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clock::{Clock, SystemClock};
+use vfs::{RealDisk, Vfs};
+
+use crate::error::StoreError;
 
 /// Which engine keeps the data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,6 +56,43 @@ pub struct Options {
     pub background: bool,
     /// Where time comes from.
     pub clock: Arc<dyn Clock>,
+    /// The data folder (engine `log`).
+    pub dir: PathBuf,
+    /// The disk that holds it.
+    pub vfs: Arc<dyn Vfs>,
+    /// Settings of the journal; `sync` and `transaction_bytes_max` follow from the fields above.
+    pub journal: journal::Options,
+    /// Threads that read cold values; 0 reads on the calling thread, for simulations.
+    pub readers: usize,
+    /// Whom the store tells of events.
+    pub hooks: Hooks,
+}
+
+/// Whom the store tells of events; called from its own threads, so they should only wake others.
+#[derive(Clone)]
+pub struct Hooks {
+    /// More replies may leave: [`crate::Store::released`] has grown.
+    pub on_advance: Arc<dyn Fn() + Send + Sync>,
+    /// Whoever met [`crate::Stop::Busy`] may try again.
+    pub on_credits: Arc<dyn Fn() + Send + Sync>,
+    /// A write or sync failed for good: effects that are not released have an unknown outcome.
+    pub on_failure: Arc<dyn Fn(StoreError) + Send + Sync>,
+}
+
+impl Default for Hooks {
+    fn default() -> Self {
+        Self {
+            on_advance: Arc::new(|| {}),
+            on_credits: Arc::new(|| {}),
+            on_failure: Arc::new(|error| tracing::error!(%error, "the store stops")),
+        }
+    }
+}
+
+impl std::fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hooks")
+    }
 }
 
 impl Default for Options {
@@ -67,6 +108,11 @@ impl Default for Options {
             expiry_delta_bytes_min: 128,
             background: true,
             clock: Arc::new(SystemClock),
+            dir: PathBuf::from("evenkeel-data"),
+            vfs: Arc::new(RealDisk),
+            journal: journal::Options::default(),
+            readers: 8,
+            hooks: Hooks::default(),
         }
     }
 }

@@ -309,8 +309,9 @@ impl World {
             (Body::Image(_), None) => bucket.push(Slot { base: place, shared, deltas: BTreeMap::new() }),
             (Body::Removed, Some(at)) => drop(bucket.remove(at)),
             (Body::Expiry { .. } | Body::Field { .. }, Some(at)) => {
-                drop(bucket[at].deltas.insert(seq, place))
+                bucket[at].deltas.insert(seq, place);
             }
+
             (body, None) => unreachable!("{body:?} needs a key that is there"),
             (Body::Mapping { .. }, Some(_)) => unreachable!("a mapping has no key"),
         }

@@ -180,11 +180,6 @@ impl Secret {
     pub fn reveal(&self) -> Option<&str> {
         (!self.0.is_empty()).then_some(self.0.as_str())
     }
-
-    /// Whether no password is required.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
 }
 
 impl fmt::Debug for Secret {

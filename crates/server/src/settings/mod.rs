@@ -10,11 +10,11 @@
 //!   3. A change of several settings happens whole or not at all.
 //!
 //! `table` has the rows, `kinds` the values, `file` TOML with line numbers, `redis` the names that Redis's tools
-//! use, `live` changes at run time, `text` what is generated.
+//! use, `config` changes at run time, `text` what is generated.
 
+mod config;
 mod file;
 mod kinds;
-mod live;
 mod redis;
 mod table;
 mod text;
@@ -23,9 +23,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use config::{ChangeError, Config, RewriteError};
 pub use file::FileError;
 pub use kinds::{Backend, Connector, Durability, Engine, LogLevel, MemoryLimit, Secret, Size};
-pub use live::{ChangeError, Live, RewriteError};
 pub use table::{ROWS, Row};
 pub use text::{example_file, manual_page, nearest};
 

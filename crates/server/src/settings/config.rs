@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use thiserror::Error;
 
 /// The settings in force.
-pub struct Live {
+pub struct Config {
     current: RwLock<Arc<Settings>>,
     generation: AtomicU64,
     /// One change at a time, from check to act.
@@ -60,10 +60,10 @@ pub enum RewriteError {
     Io(#[from] std::io::Error),
 }
 
-impl Live {
+impl Config {
     /// Starts with `settings`, which came from `file` if there was one.
     pub fn new(settings: Settings, file: Option<PathBuf>) -> Self {
-        Live {
+        Config {
             current: RwLock::new(Arc::new(settings)),
             generation: AtomicU64::new(0),
             changing: Mutex::new(None),
@@ -72,7 +72,7 @@ impl Live {
     }
 
     /// The settings in force now.
-    pub fn load(&self) -> Arc<Settings> {
+    pub fn current(&self) -> Arc<Settings> {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -92,7 +92,7 @@ impl Live {
     /// [`ChangeError`] with the first name that stands in the way; nothing has changed then.
     pub fn change(&self, pairs: &[(&str, &str)]) -> Result<(), ChangeError> {
         let hook = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let former = self.load();
+        let former = self.current();
         let mut settings = Settings::clone(&former);
         let mut seen: Vec<&str> = Vec::new();
         for (name, text) in pairs {
@@ -113,7 +113,7 @@ impl Live {
         Ok(())
     }
 
-    /// What CONFIG SET does with the words of a command: [`Live::change`], with the error line's text in full.
+    /// What CONFIG SET does with the words of a command: [`Config::change`], with the error line's text in full.
     ///
     /// # Errors
     /// The text of the error, its code included.
@@ -124,12 +124,12 @@ impl Live {
             .collect();
         let words: Vec<_> = words.iter().map(|(name, text)| (name.as_ref(), text.as_ref())).collect();
         self.change(&words).map_err(|error| format!("ERR {error}"))?;
-        Ok(self.load())
+        Ok(self.current())
     }
 
     /// What CONFIG GET lists: names that `matches`, ours and Redis's, with their values.
     pub fn get(&self, matches: impl FnMut(&str) -> bool) -> Vec<(&'static str, String)> {
-        self.load().listed(matches)
+        self.current().listed(matches)
     }
 
     /// Writes the settings in force into the file that the server was started with; comments stay.
@@ -139,16 +139,16 @@ impl Live {
     pub fn rewrite(&self) -> Result<(), RewriteError> {
         let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.file.as_ref().ok_or(RewriteError::NoFile)?;
-        let text = self.load().rewritten(&std::fs::read_to_string(path)?)?;
+        let text = self.current().rewritten(&std::fs::read_to_string(path)?)?;
         replace_file(path, &text)?;
         Ok(())
     }
 }
 
-impl fmt::Debug for Live {
+impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Live")
-            .field("settings", &self.load())
+        f.debug_struct("Config")
+            .field("settings", &self.current())
             .field("file", &self.file)
             .finish_non_exhaustive()
     }
@@ -197,52 +197,52 @@ fn replace_file(path: &std::path::Path, text: &str) -> std::io::Result<()> {
 mod tests {
     use super::*;
 
-    fn live() -> Live {
-        Live::new(Settings::default(), None)
+    fn config() -> Config {
+        Config::new(Settings::default(), None)
     }
 
     #[test]
     fn several_settings_change_together_or_not_at_all() {
-        let live = live();
+        let config = config();
         let error =
-            live.change(&[("connections.max", "5"), ("slowlog.length_max", "x")]).expect_err("refused");
+            config.change(&[("connections.max", "5"), ("slowlog.length_max", "x")]).expect_err("refused");
         assert!(error.to_string().contains("'slowlog.length_max'"), "{error}");
-        assert_eq!(live.load().connections_max, 10_000);
-        live.change(&[("maxclients", "5"), ("timeout", "60")]).expect("both are right");
-        assert_eq!(live.load().connections_max, 5);
-        assert_eq!(live.load().connections_idle_timeout.as_secs(), 60);
-        assert_eq!(live.generation(), 1);
+        assert_eq!(config.current().connections_max, 10_000);
+        config.change(&[("maxclients", "5"), ("timeout", "60")]).expect("both are right");
+        assert_eq!(config.current().connections_max, 5);
+        assert_eq!(config.current().connections_idle_timeout.as_secs(), 60);
+        assert_eq!(config.generation(), 1);
     }
 
     #[test]
     fn what_holds_from_start_to_stop_is_not_changed() {
-        let live = live();
-        assert_eq!(live.change(&[("port", "1")]), Err(ChangeError::Immutable("port".to_owned())));
-        assert_eq!(live.change(&[("port", "6379"), ("save", ""), ("appendonly", "yes")]), Ok(()));
-        assert!(matches!(live.change(&[("save", "60 1")]), Err(ChangeError::Refused { .. })));
+        let config = config();
+        assert_eq!(config.change(&[("port", "1")]), Err(ChangeError::Immutable("port".to_owned())));
+        assert_eq!(config.change(&[("port", "6379"), ("save", ""), ("appendonly", "yes")]), Ok(()));
+        assert!(matches!(config.change(&[("save", "60 1")]), Err(ChangeError::Refused { .. })));
     }
 
     #[test]
     fn unknown_and_repeated_names_are_refused() {
-        let live = live();
-        assert_eq!(live.change(&[("x", "1")]), Err(ChangeError::Unknown("x".to_owned())));
-        let twice = live.change(&[("maxclients", "1"), ("connections.max", "2")]);
+        let config = config();
+        assert_eq!(config.change(&[("x", "1")]), Err(ChangeError::Unknown("x".to_owned())));
+        let twice = config.change(&[("maxclients", "1"), ("connections.max", "2")]);
         assert_eq!(twice, Err(ChangeError::Duplicate("connections.max".to_owned())));
     }
 
     #[test]
     fn a_change_that_cannot_be_acted_on_is_refused() {
-        let live = live();
-        live.on_change(
+        let config = config();
+        config.on_change(
             |_, new| if new.connections_max > 100 { Err("too many files".to_owned()) } else { Ok(()) },
         );
-        assert!(live.change(&[("maxclients", "1000")]).is_err());
-        assert_eq!(live.change(&[("maxclients", "10")]), Ok(()));
-        assert_eq!(live.load().connections_max, 10);
+        assert!(config.change(&[("maxclients", "1000")]).is_err());
+        assert_eq!(config.change(&[("maxclients", "10")]), Ok(()));
+        assert_eq!(config.current().connections_max, 10);
     }
 
     #[test]
     fn without_a_file_there_is_nothing_to_rewrite() {
-        assert_eq!(live().rewrite().map_err(|e| e.to_string()), Err(RewriteError::NoFile.to_string()));
+        assert_eq!(config().rewrite().map_err(|e| e.to_string()), Err(RewriteError::NoFile.to_string()));
     }
 }

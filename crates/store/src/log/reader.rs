@@ -1,0 +1,293 @@
+//! Cold reads: a small pool of threads that fetch records for parked connections.
+//!
+//! A fetch names places; the pool's threads share them, so the reads of one pipeline run side by side. The last one to
+//! finish calls the fetch's completion.
+//!
+//! Invariants
+//!   1. A loop never blocks here: submitting takes one short lock.
+//!   2. The queue is bounded by the connections: each has at most one fetch under way, and its length is counted.
+//!   3. A place that does not verify is left out once (its record may have moved: the command looks it up
+//!      again). Asked for again unchanged, it is damage: an error for that key alone, and its segment is set apart.
+//!
+//! Out of scope: what a record means; keeping what was read (`memory`).
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use crate::error::StoreError;
+use crate::prepared::{Fetched, Prepared};
+
+/// What [`Readers`] call when a fetch is complete.
+pub(crate) type Done = Box<dyn FnOnce(Prepared) + Send>;
+
+/// What a read of one place found.
+#[derive(Debug)]
+pub(crate) enum Read {
+    /// The record, verified.
+    Record(Fetched),
+    /// Nothing that verifies lies there: moved, or damaged.
+    Elsewhere(StoreError),
+    /// The disk refused.
+    Failed(StoreError),
+}
+
+/// Where records come from; blocks.
+pub(crate) trait Source: Send + Sync + 'static {
+    /// Reads the record at `place`.
+    fn read_record(&self, place: u64) -> Read;
+
+    /// The record at `place` is damaged: its segment must not be cleaned away.
+    fn set_apart(&self, place: u64);
+}
+
+/// The pool.
+pub(crate) struct Readers {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+struct Shared {
+    source: Arc<dyn Source>,
+    queue: Mutex<Queue>,
+    ready: Condvar,
+    counters: Counters,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<(Arc<Fetch>, u64)>,
+    closed: bool,
+}
+
+struct Fetch {
+    left: AtomicUsize,
+    state: Mutex<Option<(Prepared, Done)>>,
+}
+
+/// What the pool has done so far.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    /// Records read.
+    pub(crate) reads: AtomicU64,
+    /// Reads that found something else and were looked up again.
+    pub(crate) retries: AtomicU64,
+    /// Reads answered with an error.
+    pub(crate) failures: AtomicU64,
+    /// Places that waited at most.
+    pub(crate) queue_length_max: AtomicUsize,
+}
+
+impl Readers {
+    /// Starts `count` threads; 0 reads on the submitting thread, for simulations.
+    ///
+    /// # Errors
+    /// What the system says when it has no threads left.
+    pub(crate) fn start(source: Arc<dyn Source>, count: usize) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared {
+            source,
+            queue: Mutex::default(),
+            ready: Condvar::new(),
+            counters: Counters::default(),
+        });
+        let spawn = |number| {
+            let shared = Arc::clone(&shared);
+            std::thread::Builder::new().name(format!("store-read-{number}")).spawn(move || shared.run())
+        };
+        let threads = (0..count).map(spawn).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self { shared, threads: Mutex::new(threads) })
+    }
+
+    /// Fetches what `prepared` wants and calls `done` with it, from a thread of the pool.
+    pub(crate) fn submit(&self, mut prepared: Prepared, done: Done) {
+        let places = prepared.take_wanted();
+        if places.is_empty() {
+            return done(prepared);
+        }
+        let fetch = Arc::new(Fetch {
+            left: AtomicUsize::new(places.len()),
+            state: Mutex::new(Some((prepared, done))),
+        });
+        if lock(&self.threads).is_empty() {
+            places.into_iter().for_each(|place| self.shared.serve(&fetch, place));
+            return;
+        }
+        let mut queue = lock(&self.shared.queue);
+        queue.jobs.extend(places.iter().map(|&place| (Arc::clone(&fetch), place)));
+        self.shared.counters.queue_length_max.fetch_max(queue.jobs.len(), Ordering::Relaxed);
+        drop(queue);
+        if places.len() == 1 { self.shared.ready.notify_one() } else { self.shared.ready.notify_all() }
+    }
+
+    /// What was done so far.
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    /// Ends the threads; what was submitted is completed first.
+    pub(crate) fn close(&self) {
+        lock(&self.shared.queue).closed = true;
+        self.shared.ready.notify_all();
+        for thread in std::mem::take(&mut *lock(&self.threads)) {
+            // a reader that panicked has aborted the process (profile), or failed its test already
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Readers {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl fmt::Debug for Readers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Readers").field("counters", self.counters()).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        loop {
+            let mut queue = lock(&self.queue);
+            let (fetch, place) = loop {
+                match queue.jobs.pop_front() {
+                    Some(job) => break job,
+                    None if queue.closed => return,
+                    None => queue = self.ready.wait(queue).unwrap_or_else(PoisonError::into_inner),
+                }
+            };
+            drop(queue);
+            self.serve(&fetch, place);
+        }
+    }
+
+    fn serve(&self, fetch: &Fetch, place: u64) {
+        let read = self.source.read_record(place);
+        self.counters.reads.fetch_add(1, Ordering::Relaxed);
+        if let Some((prepared, _)) = lock(&fetch.state).as_mut() {
+            self.supply(prepared, place, read);
+        }
+        if fetch.left.fetch_sub(1, Ordering::AcqRel) == 1
+            && let Some((prepared, done)) = lock(&fetch.state).take()
+        {
+            done(prepared);
+        }
+    }
+
+    fn supply(&self, prepared: &mut Prepared, place: u64, read: Read) {
+        match read {
+            Read::Record(record) => prepared.supply(place, Ok(record)),
+            Read::Elsewhere(_) if prepared.note_elsewhere(place) => {
+                self.counters.retries.fetch_add(1, Ordering::Relaxed);
+            }
+            Read::Elsewhere(error) => {
+                self.source.set_apart(place);
+                self.counters.failures.fetch_add(1, Ordering::Relaxed);
+                prepared.supply(place, Err(error));
+            }
+            Read::Failed(error) => {
+                self.counters.failures.fetch_add(1, Ordering::Relaxed);
+                prepared.supply(place, Err(error));
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // nothing panics while it holds one of these locks; in tests the data is still whole
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+    use std::sync::mpsc;
+
+    /// Places below 1,000 hold records, those below 2,000 fail to verify, the rest fail to read.
+    #[derive(Default)]
+    struct Places {
+        apart: Mutex<HashSet<u64>>,
+    }
+
+    impl Source for Places {
+        fn read_record(&self, place: u64) -> Read {
+            let error = || StoreError::Damaged { segment: 1, offset: place, reason: "test".to_owned() };
+            match place {
+                0..1_000 => Read::Record(Fetched {
+                    kind: 1,
+                    key: Box::from(&b"k"[..]),
+                    value: place.to_le_bytes().into(),
+                    seq: place,
+                    expiry_ms: 0,
+                }),
+                1_000..2_000 => Read::Elsewhere(error()),
+                _ => Read::Failed(error()),
+            }
+        }
+
+        fn set_apart(&self, place: u64) {
+            lock(&self.apart).insert(place);
+        }
+    }
+
+    fn fetch(readers: &Readers, mut prepared: Prepared, places: &[u64]) -> Prepared {
+        places.iter().for_each(|&place| prepared.want_place(place));
+        let (sender, receiver) = mpsc::channel();
+        readers.submit(prepared, Box::new(move |prepared| sender.send(prepared).expect("the test waits")));
+        receiver.recv().expect("every fetch is completed")
+    }
+
+    #[test]
+    fn places_of_one_fetch_come_back_together() {
+        for threads in [0, 1, 4] {
+            let readers = Readers::start(Arc::new(Places::default()), threads).expect("threads");
+            let places: Vec<u64> = (0..100).collect();
+            let prepared = fetch(&readers, Prepared::default(), &places);
+            for place in places {
+                let record = prepared.record(place).expect("fetched").as_ref().expect("whole");
+                assert_eq!(record.seq, place);
+            }
+            assert_eq!(readers.counters().reads.load(Ordering::Relaxed), 100);
+        }
+    }
+
+    #[test]
+    fn record_that_does_not_verify_is_looked_up_again_then_damage() {
+        let places = Arc::new(Places::default());
+        let readers = Readers::start(Arc::clone(&places) as Arc<dyn Source>, 2).expect("threads");
+        let prepared = fetch(&readers, Prepared::default(), &[5, 1_500]);
+        assert!(prepared.record(5).is_some());
+        assert!(prepared.record(1_500).is_none(), "the command looks the key up again");
+        assert!(lock(&places.apart).is_empty());
+        let prepared = fetch(&readers, prepared, &[1_500]);
+        assert!(prepared.record(1_500).expect("answered").is_err());
+        assert!(lock(&places.apart).contains(&1_500), "the segment is set apart");
+    }
+
+    #[test]
+    fn failing_disk_is_an_error_for_that_key_alone() {
+        let readers = Readers::start(Arc::new(Places::default()), 2).expect("threads");
+        let prepared = fetch(&readers, Prepared::default(), &[7, 9_999]);
+        assert!(prepared.record(7).expect("answered").is_ok());
+        assert!(prepared.record(9_999).expect("answered").is_err());
+    }
+
+    #[test]
+    fn closing_completes_what_was_submitted() {
+        let readers = Readers::start(Arc::new(Places::default()), 2).expect("threads");
+        let (sender, receiver) = mpsc::channel();
+        for place in 0..50 {
+            let mut prepared = Prepared::default();
+            prepared.want_place(place);
+            let sender = sender.clone();
+            readers.submit(prepared, Box::new(move |_| sender.send(place).expect("the test waits")));
+        }
+        readers.close();
+        assert_eq!(receiver.try_iter().count(), 50);
+    }
+}
