@@ -15,6 +15,6 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
     let build = ["build", "--release", "-p", "evenkeel", "-p", "bench", "--bins"];
     Run::cargo(root).args(build).time_max(Duration::from_secs(1_800)).show(&mut |_| {})?;
     let harness = root.join("target/release/evenkeel-bench");
-    let run = Run::new(root, &harness.to_string_lossy()).args(arguments.iter().cloned());
+    let run = Run::new(root, &harness.to_string_lossy()).args(["suite"]).args(arguments.iter().cloned());
     run.time_max(Duration::from_secs(6 * 3_600)).show(&mut |_| {})
 }

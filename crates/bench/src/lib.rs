@@ -11,5 +11,16 @@
     reason = "measures the real machine from outside: no simulation runs it"
 )]
 
+pub mod client;
 pub mod count;
+pub mod figure;
 pub mod limit;
+pub mod load;
+pub mod process;
+pub mod report;
+pub mod servers;
+pub mod suite;
+pub mod svg;
+
+/// What went wrong, in words; a figure fails with it.
+pub type Failure = String;

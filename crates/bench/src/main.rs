@@ -1,6 +1,6 @@
-//! The command line of the harness: `evenkeel-bench suite | limit | ...`; `cargo xtask bench` calls `suite`.
+//! The command line of the harness: `evenkeel-bench suite | limit | load | ...`; `cargo xtask bench` calls `suite`.
 //!
-//! Each subcommand can be run alone, so that any figure can be repeated by hand with the command beside it.
+//! Each part can be run alone, so that any figure can be repeated by hand with the commands beside it.
 
 #![allow(
     clippy::disallowed_methods,
@@ -8,14 +8,22 @@
 )]
 
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use bench::client::Client;
 use bench::count::Counts;
 use bench::limit::{self, Limit};
+use bench::load::generator::{self, Group};
+use bench::load::{idle, sync_probe};
+use bench::report::Report;
+use bench::suite::{Context, GROUPS};
+use bench::{Failure, process};
 use clap::{Parser, Subcommand};
+use hdrhistogram::Histogram;
 
 #[derive(Parser)]
 #[command(name = "evenkeel-bench", about = "Limit servers, load generators and comparisons")]
@@ -26,6 +34,27 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
+    /// Measure groups of figures side by side and write them into docs/benchmarks.md
+    Suite {
+        /// Groups; all when none is named
+        #[arg(value_name = "NAME")]
+        names: Vec<String>,
+        /// A tenth of the work, one run: shows that it works, judges nothing, writes nothing
+        #[arg(long)]
+        quick: bool,
+        /// Measured runs of each side
+        #[arg(long, default_value_t = 5)]
+        runs: usize,
+        /// Loops of our server and of the limit servers
+        #[arg(long, default_value_t = 2)]
+        loops: usize,
+        /// Print only
+        #[arg(long)]
+        dry: bool,
+        /// List the groups
+        #[arg(long)]
+        list: bool,
+    },
     /// The bare epoll server: answers +OK to so many bytes; a line on its input makes it print its counts
     Limit {
         #[arg(long, default_value_t = 7001)]
@@ -43,24 +72,102 @@ enum Task {
         #[arg(long)]
         parse: bool,
     },
+    /// Groups of connections: get|set:CONNECTIONS:FIRST-END[@PER_SECOND], closed loop unless paced
+    Load {
+        #[arg(long)]
+        port: u16,
+        /// SET keys 0..COUNT first
+        #[arg(long, value_name = "COUNT", default_value_t = 0)]
+        fill: u64,
+        /// How long
+        #[arg(long, default_value_t = 5)]
+        seconds: u64,
+        #[arg(value_name = "GROUP", value_parser = parse_group)]
+        groups: Vec<Group>,
+    },
+    /// Write so many bytes to a prewritten file, sync, again
+    SyncProbe {
+        #[arg(long, default_value_t = 232)]
+        bytes: usize,
+        #[arg(long, default_value = ".")]
+        folder: PathBuf,
+        #[arg(long, default_value_t = 3)]
+        seconds: u64,
+    },
+    /// Open connections that are used once and then idle, until the input ends
+    Idle {
+        #[arg(long)]
+        port: u16,
+        #[arg(long, default_value_t = 10_000)]
+        count: usize,
+        /// Report the resident memory of this process beside
+        #[arg(long)]
+        pid: Option<u32>,
+    },
 }
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().task {
+        Task::Suite { list: true, .. } => {
+            for group in GROUPS {
+                println!("{:<10}{}", group.name, group.about);
+            }
+            Ok(())
+        }
+        Task::Suite { names, quick, runs, loops, dry, .. } => {
+            let runs = if quick { 1 } else { runs };
+            let context = Context { folder: PathBuf::from("target/bench"), loops, runs, quick };
+            run_suite(&context, &names, dry || quick)
+        }
         Task::Limit { port, loops, request_bytes, journal, parse } => {
             serve_limit(port, &Limit { loops, request_bytes, journal, parse })
         }
+        Task::Load { port, fill, seconds, groups } => load(port, fill, seconds, &groups),
+        Task::SyncProbe { bytes, folder, seconds } => {
+            sync_probe::run(&folder, bytes, Duration::from_secs(seconds))
+                .map(|histogram| show("write + sync", &histogram))
+        }
+        Task::Idle { port, count, pid } => hold_idle(port, count, pid),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("evenkeel-bench: {error}");
+        Err(failure) => {
+            eprintln!("evenkeel-bench: {failure}");
             ExitCode::FAILURE
         }
     }
 }
 
-fn serve_limit(port: u16, limit: &Limit) -> Result<(), String> {
+/// Runs the named groups, or all; goes on after a group that failed, and fails at the end.
+fn run_suite(context: &Context, names: &[String], dry: bool) -> Result<(), Failure> {
+    if let Some(name) = names.iter().find(|name| GROUPS.iter().all(|group| group.name != name.as_str())) {
+        return Err(format!("no group `{name}`; --list shows them"));
+    }
+    idle::allow_many_files();
+    std::fs::create_dir_all(&context.folder)
+        .map_err(|error| format!("{}: {error}", context.folder.display()))?;
+    let mut report = Report::open(Path::new("docs"))?;
+    let mut failures = Vec::new();
+    for group in GROUPS.iter().filter(|group| names.is_empty() || names.iter().any(|name| name == group.name))
+    {
+        eprintln!("{}: {}", group.name, group.about);
+        match (group.run)(context) {
+            Ok(figures) => {
+                for figure in &figures {
+                    println!("{}", bench::report::line(figure));
+                }
+                report.replace(figures);
+                if !dry {
+                    report.write()?;
+                }
+            }
+            Err(failure) => failures.push(format!("{}: {failure}", group.name)),
+        }
+    }
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
+}
+
+fn serve_limit(port: u16, limit: &Limit) -> Result<(), Failure> {
     let listener = TcpListener::bind(("127.0.0.1", port)).map_err(|error| format!("port {port}: {error}"))?;
     let counts = Arc::new(Counts::default());
     let asked = Arc::clone(&counts);
@@ -72,4 +179,52 @@ fn serve_limit(port: u16, limit: &Limit) -> Result<(), String> {
     };
     std::thread::Builder::new().name("counts".to_owned()).spawn(answer).map_err(|error| error.to_string())?;
     limit::serve(&listener, limit, &counts).map_err(|error| error.to_string())
+}
+
+fn load(port: u16, fill: u64, seconds: u64, groups: &[Group]) -> Result<(), Failure> {
+    Client::connect(port)?.fill(0, fill, 100)?;
+    if groups.is_empty() {
+        return Ok(());
+    }
+    let histograms = generator::run(port, groups, Duration::from_secs(seconds))?;
+    for (group, histogram) in groups.iter().zip(&histograms) {
+        let name = format!("{} x {}", group.connections, if group.is_set { "SET" } else { "GET" });
+        println!("{:.0}/s", histogram.len() as f64 / seconds as f64);
+        show(&name, histogram);
+    }
+    Ok(())
+}
+
+fn hold_idle(port: u16, count: usize, pid: Option<u32>) -> Result<(), Failure> {
+    idle::allow_many_files();
+    let rss = || pid.map_or(Ok(0), process::rss_bytes);
+    let before = rss()?;
+    let connections = idle::open(port, count)?;
+    println!("{} connections open, RSS {} -> {} bytes", connections.len(), before, rss()?);
+    std::io::stdin().lines().for_each(drop);
+    Ok(())
+}
+
+fn show(name: &str, histogram: &Histogram<u64>) {
+    let us = |quantile: f64| histogram.value_at_quantile(quantile) as f64 / 1e3;
+    let [p50, p99, p999] = [0.5, 0.99, 0.999].map(us);
+    println!("{name}: {} times, p50 {p50:.1} us, p99 {p99:.1} us, p99.9 {p999:.1} us", histogram.len());
+}
+
+/// Reads `get|set:CONNECTIONS:FIRST-END[@PER_SECOND]`.
+fn parse_group(text: &str) -> Result<Group, String> {
+    let parts: Vec<&str> = text.split([':', '-', '@']).collect();
+    let number = |index: usize| parts.get(index).and_then(|part| part.parse::<u64>().ok());
+    let (Some(connections), Some(first), Some(end)) = (number(1), number(2), number(3)) else {
+        return Err("want get|set:CONNECTIONS:FIRST-END[@PER_SECOND]".to_owned());
+    };
+    if !matches!(parts[0], "get" | "set")
+        || first >= end
+        || connections == 0
+        || (parts.len() > 4 && number(4).is_none())
+    {
+        return Err("want get|set:CONNECTIONS:FIRST-END[@PER_SECOND]".to_owned());
+    }
+    let connections = usize::try_from(connections).map_err(|error| error.to_string())?;
+    Ok(Group { is_set: parts[0] == "set", connections, keys: first..end, per_second: number(4) })
 }

@@ -1,0 +1,138 @@
+//! A blocking client of one connection: asks servers about themselves and fills them with keys.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use resp::Value;
+
+use crate::Failure;
+
+/// One connection.
+#[derive(Debug)]
+pub struct Client {
+    stream: TcpStream,
+    input: Vec<u8>,
+    consumed: usize,
+}
+
+impl Client {
+    /// Connects to `port` of this machine.
+    ///
+    /// # Errors
+    /// Nobody listens there.
+    pub fn connect(port: u16) -> Result<Self, Failure> {
+        let stream =
+            TcpStream::connect(("127.0.0.1", port)).map_err(|error| format!("port {port}: {error}"))?;
+        stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        stream.set_read_timeout(Some(Duration::from_secs(60))).map_err(|error| error.to_string())?;
+        Ok(Self { stream, input: Vec::new(), consumed: 0 })
+    }
+
+    /// Sends a command and waits for its reply.
+    ///
+    /// # Errors
+    /// The connection broke, or the reply is an error.
+    pub fn call(&mut self, command: &[&str]) -> Result<Value, Failure> {
+        let mut request = Vec::new();
+        resp::encode_command(&mut request, command);
+        self.send(&request)?;
+        match self.receive()? {
+            Value::Error(text) => Err(format!("{}: {}", command.join(" "), String::from_utf8_lossy(&text))),
+            value => Ok(value),
+        }
+    }
+
+    /// Sends requests that are encoded already.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub fn send(&mut self, requests: &[u8]) -> Result<(), Failure> {
+        self.stream.write_all(requests).map_err(|error| format!("sending: {error}"))
+    }
+
+    /// Waits for the next reply.
+    ///
+    /// # Errors
+    /// The connection broke, or what came is no reply.
+    pub fn receive(&mut self) -> Result<Value, Failure> {
+        loop {
+            if let Some((value, length)) =
+                resp::decode_value(&self.input[self.consumed..]).map_err(|error| error.to_string())?
+            {
+                self.consumed += length;
+                return Ok(value);
+            }
+            self.input.drain(..self.consumed);
+            self.consumed = 0;
+            let mut chunk = [0; 16 << 10];
+            match self.stream.read(&mut chunk).map_err(|error| format!("receiving: {error}"))? {
+                0 => return Err("the server closed the connection".to_owned()),
+                length => self.input.extend_from_slice(&chunk[..length]),
+            }
+        }
+    }
+
+    /// The number behind `field` in `INFO section`.
+    ///
+    /// # Errors
+    /// The server does not know the section, or the field is missing or no number.
+    pub fn info(&mut self, section: &str, field: &str) -> Result<u64, Failure> {
+        let reply = self.call(&["INFO", section])?;
+        let text = match reply {
+            Value::Bulk(text) | Value::Verbatim { text, .. } => String::from_utf8_lossy(&text).into_owned(),
+            other => return Err(format!("INFO {section}: {other:?}")),
+        };
+        let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        let number = line.and_then(|number| number.trim().parse().ok());
+        number.ok_or_else(|| format!("INFO {section} has no number {field}"))
+    }
+
+    /// SETs keys `from..to`, each to a value of `value_bytes`, in pipelines of 256.
+    ///
+    /// # Errors
+    /// A reply is not OK, or the connection broke.
+    pub fn fill(&mut self, from: u64, to: u64, value_bytes: usize) -> Result<(), Failure> {
+        let mut requests = Vec::new();
+        let mut at = from;
+        while at < to {
+            let end = to.min(at + 256);
+            requests.clear();
+            for number in at..end {
+                resp::encode_command(
+                    &mut requests,
+                    &[b"SET".as_slice(), &key(number), &value(number, value_bytes)],
+                );
+            }
+            self.send(&requests)?;
+            for number in at..end {
+                match self.receive()? {
+                    Value::Simple(_) => {}
+                    other => return Err(format!("SET of key {number}: {other:?}")),
+                }
+            }
+            at = end;
+        }
+        Ok(())
+    }
+}
+
+/// Key `number` as redis-benchmark names it: 16 bytes.
+#[must_use]
+pub fn key(number: u64) -> Vec<u8> {
+    format!("key:{number:012}").into_bytes()
+}
+
+/// A value that differs from key to key and does not compress: hexadecimal digits of a small generator.
+#[must_use]
+pub fn value(number: u64, bytes: usize) -> Vec<u8> {
+    let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut out = Vec::with_capacity(bytes);
+    while out.len() < bytes {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        out.push(b'!' + (state >> 32) as u8 % 90);
+    }
+    out
+}

@@ -1,0 +1,6 @@
+//! What drives the servers: redis-benchmark, and a generator of our own for mixes and paced load.
+
+pub mod generator;
+pub mod idle;
+pub mod redis_benchmark;
+pub mod sync_probe;

@@ -1,0 +1,69 @@
+//! What the kernel says about a process: processor time, memory, bytes written; and what a folder takes on disk.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use crate::Failure;
+
+/// Processor seconds of process `id`, of all its threads, user and system (`/proc/PID/stat`).
+///
+/// # Errors
+/// The process is gone.
+pub fn cpu_seconds(id: u32) -> Result<f64, Failure> {
+    let stat = read(&format!("/proc/{id}/stat"))?;
+    let after_name = stat.rsplit(')').next().unwrap_or("");
+    let fields: Vec<&str> = after_name.split_whitespace().collect();
+    let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
+    Ok((ticks(11) + ticks(12)) as f64 / TICKS_PER_SECOND)
+}
+
+/// Resident bytes of process `id` (`VmRSS`).
+///
+/// # Errors
+/// The process is gone.
+pub fn rss_bytes(id: u32) -> Result<u64, Failure> {
+    Ok(number_of(&read(&format!("/proc/{id}/status"))?, "VmRSS:") * 1024)
+}
+
+/// Bytes that process `id` caused to be written to disk (`/proc/PID/io`).
+///
+/// # Errors
+/// The process is gone, or belongs to somebody else.
+pub fn written_bytes(id: u32) -> Result<u64, Failure> {
+    Ok(number_of(&read(&format!("/proc/{id}/io"))?, "write_bytes:"))
+}
+
+/// Bytes that the files below `folder` occupy on disk.
+#[must_use]
+pub fn disk_bytes(folder: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(folder) else { return 0 };
+    let sizes = entries.flatten().map(|entry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => disk_bytes(&entry.path()),
+        Ok(metadata) => metadata.blocks() * 512,
+        Err(_) => 0, // removed meanwhile
+    });
+    sizes.sum()
+}
+
+/// Drops the files below `folder` from the page cache, as if the machine had just started.
+pub fn forget_cached(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        if let Ok(file) = fs::File::open(entry.path()) {
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).ok();
+        }
+    }
+}
+
+fn number_of(text: &str, name: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+fn read(path: &str) -> Result<String, Failure> {
+    fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))
+}
+
+/// `USER_HZ`: what the kernel counts in towards user space, on every architecture that we run on.
+const TICKS_PER_SECOND: f64 = 100.0;

@@ -1,0 +1,248 @@
+//! docs/benchmarks.md: the table, the commands and the plots, written between two markers.
+//!
+//! All figures, also those of former runs, are kept in docs/benchmarks/results.json, so that measuring one group
+//! leaves the others as they were. Text outside the markers is the author's.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::Failure;
+use crate::figure::{Figure, Target, Verdict};
+use crate::svg;
+
+/// The figures, old and new, and where they are shown.
+#[derive(Debug)]
+pub struct Report {
+    folder: PathBuf,
+    results: Results,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Results {
+    machine: String,
+    figures: Vec<Figure>,
+}
+
+impl Report {
+    /// The report in `docs`, with the figures of former runs.
+    ///
+    /// # Errors
+    /// The file of results is not what this version writes.
+    pub fn open(docs: &Path) -> Result<Self, Failure> {
+        let folder = docs.to_path_buf();
+        let results = match fs::read(folder.join(RESULTS)) {
+            Ok(text) => serde_json::from_slice(&text).map_err(|error| format!("{RESULTS}: {error}"))?,
+            Err(_) => Results::default(),
+        };
+        Ok(Self { folder, results })
+    }
+
+    /// Puts `figures` in the place of those with the same ids, or at the end.
+    pub fn replace(&mut self, figures: Vec<Figure>) {
+        for figure in figures {
+            match self.results.figures.iter_mut().find(|old| old.id == figure.id) {
+                Some(old) => *old = figure,
+                None => self.results.figures.push(figure),
+            }
+        }
+        let group_of = |figure: &Figure| {
+            let name = figure.id.split('/').next().unwrap_or("");
+            crate::suite::GROUPS.iter().position(|group| group.name == name)
+        };
+        self.results.figures.sort_by_key(group_of);
+        self.results.machine = machine();
+    }
+
+    /// Writes results, plots and page.
+    ///
+    /// # Errors
+    /// A file cannot be written, or the page has no markers.
+    pub fn write(&self) -> Result<(), Failure> {
+        let write = |name: &str, text: &str| {
+            let path = self.folder.join(name);
+            fs::create_dir_all(path.parent().unwrap_or(&self.folder)).ok();
+            fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
+        };
+        let json = serde_json::to_string_pretty(&self.results).map_err(|error| error.to_string())?;
+        write(RESULTS, &(json + "\n"))?;
+        for (name, plot) in plots(&self.results.figures) {
+            write(&name, &plot)?;
+        }
+        let page = fs::read_to_string(self.folder.join(PAGE)).map_err(|error| format!("{PAGE}: {error}"))?;
+        write(PAGE, &between_markers(&page, &self.text())?)
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("{}\n\n{TABLE_HEAD}", self.results.machine);
+        for figure in &self.results.figures {
+            text.push_str(&row(figure));
+        }
+        for (name, _) in plots(&self.results.figures) {
+            text.push_str(&format!("\n![{}]({name})\n", plot_title(&name)));
+        }
+        text.push_str("\n### Commands\n");
+        for figure in &self.results.figures {
+            text.push_str(&format!(
+                "\n`{}`: {}\n\n```sh\n{}\n```\n",
+                figure.id,
+                figure.title,
+                figure.commands.join("\n")
+            ));
+            if !figure.note.is_empty() {
+                text.push_str(&format!("\n{}\n", figure.note));
+            }
+        }
+        text
+    }
+}
+
+/// A figure as one line for the terminal.
+#[must_use]
+pub fn line(figure: &Figure) -> String {
+    let (least, most) = figure.spread();
+    let measured = number(figure.measured());
+    let spread = format!("{} to {}", number(least), number(most));
+    format!("{:<28}{measured:>10}  ({spread})  target {:<12}{}", figure.id, target(figure), verdict(figure))
+}
+
+fn row(figure: &Figure) -> String {
+    let (least, most) = figure.spread();
+    let b = figure.b.as_ref().map_or_else(String::new, |b| number(b.median()));
+    format!(
+        "| {} | {} | **{}** | {} to {} | {} | {} | {} | {} |\n",
+        figure.title,
+        target(figure),
+        number(figure.measured()),
+        number(least),
+        number(most),
+        verdict(figure),
+        number(figure.a.median()),
+        b,
+        figure.unit,
+    )
+}
+
+fn target(figure: &Figure) -> String {
+    match figure.target {
+        Some(Target::AtLeast(least)) => format!(">= {}", number(least)),
+        Some(Target::AtMost(most)) => format!("<= {}", number(most)),
+        None => "reported".to_owned(),
+    }
+}
+
+fn verdict(figure: &Figure) -> &'static str {
+    match figure.verdict() {
+        Verdict::Met => "met",
+        Verdict::Missed => "**missed**",
+        Verdict::Reported => "",
+    }
+}
+
+/// Three significant digits, or a whole number with its thousands apart.
+fn number(value: f64) -> String {
+    if value.abs() < 100.0 {
+        let digits = if value.abs() < 10.0 { 2 } else { 1 };
+        return format!("{value:.digits$}");
+    }
+    let whole = format!("{value:.0}");
+    let mut out = String::new();
+    for (index, digit) in whole.chars().enumerate() {
+        if index > 0 && (whole.len() - index) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A plot for each group that compares two series.
+fn plots(figures: &[Figure]) -> Vec<(String, String)> {
+    let mut plots = Vec::new();
+    for group in crate::suite::GROUPS {
+        let prefix = format!("{}/", group.name);
+        let pairs: Vec<&Figure> =
+            figures.iter().filter(|f| f.id.starts_with(&prefix) && f.b.is_some()).collect();
+        if !pairs.is_empty() {
+            plots.push((format!("benchmarks/{}.svg", group.name), svg::ratios(group.about, &pairs)));
+        }
+    }
+    plots
+}
+
+fn plot_title(name: &str) -> &str {
+    let group = name.trim_start_matches("benchmarks/").trim_end_matches(".svg");
+    crate::suite::GROUPS.iter().find(|known| known.name == group).map_or(group, |known| known.about)
+}
+
+fn between_markers(page: &str, text: &str) -> Result<String, Failure> {
+    let (before, rest) = page.split_once(BEGIN).ok_or_else(|| format!("{PAGE} has no {BEGIN}"))?;
+    let (_, after) = rest.split_once(END).ok_or_else(|| format!("{PAGE} has no {END}"))?;
+    Ok(format!("{before}{BEGIN}\n{text}\n{END}{after}"))
+}
+
+/// Processor, cores and kernel.
+fn machine() -> String {
+    let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpus
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"))
+        .map_or("", |rest| rest.trim_matches(['\t', ' ', ':']));
+    let cores = cpus.lines().filter(|line| line.starts_with("processor")).count();
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!("Machine: {cores} cores of {model}, Linux {}; ext4.", kernel.trim())
+}
+
+const PAGE: &str = "benchmarks.md";
+const RESULTS: &str = "benchmarks/results.json";
+const BEGIN: &str = "<!-- figures: written by `cargo xtask bench` -->";
+const END: &str = "<!-- end of figures -->";
+const TABLE_HEAD: &str = "\
+| figure | target | measured | spread | verdict | A | B | unit of A, B |
+|---|---|---|---|---|---|---|---|
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figure::Series;
+
+    fn figure(id: &str, a: f64) -> Figure {
+        let b = Some(Series::new("theirs", vec![50_000.0]));
+        Figure::new(id, "SET", Some(Target::AtLeast(1.25)), "requests/s", Series::new("ours", vec![a]), b)
+            .by(["run it"])
+    }
+
+    #[test]
+    fn new_figure_replaces_its_old_one_and_leaves_the_others() {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::write(folder.path().join(PAGE), format!("Mine.\n{BEGIN}\nold\n{END}\nMine too.\n"))
+            .expect("a page");
+        for (id, a) in [("redis/x", 40_000.0), ("limit/y", 1.0), ("redis/x", 90_000.0)] {
+            let mut report = Report::open(folder.path()).expect("a report");
+            report.replace(vec![figure(id, a)]);
+            report.write().expect("written");
+        }
+        let page = fs::read_to_string(folder.path().join(PAGE)).expect("the page");
+        assert!(page.starts_with("Mine.\n") && page.ends_with("Mine too.\n") && !page.contains("old"));
+        assert!(
+            page.contains("| SET | >= 1.25 | **1.80** | 1.80 to 1.80 | met | 90,000 | 50,000 | requests/s |")
+        );
+        assert!(page.find("`limit/y`").expect("limit") < page.find("`redis/x`").expect("redis"));
+        assert!(folder.path().join("benchmarks/redis.svg").exists());
+    }
+
+    #[test]
+    fn numbers_keep_three_digits_or_thousands() {
+        assert_eq!(
+            [0.904, 12.34, 1_234.5, 1_234_567.0, 100.0].map(number),
+            ["0.90", "12.3", "1,234", "1,234,567", "100"]
+        );
+    }
+
+    #[test]
+    fn page_without_markers_is_refused() {
+        assert!(between_markers("no markers", "text").is_err());
+    }
+}

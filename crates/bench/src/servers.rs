@@ -1,0 +1,243 @@
+//! Servers under measurement: child processes with a free port and a fresh folder, killed when dropped.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::Failure;
+use crate::client::Client;
+use crate::process;
+
+/// How to start a server; `{port}` and `{dir}` in its arguments stand for what it is given.
+#[derive(Clone, Debug)]
+pub struct Recipe {
+    /// What tables call it.
+    pub label: String,
+    program: PathBuf,
+    arguments: Vec<String>,
+}
+
+impl Recipe {
+    /// The server of this workspace, built for release.
+    #[must_use]
+    pub fn evenkeel(engine: &str, durability: &str, loops: usize) -> Self {
+        let arguments = format!(
+            "serve --bind 127.0.0.1 --port {{port}} --dir {{dir}} --loops {loops} --engine {engine} --durability {durability}"
+        );
+        let label =
+            if engine == "noop" { "evenkeel noop".to_owned() } else { format!("evenkeel {durability}") };
+        Self::new(&label, sibling("evenkeel"), &arguments)
+    }
+
+    /// Debian's Redis; `fsync` is `always`, `everysec` or `no`, or `off`: then there is no log.
+    #[must_use]
+    pub fn redis(fsync: &str) -> Self {
+        let log = match fsync {
+            "off" => "--appendonly no".to_owned(),
+            // The log is never rewritten during a run: that would be to Redis's disadvantage.
+            fsync => format!("--appendonly yes --appendfsync {fsync} --auto-aof-rewrite-percentage 0"),
+        };
+        let arguments = format!("--bind 127.0.0.1 --port {{port}} --dir {{dir}} --save  {log}");
+        Self::new(&format!("Redis 7.0 {fsync}"), PathBuf::from("redis-server"), &arguments)
+    }
+
+    /// The limit server.
+    #[must_use]
+    pub fn limit(loops: usize, journal: bool, parse: bool) -> Self {
+        let journal_flag = if journal { " --journal {dir}/journal" } else { "" };
+        let parse_flag = if parse { " --parse" } else { "" };
+        let arguments =
+            format!("limit --port {{port}} --loops {loops} --request-bytes 144{journal_flag}{parse_flag}");
+        let label = match (journal, parse) {
+            (true, _) => "limit with journal",
+            (false, true) => "limit that parses",
+            (false, false) => "limit",
+        };
+        Self::new(label, sibling("evenkeel-bench"), &arguments)
+    }
+
+    /// Adds arguments.
+    #[must_use]
+    pub fn with(mut self, arguments: &[&str]) -> Self {
+        self.arguments.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        self
+    }
+
+    /// The command line, for the table.
+    #[must_use]
+    pub fn command(&self) -> String {
+        let name =
+            self.program.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let quoted = self.arguments.iter().map(|a| if a.is_empty() { "''" } else { a.as_str() });
+        format!(
+            "{name} {}",
+            quoted.collect::<Vec<_>>().join(" ").replace("{port}", "PORT").replace("{dir}", "DIR")
+        )
+    }
+
+    fn new(label: &str, program: PathBuf, arguments: &str) -> Self {
+        let arguments = arguments.split(' ').map(str::to_owned).collect();
+        Self { label: label.to_owned(), program, arguments }
+    }
+}
+
+/// A running server.
+#[derive(Debug)]
+pub struct Server {
+    recipe: Recipe,
+    child: Child,
+    port: u16,
+    folder: PathBuf,
+    /// From the start of the process to its first answer.
+    pub ready_after: Duration,
+}
+
+impl Server {
+    /// Starts `recipe` in a fresh folder below `parent` and waits until it answers.
+    ///
+    /// # Errors
+    /// It did not start, or ended before it answered.
+    pub fn start(recipe: &Recipe, parent: &Path) -> Result<Self, Failure> {
+        let port = free_port()?;
+        let folder = parent.join(format!("{}-{port}", recipe.label.replace(' ', "-")));
+        fs::remove_dir_all(&folder).ok();
+        fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        Self::start_in(recipe, folder, port)
+    }
+
+    /// Ends it (gracefully, or by `kill -9`) and starts it again on the same folder, its files out of the page cache.
+    ///
+    /// # Errors
+    /// It did not end or not start.
+    pub fn restart(mut self, graceful: bool) -> Result<Self, Failure> {
+        self.end(graceful)?;
+        let (recipe, folder) = (self.recipe.clone(), self.folder.clone());
+        self.folder = PathBuf::new(); // keep the folder when `self` drops
+        process::forget_cached(&folder);
+        Self::start_in(&recipe, folder, free_port()?)
+    }
+
+    /// Its port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The folder of its data.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// What tables call it.
+    #[must_use]
+    pub fn label(&self) -> &str {
+        &self.recipe.label
+    }
+
+    /// A connection to it.
+    ///
+    /// # Errors
+    /// It does not accept.
+    pub fn client(&self) -> Result<Client, Failure> {
+        Client::connect(self.port)
+    }
+
+    /// Requests answered and syncs called, of a limit server.
+    ///
+    /// # Errors
+    /// It is no limit server, or it ended.
+    pub fn limit_counts(&mut self) -> Result<(u64, u64), Failure> {
+        let (Some(input), Some(output)) = (self.child.stdin.as_mut(), self.child.stdout.as_mut()) else {
+            return Err("no pipes".to_owned());
+        };
+        input.write_all(b"\n").map_err(|error| error.to_string())?;
+        let mut line = String::new();
+        BufReader::with_capacity(1, output).read_line(&mut line).map_err(|error| error.to_string())?;
+        let mut numbers = line.split_whitespace().map(|word| word.parse().unwrap_or(0));
+        Ok((numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)))
+    }
+
+    fn start_in(recipe: &Recipe, folder: PathBuf, port: u16) -> Result<Self, Failure> {
+        let dir = folder.to_string_lossy();
+        let arguments =
+            recipe.arguments.iter().map(|a| a.replace("{port}", &port.to_string()).replace("{dir}", &dir));
+        let log_path = folder.with_extension("log");
+        let log = fs::File::create(&log_path).map_err(|error| format!("{}: {error}", log_path.display()))?;
+        let is_limit = recipe.label.starts_with("limit");
+        let started = Instant::now();
+        let child = Command::new(&recipe.program)
+            .args(arguments)
+            .stdin(if is_limit { Stdio::piped() } else { Stdio::null() })
+            .stdout(if is_limit { Stdio::piped() } else { Stdio::null() })
+            .stderr(log)
+            .spawn()
+            .map_err(|error| format!("cannot start {}: {error}", recipe.program.display()))?;
+        let mut server = Self { recipe: recipe.clone(), child, port, folder, ready_after: Duration::ZERO };
+        server.wait_until_ready(started)?;
+        server.ready_after = started.elapsed();
+        Ok(server)
+    }
+
+    fn wait_until_ready(&mut self, started: Instant) -> Result<(), Failure> {
+        let is_limit = self.recipe.label.starts_with("limit");
+        while started.elapsed() < START_TIME_MAX {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(format!("{} ended at start with {status}: {}", self.label(), self.said()));
+            }
+            let answer = self
+                .client()
+                .and_then(|mut client| if is_limit { Ok(()) } else { client.call(&["PING"]).map(drop) });
+            if answer.is_ok() {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Err(format!("{} gave no answer within {START_TIME_MAX:?}", self.label()))
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(self.folder.with_extension("log")).unwrap_or_default().trim().to_owned()
+    }
+
+    fn end(&mut self, graceful: bool) -> Result<(), Failure> {
+        let signal = if graceful { rustix::process::Signal::TERM } else { rustix::process::Signal::KILL };
+        let id = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw);
+        if let Some(id) = id {
+            rustix::process::kill_process(id, signal).map_err(|error| error.to_string())?;
+        }
+        self.child.wait().map(drop).map_err(|error| error.to_string())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+        if !self.folder.as_os_str().is_empty() {
+            fs::remove_dir_all(&self.folder).ok();
+            fs::remove_file(self.folder.with_extension("log")).ok();
+        }
+    }
+}
+
+/// A program built into the same folder as this one.
+fn sibling(name: &str) -> PathBuf {
+    std::env::current_exe().unwrap_or_default().with_file_name(name)
+}
+
+fn free_port() -> Result<u16, Failure> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(|error| error.to_string())?;
+    listener.local_addr().map(|address| address.port()).map_err(|error| error.to_string())
+}
+
+const START_TIME_MAX: Duration = Duration::from_secs(60);

@@ -1,0 +1,82 @@
+//! The comparisons, in groups that can be run alone, and what they have in common.
+//!
+//! A group starts its servers, warms each up once, and measures them in turn: A, B, A, B, ... All run on the same
+//! machine as the load, unpinned; the number of loops is in each command.
+
+mod disk;
+mod journal_alone;
+mod latency;
+mod memory;
+mod throughput;
+
+use std::path::PathBuf;
+
+use crate::Failure;
+use crate::figure::Figure;
+
+/// What a group is given.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// Where servers keep their data: on the disk that is measured.
+    pub folder: PathBuf,
+    /// Loops of our server and of the limit servers.
+    pub loops: usize,
+    /// Measured runs of each side.
+    pub runs: usize,
+    /// Tenth of the work a run: to see that everything works, not to judge.
+    pub quick: bool,
+}
+
+impl Context {
+    /// `full` requests, or keys, or a tenth.
+    fn amount(&self, full: u64) -> u64 {
+        if self.quick { full / 10 } else { full }
+    }
+
+    /// Runs `a` and `b` in turn, `runs` times after a run of each that does not count.
+    fn alternate<T>(
+        &self,
+        mut a: impl FnMut() -> Result<T, Failure>,
+        mut b: impl FnMut() -> Result<T, Failure>,
+    ) -> Result<(Vec<T>, Vec<T>), Failure> {
+        a()?;
+        b()?;
+        let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
+        for _ in 0..self.runs {
+            of_a.push(a()?);
+            of_b.push(b()?);
+        }
+        Ok((of_a, of_b))
+    }
+}
+
+/// A named group of figures.
+#[derive(Clone, Copy, Debug)]
+pub struct Group {
+    /// What it is called on the command line.
+    pub name: &'static str,
+    /// What it shows.
+    pub about: &'static str,
+    /// Measures it.
+    pub run: fn(&Context) -> Result<Vec<Figure>, Failure>,
+}
+
+/// All groups, in the order of the table.
+pub const GROUPS: &[Group] = &[
+    Group { name: "limit", about: "engine noop beside the bare epoll server", run: throughput::limit },
+    Group { name: "redis", about: "durable SET beside Redis appendfsync always", run: throughput::redis },
+    Group { name: "sync", about: "durable SET beside the bare group commit", run: throughput::sync },
+    Group { name: "mix", about: "90 % GET, 10 % SET: durability always beside never", run: latency::mix },
+    Group { name: "hot", about: "GET of one key that is written all the time", run: latency::hot },
+    Group { name: "one", about: "one client's durable SET beside a raw write and sync", run: latency::one },
+    Group {
+        name: "journal",
+        about: "the journal alone beside a plain loop of its I/O",
+        run: journal_alone::run,
+    },
+    Group { name: "written", about: "bytes written for each SET", run: disk::written },
+    Group { name: "idle", about: "memory of an idle connection", run: memory::idle },
+    Group { name: "keys", about: "memory of a key beside Redis", run: memory::keys },
+    Group { name: "disk", about: "disk used after overwriting, cleaning on", run: disk::overwritten },
+    Group { name: "start", about: "time to start", run: disk::start },
+];

@@ -1,0 +1,153 @@
+//! Latencies, by our own generator: reads beside durable writes, a hot key, one client alone.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use crate::Failure;
+use crate::figure::{Figure, Series, Target};
+use crate::load::generator::{self, Group};
+use crate::load::sync_probe;
+use crate::servers::{Recipe, Server};
+
+use super::Context;
+
+/// GETs of the 90/10 mix with durability `always` beside `never`; Redis's for comparison.
+pub(super) fn mix(context: &Context) -> Result<Vec<Figure>, Failure> {
+    let loops = context.loops;
+    let ours = [Recipe::evenkeel("log", "always", loops), Recipe::evenkeel("log", "never", loops)];
+    let redis = [Recipe::redis("always"), Recipe::redis("no")];
+    let mut figures = Vec::new();
+    for (name, recipes, target) in [("evenkeel", ours, Some(Target::AtMost(1.15))), ("redis", redis, None)] {
+        let servers = [started(context, &recipes[0])?, started(context, &recipes[1])?];
+        let run = |server: &Server| generator::run(server.port(), &MIX.map(Load::group), seconds(context, 5));
+        let (always, never) = context.alternate(|| run(&servers[0]), || run(&servers[1]))?;
+        let commands = [recipes[0].command(), recipes[1].command(), command(&MIX)];
+        for (measure, quantile) in [("p50", 0.5), ("p99", 0.99)] {
+            let of = |runs: &[Vec<Histogram<u64>>]| runs.iter().map(|run| us(&run[0], quantile)).collect();
+            let a = Series::new(&recipes[0].label, of(&always));
+            let b = Series::new(&recipes[1].label, of(&never));
+            let id = format!("mix/{name}-{measure}");
+            let title = format!("GET {measure} of the 90/10 mix, {} / {}", a.label, b.label);
+            let target = target.filter(|_| measure == "p50");
+            figures.push(Figure::new(&id, &title, target, "us", a, Some(b)).by(commands.clone()));
+        }
+        let rate = |runs: &[Vec<Histogram<u64>>]| {
+            runs.iter().map(|run| run[0].len() as f64 / seconds(context, 5).as_secs_f64()).collect()
+        };
+        let a = Series::new(&recipes[0].label, rate(&always));
+        let b = Series::new(&recipes[1].label, rate(&never));
+        let title = format!("GETs a second of the 90/10 mix, {} / {}", a.label, b.label);
+        figures
+            .push(Figure::new(&format!("mix/{name}-rate"), &title, None, "GET/s", a, Some(b)).by(commands));
+    }
+    Ok(figures)
+}
+
+/// GET p99 of one key that is written all the time, beside twice the time of a sync and 0.2 ms.
+pub(super) fn hot(context: &Context) -> Result<Vec<Figure>, Failure> {
+    let recipe = Recipe::evenkeel("log", "always", context.loops);
+    let server = started(context, &recipe)?;
+    let reads = || {
+        let histograms = generator::run(server.port(), &HOT.map(Load::group), seconds(context, 5))?;
+        Ok(us(&histograms[0], 0.99))
+    };
+    let syncs = || {
+        let histogram = sync_probe::run(&context.folder, RAW_BYTES, seconds(context, 2))?;
+        Ok(2.0 * us(&histogram, 0.99) + 200.0)
+    };
+    let (reads, bound) = context.alternate(reads, syncs)?;
+    let a = Series::new("GET p99", reads);
+    let b = Series::new("2 x p99 of write + sync, + 200 us", bound);
+    let title = "GET p99 of one key that is SET all the time / 2 sync times + 0.2 ms";
+    let figure = Figure::new("hot/get-p99", title, Some(Target::AtMost(1.0)), "us", a, Some(b));
+    let note = "A sync time here is the p99 of a raw write and sync, as the read's p99 meets slow syncs too.";
+    Ok(vec![figure.by([recipe.command(), command(&HOT), probe_command()]).note(note)])
+}
+
+/// One client's durable SET beside a raw write and sync of as many bytes.
+pub(super) fn one(context: &Context) -> Result<Vec<Figure>, Failure> {
+    let recipe = Recipe::evenkeel("log", "always", context.loops);
+    let redis = Recipe::redis("always");
+    let server = started(context, &recipe)?;
+    let beside = started(context, &redis)?;
+    let set = |server: &Server| {
+        let histograms = generator::run(server.port(), &ONE.map(Load::group), seconds(context, 3))?;
+        Ok(us(&histograms[0], 0.5))
+    };
+    let raw = || Ok(us(&sync_probe::run(&context.folder, RAW_BYTES, seconds(context, 3))?, 0.5));
+    let (ours, disk) = context.alternate(|| set(&server), raw)?;
+    let (again, theirs) = context.alternate(|| set(&server), || set(&beside))?;
+    let a = Series::new(&recipe.label, ours);
+    let b = Series::new("raw write + sync", disk);
+    let title = "one client, p50 of durable SET / raw write + sync";
+    let to_raw = Figure::new("one/set-p50", title, Some(Target::AtMost(1.25)), "us", a, Some(b));
+    let a = Series::new(&recipe.label, again);
+    let b = Series::new(&redis.label, theirs);
+    let to_redis =
+        Figure::new("one/set-p50-redis", "one client, p50 of durable SET / Redis's", None, "us", a, Some(b));
+    Ok(vec![
+        to_raw.by([recipe.command(), command(&ONE), probe_command()]),
+        to_redis.by([recipe.command(), redis.command(), command(&ONE)]),
+    ])
+}
+
+/// A group of connections, as the table of loads below names it.
+#[derive(Clone, Copy)]
+struct Load {
+    is_set: bool,
+    connections: usize,
+    keys: (u64, u64),
+    per_second: Option<u64>,
+}
+
+impl Load {
+    fn group(self) -> Group {
+        let Self { is_set, connections, keys, per_second } = self;
+        Group { is_set, connections, keys: keys.0..keys.1, per_second }
+    }
+
+    fn text(self) -> String {
+        let Self { is_set, connections, keys, per_second } = self;
+        let pace = per_second.map_or_else(String::new, |rate| format!("@{rate}"));
+        format!("{}:{connections}:{}-{}{pace}", if is_set { "set" } else { "get" }, keys.0, keys.1)
+    }
+}
+
+/// The generator's command line.
+fn command(loads: &[Load]) -> String {
+    let texts: Vec<String> = loads.iter().map(|load| load.text()).collect();
+    format!("evenkeel-bench load --port PORT --fill {KEYS} {}", texts.join(" "))
+}
+
+fn probe_command() -> String {
+    format!("evenkeel-bench sync-probe --bytes {RAW_BYTES} --folder DIR")
+}
+
+/// A server that has all keys.
+fn started(context: &Context, recipe: &Recipe) -> Result<Server, Failure> {
+    let server = Server::start(recipe, &context.folder)?;
+    server.client()?.fill(0, KEYS, 100)?;
+    Ok(server)
+}
+
+fn seconds(context: &Context, full: u64) -> Duration {
+    if context.quick { Duration::from_secs(1) } else { Duration::from_secs(full) }
+}
+
+fn us(histogram: &Histogram<u64>, quantile: f64) -> f64 {
+    histogram.value_at_quantile(quantile) as f64 / 1e3
+}
+
+const KEYS: u64 = 200_000;
+/// A durable SET of 16 + 100 bytes as the journal writes it, with the header of its batch, in whole 8 bytes.
+const RAW_BYTES: usize = 232;
+const MIX: [Load; 2] = [
+    Load { is_set: false, connections: 45, keys: (0, 100_000), per_second: None },
+    Load { is_set: true, connections: 5, keys: (100_000, 200_000), per_second: Some(5_000) },
+];
+const HOT: [Load; 2] = [
+    Load { is_set: false, connections: 1, keys: (0, 1), per_second: None },
+    Load { is_set: true, connections: 1, keys: (0, 1), per_second: None },
+];
+const ONE: [Load; 1] = [Load { is_set: true, connections: 1, keys: (0, 100_000), per_second: None }];
