@@ -10,7 +10,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{Stop, StoreError};
-use crate::prepared::Fetched;
+use crate::prepared::{Fetched, Prepared};
 use crate::record::Draft;
 
 /// What the room is for: writes stop earlier than what frees room.
@@ -61,6 +61,14 @@ pub(crate) trait Engine: Send + Sync + std::fmt::Debug {
 
     /// Reads the record at `place`; blocks.
     fn read(&self, place: u64) -> Result<Fetched, StoreError>;
+
+    /// Reads what `prepared` wants and hands it to `done`, from a thread of the engine's.
+    fn fetch(&self, mut prepared: Prepared, done: Box<dyn FnOnce(Prepared) + Send>) {
+        for place in prepared.take_wanted() {
+            prepared.supply(place, self.read(place));
+        }
+        done(prepared);
+    }
 
     /// Whether a value can be found again by its place: then hot ones may be dropped.
     fn has_places(&self) -> bool;

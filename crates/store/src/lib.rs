@@ -26,6 +26,8 @@ mod options;
 mod prepared;
 mod record;
 mod tend;
+#[cfg(test)]
+mod testlog;
 mod value;
 mod watch;
 
@@ -62,8 +64,8 @@ pub struct KeyRef<'a> {
 pub struct Store {
     options: Options,
     hasher: KeyHasher,
-    index: Index,
-    engine: Box<dyn Engine>,
+    index: Arc<Index>,
+    engine: Arc<dyn Engine>,
     memory: Memory,
     /// Newest time seen in the log: time never runs back behind it.
     time_floor_ms: AtomicU64,
@@ -79,17 +81,30 @@ impl Store {
     /// # Errors
     /// [`StoreError::Open`] when the data folder cannot be served.
     pub fn open(options: Options) -> Result<Arc<Self>, StoreError> {
-        let engine: Box<dyn Engine> = match options.engine {
-            EngineKind::Memory => Box::new(engine::Memory::default()),
-            EngineKind::Noop => Box::new(engine::Noop),
+        let engine: Arc<dyn Engine> = match options.engine {
+            EngineKind::Memory => Arc::new(engine::Memory::default()),
+            EngineKind::Noop => Arc::new(engine::Noop),
             EngineKind::Log => return Err(StoreError::Open("engine log is not built in yet".into())),
         };
+        let hasher = KeyHasher::new(&hash_key(&options), options.hash_bits);
+        let index = Arc::new(Index::new(options.databases));
+        Self::assemble(options, engine, index, hasher, 0)
+    }
+
+    /// Puts a store together from an engine and the index that it recovered.
+    pub(crate) fn assemble(
+        options: Options,
+        engine: Arc<dyn Engine>,
+        index: Arc<Index>,
+        hasher: KeyHasher,
+        time_floor_ms: u64,
+    ) -> Result<Arc<Self>, StoreError> {
         let store = Arc::new(Self {
-            hasher: KeyHasher::new(&hash_key(&options), options.hash_bits),
-            index: Index::new(options.databases),
+            hasher,
+            index,
             engine,
             memory: Memory::new(options.memory_limit_bytes),
-            time_floor_ms: AtomicU64::new(0),
+            time_floor_ms: AtomicU64::new(time_floor_ms),
             active_expiry: AtomicBool::new(true),
             expired_keys: AtomicU64::new(0),
             random: AtomicU64::new(0),
@@ -131,12 +146,8 @@ impl Store {
     }
 
     /// Reads what `prepared` wants and calls `done` with it, from another thread.
-    pub fn fetch(&self, mut prepared: Prepared, done: Box<dyn FnOnce(Prepared) + Send>) {
-        for place in prepared.take_wanted() {
-            let record = self.engine.read(place);
-            prepared.supply(place, record);
-        }
-        done(prepared);
+    pub fn fetch(&self, prepared: Prepared, done: Box<dyn FnOnce(Prepared) + Send>) {
+        self.engine.fetch(prepared, done);
     }
 
     /// Begins the execute step of a command: takes credits, then locks.
@@ -154,7 +165,7 @@ impl Store {
         let credits = if credit_bytes == 0 {
             None
         } else {
-            self.make_room();
+            self.memory.make_room(&self.index, &*self.engine);
             let keys = if let Scope::Keys(keys) = scope { keys.len() as u64 } else { 1 };
             Some(self.engine.reserve(credit_bytes + keys * RECORD_OVERHEAD_BYTES, Class::Write)?)
         };
@@ -267,9 +278,6 @@ impl Store {
         let mixed = (count ^ self.options.clock.now().0).to_le_bytes();
         (KeyHasher::new(&[0x5a; 16], 128).hash(&mixed).0 >> 64) as u64
     }
-
-    /// Drops clean hot values while memory is over its limit.
-    fn make_room(&self) {}
 }
 
 /// The key of the keys' hash: the folder's, or for an engine without one, of the moment.

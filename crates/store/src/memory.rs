@@ -7,16 +7,34 @@
 //!
 //! Invariant: a value whose effect is not released stays hot.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::engine::Engine;
 use crate::error::{Stop, StoreError};
+use crate::hash::STRIPES;
 use crate::index::Index;
+use crate::object::{View, WORD_REFERENCED, Word};
+use crate::record;
 
 /// The budget.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     limit_bytes: AtomicU64,
     reported_bytes: AtomicU64,
+    hand: Mutex<Hand>,
+}
+
+/// Where the clock stands.
+#[derive(Debug, Default)]
+struct Hand {
+    stripe: usize,
+    space: usize,
+    bits: u64,
+    /// Stripes passed since anything was dropped.
+    barren_stripes: usize,
+    /// What was released when two whole rounds had found nothing; more must be before another try makes sense.
+    barren_at: Option<u64>,
 }
 
 /// Memory by parts, in bytes.
@@ -33,7 +51,11 @@ pub struct MemoryReport {
 impl Memory {
     /// A budget of `limit_bytes`, 0 for none.
     pub(crate) fn new(limit_bytes: u64) -> Self {
-        Self { limit_bytes: AtomicU64::new(limit_bytes), reported_bytes: AtomicU64::new(0) }
+        Self {
+            limit_bytes: AtomicU64::new(limit_bytes),
+            reported_bytes: AtomicU64::new(0),
+            hand: Mutex::default(),
+        }
     }
 
     /// Changes the limit.
@@ -50,6 +72,35 @@ impl Memory {
     pub(crate) fn excess(&self, index: &Index) -> u64 {
         let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
         if limit_bytes == 0 { 0 } else { self.used(index).saturating_sub(limit_bytes) }
+    }
+
+    /// Drops clean hot values that nobody looked at, until memory is within its limit or two rounds found none.
+    ///
+    /// Takes one stripe's lock at a time; callers hold none. Whoever comes while another drops does not wait.
+    pub(crate) fn make_room(&self, index: &Index, engine: &dyn Engine) {
+        if self.excess(index) == 0 || !engine.has_places() {
+            return;
+        }
+        let Ok(mut hand) = self.hand.try_lock() else { return };
+        let released = engine.released().min(engine.newest());
+        if hand.barren_at == Some(released) {
+            return;
+        }
+        hand.barren_at = None;
+        while self.excess(index) > 0 {
+            if hand.advance(index, released) {
+                hand.barren_stripes = 0;
+            } else if hand.barren_stripes > 2 * STRIPES {
+                hand.barren_stripes = 0;
+                hand.barren_at = Some(released);
+                return;
+            }
+        }
+    }
+
+    /// Whether memory has room for values that a read brought in.
+    pub(crate) fn has_room(&self, index: &Index) -> bool {
+        self.excess(index) == 0
     }
 
     /// Refuses growth past the limit.
@@ -73,4 +124,41 @@ impl Memory {
     fn used(&self, index: &Index) -> u64 {
         index.memory_bytes() + self.reported_bytes.load(Ordering::Relaxed)
     }
+}
+
+impl Hand {
+    /// Visits one page; returns whether something was dropped.
+    fn advance(&mut self, index: &Index, released: u64) -> bool {
+        let mut stripe = index.lock(self.stripe);
+        let Some(space) = stripe.space_at_mut(self.space) else {
+            drop(stripe);
+            *self = Self {
+                stripe: (self.stripe + 1) % STRIPES,
+                barren_stripes: self.barren_stripes + 1,
+                ..Self::default()
+            };
+            return false;
+        };
+        let (next, freed) = space.visit_words(self.bits, &mut |word| cool(word, released));
+        stripe.unreported_bytes -= freed;
+        index.account(std::mem::take(&mut stripe.unreported_bytes));
+        match next {
+            Some(bits) => self.bits = bits,
+            None => (self.space, self.bits) = (self.space + 1, 0),
+        }
+        freed > 0
+    }
+}
+
+/// Turns a clean hot word that nobody looked at into its place; spares one that was looked at, once.
+fn cool(word: &mut Word, released: u64) {
+    let View::Hot(object) = word.view() else { return };
+    if object.kind() == record::REMOVED || object.seq() > released {
+        return;
+    }
+    if word.marks() & WORD_REFERENCED != 0 {
+        word.clear_mark(WORD_REFERENCED);
+        return;
+    }
+    *word = Word::cold(object.place(), word.marks());
 }

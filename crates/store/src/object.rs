@@ -37,6 +37,7 @@
 )]
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -228,7 +229,7 @@ pub(crate) fn chunk_bytes(len: usize) -> u64 {
 }
 
 /// A slot's word: a place, or a hot object that it owns.
-pub(crate) struct Word(u64);
+pub(crate) struct Word(Cell<u64>);
 
 /// What a word holds.
 pub(crate) enum View<'a> {
@@ -242,7 +243,7 @@ impl Word {
     /// A word that owns `object`.
     pub(crate) fn hot(object: Object, marks: u64) -> Self {
         debug_assert_eq!(marks & !MARKS_MASK, 0);
-        Self(object.into_raw() | WORD_HOT | marks)
+        Self(Cell::new(object.into_raw() | WORD_HOT | marks))
     }
 
     /// A word that names `place`.
@@ -252,23 +253,23 @@ impl Word {
     pub(crate) fn cold(place: u64, marks: u64) -> Self {
         assert_eq!(place & !PLACE_MASK, 0, "segment number beyond 28 bits");
         debug_assert_eq!(marks & !MARKS_MASK, 0);
-        Self(place | marks & !WORD_REFERENCED)
+        Self(Cell::new(place | marks & !WORD_REFERENCED))
     }
 
     /// What the word holds.
     pub(crate) fn view(&self) -> View<'_> {
         match self.object() {
             Some(object) => View::Hot(object),
-            None => View::Cold(self.0 & PLACE_MASK),
+            None => View::Cold(self.0.get() & PLACE_MASK),
         }
     }
 
     /// The object, if hot.
     pub(crate) fn object(&self) -> Option<ObjectRef<'_>> {
-        if self.0 & WORD_HOT == 0 {
+        if self.0.get() & WORD_HOT == 0 {
             return None;
         }
-        let pointer = std::ptr::with_exposed_provenance_mut::<u8>((self.0 & POINTER_MASK) as usize);
+        let pointer = std::ptr::with_exposed_provenance_mut::<u8>((self.0.get() & POINTER_MASK) as usize);
         let base = NonNull::new(pointer).expect("hot words come from `Word::hot`");
         Some(ObjectRef { base, owner: PhantomData })
     }
@@ -283,47 +284,55 @@ impl Word {
 
     /// Turns the word to another place of the same record.
     pub(crate) fn swing(&mut self, place: u64) {
-        if self.0 & WORD_HOT == 0 {
+        if self.0.get() & WORD_HOT == 0 {
             *self = Self::cold(place, self.marks());
             return;
         }
         // SAFETY: invariant 1: the word owns the object, and `&mut self` excludes readers. ManuallyDrop
         // leaves the ownership with the word.
-        let mut object = ManuallyDrop::new(unsafe { Object::from_raw(self.0 & POINTER_MASK) });
+        let mut object = ManuallyDrop::new(unsafe { Object::from_raw(self.0.get() & POINTER_MASK) });
         let seq = object.view().seq();
         object.stamp(place, seq);
     }
 
     /// SHARED, DELTAS and REFERENCED.
     pub(crate) fn marks(&self) -> u64 {
-        self.0 & MARKS_MASK
+        self.0.get() & MARKS_MASK
+    }
+
+    /// Marks the object as looked at; writes only when that is news.
+    pub(crate) fn refer(&self) {
+        let word = self.0.get();
+        if word & WORD_REFERENCED == 0 {
+            self.0.set(word | WORD_REFERENCED);
+        }
     }
 
     /// Sets `mark`.
     pub(crate) fn set_mark(&mut self, mark: u64) {
         debug_assert_eq!(mark & !MARKS_MASK, 0);
-        self.0 |= mark;
+        self.0.set(self.0.get() | mark);
     }
 
     /// Clears `mark`.
     pub(crate) fn clear_mark(&mut self, mark: u64) {
         debug_assert_eq!(mark & !MARKS_MASK, 0);
-        self.0 &= !mark;
+        self.0.set(self.0.get() & !mark);
     }
 }
 
 impl Drop for Word {
     fn drop(&mut self) {
-        if self.0 & WORD_HOT != 0 {
+        if self.0.get() & WORD_HOT != 0 {
             // SAFETY: invariant 1: the word owns the object and is gone after this.
-            drop(unsafe { Object::from_raw(self.0 & POINTER_MASK) });
+            drop(unsafe { Object::from_raw(self.0.get() & POINTER_MASK) });
         }
     }
 }
 
 impl fmt::Debug for Word {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Word({:#x})", self.0)
+        write!(f, "Word({:#x})", self.0.get())
     }
 }
 

@@ -16,6 +16,7 @@ use clock::UnixMs;
 use crate::access::Scope;
 use crate::error::{Stop, StoreError};
 use crate::hash::{KeyHash, STRIPES};
+use crate::index::stripe::ExpiryEntry;
 use crate::prepared::Prepared;
 use crate::{KeyRef, Store};
 
@@ -109,8 +110,8 @@ impl Store {
         for number in 0..STRIPES {
             let due = self.due_in(number, now_ms, left);
             left -= due.len();
-            for (keyspace, hash) in due {
-                self.expire(keyspace, hash);
+            for (keyspace, entry) in due {
+                self.expire(keyspace, number, entry);
             }
             let mut stripe = self.index.lock(number);
             if stripe.sweep_pending(self.engine.released()) {
@@ -124,22 +125,23 @@ impl Store {
         (next != u64::MAX).then_some(UnixMs(next))
     }
 
-    fn due_in(&self, number: usize, now_ms: u64, limit: usize) -> Vec<(u32, KeyHash)> {
+    fn due_in(&self, number: usize, now_ms: u64, limit: usize) -> Vec<(u32, ExpiryEntry)> {
         let stripe = self.index.lock(number);
         let mut due = Vec::new();
         for (keyspace, space) in stripe.spaces() {
             let entries = space.expiry.due(now_ms).take(limit - due.len());
-            due.extend(entries.map(|e| (keyspace, KeyHash::from_parts(number, e.bits, e.tag))));
+            due.extend(entries.map(|entry| (keyspace, entry)));
         }
         due
     }
 
-    /// Removes the keys of `hash` whose time has come, reading cold candidates first.
-    fn expire(&self, keyspace: u32, hash: KeyHash) {
+    /// Removes the keys of `entry` whose time has come, reading cold candidates first.
+    fn expire(&self, keyspace: u32, number: usize, entry: ExpiryEntry) {
+        let hash = KeyHash::from_parts(number, entry.bits, entry.tag);
         let mut prepared = Prepared::default();
         loop {
             let Some(db) = self.index.database(keyspace) else { return };
-            let (keys, unknown) = self.expired_candidates(keyspace, hash, &prepared);
+            let (keys, unknown) = self.expired_candidates(keyspace, hash, entry, &prepared);
             if unknown.is_empty() {
                 keys.iter().for_each(|key| self.expire_key(db, key, &prepared));
                 return;
@@ -150,24 +152,30 @@ impl Store {
         }
     }
 
+    /// Keys that expire by `entry`, and the places that decide and were not read; an entry that no key has any
+    /// more is dropped.
     fn expired_candidates(
         &self,
         keyspace: u32,
         hash: KeyHash,
+        entry: ExpiryEntry,
         prepared: &Prepared,
     ) -> (Vec<Box<[u8]>>, Vec<u64>) {
-        let stripe = self.index.lock(hash.stripe());
+        let mut stripe = self.index.lock(hash.stripe());
         let (mut keys, mut unknown) = (Vec::new(), Vec::new());
-        let Some(space) = stripe.space(keyspace) else { return (keys, unknown) };
+        let Some(space) = stripe.existing_space_mut(keyspace) else { return (keys, unknown) };
         let mut last = None;
         while let Some(spot) = space.table.candidate(hash, last) {
             last = Some(spot);
             match space.current(spot, prepared) {
-                Ok(Some(current)) if current.is_removed() || current.expiry_ms() == 0 => {}
+                Ok(Some(current)) if current.is_removed() || current.expiry_ms() != entry.expiry_ms => {}
                 Ok(Some(current)) => keys.push(current.key().into()),
                 Ok(None) => unknown.push(space.table.word(spot).place()),
                 Err(error) => tracing::warn!(%error, "an expired key cannot be read"),
             }
+        }
+        if keys.is_empty() && unknown.is_empty() {
+            space.expiry.drop_stale(entry);
         }
         (keys, unknown)
     }

@@ -127,9 +127,8 @@ impl Access<'_> {
         let beside = self.overlay.len() > 1 && self.overlay.shares_bits(at);
         match stripe.seek(staged.keyspace, staged.hash, key, self.prepared) {
             Seek::Absent { shared } => Ok(Plan { shared: shared || beside, old: None, skip: removal }),
-            Seek::At { spot, shared, current } => {
-                let place = self.place_of(staged, spot);
-                let old = Old::of(spot, place, current);
+            Seek::At { spot, word, shared, current } => {
+                let old = Old::of(spot, word.place(), current);
                 Ok(Plan { shared: shared || beside, old: Some(old), skip: removal && old.removed })
             }
             Seek::Unknown(places) => Err(self.miss(places)),
@@ -146,11 +145,6 @@ impl Access<'_> {
             (old, _) => *old = None,
         }
         plan
-    }
-
-    fn place_of(&self, staged: &Staged, spot: Spot) -> u64 {
-        let stripe = self.guards.stripe(staged.hash.stripe()).expect("sought before");
-        stripe.space(staged.keyspace).map_or(0, |space| space.table.word(spot).place())
     }
 
     /// Refuses what memory has no room for.

@@ -17,6 +17,8 @@
 mod commit;
 mod overlay;
 mod scan;
+#[cfg(test)]
+mod tests;
 
 use std::cell::{Cell, RefCell};
 use std::sync::MutexGuard;
@@ -27,7 +29,7 @@ use crate::engine::Credits;
 use crate::error::{Stop, StoreError};
 use crate::hash::{KeyHash, STRIPES};
 use crate::index::stripe::{Current, Seek, Stripe};
-use crate::object::Object;
+use crate::object::{Object, Word};
 use crate::prepared::{Prepared, Wanted};
 use crate::record;
 use crate::value::{Found, Meta, Value, ValueKind};
@@ -78,7 +80,12 @@ impl<'s> Access<'s> {
         prepared: &'s Prepared,
         credits: Option<Credits>,
     ) -> Self {
-        let guards = Guards::lock(store, scope);
+        let mut guards = Guards::lock(store, scope);
+        if let Scope::Keys(keys) = scope
+            && prepared.has_records()
+        {
+            keys.iter().for_each(|key| guards.warm(store, prepared, *key));
+        }
         let access = Self {
             store,
             prepared,
@@ -272,7 +279,10 @@ impl<'s> Access<'s> {
         let stripe = self.guards.stripe(hash.stripe())?;
         let current = match stripe.seek(keyspace, hash, key, self.prepared) {
             Seek::Absent { .. } => return Ok(None),
-            Seek::At { current, .. } => current,
+            Seek::At { current, word, .. } => {
+                word.refer();
+                current
+            }
             Seek::Unknown(places) => return Err(self.miss(places)),
             Seek::Damaged(error) => return Err(Stop::Damaged(error)),
         };
@@ -388,6 +398,26 @@ impl<'s> Guards<'s> {
         numbers.sort_unstable();
         numbers.dedup();
         Self::Many(numbers.into_iter().map(|n| (n, store.index.lock(n))).collect())
+    }
+
+    /// Makes a key hot that was read for this access, if memory has room.
+    fn warm(&mut self, store: &Store, prepared: &Prepared, key: KeyRef<'_>) {
+        let Some(keyspace) = store.index.keyspace(key.db).filter(|_| store.memory.has_room(&store.index))
+        else {
+            return;
+        };
+        let hash = store.hasher.hash(key.key);
+        let Ok(stripe) = self.stripe_mut(hash.stripe()) else { return };
+        let Seek::At { spot, word, current: current @ Current::Cold { .. }, .. } =
+            stripe.seek(keyspace, hash, key.key, prepared)
+        else {
+            return;
+        };
+        let mut object = Object::new(current.kind(), key.key, current.value(), current.expiry_ms());
+        object.stamp(word.place(), current.seq());
+        let word = Word::hot(object, word.marks());
+        stripe.unreported_bytes += stripe.space_mut(keyspace).set_word(spot, word);
+        stripe.report(&store.index);
     }
 
     fn stripe(&self, number: usize) -> Result<&Stripe, Stop> {

@@ -8,6 +8,7 @@
 //! changes only while all stripes are locked, so whoever holds one stripe sees it stand still.
 
 pub(crate) mod page;
+pub(crate) mod recover;
 pub(crate) mod stripe;
 pub(crate) mod table;
 

@@ -8,12 +8,14 @@
 //!
 //! Invariants
 //!   1. `table.live` counts slots that are no pending removal.
-//!   2. Each live slot with an expiry has an entry in `expiry`; entries of equal time and bits are counted.
+//!   2. Each live slot with an expiry has an entry in `expiry`; entries of equal time and bits are counted. Recovery
+//!      may leave entries that no slot has.
 //!   3. A pending removal's slot exists until its seq is released or a newer effect took it over.
 //!
 //! Out of scope: locking (`index`), what commands do (`access`), appending (`engine`).
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Bound;
 
 use crate::error::StoreError;
 use crate::hash::KeyHash;
@@ -92,13 +94,24 @@ impl Expiry {
         }
     }
 
+    /// Entries after `last`, with how many keys have them.
+    pub(crate) fn after(&self, last: Option<ExpiryEntry>) -> impl Iterator<Item = (ExpiryEntry, u32)> + '_ {
+        let from = last.map_or(Bound::Unbounded, Bound::Excluded);
+        self.0.range((from, Bound::Unbounded)).map(|(&entry, &count)| (entry, count))
+    }
+
+    /// Drops an entry that no key has any more, however often it was counted.
+    pub(crate) fn drop_stale(&mut self, entry: ExpiryEntry) {
+        self.0.remove(&entry);
+    }
+
     /// Takes a key's expiry out; 0 is none.
     pub(crate) fn remove(&mut self, expiry_ms: u64, hash: KeyHash) {
         if expiry_ms == 0 {
             return;
         }
         let entry = ExpiryEntry { expiry_ms, bits: hash.bits(), tag: hash.tag() };
-        let count = self.0.get_mut(&entry).expect("invariant 2: each expiry has its entry");
+        let Some(count) = self.0.get_mut(&entry) else { return };
         *count -= 1;
         if *count == 0 {
             self.0.remove(&entry);
@@ -126,7 +139,7 @@ pub(crate) enum Seek<'a> {
     /// No candidate is the key. `shared`: another live key has its bits.
     Absent { shared: bool },
     /// The slot at `spot` is the key's.
-    At { spot: Spot, shared: bool, current: Current<'a> },
+    At { spot: Spot, word: &'a Word, shared: bool, current: Current<'a> },
     /// Records that decide and were not prepared.
     Unknown(Vec<u64>),
     /// A record that decides is damaged.
@@ -204,7 +217,10 @@ impl Space {
             }
         }
         match found {
-            Some((spot, current)) => Seek::At { spot, shared: shared || !unknown.is_empty(), current },
+            Some((spot, current)) => {
+                let word = self.table.word(spot);
+                Seek::At { spot, word, shared: shared || !unknown.is_empty(), current }
+            }
             None if unknown.is_empty() => Seek::Absent { shared },
             None => Seek::Unknown(unknown),
         }
@@ -258,6 +274,19 @@ impl Space {
         freed as i64 + hot_bytes(&word)
     }
 
+    /// Lets `visit` change the words of the page at `bits`; returns where the next page begins and how many bytes
+    /// of hot objects went.
+    pub(crate) fn visit_words(&mut self, bits: u64, visit: &mut dyn FnMut(&mut Word)) -> (Option<u64>, i64) {
+        let mut freed = 0;
+        let next = self.table.visit_page_mut(bits, &mut |word| {
+            let before = hot_bytes(word);
+            visit(word);
+            freed += before - hot_bytes(word);
+        });
+        self.hot_bytes -= freed;
+        (next, freed)
+    }
+
     /// Bytes of table and hot objects.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.table.memory_bytes() + self.hot_bytes.max(0) as u64
@@ -282,6 +311,16 @@ impl Stripe {
             self.spaces.len() - 1
         });
         &mut self.spaces[at].1
+    }
+
+    /// The space of `keyspace`, if it has any slots, to change.
+    pub(crate) fn existing_space_mut(&mut self, keyspace: u32) -> Option<&mut Space> {
+        self.spaces.iter_mut().find(|(id, _)| *id == keyspace).map(|(_, space)| space)
+    }
+
+    /// Space number `at`, in no particular order.
+    pub(crate) fn space_at_mut(&mut self, at: usize) -> Option<&mut Space> {
+        self.spaces.get_mut(at).map(|(_, space)| space)
     }
 
     /// All spaces, with their keyspace.
@@ -347,5 +386,6 @@ impl Stripe {
     }
 }
 
-/// Memory may change by this much in a stripe before the index hears of it: 1 MiB over all stripes.
-const REPORT_BYTES: i64 = 4096;
+/// Memory may change by this much in a stripe before the index hears of it: 1 MiB over all stripes. Unit tests
+/// work with a few keys.
+const REPORT_BYTES: i64 = if cfg!(test) { 1 } else { 4096 };

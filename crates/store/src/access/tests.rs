@@ -1,0 +1,419 @@
+//! Access over a log whose releasing, cooling and crashing the test owns.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clock::{Clock, SimClock, UnixMs};
+use proptest::prelude::*;
+
+use crate::hash::KeyHasher;
+use crate::index::Index;
+use crate::testlog::TestLog;
+use crate::{EngineKind, KeyRef, Options, Prepared, Scope, Stop, Store, StoreError, Value};
+
+struct Bench {
+    store: Arc<Store>,
+    log: Arc<TestLog>,
+    clock: Arc<SimClock>,
+    hasher: KeyHasher,
+}
+
+const DATABASES: u16 = 2;
+const KEYS: u8 = 24;
+
+fn options(clock: &Arc<SimClock>, bits: u32) -> Options {
+    Options {
+        engine: EngineKind::Log,
+        databases: DATABASES,
+        hash_bits: bits,
+        background: false,
+        expiry_delta_bytes_min: 20,
+        clock: Arc::<SimClock>::clone(clock),
+        ..Options::default()
+    }
+}
+
+impl Bench {
+    fn new(bits: u32) -> Self {
+        let clock = Arc::new(SimClock::new(UnixMs(1_000)));
+        let hasher = KeyHasher::new(&[9; 16], bits);
+        Self::over(TestLog::default(), Index::new(DATABASES), clock, hasher, bits)
+    }
+
+    fn over(log: TestLog, index: Index, clock: Arc<SimClock>, hasher: KeyHasher, bits: u32) -> Self {
+        let log = Arc::new(log);
+        let options = options(&clock, bits);
+        let store = Store::assemble(options, Arc::<TestLog>::clone(&log), Arc::new(index), hasher.clone(), 0)
+            .expect("no threads");
+        Self { store, log, clock, hasher }
+    }
+
+    /// Prepares and executes as the server does; returns the ticket and what `body` made of it.
+    fn run<T>(
+        &self,
+        scope: Scope<'_>,
+        mut body: impl FnMut(&mut crate::Access<'_>) -> Result<T, Stop>,
+    ) -> (u64, T) {
+        let mut prepared = Prepared::default();
+        for _ in 0..100 {
+            if let Scope::Keys(keys) = scope
+                && !self.store.missing(keys, &mut prepared)
+            {
+                prepared = self.fetched(prepared);
+            }
+            let mut access = self.store.access(scope, &prepared, 1).expect("room");
+            let result = body(&mut access);
+            let wanted = match result {
+                Err(Stop::Cold) => access.into_wanted(),
+                Err(stop) => panic!("{stop:?}"),
+                Ok(value) => match access.commit() {
+                    Ok(ticket) => return (ticket, value),
+                    Err(Stop::Cold) => continue,
+                    Err(stop) => panic!("{stop:?}"),
+                },
+            };
+            prepared.want(wanted);
+            prepared = self.fetched(prepared);
+        }
+        panic!("never all prepared");
+    }
+
+    fn fetched(&self, prepared: Prepared) -> Prepared {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        self.store.fetch(prepared, Box::new(move |done| sender.send(done).expect("received below")));
+        receiver.recv().expect("sent above")
+    }
+
+    fn set(&self, key: &[u8], value: &[u8], expiry: Option<u64>) -> u64 {
+        let keys = [KeyRef { db: 0, key }];
+        let put = |access: &mut crate::Access<'_>| {
+            access.put(0, key, Value::String(value), expiry.map(UnixMs));
+            Ok(())
+        };
+        self.run(Scope::Keys(&keys), put).0
+    }
+
+    fn get(&self, key: &[u8]) -> (u64, Option<Vec<u8>>) {
+        let keys = [KeyRef { db: 0, key }];
+        self.run(Scope::Keys(&keys), |access| Ok(access.get(0, key)?.map(|found| found.value.to_vec())))
+    }
+
+    fn del(&self, key: &[u8]) -> (u64, bool) {
+        let keys = [KeyRef { db: 0, key }];
+        self.run(Scope::Keys(&keys), |access| access.remove(0, key))
+    }
+
+    /// Drops everything clean from memory.
+    fn cool(&self) {
+        self.store.set_memory_limit(1);
+        self.store.memory.make_room(&self.store.index, &*self.store.engine);
+        self.store.set_memory_limit(0);
+    }
+}
+
+#[test]
+fn every_answer_waits_for_what_it_looked_at() {
+    let bench = Bench::new(128);
+    let set = bench.set(b"k", b"v", None);
+    assert_eq!(set, 1);
+    assert_eq!(bench.get(b"k"), (1, Some(b"v".to_vec())), "a value not yet durable");
+    assert_eq!(bench.get(b"other"), (0, None), "never there");
+    bench.log.release(1);
+    assert_eq!(bench.get(b"k").0, 0);
+    assert_eq!(bench.del(b"k"), (2, true));
+    assert_eq!(bench.get(b"k"), (2, None), "an absence that a crash could take back");
+    assert_eq!(bench.del(b"k"), (2, false));
+    let len = bench.run(Scope::Everything, |access| access.len(0));
+    assert_eq!(len, (2, 0), "a whole-keyspace answer");
+    bench.log.release(2);
+    assert_eq!(bench.get(b"k"), (0, None));
+    bench.store.tend(10);
+    assert_eq!(
+        bench.store.index.lock(bench.hasher.hash(b"k").stripe()).space(1).expect("used").table.slots(),
+        0
+    );
+}
+
+#[test]
+fn flush_is_one_record_that_every_answer_waits_for() {
+    let bench = Bench::new(128);
+    for i in 0..50_u8 {
+        bench.set(&[i], b"v", None);
+    }
+    bench.log.release(50);
+    let (ticket, ()) = bench.run(Scope::Everything, |access| access.flush(0));
+    assert_eq!((ticket, bench.store.newest()), (51, 51));
+    assert_eq!(bench.get(&[1]), (51, None));
+    bench.set(&[1], b"new", None);
+    let (_, index) = bench.log.recover(52, &bench.hasher, DATABASES);
+    assert_eq!(
+        index
+            .lock(bench.hasher.hash(&[1]).stripe())
+            .space(index.keyspace(0).expect("db 0"))
+            .expect("used")
+            .table
+            .live,
+        1
+    );
+}
+
+#[test]
+fn cold_keys_are_read_before_they_are_overwritten_or_removed() {
+    for bits in [8, 128] {
+        let bench = Bench::new(bits);
+        (0..100_u8).for_each(|i| {
+            bench.set(&[i], &[i; 50], None);
+        });
+        bench.log.release(100);
+        bench.cool();
+        let keys = [KeyRef { db: 0, key: &[7] }];
+        assert!(!bench.store.missing(&keys, &mut Prepared::default()), "cold");
+        let unprepared = Prepared::default();
+        let mut access = bench.store.access(Scope::Keys(&keys), &unprepared, 1).expect("room");
+        access.put(0, &[7], Value::String(b"new"), None);
+        assert!(matches!(access.commit(), Err(Stop::Cold)));
+        bench.set(&[7], b"new", None);
+        assert_eq!(bench.get(&[7]).1.as_deref(), Some(&b"new"[..]));
+        assert_eq!(bench.get(&[8]).1, Some(vec![8; 50]));
+        assert!(bench.store.missing(&[KeyRef { db: 0, key: &[8] }], &mut Prepared::default()), "hot again");
+        assert!(bench.del(&[9]).1);
+        let (_, len) = bench.run(Scope::Everything, |access| access.len(0));
+        assert_eq!(len, 99);
+    }
+}
+
+#[test]
+fn full_memory_refuses_growth_by_name_while_the_rest_goes_on() {
+    let bench = Bench::new(128);
+    (0..100_u8).for_each(|i| {
+        bench.set(&[i], &[i; 500], None);
+    });
+    let keys = [KeyRef { db: 0, key: b"more" }];
+    bench.store.set_memory_limit(30_000);
+    let prepared = Prepared::default();
+    let mut access = bench.store.access(Scope::Keys(&keys), &prepared, 1).expect("room");
+    access.put(0, b"more", Value::String(&[0; 500]), None);
+    let Err(Stop::Refused(error @ StoreError::MemoryLimit { .. })) = access.commit() else { panic!("over") };
+    assert!(error.to_string().contains("memory.limit"));
+    assert_eq!(bench.get(&[3]).1, Some(vec![3; 500]), "reads go on");
+    assert!(bench.del(&[4]).1, "so do removals");
+    let keys = [KeyRef { db: 0, key: &[5] }];
+    assert!(bench.run(Scope::Keys(&keys), |access| access.set_expiry(0, &[5], Some(UnixMs(9_000)))).1);
+    bench.log.release(bench.store.newest());
+    bench.store.tend(1);
+    bench.set(b"more", &[0; 500], None);
+    assert_eq!(bench.get(b"more").1, Some(vec![0; 500]), "once values are clean they make room");
+}
+
+#[test]
+fn expiry_of_a_long_value_is_a_small_record_that_recovery_puts_back() {
+    let bench = Bench::new(128);
+    let keys = [KeyRef { db: 0, key: b"k" }];
+    bench.set(b"k", &[1; 100], None);
+    bench.run(Scope::Keys(&keys), |access| access.set_expiry(0, b"k", Some(UnixMs(5_000))));
+    bench.run(Scope::Keys(&keys), |access| access.set_expiry(0, b"k", Some(UnixMs(6_000))));
+    bench.log.release(3);
+    bench.cool();
+    let expiry =
+        |bench: &Bench| bench.run(Scope::Keys(&keys), |access| Ok(access.get(0, b"k")?.map(|f| f.expiry))).1;
+    assert_eq!(expiry(&bench), Some(Some(UnixMs(6_000))));
+    let (log, index) = bench.log.recover(3, &bench.hasher, DATABASES);
+    let again = Bench::over(log, index, Arc::clone(&bench.clock), bench.hasher.clone(), 128);
+    assert_eq!(expiry(&again), Some(Some(UnixMs(6_000))));
+    again.clock.advance(Duration::from_millis(5_000));
+    again.store.tend(10);
+    assert_eq!(again.get(b"k").1, None);
+    assert_eq!(again.store.expired_keys(), 1);
+    again.log.release(again.store.newest());
+    assert_eq!(again.store.tend(10), None, "entries that no key has any more are gone");
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put(u16, u8, u8, Option<u8>),
+    Remove(u16, u8),
+    Expire(u16, u8, Option<u8>),
+    Flush(u16),
+    Swap,
+    Read(u16, u8),
+    Len(u16),
+    Advance(u8),
+    Tend,
+    Release(u8),
+    Cool,
+    Crash(u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let (db, key) = (0..DATABASES, 0..KEYS);
+    prop_oneof![
+        14 => (db.clone(), key.clone(), any::<u8>(), proptest::option::of(1..60_u8))
+            .prop_map(|(d, k, v, e)| Step::Put(d, k, v, e)),
+        6 => (db.clone(), key.clone()).prop_map(|(d, k)| Step::Remove(d, k)),
+        6 => (db.clone(), key.clone(), proptest::option::of(1..60_u8)).prop_map(|(d, k, e)| Step::Expire(d, k, e)),
+        1 => db.clone().prop_map(Step::Flush),
+        1 => Just(Step::Swap),
+        6 => (db.clone(), key).prop_map(|(d, k)| Step::Read(d, k)),
+        1 => db.prop_map(Step::Len),
+        2 => (0..20_u8).prop_map(Step::Advance),
+        2 => Just(Step::Tend),
+        4 => any::<u8>().prop_map(Step::Release),
+        3 => Just(Step::Cool),
+        1 => any::<u8>().prop_map(Step::Crash),
+    ]
+}
+
+type State = [BTreeMap<u8, (Vec<u8>, Option<u64>)>; DATABASES as usize];
+
+/// The truth: the state after each effect, and the newest effect that an answer was told of.
+struct Model {
+    states: Vec<State>,
+    told: u64,
+}
+
+impl Model {
+    fn now(&self) -> State {
+        self.states.last().expect("there is always one").clone()
+    }
+
+    /// The state after effects up to `seq`; a group's state stands for all of its effects.
+    fn push(&mut self, state: &State, newest: u64) {
+        self.states.resize(newest as usize + 1, state.clone());
+        *self.states.last_mut().expect("resized") = state.clone();
+    }
+}
+
+fn alive(state: &State, now_ms: u64) -> State {
+    let mut state = state.clone();
+    state.iter_mut().for_each(|map| map.retain(|_, (_, expiry)| expiry.is_none_or(|at| at > now_ms)));
+    state
+}
+
+fn apply(bench: &Bench, model: &mut Model, step: &Step) {
+    let now_ms = bench.clock.unix_ms().0;
+    let mut state = alive(&model.now(), now_ms);
+    let ticket = match *step {
+        Step::Put(db, key, seed, ttl) => {
+            let value = vec![seed; usize::from(seed) / 2];
+            let expiry = ttl.map(|ttl| now_ms + u64::from(ttl));
+            state[usize::from(db)].insert(key, (value.clone(), expiry));
+            let id = [key];
+            let keys = [KeyRef { db, key: &id }];
+            bench
+                .run(Scope::Keys(&keys), |access| {
+                    access.put(db, &id, Value::String(&value), expiry.map(UnixMs));
+                    Ok(())
+                })
+                .0
+        }
+        Step::Remove(db, key) => {
+            let expected = state[usize::from(db)].remove(&key).is_some();
+            let id = [key];
+            let (ticket, removed) =
+                bench.run(Scope::Keys(&[KeyRef { db, key: &id }]), |access| access.remove(db, &id));
+            assert_eq!(removed, expected);
+            ticket
+        }
+        Step::Expire(db, key, ttl) => {
+            let expiry = ttl.map(|ttl| now_ms + u64::from(ttl));
+            let expected = state[usize::from(db)].get_mut(&key).map(|entry| entry.1 = expiry).is_some();
+            let id = [key];
+            let (ticket, found) = bench.run(Scope::Keys(&[KeyRef { db, key: &id }]), |access| {
+                access.set_expiry(db, &id, expiry.map(UnixMs))
+            });
+            assert_eq!(found, expected);
+            ticket
+        }
+        Step::Flush(db) => {
+            state[usize::from(db)].clear();
+            bench.run(Scope::Everything, |access| access.flush(db)).0
+        }
+        Step::Swap => {
+            state.swap(0, 1);
+            bench.run(Scope::Everything, |access| access.swap(0, 1)).0
+        }
+        Step::Read(db, key) => {
+            let id = [key];
+            let (ticket, found) = bench.run(Scope::Keys(&[KeyRef { db, key: &id }]), |access| {
+                Ok(access.get(db, &id)?.map(|found| (found.value.to_vec(), found.expiry.map(|at| at.0))))
+            });
+            assert_eq!(found.as_ref(), state[usize::from(db)].get(&key));
+            ticket
+        }
+        Step::Len(db) => {
+            bench.store.tend(1_000);
+            let (ticket, len) = bench.run(Scope::Everything, |access| access.len(db));
+            assert_eq!(len, state[usize::from(db)].len() as u64);
+            ticket
+        }
+        Step::Advance(ms) => {
+            bench.clock.advance(Duration::from_millis(ms.into()));
+            0
+        }
+        Step::Tend => {
+            bench.store.tend(1_000);
+            0
+        }
+        Step::Release(share) => {
+            let (released, newest) = (bench.store.released(), bench.store.newest());
+            bench.log.release(released + (newest - released) * u64::from(share) / 255);
+            0
+        }
+        Step::Cool => {
+            bench.cool();
+            0
+        }
+        Step::Crash(_) => 0,
+    };
+    model.told = model.told.max(ticket);
+    model.push(&state, bench.store.newest());
+}
+
+/// Keeps what is released and some of the rest, as a crash does, and checks that it is a state of the past.
+fn crash(bench: &Bench, model: &mut Model, share: u8, bits: u32) -> Bench {
+    let (released, newest) = (bench.store.released(), bench.store.newest());
+    let kept = released + (newest - released) * u64::from(share) / 255;
+    let (log, index) = bench.log.recover(kept, &bench.hasher, DATABASES);
+    let again = Bench::over(log, index, Arc::clone(&bench.clock), bench.hasher.clone(), bits);
+    model.states.truncate(kept as usize + 1);
+    model.told = 0;
+    let now_ms = bench.clock.unix_ms().0;
+    let expected = alive(&model.now(), now_ms);
+    for db in 0..DATABASES {
+        for key in 0..KEYS {
+            let id = [key];
+            let (_, found) = again.run(Scope::Keys(&[KeyRef { db, key: &id }]), |access| {
+                Ok(access.get(db, &id)?.map(|found| (found.value.to_vec(), found.expiry.map(|at| at.0))))
+            });
+            assert_eq!(
+                found.as_ref(),
+                expected[usize::from(db)].get(&key),
+                "db {db} key {key} after the crash"
+            );
+        }
+    }
+    model.push(&expected, again.store.newest());
+    again
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn cold_released_and_crashed_keys_read_as_the_model_says(
+        bits in prop_oneof![Just(8_u32), Just(128)],
+        steps in prop::collection::vec(step(), 1..120),
+    ) {
+        let mut bench = Bench::new(bits);
+        let mut model = Model { states: vec![State::default()], told: 0 };
+        for step in &steps {
+            match step {
+                Step::Crash(share) => bench = crash(&bench, &mut model, *share, bits),
+                step => apply(&bench, &mut model, step),
+            }
+            prop_assert!(model.told <= bench.store.newest());
+        }
+        crash(&bench, &mut model, 128, bits);
+    }
+}

@@ -1,0 +1,406 @@
+//! What recovery, checkpoints and cleaning do with the index.
+//!
+//! Recovery replays in LSN order, and places grow with LSNs (segment numbers only grow), so for each key the
+//! higher place wins and slots need no seq. A moved copy obeys the same rule, because the cleaner appends it
+//! under the stripe's lock after checking that the slot still names the source. Two records with equal hash bits
+//! are of one key, or the earlier one is dead, unless either is SHARED (`record`): then `same_key` reads.
+//!
+//! A checkpoint is fuzzy: slots, then expiries, page by page; whatever changed meanwhile is replayed over it.
+//! A cold slot does not know its expiry, so expiries are saved as they stand, by time and hash. Replay may leave
+//! some behind that no key has any more; they are dropped when they are due (`tend`).
+//!
+//! Out of scope: reading files, counting live bytes (`log`).
+#![cfg_attr(not(test), allow(dead_code, reason = "called by engine log"))]
+
+use crate::error::StoreError;
+use crate::hash::KeyHash;
+use crate::index::Index;
+use crate::index::stripe::{Delta, ExpiryEntry, Space};
+use crate::index::table::Spot;
+use crate::object::{WORD_DELTAS, WORD_SHARED, Word};
+use crate::record;
+
+/// The records that make up a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Owned {
+    /// Place of the base.
+    pub(crate) base: u64,
+    /// What lies on top, oldest first.
+    pub(crate) deltas: Vec<Delta>,
+    /// The base's SHARED mark.
+    pub(crate) shared: bool,
+}
+
+/// One entry of a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SnapshotItem<'a> {
+    /// A key, as far as the index knows it.
+    Slot { keyspace: u32, hash: KeyHash, place: u64, shared: bool, deltas: &'a [Delta] },
+    /// Some key with this hash expires then.
+    Expires { keyspace: u32, hash: KeyHash, expiry_ms: u64 },
+}
+
+/// Where the next slice of a snapshot begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SnapshotAt {
+    /// Slots of `keyspace` from hash bits `bits` on.
+    Slots { keyspace: u32, bits: u64 },
+    /// Expiries of `keyspace` after `last`.
+    Expiries { keyspace: u32, last: Option<ExpiryEntry> },
+}
+
+impl SnapshotAt {
+    /// The beginning of a stripe.
+    pub(crate) const START: Self = Self::Slots { keyspace: 0, bits: 0 };
+}
+
+/// A record as recovery meets it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Replayed {
+    pub(crate) keyspace: u32,
+    pub(crate) hash: KeyHash,
+    pub(crate) place: u64,
+    pub(crate) seq: u64,
+    /// With SHARED.
+    pub(crate) kind: u8,
+    /// The header's expiry.
+    pub(crate) expiry_ms: u64,
+    /// Bytes in its segment.
+    pub(crate) record_bytes: u32,
+    /// A copy that cleaning made.
+    pub(crate) moved: bool,
+}
+
+/// What a replayed record did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Replay {
+    /// The record is part of its key's newest state.
+    pub(crate) live: bool,
+    /// The base that it replaced or removed.
+    pub(crate) dead_base: Option<u64>,
+    /// The deltas that died with it.
+    pub(crate) dead_deltas: Vec<Delta>,
+}
+
+impl Index {
+    /// The records of the key that `place` is part of; `None` when it is part of none.
+    pub(crate) fn owns(&self, keyspace: u32, hash: KeyHash, place: u64) -> Option<Owned> {
+        self.database(keyspace)?;
+        let stripe = self.lock(hash.stripe());
+        let space = stripe.space(keyspace)?;
+        let spot = space.owner(hash, place)?;
+        let word = space.table.word(spot);
+        let deltas = space.deltas.get(&word.place()).cloned().unwrap_or_default();
+        Some(Owned { base: word.place(), deltas, shared: word.marks() & WORD_SHARED != 0 })
+    }
+
+    /// Calls `append` under the stripe's lock if the key at `base` still consists of what `owned` says, so that
+    /// the copy which it appends follows the source in the log with nothing of that key between; the index stays as it is until [`Index::turn`].
+    pub(crate) fn append_if(
+        &self,
+        keyspace: u32,
+        hash: KeyHash,
+        owned: &Owned,
+        append: impl FnOnce() -> u64,
+    ) -> Option<u64> {
+        self.database(keyspace)?;
+        let stripe = self.lock(hash.stripe());
+        let space = stripe.space(keyspace)?;
+        let spot = space.owner(hash, owned.base)?;
+        let place = space.table.word(spot).place();
+        let same = place == owned.base && space.deltas_of(place) == owned.deltas;
+        same.then(append)
+    }
+
+    /// Turns the key from the record at `from` to its durable copy at `to`.
+    ///
+    /// A base's copy is the state of effect `seq`: it replaces the deltas up to there, which are returned; later
+    /// ones stay on top of it. `None` if the key moved on meanwhile: then the copy is dead.
+    pub(crate) fn turn(
+        &self,
+        keyspace: u32,
+        hash: KeyHash,
+        from: u64,
+        to: u64,
+        seq: u64,
+    ) -> Option<Vec<Delta>> {
+        self.database(keyspace)?;
+        let mut stripe = self.lock(hash.stripe());
+        let space = stripe.existing_space_mut(keyspace)?;
+        let spot = space.owner(hash, from)?;
+        let base = space.table.word(spot).place();
+        if base != from {
+            let delta = space.deltas.get_mut(&base)?.iter_mut().find(|delta| delta.place == from)?;
+            delta.place = to;
+            return Some(Vec::new());
+        }
+        let dropped = space.rebase(spot, from, to, seq);
+        space.table.word_mut(spot).swing(to);
+        Some(dropped)
+    }
+
+    /// Visits some of stripe `number` from `at` on, under its lock, at least `budget` entries if there are as
+    /// many; returns where to go on, `None` at the end. Dead keyspaces are left out.
+    pub(crate) fn snapshot_slice(
+        &self,
+        number: usize,
+        at: SnapshotAt,
+        budget: usize,
+        visit: &mut dyn FnMut(SnapshotItem<'_>),
+    ) -> Option<SnapshotAt> {
+        let mapping = self.mapping();
+        let stripe = self.lock(number);
+        let (SnapshotAt::Slots { keyspace: from, .. } | SnapshotAt::Expiries { keyspace: from, .. }) = at;
+        let mut ids: Vec<u32> = stripe.spaces().map(|(id, _)| id).filter(|id| *id >= from).collect();
+        ids.retain(|id| mapping.contains(id));
+        ids.sort_unstable();
+        let mut left = budget;
+        let mut resume = Some(at).filter(|_| ids.first() == Some(&from));
+        for keyspace in ids {
+            let space = stripe.space(keyspace).expect("listed above under the same lock");
+            let begin = resume.take().unwrap_or(SnapshotAt::Slots { keyspace, bits: 0 });
+            let next = match begin {
+                SnapshotAt::Slots { bits, .. } => {
+                    space.snapshot_slots(number, keyspace, bits, &mut left, visit)
+                }
+                SnapshotAt::Expiries { last, .. } => {
+                    space.snapshot_expiries(number, keyspace, last, &mut left, visit)
+                }
+            };
+            if next.is_some() {
+                return next;
+            }
+        }
+        None
+    }
+
+    /// Adds a checkpoint's slot to an index that has not seen the key.
+    pub(crate) fn load_slot(&self, keyspace: u32, hash: KeyHash, place: u64, shared: bool, deltas: &[Delta]) {
+        let mut stripe = self.lock(hash.stripe());
+        let space = stripe.space_mut(keyspace);
+        let mut marks = if shared { WORD_SHARED } else { 0 };
+        if !deltas.is_empty() {
+            marks |= WORD_DELTAS;
+            space.deltas.insert(place, deltas.to_vec());
+        }
+        space.table.live += 1;
+        let grown = space.insert(hash, Word::cold(place, marks)).1;
+        stripe.unreported_bytes += grown;
+        stripe.report(self);
+    }
+
+    /// Adds a checkpoint's expiry.
+    pub(crate) fn load_expiry(&self, keyspace: u32, hash: KeyHash, expiry_ms: u64) {
+        self.lock(hash.stripe()).space_mut(keyspace).expiry.insert(expiry_ms, hash);
+    }
+
+    /// Replays one record with a key; `same_key` reads whether the record at a place has this record's key.
+    ///
+    /// # Errors
+    /// What `same_key` returns.
+    pub(crate) fn replay(
+        &self,
+        replayed: &Replayed,
+        same_key: &mut dyn FnMut(u64) -> Result<bool, StoreError>,
+    ) -> Result<Replay, StoreError> {
+        let mut stripe = self.lock(replayed.hash.stripe());
+        let space = stripe.space_mut(replayed.keyspace);
+        let spot = space.same_key_slot(replayed, same_key)?;
+        let (replay, grown) = space.replay(replayed, spot);
+        stripe.unreported_bytes += grown;
+        stripe.report(self);
+        Ok(replay)
+    }
+
+    /// Ends recovery: spaces of dead keyspaces go, and memory is accounted to the byte.
+    pub(crate) fn finish(&self) {
+        let mapping = self.mapping();
+        for number in 0..crate::hash::STRIPES {
+            let mut stripe = self.lock(number);
+            let dead: Vec<u32> =
+                stripe.spaces().map(|(id, _)| id).filter(|id| !mapping.contains(id)).collect();
+            for id in dead {
+                stripe.take_space(id).into_iter().for_each(|space| self.bury(space));
+            }
+            self.account(std::mem::take(&mut stripe.unreported_bytes));
+        }
+    }
+}
+
+impl Space {
+    fn deltas_of(&self, base: u64) -> &[Delta] {
+        self.deltas.get(&base).map_or(&[], Vec::as_slice)
+    }
+
+    /// The slot of a live key whose base or one of whose deltas lies at `place`.
+    fn owner(&self, hash: KeyHash, place: u64) -> Option<Spot> {
+        let mut last = None;
+        while let Some(spot) = self.table.candidate(hash, last) {
+            last = Some(spot);
+            let word = self.table.word(spot);
+            let removed = word.object().is_some_and(|object| object.kind() == record::REMOVED);
+            let base = word.place();
+            if !removed && (base == place || self.deltas_of(base).iter().any(|delta| delta.place == place)) {
+                return Some(spot);
+            }
+        }
+        None
+    }
+
+    /// Moves the deltas above `seq` from base `from` to base `to`; returns the others.
+    fn rebase(&mut self, spot: Spot, from: u64, to: u64, seq: u64) -> Vec<Delta> {
+        let Some(deltas) = self.deltas.remove(&from) else { return Vec::new() };
+        let (dropped, kept): (Vec<_>, Vec<_>) = deltas.into_iter().partition(|delta| delta.seq <= seq);
+        if kept.is_empty() {
+            self.table.word_mut(spot).clear_mark(WORD_DELTAS);
+        } else {
+            self.deltas.insert(to, kept);
+        }
+        dropped
+    }
+
+    /// The slot that has the record's key, by the rule of SHARED.
+    fn same_key_slot(
+        &self,
+        replayed: &Replayed,
+        same_key: &mut dyn FnMut(u64) -> Result<bool, StoreError>,
+    ) -> Result<Option<Spot>, StoreError> {
+        let mut last = None;
+        while let Some(spot) = self.table.candidate(replayed.hash, last) {
+            last = Some(spot);
+            let word = self.table.word(spot);
+            let shared = replayed.kind & record::SHARED != 0 || word.marks() & WORD_SHARED != 0;
+            if !shared || word.place() == replayed.place || same_key(word.place())? {
+                return Ok(last);
+            }
+        }
+        Ok(None)
+    }
+
+    fn replay(&mut self, replayed: &Replayed, spot: Option<Spot>) -> (Replay, i64) {
+        match (replayed.kind & !record::SHARED, spot) {
+            (record::STRING | record::IMAGE, None) => (LIVE, self.replay_new(replayed)),
+            (record::STRING | record::IMAGE, Some(spot)) => (self.replay_base(replayed, spot), 0),
+            (record::REMOVED, Some(spot)) if self.table.word(spot).place() < replayed.place => {
+                let base = self.table.word(spot).place();
+                let dead_deltas = self.deltas.remove(&base).unwrap_or_default();
+                self.table.live -= 1;
+                (Replay { live: false, dead_base: Some(base), dead_deltas }, -self.remove(spot))
+            }
+            (record::EXPIRY | record::FIELD_SET | record::FIELD_DELETE, Some(spot)) => {
+                (self.replay_delta(replayed, spot), 0)
+            }
+            _ => (Replay::default(), 0),
+        }
+    }
+
+    fn replay_new(&mut self, replayed: &Replayed) -> i64 {
+        self.expiry.insert(replayed.expiry_ms, replayed.hash);
+        self.table.live += 1;
+        self.insert(replayed.hash, Word::cold(replayed.place, shared_mark(replayed))).1
+    }
+
+    fn replay_base(&mut self, replayed: &Replayed, spot: Spot) -> Replay {
+        let base = self.table.word(spot).place();
+        if base >= replayed.place {
+            return Replay { live: base == replayed.place, ..Replay::default() };
+        }
+        // A copy carries its deltas up to its seq; a new value outlives them all.
+        let folded = if replayed.moved { replayed.seq } else { u64::MAX };
+        let dead_deltas = self.rebase(spot, base, replayed.place, folded);
+        let deltas = self.table.word(spot).marks() & WORD_DELTAS;
+        self.set_word(spot, Word::cold(replayed.place, shared_mark(replayed) | deltas));
+        self.expiry.insert(replayed.expiry_ms, replayed.hash);
+        Replay { live: true, dead_base: Some(base), dead_deltas }
+    }
+
+    fn replay_delta(&mut self, replayed: &Replayed, spot: Spot) -> Replay {
+        let base = self.table.word(spot).place();
+        let deltas = self.deltas.entry(base).or_default();
+        let known = deltas.iter_mut().find(|delta| delta.seq == replayed.seq);
+        let live = match known {
+            Some(delta) => {
+                delta.place = delta.place.max(replayed.place);
+                delta.place == replayed.place
+            }
+            None if replayed.moved || replayed.place < base => false,
+            None => {
+                let Replayed { place, seq, kind, record_bytes, expiry_ms, .. } = *replayed;
+                deltas.push(Delta { place, seq, kind: kind & !record::SHARED, record_bytes, expiry_ms });
+                true
+            }
+        };
+        if deltas.is_empty() {
+            self.deltas.remove(&base);
+        }
+        if live {
+            self.table.word_mut(spot).set_mark(WORD_DELTAS);
+            let expiry_ms =
+                if replayed.kind & !record::SHARED == record::EXPIRY { replayed.expiry_ms } else { 0 };
+            self.expiry.insert(expiry_ms, replayed.hash);
+        }
+        Replay { live, ..Replay::default() }
+    }
+
+    fn snapshot_slots(
+        &self,
+        stripe: usize,
+        keyspace: u32,
+        from: u64,
+        left: &mut usize,
+        visit: &mut dyn FnMut(SnapshotItem<'_>),
+    ) -> Option<SnapshotAt> {
+        let mut at = Some(from);
+        while let Some(bits) = at {
+            if *left == 0 {
+                return Some(SnapshotAt::Slots { keyspace, bits });
+            }
+            at = self.table.visit_page(bits, &mut |_, tag, slot| {
+                let removed = slot.word.object().is_some_and(|object| object.kind() == record::REMOVED);
+                if slot.bits >= bits && !removed {
+                    let place = slot.word.place();
+                    let hash = KeyHash::from_parts(stripe, slot.bits, tag);
+                    let shared = slot.word.marks() & WORD_SHARED != 0;
+                    visit(SnapshotItem::Slot {
+                        keyspace,
+                        hash,
+                        place,
+                        shared,
+                        deltas: self.deltas_of(place),
+                    });
+                    *left = left.saturating_sub(1);
+                }
+            });
+        }
+        self.snapshot_expiries(stripe, keyspace, None, left, visit)
+    }
+
+    fn snapshot_expiries(
+        &self,
+        stripe: usize,
+        keyspace: u32,
+        last: Option<ExpiryEntry>,
+        left: &mut usize,
+        visit: &mut dyn FnMut(SnapshotItem<'_>),
+    ) -> Option<SnapshotAt> {
+        let mut reached = last;
+        for (entry, count) in self.expiry.after(last) {
+            if *left == 0 {
+                return Some(SnapshotAt::Expiries { keyspace, last: reached });
+            }
+            let hash = KeyHash::from_parts(stripe, entry.bits, entry.tag);
+            for _ in 0..count {
+                visit(SnapshotItem::Expires { keyspace, hash, expiry_ms: entry.expiry_ms });
+            }
+            *left = left.saturating_sub(count as usize);
+            reached = Some(entry);
+        }
+        None
+    }
+}
+
+const LIVE: Replay = Replay { live: true, dead_base: None, dead_deltas: Vec::new() };
+
+fn shared_mark(replayed: &Replayed) -> u64 {
+    if replayed.kind & record::SHARED != 0 { WORD_SHARED } else { 0 }
+}

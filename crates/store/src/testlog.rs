@@ -1,0 +1,117 @@
+//! A log in memory for tests: records have places, releasing is up to the test, and a crash keeps a prefix.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::engine::{Class, Credits, Engine};
+use crate::error::{Stop, StoreError};
+use crate::hash::KeyHasher;
+use crate::index::Index;
+use crate::index::recover::Replayed;
+use crate::prepared::Fetched;
+use crate::record::{self, Draft, Payload};
+
+/// Records in append order; record n has place and seq n + 1.
+#[derive(Debug, Default)]
+pub(crate) struct TestLog {
+    records: Mutex<Vec<Record>>,
+    released: AtomicU64,
+}
+
+#[derive(Clone, Debug)]
+struct Record {
+    kind: u8,
+    keyspace: u32,
+    expiry_ms: u64,
+    payload: Vec<u8>,
+}
+
+impl TestLog {
+    /// Releases everything up to `seq`.
+    pub(crate) fn release(&self, seq: u64) {
+        self.released.fetch_max(seq, Ordering::Relaxed);
+    }
+
+    /// What recovery would make of the first `count` records.
+    pub(crate) fn recover(&self, count: u64, hasher: &KeyHasher, databases: u16) -> (Self, Index) {
+        let records = self.records.lock().expect("no panic")[..count as usize].to_vec();
+        let index = Index::new(databases);
+        let log = Self { records: Mutex::new(records.clone()), released: AtomicU64::new(count) };
+        for (seq, record) in (1..).zip(&records) {
+            log.replay(&index, hasher, seq, record);
+        }
+        index.finish();
+        (log, index)
+    }
+
+    fn replay(&self, index: &Index, hasher: &KeyHasher, seq: u64, record: &Record) {
+        let payload = record::decode(record.kind, &record.payload).expect("we wrote it");
+        if let Payload::Mapping { next_keyspace, keyspaces } = payload {
+            return index.set_mapping(&record::mapping_ids(keyspaces), next_keyspace, seq);
+        }
+        let key = payload.key().expect("only mappings have none");
+        let replayed = Replayed {
+            keyspace: record.keyspace,
+            hash: hasher.hash(key),
+            place: seq,
+            seq,
+            kind: record.kind,
+            expiry_ms: record.expiry_ms,
+            record_bytes: 0,
+            moved: false,
+        };
+        let mut same_key = |place| self.read(place).map(|fetched| *fetched.key == *key);
+        index.replay(&replayed, &mut same_key).expect("test logs are whole");
+    }
+}
+
+impl Engine for TestLog {
+    fn reserve(&self, bytes: u64, _class: Class) -> Result<Credits, Stop> {
+        Ok(Credits::free(bytes))
+    }
+
+    fn append(&self, credits: Credits, drafts: &[Draft<'_>], places: &mut [u64]) -> u64 {
+        assert!(credits.bytes() >= drafts.iter().map(Draft::record_bytes).sum());
+        let mut records = self.records.lock().expect("no panic");
+        for (draft, place) in drafts.iter().zip(places) {
+            records.push(Record {
+                kind: draft.kind,
+                keyspace: draft.keyspace,
+                expiry_ms: draft.expiry_ms,
+                payload: draft.parts().concat(),
+            });
+            *place = records.len() as u64;
+        }
+        records.len() as u64
+    }
+
+    fn released(&self) -> u64 {
+        self.released.load(Ordering::Relaxed)
+    }
+
+    fn newest(&self) -> u64 {
+        self.records.lock().expect("no panic").len() as u64
+    }
+
+    fn read(&self, place: u64) -> Result<Fetched, StoreError> {
+        let records = self.records.lock().expect("no panic");
+        let record = &records[place as usize - 1];
+        let payload = record::decode(record.kind, &record.payload).expect("we wrote it");
+        let Payload::Whole { key, value } = payload else { panic!("a base is a whole value") };
+        Ok(Fetched {
+            kind: record.kind & !record::SHARED,
+            key: key.into(),
+            value: value.into(),
+            seq: place,
+            expiry_ms: record.expiry_ms,
+        })
+    }
+
+    fn has_places(&self) -> bool {
+        true
+    }
+
+    fn on_live(&self, _place: u64, _bytes: u64) {}
+
+    fn on_dead(&self, _place: u64, _bytes: u64) {}
+}
