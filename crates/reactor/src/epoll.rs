@@ -260,6 +260,10 @@ impl<P: Protocol> Loop<P> {
     }
 
     /// Closes `peer`, whose slot is empty.
+    #[expect(
+        clippy::boxed_local,
+        reason = "it lives in its box; taking it out would copy session and buffers"
+    )]
     fn end(&mut self, mut peer: Box<Peer<P>>, reason: CloseReason) {
         let shared = &self.handle.shared;
         shared.forget(&peer.connection);

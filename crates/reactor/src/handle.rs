@@ -1,4 +1,4 @@
-//! Starting a reactor, and steering it from other threads.
+//! Starting a reactor, and steering it from other threads: posts, kills, moves, releases, limits, the stop.
 
 use std::collections::HashMap;
 use std::fmt;
