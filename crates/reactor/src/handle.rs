@@ -169,6 +169,15 @@ impl<P: Protocol> Handle<P> {
         &self.shared.stats
     }
 
+    /// Posts that the loop `loop_index` has not taken yet; 0 under the connector `threads`.
+    ///
+    /// A protocol that turns one request into many messages should yield while this is high, for a mailbox
+    /// has no bound of its own: a message that ends a park must never be refused.
+    #[must_use]
+    pub fn mailbox_depth(&self, loop_index: usize) -> usize {
+        self.shared.mailboxes.get(loop_index).map_or(0, |mailbox| mailbox.depth())
+    }
+
     /// Counters of the acceptor.
     #[must_use]
     pub fn accept_stats(&self) -> &AcceptStats {

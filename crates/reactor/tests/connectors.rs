@@ -75,6 +75,7 @@ fn held_replies_leave_in_order_when_their_ticket_is_released(connector: Connecto
     eventually("a reply is held", || connection.output_bytes() == 5);
     client.send("hold 9 nine\necho tail\n");
     eventually("three replies are held", || connection.output_bytes() == 15);
+    eventually("it is listed", || server.handle.loops()[0].held() == 1);
     server.release(4);
     eventually("what was free is counted", || connection.bytes_out() - before == 5);
     server.release(5);
@@ -84,6 +85,8 @@ fn held_replies_leave_in_order_when_their_ticket_is_released(connector: Connecto
     server.release(9);
     client.expect("nine");
     client.expect("tail");
+    eventually("none is held", || server.handle.loops()[0].held() == 0);
+    assert!(server.handle.loops()[0].wakes() > 0);
 }
 
 fn released_wake_ups_reach_every_holder(connector: Connector) {
