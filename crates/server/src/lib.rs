@@ -1,3 +1,47 @@
 //! RESP commands, sessions and the settings of a server.
+//!
+//! ```text
+//!  reactor -> protocol -> turn -> executor -> handlers -> store::Access
+//!                                    |  \-> exec (MULTI)
+//!                                    \-> lookup -> table (one row a command)
+//! ```
+//!
+//! Invariants
+//!   1. A connection executes strictly in order; what must wait parks the connection, never a thread.
+//!   2. Every reply is held by what it depended on: nil, errors and aborted transactions, too.
+//!   3. Handlers see arguments, an access to the data and a writer for the reply; no sockets, no clock.
+//!
+//! Out of scope: sockets (`reactor`), bytes of the protocol (`resp`), keeping data (`store`).
 
+mod call;
+mod clients;
+mod command;
+mod decimal;
+mod errors;
+mod exec;
+mod executor;
+pub mod glob;
+mod handlers;
+mod latency;
+mod lookup;
+mod message;
+mod monitor;
+mod protocol;
+mod pubsub;
+mod server;
+mod session;
 pub mod settings;
+mod slowlog;
+mod stats;
+mod table;
+mod turn;
+
+pub use command::{Command, Flags, KeySpec};
+pub use lookup::{Entry, Table};
+pub use message::{Message, Published};
+pub use protocol::EvenkeelProtocol;
+pub use server::{ServerOptions, ShutdownKind};
+pub use session::Session;
+
+#[cfg(test)]
+mod tests;

@@ -20,8 +20,8 @@ fn problem(file: &File) -> Option<String> {
     }
 }
 
-/// Half a line of text: enough for a sentence.
-const HEADER_CHARACTERS_MIN: usize = 30;
+/// About one line of text: a title and one fact.
+const HEADER_CHARACTERS_MIN: usize = 60;
 
 #[cfg(test)]
 mod tests {

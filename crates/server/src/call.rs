@@ -1,0 +1,106 @@
+//! What a handler gets, and what it answers.
+//!
+//! Invariants
+//!   1. A handler that changes data checks all that can fail before its first `put`, `remove` or
+//!      `set_expiry`: a command that answers with an error has no effect.
+//!   2. A data handler may be called again for the same request (a cold value, no credits): it changes
+//!      nothing but the access and the reply, and both are thrown away on [`Failure::Stop`].
+//!   3. A control handler that returns [`Failure::Wait`] is called again and has changed nothing.
+
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::sync::Arc;
+
+use clock::{Nanos, UnixMs};
+use store::{Access, Stop};
+
+use crate::executor::Outbox;
+use crate::lookup::Entry;
+use crate::server::Server;
+use crate::session::Session;
+
+/// What a data handler works on.
+pub(crate) struct Data<'a, 's> {
+    /// The keys, locked; effects are collected in it.
+    pub access: &'a mut Access<'s>,
+    /// Database of the session.
+    pub db: u16,
+    /// The store's time: what expiry is compared with.
+    pub now: UnixMs,
+    /// Settings and counters.
+    pub server: &'a Server,
+    /// Lookups by commands that read: found, and not.
+    pub lookups: Cell<(u32, u32)>,
+}
+
+impl Data<'_, '_> {
+    /// Counts a key that a command looked for, for INFO's hits and misses.
+    pub(crate) fn count_lookup(&self, found: bool) {
+        let (hits, misses) = self.lookups.get();
+        self.lookups.set(if found { (hits + 1, misses) } else { (hits, misses + 1) });
+    }
+}
+
+/// What a control handler works on.
+pub(crate) struct Control<'a> {
+    pub server: &'a Arc<Server>,
+    pub session: &'a mut Session,
+    /// Row of the command.
+    pub entry: &'static Entry,
+    /// Monotonic time, fresh.
+    pub now: Nanos,
+    /// Whether EXEC runs it: it must not wait.
+    pub in_exec: bool,
+    /// Messages to send when it has happened.
+    pub outbox: &'a mut Outbox,
+    /// What the reply depends on; handlers that looked at no data leave it.
+    pub ticket: u64,
+}
+
+/// The reply is written, or why not.
+pub(crate) type Outcome = Result<(), Failure>;
+
+/// Why a handler wrote no reply.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Answer with this error; the text starts with its code.
+    Error(Cow<'static, str>),
+    /// The same, with bytes of the client in it.
+    Bytes(Vec<u8>),
+    /// The store could not do it now, or at all.
+    Stop(Stop),
+    /// Call again at this time, or when woken.
+    Wait(Nanos),
+}
+
+impl From<Stop> for Failure {
+    fn from(stop: Stop) -> Self {
+        Failure::Stop(stop)
+    }
+}
+
+impl From<&'static str> for Failure {
+    fn from(text: &'static str) -> Self {
+        Failure::Error(Cow::Borrowed(text))
+    }
+}
+
+impl From<String> for Failure {
+    fn from(text: String) -> Self {
+        Failure::Error(Cow::Owned(text))
+    }
+}
+
+/// Error texts that several commands answer with.
+pub(crate) mod text {
+    pub(crate) const SYNTAX: &str = "ERR syntax error";
+    pub(crate) const NOT_INTEGER: &str = "ERR value is not an integer or out of range";
+    pub(crate) const NOT_FLOAT: &str = "ERR value is not a valid float";
+    pub(crate) const NO_SUCH_KEY: &str = "ERR no such key";
+    pub(crate) const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+    pub(crate) const DB_RANGE: &str = "ERR DB index is out of range";
+    pub(crate) const INVALID_DB: &str = "ERR invalid DB index";
+    pub(crate) const OVERFLOW: &str = "ERR increment or decrement would overflow";
+    pub(crate) const OUT_OF_RANGE: &str = "ERR value is out of range";
+    pub(crate) const NOT_POSITIVE: &str = "ERR value is out of range, must be positive";
+}

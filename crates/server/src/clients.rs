@@ -1,0 +1,140 @@
+//! What other threads know of each connection, and the list of all.
+//!
+//! The session's thread writes the numbers with relaxed stores; readers are a little late. Names are behind
+//! a mutex that only CLIENT commands take.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use clock::Nanos;
+use reactor::Connection;
+
+/// One connection, as others see it.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) id: u64,
+    /// Absent in tests, which have no sockets.
+    pub(crate) connection: Option<Arc<Connection>>,
+    pub(crate) created: Nanos,
+    pub(crate) db: AtomicU16,
+    pub(crate) resp3: AtomicBool,
+    pub(crate) channels: AtomicU32,
+    pub(crate) patterns: AtomicU32,
+    /// Queued commands, -1 outside of MULTI.
+    pub(crate) queued: AtomicI32,
+    pub(crate) queued_bytes: AtomicU32,
+    pub(crate) watched: AtomicU32,
+    /// Id of the newest command + 1; 0 before the first.
+    pub(crate) last_command: AtomicU16,
+    pub(crate) monitor: AtomicBool,
+    /// Waits in WAIT or WAITAOF.
+    pub(crate) blocked: AtomicBool,
+    /// Parked because of CLIENT PAUSE.
+    pub(crate) paused: AtomicBool,
+    pub(crate) no_evict: AtomicBool,
+    pub(crate) no_touch: AtomicBool,
+    labels: Mutex<Labels>,
+}
+
+/// What a client calls itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Labels {
+    pub(crate) name: Box<[u8]>,
+    pub(crate) lib_name: Box<[u8]>,
+    pub(crate) lib_ver: Box<[u8]>,
+}
+
+impl Client {
+    pub(crate) fn new(id: u64, connection: Option<Arc<Connection>>, created: Nanos) -> Self {
+        Client {
+            id,
+            connection,
+            created,
+            db: AtomicU16::new(0),
+            resp3: AtomicBool::new(false),
+            channels: AtomicU32::new(0),
+            patterns: AtomicU32::new(0),
+            queued: AtomicI32::new(-1),
+            queued_bytes: AtomicU32::new(0),
+            watched: AtomicU32::new(0),
+            last_command: AtomicU16::new(0),
+            monitor: AtomicBool::new(false),
+            blocked: AtomicBool::new(false),
+            paused: AtomicBool::new(false),
+            no_evict: AtomicBool::new(false),
+            no_touch: AtomicBool::new(false),
+            labels: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn labels(&self) -> MutexGuard<'_, Labels> {
+        self.labels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Address of the peer, as CLIENT LIST prints it.
+    pub(crate) fn address(&self) -> String {
+        self.connection.as_ref().map_or_else(|| "127.0.0.1:0".to_owned(), |c| c.peer().to_string())
+    }
+
+    /// Our own address of this connection.
+    pub(crate) fn local_address(&self) -> String {
+        self.connection.as_ref().map_or_else(|| "127.0.0.1:0".to_owned(), |c| c.local().to_string())
+    }
+
+    /// What CLIENT KILL TYPE calls it.
+    pub(crate) fn kind(&self) -> &'static str {
+        let subscribed = self.channels.load(Ordering::Relaxed) + self.patterns.load(Ordering::Relaxed) > 0;
+        if subscribed { "pubsub" } else { "normal" }
+    }
+
+    /// Letters of CLIENT LIST's `flags`.
+    pub(crate) fn flags(&self) -> String {
+        let mut letters = String::new();
+        let subscribed = self.kind() == "pubsub";
+        for (set, letter) in [
+            (self.monitor.load(Ordering::Relaxed), 'O'),
+            (subscribed, 'P'),
+            (self.queued.load(Ordering::Relaxed) >= 0, 'x'),
+            (self.blocked.load(Ordering::Relaxed), 'b'),
+            (self.no_evict.load(Ordering::Relaxed), 'e'),
+            (self.no_touch.load(Ordering::Relaxed), 'T'),
+        ] {
+            if set {
+                letters.push(letter);
+            }
+        }
+        if letters.is_empty() { "N".to_owned() } else { letters }
+    }
+}
+
+/// All clients, by id.
+#[derive(Debug, Default)]
+pub(crate) struct Clients(Mutex<BTreeMap<u64, Arc<Client>>>);
+
+impl Clients {
+    pub(crate) fn add(&self, client: &Arc<Client>) {
+        self.lock().insert(client.id, Arc::clone(client));
+    }
+
+    pub(crate) fn remove(&self, id: u64) {
+        self.lock().remove(&id);
+    }
+
+    pub(crate) fn find(&self, id: u64) -> Option<Arc<Client>> {
+        self.lock().get(&id).cloned()
+    }
+
+    /// All, by id.
+    pub(crate) fn all(&self) -> Vec<Arc<Client>> {
+        self.lock().values().cloned().collect()
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Client>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,63 @@
+//! Error replies that the executor makes, in the words that clients know.
+
+use resp::ArgsView;
+use store::StoreError;
+
+use crate::call::Failure;
+
+/// No row has this name.
+pub(crate) fn unknown(args: ArgsView<'_>) -> Failure {
+    let mut text = b"ERR unknown command '".to_vec();
+    text.extend_from_slice(shortened(args.get(0), ECHO_BYTES_MAX));
+    text.extend_from_slice(b"', with args beginning with: ");
+    let start = text.len();
+    for arg in args.iter().skip(1) {
+        let room = ECHO_BYTES_MAX.saturating_sub(text.len() - start);
+        if room == 0 {
+            break;
+        }
+        text.push(b'\'');
+        text.extend_from_slice(shortened(arg, room));
+        text.extend_from_slice(b"' ");
+    }
+    Failure::Bytes(text)
+}
+
+/// `container` has no such subcommand.
+pub(crate) fn unknown_sub(container: &str, name: &[u8]) -> Failure {
+    let mut text = b"ERR unknown subcommand '".to_vec();
+    text.extend_from_slice(shortened(name, ECHO_BYTES_MAX));
+    text.extend_from_slice(format!("'. Try {} HELP.", container.to_ascii_uppercase()).as_bytes());
+    Failure::Bytes(text)
+}
+
+/// Too few or too many arguments.
+pub(crate) fn arity(name: &str) -> Failure {
+    format!("ERR wrong number of arguments for '{name}' command").into()
+}
+
+/// A client of version 2 that has subscribed may do little else.
+pub(crate) fn subscribed(name: &str) -> Failure {
+    format!(
+        "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are \
+         allowed in this context"
+    )
+    .into()
+}
+
+/// What the store refused, with the code that clients look at.
+pub(crate) fn of_store(error: &StoreError) -> Failure {
+    let code = match error {
+        StoreError::MemoryLimit { .. } => "OOM",
+        StoreError::DiskFull(_) => "MISCONF",
+        _ => "ERR",
+    };
+    format!("{code} {error}").into()
+}
+
+fn shortened(bytes: &[u8], most: usize) -> &[u8] {
+    &bytes[..bytes.len().min(most)]
+}
+
+/// So much of what a client sent is sent back.
+const ECHO_BYTES_MAX: usize = 128;

@@ -1,0 +1,177 @@
+//! EXEC: the queued commands as one atomic group.
+//!
+//! All keys of all commands, and those that are watched, are locked together (all stripes, if one command needs
+//! everything); every command runs on the same access, so each sees the effects of those before it, and one
+//! commit makes them one group of the journal. A stop takes all replies back, and the whole runs again.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use resp::Writer;
+use store::{KeyRef, Prepared, Scope, Stop, Wanted};
+
+use crate::call::{Control, Data, Failure};
+use crate::command::{Flags, Handler};
+use crate::executor::{Outbox, Ran, Request, Unready, collect_keys, take_prepared};
+use crate::handlers::connection::database;
+use crate::server::Server;
+use crate::session::{Queued, Session, Transaction};
+
+/// What a run of all commands leaves to be done when it is committed.
+struct Executed {
+    ticket: u64,
+    outbox: Outbox,
+}
+
+impl Server {
+    /// Runs what was queued since MULTI.
+    pub(crate) fn run_exec(
+        self: &Arc<Self>,
+        session: &mut Session,
+        request: &Request<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Ran, Unready> {
+        let Some(transaction) = session.transaction.take() else {
+            self.write_failure("ERR EXEC without MULTI".into(), session.resp3, out);
+            return Ok(Ran { ticket: 0, failed: true, lookups: (0, 0) });
+        };
+        session.client.queued.store(-1, std::sync::atomic::Ordering::Relaxed);
+        if transaction.aborted {
+            session.drop_transaction();
+            let text = "EXECABORT Transaction discarded because of previous errors.";
+            self.write_failure(text.into(), session.resp3, out);
+            return Ok(Ran { ticket: 0, failed: true, lookups: (0, 0) });
+        }
+        self.exec_queue(session, transaction, request, out)
+    }
+
+    fn exec_queue(
+        self: &Arc<Self>,
+        session: &mut Session,
+        transaction: Box<Transaction>,
+        request: &Request<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Ran, Unready> {
+        let mut prepared = take_prepared(session);
+        // The locks must be gone before a watch is: dropping one locks its stripe.
+        let watched = std::mem::take(&mut session.watched);
+        let mut keys = Vec::new();
+        let everything = gather(&transaction.queue, session.db, &mut keys);
+        keys.extend(watched.iter().map(|watch| KeyRef { db: watch.db(), key: watch.key() }));
+        let scope = if everything { Scope::Everything } else { Scope::Keys(&keys) };
+        let (start, db) = (out.len(), session.db);
+        let result = self.exec_once(session, &transaction, &watched, (scope, &prepared), request, out);
+        match result {
+            Ok(Executed { ticket, outbox }) => {
+                drop(keys);
+                drop(watched);
+                session.ticket = session.ticket.max(ticket);
+                self.deliver(outbox, session.ticket);
+                Ok(Ran { ticket, failed: false, lookups: (0, 0) })
+            }
+            Err((stop, wanted)) => {
+                out.truncate(start);
+                session.db = db;
+                prepared.want(wanted);
+                let result = self.stopped(stop, session, prepared, &keys, out);
+                if result.is_err() {
+                    drop(keys);
+                    session.watched = watched;
+                    session.transaction = Some(transaction);
+                }
+                result
+            }
+        }
+    }
+
+    fn exec_once<'s>(
+        self: &'s Arc<Self>,
+        session: &mut Session,
+        transaction: &Transaction,
+        watched: &[store::Watch],
+        (scope, prepared): (Scope<'_>, &'s Prepared),
+        request: &Request<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Executed, (Stop, Wanted)> {
+        let none = Wanted::default;
+        let writes = transaction.queue.iter().any(|queued| queued.entry.command.flags.has(Flags::WRITE));
+        let credit_bytes = if writes { transaction.queued_bytes } else { 0 };
+        let mut access = self.store.access(scope, prepared, credit_bytes).map_err(|stop| (stop, none()))?;
+        let mut outbox = Outbox::new();
+        for watch in watched {
+            match access.changed(watch) {
+                Ok(false) => {}
+                Ok(true) => {
+                    Writer::new(out, session.resp3).null_array();
+                    let ticket = access.commit().map_err(|stop| (stop, none()))?;
+                    return Ok(Executed { ticket, outbox });
+                }
+                Err(stop) => return Err((stop, access.into_wanted())),
+            }
+        }
+        Writer::new(out, session.resp3).array(transaction.queue.len());
+        for queued in &transaction.queue {
+            let result = self.exec_one(session, queued, &mut access, &mut outbox, request, out);
+            if let Err(stop) = result {
+                return Err((stop, access.into_wanted()));
+            }
+        }
+        let ticket = access.commit().map_err(|stop| (stop, none()))?;
+        Ok(Executed { ticket, outbox })
+    }
+
+    fn exec_one(
+        self: &Arc<Self>,
+        session: &mut Session,
+        queued: &Queued,
+        access: &mut store::Access<'_>,
+        outbox: &mut Outbox,
+        request: &Request<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Stop> {
+        let (start, resp3, args) = (out.len(), session.resp3, queued.args.view(&[]));
+        let mut writer = Writer::new(out, resp3);
+        let outcome = match queued.entry.command.handler {
+            Handler::Data(run) | Handler::Across(run, _) | Handler::Everything(run) => {
+                let now = access.now();
+                let mut data = Data { access, db: session.db, now, server: self, lookups: Cell::default() };
+                let outcome = run(&mut data, args, &mut writer);
+                self.stats.lookups(request.loop_index, data.lookups.get());
+                outcome
+            }
+            Handler::Control(run) => {
+                let (entry, now) = (queued.entry, request.now);
+                let mut control =
+                    Control { server: self, session, entry, now, in_exec: true, outbox, ticket: 0 };
+                run(&mut control, args, &mut writer)
+            }
+            Handler::Exec | Handler::Container(_) => unreachable!("neither is ever queued"),
+        };
+        let failed = outcome.is_err();
+        match outcome {
+            Ok(()) => {}
+            Err(Failure::Stop(stop)) => return Err(stop),
+            Err(failure) => {
+                out.truncate(start);
+                self.write_failure(failure, resp3, out);
+            }
+        }
+        self.stats.call(request.loop_index, queued.entry.id, 0, failed);
+        Ok(())
+    }
+}
+
+/// Adds the keys of all queued commands, each in the database that it will run in; returns whether one of them
+/// needs everything.
+fn gather<'a>(queue: &'a [Queued], mut db: u16, keys: &mut Vec<KeyRef<'a>>) -> bool {
+    let mut everything = false;
+    for queued in queue {
+        let args = queued.args.view(&[]);
+        everything |= matches!(queued.entry.command.handler, Handler::Everything(_));
+        if queued.entry.command.name == "select" {
+            db = database(args.get(1)).unwrap_or(db);
+        }
+        collect_keys(queued.entry, db, args, keys);
+    }
+    everything
+}

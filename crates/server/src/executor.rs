@@ -1,0 +1,401 @@
+//! From a parsed request to its reply, or to the reason why it has to wait.
+//!
+//! ```text
+//!  request -> admit (name, arity, password, subscribe mode, pause) -> queue (MULTI)
+//!                                                   \-> run -> access -> handler -> commit -> ticket
+//!                                                                 \-- Stop: reply taken back, parked, run again
+//! ```
+//!
+//! Invariants
+//!   1. A request runs until it is answered before the next one of its connection is looked at.
+//!   2. Whatever a reply depends on is in its ticket, also when it is an error or nothing was found.
+//!   3. A request that parked is counted, monitored and logged once.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use clock::Nanos;
+use resp::{Args, ArgsView, Writer};
+use store::{KeyRef, Prepared, Scope, Stop, StoreError};
+
+use crate::call::{Control, Data, Failure, Outcome};
+use crate::command::{DataFn, Flags, Handler};
+use crate::errors;
+use crate::lookup::{Entry, Table};
+use crate::server::Server;
+use crate::session::{Pending, Queued, Session};
+
+/// A request and where it came from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request<'a> {
+    pub(crate) args: ArgsView<'a>,
+    /// Its size as received.
+    pub(crate) bytes: usize,
+    pub(crate) loop_index: usize,
+    /// Monotonic time, fresh.
+    pub(crate) now: Nanos,
+}
+
+/// What became of a request.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// Answered; the reply waits for this ticket.
+    Done(u64),
+    /// Run it again when this has come.
+    Park(Parked),
+    /// The outcome will never be known: close without a reply.
+    Kill,
+}
+
+/// What a request waits for.
+#[derive(Debug)]
+pub(crate) enum Parked {
+    /// Records from disk.
+    Fetch(Prepared),
+    /// Room in the journal.
+    Credits,
+    /// A time, or to be woken.
+    Until(Nanos),
+}
+
+/// A run that ended with a reply.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ran {
+    pub(crate) ticket: u64,
+    /// The reply is an error.
+    pub(crate) failed: bool,
+    /// Keys that were found, and not.
+    pub(crate) lookups: (u32, u32),
+}
+
+/// A run that did not.
+#[derive(Debug)]
+pub(crate) enum Unready {
+    Parked(Parked),
+    Dead,
+}
+
+/// Messages to send when the command that published them has happened: channel and payload.
+pub(crate) type Outbox = Vec<(Arc<[u8]>, Arc<[u8]>)>;
+
+impl Server {
+    /// Runs `request` or queues it, and appends the reply to `out`.
+    pub(crate) fn execute(
+        self: &Arc<Self>,
+        session: &mut Session,
+        request: &Request<'_>,
+        out: &mut Vec<u8>,
+    ) -> Verdict {
+        let entry = match self.admit(session, request) {
+            Ok(entry) => entry,
+            Err((entry, failure)) => {
+                if let Some(transaction) = &mut session.transaction {
+                    transaction.aborted = true;
+                }
+                if let Some(entry) = entry {
+                    self.stats.reject(request.loop_index, entry.id);
+                }
+                self.write_failure(failure, session.resp3, out);
+                return Verdict::Done(0);
+            }
+        };
+        if self.pause.is_set()
+            && let Some(until) = self.paused_until(session, entry, request.now)
+        {
+            session.client.paused.store(true, Ordering::Relaxed);
+            self.pause.wait(session.client.id);
+            return Verdict::Park(Parked::Until(until));
+        }
+        if session.transaction.is_some() && !runs_in_multi(entry) {
+            self.queue(session, entry, request, out);
+            return Verdict::Done(0);
+        }
+        self.run(session, entry, request, out)
+    }
+
+    fn run(
+        self: &Arc<Self>,
+        session: &mut Session,
+        entry: &'static Entry,
+        request: &Request<'_>,
+        out: &mut Vec<u8>,
+    ) -> Verdict {
+        if self.monitor_count.load(Ordering::Relaxed) > 0 && !session.is_retry() {
+            self.monitor(session, entry, request.args);
+        }
+        session.client.last_command.store(entry.id + 1, Ordering::Relaxed);
+        let start = out.len();
+        let result = match entry.command.handler {
+            Handler::Data(run) | Handler::Across(run, _) | Handler::Everything(run) => {
+                self.run_data(session, entry, run, request, out)
+            }
+            Handler::Control(_) => self.run_control(session, entry, request, out),
+            Handler::Exec => self.run_exec(session, request, out),
+            Handler::Container(_) => unreachable!("admit resolves subcommands"),
+        };
+        match result {
+            Ok(ran) => {
+                self.finish(session, entry, request, ran);
+                Verdict::Done(ran.ticket)
+            }
+            Err(Unready::Dead) => Verdict::Kill,
+            Err(Unready::Parked(parked)) => {
+                out.truncate(start);
+                session.pending.get_or_insert_with(|| Box::new(Pending::new(request.now))).attempts += 1;
+                Verdict::Park(parked)
+            }
+        }
+    }
+
+    fn finish(&self, session: &mut Session, entry: &'static Entry, request: &Request<'_>, ran: Ran) {
+        session.pending = None;
+        session.ticket = session.ticket.max(ran.ticket);
+        let nanos = self.clock.now().0.saturating_sub(request.now.0);
+        self.stats.call(request.loop_index, entry.id, nanos, ran.failed);
+        self.stats.lookups(request.loop_index, ran.lookups);
+        if nanos >= self.tuned.slow_ns.load(Ordering::Relaxed)
+            && !entry.command.flags.has(Flags::SKIP_SLOWLOG)
+        {
+            self.slowlog.add(self.clock.unix_us() / 1_000_000, nanos / 1_000, request.args, &session.client);
+        }
+        if nanos >= self.tuned.latency_ns.load(Ordering::Relaxed) {
+            let event = if entry.command.flags.has(Flags::FAST) { "fast-command" } else { "command" };
+            self.latency.add(event, self.clock.unix_us() / 1_000_000, nanos / 1_000_000);
+        }
+    }
+
+    fn run_data(
+        &self,
+        session: &mut Session,
+        entry: &'static Entry,
+        run: DataFn,
+        request: &Request<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Ran, Unready> {
+        let mut prepared = take_prepared(session);
+        let one;
+        let many;
+        let everything = matches!(entry.command.handler, Handler::Everything(_));
+        let keys: &[KeyRef<'_>] = match entry.command.keys {
+            [] => &[],
+            [spec] if spec.last == 0 && !matches!(entry.command.handler, Handler::Across(..)) => {
+                one = [KeyRef { db: session.db, key: request.args.get(spec.first.into()) }];
+                &one
+            }
+            _ => {
+                let mut list = Vec::new();
+                collect_keys(entry, session.db, request.args, &mut list);
+                many = list;
+                &many
+            }
+        };
+        let scope = if everything { Scope::Everything } else { Scope::Keys(keys) };
+        let credit_bytes = if entry.command.flags.has(Flags::WRITE) { request.bytes as u64 } else { 0 };
+        let start = out.len();
+        let result = self.try_data(session, run, request.args, (scope, &prepared, credit_bytes), out);
+        match result {
+            Ok(ran) => Ok(ran),
+            Err((stop, wanted)) => {
+                out.truncate(start);
+                prepared.want(wanted);
+                self.stopped(stop, session, prepared, keys, out)
+            }
+        }
+    }
+
+    fn try_data<'s>(
+        &'s self,
+        session: &Session,
+        run: DataFn,
+        args: ArgsView<'_>,
+        (scope, prepared, credit_bytes): (Scope<'_>, &'s Prepared, u64),
+        out: &mut Vec<u8>,
+    ) -> Result<Ran, (Stop, store::Wanted)> {
+        let none = store::Wanted::default;
+        let mut access = self.store.access(scope, prepared, credit_bytes).map_err(|stop| (stop, none()))?;
+        let now = access.now();
+        let start = out.len();
+        let mut writer = Writer::new(out, session.resp3);
+        let lookups = Cell::default();
+        let mut data = Data { access: &mut access, db: session.db, now, server: self, lookups };
+        let outcome = run(&mut data, args, &mut writer);
+        let lookups = data.lookups.get();
+        let failed = match outcome {
+            Ok(()) => false,
+            Err(Failure::Stop(stop)) => return Err((stop, access.into_wanted())),
+            Err(failure) => {
+                out.truncate(start);
+                self.write_failure(failure, session.resp3, out);
+                true
+            }
+        };
+        let ticket = access.commit().map_err(|stop| (stop, none()))?;
+        Ok(Ran { ticket, failed, lookups })
+    }
+
+    fn run_control(
+        self: &Arc<Self>,
+        session: &mut Session,
+        entry: &'static Entry,
+        request: &Request<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Ran, Unready> {
+        let Handler::Control(run) = entry.command.handler else {
+            unreachable!("called for control handlers alone")
+        };
+        let start = out.len();
+        let mut outbox = Outbox::new();
+        let mut writer = Writer::new(out, session.resp3);
+        let (now, in_exec, ticket) = (request.now, false, 0);
+        let mut control = Control { server: self, session, entry, now, in_exec, outbox: &mut outbox, ticket };
+        let outcome = run(&mut control, request.args, &mut writer);
+        let ticket = control.ticket;
+        self.deliver(outbox, session.ticket);
+        match outcome {
+            Ok(()) => Ok(Ran { ticket, failed: false, lookups: (0, 0) }),
+            Err(Failure::Wait(until)) => Err(Unready::Parked(Parked::Until(until))),
+            Err(failure) => {
+                out.truncate(start);
+                self.write_failure(failure, session.resp3, out);
+                Ok(Ran { ticket, failed: true, lookups: (0, 0) })
+            }
+        }
+    }
+
+    /// What a request that the store stopped does next: wait, or answer with the reason.
+    pub(crate) fn stopped(
+        &self,
+        stop: Stop,
+        session: &mut Session,
+        mut prepared: Prepared,
+        keys: &[KeyRef<'_>],
+        out: &mut Vec<u8>,
+    ) -> Result<Ran, Unready> {
+        match stop {
+            Stop::Cold => {
+                self.store.missing(keys, &mut prepared);
+                self.stats.fetches.fetch_add(1, Ordering::Relaxed);
+                Err(Unready::Parked(Parked::Fetch(prepared)))
+            }
+            Stop::Busy => {
+                self.stats.waits_for_credits.fetch_add(1, Ordering::Relaxed);
+                let pending = Pending::new(Nanos(0));
+                session.pending.get_or_insert_with(|| Box::new(pending)).prepared = prepared;
+                Err(Unready::Parked(Parked::Credits))
+            }
+            Stop::Refused(StoreError::Journal(_)) => Err(Unready::Dead),
+            Stop::Refused(error) | Stop::Damaged(error) => {
+                self.write_failure(errors::of_store(&error), session.resp3, out);
+                Ok(Ran { ticket: self.store.newest(), failed: true, lookups: (0, 0) })
+            }
+        }
+    }
+
+    /// Which row it is, or why the request is refused; with the row, if the name was one.
+    #[inline]
+    fn admit(
+        &self,
+        session: &Session,
+        request: &Request<'_>,
+    ) -> Result<&'static Entry, (Option<&'static Entry>, Failure)> {
+        let args = request.args;
+        let table = Table::of_server();
+        let Some(mut entry) = table.find(args.get(0)) else { return Err((None, errors::unknown(args))) };
+        if let (Handler::Container(_), Some(name)) = (entry.command.handler, args.try_get(1)) {
+            let sub = table.find_sub(entry, name);
+            entry = sub.ok_or_else(|| (None, errors::unknown_sub(entry.command.name, name)))?;
+        }
+        let command = entry.command;
+        if !command.takes(args.len()) {
+            return Err((Some(entry), errors::arity(command.name)));
+        }
+        if !session.authenticated && !command.flags.has(Flags::NO_AUTH) {
+            return Err((Some(entry), "NOAUTH Authentication required.".into()));
+        }
+        if session.transaction.is_some() && command.flags.has(Flags::NO_MULTI) {
+            return Err((Some(entry), "ERR Command not allowed inside a transaction".into()));
+        }
+        if session.subscriptions.is_some() && !session.resp3 && !runs_subscribed(command.name) {
+            return Err((Some(entry), errors::subscribed(command.name)));
+        }
+        Ok(entry)
+    }
+
+    fn paused_until(&self, session: &Session, entry: &Entry, now: Nanos) -> Option<Nanos> {
+        let flags = entry.command.flags;
+        let writes = match (&session.transaction, entry.command.handler) {
+            (Some(transaction), Handler::Exec) => {
+                transaction.queue.iter().any(|queued| queued.entry.command.flags.has(Flags::WRITE))
+            }
+            _ => flags.has(Flags::WRITE) || entry.command.name == "publish",
+        };
+        if flags.has(Flags::ADMIN) || flags.has(Flags::NO_AUTH) {
+            return None;
+        }
+        self.pause.until(writes, now)
+    }
+
+    fn queue(&self, session: &mut Session, entry: &'static Entry, request: &Request<'_>, out: &mut Vec<u8>) {
+        let limit = self.tuned.transaction_bytes_max.load(Ordering::Relaxed);
+        let Some(transaction) = &mut session.transaction else { return };
+        transaction.queued_bytes += request.bytes as u64;
+        if transaction.queued_bytes > limit {
+            transaction.aborted = true;
+            transaction.queue = Vec::new();
+            let text = format!("ERR transaction is larger than transaction.max ({limit} B)");
+            return self.write_failure(text.into(), session.resp3, out);
+        }
+        if !transaction.aborted {
+            transaction.queue.push(Queued { entry, args: Args::copied(request.args) });
+        }
+        let count = i32::try_from(transaction.queue.len()).unwrap_or(i32::MAX);
+        let bytes = u32::try_from(transaction.queued_bytes).unwrap_or(u32::MAX);
+        session.client.queued.store(count, Ordering::Relaxed);
+        session.client.queued_bytes.store(bytes, Ordering::Relaxed);
+        out.extend_from_slice(b"+QUEUED\r\n");
+    }
+
+    /// Writes an error reply and counts it.
+    pub(crate) fn write_failure(&self, failure: Failure, resp3: bool, out: &mut Vec<u8>) {
+        let text: Vec<u8> = match failure {
+            Failure::Error(text) => text.into_owned().into_bytes(),
+            Failure::Bytes(text) => text,
+            // Neither reaches this place: the callers handle them.
+            Failure::Stop(stop) => format!("ERR {stop:?}").into_bytes(),
+            Failure::Wait(_) => b"ERR cannot wait inside a transaction".to_vec(),
+        };
+        self.stats.error(&text);
+        Writer::new(out, resp3).error_bytes(&text);
+    }
+}
+
+/// Prepared records of a request that parked, or none.
+pub(crate) fn take_prepared(session: &mut Session) -> Prepared {
+    session.pending.as_mut().map_or_else(Prepared::default, |p| std::mem::take(&mut p.prepared))
+}
+
+/// Adds the keys that a command names, in database `db`.
+pub(crate) fn collect_keys<'a>(entry: &Entry, db: u16, args: ArgsView<'a>, keys: &mut Vec<KeyRef<'a>>) {
+    let target = match entry.command.handler {
+        Handler::Across(_, target) => target(args).filter(|target| *target != db),
+        _ => None,
+    };
+    entry.command.each_key(args.len(), |index| {
+        keys.push(KeyRef { db, key: args.get(index) });
+        keys.extend(target.map(|db| KeyRef { db, key: args.get(index) }));
+    });
+}
+
+/// Runs at once although MULTI is open.
+fn runs_in_multi(entry: &Entry) -> bool {
+    matches!(entry.command.name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset")
+}
+
+/// Allowed to a client of version 2 that has subscribed.
+fn runs_subscribed(name: &str) -> bool {
+    matches!(name, "ping" | "subscribe" | "psubscribe" | "unsubscribe" | "punsubscribe" | "quit" | "reset")
+}
+
+/// An outcome for handlers that have nothing more to say.
+pub(crate) const OK: Outcome = Ok(());

@@ -1,0 +1,75 @@
+//! Reading arguments: numbers, options, and the times of SET and EXPIRE.
+
+use clock::UnixMs;
+use resp::{ArgsView, parse_i64};
+use store::{Found, ValueKind};
+
+use crate::call::{Data, Failure, text};
+
+/// An integer, or the error that every command gives.
+pub(crate) fn integer(arg: &[u8]) -> Result<i64, Failure> {
+    parse_i64(arg).ok_or_else(|| text::NOT_INTEGER.into())
+}
+
+/// An integer of 32 bits.
+pub(crate) fn small_integer(arg: &[u8]) -> Result<i32, Failure> {
+    i32::try_from(integer(arg)?).map_err(|_| text::NOT_INTEGER.into())
+}
+
+/// Whether `arg` is `word`, in any case.
+pub(crate) fn is(arg: &[u8], word: &str) -> bool {
+    arg.eq_ignore_ascii_case(word.as_bytes())
+}
+
+/// The string at `key`; counts whether it was there.
+pub(crate) fn string<'a>(data: &'a Data<'_, '_>, key: &[u8]) -> Result<Option<Found<'a>>, Failure> {
+    let found = data.access.get(data.db, key)?;
+    data.count_lookup(found.is_some());
+    match found {
+        Some(found) if found.kind != ValueKind::String => Err(text::WRONG_TYPE.into()),
+        found => Ok(found),
+    }
+}
+
+/// How a time is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unit {
+    pub(crate) seconds: bool,
+    pub(crate) absolute: bool,
+}
+
+impl Unit {
+    pub(crate) const EX: Unit = Unit { seconds: true, absolute: false };
+    pub(crate) const PX: Unit = Unit { seconds: false, absolute: false };
+    pub(crate) const EXAT: Unit = Unit { seconds: true, absolute: true };
+    pub(crate) const PXAT: Unit = Unit { seconds: false, absolute: true };
+
+    /// The unit that an option of SET names.
+    pub(crate) fn of(option: &[u8]) -> Option<Unit> {
+        [("ex", Self::EX), ("px", Self::PX), ("exat", Self::EXAT), ("pxat", Self::PXAT)]
+            .into_iter()
+            .find_map(|(word, unit)| is(option, word).then_some(unit))
+    }
+}
+
+/// The time at which a key set now expires; times that are not positive are refused, as SET does.
+pub(crate) fn expiry(arg: &[u8], unit: Unit, now: UnixMs, command: &str) -> Result<UnixMs, Failure> {
+    let number = integer(arg)?;
+    let invalid = || Failure::from(format!("ERR invalid expire time in '{command}' command"));
+    if number <= 0 {
+        return Err(invalid());
+    }
+    let millis = if unit.seconds { number.checked_mul(1_000).ok_or_else(invalid)? } else { number };
+    let at = if unit.absolute { Some(millis) } else { millis.checked_add_unsigned(now.0) };
+    at.map(|at| UnixMs(at.unsigned_abs())).ok_or_else(invalid)
+}
+
+/// The value of an option: the argument after `index`.
+pub(crate) fn option_value<'a>(args: ArgsView<'a>, index: usize) -> Result<&'a [u8], Failure> {
+    args.try_get(index + 1).ok_or_else(|| text::SYNTAX.into())
+}
+
+/// `bytes` for a message, whatever they are.
+pub(crate) fn shown(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

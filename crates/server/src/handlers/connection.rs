@@ -1,0 +1,200 @@
+//! HELLO, AUTH, SELECT and what else is about the connection itself.
+
+use std::sync::atomic::Ordering;
+
+use resp::{ArgsView, Writer, parse_i64};
+
+use super::args::is;
+use crate::call::{Control, Failure, Outcome, text};
+use crate::session::{Replies, Session};
+
+pub(crate) fn ping(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    if args.len() > 2 {
+        return Err(crate::errors::arity("ping"));
+    }
+    let message = args.try_get(1);
+    if control.session.is_subscribed() && !control.session.resp3 {
+        // The form of a message, so that a client that only reads messages can read it.
+        out.array(2);
+        out.bulk(b"pong");
+        out.bulk(message.unwrap_or_default());
+    } else if let Some(message) = message {
+        out.bulk(message);
+    } else {
+        out.simple("PONG");
+    }
+    Ok(())
+}
+
+pub(crate) fn echo(_control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    out.bulk(args.get(1));
+    Ok(())
+}
+
+/// The number of a database, wherever it ends.
+pub(crate) fn database(arg: &[u8]) -> Option<u16> {
+    parse_i64(arg).and_then(|number| u16::try_from(number).ok())
+}
+
+pub(crate) fn select(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let number = parse_i64(args.get(1)).and_then(|number| i32::try_from(number).ok());
+    let number = number.ok_or(text::NOT_INTEGER)?;
+    let number = u16::try_from(number).ok().filter(|number| *number < control.server.store.databases());
+    control.session.db = number.ok_or(text::DB_RANGE)?;
+    control.session.client.db.store(control.session.db, Ordering::Relaxed);
+    out.ok();
+    Ok(())
+}
+
+pub(crate) fn quit(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    control.session.closing = true;
+    out.ok();
+    Ok(())
+}
+
+pub(crate) fn reset(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (server, session) = (control.server, &mut *control.session);
+    let client = &session.client;
+    client.queued.store(-1, Ordering::Relaxed);
+    client.watched.store(0, Ordering::Relaxed);
+    client.db.store(0, Ordering::Relaxed);
+    client.resp3.store(false, Ordering::Relaxed);
+    client.channels.store(0, Ordering::Relaxed);
+    client.patterns.store(0, Ordering::Relaxed);
+    client.no_evict.store(false, Ordering::Relaxed);
+    client.no_touch.store(false, Ordering::Relaxed);
+    client.labels().name = Box::default();
+    if client.monitor.swap(false, Ordering::Relaxed) {
+        server.remove_monitor(client.id);
+    }
+    if let Some(subscriptions) = session.subscriptions.take() {
+        server.pubsub.forget(client.id, &subscriptions);
+    }
+    session.drop_transaction();
+    session.db = 0;
+    session.resp3 = false;
+    session.replies = Replies::On;
+    session.authenticated = !server.wants_password();
+    out.set_resp3(false);
+    out.simple("RESET");
+    Ok(())
+}
+
+pub(crate) fn auth(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    match args.len() {
+        2 if !control.server.wants_password() => {
+            return Err("ERR AUTH <password> called without any password configured for the default \
+                        user. Are you sure your configuration is correct?"
+                .into());
+        }
+        2 => authenticate(control, b"default", args.get(1))?,
+        3 => authenticate(control, args.get(1), args.get(2))?,
+        _ => return Err(text::SYNTAX.into()),
+    }
+    out.ok();
+    Ok(())
+}
+
+fn authenticate(control: &mut Control<'_>, user: &[u8], password: &[u8]) -> Outcome {
+    let settings = control.server.settings.current();
+    let right = match settings.requirepass.reveal() {
+        Some(wanted) => same_secret(wanted.as_bytes(), password),
+        None => true,
+    };
+    if user != b"default" || !right {
+        return Err("WRONGPASS invalid username-password pair or user is disabled.".into());
+    }
+    control.session.authenticated = true;
+    Ok(())
+}
+
+/// Compares in a time that depends on the lengths alone.
+fn same_secret(wanted: &[u8], given: &[u8]) -> bool {
+    let mut difference = wanted.len() ^ given.len();
+    for index in 0..given.len() {
+        let byte = wanted.get(index).copied().unwrap_or(0);
+        difference |= usize::from(std::hint::black_box(byte ^ given[index]));
+    }
+    difference == 0
+}
+
+/// Arguments of HELLO.
+#[derive(Debug, Default)]
+struct Greeting<'a> {
+    version: Option<i64>,
+    user: Option<(&'a [u8], &'a [u8])>,
+    name: Option<&'a [u8]>,
+}
+
+impl<'a> Greeting<'a> {
+    fn parse(args: ArgsView<'a>) -> Result<Self, Failure> {
+        let mut greeting = Greeting::default();
+        if let Some(version) = args.try_get(1) {
+            let version =
+                parse_i64(version).ok_or("ERR Protocol version is not an integer or out of range")?;
+            if !(2..=3).contains(&version) {
+                return Err("NOPROTO unsupported protocol version".into());
+            }
+            greeting.version = Some(version);
+        }
+        let mut index = 2;
+        while let Some(option) = args.try_get(index) {
+            if is(option, "auth") && args.len() > index + 2 {
+                greeting.user = Some((args.get(index + 1), args.get(index + 2)));
+                index += 3;
+            } else if is(option, "setname") && args.len() > index + 1 {
+                greeting.name = Some(args.get(index + 1));
+                index += 2;
+            } else {
+                return Err(
+                    format!("ERR Syntax error in HELLO option '{}'", super::args::shown(option)).into()
+                );
+            }
+        }
+        Ok(greeting)
+    }
+}
+
+pub(crate) fn hello(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let greeting = Greeting::parse(args)?;
+    if let Some((user, password)) = greeting.user {
+        authenticate(control, user, password)?;
+    }
+    if !control.session.authenticated {
+        return Err("NOAUTH HELLO must be called with the client already authenticated, otherwise the \
+                    HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
+                    select the RESP protocol version at the same time"
+            .into());
+    }
+    if let Some(name) = greeting.name {
+        let _ = name;
+    }
+    if let Some(version) = greeting.version {
+        set_version(control.session, version == 3, out);
+    }
+    out.map(7);
+    out.bulk(b"server");
+    out.bulk(b"redis");
+    out.bulk(b"version");
+    out.bulk(COMPATIBLE_VERSION.as_bytes());
+    out.bulk(b"proto");
+    out.integer(if control.session.resp3 { 3 } else { 2 });
+    out.bulk(b"id");
+    out.integer(control.session.client.id.cast_signed());
+    out.bulk(b"mode");
+    out.bulk(b"standalone");
+    out.bulk(b"role");
+    out.bulk(b"master");
+    out.bulk(b"modules");
+    out.array(0);
+    Ok(())
+}
+
+fn set_version(session: &mut Session, resp3: bool, out: &mut Writer<'_>) {
+    session.resp3 = resp3;
+    session.client.resp3.store(resp3, Ordering::Relaxed);
+    out.set_resp3(resp3);
+}
+
+/// The version of Redis whose documentation we follow: clients choose their commands by it.
+pub(crate) const COMPATIBLE_VERSION: &str = "7.2.0";

@@ -1,0 +1,123 @@
+//! DUMP and RESTORE: a value as bytes that outlive the server.
+//!
+//! ```text
+//!  | "EVK" | version u8 = 1 | kind u8: 1 string | value | crc32c of all before, u32 little-endian |
+//! ```
+//!
+//! Not Redis's RDB payload: neither server takes the other's, and the checksum says so.
+
+use clock::UnixMs;
+use resp::{ArgsView, Writer};
+use store::{Value, ValueKind};
+
+use super::args::{integer, is, option_value};
+use crate::call::{Data, Failure, Outcome, text};
+
+pub(crate) fn dump(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    match data.access.get(data.db, args.get(1))? {
+        None => out.null(),
+        Some(found) if found.kind != ValueKind::String => return Err(text::WRONG_TYPE.into()),
+        Some(found) => out.bulk(&encode(found.value)),
+    }
+    Ok(())
+}
+
+/// Options of RESTORE; those about eviction are checked and forgotten.
+#[derive(Debug, Default)]
+struct Options {
+    replace: bool,
+    absolute: bool,
+}
+
+impl Options {
+    fn parse(args: ArgsView<'_>) -> Result<Self, Failure> {
+        let mut options = Options::default();
+        let mut index = 4;
+        while let Some(arg) = args.try_get(index) {
+            if is(arg, "replace") {
+                options.replace = true;
+            } else if is(arg, "absttl") {
+                options.absolute = true;
+            } else if is(arg, "idletime") && args.len() > index + 1 {
+                if integer(option_value(args, index)?)? < 0 {
+                    return Err("ERR Invalid IDLETIME value, must be >= 0".into());
+                }
+                index += 1;
+            } else if is(arg, "freq") && args.len() > index + 1 {
+                if !(0..=255).contains(&integer(option_value(args, index)?)?) {
+                    return Err("ERR Invalid FREQ value, must be >= 0 and <= 255".into());
+                }
+                index += 1;
+            } else {
+                return Err(text::SYNTAX.into());
+            }
+            index += 1;
+        }
+        Ok(options)
+    }
+}
+
+pub(crate) fn restore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let key = args.get(1);
+    let options = Options::parse(args)?;
+    if !options.replace && data.access.meta(data.db, key)?.is_some() {
+        return Err("BUSYKEY Target key name already exists.".into());
+    }
+    let ttl = u64::try_from(integer(args.get(2))?).map_err(|_| "ERR Invalid TTL value, must be >= 0")?;
+    let value = decode(args.get(3)).ok_or("ERR DUMP payload version or checksum are wrong")?;
+    let base = if options.absolute { 0 } else { data.now.0 };
+    let expiry = (ttl != 0).then(|| UnixMs(base.saturating_add(ttl)));
+    if expiry.is_some_and(|at| at <= data.now) {
+        data.access.remove(data.db, key)?;
+    } else {
+        data.access.put(data.db, key, Value::String(value), expiry);
+    }
+    out.ok();
+    Ok(())
+}
+
+fn encode(value: &[u8]) -> Vec<u8> {
+    let mut payload = [MAGIC, &[VERSION, KIND_STRING], value].concat();
+    let crc = crc(&payload);
+    payload.extend_from_slice(&crc.to_le_bytes());
+    payload
+}
+
+/// The value in a payload of DUMP; `None` for everything else, whatever its bytes.
+pub fn decode(payload: &[u8]) -> Option<&[u8]> {
+    let (body, stored) = payload.split_last_chunk::<4>()?;
+    let value = body.strip_prefix(MAGIC)?.strip_prefix(&[VERSION, KIND_STRING])?;
+    (crc(body) == u32::from_le_bytes(*stored)).then_some(value)
+}
+
+fn crc(bytes: &[u8]) -> u32 {
+    u32::try_from(crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes)).expect("CRC-32C has 32 bits")
+}
+
+const MAGIC: &[u8] = b"EVK";
+const VERSION: u8 = 1;
+const KIND_STRING: u8 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn payload_of_version_1_has_these_bytes() {
+        assert_eq!(encode(b"hi"), b"EVK\x01\x01hir?\xe6m");
+    }
+
+    #[test]
+    fn any_flipped_bit_and_any_cut_is_found() {
+        let payload = encode(b"some value");
+        assert_eq!(decode(&payload), Some(&b"some value"[..]));
+        for cut in 0..payload.len() {
+            assert_eq!(decode(&payload[..cut]), None);
+        }
+        for bit in 0..payload.len() * 8 {
+            let mut damaged = payload.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(decode(&damaged), None, "bit {bit}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Keys of any type: whether they are there, and where.
+
+use resp::{ArgsView, Writer};
+use store::{Value, ValueKind};
+
+use super::args::{integer, is, option_value, small_integer};
+use crate::call::{Data, Failure, Outcome, text};
+
+pub(crate) fn del(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let mut count = 0;
+    for key in args.iter().skip(1) {
+        count += i64::from(data.access.remove(data.db, key)?);
+    }
+    out.integer(count);
+    Ok(())
+}
+
+pub(crate) fn unlink(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    del(data, args, out)
+}
+
+pub(crate) fn exists(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let mut count = 0;
+    for key in args.iter().skip(1) {
+        let found = data.access.meta(data.db, key)?.is_some();
+        data.count_lookup(found);
+        count += i64::from(found);
+    }
+    out.integer(count);
+    Ok(())
+}
+
+pub(crate) fn touch(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    exists(data, args, out)
+}
+
+pub(crate) fn type_(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let meta = data.access.meta(data.db, args.get(1))?;
+    out.simple(meta.map_or("none", |meta| meta.kind.name()));
+    Ok(())
+}
+
+pub(crate) fn rename(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    relocate(data, args)?;
+    out.ok();
+    Ok(())
+}
+
+pub(crate) fn renamenx(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    if data.access.meta(data.db, args.get(1))?.is_none() {
+        return Err(text::NO_SUCH_KEY.into());
+    }
+    let taken = data.access.meta(data.db, args.get(2))?.is_some();
+    if !taken {
+        relocate(data, args)?;
+    }
+    out.integer((!taken).into());
+    Ok(())
+}
+
+fn relocate(data: &mut Data<'_, '_>, args: ArgsView<'_>) -> Outcome {
+    let (from, to) = ((data.db, args.get(1)), (data.db, args.get(2)));
+    if !duplicate(data, from, to)? {
+        return Err(text::NO_SUCH_KEY.into());
+    }
+    if from != to {
+        data.access.remove(from.0, from.1)?;
+    }
+    Ok(())
+}
+
+/// A key in a database.
+type Spot<'a> = (u16, &'a [u8]);
+
+/// Writes the value and expiry of `from` to `to`; returns whether there was one.
+fn duplicate(data: &mut Data<'_, '_>, from: Spot<'_>, to: Spot<'_>) -> Result<bool, Failure> {
+    let Some(found) = data.access.get(from.0, from.1)? else { return Ok(false) };
+    if found.kind != ValueKind::String {
+        return Err(text::WRONG_TYPE.into());
+    }
+    if from != to {
+        let (value, expiry) = (found.value.to_vec(), found.expiry);
+        data.access.put(to.0, to.1, Value::String(&value), expiry);
+    }
+    Ok(true)
+}
+
+/// The database that MOVE names, if it is a number.
+pub(crate) fn move_target(args: ArgsView<'_>) -> Option<u16> {
+    u16::try_from(resp::parse_i64(args.get(2))?).ok()
+}
+
+pub(crate) fn move_(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (key, target) = (args.get(1), small_integer(args.get(2))?);
+    let target = database_of(data, target)?;
+    if target == data.db {
+        return Err(SAME_OBJECTS.into());
+    }
+    let from = (data.db, key);
+    let possible = data.access.meta(data.db, key)?.is_some() && data.access.meta(target, key)?.is_none();
+    if possible && duplicate(data, from, (target, key))? {
+        data.access.remove(data.db, key)?;
+    }
+    out.integer(possible.into());
+    Ok(())
+}
+
+/// Options of COPY.
+fn copy_options(args: ArgsView<'_>) -> Result<(Option<i32>, bool), Failure> {
+    let (mut target, mut replace) = (None, false);
+    let mut index = 3;
+    while let Some(arg) = args.try_get(index) {
+        if is(arg, "replace") {
+            replace = true;
+        } else if is(arg, "db") {
+            target = Some(small_integer(option_value(args, index)?)?);
+            index += 1;
+        } else {
+            return Err(text::SYNTAX.into());
+        }
+        index += 1;
+    }
+    Ok((target, replace))
+}
+
+/// The database that COPY names, if it is one.
+pub(crate) fn copy_target(args: ArgsView<'_>) -> Option<u16> {
+    u16::try_from(copy_options(args).ok()?.0?).ok()
+}
+
+pub(crate) fn copy(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (target, replace) = copy_options(args)?;
+    let target = match target {
+        Some(number) => database_of(data, number)?,
+        None => data.db,
+    };
+    let (from, to) = ((data.db, args.get(1)), (target, args.get(2)));
+    if from == to {
+        return Err(SAME_OBJECTS.into());
+    }
+    let taken = !replace && data.access.meta(to.0, to.1)?.is_some();
+    let copied = !taken && duplicate(data, from, to)?;
+    out.integer(copied.into());
+    Ok(())
+}
+
+fn database_of(data: &Data<'_, '_>, number: i32) -> Result<u16, Failure> {
+    let number = u16::try_from(number).ok().filter(|number| *number < data.server.store.databases());
+    number.ok_or_else(|| text::DB_RANGE.into())
+}
+
+/// The number of a database, for SWAPDB; `wrong` is the error for what is no number.
+pub(crate) fn database_number(data: &Data<'_, '_>, arg: &[u8], wrong: &'static str) -> Result<u16, Failure> {
+    let number = integer(arg).ok().and_then(|number| i32::try_from(number).ok());
+    database_of(data, number.ok_or(wrong)?)
+}
+
+const SAME_OBJECTS: &str = "ERR source and destination objects are the same";

@@ -1,0 +1,27 @@
+//! What each command does: one function a command, one file a group.
+
+pub(crate) mod args;
+pub(crate) mod connection;
+pub(crate) mod databases;
+pub(crate) mod dump;
+pub(crate) mod expiry;
+pub(crate) mod keys;
+pub(crate) mod lcs;
+pub(crate) mod numbers;
+pub(crate) mod object;
+pub(crate) mod pubsub;
+pub(crate) mod ranges;
+pub(crate) mod scan;
+pub(crate) mod strings;
+pub(crate) mod transactions;
+
+use resp::Writer;
+
+/// Writes what HELP answers: a line about the command, its subcommands, and HELP itself.
+pub(crate) fn help(out: &mut Writer<'_>, command: &str, lines: &[&str]) {
+    out.array(lines.len() + 3);
+    out.simple(&format!("{command} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"));
+    lines.iter().for_each(|line| out.simple(line));
+    out.simple("HELP");
+    out.simple("    Print this help.");
+}

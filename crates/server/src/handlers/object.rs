@@ -1,0 +1,71 @@
+//! OBJECT: how a value is kept.
+
+use resp::{ArgsView, Writer, parse_i64};
+
+use crate::call::{Control, Data, Outcome};
+
+pub(crate) fn encoding(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    match data.access.get(data.db, args.get(2))? {
+        Some(found) => out.bulk(encoding_of(found.value).as_bytes()),
+        None => out.null(),
+    }
+    Ok(())
+}
+
+/// What clients of Redis expect to hear of a string: a number, short, or long.
+pub(crate) fn encoding_of(value: &[u8]) -> &'static str {
+    match value.len() {
+        len if len <= 20 && parse_i64(value).is_some() => "int",
+        len if len <= EMBEDDED_BYTES_MAX => "embstr",
+        _ => "raw",
+    }
+}
+
+pub(crate) fn refcount(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    match data.access.meta(data.db, args.get(2))? {
+        Some(_) => out.integer(1),
+        None => out.null(),
+    }
+    Ok(())
+}
+
+/// When a key was last used is not kept: a key that is there was used just now, as far as we know.
+pub(crate) fn idletime(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    match data.access.meta(data.db, args.get(2))? {
+        Some(_) => out.integer(0),
+        None => out.null(),
+    }
+    Ok(())
+}
+
+pub(crate) fn freq(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    if data.access.meta(data.db, args.get(2))?.is_none() {
+        out.null();
+        return Ok(());
+    }
+    Err("ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when \
+         switching between policies at runtime LRU and LFU data will take some time to adjust."
+        .into())
+}
+
+pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let lines = [
+        "ENCODING <key>",
+        "    Return the kind of internal representation used in order to store the value",
+        "    associated with a <key>.",
+        "FREQ <key>",
+        "    Return the access frequency index of the <key>. The returned integer is",
+        "    proportional to the logarithm of the recent access frequency of the key.",
+        "IDLETIME <key>",
+        "    Return the idle time of the <key>, that is the approximated number of",
+        "    seconds elapsed since the last access to the key.",
+        "REFCOUNT <key>",
+        "    Return the number of references of the value associated with the specified",
+        "    <key>.",
+    ];
+    super::help(out, "OBJECT", &lines);
+    Ok(())
+}
+
+/// Longest string that Redis keeps beside its header.
+const EMBEDDED_BYTES_MAX: usize = 44;

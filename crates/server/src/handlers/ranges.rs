@@ -1,0 +1,110 @@
+//! Parts of strings.
+
+use std::sync::atomic::Ordering;
+
+use resp::{ArgsView, Writer};
+use store::{Value, ValueKind};
+
+use super::args::{integer, string};
+use crate::call::{Data, Failure, Outcome, text};
+
+pub(crate) fn strlen(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let meta = data.access.meta(data.db, args.get(1))?;
+    data.count_lookup(meta.is_some());
+    match meta {
+        Some(meta) if meta.kind != ValueKind::String => return Err(text::WRONG_TYPE.into()),
+        Some(meta) => out.integer(meta.value_len.cast_signed()),
+        None => out.integer(0),
+    }
+    Ok(())
+}
+
+pub(crate) fn append(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (key, tail) = (args.get(1), args.get(2));
+    let found = string(data, key)?;
+    let (former, expiry) = found.map_or((&[][..], None), |found| (found.value, found.expiry));
+    check_size(data, former.len() as u64 + tail.len() as u64)?;
+    let value = [former, tail].concat();
+    data.access.put(data.db, key, Value::String(&value), expiry);
+    out.integer(value.len() as i64);
+    Ok(())
+}
+
+pub(crate) fn setrange(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (key, part) = (args.get(1), args.get(3));
+    let offset = u64::try_from(integer(args.get(2))?).map_err(|_| "ERR offset is out of range")?;
+    let found = string(data, key)?;
+    let (former, expiry) = found.map_or((&[][..], None), |found| (found.value, found.expiry));
+    if part.is_empty() {
+        out.integer(former.len() as i64);
+        return Ok(());
+    }
+    let end = offset.saturating_add(part.len() as u64);
+    check_size(data, end)?;
+    let (offset, end) = (offset as usize, end as usize);
+    let mut value = Vec::with_capacity(end.max(former.len()));
+    value.extend_from_slice(former);
+    value.resize(end.max(former.len()), 0);
+    value[offset..end].copy_from_slice(part);
+    data.access.put(data.db, key, Value::String(&value), expiry);
+    out.integer(value.len() as i64);
+    Ok(())
+}
+
+/// Refuses a value of `size_bytes` before it is made.
+fn check_size(data: &Data<'_, '_>, size_bytes: u64) -> Outcome {
+    let limit_bytes = data.server.tuned.value_bytes_max.load(Ordering::Relaxed);
+    if size_bytes > limit_bytes {
+        let text = format!("ERR string exceeds maximum allowed size (value.max is {limit_bytes} B)");
+        return Err(Failure::from(text));
+    }
+    Ok(())
+}
+
+pub(crate) fn getrange(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (start, end) = (integer(args.get(2))?, integer(args.get(3))?);
+    let value = string(data, args.get(1))?.map_or(&[][..], |found| found.value);
+    out.bulk(slice(value, start, end));
+    Ok(())
+}
+
+pub(crate) fn substr(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    getrange(data, args, out)
+}
+
+/// The bytes from `start` to `end`, both included; negative ones count from the end.
+fn slice(value: &[u8], start: i64, end: i64) -> &[u8] {
+    let len = value.len() as i64;
+    if start < 0 && end < 0 && start > end {
+        return &[];
+    }
+    let at = |index: i64| if index < 0 { (len.saturating_add(index)).max(0) } else { index };
+    let (start, end) = (at(start), at(end).min(len - 1));
+    if len == 0 || start > end { &[] } else { &value[start as usize..=end as usize] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_clamp_at_every_edge() {
+        let value = b"This is a string";
+        for (start, end, expected) in [
+            (0, 3, "This"),
+            (-3, -1, "ing"),
+            (0, -1, "This is a string"),
+            (10, 100, "string"),
+            (5, 3, ""),
+            (-1, -5, ""),
+            (-100, 3, "This"),
+            (i64::MIN, i64::MAX, "This is a string"),
+            (i64::MAX, i64::MIN, ""),
+            (16, 20, ""),
+            (-100, -90, "T"),
+        ] {
+            assert_eq!(slice(value, start, end), expected.as_bytes(), "{start}..{end}");
+        }
+        assert_eq!(slice(b"", 0, -1), b"");
+    }
+}

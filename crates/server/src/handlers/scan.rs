@@ -1,0 +1,87 @@
+//! Walking all keys: SCAN, KEYS, RANDOMKEY.
+
+use resp::{ArgsView, Writer};
+
+use super::args::{integer, is, option_value};
+use crate::call::{Data, Failure, Outcome, text};
+use crate::glob;
+
+/// Options of SCAN.
+#[derive(Debug)]
+struct Options<'a> {
+    pattern: Option<&'a [u8]>,
+    kind: Option<&'a [u8]>,
+    count: usize,
+}
+
+impl<'a> Options<'a> {
+    fn parse(args: ArgsView<'a>) -> Result<Self, Failure> {
+        let mut options = Options { pattern: None, kind: None, count: 10 };
+        let mut index = 2;
+        while let Some(arg) = args.try_get(index) {
+            let value = option_value(args, index)?;
+            if is(arg, "match") {
+                options.pattern = Some(value).filter(|pattern| *pattern != b"*");
+            } else if is(arg, "type") {
+                options.kind = Some(value);
+            } else if is(arg, "count") {
+                let count = integer(value)?;
+                if count < 1 {
+                    return Err(text::SYNTAX.into());
+                }
+                options.count = usize::try_from(count).unwrap_or(usize::MAX);
+            } else {
+                return Err(text::SYNTAX.into());
+            }
+            index += 2;
+        }
+        Ok(options)
+    }
+}
+
+/// A cursor, as `strtoul` reads it: digits only.
+fn cursor(arg: &[u8]) -> Result<u64, Failure> {
+    let digits = std::str::from_utf8(arg).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+    digits.and_then(|text| text.parse().ok()).ok_or_else(|| "ERR invalid cursor".into())
+}
+
+pub(crate) fn scan(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let from = cursor(args.get(1))?;
+    let options = Options::parse(args)?;
+    let budget = options.count.min(SCAN_BUDGET_MAX);
+    let mut keys: Vec<Vec<u8>> = Vec::new();
+    let next = data.access.scan(data.db, from, budget, &mut |key, meta| {
+        let fits = options.pattern.is_none_or(|pattern| glob::matches(pattern, key, false))
+            && options.kind.is_none_or(|kind| is(kind, meta.kind.name()));
+        if fits {
+            keys.push(key.to_vec());
+        }
+    })?;
+    out.array(2);
+    out.bulk(itoa::Buffer::new().format(next).as_bytes());
+    out.array(keys.len());
+    keys.iter().for_each(|key| out.bulk(key));
+    Ok(())
+}
+
+pub(crate) fn keys(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let pattern = args.get(1);
+    let mut found: Vec<Vec<u8>> = Vec::new();
+    data.access.scan(data.db, 0, usize::MAX, &mut |key, _| {
+        if glob::matches(pattern, key, false) {
+            found.push(key.to_vec());
+        }
+    })?;
+    out.array(found.len());
+    found.iter().for_each(|key| out.bulk(key));
+    Ok(())
+}
+
+pub(crate) fn randomkey(data: &mut Data<'_, '_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let key = data.access.random_key(data.db)?;
+    out.bulk_or_null(key.as_deref());
+    Ok(())
+}
+
+/// Slots that one SCAN looks at, whatever COUNT says: it holds all locks meanwhile.
+const SCAN_BUDGET_MAX: usize = 10_000;

@@ -1,0 +1,233 @@
+//! Reading and writing whole strings.
+
+use clock::UnixMs;
+use resp::{ArgsView, Writer};
+use store::Value;
+
+use super::args::{Unit, expiry, is, string};
+use crate::call::{Data, Failure, Outcome, text};
+
+/// Options of SET.
+#[derive(Debug, Default)]
+struct SetOptions<'a> {
+    only_new: bool,
+    only_old: bool,
+    get: bool,
+    keep_ttl: bool,
+    expiry: Option<(Unit, &'a [u8])>,
+}
+
+impl<'a> SetOptions<'a> {
+    fn parse(args: ArgsView<'a>) -> Result<Self, Failure> {
+        let mut options = SetOptions::default();
+        let mut index = 3;
+        while let Some(arg) = args.try_get(index) {
+            if is(arg, "nx") && !options.only_old {
+                options.only_new = true;
+            } else if is(arg, "xx") && !options.only_new {
+                options.only_old = true;
+            } else if is(arg, "get") {
+                options.get = true;
+            } else if is(arg, "keepttl") && options.expiry.is_none() {
+                options.keep_ttl = true;
+            } else if let (Some(unit), Some(time)) = (Unit::of(arg), args.try_get(index + 1))
+                && !options.keep_ttl
+                && options.expiry.is_none()
+            {
+                options.expiry = Some((unit, time));
+                index += 1;
+            } else {
+                return Err(text::SYNTAX.into());
+            }
+            index += 1;
+        }
+        Ok(options)
+    }
+}
+
+pub(crate) fn get(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    match string(data, args.get(1))? {
+        Some(found) => out.bulk(found.value),
+        None => out.null(),
+    }
+    Ok(())
+}
+
+pub(crate) fn set(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (key, value) = (args.get(1), args.get(2));
+    if args.len() == 3 {
+        data.access.put(data.db, key, Value::String(value), None);
+        out.ok();
+        return Ok(());
+    }
+    let options = SetOptions::parse(args)?;
+    let mut expires = match options.expiry {
+        Some((unit, time)) => Some(expiry(time, unit, data.now, "set")?),
+        None => None,
+    };
+    let mut found = None;
+    if options.get {
+        let former = string(data, key)?;
+        out.bulk_or_null(former.map(|former| former.value));
+        found = Some(former.map(|former| former.expiry));
+    } else if options.only_new || options.only_old || options.keep_ttl {
+        found = Some(data.access.meta(data.db, key)?.map(|meta| meta.expiry));
+    }
+    let exists = found.is_some_and(|found| found.is_some());
+    if (options.only_new && exists) || (options.only_old && !exists) {
+        if !options.get {
+            out.null();
+        }
+        return Ok(());
+    }
+    if options.keep_ttl {
+        expires = found.flatten().flatten();
+    }
+    put(data, key, value, expires)?;
+    if !options.get {
+        out.ok();
+    }
+    Ok(())
+}
+
+/// Stores `value`, unless its time is over already: then the key goes.
+fn put(data: &mut Data<'_, '_>, key: &[u8], value: &[u8], expires: Option<UnixMs>) -> Outcome {
+    if expires.is_some_and(|at| at <= data.now) {
+        data.access.remove(data.db, key)?;
+    } else {
+        data.access.put(data.db, key, Value::String(value), expires);
+    }
+    Ok(())
+}
+
+pub(crate) fn setnx(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let key = args.get(1);
+    let absent = data.access.meta(data.db, key)?.is_none();
+    if absent {
+        data.access.put(data.db, key, Value::String(args.get(2)), None);
+    }
+    out.integer(absent.into());
+    Ok(())
+}
+
+pub(crate) fn setex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let at = expiry(args.get(2), Unit::EX, data.now, "setex")?;
+    put(data, args.get(1), args.get(3), Some(at))?;
+    out.ok();
+    Ok(())
+}
+
+pub(crate) fn psetex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let at = expiry(args.get(2), Unit::PX, data.now, "psetex")?;
+    put(data, args.get(1), args.get(3), Some(at))?;
+    out.ok();
+    Ok(())
+}
+
+pub(crate) fn getset(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    out.bulk_or_null(string(data, args.get(1))?.map(|found| found.value));
+    data.access.put(data.db, args.get(1), Value::String(args.get(2)), None);
+    Ok(())
+}
+
+pub(crate) fn getdel(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    match string(data, args.get(1))? {
+        Some(found) => out.bulk(found.value),
+        None => {
+            out.null();
+            return Ok(());
+        }
+    }
+    data.access.remove(data.db, args.get(1))?;
+    Ok(())
+}
+
+/// What GETEX does with the expiry.
+#[derive(Clone, Copy, Debug)]
+enum Retime<'a> {
+    Keep,
+    Persist,
+    At(Unit, &'a [u8]),
+}
+
+impl<'a> Retime<'a> {
+    fn parse(args: ArgsView<'a>) -> Result<Self, Failure> {
+        let mut parsed = Retime::Keep;
+        let mut index = 2;
+        while let Some(arg) = args.try_get(index) {
+            parsed = match (parsed, Unit::of(arg), args.try_get(index + 1)) {
+                (Retime::Keep | Retime::Persist, None, _) if is(arg, "persist") => Retime::Persist,
+                (Retime::Keep, Some(unit), Some(time)) => {
+                    index += 1;
+                    Retime::At(unit, time)
+                }
+                _ => return Err(text::SYNTAX.into()),
+            };
+            index += 1;
+        }
+        Ok(parsed)
+    }
+}
+
+pub(crate) fn getex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (key, retime) = (args.get(1), Retime::parse(args)?);
+    let Some(found) = string(data, key)? else {
+        out.null();
+        return Ok(());
+    };
+    let expires = found.expiry.is_some();
+    let at = match retime {
+        Retime::At(unit, time) => Some(expiry(time, unit, data.now, "getex")?),
+        Retime::Keep | Retime::Persist => None,
+    };
+    out.bulk(found.value);
+    match (retime, at) {
+        (Retime::Keep, _) => {}
+        (_, Some(at)) if at <= data.now => drop(data.access.remove(data.db, key)?),
+        (Retime::Persist, _) if !expires => {}
+        (_, at) => drop(data.access.set_expiry(data.db, key, at)?),
+    }
+    Ok(())
+}
+
+pub(crate) fn mget(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    out.array(args.len() - 1);
+    for key in args.iter().skip(1) {
+        // Keys of other types are absent here, not errors.
+        let found = data.access.get(data.db, key)?.filter(|found| found.kind == store::ValueKind::String);
+        data.count_lookup(found.is_some());
+        out.bulk_or_null(found.map(|found| found.value));
+    }
+    Ok(())
+}
+
+/// Keys and values of MSET.
+fn pairs<'a>(args: ArgsView<'a>, name: &str) -> Result<Vec<(&'a [u8], &'a [u8])>, Failure> {
+    if args.len().is_multiple_of(2) {
+        return Err(crate::errors::arity(name));
+    }
+    Ok((1..args.len()).step_by(2).map(|index| (args.get(index), args.get(index + 1))).collect())
+}
+
+pub(crate) fn mset(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    for (key, value) in pairs(args, "mset")? {
+        data.access.put(data.db, key, Value::String(value), None);
+    }
+    out.ok();
+    Ok(())
+}
+
+pub(crate) fn msetnx(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let pairs = pairs(args, "msetnx")?;
+    for (key, _) in &pairs {
+        if data.access.meta(data.db, key)?.is_some() {
+            out.integer(0);
+            return Ok(());
+        }
+    }
+    for (key, value) in pairs {
+        data.access.put(data.db, key, Value::String(value), None);
+    }
+    out.integer(1);
+    Ok(())
+}

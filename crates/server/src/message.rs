@@ -1,0 +1,60 @@
+//! What connections say to each other, and the seam to the reactor that carries it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use reactor::{Connection, LoopStats};
+use store::Prepared;
+
+/// Posted to a connection from another thread.
+#[derive(Debug)]
+pub enum Message {
+    /// What a command waits for was read.
+    Fetched(Prepared),
+    /// Try the parked command again.
+    Retry,
+    /// CLIENT UNBLOCK; with `true` the command answers with an error.
+    Unblock(bool),
+    /// A message was published.
+    Published(Arc<Published>),
+    /// A line of MONITOR.
+    Monitor(Arc<[u8]>),
+    /// Work on a thread of its own is done.
+    Done(Result<(), String>),
+}
+
+/// A published message for one channel or pattern.
+#[derive(Debug)]
+pub struct Published {
+    pub(crate) pattern: Option<Arc<[u8]>>,
+    pub(crate) channel: Arc<[u8]>,
+    pub(crate) payload: Arc<[u8]>,
+    /// What its publisher had seen: it must not arrive before that is durable.
+    pub(crate) ticket: u64,
+}
+
+/// The other connections.
+pub(crate) trait Peers: Send + Sync {
+    /// Gives a message to a connection; `false` when it has ended.
+    fn post(&self, id: u64, message: Message) -> bool;
+    /// Ends a connection soon.
+    fn kill(&self, id: u64) -> bool;
+    /// Has a connection change loops.
+    fn move_connection(&self, id: u64, loop_index: usize) -> Result<(), String>;
+    /// Counters of the loops.
+    fn loops(&self) -> Vec<Arc<LoopStats>>;
+    /// All connections.
+    fn connections(&self) -> Vec<Arc<Connection>>;
+    /// Connections refused because there were too many, and accepts that failed.
+    fn refused(&self) -> (u64, u64);
+    /// Wakes the loops that hold replies.
+    fn wake_released(&self);
+    /// The TCP port.
+    fn port(&self) -> u16;
+}
+
+impl fmt::Debug for dyn Peers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Peers")
+    }
+}

@@ -1,0 +1,67 @@
+//! MONITOR: every command that runs, as a line.
+//!
+//! `+<seconds>.<microseconds> [<db> <address>] "<name>" "<argument>" ...`; passwords are not shown.
+
+use std::sync::Arc;
+
+use resp::ArgsView;
+
+use crate::command::Flags;
+use crate::lookup::Entry;
+use crate::server::Server;
+use crate::session::Session;
+
+impl Server {
+    /// Shows a command to everybody in MONITOR.
+    pub(crate) fn monitor(&self, session: &Session, entry: &Entry, args: ArgsView<'_>) {
+        let flags = entry.command.flags;
+        if flags.has(Flags::SKIP_MONITOR) || flags.has(Flags::ADMIN) {
+            return;
+        }
+        let micros = self.clock.unix_us();
+        let address = session.client.address();
+        let head = format!("+{}.{:06} [{} {address}]", micros / 1_000_000, micros % 1_000_000, session.db);
+        let mut line = head.into_bytes();
+        let hidden = matches!(entry.command.name, "auth" | "hello");
+        for (index, arg) in args.iter().enumerate() {
+            line.push(b' ');
+            if hidden && index > 0 {
+                line.extend_from_slice(b"\"(redacted)\"");
+            } else {
+                quote(arg, &mut line);
+            }
+        }
+        line.extend_from_slice(b"\r\n");
+        self.feed_monitors(&Arc::from(line));
+    }
+}
+
+/// Appends `bytes` between quotes, everything but printable ASCII escaped.
+pub(crate) fn quote(bytes: &[u8], out: &mut Vec<u8>) {
+    out.push(b'"');
+    for byte in bytes {
+        match byte {
+            b'\\' | b'"' => out.extend_from_slice(&[b'\\', *byte]),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            7 => out.extend_from_slice(b"\\a"),
+            8 => out.extend_from_slice(b"\\b"),
+            b' '..=b'~' => out.push(*byte),
+            _ => out.extend_from_slice(format!("\\x{byte:02x}").as_bytes()),
+        }
+    }
+    out.push(b'"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_could_end_the_line_are_escaped() {
+        let mut out = Vec::new();
+        quote(b"a\r\n\"\\\x00\x07\x08\t\xff", &mut out);
+        assert_eq!(out, br#""a\r\n\"\\\x00\a\b\t\xff""#);
+    }
+}

@@ -1,0 +1,167 @@
+//! The server as a protocol of the reactor: callbacks in, calls of `turn` out.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use reactor::{Connection, Handle, Io, LoopStats, Protocol, Step};
+
+use crate::clients::Client;
+use crate::message::{Message, Peers};
+use crate::server::{Server, ServerOptions};
+use crate::session::Session;
+use crate::turn::Turn;
+
+/// Evenkeel, as the reactor sees it.
+pub struct EvenkeelProtocol {
+    server: Arc<Server>,
+}
+
+impl fmt::Debug for EvenkeelProtocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EvenkeelProtocol").field("server", &self.server).finish()
+    }
+}
+
+impl EvenkeelProtocol {
+    /// A server without connections.
+    pub fn new(options: ServerOptions) -> Arc<Self> {
+        Arc::new(EvenkeelProtocol { server: Server::new(options) })
+    }
+
+    /// Gives the server its reactor. Once, right after the reactor's start: until then nothing wakes or is
+    /// published.
+    pub fn attach(&self, handle: Handle<Self>) {
+        self.server.attach(Box::new(Reach(handle)));
+    }
+
+    /// The journal's hook: replies that waited may leave.
+    pub fn on_advance(&self) {
+        if let Some(peers) = self.server.peers() {
+            peers.wake_released();
+        }
+    }
+
+    /// The journal's hook: there are credits again.
+    pub fn on_credits(&self) {
+        self.server.on_credits();
+    }
+
+    fn settle(&self, session: &Session, turn: Turn, io: &mut Io<'_, Self>) -> Step {
+        io.connection.add_commands(turn.commands);
+        if turn.step == Step::Park {
+            io.set_timer(turn.wake);
+        } else {
+            self.put_off_idle_timeout(session, io);
+        }
+        if let Some(prepared) = turn.fetch {
+            let (handle, connection) = (io.handle.clone(), Arc::clone(io.connection));
+            let done = move |prepared| {
+                handle.post_to(&connection, Message::Fetched(prepared));
+            };
+            self.server.store.fetch(prepared, Box::new(done));
+        }
+        turn.step
+    }
+
+    fn put_off_idle_timeout(&self, session: &Session, io: &mut Io<'_, Self>) {
+        let timeout = self.server.tuned.idle_timeout_ns.load(Ordering::Relaxed);
+        if timeout != 0 && !session.is_subscribed() {
+            io.set_timer(Some(io.now + Duration::from_nanos(timeout)));
+        }
+    }
+}
+
+impl Protocol for EvenkeelProtocol {
+    type Session = Session;
+    type Message = Message;
+
+    fn on_open(&self, connection: &Arc<Connection>) -> Session {
+        let server = &self.server;
+        let client = Client::new(connection.id(), Some(Arc::clone(connection)), connection.created());
+        let client = Arc::new(client);
+        server.clients.add(&client);
+        server.stats.connections_received.fetch_add(1, Ordering::Relaxed);
+        Session::new(client, !server.wants_password())
+    }
+
+    fn on_input(&self, session: &mut Session, io: &mut Io<'_, Self>) -> Step {
+        let turn = self.server.on_input(session, io.input, io.output, io.loop_index);
+        self.settle(session, turn, io)
+    }
+
+    fn on_message(&self, session: &mut Session, message: Message, io: &mut Io<'_, Self>) -> Step {
+        self.server.on_message(session, message, io.output, io.parked)
+    }
+
+    fn on_timer(&self, session: &mut Session, io: &mut Io<'_, Self>) -> Step {
+        if io.parked {
+            session.client.paused.store(false, Ordering::Relaxed);
+            return Step::Continue;
+        }
+        let timeout = self.server.tuned.idle_timeout_ns.load(Ordering::Relaxed);
+        if timeout == 0 || session.is_subscribed() {
+            return Step::Continue;
+        }
+        let idle_end = io.connection.last_active() + Duration::from_nanos(timeout);
+        if idle_end <= io.now {
+            return Step::Close;
+        }
+        io.set_timer(Some(idle_end));
+        Step::Continue
+    }
+
+    fn on_close(&self, session: Session, _connection: &Arc<Connection>) {
+        self.server.on_close(session);
+    }
+
+    fn on_tick_end(&self, _loop_index: usize) {
+        self.server.store.offer();
+    }
+
+    fn released(&self) -> u64 {
+        self.server.store.released()
+    }
+
+    fn refusal(&self) -> &'static [u8] {
+        b"-ERR max number of clients reached\r\n"
+    }
+}
+
+/// The reactor, as the server needs it.
+struct Reach(Handle<EvenkeelProtocol>);
+
+impl Peers for Reach {
+    fn post(&self, id: u64, message: Message) -> bool {
+        self.0.post(id, message)
+    }
+
+    fn kill(&self, id: u64) -> bool {
+        self.0.kill(id)
+    }
+
+    fn move_connection(&self, id: u64, loop_index: usize) -> Result<(), String> {
+        self.0.move_connection(id, loop_index).map_err(|error| error.to_string())
+    }
+
+    fn loops(&self) -> Vec<Arc<LoopStats>> {
+        self.0.loops().to_vec()
+    }
+
+    fn connections(&self) -> Vec<Arc<Connection>> {
+        self.0.connections()
+    }
+
+    fn refused(&self) -> (u64, u64) {
+        (self.0.accept_stats().refused(), self.0.accept_stats().failures())
+    }
+
+    fn port(&self) -> u16 {
+        self.0.tcp_addresses().first().map_or(0, std::net::SocketAddr::port)
+    }
+
+    fn wake_released(&self) {
+        self.0.wake_released();
+    }
+}

@@ -1,0 +1,271 @@
+//! What all connections share: the store, the settings, the registries and the counters.
+//!
+//! Settings that the executor needs for each command are kept in atomics, refreshed when the generation of
+//! [`Config`] has grown: one load a command.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+
+use clock::{Clock, Nanos};
+use store::Store;
+
+use crate::clients::Clients;
+use crate::latency::Latency;
+use crate::lookup::Table;
+use crate::message::{Message, Peers};
+use crate::pubsub::PubSub;
+use crate::settings::{Config, Settings};
+use crate::slowlog::SlowLog;
+use crate::stats::Stats;
+
+/// What a server is made from.
+pub struct ServerOptions {
+    /// The data, opened.
+    pub store: Arc<Store>,
+    /// The settings in force.
+    pub settings: Arc<Config>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Version of the binary, for INFO and HELLO.
+    pub version: &'static str,
+    /// Called by SHUTDOWN; must not wait.
+    pub shutdown: Box<dyn Fn(ShutdownKind) + Send + Sync>,
+}
+
+impl fmt::Debug for ServerOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerOptions").field("version", &self.version).finish_non_exhaustive()
+    }
+}
+
+/// How SHUTDOWN wants it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShutdownKind {
+    /// As SIGTERM.
+    Clean,
+    /// NOW or FORCE were given: do not wait for clients.
+    Now,
+}
+
+/// What all connections share.
+pub(crate) struct Server {
+    pub(crate) store: Arc<Store>,
+    pub(crate) settings: Arc<Config>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) version: &'static str,
+    pub(crate) shutdown: Box<dyn Fn(ShutdownKind) + Send + Sync>,
+    pub(crate) run_id: String,
+    pub(crate) started: Nanos,
+    pub(crate) started_unix_s: u64,
+    pub(crate) clients: Clients,
+    pub(crate) pubsub: PubSub,
+    pub(crate) stats: Stats,
+    pub(crate) slowlog: SlowLog,
+    pub(crate) latency: Latency,
+    pub(crate) tuned: Tuned,
+    pub(crate) pause: Pause,
+    /// Ids of connections in MONITOR.
+    pub(crate) monitors: RwLock<Vec<u64>>,
+    pub(crate) monitor_count: AtomicUsize,
+    /// Connections that wait for credits.
+    pub(crate) busy: Mutex<Vec<u64>>,
+    pub(crate) active_expiry: AtomicBool,
+    pub(crate) last_save_unix_s: AtomicU64,
+    peers: OnceLock<Box<dyn Peers>>,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("run_id", &self.run_id).finish_non_exhaustive()
+    }
+}
+
+/// Settings that are read for each command.
+#[derive(Debug, Default)]
+pub(crate) struct Tuned {
+    generation: AtomicU64,
+    pub(crate) slow_ns: AtomicU64,
+    pub(crate) latency_ns: AtomicU64,
+    pub(crate) value_bytes_max: AtomicU64,
+    pub(crate) transaction_bytes_max: AtomicU64,
+    pub(crate) input_bytes_max: AtomicU64,
+    pub(crate) idle_timeout_ns: AtomicU64,
+}
+
+/// CLIENT PAUSE.
+#[derive(Debug, Default)]
+pub(crate) struct Pause {
+    /// Monotonic end in nanoseconds; 0 is none.
+    until_ns: AtomicU64,
+    all: AtomicBool,
+    /// Ids that wait for its end.
+    waiting: Mutex<Vec<u64>>,
+}
+
+impl Server {
+    pub(crate) fn new(options: ServerOptions) -> Arc<Self> {
+        let ServerOptions { store, settings, clock, version, shutdown } = options;
+        let loaded = settings.current();
+        let unix_us = clock.unix_us();
+        let server = Arc::new(Server {
+            run_id: run_id(unix_us, clock.now()),
+            started: clock.now(),
+            started_unix_s: unix_us / 1_000_000,
+            clients: Clients::default(),
+            pubsub: PubSub::default(),
+            stats: Stats::new(loaded.loops_resolved(), Table::of_server().entries().len()),
+            slowlog: SlowLog::default(),
+            latency: Latency::default(),
+            tuned: Tuned { generation: AtomicU64::new(u64::MAX), ..Tuned::default() },
+            pause: Pause::default(),
+            monitors: RwLock::default(),
+            monitor_count: AtomicUsize::new(0),
+            busy: Mutex::default(),
+            active_expiry: AtomicBool::new(true),
+            last_save_unix_s: AtomicU64::new(unix_us / 1_000_000),
+            peers: OnceLock::new(),
+            store,
+            settings,
+            clock,
+            version,
+            shutdown,
+        });
+        server.refresh_settings();
+        server
+    }
+
+    /// Connects the server with its connections. Once, before the first of them opens.
+    pub(crate) fn attach(&self, peers: Box<dyn Peers>) {
+        let attached = self.peers.set(peers);
+        debug_assert!(attached.is_ok(), "attached twice");
+    }
+
+    /// Gives a message to a connection; `false` when it has ended.
+    pub(crate) fn post(&self, id: u64, message: Message) -> bool {
+        self.peers.get().is_some_and(|peers| peers.post(id, message))
+    }
+
+    /// The other connections; absent in tests without sockets.
+    pub(crate) fn peers(&self) -> Option<&dyn Peers> {
+        self.peers.get().map(|peers| &**peers)
+    }
+
+    /// Copies the settings that are read for each command, if they have changed.
+    #[inline]
+    pub(crate) fn refresh_settings(&self) {
+        let generation = self.settings.generation();
+        if self.tuned.generation.load(Ordering::Relaxed) != generation {
+            self.tuned.load(&self.settings.current());
+            self.slowlog.set_length_max(self.settings.current().slowlog_length_max);
+            self.tuned.generation.store(generation, Ordering::Relaxed);
+        }
+    }
+
+    /// Has the connections that wait for credits try again.
+    pub(crate) fn on_credits(&self) {
+        let waiting = std::mem::take(&mut *self.busy.lock().unwrap_or_else(PoisonError::into_inner));
+        for id in waiting {
+            self.post(id, Message::Retry);
+        }
+    }
+
+    /// Notes that a connection waits for credits.
+    pub(crate) fn wait_for_credits(&self, id: u64) {
+        let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        if !busy.contains(&id) {
+            busy.push(id);
+        }
+    }
+
+    /// Sends `line` to everybody in MONITOR.
+    pub(crate) fn feed_monitors(&self, line: &Arc<[u8]>) {
+        for id in self.monitors.read().unwrap_or_else(PoisonError::into_inner).iter() {
+            self.post(*id, Message::Monitor(Arc::clone(line)));
+        }
+    }
+
+    pub(crate) fn add_monitor(&self, id: u64) {
+        let mut monitors = self.monitors.write().unwrap_or_else(PoisonError::into_inner);
+        if !monitors.contains(&id) {
+            monitors.push(id);
+        }
+        self.monitor_count.store(monitors.len(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn remove_monitor(&self, id: u64) {
+        let mut monitors = self.monitors.write().unwrap_or_else(PoisonError::into_inner);
+        monitors.retain(|other| *other != id);
+        self.monitor_count.store(monitors.len(), Ordering::Relaxed);
+    }
+
+    /// Whether a client must authenticate.
+    pub(crate) fn wants_password(&self) -> bool {
+        self.settings.current().requirepass.reveal().is_some()
+    }
+}
+
+impl Tuned {
+    fn load(&self, settings: &Settings) {
+        let nanos = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let or_off = |ns: u64| if ns == 0 { u64::MAX } else { ns };
+        self.slow_ns.store(nanos(settings.slowlog_threshold), Ordering::Relaxed);
+        self.latency_ns.store(or_off(nanos(settings.latency_threshold)), Ordering::Relaxed);
+        self.idle_timeout_ns.store(nanos(settings.connections_idle_timeout), Ordering::Relaxed);
+        self.value_bytes_max.store(settings.value_max.0, Ordering::Relaxed);
+        self.input_bytes_max.store(settings.connections_input_max.0, Ordering::Relaxed);
+        self.transaction_bytes_max.store(settings.transaction_max.0, Ordering::Relaxed);
+    }
+}
+
+impl Pause {
+    /// Pauses until `until`; of two pauses the later end and the stricter kind hold.
+    pub(crate) fn start(&self, until: Nanos, all: bool, now: Nanos) {
+        let running = self.until_ns.load(Ordering::Relaxed) > now.0;
+        self.all.store(all || (running && self.all.load(Ordering::Relaxed)), Ordering::Relaxed);
+        self.until_ns.fetch_max(until.0.max(1), Ordering::Release);
+    }
+
+    /// Ends it; returns who waits.
+    pub(crate) fn end(&self) -> Vec<u64> {
+        self.until_ns.store(0, Ordering::Release);
+        std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether there is a pause at all: one load.
+    #[inline]
+    pub(crate) fn is_set(&self) -> bool {
+        self.until_ns.load(Ordering::Relaxed) != 0
+    }
+
+    /// When a command that `writes` may run; `None`: now.
+    pub(crate) fn until(&self, writes: bool, now: Nanos) -> Option<Nanos> {
+        let until = self.until_ns.load(Ordering::Acquire);
+        if until <= now.0 {
+            return None;
+        }
+        (writes || self.all.load(Ordering::Relaxed)).then_some(Nanos(until))
+    }
+
+    pub(crate) fn wait(&self, id: u64) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if !waiting.contains(&id) {
+            waiting.push(id);
+        }
+    }
+}
+
+/// Forty hexadecimal digits that differ from run to run; nothing secret.
+fn run_id(unix_us: u64, now: Nanos) -> String {
+    let mut state = unix_us ^ now.0.rotate_left(32) ^ u64::from(std::process::id()).rotate_left(48);
+    let mut text = String::new();
+    while text.len() < 40 {
+        state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut word = state;
+        word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        text.push_str(&format!("{:016x}", word ^ (word >> 31)));
+    }
+    text.truncate(40);
+    text
+}

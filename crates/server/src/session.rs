@@ -1,0 +1,139 @@
+//! The state of one connection.
+//!
+//! Invariants
+//!   1. What most connections never need (a transaction, subscriptions, a fetch under way) is behind one
+//!      pointer: an idle session is some 150 bytes.
+//!   2. `client` mirrors for other threads what CLIENT LIST shows; only the session's own thread writes it.
+//!   3. `pending` is `Some` exactly while the connection is parked, or runs the command that it parked for.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use clock::Nanos;
+use resp::{Args, RequestParser};
+use store::{Prepared, Watch};
+
+use crate::clients::Client;
+use crate::lookup::Entry;
+
+/// State of one connection; moves between loops with it.
+#[derive(Debug)]
+pub struct Session {
+    pub(crate) client: Arc<Client>,
+    pub(crate) parser: RequestParser,
+    pub(crate) db: u16,
+    pub(crate) resp3: bool,
+    pub(crate) authenticated: bool,
+    /// Take no more commands; send what there is, then close.
+    pub(crate) closing: bool,
+    pub(crate) replies: Replies,
+    /// Ticket of the newest reply: what this client may have seen, and what its messages wait for.
+    pub(crate) ticket: u64,
+    pub(crate) transaction: Option<Box<Transaction>>,
+    pub(crate) watched: Vec<Watch>,
+    pub(crate) subscriptions: Option<Box<Subscriptions>>,
+    pub(crate) pending: Option<Box<Pending>>,
+}
+
+impl Session {
+    pub(crate) fn new(client: Arc<Client>, authenticated: bool) -> Self {
+        Session {
+            client,
+            parser: RequestParser::new(),
+            db: 0,
+            resp3: false,
+            authenticated,
+            closing: false,
+            replies: Replies::On,
+            ticket: 0,
+            transaction: None,
+            watched: Vec::new(),
+            subscriptions: None,
+            pending: None,
+        }
+    }
+
+    /// Whether the client has subscribed to anything.
+    pub(crate) fn is_subscribed(&self) -> bool {
+        self.subscriptions.is_some()
+    }
+
+    /// Ends MULTI and WATCH.
+    pub(crate) fn drop_transaction(&mut self) {
+        self.transaction = None;
+        self.watched = Vec::new();
+    }
+
+    /// Whether the command being run parked before: what it did once is not done again.
+    pub(crate) fn is_retry(&self) -> bool {
+        self.pending.is_some()
+    }
+}
+
+/// CLIENT REPLY.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Replies {
+    On,
+    Off,
+    /// The next command gets no reply.
+    SkipNext,
+}
+
+/// Commands since MULTI.
+#[derive(Debug, Default)]
+pub(crate) struct Transaction {
+    pub(crate) queue: Vec<Queued>,
+    pub(crate) queued_bytes: u64,
+    /// A command could not be queued: EXEC must fail.
+    pub(crate) aborted: bool,
+}
+
+/// A queued command; its arguments own their bytes.
+#[derive(Debug)]
+pub(crate) struct Queued {
+    pub(crate) entry: &'static Entry,
+    pub(crate) args: Args,
+}
+
+/// What the client listens to; sorted, so that "all of them" has an order.
+#[derive(Debug, Default)]
+pub(crate) struct Subscriptions {
+    pub(crate) channels: BTreeSet<Arc<[u8]>>,
+    pub(crate) patterns: BTreeSet<Arc<[u8]>>,
+}
+
+impl Subscriptions {
+    pub(crate) fn count(&self) -> usize {
+        self.channels.len() + self.patterns.len()
+    }
+}
+
+/// Why a command could not run at once, and what it needs when it runs again.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    /// What was fetched for it.
+    pub(crate) prepared: Prepared,
+    /// When it first ran.
+    pub(crate) since: Nanos,
+    /// Until when a command of its own will waits (WAIT, DEBUG SLEEP).
+    pub(crate) until: Option<Nanos>,
+    /// CLIENT UNBLOCK came; with `true` as an error.
+    pub(crate) unblocked: Option<bool>,
+    /// How a thread of its own ended (BACKUP).
+    pub(crate) result: Option<Result<(), String>>,
+    /// How often it was tried.
+    pub(crate) attempts: u32,
+}
+
+impl Pending {
+    pub(crate) fn new(now: Nanos) -> Self {
+        Pending {
+            prepared: Prepared::default(),
+            since: now,
+            until: None,
+            unblocked: None,
+            result: None,
+            attempts: 0,
+        }
+    }
+}

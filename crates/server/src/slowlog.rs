@@ -1,0 +1,93 @@
+//! SLOWLOG: the newest commands that took longer than the threshold.
+//!
+//! Only slow commands come here, so a mutex serves. Arguments are shortened as Redis does: 32 of them, 128
+//! bytes each.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use resp::ArgsView;
+
+use crate::clients::Client;
+
+/// One slow command.
+#[derive(Clone, Debug)]
+pub(crate) struct Slow {
+    pub(crate) id: u64,
+    pub(crate) unix_s: u64,
+    pub(crate) micros: u64,
+    pub(crate) args: Vec<Vec<u8>>,
+    pub(crate) address: String,
+    pub(crate) name: Box<[u8]>,
+}
+
+/// The log, newest first.
+#[derive(Debug, Default)]
+pub(crate) struct SlowLog {
+    length_max: AtomicUsize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next_id: u64,
+    entries: VecDeque<Slow>,
+}
+
+impl SlowLog {
+    pub(crate) fn set_length_max(&self, length_max: usize) {
+        self.length_max.store(length_max, Ordering::Relaxed);
+        self.lock().entries.truncate(length_max);
+    }
+
+    pub(crate) fn add(&self, unix_s: u64, micros: u64, args: ArgsView<'_>, client: &Client) {
+        let length_max = self.length_max.load(Ordering::Relaxed);
+        let mut state = self.lock();
+        let id = state.next_id;
+        state.next_id += 1;
+        let name = client.labels().name.clone();
+        let entry = Slow { id, unix_s, micros, args: shortened(args), address: client.address(), name };
+        state.entries.push_front(entry);
+        state.entries.truncate(length_max);
+    }
+
+    /// The newest `count`.
+    pub(crate) fn newest(&self, count: usize) -> Vec<Slow> {
+        self.lock().entries.iter().take(count).cloned().collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().entries.len()
+    }
+
+    pub(crate) fn reset(&self) {
+        self.lock().entries.clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn shortened(args: ArgsView<'_>) -> Vec<Vec<u8>> {
+    let shown = if args.len() > ARGS_MAX { ARGS_MAX - 1 } else { args.len() };
+    let mut texts: Vec<Vec<u8>> = args.iter().take(shown).map(shortened_arg).collect();
+    if shown < args.len() {
+        texts.push(format!("... ({} more arguments)", args.len() - shown).into_bytes());
+    }
+    texts
+}
+
+fn shortened_arg(arg: &[u8]) -> Vec<u8> {
+    let mut text = arg[..arg.len().min(ARG_BYTES_MAX)].to_vec();
+    if text.len() < arg.len() {
+        text.extend_from_slice(format!("... ({} more bytes)", arg.len() - text.len()).as_bytes());
+    }
+    text
+}
+
+/// Arguments kept of one command.
+const ARGS_MAX: usize = 32;
+/// Bytes kept of one argument.
+const ARG_BYTES_MAX: usize = 128;

@@ -1,0 +1,14 @@
+//! The command table: every command and subcommand that the server knows, by group.
+
+mod connection;
+mod keys;
+mod pubsub;
+mod server;
+mod strings;
+mod transactions;
+
+use crate::command::Command;
+
+/// All rows, group by group.
+pub(crate) const GROUPS: [&[Command]; 6] =
+    [connection::ROWS, keys::ROWS, strings::ROWS, transactions::ROWS, pubsub::ROWS, server::ROWS];

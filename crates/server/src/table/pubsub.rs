@@ -1,0 +1,44 @@
+//! Commands that pass messages on.
+//!
+//! One row a command, as `command::rows` describes; names and texts are those that clients of Redis know.
+
+use crate::command::{Command, Handler, rows};
+use crate::handlers::pubsub;
+
+/// The rows.
+pub(crate) const ROWS: &[Command] = rows! {
+    "publish", 3, [PUBSUB LOADING STALE FAST], [], Handler::Control(pubsub::publish),
+        "pubsub fast", "", "pubsub", "2.0.0", "O(N+M)",
+        "Post a message to a channel";
+    "subscribe", -2, [PUBSUB NOSCRIPT LOADING STALE], [], Handler::Control(pubsub::subscribe),
+        "pubsub slow", "", "pubsub", "2.0.0", "O(N)",
+        "Listen for messages published to the given channels";
+    "unsubscribe", -1, [PUBSUB NOSCRIPT LOADING STALE], [], Handler::Control(pubsub::unsubscribe),
+        "pubsub slow", "", "pubsub", "2.0.0", "O(N)",
+        "Stop listening for messages posted to the given channels";
+    "psubscribe", -2, [PUBSUB NOSCRIPT LOADING STALE], [], Handler::Control(pubsub::psubscribe),
+        "pubsub slow", "", "pubsub", "2.0.0", "O(N)",
+        "Listen for messages published to channels matching the given patterns";
+    "punsubscribe", -1, [PUBSUB NOSCRIPT LOADING STALE], [], Handler::Control(pubsub::punsubscribe),
+        "pubsub slow", "", "pubsub", "2.0.0", "O(N+M)",
+        "Stop listening for messages posted to channels matching the given patterns";
+    "pubsub", -2, [], [], Handler::Container(PUBSUB),
+        "slow", "", "pubsub", "2.8.0", "Depends on subcommand.",
+        "A container for Pub/Sub commands";
+};
+
+/// Subcommands of PUBSUB.
+const PUBSUB: &[Command] = rows! {
+    "pubsub|channels", -2, [PUBSUB LOADING STALE], [], Handler::Control(pubsub::channels),
+        "pubsub slow", "", "pubsub", "2.8.0", "O(N)",
+        "List active channels";
+    "pubsub|help", 2, [LOADING STALE], [], Handler::Control(pubsub::help),
+        "slow", "", "pubsub", "6.2.0", "O(1)",
+        "Show helpful text about the different subcommands";
+    "pubsub|numpat", 2, [PUBSUB LOADING STALE], [], Handler::Control(pubsub::numpat),
+        "pubsub slow", "", "pubsub", "2.8.0", "O(1)",
+        "Get the count of unique patterns pattern subscriptions";
+    "pubsub|numsub", -2, [PUBSUB LOADING STALE], [], Handler::Control(pubsub::numsub),
+        "pubsub slow", "", "pubsub", "2.8.0", "O(N)",
+        "Get the count of subscribers for channels";
+};

@@ -1,0 +1,67 @@
+//! What every client does first.
+
+use super::Harness;
+
+#[test]
+fn strings_are_set_read_counted_and_removed() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    harness.expect(
+        &mut wire,
+        &[
+            ("PING", "+PONG\r\n"),
+            ("SET k v", "+OK\r\n"),
+            ("get k", "$1\r\nv\r\n"),
+            ("GET none", "$-1\r\n"),
+            ("INCR n", ":1\r\n"),
+            ("INCRBY n 41", ":42\r\n"),
+            ("DEL k n k", ":2\r\n"),
+            ("EXISTS k", ":0\r\n"),
+            ("SET", "-ERR wrong number of arguments for 'set' command\r\n"),
+            ("NOSUCH a b", "-ERR unknown command 'NOSUCH', with args beginning with: 'a' 'b' \r\n"),
+        ],
+    );
+}
+
+#[test]
+fn hello_switches_the_protocol_and_names_the_server() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let reply = harness.line(&mut wire, "HELLO 3");
+    assert!(reply.starts_with("%7\r\n$6\r\nserver\r\n"), "{reply}");
+    assert_eq!(harness.line(&mut wire, "GET none"), "_\r\n");
+    assert_eq!(harness.line(&mut wire, "HELLO 4"), "-NOPROTO unsupported protocol version\r\n");
+    assert!(harness.line(&mut wire, "HELLO 2").starts_with("*14\r\n"));
+}
+
+#[test]
+fn transaction_runs_as_one_and_a_watched_change_aborts_it() {
+    let mut harness = Harness::new();
+    let (mut a, mut b) = (harness.connect(), harness.connect());
+    harness.expect(
+        &mut a,
+        &[
+            ("MULTI", "+OK\r\n"),
+            ("SET k 1", "+QUEUED\r\n"),
+            ("INCR k", "+QUEUED\r\n"),
+            ("SELECT 1", "+QUEUED\r\n"),
+            ("GET k", "+QUEUED\r\n"),
+            ("EXEC", "*4\r\n+OK\r\n:2\r\n+OK\r\n$-1\r\n"),
+            ("SELECT 0", "+OK\r\n"),
+            ("WATCH k", "+OK\r\n"),
+        ],
+    );
+    harness.expect(&mut b, &[("SET k 5", "+OK\r\n")]);
+    harness.expect(
+        &mut a,
+        &[
+            ("MULTI", "+OK\r\n"),
+            ("SET k 9", "+QUEUED\r\n"),
+            ("EXEC", "*-1\r\n"),
+            ("GET k", "$1\r\n5\r\n"),
+            ("MULTI", "+OK\r\n"),
+            ("NOSUCH", "-ERR unknown command 'NOSUCH', with args beginning with: \r\n"),
+            ("EXEC", "-EXECABORT Transaction discarded because of previous errors.\r\n"),
+        ],
+    );
+}

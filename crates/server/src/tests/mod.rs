@@ -1,0 +1,194 @@
+//! Tests of the protocol without sockets: bytes in, bytes out, on a store in memory and a clock that stands still.
+
+mod basics;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use clock::{Clock, Nanos, SimClock, UnixMs};
+use reactor::{Input, Output, Step};
+use resp::{Value, decode_value, encode_command};
+use store::{EngineKind, Options, Store};
+
+use crate::clients::Client;
+use crate::message::{Message, Peers};
+use crate::server::{Server, ServerOptions, ShutdownKind};
+use crate::session::Session;
+use crate::settings::{Config, Settings};
+
+/// A server whose connections are values.
+pub(crate) struct Harness {
+    pub(crate) server: Arc<Server>,
+    pub(crate) clock: Arc<SimClock>,
+    posts: Arc<Posts>,
+    pub(crate) stopped: Arc<Mutex<Option<ShutdownKind>>>,
+    connections: u64,
+}
+
+#[derive(Default)]
+struct Posts {
+    messages: Mutex<HashMap<u64, Vec<Message>>>,
+    killed: Mutex<Vec<u64>>,
+}
+
+impl Peers for Arc<Posts> {
+    fn post(&self, id: u64, message: Message) -> bool {
+        self.messages.lock().unwrap().entry(id).or_default().push(message);
+        true
+    }
+
+    fn kill(&self, id: u64) -> bool {
+        self.killed.lock().unwrap().push(id);
+        true
+    }
+
+    fn move_connection(&self, id: u64, loop_index: usize) -> Result<(), String> {
+        if loop_index == 0 { Ok(()) } else { Err(format!("no loop {loop_index} for connection {id}")) }
+    }
+
+    fn loops(&self) -> Vec<Arc<reactor::LoopStats>> {
+        Vec::new()
+    }
+
+    fn connections(&self) -> Vec<Arc<reactor::Connection>> {
+        Vec::new()
+    }
+
+    fn refused(&self) -> (u64, u64) {
+        (0, 0)
+    }
+
+    fn port(&self) -> u16 {
+        6379
+    }
+
+    fn wake_released(&self) {}
+}
+
+/// One connection.
+pub(crate) struct Wire {
+    session: Session,
+    input: Input,
+    output: Output,
+    pub(crate) step: Step,
+    pub(crate) wake: Option<Nanos>,
+}
+
+impl Harness {
+    pub(crate) fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    /// A server with settings changed by `change`.
+    pub(crate) fn with(change: impl FnOnce(&mut Settings)) -> Self {
+        let clock = Arc::new(SimClock::new(UnixMs(1_700_000_000_000)));
+        let mut settings = Settings::default();
+        change(&mut settings);
+        let store = Store::open(Options {
+            engine: EngineKind::Memory,
+            databases: settings.databases,
+            value_bytes_max: settings.value_max.0,
+            clock: clock.clone(),
+            background: false,
+            ..Options::default()
+        })
+        .expect("a store in memory opens");
+        let stopped = Arc::new(Mutex::new(None));
+        let server = Server::new(ServerOptions {
+            store,
+            settings: Arc::new(Config::new(settings, None)),
+            clock: clock.clone(),
+            version: "0.0.0",
+            shutdown: Box::new({
+                let stopped = Arc::clone(&stopped);
+                move |kind| *stopped.lock().unwrap() = Some(kind)
+            }),
+        });
+        let posts = Arc::new(Posts::default());
+        server.attach(Box::new(Arc::clone(&posts)));
+        Harness { server, clock, posts, stopped, connections: 0 }
+    }
+
+    /// A new connection.
+    pub(crate) fn connect(&mut self) -> Wire {
+        self.connections += 1;
+        let client = Arc::new(Client::new(self.connections, None, self.clock.now()));
+        self.server.clients.add(&client);
+        Wire {
+            session: Session::new(client, !self.server.wants_password()),
+            input: Input::new(usize::MAX),
+            output: Output::default(),
+            step: Step::Continue,
+            wake: None,
+        }
+    }
+
+    /// Feeds bytes and answers what can be answered; returns what was written.
+    pub(crate) fn feed(&self, wire: &mut Wire, bytes: &[u8]) -> Vec<u8> {
+        wire.input.feed(bytes);
+        if wire.step == Step::Park {
+            return Vec::new();
+        }
+        self.run(wire)
+    }
+
+    fn run(&self, wire: &mut Wire) -> Vec<u8> {
+        loop {
+            let turn = self.server.on_input(&mut wire.session, &mut wire.input, &mut wire.output, 0);
+            (wire.step, wire.wake) = (turn.step, turn.wake);
+            if turn.step != Step::Yield {
+                return std::mem::take(wire.output.buffer());
+            }
+        }
+    }
+
+    /// Delivers what was posted to `wire`, and goes on with its input; returns what was written.
+    pub(crate) fn deliver(&self, wire: &mut Wire) -> Vec<u8> {
+        let messages =
+            self.posts.messages.lock().unwrap().remove(&wire.session.client.id).unwrap_or_default();
+        for message in messages {
+            let parked = wire.step == Step::Park;
+            wire.step = self.server.on_message(&mut wire.session, message, &mut wire.output, parked);
+        }
+        if wire.step == Step::Park { std::mem::take(wire.output.buffer()) } else { self.run(wire) }
+    }
+
+    /// Moves time on and wakes `wire` as its timer would.
+    pub(crate) fn after(&self, wire: &mut Wire, time: Duration) -> Vec<u8> {
+        self.clock.advance(time);
+        if wire.wake.take().is_some_and(|at| at <= self.clock.now()) {
+            return self.run(wire);
+        }
+        Vec::new()
+    }
+
+    /// Runs one command; returns its reply as sent.
+    pub(crate) fn raw<A: AsRef<[u8]>>(&self, wire: &mut Wire, command: &[A]) -> String {
+        let mut request = Vec::new();
+        encode_command(&mut request, command);
+        String::from_utf8_lossy(&self.feed(wire, &request)).into_owned()
+    }
+
+    /// Runs a command given as one line.
+    pub(crate) fn line(&self, wire: &mut Wire, line: &str) -> String {
+        let words: Vec<&str> = line.split(' ').collect();
+        self.raw(wire, &words)
+    }
+
+    /// Runs a command given as one line; returns the decoded reply.
+    pub(crate) fn value(&self, wire: &mut Wire, line: &str) -> Value {
+        let reply = self.line(wire, line);
+        let (value, used) = decode_value(reply.as_bytes()).expect("a reply").expect("a whole reply");
+        assert_eq!(used, reply.len(), "one reply to {line}: {reply:?}");
+        value
+    }
+
+    /// Checks that each line gets the reply beside it.
+    #[track_caller]
+    pub(crate) fn expect(&self, wire: &mut Wire, script: &[(&str, &str)]) {
+        for (line, expected) in script {
+            assert_eq!(self.line(wire, line), *expected, "reply to {line}");
+        }
+    }
+}
