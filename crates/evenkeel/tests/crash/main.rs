@@ -12,6 +12,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::missing_panics_doc, unreachable_pub, reason = "tests")]
 
 mod client;
+mod disk;
 mod fleet;
 mod history;
 mod load;
@@ -50,6 +51,18 @@ fn power_loss_under_load_takes_nothing_back_with_the_direct_backend() {
 #[test]
 fn planted_syncs_that_do_nothing_are_found_by_a_power_loss() {
     must_find(|seed, cycles| power_cycles(&backend("buffered"), true, seed, cycles));
+}
+
+#[test]
+fn full_disk_refuses_writes_serves_reads_and_can_be_emptied() {
+    disk::full_disk(&evenkeel(&[]));
+}
+
+#[test]
+fn failing_disk_ends_the_server_with_an_error_and_loses_nothing() {
+    for name in ["buffered", "direct"] {
+        disk::failing_disk(&backend(name), seed());
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use clock::{Clock, SystemClock};
@@ -70,8 +70,20 @@ impl Server {
 
     /// kill -9, and wait until the process is gone.
     pub fn kill(&mut self) {
-        self.child.kill().expect("our own child can be killed");
+        let _ = self.child.kill(); // it may have ended by itself
         self.child.wait().expect("a killed child ends");
+    }
+
+    /// Waits until the process has ended by itself; `None` if it has not after `time_max`.
+    pub fn await_end(&mut self, time_max: Duration) -> Option<ExitStatus> {
+        let start = SystemClock.now();
+        while SystemClock.now() - start < time_max {
+            if let Some(status) = self.child.try_wait().expect("a child can be asked") {
+                return Some(status);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        None
     }
 }
 
