@@ -87,4 +87,4 @@ fn is_installed(program: &str) -> bool {
     std::env::split_paths(&path).chain(system).any(|folder| folder.join(program).is_file())
 }
 
-const REDIS_PY: &str = "redis==7.4.0";
+const REDIS_PY: &str = "redis==8.1.0";

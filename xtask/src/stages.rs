@@ -158,14 +158,15 @@ fn fuzz(root: &Path, tally: &mut Tally) -> Result<(), Failure> {
 }
 
 fn crash(root: &Path, tally: &mut Tally) -> Result<(), Failure> {
-    packages::ensure(root, &[packages::MKFS, packages::LOSETUP])?;
+    packages::ensure(root, &[packages::REDIS_SERVER, packages::MKFS, packages::LOSETUP])?;
     test(root, tally, "crash", &[], &[])
 }
 
 fn clients(root: &Path, tally: &mut Tally) -> Result<(), Failure> {
     packages::ensure(root, &[packages::REDIS_CLI, packages::REDIS_BENCHMARK])?;
     let python = packages::python_with_redis(root)?;
-    test(root, tally, "clients", &[], &[("EVENKEEL_PYTHON", &python.to_string_lossy())])
+    let variables = [("EVENKEEL_PYTHON", &*python.to_string_lossy()), ("EVENKEEL_REQUIRE_CLIENTS", "1")];
+    test(root, tally, "clients", &[], &variables)
 }
 
 fn differential(root: &Path, tally: &mut Tally) -> Result<(), Failure> {

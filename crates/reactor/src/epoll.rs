@@ -164,7 +164,9 @@ impl<P: Protocol> Loop<P> {
         self.take_posts();
         self.release_held();
         for event in events {
-            if event.token() != WAKE {
+            if event.token() == WAKE {
+                self.tally.wakes += 1;
+            } else {
                 self.on_event(event);
             }
         }
@@ -176,6 +178,7 @@ impl<P: Protocol> Loop<P> {
             self.stop();
         }
         self.mailbox.set_lowest_held(self.lowest_held);
+        self.stats.held.store(self.held.len(), Ordering::Relaxed);
     }
 
     fn on_event(&mut self, event: &mio::event::Event) {
@@ -260,6 +263,10 @@ impl<P: Protocol> Loop<P> {
     }
 
     /// Closes `peer`, whose slot is empty.
+    #[expect(
+        clippy::boxed_local,
+        reason = "it lives in its box; taking it out would copy session and buffers"
+    )]
     fn end(&mut self, mut peer: Box<Peer<P>>, reason: CloseReason) {
         let shared = &self.handle.shared;
         shared.forget(&peer.connection);

@@ -1,4 +1,4 @@
-//! Starting a reactor, and steering it from other threads.
+//! Starting a reactor, and steering it from other threads: posts, kills, moves, releases, limits, the stop.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -167,6 +167,15 @@ impl<P: Protocol> Handle<P> {
     #[must_use]
     pub fn loops(&self) -> &[Arc<LoopStats>] {
         &self.shared.stats
+    }
+
+    /// Posts that the loop `loop_index` has not taken yet; 0 under the connector `threads`.
+    ///
+    /// A protocol that turns one request into many messages should yield while this is high, for a mailbox
+    /// has no bound of its own: a message that ends a park must never be refused.
+    #[must_use]
+    pub fn mailbox_depth(&self, loop_index: usize) -> usize {
+        self.shared.mailboxes.get(loop_index).map_or(0, |mailbox| mailbox.depth())
     }
 
     /// Counters of the acceptor.

@@ -41,7 +41,7 @@ pub use connection::{Address, CloseReason, Connection};
 pub use error::{MoveError, StartError};
 pub use handle::{Handle, Reactor};
 pub use input::Input;
-pub use options::{Connector, Limits, Options};
+pub use options::{Connector, Limits, Options, raise_descriptor_limit};
 pub use output::Output;
 pub use protocol::{Io, Protocol, Step};
 pub use stats::{AcceptStats, LoopStats};

@@ -1,4 +1,4 @@
-//! Sockets that take connections in.
+//! Sockets that take connections in: TCP and unix, made once at the start, never blocking.
 
 use std::io;
 use std::net::SocketAddr;

@@ -111,11 +111,18 @@ impl<P: Protocol> Mailbox<P> {
         self.sleeping.store(false, Ordering::Relaxed);
     }
 
-    /// The owner says which is the lowest ticket that it waits for.
-    pub(crate) fn set_lowest_held(&self, ticket: u64) {
-        if self.lowest_held.load(Ordering::Relaxed) != ticket {
+    /// The owner says which is the lowest ticket that it waits for; returns what it was.
+    pub(crate) fn set_lowest_held(&self, ticket: u64) -> u64 {
+        let before = self.lowest_held.load(Ordering::Relaxed);
+        if before != ticket {
             self.lowest_held.store(ticket, Ordering::SeqCst);
         }
+        before
+    }
+
+    /// How many posts were not taken yet.
+    pub(crate) fn depth(&self) -> usize {
+        self.lock().len()
     }
 
     /// Wakes the owner if it sleeps and replies wait here for a ticket at or below `released`, which is

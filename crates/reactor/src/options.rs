@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 /// How sockets meet threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Connector {
@@ -37,6 +39,22 @@ impl Default for Limits {
             held_bytes_max: 1 << 20,
         }
     }
+}
+
+/// Raises this process's limit of open descriptors to at least `wanted`, as far as the system lets it;
+/// returns the limit that now holds. A server asks for its connections and some more for files.
+///
+/// # Errors
+/// The system refused to change the limit within what it said is allowed.
+pub fn raise_descriptor_limit(wanted: u64) -> std::io::Result<u64> {
+    let now = getrlimit(Resource::Nofile);
+    let (Some(current), most) = (now.current, now.maximum.unwrap_or(u64::MAX)) else { return Ok(u64::MAX) };
+    let next = wanted.min(most);
+    if next <= current {
+        return Ok(current);
+    }
+    setrlimit(Resource::Nofile, Rlimit { current: Some(next), maximum: now.maximum })?;
+    Ok(next)
 }
 
 /// What a reactor is started with.

@@ -51,7 +51,7 @@ impl LoopStats {
         messages: u64,
         /// Times another thread had to wake the loop.
         wakes: u64,
-        /// Connections whose replies wait for their ticket, now.
+        /// Connections whose replies waited for their ticket at the end of the last tick.
         held: usize,
         /// Connections that came from another loop.
         moves_in: u64,
@@ -61,8 +61,18 @@ impl LoopStats {
 
     /// Adds `tally` and empties it.
     pub(crate) fn absorb(&self, tally: &mut Tally) {
-        let Tally { ticks, read_events, write_events, bytes_in, bytes_out, commands, busy_ns, messages } =
-            std::mem::take(tally);
+        let taken = std::mem::take(tally);
+        let Tally {
+            ticks,
+            read_events,
+            write_events,
+            bytes_in,
+            bytes_out,
+            commands,
+            busy_ns,
+            messages,
+            wakes,
+        } = taken;
         self.ticks.fetch_add(ticks, Relaxed);
         self.busy_ns.fetch_add(busy_ns, Relaxed);
         for (counter, value) in [
@@ -72,6 +82,7 @@ impl LoopStats {
             (&self.bytes_out, bytes_out),
             (&self.commands, commands),
             (&self.messages, messages),
+            (&self.wakes, wakes),
         ] {
             if value > 0 {
                 counter.fetch_add(value, Relaxed);
@@ -91,6 +102,7 @@ pub(crate) struct Tally {
     pub(crate) commands: u64,
     pub(crate) busy_ns: u64,
     pub(crate) messages: u64,
+    pub(crate) wakes: u64,
 }
 
 /// What the acceptor has done since it started.

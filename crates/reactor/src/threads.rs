@@ -137,7 +137,9 @@ impl<P: Protocol> Worker<P> {
             }
         };
         // The next release takes it off the list of holders.
-        self.mailbox.set_lowest_held(0);
+        if self.mailbox.set_lowest_held(0) != u64::MAX {
+            shared.stats[0].held.fetch_sub(1, Ordering::Relaxed);
+        }
         shared.stats[0].absorb(&mut self.tally);
         shared.forget(&self.peer.connection);
         self.peer.close(reason, &shared.protocol);
@@ -159,6 +161,7 @@ impl<P: Protocol> Worker<P> {
         if bell.contains(PollFlags::IN) {
             // The count does not matter; an error means that it was read already.
             let _ = rustix::io::read(&*self.bell, &mut [0; 8]);
+            self.tally.wakes += 1;
         }
         if socket.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL) {
             return self.peer.on_hang_up();
@@ -231,7 +234,12 @@ impl<P: Protocol> Worker<P> {
         self.tally.busy_ns += took;
         shared.stats[0].absorb(&mut self.tally);
         let ticket = self.peer.first_ticket().unwrap_or(u64::MAX);
-        self.mailbox.set_lowest_held(ticket);
+        let before = self.mailbox.set_lowest_held(ticket);
+        match (before == u64::MAX, ticket == u64::MAX) {
+            (true, false) => drop(shared.stats[0].held.fetch_add(1, Ordering::Relaxed)),
+            (false, true) => drop(shared.stats[0].held.fetch_sub(1, Ordering::Relaxed)),
+            _ => {}
+        }
         if ticket != u64::MAX && !self.mailbox.listed.swap(true, Ordering::SeqCst) {
             shared.holders.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&self.mailbox));
         }

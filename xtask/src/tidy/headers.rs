@@ -20,8 +20,8 @@ fn problem(file: &File) -> Option<String> {
     }
 }
 
-/// About one line of text: a title and one fact.
-const HEADER_CHARACTERS_MIN: usize = 60;
+/// Half a line of text: enough for a sentence.
+const HEADER_CHARACTERS_MIN: usize = 30;
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,335 @@
+//! What holds under both connectors, through real sockets.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_methods, reason = "tests connect for themselves")]
+
+mod line;
+
+use std::io::Write;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use line::{Client, Message, Server, eventually, options};
+use reactor::{CloseReason, Connector, Limits, MoveError};
+
+macro_rules! under_both_connectors {
+    ($($name:ident),+ $(,)?) => {
+        mod epoll { $(#[test] fn $name() { super::$name(reactor::Connector::Epoll); })+ }
+        mod threads { $(#[test] fn $name() { super::$name(reactor::Connector::Threads); })+ }
+    };
+}
+
+under_both_connectors! {
+    pipeline_of_many_lines_is_answered_in_order,
+    request_in_single_bytes_is_answered_once,
+    held_replies_leave_in_order_when_their_ticket_is_released,
+    released_wake_ups_reach_every_holder,
+    parked_connection_goes_on_with_its_input_after_the_message,
+    message_to_itself_arrives,
+    messages_arrive_in_the_order_in_which_they_were_posted,
+    timer_fires_and_one_that_was_unset_does_not,
+    soft_close_sends_what_was_answered,
+    soft_close_waits_for_held_replies,
+    close_that_cannot_finish_ends_after_its_grace,
+    hard_close_sends_nothing,
+    kill_from_another_thread_ends_an_idle_connection,
+    end_of_input_is_the_end_after_the_answers,
+    client_that_does_not_read_is_paused_and_then_served,
+    client_that_does_not_read_a_huge_reply_is_cut,
+    held_budget_pauses_and_never_cuts,
+    input_beyond_its_limit_is_cut,
+    one_too_many_is_told_so,
+    unix_socket_is_served_and_a_stale_one_replaced,
+    shutdown_sends_what_is_released_and_ends,
+    counters_count_what_happened,
+}
+
+fn pipeline_of_many_lines_is_answered_in_order(connector: Connector) {
+    let server = Server::start(options(connector, 2));
+    let mut client = server.connect();
+    let sent: String = (0..5_000).map(|number| format!("echo {number}\n")).collect();
+    client.send(&sent);
+    for number in 0..5_000 {
+        client.expect(&number.to_string());
+    }
+}
+
+fn request_in_single_bytes_is_answered_once(connector: Connector) {
+    let server = Server::start(options(connector, 1));
+    let (mut client, connection) = server.connect_known();
+    for byte in "echo drop by drop\n".chars() {
+        client.send(&byte.to_string());
+    }
+    client.expect("drop by drop");
+    assert_eq!(connection.commands(), 2);
+}
+
+fn held_replies_leave_in_order_when_their_ticket_is_released(connector: Connector) {
+    let server = Server::start(options(connector, 1));
+    let (mut client, connection) = server.connect_known();
+    eventually("the greeting is counted", || connection.bytes_out() == 5);
+    let before = connection.bytes_out();
+    client.send("echo free\n");
+    client.expect("free");
+    client.send("hold 5 five\n");
+    eventually("a reply is held", || connection.output_bytes() == 5);
+    client.send("hold 9 nine\necho tail\n");
+    eventually("three replies are held", || connection.output_bytes() == 15);
+    eventually("it is listed", || server.handle.loops()[0].held() == 1);
+    server.release(4);
+    eventually("what was free is counted", || connection.bytes_out() - before == 5);
+    server.release(5);
+    client.expect("five");
+    server.release(8);
+    eventually("the first held reply is counted", || connection.bytes_out() - before == 10);
+    server.release(9);
+    client.expect("nine");
+    client.expect("tail");
+    eventually("none is held", || server.handle.loops()[0].held() == 0);
+    assert!(server.handle.loops()[0].wakes() > 0);
+}
+
+fn released_wake_ups_reach_every_holder(connector: Connector) {
+    let server = Server::start(options(connector, 2));
+    let mut clients: Vec<_> = (0..40).map(|_| server.connect()).collect();
+    for round in 0..50 {
+        for (index, client) in clients.iter_mut().enumerate() {
+            client.send(&format!("hold {} {index}\n", round * 40 + index as u64 + 1));
+        }
+        for ticket in [round * 40 + 20, round * 40 + 40] {
+            server.release(ticket);
+        }
+        for (index, client) in clients.iter_mut().enumerate() {
+            client.expect(&index.to_string());
+        }
+    }
+}
+
+fn parked_connection_goes_on_with_its_input_after_the_message(connector: Connector) {
+    let server = Server::start(options(connector, 2));
+    let (mut client, connection) = server.connect_known();
+    client.send("park\necho after\n");
+    eventually("it parks", || connection.commands() == 2);
+    assert!(server.handle.post(connection.id(), Message::Push("while".to_owned())));
+    client.expect("while");
+    assert_eq!(connection.commands(), 2);
+    assert!(server.handle.post_to(&connection, Message::Resume("resumed".to_owned())));
+    client.expect("resumed");
+    client.expect("after");
+}
+
+fn message_to_itself_arrives(connector: Connector) {
+    let server = Server::start(options(connector, 2));
+    let mut client = server.connect();
+    client.send("later one\nlater two\necho three\n");
+    for expected in ["one", "two", "three"] {
+        client.expect(expected);
+    }
+}
+
+fn messages_arrive_in_the_order_in_which_they_were_posted(connector: Connector) {
+    let server = Server::start(options(connector, 2));
+    let (mut client, connection) = server.connect_known();
+    for number in 0..2_000 {
+        assert!(server.handle.post_to(&connection, Message::Push(number.to_string())));
+    }
+    for number in 0..2_000 {
+        client.expect(&number.to_string());
+    }
+}
+
+fn timer_fires_and_one_that_was_unset_does_not(connector: Connector) {
+    let server = Server::start(options(connector, 1));
+    let mut client = server.connect();
+    client.send("timer 60000\ntimer 5\n");
+    client.expect("timer");
+    client.send("timer 1\ntimer 60000\n");
+    assert_eq!(client.ask("echo put off"), "put off");
+    client.send("timer 10\npark\n");
+    client.expect("timer");
+    assert_eq!(client.ask("echo a timer ends a park"), "a timer ends a park");
+}
+
+fn soft_close_sends_what_was_answered(connector: Connector) {
+    let server = Server::start(options(connector, 1));
+    let (mut client, connection) = server.connect_known();
+    client.send("echo last\nclose\necho never\n");
+    client.expect("last");
+    assert_eq!(client.line(), None);
+    assert_eq!(server.close_reason(connection.id()), CloseReason::Protocol);
+    assert!(!server.handle.post(connection.id(), Message::Push(String::new())));
+}
+
+fn soft_close_waits_for_held_replies(connector: Connector) {
+    let server = Server::start(line_options_with_long_grace(connector));
+    let (mut client, connection) = server.connect_known();
+    client.send("hold 3 kept\nclose\n");
+    eventually("it closes", || connection.commands() == 3);
+    server.release(3);
+    client.expect("kept");
+    assert_eq!(client.line(), None);
+}
+
+fn line_options_with_long_grace(connector: Connector) -> reactor::Options {
+    reactor::Options { close_grace: line::PATIENCE, ..options(connector, 1) }
+}
+
+fn close_that_cannot_finish_ends_after_its_grace(connector: Connector) {
+    let server = Server::start(options(connector, 1));
+    let (mut client, connection) = server.connect_known();
+    client.send("hold 3 never\nclose\n");
+    assert_eq!(client.line(), None);
+    assert_eq!(server.close_reason(connection.id()), CloseReason::Grace);
+}
+
+fn hard_close_sends_nothing(connector: Connector) {
+    let server = Server::start(options(connector, 1));
+    let (mut client, connection) = server.connect_known();
+    client.send("echo dropped\nkill\n");
+    assert_eq!(client.line(), None);
+    assert_eq!(server.close_reason(connection.id()), CloseReason::Protocol);
+}
+
+fn kill_from_another_thread_ends_an_idle_connection(connector: Connector) {
+    let server = Server::start(options(connector, 2));
+    let (mut client, connection) = server.connect_known();
+    let (mut other, _) = server.connect_known();
+    assert!(server.handle.kill(connection.id()));
+    assert_eq!(client.line(), None);
+    assert_eq!(server.close_reason(connection.id()), CloseReason::Killed);
+    assert!(!server.handle.kill(connection.id()));
+    assert_eq!(other.ask("echo lives"), "lives");
+}
+
+fn end_of_input_is_the_end_after_the_answers(connector: Connector) {
+    let server = Server::start(line_options_with_long_grace(connector));
+    let (mut client, connection) = server.connect_known();
+    client.send("echo one\nhold 2 two\n");
+    client.stream().shutdown(std::net::Shutdown::Write).unwrap();
+    client.expect("one");
+    server.release(2);
+    client.expect("two");
+    assert_eq!(client.line(), None);
+    assert_eq!(server.close_reason(connection.id()), CloseReason::Peer);
+}
+
+fn client_that_does_not_read_is_paused_and_then_served(connector: Connector) {
+    let limits = Limits { output_bytes_soft: 100_000, ..Limits::default() };
+    let server = Server::start(reactor::Options { limits, ..options(connector, 1) });
+    let (mut client, connection) = server.connect_known();
+    let (mut other, _) = server.connect_known();
+    // More than the buffers of both kernels' sockets take.
+    client.send(&"big 100000\n".repeat(500));
+    eventually("it is paused", || connection.output_bytes() > 100_000);
+    let commands = connection.commands();
+    assert!(commands < 400, "paused after {commands}");
+    assert_eq!(other.ask("echo others are served"), "others are served");
+    for _ in 0..500 {
+        assert_eq!(client.line().unwrap().len(), 100_000);
+    }
+    eventually("nothing is left", || connection.output_bytes() == 0);
+}
+
+fn client_that_does_not_read_a_huge_reply_is_cut(connector: Connector) {
+    let limits = Limits { output_bytes_max: 1_000_000, ..Limits::default() };
+    let server = Server::start(reactor::Options { limits, ..options(connector, 1) });
+    let (mut client, connection) = server.connect_known();
+    client.send("big 50000000\n");
+    assert_eq!(server.close_reason(connection.id()), CloseReason::OutputLimit);
+    assert!(client.rest().len() < 50_000_000);
+}
+
+fn held_budget_pauses_and_never_cuts(connector: Connector) {
+    let limits = Limits { held_bytes_max: 1_000, output_bytes_max: 10, ..Limits::default() };
+    let server = Server::start(reactor::Options { limits, ..options(connector, 1) });
+    let (mut client, connection) = server.connect_known();
+    client.send(&format!("hold 1 {}\n", "x".repeat(99)).repeat(200));
+    eventually("it is paused", || connection.output_bytes() > 1_000);
+    assert!(connection.commands() < 30, "paused after {}", connection.commands());
+    server.release(1);
+    for _ in 0..200 {
+        assert_eq!(client.line().unwrap().len(), 99);
+    }
+}
+
+fn input_beyond_its_limit_is_cut(connector: Connector) {
+    let limits = Limits { input_bytes_max: 100_000, ..Limits::default() };
+    let server = Server::start(reactor::Options { limits, ..options(connector, 1) });
+    let (mut client, connection) = server.connect_known();
+    // The write fails when the server cuts in the midst of it.
+    let _ = client.stream().try_clone().unwrap().write_all(&vec![b'x'; 10_000_000]);
+    assert_eq!(server.close_reason(connection.id()), CloseReason::InputLimit);
+    assert_eq!(client.line(), None);
+}
+
+fn one_too_many_is_told_so(connector: Connector) {
+    let server = Server::start(reactor::Options { connections_max: 2, ..options(connector, 2) });
+    let (mut one, connection) = server.connect_known();
+    let (_two, _) = server.connect_known();
+    let mut third = server.connect();
+    third.send("echo sent before it read\n");
+    third.expect("too many");
+    assert_eq!(third.line(), None);
+    assert_eq!(server.handle.accept_stats().refused(), 1);
+    assert_eq!(one.ask("echo served"), "served");
+    drop(one);
+    server.close_reason(connection.id());
+    let (mut fourth, _) = server.connect_known();
+    assert_eq!(fourth.ask("echo there is room again"), "there is room again");
+}
+
+fn unix_socket_is_served_and_a_stale_one_replaced(connector: Connector) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s");
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let unix = reactor::Options { unix: Some(path.clone()), ..options(connector, 1) };
+    let server = Server::start(unix.clone());
+    let mut client = Client::unix(&path);
+    assert_eq!(client.ask("echo local"), "local");
+    let text = path.display().to_string();
+    assert_eq!(server.handle.connections()[0].peer().to_string(), format!("{text}:0"));
+    let protocol = std::sync::Arc::new(line::Lines::default());
+    let clock = std::sync::Arc::new(clock::SystemClock);
+    let error = reactor::Reactor::start(unix, protocol, clock).expect_err("it is served already");
+    assert!(error.to_string().contains(&text), "{error}");
+    drop(server);
+    assert!(!path.exists());
+}
+
+fn shutdown_sends_what_is_released_and_ends(connector: Connector) {
+    let server = Server::start(line_options_with_long_grace(connector));
+    let (mut holder, held) = server.connect_known();
+    let (mut idle, _) = server.connect_known();
+    holder.send("hold 1 kept\n");
+    eventually("a reply is held", || held.output_bytes() == 5);
+    server.handle.shutdown();
+    assert_eq!(idle.line(), None);
+    server.release(1);
+    holder.expect("kept");
+    assert_eq!(holder.line(), None);
+    server.handle.join();
+    assert_eq!(server.close_reason(held.id()), CloseReason::Shutdown);
+    assert!(std::net::TcpStream::connect_timeout(&server.address(), Duration::from_secs(1)).is_err());
+}
+
+fn counters_count_what_happened(connector: Connector) {
+    let server = Server::start(options(connector, 1));
+    let (mut client, connection) = server.connect_known();
+    for _ in 0..10 {
+        assert_eq!(client.ask("echo 12345"), "12345");
+    }
+    eventually("the tick is published", || server.handle.loops()[0].bytes_out() == 65);
+    assert_eq!((connection.commands(), connection.bytes_in(), connection.bytes_out()), (11, 120, 65));
+    let stats = &server.handle.loops()[0];
+    assert_eq!((stats.connections(), stats.bytes_in(), stats.bytes_out()), (1, 120, 65));
+    assert!((11..=22).contains(&connection.read_events()), "{}", connection.read_events());
+    assert_eq!((connection.write_events(), stats.write_events()), (11, 11));
+    assert!(connection.busy_ns() > 0 && stats.busy_ns() >= connection.busy_ns() / 2);
+    assert!(connection.last_active() > connection.created());
+    assert!(server.protocol.ticks.load(Ordering::Relaxed) > 0);
+    let moved = server.handle.move_connection(connection.id(), 7);
+    match connector {
+        Connector::Epoll => assert_eq!(moved, Err(MoveError::UnknownLoop { index: 7, count: 1 })),
+        Connector::Threads => assert_eq!(moved, Err(MoveError::Connector)),
+    }
+}

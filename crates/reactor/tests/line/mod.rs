@@ -1,0 +1,276 @@
+//! A protocol of lines, and a client for it, shared by the tests of the reactor.
+//!
+//! | line | what it does |
+//! |---|---|
+//! | `echo X` | answers `X` |
+//! | `hold T X` | answers `X` when ticket `T` is released |
+//! | `big N` | answers a line of `N` bytes |
+//! | `park` | parks until a message comes |
+//! | `timer MS` | answers `timer` after that time |
+//! | `where` | answers the index of the loop |
+//! | `close`, `kill` | ends the connection, softly or not |
+//! | `later X` | answers `X` through a message that the connection posts to itself |
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(clippy::disallowed_methods, reason = "tests connect for themselves")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use clock::SystemClock;
+use reactor::{CloseReason, Connection, Connector, Handle, Io, Options, Protocol, Reactor, Step};
+
+/// Longest that any condition of a test may take to come true.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// Commands of one call.
+const BURST: usize = 16;
+
+#[derive(Default)]
+pub(crate) struct Lines {
+    pub(crate) released: AtomicU64,
+    pub(crate) opened: AtomicUsize,
+    pub(crate) ticks: AtomicUsize,
+    pub(crate) closed: Mutex<Vec<(u64, CloseReason)>>,
+}
+
+pub(crate) enum Message {
+    /// Answers the line and ends a park.
+    Resume(String),
+    /// Answers the line and leaves a park as it is.
+    Push(String),
+}
+
+impl Protocol for Lines {
+    type Session = usize;
+    type Message = Message;
+
+    fn on_open(&self, _: &Arc<Connection>) -> usize {
+        self.opened.fetch_add(1, Ordering::SeqCst)
+    }
+
+    fn on_input(&self, _: &mut usize, io: &mut Io<'_, Self>) -> Step {
+        for _ in 0..BURST {
+            let Some(end) = io.input.bytes().iter().position(|byte| *byte == b'\n') else {
+                return Step::Continue;
+            };
+            let line = String::from_utf8(io.input.bytes()[..end].to_vec()).unwrap();
+            io.input.consume(end + 1);
+            io.connection.add_commands(1);
+            let step = self.run(&line, io);
+            if step != Step::Continue {
+                return step;
+            }
+            if io.output.is_full() {
+                break;
+            }
+        }
+        Step::Yield
+    }
+
+    fn on_message(&self, _: &mut usize, message: Message, io: &mut Io<'_, Self>) -> Step {
+        match message {
+            Message::Resume(text) => {
+                answer(io, &text, 0);
+                Step::Continue
+            }
+            Message::Push(text) => {
+                answer(io, &text, 0);
+                if io.parked { Step::Park } else { Step::Continue }
+            }
+        }
+    }
+
+    fn on_timer(&self, _: &mut usize, io: &mut Io<'_, Self>) -> Step {
+        answer(io, "timer", 0);
+        Step::Continue
+    }
+
+    fn on_close(&self, _: usize, connection: &Arc<Connection>) {
+        self.closed.lock().unwrap().push((connection.id(), connection.close_reason()));
+    }
+
+    fn on_tick_end(&self, _: usize) {
+        self.ticks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn released(&self) -> u64 {
+        self.released.load(Ordering::SeqCst)
+    }
+
+    fn refusal(&self) -> &'static [u8] {
+        b"too many\n"
+    }
+}
+
+impl Lines {
+    fn run(&self, line: &str, io: &mut Io<'_, Self>) -> Step {
+        let (name, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match name {
+            "echo" => answer(io, rest, 0),
+            "hold" => {
+                let (ticket, text) = rest.split_once(' ').unwrap();
+                answer(io, text, ticket.parse().unwrap());
+            }
+            "big" => answer(io, &"x".repeat(rest.parse().unwrap()), 0),
+            "park" => return Step::Park,
+            "timer" => io.set_timer(Some(io.now + Duration::from_millis(rest.parse().unwrap()))),
+            "where" => answer(io, &io.loop_index.to_string(), 0),
+            "close" => return Step::Close,
+            "kill" => return Step::Kill,
+            "later" => {
+                assert!(io.handle.post_to(io.connection, Message::Resume(rest.to_owned())));
+                return Step::Park;
+            }
+            other => panic!("no such line: {other}"),
+        }
+        Step::Continue
+    }
+}
+
+fn answer(io: &mut Io<'_, Lines>, text: &str, ticket: u64) {
+    io.output.buffer().extend_from_slice(text.as_bytes());
+    io.output.buffer().push(b'\n');
+    io.output.hold(ticket);
+}
+
+/// A running reactor that stops, in bounded time, when it is dropped.
+pub(crate) struct Server {
+    pub(crate) protocol: Arc<Lines>,
+    pub(crate) handle: Handle<Lines>,
+}
+
+impl Server {
+    pub(crate) fn start(options: Options) -> Self {
+        let protocol = Arc::new(Lines::default());
+        let handle = Reactor::start(options, Arc::clone(&protocol), Arc::new(SystemClock)).unwrap();
+        Self { protocol, handle }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.handle.tcp_addresses()[0]
+    }
+
+    pub(crate) fn connect(&self) -> Client<TcpStream> {
+        let stream = TcpStream::connect(self.address()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Client::new(stream)
+    }
+
+    /// A client and the server's view of it.
+    pub(crate) fn connect_known(&self) -> (Client<TcpStream>, Arc<Connection>) {
+        let mut client = self.connect();
+        assert_eq!(client.ask("echo here"), "here");
+        let own = client.stream().local_addr().unwrap().to_string();
+        let connections = self.handle.connections();
+        let known = connections.into_iter().find(|connection| connection.peer().to_string() == own);
+        (client, known.unwrap())
+    }
+
+    pub(crate) fn release(&self, ticket: u64) {
+        self.protocol.released.store(ticket, Ordering::SeqCst);
+        self.handle.wake_released();
+    }
+
+    pub(crate) fn close_reason(&self, id: u64) -> CloseReason {
+        let closed = &self.protocol.closed;
+        let find = || closed.lock().unwrap().iter().find(|(other, _)| *other == id).map(|(_, why)| *why);
+        eventually("the connection ends", || find().is_some());
+        find().unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.handle.shutdown();
+        self.handle.join();
+        if std::thread::panicking() {
+            return;
+        }
+        let closed = self.protocol.closed.lock().unwrap().len();
+        assert_eq!(closed, self.protocol.opened.load(Ordering::SeqCst), "each open has its close");
+        assert_eq!(self.handle.connection_count(), 0);
+        assert!(self.handle.connections().is_empty());
+        assert!(self.handle.loops().iter().all(|stats| stats.connections() == 0));
+    }
+}
+
+/// Options of a test: a free port, short grace.
+pub(crate) fn options(connector: Connector, loops: usize) -> Options {
+    Options {
+        connector,
+        loops,
+        tcp: vec!["127.0.0.1:0".parse().unwrap()],
+        close_grace: Duration::from_millis(300),
+        ..Options::default()
+    }
+}
+
+pub(crate) struct Client<S: Read + Write> {
+    reader: BufReader<S>,
+}
+
+impl Client<UnixStream> {
+    pub(crate) fn unix(path: &std::path::Path) -> Self {
+        let stream = UnixStream::connect(path).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self::new(stream)
+    }
+}
+
+impl<S: Read + Write> Client<S> {
+    pub(crate) fn new(stream: S) -> Self {
+        Self { reader: BufReader::new(stream) }
+    }
+
+    pub(crate) fn stream(&self) -> &S {
+        self.reader.get_ref()
+    }
+
+    pub(crate) fn send(&mut self, lines: &str) {
+        self.reader.get_mut().write_all(lines.as_bytes()).unwrap();
+    }
+
+    /// The next line, or nothing when the connection ended.
+    pub(crate) fn line(&mut self) -> Option<String> {
+        let mut line = String::new();
+        match self.reader.read_line(&mut line) {
+            Ok(_) => line.strip_suffix('\n').map(str::to_owned),
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => None,
+            Err(error) => panic!("no line: {error}"),
+        }
+    }
+
+    pub(crate) fn expect(&mut self, line: &str) {
+        assert_eq!(self.line().as_deref(), Some(line));
+    }
+
+    pub(crate) fn ask(&mut self, line: &str) -> String {
+        self.send(&format!("{line}\n"));
+        self.line().expect("an answer")
+    }
+
+    /// Reads until the end; what came.
+    pub(crate) fn rest(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        match self.reader.read_to_end(&mut bytes) {
+            Err(error) if error.kind() != std::io::ErrorKind::ConnectionReset => panic!("{error}"),
+            _ => bytes,
+        }
+    }
+}
+
+/// Waits for `condition`.
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "not in time: {what}");
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+}

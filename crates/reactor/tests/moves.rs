@@ -1,0 +1,219 @@
+//! Live moves of connections between loops: nothing lost, nothing doubled, order kept.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod line;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use line::{Message, Server, eventually, options};
+use reactor::{Connection, Connector, MoveError};
+
+const LOOPS: usize = 3;
+/// Moves of the test under load.
+const MOVES: u64 = 5_000;
+
+fn server() -> Server {
+    Server::start(options(Connector::Epoll, LOOPS))
+}
+
+fn move_and_wait(server: &Server, connection: &Connection, to: usize) {
+    server.handle.move_connection(connection.id(), to).unwrap();
+    eventually("it moved", || connection.loop_index() == to);
+}
+
+#[test]
+fn moved_connection_is_served_by_its_new_loop() {
+    let server = server();
+    let (mut client, connection) = server.connect_known();
+    for to in [1, 2, 0, 2, 1, 0] {
+        move_and_wait(&server, &connection, to);
+        assert_eq!(client.ask("where"), to.to_string());
+    }
+    assert!(connection.moves() >= 5);
+    let stats = server.handle.loops();
+    let moves_in: u64 = stats.iter().map(|stats| stats.moves_in()).sum();
+    let moves_out: u64 = stats.iter().map(|stats| stats.moves_out()).sum();
+    assert_eq!((moves_in, moves_out), (connection.moves(), connection.moves()));
+    assert_eq!(stats[0].connections(), 1);
+}
+
+#[test]
+fn move_of_what_is_not_there_is_refused_with_a_reason() {
+    let server = server();
+    let (_client, connection) = server.connect_known();
+    let id = connection.id();
+    let unknown = server.handle.move_connection(id + 77, 0);
+    assert_eq!(unknown, Err(MoveError::UnknownConnection(id + 77)));
+    let loops = server.handle.move_connection(id, LOOPS);
+    assert_eq!(loops, Err(MoveError::UnknownLoop { index: LOOPS, count: LOOPS }));
+}
+
+#[test]
+fn half_a_request_moves_with_its_connection() {
+    let server = server();
+    let (mut client, connection) = server.connect_known();
+    client.send("echo half ");
+    eventually("the half came", || connection.input_bytes() == 10);
+    move_and_wait(&server, &connection, 1);
+    client.send("and half\n");
+    client.expect("half and half");
+}
+
+#[test]
+fn held_replies_move_and_are_released_by_the_new_loop() {
+    let server = server();
+    let (mut client, connection) = server.connect_known();
+    client.send("hold 4 four\nhold 6 six\n");
+    eventually("replies are held", || connection.output_bytes() > 0);
+    move_and_wait(&server, &connection, 1);
+    client.send("hold 8 eight\n");
+    eventually("one more is held", || connection.output_bytes() == 15);
+    move_and_wait(&server, &connection, 2);
+    for (ticket, text) in [(6, "four"), (6, "six"), (8, "eight")] {
+        server.release(ticket);
+        client.expect(text);
+    }
+}
+
+#[test]
+fn parked_connection_moves_after_its_message() {
+    let server = server();
+    let (mut client, connection) = server.connect_known();
+    let from = connection.loop_index();
+    client.send("park\nwhere\n");
+    eventually("it parks", || connection.commands() == 2);
+    let to = (from + 1) % LOOPS;
+    server.handle.move_connection(connection.id(), to).unwrap();
+    server.handle.post_to(&connection, Message::Push("still here".to_owned()));
+    client.expect("still here");
+    assert_eq!(connection.loop_index(), from);
+    server.handle.post_to(&connection, Message::Resume("go".to_owned()));
+    client.expect("go");
+    eventually("it moved", || connection.loop_index() == to);
+    assert!(client.line().is_some());
+}
+
+#[test]
+fn timer_moves_with_its_connection() {
+    let server = server();
+    let (mut client, connection) = server.connect_known();
+    client.send("timer 50\n");
+    eventually("the timer is set", || connection.commands() == 2);
+    move_and_wait(&server, &connection, 1);
+    client.expect("timer");
+}
+
+#[test]
+fn unsent_output_and_unread_input_move_with_a_client_that_does_not_read() {
+    let server = server();
+    let (mut client, connection) = server.connect_known();
+    client.send(&"big 100000\n".repeat(300));
+    eventually("it is paused", || connection.output_bytes() > 1_000_000);
+    for to in [1, 2, 0, 1] {
+        move_and_wait(&server, &connection, to);
+    }
+    for _ in 0..300 {
+        assert_eq!(client.line().unwrap().len(), 100_000);
+    }
+}
+
+#[test]
+fn kill_reaches_a_connection_that_keeps_moving() {
+    let server = server();
+    for round in 0..50 {
+        let (mut client, connection) = server.connect_known();
+        for to in 0..LOOPS {
+            server.handle.move_connection(connection.id(), (round + to) % LOOPS).unwrap();
+        }
+        connection.kill();
+        assert_eq!(client.line(), None);
+    }
+}
+
+/// Moves every connection around until enough moves took place, then says so.
+fn shuffle(server: &Server, connections: &[Arc<Connection>], enough: &AtomicBool) {
+    let mut round = 0;
+    while connections.iter().map(|connection| connection.moves()).sum::<u64>() < MOVES {
+        for (index, connection) in connections.iter().enumerate() {
+            // Refused only when the connection has ended, which its client would notice.
+            let _ = server.handle.move_connection(connection.id(), (round + index) % LOOPS);
+        }
+        round += 1;
+        thread::yield_now();
+    }
+    enough.store(true, Ordering::Relaxed);
+}
+
+#[test]
+fn thousands_of_moves_under_pipelined_load_lose_and_double_nothing() {
+    const CLIENTS: usize = 8;
+    let server = server();
+    let (clients, connections): (Vec<_>, Vec<_>) = (0..CLIENTS).map(|_| server.connect_known()).unzip();
+    let (enough, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+    let enough = &enough;
+    thread::scope(|scope| {
+        scope.spawn(|| shuffle(&server, &connections, enough));
+        scope.spawn(|| {
+            // Every ticket is released soon, as a journal would.
+            let mut ticket = 0;
+            while !stop.load(Ordering::Relaxed) {
+                ticket += 25;
+                server.release(ticket);
+                thread::yield_now();
+            }
+        });
+        let poster = scope.spawn(|| {
+            for number in 0..2_000 {
+                for connection in &connections {
+                    assert!(server.handle.post_to(connection, Message::Push(format!("push {number}"))));
+                }
+            }
+        });
+        let running: Vec<_> = clients
+            .into_iter()
+            .map(|mut client| {
+                scope.spawn(move || {
+                    let mut pushed = 0;
+                    for round in 0.. {
+                        if enough.load(Ordering::Relaxed) {
+                            break;
+                        }
+                        let from = round * 30;
+                        let lines = (from..from + 30).map(|number| match number % 10 {
+                            3 => format!("hold {number} {number}\n"),
+                            7 => format!("later {number}\n"),
+                            _ => format!("echo {number}\n"),
+                        });
+                        client.send(&lines.collect::<String>());
+                        let mut number = from;
+                        while number < from + 30 {
+                            let line = client.line().expect("an answer");
+                            match line.strip_prefix("push ") {
+                                Some(push) => {
+                                    assert_eq!(push, pushed.to_string());
+                                    pushed += 1;
+                                }
+                                None => {
+                                    assert_eq!(line, number.to_string());
+                                    number += 1;
+                                }
+                            }
+                        }
+                    }
+                    while pushed < 2_000 {
+                        client.expect(&format!("push {pushed}"));
+                        pushed += 1;
+                    }
+                })
+            })
+            .collect();
+        for client in running {
+            client.join().unwrap();
+        }
+        poster.join().unwrap();
+        stop.store(true, Ordering::Relaxed);
+    });
+}
