@@ -4,10 +4,11 @@
 //! hash is stable for the life of the folder and nobody outside can aim collisions.
 //!
 //! ```text
-//! | 8 bits stripe | 64 bits: directory and slot | 8 bits tag | 48 bits: only in footers |
+//! | 8 bits stripe | 32 bits: directory and slot | 8 bits tag | 80 bits: only in footers |
 //! ```
 //!
-//! SCAN's cursor is the top 64 bits ([`KeyHash::position`]). Out of scope: the hash decides nothing about
+//! The index tells keys apart by 48 bits: of 100 M keys, about 18 pairs share them and cost a read more.
+//! SCAN's cursor is the top 40 bits ([`KeyHash::position`]). Out of scope: the hash decides nothing about
 //! identity; equal bits make a candidate, and the key decides.
 
 use std::hash::Hasher;
@@ -49,31 +50,34 @@ impl KeyHash {
         (self.0 >> 120) as usize
     }
 
-    /// The 64 bits below the stripe's, kept in the slot.
+    /// The 32 bits below the stripe's, left-aligned: the directory uses them from the top, the slot keeps them.
     pub(crate) fn bits(self) -> u64 {
-        (self.0 >> 56) as u64
+        ((self.0 >> 56) as u64) & BITS_MASK
     }
 
     /// The 8 bits below those, kept beside the slot.
     pub(crate) fn tag(self) -> u8 {
-        (self.0 >> 48) as u8
+        (self.0 >> 80) as u8
     }
 
     /// Where SCAN meets the key.
     pub(crate) fn position(self) -> u64 {
-        (self.0 >> 64) as u64
+        (self.stripe() as u64) << 56 | self.bits() >> 8
     }
 
     /// Whether an index slot cannot tell the two apart.
     pub(crate) fn same_slot(self, other: Self) -> bool {
-        (self.0 ^ other.0) >> 48 == 0
+        (self.0 ^ other.0) >> 80 == 0
     }
 
     /// The hash as far as stripe, slot and tag remember it.
     pub(crate) fn from_parts(stripe: usize, bits: u64, tag: u8) -> Self {
-        Self((stripe as u128) << 120 | u128::from(bits) << 56 | u128::from(tag) << 48)
+        Self((stripe as u128) << 120 | u128::from(bits) << 56 | u128::from(tag) << 80)
     }
 }
+
+/// What [`KeyHash::bits`] has.
+pub(crate) const BITS_MASK: u64 = 0xffff_ffff_0000_0000;
 
 #[cfg(test)]
 mod tests {
@@ -81,9 +85,9 @@ mod tests {
 
     #[test]
     fn parts_of_a_hash_put_it_together_again() {
-        let hash = KeyHasher::new(&[7; 16], 80).hash(b"some key");
+        let hash = KeyHasher::new(&[7; 16], 48).hash(b"some key");
         assert_eq!(KeyHash::from_parts(hash.stripe(), hash.bits(), hash.tag()), hash);
-        assert_eq!(hash.position(), (hash.stripe() as u64) << 56 | hash.bits() >> 8);
+        assert_eq!(hash.position(), (hash.0 >> 64) as u64 & !0xff_ffff);
     }
 
     #[test]

@@ -20,7 +20,7 @@
 //!
 //! ```text
 //! bit 63 HOT         the rest is a pointer, and the word owns the object
-//! bit 62 SHARED      another live key had the same 80 bits when the record was written (`record`)
+//! bit 62 SHARED      another live key had the same 48 bits when the record was written (`record`)
 //! bit 61 DELTAS      the stripe lists deltas for this base (`index::stripe`)
 //! bit 60 REFERENCED  looked at since the clock passed (hot only)
 //! cold: bits 32-59 segment, bits 0-31 offset in units of 8 bytes;  hot: bits 0-47 pointer
@@ -228,8 +228,29 @@ pub(crate) fn chunk_bytes(len: usize) -> u64 {
     ((len + 8).next_multiple_of(16)).max(32) as u64
 }
 
-/// A slot's word: a place, or a hot object that it owns.
-pub(crate) struct Word(Cell<u64>);
+/// A slot's word: a place, or a hot object that it owns. Two halves, so that a slot packs into 12 bytes.
+pub(crate) struct Word(Halves);
+
+/// A u64 that is aligned to 4.
+struct Halves {
+    low: Cell<u32>,
+    high: Cell<u32>,
+}
+
+impl Halves {
+    fn new(word: u64) -> Self {
+        Self { low: Cell::new(word as u32), high: Cell::new((word >> 32) as u32) }
+    }
+
+    fn get(&self) -> u64 {
+        u64::from(self.high.get()) << 32 | u64::from(self.low.get())
+    }
+
+    fn set(&self, word: u64) {
+        self.low.set(word as u32);
+        self.high.set((word >> 32) as u32);
+    }
+}
 
 /// What a word holds.
 pub(crate) enum View<'a> {
@@ -243,7 +264,7 @@ impl Word {
     /// A word that owns `object`.
     pub(crate) fn hot(object: Object, marks: u64) -> Self {
         debug_assert_eq!(marks & !MARKS_MASK, 0);
-        Self(Cell::new(object.into_raw() | WORD_HOT | marks))
+        Self(Halves::new(object.into_raw() | WORD_HOT | marks))
     }
 
     /// A word that names `place`.
@@ -253,7 +274,7 @@ impl Word {
     pub(crate) fn cold(place: u64, marks: u64) -> Self {
         assert_eq!(place & !PLACE_MASK, 0, "segment number beyond 28 bits");
         debug_assert_eq!(marks & !MARKS_MASK, 0);
-        Self(Cell::new(place | marks & !WORD_REFERENCED))
+        Self(Halves::new(place | marks & !WORD_REFERENCED))
     }
 
     /// What the word holds.

@@ -19,7 +19,7 @@
 //!  4 MAPPING        next_keyspace u32 | count u32 | keyspace u32 x count       no key: database n is keyspace [n]
 //! ```
 //!
-//! Kind bit 0x80 SHARED: when the record was written, another live key had the same 80 bits of hash. Where two
+//! Kind bit 0x80 SHARED: when the record was written, another live key had the same 48 bits of hash. Where two
 //! records with equal bits both lack it, the later one's writer saw no other key alive, so the earlier one is
 //! dead whichever key it had: recovery reads no keys. Where one has it, the keys on disk decide.
 //!
@@ -42,7 +42,7 @@ pub(crate) const IMAGE: u8 = 16;
 pub(crate) const FIELD_SET: u8 = 17;
 /// One field less.
 pub(crate) const FIELD_DELETE: u8 = 18;
-/// Another live key had the same 80 bits.
+/// Another live key had the same 48 bits.
 pub(crate) const SHARED: u8 = 0x80;
 
 /// Bytes of the journal's record header.

@@ -137,7 +137,7 @@ impl Store {
 
     /// Removes the keys of `entry` whose time has come, reading cold candidates first.
     fn expire(&self, keyspace: u32, number: usize, entry: ExpiryEntry) {
-        let hash = KeyHash::from_parts(number, entry.bits, entry.tag);
+        let hash = entry.hash(number);
         let mut prepared = Prepared::default();
         loop {
             let Some(db) = self.index.database(keyspace) else { return };

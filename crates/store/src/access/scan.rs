@@ -86,7 +86,7 @@ impl Access<'_> {
     ) -> Option<u64> {
         let mut spots = Vec::new();
         let next = space.table.visit_page(bits, &mut |spot, _, slot| {
-            if slot.bits >= bits {
+            if slot.bits() >= bits {
                 spots.push(spot);
             }
         });

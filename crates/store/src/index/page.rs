@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! tags   | u8 x capacity |                        8 hash bits each: what a lookup scans
-//! slots  | (bits u64, word u64) x capacity |      the other 64 hash bits, and place or object
+//! slots  | (bits u32, word u64) x capacity |      the other 32 hash bits, and place or object
 //! ```
 //!
 //! Both arrays grow together in steps of [`GROWTH_SLOTS`], so a page wastes half a step on average.
@@ -19,10 +19,21 @@ use crate::object::Word;
 /// One entry of the index.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    /// [`KeyHash::bits`].
-    pub(crate) bits: u64,
+    bits: u32,
     /// Place or hot object.
     pub(crate) word: Word,
+}
+
+impl Slot {
+    /// A slot for a key of `hash`.
+    pub(crate) fn new(hash: KeyHash, word: Word) -> Self {
+        Self { bits: (hash.bits() >> 32) as u32, word }
+    }
+
+    /// [`KeyHash::bits`].
+    pub(crate) fn bits(&self) -> u64 {
+        u64::from(self.bits) << 32
+    }
 }
 
 /// Slots whose hashes share the top `depth` bits.
@@ -62,14 +73,14 @@ impl Page {
     /// Returns `None`, and changes nothing, when the bit does not separate them.
     pub(crate) fn split(&mut self) -> Option<Self> {
         let bit = 1_u64 << (63 - self.depth);
-        let upper = self.slots.iter().filter(|slot| slot.bits & bit != 0).count();
+        let upper = self.slots.iter().filter(|slot| slot.bits() & bit != 0).count();
         if upper == 0 || upper == self.slots.len() {
             return None;
         }
         let mut low = Self::with_room(self.slots.len() - upper, self.depth + 1);
         let mut high = Self::with_room(upper, self.depth + 1);
         for (tag, slot) in self.tags.drain(..).zip(self.slots.drain(..)) {
-            if slot.bits & bit == 0 {
+            if slot.bits() & bit == 0 {
                 low.push(tag, slot)
             } else {
                 high.push(tag, slot)
@@ -85,7 +96,7 @@ impl Page {
         let mut at = from;
         while let Some(step) = memchr::memchr(tag, &self.tags[at..]) {
             at += step;
-            if self.slots[at].bits == bits {
+            if self.slots[at].bits() == bits {
                 return Some(at);
             }
             at += 1;
@@ -127,14 +138,14 @@ impl Page {
 pub(crate) const PAGE_SLOTS_MAX: usize = 128;
 /// How many slots a page grows by.
 const GROWTH_SLOTS: usize = 8;
-const _: () = assert!(size_of::<Slot>() == 16);
+const _: () = assert!(size_of::<Slot>() == 12);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn slot(bits: u64) -> Slot {
-        Slot { bits, word: Word::cold(bits & 0xff, 0) }
+        Slot { bits: (bits >> 32) as u32, word: Word::cold(0, 0) }
     }
 
     #[test]
@@ -146,8 +157,8 @@ mod tests {
         let high = page.split().expect("both halves");
         assert_eq!((page.depth, high.depth), (1, 1));
         assert_eq!(page.len() + high.len(), 100);
-        assert!((0..high.len()).all(|at| high.get(at).1.bits >> 63 == 1));
-        assert!((0..page.len()).all(|at| page.get(at).1.bits >> 63 == 0));
+        assert!((0..high.len()).all(|at| high.get(at).1.bits() >> 63 == 1));
+        assert!((0..page.len()).all(|at| page.get(at).1.bits() >> 63 == 0));
     }
 
     #[test]

@@ -357,9 +357,9 @@ impl Space {
             }
             at = self.table.visit_page(bits, &mut |_, tag, slot| {
                 let removed = slot.word.object().is_some_and(|object| object.kind() == record::REMOVED);
-                if slot.bits >= bits && !removed {
+                if slot.bits() >= bits && !removed {
                     let place = slot.word.place();
-                    let hash = KeyHash::from_parts(stripe, slot.bits, tag);
+                    let hash = KeyHash::from_parts(stripe, slot.bits(), tag);
                     let shared = slot.word.marks() & WORD_SHARED != 0;
                     visit(SnapshotItem::Slot {
                         keyspace,
@@ -388,7 +388,7 @@ impl Space {
             if *left == 0 {
                 return Some(SnapshotAt::Expiries { keyspace, last: reached });
             }
-            let hash = KeyHash::from_parts(stripe, entry.bits, entry.tag);
+            let hash = entry.hash(stripe);
             for _ in 0..count {
                 visit(SnapshotItem::Expires { keyspace, hash, expiry_ms: entry.expiry_ms });
             }

@@ -80,17 +80,26 @@ pub(crate) struct Expiry(BTreeMap<ExpiryEntry, u32>);
 pub(crate) struct ExpiryEntry {
     /// Absolute time.
     pub(crate) expiry_ms: u64,
-    /// [`KeyHash::bits`].
-    pub(crate) bits: u64,
-    /// [`KeyHash::tag`].
-    pub(crate) tag: u8,
+    bits: u32,
+    tag: u8,
+}
+
+impl ExpiryEntry {
+    fn new(expiry_ms: u64, hash: KeyHash) -> Self {
+        Self { expiry_ms, bits: (hash.bits() >> 32) as u32, tag: hash.tag() }
+    }
+
+    /// The hash of the key (or keys), as far as stripe `number` remembers it.
+    pub(crate) fn hash(self, number: usize) -> KeyHash {
+        KeyHash::from_parts(number, u64::from(self.bits) << 32, self.tag)
+    }
 }
 
 impl Expiry {
     /// Adds a key's expiry; 0 is none.
     pub(crate) fn insert(&mut self, expiry_ms: u64, hash: KeyHash) {
         if expiry_ms != 0 {
-            *self.0.entry(ExpiryEntry { expiry_ms, bits: hash.bits(), tag: hash.tag() }).or_default() += 1;
+            *self.0.entry(ExpiryEntry::new(expiry_ms, hash)).or_default() += 1;
         }
     }
 
@@ -110,7 +119,7 @@ impl Expiry {
         if expiry_ms == 0 {
             return;
         }
-        let entry = ExpiryEntry { expiry_ms, bits: hash.bits(), tag: hash.tag() };
+        let entry = ExpiryEntry::new(expiry_ms, hash);
         let Some(count) = self.0.get_mut(&entry) else { return };
         *count -= 1;
         if *count == 0 {

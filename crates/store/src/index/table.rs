@@ -55,7 +55,7 @@ impl Table {
             // the new page was counted whole by `split`; the old one has shrunk
             grown += self.pages[before].memory_bytes() as i64 - self.pages[number].memory_bytes() as i64;
         }
-        let slot = self.pages[number].push(hash.tag(), Slot { bits: hash.bits(), word });
+        let slot = self.pages[number].push(hash.tag(), Slot::new(hash, word));
         grown += self.pages[number].memory_bytes() as i64;
         (Spot { page: number as u32, slot: slot as u32 }, grown)
     }
@@ -202,7 +202,7 @@ mod tests {
         let (mut seen, mut at) = (Vec::new(), Some(0));
         while let Some(bits) = at {
             let mut page = Vec::new();
-            at = table.visit_page(bits, &mut |_, _, slot| page.push(slot.bits));
+            at = table.visit_page(bits, &mut |_, _, slot| page.push(slot.bits()));
             assert!(page.iter().all(|&b| b >= bits && at.is_none_or(|end| b < end)));
             seen.extend(page);
         }

@@ -45,7 +45,7 @@
 //! | 6 END | entries of the whole file u64 |
 //!
 //! A word is the place of the base record (segment in bits 32-59, offset / 8 in bits 0-31); bit 62 is SHARED.
-//! Hash bits and tag are the index's (`hash`): with the stripe they are 80 bits of the key's hash.
+//! Hash bits and tag are the index's (`hash`): with the stripe they are 48 bits of the key's hash, the bits left-aligned in their u64.
 //!
 //! **Versions.** Reserved fields are zero and ignored; a block of unknown kind is refused. A change that an old reader
 //! must not overlook raises reader_version_min.
