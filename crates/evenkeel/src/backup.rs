@@ -1,0 +1,80 @@
+//! `evenkeel backup DIR OUT`: asks the server that has DIR open to copy its data into OUT.
+//!
+//! The server does the work, because only it knows what is consistent. A password is taken from `REDISCLI_AUTH`, as
+//! redis-cli does.
+
+use crate::running::Running;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+/// Has the server on `dir` back up to `out`; returns when the backup is complete and on disk.
+///
+/// # Errors
+/// One line: no server, a refused password, or what the server says.
+pub(crate) fn run(dir: &Path, out: &Path) -> Result<(), String> {
+    let running = Running::read(dir)?;
+    let out = std::path::absolute(out).map_err(|error| format!("{}: {error}", out.display()))?;
+    let mut stream = connect(&running, dir)?;
+    if let Some(password) = std::env::var_os("REDISCLI_AUTH") {
+        call(&mut stream, &[b"AUTH", password.as_encoded_bytes()])?;
+    }
+    call(&mut stream, &[b"BACKUP", out.as_os_str().as_encoded_bytes()])?;
+    println!("backup of {} is in {}", dir.display(), out.display());
+    Ok(())
+}
+
+trait Stream: Read + Write {}
+impl<T: Read + Write> Stream for T {}
+
+#[expect(clippy::disallowed_methods, reason = "a client, not the server: one blocking connection")]
+fn connect(running: &Running, dir: &Path) -> Result<Box<dyn Stream>, String> {
+    let nobody = |place: &dyn std::fmt::Display, error: std::io::Error| {
+        format!(
+            "no server runs on {}: nobody answers at {place} (its last process was {}): {error}",
+            dir.display(),
+            running.pid
+        )
+    };
+    match (&running.tcp, &running.unix) {
+        (Some(address), _) => match TcpStream::connect(address) {
+            Ok(stream) => Ok(Box::new(stream)),
+            Err(error) => Err(nobody(address, error)),
+        },
+        (None, Some(path)) => match UnixStream::connect(path) {
+            Ok(stream) => Ok(Box::new(stream)),
+            Err(error) => Err(nobody(&path.display(), error)),
+        },
+        (None, None) => Err(format!("{} says no address of its server", dir.display())),
+    }
+}
+
+/// Sends a command and waits for its answer, as long as it takes.
+fn call(stream: &mut Box<dyn Stream>, args: &[&[u8]]) -> Result<(), String> {
+    let mut request = Vec::new();
+    resp::encode_command(&mut request, args);
+    let lost = |error: std::io::Error| format!("the server went away: {error}");
+    stream.write_all(&request).map_err(lost)?;
+    let mut reply = Vec::new();
+    let mut chunk = [0; 4096];
+    loop {
+        match resp::decode_value(&reply) {
+            Ok(Some((resp::Value::Error(text), _))) => return Err(refusal(&String::from_utf8_lossy(&text))),
+            Ok(Some(_)) => return Ok(()),
+            Ok(None) => {}
+            Err(error) => return Err(format!("the server answered something else: {error}")),
+        }
+        match stream.read(&mut chunk).map_err(lost)? {
+            0 => return Err("the server closed the connection without an answer; see its log".to_owned()),
+            len => reply.extend_from_slice(&chunk[..len]),
+        }
+    }
+}
+
+fn refusal(text: &str) -> String {
+    if text.starts_with("NOAUTH") {
+        return "the server wants a password: set it in the environment as REDISCLI_AUTH".to_owned();
+    }
+    format!("the server refused: {text}")
+}

@@ -1,0 +1,90 @@
+//! The few lines that a start prints: what serves, where, how durable, how to connect.
+
+use crate::running::Running;
+use crate::serve::keeps_files;
+use server::settings::{Durability, Engine, Settings};
+use std::io::Write as _;
+use std::net::SocketAddr;
+use store::Store;
+
+/// Prints the greeting, and tells the service manager.
+pub(crate) fn print(settings: &Settings, running: &Running, addresses: &[SocketAddr], store: &Store) {
+    let places = places(settings, addresses);
+    crate::notify::ready(&format!("serves on {places}"));
+    if settings.log_json {
+        tracing::info!(
+            version = env!("CARGO_PKG_VERSION"),
+            places,
+            dir = %settings.dir.display(),
+            engine = %settings.engine,
+            durable = durable(settings),
+            "serving"
+        );
+        return;
+    }
+    let keys: u64 = store.key_counts().iter().map(|(keys, _)| keys).sum();
+    let lines = format!(
+        "Evenkeel {} serves on {places} (process {}, {} on {})\n  data     {}\n  durable  {}\n  connect  {}\n  stop     Ctrl-C or SIGTERM\n",
+        env!("CARGO_PKG_VERSION"),
+        running.pid,
+        settings.connector,
+        counted(settings.loops_resolved(), "loop"),
+        data(settings, keys),
+        durable(settings),
+        connect(settings, addresses),
+    );
+    // A closed standard output is no reason not to serve.
+    let _ = std::io::stdout().write_all(lines.as_bytes());
+}
+
+fn places(settings: &Settings, addresses: &[SocketAddr]) -> String {
+    let sockets = settings.unixsocket.iter().map(|path| path.display().to_string());
+    addresses.iter().map(SocketAddr::to_string).chain(sockets).collect::<Vec<_>>().join(", ")
+}
+
+fn data(settings: &Settings, keys: u64) -> String {
+    match settings.engine {
+        Engine::Memory => "in memory only (engine memory): a stop forgets everything".to_owned(),
+        Engine::Noop => "nowhere (engine noop): writes are accepted and forgotten".to_owned(),
+        Engine::Log => format!("{}, {} found", settings.dir.display(), counted(keys, "key")),
+    }
+}
+
+fn durable(settings: &Settings) -> String {
+    if !keeps_files(settings) {
+        return "no".to_owned();
+    }
+    let backend = settings.journal_backend;
+    match settings.durability {
+        Durability::Always => format!("always: a write is on disk before its reply (journal: {backend})"),
+        Durability::Interval(interval) => {
+            format!(
+                "within {interval:?}: a loss of power takes back what was acknowledged since (journal: {backend})"
+            )
+        }
+        Durability::Never => {
+            format!(
+                "when the system sees fit: a loss of power takes back acknowledged writes (journal: {backend})"
+            )
+        }
+    }
+}
+
+fn connect(settings: &Settings, addresses: &[SocketAddr]) -> String {
+    let password = if settings.requirepass.reveal().is_some() { " --askpass" } else { "" };
+    match (addresses.first(), &settings.unixsocket) {
+        (Some(address), _) if address.ip().is_loopback() || address.ip().is_unspecified() => {
+            format!("redis-cli -p {}{password}", address.port())
+        }
+        (Some(address), _) => format!("redis-cli -h {} -p {}{password}", address.ip(), address.port()),
+        (None, Some(path)) => format!("redis-cli -s {}{password}", path.display()),
+        (None, None) => "nowhere".to_owned(),
+    }
+}
+
+fn counted(count: impl TryInto<u64>, name: &str) -> String {
+    match count.try_into().unwrap_or(u64::MAX) {
+        1 => format!("1 {name}"),
+        count => format!("{count} {name}s"),
+    }
+}

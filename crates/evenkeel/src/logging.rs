@@ -1,0 +1,23 @@
+//! Lines for people or collectors, on standard error.
+//!
+//! Standard output has only what was asked for: the greeting of `serve`, the report of `check`.
+
+use server::settings::{LogLevel, Settings};
+use tracing::level_filters::LevelFilter;
+
+/// Starts logging as `settings` say. Call once.
+pub(crate) fn start(settings: &Settings) {
+    let level = match settings.log_level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    };
+    let lines = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr);
+    if settings.log_json {
+        lines.json().flatten_event(true).init();
+    } else {
+        lines.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).with_target(false).init();
+    }
+}

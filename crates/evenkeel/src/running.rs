@@ -1,0 +1,108 @@
+//! The file `RUNNING` in a server's folder: how to reach the server that has the folder open.
+//!
+//! ```text
+//! pid 4711
+//! tcp 127.0.0.1:6379
+//! unix /run/evenkeel.sock
+//! ```
+//!
+//! Written when connections are served, removed at a clean stop. After a kill it is left over: whoever reads it finds
+//! nobody at the address, and the folder's lock, not this file, says whether a server runs.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+/// Where a running server is reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Running {
+    /// Its process.
+    pub(crate) pid: u32,
+    /// Its TCP address, if it has one.
+    pub(crate) tcp: Option<SocketAddr>,
+    /// Its Unix socket, if it has one.
+    pub(crate) unix: Option<PathBuf>,
+}
+
+impl Running {
+    /// This process, listening on `addresses` and `unix`.
+    pub(crate) fn this_process(addresses: &[SocketAddr], unix: Option<&Path>) -> Self {
+        let unix = unix.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
+        Running { pid: std::process::id(), tcp: addresses.first().copied().map(reachable), unix }
+    }
+
+    /// Reads the file in `dir`.
+    ///
+    /// # Errors
+    /// One line that says what is missing.
+    pub(crate) fn read(dir: &Path) -> Result<Self, String> {
+        let path = dir.join(NAME);
+        let text = std::fs::read_to_string(&path)
+            .map_err(|error| format!("no server runs on {}: {}: {error}", dir.display(), path.display()))?;
+        let mut running = Running::default();
+        for (key, value) in text.lines().filter_map(|line| line.split_once(' ')) {
+            match key {
+                "pid" => running.pid = value.parse().unwrap_or(0),
+                "tcp" => running.tcp = value.parse().ok(),
+                "unix" => running.unix = Some(PathBuf::from(value)),
+                _ => {}
+            }
+        }
+        Ok(running)
+    }
+
+    /// Writes the file into `dir`.
+    ///
+    /// # Errors
+    /// What the system reports.
+    #[expect(clippy::disallowed_methods, reason = "a note for other processes, no data: lost without harm")]
+    pub(crate) fn write(&self, dir: &Path) -> std::io::Result<()> {
+        let mut text = format!("pid {}\n", self.pid);
+        if let Some(tcp) = self.tcp {
+            text.push_str(&format!("tcp {tcp}\n"));
+        }
+        if let Some(unix) = &self.unix {
+            text.push_str(&format!("unix {}\n", unix.display()));
+        }
+        std::fs::write(dir.join(NAME), text)
+    }
+
+    /// Removes the file from `dir`.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a note for other processes, no data: left over without harm"
+    )]
+    pub(crate) fn remove(dir: &Path) {
+        let _ = std::fs::remove_file(dir.join(NAME));
+    }
+}
+
+/// An address that this machine can connect to: a wildcard listens on loopback as well.
+fn reachable(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        let loopback = match address.ip() {
+            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        };
+        address.set_ip(loopback);
+    }
+    address
+}
+
+const NAME: &str = "RUNNING";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let address = "0.0.0.0:6379".parse().expect("an address");
+        let running = Running::this_process(&[address], Some(Path::new("/tmp/x.sock")));
+        running.write(dir.path()).expect("written");
+        assert_eq!(Running::read(dir.path()), Ok(running.clone()));
+        assert_eq!(running.tcp.map(|tcp| tcp.to_string()).as_deref(), Some("127.0.0.1:6379"));
+        Running::remove(dir.path());
+        assert!(Running::read(dir.path()).is_err_and(|error| error.starts_with("no server runs on")));
+    }
+}

@@ -1,0 +1,317 @@
+//! `evenkeel serve`: from settings to a running server, and to its end.
+//!
+//! ```text
+//!  exposure, files, memory -> open the store -> protocol -> reactor -> greeting, RUNNING, systemd
+//!       -> wait for: signal | SHUTDOWN | failed journal
+//!       -> asked:  stop accepting, send what is released (bounded), close the store, exit 0
+//!          failed: exit 1 at once; connections close without a reply, because nobody knows the outcome
+//! ```
+//!
+//! Everything that stops a start is one line on standard error and a status that is not 0.
+
+use crate::running::Running;
+use crate::{greeting, logging, machine, notify};
+use clock::{Clock, SystemClock};
+use reactor::{Handle, Reactor};
+use server::settings::{Config, Settings};
+use server::{EvenkeelProtocol, ServerOptions, ShutdownKind};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+use store::Store;
+
+/// Why a running server ends.
+#[derive(Debug)]
+enum End {
+    /// A signal, by its name.
+    Signal(&'static str),
+    /// The command SHUTDOWN.
+    Command(ShutdownKind),
+    /// Nothing more becomes durable.
+    Failed(String),
+}
+
+/// Runs a server until it is asked to end.
+///
+/// # Errors
+/// One line that says why it did not start, or why it stopped.
+pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), String> {
+    logging::start(&settings);
+    refuse_exposure(&settings)?;
+    let settings = with_files_that_fit(settings);
+    let config = Arc::new(Config::new(settings, file));
+    let settings = config.current();
+    let (ends, ended) = mpsc::channel();
+    watch_signals(ends.clone())?;
+
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let hooks = Hooks { protocol: Arc::default(), ends: ends.clone() };
+    let store = Store::open(store_options(&settings, &clock, hooks.for_store()))
+        .map_err(|error| error.to_string())?;
+    let protocol = EvenkeelProtocol::new(ServerOptions {
+        store: Arc::clone(&store),
+        settings: Arc::clone(&config),
+        clock: Arc::clone(&clock),
+        version: env!("CARGO_PKG_VERSION"),
+        shutdown: Box::new(move |kind| drop(ends.send(End::Command(kind)))),
+    });
+    let _ = hooks.protocol.set(Arc::clone(&protocol));
+    let handle = Reactor::start(reactor_options(&settings), Arc::clone(&protocol), clock)
+        .map_err(|error| listen_error(&error, &settings))?;
+    protocol.attach(handle.clone());
+    act_on_changes(&config, &handle, &store);
+
+    let running = Running::this_process(handle.tcp_addresses(), settings.unixsocket.as_deref());
+    note_running(&running, &settings);
+    greeting::print(&settings, &running, handle.tcp_addresses(), &store);
+    wait_and_stop(&ended, &handle, &store, &settings)
+}
+
+fn wait_and_stop(
+    ended: &Receiver<End>,
+    handle: &Handle<EvenkeelProtocol>,
+    store: &Store,
+    settings: &Settings,
+) -> Result<(), String> {
+    // The protocol holds a sender as long as it lives, so there is always an end to come.
+    let end = ended.recv().map_err(|_| "every part that could end the server is gone".to_owned())?;
+    match &end {
+        End::Failed(why) => return Err(failed(why)),
+        End::Signal(name) => tracing::info!("{name}: stopping"),
+        End::Command(kind) => tracing::info!("SHUTDOWN ({kind:?}): stopping"),
+    }
+    notify::stopping();
+    bound_the_stop();
+    handle.shutdown();
+    handle.join();
+    store.close();
+    // The journal may have failed on the way out: then the last writes are not on disk, and the status must say so.
+    if let Some(why) =
+        ended.try_iter().find_map(|end| if let End::Failed(why) = end { Some(why) } else { None })
+    {
+        return Err(failed(&why));
+    }
+    if keeps_files(settings) {
+        Running::remove(&settings.dir);
+        tracing::info!("stopped; everything acknowledged is kept");
+    } else {
+        tracing::info!("stopped; nothing is kept with engine {}", settings.engine);
+    }
+    Ok(())
+}
+
+fn failed(why: &str) -> String {
+    format!("stopped: {why}. Nothing acknowledged is lost; writes without an answer may or may not be there")
+}
+
+/// Ends the process if a stop takes longer than its parts allow: a disk that hangs must not hold up a reboot.
+fn bound_the_stop() {
+    let bounded = std::thread::Builder::new().name("stop-bound".to_owned()).spawn(|| {
+        std::thread::park_timeout(STOP_MAX);
+        eprintln!("evenkeel: the stop took longer than {} s; ending at once", STOP_MAX.as_secs());
+        std::process::exit(1);
+    });
+    if let Err(error) = bounded {
+        tracing::warn!(%error, "no thread to bound the stop");
+    }
+}
+
+/// Callbacks of the store; the protocol that they wake comes later than the store.
+struct Hooks {
+    protocol: Arc<OnceLock<Arc<EvenkeelProtocol>>>,
+    ends: Sender<End>,
+}
+
+impl Hooks {
+    fn for_store(&self) -> store::Hooks {
+        let (advanced, credited) = (Arc::clone(&self.protocol), Arc::clone(&self.protocol));
+        let ends = Mutex::new(self.ends.clone());
+        store::Hooks {
+            on_advance: Arc::new(move || {
+                if let Some(protocol) = advanced.get() {
+                    protocol.on_advance();
+                }
+            }),
+            on_credits: Arc::new(move || {
+                if let Some(protocol) = credited.get() {
+                    protocol.on_credits();
+                }
+            }),
+            on_failure: Arc::new(move |error| {
+                let ends = ends.lock().unwrap_or_else(PoisonError::into_inner);
+                let _ = ends.send(End::Failed(error.to_string()));
+            }),
+        }
+    }
+}
+
+fn store_options(settings: &Settings, clock: &Arc<dyn Clock>, hooks: store::Hooks) -> store::Options {
+    use server::settings::{Backend, Durability, Engine};
+    store::Options {
+        engine: match settings.engine {
+            Engine::Log => store::EngineKind::Log,
+            Engine::Memory => store::EngineKind::Memory,
+            Engine::Noop => store::EngineKind::Noop,
+        },
+        durability: match settings.durability {
+            Durability::Always => store::Durability::Always,
+            Durability::Interval(interval) => store::Durability::Interval(interval),
+            Durability::Never => store::Durability::Never,
+        },
+        databases: settings.databases,
+        memory_limit_bytes: memory_limit_bytes(settings),
+        value_bytes_max: settings.value_max.0,
+        transaction_bytes_max: settings.transaction_max.0,
+        clock: Arc::clone(clock),
+        dir: settings.dir.clone(),
+        journal: journal::Options {
+            segment_size_bytes: settings.journal_segment_size.0,
+            buffer_bytes_max: settings.journal_buffer_max.0,
+            backend: match settings.journal_backend {
+                // Falls back to `buffered` by itself where the kernel has no ring for us, and says why.
+                Backend::Auto | Backend::Uring => journal::BackendKind::Uring,
+                Backend::Direct => journal::BackendKind::Direct,
+                Backend::Buffered => journal::BackendKind::Buffered,
+            },
+            ..journal::Options::default()
+        },
+        hooks,
+        ..store::Options::default()
+    }
+}
+
+fn reactor_options(settings: &Settings) -> reactor::Options {
+    let tcp = if settings.port == 0 { &[] } else { settings.bind.as_slice() };
+    reactor::Options {
+        connector: match settings.connector {
+            server::settings::Connector::Epoll => reactor::Connector::Epoll,
+            server::settings::Connector::Threads => reactor::Connector::Threads,
+        },
+        loops: settings.loops_resolved(),
+        tcp: tcp.iter().map(|address| SocketAddr::new(*address, settings.port)).collect(),
+        unix: settings.unixsocket.clone(),
+        connections_max: settings.connections_max,
+        limits: reactor_limits(settings),
+        ..reactor::Options::default()
+    }
+}
+
+fn reactor_limits(settings: &Settings) -> reactor::Limits {
+    reactor::Limits {
+        input_bytes_max: settings.connections_input_max.bytes(),
+        output_bytes_max: settings.connections_output_max.bytes(),
+        held_bytes_max: settings.connections_held_max.bytes(),
+        ..reactor::Limits::default()
+    }
+}
+
+/// Has CONFIG SET reach the parts that keep their own copy of a setting.
+fn act_on_changes(config: &Config, handle: &Handle<EvenkeelProtocol>, store: &Arc<Store>) {
+    let (handle, store) = (handle.clone(), Arc::clone(store));
+    config.on_change(move |former, new| {
+        if new.connections_max > former.connections_max {
+            let fits = machine::raise_open_files(new.connections_max, FILES_SPARE);
+            if fits < new.connections_max {
+                return Err(format!("the limit of open files allows {fits} connections"));
+            }
+        }
+        handle.set_connections_max(new.connections_max);
+        handle.set_limits(&reactor_limits(new));
+        store.set_memory_limit(memory_limit_bytes(new));
+        Ok(())
+    });
+}
+
+/// The memory limit as the store takes it: 0 is none.
+fn memory_limit_bytes(settings: &Settings) -> u64 {
+    settings.memory_limit_resolved(machine::memory_granted_bytes()).unwrap_or(0)
+}
+
+/// Refuses to serve other machines without a password, unless told that this is meant.
+fn refuse_exposure(settings: &Settings) -> Result<(), String> {
+    let exposed = settings.port != 0 && settings.bind.iter().any(|address| !address.is_loopback());
+    if !exposed || settings.requirepass.reveal().is_some() {
+        return Ok(());
+    }
+    if settings.protected_mode {
+        let addresses: Vec<_> = settings.bind.iter().map(ToString::to_string).collect();
+        return Err(format!(
+            "bind = {} lets other machines in without a password: set requirepass_file (or requirepass), bind 127.0.0.1, \
+             or say --protected-mode=false if something else is the lock",
+            addresses.join(" ")
+        ));
+    }
+    tracing::warn!("protected_mode is off and no password is set: whoever reaches the port owns the data");
+    Ok(())
+}
+
+/// Lowers connections.max to what the limit of open files allows.
+fn with_files_that_fit(mut settings: Settings) -> Settings {
+    let fits = machine::raise_open_files(settings.connections_max, FILES_SPARE).max(1);
+    if fits < settings.connections_max {
+        tracing::warn!(
+            "connections.max lowered from {} to {fits}: the limit of open files (ulimit -n) allows no more",
+            settings.connections_max
+        );
+        settings.connections_max = fits;
+    }
+    settings
+}
+
+fn listen_error(error: &reactor::StartError, settings: &Settings) -> String {
+    match error {
+        reactor::StartError::Listen { address, source } if source.kind() == std::io::ErrorKind::AddrInUse => {
+            format!(
+                "cannot listen on {address}: something else does (another server?); stop it or choose another port \
+                 with --port, now {}",
+                settings.port
+            )
+        }
+        other => other.to_string(),
+    }
+}
+
+fn note_running(running: &Running, settings: &Settings) {
+    if !keeps_files(settings) {
+        return;
+    }
+    if let Err(error) = running.write(&settings.dir) {
+        tracing::warn!(%error, "could not write RUNNING: `evenkeel backup` will not find this server");
+    }
+}
+
+/// Whether the engine has a folder at all.
+pub(crate) fn keeps_files(settings: &Settings) -> bool {
+    settings.engine == server::settings::Engine::Log
+}
+
+/// Turns signals into an end. The second one ends at once: somebody is in a hurry.
+fn watch_signals(ends: Sender<End>) -> Result<(), String> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])
+        .map_err(|error| format!("cannot watch for signals: {error}"))?;
+    let watch = move || {
+        for (count, signal) in signals.forever().enumerate() {
+            let name = match signal {
+                SIGTERM => "SIGTERM",
+                SIGINT => "SIGINT",
+                _ => "SIGHUP",
+            };
+            if count > 0 {
+                eprintln!("evenkeel: {name} again: ending at once");
+                std::process::exit(1);
+            }
+            let _ = ends.send(End::Signal(name));
+        }
+    };
+    let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(watch);
+    thread.map(drop).map_err(|error| format!("cannot start the thread for signals: {error}"))
+}
+
+/// Files beside connections: segments, sockets, pollers, the reader pool.
+const FILES_SPARE: usize = 256;
+
+/// Longest time from the request to stop to the end of the process.
+const STOP_MAX: Duration = Duration::from_secs(20);

@@ -1,0 +1,275 @@
+//! The command line as a user meets it: what stops a start, what a stop leaves, what is printed.
+#![allow(clippy::disallowed_methods, reason = "tests make the files and sockets that users make")]
+
+mod common;
+
+use common::{Server, bulk, call, evenkeel, finished, free_port, ok, serve};
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a folder for the test")
+}
+
+/// A start that fails: its one line on standard error, without the newline.
+fn refused(arguments: &[&str]) -> String {
+    let dir = folder();
+    refusal_of(&mut serve(&dir.path().join("data"), arguments))
+}
+
+fn refusal_of(command: &mut std::process::Command) -> String {
+    let (status, text) = finished(command);
+    assert!(status > 0, "status {status}: {text}");
+    assert_eq!(text.trim_end().lines().count(), 1, "one line, not:\n{text}");
+    let line = text.trim_end().strip_prefix("evenkeel: ");
+    line.unwrap_or_else(|| panic!("the line starts with the program's name: {text}")).to_owned()
+}
+
+#[test]
+fn a_wrong_value_is_refused_with_its_bounds() {
+    assert_eq!(
+        refused(&["--connections-max", "0"]),
+        "--connections-max: connections.max = 0: the least is 1"
+    );
+    assert_eq!(
+        refused(&["--durability", "sometimes"]),
+        "--durability: durability = sometimes: expected always, never, or a duration such as 1s"
+    );
+}
+
+#[test]
+fn an_unknown_flag_is_refused_with_the_nearest() {
+    let (status, text) = finished(evenkeel().args(["serve", "--durabilty", "never"]));
+    assert_eq!(status, 2);
+    assert!(text.contains("--durability"), "{text}");
+}
+
+#[test]
+fn a_wrong_line_of_the_settings_file_is_named() {
+    let dir = folder();
+    let file = dir.path().join("evenkeel.toml");
+    let refused = |text: &str| {
+        std::fs::write(&file, text).expect("written");
+        refusal_of(&mut serve(&dir.path().join("data"), &["--config", &file.to_string_lossy()]))
+    };
+    let name = file.display();
+    assert_eq!(
+        refused("port = 1\n\ndurabilty = 'never'\n"),
+        format!("{name}, line 3: unknown setting 'durabilty'; did you mean 'durability'?")
+    );
+    assert_eq!(
+        refused("[value]\nmax = '1TiB'"),
+        format!("{name}, line 2: value.max = 1TiB: the most is 512MiB")
+    );
+    assert!(refused("port = \n").starts_with(&format!("{name}, line 1: ")));
+    let missing = dir.path().join("none.toml");
+    let line = refusal_of(evenkeel().arg("--config").arg(&missing));
+    assert!(line.starts_with(&format!("cannot read the settings file {}", missing.display())), "{line}");
+}
+
+#[test]
+fn settings_that_contradict_each_other_are_refused() {
+    assert_eq!(refused(&["--port=0"]), "port = 0 and no unixsocket: nobody could connect");
+    assert_eq!(
+        refused(&["--value-max=64MiB", "--connections-input-max=1MiB"]),
+        "connections.input_max = 1MiB is smaller than value.max = 64MiB: such a value could not pass"
+    );
+}
+
+#[test]
+fn other_machines_are_not_let_in_without_a_password() {
+    let line = refused(&["--bind", "0.0.0.0"]);
+    assert!(line.starts_with("bind = 0.0.0.0 lets other machines in without a password"), "{line}");
+    let dir = folder();
+    let secret = dir.path().join("secret");
+    std::fs::write(&secret, "s3cret\nsecond line\n").expect("written");
+    let password = format!("--requirepass-file={}", secret.display());
+    let arguments = ["--engine=memory", "--bind=127.0.0.1", "--bind=127.0.0.2", password.as_str()];
+    let server = Server::start(dir.path(), &arguments);
+    assert!(format!("{:?}", server.call(&["GET", "k"])).contains("Error"));
+    assert_eq!(server.call(&["AUTH", "s3cret"]), ok());
+    let open = Server::start(dir.path(), &["--engine=memory", "--bind=127.0.0.1", "--protected-mode=false"]);
+    assert_eq!(open.call(&["SET", "k", "v"]), ok());
+}
+
+#[test]
+fn a_password_file_that_is_missing_or_empty_is_refused() {
+    let dir = folder();
+    let secret = dir.path().join("secret");
+    let flag = format!("--requirepass-file={}", secret.display());
+    assert!(refused(&[&flag]).starts_with("cannot read requirepass_file"));
+    std::fs::write(&secret, "\n").expect("written");
+    assert!(refused(&[&flag]).ends_with("has no password on its first line"));
+}
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    let dir = folder();
+    let first = Server::start(&dir.path().join("1"), &["--engine=memory"]);
+    let port = first.port.to_string();
+    let line = refusal_of(&mut serve(&dir.path().join("2"), &["--engine=memory", "--port", &port]));
+    assert!(line.starts_with(&format!("cannot listen on 127.0.0.1:{port}: something else does")), "{line}");
+    assert_eq!(first.call(&["PING"]), common_pong());
+}
+
+#[test]
+fn a_folder_that_is_in_use_is_named() {
+    let dir = folder();
+    let first = Server::start(dir.path(), &[]);
+    let line = refusal_of(&mut serve(dir.path(), &[]));
+    assert!(
+        line.contains("in use by another server") && line.contains(&*dir.path().to_string_lossy()),
+        "{line}"
+    );
+    assert_eq!(first.call(&["SET", "k", "v"]), ok());
+}
+
+#[test]
+fn help_names_every_setting() {
+    let (status, text) = finished(evenkeel().args(["serve", "--help"]));
+    assert_eq!(status, 0);
+    let (_, manual) = finished(evenkeel().args(["serve", "--print-manual"]));
+    let flags: Vec<&str> =
+        manual.lines().filter_map(|line| line.strip_prefix("`--")?.split('`').next()).collect();
+    assert!(flags.len() > 20);
+    for flag in flags {
+        assert!(text.contains(&format!("--{flag}")), "{flag}");
+    }
+}
+
+#[test]
+fn the_printed_settings_file_serves_as_it_is() {
+    let dir = folder();
+    let (status, text) = finished(evenkeel().args(["serve", "--print-config"]));
+    assert_eq!(status, 0);
+    let file = dir.path().join("evenkeel.toml");
+    std::fs::write(&file, text).expect("written");
+    let port = free_port().to_string();
+    let arguments = ["--config", &*file.to_string_lossy(), "--port", &port];
+    let server = Server::start(&dir.path().join("data"), &arguments);
+    assert_eq!(server.call(&["PING"]), common_pong());
+}
+
+#[test]
+fn a_start_says_what_it_does_in_a_few_lines() {
+    let dir = folder();
+    let server = Server::start(dir.path(), &[]);
+    let greeting = &server.greeting;
+    assert!(greeting.lines().count() <= 6, "{greeting}");
+    for part in [
+        format!("serves on 127.0.0.1:{}", server.port),
+        dir.path().display().to_string(),
+        "always: a write is on disk before its reply (journal: ".to_owned(),
+        format!("redis-cli -p {}", server.port),
+    ] {
+        assert!(greeting.contains(&part), "{part} is missing in:\n{greeting}");
+    }
+    let memory = Server::start(dir.path(), &["--engine=memory"]);
+    assert!(memory.greeting.contains("a stop forgets everything"), "{}", memory.greeting);
+}
+
+#[test]
+fn sigterm_ends_it_gracefully_and_a_new_start_finds_everything() {
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        let dir = folder();
+        let server = Server::start(dir.path(), &[]);
+        assert_eq!(server.call(&["SET", "key", "value"]), ok());
+        assert!(dir.path().join("RUNNING").exists());
+        server.signal(signal);
+        let (status, log) = server.end();
+        assert!(status.success(), "{status}: {log}");
+        assert!(log.contains("stopped; everything acknowledged is kept"), "{log}");
+        assert!(!dir.path().join("RUNNING").exists());
+        let again = Server::start(dir.path(), &[]);
+        assert!(again.greeting.contains("1 key found"), "{}", again.greeting);
+        assert_eq!(again.call(&["GET", "key"]), bulk("value"));
+    }
+}
+
+#[test]
+fn shutdown_ends_it_as_a_signal_does() {
+    let dir = folder();
+    let server = Server::start(dir.path(), &[]);
+    assert_eq!(server.call(&["SET", "key", "value"]), ok());
+    // No reply: the connection closes.
+    assert!(call(server.port, &["SHUTDOWN"]).is_err());
+    let (status, log) = server.end();
+    assert!(status.success(), "{status}: {log}");
+    assert_eq!(Server::start(dir.path(), &[]).call(&["GET", "key"]), bulk("value"));
+}
+
+#[test]
+fn json_logs_are_one_object_a_line() {
+    let dir = folder();
+    let notify = NotifySocket::bind(dir.path());
+    let port = free_port().to_string();
+    let mut command = serve(dir.path(), &["--json-logs", "--engine=memory", "--port", &port]);
+    let child = command.env("NOTIFY_SOCKET", &notify.path).stderr(std::process::Stdio::piped()).spawn();
+    let mut child = child.expect("the binary starts");
+    notify.expect("READY=1");
+    let pid = libc::pid_t::try_from(child.id()).expect("a pid");
+    // SAFETY: a plain system call on our own child, which is not reaped yet.
+    #[allow(unsafe_code, reason = "kill(2) has no safe wrapper in std")]
+    let sent = unsafe { libc::kill(pid, libc::SIGTERM) };
+    assert_eq!(sent, 0);
+    notify.expect("STOPPING=1");
+    assert!(child.wait().expect("it ends").success());
+    let log = std::io::read_to_string(child.stderr.take().expect("piped")).expect("text");
+    assert!(log.lines().count() >= 2, "{log}");
+    for line in log.lines() {
+        let object: serde_json::Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
+        assert!(object["level"].is_string() && object["timestamp"].is_string(), "{line}");
+    }
+}
+
+#[test]
+fn config_set_and_rewrite_reach_the_file_and_the_next_start() {
+    let dir = folder();
+    let file = dir.path().join("evenkeel.toml");
+    let port = free_port();
+    std::fs::write(&file, format!("# mine\nport = {port}\nengine = 'memory'\n")).expect("written");
+    let arguments = ["--config", &*file.to_string_lossy()];
+    let server = Server::start(&dir.path().join("data"), &arguments);
+    assert_eq!(server.call(&["CONFIG", "SET", "maxclients", "77", "slowlog.threshold", "5ms"]), ok());
+    assert!(matches!(server.call(&["CONFIG", "SET", "port", "1"]), resp::Value::Error(_)));
+    assert_eq!(server.call(&["CONFIG", "REWRITE"]), ok());
+    drop(server);
+    let text = std::fs::read_to_string(&file).expect("read");
+    assert!(text.contains("# mine") && text.contains("connections.max = 77"), "{text}");
+    let again = Server::start(&dir.path().join("data"), &arguments);
+    let values = again.call(&["CONFIG", "GET", "connections.max"]);
+    assert_eq!(values, resp::Value::Array(vec![bulk("connections.max"), bulk("77")]));
+}
+
+#[test]
+fn a_backup_without_a_server_says_so() {
+    let dir = folder();
+    let line = refusal_of(evenkeel().arg("backup").arg(dir.path()).arg(dir.path().join("out")));
+    assert!(line.starts_with(&format!("no server runs on {}", dir.path().display())), "{line}");
+}
+
+/// A socket that stands for systemd's.
+struct NotifySocket {
+    socket: UnixDatagram,
+    path: std::path::PathBuf,
+}
+
+impl NotifySocket {
+    fn bind(dir: &Path) -> Self {
+        let path = dir.join("notify.sock");
+        let socket = UnixDatagram::bind(&path).expect("bound");
+        socket.set_read_timeout(Some(std::time::Duration::from_secs(20))).expect("set");
+        Self { socket, path }
+    }
+
+    fn expect(&self, line: &str) {
+        let mut buffer = [0; 512];
+        let len = self.socket.recv(&mut buffer).unwrap_or_else(|error| panic!("no {line}: {error}"));
+        let message = String::from_utf8_lossy(&buffer[..len]);
+        assert!(message.lines().any(|found| found == line), "{line} is not in {message}");
+    }
+}
+
+fn common_pong() -> resp::Value {
+    resp::Value::Simple(b"PONG".to_vec())
+}

@@ -1,0 +1,161 @@
+//! The binary as a user starts it: arguments, what it prints, how it ends.
+#![allow(
+    clippy::disallowed_methods,
+    dead_code,
+    reason = "tests start processes and sockets; each uses a part of this"
+)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use resp::Value;
+
+/// Longest wait for anything.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A running server.
+pub struct Server {
+    pub child: Child,
+    pub port: u16,
+    /// The lines it printed until it served.
+    pub greeting: String,
+}
+
+impl Server {
+    /// Starts a server on `dir` and a free port, and waits for its greeting.
+    pub fn start(dir: &Path, arguments: &[&str]) -> Self {
+        let mut command = serve(dir, arguments);
+        Self::spawn(&mut command)
+    }
+
+    /// Starts `command`, which serves, and waits for its greeting.
+    pub fn spawn(command: &mut Command) -> Self {
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped"));
+        let mut greeting = String::new();
+        while !greeting.contains("  stop ") {
+            if lines.read_line(&mut greeting).expect("the greeting is text") == 0 {
+                let mut errors = String::new();
+                let _ = child.stderr.take().expect("piped").read_to_string(&mut errors);
+                let _ = child.wait();
+                panic!("no greeting: {greeting}{errors}");
+            }
+        }
+        let port = greeting.split("127.0.0.1:").nth(1).map(|rest| {
+            rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse().expect("a port")
+        });
+        Self { child, port: port.unwrap_or(0), greeting }
+    }
+
+    /// Sends one command on a new connection; returns the reply.
+    pub fn call(&self, command: &[&str]) -> Value {
+        call(self.port, command).expect("a reply")
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: i32) {
+        let pid = libc::pid_t::try_from(self.child.id()).expect("a pid");
+        // SAFETY: a plain system call on our own child, which is not reaped yet.
+        #[allow(unsafe_code, reason = "kill(2) has no safe wrapper in std")]
+        let sent = unsafe { libc::kill(pid, signal) };
+        assert_eq!(sent, 0);
+    }
+
+    /// Waits for the end; returns status and standard error.
+    pub fn end(mut self) -> (ExitStatus, String) {
+        let status = wait(&mut self.child);
+        let mut errors = String::new();
+        self.child.stderr.take().expect("piped").read_to_string(&mut errors).expect("text");
+        (status, errors)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// `evenkeel serve` on `dir` and a free port.
+pub fn serve(dir: &Path, arguments: &[&str]) -> Command {
+    let mut command = evenkeel();
+    command.arg("serve").arg("--dir").arg(dir).args(["--loops", "1"]).args(arguments);
+    if !arguments.iter().any(|argument| argument.starts_with("--port") || *argument == "--config") {
+        command.args(["--port", &free_port().to_string()]);
+    }
+    command
+}
+
+/// The binary, with an environment that says nothing.
+pub fn evenkeel() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+    command.stdin(Stdio::null()).env_remove("NOTIFY_SOCKET").env_remove("REDISCLI_AUTH");
+    command
+}
+
+/// Runs `command` to its end; returns the status code and what it printed, errors last.
+pub fn finished(command: &mut Command) -> (i32, String) {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
+    let status = wait(&mut child);
+    let mut text = String::new();
+    child.stdout.take().expect("piped").read_to_string(&mut text).expect("text");
+    child.stderr.take().expect("piped").read_to_string(&mut text).expect("text");
+    (status.code().unwrap_or(-1), text)
+}
+
+/// Sends one command on a new connection.
+pub fn call(port: u16, command: &[&str]) -> std::io::Result<Value> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut request = Vec::new();
+    resp::encode_command(&mut request, command);
+    stream.write_all(&request)?;
+    receive(&mut stream)
+}
+
+/// Reads one reply.
+pub fn receive(stream: &mut TcpStream) -> std::io::Result<Value> {
+    let mut reply = Vec::new();
+    let mut byte = [0];
+    loop {
+        if let Some((value, _)) = resp::decode_value(&reply).expect("the server speaks RESP") {
+            return Ok(value);
+        }
+        if stream.read(&mut byte)? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        reply.push(byte[0]);
+    }
+}
+
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port is free");
+    listener.local_addr().expect("a bound socket has an address").port()
+}
+
+pub fn ok() -> Value {
+    Value::Simple(b"OK".to_vec())
+}
+
+pub fn bulk(text: &str) -> Value {
+    Value::Bulk(text.as_bytes().to_vec())
+}
+
+fn wait(child: &mut Child) -> ExitStatus {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().expect("a child can be asked") {
+            return status;
+        }
+        if start.elapsed() > PATIENCE {
+            let _ = child.kill();
+            panic!("still running after {PATIENCE:?}");
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
