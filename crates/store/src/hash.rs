@@ -65,9 +65,15 @@ impl KeyHash {
         (self.stripe() as u64) << 56 | self.bits() >> 8
     }
 
+    /// Stripe, bits and tag: what an index slot can tell apart.
+    pub(crate) fn slot(self) -> u64 {
+        (self.0 >> 80) as u64
+    }
+
     /// Whether an index slot cannot tell the two apart.
+    #[allow(dead_code, reason = "for the side of engine log")]
     pub(crate) fn same_slot(self, other: Self) -> bool {
-        (self.0 ^ other.0) >> 80 == 0
+        self.slot() == other.slot()
     }
 
     /// The hash as far as stripe, slot and tag remember it.

@@ -102,7 +102,9 @@ impl Store {
     /// Returns when the next key is due (in the past when the budget ran out), `None` when none has an expiry.
     /// Blocks on reads where expired keys are cold.
     pub fn tend(&self, budget: usize) -> Option<UnixMs> {
-        while self.index.sweep_graveyard() {}
+        while let Some(space) = self.index.exhume() {
+            space.each_record(&mut |place, bytes| self.engine.on_dead(place, bytes));
+        }
         self.tender.next_due_ms.store(u64::MAX, Ordering::Relaxed);
         let now_ms = self.now().0;
         let mut left = if self.active_expiry.load(Ordering::Relaxed) { budget } else { 0 };

@@ -276,15 +276,18 @@ impl<'s> Access<'s> {
                 Change::Remove(_) => None,
             });
         }
-        let stripe = self.guards.stripe(hash.stripe())?;
-        let current = match stripe.seek(keyspace, hash, key, self.prepared) {
-            Seek::Absent { .. } => return Ok(None),
-            Seek::At { current, word, .. } => {
+        let Some(space) = self.guards.stripe(hash.stripe())?.space(keyspace) else { return Ok(None) };
+        let current = match space.hot(hash, key) {
+            Some((word, object)) => {
                 word.refer();
-                current
+                Current::Hot(object)
             }
-            Seek::Unknown(places) => return Err(self.miss(places)),
-            Seek::Damaged(error) => return Err(Stop::Damaged(error)),
+            None => match space.seek(hash, key, self.prepared) {
+                Seek::Absent { .. } => return Ok(None),
+                Seek::At { current, .. } => current,
+                Seek::Unknown(places) => return Err(self.miss(places)),
+                Seek::Damaged(error) => return Err(Stop::Damaged(error)),
+            },
         };
         self.look(current.seq());
         if current.is_removed() {

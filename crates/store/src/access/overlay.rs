@@ -1,6 +1,11 @@
 //! What an access means to do, in the order of its last word on each key.
 //!
-//! Invariant: at most one staged change for each (keyspace, key); the newest replaces the older in place.
+//! Invariants
+//!   1. At most one staged change for each (keyspace, key); the newest replaces the older in place.
+//!   2. Beyond [`LINEAR_MAX`] changes, `by_slot` names the positions of each slot identity, so that an MSET of thousands of
+//!      keys stays linear; below it, a single SET pays nothing for it.
+
+use std::collections::HashMap;
 
 use crate::hash::KeyHash;
 use crate::object::Object;
@@ -40,6 +45,7 @@ impl Staged {
 pub(super) struct Overlay {
     first: Option<Staged>,
     rest: Vec<Staged>,
+    by_slot: HashMap<u64, Vec<usize>>,
     pub(super) mapping: Option<(Vec<u32>, u32)>,
 }
 
@@ -50,9 +56,23 @@ impl Overlay {
         match self.position(staged.keyspace, staged.hash, key) {
             Some(0) => self.first = Some(staged),
             Some(at) => self.rest[at - 1] = staged,
-            None if self.first.is_none() => self.first = Some(staged),
-            None => self.rest.push(staged),
+            None => self.push(staged),
         }
+    }
+
+    fn push(&mut self, staged: Staged) {
+        let at = self.len();
+        if at == LINEAR_MAX {
+            let slots: Vec<u64> = self.iter().map(|staged| staged.hash.slot()).collect();
+            slots
+                .into_iter()
+                .enumerate()
+                .for_each(|(at, slot)| self.by_slot.entry(slot).or_default().push(at));
+        }
+        if at >= LINEAR_MAX {
+            self.by_slot.entry(staged.hash.slot()).or_default().push(at);
+        }
+        if at == 0 { self.first = Some(staged) } else { self.rest.push(staged) }
     }
 
     /// What is staged for a key.
@@ -60,16 +80,17 @@ impl Overlay {
         self.position(keyspace, hash, key).map(|at| self.get(at))
     }
 
-    /// Whether some change is staged for `key`.
-    pub(super) fn has_key(&self, keyspace: u32, key: &[u8]) -> bool {
-        self.iter().any(|staged| staged.keyspace == keyspace && staged.object().view().key() == key)
-    }
-
     /// Whether another staged key has the same bits of hash as number `at`.
     pub(super) fn shares_bits(&self, at: usize) -> bool {
         let this = self.get(at);
-        let mut others = self.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, staged)| staged);
-        others.any(|s| s.keyspace == this.keyspace && s.hash.same_slot(this.hash))
+        let collides = |other: usize| {
+            let staged = self.get(other);
+            other != at && staged.keyspace == this.keyspace && staged.hash.slot() == this.hash.slot()
+        };
+        match self.by_slot.get(&this.hash.slot()) {
+            Some(positions) => positions.iter().copied().any(collides),
+            None => (0..self.len()).any(collides),
+        }
     }
 
     /// Number of staged changes.
@@ -92,25 +113,26 @@ impl Overlay {
 
     /// Takes all changes out, in order.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Staged> {
+        self.by_slot.clear();
         self.first.take().into_iter().chain(std::mem::take(&mut self.rest))
     }
 
     /// Keeps the changes that `keep` approves of.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(&Staged) -> bool) {
-        self.rest.retain(&mut keep);
-        if self.first.as_ref().is_some_and(|staged| !keep(staged)) {
-            self.first = None;
-            if !self.rest.is_empty() {
-                self.first = Some(self.rest.remove(0));
-            }
-        }
+        let kept: Vec<Staged> = self.drain().filter(|staged| keep(staged)).collect();
+        kept.into_iter().for_each(|staged| self.push(staged));
     }
 
-    // Transactions of thousands of keys make this quadratic; `transaction.max` bounds it, and a hash table would
-    // cost every single SET.
     fn position(&self, keyspace: u32, hash: KeyHash, key: &[u8]) -> Option<usize> {
-        self.iter().position(|staged| {
+        let same = |staged: &Staged| {
             staged.hash == hash && staged.keyspace == keyspace && staged.object().view().key() == key
-        })
+        };
+        if self.by_slot.is_empty() {
+            return self.iter().position(same);
+        }
+        self.by_slot.get(&hash.slot())?.iter().copied().find(|&at| same(self.get(at)))
     }
 }
+
+/// Changes that are searched one by one.
+const LINEAR_MAX: usize = 16;

@@ -45,7 +45,9 @@ impl Access<'_> {
             return Err(self.miss(cold));
         }
         for (key, state) in states {
-            if self.overlay.len() == 0 || !self.overlay.has_key(keyspace, key) {
+            if self.overlay.len() == 0
+                || self.overlay.find(keyspace, self.store.hasher.hash(key), key).is_none()
+            {
                 visit(key, state.meta());
             }
         }

@@ -103,16 +103,15 @@ impl Index {
         self.memory_bytes.load(Ordering::Relaxed).max(0) as u64
     }
 
-    /// Hands over a dead space; [`Index::sweep_graveyard`] frees it.
+    /// Hands over a dead space; [`Index::exhume`] gives it to who frees it.
     pub(crate) fn bury(&self, space: Space) {
         self.graveyard.lock().unwrap_or_else(PoisonError::into_inner).push(space);
     }
 
-    /// Frees one buried space; returns whether there was one.
-    pub(crate) fn sweep_graveyard(&self) -> bool {
-        let space = self.graveyard.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let Some(space) = space else { return false };
+    /// Takes one buried space out, to be freed outside of every lock.
+    pub(crate) fn exhume(&self) -> Option<Space> {
+        let space = self.graveyard.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
         self.account(-(space.memory_bytes() as i64));
-        true
+        Some(space)
     }
 }

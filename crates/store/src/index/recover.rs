@@ -404,3 +404,162 @@ const LIVE: Replay = Replay { live: true, dead_base: None, dead_deltas: Vec::new
 fn shared_mark(replayed: &Replayed) -> u64 {
     if replayed.kind & record::SHARED != 0 { WORD_SHARED } else { 0 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hash::KeyHasher;
+
+    const KEYSPACE: u32 = 1;
+
+    struct Bench {
+        index: Index,
+        hasher: KeyHasher,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            Self { index: Index::new(2), hasher: KeyHasher::new(&[1; 16], 128) }
+        }
+
+        fn hash(&self, key: &[u8]) -> KeyHash {
+            self.hasher.hash(key)
+        }
+
+        fn replay(&self, key: &[u8], kind: u8, place: u64, seq: u64, moved: bool) -> Replay {
+            let replayed = Replayed {
+                keyspace: KEYSPACE,
+                hash: self.hash(key),
+                place,
+                seq,
+                kind,
+                expiry_ms: 0,
+                record_bytes: 64,
+                moved,
+            };
+            self.index.replay(&replayed, &mut |_| panic!("no key is SHARED")).expect("reads nothing")
+        }
+
+        fn owned(&self, key: &[u8], place: u64) -> Option<Owned> {
+            self.index.owns(KEYSPACE, self.hash(key), place)
+        }
+    }
+
+    #[test]
+    fn higher_place_wins_whatever_the_order() {
+        let bench = Bench::new();
+        assert!(bench.replay(b"k", record::STRING, 10, 1, false).live);
+        assert_eq!(bench.replay(b"k", record::STRING, 20, 2, false).dead_base, Some(10));
+        assert_eq!(bench.replay(b"k", record::STRING, 15, 3, true), Replay::default());
+        assert!(bench.replay(b"k", record::STRING, 20, 2, false).live, "the same record again");
+        assert_eq!(bench.replay(b"k", record::REMOVED, 12, 4, false), Replay::default());
+        assert_eq!(bench.replay(b"k", record::REMOVED, 30, 5, false).dead_base, Some(20));
+        assert_eq!(bench.owned(b"k", 20), None);
+    }
+
+    #[test]
+    fn copy_of_a_base_keeps_only_later_deltas() {
+        let bench = Bench::new();
+        bench.replay(b"k", record::STRING, 10, 1, false);
+        bench.replay(b"k", record::EXPIRY, 11, 2, false);
+        bench.replay(b"k", record::EXPIRY, 12, 3, false);
+        let replay = bench.replay(b"k", record::STRING, 13, 2, true);
+        assert_eq!(replay.dead_deltas.iter().map(|delta| delta.place).collect::<Vec<_>>(), [11]);
+        let owned = bench.owned(b"k", 12).expect("a delta is owned");
+        assert_eq!((owned.base, owned.deltas.len()), (13, 1));
+        let replay = bench.replay(b"k", record::STRING, 14, 4, false);
+        assert_eq!((replay.dead_base, replay.dead_deltas.len()), (Some(13), 1), "a new value outlives them");
+        assert_eq!(bench.owned(b"k", 14).expect("live").deltas, []);
+    }
+
+    #[test]
+    fn turn_moves_base_and_deltas_unless_the_key_moved_on() {
+        let bench = Bench::new();
+        bench.replay(b"k", record::STRING, 10, 1, false);
+        bench.replay(b"k", record::EXPIRY, 11, 2, false);
+        bench.replay(b"k", record::EXPIRY, 12, 3, false);
+        let hash = bench.hash(b"k");
+        assert_eq!(bench.index.turn(KEYSPACE, hash, 12, 40, 3), Some(vec![]), "a delta alone");
+        let dropped = bench.index.turn(KEYSPACE, hash, 10, 50, 2).expect("still there");
+        assert_eq!(dropped.iter().map(|delta| delta.place).collect::<Vec<_>>(), [11]);
+        let owned = bench.owned(b"k", 50).expect("turned");
+        assert_eq!(owned.deltas.iter().map(|delta| delta.place).collect::<Vec<_>>(), [40]);
+        assert_eq!(bench.index.turn(KEYSPACE, hash, 10, 60, 9), None, "gone");
+    }
+
+    #[test]
+    fn copy_is_appended_only_while_the_key_is_as_it_was() {
+        let bench = Bench::new();
+        bench.replay(b"k", record::STRING, 10, 1, false);
+        let owned = bench.owned(b"k", 10).expect("live");
+        assert_eq!(bench.index.append_if(KEYSPACE, bench.hash(b"k"), &owned, || 70), Some(70));
+        bench.replay(b"k", record::EXPIRY, 11, 2, false);
+        let changed = bench.index.append_if(KEYSPACE, bench.hash(b"k"), &owned, || panic!("changed"));
+        assert_eq!(changed, None);
+    }
+
+    #[test]
+    fn shared_records_are_told_apart_by_their_keys() {
+        let bench = Bench::new();
+        let replayed = |place, kind| Replayed {
+            keyspace: KEYSPACE,
+            hash: bench.hash(b"same bits"),
+            place,
+            seq: place,
+            kind,
+            expiry_ms: 0,
+            record_bytes: 64,
+            moved: false,
+        };
+        let other = &mut |_| Ok(false);
+        bench.index.replay(&replayed(10, record::STRING), other).expect("reads");
+        let second =
+            bench.index.replay(&replayed(20, record::STRING | record::SHARED), other).expect("reads");
+        assert_eq!((second.live, second.dead_base), (true, None));
+        let same = &mut |place| Ok(place == 10);
+        let removed =
+            bench.index.replay(&replayed(30, record::REMOVED | record::SHARED), same).expect("reads");
+        assert_eq!(removed.dead_base, Some(10));
+        assert!(bench.owned(b"same bits", 20).is_some());
+    }
+
+    #[test]
+    fn snapshot_in_slices_of_any_size_loads_into_an_equal_index() {
+        let bench = Bench::new();
+        for i in 0..2_000_u64 {
+            bench.replay(&i.to_le_bytes(), record::STRING, i * 10 + 1, i * 10 + 1, false);
+            if i % 3 == 0 {
+                bench.replay(&i.to_le_bytes(), record::EXPIRY, i * 10 + 2, i * 10 + 2, false);
+            }
+            bench.index.load_expiry(KEYSPACE, bench.hash(&i.to_le_bytes()), 1_000 + i % 5);
+        }
+        let take = |index: &Index, budget| {
+            let (mut slots, mut expiries) = (Vec::new(), Vec::new());
+            for number in 0..crate::hash::STRIPES {
+                let mut at = Some(SnapshotAt::START);
+                while let Some(from) = at {
+                    at = index.snapshot_slice(number, from, budget, &mut |item| match item {
+                        SnapshotItem::Slot { keyspace, hash, place, shared, deltas } => {
+                            slots.push((keyspace, hash, place, shared, deltas.to_vec()));
+                        }
+                        SnapshotItem::Expires { keyspace, hash, expiry_ms } => {
+                            expiries.push((keyspace, hash, expiry_ms));
+                        }
+                    });
+                }
+            }
+            slots.sort_by_key(|slot| slot.2);
+            (slots, expiries)
+        };
+        let whole = take(&bench.index, usize::MAX);
+        assert_eq!((whole.0.len(), whole.1.len()), (2_000, 2_000));
+        assert_eq!(take(&bench.index, 1), whole);
+        let loaded = Index::new(2);
+        for (keyspace, hash, place, shared, deltas) in &whole.0 {
+            loaded.load_slot(*keyspace, *hash, *place, *shared, deltas);
+        }
+        whole.1.iter().for_each(|(keyspace, hash, at)| loaded.load_expiry(*keyspace, *hash, *at));
+        loaded.finish();
+        assert_eq!(take(&loaded, 7), whole);
+    }
+}

@@ -212,7 +212,20 @@ impl<'a> Current<'a> {
 }
 
 impl Space {
-    /// Looks for `key` among the candidates of `hash`.
+    /// The hot object of `key`, if it is hot: what most lookups are.
+    pub(crate) fn hot<'a>(&'a self, hash: KeyHash, key: &[u8]) -> Option<(&'a Word, ObjectRef<'a>)> {
+        let mut last = None;
+        loop {
+            let spot = self.table.candidate(hash, last)?;
+            last = Some(spot);
+            let word = self.table.word(spot);
+            if let Some(object) = word.object().filter(|object| object.key() == key) {
+                return Some((word, object));
+            }
+        }
+    }
+
+    /// Looks for `key` among all candidates of `hash`.
     pub(crate) fn seek<'a>(&'a self, hash: KeyHash, key: &[u8], prepared: &'a Prepared) -> Seek<'a> {
         let (mut found, mut shared, mut unknown) = (None, false, Vec::new());
         let mut last = None;
@@ -294,6 +307,19 @@ impl Space {
         });
         self.hot_bytes -= freed;
         (next, freed)
+    }
+
+    /// Visits place and bytes of every record that a key here consists of; 0 bytes where a cold slot does not know.
+    pub(crate) fn each_record(&self, visit: &mut dyn FnMut(u64, u64)) {
+        let mut at = Some(0);
+        while let Some(bits) = at {
+            at = self.table.visit_page(bits, &mut |_, _, slot| match slot.word.view() {
+                View::Cold(place) => visit(place, 0),
+                View::Hot(object) if object.kind() == record::REMOVED => {}
+                View::Hot(object) => visit(object.place(), Current::Hot(object).record_bytes()),
+            });
+        }
+        self.deltas.values().flatten().for_each(|delta| visit(delta.place, delta.record_bytes.into()));
     }
 
     /// Bytes of table and hot objects.
