@@ -15,8 +15,9 @@
 //! file's former life, then (once footed) the footer where the manifest says.
 //!
 //! **Salt.** The checksums of batch headers, record headers and footer chunks are XORed with
-//! `segment number * 9e3779b1 mod 2^32`. The factor is odd, so two numbers never share a salt:
-//! what verified under a file's former number does not verify under its new one.
+//! `(segment number * 9e3779b1 mod 2^32) ^ (low 32 bits of the folder id)`. The factor is odd, so two numbers never
+//! share a salt: what a recycled file holds from the segment that it was does not verify as the segment that it is. The folder id
+//! is random and never shown, so no client can store a value that looks like a header of the journal's.
 //!
 //! **Versions.** [`VERSION`] is what this code writes, [`READER_VERSION_MIN`] the oldest reader that may open it.
 //! A reader refuses a folder whose `reader_version_min` exceeds its own [`VERSION`]. Reserved
@@ -62,10 +63,16 @@ pub fn crc32c_parts(parts: &[&[u8]]) -> u32 {
     digest.finalize() as u32
 }
 
-/// What checksums of headers in `segment` are XORed with.
-#[must_use]
-pub fn salt(segment: SegmentId) -> u32 {
-    segment.0.wrapping_mul(0x9e37_79b1)
+/// What checksums of headers are XORed with: differs between segments, and between folders.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Salt(pub u32);
+
+impl Salt {
+    /// The salt of `segment` in the folder with id `folder`.
+    #[must_use]
+    pub fn new(folder: u128, segment: SegmentId) -> Self {
+        Self(segment.0.wrapping_mul(0x9e37_79b1) ^ folder as u32)
+    }
 }
 
 /// `len` rounded up to [`ALIGN_BYTES`].
@@ -112,7 +119,8 @@ mod tests {
 
     #[test]
     fn salts_of_neighbouring_segments_differ() {
-        assert_eq!(salt(SegmentId(1)), 0x9e37_79b1);
-        assert_ne!(salt(SegmentId(1)), salt(SegmentId(2)));
+        assert_eq!(Salt::new(0, SegmentId(1)), Salt(0x9e37_79b1));
+        assert_eq!(Salt::new(0xffff_0000_0000_0001, SegmentId(1)), Salt(0x9e37_79b0));
+        assert_ne!(Salt::new(7, SegmentId(1)), Salt::new(7, SegmentId(2)));
     }
 }

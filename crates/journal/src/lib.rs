@@ -6,7 +6,7 @@
 //!   3. A failed write or sync is final: nothing more becomes durable, new credits are refused.
 //!   4. A group of records is in one batch, a batch in one segment: all or nothing after a crash.
 //!   5. Append cannot wait or fail: credits for buffers and disk were reserved before any lock was taken.
-//!   6. A segment found at start is never appended to; a segment number is never reused.
+//!   6. A file found at start is never appended to; a segment number is never reused.
 //!
 //! Life of a record: [`Journal::reserve`], [`Journal::append`] (one short mutex: header checksum and a copy),
 //! [`Journal::offer`] (wakes the journal's thread if it sleeps), one write and one sync for everything appended meanwhile, the
@@ -21,15 +21,38 @@
 //! Source: DeWitt et al. 1984 (group commit); Artemis's timed buffer, without its timer;
 //! docs/adr/0001-record-batch-segment-manifest-checkpoint-identity.md.
 
+mod admission;
+mod backend;
+mod batch_buffer;
+mod committer;
+mod core;
+mod counters;
 mod error;
+mod footer;
 pub mod format;
+mod journal;
+mod manifest;
 mod options;
+mod preparer;
+mod recovery;
+mod scan;
+mod segment;
+mod shared;
+mod thread;
 mod types;
 
+pub use admission::{Class, Credits, footprint};
+pub use counters::Counters;
 pub use error::{JournalError, ReadError, Refusal};
 pub use format::footer_chunk::FooterEntry;
 pub use format::manifest_entry::Checkpoint;
 pub use format::record::{RecordHeader, record_size_bytes};
 pub use format::segment_header::Identity;
+pub use journal::{Journal, Pin, SegmentInfo, SegmentState};
+pub use manifest::MANIFEST_NAME;
 pub use options::{Backend, BackendKind, Options, SyncMode};
-pub use types::{Appended, Draft, Lsn, Place, SegmentId, Seq, record_flags};
+pub use recovery::{LOCK_NAME, Recovery, Torn};
+pub use scan::{RecordView, Scanner};
+pub use shared::Hooks;
+pub use thread::Driver;
+pub use types::{Appended, Draft, FileId, Lsn, Place, SegmentId, Seq, record_flags};

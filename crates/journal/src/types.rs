@@ -16,13 +16,32 @@ pub struct Lsn(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seq(pub u64);
 
-/// Number of a segment; the first is 1, never reused.
+/// Number of a segment; the first is 1, grows with the lsn, never reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SegmentId(pub u32);
 
 impl std::fmt::Display for SegmentId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:08x}", self.0)
+    }
+}
+
+/// Number of a segment file, which is its name; the first is 1. A recycled file keeps its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId(pub u32);
+
+impl FileId {
+    /// Name of the file in the journal's folder.
+    #[must_use]
+    pub fn file_name(self) -> String {
+        format!("{:08x}.seg", self.0)
+    }
+
+    /// The inverse of [`FileId::file_name`].
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        let digits = name.strip_suffix(".seg").filter(|digits| digits.len() == 8)?;
+        u32::from_str_radix(digits, 16).ok().map(Self)
     }
 }
 
@@ -55,12 +74,6 @@ impl Place {
     #[must_use]
     pub fn offset_bytes(self) -> u64 {
         u64::from(self.unit) * 8
-    }
-
-    /// The same offset in another segment (recovery copies a tail at its offsets).
-    #[must_use]
-    pub fn in_segment(self, segment: SegmentId) -> Self {
-        Self { segment, unit: self.unit }
     }
 
     /// Segment in the high half, offset / 8 in the low one.

@@ -1,12 +1,22 @@
 //! The bytes on disk, as they were when version 1 was fixed: a change here breaks every folder there is.
 
+use journal::format::Salt;
 use journal::format::batch::BatchHeader;
 use journal::format::footer_chunk::{decode_chunk, encode_chunk};
 use journal::format::manifest_entry::{Checkpoint, Entry, Footer, Sealed};
 use journal::format::segment_header::{Identity, SegmentHeader};
-use journal::{FooterEntry, Lsn, Place, RecordHeader, SegmentId, Seq};
+use journal::{FileId, FooterEntry, Lsn, Place, RecordHeader, SegmentId, Seq};
 
 const SEGMENT: SegmentId = SegmentId(0x0102_0304);
+const FOLDER: u128 = 0x0f;
+
+fn salt() -> Salt {
+    Salt::new(FOLDER, SEGMENT)
+}
+
+fn other_salt() -> Salt {
+    Salt::new(FOLDER, SegmentId(5))
+}
 
 #[test]
 fn record_header_has_the_golden_bytes() {
@@ -21,10 +31,10 @@ fn record_header_has_the_golden_bytes() {
         seq: Seq(0x44),
         expiry_ms: 0x55,
     };
-    let bytes = header.encode(SEGMENT);
+    let bytes = header.encode(salt());
     check(include_str!("golden/record_header.hex"), &bytes);
-    assert_eq!(RecordHeader::decode(&bytes, SEGMENT), Some(header));
-    assert_eq!(RecordHeader::decode(&bytes, SegmentId(5)), None, "another life of the file");
+    assert_eq!(RecordHeader::decode(&bytes, salt()), Some(header));
+    assert_eq!(RecordHeader::decode(&bytes, other_salt()), None, "another life of the file");
 }
 
 #[test]
@@ -41,17 +51,17 @@ fn batch_header_has_the_golden_bytes() {
         flags: 2,
         next_seq: Seq(77),
     };
-    let (bytes, crc) = header.encode();
+    let (bytes, crc) = header.encode(salt());
     check(include_str!("golden/batch_header.hex"), &bytes);
-    assert_eq!(BatchHeader::decode(&bytes, SEGMENT), Some((header, crc)));
-    assert_eq!(BatchHeader::decode(&bytes, SegmentId(5)), None, "another life of the file");
+    assert_eq!(BatchHeader::decode(&bytes, SEGMENT, salt()), Some((header, crc)));
+    assert_eq!(BatchHeader::decode(&bytes, SEGMENT, other_salt()), None, "another life of the file");
 }
 
 #[test]
 fn segment_header_has_the_golden_bytes() {
     let header = SegmentHeader {
-        identity: Identity { folder: 0x0f, hash_key: 0xf0, hash_bits: 128 },
-        segment: SEGMENT,
+        identity: Identity { folder: FOLDER, hash_key: 0xf0, hash_bits: 128 },
+        file: FileId(0x0102_0304),
         size_bytes: 64 << 20,
         created_ms: 1_795_000_000_000,
     };
@@ -76,10 +86,10 @@ fn footer_chunk_has_the_golden_bytes() {
         lsn: Lsn(lsn),
     };
     let mut bytes = Vec::new();
-    encode_chunk(&mut bytes, SEGMENT, 3, Lsn(500), &[entry(500), entry(501)]);
+    encode_chunk(&mut bytes, (SEGMENT, salt()), 3, Lsn(500), &[entry(500), entry(501)]);
     check(include_str!("golden/footer_chunk.hex"), &bytes);
     let mut out = Vec::new();
-    assert_eq!(decode_chunk(&bytes, SEGMENT, 3, &mut out), Some(bytes.len()));
+    assert_eq!(decode_chunk(&bytes, (SEGMENT, salt()), 3, &mut out), Some(bytes.len()));
     assert_eq!(out, [entry(500), entry(501)]);
 }
 
@@ -101,10 +111,15 @@ fn manifest_entries_have_the_golden_bytes() {
 fn manifest_entries() -> Vec<Entry> {
     let segment = SEGMENT;
     vec![
-        Entry::Folder { folder: 0x0f, next_segment: 9 },
+        Entry::Folder {
+            folder: FOLDER,
+            next_segment: SegmentId(9),
+            next_file: FileId(12),
+            next_seq: Seq(13),
+        },
         Entry::HashKey { hash_key: 0xf0, hash_bits: 128 },
-        Entry::Prepared { segment, size_bytes: 64 << 20, zeroed: true },
-        Entry::Open { segment, copied_from: Some(SegmentId(2)), first_lsn: Lsn(5), size_bytes: 64 << 20 },
+        Entry::Prepared { file: FileId(2), size_bytes: 64 << 20, zeroed: true },
+        Entry::Open { segment, file: FileId(2), first_lsn: Lsn(5), size_bytes: 64 << 20 },
         Entry::Sealed(Sealed {
             segment,
             records: 6,
@@ -117,7 +132,6 @@ fn manifest_entries() -> Vec<Entry> {
         Entry::Freed { segment },
         Entry::Checkpoint(Checkpoint { name: "0000000000000001.ckpt".into(), lsn: Lsn(4) }),
         Entry::Closed { segment, last_lsn: Lsn(10), end_bytes: 8256, next_seq: Seq(11) },
-        Entry::Relocated { from: SegmentId(2), to: segment },
     ]
 }
 

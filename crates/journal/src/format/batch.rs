@@ -19,7 +19,7 @@
 //!   1. Whole groups only: the last record has GROUP_END.
 //!   2. `durable_lsn < first_lsn + record_count`; `first_lsn` is the previous batch's plus its count.
 
-use super::{crc32c, put, salt, u32_at, u64_at};
+use super::{Salt, crc32c, put, u32_at, u64_at};
 use crate::types::{Lsn, SegmentId, Seq};
 
 /// Size of the header in bytes.
@@ -59,7 +59,7 @@ pub struct BatchHeader {
 impl BatchHeader {
     /// The header's bytes and its checksum (the next batch's `prev_crc`).
     #[must_use]
-    pub fn encode(&self) -> ([u8; BATCH_HEADER_SIZE_BYTES], u32) {
+    pub fn encode(&self, salt: Salt) -> ([u8; BATCH_HEADER_SIZE_BYTES], u32) {
         let mut bytes = [0; BATCH_HEADER_SIZE_BYTES];
         put(&mut bytes, 0, &BATCH_MAGIC);
         put(&mut bytes, 8, &self.body_len.to_le_bytes());
@@ -72,20 +72,22 @@ impl BatchHeader {
         put(&mut bytes, 48, &self.prev_crc.to_le_bytes());
         put(&mut bytes, 52, &self.flags.to_le_bytes());
         put(&mut bytes, 56, &self.next_seq.0.to_le_bytes());
-        let crc = crc32c(&bytes[8..]) ^ salt(self.segment);
+        let crc = crc32c(&bytes[8..]) ^ salt.0;
         put(&mut bytes, 4, &crc.to_le_bytes());
         (bytes, crc)
     }
 
     /// The header at the start of `bytes`, with its checksum, if it verifies as one of `segment`'s.
+    ///
+    /// `salt` is the segment's.
     #[must_use]
-    pub fn decode(bytes: &[u8], segment: SegmentId) -> Option<(Self, u32)> {
+    pub fn decode(bytes: &[u8], segment: SegmentId, salt: Salt) -> Option<(Self, u32)> {
         let bytes = bytes.get(..BATCH_HEADER_SIZE_BYTES)?;
         if bytes[..4] != BATCH_MAGIC {
             return None;
         }
         let crc = u32_at(bytes, 4);
-        if crc != crc32c(&bytes[8..]) ^ salt(segment) || u32_at(bytes, 20) != segment.0 {
+        if crc != crc32c(&bytes[8..]) ^ salt.0 || u32_at(bytes, 20) != segment.0 {
             return None;
         }
         let header = Self {

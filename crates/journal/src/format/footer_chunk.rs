@@ -28,7 +28,7 @@
 //! | 45 | 1 | flags of the record |
 //! | 46 | 2 | extra (meaning: `store`) |
 
-use super::{crc32c, put, salt, u16_at, u32_at, u64_at, u128_at};
+use super::{Salt, crc32c, put, u16_at, u32_at, u64_at, u128_at};
 use crate::types::{Lsn, Place, SegmentId, Seq};
 
 /// Size of an entry in bytes.
@@ -81,7 +81,7 @@ pub fn footer_size_bytes(records: u64) -> u64 {
 /// If there are more than [`FOOTER_CHUNK_ENTRIES_MAX`] entries, or one lies in another segment.
 pub fn encode_chunk(
     out: &mut Vec<u8>,
-    segment: SegmentId,
+    (segment, salt): (SegmentId, Salt),
     index: u32,
     first_lsn: Lsn,
     entries: &[FooterEntry],
@@ -101,7 +101,7 @@ pub fn encode_chunk(
     put(header, 16, &(entries.len() as u32).to_le_bytes());
     put(header, 20, &index.to_le_bytes());
     put(header, 24, &first_lsn.0.to_le_bytes());
-    let crc = crc32c(&header[8..]) ^ salt(segment);
+    let crc = crc32c(&header[8..]) ^ salt.0;
     put(header, 4, &crc.to_le_bytes());
 }
 
@@ -110,13 +110,13 @@ pub fn encode_chunk(
 #[must_use]
 pub fn decode_chunk(
     bytes: &[u8],
-    segment: SegmentId,
+    (segment, salt): (SegmentId, Salt),
     index: u32,
     out: &mut Vec<FooterEntry>,
 ) -> Option<usize> {
     let header = bytes.get(..FOOTER_HEADER_SIZE_BYTES)?;
     let matches = header[..4] == FOOTER_MAGIC
-        && u32_at(header, 4) == crc32c(&header[8..]) ^ salt(segment)
+        && u32_at(header, 4) == crc32c(&header[8..]) ^ salt.0
         && u32_at(header, 12) == segment.0
         && u32_at(header, 20) == index;
     if !matches {

@@ -12,20 +12,19 @@
 //!
 //! | kind | bytes 16..56 |
 //! |---|---|
-//! | 1 Folder | folder id u128, version u16, 2 reserved, next segment number u32, 16 reserved |
+//! | 1 Folder | folder id u128, version u16, 2 reserved, next segment number u32, next file number u32, 4 reserved, next seq u64 |
 //! | 2 HashKey | hash key u128, hash bits u32, 20 reserved |
-//! | 3 Prepared | segment u32, 4 reserved, size u64, 24 reserved; small: 1 filled with zeroes, 0 fallocated |
-//! | 4 Open | segment u32, copied_from u32 (0 none), first_lsn u64, size u64, 16 reserved |
+//! | 3 Prepared | 4 reserved, file u32, size u64, 24 reserved; small: 1 filled with zeroes, 0 fallocated |
+//! | 4 Open | segment u32, file u32, first_lsn u64, size u64, 16 reserved |
 //! | 5 Sealed | segment u32, records u32, first_lsn u64, last_lsn u64, end u64 (bytes), next_seq u64 |
 //! | 6 Footed | segment u32, entries u32, footer offset u64, footer length u64, 16 reserved |
-//! | 7 Freed | segment u32, 36 reserved |
+//! | 7 Freed | segment u32, 36 reserved (its file is nobody's unless Prepared follows) |
 //! | 8 Checkpoint | lsn u64, name 32 bytes zero-padded; small: length of the name |
 //! | 9 Closed | segment u32, 4 reserved, last_lsn u64, end u64, next_seq u64, 8 reserved |
-//! | 10 Relocated | from u32, to u32, 32 reserved |
 
-use super::segment_header::{HeaderError, Identity};
+use super::segment_header::HeaderError;
 use super::{READER_VERSION_MIN, VERSION, crc32c, put, u16_at, u32_at, u64_at, u128_at};
-use crate::types::{Lsn, SegmentId, Seq};
+use crate::types::{FileId, Lsn, SegmentId, Seq};
 
 /// Size of an entry in bytes.
 pub const MANIFEST_ENTRY_SIZE_BYTES: usize = 64;
@@ -41,8 +40,12 @@ pub enum Entry {
     Folder {
         /// Folder id.
         folder: u128,
-        /// The number that the next new segment gets, at least.
-        next_segment: u32,
+        /// The number that the next new segment gets.
+        next_segment: SegmentId,
+        /// The number that the next new file gets.
+        next_file: FileId,
+        /// The seq that the next record gets, at least.
+        next_seq: Seq,
     },
     /// Second entry: the store's hash.
     HashKey {
@@ -51,10 +54,10 @@ pub enum Entry {
         /// Bits in use.
         hash_bits: u32,
     },
-    /// The segment has a header and room, no batch; it may be taken.
+    /// The file has a header and room; it may be taken for the next segment.
     Prepared {
         /// Which.
-        segment: SegmentId,
+        file: FileId,
         /// Its size.
         size_bytes: u64,
         /// Filled with zeroes (or used before), rather than only fallocated.
@@ -64,8 +67,8 @@ pub enum Entry {
     Open {
         /// Which.
         segment: SegmentId,
-        /// The segment whose tail it took over at start, if it did.
-        copied_from: Option<SegmentId>,
+        /// The file that holds it.
+        file: FileId,
         /// Lsn of its first record.
         first_lsn: Lsn,
         /// Its size.
@@ -97,13 +100,6 @@ pub enum Entry {
         end_bytes: u64,
         /// The seq that the next record gets.
         next_seq: Seq,
-    },
-    /// Places in `from` are now in `to`, at the same offsets.
-    Relocated {
-        /// A segment that is no more.
-        from: SegmentId,
-        /// The one that holds its records.
-        to: SegmentId,
     },
 }
 
@@ -190,31 +186,32 @@ impl Entry {
             Self::Freed { .. } => 7,
             Self::Checkpoint(_) => 8,
             Self::Closed { .. } => 9,
-            Self::Relocated { .. } => 10,
         }
     }
 
     fn encode_fields(&self, bytes: &mut [u8; MANIFEST_ENTRY_SIZE_BYTES]) {
         match self {
-            Self::Folder { folder, next_segment } => {
+            Self::Folder { folder, next_segment, next_file, next_seq } => {
                 put(bytes, 6, &READER_VERSION_MIN.to_le_bytes());
                 put(bytes, 8, &MANIFEST_MAGIC);
                 put(bytes, 16, &folder.to_le_bytes());
                 put(bytes, 32, &VERSION.to_le_bytes());
-                put(bytes, 36, &next_segment.to_le_bytes());
+                put(bytes, 36, &next_segment.0.to_le_bytes());
+                put(bytes, 40, &next_file.0.to_le_bytes());
+                put(bytes, 48, &next_seq.0.to_le_bytes());
             }
             Self::HashKey { hash_key, hash_bits } => {
                 put(bytes, 16, &hash_key.to_le_bytes());
                 put(bytes, 32, &hash_bits.to_le_bytes());
             }
-            Self::Prepared { segment, size_bytes, zeroed } => {
+            Self::Prepared { file, size_bytes, zeroed } => {
                 bytes[5] = u8::from(*zeroed);
-                put(bytes, 16, &segment.0.to_le_bytes());
+                put(bytes, 20, &file.0.to_le_bytes());
                 put(bytes, 24, &size_bytes.to_le_bytes());
             }
-            Self::Open { segment, copied_from, first_lsn, size_bytes } => {
+            Self::Open { segment, file, first_lsn, size_bytes } => {
                 put(bytes, 16, &segment.0.to_le_bytes());
-                put(bytes, 20, &copied_from.map_or(0, |id| id.0).to_le_bytes());
+                put(bytes, 20, &file.0.to_le_bytes());
                 put(bytes, 24, &first_lsn.0.to_le_bytes());
                 put(bytes, 32, &size_bytes.to_le_bytes());
             }
@@ -245,25 +242,23 @@ impl Entry {
                 put(bytes, 32, &end_bytes.to_le_bytes());
                 put(bytes, 40, &next_seq.0.to_le_bytes());
             }
-            Self::Relocated { from, to } => {
-                put(bytes, 16, &from.0.to_le_bytes());
-                put(bytes, 20, &to.0.to_le_bytes());
-            }
         }
     }
 
     fn decode_fields(bytes: &[u8; MANIFEST_ENTRY_SIZE_BYTES]) -> Option<Self> {
         let segment = SegmentId(u32_at(bytes, 16));
+        let file = FileId(u32_at(bytes, 20));
         let word = |at| u64_at(bytes, at);
         Some(match bytes[4] {
-            1 => Self::Folder { folder: u128_at(bytes, 16), next_segment: u32_at(bytes, 36) },
+            1 => Self::Folder {
+                folder: u128_at(bytes, 16),
+                next_segment: SegmentId(u32_at(bytes, 36)),
+                next_file: FileId(u32_at(bytes, 40)),
+                next_seq: Seq(word(48)),
+            },
             2 => Self::HashKey { hash_key: u128_at(bytes, 16), hash_bits: u32_at(bytes, 32) },
-            3 => Self::Prepared { segment, size_bytes: word(24), zeroed: bytes[5] & 1 == 1 },
-            4 => {
-                let from = u32_at(bytes, 20);
-                let copied_from = (from != 0).then_some(SegmentId(from));
-                Self::Open { segment, copied_from, first_lsn: Lsn(word(24)), size_bytes: word(32) }
-            }
+            3 => Self::Prepared { file, size_bytes: word(24), zeroed: bytes[5] & 1 == 1 },
+            4 => Self::Open { segment, file, first_lsn: Lsn(word(24)), size_bytes: word(32) },
             5 => Self::Sealed(Sealed {
                 segment,
                 records: u32_at(bytes, 20),
@@ -289,7 +284,6 @@ impl Entry {
                 end_bytes: word(32),
                 next_seq: Seq(word(40)),
             },
-            10 => Self::Relocated { from: segment, to: SegmentId(u32_at(bytes, 20)) },
             _ => return None,
         })
     }

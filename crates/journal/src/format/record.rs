@@ -16,8 +16,8 @@
 //!
 //! The lsn is not stored: first lsn of the batch plus ordinal in it.
 
-use super::{align, crc32c, put, salt, u32_at, u64_at};
-use crate::types::{SegmentId, Seq};
+use super::{Salt, align, crc32c, put, u32_at, u64_at};
+use crate::types::Seq;
 
 /// Size of the header in bytes.
 pub const RECORD_HEADER_SIZE_BYTES: usize = 48;
@@ -46,9 +46,9 @@ pub struct RecordHeader {
 }
 
 impl RecordHeader {
-    /// The header's bytes in `segment`.
+    /// The header's bytes in the segment with this salt.
     #[must_use]
-    pub fn encode(&self, segment: SegmentId) -> [u8; RECORD_HEADER_SIZE_BYTES] {
+    pub fn encode(&self, salt: Salt) -> [u8; RECORD_HEADER_SIZE_BYTES] {
         let mut bytes = [0; RECORD_HEADER_SIZE_BYTES];
         put(&mut bytes, 4, &self.payload_crc.to_le_bytes());
         put(&mut bytes, 8, &self.payload_len.to_le_bytes());
@@ -59,16 +59,16 @@ impl RecordHeader {
         put(&mut bytes, 24, &self.term.to_le_bytes());
         put(&mut bytes, 32, &self.seq.0.to_le_bytes());
         put(&mut bytes, 40, &self.expiry_ms.to_le_bytes());
-        let crc = crc32c(&bytes[4..]) ^ salt(segment);
+        let crc = crc32c(&bytes[4..]) ^ salt.0;
         put(&mut bytes, 0, &crc.to_le_bytes());
         bytes
     }
 
-    /// The header at the start of `bytes` if it verifies under `segment`.
+    /// The header at the start of `bytes` if it verifies under `salt`.
     #[must_use]
-    pub fn decode(bytes: &[u8], segment: SegmentId) -> Option<Self> {
+    pub fn decode(bytes: &[u8], salt: Salt) -> Option<Self> {
         let bytes = bytes.get(..RECORD_HEADER_SIZE_BYTES)?;
-        if u32_at(bytes, 0) != crc32c(&bytes[4..]) ^ salt(segment) {
+        if u32_at(bytes, 0) != crc32c(&bytes[4..]) ^ salt.0 {
             return None;
         }
         Some(Self {
@@ -95,10 +95,4 @@ impl RecordHeader {
 #[must_use]
 pub fn record_size_bytes(payload_len: u32) -> u64 {
     align(RECORD_HEADER_SIZE_BYTES as u64 + u64::from(payload_len))
-}
-
-/// Re-salts the header at the start of `bytes` from segment `from` to `to`.
-pub(crate) fn restamp(bytes: &mut [u8], from: SegmentId, to: SegmentId) {
-    let crc = u32_at(bytes, 0) ^ salt(from) ^ salt(to);
-    put(bytes, 0, &crc.to_le_bytes());
 }

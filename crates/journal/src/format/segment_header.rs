@@ -5,7 +5,7 @@
 //! | 0 | 8 | magic `EVNKSEG1` |
 //! | 8 | 2 | version |
 //! | 10 | 2 | reader_version_min |
-//! | 12 | 4 | segment number |
+//! | 12 | 4 | file number (the file's name; which segment it holds, the manifest says) |
 //! | 16 | 16 | folder id |
 //! | 32 | 16 | hash key of the folder (a copy, should the manifest be lost) |
 //! | 48 | 4 | hash bits in use |
@@ -18,7 +18,7 @@
 use super::{
     READER_VERSION_MIN, SEGMENT_HEADER_SIZE_BYTES, VERSION, crc32c, put, u16_at, u32_at, u64_at, u128_at,
 };
-use crate::types::SegmentId;
+use crate::types::FileId;
 
 /// `EVNKSEG1`.
 pub const SEGMENT_MAGIC: [u8; 8] = *b"EVNKSEG1";
@@ -41,8 +41,8 @@ pub struct Identity {
 pub struct SegmentHeader {
     /// Whose segment it is.
     pub identity: Identity,
-    /// Its number.
-    pub segment: SegmentId,
+    /// The file's number.
+    pub file: FileId,
     /// Size of the file in bytes.
     pub size_bytes: u64,
     /// When it was prepared, Unix milliseconds.
@@ -66,7 +66,7 @@ impl SegmentHeader {
         put(&mut bytes, 0, &SEGMENT_MAGIC);
         put(&mut bytes, 8, &VERSION.to_le_bytes());
         put(&mut bytes, 10, &READER_VERSION_MIN.to_le_bytes());
-        put(&mut bytes, 12, &self.segment.0.to_le_bytes());
+        put(&mut bytes, 12, &self.file.0.to_le_bytes());
         put(&mut bytes, 16, &self.identity.folder.to_le_bytes());
         put(&mut bytes, 32, &self.identity.hash_key.to_le_bytes());
         put(&mut bytes, 48, &self.identity.hash_bits.to_le_bytes());
@@ -100,7 +100,7 @@ impl SegmentHeader {
                 hash_key: u128_at(bytes, 32),
                 hash_bits: u32_at(bytes, 48),
             },
-            segment: SegmentId(u32_at(bytes, 12)),
+            file: FileId(u32_at(bytes, 12)),
             size_bytes: u64_at(bytes, 56),
             created_ms: u64_at(bytes, 64),
         })

@@ -1,0 +1,194 @@
+//! A batch in memory: header and records at the alignment that the file will have them.
+//!
+//! ```text
+//! | pad: offset % 4096 | header 64 | records ... | zeroes to the next block, when written directly |
+//! ^ aligned to 4096                             ^ len
+//! ```
+//!
+//! Invariants
+//!   1. The byte of file offset `x` is at an address congruent to `x` modulo 4096: a direct write needs no copy.
+//!   2. `records` whole records lie behind the header; the header's bytes are valid only after [`BatchBuffer::finish`].
+
+use vfs::{AlignedBuffer, BLOCK_SIZE_BYTES};
+
+use crate::format::batch::{BATCH_HEADER_SIZE_BYTES, BatchHeader};
+use crate::format::record::{RECORD_HEADER_SIZE_BYTES, RecordHeader};
+use crate::format::{Salt, align, crc32c};
+use crate::types::{Draft, Lsn, Place, SegmentId, Seq};
+
+/// An unwritten batch.
+#[derive(Debug)]
+pub(crate) struct BatchBuffer {
+    memory: AlignedBuffer,
+    /// Bytes before the batch in its first block.
+    pad: usize,
+    /// Header and records, in bytes.
+    len: usize,
+    pub(crate) segment: SegmentId,
+    salt: Salt,
+    /// Where the batch begins in its segment.
+    pub(crate) offset: u64,
+    pub(crate) first_lsn: Lsn,
+    pub(crate) records: u32,
+    /// Header flags.
+    pub(crate) flags: u32,
+    /// The seq that the first record after this batch gets; set when the batch is closed.
+    pub(crate) next_seq: Seq,
+}
+
+impl BatchBuffer {
+    /// Room for `capacity` bytes of header and records.
+    pub(crate) fn with_capacity(capacity: usize) -> Self {
+        Self {
+            memory: AlignedBuffer::zeroed(capacity.next_multiple_of(BLOCK_SIZE_BYTES) + BLOCK_SIZE_BYTES),
+            pad: 0,
+            len: 0,
+            segment: SegmentId(0),
+            salt: Salt(0),
+            offset: 0,
+            first_lsn: Lsn(0),
+            records: 0,
+            flags: 0,
+            next_seq: Seq(0),
+        }
+    }
+
+    /// Starts an empty batch at `offset` of `segment`.
+    pub(crate) fn start(&mut self, segment: SegmentId, salt: Salt, offset: u64, first_lsn: Lsn) {
+        self.pad = (offset % BLOCK_SIZE_BYTES as u64) as usize;
+        self.len = BATCH_HEADER_SIZE_BYTES;
+        self.segment = segment;
+        self.salt = salt;
+        self.offset = offset;
+        self.first_lsn = first_lsn;
+        self.records = 0;
+        self.flags = 0;
+    }
+
+    /// Bytes that header and records may take.
+    pub(crate) fn capacity(&self) -> usize {
+        self.memory.len() - BLOCK_SIZE_BYTES
+    }
+
+    /// Bytes that header and records take.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Where the batch ends in its segment.
+    pub(crate) fn end(&self) -> u64 {
+        self.offset + self.len as u64
+    }
+
+    /// Whether it carries nothing: no record, no stamp.
+    pub(crate) fn is_blank(&self) -> bool {
+        self.records == 0 && self.flags == 0
+    }
+
+    /// Copies a record behind the others; returns its place.
+    ///
+    /// # Panics
+    /// If it does not fit: the core looked before.
+    pub(crate) fn push(&mut self, header: &RecordHeader, draft: &Draft<'_>) -> Place {
+        let place = Place::new(self.segment, self.offset + self.len as u64);
+        let mut at = self.pad + self.len;
+        let end = at + RECORD_HEADER_SIZE_BYTES + header.payload_len as usize;
+        let padded = align(end as u64 - self.pad as u64) as usize + self.pad;
+        self.memory[at..at + RECORD_HEADER_SIZE_BYTES].copy_from_slice(&header.encode(self.salt));
+        at += RECORD_HEADER_SIZE_BYTES;
+        for part in draft.payload() {
+            self.memory[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        assert_eq!(at, end, "parts of the payload are as long as the header says");
+        self.memory[end..padded].fill(0);
+        self.len = padded - self.pad;
+        self.records += 1;
+        place
+    }
+
+    /// CRC-32C of the records; the expensive part of finishing, outside of every lock.
+    pub(crate) fn body_crc(&self) -> u32 {
+        crc32c(&self.bytes()[BATCH_HEADER_SIZE_BYTES..])
+    }
+
+    /// Writes the header in front; returns its checksum.
+    pub(crate) fn finish(&mut self, body_crc: u32, durable_lsn: Lsn, time_ms: u64, prev_crc: u32) -> u32 {
+        let header = BatchHeader {
+            body_len: (self.len - BATCH_HEADER_SIZE_BYTES) as u32,
+            record_count: self.records,
+            body_crc,
+            segment: self.segment,
+            first_lsn: self.first_lsn,
+            durable_lsn,
+            time_ms,
+            prev_crc,
+            flags: self.flags,
+            next_seq: self.next_seq,
+        };
+        let (bytes, crc) = header.encode(self.salt);
+        self.memory[self.pad..self.pad + BATCH_HEADER_SIZE_BYTES].copy_from_slice(&bytes);
+        crc
+    }
+
+    /// Header and records.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.memory[self.pad..self.pad + self.len]
+    }
+
+    /// Whole blocks around the batch, for a direct write at [`BatchBuffer::blocks_offset`]: the bytes before it are
+    /// `prefix` (what the file holds there), those behind it zeroes.
+    ///
+    /// # Panics
+    /// If `prefix` is not exactly what lies between the block's start and the batch.
+    pub(crate) fn blocks(&mut self, prefix: &[u8]) -> &[u8] {
+        assert_eq!(prefix.len(), self.pad, "the prefix ends where the batch begins");
+        self.memory[..self.pad].copy_from_slice(prefix);
+        let end = self.pad + self.len;
+        let blocks_end = end.next_multiple_of(BLOCK_SIZE_BYTES);
+        self.memory[end..blocks_end].fill(0);
+        &self.memory[..blocks_end]
+    }
+
+    /// Offset in the segment of the block that holds the batch's first byte.
+    pub(crate) fn blocks_offset(&self) -> u64 {
+        self.offset - self.pad as u64
+    }
+
+    /// What of the last block is written: the next batch's prefix. Call after [`BatchBuffer::blocks`].
+    pub(crate) fn last_partial_block(&self) -> &[u8] {
+        let end = self.pad + self.len;
+        &self.memory[end - end % BLOCK_SIZE_BYTES..end]
+    }
+
+    /// Bytes of the segment from `offset` on that lie in this batch.
+    pub(crate) fn bytes_from(&self, segment: SegmentId, offset: u64) -> Option<&[u8]> {
+        let inside = segment == self.segment && offset >= self.offset && offset < self.end();
+        inside.then(|| &self.bytes()[(offset - self.offset) as usize..])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::record::record_size_bytes;
+
+    #[test]
+    fn direct_blocks_keep_the_prefix_and_end_in_zeroes() {
+        let mut batch = BatchBuffer::with_capacity(8192);
+        batch.start(SegmentId(1), Salt(3), 4096 + 104, Lsn(1));
+        let draft = Draft::new(1, 0, &[b"value"]);
+        let header = RecordHeader { payload_len: 5, payload_crc: draft.payload_crc(), ..Default::default() };
+        let place = batch.push(&header, &draft);
+        assert_eq!(place.offset_bytes(), 4096 + 104 + 64);
+        batch.finish(batch.body_crc(), Lsn(0), 1, 0);
+        let prefix = [7_u8; 104];
+        let blocks = batch.blocks(&prefix).to_vec();
+        assert_eq!((blocks.len(), batch.blocks_offset()), (4096, 4096));
+        assert_eq!(blocks[..104], prefix);
+        let end = 104 + 64 + record_size_bytes(5) as usize;
+        assert_eq!(&blocks[104..end], batch.bytes());
+        assert!(blocks[end..].iter().all(|byte| *byte == 0));
+        assert_eq!(batch.last_partial_block(), &blocks[..end]);
+    }
+}

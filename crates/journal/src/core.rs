@@ -1,0 +1,395 @@
+//! Batching and placing, without I/O: appends go in, write cycles come out, completions go in.
+//!
+//! ```text
+//!  append --> open batch --(full | roll | taken)--> queue --take_cycle--> flight --on_durable--> pool
+//! ```
+//!
+//! Invariants
+//!   1. `durable_lsn < next_lsn`, `durable_seq < next_seq`; all only grow.
+//!   2. At most one cycle is in flight. A cycle stays in one segment: a roll begins a new one.
+//!   3. A batch's place in its segment is fixed when it starts; batches follow each other without a gap.
+//!   4. Every record of a group is in one batch; the last one has GROUP_END.
+//!   5. Nothing here waits, fails, or asks the time: `admission` granted the room before.
+//!
+//! Out of scope: threads, files, what was granted (`thread`, `segment`, `admission`).
+
+use std::collections::VecDeque;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::admission::{footprint_of, promise_bytes, usable_bytes};
+use crate::batch_buffer::BatchBuffer;
+use crate::format::manifest_entry::Sealed;
+use crate::format::record::{RecordHeader, record_size_bytes};
+use crate::format::{SEGMENT_HEADER_SIZE_BYTES, Salt};
+use crate::segment::ReadyFile;
+use crate::types::{Appended, Draft, Lsn, Place, SegmentId, Seq, record_flags};
+
+/// The segment that batches go to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpenSegment {
+    pub(crate) id: SegmentId,
+    pub(crate) size_bytes: u64,
+    pub(crate) first_lsn: Lsn,
+    pub(crate) records: u32,
+    /// Footprint of what it holds.
+    pub(crate) used: u64,
+    /// What it can still promise to credits; 0 when it belongs to one large group.
+    pub(crate) promise: u64,
+    /// It belongs to one large group: the next append goes elsewhere.
+    pub(crate) closed: bool,
+}
+
+impl OpenSegment {
+    /// A fresh segment.
+    pub(crate) fn new(id: SegmentId, size_bytes: u64, first_lsn: Lsn) -> Self {
+        let promise = promise_bytes(size_bytes);
+        Self { id, size_bytes, first_lsn, records: 0, used: 0, promise, closed: false }
+    }
+
+    /// A segment that holds `records` records and ends at `end_bytes`.
+    pub(crate) fn resumed(
+        id: SegmentId,
+        size_bytes: u64,
+        first_lsn: Lsn,
+        records: u32,
+        end_bytes: u64,
+    ) -> Self {
+        let used = footprint_of(end_bytes - SEGMENT_HEADER_SIZE_BYTES, records.into());
+        let promise = promise_bytes(size_bytes).saturating_sub(used);
+        Self { id, size_bytes, first_lsn, records, used, promise, closed: used >= usable_bytes(size_bytes) }
+    }
+}
+
+/// One segment ends, the next begins.
+#[derive(Clone, Debug)]
+pub(crate) struct Roll {
+    pub(crate) sealed: Sealed,
+    pub(crate) next: SegmentId,
+    pub(crate) file: ReadyFile,
+    pub(crate) first_lsn: Lsn,
+}
+
+/// What is written and synced together.
+#[derive(Debug, Default)]
+pub(crate) struct Cycle {
+    /// Before anything is written: seal the segment before, open the next.
+    pub(crate) roll: Option<Roll>,
+    /// In file order; readers may look into them meanwhile.
+    pub(crate) batches: Vec<Arc<RwLock<BatchBuffer>>>,
+    /// Lsn of the last record.
+    pub(crate) last_lsn: Lsn,
+    /// The seq that the next record gets.
+    pub(crate) next_seq: Seq,
+    pub(crate) records: u64,
+    pub(crate) bytes: u64,
+    /// Memory to discharge when done.
+    pub(crate) charge: u64,
+}
+
+#[derive(Debug)]
+enum Work {
+    Batch { batch: BatchBuffer, charge: u64 },
+    Roll(Box<Roll>),
+}
+
+/// What [`Core::append`] did, for the counters of admission.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Placed {
+    pub(crate) appended: Appended,
+    /// Memory that the group is charged with until it is durable.
+    pub(crate) charge: u64,
+    /// Room that it took from what was promised, a cut segment's rest included.
+    pub(crate) room: u64,
+}
+
+/// Where a recovered journal goes on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resume {
+    pub(crate) segment: OpenSegment,
+    /// Where the next batch begins.
+    pub(crate) end_bytes: u64,
+    pub(crate) next_lsn: Lsn,
+    pub(crate) next_seq: Seq,
+    pub(crate) next_segment: SegmentId,
+}
+
+/// The journal's state under its one mutex.
+#[derive(Debug)]
+pub(crate) struct Core {
+    folder: u128,
+    batch_bytes_max: usize,
+    next_lsn: Lsn,
+    next_seq: Seq,
+    next_segment: SegmentId,
+    segment: OpenSegment,
+    open: BatchBuffer,
+    /// Footprint of what the open batch holds.
+    open_charge: u64,
+    queue: VecDeque<Work>,
+    ready: VecDeque<ReadyFile>,
+    flight: Vec<Arc<RwLock<BatchBuffer>>>,
+    pool: Vec<BatchBuffer>,
+}
+
+impl Core {
+    /// A core that goes on at `resume`; batches close at `batch_bytes_max`.
+    pub(crate) fn new(folder: u128, resume: Resume, batch_bytes_max: usize) -> Self {
+        let mut open = BatchBuffer::with_capacity(batch_bytes_max);
+        let salt = Salt::new(folder, resume.segment.id);
+        open.start(resume.segment.id, salt, resume.end_bytes, resume.next_lsn);
+        Self {
+            folder,
+            batch_bytes_max,
+            next_lsn: resume.next_lsn,
+            next_seq: resume.next_seq,
+            next_segment: resume.next_segment,
+            segment: resume.segment,
+            open,
+            open_charge: 0,
+            queue: VecDeque::new(),
+            ready: VecDeque::new(),
+            flight: Vec::new(),
+            pool: Vec::new(),
+        }
+    }
+
+    /// Appends a group and pushes each record's place. `own_file` is the file of a large group.
+    ///
+    /// # Panics
+    /// If no file is ready: the caller's credits were not granted by admission.
+    pub(crate) fn append(
+        &mut self,
+        drafts: &[Draft<'_>],
+        own_file: Option<ReadyFile>,
+        places: &mut Vec<Place>,
+    ) -> Placed {
+        assert!(!drafts.is_empty(), "a group has at least one record");
+        let bytes: u64 = drafts.iter().map(|draft| record_size_bytes(draft.payload_len())).sum();
+        let footprint = footprint_of(bytes, drafts.len() as u64);
+        let owns = own_file.is_some();
+        let wasted = self.make_room(bytes, footprint, own_file);
+        for (n, draft) in drafts.iter().enumerate() {
+            let group_end = if n + 1 == drafts.len() { record_flags::GROUP_END } else { 0 };
+            places.push(self.push(draft, group_end));
+        }
+        let promised = footprint.min(self.segment.promise);
+        self.segment.promise -= promised;
+        self.segment.used += footprint;
+        self.segment.closed = owns;
+        self.open_charge += footprint;
+        let appended = Appended { last_seq: Seq(self.next_seq.0 - 1), last_lsn: Lsn(self.next_lsn.0 - 1) };
+        Placed { appended, charge: footprint, room: promised + wasted }
+    }
+
+    /// Everything that was appended and not taken, up to the next roll; `None` when there is nothing or a cycle is in
+    /// flight.
+    pub(crate) fn take_cycle(&mut self) -> Option<Cycle> {
+        if !self.flight.is_empty() || (self.queue.is_empty() && self.open.is_blank()) {
+            return None;
+        }
+        let mut cycle = Cycle { next_seq: self.next_seq, ..Cycle::default() };
+        while let Some(work) = self.queue.pop_front() {
+            match work {
+                Work::Batch { batch, charge } => self.launch(&mut cycle, batch, charge),
+                Work::Roll(roll) if cycle.batches.is_empty() && cycle.roll.is_none() => {
+                    cycle.last_lsn = roll.sealed.last_lsn;
+                    cycle.next_seq = roll.sealed.next_seq;
+                    cycle.roll = Some(*roll);
+                }
+                roll @ Work::Roll(_) => {
+                    self.queue.push_front(roll);
+                    return Some(cycle);
+                }
+            }
+        }
+        if !self.open.is_blank() {
+            let (batch, charge) = self.replace_open(self.open.end());
+            self.launch(&mut cycle, batch, charge);
+        }
+        Some(cycle)
+    }
+
+    /// The cycle in flight is over; its buffers serve again.
+    pub(crate) fn on_cycle_done(&mut self, cycle: &mut Cycle) {
+        self.flight.clear();
+        for batch in cycle.batches.drain(..) {
+            // A reader that still looks into it keeps it; the pool then gets a new one when needed.
+            let Ok(batch) = Arc::try_unwrap(batch) else { continue };
+            let batch = batch.into_inner().unwrap_or_else(PoisonError::into_inner);
+            if self.pool.len() < POOLED_BATCHES_MAX && batch.capacity() < 2 * self.batch_bytes_max {
+                self.pool.push(batch);
+            }
+        }
+    }
+
+    /// Whether a stamp fits without taking what is kept for the seal and the footer.
+    pub(crate) fn has_room_for_mark(&self) -> bool {
+        !self.segment.closed
+            && self.segment.used + footprint_of(0, 0) <= usable_bytes(self.segment.size_bytes)
+    }
+
+    /// Puts an empty batch with `flags` (stamp, seal) behind everything appended; returns what it took of the promise.
+    pub(crate) fn mark(&mut self, flags: u32) -> u64 {
+        self.close_open_batch();
+        self.open.flags = flags;
+        let footprint = footprint_of(0, 0);
+        self.segment.used += footprint;
+        let promised = footprint.min(self.segment.promise);
+        self.segment.promise -= promised;
+        self.close_open_batch();
+        promised
+    }
+
+    /// Adds a file to those that the next segments take.
+    pub(crate) fn add_ready(&mut self, file: ReadyFile) {
+        self.ready.push_back(file);
+    }
+
+    pub(crate) fn ready(&self) -> &VecDeque<ReadyFile> {
+        &self.ready
+    }
+
+    pub(crate) fn segment(&self) -> &OpenSegment {
+        &self.segment
+    }
+
+    /// Where the next record or batch goes.
+    pub(crate) fn end_bytes(&self) -> u64 {
+        if self.open.is_blank() { self.open.offset } else { self.open.end() }
+    }
+
+    pub(crate) fn next_lsn(&self) -> Lsn {
+        self.next_lsn
+    }
+
+    pub(crate) fn next_seq(&self) -> Seq {
+        self.next_seq
+    }
+
+    /// Whether everything appended is on its way or done.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.flight.is_empty() && self.queue.is_empty() && self.open.is_blank()
+    }
+
+    /// Calls `f` with the bytes from `place` to the end of its batch, if the batch is not written yet.
+    pub(crate) fn with_unwritten<R>(&self, place: Place, f: impl FnOnce(&[u8]) -> R) -> Option<R> {
+        let (segment, offset) = (place.segment(), place.offset_bytes());
+        if let Some(bytes) = self.open.bytes_from(segment, offset) {
+            return Some(f(bytes));
+        }
+        for work in &self.queue {
+            if let Work::Batch { batch, .. } = work
+                && let Some(bytes) = batch.bytes_from(segment, offset)
+            {
+                return Some(f(bytes));
+            }
+        }
+        for batch in &self.flight {
+            let batch = batch.read().unwrap_or_else(PoisonError::into_inner);
+            if let Some(bytes) = batch.bytes_from(segment, offset) {
+                return Some(f(bytes));
+            }
+        }
+        None
+    }
+
+    /// Sees to it that the open batch takes `bytes` more; returns what was promised of a segment that was cut short.
+    fn make_room(&mut self, bytes: u64, footprint: u64, own_file: Option<ReadyFile>) -> u64 {
+        let mut wasted = 0;
+        let fits = self.segment.used + footprint <= usable_bytes(self.segment.size_bytes);
+        if let Some(file) = own_file {
+            wasted = self.segment.promise;
+            self.roll(file);
+            self.segment.promise = 0;
+        } else if self.segment.closed || !fits {
+            wasted = self.segment.promise;
+            let file = self.ready.pop_front().expect("admission granted this append a ready file");
+            self.roll(file);
+        }
+        if self.open.len() as u64 + bytes > self.open.capacity() as u64 {
+            self.close_open_batch();
+            let needed = bytes as usize + self.open.len();
+            if needed > self.open.capacity() {
+                let (segment, offset, lsn) = (self.open.segment, self.open.offset, self.open.first_lsn);
+                self.open = BatchBuffer::with_capacity(needed);
+                self.open.start(segment, self.salt(), offset, lsn);
+            }
+        }
+        wasted
+    }
+
+    fn salt(&self) -> Salt {
+        Salt::new(self.folder, self.segment.id)
+    }
+
+    fn push(&mut self, draft: &Draft<'_>, group_end: u8) -> Place {
+        let seq = draft.seq.unwrap_or(self.next_seq);
+        if draft.seq.is_none() {
+            self.next_seq.0 += 1;
+        }
+        let header = RecordHeader {
+            payload_crc: draft.payload_crc(),
+            payload_len: draft.payload_len(),
+            kind: draft.kind,
+            flags: draft.flags & !record_flags::GROUP_END | group_end,
+            keyspace: draft.keyspace,
+            group: 0,
+            term: 0,
+            seq,
+            expiry_ms: draft.expiry_ms,
+        };
+        self.next_lsn.0 += 1;
+        self.segment.records += 1;
+        self.open.push(&header, draft)
+    }
+
+    /// Seals the open segment and opens the next in `file`.
+    fn roll(&mut self, file: ReadyFile) {
+        self.close_open_batch();
+        let sealed = Sealed {
+            segment: self.segment.id,
+            records: self.segment.records,
+            first_lsn: self.segment.first_lsn,
+            last_lsn: Lsn(self.next_lsn.0 - 1),
+            end_bytes: self.open.offset,
+            next_seq: self.next_seq,
+        };
+        let next = self.next_segment;
+        assert!(next > self.segment.id, "segment numbers grow");
+        self.next_segment = SegmentId(next.0 + 1);
+        self.segment = OpenSegment::new(next, file.size_bytes, self.next_lsn);
+        self.open.start(next, self.salt(), SEGMENT_HEADER_SIZE_BYTES, self.next_lsn);
+        self.queue.push_back(Work::Roll(Box::new(Roll { sealed, next, file, first_lsn: self.next_lsn })));
+    }
+
+    /// Moves the open batch to the queue unless it is blank.
+    fn close_open_batch(&mut self) {
+        if self.open.is_blank() {
+            return;
+        }
+        let (batch, charge) = self.replace_open(self.open.end());
+        self.queue.push_back(Work::Batch { batch, charge });
+    }
+
+    /// Starts a new open batch at `offset`; returns the old one and its charge.
+    fn replace_open(&mut self, offset: u64) -> (BatchBuffer, u64) {
+        let mut fresh = self.pool.pop().unwrap_or_else(|| BatchBuffer::with_capacity(self.batch_bytes_max));
+        fresh.start(self.segment.id, self.salt(), offset, self.next_lsn);
+        self.open.next_seq = self.next_seq;
+        (std::mem::replace(&mut self.open, fresh), std::mem::take(&mut self.open_charge))
+    }
+
+    fn launch(&mut self, cycle: &mut Cycle, batch: BatchBuffer, charge: u64) {
+        cycle.last_lsn = Lsn(batch.first_lsn.0 + u64::from(batch.records) - 1);
+        cycle.next_seq = batch.next_seq;
+        cycle.records += u64::from(batch.records);
+        cycle.bytes += batch.len() as u64;
+        cycle.charge += charge;
+        let batch = Arc::new(RwLock::new(batch));
+        self.flight.push(Arc::clone(&batch));
+        cycle.batches.push(batch);
+    }
+}
+
+/// Write buffers kept for reuse: one open, one in flight, one to spare.
+const POOLED_BATCHES_MAX: usize = 2;

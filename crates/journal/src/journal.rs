@@ -1,0 +1,491 @@
+//! The journal as its callers see it: reserve, append, offer; read, scan, retire.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use crate::admission::{Class, Credits, own_file_bytes, promise_bytes, shared_footprint_max, usable_bytes};
+use crate::counters::{Counters, Live};
+use crate::error::{JournalError, ReadError, Refusal};
+use crate::format::crc32c;
+use crate::format::footer_chunk::{FOOTER_CHUNK_ENTRIES_MAX, FooterEntry, encode_chunk};
+use crate::format::manifest_entry::{CHECKPOINT_NAME_BYTES_MAX, Checkpoint, Entry, Footer};
+use crate::format::record::{RECORD_HEADER_SIZE_BYTES, RecordHeader};
+use crate::format::segment_header::Identity;
+use crate::manifest::{Facts, State};
+use crate::options::Backend;
+use crate::scan::{Extent, Scanner};
+use crate::segment::{footer_offset, read_full, write_full};
+use crate::shared::{Phase, Shared};
+use crate::types::{Appended, Draft, Lsn, Place, SegmentId, Seq};
+
+/// What a segment is to the manifest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SegmentState {
+    /// Batches go here.
+    Open,
+    /// No more batches; no footer yet.
+    Sealed,
+    /// Sealed, with a footer.
+    Footed,
+}
+
+/// A segment's facts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentInfo {
+    /// Its number.
+    pub segment: SegmentId,
+    /// What it is.
+    pub state: SegmentState,
+    /// Lsn of its first record.
+    pub first_lsn: Lsn,
+    /// Lsn of its last record; `first_lsn - 1` when it has none.
+    pub last_lsn: Lsn,
+    /// How many records.
+    pub records: u64,
+    /// Where its batches end, in bytes.
+    pub end_bytes: u64,
+    /// Size of its file in bytes.
+    pub size_bytes: u64,
+    /// Name of its file in the folder.
+    pub file_name: String,
+}
+
+/// A segment that stays as long as this lives: a reader or a backup needs it.
+#[derive(Debug)]
+pub struct Pin {
+    shared: Arc<Shared>,
+    segment: SegmentId,
+}
+
+impl Pin {
+    /// The segment.
+    #[must_use]
+    pub fn segment(&self) -> SegmentId {
+        self.segment
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        let mut pins = self.shared.pins();
+        let count = pins.counts.get_mut(&self.segment).expect("a pin is counted while it lives");
+        *count -= 1;
+        if *count == 0 {
+            pins.counts.remove(&self.segment);
+            drop(pins);
+            self.shared.preparer.notify();
+        }
+    }
+}
+
+/// An open journal.
+#[derive(Debug)]
+pub struct Journal {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) backend: Backend,
+    pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Held until the journal is gone, against a second server.
+    pub(crate) _lock: Box<dyn vfs::FileLock>,
+}
+
+impl Journal {
+    /// Reserves for one group of `bytes` (see [`crate::footprint`]); never waits.
+    ///
+    /// # Errors
+    /// [`Refusal`]: nothing was changed. After `Busy` the `on_credits` hook tells when to ask again.
+    pub fn reserve(&self, bytes: u64, class: Class) -> Result<Credits, Refusal> {
+        let shared = &self.shared;
+        if shared.progress.phase() != Phase::Running {
+            return Err(Refusal::Closed);
+        }
+        let limit_bytes = shared.options.transaction_bytes_max;
+        if bytes > limit_bytes {
+            return Err(Refusal::TooLarge { bytes, limit_bytes });
+        }
+        if let Ok(credits) = self.try_reserve(bytes, class) {
+            return Ok(credits);
+        }
+        shared.admission.note_starved();
+        if bytes > shared_footprint_max(shared.options.segment_size_bytes) {
+            shared.own_wanted.fetch_max(own_file_bytes(bytes), Ordering::AcqRel);
+        }
+        // Once more: what was freed before the note above woke nobody.
+        self.try_reserve(bytes, class).map_err(|lack| self.refusal(lack))
+    }
+
+    /// Appends `drafts` as one atomic group, and pushes each record's place; cannot fail or wait.
+    ///
+    /// Cost under the journal's lock: a 48-byte checksum and a copy for each record.
+    ///
+    /// # Panics
+    /// If the group is empty or larger than what was reserved: a bug in the caller.
+    pub fn append(&self, mut credits: Credits, drafts: &[Draft<'_>], places: &mut Vec<Place>) -> Appended {
+        let own_file = credits.own_file.take();
+        let mut core = self.shared.core();
+        let placed = core.append(drafts, own_file, places);
+        self.shared.progress.appended_seq.store(placed.appended.last_seq.0, Ordering::Release);
+        drop(core);
+        assert!(placed.charge <= credits.bytes, "group of {} B, reserved {} B", placed.charge, credits.bytes);
+        // What the group took stays taken; dropping the credits gives the rest back.
+        credits.bytes = placed.charge.abs_diff(credits.bytes);
+        credits.room = credits.room.saturating_sub(placed.room);
+        placed.appended
+    }
+
+    /// Tells the journal's thread that somebody waits for what was appended. No system call while it is at work.
+    pub fn offer(&self) {
+        self.shared.committer.notify();
+    }
+
+    /// The newest seq that was appended.
+    #[must_use]
+    pub fn appended_seq(&self) -> Seq {
+        Seq(self.shared.progress.appended_seq.load(Ordering::Acquire))
+    }
+
+    /// Everything up to this seq is durable.
+    #[must_use]
+    pub fn durable_seq(&self) -> Seq {
+        Seq(self.shared.progress.durable_seq.load(Ordering::Acquire))
+    }
+
+    /// Everything up to this lsn is durable, moved copies too.
+    #[must_use]
+    pub fn durable_lsn(&self) -> Lsn {
+        Lsn(self.shared.progress.durable_lsn.load(Ordering::Acquire))
+    }
+
+    /// The lsn that the next record gets.
+    #[must_use]
+    pub fn next_lsn(&self) -> Lsn {
+        self.shared.core().next_lsn()
+    }
+
+    /// Whose folder it is.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        self.shared.identity
+    }
+
+    /// Which backend runs.
+    #[must_use]
+    pub fn backend(&self) -> &Backend {
+        &self.backend
+    }
+
+    /// Reads the record at `place`: its payload replaces what `payload` held.
+    ///
+    /// `expected_len` is the payload's length if known; a wrong one costs a second read.
+    ///
+    /// # Errors
+    /// [`ReadError`]; every checksum was verified when there is none.
+    pub fn read(
+        &self,
+        place: Place,
+        expected_len: usize,
+        payload: &mut Vec<u8>,
+    ) -> Result<RecordHeader, ReadError> {
+        let salt = self.shared.salt(place.segment());
+        if place.pack() >= self.shared.progress.written.load(Ordering::Acquire) {
+            let found = self.shared.core().with_unwritten(place, |bytes| {
+                let header = RecordHeader::decode(bytes, salt)?;
+                let stored = bytes.get(RECORD_HEADER_SIZE_BYTES..)?.get(..header.payload_len as usize)?;
+                payload.clear();
+                payload.extend_from_slice(stored);
+                Some(header)
+            });
+            if let Some(found) = found {
+                return verified(place, found, payload);
+            }
+        }
+        let file = self.shared.handle(place.segment()).ok_or(ReadError::Gone(place.segment()))?;
+        let io = |source| ReadError::Io { place, source };
+        payload.resize(RECORD_HEADER_SIZE_BYTES + expected_len, 0);
+        let read = read_full(&*file, payload, place.offset_bytes()).map_err(io)?;
+        let header = RecordHeader::decode(&payload[..read], salt).ok_or(ReadError::Mismatch(place))?;
+        let total = RECORD_HEADER_SIZE_BYTES + header.payload_len as usize;
+        if total > read {
+            payload.resize(total, 0);
+            let rest = place.offset_bytes() + read as u64;
+            let more = read_full(&*file, &mut payload[read..], rest).map_err(io)?;
+            payload.truncate(read + more);
+        }
+        payload.truncate(total);
+        payload.drain(..RECORD_HEADER_SIZE_BYTES);
+        verified(place, Some(header), payload)
+    }
+
+    /// All segments, oldest first. Takes the manifest's lock: not for event loops.
+    #[must_use]
+    pub fn segments(&self) -> Vec<SegmentInfo> {
+        let manifest = self.shared.manifest();
+        let mut infos: Vec<_> =
+            manifest.state().segments.iter().map(|(id, facts)| info(*id, facts)).collect();
+        let core = self.shared.core();
+        if let Some(open) = infos.last_mut().filter(|last| last.segment == core.segment().id) {
+            open.last_lsn = Lsn(core.next_lsn().0 - 1);
+            open.records = core.segment().records.into();
+            open.end_bytes = core.end_bytes();
+        }
+        infos
+    }
+
+    /// Keeps `segment` until the pin is dropped; `None` when it is retired or unknown.
+    #[must_use]
+    pub fn pin(&self, segment: SegmentId) -> Option<Pin> {
+        let mut pins = self.shared.pins();
+        if pins.retired.contains(&segment) || self.shared.handle(segment).is_none() {
+            return None;
+        }
+        *pins.counts.entry(segment).or_insert(0) += 1;
+        Some(Pin { shared: Arc::clone(&self.shared), segment })
+    }
+
+    /// A walk over the records of a sealed segment.
+    ///
+    /// # Errors
+    /// [`JournalError::Invalid`] when the segment is not sealed or unknown. Pin it first.
+    pub fn scanner(&self, segment: SegmentId) -> Result<Scanner, JournalError> {
+        let facts = self.sealed_facts(segment)?;
+        let file = self.shared.handle(segment).ok_or_else(|| unknown(segment))?;
+        Ok(Scanner::new(file, extent(&self.shared, segment, &facts)))
+    }
+
+    /// Writes the footer of a sealed segment, in chunks; `pace` is called with the bytes of each before it is written.
+    ///
+    /// `entries` are one for each record, in lsn order.
+    ///
+    /// # Errors
+    /// [`JournalError::Invalid`] when the segment is not sealed or the entries do not match its records,
+    /// [`JournalError::Failed`] when a write or sync fails (the journal then stops).
+    pub fn write_footer(
+        &self,
+        segment: SegmentId,
+        entries: &[FooterEntry],
+        pace: &mut dyn FnMut(usize),
+    ) -> Result<(), JournalError> {
+        let facts = self.sealed_facts(segment)?;
+        let sealed = facts.sealed.expect("sealed_facts returns sealed ones");
+        if entries.len() != sealed.records as usize || facts.footer.is_some() {
+            let message =
+                format!("segment {segment} has {} records, footer of {}", sealed.records, entries.len());
+            return Err(JournalError::Invalid(message));
+        }
+        let footer = self.write_footer_chunks(segment, &facts, entries, pace).map_err(|error| {
+            let error = JournalError::failed(format!("writing the footer of segment {segment}"), error);
+            self.shared.fail(&error);
+            error
+        })?;
+        self.say(&Entry::Footed { segment, footer })
+    }
+
+    /// Gives up `segment`: no index entry and no reader needs it any more, and a durable checkpoint covers it.
+    /// Its file is recycled or removed once nobody pins it.
+    ///
+    /// # Errors
+    /// [`JournalError::Invalid`] when it is not sealed or unknown.
+    pub fn retire(&self, segment: SegmentId) -> Result<(), JournalError> {
+        self.sealed_facts(segment)?;
+        self.shared.pins().retired.insert(segment);
+        self.shared.preparer.notify();
+        Ok(())
+    }
+
+    /// States the newest checkpoint: file `name`, records from `lsn` on must be replayed. Durable on return.
+    ///
+    /// # Errors
+    /// [`JournalError::Invalid`] for a name that is too long, [`JournalError::Failed`] when the manifest's sync fails.
+    pub fn set_checkpoint(&self, name: &str, lsn: Lsn) -> Result<(), JournalError> {
+        if name.is_empty() || name.len() > CHECKPOINT_NAME_BYTES_MAX {
+            let message = format!("checkpoint name {name:?} is not 1 to {CHECKPOINT_NAME_BYTES_MAX} B long");
+            return Err(JournalError::Invalid(message));
+        }
+        self.say(&Entry::Checkpoint(Checkpoint { name: name.to_owned(), lsn }))
+    }
+
+    /// The counters. Takes the manifest's lock for its gauges: not for event loops.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        let mut counters = self.shared.counters.snapshot();
+        let manifest = self.shared.manifest();
+        fill_gauges(&mut counters, manifest.state());
+        counters.buffered_bytes = self.shared.admission.charged();
+        counters
+    }
+
+    /// Clean stop: everything appended becomes durable, then a seal. New credits are refused from now on.
+    pub fn close(&self) {
+        self.shared.progress.enter(Phase::Closing);
+        self.shared.committer.notify();
+        self.shared.preparer.notify();
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the journal panicked");
+            }
+        }
+    }
+
+    fn try_reserve(&self, bytes: u64, class: Class) -> Result<Credits, Lack> {
+        let shared = &self.shared;
+        if !shared.admission.charge(bytes) {
+            return Err(Lack::Memory);
+        }
+        let mut credits = Credits {
+            admission: Arc::clone(&shared.admission),
+            bytes,
+            room: 0,
+            own_file: None,
+            own_files: Arc::clone(&shared.own_files),
+        };
+        let size = shared.options.segment_size_bytes;
+        let own = bytes > shared_footprint_max(size);
+        let room = if own { promise_bytes(size) } else { bytes };
+        if !shared.admission.take_room(room, class) {
+            return Err(Lack::Room);
+        }
+        credits.room = room;
+        if own {
+            credits.own_file = Some(self.take_own_file(bytes).ok_or(Lack::Room)?);
+        }
+        Ok(credits)
+    }
+
+    fn take_own_file(&self, footprint: u64) -> Option<crate::segment::ReadyFile> {
+        let mut own_files = self.shared.own_files.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = own_files.iter().position(|file| usable_bytes(file.size_bytes) >= footprint)?;
+        Some(own_files.swap_remove(fits))
+    }
+
+    fn refusal(&self, lack: Lack) -> Refusal {
+        let shared = &self.shared;
+        let shortage = *shared.shortage.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.preparer.notify();
+        if let Some(shortage) = shortage.filter(|_| lack == Lack::Room) {
+            Live::add(&shared.counters.refused_full, 1);
+            return Refusal::Full {
+                needed_bytes: shortage.needed_bytes,
+                available_bytes: shortage.available_bytes,
+            };
+        }
+        Live::add(&shared.counters.refused_busy, 1);
+        Refusal::Busy {
+            buffered_bytes: shared.admission.charged(),
+            limit_bytes: shared.admission.charged_max(),
+        }
+    }
+
+    fn sealed_facts(&self, segment: SegmentId) -> Result<Facts, JournalError> {
+        let manifest = self.shared.manifest();
+        let facts = manifest.state().segments.get(&segment).copied().ok_or_else(|| unknown(segment))?;
+        facts
+            .sealed
+            .map(|_| facts)
+            .ok_or_else(|| JournalError::Invalid(format!("segment {segment} is still open")))
+    }
+
+    fn write_footer_chunks(
+        &self,
+        segment: SegmentId,
+        facts: &Facts,
+        entries: &[FooterEntry],
+        pace: &mut dyn FnMut(usize),
+    ) -> std::io::Result<Footer> {
+        let sealed = facts.sealed.expect("sealed_facts returns sealed ones");
+        let options = vfs::OpenOptions { write: true, ..vfs::OpenOptions::default() };
+        let file = self.shared.vfs.open(&self.shared.path_of(facts.file), options)?;
+        let offset_bytes = footer_offset(sealed.end_bytes);
+        let salt = self.shared.salt(segment);
+        let (mut at, mut lsn, mut chunk) = (offset_bytes, sealed.first_lsn, Vec::new());
+        for (index, part) in entries.chunks(FOOTER_CHUNK_ENTRIES_MAX).enumerate() {
+            chunk.clear();
+            encode_chunk(&mut chunk, (segment, salt), index as u32, lsn, part);
+            pace(chunk.len());
+            write_full(&*file, &chunk, at)?;
+            at += chunk.len() as u64;
+            lsn.0 += part.len() as u64;
+        }
+        assert!(at <= facts.size_bytes, "append kept room for the footer");
+        file.sync_data()?;
+        Ok(Footer { entries: entries.len() as u32, offset_bytes, len_bytes: at - offset_bytes })
+    }
+
+    fn say(&self, entry: &Entry) -> Result<(), JournalError> {
+        let now = self.shared.unix_ms();
+        let said = self.shared.manifest().say(std::slice::from_ref(entry), now);
+        said.inspect_err(|error| self.shared.fail(error))
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// What credits were refused for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lack {
+    Memory,
+    Room,
+}
+
+/// Checks a payload that was read against its header.
+fn verified(place: Place, header: Option<RecordHeader>, payload: &[u8]) -> Result<RecordHeader, ReadError> {
+    let header = header.ok_or(ReadError::Mismatch(place))?;
+    if payload.len() != header.payload_len as usize || crc32c(payload) != header.payload_crc {
+        return Err(ReadError::Mismatch(place));
+    }
+    Ok(header)
+}
+
+fn unknown(segment: SegmentId) -> JournalError {
+    JournalError::Invalid(format!("unknown segment {segment}"))
+}
+
+/// A segment as the manifest knows it; of an open one only where it begins.
+pub(crate) fn info(segment: SegmentId, facts: &Facts) -> SegmentInfo {
+    let sealed = facts.sealed.unwrap_or_default();
+    let state = match (facts.sealed, facts.footer) {
+        (None, _) => SegmentState::Open,
+        (Some(_), None) => SegmentState::Sealed,
+        (Some(_), Some(_)) => SegmentState::Footed,
+    };
+    let last_lsn = if facts.sealed.is_some() { sealed.last_lsn } else { Lsn(facts.first_lsn.0 - 1) };
+    SegmentInfo {
+        segment,
+        state,
+        first_lsn: facts.first_lsn,
+        last_lsn,
+        records: sealed.records.into(),
+        end_bytes: sealed.end_bytes.max(crate::format::SEGMENT_HEADER_SIZE_BYTES),
+        size_bytes: facts.size_bytes,
+        file_name: facts.file.file_name(),
+    }
+}
+
+/// What a scanner walks over.
+pub(crate) fn extent(shared: &Shared, segment: SegmentId, facts: &Facts) -> Extent {
+    Extent {
+        segment,
+        salt: shared.salt(segment),
+        first_lsn: facts.first_lsn,
+        end_bytes: facts.sealed.unwrap_or_default().end_bytes,
+        file_name: facts.file.file_name(),
+    }
+}
+
+/// Gauges that the manifest knows.
+fn fill_gauges(counters: &mut Counters, state: &State) {
+    for facts in state.segments.values() {
+        match info(SegmentId(0), facts).state {
+            SegmentState::Open => counters.segments_open += 1,
+            SegmentState::Sealed => counters.segments_sealed += 1,
+            SegmentState::Footed => counters.segments_footed += 1,
+        }
+        counters.disk_bytes += facts.size_bytes;
+    }
+    counters.files_ready = state.prepared.len() as u64;
+    counters.disk_bytes += state.prepared.values().map(|file| file.size_bytes).sum::<u64>();
+}

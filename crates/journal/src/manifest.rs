@@ -1,0 +1,355 @@
+//! The manifest: which file holds which segment, and what is known of each.
+//!
+//! ```text
+//!            Prepared          Open            Sealed          Footed        Freed
+//!  (no file) --------> ready ------> open ------------> sealed -----> footed -----> (no segment)
+//!                        ^                                 \______________________/    |
+//!                        |________________ Prepared (recycled) _______________________|
+//! ```
+//!
+//! Invariants
+//!   1. What an entry says is relied on only after the sync that covers it.
+//!   2. At most one segment is open, and it is the newest.
+//!   3. Lsn ranges of segments follow each other in the order of their numbers.
+//!   4. The file is rewritten (temporary name, sync, rename, sync of the folder) at each start and when it grew
+//!      long, never appended to as found.
+//!
+//! [`State`] folds entries and knows nothing of files; [`Manifest`] is the file.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use vfs::{File, OpenOptions, Vfs};
+
+use crate::error::JournalError;
+use crate::format::VERSION;
+use crate::format::manifest_entry::{Checkpoint, Entry, Footer, MANIFEST_ENTRY_SIZE_BYTES, Sealed};
+use crate::format::segment_header::{HeaderError, Identity};
+use crate::segment::{read_full, write_full};
+use crate::types::{FileId, Lsn, SegmentId, Seq};
+
+/// Name of the manifest in the folder.
+pub const MANIFEST_NAME: &str = "MANIFEST";
+const TEMPORARY_NAME: &str = "MANIFEST.tmp";
+/// Entries after which the file is rewritten.
+const ENTRIES_MAX: u64 = 8192;
+/// Most entries of one write.
+const ENTRIES_TOGETHER_MAX: usize = 2;
+
+/// What the manifest knows of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Facts {
+    pub(crate) file: FileId,
+    pub(crate) size_bytes: u64,
+    pub(crate) first_lsn: Lsn,
+    pub(crate) sealed: Option<Sealed>,
+    pub(crate) footer: Option<Footer>,
+}
+
+/// Where a clean stop left the open segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Closed {
+    pub(crate) segment: SegmentId,
+    pub(crate) last_lsn: Lsn,
+    pub(crate) end_bytes: u64,
+    pub(crate) next_seq: Seq,
+}
+
+/// A file that no segment uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Prepared {
+    pub(crate) size_bytes: u64,
+    pub(crate) zeroed: bool,
+}
+
+/// Everything the entries say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct State {
+    pub(crate) identity: Identity,
+    pub(crate) next_segment: SegmentId,
+    pub(crate) next_file: FileId,
+    pub(crate) prepared: BTreeMap<FileId, Prepared>,
+    pub(crate) segments: BTreeMap<SegmentId, Facts>,
+    pub(crate) checkpoint: Option<Checkpoint>,
+    pub(crate) closed: Option<Closed>,
+    /// The seq that the next record gets, as far as the manifest knows: at least the newest sealed segment's.
+    pub(crate) next_seq: Seq,
+    /// Newest time that any entry states, Unix milliseconds.
+    pub(crate) time_ms: u64,
+}
+
+impl State {
+    /// The state of a new folder.
+    pub(crate) fn new(identity: Identity) -> Self {
+        let (next_segment, next_file, next_seq) = (SegmentId(1), FileId(1), Seq(1));
+        Self { identity, next_segment, next_file, next_seq, ..Self::default() }
+    }
+
+    /// The open segment.
+    pub(crate) fn open_segment(&self) -> Option<(SegmentId, Facts)> {
+        self.segments
+            .last_key_value()
+            .filter(|(_, facts)| facts.sealed.is_none())
+            .map(|(id, facts)| (*id, *facts))
+    }
+
+    /// Takes what `entry` says in.
+    ///
+    /// # Errors
+    /// What contradicts the entries before it.
+    pub(crate) fn apply(&mut self, entry: &Entry, time_ms: u64) -> Result<(), String> {
+        self.time_ms = self.time_ms.max(time_ms);
+        match entry {
+            Entry::Folder { folder, next_segment, next_file, next_seq } => {
+                self.identity.folder = *folder;
+                self.next_segment = *next_segment;
+                self.next_file = *next_file;
+                self.next_seq = *next_seq;
+            }
+            Entry::HashKey { hash_key, hash_bits } => {
+                self.identity.hash_key = *hash_key;
+                self.identity.hash_bits = *hash_bits;
+            }
+            Entry::Prepared { file, size_bytes, zeroed } => {
+                self.next_file = self.next_file.max(FileId(file.0 + 1));
+                self.prepared.insert(*file, Prepared { size_bytes: *size_bytes, zeroed: *zeroed });
+            }
+            Entry::Open { segment, file, first_lsn, size_bytes } => {
+                self.apply_open(*segment, *file, *first_lsn, *size_bytes)?;
+            }
+            Entry::Sealed(sealed) => {
+                let facts = self.facts_mut(sealed.segment)?;
+                if facts.sealed.is_some() || sealed.first_lsn != facts.first_lsn {
+                    return Err(format!(
+                        "segment {} is sealed twice or with another first lsn",
+                        sealed.segment
+                    ));
+                }
+                facts.sealed = Some(*sealed);
+                self.next_seq = self.next_seq.max(sealed.next_seq);
+            }
+            Entry::Footed { segment, footer } => self.facts_mut(*segment)?.footer = Some(*footer),
+            Entry::Freed { segment } => {
+                self.segments.remove(segment).ok_or_else(|| format!("unknown segment {segment} is freed"))?;
+            }
+            Entry::Checkpoint(checkpoint) => self.checkpoint = Some(checkpoint.clone()),
+            Entry::Closed { segment, last_lsn, end_bytes, next_seq } => {
+                let (last_lsn, end_bytes, next_seq) = (*last_lsn, *end_bytes, *next_seq);
+                self.closed = Some(Closed { segment: *segment, last_lsn, end_bytes, next_seq });
+            }
+        }
+        Ok(())
+    }
+
+    /// The entries that say all of this, in an order that [`State::apply`] accepts.
+    pub(crate) fn entries(&self) -> Vec<Entry> {
+        let identity = &self.identity;
+        let mut entries = vec![
+            Entry::Folder {
+                folder: identity.folder,
+                next_segment: self.next_segment,
+                next_file: self.next_file,
+                next_seq: self.next_seq,
+            },
+            Entry::HashKey { hash_key: identity.hash_key, hash_bits: identity.hash_bits },
+        ];
+        for (segment, facts) in &self.segments {
+            let (segment, file) = (*segment, facts.file);
+            let (first_lsn, size_bytes) = (facts.first_lsn, facts.size_bytes);
+            entries.push(Entry::Open { segment, file, first_lsn, size_bytes });
+            entries.extend(facts.sealed.map(Entry::Sealed));
+            entries.extend(facts.footer.map(|footer| Entry::Footed { segment, footer }));
+        }
+        entries.extend(self.prepared.iter().map(|(file, prepared)| Entry::Prepared {
+            file: *file,
+            size_bytes: prepared.size_bytes,
+            zeroed: prepared.zeroed,
+        }));
+        entries.extend(self.checkpoint.clone().map(Entry::Checkpoint));
+        entries.extend(self.closed.map(|closed| Entry::Closed {
+            segment: closed.segment,
+            last_lsn: closed.last_lsn,
+            end_bytes: closed.end_bytes,
+            next_seq: closed.next_seq,
+        }));
+        entries
+    }
+
+    fn apply_open(
+        &mut self,
+        segment: SegmentId,
+        file: FileId,
+        first_lsn: Lsn,
+        size_bytes: u64,
+    ) -> Result<(), String> {
+        if let Some((last, facts)) = self.segments.last_key_value() {
+            let follows = facts.sealed.is_some_and(|sealed| sealed.last_lsn < first_lsn);
+            if segment <= *last || !follows {
+                return Err(format!(
+                    "segment {segment} is opened while {last} is not sealed, or out of order"
+                ));
+            }
+        }
+        self.prepared.remove(&file);
+        self.next_segment = self.next_segment.max(SegmentId(segment.0 + 1));
+        self.next_file = self.next_file.max(FileId(file.0 + 1));
+        self.closed = None;
+        let facts = Facts { file, size_bytes, first_lsn, sealed: None, footer: None };
+        self.segments.insert(segment, facts);
+        Ok(())
+    }
+
+    fn facts_mut(&mut self, segment: SegmentId) -> Result<&mut Facts, String> {
+        self.segments.get_mut(&segment).ok_or_else(|| format!("unknown segment {segment}"))
+    }
+}
+
+/// The file, open for appending what this process says.
+#[derive(Debug)]
+pub(crate) struct Manifest {
+    vfs: Arc<dyn Vfs>,
+    dir: PathBuf,
+    file: Arc<dyn File>,
+    entries: u64,
+    state: State,
+}
+
+impl Manifest {
+    /// Writes a new manifest that says `state` in place of whatever there is.
+    ///
+    /// # Errors
+    /// [`JournalError::Failed`]; the old manifest may then be in place or not.
+    pub(crate) fn create(
+        vfs: Arc<dyn Vfs>,
+        dir: &Path,
+        state: State,
+        time_ms: u64,
+    ) -> Result<Self, JournalError> {
+        let (file, entries) = write_whole(&*vfs, dir, &state, time_ms)
+            .map_err(|error| JournalError::failed("writing MANIFEST", error))?;
+        Ok(Self { vfs, dir: dir.to_path_buf(), file, entries, state })
+    }
+
+    /// What has been said.
+    pub(crate) fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Says `entries`, durably and in one write.
+    ///
+    /// # Errors
+    /// [`JournalError::Failed`]: final, as any failed sync.
+    ///
+    /// # Panics
+    /// If an entry contradicts what was said before: our own bug.
+    pub(crate) fn say(&mut self, entries: &[Entry], time_ms: u64) -> Result<(), JournalError> {
+        assert!(entries.len() <= ENTRIES_TOGETHER_MAX, "more entries than a torn write may leave");
+        let mut bytes = Vec::with_capacity(entries.len() * MANIFEST_ENTRY_SIZE_BYTES);
+        for (n, entry) in entries.iter().enumerate() {
+            self.state.apply(entry, time_ms).expect("the journal says only what follows from what it said");
+            bytes.extend_from_slice(&entry.encode(self.entries + n as u64, time_ms));
+        }
+        let failed = |error| JournalError::failed("writing MANIFEST", error);
+        if self.entries + entries.len() as u64 > ENTRIES_MAX {
+            (self.file, self.entries) =
+                write_whole(&*self.vfs, &self.dir, &self.state, time_ms).map_err(failed)?;
+            return Ok(());
+        }
+        let offset = self.entries * MANIFEST_ENTRY_SIZE_BYTES as u64;
+        write_full(&*self.file, &bytes, offset).and_then(|()| self.file.sync_data()).map_err(failed)?;
+        self.entries += entries.len() as u64;
+        Ok(())
+    }
+
+    /// Takes the number of a new file.
+    pub(crate) fn take_file_id(&mut self) -> FileId {
+        let id = self.state.next_file;
+        self.state.next_file = FileId(id.0 + 1);
+        id
+    }
+}
+
+/// Reads the manifest in `dir`; `None` when there is none.
+///
+/// # Errors
+/// [`JournalError::Damaged`] with the offset of the first entry that is neither whole nor absent, or contradicts
+/// others; [`JournalError::Newer`].
+pub(crate) fn read(vfs: &dyn Vfs, dir: &Path) -> Result<Option<State>, JournalError> {
+    let path = dir.join(MANIFEST_NAME);
+    let failed = |error| JournalError::failed("reading MANIFEST", error);
+    let file = match vfs.open(&path, OpenOptions::default()) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    };
+    let len = file.len().map_err(failed)?;
+    let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX).min(BYTES_MAX)];
+    file.drop_cache(0, len).map_err(failed)?;
+    let filled = read_full(&*file, &mut bytes, 0).map_err(failed)?;
+    decode(&bytes[..filled], &path.display().to_string()).map(Some)
+}
+
+/// Folds a manifest's bytes. Entries are whole or absent (all zero): 64 divides the sector. From the first
+/// absent one on, what was written by one torn write is ignored: its sync never returned.
+pub(crate) fn decode(bytes: &[u8], file: &str) -> Result<State, JournalError> {
+    let mut state = State::default();
+    let (chunks, rest) = bytes.as_chunks::<MANIFEST_ENTRY_SIZE_BYTES>();
+    let is_zero = |chunk: &[u8; MANIFEST_ENTRY_SIZE_BYTES]| chunk.iter().all(|byte| *byte == 0);
+    let used = chunks.iter().position(is_zero).unwrap_or(chunks.len());
+    let behind = chunks[used..].iter().filter(|chunk| !is_zero(chunk)).count();
+    let damaged = |index: usize, what: String| {
+        JournalError::damaged(file, (index * MANIFEST_ENTRY_SIZE_BYTES) as u64, what)
+    };
+    if used < 2 {
+        return Err(damaged(used, "the folder's identity is missing".into()));
+    }
+    if behind >= ENTRIES_TOGETHER_MAX {
+        return Err(damaged(used, format!("{behind} manifest entries behind an absent one")));
+    }
+    for (index, chunk) in chunks[..used].iter().enumerate() {
+        let (entry, time_ms) = Entry::decode(chunk, index as u64).map_err(|error| match error {
+            HeaderError::Bad => damaged(index, "manifest entry does not verify".into()),
+            HeaderError::Newer(reader_version_min) => {
+                JournalError::Newer { file: file.into(), reader_version_min, version: VERSION }
+            }
+        })?;
+        let first_two =
+            matches!((&entry, index), (Entry::Folder { .. }, 0) | (Entry::HashKey { .. }, 1) | (_, 2..));
+        if !first_two {
+            return Err(damaged(index, "manifest does not begin with the folder's identity".into()));
+        }
+        state.apply(&entry, time_ms).map_err(|what| damaged(index, what))?;
+    }
+    if rest.iter().any(|byte| *byte != 0) && rest.len() >= 8 {
+        tracing::warn!(file, bytes = rest.len(), "manifest ends in a part of an entry: ignored as torn");
+    }
+    Ok(state)
+}
+
+fn write_whole(
+    vfs: &dyn Vfs,
+    dir: &Path,
+    state: &State,
+    time_ms: u64,
+) -> std::io::Result<(Arc<dyn File>, u64)> {
+    let temporary = dir.join(TEMPORARY_NAME);
+    match vfs.remove(&temporary) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let entries = state.entries();
+    let encoded =
+        entries.iter().enumerate().flat_map(|(n, entry)| entry.encode(n as u64, time_ms.max(state.time_ms)));
+    let bytes: Vec<u8> = encoded.collect();
+    let file =
+        vfs.open(&temporary, OpenOptions { write: true, create_new: true, ..OpenOptions::default() })?;
+    write_full(&*file, &bytes, 0)?;
+    file.sync_data()?;
+    vfs.rename(&temporary, &dir.join(MANIFEST_NAME))?;
+    vfs.sync_dir(dir)?;
+    Ok((file, entries.len() as u64))
+}
+
+/// No manifest is longer: it is rewritten far earlier.
+const BYTES_MAX: usize = 1 << 30;

@@ -1,0 +1,201 @@
+//! Background care for files: frees retired segments, recycles or removes their files, keeps files ready.
+//!
+//! One step does one thing, the most urgent first: a freed segment, a file for a large group, a ready file
+//! (fallocated, at once), then 256 KiB of zeroes into one that is not filled yet.
+//!
+//! Invariants
+//!   1. `Freed` is durable before the file is recycled or unlinked; a pinned segment stays.
+//!   2. A file with a second name (a backup's hard link) is unlinked, never recycled.
+//!   3. A full disk is no failure: it is noted, and tried again when space was freed or asked for.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::admission::promise_bytes;
+use crate::counters::Live;
+use crate::error::JournalError;
+use crate::format::manifest_entry::Entry;
+use crate::segment::{Filler, ReadyFile, create, prepare_error};
+use crate::shared::{Phase, Shared, Shortage};
+use crate::types::SegmentId;
+
+/// Owns the file that is being filled.
+pub(crate) struct Preparer {
+    shared: Arc<Shared>,
+    filler: Option<Filler>,
+}
+
+impl Preparer {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, filler: None }
+    }
+
+    /// Does one thing; false when there is nothing to do (now).
+    pub(crate) fn step(&mut self) -> bool {
+        if self.shared.progress.phase() != Phase::Running {
+            return false;
+        }
+        self.try_step().unwrap_or_else(|error| {
+            self.shared.fail(&error);
+            false
+        })
+    }
+
+    /// Whether a file could not be made for want of space: worth trying again after a while.
+    pub(crate) fn is_short(&self) -> bool {
+        self.shared.shortage.lock().is_ok_and(|shortage| shortage.is_some())
+    }
+
+    fn try_step(&mut self) -> Result<bool, JournalError> {
+        if let Some(segment) = self.next_retired() {
+            self.free(segment)?;
+            return Ok(true);
+        }
+        let own = self.shared.own_wanted.load(Ordering::Acquire);
+        if own > 0 {
+            return self.make_own_file(own);
+        }
+        if self.missing_files() > 0 {
+            return self.make_ready_file();
+        }
+        self.fill()
+    }
+
+    fn next_retired(&self) -> Option<SegmentId> {
+        let pins = self.shared.pins();
+        pins.retired.iter().find(|segment| !pins.counts.contains_key(segment)).copied()
+    }
+
+    /// Says that a segment is no more, then recycles or removes its file.
+    fn free(&self, segment: SegmentId) -> Result<(), JournalError> {
+        let shared = &self.shared;
+        shared.set_handle(segment, None);
+        let mut manifest = shared.manifest();
+        let facts = *manifest.state().segments.get(&segment).expect("retire takes only known segments");
+        let path = shared.path_of(facts.file);
+        let failed = |error| JournalError::failed(format!("freeing {}", path.display()), error);
+        let links = shared.vfs.link_count(&path).map_err(failed)?;
+        let standard = facts.size_bytes == shared.options.segment_size_bytes;
+        let recycle = standard && links == 1 && self.missing_files() > 0;
+        let mut entries = vec![Entry::Freed { segment }];
+        if recycle {
+            entries.push(Entry::Prepared { file: facts.file, size_bytes: facts.size_bytes, zeroed: true });
+        }
+        manifest.say(&entries, shared.unix_ms())?;
+        drop(manifest);
+        shared.pins().retired.remove(&segment);
+        if recycle {
+            Live::add(&shared.counters.files_recycled, 1);
+            self.publish(ReadyFile::new(facts.file, facts.size_bytes, true));
+        } else {
+            shared.vfs.remove(&path).and_then(|()| shared.vfs.sync_dir(&shared.dir)).map_err(failed)?;
+            Live::add(&shared.counters.files_removed, 1);
+            self.clear_shortage();
+        }
+        Ok(())
+    }
+
+    fn missing_files(&self) -> usize {
+        let wanted = self.shared.options.ready_segments + self.shared.options.reserve_segments;
+        (wanted as usize).saturating_sub(self.shared.core().ready().len())
+    }
+
+    fn make_ready_file(&self) -> Result<bool, JournalError> {
+        let Some(file) = self.make_file(self.shared.options.segment_size_bytes)? else { return Ok(false) };
+        self.publish(file);
+        Ok(true)
+    }
+
+    fn make_own_file(&self, size_bytes: u64) -> Result<bool, JournalError> {
+        let Some(file) = self.make_file(size_bytes)? else { return Ok(false) };
+        let mut own_files = self.shared.own_files.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        own_files.push(file);
+        drop(own_files);
+        // Somebody may have asked for more meanwhile: then the wish stays.
+        let _ = self.shared.own_wanted.compare_exchange(size_bytes, 0, Ordering::AcqRel, Ordering::Relaxed);
+        self.shared.wake_starved();
+        Ok(true)
+    }
+
+    /// Makes and states a file of `size_bytes`; `None` when the disk has no room for it.
+    fn make_file(&self, size_bytes: u64) -> Result<Option<ReadyFile>, JournalError> {
+        let shared = &self.shared;
+        let needed_bytes = size_bytes + shared.options.space_margin_bytes;
+        let space = shared
+            .vfs
+            .space(&shared.dir)
+            .map_err(|error| JournalError::failed("asking for the disk's space", error))?;
+        if space.available_bytes < needed_bytes {
+            return Ok(self.note_shortage(needed_bytes, space.available_bytes));
+        }
+        let id = shared.manifest().take_file_id();
+        let now = shared.unix_ms();
+        if let Err(error) = create(&*shared.vfs, &shared.dir, id, size_bytes, shared.identity, now) {
+            return match prepare_error(&*shared.vfs, &shared.dir, size_bytes, error) {
+                JournalError::Full { needed_bytes, available_bytes, .. } => {
+                    Ok(self.note_shortage(needed_bytes, available_bytes))
+                }
+                failed => Err(failed),
+            };
+        }
+        shared.manifest().say(&[Entry::Prepared { file: id, size_bytes, zeroed: false }], now)?;
+        Live::add(&shared.counters.files_created, 1);
+        self.clear_shortage();
+        Ok(Some(ReadyFile::new(id, size_bytes, false)))
+    }
+
+    /// Writes the next zeroes into the first ready file that is not filled.
+    fn fill(&mut self) -> Result<bool, JournalError> {
+        let failed = |error| JournalError::failed("filling a segment file with zeroes", error);
+        if let Some(filler) = &mut self.filler {
+            if !filler.step().map_err(failed)? {
+                return Ok(true);
+            }
+            let filled = filler.ready().clone();
+            self.filler = None;
+            self.say_filled(&filled)?;
+            return Ok(true);
+        }
+        let unfilled = self.shared.core().ready().iter().find(|file| !file.is_zeroed()).cloned();
+        let Some(ready) = unfilled else { return Ok(false) };
+        let filler = Filler::open(&*self.shared.vfs, &self.shared.dir, ready).map_err(failed)?;
+        self.filler = Some(filler);
+        Ok(true)
+    }
+
+    /// States that a file is filled, if it is still waiting.
+    fn say_filled(&self, file: &ReadyFile) -> Result<(), JournalError> {
+        let mut manifest = self.shared.manifest();
+        if !file.is_zeroed() || !manifest.state().prepared.contains_key(&file.id) {
+            return Ok(());
+        }
+        let entry = Entry::Prepared { file: file.id, size_bytes: file.size_bytes, zeroed: true };
+        manifest.say(&[entry], self.shared.unix_ms())
+    }
+
+    fn publish(&self, file: ReadyFile) {
+        let promise = promise_bytes(file.size_bytes);
+        self.shared.core().add_ready(file);
+        self.shared.admission.add_room(promise);
+        self.clear_shortage();
+        self.shared.wake_starved();
+    }
+
+    fn note_shortage(&self, needed_bytes: u64, available_bytes: u64) -> Option<ReadyFile> {
+        let mut shortage = self.shared.shortage.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let first = shortage.replace(Shortage { needed_bytes, available_bytes }).is_none();
+        drop(shortage);
+        self.shared.own_wanted.store(0, Ordering::Release);
+        if first {
+            tracing::warn!(needed_bytes, available_bytes, "disk full: no room for another segment");
+        }
+        // Who waits for credits learns that the disk is full.
+        self.shared.wake_starved();
+        None
+    }
+
+    fn clear_shortage(&self) {
+        let mut shortage = self.shared.shortage.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        *shortage = None;
+    }
+}

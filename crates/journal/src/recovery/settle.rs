@@ -1,0 +1,227 @@
+//! Writes what start decided: the tail in a fresh file, a new manifest, nothing left that nobody names.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use clock::Clock;
+use vfs::{FileLock, OpenOptions, Vfs};
+
+use super::found::{Found, FoundTail};
+use super::{Recovery, Standing, open_reading};
+use crate::error::JournalError;
+use crate::format::batch::{BATCH_STAMP, BatchHeader};
+use crate::format::manifest_entry::Sealed;
+use crate::format::segment_header::Identity;
+use crate::format::{SEGMENT_HEADER_SIZE_BYTES, Salt};
+use crate::manifest::{Facts, Manifest, Prepared, State};
+use crate::options::Options;
+use crate::segment::{Filler, ReadyFile, create, prepare_error, write_full};
+use crate::types::{FileId, Lsn, SegmentId};
+
+/// Everything needed to write.
+struct Settler<'a> {
+    vfs: &'a dyn Vfs,
+    dir: &'a Path,
+    options: &'a Options,
+    now_ms: u64,
+}
+
+/// Turns what was found into a folder that can be served from.
+pub(crate) fn settle(
+    vfs: Arc<dyn Vfs>,
+    clock: Arc<dyn Clock>,
+    dir: &Path,
+    options: Options,
+    lock: Box<dyn FileLock>,
+    found: Option<Found>,
+) -> Result<Recovery, JournalError> {
+    let settler = Settler { vfs: &*vfs, dir, options: &options, now_ms: clock.unix_ms().0 };
+    let is_new = found.is_none();
+    let (mut state, tail) = match found {
+        Some(found) => (found.state, found.tail),
+        None => (State::new(settler.new_identity()?), None),
+    };
+    let clean = is_new || tail.as_ref().is_none_or(|tail| tail.tail.sealed);
+    let torn = tail.as_ref().and_then(|tail| tail.torn);
+    if let Some(torn) = torn {
+        tracing::warn!(
+            segment = torn.segment.0,
+            offset = torn.offset_bytes,
+            lsn = torn.lsn.0,
+            "torn tail cut: a batch that never became durable"
+        );
+    }
+    state.prepared.retain(|_, prepared| prepared.size_bytes == options.segment_size_bytes);
+    let standing = settler.open_segment(&mut state, tail)?;
+    state.closed = None;
+    state.time_ms = standing.time_ms;
+    let manifest = Manifest::create(Arc::clone(&vfs), dir, state, settler.now_ms)?;
+    settler.remove_unnamed(manifest.state())?;
+    let mut handles = HashMap::new();
+    for (segment, facts) in &manifest.state().segments {
+        handles.insert(*segment, open_reading(&*vfs, dir, &facts.file.file_name())?);
+    }
+    let dir = dir.to_path_buf();
+    Ok(Recovery { vfs, clock, dir, options, lock, manifest, standing, clean, torn, handles })
+}
+
+impl Settler<'_> {
+    fn new_identity(&self) -> Result<Identity, JournalError> {
+        if let Some(identity) = self.options.identity {
+            return Ok(identity);
+        }
+        let mut bytes = [0_u8; 32];
+        let mut filled = 0;
+        while filled < bytes.len() {
+            filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())
+                .map_err(|errno| JournalError::failed("drawing the folder's identity", errno.into()))?;
+        }
+        let word = |at: usize| u128::from_le_bytes(bytes[at..at + 16].try_into().expect("sixteen bytes"));
+        Ok(Identity { folder: word(0), hash_key: word(16), hash_bits: 128 })
+    }
+
+    /// Sees to it that `state` has an open segment in a file that this process made.
+    fn open_segment(&self, state: &mut State, tail: Option<FoundTail>) -> Result<Standing, JournalError> {
+        let Some(found) = tail else { return self.fresh_segment(state) };
+        state.next_seq = found.tail.next_seq.unwrap_or(state.next_seq);
+        let time_ms = found.tail.time_ms.max(state.time_ms);
+        state.time_ms = time_ms;
+        let keep = found.tail.sealed && found.tail.end_bytes > found.facts.size_bytes / 4;
+        if !keep {
+            return self.copy_tail(state, &found);
+        }
+        let sealed = Sealed {
+            segment: found.segment,
+            records: found.tail.records,
+            first_lsn: found.facts.first_lsn,
+            last_lsn: Lsn(found.tail.next_lsn.0 - 1),
+            end_bytes: found.tail.end_bytes,
+            next_seq: state.next_seq,
+        };
+        state.segments.entry(found.segment).and_modify(|facts| facts.sealed = Some(sealed));
+        self.fresh_segment(state)
+    }
+
+    /// Opens the next segment in a fresh file.
+    fn fresh_segment(&self, state: &mut State) -> Result<Standing, JournalError> {
+        let size_bytes = self.options.segment_size_bytes;
+        let file = self.take_file(state, size_bytes)?;
+        let sealed = state.segments.last_key_value().and_then(|(_, facts)| facts.sealed);
+        let next_lsn = sealed.map_or(Lsn(1), |sealed| Lsn(sealed.last_lsn.0 + 1));
+        let segment = state.next_segment;
+        state.next_segment = SegmentId(segment.0 + 1);
+        let facts = Facts { file, size_bytes, first_lsn: next_lsn, sealed: None, footer: None };
+        state.segments.insert(segment, facts);
+        Ok(Standing {
+            segment,
+            end_bytes: SEGMENT_HEADER_SIZE_BYTES,
+            records: 0,
+            prev_crc: 0,
+            next_lsn,
+            next_seq: state.next_seq,
+            time_ms: state.time_ms,
+            prefix: Vec::new(),
+        })
+    }
+
+    /// Copies the valid tail to a fresh file, vouched for by a stamp.
+    fn copy_tail(&self, state: &mut State, found: &FoundTail) -> Result<Standing, JournalError> {
+        let (segment, tail) = (found.segment, &found.tail);
+        let size_bytes = found.facts.size_bytes;
+        let file = self.take_file(state, size_bytes)?;
+        let start = SEGMENT_HEADER_SIZE_BYTES as usize;
+        let mut bytes = found.bytes[start..tail.end_bytes as usize].to_vec();
+        let mut prev_crc = tail.prev_crc;
+        if tail.batches > 0 && !tail.stamped {
+            let stamp = BatchHeader {
+                segment,
+                first_lsn: tail.next_lsn,
+                durable_lsn: Lsn(tail.next_lsn.0 - 1),
+                time_ms: tail.time_ms,
+                prev_crc,
+                flags: BATCH_STAMP,
+                next_seq: state.next_seq,
+                ..BatchHeader::default()
+            };
+            let (encoded, crc) = stamp.encode(Salt::new(state.identity.folder, segment));
+            bytes.extend_from_slice(&encoded);
+            prev_crc = crc;
+        }
+        self.write_copy(file, &bytes).map_err(|error| {
+            JournalError::failed(format!("copying the tail to {}", file.file_name()), error)
+        })?;
+        let facts = Facts { file, ..found.facts };
+        state.segments.insert(segment, facts);
+        let end_bytes = SEGMENT_HEADER_SIZE_BYTES + bytes.len() as u64;
+        let partial = bytes.len() % vfs::BLOCK_SIZE_BYTES;
+        Ok(Standing {
+            segment,
+            end_bytes,
+            records: tail.records,
+            prev_crc,
+            next_lsn: tail.next_lsn,
+            next_seq: state.next_seq,
+            time_ms: state.time_ms,
+            prefix: bytes[bytes.len() - partial..].to_vec(),
+        })
+    }
+
+    fn write_copy(&self, id: FileId, bytes: &[u8]) -> std::io::Result<()> {
+        let options = OpenOptions { write: true, ..OpenOptions::default() };
+        let file = self.vfs.open(&self.dir.join(id.file_name()), options)?;
+        let mut at = SEGMENT_HEADER_SIZE_BYTES;
+        for chunk in bytes.chunks(COPY_CHUNK_BYTES) {
+            write_full(&*file, chunk, at)?;
+            at += chunk.len() as u64;
+        }
+        file.sync_data()
+    }
+
+    /// A file of this size that holds nothing: a prepared one, or a new one filled with zeroes.
+    fn take_file(&self, state: &mut State, size_bytes: u64) -> Result<FileId, JournalError> {
+        let fits =
+            |(_, prepared): &(&FileId, &Prepared)| prepared.size_bytes == size_bytes && prepared.zeroed;
+        if let Some(id) = state.prepared.iter().find(fits).map(|(id, _)| *id) {
+            state.prepared.remove(&id);
+            return Ok(id);
+        }
+        let id = state.next_file;
+        state.next_file = FileId(id.0 + 1);
+        let path = self.dir.join(id.file_name());
+        // A start that was cut short may have left a file of this number, which nothing names.
+        match self.vfs.remove(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(JournalError::failed(format!("removing {}", path.display()), error));
+            }
+            _ => {}
+        }
+        create(self.vfs, self.dir, id, size_bytes, state.identity, self.now_ms)
+            .and_then(|()| {
+                let mut filler = Filler::open(self.vfs, self.dir, ReadyFile::new(id, size_bytes, false))?;
+                while !filler.step()? {}
+                Ok(())
+            })
+            .map_err(|error| prepare_error(self.vfs, self.dir, size_bytes, error))?;
+        Ok(id)
+    }
+
+    /// Removes segment files that the manifest does not name.
+    fn remove_unnamed(&self, state: &State) -> Result<(), JournalError> {
+        let failed = |error| JournalError::failed(format!("cleaning up {}", self.dir.display()), error);
+        let mut removed = false;
+        for name in self.vfs.list(self.dir).map_err(failed)? {
+            let Some(id) = FileId::parse(&name) else { continue };
+            let named =
+                state.prepared.contains_key(&id) || state.segments.values().any(|facts| facts.file == id);
+            if !named {
+                self.vfs.remove(&self.dir.join(&name)).map_err(failed)?;
+                removed = true;
+            }
+        }
+        if removed { self.vfs.sync_dir(self.dir).map_err(failed) } else { Ok(()) }
+    }
+}
+
+/// One write of the tail's copy.
+const COPY_CHUNK_BYTES: usize = 1 << 20;

@@ -1,0 +1,148 @@
+//! The open segment as found at start: how far it is valid, and whether what follows is torn or damaged.
+//!
+//! ```text
+//! | header | batch ok | batch ok | batch bad ............ | anything that verifies and says "bad was durable"? |
+//!                                 ^ end                     yes: damage, start is refused     no: torn, cut here
+//! ```
+//!
+//! Invariants
+//!   1. Whatever verifies and states a `durable_lsn` at or above the first bad lsn is proof of damage: a batch, a
+//!      stamp, a seal, or the manifest's `Closed` entry.
+//!   2. The decision depends only on bytes: no I/O here.
+//!
+//! Source: docs/adr/0001-record-batch-segment-manifest-checkpoint-identity.md.
+
+use crate::format::batch::{BATCH_MAGIC, BATCH_SEAL, BATCH_STAMP, BatchHeader};
+use crate::format::{ALIGN_BYTES, SEGMENT_HEADER_SIZE_BYTES, Salt, crc32c};
+use crate::manifest::Closed;
+use crate::types::{Lsn, SegmentId, Seq};
+
+/// How far a segment is valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tail {
+    /// Where the last valid batch ends, the seal left out.
+    pub(crate) end_bytes: u64,
+    pub(crate) next_lsn: Lsn,
+    /// The seq that the next record gets; `None` when there is no batch to say so.
+    pub(crate) next_seq: Option<Seq>,
+    pub(crate) records: u32,
+    pub(crate) batches: u64,
+    pub(crate) time_ms: u64,
+    /// Header checksum of the last valid batch, the seal left out.
+    pub(crate) prev_crc: u32,
+    /// The last batch is a stamp that vouches for everything before it.
+    pub(crate) stamped: bool,
+    /// A seal ends it: the stop was clean.
+    pub(crate) sealed: bool,
+}
+
+/// Bytes behind the last valid batch that look like a batch that never became durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Torn {
+    /// The segment.
+    pub segment: SegmentId,
+    /// Where the valid part ends, in bytes.
+    pub offset_bytes: u64,
+    /// The lsn that the cut batch had, or would have had.
+    pub lsn: Lsn,
+}
+
+/// A bad batch that was durable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TailDamage {
+    pub(crate) offset_bytes: u64,
+    pub(crate) what: String,
+}
+
+/// Decides over the tail in `bytes` (the file from its start).
+pub(crate) fn examine(
+    bytes: &[u8],
+    segment: SegmentId,
+    salt: Salt,
+    first_lsn: Lsn,
+    closed: Option<Closed>,
+) -> Result<(Tail, Option<Torn>), TailDamage> {
+    let (tail, seal_end) = walk(bytes, segment, salt, first_lsn);
+    if let Some(closed) = closed.filter(|closed| closed.segment == segment) {
+        let whole = seal_end == Some(closed.end_bytes) && tail.next_lsn.0 == closed.last_lsn.0 + 1;
+        let what = format!("the manifest says that a clean stop sealed it at offset {}", closed.end_bytes);
+        return if whole { Ok((tail, None)) } else { Err(TailDamage { offset_bytes: tail.end_bytes, what }) };
+    }
+    if tail.sealed {
+        return Ok((tail, None));
+    }
+    if let Some(witness) = witness(bytes, segment, salt, &tail) {
+        let what = format!(
+            "segment {segment}: batch of lsn {} does not verify, but offset {} states that lsn {} was durable",
+            tail.next_lsn.0, witness.0, witness.1.0
+        );
+        return Err(TailDamage { offset_bytes: tail.end_bytes, what });
+    }
+    let rest = &bytes[tail.end_bytes as usize..];
+    let torn = looks_written(rest, segment).then_some(Torn {
+        segment,
+        offset_bytes: tail.end_bytes,
+        lsn: tail.next_lsn,
+    });
+    Ok((tail, torn))
+}
+
+/// Follows valid batches from the start; also returns where a seal ends.
+fn walk(bytes: &[u8], segment: SegmentId, salt: Salt, first_lsn: Lsn) -> (Tail, Option<u64>) {
+    let mut tail = Tail {
+        end_bytes: SEGMENT_HEADER_SIZE_BYTES,
+        next_lsn: first_lsn,
+        next_seq: None,
+        records: 0,
+        batches: 0,
+        time_ms: 0,
+        prev_crc: 0,
+        stamped: false,
+        sealed: false,
+    };
+    while let Some((header, crc)) = valid_batch(bytes, segment, salt, &tail) {
+        tail.next_seq = Some(header.next_seq);
+        tail.time_ms = tail.time_ms.max(header.time_ms);
+        if header.flags & BATCH_SEAL != 0 {
+            tail.sealed = true;
+            return (tail, Some(tail.end_bytes + header.total_bytes()));
+        }
+        tail.stamped = header.flags & BATCH_STAMP != 0 && header.durable_lsn.0 + 1 == header.first_lsn.0;
+        tail.end_bytes += header.total_bytes();
+        tail.next_lsn = header.next_lsn();
+        tail.records += header.record_count;
+        tail.batches += 1;
+        tail.prev_crc = crc;
+    }
+    (tail, None)
+}
+
+/// The batch at the end of `tail`, if all of it verifies and follows.
+fn valid_batch(bytes: &[u8], segment: SegmentId, salt: Salt, tail: &Tail) -> Option<(BatchHeader, u32)> {
+    let rest = bytes.get(usize::try_from(tail.end_bytes).ok()?..)?;
+    let (header, crc) = BatchHeader::decode(rest, segment, salt)?;
+    let body =
+        rest.get(header.total_bytes() as usize - header.body_len as usize..header.total_bytes() as usize)?;
+    let follows = header.first_lsn == tail.next_lsn && header.prev_crc == tail.prev_crc;
+    (follows && crc32c(body) == header.body_crc).then_some((header, crc))
+}
+
+/// A header behind the end of `tail` that verifies and states that the next lsn was durable.
+fn witness(bytes: &[u8], segment: SegmentId, salt: Salt, tail: &Tail) -> Option<(u64, Lsn)> {
+    let mut at = tail.end_bytes as usize + ALIGN_BYTES as usize;
+    while at + 8 <= bytes.len() {
+        if bytes[at..at + 4] == BATCH_MAGIC
+            && let Some((header, _)) = BatchHeader::decode(&bytes[at..], segment, salt)
+            && header.durable_lsn >= tail.next_lsn
+        {
+            return Some((at as u64, header.durable_lsn));
+        }
+        at += ALIGN_BYTES as usize;
+    }
+    None
+}
+
+/// Whether a batch of this segment was begun here, as far as one can tell.
+fn looks_written(rest: &[u8], segment: SegmentId) -> bool {
+    rest.len() >= 24 && (rest[..4] == BATCH_MAGIC && rest[20..24] == segment.0.to_le_bytes())
+}

@@ -1,0 +1,153 @@
+//! Reading a segment's records in order, in bounded slices, every checksum verified.
+//!
+//! Invariants
+//!   1. A record is handed out only if its batch's header, its own header and its payload verify.
+//!   2. Memory is bounded by the larger of 256 KiB and the largest record.
+//!
+//! Sealed segments are durable to their end, so whatever does not verify there is damage. The tail found at
+//! start is decided by `recovery::tail` before anything is scanned.
+
+use std::sync::Arc;
+
+use vfs::File;
+
+use crate::error::JournalError;
+use crate::format::batch::{BATCH_HEADER_SIZE_BYTES, BatchHeader};
+use crate::format::record::{RECORD_HEADER_SIZE_BYTES, RecordHeader};
+use crate::format::{SEGMENT_HEADER_SIZE_BYTES, Salt, crc32c};
+use crate::segment::read_full;
+use crate::types::{Lsn, Place, SegmentId};
+
+/// A record as it lies in a segment.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordView<'a> {
+    /// Its ordinal.
+    pub lsn: Lsn,
+    /// Where its header lies.
+    pub place: Place,
+    /// Its header.
+    pub header: RecordHeader,
+    /// Its payload, verified.
+    pub payload: &'a [u8],
+}
+
+/// What to scan.
+#[derive(Clone, Debug)]
+pub(crate) struct Extent {
+    pub(crate) segment: SegmentId,
+    pub(crate) salt: Salt,
+    pub(crate) first_lsn: Lsn,
+    /// Where the last batch ends.
+    pub(crate) end_bytes: u64,
+    /// For messages.
+    pub(crate) file_name: String,
+}
+
+/// A walk over one segment; each [`Scanner::slice`] goes on where the last one stopped.
+#[derive(Debug)]
+pub struct Scanner {
+    file: Arc<dyn File>,
+    extent: Extent,
+    offset: u64,
+    batch_end: u64,
+    lsn: Lsn,
+    window: Vec<u8>,
+    window_at: u64,
+}
+
+impl Scanner {
+    pub(crate) fn new(file: Arc<dyn File>, extent: Extent) -> Self {
+        let lsn = extent.first_lsn;
+        let start = SEGMENT_HEADER_SIZE_BYTES;
+        Self { file, extent, offset: start, batch_end: start, lsn, window: Vec::new(), window_at: start }
+    }
+
+    /// Hands the next records out, about `bytes_max` bytes of them (at least one); false at the end.
+    ///
+    /// # Errors
+    /// [`JournalError::Damaged`] with file and offset of what does not verify; [`JournalError::Failed`] when
+    /// reading fails.
+    pub fn slice(&mut self, bytes_max: u64, f: &mut dyn FnMut(RecordView<'_>)) -> Result<bool, JournalError> {
+        let stop = self.offset + bytes_max.max(1);
+        while self.offset < self.extent.end_bytes && self.offset < stop {
+            if self.offset == self.batch_end {
+                self.enter_batch()?;
+            } else {
+                self.record(f)?;
+            }
+        }
+        Ok(self.offset < self.extent.end_bytes)
+    }
+
+    /// Bytes of the segment that lie before the next record.
+    #[must_use]
+    pub fn offset_bytes(&self) -> u64 {
+        self.offset
+    }
+
+    fn enter_batch(&mut self) -> Result<(), JournalError> {
+        self.fill(BATCH_HEADER_SIZE_BYTES as u64)?;
+        let at = (self.offset - self.window_at) as usize;
+        let decoded = BatchHeader::decode(&self.window[at..], self.extent.segment, self.extent.salt);
+        let Some((header, _)) = decoded else { return Err(self.damaged("batch header does not verify")) };
+        let end = self.offset + header.total_bytes();
+        if header.first_lsn != self.lsn || end > self.extent.end_bytes {
+            return Err(self.damaged("batch is out of order or beyond the segment's end"));
+        }
+        self.offset += BATCH_HEADER_SIZE_BYTES as u64;
+        self.batch_end = end;
+        Ok(())
+    }
+
+    fn record(&mut self, f: &mut dyn FnMut(RecordView<'_>)) -> Result<(), JournalError> {
+        self.fill(RECORD_HEADER_SIZE_BYTES as u64)?;
+        let header = RecordHeader::decode(self.in_window(0), self.extent.salt)
+            .ok_or_else(|| self.damaged("record header does not verify"))?;
+        if self.offset + header.stored_bytes() > self.batch_end {
+            return Err(self.damaged("record is longer than its batch"));
+        }
+        self.fill(header.stored_bytes())?;
+        let payload = &self.in_window(RECORD_HEADER_SIZE_BYTES)[..header.payload_len as usize];
+        if crc32c(payload) != header.payload_crc {
+            return Err(self.damaged("payload does not verify"));
+        }
+        let place = Place::new(self.extent.segment, self.offset);
+        f(RecordView { lsn: self.lsn, place, header, payload });
+        self.offset += header.stored_bytes();
+        self.lsn.0 += 1;
+        Ok(())
+    }
+
+    fn in_window(&self, skip: usize) -> &[u8] {
+        &self.window[(self.offset - self.window_at) as usize + skip..]
+    }
+
+    /// Sees to it that the window holds `len` bytes from `offset` on.
+    fn fill(&mut self, len: u64) -> Result<(), JournalError> {
+        let window_end = self.window_at + self.window.len() as u64;
+        if self.offset + len <= window_end {
+            return Ok(());
+        }
+        if self.offset + len > self.extent.end_bytes {
+            return Err(self.damaged("a batch or record goes beyond the segment's end"));
+        }
+        let want = len.max(WINDOW_BYTES).min(self.extent.end_bytes - self.offset);
+        self.window.resize(want as usize, 0);
+        self.window_at = self.offset;
+        let read = read_full(&*self.file, &mut self.window, self.offset)
+            .map_err(|error| JournalError::failed(format!("reading {}", self.extent.file_name), error))?;
+        self.window.truncate(read);
+        if (read as u64) < len { Err(self.damaged("the file ends too early")) } else { Ok(()) }
+    }
+
+    fn damaged(&self, what: &str) -> JournalError {
+        JournalError::damaged(
+            &self.extent.file_name,
+            self.offset,
+            format!("segment {}: {what}", self.extent.segment),
+        )
+    }
+}
+
+/// Background reads are never larger, but for a larger record.
+const WINDOW_BYTES: u64 = 256 * 1024;

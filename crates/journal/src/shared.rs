@@ -1,0 +1,231 @@
+//! What the journal's callers and its threads share, and how each part is guarded.
+//!
+//! | part | guard | held for |
+//! |---|---|---|
+//! | core | mutex | a header checksum and a copy a record; never across I/O |
+//! | manifest | mutex | a write and a sync; callers on event loops never take it |
+//! | handles | read-write lock | a lookup |
+//! | pins | mutex | a lookup |
+//! | progress, admission, counters | atomics | |
+//!
+//! Locks are taken in the order manifest, core, pins, handles, and mostly one at a time.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::thread::Thread;
+
+use clock::Clock;
+use vfs::{File, OpenOptions, Vfs};
+
+use crate::admission::Admission;
+use crate::core::Core;
+use crate::counters::Live;
+use crate::error::JournalError;
+use crate::format::Salt;
+use crate::format::segment_header::Identity;
+use crate::manifest::Manifest;
+use crate::options::Options;
+use crate::segment::ReadyFile;
+use crate::types::{FileId, Lsn, SegmentId, Seq};
+
+/// What the journal calls, from its own thread. Each must be short and must not call back into `close`.
+pub struct Hooks {
+    /// Everything up to this seq is durable; once an advance.
+    pub on_advance: Box<dyn Fn(Seq) + Send + Sync>,
+    /// Credits may be had again by somebody who was refused.
+    pub on_credits: Box<dyn Fn() + Send + Sync>,
+    /// The journal has failed: nothing more becomes durable.
+    pub on_failure: Box<dyn Fn(&JournalError) + Send + Sync>,
+}
+
+impl Default for Hooks {
+    fn default() -> Self {
+        Self { on_advance: Box::new(|_| {}), on_credits: Box::new(|| {}), on_failure: Box::new(|_| {}) }
+    }
+}
+
+impl std::fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hooks")
+    }
+}
+
+/// Whether the journal takes appends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Running = 0,
+    Closing = 1,
+    Failed = 2,
+}
+
+/// How far the journal is; all only grow.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    pub(crate) appended_seq: AtomicU64,
+    pub(crate) durable_seq: AtomicU64,
+    pub(crate) durable_lsn: AtomicU64,
+    /// Packed place up to which files hold what was appended.
+    pub(crate) written: AtomicU64,
+    phase: AtomicU8,
+}
+
+impl Progress {
+    pub(crate) fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Acquire) {
+            0 => Phase::Running,
+            1 => Phase::Closing,
+            _ => Phase::Failed,
+        }
+    }
+
+    /// Moves on to `phase`; false when it was there or beyond.
+    pub(crate) fn enter(&self, phase: Phase) -> bool {
+        self.phase.fetch_max(phase as u8, Ordering::AcqRel) < phase as u8
+    }
+
+    pub(crate) fn set_durable(&self, lsn: Lsn, next_seq: Seq) {
+        assert!(lsn.0 >= self.durable_lsn.load(Ordering::Relaxed), "durable lsn runs back");
+        self.durable_lsn.store(lsn.0, Ordering::Release);
+        self.durable_seq.store(next_seq.0 - 1, Ordering::Release);
+    }
+}
+
+/// Wakes a thread of the journal's; no system call when it is awake.
+#[derive(Debug, Default)]
+pub(crate) struct Wake {
+    pending: AtomicBool,
+    thread: OnceLock<Thread>,
+}
+
+impl Wake {
+    /// There is something to do.
+    pub(crate) fn notify(&self) {
+        if !self.pending.swap(true, Ordering::SeqCst)
+            && let Some(thread) = self.thread.get()
+        {
+            thread.unpark();
+        }
+    }
+
+    /// Whether there is something to do since the last call.
+    pub(crate) fn take(&self) -> bool {
+        self.pending.swap(false, Ordering::SeqCst)
+    }
+
+    /// Whether there is something to do.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.pending.load(Ordering::SeqCst)
+    }
+
+    /// This thread is the one to wake.
+    pub(crate) fn adopt_current_thread(&self) {
+        // The first thread stays: a journal has one thread for each wake.
+        let _ = self.thread.set(std::thread::current());
+    }
+}
+
+/// Who still needs a segment.
+#[derive(Debug, Default)]
+pub(crate) struct Pins {
+    pub(crate) counts: HashMap<SegmentId, u32>,
+    pub(crate) retired: BTreeSet<SegmentId>,
+}
+
+/// Why no file could be prepared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shortage {
+    pub(crate) needed_bytes: u64,
+    pub(crate) available_bytes: u64,
+}
+
+/// The journal's shared state; the module's header says who guards what.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) vfs: Arc<dyn Vfs>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) dir: PathBuf,
+    pub(crate) options: Options,
+    pub(crate) identity: Identity,
+    pub(crate) core: Mutex<Core>,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) own_files: Arc<Mutex<Vec<ReadyFile>>>,
+    /// Size of the file that a refused large group waits for, 0 for none.
+    pub(crate) own_wanted: AtomicU64,
+    pub(crate) shortage: Mutex<Option<Shortage>>,
+    pub(crate) manifest: Mutex<Manifest>,
+    pub(crate) handles: RwLock<HashMap<SegmentId, Arc<dyn File>>>,
+    pub(crate) pins: Mutex<Pins>,
+    pub(crate) progress: Progress,
+    pub(crate) counters: Live,
+    pub(crate) hooks: Hooks,
+    pub(crate) committer: Wake,
+    pub(crate) preparer: Wake,
+}
+
+impl Shared {
+    /// The core. A panic under its lock is our own bug; the journal then stops rather than guess.
+    pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().expect("a panic under the journal's lock is a bug: stop")
+    }
+
+    pub(crate) fn manifest(&self) -> MutexGuard<'_, Manifest> {
+        self.manifest.lock().expect("a panic under the manifest's lock is a bug: stop")
+    }
+
+    pub(crate) fn pins(&self) -> MutexGuard<'_, Pins> {
+        self.pins.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The handle for reading `segment`.
+    pub(crate) fn handle(&self, segment: SegmentId) -> Option<Arc<dyn File>> {
+        self.handles.read().unwrap_or_else(PoisonError::into_inner).get(&segment).cloned()
+    }
+
+    pub(crate) fn set_handle(&self, segment: SegmentId, file: Option<Arc<dyn File>>) {
+        let mut handles = self.handles.write().unwrap_or_else(PoisonError::into_inner);
+        match file {
+            Some(file) => handles.insert(segment, file),
+            None => handles.remove(&segment),
+        };
+    }
+
+    /// Opens the file `id` for reading.
+    pub(crate) fn open_for_reading(&self, id: FileId) -> Result<Arc<dyn File>, JournalError> {
+        let path = self.dir.join(id.file_name());
+        self.vfs
+            .open(&path, OpenOptions::default())
+            .map_err(|error| JournalError::failed(format!("opening {}", path.display()), error))
+    }
+
+    pub(crate) fn salt(&self, segment: SegmentId) -> Salt {
+        Salt::new(self.identity.folder, segment)
+    }
+
+    pub(crate) fn unix_ms(&self) -> u64 {
+        self.clock.unix_ms().0
+    }
+
+    pub(crate) fn path_of(&self, id: FileId) -> PathBuf {
+        self.dir.join(id.file_name())
+    }
+
+    /// Something final happened: refuses new credits and tells the owner, once.
+    pub(crate) fn fail(&self, error: &JournalError) {
+        if self.progress.enter(Phase::Failed) {
+            tracing::error!(%error, "journal has failed");
+            (self.hooks.on_failure)(error);
+            (self.hooks.on_credits)();
+        }
+        self.committer.notify();
+        self.preparer.notify();
+    }
+
+    /// Tells those who were refused credits, if there are any, that it is worth asking again.
+    pub(crate) fn wake_starved(&self) {
+        if self.admission.take_starved() {
+            (self.hooks.on_credits)();
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! The journal through its public face, by hand on a simulated disk and with threads on a real one.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{Told, append, hooks, open, records, start};
+use journal::{Class, Draft, Hooks, Journal, Lsn, Options, ReadError, Refusal, SegmentState, Seq, footprint};
+use vfs::SimDisk;
+
+#[test]
+fn appended_records_are_durable_after_one_commit_and_readable_before_and_after() {
+    let disk = SimDisk::new(1);
+    let told = Arc::new(Told::default());
+    let recovery = open(&disk, &Options::small()).unwrap();
+    let (journal, mut driver) = recovery.start_manual(hooks(&told)).unwrap();
+    driver.prepare();
+    let (places, seq, lsn) = append(&journal, &[b"one", b"two"]).unwrap();
+    append(&journal, &[b"three"]).unwrap();
+    assert_eq!((seq, lsn, journal.durable_seq()), (Seq(2), Lsn(2), Seq(0)));
+    let mut payload = Vec::new();
+    assert_eq!(journal.read(places[1], 0, &mut payload).unwrap().seq, Seq(2));
+    assert_eq!(payload, b"two");
+    assert_eq!(driver.commit(), 1);
+    assert_eq!((journal.durable_seq(), journal.durable_lsn()), (Seq(3), Lsn(3)));
+    assert_eq!(*told.advances.lock().unwrap(), [Seq(3)], "one advance for both groups");
+    for expected_len in [0, 3, 100] {
+        let header = journal.read(places[0], expected_len, &mut payload).unwrap();
+        assert_eq!((header.keyspace, header.kind, payload.as_slice()), (7, 1, b"one".as_slice()));
+    }
+    assert_eq!((journal.counters().syncs, journal.counters().syncs_unawaited), (1, 0));
+}
+
+#[test]
+fn reopened_journal_hands_out_every_record_and_goes_on_counting() {
+    let disk = SimDisk::new(1);
+    let options = Options::small();
+    for round in 0_u64..4 {
+        let recovery = open(&disk, &options).unwrap();
+        let found = records(&recovery).unwrap();
+        assert_eq!(found.len() as u64, round * 2);
+        assert!(
+            found.iter().enumerate().all(|(n, (lsn, seq, ..))| (*lsn, *seq) == (n as u64 + 1, n as u64 + 1))
+        );
+        assert_eq!((recovery.next_lsn().0, recovery.next_seq().0), (round * 2 + 1, round * 2 + 1));
+        assert_eq!(recovery.clean(), round != 2, "round 1 ended without a seal");
+        let (journal, mut driver) = recovery.start_manual(Hooks::default()).unwrap();
+        driver.prepare();
+        append(&journal, &[b"a", b"b"]).unwrap();
+        driver.commit();
+        if round != 1 {
+            journal.close();
+            driver.seal();
+        }
+    }
+}
+
+#[test]
+fn segments_roll_in_order_and_all_records_survive() {
+    let disk = SimDisk::new(1);
+    let options = Options::small();
+    let (journal, mut driver) = start(&disk, &options);
+    let payload = vec![7_u8; 1000];
+    let mut last = journal::Place::default();
+    for n in 0..1000 {
+        let (places, ..) = append(&journal, &[&payload, b"x"]).unwrap_or_else(|| panic!("refused at {n}"));
+        assert!(places[0].pack() > last.pack(), "places grow with lsns");
+        last = places[1];
+        if n % 7 == 0 {
+            driver.commit();
+            driver.prepare();
+        }
+    }
+    driver.commit();
+    let segments = journal.segments();
+    assert!(segments.len() > 4, "{} segments", segments.len());
+    for pair in segments.windows(2) {
+        assert_eq!(pair[0].last_lsn.0 + 1, pair[1].first_lsn.0);
+        assert_eq!(pair[0].state, SegmentState::Sealed);
+    }
+    drop((journal, driver));
+    let found = records(&open(&disk, &options).unwrap()).unwrap();
+    assert_eq!(found.len(), 2000);
+    assert!(
+        found
+            .iter()
+            .all(|(lsn, _, payload, end)| (payload.len() == 1) == (lsn % 2 == 0) && *end == (lsn % 2 == 0))
+    );
+}
+
+#[test]
+fn large_group_gets_a_segment_of_its_own_and_order_is_kept() {
+    let disk = SimDisk::new(1);
+    let options = Options::small();
+    let (journal, mut driver) = start(&disk, &options);
+    append(&journal, &[b"before"]).unwrap();
+    let large = vec![9_u8; 700_000];
+    let bytes = footprint([large.len() as u32, 5]);
+    assert!(matches!(journal.reserve(bytes, Class::Write), Err(Refusal::Busy { .. })), "no file yet");
+    driver.commit();
+    driver.prepare();
+    let credits = journal.reserve(bytes, Class::Write).unwrap();
+    append(&journal, &[b"overtakes the credits, not the append"]).unwrap();
+    let (large_part, small_part): ([&[u8]; 1], [&[u8]; 1]) = ([&large], [b"small"]);
+    let drafts = [Draft::new(1, 0, &large_part), Draft::new(1, 0, &small_part)];
+    let mut places = Vec::new();
+    journal.append(credits, &drafts, &mut places);
+    append(&journal, &[b"after"]).unwrap();
+    driver.commit();
+    let mut payload = Vec::new();
+    journal.read(places[0], large.len(), &mut payload).unwrap();
+    assert_eq!(payload, large);
+    drop((journal, driver));
+    let found = records(&open(&disk, &options).unwrap()).unwrap();
+    let lens: Vec<_> = found.iter().map(|record| record.2.len()).collect();
+    assert_eq!(lens, [6, 37, 700_000, 5, 5]);
+}
+
+#[test]
+fn footer_is_written_once_and_read_back_at_start() {
+    let disk = SimDisk::new(1);
+    let options = Options::small();
+    let (journal, mut driver) = start(&disk, &options);
+    let payload = vec![3_u8; 3000];
+    while journal.segments().len() < 2 {
+        append(&journal, &[&payload]).unwrap();
+        driver.commit();
+    }
+    let segment = journal.segments()[0].segment;
+    let mut entries = Vec::new();
+    let mut scanner = journal.scanner(segment).unwrap();
+    let mut slices = 0;
+    loop {
+        slices += 1;
+        let more = scanner.slice(10_000, &mut |view| {
+            entries.push(journal::FooterEntry {
+                hash: u128::from(view.lsn.0),
+                seq: view.header.seq,
+                expiry_ms: 0,
+                place: view.place,
+                payload_len: view.header.payload_len,
+                keyspace: view.header.keyspace,
+                kind: view.header.kind,
+                flags: view.header.flags,
+                extra: 0,
+                lsn: view.lsn,
+            });
+        });
+        if !more.unwrap() {
+            break;
+        }
+    }
+    assert!(slices > 10, "{slices} slices");
+    journal.write_footer(segment, &entries, &mut |_| {}).unwrap();
+    assert!(journal.write_footer(segment, &entries, &mut |_| {}).is_err(), "twice");
+    assert_eq!(journal.segments()[0].state, SegmentState::Footed);
+    drop((journal, driver));
+    let recovery = open(&disk, &options).unwrap();
+    assert_eq!(recovery.read_footer(segment).unwrap().unwrap(), entries);
+    assert_eq!(recovery.read_footer(recovery.segments()[1].segment).unwrap(), None);
+}
+
+#[test]
+fn retired_segment_is_recycled_once_unpinned_and_its_old_places_are_gone() {
+    let disk = SimDisk::new(1);
+    let options = Options::small();
+    let (journal, mut driver) = start(&disk, &options);
+    let payload = vec![3_u8; 3000];
+    let (places, ..) = append(&journal, &[&payload]).unwrap();
+    while journal.segments().len() < 3 {
+        append(&journal, &[&payload]).unwrap();
+        driver.commit();
+        driver.prepare();
+    }
+    let segment = journal.segments()[0].segment;
+    let pin = journal.pin(segment).unwrap();
+    journal.retire(segment).unwrap();
+    assert!(journal.pin(segment).is_none(), "no new pins on a retired segment");
+    driver.prepare();
+    let mut read = Vec::new();
+    journal.read(places[0], 3000, &mut read).unwrap();
+    drop(pin);
+    driver.prepare();
+    assert!(matches!(journal.read(places[0], 3000, &mut read), Err(ReadError::Gone(_))));
+    let counters = journal.counters();
+    assert_eq!(counters.files_recycled + counters.files_removed, 1, "{counters:?}");
+    drop((journal, driver));
+    let recovery = open(&disk, &options).unwrap();
+    assert!(recovery.segments().iter().all(|info| info.segment != segment));
+}
+
+#[test]
+fn checkpoint_and_identity_are_there_after_a_restart() {
+    let disk = SimDisk::new(1);
+    let options = Options::small();
+    let (journal, driver) = start(&disk, &options);
+    journal.set_checkpoint("0001.ckpt", Lsn(1)).unwrap();
+    assert!(journal.set_checkpoint(&"x".repeat(33), Lsn(1)).is_err());
+    drop((journal, driver));
+    let recovery = open(&disk, &Options { identity: None, ..options }).unwrap();
+    assert_eq!(
+        recovery.checkpoint().map(|found| (found.name.as_str(), found.lsn)),
+        Some(("0001.ckpt", Lsn(1)))
+    );
+    assert_eq!(recovery.identity().folder, 0xf01d);
+}
+
+#[test]
+fn second_server_on_a_folder_is_refused() {
+    let disk = SimDisk::new(1);
+    let first = open(&disk, &Options::small()).unwrap();
+    let error = open(&disk, &Options::small()).unwrap_err();
+    assert!(error.to_string().contains("in use"), "{error}");
+    drop(first);
+    open(&disk, &Options::small()).unwrap();
+}
+
+#[test]
+fn threads_on_a_real_disk_keep_every_record_of_four_writers() {
+    let folder = tempfile::tempdir().unwrap();
+    let vfs: Arc<dyn vfs::Vfs> = Arc::new(vfs::RealDisk);
+    let clock = Arc::new(clock::SystemClock);
+    let options = Options { segment_size_bytes: 1 << 20, ..Options::small() };
+    let open = || Journal::open(Arc::clone(&vfs), clock.clone(), folder.path(), options.clone()).unwrap();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let hooks = Hooks { on_credits: Box::new(move || sender.send(()).unwrap_or(())), ..Hooks::default() };
+    let journal = open().start(hooks).unwrap();
+    let receiver = std::sync::Mutex::new(receiver);
+    std::thread::scope(|scope| {
+        for writer in 0_u32..4 {
+            let (journal, receiver) = (&journal, &receiver);
+            scope.spawn(move || {
+                for n in 0_u32..500 {
+                    let payload = [writer.to_le_bytes(), n.to_le_bytes()].concat().repeat(40);
+                    while append(journal, &[&payload]).is_none() {
+                        let _ = receiver.lock().unwrap().recv_timeout(std::time::Duration::from_millis(50));
+                    }
+                    journal.offer();
+                }
+            });
+        }
+    });
+    journal.close();
+    assert_eq!(journal.durable_seq(), Seq(2000));
+    drop(journal);
+    let recovery = open();
+    assert!(recovery.clean());
+    assert_eq!(records(&recovery).unwrap().len(), 2000);
+}
