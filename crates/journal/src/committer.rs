@@ -53,7 +53,7 @@ impl Committer {
         shared: Arc<Shared>,
         mut writer: Box<dyn Writer>,
         file: Arc<dyn File>,
-        position: Position,
+        position: &Position,
     ) -> Result<Self, JournalError> {
         writer
             .begin(file, &position.prefix)

@@ -259,6 +259,9 @@ impl Journal {
     /// # Errors
     /// [`JournalError::Invalid`] when the segment is not sealed or the entries do not match its records,
     /// [`JournalError::Failed`] when a write or sync fails (the journal then stops).
+    ///
+    /// # Panics
+    /// If the footer does not fit: append keeps room for it, so that would be our own bug.
     pub fn write_footer(
         &self,
         segment: SegmentId,

@@ -259,7 +259,7 @@ impl Recovery {
             time_ms: standing.time_ms,
             prefix: standing.prefix,
         };
-        let committer = Committer::new(Arc::clone(&shared), writer, file, position)?;
+        let committer = Committer::new(Arc::clone(&shared), writer, file, &position)?;
         let preparer = Preparer::new(Arc::clone(&shared));
         let journal = Journal { shared, backend, threads: Mutex::default(), _lock: lock };
         Ok((journal, Driver { committer, preparer }))

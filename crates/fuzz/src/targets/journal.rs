@@ -8,8 +8,8 @@ use journal::format::batch::{BATCH_MAGIC, BatchHeader};
 use journal::format::footer_chunk::{self, FOOTER_MAGIC};
 use journal::format::manifest_entry::{Entry, MANIFEST_ENTRY_SIZE_BYTES, MANIFEST_MAGIC};
 use journal::format::segment_header::{SEGMENT_MAGIC, SegmentHeader};
-use journal::format::{crc32c, salt};
-use journal::{FooterEntry, Lsn, Place, RecordHeader, SegmentId, Seq};
+use journal::format::{Salt, crc32c};
+use journal::{FileId, FooterEntry, Lsn, Place, RecordHeader, SegmentId, Seq};
 
 /// Bytes that mean something in the journal's files.
 pub(super) const WORDS: &[&[u8]] = &[
@@ -23,6 +23,16 @@ pub(super) const WORDS: &[&[u8]] = &[
 ];
 
 const SEGMENT: SegmentId = SegmentId(7);
+const FOLDER: u128 = 5;
+
+fn salt() -> Salt {
+    Salt::new(FOLDER, SEGMENT)
+}
+
+/// The salt of another life of the same file.
+fn other_salt() -> Salt {
+    Salt::new(FOLDER, SegmentId(8))
+}
 
 /// Whether to put the checksums right; and the bytes without the one that says so.
 fn unpack(input: &[u8]) -> (bool, Vec<u8>) {
@@ -41,15 +51,15 @@ pub(super) fn batch(input: &[u8]) {
     if seal && bytes.len() >= 64 {
         put(&mut bytes, 0, &BATCH_MAGIC);
         put(&mut bytes, 20, &SEGMENT.0.to_le_bytes());
-        let crc = crc32c(&bytes[8..64]) ^ salt(SEGMENT);
+        let crc = crc32c(&bytes[8..64]) ^ salt().0;
         put(&mut bytes, 4, &crc.to_le_bytes());
     }
-    if let Some((header, crc)) = BatchHeader::decode(&bytes, SEGMENT) {
+    if let Some((header, crc)) = BatchHeader::decode(&bytes, SEGMENT, salt()) {
         let _ = (header.next_lsn(), header.total_bytes());
-        let (again, crc_again) = header.encode();
+        let (again, crc_again) = header.encode(salt());
         assert_eq!((&again[..], crc_again), (&bytes[..64], crc), "every byte of the header has a meaning");
         assert_eq!(
-            BatchHeader::decode(&bytes, SegmentId(8)),
+            BatchHeader::decode(&bytes, SEGMENT, other_salt()),
             None,
             "under another number it does not verify"
         );
@@ -59,15 +69,15 @@ pub(super) fn batch(input: &[u8]) {
 pub(super) fn record(input: &[u8]) {
     let (seal, mut bytes) = unpack(input);
     if seal && bytes.len() >= 48 {
-        let crc = crc32c(&bytes[4..48]) ^ salt(SEGMENT);
+        let crc = crc32c(&bytes[4..48]) ^ salt().0;
         put(&mut bytes, 0, &crc.to_le_bytes());
     }
-    if let Some(header) = RecordHeader::decode(&bytes, SEGMENT) {
+    if let Some(header) = RecordHeader::decode(&bytes, salt()) {
         assert!(header.stored_bytes() >= 48 + u64::from(header.payload_len));
-        let again = header.encode(SEGMENT);
-        assert_eq!(RecordHeader::decode(&again, SEGMENT), Some(header));
+        let again = header.encode(salt());
+        assert_eq!(RecordHeader::decode(&again, salt()), Some(header));
         assert_eq!(
-            RecordHeader::decode(&bytes, SegmentId(8)),
+            RecordHeader::decode(&bytes, other_salt()),
             None,
             "under another number it does not verify"
         );
@@ -85,11 +95,11 @@ pub(super) fn footer(input: &[u8]) {
         put(&mut bytes, 0, &FOOTER_MAGIC);
         put(&mut bytes, 12, &SEGMENT.0.to_le_bytes());
         put(&mut bytes, 20, &0_u32.to_le_bytes());
-        let crc = crc32c(&bytes[8..64]) ^ salt(SEGMENT);
+        let crc = crc32c(&bytes[8..64]) ^ salt().0;
         put(&mut bytes, 4, &crc.to_le_bytes());
     }
     let mut entries = Vec::new();
-    if let Some(size) = footer_chunk::decode_chunk(&bytes, SEGMENT, 0, &mut entries) {
+    if let Some(size) = footer_chunk::decode_chunk(&bytes, (SEGMENT, salt()), 0, &mut entries) {
         assert_eq!(size, 64 + 48 * entries.len());
         assert!(size <= bytes.len());
     }
@@ -157,16 +167,17 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
     let mut footer = Vec::new();
     footer_chunk::encode_chunk(
         &mut footer,
-        SEGMENT,
+        (SEGMENT, salt()),
         0,
         Lsn(10),
         &[entry, FooterEntry { lsn: Lsn(11), ..entry }],
     );
-    let folder = Entry::Folder { folder: 5, next_segment: 8 };
-    let open = Entry::Open { segment: SEGMENT, copied_from: None, first_lsn: Lsn(1), size_bytes: 1 << 26 };
+    let folder =
+        Entry::Folder { folder: FOLDER, next_segment: SegmentId(8), next_file: FileId(3), next_seq: Seq(12) };
+    let open = Entry::Open { segment: SEGMENT, file: FileId(2), first_lsn: Lsn(1), size_bytes: 1 << 26 };
     let structures = [
-        batch.encode().0.to_vec(),
-        record.encode(SEGMENT).to_vec(),
+        batch.encode(salt()).0.to_vec(),
+        record.encode(salt()).to_vec(),
         footer,
         folder.encode(0, 1).to_vec(),
         open.encode(1, 1).to_vec(),

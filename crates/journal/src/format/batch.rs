@@ -109,7 +109,7 @@ impl BatchHeader {
     /// The lsn that follows the batch.
     #[must_use]
     pub fn next_lsn(&self) -> Lsn {
-        Lsn(self.first_lsn.0 + u64::from(self.record_count))
+        Lsn(self.first_lsn.0.saturating_add(self.record_count.into()))
     }
 
     /// Header and body together, in bytes.

@@ -132,7 +132,10 @@ pub fn decode_chunk(
     first_lsn.checked_add(count as u64)?;
     let entries = body.as_chunks::<FOOTER_ENTRY_SIZE_BYTES>().0;
     out.extend(
-        entries.iter().enumerate().map(|(n, bytes)| decode_entry(bytes, segment, Lsn(first_lsn + n as u64))),
+        entries
+            .iter()
+            .enumerate()
+            .map(|(n, bytes)| decode_entry(bytes, segment, Lsn(first_lsn.saturating_add(n as u64)))),
     );
     Some(size)
 }

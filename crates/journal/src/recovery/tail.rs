@@ -107,10 +107,11 @@ fn walk(bytes: &[u8], segment: SegmentId, salt: Salt, first_lsn: Lsn) -> (Tail, 
             tail.sealed = true;
             return (tail, Some(tail.end_bytes + header.total_bytes()));
         }
-        tail.stamped = header.flags & BATCH_STAMP != 0 && header.durable_lsn.0 + 1 == header.first_lsn.0;
+        tail.stamped = header.flags & BATCH_STAMP != 0
+            && header.durable_lsn.0.checked_add(1) == Some(header.first_lsn.0);
         tail.end_bytes += header.total_bytes();
         tail.next_lsn = header.next_lsn();
-        tail.records += header.record_count;
+        tail.records = tail.records.saturating_add(header.record_count);
         tail.batches += 1;
         tail.prev_crc = crc;
     }

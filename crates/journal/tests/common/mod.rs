@@ -1,5 +1,5 @@
 //! What the journal's tests share: a folder on a simulated disk, driven by hand.
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part")]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test binary uses a part")]
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -43,8 +43,11 @@ pub fn append_as(journal: &Journal, payloads: &[&[u8]], class: Class) -> Option<
     Some((places, appended.last_seq, appended.last_lsn))
 }
 
+/// A record: lsn, seq, payload, and whether it ends its group.
+pub type Found = (u64, u64, Vec<u8>, bool);
+
 /// Every record: lsn, seq, payload, and whether it ends its group.
-pub fn records(recovery: &Recovery) -> Result<Vec<(u64, u64, Vec<u8>, bool)>, JournalError> {
+pub fn records(recovery: &Recovery) -> Result<Vec<Found>, JournalError> {
     let mut found = Vec::new();
     for segment in recovery.segments() {
         recovery.scan(segment.segment, Lsn(0), &mut |view| {
