@@ -16,6 +16,8 @@
 mod access;
 mod engine;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod hash;
 mod index;
 #[allow(dead_code, reason = "wired as soon as the journal serves")]

@@ -3,6 +3,7 @@
 mod journal;
 mod resp;
 mod settings;
+mod store;
 
 use crate::Target;
 
@@ -56,6 +57,20 @@ pub const TARGETS: &[Target] = &[
         seeds: resp::reply_seeds,
         words: resp::WORDS,
         input_bytes_max: 512,
+    },
+    Target {
+        name: "store-record",
+        run: store::record,
+        seeds: store::record_seeds,
+        words: store::WORDS,
+        input_bytes_max: 128,
+    },
+    Target {
+        name: "store-checkpoint",
+        run: store::checkpoint,
+        seeds: store::checkpoint_seeds,
+        words: store::WORDS,
+        input_bytes_max: 1_024,
     },
     Target {
         name: "settings-toml",

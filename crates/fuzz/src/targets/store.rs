@@ -1,0 +1,111 @@
+//! What the store keeps in the journal's records and in checkpoint files.
+//!
+//! Checkpoints are sealed as in [`super::journal`]: the checksums of header and blocks are put right after the
+//! mutation, unless the last byte of the input says otherwise.
+
+use journal::format::crc32c;
+
+/// Bytes that mean something to the store's decoders.
+pub(super) const WORDS: &[&[u8]] =
+    &[b"EKC1", b"\x01\0\0\0k", b"\0\0\0\0", b"\xFF\xFF\xFF\xFF", b"\0\x01", b"\x06\0", b"\x80"];
+
+const HEADER: usize = 64;
+const BLOCK_HEADER: usize = 32;
+
+/// The first byte is the kind, the rest the payload.
+pub(super) fn record(input: &[u8]) {
+    if let Some((kind, payload)) = input.split_first() {
+        let _ = store::fuzzing::record(*kind, payload);
+    }
+}
+
+pub(super) fn checkpoint(input: &[u8]) {
+    let Some((last, bytes)) = input.split_last() else { return };
+    let mut bytes = bytes.to_vec();
+    if last % 8 != 0 {
+        seal(&mut bytes);
+    }
+    let _ = store::fuzzing::checkpoint(&bytes);
+}
+
+/// Puts right every checksum that the lengths in `bytes` lead to.
+fn seal(bytes: &mut [u8]) {
+    if bytes.len() < HEADER {
+        return;
+    }
+    bytes[..4].copy_from_slice(b"EKC1");
+    bytes[8..12].copy_from_slice(&[1, 0, 1, 0]);
+    let crc = crc32c(&bytes[8..HEADER]);
+    bytes[4..8].copy_from_slice(&crc.to_le_bytes());
+    let salt = u32_at(bytes, 32);
+    let (mut at, mut ordinal) = (HEADER, 0_u32);
+    while let Some(header) = bytes.get(at..at + BLOCK_HEADER) {
+        let end = at + BLOCK_HEADER + u32_at(header, 4) as usize;
+        let Some(block) = bytes.get_mut(at..end) else { return };
+        block[8..12].copy_from_slice(&ordinal.to_le_bytes());
+        let crc = crc32c(&block[4..]) ^ salt;
+        block[..4].copy_from_slice(&crc.to_le_bytes());
+        (at, ordinal) = (end, ordinal + 1);
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+pub(super) fn record_seeds() -> Vec<Vec<u8>> {
+    let payloads: [&[u8]; 6] = [
+        b"\x01\x02\0\0\0abvalue",
+        b"\x02\x02\0\0\0ab",
+        b"\x03\x01\0\0\0k\x07\0\0\0\0\0\0\0",
+        b"\x04\x09\0\0\0\x02\0\0\0\x01\0\0\0\x08\0\0\0",
+        b"\x91\x01\0\0\0k\x07\0\0\0\0\0\0\0\x01\0\0\0fv",
+        b"\x92\x01\0\0\0k\x07\0\0\0\0\0\0\0\x01\0\0\0f",
+    ];
+    payloads.iter().map(|payload| payload.to_vec()).collect()
+}
+
+/// A checkpoint with a block of each kind; its checksums are put right by [`seal`].
+pub(super) fn checkpoint_seeds() -> Vec<Vec<u8>> {
+    let mut whole = vec![0; HEADER];
+    let mut block = |kind: u16, count: u32, body: &[u8]| {
+        let mut header = [0; BLOCK_HEADER];
+        header[4..8].copy_from_slice(&(body.len() as u32).to_le_bytes());
+        header[12..16].copy_from_slice(&count.to_le_bytes());
+        header[20..22].copy_from_slice(&kind.to_le_bytes());
+        whole.extend_from_slice(&header);
+        whole.extend_from_slice(body);
+    };
+    block(1, 2, &[7; 12 + 2 * 4]);
+    block(2, 1, &[1; 16]);
+    block(3, 2, &[2; 2 * 17]);
+    block(4, 1, &[3; 25]);
+    let mut chained = vec![4; 24];
+    chained.extend_from_slice(&[9, 1, 0, 0]); // a tag, and one delta
+    chained.extend_from_slice(&[5; 32]);
+    block(5, 1, &chained);
+    block(6, 0, &4_u64.to_le_bytes());
+    whole.push(1); // to be sealed
+    vec![whole]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sealed_seed_is_a_whole_checkpoint() {
+        let mut seed = checkpoint_seeds().remove(0);
+        seed.pop();
+        assert!(!store::fuzzing::checkpoint(&seed));
+        seal(&mut seed);
+        assert!(store::fuzzing::checkpoint(&seed), "or mutations of it would stop at the first block");
+    }
+
+    #[test]
+    fn record_seeds_fit_their_kinds() {
+        for seed in record_seeds() {
+            assert!(store::fuzzing::record(seed[0], &seed[1..]), "kind {}", seed[0]);
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Doors for fuzz targets: the decoders of this crate as functions of bytes. Not part of the interface.
+
+use std::path::Path;
+
+use vfs::{OpenOptions, SimDisk, Vfs};
+
+use crate::log::checkpoint_file;
+use crate::record::{self, Payload};
+
+/// Decodes the payload of a record; returns whether it fits its kind.
+///
+/// # Panics
+/// When the parts of the payload are not in it, or a part is missing: a bug of the decoder.
+#[must_use]
+pub fn record(kind: u8, payload: &[u8]) -> bool {
+    match record::decode(kind, payload) {
+        None => false,
+        Some(Payload::Whole { key, value }) => {
+            assert_eq!(payload.len(), 4 + key.len() + value.len());
+            true
+        }
+        Some(Payload::Delta { key, body, .. }) => {
+            assert_eq!(payload.len(), 12 + key.len() + body.len());
+            true
+        }
+        Some(Payload::Mapping { keyspaces, .. }) => {
+            assert_eq!(payload.len(), 8 + 4 * record::mapping_ids(keyspaces).len());
+            true
+        }
+    }
+}
+
+/// Loads `bytes` as a checkpoint file; returns whether they are one.
+///
+/// # Panics
+/// When a simulated disk without faults fails.
+#[must_use]
+pub fn checkpoint(bytes: &[u8]) -> bool {
+    let (disk, dir) = (SimDisk::new(0), Path::new("/"));
+    disk.create_dir_all(dir).expect("a simulated disk has room");
+    let options = OpenOptions { write: true, create_new: true, ..OpenOptions::default() };
+    let file = disk.open(&dir.join("file"), options).expect("the name is free");
+    let written = file.write_at(bytes, 0).expect("a simulated disk has room");
+    assert_eq!(written, bytes.len());
+    checkpoint_file::load(&disk, dir, "file", &mut |_, _| {}).is_ok()
+}
