@@ -15,7 +15,6 @@ use clock::{Nanos, UnixMs};
 use store::{Access, Stop};
 
 use crate::executor::Outbox;
-use crate::lookup::Entry;
 use crate::server::Server;
 use crate::session::Session;
 
@@ -45,8 +44,6 @@ impl Data<'_, '_> {
 pub(crate) struct Control<'a> {
     pub server: &'a Arc<Server>,
     pub session: &'a mut Session,
-    /// Row of the command.
-    pub entry: &'static Entry,
     /// Monotonic time, fresh.
     pub now: Nanos,
     /// Whether EXEC runs it: it must not wait.
@@ -99,7 +96,6 @@ pub(crate) mod text {
     pub(crate) const NO_SUCH_KEY: &str = "ERR no such key";
     pub(crate) const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
     pub(crate) const DB_RANGE: &str = "ERR DB index is out of range";
-    pub(crate) const INVALID_DB: &str = "ERR invalid DB index";
     pub(crate) const OVERFLOW: &str = "ERR increment or decrement would overflow";
     pub(crate) const OUT_OF_RANGE: &str = "ERR value is out of range";
     pub(crate) const NOT_POSITIVE: &str = "ERR value is out of range, must be positive";

@@ -140,9 +140,8 @@ impl Server {
                 outcome
             }
             Handler::Control(run) => {
-                let (entry, now) = (queued.entry, request.now);
-                let mut control =
-                    Control { server: self, session, entry, now, in_exec: true, outbox, ticket: 0 };
+                let now = request.now;
+                let mut control = Control { server: self, session, now, in_exec: true, outbox, ticket: 0 };
                 run(&mut control, args, &mut writer)
             }
             Handler::Exec | Handler::Container(_) => unreachable!("neither is ever queued"),

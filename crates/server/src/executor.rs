@@ -19,7 +19,7 @@ use clock::Nanos;
 use resp::{Args, ArgsView, Writer};
 use store::{KeyRef, Prepared, Scope, Stop, StoreError};
 
-use crate::call::{Control, Data, Failure, Outcome};
+use crate::call::{Control, Data, Failure};
 use crate::command::{DataFn, Flags, Handler};
 use crate::errors;
 use crate::lookup::{Entry, Table};
@@ -142,7 +142,7 @@ impl Server {
             Err(Unready::Dead) => Verdict::Kill,
             Err(Unready::Parked(parked)) => {
                 out.truncate(start);
-                session.pending.get_or_insert_with(|| Box::new(Pending::new(request.now))).attempts += 1;
+                session.pending.get_or_insert_with(|| Box::default()).attempts += 1;
                 Verdict::Park(parked)
             }
         }
@@ -248,7 +248,7 @@ impl Server {
         let mut outbox = Outbox::new();
         let mut writer = Writer::new(out, session.resp3);
         let (now, in_exec, ticket) = (request.now, false, 0);
-        let mut control = Control { server: self, session, entry, now, in_exec, outbox: &mut outbox, ticket };
+        let mut control = Control { server: self, session, now, in_exec, outbox: &mut outbox, ticket };
         let outcome = run(&mut control, request.args, &mut writer);
         let ticket = control.ticket;
         self.deliver(outbox, session.ticket);
@@ -280,7 +280,7 @@ impl Server {
             }
             Stop::Busy => {
                 self.stats.waits_for_credits.fetch_add(1, Ordering::Relaxed);
-                let pending = Pending::new(Nanos(0));
+                let pending = Pending::default();
                 session.pending.get_or_insert_with(|| Box::new(pending)).prepared = prepared;
                 Err(Unready::Parked(Parked::Credits))
             }
@@ -305,6 +305,13 @@ impl Server {
         if let (Handler::Container(_), Some(name)) = (entry.command.handler, args.try_get(1)) {
             let sub = table.find_sub(entry, name);
             entry = sub.ok_or_else(|| (None, errors::unknown_sub(entry.command.name, name)))?;
+        }
+        if let (Handler::Container(_), 1) = (entry.command.handler, args.len())
+            && entry.command.takes(1)
+        {
+            // COMMAND alone, the only container that may stand alone, is COMMAND INFO of everything.
+            entry = table.find_sub(entry, b"info").unwrap_or(entry);
+            return Ok(entry);
         }
         let command = entry.command;
         if !command.takes(args.len()) {
@@ -396,6 +403,3 @@ fn runs_in_multi(entry: &Entry) -> bool {
 fn runs_subscribed(name: &str) -> bool {
     matches!(name, "ping" | "subscribe" | "psubscribe" | "unsubscribe" | "punsubscribe" | "quit" | "reset")
 }
-
-/// An outcome for handlers that have nothing more to say.
-pub(crate) const OK: Outcome = Ok(());

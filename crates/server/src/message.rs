@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use reactor::{Connection, LoopStats};
+use reactor::LoopStats;
 use store::Prepared;
 
 /// Posted to a connection from another thread.
@@ -43,8 +43,6 @@ pub(crate) trait Peers: Send + Sync {
     fn move_connection(&self, id: u64, loop_index: usize) -> Result<(), String>;
     /// Counters of the loops.
     fn loops(&self) -> Vec<Arc<LoopStats>>;
-    /// All connections.
-    fn connections(&self) -> Vec<Arc<Connection>>;
     /// Connections refused because there were too many, and accepts that failed.
     fn refused(&self) -> (u64, u64);
     /// Wakes the loops that hold replies.

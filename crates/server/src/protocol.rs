@@ -113,7 +113,7 @@ impl Protocol for EvenkeelProtocol {
     }
 
     fn on_close(&self, session: Session, _connection: &Arc<Connection>) {
-        self.server.on_close(session);
+        self.server.on_close(&session);
     }
 
     fn on_tick_end(&self, _loop_index: usize) {
@@ -147,10 +147,6 @@ impl Peers for Reach {
 
     fn loops(&self) -> Vec<Arc<LoopStats>> {
         self.0.loops().to_vec()
-    }
-
-    fn connections(&self) -> Vec<Arc<Connection>> {
-        self.0.connections()
     }
 
     fn refused(&self) -> (u64, u64) {

@@ -57,7 +57,6 @@ pub(crate) struct Server {
     pub(crate) shutdown: Box<dyn Fn(ShutdownKind) + Send + Sync>,
     pub(crate) run_id: String,
     pub(crate) started: Nanos,
-    pub(crate) started_unix_s: u64,
     pub(crate) clients: Clients,
     pub(crate) pubsub: PubSub,
     pub(crate) stats: Stats,
@@ -111,7 +110,6 @@ impl Server {
         let server = Arc::new(Server {
             run_id: run_id(unix_us, clock.now()),
             started: clock.now(),
-            started_unix_s: unix_us / 1_000_000,
             clients: Clients::default(),
             pubsub: PubSub::default(),
             stats: Stats::new(loaded.loops_resolved(), Table::of_server().entries().len()),

@@ -109,12 +109,10 @@ impl Subscriptions {
 }
 
 /// Why a command could not run at once, and what it needs when it runs again.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Pending {
     /// What was fetched for it.
     pub(crate) prepared: Prepared,
-    /// When it first ran.
-    pub(crate) since: Nanos,
     /// Until when a command of its own will waits (WAIT, DEBUG SLEEP).
     pub(crate) until: Option<Nanos>,
     /// CLIENT UNBLOCK came; with `true` as an error.
@@ -123,17 +121,4 @@ pub(crate) struct Pending {
     pub(crate) result: Option<Result<(), String>>,
     /// How often it was tried.
     pub(crate) attempts: u32,
-}
-
-impl Pending {
-    pub(crate) fn new(now: Nanos) -> Self {
-        Pending {
-            prepared: Prepared::default(),
-            since: now,
-            until: None,
-            unblocked: None,
-            result: None,
-            attempts: 0,
-        }
-    }
 }

@@ -150,11 +150,6 @@ impl Stats {
         self.loops.iter().map(|block| calls_of(block)).sum()
     }
 
-    /// Calls in one loop.
-    pub(crate) fn calls_in(&self, loop_index: usize) -> u64 {
-        self.loops.get(loop_index).map_or(0, |block| calls_of(block))
-    }
-
     /// CONFIG RESETSTAT.
     pub(crate) fn reset(&self) {
         self.errors.lock().unwrap_or_else(PoisonError::into_inner).clear();

@@ -205,7 +205,7 @@ impl Server {
     }
 
     /// Ends what a connection holds in the registries.
-    pub(crate) fn on_close(&self, session: Session) {
+    pub(crate) fn on_close(&self, session: &Session) {
         let id = session.client.id;
         if let Some(subscriptions) = &session.subscriptions {
             self.pubsub.forget(id, subscriptions);

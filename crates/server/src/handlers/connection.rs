@@ -111,9 +111,9 @@ fn authenticate(control: &mut Control<'_>, user: &[u8], password: &[u8]) -> Outc
 /// Compares in a time that depends on the lengths alone.
 fn same_secret(wanted: &[u8], given: &[u8]) -> bool {
     let mut difference = wanted.len() ^ given.len();
-    for index in 0..given.len() {
-        let byte = wanted.get(index).copied().unwrap_or(0);
-        difference |= usize::from(std::hint::black_box(byte ^ given[index]));
+    for (index, byte) in given.iter().enumerate() {
+        let right = wanted.get(index).copied().unwrap_or(0);
+        difference |= usize::from(std::hint::black_box(right ^ byte));
     }
     difference == 0
 }
@@ -167,7 +167,7 @@ pub(crate) fn hello(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
             .into());
     }
     if let Some(name) = greeting.name {
-        let _ = name;
+        super::client::set_name(control.session, name)?;
     }
     if let Some(version) = greeting.version {
         set_version(control.session, version == 3, out);

@@ -84,7 +84,7 @@ fn encode(value: &[u8]) -> Vec<u8> {
 }
 
 /// The value in a payload of DUMP; `None` for everything else, whatever its bytes.
-pub fn decode(payload: &[u8]) -> Option<&[u8]> {
+pub(crate) fn decode(payload: &[u8]) -> Option<&[u8]> {
     let (body, stored) = payload.split_last_chunk::<4>()?;
     let value = body.strip_prefix(MAGIC)?.strip_prefix(&[VERSION, KIND_STRING])?;
     (crc(body) == u32::from_le_bytes(*stored)).then_some(value)

@@ -1,17 +1,28 @@
 //! What each command does: one function a command, one file a group.
 
 pub(crate) mod args;
+pub(crate) mod client;
+pub(crate) mod command;
+pub(crate) mod config;
 pub(crate) mod connection;
 pub(crate) mod databases;
+pub(crate) mod debug;
 pub(crate) mod dump;
 pub(crate) mod expiry;
+pub(crate) mod function;
+pub(crate) mod info;
 pub(crate) mod keys;
+pub(crate) mod kill;
+pub(crate) mod latency;
 pub(crate) mod lcs;
+pub(crate) mod memory;
 pub(crate) mod numbers;
 pub(crate) mod object;
 pub(crate) mod pubsub;
 pub(crate) mod ranges;
 pub(crate) mod scan;
+pub(crate) mod server;
+pub(crate) mod slowlog;
 pub(crate) mod strings;
 pub(crate) mod transactions;
 

@@ -201,8 +201,11 @@ pub(crate) fn mget(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
     Ok(())
 }
 
+/// A key and its value.
+type Pair<'a> = (&'a [u8], &'a [u8]);
+
 /// Keys and values of MSET.
-fn pairs<'a>(args: ArgsView<'a>, name: &str) -> Result<Vec<(&'a [u8], &'a [u8])>, Failure> {
+fn pairs<'a>(args: ArgsView<'a>, name: &str) -> Result<Vec<Pair<'a>>, Failure> {
     if args.len().is_multiple_of(2) {
         return Err(crate::errors::arity(name));
     }

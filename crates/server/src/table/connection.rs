@@ -3,7 +3,7 @@
 //! One row a command, as `command::rows` describes; names and texts are those that clients of Redis know.
 
 use crate::command::{Command, Handler, rows};
-use crate::handlers::connection;
+use crate::handlers::{client, connection, kill};
 
 /// The rows.
 pub(crate) const ROWS: &[Command] = rows! {
@@ -28,4 +28,68 @@ pub(crate) const ROWS: &[Command] = rows! {
     "reset", 1, [NOSCRIPT LOADING STALE FAST NO_AUTH ALLOW_BUSY], [], Handler::Control(connection::reset),
         "fast connection", "", "connection", "6.2.0", "O(1)",
         "Reset the connection";
+    "client", -2, [], [], Handler::Container(CLIENT),
+        "slow", "", "connection", "2.4.0", "Depends on subcommand.",
+        "A container for client connection commands";
+};
+
+/// Subcommands of CLIENT.
+const CLIENT: &[Command] = rows! {
+    "client|id", 2, [NOSCRIPT LOADING STALE], [], Handler::Control(client::id),
+        "slow connection", "", "connection", "5.0.0", "O(1)",
+        "Returns the client ID for the current connection";
+    "client|info", 2, [NOSCRIPT LOADING STALE], [], Handler::Control(client::info),
+        "slow connection", "nondeterministic_output", "connection", "6.2.0", "O(1)",
+        "Returns information about the current client connection";
+    "client|list", -2, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(client::list),
+        "admin slow dangerous connection", "nondeterministic_output", "connection", "2.4.0", "O(N)",
+        "Get the list of client connections";
+    "client|kill", -3, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(kill::kill),
+        "admin slow dangerous connection", "", "connection", "2.4.0", "O(N)",
+        "Kill the connection of a client";
+    "client|getname", 2, [NOSCRIPT LOADING STALE], [], Handler::Control(client::getname),
+        "slow connection", "", "connection", "2.6.9", "O(1)",
+        "Get the current connection name";
+    "client|setname", 3, [NOSCRIPT LOADING STALE], [], Handler::Control(client::setname),
+        "slow connection", "", "connection", "2.6.9", "O(1)",
+        "Set the current connection name";
+    "client|setinfo", 4, [NOSCRIPT LOADING STALE], [], Handler::Control(client::setinfo),
+        "slow connection", "request_policy:all_nodes response_policy:all_succeeded", "connection", "7.2.0", "O(1)",
+        "Sets information specific to the client or connection";
+    "client|pause", -3, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(client::pause),
+        "admin slow dangerous connection", "", "connection", "2.9.50", "O(1)",
+        "Stop processing commands from clients for some time";
+    "client|unpause", 2, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(client::unpause),
+        "admin slow dangerous connection", "", "connection", "6.2.0", "O(N)",
+        "Resume processing of clients that were paused";
+    "client|reply", 3, [NOSCRIPT LOADING STALE], [], Handler::Control(client::reply),
+        "slow connection", "", "connection", "3.2.0", "O(1)",
+        "Instruct the server whether to reply to commands";
+    "client|no-evict", 3, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(client::no_evict),
+        "admin slow dangerous connection", "", "connection", "7.0.0", "O(1)",
+        "Set client eviction mode for the current connection";
+    "client|no-touch", 3, [NOSCRIPT LOADING STALE], [], Handler::Control(client::no_touch),
+        "slow connection", "", "connection", "7.2.0", "O(1)",
+        "Controls whether commands sent by the client affect the LRU/LFU of accessed keys";
+    "client|unblock", -3, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(client::unblock),
+        "admin slow dangerous connection", "", "connection", "5.0.0", "O(log N)",
+        "Unblock a client blocked in a blocking command from a different connection";
+    "client|getredir", 2, [NOSCRIPT LOADING STALE], [], Handler::Control(client::getredir),
+        "slow connection", "", "connection", "6.0.0", "O(1)",
+        "Get tracking notifications redirection client ID if any";
+    "client|trackinginfo", 2, [NOSCRIPT LOADING STALE], [], Handler::Control(client::trackinginfo),
+        "slow connection", "", "connection", "6.2.0", "O(1)",
+        "Return information about server assisted client side caching for the current connection";
+    "client|tracking", -3, [NOSCRIPT LOADING STALE], [], Handler::Control(client::tracking),
+        "slow connection", "", "connection", "6.0.0", "O(1)",
+        "Enable or disable server assisted client side caching support";
+    "client|caching", 3, [NOSCRIPT LOADING STALE], [], Handler::Control(client::caching),
+        "slow connection", "", "connection", "6.0.0", "O(1)",
+        "Instruct the server about tracking or not keys in the next request";
+    "client|help", 2, [LOADING STALE], [], Handler::Control(client::help),
+        "slow connection", "", "connection", "5.0.0", "O(1)",
+        "Show helpful text about the different subcommands";
+    "client|move", 4, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(client::move_),
+        "admin slow dangerous connection", "", "connection", "7.2.0", "O(1)",
+        "Moves a live connection to another event loop (only in Evenkeel)";
 };

@@ -2,8 +2,8 @@
 //!
 //! One row a command, as `command::rows` describes; names and texts are those that clients of Redis know.
 
-use crate::command::{Command, Handler, rows};
-use crate::handlers::databases;
+use crate::command::{Command, Handler, keys, rows};
+use crate::handlers::{command, config, databases, debug, function, info, latency, memory, server, slowlog};
 
 /// The rows.
 pub(crate) const ROWS: &[Command] = rows! {
@@ -19,4 +19,200 @@ pub(crate) const ROWS: &[Command] = rows! {
     "swapdb", 3, [WRITE FAST], [], Handler::Everything(databases::swapdb),
         "keyspace write fast dangerous", "", "server", "4.0.0", "O(N)",
         "Swaps two Redis databases";
+    "info", -1, [LOADING STALE], [], Handler::Control(info::info),
+        "slow dangerous", "nondeterministic_output request_policy:all_shards response_policy:special", "server", "1.0.0", "O(1)",
+        "Get information and statistics about the server";
+    "config", -2, [], [], Handler::Container(CONFIG),
+        "slow", "", "server", "2.0.0", "Depends on subcommand.",
+        "A container for server configuration commands";
+    "time", 1, [LOADING STALE FAST], [], Handler::Control(server::time),
+        "fast", "nondeterministic_output", "server", "2.6.0", "O(1)",
+        "Return the current server time";
+    "latency", -2, [], [], Handler::Container(LATENCY),
+        "slow", "", "server", "2.8.13", "Depends on subcommand.",
+        "A container for latency diagnostics commands";
+    "slowlog", -2, [], [], Handler::Container(SLOWLOG),
+        "slow", "", "server", "2.2.12", "Depends on subcommand.",
+        "A container for slow log commands";
+    "memory", -2, [], [], Handler::Container(MEMORY),
+        "slow", "", "server", "4.0.0", "Depends on subcommand.",
+        "A container for memory diagnostics commands";
+    "debug", -2, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Container(DEBUG),
+        "admin slow dangerous", "", "server", "1.0.0", "Depends on subcommand.",
+        "A container for debugging commands";
+    "shutdown", -1, [ADMIN NOSCRIPT LOADING STALE NO_MULTI ALLOW_BUSY], [], Handler::Control(server::shutdown),
+        "admin slow dangerous", "", "server", "1.0.0", "O(N)",
+        "Synchronously save the dataset to disk and then shut down the server";
+    "save", 1, [ADMIN NOSCRIPT NO_ASYNC_LOADING NO_MULTI], [], Handler::Control(server::save),
+        "admin slow dangerous", "", "server", "1.0.0", "O(N)",
+        "Synchronously save the dataset to disk";
+    "bgsave", -1, [ADMIN NOSCRIPT NO_ASYNC_LOADING], [], Handler::Control(server::bgsave),
+        "admin slow dangerous", "", "server", "1.0.0", "O(1)",
+        "Asynchronously save the dataset to disk";
+    "lastsave", 1, [LOADING STALE FAST], [], Handler::Control(server::lastsave),
+        "admin fast dangerous", "nondeterministic_output", "server", "1.0.0", "O(1)",
+        "Get the UNIX time stamp of the last successful save to disk";
+    "wait", 3, [NOSCRIPT], [], Handler::Control(server::wait),
+        "slow connection", "request_policy:all_shards response_policy:agg_min", "generic", "3.0.0", "O(1)",
+        "Wait for the synchronous replication of all the write commands sent in the context of the current connection";
+    "waitaof", 4, [NOSCRIPT BLOCKING], [], Handler::Control(server::waitaof),
+        "slow blocking connection", "request_policy:all_shards response_policy:agg_min", "generic", "7.2.0", "O(1)",
+        "Blocks until all of the preceding write commands sent by the connection are written to disk";
+    "role", 1, [NOSCRIPT LOADING STALE FAST], [], Handler::Control(server::role),
+        "admin fast dangerous", "", "server", "2.8.12", "O(1)",
+        "Return the role of the instance in the context of replication";
+    "monitor", 1, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(server::monitor),
+        "admin slow dangerous", "", "server", "1.0.0", "O(1)",
+        "Listen for all requests received by the server in real time";
+    "command", -1, [LOADING STALE], [], Handler::Container(COMMAND),
+        "slow connection", "nondeterministic_output_order", "server", "2.8.13", "O(N)",
+        "Get array of Redis command details";
+    "function", -2, [], [], Handler::Container(FUNCTION),
+        "slow", "", "scripting", "7.0.0", "Depends on subcommand.",
+        "A container for function commands";
+};
+
+/// Subcommands of CONFIG.
+const CONFIG: &[Command] = rows! {
+    "config|get", -3, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(config::get),
+        "admin slow dangerous", "", "server", "2.0.0", "O(N)",
+        "Get the values of configuration parameters";
+    "config|help", 2, [LOADING STALE], [], Handler::Control(config::help),
+        "slow", "", "server", "5.0.0", "O(1)",
+        "Show helpful text about the different subcommands";
+    "config|resetstat", 2, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(config::resetstat),
+        "admin slow dangerous", "", "server", "2.0.0", "O(1)",
+        "Reset the stats returned by INFO";
+    "config|rewrite", 2, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(config::rewrite),
+        "admin slow dangerous", "", "server", "2.8.0", "O(1)",
+        "Rewrite the configuration file with the in memory configuration";
+    "config|set", -4, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(config::set),
+        "admin slow dangerous", "request_policy:all_nodes response_policy:all_succeeded", "server", "2.0.0", "O(N)",
+        "Set configuration parameters to the given values";
+};
+
+/// Subcommands of LATENCY.
+const LATENCY: &[Command] = rows! {
+    "latency|doctor", 2, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(latency::doctor),
+        "admin slow dangerous", "nondeterministic_output request_policy:all_nodes response_policy:special", "server", "2.8.13", "O(1)",
+        "Return a human readable latency analysis report";
+    "latency|help", 2, [LOADING STALE], [], Handler::Control(latency::help),
+        "slow", "", "server", "2.8.13", "O(1)",
+        "Show helpful text about the different subcommands";
+    "latency|histogram", -2, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(latency::histogram),
+        "admin slow dangerous", "nondeterministic_output request_policy:all_nodes response_policy:special", "server", "7.0.0", "O(N)",
+        "Return the cumulative distribution of latencies of a subset of commands or all";
+    "latency|history", 3, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(latency::history),
+        "admin slow dangerous", "nondeterministic_output request_policy:all_nodes response_policy:special", "server", "2.8.13", "O(1)",
+        "Return timestamp-latency samples for the event";
+    "latency|latest", 2, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(latency::latest),
+        "admin slow dangerous", "nondeterministic_output request_policy:all_nodes response_policy:special", "server", "2.8.13", "O(1)",
+        "Return the latest latency samples for all events";
+    "latency|reset", -2, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(latency::reset),
+        "admin slow dangerous", "request_policy:all_nodes response_policy:all_succeeded", "server", "2.8.13", "O(1)",
+        "Reset latency data for one or more events";
+};
+
+/// Subcommands of SLOWLOG.
+const SLOWLOG: &[Command] = rows! {
+    "slowlog|get", -2, [ADMIN LOADING STALE], [], Handler::Control(slowlog::get),
+        "admin slow dangerous", "request_policy:all_nodes nondeterministic_output", "server", "2.2.12", "O(N)",
+        "Get the slow log's entries";
+    "slowlog|help", 2, [LOADING STALE], [], Handler::Control(slowlog::help),
+        "slow", "", "server", "6.2.0", "O(1)",
+        "Show helpful text about the different subcommands";
+    "slowlog|len", 2, [ADMIN LOADING STALE], [], Handler::Control(slowlog::len),
+        "admin slow dangerous", "request_policy:all_nodes response_policy:agg_sum nondeterministic_output", "server", "2.2.12", "O(1)",
+        "Get the slow log's length";
+    "slowlog|reset", 2, [ADMIN LOADING STALE], [], Handler::Control(slowlog::reset),
+        "admin slow dangerous", "request_policy:all_nodes response_policy:all_succeeded", "server", "2.2.12", "O(N)",
+        "Clear all entries from the slow log";
+};
+
+/// Subcommands of MEMORY.
+const MEMORY: &[Command] = rows! {
+    "memory|doctor", 2, [], [], Handler::Control(memory::doctor),
+        "slow", "nondeterministic_output request_policy:all_shards response_policy:special", "server", "4.0.0", "O(1)",
+        "Outputs memory problems report";
+    "memory|help", 2, [LOADING STALE], [], Handler::Control(memory::help),
+        "slow", "", "server", "4.0.0", "O(1)",
+        "Show helpful text about the different subcommands";
+    "memory|malloc-stats", 2, [], [], Handler::Control(memory::malloc_stats),
+        "slow", "nondeterministic_output request_policy:all_shards response_policy:special", "server", "4.0.0", "Depends on subcommand.",
+        "Show allocator internal stats";
+    "memory|purge", 2, [], [], Handler::Control(memory::purge),
+        "slow", "request_policy:all_shards response_policy:all_succeeded", "server", "4.0.0", "Depends on subcommand.",
+        "Ask the allocator to release memory";
+    "memory|stats", 2, [], [], Handler::Control(memory::stats),
+        "slow", "nondeterministic_output request_policy:all_shards response_policy:special", "server", "4.0.0", "O(1)",
+        "Show memory usage details";
+    "memory|usage", -3, [READONLY], [keys(2, 0, 1, "RO")], Handler::Data(memory::usage),
+        "read slow", "", "server", "4.0.0", "O(N)",
+        "Estimate the memory usage of a key";
+};
+
+/// Subcommands of DEBUG.
+const DEBUG: &[Command] = rows! {
+    "debug|sleep", 3, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(debug::sleep),
+        "admin slow dangerous", "", "server", "1.0.0", "O(1)",
+        "Answers after that many seconds";
+    "debug|object", 3, [ADMIN NOSCRIPT LOADING STALE], [keys(2, 0, 1, "RO")], Handler::Data(debug::object),
+        "admin slow dangerous", "", "server", "1.0.0", "O(1)",
+        "Shows internals of a key";
+    "debug|set-active-expire", 3, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(debug::set_active_expire),
+        "admin slow dangerous", "", "server", "1.0.0", "O(1)",
+        "Switches active expiry on or off";
+    "debug|reload", -2, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(debug::reload),
+        "admin slow dangerous", "", "server", "1.0.0", "O(1)",
+        "Answers OK: what is served is what is saved";
+    "debug|help", 2, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(debug::help),
+        "admin slow dangerous", "", "server", "1.0.0", "O(1)",
+        "Show helpful text about the different subcommands";
+};
+
+/// Subcommands of COMMAND.
+const COMMAND: &[Command] = rows! {
+    "command|count", 2, [LOADING STALE], [], Handler::Control(command::count),
+        "slow connection", "", "server", "2.8.13", "O(1)",
+        "Get total number of Redis commands";
+    "command|docs", -2, [LOADING STALE], [], Handler::Control(command::docs),
+        "slow connection", "nondeterministic_output_order", "server", "7.0.0", "O(N)",
+        "Get array of specific Redis command documentation";
+    "command|getkeys", -4, [LOADING STALE], [], Handler::Control(command::getkeys),
+        "slow connection", "", "server", "2.8.13", "O(N)",
+        "Extract keys given a full Redis command";
+    "command|getkeysandflags", -4, [LOADING STALE], [], Handler::Control(command::getkeysandflags),
+        "slow connection", "", "server", "7.0.0", "O(N)",
+        "Extract keys and access flags given a full Redis command";
+    "command|help", 2, [LOADING STALE], [], Handler::Control(command::help),
+        "slow connection", "", "server", "5.0.0", "O(1)",
+        "Show helpful text about the different subcommands";
+    "command|info", -2, [LOADING STALE], [], Handler::Control(command::info),
+        "slow connection", "nondeterministic_output_order", "server", "2.8.13", "O(N)",
+        "Get array of specific Redis command details, or all when no argument is given";
+    "command|list", -2, [LOADING STALE], [], Handler::Control(command::list),
+        "slow connection", "nondeterministic_output_order", "server", "7.0.0", "O(N)",
+        "Get an array of Redis command names";
+};
+
+/// Subcommands of FUNCTION.
+const FUNCTION: &[Command] = rows! {
+    "function|delete", 3, [WRITE NOSCRIPT], [], Handler::Control(function::delete),
+        "write slow scripting", "request_policy:all_shards response_policy:all_succeeded", "scripting", "7.0.0", "O(1)",
+        "Delete a function by name";
+    "function|dump", 2, [NOSCRIPT], [], Handler::Control(function::dump),
+        "slow scripting", "", "scripting", "7.0.0", "O(N)",
+        "Dump all functions into a serialized binary payload";
+    "function|flush", -2, [WRITE NOSCRIPT], [], Handler::Control(function::flush),
+        "write slow scripting", "request_policy:all_shards response_policy:all_succeeded", "scripting", "7.0.0", "O(N)",
+        "Deleting all functions";
+    "function|help", 2, [LOADING STALE], [], Handler::Control(function::help),
+        "slow scripting", "", "scripting", "7.0.0", "O(1)",
+        "Show helpful text about the different subcommands";
+    "function|list", -2, [NOSCRIPT], [], Handler::Control(function::list),
+        "slow scripting", "nondeterministic_output_order", "scripting", "7.0.0", "O(N)",
+        "List information about all the functions";
+    "function|stats", 2, [NOSCRIPT ALLOW_BUSY], [], Handler::Control(function::stats),
+        "slow scripting", "nondeterministic_output request_policy:all_shards response_policy:special", "scripting", "7.0.0", "O(1)",
+        "Return information about the function currently running (name, description, duration)";
 };

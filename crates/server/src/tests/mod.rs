@@ -51,10 +51,6 @@ impl Peers for Arc<Posts> {
         Vec::new()
     }
 
-    fn connections(&self) -> Vec<Arc<reactor::Connection>> {
-        Vec::new()
-    }
-
     fn refused(&self) -> (u64, u64) {
         (0, 0)
     }

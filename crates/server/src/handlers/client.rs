@@ -1,0 +1,326 @@
+//! CLIENT: what is known of connections, and what they may ask for themselves. Killing them is in `kill`.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clock::Nanos;
+use resp::{ArgsView, Writer};
+
+use super::args::{integer, is, shown, small_integer};
+use crate::call::{Control, Failure, Outcome, text};
+use crate::clients::Client;
+use crate::lookup::Table;
+use crate::message::Message;
+use crate::session::{Replies, Session};
+
+pub(crate) fn id(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    out.integer(control.session.client.id.cast_signed());
+    Ok(())
+}
+
+pub(crate) fn info(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let line = describe(&control.session.client, control.now);
+    out.verbatim(*b"txt", &[line.as_slice(), b"\n"].concat());
+    Ok(())
+}
+
+pub(crate) fn list(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let clients = match args.try_get(2) {
+        None => control.server.clients.all(),
+        Some(option) if is(option, "type") && args.len() == 4 => {
+            let kind = client_type(args.get(3))?;
+            let all = control.server.clients.all();
+            all.into_iter().filter(|client| client.kind() == kind).collect()
+        }
+        Some(option) if is(option, "id") && args.len() > 3 => {
+            let mut found = Vec::new();
+            for arg in args.iter().skip(3) {
+                let id = u64::try_from(integer(arg).map_err(|_| "ERR Invalid client ID")?);
+                found.extend(id.ok().and_then(|id| control.server.clients.find(id)));
+            }
+            found
+        }
+        Some(_) => return Err(text::SYNTAX.into()),
+    };
+    let mut lines = Vec::new();
+    for client in clients {
+        lines.extend_from_slice(&describe(&client, control.now));
+        lines.push(b'\n');
+    }
+    out.verbatim(*b"txt", &lines);
+    Ok(())
+}
+
+/// One of the four kinds of clients; there are only two of them here.
+pub(crate) fn client_type(arg: &[u8]) -> Result<&'static str, Failure> {
+    [
+        ("normal", "normal"),
+        ("pubsub", "pubsub"),
+        ("replica", "replica"),
+        ("slave", "replica"),
+        ("master", "master"),
+    ]
+    .into_iter()
+    .find_map(|(word, kind)| is(arg, word).then_some(kind))
+    .ok_or_else(|| format!("ERR Unknown client type '{}'", shown(arg)).into())
+}
+
+/// A client as a line of CLIENT LIST.
+fn describe(client: &Client, now: Nanos) -> Vec<u8> {
+    let labels = client.labels().clone();
+    let connection = client.connection.as_deref();
+    let active = connection.map_or(now, reactor::Connection::last_active);
+    let number = |read: fn(&reactor::Connection) -> u64| connection.map_or(0, read);
+    let (input, output) =
+        (number(reactor::Connection::input_bytes), number(reactor::Connection::output_bytes));
+    let queued_bytes = client.queued_bytes.load(Ordering::Relaxed);
+    let last = client.last_command.load(Ordering::Relaxed);
+    let command = last.checked_sub(1).and_then(|id| Table::of_server().entries().get(usize::from(id)));
+    let mut line = format!("id={} addr={} laddr={} ", client.id, client.address(), client.local_address());
+    line += &format!("fd={} name=", connection.map_or(-1, reactor::Connection::descriptor));
+    let mut line = line.into_bytes();
+    line.extend_from_slice(&labels.name);
+    line.extend_from_slice(
+        format!(
+            " age={} idle={} flags={} db={} sub={} psub={} ssub=0 multi={} watch={} qbuf={input} qbuf-free=0 \
+             argv-mem=0 multi-mem={queued_bytes} rbs=0 rbp=0 obl=0 oll={} omem={output} tot-mem={} events={} \
+             cmd={} user=default redir=-1 resp={} lib-name=",
+            now.since(client.created).as_secs(),
+            now.since(active).as_secs(),
+            client.flags(),
+            client.db.load(Ordering::Relaxed),
+            client.channels.load(Ordering::Relaxed),
+            client.patterns.load(Ordering::Relaxed),
+            client.queued.load(Ordering::Relaxed),
+            client.watched.load(Ordering::Relaxed),
+            u8::from(output > 0),
+            size_of::<Session>() as u64
+                + size_of::<Client>() as u64
+                + input
+                + output
+                + u64::from(queued_bytes),
+            if output > 0 { "rw" } else { "r" },
+            command.map_or("NULL", |entry| entry.command.name),
+            if client.resp3.load(Ordering::Relaxed) { 3 } else { 2 },
+        )
+        .as_bytes(),
+    );
+    line.extend_from_slice(&labels.lib_name);
+    line.extend_from_slice(b" lib-ver=");
+    line.extend_from_slice(&labels.lib_ver);
+    let loop_index = connection.map_or(0, reactor::Connection::loop_index);
+    line.extend_from_slice(format!(" loop={loop_index}").as_bytes());
+    line
+}
+
+pub(crate) fn getname(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let name = control.session.client.labels().name.clone();
+    out.bulk_or_null(Some(&*name).filter(|name| !name.is_empty()));
+    Ok(())
+}
+
+pub(crate) fn setname(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    set_name(control.session, args.get(2))?;
+    out.ok();
+    Ok(())
+}
+
+/// Names the client; also for HELLO.
+pub(crate) fn set_name(session: &Session, name: &[u8]) -> Outcome {
+    check_label(name, "Client names")?;
+    session.client.labels().name = name.into();
+    Ok(())
+}
+
+/// What stands in a line of CLIENT LIST must not break it.
+fn check_label(label: &[u8], what: &str) -> Outcome {
+    if label.len() > LABEL_BYTES_MAX {
+        return Err(format!("ERR {what} cannot be longer than {LABEL_BYTES_MAX} bytes.").into());
+    }
+    if label.iter().any(|byte| !(b'!'..=b'~').contains(byte)) {
+        let text = format!("ERR {what} cannot contain spaces, newlines or special characters.");
+        return Err(text.into());
+    }
+    Ok(())
+}
+
+pub(crate) fn setinfo(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (option, value) = (args.get(2), args.get(3));
+    let mut labels = control.session.client.labels();
+    let label = match option {
+        _ if is(option, "lib-name") => &mut labels.lib_name,
+        _ if is(option, "lib-ver") => &mut labels.lib_ver,
+        _ => return Err(format!("ERR Unrecognized option '{}'", shown(option)).into()),
+    };
+    check_label(value, &shown(option).to_ascii_lowercase())?;
+    *label = value.into();
+    out.ok();
+    Ok(())
+}
+
+pub(crate) fn pause(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let all = match args.try_get(3) {
+        _ if args.len() > 4 => return Err(crate::errors::arity("client|pause")),
+        None => true,
+        Some(mode) if is(mode, "all") => true,
+        Some(mode) if is(mode, "write") => false,
+        Some(_) => return Err("ERR CLIENT PAUSE mode must be WRITE or ALL".into()),
+    };
+    let millis = integer(args.get(2)).map_err(|_| "ERR timeout is not an integer or out of range")?;
+    let millis = u64::try_from(millis).map_err(|_| "ERR timeout is negative")?;
+    if millis > i64::MAX as u64 / 2 {
+        return Err("ERR timeout is out of range".into());
+    }
+    let until = control.now + Duration::from_millis(millis);
+    control.server.pause.start(until, all, control.now);
+    out.ok();
+    Ok(())
+}
+
+pub(crate) fn unpause(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    for id in control.server.pause.end() {
+        control.server.post(id, Message::Retry);
+    }
+    out.ok();
+    Ok(())
+}
+
+pub(crate) fn reply(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let mode = args.get(2);
+    if is(mode, "on") {
+        control.session.replies = Replies::On;
+        out.ok();
+    } else if is(mode, "off") {
+        control.session.replies = Replies::Off;
+    } else if is(mode, "skip") {
+        if control.session.replies != Replies::Off {
+            control.session.replies = Replies::SkipNext;
+        }
+    } else {
+        return Err(text::SYNTAX.into());
+    }
+    Ok(())
+}
+
+fn switch(args: ArgsView<'_>, flag: &AtomicBool, out: &mut Writer<'_>) -> Outcome {
+    let on = match args.get(2) {
+        mode if is(mode, "on") => true,
+        mode if is(mode, "off") => false,
+        _ => return Err(text::SYNTAX.into()),
+    };
+    flag.store(on, Ordering::Relaxed);
+    out.ok();
+    Ok(())
+}
+
+pub(crate) fn no_evict(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    switch(args, &control.session.client.no_evict, out)
+}
+
+pub(crate) fn no_touch(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    switch(args, &control.session.client.no_touch, out)
+}
+
+pub(crate) fn unblock(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let with_error = match args.try_get(3) {
+        None => false,
+        Some(mode) if args.len() == 4 && is(mode, "timeout") => false,
+        Some(mode) if args.len() == 4 && is(mode, "error") => true,
+        Some(_) => {
+            return Err("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR".into());
+        }
+    };
+    let id = u64::try_from(integer(args.get(2))?).unwrap_or(0);
+    let blocked = control.server.clients.find(id).filter(|client| client.blocked.load(Ordering::Relaxed));
+    let woken = blocked.is_some_and(|client| control.server.post(client.id, Message::Unblock(with_error)));
+    out.integer(woken.into());
+    Ok(())
+}
+
+pub(crate) fn getredir(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    out.integer(-1);
+    Ok(())
+}
+
+pub(crate) fn trackinginfo(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    out.map(3);
+    out.bulk(b"flags");
+    out.set(1);
+    out.bulk(b"off");
+    out.bulk(b"redirect");
+    out.integer(-1);
+    out.bulk(b"prefixes");
+    out.array(0);
+    Ok(())
+}
+
+pub(crate) fn tracking(_control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    if args.len() == 3 && is(args.get(2), "off") {
+        out.ok();
+        return Ok(());
+    }
+    Err("ERR client-side caching is not supported yet: CLIENT TRACKING follows in a later version".into())
+}
+
+pub(crate) fn caching(_control: &mut Control<'_>, _args: ArgsView<'_>, _out: &mut Writer<'_>) -> Outcome {
+    Err("ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode \
+         enabled"
+        .into())
+}
+
+/// `CLIENT MOVE id loop`: ours, for operators and for tests of the balancer's mechanism.
+pub(crate) fn move_(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let id = u64::try_from(integer(args.get(2))?).map_err(|_| "ERR Invalid client ID")?;
+    let loop_index = usize::try_from(small_integer(args.get(3))?).map_err(|_| text::NOT_POSITIVE)?;
+    let peers = control.server.peers().ok_or("ERR the server has no loops yet")?;
+    peers.move_connection(id, loop_index).map_err(|error| Failure::from(format!("ERR {error}")))?;
+    out.ok();
+    Ok(())
+}
+
+pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let lines = [
+        "GETNAME",
+        "    Return the name of the current connection.",
+        "GETREDIR",
+        "    Return the client ID we are redirecting to when tracking is enabled.",
+        "ID",
+        "    Return the ID of the current connection.",
+        "INFO",
+        "    Return information about the current client connection.",
+        "KILL <ip:port>",
+        "    Kill connection made from <ip:port>.",
+        "KILL <option> <value> [<option> <value> [...]]",
+        "    Kill connections. Options are:",
+        "    * ADDR (<ip:port>|<unixsocket>:0), LADDR, ID, MAXAGE, SKIPME (YES|NO), TYPE, USER",
+        "LIST [TYPE (NORMAL|MASTER|REPLICA|PUBSUB)] [ID <client-id> ...]",
+        "    Return information about client connections.",
+        "MOVE <client-id> <loop>",
+        "    Move a live connection to another event loop. Only in Evenkeel.",
+        "NO-EVICT (ON|OFF)",
+        "    Protect current client connection from eviction.",
+        "NO-TOUCH (ON|OFF)",
+        "    Will not touch LRU/LFU stats when this mode is on.",
+        "PAUSE <timeout> [WRITE|ALL]",
+        "    Suspend all, or just write, clients for <timeout> milliseconds.",
+        "REPLY (ON|OFF|SKIP)",
+        "    Control the replies sent to the current connection.",
+        "SETINFO <option> <value>",
+        "    Set client meta attr. Options are:",
+        "    * LIB-NAME: the client lib name.",
+        "    * LIB-VER: the client lib version.",
+        "SETNAME <name>",
+        "    Assign the name <name> to the current connection.",
+        "TRACKINGINFO",
+        "    Report tracking status for the current connection.",
+        "UNBLOCK <clientid> [TIMEOUT|ERROR]",
+        "    Unblock the specified blocked client.",
+        "UNPAUSE",
+        "    Stop the current client pause, resuming traffic.",
+    ];
+    super::help(out, "CLIENT", &lines);
+    Ok(())
+}
+
+/// Longest name that a client may give itself; each idle connection keeps its own.
+const LABEL_BYTES_MAX: usize = 1024;

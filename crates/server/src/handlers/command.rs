@@ -1,0 +1,222 @@
+//! COMMAND: the table, told to clients. Everything here is generated from the rows.
+
+use resp::{ArgsView, Writer};
+
+use super::args::is;
+use crate::call::{Control, Outcome, text};
+use crate::command::{Command, KeySpec};
+use crate::glob;
+use crate::lookup::Table;
+
+pub(crate) fn count(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    out.integer(Table::of_server().commands().count() as i64);
+    Ok(())
+}
+
+pub(crate) fn info(_control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let table = Table::of_server();
+    if args.len() <= 2 {
+        out.array(table.commands().count());
+        table.commands().for_each(|command| write_info(command, out));
+        return Ok(());
+    }
+    out.array(args.len() - 2);
+    for name in args.iter().skip(2) {
+        match table.find_full(name) {
+            Some(entry) => write_info(entry.command, out),
+            None => out.null_array(),
+        }
+    }
+    Ok(())
+}
+
+fn write_info(command: &Command, out: &mut Writer<'_>) {
+    let (first, last, step) = span(command.keys);
+    out.array(10);
+    out.bulk(command.name.as_bytes());
+    out.integer(command.arity.into());
+    let flags: Vec<&str> = command.flags.names().collect();
+    out.set(flags.len());
+    flags.iter().for_each(|flag| out.simple(flag));
+    out.integer(first);
+    out.integer(last);
+    out.integer(step);
+    out.set(command.categories.split_whitespace().count());
+    command.categories.split_whitespace().for_each(|name| out.simple(&format!("@{name}")));
+    out.array(command.tips.split_whitespace().count());
+    command.tips.split_whitespace().for_each(|tip| out.bulk(tip.as_bytes()));
+    out.array(command.keys.len());
+    command.keys.iter().for_each(|spec| write_spec(spec, out));
+    out.array(command.subcommands().len());
+    command.subcommands().iter().for_each(|sub| write_info(sub, out));
+}
+
+/// First key, last key and step, as clients knew them before there were key specs.
+fn span(specs: &[KeySpec]) -> (i64, i64, i64) {
+    let last_of = |spec: &KeySpec| {
+        let last = i64::from(spec.last);
+        if last < 0 { last } else { i64::from(spec.first) + last }
+    };
+    let Some(first) = specs.iter().map(|spec| i64::from(spec.first)).min() else { return (0, 0, 0) };
+    let last = specs.iter().map(last_of).max().unwrap_or(0);
+    (first, last, if let [spec] = specs { spec.step.into() } else { 1 })
+}
+
+fn write_spec(spec: &KeySpec, out: &mut Writer<'_>) {
+    out.map(3);
+    out.bulk(b"flags");
+    out.set(spec.flags.split_whitespace().count());
+    spec.flags.split_whitespace().for_each(|flag| out.simple(flag));
+    out.bulk(b"begin_search");
+    out.map(2);
+    out.bulk(b"type");
+    out.bulk(b"index");
+    out.bulk(b"spec");
+    out.map(1);
+    out.bulk(b"index");
+    out.integer(spec.first.into());
+    out.bulk(b"find_keys");
+    out.map(2);
+    out.bulk(b"type");
+    out.bulk(b"range");
+    out.bulk(b"spec");
+    out.map(3);
+    out.bulk(b"lastkey");
+    out.integer(spec.last.into());
+    out.bulk(b"keystep");
+    out.integer(spec.step.into());
+    out.bulk(b"limit");
+    out.integer(0);
+}
+
+pub(crate) fn docs(_control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let table = Table::of_server();
+    let chosen: Vec<&Command> = if args.len() == 2 {
+        table.commands().collect()
+    } else {
+        args.iter().skip(2).filter_map(|name| table.find_full(name)).map(|entry| entry.command).collect()
+    };
+    out.map(chosen.len());
+    chosen.iter().for_each(|command| write_docs(command, out));
+    Ok(())
+}
+
+fn write_docs(command: &Command, out: &mut Writer<'_>) {
+    let subcommands = command.subcommands();
+    out.bulk(command.name.as_bytes());
+    out.map(if subcommands.is_empty() { 4 } else { 5 });
+    for (name, value) in [
+        ("summary", command.summary),
+        ("since", command.since),
+        ("group", command.group),
+        ("complexity", command.complexity),
+    ] {
+        out.bulk(name.as_bytes());
+        out.bulk(value.as_bytes());
+    }
+    if !subcommands.is_empty() {
+        out.bulk(b"subcommands");
+        out.map(subcommands.len());
+        subcommands.iter().for_each(|sub| write_docs(sub, out));
+    }
+}
+
+pub(crate) fn list(_control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let all = Table::of_server().commands();
+    let names: Vec<&str> = match (args.len(), args.try_get(2)) {
+        (2, _) => all.map(|command| command.name).collect(),
+        (5, Some(by)) if is(by, "filterby") => {
+            let (kind, value) = (args.get(3), args.get(4));
+            let entries = Table::of_server().entries().iter().map(|entry| entry.command);
+            if is(kind, "module") {
+                Vec::new()
+            } else if is(kind, "aclcat") {
+                let has = |command: &&Command| command.categories.split_whitespace().any(|c| is(value, c));
+                entries.filter(has).map(|command| command.name).collect()
+            } else if is(kind, "pattern") {
+                let fits = |command: &&Command| glob::matches(value, command.name.as_bytes(), true);
+                entries.filter(fits).map(|command| command.name).collect()
+            } else {
+                return Err(text::SYNTAX.into());
+            }
+        }
+        _ => return Err(text::SYNTAX.into()),
+    };
+    out.array(names.len());
+    names.iter().for_each(|name| out.bulk(name.as_bytes()));
+    Ok(())
+}
+
+/// Finds the row and the keys of the command that `args` holds from 2 on; calls `found` for each key.
+fn keys_of<'a>(args: ArgsView<'a>, mut found: impl FnMut(&'static Command, usize, &'a [u8])) -> Outcome {
+    let table = Table::of_server();
+    let args = args.from(2);
+    let mut entry = table.find(args.get(0)).ok_or("ERR Invalid command specified")?;
+    if !entry.command.subcommands().is_empty()
+        && let Some(name) = args.try_get(1)
+    {
+        entry = table.find_sub(entry, name).ok_or("ERR Invalid command specified")?;
+    }
+    let command = entry.command;
+    if command.keys.is_empty() {
+        return Err("ERR The command has no key arguments".into());
+    }
+    if !command.takes(args.len()) {
+        return Err("ERR Invalid number of arguments specified for command".into());
+    }
+    command.each_key(args.len(), |index| found(command, index, args.get(index)));
+    Ok(())
+}
+
+pub(crate) fn getkeys(_control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let mut keys = Vec::new();
+    keys_of(args, |_, _, key| keys.push(key))?;
+    out.array(keys.len());
+    keys.iter().for_each(|key| out.bulk(key));
+    Ok(())
+}
+
+pub(crate) fn getkeysandflags(
+    _control: &mut Control<'_>,
+    args: ArgsView<'_>,
+    out: &mut Writer<'_>,
+) -> Outcome {
+    let mut keys = Vec::new();
+    keys_of(args, |command, index, key| {
+        let spec = command.keys.iter().rev().find(|spec| usize::from(spec.first) <= index);
+        keys.push((key, spec.map_or("", |spec| spec.flags)));
+    })?;
+    out.array(keys.len());
+    for (key, flags) in keys {
+        out.array(2);
+        out.bulk(key);
+        out.set(flags.split_whitespace().count());
+        flags.split_whitespace().for_each(|flag| out.simple(flag));
+    }
+    Ok(())
+}
+
+pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let lines = [
+        "(no subcommand)",
+        "    Return details about all Redis commands.",
+        "COUNT",
+        "    Return the total number of commands in this Redis server.",
+        "LIST",
+        "    Return a list of all commands in this Redis server.",
+        "INFO [<command-name> ...]",
+        "    Return details about multiple Redis commands.",
+        "    If no command names are given, documentation details for all",
+        "    commands are returned.",
+        "DOCS [<command-name> ...]",
+        "    Return documentation details about multiple Redis commands.",
+        "    If no command names are given, documentation details for all",
+        "    commands are returned.",
+        "GETKEYS <full-command>",
+        "    Return the keys from a full Redis command.",
+        "GETKEYSANDFLAGS <full-command>",
+        "    Return the keys and the access flags from a full Redis command.",
+    ];
+    super::help(out, "COMMAND", &lines);
+    Ok(())
+}

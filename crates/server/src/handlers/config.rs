@@ -1,0 +1,58 @@
+//! CONFIG: the table of settings, read and changed.
+
+use resp::{ArgsView, Writer};
+
+use super::args::shown;
+use crate::call::{Control, Failure, Outcome};
+use crate::glob;
+
+pub(crate) fn get(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let fits = |name: &str| args.iter().skip(2).any(|arg| glob::matches(arg, name.as_bytes(), true));
+    let pairs = control.server.settings.get(fits);
+    out.map(pairs.len());
+    for (name, value) in pairs {
+        out.bulk(name.as_bytes());
+        out.bulk(value.as_bytes());
+    }
+    Ok(())
+}
+
+pub(crate) fn set(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    if !args.len().is_multiple_of(2) {
+        return Err(crate::errors::arity("config|set"));
+    }
+    let pairs: Vec<(&[u8], &[u8])> =
+        (2..args.len()).step_by(2).map(|index| (args.get(index), args.get(index + 1))).collect();
+    control.server.settings.set(&pairs).map_err(Failure::from)?;
+    control.server.refresh_settings();
+    tracing::info!(client = control.session.client.address(), names = ?pairs.iter().map(|p| shown(p.0)).collect::<Vec<_>>(), "settings changed");
+    out.ok();
+    Ok(())
+}
+
+pub(crate) fn rewrite(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    control.server.settings.rewrite().map_err(|error| Failure::from(format!("ERR {error}")))?;
+    out.ok();
+    Ok(())
+}
+
+pub(crate) fn resetstat(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    control.server.stats.reset();
+    out.ok();
+    Ok(())
+}
+
+pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let lines = [
+        "GET <pattern>",
+        "    Return parameters matching the glob-like <pattern> and their values.",
+        "SET <directive> <value>",
+        "    Set the configuration <directive> to <value>.",
+        "RESETSTAT",
+        "    Reset statistics reported by the INFO command.",
+        "REWRITE",
+        "    Rewrite the configuration file.",
+    ];
+    super::help(out, "CONFIG", &lines);
+    Ok(())
+}

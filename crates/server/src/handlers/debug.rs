@@ -1,0 +1,74 @@
+//! DEBUG: the few parts of it that tests of client libraries use.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use resp::{ArgsView, Writer};
+
+use super::object::encoding_of;
+use crate::call::{Control, Data, Failure, Outcome, text};
+
+/// Answers later. Only this connection waits: a loop never sleeps.
+pub(crate) fn sleep(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let seconds = std::str::from_utf8(args.get(2)).ok().and_then(|text| text.parse::<f64>().ok());
+    let seconds = seconds.ok_or(text::NOT_FLOAT)?.clamp(0.0, SLEEP_SECONDS_MAX);
+    if seconds > 0.0 && !control.in_exec {
+        let now = control.now;
+        let pending = control.session.pending.get_or_insert_with(|| Box::default());
+        let until = *pending.until.get_or_insert(now + Duration::from_secs_f64(seconds));
+        if until > now {
+            return Err(Failure::Wait(until));
+        }
+    }
+    out.ok();
+    Ok(())
+}
+
+pub(crate) fn object(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let found = data.access.get(data.db, args.get(2))?.ok_or(text::NO_SUCH_KEY)?;
+    out.simple(&format!(
+        "Value at:0x0 refcount:1 encoding:{} serializedlength:{} lru:0 lru_seconds_idle:0 seq:{}",
+        encoding_of(found.value),
+        found.value.len(),
+        found.seq
+    ));
+    Ok(())
+}
+
+pub(crate) fn set_active_expire(
+    control: &mut Control<'_>,
+    args: ArgsView<'_>,
+    out: &mut Writer<'_>,
+) -> Outcome {
+    let on = args.get(2) != b"0";
+    control.server.active_expiry.store(on, Ordering::Relaxed);
+    control.server.store.set_active_expiry(on);
+    out.ok();
+    Ok(())
+}
+
+/// In Redis this saves and loads everything; here what is served is what is saved.
+pub(crate) fn reload(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    out.ok();
+    Ok(())
+}
+
+pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let lines = [
+        "OBJECT <key>",
+        "    Show low level info about `key` and associated value.",
+        "RELOAD",
+        "    Answer OK: what is served is what is saved.",
+        "SET-ACTIVE-EXPIRE <0|1>",
+        "    Setting it to 0 disables expiring keys in background when they are not",
+        "    accessed (otherwise the behavior). Setting it to 1 reenables back the",
+        "    default.",
+        "SLEEP <seconds>",
+        "    Answer after <seconds>. Other connections go on. Decimals allowed.",
+    ];
+    super::help(out, "DEBUG", &lines);
+    Ok(())
+}
+
+/// An hour.
+const SLEEP_SECONDS_MAX: f64 = 3_600.0;

@@ -1,0 +1,295 @@
+//! INFO: the sections and field names that tools read, and what is true of this server.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use resp::{ArgsView, Writer};
+
+use super::args::is;
+use super::connection::COMPATIBLE_VERSION;
+use crate::call::{Control, Outcome};
+use crate::lookup::Table;
+use crate::server::Server;
+use crate::session::Session;
+use crate::settings::{Durability, Engine};
+
+/// Writes the fields of one section.
+type Section = fn(&Server, &mut String);
+
+/// Sections, in the order in which INFO shows them; with `false` only ALL and their own name show them.
+const SECTIONS: [(&str, Section, bool); 14] = [
+    ("Server", server_section, true),
+    ("Clients", clients, true),
+    ("Memory", memory, true),
+    ("Persistence", persistence, true),
+    ("Journal", journal, true),
+    ("Stats", stats, true),
+    ("Replication", replication, true),
+    ("CPU", cpu, true),
+    ("Modules", |_, _| {}, true),
+    ("Commandstats", command_stats, false),
+    ("Errorstats", error_stats, true),
+    ("Latencystats", latency_stats, false),
+    ("Cluster", |_, text| line(text, "cluster_enabled", 0), true),
+    ("Loops", loops, true),
+];
+
+pub(crate) fn info(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let wants = |name: &str, by_default: bool| {
+        let named = |arg: &[u8]| {
+            is(arg, name) || is(arg, "all") || is(arg, "everything") || (by_default && is(arg, "default"))
+        };
+        if args.len() == 1 { by_default } else { args.iter().skip(1).any(named) }
+    };
+    let server: &Arc<Server> = control.server;
+    let mut text = String::new();
+    let sections = SECTIONS.iter().copied().chain([("Keyspace", keyspace as Section, true)]);
+    for (name, write, by_default) in sections {
+        if wants(name, by_default) {
+            if !text.is_empty() {
+                text.push_str("\r\n");
+            }
+            let _ = write!(text, "# {name}\r\n");
+            write(server, &mut text);
+        }
+    }
+    out.verbatim(*b"txt", text.as_bytes());
+    Ok(())
+}
+
+fn line(text: &mut String, name: &str, value: impl std::fmt::Display) {
+    let _ = write!(text, "{name}:{value}\r\n");
+}
+
+fn server_section(server: &Server, text: &mut String) {
+    let uptime_s = server.clock.now().since(server.started).as_secs();
+    line(text, "redis_version", COMPATIBLE_VERSION);
+    line(text, "evenkeel_version", server.version);
+    line(text, "redis_mode", "standalone");
+    line(text, "os", format!("{} {}", std::env::consts::OS, std::env::consts::ARCH));
+    line(text, "arch_bits", usize::BITS);
+    line(text, "process_id", std::process::id());
+    line(text, "run_id", &server.run_id);
+    line(text, "tcp_port", server.peers().map_or(0, crate::message::Peers::port));
+    line(text, "server_time_usec", server.clock.unix_us());
+    line(text, "uptime_in_seconds", uptime_s);
+    line(text, "uptime_in_days", uptime_s / 86_400);
+    line(text, "loops", server.settings.current().loops_resolved());
+    line(text, "connector", format!("{:?}", server.settings.current().connector).to_lowercase());
+    line(text, "engine", format!("{:?}", server.settings.current().engine).to_lowercase());
+}
+
+fn clients(server: &Server, text: &mut String) {
+    let all = server.clients.all();
+    let count = |is: fn(&crate::clients::Client) -> bool| all.iter().filter(|client| is(client)).count();
+    line(text, "connected_clients", all.len());
+    line(text, "cluster_connections", 0);
+    line(text, "maxclients", server.settings.current().connections_max);
+    line(text, "blocked_clients", count(|client| client.blocked.load(Ordering::Relaxed)));
+    line(text, "pubsub_clients", count(|client| client.kind() == "pubsub"));
+    line(text, "watching_clients", count(|client| client.watched.load(Ordering::Relaxed) > 0));
+    line(text, "tracking_clients", 0);
+    line(text, "clients_in_timeout_table", 0);
+}
+
+fn memory(server: &Server, text: &mut String) {
+    let report = server.store.memory();
+    let used = report.index_bytes + report.reported_bytes;
+    let rss = resident_bytes();
+    let keys: u64 = server.store.key_counts().iter().map(|(keys, _)| keys).sum();
+    line(text, "used_memory", used);
+    line(text, "used_memory_human", human(used));
+    line(text, "used_memory_rss", rss);
+    line(text, "used_memory_rss_human", human(rss));
+    line(text, "used_memory_peak", used);
+    line(text, "used_memory_dataset", report.index_bytes);
+    line(text, "used_memory_buffers", report.reported_bytes);
+    line(text, "used_memory_clients", server.clients.count() as u64 * CLIENT_BYTES);
+    line(text, "used_memory_bytes_per_key", report.index_bytes.checked_div(keys).unwrap_or(0));
+    line(text, "maxmemory", report.limit_bytes);
+    line(text, "maxmemory_human", human(report.limit_bytes));
+    line(text, "maxmemory_policy", "noeviction");
+    line(text, "mem_fragmentation_ratio", format!("{:.2}", rss as f64 / (used.max(1)) as f64));
+    line(text, "mem_allocator", "system");
+}
+
+/// Whether an acknowledged write survives the loss of power.
+pub(crate) fn keeps_first_promise(server: &Server) -> bool {
+    let settings = server.settings.current();
+    settings.engine == Engine::Log && settings.durability == Durability::Always
+}
+
+fn persistence(server: &Server, text: &mut String) {
+    let settings = server.settings.current();
+    let on_disk = settings.engine == Engine::Log;
+    line(text, "loading", 0);
+    line(text, "async_loading", 0);
+    let durability = match settings.durability {
+        _ if !on_disk => "none".to_owned(),
+        Durability::Always => "always".to_owned(),
+        Durability::Interval(every) => format!("{}ms", every.as_millis()),
+        Durability::Never => "never".to_owned(),
+    };
+    line(text, "durability", durability);
+    let kept = keeps_first_promise(server);
+    line(text, "acknowledged_writes_survive_power_loss", if kept { "yes" } else { "no" });
+    if !kept {
+        let why = if on_disk { "durability is not always" } else { "the engine keeps nothing on disk" };
+        line(text, "first_promise", format!("off: {why}"));
+    }
+    line(text, "rdb_changes_since_last_save", 0);
+    line(text, "rdb_bgsave_in_progress", 0);
+    line(text, "rdb_last_save_time", server.last_save_unix_s.load(Ordering::Relaxed));
+    line(text, "rdb_last_bgsave_status", "ok");
+    line(text, "aof_enabled", u8::from(on_disk));
+    line(text, "aof_rewrite_in_progress", 0);
+    line(text, "aof_last_bgrewrite_status", "ok");
+    line(text, "aof_last_write_status", "ok");
+}
+
+fn journal(server: &Server, text: &mut String) {
+    line(text, "journal_newest_seq", server.store.newest());
+    let released = server.store.released();
+    line(text, "journal_released_seq", released.min(server.store.newest()));
+    line(text, "journal_waits_for_credits", server.stats.waits_for_credits.load(Ordering::Relaxed));
+    line(text, "journal_fetches", server.stats.fetches.load(Ordering::Relaxed));
+}
+
+fn stats(server: &Server, text: &mut String) {
+    let (hits, misses) = server.stats.hits_and_misses();
+    let (channels, patterns) = server.pubsub.counts();
+    let loops = server.peers().map(crate::message::Peers::loops).unwrap_or_default();
+    let (refused, failed) = server.peers().map_or((0, 0), crate::message::Peers::refused);
+    let received = server.stats.connections_received.load(Ordering::Relaxed);
+    line(text, "total_connections_received", received);
+    line(text, "total_commands_processed", server.stats.calls());
+    line(text, "total_net_input_bytes", loops.iter().map(|l| l.bytes_in()).sum::<u64>());
+    line(text, "total_net_output_bytes", loops.iter().map(|l| l.bytes_out()).sum::<u64>());
+    line(text, "rejected_connections", refused);
+    line(text, "failed_accepts", failed);
+    line(text, "expired_keys", server.store.expired_keys());
+    line(text, "evicted_keys", 0);
+    line(text, "keyspace_hits", hits);
+    line(text, "keyspace_misses", misses);
+    line(text, "pubsub_channels", channels);
+    line(text, "pubsub_patterns", patterns);
+    line(text, "latest_fork_usec", 0);
+    line(text, "total_error_replies", server.stats.error_replies.load(Ordering::Relaxed));
+    line(text, "total_reads_processed", loops.iter().map(|l| l.read_events()).sum::<u64>());
+    line(text, "total_writes_processed", loops.iter().map(|l| l.write_events()).sum::<u64>());
+    line(text, "unexpected_error_replies", 0);
+}
+
+fn replication(server: &Server, text: &mut String) {
+    line(text, "role", "master");
+    line(text, "connected_slaves", 0);
+    line(text, "master_failover_state", "no-failover");
+    line(text, "master_replid", &server.run_id);
+    line(text, "master_repl_offset", 0);
+    line(text, "repl_backlog_active", 0);
+}
+
+fn cpu(_server: &Server, text: &mut String) {
+    let (user_s, system_s) = cpu_seconds();
+    line(text, "used_cpu_sys", format!("{system_s:.6}"));
+    line(text, "used_cpu_user", format!("{user_s:.6}"));
+}
+
+fn command_stats(server: &Server, text: &mut String) {
+    for entry in Table::of_server().entries() {
+        let Some(sum) = server.stats.summary(entry.id) else { continue };
+        let per_call = sum.micros as f64 / sum.calls.max(1) as f64;
+        let value = format!(
+            "calls={},usec={},usec_per_call={per_call:.2},rejected_calls={},failed_calls={}",
+            sum.calls, sum.micros, sum.rejected, sum.failed
+        );
+        line(text, &format!("cmdstat_{}", entry.command.name), value);
+    }
+}
+
+fn error_stats(server: &Server, text: &mut String) {
+    for (code, count) in server.stats.errors() {
+        line(text, &format!("errorstat_{code}"), format!("count={count}"));
+    }
+}
+
+fn latency_stats(server: &Server, text: &mut String) {
+    for entry in Table::of_server().entries() {
+        let Some(sum) = server.stats.summary(entry.id).filter(|sum| sum.calls > 0) else { continue };
+        let [p50, p99, p999] = [500.0, 990.0, 999.0].map(|permille| sum.percentile_us(permille));
+        let value = format!("p50={p50:.3},p99={p99:.3},p99.9={p999:.3}");
+        line(text, &format!("latency_percentiles_usec_{}", entry.command.name), value);
+    }
+}
+
+fn loops(server: &Server, text: &mut String) {
+    let uptime_ns = u64::try_from(server.clock.now().since(server.started).as_nanos()).unwrap_or(u64::MAX);
+    for (index, stats) in
+        server.peers().map(crate::message::Peers::loops).unwrap_or_default().iter().enumerate()
+    {
+        let busy_permille = u128::from(stats.busy_ns()) * 1_000 / u128::from(uptime_ns.max(1));
+        for (name, value) in [
+            ("connections", stats.connections() as u64),
+            ("commands", stats.commands()),
+            ("read_events", stats.read_events()),
+            ("write_events", stats.write_events()),
+            ("bytes_in", stats.bytes_in()),
+            ("bytes_out", stats.bytes_out()),
+            ("busy_permille", u64::try_from(busy_permille).unwrap_or(u64::MAX)),
+            ("ticks", stats.ticks()),
+            ("wakes", stats.wakes()),
+            ("held_connections", stats.held() as u64),
+            ("moves_in", stats.moves_in()),
+            ("moves_out", stats.moves_out()),
+        ] {
+            line(text, &format!("loop{index}_{name}"), value);
+        }
+    }
+}
+
+fn keyspace(server: &Server, text: &mut String) {
+    for (db, (keys, expires)) in server.store.key_counts().into_iter().enumerate() {
+        if keys > 0 {
+            line(text, &format!("db{db}"), format!("keys={keys},expires={expires},avg_ttl=0"));
+        }
+    }
+}
+
+/// A size as people read it, as Redis prints it.
+fn human(bytes: u64) -> String {
+    let units = ["B", "K", "M", "G", "T", "P"];
+    let (mut size, mut unit) = (bytes as f64, 0);
+    while size >= 1024.0 && unit + 1 < units.len() {
+        size /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes}B") } else { format!("{size:.2}{}", units[unit]) }
+}
+
+/// Memory of the process that is in RAM; 0 where the system does not say.
+#[expect(clippy::disallowed_methods, reason = "a file of the kernel, not of the data that a simulation owns")]
+fn resident_bytes() -> u64 {
+    let Ok(text) = std::fs::read("/proc/self/statm") else { return 0 };
+    let text = String::from_utf8_lossy(&text);
+    let pages = text.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    pages.unwrap_or(0) * PAGE_BYTES
+}
+
+/// User and system time of the process in seconds; 0 where the system does not say.
+#[expect(clippy::disallowed_methods, reason = "a file of the kernel, not of the data that a simulation owns")]
+fn cpu_seconds() -> (f64, f64) {
+    let Ok(text) = std::fs::read("/proc/self/stat") else { return (0.0, 0.0) };
+    let text = String::from_utf8_lossy(&text);
+    // The name of the process is in parentheses and may hold spaces: count from behind it.
+    let fields: Vec<&str> = text.rsplit(')').next().unwrap_or("").split_whitespace().collect();
+    let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0);
+    (ticks(11) / TICKS_PER_SECOND, ticks(12) / TICKS_PER_SECOND)
+}
+
+/// Pages of the kernels we run on.
+const PAGE_BYTES: u64 = 4_096;
+/// `sysconf(_SC_CLK_TCK)` of every Linux.
+const TICKS_PER_SECOND: f64 = 100.0;
+/// What a connection takes here; its buffers belong to the reactor.
+pub(crate) const CLIENT_BYTES: u64 = (size_of::<Session>() + size_of::<crate::clients::Client>()) as u64;

@@ -1,0 +1,103 @@
+//! CLIENT KILL, in its old form (an address) and its new one (filters that must all hold).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use resp::{ArgsView, Writer};
+
+use super::args::{integer, is, shown};
+use super::client::client_type;
+use crate::call::{Control, Failure, Outcome, text};
+use crate::clients::Client;
+
+/// What a client must be to be killed.
+#[derive(Debug)]
+struct Filters<'a> {
+    id: Option<u64>,
+    kind: Option<&'static str>,
+    address: Option<&'a [u8]>,
+    local_address: Option<&'a [u8]>,
+    age_min: Option<Duration>,
+    skip_me: bool,
+}
+
+impl<'a> Filters<'a> {
+    fn parse(args: ArgsView<'a>) -> Result<Self, Failure> {
+        let (id, kind, address, local_address, age_min) = (None, None, None, None, None);
+        let mut filters = Filters { id, kind, address, local_address, age_min, skip_me: true };
+        if !args.len().is_multiple_of(2) {
+            return Err(text::SYNTAX.into());
+        }
+        for index in (2..args.len()).step_by(2) {
+            filters.add(args.get(index), args.get(index + 1))?;
+        }
+        Ok(filters)
+    }
+
+    fn add(&mut self, option: &[u8], value: &'a [u8]) -> Outcome {
+        if is(option, "id") {
+            let id = integer(value).ok().and_then(|id| u64::try_from(id).ok()).filter(|id| *id > 0);
+            self.id = Some(id.ok_or("ERR client-id should be greater than 0")?);
+        } else if is(option, "type") {
+            self.kind = Some(client_type(value)?);
+        } else if is(option, "addr") {
+            self.address = Some(value);
+        } else if is(option, "laddr") {
+            self.local_address = Some(value);
+        } else if is(option, "maxage") {
+            let age = integer(value).ok().and_then(|age| u64::try_from(age).ok()).filter(|age| *age > 0);
+            let age = age.ok_or("ERR maxage is not an integer or out of range")?;
+            self.age_min = Some(Duration::from_secs(age));
+        } else if is(option, "user") {
+            if value != b"default" {
+                return Err(format!("ERR No such user '{}'", shown(value)).into());
+            }
+        } else if is(option, "skipme") {
+            self.skip_me = match value {
+                _ if is(value, "yes") => true,
+                _ if is(value, "no") => false,
+                _ => return Err(text::SYNTAX.into()),
+            };
+        } else {
+            return Err(text::SYNTAX.into());
+        }
+        Ok(())
+    }
+
+    fn fit(&self, client: &Client, control: &Control<'_>) -> bool {
+        let same = |wanted: Option<&[u8]>, text: String| wanted.is_none_or(|w| w == text.as_bytes());
+        !(self.skip_me && client.id == control.session.client.id)
+            && self.id.is_none_or(|id| id == client.id)
+            && self.kind.is_none_or(|kind| kind == client.kind())
+            && same(self.address, client.address())
+            && same(self.local_address, client.local_address())
+            && self.age_min.is_none_or(|age| control.now.since(client.created) >= age)
+    }
+}
+
+pub(crate) fn kill(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    if args.len() == 3 {
+        let address = args.get(2);
+        let all = control.server.clients.all();
+        let found = all.into_iter().find(|client| client.address().as_bytes() == address);
+        let client = found.ok_or("ERR No such client")?;
+        end(control, &client);
+        out.ok();
+        return Ok(());
+    }
+    let filters = Filters::parse(args)?;
+    let mut chosen = control.server.clients.all();
+    chosen.retain(|client| filters.fit(client, control));
+    chosen.iter().for_each(|client| end(control, client));
+    out.integer(chosen.len() as i64);
+    Ok(())
+}
+
+/// Ends a connection; one's own after the reply.
+fn end(control: &mut Control<'_>, client: &Arc<Client>) {
+    if client.id == control.session.client.id {
+        control.session.closing = true;
+    } else if let Some(peers) = control.server.peers() {
+        peers.kill(client.id);
+    }
+}

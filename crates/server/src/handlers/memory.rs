@@ -1,0 +1,95 @@
+//! MEMORY: what keys and parts of the server take.
+
+use resp::{ArgsView, Writer};
+
+use super::args::{integer, is, option_value};
+use crate::call::{Control, Data, Outcome, text};
+
+pub(crate) fn usage(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let mut index = 3;
+    while let Some(option) = args.try_get(index) {
+        if !is(option, "samples") || integer(option_value(args, index)?)? < 0 {
+            return Err(text::SYNTAX.into());
+        }
+        index += 2;
+    }
+    match data.access.meta(data.db, args.get(2))? {
+        // A cold value takes its slot of the index alone.
+        Some(meta) => out.integer(meta.memory_bytes.cast_signed() + SLOT_BYTES),
+        None => out.null(),
+    }
+    Ok(())
+}
+
+pub(crate) fn stats(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let report = control.server.store.memory();
+    let keys: u64 = control.server.store.key_counts().iter().map(|(keys, _)| keys).sum();
+    let used = report.index_bytes + report.reported_bytes;
+    let fields = [
+        ("peak.allocated", used),
+        ("total.allocated", used),
+        ("startup.allocated", 0),
+        ("clients.normal", control.server.clients.count() as u64 * super::info::CLIENT_BYTES),
+        ("index.and.values", report.index_bytes),
+        ("buffers", report.reported_bytes),
+        ("limit", report.limit_bytes),
+        ("keys.count", keys),
+        ("keys.bytes-per-key", report.index_bytes.checked_div(keys).unwrap_or(0)),
+        ("dataset.bytes", report.index_bytes),
+    ];
+    out.map(fields.len());
+    for (name, value) in fields {
+        out.bulk(name.as_bytes());
+        out.integer(value.cast_signed());
+    }
+    Ok(())
+}
+
+pub(crate) fn doctor(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let report = control.server.store.memory();
+    let used = report.index_bytes + report.reported_bytes;
+    let text = if report.limit_bytes == 0 {
+        format!("{used} bytes are in use and there is no limit: set memory.limit.")
+    } else if used > report.limit_bytes / 10 * 9 {
+        format!(
+            "{used} of {} bytes are in use: clean values are dropped and read again from disk when needed. \
+             When nothing can be dropped, writes are refused; raise memory.limit or delete keys.",
+            report.limit_bytes
+        )
+    } else {
+        format!("{used} of {} bytes are in use: all is well.", report.limit_bytes)
+    };
+    out.verbatim(*b"txt", text.as_bytes());
+    Ok(())
+}
+
+pub(crate) fn malloc_stats(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    out.verbatim(*b"txt", b"The allocator of this build keeps no statistics.");
+    Ok(())
+}
+
+/// Has nothing to give back: freed memory goes to the allocator at once.
+pub(crate) fn purge(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    out.ok();
+    Ok(())
+}
+
+pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let lines = [
+        "DOCTOR",
+        "    Return memory problems reports.",
+        "MALLOC-STATS",
+        "    Return internal statistics report from the memory allocator.",
+        "PURGE",
+        "    Attempt to purge dirty pages for reclamation by the allocator.",
+        "STATS",
+        "    Return information about the memory usage of the server.",
+        "USAGE <key> [SAMPLES <count>]",
+        "    Return memory in bytes used by <key> and its value.",
+    ];
+    super::help(out, "MEMORY", &lines);
+    Ok(())
+}
+
+/// A slot of the index with its tag and its share of the page.
+const SLOT_BYTES: i64 = 18;

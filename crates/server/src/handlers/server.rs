@@ -1,0 +1,147 @@
+//! About the server as a whole: saving, waiting for disks, roles, MONITOR, SHUTDOWN, backups.
+//!
+//! Saving answers what is true here: everything acknowledged is saved already (under `durability = always`).
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use resp::{ArgsView, Writer};
+
+use super::args::{integer, is, small_integer};
+use crate::call::{Control, Failure, Outcome, text};
+use crate::server::ShutdownKind;
+
+pub(crate) fn time(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let micros = control.server.clock.unix_us();
+    out.array(2);
+    out.bulk(itoa::Buffer::new().format(micros / 1_000_000).as_bytes());
+    out.bulk(itoa::Buffer::new().format(micros % 1_000_000).as_bytes());
+    Ok(())
+}
+
+fn note_save(control: &mut Control<'_>) {
+    let now = control.server.clock.unix_us() / 1_000_000;
+    control.server.last_save_unix_s.store(now, Ordering::Relaxed);
+    // What is told to be saved must be: wait for all that was appended.
+    control.ticket = control.server.store.newest();
+}
+
+pub(crate) fn save(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    note_save(control);
+    out.ok();
+    Ok(())
+}
+
+pub(crate) fn bgsave(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    match args.try_get(1) {
+        Some(option) if args.len() > 2 || !is(option, "schedule") => return Err(text::SYNTAX.into()),
+        _ => note_save(control),
+    }
+    out.simple("Background saving started");
+    Ok(())
+}
+
+pub(crate) fn lastsave(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    out.integer(control.server.last_save_unix_s.load(Ordering::Relaxed).cast_signed());
+    Ok(())
+}
+
+/// A timeout in milliseconds; 0 waits for ever.
+fn timeout(arg: &[u8]) -> Result<Duration, Failure> {
+    let millis = integer(arg).map_err(|_| "ERR timeout is not an integer or out of range")?;
+    let millis = u64::try_from(millis).map_err(|_| "ERR timeout is negative")?;
+    Ok(if millis == 0 { Duration::MAX } else { Duration::from_millis(millis) })
+}
+
+/// Parks until the timeout is over or CLIENT UNBLOCK came; then the handler goes on.
+fn block(control: &mut Control<'_>, timeout: Duration) -> Outcome {
+    let now = control.now;
+    let pending = control.session.pending.get_or_insert_with(|| Box::default());
+    let until = *pending.until.get_or_insert(now + timeout);
+    match pending.unblocked {
+        None if until > now => {
+            control.session.client.blocked.store(true, Ordering::Relaxed);
+            return Err(Failure::Wait(until));
+        }
+        Some(true) => {
+            control.session.client.blocked.store(false, Ordering::Relaxed);
+            return Err("UNBLOCKED client unblocked via CLIENT UNBLOCK".into());
+        }
+        _ => {}
+    }
+    control.session.client.blocked.store(false, Ordering::Relaxed);
+    Ok(())
+}
+
+/// There are no replicas: who wants one waits in vain, as Redis has it.
+pub(crate) fn wait(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let replicas = integer(args.get(1))?;
+    let timeout = timeout(args.get(2))?;
+    if replicas > 0 && !control.in_exec {
+        block(control, timeout)?;
+    }
+    out.integer(0);
+    Ok(())
+}
+
+pub(crate) fn waitaof(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (local, replicas) = (small_integer(args.get(1))?, small_integer(args.get(2))?);
+    let timeout = timeout(args.get(3))?;
+    if !(0..=1).contains(&local) || replicas < 0 {
+        return Err(text::OUT_OF_RANGE.into());
+    }
+    let always = super::info::keeps_first_promise(control.server);
+    if local > 0 && !always {
+        return Err("ERR WAITAOF cannot be used when numlocal is set but durability is not always.".into());
+    }
+    if replicas > 0 && !control.in_exec {
+        block(control, timeout)?;
+    }
+    control.ticket = control.session.ticket;
+    out.array(2);
+    out.integer(always.into());
+    out.integer(0);
+    Ok(())
+}
+
+pub(crate) fn role(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    out.array(3);
+    out.bulk(b"master");
+    out.integer(0);
+    out.array(0);
+    Ok(())
+}
+
+pub(crate) fn monitor(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let client = &control.session.client;
+    if !client.monitor.swap(true, Ordering::Relaxed) {
+        control.server.add_monitor(client.id);
+    }
+    out.ok();
+    Ok(())
+}
+
+pub(crate) fn shutdown(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (mut kind, mut abort) = (ShutdownKind::Clean, false);
+    for arg in args.iter().skip(1) {
+        match arg {
+            _ if is(arg, "now") || is(arg, "force") => kind = ShutdownKind::Now,
+            // There is nothing to save or not to save: what was acknowledged is kept either way.
+            _ if is(arg, "save") || is(arg, "nosave") => {}
+            _ if is(arg, "abort") => abort = true,
+            _ => return Err(text::SYNTAX.into()),
+        }
+    }
+    if abort && args.len() > 2 {
+        return Err(text::SYNTAX.into());
+    }
+    if abort {
+        return Err("ERR No shutdown in progress.".into());
+    }
+    tracing::info!(client = control.session.client.address(), "shutdown asked for");
+    control.session.closing = true;
+    (control.server.shutdown)(kind);
+    // Redis answers nothing: the connection ends.
+    let _ = out;
+    Ok(())
+}
