@@ -21,8 +21,6 @@ pub(crate) enum Request {
     Check {
         /// The folder.
         dir: PathBuf,
-        /// Where to put what can be saved.
-        salvage: Option<PathBuf>,
     },
     /// Copy a running server's data.
     Backup {
@@ -42,9 +40,7 @@ pub(crate) enum Request {
 pub(crate) fn parse(arguments: impl Iterator<Item = std::ffi::OsString>) -> Result<Request, String> {
     let matches = command().get_matches_from(arguments);
     match matches.subcommand() {
-        Some(("check", m)) => {
-            Ok(Request::Check { dir: path(m, "DIR"), salvage: m.get_one("salvage").cloned() })
-        }
+        Some(("check", m)) => Ok(Request::Check { dir: path(m, "DIR") }),
         Some(("backup", m)) => Ok(Request::Backup { dir: path(m, "DIR"), out: path(m, "OUT") }),
         Some((_, m)) => serve(m),
         None => serve(&matches),
@@ -112,14 +108,7 @@ fn command() -> Command {
         .subcommand(
             Command::new("check")
                 .about("Read a stopped server's folder and report every segment; exit status 1 on damage")
-                .arg(path_arg("DIR", "Folder of the data"))
-                .arg(
-                    Arg::new("salvage")
-                        .long("salvage")
-                        .value_name("OUT")
-                        .value_parser(clap::value_parser!(PathBuf))
-                        .help("Put everything that can be read into a new folder"),
-                ),
+                .arg(path_arg("DIR", "Folder of the data")),
         )
         .subcommand(
             Command::new("backup")

@@ -5,6 +5,7 @@
 //! (`server`), data (`store`), sockets (`reactor`).
 
 mod backup;
+mod check;
 mod cli;
 mod greeting;
 mod logging;
@@ -29,7 +30,7 @@ fn main() -> ExitCode {
         }
         cli::Request::Backup { dir, out } => backup::run(&dir, &out),
         cli::Request::Serve { settings, file } => serve::run(*settings, file),
-        cli::Request::Check { dir, .. } => Err(format!("cannot check {}: not built in yet", dir.display())),
+        cli::Request::Check { dir } => check::run(&dir),
     };
     done.map_or_else(|message| fail(&message, 1), |()| ExitCode::SUCCESS)
 }

@@ -24,6 +24,7 @@
 mod admission;
 mod backend;
 mod batch_buffer;
+mod check;
 mod committer;
 mod core;
 mod counters;
@@ -42,6 +43,7 @@ mod thread;
 mod types;
 
 pub use admission::{Class, Credits, footprint};
+pub use check::{CheckReport, Damage, SegmentReport, check};
 pub use counters::Counters;
 pub use error::{JournalError, ReadError, Refusal};
 pub use format::footer_chunk::FooterEntry;

@@ -62,6 +62,16 @@ impl Scanner {
         Self { file, extent, offset: start, batch_end: start, lsn, window: Vec::new(), window_at: start }
     }
 
+    /// A walk that starts at the batch at `offset`, whose first record is `lsn`.
+    pub(crate) fn resumed(file: Arc<dyn File>, extent: Extent, offset: u64, lsn: Lsn) -> Self {
+        Self { file, extent, offset, batch_end: offset, lsn, window: Vec::new(), window_at: offset }
+    }
+
+    /// The lsn of the next record.
+    pub(crate) fn next_lsn(&self) -> Lsn {
+        self.lsn
+    }
+
     /// Hands the next records out, about `bytes_max` bytes of them (at least one); false at the end.
     ///
     /// # Errors

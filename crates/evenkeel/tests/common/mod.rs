@@ -2,7 +2,8 @@
 #![allow(
     clippy::disallowed_methods,
     dead_code,
-    reason = "tests start processes and sockets; each uses a part of this"
+    unreachable_pub,
+    reason = "tests start processes and sockets; each binary of tests uses a part of this"
 )]
 
 use std::io::{BufRead, BufReader, Read, Write};

@@ -57,7 +57,12 @@ pub(crate) fn read(vfs: &dyn Vfs, dir: &Path) -> Result<Option<Found>, JournalEr
 }
 
 /// The tail's file, past the page cache: what the device has, not what memory thinks it has.
-fn read_tail_bytes(vfs: &dyn Vfs, dir: &Path, facts: &Facts, state: &State) -> Result<Vec<u8>, JournalError> {
+pub(crate) fn read_tail_bytes(
+    vfs: &dyn Vfs,
+    dir: &Path,
+    facts: &Facts,
+    state: &State,
+) -> Result<Vec<u8>, JournalError> {
     let name = facts.file.file_name();
     let file = open_reading(vfs, dir, &name)?;
     let failed = |error| JournalError::failed(format!("reading {name}"), error);

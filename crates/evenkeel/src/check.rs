@@ -1,0 +1,72 @@
+//! `evenkeel check DIR`: reads a stopped server's folder as a whole and reports every segment.
+//!
+//! The report goes to standard output; damage makes the exit status 1. Nothing in the folder is changed.
+
+use journal::{CheckReport, SegmentState};
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// Checks the folder `dir` and prints the report.
+///
+/// # Errors
+/// One line: there is nothing to check, or how much is damaged.
+pub(crate) fn run(dir: &Path) -> Result<(), String> {
+    let mut payload_bytes: u64 = 0;
+    let mut add = |view: journal::RecordView<'_>| payload_bytes += view.payload.len() as u64;
+    let report = journal::check(&vfs::RealDisk, dir, &mut add).map_err(|error| error.to_string())?;
+    print!("{}", text(&report, payload_bytes));
+    match report.damage.len() {
+        0 => Ok(()),
+        count => {
+            Err(format!("{} is damaged in {count} place{}", dir.display(), if count == 1 { "" } else { "s" }))
+        }
+    }
+}
+
+fn text(report: &CheckReport, payload_bytes: u64) -> String {
+    let mut text = format!(
+        "folder {:032x}: {} segments, {} files ready\n\n  segment   file          state      records      lost         bytes\n",
+        report.identity.folder,
+        report.segments.len(),
+        report.prepared
+    );
+    for segment in &report.segments {
+        let info = &segment.info;
+        let state = match info.state {
+            SegmentState::Open => "open",
+            SegmentState::Sealed => "sealed",
+            SegmentState::Footed => "footed",
+        };
+        let (read, lost) = (segment.records_read, segment.records_lost);
+        let number = info.segment.to_string();
+        let _ = writeln!(
+            text,
+            "  {number}  {}  {state}  {read:>10}{lost:>10}{:>14}",
+            info.file_name, info.end_bytes
+        );
+    }
+    let records: u64 = report.segments.iter().map(|segment| segment.records_read).sum();
+    let _ = writeln!(text, "\n{records} records verify, {payload_bytes} bytes of keys and values");
+    if let Some(checkpoint) = &report.checkpoint {
+        let _ = writeln!(
+            text,
+            "checkpoint {}, records from lsn {} on follow it",
+            checkpoint.name, checkpoint.lsn.0
+        );
+    }
+    match (&report.torn, report.clean) {
+        (_, true) => text.push_str("the last stop was clean\n"),
+        (None, false) => text.push_str("the last stop was not clean; nothing is torn\n"),
+        (Some(torn), false) => {
+            let _ = writeln!(
+                text,
+                "the last stop was not clean: segment {} is torn at offset {}, behind everything that was durable",
+                torn.segment, torn.offset_bytes
+            );
+        }
+    }
+    for damage in &report.damage {
+        let _ = writeln!(text, "damage in {} at offset {}: {}", damage.file, damage.offset, damage.what);
+    }
+    text
+}
