@@ -137,8 +137,13 @@ impl Store {
             let Some(keyspace) = self.index.keyspace(key.db) else { continue };
             let hash = self.hasher.hash(key.key);
             let stripe = self.index.lock(hash.stripe());
-            let unknown = match stripe.seek(keyspace, hash, key.key, prepared) {
+            let Some(space) = stripe.space(keyspace).filter(|space| space.hot(hash, key.key).is_none())
+            else {
+                continue;
+            };
+            let unknown: Vec<u64> = match space.seek(hash, key.key, prepared) {
                 Seek::Unknown(places) => places,
+                Seek::At { word, whole: false, .. } => space.field_places(word).collect(),
                 _ => continue,
             };
             drop(stripe);

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use crate::error::StoreError;
+use crate::record;
 
 /// Places to fetch, and what was fetched; travels from [`crate::Store::missing`] through
 /// [`crate::Store::fetch`] to [`crate::Store::access`].
@@ -16,7 +17,7 @@ pub struct Prepared {
     elsewhere: Vec<u64>,
 }
 
-/// A record as read from its segment, its checksums verified.
+/// A record as read from its segment, its checksums verified. A delta's value is its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fetched {
     pub(crate) kind: u8,
@@ -80,6 +81,12 @@ impl Prepared {
     /// What was read at `place`.
     pub(crate) fn record(&self, place: u64) -> Option<&Result<Fetched, StoreError>> {
         if self.records.is_empty() { None } else { self.records.get(&place) }
+    }
+
+    /// Keys of the collections that were fetched.
+    pub(crate) fn collections(&self) -> impl Iterator<Item = &[u8]> {
+        let images = self.records.values().flatten().filter(|fetched| fetched.kind == record::IMAGE);
+        images.map(|fetched| &*fetched.key)
     }
 
     /// Whether anything was fetched.

@@ -108,7 +108,7 @@ impl Store {
         self.tender.next_due_ms.store(u64::MAX, Ordering::Relaxed);
         let now_ms = self.now().0;
         let mut left = if self.active_expiry.load(Ordering::Relaxed) { budget } else { 0 };
-        let mut next = u64::MAX;
+        let (mut next, newest) = (u64::MAX, self.engine.newest());
         for number in 0..STRIPES {
             let due = self.due_in(number, now_ms, left);
             left -= due.len();
@@ -122,6 +122,9 @@ impl Store {
             let first =
                 stripe.spaces().filter_map(|(_, space)| space.expiry.first()).map(|entry| entry.expiry_ms);
             next = next.min(first.min().unwrap_or(u64::MAX));
+        }
+        if self.engine.newest() > newest {
+            self.engine.offer();
         }
         self.tender.next_due_ms.fetch_min(next, Ordering::Relaxed);
         (next != u64::MAX).then_some(UnixMs(next))
@@ -191,7 +194,8 @@ impl Store {
             _ => return,
         }
         match access.commit() {
-            Ok(_) | Err(Stop::Cold | Stop::Busy) => self.engine.offer(),
+            // Cold: it changed meanwhile. Busy: the next turn tries again.
+            Ok(_) | Err(Stop::Cold | Stop::Busy) => {}
             Err(Stop::Refused(error) | Stop::Damaged(error)) => {
                 tracing::warn!(%error, "an expired key stays until it is looked at");
             }

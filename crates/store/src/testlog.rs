@@ -97,7 +97,9 @@ impl Engine for TestLog {
         let records = self.records.lock().expect("no panic");
         let record = &records[place as usize - 1];
         let payload = record::decode(record.kind, &record.payload).expect("we wrote it");
-        let Payload::Whole { key, value } = payload else { panic!("a base is a whole value") };
+        let (Payload::Whole { key, value } | Payload::Delta { key, body: value, .. }) = payload else {
+            panic!("mappings are not read");
+        };
         Ok(Fetched {
             kind: record.kind & !record::SHARED,
             key: key.into(),

@@ -12,7 +12,7 @@ use crate::object::{WORD_DELTAS, WORD_SHARED, Word};
 use crate::record::{self, Draft};
 
 use super::Access;
-use super::overlay::{Change, Staged};
+use super::overlay::{Cause, Change, Staged};
 
 /// What a staged change will meet.
 #[derive(Clone, Copy, Debug)]
@@ -127,7 +127,7 @@ impl Access<'_> {
         let beside = self.overlay.len() > 1 && self.overlay.shares_bits(at);
         match stripe.seek(staged.keyspace, staged.hash, key, self.prepared) {
             Seek::Absent { shared } => Ok(Plan { shared: shared || beside, old: None, skip: removal }),
-            Seek::At { spot, word, shared, current } => {
+            Seek::At { spot, word, shared, current, .. } => {
                 let old = Old::of(spot, word.place(), current);
                 Ok(Plan { shared: shared || beside, old: Some(old), skip: removal && old.removed })
             }
@@ -153,7 +153,7 @@ impl Access<'_> {
             .overlay
             .iter()
             .zip(plans)
-            .filter(|(staged, _)| matches!(staged.change, Change::Put(_)))
+            .filter(|(staged, _)| !is_reclaim(staged))
             .map(|(staged, plan)| {
                 let new = staged.object().view().memory_bytes() as i64;
                 new - plan.old.map_or(0, |old| old.hot_bytes)
@@ -165,11 +165,12 @@ impl Access<'_> {
     fn apply(&mut self, staged: Staged, plan: &Plan, appended: Appended) {
         let store = self.store;
         let released = store.engine.released();
-        if staged.expired {
+        let expired = staged.cause == Cause::Expired;
+        if expired {
             store.expired_keys.fetch_add(1, Ordering::Relaxed);
         }
         let stripe = self.guards.stripe_mut(staged.hash.stripe()).expect("resolved before");
-        stripe.watches.touch(staged.db, staged.object().view().key(), appended.seq, staged.expired);
+        stripe.watches.touch(staged.db, staged.object().view().key(), appended.seq, expired);
         let space = stripe.space_mut(staged.keyspace);
         let grown = match staged.change {
             Change::Put(mut object) => {
@@ -182,8 +183,8 @@ impl Access<'_> {
                 let marks = if plan.shared { WORD_SHARED } else { 0 };
                 space.place_word(plan, staged.hash, Word::hot(object, marks))
             }
-            Change::Retime(mut object) => {
-                let old = plan.old.expect("only what is there is retimed");
+            Change::Delta { mut object, kind, .. } => {
+                let old = plan.old.expect("a delta changes what is there");
                 object.stamp(old.place, appended.seq);
                 space.expiry.remove(old.expiry_ms, staged.hash);
                 let expiry_ms = object.view().expiry_ms();
@@ -193,9 +194,9 @@ impl Access<'_> {
                 space.deltas.entry(old.place).or_default().push(Delta {
                     place: appended.place,
                     seq: appended.seq,
-                    kind: record::EXPIRY,
+                    kind,
                     record_bytes: appended.bytes as u32,
-                    expiry_ms,
+                    expiry_ms: if kind == record::EXPIRY { expiry_ms } else { 0 },
                 });
                 let marks = space.table.word(old.spot).marks() | WORD_DELTAS;
                 space.set_word(old.spot, Word::hot(object, marks))
@@ -257,7 +258,8 @@ impl Access<'_> {
                 self.overlay.stage(staged);
             }
         }
-        let only_expired = self.overlay.mapping.is_none() && self.overlay.iter().all(|staged| staged.expired);
+        let only_expired = self.overlay.mapping.is_none()
+            && self.overlay.iter().all(|staged| staged.cause == Cause::Expired);
         // A read has no credits; if the journal has none to spare the removal can wait, the answer is the same.
         if only_expired && self.credits.is_none() {
             let bytes =
@@ -365,15 +367,16 @@ fn draft<'a>(staged: &'a Staged, plan: &Plan) -> Draft<'a> {
     let shared = if plan.shared { record::SHARED } else { 0 };
     let (key, expiry_ms) = (object.key(), object.expiry_ms());
     match (&staged.change, plan.old) {
-        (Change::Retime(_), Some(old)) => {
-            Draft::delta(record::EXPIRY | shared, staged.keyspace, key, old.seq, &[], expiry_ms)
+        (Change::Delta { kind, body, .. }, Some(old)) => {
+            let expiry_ms = if *kind == record::EXPIRY { expiry_ms } else { 0 };
+            Draft::delta(kind | shared, staged.keyspace, key, old.seq, body, expiry_ms)
         }
         _ => Draft::whole(object.kind() | shared, staged.keyspace, key, object.value(), expiry_ms),
     }
 }
 
 fn is_reclaim(staged: &Staged) -> bool {
-    matches!(staged.change, Change::Remove(_) | Change::Retime(_))
+    staged.cause != Cause::Command || matches!(staged.change, Change::Remove(_))
 }
 
 /// What was reserved before the locks, or (asked without waiting) enough for what it turned out to be.

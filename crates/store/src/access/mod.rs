@@ -14,6 +14,7 @@
 //!
 //! Out of scope: reading cold records (`prepared`), which commands exist (`server`).
 
+mod collection;
 mod commit;
 mod overlay;
 mod scan;
@@ -28,14 +29,16 @@ use clock::UnixMs;
 use crate::engine::Credits;
 use crate::error::{Stop, StoreError};
 use crate::hash::{KeyHash, STRIPES};
+use crate::index::stripe::Space;
 use crate::index::stripe::{Current, Seek, Stripe};
-use crate::object::{Object, Word};
+use crate::index::table::Spot;
+use crate::object::{Object, WORD_DELTAS, Word};
 use crate::prepared::{Prepared, Wanted};
 use crate::record;
 use crate::value::{Found, Meta, Value, ValueKind};
 use crate::watch::Watch;
 use crate::{KeyRef, Store};
-use overlay::{Change, Overlay, Staged};
+use overlay::{Cause, Change, Overlay, Staged};
 
 /// What an access may touch; it locks the stripes of all of it.
 #[derive(Clone, Copy, Debug)]
@@ -81,10 +84,8 @@ impl<'s> Access<'s> {
         credits: Option<Credits>,
     ) -> Self {
         let mut guards = Guards::lock(store, scope);
-        if let Scope::Keys(keys) = scope
-            && prepared.has_records()
-        {
-            keys.iter().for_each(|key| guards.warm(store, prepared, *key));
+        if prepared.has_records() {
+            guards.warm_all(store, scope, prepared);
         }
         let access = Self {
             store,
@@ -119,7 +120,7 @@ impl<'s> Access<'s> {
         let expiry_ms = expiry.map_or(0, |at| at.0.max(1));
         let object = Object::new(value.kind(), key, value.bytes(), expiry_ms);
         let hash = self.store.hasher.hash(key);
-        self.overlay.stage(Staged { db, keyspace, hash, change: Change::Put(object), expired: false });
+        self.overlay.stage(Staged { db, keyspace, hash, change: Change::Put(object), cause: Cause::Command });
     }
 
     /// Removes `key`; returns whether it was there.
@@ -133,7 +134,7 @@ impl<'s> Access<'s> {
             return Ok(false);
         }
         let change = Change::Remove(Object::new(record::REMOVED, key, &[], 0));
-        self.overlay.stage(Staged { db, keyspace, hash, change, expired: false });
+        self.overlay.stage(Staged { db, keyspace, hash, change, cause: Cause::Command });
         Ok(true)
     }
 
@@ -147,10 +148,13 @@ impl<'s> Access<'s> {
         let Some(state) = self.lookup(keyspace, hash, key, db)? else { return Ok(false) };
         let expiry_ms = expiry.map_or(0, |at| at.0.max(1));
         let small = (state.value.len() as u64) <= self.store.options.expiry_delta_bytes_min;
-        let whole = small || state.staged || !self.store.engine.has_places();
         let object = Object::new(state.kind, key, state.value, expiry_ms);
-        let change = if whole { Change::Put(object) } else { Change::Retime(object) };
-        self.overlay.stage(Staged { db, keyspace, hash, change, expired: false });
+        let change = if small || !self.takes_delta(&state) {
+            Change::Put(object)
+        } else {
+            Change::Delta { object, kind: record::EXPIRY, body: Vec::new() }
+        };
+        self.overlay.stage(Staged { db, keyspace, hash, change, cause: Cause::Retime });
         Ok(true)
     }
 
@@ -272,19 +276,22 @@ impl<'s> Access<'s> {
     fn lookup(&self, keyspace: u32, hash: KeyHash, key: &[u8], db: u16) -> Result<Option<State<'_>>, Stop> {
         if let Some(staged) = self.overlay.find(keyspace, hash, key) {
             return Ok(match &staged.change {
-                Change::Put(object) | Change::Retime(object) => Some(State::staged(object)),
+                Change::Put(object) | Change::Delta { object, .. } => Some(State::staged(object)),
                 Change::Remove(_) => None,
             });
         }
         let Some(space) = self.guards.stripe(hash.stripe())?.space(keyspace) else { return Ok(None) };
-        let current = match space.hot(hash, key) {
+        let (word, current) = match space.hot(hash, key) {
             Some((word, object)) => {
                 word.refer();
-                Current::Hot(object)
+                (word, Current::Hot(object))
             }
             None => match space.seek(hash, key, self.prepared) {
                 Seek::Absent { .. } => return Ok(None),
-                Seek::At { current, .. } => current,
+                Seek::At { word, whole: false, .. } => {
+                    return Err(self.miss(space.field_places(word).collect()));
+                }
+                Seek::At { word, current, .. } => (word, current),
                 Seek::Unknown(places) => return Err(self.miss(places)),
                 Seek::Damaged(error) => return Err(Stop::Damaged(error)),
             },
@@ -299,11 +306,17 @@ impl<'s> Access<'s> {
                 keyspace,
                 hash,
                 change: Change::Remove(Object::new(record::REMOVED, key, &[], 0)),
-                expired: true,
+                cause: Cause::Expired,
             });
             return Ok(None);
         }
-        Ok(Some(State::current(current)))
+        let deltas = if word.marks() & WORD_DELTAS == 0 { 0 } else { space.deltas_of(word.place()).len() };
+        Ok(Some(State { deltas, ..State::current(current) }))
+    }
+
+    /// Whether a change of this state may be a small record on top of what lies in the log.
+    fn takes_delta(&self, state: &State<'_>) -> bool {
+        !state.staged && state.deltas < DELTAS_MAX && self.store.engine.has_places()
     }
 
     fn expires_by_now(&self, expiry_ms: u64) -> bool {
@@ -351,6 +364,7 @@ struct State<'a> {
     seq: u64,
     memory_bytes: u64,
     staged: bool,
+    deltas: usize,
 }
 
 impl<'a> State<'a> {
@@ -361,7 +375,15 @@ impl<'a> State<'a> {
     fn current(current: Current<'a>) -> Self {
         let memory_bytes = if let Current::Hot(object) = current { object.memory_bytes() } else { 0 };
         let (kind, value) = (current.kind(), current.value());
-        Self { kind, value, expiry_ms: current.expiry_ms(), seq: current.seq(), memory_bytes, staged: false }
+        Self {
+            kind,
+            value,
+            expiry_ms: current.expiry_ms(),
+            seq: current.seq(),
+            memory_bytes,
+            staged: false,
+            deltas: 0,
+        }
     }
 
     fn meta(&self) -> Meta {
@@ -372,6 +394,25 @@ impl<'a> State<'a> {
             value_len: self.value.len() as u64,
             memory_bytes: self.memory_bytes,
         }
+    }
+}
+
+impl Space {
+    /// The slot of a cold key that was fetched, and its word once hot.
+    fn warmed(&self, hash: KeyHash, key: &[u8], prepared: &Prepared) -> Option<(Spot, Word)> {
+        let Seek::At { spot, word, current: current @ Current::Cold { .. }, whole, .. } =
+            self.seek(hash, key, prepared)
+        else {
+            return None;
+        };
+        let object = if whole {
+            let mut object = Object::new(current.kind(), key, current.value(), current.expiry_ms());
+            object.stamp(word.place(), current.seq());
+            object
+        } else {
+            self.folded(spot, prepared)?
+        };
+        Some((spot, Word::hot(object, self.table.word(spot).marks())))
     }
 }
 
@@ -403,22 +444,33 @@ impl<'s> Guards<'s> {
         Self::Many(numbers.into_iter().map(|n| (n, store.index.lock(n))).collect())
     }
 
-    /// Makes a key hot that was read for this access, if memory has room.
+    /// Makes hot what was read: the keys of the scope if memory has room, and collections, which must be folded.
+    fn warm_all(&mut self, store: &Store, scope: Scope<'_>, prepared: &Prepared) {
+        match scope {
+            Scope::Keys(keys)
+                if store.memory.has_room(&store.index) || prepared.collections().next().is_some() =>
+            {
+                keys.iter().for_each(|key| self.warm(store, prepared, *key));
+            }
+            Scope::Keys(_) => {}
+            Scope::Everything => {
+                for key in prepared.collections() {
+                    (0..store.options.databases)
+                        .for_each(|db| self.warm(store, prepared, KeyRef { db, key }));
+                }
+            }
+        }
+    }
+
     fn warm(&mut self, store: &Store, prepared: &Prepared, key: KeyRef<'_>) {
-        let Some(keyspace) = store.index.keyspace(key.db).filter(|_| store.memory.has_room(&store.index))
-        else {
-            return;
-        };
+        let Some(keyspace) = store.index.keyspace(key.db) else { return };
         let hash = store.hasher.hash(key.key);
         let Ok(stripe) = self.stripe_mut(hash.stripe()) else { return };
-        let Seek::At { spot, word, current: current @ Current::Cold { .. }, .. } =
-            stripe.seek(keyspace, hash, key.key, prepared)
+        let Some((spot, word)) =
+            stripe.space(keyspace).and_then(|space| space.warmed(hash, key.key, prepared))
         else {
             return;
         };
-        let mut object = Object::new(current.kind(), key.key, current.value(), current.expiry_ms());
-        object.stamp(word.place(), current.seq());
-        let word = Word::hot(object, word.marks());
         stripe.unreported_bytes += stripe.space_mut(keyspace).set_word(spot, word);
         stripe.report(&store.index);
     }
@@ -452,3 +504,6 @@ impl<'s> Guards<'s> {
         }
     }
 }
+
+/// Deltas on one base, at most: the next change writes a whole image.
+const DELTAS_MAX: usize = 8;

@@ -17,8 +17,18 @@ pub(super) struct Staged {
     pub(super) keyspace: u32,
     pub(super) hash: KeyHash,
     pub(super) change: Change,
-    /// A removal because its time had come.
-    pub(super) expired: bool,
+    pub(super) cause: Cause,
+}
+
+/// Why a key changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// A command stores or removes it.
+    Command,
+    /// A command changes when it expires: allowed where growth is refused.
+    Retime,
+    /// Its time had come.
+    Expired,
 }
 
 /// What becomes of a key; each carries the object that its slot will hold.
@@ -26,8 +36,8 @@ pub(super) struct Staged {
 pub(super) enum Change {
     /// A whole value.
     Put(Object),
-    /// The same value with another expiry, logged as a delta.
-    Retime(Object),
+    /// A changed state that is logged as a delta of `kind` on what is there: another expiry, another field.
+    Delta { object: Object, kind: u8, body: Vec<u8> },
     /// A removal: the object has the key and no value.
     Remove(Object),
 }
@@ -35,7 +45,7 @@ pub(super) enum Change {
 impl Staged {
     pub(super) fn object(&self) -> &Object {
         match &self.change {
-            Change::Put(object) | Change::Retime(object) | Change::Remove(object) => object,
+            Change::Put(object) | Change::Delta { object, .. } | Change::Remove(object) => object,
         }
     }
 }

@@ -229,11 +229,44 @@ fn expiry_of_a_long_value_is_a_small_record_that_recovery_puts_back() {
     assert_eq!(again.store.tend(10), None, "entries that no key has any more are gone");
 }
 
+#[test]
+fn collection_is_folded_from_image_and_deltas_when_it_is_cold() {
+    for bits in [8, 128] {
+        let bench = Bench::new(bits);
+        let keys = [KeyRef { db: 0, key: b"c" }];
+        bench.set(b"beside", b"v", None);
+        for (field, value) in [("a", "1"), ("b", "2"), ("a", "3")] {
+            bench.run(Scope::Keys(&keys), |access| {
+                access.field_set(0, b"c", field.as_bytes(), value.as_bytes())
+            });
+        }
+        bench.run(Scope::Keys(&keys), |access| access.field_delete(0, b"c", b"b"));
+        assert_eq!(bench.store.newest(), 5, "one record each");
+        bench.log.release(5);
+        bench.cool();
+        let expected = BTreeMap::from([(b"a".to_vec(), b"3".to_vec())]);
+        let (log, index) = bench.log.recover(5, &bench.hasher, DATABASES);
+        let again = Bench::over(log, index, Arc::clone(&bench.clock), bench.hasher.clone(), bits);
+        for bench in [&bench, &again] {
+            let fields = bench.run(Scope::Everything, |access| access.fields(0, b"c")).1;
+            assert_eq!(fields.as_ref(), Some(&expected));
+            bench.cool();
+            assert_eq!(
+                bench.run(Scope::Keys(&keys), |access| access.fields(0, b"c")).1.as_ref(),
+                Some(&expected)
+            );
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Put(u16, u8, u8, Option<u8>),
     Remove(u16, u8),
     Expire(u16, u8, Option<u8>),
+    FieldSet(u16, u8, u8, u8),
+    FieldDelete(u16, u8, u8),
+    Fold(u16, u8),
     Flush(u16),
     Swap,
     Read(u16, u8),
@@ -252,6 +285,9 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(d, k, v, e)| Step::Put(d, k, v, e)),
         6 => (db.clone(), key.clone()).prop_map(|(d, k)| Step::Remove(d, k)),
         6 => (db.clone(), key.clone(), proptest::option::of(1..60_u8)).prop_map(|(d, k, e)| Step::Expire(d, k, e)),
+        8 => (db.clone(), key.clone(), 0..5_u8, any::<u8>()).prop_map(|(d, k, f, v)| Step::FieldSet(d, k, f, v)),
+        3 => (db.clone(), key.clone(), 0..5_u8).prop_map(|(d, k, f)| Step::FieldDelete(d, k, f)),
+        1 => (db.clone(), key.clone()).prop_map(|(d, k)| Step::Fold(d, k)),
         1 => db.clone().prop_map(Step::Flush),
         1 => Just(Step::Swap),
         6 => (db.clone(), key).prop_map(|(d, k)| Step::Read(d, k)),
@@ -264,7 +300,22 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-type State = [BTreeMap<u8, (Vec<u8>, Option<u64>)>; DATABASES as usize];
+type State = [BTreeMap<u8, (Content, Option<u64>)>; DATABASES as usize];
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Content {
+    String(Vec<u8>),
+    Fields(BTreeMap<Vec<u8>, Vec<u8>>),
+}
+
+fn content(access: &crate::Access<'_>, db: u16, key: &[u8]) -> Result<Option<(Content, Option<u64>)>, Stop> {
+    let Some(found) = access.get(db, key)? else { return Ok(None) };
+    let content = match access.fields(db, key)? {
+        Some(fields) => Content::Fields(fields),
+        None => Content::String(found.value.to_vec()),
+    };
+    Ok(Some((content, found.expiry.map(|at| at.0))))
+}
 
 /// The truth: the state after each effect, and the newest effect that an answer was told of.
 struct Model {
@@ -297,7 +348,7 @@ fn apply(bench: &Bench, model: &mut Model, step: &Step) {
         Step::Put(db, key, seed, ttl) => {
             let value = vec![seed; usize::from(seed) / 2];
             let expiry = ttl.map(|ttl| now_ms + u64::from(ttl));
-            state[usize::from(db)].insert(key, (value.clone(), expiry));
+            state[usize::from(db)].insert(key, (Content::String(value.clone()), expiry));
             let id = [key];
             let keys = [KeyRef { db, key: &id }];
             bench
@@ -325,6 +376,32 @@ fn apply(bench: &Bench, model: &mut Model, step: &Step) {
             assert_eq!(found, expected);
             ticket
         }
+        Step::FieldSet(db, key, field, value) => {
+            let entry = state[usize::from(db)].entry(key).or_insert((Content::String(Vec::new()), None));
+            match entry {
+                (Content::Fields(fields), _) => drop(fields.insert(vec![field], vec![value; 9])),
+                other => *other = (Content::Fields([(vec![field], vec![value; 9])].into()), None),
+            }
+            let id = [key];
+            let keys = [KeyRef { db, key: &id }];
+            bench.run(Scope::Keys(&keys), |access| access.field_set(db, &id, &[field], &[value; 9])).0
+        }
+        Step::FieldDelete(db, key, field) => {
+            let expected = match state[usize::from(db)].get_mut(&key) {
+                Some((Content::Fields(fields), _)) => fields.remove(&[field][..]).is_some(),
+                _ => false,
+            };
+            let id = [key];
+            let keys = [KeyRef { db, key: &id }];
+            let (ticket, deleted) =
+                bench.run(Scope::Keys(&keys), |access| access.field_delete(db, &id, &[field]));
+            assert_eq!(deleted, expected);
+            ticket
+        }
+        Step::Fold(db, key) => {
+            let id = [key];
+            bench.run(Scope::Keys(&[KeyRef { db, key: &id }]), |access| access.fold(db, &id)).0
+        }
         Step::Flush(db) => {
             state[usize::from(db)].clear();
             bench.run(Scope::Everything, |access| access.flush(db)).0
@@ -335,9 +412,8 @@ fn apply(bench: &Bench, model: &mut Model, step: &Step) {
         }
         Step::Read(db, key) => {
             let id = [key];
-            let (ticket, found) = bench.run(Scope::Keys(&[KeyRef { db, key: &id }]), |access| {
-                Ok(access.get(db, &id)?.map(|found| (found.value.to_vec(), found.expiry.map(|at| at.0))))
-            });
+            let (ticket, found) =
+                bench.run(Scope::Keys(&[KeyRef { db, key: &id }]), |access| content(access, db, &id));
             assert_eq!(found.as_ref(), state[usize::from(db)].get(&key));
             ticket
         }
@@ -383,9 +459,8 @@ fn crash(bench: &Bench, model: &mut Model, share: u8, bits: u32) -> Bench {
     for db in 0..DATABASES {
         for key in 0..KEYS {
             let id = [key];
-            let (_, found) = again.run(Scope::Keys(&[KeyRef { db, key: &id }]), |access| {
-                Ok(access.get(db, &id)?.map(|found| (found.value.to_vec(), found.expiry.map(|at| at.0))))
-            });
+            let (_, found) =
+                again.run(Scope::Keys(&[KeyRef { db, key: &id }]), |access| content(access, db, &id));
             assert_eq!(
                 found.as_ref(),
                 expected[usize::from(db)].get(&key),

@@ -228,10 +228,6 @@ impl Index {
 }
 
 impl Space {
-    fn deltas_of(&self, base: u64) -> &[Delta] {
-        self.deltas.get(&base).map_or(&[], Vec::as_slice)
-    }
-
     /// The slot of a live key whose base or one of whose deltas lies at `place`.
     fn owner(&self, hash: KeyHash, place: u64) -> Option<Spot> {
         let mut last = None;
@@ -279,6 +275,8 @@ impl Space {
 
     fn replay(&mut self, replayed: &Replayed, spot: Option<Spot>) -> (Replay, i64) {
         match (replayed.kind & !record::SHARED, spot) {
+            // A copy without its source: the key died after the copy was made, and the checkpoint says so.
+            (record::STRING | record::IMAGE, None) if replayed.moved => (Replay::default(), 0),
             (record::STRING | record::IMAGE, None) => (LIVE, self.replay_new(replayed)),
             (record::STRING | record::IMAGE, Some(spot)) => (self.replay_base(replayed, spot), 0),
             (record::REMOVED, Some(spot)) if self.table.word(spot).place() < replayed.place => {
@@ -455,6 +453,11 @@ mod tests {
         assert_eq!(bench.replay(b"k", record::REMOVED, 12, 4, false), Replay::default());
         assert_eq!(bench.replay(b"k", record::REMOVED, 30, 5, false).dead_base, Some(20));
         assert_eq!(bench.owned(b"k", 20), None);
+        assert_eq!(
+            bench.replay(b"k", record::STRING, 40, 2, true),
+            Replay::default(),
+            "a copy never creates"
+        );
     }
 
     #[test]

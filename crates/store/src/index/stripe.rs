@@ -21,7 +21,7 @@ use crate::error::StoreError;
 use crate::hash::KeyHash;
 use crate::index::Index;
 use crate::index::table::{Spot, Table};
-use crate::object::{ObjectRef, View, Word};
+use crate::object::{ObjectRef, View, WORD_DELTAS, Word};
 use crate::prepared::{Fetched, Prepared};
 use crate::record;
 use crate::watch::Watches;
@@ -147,8 +147,8 @@ impl Expiry {
 pub(crate) enum Seek<'a> {
     /// No candidate is the key. `shared`: another live key has its bits.
     Absent { shared: bool },
-    /// The slot at `spot` is the key's.
-    At { spot: Spot, word: &'a Word, shared: bool, current: Current<'a> },
+    /// The slot at `spot` is the key's. Not `whole`: its value is that of the base, and field deltas lie on top.
+    At { spot: Spot, word: &'a Word, shared: bool, current: Current<'a>, whole: bool },
     /// Records that decide and were not prepared.
     Unknown(Vec<u64>),
     /// A record that decides is damaged.
@@ -241,7 +241,8 @@ impl Space {
         match found {
             Some((spot, current)) => {
                 let word = self.table.word(spot);
-                Seek::At { spot, word, shared: shared || !unknown.is_empty(), current }
+                let whole = matches!(current, Current::Hot(_)) || self.field_places(word).next().is_none();
+                Seek::At { spot, word, shared: shared || !unknown.is_empty(), current, whole }
             }
             None if unknown.is_empty() => Seek::Absent { shared },
             None => Seek::Unknown(unknown),
@@ -270,6 +271,17 @@ impl Space {
             }
         }
         Ok(Some(Current::Cold { fetched, seq, expiry_ms }))
+    }
+
+    /// Places of the field deltas on top of a slot's base.
+    pub(crate) fn field_places<'a>(&'a self, word: &Word) -> impl Iterator<Item = u64> + use<'a> {
+        let deltas = if word.marks() & WORD_DELTAS == 0 { &[] } else { self.deltas_of(word.place()) };
+        deltas.iter().filter(|delta| delta.kind != record::EXPIRY).map(|delta| delta.place)
+    }
+
+    /// The deltas on the base at `base`.
+    pub(crate) fn deltas_of(&self, base: u64) -> &[Delta] {
+        self.deltas.get(&base).map_or(&[], Vec::as_slice)
     }
 
     /// Replaces the word at `spot`; accounts its hot bytes.

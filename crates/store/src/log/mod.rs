@@ -12,5 +12,6 @@
 
 pub(crate) mod checkpoint;
 pub(crate) mod checkpoint_file;
+pub(crate) mod fold;
 pub(crate) mod liveness;
 pub(crate) mod reader;
