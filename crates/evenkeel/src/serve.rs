@@ -39,6 +39,7 @@ enum End {
 /// One line that says why it did not start, or why it stopped.
 pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), String> {
     logging::start(&settings);
+    end_on_panic();
     refuse_exposure(&settings)?;
     let settings = with_files_that_fit(settings);
     let config = Arc::new(Config::new(settings, file));
@@ -104,6 +105,16 @@ fn wait_and_stop(
 
 fn failed(why: &str) -> String {
     format!("stopped: {why}. Nothing acknowledged is lost; writes without an answer may or may not be there")
+}
+
+/// A panic in one thread is a bug whose reach nobody knows: better no server than half of one. What was
+/// acknowledged is on disk.
+fn end_on_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        std::process::abort();
+    }));
 }
 
 /// Ends the process if a stop takes longer than its parts allow: a disk that hangs must not hold up a reboot.
