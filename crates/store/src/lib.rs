@@ -69,7 +69,7 @@ pub struct Store {
     index: Arc<Index>,
     engine: Arc<dyn Engine>,
     memory: Memory,
-    /// Newest time seen in the log: time never runs back behind it.
+    /// Newest time seen, in the log or by the clock: time never runs back behind it.
     time_floor_ms: AtomicU64,
     active_expiry: AtomicBool,
     expired_keys: AtomicU64,
@@ -119,11 +119,14 @@ impl Store {
         Ok(store)
     }
 
-    /// Wall-clock time that never runs back behind anything in the log.
+    /// Wall-clock time that never runs back: neither behind what it said before nor behind anything in the log.
     #[must_use]
     pub fn now(&self) -> UnixMs {
-        let floor = self.time_floor_ms.load(Ordering::Relaxed);
-        UnixMs(self.options.clock.unix_ms().0.max(floor))
+        let (floor, clock) = (self.time_floor_ms.load(Ordering::Relaxed), self.options.clock.unix_ms().0);
+        if clock > floor {
+            self.time_floor_ms.fetch_max(clock, Ordering::Relaxed);
+        }
+        UnixMs(clock.max(floor))
     }
 
     /// Looks which records must be read before a command on `keys` can run, and adds them to `prepared`.
@@ -172,7 +175,7 @@ impl Store {
         let credits = if credit_bytes == 0 {
             None
         } else {
-            self.memory.make_room(&self.index, &*self.engine);
+            self.memory.make_room(&self.index, &*self.engine, memory::ROOM_PAGES_MAX);
             let keys = if let Scope::Keys(keys) = scope { keys.len() as u64 } else { 1 };
             Some(self.engine.reserve(credit_bytes + keys * RECORD_OVERHEAD_BYTES, Class::Write)?)
         };

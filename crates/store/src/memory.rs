@@ -1,9 +1,10 @@
 //! The memory budget: what counts, what is dropped, what is refused.
 //!
 //! Counted: index pages and hot objects (`index`), and what others report in: journal buffers, connection
-//! buffers. Past `memory.limit` a clock hand walks the stripes and drops clean hot values (their slot turns back
-//! into a place) that nobody looked at since its last visit; when nothing can be dropped, effects that grow are
-//! refused by name, while reads, removals and expiry changes go on.
+//! buffers. From 15/16 of `memory.limit` on, each command that stores something first moves a clock hand on by a
+//! bounded number of pages: it drops clean hot values (their slot turns back into a place) that nobody looked at
+//! since its last visit. At the limit, effects that grow are refused by name, while reads, removals and expiry
+//! changes go on.
 //!
 //! Invariant: a value whose effect is not released stays hot.
 
@@ -68,17 +69,19 @@ impl Memory {
         self.reported_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes above the limit, 0 within it.
-    pub(crate) fn excess(&self, index: &Index) -> u64 {
+    /// Whether used memory is beyond the limit, or (`soon`) close to it.
+    fn is_over(&self, index: &Index, soon: bool) -> bool {
         let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
-        if limit_bytes == 0 { 0 } else { self.used(index).saturating_sub(limit_bytes) }
+        let bound = if soon { limit_bytes - limit_bytes / 16 } else { limit_bytes };
+        limit_bytes != 0 && self.used(index) > bound
     }
 
-    /// Drops clean hot values that nobody looked at, until memory is within its limit or two rounds found none.
+    /// Drops clean hot values that nobody looked at, until memory is well within its limit, `pages` were visited or
+    /// two rounds found none.
     ///
     /// Takes one stripe's lock at a time; callers hold none. Whoever comes while another drops does not wait.
-    pub(crate) fn make_room(&self, index: &Index, engine: &dyn Engine) {
-        if self.excess(index) == 0 || !engine.has_places() {
+    pub(crate) fn make_room(&self, index: &Index, engine: &dyn Engine, pages: usize) {
+        if !self.is_over(index, true) || !engine.has_places() {
             return;
         }
         let Ok(mut hand) = self.hand.try_lock() else { return };
@@ -87,7 +90,10 @@ impl Memory {
             return;
         }
         hand.barren_at = None;
-        while self.excess(index) > 0 {
+        for _ in 0..pages {
+            if !self.is_over(index, true) {
+                return;
+            }
             if hand.advance(index, released) {
                 hand.barren_stripes = 0;
             } else if hand.barren_stripes > 2 * STRIPES {
@@ -100,12 +106,12 @@ impl Memory {
 
     /// Whether memory has room for values that a read brought in.
     pub(crate) fn has_room(&self, index: &Index) -> bool {
-        self.excess(index) == 0
+        !self.is_over(index, true)
     }
 
     /// Refuses growth past the limit.
     pub(crate) fn admit(&self, index: &Index) -> Result<(), Stop> {
-        if self.excess(index) == 0 {
+        if !self.is_over(index, false) {
             return Ok(());
         }
         let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
@@ -162,3 +168,6 @@ fn cool(word: &mut Word, released: u64) {
     }
     *word = Word::cold(object.place(), word.marks());
 }
+
+/// Pages that one command visits at most to make room: about 0.1 ms.
+pub(crate) const ROOM_PAGES_MAX: usize = 64;

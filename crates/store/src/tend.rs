@@ -1,5 +1,5 @@
 //! What the store does by itself: removing expired keys on time, dropping slots of released removals, freeing
-//! flushed keyspaces.
+//! flushed keyspaces, dropping clean values when memory runs short.
 //!
 //! [`Store::tend`] is one deterministic turn; a thread of its own calls it when the next key is due. Each removal
 //! is a logged effect. Nothing is sampled: stripes keep their expiries in order.
@@ -97,7 +97,7 @@ fn run(store: &Weak<Store>) {
 }
 
 impl Store {
-    /// One turn: removes at most `budget` expired keys, drops released removals, frees one dead keyspace's stripe.
+    /// One turn: removes at most `budget` expired keys, drops released removals, frees dead keyspaces, makes room.
     ///
     /// Returns when the next key is due (in the past when the budget ran out), `None` when none has an expiry.
     /// Blocks on reads where expired keys are cold.
@@ -105,6 +105,7 @@ impl Store {
         while let Some(space) = self.index.exhume() {
             space.each_record(&mut |place, bytes| self.engine.on_dead(place, bytes));
         }
+        self.memory.make_room(&self.index, &*self.engine, usize::MAX);
         self.tender.next_due_ms.store(u64::MAX, Ordering::Relaxed);
         let now_ms = self.now().0;
         let mut left = if self.active_expiry.load(Ordering::Relaxed) { budget } else { 0 };

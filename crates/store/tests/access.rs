@@ -361,3 +361,33 @@ fn commits_of_several_threads_keep_the_order_of_each_key() {
     });
     assert_eq!(store.newest(), 16_000);
 }
+
+#[test]
+fn flushes_scans_and_writes_of_several_threads_end() {
+    let store = Store::open(Options { engine: EngineKind::Memory, ..Options::default() })
+        .expect("memory always opens");
+    let now = store.now().0;
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let store = &store;
+            scope.spawn(move || {
+                for round in 0..500_u64 {
+                    let watch = store.watch(0, &[(round % 50) as u8]);
+                    set(store, &[(round % 50) as u8], b"v", Some(now + round % 3));
+                    get(store, &[(round * thread % 50) as u8]);
+                    changed(store, &watch);
+                    if round % 50 == thread {
+                        flush(store);
+                        let prepared = Prepared::default();
+                        let access = store.access(Scope::Everything, &prepared, 0).expect("a read");
+                        scan_all(&access, 0);
+                    }
+                }
+            });
+        }
+    });
+    flush(&store);
+    store.tend(1_000);
+    assert_eq!(store.key_counts()[0], (0, 0));
+    store.close();
+}

@@ -107,7 +107,7 @@ impl Bench {
     /// Drops everything clean from memory.
     fn cool(&self) {
         self.store.set_memory_limit(1);
-        self.store.memory.make_room(&self.store.index, &*self.store.engine);
+        self.store.memory.make_room(&self.store.index, &*self.store.engine, usize::MAX);
         self.store.set_memory_limit(0);
     }
 }
@@ -204,6 +204,15 @@ fn full_memory_refuses_growth_by_name_while_the_rest_goes_on() {
     bench.store.tend(1);
     bench.set(b"more", &[0; 500], None);
     assert_eq!(bench.get(b"more").1, Some(vec![0; 500]), "once values are clean they make room");
+}
+
+#[test]
+fn time_never_runs_back_behind_what_was_said() {
+    let bench = Bench::new(128);
+    bench.clock.advance(Duration::from_millis(500));
+    assert_eq!(bench.store.now(), UnixMs(1_500));
+    bench.clock.set_unix_ms(UnixMs(3));
+    assert_eq!(bench.store.now(), UnixMs(1_500));
 }
 
 #[test]
