@@ -324,9 +324,8 @@ impl Core {
 
     fn push(&mut self, draft: &Draft<'_>, group_end: u8) -> Place {
         let seq = draft.seq.unwrap_or(self.next_seq);
-        if draft.seq.is_none() {
-            self.next_seq.0 += 1;
-        }
+        // A moved copy's seq is an old one; in a salvaged folder all are, and new ones must not repeat them.
+        self.next_seq.0 = self.next_seq.0.max(seq.0 + 1);
         let header = RecordHeader {
             payload_crc: draft.payload_crc(),
             payload_len: draft.payload_len(),

@@ -7,15 +7,14 @@ use std::thread::JoinHandle;
 use crate::admission::{Class, Credits, own_file_bytes, promise_bytes, shared_footprint_max, usable_bytes};
 use crate::counters::{Counters, Live};
 use crate::error::{JournalError, ReadError, Refusal};
-use crate::format::crc32c;
 use crate::format::footer_chunk::{FOOTER_CHUNK_ENTRIES_MAX, FooterEntry, encode_chunk};
 use crate::format::manifest_entry::{CHECKPOINT_NAME_BYTES_MAX, Checkpoint, Entry, Footer};
 use crate::format::record::{RECORD_HEADER_SIZE_BYTES, RecordHeader};
 use crate::format::segment_header::Identity;
 use crate::manifest::{Facts, State};
 use crate::options::Backend;
-use crate::scan::{Extent, Scanner};
-use crate::segment::{footer_offset, read_full, write_full};
+use crate::scan::{Extent, Scanner, read_record, verified};
+use crate::segment::{footer_offset, write_full};
 use crate::shared::{Phase, Shared};
 use crate::types::{Appended, Draft, Lsn, Place, SegmentId, Seq};
 
@@ -200,20 +199,7 @@ impl Journal {
             }
         }
         let file = self.shared.handle(place.segment()).ok_or(ReadError::Gone(place.segment()))?;
-        let io = |source| ReadError::Io { place, source };
-        payload.resize(RECORD_HEADER_SIZE_BYTES + expected_len, 0);
-        let read = read_full(&*file, payload, place.offset_bytes()).map_err(io)?;
-        let header = RecordHeader::decode(&payload[..read], salt).ok_or(ReadError::Mismatch(place))?;
-        let total = RECORD_HEADER_SIZE_BYTES + header.payload_len as usize;
-        if total > read {
-            payload.resize(total, 0);
-            let rest = place.offset_bytes() + read as u64;
-            let more = read_full(&*file, &mut payload[read..], rest).map_err(io)?;
-            payload.truncate(read + more);
-        }
-        payload.truncate(total);
-        payload.drain(..RECORD_HEADER_SIZE_BYTES);
-        verified(place, Some(header), payload)
+        read_record(&*file, salt, place, expected_len, payload)
     }
 
     /// All segments, oldest first. Takes the manifest's lock: not for event loops.
@@ -240,6 +226,12 @@ impl Journal {
         }
         *pins.counts.entry(segment).or_insert(0) += 1;
         Some(Pin { shared: Arc::clone(&self.shared), segment })
+    }
+
+    /// Pins a segment that the caller knows to be there: it holds the manifest's lock.
+    pub(crate) fn force_pin(&self, segment: SegmentId) -> Pin {
+        *self.shared.pins().counts.entry(segment).or_insert(0) += 1;
+        Pin { shared: Arc::clone(&self.shared), segment }
     }
 
     /// A walk over the records of a sealed segment.
@@ -432,15 +424,6 @@ impl Drop for Journal {
 enum Lack {
     Memory,
     Room,
-}
-
-/// Checks a payload that was read against its header.
-fn verified(place: Place, header: Option<RecordHeader>, payload: &[u8]) -> Result<RecordHeader, ReadError> {
-    let header = header.ok_or(ReadError::Mismatch(place))?;
-    if payload.len() != header.payload_len as usize || crc32c(payload) != header.payload_crc {
-        return Err(ReadError::Mismatch(place));
-    }
-    Ok(header)
 }
 
 fn unknown(segment: SegmentId) -> JournalError {

@@ -23,6 +23,7 @@
 
 mod admission;
 mod backend;
+mod backup;
 mod batch_buffer;
 mod check;
 mod committer;
@@ -36,6 +37,7 @@ mod manifest;
 mod options;
 mod preparer;
 mod recovery;
+mod salvage;
 mod scan;
 mod segment;
 mod shared;
@@ -54,6 +56,7 @@ pub use journal::{Journal, Pin, SegmentInfo, SegmentState};
 pub use manifest::MANIFEST_NAME;
 pub use options::{Backend, BackendKind, Options, SyncMode};
 pub use recovery::{LOCK_NAME, Recovery, Torn};
+pub use salvage::{SalvageReport, salvage};
 pub use scan::{RecordView, Scanner};
 pub use shared::Hooks;
 pub use thread::Driver;

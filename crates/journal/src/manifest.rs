@@ -213,6 +213,8 @@ pub(crate) struct Manifest {
     file: Arc<dyn File>,
     entries: u64,
     state: State,
+    /// A write or sync failed: what the file holds is unknown, nothing more is said.
+    failed: bool,
 }
 
 impl Manifest {
@@ -228,7 +230,7 @@ impl Manifest {
     ) -> Result<Self, JournalError> {
         let (file, entries) = write_whole(&*vfs, dir, &state, time_ms)
             .map_err(|error| JournalError::failed("writing MANIFEST", error))?;
-        Ok(Self { vfs, dir: dir.to_path_buf(), file, entries, state })
+        Ok(Self { vfs, dir: dir.to_path_buf(), file, entries, state, failed: false })
     }
 
     /// What has been said.
@@ -239,25 +241,34 @@ impl Manifest {
     /// Says `entries`, durably and in one write.
     ///
     /// # Errors
-    /// [`JournalError::Failed`]: final, as any failed sync.
+    /// [`JournalError::Failed`]: final, as any failed sync; every later call fails, too.
     ///
     /// # Panics
     /// If an entry contradicts what was said before: our own bug.
     pub(crate) fn say(&mut self, entries: &[Entry], time_ms: u64) -> Result<(), JournalError> {
         assert!(entries.len() <= ENTRIES_TOGETHER_MAX, "more entries than a torn write may leave");
+        if self.failed {
+            let message = "writing MANIFEST failed before: the journal has stopped";
+            return Err(JournalError::Invalid(message.into()));
+        }
+        let said = self.try_say(entries, time_ms);
+        self.failed = said.is_err();
+        said.map_err(|error| JournalError::failed("writing MANIFEST", error))
+    }
+
+    fn try_say(&mut self, entries: &[Entry], time_ms: u64) -> std::io::Result<()> {
         let mut bytes = Vec::with_capacity(entries.len() * MANIFEST_ENTRY_SIZE_BYTES);
         for (n, entry) in entries.iter().enumerate() {
             self.state.apply(entry, time_ms).expect("the journal says only what follows from what it said");
             bytes.extend_from_slice(&entry.encode(self.entries + n as u64, time_ms));
         }
-        let failed = |error| JournalError::failed("writing MANIFEST", error);
         if self.entries + entries.len() as u64 > ENTRIES_MAX {
-            (self.file, self.entries) =
-                write_whole(&*self.vfs, &self.dir, &self.state, time_ms).map_err(failed)?;
+            (self.file, self.entries) = write_whole(&*self.vfs, &self.dir, &self.state, time_ms)?;
             return Ok(());
         }
         let offset = self.entries * MANIFEST_ENTRY_SIZE_BYTES as u64;
-        write_full(&*self.file, &bytes, offset).and_then(|()| self.file.sync_data()).map_err(failed)?;
+        write_full(&*self.file, &bytes, offset)?;
+        self.file.sync_data()?;
         self.entries += entries.len() as u64;
         Ok(())
     }

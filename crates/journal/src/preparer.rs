@@ -69,9 +69,13 @@ impl Preparer {
     /// Says that a segment is no more, then recycles or removes its file.
     fn free(&self, segment: SegmentId) -> Result<(), JournalError> {
         let shared = &self.shared;
-        shared.set_handle(segment, None);
         let mut manifest = shared.manifest();
+        // A backup pins under the manifest's lock, retired segments too.
+        if shared.pins().counts.contains_key(&segment) {
+            return Ok(());
+        }
         let facts = *manifest.state().segments.get(&segment).expect("retire takes only known segments");
+        shared.set_handle(segment, None);
         let path = shared.path_of(facts.file);
         let failed = |error| JournalError::failed(format!("freeing {}", path.display()), error);
         let links = shared.vfs.link_count(&path).map_err(failed)?;

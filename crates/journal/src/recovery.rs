@@ -27,17 +27,18 @@ use crate::admission::{Admission, promise_bytes};
 use crate::backend;
 use crate::committer::{Committer, Position};
 use crate::core::{Core, OpenSegment, Resume};
-use crate::error::JournalError;
+use crate::error::{JournalError, ReadError};
 use crate::footer;
 use crate::format::footer_chunk::FooterEntry;
 use crate::format::manifest_entry::Checkpoint;
+use crate::format::record::RecordHeader;
 use crate::format::segment_header::Identity;
 use crate::format::{SEGMENT_HEADER_SIZE_BYTES, Salt};
 use crate::journal::{Journal, SegmentInfo, info};
 use crate::manifest::Manifest;
-use crate::options::{Backend, Options};
+use crate::options::Options;
 use crate::preparer::Preparer;
-use crate::scan::{Extent, RecordView, Scanner};
+use crate::scan::{Extent, RecordView, Scanner, read_record};
 use crate::segment::ReadyFile;
 use crate::shared::{Hooks, Pins, Progress, Shared};
 use crate::thread::{Driver, spawn};
@@ -198,6 +199,21 @@ impl Recovery {
         Ok(())
     }
 
+    /// Reads the record at `place`, as [`Journal::read`] does.
+    ///
+    /// # Errors
+    /// [`ReadError`]; every checksum was verified when there is none.
+    pub fn read(
+        &self,
+        place: Place,
+        expected_len: usize,
+        payload: &mut Vec<u8>,
+    ) -> Result<RecordHeader, ReadError> {
+        let file = self.handles.get(&place.segment()).ok_or(ReadError::Gone(place.segment()))?;
+        let salt = Salt::new(self.identity().folder, place.segment());
+        read_record(&**file, salt, place, expected_len, payload)
+    }
+
     /// A walk over the records of `segment`, the open one included.
     ///
     /// # Errors
@@ -242,11 +258,9 @@ impl Recovery {
     }
 
     fn assemble(self, hooks: Hooks) -> Result<(Journal, Driver), JournalError> {
-        let (writer, backend): (_, Backend) =
-            backend::choose(self.options.backend, self.options.sync, &*self.vfs);
-        let state = self.manifest.state();
-        let facts = state.segments[&self.standing.segment];
+        let facts = self.manifest.state().segments[&self.standing.segment];
         let path = self.dir.join(facts.file.file_name());
+        let (writer, backend) = backend::choose(self.options.backend, self.options.sync, &*self.vfs, &path);
         let file = self
             .vfs
             .open(&path, writer.open_options())

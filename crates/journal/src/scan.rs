@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use vfs::File;
 
-use crate::error::JournalError;
+use crate::error::{JournalError, ReadError};
 use crate::format::batch::{BATCH_HEADER_SIZE_BYTES, BatchHeader};
 use crate::format::record::{RECORD_HEADER_SIZE_BYTES, RecordHeader};
 use crate::format::{SEGMENT_HEADER_SIZE_BYTES, Salt, crc32c};
@@ -121,6 +121,11 @@ impl Scanner {
         if crc32c(payload) != header.payload_crc {
             return Err(self.damaged("payload does not verify"));
         }
+        let padding = &self.in_window(RECORD_HEADER_SIZE_BYTES)[payload.len()..];
+        let padding = &padding[..header.stored_bytes() as usize - RECORD_HEADER_SIZE_BYTES - payload.len()];
+        if padding.iter().any(|byte| *byte != 0) {
+            return Err(self.damaged("padding is not zero"));
+        }
         let place = Place::new(self.extent.segment, self.offset);
         f(RecordView { lsn: self.lsn, place, header, payload });
         self.offset += header.stored_bytes();
@@ -157,6 +162,46 @@ impl Scanner {
             format!("segment {}: {what}", self.extent.segment),
         )
     }
+}
+
+/// Reads the record at `place` of `file`: its payload replaces what `payload` held.
+///
+/// # Errors
+/// [`ReadError::Mismatch`] when it does not verify, [`ReadError::Io`].
+pub(crate) fn read_record(
+    file: &dyn File,
+    salt: Salt,
+    place: Place,
+    expected_len: usize,
+    payload: &mut Vec<u8>,
+) -> Result<RecordHeader, ReadError> {
+    let io = |source| ReadError::Io { place, source };
+    payload.resize(RECORD_HEADER_SIZE_BYTES + expected_len, 0);
+    let read = read_full(file, payload, place.offset_bytes()).map_err(io)?;
+    let header = RecordHeader::decode(&payload[..read], salt).ok_or(ReadError::Mismatch(place))?;
+    let total = RECORD_HEADER_SIZE_BYTES + header.payload_len as usize;
+    if total > read {
+        payload.resize(total, 0);
+        let rest = place.offset_bytes() + read as u64;
+        let more = read_full(file, &mut payload[read..], rest).map_err(io)?;
+        payload.truncate(read + more);
+    }
+    payload.truncate(total);
+    payload.drain(..RECORD_HEADER_SIZE_BYTES);
+    verified(place, Some(header), payload)
+}
+
+/// Checks a payload that was read against its header.
+pub(crate) fn verified(
+    place: Place,
+    header: Option<RecordHeader>,
+    payload: &[u8],
+) -> Result<RecordHeader, ReadError> {
+    let header = header.ok_or(ReadError::Mismatch(place))?;
+    if payload.len() != header.payload_len as usize || crc32c(payload) != header.payload_crc {
+        return Err(ReadError::Mismatch(place));
+    }
+    Ok(header)
 }
 
 /// Background reads are never larger, but for a larger record.

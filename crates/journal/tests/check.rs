@@ -1,5 +1,7 @@
 //! `check` on a simulated disk: a good folder passes, every flipped bit of what was durable is found.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+
 mod common;
 
 use common::{append, dir, start};

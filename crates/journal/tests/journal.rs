@@ -1,5 +1,7 @@
 //! The journal through its public face, by hand on a simulated disk and with threads on a real one.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+
 mod common;
 
 use std::sync::Arc;

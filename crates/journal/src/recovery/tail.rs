@@ -8,13 +8,16 @@
 //! Invariants
 //!   1. Whatever verifies and states a `durable_lsn` at or above the first bad lsn is proof of damage: a batch, a
 //!      stamp, a seal, or the manifest's `Closed` entry.
-//!   2. The decision depends only on bytes: no I/O here.
+//!   2. The decision depends only on bytes: [`examine`] does no I/O.
 //!
 //! Source: docs/adr/0001-record-batch-segment-manifest-checkpoint-identity.md.
 
-use crate::format::batch::{BATCH_MAGIC, BATCH_SEAL, BATCH_STAMP, BatchHeader};
+use vfs::File;
+
+use crate::format::batch::{BATCH_HEADER_SIZE_BYTES, BATCH_MAGIC, BATCH_SEAL, BATCH_STAMP, BatchHeader};
 use crate::format::{ALIGN_BYTES, SEGMENT_HEADER_SIZE_BYTES, Salt, crc32c};
-use crate::manifest::Closed;
+use crate::manifest::{Closed, Facts};
+use crate::segment::read_full;
 use crate::types::{Lsn, SegmentId, Seq};
 
 /// How far a segment is valid.
@@ -85,6 +88,31 @@ pub(crate) fn examine(
         lsn: tail.next_lsn,
     });
     Ok((tail, torn))
+}
+
+/// Where the batches of an open segment end that are durable by `durable_lsn`: reads headers only.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn durable_end(
+    file: &dyn File,
+    (segment, salt): (SegmentId, Salt),
+    facts: &Facts,
+    durable_lsn: Lsn,
+) -> std::io::Result<u64> {
+    let (mut end, mut next_lsn) = (SEGMENT_HEADER_SIZE_BYTES, facts.first_lsn);
+    let mut bytes = [0; BATCH_HEADER_SIZE_BYTES];
+    while end + BATCH_HEADER_SIZE_BYTES as u64 <= facts.size_bytes {
+        let read = read_full(file, &mut bytes, end)?;
+        let Some((header, _)) = BatchHeader::decode(&bytes[..read], segment, salt) else { break };
+        let durable = header.record_count > 0 && header.next_lsn().0 <= durable_lsn.0 + 1;
+        if header.first_lsn != next_lsn || !(durable || header.record_count == 0) {
+            break;
+        }
+        end += header.total_bytes();
+        next_lsn = header.next_lsn();
+    }
+    Ok(end.min(facts.size_bytes))
 }
 
 /// Follows valid batches from the start; also returns where a seal ends.

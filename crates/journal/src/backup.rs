@@ -1,0 +1,119 @@
+//! A consistent copy of a running journal: sealed segments by hard link, the open one up to what is durable.
+//!
+//! Invariants
+//!   1. The copy opens like a folder that lost its power: its tail ends at a batch that was durable here.
+//!   2. Nothing pinned is recycled; a file with a second name is never written to again but for its footer, which
+//!      lies where the copy does not look.
+//!
+//! Out of scope: the checkpoint's own file (`store` copies it first).
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use vfs::{File, OpenOptions};
+
+use crate::error::JournalError;
+use crate::format::SEGMENT_HEADER_SIZE_BYTES;
+use crate::format::manifest_entry::Checkpoint;
+use crate::journal::{Journal, Pin};
+use crate::manifest::{Facts, Manifest, State};
+use crate::recovery::tail::durable_end;
+use crate::segment::{create, read_full, write_full};
+use crate::types::{Lsn, SegmentId};
+
+impl Journal {
+    /// Copies the journal to the new folder `out`, naming `checkpoint` (a file that is there) with `lsn`.
+    ///
+    /// Everything durable when this is called is in the copy. Blocks on I/O: not for event loops. Returns the
+    /// lsn up to which the copy holds everything.
+    ///
+    /// # Errors
+    /// [`JournalError::Invalid`] when `out` holds a journal, [`JournalError::Failed`] when a read or write fails;
+    /// this journal goes on in both cases.
+    pub fn backup(&self, out: &Path, checkpoint: &str, lsn: Lsn) -> Result<Lsn, JournalError> {
+        let durable_lsn = self.durable_lsn();
+        let (mut state, _pins) = self.pin_all();
+        let vfs = &self.shared.vfs;
+        let failed = |what: &str| {
+            let action = format!("{what} {}", out.display());
+            move |error: io::Error| JournalError::failed(action.clone(), error)
+        };
+        vfs.create_dir_all(out).map_err(failed("making"))?;
+        if vfs.list(out).map_err(failed("listing"))?.iter().any(|name| name == crate::MANIFEST_NAME) {
+            return Err(JournalError::Invalid(format!("{} holds a journal already", out.display())));
+        }
+        state.prepared.clear();
+        state.closed = None;
+        state.checkpoint = Some(Checkpoint { name: checkpoint.to_owned(), lsn });
+        for (segment, facts) in &state.segments {
+            let copied = match facts.sealed {
+                Some(_) => self.link_or_copy(out, facts),
+                None => self.copy_open(out, *segment, facts, durable_lsn, &state),
+            };
+            copied.map_err(failed("copying a segment to"))?;
+        }
+        vfs.sync_dir(out).map_err(failed("syncing"))?;
+        Manifest::create(Arc::clone(vfs), out, state, self.shared.unix_ms())?;
+        Ok(durable_lsn)
+    }
+
+    /// The state, with every segment in it pinned, retired ones too.
+    fn pin_all(&self) -> (State, Vec<Pin>) {
+        let manifest = self.shared.manifest();
+        let state = manifest.state().clone();
+        let pins = state.segments.keys().map(|segment| self.force_pin(*segment)).collect();
+        (state, pins)
+    }
+
+    fn link_or_copy(&self, out: &Path, facts: &Facts) -> io::Result<()> {
+        let (from, to) = (self.shared.path_of(facts.file), out.join(facts.file.file_name()));
+        if self.shared.vfs.hard_link(&from, &to).is_ok() {
+            return Ok(());
+        }
+        let source = self.shared.vfs.open(&from, OpenOptions::default())?;
+        let options = OpenOptions { write: true, create_new: true, ..OpenOptions::default() };
+        let target = self.shared.vfs.open(&to, options)?;
+        copy(&*source, &*target, 0, facts.size_bytes)?;
+        target.sync_data()
+    }
+
+    /// Copies the open segment's batches up to the last one that is durable by `durable_lsn`.
+    fn copy_open(
+        &self,
+        out: &Path,
+        segment: SegmentId,
+        facts: &Facts,
+        durable_lsn: Lsn,
+        state: &State,
+    ) -> io::Result<()> {
+        let vfs = &self.shared.vfs;
+        let source = vfs.open(&self.shared.path_of(facts.file), OpenOptions::default())?;
+        let salt = self.shared.salt(segment);
+        let end = durable_end(&*source, (segment, salt), facts, durable_lsn)?;
+        create(&**vfs, out, facts.file, facts.size_bytes, state.identity, self.shared.unix_ms())?;
+        let options = OpenOptions { write: true, ..OpenOptions::default() };
+        let target = vfs.open(&out.join(facts.file.file_name()), options)?;
+        copy(&*source, &*target, SEGMENT_HEADER_SIZE_BYTES, end)?;
+        target.sync_data()
+    }
+}
+
+/// Copies bytes `from..to`, in chunks.
+fn copy(source: &dyn File, target: &dyn File, from: u64, to: u64) -> io::Result<()> {
+    let mut buffer = vec![0; CHUNK_BYTES];
+    let mut at = from;
+    while at < to {
+        let want = (to - at).min(CHUNK_BYTES as u64) as usize;
+        let read = read_full(source, &mut buffer[..want], at)?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        write_full(target, &buffer[..read], at)?;
+        at += read as u64;
+    }
+    Ok(())
+}
+
+/// Background I/O is never larger.
+const CHUNK_BYTES: usize = 256 * 1024;

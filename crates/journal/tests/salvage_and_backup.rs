@@ -1,0 +1,139 @@
+//! Damage at start, `salvage` and `backup` as an operator meets them.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+
+mod common;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use common::{append, clock, dir, open, records, start};
+use journal::{Hooks, Journal, JournalError, Lsn, Options, check, salvage};
+use vfs::{SimDisk, Vfs};
+
+fn filled(disk: &SimDisk, clean: bool) {
+    let (journal, mut driver) = start(disk, &Options::small());
+    for n in 0_u32..400 {
+        append(&journal, &[&n.to_le_bytes().repeat(300), b"pair"]).unwrap();
+        driver.commit();
+        driver.prepare();
+    }
+    if clean {
+        journal.close();
+        driver.seal();
+    }
+}
+
+#[test]
+fn flipped_payload_is_reported_refused_at_start_and_skipped_by_salvage() {
+    let disk = SimDisk::new(1);
+    filled(&disk, true);
+    let report = check(&disk, &dir(), &mut |_| {}).unwrap();
+    let file = report.segments[0].info.file_name.clone();
+    disk.flip_bit(&dir().join(&file), 10_000, 3).unwrap();
+    let report = check(&disk, &dir(), &mut |_| {}).unwrap();
+    assert_eq!(report.damage.len(), 1, "{:?}", report.damage);
+    assert_eq!(report.damage[0].file, file);
+    let recovery = open(&disk, &Options::small()).unwrap();
+    assert!(matches!(records(&recovery), Err(JournalError::Damaged { .. })));
+    drop(recovery);
+    let vfs: Arc<dyn Vfs> = Arc::new(disk);
+    let time: Arc<dyn clock::Clock> = clock();
+    let out = Path::new("/out");
+    let report = salvage(&vfs, &time, &dir(), out, &Options::small(), &mut |_| true).unwrap();
+    assert_eq!((report.records_copied, report.gaps), (798, 1), "{report:?}");
+    let again = Journal::open(vfs, clock(), out, Options::small()).unwrap();
+    let found = records(&again).unwrap();
+    assert_eq!(found.len(), 798);
+    assert!(again.clean() && found.windows(2).all(|pair| pair[0].1 < pair[1].1), "order of effects is kept");
+    assert_eq!(again.identity().folder, 0xf01d);
+    assert_eq!(again.next_seq().0, 801, "no seq is given twice");
+}
+
+#[test]
+fn damaged_tail_under_a_stamp_is_refused_with_file_and_offset() {
+    let disk = SimDisk::new(1);
+    let (journal, mut driver) = start(&disk, &Options::small());
+    let (places, ..) = append(&journal, &[b"acknowledged"]).unwrap();
+    driver.commit();
+    assert!(driver.stamp());
+    assert!(!driver.stamp(), "one stamp vouches for all before it");
+    let file = journal.segments()[0].file_name.clone();
+    drop((journal, driver));
+    disk.flip_bit(&dir().join(&file), places[0].offset_bytes() + 50, 0).unwrap();
+    let error = open(&disk, &Options::small()).unwrap_err().to_string();
+    assert!(error.contains(&file) && error.contains("offset 4096") && error.contains("--salvage"), "{error}");
+}
+
+#[test]
+fn tail_that_never_became_durable_is_cut_without_a_word_of_damage() {
+    let disk = SimDisk::new(1);
+    let (journal, mut driver) = start(&disk, &Options::small());
+    append(&journal, &[b"kept"]).unwrap();
+    driver.commit();
+    let (places, ..) = append(&journal, &[b"torn"]).unwrap();
+    driver.commit();
+    let file = journal.segments()[0].file_name.clone();
+    drop((journal, driver));
+    disk.flip_bit(&dir().join(&file), places[0].offset_bytes() + 50, 0).unwrap();
+    let report = check(&disk, &dir(), &mut |_| {}).unwrap();
+    assert!(report.damage.is_empty() && report.torn.is_some(), "{report:?}");
+    let recovery = open(&disk, &Options::small()).unwrap();
+    assert_eq!(recovery.torn().map(|torn| torn.lsn), Some(Lsn(2)));
+    assert_eq!(records(&recovery).unwrap().len(), 1);
+}
+
+#[test]
+fn newer_folder_and_missing_files_are_refused_with_one_clear_error() {
+    let disk = SimDisk::new(1);
+    filled(&disk, true);
+    let newer = disk.fork();
+    newer.flip_bit(&common::path("MANIFEST"), 7, 0).unwrap();
+    let error = open(&newer, &Options::small()).unwrap_err();
+    assert!(error.to_string().contains("newer version"), "{error}");
+    let file = check(&disk, &dir(), &mut |_| {}).unwrap().segments[0].info.file_name.clone();
+    let missing = disk.fork();
+    missing.remove(&common::path(&file)).unwrap();
+    let error = open(&missing, &Options::small()).unwrap_err();
+    assert!(matches!(&error, JournalError::Damaged { .. }) && error.to_string().contains(&file), "{error}");
+    disk.remove(&common::path("MANIFEST")).unwrap();
+    let error = open(&disk, &Options::small()).unwrap_err();
+    assert!(error.to_string().contains("manifest is missing"), "{error}");
+}
+
+#[test]
+fn backup_of_a_running_journal_opens_with_everything_that_was_durable() {
+    let disk = SimDisk::new(1);
+    let (journal, mut driver) = start(&disk, &Options::small());
+    for n in 0_u32..300 {
+        append(&journal, &[&n.to_le_bytes().repeat(300)]).unwrap();
+        driver.commit();
+        driver.prepare();
+    }
+    append(&journal, &[b"not durable yet"]).unwrap();
+    let out = Path::new("/backup");
+    assert_eq!(journal.backup(out, "c.ckpt", Lsn(7)).unwrap(), Lsn(300));
+    assert!(journal.backup(out, "c.ckpt", Lsn(7)).is_err(), "a second backup into the same folder");
+    let oldest = journal.segments()[0].clone();
+    journal.retire(oldest.segment).unwrap();
+    driver.prepare();
+    assert_eq!(
+        (journal.counters().files_recycled, journal.counters().files_removed),
+        (0, 1),
+        "linked: not recycled"
+    );
+    for _ in 0..300 {
+        append(&journal, &[&[5_u8; 1000]]).unwrap();
+        driver.commit();
+        driver.prepare();
+    }
+    let copy = Journal::open(Arc::new(disk), clock(), out, Options::small()).unwrap();
+    assert_eq!(copy.checkpoint().map(|found| (found.name.as_str(), found.lsn)), Some(("c.ckpt", Lsn(7))));
+    let found = records(&copy).unwrap();
+    assert_eq!(found.len(), 300);
+    let (restored, mut copy_driver) = copy.start_manual(Hooks::default()).unwrap();
+    copy_driver.prepare();
+    append(&restored, &[b"goes on"]).unwrap();
+    copy_driver.commit();
+    assert_eq!(restored.durable_lsn(), Lsn(301));
+}
