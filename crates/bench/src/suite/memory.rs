@@ -12,7 +12,7 @@ use super::Context;
 
 /// User-space memory of an idle connection: the slope of RSS from 1,000 to 10,000 of them.
 pub(super) fn idle(context: &Context) -> Result<Vec<Figure>, Failure> {
-    let ours = Recipe::evenkeel("log", "always", context.loops);
+    let ours = Recipe::evenkeel("log", "always", context.loops).with(&["--connections-max", "20000"]);
     let redis = Recipe::redis("off").with(&["--maxclients", "20000"]);
     let slope = |recipe: &Recipe| -> Result<f64, Failure> {
         let server = Server::start(recipe, &context.folder)?;
