@@ -26,26 +26,32 @@ pub(crate) enum Class {
 #[derive(Debug)]
 pub(crate) struct Credits {
     bytes: u64,
-    /// What the engine holds for it.
-    pub(crate) inner: Option<Box<dyn std::any::Any + Send>>,
+    records: u64,
+    /// What engine `log` holds for it.
+    pub(crate) inner: Option<journal::Credits>,
 }
 
 impl Credits {
-    /// Room for `bytes` that costs the engine nothing.
-    pub(crate) fn free(bytes: u64) -> Self {
-        Self { bytes, inner: None }
+    /// Room that costs the engine nothing.
+    pub(crate) fn free(bytes: u64, records: u64) -> Self {
+        Self { bytes, records, inner: None }
     }
 
-    /// Bytes of records that fit.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
+    /// Room that the journal gave.
+    pub(crate) fn of(bytes: u64, records: u64, inner: journal::Credits) -> Self {
+        Self { bytes, records, inner: Some(inner) }
+    }
+
+    /// Whether so many records of so many bytes together fit.
+    pub(crate) fn cover(&self, bytes: u64, records: u64) -> bool {
+        self.bytes >= bytes && self.records >= records
     }
 }
 
 /// One log of effects.
 pub(crate) trait Engine: Send + Sync + std::fmt::Debug {
-    /// Asks for room for `bytes` of records.
-    fn reserve(&self, bytes: u64, class: Class) -> Result<Credits, Stop>;
+    /// Asks for room for `records` records of `bytes` together.
+    fn reserve(&self, bytes: u64, records: u64, class: Class) -> Result<Credits, Stop>;
 
     /// Appends one atomic group, fills one place for each draft and returns the last seq.
     fn append(&self, credits: Credits, drafts: &[Draft<'_>], places: &mut [u64]) -> u64;
@@ -87,8 +93,8 @@ pub(crate) struct Memory {
 }
 
 impl Engine for Memory {
-    fn reserve(&self, bytes: u64, _class: Class) -> Result<Credits, Stop> {
-        Ok(Credits::free(bytes))
+    fn reserve(&self, bytes: u64, records: u64, _class: Class) -> Result<Credits, Stop> {
+        Ok(Credits::free(bytes, records))
     }
 
     fn append(&self, _credits: Credits, drafts: &[Draft<'_>], _places: &mut [u64]) -> u64 {
@@ -122,8 +128,8 @@ impl Engine for Memory {
 pub(crate) struct Noop;
 
 impl Engine for Noop {
-    fn reserve(&self, bytes: u64, _class: Class) -> Result<Credits, Stop> {
-        Ok(Credits::free(bytes))
+    fn reserve(&self, bytes: u64, records: u64, _class: Class) -> Result<Credits, Stop> {
+        Ok(Credits::free(bytes, records))
     }
 
     fn append(&self, _credits: Credits, _drafts: &[Draft<'_>], _places: &mut [u64]) -> u64 {

@@ -66,12 +66,12 @@ impl TestLog {
 }
 
 impl Engine for TestLog {
-    fn reserve(&self, bytes: u64, _class: Class) -> Result<Credits, Stop> {
-        Ok(Credits::free(bytes))
+    fn reserve(&self, bytes: u64, records: u64, _class: Class) -> Result<Credits, Stop> {
+        Ok(Credits::free(bytes, records))
     }
 
     fn append(&self, credits: Credits, drafts: &[Draft<'_>], places: &mut [u64]) -> u64 {
-        assert!(credits.bytes() >= drafts.iter().map(Draft::record_bytes).sum());
+        assert!(credits.cover(drafts.iter().map(Draft::record_bytes).sum(), drafts.len() as u64));
         let mut records = self.records.lock().expect("no panic");
         for (draft, place) in drafts.iter().zip(places) {
             records.push(Record {

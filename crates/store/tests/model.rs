@@ -7,8 +7,8 @@
 //!
 //! Rules
 //!   1. The log is one order. A crash keeps a prefix of it that holds everything durable.
-//!   2. A copy is appended only while the index still points at its source (under the stripe's lock), and
-//!      carries its source's seq. A copy never creates anything: it only changes where something lies.
+//!   2. A copy is appended only while the key still is exactly what was copied (under the stripe's lock), and
+//!      carries the seq of that state. A copy never creates anything: it only changes where something lies.
 //!   3. The index turns to a copy when the copy is durable and the source has not been replaced since.
 //!   4. A checkpoint names the LSN appended when its capture *began*, captures stripe by stripe, and is
 //!      published when everything that it captured is durable.
@@ -104,6 +104,7 @@ struct Copy {
 enum Planted {
     Nothing,
     CopyAppendedWithoutCheck,
+    CopyAppendedAfterDelta,
     CopyCreates,
     TurnBeforeDurable,
     PublishBeforeDurable,
@@ -350,8 +351,14 @@ impl World {
             return;
         }
         let at = waiting[pick % waiting.len()];
-        let owned = self.owner(self.copies[at].from).is_some();
-        if !owned && self.planted != Planted::CopyAppendedWithoutCheck {
+        let (from, seq) = (self.copies[at].from, self.copies[at].record.seq);
+        let unchanged = match self.owner(from) {
+            Some(slot) if slot.base == from && self.planted != Planted::CopyAppendedAfterDelta => {
+                self.fold(slot).0 == seq
+            }
+            owner => owner.is_some(),
+        };
+        if !unchanged && self.planted != Planted::CopyAppendedWithoutCheck {
             self.copies.remove(at);
             return;
         }
@@ -723,6 +730,7 @@ macro_rules! planted_is_noticed {
 
 planted_is_noticed! {
     copy_appended_without_a_check_is_noticed: CopyAppendedWithoutCheck;
+    copy_of_a_state_that_a_delta_changed_is_noticed: CopyAppendedAfterDelta;
     turn_to_a_copy_that_is_not_durable_is_noticed: TurnBeforeDurable;
     checkpoint_published_before_its_content_is_durable_is_noticed: PublishBeforeDurable;
     checkpoint_that_names_its_end_is_noticed: CheckpointNamesItsEnd;

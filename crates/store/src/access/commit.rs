@@ -69,7 +69,7 @@ impl Access<'_> {
         let staged = self.overlay.get(0);
         let draft = draft(staged, &plan);
         let credits =
-            secure(self.credits.take(), &*self.store.engine, draft.record_bytes(), is_reclaim(staged))?;
+            secure(self.credits.take(), &*self.store.engine, (draft.record_bytes(), 1), is_reclaim(staged))?;
         let mut places = [0];
         let seq = self.store.engine.append(credits, &[draft], &mut places);
         let bytes = draft.record_bytes();
@@ -95,7 +95,8 @@ impl Access<'_> {
             return Err(StoreError::TransactionTooLarge { size_bytes, limit_bytes }.into());
         }
         let reclaim = pairs().all(|(staged, _)| is_reclaim(staged));
-        let credits = secure(self.credits.take(), &*self.store.engine, size_bytes, reclaim)?;
+        let room = (size_bytes, drafts.len() as u64);
+        let credits = secure(self.credits.take(), &*self.store.engine, room, reclaim)?;
         let mut places = vec![0; drafts.len()];
         let last_seq = self.store.engine.append(credits, &drafts, &mut places);
         drop(drafts);
@@ -264,7 +265,7 @@ impl Access<'_> {
         if only_expired && self.credits.is_none() {
             let bytes =
                 self.overlay.iter().map(|staged| staged.object().view().key().len() as u64 + 64).sum();
-            match self.store.engine.reserve(bytes, Class::Reclaim) {
+            match self.store.engine.reserve(bytes, self.overlay.len() as u64, Class::Reclaim) {
                 Ok(credits) => self.credits = Some(credits),
                 Err(_) => self.overlay.retain(|_| false),
             }
@@ -380,9 +381,14 @@ fn is_reclaim(staged: &Staged) -> bool {
 }
 
 /// What was reserved before the locks, or (asked without waiting) enough for what it turned out to be.
-fn secure(had: Option<Credits>, engine: &dyn Engine, bytes: u64, reclaim: bool) -> Result<Credits, Stop> {
+fn secure(
+    had: Option<Credits>,
+    engine: &dyn Engine,
+    (bytes, records): (u64, u64),
+    reclaim: bool,
+) -> Result<Credits, Stop> {
     match had {
-        Some(credits) if credits.bytes() >= bytes => Ok(credits),
-        _ => engine.reserve(bytes, if reclaim { Class::Reclaim } else { Class::Write }),
+        Some(credits) if credits.cover(bytes, records) => Ok(credits),
+        _ => engine.reserve(bytes, records, if reclaim { Class::Reclaim } else { Class::Write }),
     }
 }

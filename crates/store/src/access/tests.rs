@@ -44,8 +44,9 @@ impl Bench {
     fn over(log: TestLog, index: Index, clock: Arc<SimClock>, hasher: KeyHasher, bits: u32) -> Self {
         let log = Arc::new(log);
         let options = options(&clock, bits);
-        let store = Store::assemble(options, Arc::<TestLog>::clone(&log), Arc::new(index), hasher.clone(), 0)
-            .expect("no threads");
+        let store =
+            Store::assemble(options, Arc::<TestLog>::clone(&log), Arc::new(index), hasher.clone(), 0, None)
+                .expect("no threads");
         Self { store, log, clock, hasher }
     }
 

@@ -30,9 +30,9 @@
 //! | 4 | 4 | body_len |
 //! | 8 | 4 | ordinal of the block in the file, from 0 |
 //! | 12 | 4 | count of entries |
-//! | 16 | 4 | keyspace id (ENTRIES, EXPIRING, DELTAS) |
+//! | 16 | 4 | keyspace id (ENTRIES, EXPIRIES, DELTAS) |
 //! | 20 | 2 | kind |
-//! | 22 | 2 | stripe (ENTRIES, EXPIRING, DELTAS) |
+//! | 22 | 2 | stripe (ENTRIES, EXPIRIES, DELTAS) |
 //! | 24 | 8 | reserved, 0 |
 //!
 //! | kind | body |
@@ -40,8 +40,8 @@
 //! | 1 MAPPING | mapping_seq u64, next_keyspace u32, then `count` keyspace ids u32, by database number |
 //! | 2 SEGMENTS | `count` times: segment u32, live_records u32, live_bytes u64 |
 //! | 3 ENTRIES | `count` hash bits u64, `count` words u64, `count` tags u8 |
-//! | 4 EXPIRING | as ENTRIES, with `count` expiry_ms u64 before the tags |
-//! | 5 DELTAS | `count` times: bits u64, word u64, expiry_ms u64, tag u8, n u8 x 3 (little-endian), n deltas of: place u64, seq u64, expiry_ms u64, record_bytes u32, kind u8, 0 u8 x 3 |
+//! | 4 EXPIRIES | `count` hash bits u64, `count` expiry_ms u64, `count` tags u8: some key with this hash expires then |
+//! | 5 DELTAS | `count` times: bits u64, word u64, tag u8, n u8 x 3 (little-endian), n deltas of: place u64, seq u64, expiry_ms u64, record_bytes u32, kind u8, 0 u8 x 3 |
 //! | 6 END | entries of the whole file u64 |
 //!
 //! A word is the place of the base record (segment in bits 32-59, offset / 8 in bits 0-31); bit 62 is SHARED.
@@ -78,10 +78,19 @@ pub(crate) struct Entry {
     pub(crate) place: u64,
     /// Whether equal hash bits may be another key.
     pub(crate) shared: bool,
-    /// Absolute expiry, 0 for none.
-    pub(crate) expiry_ms: u64,
     /// Small records on top of the base.
     pub(crate) deltas: Vec<Delta>,
+}
+
+/// When some key expires; slots do not know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Expiry {
+    /// As [`Entry::bits`].
+    pub(crate) bits: u64,
+    /// As [`Entry::tag`].
+    pub(crate) tag: u8,
+    /// Absolute time in Unix milliseconds.
+    pub(crate) expiry_ms: u64,
 }
 
 /// Which entries a block holds.
@@ -120,6 +129,8 @@ pub(crate) enum Block {
     Segments(Vec<SegmentLive>),
     /// Keys of one area.
     Entries(Area, Vec<Entry>),
+    /// Expiries of one area.
+    Expiries(Area, Vec<Expiry>),
     /// The end: number of entries in the file.
     End(u64),
 }
@@ -150,7 +161,7 @@ pub(crate) struct Encoder {
     entries: u64,
     area: Area,
     plain: Vec<Entry>,
-    expiring: Vec<Entry>,
+    expiries: Vec<Expiry>,
     chained: Vec<Entry>,
     chained_bytes: usize,
 }
@@ -165,7 +176,7 @@ impl Encoder {
             entries: 0,
             area: Area { keyspace: 0, stripe: 0 },
             plain: Vec::new(),
-            expiring: Vec::new(),
+            expiries: Vec::new(),
             chained: Vec::new(),
             chained_bytes: 0,
         }
@@ -192,29 +203,31 @@ impl Encoder {
         }
     }
 
-    /// Adds a key; keys of one area should come one after another.
+    /// Adds a key; what belongs to one area should come one after another.
     pub(crate) fn entry(&mut self, area: Area, entry: Entry) {
-        if area != self.area {
-            self.end_area();
-            self.area = area;
-        }
+        self.enter(area);
         self.entries += 1;
-        if !entry.deltas.is_empty() {
-            self.chained_bytes += CHAIN_HEAD_BYTES + entry.deltas.len() * DELTA_BYTES;
-            self.chained.push(entry);
-            if self.chained_bytes >= BODY_SIZE_BYTES_MAX / 2 {
-                self.end_chained();
-            }
-        } else if entry.expiry_ms == 0 {
+        if entry.deltas.is_empty() {
             self.plain.push(entry);
             if self.plain.len() == BLOCK_ENTRIES_MAX {
                 self.end_plain();
             }
         } else {
-            self.expiring.push(entry);
-            if self.expiring.len() == BLOCK_ENTRIES_MAX {
-                self.end_expiring();
+            self.chained_bytes += CHAIN_HEAD_BYTES + entry.deltas.len() * DELTA_BYTES;
+            self.chained.push(entry);
+            if self.chained_bytes >= BODY_SIZE_BYTES_MAX / 2 {
+                self.end_chained();
             }
+        }
+    }
+
+    /// Adds the expiry of some key.
+    pub(crate) fn expiry(&mut self, area: Area, expiry: Expiry) {
+        self.enter(area);
+        self.entries += 1;
+        self.expiries.push(expiry);
+        if self.expiries.len() == BLOCK_ENTRIES_MAX {
+            self.end_expiries();
         }
     }
 
@@ -236,34 +249,41 @@ impl Encoder {
         self.out
     }
 
+    fn enter(&mut self, area: Area) {
+        if area != self.area {
+            self.end_area();
+            self.area = area;
+        }
+    }
+
     fn end_area(&mut self) {
         self.end_plain();
-        self.end_expiring();
+        self.end_expiries();
         self.end_chained();
     }
 
     fn end_plain(&mut self) {
         let entries = std::mem::take(&mut self.plain);
-        self.columns(KIND_ENTRIES, &entries);
+        let columns = entries.iter().map(|entry| (entry.bits, word(entry), entry.tag));
+        self.columns(KIND_ENTRIES, columns);
     }
 
-    fn end_expiring(&mut self) {
-        let entries = std::mem::take(&mut self.expiring);
-        self.columns(KIND_EXPIRING, &entries);
+    fn end_expiries(&mut self) {
+        let expiries = std::mem::take(&mut self.expiries);
+        let columns = expiries.iter().map(|expiry| (expiry.bits, expiry.expiry_ms, expiry.tag));
+        self.columns(KIND_EXPIRIES, columns);
     }
 
-    fn columns(&mut self, kind: u16, entries: &[Entry]) {
-        if entries.is_empty() {
+    fn columns(&mut self, kind: u16, rows: impl ExactSizeIterator<Item = (u64, u64, u8)> + Clone) {
+        let count = rows.len();
+        if count == 0 {
             return;
         }
-        let mut body = Vec::with_capacity(entries.len() * 25);
-        entries.iter().for_each(|entry| body.extend(entry.bits.to_le_bytes()));
-        entries.iter().for_each(|entry| body.extend(word(entry).to_le_bytes()));
-        if kind == KIND_EXPIRING {
-            entries.iter().for_each(|entry| body.extend(entry.expiry_ms.to_le_bytes()));
-        }
-        body.extend(entries.iter().map(|entry| entry.tag));
-        self.block(kind, self.area, entries.len(), &body);
+        let mut body = Vec::with_capacity(count * ROW_BYTES);
+        rows.clone().for_each(|(bits, _, _)| body.extend(bits.to_le_bytes()));
+        rows.clone().for_each(|(_, value, _)| body.extend(value.to_le_bytes()));
+        body.extend(rows.map(|(_, _, tag)| tag));
+        self.block(kind, self.area, count, &body);
     }
 
     fn end_chained(&mut self) {
@@ -273,7 +293,7 @@ impl Encoder {
         }
         let mut body = Vec::with_capacity(std::mem::take(&mut self.chained_bytes));
         for entry in &entries {
-            for field in [entry.bits, word(entry), entry.expiry_ms] {
+            for field in [entry.bits, word(entry)] {
                 body.extend(field.to_le_bytes());
             }
             let count = u32::try_from(entry.deltas.len()).expect("a chain is folded long before");
@@ -367,6 +387,7 @@ impl Decoder {
         let block = decode_body(kind, area, count, body)?;
         match &block {
             Block::Entries(_, entries) => self.entries += entries.len() as u64,
+            Block::Expiries(_, expiries) => self.entries += expiries.len() as u64,
             Block::End(entries) if *entries != self.entries => {
                 return Err(FormatError::Content("the end counts other entries"));
             }
@@ -391,11 +412,16 @@ fn decode_body(kind: u16, area: Area, count: usize, body: &[u8]) -> Result<Block
             });
             Ok(Block::Segments(live.collect()))
         }
-        KIND_ENTRIES if body.len() == count * 17 => {
-            Ok(Block::Entries(area, decode_columns(count, body, false)))
+        KIND_ENTRIES if body.len() == count * ROW_BYTES => {
+            let entry = |(bits, word, tag)| {
+                let (place, shared) = (word & !WORD_SHARED, word & WORD_SHARED != 0);
+                Entry { bits, tag, place, shared, deltas: Vec::new() }
+            };
+            Ok(Block::Entries(area, rows(count, body).map(entry).collect()))
         }
-        KIND_EXPIRING if body.len() == count * 25 => {
-            Ok(Block::Entries(area, decode_columns(count, body, true)))
+        KIND_EXPIRIES if body.len() == count * ROW_BYTES => {
+            let expiry = |(bits, expiry_ms, tag)| Expiry { bits, tag, expiry_ms };
+            Ok(Block::Expiries(area, rows(count, body).map(expiry).collect()))
         }
         KIND_DELTAS => Ok(Block::Entries(area, decode_chained(count, body)?)),
         KIND_END if body.len() == 8 => Ok(Block::End(u64_at(body, 0))),
@@ -403,20 +429,8 @@ fn decode_body(kind: u16, area: Area, count: usize, body: &[u8]) -> Result<Block
     }
 }
 
-fn decode_columns(count: usize, body: &[u8], expiring: bool) -> Vec<Entry> {
-    let tags = &body[body.len() - count..];
-    let decode = |at: usize| {
-        let word = u64_at(body, (count + at) * 8);
-        Entry {
-            bits: u64_at(body, at * 8),
-            tag: tags[at],
-            place: word & !WORD_SHARED,
-            shared: word & WORD_SHARED != 0,
-            expiry_ms: if expiring { u64_at(body, (2 * count + at) * 8) } else { 0 },
-            deltas: Vec::new(),
-        }
-    };
-    (0..count).map(decode).collect()
+fn rows(count: usize, body: &[u8]) -> impl Iterator<Item = (u64, u64, u8)> {
+    (0..count).map(move |at| (u64_at(body, at * 8), u64_at(body, (count + at) * 8), body[count * 16 + at]))
 }
 
 fn decode_chained(count: usize, mut body: &[u8]) -> Result<Vec<Entry>, FormatError> {
@@ -424,7 +438,7 @@ fn decode_chained(count: usize, mut body: &[u8]) -> Result<Vec<Entry>, FormatErr
     let mut entries = Vec::new();
     for _ in 0..count {
         let (head, rest) = body.split_at_checked(CHAIN_HEAD_BYTES).ok_or(short.clone())?;
-        let packed = u32_at(head, 24);
+        let packed = u32_at(head, 16);
         let (list, rest) =
             rest.split_at_checked((packed >> 8) as usize * DELTA_BYTES).ok_or(short.clone())?;
         let word = u64_at(head, 8);
@@ -434,7 +448,6 @@ fn decode_chained(count: usize, mut body: &[u8]) -> Result<Vec<Entry>, FormatErr
             tag: packed as u8,
             place: word & !WORD_SHARED,
             shared: word & WORD_SHARED != 0,
-            expiry_ms: u64_at(head, 16),
             deltas: list,
         });
         body = rest;
@@ -508,16 +521,17 @@ const READER_VERSION_MIN: u16 = 1;
 const KIND_MAPPING: u16 = 1;
 const KIND_SEGMENTS: u16 = 2;
 const KIND_ENTRIES: u16 = 3;
-const KIND_EXPIRING: u16 = 4;
+const KIND_EXPIRIES: u16 = 4;
 const KIND_DELTAS: u16 = 5;
 const KIND_END: u16 = 6;
 const WORD_SHARED: u64 = 1 << 62;
 const WORD_MARKS: u64 = 0xf << 60;
 const SEGMENT_ENTRY_BYTES: usize = 16;
-const CHAIN_HEAD_BYTES: usize = 28;
+const CHAIN_HEAD_BYTES: usize = 20;
+const ROW_BYTES: usize = 17;
 const DELTA_BYTES: usize = 32;
 const BLOCK_ENTRIES_MAX: usize = BODY_SIZE_BYTES_MAX / 32;
-const _: () = assert!(BLOCK_ENTRIES_MAX * 25 <= BODY_SIZE_BYTES_MAX);
+const _: () = assert!(BLOCK_ENTRIES_MAX * ROW_BYTES <= BODY_SIZE_BYTES_MAX);
 
 #[cfg(test)]
 mod tests {
@@ -548,16 +562,10 @@ mod tests {
         }
     }
 
-    fn entry(bits: u64, expiry_ms: u64, deltas: usize) -> Entry {
-        let list = (0..deltas as u64).map(|n| Delta {
-            place: n,
-            seq: n + 5,
-            kind: 3,
-            record_bytes: 64,
-            expiry_ms: n,
-        });
+    fn entry(bits: u64, deltas: u64) -> Entry {
+        let delta = |n| Delta { place: n, seq: n + 5, kind: 3, record_bytes: 64, expiry_ms: n };
         let (tag, place) = (bits as u8, bits & 0xffff);
-        Entry { bits, tag, place, shared: bits % 2 == 1, expiry_ms, deltas: list.collect() }
+        Entry { bits, tag, place, shared: bits % 2 == 1, deltas: (0..deltas).map(delta).collect() }
     }
 
     fn small() -> Vec<u8> {
@@ -565,9 +573,9 @@ mod tests {
         encoder.mapping(9, 18, &[1, 17, 3]);
         encoder.segments(&[SegmentLive { segment: 2, records: 3, bytes: 528 }]);
         let area = Area { keyspace: 17, stripe: 255 };
-        encoder.entry(area, entry(0x0102_0304_0506_0708, 0, 0));
-        encoder.entry(area, entry(0x1111, 1_900_000_000_000, 0));
-        encoder.entry(area, entry(0x2223, 5, 2));
+        encoder.entry(area, entry(0x0102_0304_0506_0708, 0));
+        encoder.entry(area, entry(0x2223, 2));
+        encoder.expiry(area, Expiry { bits: 0x2223, tag: 7, expiry_ms: 1_900_000_000_000 });
         encoder.finish()
     }
 
@@ -623,25 +631,32 @@ mod tests {
     proptest! {
         #[test]
         fn entries_come_back_as_they_went_in(
-            entries in prop::collection::vec((0..3_u16, any::<u64>(), prop_oneof![Just(0), any::<u64>()], 0..4_usize), 0..300)
+            rows in prop::collection::vec((0..3_u16, any::<u64>(), prop_oneof![Just(0), any::<u64>()], 0..4_u64), 0..300)
         ) {
             let mut encoder = Encoder::new(&HEADER);
-            let mut expected = Vec::new();
-            for (stripe, bits, expiry_ms, deltas) in entries {
+            let (mut entries, mut expiries) = (Vec::new(), Vec::new());
+            for (stripe, bits, expiry_ms, deltas) in rows {
                 let area = Area { keyspace: 1, stripe };
-                encoder.entry(area, entry(bits, expiry_ms, deltas));
-                expected.push((stripe, entry(bits, expiry_ms, deltas)));
-            }
-            let mut found = Vec::new();
-            for block in decode(&encoder.finish()).expect("whole").1 {
-                if let Block::Entries(area, entries) = block {
-                    found.extend(entries.into_iter().map(|entry| (area.stripe, entry)));
+                encoder.entry(area, entry(bits, deltas));
+                entries.push((stripe, entry(bits, deltas)));
+                if expiry_ms != 0 {
+                    encoder.expiry(area, Expiry { bits, tag: 1, expiry_ms });
+                    expiries.push((stripe, Expiry { bits, tag: 1, expiry_ms }));
                 }
             }
-            let key = |(stripe, entry): &(u16, Entry)| (*stripe, entry.bits, entry.expiry_ms, entry.deltas.len());
-            expected.sort_by_key(key);
-            found.sort_by_key(key);
-            prop_assert_eq!(found, expected);
+            let (mut found, mut due) = (Vec::new(), Vec::new());
+            for block in decode(&encoder.finish()).expect("whole").1 {
+                match block {
+                    Block::Entries(area, entries) => found.extend(entries.into_iter().map(|e| (area.stripe, e))),
+                    Block::Expiries(area, expiries) => due.extend(expiries.into_iter().map(|e| (area.stripe, e))),
+                    _ => {}
+                }
+            }
+            entries.sort_by_key(|(stripe, entry)| (*stripe, entry.bits, entry.deltas.len()));
+            found.sort_by_key(|(stripe, entry)| (*stripe, entry.bits, entry.deltas.len()));
+            prop_assert_eq!(found, entries);
+            prop_assert_eq!(due.len(), expiries.len());
+            prop_assert!(expiries.iter().all(|expiry| due.contains(expiry)));
         }
     }
 
@@ -649,7 +664,7 @@ mod tests {
     fn large_area_is_cut_into_bounded_blocks() {
         let mut encoder = Encoder::new(&HEADER);
         let area = Area { keyspace: 1, stripe: 0 };
-        (0..50_000).for_each(|bits| encoder.entry(area, entry(bits, bits % 2, 0)));
+        (0..50_000).for_each(|bits| encoder.entry(area, entry(bits, 0)));
         let (_, blocks) = decode(&encoder.finish()).expect("whole");
         assert!(blocks.len() > 6, "{} blocks", blocks.len());
     }

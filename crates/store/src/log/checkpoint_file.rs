@@ -218,7 +218,7 @@ mod tests {
     fn bytes(count: u64) -> Vec<u8> {
         let mut encoder = Encoder::new(&HEADER);
         for bits in 0..count {
-            let entry = Entry { bits, tag: 1, place: bits, shared: false, expiry_ms: 0, deltas: Vec::new() };
+            let entry = Entry { bits, tag: 1, place: bits, shared: false, deltas: Vec::new() };
             encoder.entry(Area { keyspace: 1, stripe: 3 }, entry);
         }
         encoder.finish()

@@ -1,17 +1,333 @@
-//! Engine `log`: the log is the database. Checkpoints, cleaning and cold reads over the journal.
+//! Engine `log`: the log is the database. Recovery, checkpoints, cleaning and cold reads over the journal.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`checkpoint`] | bytes of checkpoint files |
-//! | [`checkpoint_file`] | their life on disk |
-//! | [`liveness`] | how much of each segment lives, what to clean and how fast |
+//! | [`recovery`] | from checkpoint, footers and records to an index |
+//! | [`keeper`] | the housekeeping thread: footers, checkpoints, cleaning, all paced |
+//! | [`capture`], [`checkpoint_file`], [`checkpoint`] | checkpoints: taken in slices, their files, their bytes |
+//! | [`cleaner`], [`liveness`] | cleaning one segment; which one, and how fast |
+//! | [`fold`] | an image with its deltas merged in |
+//! | [`footer`] | footers of sealed segments |
 //! | [`reader`] | the pool that fetches cold records |
 //!
+//! Invariants: `tests/model.rs` lists and proves them; docs/adr/0003-cleaning-and-checkpoints.md says why.
 //! Out of scope: bytes of segments and batches, group commit (`journal`); the index (`index`).
-//! Decisions: docs/adr/0003-cleaning-and-checkpoints.md.
 
+pub(crate) mod capture;
 pub(crate) mod checkpoint;
 pub(crate) mod checkpoint_file;
+pub(crate) mod cleaner;
 pub(crate) mod fold;
+pub(crate) mod footer;
+pub(crate) mod keeper;
 pub(crate) mod liveness;
 pub(crate) mod reader;
+pub(crate) mod recovery;
+mod store;
+
+pub use store::LogReport;
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use journal::{Driver, Journal, JournalError, Place, ReadError, Refusal};
+
+use crate::engine::{Class, Credits, Engine};
+use crate::error::{Stop, StoreError};
+use crate::hash::KeyHasher;
+use crate::index::Index;
+use crate::options::{Durability, Options};
+use crate::prepared::{Fetched, Prepared};
+use crate::record::{self, Draft, Payload};
+use liveness::Liveness;
+use reader::{Read, Readers, Source};
+
+/// A store's log.
+pub(crate) struct LogEngine {
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) liveness: Liveness,
+    /// Whether replies wait for the disk.
+    waits: bool,
+    readers: Readers,
+    /// The journal's work, where it has no threads of its own.
+    driver: Option<Mutex<Option<Driver>>>,
+    /// Segments with damage: never cleaned, never retired.
+    apart: Arc<Apart>,
+}
+
+/// Segments that are set apart because something in them is damaged.
+#[derive(Debug, Default)]
+pub(crate) struct Apart(Mutex<BTreeSet<u32>>);
+
+/// What opening a folder gives.
+pub(crate) struct Opened {
+    pub(crate) engine: Arc<LogEngine>,
+    pub(crate) index: Arc<Index>,
+    pub(crate) hasher: KeyHasher,
+    /// Newest time in the log.
+    pub(crate) time_floor_ms: u64,
+    pub(crate) keeper: keeper::Keeper,
+}
+
+/// Opens the folder that `options` name, or creates it.
+///
+/// # Errors
+/// [`StoreError::Open`]: locked, damaged, of a newer version, or the disk refuses; the text says which.
+pub(crate) fn open(options: &Options) -> Result<Opened, StoreError> {
+    let mut settings = journal::Options {
+        sync: match options.durability {
+            Durability::Always => journal::SyncMode::Always,
+            Durability::Interval(interval) => journal::SyncMode::Interval(interval),
+            Durability::Never => journal::SyncMode::Never,
+        },
+        transaction_bytes_max: options.transaction_bytes_max + TRANSACTION_MARGIN_BYTES,
+        ..options.journal.clone()
+    };
+    if let Some(identity) = &mut settings.identity {
+        identity.hash_bits = options.hash_bits;
+    }
+    let (vfs, clock) = (Arc::clone(&options.vfs), Arc::clone(&options.clock));
+    let recovery = Journal::open(vfs, clock, &options.dir, settings).map_err(|error| open_error(&error))?;
+    let identity = recovery.identity();
+    let hasher = KeyHasher::new(&identity.hash_key.to_le_bytes(), identity.hash_bits);
+    let index = Arc::new(Index::new(options.databases));
+    let liveness = Liveness::new();
+    let recovered = recovery::recover(&recovery, options, &index, &hasher, &liveness)?;
+    let time_floor_ms = recovery.newest_time_ms().max(recovered.time_ms);
+    let (journal, driver) = if options.background {
+        (recovery.start(hooks(options)).map_err(|error| open_error(&error))?, None)
+    } else {
+        let (journal, driver) = recovery.start_manual(hooks(options)).map_err(|error| open_error(&error))?;
+        (journal, Some(Mutex::new(Some(driver))))
+    };
+    let apart = Arc::new(Apart::default());
+    let source = Arc::new(JournalSource { journal: Arc::clone(&journal), apart: Arc::clone(&apart) });
+    let readers = Readers::start(source, options.readers)
+        .map_err(|error| StoreError::Open(format!("no threads for cold reads: {error}")))?;
+    let waits = options.durability == Durability::Always;
+    let engine = Arc::new(LogEngine { journal, liveness, waits, readers, driver, apart });
+    let keeper = keeper::Keeper::new(options, identity.folder, recovered.checkpoint);
+    Ok(Opened { engine, index, hasher, time_floor_ms, keeper })
+}
+
+impl LogEngine {
+    /// Segments that are set apart.
+    pub(crate) fn apart(&self) -> &Apart {
+        &self.apart
+    }
+
+    /// What the pool of readers has done.
+    pub(crate) fn reader_counters(&self) -> &reader::Counters {
+        self.readers.counters()
+    }
+
+    /// Commits and prepares by hand; whether there was anything to do. Nothing where the journal has threads.
+    pub(crate) fn drive(&self) -> bool {
+        let Some(driver) = &self.driver else { return false };
+        let mut driver = driver.lock().unwrap_or_else(PoisonError::into_inner);
+        driver.as_mut().is_some_and(|driver| driver.commit() + driver.prepare() > 0)
+    }
+
+    /// Ends the readers, then seals the journal.
+    pub(crate) fn close(&self) {
+        self.readers.close();
+        self.journal.close();
+        if let Some(driver) = &self.driver
+            && let Some(driver) = driver.lock().unwrap_or_else(PoisonError::into_inner).take()
+        {
+            driver.seal();
+        }
+    }
+}
+
+impl Engine for LogEngine {
+    fn reserve(&self, bytes: u64, records: u64, class: Class) -> Result<Credits, Stop> {
+        let journal_class = match class {
+            Class::Write => journal::Class::Write,
+            Class::Reclaim => journal::Class::Reclaim,
+        };
+        let room = bytes + records * FOOTER_SHARE_BYTES + BATCH_SHARE_BYTES;
+        match self.journal.reserve(room, journal_class) {
+            Ok(credits) => Ok(Credits::of(bytes, records, credits)),
+            Err(Refusal::Busy { .. }) => Err(Stop::Busy),
+            Err(refusal @ Refusal::Full { .. }) => {
+                Err(Stop::Refused(StoreError::DiskFull(refusal.to_string())))
+            }
+            Err(refusal) => Err(Stop::Refused(StoreError::Journal(refusal.to_string()))),
+        }
+    }
+
+    fn append(&self, credits: Credits, drafts: &[Draft<'_>], places: &mut [u64]) -> u64 {
+        assert_eq!(drafts.len(), places.len(), "one place for each draft");
+        let credits = credits.inner.expect("credits of engine log come from its journal");
+        PLACES.with_borrow_mut(|given| {
+            given.clear();
+            let last_seq = match drafts {
+                [draft] => {
+                    self.journal.append(credits, &[journal_draft(draft, &draft.parts())], given).last_seq.0
+                }
+                _ => {
+                    let parts: Vec<_> = drafts.iter().map(Draft::parts).collect();
+                    let drafts: Vec<_> =
+                        drafts.iter().zip(&parts).map(|(draft, parts)| journal_draft(draft, parts)).collect();
+                    self.journal.append(credits, &drafts, given).last_seq.0
+                }
+            };
+            places.iter_mut().zip(given.iter()).for_each(|(place, given)| *place = given.pack());
+            last_seq
+        })
+    }
+
+    fn released(&self) -> u64 {
+        if self.waits { self.journal.durable_seq().0 } else { u64::MAX }
+    }
+
+    fn newest(&self) -> u64 {
+        self.journal.appended_seq().0
+    }
+
+    fn offer(&self) {
+        self.journal.offer();
+    }
+
+    fn read(&self, place: u64) -> Result<Fetched, StoreError> {
+        match read(&self.journal, place) {
+            Read::Record(fetched) => Ok(fetched),
+            Read::Elsewhere(error) | Read::Failed(error) => Err(error),
+        }
+    }
+
+    fn fetch(&self, prepared: Prepared, done: Box<dyn FnOnce(Prepared) + Send>) {
+        self.readers.submit(prepared, done);
+    }
+
+    fn has_places(&self) -> bool {
+        true
+    }
+
+    fn on_live(&self, place: u64, bytes: u64) {
+        self.liveness.on_live(Place::unpack(place).segment().0, bytes);
+    }
+
+    fn on_dead(&self, place: u64, bytes: u64) {
+        self.liveness.on_dead(Place::unpack(place).segment().0, bytes);
+    }
+}
+
+impl fmt::Debug for LogEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LogEngine")
+            .field("waits", &self.waits)
+            .field("apart", &self.apart)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Apart {
+    /// Whether `segment` must stay as it is.
+    pub(crate) fn contains(&self, segment: u32) -> bool {
+        self.lock().contains(&segment)
+    }
+
+    /// Sets `segment` apart; says so once.
+    pub(crate) fn add(&self, segment: u32, why: &str) {
+        if self.lock().insert(segment) {
+            tracing::error!(segment, why, "segment is damaged: set apart, its other keys are served");
+        }
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeSet<u32>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where the readers' records come from.
+struct JournalSource {
+    journal: Arc<Journal>,
+    apart: Arc<Apart>,
+}
+
+impl Source for JournalSource {
+    fn read_record(&self, place: u64) -> Read {
+        read(&self.journal, place)
+    }
+
+    fn set_apart(&self, place: u64) {
+        self.apart.add(Place::unpack(place).segment().0, "a record that the index points at does not verify");
+    }
+}
+
+/// Reads and takes apart the record at `place`.
+fn read(journal: &Journal, place: u64) -> Read {
+    let mut payload = Vec::new();
+    let at = Place::unpack(place);
+    match journal.read(at, EXPECTED_PAYLOAD_BYTES, &mut payload) {
+        Ok(header) => match fetched(&header, &payload) {
+            Some(fetched) => Read::Record(fetched),
+            None => Read::Elsewhere(damaged(at, "the payload does not fit its kind")),
+        },
+        Err(error @ (ReadError::Gone(_) | ReadError::Mismatch(_))) => {
+            Read::Elsewhere(damaged(at, &error.to_string()))
+        }
+        Err(error) => Read::Failed(damaged(at, &error.to_string())),
+    }
+}
+
+/// A base record as commands take it.
+fn fetched(header: &journal::RecordHeader, payload: &[u8]) -> Option<Fetched> {
+    match record::decode(header.kind, payload)? {
+        Payload::Whole { key, value } => Some(Fetched {
+            kind: header.kind & !record::SHARED,
+            key: key.into(),
+            value: value.into(),
+            seq: header.seq.0,
+            expiry_ms: header.expiry_ms,
+        }),
+        Payload::Delta { .. } | Payload::Mapping { .. } => None,
+    }
+}
+
+fn journal_draft<'a>(draft: &Draft<'_>, parts: &'a [&'a [u8]; 4]) -> journal::Draft<'a> {
+    journal::Draft::new(draft.kind, draft.keyspace, parts).expiring(draft.expiry_ms)
+}
+
+fn damaged(place: Place, reason: &str) -> StoreError {
+    StoreError::Damaged {
+        segment: place.segment().0,
+        offset: place.offset_bytes(),
+        reason: reason.to_owned(),
+    }
+}
+
+fn open_error(error: &JournalError) -> StoreError {
+    StoreError::Open(error.to_string())
+}
+
+fn hooks(options: &Options) -> journal::Hooks {
+    let (advance, credits, failure) = (options.hooks.clone(), options.hooks.clone(), options.hooks.clone());
+    journal::Hooks {
+        on_advance: Box::new(move |_| (advance.on_advance)()),
+        on_credits: Box::new(move || (credits.on_credits)()),
+        on_failure: Box::new(move |error| (failure.on_failure)(StoreError::Journal(error.to_string()))),
+    }
+}
+
+thread_local! {
+    /// Where the journal puts places; one for each loop, so that a commit allocates nothing for it.
+    static PLACES: RefCell<Vec<Place>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What most cold records are shorter than: one read is enough then.
+const EXPECTED_PAYLOAD_BYTES: usize = 1_024;
+/// Headers and mappings beside the keys and values of a transaction.
+const TRANSACTION_MARGIN_BYTES: u64 = 1 << 20;
+/// What the journal keeps free for each record beside its bytes; `journal::footprint` is the exact figure.
+const FOOTER_SHARE_BYTES: u64 = 56;
+const BATCH_SHARE_BYTES: u64 = 64;

@@ -1,0 +1,257 @@
+//! Cleaning one segment: copies what lives elsewhere, so that nothing points into it any more.
+//!
+//! ```text
+//! scan a slice --> found: what the index points at --append_if--> copies --durable--> turn the index
+//!                    ^------------- still points here, but not as it was copied ------------'
+//! ```
+//!
+//! Invariants
+//!   1. A copy is appended under the stripe's lock, while the index still points at its source.
+//!   2. The index turns to a copy only when it is durable.
+//!   3. *Done* means: each record was met by the scan, and nothing points at any of them. A record that is dead stays
+//!      dead, so looking once is enough.
+//!
+//! Out of scope: which segment, how fast (`liveness`, `keeper`); when the segment may vanish (`keeper`).
+
+use journal::{Class, Draft, Journal, JournalError, Place, RecordView, Refusal, Scanner, SegmentId, Seq};
+
+use super::{LogEngine, fold};
+use crate::hash::{KeyHash, KeyHasher};
+use crate::index::Index;
+use crate::index::recover::Owned;
+use crate::index::stripe::Delta;
+use crate::record;
+
+/// What a slice of cleaning needs.
+#[derive(Clone, Copy)]
+pub(crate) struct Context<'a> {
+    pub(crate) engine: &'a LogEngine,
+    pub(crate) index: &'a Index,
+    pub(crate) hasher: &'a KeyHasher,
+}
+
+/// A segment being cleaned.
+#[derive(Debug)]
+pub(crate) struct Cleaning {
+    segment: u32,
+    scanner: Scanner,
+    scanned: bool,
+    found: Vec<Found>,
+    copies: Vec<Copy>,
+    /// Bytes copied so far.
+    copied_bytes: u64,
+}
+
+/// A record that the index points at.
+#[derive(Debug)]
+struct Found {
+    keyspace: u32,
+    hash: KeyHash,
+    place: u64,
+    kind: u8,
+    seq: u64,
+    expiry_ms: u64,
+    payload: Box<[u8]>,
+}
+
+/// A copy that waits to be durable.
+#[derive(Debug)]
+struct Copy {
+    found: Found,
+    to: u64,
+    seq: u64,
+    lsn: u64,
+    bytes: u64,
+}
+
+/// How a slice ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// So many bytes were read or written: more is to do.
+    Worked(u64),
+    /// Waits for copies to become durable, or for room in the journal.
+    Waits,
+    /// Nothing points into the segment.
+    Done,
+}
+
+impl Cleaning {
+    /// Begins to clean `segment`.
+    ///
+    /// # Errors
+    /// When the segment cannot be opened.
+    pub(crate) fn begin(journal: &Journal, segment: u32) -> Result<Self, JournalError> {
+        let scanner = journal.scanner(SegmentId(segment))?;
+        Ok(Self { segment, scanner, scanned: false, found: Vec::new(), copies: Vec::new(), copied_bytes: 0 })
+    }
+
+    /// The segment's number.
+    pub(crate) fn segment(&self) -> u32 {
+        self.segment
+    }
+
+    /// Does at most about [`SLICE_BYTES`] of work.
+    ///
+    /// # Errors
+    /// [`JournalError::Damaged`] when a record of the segment does not verify: it must be set apart, not retired.
+    pub(crate) fn slice(&mut self, context: Context<'_>) -> Result<Progress, JournalError> {
+        self.settle(context)?;
+        if !self.found.is_empty() {
+            return self.copy(context);
+        }
+        if !self.scanned {
+            let before = self.scanner.offset_bytes();
+            self.scan(context)?;
+            return Ok(Progress::Worked(self.scanner.offset_bytes() - before));
+        }
+        Ok(if self.copies.is_empty() { Progress::Done } else { Progress::Waits })
+    }
+
+    /// Turns the index to the copies that are durable.
+    fn settle(&mut self, context: Context<'_>) -> Result<(), JournalError> {
+        let durable = context.engine.journal.durable_lsn().0;
+        let (ready, waiting): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.copies).into_iter().partition(|copy: &Copy| copy.lsn <= durable);
+        self.copies = waiting;
+        for copy in ready {
+            let Found { keyspace, hash, place, .. } = copy.found;
+            match context.index.turn(keyspace, hash, place, copy.to, copy.seq) {
+                Some(dropped) => {
+                    context.engine.liveness.on_live(segment_of(copy.to), copy.bytes);
+                    context.engine.liveness.on_dead(segment_of(place), copy.found.record_bytes());
+                    for delta in dropped {
+                        context.engine.liveness.on_dead(segment_of(delta.place), delta.record_bytes.into());
+                    }
+                }
+                None if context.index.owns(keyspace, hash, place).is_some() => self.found.push(copy.found),
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn scan(&mut self, context: Context<'_>) -> Result<(), JournalError> {
+        let found = &mut self.found;
+        let more = self.scanner.slice(SLICE_BYTES, &mut |view| found.extend(Found::of(&view, context)))?;
+        self.scanned = !more;
+        Ok(())
+    }
+
+    /// Appends copies of what was found; stops when the journal has no room.
+    fn copy(&mut self, context: Context<'_>) -> Result<Progress, JournalError> {
+        let mut bytes = 0;
+        while let Some(found) = self.found.pop() {
+            let Some(owned) = context.index.owns(found.keyspace, found.hash, found.place) else { continue };
+            match found.append(&owned, context)? {
+                Appended::Copied { to, seq, lsn, bytes: copied } => {
+                    bytes += copied;
+                    self.copies.push(Copy { found, to, seq, lsn, bytes: copied });
+                }
+                Appended::Changed => self.found.push(found),
+                Appended::NoRoom => {
+                    self.found.push(found);
+                    break;
+                }
+            }
+            if bytes >= SLICE_BYTES {
+                break;
+            }
+        }
+        self.copied_bytes += bytes;
+        context.engine.journal.offer();
+        Ok(if bytes == 0 && !self.found.is_empty() { Progress::Waits } else { Progress::Worked(bytes) })
+    }
+}
+
+enum Appended {
+    Copied { to: u64, seq: u64, lsn: u64, bytes: u64 },
+    Changed,
+    NoRoom,
+}
+
+impl Found {
+    /// The record, if the index points at it.
+    fn of(view: &RecordView<'_>, context: Context<'_>) -> Option<Self> {
+        let header = &view.header;
+        let key = record::decode(header.kind, view.payload).and_then(|payload| payload.key())?;
+        let hash = context.hasher.hash(key);
+        let place = view.place.pack();
+        context.index.owns(header.keyspace, hash, place)?;
+        Some(Self {
+            keyspace: header.keyspace,
+            hash,
+            place,
+            kind: header.kind,
+            seq: header.seq.0,
+            expiry_ms: header.expiry_ms,
+            payload: view.payload.into(),
+        })
+    }
+
+    fn record_bytes(&self) -> u64 {
+        record::HEADER_BYTES + (self.payload.len() as u64).next_multiple_of(8)
+    }
+
+    /// Appends a copy: of a base with its deltas folded in, of a delta alone.
+    fn append(&self, owned: &Owned, context: Context<'_>) -> Result<Appended, JournalError> {
+        let is_base = owned.base == self.place;
+        let folded = if is_base { fold(&self.payload, owned, context)? } else { None };
+        let payload: &[u8] = folded.as_deref().unwrap_or(&self.payload);
+        let (mut seq, mut expiry_ms) = (self.seq, self.expiry_ms);
+        for delta in owned.deltas.iter().filter(|_| is_base) {
+            seq = delta.seq;
+            expiry_ms =
+                if delta.kind & !record::SHARED == record::EXPIRY { delta.expiry_ms } else { expiry_ms };
+        }
+        let journal = &context.engine.journal;
+        let parts = [payload];
+        let draft = Draft::new(self.kind, self.keyspace, &parts).expiring(expiry_ms).moved(Seq(seq));
+        let credits = match journal.reserve(journal::footprint([draft.payload_len()]), Class::Reclaim) {
+            Ok(credits) => credits,
+            Err(Refusal::Busy { .. } | Refusal::Full { .. }) => return Ok(Appended::NoRoom),
+            Err(refusal) => return Err(JournalError::Invalid(refusal.to_string())),
+        };
+        let (mut places, mut lsn) = (Vec::with_capacity(1), 0);
+        let appended = context.index.append_if(self.keyspace, self.hash, owned, || {
+            lsn = journal.append(credits, &[draft], &mut places).last_lsn.0;
+            places[0].pack()
+        });
+        let bytes = record::HEADER_BYTES + (payload.len() as u64).next_multiple_of(8);
+        Ok(appended.map_or(Appended::Changed, |to| Appended::Copied { to, seq, lsn, bytes }))
+    }
+}
+
+/// The base's payload with the fields that its deltas change; `None` when they change none.
+fn fold(payload: &[u8], owned: &Owned, context: Context<'_>) -> Result<Option<Vec<u8>>, JournalError> {
+    let is_field = |delta: &&Delta| delta.kind & !record::SHARED != record::EXPIRY;
+    let mut folded = None;
+    for delta in owned.deltas.iter().filter(is_field) {
+        let mut bytes = Vec::new();
+        let place = Place::unpack(delta.place);
+        let header = context
+            .engine
+            .journal
+            .read(place, delta.record_bytes as usize, &mut bytes)
+            .map_err(|error| damaged(place, &error.to_string()))?;
+        let base = folded.as_deref().unwrap_or(payload);
+        let next = fold::fold(base, header.kind, &bytes)
+            .ok_or_else(|| damaged(place, "a delta does not fit its base"))?;
+        folded = Some(next);
+    }
+    Ok(folded)
+}
+
+fn damaged(place: Place, what: &str) -> JournalError {
+    JournalError::Damaged {
+        file: format!("segment {}", place.segment()),
+        offset: place.offset_bytes(),
+        what: what.to_owned(),
+    }
+}
+
+fn segment_of(place: u64) -> u32 {
+    Place::unpack(place).segment().0
+}
+
+/// Bytes read or copied in one slice: background I/O never has more in flight.
+const SLICE_BYTES: u64 = 256 * 1024;

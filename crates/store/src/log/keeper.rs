@@ -1,0 +1,497 @@
+//! Housekeeping: footers, checkpoints, cleaning and retiring, in slices, by one thread.
+//!
+//! A turn does at most one slice of each: 256 KiB read or written at a time, never two pieces of a kind in flight. The
+//! thread rests between turns; how long follows from what is urgent (`liveness::pace`).
+//!
+//! Invariants
+//!   1. A segment is retired only if a walk found nothing pointing into it, a checkpoint whose capture began after that is
+//!      durable, and nothing in it is damaged.
+//!   2. A failed attempt at a checkpoint leaves the one before in force; it is tried again after a rest.
+//!
+//! Out of scope: expiry and dead keyspaces (`tend`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use clock::{Clock, Nanos};
+use journal::{JournalError, Lsn, SegmentId, SegmentInfo, SegmentState};
+use vfs::Vfs;
+
+use super::capture::{Capture, Published};
+use super::checkpoint::{Header, SegmentLive};
+use super::cleaner::{Cleaning, Context, Progress};
+use super::footer::Footing;
+use super::liveness::{Candidate, DiskUse, choose, pace};
+use super::{LogEngine, checkpoint_file};
+use crate::error::StoreError;
+use crate::options::Options;
+use crate::{Store, index::Index};
+
+/// A store's housekeeping.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    vfs: Arc<dyn Vfs>,
+    clock: Arc<dyn Clock>,
+    dir: PathBuf,
+    folder: u128,
+    segment_bytes: u64,
+    work: Mutex<Work>,
+    stop: Mutex<bool>,
+    woken: Condvar,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What is under way.
+#[derive(Debug, Default)]
+struct Work {
+    footing: Option<Footing>,
+    capture: Option<Capture>,
+    cleaning: Option<Cleaning>,
+    /// Segments that nothing points into -> captures begun when that was found.
+    emptied: BTreeMap<u32, u64>,
+    /// Segments given back that the journal still lists: pinned, or not yet freed.
+    retired: BTreeSet<u32>,
+    captures_begun: u64,
+    published: Option<Published>,
+    next_clean: Nanos,
+    next_capture: Nanos,
+}
+
+/// How a turn went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Turn {
+    /// Something was done, and more may be to do at once.
+    pub(crate) worked: bool,
+}
+
+/// How to take the turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// As a thread beside commands: paced, and only what is worth it.
+    Paced,
+    /// As fast as it goes, for tests and simulations; cleans whatever has anything dead.
+    Eager,
+}
+
+impl Keeper {
+    /// A keeper for the folder of `options`, which was recovered from `checkpoint`.
+    pub(crate) fn new(options: &Options, folder: u128, checkpoint: Option<Published>) -> Self {
+        Self {
+            vfs: Arc::clone(&options.vfs),
+            clock: Arc::clone(&options.clock),
+            dir: options.dir.clone(),
+            folder,
+            segment_bytes: options.journal.segment_size_bytes,
+            work: Mutex::new(Work { published: checkpoint, ..Work::default() }),
+            stop: Mutex::new(false),
+            woken: Condvar::new(),
+            thread: Mutex::default(),
+        }
+    }
+
+    /// One turn.
+    ///
+    /// # Errors
+    /// [`JournalError::Failed`]: the journal has stopped.
+    pub(crate) fn turn(&self, store: Parts<'_>, manner: Manner) -> Result<Turn, JournalError> {
+        let mut work = self.work();
+        let now = self.clock.now();
+        let segments = work.segments(store);
+        let mut worked = self.foot(&mut work, store, &segments, manner)?;
+        worked |= self.advance_capture(&mut work, store, &segments, now)?;
+        worked |= self.clean(&mut work, store, &segments, now, manner)?;
+        worked |= self.retire(&mut work, store)?;
+        Ok(Turn { worked })
+    }
+
+    /// A whole checkpoint now; returns it.
+    ///
+    /// # Errors
+    /// When the disk refuses, or the journal has stopped.
+    pub(crate) fn checkpoint(&self, store: Parts<'_>) -> Result<Published, StoreError> {
+        let mut work = self.work();
+        work.capture = None;
+        let io = |error: std::io::Error| StoreError::Journal(format!("checkpoint: {error}"));
+        let mut capture = self.begin_capture(&mut work, store).map_err(io)?;
+        while !self.slice(&mut capture, store).map_err(io)? {}
+        let captured = capture.captured_lsn().expect("all slices were taken");
+        self.await_durable(store, captured)?;
+        let journal_error = |error: JournalError| StoreError::Journal(error.to_string());
+        let published = capture.publish(store.engine.journal.durable_lsn().0).map_err(io)?;
+        self.announce(&mut work, store, published.clone()).map_err(journal_error)?;
+        self.retire(&mut work, store).map_err(journal_error)?;
+        Ok(published)
+    }
+
+    /// The checkpoint in force.
+    pub(crate) fn published(&self) -> Option<Published> {
+        self.work().published.clone()
+    }
+
+    /// Starts the thread; it ends with the store, or by [`Keeper::stop`].
+    ///
+    /// # Errors
+    /// When the system has no threads left.
+    pub(crate) fn start(&self, store: &Arc<Store>) -> Result<(), StoreError> {
+        let weak = Arc::downgrade(store);
+        let thread = std::thread::Builder::new()
+            .name("store-keep".into())
+            .spawn(move || run(&weak))
+            .map_err(|error| StoreError::Open(format!("no thread for housekeeping: {error}")))?;
+        *lock(&self.thread) = Some(thread);
+        Ok(())
+    }
+
+    /// Ends the thread.
+    pub(crate) fn stop(&self) {
+        *lock(&self.stop) = true;
+        self.woken.notify_all();
+        let thread = lock(&self.thread).take();
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
+            // a panic of the thread was reported where it happened
+            let _ = thread.join();
+        }
+    }
+
+    fn work(&self) -> MutexGuard<'_, Work> {
+        lock(&self.work)
+    }
+
+    fn foot(
+        &self,
+        work: &mut Work,
+        store: Parts<'_>,
+        segments: &[SegmentInfo],
+        manner: Manner,
+    ) -> Result<bool, JournalError> {
+        let journal = &store.engine.journal;
+        let covered = work.published.as_ref().map_or(0, |published| published.lsn);
+        let Some(mut footing) = work.footing.take() else {
+            // what a checkpoint covers is never replayed: no footer is worth its writing
+            let wanting = |info: &&SegmentInfo| {
+                let apart = store.engine.apart().contains(info.segment.0);
+                info.state == SegmentState::Sealed && info.last_lsn.0 > covered && info.records > 0 && !apart
+            };
+            let Some(info) = segments.iter().find(wanting) else { return Ok(false) };
+            work.footing =
+                self.set_apart(store, info.segment, Footing::begin(journal, info.segment, info.records))?;
+            return Ok(true);
+        };
+        if !segments.iter().any(|info| info.segment == footing.segment()) {
+            return Ok(true);
+        }
+        let segment = footing.segment();
+        match self.set_apart(store, segment, footing.slice(store.hasher))? {
+            None => {}
+            Some(true) => work.footing = Some(footing),
+            Some(false) => footing.finish(journal, &mut |_| {
+                if manner == Manner::Paced {
+                    self.rest(REST_WORKED);
+                }
+            })?,
+        }
+        Ok(true)
+    }
+
+    /// Passes a result on; damage sets its segment apart and gives `None`.
+    fn set_apart<T>(
+        &self,
+        store: Parts<'_>,
+        segment: SegmentId,
+        result: Result<T, JournalError>,
+    ) -> Result<Option<T>, JournalError> {
+        match result {
+            Err(error @ (JournalError::Damaged { .. } | JournalError::Invalid(_))) => {
+                store.engine.apart().add(segment.0, &error.to_string());
+                Ok(None)
+            }
+            other => other.map(Some),
+        }
+    }
+
+    fn advance_capture(
+        &self,
+        work: &mut Work,
+        store: Parts<'_>,
+        segments: &[SegmentInfo],
+        now: Nanos,
+    ) -> Result<bool, JournalError> {
+        let step = match work.capture.take() {
+            None if now >= work.next_capture && self.wants_checkpoint(work, segments) => {
+                self.begin_capture(work, store).map(|capture| (capture, true))
+            }
+            None => return Ok(false),
+            Some(capture)
+                if capture.captured_lsn().is_some_and(|lsn| lsn <= store.engine.journal.durable_lsn().0) =>
+            {
+                match capture.publish(store.engine.journal.durable_lsn().0) {
+                    Ok(published) => {
+                        self.announce(work, store, published)?;
+                        return Ok(true);
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+            Some(capture) if capture.captured_lsn().is_some() => {
+                store.engine.journal.offer();
+                Ok((capture, false))
+            }
+            Some(mut capture) => self.slice(&mut capture, store).map(|_| (capture, true)),
+        };
+        match step {
+            Ok((capture, worked)) => {
+                work.capture = Some(capture);
+                Ok(worked)
+            }
+            Err(error) => {
+                tracing::warn!(%error, "checkpoint failed; the one before stays in force");
+                work.next_capture = now + REST_FAILED;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Whether enough lies above the last checkpoint, or waits for one to be retired.
+    fn wants_checkpoint(&self, work: &Work, segments: &[SegmentInfo]) -> bool {
+        let (covered, size_bytes, began) = work
+            .published
+            .as_ref()
+            .map_or((0, 0, 0), |published| (published.lsn, published.size_bytes, published.began));
+        let above =
+            segments.iter().filter(|info| info.state != SegmentState::Open && info.last_lsn.0 > covered);
+        let above_bytes: u64 = above.map(|info| info.end_bytes).sum();
+        if above_bytes >= (2 * self.segment_bytes).max(size_bytes / 2) {
+            return true;
+        }
+        let emptied = work.emptied.iter().filter(|(_, begun)| **begun >= began);
+        let freed_bytes = emptied.count() as u64 * self.segment_bytes;
+        freed_bytes > 0 && freed_bytes >= size_bytes
+    }
+
+    fn begin_capture(&self, work: &mut Work, store: Parts<'_>) -> std::io::Result<Capture> {
+        work.captures_begun += 1;
+        let journal = &store.engine.journal;
+        let header = Header {
+            folder: self.folder,
+            lsn: journal.next_lsn().0 - 1,
+            time_ms: self.clock.unix_ms().0,
+            seq: journal.appended_seq().0,
+        };
+        Capture::begin(&self.vfs, &self.dir, store.index, &header, work.captures_begun)
+    }
+
+    fn slice(&self, capture: &mut Capture, store: Parts<'_>) -> std::io::Result<bool> {
+        let engine = store.engine;
+        let live = || {
+            let infos = engine.journal.segments();
+            let live = infos.iter().map(|info| (info.segment.0, engine.liveness.live(info.segment.0)));
+            live.map(|(segment, live)| SegmentLive {
+                segment,
+                records: u32::try_from(live.records).unwrap_or(u32::MAX),
+                bytes: live.bytes,
+            })
+            .collect()
+        };
+        capture.slice(store.index, &live, &|| engine.journal.next_lsn().0 - 1)
+    }
+
+    /// A published checkpoint is in force once the manifest names it; the ones before go.
+    fn announce(&self, work: &mut Work, store: Parts<'_>, published: Published) -> Result<(), JournalError> {
+        store.engine.journal.set_checkpoint(&published.name, Lsn(published.lsn + 1))?;
+        if let Err(error) = checkpoint_file::remove_others(&*self.vfs, &self.dir, &published.name) {
+            tracing::warn!(%error, "an old checkpoint stays; the next one removes it");
+        }
+        work.published = Some(published);
+        Ok(())
+    }
+
+    fn clean(
+        &self,
+        work: &mut Work,
+        store: Parts<'_>,
+        segments: &[SegmentInfo],
+        now: Nanos,
+        manner: Manner,
+    ) -> Result<bool, JournalError> {
+        if manner == Manner::Paced && now < work.next_clean {
+            return Ok(false);
+        }
+        let Some(bytes_per_second) = self.clean_pace(work, store, segments, manner) else { return Ok(false) };
+        let Some(mut cleaning) = work.cleaning.take() else { return Ok(false) };
+        let segment = SegmentId(cleaning.segment());
+        let context = Context { engine: store.engine, index: store.index, hasher: store.hasher };
+        let Some(progress) = self.set_apart(store, segment, cleaning.slice(context))? else {
+            return Ok(true);
+        };
+        match progress {
+            Progress::Worked(bytes) => {
+                work.next_clean = now + Duration::from_nanos(bytes * 1_000_000_000 / bytes_per_second);
+                work.cleaning = Some(cleaning);
+                Ok(true)
+            }
+            Progress::Waits => {
+                work.cleaning = Some(cleaning);
+                Ok(false)
+            }
+            Progress::Done => {
+                work.emptied.insert(segment.0, work.captures_begun);
+                Ok(true)
+            }
+        }
+    }
+
+    /// Sees to it that a segment is being cleaned if that is worth it; returns the pace.
+    fn clean_pace(
+        &self,
+        work: &mut Work,
+        store: Parts<'_>,
+        segments: &[SegmentInfo],
+        manner: Manner,
+    ) -> Option<u64> {
+        let candidates = self.candidates(work, store, segments);
+        let log_bytes = segments.iter().map(|info| info.end_bytes).sum();
+        let live_bytes = segments.iter().map(|info| store.engine.liveness.live(info.segment.0).bytes).sum();
+        let available_bytes = self.vfs.space(&self.dir).map_or(u64::MAX, |space| space.available_bytes);
+        // what waits for its checkpoint is as good as free
+        let emptied_bytes: u64 = segments
+            .iter()
+            .filter(|info| work.emptied.contains_key(&info.segment.0))
+            .map(|info| info.end_bytes)
+            .sum();
+        let log_bytes: u64 = log_bytes;
+        let disk = DiskUse {
+            log_bytes: log_bytes - emptied_bytes,
+            live_bytes,
+            available_bytes,
+            segment_bytes: self.segment_bytes,
+        };
+        let pace = pace(&disk);
+        let (dead_percent_min, bytes_per_second) = match (manner, pace) {
+            (Manner::Eager, _) => (1, u64::MAX),
+            (Manner::Paced, Some(pace)) => (pace.dead_percent_min, pace.bytes_per_second),
+            // what has begun is finished, slowly
+            (Manner::Paced, None) => (100, SLOW_BYTES_PER_SECOND),
+        };
+        if work.cleaning.is_none() {
+            let chosen = choose(&candidates, dead_percent_min)?;
+            work.cleaning = Cleaning::begin(&store.engine.journal, chosen.segment).ok();
+        }
+        Some(bytes_per_second)
+    }
+
+    fn candidates(&self, work: &Work, store: Parts<'_>, segments: &[SegmentInfo]) -> Vec<Candidate> {
+        let durable = store.engine.journal.durable_lsn();
+        let eligible = segments.iter().filter(|info| {
+            info.state != SegmentState::Open
+                && info.last_lsn <= durable
+                && !work.emptied.contains_key(&info.segment.0)
+                && !store.engine.apart().contains(info.segment.0)
+        });
+        let candidate = |info: &SegmentInfo| Candidate {
+            segment: info.segment.0,
+            used_bytes: info.end_bytes,
+            live: store.engine.liveness.live(info.segment.0),
+        };
+        eligible.map(candidate).collect()
+    }
+
+    /// Gives back what a durable checkpoint covers.
+    fn retire(&self, work: &mut Work, store: Parts<'_>) -> Result<bool, JournalError> {
+        let Some(published) = &work.published else { return Ok(false) };
+        let free: Vec<u32> = work
+            .emptied
+            .iter()
+            .filter(|(_, begun)| **begun < published.began)
+            .map(|(&segment, _)| segment)
+            .collect();
+        for segment in &free {
+            work.emptied.remove(segment);
+            if work.footing.as_ref().is_some_and(|footing| footing.segment().0 == *segment) {
+                work.footing = None;
+            }
+            work.retired.insert(*segment);
+            store.engine.journal.retire(SegmentId(*segment))?;
+            store.engine.liveness.set(*segment, super::liveness::Live::default());
+        }
+        Ok(!free.is_empty())
+    }
+
+    fn await_durable(&self, store: Parts<'_>, lsn: u64) -> Result<(), StoreError> {
+        let mut waited = Duration::ZERO;
+        store.engine.journal.offer();
+        while store.engine.journal.durable_lsn().0 < lsn {
+            if store.engine.drive() {
+                continue;
+            }
+            if waited > DURABLE_WAIT_MAX {
+                return Err(StoreError::Journal("the journal does not become durable".to_owned()));
+            }
+            self.rest(REST_WORKED);
+            waited += REST_WORKED;
+        }
+        Ok(())
+    }
+
+    /// Rests for `time`, or until stopped; returns whether stopped.
+    fn rest(&self, time: Duration) -> bool {
+        let stop = lock(&self.stop);
+        if *stop {
+            return true;
+        }
+        *self.woken.wait_timeout(stop, time).unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+impl Work {
+    /// The journal's segments but for those that were given back.
+    fn segments(&mut self, store: Parts<'_>) -> Vec<SegmentInfo> {
+        let mut segments = store.engine.journal.segments();
+        self.retired.retain(|retired| segments.iter().any(|info| info.segment.0 == *retired));
+        segments.retain(|info| !self.retired.contains(&info.segment.0));
+        segments
+    }
+}
+
+/// What housekeeping works on.
+#[derive(Clone, Copy)]
+pub(crate) struct Parts<'a> {
+    pub(crate) engine: &'a LogEngine,
+    pub(crate) index: &'a Index,
+    pub(crate) hasher: &'a crate::hash::KeyHasher,
+}
+
+fn run(store: &Weak<Store>) {
+    // a store that nobody holds ends within one rest
+    while let Some(store) = store.upgrade() {
+        let Some((keeper, parts)) = store.keeping() else { return };
+        let rest = match keeper.turn(parts, Manner::Paced) {
+            Ok(Turn { worked: true }) => REST_WORKED,
+            Ok(Turn { worked: false }) => REST_IDLE,
+            Err(error) => {
+                tracing::error!(%error, "housekeeping ends");
+                return;
+            }
+        };
+        if keeper.rest(rest) {
+            return;
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Between two slices: 256 KiB each 2 ms is 125 MB/s at most.
+const REST_WORKED: Duration = Duration::from_millis(2);
+/// When there was nothing to do.
+const REST_IDLE: Duration = Duration::from_millis(50);
+/// After a checkpoint that failed.
+const REST_FAILED: Duration = Duration::from_secs(1);
+/// How long a demanded checkpoint waits for the journal.
+const DURABLE_WAIT_MAX: Duration = Duration::from_secs(60);
+/// Pace of finishing what is no longer urgent.
+const SLOW_BYTES_PER_SECOND: u64 = 4 << 20;

@@ -1,0 +1,276 @@
+//! From a folder to an index: the checkpoint, then everything above it in LSN order; the later place wins.
+//!
+//! ```text
+//! checkpoint --> slots, expiries, mapping      segments above its lsn, oldest first:
+//!                                                footed: footer entries (no keys to read or hash)
+//!                                                else:   records
+//! ```
+//!
+//! Invariants
+//!   1. Death is stated: what the checkpoint does not name is dead below its LSN.
+//!   2. A checkpoint that the manifest names must be whole, and every segment that a live entry points into must be
+//!      there; anything else is damage, and the folder is not served.
+//!
+//! Keys are read only where records with equal hash bits are SHARED (`record`).
+//! Out of scope: the torn tail (`journal`), matching records with slots (`index::recover`).
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use journal::{FooterEntry, Lsn, Place, RecordView, Recovery, SegmentInfo, SegmentState, record_flags};
+
+use super::capture::Published;
+use super::checkpoint::{Area, Block, Entry};
+use super::footer::entry_of;
+use super::liveness::{Live, Liveness};
+use super::{checkpoint_file, open_error};
+use crate::error::StoreError;
+use crate::hash::{KeyHash, KeyHasher};
+use crate::index::Index;
+use crate::index::recover::Replayed;
+use crate::options::Options;
+use crate::record::{self, Payload};
+
+/// What recovery found beside the index.
+#[derive(Debug, Default)]
+pub(crate) struct Recovered {
+    /// The checkpoint that it began with.
+    pub(crate) checkpoint: Option<Published>,
+    /// Newest time that the checkpoint states.
+    pub(crate) time_ms: u64,
+    /// Records replayed above the checkpoint.
+    pub(crate) replayed: u64,
+}
+
+/// Fills `index` and `liveness` from what `recovery` found.
+///
+/// # Errors
+/// [`StoreError::Open`] when something is damaged or cannot be read; the text says file and offset.
+pub(crate) fn recover(
+    recovery: &Recovery,
+    options: &Options,
+    index: &Arc<Index>,
+    hasher: &KeyHasher,
+    liveness: &Liveness,
+) -> Result<Recovered, StoreError> {
+    let segments = recovery.segments();
+    let mut loader = Loader::new(index, &segments, recovery.identity().folder);
+    let mut recovered = Recovered::default();
+    let mut from = Lsn(1);
+    if let Some(checkpoint) = recovery.checkpoint() {
+        let header =
+            checkpoint_file::load(&*options.vfs, &options.dir, &checkpoint.name, &mut |header, block| {
+                loader.take(header.folder, block);
+            })
+            .map_err(|error| damaged_checkpoint(&checkpoint.name, &error.to_string()))?;
+        from = checkpoint.lsn;
+        recovered.time_ms = header.time_ms;
+        let (name, lsn) = (checkpoint.name.clone(), header.lsn);
+        recovered.checkpoint = Some(Published { name, lsn, began: 0, size_bytes: 0 });
+    }
+    let missing = loader.finish(liveness);
+    let mut replayer = Replayer { recovery, index, hasher, liveness, replayed: 0, error: None };
+    for segment in segments.iter().filter(|segment| segment.last_lsn >= from) {
+        replayer.segment(segment, from)?;
+    }
+    recovered.replayed = replayer.replayed;
+    index.finish();
+    let mapping = index.mapping();
+    if let Some((_, segment)) = missing.iter().find(|(keyspace, _)| mapping.contains(keyspace)) {
+        let what = format!("the checkpoint points into segment {segment:08x}, which is missing");
+        return Err(StoreError::Open(format!("{what}; run `evenkeel check`")));
+    }
+    Ok(recovered)
+}
+
+/// Takes a checkpoint's blocks in.
+struct Loader<'a> {
+    index: &'a Index,
+    known: BTreeSet<u32>,
+    folder: u128,
+    foreign: bool,
+    /// Entries that point into segments that are not there, by keyspace: fine only where the keyspace is dead.
+    missing: Vec<(u32, u32)>,
+    counted: BTreeMap<u32, u64>,
+    average_bytes: BTreeMap<u32, u64>,
+}
+
+impl<'a> Loader<'a> {
+    fn new(index: &'a Index, segments: &[SegmentInfo], folder: u128) -> Self {
+        let known = segments.iter().map(|info| info.segment.0).collect();
+        let (missing, counted, average_bytes) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        Self { index, known, folder, foreign: false, missing, counted, average_bytes }
+    }
+
+    fn take(&mut self, folder: u128, block: Block) {
+        self.foreign |= folder != self.folder;
+        match block {
+            Block::Mapping { seq, next_keyspace, mapping } => {
+                self.index.set_mapping(&mapping, next_keyspace, seq);
+            }
+            Block::Segments(live) => {
+                let averages =
+                    live.iter().map(|live| (live.segment, live.bytes.checked_div(live.records.into())));
+                self.average_bytes
+                    .extend(averages.filter_map(|(segment, average)| Some((segment, average?))));
+            }
+            Block::Entries(area, entries) => entries.iter().for_each(|entry| self.entry(area, entry)),
+            Block::Expiries(area, expiries) => {
+                for expiry in expiries {
+                    let hash = KeyHash::from_parts(area.stripe.into(), expiry.bits, expiry.tag);
+                    self.index.load_expiry(area.keyspace, hash, expiry.expiry_ms);
+                }
+            }
+            Block::End(_) => {}
+        }
+    }
+
+    fn entry(&mut self, area: Area, entry: &Entry) {
+        let hash = KeyHash::from_parts(area.stripe.into(), entry.bits, entry.tag);
+        self.index.load_slot(area.keyspace, hash, entry.place, entry.shared, &entry.deltas);
+        for place in std::iter::once(entry.place).chain(entry.deltas.iter().map(|delta| delta.place)) {
+            let segment = Place::unpack(place).segment().0;
+            if !self.known.contains(&segment) {
+                self.missing.push((area.keyspace, segment));
+            }
+            *self.counted.entry(segment).or_default() += 1;
+        }
+    }
+
+    /// Sets the live counters: counts are exact, bytes are as the checkpoint's averages say.
+    fn finish(self, liveness: &Liveness) -> Vec<(u32, u32)> {
+        for (segment, records) in self.counted {
+            let average = self.average_bytes.get(&segment).copied().unwrap_or(0);
+            liveness.set(segment, Live { records, bytes: records * average });
+        }
+        self.missing
+    }
+}
+
+/// Replays segments in order.
+struct Replayer<'a> {
+    recovery: &'a Recovery,
+    index: &'a Index,
+    hasher: &'a KeyHasher,
+    liveness: &'a Liveness,
+    replayed: u64,
+    error: Option<StoreError>,
+}
+
+impl Replayer<'_> {
+    fn segment(&mut self, info: &SegmentInfo, from: Lsn) -> Result<(), StoreError> {
+        if info.state == SegmentState::Footed && self.footer(info, from)? {
+            return self.error.take().map_or(Ok(()), Err);
+        }
+        let recovery = self.recovery;
+        let hasher = self.hasher;
+        recovery
+            .scan(info.segment, from, &mut |view: RecordView<'_>| {
+                self.replay(&entry_of(&view, hasher), Some(view.payload));
+            })
+            .map_err(|error| open_error(&error))?;
+        self.error.take().map_or(Ok(()), Err)
+    }
+
+    /// Replays a footer; false when it does not verify: then the records tell the same.
+    fn footer(&mut self, info: &SegmentInfo, from: Lsn) -> Result<bool, StoreError> {
+        let footer = self.recovery.read_footer(info.segment).map_err(|error| open_error(&error))?;
+        let Some(entries) = footer else { return Ok(false) };
+        entries.iter().filter(|entry| entry.lsn >= from).for_each(|entry| self.replay(entry, None));
+        Ok(true)
+    }
+
+    fn replay(&mut self, entry: &FooterEntry, payload: Option<&[u8]>) {
+        if self.error.is_some() {
+            return;
+        }
+        self.replayed += 1;
+        let result = match entry.kind & !record::SHARED {
+            record::MAPPING => self.replay_mapping(entry, payload),
+            _ => self.replay_keyed(entry, payload),
+        };
+        self.error = result.err();
+    }
+
+    fn replay_mapping(&mut self, entry: &FooterEntry, payload: Option<&[u8]>) -> Result<(), StoreError> {
+        let read;
+        let payload = if let Some(payload) = payload {
+            payload
+        } else {
+            read = self.read(entry.place)?;
+            &read
+        };
+        let Some(Payload::Mapping { next_keyspace, keyspaces }) = record::decode(entry.kind, payload) else {
+            return Err(damaged(entry.place, "the payload is no mapping"));
+        };
+        if entry.seq.0 > self.index.mapping_seq() {
+            self.index.set_mapping(&record::mapping_ids(keyspaces), next_keyspace, entry.seq.0);
+        }
+        Ok(())
+    }
+
+    fn replay_keyed(&mut self, entry: &FooterEntry, payload: Option<&[u8]>) -> Result<(), StoreError> {
+        let record_bytes = record::HEADER_BYTES + u64::from(entry.payload_len).next_multiple_of(8);
+        let replayed = Replayed {
+            keyspace: entry.keyspace,
+            hash: KeyHash(entry.hash),
+            place: entry.place.pack(),
+            seq: entry.seq.0,
+            kind: entry.kind,
+            expiry_ms: entry.expiry_ms,
+            record_bytes: u32::try_from(record_bytes).unwrap_or(u32::MAX),
+            moved: entry.flags & record_flags::MOVED != 0,
+        };
+        let own_key: RefCell<Option<Box<[u8]>>> =
+            RefCell::new(payload.and_then(|payload| key_of(entry.kind, payload)));
+        let replay = self.index.replay(&replayed, &mut |place| {
+            if own_key.borrow().is_none() {
+                *own_key.borrow_mut() = Some(self.read_key(entry.place)?);
+            }
+            let other = self.read_key(Place::unpack(place))?;
+            Ok(own_key.borrow().as_deref() == Some(&*other))
+        })?;
+        let segment = |place: u64| Place::unpack(place).segment().0;
+        if replay.live {
+            self.liveness.on_live(segment(replayed.place), record_bytes);
+        }
+        if let Some(base) = replay.dead_base {
+            self.liveness.on_dead(segment(base), 0);
+        }
+        for delta in replay.dead_deltas {
+            self.liveness.on_dead(segment(delta.place), delta.record_bytes.into());
+        }
+        Ok(())
+    }
+
+    fn read(&self, place: Place) -> Result<Vec<u8>, StoreError> {
+        let mut payload = Vec::new();
+        self.recovery.read(place, 0, &mut payload).map_err(|error| damaged(place, &error.to_string()))?;
+        Ok(payload)
+    }
+
+    fn read_key(&self, place: Place) -> Result<Box<[u8]>, StoreError> {
+        let mut payload = Vec::new();
+        let header = self
+            .recovery
+            .read(place, 256, &mut payload)
+            .map_err(|error| damaged(place, &error.to_string()))?;
+        key_of(header.kind, &payload).ok_or_else(|| damaged(place, "the record has no key"))
+    }
+}
+
+fn key_of(kind: u8, payload: &[u8]) -> Option<Box<[u8]>> {
+    record::decode(kind, payload)?.key().map(Box::from)
+}
+
+fn damaged(place: Place, what: &str) -> StoreError {
+    let (segment, offset) = (place.segment(), place.offset_bytes());
+    StoreError::Open(format!("damage in segment {segment} at offset {offset}: {what}; run `evenkeel check`"))
+}
+
+fn damaged_checkpoint(name: &str, what: &str) -> StoreError {
+    StoreError::Open(format!(
+        "damage in {name} {what}; older segments alone do not tell what was deleted: run `evenkeel check`"
+    ))
+}

@@ -1,0 +1,120 @@
+//! What [`Store`] does with engine `log` only: opening, housekeeping by hand, checkpoints, backup, closing.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::Opened;
+use super::keeper::{Keeper, Manner, Parts, Turn};
+use crate::Store;
+use crate::error::StoreError;
+use crate::options::Options;
+
+/// What engine `log` tells of itself beside the journal's counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogReport {
+    /// Cold records read.
+    pub cold_reads: u64,
+    /// Cold reads that met a moved record and were looked up again.
+    pub cold_retries: u64,
+    /// Cold reads answered with an error.
+    pub cold_failures: u64,
+    /// Most cold reads that waited at once.
+    pub cold_queue_max: u64,
+    /// Segments set apart because something in them is damaged.
+    pub damaged_segments: u64,
+    /// Bytes of records that live, as far as was counted.
+    pub live_bytes: u64,
+    /// Bytes of batches in all segments.
+    pub log_bytes: u64,
+    /// LSN of the checkpoint in force, 0 for none.
+    pub checkpoint_lsn: u64,
+    /// Size of its file in bytes, 0 when it was found at start.
+    pub checkpoint_bytes: u64,
+}
+
+impl Store {
+    pub(crate) fn open_log(options: Options) -> Result<Arc<Self>, StoreError> {
+        let Opened { engine, index, hasher, time_floor_ms, keeper } = super::open(&options)?;
+        let log = Some((Arc::clone(&engine), keeper));
+        Self::assemble(options, engine, index, hasher, time_floor_ms, log)
+    }
+
+    /// The keeper, and what it works on; `None` without a log.
+    pub(crate) fn keeping(&self) -> Option<(&Keeper, Parts<'_>)> {
+        let (engine, keeper) = self.log.as_ref()?;
+        Some((keeper, Parts { engine, index: &self.index, hasher: &self.hasher }))
+    }
+
+    /// One turn of housekeeping (footers, checkpoints, cleaning) at full speed; whether anything was done.
+    ///
+    /// For tests and simulations of a store without threads of its own ([`Options::background`]).
+    ///
+    /// # Errors
+    /// [`StoreError::Journal`] when the journal has stopped.
+    pub fn housekeep(&self) -> Result<bool, StoreError> {
+        let Some((keeper, parts)) = self.keeping() else { return Ok(false) };
+        let turn = keeper.turn(parts, Manner::Eager);
+        turn.map(|Turn { worked }| worked).map_err(|error| StoreError::Journal(error.to_string()))
+    }
+
+    /// Commits what was appended, on the calling thread; whether there was anything. For stores without threads.
+    pub fn drive(&self) -> bool {
+        self.log.as_ref().is_some_and(|(engine, _)| engine.drive())
+    }
+
+    /// Takes a checkpoint now; starts from it are fast, and cleaned segments are given back.
+    ///
+    /// # Errors
+    /// [`StoreError::Journal`] when the disk refuses or the journal has stopped; the checkpoint before stays in force.
+    pub fn checkpoint(&self) -> Result<(), StoreError> {
+        let Some((keeper, parts)) = self.keeping() else { return Ok(()) };
+        keeper.checkpoint(parts).map(|_| ())
+    }
+
+    /// How the journal reaches the disk, and why not the way that was asked for; `None` without a log.
+    #[must_use]
+    pub fn backend(&self) -> Option<String> {
+        self.log.as_ref().map(|(engine, _)| engine.journal.backend().to_string())
+    }
+
+    /// The journal's counters; `None` without a log. Takes a lock that syncs hold: not for event loops' hot paths.
+    #[must_use]
+    pub fn journal_counters(&self) -> Option<journal::Counters> {
+        self.log.as_ref().map(|(engine, _)| engine.journal.counters())
+    }
+
+    /// Everything up to this seq is on disk, whatever `durability` says; without a log what is released.
+    #[must_use]
+    pub fn durable(&self) -> u64 {
+        self.log.as_ref().map_or_else(|| self.released(), |(engine, _)| engine.journal.durable_seq().0)
+    }
+
+    /// What engine `log` tells of itself; `None` without one. For INFO: takes locks that syncs hold.
+    #[must_use]
+    pub fn log_report(&self) -> Option<LogReport> {
+        let (engine, keeper) = self.log.as_ref()?;
+        let readers = engine.reader_counters();
+        let segments = engine.journal.segments();
+        let published = keeper.published().unwrap_or_default();
+        Some(LogReport {
+            cold_reads: readers.reads.load(Ordering::Relaxed),
+            cold_retries: readers.retries.load(Ordering::Relaxed),
+            cold_failures: readers.failures.load(Ordering::Relaxed),
+            cold_queue_max: readers.queue_length_max.load(Ordering::Relaxed) as u64,
+            damaged_segments: engine.apart().count() as u64,
+            live_bytes: segments.iter().map(|info| engine.liveness.live(info.segment.0).bytes).sum(),
+            log_bytes: segments.iter().map(|info| info.end_bytes).sum(),
+            checkpoint_lsn: published.lsn,
+            checkpoint_bytes: published.size_bytes,
+        })
+    }
+
+    pub(crate) fn close_log(&self) {
+        let Some((engine, keeper)) = &self.log else { return };
+        keeper.stop();
+        if let Err(error) = self.checkpoint() {
+            tracing::warn!(%error, "no checkpoint at the stop: the next start reads more of the log");
+        }
+        engine.close();
+    }
+}

@@ -1,0 +1,262 @@
+//! Engine `log` from outside, on the simulated disk, driven by hand: what a start finds again.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use clock::{SimClock, UnixMs};
+use proptest::prelude::*;
+use store::{EngineKind, KeyRef, Options, Prepared, Scope, Stop, Store, StoreError, Value};
+use vfs::SimDisk;
+
+struct Machine {
+    disk: SimDisk,
+    clock: Arc<SimClock>,
+    hash_bits: u32,
+    store: Arc<Store>,
+}
+
+fn options(disk: &SimDisk, clock: &Arc<SimClock>, hash_bits: u32) -> Options {
+    Options {
+        engine: EngineKind::Log,
+        databases: 3,
+        hash_bits,
+        background: false,
+        readers: 0,
+        clock: clock.clone(),
+        vfs: Arc::new(disk.clone()),
+        dir: PathBuf::from("/data"),
+        transaction_bytes_max: 1 << 20,
+        journal: journal::Options { segment_size_bytes: 64 << 10, ..journal::Options::small() },
+        ..Options::default()
+    }
+}
+
+impl Machine {
+    fn new(hash_bits: u32) -> Self {
+        let (disk, clock) = (SimDisk::new(7), Arc::new(SimClock::new(UnixMs(1_000_000))));
+        let store = Store::open(options(&disk, &clock, hash_bits)).expect("a fresh folder opens");
+        while store.drive() {}
+        Self { disk, clock, hash_bits, store }
+    }
+
+    fn try_open(&mut self) -> Result<(), StoreError> {
+        self.store = Store::open(options(&self.disk, &self.clock, self.hash_bits))?;
+        while self.store.drive() {}
+        Ok(())
+    }
+
+    fn crash(&mut self, seed: u64) {
+        self.disk = self.disk.crash(seed);
+        self.try_open().expect("a folder opens after power loss");
+    }
+
+    fn restart(&mut self) {
+        self.store.close();
+        self.disk = self.disk.process_death();
+        self.try_open().expect("a folder opens after a clean stop");
+    }
+
+    fn settle(&self) {
+        while self.store.drive() {}
+    }
+
+    fn with<T>(
+        &self,
+        db: u16,
+        key: &[u8],
+        credit: u64,
+        f: impl Fn(&mut store::Access<'_>) -> Result<T, Stop>,
+    ) -> T {
+        let keys = [KeyRef { db, key }];
+        let mut prepared = Prepared::default();
+        loop {
+            if !self.store.missing(&keys, &mut prepared) {
+                prepared = fetch(&self.store, prepared);
+                continue;
+            }
+            match self.store.access(Scope::Keys(&keys), &prepared, credit) {
+                Ok(mut access) => match f(&mut access).and_then(|value| access.commit().map(|_| value)) {
+                    Ok(value) => return value,
+                    Err(Stop::Cold) => continue,
+                    Err(stop) => panic!("{stop:?}"),
+                },
+                Err(Stop::Busy) => self.settle(),
+                Err(stop) => panic!("{stop:?}"),
+            }
+        }
+    }
+
+    fn set(&self, db: u16, key: &[u8], value: &[u8], expiry: Option<u64>) {
+        self.with(db, key, 4 + value.len() as u64, |access| {
+            access.put(db, key, Value::String(value), expiry.map(UnixMs));
+            Ok(())
+        });
+    }
+
+    fn del(&self, db: u16, key: &[u8]) -> bool {
+        self.with(db, key, 64, |access| access.remove(db, key))
+    }
+
+    fn expire(&self, db: u16, key: &[u8], expiry: Option<u64>) -> bool {
+        self.with(db, key, 64, |access| access.set_expiry(db, key, expiry.map(UnixMs)))
+    }
+
+    fn get(&self, db: u16, key: &[u8]) -> Option<(Vec<u8>, Option<u64>)> {
+        self.with(db, key, 0, |access| {
+            let found = access.get(db, key)?;
+            Ok(found.map(|found| (found.value.to_vec(), found.expiry.map(|at| at.0))))
+        })
+    }
+
+    fn everything(&self, f: impl Fn(&mut store::Access<'_>) -> Result<(), Stop>) {
+        let prepared = Prepared::default();
+        let mut access = self.store.access(Scope::Everything, &prepared, 64).expect("room");
+        f(&mut access).expect("everything is in scope");
+        access.commit().expect("room");
+    }
+}
+
+fn fetch(store: &Store, prepared: Prepared) -> Prepared {
+    let (sender, receiver) = mpsc::channel();
+    store.fetch(prepared, Box::new(move |prepared| sender.send(prepared).expect("waits")));
+    receiver.recv().expect("every fetch is completed")
+}
+
+#[test]
+fn acknowledged_keys_are_there_after_power_loss() {
+    let mut machine = Machine::new(128);
+    for n in 0..500_u32 {
+        machine.set(0, &n.to_le_bytes(), &[n as u8; 100], None);
+    }
+    machine.del(0, &7_u32.to_le_bytes());
+    machine.settle();
+    assert_eq!(machine.store.released(), machine.store.newest());
+    machine.crash(3);
+    assert_eq!(machine.get(0, &7_u32.to_le_bytes()), None);
+    for n in (0..500_u32).filter(|n| *n != 7) {
+        assert_eq!(machine.get(0, &n.to_le_bytes()), Some((vec![n as u8; 100], None)), "key {n}");
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Set { db: u16, key: u8, len: usize, ttl: u64 },
+    Del { db: u16, key: u8 },
+    Expire { db: u16, key: u8, ttl: u64 },
+    Flush { db: u16 },
+    Swap { a: u16, b: u16 },
+    Drive,
+    Keep { turns: usize },
+    Checkpoint,
+    Restart,
+    Crash { seed: u64 },
+    Kill,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let (db, key, ttl) = (0..3_u16, 0..40_u8, prop_oneof![3 => Just(0_u64), 1 => 1_000_000..9_000_000_u64]);
+    prop_oneof![
+        60 => (db.clone(), key.clone(), 0..3_000_usize, ttl.clone())
+            .prop_map(|(db, key, len, ttl)| Op::Set { db, key, len, ttl }),
+        15 => (db.clone(), key.clone()).prop_map(|(db, key)| Op::Del { db, key }),
+        10 => (db.clone(), key, ttl).prop_map(|(db, key, ttl)| Op::Expire { db, key, ttl }),
+        1 => db.clone().prop_map(|db| Op::Flush { db }),
+        1 => (db.clone(), db).prop_map(|(a, b)| Op::Swap { a, b }),
+        20 => Just(Op::Drive),
+        20 => (1..40_usize).prop_map(|turns| Op::Keep { turns }),
+        2 => Just(Op::Checkpoint),
+        1 => Just(Op::Restart),
+        2 => any::<u64>().prop_map(|seed| Op::Crash { seed }),
+        1 => Just(Op::Kill),
+    ]
+}
+
+type Expected = BTreeMap<(u16, u8), (Vec<u8>, Option<u64>)>;
+
+fn run(machine: &mut Machine, expected: &mut Expected, at: usize, op: &Op) {
+    match *op {
+        Op::Set { db, key, len, ttl } => {
+            let (value, expiry) = (vec![at as u8; len], (ttl > 0).then_some(1_000_000 + ttl));
+            machine.set(db, &[key], &value, expiry);
+            expected.insert((db, key), (value, expiry));
+        }
+        Op::Del { db, key } => {
+            assert_eq!(machine.del(db, &[key]), expected.remove(&(db, key)).is_some());
+        }
+        Op::Expire { db, key, ttl } => {
+            let expiry = (ttl > 0).then_some(1_000_000 + ttl);
+            let there = machine.expire(db, &[key], expiry);
+            assert_eq!(there, expected.contains_key(&(db, key)));
+            if let Some(state) = expected.get_mut(&(db, key)) {
+                state.1 = expiry;
+            }
+        }
+        Op::Flush { db } => {
+            machine.everything(|access| access.flush(db));
+            expected.retain(|(of, _), _| *of != db);
+        }
+        Op::Swap { a, b } => {
+            machine.everything(|access| access.swap(a, b));
+            let swapped = |db: u16| {
+                if db == a {
+                    b
+                } else if db == b {
+                    a
+                } else {
+                    db
+                }
+            };
+            *expected =
+                std::mem::take(expected).into_iter().map(|((db, key), v)| ((swapped(db), key), v)).collect();
+        }
+        Op::Drive => machine.settle(),
+        Op::Keep { turns } => (0..turns).for_each(|_| {
+            machine.store.housekeep().expect("the disk is fine");
+            machine.store.drive();
+        }),
+        Op::Checkpoint => machine.store.checkpoint().expect("the disk is fine"),
+        Op::Restart => machine.restart(),
+        Op::Crash { seed } => {
+            machine.settle();
+            machine.crash(seed);
+        }
+        Op::Kill => {
+            machine.settle();
+            machine.disk = machine.disk.process_death();
+            machine.try_open().expect("a folder opens after kill -9");
+        }
+    }
+}
+
+fn check(machine: &Machine, expected: &Expected) {
+    for db in 0..3 {
+        for key in 0..40 {
+            assert_eq!(machine.get(db, &[key]), expected.get(&(db, key)).cloned(), "database {db} key {key}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_history_with_cleaning_and_restarts_keeps_every_key(
+        ops in prop::collection::vec(op(), 50..400),
+        hash_bits in prop_oneof![Just(128_u32), Just(8), Just(10)],
+    ) {
+        let mut machine = Machine::new(hash_bits);
+        let mut expected = Expected::new();
+        for (at, op) in ops.iter().enumerate() {
+            run(&mut machine, &mut expected, at, op);
+            if matches!(op, Op::Restart | Op::Crash { .. } | Op::Kill) {
+                check(&machine, &expected);
+            }
+        }
+        check(&machine, &expected);
+        machine.settle();
+        machine.crash(9);
+        check(&machine, &expected);
+    }
+}
