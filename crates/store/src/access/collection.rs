@@ -7,7 +7,7 @@
 //! ```
 //!
 //! In memory a collection is its folded image. Cold, it is base and deltas in the log; both are fetched, and
-//! [`super::Guards::warm`] folds them under the lock. A collection is folded by itself after [`DELTAS_MAX`] deltas.
+//! [`super::Guards::warm`] folds them under the lock. A collection is folded by itself after a few deltas.
 
 use std::collections::BTreeMap;
 
@@ -20,8 +20,11 @@ use crate::prepared::Prepared;
 use crate::record;
 
 use super::overlay::{Cause, Change, Staged};
-use super::{Access, DELTAS_MAX, State};
+use super::{Access, State};
 use crate::index::stripe::Space;
+
+/// Fields of a test collection.
+pub type Fields = BTreeMap<Vec<u8>, Vec<u8>>;
 
 impl Access<'_> {
     /// Sets a field of the test collection `key`, which is created when missing (a string is replaced).
@@ -69,7 +72,7 @@ impl Access<'_> {
     /// # Errors
     /// As [`Access::field_set`].
     #[doc(hidden)]
-    pub fn fields(&self, db: u16, key: &[u8]) -> Result<Option<BTreeMap<Vec<u8>, Vec<u8>>>, Stop> {
+    pub fn fields(&self, db: u16, key: &[u8]) -> Result<Option<Fields>, Stop> {
         let Some(state) = self.find(db, key)? else { return Ok(None) };
         let fields = (state.kind == record::IMAGE).then(|| decode_image(state.value)).flatten();
         Ok(fields.map(|fields| {
@@ -83,7 +86,7 @@ impl Access<'_> {
         key: &[u8],
         kind: u8,
         body: Vec<u8>,
-        change: impl FnOnce(&mut BTreeMap<Vec<u8>, Vec<u8>>) -> bool,
+        change: impl FnOnce(&mut Fields) -> bool,
     ) -> Result<bool, Stop> {
         let Some(keyspace) = self.keyspace(db) else { return Ok(false) };
         let hash = self.store.hasher.hash(key);
@@ -119,7 +122,7 @@ impl Space {
     }
 }
 
-fn change(fields: &mut BTreeMap<Vec<u8>, Vec<u8>>, delta: &Delta, prepared: &Prepared) -> Option<()> {
+fn change(fields: &mut Fields, delta: &Delta, prepared: &Prepared) -> Option<()> {
     let fetched = prepared.record(delta.place)?.as_ref().ok()?;
     let (len, rest) = fetched.value.split_first_chunk::<4>()?;
     let (field, value) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
@@ -131,10 +134,10 @@ fn change(fields: &mut BTreeMap<Vec<u8>, Vec<u8>>, delta: &Delta, prepared: &Pre
     Some(())
 }
 
-fn owned(fields: BTreeMap<&[u8], &[u8]>) -> BTreeMap<Vec<u8>, Vec<u8>> {
+fn owned(fields: BTreeMap<&[u8], &[u8]>) -> Fields {
     fields.into_iter().map(|(field, value)| (field.to_vec(), value.to_vec())).collect()
 }
 
-fn encode(fields: &BTreeMap<Vec<u8>, Vec<u8>>) -> Vec<u8> {
+fn encode(fields: &Fields) -> Vec<u8> {
     encode_image(&fields.iter().map(|(field, value)| (field.as_slice(), value.as_slice())).collect())
 }

@@ -352,9 +352,17 @@ fn alive(state: &State, now_ms: u64) -> State {
 }
 
 fn apply(bench: &Bench, model: &mut Model, step: &Step) {
+    let mut state = alive(&model.now(), bench.clock.unix_ms().0);
+    let ticket = apply_to_key(bench, &mut state, step)
+        .or_else(|| apply_to_fields(bench, &mut state, step))
+        .unwrap_or_else(|| apply_to_all(bench, &mut state, step));
+    model.told = model.told.max(ticket);
+    model.push(&state, bench.store.newest());
+}
+
+fn apply_to_key(bench: &Bench, state: &mut State, step: &Step) -> Option<u64> {
     let now_ms = bench.clock.unix_ms().0;
-    let mut state = alive(&model.now(), now_ms);
-    let ticket = match *step {
+    Some(match *step {
         Step::Put(db, key, seed, ttl) => {
             let value = vec![seed; usize::from(seed) / 2];
             let expiry = ttl.map(|ttl| now_ms + u64::from(ttl));
@@ -386,6 +394,19 @@ fn apply(bench: &Bench, model: &mut Model, step: &Step) {
             assert_eq!(found, expected);
             ticket
         }
+        Step::Read(db, key) => {
+            let id = [key];
+            let (ticket, found) =
+                bench.run(Scope::Keys(&[KeyRef { db, key: &id }]), |access| content(access, db, &id));
+            assert_eq!(found.as_ref(), state[usize::from(db)].get(&key));
+            ticket
+        }
+        _ => return None,
+    })
+}
+
+fn apply_to_fields(bench: &Bench, state: &mut State, step: &Step) -> Option<u64> {
+    Some(match *step {
         Step::FieldSet(db, key, field, value) => {
             let entry = state[usize::from(db)].entry(key).or_insert((Content::String(Vec::new()), None));
             match entry {
@@ -412,6 +433,12 @@ fn apply(bench: &Bench, model: &mut Model, step: &Step) {
             let id = [key];
             bench.run(Scope::Keys(&[KeyRef { db, key: &id }]), |access| access.fold(db, &id)).0
         }
+        _ => return None,
+    })
+}
+
+fn apply_to_all(bench: &Bench, state: &mut State, step: &Step) -> u64 {
+    match *step {
         Step::Flush(db) => {
             state[usize::from(db)].clear();
             bench.run(Scope::Everything, |access| access.flush(db)).0
@@ -419,13 +446,6 @@ fn apply(bench: &Bench, model: &mut Model, step: &Step) {
         Step::Swap => {
             state.swap(0, 1);
             bench.run(Scope::Everything, |access| access.swap(0, 1)).0
-        }
-        Step::Read(db, key) => {
-            let id = [key];
-            let (ticket, found) =
-                bench.run(Scope::Keys(&[KeyRef { db, key: &id }]), |access| content(access, db, &id));
-            assert_eq!(found.as_ref(), state[usize::from(db)].get(&key));
-            ticket
         }
         Step::Len(db) => {
             bench.store.tend(1_000);
@@ -450,10 +470,8 @@ fn apply(bench: &Bench, model: &mut Model, step: &Step) {
             bench.cool();
             0
         }
-        Step::Crash(_) => 0,
-    };
-    model.told = model.told.max(ticket);
-    model.push(&state, bench.store.newest());
+        _ => 0,
+    }
 }
 
 /// Keeps what is released and some of the rest, as a crash does, and checks that it is a state of the past.
