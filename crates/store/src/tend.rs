@@ -120,6 +120,7 @@ impl Store {
             if stripe.sweep_pending(self.engine.released()) {
                 next = next.min(now_ms + SWEEP_MS);
             }
+            stripe.report(&self.index);
             let first =
                 stripe.spaces().filter_map(|(_, space)| space.expiry.first()).map(|entry| entry.expiry_ms);
             next = next.min(first.min().unwrap_or(u64::MAX));
@@ -181,7 +182,10 @@ impl Store {
             }
         }
         if keys.is_empty() && unknown.is_empty() {
+            let before = space.side_bytes();
             space.expiry.drop_stale(entry);
+            let freed = before - space.side_bytes();
+            stripe.unreported_bytes -= freed;
         }
         (keys, unknown)
     }

@@ -173,6 +173,7 @@ impl Access<'_> {
         let stripe = self.guards.stripe_mut(staged.hash.stripe()).expect("resolved before");
         stripe.watches.touch(staged.db, staged.object().view().key(), appended.seq, expired);
         let space = stripe.space_mut(staged.keyspace);
+        let side_bytes = space.side_bytes();
         let grown = match staged.change {
             Change::Put(mut object) => {
                 object.stamp(appended.place, appended.seq);
@@ -192,7 +193,7 @@ impl Access<'_> {
                 space.expiry.insert(expiry_ms, staged.hash);
                 store.tender.expect(expiry_ms);
                 store.engine.on_live(appended.place, appended.bytes);
-                space.deltas.entry(old.place).or_default().push(Delta {
+                space.deltas.entry(old.place).or_insert_with(|| Vec::with_capacity(1)).push(Delta {
                     place: appended.place,
                     seq: appended.seq,
                     kind,
@@ -216,7 +217,7 @@ impl Access<'_> {
                 }
             }
         };
-        stripe.unreported_bytes += grown;
+        stripe.unreported_bytes += grown + stripe.space_mut(staged.keyspace).side_bytes() - side_bytes;
         stripe.sweep_pending(released);
         stripe.report(&store.index);
     }

@@ -222,7 +222,8 @@ impl Index {
             for id in dead {
                 stripe.take_space(id).into_iter().for_each(|space| self.bury(space));
             }
-            self.account(std::mem::take(&mut stripe.unreported_bytes));
+            let side_bytes: i64 = stripe.spaces().map(|(_, space)| space.side_bytes()).sum();
+            self.account(std::mem::take(&mut stripe.unreported_bytes) + side_bytes);
         }
     }
 }

@@ -73,7 +73,10 @@ struct Pending {
 
 /// Ordered times at which keys expire; about 40 bytes for each key that has one.
 #[derive(Debug, Default)]
-pub(crate) struct Expiry(BTreeMap<ExpiryEntry, u32>);
+pub(crate) struct Expiry {
+    entries: BTreeMap<ExpiryEntry, u32>,
+    keys: u64,
+}
 
 /// One moment, and the hash of the key (or keys) that expire then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,19 +102,20 @@ impl Expiry {
     /// Adds a key's expiry; 0 is none.
     pub(crate) fn insert(&mut self, expiry_ms: u64, hash: KeyHash) {
         if expiry_ms != 0 {
-            *self.0.entry(ExpiryEntry::new(expiry_ms, hash)).or_default() += 1;
+            *self.entries.entry(ExpiryEntry::new(expiry_ms, hash)).or_default() += 1;
+            self.keys += 1;
         }
     }
 
     /// Entries after `last`, with how many keys have them.
     pub(crate) fn after(&self, last: Option<ExpiryEntry>) -> impl Iterator<Item = (ExpiryEntry, u32)> + '_ {
         let from = last.map_or(Bound::Unbounded, Bound::Excluded);
-        self.0.range((from, Bound::Unbounded)).map(|(&entry, &count)| (entry, count))
+        self.entries.range((from, Bound::Unbounded)).map(|(&entry, &count)| (entry, count))
     }
 
     /// Drops an entry that no key has any more, however often it was counted.
     pub(crate) fn drop_stale(&mut self, entry: ExpiryEntry) {
-        self.0.remove(&entry);
+        self.keys -= u64::from(self.entries.remove(&entry).unwrap_or(0));
     }
 
     /// Takes a key's expiry out; 0 is none.
@@ -120,26 +124,27 @@ impl Expiry {
             return;
         }
         let entry = ExpiryEntry::new(expiry_ms, hash);
-        let Some(count) = self.0.get_mut(&entry) else { return };
+        let Some(count) = self.entries.get_mut(&entry) else { return };
         *count -= 1;
+        self.keys -= 1;
         if *count == 0 {
-            self.0.remove(&entry);
+            self.entries.remove(&entry);
         }
     }
 
     /// The earliest entry.
     pub(crate) fn first(&self) -> Option<ExpiryEntry> {
-        self.0.first_key_value().map(|(&entry, _)| entry)
+        self.entries.first_key_value().map(|(&entry, _)| entry)
     }
 
     /// Entries at or before `now_ms` after `last`, in order.
     pub(crate) fn due(&self, now_ms: u64) -> impl Iterator<Item = ExpiryEntry> + '_ {
-        self.0.keys().copied().take_while(move |entry| entry.expiry_ms <= now_ms)
+        self.entries.keys().copied().take_while(move |entry| entry.expiry_ms <= now_ms)
     }
 
-    /// Number of entries.
+    /// Number of keys that have an expiry.
     pub(crate) fn len(&self) -> u64 {
-        self.0.values().map(|&count| u64::from(count)).sum()
+        self.keys
     }
 }
 
@@ -334,9 +339,14 @@ impl Space {
         self.deltas.values().flatten().for_each(|delta| visit(delta.place, delta.record_bytes.into()));
     }
 
-    /// Bytes of table and hot objects.
+    /// Bytes of table, hot objects and what hangs beside them.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        self.table.memory_bytes() + self.hot_bytes.max(0) as u64
+        self.table.memory_bytes() + (self.hot_bytes + self.side_bytes()).max(0) as u64
+    }
+
+    /// About what expiries and deltas cost.
+    pub(crate) fn side_bytes(&self) -> i64 {
+        self.expiry.keys as i64 * EXPIRY_BYTES + self.deltas.len() as i64 * DELTAS_BYTES
     }
 }
 
@@ -433,6 +443,10 @@ impl Stripe {
     }
 }
 
+/// An entry of the expiry index: a B-tree two thirds full.
+const EXPIRY_BYTES: i64 = 32;
+/// The deltas of one base: an entry of the map and a list of one.
+const DELTAS_BYTES: i64 = 96;
 /// Memory may change by this much in a stripe before the index hears of it: 1 MiB over all stripes. Unit tests
 /// work with a few keys.
 const REPORT_BYTES: i64 = if cfg!(test) { 1 } else { 4096 };
