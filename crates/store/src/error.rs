@@ -63,6 +63,9 @@ pub enum StoreError {
     /// The data folder cannot be served.
     #[error("{0}")]
     Open(String),
+    /// A backup was not made.
+    #[error("backup: {0}")]
+    Backup(String),
     /// The journal failed for good: nothing is accepted any more.
     #[error("journal failed: {0}")]
     Journal(String),

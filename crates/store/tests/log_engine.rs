@@ -140,6 +140,36 @@ fn acknowledged_keys_are_there_after_power_loss() {
     }
 }
 
+#[test]
+fn backup_of_a_running_store_opens_with_everything_acknowledged_before() {
+    let machine = Machine::new(128);
+    for n in 0..900_u32 {
+        machine.set(0, &(n % 300).to_le_bytes(), &[n as u8; 200], None);
+        machine.settle();
+        if n % 20 == 0 {
+            machine.store.housekeep().expect("the disk is fine");
+        }
+    }
+    machine.store.backup(&PathBuf::from("/backup")).expect("room");
+    assert!(
+        machine.store.backup(&PathBuf::from("/backup")).is_err(),
+        "a folder that is not empty is refused"
+    );
+    // what happens to the original afterwards does not reach the copy
+    for n in 0..900_u32 {
+        machine.set(0, &(n % 300).to_le_bytes(), b"later", None);
+        machine.settle();
+        if n % 5 == 0 {
+            machine.store.housekeep().expect("the disk is fine");
+        }
+    }
+    let copy = Options { dir: PathBuf::from("/backup"), ..options(&machine.disk, &machine.clock, 128) };
+    let copy = Machine { store: Store::open(copy).expect("a backup opens"), ..machine };
+    for n in 1_700..900_u32 {
+        assert_eq!(copy.get(0, &(n % 300).to_le_bytes()), Some((vec![n as u8; 200], None)), "key {n}");
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Op {
     Set { db: u16, key: u8, len: usize, ttl: u64 },

@@ -11,7 +11,7 @@
 //! Out of scope: expiry and dead keyspaces (`tend`).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use super::checkpoint::{Header, SegmentLive};
 use super::cleaner::{Cleaning, Context, Progress};
 use super::footer::Footing;
 use super::liveness::{Candidate, DiskUse, choose, pace};
-use super::{LogEngine, checkpoint_file};
+use super::{LogEngine, backup, checkpoint_file};
 use crate::error::StoreError;
 use crate::options::Options;
 use crate::{Store, index::Index};
@@ -107,22 +107,38 @@ impl Keeper {
         Ok(Turn { worked })
     }
 
-    /// A whole checkpoint now; returns it.
+    /// A whole checkpoint now.
     ///
     /// # Errors
     /// When the disk refuses, or the journal has stopped.
-    pub(crate) fn checkpoint(&self, store: Parts<'_>) -> Result<Published, StoreError> {
+    pub(crate) fn checkpoint(&self, store: Parts<'_>) -> Result<(), StoreError> {
         let mut work = self.work();
+        self.checkpoint_now(&mut work, store)?;
+        self.retire(&mut work, store).map_err(|error| StoreError::Journal(error.to_string()))?;
+        Ok(())
+    }
+
+    /// A copy of the store in `out`; nothing is retired meanwhile.
+    ///
+    /// # Errors
+    /// [`StoreError::Backup`], or what [`Keeper::checkpoint`] returns.
+    pub(crate) fn backup(&self, store: Parts<'_>, out: &Path) -> Result<(), StoreError> {
+        backup::prepare(&*self.vfs, out)?;
+        let mut work = self.work();
+        let published = self.checkpoint_now(&mut work, store)?;
+        backup::copy(&store.engine.journal, &self.vfs, &self.dir, &published, out)
+    }
+
+    fn checkpoint_now(&self, work: &mut Work, store: Parts<'_>) -> Result<Published, StoreError> {
         work.capture = None;
         let io = |error: std::io::Error| StoreError::Journal(format!("checkpoint: {error}"));
-        let mut capture = self.begin_capture(&mut work, store).map_err(io)?;
+        let mut capture = self.begin_capture(work, store).map_err(io)?;
         while !self.slice(&mut capture, store).map_err(io)? {}
         let captured = capture.captured_lsn().expect("all slices were taken");
         self.await_durable(store, captured)?;
-        let journal_error = |error: JournalError| StoreError::Journal(error.to_string());
         let published = capture.publish(store.engine.journal.durable_lsn().0).map_err(io)?;
-        self.announce(&mut work, store, published.clone()).map_err(journal_error)?;
-        self.retire(&mut work, store).map_err(journal_error)?;
+        let announced = self.announce(work, store, published.clone());
+        announced.map_err(|error| StoreError::Journal(error.to_string()))?;
         Ok(published)
     }
 

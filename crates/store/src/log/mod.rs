@@ -9,10 +9,12 @@
 //! | [`fold`] | an image with its deltas merged in |
 //! | [`footer`] | footers of sealed segments |
 //! | [`reader`] | the pool that fetches cold records |
+//! | [`backup`] | a consistent copy of a running store |
 //!
 //! Invariants: `tests/model.rs` lists and proves them; docs/adr/0003-cleaning-and-checkpoints.md says why.
 //! Out of scope: bytes of segments and batches, group commit (`journal`); the index (`index`).
 
+pub(crate) mod backup;
 pub(crate) mod capture;
 pub(crate) mod checkpoint;
 pub(crate) mod checkpoint_file;

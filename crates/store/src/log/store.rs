@@ -1,5 +1,6 @@
 //! What [`Store`] does with engine `log` only: opening, housekeeping by hand, checkpoints, backup, closing.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -68,7 +69,20 @@ impl Store {
     /// [`StoreError::Journal`] when the disk refuses or the journal has stopped; the checkpoint before stays in force.
     pub fn checkpoint(&self) -> Result<(), StoreError> {
         let Some((keeper, parts)) = self.keeping() else { return Ok(()) };
-        keeper.checkpoint(parts).map(|_| ())
+        keeper.checkpoint(parts)
+    }
+
+    /// Copies the running store consistently to the new or empty folder `out`, which a server can open; blocks.
+    ///
+    /// Everything acknowledged before the call is in the copy. Housekeeping rests meanwhile, commands do not.
+    ///
+    /// # Errors
+    /// [`StoreError::Backup`]: `out` is not empty, or the disk refuses.
+    pub fn backup(&self, out: &Path) -> Result<(), StoreError> {
+        match self.keeping() {
+            Some((keeper, parts)) => keeper.backup(parts, out),
+            None => Err(StoreError::Backup("only engine log has something to back up".to_owned())),
+        }
     }
 
     /// How the journal reaches the disk, and why not the way that was asked for; `None` without a log.
