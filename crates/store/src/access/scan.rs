@@ -1,12 +1,13 @@
 //! Walking a database in hash order: SCAN, KEYS, RANDOMKEY.
 //!
-//! A cursor is a hash position: 8 bits stripe, 56 bits of the slot's hash. A key's position never changes, pages
-//! are visited whole and in order, so a key that stays is met at least once however the table grows, and a
-//! cursor means the same after a restart. 0 begins and ends.
+//! A cursor is a hash position: 8 bits stripe, 32 bits of the slot's hash. A key's position never changes and
+//! positions are visited in order, each whole, so a key that stays is met exactly once however the table grows,
+//! and a cursor means the same after a restart. 0 begins and ends.
 
 use crate::error::Stop;
 use crate::hash::{KeyHash, STRIPES};
 use crate::index::stripe::{Current, Space};
+use crate::index::table::Spot;
 use crate::record;
 use crate::value::Meta;
 
@@ -14,8 +15,8 @@ use super::overlay::Change;
 use super::{Access, State};
 
 impl Access<'_> {
-    /// Visits keys of database `db` from `cursor` on, whole pages until at least `budget` slots were looked at;
-    /// returns the next cursor, 0 when done.
+    /// Visits keys of database `db` from `cursor` on, until at least `budget` slots were looked at; returns the next
+    /// cursor, 0 when done.
     ///
     /// # Errors
     /// [`Stop::Cold`] when keys must be read first; [`Stop::Refused`] unless the scope is everything.
@@ -34,8 +35,12 @@ impl Access<'_> {
         loop {
             let (number, bits) = split(at);
             let space = stripes[number].1.space(keyspace);
-            let next =
-                space.and_then(|space| self.scan_page(space, bits, &mut looked, &mut states, &mut cold));
+            let next = space.and_then(|space| {
+                let (spots, next) = page_part(space, bits, budget.saturating_sub(looked).max(1));
+                looked += spots.len();
+                self.scan_spots(space, spots, &mut states, &mut cold);
+                next
+            });
             at = join(number, next);
             if at == 0 || looked >= budget {
                 break;
@@ -78,22 +83,14 @@ impl Access<'_> {
         Ok(None)
     }
 
-    fn scan_page<'a>(
+    fn scan_spots<'a>(
         &'a self,
         space: &'a Space,
-        bits: u64,
-        looked: &mut usize,
+        spots: Vec<(u64, Spot)>,
         states: &mut Vec<(&'a [u8], State<'a>)>,
         cold: &mut Vec<u64>,
-    ) -> Option<u64> {
-        let mut spots = Vec::new();
-        let next = space.table.visit_page(bits, &mut |spot, _, slot| {
-            if slot.bits() >= bits {
-                spots.push(spot);
-            }
-        });
-        *looked += spots.len();
-        for spot in spots {
+    ) {
+        for (_, spot) in spots {
             match space.current(spot, self.prepared) {
                 Ok(Some(current)) => states.extend(self.visible(current)),
                 Ok(None) => cold.push(space.table.word(spot).place()),
@@ -101,7 +98,6 @@ impl Access<'_> {
                 Err(_) => {}
             }
         }
-        next
     }
 
     fn visible<'a>(&self, current: Current<'a>) -> Option<(&'a [u8], State<'a>)> {
@@ -119,6 +115,26 @@ impl Access<'_> {
             }
         }
     }
+}
+
+/// About `budget` slots of the page at `bits` in hash order, and where to go on.
+fn page_part(space: &Space, bits: u64, budget: usize) -> (Vec<(u64, Spot)>, Option<u64>) {
+    let mut spots = Vec::new();
+    let next = space.table.visit_page(bits, &mut |spot, _, slot| {
+        if slot.bits() >= bits {
+            spots.push((slot.bits(), spot));
+        }
+    });
+    if spots.len() <= budget {
+        return (spots, next);
+    }
+    spots.sort_unstable_by_key(|(bits, _)| *bits);
+    // Slots of one position stay together.
+    let last = spots[budget - 1].0;
+    let end = spots.partition_point(|(bits, _)| *bits <= last);
+    let next = spots.get(end).map_or(next, |(bits, _)| Some(*bits));
+    spots.truncate(end);
+    (spots, next)
 }
 
 /// Stripe and slot bits of a cursor.

@@ -277,6 +277,34 @@ fn expiry_of_a_long_value_is_a_small_record_that_recovery_puts_back() {
 }
 
 #[test]
+fn scan_reads_the_cold_keys_that_it_shows_and_keeps_to_its_budget() {
+    for bits in [8, 12, 128] {
+        let bench = Bench::new(bits);
+        (0..600_u16).for_each(|i| {
+            bench.set(&i.to_le_bytes(), b"v", None);
+        });
+        bench.log.release(600);
+        bench.cool();
+        let (mut seen, mut cursor) = (std::collections::BTreeSet::new(), 0);
+        loop {
+            let (_, (keys, next)) = bench.run(Scope::Everything, |access| {
+                let mut keys = Vec::new();
+                let next = access.scan(0, cursor, 10, &mut |key, _| keys.push(key.to_vec()))?;
+                Ok((keys, next))
+            });
+            assert!(bits < 128 || keys.len() <= 10);
+            keys.into_iter().for_each(|key| assert!(seen.insert(key), "met once"));
+            cursor = next;
+            if cursor == 0 {
+                break;
+            }
+        }
+        assert_eq!(seen.len(), 600, "{bits} bits");
+        assert!(bench.run(Scope::Everything, |access| access.random_key(0)).1.is_some());
+    }
+}
+
+#[test]
 fn collection_is_folded_from_image_and_deltas_when_it_is_cold() {
     for bits in [8, 128] {
         let bench = Bench::new(bits);
