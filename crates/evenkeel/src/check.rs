@@ -1,26 +1,54 @@
-//! `evenkeel check DIR`: reads a stopped server's folder as a whole and reports every segment.
+//! `evenkeel check DIR [--salvage OUT]`: reads a stopped server's folder as a whole and reports every segment.
 //!
-//! The report goes to standard output; damage makes the exit status 1. Nothing in the folder is changed.
+//! The report goes to standard output; damage makes the exit status 1. Nothing in the folder is changed: what can be
+//! saved goes to a new one.
 
 use journal::{CheckReport, SegmentState};
 use std::fmt::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 
-/// Checks the folder `dir` and prints the report.
+/// Checks the folder `dir`, prints the report, and copies what can be read into `salvage_to` if that is given.
 ///
 /// # Errors
-/// One line: there is nothing to check, or how much is damaged.
-pub(crate) fn run(dir: &Path) -> Result<(), String> {
+/// One line: there is nothing to check, how much is damaged, or why nothing was saved.
+pub(crate) fn run(dir: &Path, salvage_to: Option<&Path>) -> Result<(), String> {
     let mut payload_bytes: u64 = 0;
     let mut add = |view: journal::RecordView<'_>| payload_bytes += view.payload.len() as u64;
     let report = journal::check(&vfs::RealDisk, dir, &mut add).map_err(|error| error.to_string())?;
     print!("{}", text(&report, payload_bytes));
+    if let Some(out) = salvage_to {
+        salvage(dir, out)?;
+    }
     match report.damage.len() {
         0 => Ok(()),
         count => {
             Err(format!("{} is damaged in {count} place{}", dir.display(), if count == 1 { "" } else { "s" }))
         }
     }
+}
+
+fn salvage(dir: &Path, out: &Path) -> Result<(), String> {
+    let disk: Arc<dyn vfs::Vfs> = Arc::new(vfs::RealDisk);
+    let clock: Arc<dyn clock::Clock> = Arc::new(clock::SystemClock);
+    let saved = store::salvage(&disk, &clock, dir, out).map_err(|error| error.to_string())?;
+    let copied = saved.journal;
+    println!(
+        "\n{} records copied to {}; {} places skipped, {} segments could not be read",
+        copied.records_copied,
+        out.display(),
+        copied.gaps,
+        copied.segments_lost
+    );
+    if copied.gaps > 0 || copied.segments_lost > 0 {
+        println!(
+            "a skipped record may have been a removal or a newer value: its key then shows what was there before"
+        );
+    }
+    if let Some(why) = saved.without_checkpoint {
+        println!("the checkpoint could not be read ({why}): removed keys may be back");
+    }
+    Ok(())
 }
 
 fn text(report: &CheckReport, payload_bytes: u64) -> String {

@@ -21,6 +21,8 @@ pub(crate) enum Request {
     Check {
         /// The folder.
         dir: PathBuf,
+        /// Where to put what can be saved.
+        salvage: Option<PathBuf>,
     },
     /// Copy a running server's data.
     Backup {
@@ -40,7 +42,9 @@ pub(crate) enum Request {
 pub(crate) fn parse(arguments: impl Iterator<Item = std::ffi::OsString>) -> Result<Request, String> {
     let matches = command().get_matches_from(arguments);
     match matches.subcommand() {
-        Some(("check", m)) => Ok(Request::Check { dir: path(m, "DIR") }),
+        Some(("check", m)) => {
+            Ok(Request::Check { dir: path(m, "DIR"), salvage: m.get_one("salvage").cloned() })
+        }
         Some(("backup", m)) => Ok(Request::Backup { dir: path(m, "DIR"), out: path(m, "OUT") }),
         Some((_, m)) => serve(m),
         None => serve(&matches),
@@ -108,7 +112,14 @@ fn command() -> Command {
         .subcommand(
             Command::new("check")
                 .about("Read a stopped server's folder and report every segment; exit status 1 on damage")
-                .arg(path_arg("DIR", "Folder of the data")),
+                .arg(path_arg("DIR", "Folder of the data"))
+                .arg(
+                    Arg::new("salvage")
+                        .long("salvage")
+                        .value_name("OUT")
+                        .value_parser(clap::value_parser!(PathBuf))
+                        .help("Put everything that can still be read into a new folder that serves"),
+                ),
         )
         .subcommand(
             Command::new("backup")

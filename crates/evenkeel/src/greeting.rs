@@ -17,7 +17,7 @@ pub(crate) fn print(settings: &Settings, running: &Running, addresses: &[SocketA
             places,
             dir = %settings.dir.display(),
             engine = %settings.engine,
-            durable = durable(settings),
+            durable = durable(settings, store),
             "serving"
         );
         return;
@@ -30,7 +30,7 @@ pub(crate) fn print(settings: &Settings, running: &Running, addresses: &[SocketA
         settings.connector,
         counted(settings.loops_resolved(), "loop"),
         data(settings, keys),
-        durable(settings),
+        durable(settings, store),
         connect(settings, addresses),
     );
     // A closed standard output is no reason not to serve.
@@ -50,11 +50,11 @@ fn data(settings: &Settings, keys: u64) -> String {
     }
 }
 
-fn durable(settings: &Settings) -> String {
+fn durable(settings: &Settings, store: &Store) -> String {
     if !keeps_files(settings) {
         return "no".to_owned();
     }
-    let backend = settings.journal_backend;
+    let backend = store.backend().unwrap_or_default();
     match settings.durability {
         Durability::Always => format!("always: a write is on disk before its reply (journal: {backend})"),
         Durability::Interval(interval) => {

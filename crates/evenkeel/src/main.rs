@@ -30,7 +30,7 @@ fn main() -> ExitCode {
         }
         cli::Request::Backup { dir, out } => backup::run(&dir, &out),
         cli::Request::Serve { settings, file } => serve::run(*settings, file),
-        cli::Request::Check { dir } => check::run(&dir),
+        cli::Request::Check { dir, salvage } => check::run(&dir, salvage.as_deref()),
     };
     done.map_or_else(|message| fail(&message, 1), |()| ExitCode::SUCCESS)
 }

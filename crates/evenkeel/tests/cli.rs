@@ -241,6 +241,80 @@ fn config_set_and_rewrite_reach_the_file_and_the_next_start() {
     assert_eq!(values, resp::Value::Array(vec![bulk("connections.max"), bulk("77")]));
 }
 
+/// A stopped folder of several segments: `key:N` for all N below 400, those that 10 divides removed.
+fn stopped_folder(dir: &Path) {
+    let server = Server::start(dir, &["--journal-segment-size=64KiB", "--durability=never"]);
+    for number in 0..400 {
+        assert_eq!(server.call(&["SET", &format!("key:{number}"), &format!("{number:0>1000}")]), ok());
+    }
+    for number in (0..400).step_by(10) {
+        assert_eq!(server.call(&["DEL", &format!("key:{number}")]), resp::Value::Integer(1));
+    }
+    server.signal(libc::SIGTERM);
+    assert!(server.end().0.success());
+}
+
+#[test]
+fn a_sound_folder_passes_the_check_and_one_in_use_is_not_checked() {
+    let dir = folder();
+    stopped_folder(dir.path());
+    let (status, text) = finished(evenkeel().arg("check").arg(dir.path()));
+    assert_eq!(status, 0, "{text}");
+    assert!(text.contains("the last stop was clean") && text.contains("records verify"), "{text}");
+    let _server = Server::start(dir.path(), &[]);
+    let line = refusal_of(evenkeel().arg("check").arg(dir.path()));
+    assert!(line.contains("in use by another server"), "{line}");
+    let none = dir.path().join("none");
+    let line = refusal_of(evenkeel().arg("check").arg(&none));
+    assert!(line.starts_with(&none.display().to_string()) && !none.exists(), "{line}");
+}
+
+#[test]
+fn damage_is_found_named_and_salvaged_around() {
+    let dir = folder();
+    let (data, out) = (dir.path().join("data"), dir.path().join("out"));
+    stopped_folder(&data);
+    let hurt = hurt_a_segment(&data);
+    let mut command = evenkeel();
+    let (status, text) = finished(command.arg("check").arg(&data).arg("--salvage").arg(&out));
+    assert_eq!(status, 1, "{text}");
+    assert!(text.contains(&format!("damage in {hurt} at offset ")), "{text}");
+    assert!(text.contains("is damaged in 1 place"), "{text}");
+    let server = Server::start(&out, &[]);
+    let mut found = 0;
+    for number in 0..400 {
+        let value = server.call(&["GET", &format!("key:{number}")]);
+        if value == bulk(&format!("{number:0>1000}")) {
+            found += 1;
+            assert!(number % 10 != 0, "a removed key is back: {number}");
+        } else {
+            assert_eq!(value, resp::Value::Null);
+        }
+    }
+    assert!((300..360).contains(&found), "{found} keys were saved");
+    let (status, text) = finished(evenkeel().arg("check").arg(dir.path().join("out")));
+    assert!(status == 1 && text.contains("in use"), "{text}");
+}
+
+/// Flips a bit in the middle of the oldest segment that holds a value; returns the file's name.
+fn hurt_a_segment(data: &Path) -> String {
+    let mut names: Vec<_> = std::fs::read_dir(data)
+        .expect("listed")
+        .map(|entry| entry.expect("an entry").file_name().into_string().expect("text"))
+        .filter(|name| name.ends_with(".seg"))
+        .collect();
+    names.sort();
+    for name in names {
+        let mut bytes = std::fs::read(data.join(&name)).expect("read");
+        if bytes[20_000..30_000].windows(20).any(|window| window == [b'0'; 20]) {
+            bytes[25_000] ^= 4;
+            std::fs::write(data.join(&name), bytes).expect("written");
+            return name;
+        }
+    }
+    panic!("no segment holds values");
+}
+
 #[test]
 fn a_backup_without_a_server_says_so() {
     let dir = folder();

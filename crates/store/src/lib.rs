@@ -26,6 +26,7 @@ mod object;
 mod options;
 mod prepared;
 mod record;
+mod salvage;
 mod tend;
 #[cfg(test)]
 mod testlog;
@@ -43,6 +44,7 @@ pub use log::LogReport;
 pub use memory::MemoryReport;
 pub use options::{Durability, EngineKind, Hooks, Options};
 pub use prepared::{Prepared, Wanted};
+pub use salvage::{Salvaged, salvage};
 pub use value::{Found, Meta, Value, ValueKind};
 pub use watch::Watch;
 

@@ -1,0 +1,135 @@
+//! What can still be read of a damaged folder, as a new folder that serves.
+//!
+//! The journal copies the groups that verify; this says which of their records still count. Below a checkpoint only what
+//! it names is alive: a removal that it covers may have been cleaned away, so the removed value's record alone would
+//! bring the value back. A checkpoint that does not verify decides nothing: then removed keys may come back, and the
+//! report says so.
+//!
+//! Invariants
+//!   1. The damaged folder is not changed; the new one has the same identity, so hashes and SHARED bits hold.
+//!   2. Databases are mapped as the checkpoint says, unless a copied record says something newer.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use clock::Clock;
+use journal::{Class, Draft, Hooks, Journal, JournalError, RecordView, SalvageReport, Seq, footprint};
+use vfs::Vfs;
+
+use crate::error::StoreError;
+use crate::log::checkpoint::Block;
+use crate::log::checkpoint_file;
+use crate::record::{self, MAPPING};
+
+/// What [`salvage`] did.
+#[derive(Clone, Debug)]
+pub struct Salvaged {
+    /// What the journal copied and skipped.
+    pub journal: SalvageReport,
+    /// Set when the checkpoint could not say what was alive: removed keys may be back.
+    pub without_checkpoint: Option<String>,
+}
+
+/// Copies everything that can be read and is alive in `dir` into a new folder `out`.
+///
+/// # Errors
+/// [`StoreError::Open`]: `dir` is in use or no data folder, `out` is not empty, or a read or write failed.
+pub fn salvage(
+    vfs: &Arc<dyn Vfs>,
+    clock: &Arc<dyn Clock>,
+    dir: &Path,
+    out: &Path,
+) -> Result<Salvaged, StoreError> {
+    let open_error = |error: JournalError| StoreError::Open(error.to_string());
+    let report = journal::check(&**vfs, dir, &mut |_| {}).map_err(open_error)?;
+    let (alive, without_checkpoint) = match report.checkpoint.map(|c| Alive::read(&**vfs, dir, &c)) {
+        None => (None, None),
+        Some(Ok(alive)) => (Some(alive), None),
+        Some(Err(why)) => (None, Some(why)),
+    };
+    let mut mapping_seq = 0;
+    let mut wanted = |view: &RecordView<'_>| {
+        let is_mapping = view.header.kind == MAPPING;
+        let counts = is_mapping || alive.as_ref().is_none_or(|alive| alive.names(view));
+        if is_mapping {
+            mapping_seq = mapping_seq.max(view.header.seq.0);
+        }
+        counts
+    };
+    let options = journal::Options::default();
+    let copied = journal::salvage(vfs, clock, dir, out, &options, &mut wanted).map_err(open_error)?;
+    if let Some(alive) = alive.filter(|alive| alive.mapping_seq > mapping_seq) {
+        alive.state_mapping(vfs, clock, out)?;
+    }
+    Ok(Salvaged { journal: copied, without_checkpoint })
+}
+
+/// What a checkpoint says is alive.
+struct Alive {
+    /// Records from this lsn on came after it.
+    lsn: u64,
+    places: HashSet<u64>,
+    mapping_seq: u64,
+    next_keyspace: u32,
+    mapping: Vec<u32>,
+}
+
+impl Alive {
+    fn read(vfs: &dyn Vfs, dir: &Path, checkpoint: &journal::Checkpoint) -> Result<Self, String> {
+        let mut alive = Alive {
+            lsn: checkpoint.lsn.0,
+            places: HashSet::new(),
+            mapping_seq: 0,
+            next_keyspace: 0,
+            mapping: Vec::new(),
+        };
+        checkpoint_file::load(vfs, dir, &checkpoint.name, &mut |_, block| alive.take(block))
+            .map_err(|error| format!("{} {error}", checkpoint.name))?;
+        Ok(alive)
+    }
+
+    fn take(&mut self, block: Block) {
+        match block {
+            Block::Mapping { seq, next_keyspace, mapping } => {
+                (self.mapping_seq, self.next_keyspace, self.mapping) = (seq, next_keyspace, mapping);
+            }
+            Block::Entries(_, entries) => {
+                for entry in entries {
+                    self.places.insert(entry.place);
+                    self.places.extend(entry.deltas.iter().map(|delta| delta.place));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn names(&self, view: &RecordView<'_>) -> bool {
+        view.lsn.0 >= self.lsn || self.places.contains(&view.place.pack())
+    }
+
+    /// Appends the mapping to the journal in `out`: the record that stated it is not there any more.
+    fn state_mapping(
+        &self,
+        vfs: &Arc<dyn Vfs>,
+        clock: &Arc<dyn Clock>,
+        out: &Path,
+    ) -> Result<(), StoreError> {
+        let failed = |error: &dyn std::fmt::Display| StoreError::Open(error.to_string());
+        let recovery = Journal::open(Arc::clone(vfs), Arc::clone(clock), out, journal::Options::default())
+            .map_err(|error| failed(&error))?;
+        let (journal, mut driver) =
+            recovery.start_manual(Hooks::default()).map_err(|error| failed(&error))?;
+        let body = record::encode_mapping(self.next_keyspace, &self.mapping);
+        let parts: [&[u8]; 1] = [&body];
+        let mut draft = Draft::new(MAPPING, 0, &parts);
+        draft.seq = Some(Seq(self.mapping_seq));
+        let bytes = footprint([u32::try_from(body.len()).unwrap_or(u32::MAX)]);
+        let credits = journal.reserve(bytes, Class::Reclaim).map_err(|error| failed(&error))?;
+        journal.append(credits, &[draft], &mut Vec::new());
+        driver.commit();
+        journal.close();
+        driver.seal();
+        Ok(())
+    }
+}
