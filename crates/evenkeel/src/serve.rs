@@ -16,7 +16,7 @@ use reactor::{Handle, Reactor};
 use server::settings::{Config, Settings};
 use server::{EvenkeelProtocol, ServerOptions, ShutdownKind};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;

@@ -241,6 +241,59 @@ fn config_set_and_rewrite_reach_the_file_and_the_next_start() {
     assert_eq!(values, resp::Value::Array(vec![bulk("connections.max"), bulk("77")]));
 }
 
+#[test]
+fn a_folder_of_a_newer_version_is_named_and_left_alone() {
+    let dir = folder();
+    stopped_folder(dir.path());
+    let manifest = dir.path().join("MANIFEST");
+    let mut bytes = std::fs::read(&manifest).expect("read");
+    // The first entry's reader_version_min.
+    bytes[6..8].copy_from_slice(&99_u16.to_le_bytes());
+    std::fs::write(&manifest, &bytes).expect("written");
+    let line = refusal_of(&mut serve(dir.path(), &[]));
+    assert!(line.contains("was written by a newer version") && line.contains("format 99"), "{line}");
+    assert_eq!(std::fs::read(&manifest).expect("read"), bytes);
+}
+
+#[test]
+fn damage_in_what_was_durable_stops_the_start_with_file_and_offset() {
+    let dir = folder();
+    let server = Server::start(dir.path(), &[]);
+    assert_eq!(server.call(&["SET", "key", "value"]), ok());
+    server.signal(libc::SIGTERM);
+    assert!(server.end().0.success());
+    let file = dir.path().join("00000001.seg");
+    let mut bytes = std::fs::read(&file).expect("read");
+    bytes[4096 + 70] ^= 1;
+    std::fs::write(&file, bytes).expect("written");
+    let line = refusal_of(&mut serve(dir.path(), &[]));
+    assert!(
+        line.contains("damage in 00000001.seg at offset 4096") && line.contains("evenkeel check"),
+        "{line}"
+    );
+}
+
+#[test]
+fn a_disk_without_room_stops_the_start() {
+    let dir = folder();
+    let disk = dir.path().join("disk");
+    std::fs::create_dir(&disk).expect("made");
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"])
+        .arg(&disk)
+        .stderr(std::process::Stdio::null())
+        .status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: mounting a small disk needs root");
+        return;
+    }
+    let (status, text) = finished(&mut serve(&disk.join("data"), &[]));
+    let unmounted = std::process::Command::new("umount").arg(&disk).status().expect("umount runs");
+    assert!(unmounted.success());
+    assert_eq!(status, 1, "{text}");
+    assert!(text.trim_end().lines().count() == 1 && text.contains("disk full"), "{text}");
+}
+
 /// A stopped folder of several segments: `key:N` for all N below 400, those that 10 divides removed.
 fn stopped_folder(dir: &Path) {
     let server = Server::start(dir, &["--journal-segment-size=64KiB", "--durability=never"]);
