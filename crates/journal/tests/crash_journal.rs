@@ -205,7 +205,9 @@ fn error_at_the_nth_operation_stops_the_journal_and_loses_nothing_durable() {
         for effect in effects {
             let context = format!("{effect:?} at operation {nth} of {operations}");
             let disk = SimDisk::new(1);
-            disk.plan(Fault::at(nth, effect));
+            let fault = Fault::at(nth, effect);
+            let short = matches!(effect, Effect::ShortWrite(_));
+            disk.plan(if short { fault.of(Kinds::WRITE) } else { fault });
             let mut log = Log::default();
             let _ = life(&disk, &options, &mut log, 1, &context);
             // After a failed sync the page cache lies: only what the device has counts.

@@ -7,7 +7,9 @@ mod common;
 use std::sync::Arc;
 
 use common::{Told, append, hooks, open, records, start};
-use journal::{Class, Draft, Hooks, Journal, Lsn, Options, ReadError, Refusal, SegmentState, Seq, footprint};
+use journal::{
+    BackendKind, Class, Draft, Hooks, Journal, Lsn, Options, ReadError, Refusal, SegmentState, Seq, footprint,
+};
 use vfs::SimDisk;
 
 #[test]
@@ -219,14 +221,24 @@ fn second_server_on_a_folder_is_refused() {
 
 #[test]
 fn threads_on_a_real_disk_keep_every_record_of_four_writers() {
+    for backend in [BackendKind::Buffered, BackendKind::Direct, BackendKind::Uring] {
+        four_writers(backend);
+    }
+}
+
+fn four_writers(backend: BackendKind) {
     let folder = tempfile::tempdir().unwrap();
     let vfs: Arc<dyn vfs::Vfs> = Arc::new(vfs::RealDisk);
     let clock = Arc::new(clock::SystemClock);
-    let options = Options { segment_size_bytes: 1 << 20, ..Options::small() };
+    let options = Options { segment_size_bytes: 1 << 20, backend, ..Options::small() };
     let open = || Journal::open(Arc::clone(&vfs), clock.clone(), folder.path(), options.clone()).unwrap();
     let (sender, receiver) = std::sync::mpsc::channel();
     let hooks = Hooks { on_credits: Box::new(move || sender.send(()).unwrap_or(())), ..Hooks::default() };
     let journal = open().start(hooks).unwrap();
+    // A host without O_DIRECT or io_uring falls back, and says so.
+    assert!(
+        journal.backend().kind == backend || journal.backend().to_string().contains("does not work here")
+    );
     let receiver = std::sync::Mutex::new(receiver);
     std::thread::scope(|scope| {
         for writer in 0_u32..4 {
@@ -247,5 +259,25 @@ fn threads_on_a_real_disk_keep_every_record_of_four_writers() {
     drop(journal);
     let recovery = open();
     assert!(recovery.clean());
-    assert_eq!(records(&recovery).unwrap().len(), 2000);
+    assert_eq!(records(&recovery).unwrap().len(), 2000, "{backend}");
+}
+
+#[test]
+fn backend_that_does_not_work_falls_back_and_says_so() {
+    let disk = SimDisk::new(1);
+    let options = Options { backend: BackendKind::Uring, ..Options::small() };
+    let (journal, _driver) = start(&disk, &options);
+    assert_eq!(
+        journal.backend().to_string(),
+        "buffered (uring does not work here: this disk has no descriptors)"
+    );
+}
+
+#[test]
+fn first_appends_after_a_start_find_room_without_waiting_for_a_thread() {
+    let disk = SimDisk::new(1);
+    let (journal, _driver) = open(&disk, &Options::small()).unwrap().start_manual(Hooks::default()).unwrap();
+    for _ in 0..50 {
+        append(&journal, &[&[1_u8; 1000]]).unwrap();
+    }
 }

@@ -54,6 +54,7 @@ pub(crate) fn settle(
     }
     state.prepared.retain(|_, prepared| prepared.size_bytes == options.segment_size_bytes);
     let standing = settler.open_segment(&mut state, tail)?;
+    settler.prepare_missing(&mut state)?;
     state.closed = None;
     state.time_ms = standing.time_ms;
     let manifest = Manifest::create(Arc::clone(&vfs), dir, state, settler.now_ms)?;
@@ -167,6 +168,26 @@ impl Settler<'_> {
         })
     }
 
+    /// Fallocates what is missing of the files to have ready, so that the first appends find room; the preparer fills
+    /// them. A full disk is no error: what needs no new file goes on.
+    fn prepare_missing(&self, state: &mut State) -> Result<(), JournalError> {
+        let wanted = (self.options.ready_segments + self.options.reserve_segments) as usize;
+        let size_bytes = self.options.segment_size_bytes;
+        while state.prepared.len() < wanted {
+            let space =
+                self.vfs.space(self.dir).map_err(|error| JournalError::failed("asking for space", error))?;
+            if space.available_bytes < size_bytes + self.options.space_margin_bytes {
+                return Ok(());
+            }
+            match self.new_file(state, size_bytes) {
+                Ok(id) => state.prepared.insert(id, Prepared { size_bytes, zeroed: false }),
+                Err(JournalError::Full { .. }) => return Ok(()),
+                Err(error) => return Err(error),
+            };
+        }
+        Ok(())
+    }
+
     fn write_copy(&self, id: FileId, bytes: &[u8]) -> std::io::Result<()> {
         let options = OpenOptions { write: true, ..OpenOptions::default() };
         let file = self.vfs.open(&self.dir.join(id.file_name()), options)?;
@@ -186,6 +207,18 @@ impl Settler<'_> {
             state.prepared.remove(&id);
             return Ok(id);
         }
+        let id = self.new_file(state, size_bytes)?;
+        Filler::open(self.vfs, self.dir, ReadyFile::new(id, size_bytes, false))
+            .and_then(|mut filler| {
+                while !filler.step()? {}
+                Ok(())
+            })
+            .map_err(|error| prepare_error(self.vfs, self.dir, size_bytes, error))?;
+        Ok(id)
+    }
+
+    /// Makes a file, fallocated.
+    fn new_file(&self, state: &mut State, size_bytes: u64) -> Result<FileId, JournalError> {
         let id = state.next_file;
         state.next_file = FileId(id.0 + 1);
         let path = self.dir.join(id.file_name());
@@ -197,11 +230,6 @@ impl Settler<'_> {
             _ => {}
         }
         create(self.vfs, self.dir, id, size_bytes, state.identity, self.now_ms)
-            .and_then(|()| {
-                let mut filler = Filler::open(self.vfs, self.dir, ReadyFile::new(id, size_bytes, false))?;
-                while !filler.step()? {}
-                Ok(())
-            })
             .map_err(|error| prepare_error(self.vfs, self.dir, size_bytes, error))?;
         Ok(id)
     }
