@@ -2,7 +2,7 @@
 
 use crate::running::Running;
 use crate::serve::keeps_files;
-use server::settings::{Durability, Engine, Settings};
+use server::settings::{Connector, Durability, Engine, Settings};
 use std::io::Write as _;
 use std::net::SocketAddr;
 use store::Store;
@@ -24,17 +24,23 @@ pub(crate) fn print(settings: &Settings, running: &Running, addresses: &[SocketA
     }
     let keys: u64 = store.key_counts().iter().map(|(keys, _)| keys).sum();
     let lines = format!(
-        "Evenkeel {} serves on {places} (process {}, {} on {})\n  data     {}\n  durable  {}\n  connect  {}\n  stop     Ctrl-C or SIGTERM\n",
+        "Evenkeel {} serves on {places} (process {}, {})\n  data     {}\n  durable  {}\n  connect  {}\n  stop     Ctrl-C or SIGTERM\n",
         env!("CARGO_PKG_VERSION"),
         running.pid,
-        settings.connector,
-        counted(settings.loops_resolved(), "loop"),
+        threads(settings),
         data(settings, keys),
         durable(settings, store),
         connect(settings, addresses),
     );
     // A closed standard output is no reason not to serve.
     let _ = std::io::stdout().write_all(lines.as_bytes());
+}
+
+fn threads(settings: &Settings) -> String {
+    match settings.connector {
+        Connector::Epoll => counted(settings.loops_resolved(), "event loop"),
+        Connector::Threads => "connector threads".to_owned(),
+    }
 }
 
 fn places(settings: &Settings, addresses: &[SocketAddr]) -> String {

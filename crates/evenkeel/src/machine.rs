@@ -1,6 +1,5 @@
 //! What the machine grants this process: memory and open files.
 
-use rustix::process::{Resource, getrlimit, setrlimit};
 use std::path::Path;
 
 /// Bytes of memory that this process may use: the machine's, or less if its control group says so.
@@ -13,15 +12,14 @@ pub(crate) fn memory_granted_bytes() -> Option<u64> {
 
 /// Raises the limit of open files as far as allowed; returns how many connections fit, `spare` files left for others.
 pub(crate) fn raise_open_files(wanted: usize, spare: usize) -> usize {
-    let mut limit = getrlimit(Resource::Nofile);
-    let needed = u64::try_from(wanted + spare).unwrap_or(u64::MAX);
-    if limit.current.is_some_and(|current| current < needed) {
-        limit.current = Some(limit.maximum.map_or(needed, |maximum| maximum.min(needed)));
-        // A refusal leaves the former limit, which is read again below.
-        let _ = setrlimit(Resource::Nofile, limit);
+    let files = u64::try_from(wanted.saturating_add(spare)).unwrap_or(u64::MAX);
+    match reactor::raise_descriptor_limit(files) {
+        Ok(granted) => usize::try_from(granted).unwrap_or(usize::MAX).saturating_sub(spare).min(wanted),
+        Err(error) => {
+            tracing::warn!(%error, "the limit of open files stays as it is");
+            wanted
+        }
     }
-    let granted = getrlimit(Resource::Nofile).current.and_then(|files| usize::try_from(files).ok());
-    granted.map_or(wanted, |files| files.saturating_sub(spare).min(wanted))
 }
 
 /// Limits of this process's control group and of all above it, version 2 and version 1.

@@ -369,6 +369,71 @@ fn hurt_a_segment(data: &Path) -> String {
 }
 
 #[test]
+fn a_backup_of_a_running_server_serves_what_was_there() {
+    let dir = folder();
+    let (data, out) = (dir.path().join("data"), dir.path().join("out"));
+    let server = Server::start(&data, &["--requirepass=pw", "--journal-segment-size=64KiB"]);
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", server.port)).expect("connected");
+    let mut call = |command: &[&str]| {
+        let mut request = Vec::new();
+        resp::encode_command(&mut request, command);
+        std::io::Write::write_all(&mut stream, &request).expect("sent");
+        common::receive(&mut stream).expect("a reply")
+    };
+    assert_eq!(call(&["AUTH", "pw"]), ok());
+    for number in 0..300 {
+        assert_eq!(call(&["SET", &format!("key:{number}"), &format!("{number:0>1000}")]), ok());
+    }
+    let backup = |out: &Path, password: Option<&str>| {
+        let mut command = evenkeel();
+        command.arg("backup").arg(&data).arg(out).envs(password.map(|password| ("REDISCLI_AUTH", password)));
+        finished(&mut command)
+    };
+    let (status, text) = backup(&out, None);
+    assert!(status == 1 && text.contains("set it in the environment as REDISCLI_AUTH"), "{text}");
+    let (status, text) = backup(&out, Some("pw"));
+    assert_eq!(status, 0, "{text}");
+    assert_eq!(call(&["SET", "key:0", "changed since"]), ok());
+    let (status, text) = backup(&out, Some("pw"));
+    assert!(status == 1 && text.contains("the server refused: ERR "), "{text}");
+    drop(server);
+    let (status, text) = finished(evenkeel().arg("check").arg(&out));
+    assert_eq!(status, 0, "{text}");
+    let copy = Server::start(&out, &[]);
+    assert!(copy.greeting.contains("300 keys found"), "{}", copy.greeting);
+    for number in [0, 1, 150, 299] {
+        assert_eq!(copy.call(&["GET", &format!("key:{number}")]), bulk(&format!("{number:0>1000}")));
+    }
+}
+
+#[test]
+fn a_unix_socket_alone_serves_and_is_backed_up_through() {
+    let dir = folder();
+    let (data, socket) = (dir.path().join("data"), dir.path().join("s.sock"));
+    let server = Server::start(&data, &["--port=0", &format!("--unixsocket={}", socket.display())]);
+    assert!(server.greeting.contains(&format!("redis-cli -s {}", socket.display())), "{}", server.greeting);
+    let mut stream = std::os::unix::net::UnixStream::connect(&socket).expect("connected");
+    std::io::Write::write_all(&mut stream, b"SET key value\r\n").expect("sent");
+    let mut reply = [0; 5];
+    std::io::Read::read_exact(&mut stream, &mut reply).expect("a reply");
+    assert_eq!(&reply, b"+OK\r\n");
+    let (status, text) = finished(evenkeel().arg("backup").arg(&data).arg(dir.path().join("out")));
+    assert_eq!(status, 0, "{text}");
+    assert_eq!(Server::start(&dir.path().join("out"), &[]).call(&["GET", "key"]), bulk("value"));
+}
+
+#[test]
+fn the_connector_threads_serves_as_well() {
+    let dir = folder();
+    let server = Server::start(dir.path(), &["--connector=threads"]);
+    assert!(server.greeting.contains("threads"), "{}", server.greeting);
+    assert_eq!(server.call(&["SET", "key", "value"]), ok());
+    assert_eq!(server.call(&["GET", "key"]), bulk("value"));
+    server.signal(libc::SIGTERM);
+    assert!(server.end().0.success());
+}
+
+#[test]
 fn a_backup_without_a_server_says_so() {
     let dir = folder();
     let line = refusal_of(evenkeel().arg("backup").arg(dir.path()).arg(dir.path().join("out")));

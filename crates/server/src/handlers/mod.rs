@@ -1,6 +1,7 @@
 //! What each command does: one function a command, one file a group.
 
 pub(crate) mod args;
+pub(crate) mod backup;
 pub(crate) mod client;
 pub(crate) mod command;
 pub(crate) mod config;

@@ -3,7 +3,9 @@
 //! One row a command, as `command::rows` describes; names and texts are those that clients of Redis know.
 
 use crate::command::{Command, Handler, keys, rows};
-use crate::handlers::{command, config, databases, debug, function, info, latency, memory, server, slowlog};
+use crate::handlers::{
+    backup, command, config, databases, debug, function, info, latency, memory, server, slowlog,
+};
 
 /// The rows.
 pub(crate) const ROWS: &[Command] = rows! {
@@ -49,6 +51,9 @@ pub(crate) const ROWS: &[Command] = rows! {
     "bgsave", -1, [ADMIN NOSCRIPT NO_ASYNC_LOADING], [], Handler::Control(server::bgsave),
         "admin slow dangerous", "", "server", "1.0.0", "O(1)",
         "Asynchronously save the dataset to disk";
+    "backup", 2, [ADMIN NOSCRIPT NO_MULTI], [], Handler::Control(backup::backup),
+        "admin slow dangerous", "", "server", "7.2.0", "O(N)",
+        "Copies the data consistently to a new folder of the server (not in Redis)";
     "lastsave", 1, [LOADING STALE FAST], [], Handler::Control(server::lastsave),
         "admin fast dangerous", "nondeterministic_output", "server", "1.0.0", "O(1)",
         "Get the UNIX time stamp of the last successful save to disk";
