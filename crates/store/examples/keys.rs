@@ -1,0 +1,87 @@
+//! Figures of engine `log` on this machine: start-up, and disk used against live data.
+//!
+//! ```text
+//! keys DIR fill KEYS ROUNDS [kill]    writes KEYS keys of 16 bytes with values of 100, ROUNDS times over
+//! keys DIR start                      opens, prints how long it took and how many keys there are
+//! ```
+//!
+//! `kill` ends without closing, as kill -9 does.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clock::{Clock, SystemClock};
+use store::{KeyRef, Options, Prepared, Scope, Stop, Store, Value};
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    let dir = PathBuf::from(&args[1]);
+    let clock = SystemClock;
+    let began = clock.now();
+    let options = Options { dir, clock: Arc::new(clock), ..Options::default() };
+    let store = Store::open(options).expect("opens");
+    let opened = clock.now().since(began);
+    let keys: u64 = store.key_counts().iter().map(|(keys, _)| keys).sum();
+    println!("opened {keys} keys in {:.3} s", opened.as_secs_f64());
+    if args[2] == "fill" {
+        let (count, rounds) = (args[3].parse().expect("KEYS"), args[4].parse().expect("ROUNDS"));
+        fill(&store, count, rounds);
+        report(&store, &clock, count);
+        if args.get(5).is_some_and(|arg| arg == "kill") {
+            std::process::abort();
+        }
+    }
+    let began = clock.now();
+    store.close();
+    println!("closed in {:.3} s", clock.now().since(began).as_secs_f64());
+}
+
+fn fill(store: &Store, count: u64, rounds: u64) {
+    let value = [b'v'; 100];
+    let prepared = Prepared::default();
+    for n in 0..count * rounds {
+        // an order that visits every key once a round, not one after another
+        let key = format!("{:016x}", (n % count).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let keys = [KeyRef { db: 0, key: key.as_bytes() }];
+        loop {
+            let put = store.access(Scope::Keys(&keys), &prepared, 116).and_then(|mut access| {
+                access.put(0, key.as_bytes(), Value::String(&value), None);
+                access.commit()
+            });
+            match put {
+                Ok(_) => break,
+                Err(Stop::Busy) => {
+                    store.offer();
+                    std::thread::park_timeout(Duration::from_micros(200));
+                }
+                Err(stop) => panic!("{stop:?}"),
+            }
+        }
+        if n % 64 == 0 {
+            store.offer();
+        }
+    }
+    store.offer();
+    while store.durable() < store.newest() {
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+}
+
+fn report(store: &Store, clock: &SystemClock, count: u64) {
+    let began = clock.now();
+    for _ in 0..6 {
+        let (report, journal) = (store.log_report().expect("a log"), store.journal_counters().expect("a log"));
+        let disk = journal.disk_bytes + report.checkpoint_bytes;
+        println!(
+            "{:5.1} s: disk {} MB, log {} MB, live {} MB, disk / live records {:.2}, disk / keys and values {:.2}",
+            clock.now().since(began).as_secs_f64(),
+            disk >> 20,
+            report.log_bytes >> 20,
+            report.live_bytes >> 20,
+            disk as f64 / report.live_bytes.max(1) as f64,
+            disk as f64 / (count * 116) as f64,
+        );
+        std::thread::park_timeout(Duration::from_secs(1));
+    }
+}
