@@ -71,7 +71,8 @@ fn fill(store: &Store, count: u64, rounds: u64) {
 fn report(store: &Store, clock: &SystemClock, count: u64) {
     let began = clock.now();
     for _ in 0..6 {
-        let (report, journal) = (store.log_report().expect("a log"), store.journal_counters().expect("a log"));
+        let (report, journal) =
+            (store.log_report().expect("a log"), store.journal_counters().expect("a log"));
         let disk = journal.disk_bytes + report.checkpoint_bytes;
         println!(
             "{:5.1} s: disk {} MB, log {} MB, live {} MB, disk / live records {:.2}, disk / keys and values {:.2}",

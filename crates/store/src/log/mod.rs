@@ -282,18 +282,20 @@ fn read(journal: &Journal, place: u64) -> Read {
     }
 }
 
-/// A base record as commands take it.
+/// A record as commands take it: of a delta, its body is the value.
 fn fetched(header: &journal::RecordHeader, payload: &[u8]) -> Option<Fetched> {
-    match record::decode(header.kind, payload)? {
-        Payload::Whole { key, value } => Some(Fetched {
-            kind: header.kind & !record::SHARED,
-            key: key.into(),
-            value: value.into(),
-            seq: header.seq.0,
-            expiry_ms: header.expiry_ms,
-        }),
-        Payload::Delta { .. } | Payload::Mapping { .. } => None,
-    }
+    let (key, value) = match record::decode(header.kind, payload)? {
+        Payload::Whole { key, value } => (key, value),
+        Payload::Delta { key, body, .. } => (key, body),
+        Payload::Mapping { .. } => return None,
+    };
+    Some(Fetched {
+        kind: header.kind & !record::SHARED,
+        key: key.into(),
+        value: value.into(),
+        seq: header.seq.0,
+        expiry_ms: header.expiry_ms,
+    })
 }
 
 fn journal_draft<'a>(draft: &Draft<'_>, parts: &'a [&'a [u8]; 4]) -> journal::Draft<'a> {

@@ -115,7 +115,7 @@ impl<'a> Loader<'a> {
                 self.average_bytes
                     .extend(averages.filter_map(|(segment, average)| Some((segment, average?))));
             }
-            Block::Entries(area, entries) => entries.iter().for_each(|entry| self.entry(area, entry)),
+            Block::Entries(area, entries) => self.entries(area, &entries),
             Block::Expiries(area, expiries) => {
                 for expiry in expiries {
                     let hash = KeyHash::from_parts(area.stripe.into(), expiry.bits, expiry.tag);
@@ -124,6 +124,14 @@ impl<'a> Loader<'a> {
             }
             Block::End(_) => {}
         }
+    }
+
+    /// Entries lie in hash order. Inserted so, each would meet a full page whose next hash bit is the same in all its
+    /// slots and cannot be split yet; in strides pages fill evenly.
+    fn entries(&mut self, area: Area, entries: &[Entry]) {
+        let count = entries.len();
+        let stride = (count * 5 / 13..).find(|stride| gcd(*stride, count) == 1).unwrap_or(1);
+        (0..count).for_each(|n| self.entry(area, &entries[n * stride % count]));
     }
 
     fn entry(&mut self, area: Area, entry: &Entry) {
@@ -258,6 +266,10 @@ impl Replayer<'_> {
             .map_err(|error| damaged(place, &error.to_string()))?;
         key_of(header.kind, &payload).ok_or_else(|| damaged(place, "the record has no key"))
     }
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 fn key_of(kind: u8, payload: &[u8]) -> Option<Box<[u8]>> {
