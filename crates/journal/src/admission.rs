@@ -15,8 +15,8 @@
 //!   4. A group larger than U/4 brings a file of its own; its credit also takes Q, since it may cut the
 //!      open segment short.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::format::SEGMENT_HEADER_SIZE_BYTES;
 use crate::format::batch::BATCH_HEADER_SIZE_BYTES;
@@ -79,6 +79,8 @@ pub(crate) struct Admission {
     reserve: i64,
     /// Somebody was refused for want of memory or room since the last [`Admission::take_starved`].
     starved: AtomicBool,
+    /// Files of their own that large groups asked for and nobody holds.
+    own_files: Mutex<Vec<ReadyFile>>,
 }
 
 impl Admission {
@@ -89,6 +91,7 @@ impl Admission {
             room: AtomicI64::new(0),
             reserve: i64::try_from(reserve_bytes).expect("a few segments"),
             starved: AtomicBool::new(false),
+            own_files: Mutex::default(),
         }
     }
 
@@ -134,6 +137,18 @@ impl Admission {
         self.charged_max
     }
 
+    /// Puts a file of its own where large groups look for one.
+    pub(crate) fn put_own_file(&self, file: ReadyFile) {
+        self.own_files.lock().unwrap_or_else(PoisonError::into_inner).push(file);
+    }
+
+    /// A file of its own for a group of this footprint.
+    pub(crate) fn take_own_file(&self, footprint: u64) -> Option<ReadyFile> {
+        let mut own_files = self.own_files.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = own_files.iter().position(|file| usable_bytes(file.size_bytes) >= footprint)?;
+        Some(own_files.swap_remove(fits))
+    }
+
     pub(crate) fn note_starved(&self) {
         self.starved.store(true, Ordering::SeqCst);
     }
@@ -154,8 +169,6 @@ pub struct Credits {
     pub(crate) room: u64,
     /// The file of its own, for a large group.
     pub(crate) own_file: Option<ReadyFile>,
-    /// Where an unused file of its own goes back to.
-    pub(crate) own_files: Arc<std::sync::Mutex<Vec<ReadyFile>>>,
 }
 
 impl Credits {
@@ -169,7 +182,7 @@ impl Credits {
 impl Drop for Credits {
     fn drop(&mut self) {
         if let Some(file) = self.own_file.take() {
-            self.own_files.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(file);
+            self.admission.put_own_file(file);
         }
         if self.bytes > 0 {
             self.admission.discharge(self.bytes);

@@ -392,3 +392,100 @@ impl Core {
 
 /// Write buffers kept for reuse: one open, one in flight, one to spare.
 const POOLED_BATCHES_MAX: usize = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admission::shared_footprint_max;
+    use crate::types::FileId;
+
+    const SIZE: u64 = 64 << 10;
+
+    fn core() -> Core {
+        let resume = Resume {
+            segment: OpenSegment::new(SegmentId(1), SIZE, Lsn(1)),
+            end_bytes: SEGMENT_HEADER_SIZE_BYTES,
+            next_lsn: Lsn(1),
+            next_seq: Seq(1),
+            next_segment: SegmentId(2),
+        };
+        Core::new(9, resume, 8192)
+    }
+
+    fn ready(id: u32, size_bytes: u64) -> ReadyFile {
+        ReadyFile::new(FileId(id), size_bytes, true)
+    }
+
+    fn append(core: &mut Core, lens: &[usize]) -> (Placed, Vec<Place>) {
+        let payloads: Vec<Vec<u8>> = lens.iter().map(|len| vec![1; *len]).collect();
+        let parts: Vec<[&[u8]; 1]> = payloads.iter().map(|payload| [payload.as_slice()]).collect();
+        let drafts: Vec<Draft<'_>> = parts.iter().map(|parts| Draft::new(1, 0, parts)).collect();
+        let mut places = Vec::new();
+        (core.append(&drafts, None, &mut places), places)
+    }
+
+    #[test]
+    fn one_cycle_takes_everything_appended_and_the_next_waits_for_its_end() {
+        let mut core = core();
+        assert!(core.take_cycle().is_none(), "nothing to write");
+        append(&mut core, &[10, 20]);
+        append(&mut core, &[30]);
+        let mut cycle = core.take_cycle().expect("two groups");
+        assert_eq!((cycle.records, cycle.last_lsn, cycle.next_seq), (3, Lsn(3), Seq(4)));
+        append(&mut core, &[40]);
+        assert!(core.take_cycle().is_none(), "one cycle at a time");
+        core.on_cycle_done(&mut cycle);
+        assert_eq!(core.take_cycle().map(|cycle| cycle.last_lsn), Some(Lsn(4)));
+    }
+
+    #[test]
+    fn batches_follow_each_other_without_a_gap_and_hold_whole_groups() {
+        let mut core = core();
+        for _ in 0..6 {
+            append(&mut core, &[900, 1100]);
+        }
+        let cycle = core.take_cycle().expect("six groups");
+        assert!(cycle.batches.len() > 1, "a batch closes at its limit");
+        let mut end = SEGMENT_HEADER_SIZE_BYTES;
+        for batch in &cycle.batches {
+            let batch = batch.read().expect("nobody panicked");
+            assert_eq!((batch.offset, batch.records % 2), (end, 0));
+            end = batch.end();
+        }
+    }
+
+    #[test]
+    fn moved_copy_keeps_its_seq_and_takes_a_new_lsn() {
+        let mut core = core();
+        append(&mut core, &[10, 10, 10]);
+        let parts: [&[u8]; 1] = [b"copy"];
+        let placed = core.append(&[Draft::new(1, 0, &parts).moved(Seq(2))], None, &mut Vec::new());
+        assert_eq!(placed.appended, Appended { last_seq: Seq(3), last_lsn: Lsn(4) });
+    }
+
+    proptest::proptest! {
+        /// Whatever fits what admission promises finds room, and what is promised is never taken twice.
+        #[test]
+        fn promises_cover_every_order_of_groups(lens in proptest::collection::vec(1_usize..11_000, 1..200)) {
+            let mut core = core();
+            let mut room = core.segment().promise;
+            let mut files = 2;
+            let mut last = Place::default();
+            for len in lens {
+                let footprint = footprint_of(record_size_bytes(len as u32), 1);
+                proptest::prop_assume!(footprint <= shared_footprint_max(SIZE));
+                while room < footprint {
+                    core.add_ready(ready(files, SIZE));
+                    files += 1;
+                    room += promise_bytes(SIZE);
+                }
+                let (placed, places) = append(&mut core, &[len]);
+                proptest::prop_assert!(placed.room <= footprint, "took {} for {footprint}", placed.room);
+                proptest::prop_assert!(places[0].pack() > last.pack(), "places grow");
+                proptest::prop_assert!(core.end_bytes() + 4096 <= SIZE);
+                room -= placed.room;
+                last = places[0];
+            }
+        }
+    }
+}

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use crate::admission::{Class, Credits, own_file_bytes, promise_bytes, shared_footprint_max, usable_bytes};
+use crate::admission::{Class, Credits, own_file_bytes, promise_bytes, shared_footprint_max};
 use crate::counters::{Counters, Live};
 use crate::error::{JournalError, ReadError, Refusal};
 use crate::format::footer_chunk::{FOOTER_CHUNK_ENTRIES_MAX, FooterEntry, encode_chunk};
@@ -327,13 +327,8 @@ impl Journal {
         if !shared.admission.charge(bytes) {
             return Err(Lack::Memory);
         }
-        let mut credits = Credits {
-            admission: Arc::clone(&shared.admission),
-            bytes,
-            room: 0,
-            own_file: None,
-            own_files: Arc::clone(&shared.own_files),
-        };
+        let admission = Arc::clone(&shared.admission);
+        let mut credits = Credits { admission, bytes, room: 0, own_file: None };
         let size = shared.options.segment_size_bytes;
         let own = bytes > shared_footprint_max(size);
         let room = if own { promise_bytes(size) } else { bytes };
@@ -342,15 +337,9 @@ impl Journal {
         }
         credits.room = room;
         if own {
-            credits.own_file = Some(self.take_own_file(bytes).ok_or(Lack::Room)?);
+            credits.own_file = Some(shared.admission.take_own_file(bytes).ok_or(Lack::Room)?);
         }
         Ok(credits)
-    }
-
-    fn take_own_file(&self, footprint: u64) -> Option<crate::segment::ReadyFile> {
-        let mut own_files = self.shared.own_files.lock().unwrap_or_else(PoisonError::into_inner);
-        let fits = own_files.iter().position(|file| usable_bytes(file.size_bytes) >= footprint)?;
-        Some(own_files.swap_remove(fits))
     }
 
     fn refusal(&self, lack: Lack) -> Refusal {

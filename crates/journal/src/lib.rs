@@ -15,7 +15,15 @@
 //! | module | what |
 //! |---|---|
 //! | [`format`] | every byte on disk |
-//! | `core` | batching and placing, without I/O |
+//! | `admission` | credits for memory and disk, taken before any lock |
+//! | `core`, `batch_buffer` | batching and placing, without I/O |
+//! | `committer`, `backend` | write cycles, syncs, rolls, stamps, the seal; buffered, direct, uring |
+//! | `preparer`, `segment` | files ready ahead of need, freed and recycled ones |
+//! | `manifest` | which file holds which segment |
+//! | `recovery` | start: read all, decide torn or damaged, copy the tail, switch by one rename |
+//! | `scan`, `footer` | reading records in order, and what stands for them at start |
+//! | `check`, `salvage`, `backup` | a stopped folder examined, saved; a running one copied |
+//! | `thread` | two threads around it all, or a driver by hand for simulations |
 //!
 //! Out of scope: what records mean, the index, checkpoints' content (`store`); replication.
 //! Source: DeWitt et al. 1984 (group commit); Artemis's timed buffer, without its timer;

@@ -112,9 +112,7 @@ impl Preparer {
 
     fn make_own_file(&self, size_bytes: u64) -> Result<bool, JournalError> {
         let Some(file) = self.make_file(size_bytes)? else { return Ok(false) };
-        let mut own_files = self.shared.own_files.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        own_files.push(file);
-        drop(own_files);
+        self.shared.admission.put_own_file(file);
         // Somebody may have asked for more meanwhile: then the wish stays.
         let _ = self.shared.own_wanted.compare_exchange(size_bytes, 0, Ordering::AcqRel, Ordering::Relaxed);
         self.shared.wake_starved();

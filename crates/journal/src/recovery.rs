@@ -320,7 +320,6 @@ impl Recovery {
             options,
             core: Mutex::new(core),
             admission: Arc::new(admission),
-            own_files: Arc::default(),
             own_wanted: 0.into(),
             shortage: Mutex::default(),
             manifest: Mutex::new(manifest),

@@ -27,7 +27,6 @@ use crate::format::Salt;
 use crate::format::segment_header::Identity;
 use crate::manifest::Manifest;
 use crate::options::Options;
-use crate::segment::ReadyFile;
 use crate::types::{FileId, Lsn, SegmentId, Seq};
 
 /// What the journal calls, from its own thread. Each must be short and must not call back into `close`.
@@ -150,7 +149,6 @@ pub(crate) struct Shared {
     pub(crate) identity: Identity,
     pub(crate) core: Mutex<Core>,
     pub(crate) admission: Arc<Admission>,
-    pub(crate) own_files: Arc<Mutex<Vec<ReadyFile>>>,
     /// Size of the file that a refused large group waits for, 0 for none.
     pub(crate) own_wanted: AtomicU64,
     pub(crate) shortage: Mutex<Option<Shortage>>,

@@ -81,7 +81,7 @@ pub(crate) fn examine(
         );
         return Err(TailDamage { offset_bytes: tail.end_bytes, what });
     }
-    let rest = &bytes[tail.end_bytes as usize..];
+    let rest = bytes.get(tail.end_bytes as usize..).unwrap_or_default();
     let torn = looks_written(rest, segment).then_some(Torn {
         segment,
         offset_bytes: tail.end_bytes,
@@ -174,4 +174,100 @@ fn witness(bytes: &[u8], segment: SegmentId, salt: Salt, tail: &Tail) -> Option<
 /// Whether a batch of this segment was begun here, as far as one can tell.
 fn looks_written(rest: &[u8], segment: SegmentId) -> bool {
     rest.len() >= 24 && (rest[..4] == BATCH_MAGIC && rest[20..24] == segment.0.to_le_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch_buffer::BatchBuffer;
+    use crate::types::Draft;
+
+    const SEGMENT: SegmentId = SegmentId(3);
+    const SALT: Salt = Salt(77);
+
+    /// A segment of `batches` batches with one record each, every one stating what `durable` says; and their ends.
+    fn segment(batches: u64, durable: impl Fn(u64) -> u64) -> (Vec<u8>, Vec<u64>) {
+        let mut bytes = vec![0; SEGMENT_HEADER_SIZE_BYTES as usize];
+        let (mut prev_crc, mut ends) = (0, vec![SEGMENT_HEADER_SIZE_BYTES]);
+        let mut batch = BatchBuffer::with_capacity(4096);
+        for lsn in 1..=batches {
+            batch.start(SEGMENT, SALT, bytes.len() as u64, Lsn(lsn));
+            let parts: [&[u8]; 1] = [b"a record"];
+            let draft = Draft::new(1, 0, &parts);
+            let header = crate::RecordHeader {
+                payload_len: draft.payload_len(),
+                payload_crc: draft.payload_crc(),
+                seq: Seq(lsn),
+                ..Default::default()
+            };
+            batch.push(&header, &draft);
+            batch.next_seq = Seq(lsn + 1);
+            prev_crc = batch.finish(batch.body_crc(), Lsn(durable(lsn)), 5, prev_crc);
+            bytes.extend_from_slice(batch.bytes());
+            ends.push(bytes.len() as u64);
+        }
+        bytes.resize(bytes.len() + 4096, 0);
+        (bytes, ends)
+    }
+
+    fn decide(bytes: &[u8]) -> Result<(Tail, Option<Torn>), TailDamage> {
+        examine(bytes, SEGMENT, SALT, Lsn(1), None)
+    }
+
+    #[test]
+    fn whole_tail_ends_at_its_last_batch() {
+        let (bytes, ends) = segment(4, |lsn| lsn - 1);
+        let (tail, torn) = decide(&bytes).expect("no damage");
+        assert_eq!((tail.end_bytes, tail.next_lsn, tail.next_seq), (ends[4], Lsn(5), Some(Seq(5))));
+        assert_eq!(torn, None);
+    }
+
+    #[test]
+    fn bad_batch_that_a_later_one_vouches_for_is_damage() {
+        let (mut bytes, ends) = segment(4, |lsn| lsn - 1);
+        bytes[ends[1] as usize + 70] ^= 1;
+        let damage = decide(&bytes).expect_err("batch 2 was durable when batch 3 was written");
+        assert_eq!(damage.offset_bytes, ends[1]);
+    }
+
+    #[test]
+    fn bad_batch_that_nothing_vouches_for_is_torn_with_all_behind_it() {
+        let (mut bytes, ends) = segment(4, |_| 1);
+        bytes[ends[1] as usize + 70] ^= 1;
+        let (tail, torn) = decide(&bytes).expect("only lsn 1 is stated durable");
+        assert_eq!((tail.end_bytes, torn.map(|torn| torn.lsn)), (ends[1], Some(Lsn(2))));
+    }
+
+    #[test]
+    fn remains_of_another_segment_are_no_batches() {
+        let (bytes, _) = segment(4, |lsn| lsn - 1);
+        let (tail, torn) = examine(&bytes, SegmentId(4), SALT, Lsn(1), None).expect("no damage");
+        assert_eq!((tail.end_bytes, torn), (SEGMENT_HEADER_SIZE_BYTES, None));
+        let (tail, _) = examine(&bytes, SEGMENT, Salt(78), Lsn(1), None).expect("no damage");
+        assert_eq!(tail.records, 0);
+    }
+
+    proptest::proptest! {
+        /// Any one flipped bit in a tail that is vouched for but for its last batch: damage, or the last batch is cut.
+        #[test]
+        fn one_flipped_bit_is_damage_or_cuts_the_last_batch(at in 4096_usize..4096 + 8 * 120, bit in 0_u8..8) {
+            let (mut bytes, ends) = segment(8, |lsn| lsn - 1);
+            bytes[at] ^= 1 << bit;
+            match decide(&bytes) {
+                Err(damage) => proptest::prop_assert!(damage.offset_bytes <= at as u64),
+                Ok((tail, _)) => {
+                    proptest::prop_assert_eq!(tail.end_bytes, ends[7]);
+                    proptest::prop_assert!(at as u64 >= ends[7]);
+                }
+            }
+        }
+
+        /// Whatever bytes are there: a decision, never a panic, and nothing invented.
+        #[test]
+        fn any_bytes_give_a_decision(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..9000)) {
+            if let Ok((tail, _)) = decide(&bytes) {
+                proptest::prop_assert_eq!(tail.records, 0);
+            }
+        }
+    }
 }
