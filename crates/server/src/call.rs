@@ -50,8 +50,18 @@ pub(crate) struct Control<'a> {
     pub in_exec: bool,
     /// Messages to send when it has happened.
     pub outbox: &'a mut Outbox,
+    /// Keys and expiring keys of each database as EXEC found them, before it locked anything: counting them
+    /// locks every stripe, which a thread that holds some must not do.
+    pub counts: Option<&'a [(u64, u64)]>,
     /// What the reply depends on; handlers that looked at no data leave it.
     pub ticket: u64,
+}
+
+impl Control<'_> {
+    /// Keys and expiring keys of each database.
+    pub(crate) fn key_counts(&self) -> Vec<(u64, u64)> {
+        self.counts.map_or_else(|| self.server.store.key_counts(), <[_]>::to_vec)
+    }
 }
 
 /// The reply is written, or why not.

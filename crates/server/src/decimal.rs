@@ -1,6 +1,6 @@
 //! Sums of decimal numbers, for INCRBYFLOAT.
 //!
-//! Redis adds in `long double` and prints 17 decimals without trailing zeros. Here numbers of up to 21 digits
+//! Redis adds in `long double` and prints 17 decimals without trailing zeros. Here numbers of up to 20 digits
 //! before and 17 after the point are added exactly, which gives the same text wherever that type is exact enough
 //! (below 64), and the expected text (`1000.2`, not `1000.20000000000000001`) where it is not. Larger ones are added
 //! as `f64`.
@@ -36,7 +36,7 @@ fn scaled(text: &[u8]) -> Option<i128> {
         }
         number = number * 10 + i128::from(byte - b'0');
     }
-    // At most 18 + 17 digits: below 10^35, and i128 holds 10^38.
+    // At most 20 + 17 digits: below 10^37, and i128 holds 10^38.
     number *= 10i128.pow(u32::try_from(DECIMALS - fraction.len()).ok()?);
     Some(if negative { -number } else { number })
 }
@@ -70,7 +70,7 @@ fn trimmed(mut text: String) -> String {
 /// Decimals that Redis prints.
 const DECIMALS: usize = 17;
 /// Digits before the point of numbers that are added exactly.
-const WHOLE_DIGITS_MAX: usize = 18;
+const WHOLE_DIGITS_MAX: usize = 20;
 
 #[cfg(test)]
 mod tests {

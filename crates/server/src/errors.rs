@@ -36,6 +36,17 @@ pub(crate) fn arity(name: &str) -> Failure {
     format!("ERR wrong number of arguments for '{name}' command").into()
 }
 
+/// EXEC itself was refused: nothing that was queued will run.
+pub(crate) fn exec_refused(failure: Failure) -> Failure {
+    match failure {
+        Failure::Error(text) => {
+            let why = text.strip_prefix("ERR ").unwrap_or(&text);
+            format!("EXECABORT Transaction discarded because of: {why}").into()
+        }
+        other => other,
+    }
+}
+
 /// A client of version 2 that has subscribed may do little else.
 pub(crate) fn subscribed(name: &str) -> Failure {
     format!(

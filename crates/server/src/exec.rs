@@ -17,6 +17,15 @@ use crate::handlers::connection::database;
 use crate::server::Server;
 use crate::session::{Queued, Session, Transaction};
 
+/// What EXEC runs.
+#[derive(Clone, Copy)]
+struct Run<'a> {
+    transaction: &'a Transaction,
+    watched: &'a [store::Watch],
+    request: &'a Request<'a>,
+    counts: Option<&'a [(u64, u64)]>,
+}
+
 /// What a run of all commands leaves to be done when it is committed.
 struct Executed {
     ticket: u64,
@@ -60,7 +69,9 @@ impl Server {
         keys.extend(watched.iter().map(|watch| KeyRef { db: watch.db(), key: watch.key() }));
         let scope = if everything { Scope::Everything } else { Scope::Keys(&keys) };
         let (start, db) = (out.len(), session.db);
-        let result = self.exec_once(session, &transaction, &watched, (scope, &prepared), request, out);
+        let counts = transaction.queue.iter().any(counts_keys).then(|| self.store.key_counts());
+        let run = Run { transaction: &transaction, watched: &watched, request, counts: counts.as_deref() };
+        let result = self.exec_once(session, &run, (scope, &prepared), out);
         match result {
             Ok(Executed { ticket, outbox }) => {
                 drop(keys);
@@ -87,13 +98,12 @@ impl Server {
     fn exec_once<'s>(
         self: &'s Arc<Self>,
         session: &mut Session,
-        transaction: &Transaction,
-        watched: &[store::Watch],
+        run: &Run<'_>,
         (scope, prepared): (Scope<'_>, &'s Prepared),
-        request: &Request<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Executed, (Stop, Wanted)> {
         let none = Wanted::default;
+        let Run { transaction, watched, .. } = *run;
         let writes = transaction.queue.iter().any(|queued| queued.entry.command.flags.has(Flags::WRITE));
         let credit_bytes = if writes { transaction.queued_bytes } else { 0 };
         let mut access = self.store.access(scope, prepared, credit_bytes).map_err(|stop| (stop, none()))?;
@@ -111,7 +121,7 @@ impl Server {
         }
         Writer::new(out, session.resp3).array(transaction.queue.len());
         for queued in &transaction.queue {
-            let result = self.exec_one(session, queued, &mut access, &mut outbox, request, out);
+            let result = self.exec_one(session, queued, run, &mut access, &mut outbox, out);
             if let Err(stop) = result {
                 return Err((stop, access.into_wanted()));
             }
@@ -124,25 +134,26 @@ impl Server {
         self: &Arc<Self>,
         session: &mut Session,
         queued: &Queued,
+        run: &Run<'_>,
         access: &mut store::Access<'_>,
         outbox: &mut Outbox,
-        request: &Request<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Stop> {
         let (start, resp3, args) = (out.len(), session.resp3, queued.args.view(&[]));
         let mut writer = Writer::new(out, resp3);
         let outcome = match queued.entry.command.handler {
-            Handler::Data(run) | Handler::Across(run, _) | Handler::Everything(run) => {
+            Handler::Data(handle) | Handler::Across(handle, _) | Handler::Everything(handle) => {
                 let now = access.now();
                 let mut data = Data { access, db: session.db, now, server: self, lookups: Cell::default() };
-                let outcome = run(&mut data, args, &mut writer);
-                self.stats.lookups(request.loop_index, data.lookups.get());
+                let outcome = handle(&mut data, args, &mut writer);
+                self.stats.lookups(run.request.loop_index, data.lookups.get());
                 outcome
             }
-            Handler::Control(run) => {
-                let now = request.now;
-                let mut control = Control { server: self, session, now, in_exec: true, outbox, ticket: 0 };
-                run(&mut control, args, &mut writer)
+            Handler::Control(handle) => {
+                let (now, counts) = (run.request.now, run.counts);
+                let mut control =
+                    Control { server: self, session, now, in_exec: true, outbox, counts, ticket: 0 };
+                handle(&mut control, args, &mut writer)
             }
             Handler::Exec | Handler::Container(_) => unreachable!("neither is ever queued"),
         };
@@ -155,9 +166,14 @@ impl Server {
                 self.write_failure(failure, resp3, out);
             }
         }
-        self.stats.call(request.loop_index, queued.entry.id, 0, failed);
+        self.stats.call(run.request.loop_index, queued.entry.id, 0, failed);
         Ok(())
     }
+}
+
+/// Whether a queued command tells how many keys there are.
+fn counts_keys(queued: &Queued) -> bool {
+    matches!(queued.entry.command.name, "info" | "memory|stats")
 }
 
 /// Adds the keys of all queued commands, each in the database that it will run in; returns whether one of them

@@ -90,6 +90,14 @@ impl Server {
         let entry = match self.admit(session, request) {
             Ok(entry) => entry,
             Err((entry, failure)) => {
+                let failure = match entry.map(|entry| entry.command.handler) {
+                    Some(Handler::Exec) => {
+                        session.drop_transaction();
+                        session.client.queued.store(-1, Ordering::Relaxed);
+                        errors::exec_refused(failure)
+                    }
+                    _ => failure,
+                };
                 if let Some(transaction) = &mut session.transaction {
                     transaction.aborted = true;
                 }
@@ -248,7 +256,8 @@ impl Server {
         let mut outbox = Outbox::new();
         let mut writer = Writer::new(out, session.resp3);
         let (now, in_exec, ticket) = (request.now, false, 0);
-        let mut control = Control { server: self, session, now, in_exec, outbox: &mut outbox, ticket };
+        let mut control =
+            Control { server: self, session, now, in_exec, outbox: &mut outbox, counts: None, ticket };
         let outcome = run(&mut control, request.args, &mut writer);
         let ticket = control.ticket;
         self.deliver(outbox, session.ticket);

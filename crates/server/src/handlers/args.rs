@@ -13,7 +13,9 @@ pub(crate) fn integer(arg: &[u8]) -> Result<i64, Failure> {
 
 /// An integer of 32 bits.
 pub(crate) fn small_integer(arg: &[u8]) -> Result<i32, Failure> {
-    i32::try_from(integer(arg)?).map_err(|_| text::NOT_INTEGER.into())
+    i32::try_from(integer(arg)?).map_err(|_| {
+        format!("ERR value is out of range, value must between {} and {}", i32::MIN, i32::MAX).into()
+    })
 }
 
 /// Whether `arg` is `word`, in any case.

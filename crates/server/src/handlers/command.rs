@@ -43,11 +43,11 @@ fn write_info(command: &Command, out: &mut Writer<'_>) {
     out.integer(step);
     out.set(command.categories.split_whitespace().count());
     command.categories.split_whitespace().for_each(|name| out.simple(&format!("@{name}")));
-    out.array(command.tips.split_whitespace().count());
+    out.set(command.tips.split_whitespace().count());
     command.tips.split_whitespace().for_each(|tip| out.bulk(tip.as_bytes()));
-    out.array(command.keys.len());
+    out.set(command.keys.len());
     command.keys.iter().for_each(|spec| write_spec(spec, out));
-    out.array(command.subcommands().len());
+    out.set(command.subcommands().len());
     command.subcommands().iter().for_each(|sub| write_info(sub, out));
 }
 

@@ -3,7 +3,7 @@
 use resp::{ArgsView, Writer};
 
 use super::args::is;
-use super::keys::database_number;
+use super::keys::database_pair;
 use crate::call::{Data, Outcome, text};
 
 pub(crate) fn dbsize(data: &mut Data<'_, '_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -34,8 +34,7 @@ pub(crate) fn flushall(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wr
 }
 
 pub(crate) fn swapdb(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let first = database_number(data, args.get(1), "ERR invalid first DB index")?;
-    let second = database_number(data, args.get(2), "ERR invalid second DB index")?;
+    let (first, second) = database_pair(data, args)?;
     if first != second {
         data.access.swap(first, second)?;
     }

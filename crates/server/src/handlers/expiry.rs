@@ -3,7 +3,7 @@
 use clock::UnixMs;
 use resp::{ArgsView, Writer};
 
-use super::args::{Unit, integer, is, shown};
+use super::args::{Unit, integer, is};
 use crate::call::{Data, Failure, Outcome};
 
 /// Conditions of EXPIRE.
@@ -24,7 +24,7 @@ impl Conditions {
                 _ if is(arg, "xx") => &mut conditions.some,
                 _ if is(arg, "gt") => &mut conditions.greater,
                 _ if is(arg, "lt") => &mut conditions.less,
-                _ => return Err(format!("ERR Unsupported option {}", shown(arg)).into()),
+                _ => return Err(Failure::Bytes([b"ERR Unsupported option ", arg].concat())),
             };
             *flag = true;
         }

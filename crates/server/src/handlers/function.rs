@@ -3,7 +3,7 @@
 use resp::{ArgsView, Writer};
 
 use super::args::{is, shown};
-use crate::call::{Control, Outcome};
+use crate::call::{Control, Failure, Outcome};
 
 pub(crate) fn flush(_control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     match args.try_get(2) {
@@ -17,7 +17,16 @@ pub(crate) fn flush(_control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wr
     }
 }
 
-pub(crate) fn list(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+pub(crate) fn list(_control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let mut index = 2;
+    while let Some(arg) = args.try_get(index) {
+        index += match arg {
+            _ if is(arg, "withcode") => 1,
+            _ if is(arg, "libraryname") && args.len() > index + 1 => 2,
+            _ if is(arg, "libraryname") => return Err("ERR library name argument was not given".into()),
+            _ => return Err(Failure::Bytes([b"ERR Unknown argument ", arg].concat())),
+        };
+    }
     out.array(0);
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! INFO: the sections and field names that tools read, and what is true of this server.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
+use std::ops::Deref;
 use std::sync::atomic::Ordering;
 
 use resp::{ArgsView, Writer};
@@ -15,7 +15,21 @@ use crate::session::Session;
 use crate::settings::{Durability, Engine};
 
 /// Writes the fields of one section.
-type Section = fn(&Server, &mut String);
+type Section = fn(&View<'_>, &mut String);
+
+/// The server with its counts of keys.
+struct View<'a> {
+    server: &'a Server,
+    counts: Vec<(u64, u64)>,
+}
+
+impl Deref for View<'_> {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        self.server
+    }
+}
 
 /// Sections, in the order in which INFO shows them; with `false` only ALL and their own name show them.
 const SECTIONS: [(&str, Section, bool); 14] = [
@@ -42,7 +56,7 @@ pub(crate) fn info(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
         };
         if args.len() == 1 { by_default } else { args.iter().skip(1).any(named) }
     };
-    let server: &Arc<Server> = control.server;
+    let view = View { server: control.server, counts: control.key_counts() };
     let mut text = String::new();
     let sections = SECTIONS.iter().copied().chain([("Keyspace", keyspace as Section, true)]);
     for (name, write, by_default) in sections {
@@ -51,7 +65,7 @@ pub(crate) fn info(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
                 text.push_str("\r\n");
             }
             let _ = write!(text, "# {name}\r\n");
-            write(server, &mut text);
+            write(&view, &mut text);
         }
     }
     out.verbatim(*b"txt", text.as_bytes());
@@ -62,7 +76,7 @@ fn line(text: &mut String, name: &str, value: impl std::fmt::Display) {
     let _ = write!(text, "{name}:{value}\r\n");
 }
 
-fn server_section(server: &Server, text: &mut String) {
+fn server_section(server: &View<'_>, text: &mut String) {
     let uptime_s = server.clock.now().since(server.started).as_secs();
     line(text, "redis_version", COMPATIBLE_VERSION);
     line(text, "evenkeel_version", server.version);
@@ -80,7 +94,7 @@ fn server_section(server: &Server, text: &mut String) {
     line(text, "engine", format!("{:?}", server.settings.current().engine).to_lowercase());
 }
 
-fn clients(server: &Server, text: &mut String) {
+fn clients(server: &View<'_>, text: &mut String) {
     let all = server.clients.all();
     let count = |is: fn(&crate::clients::Client) -> bool| all.iter().filter(|client| is(client)).count();
     line(text, "connected_clients", all.len());
@@ -93,11 +107,11 @@ fn clients(server: &Server, text: &mut String) {
     line(text, "clients_in_timeout_table", 0);
 }
 
-fn memory(server: &Server, text: &mut String) {
+fn memory(server: &View<'_>, text: &mut String) {
     let report = server.store.memory();
     let used = report.index_bytes + report.reported_bytes;
     let rss = resident_bytes();
-    let keys: u64 = server.store.key_counts().iter().map(|(keys, _)| keys).sum();
+    let keys: u64 = server.counts.iter().map(|(keys, _)| keys).sum();
     line(text, "used_memory", used);
     line(text, "used_memory_human", human(used));
     line(text, "used_memory_rss", rss);
@@ -120,7 +134,7 @@ pub(crate) fn keeps_first_promise(server: &Server) -> bool {
     settings.engine == Engine::Log && settings.durability == Durability::Always
 }
 
-fn persistence(server: &Server, text: &mut String) {
+fn persistence(server: &View<'_>, text: &mut String) {
     let settings = server.settings.current();
     let on_disk = settings.engine == Engine::Log;
     line(text, "loading", 0);
@@ -148,15 +162,43 @@ fn persistence(server: &Server, text: &mut String) {
     line(text, "aof_last_write_status", "ok");
 }
 
-fn journal(server: &Server, text: &mut String) {
+fn journal(server: &View<'_>, text: &mut String) {
     line(text, "journal_newest_seq", server.store.newest());
     let released = server.store.released();
     line(text, "journal_released_seq", released.min(server.store.newest()));
+    if let Some(counters) = server.store.journal_counters() {
+        line(text, "journal_backend", server.store.backend().unwrap_or_default());
+        for (name, value) in [
+            ("journal_durable_seq", server.store.durable()),
+            ("journal_batches", counters.batches),
+            ("journal_records", counters.records),
+            ("journal_bytes_written", counters.bytes_written),
+            ("journal_syncs", counters.syncs),
+            ("journal_syncs_unawaited", counters.syncs_unawaited),
+            ("journal_sync_usec", counters.sync_ns_sum / 1_000),
+            ("journal_sync_usec_max", counters.sync_ns_max / 1_000),
+            ("journal_sync_usec_last", counters.sync_ns_last / 1_000),
+            ("journal_stamps", counters.stamps),
+            ("journal_fallocated_fallbacks", counters.fallocated_fallbacks),
+            ("journal_files_created", counters.files_created),
+            ("journal_files_recycled", counters.files_recycled),
+            ("journal_files_removed", counters.files_removed),
+            ("journal_refused_busy", counters.refused_busy),
+            ("journal_refused_full", counters.refused_full),
+            ("journal_buffered_bytes", counters.buffered_bytes),
+            ("journal_segments_open", counters.segments_open),
+            ("journal_segments_sealed", counters.segments_sealed),
+            ("journal_segments_footed", counters.segments_footed),
+            ("journal_files_ready", counters.files_ready),
+        ] {
+            line(text, name, value);
+        }
+    }
     line(text, "journal_waits_for_credits", server.stats.waits_for_credits.load(Ordering::Relaxed));
     line(text, "journal_fetches", server.stats.fetches.load(Ordering::Relaxed));
 }
 
-fn stats(server: &Server, text: &mut String) {
+fn stats(server: &View<'_>, text: &mut String) {
     let (hits, misses) = server.stats.hits_and_misses();
     let (channels, patterns) = server.pubsub.counts();
     let loops = server.peers().map(crate::message::Peers::loops).unwrap_or_default();
@@ -181,7 +223,7 @@ fn stats(server: &Server, text: &mut String) {
     line(text, "unexpected_error_replies", 0);
 }
 
-fn replication(server: &Server, text: &mut String) {
+fn replication(server: &View<'_>, text: &mut String) {
     line(text, "role", "master");
     line(text, "connected_slaves", 0);
     line(text, "master_failover_state", "no-failover");
@@ -190,13 +232,13 @@ fn replication(server: &Server, text: &mut String) {
     line(text, "repl_backlog_active", 0);
 }
 
-fn cpu(_server: &Server, text: &mut String) {
+fn cpu(_server: &View<'_>, text: &mut String) {
     let (user_s, system_s) = cpu_seconds();
     line(text, "used_cpu_sys", format!("{system_s:.6}"));
     line(text, "used_cpu_user", format!("{user_s:.6}"));
 }
 
-fn command_stats(server: &Server, text: &mut String) {
+fn command_stats(server: &View<'_>, text: &mut String) {
     for entry in Table::of_server().entries() {
         let Some(sum) = server.stats.summary(entry.id) else { continue };
         let per_call = sum.micros as f64 / sum.calls.max(1) as f64;
@@ -208,13 +250,13 @@ fn command_stats(server: &Server, text: &mut String) {
     }
 }
 
-fn error_stats(server: &Server, text: &mut String) {
+fn error_stats(server: &View<'_>, text: &mut String) {
     for (code, count) in server.stats.errors() {
         line(text, &format!("errorstat_{code}"), format!("count={count}"));
     }
 }
 
-fn latency_stats(server: &Server, text: &mut String) {
+fn latency_stats(server: &View<'_>, text: &mut String) {
     for entry in Table::of_server().entries() {
         let Some(sum) = server.stats.summary(entry.id).filter(|sum| sum.calls > 0) else { continue };
         let [p50, p99, p999] = [500.0, 990.0, 999.0].map(|permille| sum.percentile_us(permille));
@@ -223,7 +265,7 @@ fn latency_stats(server: &Server, text: &mut String) {
     }
 }
 
-fn loops(server: &Server, text: &mut String) {
+fn loops(server: &View<'_>, text: &mut String) {
     let uptime_ns = u64::try_from(server.clock.now().since(server.started).as_nanos()).unwrap_or(u64::MAX);
     for (index, stats) in
         server.peers().map(crate::message::Peers::loops).unwrap_or_default().iter().enumerate()
@@ -248,8 +290,8 @@ fn loops(server: &Server, text: &mut String) {
     }
 }
 
-fn keyspace(server: &Server, text: &mut String) {
-    for (db, (keys, expires)) in server.store.key_counts().into_iter().enumerate() {
+fn keyspace(server: &View<'_>, text: &mut String) {
+    for (db, (keys, expires)) in server.counts.iter().copied().enumerate() {
         if keys > 0 {
             line(text, &format!("db{db}"), format!("keys={keys},expires={expires},avg_ttl=0"));
         }

@@ -3,7 +3,7 @@
 use resp::{ArgsView, Writer};
 use store::{Value, ValueKind};
 
-use super::args::{integer, is, option_value, small_integer};
+use super::args::{is, option_value, small_integer};
 use crate::call::{Data, Failure, Outcome, text};
 
 pub(crate) fn del(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -106,14 +106,15 @@ pub(crate) fn move_(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
 }
 
 /// Options of COPY.
-fn copy_options(args: ArgsView<'_>) -> Result<(Option<i32>, bool), Failure> {
+fn copy_options(args: ArgsView<'_>, databases: u16) -> Result<(Option<u16>, bool), Failure> {
     let (mut target, mut replace) = (None, false);
     let mut index = 3;
     while let Some(arg) = args.try_get(index) {
         if is(arg, "replace") {
             replace = true;
         } else if is(arg, "db") {
-            target = Some(small_integer(option_value(args, index)?)?);
+            let number = small_integer(option_value(args, index)?)?;
+            target = Some(within(number, databases)?);
             index += 1;
         } else {
             return Err(text::SYNTAX.into());
@@ -125,15 +126,12 @@ fn copy_options(args: ArgsView<'_>) -> Result<(Option<i32>, bool), Failure> {
 
 /// The database that COPY names, if it is one.
 pub(crate) fn copy_target(args: ArgsView<'_>) -> Option<u16> {
-    u16::try_from(copy_options(args).ok()?.0?).ok()
+    copy_options(args, u16::MAX).ok()?.0
 }
 
 pub(crate) fn copy(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let (target, replace) = copy_options(args)?;
-    let target = match target {
-        Some(number) => database_of(data, number)?,
-        None => data.db,
-    };
+    let (target, replace) = copy_options(args, data.server.store.databases())?;
+    let target = target.unwrap_or(data.db);
     let (from, to) = ((data.db, args.get(1)), (target, args.get(2)));
     if from == to {
         return Err(SAME_OBJECTS.into());
@@ -145,14 +143,20 @@ pub(crate) fn copy(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
 }
 
 fn database_of(data: &Data<'_, '_>, number: i32) -> Result<u16, Failure> {
-    let number = u16::try_from(number).ok().filter(|number| *number < data.server.store.databases());
-    number.ok_or_else(|| text::DB_RANGE.into())
+    within(number, data.server.store.databases())
 }
 
-/// The number of a database, for SWAPDB; `wrong` is the error for what is no number.
-pub(crate) fn database_number(data: &Data<'_, '_>, arg: &[u8], wrong: &'static str) -> Result<u16, Failure> {
-    let number = integer(arg).ok().and_then(|number| i32::try_from(number).ok());
-    database_of(data, number.ok_or(wrong)?)
+fn within(number: i32, databases: u16) -> Result<u16, Failure> {
+    u16::try_from(number).ok().filter(|number| *number < databases).ok_or_else(|| text::DB_RANGE.into())
+}
+
+/// The two databases of SWAPDB: both must be numbers before either is looked up.
+pub(crate) fn database_pair(data: &Data<'_, '_>, args: ArgsView<'_>) -> Result<(u16, u16), Failure> {
+    let number =
+        |index, wrong: &'static str| small_integer(args.get(index)).map_err(|_| Failure::from(wrong));
+    let first = number(1, "ERR invalid first DB index")?;
+    let second = number(2, "ERR invalid second DB index")?;
+    Ok((database_of(data, first)?, database_of(data, second)?))
 }
 
 const SAME_OBJECTS: &str = "ERR source and destination objects are the same";

@@ -65,3 +65,19 @@ fn transaction_runs_as_one_and_a_watched_change_aborts_it() {
         ],
     );
 }
+
+#[test]
+fn counting_keys_inside_a_transaction_does_not_wait_for_its_own_locks() {
+    // INFO in MULTI once counted keys, which locks every stripe, while EXEC held those of its own keys: the loop hung.
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let script = [
+        ("MULTI", "+OK\r\n"),
+        ("SET k v", "+QUEUED\r\n"),
+        ("INFO", "+QUEUED\r\n"),
+        ("MEMORY STATS", "+QUEUED\r\n"),
+    ];
+    harness.expect(&mut wire, &script);
+    let reply = harness.line(&mut wire, "EXEC");
+    assert!(reply.starts_with("*3\r\n+OK\r\n$") && reply.contains("# Keyspace"), "{reply}");
+}

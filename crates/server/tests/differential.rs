@@ -1,0 +1,98 @@
+//! The same random commands to redis-server 7.0 and to Evenkeel: every reply must be the same, or a listed difference.
+//!
+//! Commands are drawn from the table, so a new row fails here until the generator knows it or says why not.
+//! `EVENKEEL_DIFFERENTIAL_SEED` and `EVENKEEL_DIFFERENTIAL_COMMANDS` choose a run; a failure prints its seed.
+
+#[path = "differential/compare.rs"]
+mod compare;
+#[path = "differential/generate.rs"]
+mod generate;
+#[path = "differential/servers.rs"]
+mod servers;
+
+use std::collections::BTreeMap;
+
+use compare::Verdict;
+use generate::Generator;
+use servers::{Evenkeel, Link, Redis};
+use store::EngineKind;
+
+/// Commands sent before the replies are read.
+const BATCH: usize = 100;
+/// Commands whose first difference is reported.
+const REPORTED: usize = 12;
+/// A run of CI; more by the environment.
+const COMMANDS: usize = 100_000;
+
+#[test]
+fn random_commands_get_the_replies_of_redis_7_0_from_memory() {
+    run(EngineKind::Memory, seed(1));
+}
+
+#[test]
+fn random_commands_get_the_replies_of_redis_7_0_from_the_log() {
+    run(EngineKind::Log, seed(2));
+}
+
+#[test]
+fn every_command_of_the_table_is_generated_or_excused() {
+    let mut missing = Vec::new();
+    for entry in server::Table::of_server().entries() {
+        let command = entry.command;
+        if command.subcommands().is_empty() && !generate::knows(command.name) {
+            missing.push(command.name);
+        }
+    }
+    assert!(missing.is_empty(), "neither generated nor excused: {missing:?}");
+}
+
+fn seed(default: u64) -> u64 {
+    number("EVENKEEL_DIFFERENTIAL_SEED").unwrap_or(default)
+}
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|text| text.parse().expect("a number"))
+}
+
+fn run(engine: EngineKind, seed: u64) {
+    let count = number("EVENKEEL_DIFFERENTIAL_COMMANDS").map_or(COMMANDS, |count| count as usize);
+    println!("seed {seed}, {count} commands, engine {engine:?}");
+    let (redis, evenkeel) = (Redis::start(), Evenkeel::start(engine));
+    let (mut oracle, mut subject) = (Link::open(redis.port), Link::open(evenkeel.port));
+    let mut generator = Generator::new(seed);
+    let (mut done, mut listed) = (0, 0);
+    let mut different: BTreeMap<Vec<u8>, String> = BTreeMap::new();
+    while done < count && different.len() < REPORTED {
+        let batch: Vec<Vec<Vec<u8>>> = (0..BATCH.min(count - done)).map(|_| generator.command()).collect();
+        oracle.send(&batch);
+        subject.send(&batch);
+        for (index, command) in batch.iter().enumerate() {
+            let no_reply = |server| -> ! {
+                let before: String = batch.iter().map(|c| format!("  {}\n", generate::shown(c))).collect();
+                panic!("seed {seed}: no reply of {server} to number {index} of:\n{before}")
+            };
+            let Some(expected) = oracle.reply() else { no_reply("redis") };
+            let Some(actual) = subject.reply() else { no_reply("evenkeel") };
+            match compare::compare(command, &expected, &actual) {
+                Verdict::Same => {}
+                Verdict::Listed => listed += 1,
+                Verdict::Different => {
+                    let replies = format!("redis:    {expected:?}\n  evenkeel: {actual:?}");
+                    let text =
+                        format!("command {}: {}\n  {replies}\n", done + index, generate::shown(command));
+                    different.entry(command[0].to_ascii_lowercase()).or_insert(text);
+                }
+            }
+        }
+        done += batch.len();
+    }
+    // After the first difference the two servers may hold different data: the others may follow from it.
+    let mut texts: Vec<&String> = different.values().collect();
+    texts.sort_by_key(|text| text.split([' ', ':']).nth(1).and_then(|n| n.parse::<usize>().ok()));
+    assert!(
+        texts.is_empty(),
+        "seed {seed}, first differences of each command:\n{}",
+        texts.into_iter().cloned().collect::<String>()
+    );
+    println!("{count} replies the same, {listed} of them by a listed difference");
+}

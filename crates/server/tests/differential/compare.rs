@@ -1,0 +1,183 @@
+//! Known differences to redis-server 7.0, each with its reason, and how replies are compared under them.
+
+use resp::Value;
+
+/// What two replies are to each other.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Same,
+    Listed,
+    Different,
+}
+
+/// How far replies of some command may differ, and why.
+struct Difference {
+    /// Beginning of the command, lower case.
+    command: &'static str,
+    /// Why; for readers.
+    #[expect(dead_code, reason = "documentation that stands beside what it explains")]
+    reason: &'static str,
+    /// Whether the two replies mean the same.
+    same: fn(&Value, &Value) -> bool,
+}
+
+/// All of them. A difference that is not here is a bug of ours.
+const DIFFERENCES: &[Difference] = &[
+    Difference { command: "scan -1", reason: "a negative cursor is refused, not wrapped", same: |_, _| true },
+    Difference {
+        command: "dbsize",
+        reason: "Redis counts keys whose time is over until it removes them; SET with a past time stores none here",
+        same: |a, b| matches!((a, b), (Value::Integer(a), Value::Integer(b)) if a > b && a - b < 10),
+    },
+    Difference { command: "debug", reason: "a container here: errors name the subcommand", same: same_kind },
+    Difference { command: "keys", reason: "the order of keys is that of the index", same: same_items },
+    Difference {
+        command: "scan",
+        reason: "cursors and order are our own; one walk returns all",
+        same: same_items,
+    },
+    Difference { command: "randomkey", reason: "chance", same: both_null_or_not },
+    Difference {
+        command: "dump",
+        reason: "the payload is our own, with its own checksum",
+        same: both_null_or_not,
+    },
+    Difference {
+        command: "object encoding",
+        reason: "we keep one form: what APPEND or SETRANGE made is not told from what SET made",
+        same: same_encoding,
+    },
+    Difference {
+        command: "object refcount",
+        reason: "small integers are shared in Redis",
+        same: both_null_or_not,
+    },
+    Difference {
+        command: "object idletime",
+        reason: "when a key was last used is not kept",
+        same: both_null_or_not,
+    },
+    Difference {
+        command: "object freq",
+        reason: "Redis writes the same text, with its own policy",
+        same: same_kind,
+    },
+    Difference { command: "memory usage", reason: "our values take less", same: both_null_or_not },
+    Difference { command: "ttl", reason: "clocks of two servers", same: close },
+    Difference { command: "pttl", reason: "clocks of two servers", same: close },
+    Difference { command: "expiretime", reason: "clocks of two servers", same: close },
+    Difference { command: "pexpiretime", reason: "clocks of two servers", same: close },
+    Difference { command: "hello", reason: "id and version of the server", same: same_kind },
+    Difference { command: "client id", reason: "numbers of connections", same: same_kind },
+    Difference { command: "client info", reason: "addresses, sizes, loops", same: same_kind },
+    Difference { command: "client list", reason: "addresses, sizes, loops", same: same_kind },
+    Difference { command: "time", reason: "clocks of two servers", same: same_kind },
+    Difference { command: "info", reason: "fields of our own", same: same_kind },
+    Difference { command: "lastsave", reason: "clocks of two servers", same: same_kind },
+    Difference { command: "command info", reason: "Redis adds notes to some key specs", same: same_command },
+    Difference { command: "slowlog len", reason: "speed", same: same_kind },
+    Difference { command: "slowlog get", reason: "speed", same: same_kind },
+    Difference { command: "latency history", reason: "speed", same: same_kind },
+    Difference {
+        command: "debug object",
+        reason: "internals; Redis shows expired keys, too",
+        same: |_, _| true,
+    },
+    Difference { command: "pubsub channels", reason: "the order of a hash table", same: same_items },
+    Difference {
+        command: "setrange",
+        reason: "the limit is value.max, and the text says so",
+        same: same_kind,
+    },
+    Difference {
+        command: "config get",
+        reason: "settings of our own beside those of Redis",
+        same: same_kind,
+    },
+];
+
+/// Compares the replies of both servers to `command`.
+pub(crate) fn compare(command: &[Vec<u8>], expected: &Value, actual: &Value) -> Verdict {
+    if expected == actual {
+        return Verdict::Same;
+    }
+    let line = command.iter().take(2).map(|word| String::from_utf8_lossy(word).to_lowercase());
+    let line = line.collect::<Vec<_>>().join(" ");
+    let listed = |d: &&Difference| line == d.command || line.starts_with(&format!("{} ", d.command));
+    if DIFFERENCES.iter().filter(listed).any(|d| (d.same)(expected, actual)) {
+        return Verdict::Listed;
+    }
+    // EXEC's replies are those of the commands in it; which ones is not known here.
+    if let (Value::Array(a), Value::Array(b)) = (expected, actual)
+        && line.starts_with("exec")
+        && a.len() == b.len()
+        && a.iter().zip(b).all(|(a, b)| a == b || DIFFERENCES.iter().any(|d| (d.same)(a, b)))
+    {
+        return Verdict::Listed;
+    }
+    Verdict::Different
+}
+
+fn same_kind(a: &Value, b: &Value) -> bool {
+    std::mem::discriminant(a) == std::mem::discriminant(b)
+}
+
+fn both_null_or_not(a: &Value, b: &Value) -> bool {
+    matches!(a, Value::Null) == matches!(b, Value::Null)
+        && matches!(a, Value::Error(_)) == matches!(b, Value::Error(_))
+}
+
+fn close(a: &Value, b: &Value) -> bool {
+    matches!((a, b), (Value::Integer(a), Value::Integer(b)) if *a > 0 && a.abs_diff(*b) < 5_000)
+}
+
+/// The same elements in any order; of SCAN's reply, the same keys.
+fn same_items(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Array(a), Value::Array(b)) => match (&a[..], &b[..]) {
+            ([Value::Bulk(_), Value::Array(a)], [Value::Bulk(_), Value::Array(b)]) => sorted(a) == sorted(b),
+            _ => sorted(a) == sorted(b),
+        },
+        _ => false,
+    }
+}
+
+fn sorted(values: &[Value]) -> Vec<Vec<u8>> {
+    let bytes = |value: &Value| match value {
+        Value::Bulk(bytes) => bytes.clone(),
+        other => format!("{other:?}").into_bytes(),
+    };
+    let mut all: Vec<_> = values.iter().map(bytes).collect();
+    all.sort();
+    all
+}
+
+fn same_encoding(a: &Value, b: &Value) -> bool {
+    let text =
+        |value: &Value| matches!(value, Value::Bulk(b) if b == b"raw" || b == b"embstr" || b == b"int");
+    text(a) && text(b)
+}
+
+/// COMMAND INFO without notes and in any order of flags.
+fn same_command(a: &Value, b: &Value) -> bool {
+    plain(a) == plain(b)
+}
+
+fn plain(value: &Value) -> Value {
+    match value {
+        Value::Array(items) | Value::Set(items) => {
+            let notes = matches!(items.first(), Some(Value::Bulk(word)) if word == b"notes");
+            let mut items: Vec<Value> = items.iter().skip(if notes { 2 } else { 0 }).map(plain).collect();
+            if items.iter().all(|item| matches!(item, Value::Simple(_))) {
+                items.sort_by_key(|item| format!("{item:?}"));
+            }
+            Value::Array(items)
+        }
+        Value::Map(pairs) => {
+            let notes = |key: &Value| matches!(key, Value::Bulk(word) if word == b"notes");
+            let pairs = pairs.iter().filter(|(key, _)| !notes(key));
+            Value::Map(pairs.map(|(key, value)| (plain(key), plain(value))).collect())
+        }
+        other => other.clone(),
+    }
+}

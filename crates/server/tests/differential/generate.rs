@@ -1,0 +1,433 @@
+//! Random commands that are likely to meet each other: few keys, values on the edges, every option.
+//!
+//! What is left out of the arguments is what the two servers do not agree on: times that are over while the test
+//! runs, GT and LT with times that lie close together, decimals that `long double` rounds and numbers that only
+//! it holds, NUL in what an error echoes (Redis ends its text there; we do not).
+
+/// Draws commands from the table.
+pub(crate) struct Generator {
+    state: u64,
+}
+
+type Words = Vec<Vec<u8>>;
+
+/// Commands that are not sent, and why.
+const EXCUSED: &[(&str, &str)] = &[
+    ("shutdown", "ends the server"),
+    ("quit", "ends the connection"),
+    ("monitor", "its lines follow every command after it"),
+    ("client|reply", "leaves replies out, and the test counts them; see tests of the protocol"),
+    ("client|pause", "waits"),
+    ("client|kill", "addresses and ids differ; see tests of the protocol"),
+    ("client|setinfo", "newer than 7.0; golden replies"),
+    ("client|no-touch", "newer than 7.0; golden replies"),
+    ("client|move", "ours alone"),
+    ("client|tracking", "follows with messaging; answers with an error that says so"),
+    ("client|caching", "needs tracking"),
+    ("waitaof", "newer than 7.0; golden replies"),
+    ("save", "writes files of Redis"),
+    ("bgsave", "writes files of Redis"),
+    ("backup", "ours alone"),
+    ("debug|reload", "writes files of Redis"),
+    ("debug|sleep", "waits"),
+    ("config|set", "settings differ"),
+    ("config|rewrite", "no file in either"),
+    ("config|resetstat", "statistics are not compared"),
+    ("latency|latest", "speed"),
+    ("latency|histogram", "speed"),
+    ("latency|doctor", "text for people"),
+    ("memory|stats", "parts differ"),
+    ("memory|doctor", "text for people"),
+    ("memory|malloc-stats", "text for people"),
+    ("command|docs", "texts differ; arguments are not told yet"),
+    ("command|count", "fewer commands"),
+    ("command|list", "fewer commands"),
+    ("function|dump", "there are no functions yet"),
+    ("function|stats", "engines differ"),
+    ("function|delete", "there are no functions yet"),
+];
+
+/// Whether the generator draws `name` or has an excuse.
+pub(crate) fn knows(name: &str) -> bool {
+    name.ends_with("|help")
+        || EXCUSED.iter().any(|(excused, _)| *excused == name)
+        || (1..200).any(|seed| !Generator::new(seed).arguments(name).is_empty())
+}
+
+/// A command as a person would type it.
+pub(crate) fn shown(command: &[Vec<u8>]) -> String {
+    command.iter().map(|word| format!("{:?} ", String::from_utf8_lossy(word))).collect()
+}
+
+impl Generator {
+    pub(crate) fn new(seed: u64) -> Generator {
+        Generator { state: (seed ^ 0x5851_F42D_4C95_7F2D).wrapping_mul(0xD134_2543_DE82_EF95) }
+    }
+
+    /// The next command.
+    pub(crate) fn command(&mut self) -> Words {
+        loop {
+            let entries = server::Table::of_server().entries();
+            let name = entries[self.below(entries.len() as u64) as usize].command.name;
+            let rare =
+                matches!(name, "flushall" | "flushdb" | "reset" | "hello" | "keys" | "scan" | "command|info");
+            if (rare && self.below(20) > 0) || EXCUSED.iter().any(|(excused, _)| *excused == name) {
+                continue;
+            }
+            let mut words = self.arguments(name);
+            if words.is_empty() {
+                continue;
+            }
+            self.spoil(&mut words, name);
+            return words;
+        }
+    }
+
+    /// Now and then a wrong number of arguments, a wrong word, or letters of another case.
+    fn spoil(&mut self, words: &mut Words, name: &str) {
+        // The first answer once for each argument, and the test counts replies; of the others, what they answer to
+        // other arguments is listed among the differences.
+        let counted = matches!(name, "subscribe" | "psubscribe" | "unsubscribe" | "punsubscribe" | "wait")
+            || matches!(name, "scan" | "incrbyfloat")
+            || name.starts_with("debug")
+            || name.starts_with("command");
+        match self.below(60) {
+            0 if !counted && words.len() > 1 => drop(words.pop()),
+            1 if !counted => words.push(self.value()),
+            2 if !counted && words.len() > 2 => {
+                let at = 1 + self.below(words.len() as u64 - 1) as usize;
+                // Not a few seconds: a key that ends while the test runs ends at two times.
+                words[at] =
+                    self.pick(&["x", "", "-5", "0", "9223372036854775808", "-9223372036854775808"]).into();
+            }
+            3 => words[0].make_ascii_uppercase(),
+            4 => words[0] = [b"no", &words[0][..]].concat(),
+            _ => {}
+        }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut word = self.state;
+        word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        word ^ (word >> 31)
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+
+    fn pick<'a>(&mut self, words: &[&'a str]) -> &'a str {
+        words[self.below(words.len() as u64) as usize]
+    }
+
+    fn key(&mut self) -> Vec<u8> {
+        self.pick(&["a", "b", "c", "d", "e", "", "key:1", "key:2", "k\r\nx"]).as_bytes().to_vec()
+    }
+
+    fn number(&mut self) -> Vec<u8> {
+        let edges = [
+            "0",
+            "1",
+            "-1",
+            "2",
+            "10",
+            "-5",
+            "100",
+            "2147483647",
+            "2147483648",
+            "-2147483649",
+            "4294967296",
+            "9223372036854775807",
+            "-9223372036854775808",
+            "9223372036854775808",
+            "x",
+            "",
+            "1.5",
+            "007",
+            " 1",
+        ];
+        self.pick(&edges).as_bytes().to_vec()
+    }
+
+    fn small(&mut self) -> Vec<u8> {
+        (self.below(24) as i64 - 8).to_string().into_bytes()
+    }
+
+    fn value(&mut self) -> Vec<u8> {
+        match self.below(8) {
+            0 => self.number(),
+            1 | 2 => self.below(1_000).to_string().into_bytes(),
+            3 => Vec::new(),
+            4 => (0..self.below(90)).map(|n| ((n * 7) as u8).max(1)).collect(),
+            5 => b"1.25".to_vec(),
+            _ => {
+                let len = self.below(20);
+                (0..len).map(|_| b'a' + self.below(4) as u8).collect()
+            }
+        }
+    }
+
+    /// Seconds far enough in the future, or wrong.
+    fn seconds(&mut self) -> Vec<u8> {
+        match self.below(6) {
+            0 => self
+                .pick(&["0", "-1", "x", "9223372036854775807", "-9223372036854775808", "9223372036854775"])
+                .into(),
+            _ => (10_000 + self.below(90_000) * 1_000).to_string().into_bytes(),
+        }
+    }
+
+    fn millis(&mut self) -> Vec<u8> {
+        match self.below(6) {
+            0 => self.pick(&["0", "-1", "x", "9223372036854775807", "-9223372036854775808"]).into(),
+            _ => (10_000_000 + self.below(90_000) * 1_000_000).to_string().into_bytes(),
+        }
+    }
+
+    /// Times of the years from 2096 on, in seconds, or past ones.
+    fn at(&mut self) -> Vec<u8> {
+        match self.below(6) {
+            0 => self.pick(&["0", "-1", "1000", "x", "9223372036854775807"]).into(),
+            _ => (4_000_000_000 + self.below(90_000) * 1_000).to_string().into_bytes(),
+        }
+    }
+
+    fn at_millis(&mut self) -> Vec<u8> {
+        match self.below(6) {
+            0 => self.pick(&["0", "-1", "1000", "x", "9223372036854775807"]).into(),
+            _ => (4_000_000_000_000 + self.below(90_000) * 1_000_000).to_string().into_bytes(),
+        }
+    }
+
+    fn pattern(&mut self) -> Vec<u8> {
+        self.pick(&["*", "k*", "?", "[a-c]", "[^a]", "key:\\*", "*:1", "a*b*c", "", "[b", "k\\"]).into()
+    }
+
+    fn repeat(&mut self, mut words: Words, most: u64, mut one: impl FnMut(&mut Self, &mut Words)) -> Words {
+        for _ in 0..=self.below(most) {
+            one(self, &mut words);
+        }
+        words
+    }
+
+    /// Some of `options`, in any number.
+    fn options(&mut self, words: &mut Words, options: &[&str]) {
+        for _ in 0..self.below(3) {
+            words.push(self.pick(options).into());
+        }
+    }
+
+    fn expiry_option(&mut self, words: &mut Words) {
+        let (option, time) = match self.below(4) {
+            0 => ("EX", self.seconds()),
+            1 => ("px", self.millis()),
+            2 => ("EXAT", self.at()),
+            _ => ("PXAT", self.at_millis()),
+        };
+        words.push(option.into());
+        words.push(time);
+    }
+
+    /// A whole command for the row `name`; empty when there is none to make.
+    pub(crate) fn arguments(&mut self, name: &str) -> Words {
+        let words: Words = name.split('|').map(|word| word.as_bytes().to_vec()).collect();
+        if let Some(words) = self.string_command(name, words.clone()) {
+            return words;
+        }
+        if let Some(words) = self.key_command(name, words.clone()) {
+            return words;
+        }
+        self.other_command(name, words).unwrap_or_default()
+    }
+
+    fn string_command(&mut self, name: &str, mut words: Words) -> Option<Words> {
+        let key = self.key();
+        match name {
+            "get" | "getdel" | "strlen" | "incr" | "decr" => words.push(key),
+            "set" => {
+                words.extend([key, self.value()]);
+                self.options(&mut words, &["NX", "XX", "GET", "KEEPTTL", "nx", "get"]);
+                if self.below(4) == 0 {
+                    self.expiry_option(&mut words);
+                }
+            }
+            "setnx" | "getset" | "append" => words.extend([key, self.value()]),
+            "setex" => words.extend([key, self.seconds(), self.value()]),
+            "psetex" => words.extend([key, self.millis(), self.value()]),
+            "getex" => {
+                words.push(key);
+                match self.below(4) {
+                    0 => words.push(b"PERSIST".to_vec()),
+                    1 | 2 => self.expiry_option(&mut words),
+                    _ => {}
+                }
+            }
+            "mget" => return Some(self.repeat(words, 4, |g, words| words.push(g.key()))),
+            "mset" | "msetnx" => {
+                return Some(self.repeat(words, 3, |g, words| words.extend([g.key(), g.value()])));
+            }
+            "getrange" | "substr" => {
+                words.extend([key, self.small(), self.small()]);
+                if self.below(5) == 0 {
+                    words[2] = self.number();
+                }
+            }
+            "setrange" => {
+                let offset =
+                    if self.below(5) == 0 { self.edge_offset() } else { self.below(60).to_string().into() };
+                words.extend([key, offset, self.value()]);
+            }
+            "incrby" | "decrby" => words.extend([key, self.number()]),
+            "incrbyfloat" => {
+                let by = self.pick(&["0.5", "-0.25", "1", "3.0e1", "x", "", "nan", "inf", "-2.75", "+5"]);
+                // Keys of their own: what others leave behind may be larger than `long double` is exact.
+                let key = self.pick(&["f1", "f2", "f3"]);
+                words.extend([key.into(), by.into()]);
+                if self.below(4) == 0 {
+                    let start = self.pick(&["3", "-1.5", "10.25", "x", ""]);
+                    return Some(vec![b"SET".to_vec(), key.into(), start.into()]);
+                }
+            }
+            "lcs" => {
+                words.extend([key, self.key()]);
+                self.options(&mut words, &["LEN", "IDX", "WITHMATCHLEN", "MINMATCHLEN"]);
+                if words.last().is_some_and(|word| word == b"MINMATCHLEN") {
+                    words.push(self.small());
+                }
+            }
+            _ => return None,
+        }
+        Some(words)
+    }
+
+    /// Offsets that no server takes, or that are too large.
+    fn edge_offset(&mut self) -> Vec<u8> {
+        self.pick(&["-1", "536870912", "9223372036854775807", "-9223372036854775808", "x"]).into()
+    }
+
+    fn key_command(&mut self, name: &str, mut words: Words) -> Option<Words> {
+        let key = self.key();
+        match name {
+            "type" | "ttl" | "pttl" | "expiretime" | "pexpiretime" | "persist" | "dump" => words.push(key),
+            "del" | "unlink" | "exists" | "touch" | "watch" => {
+                return Some(self.repeat(words, 3, |g, words| words.push(g.key())));
+            }
+            "expire" | "pexpire" | "expireat" | "pexpireat" => {
+                let time = match name {
+                    "expire" => self.seconds(),
+                    "pexpire" => self.millis(),
+                    "expireat" => self.at(),
+                    _ => self.at_millis(),
+                };
+                words.extend([key, time]);
+                self.options(&mut words, &["NX", "XX", "GT", "LT", "gt", "no"]);
+            }
+            "rename" | "renamenx" => words.extend([key, self.key()]),
+            "copy" => {
+                words.extend([key, self.key()]);
+                if self.below(3) == 0 {
+                    words.extend([b"DB".to_vec(), self.database()]);
+                }
+                self.options(&mut words, &["REPLACE"]);
+            }
+            "move" => words.extend([key, self.database()]),
+            "keys" => words.push(self.pattern()),
+            "scan" => {
+                let cursor = self.pick(&["0", "0", "0", "0", "x", "-1"]);
+                words.extend([cursor.into(), b"COUNT".to_vec(), b"10000".to_vec()]);
+                if self.below(2) == 0 {
+                    words.extend([b"MATCH".to_vec(), self.pattern()]);
+                }
+                if self.below(4) == 0 {
+                    words.extend([b"TYPE".to_vec(), self.pick(&["string", "hash", "STRING"]).into()]);
+                }
+            }
+            "object|encoding" | "object|refcount" | "object|idletime" | "object|freq" | "memory|usage"
+            | "debug|object" => words.push(key),
+            "restore" => {
+                let ttl = self.pick(&["0", "100000", "-1", "x"]);
+                words.extend([key, ttl.into(), self.value()]);
+                self.options(&mut words, &["REPLACE", "ABSTTL"]);
+            }
+            "randomkey" | "dbsize" => {}
+            _ => return None,
+        }
+        Some(words)
+    }
+
+    fn database(&mut self) -> Vec<u8> {
+        self.pick(&["0", "1", "2", "0", "1", "15", "16", "-1", "x", "9223372036854775807"]).into()
+    }
+
+    fn other_command(&mut self, name: &str, mut words: Words) -> Option<Words> {
+        match name {
+            "ping" if self.below(2) == 0 => words.push(self.value()),
+            "ping"
+            | "multi"
+            | "exec"
+            | "discard"
+            | "unwatch"
+            | "reset"
+            | "role"
+            | "time"
+            | "lastsave"
+            | "info"
+            | "client|id"
+            | "client|getname"
+            | "client|info"
+            | "client|list"
+            | "client|getredir"
+            | "client|trackinginfo"
+            | "client|unpause"
+            | "pubsub|numpat"
+            | "pubsub|channels"
+            | "slowlog|len"
+            | "slowlog|reset"
+            | "slowlog|get"
+            | "latency|reset"
+            | "memory|purge"
+            | "function|list"
+            | "function|flush" => {}
+            "auth" => return Some(self.repeat(words, 1, |g, words| words.push(g.value()))),
+            "echo" => words.push(self.value()),
+            "hello" => {
+                words.extend([self.pick(&["2", "3", "3", "4", "x"]).into()]);
+                if self.below(4) == 0 {
+                    words.extend([b"SETNAME".to_vec(), self.pick(&["me", "a b"]).into()]);
+                }
+            }
+            "select" => words.push(self.pick(&["0", "0", "0", "1", "2", "16", "-1", "x"]).into()),
+            "swapdb" => words.extend([self.database(), self.database()]),
+            "flushall" | "flushdb" => self.options(&mut words, &["SYNC", "async", "x"]),
+            "client|setname" => words.push(self.pick(&["", "me", "a b", "x\n", "~"]).into()),
+            "client|no-evict" => words.push(self.pick(&["on", "off", "x"]).into()),
+            "client|unblock" => words.push(self.pick(&["99999", "x"]).into()),
+            "publish" => words.extend([self.pick(&["nobody", ""]).into(), self.value()]),
+            // One name each: there is a reply for each name.
+            "subscribe" | "psubscribe" if self.below(20) > 0 => return None,
+            "subscribe" | "psubscribe" | "unsubscribe" | "punsubscribe" => {
+                words.push(self.pick(&["one", "two", "th*"]).into());
+            }
+            "pubsub|numsub" => return Some(self.repeat(words, 2, |g, words| words.push(g.key()))),
+            "config|get" => words.push(self.pick(&["maxclients", "nosuch", "databases"]).into()),
+            "wait" => {
+                words.extend([self.pick(&["0", "-1", "x"]).into(), self.pick(&["0", "1", "-1", "x"]).into()])
+            }
+            "debug|set-active-expire" => words.push(b"1".to_vec()),
+            "latency|history" => words.push(self.pick(&["command", "nosuch"]).into()),
+            "command|info" => {
+                let names =
+                    ["get", "set", "mset", "del", "rename", "lcs", "nosuch", "object|freq", "expire", "ping"];
+                words.push(self.pick(&names).into());
+            }
+            "command|getkeys" | "command|getkeysandflags" => {
+                let inner = self.pick(&["get", "mset", "rename", "lcs", "ping", "copy", "del", "getex"]);
+                words.extend(self.arguments(inner));
+            }
+            _ => return None,
+        }
+        Some(words)
+    }
+}

@@ -1,0 +1,166 @@
+//! The two servers and the links to them.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clock::{Clock, SystemClock};
+use reactor::{Handle, Reactor};
+use resp::{Value, decode_value, encode_command};
+use server::settings::{Config, Settings};
+use server::{EvenkeelProtocol, ServerOptions};
+use store::{EngineKind, Store};
+
+/// A redis-server of this test's own.
+pub(crate) struct Redis {
+    child: Child,
+    pub(crate) port: u16,
+    _dir: tempfile::TempDir,
+}
+
+impl Redis {
+    pub(crate) fn start() -> Redis {
+        let dir = tempfile::tempdir().expect("a folder");
+        let port = free_port();
+        let child = Command::new("redis-server")
+            .args(["--port", &port.to_string(), "--save", "", "--appendonly", "no", "--bind", "127.0.0.1"])
+            .args(["--enable-debug-command", "yes", "--dir"])
+            .arg(dir.path())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|error| {
+                panic!("no redis-server ({error}): install it with `apt-get install redis-server`")
+            });
+        let redis = Redis { child, port, _dir: dir };
+        let mut link = Link::open(port);
+        link.send(&[vec![b"INFO".to_vec(), b"server".to_vec()]]);
+        let Some(Value::Bulk(info)) = link.reply() else { panic!("INFO answers with text") };
+        let info = String::from_utf8_lossy(&info).into_owned();
+        assert!(info.contains("redis_version:7.0."), "the oracle must be redis-server 7.0");
+        redis
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// An Evenkeel in this process.
+pub(crate) struct Evenkeel {
+    handle: Handle<EvenkeelProtocol>,
+    store: Arc<Store>,
+    pub(crate) port: u16,
+    _dir: tempfile::TempDir,
+}
+
+impl Evenkeel {
+    pub(crate) fn start(engine: EngineKind) -> Evenkeel {
+        let dir = tempfile::tempdir().expect("a folder");
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let protocol: Arc<std::sync::OnceLock<Arc<EvenkeelProtocol>>> = Arc::default();
+        let hook = |call: fn(&EvenkeelProtocol)| {
+            let protocol = Arc::clone(&protocol);
+            Arc::new(move || protocol.get().into_iter().for_each(|protocol| call(protocol)))
+        };
+        let hooks = store::Hooks {
+            on_advance: hook(EvenkeelProtocol::on_advance),
+            on_credits: hook(EvenkeelProtocol::on_credits),
+            ..store::Hooks::default()
+        };
+        let store = Store::open(store::Options {
+            engine,
+            dir: dir.path().to_owned(),
+            clock: Arc::clone(&clock),
+            hooks,
+            ..store::Options::default()
+        })
+        .expect("an empty folder opens");
+        let served = EvenkeelProtocol::new(ServerOptions {
+            store: Arc::clone(&store),
+            settings: Arc::new(Config::new(Settings::default(), None)),
+            clock: Arc::clone(&clock),
+            version: "0.0.0",
+            shutdown: Box::new(|_| {}),
+        });
+        let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+        let options = reactor::Options { loops: 2, tcp: vec![any], ..reactor::Options::default() };
+        let handle = Reactor::start(options, Arc::clone(&served), clock).expect("a free port");
+        served.attach(handle.clone());
+        let _ = protocol.set(served);
+        let port = handle.tcp_addresses()[0].port();
+        Evenkeel { handle, store, port, _dir: dir }
+    }
+}
+
+impl Drop for Evenkeel {
+    fn drop(&mut self) {
+        // A loop that hangs must not keep the failure from being told.
+        if !std::thread::panicking() {
+            self.handle.shutdown();
+            self.handle.join();
+            self.store.close();
+        }
+    }
+}
+
+/// A client's connection.
+pub(crate) struct Link {
+    stream: TcpStream,
+    input: Vec<u8>,
+    start: usize,
+}
+
+impl Link {
+    /// Connects, for as long as a server takes to start.
+    #[expect(clippy::disallowed_methods, reason = "a test is a client")]
+    pub(crate) fn open(port: u16) -> Link {
+        let mut tries = 0;
+        let stream = loop {
+            match TcpStream::connect(("127.0.0.1", port)) {
+                Ok(stream) => break stream,
+                Err(error) if tries > 1_000 => panic!("nobody listens on {port}: {error}"),
+                // The only sign that another process is ready is that it takes a connection.
+                Err(_) => std::thread::sleep(Duration::from_millis(10)),
+            }
+            tries += 1;
+        };
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+        stream.set_nodelay(true).expect("no delay");
+        Link { stream, input: Vec::new(), start: 0 }
+    }
+
+    pub(crate) fn send(&mut self, commands: &[Vec<Vec<u8>>]) {
+        let mut bytes = Vec::new();
+        commands.iter().for_each(|command| encode_command(&mut bytes, command));
+        self.stream.write_all(&bytes).expect("the server reads");
+    }
+
+    /// The next reply; `None` when none came in time.
+    pub(crate) fn reply(&mut self) -> Option<Value> {
+        loop {
+            if let Some((value, used)) = decode_value(&self.input[self.start..]).expect("a reply") {
+                self.start += used;
+                return Some(value);
+            }
+            self.input.drain(..self.start);
+            self.start = 0;
+            let mut chunk = [0; 64 << 10];
+            let count = self.stream.read(&mut chunk).unwrap_or(0);
+            if count == 0 {
+                return None;
+            }
+            self.input.extend_from_slice(&chunk[..count]);
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "asks the system for a port that nobody has")]
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address").port()
+}
