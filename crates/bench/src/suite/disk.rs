@@ -18,7 +18,7 @@ pub(super) fn written(context: &Context) -> Result<Vec<Figure>, Failure> {
     let redis = Recipe::redis("always");
     let mut figures = Vec::new();
     for clients in [1, 50, 400] {
-        let requests = context.amount(if clients == 1 { 100_000 } else { 1_000_000 });
+        let requests = context.amount(if clients == 1 { 30_000 } else { 300_000 });
         let shape = Shape { clients, pipeline: 1, requests, keys: 100_000 };
         let fresh = |recipe: &Recipe| per_set(&Server::start(recipe, &context.folder)?, shape);
         let few = Context { runs: context.runs.min(3), ..context.clone() };

@@ -118,7 +118,7 @@ struct Case {
 
 impl Case {
     fn shape(self, context: &Context) -> Shape {
-        let requests = context.amount(if self.pipeline == 1 { 300_000 } else { 2_000_000 });
+        let requests = context.amount(if self.pipeline == 1 { 200_000 } else { 1_000_000 });
         Shape { clients: self.clients, pipeline: self.pipeline, requests, keys: 100_000 }
     }
 
