@@ -68,7 +68,7 @@ impl Shape {
 
     fn arguments(&self) -> Vec<String> {
         let Self { clients, pipeline, requests, keys } = self;
-        let text = format!("-t set -d 100 -r {keys} -c {clients} -P {pipeline} -n {requests} -e --csv");
+        let text = format!("-t set -d 100 -r {keys} -c {clients} -P {pipeline} -n {requests} --csv");
         text.split(' ').map(str::to_owned).collect()
     }
 }
