@@ -84,8 +84,8 @@ pub struct Journal {
     pub(crate) shared: Arc<Shared>,
     pub(crate) backend: Backend,
     pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Held until the journal is gone, against a second server.
-    pub(crate) _lock: Box<dyn vfs::FileLock>,
+    /// Held until the journal and its threads are gone, against a second server.
+    pub(crate) lock: Arc<dyn vfs::FileLock>,
 }
 
 impl Journal {
@@ -316,7 +316,9 @@ impl Journal {
         self.shared.preparer.notify();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
-            if thread.join().is_err() {
+            // A hook may hold the last reference: its thread cannot wait for itself, and ends on its own.
+            let is_self = thread.thread().id() == std::thread::current().id();
+            if !is_self && thread.join().is_err() {
                 tracing::error!("a thread of the journal panicked");
             }
         }

@@ -236,7 +236,7 @@ impl Recovery {
     /// [`JournalError::Failed`] when a file cannot be opened or a thread not be started.
     pub fn start(self, hooks: Hooks) -> Result<Arc<Journal>, JournalError> {
         let (mut journal, driver) = self.assemble(hooks)?;
-        let threads = spawn(&journal.shared, driver.committer, driver.preparer)?;
+        let threads = spawn(&journal.shared, &journal.lock, driver.committer, driver.preparer)?;
         journal.threads = Mutex::new(threads);
         Ok(Arc::new(journal))
     }
@@ -275,7 +275,7 @@ impl Recovery {
         };
         let committer = Committer::new(Arc::clone(&shared), writer, file, &position)?;
         let preparer = Preparer::new(Arc::clone(&shared));
-        let journal = Journal { shared, backend, threads: Mutex::default(), _lock: lock };
+        let journal = Journal { shared, backend, threads: Mutex::default(), lock: Arc::from(lock) };
         Ok((journal, Driver { committer, preparer }))
     }
 

@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use vfs::FileLock;
+
 use crate::committer::Committer;
 use crate::error::JournalError;
 use crate::options::SyncMode;
@@ -73,14 +75,19 @@ impl Driver {
 /// Starts both threads.
 pub(crate) fn spawn(
     shared: &Arc<Shared>,
+    lock: &Arc<dyn FileLock>,
     committer: Committer,
     preparer: Preparer,
 ) -> Result<Vec<JoinHandle<()>>, JournalError> {
     let failed = |error| JournalError::failed("starting a thread of the journal", error);
-    let for_commits = Arc::clone(shared);
+    // The folder stays locked until the last write, even when the journal itself is gone by then.
+    let (for_commits, lock) = (Arc::clone(shared), Arc::clone(lock));
     let commits = std::thread::Builder::new()
         .name("journal".into())
-        .spawn(move || run_committer(&for_commits, committer))
+        .spawn(move || {
+            run_committer(&for_commits, committer);
+            drop(lock);
+        })
         .map_err(failed)?;
     let for_files = Arc::clone(shared);
     let files = std::thread::Builder::new()

@@ -281,3 +281,24 @@ fn first_appends_after_a_start_find_room_without_waiting_for_a_thread() {
         append(&journal, &[&[1_u8; 1000]]).unwrap();
     }
 }
+
+#[test]
+fn last_reference_dropped_in_a_hook_does_not_wait_for_its_own_thread() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options { segment_size_bytes: 1 << 20, ..Options::small() };
+    let vfs: Arc<dyn vfs::Vfs> = Arc::new(vfs::RealDisk);
+    let recovery = Journal::open(vfs, Arc::new(clock::SystemClock), folder.path(), options).unwrap();
+    let held: Arc<std::sync::Mutex<Option<Arc<Journal>>>> = Arc::default();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let in_hook = Arc::clone(&held);
+    let on_advance = Box::new(move |seq| {
+        drop(in_hook.lock().unwrap().take());
+        sender.send(seq).unwrap_or(());
+    });
+    let journal = recovery.start(Hooks { on_advance, ..Hooks::default() }).unwrap();
+    append(&journal, &[b"the last one"]).unwrap();
+    *held.lock().unwrap() = Some(Arc::clone(&journal));
+    journal.offer();
+    drop(journal);
+    assert_eq!(receiver.recv_timeout(std::time::Duration::from_secs(20)).unwrap(), Seq(1));
+}
