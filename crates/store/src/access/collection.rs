@@ -24,7 +24,7 @@ use super::{Access, State};
 use crate::index::stripe::Space;
 
 /// Fields of a test collection.
-pub type Fields = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(super) type Fields = BTreeMap<Vec<u8>, Vec<u8>>;
 
 impl Access<'_> {
     /// Sets a field of the test collection `key`, which is created when missing (a string is replaced).

@@ -288,9 +288,7 @@ impl<'s> Access<'s> {
             }
             None => match space.seek(hash, key, self.prepared) {
                 Seek::Absent { .. } => return Ok(None),
-                Seek::At { word, whole: false, .. } => {
-                    return Err(self.miss(space.field_places(word).collect()));
-                }
+                Seek::At { word, whole: false, .. } => return Err(self.unfolded(space, word)),
                 Seek::At { word, current, .. } => (word, current),
                 Seek::Unknown(places) => return Err(self.miss(places)),
                 Seek::Damaged(error) => return Err(Stop::Damaged(error)),
@@ -343,6 +341,21 @@ impl<'s> Access<'s> {
     fn miss(&self, places: Vec<u64>) -> Stop {
         self.wanted.borrow_mut().extend(places);
         Stop::Cold
+    }
+
+    /// A cold collection that was not folded: fields are missing, or do not fit.
+    fn unfolded(&self, space: &Space, word: &Word) -> Stop {
+        let missing: Vec<u64> =
+            space.field_places(word).filter(|place| self.prepared.record(*place).is_none()).collect();
+        if !missing.is_empty() {
+            return self.miss(missing);
+        }
+        let (place, reason) = (word.place(), "its deltas do not fit it".to_owned());
+        Stop::Damaged(StoreError::Damaged {
+            segment: (place >> 32) as u32,
+            offset: (place & 0xffff_ffff) * 8,
+            reason,
+        })
     }
 
     fn change_mapping(&mut self, change: impl FnOnce(&mut Vec<u32>, &mut u32)) -> Result<(), Stop> {

@@ -246,6 +246,12 @@ impl Space {
         match found {
             Some((spot, current)) => {
                 let word = self.table.word(spot);
+                let mut fields = self.field_places(word).filter_map(|place| prepared.record(place));
+                if let (Current::Cold { .. }, Some(Err(error))) =
+                    (current, fields.find(|field| field.is_err()))
+                {
+                    return Seek::Damaged(error.clone());
+                }
                 let whole = matches!(current, Current::Hot(_)) || self.field_places(word).next().is_none();
                 Seek::At { spot, word, shared: shared || !unknown.is_empty(), current, whole }
             }

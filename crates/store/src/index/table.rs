@@ -107,6 +107,7 @@ impl Table {
     }
 
     /// Number of slots, pending removals included.
+    #[cfg(test)]
     pub(crate) fn slots(&self) -> usize {
         self.pages.iter().map(Page::len).sum()
     }
