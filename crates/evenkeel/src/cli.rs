@@ -133,7 +133,7 @@ fn command() -> Command {
 
 fn serve_only(command: Command) -> Command {
     let print = |name: &'static str, help: &'static str| {
-        Arg::new(name).long(name).action(ArgAction::SetTrue).help(help).help_heading("Options")
+        Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
     };
     command
         .arg(
@@ -142,8 +142,7 @@ fn serve_only(command: Command) -> Command {
                 .short('c')
                 .value_name("FILE")
                 .value_parser(clap::value_parser!(PathBuf))
-                .help("Settings file (TOML); flags win over it")
-                .help_heading("Options"),
+                .help("Settings file (TOML); flags win over it"),
         )
         .arg(print("print-config", "Print a commented settings file with every default, and exit"))
         .arg(print("print-manual", "Print the manual page of the settings, and exit").hide(true))
