@@ -1,4 +1,4 @@
-//! OBJECT: how a value is kept.
+//! OBJECT: how a value is kept, as far as clients of Redis ask for it.
 
 use resp::{ArgsView, Writer, parse_i64};
 

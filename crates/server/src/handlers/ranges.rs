@@ -1,4 +1,4 @@
-//! Parts of strings.
+//! Parts of strings: lengths, ranges, and growing by APPEND and SETRANGE.
 
 use std::sync::atomic::Ordering;
 

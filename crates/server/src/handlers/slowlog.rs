@@ -1,4 +1,4 @@
-//! SLOWLOG.
+//! SLOWLOG: the newest commands that took longer than slowlog.threshold.
 
 use resp::{ArgsView, Writer};
 

@@ -1,4 +1,4 @@
-//! What every client does first.
+//! What every client does first: strings, the handshake, transactions.
 
 use super::Harness;
 

@@ -1,6 +1,8 @@
 //! Tests of the protocol without sockets: bytes in, bytes out, on a store in memory and a clock that stands still.
 
 mod basics;
+mod newer;
+mod sessions;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -8,7 +10,7 @@ use std::time::Duration;
 
 use clock::{Clock, Nanos, SimClock, UnixMs};
 use reactor::{Input, Output, Step};
-use resp::{Value, decode_value, encode_command};
+use resp::encode_command;
 use store::{EngineKind, Options, Store};
 
 use crate::clients::Client;
@@ -29,6 +31,7 @@ pub(crate) struct Harness {
 #[derive(Default)]
 struct Posts {
     messages: Mutex<HashMap<u64, Vec<Message>>>,
+    /// Noted, not acted on.
     killed: Mutex<Vec<u64>>,
 }
 
@@ -170,14 +173,6 @@ impl Harness {
     pub(crate) fn line(&self, wire: &mut Wire, line: &str) -> String {
         let words: Vec<&str> = line.split(' ').collect();
         self.raw(wire, &words)
-    }
-
-    /// Runs a command given as one line; returns the decoded reply.
-    pub(crate) fn value(&self, wire: &mut Wire, line: &str) -> Value {
-        let reply = self.line(wire, line);
-        let (value, used) = decode_value(reply.as_bytes()).expect("a reply").expect("a whole reply");
-        assert_eq!(used, reply.len(), "one reply to {line}: {reply:?}");
-        value
     }
 
     /// Checks that each line gets the reply beside it.
