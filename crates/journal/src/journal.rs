@@ -89,6 +89,12 @@ pub struct Journal {
 }
 
 impl Journal {
+    /// Whether a write or sync failed: then nothing becomes durable any more, and nobody should wait for it.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.shared.progress.phase() == Phase::Failed
+    }
+
     /// Reserves for one group of `bytes` (see [`crate::footprint`]); never waits.
     ///
     /// # Errors

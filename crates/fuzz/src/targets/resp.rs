@@ -1,4 +1,4 @@
-//! RESP in both directions.
+//! RESP in both directions: requests as a server reads them, replies as a client does.
 
 use resp::{Args, Limits, Parsed, RequestParser};
 

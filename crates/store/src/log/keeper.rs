@@ -442,7 +442,7 @@ impl Keeper {
             if store.engine.drive() {
                 continue;
             }
-            if waited > DURABLE_WAIT_MAX {
+            if waited > DURABLE_WAIT_MAX || store.engine.journal.has_failed() {
                 return Err(StoreError::Journal("the journal does not become durable".to_owned()));
             }
             self.rest(REST_WORKED);

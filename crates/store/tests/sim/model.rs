@@ -1,0 +1,277 @@
+//! What the store must hold: plain maps, and a queue of groups that a crash may still take back.
+//!
+//! ```text
+//!   settled ---- group ---- group ---- group          a crash leaves `settled` and any prefix of the groups
+//!            (ticket 7)  (ticket 9)  (ticket 12)      whose length is at least what was released
+//! ```
+//!
+//! Expired keys are absent whatever the maps say; when they are removed is the store's own business.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::{self, Debug, Formatter};
+use std::ops::RangeInclusive;
+
+/// How many databases the simulation uses.
+pub const DATABASES: u16 = 3;
+
+/// A value and when it expires, in Unix milliseconds.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Entry {
+    pub value: Vec<u8>,
+    pub expiry_ms: Option<u64>,
+}
+
+/// One database.
+pub type Keys = BTreeMap<Vec<u8>, Entry>;
+
+/// All databases.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State(pub [Keys; DATABASES as usize]);
+
+/// What one command did to one key or database.
+#[derive(Clone)]
+pub enum Effect {
+    Put { db: u16, key: Vec<u8>, value: Vec<u8>, expiry_ms: Option<u64> },
+    Remove { db: u16, key: Vec<u8> },
+    Expiry { db: u16, key: Vec<u8>, expiry_ms: Option<u64> },
+    Flush { db: u16 },
+    FlushAll,
+    Swap { a: u16, b: u16 },
+}
+
+impl State {
+    pub fn apply(&mut self, effect: &Effect) {
+        match effect {
+            Effect::Put { db, key, value, expiry_ms } => {
+                let entry = Entry { value: value.clone(), expiry_ms: *expiry_ms };
+                self.0[usize::from(*db)].insert(key.clone(), entry);
+            }
+            Effect::Remove { db, key } => drop(self.0[usize::from(*db)].remove(key)),
+            Effect::Expiry { db, key, expiry_ms } => {
+                if let Some(entry) = self.0[usize::from(*db)].get_mut(key) {
+                    entry.expiry_ms = *expiry_ms;
+                }
+            }
+            Effect::Flush { db } => self.0[usize::from(*db)].clear(),
+            Effect::FlushAll => self.0.iter_mut().for_each(Keys::clear),
+            Effect::Swap { a, b } => self.0.swap(usize::from(*a), usize::from(*b)),
+        }
+    }
+
+    /// The same without what has expired at `now_ms`.
+    pub fn alive(&self, now_ms: u64) -> Self {
+        let mut alive = self.clone();
+        for keys in &mut alive.0 {
+            keys.retain(|_, entry| entry.expiry_ms.is_none_or(|expiry_ms| expiry_ms > now_ms));
+        }
+        alive
+    }
+
+    pub fn get(&self, db: u16, key: &[u8], now_ms: u64) -> Option<&Entry> {
+        let entry = self.0[usize::from(db)].get(key)?;
+        entry.expiry_ms.is_none_or(|expiry_ms| expiry_ms > now_ms).then_some(entry)
+    }
+}
+
+impl Effect {
+    /// Whether it decides what is read at `key` of `db`.
+    fn concerns(&self, of: u16, at: &[u8]) -> bool {
+        match self {
+            Self::Put { db, key, .. } | Self::Remove { db, key } | Self::Expiry { db, key, .. } => {
+                *db == of && key == at
+            }
+            Self::Flush { db } => *db == of,
+            Self::FlushAll => true,
+            Self::Swap { a, b } => *a == of || *b == of,
+        }
+    }
+}
+
+/// Effects that are in the log together or not at all.
+#[derive(Clone, Debug)]
+struct Group {
+    first: u64,
+    ticket: u64,
+    now_ms: u64,
+    effects: Vec<Effect>,
+}
+
+impl Group {
+    fn apply(&self, state: &mut State) {
+        *state = state.alive(self.now_ms); // a new deadline does not bring back what had expired
+        self.effects.iter().for_each(|effect| state.apply(effect));
+    }
+}
+
+/// The settled state and what may still be taken back.
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    settled: State,
+    groups: VecDeque<Group>,
+    current: State,
+}
+
+impl Model {
+    pub fn current(&self) -> &State {
+        &self.current
+    }
+
+    /// Whether everything is settled.
+    pub fn is_settled(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    /// Adds what a commit at `now_ms` did in the effects numbered `seqs`.
+    pub fn commit(&mut self, seqs: RangeInclusive<u64>, now_ms: u64, effects: Vec<Effect>) {
+        let group = Group { first: *seqs.start(), ticket: *seqs.end(), now_ms, effects };
+        group.apply(&mut self.current);
+        self.groups.push_back(group);
+    }
+
+    /// Settles every group that the store has released.
+    pub fn release(&mut self, released: u64) {
+        while self.groups.front().is_some_and(|group| group.ticket <= released) {
+            let group = self.groups.pop_front().expect("there is a first one");
+            group.apply(&mut self.settled);
+        }
+    }
+
+    /// The effect that a reader of `key` must wait for, at least: any of a group, since none comes without the rest.
+    pub fn depends_on(&self, db: u16, key: &[u8]) -> u64 {
+        let newest = self.groups.iter().rev().find(|group| {
+            let mut effects = group.effects.iter();
+            effects.any(|effect| effect.concerns(db, key))
+        });
+        newest.map_or(0, |group| group.first)
+    }
+
+    /// The group that begins with effect `first`, for messages.
+    pub fn group_of(&self, first: u64) -> String {
+        format!("{:?}", self.groups.iter().find(|group| group.first == first))
+    }
+
+    /// Settles on the longest prefix that explains `found`, as a crash left it.
+    ///
+    /// # Errors
+    /// How `found` differs from the settled state and from the newest one.
+    pub fn recover(&mut self, found: &State, now_ms: u64) -> Result<(), String> {
+        let mut candidate = self.settled.clone();
+        let mut best = (candidate.alive(now_ms) == *found).then(|| candidate.clone());
+        for group in &self.groups {
+            group.apply(&mut candidate);
+            if candidate.alive(now_ms) == *found {
+                best = Some(candidate.clone());
+            }
+        }
+        match best {
+            Some(state) => {
+                self.groups.clear();
+                self.current.clone_from(&state);
+                self.settled = state;
+                Ok(())
+            }
+            None => Err(self.explain(found, now_ms)),
+        }
+    }
+
+    fn explain(&self, found: &State, now_ms: u64) -> String {
+        let (settled, current) = (self.settled.alive(now_ms), self.current.alive(now_ms));
+        let mut text = format!("no prefix of {} groups explains what was found:", self.groups.len());
+        for db in 0..usize::from(DATABASES) {
+            let keys = settled.0[db].keys().chain(current.0[db].keys()).chain(found.0[db].keys());
+            let keys: std::collections::BTreeSet<_> = keys.collect();
+            for key in keys {
+                let versions = [&settled, &current, found].map(|state| state.0[db].get(key).map(short));
+                if versions[0] != versions[2] || versions[1] != versions[2] {
+                    let [settled, current, found] = versions;
+                    let key = key.escape_ascii();
+                    text += &format!(
+                        "\n  db {db} {key}: settled {settled:?}, newest {current:?}, found {found:?}"
+                    );
+                }
+            }
+        }
+        text
+    }
+}
+
+fn short(entry: &Entry) -> String {
+    let head = &entry.value[..entry.value.len().min(24)];
+    format!("{} ({} B, expires {:?})", head.escape_ascii(), entry.value.len(), entry.expiry_ms)
+}
+
+impl Debug for Entry {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&short(self))
+    }
+}
+
+impl Debug for Effect {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Put { db, key, value, expiry_ms } => {
+                let entry = Entry { value: value.clone(), expiry_ms: *expiry_ms };
+                write!(f, "put {db} {} {entry:?}", key.escape_ascii())
+            }
+            Self::Remove { db, key } => write!(f, "remove {db} {}", key.escape_ascii()),
+            Self::Expiry { db, key, expiry_ms } => {
+                write!(f, "expiry {db} {} {expiry_ms:?}", key.escape_ascii())
+            }
+            Self::Flush { db } => write!(f, "flush {db}"),
+            Self::FlushAll => f.write_str("flush all"),
+            Self::Swap { a, b } => write!(f, "swap {a} {b}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(value: &str) -> Effect {
+        Effect::Put { db: 0, key: b"k".to_vec(), value: value.into(), expiry_ms: None }
+    }
+
+    fn holding(value: Option<&str>) -> State {
+        let mut state = State::default();
+        if let Some(value) = value {
+            state.apply(&put(value));
+        }
+        state
+    }
+
+    #[test]
+    fn released_group_must_survive_and_a_later_one_may() {
+        for (found, explained) in
+            [(None, false), (Some("one"), true), (Some("two"), true), (Some("x"), false)]
+        {
+            let mut model = Model::default();
+            model.commit(1..=1, 0, vec![put("one")]);
+            model.commit(2..=2, 0, vec![put("two")]);
+            model.release(1);
+            assert_eq!(model.recover(&holding(found), 0).is_ok(), explained, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn half_of_a_group_is_not_explained() {
+        let mut model = Model::default();
+        let other = Effect::Put { db: 1, key: b"k".to_vec(), value: b"one".to_vec(), expiry_ms: None };
+        model.commit(1..=1, 0, vec![put("one"), other]);
+        assert!(model.recover(&holding(Some("one")), 0).is_err());
+    }
+
+    #[test]
+    fn reader_depends_on_the_newest_group_that_concerns_its_key() {
+        let mut model = Model::default();
+        model.commit(1..=1, 0, vec![put("one")]);
+        model.commit(5..=5, 0, vec![Effect::Remove { db: 0, key: b"k".to_vec() }]);
+        model.commit(6..=6, 0, vec![Effect::Flush { db: 1 }]);
+        assert_eq!(
+            (model.depends_on(0, b"k"), model.depends_on(0, b"j"), model.depends_on(1, b"k")),
+            (5, 0, 6)
+        );
+        model.release(5);
+        assert_eq!(model.depends_on(0, b"k"), 0);
+    }
+}

@@ -1,0 +1,583 @@
+//! One store on a simulated disk, driven step by step from one seed, beside a model that judges it.
+//!
+//! Nothing here runs in a thread of its own: the journal commits when [`World::drive`] says so, cold reads
+//! happen on the calling thread, and time stands still until a step moves it. So a seed fixes everything.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use clock::{Clock, SimClock, UnixMs};
+use store::{
+    Access, Durability, EngineKind, Hooks, KeyRef, Options, Prepared, Scope, Stop, Store, StoreError, Value,
+    Wanted,
+};
+use vfs::SimDisk;
+use vfs::sim::Rng;
+
+use crate::model::{DATABASES, Effect, Entry, Model, State};
+
+/// How many keys the steps choose from: few, so that most writes replace something.
+const KEYS: u64 = 24;
+const START_MS: UnixMs = UnixMs(1_700_000_000_000);
+/// A command that does not get through in so many tries never will.
+const TRIES_MAX: usize = 200;
+
+/// What differs between runs.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub seed: u64,
+    /// With engine `memory` nothing dies, and the same steps check the commands alone.
+    pub engine: EngineKind,
+    /// 8 makes every key collide.
+    pub hash_bits: u32,
+    pub durability: Durability,
+    pub value_bytes_max: u64,
+}
+
+impl Plan {
+    /// A plan that `seed` determines.
+    pub fn of(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        Self {
+            seed,
+            engine: EngineKind::Log,
+            hash_bits: if rng.chance(1, 2) { 8 } else { 128 },
+            durability: Durability::Always,
+            value_bytes_max: if rng.chance(1, 2) { 80 } else { 3_000 },
+        }
+    }
+}
+
+/// Why a step did not happen.
+#[derive(Debug)]
+pub enum Trouble {
+    /// The store said no, and nothing changed.
+    Refused(#[expect(dead_code, reason = "read through Debug")] StoreError),
+    /// The store failed for good, or its disk is off: only a restart helps.
+    Dead(#[expect(dead_code, reason = "read through Debug")] String),
+    /// A promise is broken.
+    Violation(String),
+}
+
+pub type Outcome<T> = Result<T, Trouble>;
+
+pub struct World {
+    pub disk: SimDisk,
+    pub model: Model,
+    pub rng: Rng,
+    plan: Plan,
+    dir: PathBuf,
+    prepare: Box<dyn Fn(&SimDisk)>,
+    clock: Arc<SimClock>,
+    store: Option<Arc<Store>>,
+    failed: Arc<AtomicBool>,
+    serial: u64,
+    digest: u64,
+}
+
+impl World {
+    /// An empty disk; nothing is open. `prepare` sees each disk before a store does.
+    pub fn new(plan: Plan, prepare: Box<dyn Fn(&SimDisk)>) -> Self {
+        let mut rng = Rng::new(plan.seed ^ 0x5EED);
+        Self {
+            disk: SimDisk::new(rng.bits()),
+            model: Model::default(),
+            clock: Arc::new(SimClock::new(START_MS)),
+            store: None,
+            failed: Arc::default(),
+            serial: 0,
+            digest: 0,
+            rng,
+            plan,
+            dir: folder(),
+            prepare,
+        }
+    }
+
+    /// Another store at `dir` of the same disk at the same time; nothing is open.
+    pub fn at(other: &Self, dir: &Path) -> Self {
+        let mut world = Self::new(other.plan.clone(), Box::new(|_| {}));
+        world.disk = other.disk.clone();
+        world.clock = other.clock.clone();
+        world.dir = dir.to_path_buf();
+        world
+    }
+
+    /// A digest of everything that happened to the disks of this world.
+    pub fn digest(&self) -> u64 {
+        self.digest.rotate_left(7) ^ self.disk.digest()
+    }
+
+    // ---- life and death ----------------------------------------------------------------------------
+
+    /// Opens the store and compares what it holds with what may have survived.
+    pub fn open(&mut self) -> Outcome<()> {
+        self.try_open().map_err(|error| match self.disk.is_powered() {
+            true => Trouble::Violation(format!("the store does not open: {error}")),
+            false => Trouble::Dead(error.to_string()),
+        })?;
+        let found = self.read_all()?;
+        let now_ms = self.store().now().0;
+        self.model.recover(&found, now_ms).map_err(Trouble::Violation)
+    }
+
+    /// Opens the store and nothing more.
+    pub fn try_open(&mut self) -> Result<(), StoreError> {
+        (self.prepare)(&self.disk);
+        self.failed = Arc::default();
+        let failed = self.failed.clone();
+        let on_failure = Arc::new(move |_: StoreError| failed.store(true, SeqCst));
+        let mut journal = journal::Options::small();
+        journal.segment_size_bytes = 64 << 10;
+        journal.buffer_bytes_max = 64 << 10;
+        if let Some(identity) = &mut journal.identity {
+            identity.hash_bits = self.plan.hash_bits;
+        }
+        let options = Options {
+            engine: self.plan.engine,
+            durability: self.plan.durability,
+            databases: DATABASES,
+            hash_bits: self.plan.hash_bits,
+            background: false,
+            readers: 0,
+            clock: self.clock.clone(),
+            dir: self.dir.clone(),
+            vfs: Arc::new(self.disk.clone()),
+            journal,
+            hooks: Hooks { on_failure, ..Hooks::default() },
+            ..Options::default()
+        };
+        self.store = Some(Store::open(options)?);
+        Ok(())
+    }
+
+    /// Ends the process and goes on with `disk`, which it left behind.
+    pub fn restart_on(&mut self, disk: SimDisk) -> Outcome<()> {
+        self.abandon(disk);
+        self.open()
+    }
+
+    /// As [`World::restart_on`], but nothing is opened yet.
+    pub fn abandon(&mut self, disk: SimDisk) {
+        self.digest = self.digest();
+        self.disk.power_off();
+        self.store = None;
+        self.disk = disk;
+    }
+
+    /// The power goes, and comes back.
+    pub fn crash(&mut self) -> Outcome<()> {
+        let disk = self.disk.crash(self.rng.bits());
+        self.restart_on(disk)
+    }
+
+    /// kill -9, and a start.
+    pub fn kill(&mut self) -> Outcome<()> {
+        let disk = self.disk.process_death();
+        self.restart_on(disk)
+    }
+
+    /// A clean stop, and a start.
+    pub fn stop_and_start(&mut self) -> Outcome<()> {
+        self.stop()?;
+        self.kill()
+    }
+
+    /// A clean stop.
+    pub fn stop(&mut self) -> Outcome<()> {
+        self.store().close();
+        self.check_alive()?;
+        let newest = self.store().newest();
+        self.model.release(newest);
+        Ok(())
+    }
+
+    // ---- steps -------------------------------------------------------------------------------------
+
+    /// One random step.
+    pub fn step(&mut self) -> Outcome<()> {
+        match self.rng.below(if self.plan.engine == EngineKind::Log { 200 } else { 189 }) {
+            0..56 => self.put(),
+            56..72 => self.remove(),
+            72..82 => self.expire(),
+            82..96 => self.multi(),
+            96..98 => self.everything(Effect::Flush { db: self.rng.clone().below(3) as u16 }),
+            98 => self.everything(Effect::FlushAll),
+            99..102 => self.everything(Effect::Swap { a: 0, b: 1 + self.rng.clone().below(2) as u16 }),
+            102..130 => self.read(),
+            130..160 => self.drive(),
+            160..168 => self.advance(),
+            168..174 => self.tend(),
+            174..186 => self.housekeep(),
+            // Without syncs of its own the journal keeps a checkpoint waiting: these steps would be refused.
+            186..192 if self.plan.durability != Durability::Always => self.kill(),
+            186..189 => self.checkpoint(),
+            189..192 => self.stop_and_start(),
+            192..195 => self.kill(),
+            _ => self.crash(),
+        }
+    }
+
+    /// One random step that writes, reads or tends; no death, no start.
+    pub fn quiet_step(&mut self) -> Outcome<()> {
+        match self.rng.below(20) {
+            0..8 => self.put(),
+            8..10 => self.remove(),
+            10 => self.expire(),
+            11..13 => self.multi(),
+            13..15 => self.read(),
+            15 => self.advance(),
+            _ => self.drive(),
+        }
+    }
+
+    pub fn put(&mut self) -> Outcome<()> {
+        let effect = self.random_put();
+        self.commit(&[effect])
+    }
+
+    fn remove(&mut self) -> Outcome<()> {
+        let (db, key) = self.random_key();
+        self.commit(&[Effect::Remove { db, key }])
+    }
+
+    fn expire(&mut self) -> Outcome<()> {
+        let (db, key) = self.random_key();
+        let expiry_ms = self.random_expiry();
+        self.commit(&[Effect::Expiry { db, key, expiry_ms }])
+    }
+
+    fn multi(&mut self) -> Outcome<()> {
+        let count = 2 + self.rng.below(4);
+        let effects = (0..count).map(|_| {
+            let (db, key) = self.random_key();
+            match self.rng.below(4) {
+                0 => Effect::Remove { db, key },
+                1 => Effect::Expiry { db, key, expiry_ms: self.random_expiry() },
+                _ => self.random_put(),
+            }
+        });
+        let effects: Vec<Effect> = effects.collect();
+        self.commit(&effects)
+    }
+
+    fn everything(&mut self, effect: Effect) -> Outcome<()> {
+        let change = |access: &mut Access<'_>| match &effect {
+            Effect::Flush { db } => access.flush(*db),
+            Effect::Swap { a, b } => access.swap(*a, *b),
+            _ => access.flush_all(),
+        };
+        let first = self.store().newest() + 1;
+        let ((), ticket) = self.run(&[], 64, change)?;
+        let now_ms = self.store().now().0;
+        self.model.commit(first..=ticket, now_ms, vec![effect]);
+        Ok(())
+    }
+
+    /// Reads one key; its reply must wait for what it shows.
+    pub fn read(&mut self) -> Outcome<()> {
+        let (db, key) = self.random_key();
+        let (found, ticket) = self.run(&[(db, &key)], 0, |access| entry(access, db, &key))?;
+        let wanted = self.model.current().get(db, &key, self.store().now().0);
+        if found.as_ref() != wanted {
+            let key = key.escape_ascii();
+            return violation(format!("db {db} {key} reads {found:?} instead of {wanted:?}"));
+        }
+        let (needed, released) = (self.model.depends_on(db, &key), self.store().released());
+        if ticket < needed && released < needed {
+            let key = key.escape_ascii();
+            let group = self.model.group_of(needed);
+            return violation(format!(
+                "reading db {db} {key} waits for {ticket} but shows effect {needed}: {group}"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Lets the journal write and sync once.
+    pub fn drive(&mut self) -> Outcome<()> {
+        self.store().drive();
+        self.check_alive()?;
+        let released = self.store().released();
+        self.model.release(released);
+        Ok(())
+    }
+
+    /// Drives until nothing waits.
+    pub fn settle(&mut self) -> Outcome<()> {
+        for _ in 0..TRIES_MAX {
+            if self.model.is_settled() {
+                return Ok(());
+            }
+            self.drive()?;
+        }
+        violation(format!("effects are not released after {TRIES_MAX} commits"))
+    }
+
+    fn advance(&mut self) -> Outcome<()> {
+        let step = Duration::from_millis(1 + self.rng.below(1 << self.rng.clone().below(14)));
+        self.clock.advance(step);
+        Ok(())
+    }
+
+    fn tend(&mut self) -> Outcome<()> {
+        self.store().tend(16);
+        self.check_alive()
+    }
+
+    pub fn housekeep(&mut self) -> Outcome<()> {
+        let result = self.store().housekeep();
+        self.check_alive()?;
+        result.map(drop).map_err(Trouble::Refused)
+    }
+
+    pub fn checkpoint(&mut self) -> Outcome<()> {
+        let result = self.store().checkpoint();
+        self.check_alive()?;
+        result.map_err(Trouble::Refused)
+    }
+
+    /// Copies the data to `out` while the store serves.
+    pub fn backup(&mut self, out: &Path) -> Outcome<()> {
+        let result = self.store().backup(out);
+        self.check_alive()?;
+        result.map_err(Trouble::Refused)
+    }
+
+    // ---- leaves ------------------------------------------------------------------------------------
+
+    /// Commits `effects` as one group, in the store and in the model.
+    fn commit(&mut self, effects: &[Effect]) -> Outcome<()> {
+        let mut bytes = 0;
+        let mut keys: Vec<(u16, &[u8])> = Vec::new();
+        for effect in effects {
+            if let Effect::Put { db, key, .. } | Effect::Remove { db, key } | Effect::Expiry { db, key, .. } =
+                effect
+            {
+                keys.push((*db, key));
+                bytes += key.len() as u64
+                    + if let Effect::Put { value, .. } = effect { value.len() as u64 } else { 8 };
+            }
+        }
+        let now_ms = self.store().now().0;
+        let mut expected = self.model.current().alive(now_ms);
+        let (mut presence, mut lasting) = (Vec::new(), Vec::new());
+        for effect in effects {
+            let mut present = true;
+            if let Effect::Remove { db, key } | Effect::Expiry { db, key, .. } = effect {
+                present = expected.get(*db, key, now_ms).is_some();
+                presence.push(present);
+            }
+            if present {
+                expected.apply(effect);
+                lasting.push(effect.clone());
+            }
+        }
+        // What a group sets and removes again was never there: nobody can see it, nobody waits for it.
+        let before = self.model.current();
+        lasting.retain(|effect| match effect {
+            Effect::Put { db, key, .. } | Effect::Remove { db, key } | Effect::Expiry { db, key, .. } => {
+                before.get(*db, key, now_ms).is_some() || expected.get(*db, key, now_ms).is_some()
+            }
+            _ => true,
+        });
+        let stage = |access: &mut Access<'_>| {
+            let mut found = Vec::new();
+            for effect in effects {
+                found.extend(stage(access, effect)?);
+            }
+            Ok(found)
+        };
+        let first = self.store().newest() + 1;
+        let (found, ticket) = self.run(&keys, bytes, stage)?;
+        if found != presence {
+            return violation(format!("{effects:?} found keys {found:?} instead of {presence:?}"));
+        }
+        self.model.commit(first..=ticket, now_ms, lasting);
+        Ok(())
+    }
+
+    /// Runs `body` in an access as the executor of a server would: prepare, execute, and again if need be.
+    fn run<T>(
+        &self,
+        keys: &[(u16, &[u8])],
+        bytes: u64,
+        mut body: impl FnMut(&mut Access<'_>) -> Result<T, Stop>,
+    ) -> Outcome<(T, u64)> {
+        let store = self.store();
+        let keys: Vec<KeyRef<'_>> = keys.iter().map(|&(db, key)| KeyRef { db, key }).collect();
+        let mut prepared = Prepared::default();
+        for _ in 0..TRIES_MAX {
+            if !store.missing(&keys, &mut prepared) {
+                prepared = fetch(store, prepared);
+                continue;
+            }
+            let scope = if keys.is_empty() { Scope::Everything } else { Scope::Keys(&keys) };
+            let (stop, wanted) = match attempt(store, scope, &prepared, bytes, &mut body) {
+                Ok(done) => return Ok(done),
+                Err(stopped) => stopped,
+            };
+            match stop {
+                Stop::Cold => {
+                    prepared.want(wanted);
+                    prepared = fetch(store, prepared);
+                }
+                Stop::Busy => {
+                    store.drive();
+                    self.check_alive()?;
+                }
+                Stop::Refused(error @ StoreError::Journal(_)) => {
+                    return Err(Trouble::Dead(error.to_string()));
+                }
+                Stop::Refused(error) | Stop::Damaged(error) => {
+                    self.check_alive()?;
+                    return Err(Trouble::Refused(error));
+                }
+            }
+        }
+        violation(format!("a command did not get through in {TRIES_MAX} tries"))
+    }
+
+    /// Everything that the store holds.
+    pub fn read_all(&self) -> Outcome<State> {
+        let mut state = State::default();
+        for db in 0..DATABASES {
+            let (names, _) = self.run(&[], 0, |access| names(access, db))?;
+            for name in names {
+                let (found, _) = self.run(&[(db, &name)], 0, |access| entry(access, db, &name))?;
+                match found {
+                    Some(entry) => state.0[usize::from(db)].insert(name, entry),
+                    None => {
+                        return violation(format!(
+                            "SCAN names {}, GET does not know it",
+                            name.escape_ascii()
+                        ));
+                    }
+                };
+            }
+            for key in (0..KEYS).map(key_name) {
+                let (found, _) = self.run(&[(db, &key)], 0, |access| entry(access, db, &key))?;
+                if found.as_ref() != state.0[usize::from(db)].get(&key) {
+                    return violation(format!("GET knows {}, SCAN does not name it", key.escape_ascii()));
+                }
+            }
+        }
+        Ok(state)
+    }
+
+    /// Reads each key that may exist: it is as in `state`, or an error.
+    pub fn compare_each(&self, state: &State) -> Result<(), String> {
+        for (db, keys) in (0..DATABASES).zip(&state.0) {
+            for key in (0..KEYS).map(key_name) {
+                match self.run(&[(db, &key)], 0, |access| entry(access, db, &key)) {
+                    Ok((found, _)) if found.as_ref() == keys.get(&key) => {}
+                    Ok((found, _)) => {
+                        let wanted = keys.get(&key);
+                        return Err(format!("db {db} {}: {found:?}, not {wanted:?}", key.escape_ascii()));
+                    }
+                    Err(Trouble::Violation(what)) => return Err(what),
+                    Err(Trouble::Refused(_) | Trouble::Dead(_)) => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_alive(&self) -> Outcome<()> {
+        match self.failed.load(SeqCst) || !self.disk.is_powered() {
+            true => Err(Trouble::Dead("the store reported its failure".into())),
+            false => Ok(()),
+        }
+    }
+
+    pub fn store(&self) -> &Arc<Store> {
+        self.store.as_ref().expect("the world is between two lives only inside of its own methods")
+    }
+
+    fn random_key(&mut self) -> (u16, Vec<u8>) {
+        let db = if self.rng.chance(3, 4) { 0 } else { self.rng.below(DATABASES.into()) as u16 };
+        (db, key_name(self.rng.below(KEYS)))
+    }
+
+    fn random_put(&mut self) -> Effect {
+        let (db, key) = self.random_key();
+        self.serial += 1;
+        let mut value = format!("{}:", self.serial).into_bytes();
+        let length = self.rng.below(self.plan.value_bytes_max);
+        value.extend((0..length).map(|at| (at ^ self.serial) as u8));
+        let expiry_ms = if self.rng.chance(1, 6) { self.random_expiry() } else { None };
+        Effect::Put { db, key, value, expiry_ms }
+    }
+
+    fn random_expiry(&mut self) -> Option<u64> {
+        let now_ms = self.clock.unix_ms().0;
+        self.rng.chance(4, 5).then(|| now_ms + 1 + self.rng.below(1 << self.rng.clone().below(16)))
+    }
+}
+
+/// One try of a command; when it stops, why, and which records it missed.
+fn attempt<T>(
+    store: &Store,
+    scope: Scope<'_>,
+    prepared: &Prepared,
+    bytes: u64,
+    body: &mut impl FnMut(&mut Access<'_>) -> Result<T, Stop>,
+) -> Result<(T, u64), (Stop, Wanted)> {
+    let none = |stop| (stop, Wanted::default());
+    let mut access = store.access(scope, prepared, bytes).map_err(none)?;
+    match body(&mut access) {
+        Err(stop) => Err((stop, access.into_wanted())),
+        Ok(value) => access.commit().map(|ticket| (value, ticket)).map_err(none),
+    }
+}
+
+/// Stages `effect`; says whether its key was there, where that is asked.
+fn stage(access: &mut Access<'_>, effect: &Effect) -> Result<Option<bool>, Stop> {
+    match effect {
+        Effect::Put { db, key, value, expiry_ms } => {
+            access.put(*db, key, Value::String(value), expiry_ms.map(UnixMs));
+            Ok(None)
+        }
+        Effect::Remove { db, key } => access.remove(*db, key).map(Some),
+        Effect::Expiry { db, key, expiry_ms } => access.set_expiry(*db, key, expiry_ms.map(UnixMs)).map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn entry(access: &Access<'_>, db: u16, key: &[u8]) -> Result<Option<Entry>, Stop> {
+    let found = access.get(db, key)?;
+    Ok(found.map(|found| Entry { value: found.value.to_vec(), expiry_ms: found.expiry.map(|at| at.0) }))
+}
+
+fn names(access: &mut Access<'_>, db: u16) -> Result<Vec<Vec<u8>>, Stop> {
+    let (mut names, mut cursor) = (Vec::new(), 0);
+    loop {
+        cursor = access.scan(db, cursor, 10, &mut |key, _| names.push(key.to_vec()))?;
+        if cursor == 0 {
+            names.sort();
+            names.dedup();
+            return Ok(names);
+        }
+    }
+}
+
+fn fetch(store: &Store, prepared: Prepared) -> Prepared {
+    let (sender, receiver) = mpsc::channel();
+    store.fetch(prepared, Box::new(move |prepared| drop(sender.send(prepared))));
+    receiver.try_recv().expect("with no readers, fetching happens on this thread")
+}
+
+fn key_name(number: u64) -> Vec<u8> {
+    format!("key-{number:02}").into_bytes()
+}
+
+/// The data folder of every world.
+pub fn folder() -> PathBuf {
+    PathBuf::from("/data")
+}
+
+pub fn violation<T>(what: String) -> Outcome<T> {
+    Err(Trouble::Violation(what))
+}
