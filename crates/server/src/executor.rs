@@ -15,7 +15,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use clock::Nanos;
+use clock::{Nanos, UnixMs};
 use resp::{Args, ArgsView, Writer};
 use store::{KeyRef, Prepared, Scope, Stop, StoreError};
 
@@ -35,13 +35,19 @@ pub(crate) struct Request<'a> {
     pub(crate) loop_index: usize,
     /// Monotonic time, fresh.
     pub(crate) now: Nanos,
+    /// Wall-clock time of the same moment.
+    pub(crate) unix: UnixMs,
 }
 
 /// What became of a request.
 #[derive(Debug)]
 pub(crate) enum Verdict {
     /// Answered; the reply waits for this ticket.
-    Done(u64),
+    Done {
+        ticket: u64,
+        /// When it was, as far as the clock was read: the next request begins then.
+        ended: Nanos,
+    },
     /// Run it again when this has come.
     Park(Parked),
     /// The outcome will never be known: close without a reply.
@@ -105,7 +111,7 @@ impl Server {
                     self.stats.reject(request.loop_index, entry.id);
                 }
                 self.write_failure(failure, session.resp3, out);
-                return Verdict::Done(0);
+                return Verdict::Done { ticket: 0, ended: request.now };
             }
         };
         if self.pause.is_set()
@@ -117,7 +123,7 @@ impl Server {
         }
         if session.transaction.is_some() && !runs_in_multi(entry) {
             self.queue(session, entry, request, out);
-            return Verdict::Done(0);
+            return Verdict::Done { ticket: 0, ended: request.now };
         }
         self.run(session, entry, request, out)
     }
@@ -144,8 +150,8 @@ impl Server {
         };
         match result {
             Ok(ran) => {
-                self.finish(session, entry, request, ran);
-                Verdict::Done(ran.ticket)
+                let ended = self.finish(session, entry, request, ran);
+                Verdict::Done { ticket: ran.ticket, ended }
             }
             Err(Unready::Dead) => Verdict::Kill,
             Err(Unready::Parked(parked)) => {
@@ -156,10 +162,12 @@ impl Server {
         }
     }
 
-    fn finish(&self, session: &mut Session, entry: &'static Entry, request: &Request<'_>, ran: Ran) {
+    /// Counts what ran; returns the time, read once for this and for the request that follows.
+    fn finish(&self, session: &mut Session, entry: &'static Entry, request: &Request<'_>, ran: Ran) -> Nanos {
         session.pending = None;
         session.ticket = session.ticket.max(ran.ticket);
-        let nanos = self.clock.now().0.saturating_sub(request.now.0);
+        let ended = self.clock.now();
+        let nanos = ended.0.saturating_sub(request.now.0);
         self.stats.call(request.loop_index, entry.id, nanos, ran.failed);
         self.stats.lookups(request.loop_index, ran.lookups);
         if nanos >= self.tuned.slow_ns.load(Ordering::Relaxed)
@@ -171,6 +179,7 @@ impl Server {
             let event = if entry.command.flags.has(Flags::FAST) { "fast-command" } else { "command" };
             self.latency.add(event, self.clock.unix_us() / 1_000_000, nanos / 1_000_000);
         }
+        ended
     }
 
     fn run_data(
@@ -201,7 +210,7 @@ impl Server {
         let scope = if everything { Scope::Everything } else { Scope::Keys(keys) };
         let credit_bytes = if entry.command.flags.has(Flags::WRITE) { request.bytes as u64 } else { 0 };
         let start = out.len();
-        let result = self.try_data(session, run, request.args, (scope, &prepared, credit_bytes), out);
+        let result = self.try_data(session, run, request, (scope, &prepared, credit_bytes), out);
         match result {
             Ok(ran) => Ok(ran),
             Err((stop, wanted)) => {
@@ -216,18 +225,19 @@ impl Server {
         &'s self,
         session: &Session,
         run: DataFn,
-        args: ArgsView<'_>,
+        request: &Request<'_>,
         (scope, prepared, credit_bytes): (Scope<'_>, &'s Prepared, u64),
         out: &mut Vec<u8>,
     ) -> Result<Ran, (Stop, store::Wanted)> {
         let none = store::Wanted::default;
-        let mut access = self.store.access(scope, prepared, credit_bytes).map_err(|stop| (stop, none()))?;
+        let access = self.store.access_at(scope, prepared, credit_bytes, request.unix);
+        let mut access = access.map_err(|stop| (stop, none()))?;
         let now = access.now();
         let start = out.len();
         let mut writer = Writer::new(out, session.resp3);
         let lookups = Cell::default();
         let mut data = Data { access: &mut access, db: session.db, now, server: self, lookups };
-        let outcome = run(&mut data, args, &mut writer);
+        let outcome = run(&mut data, request.args, &mut writer);
         let lookups = data.lookups.get();
         let failed = match outcome {
             Ok(()) => false,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use clock::Nanos;
+use clock::{Nanos, UnixMs};
 use reactor::{Input, Output, Step};
 use resp::{Args, Limits, Parsed, ProtocolError, Writer};
 
@@ -68,6 +68,7 @@ impl Server {
     ) -> Turn {
         let mut commands = 0;
         let mut now = self.clock.now();
+        let began = WallClock { at: now, unix_us: self.clock.unix_us() };
         let yield_at = now + TURN_TIME_MAX;
         loop {
             if session.closing {
@@ -90,14 +91,14 @@ impl Server {
                 input.consume(consumed);
                 continue;
             }
-            let request = Request { args: args.view(input.bytes()), bytes: consumed, loop_index, now };
+            let (args, unix) = (args.view(input.bytes()), began.at(now));
+            let request = Request { args, bytes: consumed, loop_index, now, unix };
             match self.answer(session, &request, output) {
-                Answer::Done => {}
+                Answer::Done(ended) => now = ended,
                 Answer::Parked(turn) => return Turn { commands, ..turn },
             }
             input.consume(consumed);
             commands += 1;
-            now = self.clock.now();
         }
     }
 
@@ -112,14 +113,14 @@ impl Server {
         let start = output.buffer().len();
         let replies = session.replies;
         match self.execute(session, request, output.buffer()) {
-            Verdict::Done(ticket) => {
+            Verdict::Done { ticket, ended } => {
                 if replies != Replies::On || session.replies != Replies::On {
                     suppress(session, replies, start, output);
                 }
                 if ticket != 0 {
                     output.hold(ticket);
                 }
-                Answer::Done
+                Answer::Done(ended)
             }
             Verdict::Kill => Answer::Parked(Turn::ended(Step::Kill, 0)),
             Verdict::Park(parked) => Answer::Parked(self.park(session, parked, request.now)),
@@ -217,8 +218,20 @@ impl Server {
     }
 }
 
+/// A moment by both clocks: tells the wall clock's time of later moments of the same turn.
+struct WallClock {
+    at: Nanos,
+    unix_us: u64,
+}
+
+impl WallClock {
+    fn at(&self, now: Nanos) -> UnixMs {
+        UnixMs((self.unix_us + now.0.saturating_sub(self.at.0) / 1_000) / 1_000)
+    }
+}
+
 enum Answer {
-    Done,
+    Done(Nanos),
     Parked(Turn),
 }
 

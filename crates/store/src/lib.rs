@@ -131,7 +131,11 @@ impl Store {
     /// Wall-clock time that never runs back: neither behind what it said before nor behind anything in the log.
     #[must_use]
     pub fn now(&self) -> UnixMs {
-        let (floor, clock) = (self.time_floor_ms.load(Ordering::Relaxed), self.options.clock.unix_ms().0);
+        self.time_at_least(self.options.clock.unix_ms())
+    }
+
+    fn time_at_least(&self, clock: UnixMs) -> UnixMs {
+        let (floor, clock) = (self.time_floor_ms.load(Ordering::Relaxed), clock.0);
         if clock > floor {
             self.time_floor_ms.fetch_max(clock, Ordering::Relaxed);
         }
@@ -181,6 +185,21 @@ impl Store {
         prepared: &'s Prepared,
         credit_bytes: u64,
     ) -> Result<Access<'s>, Stop> {
+        self.access_at(scope, prepared, credit_bytes, self.options.clock.unix_ms())
+    }
+
+    /// As [`Store::access`], with the wall-clock time as the caller has just read it: whoever runs many
+    /// commands in a row knows it from one reading of the clock.
+    ///
+    /// # Errors
+    /// As [`Store::access`].
+    pub fn access_at<'s>(
+        &'s self,
+        scope: Scope<'_>,
+        prepared: &'s Prepared,
+        credit_bytes: u64,
+        clock: UnixMs,
+    ) -> Result<Access<'s>, Stop> {
         let credits = if credit_bytes == 0 {
             None
         } else {
@@ -188,7 +207,7 @@ impl Store {
             let keys = if let Scope::Keys(keys) = scope { keys.len() as u64 } else { 1 };
             Some(self.engine.reserve(credit_bytes + keys * RECORD_OVERHEAD_BYTES, keys, Class::Write)?)
         };
-        Ok(Access::new(self, scope, prepared, credits))
+        Ok(Access::new(self, scope, prepared, credits, self.time_at_least(clock)))
     }
 
     /// Watches `key` until the returned token is dropped; see [`Access::changed`].
