@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::peer::Peer;
@@ -99,7 +99,12 @@ impl<P: Protocol> Mailbox<P> {
     pub(crate) fn begin_sleep(&self, released: impl FnOnce() -> u64) -> bool {
         self.sleeping.store(true, Ordering::SeqCst);
         let lowest = self.lowest_held.load(Ordering::Relaxed);
-        let work = self.pending.load(Ordering::SeqCst) || (lowest != u64::MAX && lowest <= released());
+        let is_released = || {
+            // Pairs with the fence of `Handle::wake_released`: `released` need not be sequentially consistent.
+            fence(Ordering::SeqCst);
+            lowest <= released()
+        };
+        let work = self.pending.load(Ordering::SeqCst) || (lowest != u64::MAX && is_released());
         if work {
             self.end_sleep();
         }
