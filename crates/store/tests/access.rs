@@ -391,3 +391,19 @@ fn flushes_scans_and_writes_of_several_threads_end() {
     assert_eq!(store.key_counts()[0], (0, 0));
     store.close();
 }
+
+#[test]
+fn engine_noop_takes_every_change_and_finds_nothing() {
+    let clock = Arc::new(SimClock::new(UnixMs(1_000_000)));
+    let options = Options { engine: EngineKind::Noop, background: false, clock, ..Options::default() };
+    let store = Store::open(options).expect("noop always opens");
+    let watch = store.watch(0, b"key");
+    set(&store, b"key", b"value", Some(2_000_000));
+    assert_eq!(get(&store, b"key"), None);
+    assert!(!del(&store, b"key") && !changed(&store, &watch));
+    let (keys, prepared) = ([KeyRef { db: 0, key: b"key" }], Prepared::default());
+    let mut access = store.access(Scope::Keys(&keys), &prepared, 1).expect("noop never refuses");
+    assert!(!access.set_expiry(0, b"key", None).expect("nothing is found"));
+    access.commit().expect("noop never refuses");
+    flush(&store);
+}

@@ -129,9 +129,6 @@ impl<'s> Access<'s> {
     /// # Errors
     /// [`Stop::Cold`] when a record decides that was not prepared.
     pub fn remove(&mut self, db: u16, key: &[u8]) -> Result<bool, Stop> {
-        if !self.store.engine_keeps() {
-            return Ok(false);
-        }
         let Some(keyspace) = self.keyspace(db) else { return Ok(false) };
         let hash = self.store.hasher.hash(key);
         if self.lookup(keyspace, hash, key, db)?.is_none() {
@@ -240,6 +237,9 @@ impl<'s> Access<'s> {
     /// # Errors
     /// [`Stop::Refused`] when it is not.
     pub fn changed(&self, watch: &Watch) -> Result<bool, Stop> {
+        if !self.store.engine_keeps() {
+            return Ok(false);
+        }
         let stripe = self.guards.stripe(watch.stripe)?;
         let state = stripe.watches.state(watch.db, &watch.key).unwrap_or_default();
         self.look(state.seq);
@@ -281,6 +281,9 @@ impl<'s> Access<'s> {
 
     /// The key's state as this access sees it, without expired ones.
     fn lookup(&self, keyspace: u32, hash: KeyHash, key: &[u8], db: u16) -> Result<Option<State<'_>>, Stop> {
+        if !self.store.engine_keeps() {
+            return Ok(None);
+        }
         if let Some(staged) = self.overlay.find(keyspace, hash, key) {
             return Ok(match &staged.change {
                 Change::Put(object) | Change::Delta { object, .. } => Some(State::staged(object)),
