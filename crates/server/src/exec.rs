@@ -104,8 +104,8 @@ impl Server {
     ) -> Result<Executed, (Stop, Wanted)> {
         let none = Wanted::default;
         let Run { transaction, watched, .. } = *run;
-        let writes = transaction.queue.iter().any(|queued| queued.entry.command.flags.has(Flags::WRITE));
-        let credit_bytes = if writes { transaction.queued_bytes } else { 0 };
+        let grows = transaction.queue.iter().any(|queued| queued.entry.command.flags.has(Flags::DENYOOM));
+        let credit_bytes = if grows { transaction.queued_bytes } else { 0 };
         let mut access = self.store.access(scope, prepared, credit_bytes).map_err(|stop| (stop, none()))?;
         let mut outbox = Outbox::new();
         for watch in watched {

@@ -208,7 +208,8 @@ impl Server {
             }
         };
         let scope = if everything { Scope::Everything } else { Scope::Keys(keys) };
-        let credit_bytes = if entry.command.flags.has(Flags::WRITE) { request.bytes as u64 } else { 0 };
+        // Only what makes data larger reserves ahead: on a full disk the rest must get at the reserve for deletes.
+        let credit_bytes = if entry.command.flags.has(Flags::DENYOOM) { request.bytes as u64 } else { 0 };
         let start = out.len();
         let result = self.try_data(session, run, request, (scope, &prepared, credit_bytes), out);
         match result {
