@@ -24,7 +24,7 @@ use crate::command::{DataFn, Flags, Handler};
 use crate::errors;
 use crate::lookup::{Entry, Table};
 use crate::server::Server;
-use crate::session::{Pending, Queued, Session};
+use crate::session::{Queued, Session};
 
 /// A request and where it came from.
 #[derive(Clone, Copy, Debug)]
@@ -156,7 +156,7 @@ impl Server {
             Err(Unready::Dead) => Verdict::Kill,
             Err(Unready::Parked(parked)) => {
                 out.truncate(start);
-                session.pending.get_or_insert_with(|| Box::default()).attempts += 1;
+                session.pending.get_or_insert_default().attempts += 1;
                 Verdict::Park(parked)
             }
         }
@@ -300,8 +300,7 @@ impl Server {
             }
             Stop::Busy => {
                 self.stats.waits_for_credits.fetch_add(1, Ordering::Relaxed);
-                let pending = Pending::default();
-                session.pending.get_or_insert_with(|| Box::new(pending)).prepared = prepared;
+                session.pending.get_or_insert_default().prepared = prepared;
                 Err(Unready::Parked(Parked::Credits))
             }
             Stop::Refused(StoreError::Journal(_)) => Err(Unready::Dead),

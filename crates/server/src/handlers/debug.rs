@@ -14,7 +14,7 @@ pub(crate) fn sleep(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
     let seconds = seconds.ok_or(text::NOT_FLOAT)?.clamp(0.0, SLEEP_SECONDS_MAX);
     if seconds > 0.0 && !control.in_exec {
         let now = control.now;
-        let pending = control.session.pending.get_or_insert_with(|| Box::default());
+        let pending = control.session.pending.get_or_insert_default();
         let until = *pending.until.get_or_insert(now + Duration::from_secs_f64(seconds));
         if until > now {
             return Err(Failure::Wait(until));

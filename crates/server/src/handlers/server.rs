@@ -56,7 +56,7 @@ fn timeout(arg: &[u8]) -> Result<Duration, Failure> {
 /// Parks until the timeout is over or CLIENT UNBLOCK came; then the handler goes on.
 fn block(control: &mut Control<'_>, timeout: Duration) -> Outcome {
     let now = control.now;
-    let pending = control.session.pending.get_or_insert_with(|| Box::default());
+    let pending = control.session.pending.get_or_insert_default();
     let until = *pending.until.get_or_insert(now + timeout);
     match pending.unblocked {
         None if until > now => {

@@ -413,7 +413,7 @@ impl Generator {
             "pubsub|numsub" => return Some(self.repeat(words, 2, |g, words| words.push(g.key()))),
             "config|get" => words.push(self.pick(&["maxclients", "nosuch", "databases"]).into()),
             "wait" => {
-                words.extend([self.pick(&["0", "-1", "x"]).into(), self.pick(&["0", "1", "-1", "x"]).into()])
+                words.extend([self.pick(&["0", "-1", "x"]).into(), self.pick(&["0", "1", "-1", "x"]).into()]);
             }
             "debug|set-active-expire" => words.push(b"1".to_vec()),
             "latency|history" => words.push(self.pick(&["command", "nosuch"]).into()),
