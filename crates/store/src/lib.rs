@@ -205,7 +205,12 @@ impl Store {
         } else {
             self.memory.make_room(&self.index, &*self.engine, memory::ROOM_PAGES_MAX);
             let keys = if let Scope::Keys(keys) = scope { keys.len() as u64 } else { 1 };
-            Some(self.engine.reserve(credit_bytes + keys * RECORD_OVERHEAD_BYTES, keys, Class::Write)?)
+            match self.engine.reserve(credit_bytes + keys * RECORD_OVERHEAD_BYTES, keys, Class::Write) {
+                Ok(credits) => Some(credits),
+                // Only the commit knows whether the command removes: it asks again, and names the cause if not.
+                Err(Stop::Refused(StoreError::DiskFull(_))) => None,
+                Err(stop) => return Err(stop),
+            }
         };
         Ok(Access::new(self, scope, prepared, credits, self.time_at_least(clock)))
     }
