@@ -110,6 +110,17 @@ impl Machine {
         })
     }
 
+    fn field(&self, db: u16, key: &[u8], field: u8, value: Option<u8>) {
+        self.with(db, key, 64 + 4_096, |access| match value {
+            Some(value) => access.field_set(db, key, &[field], &[value]),
+            None => access.field_delete(db, key, &[field]).map(|_| ()),
+        });
+    }
+
+    fn fields(&self, db: u16, key: &[u8]) -> Option<BTreeMap<Vec<u8>, Vec<u8>>> {
+        self.with(db, key, 0, |access| access.fields(db, key))
+    }
+
     fn everything(&self, f: impl Fn(&mut store::Access<'_>) -> Result<(), Stop>) {
         let prepared = Prepared::default();
         let mut access = self.store.access(Scope::Everything, &prepared, 64).expect("room");
@@ -167,6 +178,36 @@ fn backup_of_a_running_store_opens_with_everything_acknowledged_before() {
     let copy = Machine { store: Store::open(copy).expect("a backup opens"), ..machine };
     for n in 600..900_u32 {
         assert_eq!(copy.get(0, &(n % 300).to_le_bytes()), Some((vec![n as u8; 200], None)), "key {n}");
+    }
+}
+
+#[test]
+fn collection_survives_cleaning_and_power_loss_field_by_field() {
+    for hash_bits in [128, 8] {
+        let mut machine = Machine::new(hash_bits);
+        let mut expected: BTreeMap<u8, BTreeMap<Vec<u8>, Vec<u8>>> = BTreeMap::new();
+        for n in 0..1_500_u32 {
+            let (key, field) = ((n % 7) as u8, (n / 7 % 11) as u8);
+            let fields = expected.entry(key).or_default();
+            if n % 5 == 0 {
+                fields.remove(&vec![field]);
+                machine.field(0, &[key], field, None);
+            } else {
+                fields.insert(vec![field], vec![n as u8]);
+                machine.field(0, &[key], field, Some(n as u8));
+            }
+            machine.set(1, &(n % 40).to_le_bytes(), &[7; 900], None);
+            machine.settle();
+            if n % 3 == 0 {
+                machine.store.housekeep().expect("the disk is fine");
+            }
+            if n % 400 == 399 {
+                machine.crash(u64::from(n));
+            }
+        }
+        for (key, fields) in expected {
+            assert_eq!(machine.fields(0, &[key]), Some(fields), "collection {key} with {hash_bits} bits");
+        }
     }
 }
 

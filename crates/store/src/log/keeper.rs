@@ -102,7 +102,7 @@ impl Keeper {
         let segments = work.segments(store);
         let mut worked = self.foot(&mut work, store, &segments, manner)?;
         worked |= self.advance_capture(&mut work, store, &segments, now)?;
-        worked |= self.clean(&mut work, store, &segments, now, manner)?;
+        worked |= self.clean_some(&mut work, store, &segments, manner)?;
         worked |= self.retire(&mut work, store)?;
         Ok(Turn { worked })
     }
@@ -255,7 +255,7 @@ impl Keeper {
                 store.engine.journal.offer();
                 Ok((capture, false))
             }
-            Some(mut capture) => self.slice(&mut capture, store).map(|_| (capture, true)),
+            Some(mut capture) => self.slices(&mut capture, store, now).map(|()| (capture, true)),
         };
         match step {
             Ok((capture, worked)) => {
@@ -299,6 +299,16 @@ impl Keeper {
         Capture::begin(&self.vfs, &self.dir, store.index, &header, work.captures_begun)
     }
 
+    /// Captures for at most [`CAPTURE_TIME_MAX`], a stripe's lock for one slice at a time.
+    fn slices(&self, capture: &mut Capture, store: Parts<'_>, began: Nanos) -> std::io::Result<()> {
+        while !self.slice(capture, store)? {
+            if self.clock.now().since(began) >= CAPTURE_TIME_MAX {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     fn slice(&self, capture: &mut Capture, store: Parts<'_>) -> std::io::Result<bool> {
         let engine = store.engine;
         let live = || {
@@ -322,6 +332,26 @@ impl Keeper {
         }
         work.published = Some(published);
         Ok(())
+    }
+
+    /// Cleans in slices for at most [`CLEAN_TIME_MAX`]; once by hand.
+    fn clean_some(
+        &self,
+        work: &mut Work,
+        store: Parts<'_>,
+        segments: &[SegmentInfo],
+        manner: Manner,
+    ) -> Result<bool, JournalError> {
+        let began = self.clock.now();
+        let (mut now, mut worked) = (began, false);
+        while self.clean(work, store, segments, now, manner)? {
+            worked = true;
+            now = self.clock.now();
+            if manner == Manner::Eager || now.since(began) >= CLEAN_TIME_MAX {
+                break;
+            }
+        }
+        Ok(worked)
     }
 
     fn clean(
@@ -503,6 +533,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Between two slices: 256 KiB each 2 ms is 125 MB/s at most.
 const REST_WORKED: Duration = Duration::from_millis(2);
+/// How long one turn cleans; it still reads and writes one piece at a time.
+const CLEAN_TIME_MAX: Duration = Duration::from_millis(4);
+/// How long one turn captures.
+const CAPTURE_TIME_MAX: Duration = Duration::from_millis(2);
 /// When there was nothing to do.
 const REST_IDLE: Duration = Duration::from_millis(50);
 /// After a checkpoint that failed.
