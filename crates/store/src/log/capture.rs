@@ -9,13 +9,17 @@
 //!   1. Whatever was appended before `begin` is in the capture: an effect is applied under its stripe's lock, and every
 //!      stripe is visited after the lsn was noted.
 //!   2. It is published only when everything in it is durable.
+//!   3. It has met every place that the index held. New places are only ever in younger segments, but for copies that
+//!      cleaning turns to: so a segment sealed before that it did not meet, and that no copy was turned into since, is empty.
 //!
 //! Out of scope: when to begin (`keeper`), bytes (`checkpoint`), files (`checkpoint_file`).
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use journal::Place;
 use vfs::Vfs;
 
 use super::checkpoint::{Area, Encoder, Entry, Expiry, Header, SegmentLive};
@@ -35,6 +39,8 @@ pub(crate) struct Capture {
     at: SnapshotAt,
     /// Newest lsn that may be in it, once all stripes were visited.
     captured_lsn: Option<u64>,
+    /// Segments that were sealed when it began, less those that something points into.
+    unreferenced: BTreeSet<u32>,
 }
 
 /// A checkpoint that is durable under its name, and that the manifest should name now.
@@ -48,6 +54,8 @@ pub(crate) struct Published {
     pub(crate) began: u64,
     /// Size of the file.
     pub(crate) size_bytes: u64,
+    /// Segments that were sealed when it began, and that nothing pointed into.
+    pub(crate) unreferenced: BTreeSet<u32>,
 }
 
 impl Capture {
@@ -61,6 +69,7 @@ impl Capture {
         index: &Index,
         header: &Header,
         began: u64,
+        sealed: BTreeSet<u32>,
     ) -> io::Result<Self> {
         let mut encoder = Encoder::new(header);
         // the mapping changes only under all locks: with one held, its parts belong together
@@ -76,6 +85,7 @@ impl Capture {
             stripe: 0,
             at: SnapshotAt::START,
             captured_lsn: None,
+            unreferenced: sealed,
         })
     }
 
@@ -93,10 +103,10 @@ impl Capture {
     ) -> io::Result<bool> {
         let mut left = SLICE_ENTRIES;
         while self.stripe < STRIPES && left > 0 {
-            let encoder = &mut self.encoder;
+            let (encoder, unreferenced) = (&mut self.encoder, &mut self.unreferenced);
             let next = index.snapshot_slice(self.stripe, self.at, left, &mut |item| {
                 left = left.saturating_sub(1);
-                add(encoder, item);
+                add(encoder, unreferenced, item);
             });
             // an empty stripe costs a lock
             left = left.saturating_sub(1);
@@ -132,15 +142,18 @@ impl Capture {
         self.writer.write(&self.encoder.finish())?;
         let size_bytes = self.writer.written_bytes();
         let name = self.writer.publish(self.lsn)?;
-        Ok(Published { name, lsn: self.lsn, began: self.began, size_bytes })
+        Ok(Published { name, lsn: self.lsn, began: self.began, size_bytes, unreferenced: self.unreferenced })
     }
 }
 
-fn add(encoder: &mut Encoder, item: SnapshotItem<'_>) {
+fn add(encoder: &mut Encoder, unreferenced: &mut BTreeSet<u32>, item: SnapshotItem<'_>) {
     match item {
         SnapshotItem::Slot { keyspace, hash, place, shared, deltas } => {
             let area = Area { keyspace, stripe: hash.stripe() as u16 };
             let deltas = deltas.to_vec();
+            for place in std::iter::once(place).chain(deltas.iter().map(|delta| delta.place)) {
+                unreferenced.remove(&Place::unpack(place).segment().0);
+            }
             encoder.entry(area, Entry { bits: hash.bits(), tag: hash.tag(), place, shared, deltas });
         }
         SnapshotItem::Expires { keyspace, hash, expiry_ms } => {

@@ -13,6 +13,8 @@
 //!
 //! Out of scope: which segment, how fast (`liveness`, `keeper`); when the segment may vanish (`keeper`).
 
+use std::collections::BTreeSet;
+
 use journal::{Class, Draft, Journal, JournalError, Place, RecordView, Refusal, Scanner, SegmentId, Seq};
 
 use super::{LogEngine, fold};
@@ -38,8 +40,8 @@ pub(crate) struct Cleaning {
     scanned: bool,
     found: Vec<Found>,
     copies: Vec<Copy>,
-    /// Bytes copied so far.
-    copied_bytes: u64,
+    /// Segments that the index was turned into.
+    turned: BTreeSet<u32>,
 }
 
 /// A record that the index points at.
@@ -82,12 +84,29 @@ impl Cleaning {
     /// When the segment cannot be opened.
     pub(crate) fn begin(journal: &Journal, segment: u32) -> Result<Self, JournalError> {
         let scanner = journal.scanner(SegmentId(segment))?;
-        Ok(Self { segment, scanner, scanned: false, found: Vec::new(), copies: Vec::new(), copied_bytes: 0 })
+        Ok(Self {
+            segment,
+            scanner,
+            scanned: false,
+            found: Vec::new(),
+            copies: Vec::new(),
+            turned: BTreeSet::new(),
+        })
     }
 
     /// The segment's number.
     pub(crate) fn segment(&self) -> u32 {
         self.segment
+    }
+
+    /// Takes the list of segments that the index was turned into since the last call.
+    pub(crate) fn take_turned(&mut self) -> BTreeSet<u32> {
+        std::mem::take(&mut self.turned)
+    }
+
+    /// Whether a copy in `segment` waits for the index to turn to it.
+    pub(crate) fn awaits(&self, segment: u32) -> bool {
+        self.copies.iter().any(|copy| segment_of(copy.to) == segment)
     }
 
     /// Does at most about [`SLICE_BYTES`] of work.
@@ -117,6 +136,7 @@ impl Cleaning {
             let Found { keyspace, hash, place, .. } = copy.found;
             match context.index.turn(keyspace, hash, place, copy.to, copy.seq) {
                 Some(dropped) => {
+                    self.turned.insert(segment_of(copy.to));
                     context.engine.liveness.on_live(segment_of(copy.to), copy.bytes);
                     context.engine.liveness.on_dead(segment_of(place), copy.found.record_bytes());
                     for delta in dropped {
@@ -157,7 +177,6 @@ impl Cleaning {
                 break;
             }
         }
-        self.copied_bytes += bytes;
         context.engine.journal.offer();
         Ok(if bytes == 0 && !self.found.is_empty() { Progress::Waits } else { Progress::Worked(bytes) })
     }

@@ -4,8 +4,8 @@
 //! thread rests between turns; how long follows from what is urgent (`liveness::pace`).
 //!
 //! Invariants
-//!   1. A segment is retired only if a walk found nothing pointing into it, a checkpoint whose capture began after that is
-//!      durable, and nothing in it is damaged.
+//!   1. A segment is retired only if a walk found nothing pointing into it and a checkpoint whose capture began after that is
+//!      durable, or if that checkpoint itself met nothing (`capture`, invariant 3); never if something in it is damaged.
 //!   2. A failed attempt at a checkpoint leaves the one before in force; it is tried again after a rest.
 //!
 //! Out of scope: expiry and dead keyspaces (`tend`).
@@ -55,6 +55,8 @@ struct Work {
     /// Segments given back that the journal still lists: pinned, or not yet freed.
     retired: BTreeSet<u32>,
     captures_begun: u64,
+    /// Segment -> captures begun when the index was last turned to a copy in it.
+    turned: BTreeMap<u32, u64>,
     published: Option<Published>,
     next_clean: Nanos,
     next_capture: Nanos,
@@ -290,13 +292,17 @@ impl Keeper {
     fn begin_capture(&self, work: &mut Work, store: Parts<'_>) -> std::io::Result<Capture> {
         work.captures_begun += 1;
         let journal = &store.engine.journal;
+        // asked before the lsn is noted: all that a sealed segment holds is then at or below it
+        let segments = work.segments(store);
+        let sealed =
+            segments.iter().filter(|info| info.state != SegmentState::Open).map(|info| info.segment.0);
         let header = Header {
             folder: self.folder,
             lsn: journal.next_lsn().0 - 1,
             time_ms: self.clock.unix_ms().0,
             seq: journal.appended_seq().0,
         };
-        Capture::begin(&self.vfs, &self.dir, store.index, &header, work.captures_begun)
+        Capture::begin(&self.vfs, &self.dir, store.index, &header, work.captures_begun, sealed.collect())
     }
 
     /// Captures for at most [`CAPTURE_TIME_MAX`], a stripe's lock for one slice at a time.
@@ -330,6 +336,7 @@ impl Keeper {
         if let Err(error) = checkpoint_file::remove_others(&*self.vfs, &self.dir, &published.name) {
             tracing::warn!(%error, "an old checkpoint stays; the next one removes it");
         }
+        work.note_unreferenced(&published, store);
         work.published = Some(published);
         Ok(())
     }
@@ -369,9 +376,10 @@ impl Keeper {
         let Some(mut cleaning) = work.cleaning.take() else { return Ok(false) };
         let segment = SegmentId(cleaning.segment());
         let context = Context { engine: store.engine, index: store.index, hasher: store.hasher };
-        let Some(progress) = self.set_apart(store, segment, cleaning.slice(context))? else {
-            return Ok(true);
-        };
+        let progress = self.set_apart(store, segment, cleaning.slice(context))?;
+        let turned = cleaning.take_turned().into_iter();
+        work.turned.extend(turned.map(|segment| (segment, work.captures_begun)));
+        let Some(progress) = progress else { return Ok(true) };
         match progress {
             Progress::Worked(bytes) => {
                 work.next_clean = now + Duration::from_nanos(bytes * 1_000_000_000 / bytes_per_second);
@@ -492,6 +500,21 @@ impl Keeper {
 }
 
 impl Work {
+    /// What the checkpoint did not meet is empty, unless a copy in it was or will be turned to.
+    fn note_unreferenced(&mut self, published: &Published, store: Parts<'_>) {
+        for &segment in &published.unreferenced {
+            let turned = self.turned.get(&segment).is_some_and(|begun| *begun >= published.began);
+            let awaited = self.cleaning.as_ref().is_some_and(|cleaning| cleaning.awaits(segment));
+            if turned || awaited || store.engine.apart().contains(segment) {
+                continue;
+            }
+            self.emptied.insert(segment, published.began - 1);
+            self.cleaning.take_if(|cleaning| cleaning.segment() == segment);
+        }
+        let segments = self.segments(store);
+        self.turned.retain(|segment, _| segments.iter().any(|info| info.segment.0 == *segment));
+    }
+
     /// The journal's segments but for those that were given back.
     fn segments(&mut self, store: Parts<'_>) -> Vec<SegmentInfo> {
         let mut segments = store.engine.journal.segments();

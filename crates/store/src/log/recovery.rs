@@ -67,7 +67,7 @@ pub(crate) fn recover(
         from = checkpoint.lsn;
         recovered.time_ms = header.time_ms;
         let (name, lsn) = (checkpoint.name.clone(), header.lsn);
-        recovered.checkpoint = Some(Published { name, lsn, began: 0, size_bytes: 0 });
+        recovered.checkpoint = Some(Published { name, lsn, ..Published::default() });
     }
     let missing = loader.finish(liveness);
     let mut replayer = Replayer { recovery, index, hasher, liveness, replayed: 0, error: None };

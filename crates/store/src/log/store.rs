@@ -8,7 +8,7 @@ use super::Opened;
 use super::keeper::{Keeper, Manner, Parts, Turn};
 use crate::Store;
 use crate::error::StoreError;
-use crate::options::Options;
+use crate::options::{Durability, Options};
 
 /// What engine `log` tells of itself beside the journal's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -126,9 +126,16 @@ impl Store {
     pub(crate) fn close_log(&self) {
         let Some((engine, keeper)) = &self.log else { return };
         keeper.stop();
+        // without durability nothing syncs before the seal, so the checkpoint comes after it
+        let seal_first = self.options.durability != Durability::Always;
+        if seal_first {
+            engine.close();
+        }
         if let Err(error) = self.checkpoint() {
             tracing::warn!(%error, "no checkpoint at the stop: the next start reads more of the log");
         }
-        engine.close();
+        if !seal_first {
+            engine.close();
+        }
     }
 }
