@@ -168,7 +168,13 @@ impl Committer {
 
     /// Gives a cycle's buffers and memory back.
     fn finish(&self, mut cycle: Cycle) {
-        self.shared.core().on_cycle_done(&mut cycle);
+        let mut core = self.shared.core();
+        core.on_cycle_done(&mut cycle);
+        let goes_on = core.is_roll_queued();
+        drop(core);
+        if goes_on {
+            self.shared.committer.notify();
+        }
         if cycle.charge > 0 {
             self.shared.admission.discharge(cycle.charge);
         }

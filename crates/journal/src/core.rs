@@ -209,6 +209,11 @@ impl Core {
         Some(cycle)
     }
 
+    /// Whether the last cycle ended before a roll: what comes after it was offered too, and waits for a turn.
+    pub(crate) fn is_roll_queued(&self) -> bool {
+        matches!(self.queue.front(), Some(Work::Roll(_)))
+    }
+
     /// The cycle in flight is over; its buffers serve again.
     pub(crate) fn on_cycle_done(&mut self, cycle: &mut Cycle) {
         self.flight.clear();
