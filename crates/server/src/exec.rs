@@ -2,7 +2,8 @@
 //!
 //! All keys of all commands, and those that are watched, are locked together (all stripes, if one command needs
 //! everything); every command runs on the same access, so each sees the effects of those before it, and one
-//! commit makes them one group of the journal. A stop takes all replies back, and the whole runs again.
+//! commit makes them one group of the journal. A stop takes all replies back, and the whole runs again; only what had
+//! effects outside the store (CLIENT KILL, CONFIG SET) keeps its first answer.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -139,6 +140,10 @@ impl Server {
         outbox: &mut Outbox,
         out: &mut Vec<u8>,
     ) -> Result<(), Stop> {
+        if let Some(answer) = queued.answered.get() {
+            out.extend_from_slice(answer);
+            return Ok(());
+        }
         let (start, resp3, args) = (out.len(), session.resp3, queued.args.view(&[]));
         let mut writer = Writer::new(out, resp3);
         let outcome = match queued.entry.command.handler {
@@ -166,9 +171,19 @@ impl Server {
                 self.write_failure(failure, resp3, out);
             }
         }
+        if acts_at_once(queued) {
+            let _ = queued.answered.set(out[start..].to_vec());
+        }
         self.stats.call(run.request.loop_index, queued.entry.id, 0, failed);
         Ok(())
     }
+}
+
+/// Whether a queued command acts outside the store, and before the commit. SELECT is taken back with the run that it was
+/// part of, and PUBLISH waits for the commit.
+fn acts_at_once(queued: &Queued) -> bool {
+    matches!(queued.entry.command.handler, Handler::Control(_))
+        && !matches!(queued.entry.command.name, "select" | "publish")
 }
 
 /// Whether a queued command tells how many keys there are.

@@ -11,7 +11,7 @@
 //!   2. Whatever a reply depends on is in its ticket, also when it is an error or nothing was found.
 //!   3. A request that parked is counted, monitored and logged once.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -373,7 +373,11 @@ impl Server {
             return self.write_failure(text.into(), session.resp3, out);
         }
         if !transaction.aborted {
-            transaction.queue.push(Queued { entry, args: Args::copied(request.args) });
+            transaction.queue.push(Queued {
+                entry,
+                args: Args::copied(request.args),
+                answered: OnceCell::new(),
+            });
         }
         let count = i32::try_from(transaction.queue.len()).unwrap_or(i32::MAX);
         let bytes = u32::try_from(transaction.queued_bytes).unwrap_or(u32::MAX);
