@@ -65,14 +65,14 @@ enum Task {
         /// Bytes of every request
         #[arg(long, default_value_t = 144)]
         request_bytes: usize,
-        /// Write each loop's batch to FILE.<loop> (written before) and sync it before the replies leave
+        /// Write each loop's batch to a file of its own, FILE.0 and so on (written before), and sync it before the replies leave
         #[arg(long, value_name = "FILE")]
         journal: Option<PathBuf>,
         /// Count requests by parsing RESP instead of dividing
         #[arg(long)]
         parse: bool,
     },
-    /// Groups of connections: get|set:CONNECTIONS:FIRST-END[@PER_SECOND], closed loop unless paced
+    /// Groups of connections such as get:45:0-100000 or set:5:100000-200000@5000: closed loop, or so many a second
     Load {
         #[arg(long)]
         port: u16,

@@ -14,7 +14,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`format`] | every byte on disk |
+//! | [`mod@format`] | every byte on disk |
 //! | `admission` | credits for memory and disk, taken before any lock |
 //! | `core`, `batch_buffer` | batching and placing, without I/O |
 //! | `committer`, `backend` | write cycles, syncs, rolls, stamps, the seal; buffered, direct, uring |
