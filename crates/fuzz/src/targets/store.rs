@@ -79,8 +79,8 @@ pub(super) fn checkpoint_seeds() -> Vec<Vec<u8>> {
     block(1, 2, &[7; 12 + 2 * 4]);
     block(2, 1, &[1; 16]);
     block(3, 2, &[2; 2 * 17]);
-    block(4, 1, &[3; 25]);
-    let mut chained = vec![4; 24];
+    block(4, 1, &[3; 17]);
+    let mut chained = vec![4; 16];
     chained.extend_from_slice(&[9, 1, 0, 0]); // a tag, and one delta
     chained.extend_from_slice(&[5; 32]);
     block(5, 1, &chained);
