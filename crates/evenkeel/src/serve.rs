@@ -182,9 +182,9 @@ fn store_options(settings: &Settings, clock: &Arc<dyn Clock>, hooks: store::Hook
             buffer_bytes_max: settings.journal_buffer_max.0,
             backend: match settings.journal_backend {
                 // Falls back to `buffered` by itself where the kernel has no ring for us, and says why.
-                Backend::Auto | Backend::Uring => journal::BackendKind::Uring,
+                Backend::Uring => journal::BackendKind::Uring,
                 Backend::Direct => journal::BackendKind::Direct,
-                Backend::Buffered => journal::BackendKind::Buffered,
+                Backend::Auto | Backend::Buffered => journal::BackendKind::Buffered,
             },
             ..journal::Options::default()
         },
