@@ -72,7 +72,7 @@ fn point(phase: Phase, fault: Fault, seed: u64) -> Outcome<bool> {
 fn run(phase: Phase, world: &mut World) -> Outcome<()> {
     match phase {
         Phase::Start => world.try_open().map_err(|error| Trouble::Dead(error.to_string())),
-        Phase::Write => (0..40).try_for_each(|_| tolerate(world.quiet_step())),
+        Phase::Write => (0..120).try_for_each(|_| tolerate(world.quiet_step())),
         Phase::Clean => (0..30).try_for_each(|round| {
             tolerate(world.put())?;
             tolerate(world.housekeep())?;
