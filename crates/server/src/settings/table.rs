@@ -254,8 +254,7 @@ table! {
     journal_backend: Backend = "journal.backend" {
         form: "auto|buffered|direct|uring", default: "auto", bounds: ["", ""], runtime: false,
         summary: "How the journal writes and syncs. The start prints what was chosen.",
-        reason: "auto is buffered, the quickest with 50 clients; direct answers a lone client sooner; uring falls back to \
-                 buffered where the kernel has none.",
+        reason: "auto is buffered; direct goes past the page cache; uring falls back to buffered where the kernel has none.",
     }
     journal_segment_size: Size = "journal.segment_size" {
         form: "SIZE", default: "64MiB", bounds: ["64KiB", "1GiB"], runtime: false,
