@@ -11,8 +11,10 @@
 //!   1. What an entry says is relied on only after the sync that covers it.
 //!   2. At most one segment is open, and it is the newest.
 //!   3. Lsn ranges of segments follow each other in the order of their numbers.
-//!   4. The file is rewritten (temporary name, sync, rename, sync of the folder) at each start and when it grew
-//!      long, never appended to as found.
+//!   4. The file is rewritten (temporary name, sync, rename, sync of the folder) at each start and when it is
+//!      full, never written to as found.
+//!   5. It is made at its full length, zeroes behind the entries: an entry overwrites written blocks, so its sync
+//!      changes no length and no extent, and needs nothing of the file system's own journal.
 //!
 //! [`State`] folds entries and knows nothing of files; [`Manifest`] is the file.
 
@@ -32,8 +34,10 @@ use crate::types::{FileId, Lsn, SegmentId, Seq};
 /// Name of the manifest in the folder.
 pub const MANIFEST_NAME: &str = "MANIFEST";
 const TEMPORARY_NAME: &str = "MANIFEST.tmp";
-/// Entries after which the file is rewritten.
-const ENTRIES_MAX: u64 = 8192;
+/// Entries that a file has room for; more if the state itself needs more than half of them.
+const ENTRIES_ROOM: usize = 8192;
+/// Where an entry's time lies, its last field.
+const TIME_AT: usize = 56;
 /// Most entries of one write.
 const ENTRIES_TOGETHER_MAX: usize = 2;
 
@@ -205,13 +209,22 @@ impl State {
     }
 }
 
-/// The file, open for appending what this process says.
+/// A file of entries, zeroes behind them.
+#[derive(Debug)]
+struct Pages {
+    file: Arc<dyn File>,
+    /// Entries that were said.
+    entries: usize,
+    /// Entries that the file has blocks for.
+    room: usize,
+}
+
+/// The file, open for what this process says.
 #[derive(Debug)]
 pub(crate) struct Manifest {
     vfs: Arc<dyn Vfs>,
     dir: PathBuf,
-    file: Arc<dyn File>,
-    entries: u64,
+    pages: Pages,
     state: State,
     /// A write or sync failed: what the file holds is unknown, nothing more is said.
     failed: bool,
@@ -228,9 +241,9 @@ impl Manifest {
         state: State,
         time_ms: u64,
     ) -> Result<Self, JournalError> {
-        let (file, entries) = write_whole(&*vfs, dir, &state, time_ms)
+        let pages = write_whole(&*vfs, dir, &state, time_ms)
             .map_err(|error| JournalError::failed("writing MANIFEST", error))?;
-        Ok(Self { vfs, dir: dir.to_path_buf(), file, entries, state, failed: false })
+        Ok(Self { vfs, dir: dir.to_path_buf(), pages, state, failed: false })
     }
 
     /// What has been said.
@@ -260,16 +273,16 @@ impl Manifest {
         let mut bytes = Vec::with_capacity(entries.len() * MANIFEST_ENTRY_SIZE_BYTES);
         for (n, entry) in entries.iter().enumerate() {
             self.state.apply(entry, time_ms).expect("the journal says only what follows from what it said");
-            bytes.extend_from_slice(&entry.encode(self.entries + n as u64, time_ms));
+            bytes.extend_from_slice(&entry.encode((self.pages.entries + n) as u64, time_ms));
         }
-        if self.entries + entries.len() as u64 > ENTRIES_MAX {
-            (self.file, self.entries) = write_whole(&*self.vfs, &self.dir, &self.state, time_ms)?;
+        if self.pages.entries + entries.len() > self.pages.room {
+            self.pages = write_whole(&*self.vfs, &self.dir, &self.state, time_ms)?;
             return Ok(());
         }
-        let offset = self.entries * MANIFEST_ENTRY_SIZE_BYTES as u64;
-        write_full(&*self.file, &bytes, offset)?;
-        self.file.sync_data()?;
-        self.entries += entries.len() as u64;
+        let offset = self.pages.entries * MANIFEST_ENTRY_SIZE_BYTES;
+        write_full(&*self.pages.file, &bytes, offset as u64)?;
+        self.pages.file.sync_data()?;
+        self.pages.entries += entries.len();
         Ok(())
     }
 
@@ -302,7 +315,8 @@ pub(crate) fn read(vfs: &dyn Vfs, dir: &Path) -> Result<Option<State>, JournalEr
 }
 
 /// Folds a manifest's bytes. Entries are whole or absent (all zero): 64 divides the sector. From the first
-/// absent one on, what was written by one torn write is ignored: its sync never returned.
+/// absent one on, what was written by one torn write is ignored: its sync never returned. So is a last entry that ends
+/// before its time: a write that was cut short.
 pub(crate) fn decode(bytes: &[u8], file: &str) -> Result<State, JournalError> {
     let mut state = State::default();
     let (chunks, rest) = bytes.as_chunks::<MANIFEST_ENTRY_SIZE_BYTES>();
@@ -319,12 +333,18 @@ pub(crate) fn decode(bytes: &[u8], file: &str) -> Result<State, JournalError> {
         return Err(damaged(used, format!("{behind} manifest entries behind an absent one")));
     }
     for (index, chunk) in chunks[..used].iter().enumerate() {
-        let (entry, time_ms) = Entry::decode(chunk, index as u64).map_err(|error| match error {
-            HeaderError::Bad => damaged(index, "manifest entry does not verify".into()),
-            HeaderError::Newer(reader_version_min) => {
-                JournalError::Newer { file: file.into(), reader_version_min, version: VERSION }
+        let last_and_cut = index + 1 == used && behind == 0 && chunk[TIME_AT..] == [0; 8];
+        let (entry, time_ms) = match Entry::decode(chunk, index as u64) {
+            Ok(decoded) => decoded,
+            Err(HeaderError::Bad) if last_and_cut => {
+                tracing::warn!(file, index, "manifest ends in a part of an entry: ignored as torn");
+                break;
             }
-        })?;
+            Err(HeaderError::Bad) => return Err(damaged(index, "manifest entry does not verify".into())),
+            Err(HeaderError::Newer(reader_version_min)) => {
+                return Err(JournalError::Newer { file: file.into(), reader_version_min, version: VERSION });
+            }
+        };
         let first_two =
             matches!((&entry, index), (Entry::Folder { .. }, 0) | (Entry::HashKey { .. }, 1) | (_, 2..));
         if !first_two {
@@ -338,12 +358,8 @@ pub(crate) fn decode(bytes: &[u8], file: &str) -> Result<State, JournalError> {
     Ok(state)
 }
 
-fn write_whole(
-    vfs: &dyn Vfs,
-    dir: &Path,
-    state: &State,
-    time_ms: u64,
-) -> std::io::Result<(Arc<dyn File>, u64)> {
+/// Writes a whole file, with room for as many entries again as the state needs, and gives it its name.
+fn write_whole(vfs: &dyn Vfs, dir: &Path, state: &State, time_ms: u64) -> std::io::Result<Pages> {
     let temporary = dir.join(TEMPORARY_NAME);
     match vfs.remove(&temporary) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
@@ -352,15 +368,86 @@ fn write_whole(
     let entries = state.entries();
     let encoded =
         entries.iter().enumerate().flat_map(|(n, entry)| entry.encode(n as u64, time_ms.max(state.time_ms)));
-    let bytes: Vec<u8> = encoded.collect();
+    let mut bytes: Vec<u8> = encoded.collect();
+    let room = ENTRIES_ROOM.max(2 * entries.len());
+    bytes.resize(room * MANIFEST_ENTRY_SIZE_BYTES, 0);
     let file =
         vfs.open(&temporary, OpenOptions { write: true, create_new: true, ..OpenOptions::default() })?;
     write_full(&*file, &bytes, 0)?;
     file.sync_data()?;
     vfs.rename(&temporary, &dir.join(MANIFEST_NAME))?;
     vfs.sync_dir(dir)?;
-    Ok((file, entries.len() as u64))
+    Ok(Pages { file, entries: entries.len(), room })
 }
 
 /// No manifest is longer: it is rewritten far earlier.
 const BYTES_MAX: usize = 1 << 30;
+
+#[cfg(test)]
+mod tests {
+    use vfs::SimDisk;
+    use vfs::sim::Kinds;
+
+    use super::*;
+
+    const DIR: &str = "/data";
+
+    /// A manifest of a folder with `prepared` files, and its disk.
+    fn manifest(prepared: u32) -> (SimDisk, Manifest) {
+        let disk = SimDisk::new(1);
+        disk.create_dir_all(Path::new(DIR)).expect("a folder");
+        let mut state = State::new(Identity { folder: 1, hash_key: 2, hash_bits: 128 });
+        for file in 1..=prepared {
+            let prepared = Entry::Prepared { file: FileId(file), size_bytes: 1 << 20, zeroed: true };
+            state.apply(&prepared, 1).expect("files follow each other");
+        }
+        let manifest = Manifest::create(Arc::new(disk.clone()), Path::new(DIR), state, 1).expect("no fault");
+        (disk, manifest)
+    }
+
+    /// Says `count` entries that follow from nothing but themselves.
+    fn say(manifest: &mut Manifest, count: u64) {
+        for lsn in 1..=count {
+            let checkpoint = Checkpoint { name: "checkpoint".to_owned(), lsn: Lsn(lsn) };
+            manifest.say(&[Entry::Checkpoint(checkpoint)], lsn).expect("no fault");
+        }
+    }
+
+    /// Entries were appended to a growing file: each sync had to make a new length durable, by a commit of the file
+    /// system's journal. A power loss was seen to take acknowledged writes back, as if the newest entries were gone.
+    #[test]
+    fn entries_overwrite_what_was_written_ahead() {
+        let (disk, mut manifest) = manifest(3);
+        let length = disk.files()[0].1;
+        assert_eq!(length, (ENTRIES_ROOM * MANIFEST_ENTRY_SIZE_BYTES) as u64);
+        say(&mut manifest, 100);
+        assert_eq!(disk.files(), [(Path::new(DIR).join(MANIFEST_NAME), length)]);
+        assert_eq!(read(&disk, Path::new(DIR)).expect("good").as_ref(), Some(manifest.state()));
+    }
+
+    #[test]
+    fn full_file_is_rewritten_and_reads_the_same() {
+        let (disk, mut manifest) = manifest(3);
+        say(&mut manifest, ENTRIES_ROOM as u64 + 10);
+        assert_eq!(disk.operations(Kinds::CREATE), 2);
+        assert_eq!(read(&disk, Path::new(DIR)).expect("good").as_ref(), Some(manifest.state()));
+    }
+
+    /// A state of more entries than the file had room for was written whole for every further entry.
+    #[test]
+    fn state_above_the_usual_room_gets_twice_what_it_needs() {
+        let (disk, mut manifest) = manifest(ENTRIES_ROOM as u32 + 1);
+        say(&mut manifest, 1_000);
+        assert_eq!(disk.operations(Kinds::CREATE), 1);
+        assert_eq!(read(&disk, Path::new(DIR)).expect("good").as_ref(), Some(manifest.state()));
+    }
+
+    #[test]
+    fn manifest_without_zeroes_behind_it_still_reads() {
+        let (_, manifest) = manifest(3);
+        let entries = manifest.state().entries();
+        let bytes: Vec<u8> =
+            entries.iter().enumerate().flat_map(|(n, entry)| entry.encode(n as u64, 1)).collect();
+        assert_eq!(&decode(&bytes, "MANIFEST").expect("as version 1 wrote it"), manifest.state());
+    }
+}

@@ -1,4 +1,5 @@
-//! Manifest entry, 64 bytes at a multiple of 64. The first two entries are Folder and HashKey.
+//! Manifest entry, 64 bytes at a multiple of 64. The first two entries are Folder and HashKey. Zeroes behind the last
+//! one are room for more (the first files had none).
 //!
 //! | at | size | field |
 //! |---|---|---|
