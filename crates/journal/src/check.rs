@@ -23,7 +23,7 @@ use crate::format::segment_header::Identity;
 use crate::format::{ALIGN_BYTES, SEGMENT_HEADER_SIZE_BYTES, Salt};
 use crate::journal::{SegmentInfo, SegmentState, info};
 use crate::manifest::{self, Facts, MANIFEST_NAME, State};
-use crate::recovery::found::{read_header, read_tail_bytes};
+use crate::recovery::found::{lost_entries, read_header, read_tail_bytes, unheard_of};
 use crate::recovery::tail::{Torn, examine};
 use crate::recovery::{lock, open_reading};
 use crate::scan::{Extent, RecordView, Scanner};
@@ -94,6 +94,7 @@ pub fn check(
     for (segment, facts) in &state.segments {
         segments.push(checker.segment(*segment, facts)?);
     }
+    checker.note_lost_entries()?;
     checker.note_strangers(&names);
     let Checker { damage, torn, clean, .. } = checker;
     let prepared = state.prepared.len();
@@ -244,6 +245,15 @@ impl Checker<'_> {
         let damage =
             Damage { file: info.file_name.clone(), offset: place.offset_bytes, what: what.to_owned() };
         self.damage.push(damage);
+        Ok(())
+    }
+
+    /// Files that prove that the manifest fell behind.
+    fn note_lost_entries(&mut self) -> Result<(), JournalError> {
+        for (id, segment) in unheard_of(self.vfs, self.dir, self.state)? {
+            let (file, offset) = (id.file_name(), SEGMENT_HEADER_SIZE_BYTES);
+            self.damage.push(Damage { file, offset, what: lost_entries(segment) });
+        }
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use vfs::{File, Vfs};
 use super::open_reading;
 use super::tail::{Tail, TailDamage, Torn, examine};
 use crate::error::JournalError;
-use crate::format::batch::BatchHeader;
+use crate::format::batch::{BATCH_HEADER_SIZE_BYTES, BatchHeader};
 use crate::format::segment_header::{HeaderError, Identity, SegmentHeader};
 use crate::format::{SEGMENT_HEADER_SIZE_BYTES, Salt, VERSION, u32_at};
 use crate::manifest::{self, Facts, MANIFEST_NAME, State};
@@ -44,6 +44,10 @@ pub(crate) fn read(vfs: &dyn Vfs, dir: &Path) -> Result<Option<Found>, JournalEr
     };
     for facts in state.segments.values() {
         read_header(vfs, dir, facts.file, facts.size_bytes, &state.identity)?;
+    }
+    if let Some((id, segment)) = unheard_of(vfs, dir, &state)?.first() {
+        let what = lost_entries(*segment);
+        return Err(JournalError::damaged(id.file_name(), SEGMENT_HEADER_SIZE_BYTES, what));
     }
     drop_unusable_prepared(vfs, dir, &mut state)?;
     let Some((segment, facts)) = state.open_segment() else { return Ok(Some(Found { state, tail: None })) };
@@ -106,30 +110,68 @@ pub(crate) fn read_header(
     Err(JournalError::damaged(&name, 0, what))
 }
 
-/// Prepared files hold nothing that counts: what is not whole is forgotten. One that holds a batch of a segment to
-/// come proves that the manifest lost its newest entries.
+/// Prepared files hold nothing that counts: what is not whole is forgotten, and so is the copy of the open segment that a
+/// start left when it was cut short.
 fn drop_unusable_prepared(vfs: &dyn Vfs, dir: &Path, state: &mut State) -> Result<(), JournalError> {
+    let open = state.open_segment().map(|(segment, _)| segment);
     let mut unusable = Vec::new();
     for (id, prepared) in &state.prepared {
-        let Ok(file) = read_header(vfs, dir, *id, prepared.size_bytes, &state.identity) else {
+        let whole = read_header(vfs, dir, *id, prepared.size_bytes, &state.identity).is_ok();
+        if !whole || (open.is_some() && first_segment(vfs, dir, *id, state.identity.folder)? == open) {
             unusable.push(*id);
-            continue;
-        };
-        let mut bytes = [0; 64];
-        let read = read_full(&*file, &mut bytes, SEGMENT_HEADER_SIZE_BYTES)
-            .map_err(|error| JournalError::failed(format!("reading {}", id.file_name()), error))?;
-        let segment = SegmentId(u32_at(&bytes, 20));
-        let salt = Salt::new(state.identity.folder, segment);
-        if BatchHeader::decode(&bytes[..read], segment, salt).is_some() && segment >= state.next_segment {
-            let what = format!("a prepared file holds segment {segment}: the manifest lost entries");
-            return Err(JournalError::damaged(id.file_name(), SEGMENT_HEADER_SIZE_BYTES, what));
         }
     }
     for id in unusable {
-        tracing::warn!(file = id.file_name(), "prepared file is not whole: removed");
+        tracing::warn!(file = id.file_name(), "prepared file is not whole, or a copy of the tail: removed");
         state.prepared.remove(&id);
     }
     Ok(())
+}
+
+/// The segment whose batch lies first in a file, if one verifies there.
+fn first_segment(
+    vfs: &dyn Vfs,
+    dir: &Path,
+    id: FileId,
+    folder: u128,
+) -> Result<Option<SegmentId>, JournalError> {
+    let name = id.file_name();
+    let file = open_reading(vfs, dir, &name)?;
+    let mut bytes = [0; BATCH_HEADER_SIZE_BYTES];
+    let read = read_full(&*file, &mut bytes, SEGMENT_HEADER_SIZE_BYTES)
+        .map_err(|error| JournalError::failed(format!("reading {name}"), error))?;
+    let segment = SegmentId(u32_at(&bytes, 20));
+    let verifies = BatchHeader::decode(&bytes[..read], segment, Salt::new(folder, segment)).is_some();
+    Ok(verifies.then_some(segment))
+}
+
+/// Files whose first batch belongs to a segment that the manifest has not heard of: it lost its newest entries.
+///
+/// A segment's first batch is written only once its `Open` entry is durable, so one of a number to come proves that the
+/// manifest fell behind, whatever it says of the file: ready, another segment's before it was recycled, nothing. What
+/// else may lie in a file proves nothing: former lives have older numbers, and so has the copy of a tail that a start
+/// left behind when it was cut short.
+///
+/// # Errors
+/// [`JournalError::Failed`] when reading fails.
+pub(crate) fn unheard_of(
+    vfs: &dyn Vfs,
+    dir: &Path,
+    state: &State,
+) -> Result<Vec<(FileId, SegmentId)>, JournalError> {
+    let names =
+        vfs.list(dir).map_err(|error| JournalError::failed(format!("listing {}", dir.display()), error))?;
+    let mut found = Vec::new();
+    for id in names.iter().filter_map(|name| FileId::parse(name)) {
+        let segment = first_segment(vfs, dir, id, state.identity.folder)?;
+        found.extend(segment.filter(|segment| *segment >= state.next_segment).map(|segment| (id, segment)));
+    }
+    Ok(found)
+}
+
+/// What [`unheard_of`] means, in words.
+pub(crate) fn lost_entries(segment: SegmentId) -> String {
+    format!("the file holds segment {segment}, which the manifest does not know: it lost its newest entries")
 }
 
 fn refuse_segments_without_manifest(vfs: &dyn Vfs, dir: &Path) -> Result<(), JournalError> {

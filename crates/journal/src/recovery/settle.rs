@@ -16,7 +16,7 @@ use crate::format::segment_header::Identity;
 use crate::format::{SEGMENT_HEADER_SIZE_BYTES, Salt};
 use crate::manifest::{Facts, Manifest, Prepared, State};
 use crate::options::Options;
-use crate::segment::{Filler, ReadyFile, create, prepare_error, write_full};
+use crate::segment::{Filler, ReadyFile, create, prepare_error, read_full, write_full};
 use crate::types::{FileId, Lsn, SegmentId};
 
 /// Everything needed to write.
@@ -188,14 +188,23 @@ impl Settler<'_> {
         Ok(())
     }
 
+    /// The file has no header until the copy is durable: if this start is cut short, the next one either finds the copy
+    /// by its first batch or forgets the file. Else it might copy less over it, and what lies behind would vouch
+    /// for batches that are gone.
     fn write_copy(&self, id: FileId, bytes: &[u8]) -> std::io::Result<()> {
         let options = OpenOptions { write: true, ..OpenOptions::default() };
         let file = self.vfs.open(&self.dir.join(id.file_name()), options)?;
+        let mut header = vec![0; SEGMENT_HEADER_SIZE_BYTES as usize];
+        read_full(&*file, &mut header, 0)?;
+        write_full(&*file, &vec![0; header.len()], 0)?;
+        file.sync_data()?;
         let mut at = SEGMENT_HEADER_SIZE_BYTES;
         for chunk in bytes.chunks(COPY_CHUNK_BYTES) {
             write_full(&*file, chunk, at)?;
             at += chunk.len() as u64;
         }
+        file.sync_data()?;
+        write_full(&*file, &header, 0)?;
         file.sync_data()
     }
 
