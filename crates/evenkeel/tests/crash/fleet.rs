@@ -8,8 +8,11 @@ use resp::Value;
 use vfs::sim::Rng;
 
 use crate::client::Client;
-use crate::history::{Expires, History, Sight};
+use crate::history::{Expires, History, Sight, Violation};
 use crate::load::{self, CLIENTS, PAIR, SLOTS, Seen, Shared, Stop, Worker};
+
+/// Broken promises that a failure shows; the pattern of many tells more than one.
+const VIOLATIONS_SHOWN_MAX: usize = 30;
 
 /// Everything that clients know of the data, from round to round.
 pub struct Fleet {
@@ -22,6 +25,16 @@ pub struct Fleet {
 pub struct Tally {
     pub acknowledged: u64,
     pub observed: u64,
+    /// Segments that were begun in a file that was not filled with zeroes yet.
+    pub fallocated_fallbacks: u64,
+}
+
+impl Tally {
+    pub fn add(&mut self, other: &Self) {
+        self.acknowledged += other.acknowledged;
+        self.observed += other.observed;
+        self.fallocated_fallbacks += other.fallocated_fallbacks;
+    }
 }
 
 impl Fleet {
@@ -85,19 +98,29 @@ impl Fleet {
     /// Compares every key of a restarted server with what may have survived.
     ///
     /// # Errors
-    /// The first broken promise.
+    /// The broken promises: how many, and the first of them.
     pub fn verify(&mut self, port: u16) -> Result<(), String> {
         let mut client = Client::connect(port).map_err(|error| error.to_string())?;
+        let mut broken = Vec::new();
         for (index, keys) in self.histories.iter_mut().enumerate() {
             let sights = look(&mut client, index)?;
-            let named = |violation| format!("client {index}'s keys: {violation:?}");
+            let mut note = |slot: usize, settled: Result<(), Violation>| {
+                broken.extend(
+                    settled.err().map(|violation| format!("{}: {violation:?}", load::key(index, slot))),
+                );
+            };
             for slot in (0..SLOTS).filter(|slot| !PAIR.contains(slot)) {
-                keys[slot].settle(&sights[slot]).map_err(|violation| named((slot, violation)))?;
+                note(slot, keys[slot].settle(&sights[slot]));
             }
             let sights = PAIR.map(|slot| sights[slot]);
-            History::settle_pair(pair(keys), &sights).map_err(|violation| named((PAIR[0], violation)))?;
+            note(PAIR[0], History::settle_pair(pair(keys), &sights));
         }
-        Ok(())
+        if broken.is_empty() {
+            return Ok(());
+        }
+        let count = broken.len();
+        broken.truncate(VIOLATIONS_SHOWN_MAX);
+        Err(format!("{count} of {} keys broke a promise:\n{}", CLIENTS * SLOTS, broken.join("\n")))
     }
 }
 

@@ -13,6 +13,7 @@
 
 mod client;
 mod disk;
+mod evidence;
 mod fleet;
 mod history;
 mod load;
@@ -22,35 +23,36 @@ mod server;
 use std::path::Path;
 
 use clock::{Clock, SystemClock};
+use evidence::Evidence;
 use fleet::{Fleet, Tally, announce_cut};
 use power::LoopDisk;
 use server::{Program, Server, log_path};
 
 /// Room for the journal's segments and their spares.
 const DISK_SIZE_BYTES: u64 = 1 << 30;
+/// Name in INFO of the segments that were begun before their file was filled with zeroes.
+const FALLBACKS: &str = "journal_fallocated_fallbacks";
 /// Cycles within which a planted fault must show.
 const PLANTED_CYCLES_MAX: u64 = 5;
 
 #[test]
 fn kill_nine_under_load_takes_nothing_back() {
-    survive("kill -9", cycles(), |seed, cycles| kill_cycles(&evenkeel(&[]), seed, cycles));
+    survive("kill -9", cycles(), |series| kill_cycles(&evenkeel(&[]), series));
 }
 
 #[test]
 fn power_loss_under_load_takes_nothing_back_with_the_buffered_backend() {
-    survive("power, buffered", cycles(), |seed, cycles| {
-        power_cycles(&backend("buffered"), false, seed, cycles)
-    });
+    survive("power, buffered", cycles(), |series| power_cycles(&backend("buffered"), false, series));
 }
 
 #[test]
 fn power_loss_under_load_takes_nothing_back_with_the_direct_backend() {
-    survive("power, direct", cycles(), |seed, cycles| power_cycles(&backend("direct"), false, seed, cycles));
+    survive("power, direct", cycles(), |series| power_cycles(&backend("direct"), false, series));
 }
 
 #[test]
 fn planted_syncs_that_do_nothing_are_found_by_a_power_loss() {
-    must_find(|seed, cycles| power_cycles(&backend("buffered"), true, seed, cycles));
+    must_find(|series| power_cycles(&backend("buffered"), true, series));
 }
 
 #[test]
@@ -68,69 +70,97 @@ fn failing_disk_ends_the_server_with_an_error_and_loses_nothing() {
 #[test]
 fn redis_that_syncs_always_passes_and_without_its_log_is_found() {
     let redis = |append_only| Program::Redis { append_only };
-    survive("redis, kill -9", 2, |seed, cycles| kill_cycles(&redis(true), seed, cycles));
-    survive("redis, power", 2, |seed, cycles| power_cycles(&redis(true), false, seed, cycles));
-    must_find(|seed, cycles| kill_cycles(&redis(false), seed, cycles));
-    must_find(|seed, cycles| power_cycles(&redis(true), true, seed, cycles));
+    survive("redis, kill -9", 2, |series| kill_cycles(&redis(true), series));
+    survive("redis, power", 2, |series| power_cycles(&redis(true), false, series));
+    must_find(|series| kill_cycles(&redis(false), series));
+    must_find(|series| power_cycles(&redis(true), true, series));
 }
 
-/// kill -9 at a random moment, `cycles` times over one folder.
-fn kill_cycles(program: &Program, seed: u64, cycles: u64) -> Result<Tally, String> {
+/// What a series of cycles is about.
+struct Series<'a> {
+    what: &'a str,
+    seed: u64,
+    cycles: u64,
+    /// A failure is a surprise: what it leaves is kept.
+    keeps_evidence: bool,
+}
+
+/// kill -9 at a random moment, over one folder.
+fn kill_cycles(program: &Program, series: &Series<'_>) -> Result<Tally, String> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (data, log) = (folder.path().join("data"), log_path(folder.path()));
+    let evidence = Evidence::new(series, folder.path());
     make_folder(&data);
-    let mut fleet = Fleet::new(seed);
+    let mut fleet = Fleet::new(series.seed);
     let mut total = Tally::default();
     let mut server = Server::start(program, &data, &log, false);
-    for cycle in 0..cycles {
+    for cycle in 0..series.cycles {
         let duration = fleet.random_moment();
-        let tally = fleet.round(server.port, duration, |_| server.kill());
-        add(&mut total, &tally.map_err(|what| in_cycle(cycle, &what, &log))?);
+        let mut fallbacks = 0;
+        let tally = fleet.round(server.port, duration, |_| {
+            fallbacks = server.info(FALLBACKS).unwrap_or(0);
+            server.kill();
+        });
+        evidence.note(&data);
+        total.add(&tally.map_err(|what| evidence.keep(cycle, &what, &data, &log))?);
+        total.fallocated_fallbacks += fallbacks;
         server = Server::start(program, &data, &log, false);
-        fleet.verify(server.port).map_err(|what| in_cycle(cycle, &what, &log))?;
+        if let Err(what) = fleet.verify(server.port) {
+            server.kill();
+            return Err(evidence.keep(cycle, &what, &data, &log));
+        }
     }
     Ok(total)
 }
 
-/// Loss of power at a random moment, `cycles` times over one file system.
-fn power_cycles(program: &Program, lying_syncs: bool, seed: u64, cycles: u64) -> Result<Tally, String> {
+/// Loss of power at a random moment, over one file system.
+fn power_cycles(program: &Program, lying_syncs: bool, series: &Series<'_>) -> Result<Tally, String> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (mut disk, log) = (LoopDisk::new(folder.path(), DISK_SIZE_BYTES), log_path(folder.path()));
+    let evidence = Evidence::new(series, folder.path());
     let data = disk.path().join("data");
     make_folder(&data);
     run_sync(disk.path());
-    let mut fleet = Fleet::new(seed);
+    let mut fleet = Fleet::new(series.seed);
     let mut total = Tally::default();
     let mut server = Server::start(program, &data, &log, lying_syncs);
-    for cycle in 0..cycles {
+    for cycle in 0..series.cycles {
         let duration = fleet.random_moment();
+        let mut fallbacks = 0;
         let tally = fleet.round(server.port, duration, |shared| {
+            fallbacks = server.info(FALLBACKS).unwrap_or(0);
             announce_cut(shared);
             disk.cut();
             server.kill();
         });
-        add(&mut total, &tally.map_err(|what| in_cycle(cycle, &what, &log))?);
         disk.restore();
+        evidence.note(&data);
+        total.add(&tally.map_err(|what| evidence.keep(cycle, &what, &data, &log))?);
+        total.fallocated_fallbacks += fallbacks;
         server = Server::start(program, &data, &log, lying_syncs);
-        fleet.verify(server.port).map_err(|what| in_cycle(cycle, &what, &log))?;
+        if let Err(what) = fleet.verify(server.port) {
+            server.kill();
+            return Err(evidence.keep(cycle, &what, &data, &log));
+        }
     }
     drop(server); // before its disk
     Ok(total)
 }
 
-fn survive(what: &str, cycles: u64, run: impl FnOnce(u64, u64) -> Result<Tally, String>) {
+fn survive(what: &str, cycles: u64, run: impl FnOnce(&Series<'_>) -> Result<Tally, String>) {
     let seed = seed();
     println!("{what}: seed {seed}, {cycles} cycles");
-    let tally = run(seed, cycles).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+    let series = Series { what, seed, cycles, keeps_evidence: true };
+    let tally = run(&series).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
     println!("{what}: {tally:?}");
     assert!(tally.acknowledged > 100 * cycles, "too little load to show anything: {tally:?}");
     assert!(tally.observed > 100 * cycles, "too few reads to show anything: {tally:?}");
 }
 
-fn must_find(run: impl FnOnce(u64, u64) -> Result<Tally, String>) {
-    let found = run(seed(), PLANTED_CYCLES_MAX);
-    match found {
-        Err(what) => println!("found, as it must: {}", what.lines().next().unwrap_or_default()),
+fn must_find(run: impl FnOnce(&Series<'_>) -> Result<Tally, String>) {
+    let series = Series { what: "planted", seed: seed(), cycles: PLANTED_CYCLES_MAX, keeps_evidence: false };
+    match run(&series) {
+        Err(what) => println!("found, as it must: {}", what.lines().take(2).collect::<Vec<_>>().join(" ")),
         Ok(tally) => panic!("a planted fault survived {PLANTED_CYCLES_MAX} cycles unseen: {tally:?}"),
     }
 }
@@ -143,15 +173,6 @@ fn evenkeel(arguments: &[&str]) -> Program {
 
 fn backend(name: &str) -> Program {
     evenkeel(&["--journal-backend", name])
-}
-
-fn add(total: &mut Tally, tally: &Tally) {
-    total.acknowledged += tally.acknowledged;
-    total.observed += tally.observed;
-}
-
-fn in_cycle(cycle: u64, what: &str, log: &Path) -> String {
-    format!("cycle {cycle}: {what}\nthe server's last words:\n{}", server::tail(log))
 }
 
 fn make_folder(path: &Path) {

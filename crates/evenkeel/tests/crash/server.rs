@@ -17,6 +17,9 @@ use crate::client::Client;
 /// Longest wait for the first PONG.
 const START_TIME_MAX: Duration = Duration::from_secs(30);
 
+/// Ports that others took one after the other: then something is wrong.
+const PORTS_TRIED_MAX: usize = 10;
+
 /// Which program, with which promises.
 #[derive(Clone, Debug)]
 pub enum Program {
@@ -32,40 +35,51 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts `program` on the data in `dir` and waits until it answers.
+    /// Starts `program` on the data in `dir` and waits until it answers, this very process.
     ///
     /// With `lying_syncs` the kernel answers the process's fsync and fdatasync with success and does
     /// nothing: a disk that lies, or a program that forgot to sync.
     pub fn start(program: &Program, dir: &Path, log: &Path, lying_syncs: bool) -> Self {
-        let port = free_port();
-        let mut command = program.command(dir, port);
-        let sink = File::options().create(true).append(true).open(log).expect("the log file opens");
-        command.stdin(Stdio::null()).stdout(sink.try_clone().expect("a file has a twin")).stderr(sink);
-        if lying_syncs {
-            // SAFETY: the closure only makes two system calls with data on its own stack: nothing that
-            // allocates or takes locks between fork and exec.
-            unsafe { command.pre_exec(lie_about_syncs) };
+        for _ in 0..PORTS_TRIED_MAX {
+            let port = free_port();
+            let mut server = Self { child: spawn(program, dir, port, log, lying_syncs), port };
+            if server.await_pong(log) {
+                return server;
+            }
         }
-        let name = command.get_program().to_owned();
-        let child = command.spawn().unwrap_or_else(|error| panic!("{name:?} does not start: {error}"));
-        let mut server = Self { child, port };
-        server.await_pong(log);
-        server
+        panic!("{PORTS_TRIED_MAX} free ports in a row were taken by others:\n{}", tail(log));
     }
 
-    fn await_pong(&mut self, log: &Path) {
+    /// False when the process ended and another one answers on its port: tests run side by side, and the same free port
+    /// may be found twice. Whoever takes the other server's data for this one's sees writes lost.
+    fn await_pong(&mut self, log: &Path) -> bool {
         let start = SystemClock.now();
+        let mut strange = false;
         while SystemClock.now() - start < START_TIME_MAX {
-            let pong = Client::connect(self.port).and_then(|mut client| client.call(&["PING"]));
-            if pong.is_ok_and(|reply| reply == Value::Simple(b"PONG".to_vec())) {
-                return;
+            let answers = self.info("process_id");
+            if answers == Some(self.child.id().into()) {
+                return true;
             }
-            if let Some(status) = self.child.try_wait().expect("a child can be asked") {
-                panic!("the server ended with {status} instead of answering:\n{}", tail(log));
+            strange |= answers.is_some();
+            match self.child.try_wait().expect("a child can be asked") {
+                None => std::thread::sleep(Duration::from_millis(2)),
+                Some(_) if strange => return false,
+                Some(status) => {
+                    panic!("the server ended with {status} instead of answering:\n{}", tail(log))
+                }
             }
-            std::thread::sleep(Duration::from_millis(2));
         }
         panic!("no PONG within {START_TIME_MAX:?}:\n{}", tail(log));
+    }
+
+    /// A number of INFO; `None` when the server does not answer, has not loaded its data, or has no such line.
+    pub fn info(&self, name: &str) -> Option<u64> {
+        let mut client = Client::connect(self.port).ok()?;
+        let pong = client.call(&["PING"]).ok()?;
+        let Value::Bulk(text) = client.call(&["INFO", "all"]).ok()? else { return None };
+        let text = String::from_utf8_lossy(&text);
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        (pong == Value::Simple(b"PONG".to_vec())).then(|| value.parse().ok())?
     }
 
     /// kill -9, and wait until the process is gone.
@@ -85,6 +99,19 @@ impl Server {
         }
         None
     }
+}
+
+fn spawn(program: &Program, dir: &Path, port: u16, log: &Path, lying_syncs: bool) -> Child {
+    let mut command = program.command(dir, port);
+    let sink = File::options().create(true).append(true).open(log).expect("the log file opens");
+    command.stdin(Stdio::null()).stdout(sink.try_clone().expect("a file has a twin")).stderr(sink);
+    if lying_syncs {
+        // SAFETY: the closure only makes two system calls with data on its own stack: nothing that
+        // allocates or takes locks between fork and exec.
+        unsafe { command.pre_exec(lie_about_syncs) };
+    }
+    let name = command.get_program().to_owned();
+    command.spawn().unwrap_or_else(|error| panic!("{name:?} does not start: {error}"))
 }
 
 impl Drop for Server {
