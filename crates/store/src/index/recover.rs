@@ -256,19 +256,25 @@ impl Space {
         dropped
     }
 
-    /// The slot that has the record's key, by the rule of SHARED.
+    /// The slot that has the record's key, by the rule of SHARED: an older one first. A younger one comes from a fuzzy
+    /// checkpoint; where neither is SHARED it may be of another key, which came when this record's was dead.
     fn same_key_slot(
         &self,
         replayed: &Replayed,
         same_key: &mut dyn FnMut(u64) -> Result<bool, StoreError>,
     ) -> Result<Option<Spot>, StoreError> {
-        let mut last = None;
-        while let Some(spot) = self.table.candidate(replayed.hash, last) {
-            last = Some(spot);
-            let word = self.table.word(spot);
-            let shared = replayed.kind & record::SHARED != 0 || word.marks() & WORD_SHARED != 0;
-            if !shared || word.place() == replayed.place || same_key(word.place())? {
-                return Ok(last);
+        for younger in [false, true] {
+            let mut last = None;
+            while let Some(spot) = self.table.candidate(replayed.hash, last) {
+                last = Some(spot);
+                let word = self.table.word(spot);
+                if (word.place() > replayed.place) != younger {
+                    continue;
+                }
+                let shared = replayed.kind & record::SHARED != 0 || word.marks() & WORD_SHARED != 0;
+                if !shared || word.place() == replayed.place || same_key(word.place())? {
+                    return Ok(last);
+                }
             }
         }
         Ok(None)
@@ -525,6 +531,32 @@ mod tests {
             bench.index.replay(&replayed(30, record::REMOVED | record::SHARED), same).expect("reads");
         assert_eq!(removed.dead_base, Some(10));
         assert!(bench.owned(b"same bits", 20).is_some());
+    }
+
+    /// Found by the model: keys 2 and 0 have equal bits. A checkpoint captured key 2 as it was written last, when key 0 was
+    /// dead; replay brought key 0 back, because its removal was taken for one of key 2, an old one.
+    #[test]
+    fn removal_finds_the_older_slot_and_not_a_younger_one_of_equal_bits() {
+        let bench = Bench::new();
+        let hash = bench.hash(b"same bits");
+        bench.index.load_slot(KEYSPACE, hash, 50, false, &[]);
+        let replayed = |place, kind| Replayed {
+            keyspace: KEYSPACE,
+            hash,
+            place,
+            seq: place,
+            kind,
+            expiry_ms: 0,
+            record_bytes: 64,
+            moved: false,
+        };
+        let other = &mut |_| Ok(false);
+        let set = bench.index.replay(&replayed(20, record::STRING | record::SHARED), other).expect("reads");
+        assert!(set.live, "key 0 is another one than key 2");
+        let same = &mut |place| Ok(place == 20);
+        let removed = bench.index.replay(&replayed(40, record::REMOVED), same).expect("reads");
+        assert_eq!(removed.dead_base, Some(20));
+        assert_eq!(bench.owned(b"same bits", 50).map(|owned| owned.base), Some(50), "key 2 stays");
     }
 
     #[test]
