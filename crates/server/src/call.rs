@@ -40,6 +40,14 @@ impl Data<'_, '_> {
     }
 }
 
+impl Data<'_, '_> {
+    /// Refuses a reply of more than `bytes` if no connection could hold it.
+    pub(crate) fn admit_reply(&self, bytes: usize) -> Outcome {
+        let most = self.server.reply_bytes_max();
+        if bytes > most { Err(crate::errors::reply_too_large(most)) } else { Ok(()) }
+    }
+}
+
 /// What a control handler works on.
 pub(crate) struct Control<'a> {
     pub server: &'a Arc<Server>,

@@ -66,6 +66,16 @@ pub(crate) fn of_store(error: &StoreError) -> Failure {
     format!("{code} {error}").into()
 }
 
+/// A command found more to answer than a connection may hold.
+pub(crate) fn reply_too_large(most_bytes: usize) -> Failure {
+    format!("ERR the reply would be larger than connections.output_max ({most_bytes} B)").into()
+}
+
+/// A command fetched values again and again and never had all of them at once.
+pub(crate) fn never_ready(tries: u32) -> Failure {
+    format!("ERR gave up after reading from disk {tries} times: the values were moved or changed meanwhile; try again").into()
+}
+
 fn shortened(bytes: &[u8], most: usize) -> &[u8] {
     &bytes[..bytes.len().min(most)]
 }

@@ -8,12 +8,14 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use clock::Nanos;
 use resp::Writer;
 use store::{KeyRef, Prepared, Scope, Stop, Wanted};
 
 use crate::call::{Control, Data, Failure};
 use crate::command::{Flags, Handler};
-use crate::executor::{Outbox, Ran, Request, Unready, collect_keys, take_prepared};
+use crate::errors;
+use crate::executor::{Outbox, Parked, Ran, Request, Unready, collect_keys, take_prepared};
 use crate::handlers::connection::database;
 use crate::server::Server;
 use crate::session::{Queued, Session, Transaction};
@@ -62,6 +64,10 @@ impl Server {
         request: &Request<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Ran, Unready> {
+        if let Some(later) = self.exec_at(&transaction, request) {
+            session.transaction = Some(transaction);
+            return Err(Unready::Parked(Parked::Until(later)));
+        }
         let mut prepared = take_prepared(session);
         // The locks must be gone before a watch is: dropping one locks its stripe.
         let watched = std::mem::take(&mut session.watched);
@@ -96,6 +102,12 @@ impl Server {
         }
     }
 
+    /// When it may run, if it publishes and too much is on its way to listeners.
+    fn exec_at(&self, transaction: &Transaction, request: &Request<'_>) -> Option<Nanos> {
+        let publishes = transaction.queue.iter().any(|queued| queued.entry.command.name == "publish");
+        if publishes { self.publish_at(request.now) } else { None }
+    }
+
     fn exec_once<'s>(
         self: &'s Arc<Self>,
         session: &mut Session,
@@ -120,11 +132,17 @@ impl Server {
                 Err(stop) => return Err((stop, access.into_wanted())),
             }
         }
+        let (start, most) = (out.len(), self.reply_bytes_max());
         Writer::new(out, session.resp3).array(transaction.queue.len());
         for queued in &transaction.queue {
             let result = self.exec_one(session, queued, run, &mut access, &mut outbox, out);
             if let Err(stop) = result {
                 return Err((stop, access.into_wanted()));
+            }
+            if out.len() - start > most {
+                out.truncate(start);
+                self.write_failure(errors::reply_too_large(most), session.resp3, out);
+                return Ok(Executed { ticket: self.store.newest(), outbox: Outbox::new() });
             }
         }
         let ticket = access.commit().map_err(|stop| (stop, none()))?;

@@ -156,7 +156,7 @@ impl Server {
             Err(Unready::Dead) => Verdict::Kill,
             Err(Unready::Parked(parked)) => {
                 out.truncate(start);
-                session.pending.get_or_insert_default().attempts += 1;
+                session.pending.get_or_insert_default();
                 Verdict::Park(parked)
             }
         }
@@ -294,6 +294,14 @@ impl Server {
     ) -> Result<Ran, Unready> {
         match stop {
             Stop::Cold => {
+                let pending = session.pending.get_or_insert_default();
+                pending.fetches += 1;
+                if pending.fetches > FETCHES_MAX {
+                    self.stats.fetches_given_up.fetch_add(1, Ordering::Relaxed);
+                    let failure = errors::never_ready(FETCHES_MAX);
+                    self.write_failure(failure, session.resp3, out);
+                    return Ok(Ran { ticket: self.store.newest(), failed: true, lookups: (0, 0) });
+                }
                 self.store.missing(keys, &mut prepared);
                 self.stats.fetches.fetch_add(1, Ordering::Relaxed);
                 Err(Unready::Parked(Parked::Fetch(prepared)))
@@ -366,7 +374,8 @@ impl Server {
         let limit = self.tuned.transaction_bytes_max.load(Ordering::Relaxed);
         let Some(transaction) = &mut session.transaction else { return };
         transaction.queued_bytes += request.bytes as u64;
-        if transaction.queued_bytes > limit {
+        let kept_bytes = transaction.queued_bytes + (transaction.queue.len() * QUEUED_BYTES) as u64;
+        if kept_bytes > limit {
             transaction.aborted = true;
             transaction.queue = Vec::new();
             let text = format!("ERR transaction is larger than transaction.max ({limit} B)");
@@ -400,6 +409,13 @@ impl Server {
     }
 }
 
+impl Server {
+    /// The largest reply of one command.
+    pub(crate) fn reply_bytes_max(&self) -> usize {
+        usize::try_from(self.tuned.output_bytes_max.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
+    }
+}
+
 /// Prepared records of a request that parked, or none.
 pub(crate) fn take_prepared(session: &mut Session) -> Prepared {
     session.pending.as_mut().map_or_else(Prepared::default, |p| std::mem::take(&mut p.prepared))
@@ -426,3 +442,9 @@ fn runs_in_multi(entry: &Entry) -> bool {
 fn runs_subscribed(name: &str) -> bool {
     matches!(name, "ping" | "subscribe" | "psubscribe" | "unsubscribe" | "punsubscribe" | "quit" | "reset")
 }
+
+/// Reads from disk for one command. Each but the first means that what was read moved, or led to more: a command that
+/// needs all keys while others write could go on for ever.
+const FETCHES_MAX: u32 = 100;
+/// What a queued command keeps beside its bytes.
+const QUEUED_BYTES: usize = size_of::<Queued>() + 64;

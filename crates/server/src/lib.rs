@@ -38,7 +38,7 @@ mod turn;
 
 pub use command::{Command, Flags, KeySpec};
 pub use lookup::{Entry, Table};
-pub use message::{Message, Published};
+pub use message::{Line, Message, Published};
 pub use protocol::EvenkeelProtocol;
 pub use server::{ServerOptions, ShutdownKind};
 pub use session::Session;

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use reactor::LoopStats;
 use store::Prepared;
 
+use crate::pubsub::Weight;
+
 /// Posted to a connection from another thread.
 #[derive(Debug)]
 pub enum Message {
@@ -18,7 +20,7 @@ pub enum Message {
     /// A message was published.
     Published(Arc<Published>),
     /// A line of MONITOR.
-    Monitor(Arc<[u8]>),
+    Monitor(Arc<Line>),
     /// Work on a thread of its own is done.
     Done(Result<(), String>),
 }
@@ -31,6 +33,16 @@ pub struct Published {
     pub(crate) payload: Arc<[u8]>,
     /// What its publisher had seen: it must not arrive before that is durable.
     pub(crate) ticket: u64,
+    /// Counts until the last listener's loop took it.
+    pub(crate) _weight: Weight,
+}
+
+/// A line of MONITOR, for all who listen.
+#[derive(Debug)]
+pub struct Line {
+    pub(crate) bytes: Box<[u8]>,
+    /// Counts until the last listener's loop took it.
+    pub(crate) _weight: Weight,
 }
 
 /// The other connections.

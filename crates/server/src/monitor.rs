@@ -2,8 +2,6 @@
 //!
 //! `+<seconds>.<microseconds> [<db> <address>] "<name>" "<argument>" ...`; passwords are not shown.
 
-use std::sync::Arc;
-
 use resp::ArgsView;
 
 use crate::command::Flags;
@@ -32,7 +30,7 @@ impl Server {
             }
         }
         line.extend_from_slice(b"\r\n");
-        self.feed_monitors(&Arc::from(line));
+        self.feed_monitors(line);
     }
 }
 

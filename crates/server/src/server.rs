@@ -3,6 +3,7 @@
 //! Settings that the executor needs for each command are kept in atomics, refreshed when the generation of
 //! [`Config`] has grown: one load a command.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
@@ -13,7 +14,7 @@ use store::Store;
 use crate::clients::Clients;
 use crate::latency::Latency;
 use crate::lookup::Table;
-use crate::message::{Message, Peers};
+use crate::message::{Line, Message, Peers};
 use crate::pubsub::PubSub;
 use crate::settings::{Config, Settings};
 use crate::slowlog::SlowLog;
@@ -68,7 +69,7 @@ pub(crate) struct Server {
     pub(crate) monitors: RwLock<Vec<u64>>,
     pub(crate) monitor_count: AtomicUsize,
     /// Connections that wait for credits.
-    pub(crate) busy: Mutex<Vec<u64>>,
+    pub(crate) busy: Mutex<BTreeSet<u64>>,
     pub(crate) active_expiry: AtomicBool,
     pub(crate) last_save_unix_s: AtomicU64,
     peers: OnceLock<Box<dyn Peers>>,
@@ -89,6 +90,8 @@ pub(crate) struct Tuned {
     pub(crate) value_bytes_max: AtomicU64,
     pub(crate) transaction_bytes_max: AtomicU64,
     pub(crate) input_bytes_max: AtomicU64,
+    pub(crate) output_bytes_max: AtomicU64,
+    pub(crate) messages_bytes_max: AtomicU64,
     pub(crate) idle_timeout_ns: AtomicU64,
 }
 
@@ -99,7 +102,7 @@ pub(crate) struct Pause {
     until_ns: AtomicU64,
     all: AtomicBool,
     /// Ids that wait for its end.
-    waiting: Mutex<Vec<u64>>,
+    waiting: Mutex<BTreeSet<u64>>,
 }
 
 impl Server {
@@ -170,16 +173,24 @@ impl Server {
 
     /// Notes that a connection waits for credits.
     pub(crate) fn wait_for_credits(&self, id: u64) {
-        let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        if !busy.contains(&id) {
-            busy.push(id);
-        }
+        self.busy.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
     }
 
-    /// Sends `line` to everybody in MONITOR.
-    pub(crate) fn feed_monitors(&self, line: &Arc<[u8]>) {
-        for id in self.monitors.read().unwrap_or_else(PoisonError::into_inner).iter() {
-            self.post(*id, Message::Monitor(Arc::clone(line)));
+    /// Sends `line` to everybody in MONITOR, and cuts them off if they cannot keep up: nobody else waits for them.
+    pub(crate) fn feed_monitors(&self, line: Vec<u8>) {
+        let monitors = self.monitors.read().unwrap_or_else(PoisonError::into_inner);
+        let on_the_way = self.pubsub.bytes_on_the_way(self.store.released());
+        if on_the_way >= self.tuned.messages_bytes_max.load(Ordering::Relaxed) {
+            for id in monitors.iter() {
+                let _ = self.peers().is_some_and(|peers| peers.kill(*id));
+                self.stats.monitors_cut.fetch_add(1, Ordering::Relaxed);
+            }
+            return;
+        }
+        let weight = self.pubsub.weigh(line.len(), monitors.len());
+        let line = Arc::new(Line { bytes: line.into(), _weight: weight });
+        for id in monitors.iter() {
+            self.post(*id, Message::Monitor(Arc::clone(&line)));
         }
     }
 
@@ -212,6 +223,8 @@ impl Tuned {
         self.idle_timeout_ns.store(nanos(settings.connections_idle_timeout), Ordering::Relaxed);
         self.value_bytes_max.store(settings.value_max.0, Ordering::Relaxed);
         self.input_bytes_max.store(settings.connections_input_max.0, Ordering::Relaxed);
+        self.output_bytes_max.store(settings.connections_output_max.0, Ordering::Relaxed);
+        self.messages_bytes_max.store(settings.connections_messages_max.0, Ordering::Relaxed);
         self.transaction_bytes_max.store(settings.transaction_max.0, Ordering::Relaxed);
     }
 }
@@ -225,7 +238,7 @@ impl Pause {
     }
 
     /// Ends it; returns who waits.
-    pub(crate) fn end(&self) -> Vec<u64> {
+    pub(crate) fn end(&self) -> BTreeSet<u64> {
         self.until_ns.store(0, Ordering::Release);
         std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -246,10 +259,7 @@ impl Pause {
     }
 
     pub(crate) fn wait(&self, id: u64) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if !waiting.contains(&id) {
-            waiting.push(id);
-        }
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
     }
 }
 

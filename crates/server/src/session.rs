@@ -16,6 +16,7 @@ use store::{Prepared, Watch};
 
 use crate::clients::Client;
 use crate::lookup::Entry;
+use crate::pubsub::Names;
 
 /// State of one connection; moves between loops with it.
 #[derive(Debug)]
@@ -103,11 +104,20 @@ pub(crate) struct Queued {
 pub(crate) struct Subscriptions {
     pub(crate) channels: BTreeSet<Arc<[u8]>>,
     pub(crate) patterns: BTreeSet<Arc<[u8]>>,
+    /// What the names take.
+    pub(crate) bytes: u64,
 }
 
 impl Subscriptions {
     pub(crate) fn count(&self) -> usize {
         self.channels.len() + self.patterns.len()
+    }
+
+    pub(crate) fn of(&self, names: Names) -> &BTreeSet<Arc<[u8]>> {
+        match names {
+            Names::Channels => &self.channels,
+            Names::Patterns => &self.patterns,
+        }
     }
 }
 
@@ -122,6 +132,6 @@ pub(crate) struct Pending {
     pub(crate) unblocked: Option<bool>,
     /// How a thread of its own ended (BACKUP).
     pub(crate) result: Option<Result<(), String>>,
-    /// How often it was tried.
-    pub(crate) attempts: u32,
+    /// How often records were fetched for it.
+    pub(crate) fetches: u32,
 }

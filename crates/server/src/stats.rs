@@ -22,6 +22,9 @@ pub(crate) struct Stats {
     pub(crate) error_replies: AtomicU64,
     pub(crate) fetches: AtomicU64,
     pub(crate) waits_for_credits: AtomicU64,
+    pub(crate) fetches_given_up: AtomicU64,
+    pub(crate) waits_for_listeners: AtomicU64,
+    pub(crate) monitors_cut: AtomicU64,
 }
 
 /// Keys looked for in one loop; a cache line of its own.
@@ -63,6 +66,9 @@ impl Stats {
             error_replies: AtomicU64::new(0),
             fetches: AtomicU64::new(0),
             waits_for_credits: AtomicU64::new(0),
+            fetches_given_up: AtomicU64::new(0),
+            waits_for_listeners: AtomicU64::new(0),
+            monitors_cut: AtomicU64::new(0),
         }
     }
 
@@ -153,9 +159,15 @@ impl Stats {
     /// CONFIG RESETSTAT.
     pub(crate) fn reset(&self) {
         self.errors.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        for counter in
-            [&self.connections_received, &self.error_replies, &self.fetches, &self.waits_for_credits]
-        {
+        for counter in [
+            &self.connections_received,
+            &self.error_replies,
+            &self.fetches,
+            &self.waits_for_credits,
+            &self.fetches_given_up,
+            &self.waits_for_listeners,
+            &self.monitors_cut,
+        ] {
             counter.store(0, Ordering::Relaxed);
         }
         for counter in self.lookups.iter().flat_map(|lookups| [&lookups.hits, &lookups.misses]) {

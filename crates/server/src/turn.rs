@@ -179,7 +179,7 @@ impl Server {
             }
             Message::Monitor(line) => {
                 if session.client.monitor.load(Ordering::Relaxed) {
-                    output.buffer().extend_from_slice(&line);
+                    output.buffer().extend_from_slice(&line.bytes);
                 }
                 return unchanged;
             }

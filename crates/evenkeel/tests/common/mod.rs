@@ -85,7 +85,10 @@ impl Drop for Server {
 /// `evenkeel serve` on `dir` and a free port.
 pub fn serve(dir: &Path, arguments: &[&str]) -> Command {
     let mut command = evenkeel();
-    command.arg("serve").arg("--dir").arg(dir).args(["--loops", "1"]).args(arguments);
+    command.arg("serve").arg("--dir").arg(dir).args(arguments);
+    if !arguments.iter().any(|argument| argument.starts_with("--loops")) {
+        command.args(["--loops", "1"]);
+    }
     if !arguments.iter().any(|argument| argument.starts_with("--port") || *argument == "--config") {
         command.args(["--port", &free_port().to_string()]);
     }

@@ -196,6 +196,7 @@ fn journal(server: &View<'_>, text: &mut String) {
     }
     line(text, "journal_waits_for_credits", server.stats.waits_for_credits.load(Ordering::Relaxed));
     line(text, "journal_fetches", server.stats.fetches.load(Ordering::Relaxed));
+    line(text, "journal_fetches_given_up", server.stats.fetches_given_up.load(Ordering::Relaxed));
 }
 
 fn stats(server: &View<'_>, text: &mut String) {
@@ -216,6 +217,10 @@ fn stats(server: &View<'_>, text: &mut String) {
     line(text, "keyspace_misses", misses);
     line(text, "pubsub_channels", channels);
     line(text, "pubsub_patterns", patterns);
+    let on_the_way = server.pubsub.bytes_on_the_way(server.store.released());
+    line(text, "pubsub_bytes_on_the_way", on_the_way);
+    line(text, "pubsub_waits", server.stats.waits_for_listeners.load(Ordering::Relaxed));
+    line(text, "monitors_cut", server.stats.monitors_cut.load(Ordering::Relaxed));
     line(text, "latest_fork_usec", 0);
     line(text, "total_error_replies", server.stats.error_replies.load(Ordering::Relaxed));
     line(text, "total_reads_processed", loops.iter().map(|l| l.read_events()).sum::<u64>());

@@ -5,12 +5,18 @@ use std::sync::atomic::Ordering;
 
 use resp::{ArgsView, Writer};
 
-use crate::call::{Control, Outcome};
+use crate::call::{Control, Failure, Outcome};
 use crate::glob;
 use crate::pubsub::Names;
 
 pub(crate) fn publish(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let (channel, payload) = (args.get(1), args.get(2));
+    // EXEC asked before it ran.
+    if !control.in_exec
+        && let Some(later) = control.server.publish_at(control.now)
+    {
+        return Err(Failure::Wait(later));
+    }
     let audience = control.server.pubsub.audience(channel);
     if audience > 0 {
         control.outbox.push((Arc::from(channel), Arc::from(payload)));
@@ -20,13 +26,11 @@ pub(crate) fn publish(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut W
 }
 
 pub(crate) fn subscribe(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    add(control, args, Names::Channels, out);
-    Ok(())
+    add(control, args, Names::Channels, out)
 }
 
 pub(crate) fn psubscribe(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    add(control, args, Names::Patterns, out);
-    Ok(())
+    add(control, args, Names::Patterns, out)
 }
 
 pub(crate) fn unsubscribe(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -39,7 +43,8 @@ pub(crate) fn punsubscribe(control: &mut Control<'_>, args: ArgsView<'_>, out: &
     Ok(())
 }
 
-fn add(control: &mut Control<'_>, args: ArgsView<'_>, names: Names, out: &mut Writer<'_>) {
+fn add(control: &mut Control<'_>, args: ArgsView<'_>, names: Names, out: &mut Writer<'_>) -> Outcome {
+    admit(control, args, names)?;
     let id = control.session.client.id;
     for name in args.iter().skip(1) {
         let subscriptions = control.session.subscriptions.get_or_insert_default();
@@ -50,12 +55,35 @@ fn add(control: &mut Control<'_>, args: ArgsView<'_>, names: Names, out: &mut Wr
         if !own.contains(name) {
             let name: Arc<[u8]> = Arc::from(name);
             own.insert(Arc::clone(&name));
+            subscriptions.bytes += name_bytes(&name);
             control.server.pubsub.add(names, &name, id);
         }
         let verb: &[u8] = if names == Names::Channels { b"subscribe" } else { b"psubscribe" };
         confirm(out, verb, Some(name), subscriptions.count());
     }
     mirror(control);
+    Ok(())
+}
+
+/// Refuses names that would take more than one connection may.
+fn admit(control: &Control<'_>, args: ArgsView<'_>, names: Names) -> Outcome {
+    let most = control.server.settings.current().connections_subscriptions_max.0;
+    let held = control.session.subscriptions.as_deref();
+    let is_new = |name: &&[u8]| !held.is_some_and(|held| held.of(names).contains(*name));
+    let new: u64 = args.iter().skip(1).filter(is_new).map(name_bytes).sum();
+    if held.map_or(0, |held| held.bytes) + new > most {
+        let text = format!(
+            "ERR the channels and patterns of this connection would take more than \
+             connections.subscriptions_max ({most} B)"
+        );
+        return Err(text.into());
+    }
+    Ok(())
+}
+
+/// What a name takes, with its places in the two lists of it.
+fn name_bytes(name: &[u8]) -> u64 {
+    name.len() as u64 + NAME_OVERHEAD_BYTES
 }
 
 fn remove(control: &mut Control<'_>, args: ArgsView<'_>, names: Names, out: &mut Writer<'_>) {
@@ -74,6 +102,7 @@ fn remove(control: &mut Control<'_>, args: ArgsView<'_>, names: Names, out: &mut
             Names::Patterns => subscriptions.patterns.remove(name),
         };
         if gone {
+            subscriptions.bytes -= name_bytes(name);
             control.server.pubsub.remove(names, name, id);
         }
         confirm(out, verb, Some(name), subscriptions.count());
@@ -142,3 +171,6 @@ pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
     super::help(out, "PUBSUB", &lines);
     Ok(())
 }
+
+/// Two sets and a list of listeners know each name.
+const NAME_OVERHEAD_BYTES: u64 = 128;

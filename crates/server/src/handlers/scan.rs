@@ -66,12 +66,15 @@ pub(crate) fn scan(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
 
 pub(crate) fn keys(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let pattern = args.get(1);
-    let mut found: Vec<Vec<u8>> = Vec::new();
+    let most = data.server.reply_bytes_max();
+    let (mut found, mut bytes): (Vec<Vec<u8>>, usize) = (Vec::new(), 0);
     data.access.scan(data.db, 0, usize::MAX, &mut |key, _| {
-        if glob::matches(pattern, key, false) {
+        if bytes <= most && glob::matches(pattern, key, false) {
+            bytes += key.len() + BULK_OVERHEAD_BYTES;
             found.push(key.to_vec());
         }
     })?;
+    data.admit_reply(bytes)?;
     out.array(found.len());
     found.iter().for_each(|key| out.bulk(key));
     Ok(())
@@ -85,3 +88,5 @@ pub(crate) fn randomkey(data: &mut Data<'_, '_>, _args: ArgsView<'_>, out: &mut 
 
 /// Slots that one SCAN looks at, whatever COUNT says: it holds all locks meanwhile.
 const SCAN_BUDGET_MAX: usize = 10_000;
+/// Length and line ends around a short key.
+const BULK_OVERHEAD_BYTES: usize = 7;

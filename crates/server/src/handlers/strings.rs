@@ -191,12 +191,14 @@ pub(crate) fn getex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
 }
 
 pub(crate) fn mget(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let start = out.position();
     out.array(args.len() - 1);
     for key in args.iter().skip(1) {
         // Keys of other types are absent here, not errors.
         let found = data.access.get(data.db, key)?.filter(|found| found.kind == store::ValueKind::String);
         data.count_lookup(found.is_some());
         out.bulk_or_null(found.map(|found| found.value));
+        data.admit_reply(out.position() - start)?;
     }
     Ok(())
 }

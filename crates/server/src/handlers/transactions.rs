@@ -1,5 +1,6 @@
 //! MULTI and WATCH; EXEC itself is in `exec`.
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use resp::{ArgsView, Writer};
@@ -33,12 +34,20 @@ pub(crate) fn watch(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
         return Err("ERR WATCH inside MULTI is not allowed".into());
     }
     let session = &mut *control.session;
-    for key in args.iter().skip(1) {
-        let known = session.watched.iter().any(|watch| watch.db() == session.db && watch.key() == key);
-        if !known {
-            session.watched.push(control.server.store.watch(session.db, key));
+    let mut new: HashSet<&[u8]> = args.iter().skip(1).collect();
+    let bytes = |key: &[u8]| (key.len() + WATCH_BYTES) as u64;
+    let mut held = 0;
+    for watch in &session.watched {
+        held += bytes(watch.key());
+        if watch.db() == session.db {
+            new.remove(watch.key());
         }
     }
+    let most = control.server.tuned.transaction_bytes_max.load(Ordering::Relaxed);
+    if held + new.iter().map(|key| bytes(key)).sum::<u64>() > most {
+        return Err(format!("ERR watched keys would take more than transaction.max ({most} B)").into());
+    }
+    session.watched.extend(new.into_iter().map(|key| control.server.store.watch(session.db, key)));
     let count = u32::try_from(session.watched.len()).unwrap_or(u32::MAX);
     session.client.watched.store(count, Ordering::Relaxed);
     out.ok();
@@ -51,3 +60,6 @@ pub(crate) fn unwatch(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut 
     out.ok();
     Ok(())
 }
+
+/// What a watched key takes here and in the store, beside its bytes.
+const WATCH_BYTES: usize = 256;

@@ -53,6 +53,8 @@ pub struct Settings {
     pub connections_output_max: Size,
     pub connections_held_max: Size,
     pub connections_idle_timeout: Duration,
+    pub connections_subscriptions_max: Size,
+    pub connections_messages_max: Size,
 
     pub value_max: Size,
     pub transaction_max: Size,

@@ -234,6 +234,17 @@ table! {
         summary: "Close a connection that sent nothing for so long; 0 for never.",
         reason: "As in Redis: pools of clients expect their idle connections to stay. Subscribers are never closed.",
     }
+    connections_subscriptions_max: Size = "connections.subscriptions_max" {
+        form: "SIZE", default: "16MiB", bounds: ["1KiB", "4GiB"], runtime: true,
+        summary: "Channels and patterns that one connection may listen to: their names, and 128 B for each.",
+        reason: "Room for 100,000 channels with names of 30 bytes; without a bound one client could take all memory.",
+    }
+    connections_messages_max: Size = "connections.messages_max" {
+        form: "SIZE", default: "64MiB", bounds: ["64KiB", "16GiB"], runtime: true,
+        summary: "Published messages on their way to all listeners together; beyond it PUBLISH waits, and connections in \
+                  MONITOR are closed.",
+        reason: "Loops take messages within a millisecond: so much is only on its way when they, or the disk, fall behind.",
+    }
     value_max: Size = "value.max" {
         form: "SIZE", default: "64MiB", bounds: ["1KiB", "512MiB"], runtime: false,
         summary: "Largest value of a key.",

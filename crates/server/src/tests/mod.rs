@@ -1,6 +1,7 @@
 //! Tests of the protocol without sockets: bytes in, bytes out, on a store in memory and a clock that stands still.
 
 mod basics;
+mod limits;
 mod newer;
 mod sessions;
 
@@ -151,6 +152,11 @@ impl Harness {
             wire.step = self.server.on_message(&mut wire.session, message, &mut wire.output, parked);
         }
         if wire.step == Step::Park { std::mem::take(wire.output.buffer()) } else { self.run(wire) }
+    }
+
+    /// Connections that were to be ended.
+    pub(crate) fn killed(&self) -> Vec<u64> {
+        self.posts.killed.lock().unwrap().clone()
     }
 
     /// Moves time on and wakes `wire` as its timer would.

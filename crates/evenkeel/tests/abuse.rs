@@ -1,0 +1,242 @@
+//! Clients that mean no good, or know no better, against the shipped binary: others are served, memory stays in bounds.
+#![allow(clippy::disallowed_methods, reason = "tests start processes and sockets")]
+
+mod common;
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::{Duration, Instant};
+
+use common::{Server, bulk, call, ok, receive};
+use resp::Value;
+
+/// Limits so small that tests reach them.
+const SMALL: [&str; 4] = [
+    "--value-max=1MiB",
+    "--connections-input-max=2MiB",
+    "--connections-output-max=4MiB",
+    "--transaction-max=2MiB",
+];
+
+fn start(arguments: &[&str]) -> (tempfile::TempDir, Server) {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let server = Server::start(dir.path(), &[&["--durability=never", "--loops=2"], arguments].concat());
+    (dir, server)
+}
+
+fn connect(server: &Server) -> TcpStream {
+    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)).expect("it listens");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket option");
+    stream
+}
+
+fn request(words: &[&str]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    resp::encode_command(&mut bytes, words);
+    bytes
+}
+
+/// A field of INFO, as a number.
+fn field(server: &Server, name: &str) -> u64 {
+    let Value::Bulk(info) = server.call(&["info", "everything"]) else { panic!("INFO is text") };
+    let info = String::from_utf8(info).expect("text");
+    let line = info.lines().find_map(|line| line.strip_prefix(&format!("{name}:"))).expect(name);
+    line.parse().expect("a number")
+}
+
+/// Waits until `done`; the server's state is the only sign there is.
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !done() {
+        assert!(started.elapsed() < Duration::from_secs(20), "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What is left to read, until the end.
+fn rest(stream: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    let _ = stream.read_to_end(&mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[test]
+fn clients_that_send_a_byte_at_a_time_are_answered_and_hold_up_nobody() {
+    let (_dir, server) = start(&[]);
+    let mut slow: Vec<TcpStream> = (0..50).map(|_| connect(&server)).collect();
+    slow.iter().for_each(|stream| stream.set_nodelay(true).expect("a socket option"));
+    let mut fast = connect(&server);
+    for byte in request(&["SET", "slow", "value"]) {
+        slow.iter_mut().for_each(|stream| stream.write_all(&[byte]).expect("sent"));
+        fast.write_all(&request(&["PING"])).expect("sent");
+        assert_eq!(receive(&mut fast).expect("a reply"), pong());
+    }
+    for stream in &mut slow {
+        assert_eq!(receive(stream).expect("a reply"), ok());
+    }
+}
+
+#[test]
+fn connections_that_end_in_the_middle_of_a_request_are_forgotten() {
+    let (_dir, server) = start(&[]);
+    let whole = request(&["SET", "half", "value"]);
+    for cut in 0..whole.len() {
+        for _ in 0..5 {
+            let mut stream = connect(&server);
+            stream.write_all(&whole[..cut]).expect("sent");
+        }
+    }
+    wait_until("ended connections are forgotten", || field(&server, "connected_clients") == 1);
+    assert_eq!(server.call(&["EXISTS", "half"]), Value::Integer(0));
+}
+
+#[test]
+fn clients_that_never_read_are_not_read_either_and_others_are_served() {
+    let (_dir, server) = start(&SMALL);
+    assert_eq!(server.call(&["SET", "big", &"x".repeat(1_000_000)]), ok());
+    let idle_bytes = field(&server, "used_memory_rss");
+    let mut deaf: Vec<TcpStream> = (0..20).map(|_| connect(&server)).collect();
+    let gets = request(&["GET", "big"]).repeat(100);
+    deaf.iter_mut().for_each(|stream| stream.write_all(&gets).expect("sent"));
+    for n in 0..100 {
+        assert_eq!(server.call(&["SET", &format!("key:{n}"), "v"]), ok());
+    }
+    let grown = field(&server, "used_memory_rss").saturating_sub(idle_bytes);
+    assert!(grown < 20 * (6 << 20), "{grown} bytes for 2 GiB of replies that nobody reads");
+    let mut all = vec![0; 1_000_000 + 12];
+    deaf[0].read_exact(&mut all).expect("the first reply is still there");
+    assert!(all.starts_with(b"$1000000\r\nxxx"));
+}
+
+#[test]
+fn subscribers_that_never_read_are_cut_at_their_limit_and_the_publisher_goes_on() {
+    let (_dir, server) = start(&SMALL);
+    let (mut deaf, mut reader) = (connect(&server), connect(&server));
+    for stream in [&mut deaf, &mut reader] {
+        stream.write_all(&request(&["SUBSCRIBE", "c"])).expect("sent");
+        assert!(matches!(receive(stream).expect("a reply"), Value::Array(_)));
+    }
+    let reads = std::thread::spawn(move || {
+        let mut count = 0;
+        let mut chunk = vec![0; 1 << 20];
+        while let Ok(read @ 1..) = reader.read(&mut chunk) {
+            count += read;
+        }
+        count
+    });
+    let payload = "m".repeat(256 << 10);
+    let mut publisher = connect(&server);
+    let mut sent = 0;
+    wait_until("the deaf subscriber is cut", || {
+        publisher.write_all(&request(&["PUBLISH", "c", &payload])).expect("sent");
+        sent += 1;
+        receive(&mut publisher).expect("a reply") == Value::Integer(1)
+    });
+    assert_eq!(field(&server, "pubsub_clients"), 1);
+    let Value::Integer(killed) = server.call(&["CLIENT", "KILL", "TYPE", "pubsub"]) else {
+        panic!("a count")
+    };
+    assert_eq!(killed, 1);
+    assert!(reads.join().expect("no panic") > (sent - 1) * payload.len(), "who reads misses nothing");
+}
+
+#[test]
+fn headers_of_large_values_without_a_body_take_no_memory() {
+    let (_dir, server) = start(&[]);
+    let idle_bytes = field(&server, "used_memory_rss");
+    let mut liars: Vec<TcpStream> = (0..200).map(|_| connect(&server)).collect();
+    for stream in &mut liars {
+        stream.write_all(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$67108864\r\n").expect("sent");
+    }
+    wait_until("all headers came", || field(&server, "connected_clients") == 201);
+    let grown = field(&server, "used_memory_rss").saturating_sub(idle_bytes);
+    assert!(grown < 32 << 20, "{grown} bytes for headers alone");
+    let mut stream = connect(&server);
+    stream.write_all(b"*2\r\n$3\r\nGET\r\n$536870912\r\n").expect("sent");
+    assert_eq!(rest(&mut stream), "-ERR Protocol error: invalid bulk length\r\n");
+    let mut stream = connect(&server);
+    stream.write_all(b"*2147483648\r\n").expect("sent");
+    assert_eq!(rest(&mut stream), "-ERR Protocol error: invalid multibulk length\r\n");
+}
+
+#[test]
+fn floods_of_arguments_end_at_the_limit_of_input() {
+    let (_dir, server) = start(&SMALL);
+    let mut stream = connect(&server);
+    let mut flood = b"*1000000\r\n$4\r\nMGET\r\n".to_vec();
+    flood.extend_from_slice(&b"$1\r\nk\r\n".repeat(600_000));
+    // The server may close before it took all.
+    let _ = stream.write_all(&flood);
+    assert!(!rest(&mut stream).starts_with('*'), "more than connections.input_max was taken");
+    assert_eq!(server.call(&["PING"]), pong());
+    // Within the limit each argument is answered.
+    let mut words = vec!["MGET"];
+    words.extend(std::iter::repeat_n("k", 2_000));
+    let Value::Array(replies) = server.call(&words) else { panic!("an array") };
+    assert_eq!(replies.len(), 2_000);
+}
+
+#[test]
+fn little_is_read_before_a_password() {
+    let (_dir, server) = start(&["--requirepass=secret"]);
+    for (bytes, refusal) in [
+        (&b"*11\r\n"[..], "-ERR Protocol error: unauthenticated multibulk length\r\n"),
+        (b"*2\r\n$4\r\nAUTH\r\n$16385\r\n", "-ERR Protocol error: unauthenticated bulk length\r\n"),
+    ] {
+        let mut stream = connect(&server);
+        stream.write_all(bytes).expect("sent");
+        assert_eq!(rest(&mut stream), refusal);
+    }
+    let mut stream = connect(&server);
+    let _ = stream.write_all(&b"x".repeat(1 << 20));
+    let text = rest(&mut stream);
+    assert!(text.is_empty() || text.starts_with("-ERR Protocol error: too big inline request"), "{text}");
+    let mut stream = connect(&server);
+    stream.write_all(&request(&["GET", "k"]).repeat(10_000)).expect("sent");
+    let mut refusals = vec![0; 10_000 * b"-NOAUTH Authentication required.\r\n".len()];
+    stream.read_exact(&mut refusals).expect("an answer each");
+}
+
+#[test]
+fn one_connection_too_many_is_told_so_at_once() {
+    let (_dir, server) = start(&["--connections-max=10"]);
+    let held: Vec<TcpStream> = (0..10).map(|_| connect(&server)).collect();
+    let mut refused = connect(&server);
+    assert_eq!(rest(&mut refused), "-ERR max number of clients reached\r\n");
+    drop(held);
+    wait_until("there is room again", || call(server.port, &["PING"]).is_ok_and(|reply| reply == pong()));
+    assert!(field(&server, "rejected_connections") >= 1);
+}
+
+fn pong() -> Value {
+    Value::Simple(b"PONG".to_vec())
+}
+
+/// Gives the server so many descriptors.
+#[allow(unsafe_code, reason = "prlimit(2) has no safe wrapper in std")]
+fn limit_descriptors(server: &Server, count: u64) {
+    let pid = libc::pid_t::try_from(server.child.id()).expect("a pid");
+    let limit = libc::rlimit { rlim_cur: count, rlim_max: 4_096 };
+    // SAFETY: our own child, which is not reaped yet; the limit is read and not kept.
+    let done = unsafe { libc::prlimit(pid, libc::RLIMIT_NOFILE, &limit, std::ptr::null_mut()) };
+    assert_eq!(done, 0);
+}
+
+#[test]
+fn server_without_descriptors_serves_who_is_connected_and_takes_others_later() {
+    let (_dir, server) = start(&[]);
+    let mut early = connect(&server);
+    early.write_all(&request(&["PING"])).expect("sent");
+    assert_eq!(receive(&mut early).expect("a reply"), pong());
+    limit_descriptors(&server, 8);
+    let late: Vec<TcpStream> = (0..20).map(|_| connect(&server)).collect();
+    for _ in 0..100 {
+        early.write_all(&request(&["SET", "k", "v"])).expect("sent");
+        assert_eq!(receive(&mut early).expect("a reply"), ok());
+    }
+    limit_descriptors(&server, 1_024);
+    drop(late);
+    wait_until("accepting goes on", || {
+        call(server.port, &["GET", "k"]).is_ok_and(|reply| reply == bulk("v"))
+    });
+}

@@ -1,0 +1,127 @@
+//! Bounds of what clients can make a server keep: names, messages, watched keys, queued commands, replies.
+
+use std::time::Duration;
+
+use reactor::Step;
+
+use super::Harness;
+use crate::settings::Size;
+
+#[test]
+fn names_beyond_the_limit_of_subscriptions_are_refused_whole_and_room_comes_back() {
+    let mut harness = Harness::with(|settings| settings.connections_subscriptions_max = Size(300));
+    let mut wire = harness.connect();
+    let refusal = "-ERR the channels and patterns of this connection would take more than \
+                   connections.subscriptions_max (300 B)\r\n";
+    harness.expect(
+        &mut wire,
+        &[
+            ("SUBSCRIBE a b c", refusal),
+            ("PUBSUB CHANNELS", "*0\r\n"),
+            ("SUBSCRIBE a", "*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n"),
+            ("PSUBSCRIBE b*", "*3\r\n$10\r\npsubscribe\r\n$2\r\nb*\r\n:2\r\n"),
+            ("SUBSCRIBE a", "*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:2\r\n"),
+            ("SUBSCRIBE c", refusal),
+            ("UNSUBSCRIBE a", "*3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n:1\r\n"),
+            ("SUBSCRIBE c", "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:2\r\n"),
+        ],
+    );
+}
+
+#[test]
+fn publisher_waits_until_listeners_took_what_is_on_its_way() {
+    let mut harness = Harness::with(|settings| settings.connections_messages_max = Size(1_000));
+    let (mut listener, mut publisher) = (harness.connect(), harness.connect());
+    harness.line(&mut listener, "SUBSCRIBE c");
+    let payload = "x".repeat(600);
+    assert_eq!(harness.raw(&mut publisher, &["PUBLISH", "c", &payload]), ":1\r\n");
+    assert_eq!(harness.raw(&mut publisher, &["PUBLISH", "c", &payload]), ":1\r\n");
+    assert_eq!(harness.raw(&mut publisher, &["PUBLISH", "c", "third"]), "");
+    assert_eq!(publisher.step, Step::Park);
+    assert_eq!(harness.after(&mut publisher, Duration::from_millis(1)), b"", "nobody took anything");
+    let mut operator = harness.connect();
+    let info = harness.line(&mut operator, "INFO stats");
+    assert!(
+        info.contains("pubsub_bytes_on_the_way:1330\r\n") && info.contains("pubsub_waits:2\r\n"),
+        "{info}"
+    );
+    assert!(harness.deliver(&mut listener).len() > 1_200);
+    assert_eq!(harness.after(&mut publisher, Duration::from_millis(1)), b":1\r\n");
+    assert!(harness.deliver(&mut listener).ends_with(b"third\r\n"));
+}
+
+#[test]
+fn transaction_that_publishes_waits_as_well_and_happens_once() {
+    let mut harness = Harness::with(|settings| settings.connections_messages_max = Size(100));
+    let (mut listener, mut publisher) = (harness.connect(), harness.connect());
+    harness.line(&mut listener, "SUBSCRIBE c");
+    for line in ["PUBLISH c first-message-of-forty-bytes-or-a-few-more", "MULTI", "INCR n", "PUBLISH c m"] {
+        harness.line(&mut publisher, line);
+    }
+    assert_eq!(harness.line(&mut publisher, "EXEC"), "");
+    harness.deliver(&mut listener);
+    assert_eq!(harness.after(&mut publisher, Duration::from_millis(1)), b"*2\r\n:1\r\n:1\r\n");
+    assert_eq!(harness.line(&mut publisher, "GET n"), "$1\r\n1\r\n");
+}
+
+#[test]
+fn monitor_that_cannot_keep_up_is_cut_and_nobody_waits_for_it() {
+    let mut harness = Harness::with(|settings| settings.connections_messages_max = Size(500));
+    let (mut monitor, mut wire) = (harness.connect(), harness.connect());
+    harness.line(&mut monitor, "MONITOR");
+    for _ in 0..20 {
+        assert_eq!(harness.line(&mut wire, "SET key value"), "+OK\r\n");
+    }
+    assert!(harness.killed().contains(&1));
+}
+
+#[test]
+fn reply_that_no_connection_could_hold_is_an_error_and_a_transaction_leaves_no_trace() {
+    let mut harness = Harness::with(|settings| settings.connections_output_max = Size(1_000));
+    let mut wire = harness.connect();
+    let refusal = "-ERR the reply would be larger than connections.output_max (1000 B)\r\n";
+    harness.raw(&mut wire, &["SET", "k", &"x".repeat(400)]);
+    harness.expect(
+        &mut wire,
+        &[
+            ("MGET k k k", refusal),
+            ("MULTI", "+OK\r\n"),
+            ("SET k2 v", "+QUEUED\r\n"),
+            ("GET k", "+QUEUED\r\n"),
+            ("GET k", "+QUEUED\r\n"),
+            ("GET k", "+QUEUED\r\n"),
+            ("EXEC", refusal),
+            ("EXISTS k2", ":0\r\n"),
+        ],
+    );
+    for key in 0..100 {
+        harness.line(&mut wire, &format!("SET key:{key} v"));
+    }
+    harness.expect(&mut wire, &[("KEYS *", refusal), ("KEYS key:7", "*1\r\n$5\r\nkey:7\r\n")]);
+}
+
+#[test]
+fn small_commands_of_a_transaction_count_with_what_they_keep() {
+    // A hundred bytes are kept for each of the fourteen that a PING takes on the wire.
+    let mut harness = Harness::with(|settings| settings.transaction_max = Size(10_000));
+    let mut wire = harness.connect();
+    harness.line(&mut wire, "MULTI");
+    let refused =
+        (0..200).find(|_| harness.line(&mut wire, "PING").starts_with("-ERR transaction is larger"));
+    assert!(refused.is_some_and(|count| count > 20), "{refused:?}");
+    assert!(harness.line(&mut wire, "EXEC").starts_with("-EXECABORT"));
+}
+
+#[test]
+fn watched_keys_are_bounded_and_many_at_once_are_quick() {
+    let mut harness = Harness::with(|settings| settings.transaction_max = Size(40_000_000));
+    let mut wire = harness.connect();
+    let mut words = vec!["WATCH".to_owned()];
+    words.extend((0..100_000).map(|key| format!("key:{key}")));
+    assert_eq!(harness.raw(&mut wire, &words), "+OK\r\n");
+    assert_eq!(harness.raw(&mut wire, &words), "+OK\r\n", "known ones take no more room");
+    words.extend((100_000..200_000).map(|key| format!("key:{key}")));
+    let refusal = "-ERR watched keys would take more than transaction.max (40000000 B)\r\n";
+    assert_eq!(harness.raw(&mut wire, &words), refusal);
+    harness.expect(&mut wire, &[("UNWATCH", "+OK\r\n"), ("WATCH a", "+OK\r\n")]);
+}
