@@ -66,3 +66,44 @@ fn pipeline_over_cold_keys_is_answered_in_order() {
     assert_eq!(replies, keys.iter().map(|key| bulk(key)).collect::<Vec<_>>());
     assert_eq!(server.call(&["dbsize"]), Value::Integer(200));
 }
+
+/// A server that starts with so many keys, none of them in memory.
+fn cold_server(dir: &std::path::Path, count: usize) -> Server {
+    let server = Server::start(dir, &["--durability=never"]);
+    let keys: Vec<String> = (0..count).map(|n| format!("key:{n}")).collect();
+    let sets: Vec<[&str; 3]> = keys.iter().map(|key| ["set", key, "v"]).collect();
+    let sets: Vec<&[&str]> = sets.iter().map(|set| &set[..]).collect();
+    let mut stream = connect(&server);
+    for part in sets.chunks(1_000) {
+        assert!(pipeline(&mut stream, part).iter().all(|reply| *reply == ok()));
+    }
+    server.signal(libc::SIGTERM);
+    assert!(server.end().0.success());
+    Server::start(dir, &[])
+}
+
+/// It started at another random place after each read from disk, met another cold key there, and read again: the more
+/// keys, the longer, and without a bound.
+#[test]
+fn random_key_among_cold_ones_needs_few_reads() {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let server = cold_server(dir.path(), 20_000);
+    for _ in 0..20 {
+        assert!(matches!(server.call(&["randomkey"]), Value::Bulk(_)));
+    }
+    let Value::Bulk(info) = server.call(&["info", "journal"]) else { panic!("text") };
+    let info = String::from_utf8(info).expect("text");
+    let fetches = info.lines().find_map(|line| line.strip_prefix("journal_fetches:")).expect("counted");
+    assert!(fetches.parse::<u32>().expect("a number") <= 60, "{fetches} reads for 20 keys");
+}
+
+/// What KEYS had to read was searched in full for each key that was added to it.
+#[test]
+fn keys_of_a_cold_folder_are_listed_in_time_that_grows_with_their_number() {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let server = cold_server(dir.path(), 50_000);
+    let started = std::time::Instant::now();
+    let Value::Array(keys) = server.call(&["keys", "key:4999*"]) else { panic!("an array") };
+    assert_eq!(keys.len(), 11);
+    assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
+}

@@ -3,7 +3,7 @@
 //! Records are kept by place. The index decides at execution whether a slot still names that place, so a record
 //! that went stale meanwhile is simply not asked for.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::error::StoreError;
 use crate::record;
@@ -12,7 +12,7 @@ use crate::record;
 /// [`crate::Store::fetch`] to [`crate::Store::access`].
 #[derive(Debug, Default)]
 pub struct Prepared {
-    wanted: Vec<u64>,
+    wanted: HashSet<u64>,
     records: HashMap<u64, Result<Fetched, StoreError>>,
     elsewhere: Vec<u64>,
 }
@@ -52,14 +52,17 @@ impl Prepared {
 
     /// Asks for the record at `place`, unless it is here already.
     pub(crate) fn want_place(&mut self, place: u64) {
-        if !self.records.contains_key(&place) && !self.wanted.contains(&place) {
-            self.wanted.push(place);
+        if !self.records.contains_key(&place) {
+            self.wanted.insert(place);
         }
     }
 
     /// Takes the list of what to fetch.
     pub(crate) fn take_wanted(&mut self) -> Vec<u64> {
-        std::mem::take(&mut self.wanted)
+        let mut places: Vec<u64> = std::mem::take(&mut self.wanted).into_iter().collect();
+        // In the order of the disk, and the same in every run of a simulation.
+        places.sort_unstable();
+        places
     }
 
     /// Adds what was read at `place`.
@@ -81,6 +84,11 @@ impl Prepared {
     /// What was read at `place`.
     pub(crate) fn record(&self, place: u64) -> Option<&Result<Fetched, StoreError>> {
         if self.records.is_empty() { None } else { self.records.get(&place) }
+    }
+
+    /// The key that was fetched and comes first; any will do, but always the same.
+    pub(crate) fn first_key(&self) -> Option<&[u8]> {
+        self.records.values().flatten().map(|fetched| &*fetched.key).min()
     }
 
     /// Keys of the collections that were fetched.

@@ -65,7 +65,9 @@ impl Access<'_> {
     /// # Errors
     /// As [`Access::scan`].
     pub fn random_key(&self, db: u16) -> Result<Option<Vec<u8>>, Stop> {
-        let start = self.store.random();
+        // Run again after a fetch, it goes where it went before: elsewhere it would meet cold keys again, and again.
+        let fetched = self.prepared.first_key().map(|key| self.store.hasher.hash(key).position());
+        let start = fetched.unwrap_or_else(|| self.store.random());
         for from in [start, 0] {
             let mut cursor = from;
             loop {
