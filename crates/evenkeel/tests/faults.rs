@@ -1,0 +1,194 @@
+//! Faults of disk and journal under the shipped binary: full buffers, damaged records, writes that fail, long stops.
+#![allow(clippy::disallowed_methods, reason = "tests start processes and sockets, and damage files")]
+
+mod common;
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use common::{Server, bulk, ok, receive, serve};
+use resp::Value;
+
+fn connect(server: &Server) -> TcpStream {
+    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)).expect("it listens");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket option");
+    stream
+}
+
+fn encoded(commands: &[Vec<String>]) -> Vec<u8> {
+    let mut request = Vec::new();
+    commands.iter().for_each(|command| resp::encode_command(&mut request, command));
+    request
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split(' ').map(str::to_owned).collect()
+}
+
+/// A field of INFO, as a number.
+fn field(server: &Server, name: &str) -> u64 {
+    let Value::Bulk(info) = server.call(&["info", "everything"]) else { panic!("INFO is text") };
+    let info = String::from_utf8(info).expect("text");
+    let line = info.lines().find_map(|line| line.strip_prefix(&format!("{name}:"))).expect(name);
+    line.parse().expect("a number")
+}
+
+#[test]
+fn writers_wait_while_the_buffer_of_the_journal_is_full_and_all_of_them_go_on() {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let server = Server::start(dir.path(), &["--journal-buffer-max=64KiB"]);
+    let value = "v".repeat(20_000);
+    let writers: Vec<_> = (0..8)
+        .map(|writer| {
+            let (mut stream, value) = (connect(&server), value.clone());
+            std::thread::spawn(move || {
+                let set = |n| vec!["SET".to_owned(), format!("{writer}:{n}"), value.clone()];
+                stream.write_all(&encoded(&(0..50).map(set).collect::<Vec<_>>())).expect("sent");
+                (0..50).all(|_| receive(&mut stream).expect("a reply") == ok())
+            })
+        })
+        .collect();
+    assert!(writers.into_iter().all(|writer| writer.join().expect("no panic")));
+    assert!(field(&server, "journal_waits_for_credits") > 0, "the buffer was never full");
+    assert_eq!(server.call(&["DBSIZE"]), Value::Integer(400));
+    assert_eq!(server.call(&["GET", "7:49"]), bulk(&value));
+}
+
+/// A stopped folder of several segments, `key:N` for all N below 400, one record of which is damaged.
+fn folder_with_a_damaged_record(dir: &Path) {
+    let server = Server::start(dir, &["--journal-segment-size=64KiB", "--durability=never"]);
+    for number in 0..400 {
+        assert_eq!(server.call(&["SET", &format!("key:{number}"), &value(number)]), ok());
+    }
+    server.signal(libc::SIGTERM);
+    assert!(server.end().0.success());
+    let hurt = (1..).map(|number| dir.join(format!("{number:08}.seg"))).find(|path| {
+        let Ok(mut bytes) = std::fs::read(path) else { return false };
+        let in_a_value = bytes[20_000..30_000].windows(900).position(|part| part == [b'0'; 900]);
+        let Some(at) = in_a_value else { return false };
+        bytes[20_000 + at + 450] ^= 4;
+        std::fs::write(path, bytes).is_ok()
+    });
+    assert!(hurt.is_some(), "no segment holds values");
+}
+
+fn value(number: usize) -> String {
+    format!("{number:0>1000}")
+}
+
+#[test]
+fn damaged_record_is_an_error_for_its_key_alone() {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    folder_with_a_damaged_record(dir.path());
+    let server = Server::start(dir.path(), &[]);
+    let mut stream = connect(&server);
+    let gets: Vec<_> = (0..400).map(|n| words(&format!("GET key:{n}"))).collect();
+    stream.write_all(&encoded(&gets)).expect("sent");
+    let replies: Vec<Value> = (0..400).map(|_| receive(&mut stream).expect("a reply")).collect();
+    let damaged: Vec<usize> = (0..400).filter(|n| replies[*n] != bulk(&value(*n))).collect();
+    let [number] = damaged[..] else { panic!("one record is damaged: {damaged:?}") };
+    let Value::Error(text) = &replies[number] else { panic!("no error: {:?}", replies[number]) };
+    let text = String::from_utf8_lossy(text).into_owned();
+    assert!(text.contains("damage") && text.contains("segment"), "{text}");
+
+    let key = format!("key:{number}");
+    // The record holds the key as well: nobody can say that it is the one to write over.
+    for command in
+        [&["APPEND", &key, "x"][..], &["SET", &key, "new"], &["DEL", &key], &["MGET", "key:0", &key]]
+    {
+        let refused = server.call(command);
+        assert!(matches!(&refused, Value::Error(text) if text.starts_with(b"ERR record")), "{refused:?}");
+    }
+    assert_eq!(server.call(&["DBSIZE"]), Value::Integer(400));
+    assert_eq!(server.call(&["SET", "other", "value"]), ok());
+    server.signal(libc::SIGTERM);
+    assert!(server.end().0.success());
+    let server = Server::start(dir.path(), &[]);
+    assert_eq!(server.call(&["GET", "other"]), bulk("value"));
+    assert!(matches!(server.call(&["GET", &key]), Value::Error(_)), "still damaged, still said");
+}
+
+/// From now on, every write of the server to a file fails.
+#[allow(unsafe_code, reason = "prlimit(2) has no safe wrapper in std")]
+fn fail_writes(server: &Server) {
+    let pid = libc::pid_t::try_from(server.child.id()).expect("a pid");
+    let nothing = libc::rlimit { rlim_cur: 0, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: our own child, which is not reaped yet; the limit is read and not kept.
+    let done = unsafe { libc::prlimit(pid, libc::RLIMIT_FSIZE, &nothing, std::ptr::null_mut()) };
+    assert_eq!(done, 0);
+}
+
+/// Starts a server that is told of a file size limit by an error, not killed by a signal.
+#[allow(unsafe_code, reason = "a signal disposition outlives exec; std cannot set one")]
+fn start_with_errors(dir: &Path) -> Server {
+    let mut command = serve(dir, &[]);
+    // SAFETY: signal(2) may be called between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+            Ok(())
+        });
+    }
+    Server::spawn(&mut command)
+}
+
+#[test]
+fn failed_write_ends_the_server_with_an_error_and_held_replies_are_never_sent() {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let server = start_with_errors(dir.path());
+    let (mut writer, mut idle) = (connect(&server), connect(&server));
+    writer.write_all(&encoded(&[words("SET kept value")])).expect("sent");
+    assert_eq!(receive(&mut writer).expect("a reply"), ok());
+    fail_writes(&server);
+    // The reply of GET depends on the write before it, on the same connection or on another.
+    writer.write_all(&encoded(&[words("SET lost value"), words("GET lost")])).expect("sent");
+    let mut rest = Vec::new();
+    let _ = writer.read_to_end(&mut rest);
+    assert_eq!(String::from_utf8_lossy(&rest), "", "the outcome is unknown: nothing may be said");
+    let _ = idle.read_to_end(&mut rest);
+    assert!(rest.is_empty());
+    let (status, errors) = server.end();
+    assert_eq!(status.code(), Some(1), "{errors}");
+    assert!(errors.contains("Nothing acknowledged is lost"), "{errors}");
+
+    let server = Server::start(dir.path(), &[]);
+    assert_eq!(server.call(&["GET", "kept"]), bulk("value"));
+}
+
+/// Fills a server with `count` keys; returns when all are acknowledged.
+fn fill(server: &Server, count: usize) {
+    let mut stream = connect(server);
+    for first in (0..count).step_by(10_000) {
+        let set = |n: usize| vec!["SET".to_owned(), format!("key:{n}"), format!("{n:0>64}")];
+        let commands: Vec<_> = (first..count.min(first + 10_000)).map(set).collect();
+        stream.write_all(&encoded(&commands)).expect("sent");
+        let mut replies = vec![0; commands.len() * b"+OK\r\n".len()];
+        stream.read_exact(&mut replies).expect("replies");
+        assert!(replies.chunks(5).all(|reply| reply == b"+OK\r\n"));
+    }
+}
+
+#[test]
+fn stop_with_many_changed_keys_is_clean_and_within_its_bound() {
+    const KEYS: usize = 100_000;
+    for by_command in [false, true] {
+        let dir = tempfile::tempdir().expect("a folder for the test");
+        let server = Server::start(dir.path(), &["--durability=never"]);
+        fill(&server, KEYS);
+        let asked = Instant::now();
+        if by_command {
+            connect(&server).write_all(&encoded(&[words("SHUTDOWN")])).expect("sent");
+        } else {
+            server.signal(libc::SIGTERM);
+        }
+        let (status, errors) = server.end();
+        let took = asked.elapsed();
+        assert!(status.success() && took < Duration::from_secs(15), "{took:?}: {errors}");
+        let server = Server::start(dir.path(), &[]);
+        assert_eq!(server.call(&["DBSIZE"]), Value::Integer(KEYS as i64));
+        assert_eq!(server.call(&["GET", "key:99999"]), bulk(&format!("{:0>64}", 99_999)));
+    }
+}
