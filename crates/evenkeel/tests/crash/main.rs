@@ -51,6 +51,17 @@ fn power_loss_under_load_takes_nothing_back_with_the_direct_backend() {
 }
 
 #[test]
+fn power_loss_under_load_takes_nothing_back_with_the_uring_backend() {
+    let program = backend("uring");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let server = Server::start(&program, &folder.path().join("data"), &log_path(folder.path()), false);
+    let runs = server.info_text("journal_backend");
+    assert_eq!(runs.as_deref(), Some("uring"), "io_uring must be allowed on a machine that tests it");
+    drop(server);
+    survive("power, uring", cycles(), |series| power_cycles(&program, false, series));
+}
+
+#[test]
 fn planted_syncs_that_do_nothing_are_found_by_a_power_loss() {
     must_find(|series| power_cycles(&backend("buffered"), true, series));
 }
@@ -62,7 +73,7 @@ fn full_disk_refuses_writes_serves_reads_and_can_be_emptied() {
 
 #[test]
 fn failing_disk_ends_the_server_with_an_error_and_loses_nothing() {
-    for name in ["buffered", "direct"] {
+    for name in ["buffered", "direct", "uring"] {
         disk::failing_disk(&backend(name), seed());
     }
 }

@@ -74,12 +74,17 @@ impl Server {
 
     /// A number of INFO; `None` when the server does not answer, has not loaded its data, or has no such line.
     pub fn info(&self, name: &str) -> Option<u64> {
+        self.info_text(name)?.parse().ok()
+    }
+
+    /// A line of INFO, without its name.
+    pub fn info_text(&self, name: &str) -> Option<String> {
         let mut client = Client::connect(self.port).ok()?;
         let pong = client.call(&["PING"]).ok()?;
         let Value::Bulk(text) = client.call(&["INFO", "all"]).ok()? else { return None };
         let text = String::from_utf8_lossy(&text);
         let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-        (pong == Value::Simple(b"PONG".to_vec())).then(|| value.parse().ok())?
+        (pong == Value::Simple(b"PONG".to_vec())).then(|| value.to_owned())
     }
 
     /// kill -9, and wait until the process is gone.
