@@ -31,6 +31,12 @@ pub struct Command {
     pub complexity: &'static str,
     /// One line.
     pub summary: &'static str,
+    /// What it takes, as `arguments` reads it.
+    pub(crate) args: &'static str,
+    /// What changed since, a line for each change: version, space, text.
+    pub(crate) history: &'static str,
+    /// Version that deprecated it, space, what to use instead; empty for most.
+    pub(crate) deprecated: &'static str,
     /// What it does.
     pub(crate) handler: Handler,
 }
@@ -173,11 +179,12 @@ const FLAG_NAMES: [&str; 16] = [
 ];
 
 /// Rows of the table: `name, arity, [flags], [key specs], handler, categories, tips, group, since,
-/// complexity, summary;`
+/// complexity, summary [, args "..."] [, history "..."] [, deprecated "..."];`
 macro_rules! rows {
     ($($name:literal, $arity:literal, [$($flag:ident)*], [$($spec:expr),*], $handler:expr,
        $categories:literal, $tips:literal, $group:literal, $since:literal, $complexity:literal,
-       $summary:literal;)*) => {
+       $summary:literal $(, args $args:literal)? $(, history $history:literal)?
+       $(, deprecated $deprecated:literal)?;)*) => {
         &[$($crate::command::Command {
             name: $name,
             arity: $arity,
@@ -190,6 +197,9 @@ macro_rules! rows {
             since: $since,
             complexity: $complexity,
             summary: $summary,
+            args: concat!("" $(, $args)?),
+            history: concat!("" $(, $history)?),
+            deprecated: concat!("" $(, $deprecated)?),
         }),*]
     };
 }

@@ -3,6 +3,7 @@
 use resp::{ArgsView, Writer};
 
 use super::args::is;
+use crate::arguments;
 use crate::call::{Control, Outcome, text};
 use crate::command::{Command, KeySpec};
 use crate::glob;
@@ -103,21 +104,55 @@ pub(crate) fn docs(_control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
 
 fn write_docs(command: &Command, out: &mut Writer<'_>) {
     let subcommands = command.subcommands();
-    out.bulk(command.name.as_bytes());
-    out.map(if subcommands.is_empty() { 4 } else { 5 });
-    for (name, value) in [
+    let arguments = arguments::parse(command.args).unwrap_or_default();
+    let (deprecated_since, replaced_by) = command.deprecated.split_once(' ').unwrap_or_default();
+    let texts = [
         ("summary", command.summary),
         ("since", command.since),
         ("group", command.group),
         ("complexity", command.complexity),
-    ] {
+        ("deprecated_since", deprecated_since),
+        ("replaced_by", replaced_by),
+    ];
+    let texts = texts.iter().filter(|(_, value)| !value.is_empty());
+    let others = [
+        !command.deprecated.is_empty(),
+        !command.history.is_empty(),
+        !arguments.is_empty(),
+        !subcommands.is_empty(),
+    ];
+    out.bulk(command.name.as_bytes());
+    out.map(texts.clone().count() + others.iter().filter(|present| **present).count());
+    for (name, value) in texts {
         out.bulk(name.as_bytes());
         out.bulk(value.as_bytes());
+    }
+    if !command.deprecated.is_empty() {
+        out.bulk(b"doc_flags");
+        out.set(1);
+        out.simple("deprecated");
+    }
+    if !command.history.is_empty() {
+        write_history(command.history, out);
+    }
+    if !arguments.is_empty() {
+        out.bulk(b"arguments");
+        arguments::write(&arguments, out);
     }
     if !subcommands.is_empty() {
         out.bulk(b"subcommands");
         out.map(subcommands.len());
         subcommands.iter().for_each(|sub| write_docs(sub, out));
+    }
+}
+
+fn write_history(history: &str, out: &mut Writer<'_>) {
+    out.bulk(b"history");
+    out.set(history.lines().count());
+    for (version, text) in history.lines().filter_map(|line| line.split_once(' ')) {
+        out.array(2);
+        out.bulk(version.as_bytes());
+        out.bulk(text.as_bytes());
     }
 }
 

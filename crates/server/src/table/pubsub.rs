@@ -9,19 +9,24 @@ use crate::handlers::pubsub;
 pub(crate) const ROWS: &[Command] = rows! {
     "publish", 3, [PUBSUB LOADING STALE FAST], [], Handler::Control(pubsub::publish),
         "pubsub fast", "", "pubsub", "2.0.0", "O(N+M)",
-        "Post a message to a channel";
+        "Post a message to a channel",
+        args "channel:string message:string";
     "subscribe", -2, [PUBSUB NOSCRIPT LOADING STALE], [], Handler::Control(pubsub::subscribe),
         "pubsub slow", "", "pubsub", "2.0.0", "O(N)",
-        "Listen for messages published to the given channels";
+        "Listen for messages published to the given channels",
+        args "channel:string+";
     "unsubscribe", -1, [PUBSUB NOSCRIPT LOADING STALE], [], Handler::Control(pubsub::unsubscribe),
         "pubsub slow", "", "pubsub", "2.0.0", "O(N)",
-        "Stop listening for messages posted to the given channels";
+        "Stop listening for messages posted to the given channels",
+        args "[channel:string+]";
     "psubscribe", -2, [PUBSUB NOSCRIPT LOADING STALE], [], Handler::Control(pubsub::psubscribe),
         "pubsub slow", "", "pubsub", "2.0.0", "O(N)",
-        "Listen for messages published to channels matching the given patterns";
+        "Listen for messages published to channels matching the given patterns",
+        args "pattern{pattern:pattern}+";
     "punsubscribe", -1, [PUBSUB NOSCRIPT LOADING STALE], [], Handler::Control(pubsub::punsubscribe),
         "pubsub slow", "", "pubsub", "2.0.0", "O(N+M)",
-        "Stop listening for messages posted to channels matching the given patterns";
+        "Stop listening for messages posted to channels matching the given patterns",
+        args "[pattern:pattern+]";
     "pubsub", -2, [], [], Handler::Container(PUBSUB),
         "slow", "", "pubsub", "2.8.0", "Depends on subcommand.",
         "A container for Pub/Sub commands";
@@ -31,7 +36,8 @@ pub(crate) const ROWS: &[Command] = rows! {
 const PUBSUB: &[Command] = rows! {
     "pubsub|channels", -2, [PUBSUB LOADING STALE], [], Handler::Control(pubsub::channels),
         "pubsub slow", "", "pubsub", "2.8.0", "O(N)",
-        "List active channels";
+        "List active channels",
+        args "[pattern:pattern]";
     "pubsub|help", 2, [LOADING STALE], [], Handler::Control(pubsub::help),
         "slow", "", "pubsub", "6.2.0", "O(1)",
         "Show helpful text about the different subcommands";
@@ -40,5 +46,6 @@ const PUBSUB: &[Command] = rows! {
         "Get the count of unique patterns pattern subscriptions";
     "pubsub|numsub", -2, [PUBSUB LOADING STALE], [], Handler::Control(pubsub::numsub),
         "pubsub slow", "", "pubsub", "2.8.0", "O(N)",
-        "Get the count of subscribers for channels";
+        "Get the count of subscribers for channels",
+        args "[channel:string+]";
 };

@@ -14,16 +14,25 @@ pub(crate) const ROWS: &[Command] = rows! {
         "Return the number of keys in the selected database";
     "flushdb", -1, [WRITE], [], Handler::Everything(databases::flushdb),
         "keyspace write slow dangerous", "request_policy:all_shards response_policy:all_succeeded", "server", "1.0.0", "O(N)",
-        "Remove all keys from the current database";
+        "Remove all keys from the current database",
+        args "[async(async=ASYNC@4.0.0|sync=SYNC@6.2.0)]",
+        history "4.0.0 Added the `ASYNC` flushing mode modifier.\n\
+            6.2.0 Added the `SYNC` flushing mode modifier.";
     "flushall", -1, [WRITE], [], Handler::Everything(databases::flushall),
         "keyspace write slow dangerous", "request_policy:all_shards response_policy:all_succeeded", "server", "1.0.0", "O(N)",
-        "Remove all keys from all databases";
+        "Remove all keys from all databases",
+        args "[async(async=ASYNC@4.0.0|sync=SYNC@6.2.0)]",
+        history "4.0.0 Added the `ASYNC` flushing mode modifier.\n\
+            6.2.0 Added the `SYNC` flushing mode modifier.";
     "swapdb", 3, [WRITE FAST], [], Handler::Everything(databases::swapdb),
         "keyspace write fast dangerous", "", "server", "4.0.0", "O(N)",
-        "Swaps two Redis databases";
+        "Swaps two Redis databases",
+        args "index1:integer index2:integer";
     "info", -1, [LOADING STALE], [], Handler::Control(info::info),
         "slow dangerous", "nondeterministic_output request_policy:all_shards response_policy:special", "server", "1.0.0", "O(1)",
-        "Get information and statistics about the server";
+        "Get information and statistics about the server",
+        args "[section:string+]",
+        history "7.0.0 Added support for taking multiple section arguments.";
     "config", -2, [], [], Handler::Container(CONFIG),
         "slow", "", "server", "2.0.0", "Depends on subcommand.",
         "A container for server configuration commands";
@@ -44,30 +53,37 @@ pub(crate) const ROWS: &[Command] = rows! {
         "A container for debugging commands";
     "shutdown", -1, [ADMIN NOSCRIPT LOADING STALE NO_MULTI ALLOW_BUSY], [], Handler::Control(server::shutdown),
         "admin slow dangerous", "", "server", "1.0.0", "O(N)",
-        "Synchronously save the dataset to disk and then shut down the server";
+        "Synchronously save the dataset to disk and then shut down the server",
+        args "[nosave_save(nosave=NOSAVE|save=SAVE)] [now=NOW@7.0.0] [force=FORCE@7.0.0] [abort=ABORT@7.0.0]",
+        history "7.0.0 Added the `NOW`, `FORCE` and `ABORT` modifiers.";
     "save", 1, [ADMIN NOSCRIPT NO_ASYNC_LOADING NO_MULTI], [], Handler::Control(server::save),
         "admin slow dangerous", "", "server", "1.0.0", "O(N)",
         "Synchronously save the dataset to disk";
     "bgsave", -1, [ADMIN NOSCRIPT NO_ASYNC_LOADING], [], Handler::Control(server::bgsave),
         "admin slow dangerous", "", "server", "1.0.0", "O(1)",
-        "Asynchronously save the dataset to disk";
+        "Asynchronously save the dataset to disk",
+        args "[schedule=SCHEDULE@3.2.2]",
+        history "3.2.2 Added the `SCHEDULE` option.";
     "backup", 2, [ADMIN NOSCRIPT NO_MULTI], [], Handler::Control(backup::backup),
         "admin slow dangerous", "", "server", "7.2.0", "O(N)",
-        "Copies the data consistently to a new folder of the server (not in Redis)";
+        "Copies the data consistently to a new folder of the server (not in Redis)",
+        args "path:string";
     "lastsave", 1, [LOADING STALE FAST], [], Handler::Control(server::lastsave),
         "admin fast dangerous", "nondeterministic_output", "server", "1.0.0", "O(1)",
         "Get the UNIX time stamp of the last successful save to disk";
     "wait", 3, [NOSCRIPT], [], Handler::Control(server::wait),
         "slow connection", "request_policy:all_shards response_policy:agg_min", "generic", "3.0.0", "O(1)",
-        "Wait for the synchronous replication of all the write commands sent in the context of the current connection";
+        "Wait for the synchronous replication of all the write commands sent in the context of the current connection",
+        args "numreplicas:integer timeout:integer";
     "waitaof", 4, [NOSCRIPT BLOCKING], [], Handler::Control(server::waitaof),
         "slow blocking connection", "request_policy:all_shards response_policy:agg_min", "generic", "7.2.0", "O(1)",
-        "Blocks until all of the preceding write commands sent by the connection are written to disk";
+        "Blocks until all of the preceding write commands sent by the connection are written to disk",
+        args "numlocal:integer numreplicas:integer timeout:integer";
     "role", 1, [NOSCRIPT LOADING STALE FAST], [], Handler::Control(server::role),
         "admin fast dangerous", "", "server", "2.8.12", "O(1)",
         "Return the role of the instance in the context of replication";
     "monitor", 1, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(server::monitor),
-        "admin slow dangerous", "", "server", "1.0.0", "O(1)",
+        "admin slow dangerous", "", "server", "1.0.0", "",
         "Listen for all requests received by the server in real time";
     "command", -1, [LOADING STALE], [], Handler::Container(COMMAND),
         "slow connection", "nondeterministic_output_order", "server", "2.8.13", "O(N)",
@@ -81,7 +97,9 @@ pub(crate) const ROWS: &[Command] = rows! {
 const CONFIG: &[Command] = rows! {
     "config|get", -3, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(config::get),
         "admin slow dangerous", "", "server", "2.0.0", "O(N)",
-        "Get the values of configuration parameters";
+        "Get the values of configuration parameters",
+        args "parameter{parameter:string}+",
+        history "7.0.0 Added the ability to pass multiple pattern parameters in one call";
     "config|help", 2, [LOADING STALE], [], Handler::Control(config::help),
         "slow", "", "server", "5.0.0", "O(1)",
         "Show helpful text about the different subcommands";
@@ -93,36 +111,43 @@ const CONFIG: &[Command] = rows! {
         "Rewrite the configuration file with the in memory configuration";
     "config|set", -4, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(config::set),
         "admin slow dangerous", "request_policy:all_nodes response_policy:all_succeeded", "server", "2.0.0", "O(N)",
-        "Set configuration parameters to the given values";
+        "Set configuration parameters to the given values",
+        args "parameter_value{parameter:string value:string}+",
+        history "7.0.0 Added the ability to set multiple parameters in one call.";
 };
 
 /// Subcommands of LATENCY.
 const LATENCY: &[Command] = rows! {
     "latency|doctor", 2, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(latency::doctor),
         "admin slow dangerous", "nondeterministic_output request_policy:all_nodes response_policy:special", "server", "2.8.13", "O(1)",
-        "Return a human readable latency analysis report";
+        "Return a human readable latency analysis report.";
     "latency|help", 2, [LOADING STALE], [], Handler::Control(latency::help),
         "slow", "", "server", "2.8.13", "O(1)",
-        "Show helpful text about the different subcommands";
+        "Show helpful text about the different subcommands.";
     "latency|histogram", -2, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(latency::histogram),
         "admin slow dangerous", "nondeterministic_output request_policy:all_nodes response_policy:special", "server", "7.0.0", "O(N)",
-        "Return the cumulative distribution of latencies of a subset of commands or all";
+        "Return the cumulative distribution of latencies of a subset of commands or all.",
+        args "[command:string+]";
     "latency|history", 3, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(latency::history),
         "admin slow dangerous", "nondeterministic_output request_policy:all_nodes response_policy:special", "server", "2.8.13", "O(1)",
-        "Return timestamp-latency samples for the event";
+        "Return timestamp-latency samples for the event.",
+        args "event:string";
     "latency|latest", 2, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(latency::latest),
         "admin slow dangerous", "nondeterministic_output request_policy:all_nodes response_policy:special", "server", "2.8.13", "O(1)",
-        "Return the latest latency samples for all events";
+        "Return the latest latency samples for all events.";
     "latency|reset", -2, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(latency::reset),
         "admin slow dangerous", "request_policy:all_nodes response_policy:all_succeeded", "server", "2.8.13", "O(1)",
-        "Reset latency data for one or more events";
+        "Reset latency data for one or more events.",
+        args "[event:string+]";
 };
 
 /// Subcommands of SLOWLOG.
 const SLOWLOG: &[Command] = rows! {
     "slowlog|get", -2, [ADMIN LOADING STALE], [], Handler::Control(slowlog::get),
         "admin slow dangerous", "request_policy:all_nodes nondeterministic_output", "server", "2.2.12", "O(N)",
-        "Get the slow log's entries";
+        "Get the slow log's entries",
+        args "[count:integer]",
+        history "4.0.0 Added client IP address, port and name to the reply.";
     "slowlog|help", 2, [LOADING STALE], [], Handler::Control(slowlog::help),
         "slow", "", "server", "6.2.0", "O(1)",
         "Show helpful text about the different subcommands";
@@ -143,30 +168,34 @@ const MEMORY: &[Command] = rows! {
         "slow", "", "server", "4.0.0", "O(1)",
         "Show helpful text about the different subcommands";
     "memory|malloc-stats", 2, [], [], Handler::Control(memory::malloc_stats),
-        "slow", "nondeterministic_output request_policy:all_shards response_policy:special", "server", "4.0.0", "Depends on subcommand.",
+        "slow", "nondeterministic_output request_policy:all_shards response_policy:special", "server", "4.0.0", "Depends on how much memory is allocated, could be slow",
         "Show allocator internal stats";
     "memory|purge", 2, [], [], Handler::Control(memory::purge),
-        "slow", "request_policy:all_shards response_policy:all_succeeded", "server", "4.0.0", "Depends on subcommand.",
+        "slow", "request_policy:all_shards response_policy:all_succeeded", "server", "4.0.0", "Depends on how much memory is allocated, could be slow",
         "Ask the allocator to release memory";
     "memory|stats", 2, [], [], Handler::Control(memory::stats),
         "slow", "nondeterministic_output request_policy:all_shards response_policy:special", "server", "4.0.0", "O(1)",
         "Show memory usage details";
     "memory|usage", -3, [READONLY], [keys(2, 0, 1, "RO")], Handler::Data(memory::usage),
         "read slow", "", "server", "4.0.0", "O(N)",
-        "Estimate the memory usage of a key";
+        "Estimate the memory usage of a key",
+        args "key:key0 [count:integer=SAMPLES]";
 };
 
 /// Subcommands of DEBUG.
 const DEBUG: &[Command] = rows! {
     "debug|sleep", 3, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(debug::sleep),
         "admin slow dangerous", "", "server", "1.0.0", "O(1)",
-        "Answers after that many seconds";
+        "Answers after that many seconds",
+        args "seconds:double";
     "debug|object", 3, [ADMIN NOSCRIPT LOADING STALE], [keys(2, 0, 1, "RO")], Handler::Data(debug::object),
         "admin slow dangerous", "", "server", "1.0.0", "O(1)",
-        "Shows internals of a key";
+        "Shows internals of a key",
+        args "key:key0";
     "debug|set-active-expire", 3, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(debug::set_active_expire),
         "admin slow dangerous", "", "server", "1.0.0", "O(1)",
-        "Switches active expiry on or off";
+        "Switches active expiry on or off",
+        args "enabled(off=0|on=1)";
     "debug|reload", -2, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(debug::reload),
         "admin slow dangerous", "", "server", "1.0.0", "O(1)",
         "Answers OK: what is served is what is saved";
@@ -182,7 +211,8 @@ const COMMAND: &[Command] = rows! {
         "Get total number of Redis commands";
     "command|docs", -2, [LOADING STALE], [], Handler::Control(command::docs),
         "slow connection", "nondeterministic_output_order", "server", "7.0.0", "O(N)",
-        "Get array of specific Redis command documentation";
+        "Get array of specific Redis command documentation",
+        args "[command-name:string+]";
     "command|getkeys", -4, [LOADING STALE], [], Handler::Control(command::getkeys),
         "slow connection", "", "server", "2.8.13", "O(N)",
         "Extract keys given a full Redis command";
@@ -194,29 +224,35 @@ const COMMAND: &[Command] = rows! {
         "Show helpful text about the different subcommands";
     "command|info", -2, [LOADING STALE], [], Handler::Control(command::info),
         "slow connection", "nondeterministic_output_order", "server", "2.8.13", "O(N)",
-        "Get array of specific Redis command details, or all when no argument is given";
+        "Get array of specific Redis command details, or all when no argument is given.",
+        args "[command-name:string+]",
+        history "7.0.0 Allowed to be called with no argument to get info on all commands.";
     "command|list", -2, [LOADING STALE], [], Handler::Control(command::list),
         "slow connection", "nondeterministic_output_order", "server", "7.0.0", "O(N)",
-        "Get an array of Redis command names";
+        "Get an array of Redis command names",
+        args "[filterby(module-name:string=MODULE|category:string=ACLCAT|pattern:pattern=PATTERN)=FILTERBY]";
 };
 
 /// Subcommands of FUNCTION.
 const FUNCTION: &[Command] = rows! {
     "function|delete", 3, [WRITE NOSCRIPT], [], Handler::Control(function::delete),
         "write slow scripting", "request_policy:all_shards response_policy:all_succeeded", "scripting", "7.0.0", "O(1)",
-        "Delete a function by name";
+        "Delete a function by name",
+        args "library-name:string";
     "function|dump", 2, [NOSCRIPT], [], Handler::Control(function::dump),
         "slow scripting", "", "scripting", "7.0.0", "O(N)",
         "Dump all functions into a serialized binary payload";
     "function|flush", -2, [WRITE NOSCRIPT], [], Handler::Control(function::flush),
         "write slow scripting", "request_policy:all_shards response_policy:all_succeeded", "scripting", "7.0.0", "O(N)",
-        "Deleting all functions";
+        "Deleting all functions",
+        args "[async(async=ASYNC|sync=SYNC)]";
     "function|help", 2, [LOADING STALE], [], Handler::Control(function::help),
         "slow scripting", "", "scripting", "7.0.0", "O(1)",
         "Show helpful text about the different subcommands";
     "function|list", -2, [NOSCRIPT], [], Handler::Control(function::list),
         "slow scripting", "nondeterministic_output_order", "scripting", "7.0.0", "O(N)",
-        "List information about all the functions";
+        "List information about all the functions",
+        args "[library-name-pattern:string=LIBRARYNAME] [withcode=WITHCODE]";
     "function|stats", 2, [NOSCRIPT ALLOW_BUSY], [], Handler::Control(function::stats),
         "slow scripting", "nondeterministic_output request_policy:all_shards response_policy:special", "scripting", "7.0.0", "O(1)",
         "Return information about the function currently running (name, description, duration)";
