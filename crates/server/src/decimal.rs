@@ -1,9 +1,9 @@
 //! Sums of decimal numbers, for INCRBYFLOAT.
 //!
-//! Redis adds in `long double` and prints 17 decimals without trailing zeros. Here numbers of up to 20 digits
-//! before and 17 after the point are added exactly, which gives the same text wherever that type is exact enough
-//! (below 64), and the expected text (`1000.2`, not `1000.20000000000000001`) where it is not. Larger ones are added
-//! as `f64`.
+//! Redis adds in `long double` and prints 17 decimals without trailing zeros. Here numbers below 10^20, with an exponent
+//! or without, are rounded to 17 decimals and added exactly, which gives the same text wherever that type is exact enough
+//! (below 64), and the expected text (`3000.1`, not `3000.10000000000000009`) where it is not. Larger ones are added
+//! as `f64`: their digits beyond the sixteenth differ from Redis's.
 
 /// `a + b` as text. The outer `None`: one is no number; the inner: the sum is not finite.
 pub(crate) fn sum(a: &[u8], b: &[u8]) -> Option<Option<String>> {
@@ -17,16 +17,20 @@ pub(crate) fn sum(a: &[u8], b: &[u8]) -> Option<Option<String>> {
     Some(sum.is_finite().then(|| trimmed(format!("{sum:.DECIMALS$}"))))
 }
 
-/// The number in units of 10^-17, if it is plain decimal and fits.
+/// The number in units of 10^-17, rounded to them, if it is decimal and fits.
 fn scaled(text: &[u8]) -> Option<i128> {
-    let (negative, rest) = match text {
+    let (mantissa, exponent) = match text.iter().position(|byte| byte.eq_ignore_ascii_case(&b'e')) {
+        Some(at) => (&text[..at], std::str::from_utf8(&text[at + 1..]).ok()?.parse::<i16>().ok()?),
+        None => (text, 0),
+    };
+    let (negative, rest) = match mantissa {
         [b'-', rest @ ..] => (true, rest),
         [b'+', rest @ ..] => (false, rest),
-        _ => (false, text),
+        _ => (false, mantissa),
     };
     let point = rest.iter().position(|byte| *byte == b'.').unwrap_or(rest.len());
     let (whole, fraction) = (&rest[..point], rest.get(point + 1..).unwrap_or(&[]));
-    if whole.len() + fraction.len() == 0 || whole.len() > WHOLE_DIGITS_MAX || fraction.len() > DECIMALS {
+    if whole.len() + fraction.len() == 0 || whole.len() + fraction.len() > DIGITS_MAX {
         return None;
     }
     let mut number: i128 = 0;
@@ -36,9 +40,20 @@ fn scaled(text: &[u8]) -> Option<i128> {
         }
         number = number * 10 + i128::from(byte - b'0');
     }
-    // At most 20 + 17 digits: below 10^37, and i128 holds 10^38.
-    number *= 10i128.pow(u32::try_from(DECIMALS - fraction.len()).ok()?);
-    Some(if negative { -number } else { number })
+    let number = shifted(number, i32::from(exponent) + DECIMALS as i32 - fraction.len() as i32)?;
+    (number < SCALED_END).then_some(if negative { -number } else { number })
+}
+
+/// `number` times 10^`places`, rounded; `None` if that is too large.
+fn shifted(number: i128, places: i32) -> Option<i128> {
+    match places {
+        _ if number == 0 => Some(0),
+        0.. => number.checked_mul(10i128.checked_pow(places.unsigned_abs())?),
+        _ => match 10i128.checked_pow(places.unsigned_abs()) {
+            Some(unit) => Some((number + unit / 2) / unit),
+            None => Some(0),
+        },
+    }
 }
 
 /// A number as `strtold` reads it, without hexadecimal ones; infinities are numbers, NaN is none.
@@ -69,8 +84,10 @@ fn trimmed(mut text: String) -> String {
 
 /// Decimals that Redis prints.
 const DECIMALS: usize = 17;
-/// Digits before the point of numbers that are added exactly.
-const WHOLE_DIGITS_MAX: usize = 20;
+/// Digits of numbers that are added exactly: i128 holds 38, and rounding needs one.
+const DIGITS_MAX: usize = 37;
+/// 10^20 in units: larger ones are not added exactly.
+const SCALED_END: i128 = 10i128.pow(20 + DECIMALS as u32);
 
 #[cfg(test)]
 mod tests {
@@ -93,6 +110,15 @@ mod tests {
             ("+1", "-0", "1"),
             ("999999999999999999", "1", "1000000000000000000"),
             ("0.00000000000000001", "0", "0.00000000000000001"),
+            ("3.0e3", "0.1", "3000.1"),
+            ("1e-1", "0.2", "0.3"),
+            ("10.5", "1E-3", "10.501"),
+            ("1e+17", "0.1", "100000000000000000.1"),
+            ("3.141592653589793238", "0", "3.14159265358979324"),
+            ("-0.000000000000000005", "0", "-0.00000000000000001"),
+            ("1e-400", "2", "2"),
+            ("0e400", "2", "2"),
+            ("12345678901234567", "0.5", "12345678901234567.5"),
         ] {
             assert_eq!(added(a, b), Some(Some(expected.to_owned())), "{a} + {b}");
         }
@@ -100,7 +126,7 @@ mod tests {
 
     #[test]
     fn what_is_no_number_is_told_from_what_is_not_finite() {
-        for text in ["", " 1", "1 ", "abc", "nan", "-", ".", "1x", "1e400", "--1"] {
+        for text in ["", " 1", "1 ", "abc", "nan", "-", ".", "1x", "1e400", "--1", "1e", "e1", "1e1.5"] {
             assert_eq!(added(text, "1"), None, "{text:?}");
         }
         assert_eq!(added("inf", "1"), Some(None));

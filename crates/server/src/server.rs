@@ -16,7 +16,7 @@ use crate::latency::Latency;
 use crate::lookup::Table;
 use crate::message::{Line, Message, Peers};
 use crate::pubsub::PubSub;
-use crate::settings::{Config, Settings};
+use crate::settings::{Config, Settings, Threshold};
 use crate::slowlog::SlowLog;
 use crate::stats::Stats;
 
@@ -218,7 +218,11 @@ impl Tuned {
     fn load(&self, settings: &Settings) {
         let nanos = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let or_off = |ns: u64| if ns == 0 { u64::MAX } else { ns };
-        self.slow_ns.store(nanos(settings.slowlog_threshold), Ordering::Relaxed);
+        let slow_ns = match settings.slowlog_threshold {
+            Threshold::Off => u64::MAX,
+            Threshold::From(time) => nanos(time),
+        };
+        self.slow_ns.store(slow_ns, Ordering::Relaxed);
         self.latency_ns.store(or_off(nanos(settings.latency_threshold)), Ordering::Relaxed);
         self.idle_timeout_ns.store(nanos(settings.connections_idle_timeout), Ordering::Relaxed);
         self.value_bytes_max.store(settings.value_max.0, Ordering::Relaxed);

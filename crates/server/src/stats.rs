@@ -10,6 +10,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use std::collections::BTreeMap;
 
+use clock::Nanos;
+
 /// Counters of all commands.
 #[derive(Debug)]
 pub(crate) struct Stats {
@@ -18,6 +20,10 @@ pub(crate) struct Stats {
     lookups: Box<[Lookups]>,
     /// Errors by their first word.
     errors: Mutex<BTreeMap<String, u64>>,
+    /// Totals as INFO found them at least a second ago, and what they grew by a second then.
+    rates: Mutex<Rates>,
+    /// Most used memory that INFO has found.
+    pub(crate) used_bytes_peak: AtomicU64,
     pub(crate) connections_received: AtomicU64,
     pub(crate) error_replies: AtomicU64,
     pub(crate) fetches: AtomicU64,
@@ -25,6 +31,14 @@ pub(crate) struct Stats {
     pub(crate) fetches_given_up: AtomicU64,
     pub(crate) waits_for_listeners: AtomicU64,
     pub(crate) monitors_cut: AtomicU64,
+}
+
+/// Totals at a moment, and how fast they grew before.
+#[derive(Debug, Default)]
+struct Rates {
+    at: Nanos,
+    totals: [u64; 3],
+    per_second: [f64; 3],
 }
 
 /// Keys looked for in one loop; a cache line of its own.
@@ -62,6 +76,8 @@ impl Stats {
             loops: (0..loops.max(1)).map(|_| block()).collect(),
             lookups: (0..loops.max(1)).map(|_| Lookups::default()).collect(),
             errors: Mutex::default(),
+            rates: Mutex::default(),
+            used_bytes_peak: AtomicU64::new(0),
             connections_received: AtomicU64::new(0),
             error_replies: AtomicU64::new(0),
             fetches: AtomicU64::new(0),
@@ -149,6 +165,21 @@ impl Stats {
         }
         sum.micros = nanos / 1_000;
         (sum.calls + sum.rejected > 0).then_some(sum)
+    }
+
+    /// By how much commands, bytes in and bytes out grow a second: between the last INFO that is at least a second old
+    /// and this one. Nothing samples them while nobody asks.
+    pub(crate) fn rates(&self, now: Nanos, totals: [u64; 3]) -> [f64; 3] {
+        let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = now.since(rates.at).as_secs_f64();
+        if since >= 1.0 {
+            let former = rates.totals;
+            for ((rate, former), total) in rates.per_second.iter_mut().zip(former).zip(totals) {
+                *rate = total.saturating_sub(former) as f64 / since;
+            }
+            (rates.at, rates.totals) = (now, totals);
+        }
+        rates.per_second
     }
 
     /// Calls of all commands.

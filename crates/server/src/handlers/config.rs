@@ -8,7 +8,11 @@ use crate::glob;
 
 pub(crate) fn get(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let fits = |name: &str| args.iter().skip(2).any(|arg| glob::matches(arg, name.as_bytes(), true));
-    let pairs = control.server.settings.get(fits);
+    let mut pairs = control.server.settings.get(fits);
+    // What holds, also where the setting leaves it to us: tools compare it with used_memory.
+    if let Some((_, value)) = pairs.iter_mut().find(|(name, _)| *name == "maxmemory") {
+        *value = control.server.store.memory().limit_bytes.to_string();
+    }
     out.map(pairs.len());
     for (name, value) in pairs {
         out.bulk(name.as_bytes());

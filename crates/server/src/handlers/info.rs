@@ -76,10 +76,22 @@ fn line(text: &mut String, name: &str, value: impl std::fmt::Display) {
     let _ = write!(text, "{name}:{value}\r\n");
 }
 
+/// What this server does not have, under the names by which tools ask for it.
+fn zeros(text: &mut String, names: &[&str]) {
+    names.iter().for_each(|name| line(text, name, 0));
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    format!("{:.2}%", part as f64 * 100.0 / whole.max(1) as f64)
+}
+
 fn server_section(server: &View<'_>, text: &mut String) {
     let uptime_s = server.clock.now().since(server.started).as_secs();
     line(text, "redis_version", COMPATIBLE_VERSION);
     line(text, "evenkeel_version", server.version);
+    line(text, "redis_git_sha1", "00000000");
+    line(text, "redis_git_dirty", 0);
+    line(text, "redis_build_id", server.version);
     line(text, "redis_mode", "standalone");
     line(text, "os", format!("{} {}", std::env::consts::OS, std::env::consts::ARCH));
     line(text, "arch_bits", usize::BITS);
@@ -89,6 +101,9 @@ fn server_section(server: &View<'_>, text: &mut String) {
     line(text, "server_time_usec", server.clock.unix_us());
     line(text, "uptime_in_seconds", uptime_s);
     line(text, "uptime_in_days", uptime_s / 86_400);
+    line(text, "executable", std::env::current_exe().unwrap_or_default().display());
+    line(text, "config_file", server.settings.file().unwrap_or(std::path::Path::new("")).display());
+    line(text, "io_threads_active", 0);
     line(text, "loops", server.settings.current().loops_resolved());
     line(text, "connector", format!("{:?}", server.settings.current().connector).to_lowercase());
     line(text, "engine", format!("{:?}", server.settings.current().engine).to_lowercase());
@@ -103,8 +118,12 @@ fn clients(server: &View<'_>, text: &mut String) {
     line(text, "blocked_clients", count(|client| client.blocked.load(Ordering::Relaxed)));
     line(text, "pubsub_clients", count(|client| client.kind() == "pubsub"));
     line(text, "watching_clients", count(|client| client.watched.load(Ordering::Relaxed) > 0));
-    line(text, "tracking_clients", 0);
-    line(text, "clients_in_timeout_table", 0);
+    let largest = |bytes: fn(&reactor::Connection) -> u64| {
+        all.iter().filter_map(|client| client.connection.as_deref()).map(bytes).max().unwrap_or(0)
+    };
+    line(text, "client_recent_max_input_buffer", largest(reactor::Connection::input_bytes));
+    line(text, "client_recent_max_output_buffer", largest(reactor::Connection::output_bytes));
+    zeros(text, &["tracking_clients", "clients_in_timeout_table"]);
 }
 
 fn memory(server: &View<'_>, text: &mut String) {
@@ -116,8 +135,25 @@ fn memory(server: &View<'_>, text: &mut String) {
     line(text, "used_memory_human", human(used));
     line(text, "used_memory_rss", rss);
     line(text, "used_memory_rss_human", human(rss));
-    line(text, "used_memory_peak", used);
+    let peak = server.stats.used_bytes_peak.fetch_max(used, Ordering::Relaxed).max(used);
+    line(text, "used_memory_peak", peak);
+    line(text, "used_memory_peak_human", human(peak));
+    line(text, "used_memory_peak_perc", percent(used, peak));
+    line(text, "used_memory_overhead", report.reported_bytes);
+    line(text, "used_memory_startup", 0);
     line(text, "used_memory_dataset", report.index_bytes);
+    line(text, "used_memory_dataset_perc", percent(report.index_bytes, used));
+    let machine = total_system_bytes();
+    line(text, "total_system_memory", machine);
+    line(text, "total_system_memory_human", human(machine));
+    line(text, "mem_clients_normal", server.clients.count() as u64 * CLIENT_BYTES);
+    let buffered = server.store.journal_counters().map_or(0, |counters| counters.buffered_bytes);
+    line(text, "mem_aof_buffer", buffered);
+    zeros(
+        text,
+        &["used_memory_lua", "used_memory_scripts", "number_of_cached_scripts", "mem_clients_slaves"],
+    );
+    zeros(text, &["mem_replication_backlog", "active_defrag_running", "lazyfree_pending_objects"]);
     line(text, "used_memory_buffers", report.reported_bytes);
     line(text, "used_memory_clients", server.clients.count() as u64 * CLIENT_BYTES);
     line(text, "used_memory_bytes_per_key", report.index_bytes.checked_div(keys).unwrap_or(0));
@@ -125,6 +161,7 @@ fn memory(server: &View<'_>, text: &mut String) {
     line(text, "maxmemory_human", human(report.limit_bytes));
     line(text, "maxmemory_policy", "noeviction");
     line(text, "mem_fragmentation_ratio", format!("{:.2}", rss as f64 / (used.max(1)) as f64));
+    line(text, "mem_fragmentation_bytes", rss.cast_signed() - used.cast_signed());
     line(text, "mem_allocator", "system");
 }
 
@@ -157,7 +194,14 @@ fn persistence(server: &View<'_>, text: &mut String) {
     line(text, "rdb_last_save_time", server.last_save_unix_s.load(Ordering::Relaxed));
     line(text, "rdb_last_bgsave_status", "ok");
     line(text, "aof_enabled", u8::from(on_disk));
-    line(text, "aof_rewrite_in_progress", 0);
+    // All is saved at any time, by no process that could be counted or timed.
+    zeros(text, &["rdb_saves", "aof_rewrite_in_progress", "aof_rewrite_scheduled"]);
+    for name in ["rdb_last_bgsave_time_sec", "rdb_current_bgsave_time_sec"] {
+        line(text, name, -1);
+    }
+    for name in ["aof_last_rewrite_time_sec", "aof_current_rewrite_time_sec"] {
+        line(text, name, -1);
+    }
     line(text, "aof_last_bgrewrite_status", "ok");
     line(text, "aof_last_write_status", "ok");
 }
@@ -205,14 +249,25 @@ fn stats(server: &View<'_>, text: &mut String) {
     let loops = server.peers().map(crate::message::Peers::loops).unwrap_or_default();
     let (refused, failed) = server.peers().map_or((0, 0), crate::message::Peers::refused);
     let received = server.stats.connections_received.load(Ordering::Relaxed);
+    let totals = [
+        server.stats.calls(),
+        loops.iter().map(|l| l.bytes_in()).sum::<u64>(),
+        loops.iter().map(|l| l.bytes_out()).sum::<u64>(),
+    ];
+    let [commands, bytes_in, bytes_out] = server.stats.rates(server.clock.now(), totals);
     line(text, "total_connections_received", received);
-    line(text, "total_commands_processed", server.stats.calls());
-    line(text, "total_net_input_bytes", loops.iter().map(|l| l.bytes_in()).sum::<u64>());
-    line(text, "total_net_output_bytes", loops.iter().map(|l| l.bytes_out()).sum::<u64>());
+    line(text, "total_commands_processed", totals[0]);
+    line(text, "instantaneous_ops_per_sec", commands.round());
+    line(text, "total_net_input_bytes", totals[1]);
+    line(text, "total_net_output_bytes", totals[2]);
+    line(text, "instantaneous_input_kbps", format!("{:.2}", bytes_in / 1024.0));
+    line(text, "instantaneous_output_kbps", format!("{:.2}", bytes_out / 1024.0));
     line(text, "rejected_connections", refused);
     line(text, "failed_accepts", failed);
     line(text, "expired_keys", server.store.expired_keys());
-    line(text, "evicted_keys", 0);
+    zeros(text, &["evicted_keys", "evicted_clients", "expired_time_cap_reached_count"]);
+    line(text, "expired_stale_perc", "0.00");
+    zeros(text, &["sync_full", "sync_partial_ok", "sync_partial_err"]);
     line(text, "keyspace_hits", hits);
     line(text, "keyspace_misses", misses);
     line(text, "pubsub_channels", channels);
@@ -221,7 +276,8 @@ fn stats(server: &View<'_>, text: &mut String) {
     line(text, "pubsub_bytes_on_the_way", on_the_way);
     line(text, "pubsub_waits", server.stats.waits_for_listeners.load(Ordering::Relaxed));
     line(text, "monitors_cut", server.stats.monitors_cut.load(Ordering::Relaxed));
-    line(text, "latest_fork_usec", 0);
+    zeros(text, &["pubsubshard_channels", "latest_fork_usec", "total_forks", "migrate_cached_sockets"]);
+    zeros(text, &["slave_expires_tracked_keys", "tracking_total_keys", "tracking_total_items"]);
     line(text, "total_error_replies", server.stats.error_replies.load(Ordering::Relaxed));
     line(text, "total_reads_processed", loops.iter().map(|l| l.read_events()).sum::<u64>());
     line(text, "total_writes_processed", loops.iter().map(|l| l.write_events()).sum::<u64>());
@@ -233,14 +289,19 @@ fn replication(server: &View<'_>, text: &mut String) {
     line(text, "connected_slaves", 0);
     line(text, "master_failover_state", "no-failover");
     line(text, "master_replid", &server.run_id);
+    line(text, "master_replid2", "0".repeat(40));
     line(text, "master_repl_offset", 0);
-    line(text, "repl_backlog_active", 0);
+    line(text, "second_repl_offset", -1);
+    zeros(text, &["repl_backlog_active", "repl_backlog_size", "repl_backlog_first_byte_offset"]);
+    zeros(text, &["repl_backlog_histlen"]);
 }
 
 fn cpu(_server: &View<'_>, text: &mut String) {
     let (user_s, system_s) = cpu_seconds();
     line(text, "used_cpu_sys", format!("{system_s:.6}"));
     line(text, "used_cpu_user", format!("{user_s:.6}"));
+    line(text, "used_cpu_sys_children", "0.000000");
+    line(text, "used_cpu_user_children", "0.000000");
 }
 
 fn command_stats(server: &View<'_>, text: &mut String) {
@@ -321,6 +382,18 @@ fn resident_bytes() -> u64 {
     let text = String::from_utf8_lossy(&text);
     let pages = text.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok());
     pages.unwrap_or(0) * PAGE_BYTES
+}
+
+/// Memory of the machine; 0 where the system does not say.
+#[expect(clippy::disallowed_methods, reason = "a file of the kernel, not of the data that a simulation owns")]
+fn total_system_bytes() -> u64 {
+    let text = std::fs::read("/proc/meminfo").unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let kilobytes = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))
+        .and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kilobytes.unwrap_or(0) * 1024
 }
 
 /// User and system time of the process in seconds; 0 where the system does not say.

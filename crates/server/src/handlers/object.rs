@@ -29,13 +29,13 @@ pub(crate) fn refcount(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wr
     Ok(())
 }
 
-/// When a key was last used is not kept: a key that is there was used just now, as far as we know.
+/// Nothing here evicts by idle time, so nobody keeps it; 0 would tell tools that every key was just used.
 pub(crate) fn idletime(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    match data.access.meta(data.db, args.get(2))? {
-        Some(_) => out.integer(0),
-        None => out.null(),
+    if data.access.meta(data.db, args.get(2))?.is_none() {
+        out.null();
+        return Ok(());
     }
-    Ok(())
+    Err("ERR idle time is not tracked: no policy of this server evicts by it".into())
 }
 
 pub(crate) fn freq(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {

@@ -7,7 +7,7 @@ use super::redis::Alias;
 use super::table::Row;
 use super::{FileError, Settings};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use thiserror::Error;
@@ -74,6 +74,11 @@ impl Config {
     /// The settings in force now.
     pub fn current(&self) -> Arc<Settings> {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The file that it was read from, if any.
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
     }
 
     /// Grows with every change: whoever keeps a copy compares this, which is one load.
@@ -181,7 +186,7 @@ fn change_one(settings: &mut Settings, name: &str, text: &str) -> Result<Option<
     clippy::disallowed_methods,
     reason = "a settings file is the user's, outside of the data that a simulation owns"
 )]
-fn replace_file(path: &std::path::Path, text: &str) -> std::io::Result<()> {
+fn replace_file(path: &Path, text: &str) -> std::io::Result<()> {
     use std::io::Write as _;
     let new = path.with_extension("toml.new");
     let mut file = std::fs::File::create(&new)?;

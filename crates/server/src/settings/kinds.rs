@@ -237,6 +237,40 @@ impl Kind for Durability {
     }
 }
 
+/// From which time on something is noted, if at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Threshold {
+    /// Never.
+    Off,
+    /// What takes so long.
+    From(Duration),
+}
+
+impl Kind for Threshold {
+    fn read(text: &str) -> Result<Self, String> {
+        match text {
+            "off" => Ok(Threshold::Off),
+            _ => Duration::read(text)
+                .map(Threshold::From)
+                .map_err(|_| "off, or a duration such as 10ms".to_owned()),
+        }
+    }
+
+    fn write(&self) -> String {
+        match self {
+            Threshold::Off => "off".to_owned(),
+            Threshold::From(time) => time.write(),
+        }
+    }
+
+    fn measure(&self) -> Option<u128> {
+        match self {
+            Threshold::Off => None,
+            Threshold::From(time) => time.measure(),
+        }
+    }
+}
+
 /// How much memory data may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryLimit {

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 pub use config::{ChangeError, Config, RewriteError};
 pub use file::FileError;
-pub use kinds::{Backend, Connector, Durability, Engine, LogLevel, MemoryLimit, Secret, Size};
+pub use kinds::{Backend, Connector, Durability, Engine, LogLevel, MemoryLimit, Secret, Size, Threshold};
 pub use table::{ROWS, Row};
 pub use text::{example_file, manual_page, nearest};
 
@@ -66,7 +66,7 @@ pub struct Settings {
 
     pub log_level: LogLevel,
     pub log_json: bool,
-    pub slowlog_threshold: Duration,
+    pub slowlog_threshold: Threshold,
     pub slowlog_length_max: usize,
     pub latency_threshold: Duration,
 }

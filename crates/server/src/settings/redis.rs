@@ -4,7 +4,7 @@
 //! answer say how this server behaves; setting them to that answer is accepted, anything else refused.
 
 use super::kinds::{Durability, Engine, Kind, Size};
-use super::{MemoryLimit, Settings};
+use super::{MemoryLimit, Settings, Threshold};
 use std::time::Duration;
 
 /// A name that Redis uses.
@@ -59,10 +59,10 @@ fn milliseconds(text: &str) -> Option<String> {
     text.parse::<u32>().ok().map(|millis| format!("{millis}ms"))
 }
 
-/// Microseconds; Redis's -1 (off) becomes the most there is.
+/// Microseconds; -1 is off.
 fn microseconds(text: &str) -> Option<String> {
     match text.parse::<i64>().ok()? {
-        -1 => Some("1h".to_owned()),
+        -1 => Some("off".to_owned()),
         micros => u64::try_from(micros).ok().map(|micros| format!("{micros}us")),
     }
 }
@@ -97,7 +97,10 @@ static ALIASES: &[Alias] = &[
     alias!("io-threads" => "loops", |s| s.loops_resolved().to_string(), same),
     alias!("protected-mode" => "protected_mode", |s| yes_no(s.protected_mode), same),
     alias!("loglevel" => "log.level", |s| s.log_level.to_string(), same),
-    alias!("slowlog-log-slower-than" => "slowlog.threshold", |s| s.slowlog_threshold.as_micros().to_string(), microseconds),
+    alias!("slowlog-log-slower-than" => "slowlog.threshold", |s| match s.slowlog_threshold {
+        Threshold::Off => "-1".to_owned(),
+        Threshold::From(time) => time.as_micros().to_string(),
+    }, microseconds),
     alias!("slowlog-max-len" => "slowlog.length_max", |s| s.slowlog_length_max.to_string(), same),
     alias!("latency-monitor-threshold" => "latency.threshold", |s| s.latency_threshold.as_millis().to_string(), milliseconds),
     alias!("appendonly" => "engine", |s| yes_no(s.engine == Engine::Log), |text| match text.to_ascii_lowercase().as_str() {

@@ -4,7 +4,7 @@
 //! setting does, `reason` why the default is what it is and what another value costs.
 
 use super::kinds::{Kind, Size};
-use super::{Backend, Connector, Durability, Engine, LogLevel, MemoryLimit, Secret, Settings};
+use super::{Backend, Connector, Durability, Engine, LogLevel, MemoryLimit, Secret, Settings, Threshold};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -287,9 +287,9 @@ table! {
         summary: "Log one JSON object on each line.",
         reason: "For collectors; people read the plain form.",
     }
-    slowlog_threshold: Duration = "slowlog.threshold" {
-        form: "DURATION", default: "10ms", bounds: ["0", "1h"], runtime: true,
-        summary: "Commands that run for so long are kept for SLOWLOG; 0 keeps all.",
+    slowlog_threshold: Threshold = "slowlog.threshold" {
+        form: "off|DURATION", default: "10ms", bounds: ["0", "1h"], runtime: true,
+        summary: "Commands that run for so long are kept for SLOWLOG; 0 keeps all, off none.",
         reason: "As in Redis.",
     }
     slowlog_length_max: usize = "slowlog.length_max" {

@@ -74,3 +74,68 @@ fn persistence_tells_when_the_first_promise_is_off() {
     let info = off.line(&mut wire, "INFO persistence");
     assert!(info.contains("first_promise:off: durability is not always"), "{info}");
 }
+
+#[test]
+fn slow_log_is_off_at_minus_one_as_in_redis() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    harness.expect(
+        &mut wire,
+        &[
+            ("CONFIG SET slowlog-log-slower-than -1", "+OK\r\n"),
+            ("CONFIG GET slowlog-log-slower-than", "*2\r\n$23\r\nslowlog-log-slower-than\r\n$2\r\n-1\r\n"),
+            ("CONFIG GET slowlog.threshold", "*2\r\n$17\r\nslowlog.threshold\r\n$3\r\noff\r\n"),
+            ("SLOWLOG LEN", ":0\r\n"),
+            ("CONFIG SET slowlog-log-slower-than 0", "+OK\r\n"),
+            ("PING", "+PONG\r\n"),
+            ("SLOWLOG LEN", ":2\r\n"),
+        ],
+    );
+}
+
+#[test]
+fn idle_time_that_nobody_keeps_is_not_told() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    harness.line(&mut wire, "SET key value");
+    assert!(harness.line(&mut wire, "OBJECT IDLETIME key").starts_with("-ERR idle time is not tracked"));
+    assert_eq!(harness.line(&mut wire, "OBJECT IDLETIME none"), "$-1\r\n");
+}
+
+#[test]
+fn rates_are_those_since_the_info_before() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    harness.after(&mut wire, Duration::from_secs(1));
+    harness.line(&mut wire, "INFO stats");
+    (0..30).for_each(|_| drop(harness.line(&mut wire, "PING")));
+    harness.after(&mut wire, Duration::from_secs(10));
+    let info = harness.line(&mut wire, "INFO stats");
+    assert!(info.contains("instantaneous_ops_per_sec:3\r\n"), "{info}");
+}
+
+/// What redis_exporter, RedisInsight and the parsers of client libraries look for.
+#[test]
+fn info_has_the_fields_that_tools_read() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let info = harness.line(&mut wire, "INFO everything");
+    for name in [
+        "redis_version redis_git_sha1 redis_mode os arch_bits process_id run_id tcp_port uptime_in_seconds config_file",
+        "connected_clients blocked_clients maxclients client_recent_max_input_buffer tracking_clients",
+        "used_memory used_memory_human used_memory_rss used_memory_peak used_memory_peak_human maxmemory maxmemory_policy",
+        "total_system_memory mem_fragmentation_ratio mem_allocator used_memory_lua number_of_cached_scripts",
+        "loading rdb_changes_since_last_save rdb_bgsave_in_progress rdb_last_save_time rdb_last_bgsave_status aof_enabled",
+        "rdb_last_bgsave_time_sec rdb_current_bgsave_time_sec aof_rewrite_scheduled aof_last_bgrewrite_status",
+        "total_connections_received total_commands_processed instantaneous_ops_per_sec instantaneous_input_kbps",
+        "instantaneous_output_kbps rejected_connections sync_full expired_keys evicted_keys keyspace_hits keyspace_misses",
+        "pubsub_channels pubsub_patterns latest_fork_usec migrate_cached_sockets total_error_replies",
+        "role connected_slaves master_replid master_replid2 master_repl_offset second_repl_offset repl_backlog_size",
+        "used_cpu_sys used_cpu_user used_cpu_sys_children used_cpu_user_children cluster_enabled",
+    ]
+    .iter()
+    .flat_map(|names| names.split(' '))
+    {
+        assert!(info.contains(&format!("\n{name}:")), "INFO has no {name}");
+    }
+}
