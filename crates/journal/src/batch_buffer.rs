@@ -136,6 +136,15 @@ impl BatchBuffer {
         &self.memory[self.pad..self.pad + self.len]
     }
 
+    /// The batch and zeroes up to the end of its last block, for a write through the page cache at `offset`. A page
+    /// written to its end need not be read first; without this each write waited for the disk to read one.
+    pub(crate) fn padded(&mut self) -> &[u8] {
+        let end = self.pad + self.len;
+        let blocks_end = end.next_multiple_of(BLOCK_SIZE_BYTES);
+        self.memory[end..blocks_end].fill(0);
+        &self.memory[self.pad..blocks_end]
+    }
+
     /// Whole blocks around the batch, for a direct write at [`BatchBuffer::blocks_offset`]: the bytes before it are
     /// `prefix` (what the file holds there), those behind it zeroes.
     ///
@@ -144,9 +153,7 @@ impl BatchBuffer {
     pub(crate) fn blocks(&mut self, prefix: &[u8]) -> &[u8] {
         assert_eq!(prefix.len(), self.pad, "the prefix ends where the batch begins");
         self.memory[..self.pad].copy_from_slice(prefix);
-        let end = self.pad + self.len;
-        let blocks_end = end.next_multiple_of(BLOCK_SIZE_BYTES);
-        self.memory[end..blocks_end].fill(0);
+        let blocks_end = self.pad + self.padded().len();
         &self.memory[..blocks_end]
     }
 
@@ -172,6 +179,22 @@ impl BatchBuffer {
 mod tests {
     use super::*;
     use crate::format::record::record_size_bytes;
+
+    /// Writes through the page cache ended with the batch, and the kernel read the rest of each new page from disk.
+    #[test]
+    fn padded_batch_ends_its_last_block_with_zeroes() {
+        let mut batch = BatchBuffer::with_capacity(8192);
+        batch.start(SegmentId(1), Salt(3), 4096 + 104, Lsn(1));
+        let draft = Draft::new(1, 0, &[&[7; 5000]]);
+        let header =
+            RecordHeader { payload_len: 5000, payload_crc: draft.payload_crc(), ..Default::default() };
+        batch.push(&header, &draft);
+        let (end, whole) = (batch.end(), batch.bytes().to_vec());
+        let padded = batch.padded();
+        assert_eq!(padded.len() as u64, end.next_multiple_of(4096) - (4096 + 104));
+        assert_eq!(padded[..whole.len()], whole);
+        assert!(padded[whole.len()..].iter().all(|byte| *byte == 0));
+    }
 
     #[test]
     fn direct_blocks_keep_the_prefix_and_end_in_zeroes() {

@@ -32,7 +32,8 @@ impl Writer for Buffered {
     }
 
     fn write(&mut self, batch: &mut BatchBuffer, sync: bool) -> io::Result<()> {
-        write_full(self.file(), batch.bytes(), batch.offset)?;
+        let offset = batch.offset;
+        write_full(self.file(), batch.padded(), offset)?;
         if sync { self.sync() } else { Ok(()) }
     }
 

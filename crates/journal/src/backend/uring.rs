@@ -99,9 +99,10 @@ impl Writer for Uring {
 
     fn write(&mut self, batch: &mut BatchBuffer, sync: bool) -> io::Result<()> {
         let fd = self.fd()?;
-        let bytes = batch.bytes();
+        let offset = batch.offset;
+        let bytes = batch.padded();
         let len = u32::try_from(bytes.len()).map_err(io::Error::other)?;
-        let write = opcode::Write::new(fd, bytes.as_ptr(), len).offset(batch.offset).build().user_data(WRITE);
+        let write = opcode::Write::new(fd, bytes.as_ptr(), len).offset(offset).build().user_data(WRITE);
         if !sync {
             return self.run(&[write], Some(bytes.len()));
         }
