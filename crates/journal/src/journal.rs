@@ -130,6 +130,7 @@ impl Journal {
         let mut core = self.shared.core();
         let placed = core.append(drafts, own_file, places);
         self.shared.progress.appended_seq.store(placed.appended.last_seq.0, Ordering::Release);
+        self.shared.progress.appended_lsn.store(placed.appended.last_lsn.0, Ordering::Release);
         drop(core);
         assert!(placed.charge <= credits.bytes, "group of {} B, reserved {} B", placed.charge, credits.bytes);
         // What the group took stays taken; dropping the credits gives the rest back.
@@ -138,9 +139,15 @@ impl Journal {
         placed.appended
     }
 
-    /// Tells the journal's thread that somebody waits for what was appended. No system call while it is at work.
+    /// Tells the journal's thread that somebody waits for what was appended. Two loads when nothing was appended since
+    /// the last offer of anybody, no system call while the thread is at work.
     pub fn offer(&self) {
-        self.shared.committer.notify();
+        let progress = &self.shared.progress;
+        let appended = progress.appended_lsn.load(Ordering::Acquire);
+        let is_known = progress.offered_lsn.load(Ordering::Acquire) >= appended;
+        if !is_known && progress.offered_lsn.fetch_max(appended, Ordering::AcqRel) < appended {
+            self.shared.committer.notify();
+        }
     }
 
     /// The newest seq that was appended.
@@ -471,4 +478,41 @@ fn fill_gauges(counters: &mut Counters, state: &State) {
     }
     counters.files_ready = state.prepared.len() as u64;
     counters.disk_bytes += state.prepared.values().map(|file| file.size_bytes).sum::<u64>();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use clock::{SimClock, UnixMs};
+    use vfs::SimDisk;
+
+    use super::*;
+    use crate::options::Options;
+    use crate::shared::Hooks;
+
+    /// Each tick of a loop that only read woke the journal's thread.
+    #[test]
+    fn offer_wakes_the_thread_once_for_what_was_appended() {
+        let clock = Arc::new(SimClock::new(UnixMs(1_795_000_000_000)));
+        let recovery = Journal::open(Arc::new(SimDisk::new(1)), clock, Path::new("/data"), Options::small());
+        let (journal, mut driver) = recovery.expect("opens").start_manual(Hooks::default()).expect("starts");
+        driver.prepare();
+        journal.offer();
+        assert!(!journal.shared.committer.take(), "nothing was appended");
+        let append = || {
+            let credits = journal.reserve(crate::footprint([3]), Class::Write).expect("room");
+            journal.append(credits, &[Draft::new(1, 0, &[b"one"])], &mut Vec::new());
+        };
+        append();
+        journal.offer();
+        assert!(journal.shared.committer.take());
+        driver.commit();
+        journal.offer();
+        assert!(!journal.shared.committer.take(), "it knows of that");
+        append();
+        journal.offer();
+        assert!(journal.shared.committer.take());
+    }
 }

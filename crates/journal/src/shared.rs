@@ -63,6 +63,9 @@ pub(crate) enum Phase {
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     pub(crate) appended_seq: AtomicU64,
+    pub(crate) appended_lsn: AtomicU64,
+    /// Up to here the journal's thread knows that somebody waits.
+    pub(crate) offered_lsn: AtomicU64,
     pub(crate) durable_seq: AtomicU64,
     pub(crate) durable_lsn: AtomicU64,
     /// Packed place up to which files hold what was appended.
