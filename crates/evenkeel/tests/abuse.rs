@@ -212,31 +212,57 @@ fn pong() -> Value {
     Value::Simple(b"PONG".to_vec())
 }
 
-/// Gives the server so many descriptors.
-#[allow(unsafe_code, reason = "prlimit(2) has no safe wrapper in std")]
-fn limit_descriptors(server: &Server, count: u64) {
-    let pid = libc::pid_t::try_from(server.child.id()).expect("a pid");
-    let limit = libc::rlimit { rlim_cur: count, rlim_max: 4_096 };
-    // SAFETY: our own child, which is not reaped yet; the limit is read and not kept.
-    let done = unsafe { libc::prlimit(pid, libc::RLIMIT_NOFILE, &limit, std::ptr::null_mut()) };
-    assert_eq!(done, 0);
-}
-
 #[test]
-fn server_without_descriptors_serves_who_is_connected_and_takes_others_later() {
-    let (_dir, server) = start(&[]);
+fn server_with_few_descriptors_keeps_some_for_its_files_and_refuses_the_rest() {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let port = common::free_port();
+    let mut command = std::process::Command::new("sh");
+    let script = "ulimit -n 320; exec \"$0\" serve --loops 2 --durability never --dir \"$1\" --port \"$2\"";
+    command.args(["-c", script, env!("CARGO_BIN_EXE_evenkeel")]).arg(dir.path()).arg(port.to_string());
+    let server = Server::spawn(&mut command);
+    let room = field(&server, "maxclients");
+    assert!((10..200).contains(&room), "{room} connections at a limit of 320 descriptors");
     let mut early = connect(&server);
     early.write_all(&request(&["PING"])).expect("sent");
     assert_eq!(receive(&mut early).expect("a reply"), pong());
-    limit_descriptors(&server, 8);
-    let late: Vec<TcpStream> = (0..20).map(|_| connect(&server)).collect();
+    let mut late: Vec<TcpStream> = (0..200).map(|_| connect(&server)).collect();
     for _ in 0..100 {
         early.write_all(&request(&["SET", "k", "v"])).expect("sent");
         assert_eq!(receive(&mut early).expect("a reply"), ok());
     }
-    limit_descriptors(&server, 1_024);
+    let mut last = late.pop().expect("two hundred");
+    assert_eq!(rest(&mut last), "-ERR max number of clients reached\r\n");
     drop(late);
     wait_until("accepting goes on", || {
         call(server.port, &["GET", "k"]).is_ok_and(|reply| reply == bulk("v"))
     });
+}
+
+#[test]
+fn payloads_that_dump_did_not_write_are_refused_whatever_their_lengths_say() {
+    let (_dir, server) = start(&SMALL);
+    assert_eq!(server.call(&["SET", "k", "a value of some length"]), ok());
+    let Value::Bulk(payload) = server.call(&["DUMP", "k"]) else { panic!("a payload") };
+    let mut stream = connect(&server);
+    let mut restore = |payload: &[u8]| {
+        let mut bytes = Vec::new();
+        resp::encode_command(&mut bytes, &[&b"RESTORE"[..], b"r", b"0", payload, b"REPLACE"]);
+        stream.write_all(&bytes).expect("sent");
+        receive(&mut stream).expect("a reply")
+    };
+    assert_eq!(restore(&payload), ok());
+    // What redis-server 7.0 writes for SET k hello: the kind, a length, the value, version 10 and its own checksum.
+    let of_redis = b"\x00\x05hello\x0a\x00\x9a\x93\x24\xf0\xc7\x54\x4c\x2f";
+    let lengths = [0x80u8, 0x81, 0xff, 0xc3].map(|head| [&[0, head], &[0xff; 9][..]].concat());
+    let cuts = (0..payload.len()).map(|cut| payload[..cut].to_vec());
+    let flips = (0..payload.len() * 8).map(|bit| {
+        let mut damaged = payload.clone();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        damaged
+    });
+    for crafted in cuts.chain(flips).chain(lengths).chain([of_redis.to_vec(), payload.repeat(2)]) {
+        let Value::Error(text) = restore(&crafted) else { panic!("taken: {crafted:02x?}") };
+        assert_eq!(text, b"ERR DUMP payload version or checksum are wrong");
+    }
+    assert_eq!(server.call(&["GET", "r"]), bulk("a value of some length"));
 }

@@ -21,6 +21,8 @@ mod decimal;
 mod errors;
 mod exec;
 mod executor;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod glob;
 mod handlers;
 mod latency;

@@ -2,6 +2,7 @@
 
 mod journal;
 mod resp;
+mod server;
 mod settings;
 mod store;
 
@@ -71,6 +72,13 @@ pub const TARGETS: &[Target] = &[
         seeds: store::checkpoint_seeds,
         words: store::WORDS,
         input_bytes_max: 1_024,
+    },
+    Target {
+        name: "server-dump",
+        run: server::dump,
+        seeds: server::seeds,
+        words: server::WORDS,
+        input_bytes_max: 128,
     },
     Target {
         name: "settings-toml",

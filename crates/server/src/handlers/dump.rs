@@ -76,8 +76,12 @@ pub(crate) fn restore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
     Ok(())
 }
 
-fn encode(value: &[u8]) -> Vec<u8> {
-    let mut payload = [MAGIC, &[VERSION, KIND_STRING], value].concat();
+pub(crate) fn encode(value: &[u8]) -> Vec<u8> {
+    sealed([MAGIC, &[VERSION, KIND_STRING], value].concat())
+}
+
+/// `payload` with its checksum behind it.
+pub(crate) fn sealed(mut payload: Vec<u8>) -> Vec<u8> {
     let crc = crc(&payload);
     payload.extend_from_slice(&crc.to_le_bytes());
     payload
