@@ -11,8 +11,10 @@ pub(crate) fn memory_granted_bytes() -> Option<u64> {
 }
 
 /// Raises the limit of open files as far as allowed; returns how many connections fit, `spare` files left for others.
+///
+/// It is raised beyond what is needed now: each segment is an open file, and the data grows.
 pub(crate) fn raise_open_files(wanted: usize, spare: usize) -> usize {
-    let files = u64::try_from(wanted.saturating_add(spare)).unwrap_or(u64::MAX);
+    let files = u64::try_from(wanted.saturating_add(spare)).unwrap_or(u64::MAX).max(FILES_MAX);
     match reactor::raise_descriptor_limit(files) {
         Ok(granted) => usize::try_from(granted).unwrap_or(usize::MAX).saturating_sub(spare).min(wanted),
         Err(error) => {
@@ -21,6 +23,14 @@ pub(crate) fn raise_open_files(wanted: usize, spare: usize) -> usize {
         }
     }
 }
+
+/// Files that `dir` holds; 0 if it is not there yet.
+pub(crate) fn files_in(dir: &Path) -> usize {
+    std::fs::read_dir(dir).map_or(0, Iterator::count)
+}
+
+/// Open files that systems allow without being asked twice: segments of 64 TB.
+const FILES_MAX: u64 = 1 << 20;
 
 /// Limits of this process's control group and of all above it, version 2 and version 1.
 fn control_group_limits() -> Vec<u64> {

@@ -260,7 +260,9 @@ fn refuse_exposure(settings: &Settings) -> Result<(), String> {
 
 /// Lowers connections.max to what the limit of open files allows.
 fn with_files_that_fit(mut settings: Settings) -> Settings {
-    let fits = machine::raise_open_files(settings.connections_max, FILES_SPARE).max(1);
+    // The data may double before a restart counts again.
+    let spare = FILES_SPARE.max(FILES_BESIDE_DATA + 2 * machine::files_in(&settings.dir));
+    let fits = machine::raise_open_files(settings.connections_max, spare).max(1);
     if fits < settings.connections_max {
         tracing::warn!(
             "connections.max lowered from {} to {fits}: the limit of open files (ulimit -n) allows no more",
@@ -321,8 +323,10 @@ fn watch_signals(ends: Sender<End>) -> Result<(), String> {
     thread.map(drop).map_err(|error| format!("cannot start the thread for signals: {error}"))
 }
 
-/// Files beside connections: segments, sockets, pollers, the reader pool.
+/// Files left beside connections, at least: sockets, pollers, segments.
 const FILES_SPARE: usize = 256;
+/// Of these, what is no file of the data's.
+const FILES_BESIDE_DATA: usize = 64;
 
 /// Longest time from the request to stop to the end of the process.
 const STOP_MAX: Duration = Duration::from_secs(20);

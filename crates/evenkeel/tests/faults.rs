@@ -192,3 +192,30 @@ fn stop_with_many_changed_keys_is_clean_and_within_its_bound() {
         assert_eq!(server.call(&["GET", "key:99999"]), bulk(&format!("{:0>64}", 99_999)));
     }
 }
+
+/// A server held 256 files for its data, one for each segment: with more segments, and connections up to their limit, the
+/// journal could open no file, and that ended the server.
+#[test]
+fn files_of_the_data_are_counted_before_connections_get_the_rest() {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let server = Server::start(dir.path(), &["--journal-segment-size=64KiB", "--durability=never"]);
+    let mut stream = connect(&server);
+    for first in (0..20_000).step_by(1_000) {
+        let set = |n: usize| vec!["SET".to_owned(), format!("key:{n}"), format!("{n:0>1000}")];
+        let commands: Vec<_> = (first..first + 1_000).map(set).collect();
+        stream.write_all(&encoded(&commands)).expect("sent");
+        let mut replies = vec![0; commands.len() * b"+OK\r\n".len()];
+        stream.read_exact(&mut replies).expect("replies");
+    }
+    server.signal(libc::SIGTERM);
+    assert!(server.end().0.success());
+    let files = std::fs::read_dir(dir.path()).expect("listed").count() as u64;
+    assert!(files > 300, "{files} files");
+    let mut command = std::process::Command::new("sh");
+    let script = "ulimit -n 2000; exec \"$0\" serve --dir \"$1\" --port \"$2\"";
+    let port = common::free_port().to_string();
+    command.args(["-c", script, env!("CARGO_BIN_EXE_evenkeel")]).arg(dir.path()).arg(port);
+    let server = Server::spawn(&mut command);
+    let room = field(&server, "maxclients");
+    assert!((1..=2_000 - 2 * files).contains(&room), "{room} connections beside {files} files");
+}
