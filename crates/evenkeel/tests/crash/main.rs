@@ -4,7 +4,8 @@
 //! with what was acknowledged and read. Deaths are kill -9 and the loss of power under ext4.
 //!
 //! `EVENKEEL_CRASH_CYCLES` sets the cycles (20), `EVENKEEL_CRASH_SEED` the seed, which is always printed:
-//! it fixes what the clients send, not how the machine interleaves them.
+//! it fixes what the clients send, not how the machine interleaves them. `EVENKEEL_CRASH_SEGMENT_BYTES` sets the size of
+//! segments (1 MiB): smaller ones roll, and are recycled, more often.
 //!
 //! Tests that find nothing show nothing, so planted faults run through the same cycles: a kernel that
 //! answers fdatasync without doing it must be found by the loss of power, and a server without a log by
@@ -178,7 +179,8 @@ fn must_find(run: impl FnOnce(&Series<'_>) -> Result<Tally, String>) {
 
 /// The shipped binary with small segments, so that a cycle seals, cleans and recycles some.
 fn evenkeel(arguments: &[&str]) -> Program {
-    let small = ["--journal-segment-size", "1MiB"];
+    let size_bytes = number("EVENKEEL_CRASH_SEGMENT_BYTES").unwrap_or(1 << 20).to_string();
+    let small = ["--journal-segment-size", size_bytes.as_str()];
     Program::Evenkeel(small.iter().chain(arguments).map(|&argument| argument.to_owned()).collect())
 }
 
