@@ -64,7 +64,7 @@ pub use journal::{Journal, Pin, SegmentInfo, SegmentState};
 pub use manifest::MANIFEST_NAME;
 pub use options::{Backend, BackendKind, Options, SyncMode};
 pub use recovery::{LOCK_NAME, Recovery, Torn};
-pub use salvage::{SalvageReport, salvage};
+pub use salvage::{Keep, SalvageReport, salvage};
 pub use scan::{RecordView, Scanner};
 pub use shared::Hooks;
 pub use thread::Driver;

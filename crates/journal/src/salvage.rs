@@ -2,13 +2,15 @@
 //!
 //! Invariants
 //!   1. The damaged folder is not changed.
-//!   2. Seqs, flags, keyspaces and expiries are kept, order is kept; a group is copied whole or not at all.
+//!   2. Seqs, keyspaces and expiries are kept, flags too (but MOVED, where the callback says so), order is kept; a group is
+//!      copied whole or not at all.
 //!   3. The copy has the same identity and a clean stop; lsns and places are new, so it has no checkpoint.
 //!
 //! Behind damage the walk goes on at the next batch header that verifies. What was lost may have been a removal, so
 //! an older value may be back: the report says how much was skipped. Which records are of no use any more
 //! (a checkpoint may cover their removal) only the store knows: its callback decides.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,14 +23,26 @@ use crate::format::batch::{BATCH_HEADER_SIZE_BYTES, BATCH_MAGIC, BatchHeader};
 use crate::format::record::{RECORD_HEADER_SIZE_BYTES, RecordHeader};
 use crate::format::{ALIGN_BYTES, SEGMENT_HEADER_SIZE_BYTES, Salt, crc32c};
 use crate::journal::Journal;
-use crate::manifest::{self, Facts};
+use crate::manifest::{self, Facts, State};
 use crate::options::{Options, SyncMode};
+use crate::recovery::found::unheard_of;
 use crate::recovery::lock;
 use crate::scan::RecordView;
-use crate::segment::read_full;
+use crate::segment::read_to;
 use crate::shared::Hooks;
 use crate::thread::Driver;
 use crate::types::{Draft, Lsn, Place, SegmentId, record_flags};
+
+/// What becomes of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// It is left out.
+    No,
+    /// It is copied.
+    AsItIs,
+    /// It is copied without its MOVED flag: what it is a copy of is not there any more.
+    AsOriginal,
+}
 
 /// What [`salvage`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,7 +69,7 @@ pub fn salvage(
     dir: &Path,
     out: &Path,
     options: &Options,
-    wanted: &mut dyn FnMut(&RecordView<'_>) -> bool,
+    wanted: &mut dyn FnMut(&RecordView<'_>) -> Keep,
 ) -> Result<SalvageReport, JournalError> {
     if let Err(error) = vfs.list(dir) {
         return Err(JournalError::Invalid(format!("{}: {error}", dir.display())));
@@ -70,11 +84,21 @@ pub fn salvage(
     }
     let (journal, driver) = recovery.start_manual(Hooks::default())?;
     let mut copier = Copier { journal, driver, report: SalvageReport::default() };
-    for (segment, facts) in &state.segments {
+    for (segment, facts) in &segments_of(&**vfs, dir, &state)? {
         let salt = Salt::new(state.identity.folder, *segment);
         copier.segment(&**vfs, dir, (*segment, salt), facts, wanted)?;
     }
     copier.finish()
+}
+
+/// The manifest's segments, and those that it lost the entries of but whose files are there.
+fn segments_of(vfs: &dyn Vfs, dir: &Path, state: &State) -> Result<BTreeMap<SegmentId, Facts>, JournalError> {
+    let mut segments = state.segments.clone();
+    for (file, segment) in unheard_of(vfs, dir, state)? {
+        let facts = Facts { file, size_bytes: u64::MAX, first_lsn: Lsn(0), sealed: None, footer: None };
+        segments.insert(segment, facts);
+    }
+    Ok(segments)
 }
 
 struct Copier {
@@ -90,17 +114,14 @@ impl Copier {
         dir: &Path,
         (segment, salt): (SegmentId, Salt),
         facts: &Facts,
-        wanted: &mut dyn FnMut(&RecordView<'_>) -> bool,
+        wanted: &mut dyn FnMut(&RecordView<'_>) -> Keep,
     ) -> Result<(), JournalError> {
         let end = facts.sealed.map_or(facts.size_bytes, |sealed| sealed.end_bytes);
         let path = dir.join(facts.file.file_name());
-        let mut bytes = vec![0; usize::try_from(end).unwrap_or(0)];
-        let read = vfs.open(&path, OpenOptions::default()).and_then(|file| read_full(&*file, &mut bytes, 0));
-        let Ok(read) = read else {
+        let Ok(bytes) = vfs.open(&path, OpenOptions::default()).and_then(|file| read_to(&*file, end)) else {
             self.report.segments_lost += 1;
             return Ok(());
         };
-        bytes.truncate(read);
         let (mut at, mut gap) = (SEGMENT_HEADER_SIZE_BYTES as usize, false);
         while at + BATCH_HEADER_SIZE_BYTES <= bytes.len() {
             let Some(header) = batch_at(&bytes, at, segment, salt) else {
@@ -125,17 +146,20 @@ impl Copier {
         batch_at: usize,
         (segment, salt): (SegmentId, Salt),
         first_lsn: Lsn,
-        wanted: &mut dyn FnMut(&RecordView<'_>) -> bool,
+        wanted: &mut dyn FnMut(&RecordView<'_>) -> Keep,
     ) -> Result<(), JournalError> {
         let (mut at, mut lsn, mut group) = (0, first_lsn, Vec::new());
         while let Some(header) = body.get(at..).and_then(|rest| RecordHeader::decode(rest, salt)) {
             let start = at + RECORD_HEADER_SIZE_BYTES;
             let Some(payload) = body.get(start..start + header.payload_len as usize) else { break };
             let place = Place::new(segment, (batch_at + BATCH_HEADER_SIZE_BYTES + at) as u64);
-            if wanted(&RecordView { lsn, place, header, payload }) {
-                group.push((header, payload));
-            } else {
-                self.report.records_unwanted += 1;
+            match wanted(&RecordView { lsn, place, header, payload }) {
+                Keep::AsItIs => group.push((header, payload)),
+                Keep::AsOriginal => {
+                    let flags = header.flags & !record_flags::MOVED;
+                    group.push((RecordHeader { flags, ..header }, payload));
+                }
+                Keep::No => self.report.records_unwanted += 1,
             }
             if header.flags & record_flags::GROUP_END != 0 {
                 self.group(&group)?;

@@ -165,6 +165,18 @@ pub(crate) fn read_full(file: &dyn File, buffer: &mut [u8], offset: u64) -> io::
     Ok(filled)
 }
 
+/// Reads a file from its start to `end`, or to its own end.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn read_to(file: &dyn File, end: u64) -> io::Result<Vec<u8>> {
+    let len = usize::try_from(file.len()?.min(end)).map_err(io::Error::other)?;
+    let mut bytes = vec![0; len];
+    let read = read_full(file, &mut bytes, 0)?;
+    bytes.truncate(read);
+    Ok(bytes)
+}
+
 /// Turns a failed preparation into the journal's error: a full disk is no failure.
 pub(crate) fn prepare_error(vfs: &dyn Vfs, dir: &Path, needed_bytes: u64, source: io::Error) -> JournalError {
     if source.kind() == io::ErrorKind::StorageFull || source.kind() == io::ErrorKind::QuotaExceeded {

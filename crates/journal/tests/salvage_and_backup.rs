@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use common::{append, clock, dir, open, records, start};
-use journal::{Hooks, Journal, JournalError, Lsn, Options, check, salvage};
+use journal::{Hooks, Journal, JournalError, Keep, Lsn, Options, check, salvage};
 use vfs::{SimDisk, Vfs};
 
 fn filled(disk: &SimDisk, clean: bool) {
@@ -40,7 +40,7 @@ fn flipped_payload_is_reported_refused_at_start_and_skipped_by_salvage() {
     let vfs: Arc<dyn Vfs> = Arc::new(disk);
     let time: Arc<dyn clock::Clock> = clock();
     let out = Path::new("/out");
-    let report = salvage(&vfs, &time, &dir(), out, &Options::small(), &mut |_| true).unwrap();
+    let report = salvage(&vfs, &time, &dir(), out, &Options::small(), &mut |_| Keep::AsItIs).unwrap();
     assert_eq!((report.records_copied, report.gaps), (798, 1), "{report:?}");
     let again = Journal::open(vfs, clock(), out, Options::small()).unwrap();
     let found = records(&again).unwrap();

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clock::Clock;
-use journal::{Class, Draft, Hooks, Journal, JournalError, RecordView, SalvageReport, Seq, footprint};
+use journal::{Class, Draft, Hooks, Journal, JournalError, Keep, RecordView, SalvageReport, Seq, footprint};
 use vfs::Vfs;
 
 use crate::error::StoreError;
@@ -50,12 +50,17 @@ pub fn salvage(
     };
     let mut mapping_seq = 0;
     let mut wanted = |view: &RecordView<'_>| {
-        let is_mapping = view.header.kind == MAPPING;
-        let counts = is_mapping || alive.as_ref().is_none_or(|alive| alive.names(view));
-        if is_mapping {
+        if view.header.kind == MAPPING {
             mapping_seq = mapping_seq.max(view.header.seq.0);
+            return Keep::AsItIs;
         }
-        counts
+        match (&alive, &without_checkpoint) {
+            (Some(alive), _) => alive.keep(view),
+            (None, None) => Keep::AsItIs,
+            // what a base was copied from may be gone, and nothing says so: better an old key back than one lost
+            (None, Some(_)) if is_base(view.header.kind) => Keep::AsOriginal,
+            (None, Some(_)) => Keep::AsItIs,
+        }
     };
     let options = journal::Options::default();
     let copied = journal::salvage(vfs, clock, dir, out, &options, &mut wanted).map_err(open_error)?;
@@ -73,6 +78,10 @@ struct Alive {
     mapping_seq: u64,
     next_keyspace: u32,
     mapping: Vec<u32>,
+}
+
+fn is_base(kind: u8) -> bool {
+    matches!(kind & !record::SHARED, record::STRING | record::IMAGE)
 }
 
 impl Alive {
@@ -104,8 +113,14 @@ impl Alive {
         }
     }
 
-    fn names(&self, view: &RecordView<'_>) -> bool {
-        view.lsn.0 >= self.lsn || self.places.contains(&view.place.pack())
+    /// What the checkpoint names is alive whatever its source: a copy that cleaning made has none any more, and replay
+    /// lets copies create nothing. Other copies change something that the checkpoint names, or are dead.
+    fn keep(&self, view: &RecordView<'_>) -> Keep {
+        match (self.places.contains(&view.place.pack()), view.lsn.0 >= self.lsn) {
+            (true, _) => Keep::AsOriginal,
+            (false, true) => Keep::AsItIs,
+            (false, false) => Keep::No,
+        }
     }
 
     /// Appends the mapping to the journal in `out`: the record that stated it is not there any more.
