@@ -3,7 +3,7 @@
 //! The report goes to standard output; damage makes the exit status 1. Nothing in the folder is changed: what can be
 //! saved goes to a new one.
 
-use journal::{CheckReport, SegmentState};
+use journal::SegmentState;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,14 +13,12 @@ use std::sync::Arc;
 /// # Errors
 /// One line: there is nothing to check, how much is damaged, or why nothing was saved.
 pub(crate) fn run(dir: &Path, salvage_to: Option<&Path>) -> Result<(), String> {
-    let mut payload_bytes: u64 = 0;
-    let mut add = |view: journal::RecordView<'_>| payload_bytes += view.payload.len() as u64;
-    let report = journal::check(&vfs::RealDisk, dir, &mut add).map_err(|error| error.to_string())?;
-    print!("{}", text(&report, payload_bytes));
+    let checked = store::check(&vfs::RealDisk, dir).map_err(|error| error.to_string())?;
+    print!("{}", text(&checked));
     if let Some(out) = salvage_to {
         salvage(dir, out)?;
     }
-    match report.damage.len() {
+    match checked.journal.damage.len() {
         0 => Ok(()),
         count => {
             Err(format!("{} is damaged in {count} place{}", dir.display(), if count == 1 { "" } else { "s" }))
@@ -51,7 +49,8 @@ fn salvage(dir: &Path, out: &Path) -> Result<(), String> {
     Ok(())
 }
 
-fn text(report: &CheckReport, payload_bytes: u64) -> String {
+fn text(checked: &store::Checked) -> String {
+    let (report, payload_bytes) = (&checked.journal, checked.payload_bytes);
     let mut text = format!(
         "folder {:032x}: {} segments, {} files ready\n\n  segment   file          state      records      lost         bytes\n",
         report.identity.folder,
@@ -76,9 +75,10 @@ fn text(report: &CheckReport, payload_bytes: u64) -> String {
     let records: u64 = report.segments.iter().map(|segment| segment.records_read).sum();
     let _ = writeln!(text, "\n{records} records verify, {payload_bytes} bytes of keys and values");
     if let Some(checkpoint) = &report.checkpoint {
+        let keys = checked.checkpoint_keys.map_or("damaged".to_owned(), |keys| format!("{keys} keys"));
         let _ = writeln!(
             text,
-            "checkpoint {}, records from lsn {} on follow it",
+            "checkpoint {}: {keys}, records from lsn {} on follow it",
             checkpoint.name, checkpoint.lsn.0
         );
     }

@@ -14,6 +14,7 @@
 //! Out of scope: commands (`server`), segments and syncs (`journal`).
 
 mod access;
+mod check;
 mod engine;
 mod error;
 #[doc(hidden)]
@@ -39,6 +40,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use clock::UnixMs;
 
 pub use access::{Access, Scope};
+pub use check::{Checked, check};
 pub use error::{Stop, StoreError};
 pub use log::LogReport;
 pub use memory::MemoryReport;

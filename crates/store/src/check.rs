@@ -1,0 +1,153 @@
+//! `evenkeel check` as far as the store can judge: what the journal reports, and whether the checkpoint's content holds.
+//!
+//! Invariants
+//!   1. Nothing in the folder is changed.
+//!   2. A checkpoint is good if all of it verifies, it belongs to this folder and to the lsn that the manifest states, and
+//!      each record that it points at for a database in use is there.
+//!
+//! Memory: eight bytes for each record of the log.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use journal::{CheckReport, Damage, JournalError, RecordView};
+use vfs::Vfs;
+
+use crate::error::StoreError;
+use crate::log::checkpoint::{Area, Block, Entry, Header};
+use crate::log::checkpoint_file::{self, LoadError};
+use crate::record::{self, MAPPING, Payload};
+
+/// What [`check`] found.
+#[derive(Debug)]
+pub struct Checked {
+    /// What the journal says, with the checkpoint's damage added.
+    pub journal: CheckReport,
+    /// Bytes of keys and values that verify.
+    pub payload_bytes: u64,
+    /// Keys that the checkpoint names, if it is whole.
+    pub checkpoint_keys: Option<u64>,
+}
+
+/// Reads all of a stopped server's folder.
+///
+/// # Errors
+/// [`StoreError::Open`] when there is nothing to check, or reading fails; damage is in the report instead.
+pub fn check(vfs: &dyn Vfs, dir: &Path) -> Result<Checked, StoreError> {
+    let mut log = Log::default();
+    let mut journal = journal::check(vfs, dir, &mut |view| log.take(&view))
+        .map_err(|error: JournalError| StoreError::Open(error.to_string()))?;
+    let mut checkpoint_keys = None;
+    if let Some(checkpoint) = journal.checkpoint.clone() {
+        let mut content = Content::new(&log, &journal);
+        let loaded = checkpoint_file::load(vfs, dir, &checkpoint.name, &mut |_, block| content.take(block));
+        let faults = content.faults(loaded, checkpoint.lsn.0);
+        checkpoint_keys = faults.is_empty().then_some(content.keys);
+        let damage = |(offset, what)| Damage { file: checkpoint.name.clone(), offset, what };
+        journal.damage.extend(faults.into_iter().map(damage));
+    }
+    Ok(Checked { journal, payload_bytes: log.payload_bytes, checkpoint_keys })
+}
+
+/// What of the log the checkpoint is compared with.
+#[derive(Default)]
+struct Log {
+    /// Places of all records that verify, ascending.
+    places: Vec<u64>,
+    payload_bytes: u64,
+    /// Seq and keyspaces of the newest mapping.
+    mapping: Option<(u64, Vec<u32>)>,
+}
+
+impl Log {
+    fn take(&mut self, view: &RecordView<'_>) {
+        self.places.push(view.place.pack());
+        self.payload_bytes += view.payload.len() as u64;
+        let seq = view.header.seq.0;
+        if view.header.kind == MAPPING
+            && self.mapping.as_ref().is_none_or(|(newest, _)| *newest < seq)
+            && let Some(Payload::Mapping { keyspaces, .. }) = record::decode(MAPPING, view.payload)
+        {
+            self.mapping = Some((seq, record::mapping_ids(keyspaces)));
+        }
+    }
+}
+
+/// A checkpoint as it is read.
+struct Content<'a> {
+    log: &'a Log,
+    folder: u128,
+    /// Segments in which records are known to be lost: reported there.
+    hurt: BTreeSet<u32>,
+    used: BTreeSet<u32>,
+    keys: u64,
+    /// Records that are not there, and the first of them.
+    missing: u64,
+    first_missing: u64,
+}
+
+impl<'a> Content<'a> {
+    fn new(log: &'a Log, journal: &CheckReport) -> Self {
+        let hurt = journal.segments.iter().filter(|segment| segment.records_lost > 0);
+        Self {
+            log,
+            folder: journal.identity.folder,
+            hurt: hurt.map(|segment| segment.info.segment.0).collect(),
+            used: BTreeSet::new(),
+            keys: 0,
+            missing: 0,
+            first_missing: 0,
+        }
+    }
+
+    fn take(&mut self, block: Block) {
+        match block {
+            Block::Mapping { seq, mapping, .. } => {
+                let newer = self.log.mapping.as_ref().filter(|(stated, _)| *stated > seq);
+                self.used = newer.map_or(mapping, |(_, mapping)| mapping.clone()).into_iter().collect();
+            }
+            Block::Entries(area, entries) => entries.iter().for_each(|entry| self.entry(area, entry)),
+            _ => {}
+        }
+    }
+
+    fn entry(&mut self, area: Area, entry: &Entry) {
+        self.keys += 1;
+        if !self.used.contains(&area.keyspace) {
+            return;
+        }
+        for place in std::iter::once(entry.place).chain(entry.deltas.iter().map(|delta| delta.place)) {
+            let segment = journal::Place::unpack(place).segment().0;
+            if !self.hurt.contains(&segment) && self.log.places.binary_search(&place).is_err() {
+                self.first_missing = if self.missing == 0 { place } else { self.first_missing };
+                self.missing += 1;
+            }
+        }
+    }
+
+    /// Everything that is wrong with it: offset in its file, and what.
+    fn faults(&self, loaded: Result<Header, LoadError>, lsn: u64) -> Vec<(u64, String)> {
+        let header = match loaded {
+            Ok(header) => header,
+            Err(error) => return vec![(0, format!("the checkpoint cannot be read: {error}"))],
+        };
+        let mut faults = Vec::new();
+        if header.folder != self.folder {
+            faults.push((0, "the checkpoint belongs to another folder".to_owned()));
+        }
+        if header.lsn + 1 != lsn {
+            let stated = header.lsn + 1;
+            faults.push((0, format!("the manifest replays from lsn {lsn}, the checkpoint from {stated}")));
+        }
+        if self.missing > 0 {
+            let first = journal::Place::unpack(self.first_missing);
+            let (segment, offset) = (first.segment(), first.offset_bytes());
+            let what = format!(
+                "the checkpoint points at {} records that are not there, first at segment {segment} offset {offset}",
+                self.missing
+            );
+            faults.push((0, what));
+        }
+        faults
+    }
+}
