@@ -288,10 +288,10 @@ fn next_batch(
     bad_at: u64,
 ) -> Result<Option<(u64, Lsn)>, JournalError> {
     let start = bad_at.max(SEGMENT_HEADER_SIZE_BYTES) / ALIGN_BYTES * ALIGN_BYTES + ALIGN_BYTES;
-    let len = usize::try_from(extent.end_bytes.saturating_sub(start)).unwrap_or(0);
-    let mut bytes = vec![0; len];
-    let read = read_full(&**file, &mut bytes, start)
-        .map_err(|error| JournalError::failed(format!("reading {}", extent.file_name), error))?;
+    let failed = |error| JournalError::failed(format!("reading {}", extent.file_name), error);
+    let end = file.len().map_err(failed)?.min(extent.end_bytes);
+    let mut bytes = vec![0; usize::try_from(end.saturating_sub(start)).unwrap_or(0)];
+    let read = read_full(&**file, &mut bytes, start).map_err(failed)?;
     bytes.truncate(read);
     let mut at = 0;
     while at + BATCH_MAGIC.len() <= bytes.len() {

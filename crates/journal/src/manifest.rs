@@ -25,9 +25,9 @@ use std::sync::Arc;
 use vfs::{File, OpenOptions, Vfs};
 
 use crate::error::JournalError;
-use crate::format::VERSION;
 use crate::format::manifest_entry::{Checkpoint, Entry, Footer, MANIFEST_ENTRY_SIZE_BYTES, Sealed};
 use crate::format::segment_header::{HeaderError, Identity};
+use crate::format::{SEGMENT_HEADER_SIZE_BYTES, VERSION};
 use crate::segment::{read_full, write_full};
 use crate::types::{FileId, Lsn, SegmentId, Seq};
 
@@ -36,6 +36,10 @@ pub const MANIFEST_NAME: &str = "MANIFEST";
 const TEMPORARY_NAME: &str = "MANIFEST.tmp";
 /// Entries that a file has room for; more if the state itself needs more than half of them.
 const ENTRIES_ROOM: usize = 8192;
+/// No lsn or seq is ever as large.
+const ORDINAL_MAX: u64 = 1 << 62;
+/// No segment file is larger: places count eight bytes in 32 bits.
+const FILE_SIZE_BYTES_MAX: u64 = 8 << 32;
 /// Where an entry's time lies, its last field.
 const TIME_AT: usize = 56;
 /// Most entries of one write.
@@ -104,6 +108,7 @@ impl State {
     /// What contradicts the entries before it.
     pub(crate) fn apply(&mut self, entry: &Entry, time_ms: u64) -> Result<(), String> {
         self.time_ms = self.time_ms.max(time_ms);
+        check_numbers(entry)?;
         match entry {
             Entry::Folder { folder, next_segment, next_file, next_seq } => {
                 self.identity.folder = *folder;
@@ -129,6 +134,9 @@ impl State {
                         "segment {} is sealed twice or with another first lsn",
                         sealed.segment
                     ));
+                }
+                if sealed.end_bytes > facts.size_bytes {
+                    return Err(format!("segment {} ends beyond its file", sealed.segment));
                 }
                 facts.sealed = Some(*sealed);
                 self.next_seq = self.next_seq.max(sealed.next_seq);
@@ -207,6 +215,40 @@ impl State {
     fn facts_mut(&mut self, segment: SegmentId) -> Result<&mut Facts, String> {
         self.segments.get_mut(&segment).ok_or_else(|| format!("unknown segment {segment}"))
     }
+}
+
+/// Whether the entry's own numbers can be true, so that nobody after this need fear to count on from them.
+fn check_numbers(entry: &Entry) -> Result<(), String> {
+    let possible = match entry {
+        Entry::Folder { next_segment, next_file, next_seq, .. } => {
+            next_segment.0 > 0 && next_file.0 > 0 && is_ordinal(next_seq.0)
+        }
+        Entry::Prepared { file, size_bytes, .. } => is_file(*file, *size_bytes),
+        Entry::Open { segment, file, first_lsn, size_bytes } => {
+            let is_segment = segment.0 > 0 && segment.0 < u32::MAX;
+            is_segment && is_file(*file, *size_bytes) && is_ordinal(first_lsn.0)
+        }
+        Entry::Sealed(sealed) => {
+            let counts = sealed.first_lsn.0.checked_add(sealed.records.into());
+            is_ordinal(sealed.first_lsn.0)
+                && is_ordinal(sealed.next_seq.0)
+                && counts == sealed.last_lsn.0.checked_add(1)
+                && sealed.end_bytes >= SEGMENT_HEADER_SIZE_BYTES
+        }
+        Entry::Footed { footer, .. } => footer.offset_bytes.checked_add(footer.len_bytes).is_some(),
+        Entry::Closed { last_lsn, next_seq, .. } => last_lsn.0 < ORDINAL_MAX && is_ordinal(next_seq.0),
+        Entry::Freed { .. } | Entry::Checkpoint(_) | Entry::HashKey { .. } => true,
+    };
+    if possible { Ok(()) } else { Err(format!("an entry with numbers that cannot be: {entry:?}")) }
+}
+
+fn is_ordinal(number: u64) -> bool {
+    (1..ORDINAL_MAX).contains(&number)
+}
+
+fn is_file(file: FileId, size_bytes: u64) -> bool {
+    let sizes = SEGMENT_HEADER_SIZE_BYTES..=FILE_SIZE_BYTES_MAX;
+    file.0 > 0 && file.0 < u32::MAX && sizes.contains(&size_bytes)
 }
 
 /// A file of entries, zeroes behind them.

@@ -1,5 +1,6 @@
 //! The table of targets: one row a decoder.
 
+mod folder;
 mod journal;
 mod resp;
 mod server;
@@ -43,6 +44,13 @@ pub const TARGETS: &[Target] = &[
         run: journal::segment_header,
         seeds: journal::seeds,
         words: journal::WORDS,
+        input_bytes_max: 128,
+    },
+    Target {
+        name: "journal-folder",
+        run: folder::run,
+        seeds: folder::seeds,
+        words: folder::WORDS,
         input_bytes_max: 128,
     },
     Target {

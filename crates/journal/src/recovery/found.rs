@@ -12,7 +12,7 @@ use crate::format::batch::{BATCH_HEADER_SIZE_BYTES, BatchHeader};
 use crate::format::segment_header::{HeaderError, Identity, SegmentHeader};
 use crate::format::{SEGMENT_HEADER_SIZE_BYTES, Salt, VERSION, u32_at};
 use crate::manifest::{self, Facts, MANIFEST_NAME, State};
-use crate::segment::read_full;
+use crate::segment::{read_full, read_to};
 use crate::types::{FileId, SegmentId};
 
 /// The open segment as found.
@@ -72,10 +72,7 @@ pub(crate) fn read_tail_bytes(
     let failed = |error| JournalError::failed(format!("reading {name}"), error);
     let len = state.closed.map_or(facts.size_bytes, |closed| closed.end_bytes.min(facts.size_bytes));
     file.drop_cache(0, facts.size_bytes).map_err(failed)?;
-    let mut bytes = vec![0; usize::try_from(len).expect("segments fit in memory's address space")];
-    let read = read_full(&*file, &mut bytes, 0).map_err(failed)?;
-    bytes.truncate(read);
-    Ok(bytes)
+    read_to(&*file, len).map_err(failed)
 }
 
 /// Checks the header of a segment's file.
