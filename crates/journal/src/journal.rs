@@ -7,14 +7,13 @@ use std::thread::JoinHandle;
 use crate::admission::{Class, Credits, own_file_bytes, promise_bytes, shared_footprint_max};
 use crate::counters::{Counters, Live};
 use crate::error::{JournalError, ReadError, Refusal};
-use crate::format::footer_chunk::{FOOTER_CHUNK_ENTRIES_MAX, FooterEntry, encode_chunk};
-use crate::format::manifest_entry::{CHECKPOINT_NAME_BYTES_MAX, Checkpoint, Entry, Footer};
+use crate::footer::FooterWriter;
+use crate::format::manifest_entry::{CHECKPOINT_NAME_BYTES_MAX, Checkpoint, Entry};
 use crate::format::record::{RECORD_HEADER_SIZE_BYTES, RecordHeader};
 use crate::format::segment_header::Identity;
 use crate::manifest::{Facts, State};
 use crate::options::Backend;
 use crate::scan::{Extent, Scanner, read_record, verified};
-use crate::segment::{footer_offset, write_full};
 use crate::shared::{Phase, Shared};
 use crate::types::{Appended, Draft, Lsn, Place, SegmentId, Seq};
 
@@ -257,35 +256,17 @@ impl Journal {
         Ok(Scanner::new(file, extent(&self.shared, segment, &facts)))
     }
 
-    /// Writes the footer of a sealed segment, in chunks; `pace` is called with the bytes of each before it is written.
-    ///
-    /// `entries` are one for each record, in lsn order.
+    /// Begins the footer of a sealed segment: what it holds is written chunk by chunk.
     ///
     /// # Errors
-    /// [`JournalError::Invalid`] when the segment is not sealed or the entries do not match its records,
-    /// [`JournalError::Failed`] when a write or sync fails (the journal then stops).
-    ///
-    /// # Panics
-    /// If the footer does not fit: append keeps room for it, so that would be our own bug.
-    pub fn write_footer(
-        &self,
-        segment: SegmentId,
-        entries: &[FooterEntry],
-        pace: &mut dyn FnMut(usize),
-    ) -> Result<(), JournalError> {
+    /// [`JournalError::Invalid`] when the segment is not sealed or has a footer, [`JournalError::Failed`] when its file
+    /// cannot be opened (the journal then stops).
+    pub fn footer(&self, segment: SegmentId) -> Result<FooterWriter, JournalError> {
         let facts = self.sealed_facts(segment)?;
-        let sealed = facts.sealed.expect("sealed_facts returns sealed ones");
-        if entries.len() != sealed.records as usize || facts.footer.is_some() {
-            let message =
-                format!("segment {segment} has {} records, footer of {}", sealed.records, entries.len());
-            return Err(JournalError::Invalid(message));
+        if facts.footer.is_some() {
+            return Err(JournalError::Invalid(format!("segment {segment} has a footer")));
         }
-        let footer = self.write_footer_chunks(segment, &facts, entries, pace).map_err(|error| {
-            let error = JournalError::failed(format!("writing the footer of segment {segment}"), error);
-            self.shared.fail(&error);
-            error
-        })?;
-        self.say(&Entry::Footed { segment, footer })
+        FooterWriter::begin(Arc::clone(&self.shared), segment, &facts)
     }
 
     /// Gives up `segment`: no index entry and no reader needs it any more, and a durable checkpoint covers it.
@@ -382,32 +363,6 @@ impl Journal {
             .sealed
             .map(|_| facts)
             .ok_or_else(|| JournalError::Invalid(format!("segment {segment} is still open")))
-    }
-
-    fn write_footer_chunks(
-        &self,
-        segment: SegmentId,
-        facts: &Facts,
-        entries: &[FooterEntry],
-        pace: &mut dyn FnMut(usize),
-    ) -> std::io::Result<Footer> {
-        let sealed = facts.sealed.expect("sealed_facts returns sealed ones");
-        let options = vfs::OpenOptions { write: true, ..vfs::OpenOptions::default() };
-        let file = self.shared.vfs.open(&self.shared.path_of(facts.file), options)?;
-        let offset_bytes = footer_offset(sealed.end_bytes);
-        let salt = self.shared.salt(segment);
-        let (mut at, mut lsn, mut chunk) = (offset_bytes, sealed.first_lsn, Vec::new());
-        for (index, part) in entries.chunks(FOOTER_CHUNK_ENTRIES_MAX).enumerate() {
-            chunk.clear();
-            encode_chunk(&mut chunk, (segment, salt), index as u32, lsn, part);
-            pace(chunk.len());
-            write_full(&*file, &chunk, at)?;
-            at += chunk.len() as u64;
-            lsn.0 += part.len() as u64;
-        }
-        assert!(at <= facts.size_bytes, "append kept room for the footer");
-        file.sync_data()?;
-        Ok(Footer { entries: entries.len() as u32, offset_bytes, len_bytes: at - offset_bytes })
     }
 
     fn say(&self, entry: &Entry) -> Result<(), JournalError> {

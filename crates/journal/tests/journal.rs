@@ -6,7 +6,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Told, append, hooks, open, records, start};
+use common::{Told, append, hooks, open, records, start, write_footer};
 use journal::{
     BackendKind, Class, Draft, Hooks, Journal, Lsn, Options, ReadError, Refusal, SegmentState, Seq, footprint,
 };
@@ -155,8 +155,11 @@ fn footer_is_written_once_and_read_back_at_start() {
         }
     }
     assert!(slices > 10, "{slices} slices");
-    journal.write_footer(segment, &entries, &mut |_| {}).unwrap();
-    assert!(journal.write_footer(segment, &entries, &mut |_| {}).is_err(), "twice");
+    let mut partial = journal.footer(segment).unwrap();
+    partial.write(&entries[1..]).unwrap();
+    assert!(partial.finish().is_err(), "one record has no entry");
+    write_footer(&journal, segment, &entries).unwrap();
+    assert!(journal.footer(segment).is_err(), "twice");
     assert_eq!(journal.segments()[0].state, SegmentState::Footed);
     drop((journal, driver));
     let recovery = open(&disk, &options).unwrap();

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use clock::{SimClock, UnixMs};
 use journal::{
-    Class, Draft, Driver, Hooks, Journal, JournalError, Lsn, Options, Place, Recovery, Seq, footprint,
+    Class, Draft, Driver, FOOTER_CHUNK_ENTRIES_MAX, FooterEntry, Hooks, Journal, JournalError, Lsn, Options,
+    Place, Recovery, SegmentId, Seq, footprint,
 };
 use vfs::SimDisk;
 
@@ -41,6 +42,17 @@ pub fn append_as(journal: &Journal, payloads: &[&[u8]], class: Class) -> Option<
     let mut places = Vec::new();
     let appended = journal.append(credits, &drafts, &mut places);
     Some((places, appended.last_seq, appended.last_lsn))
+}
+
+/// Writes a whole footer.
+pub fn write_footer(
+    journal: &Journal,
+    segment: SegmentId,
+    entries: &[FooterEntry],
+) -> Result<(), JournalError> {
+    let mut footer = journal.footer(segment)?;
+    entries.chunks(FOOTER_CHUNK_ENTRIES_MAX).try_for_each(|chunk| footer.write(chunk))?;
+    footer.finish()
 }
 
 /// A record: lsn, seq, payload, and whether it ends its group.

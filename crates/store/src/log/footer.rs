@@ -1,11 +1,15 @@
 //! Footers: what a start needs to know of a sealed segment, written after sealing by reading it again.
 //!
-//! Slices of 256 KiB are read and hashed; then the journal writes the entries into the room that append kept free. Only
-//! starts read footers, and only of segments above the checkpoint.
+//! Slices of 256 KiB are read and hashed; what fills a chunk goes to the journal at once, into the room that append
+//! kept free, so a footer never holds more than a chunk and a slice in memory. Only starts read footers, and only of
+//! segments above the checkpoint.
 //!
 //! `extra` of an entry is unused. Out of scope: the bytes (`journal::format::footer_chunk`), when (`keeper`).
 
-use journal::{FooterEntry, Journal, JournalError, RecordView, Scanner, SegmentId};
+use journal::{
+    FOOTER_CHUNK_ENTRIES_MAX, FooterEntry, FooterWriter, Journal, JournalError, RecordView, Scanner,
+    SegmentId,
+};
 
 use crate::hash::KeyHasher;
 use crate::record;
@@ -15,17 +19,19 @@ use crate::record;
 pub(crate) struct Footing {
     segment: SegmentId,
     scanner: Scanner,
+    writer: FooterWriter,
+    /// Entries that fill no chunk yet.
     entries: Vec<FooterEntry>,
 }
 
 impl Footing {
-    /// Begins with `segment`, which has `records` records.
+    /// Begins with `segment`.
     ///
     /// # Errors
     /// When the segment cannot be opened.
-    pub(crate) fn begin(journal: &Journal, segment: SegmentId, records: u64) -> Result<Self, JournalError> {
-        let entries = Vec::with_capacity(usize::try_from(records).unwrap_or(0));
-        Ok(Self { segment, scanner: journal.scanner(segment)?, entries })
+    pub(crate) fn begin(journal: &Journal, segment: SegmentId) -> Result<Self, JournalError> {
+        let (scanner, writer) = (journal.scanner(segment)?, journal.footer(segment)?);
+        Ok(Self { segment, scanner, writer, entries: Vec::new() })
     }
 
     /// The segment's number.
@@ -33,21 +39,30 @@ impl Footing {
         self.segment
     }
 
-    /// Reads one slice; returns whether there is more.
+    /// Reads one slice and writes the chunks that it fills; returns whether there is more.
     ///
     /// # Errors
-    /// [`JournalError::Damaged`] when a record does not verify.
+    /// [`JournalError::Damaged`] when a record does not verify, [`JournalError::Failed`] when the disk fails; the
+    /// journal stops then.
     pub(crate) fn slice(&mut self, hasher: &KeyHasher) -> Result<bool, JournalError> {
         let entries = &mut self.entries;
-        self.scanner.slice(SLICE_BYTES, &mut |view| entries.push(entry_of(&view, hasher)))
+        let more = self.scanner.slice(SLICE_BYTES, &mut |view| entries.push(entry_of(&view, hasher)))?;
+        while let Some(chunk) = self.entries.get(..FOOTER_CHUNK_ENTRIES_MAX) {
+            self.writer.write(chunk)?;
+            self.entries.drain(..FOOTER_CHUNK_ENTRIES_MAX);
+        }
+        Ok(more)
     }
 
-    /// Writes the footer; `pace` is called before each chunk with its bytes.
+    /// Writes what is left and states the footer.
     ///
     /// # Errors
     /// [`JournalError::Failed`] when the disk fails; the journal stops then.
-    pub(crate) fn finish(self, journal: &Journal, pace: &mut dyn FnMut(usize)) -> Result<(), JournalError> {
-        journal.write_footer(self.segment, &self.entries, pace)
+    pub(crate) fn finish(mut self) -> Result<(), JournalError> {
+        if !self.entries.is_empty() {
+            self.writer.write(&self.entries)?;
+        }
+        self.writer.finish()
     }
 }
 

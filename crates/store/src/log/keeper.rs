@@ -102,7 +102,7 @@ impl Keeper {
         let mut work = self.work();
         let now = self.clock.now();
         let segments = work.segments(store);
-        let mut worked = self.foot(&mut work, store, &segments, manner)?;
+        let mut worked = self.foot(&mut work, store, &segments)?;
         worked |= self.advance_capture(&mut work, store, &segments, now)?;
         worked |= self.clean_some(&mut work, store, &segments, manner)?;
         worked |= self.retire(&mut work, store)?;
@@ -183,7 +183,6 @@ impl Keeper {
         work: &mut Work,
         store: Parts<'_>,
         segments: &[SegmentInfo],
-        manner: Manner,
     ) -> Result<bool, JournalError> {
         let journal = &store.engine.journal;
         let covered = work.published.as_ref().map_or(0, |published| published.lsn);
@@ -194,8 +193,7 @@ impl Keeper {
                 info.state == SegmentState::Sealed && info.last_lsn.0 > covered && info.records > 0 && !apart
             };
             let Some(info) = segments.iter().find(wanting) else { return Ok(false) };
-            work.footing =
-                self.set_apart(store, info.segment, Footing::begin(journal, info.segment, info.records))?;
+            work.footing = self.set_apart(store, info.segment, Footing::begin(journal, info.segment))?;
             return Ok(true);
         };
         if !segments.iter().any(|info| info.segment == footing.segment()) {
@@ -205,11 +203,7 @@ impl Keeper {
         match self.set_apart(store, segment, footing.slice(store.hasher))? {
             None => {}
             Some(true) => work.footing = Some(footing),
-            Some(false) => footing.finish(journal, &mut |_| {
-                if manner == Manner::Paced {
-                    self.rest(REST_WORKED);
-                }
-            })?,
+            Some(false) => footing.finish()?,
         }
         Ok(true)
     }
