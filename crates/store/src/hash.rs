@@ -70,12 +70,6 @@ impl KeyHash {
         (self.0 >> 80) as u64
     }
 
-    /// Whether an index slot cannot tell the two apart.
-    #[allow(dead_code, reason = "for the side of engine log")]
-    pub(crate) fn same_slot(self, other: Self) -> bool {
-        self.slot() == other.slot()
-    }
-
     /// The hash as far as stripe, slot and tag remember it.
     pub(crate) fn from_parts(stripe: usize, bits: u64, tag: u8) -> Self {
         Self((stripe as u128) << 120 | u128::from(bits) << 56 | u128::from(tag) << 80)

@@ -72,7 +72,6 @@ impl Prepared {
 
     /// Notes that `place` held something else, as it does once after its segment was recycled; returns false if
     /// that was noted before: then the index still says so, and it is damage.
-    #[allow(dead_code, reason = "for the reader pool of engine log")]
     pub(crate) fn note_elsewhere(&mut self, place: u64) -> bool {
         let first = !self.elsewhere.contains(&place);
         if first {

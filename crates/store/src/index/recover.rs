@@ -10,7 +10,6 @@
 //! some behind that no key has any more; they are dropped when they are due (`tend`).
 //!
 //! Out of scope: reading files, counting live bytes (`log`).
-#![cfg_attr(not(test), allow(dead_code, reason = "called by engine log"))]
 
 use crate::error::StoreError;
 use crate::hash::KeyHash;
