@@ -254,6 +254,12 @@ impl Core {
         self.ready.push_back(file);
     }
 
+    /// Size of the smallest file that a shared group may still go to.
+    pub(crate) fn least_file_bytes(&self) -> u64 {
+        let open = if self.segment.closed { u64::MAX } else { self.segment.size_bytes };
+        self.ready.iter().map(|file| file.size_bytes).fold(open, u64::min)
+    }
+
     pub(crate) fn ready(&self) -> &VecDeque<ReadyFile> {
         &self.ready
     }

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use crate::admission::{Class, Credits, own_file_bytes, promise_bytes, shared_footprint_max};
+use crate::admission::{Class, Credits, own_file_bytes};
 use crate::counters::{Counters, Live};
 use crate::error::{JournalError, ReadError, Refusal};
 use crate::footer::FooterWriter;
@@ -111,7 +111,7 @@ impl Journal {
             return Ok(credits);
         }
         shared.admission.note_starved();
-        if bytes > shared_footprint_max(shared.options.segment_size_bytes) {
+        if bytes > shared.admission.shared_max() {
             shared.own_wanted.fetch_max(own_file_bytes(bytes), Ordering::AcqRel);
         }
         // Once more: what was freed before the note above woke nobody.
@@ -324,16 +324,14 @@ impl Journal {
             return Err(Lack::Memory);
         }
         let admission = Arc::clone(&shared.admission);
-        let mut credits = Credits { admission, bytes, room: 0, own_file: None };
-        let size = shared.options.segment_size_bytes;
-        let own = bytes > shared_footprint_max(size);
-        let room = if own { promise_bytes(size) } else { bytes };
-        if !shared.admission.take_room(room, class) {
+        let mut credits = Credits { admission, bytes, room: 0, own_file: None, owns: false };
+        if bytes > shared.admission.shared_max() {
+            let (room, file) = shared.admission.take_own_file(bytes, class).ok_or(Lack::Room)?;
+            (credits.room, credits.own_file, credits.owns) = (room, Some(file), true);
+        } else if shared.admission.take_room(bytes, class) {
+            credits.room = bytes;
+        } else {
             return Err(Lack::Room);
-        }
-        credits.room = room;
-        if own {
-            credits.own_file = Some(shared.admission.take_own_file(bytes).ok_or(Lack::Room)?);
         }
         Ok(credits)
     }

@@ -2,7 +2,7 @@
 //!
 //! | field | unit | default | least | most | simulated | reason |
 //! |---|---|---|---|---|---|---|
-//! | segment_size_bytes | B | 64 Mi | 64 Ki | 4 Gi | 64 Ki-256 Ki | one sequential read of a segment takes ~60 ms |
+//! | segment_size_bytes | B | 64 Mi | 64 Ki | 4 Gi | 64 Ki-256 Ki | one sequential read of a segment takes ~60 ms; a small log has smaller files |
 //! | buffer_bytes_max | B | 32 Mi | 64 Ki | 4 Gi | 64 Ki | bounds what a stalled disk piles up |
 //! | transaction_bytes_max | B | 1 Gi | 4 Ki | 4 Gi | 256 Ki | one group is one write |
 //! | ready_segments | count | 1 | 1 | 16 | 1 | zero-filling keeps ahead of 400 MB/s with one |
@@ -69,7 +69,7 @@ impl std::fmt::Display for Backend {
 /// Settings of a journal. The module's header has units, bounds and reasons.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Size of a segment file.
+    /// Size of a segment file once the log is large; see [`Options::file_size_bytes`].
     pub segment_size_bytes: u64,
     /// How bytes reach the disk.
     pub backend: BackendKind,
@@ -122,6 +122,16 @@ impl Options {
         }
     }
 
+    /// Size of the next files of a journal whose segments take `log_bytes`: a [`LOG_SHARE`]th of it as a power of two,
+    /// at least [`SMALL_FILE_SIZE_BYTES`], at most `segment_size_bytes`.
+    ///
+    /// Besides what lives, a folder holds files that are ready and one that is half full: with files of 64 MiB they would
+    /// be most of a small one.
+    pub(crate) fn file_size_bytes(&self, log_bytes: u64) -> u64 {
+        let share = (log_bytes / LOG_SHARE).max(SMALL_FILE_SIZE_BYTES);
+        (1 << share.ilog2()).min(self.segment_size_bytes)
+    }
+
     /// Checks the bounds of the table above.
     ///
     /// # Errors
@@ -142,5 +152,22 @@ impl Options {
         within("journal.ready_segments", self.ready_segments.into(), 1, 16)?;
         within("journal.reserve_segments", self.reserve_segments.into(), 0, 16)?;
         within("journal.idle_stamp", self.idle_stamp_ms, 1, 60_000)
+    }
+}
+
+/// What share of the log one file is, until files have their full size.
+const LOG_SHARE: u64 = 32;
+/// Files are never smaller, unless the setting says so.
+const SMALL_FILE_SIZE_BYTES: u64 = 8 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_grow_with_the_log_up_to_the_setting() {
+        let size = |log_mib: u64| Options::default().file_size_bytes(log_mib << 20) >> 20;
+        assert_eq!([0, 511, 512, 1_024, 2_048, 1 << 20].map(size), [8, 8, 16, 32, 64, 64]);
+        assert_eq!(Options::small().file_size_bytes(1 << 40), Options::small().segment_size_bytes);
     }
 }

@@ -79,7 +79,7 @@ impl Preparer {
         let path = shared.path_of(facts.file);
         let failed = |error| JournalError::failed(format!("freeing {}", path.display()), error);
         let links = shared.vfs.link_count(&path).map_err(failed)?;
-        let standard = facts.size_bytes == shared.options.segment_size_bytes;
+        let standard = facts.size_bytes == shared.admission.file_size_bytes();
         let recycle = standard && links == 1 && self.missing_files() > 0;
         let mut entries = vec![Entry::Freed { segment }];
         if recycle {
@@ -105,7 +105,9 @@ impl Preparer {
     }
 
     fn make_ready_file(&self) -> Result<bool, JournalError> {
-        let Some(file) = self.make_file(self.shared.options.segment_size_bytes)? else { return Ok(false) };
+        let log_bytes = self.shared.manifest().state().segments.values().map(|facts| facts.size_bytes).sum();
+        let size_bytes = self.shared.admission.grow_files(self.shared.options.file_size_bytes(log_bytes));
+        let Some(file) = self.make_file(size_bytes)? else { return Ok(false) };
         self.publish(file);
         Ok(true)
     }
@@ -176,9 +178,14 @@ impl Preparer {
     }
 
     fn publish(&self, file: ReadyFile) {
-        let promise = promise_bytes(file.size_bytes);
-        self.shared.core().add_ready(file);
-        self.shared.admission.add_room(promise);
+        let size_bytes = file.size_bytes;
+        let mut core = self.shared.core();
+        core.add_ready(file);
+        let least_bytes = core.least_file_bytes();
+        drop(core);
+        let admission = &self.shared.admission;
+        admission.note_sizes(size_bytes, least_bytes, self.shared.options.reserve_segments);
+        admission.add_room(promise_bytes(size_bytes));
         self.clear_shortage();
         self.shared.wake_starved();
     }

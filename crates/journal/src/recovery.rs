@@ -69,6 +69,8 @@ pub struct Recovery {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) dir: PathBuf,
     pub(crate) options: Options,
+    /// Size of new files, until the log grows.
+    pub(crate) file_size_bytes: u64,
     pub(crate) lock: Box<dyn FileLock>,
     pub(crate) manifest: Manifest,
     pub(crate) standing: Standing,
@@ -280,16 +282,18 @@ impl Recovery {
     }
 
     fn into_shared(self, hooks: Hooks) -> (Arc<Shared>, Box<dyn FileLock>) {
-        let Self { vfs, clock, dir, options, lock, manifest, standing, handles, .. } = self;
+        let Self { vfs, clock, dir, options, lock, manifest, standing, handles, file_size_bytes, .. } = self;
         let state = manifest.state();
         let facts = state.segments[&standing.segment];
-        let segment = OpenSegment::resumed(
+        let mut segment = OpenSegment::resumed(
             standing.segment,
             facts.size_bytes,
             facts.first_lsn,
             standing.records,
             standing.end_bytes,
         );
+        // A large group that cuts it short has paid for a new file's promise, which may be smaller.
+        segment.promise = segment.promise.min(promise_bytes(file_size_bytes));
         let resume = Resume {
             segment,
             end_bytes: standing.end_bytes,
@@ -299,13 +303,17 @@ impl Recovery {
         };
         let batch_bytes = BATCH_BYTES_MAX.min(options.segment_size_bytes as usize / 4);
         let mut core = Core::new(state.identity.folder, resume, batch_bytes);
-        let promise = promise_bytes(options.segment_size_bytes);
-        let admission =
-            Admission::new(options.buffer_bytes_max, promise * u64::from(options.reserve_segments));
+        let open_size_bytes = if segment.closed { u64::MAX } else { segment.size_bytes };
+        let admission = Admission::new(
+            options.buffer_bytes_max,
+            options.reserve_segments,
+            file_size_bytes,
+            open_size_bytes,
+        );
         admission.add_room(segment.promise);
         for (id, prepared) in &state.prepared {
             core.add_ready(ReadyFile::new(*id, prepared.size_bytes, prepared.zeroed));
-            admission.add_room(promise);
+            admission.add_room(promise_bytes(prepared.size_bytes));
         }
         let progress = Progress::default();
         progress.set_durable(Lsn(standing.next_lsn.0 - 1), standing.next_seq);

@@ -24,6 +24,8 @@ struct Settler<'a> {
     vfs: &'a dyn Vfs,
     dir: &'a Path,
     options: &'a Options,
+    /// Size of new files.
+    file_size_bytes: u64,
     now_ms: u64,
 }
 
@@ -36,7 +38,9 @@ pub(crate) fn settle(
     lock: Box<dyn FileLock>,
     found: Option<Found>,
 ) -> Result<Recovery, JournalError> {
-    let settler = Settler { vfs: &*vfs, dir, options: &options, now_ms: clock.unix_ms().0 };
+    let segments = found.iter().flat_map(|found| found.state.segments.values());
+    let file_size_bytes = options.file_size_bytes(segments.map(|facts| facts.size_bytes).sum());
+    let settler = Settler { vfs: &*vfs, dir, options: &options, file_size_bytes, now_ms: clock.unix_ms().0 };
     let is_new = found.is_none();
     let (mut state, tail) = match found {
         Some(found) => (found.state, found.tail),
@@ -52,7 +56,7 @@ pub(crate) fn settle(
             "torn tail cut: a batch that never became durable"
         );
     }
-    state.prepared.retain(|_, prepared| prepared.size_bytes == options.segment_size_bytes);
+    state.prepared.retain(|_, prepared| prepared.size_bytes == file_size_bytes);
     let standing = settler.open_segment(&mut state, tail)?;
     settler.prepare_missing(&mut state)?;
     state.closed = None;
@@ -64,7 +68,7 @@ pub(crate) fn settle(
         handles.insert(*segment, open_reading(&*vfs, dir, &facts.file.file_name())?);
     }
     let dir = dir.to_path_buf();
-    Ok(Recovery { vfs, clock, dir, options, lock, manifest, standing, clean, torn, handles })
+    Ok(Recovery { vfs, clock, dir, options, file_size_bytes, lock, manifest, standing, clean, torn, handles })
 }
 
 impl Settler<'_> {
@@ -106,7 +110,7 @@ impl Settler<'_> {
 
     /// Opens the next segment in a fresh file.
     fn fresh_segment(&self, state: &mut State) -> Result<Standing, JournalError> {
-        let size_bytes = self.options.segment_size_bytes;
+        let size_bytes = self.file_size_bytes;
         let file = self.take_file(state, size_bytes)?;
         let sealed = state.segments.last_key_value().and_then(|(_, facts)| facts.sealed);
         let next_lsn = sealed.map_or(Lsn(1), |sealed| Lsn(sealed.last_lsn.0 + 1));
@@ -172,7 +176,7 @@ impl Settler<'_> {
     /// them. A full disk is no error: what needs no new file goes on.
     fn prepare_missing(&self, state: &mut State) -> Result<(), JournalError> {
         let wanted = (self.options.ready_segments + self.options.reserve_segments) as usize;
-        let size_bytes = self.options.segment_size_bytes;
+        let size_bytes = self.file_size_bytes;
         while state.prepared.len() < wanted {
             let space =
                 self.vfs.space(self.dir).map_err(|error| JournalError::failed("asking for space", error))?;
