@@ -175,6 +175,7 @@ fn store_options(settings: &Settings, clock: &Arc<dyn Clock>, hooks: store::Hook
         memory_limit_bytes: memory_limit_bytes(settings),
         value_bytes_max: settings.value_max.0,
         transaction_bytes_max: settings.transaction_max.0,
+        space_ratio_max_percent: settings.store_space_ratio_max.into(),
         clock: Arc::clone(clock),
         dir: settings.dir.clone(),
         journal: journal::Options {

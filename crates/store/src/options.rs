@@ -52,6 +52,8 @@ pub struct Options {
     pub hash_bits: u32,
     /// Values longer than this get a small record when their expiry changes; shorter ones are written again.
     pub expiry_delta_bytes_min: u64,
+    /// Log beside live data, in percent, beyond which writers are slowed down until cleaning has caught up; 0 is never.
+    pub space_ratio_max_percent: u64,
     /// Whether the store runs its own threads; tests that drive it by hand switch them off.
     pub background: bool,
     /// Where time comes from.
@@ -106,6 +108,7 @@ impl Default for Options {
             transaction_bytes_max: 64 << 20,
             hash_bits: 128,
             expiry_delta_bytes_min: 128,
+            space_ratio_max_percent: 200,
             background: true,
             clock: Arc::new(SystemClock),
             dir: PathBuf::from("evenkeel-data"),

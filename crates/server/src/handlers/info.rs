@@ -238,6 +238,24 @@ fn journal(server: &View<'_>, text: &mut String) {
             line(text, name, value);
         }
     }
+    if let Some(report) = server.store.log_report() {
+        for (name, value) in [
+            ("log_bytes", report.log_bytes),
+            ("log_live_bytes", report.live_bytes),
+            ("log_ratio_percent", report.log_bytes * 100 / report.live_bytes.max(1)),
+            ("log_cleaned_bytes", report.cleaned_bytes),
+            ("log_checkpoints", report.checkpoints),
+            ("log_checkpoint_bytes", report.checkpoint_bytes),
+            ("log_damaged_segments", report.damaged_segments),
+            ("log_cold_reads", report.cold_reads),
+            ("log_cold_retries", report.cold_retries),
+            ("log_cold_failures", report.cold_failures),
+            ("log_writers_bytes_per_second_max", report.brake_bytes_per_second),
+            ("log_writers_waits", report.brake_waits),
+        ] {
+            line(text, name, value);
+        }
+    }
     line(text, "journal_waits_for_credits", server.stats.waits_for_credits.load(Ordering::Relaxed));
     line(text, "journal_fetches", server.stats.fetches.load(Ordering::Relaxed));
     line(text, "journal_fetches_given_up", server.stats.fetches_given_up.load(Ordering::Relaxed));

@@ -78,7 +78,7 @@ pub(super) fn literal(row: &Row, settings: &Settings) -> String {
 
 /// `text`, in quotes unless the row's values are numbers or switches.
 pub(super) fn quoted(row: &Row, text: &str) -> String {
-    let bare = row.is_switch() || matches!(row.form, "COUNT" | "PORT");
+    let bare = row.is_switch() || matches!(row.form, "COUNT" | "PORT" | "PERCENT");
     if bare { text.to_owned() } else { toml::Value::String(text.to_owned()).to_string() }
 }
 

@@ -59,6 +59,7 @@ pub struct Settings {
     pub value_max: Size,
     pub transaction_max: Size,
     pub memory_limit: MemoryLimit,
+    pub store_space_ratio_max: u16,
 
     pub journal_backend: Backend,
     pub journal_segment_size: Size,

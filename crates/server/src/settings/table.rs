@@ -59,7 +59,7 @@ impl Row {
             ("loops" | "connector", _) => "Threads",
             (_, None) => "Network",
             (_, Some("connections")) => "Connections",
-            (_, Some("value" | "transaction" | "memory")) => "Limits of the data",
+            (_, Some("value" | "transaction" | "memory" | "store")) => "Limits of the data",
             (_, Some("journal")) => "Journal",
             (_, Some(_)) => "Watching",
         }
@@ -262,6 +262,13 @@ table! {
         reason: "At the limit values leave memory first (they are on disk); then commands that grow the data are refused \
                  while reads, DEL and EXPIRE go on. Never killed for memory.",
     }
+    store_space_ratio_max: u16 = "store.space_ratio_max" {
+        form: "PERCENT", default: "200", bounds: ["0", "10000"], runtime: false,
+        summary: "Log beside the records that live; beyond it writers are slowed down until cleaning has caught up. \
+                  0 for never.",
+        reason: "Cleaning begins at 135 and runs at full speed from 170, so only what outruns it meets the bound. Deletes \
+                 are never slowed down.",
+    }
     journal_backend: Backend = "journal.backend" {
         form: "auto|buffered|direct|uring", default: "auto", bounds: ["", ""], runtime: false,
         summary: "How the journal writes and syncs. The start prints what was chosen.",
@@ -270,7 +277,8 @@ table! {
     journal_segment_size: Size = "journal.segment_size" {
         form: "SIZE", default: "64MiB", bounds: ["64KiB", "1GiB"], runtime: false,
         summary: "Size of a segment file. A change holds for new segments.",
-        reason: "Larger ones are recycled less often, smaller ones waste less space.",
+        reason: "Larger ones are recycled less often, smaller ones waste less space: a log below 2 GiB has smaller ones by \
+                 itself, from 8 MiB on.",
     }
     journal_buffer_max: Size = "journal.buffer_max" {
         form: "SIZE", default: "64MiB", bounds: ["64KiB", "4GiB"], runtime: false,

@@ -10,8 +10,11 @@
 //!
 //! Out of scope: expiry and dead keyspaces (`tend`).
 
+mod clean;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -22,12 +25,11 @@ use vfs::Vfs;
 
 use super::capture::{Capture, Published};
 use super::checkpoint::{Header, SegmentLive};
-use super::cleaner::{Cleaning, Context, Progress};
+use super::cleaner::Cleaning;
 use super::footer::Footing;
-use super::liveness::{Candidate, DiskUse, choose, pace};
 use super::{LogEngine, backup, checkpoint_file};
 use crate::error::StoreError;
-use crate::options::Options;
+use crate::options::{Hooks, Options};
 use crate::{Store, index::Index};
 
 /// A store's housekeeping.
@@ -38,6 +40,11 @@ pub(crate) struct Keeper {
     dir: PathBuf,
     folder: u128,
     segment_bytes: u64,
+    ratio_max_percent: u64,
+    /// Whom to tell that writers may go on.
+    hooks: Hooks,
+    checkpoints: AtomicU64,
+    cleaned_bytes: AtomicU64,
     work: Mutex<Work>,
     stop: Mutex<bool>,
     woken: Condvar,
@@ -57,9 +64,15 @@ struct Work {
     captures_begun: u64,
     /// Segment -> captures begun when the index was last turned to a copy in it.
     turned: BTreeMap<u32, u64>,
+    /// Segments without a live record by the counters when the last capture began.
+    presumed_dead: BTreeSet<u32>,
+    /// Those of them into which a checkpoint found something pointing: they are walked like others.
+    miscounted: BTreeSet<u32>,
     published: Option<Published>,
     next_clean: Nanos,
     next_capture: Nanos,
+    /// When the brake was last refilled.
+    braked: Nanos,
 }
 
 /// How a turn went.
@@ -67,6 +80,8 @@ struct Work {
 pub(crate) struct Turn {
     /// Something was done, and more may be to do at once.
     pub(crate) worked: bool,
+    /// Writers are slowed down: they count on the next turn.
+    pub(crate) brakes: bool,
 }
 
 /// How to take the turns.
@@ -87,6 +102,10 @@ impl Keeper {
             dir: options.dir.clone(),
             folder,
             segment_bytes: options.journal.segment_size_bytes,
+            ratio_max_percent: options.space_ratio_max_percent,
+            hooks: options.hooks.clone(),
+            checkpoints: AtomicU64::new(0),
+            cleaned_bytes: AtomicU64::new(0),
             work: Mutex::new(Work { published: checkpoint, ..Work::default() }),
             stop: Mutex::new(false),
             woken: Condvar::new(),
@@ -106,7 +125,8 @@ impl Keeper {
         worked |= self.advance_capture(&mut work, store, &segments, now)?;
         worked |= self.clean_some(&mut work, store, &segments, manner)?;
         worked |= self.retire(&mut work, store)?;
-        Ok(Turn { worked })
+        let brakes = manner == Manner::Paced && self.brake(&mut work, store, &segments, now);
+        Ok(Turn { worked, brakes })
     }
 
     /// A whole checkpoint now.
@@ -115,6 +135,7 @@ impl Keeper {
     /// When the disk refuses, or the journal has stopped.
     pub(crate) fn checkpoint(&self, store: Parts<'_>) -> Result<(), StoreError> {
         let mut work = self.work();
+        self.release(store);
         self.checkpoint_now(&mut work, store)?;
         self.retire(&mut work, store).map_err(|error| StoreError::Journal(error.to_string()))?;
         Ok(())
@@ -127,6 +148,7 @@ impl Keeper {
     pub(crate) fn backup(&self, store: Parts<'_>, out: &Path) -> Result<(), StoreError> {
         backup::prepare(&*self.vfs, out)?;
         let mut work = self.work();
+        self.release(store);
         let published = self.checkpoint_now(&mut work, store)?;
         backup::copy(&store.engine.journal, &self.vfs, &self.dir, &published, out)
     }
@@ -142,6 +164,11 @@ impl Keeper {
         let announced = self.announce(work, store, published.clone());
         announced.map_err(|error| StoreError::Journal(error.to_string()))?;
         Ok(published)
+    }
+
+    /// Checkpoints published since the start, and bytes that cleaning read or copied.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.checkpoints.load(Ordering::Relaxed), self.cleaned_bytes.load(Ordering::Relaxed))
     }
 
     /// The checkpoint in force.
@@ -232,7 +259,7 @@ impl Keeper {
         now: Nanos,
     ) -> Result<bool, JournalError> {
         let step = match work.capture.take() {
-            None if now >= work.next_capture && self.wants_checkpoint(work, segments) => {
+            None if now >= work.next_capture && self.wants_checkpoint(work, store, segments) => {
                 self.begin_capture(work, store).map(|capture| (capture, true))
             }
             None => return Ok(false),
@@ -267,7 +294,7 @@ impl Keeper {
     }
 
     /// Whether enough lies above the last checkpoint, or waits for one to be retired.
-    fn wants_checkpoint(&self, work: &Work, segments: &[SegmentInfo]) -> bool {
+    fn wants_checkpoint(&self, work: &Work, store: Parts<'_>, segments: &[SegmentInfo]) -> bool {
         let (covered, size_bytes, began) = work
             .published
             .as_ref()
@@ -278,8 +305,11 @@ impl Keeper {
         if above_bytes >= (2 * self.segment_bytes).max(size_bytes / 2) {
             return true;
         }
-        let emptied = work.emptied.iter().filter(|(_, begun)| **begun >= began);
-        let freed_bytes = emptied.count() as u64 * self.segment_bytes;
+        let frees = |info: &&SegmentInfo| match work.emptied.get(&info.segment.0) {
+            Some(begun) => *begun >= began,
+            None => work.died_whole(info, store),
+        };
+        let freed_bytes: u64 = segments.iter().filter(frees).map(|info| info.size_bytes).sum();
         freed_bytes > 0 && freed_bytes >= size_bytes
     }
 
@@ -290,6 +320,8 @@ impl Keeper {
         let segments = work.segments(store);
         let sealed =
             segments.iter().filter(|info| info.state != SegmentState::Open).map(|info| info.segment.0);
+        work.presumed_dead =
+            segments.iter().filter(|info| work.died_whole(info, store)).map(|info| info.segment.0).collect();
         let header = Header {
             folder: self.folder,
             lsn: journal.next_lsn().0 - 1,
@@ -332,118 +364,8 @@ impl Keeper {
         }
         work.note_unreferenced(&published, store);
         work.published = Some(published);
+        self.checkpoints.fetch_add(1, Ordering::Relaxed);
         Ok(())
-    }
-
-    /// Cleans in slices for at most [`CLEAN_TIME_MAX`]; once by hand.
-    fn clean_some(
-        &self,
-        work: &mut Work,
-        store: Parts<'_>,
-        segments: &[SegmentInfo],
-        manner: Manner,
-    ) -> Result<bool, JournalError> {
-        let began = self.clock.now();
-        let (mut now, mut worked) = (began, false);
-        while self.clean(work, store, segments, now, manner)? {
-            worked = true;
-            now = self.clock.now();
-            if manner == Manner::Eager || now.since(began) >= CLEAN_TIME_MAX {
-                break;
-            }
-        }
-        Ok(worked)
-    }
-
-    fn clean(
-        &self,
-        work: &mut Work,
-        store: Parts<'_>,
-        segments: &[SegmentInfo],
-        now: Nanos,
-        manner: Manner,
-    ) -> Result<bool, JournalError> {
-        if manner == Manner::Paced && now < work.next_clean {
-            return Ok(false);
-        }
-        let Some(bytes_per_second) = self.clean_pace(work, store, segments, manner) else { return Ok(false) };
-        let Some(mut cleaning) = work.cleaning.take() else { return Ok(false) };
-        let segment = SegmentId(cleaning.segment());
-        let context = Context { engine: store.engine, index: store.index, hasher: store.hasher };
-        let progress = self.set_apart(store, segment, cleaning.slice(context))?;
-        let turned = cleaning.take_turned().into_iter();
-        work.turned.extend(turned.map(|segment| (segment, work.captures_begun)));
-        let Some(progress) = progress else { return Ok(true) };
-        match progress {
-            Progress::Worked(bytes) => {
-                work.next_clean = now + Duration::from_nanos(bytes * 1_000_000_000 / bytes_per_second);
-                work.cleaning = Some(cleaning);
-                Ok(true)
-            }
-            Progress::Waits => {
-                work.cleaning = Some(cleaning);
-                Ok(false)
-            }
-            Progress::Done => {
-                work.emptied.insert(segment.0, work.captures_begun);
-                Ok(true)
-            }
-        }
-    }
-
-    /// Sees to it that a segment is being cleaned if that is worth it; returns the pace.
-    fn clean_pace(
-        &self,
-        work: &mut Work,
-        store: Parts<'_>,
-        segments: &[SegmentInfo],
-        manner: Manner,
-    ) -> Option<u64> {
-        let candidates = self.candidates(work, store, segments);
-        let log_bytes = segments.iter().map(|info| info.end_bytes).sum();
-        let live_bytes = segments.iter().map(|info| store.engine.liveness.live(info.segment.0).bytes).sum();
-        let available_bytes = self.vfs.space(&self.dir).map_or(u64::MAX, |space| space.available_bytes);
-        // what waits for its checkpoint is as good as free
-        let emptied_bytes: u64 = segments
-            .iter()
-            .filter(|info| work.emptied.contains_key(&info.segment.0))
-            .map(|info| info.end_bytes)
-            .sum();
-        let log_bytes: u64 = log_bytes;
-        let disk = DiskUse {
-            log_bytes: log_bytes - emptied_bytes,
-            live_bytes,
-            available_bytes,
-            segment_bytes: self.segment_bytes,
-        };
-        let pace = pace(&disk);
-        let (dead_percent_min, bytes_per_second) = match (manner, pace) {
-            (Manner::Eager, _) => (1, u64::MAX),
-            (Manner::Paced, Some(pace)) => (pace.dead_percent_min, pace.bytes_per_second),
-            // what has begun is finished, slowly
-            (Manner::Paced, None) => (100, SLOW_BYTES_PER_SECOND),
-        };
-        if work.cleaning.is_none() {
-            let chosen = choose(&candidates, dead_percent_min)?;
-            work.cleaning = Cleaning::begin(&store.engine.journal, chosen.segment).ok();
-        }
-        Some(bytes_per_second)
-    }
-
-    fn candidates(&self, work: &Work, store: Parts<'_>, segments: &[SegmentInfo]) -> Vec<Candidate> {
-        let durable = store.engine.journal.durable_lsn();
-        let eligible = segments.iter().filter(|info| {
-            info.state != SegmentState::Open
-                && info.last_lsn <= durable
-                && !work.emptied.contains_key(&info.segment.0)
-                && !store.engine.apart().contains(info.segment.0)
-        });
-        let candidate = |info: &SegmentInfo| Candidate {
-            segment: info.segment.0,
-            used_bytes: info.end_bytes,
-            live: store.engine.liveness.live(info.segment.0),
-        };
-        eligible.map(candidate).collect()
     }
 
     /// Gives back what a durable checkpoint covers.
@@ -507,6 +429,20 @@ impl Work {
         }
         let segments = self.segments(store);
         self.turned.retain(|segment, _| segments.iter().any(|info| info.segment.0 == *segment));
+        self.miscounted.retain(|segment| segments.iter().any(|info| info.segment.0 == *segment));
+        let presumed = std::mem::take(&mut self.presumed_dead);
+        self.miscounted.extend(presumed.difference(&published.unreferenced));
+    }
+
+    /// Whether nothing in a sealed segment lives, as far as was counted: a checkpoint will find out and give it back
+    /// without reading it.
+    fn died_whole(&self, info: &SegmentInfo, store: Parts<'_>) -> bool {
+        let segment = info.segment.0;
+        info.state != SegmentState::Open
+            && store.engine.liveness.live(segment).records == 0
+            && !self.emptied.contains_key(&segment)
+            && !self.miscounted.contains(&segment)
+            && !store.engine.apart().contains(segment)
     }
 
     /// The journal's segments but for those that were given back.
@@ -531,14 +467,16 @@ fn run(store: &Weak<Store>) {
     while let Some(store) = store.upgrade() {
         let Some((keeper, parts)) = store.keeping() else { return };
         let rest = match keeper.turn(parts, Manner::Paced) {
-            Ok(Turn { worked: true }) => REST_WORKED,
-            Ok(Turn { worked: false }) => REST_IDLE,
+            Ok(Turn { worked, brakes }) if worked || brakes => REST_WORKED,
+            Ok(_) => REST_IDLE,
             Err(error) => {
                 tracing::error!(%error, "housekeeping ends");
+                keeper.release(parts);
                 return;
             }
         };
         if keeper.rest(rest) {
+            keeper.release(parts);
             return;
         }
     }
@@ -550,8 +488,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Between two slices: 256 KiB each 2 ms is 125 MB/s at most.
 const REST_WORKED: Duration = Duration::from_millis(2);
-/// How long one turn cleans; it still reads and writes one piece at a time.
-const CLEAN_TIME_MAX: Duration = Duration::from_millis(4);
 /// How long one turn captures.
 const CAPTURE_TIME_MAX: Duration = Duration::from_millis(2);
 /// When there was nothing to do.
@@ -560,5 +496,3 @@ const REST_IDLE: Duration = Duration::from_millis(50);
 const REST_FAILED: Duration = Duration::from_secs(1);
 /// How long a demanded checkpoint waits for the journal.
 const DURABLE_WAIT_MAX: Duration = Duration::from_secs(60);
-/// Pace of finishing what is no longer urgent.
-const SLOW_BYTES_PER_SECOND: u64 = 4 << 20;

@@ -6,6 +6,7 @@
 //! | [`keeper`] | the housekeeping thread: footers, checkpoints, cleaning, all paced |
 //! | [`capture`], [`checkpoint_file`], [`checkpoint`] | checkpoints: taken in slices, their files, their bytes |
 //! | [`cleaner`], [`liveness`] | cleaning one segment; which one, and how fast |
+//! | [`brake`] | slows writers down while cleaning is behind |
 //! | [`fold`] | an image with its deltas merged in |
 //! | [`footer`] | footers of sealed segments |
 //! | [`reader`] | the pool that fetches cold records |
@@ -15,6 +16,7 @@
 //! Out of scope: bytes of segments and batches, group commit (`journal`); the index (`index`).
 
 pub(crate) mod backup;
+pub(crate) mod brake;
 pub(crate) mod capture;
 pub(crate) mod checkpoint;
 pub(crate) mod checkpoint_file;
@@ -57,6 +59,8 @@ pub(crate) struct LogEngine {
     driver: Option<Mutex<Option<Driver>>>,
     /// Segments with damage: never cleaned, never retired.
     apart: Arc<Apart>,
+    /// What cleaning lets writers append.
+    pub(crate) brake: brake::Brake,
 }
 
 /// Segments that are set apart because something in them is damaged.
@@ -109,7 +113,15 @@ pub(crate) fn open(options: &Options) -> Result<Opened, StoreError> {
     let readers = Readers::start(source, options.readers)
         .map_err(|error| StoreError::Open(format!("no threads for cold reads: {error}")))?;
     let waits = options.durability == Durability::Always;
-    let engine = Arc::new(LogEngine { journal, liveness, waits, readers, driver, apart });
+    let engine = Arc::new(LogEngine {
+        journal,
+        liveness,
+        waits,
+        readers,
+        driver,
+        apart,
+        brake: brake::Brake::default(),
+    });
     let keeper = keeper::Keeper::new(options, identity.folder, recovered.checkpoint);
     Ok(Opened { engine, index, hasher, time_floor_ms, keeper })
 }
@@ -152,6 +164,7 @@ impl Engine for LogEngine {
         };
         let room = bytes + records * FOOTER_SHARE_BYTES + BATCH_SHARE_BYTES;
         match self.journal.reserve(room, journal_class) {
+            Ok(_) if class == Class::Write && !self.brake.pass(room) => Err(Stop::Busy),
             Ok(credits) => Ok(Credits::of(bytes, records, credits)),
             Err(Refusal::Busy { .. }) => Err(Stop::Busy),
             Err(refusal @ Refusal::Full { .. }) => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Opened;
-use super::keeper::{Keeper, Manner, Parts, Turn};
+use super::keeper::{Keeper, Manner, Parts};
 use crate::Store;
 use crate::error::StoreError;
 use crate::options::{Durability, Options};
@@ -27,6 +27,14 @@ pub struct LogReport {
     pub live_bytes: u64,
     /// Bytes of batches in all segments.
     pub log_bytes: u64,
+    /// Bytes a second that writers may append while cleaning is behind; 0: as many as they like.
+    pub brake_bytes_per_second: u64,
+    /// How often a writer was told to wait for cleaning.
+    pub brake_waits: u64,
+    /// Bytes that cleaning read or copied.
+    pub cleaned_bytes: u64,
+    /// Checkpoints taken since the start.
+    pub checkpoints: u64,
     /// LSN of the checkpoint in force, 0 for none.
     pub checkpoint_lsn: u64,
     /// Size of its file in bytes, 0 when it was found at start.
@@ -55,7 +63,7 @@ impl Store {
     pub fn housekeep(&self) -> Result<bool, StoreError> {
         let Some((keeper, parts)) = self.keeping() else { return Ok(false) };
         let turn = keeper.turn(parts, Manner::Eager);
-        turn.map(|Turn { worked }| worked).map_err(|error| StoreError::Journal(error.to_string()))
+        turn.map(|turn| turn.worked).map_err(|error| StoreError::Journal(error.to_string()))
     }
 
     /// Commits what was appended, on the calling thread; whether there was anything. For stores without threads.
@@ -110,6 +118,7 @@ impl Store {
         let readers = engine.reader_counters();
         let segments = engine.journal.segments();
         let published = keeper.published().unwrap_or_default();
+        let (checkpoints, cleaned_bytes) = keeper.counts();
         Some(LogReport {
             cold_reads: readers.reads.load(Ordering::Relaxed),
             cold_retries: readers.retries.load(Ordering::Relaxed),
@@ -118,6 +127,10 @@ impl Store {
             damaged_segments: engine.apart().count() as u64,
             live_bytes: segments.iter().map(|info| engine.liveness.live(info.segment.0).bytes).sum(),
             log_bytes: segments.iter().map(|info| info.end_bytes).sum(),
+            brake_bytes_per_second: engine.brake.rate_bytes(),
+            brake_waits: engine.brake.waits(),
+            cleaned_bytes,
+            checkpoints,
             checkpoint_lsn: published.lsn,
             checkpoint_bytes: published.size_bytes,
         })
