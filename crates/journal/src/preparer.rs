@@ -7,9 +7,12 @@
 //!   1. `Freed` is durable before the file is recycled or unlinked; a pinned segment stays.
 //!   2. A file with a second name (a backup's hard link) is unlinked, never recycled.
 //!   3. A full disk is no failure: it is noted, and tried again when space was freed or asked for.
+//!   4. Zeroes leave the disk to commits: 256 KiB at a time, one piece in flight, and while commits run no faster than the
+//!      open segment fills, plus a head start ([`pause`]).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::admission::promise_bytes;
 use crate::counters::Live;
@@ -23,11 +26,13 @@ use crate::types::SegmentId;
 pub(crate) struct Preparer {
     shared: Arc<Shared>,
     filler: Option<Filler>,
+    /// Batches that were written when a pause was last asked for.
+    batches_seen: u64,
 }
 
 impl Preparer {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, filler: None }
+        Self { shared, filler: None, batches_seen: 0 }
     }
 
     /// Does one thing; false when there is nothing to do (now).
@@ -39,6 +44,19 @@ impl Preparer {
             self.shared.fail(&error);
             false
         })
+    }
+
+    /// How long to leave the disk to commits before the next step; `None` when it is urgent, or nobody commits.
+    pub(crate) fn pause(&mut self) -> Option<Duration> {
+        let filler = self.filler.as_ref()?;
+        let batches = self.shared.counters.batches.load(Ordering::Relaxed);
+        let commits_run = std::mem::replace(&mut self.batches_seen, batches) != batches;
+        let large_waits = self.shared.own_wanted.load(Ordering::Acquire) > 0;
+        if !commits_run || large_waits || self.next_retired().is_some() || self.missing_files() > 0 {
+            return None;
+        }
+        let open = *self.shared.core().segment();
+        pause((filler.filled_bytes(), filler.ready().size_bytes), (open.used, open.size_bytes))
     }
 
     /// Whether a file could not be made for want of space: worth trying again after a while.
@@ -206,5 +224,32 @@ impl Preparer {
     fn clear_shortage(&self) {
         let mut shortage = self.shared.shortage.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         *shortage = None;
+    }
+}
+
+/// How long to wait before the next zeroes while commits run: the filled share of the next file need only be ahead of the
+/// used share of the open one. Each is given with its whole, in bytes.
+fn pause(filled: (u64, u64), used: (u64, u64)) -> Option<Duration> {
+    let percent = |(part, whole): (u64, u64)| part * 100 / whole.max(1);
+    (percent(filled) > percent(used) + HEAD_START_PERCENT).then_some(PAUSE)
+}
+
+/// How far filling may be ahead of the open segment while commits run.
+const HEAD_START_PERCENT: u64 = 15;
+/// How soon to look again: some commits later.
+const PAUSE: Duration = Duration::from_millis(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeroes_keep_a_little_ahead_of_the_open_segment_and_no_more() {
+        let segment = 64 << 20;
+        assert_eq!(pause((0, segment), (0, segment)), None, "a head start");
+        assert_eq!(pause((segment / 5, segment), (0, segment)), Some(PAUSE));
+        assert_eq!(pause((segment / 5, segment), (segment / 10, segment)), None, "the open one fills");
+        assert_eq!(pause((segment / 2, segment), (segment, segment)), None, "urgent");
+        assert_eq!(pause((segment, segment), (4 << 10, 8 << 10)), Some(PAUSE), "of different sizes");
     }
 }

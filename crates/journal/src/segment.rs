@@ -131,6 +131,11 @@ impl Filler {
         Ok(false)
     }
 
+    /// How much of it is filled.
+    pub(crate) fn filled_bytes(&self) -> u64 {
+        self.offset
+    }
+
     /// The file that is being filled.
     pub(crate) fn ready(&self) -> &ReadyFile {
         &self.ready

@@ -138,6 +138,10 @@ fn wait(shared: &Shared, committer: &Committer) -> bool {
 fn run_preparer(shared: &Shared, mut preparer: Preparer) {
     shared.preparer.adopt_current_thread();
     while shared.progress.phase() == Phase::Running {
+        if let Some(pause) = preparer.pause() {
+            std::thread::park_timeout(pause);
+            continue;
+        }
         if preparer.step() {
             continue;
         }
