@@ -17,7 +17,7 @@ use server::settings::{Config, Settings};
 use server::{EvenkeelProtocol, ServerOptions, ShutdownKind};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use store::Store;
@@ -67,18 +67,32 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Strin
     let running = Running::this_process(handle.tcp_addresses(), settings.unixsocket.as_deref());
     note_running(&running, &settings);
     greeting::print(&settings, &running, handle.tcp_addresses(), &store);
-    wait_and_stop(&ended, &handle, &store, &settings)
+    let end = wait_for_end(&ended, &protocol)?;
+    stop(&end, &ended, &handle, &store, &settings)
 }
 
-fn wait_and_stop(
+/// Waits for a reason to end; meanwhile tells the store what buffers of connections hold.
+fn wait_for_end(ended: &Receiver<End>, protocol: &EvenkeelProtocol) -> Result<End, String> {
+    loop {
+        match ended.recv_timeout(BUFFERS_REPORTED) {
+            Ok(end) => return Ok(end),
+            Err(RecvTimeoutError::Timeout) => protocol.report_buffers(),
+            // The protocol holds a sender as long as it lives, so there is always an end to come.
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err("every part that could end the server is gone".to_owned());
+            }
+        }
+    }
+}
+
+fn stop(
+    end: &End,
     ended: &Receiver<End>,
     handle: &Handle<EvenkeelProtocol>,
     store: &Store,
     settings: &Settings,
 ) -> Result<(), String> {
-    // The protocol holds a sender as long as it lives, so there is always an end to come.
-    let end = ended.recv().map_err(|_| "every part that could end the server is gone".to_owned())?;
-    match &end {
+    match end {
         End::Failed(why) => return Err(failed(why)),
         End::Signal(name) => tracing::info!("{name}: stopping"),
         End::Command(kind) => tracing::info!("SHUTDOWN ({kind:?}): stopping"),
@@ -328,6 +342,9 @@ fn watch_signals(ends: Sender<End>) -> Result<(), String> {
 const FILES_SPARE: usize = 256;
 /// Of these, what is no file of the data's.
 const FILES_BESIDE_DATA: usize = 64;
+
+/// How often buffers are added up: what they grow by in between is not counted against memory.limit.
+const BUFFERS_REPORTED: Duration = Duration::from_millis(250);
 
 /// Longest time from the request to stop to the end of the process.
 const STOP_MAX: Duration = Duration::from_secs(20);

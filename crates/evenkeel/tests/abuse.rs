@@ -266,3 +266,20 @@ fn payloads_that_dump_did_not_write_are_refused_whatever_their_lengths_say() {
     }
     assert_eq!(server.call(&["GET", "r"]), bulk("a value of some length"));
 }
+
+/// What connections hold was reported to nobody: memory.limit counted keys and values alone.
+#[test]
+fn buffers_of_clients_that_never_read_count_against_the_limit_of_memory() {
+    let (_dir, server) = start(&[&SMALL[..], &["--memory-limit=24MiB"]].concat());
+    assert_eq!(server.call(&["SET", "big", &"x".repeat(1_000_000)]), ok());
+    let mut deaf: Vec<TcpStream> = (0..40).map(|_| connect(&server)).collect();
+    let gets = request(&["GET", "big"]).repeat(20);
+    deaf.iter_mut().for_each(|stream| stream.write_all(&gets).expect("sent"));
+    let refused =
+        || matches!(server.call(&["SET", "k", "v"]), Value::Error(text) if text.starts_with(b"OOM"));
+    wait_until("what grows is refused", refused);
+    assert_eq!(server.call(&["DEL", "none"]), Value::Integer(0));
+    assert!(field(&server, "used_memory_buffers") > 20_000_000);
+    drop(deaf);
+    wait_until("their end makes room", || server.call(&["SET", "k", "v"]) == ok());
+}

@@ -8,6 +8,7 @@ use std::time::Duration;
 use reactor::{Connection, Handle, Io, LoopStats, Protocol, Step};
 
 use crate::clients::Client;
+use crate::handlers::info::CLIENT_BYTES;
 use crate::message::{Message, Peers};
 use crate::server::{Server, ServerOptions};
 use crate::session::Session;
@@ -41,6 +42,19 @@ impl EvenkeelProtocol {
         if let Some(peers) = self.server.peers() {
             peers.wake_released();
         }
+    }
+
+    /// Adds up what connections and messages hold, for the budget of memory. Takes a moment for thousands of connections.
+    pub fn report_buffers(&self) {
+        let server = &self.server;
+        let of_client = |client: &Client| {
+            let buffers = client.connection.as_deref().map_or(0, |c| c.input_bytes() + c.output_bytes());
+            buffers + u64::from(client.queued_bytes.load(Ordering::Relaxed)) + CLIENT_BYTES
+        };
+        let clients: u64 = server.clients.all().iter().map(|client| of_client(client)).sum();
+        let messages = server.pubsub.bytes_on_the_way(server.store.released());
+        // Not the journal's: its counters are behind a lock that a sync holds, and the caller must not wait for a disk.
+        server.store.report_buffers(clients + messages);
     }
 
     /// The journal's hook: there are credits again.
