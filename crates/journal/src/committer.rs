@@ -46,6 +46,8 @@ pub(crate) struct Committer {
     written: (Lsn, Seq),
     last_sync: Nanos,
     stamped: bool,
+    /// A stamp was written that no sync of this segment has covered.
+    stamp_unsynced: bool,
 }
 
 impl Committer {
@@ -72,6 +74,7 @@ impl Committer {
             written,
             last_sync,
             stamped: true,
+            stamp_unsynced: false,
         })
     }
 
@@ -125,6 +128,7 @@ impl Committer {
         Live::add(&self.shared.counters.stamps, 1);
         self.run(|this| {
             this.write(&cycle, false)?;
+            this.stamp_unsynced = true;
             this.shared.core().on_cycle_done(&mut cycle);
             Ok(true)
         })
@@ -200,6 +204,7 @@ impl Committer {
                 self.shared.progress.written.store(written, std::sync::atomic::Ordering::Release);
             }
         }
+        self.stamp_unsynced &= !sync;
         Live::add(&self.shared.counters.batches, count as u64);
         Live::add(&self.shared.counters.records, cycle.records);
         Live::add(&self.shared.counters.bytes_written, cycle.bytes);
@@ -211,6 +216,10 @@ impl Committer {
         assert_eq!(roll.sealed.segment, self.segment, "segments end in order");
         if self.has_unsynced() {
             self.sync_written()?;
+        } else if self.stamp_unsynced {
+            // the seal vouches for all of the segment, a stamp at its end included
+            self.writer.sync().map_err(|error| self.failed(&error))?;
+            self.stamp_unsynced = false;
         }
         if !roll.file.take() {
             Live::add(&self.shared.counters.fallocated_fallbacks, 1);
@@ -257,6 +266,7 @@ impl Committer {
         let started = self.shared.clock.now();
         let before = self.shared.progress.durable_lsn.load(std::sync::atomic::Ordering::Relaxed);
         self.writer.sync().map_err(|error| self.failed(&error))?;
+        self.stamp_unsynced = false;
         self.note_sync(started, self.written.0.0 - before);
         self.advance();
         Ok(())

@@ -1,4 +1,6 @@
-//! Waiters on both sides of a roll, with the journal's own threads.
+//! Rolls: waiters on both sides of one, with the journal's own threads; and what a seal vouches for.
+
+mod common;
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -6,7 +8,7 @@ use std::time::Duration;
 
 use clock::SystemClock;
 use journal::{Class, Draft, Hooks, Journal, Options, Seq};
-use vfs::RealDisk;
+use vfs::{RealDisk, SimDisk};
 
 /// A pipeline of 256 SETs crossed into the second segment: the cycle ended before the roll, and what came after it had been
 /// offered already. Nobody offered again, so the journal slept on it and the client waited for ever.
@@ -41,4 +43,27 @@ fn one_offer_of_records_on_both_sides_of_a_roll_makes_all_of_them_durable() {
     }
     assert!(journal.segments().len() > 2, "the records crossed rolls");
     journal.close();
+}
+
+/// An idle journal wrote its stamp, which no sync covers, and the next group did not fit: the segment was sealed with the
+/// stamp in it. The power went, the stamp had not arrived, and a start refused the sealed segment as damaged.
+#[test]
+fn stamp_at_the_end_of_a_sealed_segment_is_durable() {
+    let options = Options { segment_size_bytes: 64 << 10, ..Options::small() };
+    for seed in 0..30 {
+        let disk = SimDisk::new(1);
+        let (journal, mut driver) = common::start(&disk, &options);
+        let mut records = 0;
+        while journal.segments().len() < 2 {
+            common::append(&journal, &[&[7; 2_000]]).expect("room");
+            records += 1;
+            // where the next group rolls, the stamp is the segment's last batch
+            driver.commit();
+            driver.stamp();
+            driver.prepare();
+        }
+        let found = common::open(&disk.crash(seed), &options).and_then(|recovery| common::records(&recovery));
+        let found = found.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        assert_eq!(found.len(), records, "seed {seed}");
+    }
 }

@@ -96,6 +96,11 @@ impl Settler<'_> {
         if !keep {
             return self.copy_tail(state, &found);
         }
+        // killed between the seal's write and its sync: what the page cache showed must be there for good
+        let name = found.facts.file.file_name();
+        open_reading(self.vfs, self.dir, &name)?
+            .sync_data()
+            .map_err(|error| JournalError::failed(format!("syncing {name}"), error))?;
         let sealed = Sealed {
             segment: found.segment,
             records: found.tail.records,
