@@ -52,10 +52,10 @@ struct Lookups {
 /// Counters of one command in one loop.
 #[derive(Debug, Default)]
 pub(crate) struct CommandStats {
-    calls: AtomicU64,
     nanos: AtomicU64,
     rejected: AtomicU64,
     failed: AtomicU64,
+    /// Calls by the time they took; their sum is the number of calls, which nobody counts twice.
     histogram: OnceLock<Box<[AtomicU64; BUCKETS]>>,
 }
 
@@ -92,7 +92,6 @@ impl Stats {
     #[inline]
     pub(crate) fn call(&self, loop_index: usize, command: u16, nanos: u64, failed: bool) {
         let stats = &self.loops[loop_index % self.loops.len()][usize::from(command)];
-        stats.calls.fetch_add(1, Ordering::Relaxed);
         stats.nanos.fetch_add(nanos, Ordering::Relaxed);
         let histogram = stats.histogram.get_or_init(|| Box::new([const { AtomicU64::new(0) }; BUCKETS]));
         histogram[bucket(nanos)].fetch_add(1, Ordering::Relaxed);
@@ -153,7 +152,6 @@ impl Stats {
         let mut nanos = 0;
         for block in &self.loops {
             let stats = &block[usize::from(command)];
-            sum.calls += stats.calls.load(Ordering::Relaxed);
             nanos += stats.nanos.load(Ordering::Relaxed);
             sum.rejected += stats.rejected.load(Ordering::Relaxed);
             sum.failed += stats.failed.load(Ordering::Relaxed);
@@ -163,6 +161,7 @@ impl Stats {
                 }
             }
         }
+        sum.calls = sum.histogram.iter().sum();
         sum.micros = nanos / 1_000;
         (sum.calls + sum.rejected > 0).then_some(sum)
     }
@@ -205,7 +204,7 @@ impl Stats {
             counter.store(0, Ordering::Relaxed);
         }
         for stats in self.loops.iter().flat_map(|block| block.iter()) {
-            for counter in [&stats.calls, &stats.nanos, &stats.rejected, &stats.failed] {
+            for counter in [&stats.nanos, &stats.rejected, &stats.failed] {
                 counter.store(0, Ordering::Relaxed);
             }
             for bucket in stats.histogram.get().into_iter().flat_map(|histogram| histogram.iter()) {
@@ -249,7 +248,8 @@ impl Summary {
 }
 
 fn calls_of(block: &[CommandStats]) -> u64 {
-    block.iter().map(|stats| stats.calls.load(Ordering::Relaxed)).sum()
+    let histograms = block.iter().filter_map(|stats| stats.histogram.get());
+    histograms.flat_map(|histogram| histogram.iter()).map(|count| count.load(Ordering::Relaxed)).sum()
 }
 
 /// Bucket of a time: group `g` holds times above 2^(g-1) us and up to 2^g us, in four parts.
