@@ -110,7 +110,11 @@ fn clients_that_never_read_are_not_read_either_and_others_are_served() {
 
 #[test]
 fn subscribers_that_never_read_are_cut_at_their_limit_and_the_publisher_goes_on() {
-    let (_dir, server) = start(&SMALL);
+    ["--connector=epoll", "--connector=threads"].into_iter().for_each(publish_to_a_deaf_subscriber);
+}
+
+fn publish_to_a_deaf_subscriber(connector: &str) {
+    let (_dir, server) = start(&[&SMALL[..], &[connector]].concat());
     let (mut deaf, mut reader) = (connect(&server), connect(&server));
     for stream in [&mut deaf, &mut reader] {
         stream.write_all(&request(&["SUBSCRIBE", "c"])).expect("sent");
