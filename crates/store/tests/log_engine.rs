@@ -151,6 +151,37 @@ fn acknowledged_keys_are_there_after_power_loss() {
     }
 }
 
+/// A damaged checkpoint stood in the way of every start, even where the log still held every record.
+#[test]
+fn damaged_checkpoint_is_passed_over_while_the_log_is_whole_and_refused_after() {
+    let mut machine = Machine::new(128);
+    let damaged = |machine: &mut Machine| {
+        machine.store.close();
+        machine.disk = machine.disk.process_death();
+        let is_checkpoint = |path: &std::path::Path| path.to_string_lossy().contains("checkpoint-");
+        let (path, len) =
+            machine.disk.files().into_iter().find(|(path, _)| is_checkpoint(path)).expect("a stop takes one");
+        machine.disk.flip_bit(&path, len / 2, 3).expect("it is there");
+        machine.try_open()
+    };
+    (0..200_u32).for_each(|n| machine.set(0, &n.to_le_bytes(), &[n as u8; 100], None));
+    assert!(machine.del(0, &7_u32.to_le_bytes()));
+    damaged(&mut machine).expect("the log holds every record");
+    for n in 0..200_u32 {
+        let expected = (n != 7).then(|| (vec![n as u8; 100], None));
+        assert_eq!(machine.get(0, &n.to_le_bytes()), expected, "key {n}");
+    }
+    for round in 0..20_u32 {
+        (0..200_u32).for_each(|n| machine.set(0, &n.to_le_bytes(), &[round as u8; 100], None));
+        for _ in 0..20 {
+            machine.store.housekeep().expect("the disk is fine");
+            machine.settle();
+        }
+    }
+    let error = damaged(&mut machine).expect_err("what was given back may have held removals");
+    assert!(error.to_string().contains("--salvage"), "{error}");
+}
+
 #[test]
 fn backup_of_a_running_store_opens_with_everything_acknowledged_before() {
     let machine = Machine::new(128);

@@ -98,9 +98,9 @@ pub(crate) fn open(options: &Options) -> Result<Opened, StoreError> {
     let recovery = Journal::open(vfs, clock, &options.dir, settings).map_err(|error| open_error(&error))?;
     let identity = recovery.identity();
     let hasher = KeyHasher::new(&identity.hash_key.to_le_bytes(), identity.hash_bits);
-    let index = Arc::new(Index::new(options.databases));
+    let mut index = Arc::new(Index::new(options.databases));
     let liveness = Liveness::new();
-    let recovered = recovery::recover(&recovery, options, &index, &hasher, &liveness)?;
+    let recovered = recovery::recover(&recovery, options, &mut index, &hasher, &liveness)?;
     let time_floor_ms = recovery.newest_time_ms().max(recovered.time_ms);
     let (journal, driver) = if options.background {
         (recovery.start(hooks(options)).map_err(|error| open_error(&error))?, None)

@@ -9,7 +9,8 @@
 //! Invariants
 //!   1. Death is stated: what the checkpoint does not name is dead below its LSN.
 //!   2. A checkpoint that the manifest names must be whole, and every segment that a live entry points into must be
-//!      there; anything else is damage, and the folder is not served.
+//!      there; anything else is damage, and the folder is not served. Only while no segment was ever given back does the
+//!      log alone tell everything: then it is replayed whole instead.
 //!
 //! Keys are read only where records with equal hash bits are SHARED (`record`).
 //! Out of scope: the torn tail (`journal`), matching records with slots (`index::recover`).
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use journal::{FooterEntry, Lsn, Place, RecordView, Recovery, SegmentInfo, SegmentState, record_flags};
 
 use super::capture::Published;
-use super::checkpoint::{Area, Block, Entry};
+use super::checkpoint::{Area, Block, Entry, Header};
 use super::footer::entry_of;
 use super::liveness::{Live, Liveness};
 use super::{checkpoint_file, open_error};
@@ -50,26 +51,32 @@ pub(crate) struct Recovered {
 pub(crate) fn recover(
     recovery: &Recovery,
     options: &Options,
-    index: &Arc<Index>,
+    index: &mut Arc<Index>,
     hasher: &KeyHasher,
     liveness: &Liveness,
 ) -> Result<Recovered, StoreError> {
     let segments = recovery.segments();
-    let mut loader = Loader::new(index, &segments, recovery.identity().folder);
     let mut recovered = Recovered::default();
-    let mut from = Lsn(1);
+    let (mut from, mut missing) = (Lsn(1), Vec::new());
     if let Some(checkpoint) = recovery.checkpoint() {
-        let header =
-            checkpoint_file::load(&*options.vfs, &options.dir, &checkpoint.name, &mut |header, block| {
-                loader.take(header.folder, block);
-            })
-            .map_err(|error| damaged_checkpoint(&checkpoint.name, &error.to_string()))?;
-        from = checkpoint.lsn;
-        recovered.time_ms = header.time_ms;
-        let (name, lsn) = (checkpoint.name.clone(), header.lsn);
-        recovered.checkpoint = Some(Published { name, lsn, ..Published::default() });
+        let mut loader = Loader::new(index, &segments, recovery.identity().folder);
+        let take = &mut |header: &Header, block| loader.take(header.folder, block);
+        match checkpoint_file::load(&*options.vfs, &options.dir, &checkpoint.name, take) {
+            Ok(header) => {
+                missing = loader.finish(liveness);
+                from = checkpoint.lsn;
+                recovered.time_ms = header.time_ms;
+                let (name, lsn) = (checkpoint.name.clone(), header.lsn);
+                recovered.checkpoint = Some(Published { name, lsn, ..Published::default() });
+            }
+            Err(error) if is_complete(&segments) => {
+                tracing::warn!(name = checkpoint.name, %error, "checkpoint is damaged: the whole log is replayed");
+                *index = Arc::new(Index::new(options.databases));
+            }
+            Err(error) => return Err(damaged_checkpoint(&checkpoint.name, &error.to_string())),
+        }
     }
-    let missing = loader.finish(liveness);
+    let index = &*index;
     let mut replayer = Replayer { recovery, index, hasher, liveness, replayed: 0, error: None };
     for segment in segments.iter().filter(|segment| segment.last_lsn >= from) {
         replayer.segment(segment, from)?;
@@ -283,6 +290,17 @@ fn damaged(place: Place, what: &str) -> StoreError {
 
 fn damaged_checkpoint(name: &str, what: &str) -> StoreError {
     StoreError::Open(format!(
-        "damage in {name} {what}; older segments alone do not tell what was deleted: run `evenkeel check`"
+        "damage in {name} {what}; segments were given back since the first record, and those that are left do not tell what \
+         was deleted: `evenkeel check DIR --salvage OUT` brings back what is readable"
     ))
+}
+
+/// Whether the segments hold every record since the first: then they tell all that a checkpoint does.
+fn is_complete(segments: &[SegmentInfo]) -> bool {
+    let mut next = Lsn(1);
+    segments.iter().all(|info| {
+        let follows = info.first_lsn == next;
+        next = Lsn(info.last_lsn.0 + 1);
+        follows
+    })
 }
