@@ -111,6 +111,8 @@ pub(crate) enum Handler {
     Across(DataFn, fn(ArgsView<'_>) -> Option<u16>),
     /// All keys.
     Everything(DataFn),
+    /// All keys, one stripe of them at a time; in a transaction as [`Handler::Everything`].
+    Walk(DataFn),
     /// The session and the server.
     Control(ControlFn),
     /// Queued commands of MULTI.

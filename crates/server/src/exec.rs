@@ -165,7 +165,10 @@ impl Server {
         let (start, resp3, args) = (out.len(), session.resp3, queued.args.view(&[]));
         let mut writer = Writer::new(out, resp3);
         let outcome = match queued.entry.command.handler {
-            Handler::Data(handle) | Handler::Across(handle, _) | Handler::Everything(handle) => {
+            Handler::Data(handle)
+            | Handler::Across(handle, _)
+            | Handler::Everything(handle)
+            | Handler::Walk(handle) => {
                 let now = access.now();
                 let mut data = Data { access, db: session.db, now, server: self, lookups: Cell::default() };
                 let outcome = handle(&mut data, args, &mut writer);
@@ -215,7 +218,7 @@ fn gather<'a>(queue: &'a [Queued], mut db: u16, keys: &mut Vec<KeyRef<'a>>) -> b
     let mut everything = false;
     for queued in queue {
         let args = queued.args.view(&[]);
-        everything |= matches!(queued.entry.command.handler, Handler::Everything(_));
+        everything |= matches!(queued.entry.command.handler, Handler::Everything(_) | Handler::Walk(_));
         if queued.entry.command.name == "select" {
             db = database(args.get(1)).unwrap_or(db);
         }

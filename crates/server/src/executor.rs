@@ -141,7 +141,7 @@ impl Server {
         session.client.last_command.store(entry.id + 1, Ordering::Relaxed);
         let start = out.len();
         let result = match entry.command.handler {
-            Handler::Data(run) | Handler::Across(run, _) | Handler::Everything(run) => {
+            Handler::Data(run) | Handler::Across(run, _) | Handler::Everything(run) | Handler::Walk(run) => {
                 self.run_data(session, entry, run, request, out)
             }
             Handler::Control(_) => self.run_control(session, entry, request, out),
@@ -193,7 +193,6 @@ impl Server {
         let mut prepared = take_prepared(session);
         let one;
         let many;
-        let everything = matches!(entry.command.handler, Handler::Everything(_));
         let keys: &[KeyRef<'_>] = match entry.command.keys {
             [] => &[],
             [spec] if spec.last == 0 && !matches!(entry.command.handler, Handler::Across(..)) => {
@@ -207,7 +206,11 @@ impl Server {
                 &many
             }
         };
-        let scope = if everything { Scope::Everything } else { Scope::Keys(keys) };
+        let scope = match entry.command.handler {
+            Handler::Everything(_) => Scope::Everything,
+            Handler::Walk(_) => Scope::Walk,
+            _ => Scope::Keys(keys),
+        };
         // Only what makes data larger reserves ahead: on a full disk the rest must get at the reserve for deletes.
         let credit_bytes = if entry.command.flags.has(Flags::DENYOOM) { request.bytes as u64 } else { 0 };
         let start = out.len();

@@ -86,7 +86,7 @@ pub(crate) fn randomkey(data: &mut Data<'_, '_>, _args: ArgsView<'_>, out: &mut 
     Ok(())
 }
 
-/// Slots that one SCAN looks at, whatever COUNT says: it holds all locks meanwhile.
+/// Slots that one SCAN looks at, whatever COUNT says: others of its loop wait meanwhile.
 const SCAN_BUDGET_MAX: usize = 10_000;
 /// Length and line ends around a short key.
 const BULK_OVERHEAD_BYTES: usize = 7;

@@ -87,16 +87,16 @@ pub(crate) const ROWS: &[Command] = rows! {
         "keyspace write fast", "", "generic", "1.0.0", "O(1)",
         "Move a key to another database",
         args "key:key0 db:integer";
-    "keys", 2, [READONLY], [], Handler::Everything(scan::keys),
+    "keys", 2, [READONLY], [], Handler::Walk(scan::keys),
         "keyspace read slow dangerous", "request_policy:all_shards nondeterministic_output_order", "generic", "1.0.0", "O(N)",
         "Find all keys matching the given pattern",
         args "pattern:pattern";
-    "scan", -2, [READONLY], [], Handler::Everything(scan::scan),
+    "scan", -2, [READONLY], [], Handler::Walk(scan::scan),
         "keyspace read slow", "nondeterministic_output request_policy:special", "generic", "2.8.0", "O(1)",
         "Incrementally iterate the keys space",
         args "cursor:integer [pattern:pattern=MATCH] [count:integer=COUNT] [type:string=TYPE@6.0.0]",
         history "6.0.0 Added the `TYPE` subcommand.";
-    "randomkey", 1, [READONLY], [], Handler::Everything(scan::randomkey),
+    "randomkey", 1, [READONLY], [], Handler::Walk(scan::randomkey),
         "keyspace read slow", "request_policy:all_shards nondeterministic_output", "generic", "1.0.0", "O(1)",
         "Return a random key from the keyspace";
     "object", -2, [], [], Handler::Container(OBJECT),

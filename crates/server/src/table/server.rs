@@ -9,7 +9,7 @@ use crate::handlers::{
 
 /// The rows.
 pub(crate) const ROWS: &[Command] = rows! {
-    "dbsize", 1, [READONLY FAST], [], Handler::Everything(databases::dbsize),
+    "dbsize", 1, [READONLY FAST], [], Handler::Walk(databases::dbsize),
         "keyspace read fast", "request_policy:all_shards response_policy:agg_sum", "server", "1.0.0", "O(1)",
         "Return the number of keys in the selected database";
     "flushdb", -1, [WRITE], [], Handler::Everything(databases::flushdb),

@@ -1,6 +1,7 @@
 //! Commit: everything that can stand against the effects is found out, then they are appended as one group and
 //! applied; the locks are held throughout, so apply order is append order for every key.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use crate::engine::{Class, Credits, Engine};
@@ -74,7 +75,9 @@ impl Access<'_> {
         let seq = self.store.engine.append(credits, &[draft], &mut places);
         let bytes = draft.record_bytes();
         let staged = self.overlay.drain().next().expect("one is staged");
-        self.apply(staged, &plan, Appended { place: places[0], seq, bytes });
+        let keyspace = staged.keyspace;
+        let change = self.apply(staged, &plan, Appended { place: places[0], seq, bytes });
+        self.store.index.count_keys(keyspace, change);
         Ok(seq)
     }
 
@@ -111,11 +114,15 @@ impl Access<'_> {
             self.apply_mapping(mapping.seq);
         }
         let staged: Vec<Staged> = self.overlay.drain().collect();
+        let mut counts = BTreeMap::new();
         for (staged, plan) in staged.into_iter().zip(plans).filter(|(_, plan)| !plan.skip) {
             let appended = appended.next().expect("one record for each change");
             let plan = self.refresh(&staged, plan);
-            self.apply(staged, &plan, appended);
+            let count = counts.entry(staged.keyspace).or_default();
+            *count += self.apply(staged, &plan, appended);
         }
+        // at once, so that no count shows half a group
+        counts.into_iter().for_each(|(keyspace, change)| self.store.index.count_keys(keyspace, change));
         Ok(last_seq)
     }
 
@@ -163,7 +170,8 @@ impl Access<'_> {
         if grown > 0 { self.store.memory.admit(&self.store.index) } else { Ok(()) }
     }
 
-    fn apply(&mut self, staged: Staged, plan: &Plan, appended: Appended) {
+    /// Returns by how much the number of keys changed.
+    fn apply(&mut self, staged: Staged, plan: &Plan, appended: Appended) -> i64 {
         let store = self.store;
         let released = store.engine.released();
         let expired = staged.cause == Cause::Expired;
@@ -173,7 +181,7 @@ impl Access<'_> {
         let stripe = self.guards.stripe_mut(staged.hash.stripe()).expect("resolved before");
         stripe.watches.touch(staged.db, staged.object().view().key(), appended.seq, expired);
         let space = stripe.space_mut(staged.keyspace);
-        let side_bytes = space.side_bytes();
+        let (side_bytes, keys) = (space.side_bytes(), space.table.live);
         let grown = match staged.change {
             Change::Put(mut object) => {
                 object.stamp(appended.place, appended.seq);
@@ -217,9 +225,12 @@ impl Access<'_> {
                 }
             }
         };
-        stripe.unreported_bytes += grown + stripe.space_mut(staged.keyspace).side_bytes() - side_bytes;
+        let space = stripe.space_mut(staged.keyspace);
+        let change = space.table.live as i64 - keys as i64;
+        stripe.unreported_bytes += grown + space.side_bytes() - side_bytes;
         stripe.sweep_pending(released);
         stripe.report(&store.index);
+        change
     }
 
     /// Lets the databases have their new keyspaces.

@@ -47,6 +47,9 @@ pub enum Scope<'a> {
     Keys(&'a [KeyRef<'a>]),
     /// Any key, and the keyspaces themselves.
     Everything,
+    /// Any key, but each stripe at a moment of its own: for answers about a whole database that nothing else depends
+    /// on. Only [`Access::len`], [`Access::scan`] and [`Access::random_key`] work with it.
+    Walk,
 }
 
 /// A command in its execute step.
@@ -219,16 +222,18 @@ impl<'s> Access<'s> {
         Ok(self.find(db, key)?.map(|state| state.meta()))
     }
 
-    /// Number of keys of database `db`, exact; expired ones count until they are removed.
+    /// Number of keys of database `db`, exact; expired ones count until they are removed. Reads a counter.
     ///
     /// # Errors
-    /// [`Stop::Refused`] unless the scope is [`Scope::Everything`]; [`Stop::Cold`] after staged effects on cold keys.
+    /// [`Stop::Refused`] unless the scope is [`Scope::Everything`] or [`Scope::Walk`]; [`Stop::Cold`] after staged effects
+    /// on cold keys.
     pub fn len(&self, db: u16) -> Result<u64, Stop> {
-        let stripes = self.guards.everything()?;
-        self.look(self.store.engine.newest());
         let Some(keyspace) = self.keyspace(db) else { return Ok(0) };
-        let base: u64 =
-            stripes.iter().filter_map(|s| s.1.space(keyspace)).map(|space| space.table.live).sum();
+        let index = &self.store.index;
+        // one stripe is enough for the mapping to stand still
+        let base = self.guards.with_stripe(self.store, 0, |_| index.keys_of(keyspace))?;
+        // after the count: whatever it counts was appended before
+        self.look(self.store.engine.newest());
         Ok(base.saturating_add_signed(self.overlay_len_change(keyspace)?))
     }
 
@@ -448,6 +453,8 @@ enum Guards<'s> {
     None,
     One(usize, MutexGuard<'s, Stripe>),
     Many(Vec<(usize, MutexGuard<'s, Stripe>)>),
+    /// None now, each of all for a moment.
+    Walk,
 }
 
 impl<'s> Guards<'s> {
@@ -461,6 +468,7 @@ impl<'s> Guards<'s> {
                 return Self::One(number, store.index.lock(number));
             }
             Scope::Keys(keys) => keys,
+            Scope::Walk => return Self::Walk,
             Scope::Everything => return Self::Many((0..STRIPES).map(|n| (n, store.index.lock(n))).collect()),
         };
         let mut numbers: Vec<usize> = keys.iter().map(|key| store.hasher.hash(key.key).stripe()).collect();
@@ -477,7 +485,7 @@ impl<'s> Guards<'s> {
             {
                 keys.iter().for_each(|key| self.warm(store, prepared, *key));
             }
-            Scope::Keys(_) => {}
+            Scope::Keys(_) | Scope::Walk => {}
             Scope::Everything => {
                 for key in prepared.collections() {
                     (0..store.options.databases)
@@ -519,6 +527,14 @@ impl<'s> Guards<'s> {
                 Err(_) => Err(Stop::Refused(StoreError::OutOfScope)),
             },
             _ => Err(Stop::Refused(StoreError::OutOfScope)),
+        }
+    }
+
+    /// Calls `f` with stripe `number`, locked for the call alone where the scope is a walk.
+    fn with_stripe<R>(&self, store: &Store, number: usize, f: impl FnOnce(&Stripe) -> R) -> Result<R, Stop> {
+        match self {
+            Self::Walk => Ok(f(&store.index.lock(number))),
+            guards => Ok(f(&guards.everything()?[number].1)),
         }
     }
 

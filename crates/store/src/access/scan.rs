@@ -3,10 +3,13 @@
 //! A cursor is a hash position: 8 bits stripe, 32 bits of the slot's hash. A key's position never changes and
 //! positions are visited in order, each whole, so a key that stays is met exactly once however the table grows,
 //! and a cursor means the same after a restart. 0 begins and ends.
+//!
+//! Each page is looked at under its stripe's lock; a walk ([`super::Scope::Walk`]) holds no other meanwhile. What it
+//! shows was there when its page was looked at; a key that is there from beginning to end is shown.
 
 use crate::error::Stop;
 use crate::hash::{KeyHash, STRIPES};
-use crate::index::stripe::{Current, Space};
+use crate::index::stripe::{Current, Space, Stripe};
 use crate::index::table::Spot;
 use crate::record;
 use crate::value::Meta;
@@ -19,7 +22,7 @@ impl Access<'_> {
     /// cursor, 0 when done.
     ///
     /// # Errors
-    /// [`Stop::Cold`] when keys must be read first; [`Stop::Refused`] unless the scope is everything.
+    /// [`Stop::Cold`] when keys must be read first; [`Stop::Refused`] unless the scope is everything or a walk.
     pub fn scan(
         &self,
         db: u16,
@@ -27,34 +30,27 @@ impl Access<'_> {
         budget: usize,
         visit: &mut dyn FnMut(&[u8], Meta),
     ) -> Result<u64, Stop> {
-        let stripes = self.guards.everything()?;
-        self.look(self.store.engine.newest());
         let Some(keyspace) = self.keyspace(db) else { return Ok(0) };
         let (mut at, mut looked, mut cold) = (cursor, 0, Vec::new());
-        let mut states = Vec::new();
         loop {
             let (number, bits) = split(at);
-            let space = stripes[number].1.space(keyspace);
-            let next = space.and_then(|space| {
-                let (spots, next) = page_part(space, bits, budget.saturating_sub(looked).max(1));
-                looked += spots.len();
-                self.scan_spots(space, spots, &mut states, &mut cold);
-                next
-            });
+            let mut page = Page::default();
+            let left = budget.saturating_sub(looked).max(1);
+            let next = self.guards.with_stripe(self.store, number, |stripe| {
+                self.scan_page(stripe, (keyspace, bits), left, &mut page)
+            })?;
+            looked += page.slots;
+            cold.append(&mut page.cold);
+            page.keys.iter().for_each(|(key, meta)| visit(key, *meta));
             at = join(number, next);
             if at == 0 || looked >= budget {
                 break;
             }
         }
+        // after the last page: whatever was seen was appended before
+        self.look(self.store.engine.newest());
         if !cold.is_empty() {
             return Err(self.miss(cold));
-        }
-        for (key, state) in states {
-            if self.overlay.len() == 0
-                || self.overlay.find(keyspace, self.store.hasher.hash(key), key).is_none()
-            {
-                visit(key, state.meta());
-            }
         }
         self.scan_overlay(keyspace, cursor, at, visit);
         Ok(at)
@@ -85,26 +81,35 @@ impl Access<'_> {
         Ok(None)
     }
 
-    fn scan_spots<'a>(
-        &'a self,
-        space: &'a Space,
-        spots: Vec<(u64, Spot)>,
-        states: &mut Vec<(&'a [u8], State<'a>)>,
-        cold: &mut Vec<u64>,
-    ) {
+    /// Looks at about `left` slots from `bits` on; returns where to go on in this stripe.
+    fn scan_page(
+        &self,
+        stripe: &Stripe,
+        (keyspace, bits): (u32, u64),
+        left: usize,
+        page: &mut Page,
+    ) -> Option<u64> {
+        let space = stripe.space(keyspace)?;
+        let (spots, next) = page_part(space, bits, left);
+        page.slots = spots.len();
         for (_, spot) in spots {
             match space.current(spot, self.prepared) {
-                Ok(Some(current)) => states.extend(self.visible(current)),
-                Ok(None) => cold.push(space.table.word(spot).place()),
+                Ok(Some(current)) if self.is_visible(keyspace, current) => {
+                    page.keys.push((current.key().into(), State::current(current).meta()));
+                }
                 // A damaged record has no key to show; reading it by name answers with the error.
-                Err(_) => {}
+                Ok(Some(_)) | Err(_) => {}
+                Ok(None) => page.cold.push(space.table.word(spot).place()),
             }
         }
+        next
     }
 
-    fn visible<'a>(&self, current: Current<'a>) -> Option<(&'a [u8], State<'a>)> {
+    fn is_visible(&self, keyspace: u32, current: Current<'_>) -> bool {
+        let key = current.key();
         let gone = current.kind() == record::REMOVED || self.expires_by_now(current.expiry_ms());
-        (!gone).then(|| (current.key(), State::current(current)))
+        let staged = || self.overlay.find(keyspace, self.store.hasher.hash(key), key).is_some();
+        !gone && (self.overlay.len() == 0 || !staged())
     }
 
     fn scan_overlay(&self, keyspace: u32, from: u64, to: u64, visit: &mut dyn FnMut(&[u8], Meta)) {
@@ -117,6 +122,16 @@ impl Access<'_> {
             }
         }
     }
+}
+
+/// What one look at a page gave.
+#[derive(Default)]
+struct Page {
+    keys: Vec<(Box<[u8]>, Meta)>,
+    /// Places to be read first.
+    cold: Vec<u64>,
+    /// How many slots were looked at.
+    slots: usize,
 }
 
 /// About `budget` slots of the page at `bits` in hash order, and where to go on.

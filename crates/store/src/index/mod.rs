@@ -28,6 +28,8 @@ struct Padded(Mutex<Stripe>);
 pub(crate) struct Index {
     stripes: Box<[Padded]>,
     mapping: Box<[AtomicU32]>,
+    /// Keys of each database. Changes once a group, while the stripes of the group are locked.
+    keys: Box<[AtomicI64]>,
     mapping_seq: AtomicU64,
     next_keyspace: AtomicU32,
     /// Bytes of index and hot objects, as far as stripes have reported them.
@@ -42,6 +44,7 @@ impl Index {
         Self {
             stripes: (0..STRIPES).map(|_| Padded::default()).collect(),
             mapping: (1..=u32::from(databases)).map(AtomicU32::new).collect(),
+            keys: (0..databases).map(|_| AtomicI64::new(0)).collect(),
             mapping_seq: AtomicU64::new(0),
             next_keyspace: AtomicU32::new(u32::from(databases) + 1),
             memory_bytes: AtomicI64::new(0),
@@ -84,11 +87,30 @@ impl Index {
     ///
     /// Entries beyond the configured databases are ignored; missing ones keep what they have.
     pub(crate) fn set_mapping(&self, mapping: &[u32], next_keyspace: u32, seq: u64) {
+        let keys: Vec<u64> = mapping.iter().map(|&id| self.keys_of(id)).collect();
         for (slot, &id) in self.mapping.iter().zip(mapping) {
             slot.store(id, Ordering::Relaxed);
         }
+        for (slot, keys) in self.keys.iter().zip(keys) {
+            slot.store(keys as i64, Ordering::Relaxed);
+        }
         self.next_keyspace.fetch_max(next_keyspace, Ordering::Relaxed);
         self.mapping_seq.store(seq, Ordering::Relaxed);
+    }
+
+    /// Number of keys of keyspace `id`, 0 of a dead one. The caller holds a stripe.
+    pub(crate) fn keys_of(&self, id: u32) -> u64 {
+        let keys = self.database(id).map_or(0, |db| self.keys[usize::from(db)].load(Ordering::Acquire));
+        keys.max(0) as u64
+    }
+
+    /// Adds `change` to the number of keys of keyspace `id`. The caller holds the stripes where they changed.
+    pub(crate) fn count_keys(&self, id: u32, change: i64) {
+        if change != 0
+            && let Some(db) = self.database(id)
+        {
+            self.keys[usize::from(db)].fetch_add(change, Ordering::Release);
+        }
     }
 
     /// Reports a change of memory.

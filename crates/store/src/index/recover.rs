@@ -211,7 +211,7 @@ impl Index {
         Ok(replay)
     }
 
-    /// Ends recovery: spaces of dead keyspaces go, and memory is accounted to the byte.
+    /// Ends recovery: spaces of dead keyspaces go, keys are counted, and memory is accounted to the byte.
     pub(crate) fn finish(&self) {
         let mapping = self.mapping();
         for number in 0..crate::hash::STRIPES {
@@ -221,6 +221,7 @@ impl Index {
             for id in dead {
                 stripe.take_space(id).into_iter().for_each(|space| self.bury(space));
             }
+            stripe.spaces().for_each(|(id, space)| self.count_keys(id, space.table.live as i64));
             let side_bytes: i64 = stripe.spaces().map(|(_, space)| space.side_bytes()).sum();
             self.account(std::mem::take(&mut stripe.unreported_bytes) + side_bytes);
         }
