@@ -68,7 +68,10 @@ fn life(
             2 => drop(driver.commit_once()),
             3 => drop(driver.prepare()),
             4 => drop(driver.prepare_once()),
-            _ => drop(driver.stamp()),
+            _ => {
+                driver.commit(); // a stamp comes when nothing else is on its way
+                driver.stamp();
+            }
         }
         log.durable = log.durable.max(journal.durable_lsn().0);
         if step % 8 == 7 {
@@ -154,7 +157,7 @@ fn options(backend: BackendKind) -> Options {
 
 const STEPS: usize = 90;
 
-/// Cuts the power at every `stride`-th change of the disk, then lives again twice.
+/// Cuts the power at every `stride`-th change of the disk, or kills the process there, then lives again twice.
 fn crash_at_every(stride: u64, options: &Options) {
     let whole = SimDisk::new(1);
     life(&whole, options, &mut Log::default(), 1, "whole").unwrap();
@@ -167,7 +170,8 @@ fn crash_at_every(stride: u64, options: &Options) {
         disk.plan(Fault::at(nth, Effect::PowerOff).of(Kinds::CHANGES));
         let mut log = Log::default();
         let _ = life(&disk, options, &mut log, 1, &context);
-        let disk = disk.crash(nth);
+        // a killed process leaves all that it wrote in the page cache, for the next loss of power to take
+        let disk = if nth % 2 == 0 { disk.crash(nth) } else { disk.process_death() };
         disk.plan(Fault::at(1 + nth % 60, Effect::PowerOff).of(Kinds::CHANGES));
         let _ = life(&disk, options, &mut log, 2, &format!("{context}, second life"));
         let disk = disk.crash(nth + 1);
