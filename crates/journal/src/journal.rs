@@ -149,6 +149,12 @@ impl Journal {
         }
     }
 
+    /// Bytes reserved or appended and not yet durable: what the journal holds in memory.
+    #[must_use]
+    pub fn buffered_bytes(&self) -> u64 {
+        self.shared.admission.charged()
+    }
+
     /// The newest seq that was appended.
     #[must_use]
     pub fn appended_seq(&self) -> Seq {

@@ -65,6 +65,11 @@ pub(crate) trait Engine: Send + Sync + std::fmt::Debug {
     /// Tells the journal that what was appended is complete for now.
     fn offer(&self) {}
 
+    /// Bytes that wait in memory for the disk.
+    fn buffered_bytes(&self) -> u64 {
+        0
+    }
+
     /// Reads the record at `place`; blocks.
     fn read(&self, place: u64) -> Result<Fetched, StoreError>;
 

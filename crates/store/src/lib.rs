@@ -255,7 +255,7 @@ impl Store {
     /// Memory by parts.
     #[must_use]
     pub fn memory(&self) -> MemoryReport {
-        self.memory.report(&self.index)
+        self.memory.report(&self.index, &*self.engine)
     }
 
     /// Changes `memory.limit`; 0 is none.

@@ -1,7 +1,7 @@
 //! The memory budget: what counts, what is dropped, what is refused.
 //!
-//! Counted: index pages and hot objects (`index`), and what others report in: journal buffers, connection
-//! buffers. From 15/16 of `memory.limit` on, each command that stores something first moves a clock hand on by a
+//! Counted: index pages and hot objects (`index`), what waits in the journal (`engine`), and what others report
+//! in: connection buffers. From 15/16 of `memory.limit` on, each command that stores something first moves a clock hand on by a
 //! bounded number of pages: it drops clean hot values (their slot turns back into a place) that nobody looked at
 //! since its last visit. At the limit, effects that grow are refused by name, while reads, removals and expiry
 //! changes go on.
@@ -43,7 +43,7 @@ struct Hand {
 pub struct MemoryReport {
     /// Index pages and hot objects.
     pub index_bytes: u64,
-    /// Buffers that others reported in.
+    /// Buffers that others reported in, and what waits in the journal for the disk.
     pub reported_bytes: u64,
     /// The setting; 0 is none.
     pub limit_bytes: u64,
@@ -70,10 +70,10 @@ impl Memory {
     }
 
     /// Whether used memory is beyond the limit, or (`soon`) close to it.
-    fn is_over(&self, index: &Index, soon: bool) -> bool {
+    fn is_over(&self, index: &Index, engine: &dyn Engine, soon: bool) -> bool {
         let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
         let bound = if soon { limit_bytes - limit_bytes / 16 } else { limit_bytes };
-        limit_bytes != 0 && self.used(index) > bound
+        limit_bytes != 0 && self.used(index, engine) > bound
     }
 
     /// Drops clean hot values that nobody looked at, until memory is well within its limit, `pages` were visited or
@@ -81,7 +81,7 @@ impl Memory {
     ///
     /// Takes one stripe's lock at a time; callers hold none. Whoever comes while another drops does not wait.
     pub(crate) fn make_room(&self, index: &Index, engine: &dyn Engine, pages: usize) {
-        if !self.is_over(index, true) || !engine.has_places() {
+        if !self.is_over(index, engine, true) || !engine.has_places() {
             return;
         }
         let Ok(mut hand) = self.hand.try_lock() else { return };
@@ -91,7 +91,7 @@ impl Memory {
         }
         hand.barren_at = None;
         for _ in 0..pages {
-            if !self.is_over(index, true) {
+            if !self.is_over(index, engine, true) {
                 return;
             }
             if hand.advance(index, released) {
@@ -105,30 +105,30 @@ impl Memory {
     }
 
     /// Whether memory has room for values that a read brought in.
-    pub(crate) fn has_room(&self, index: &Index) -> bool {
-        !self.is_over(index, true)
+    pub(crate) fn has_room(&self, index: &Index, engine: &dyn Engine) -> bool {
+        !self.is_over(index, engine, true)
     }
 
     /// Refuses growth past the limit.
-    pub(crate) fn admit(&self, index: &Index) -> Result<(), Stop> {
-        if !self.is_over(index, false) {
+    pub(crate) fn admit(&self, index: &Index, engine: &dyn Engine) -> Result<(), Stop> {
+        if !self.is_over(index, engine, false) {
             return Ok(());
         }
         let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
-        Err(StoreError::MemoryLimit { used_bytes: self.used(index), limit_bytes }.into())
+        Err(StoreError::MemoryLimit { used_bytes: self.used(index, engine), limit_bytes }.into())
     }
 
     /// Memory by parts.
-    pub(crate) fn report(&self, index: &Index) -> MemoryReport {
+    pub(crate) fn report(&self, index: &Index, engine: &dyn Engine) -> MemoryReport {
         MemoryReport {
             index_bytes: index.memory_bytes(),
-            reported_bytes: self.reported_bytes.load(Ordering::Relaxed),
+            reported_bytes: self.reported_bytes.load(Ordering::Relaxed) + engine.buffered_bytes(),
             limit_bytes: self.limit_bytes.load(Ordering::Relaxed),
         }
     }
 
-    fn used(&self, index: &Index) -> u64 {
-        index.memory_bytes() + self.reported_bytes.load(Ordering::Relaxed)
+    fn used(&self, index: &Index, engine: &dyn Engine) -> u64 {
+        index.memory_bytes() + self.reported_bytes.load(Ordering::Relaxed) + engine.buffered_bytes()
     }
 }
 

@@ -151,6 +151,26 @@ fn acknowledged_keys_are_there_after_power_loss() {
     }
 }
 
+/// What waited for a slow disk was left out of the report, and of `memory.limit`.
+#[test]
+fn memory_counts_what_waits_in_the_journal() {
+    let machine = Machine::new(128);
+    let waits = || machine.store.memory().reported_bytes;
+    assert_eq!(waits(), 0);
+    machine.set(0, b"k", &[1; 5_000], None);
+    assert!(waits() >= 5_000, "{} B", waits());
+    machine.settle();
+    assert_eq!(waits(), 0);
+    machine.store.set_memory_limit(20_000);
+    (0..5_u8).for_each(|n| machine.set(0, b"k", &[n; 3_000], None));
+    let (keys, prepared) = ([KeyRef { db: 0, key: b"other" }], Prepared::default());
+    let mut access = machine.store.access(Scope::Keys(&keys), &prepared, 5_000).expect("credits");
+    access.put(0, b"other", Value::String(&[1; 5_000]), None);
+    let stop = access.commit().expect_err("a full journal and a full index");
+    assert!(matches!(&stop, Stop::Refused(error) if error.to_string().contains("memory.limit")), "{stop:?}");
+    machine.settle();
+}
+
 /// A damaged checkpoint stood in the way of every start, even where the log still held every record.
 #[test]
 fn damaged_checkpoint_is_passed_over_while_the_log_is_whole_and_refused_after() {

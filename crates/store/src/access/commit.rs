@@ -167,7 +167,7 @@ impl Access<'_> {
                 new - plan.old.map_or(0, |old| old.hot_bytes)
             })
             .sum();
-        if grown > 0 { self.store.memory.admit(&self.store.index) } else { Ok(()) }
+        if grown > 0 { self.store.memory.admit(&self.store.index, &*self.store.engine) } else { Ok(()) }
     }
 
     /// Returns by how much the number of keys changed.

@@ -481,7 +481,8 @@ impl<'s> Guards<'s> {
     fn warm_all(&mut self, store: &Store, scope: Scope<'_>, prepared: &Prepared) {
         match scope {
             Scope::Keys(keys)
-                if store.memory.has_room(&store.index) || prepared.collections().next().is_some() =>
+                if store.memory.has_room(&store.index, &*store.engine)
+                    || prepared.collections().next().is_some() =>
             {
                 keys.iter().for_each(|key| self.warm(store, prepared, *key));
             }

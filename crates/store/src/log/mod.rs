@@ -207,6 +207,10 @@ impl Engine for LogEngine {
         self.journal.offer();
     }
 
+    fn buffered_bytes(&self) -> u64 {
+        self.journal.buffered_bytes()
+    }
+
     fn read(&self, place: u64) -> Result<Fetched, StoreError> {
         match read(&self.journal, place) {
             Read::Record(fetched) => Ok(fetched),
