@@ -127,8 +127,9 @@ pub(super) fn start(context: &Context) -> Result<Vec<Figure>, Failure> {
         Figure::new(id, &title, Some(Target::AtMost(most)), "s", Series::new(&recipe.label, values), None)
             .by(commands)
     };
-    let note =
-        format!("{TAIL_RECORDS} SETs after the last clean stop, about nine tenths of a segment of 64 MiB.");
+    let note = format!(
+        "{TAIL_RECORDS} SETs after the last clean stop: nine tenths of a segment of 64 MiB, or several smaller ones."
+    );
     Ok(vec![
         figure("start/clean", "after a clean stop", 0.3, clean),
         figure("start/killed", "after kill -9 with a full tail segment", 1.0, killed).note(&note),
