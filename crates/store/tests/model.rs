@@ -22,7 +22,8 @@
 //!   8. A delta names the seq of the state that it changes. A folded copy with seq `s` keeps the deltas above `s`.
 //!   9. Time is at least the newest time in the log.
 //!
-//! Each rule has a planted bug that breaks it, and a test that the model notices.
+//! Each rule has a planted bug that breaks it, and a test that the model notices; but for the durable copy of rule 3: a
+//! source is retired under rules 4 and 5 alone, which wait for the copy too. The store keeps both.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -110,7 +111,6 @@ enum Planted {
     CopyAppendedWithoutCheck,
     CopyAppendedAfterDelta,
     CopyCreates,
-    TurnBeforeDurable,
     PublishBeforeDurable,
     CheckpointNamesItsEnd,
     RetireWithoutCheckpoint,
@@ -382,10 +382,9 @@ impl World {
     }
 
     fn clean_turn(&mut self, pick: usize) {
-        let early = self.planted == Planted::TurnBeforeDurable;
         let durable = self.durable;
         let ready: Vec<usize> = (0..self.copies.len())
-            .filter(|&at| self.copies[at].to.is_some_and(|(_, lsn)| early || lsn <= durable))
+            .filter(|&at| self.copies[at].to.is_some_and(|(_, lsn)| lsn <= durable))
             .collect();
         if ready.is_empty() {
             return;
@@ -793,12 +792,10 @@ macro_rules! planted_is_noticed {
 planted_is_noticed! {
     copy_appended_without_a_check_is_noticed: CopyAppendedWithoutCheck;
     copy_of_a_state_that_a_delta_changed_is_noticed: CopyAppendedAfterDelta;
-    turn_to_a_copy_that_is_not_durable_is_noticed: TurnBeforeDurable;
     checkpoint_published_before_its_content_is_durable_is_noticed: PublishBeforeDurable;
     checkpoint_that_names_its_end_is_noticed: CheckpointNamesItsEnd;
     segment_retired_without_a_checkpoint_is_noticed: RetireWithoutCheckpoint;
     segment_retired_under_a_capture_that_began_before_is_noticed: RetireUnderOlderCapture;
-    segment_walked_over_while_a_copy_in_it_waits_is_noticed: EmptiedThoughAwaited;
     segment_retired_though_a_copy_in_it_was_turned_to_is_noticed: UnreferencedThoughTurnedTo;
     segment_retired_though_a_copy_in_it_waits_is_noticed: UnreferencedThoughAwaited;
     segment_retired_though_it_was_sealed_after_the_capture_began_is_noticed: UnreferencedThoughSealedLater;
@@ -806,4 +803,17 @@ planted_is_noticed! {
     removal_taken_for_one_of_a_younger_key_is_noticed: YoungerSlotFirst;
     fold_that_drops_a_later_delta_is_noticed: FoldDropsLaterDeltas;
     copy_that_creates_is_noticed: CopyCreates;
+}
+
+/// Random histories seldom get there: a copy is appended, its segment sealed and walked over before the index turns to it.
+#[test]
+fn segment_walked_over_while_a_copy_in_it_waits_is_noticed() {
+    let set = Op::Set { db: 0, key: 0, scalar: 1, ttl: 0 };
+    let copied = [set, Op::Sync, Op::Roll, Op::CleanRead { pick: 0 }, Op::CleanAppend { pick: 0 }];
+    let walked = [Op::Sync, Op::Roll, Op::Empty { pick: 1 }, Op::CleanTurn { pick: 0 }];
+    let checkpoint = [Op::CheckpointBegin, Op::CheckpointStripe, Op::CheckpointStripe, Op::Sync];
+    let ops = [&copied[..], &walked, &checkpoint, &[Op::CheckpointPublish, Op::Retire]].concat();
+    assert_eq!(run_history(&ops, Planted::Nothing), Ok(()));
+    let noticed = std::panic::catch_unwind(|| run_history(&ops, Planted::EmptiedThoughAwaited));
+    assert!(!matches!(noticed, Ok(Ok(()))), "a segment that the index turned into vanished unseen");
 }
