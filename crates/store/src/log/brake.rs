@@ -80,13 +80,16 @@ pub(crate) struct Debt {
     pub(crate) live_bytes: u64,
     /// Size of a segment: a few dead ones are always under way.
     pub(crate) segment_bytes: u64,
+    /// What a log may take before anybody cleans it.
+    pub(crate) small_log_bytes: u64,
 }
 
 /// Bytes a second that writers may append: `None` up to `ratio_max_percent` of log to live data (0: always), then half
 /// as much for each further [`HALVING_PERCENT`].
 pub(crate) fn rate(debt: &Debt, ratio_max_percent: u64) -> Option<u64> {
     let most = (debt.live_bytes / 100).saturating_mul(ratio_max_percent);
-    let bound = most.max(debt.live_bytes + SLACK_SEGMENTS * debt.segment_bytes);
+    let slack = SLACK_SEGMENTS * debt.segment_bytes;
+    let bound = most.max(debt.live_bytes + slack).max(debt.small_log_bytes + slack);
     if ratio_max_percent == 0 || debt.log_bytes <= bound {
         return None;
     }
@@ -115,7 +118,12 @@ mod tests {
     use super::*;
 
     fn debt(log_mib: u64) -> Debt {
-        Debt { log_bytes: log_mib << 20, live_bytes: 10_000 << 20, segment_bytes: 16 << 20 }
+        Debt {
+            log_bytes: log_mib << 20,
+            live_bytes: 10_000 << 20,
+            segment_bytes: 16 << 20,
+            small_log_bytes: 0,
+        }
     }
 
     #[test]
@@ -131,9 +139,14 @@ mod tests {
 
     #[test]
     fn few_segments_are_no_debt() {
-        let empty = |segments: u64| Debt { log_bytes: segments << 24, live_bytes: 0, segment_bytes: 1 << 24 };
-        assert_eq!(rate(&empty(SLACK_SEGMENTS), 200), None);
-        assert!(rate(&empty(SLACK_SEGMENTS + 1), 200).is_some());
+        let empty = |segments: u64, small_log_bytes: u64| {
+            let (log_bytes, segment_bytes) = (segments << 24, 1 << 24);
+            Debt { log_bytes, live_bytes: 0, segment_bytes, small_log_bytes }
+        };
+        assert_eq!(rate(&empty(SLACK_SEGMENTS, 0), 200), None);
+        assert!(rate(&empty(SLACK_SEGMENTS + 1, 0), 200).is_some());
+        assert_eq!(rate(&empty(SLACK_SEGMENTS + 8, 8 << 24), 200), None, "nobody cleans a small log");
+        assert!(rate(&empty(SLACK_SEGMENTS + 9, 8 << 24), 200).is_some());
     }
 
     #[test]

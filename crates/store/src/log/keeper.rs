@@ -27,6 +27,7 @@ use super::capture::{Capture, Published};
 use super::checkpoint::{Header, SegmentLive};
 use super::cleaner::Cleaning;
 use super::footer::Footing;
+use super::liveness::small_log_bytes;
 use super::{LogEngine, backup, checkpoint_file};
 use crate::error::StoreError;
 use crate::options::{Hooks, Options};
@@ -310,7 +311,12 @@ impl Keeper {
             None => work.died_whole(info, store),
         };
         let freed_bytes: u64 = segments.iter().filter(frees).map(|info| info.size_bytes).sum();
-        freed_bytes > 0 && freed_bytes >= size_bytes
+        if freed_bytes == 0 || freed_bytes < size_bytes {
+            return false;
+        }
+        let log_bytes: u64 = segments.iter().map(|info| info.end_bytes).sum();
+        log_bytes >= small_log_bytes(self.segment_bytes)
+            || self.disk_use(store, segments, log_bytes).is_nearly_full()
     }
 
     fn begin_capture(&self, work: &mut Work, store: Parts<'_>) -> std::io::Result<Capture> {

@@ -119,8 +119,21 @@ pub(crate) struct DiskUse {
     pub(crate) live_bytes: u64,
     /// What the file system still has.
     pub(crate) available_bytes: u64,
-    /// Size of a segment.
+    /// Largest size of a segment (`journal.segment_size`).
     pub(crate) segment_bytes: u64,
+}
+
+impl DiskUse {
+    /// Whether space is more urgent than work.
+    pub(crate) fn is_nearly_full(&self) -> bool {
+        self.available_bytes < 8 * self.segment_bytes
+    }
+}
+
+/// Below this a log is left as it is, however much of it is dead: a few keys that are overwritten all the time would
+/// keep housekeeping busy for a saving that nobody sees.
+pub(crate) fn small_log_bytes(segment_bytes: u64) -> u64 {
+    2 * segment_bytes
 }
 
 /// How urgently to clean.
@@ -138,7 +151,10 @@ pub(crate) struct Pace {
 /// [`RATIO_FULL_PERCENT`] and on a nearly full disk at full speed.
 pub(crate) fn pace(disk: &DiskUse) -> Option<Pace> {
     let dead_bytes = disk.log_bytes.saturating_sub(disk.live_bytes);
-    let nearly_full = disk.available_bytes < 8 * disk.segment_bytes;
+    let nearly_full = disk.is_nearly_full();
+    if disk.log_bytes < small_log_bytes(disk.segment_bytes) && !nearly_full {
+        return None;
+    }
     if dead_bytes < disk.segment_bytes.min(disk.log_bytes / 4 + 1) && !nearly_full {
         return None;
     }
@@ -215,6 +231,9 @@ mod tests {
             (pace(&disk(1_400)).expect("some is dead"), pace(&disk(2_400)).expect("much is dead"));
         assert!(slow.bytes_per_second < fast.bytes_per_second);
         assert_eq!(fast.bytes_per_second, PACE_FULL_BYTES);
+        let small = DiskUse { live_bytes: 1 << 20, ..disk(127) };
+        assert_eq!(pace(&small), None, "a few keys that are overwritten all the time");
+        assert!(pace(&DiskUse { live_bytes: 1 << 20, ..disk(128) }).is_some());
         let full = DiskUse { available_bytes: 1 << 20, ..disk(1_100) };
         assert_eq!(pace(&full).map(|pace| pace.bytes_per_second), Some(PACE_FULL_BYTES));
     }

@@ -12,7 +12,7 @@ use journal::{JournalError, SegmentId, SegmentInfo, SegmentState};
 use super::{Keeper, Manner, Parts, Work};
 use crate::log::brake::{Debt, rate};
 use crate::log::cleaner::{Cleaning, Context, Progress};
-use crate::log::liveness::{Candidate, DiskUse, choose, pace};
+use crate::log::liveness::{Candidate, DiskUse, choose, pace, small_log_bytes};
 
 impl Keeper {
     /// Cleans in slices for at most [`CLEAN_TIME_MAX`]; once by hand.
@@ -57,6 +57,7 @@ impl Keeper {
                 .max()
                 .unwrap_or(0)
                 .min(self.segment_bytes),
+            small_log_bytes: small_log_bytes(self.segment_bytes),
         };
         let elapsed = now.since(std::mem::replace(&mut work.braked, now));
         let rate = rate(&debt, self.ratio_max_percent);
@@ -122,12 +123,8 @@ impl Keeper {
         // what waits for its checkpoint is as good as free
         let free =
             |info: &&SegmentInfo| work.emptied.contains_key(&info.segment.0) || work.died_whole(info, store);
-        let disk = DiskUse {
-            log_bytes: segments.iter().filter(|info| !free(info)).map(|info| info.end_bytes).sum(),
-            live_bytes: live_bytes(store, segments),
-            available_bytes: self.vfs.space(&self.dir).map_or(u64::MAX, |space| space.available_bytes),
-            segment_bytes: self.segment_bytes,
-        };
+        let log_bytes = segments.iter().filter(|info| !free(info)).map(|info| info.end_bytes).sum();
+        let disk = self.disk_use(store, segments, log_bytes);
         let (dead_percent_min, bytes_per_second) = match (manner, pace(&disk)) {
             (Manner::Eager, _) => (1, u64::MAX),
             (Manner::Paced, Some(pace)) => (pace.dead_percent_min, pace.bytes_per_second),
@@ -139,6 +136,16 @@ impl Keeper {
             work.cleaning = Cleaning::begin(&store.engine.journal, chosen.segment).ok();
         }
         Some(bytes_per_second)
+    }
+
+    /// The disk as the pace sees it, with `log_bytes` of records that are not as good as gone.
+    pub(super) fn disk_use(&self, store: Parts<'_>, segments: &[SegmentInfo], log_bytes: u64) -> DiskUse {
+        DiskUse {
+            log_bytes,
+            live_bytes: live_bytes(store, segments),
+            available_bytes: self.vfs.space(&self.dir).map_or(u64::MAX, |space| space.available_bytes),
+            segment_bytes: self.segment_bytes,
+        }
     }
 
     fn candidates(
