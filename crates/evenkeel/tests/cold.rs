@@ -91,10 +91,8 @@ fn random_key_among_cold_ones_needs_few_reads() {
     for _ in 0..20 {
         assert!(matches!(server.call(&["randomkey"]), Value::Bulk(_)));
     }
-    let Value::Bulk(info) = server.call(&["info", "journal"]) else { panic!("text") };
-    let info = String::from_utf8(info).expect("text");
-    let fetches = info.lines().find_map(|line| line.strip_prefix("journal_fetches:")).expect("counted");
-    assert!(fetches.parse::<u32>().expect("a number") <= 60, "{fetches} reads for 20 keys");
+    let fetches = info(&server, "journal", "journal_fetches:");
+    assert!(fetches <= 60, "{fetches} reads for 20 keys");
 }
 
 /// What KEYS had to read was searched in full for each key that was added to it.
@@ -106,4 +104,46 @@ fn keys_of_a_cold_folder_are_listed_in_time_that_grows_with_their_number() {
     let Value::Array(keys) = server.call(&["keys", "key:4999*"]) else { panic!("an array") };
     assert_eq!(keys.len(), 11);
     assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
+}
+
+#[test]
+fn data_set_larger_than_memory_limit_is_written_served_and_started_again() {
+    const LIMIT_BYTES: u64 = 24 << 20;
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let start = || Server::start(dir.path(), &["--memory-limit=24MiB", "--durability=never"]);
+    // 96 MiB: four times the limit
+    let value = |n: usize| format!("{n}.").repeat(16_384 / (n.to_string().len() + 1));
+    let server = start();
+    let mut stream = connect(&server);
+    for n in 0..6_144 {
+        let (key, value) = (format!("key:{n}"), value(n));
+        assert_eq!(pipeline(&mut stream, &[&["set", &key, &value]]), [ok()]);
+    }
+    let check = |server: &Server| {
+        let mut stream = connect(server);
+        for n in (0..6_144).step_by(61) {
+            let reply = pipeline(&mut stream, &[&["get", &format!("key:{n}")]]).remove(0);
+            assert!(reply == bulk(&value(n)), "key:{n} is another");
+        }
+        let used = info(server, "memory", "used_memory:");
+        assert!(used <= LIMIT_BYTES, "{used} B are in use");
+    };
+    check(&server);
+    server.signal(libc::SIGTERM);
+    assert!(server.end().0.success());
+
+    let server = start();
+    assert_eq!(server.call(&["dbsize"]), Value::Integer(6_144));
+    check(&server);
+    assert_eq!(server.call(&["set", "one", "more"]), ok());
+    assert_eq!(server.call(&["del", "key:0"]), Value::Integer(1));
+    assert_eq!(server.call(&["expire", "key:1", "100"]), Value::Integer(1));
+}
+
+/// A number that INFO tells.
+fn info(server: &Server, section: &str, field: &str) -> u64 {
+    let Value::Bulk(info) = server.call(&["info", section]) else { panic!("text") };
+    let info = String::from_utf8(info).expect("text");
+    let number = info.lines().find_map(|line| line.strip_prefix(field)).expect("a field of that name");
+    number.trim().parse().expect("a number")
 }
