@@ -69,7 +69,7 @@ impl std::fmt::Display for Backend {
 /// Settings of a journal. The module's header has units, bounds and reasons.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Size of a segment file once the log is large; see [`Options::file_size_bytes`].
+    /// Size of a segment file once the log is large; see `Options::file_size_bytes`.
     pub segment_size_bytes: u64,
     /// How bytes reach the disk.
     pub backend: BackendKind,
