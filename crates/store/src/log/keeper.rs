@@ -72,6 +72,8 @@ struct Work {
     published: Option<Published>,
     next_clean: Nanos,
     next_capture: Nanos,
+    /// Before this a checkpoint only frees if that is worth much.
+    next_small_capture: Nanos,
     /// When the brake was last refilled.
     braked: Nanos,
 }
@@ -260,7 +262,7 @@ impl Keeper {
         now: Nanos,
     ) -> Result<bool, JournalError> {
         let step = match work.capture.take() {
-            None if now >= work.next_capture && self.wants_checkpoint(work, store, segments) => {
+            None if now >= work.next_capture && self.wants_checkpoint(work, store, segments, now) => {
                 self.begin_capture(work, store).map(|capture| (capture, true))
             }
             None => return Ok(false),
@@ -295,7 +297,7 @@ impl Keeper {
     }
 
     /// Whether enough lies above the last checkpoint, or waits for one to be retired.
-    fn wants_checkpoint(&self, work: &Work, store: Parts<'_>, segments: &[SegmentInfo]) -> bool {
+    fn wants_checkpoint(&self, work: &Work, store: Parts<'_>, segments: &[SegmentInfo], now: Nanos) -> bool {
         let (covered, size_bytes, began) = work
             .published
             .as_ref()
@@ -311,16 +313,19 @@ impl Keeper {
             None => work.died_whole(info, store),
         };
         let freed_bytes: u64 = segments.iter().filter(frees).map(|info| info.size_bytes).sum();
-        if freed_bytes == 0 || freed_bytes < size_bytes {
+        let small_bytes = small_log_bytes(self.segment_bytes);
+        // often where much comes free, and now and then where little does: each costs a walk over all keys
+        let is_worth = freed_bytes >= small_bytes / 4 || now >= work.next_small_capture;
+        if freed_bytes == 0 || freed_bytes < size_bytes || !is_worth {
             return false;
         }
         let log_bytes: u64 = segments.iter().map(|info| info.end_bytes).sum();
-        log_bytes >= small_log_bytes(self.segment_bytes)
-            || self.disk_use(store, segments, log_bytes).is_nearly_full()
+        log_bytes >= small_bytes || self.disk_use(store, segments, log_bytes).is_nearly_full()
     }
 
     fn begin_capture(&self, work: &mut Work, store: Parts<'_>) -> std::io::Result<Capture> {
         work.captures_begun += 1;
+        work.next_small_capture = self.clock.now() + SMALL_CAPTURE_REST;
         let journal = &store.engine.journal;
         // asked before the lsn is noted: all that a sealed segment holds is then at or below it
         let segments = work.segments(store);
@@ -498,6 +503,8 @@ const REST_WORKED: Duration = Duration::from_millis(2);
 const CAPTURE_TIME_MAX: Duration = Duration::from_millis(2);
 /// When there was nothing to do.
 const REST_IDLE: Duration = Duration::from_millis(50);
+/// Between checkpoints that free little.
+const SMALL_CAPTURE_REST: Duration = Duration::from_secs(1);
 /// After a checkpoint that failed.
 const REST_FAILED: Duration = Duration::from_secs(1);
 /// How long a demanded checkpoint waits for the journal.
