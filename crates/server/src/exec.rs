@@ -132,7 +132,7 @@ impl Server {
                 Err(stop) => return Err((stop, access.into_wanted())),
             }
         }
-        let (start, most) = (out.len(), self.reply_bytes_max());
+        let (start, most, db) = (out.len(), self.reply_bytes_max(), session.db);
         Writer::new(out, session.resp3).array(transaction.queue.len());
         for queued in &transaction.queue {
             let result = self.exec_one(session, queued, run, &mut access, &mut outbox, out);
@@ -141,6 +141,7 @@ impl Server {
             }
             if out.len() - start > most {
                 out.truncate(start);
+                session.db = db;
                 self.write_failure(errors::reply_too_large(most), session.resp3, out);
                 return Ok(Executed { ticket: self.store.newest(), outbox: Outbox::new() });
             }

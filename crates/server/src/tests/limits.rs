@@ -94,6 +94,10 @@ fn reply_that_no_connection_could_hold_is_an_error_and_a_transaction_leaves_no_t
             ("EXISTS k2", ":0\r\n"),
         ],
     );
+    let echo = format!("ECHO {}", "x".repeat(400));
+    harness.expect(&mut wire, &[("MULTI", "+OK\r\n"), ("SELECT 1", "+QUEUED\r\n")]);
+    (0..3).for_each(|_| harness.expect(&mut wire, &[(&echo, "+QUEUED\r\n")]));
+    harness.expect(&mut wire, &[("EXEC", refusal), ("EXISTS k", ":1\r\n")]);
     for key in 0..100 {
         harness.line(&mut wire, &format!("SET key:{key} v"));
     }
