@@ -102,6 +102,11 @@ impl State {
             .map(|(id, facts)| (*id, *facts))
     }
 
+    /// Bytes that the segments' files take.
+    pub(crate) fn log_bytes(&self) -> u64 {
+        self.segments.values().map(|facts| facts.size_bytes).sum()
+    }
+
     /// Takes what `entry` says in.
     ///
     /// # Errors

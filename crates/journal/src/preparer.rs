@@ -123,7 +123,7 @@ impl Preparer {
     }
 
     fn make_ready_file(&self) -> Result<bool, JournalError> {
-        let log_bytes = self.shared.manifest().state().segments.values().map(|facts| facts.size_bytes).sum();
+        let log_bytes = self.shared.manifest().state().log_bytes();
         let size_bytes = self.shared.admission.grow_files(self.shared.options.file_size_bytes(log_bytes));
         let Some(file) = self.make_file(size_bytes)? else { return Ok(false) };
         self.publish(file);

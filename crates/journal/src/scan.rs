@@ -13,6 +13,7 @@ use vfs::File;
 
 use crate::error::{JournalError, ReadError};
 use crate::format::batch::{BATCH_HEADER_SIZE_BYTES, BatchHeader};
+use crate::format::footer_chunk::FooterEntry;
 use crate::format::record::{RECORD_HEADER_SIZE_BYTES, RecordHeader};
 use crate::format::{SEGMENT_HEADER_SIZE_BYTES, Salt, crc32c};
 use crate::segment::read_full;
@@ -29,6 +30,25 @@ pub struct RecordView<'a> {
     pub header: RecordHeader,
     /// Its payload, verified.
     pub payload: &'a [u8],
+}
+
+impl RecordView<'_> {
+    /// What a footer says of it; `hash` is that of keyspace and key, 0 where there is no key.
+    #[must_use]
+    pub fn footer_entry(&self, hash: u128) -> FooterEntry {
+        FooterEntry {
+            hash,
+            seq: self.header.seq,
+            expiry_ms: self.header.expiry_ms,
+            place: self.place,
+            payload_len: self.header.payload_len,
+            keyspace: self.header.keyspace,
+            kind: self.header.kind,
+            flags: self.header.flags,
+            extra: 0,
+            lsn: self.lsn,
+        }
+    }
 }
 
 /// What to scan.

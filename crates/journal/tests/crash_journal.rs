@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use common::{Told, dir, hooks, open, records, write_footer};
 use journal::{
-    BackendKind, Class, Draft, Driver, FooterEntry, Journal, JournalError, Lsn, Options, Recovery,
-    SegmentState, SyncMode, footprint,
+    BackendKind, Class, Draft, Driver, Journal, JournalError, Lsn, Options, Recovery, SegmentState, SyncMode,
+    footprint,
 };
 use vfs::sim::{Effect, Fault, Kinds, Rng};
 use vfs::{OpenOptions, SimDisk, Vfs};
@@ -126,18 +126,7 @@ fn care(journal: &Journal, driver: &mut Driver, log: &mut Log) -> Result<(), Jou
         let mut entries = Vec::new();
         let mut scanner = journal.scanner(sealed.segment)?;
         while scanner.slice(5_000, &mut |view| {
-            entries.push(FooterEntry {
-                hash: 1,
-                seq: view.header.seq,
-                expiry_ms: 0,
-                place: view.place,
-                payload_len: view.header.payload_len,
-                keyspace: 7,
-                kind: 1,
-                flags: view.header.flags,
-                extra: 0,
-                lsn: view.lsn,
-            });
+            entries.push(view.footer_entry(1));
         })? {}
         write_footer(journal, sealed.segment, &entries)?;
     }

@@ -137,18 +137,7 @@ fn footer_is_written_once_and_read_back_at_start() {
     loop {
         slices += 1;
         let more = scanner.slice(10_000, &mut |view| {
-            entries.push(journal::FooterEntry {
-                hash: u128::from(view.lsn.0),
-                seq: view.header.seq,
-                expiry_ms: 0,
-                place: view.place,
-                payload_len: view.header.payload_len,
-                keyspace: view.header.keyspace,
-                kind: view.header.kind,
-                flags: view.header.flags,
-                extra: 0,
-                lsn: view.lsn,
-            });
+            entries.push(view.footer_entry(view.lsn.0.into()));
         });
         if !more.unwrap() {
             break;

@@ -17,8 +17,8 @@ use std::sync::{Arc, OnceLock};
 use clock::{SimClock, UnixMs};
 use journal::format::crc32c;
 use journal::{
-    Class, Draft, FooterEntry, Hooks, Identity, Journal, Keep, Lsn, Options, RecordView, SegmentState, Seq,
-    check, footprint, salvage,
+    Class, Draft, Hooks, Journal, Keep, Lsn, Options, RecordView, SegmentState, Seq, check, footprint,
+    salvage,
 };
 use vfs::{OpenOptions, SimDisk, Vfs};
 
@@ -46,9 +46,7 @@ fn options() -> Options {
         segment_size_bytes: 64 << 10,
         buffer_bytes_max: 256 << 10,
         transaction_bytes_max: 1 << 20,
-        space_margin_bytes: 0,
-        identity: Some(Identity { folder: 0xf01d, hash_key: 0x5ec7e7, hash_bits: 128 }),
-        ..Options::default()
+        ..Options::small()
     }
 }
 
@@ -90,20 +88,7 @@ fn folder(clean: bool) -> SimDisk {
 fn write_footer(journal: &Journal, segment: journal::SegmentId) {
     let mut entries = Vec::new();
     let mut scanner = journal.scanner(segment).expect("it is sealed");
-    let mut note = |view: RecordView<'_>| {
-        entries.push(FooterEntry {
-            hash: view.header.seq.0.into(),
-            seq: view.header.seq,
-            expiry_ms: 0,
-            place: view.place,
-            payload_len: view.header.payload_len,
-            keyspace: 7,
-            kind: 1,
-            flags: view.header.flags,
-            extra: 0,
-            lsn: view.lsn,
-        });
-    };
+    let mut note = |view: RecordView<'_>| entries.push(view.footer_entry(view.header.seq.0.into()));
     while scanner.slice(u64::MAX / 2, &mut note).expect("no damage") {}
     let mut footer = journal.footer(segment).expect("no fault");
     footer.write(&entries).expect("a few records are one chunk");

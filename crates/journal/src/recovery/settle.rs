@@ -38,8 +38,8 @@ pub(crate) fn settle(
     lock: Box<dyn FileLock>,
     found: Option<Found>,
 ) -> Result<Recovery, JournalError> {
-    let segments = found.iter().flat_map(|found| found.state.segments.values());
-    let file_size_bytes = options.file_size_bytes(segments.map(|facts| facts.size_bytes).sum());
+    let log_bytes = found.as_ref().map_or(0, |found| found.state.log_bytes());
+    let file_size_bytes = options.file_size_bytes(log_bytes);
     let settler = Settler { vfs: &*vfs, dir, options: &options, file_size_bytes, now_ms: clock.unix_ms().0 };
     let is_new = found.is_none();
     let (mut state, tail) = match found {

@@ -432,17 +432,22 @@ mod tests {
         }
 
         fn replay(&self, key: &[u8], kind: u8, place: u64, seq: u64, moved: bool) -> Replay {
-            let replayed = Replayed {
+            let replayed = Replayed { seq, moved, ..self.replayed(key, kind, place) };
+            self.index.replay(&replayed, &mut |_| panic!("no key is SHARED")).expect("reads nothing")
+        }
+
+        /// A record of `key` at `place` whose seq is that, too.
+        fn replayed(&self, key: &[u8], kind: u8, place: u64) -> Replayed {
+            Replayed {
                 keyspace: KEYSPACE,
                 hash: self.hash(key),
                 place,
-                seq,
+                seq: place,
                 kind,
                 expiry_ms: 0,
                 record_bytes: 64,
-                moved,
-            };
-            self.index.replay(&replayed, &mut |_| panic!("no key is SHARED")).expect("reads nothing")
+                moved: false,
+            }
         }
 
         fn owned(&self, key: &[u8], place: u64) -> Option<Owned> {
@@ -511,16 +516,7 @@ mod tests {
     #[test]
     fn shared_records_are_told_apart_by_their_keys() {
         let bench = Bench::new();
-        let replayed = |place, kind| Replayed {
-            keyspace: KEYSPACE,
-            hash: bench.hash(b"same bits"),
-            place,
-            seq: place,
-            kind,
-            expiry_ms: 0,
-            record_bytes: 64,
-            moved: false,
-        };
+        let replayed = |place, kind| bench.replayed(b"same bits", kind, place);
         let other = &mut |_| Ok(false);
         bench.index.replay(&replayed(10, record::STRING), other).expect("reads");
         let second =
@@ -540,16 +536,7 @@ mod tests {
         let bench = Bench::new();
         let hash = bench.hash(b"same bits");
         bench.index.load_slot(KEYSPACE, hash, 50, false, &[]);
-        let replayed = |place, kind| Replayed {
-            keyspace: KEYSPACE,
-            hash,
-            place,
-            seq: place,
-            kind,
-            expiry_ms: 0,
-            record_bytes: 64,
-            moved: false,
-        };
+        let replayed = |place, kind| bench.replayed(b"same bits", kind, place);
         let other = &mut |_| Ok(false);
         let set = bench.index.replay(&replayed(20, record::STRING | record::SHARED), other).expect("reads");
         assert!(set.live, "key 0 is another one than key 2");

@@ -68,20 +68,8 @@ impl Footing {
 
 /// What the footer says of a record.
 pub(crate) fn entry_of(view: &RecordView<'_>, hasher: &KeyHasher) -> FooterEntry {
-    let header = &view.header;
-    let key = record::decode(header.kind, view.payload).and_then(|payload| payload.key());
-    FooterEntry {
-        hash: key.map_or(0, |key| hasher.hash(key).0),
-        seq: header.seq,
-        expiry_ms: header.expiry_ms,
-        place: view.place,
-        payload_len: header.payload_len,
-        keyspace: header.keyspace,
-        kind: header.kind,
-        flags: header.flags,
-        extra: 0,
-        lsn: view.lsn,
-    }
+    let key = record::decode(view.header.kind, view.payload).and_then(|payload| payload.key());
+    view.footer_entry(key.map_or(0, |key| hasher.hash(key).0))
 }
 
 /// Bytes read in one slice.

@@ -36,7 +36,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use journal::{Driver, Journal, JournalError, Place, ReadError, Refusal};
+use journal::{Driver, Journal, JournalError, Place, ReadError, Refusal, SegmentInfo};
 
 use crate::engine::{Class, Credits, Engine};
 use crate::error::{Stop, StoreError};
@@ -130,6 +130,11 @@ impl LogEngine {
     /// Segments that are set apart.
     pub(crate) fn apart(&self) -> &Apart {
         &self.apart
+    }
+
+    /// Bytes of records in `segments` that something points at.
+    pub(crate) fn live_bytes(&self, segments: &[SegmentInfo]) -> u64 {
+        segments.iter().map(|info| self.liveness.live(info.segment.0).bytes).sum()
     }
 
     /// What the pool of readers has done.

@@ -125,7 +125,7 @@ impl Store {
             cold_failures: readers.failures.load(Ordering::Relaxed),
             cold_queue_max: readers.queue_length_max.load(Ordering::Relaxed) as u64,
             damaged_segments: engine.apart().count() as u64,
-            live_bytes: segments.iter().map(|info| engine.liveness.live(info.segment.0).bytes).sum(),
+            live_bytes: engine.live_bytes(&segments),
             log_bytes: segments.iter().map(|info| info.end_bytes).sum(),
             brake_bytes_per_second: engine.brake.rate_bytes(),
             brake_waits: engine.brake.waits(),

@@ -49,7 +49,7 @@ impl Keeper {
         };
         let debt = Debt {
             log_bytes: segments.iter().filter(counted).map(|info| info.end_bytes).sum(),
-            live_bytes: live_bytes(store, segments),
+            live_bytes: store.engine.live_bytes(segments),
             // a small log has small segments; a large group's own one says nothing
             segment_bytes: segments
                 .iter()
@@ -142,7 +142,7 @@ impl Keeper {
     pub(super) fn disk_use(&self, store: Parts<'_>, segments: &[SegmentInfo], log_bytes: u64) -> DiskUse {
         DiskUse {
             log_bytes,
-            live_bytes: live_bytes(store, segments),
+            live_bytes: store.engine.live_bytes(segments),
             available_bytes: self.vfs.space(&self.dir).map_or(u64::MAX, |space| space.available_bytes),
             segment_bytes: self.segment_bytes,
         }
@@ -170,10 +170,6 @@ impl Keeper {
         };
         eligible.map(candidate).collect()
     }
-}
-
-fn live_bytes(store: Parts<'_>, segments: &[SegmentInfo]) -> u64 {
-    segments.iter().map(|info| store.engine.liveness.live(info.segment.0).bytes).sum()
 }
 
 /// How long one turn cleans; it still reads and writes one piece at a time.
