@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use vfs::SimDisk;
-use vfs::sim::Rng;
+use vfs::sim::{Effect, Fault, Kinds, Rng};
 
 use crate::model::State;
 use crate::world::{Outcome, Plan, Trouble, World, folder};
@@ -15,7 +15,7 @@ pub struct Tally {
     pub refused: u64,
     /// It opened, and some reads gave an error.
     pub errors: u64,
-    /// The flipped bit held nothing: all is right.
+    /// What was hit held nothing: all is right.
     pub harmless: u64,
 }
 
@@ -23,6 +23,12 @@ pub struct Tally {
 pub fn aged(seed: u64) -> Outcome<(World, State)> {
     let mut world = World::new(Plan::of(seed), Box::new(|_| {}));
     world.open()?;
+    let state = age(&mut world)?;
+    Ok((world, state))
+}
+
+/// Writes, cleans, takes a checkpoint, writes on and stops; returns what is there then.
+fn age(world: &mut World) -> Outcome<State> {
     for step in 0..300 {
         world.quiet_step()?;
         if step % 9 == 0 {
@@ -36,7 +42,38 @@ pub fn aged(seed: u64) -> Outcome<(World, State)> {
     world.settle()?;
     let state = world.read_all()?;
     world.stop()?;
-    Ok((world, state))
+    Ok(state)
+}
+
+/// One write of a store's life goes elsewhere, or nowhere; then looks at everything after a stop.
+///
+/// # Errors
+/// The wrong value, or the acknowledged one that is missing without a word.
+pub fn stray(seed: u64, tally: &mut Tally) -> Result<(), String> {
+    let mut rng = Rng::new(seed ^ 0x57A1);
+    let path = ["", ".seg", "MANIFEST", "checkpoint"][rng.index(4)];
+    let by = (1 + rng.below(40) as i64) * if rng.chance(1, 2) { 4096 } else { 512 };
+    let effect = match rng.below(3) {
+        0 => Effect::Lie,
+        1 => Effect::Misdirect(by),
+        _ => Effect::Misdirect(-by),
+    };
+    let mut world = World::new(Plan::of(seed), Box::new(|_| {}));
+    world.open().map_err(|trouble| format!("{trouble:?}"))?;
+    let nth = 1 + rng.below(if path == ".seg" || path.is_empty() { 200 } else { 12 });
+    world.disk.plan(Fault::at(nth, effect).of(Kinds::WRITE).on(path));
+    let place = format!("{effect:?} at write {nth} of {path:?}");
+    let state = match age(&mut world) {
+        Ok(state) => state,
+        Err(Trouble::Violation(what)) => return Err(format!("{place}: {what}")),
+        Err(_) => {
+            tally.errors += 1; // found while it ran
+            return Ok(());
+        }
+    };
+    let mut copy = World::at(&world, &folder());
+    copy.disk = world.disk.fork();
+    judge(&mut copy, &state, tally).map_err(|what| format!("{place}: {what}"))
 }
 
 /// Flips one random bit of one random file, and looks at everything.
@@ -50,17 +87,22 @@ pub fn flip(world: &World, state: &State, rng: &mut Rng, tally: &mut Tally) -> R
     let mut copy = World::at(world, &folder());
     copy.disk = disk;
     let place = format!("bit {bit} of byte {offset} of {}", path.display());
+    judge(&mut copy, state, tally).map_err(|what| format!("{place}: {what}"))
+}
+
+/// Opens the store and looks at everything: it is as in `state`, or an error.
+fn judge(copy: &mut World, state: &State, tally: &mut Tally) -> Result<(), String> {
     if copy.try_open().is_err() {
         tally.refused += 1;
         return Ok(());
     }
     match copy.read_all() {
         Ok(found) if found == *state => tally.harmless += 1,
-        Ok(found) => return Err(format!("{place}: silently different: {}", difference(state, &found))),
-        Err(Trouble::Violation(what)) => return Err(format!("{place}: {what}")),
+        Ok(found) => return Err(format!("silently different: {}", difference(state, &found))),
+        Err(Trouble::Violation(what)) => return Err(what),
         Err(_) => {
             tally.errors += 1;
-            copy.compare_each(state).map_err(|what| format!("{place}: {what}"))?;
+            copy.compare_each(state)?;
         }
     }
     Ok(())

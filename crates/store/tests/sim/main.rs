@@ -1,9 +1,11 @@
 //! The whole store on a simulated disk and clock: any order of writes, cleaning, checkpoints and deaths.
 //!
 //! `EVENKEEL_SIM_SEEDS` sets how many seeds run (500), `EVENKEEL_SIM_SEED` the first one (0): a failure prints
-//! the seed that repeats it alone. Every run is a function of its seed, down to the last byte written.
+//! the seed that repeats it alone. `EVENKEEL_SIM_FLIPS` (1,000) and `EVENKEEL_SIM_STRAYS` (200) say how many bits are
+//! flipped and writes go astray. Every run is a function of its seed, down to the last byte written.
 #![allow(missing_docs, clippy::unwrap_used, unreachable_pub, reason = "tests")]
 
+mod faults;
 mod flips;
 mod model;
 mod sweep;
@@ -11,6 +13,8 @@ mod world;
 
 use std::time::Duration;
 
+use faults::Met;
+use journal::BackendKind;
 use store::{Durability, EngineKind};
 use sweep::{Phase, sweep};
 use vfs::SimDisk;
@@ -44,11 +48,12 @@ fn run_on(plan: Plan, prepare: impl Fn(&SimDisk) + 'static) -> Result<World, Str
 fn random_lives_lose_nothing_and_invent_nothing() {
     let (first, count) = (number("EVENKEEL_SIM_SEED", 0), number("EVENKEEL_SIM_SEEDS", 500));
     println!("seeds {first}..{}", first + count);
+    let mut met = Met::default();
     for seed in first..first + count {
-        if let Err(what) = run(Plan::of(seed)) {
-            panic!("{what}");
-        }
+        met.add(&run(Plan::of(seed)).unwrap_or_else(|what| panic!("{what}")).met);
     }
+    println!("{met:?}");
+    assert!(count < 100 || met.is_everything(), "faults that never strike show nothing: {met:?}");
 }
 
 #[test]
@@ -126,20 +131,36 @@ fn backup_holds_what_the_running_store_holds() {
     }
 }
 
+#[test]
+fn misdirected_and_lost_writes_are_found_and_no_wrong_value_is_returned() {
+    let (count, mut tally) = (number("EVENKEEL_SIM_STRAYS", 200), flips::Tally::default());
+    for seed in 0..count {
+        flips::stray(seed, &mut tally).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+    }
+    println!("{tally:?}");
+    assert!(tally.refused > 0 && tally.errors > 0, "strays that meet nothing show nothing: {tally:?}");
+}
+
 /// Faults that no store survives, planted in the disk or in what the store promises: each must be found.
 #[test]
 fn planted_faults_are_found() {
-    let lie = |kinds, path: &'static str| {
-        move |disk: &SimDisk| disk.plan(Fault::at(1, Effect::Lie).of(kinds).on(path).repeated())
+    let each = |effect, kinds, path: &'static str| {
+        move |disk: &SimDisk| disk.plan(Fault::at(1, effect).of(kinds).on(path).repeated())
     };
+    let lie = |kinds, path| each(Effect::Lie, kinds, path);
+    let buffered = |plan| Plan { backend: BackendKind::Buffered, ..plan };
+    let direct = |plan| Plan { backend: BackendKind::Direct, ..plan };
     let lose = |kinds, path: &'static str, nth| {
         move |disk: &SimDisk| disk.plan(Fault::at(nth, Effect::Lie).of(kinds).on(path))
     };
     found("syncs do nothing", |plan| run_on(plan, lie(Kinds::SYNC, "")));
-    found("syncs of segments do nothing", |plan| run_on(plan, lie(Kinds::SYNC, ".seg")));
+    found("syncs of segments do nothing", |plan| run_on(buffered(plan), lie(Kinds::SYNC, ".seg")));
     found("syncs of the manifest do nothing", |plan| run_on(plan, lie(Kinds::SYNC, "MANIFEST")));
     found("syncs of the folder do nothing", |plan| run_on(plan, lie(Kinds::SYNC_DIR, "")));
+    let cached = each(Effect::Cached, Kinds::WRITE, ".seg");
+    found("direct writes stay in a cache", |plan| run_on(direct(plan), cached));
     found("a write is lost", |plan| run_on(plan, lose(Kinds::WRITE, ".seg", 9)));
+    found("a direct write is lost", |plan| run_on(direct(plan), lose(Kinds::WRITE, ".seg", 9)));
     found("replies do not wait", |plan| run(Plan { durability: Durability::Never, ..plan }));
     found("replies wait for a timer", |plan| {
         run(Plan { durability: Durability::Interval(Duration::from_secs(1)), ..plan })

@@ -5,7 +5,9 @@
 //!            (ticket 7)  (ticket 9)  (ticket 12)      whose length is at least what was released
 //! ```
 //!
-//! Expired keys are absent whatever the maps say; when they are removed is the store's own business.
+//! Expired keys are absent whatever the maps say; when they are removed is the store's own business. But absent they stay
+//! once somebody was told so: a removal that a command met is a group like any other. A crash after the wall clock
+//! was set back may show a key again only if its time had come and nobody had looked ([`Model::recover`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::{self, Debug, Formatter};
@@ -39,6 +41,12 @@ pub enum Effect {
     Swap { a: u16, b: u16 },
 }
 
+impl Entry {
+    fn is_alive(&self, now_ms: u64) -> bool {
+        self.expiry_ms.is_none_or(|expiry_ms| expiry_ms > now_ms)
+    }
+}
+
 impl State {
     pub fn apply(&mut self, effect: &Effect) {
         match effect {
@@ -62,14 +70,18 @@ impl State {
     pub fn alive(&self, now_ms: u64) -> Self {
         let mut alive = self.clone();
         for keys in &mut alive.0 {
-            keys.retain(|_, entry| entry.expiry_ms.is_none_or(|expiry_ms| expiry_ms > now_ms));
+            keys.retain(|_, entry| entry.is_alive(now_ms));
         }
         alive
     }
 
+    /// Whether `key` is still there but for its time, which has come.
+    pub fn has_expired(&self, db: u16, key: &[u8], now_ms: u64) -> bool {
+        self.0[usize::from(db)].get(key).is_some_and(|entry| !entry.is_alive(now_ms))
+    }
+
     pub fn get(&self, db: u16, key: &[u8], now_ms: u64) -> Option<&Entry> {
-        let entry = self.0[usize::from(db)].get(key)?;
-        entry.expiry_ms.is_none_or(|expiry_ms| expiry_ms > now_ms).then_some(entry)
+        self.0[usize::from(db)].get(key).filter(|entry| entry.is_alive(now_ms))
     }
 }
 
@@ -92,13 +104,11 @@ impl Effect {
 struct Group {
     first: u64,
     ticket: u64,
-    now_ms: u64,
     effects: Vec<Effect>,
 }
 
 impl Group {
     fn apply(&self, state: &mut State) {
-        *state = state.alive(self.now_ms); // a new deadline does not bring back what had expired
         self.effects.iter().for_each(|effect| state.apply(effect));
     }
 }
@@ -109,6 +119,8 @@ pub struct Model {
     settled: State,
     groups: VecDeque<Group>,
     current: State,
+    /// Newest time that the store has shown.
+    latest_ms: u64,
 }
 
 impl Model {
@@ -121,11 +133,32 @@ impl Model {
         self.groups.is_empty()
     }
 
-    /// Adds what a commit at `now_ms` did in the effects numbered `seqs`.
-    pub fn commit(&mut self, seqs: RangeInclusive<u64>, now_ms: u64, effects: Vec<Effect>) {
-        let group = Group { first: *seqs.start(), ticket: *seqs.end(), now_ms, effects };
+    /// Takes note of the store's time.
+    ///
+    /// # Errors
+    /// When it ran back.
+    pub fn on_time(&mut self, now_ms: u64) -> Result<(), String> {
+        let before = std::mem::replace(&mut self.latest_ms, now_ms);
+        if now_ms >= before { Ok(()) } else { Err(format!("time ran back from {before} to {now_ms}")) }
+    }
+
+    /// Adds what a commit did in the effects numbered `seqs`.
+    pub fn commit(&mut self, seqs: RangeInclusive<u64>, effects: Vec<Effect>) {
+        let group = Group { first: *seqs.start(), ticket: *seqs.end(), effects };
         group.apply(&mut self.current);
         self.groups.push_back(group);
+    }
+
+    /// A reader was told that `key`, whose time has come, is not there, and waits for `ticket` (0: for nothing).
+    pub fn expire(&mut self, db: u16, key: &[u8], ticket: u64) {
+        let effect = Effect::Remove { db, key: key.to_vec() };
+        self.current.apply(&effect);
+        if ticket == 0 {
+            return self.settled.apply(&effect);
+        }
+        let later = self.groups.iter().position(|group| group.ticket > ticket);
+        let at = later.unwrap_or(self.groups.len());
+        self.groups.insert(at, Group { first: ticket, ticket, effects: vec![effect] });
     }
 
     /// Settles every group that the store has released.
@@ -150,33 +183,37 @@ impl Model {
         format!("{:?}", self.groups.iter().find(|group| group.first == first))
     }
 
-    /// Settles on the longest prefix that explains `found`, as a crash left it.
+    /// Settles on the longest prefix that explains `found`, as a crash left it and the store shows it at `now_ms`.
     ///
     /// # Errors
     /// How `found` differs from the settled state and from the newest one.
     pub fn recover(&mut self, found: &State, now_ms: u64) -> Result<(), String> {
+        let latest_ms = std::mem::replace(&mut self.latest_ms, now_ms).max(now_ms);
         let mut candidate = self.settled.clone();
-        let mut best = (candidate.alive(now_ms) == *found).then(|| candidate.clone());
+        let mut best = explains(&candidate, found, now_ms, latest_ms).then(|| candidate.clone());
         for group in &self.groups {
             group.apply(&mut candidate);
-            if candidate.alive(now_ms) == *found {
+            if explains(&candidate, found, now_ms, latest_ms) {
                 best = Some(candidate.clone());
             }
         }
-        match best {
-            Some(state) => {
-                self.groups.clear();
-                self.current.clone_from(&state);
-                self.settled = state;
-                Ok(())
-            }
-            None => Err(self.explain(found, now_ms)),
+        let Some(mut state) = best else { return Err(self.explain(found, now_ms)) };
+        for (keys, found) in state.0.iter_mut().zip(&found.0) {
+            // what time has not taken (yet, or again) and is not there was removed
+            keys.retain(|key, entry| found.contains_key(key) || !entry.is_alive(now_ms));
         }
+        self.groups.clear();
+        self.current.clone_from(&state);
+        self.settled = state;
+        Ok(())
     }
 
     fn explain(&self, found: &State, now_ms: u64) -> String {
         let (settled, current) = (self.settled.alive(now_ms), self.current.alive(now_ms));
         let mut text = format!("no prefix of {} groups explains what was found:", self.groups.len());
+        for group in &self.groups {
+            text += &format!("\n  {group:?}");
+        }
         for db in 0..usize::from(DATABASES) {
             let keys = settled.0[db].keys().chain(current.0[db].keys()).chain(found.0[db].keys());
             let keys: std::collections::BTreeSet<_> = keys.collect();
@@ -193,6 +230,16 @@ impl Model {
         }
         text
     }
+}
+
+/// Whether `state` is what was `found` at `now_ms`, where time had been at `latest_ms` before: a key whose time had come
+/// by then may have been removed or not.
+fn explains(state: &State, found: &State, now_ms: u64, latest_ms: u64) -> bool {
+    let (alive, lasting) = (state.alive(now_ms), state.alive(latest_ms));
+    alive.0.iter().zip(&lasting.0).zip(&found.0).all(|((alive, lasting), found)| {
+        found.iter().all(|(key, entry)| alive.get(key) == Some(entry))
+            && lasting.keys().all(|key| found.contains_key(key))
+    })
 }
 
 fn short(entry: &Entry) -> String {
@@ -246,8 +293,8 @@ mod tests {
             [(None, false), (Some("one"), true), (Some("two"), true), (Some("x"), false)]
         {
             let mut model = Model::default();
-            model.commit(1..=1, 0, vec![put("one")]);
-            model.commit(2..=2, 0, vec![put("two")]);
+            model.commit(1..=1, vec![put("one")]);
+            model.commit(2..=2, vec![put("two")]);
             model.release(1);
             assert_eq!(model.recover(&holding(found), 0).is_ok(), explained, "{found:?}");
         }
@@ -257,16 +304,37 @@ mod tests {
     fn half_of_a_group_is_not_explained() {
         let mut model = Model::default();
         let other = Effect::Put { db: 1, key: b"k".to_vec(), value: b"one".to_vec(), expiry_ms: None };
-        model.commit(1..=1, 0, vec![put("one"), other]);
+        model.commit(1..=1, vec![put("one"), other]);
         assert!(model.recover(&holding(Some("one")), 0).is_err());
+    }
+
+    #[test]
+    fn key_whose_time_had_come_may_be_back_unless_somebody_was_told_that_it_is_gone() {
+        let expiring = Effect::Put { db: 0, key: b"k".to_vec(), value: b"one".to_vec(), expiry_ms: Some(50) };
+        let (gone, mut back) = (State::default(), State::default());
+        back.apply(&expiring);
+        for (told, found, explained) in [(false, &gone, true), (false, &back, true), (true, &back, false)] {
+            let mut model = Model::default();
+            model.on_time(100).unwrap();
+            model.commit(1..=1, vec![expiring.clone()]);
+            model.release(1);
+            if told {
+                model.expire(0, b"k", 0);
+            }
+            assert_eq!(model.recover(found, 40).is_ok(), explained, "told {told}, found {found:?}");
+        }
+        let mut model = Model::default();
+        model.commit(1..=1, vec![expiring.clone()]);
+        model.release(1);
+        assert!(model.recover(&gone, 40).is_err(), "its time had not come");
     }
 
     #[test]
     fn reader_depends_on_the_newest_group_that_concerns_its_key() {
         let mut model = Model::default();
-        model.commit(1..=1, 0, vec![put("one")]);
-        model.commit(5..=5, 0, vec![Effect::Remove { db: 0, key: b"k".to_vec() }]);
-        model.commit(6..=6, 0, vec![Effect::Flush { db: 1 }]);
+        model.commit(1..=1, vec![put("one")]);
+        model.commit(5..=5, vec![Effect::Remove { db: 0, key: b"k".to_vec() }]);
+        model.commit(6..=6, vec![Effect::Flush { db: 1 }]);
         assert_eq!(
             (model.depends_on(0, b"k"), model.depends_on(0, b"j"), model.depends_on(1, b"k")),
             (5, 0, 6)

@@ -6,9 +6,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
 
 use clock::{Clock, SimClock, UnixMs};
+use journal::BackendKind;
 use store::{
     Access, Durability, EngineKind, Hooks, KeyRef, Options, Prepared, Scope, Stop, Store, StoreError, Value,
     Wanted,
@@ -16,6 +16,7 @@ use store::{
 use vfs::SimDisk;
 use vfs::sim::Rng;
 
+use crate::faults::{MARGIN_BYTES, Met};
 use crate::model::{DATABASES, Effect, Entry, Model, State};
 
 /// How many keys the steps choose from: few, so that most writes replace something.
@@ -34,6 +35,7 @@ pub struct Plan {
     pub hash_bits: u32,
     pub durability: Durability,
     pub value_bytes_max: u64,
+    pub backend: BackendKind,
 }
 
 impl Plan {
@@ -46,6 +48,7 @@ impl Plan {
             hash_bits: if rng.chance(1, 2) { 8 } else { 128 },
             durability: Durability::Always,
             value_bytes_max: if rng.chance(1, 2) { 80 } else { 3_000 },
+            backend: if rng.chance(1, 2) { BackendKind::Direct } else { BackendKind::Buffered },
         }
     }
 }
@@ -54,7 +57,7 @@ impl Plan {
 #[derive(Debug)]
 pub enum Trouble {
     /// The store said no, and nothing changed.
-    Refused(#[expect(dead_code, reason = "read through Debug")] StoreError),
+    Refused(StoreError),
     /// The store failed for good, or its disk is off: only a restart helps.
     Dead(#[expect(dead_code, reason = "read through Debug")] String),
     /// A promise is broken.
@@ -67,10 +70,15 @@ pub struct World {
     pub disk: SimDisk,
     pub model: Model,
     pub rng: Rng,
-    plan: Plan,
+    pub met: Met,
+    pub(crate) plan: Plan,
     dir: PathBuf,
     prepare: Box<dyn Fn(&SimDisk)>,
-    clock: Arc<SimClock>,
+    pub(crate) clock: Arc<SimClock>,
+    /// The disk has a limit.
+    pub(crate) is_limited: bool,
+    /// Time of the newest batch that replies were released for.
+    logged_ms: u64,
     store: Option<Arc<Store>>,
     failed: Arc<AtomicBool>,
     serial: u64,
@@ -84,6 +92,9 @@ impl World {
         Self {
             disk: SimDisk::new(rng.bits()),
             model: Model::default(),
+            met: Met::default(),
+            is_limited: false,
+            logged_ms: 0,
             clock: Arc::new(SimClock::new(START_MS)),
             store: None,
             failed: Arc::default(),
@@ -114,12 +125,25 @@ impl World {
 
     /// Opens the store and compares what it holds with what may have survived.
     pub fn open(&mut self) -> Outcome<()> {
-        self.try_open().map_err(|error| match self.disk.is_powered() {
+        let mut opened = self.try_open();
+        if opened.is_err() && self.is_limited {
+            self.met.starts_without_room += 1;
+            self.give_room();
+            opened = self.try_open();
+        }
+        opened.map_err(|error| match self.disk.is_powered() {
             true => Trouble::Violation(format!("the store does not open: {error}")),
             false => Trouble::Dead(error.to_string()),
         })?;
-        let found = self.read_all()?;
+        let read = self.read_all();
+        let found = self.insist(read, "reading what is there")?;
         let now_ms = self.store().now().0;
+        if now_ms < self.logged_ms {
+            let logged_ms = self.logged_ms;
+            return violation(format!(
+                "time is {now_ms} after a start, {logged_ms} was in the log before it"
+            ));
+        }
         self.model.recover(&found, now_ms).map_err(Trouble::Violation)
     }
 
@@ -132,6 +156,8 @@ impl World {
         let mut journal = journal::Options::small();
         journal.segment_size_bytes = 64 << 10;
         journal.buffer_bytes_max = 64 << 10;
+        journal.backend = self.plan.backend;
+        journal.space_margin_bytes = MARGIN_BYTES;
         if let Some(identity) = &mut journal.identity {
             identity.hash_bits = self.plan.hash_bits;
         }
@@ -198,7 +224,13 @@ impl World {
 
     /// One random step.
     pub fn step(&mut self) -> Outcome<()> {
-        match self.rng.below(if self.plan.engine == EngineKind::Log { 200 } else { 189 }) {
+        let outcome = self.random_step();
+        self.pardon(outcome)?;
+        self.model.on_time(self.store().now().0).map_err(Trouble::Violation)
+    }
+
+    fn random_step(&mut self) -> Outcome<()> {
+        match self.rng.below(if self.plan.engine == EngineKind::Log { 204 } else { 189 }) {
             0..56 => self.put(),
             56..72 => self.remove(),
             72..82 => self.expire(),
@@ -208,7 +240,8 @@ impl World {
             99..102 => self.everything(Effect::Swap { a: 0, b: 1 + self.rng.clone().below(2) as u16 }),
             102..130 => self.read(),
             130..160 => self.drive(),
-            160..168 => self.advance(),
+            160..165 => self.advance(),
+            165..168 => self.set_wall_clock(),
             168..174 => self.tend(),
             174..186 => self.housekeep(),
             // Without syncs of its own the journal keeps a checkpoint waiting: these steps would be refused.
@@ -216,7 +249,8 @@ impl World {
             186..189 => self.checkpoint(),
             189..192 => self.stop_and_start(),
             192..195 => self.kill(),
-            _ => self.crash(),
+            195..200 => self.crash(),
+            _ => self.change_room(),
         }
     }
 
@@ -240,7 +274,8 @@ impl World {
 
     fn remove(&mut self) -> Outcome<()> {
         let (db, key) = self.random_key();
-        self.commit(&[Effect::Remove { db, key }])
+        let outcome = self.commit(&[Effect::Remove { db, key }]);
+        self.insist(outcome, "a removal")
     }
 
     fn expire(&mut self) -> Outcome<()> {
@@ -271,21 +306,26 @@ impl World {
         };
         let first = self.store().newest() + 1;
         let ((), ticket) = self.run(&[], 64, change)?;
-        let now_ms = self.store().now().0;
-        self.model.commit(first..=ticket, now_ms, vec![effect]);
+        self.model.commit(first..=ticket, vec![effect]);
         Ok(())
     }
 
     /// Reads one key; its reply must wait for what it shows.
     pub fn read(&mut self) -> Outcome<()> {
         let (db, key) = self.random_key();
-        let (found, ticket) = self.run(&[(db, &key)], 0, |access| entry(access, db, &key))?;
-        let wanted = self.model.current().get(db, &key, self.store().now().0);
+        self.read_key(db, &key)
+    }
+
+    fn read_key(&mut self, db: u16, key: &[u8]) -> Outcome<()> {
+        let read = self.run(&[(db, key)], 0, |access| entry(access, db, key));
+        let (found, ticket) = self.insist(read, "a read")?;
+        let now_ms = self.store().now().0;
+        let wanted = self.model.current().get(db, key, now_ms);
         if found.as_ref() != wanted {
             let key = key.escape_ascii();
             return violation(format!("db {db} {key} reads {found:?} instead of {wanted:?}"));
         }
-        let (needed, released) = (self.model.depends_on(db, &key), self.store().released());
+        let (needed, released) = (self.model.depends_on(db, key), self.store().released());
         if ticket < needed && released < needed {
             let key = key.escape_ascii();
             let group = self.model.group_of(needed);
@@ -293,15 +333,23 @@ impl World {
                 "reading db {db} {key} waits for {ticket} but shows effect {needed}: {group}"
             ));
         }
+        if self.model.current().has_expired(db, key, now_ms) {
+            self.model.release(released);
+            self.model.expire(db, key, ticket);
+        }
         Ok(())
     }
 
     /// Lets the journal write and sync once.
     pub fn drive(&mut self) -> Outcome<()> {
+        let before = self.store().released();
         self.store().drive();
         self.check_alive()?;
         let released = self.store().released();
         self.model.release(released);
+        if released > before && self.plan.durability == Durability::Always {
+            self.logged_ms = self.logged_ms.max(self.clock.unix_ms().0);
+        }
         Ok(())
     }
 
@@ -314,12 +362,6 @@ impl World {
             self.drive()?;
         }
         violation(format!("effects are not released after {TRIES_MAX} commits"))
-    }
-
-    fn advance(&mut self) -> Outcome<()> {
-        let step = Duration::from_millis(1 + self.rng.below(1 << self.rng.clone().below(14)));
-        self.clock.advance(step);
-        Ok(())
     }
 
     fn tend(&mut self) -> Outcome<()> {
@@ -395,8 +437,11 @@ impl World {
         if found != presence {
             return violation(format!("{effects:?} found keys {found:?} instead of {presence:?}"));
         }
-        self.model.commit(first..=ticket, now_ms, lasting);
-        Ok(())
+        self.model.commit(first..=ticket, lasting);
+        // A key whose time has come is removed by the command that meets it, if nothing else did before.
+        keys.retain(|(db, key)| self.model.current().has_expired(*db, key, now_ms));
+        let met: Vec<(u16, Vec<u8>)> = keys.iter().map(|(db, key)| (*db, key.to_vec())).collect();
+        met.iter().try_for_each(|(db, key)| self.read_key(*db, key))
     }
 
     /// Runs `body` in an access as the executor of a server would: prepare, execute, and again if need be.
@@ -512,7 +557,7 @@ impl World {
     }
 
     fn random_expiry(&mut self) -> Option<u64> {
-        let now_ms = self.clock.unix_ms().0;
+        let now_ms = self.store().now().0;
         self.rng.chance(4, 5).then(|| now_ms + 1 + self.rng.below(1 << self.rng.clone().below(16)))
     }
 }

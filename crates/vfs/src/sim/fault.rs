@@ -72,6 +72,8 @@ pub enum Effect {
     Misdirect(i64),
     /// The write or sync reports success and does nothing.
     Lie,
+    /// The write reports success and stays in the cache, whatever `O_DSYNC` says: a device that lies about its flushes.
+    Cached,
     /// Power goes off while the operation runs: it may or may not arrive, and all later ones fail.
     PowerOff,
 }

@@ -112,6 +112,7 @@ impl State {
             Verdict::Struck(Effect::Lie) => return Ok(count),
             Verdict::Struck(Effect::ShortWrite(most)) => count = count.min(most),
             Verdict::Struck(Effect::Misdirect(by)) => target = offset.saturating_add_signed(by),
+            Verdict::Struck(Effect::Cached) => through = false,
             Verdict::Struck(_) => through = false,
         }
         if verdict == Verdict::Struck(Effect::Eio) {

@@ -1,0 +1,97 @@
+//! What the outside does to a store in its random lives: a wall clock that steps, a disk that fills up and has room again.
+//!
+//! A full disk refuses what grows, and that alone: reads and removals go on, and a refusal leaves no trace (the model
+//! hears nothing of it). Once there is room again everything is as before.
+
+use std::time::Duration;
+
+use clock::{Clock, UnixMs};
+use store::StoreError;
+
+use crate::world::{Outcome, Trouble, World, violation};
+
+/// What a new segment leaves of the disk: room for a manifest and a checkpoint.
+pub const MARGIN_BYTES: u64 = 640 << 10;
+
+/// How often lives met what they are meant to meet: a fault that never strikes shows nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Met {
+    pub clock_steps_back: u64,
+    pub refusals: u64,
+    pub starts_without_room: u64,
+    pub room_again: u64,
+}
+
+impl Met {
+    pub fn add(&mut self, other: &Self) {
+        self.clock_steps_back += other.clock_steps_back;
+        self.refusals += other.refusals;
+        self.starts_without_room += other.starts_without_room;
+        self.room_again += other.room_again;
+    }
+
+    pub fn is_everything(&self) -> bool {
+        let Self { clock_steps_back, refusals, starts_without_room, room_again } = *self;
+        [clock_steps_back, refusals, starts_without_room, room_again].iter().all(|count| *count > 0)
+    }
+}
+
+impl World {
+    pub fn advance(&mut self) -> Outcome<()> {
+        let step = Duration::from_millis(1 + self.rng.below(1 << self.rng.clone().below(14)));
+        self.clock.advance(step);
+        Ok(())
+    }
+
+    /// An operator or NTP sets the wall clock, back as often as not.
+    pub fn set_wall_clock(&mut self) -> Outcome<()> {
+        let step_ms = 1 + self.rng.below(1 << self.rng.clone().below(17));
+        let now_ms = self.clock.unix_ms().0;
+        let set_ms = if self.rng.chance(1, 2) { now_ms + step_ms } else { now_ms - step_ms };
+        self.met.clock_steps_back += u64::from(set_ms < now_ms);
+        self.clock.set_unix_ms(UnixMs(set_ms));
+        Ok(())
+    }
+
+    /// The disk has hardly any room left; or, if so, it has room again.
+    pub fn change_room(&mut self) -> Outcome<()> {
+        if self.is_limited {
+            self.give_room();
+            self.drive()?;
+            self.met.room_again += 1;
+            return self.put();
+        }
+        // the journal stops at its margin; somebody else may eat that, too
+        let margin_bytes = if self.rng.chance(1, 2) { MARGIN_BYTES } else { 0 };
+        let left_bytes = margin_bytes + self.rng.below(128 << 10);
+        self.disk.set_capacity(self.disk.used_bytes() + left_bytes);
+        self.is_limited = true;
+        Ok(())
+    }
+
+    pub fn give_room(&mut self) {
+        self.disk.set_capacity(u64::MAX);
+        self.is_limited = false;
+    }
+
+    /// A full disk may refuse a step; nothing else may.
+    pub fn pardon(&mut self, outcome: Outcome<()>) -> Outcome<()> {
+        match outcome {
+            Err(Trouble::Refused(StoreError::DiskFull(_) | StoreError::Journal(_))) if self.is_limited => {
+                self.met.refusals += 1;
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// What a full disk must not refuse.
+    pub fn insist<T>(&self, outcome: Outcome<T>, what: &str) -> Outcome<T> {
+        match outcome {
+            Err(Trouble::Refused(error)) if self.is_limited => {
+                violation(format!("{what} is refused: {error}"))
+            }
+            other => other,
+        }
+    }
+}
