@@ -108,6 +108,36 @@ fn clients_that_never_read_are_not_read_either_and_others_are_served() {
     assert!(all.starts_with(b"$1000000\r\nxxx"));
 }
 
+/// Each reader of a large value had a copy of it in its replies: 40 slow ones held 40 MB.
+#[test]
+fn slow_readers_of_one_large_value_share_it_and_each_gets_it_whole() {
+    for connector in ["--connector=epoll", "--connector=threads"] {
+        let (_dir, server) = start(&[connector]);
+        let value: String = (0..).flat_map(|n: u32| char::from_digit(n % 36, 36)).take(1_000_000).collect();
+        assert_eq!(server.call(&["SET", "big", &value]), ok());
+        let before = (field(&server, "used_memory"), field(&server, "used_memory_rss"));
+        let mut slow: Vec<TcpStream> = (0..40).map(|_| connect(&server)).collect();
+        let gets = [request(&["GET", "big"]), request(&["PING"])].concat().repeat(20);
+        slow.iter_mut().for_each(|stream| stream.write_all(&gets).expect("sent"));
+        wait_until("all wait for their reader", || {
+            let Value::Bulk(list) = server.call(&["CLIENT", "LIST"]) else { panic!("text") };
+            String::from_utf8_lossy(&list).matches(" oll=1 ").count() == 40
+        });
+        let after = (field(&server, "used_memory"), field(&server, "used_memory_rss"));
+        assert!(after.0 < before.0 + (4 << 20), "{connector}: {before:?} became {after:?}");
+        assert!(after.1 < before.1 + (16 << 20), "{connector}: {before:?} became {after:?}");
+        assert_eq!(server.call(&["SET", "big", "small"]), ok(), "readers keep what they asked for");
+        let whole = format!("$1000000\r\n{value}\r\n+PONG\r\n").into_bytes();
+        let mut all = vec![0; whole.len()];
+        for stream in &mut slow[..5] {
+            stream.read_exact(&mut all).expect("the reply");
+            assert!(all == whole, "the first reply is another");
+        }
+        drop(slow);
+        wait_until("nobody holds it", || field(&server, "used_memory") < 500_000);
+    }
+}
+
 #[test]
 fn subscribers_that_never_read_are_cut_at_their_limit_and_the_publisher_goes_on() {
     ["--connector=epoll", "--connector=threads"].into_iter().for_each(publish_to_a_deaf_subscriber);
@@ -275,9 +305,10 @@ fn payloads_that_dump_did_not_write_are_refused_whatever_their_lengths_say() {
 #[test]
 fn buffers_of_clients_that_never_read_count_against_the_limit_of_memory() {
     let (_dir, server) = start(&[&SMALL[..], &["--memory-limit=24MiB"]].concat());
-    assert_eq!(server.call(&["SET", "big", &"x".repeat(1_000_000)]), ok());
+    // small enough to be copied for each reader
+    assert_eq!(server.call(&["SET", "k16", &"x".repeat(60_000)]), ok());
     let mut deaf: Vec<TcpStream> = (0..40).map(|_| connect(&server)).collect();
-    let gets = request(&["GET", "big"]).repeat(20);
+    let gets = request(&[&["MGET"][..], &["k16"; 16]].concat()).repeat(20);
     deaf.iter_mut().for_each(|stream| stream.write_all(&gets).expect("sent"));
     let refused =
         || matches!(server.call(&["SET", "k", "v"]), Value::Error(text) if text.starts_with(b"OOM"));

@@ -95,6 +95,7 @@ pub struct Connection {
     pub(crate) last_active: Counter,
     pub(crate) input_bytes: Counter,
     pub(crate) output_bytes: Counter,
+    pub(crate) attached_bytes: Counter,
     pub(crate) moves: Counter,
 }
 
@@ -132,6 +133,7 @@ impl Connection {
             last_active: Counter(AtomicU64::new(created.0)),
             input_bytes: Counter::default(),
             output_bytes: Counter::default(),
+            attached_bytes: Counter::default(),
             moves: Counter::default(),
         }
     }
@@ -236,6 +238,12 @@ impl Connection {
     #[must_use]
     pub fn output_bytes(&self) -> u64 {
         self.output_bytes.load()
+    }
+
+    /// How many of [`Connection::output_bytes`] are shared with others ([`crate::Output::attach`]).
+    #[must_use]
+    pub fn attached_bytes(&self) -> u64 {
+        self.attached_bytes.load()
     }
 
     /// How often it changed loops.

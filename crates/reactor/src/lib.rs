@@ -42,6 +42,6 @@ pub use error::{MoveError, StartError};
 pub use handle::{Handle, Reactor};
 pub use input::Input;
 pub use options::{Connector, Limits, Options, raise_descriptor_limit};
-pub use output::Output;
+pub use output::{Output, SharedBytes};
 pub use protocol::{Io, Protocol, Step};
 pub use stats::{AcceptStats, LoopStats};

@@ -3,6 +3,7 @@
 //! ```text
 //!  bytes:   | sent | may leave      | held by marks[0] | held by marks[1] | appended now |
 //!           0     sent      marks[0].start      marks[1].start          cursor          len
+//!  attached:         ^ shared bytes that leave between two of these, without a copy of their own
 //! ```
 //!
 //! Invariants
@@ -10,9 +11,12 @@
 //!   2. Everything before the first mark may leave; `released` of the protocol removes marks from the front.
 //!   3. Starts are positions in the stream of the connection (`base` is that of `bytes[0]`), so that
 //!      dropping what was sent touches no mark.
+//!   4. Attached bytes lie before a byte of the buffer, and wait for what that byte waits for.
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
 
 use crate::pool::{LARGE_BYTES, Pool, SMALL_BYTES};
 
@@ -24,6 +28,18 @@ const COMPACT_BYTES: usize = 64 << 10;
 struct Mark {
     start: u64,
     ticket: u64,
+}
+
+/// Bytes that somebody else may hold as well.
+pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+/// Shared bytes among those of the buffer.
+struct Attached {
+    /// Position in the stream of the byte of the buffer that follows.
+    at: u64,
+    bytes: SharedBytes,
+    /// What of them is not sent.
+    rest: Range<usize>,
 }
 
 /// Bytes to send, in order.
@@ -40,6 +56,7 @@ pub struct Output {
     /// What the protocol had released when this turn began.
     released: u64,
     marks: VecDeque<Mark>,
+    attached: VecDeque<Attached>,
     soft_bytes: usize,
     held_bytes_max: usize,
 }
@@ -68,6 +85,7 @@ impl Output {
             turn_start: 0,
             released: 0,
             marks: VecDeque::new(),
+            attached: VecDeque::new(),
             soft_bytes,
             held_bytes_max,
         }
@@ -77,6 +95,21 @@ impl Output {
     /// taken back by truncating; nothing before it may be touched.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
+    }
+
+    /// Sends `part` of `bytes`, without copying them, before what lies at index `at` of [`Output::buffer`].
+    ///
+    /// # Panics
+    /// If nothing lies there or something was attached behind it (it would not be decided what they wait for), or if
+    /// `bytes` has no such part.
+    pub fn attach(&mut self, at: usize, bytes: SharedBytes, part: Range<usize>) {
+        assert!(at < self.bytes.len(), "attached behind the end");
+        assert!((*bytes).as_ref().get(part.clone()).is_some(), "attached what is not there");
+        let at = self.base + at as u64;
+        assert!(self.attached.back().is_none_or(|last| last.at <= at), "attached out of order");
+        if !part.is_empty() {
+            self.attached.push_back(Attached { at, bytes, rest: part });
+        }
     }
 
     /// Says that what was appended since the last call, or since this callback began, and all behind it,
@@ -98,7 +131,13 @@ impl Output {
     /// Bytes not sent, held ones included.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.bytes.len() - self.sent
+        self.bytes.len() - self.sent + self.attached_bytes()
+    }
+
+    /// How many of them are shared with others.
+    #[must_use]
+    pub fn attached_bytes(&self) -> usize {
+        self.attached_from(0)
     }
 
     /// Whether all is sent.
@@ -110,7 +149,9 @@ impl Output {
     /// Bytes that wait for a ticket.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        self.marks.front().map_or(0, |first| (self.end() - first.start) as usize)
+        self.marks
+            .front()
+            .map_or(0, |first| (self.end() - first.start) as usize + self.attached_from(first.start))
     }
 
     /// Whether no input is taken until some of this has left. A protocol in the midst of a pipeline should
@@ -132,17 +173,44 @@ impl Output {
         self.cursor = self.turn_start;
     }
 
-    /// What may leave now that `released` is released.
+    /// The first piece of what may leave now that `released` is released: up to where something is attached, or that.
     pub(crate) fn sendable(&mut self, released: u64) -> &[u8] {
+        let (end, sent) = (self.free_end(released), self.base + self.sent as u64);
+        let until = match self.attached.front() {
+            Some(first) if first.at == sent && sent < end => {
+                return &(*first.bytes).as_ref()[first.rest.clone()];
+            }
+            Some(first) => end.min(first.at),
+            None => end,
+        };
+        &self.bytes[self.sent..(until - self.base) as usize]
+    }
+
+    /// Whether more may leave than [`Output::sendable`] shows.
+    pub(crate) fn continues(&mut self, released: u64) -> bool {
+        let end = self.free_end(released);
+        self.attached.front().is_some_and(|first| first.at < end)
+    }
+
+    /// Position in the stream where what is held begins.
+    fn free_end(&mut self, released: u64) -> u64 {
         while self.marks.front().is_some_and(|first| first.ticket <= released) {
             self.marks.pop_front();
         }
-        let end = self.marks.front().map_or(self.bytes.len(), |first| (first.start - self.base) as usize);
-        &self.bytes[self.sent..end]
+        self.marks.front().map_or(self.end(), |first| first.start)
     }
 
     /// Takes note that `count` bytes were sent.
     pub(crate) fn advance(&mut self, count: usize) {
+        let sent = self.base + self.sent as u64;
+        if let Some(first) = self.attached.front_mut().filter(|first| first.at == sent) {
+            first.rest.start += count;
+            assert!(first.rest.start <= first.rest.end, "sent more than there was");
+            if first.rest.is_empty() {
+                self.attached.pop_front();
+            }
+            return;
+        }
         self.sent += count;
         assert!(self.sent <= self.bytes.len(), "sent more than there was");
         if self.sent == self.bytes.len() {
@@ -158,7 +226,7 @@ impl Output {
     pub(crate) fn settle(&mut self, pool: &mut Pool) {
         if self.is_empty() {
             pool.put(std::mem::take(&mut self.bytes));
-        } else if self.len() <= SMALL_BYTES && self.bytes.capacity() >= LARGE_BYTES {
+        } else if self.bytes.len() - self.sent <= SMALL_BYTES && self.bytes.capacity() >= LARGE_BYTES {
             let mut small = pool.take_small();
             small.extend_from_slice(&self.bytes[self.sent..]);
             self.drop_sent();
@@ -190,6 +258,11 @@ impl Output {
     fn drop_sent(&mut self) {
         self.base += self.sent as u64;
         self.sent = 0;
+    }
+
+    /// Bytes attached at or behind a position in the stream.
+    fn attached_from(&self, start: u64) -> usize {
+        self.attached.iter().rev().take_while(|one| one.at >= start).map(|one| one.rest.len()).sum()
     }
 
     fn end(&self) -> u64 {
@@ -282,6 +355,34 @@ mod tests {
         assert!(!output.is_full());
     }
 
+    #[test]
+    fn attached_bytes_leave_in_their_place_and_wait_with_what_follows() {
+        let (mut pool, mut output) = (Pool::default(), Output::new(10, 10));
+        turn(&mut output, &mut pool, 0, &[(b"free", 0)]);
+        output.buffer().extend_from_slice(b"[]");
+        output.attach(5, Arc::new(*b"is shared by many"), 3..9);
+        output.hold(7);
+        assert_eq!((output.len(), output.held_bytes(), output.attached_bytes()), (12, 8, 6));
+        assert_eq!(output.sendable(0), b"free");
+        assert!(!output.continues(0));
+        output.advance(4);
+        assert_eq!(output.sendable(6), b"");
+        output.settle(&mut pool);
+        assert_eq!(output.sendable(7), b"[");
+        assert!(output.continues(7));
+        output.advance(1);
+        assert_eq!(output.sendable(7), b"shared");
+        assert!(output.continues(7));
+        output.advance(2);
+        assert_eq!(output.sendable(7), b"ared");
+        output.advance(4);
+        assert_eq!(output.sendable(7), b"]");
+        assert!(!output.continues(7));
+        output.advance(1);
+        output.settle(&mut pool);
+        assert_eq!((output.len(), output.capacity()), (0, 0));
+    }
+
     proptest! {
         #[test]
         fn any_order_of_turns_sends_and_releases_keeps_order_and_tickets(
@@ -295,8 +396,12 @@ mod tests {
                         output.begin_turn(&mut pool, released, ticket % 2 == 0);
                         for part in 0..3u64 {
                             let byte = (appended.len() % 251) as u8;
-                            append(&mut output, &vec![byte; count], ticket + part);
-                            appended.extend(std::iter::repeat_n((byte, ticket + part), count));
+                            let at = output.buffer().len();
+                            output.buffer().extend_from_slice(&vec![byte; count]);
+                            let shared = if part == 1 { count / 2 } else { 0 };
+                            output.attach(at + count / 3, Arc::new(vec![byte; shared]), 0..shared);
+                            output.hold(ticket + part);
+                            appended.extend(std::iter::repeat_n((byte, ticket + part), count + shared));
                         }
                     }
                     2 => released = released.max(ticket),
@@ -315,7 +420,14 @@ mod tests {
                 }
                 prop_assert_eq!(output.len(), appended.len() - sent);
             }
-            prop_assert_eq!(output.sendable(u64::MAX).len(), appended.len() - sent);
+            while !output.is_empty() {
+                let count = output.sendable(u64::MAX).len();
+                prop_assert!(count > 0 && output.len() >= count);
+                prop_assert!(output.continues(u64::MAX) || output.len() == count);
+                output.advance(count);
+                sent += count;
+            }
+            prop_assert_eq!(sent, appended.len());
         }
     }
 }

@@ -178,6 +178,7 @@ impl<P: Protocol> Peer<P> {
         self.input.settle(context.pool);
         self.connection.input_bytes.set(self.input.len() as u64);
         self.connection.output_bytes.set(self.output.len() as u64);
+        self.connection.attached_bytes.set(self.output.attached_bytes() as u64);
         match self.phase {
             Phase::Closing(reason) if self.output.is_empty() => Err(reason),
             _ => Ok(()),
@@ -306,13 +307,15 @@ impl<P: Protocol> Peer<P> {
     fn flush(&mut self, context: &mut Context<'_, P>) -> Result<(), CloseReason> {
         let released = if self.output.has_marks() { context.protocol().released() } else { u64::MAX };
         loop {
+            let mut flags = SendFlags::NOSIGNAL;
+            flags.set(SendFlags::MORE, self.output.continues(released));
             let chunk = self.output.sendable(released);
             let offered = chunk.len();
             if offered == 0 {
                 self.blocked = false;
                 return Ok(());
             }
-            match rustix::net::send(&self.socket, chunk, SendFlags::NOSIGNAL) {
+            match rustix::net::send(&self.socket, chunk, flags) {
                 Ok(count) => {
                     self.output.advance(count);
                     context.tally.write_events += 1;
@@ -326,7 +329,7 @@ impl<P: Protocol> Peer<P> {
                 Err(_) => return Err(CloseReason::Peer),
             }
             if self.blocked {
-                let unsent = self.output.sendable(released).len();
+                let unsent = self.output.len() - self.output.held_bytes();
                 let cut = unsent > context.limits.output_bytes_max;
                 return if cut { Err(CloseReason::OutputLimit) } else { Ok(()) };
             }

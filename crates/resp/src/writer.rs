@@ -95,6 +95,13 @@ impl<'a> Writer<'a> {
         self.bulk(itoa::Buffer::new().format(number).as_bytes());
     }
 
+    /// A string of `len` bytes that others send; returns the position before which they belong.
+    pub fn bulk_around(&mut self, len: usize) -> usize {
+        self.count(b'$', len);
+        self.out.extend_from_slice(b"\r\n");
+        self.position() - 2
+    }
+
     /// A string, or null.
     #[inline]
     pub fn bulk_or_null(&mut self, bytes: Option<&[u8]>) {

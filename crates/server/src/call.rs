@@ -8,11 +8,14 @@
 //!   3. A control handler that returns [`Failure::Wait`] is called again and has changed nothing.
 
 use std::borrow::Cow;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::sync::Arc;
 
 use clock::{Nanos, UnixMs};
-use store::{Access, Stop};
+use reactor::SharedBytes;
+use resp::Writer;
+use store::{Access, Found, Stop};
 
 use crate::executor::Outbox;
 use crate::server::Server;
@@ -30,6 +33,22 @@ pub(crate) struct Data<'a, 's> {
     pub server: &'a Server,
     /// Lookups by commands that read: found, and not.
     pub lookups: Cell<(u32, u32)>,
+    /// Large values that belong into the reply, and are not copied while the keys are locked.
+    pub attached: RefCell<Vec<Attached>>,
+}
+
+/// A large value of a reply, or part of one, and the index in the buffer of replies before which it belongs.
+pub(crate) struct Attached {
+    pub at: usize,
+    pub bytes: SharedBytes,
+    /// What of it.
+    pub part: Range<usize>,
+}
+
+impl std::fmt::Debug for Attached {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Attached({} B at {})", self.part.len(), self.at)
+    }
 }
 
 impl Data<'_, '_> {
@@ -41,10 +60,31 @@ impl Data<'_, '_> {
 }
 
 impl Data<'_, '_> {
+    /// Answers with a value: copied if it is small, lent if it is large.
+    pub(crate) fn value(&self, found: Option<Found<'_>>, out: &mut Writer<'_>) {
+        match found {
+            Some(found) => self.part(found, 0..found.value.len(), out),
+            None => out.null(),
+        }
+    }
+
+    /// Answers with part of a value, in the same way.
+    pub(crate) fn part(&self, found: Found<'_>, part: Range<usize>, out: &mut Writer<'_>) {
+        match found.large.filter(|_| part.len() >= LENT_BYTES_MIN) {
+            None => out.bulk(&found.value[part]),
+            Some(large) => {
+                let at = out.bulk_around(part.len());
+                let bytes: SharedBytes = Arc::<store::Large>::clone(large);
+                self.attached.borrow_mut().push(Attached { at, bytes, part });
+            }
+        }
+    }
+
     /// Refuses a reply of more than `bytes` if no connection could hold it.
     pub(crate) fn admit_reply(&self, bytes: usize) -> Outcome {
         let most = self.server.reply_bytes_max();
-        if bytes > most { Err(crate::errors::reply_too_large(most)) } else { Ok(()) }
+        let attached: usize = self.attached.borrow().iter().map(|attached| attached.part.len()).sum();
+        if bytes + attached > most { Err(crate::errors::reply_too_large(most)) } else { Ok(()) }
     }
 }
 
@@ -105,6 +145,9 @@ impl From<String> for Failure {
         Failure::Error(Cow::Owned(text))
     }
 }
+
+/// Less of a large value is copied.
+const LENT_BYTES_MIN: usize = 16 << 10;
 
 /// Error texts that several commands answer with.
 pub(crate) mod text {

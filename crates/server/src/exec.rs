@@ -5,14 +5,14 @@
 //! commit makes them one group of the journal. A stop takes all replies back, and the whole runs again; only what had
 //! effects outside the store (CLIENT KILL, CONFIG SET) keeps its first answer.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use clock::Nanos;
 use resp::Writer;
 use store::{KeyRef, Prepared, Scope, Stop, Wanted};
 
-use crate::call::{Control, Data, Failure};
+use crate::call::{Attached, Control, Data, Failure};
 use crate::command::{Flags, Handler};
 use crate::errors;
 use crate::executor::{Outbox, Parked, Ran, Request, Unready, collect_keys, take_prepared};
@@ -30,9 +30,12 @@ struct Run<'a> {
 }
 
 /// What a run of all commands leaves to be done when it is committed.
+#[derive(Default)]
 struct Executed {
     ticket: u64,
     outbox: Outbox,
+    /// Large values of the replies, in order.
+    attached: Vec<Attached>,
 }
 
 impl Server {
@@ -45,14 +48,14 @@ impl Server {
     ) -> Result<Ran, Unready> {
         let Some(transaction) = session.transaction.take() else {
             self.write_failure("ERR EXEC without MULTI".into(), session.resp3, out);
-            return Ok(Ran { ticket: 0, failed: true, lookups: (0, 0) });
+            return Ok(Ran::plain(0, true));
         };
         session.client.queued.store(-1, std::sync::atomic::Ordering::Relaxed);
         if transaction.aborted {
             session.drop_transaction();
             let text = "EXECABORT Transaction discarded because of previous errors.";
             self.write_failure(text.into(), session.resp3, out);
-            return Ok(Ran { ticket: 0, failed: true, lookups: (0, 0) });
+            return Ok(Ran::plain(0, true));
         }
         self.exec_queue(session, transaction, request, out)
     }
@@ -80,12 +83,12 @@ impl Server {
         let run = Run { transaction: &transaction, watched: &watched, request, counts: counts.as_deref() };
         let result = self.exec_once(session, &run, (scope, &prepared), out);
         match result {
-            Ok(Executed { ticket, outbox }) => {
+            Ok(Executed { ticket, outbox, attached }) => {
                 drop(keys);
                 drop(watched);
                 session.ticket = session.ticket.max(ticket);
                 self.deliver(outbox, session.ticket);
-                Ok(Ran { ticket, failed: false, lookups: (0, 0) })
+                Ok(Ran { attached, ..Ran::plain(ticket, false) })
             }
             Err((stop, wanted)) => {
                 out.truncate(start);
@@ -120,14 +123,14 @@ impl Server {
         let grows = transaction.queue.iter().any(|queued| queued.entry.command.flags.has(Flags::DENYOOM));
         let credit_bytes = if grows { transaction.queued_bytes } else { 0 };
         let mut access = self.store.access(scope, prepared, credit_bytes).map_err(|stop| (stop, none()))?;
-        let mut outbox = Outbox::new();
+        let mut executed = Executed::default();
         for watch in watched {
             match access.changed(watch) {
                 Ok(false) => {}
                 Ok(true) => {
                     Writer::new(out, session.resp3).null_array();
-                    let ticket = access.commit().map_err(|stop| (stop, none()))?;
-                    return Ok(Executed { ticket, outbox });
+                    executed.ticket = access.commit().map_err(|stop| (stop, none()))?;
+                    return Ok(executed);
                 }
                 Err(stop) => return Err((stop, access.into_wanted())),
             }
@@ -135,19 +138,20 @@ impl Server {
         let (start, most, db) = (out.len(), self.reply_bytes_max(), session.db);
         Writer::new(out, session.resp3).array(transaction.queue.len());
         for queued in &transaction.queue {
-            let result = self.exec_one(session, queued, run, &mut access, &mut outbox, out);
+            let result = self.exec_one(session, queued, run, &mut access, &mut executed, out);
             if let Err(stop) = result {
                 return Err((stop, access.into_wanted()));
             }
-            if out.len() - start > most {
+            let attached_bytes: usize = executed.attached.iter().map(|attached| attached.part.len()).sum();
+            if out.len() - start + attached_bytes > most {
                 out.truncate(start);
                 session.db = db;
                 self.write_failure(errors::reply_too_large(most), session.resp3, out);
-                return Ok(Executed { ticket: self.store.newest(), outbox: Outbox::new() });
+                return Ok(Executed { ticket: self.store.newest(), ..Executed::default() });
             }
         }
-        let ticket = access.commit().map_err(|stop| (stop, none()))?;
-        Ok(Executed { ticket, outbox })
+        executed.ticket = access.commit().map_err(|stop| (stop, none()))?;
+        Ok(executed)
     }
 
     fn exec_one(
@@ -156,7 +160,7 @@ impl Server {
         queued: &Queued,
         run: &Run<'_>,
         access: &mut store::Access<'_>,
-        outbox: &mut Outbox,
+        executed: &mut Executed,
         out: &mut Vec<u8>,
     ) -> Result<(), Stop> {
         if let Some(answer) = queued.answered.get() {
@@ -171,13 +175,17 @@ impl Server {
             | Handler::Everything(handle)
             | Handler::Walk(handle) => {
                 let now = access.now();
-                let mut data = Data { access, db: session.db, now, server: self, lookups: Cell::default() };
+                let (lookups, attached) = (Cell::default(), RefCell::default());
+                let mut data = Data { access, db: session.db, now, server: self, lookups, attached };
                 let outcome = handle(&mut data, args, &mut writer);
                 self.stats.lookups(run.request.loop_index, data.lookups.get());
+                if outcome.is_ok() {
+                    executed.attached.append(data.attached.get_mut());
+                }
                 outcome
             }
             Handler::Control(handle) => {
-                let (now, counts) = (run.request.now, run.counts);
+                let (now, counts, outbox) = (run.request.now, run.counts, &mut executed.outbox);
                 let mut control =
                     Control { server: self, session, now, in_exec: true, outbox, counts, ticket: 0 };
                 handle(&mut control, args, &mut writer)

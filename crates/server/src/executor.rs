@@ -11,7 +11,7 @@
 //!   2. Whatever a reply depends on is in its ticket, also when it is an error or nothing was found.
 //!   3. A request that parked is counted, monitored and logged once.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -19,7 +19,7 @@ use clock::{Nanos, UnixMs};
 use resp::{Args, ArgsView, Writer};
 use store::{KeyRef, Prepared, Scope, Stop, StoreError};
 
-use crate::call::{Control, Data, Failure};
+use crate::call::{Attached, Control, Data, Failure};
 use crate::command::{DataFn, Flags, Handler};
 use crate::errors;
 use crate::lookup::{Entry, Table};
@@ -45,6 +45,8 @@ pub(crate) enum Verdict {
     /// Answered; the reply waits for this ticket.
     Done {
         ticket: u64,
+        /// Large values of the reply, in order.
+        attached: Vec<Attached>,
         /// When it was, as far as the clock was read: the next request begins then.
         ended: Nanos,
     },
@@ -66,13 +68,29 @@ pub(crate) enum Parked {
 }
 
 /// A run that ended with a reply.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) ticket: u64,
     /// The reply is an error.
     pub(crate) failed: bool,
     /// Keys that were found, and not.
     pub(crate) lookups: (u32, u32),
+    /// Large values of the reply, in order.
+    pub(crate) attached: Vec<Attached>,
+}
+
+impl Ran {
+    /// A reply without large values.
+    pub(crate) fn plain(ticket: u64, failed: bool) -> Self {
+        Self { ticket, failed, lookups: (0, 0), attached: Vec::new() }
+    }
+}
+
+impl Verdict {
+    /// Answered without running anything.
+    fn answered(request: &Request<'_>) -> Self {
+        Self::Done { ticket: 0, attached: Vec::new(), ended: request.now }
+    }
 }
 
 /// A run that did not.
@@ -111,7 +129,7 @@ impl Server {
                     self.stats.reject(request.loop_index, entry.id);
                 }
                 self.write_failure(failure, session.resp3, out);
-                return Verdict::Done { ticket: 0, ended: request.now };
+                return Verdict::answered(request);
             }
         };
         if self.pause.is_set()
@@ -123,7 +141,7 @@ impl Server {
         }
         if session.transaction.is_some() && !runs_in_multi(entry) {
             self.queue(session, entry, request, out);
-            return Verdict::Done { ticket: 0, ended: request.now };
+            return Verdict::answered(request);
         }
         self.run(session, entry, request, out)
     }
@@ -150,8 +168,8 @@ impl Server {
         };
         match result {
             Ok(ran) => {
-                let ended = self.finish(session, entry, request, ran);
-                Verdict::Done { ticket: ran.ticket, ended }
+                let ended = self.finish(session, entry, request, &ran);
+                Verdict::Done { ticket: ran.ticket, attached: ran.attached, ended }
             }
             Err(Unready::Dead) => Verdict::Kill,
             Err(Unready::Parked(parked)) => {
@@ -163,7 +181,13 @@ impl Server {
     }
 
     /// Counts what ran; returns the time, read once for this and for the request that follows.
-    fn finish(&self, session: &mut Session, entry: &'static Entry, request: &Request<'_>, ran: Ran) -> Nanos {
+    fn finish(
+        &self,
+        session: &mut Session,
+        entry: &'static Entry,
+        request: &Request<'_>,
+        ran: &Ran,
+    ) -> Nanos {
         session.pending = None;
         session.ticket = session.ticket.max(ran.ticket);
         let ended = self.clock.now();
@@ -239,21 +263,22 @@ impl Server {
         let now = access.now();
         let start = out.len();
         let mut writer = Writer::new(out, session.resp3);
-        let lookups = Cell::default();
-        let mut data = Data { access: &mut access, db: session.db, now, server: self, lookups };
+        let (lookups, attached) = (Cell::default(), RefCell::default());
+        let mut data = Data { access: &mut access, db: session.db, now, server: self, lookups, attached };
         let outcome = run(&mut data, request.args, &mut writer);
-        let lookups = data.lookups.get();
+        let (lookups, mut attached) = (data.lookups.get(), data.attached.take());
         let failed = match outcome {
             Ok(()) => false,
             Err(Failure::Stop(stop)) => return Err((stop, access.into_wanted())),
             Err(failure) => {
                 out.truncate(start);
+                attached.clear();
                 self.write_failure(failure, session.resp3, out);
                 true
             }
         };
         let ticket = access.commit().map_err(|stop| (stop, none()))?;
-        Ok(Ran { ticket, failed, lookups })
+        Ok(Ran { ticket, failed, lookups, attached })
     }
 
     fn run_control(
@@ -276,12 +301,12 @@ impl Server {
         let ticket = control.ticket;
         self.deliver(outbox, session.ticket);
         match outcome {
-            Ok(()) => Ok(Ran { ticket, failed: false, lookups: (0, 0) }),
+            Ok(()) => Ok(Ran::plain(ticket, false)),
             Err(Failure::Wait(until)) => Err(Unready::Parked(Parked::Until(until))),
             Err(failure) => {
                 out.truncate(start);
                 self.write_failure(failure, session.resp3, out);
-                Ok(Ran { ticket, failed: true, lookups: (0, 0) })
+                Ok(Ran::plain(ticket, true))
             }
         }
     }
@@ -303,7 +328,7 @@ impl Server {
                     self.stats.fetches_given_up.fetch_add(1, Ordering::Relaxed);
                     let failure = errors::never_ready(FETCHES_MAX);
                     self.write_failure(failure, session.resp3, out);
-                    return Ok(Ran { ticket: self.store.newest(), failed: true, lookups: (0, 0) });
+                    return Ok(Ran::plain(self.store.newest(), true));
                 }
                 self.store.missing(keys, &mut prepared);
                 self.stats.fetches.fetch_add(1, Ordering::Relaxed);
@@ -317,7 +342,7 @@ impl Server {
             Stop::Refused(StoreError::Journal(_)) => Err(Unready::Dead),
             Stop::Refused(error) | Stop::Damaged(error) => {
                 self.write_failure(errors::of_store(&error), session.resp3, out);
-                Ok(Ran { ticket: self.store.newest(), failed: true, lookups: (0, 0) })
+                Ok(Ran::plain(self.store.newest(), true))
             }
         }
     }

@@ -48,7 +48,9 @@ impl EvenkeelProtocol {
     pub fn report_buffers(&self) {
         let server = &self.server;
         let of_client = |client: &Client| {
-            let buffers = client.connection.as_deref().map_or(0, |c| c.input_bytes() + c.output_bytes());
+            // What is attached is the store's: it counts a value once, however many replies share it.
+            let kept = |c: &Connection| c.input_bytes() + c.output_bytes().saturating_sub(c.attached_bytes());
+            let buffers = client.connection.as_deref().map_or(0, kept);
             buffers + u64::from(client.queued_bytes.load(Ordering::Relaxed)) + CLIENT_BYTES
         };
         let clients: u64 = server.clients.all().iter().map(|client| of_client(client)).sum();

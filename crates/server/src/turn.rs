@@ -12,6 +12,7 @@ use clock::{Nanos, UnixMs};
 use reactor::{Input, Output, Step};
 use resp::{Args, Limits, Parsed, ProtocolError, Writer};
 
+use crate::call::Attached;
 use crate::executor::{Parked, Request, Verdict};
 use crate::message::Message;
 use crate::pubsub;
@@ -113,9 +114,13 @@ impl Server {
         let start = output.buffer().len();
         let replies = session.replies;
         match self.execute(session, request, output.buffer()) {
-            Verdict::Done { ticket, ended } => {
-                if replies != Replies::On || session.replies != Replies::On {
-                    suppress(session, replies, start, output);
+            Verdict::Done { ticket, attached, ended } => {
+                let silent = (replies != Replies::On || session.replies != Replies::On)
+                    && suppress(session, replies, start, output);
+                if !silent {
+                    attached
+                        .into_iter()
+                        .for_each(|Attached { at, bytes, part }| output.attach(at, bytes, part));
                 }
                 if ticket != 0 {
                     output.hold(ticket);
@@ -235,8 +240,8 @@ enum Answer {
     Parked(Turn),
 }
 
-/// CLIENT REPLY: takes the reply back, if it is not to be sent.
-fn suppress(session: &mut Session, before: Replies, start: usize, output: &mut Output) {
+/// CLIENT REPLY: takes the reply back, if it is not to be sent; returns whether it did.
+fn suppress(session: &mut Session, before: Replies, start: usize, output: &mut Output) -> bool {
     let silent = match (before, session.replies) {
         (_, Replies::Off) => true,
         // CLIENT REPLY SKIP itself is silent, too; the command after it ends the skipping.
@@ -250,6 +255,7 @@ fn suppress(session: &mut Session, before: Replies, start: usize, output: &mut O
     if silent {
         output.buffer().truncate(start);
     }
+    silent
 }
 
 /// A browser made to send a form here (cross-protocol scripting) ends up with these.

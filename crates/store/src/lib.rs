@@ -21,6 +21,7 @@ mod error;
 pub mod fuzzing;
 mod hash;
 mod index;
+mod large;
 mod log;
 mod memory;
 mod object;
@@ -42,6 +43,7 @@ use clock::UnixMs;
 pub use access::{Access, Scope};
 pub use check::{Checked, check};
 pub use error::{Stop, StoreError};
+pub use large::Large;
 pub use log::LogReport;
 pub use memory::MemoryReport;
 pub use options::{Durability, EngineKind, Hooks, Options};
@@ -171,7 +173,8 @@ impl Store {
     }
 
     /// Reads what `prepared` wants and calls `done` with it, from another thread.
-    pub fn fetch(&self, prepared: Prepared, done: Box<dyn FnOnce(Prepared) + Send>) {
+    pub fn fetch(&self, mut prepared: Prepared, done: Box<dyn FnOnce(Prepared) + Send>) {
+        prepared.count_in(self.memory.ledger());
         self.engine.fetch(prepared, done);
     }
 

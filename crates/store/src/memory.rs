@@ -1,6 +1,6 @@
 //! The memory budget: what counts, what is dropped, what is refused.
 //!
-//! Counted: index pages and hot objects (`index`), what waits in the journal (`engine`), and what others report
+//! Counted: index pages and hot objects (`index`), large values (`large`), what waits in the journal (`engine`), and what others report
 //! in: connection buffers. From 15/16 of `memory.limit` on, each command that stores something first moves a clock hand on by a
 //! bounded number of pages: it drops clean hot values (their slot turns back into a place) that nobody looked at
 //! since its last visit. At the limit, effects that grow are refused by name, while reads, removals and expiry
@@ -8,13 +8,14 @@
 //!
 //! Invariant: a value whose effect is not released stays hot.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use crate::engine::Engine;
 use crate::error::{Stop, StoreError};
 use crate::hash::STRIPES;
 use crate::index::Index;
+use crate::large::{LARGE_BYTES, Large, Ledger};
 use crate::object::{View, WORD_REFERENCED, Word};
 use crate::record;
 
@@ -23,6 +24,7 @@ use crate::record;
 pub(crate) struct Memory {
     limit_bytes: AtomicU64,
     reported_bytes: AtomicU64,
+    ledger: Ledger,
     hand: Mutex<Hand>,
 }
 
@@ -41,12 +43,18 @@ struct Hand {
 /// Memory by parts, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryReport {
-    /// Index pages and hot objects.
+    /// Index pages and values; large ones as long as anybody holds them.
     pub index_bytes: u64,
     /// Buffers that others reported in, and what waits in the journal for the disk.
     pub reported_bytes: u64,
     /// The setting; 0 is none.
     pub limit_bytes: u64,
+}
+
+impl MemoryReport {
+    fn used_bytes(&self) -> u64 {
+        self.index_bytes + self.reported_bytes
+    }
 }
 
 impl Memory {
@@ -55,6 +63,7 @@ impl Memory {
         Self {
             limit_bytes: AtomicU64::new(limit_bytes),
             reported_bytes: AtomicU64::new(0),
+            ledger: Ledger::default(),
             hand: Mutex::default(),
         }
     }
@@ -67,6 +76,16 @@ impl Memory {
     /// Takes note of what buffers elsewhere hold now.
     pub(crate) fn report_buffers(&self, bytes: u64) {
         self.reported_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// `value` as one to share, if it is large. Copies it.
+    pub(crate) fn large(&self, value: &[u8]) -> Option<Arc<Large>> {
+        (value.len() >= LARGE_BYTES).then(|| Large::new(value.into(), &self.ledger))
+    }
+
+    /// What large values are counted in.
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.ledger
     }
 
     /// Whether used memory is beyond the limit, or (`soon`) close to it.
@@ -121,14 +140,14 @@ impl Memory {
     /// Memory by parts.
     pub(crate) fn report(&self, index: &Index, engine: &dyn Engine) -> MemoryReport {
         MemoryReport {
-            index_bytes: index.memory_bytes(),
+            index_bytes: index.memory_bytes() + self.ledger.bytes(),
             reported_bytes: self.reported_bytes.load(Ordering::Relaxed) + engine.buffered_bytes(),
             limit_bytes: self.limit_bytes.load(Ordering::Relaxed),
         }
     }
 
     fn used(&self, index: &Index, engine: &dyn Engine) -> u64 {
-        index.memory_bytes() + self.reported_bytes.load(Ordering::Relaxed) + engine.buffered_bytes()
+        self.report(index, engine).used_bytes()
     }
 }
 

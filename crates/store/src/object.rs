@@ -6,12 +6,13 @@
 //! ```text
 //!  0 place u64            where the newest full record lies (0 in engine memory)
 //!  8 seq u64              the effect that wrote it; WATCH, tickets and deltas name it
-//! 16 flags u8             bits 0-4 kind, bit 5 WIDE, bit 6 EXPIRY
+//! 16 flags u8             bits 0-4 kind, bit 5 WIDE, bit 6 EXPIRY, bit 7 LARGE
 //! 17 key_len u8           (0 when WIDE)
 //! 18 value_len u16        (0 when WIDE)
 //! 20 [WIDE: key_len u32, value_len u32]
 //!    [EXPIRY: expiry_ms u64]
-//!    key bytes, value bytes
+//!    [LARGE: zeroes up to a multiple of 8, Arc of the value]
+//!    key bytes, [value bytes, unless LARGE]
 //! ```
 //!
 //! A key of 16 bytes with a value of 100 makes 136 bytes: exactly what a malloc chunk of 144 holds.
@@ -28,7 +29,8 @@
 //!
 //! Invariants
 //!   1. A word with HOT owns exactly one live object; dropping the word frees it.
-//!   2. Header fields that fix the size (flags, lengths) never change after the allocation.
+//!   2. LARGE only beside WIDE. The object owns one count of its large value.
+//!   3. Header fields that fix the size (flags, lengths) never change after the allocation.
 //!
 //! Checked by hand, not in CI: `cargo test -p store --lib --no-run`, then `valgrind BINARY object::` (memcheck). Miri is a
 //! component of nightly toolchains alone.
@@ -42,6 +44,9 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::large::{Bytes, LARGE_BYTES, Large};
 
 /// A hot object that nobody else refers to.
 pub(crate) struct Object(NonNull<u8>);
@@ -56,13 +61,20 @@ impl Object {
     ///
     /// # Panics
     /// If `kind` needs more than 5 bits or a length more than 32: callers check `value.max` first.
-    pub(crate) fn new(kind: u8, key: &[u8], value: &[u8], expiry_ms: u64) -> Self {
+    pub(crate) fn new(kind: u8, key: &[u8], bytes: Bytes<'_>, expiry_ms: u64) -> Self {
         assert!(kind <= KIND_MASK, "kind {kind} does not fit the header");
+        let (value, large) = (bytes.slice(), bytes.large());
         let wide = key.len() > u8::MAX.into() || value.len() > u16::MAX.into();
         let key_len = u32::try_from(key.len()).expect("keys are bounded by value.max");
         let value_len = u32::try_from(value.len()).expect("values are bounded by value.max");
-        let flags = kind | if wide { FLAG_WIDE } else { 0 } | if expiry_ms != 0 { FLAG_EXPIRY } else { 0 };
-        let layout = layout(header_len(flags) + key.len() + value.len());
+        assert!(wide || large.is_none(), "large values need the wide header");
+        let marked = |set: bool, flag: u8| if set { flag } else { 0 };
+        let flags = kind
+            | marked(wide, FLAG_WIDE)
+            | marked(expiry_ms != 0, FLAG_EXPIRY)
+            | marked(large.is_some(), FLAG_LARGE);
+        let inline = if large.is_some() { &[] } else { value };
+        let layout = layout(header_len(flags) + key.len() + inline.len());
         // SAFETY: the layout's size is at least HEADER_BYTES, so not zero.
         let raw = unsafe { alloc(layout) };
         let Some(base) = NonNull::new(raw) else { handle_alloc_error(layout) };
@@ -80,8 +92,12 @@ impl Object {
         if expiry_ms != 0 {
             writer.put(&expiry_ms.to_ne_bytes());
         }
+        if let Some(large) = large {
+            writer.put(&[0; 8][..large_offset(flags) - writer.at]);
+            writer.put_large(Arc::clone(large));
+        }
         writer.put(key);
-        writer.put(value);
+        writer.put(inline);
         debug_assert_eq!(writer.at, layout.size());
         Self(base)
     }
@@ -118,7 +134,11 @@ impl Object {
 
 impl Drop for Object {
     fn drop(&mut self) {
-        let size = self.view().alloc_len();
+        let (flags, size) = (self.view().flags(), self.view().alloc_len());
+        if flags & FLAG_LARGE != 0 {
+            // SAFETY: invariant 2: `new` wrote an Arc there, and the object that owns it is gone after this.
+            unsafe { self.0.as_ptr().add(large_offset(flags)).cast::<Arc<Large>>().drop_in_place() }
+        }
         // SAFETY: allocated in `new` with the layout of the same size: flags and lengths never change.
         unsafe { dealloc(self.0.as_ptr(), layout(size)) }
     }
@@ -176,10 +196,10 @@ impl<'a> ObjectRef<'a> {
 
     fn alloc_len(self) -> usize {
         let (key_len, value_len) = self.lengths();
-        header_len(self.flags()) + key_len + value_len
+        header_len(self.flags()) + key_len + if self.flags() & FLAG_LARGE == 0 { value_len } else { 0 }
     }
 
-    fn bytes(self, offset: usize, len: usize) -> &'a [u8] {
+    fn slice(self, offset: usize, len: usize) -> &'a [u8] {
         // SAFETY: `new` initialised header, key and value contiguously, and the lengths never change; the
         // owner is borrowed for 'a, so nobody frees or writes them meanwhile.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(offset), len) }
@@ -203,23 +223,43 @@ impl<'a> ObjectRef<'a> {
     /// Absolute expiry in ms, 0 for none.
     pub(crate) fn expiry_ms(self) -> u64 {
         let flags = self.flags();
-        if flags & FLAG_EXPIRY == 0 { 0 } else { self.u64_at(header_len(flags) - 8) }
+        if flags & FLAG_EXPIRY == 0 { 0 } else { self.u64_at(fields_len(flags) - 8) }
     }
 
     /// The key.
     pub(crate) fn key(self) -> &'a [u8] {
-        self.bytes(header_len(self.flags()), self.lengths().0)
+        self.slice(header_len(self.flags()), self.lengths().0)
     }
 
     /// The value's bytes.
     pub(crate) fn value(self) -> &'a [u8] {
+        self.bytes().slice()
+    }
+
+    /// The value's bytes, by themselves or as a large value.
+    pub(crate) fn bytes(self) -> Bytes<'a> {
+        if self.flags() & FLAG_LARGE != 0 {
+            return Bytes::Large(self.large());
+        }
         let (key_len, value_len) = self.lengths();
-        self.bytes(header_len(self.flags()) + key_len, value_len)
+        Bytes::Plain(self.slice(header_len(self.flags()) + key_len, value_len))
+    }
+
+    fn large(self) -> &'a Arc<Large> {
+        // SAFETY: only called for LARGE headers: `new` wrote an Arc there, at an offset and in an allocation that are
+        // aligned to 8. The owner is borrowed for 'a, so nobody drops it meanwhile.
+        unsafe { &*self.base.as_ptr().add(large_offset(self.flags())).cast::<Arc<Large>>() }
     }
 
     /// What the allocation costs: glibc rounds size + 8 up to 16.
-    pub(crate) fn memory_bytes(self) -> u64 {
+    pub(crate) fn own_bytes(self) -> u64 {
         chunk_bytes(self.alloc_len())
+    }
+
+    /// What the object costs together with its large value.
+    pub(crate) fn memory_bytes(self) -> u64 {
+        let large = if self.flags() & FLAG_LARGE == 0 { 0 } else { chunk_bytes(self.lengths().1) };
+        self.own_bytes() + large
     }
 }
 
@@ -372,14 +412,29 @@ impl FieldWriter {
         }
         self.at += bytes.len();
     }
+
+    fn put_large(&mut self, large: Arc<Large>) {
+        // SAFETY: as `put`; the caller padded up to `large_offset`, which is aligned as the base is.
+        unsafe { self.base.as_ptr().add(self.at).cast::<Arc<Large>>().write(large) }
+        self.at += size_of::<Arc<Large>>();
+    }
 }
 
+/// Where the key begins.
 fn header_len(flags: u8) -> usize {
+    if flags & FLAG_LARGE != 0 { large_offset(flags) + size_of::<Arc<Large>>() } else { fields_len(flags) }
+}
+
+fn large_offset(flags: u8) -> usize {
+    fields_len(flags).next_multiple_of(align_of::<Arc<Large>>())
+}
+
+fn fields_len(flags: u8) -> usize {
     HEADER_BYTES + if flags & FLAG_WIDE != 0 { 8 } else { 0 } + if flags & FLAG_EXPIRY != 0 { 8 } else { 0 }
 }
 
 fn layout(size: usize) -> Layout {
-    Layout::from_size_align(size, 8).expect("lengths are 32 bits each")
+    Layout::from_size_align(size, ALIGN_BYTES).expect("lengths are 32 bits each")
 }
 
 /// Another live key had the same bits when the record was written.
@@ -395,6 +450,7 @@ const WORD_HOT: u64 = 1 << 63;
 const MARKS_MASK: u64 = WORD_SHARED | WORD_DELTAS | WORD_REFERENCED;
 const PLACE_MASK: u64 = (1 << 60) - 1;
 const POINTER_MASK: u64 = (1 << 48) - 1;
+const ALIGN_BYTES: usize = 8;
 const HEADER_BYTES: usize = 20;
 const OFFSET_PLACE: usize = 0;
 const OFFSET_SEQ: usize = 8;
@@ -404,12 +460,16 @@ const OFFSET_VALUE_LEN: usize = 18;
 const KIND_MASK: u8 = 0x1f;
 const FLAG_WIDE: u8 = 0x20;
 const FLAG_EXPIRY: u8 = 0x40;
+const FLAG_LARGE: u8 = 0x80;
+const _: () = assert!(LARGE_BYTES > u16::MAX as usize, "large values have the wide header");
+const _: () = assert!(align_of::<Arc<Large>>() <= ALIGN_BYTES);
 const _: () = assert!(WORD_HOT & MARKS_MASK == 0 && MARKS_MASK & PLACE_MASK == 0);
 const _: () = assert!((SEGMENT_MAX as u64) << 32 | 0xffff_ffff == PLACE_MASK);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::large::Ledger;
 
     #[test]
     fn object_gives_back_what_it_was_made_of() {
@@ -417,7 +477,7 @@ mod tests {
             for expiry_ms in [0, 1, u64::MAX] {
                 let key = vec![b'k'; key_len];
                 let value = vec![b'v'; value_len];
-                let mut object = Object::new(5, &key, &value, expiry_ms);
+                let mut object = Object::new(5, &key, Bytes::Plain(&value), expiry_ms);
                 object.stamp(77, 99);
                 let view = object.view();
                 assert_eq!((view.place(), view.seq(), view.kind(), view.expiry_ms()), (77, 99, 5, expiry_ms));
@@ -427,8 +487,28 @@ mod tests {
     }
 
     #[test]
+    fn large_value_is_lent_and_goes_with_its_last_holder() {
+        let ledger = Ledger::default();
+        let bytes = vec![7; LARGE_BYTES].into_boxed_slice();
+        for (key_len, expiry_ms) in [(0, 0), (3, 0), (3, u64::MAX), (300, 9)] {
+            let (key, large) = (vec![b'k'; key_len], Large::new(bytes.clone(), &ledger));
+            let mut object = Object::new(1, &key, Bytes::Large(&large), expiry_ms);
+            object.stamp(77, 99);
+            let view = object.view();
+            assert_eq!((view.place(), view.seq(), view.expiry_ms()), (77, 99, expiry_ms));
+            assert_eq!((view.key(), view.value().len()), (&key[..], LARGE_BYTES));
+            assert!(view.own_bytes() < 400 && view.memory_bytes() > LARGE_BYTES as u64);
+            let lent = Arc::clone(view.bytes().large().expect("it is large"));
+            drop((object, large));
+            assert_eq!((lent.as_ref().as_ref(), ledger.bytes()), (&*bytes, LARGE_BYTES as u64));
+            drop(lent);
+            assert_eq!(ledger.bytes(), 0);
+        }
+    }
+
+    #[test]
     fn usual_key_and_value_fill_a_chunk_of_144_bytes() {
-        let object = Object::new(1, &[b'k'; 16], &[b'v'; 100], 0);
+        let object = Object::new(1, &[b'k'; 16], Bytes::Plain(&[b'v'; 100]), 0);
         assert_eq!(object.view().memory_bytes(), 144);
     }
 
@@ -446,7 +526,7 @@ mod tests {
 
     #[test]
     fn hot_word_owns_its_object_and_swings_in_place() {
-        let mut object = Object::new(1, b"key", b"value", 0);
+        let mut object = Object::new(1, b"key", Bytes::Plain(b"value"), 0);
         object.stamp(3, 4);
         let mut word = Word::hot(object, WORD_REFERENCED);
         word.swing(9);

@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::error::StoreError;
+use crate::large::{Ledger, Owned};
 use crate::record;
 
 /// Places to fetch, and what was fetched; travels from [`crate::Store::missing`] through
@@ -14,7 +15,14 @@ use crate::record;
 pub struct Prepared {
     wanted: HashSet<u64>,
     records: HashMap<u64, Result<Fetched, StoreError>>,
+    reading: Option<Box<Reading>>,
+}
+
+/// What matters while records are read.
+#[derive(Debug, Default)]
+struct Reading {
     elsewhere: Vec<u64>,
+    ledger: Ledger,
 }
 
 /// A record as read from its segment, its checksums verified. A delta's value is its body.
@@ -22,7 +30,7 @@ pub struct Prepared {
 pub(crate) struct Fetched {
     pub(crate) kind: u8,
     pub(crate) key: Box<[u8]>,
-    pub(crate) value: Box<[u8]>,
+    pub(crate) value: Owned,
     pub(crate) seq: u64,
     pub(crate) expiry_ms: u64,
 }
@@ -47,7 +55,7 @@ impl Prepared {
     pub fn clear(&mut self) {
         self.wanted.clear();
         self.records.clear();
-        self.elsewhere.clear();
+        self.reading = None;
     }
 
     /// Asks for the record at `place`, unless it is here already.
@@ -65,17 +73,25 @@ impl Prepared {
         places
     }
 
+    /// Large values that are supplied from now on are shared, and counted in `ledger`.
+    pub(crate) fn count_in(&mut self, ledger: &Ledger) {
+        self.reading.get_or_insert_default().ledger = ledger.clone();
+    }
+
     /// Adds what was read at `place`.
     pub(crate) fn supply(&mut self, place: u64, record: Result<Fetched, StoreError>) {
+        let ledger = &self.reading.get_or_insert_default().ledger;
+        let record = record.map(|fetched| Fetched { value: fetched.value.shared(ledger), ..fetched });
         self.records.insert(place, record);
     }
 
     /// Notes that `place` held something else, as it does once after its segment was recycled; returns false if
     /// that was noted before: then the index still says so, and it is damage.
     pub(crate) fn note_elsewhere(&mut self, place: u64) -> bool {
-        let first = !self.elsewhere.contains(&place);
+        let elsewhere = &mut self.reading.get_or_insert_default().elsewhere;
+        let first = !elsewhere.contains(&place);
         if first {
-            self.elsewhere.push(place);
+            elsewhere.push(place);
         }
         first
     }

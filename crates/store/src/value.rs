@@ -4,8 +4,11 @@
 //! Strings are the only type that commands reach; the test collection takes the same road so that log,
 //! cleaning, restart and simulation are ready for hashes, lists, sets, sorted sets and streams.
 
+use std::sync::Arc;
+
 use clock::UnixMs;
 
+use crate::large::Large;
 use crate::record;
 
 /// A value to store.
@@ -57,10 +60,12 @@ impl ValueKind {
 }
 
 /// A value as found, borrowed from the locked index or from what was fetched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Found<'a> {
     /// Its bytes.
     pub value: &'a [u8],
+    /// The same bytes to keep beyond the access without a copy, if there are many.
+    pub large: Option<&'a Arc<Large>>,
     /// Its type.
     pub kind: ValueKind,
     /// When it expires.

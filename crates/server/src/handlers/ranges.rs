@@ -1,5 +1,6 @@
 //! Parts of strings: lengths, ranges, and growing by APPEND and SETRANGE.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use resp::{ArgsView, Writer};
@@ -63,8 +64,10 @@ fn check_size(data: &Data<'_, '_>, size_bytes: u64) -> Outcome {
 
 pub(crate) fn getrange(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let (start, end) = (integer(args.get(2))?, integer(args.get(3))?);
-    let value = string(data, args.get(1))?.map_or(&[][..], |found| found.value);
-    out.bulk(slice(value, start, end));
+    match string(data, args.get(1))? {
+        Some(found) => data.part(found, range(found.value.len(), start, end), out),
+        None => out.bulk(&[]),
+    }
     Ok(())
 }
 
@@ -72,15 +75,15 @@ pub(crate) fn substr(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
     getrange(data, args, out)
 }
 
-/// The bytes from `start` to `end`, both included; negative ones count from the end.
-fn slice(value: &[u8], start: i64, end: i64) -> &[u8] {
-    let len = value.len() as i64;
+/// Where the bytes from `start` to `end` of `len` lie, both included; negative ones count from the end.
+fn range(len: usize, start: i64, end: i64) -> Range<usize> {
+    let len = len as i64;
     if start < 0 && end < 0 && start > end {
-        return &[];
+        return 0..0;
     }
     let at = |index: i64| if index < 0 { (len.saturating_add(index)).max(0) } else { index };
     let (start, end) = (at(start), at(end).min(len - 1));
-    if len == 0 || start > end { &[] } else { &value[start as usize..=end as usize] }
+    if len == 0 || start > end { 0..0 } else { start as usize..end as usize + 1 }
 }
 
 #[cfg(test)]
@@ -103,8 +106,8 @@ mod tests {
             (16, 20, ""),
             (-100, -90, "T"),
         ] {
-            assert_eq!(slice(value, start, end), expected.as_bytes(), "{start}..{end}");
+            assert_eq!(&value[range(value.len(), start, end)], expected.as_bytes(), "{start}..{end}");
         }
-        assert_eq!(slice(b"", 0, -1), b"");
+        assert_eq!(range(0, 0, -1), 0..0);
     }
 }

@@ -46,10 +46,7 @@ impl<'a> SetOptions<'a> {
 }
 
 pub(crate) fn get(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    match string(data, args.get(1))? {
-        Some(found) => out.bulk(found.value),
-        None => out.null(),
-    }
+    data.value(string(data, args.get(1))?, out);
     Ok(())
 }
 
@@ -68,7 +65,7 @@ pub(crate) fn set(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<
     let mut found = None;
     if options.get {
         let former = string(data, key)?;
-        out.bulk_or_null(former.map(|former| former.value));
+        data.value(former, out);
         found = Some(former.map(|former| former.expiry));
     } else if options.only_new || options.only_old || options.keep_ttl {
         found = Some(data.access.meta(data.db, key)?.map(|meta| meta.expiry));
@@ -125,18 +122,16 @@ pub(crate) fn psetex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
 }
 
 pub(crate) fn getset(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    out.bulk_or_null(string(data, args.get(1))?.map(|found| found.value));
+    data.value(string(data, args.get(1))?, out);
     data.access.put(data.db, args.get(1), Value::String(args.get(2)), None);
     Ok(())
 }
 
 pub(crate) fn getdel(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    match string(data, args.get(1))? {
-        Some(found) => out.bulk(found.value),
-        None => {
-            out.null();
-            return Ok(());
-        }
+    let found = string(data, args.get(1))?;
+    data.value(found, out);
+    if found.is_none() {
+        return Ok(());
     }
     data.access.remove(data.db, args.get(1))?;
     Ok(())
@@ -180,7 +175,7 @@ pub(crate) fn getex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
         Retime::At(unit, time) => Some(expiry(time, unit, data.now, "getex")?),
         Retime::Keep | Retime::Persist => None,
     };
-    out.bulk(found.value);
+    data.value(Some(found), out);
     match (retime, at) {
         (Retime::Keep, _) => {}
         (_, Some(at)) if at <= data.now => drop(data.access.remove(data.db, key)?),
@@ -197,7 +192,7 @@ pub(crate) fn mget(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
         // Keys of other types are absent here, not errors.
         let found = data.access.get(data.db, key)?.filter(|found| found.kind == store::ValueKind::String);
         data.count_lookup(found.is_some());
-        out.bulk_or_null(found.map(|found| found.value));
+        data.value(found, out);
         data.admit_reply(out.position() - start)?;
     }
     Ok(())

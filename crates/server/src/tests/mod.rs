@@ -2,6 +2,7 @@
 
 mod basics;
 mod edges;
+mod large;
 mod limits;
 mod newer;
 mod sessions;

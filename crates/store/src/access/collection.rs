@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use crate::error::Stop;
 use crate::index::stripe::Delta;
 use crate::index::table::Spot;
+use crate::large::Bytes;
 use crate::log::fold::{decode_image, encode_image};
 use crate::object::Object;
 use crate::prepared::Prepared;
@@ -74,7 +75,7 @@ impl Access<'_> {
     #[doc(hidden)]
     pub fn fields(&self, db: u16, key: &[u8]) -> Result<Option<Fields>, Stop> {
         let Some(state) = self.find(db, key)? else { return Ok(None) };
-        let fields = (state.kind == record::IMAGE).then(|| decode_image(state.value)).flatten();
+        let fields = (state.kind == record::IMAGE).then(|| decode_image(state.value.slice())).flatten();
         Ok(fields.map(|fields| {
             fields.into_iter().map(|(field, value)| (field.to_vec(), value.to_vec())).collect()
         }))
@@ -95,7 +96,8 @@ impl Access<'_> {
         let whole = fields.is_none() || state.is_none_or(|state| !self.takes_delta(&state));
         let expiry_ms = state.filter(|_| fields.is_some()).map_or(0, |state: State<'_>| state.expiry_ms);
         let changed = change(fields.get_or_insert_default());
-        let object = Object::new(record::IMAGE, key, &encode(&fields.unwrap_or_default()), expiry_ms);
+        let object =
+            Object::new(record::IMAGE, key, Bytes::Plain(&encode(&fields.unwrap_or_default())), expiry_ms);
         let change = if whole { Change::Put(object) } else { Change::Delta { object, kind, body } };
         self.overlay.stage(Staged { db, keyspace, hash, change, cause: Cause::Command });
         Ok(changed)
@@ -116,7 +118,7 @@ impl Space {
                 _ => change(&mut fields, delta, prepared)?,
             }
         }
-        let mut object = Object::new(record::IMAGE, &base.key, &encode(&fields), expiry_ms);
+        let mut object = Object::new(record::IMAGE, &base.key, Bytes::Plain(&encode(&fields)), expiry_ms);
         object.stamp(place, seq);
         Some(object)
     }

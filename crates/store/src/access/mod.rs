@@ -32,6 +32,7 @@ use crate::hash::{KeyHash, STRIPES};
 use crate::index::stripe::Space;
 use crate::index::stripe::{Current, Seek, Stripe};
 use crate::index::table::Spot;
+use crate::large::Bytes;
 use crate::object::{Object, WORD_DELTAS, Word};
 use crate::prepared::{Prepared, Wanted};
 use crate::record;
@@ -122,7 +123,9 @@ impl<'s> Access<'s> {
         }
         let Some(keyspace) = self.keyspace(db) else { return };
         let expiry_ms = expiry.map_or(0, |at| at.0.max(1));
-        let object = Object::new(value.kind(), key, value.bytes(), expiry_ms);
+        let large = self.store.memory.large(value.bytes());
+        let bytes = Bytes::of(value.bytes(), large.as_ref());
+        let object = Object::new(value.kind(), key, bytes, expiry_ms);
         let hash = self.store.hasher.hash(key);
         self.overlay.stage(Staged { db, keyspace, hash, change: Change::Put(object), cause: Cause::Command });
     }
@@ -137,7 +140,7 @@ impl<'s> Access<'s> {
         if self.lookup(keyspace, hash, key, db)?.is_none() {
             return Ok(false);
         }
-        let change = Change::Remove(Object::new(record::REMOVED, key, &[], 0));
+        let change = Change::Remove(Object::new(record::REMOVED, key, Bytes::Plain(&[]), 0));
         self.overlay.stage(Staged { db, keyspace, hash, change, cause: Cause::Command });
         Ok(true)
     }
@@ -151,7 +154,7 @@ impl<'s> Access<'s> {
         let hash = self.store.hasher.hash(key);
         let Some(state) = self.lookup(keyspace, hash, key, db)? else { return Ok(false) };
         let expiry_ms = expiry.map_or(0, |at| at.0.max(1));
-        let small = (state.value.len() as u64) <= self.store.options.expiry_delta_bytes_min;
+        let small = (state.value.slice().len() as u64) <= self.store.options.expiry_delta_bytes_min;
         let object = Object::new(state.kind, key, state.value, expiry_ms);
         let change = if small || !self.takes_delta(&state) {
             Change::Put(object)
@@ -207,7 +210,8 @@ impl<'s> Access<'s> {
     pub fn get(&self, db: u16, key: &[u8]) -> Result<Option<Found<'_>>, Stop> {
         let Some(state) = self.find(db, key)? else { return Ok(None) };
         Ok(Some(Found {
-            value: state.value,
+            value: state.value.slice(),
+            large: state.value.large(),
             kind: ValueKind::of(state.kind),
             expiry: expiry_of(state.expiry_ms),
             seq: state.seq,
@@ -318,7 +322,7 @@ impl<'s> Access<'s> {
                 db,
                 keyspace,
                 hash,
-                change: Change::Remove(Object::new(record::REMOVED, key, &[], 0)),
+                change: Change::Remove(Object::new(record::REMOVED, key, Bytes::Plain(&[]), 0)),
                 cause: Cause::Expired,
             });
             return Ok(None);
@@ -387,7 +391,7 @@ impl<'s> Access<'s> {
 #[derive(Clone, Copy)]
 struct State<'a> {
     kind: u8,
-    value: &'a [u8],
+    value: Bytes<'a>,
     expiry_ms: u64,
     seq: u64,
     memory_bytes: u64,
@@ -419,7 +423,7 @@ impl<'a> State<'a> {
             kind: ValueKind::of(self.kind),
             expiry: expiry_of(self.expiry_ms),
             seq: self.seq,
-            value_len: self.value.len() as u64,
+            value_len: self.value.slice().len() as u64,
             memory_bytes: self.memory_bytes,
         }
     }

@@ -21,6 +21,7 @@ use crate::error::StoreError;
 use crate::hash::KeyHash;
 use crate::index::Index;
 use crate::index::table::{Spot, Table};
+use crate::large::Bytes;
 use crate::object::{ObjectRef, View, WORD_DELTAS, Word};
 use crate::prepared::{Fetched, Prepared};
 use crate::record;
@@ -191,10 +192,10 @@ impl<'a> Current<'a> {
         }
     }
 
-    pub(crate) fn value(self) -> &'a [u8] {
+    pub(crate) fn value(self) -> Bytes<'a> {
         match self {
-            Self::Hot(object) => object.value(),
-            Self::Cold { fetched, .. } => &fetched.value,
+            Self::Hot(object) => object.bytes(),
+            Self::Cold { fetched, .. } => fetched.value.bytes(),
         }
     }
 
@@ -207,7 +208,7 @@ impl<'a> Current<'a> {
 
     /// Bytes of the base record in its segment.
     pub(crate) fn record_bytes(self) -> u64 {
-        record::bytes_of(self.kind(), self.key().len(), self.value().len())
+        record::bytes_of(self.kind(), self.key().len(), self.value().slice().len())
     }
 
     /// Whether this is a removal that waits for its release.
@@ -356,9 +357,9 @@ impl Space {
     }
 }
 
-/// What the word's object costs.
+/// What the word's object costs; a large value is in its ledger.
 pub(crate) fn hot_bytes(word: &Word) -> i64 {
-    word.object().map_or(0, |object| object.memory_bytes() as i64)
+    word.object().map_or(0, |object| object.own_bytes() as i64)
 }
 
 impl Stripe {

@@ -221,7 +221,7 @@ mod tests {
                 0..1_000 => Read::Record(Fetched {
                     kind: 1,
                     key: Box::from(&b"k"[..]),
-                    value: place.to_le_bytes().into(),
+                    value: (&place.to_le_bytes()[..]).into(),
                     seq: place,
                     expiry_ms: 0,
                 }),

@@ -1,0 +1,77 @@
+//! Large values in replies: lent, not copied, by every command that answers with a whole value.
+
+use resp::encode_command;
+
+use super::{Harness, Wire};
+
+/// Runs `command`; returns how many bytes of its reply were copied, and how many are lent.
+fn run(harness: &Harness, wire: &mut Wire, command: &[&str]) -> (usize, usize) {
+    let (copied, lent) = (wire.output.buffer().len(), wire.output.attached_bytes());
+    let mut request = Vec::new();
+    encode_command(&mut request, command);
+    wire.input.feed(&request);
+    harness.server.on_input(&mut wire.session, &mut wire.input, &mut wire.output, 0);
+    (wire.output.buffer().len() - copied, wire.output.attached_bytes() - lent)
+}
+
+/// A GET copied its value into the replies while it held the lock of the key's stripe: a megabyte took as long as a
+/// hundred small commands, and whoever needed a key of that stripe waited.
+#[test]
+fn large_value_is_not_copied_by_those_who_read_it() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let value = "v".repeat(1_000_000);
+    let memory = |harness: &Harness| harness.server.store.memory().index_bytes;
+    let set = |harness: &Harness, wire: &mut Wire| run(harness, wire, &["SET", "k", &value]);
+    set(&harness, &mut wire);
+    let bytes = memory(&harness);
+    for command in [
+        &["GET", "k"][..],
+        &["GETEX", "k", "EX", "100"],
+        &["EXPIRE", "k", "50"],
+        &["GETRANGE", "k", "0", "-1"],
+        &["GETDEL", "k"],
+        &["SET", "k", "small", "GET"],
+        &["GETSET", "k", "small"],
+    ] {
+        set(&harness, &mut wire);
+        let (copied, lent) = run(&harness, &mut wire, command);
+        assert!(copied < 32, "{command:?} copied {copied} B");
+        assert_eq!(lent, if command[0] == "EXPIRE" { 0 } else { 1_000_000 }, "{command:?}");
+    }
+    set(&harness, &mut wire);
+    assert_eq!(run(&harness, &mut wire, &["MGET", "k", "none", "k"]), (4 + 2 * 12 + 5, 2_000_000));
+    run(&harness, &mut wire, &["MULTI"]);
+    for _ in 0..3 {
+        run(&harness, &mut wire, &["GET", "k"]);
+    }
+    assert_eq!(run(&harness, &mut wire, &["EXEC"]), (4 + 3 * 12, 3_000_000));
+    run(&harness, &mut wire, &["CLIENT", "REPLY", "OFF"]);
+    assert_eq!(
+        run(&harness, &mut wire, &["GET", "k"]),
+        (0, 0),
+        "nothing is lent to a reply that is not sent"
+    );
+    run(&harness, &mut wire, &["DEL", "k"]);
+    wire.output = reactor::Output::default();
+    assert!(memory(&harness) < bytes - 900_000, "what nobody holds is free");
+}
+
+#[test]
+fn small_value_is_copied_and_large_replies_are_bounded_as_before() {
+    let mut harness =
+        Harness::with(|settings| settings.connections_output_max = crate::settings::Size(250_000));
+    let mut wire = harness.connect();
+    run(&harness, &mut wire, &["SET", "small", &"v".repeat(65_535)]);
+    assert_eq!(run(&harness, &mut wire, &["GET", "small"]), (65_535 + 10, 0));
+    run(&harness, &mut wire, &["SET", "large", &"v".repeat(65_536)]);
+    assert_eq!(run(&harness, &mut wire, &["GET", "large"]), (10, 65_536));
+    let (copied, lent) = run(&harness, &mut wire, &["MGET", "large", "large", "large", "large"]);
+    assert!(copied > 50 && lent == 0, "refused with a text: {copied} {lent}");
+    run(&harness, &mut wire, &["MULTI"]);
+    for _ in 0..4 {
+        run(&harness, &mut wire, &["GET", "large"]);
+    }
+    let (copied, lent) = run(&harness, &mut wire, &["EXEC"]);
+    assert!(copied > 50 && lent == 0, "refused with a text: {copied} {lent}");
+}
