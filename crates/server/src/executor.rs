@@ -226,6 +226,10 @@ impl Server {
             _ => {
                 let mut list = Vec::new();
                 collect_keys(entry, session.db, request.args, &mut list);
+                if let Some(mut foresight) = self.store.foresight().filter(|_| list.len() > 1) {
+                    list.iter().for_each(|key| foresight.add(*key));
+                    foresight.bring_near();
+                }
                 many = list;
                 &many
             }

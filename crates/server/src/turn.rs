@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use clock::{Nanos, UnixMs};
 use reactor::{Input, Output, Step};
-use resp::{Args, Limits, Parsed, ProtocolError, Writer};
+use resp::{Args, Limits, Parsed, ProtocolError, RequestParser, Writer};
+use store::KeyRef;
 
 use crate::call::Attached;
 use crate::executor::{Parked, Request, Verdict};
@@ -40,6 +41,8 @@ impl Turn {
 thread_local! {
     /// Ranges of the request being parsed: one for each loop, not one for each connection.
     static ARGS: Cell<Args> = const { Cell::new(Args::new()) };
+    /// The same for requests that are only looked at.
+    static AHEAD_ARGS: Cell<Args> = const { Cell::new(Args::new()) };
 }
 
 impl Server {
@@ -71,6 +74,7 @@ impl Server {
         let mut now = self.clock.now();
         let began = WallClock { at: now, unix_us: self.clock.unix_us() };
         let yield_at = now + TURN_TIME_MAX;
+        let mut foreseen = 0;
         loop {
             if session.closing {
                 return Turn::ended(Step::Close, commands);
@@ -92,6 +96,10 @@ impl Server {
                 input.consume(consumed);
                 continue;
             }
+            if foreseen == 0 {
+                foreseen = self.foresee(session.db, input.bytes(), consumed, &limits);
+            }
+            foreseen -= 1;
             let (args, unix) = (args.view(input.bytes()), began.at(now));
             let request = Request { args, bytes: consumed, loop_index, now, unix };
             match self.answer(session, &request, output) {
@@ -101,6 +109,32 @@ impl Server {
             input.consume(consumed);
             commands += 1;
         }
+    }
+
+    /// Brings near what the requests of a pipeline will look up; `first_len` bytes of `input` are the request that is
+    /// about to run. Returns how many requests
+    /// that was.
+    fn foresee(&self, db: u16, input: &[u8], first_len: usize, limits: &Limits) -> usize {
+        if input.len() == first_len {
+            return 1;
+        }
+        let Some(mut foresight) = self.store.foresight() else { return usize::MAX };
+        let mut args = AHEAD_ARGS.take();
+        let (mut rest, mut count) = (input, 0);
+        while count < AHEAD_REQUESTS_MAX
+            && let Ok(Parsed::Complete { consumed }) = RequestParser::new().parse(rest, limits, &mut args)
+        {
+            // Nearly every command that has keys has its first one there; a wrong guess costs no more than a right one.
+            if let Some(key) = args.view(rest).try_get(1) {
+                foresight.add(KeyRef { db, key });
+            }
+            rest = &rest[consumed..];
+            count += 1;
+        }
+        foresight.bring_near();
+        args.clear();
+        AHEAD_ARGS.set(args);
+        count.max(1)
     }
 
     fn answer(self: &Arc<Self>, session: &mut Session, request: &Request<'_>, output: &mut Output) -> Answer {
@@ -266,6 +300,8 @@ fn is_http(request: &Request<'_>) -> bool {
 
 /// Requests of one connection before others get their turn.
 const TURN_COMMANDS_MAX: u64 = 256;
+/// Requests of a pipeline whose keys are brought near together.
+const AHEAD_REQUESTS_MAX: usize = 16;
 /// Time of one connection before others get their turn.
 const TURN_TIME_MAX: Duration = Duration::from_millis(2);
 /// A connection that waits for credits asks again by itself after this.

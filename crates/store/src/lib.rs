@@ -17,6 +17,7 @@ mod access;
 mod check;
 mod engine;
 mod error;
+mod foresight;
 #[doc(hidden)]
 pub mod fuzzing;
 mod hash;
@@ -43,6 +44,7 @@ use clock::UnixMs;
 pub use access::{Access, Scope};
 pub use check::{Checked, check};
 pub use error::{Stop, StoreError};
+pub use foresight::Foresight;
 pub use large::Large;
 pub use log::LogReport;
 pub use memory::MemoryReport;
@@ -218,6 +220,12 @@ impl Store {
             }
         };
         Ok(Access::new(self, scope, prepared, credits, self.time_at_least(clock)))
+    }
+
+    /// Starts a list of keys that are looked up soon; `None` when this engine looks nothing up.
+    #[must_use]
+    pub fn foresight(&self) -> Option<Foresight<'_>> {
+        self.engine_keeps().then(|| Foresight::new(self))
     }
 
     /// Watches `key` until the returned token is dropped; see [`Access::changed`].

@@ -1,4 +1,4 @@
-//! Hot objects and the slot word that owns them: the store's only unsafe code.
+//! Hot objects and the slot word that owns them: the store's unsafe code, but for one hint in `index::ahead`.
 //!
 //! A hot object is one allocation that holds header, key and value; its place and its seq stay with it, so
 //! that dropping a clean value only turns the slot back into a place.
@@ -47,6 +47,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::large::{Bytes, LARGE_BYTES, Large};
+
+use crate::index::ahead::prefetch;
 
 /// A hot object that nobody else refers to.
 pub(crate) struct Object(NonNull<u8>);
@@ -333,6 +335,14 @@ impl Word {
         let pointer = std::ptr::with_exposed_provenance_mut::<u8>((self.0.get() & POINTER_MASK) as usize);
         let base = NonNull::new(pointer).expect("hot words come from `Word::hot`");
         Some(ObjectRef { base, owner: PhantomData })
+    }
+
+    /// Brings the object near, if hot: header, key and a short value.
+    pub(crate) fn bring_near(&self) {
+        if let Some(object) = self.object() {
+            let base = object.base.as_ptr();
+            [0, 64, 128].into_iter().for_each(|offset| prefetch(base.wrapping_add(offset)));
+        }
     }
 
     /// Where the base record lies.

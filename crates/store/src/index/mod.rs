@@ -7,6 +7,7 @@
 //! Locks are taken in stripe order and never held across I/O. The mapping from database number to keyspace
 //! changes only while all stripes are locked, so whoever holds one stripe sees it stand still.
 
+pub(crate) mod ahead;
 pub(crate) mod page;
 pub(crate) mod recover;
 pub(crate) mod stripe;
@@ -56,6 +57,16 @@ impl Index {
     pub(crate) fn lock(&self, number: usize) -> MutexGuard<'_, Stripe> {
         // A panic under the lock aborts the server (profile); in tests the data is still whole.
         self.stripes[number].0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Locks stripe `number` unless somebody holds it.
+    fn try_lock(&self, number: usize) -> Option<MutexGuard<'_, Stripe>> {
+        self.stripes[number].0.try_lock().ok()
+    }
+
+    /// Brings stripe `number` near.
+    fn bring_stripe(&self, number: usize) {
+        ahead::prefetch(&raw const self.stripes[number]);
     }
 
     /// The keyspace of database `db`, `None` beyond the last.

@@ -14,6 +14,7 @@
 //! Out of scope: which hashes belong here and when to split (`table`).
 
 use crate::hash::KeyHash;
+use crate::index::ahead::prefetch;
 use crate::object::Word;
 
 /// One entry of the index.
@@ -104,6 +105,18 @@ impl Page {
         None
     }
 
+    /// Brings the tags near.
+    pub(crate) fn bring_tags(&self) {
+        self.tags.chunks(CACHE_LINE_BYTES).for_each(|line| prefetch(line.as_ptr()));
+    }
+
+    /// Brings the first slot with `tag` near.
+    pub(crate) fn bring_slot(&self, tag: u8) {
+        if let Some(at) = memchr::memchr(tag, &self.tags) {
+            prefetch(&raw const self.slots[at]);
+        }
+    }
+
     /// Tag and slot at `at`.
     pub(crate) fn get(&self, at: usize) -> (u8, &Slot) {
         (self.tags[at], &self.slots[at])
@@ -136,6 +149,7 @@ impl Page {
 
 /// Slots beyond which a page is split.
 pub(crate) const PAGE_SLOTS_MAX: usize = 128;
+const CACHE_LINE_BYTES: usize = 64;
 /// How many slots a page grows by.
 const GROWTH_SLOTS: usize = 8;
 const _: () = assert!(size_of::<Slot>() == 12);

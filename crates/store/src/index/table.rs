@@ -14,6 +14,7 @@
 //! Source: Fagin et al. 1979, extendible hashing.
 
 use crate::hash::KeyHash;
+use crate::index::ahead::prefetch;
 use crate::index::page::{PAGE_SLOTS_MAX, Page, Slot};
 use crate::object::Word;
 
@@ -116,6 +117,28 @@ impl Table {
     pub(crate) fn memory_bytes(&self) -> u64 {
         let pages = self.pages.iter().map(Page::memory_bytes).sum::<u64>();
         pages + (self.directory.capacity() * 4 + self.pages.capacity() * size_of::<Page>()) as u64
+    }
+
+    /// First of four steps towards the object of `hash`, each of which brings near what the next one reads.
+    pub(crate) fn bring_page(&self, hash: KeyHash) {
+        prefetch(&raw const self.pages[self.page_of(hash)]);
+    }
+
+    /// Second step.
+    pub(crate) fn bring_tags(&self, hash: KeyHash) {
+        self.pages[self.page_of(hash)].bring_tags();
+    }
+
+    /// Third step.
+    pub(crate) fn bring_slot(&self, hash: KeyHash) {
+        self.pages[self.page_of(hash)].bring_slot(hash.tag());
+    }
+
+    /// Last step.
+    pub(crate) fn bring_object(&self, hash: KeyHash) {
+        if let Some(spot) = self.candidate(hash, None) {
+            self.word(spot).bring_near();
+        }
     }
 
     fn page_of(&self, hash: KeyHash) -> usize {
