@@ -258,7 +258,7 @@ impl Server {
         session: &Session,
         run: DataFn,
         request: &Request<'_>,
-        (scope, prepared, credit_bytes): (Scope<'_>, &'s Prepared, u64),
+        (scope, prepared, credit_bytes): (Scope<'s>, &'s Prepared, u64),
         out: &mut Vec<u8>,
     ) -> Result<Ran, (Stop, store::Wanted)> {
         let none = store::Wanted::default;

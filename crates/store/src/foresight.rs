@@ -50,11 +50,11 @@ mod tests {
         let prepared = Prepared::default();
         let names: Vec<Vec<u8>> = (0..3 * AHEAD_KEYS_MAX + 1).map(|n| n.to_string().into_bytes()).collect();
         let key = |name| KeyRef { db: 0, key: name };
-        let access = |key: KeyRef<'_>| {
-            store.access_at(Scope::Keys(&[key]), &prepared, 0, UnixMs(1)).expect("there is room")
-        };
-        for name in &names {
-            let mut access = access(key(name));
+        let keys: Vec<_> = names.iter().map(|name| key(name)).collect();
+        let access =
+            |keys| store.access_at(Scope::Keys(keys), &prepared, 0, UnixMs(1)).expect("there is room");
+        for (name, key) in names.iter().zip(keys.chunks(1)) {
+            let mut access = access(key);
             access.put(0, name, Value::String(name), None);
             access.commit().expect("there is room");
         }
@@ -65,12 +65,12 @@ mod tests {
         foresight.add(key(b"no such key"));
         foresight.bring_near();
         drop(held);
-        for name in &names {
-            let access = access(key(name));
+        for (name, key) in names.iter().zip(keys.chunks(1)) {
+            let access = access(key);
             let found = access.get(0, name).expect("hot").map(|found| found.value);
             assert_eq!(found, Some(name.as_slice()));
         }
-        assert!(access(key(b"no such key")).get(0, b"no such key").expect("hot").is_none());
+        assert!(access(&[key(b"no such key")]).get(0, b"no such key").expect("hot").is_none());
     }
 
     #[test]

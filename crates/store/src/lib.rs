@@ -188,7 +188,7 @@ impl Store {
     /// [`Stop::Busy`] or [`Stop::Refused`] when the engine has no room for them.
     pub fn access<'s>(
         &'s self,
-        scope: Scope<'_>,
+        scope: Scope<'s>,
         prepared: &'s Prepared,
         credit_bytes: u64,
     ) -> Result<Access<'s>, Stop> {
@@ -202,7 +202,7 @@ impl Store {
     /// As [`Store::access`].
     pub fn access_at<'s>(
         &'s self,
-        scope: Scope<'_>,
+        scope: Scope<'s>,
         prepared: &'s Prepared,
         credit_bytes: u64,
         clock: UnixMs,

@@ -61,7 +61,7 @@ impl Access<'_> {
     #[doc(hidden)]
     pub fn fold(&mut self, db: u16, key: &[u8]) -> Result<bool, Stop> {
         let Some(keyspace) = self.keyspace(db) else { return Ok(false) };
-        let hash = self.store.hasher.hash(key);
+        let hash = self.hash(key);
         let Some(state) = self.lookup(keyspace, hash, key, db)? else { return Ok(false) };
         let object = Object::new(state.kind, key, state.value, state.expiry_ms);
         self.overlay.stage(Staged { db, keyspace, hash, change: Change::Put(object), cause: Cause::Command });
@@ -90,7 +90,7 @@ impl Access<'_> {
         change: impl FnOnce(&mut Fields) -> bool,
     ) -> Result<bool, Stop> {
         let Some(keyspace) = self.keyspace(db) else { return Ok(false) };
-        let hash = self.store.hasher.hash(key);
+        let hash = self.hash(key);
         let mut fields = self.fields(db, key)?;
         let state = self.lookup(keyspace, hash, key, db)?;
         let whole = fields.is_none() || state.is_none_or(|state| !self.takes_delta(&state));

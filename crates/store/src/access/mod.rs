@@ -58,6 +58,8 @@ pub struct Access<'s> {
     store: &'s Store,
     prepared: &'s Prepared,
     guards: Guards<'s>,
+    /// The key of a scope of one, and its hash.
+    only: Option<(&'s [u8], KeyHash)>,
     overlay: Overlay,
     /// Removals of expired keys that lookups met.
     expired: RefCell<Vec<Staged>>,
@@ -83,12 +85,19 @@ impl std::fmt::Debug for Access<'_> {
 impl<'s> Access<'s> {
     pub(crate) fn new(
         store: &'s Store,
-        scope: Scope<'_>,
+        scope: Scope<'s>,
         prepared: &'s Prepared,
         credits: Option<Credits>,
         now: UnixMs,
     ) -> Self {
-        let mut guards = Guards::lock(store, scope);
+        let only = match scope {
+            Scope::Keys([KeyRef { key, .. }]) if store.engine_keeps() => Some((*key, store.hasher.hash(key))),
+            _ => None,
+        };
+        let mut guards = match only {
+            Some((_, hash)) => Guards::One(hash.stripe(), store.index.lock(hash.stripe())),
+            None => Guards::lock(store, scope),
+        };
         if prepared.has_records() {
             guards.warm_all(store, scope, prepared);
         }
@@ -96,6 +105,7 @@ impl<'s> Access<'s> {
             store,
             prepared,
             guards,
+            only,
             overlay: Overlay::default(),
             expired: RefCell::default(),
             wanted: RefCell::default(),
@@ -126,7 +136,7 @@ impl<'s> Access<'s> {
         let large = self.store.memory.large(value.bytes());
         let bytes = Bytes::of(value.bytes(), large.as_ref());
         let object = Object::new(value.kind(), key, bytes, expiry_ms);
-        let hash = self.store.hasher.hash(key);
+        let hash = self.hash(key);
         self.overlay.stage(Staged { db, keyspace, hash, change: Change::Put(object), cause: Cause::Command });
     }
 
@@ -136,7 +146,7 @@ impl<'s> Access<'s> {
     /// [`Stop::Cold`] when a record decides that was not prepared.
     pub fn remove(&mut self, db: u16, key: &[u8]) -> Result<bool, Stop> {
         let Some(keyspace) = self.keyspace(db) else { return Ok(false) };
-        let hash = self.store.hasher.hash(key);
+        let hash = self.hash(key);
         if self.lookup(keyspace, hash, key, db)?.is_none() {
             return Ok(false);
         }
@@ -151,7 +161,7 @@ impl<'s> Access<'s> {
     /// [`Stop::Cold`] when a record decides that was not prepared.
     pub fn set_expiry(&mut self, db: u16, key: &[u8], expiry: Option<UnixMs>) -> Result<bool, Stop> {
         let Some(keyspace) = self.keyspace(db) else { return Ok(false) };
-        let hash = self.store.hasher.hash(key);
+        let hash = self.hash(key);
         let Some(state) = self.lookup(keyspace, hash, key, db)? else { return Ok(false) };
         let expiry_ms = expiry.map_or(0, |at| at.0.max(1));
         let small = (state.value.slice().len() as u64) <= self.store.options.expiry_delta_bytes_min;
@@ -273,6 +283,14 @@ impl<'s> Access<'s> {
         Wanted(self.wanted.into_inner())
     }
 
+    /// The hash of `key`, computed once where it is the only one.
+    fn hash(&self, key: &[u8]) -> KeyHash {
+        match self.only {
+            Some((only, hash)) if only == key => hash,
+            _ => self.store.hasher.hash(key),
+        }
+    }
+
     fn keyspace(&self, db: u16) -> Option<u32> {
         match &self.overlay.mapping {
             Some((mapping, _)) => mapping.get(usize::from(db)).copied(),
@@ -285,7 +303,7 @@ impl<'s> Access<'s> {
             return Ok(None);
         }
         let Some(keyspace) = self.keyspace(db) else { return Ok(None) };
-        self.lookup(keyspace, self.store.hasher.hash(key), key, db)
+        self.lookup(keyspace, self.hash(key), key, db)
     }
 
     /// The key's state as this access sees it, without expired ones.
@@ -467,10 +485,6 @@ impl<'s> Guards<'s> {
             Scope::Keys([]) => return Self::None,
             // The engine `noop` measures the road to here: it has no keys to lock.
             Scope::Keys(_) if !store.engine_keeps() => return Self::None,
-            Scope::Keys([key]) => {
-                let number = store.hasher.hash(key.key).stripe();
-                return Self::One(number, store.index.lock(number));
-            }
             Scope::Keys(keys) => keys,
             Scope::Walk => return Self::Walk,
             Scope::Everything => return Self::Many((0..STRIPES).map(|n| (n, store.index.lock(n))).collect()),

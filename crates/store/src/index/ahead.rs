@@ -1,6 +1,6 @@
 //! Foresight: brings what the next lookups will touch into the processor's cache, for many keys at once.
 //!
-//! A lookup is a chain of four dependent reads (page, tags, slot, object), and with more keys than the cache holds
+//! A lookup is a chain of dependent reads (tags, slot, object), and with more keys than the cache holds
 //! each of them waits for memory. One step of the chain for all keys of a pipeline, then the next step for all, lets
 //! the waits of different keys overlap.
 //!
@@ -33,8 +33,7 @@ impl Index {
     /// Brings near what a lookup of each key will read: at most [`AHEAD_KEYS_MAX`] of `keyspace` and hash.
     pub(crate) fn bring_near(&self, keys: &[(u32, KeyHash)]) {
         debug_assert!(keys.len() <= AHEAD_KEYS_MAX, "{} keys ahead", keys.len());
-        let steps: [fn(&Table, KeyHash); 4] =
-            [Table::bring_page, Table::bring_tags, Table::bring_slot, Table::bring_object];
+        let steps: [fn(&Table, KeyHash); 3] = [Table::bring_tags, Table::bring_slot, Table::bring_object];
         for (_, hash) in keys {
             self.bring_stripe(hash.stripe());
         }

@@ -14,7 +14,6 @@
 //! Source: Fagin et al. 1979, extendible hashing.
 
 use crate::hash::KeyHash;
-use crate::index::ahead::prefetch;
 use crate::index::page::{PAGE_SLOTS_MAX, Page, Slot};
 use crate::object::Word;
 
@@ -119,17 +118,13 @@ impl Table {
         pages + (self.directory.capacity() * 4 + self.pages.capacity() * size_of::<Page>()) as u64
     }
 
-    /// First of four steps towards the object of `hash`, each of which brings near what the next one reads.
-    pub(crate) fn bring_page(&self, hash: KeyHash) {
-        prefetch(&raw const self.pages[self.page_of(hash)]);
-    }
-
-    /// Second step.
+    /// First of three steps towards the object of `hash`, each of which brings near what the next one reads. The pages'
+    /// own 56 bytes are few enough to be near already.
     pub(crate) fn bring_tags(&self, hash: KeyHash) {
         self.pages[self.page_of(hash)].bring_tags();
     }
 
-    /// Third step.
+    /// Second step.
     pub(crate) fn bring_slot(&self, hash: KeyHash) {
         self.pages[self.page_of(hash)].bring_slot(hash.tag());
     }
