@@ -23,9 +23,12 @@ pub(crate) struct Listener {
 #[derive(Debug)]
 enum Place {
     Tcp(SocketAddr),
-    /// The name for display, and the file to remove in the end.
-    Unix(Arc<str>, PathBuf),
+    /// The name for display, and the file to remove in the end: only as long as it is the one that was made here.
+    Unix(Arc<str>, PathBuf, Option<FileId>),
 }
+
+/// Device and inode of a file: which one a path leads to.
+type FileId = (u64, u64);
 
 /// A socket that was just accepted, with its two ends.
 pub(crate) struct Accepted {
@@ -85,12 +88,22 @@ fn listen_unix(path: &Path, options: &Options) -> io::Result<Listener> {
     }
     socket.listen(i32::from(options.backlog))?;
     socket.set_nonblocking(true)?;
-    Ok(Listener { socket, place: Place::Unix(path.display().to_string().into(), path.to_owned()) })
+    let name = path.display().to_string().into();
+    Ok(Listener { socket, place: Place::Unix(name, path.to_owned(), socket_at(path)) })
 }
 
-/// Whether `path` is a socket that nobody listens on, left by a server that was killed.
+/// Whether `path` is a socket that nobody listens on, left by a server that was killed. Connecting to any other file
+/// is refused in the same way: it is not ours to remove.
 fn is_stale(path: &Path) -> bool {
-    matches!(UnixStream::connect(path), Err(error) if error.kind() == io::ErrorKind::ConnectionRefused)
+    socket_at(path).is_some()
+        && matches!(UnixStream::connect(path), Err(error) if error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+/// Which socket `path` is; `None` if it is none.
+fn socket_at(path: &Path) -> Option<FileId> {
+    let stat = rustix::fs::lstat(path).ok()?;
+    let is_socket = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Socket;
+    is_socket.then_some((stat.st_dev, stat.st_ino))
 }
 
 impl Listener {
@@ -111,7 +124,7 @@ impl Listener {
                     socket,
                 })
             }
-            Place::Unix(name, _) => {
+            Place::Unix(name, ..) => {
                 let socket = rustix::net::accept_with(&self.socket, flags)?;
                 let address = Address::Unix(Arc::clone(name));
                 Ok(Accepted { socket, peer: address.clone(), local: address })
@@ -135,8 +148,11 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Place::Unix(_, path) = &self.place {
-            // The file may have been removed or replaced by hand; that is not ours to mend.
+        if let Place::Unix(_, path, made) = &self.place
+            && made.is_some()
+            && *made == socket_at(path)
+        {
+            // It may go between the two calls; nothing is lost then.
             let _ = rustix::fs::unlink(path);
         }
     }

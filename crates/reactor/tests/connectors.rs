@@ -40,6 +40,8 @@ under_both_connectors! {
     input_beyond_its_limit_is_cut,
     one_too_many_is_told_so,
     unix_socket_is_served_and_a_stale_one_replaced,
+    file_in_the_way_of_a_unix_socket_is_left_alone,
+    unix_socket_of_a_later_server_is_left_to_it,
     shutdown_sends_what_is_released_and_ends,
     counters_count_what_happened,
 }
@@ -293,6 +295,33 @@ fn unix_socket_is_served_and_a_stale_one_replaced(connector: Connector) {
     let error = reactor::Reactor::start(unix, protocol, clock).expect_err("it is served already");
     assert!(error.to_string().contains(&text), "{error}");
     drop(server);
+    assert!(!path.exists());
+}
+
+fn file_in_the_way_of_a_unix_socket_is_left_alone(connector: Connector) {
+    // `unixsocket` once named a file by mistake: connecting to it was refused, as with a socket that nobody listens on,
+    // and the start removed it.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("letter");
+    std::fs::write(&path, "dear user").unwrap();
+    let unix = reactor::Options { unix: Some(path.clone()), ..options(connector, 1) };
+    let protocol = std::sync::Arc::new(line::Lines::default());
+    let clock = std::sync::Arc::new(clock::SystemClock);
+    let error = reactor::Reactor::start(unix, protocol, clock).expect_err("a file is there");
+    assert!(error.to_string().contains("letter"), "{error}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "dear user");
+}
+
+fn unix_socket_of_a_later_server_is_left_to_it(connector: Connector) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s");
+    let unix = reactor::Options { unix: Some(path.clone()), ..options(connector, 1) };
+    let former = Server::start(unix.clone());
+    std::fs::remove_file(&path).unwrap();
+    let later = Server::start(unix);
+    drop(former);
+    assert_eq!(Client::unix(&path).ask("echo still here"), "still here");
+    drop(later);
     assert!(!path.exists());
 }
 
