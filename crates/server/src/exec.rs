@@ -32,6 +32,8 @@ struct Run<'a> {
 /// What a run of all commands leaves to be done when it is committed.
 #[derive(Default)]
 struct Executed {
+    /// Whether the commands ran; not if a watched key has changed, or the reply would be too large.
+    ran: bool,
     ticket: u64,
     outbox: Outbox,
     /// Large values of the replies, in order.
@@ -83,9 +85,12 @@ impl Server {
         let run = Run { transaction: &transaction, watched: &watched, request, counts: counts.as_deref() };
         let result = self.exec_once(session, &run, (scope, &prepared), out);
         match result {
-            Ok(Executed { ticket, outbox, attached }) => {
+            Ok(Executed { ran, ticket, outbox, attached }) => {
                 drop(keys);
                 drop(watched);
+                if ran {
+                    self.monitor_transaction(&session.client, db, &transaction);
+                }
                 session.ticket = session.ticket.max(ticket);
                 self.deliver(outbox, session.ticket);
                 Ok(Ran { attached, ..Ran::plain(ticket, false) })
@@ -151,6 +156,7 @@ impl Server {
             }
         }
         executed.ticket = access.commit().map_err(|stop| (stop, none()))?;
+        executed.ran = true;
         Ok(executed)
     }
 

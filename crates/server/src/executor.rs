@@ -153,8 +153,10 @@ impl Server {
         request: &Request<'_>,
         out: &mut Vec<u8>,
     ) -> Verdict {
-        if self.monitor_count.load(Ordering::Relaxed) > 0 && !session.is_retry() {
-            self.monitor(session, entry, request.args);
+        // EXEC shows itself and its commands when it has run: they may still wait, or be called off.
+        let monitored = self.monitor_count.load(Ordering::Relaxed) > 0;
+        if monitored && !session.is_retry() && !matches!(entry.command.handler, Handler::Exec) {
+            self.monitor(&session.client, session.db, entry, request.args);
         }
         session.client.last_command.store(entry.id + 1, Ordering::Relaxed);
         let start = out.len();
@@ -168,6 +170,9 @@ impl Server {
         };
         match result {
             Ok(ran) => {
+                if monitored && matches!(entry.command.handler, Handler::Exec) {
+                    self.monitor(&session.client, session.db, entry, request.args);
+                }
                 let ended = self.finish(session, entry, request, &ran);
                 Verdict::Done { ticket: ran.ticket, attached: ran.attached, ended }
             }
@@ -194,10 +199,10 @@ impl Server {
         let nanos = ended.0.saturating_sub(request.now.0);
         self.stats.call(request.loop_index, entry.id, nanos, ran.failed);
         self.stats.lookups(request.loop_index, ran.lookups);
-        if nanos >= self.tuned.slow_ns.load(Ordering::Relaxed)
-            && !entry.command.flags.has(Flags::SKIP_SLOWLOG)
-        {
-            self.slowlog.add(self.clock.unix_us() / 1_000_000, nanos / 1_000, request.args, &session.client);
+        // EXEC, too, which Redis leaves out: its commands are not timed one by one.
+        if nanos >= self.tuned.slow_ns.load(Ordering::Relaxed) {
+            let when = (self.clock.unix_us() / 1_000_000, nanos / 1_000);
+            self.slowlog.add(when, entry, request.args, &session.client);
         }
         if nanos >= self.tuned.latency_ns.load(Ordering::Relaxed) {
             let event = if entry.command.flags.has(Flags::FAST) { "fast-command" } else { "command" };

@@ -31,6 +31,7 @@ mod message;
 mod monitor;
 mod protocol;
 mod pubsub;
+mod secrets;
 mod server;
 mod session;
 pub mod settings;

@@ -2,35 +2,49 @@
 //!
 //! `+<seconds>.<microseconds> [<db> <address>] "<name>" "<argument>" ...`; passwords are not shown.
 
+use std::sync::atomic::Ordering;
+
 use resp::ArgsView;
 
+use crate::clients::Client;
 use crate::command::Flags;
+use crate::handlers::connection::database;
 use crate::lookup::Entry;
+use crate::secrets::{REDACTED, is_secret};
 use crate::server::Server;
-use crate::session::Session;
+use crate::session::Transaction;
 
 impl Server {
-    /// Shows a command to everybody in MONITOR.
-    pub(crate) fn monitor(&self, session: &Session, entry: &Entry, args: ArgsView<'_>) {
+    /// Shows a command that ran in database `db` to everybody in MONITOR.
+    pub(crate) fn monitor(&self, client: &Client, db: u16, entry: &Entry, args: ArgsView<'_>) {
         let flags = entry.command.flags;
         if flags.has(Flags::SKIP_MONITOR) || flags.has(Flags::ADMIN) {
             return;
         }
         let micros = self.clock.unix_us();
-        let address = session.client.address();
-        let head = format!("+{}.{:06} [{} {address}]", micros / 1_000_000, micros % 1_000_000, session.db);
+        let address = client.address();
+        let head = format!("+{}.{:06} [{} {address}]", micros / 1_000_000, micros % 1_000_000, db);
         let mut line = head.into_bytes();
-        let hidden = matches!(entry.command.name, "auth" | "hello");
         for (index, arg) in args.iter().enumerate() {
             line.push(b' ');
-            if hidden && index > 0 {
-                line.extend_from_slice(b"\"(redacted)\"");
-            } else {
-                quote(arg, &mut line);
-            }
+            quote(if is_secret(entry, args, index) { REDACTED } else { arg }, &mut line);
         }
         line.extend_from_slice(b"\r\n");
         self.feed_monitors(line);
+    }
+
+    /// Shows the commands of a transaction that began in database `db`, in their order.
+    pub(crate) fn monitor_transaction(&self, client: &Client, mut db: u16, transaction: &Transaction) {
+        if self.monitor_count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        for queued in &transaction.queue {
+            let args = queued.args.view(&[]);
+            self.monitor(client, db, queued.entry, args);
+            if queued.entry.command.name == "select" {
+                db = database(args.get(1)).unwrap_or(db);
+            }
+        }
     }
 }
 

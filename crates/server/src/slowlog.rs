@@ -1,7 +1,7 @@
 //! SLOWLOG: the newest commands that took longer than the threshold.
 //!
 //! Only slow commands come here, so a mutex serves. Arguments are shortened as Redis does: 32 of them, 128
-//! bytes each.
+//! bytes each; passwords are not kept.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,6 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use resp::ArgsView;
 
 use crate::clients::Client;
+use crate::lookup::Entry;
+use crate::secrets::{REDACTED, is_secret};
 
 /// One slow command.
 #[derive(Clone, Debug)]
@@ -41,14 +43,20 @@ impl SlowLog {
         self.lock().entries.truncate(length_max);
     }
 
-    pub(crate) fn add(&self, unix_s: u64, micros: u64, args: ArgsView<'_>, client: &Client) {
+    pub(crate) fn add(
+        &self,
+        (unix_s, micros): (u64, u64),
+        entry: &Entry,
+        args: ArgsView<'_>,
+        client: &Client,
+    ) {
         let length_max = self.length_max.load(Ordering::Relaxed);
         let mut state = self.lock();
         let id = state.next_id;
         state.next_id += 1;
         let name = client.labels().name.clone();
-        let entry = Slow { id, unix_s, micros, args: shortened(args), address: client.address(), name };
-        state.entries.push_front(entry);
+        let args = shortened(entry, args);
+        state.entries.push_front(Slow { id, unix_s, micros, args, address: client.address(), name });
         state.entries.truncate(length_max);
     }
 
@@ -70,9 +78,11 @@ impl SlowLog {
     }
 }
 
-fn shortened(args: ArgsView<'_>) -> Vec<Vec<u8>> {
+fn shortened(entry: &Entry, args: ArgsView<'_>) -> Vec<Vec<u8>> {
     let shown = if args.len() > ARGS_MAX { ARGS_MAX - 1 } else { args.len() };
-    let mut texts: Vec<Vec<u8>> = args.iter().take(shown).map(shortened_arg).collect();
+    let text =
+        |(index, arg)| if is_secret(entry, args, index) { REDACTED.to_vec() } else { shortened_arg(arg) };
+    let mut texts: Vec<Vec<u8>> = args.iter().enumerate().take(shown).map(text).collect();
     if shown < args.len() {
         texts.push(format!("... ({} more arguments)", args.len() - shown).into_bytes());
     }

@@ -113,6 +113,9 @@ pub(crate) fn role(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
 }
 
 pub(crate) fn monitor(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    if control.in_exec {
+        return Err("ERR MONITOR isn't allowed for DENY BLOCKING client".into());
+    }
     let client = &control.session.client;
     if !client.monitor.swap(true, Ordering::Relaxed) {
         control.server.add_monitor(client.id);

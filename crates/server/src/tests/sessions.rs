@@ -160,6 +160,80 @@ fn monitor_shows_commands_of_others_and_hides_passwords() {
 }
 
 #[test]
+fn monitor_shows_a_transaction_when_it_has_run_and_not_one_that_was_called_off() {
+    // MONITOR once showed MULTI and EXEC and nothing of what they did.
+    let mut harness = Harness::new();
+    let (mut watcher, mut wire, mut other) = (harness.connect(), harness.connect(), harness.connect());
+    harness.line(&mut watcher, "MONITOR");
+    for line in ["MULTI", "SET k v", "SELECT 3", "GET k", "EXEC"] {
+        harness.line(&mut wire, line);
+    }
+    let shown = |harness: &Harness, watcher: &mut super::Wire| {
+        let seen = String::from_utf8(harness.deliver(watcher)).expect("text");
+        seen.lines()
+            .map(|line| line[line.find('[').unwrap()..].replace(" 127.0.0.1:0]", "]"))
+            .collect::<Vec<_>>()
+    };
+    let expected = [
+        "[0] \"MULTI\"",
+        "[0] \"SET\" \"k\" \"v\"",
+        "[0] \"SELECT\" \"3\"",
+        "[3] \"GET\" \"k\"",
+        "[3] \"EXEC\"",
+    ];
+    assert_eq!(shown(&harness, &mut watcher), expected);
+    harness.line(&mut wire, "WATCH w");
+    harness.line(&mut other, "SELECT 3");
+    harness.line(&mut other, "SET w 1");
+    for line in ["MULTI", "SET k v", "EXEC"] {
+        harness.line(&mut wire, line);
+    }
+    let seen = shown(&harness, &mut watcher);
+    assert_eq!(seen[seen.len() - 2..], ["[3] \"MULTI\"", "[3] \"EXEC\""]);
+    harness.expect(
+        &mut wire,
+        &[
+            ("MULTI", "+OK\r\n"),
+            ("MONITOR", "+QUEUED\r\n"),
+            ("EXEC", "*1\r\n-ERR MONITOR isn't allowed for DENY BLOCKING client\r\n"),
+        ],
+    );
+}
+
+#[test]
+fn passwords_are_in_neither_the_slow_log_nor_what_monitor_shows() {
+    // SLOWLOG kept the arguments of AUTH, HELLO and CONFIG SET as they came.
+    let mut harness = Harness::with(|settings| settings.set("slowlog.threshold", "0").expect("a time"));
+    let (mut watcher, mut wire) = (harness.connect(), harness.connect());
+    harness.line(&mut watcher, "MONITOR");
+    for line in [
+        "AUTH secret",
+        "AUTH default secret",
+        "HELLO 3 AUTH default secret SETNAME me",
+        "CONFIG SET timeout 5 requirepass secret",
+    ] {
+        harness.line(&mut wire, line);
+    }
+    let kept = harness.line(&mut wire, "SLOWLOG GET -1");
+    assert!(kept.contains("$10\r\n(redacted)") && kept.contains("SETNAME"), "{kept}");
+    assert!(kept.contains("AUTH") && kept.contains("requirepass") && !kept.contains("secret"), "{kept}");
+    let seen = String::from_utf8(harness.deliver(&mut watcher)).expect("text");
+    assert!(seen.contains(r#""HELLO" "3" "AUTH" "(redacted)" "(redacted)" "SETNAME" "me""#), "{seen}");
+    assert!(!seen.contains("secret"), "{seen}");
+}
+
+#[test]
+fn slow_transactions_are_in_the_slow_log_as_one() {
+    let mut harness = Harness::with(|settings| settings.set("slowlog.threshold", "0").expect("a time"));
+    let mut wire = harness.connect();
+    for line in ["MULTI", "SET k v", "EXEC"] {
+        harness.line(&mut wire, line);
+    }
+    let kept = harness.line(&mut wire, "SLOWLOG GET");
+    assert!(kept.contains("*1\r\n$4\r\nEXEC\r\n"), "{kept}");
+}
+
+#[test]
 fn string_larger_than_the_setting_is_refused_by_its_name() {
     let mut harness = Harness::with(|settings| settings.set("value.max", "64KiB").expect("a size"));
     let mut wire = harness.connect();
