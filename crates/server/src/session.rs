@@ -79,6 +79,8 @@ pub(crate) enum Replies {
     Off,
     /// The next command gets no reply.
     SkipNext,
+    /// The command that runs gets no reply.
+    Skip,
 }
 
 /// Commands since MULTI.

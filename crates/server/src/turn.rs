@@ -146,11 +146,12 @@ impl Server {
             return Answer::Parked(Turn::ended(Step::Kill, 0));
         }
         let start = output.buffer().len();
-        let replies = session.replies;
+        if session.replies == Replies::SkipNext {
+            session.replies = Replies::Skip;
+        }
         match self.execute(session, request, output.buffer()) {
             Verdict::Done { ticket, attached, ended } => {
-                let silent = (replies != Replies::On || session.replies != Replies::On)
-                    && suppress(session, replies, start, output);
+                let silent = session.replies != Replies::On && suppress(session, request, start, output);
                 if !silent {
                     attached
                         .into_iter()
@@ -162,7 +163,12 @@ impl Server {
                 Answer::Done(ended)
             }
             Verdict::Kill => Answer::Parked(Turn::ended(Step::Kill, 0)),
-            Verdict::Park(parked) => Answer::Parked(self.park(session, parked, request.now)),
+            Verdict::Park(parked) => {
+                if session.replies == Replies::Skip {
+                    session.replies = Replies::SkipNext;
+                }
+                Answer::Parked(self.park(session, parked, request.now))
+            }
         }
     }
 
@@ -274,22 +280,23 @@ enum Answer {
     Parked(Turn),
 }
 
-/// CLIENT REPLY: takes the reply back, if it is not to be sent; returns whether it did.
-fn suppress(session: &mut Session, before: Replies, start: usize, output: &mut Output) -> bool {
-    let silent = match (before, session.replies) {
-        (_, Replies::Off) => true,
-        // CLIENT REPLY SKIP itself is silent, too; the command after it ends the skipping.
-        (Replies::On | Replies::Off, Replies::SkipNext) => true,
-        (Replies::SkipNext, Replies::SkipNext) => {
-            session.replies = Replies::On;
-            true
-        }
-        (_, Replies::On) => false,
-    };
+/// CLIENT REPLY: takes the reply back, if it is not to be sent; returns whether. CLIENT REPLY SKIP itself is silent, too.
+fn suppress(session: &mut Session, request: &Request<'_>, start: usize, output: &mut Output) -> bool {
+    if session.replies == Replies::Skip {
+        session.replies = Replies::On;
+    }
+    let silent = !confirms(session, request) || output.buffer().get(start) == Some(&b'-');
     if silent {
         output.buffer().truncate(start);
     }
     silent
+}
+
+/// Whether the reply is a message in itself, as those that come later without being asked for: these are always sent.
+fn confirms(session: &Session, request: &Request<'_>) -> bool {
+    let verb = request.args.get(0);
+    let verbs = ["subscribe", "psubscribe", "unsubscribe", "punsubscribe"];
+    session.transaction.is_none() && verbs.into_iter().any(|name| verb.eq_ignore_ascii_case(name.as_bytes()))
 }
 
 /// A browser made to send a form here (cross-protocol scripting) ends up with these.

@@ -219,7 +219,7 @@ pub(crate) fn getkeysandflags(
     let mut keys = Vec::new();
     keys_of(args, |command, index, key| {
         let spec = command.keys.iter().rev().find(|spec| usize::from(spec.first) <= index);
-        keys.push((key, spec.map_or("", |spec| spec.flags)));
+        keys.push((key, spec.map_or("", |spec| flags_of(spec.flags, args.from(2)))));
     })?;
     out.array(keys.len());
     for (key, flags) in keys {
@@ -229,6 +229,15 @@ pub(crate) fn getkeysandflags(
         flags.split_whitespace().for_each(|flag| out.simple(flag));
     }
     Ok(())
+}
+
+/// The flags of a key of `command`, where its options decide: only SET has such.
+fn flags_of(flags: &'static str, command: ArgsView<'_>) -> &'static str {
+    match flags.strip_suffix(" variable_flags") {
+        None => flags,
+        Some(most) if command.iter().skip(3).any(|option| is(option, "get")) => most,
+        Some(_) => "OW update",
+    }
 }
 
 pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {

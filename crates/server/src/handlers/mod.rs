@@ -35,5 +35,5 @@ pub(crate) fn help(out: &mut Writer<'_>, command: &str, lines: &[&str]) {
     out.simple(&format!("{command} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"));
     lines.iter().for_each(|line| out.simple(line));
     out.simple("HELP");
-    out.simple("    Print this help.");
+    out.simple("    Prints this help.");
 }

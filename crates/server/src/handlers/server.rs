@@ -125,20 +125,16 @@ pub(crate) fn monitor(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut 
 }
 
 pub(crate) fn shutdown(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let (mut kind, mut abort) = (ShutdownKind::Clean, false);
-    for arg in args.iter().skip(1) {
-        match arg {
-            _ if is(arg, "now") || is(arg, "force") => kind = ShutdownKind::Now,
-            // There is nothing to save or not to save: what was acknowledged is kept either way.
-            _ if is(arg, "save") || is(arg, "nosave") => {}
-            _ if is(arg, "abort") => abort = true,
-            _ => return Err(text::SYNTAX.into()),
-        }
-    }
-    if abort && args.len() > 2 {
+    let given = |word: &str| args.iter().skip(1).filter(|arg| is(arg, word)).count();
+    let (abort, others) = (given("abort"), [given("now"), given("force"), given("save"), given("nosave")]);
+    let [now, force, save, nosave] = others;
+    let known = abort + others.iter().sum::<usize>() == args.len() - 1;
+    // There is nothing to save or not to save, as what was acknowledged is kept either way; but who asks for both errs.
+    if !known || (save > 0 && nosave > 0) || (abort > 0 && args.len() - 1 > abort) {
         return Err(text::SYNTAX.into());
     }
-    if abort {
+    let kind = if now + force > 0 { ShutdownKind::Now } else { ShutdownKind::Clean };
+    if abort > 0 {
         return Err("ERR No shutdown in progress.".into());
     }
     tracing::info!(client = control.session.client.address(), "shutdown asked for");

@@ -9,7 +9,7 @@ pub(crate) fn get(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Write
     let count = match args.try_get(2) {
         _ if args.len() > 3 => return Err(crate::errors::arity("slowlog|get")),
         None => 10,
-        Some(count) => match integer(count)? {
+        Some(count) => match integer(count).unwrap_or(-2) {
             -1 => usize::MAX,
             count => usize::try_from(count).map_err(|_| "ERR count should be greater than or equal to -1")?,
         },

@@ -32,7 +32,7 @@ impl<'a> SetOptions<'a> {
                 options.keep_ttl = true;
             } else if let (Some(unit), Some(time)) = (Unit::of(arg), args.try_get(index + 1))
                 && !options.keep_ttl
-                && options.expiry.is_none()
+                && options.expiry.is_none_or(|(former, _)| former == unit)
             {
                 options.expiry = Some((unit, time));
                 index += 1;
@@ -153,6 +153,10 @@ impl<'a> Retime<'a> {
             parsed = match (parsed, Unit::of(arg), args.try_get(index + 1)) {
                 (Retime::Keep | Retime::Persist, None, _) if is(arg, "persist") => Retime::Persist,
                 (Retime::Keep, Some(unit), Some(time)) => {
+                    index += 1;
+                    Retime::At(unit, time)
+                }
+                (Retime::At(former, _), Some(unit), Some(time)) if former == unit => {
                     index += 1;
                     Retime::At(unit, time)
                 }

@@ -81,3 +81,34 @@ fn counting_keys_inside_a_transaction_does_not_wait_for_its_own_locks() {
     let reply = harness.line(&mut wire, "EXEC");
     assert!(reply.starts_with("*3\r\n+OK\r\n$") && reply.contains("# Keyspace"), "{reply}");
 }
+
+#[test]
+fn expiry_given_twice_in_one_unit_counts_as_its_last() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    harness.expect(
+        &mut wire,
+        &[
+            ("SET k v EX 10 EX 20", "+OK\r\n"),
+            ("TTL k", ":20\r\n"),
+            ("GETEX k EX 30 EX 40", "$1\r\nv\r\n"),
+            ("TTL k", ":40\r\n"),
+            ("SET k v EX 10 PX 20", "-ERR syntax error\r\n"),
+            ("GETEX k EX 10 PX 20", "-ERR syntax error\r\n"),
+        ],
+    );
+}
+
+#[test]
+fn flags_of_the_key_of_set_follow_its_options() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let flags = |flags: &str, count: usize| format!("*1\r\n*2\r\n$1\r\nk\r\n*{count}\r\n{flags}");
+    for (line, expected) in [
+        ("SET k v EX 10", flags("+OW\r\n+update\r\n", 2)),
+        ("SET k get", flags("+OW\r\n+update\r\n", 2)),
+        ("SET k v NX GET", flags("+RW\r\n+access\r\n+update\r\n", 3)),
+    ] {
+        assert_eq!(harness.line(&mut wire, &format!("COMMAND GETKEYSANDFLAGS {line}")), expected, "{line}");
+    }
+}

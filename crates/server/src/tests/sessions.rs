@@ -112,6 +112,31 @@ fn silenced_replies_are_left_out_and_nothing_else() {
             ("NOSUCH", ""),
             ("CLIENT REPLY ON", "+OK\r\n"),
             ("GET k", "$1\r\nv\r\n"),
+            // The second SKIP is skipped itself, and skips all the same.
+            ("CLIENT REPLY SKIP", ""),
+            ("CLIENT REPLY SKIP", ""),
+            ("GET k", ""),
+            ("GET k", "$1\r\nv\r\n"),
+            ("CLIENT REPLY SKIP", ""),
+            ("CLIENT REPLY ON", "+OK\r\n"),
+        ],
+    );
+}
+
+#[test]
+fn subscriptions_are_confirmed_also_to_a_client_that_silenced_replies() {
+    // Confirmations are messages: a client that wants nothing but messages turns replies off and counts on them.
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    harness.expect(
+        &mut wire,
+        &[
+            ("CLIENT REPLY OFF", ""),
+            ("SUBSCRIBE c", "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n"),
+            ("SUBSCRIBE", ""),
+            ("UNSUBSCRIBE c", "*3\r\n$11\r\nunsubscribe\r\n$1\r\nc\r\n:0\r\n"),
+            ("MULTI", ""),
+            ("SUBSCRIBE c", ""),
         ],
     );
 }
@@ -246,6 +271,12 @@ fn string_larger_than_the_setting_is_refused_by_its_name() {
 fn shutdown_asks_the_owner_of_the_process_and_answers_nothing() {
     let mut harness = Harness::new();
     let mut wire = harness.connect();
+    // Who asks for two opposites stays without a server to ask again.
+    for wrong in ["SHUTDOWN NOSAVE SAVE", "SHUTDOWN ABORT NOW", "SHUTDOWN NOW SOON"] {
+        assert_eq!(harness.line(&mut wire, wrong), "-ERR syntax error\r\n", "{wrong}");
+    }
+    assert_eq!(harness.line(&mut wire, "SHUTDOWN ABORT"), "-ERR No shutdown in progress.\r\n");
+    assert_eq!(*harness.stopped.lock().unwrap(), None);
     assert_eq!(harness.line(&mut wire, "SHUTDOWN NOSAVE NOW"), "");
     assert_eq!((wire.step, *harness.stopped.lock().unwrap()), (Step::Close, Some(crate::ShutdownKind::Now)));
 }
