@@ -132,6 +132,12 @@ impl Options {
         (1 << share.ilog2()).min(self.segment_size_bytes)
     }
 
+    /// Space that a new file must leave on the file system: the reserve of deletes may take half of the margin. A start on
+    /// a full disk spends it on the tail's copy, and what the old tail gives back may be a little less than a file.
+    pub(crate) fn margin_bytes(&self, is_reserve: bool) -> u64 {
+        if is_reserve { self.space_margin_bytes / 2 } else { self.space_margin_bytes }
+    }
+
     /// Checks the bounds of the table above.
     ///
     /// # Errors

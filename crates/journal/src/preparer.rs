@@ -125,13 +125,16 @@ impl Preparer {
     fn make_ready_file(&self) -> Result<bool, JournalError> {
         let log_bytes = self.shared.manifest().state().log_bytes();
         let size_bytes = self.shared.admission.grow_files(self.shared.options.file_size_bytes(log_bytes));
-        let Some(file) = self.make_file(size_bytes)? else { return Ok(false) };
+        let is_reserve = self.shared.core().ready().len() < self.shared.options.reserve_segments as usize;
+        let margin_bytes = self.shared.options.margin_bytes(is_reserve);
+        let Some(file) = self.make_file(size_bytes, margin_bytes)? else { return Ok(false) };
         self.publish(file);
         Ok(true)
     }
 
     fn make_own_file(&self, size_bytes: u64) -> Result<bool, JournalError> {
-        let Some(file) = self.make_file(size_bytes)? else { return Ok(false) };
+        let margin_bytes = self.shared.options.margin_bytes(false);
+        let Some(file) = self.make_file(size_bytes, margin_bytes)? else { return Ok(false) };
         self.shared.admission.put_own_file(file);
         // Somebody may have asked for more meanwhile: then the wish stays.
         let _ = self.shared.own_wanted.compare_exchange(size_bytes, 0, Ordering::AcqRel, Ordering::Relaxed);
@@ -139,10 +142,10 @@ impl Preparer {
         Ok(true)
     }
 
-    /// Makes and states a file of `size_bytes`; `None` when the disk has no room for it.
-    fn make_file(&self, size_bytes: u64) -> Result<Option<ReadyFile>, JournalError> {
+    /// Makes and states a file of `size_bytes` that leaves `margin_bytes`; `None` when the disk has no room for it.
+    fn make_file(&self, size_bytes: u64, margin_bytes: u64) -> Result<Option<ReadyFile>, JournalError> {
         let shared = &self.shared;
-        let needed_bytes = size_bytes + shared.options.space_margin_bytes;
+        let needed_bytes = size_bytes + margin_bytes;
         let space = shared
             .vfs
             .space(&shared.dir)

@@ -231,6 +231,30 @@ fn failed_sync_is_never_tried_again_and_nothing_more_becomes_durable() {
     assert!(common::append(&journal, &[b"refused"]).is_none());
 }
 
+/// A start on a full disk took the reserve for the copy of the tail, and the room that the old tail gave back was less than a
+/// file and the margin by the few blocks that other files had grown by: so after a restart even deletes were refused, and
+/// the disk could not be emptied any more.
+#[test]
+fn restart_on_a_full_disk_has_its_reserve_again() {
+    let options = Options { space_margin_bytes: 1 << 20, ..Options::small() };
+    let disk = SimDisk::new(1);
+    let (journal, mut driver) = common::start(&disk, &options);
+    disk.set_capacity(disk.used_bytes() + options.space_margin_bytes);
+    while common::append(&journal, &[&[7; 4_000]]).is_some() {
+        driver.commit();
+        driver.prepare();
+    }
+    drop((journal, driver));
+    let disk = disk.process_death();
+    disk.set_capacity(disk.used_bytes() + options.space_margin_bytes - 8_192);
+    let (journal, mut driver) = common::start(&disk, &options);
+    for n in 0..10 {
+        assert!(common::append_as(&journal, &[&[8; 20_000]], Class::Reclaim).is_some(), "removal {n}");
+        driver.commit();
+        driver.prepare();
+    }
+}
+
 #[test]
 fn full_disk_refuses_writes_but_not_deletes_and_recovers_when_space_is_freed() {
     let disk = SimDisk::new(1);

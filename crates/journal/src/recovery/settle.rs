@@ -185,7 +185,8 @@ impl Settler<'_> {
         while state.prepared.len() < wanted {
             let space =
                 self.vfs.space(self.dir).map_err(|error| JournalError::failed("asking for space", error))?;
-            if space.available_bytes < size_bytes + self.options.space_margin_bytes {
+            let is_reserve = state.prepared.len() < self.options.reserve_segments as usize;
+            if space.available_bytes < size_bytes + self.options.margin_bytes(is_reserve) {
                 return Ok(());
             }
             match self.new_file(state, size_bytes) {
