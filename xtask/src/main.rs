@@ -1,9 +1,9 @@
-//! Everything that a developer or CI runs: `cargo xtask test | tidy | bench`.
+//! Everything that a developer or CI runs: `cargo xtask test | tidy | bench | planted`.
 //!
 //! Depends on nothing of the workspace, so that it builds in seconds and can judge a tree that does not
 //! compile. `test` (module `stages`) runs the stages that CI runs, `tidy` checks what the compiler cannot
 //! (floor plan, headers, lengths, links), `bench` builds the optimized binaries and hands over to the
-//! harness in `crates/bench`.
+//! harness in `crates/bench`, `planted` asks whether the simulation finds bugs that it is given.
 //!
 //! Out of scope: packaging, releases.
 
@@ -14,6 +14,7 @@
 
 mod bench;
 mod packages;
+mod planted;
 mod process;
 mod stages;
 mod tidy;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         "test" => stages::run(&root, rest),
         "tidy" => tidy::run(&root, rest),
         "bench" => bench::run(&root, rest),
+        "planted" => planted::run(&root, rest),
         "help" | "--help" | "-h" => {
             println!("{HELP}");
             Ok(())
@@ -68,6 +70,8 @@ cargo xtask test [STAGE...]     all stages, or the named ones, in the order belo
     clients       redis-cli, redis-py, redis-rs (tests named client*)
     differential  random commands beside redis-server (tests named differential*)
     docs          rustdoc without warnings, examples in the docs
+
+cargo xtask planted [NAME...]   bugs planted in a copy of the tree: does the simulation find each?
 
 cargo xtask tidy [--update]     the checks of stage `tidy`; --update shrinks the list of long functions
 

@@ -101,6 +101,18 @@ impl Run {
         Err(format!("`{}` ended with {}: {}", self.text(), output.status, said.trim()))
     }
 
+    /// Runs it without showing anything; returns whether it ended well, and its standard output, or what it said on standard
+    /// error if that is all.
+    ///
+    /// # Errors
+    /// It could not start.
+    pub(crate) fn outcome(&self) -> Result<(bool, String), Failure> {
+        let output =
+            self.command().output().map_err(|error| format!("cannot start `{}`: {error}", self.program))?;
+        let said = if output.stdout.is_empty() { &output.stderr } else { &output.stdout };
+        Ok((output.status.success(), String::from_utf8_lossy(said).into_owned()))
+    }
+
     fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).current_dir(&self.folder).stdin(Stdio::null()).process_group(0);

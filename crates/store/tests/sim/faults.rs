@@ -1,4 +1,5 @@
-//! What the outside does to a store in its random lives: a wall clock that steps, a disk that fills up and has room again.
+//! What the outside does to a store in its random lives: power that goes in the midst of a step or of a start, a wall clock
+//! that steps, a disk that fills up and has room again.
 //!
 //! A full disk refuses what grows, and that alone: reads and removals go on, and a refusal leaves no trace (the model
 //! hears nothing of it). Once there is room again everything is as before.
@@ -7,6 +8,8 @@ use std::time::Duration;
 
 use clock::{Clock, UnixMs};
 use store::StoreError;
+use vfs::SimDisk;
+use vfs::sim::{Effect, Fault, Kinds};
 
 use crate::world::{Outcome, Trouble, World, violation};
 
@@ -16,6 +19,8 @@ pub const MARGIN_BYTES: u64 = 640 << 10;
 /// How often lives met what they are meant to meet: a fault that never strikes shows nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Met {
+    pub deaths_in_steps: u64,
+    pub deaths_in_starts: u64,
     pub clock_steps_back: u64,
     pub refusals: u64,
     pub starts_without_room: u64,
@@ -24,6 +29,8 @@ pub struct Met {
 
 impl Met {
     pub fn add(&mut self, other: &Self) {
+        self.deaths_in_steps += other.deaths_in_steps;
+        self.deaths_in_starts += other.deaths_in_starts;
         self.clock_steps_back += other.clock_steps_back;
         self.refusals += other.refusals;
         self.starts_without_room += other.starts_without_room;
@@ -31,12 +38,50 @@ impl Met {
     }
 
     pub fn is_everything(&self) -> bool {
-        let Self { clock_steps_back, refusals, starts_without_room, room_again } = *self;
-        [clock_steps_back, refusals, starts_without_room, room_again].iter().all(|count| *count > 0)
+        let Self { deaths_in_steps, deaths_in_starts, clock_steps_back, .. } = *self;
+        let Self { refusals, starts_without_room, room_again, .. } = *self;
+        let deaths = [deaths_in_steps, deaths_in_starts];
+        let others = [clock_steps_back, refusals, starts_without_room, room_again];
+        deaths.iter().chain(&others).all(|count| *count > 0)
     }
 }
 
 impl World {
+    /// The power will go at one of the next changes of the disk.
+    pub fn doom(&mut self) -> Outcome<()> {
+        let nth = 1 + self.rng.below(30);
+        self.disk.plan(Fault::at(nth, Effect::PowerOff).of(Kinds::CHANGES));
+        Ok(())
+    }
+
+    /// After a step in which the power went it comes back; or it was the process alone that died.
+    pub fn survive(&mut self, outcome: Outcome<()>) -> Outcome<()> {
+        if self.disk.is_powered() || matches!(outcome, Err(Trouble::Violation(_))) {
+            return outcome;
+        }
+        self.met.deaths_in_steps += 1;
+        if self.rng.chance(1, 2) { self.kill() } else { self.crash() }
+    }
+
+    /// Starts on `disk`, sometimes under another time; now and then the power goes during the start, and again.
+    pub fn restart_in_peril(&mut self, disk: SimDisk) -> Outcome<()> {
+        self.abandon(disk);
+        if self.rng.chance(1, 3) {
+            self.set_wall_clock()?;
+        }
+        while self.rng.chance(1, 4) {
+            self.doom()?;
+            match self.open() {
+                Err(Trouble::Dead(_)) if !self.disk.is_powered() => {}
+                other => return other,
+            }
+            self.met.deaths_in_starts += 1;
+            let disk = self.disk.crash(self.rng.bits());
+            self.abandon(disk);
+        }
+        self.open()
+    }
+
     pub fn advance(&mut self) -> Outcome<()> {
         let step = Duration::from_millis(1 + self.rng.below(1 << self.rng.clone().below(14)));
         self.clock.advance(step);
@@ -66,12 +111,17 @@ impl World {
         let left_bytes = margin_bytes + self.rng.below(128 << 10);
         self.disk.set_capacity(self.disk.used_bytes() + left_bytes);
         self.is_limited = true;
-        Ok(())
+        self.has_margin = margin_bytes > 0;
+        for _ in 0..self.rng.below(80) {
+            let outcome = self.put().and_then(|()| self.drive());
+            self.pardon(outcome)?;
+        }
+        self.remove()
     }
 
     pub fn give_room(&mut self) {
         self.disk.set_capacity(u64::MAX);
-        self.is_limited = false;
+        (self.is_limited, self.has_margin) = (false, false);
     }
 
     /// A full disk may refuse a step; nothing else may.

@@ -77,6 +77,8 @@ pub struct World {
     pub(crate) clock: Arc<SimClock>,
     /// The disk has a limit.
     pub(crate) is_limited: bool,
+    /// And the limit left the journal its margin.
+    pub(crate) has_margin: bool,
     /// Time of the newest batch that replies were released for.
     logged_ms: u64,
     store: Option<Arc<Store>>,
@@ -94,6 +96,7 @@ impl World {
             model: Model::default(),
             met: Met::default(),
             is_limited: false,
+            has_margin: false,
             logged_ms: 0,
             clock: Arc::new(SimClock::new(START_MS)),
             store: None,
@@ -136,7 +139,7 @@ impl World {
             false => Trouble::Dead(error.to_string()),
         })?;
         let read = self.read_all();
-        let found = self.insist(read, "reading what is there")?;
+        let found = read.map_err(never)?;
         let now_ms = self.store().now().0;
         if now_ms < self.logged_ms {
             let logged_ms = self.logged_ms;
@@ -196,19 +199,19 @@ impl World {
     /// The power goes, and comes back.
     pub fn crash(&mut self) -> Outcome<()> {
         let disk = self.disk.crash(self.rng.bits());
-        self.restart_on(disk)
+        self.restart_in_peril(disk)
     }
 
     /// kill -9, and a start.
     pub fn kill(&mut self) -> Outcome<()> {
         let disk = self.disk.process_death();
-        self.restart_on(disk)
+        self.restart_in_peril(disk)
     }
 
-    /// A clean stop, and a start.
+    /// A clean stop, and a start; the machine may lose its power in between.
     pub fn stop_and_start(&mut self) -> Outcome<()> {
         self.stop()?;
-        self.kill()
+        if self.rng.chance(1, 2) { self.kill() } else { self.crash() }
     }
 
     /// A clean stop.
@@ -225,12 +228,13 @@ impl World {
     /// One random step.
     pub fn step(&mut self) -> Outcome<()> {
         let outcome = self.random_step();
+        let outcome = self.survive(outcome);
         self.pardon(outcome)?;
         self.model.on_time(self.store().now().0).map_err(Trouble::Violation)
     }
 
     fn random_step(&mut self) -> Outcome<()> {
-        match self.rng.below(if self.plan.engine == EngineKind::Log { 204 } else { 189 }) {
+        match self.rng.below(if self.plan.engine == EngineKind::Log { 207 } else { 189 }) {
             0..56 => self.put(),
             56..72 => self.remove(),
             72..82 => self.expire(),
@@ -250,7 +254,8 @@ impl World {
             189..192 => self.stop_and_start(),
             192..195 => self.kill(),
             195..200 => self.crash(),
-            _ => self.change_room(),
+            200..204 => self.change_room(),
+            _ => self.doom(),
         }
     }
 
@@ -272,7 +277,7 @@ impl World {
         self.commit(&[effect])
     }
 
-    fn remove(&mut self) -> Outcome<()> {
+    pub fn remove(&mut self) -> Outcome<()> {
         let (db, key) = self.random_key();
         let outcome = self.commit(&[Effect::Remove { db, key }]);
         self.insist(outcome, "a removal")
@@ -318,7 +323,7 @@ impl World {
 
     fn read_key(&mut self, db: u16, key: &[u8]) -> Outcome<()> {
         let read = self.run(&[(db, key)], 0, |access| entry(access, db, key));
-        let (found, ticket) = self.insist(read, "a read")?;
+        let (found, ticket) = read.map_err(never)?;
         let now_ms = self.store().now().0;
         let wanted = self.model.current().get(db, key, now_ms);
         if found.as_ref() != wanted {
@@ -616,6 +621,14 @@ fn fetch(store: &Store, prepared: Prepared) -> Prepared {
 
 fn key_name(number: u64) -> Vec<u8> {
     format!("key-{number:02}").into_bytes()
+}
+
+/// A refusal of what is never refused.
+fn never(trouble: Trouble) -> Trouble {
+    match trouble {
+        Trouble::Refused(error) => Trouble::Violation(format!("a read is refused: {error}")),
+        other => other,
+    }
 }
 
 /// The data folder of every world.

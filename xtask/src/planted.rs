@@ -1,0 +1,167 @@
+//! `cargo xtask planted [NAME...]`: plants bugs in a copy of the tree, one at a time, and asks whether the simulation finds each.
+//!
+//! A simulation that finds nothing may be blind. Each row of [`BUGS`] is a bug that somebody could have written, as a
+//! change of one place in the source. All are built into one copy (`target/planted`), behind a question
+//! that only this copy knows (`vfs::planted`), with a target folder of its own (to cargo the copy is the same package): so one
+//! build serves all of them, and nothing of it can reach a shipped binary. Then each runs alone, under a test of `crates/store/tests/sim`, which must fail; with none it must pass.
+//!
+//! A unit test keeps the rows true to the source. Faults of disk and promises are planted in the simulation itself
+//! (`planted_faults_are_found`), rules of recovery and cleaning in `crates/store/tests/model.rs`.
+
+use std::path::{Path, PathBuf};
+
+use crate::Failure;
+use crate::process::Run;
+
+/// A bug: in `file`, `from` (which must be there once) becomes `to`, where `PLANTED` asks whether it is this one's turn.
+struct Bug {
+    name: &'static str,
+    test: &'static str,
+    file: &'static str,
+    from: &'static str,
+    to: &'static str,
+}
+
+const LIVES: &str = "random_lives";
+const ERRORS: &str = "error_at_every_io";
+
+#[rustfmt::skip]
+const BUGS: &[Bug] = &[
+    Bug { name: "write acknowledged without its sync", test: LIVES, file: "journal/src/backend/buffered.rs",
+          from: "if sync { self.sync() }", to: "if sync && !PLANTED { self.sync() }" },
+    Bug { name: "direct write without O_DSYNC", test: LIVES, file: "journal/src/backend/direct.rs",
+          from: "direct: true, dsync, create_new", to: "direct: true, dsync: dsync && !PLANTED, create_new" },
+    Bug { name: "failed sync tried again", test: ERRORS, file: "journal/src/backend/buffered.rs",
+          from: "self.file().sync_data()",
+          to: "self.file().sync_data().or_else(|e| if PLANTED { self.file().sync_data() } else { Err(e) })" },
+    Bug { name: "group cut into two batches", test: LIVES, file: "journal/src/core.rs",
+          from: "places.push(self.push(draft, group_end));",
+          to: "if PLANTED && n > 0 { self.close_open_batch(); }\nplaces.push(self.push(draft, group_end));" },
+    Bug { name: "torn batch accepted", test: LIVES, file: "journal/src/recovery/tail.rs",
+          from: "(follows && crc32c(body) == header.body_crc)", to: "(follows && (PLANTED || crc32c(body) == header.body_crc))" },
+    Bug { name: "clean stop sealed without a sync", test: LIVES, file: "journal/src/committer.rs",
+          from: "self.write(&cycle, true)?;", to: "self.write(&cycle, !PLANTED)?;" },
+    Bug { name: "manifest entry relied on before its sync", test: LIVES, file: "journal/src/manifest.rs",
+          from: "self.pages.file.sync_data()?;", to: "if !PLANTED { self.pages.file.sync_data()?; }" },
+    Bug { name: "new manifest named before its sync", test: LIVES, file: "journal/src/manifest.rs",
+          from: "    file.sync_data()?;\n    vfs.rename", to: "    if !PLANTED { file.sync_data()?; }\n    vfs.rename" },
+    Bug { name: "new manifest's name not synced", test: LIVES, file: "journal/src/manifest.rs",
+          from: "    vfs.sync_dir(dir)?;\n    Ok(Pages", to: "    if !PLANTED { vfs.sync_dir(dir)?; }\n    Ok(Pages" },
+    Bug { name: "file removed before the manifest says so", test: LIVES, file: "journal/src/preparer.rs",
+          from: "manifest.say(&entries, shared.unix_ms())?;", to: "if !PLANTED { manifest.say(&entries, shared.unix_ms())?; }" },
+    Bug { name: "writes take the reserve of deletes", test: LIVES, file: "journal/src/admission.rs",
+          from: "if class == Class::Write {", to: "if class == Class::Write && !PLANTED {" },
+    Bug { name: "time of the log forgotten at a start", test: LIVES, file: "store/src/log/mod.rs",
+          from: "recovery.newest_time_ms().max(recovered.time_ms)", to: "if PLANTED { 0 } else { recovery.newest_time_ms().max(recovered.time_ms) }" },
+    Bug { name: "replay ends one record early", test: LIVES, file: "store/src/log/recovery.rs",
+          from: "self.replay(&entry_of(&view, hasher), Some(view.payload));",
+          to: "if !(PLANTED && view.lsn == info.last_lsn) { self.replay(&entry_of(&view, hasher), Some(view.payload)); }" },
+    Bug { name: "footer lacks an entry", test: LIVES, file: "store/src/log/footer.rs",
+          from: "self.writer.write(&self.entries)?;",
+          to: "self.writer.write(&self.entries[..self.entries.len() - usize::from(PLANTED)])?;" },
+    Bug { name: "mapping in the log not replayed", test: LIVES, file: "store/src/log/recovery.rs",
+          from: "if entry.seq.0 > self.index.mapping_seq() {", to: "if entry.seq.0 > self.index.mapping_seq() && !PLANTED {" },
+    Bug { name: "removal in the log not replayed", test: LIVES, file: "store/src/index/recover.rs",
+          from: "(record::REMOVED, Some(spot)) if self.table", to: "(record::REMOVED, Some(spot)) if !PLANTED && self.table" },
+    Bug { name: "fold drops a later delta", test: LIVES, file: "store/src/index/recover.rs",
+          from: ".partition(|delta| delta.seq <= seq)", to: ".partition(|delta| delta.seq <= seq || PLANTED)" },
+    Bug { name: "expiry lost when a record moves", test: LIVES, file: "store/src/log/cleaner.rs",
+          from: ".expiring(expiry_ms).moved(", to: ".expiring(if PLANTED { 0 } else { expiry_ms }).moved(" },
+    Bug { name: "segment given back before its checkpoint", test: LIVES, file: "store/src/log/keeper.rs",
+          from: ".filter(|(_, begun)| **begun < published.began)", to: ".filter(|(_, begun)| **begun < published.began || PLANTED)" },
+    Bug { name: "checkpoint names an lsn that it did not capture", test: LIVES, file: "store/src/log/keeper.rs",
+          from: "lsn: journal.next_lsn().0 - 1,", to: "lsn: journal.next_lsn().0 - u64::from(!PLANTED)," },
+    Bug { name: "checkpoint named before its sync", test: LIVES, file: "store/src/log/checkpoint_file.rs",
+          from: "        self.file.sync_data()?;\n        let name", to: "        if !PLANTED { self.file.sync_data()?; }\n        let name" },
+    Bug { name: "equal hash bits not marked", test: LIVES, file: "store/src/access/commit.rs",
+          from: "let shared = if plan.shared { record::SHARED }", to: "let shared = if plan.shared && !PLANTED { record::SHARED }" },
+    Bug { name: "absence does not wait for its removal", test: LIVES, file: "store/src/access/commit.rs",
+          from: "if appended.seq <= released {", to: "if appended.seq <= released || PLANTED {" },
+    Bug { name: "reply waits for all but the last effect", test: LIVES, file: "store/src/access/commit.rs",
+          from: "self.look(last_seq);", to: "self.look(last_seq - u64::from(PLANTED));" },
+    Bug { name: "met expiry not logged", test: LIVES, file: "store/src/access/commit.rs",
+          from: "if self.expired.get_mut().is_empty() ||", to: "if PLANTED || self.expired.get_mut().is_empty() ||" },
+];
+
+/// Plants the named bugs, or all; each must be found.
+///
+/// # Errors
+/// A bug was not found, or the copy without any failed.
+pub(crate) fn run(root: &Path, names: &[String]) -> Result<(), Failure> {
+    if let Some(name) = names.iter().find(|name| BUGS.iter().all(|bug| bug.name != name.as_str())) {
+        let known: Vec<&str> = BUGS.iter().map(|bug| bug.name).collect();
+        return Err(format!("no bug `{name}`; there are:\n{}", known.join("\n")));
+    }
+    let copy = copy_with_bugs(root)?;
+    let (passes, output) = test(&copy, "", LIVES, 50)?;
+    if !passes {
+        return Err(format!("the copy fails with nothing planted:\n{output}"));
+    }
+    let chosen = BUGS.iter().filter(|bug| names.is_empty() || names.iter().any(|name| name == bug.name));
+    let mut missed = Vec::new();
+    for bug in chosen {
+        let (passes, output) = test(&copy, bug.name, bug.test, 500)?;
+        let shown =
+            output.lines().skip_while(|line| !line.contains("panicked at")).nth(1).unwrap_or("a panic");
+        println!("{:<50} {}", bug.name, if passes { "NOT FOUND" } else { shown.get(..150).unwrap_or(shown) });
+        missed.extend(passes.then_some(bug.name));
+    }
+    if missed.is_empty() { Ok(()) } else { Err(format!("planted and not found: {}", missed.join(", "))) }
+}
+
+/// Runs `test` in the copy with one bug; whether it passes, and what it said.
+fn test(copy: &Path, bug: &str, test: &str, seeds: u64) -> Result<(bool, String), Failure> {
+    let (passes, output) = Run::cargo(copy)
+        .args(["test", "--profile", "ci", "-p", "store", "--test", "sim", "--", test])
+        .env("CARGO_TARGET_DIR", &copy.join("target").to_string_lossy())
+        .env("EVENKEEL_PLANTED", bug)
+        .env("EVENKEEL_SIM_SEEDS", &seeds.to_string())
+        .env("RUST_BACKTRACE", "0")
+        .outcome()?;
+    let ran = output.contains("test result: ");
+    if ran { Ok((passes, output)) } else { Err(format!("the copy does not build: {output}")) }
+}
+
+/// Makes `target/planted`: the workspace, with all bugs behind questions.
+fn copy_with_bugs(root: &Path) -> Result<PathBuf, Failure> {
+    let copy = root.join("target/planted");
+    let io = |error: std::io::Error| format!("{}: {error}", copy.display());
+    std::fs::create_dir_all(&copy).map_err(io)?;
+    let parts = ["Cargo.toml", "Cargo.lock", "rust-toolchain.toml", "crates", "xtask"];
+    Run::new(root, "cp").args(["-a"]).args(parts).args(["target/planted"]).read()?;
+    for bug in BUGS {
+        let path = copy.join("crates").join(bug.file);
+        let text = std::fs::read_to_string(&path).map_err(io)?;
+        let planted = format!("vfs::planted({:?})", bug.name);
+        std::fs::write(&path, text.replacen(bug.from, &bug.to.replace("PLANTED", &planted), 1))
+            .map_err(io)?;
+    }
+    let path = copy.join("crates/vfs/src/lib.rs");
+    let text = std::fs::read_to_string(&path).map_err(io)?;
+    std::fs::write(&path, text + QUESTION).map_err(io)?;
+    Ok(copy)
+}
+
+const QUESTION: &str = r#"
+/// Whether the bug of this name is planted.
+#[must_use]
+pub fn planted(name: &str) -> bool {
+    static PLANTED: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    PLANTED.get_or_init(|| std::env::var("EVENKEEL_PLANTED").unwrap_or_default()) == name
+}
+"#;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_bug_fits_the_source_in_one_place() {
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
+        for bug in BUGS {
+            let text = std::fs::read_to_string(crates.join(bug.file)).expect("the file is there");
+            assert_eq!(text.matches(bug.from).count(), 1, "{}: {} in {}", bug.name, bug.from, bug.file);
+            assert!(bug.to.contains("PLANTED"), "{}", bug.name);
+        }
+    }
+}
