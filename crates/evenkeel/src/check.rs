@@ -13,11 +13,15 @@ use std::sync::Arc;
 /// # Errors
 /// One line: there is nothing to check, how much is damaged, or why nothing was saved.
 pub(crate) fn run(dir: &Path, salvage_to: Option<&Path>) -> Result<(), String> {
-    let checked = store::check(&vfs::RealDisk, dir).map_err(|error| error.to_string())?;
-    print!("{}", text(&checked));
+    let checked = store::check(&vfs::RealDisk, dir).map_err(|error| error.to_string());
+    if let Ok(checked) = &checked {
+        print!("{}", text(checked));
+    }
+    // what cannot be checked for a damaged manifest can be saved all the same
     if let Some(out) = salvage_to {
         salvage(dir, out)?;
     }
+    let checked = checked?;
     match checked.journal.damage.len() {
         0 => Ok(()),
         count => {
@@ -38,7 +42,13 @@ fn salvage(dir: &Path, out: &Path) -> Result<(), String> {
         copied.gaps,
         copied.segments_lost
     );
-    if copied.gaps > 0 || copied.segments_lost > 0 {
+    for assumed in &copied.assumed {
+        println!("assumed: {assumed}");
+    }
+    for (first, last) in &copied.missing {
+        println!("lost: records of lsn {} to {} are in no file", first.0, last.0);
+    }
+    if copied.gaps > 0 || copied.segments_lost > 0 || !copied.missing.is_empty() {
         println!(
             "a skipped record may have been a removal or a newer value: its key then shows what was there before"
         );

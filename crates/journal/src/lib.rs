@@ -65,7 +65,7 @@ pub use journal::{Journal, Pin, SegmentInfo, SegmentState};
 pub use manifest::MANIFEST_NAME;
 pub use options::{Backend, BackendKind, Options, SyncMode};
 pub use recovery::{LOCK_NAME, Recovery, Torn};
-pub use salvage::{Keep, SalvageReport, salvage};
+pub use salvage::{Keep, SalvageReport, Stated, salvage, stated};
 pub use scan::{RecordView, Scanner};
 pub use shared::Hooks;
 pub use thread::Driver;

@@ -5,10 +5,13 @@
 //!   2. Seqs, keyspaces and expiries are kept, flags too (but MOVED, where the callback says so), order is kept; a group is
 //!      copied whole or not at all.
 //!   3. The copy has the same identity and a clean stop; lsns and places are new, so it has no checkpoint.
+//!   4. A damaged manifest decides nothing: the segment files themselves do (`rebuilt`), and what that assumes is reported.
 //!
 //! Behind damage the walk goes on at the next batch header that verifies. What was lost may have been a removal, so
 //! an older value may be back: the report says how much was skipped. Which records are of no use any more
 //! (a checkpoint may cover their removal) only the store knows: its callback decides.
+
+mod rebuilt;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,7 +23,9 @@ use vfs::{OpenOptions, Vfs};
 use crate::admission::{Class, Credits, footprint};
 use crate::error::{JournalError, Refusal};
 use crate::format::batch::{BATCH_HEADER_SIZE_BYTES, BATCH_MAGIC, BatchHeader};
+use crate::format::manifest_entry::Checkpoint;
 use crate::format::record::{RECORD_HEADER_SIZE_BYTES, RecordHeader};
+use crate::format::segment_header::Identity;
 use crate::format::{ALIGN_BYTES, SEGMENT_HEADER_SIZE_BYTES, Salt, crc32c};
 use crate::journal::Journal;
 use crate::manifest::{self, Facts, State};
@@ -45,7 +50,7 @@ pub enum Keep {
 }
 
 /// What [`salvage`] did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SalvageReport {
     /// Records copied.
     pub records_copied: u64,
@@ -57,12 +62,53 @@ pub struct SalvageReport {
     pub bytes_skipped: u64,
     /// Segments whose file could not be read at all.
     pub segments_lost: u64,
+    /// What was assumed in place of a manifest that does not verify, a sentence each; empty with a good one.
+    pub assumed: Vec<String>,
+    /// Without a manifest: first and last lsn of what is in no file. Below the checkpoint that was given back, or lost.
+    pub missing: Vec<(Lsn, Lsn)>,
+}
+
+/// What the manifest of a folder says to whom salvages it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stated {
+    /// It verifies, and names this checkpoint.
+    Checkpoint(Option<Checkpoint>),
+    /// It does not verify, or is gone.
+    Nothing {
+        /// The identity, as segment headers state it.
+        identity: Identity,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+/// Reads what the manifest in `dir` says of the checkpoint.
+///
+/// # Errors
+/// [`JournalError`]: no folder, nothing in it that verifies, a newer version, or a failed read.
+pub fn stated(vfs: &dyn Vfs, dir: &Path) -> Result<Stated, JournalError> {
+    let nothing = |what: String| JournalError::Invalid(format!("{}: {what}", dir.display()));
+    vfs.list(dir).map_err(|error| nothing(error.to_string()))?;
+    let why = match manifest::read(vfs, dir) {
+        Ok(Some(state)) => return Ok(Stated::Checkpoint(state.checkpoint)),
+        Ok(None) if rebuilt::files(vfs, dir)?.is_empty() => {
+            return Err(nothing(format!("no data folder: it has no {}", manifest::MANIFEST_NAME)));
+        }
+        Ok(None) => "it is missing".to_owned(),
+        Err(JournalError::Damaged { offset, what, .. }) => format!("at offset {offset}: {what}"),
+        // Each start of a newer version makes segment files of that version: `identity` refuses those.
+        Err(JournalError::Newer { reader_version_min, .. }) => {
+            format!("it asks for a reader of version {reader_version_min}, and no segment file does")
+        }
+        Err(error) => return Err(error),
+    };
+    Ok(Stated::Nothing { identity: rebuilt::identity(vfs, dir)?, why })
 }
 
 /// Copies what still verifies in `dir` to a new folder `out`; `wanted` decides for each record.
 ///
 /// # Errors
-/// [`JournalError`]: locked, no manifest that verifies, `out` not empty, or a failed read or write.
+/// [`JournalError`]: locked, nothing that verifies, `out` not empty, or a failed read or write.
 pub fn salvage(
     vfs: &Arc<dyn Vfs>,
     clock: &Arc<dyn Clock>,
@@ -71,21 +117,31 @@ pub fn salvage(
     options: &Options,
     wanted: &mut dyn FnMut(&RecordView<'_>) -> Keep,
 ) -> Result<SalvageReport, JournalError> {
-    if let Err(error) = vfs.list(dir) {
-        return Err(JournalError::Invalid(format!("{}: {error}", dir.display())));
-    }
+    stated(&**vfs, dir)?; // before the lock's file is made: there may be no folder
     let _lock = lock(&**vfs, dir)?;
-    let state = manifest::read(&**vfs, dir)?
-        .ok_or_else(|| JournalError::Invalid(format!("{} holds no journal", dir.display())))?;
-    let options = Options { identity: Some(state.identity), sync: SyncMode::Never, ..options.clone() };
+    let stated = stated(&**vfs, dir)?;
+    let mut report = SalvageReport::default();
+    let (identity, segments) = match stated {
+        Stated::Checkpoint(_) => {
+            let gone = || JournalError::Invalid(format!("{} has lost its manifest just now", dir.display()));
+            let state = manifest::read(&**vfs, dir)?.ok_or_else(gone)?;
+            (state.identity, segments_of(&**vfs, dir, &state)?)
+        }
+        Stated::Nothing { identity, why } => {
+            let rebuilt = rebuilt::rebuild(&**vfs, dir, identity.folder, &why)?;
+            (report.assumed, report.missing) = (rebuilt.assumed, rebuilt.missing);
+            (identity, rebuilt.segments)
+        }
+    };
+    let options = Options { identity: Some(identity), sync: SyncMode::Never, ..options.clone() };
     let recovery = Journal::open(Arc::clone(vfs), Arc::clone(clock), out, options)?;
     if recovery.next_lsn() != Lsn(1) {
         return Err(JournalError::Invalid(format!("{} holds a journal already", out.display())));
     }
     let (journal, driver) = recovery.start_manual(Hooks::default())?;
-    let mut copier = Copier { journal, driver, report: SalvageReport::default() };
-    for (segment, facts) in &segments_of(&**vfs, dir, &state)? {
-        let salt = Salt::new(state.identity.folder, *segment);
+    let mut copier = Copier { journal, driver, report };
+    for (segment, facts) in &segments {
+        let salt = Salt::new(identity.folder, *segment);
         copier.segment(&**vfs, dir, (*segment, salt), facts, wanted)?;
     }
     copier.finish()
@@ -122,16 +178,16 @@ impl Copier {
             self.report.segments_lost += 1;
             return Ok(());
         };
-        let (mut at, mut gap) = (SEGMENT_HEADER_SIZE_BYTES as usize, false);
+        let (mut at, mut skipped) = (SEGMENT_HEADER_SIZE_BYTES as usize, 0);
         while at + BATCH_HEADER_SIZE_BYTES <= bytes.len() {
             let Some(header) = batch_at(&bytes, at, segment, salt) else {
-                // An unused end is no gap; only what a later batch proves to have been one is counted.
-                gap = true;
-                self.report.bytes_skipped += ALIGN_BYTES;
+                skipped += ALIGN_BYTES;
                 at += ALIGN_BYTES as usize;
                 continue;
             };
-            self.report.gaps += u64::from(std::mem::take(&mut gap));
+            // An unused end is no gap; only what a later batch proves to have been one is counted.
+            self.report.gaps += u64::from(skipped > 0);
+            self.report.bytes_skipped += std::mem::take(&mut skipped);
             let body = at + BATCH_HEADER_SIZE_BYTES..at + header.total_bytes() as usize;
             self.batch(&bytes[body], at, (segment, salt), header.first_lsn, wanted)?;
             at += header.total_bytes() as usize;

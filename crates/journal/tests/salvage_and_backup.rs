@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use common::{append, clock, dir, open, records, start};
 use journal::{Hooks, Journal, JournalError, Keep, Lsn, Options, check, salvage};
-use vfs::{SimDisk, Vfs};
+use vfs::{OpenOptions, SimDisk, Vfs};
 
 fn filled(disk: &SimDisk, clean: bool) {
     let (journal, mut driver) = start(disk, &Options::small());
@@ -48,6 +48,55 @@ fn flipped_payload_is_reported_refused_at_start_and_skipped_by_salvage() {
     assert!(again.clean() && found.windows(2).all(|pair| pair[0].1 < pair[1].1), "order of effects is kept");
     assert_eq!(again.identity().folder, 0xf01d);
     assert_eq!(again.next_seq().0, 801, "no seq is given twice");
+}
+
+#[test]
+fn salvage_without_a_manifest_names_the_lsns_that_are_in_no_file() {
+    let disk = SimDisk::new(1);
+    filled(&disk, false);
+    let report = check(&disk, &dir(), &mut |_| {}).unwrap();
+    let gone = report.segments[1].info.clone();
+    disk.remove(&dir().join(&gone.file_name)).unwrap();
+    disk.remove(&dir().join(journal::MANIFEST_NAME)).unwrap();
+    let vfs: Arc<dyn Vfs> = Arc::new(disk);
+    let time: Arc<dyn clock::Clock> = clock();
+    let out = Path::new("/out");
+    let report = salvage(&vfs, &time, &dir(), out, &Options::small(), &mut |_| Keep::AsItIs).unwrap();
+    assert_eq!(report.missing, [(gone.first_lsn, gone.last_lsn)], "{report:?}");
+    assert_eq!(report.records_copied, 800 - (gone.last_lsn.0 - gone.first_lsn.0 + 1));
+    let again = Journal::open(vfs, clock(), out, Options::small()).unwrap();
+    assert_eq!(again.identity().folder, 0xf01d, "as the headers say");
+    assert!(
+        records(&again).unwrap().windows(2).all(|pair| pair[0].1 < pair[1].1),
+        "order of effects is kept"
+    );
+}
+
+/// A start that was cut short leaves the tail in two files: neither its records twice, nor the older copy for the newer.
+#[test]
+fn salvage_without_a_manifest_takes_the_fuller_of_two_files_of_one_segment() {
+    let disk = SimDisk::new(1);
+    filled(&disk, false);
+    let before = disk.process_death();
+    let last = check(&before, &dir(), &mut |_| {}).unwrap().segments.last().unwrap().info.file_name.clone();
+    let older = before.open(&dir().join(&last), OpenOptions::default()).unwrap();
+    let mut bytes = vec![0; older.len().unwrap() as usize];
+    older.read_at(&mut bytes, 0).unwrap();
+    let disk = before.fork();
+    let (journal, mut driver) = start(&disk, &Options::small());
+    append(&journal, &[b"after the start"]).unwrap();
+    driver.commit();
+    drop((journal, driver));
+    let disk = disk.process_death();
+    let create = OpenOptions { write: true, create_new: true, ..OpenOptions::default() };
+    disk.open(&dir().join(&last), create).unwrap().write_at(&bytes, 0).unwrap();
+    disk.remove(&dir().join(journal::MANIFEST_NAME)).unwrap();
+    let vfs: Arc<dyn Vfs> = Arc::new(disk);
+    let time: Arc<dyn clock::Clock> = clock();
+    let out = Path::new("/out");
+    let report = salvage(&vfs, &time, &dir(), out, &Options::small(), &mut |_| Keep::AsItIs).unwrap();
+    assert_eq!(report.records_copied, 801, "{report:?}");
+    assert!(report.assumed.iter().any(|what| what.contains(&last)), "{report:?}");
 }
 
 #[test]

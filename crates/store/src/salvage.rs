@@ -7,14 +7,17 @@
 //!
 //! Invariants
 //!   1. The damaged folder is not changed; the new one has the same identity, so hashes and SHARED bits hold.
-//!   2. Databases are mapped as the checkpoint says, unless a copied record says something newer.
+//!   2. A damaged manifest is not needed: the newest whole checkpoint file counts then, which is as true.
+//!   3. Databases are mapped as the checkpoint says, unless a copied record says something newer.
 
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
 use clock::Clock;
-use journal::{Class, Draft, Hooks, Journal, JournalError, Keep, RecordView, SalvageReport, Seq, footprint};
+use journal::{
+    Class, Draft, Hooks, Journal, JournalError, Keep, RecordView, SalvageReport, Seq, Stated, footprint,
+};
 use vfs::Vfs;
 
 use crate::error::StoreError;
@@ -42,12 +45,18 @@ pub fn salvage(
     out: &Path,
 ) -> Result<Salvaged, StoreError> {
     let open_error = |error: JournalError| StoreError::Open(error.to_string());
-    let report = journal::check(&**vfs, dir, &mut |_| {}).map_err(open_error)?;
-    let (alive, without_checkpoint) = match report.checkpoint.map(|c| Alive::read(&**vfs, dir, &c)) {
-        None => (None, None),
-        Some(Ok(alive)) => (Some(alive), None),
-        Some(Err(why)) => (None, Some(why)),
+    let (alive, without_checkpoint) = match journal::stated(&**vfs, dir).map_err(open_error)? {
+        Stated::Checkpoint(None) => (None, None),
+        Stated::Checkpoint(Some(checkpoint)) => match Alive::read(&**vfs, dir, &checkpoint.name) {
+            Ok((_, alive)) => (Some(alive), None),
+            Err(why) => (None, Some(why)),
+        },
+        Stated::Nothing { identity, .. } => match newest_checkpoint(&**vfs, dir, identity.folder) {
+            Ok(alive) => (Some(alive), None),
+            Err(why) => (None, Some(why)),
+        },
     };
+    let covered = alive.as_ref().map_or(0, |alive| alive.lsn);
     let mut mapping_seq = 0;
     let mut wanted = |view: &RecordView<'_>| {
         if view.header.kind == MAPPING {
@@ -63,7 +72,8 @@ pub fn salvage(
         }
     };
     let options = journal::Options::default();
-    let copied = journal::salvage(vfs, clock, dir, out, &options, &mut wanted).map_err(open_error)?;
+    let mut copied = journal::salvage(vfs, clock, dir, out, &options, &mut wanted).map_err(open_error)?;
+    copied.missing.retain(|(_, last)| last.0 >= covered);
     if let Some(alive) = alive.filter(|alive| alive.mapping_seq > mapping_seq) {
         alive.state_mapping(vfs, clock, out)?;
     }
@@ -80,22 +90,33 @@ struct Alive {
     mapping: Vec<u32>,
 }
 
+/// The newest checkpoint file that is whole and of this folder. A file under its final name is complete and true: the
+/// manifest's entry only says from when on.
+fn newest_checkpoint(vfs: &dyn Vfs, dir: &Path, folder: u128) -> Result<Alive, String> {
+    let mut faults = Vec::new();
+    for name in checkpoint_file::names(vfs, dir).map_err(|error| error.to_string())?.iter().rev() {
+        match Alive::read(vfs, dir, name) {
+            Ok((of, alive)) if of == folder => return Ok(alive),
+            Ok(_) => faults.push(format!("{name} belongs to another folder")),
+            Err(why) => faults.push(why),
+        }
+    }
+    Err(if faults.is_empty() { "there is none".to_owned() } else { faults.join("; ") })
+}
+
 fn is_base(kind: u8) -> bool {
     matches!(kind & !record::SHARED, record::STRING | record::IMAGE)
 }
 
 impl Alive {
-    fn read(vfs: &dyn Vfs, dir: &Path, checkpoint: &journal::Checkpoint) -> Result<Self, String> {
-        let mut alive = Alive {
-            lsn: checkpoint.lsn.0,
-            places: HashSet::new(),
-            mapping_seq: 0,
-            next_keyspace: 0,
-            mapping: Vec::new(),
-        };
-        checkpoint_file::load(vfs, dir, &checkpoint.name, &mut |_, block| alive.take(block))
-            .map_err(|error| format!("{} {error}", checkpoint.name))?;
-        Ok(alive)
+    /// Reads the checkpoint file `name`; also returns whose folder it is of.
+    fn read(vfs: &dyn Vfs, dir: &Path, name: &str) -> Result<(u128, Self), String> {
+        let mut alive =
+            Alive { lsn: 0, places: HashSet::new(), mapping_seq: 0, next_keyspace: 0, mapping: Vec::new() };
+        let header = checkpoint_file::load(vfs, dir, name, &mut |_, block| alive.take(block))
+            .map_err(|error| format!("{name} {error}"))?;
+        alive.lsn = header.lsn + 1;
+        Ok((header.folder, alive))
     }
 
     fn take(&mut self, block: Block) {

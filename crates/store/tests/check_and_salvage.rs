@@ -228,12 +228,80 @@ fn salvage_of_a_hurt_folder_gives_back_only_what_was_written() {
     }
 }
 
+/// A damaged manifest left nothing to salvage from: it alone named the segments and the checkpoint. Both are in the folder.
 #[test]
-fn damaged_manifest_is_refused_and_never_guessed_from() {
+fn salvage_with_a_damaged_manifest_loses_no_key_and_says_what_it_assumed() {
     let (disk, newest) = filled();
-    for offset in 0..64 * 12 {
+    let manifest = Path::new(DIR).join(journal::MANIFEST_NAME);
+    for offset in (0..64 * 12).step_by(7) {
         let hurt = disk.fork();
-        hurt.flip_bit(&Path::new(DIR).join(journal::MANIFEST_NAME), offset, 2).expect("it is there");
-        assert_eq!(saved(&hurt, &newest, "manifest"), None, "byte {offset}");
+        hurt.flip_bit(&manifest, offset, 2).expect("it is there");
+        let exact = saved(&hurt, &newest, "manifest");
+        assert_eq!(exact, Some(KEYS as usize), "byte {offset}");
     }
+    let gone = disk.fork();
+    gone.remove(&manifest).expect("it is there");
+    assert_eq!(saved(&gone, &newest, "no manifest"), Some(KEYS as usize));
+    let report = salvaged(&disk_without(&disk, &manifest), Path::new("/again")).expect("saved");
+    assert!(report.journal.assumed[0].starts_with("MANIFEST does not verify (it is missing)"), "{report:?}");
+    assert_eq!((report.journal.missing.len(), report.without_checkpoint), (0, None), "all is there");
+}
+
+#[test]
+fn salvage_with_neither_manifest_nor_checkpoint_says_that_removed_keys_may_be_back() {
+    let (disk, newest) = filled();
+    let (checkpoint, _) = checkpoint_file(&disk);
+    let hurt = disk_without(&disk_without(&disk, &checkpoint), &Path::new(DIR).join(journal::MANIFEST_NAME));
+    let report = salvaged(&hurt, Path::new("/again")).expect("saved");
+    assert_eq!(report.without_checkpoint.as_deref(), Some("there is none"));
+    let exact = saved(&hurt, &newest, "neither").expect("saved");
+    assert!(exact >= newest.len(), "only removed keys may be back: {exact} of {}", newest.len());
+}
+
+/// Whatever else is hurt beside the manifest: only what was written comes back, and what is gone is said to be.
+#[test]
+fn salvage_without_a_manifest_gives_back_only_what_was_written() {
+    let (disk, newest) = filled();
+    let disk = disk_without(&disk, &Path::new(DIR).join(journal::MANIFEST_NAME));
+    let mut rng = Rng::new(12);
+    let segments: Vec<_> = disk
+        .files()
+        .into_iter()
+        .filter(|(path, _)| path.extension().is_some_and(|end| end == "seg"))
+        .collect();
+    for n in 0..24 {
+        let hurt = disk.fork();
+        let (path, length) = &segments[rng.index(segments.len())];
+        if n % 3 == 0 {
+            hurt.remove(path).expect("it is there");
+        } else {
+            let reach = if n % 3 == 1 { 8_192 } else { *length };
+            hurt.flip_bit(path, rng.below(reach), rng.below(8) as u8).expect("it is there");
+        }
+        saved(&hurt, &newest, &format!("hurt {n}: {}", path.display()));
+    }
+}
+
+#[test]
+fn folder_without_any_header_that_verifies_is_not_guessed_from() {
+    let (disk, _) = filled();
+    let hurt = disk_without(&disk, &Path::new(DIR).join(journal::MANIFEST_NAME));
+    for (path, _) in hurt.files().into_iter().filter(|(path, _)| path.extension().is_some_and(|e| e == "seg"))
+    {
+        hurt.flip_bit(&path, 20, 1).expect("it is there");
+    }
+    let error = salvaged(&hurt, Path::new("/again")).expect_err("nobody knows whose files these are");
+    assert!(error.contains("neither the manifest nor the header of any segment file verifies"), "{error}");
+}
+
+fn salvaged(disk: &SimDisk, out: &Path) -> Result<store::Salvaged, String> {
+    let vfs: Arc<dyn Vfs> = Arc::new(disk.clone());
+    let time: Arc<dyn Clock> = clock();
+    salvage(&vfs, &time, Path::new(DIR), out).map_err(|error| error.to_string())
+}
+
+fn disk_without(disk: &SimDisk, path: &Path) -> SimDisk {
+    let disk = disk.fork();
+    disk.remove(path).expect("it is there");
+    disk
 }

@@ -118,6 +118,16 @@ pub(crate) fn load(
     }
 }
 
+/// Names of the checkpoints in `dir`, oldest first.
+///
+/// # Errors
+/// What the disk reports.
+pub(crate) fn names(vfs: &dyn Vfs, dir: &Path) -> io::Result<Vec<String>> {
+    let mut names = vfs.list(dir)?;
+    names.retain(|name| name.starts_with(PREFIX));
+    Ok(names)
+}
+
 /// Removes checkpoints other than `keep`, and remains of attempts.
 ///
 /// # Errors
