@@ -147,3 +147,78 @@ fn info(server: &Server, section: &str, field: &str) -> u64 {
     let number = info.lines().find_map(|line| line.strip_prefix(field)).expect("a field of that name");
     number.trim().parse().expect("a number")
 }
+
+/// Flips a bit of every place in the files of `dir` where `text` lies.
+fn damage(dir: &std::path::Path, text: &str) {
+    let mut found = 0;
+    for entry in std::fs::read_dir(dir).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let Ok(mut bytes) = std::fs::read(&path) else { continue };
+        let is_there = |at: &usize| bytes[*at..].starts_with(text.as_bytes());
+        let places: Vec<usize> = (0..bytes.len()).filter(is_there).collect();
+        for &at in &places {
+            bytes[at] ^= 1;
+            let file = std::fs::File::options().write(true).open(&path).expect("it opens");
+            std::os::unix::fs::FileExt::write_all_at(&file, &bytes[at..=at], at as u64).expect("written");
+        }
+        found += places.len();
+    }
+    assert!(found > 0, "{text} is nowhere in {}", dir.display());
+}
+
+/// A key whose record could not be read could be neither overwritten nor removed: every command read it first.
+#[test]
+fn key_whose_record_is_damaged_can_be_replaced_and_removed_and_says_so_when_read() {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let start = || Server::start(dir.path(), &["--journal-segment-size=1MiB"]);
+    let server = start();
+    for n in 0..8 {
+        let value = format!("damage-me-{n} {}", "x".repeat(200));
+        assert_eq!(server.call(&["set", &format!("d{n}"), &value]), ok());
+    }
+    // enough for the records to lie in a segment that is sealed: a start does not read it
+    let filler = "f".repeat(50_000);
+    for n in 0..60 {
+        assert_eq!(server.call(&["set", &format!("f{n}"), &filler]), ok());
+    }
+    server.signal(libc::SIGTERM);
+    assert!(server.end().0.success());
+
+    let server = start();
+    (0..7).for_each(|n| damage(dir.path(), &format!("damage-me-{n}")));
+    let refused = |command: &[&str]| {
+        let reply = server.call(command);
+        assert!(
+            matches!(&reply, Value::Error(text) if text.windows(10).any(|w| w == b"is damaged")),
+            "{reply:?}"
+        );
+    };
+    (0..7).for_each(|n| refused(&["get", &format!("d{n}")]));
+    refused(&["append", "d0", "x"]);
+    refused(&["expire", "d0", "100"]);
+    refused(&["getdel", "d0"]);
+    refused(&["set", "d0", "v", "get"]);
+    assert_eq!(server.call(&["set", "d0", "zero"]), ok());
+    assert_eq!(server.call(&["set", "d1", "one", "ex", "1000"]), ok());
+    assert_eq!(server.call(&["mset", "d2", "two", "d3", "three"]), ok());
+    assert_eq!(server.call(&["del", "d4", "none"]), Value::Integer(1));
+    assert_eq!(server.call(&["unlink", "d5"]), Value::Integer(1));
+    let replies =
+        pipeline(&mut connect(&server), &[&["multi"], &["del", "d6"], &["set", "d6", "six"], &["exec"]]);
+    assert_eq!(replies[3], Value::Array(vec![Value::Integer(1), ok()]));
+    let check = |server: &Server| {
+        for (key, value) in [("d0", "zero"), ("d1", "one"), ("d2", "two"), ("d3", "three"), ("d6", "six")] {
+            assert_eq!(server.call(&["get", key]), bulk(value), "{key}");
+        }
+        assert_eq!(server.call(&["exists", "d4", "d5"]), Value::Integer(0));
+        assert_eq!(server.call(&["dbsize"]), Value::Integer(66));
+    };
+    check(&server);
+    let mut server = server;
+    for signal in [libc::SIGKILL, libc::SIGTERM, libc::SIGTERM] {
+        server.signal(signal);
+        drop(server.end());
+        server = start();
+        check(&server);
+    }
+}

@@ -140,7 +140,11 @@ impl Access<'_> {
                 Ok(Plan { shared: shared || beside, old: Some(old), skip: removal && old.removed })
             }
             Seek::Unknown(places) => Err(self.miss(places)),
-            Seek::Damaged(error) => Err(Stop::Damaged(error)),
+            Seek::Damaged { own: Some(spot), .. } if !matches!(staged.change, Change::Delta { .. }) => {
+                let place = stripe.space(staged.keyspace).map_or(0, |space| space.table.word(spot).place());
+                Ok(Plan { shared: beside, old: Some(Old::unreadable(spot, place)), skip: false })
+            }
+            Seek::Damaged { error, .. } => Err(Stop::Damaged(error)),
         }
     }
 
@@ -149,7 +153,7 @@ impl Access<'_> {
         let key = staged.object().view().key();
         let stripe = self.guards.stripe(staged.hash.stripe()).expect("resolved before");
         match (&mut plan.old, stripe.seek(staged.keyspace, staged.hash, key, self.prepared)) {
-            (Some(old), Seek::At { spot, .. }) => old.spot = spot,
+            (Some(old), Seek::At { spot, .. } | Seek::Damaged { own: Some(spot), .. }) => old.spot = spot,
             (old, _) => *old = None,
         }
         plan
@@ -331,6 +335,12 @@ impl Old {
             expiry_ms: current.expiry_ms(),
             removed: current.is_removed(),
         }
+    }
+
+    /// A state whose record is damaged. The accounts take an average for its size; the entry of its expiry stays until
+    /// it is due, as those that a restart leaves.
+    fn unreadable(spot: Spot, place: u64) -> Self {
+        Self { spot, place, seq: 0, record_bytes: 0, hot_bytes: 0, expiry_ms: 0, removed: false }
     }
 }
 

@@ -140,15 +140,20 @@ impl<'s> Access<'s> {
         self.overlay.stage(Staged { db, keyspace, hash, change: Change::Put(object), cause: Cause::Command });
     }
 
-    /// Removes `key`; returns whether it was there.
+    /// Removes `key`; returns whether it was there. A key whose record is damaged was.
     ///
     /// # Errors
-    /// [`Stop::Cold`] when a record decides that was not prepared.
+    /// [`Stop::Cold`] when a record decides that was not prepared; [`Stop::Damaged`] when a damaged one may be another
+    /// key's.
     pub fn remove(&mut self, db: u16, key: &[u8]) -> Result<bool, Stop> {
         let Some(keyspace) = self.keyspace(db) else { return Ok(false) };
         let hash = self.hash(key);
-        if self.lookup(keyspace, hash, key, db)?.is_none() {
-            return Ok(false);
+        match self.lookup(keyspace, hash, key, db) {
+            Ok(None) => return Ok(false),
+            Ok(Some(_)) => {}
+            // what cannot be read can go
+            Err(Stop::Damaged(_)) if self.owns_damage(keyspace, hash, key)? => {}
+            Err(stop) => return Err(stop),
         }
         let change = Change::Remove(Object::new(record::REMOVED, key, Bytes::Plain(&[]), 0));
         self.overlay.stage(Staged { db, keyspace, hash, change, cause: Cause::Command });
@@ -328,7 +333,7 @@ impl<'s> Access<'s> {
                 Seek::At { word, whole: false, .. } => return Err(self.unfolded(space, word)),
                 Seek::At { word, current, .. } => (word, current),
                 Seek::Unknown(places) => return Err(self.miss(places)),
-                Seek::Damaged(error) => return Err(Stop::Damaged(error)),
+                Seek::Damaged { error, .. } => return Err(Stop::Damaged(error)),
             },
         };
         self.look(current.seq());
@@ -347,6 +352,13 @@ impl<'s> Access<'s> {
         }
         let deltas = if word.marks() & WORD_DELTAS == 0 { 0 } else { space.deltas_of(word.place()).len() };
         Ok(Some(State { deltas, ..State::current(current) }))
+    }
+
+    /// Whether a damaged record is `key`'s.
+    fn owns_damage(&self, keyspace: u32, hash: KeyHash, key: &[u8]) -> Result<bool, Stop> {
+        let stripe = self.guards.stripe(hash.stripe())?;
+        let found = stripe.seek(keyspace, hash, key, self.prepared);
+        Ok(matches!(found, Seek::Damaged { own: Some(_), .. }))
     }
 
     /// Whether a change of this state may be a small record on top of what lies in the log.

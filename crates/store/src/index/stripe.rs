@@ -22,7 +22,7 @@ use crate::hash::KeyHash;
 use crate::index::Index;
 use crate::index::table::{Spot, Table};
 use crate::large::Bytes;
-use crate::object::{ObjectRef, View, WORD_DELTAS, Word};
+use crate::object::{ObjectRef, View, WORD_DELTAS, WORD_SHARED, Word};
 use crate::prepared::{Fetched, Prepared};
 use crate::record;
 use crate::watch::Watches;
@@ -157,8 +157,8 @@ pub(crate) enum Seek<'a> {
     At { spot: Spot, word: &'a Word, shared: bool, current: Current<'a>, whole: bool },
     /// Records that decide and were not prepared.
     Unknown(Vec<u64>),
-    /// A record that decides is damaged.
-    Damaged(StoreError),
+    /// A record that decides is damaged. `own`: it is as good as certain to be the key's, for nothing else has its bits.
+    Damaged { error: StoreError, own: Option<Spot> },
 }
 
 /// A key's newest state, wherever it lies.
@@ -233,7 +233,7 @@ impl Space {
 
     /// Looks for `key` among all candidates of `hash`.
     pub(crate) fn seek<'a>(&'a self, hash: KeyHash, key: &[u8], prepared: &'a Prepared) -> Seek<'a> {
-        let (mut found, mut shared, mut unknown) = (None, false, Vec::new());
+        let (mut found, mut shared, mut unknown, mut damaged) = (None, false, Vec::new(), Vec::new());
         let mut last = None;
         while let Some(spot) = self.table.candidate(hash, last) {
             last = Some(spot);
@@ -241,7 +241,7 @@ impl Space {
                 Ok(Some(current)) if current.key() == key => found = Some((spot, current)),
                 Ok(Some(current)) => shared |= !current.is_removed(),
                 Ok(None) => unknown.push(self.table.word(spot).place()),
-                Err(error) => return Seek::Damaged(error.clone()),
+                Err(error) => damaged.push((spot, error)),
             }
         }
         match found {
@@ -251,13 +251,26 @@ impl Space {
                 if let (Current::Cold { .. }, Some(Err(error))) =
                     (current, fields.find(|field| field.is_err()))
                 {
-                    return Seek::Damaged(error.clone());
+                    return Seek::Damaged { error: error.clone(), own: Some(spot) };
                 }
                 let whole = matches!(current, Current::Hot(_)) || self.field_places(word).next().is_none();
-                Seek::At { spot, word, shared: shared || !unknown.is_empty(), current, whole }
+                Seek::At {
+                    spot,
+                    word,
+                    shared: shared || !unknown.is_empty() || !damaged.is_empty(),
+                    current,
+                    whole,
+                }
             }
-            None if unknown.is_empty() => Seek::Absent { shared },
-            None => Seek::Unknown(unknown),
+            None if !unknown.is_empty() => Seek::Unknown(unknown),
+            None => match damaged.first() {
+                None => Seek::Absent { shared },
+                Some(&(spot, error)) => {
+                    let alone = !shared && damaged.len() == 1;
+                    let alone = alone && self.table.word(spot).marks() & WORD_SHARED == 0;
+                    Seek::Damaged { error: error.clone(), own: alone.then_some(spot) }
+                }
+            },
         }
     }
 
