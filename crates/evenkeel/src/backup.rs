@@ -21,7 +21,8 @@ pub(crate) fn run(dir: &Path, out: &Path) -> Result<(), String> {
         call(&mut stream, &[b"AUTH", password.as_encoded_bytes()])?;
     }
     call(&mut stream, &[b"BACKUP", out.as_os_str().as_encoded_bytes()])?;
-    println!("backup of {} is in {}", dir.display(), out.display());
+    let done = format!("backup of {} is in {}\n", dir.display(), out.display());
+    crate::say(std::io::stdout(), &done);
     Ok(())
 }
 

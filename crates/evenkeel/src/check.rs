@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(crate) fn run(dir: &Path, salvage_to: Option<&Path>) -> Result<(), String> {
     let checked = store::check(&vfs::RealDisk, dir).map_err(|error| error.to_string());
     if let Ok(checked) = &checked {
-        print!("{}", text(checked));
+        crate::say(std::io::stdout(), &text(checked));
     }
     // what cannot be checked for a damaged manifest can be saved all the same
     if let Some(out) = salvage_to {
@@ -35,27 +35,26 @@ fn salvage(dir: &Path, out: &Path) -> Result<(), String> {
     let clock: Arc<dyn clock::Clock> = Arc::new(clock::SystemClock);
     let saved = store::salvage(&disk, &clock, dir, out).map_err(|error| error.to_string())?;
     let copied = saved.journal;
-    println!(
-        "\n{} records copied to {}; {} places skipped, {} segments could not be read",
+    let mut text = format!(
+        "\n{} records copied to {}; {} places skipped, {} segments could not be read\n",
         copied.records_copied,
         out.display(),
         copied.gaps,
         copied.segments_lost
     );
     for assumed in &copied.assumed {
-        println!("assumed: {assumed}");
+        text += &format!("assumed: {assumed}\n");
     }
     for (first, last) in &copied.missing {
-        println!("lost: records of lsn {} to {} are in no file", first.0, last.0);
+        text += &format!("lost: records of lsn {} to {} are in no file\n", first.0, last.0);
     }
     if copied.gaps > 0 || copied.segments_lost > 0 || !copied.missing.is_empty() {
-        println!(
-            "a skipped record may have been a removal or a newer value: its key then shows what was there before"
-        );
+        text += "a skipped record may have been a removal or a newer value: its key then shows what was there before\n";
     }
     if let Some(why) = saved.without_checkpoint {
-        println!("the checkpoint could not be read ({why}): removed keys may be back");
+        text += &format!("the checkpoint could not be read ({why}): removed keys may be back\n");
     }
+    crate::say(std::io::stdout(), &text);
     Ok(())
 }
 

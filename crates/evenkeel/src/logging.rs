@@ -14,7 +14,11 @@ pub(crate) fn start(settings: &Settings) {
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
     };
-    let lines = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr);
+    // A line that cannot be written is lost: to tell of it on standard error, which just failed, would end the process.
+    let lines = tracing_subscriber::fmt()
+        .log_internal_errors(false)
+        .with_max_level(level)
+        .with_writer(std::io::stderr);
     if settings.log_json {
         lines.json().flatten_event(true).init();
     } else {

@@ -14,7 +14,6 @@ mod notify;
 mod running;
 mod serve;
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -24,8 +23,7 @@ fn main() -> ExitCode {
     };
     let done = match request {
         cli::Request::Print(text) => {
-            // A reader that stops reading (head) is no failure.
-            let _ = std::io::stdout().write_all(text.as_bytes());
+            say(std::io::stdout(), &text);
             Ok(())
         }
         cli::Request::Backup { dir, out } => backup::run(&dir, &out),
@@ -36,6 +34,12 @@ fn main() -> ExitCode {
 }
 
 fn fail(message: &str, status: u8) -> ExitCode {
-    eprintln!("evenkeel: {message}");
+    say(std::io::stderr(), &format!("evenkeel: {message}\n"));
     ExitCode::from(status)
+}
+
+/// Writes `text`, if anybody takes it: a reader that stopped reading (head) or a full disk is no reason to fail, and
+/// `println!` would end the process.
+fn say(mut to: impl std::io::Write, text: &str) {
+    let _ = to.write_all(text.as_bytes()).and_then(|()| to.flush());
 }

@@ -135,7 +135,8 @@ fn end_on_panic() {
 fn bound_the_stop() {
     let bounded = std::thread::Builder::new().name("stop-bound".to_owned()).spawn(|| {
         std::thread::park_timeout(STOP_MAX);
-        eprintln!("evenkeel: the stop took longer than {} s; ending at once", STOP_MAX.as_secs());
+        let text = format!("evenkeel: the stop took longer than {} s; ending at once\n", STOP_MAX.as_secs());
+        crate::say(std::io::stderr(), &text);
         std::process::exit(1);
     });
     if let Err(error) = bounded {
@@ -328,7 +329,7 @@ fn watch_signals(ends: Sender<End>) -> Result<(), String> {
                 _ => "SIGHUP",
             };
             if count > 0 {
-                eprintln!("evenkeel: {name} again: ending at once");
+                crate::say(std::io::stderr(), &format!("evenkeel: {name} again: ending at once\n"));
                 std::process::exit(1);
             }
             let _ = ends.send(End::Signal(name));
