@@ -36,8 +36,8 @@ mod testlog;
 mod value;
 mod watch;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use clock::UnixMs;
 
@@ -83,6 +83,8 @@ pub struct Store {
     expired_keys: AtomicU64,
     random: AtomicU64,
     tender: tend::Tender,
+    /// Held while a backup is made.
+    backup: Mutex<()>,
     /// Engine `log`'s own side, and its housekeeping.
     log: Option<(Arc<log::LogEngine>, log::keeper::Keeper)>,
 }
@@ -122,6 +124,7 @@ impl Store {
             expired_keys: AtomicU64::new(0),
             random: AtomicU64::new(0),
             tender: tend::Tender::default(),
+            backup: Mutex::default(),
             log,
             options,
         });

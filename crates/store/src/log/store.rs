@@ -82,11 +82,16 @@ impl Store {
 
     /// Copies the running store consistently to the new or empty folder `out`, which a server can open; blocks.
     ///
-    /// Everything acknowledged before the call is in the copy. Housekeeping rests meanwhile, commands do not.
+    /// Everything acknowledged before the call is in the copy. Housekeeping rests meanwhile, commands do not. One at a time: a
+    /// second one would wait for as long as the first takes, and then copy the same again.
     ///
     /// # Errors
-    /// [`StoreError::Backup`]: `out` is not empty, or the disk refuses.
+    /// [`StoreError::Backup`]: another backup is under way, `out` is not empty, or the disk refuses.
     pub fn backup(&self, out: &Path) -> Result<(), StoreError> {
+        let Ok(_alone) = self.backup.try_lock() else {
+            let text = "another backup of this server is under way: try again when it is done";
+            return Err(StoreError::Backup(text.to_owned()));
+        };
         match self.keeping() {
             Some((keeper, parts)) => keeper.backup(parts, out),
             None => Err(StoreError::Backup("only engine log has something to back up".to_owned())),
@@ -150,5 +155,24 @@ impl Store {
         if !seal_first {
             engine.close();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two that ran at once to one folder mixed their files until one met a file of the other's.
+    #[test]
+    fn second_backup_is_refused_while_one_is_made_and_touches_nothing() {
+        let disk: Arc<dyn vfs::Vfs> = Arc::new(vfs::SimDisk::new(1));
+        let options =
+            Options { vfs: Arc::clone(&disk), dir: "/data".into(), background: false, ..Options::default() };
+        let store = Store::open(options).expect("a fresh folder opens");
+        let running = store.backup.lock().expect("nobody panicked");
+        let error = store.backup(Path::new("/out")).expect_err("one is under way");
+        assert!(error.to_string().contains("another backup of this server is under way"), "{error}");
+        assert!(disk.list(Path::new("/out")).is_err(), "no folder was made");
+        drop(running);
     }
 }
