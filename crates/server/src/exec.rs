@@ -3,7 +3,8 @@
 //! All keys of all commands, and those that are watched, are locked together (all stripes, if one command needs
 //! everything); every command runs on the same access, so each sees the effects of those before it, and one
 //! commit makes them one group of the journal. A stop takes all replies back, and the whole runs again; only what had
-//! effects outside the store (CLIENT KILL, CONFIG SET) keeps its first answer.
+//! effects outside the store (CLIENT KILL, CONFIG SET) keeps its first answer. The same when the replies are too large: the
+//! data stays as it was, and what acted outside of it has acted, and is counted.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -38,6 +39,12 @@ struct Executed {
     outbox: Outbox,
     /// Large values of the replies, in order.
     attached: Vec<Attached>,
+    /// What ran, and whether it failed: counted when it has happened, for a run that stops is repeated.
+    calls: Vec<(u16, bool)>,
+    /// EXEC itself is answered with an error.
+    failed: bool,
+    /// Keys that were found, and not.
+    lookups: (u32, u32),
 }
 
 impl Server {
@@ -85,7 +92,7 @@ impl Server {
         let run = Run { transaction: &transaction, watched: &watched, request, counts: counts.as_deref() };
         let result = self.exec_once(session, &run, (scope, &prepared), out);
         match result {
-            Ok(Executed { ran, ticket, outbox, attached }) => {
+            Ok(Executed { ran, ticket, outbox, attached, calls, failed, lookups }) => {
                 drop(keys);
                 drop(watched);
                 if ran {
@@ -93,7 +100,10 @@ impl Server {
                 }
                 session.ticket = session.ticket.max(ticket);
                 self.deliver(outbox, session.ticket);
-                Ok(Ran { attached, ..Ran::plain(ticket, false) })
+                for (id, failed) in calls {
+                    self.stats.call(request.loop_index, id, 0, failed);
+                }
+                Ok(Ran { ticket, failed, lookups, attached })
             }
             Err((stop, wanted)) => {
                 out.truncate(start);
@@ -152,7 +162,10 @@ impl Server {
                 out.truncate(start);
                 session.db = db;
                 self.write_failure(errors::reply_too_large(most), session.resp3, out);
-                return Ok(Executed { ticket: self.store.newest(), ..Executed::default() });
+                let acted = executed.calls.into_iter().zip(&transaction.queue);
+                let acted = acted.filter(|(_, queued)| queued.answered.get().is_some());
+                let (ticket, calls) = (self.store.newest(), acted.map(|(call, _)| call).collect());
+                return Ok(Executed { ticket, calls, failed: true, ..Executed::default() });
             }
         }
         executed.ticket = access.commit().map_err(|stop| (stop, none()))?;
@@ -171,6 +184,7 @@ impl Server {
     ) -> Result<(), Stop> {
         if let Some(answer) = queued.answered.get() {
             out.extend_from_slice(answer);
+            executed.calls.push((queued.entry.id, answer.starts_with(b"-")));
             return Ok(());
         }
         let (start, resp3, args) = (out.len(), session.resp3, queued.args.view(&[]));
@@ -184,7 +198,8 @@ impl Server {
                 let (lookups, attached) = (Cell::default(), RefCell::default());
                 let mut data = Data { access, db: session.db, now, server: self, lookups, attached };
                 let outcome = handle(&mut data, args, &mut writer);
-                self.stats.lookups(run.request.loop_index, data.lookups.get());
+                let (hits, misses) = data.lookups.get();
+                executed.lookups = (executed.lookups.0 + hits, executed.lookups.1 + misses);
                 if outcome.is_ok() {
                     executed.attached.append(data.attached.get_mut());
                 }
@@ -210,7 +225,7 @@ impl Server {
         if acts_at_once(queued) {
             let _ = queued.answered.set(out[start..].to_vec());
         }
-        self.stats.call(run.request.loop_index, queued.entry.id, 0, failed);
+        executed.calls.push((queued.entry.id, failed));
         Ok(())
     }
 }

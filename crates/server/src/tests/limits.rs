@@ -104,6 +104,30 @@ fn reply_that_no_connection_could_hold_is_an_error_and_a_transaction_leaves_no_t
     harness.expect(&mut wire, &[("KEYS *", refusal), ("KEYS key:7", "*1\r\n$5\r\nkey:7\r\n")]);
 }
 
+/// It counted as a call that succeeded, with all of its commands.
+#[test]
+fn refused_transaction_is_a_failed_call_and_of_its_commands_only_those_count_that_acted() {
+    let mut harness = Harness::with(|settings| settings.connections_output_max = Size(1_000));
+    let mut wire = harness.connect();
+    harness.raw(&mut wire, &["SET", "k", &"x".repeat(600)]);
+    for line in ["MULTI", "CLIENT KILL ID 77", "GET k", "INCR n", "GET k"] {
+        harness.line(&mut wire, line);
+    }
+    assert!(harness.line(&mut wire, "EXEC").starts_with("-ERR the reply would be larger"));
+    harness.expect(&mut wire, &[("MULTI", "+OK\r\n"), ("INCR n", "+QUEUED\r\n"), ("EXEC", "*1\r\n:1\r\n")]);
+    let mut operator = harness.connect();
+    harness.server.settings.change(&[("connections.output_max", "256MiB")]).expect("a larger reply");
+    let info = harness.line(&mut operator, "INFO commandstats");
+    let line = |name: &str| {
+        let line = info.lines().find(|line| line.starts_with(&format!("cmdstat_{name}:")));
+        line.unwrap_or("").split(',').filter(|part| part.contains("calls")).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(line("exec"), "cmdstat_exec:calls=2 rejected_calls=0 failed_calls=1");
+    assert_eq!(line("incr"), "cmdstat_incr:calls=1 rejected_calls=0 failed_calls=0");
+    assert_eq!(line("client|kill"), "cmdstat_client|kill:calls=1 rejected_calls=0 failed_calls=0");
+    assert_eq!(line("get"), "", "taken back");
+}
+
 #[test]
 fn small_commands_of_a_transaction_count_with_what_they_keep() {
     // A hundred bytes are kept for each of the fourteen that a PING takes on the wire.
