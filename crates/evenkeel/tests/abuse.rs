@@ -249,11 +249,13 @@ fn pong() -> Value {
 #[test]
 fn server_with_few_descriptors_keeps_some_for_its_files_and_refuses_the_rest() {
     let dir = tempfile::tempdir().expect("a folder for the test");
-    let port = common::free_port();
-    let mut command = std::process::Command::new("sh");
-    let script = "ulimit -n 320; exec \"$0\" serve --loops 2 --durability never --dir \"$1\" --port \"$2\"";
-    command.args(["-c", script, env!("CARGO_BIN_EXE_evenkeel")]).arg(dir.path()).arg(port.to_string());
-    let server = Server::spawn(&mut command);
+    let server = Server::spawn_on(|port| {
+        let mut command = std::process::Command::new("sh");
+        let script =
+            "ulimit -n 320; exec \"$0\" serve --loops 2 --durability never --dir \"$1\" --port \"$2\"";
+        command.args(["-c", script, env!("CARGO_BIN_EXE_evenkeel")]).arg(dir.path()).arg(port.to_string());
+        command
+    });
     let room = field(&server, "maxclients");
     assert!((10..200).contains(&room), "{room} connections at a limit of 320 descriptors");
     let mut early = connect(&server);

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Server, bulk, call, evenkeel, finished, free_port, ok, serve};
+use common::{Server, bulk, call, evenkeel, finished, ok, serve};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
@@ -144,9 +144,9 @@ fn the_printed_settings_file_serves_as_it_is() {
     assert_eq!(status, 0);
     let file = dir.path().join("evenkeel.toml");
     std::fs::write(&file, text).expect("written");
-    let port = free_port().to_string();
-    let arguments = ["--config", &*file.to_string_lossy(), "--port", &port];
-    let server = Server::start(&dir.path().join("data"), &arguments);
+    let server = Server::spawn_on(|port| {
+        serve(&dir.path().join("data"), &["--config", &*file.to_string_lossy(), "--port", &port.to_string()])
+    });
     assert_eq!(server.call(&["PING"]), common_pong());
 }
 
@@ -202,8 +202,8 @@ fn shutdown_ends_it_as_a_signal_does() {
 fn json_logs_are_one_object_a_line() {
     let dir = folder();
     let notify = NotifySocket::bind(dir.path());
-    let port = free_port().to_string();
-    let mut command = serve(dir.path(), &["--json-logs", "--engine=memory", "--port", &port]);
+    let socket = format!("--unixsocket={}", dir.path().join("socket").display());
+    let mut command = serve(dir.path(), &["--json-logs", "--engine=memory", "--port=0", &socket]);
     let child = command.env("NOTIFY_SOCKET", &notify.path).stderr(std::process::Stdio::piped()).spawn();
     let mut child = child.expect("the binary starts");
     notify.expect("READY=1");
@@ -226,17 +226,20 @@ fn json_logs_are_one_object_a_line() {
 fn config_set_and_rewrite_reach_the_file_and_the_next_start() {
     let dir = folder();
     let file = dir.path().join("evenkeel.toml");
-    let port = free_port();
-    std::fs::write(&file, format!("# mine\nport = {port}\nengine = 'memory'\n")).expect("written");
     let arguments = ["--config", &*file.to_string_lossy()];
-    let server = Server::start(&dir.path().join("data"), &arguments);
+    let server = Server::spawn_on(|port| {
+        std::fs::write(&file, format!("# mine\nport = {port}\nengine = 'memory'\n")).expect("written");
+        serve(&dir.path().join("data"), &arguments)
+    });
     assert_eq!(server.call(&["CONFIG", "SET", "maxclients", "77", "slowlog.threshold", "5ms"]), ok());
     assert!(matches!(server.call(&["CONFIG", "SET", "port", "1"]), resp::Value::Error(_)));
     assert_eq!(server.call(&["CONFIG", "REWRITE"]), ok());
     drop(server);
     let text = std::fs::read_to_string(&file).expect("read");
     assert!(text.contains("# mine") && text.contains("connections.max = 77"), "{text}");
-    let again = Server::start(&dir.path().join("data"), &arguments);
+    let again = Server::spawn_on(|port| {
+        serve(&dir.path().join("data"), &[arguments[0], arguments[1], "--port", &port.to_string()])
+    });
     let values = again.call(&["CONFIG", "GET", "connections.max"]);
     assert_eq!(values, resp::Value::Array(vec![bulk("connections.max"), bulk("77")]));
 }
@@ -456,6 +459,28 @@ fn the_connector_threads_serves_as_well() {
     assert_eq!(server.call(&["GET", "key"]), bulk("value"));
     server.signal(libc::SIGTERM);
     assert!(server.end().0.success());
+}
+
+#[test]
+fn backups_at_the_same_time_are_whole_or_refused_with_a_clear_line() {
+    let dir = folder();
+    let data = dir.path().join("data");
+    let server = Server::start(&data, &[]);
+    for n in 0..50 {
+        assert_eq!(server.call(&["SET", &format!("key:{n}"), &"v".repeat(100_000)]), ok());
+    }
+    let outs: Vec<_> = (0..4).map(|n| dir.path().join(format!("out-{n}"))).collect();
+    let runs: Vec<_> =
+        outs.iter().map(|out| (out, evenkeel().arg("backup").arg(&data).arg(out).spawn())).collect();
+    let ended =
+        runs.into_iter().map(|(out, run)| (out, run.expect("it starts").wait().expect("it ends").success()));
+    let (whole, refused): (Vec<_>, Vec<_>) = ended.partition(|(_, whole)| *whole);
+    assert!(!whole.is_empty(), "one at least is alone");
+    for (out, _) in whole {
+        let copy = Server::start(out, &[]);
+        assert_eq!(copy.call(&["DBSIZE"]), resp::Value::Integer(50));
+    }
+    refused.iter().for_each(|(out, _)| assert!(!out.exists(), "{} was begun", out.display()));
 }
 
 #[test]

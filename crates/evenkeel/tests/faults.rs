@@ -5,11 +5,13 @@ mod common;
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::{Server, bulk, ok, receive, serve};
+use common::{Server, bulk, evenkeel, ok, receive, serve};
 use resp::Value;
 
 fn connect(server: &Server) -> TcpStream {
@@ -95,20 +97,24 @@ fn damaged_record_is_an_error_for_its_key_alone() {
     assert!(text.contains("damage") && text.contains("segment"), "{text}");
 
     let key = format!("key:{number}");
-    // The record holds the key as well: nobody can say that it is the one to write over.
-    for command in
-        [&["APPEND", &key, "x"][..], &["SET", &key, "new"], &["DEL", &key], &["MGET", "key:0", &key]]
-    {
+    for command in [&["APPEND", &key, "x"][..], &["SET", &key, "new", "NX"], &["MGET", "key:0", &key]] {
         let refused = server.call(command);
         assert!(matches!(&refused, Value::Error(text) if text.starts_with(b"ERR record")), "{refused:?}");
     }
     assert_eq!(server.call(&["DBSIZE"]), Value::Integer(400));
     assert_eq!(server.call(&["SET", "other", "value"]), ok());
-    server.signal(libc::SIGTERM);
-    assert!(server.end().0.success());
-    let server = Server::start(dir.path(), &[]);
+    let restarted = |server: Server| {
+        server.signal(libc::SIGTERM);
+        assert!(server.end().0.success());
+        Server::start(dir.path(), &[])
+    };
+    let server = restarted(server);
     assert_eq!(server.call(&["GET", "other"]), bulk("value"));
     assert!(matches!(server.call(&["GET", &key]), Value::Error(_)), "still damaged, still said");
+    assert_eq!(server.call(&["SET", &key, "new"]), ok());
+    let server = restarted(server);
+    assert_eq!(server.call(&["GET", &key]), bulk("new"));
+    assert_eq!(server.call(&["DBSIZE"]), Value::Integer(401));
 }
 
 /// From now on, every write of the server to a file fails.
@@ -124,15 +130,17 @@ fn fail_writes(server: &Server) {
 /// Starts a server that is told of a file size limit by an error, not killed by a signal.
 #[allow(unsafe_code, reason = "a signal disposition outlives exec; std cannot set one")]
 fn start_with_errors(dir: &Path) -> Server {
-    let mut command = serve(dir, &[]);
-    // SAFETY: signal(2) may be called between fork and exec.
-    unsafe {
-        command.pre_exec(|| {
-            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
-            Ok(())
-        });
-    }
-    Server::spawn(&mut command)
+    Server::spawn_on(|port| {
+        let mut command = serve(dir, &["--port", &port.to_string()]);
+        // SAFETY: signal(2) may be called between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+                Ok(())
+            });
+        }
+        command
+    })
 }
 
 #[test]
@@ -211,11 +219,62 @@ fn files_of_the_data_are_counted_before_connections_get_the_rest() {
     assert!(server.end().0.success());
     let files = std::fs::read_dir(dir.path()).expect("listed").count() as u64;
     assert!(files > 300, "{files} files");
-    let mut command = std::process::Command::new("sh");
-    let script = "ulimit -n 2000; exec \"$0\" serve --dir \"$1\" --port \"$2\"";
-    let port = common::free_port().to_string();
-    command.args(["-c", script, env!("CARGO_BIN_EXE_evenkeel")]).arg(dir.path()).arg(port);
-    let server = Server::spawn(&mut command);
+    let server = Server::spawn_on(|port| {
+        let mut command = std::process::Command::new("sh");
+        let script = "ulimit -n 2000; exec \"$0\" serve --dir \"$1\" --port \"$2\"";
+        command.args(["-c", script, env!("CARGO_BIN_EXE_evenkeel")]).arg(dir.path()).arg(port.to_string());
+        command
+    });
     let room = field(&server, "maxclients");
     assert!((1..=2_000 - 2 * files).contains(&room), "{room} connections beside {files} files");
+}
+
+/// `println!`, and the logger's own complaint about a line that it could not write, ended the process when standard output
+/// or error was a closed pipe or a full disk.
+#[test]
+fn server_whose_output_nobody_takes_goes_on() {
+    for full in [false, true] {
+        let dir = tempfile::tempdir().expect("a folder for the test");
+        let path = dir.path().join("socket");
+        let mut command = serve(dir.path(), &["--port=0", &format!("--unixsocket={}", path.display())]);
+        let sink = || -> Stdio {
+            match full {
+                true => std::fs::File::options().write(true).open("/dev/full").expect("it exists").into(),
+                // the reading end is dropped at once
+                false => std::io::pipe().expect("a pipe").1.into(),
+            }
+        };
+        let mut child = command.stdout(sink()).stderr(sink()).spawn().expect("the binary starts");
+        for _ in 0..3 {
+            let mut browser = connected(&path);
+            browser.write_all(b"POST / HTTP/1.1\r\n\r\n").expect("sent");
+            assert_eq!(browser.read(&mut [0; 16]).unwrap_or(0), 0, "closed, and a warning is logged");
+            let (mut client, mut reply) = (connected(&path), [0; 5]);
+            client.write_all(b"SET k v\r\n").expect("sent");
+            client.read_exact(&mut reply).expect("a reply");
+            assert_eq!(&reply, b"+OK\r\n");
+        }
+        let pid = i32::try_from(child.id()).expect("a pid");
+        // SAFETY: a plain system call on our own child, which is not reaped yet.
+        #[allow(unsafe_code, reason = "kill(2) has no safe wrapper in std")]
+        let sent = unsafe { libc::kill(pid, libc::SIGTERM) };
+        assert_eq!(sent, 0);
+        let status = child.wait().expect("it ends");
+        assert!(status.success(), "ended with {status}");
+        let checked = evenkeel().arg("check").arg(dir.path()).stdout(sink()).stderr(sink()).status();
+        assert!(checked.expect("it runs").success(), "nothing is damaged, whoever reads that");
+    }
+}
+
+/// A connection to the server that listens at `path`, or will.
+fn connected(path: &Path) -> UnixStream {
+    let started = Instant::now();
+    loop {
+        if let Ok(stream) = UnixStream::connect(path) {
+            stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket option");
+            return stream;
+        }
+        assert!(started.elapsed() < Duration::from_secs(20), "nobody listens at {}", path.display());
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }

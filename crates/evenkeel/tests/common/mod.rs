@@ -16,6 +16,8 @@ use resp::Value;
 
 /// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Ports that others took one after the other: then something is wrong.
+const PORTS_TRIED_MAX: usize = 10;
 
 /// A running server.
 pub struct Server {
@@ -28,12 +30,26 @@ pub struct Server {
 impl Server {
     /// Starts a server on `dir` and a free port, and waits for its greeting.
     pub fn start(dir: &Path, arguments: &[&str]) -> Self {
-        let mut command = serve(dir, arguments);
-        Self::spawn(&mut command)
+        Self::spawn_on(|port| serve_on(dir, arguments, port))
     }
 
-    /// Starts `command`, which serves, and waits for its greeting.
-    pub fn spawn(command: &mut Command) -> Self {
+    /// Starts what `command` makes for a free port, and waits for its greeting. Tests run side by side: a port that another
+    /// one took meanwhile is no failure.
+    pub fn spawn_on(command: impl Fn(u16) -> Command) -> Self {
+        let mut last = String::new();
+        for _ in 0..PORTS_TRIED_MAX {
+            match Self::try_spawn(&mut command(free_port())) {
+                Ok(server) => return server,
+                Err(errors) if errors.contains("cannot listen on") => last = errors,
+                Err(errors) => panic!("no greeting: {errors}"),
+            }
+        }
+        panic!("{PORTS_TRIED_MAX} free ports in a row were taken by others: {last}");
+    }
+
+    /// Starts `command`, which serves, and waits for its greeting: only the process that listens writes one. Otherwise what it
+    /// wrote instead.
+    fn try_spawn(command: &mut Command) -> Result<Self, String> {
         let mut child =
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
         let mut lines = BufReader::new(child.stdout.take().expect("piped"));
@@ -43,13 +59,13 @@ impl Server {
                 let mut errors = String::new();
                 let _ = child.stderr.take().expect("piped").read_to_string(&mut errors);
                 let _ = child.wait();
-                panic!("no greeting: {greeting}{errors}");
+                return Err(greeting + &errors);
             }
         }
         let port = greeting.split("127.0.0.1:").nth(1).map(|rest| {
             rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse().expect("a port")
         });
-        Self { child, port: port.unwrap_or(0), greeting }
+        Ok(Self { child, port: port.unwrap_or(0), greeting })
     }
 
     /// Sends one command on a new connection; returns the reply.
@@ -82,15 +98,19 @@ impl Drop for Server {
     }
 }
 
-/// `evenkeel serve` on `dir` and a free port.
+/// `evenkeel serve` on `dir` and a free port, unless `arguments` say where.
 pub fn serve(dir: &Path, arguments: &[&str]) -> Command {
+    serve_on(dir, arguments, free_port())
+}
+
+fn serve_on(dir: &Path, arguments: &[&str], port: u16) -> Command {
     let mut command = evenkeel();
     command.arg("serve").arg("--dir").arg(dir).args(arguments);
     if !arguments.iter().any(|argument| argument.starts_with("--loops")) {
         command.args(["--loops", "1"]);
     }
     if !arguments.iter().any(|argument| argument.starts_with("--port") || *argument == "--config") {
-        command.args(["--port", &free_port().to_string()]);
+        command.args(["--port", &port.to_string()]);
     }
     command
 }
@@ -137,7 +157,8 @@ pub fn receive(stream: &mut TcpStream) -> std::io::Result<Value> {
     }
 }
 
-pub fn free_port() -> u16 {
+/// A port that nobody has now.
+fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port is free");
     listener.local_addr().expect("a bound socket has an address").port()
 }

@@ -21,9 +21,19 @@ pub(crate) struct Redis {
 }
 
 impl Redis {
+    /// Starts one on a free port. Tests run side by side: when another one took the port meanwhile, on the next.
     pub(crate) fn start() -> Redis {
+        let redis = (0..PORTS_TRIED_MAX).find_map(|_| Redis::start_on(free_port()));
+        redis.unwrap_or_else(|| panic!("{PORTS_TRIED_MAX} free ports in a row were taken by others"))
+    }
+
+    /// `None` when it ended instead of answering.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the only sign that another process is ready is that it answers"
+    )]
+    fn start_on(port: u16) -> Option<Redis> {
         let dir = tempfile::tempdir().expect("a folder");
-        let port = free_port();
         let child = Command::new("redis-server")
             .args(["--port", &port.to_string(), "--save", "", "--appendonly", "no", "--bind", "127.0.0.1"])
             .args(["--enable-debug-command", "yes", "--dir"])
@@ -33,13 +43,20 @@ impl Redis {
             .unwrap_or_else(|error| {
                 panic!("no redis-server ({error}): install it with `apt-get install redis-server`")
             });
-        let redis = Redis { child, port, _dir: dir };
-        let mut link = Link::open(port);
-        link.send(&[vec![b"INFO".to_vec(), b"server".to_vec()]]);
-        let Some(Value::Bulk(info)) = link.reply() else { panic!("INFO answers with text") };
-        let info = String::from_utf8_lossy(&info).into_owned();
-        assert!(info.contains("redis_version:7.0."), "the oracle must be redis-server 7.0");
-        redis
+        let mut redis = Redis { child, port, _dir: dir };
+        for _ in 0..TRIES_MAX {
+            if let Some(info) = info(port)
+                && info.contains(&format!("process_id:{}\r\n", redis.child.id()))
+            {
+                assert!(info.contains("redis_version:7.0."), "the oracle must be redis-server 7.0");
+                return Some(redis);
+            }
+            if redis.child.try_wait().expect("a child can be asked").is_some() {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("redis-server does not answer on port {port}");
     }
 }
 
@@ -123,7 +140,7 @@ impl Link {
         let stream = loop {
             match TcpStream::connect(("127.0.0.1", port)) {
                 Ok(stream) => break stream,
-                Err(error) if tries > 1_000 => panic!("nobody listens on {port}: {error}"),
+                Err(error) if tries > TRIES_MAX => panic!("nobody listens on {port}: {error}"),
                 // The only sign that another process is ready is that it takes a connection.
                 Err(_) => std::thread::sleep(Duration::from_millis(10)),
             }
@@ -158,6 +175,24 @@ impl Link {
         }
     }
 }
+
+/// What the server on `port` says of itself.
+#[expect(clippy::disallowed_methods, reason = "a test is a client")]
+fn info(port: u16) -> Option<String> {
+    let mut link =
+        Link { stream: TcpStream::connect(("127.0.0.1", port)).ok()?, input: Vec::new(), start: 0 };
+    link.stream.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
+    link.stream.write_all(b"INFO server\r\n").ok()?;
+    match link.reply()? {
+        Value::Bulk(info) => Some(String::from_utf8_lossy(&info).into_owned()),
+        _ => None,
+    }
+}
+
+/// Ports that others took one after the other: then something is wrong.
+const PORTS_TRIED_MAX: usize = 10;
+/// Times that a server is asked whether it answers.
+const TRIES_MAX: usize = 1_000;
 
 #[expect(clippy::disallowed_methods, reason = "asks the system for a port that nobody has")]
 fn free_port() -> u16 {
