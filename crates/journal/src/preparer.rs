@@ -6,7 +6,8 @@
 //! Invariants
 //!   1. `Freed` is durable before the file is recycled or unlinked; a pinned segment stays.
 //!   2. A file with a second name (a backup's hard link) is unlinked, never recycled.
-//!   3. A full disk is no failure: it is noted, and tried again when space was freed or asked for.
+//!   3. A full disk is no failure: it is noted, and tried again when space was freed or asked for. Neither is the limit of open
+//!      files: a file that cannot be opened now is tried again a little later, and the log says so once.
 //!   4. Zeroes leave the disk to commits: 256 KiB at a time, one piece in flight, and while commits run no faster than the
 //!      open segment fills, plus a head start ([`pause`]).
 
@@ -18,7 +19,7 @@ use crate::admission::promise_bytes;
 use crate::counters::Live;
 use crate::error::JournalError;
 use crate::format::manifest_entry::Entry;
-use crate::segment::{Filler, ReadyFile, create, prepare_error};
+use crate::segment::{Filler, ReadyFile, create, lacks_descriptors, prepare_error};
 use crate::shared::{Phase, Shared, Shortage};
 use crate::types::SegmentId;
 
@@ -28,11 +29,13 @@ pub(crate) struct Preparer {
     filler: Option<Filler>,
     /// Batches that were written when a pause was last asked for.
     batches_seen: u64,
+    /// The last try met the limit of open files.
+    lacks_descriptors: bool,
 }
 
 impl Preparer {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, filler: None, batches_seen: 0 }
+        Self { shared, filler: None, batches_seen: 0, lacks_descriptors: false }
     }
 
     /// Does one thing; false when there is nothing to do (now).
@@ -40,10 +43,12 @@ impl Preparer {
         if self.shared.progress.phase() != Phase::Running {
             return false;
         }
-        self.try_step().unwrap_or_else(|error| {
+        let worked = self.try_step().unwrap_or_else(|error| {
             self.shared.fail(&error);
             false
-        })
+        });
+        self.lacks_descriptors &= !worked;
+        worked
     }
 
     /// How long to leave the disk to commits before the next step; `None` when it is urgent, or nobody commits.
@@ -59,9 +64,9 @@ impl Preparer {
         pause((filler.filled_bytes(), filler.ready().size_bytes), (open.used, open.size_bytes))
     }
 
-    /// Whether a file could not be made for want of space: worth trying again after a while.
+    /// Whether a file could not be made for want of space or of a descriptor: worth trying again after a while.
     pub(crate) fn is_short(&self) -> bool {
-        self.shared.shortage.lock().is_ok_and(|shortage| shortage.is_some())
+        self.lacks_descriptors || self.shared.shortage.lock().is_ok_and(|shortage| shortage.is_some())
     }
 
     fn try_step(&mut self) -> Result<bool, JournalError> {
@@ -110,7 +115,9 @@ impl Preparer {
             Live::add(&shared.counters.files_recycled, 1);
             self.publish(ReadyFile::new(facts.file, facts.size_bytes, true));
         } else {
-            shared.vfs.remove(&path).and_then(|()| shared.vfs.sync_dir(&shared.dir)).map_err(failed)?;
+            let synced = shared.vfs.remove(&path).and_then(|()| shared.vfs.sync_dir(&shared.dir));
+            // A name that a crash brings back is one that the manifest does not know: the next start removes it.
+            synced.or_else(|error| if lacks_descriptors(&error) { Ok(()) } else { Err(failed(error)) })?;
             Live::add(&shared.counters.files_removed, 1);
             self.clear_shortage();
         }
@@ -122,7 +129,7 @@ impl Preparer {
         (wanted as usize).saturating_sub(self.shared.core().ready().len())
     }
 
-    fn make_ready_file(&self) -> Result<bool, JournalError> {
+    fn make_ready_file(&mut self) -> Result<bool, JournalError> {
         let log_bytes = self.shared.manifest().state().log_bytes();
         let size_bytes = self.shared.admission.grow_files(self.shared.options.file_size_bytes(log_bytes));
         let is_reserve = self.shared.core().ready().len() < self.shared.options.reserve_segments as usize;
@@ -132,7 +139,7 @@ impl Preparer {
         Ok(true)
     }
 
-    fn make_own_file(&self, size_bytes: u64) -> Result<bool, JournalError> {
+    fn make_own_file(&mut self, size_bytes: u64) -> Result<bool, JournalError> {
         let margin_bytes = self.shared.options.margin_bytes(false);
         let Some(file) = self.make_file(size_bytes, margin_bytes)? else { return Ok(false) };
         self.shared.admission.put_own_file(file);
@@ -143,8 +150,8 @@ impl Preparer {
     }
 
     /// Makes and states a file of `size_bytes` that leaves `margin_bytes`; `None` when the disk has no room for it.
-    fn make_file(&self, size_bytes: u64, margin_bytes: u64) -> Result<Option<ReadyFile>, JournalError> {
-        let shared = &self.shared;
+    fn make_file(&mut self, size_bytes: u64, margin_bytes: u64) -> Result<Option<ReadyFile>, JournalError> {
+        let shared = Arc::clone(&self.shared);
         let needed_bytes = size_bytes + margin_bytes;
         let space = shared
             .vfs
@@ -156,6 +163,10 @@ impl Preparer {
         let id = shared.manifest().take_file_id();
         let now = shared.unix_ms();
         if let Err(error) = create(&*shared.vfs, &shared.dir, id, size_bytes, shared.identity, now) {
+            if lacks_descriptors(&error) {
+                self.note_lack(&error);
+                return Ok(None);
+            }
             return match prepare_error(&*shared.vfs, &shared.dir, size_bytes, error) {
                 JournalError::Full { needed_bytes, available_bytes, .. } => {
                     Ok(self.note_shortage(needed_bytes, available_bytes))
@@ -183,9 +194,20 @@ impl Preparer {
         }
         let unfilled = self.shared.core().ready().iter().find(|file| !file.is_zeroed()).cloned();
         let Some(ready) = unfilled else { return Ok(false) };
-        let filler = Filler::open(&*self.shared.vfs, &self.shared.dir, ready).map_err(failed)?;
-        self.filler = Some(filler);
+        match Filler::open(&*self.shared.vfs, &self.shared.dir, ready) {
+            Err(error) if lacks_descriptors(&error) => {
+                self.note_lack(&error);
+                return Ok(false);
+            }
+            opened => self.filler = Some(opened.map_err(failed)?),
+        }
         Ok(true)
+    }
+
+    fn note_lack(&mut self, error: &std::io::Error) {
+        if !std::mem::replace(&mut self.lacks_descriptors, true) {
+            tracing::warn!(%error, "no file can be opened for the next segment: tried again each second");
+        }
     }
 
     /// States that a file is filled, if it is still waiting.

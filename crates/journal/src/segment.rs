@@ -191,6 +191,12 @@ pub(crate) fn prepare_error(vfs: &dyn Vfs, dir: &Path, needed_bytes: u64, source
     JournalError::failed("preparing a segment file", source)
 }
 
+/// Whether the process or the system has no descriptor left: others may close some any time.
+pub(crate) fn lacks_descriptors(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    [Errno::MFILE, Errno::NFILE].iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
 /// One chunk of filling: background writes are never larger.
 const FILL_CHUNK_BYTES: usize = 256 * 1024;
 

@@ -231,6 +231,40 @@ fn failed_sync_is_never_tried_again_and_nothing_more_becomes_durable() {
     assert!(common::append(&journal, &[b"refused"]).is_none());
 }
 
+/// The thread that keeps files ready ended the server when it could not open one, though clients that leave give
+/// descriptors back: it must wait, and go on.
+#[test]
+fn lack_of_descriptors_is_waited_for_by_who_prepares_files() {
+    let disk = SimDisk::new(1);
+    let told = Arc::new(Told::default());
+    let recovery = open(&disk, &Options::small()).unwrap();
+    let (journal, mut driver) = recovery.start_manual(hooks(&told)).unwrap();
+    for kinds in [Kinds::CREATE, Kinds::OPEN, Kinds::SYNC_DIR] {
+        disk.plan(Fault::at(1, Effect::Emfile).of(kinds).repeated());
+        driver.prepare();
+        assert_eq!(driver.prepare(), 0, "{kinds:?}: nothing can be done now");
+        disk.clear_faults();
+        driver.prepare();
+        while journal.counters().segments_sealed < 3 {
+            assert!(common::append(&journal, &[&[7; 20_000]]).is_some(), "{kinds:?}: a file is ready again");
+            driver.commit();
+            disk.plan(Fault::at(1, Effect::Emfile).of(kinds).repeated());
+            driver.prepare();
+            disk.clear_faults();
+            driver.prepare();
+        }
+        for info in journal.segments().iter().filter(|info| info.state != SegmentState::Open) {
+            journal.retire(info.segment).unwrap();
+        }
+        disk.plan(Fault::at(1, Effect::Emfile).of(kinds).repeated());
+        driver.prepare();
+        disk.clear_faults();
+        driver.prepare();
+    }
+    assert_eq!(*told.failures.lock().unwrap(), [""; 0]);
+    assert!(disk.operations(Kinds::SYNC_DIR) > 0 && journal.counters().files_removed > 0);
+}
+
 /// A start on a full disk took the reserve for the copy of the tail, and the room that the old tail gave back was less than a
 /// file and the margin by the few blocks that other files had grown by: so after a restart even deletes were refused, and
 /// the disk could not be emptied any more.

@@ -66,6 +66,8 @@ pub enum Effect {
     Eio,
     /// `ENOSPC`, nothing is written.
     Enospc,
+    /// `EMFILE`: the process has no descriptor left. For what opens something: a file, a folder to sync.
+    Emfile,
     /// At most this many bytes are written, and reported.
     ShortWrite(usize),
     /// The write lands this many bytes further and reports success.

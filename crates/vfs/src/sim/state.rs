@@ -81,6 +81,7 @@ impl State {
         match struck {
             None => Ok(Verdict::Proceed),
             Some(Effect::Enospc) => Err(enospc()),
+            Some(Effect::Emfile) => Err(io::Error::from_raw_os_error(libc::EMFILE)),
             Some(Effect::Eio) if !(Kinds::WRITE | Kinds::SYNC).contains(kind) => Err(eio()),
             Some(effect) => Ok(Verdict::Struck(effect)),
         }
