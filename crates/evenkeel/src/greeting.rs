@@ -4,7 +4,7 @@ use crate::running::Running;
 use crate::serve::keeps_files;
 use server::settings::{Connector, Durability, Engine, Settings};
 use std::io::Write as _;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use store::Store;
 
 /// Prints the greeting, and tells the service manager.
@@ -79,8 +79,12 @@ fn durable(settings: &Settings, store: &Store) -> String {
 fn connect(settings: &Settings, addresses: &[SocketAddr]) -> String {
     let password = if settings.requirepass.reveal().is_some() { " --askpass" } else { "" };
     match (addresses.first(), &settings.unixsocket) {
-        (Some(address), _) if address.ip().is_loopback() || address.ip().is_unspecified() => {
+        // What redis-cli tries by itself is 127.0.0.1.
+        (Some(address), _) if addresses.iter().any(|address| takes_localhost(address.ip())) => {
             format!("redis-cli -p {}{password}", address.port())
+        }
+        (Some(address), _) if address.ip().is_unspecified() => {
+            format!("redis-cli -h ::1 -p {}{password}", address.port())
         }
         (Some(address), _) => format!("redis-cli -h {} -p {}{password}", address.ip(), address.port()),
         (None, Some(path)) => format!("redis-cli -s {}{password}", path.display()),
@@ -88,9 +92,34 @@ fn connect(settings: &Settings, addresses: &[SocketAddr]) -> String {
     }
 }
 
+fn takes_localhost(address: IpAddr) -> bool {
+    address == Ipv4Addr::LOCALHOST || address == Ipv4Addr::UNSPECIFIED
+}
+
 fn counted(count: impl TryInto<u64>, name: &str) -> String {
     match count.try_into().unwrap_or(u64::MAX) {
         1 => format!("1 {name}"),
         count => format!("{count} {name}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_to_connect_reaches_what_is_listened_on() {
+        let told = |addresses: &[&str]| {
+            let addresses: Vec<SocketAddr> =
+                addresses.iter().map(|address| address.parse().expect("an address")).collect();
+            connect(&Settings::default(), &addresses)
+        };
+        assert_eq!(told(&["127.0.0.1:6379"]), "redis-cli -p 6379");
+        assert_eq!(told(&["0.0.0.0:6379"]), "redis-cli -p 6379");
+        assert_eq!(told(&["10.0.0.5:6379", "127.0.0.1:6379"]), "redis-cli -p 6379");
+        assert_eq!(told(&["10.0.0.5:6379"]), "redis-cli -h 10.0.0.5 -p 6379");
+        assert_eq!(told(&["127.0.0.2:6379"]), "redis-cli -h 127.0.0.2 -p 6379");
+        assert_eq!(told(&["[::1]:6379"]), "redis-cli -h ::1 -p 6379");
+        assert_eq!(told(&["[::]:6379"]), "redis-cli -h ::1 -p 6379");
     }
 }

@@ -238,6 +238,9 @@ fn reactor_limits(settings: &Settings) -> reactor::Limits {
 fn act_on_changes(config: &Config, handle: &Handle<EvenkeelProtocol>, store: &Arc<Store>) {
     let (handle, store) = (handle.clone(), Arc::clone(store));
     config.on_change(move |former, new| {
+        if former.requirepass.reveal().is_some() && new.requirepass.reveal().is_none() {
+            refuse_exposure(new)?;
+        }
         if new.connections_max > former.connections_max {
             let fits = machine::raise_open_files(new.connections_max, FILES_SPARE);
             if fits < new.connections_max {
@@ -290,16 +293,21 @@ fn with_files_that_fit(mut settings: Settings) -> Settings {
 }
 
 fn listen_error(error: &reactor::StartError, settings: &Settings) -> String {
-    match error {
-        reactor::StartError::Listen { address, source } if source.kind() == std::io::ErrorKind::AddrInUse => {
-            format!(
-                "cannot listen on {address}: something else does (another server?); stop it or choose another port \
-                 with --port, now {}",
-                settings.port
-            )
-        }
-        other => other.to_string(),
+    let reactor::StartError::Listen { address, source } = error else { return error.to_string() };
+    if source.kind() != std::io::ErrorKind::AddrInUse {
+        return error.to_string();
     }
+    if settings.unixsocket.as_ref().is_some_and(|path| path.display().to_string() == *address) {
+        return format!(
+            "cannot listen on {address}: a server does, or the file is no socket; stop it, remove it or choose another \
+             path with --unixsocket"
+        );
+    }
+    format!(
+        "cannot listen on {address}: something else does (another server?); stop it or choose another port with \
+         --port, now {}",
+        settings.port
+    )
 }
 
 fn note_running(running: &Running, settings: &Settings) {

@@ -3,7 +3,9 @@
 
 mod common;
 
-use common::{Server, bulk, call, evenkeel, finished, ok, serve};
+use common::{Server, bulk, call, evenkeel, finished, ok, receive, serve};
+use std::io::Write as _;
+use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
@@ -110,6 +112,34 @@ fn a_port_that_is_taken_is_named() {
     let line = refusal_of(&mut serve(&dir.path().join("2"), &["--engine=memory", "--port", &port]));
     assert!(line.starts_with(&format!("cannot listen on 127.0.0.1:{port}: something else does")), "{line}");
     assert_eq!(first.call(&["PING"]), common_pong());
+}
+
+#[test]
+fn a_file_in_the_way_of_the_unix_socket_is_named_and_kept() {
+    let dir = folder();
+    let path = dir.path().join("letter");
+    std::fs::write(&path, "dear user").expect("written");
+    let socket = format!("--unixsocket={}", path.display());
+    let line = refused(&["--port=0", &socket]);
+    let expected = format!("cannot listen on {}: a server does, or the file is no socket;", path.display());
+    assert!(line.starts_with(&expected) && !line.contains("--port"), "{line}");
+    assert_eq!(std::fs::read_to_string(&path).expect("it is there"), "dear user");
+}
+
+#[test]
+fn the_password_of_a_server_that_other_machines_reach_stays() {
+    let dir = folder();
+    let server = Server::start(dir.path(), &["--engine=memory", "--bind=0.0.0.0", "--requirepass=s3cret"]);
+    let rest = server.greeting.split("0.0.0.0:").nth(1).expect("where it serves");
+    let port: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    let mut client = TcpStream::connect(format!("127.0.0.1:{port}")).expect("it serves");
+    let requests = b"AUTH s3cret\r\nCONFIG SET requirepass \"\"\r\nCONFIG SET requirepass other\r\n";
+    client.write_all(requests).expect("sent");
+    assert_eq!(receive(&mut client).expect("a reply"), ok());
+    let Ok(resp::Value::Error(refused)) = receive(&mut client) else { panic!("not refused") };
+    let refused = String::from_utf8_lossy(&refused);
+    assert!(refused.contains("lets other machines in without a password"), "{refused}");
+    assert_eq!(receive(&mut client).expect("a reply"), ok());
 }
 
 #[test]
@@ -401,12 +431,12 @@ fn a_backup_of_a_running_server_serves_what_was_there() {
     let dir = folder();
     let (data, out) = (dir.path().join("data"), dir.path().join("out"));
     let server = Server::start(&data, &["--requirepass=pw", "--journal-segment-size=64KiB"]);
-    let mut stream = std::net::TcpStream::connect(("127.0.0.1", server.port)).expect("connected");
+    let mut stream = TcpStream::connect(("127.0.0.1", server.port)).expect("connected");
     let mut call = |command: &[&str]| {
         let mut request = Vec::new();
         resp::encode_command(&mut request, command);
         std::io::Write::write_all(&mut stream, &request).expect("sent");
-        common::receive(&mut stream).expect("a reply")
+        receive(&mut stream).expect("a reply")
     };
     assert_eq!(call(&["AUTH", "pw"]), ok());
     for number in 0..300 {

@@ -170,6 +170,11 @@ mod tests {
             error("[conections]\nmax = 2\n"),
             "line 1: unknown setting 'conections'; `evenkeel serve --help` lists all"
         );
+        assert_eq!(
+            error("loops = 1\nmaxmemory = '1gb'\n"),
+            "line 2: unknown setting 'maxmemory'; 'memory.limit' is what Redis calls so"
+        );
+        assert_eq!(error("port = 70000"), "line 1: port = 70000: expected a whole number from 0 to 65535");
         assert_eq!(error("connections.max = 0"), "line 1: connections.max = 0: the least is 1");
         assert_eq!(error("port = 1.5"), "line 1: port: expected a text, a whole number, true or false");
         assert!(error("a = 1\nport = = 2").starts_with("line 2: "));

@@ -106,7 +106,9 @@ macro_rules! count_kind {
     ($($number:ty),*) => {$(
         impl Kind for $number {
             fn read(text: &str) -> Result<Self, String> {
-                text.parse().map_err(|_| "a whole number".to_owned())
+                let whole = text.parse::<i128>().is_ok();
+                let bounds = if whole { format!(" from {} to {}", Self::MIN, Self::MAX) } else { String::new() };
+                text.parse().map_err(|_| format!("a whole number{bounds}"))
             }
             fn write(&self) -> String {
                 self.to_string()

@@ -154,6 +154,9 @@ impl Settings {
 }
 
 fn unknown(name: &str) -> String {
+    if let Some(key) = redis::Alias::find(name).and_then(|alias| alias.key) {
+        return format!("unknown setting '{name}'; '{key}' is what Redis calls so");
+    }
     match nearest(name) {
         Some(near) => format!("unknown setting '{name}'; did you mean '{near}'?"),
         None => format!("unknown setting '{name}'; `evenkeel serve --help` lists all"),

@@ -354,7 +354,10 @@ mod tests {
         let error = |settings: &mut Settings, key, text| settings.set(key, text).expect_err("refused");
         assert_eq!(error(&mut settings, "connections.max", "0"), "connections.max = 0: the least is 1");
         assert_eq!(error(&mut settings, "value.max", "1GiB"), "value.max = 1GiB: the most is 512MiB");
-        assert_eq!(error(&mut settings, "port", "70000"), "port = 70000: expected a whole number");
+        assert_eq!(
+            error(&mut settings, "port", "70000"),
+            "port = 70000: expected a whole number from 0 to 65535"
+        );
         assert_eq!(
             error(&mut settings, "engine", "disk"),
             "engine = disk: expected one of log, memory, noop"
