@@ -148,6 +148,51 @@ fn info(server: &Server, section: &str, field: &str) -> u64 {
     number.trim().parse().expect("a number")
 }
 
+/// An MGET, or a transaction, of many large values had all of them in memory at once, however many that were.
+#[test]
+fn values_beyond_what_one_command_may_hold_are_refused_and_the_rest_of_its_commands_works() {
+    const COUNT: usize = 100;
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let start = || Server::start(dir.path(), &["--memory-limit=32MiB", "--durability=never"]);
+    let names: Vec<String> = (0..COUNT).map(|n| format!("big:{n}")).collect();
+    let value = |n: usize| format!("{n:0>10}").repeat(100_000);
+    let server = start();
+    for (n, name) in names.iter().enumerate() {
+        assert_eq!(server.call(&["set", name, &value(n)]), ok());
+    }
+    server.signal(libc::SIGTERM);
+    assert!(server.end().0.success());
+
+    let server = start();
+    let all = |command: &'static str| -> Vec<&str> {
+        std::iter::once(command).chain(names.iter().map(String::as_str)).collect()
+    };
+    let before = resident_peak_bytes(&server);
+    let refused = |reply: Value| {
+        let Value::Error(text) = &reply else { panic!("{COUNT} MB were sent") };
+        assert!(String::from_utf8_lossy(text).contains("4194304 B to read from disk"), "{reply:?}");
+    };
+    refused(server.call(&all("mget")));
+    let mut transaction = vec![vec!["multi"]];
+    transaction.extend(names.iter().map(|name| vec!["get", name]));
+    transaction.push(vec!["exec"]);
+    let transaction: Vec<&[&str]> = transaction.iter().map(Vec::as_slice).collect();
+    refused(pipeline(&mut connect(&server), &transaction).remove(COUNT + 1));
+    assert_eq!(server.call(&all("exists")), Value::Integer(COUNT as i64));
+    assert_eq!(server.call(&["strlen", "big:99"]), Value::Integer(1_000_000));
+    assert!(server.call(&["get", "big:7"]) == bulk(&value(7)), "one is always served");
+    assert_eq!(server.call(&all("unlink")), Value::Integer(COUNT as i64), "what needs no value holds none");
+    let grown = resident_peak_bytes(&server) - before;
+    assert!(grown < 48 << 20, "{grown} B for {COUNT} MB of values");
+}
+
+/// The most that the server's process held in memory so far.
+fn resident_peak_bytes(server: &Server) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.child.id())).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a field of that name");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
+}
+
 /// Flips a bit of every place in the files of `dir` where `text` lies.
 fn damage(dir: &std::path::Path, text: &str) {
     let mut found = 0;

@@ -340,6 +340,7 @@ impl Server {
                     return Ok(Ran::plain(self.store.newest(), true));
                 }
                 self.store.missing(keys, &mut prepared);
+                prepared.bound_values(self.reply_bytes_max() as u64);
                 self.stats.fetches.fetch_add(1, Ordering::Relaxed);
                 Err(Unready::Parked(Parked::Fetch(prepared)))
             }

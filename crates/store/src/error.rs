@@ -41,6 +41,15 @@ pub enum StoreError {
         /// The setting.
         limit_bytes: u64,
     },
+    /// The values that one command needs from disk are too many.
+    #[error(
+        "the values of this command are more than {limit_bytes} B to read from disk (the least of connections.output_max \
+         and an eighth of memory.limit): ask for fewer at once"
+    )]
+    ReadTooLarge {
+        /// What one command may hold.
+        limit_bytes: u64,
+    },
     /// The disk has no room for what was asked; deletes still pass.
     #[error("disk full: {0}")]
     DiskFull(String),

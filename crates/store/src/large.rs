@@ -24,14 +24,14 @@ pub struct Large {
 impl Large {
     /// Takes `bytes` into the ledger, without a copy.
     pub(crate) fn new(bytes: Box<[u8]>, ledger: &Ledger) -> Arc<Self> {
-        ledger.0.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        ledger.add(bytes.len() as u64);
         Arc::new(Self { bytes, ledger: ledger.clone() })
     }
 }
 
 impl Drop for Large {
     fn drop(&mut self) {
-        self.ledger.0.fetch_sub(self.bytes.len() as u64, Ordering::Relaxed);
+        self.ledger.take(self.bytes.len() as u64);
     }
 }
 
@@ -47,11 +47,21 @@ impl fmt::Debug for Large {
     }
 }
 
-/// Bytes of the large values that are alive.
+/// Bytes of the large values that are alive, and of values that commands have read from disk.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger(Arc<AtomicU64>);
 
 impl Ledger {
+    /// Adds `bytes`.
+    pub(crate) fn add(&self, bytes: u64) {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Takes `bytes` out.
+    pub(crate) fn take(&self, bytes: u64) {
+        self.0.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
     /// The sum.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.load(Ordering::Relaxed)

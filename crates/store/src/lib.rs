@@ -179,7 +179,7 @@ impl Store {
 
     /// Reads what `prepared` wants and calls `done` with it, from another thread.
     pub fn fetch(&self, mut prepared: Prepared, done: Box<dyn FnOnce(Prepared) + Send>) {
-        prepared.count_in(self.memory.ledger());
+        prepared.count_in(self.memory.ledger(), self.memory.read_bytes_max());
         self.engine.fetch(prepared, done);
     }
 

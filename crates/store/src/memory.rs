@@ -1,6 +1,6 @@
 //! The memory budget: what counts, what is dropped, what is refused.
 //!
-//! Counted: index pages and hot objects (`index`), large values (`large`), what waits in the journal (`engine`), and what others report
+//! Counted: index pages and hot objects (`index`), large values and what commands have read from disk (`large`), what waits in the journal (`engine`), and what others report
 //! in: connection buffers. From 15/16 of `memory.limit` on, each command that stores something first moves a clock hand on by a
 //! bounded number of pages: it drops clean hot values (their slot turns back into a place) that nobody looked at
 //! since its last visit. At the limit, effects that grow are refused by name, while reads, removals and expiry
@@ -81,6 +81,14 @@ impl Memory {
     /// `value` as one to share, if it is large. Copies it.
     pub(crate) fn large(&self, value: &[u8]) -> Option<Arc<Large>> {
         (value.len() >= LARGE_BYTES).then(|| Large::new(value.into(), &self.ledger))
+    }
+
+    /// Bytes of values that one command may read from disk and hold.
+    pub(crate) fn read_bytes_max(&self) -> u64 {
+        match self.limit_bytes.load(Ordering::Relaxed) {
+            0 => u64::MAX,
+            limit_bytes => limit_bytes / READ_SHARE,
+        }
     }
 
     /// What large values are counted in.
@@ -187,6 +195,9 @@ fn cool(word: &mut Word, released: u64) {
     }
     *word = Word::cold(object.place(), word.marks());
 }
+
+/// What one command may read from disk is the limit divided by this: some of them at a time leave room for the rest.
+const READ_SHARE: u64 = 8;
 
 /// Pages that one command visits at most to make room: about 0.1 ms.
 pub(crate) const ROOM_PAGES_MAX: usize = 64;

@@ -19,10 +19,55 @@ pub struct Prepared {
 }
 
 /// What matters while records are read.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Reading {
     elsewhere: Vec<u64>,
     ledger: Ledger,
+    /// Bytes of values that may be kept.
+    kept_bytes_max: u64,
+    /// Values that are kept, and their bytes.
+    kept: u32,
+    kept_bytes: u64,
+    /// Of these, what `ledger` holds for small values.
+    small_bytes: u64,
+}
+
+impl Default for Reading {
+    fn default() -> Self {
+        let ledger = Ledger::default();
+        Self {
+            elsewhere: Vec::new(),
+            ledger,
+            kept_bytes_max: u64::MAX,
+            kept: 0,
+            kept_bytes: 0,
+            small_bytes: 0,
+        }
+    }
+}
+
+impl Reading {
+    /// `fetched` with its value shared if it is large, or left out if there is no room for it. Two are
+    /// always kept: RENAME and LCS cannot do with less.
+    fn keep(&mut self, fetched: Fetched) -> Fetched {
+        let bytes = fetched.value.len() as u64;
+        if self.kept >= 2 && self.kept_bytes + bytes > self.kept_bytes_max {
+            return Fetched { value: Owned::from(&[][..]), left_out_bytes: bytes, ..fetched };
+        }
+        (self.kept, self.kept_bytes) = (self.kept + 1, self.kept_bytes + bytes);
+        let value = fetched.value.shared(&self.ledger);
+        if value.bytes().large().is_none() {
+            self.ledger.add(bytes);
+            self.small_bytes += bytes;
+        }
+        Fetched { value, ..fetched }
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.ledger.take(self.small_bytes);
+    }
 }
 
 /// A record as read from its segment, its checksums verified. A delta's value is its body.
@@ -33,6 +78,15 @@ pub(crate) struct Fetched {
     pub(crate) value: Owned,
     pub(crate) seq: u64,
     pub(crate) expiry_ms: u64,
+    /// Bytes of the value, which was left out: more was read already than one command may hold. 0: it is here.
+    pub(crate) left_out_bytes: u64,
+}
+
+impl Fetched {
+    /// Bytes of the value, left out or not.
+    pub(crate) fn value_len(&self) -> u64 {
+        self.value.len() as u64 + self.left_out_bytes
+    }
 }
 
 /// Places that an access missed, to be added to a [`Prepared`].
@@ -73,15 +127,30 @@ impl Prepared {
         places
     }
 
-    /// Large values that are supplied from now on are shared, and counted in `ledger`.
-    pub(crate) fn count_in(&mut self, ledger: &Ledger) {
-        self.reading.get_or_insert_default().ledger = ledger.clone();
+    /// Leaves out values beyond `bytes` together: a command that needs one of those is refused.
+    pub fn bound_values(&mut self, bytes: u64) {
+        self.reading.get_or_insert_default().kept_bytes_max = bytes;
+    }
+
+    /// Values that are supplied from now on are counted in `ledger`, large ones shared; those beyond
+    /// `bytes` together are left out.
+    pub(crate) fn count_in(&mut self, ledger: &Ledger, bytes: u64) {
+        let reading = self.reading.get_or_insert_default();
+        reading.kept_bytes_max = reading.kept_bytes_max.min(bytes);
+        if reading.small_bytes == 0 {
+            reading.ledger = ledger.clone();
+        }
+    }
+
+    /// Bytes of values that are kept at most.
+    pub(crate) fn values_bytes_max(&self) -> u64 {
+        self.reading.as_ref().map_or(u64::MAX, |reading| reading.kept_bytes_max)
     }
 
     /// Adds what was read at `place`.
     pub(crate) fn supply(&mut self, place: u64, record: Result<Fetched, StoreError>) {
-        let ledger = &self.reading.get_or_insert_default().ledger;
-        let record = record.map(|fetched| Fetched { value: fetched.value.shared(ledger), ..fetched });
+        let reading = self.reading.get_or_insert_default();
+        let record = record.map(|fetched| reading.keep(fetched));
         self.records.insert(place, record);
     }
 

@@ -106,6 +106,7 @@ impl Engine for TestLog {
             value: value.into(),
             seq: place,
             expiry_ms: record.expiry_ms,
+            left_out_bytes: 0,
         })
     }
 

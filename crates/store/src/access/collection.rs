@@ -63,6 +63,7 @@ impl Access<'_> {
         let Some(keyspace) = self.keyspace(db) else { return Ok(false) };
         let hash = self.hash(key);
         let Some(state) = self.lookup(keyspace, hash, key, db)? else { return Ok(false) };
+        self.check_value(&state)?;
         let object = Object::new(state.kind, key, state.value, state.expiry_ms);
         self.overlay.stage(Staged { db, keyspace, hash, change: Change::Put(object), cause: Cause::Command });
         Ok(true)
@@ -75,6 +76,7 @@ impl Access<'_> {
     #[doc(hidden)]
     pub fn fields(&self, db: u16, key: &[u8]) -> Result<Option<Fields>, Stop> {
         let Some(state) = self.find(db, key)? else { return Ok(None) };
+        self.check_value(&state)?;
         let fields = (state.kind == record::IMAGE).then(|| decode_image(state.value.slice())).flatten();
         Ok(fields.map(|fields| {
             fields.into_iter().map(|(field, value)| (field.to_vec(), value.to_vec())).collect()

@@ -168,6 +168,7 @@ impl<'s> Access<'s> {
         let Some(keyspace) = self.keyspace(db) else { return Ok(false) };
         let hash = self.hash(key);
         let Some(state) = self.lookup(keyspace, hash, key, db)? else { return Ok(false) };
+        self.check_value(&state)?;
         let expiry_ms = expiry.map_or(0, |at| at.0.max(1));
         let small = (state.value.slice().len() as u64) <= self.store.options.expiry_delta_bytes_min;
         let object = Object::new(state.kind, key, state.value, expiry_ms);
@@ -224,6 +225,7 @@ impl<'s> Access<'s> {
     /// [`Stop::Cold`] when a record decides that was not prepared; [`Stop::Damaged`] when that record is damaged.
     pub fn get(&self, db: u16, key: &[u8]) -> Result<Option<Found<'_>>, Stop> {
         let Some(state) = self.find(db, key)? else { return Ok(None) };
+        self.check_value(&state)?;
         Ok(Some(Found {
             value: state.value.slice(),
             large: state.value.large(),
@@ -354,6 +356,12 @@ impl<'s> Access<'s> {
         Ok(Some(State { deltas, ..State::current(current) }))
     }
 
+    /// Refuses what needs a value that was left out of the read.
+    fn check_value(&self, state: &State<'_>) -> Result<(), Stop> {
+        let limit_bytes = self.prepared.values_bytes_max();
+        if state.has_value { Ok(()) } else { Err(StoreError::ReadTooLarge { limit_bytes }.into()) }
+    }
+
     /// Whether a damaged record is `key`'s.
     fn owns_damage(&self, keyspace: u32, hash: KeyHash, key: &[u8]) -> Result<bool, Stop> {
         let stripe = self.guards.stripe(hash.stripe())?;
@@ -427,6 +435,8 @@ struct State<'a> {
     memory_bytes: u64,
     staged: bool,
     deltas: usize,
+    value_len: u64,
+    has_value: bool,
 }
 
 impl<'a> State<'a> {
@@ -445,6 +455,8 @@ impl<'a> State<'a> {
             memory_bytes,
             staged: false,
             deltas: 0,
+            value_len: current.value_len(),
+            has_value: current.has_value(),
         }
     }
 
@@ -453,7 +465,7 @@ impl<'a> State<'a> {
             kind: ValueKind::of(self.kind),
             expiry: expiry_of(self.expiry_ms),
             seq: self.seq,
-            value_len: self.value.slice().len() as u64,
+            value_len: self.value_len,
             memory_bytes: self.memory_bytes,
         }
     }
@@ -467,6 +479,9 @@ impl Space {
         else {
             return None;
         };
+        if !current.has_value() {
+            return None;
+        }
         let object = if whole {
             let mut object = Object::new(current.kind(), key, current.value(), current.expiry_ms());
             object.stamp(word.place(), current.seq());

@@ -199,6 +199,19 @@ impl<'a> Current<'a> {
         }
     }
 
+    /// Bytes of the value.
+    pub(crate) fn value_len(self) -> u64 {
+        match self {
+            Self::Hot(object) => object.value().len() as u64,
+            Self::Cold { fetched, .. } => fetched.value_len(),
+        }
+    }
+
+    /// Whether the value is here.
+    pub(crate) fn has_value(self) -> bool {
+        !matches!(self, Self::Cold { fetched, .. } if fetched.left_out_bytes > 0)
+    }
+
     pub(crate) fn key(self) -> &'a [u8] {
         match self {
             Self::Hot(object) => object.key(),
@@ -208,7 +221,7 @@ impl<'a> Current<'a> {
 
     /// Bytes of the base record in its segment.
     pub(crate) fn record_bytes(self) -> u64 {
-        record::bytes_of(self.kind(), self.key().len(), self.value().slice().len())
+        record::bytes_of(self.kind(), self.key().len(), self.value_len() as usize)
     }
 
     /// Whether this is a removal that waits for its release.

@@ -317,6 +317,7 @@ fn fetched(header: &journal::RecordHeader, payload: &[u8]) -> Option<Fetched> {
         value: value.into(),
         seq: header.seq.0,
         expiry_ms: header.expiry_ms,
+        left_out_bytes: 0,
     })
 }
 

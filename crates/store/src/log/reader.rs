@@ -224,6 +224,7 @@ mod tests {
                     value: (&place.to_le_bytes()[..]).into(),
                     seq: place,
                     expiry_ms: 0,
+                    left_out_bytes: 0,
                 }),
                 1_000..2_000 => Read::Elsewhere(error()),
                 _ => Read::Failed(error()),
