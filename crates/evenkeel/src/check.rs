@@ -78,7 +78,8 @@ fn text(checked: &store::Checked) -> String {
         let _ = writeln!(
             text,
             "  {number}  {}  {state}  {read:>10}{lost:>10}{:>14}",
-            info.file_name, info.end_bytes
+            info.file.file_name(),
+            info.end_bytes
         );
     }
     let records: u64 = report.segments.iter().map(|segment| segment.records_read).sum();

@@ -135,7 +135,7 @@ impl Checker<'_> {
         {
             self.note(error)?;
         }
-        let Ok(file) = open_reading(self.vfs, self.dir, &info.file_name) else {
+        let Ok(file) = open_reading(self.vfs, self.dir, &info.file.file_name()) else {
             return Ok(SegmentReport { records_lost: info.records, info, records_read: 0 });
         };
         match facts.sealed {
@@ -172,7 +172,7 @@ impl Checker<'_> {
             }
             Err(damage) => {
                 info.end_bytes = bytes.len() as u64;
-                let file = info.file_name.clone();
+                let file = info.file.file_name();
                 self.damage.push(Damage { file, offset: damage.offset_bytes, what: damage.what });
             }
         }
@@ -186,7 +186,7 @@ impl Checker<'_> {
             salt: Salt::new(self.state.identity.folder, info.segment),
             first_lsn: info.first_lsn,
             end_bytes: info.end_bytes,
-            file_name: info.file_name.clone(),
+            file_name: info.file.file_name(),
         };
         let mut walked = Walked::default();
         let mut scanner = Scanner::new(Arc::clone(file), extent.clone());
@@ -202,7 +202,8 @@ impl Checker<'_> {
             let next = next_batch(file, &extent, bad_at)?;
             // The end of a damaged open segment is noted by whoever examined it.
             let examined = info.state == SegmentState::Open;
-            if next.is_some() || !(examined && self.damage.iter().any(|damage| damage.file == info.file_name))
+            if next.is_some()
+                || !(examined && self.damage.iter().any(|damage| damage.file == info.file.file_name()))
             {
                 self.note(error)?;
             }
@@ -219,7 +220,7 @@ impl Checker<'_> {
         let found = walked.places.len() as u64 + walked.lost;
         if found != info.records {
             let what = format!("the manifest says {} records, there are {found}", info.records);
-            self.damage.push(Damage { file: info.file_name.clone(), offset: info.end_bytes, what });
+            self.damage.push(Damage { file: info.file.file_name(), offset: info.end_bytes, what });
         }
     }
 
@@ -233,7 +234,7 @@ impl Checker<'_> {
         let Some(place) = facts.footer else { return Ok(()) };
         let salt = Salt::new(self.state.identity.folder, segment);
         let entries = footer::read(&**file, (segment, salt), place, info.first_lsn)
-            .map_err(|error| JournalError::failed(format!("reading {}", info.file_name), error))?;
+            .map_err(|error| JournalError::failed(format!("reading {}", info.file.file_name()), error))?;
         let what = match entries {
             None => "the footer does not verify (a start scans the records instead)",
             Some(_) if walked.lost > 0 => return Ok(()),
@@ -243,7 +244,7 @@ impl Checker<'_> {
             Some(_) => "the footer names other records than the segment holds",
         };
         let damage =
-            Damage { file: info.file_name.clone(), offset: place.offset_bytes, what: what.to_owned() };
+            Damage { file: info.file.file_name(), offset: place.offset_bytes, what: what.to_owned() };
         self.damage.push(damage);
         Ok(())
     }

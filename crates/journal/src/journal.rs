@@ -15,7 +15,7 @@ use crate::manifest::{Facts, State};
 use crate::options::Backend;
 use crate::scan::{Extent, Scanner, read_record, verified};
 use crate::shared::{Phase, Shared};
-use crate::types::{Appended, Draft, Lsn, Place, SegmentId, Seq};
+use crate::types::{Appended, Draft, FileId, Lsn, Place, SegmentId, Seq};
 
 /// What a segment is to the manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub enum SegmentState {
 }
 
 /// A segment's facts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentInfo {
     /// Its number.
     pub segment: SegmentId,
@@ -45,8 +45,8 @@ pub struct SegmentInfo {
     pub end_bytes: u64,
     /// Size of its file in bytes.
     pub size_bytes: u64,
-    /// Name of its file in the folder.
-    pub file_name: String,
+    /// Its file in the folder.
+    pub file: FileId,
 }
 
 /// A segment that stays as long as this lives: a reader or a backup needs it.
@@ -410,7 +410,7 @@ pub(crate) fn info(segment: SegmentId, facts: &Facts) -> SegmentInfo {
         records: sealed.records.into(),
         end_bytes: sealed.end_bytes.max(crate::format::SEGMENT_HEADER_SIZE_BYTES),
         size_bytes: facts.size_bytes,
-        file_name: facts.file.file_name(),
+        file: facts.file,
     }
 }
 

@@ -227,7 +227,7 @@ impl Recovery {
             salt: Salt::new(self.identity().folder, segment),
             first_lsn: info.first_lsn,
             end_bytes: info.end_bytes,
-            file_name: info.file_name,
+            file_name: info.file.file_name(),
         };
         Ok(Scanner::new(Arc::clone(file), extent))
     }

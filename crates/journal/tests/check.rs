@@ -64,10 +64,10 @@ fn a_flipped_bit_anywhere_in_sealed_records_is_found_and_costs_a_batch_at_most()
     let mut offset = 4096 + 5;
     while offset < segment.end_bytes {
         let hurt = disk.fork();
-        hurt.flip_bit(&common::path(&segment.file_name), offset, 3).unwrap();
+        hurt.flip_bit(&common::path(&segment.file.file_name()), offset, 3).unwrap();
         let (report, payloads) = checked(&hurt);
         assert!(!report.damage.is_empty(), "a bit at {offset}");
-        assert_eq!(report.damage[0].file, segment.file_name);
+        assert_eq!(report.damage[0].file, segment.file.file_name());
         let lost: u64 = report.segments.iter().map(|segment| segment.records_lost).sum();
         assert_eq!(payloads.len() as u64 + lost, 500, "a bit at {offset}");
         assert!(lost <= 7, "{lost} records lost by a bit at {offset}");
@@ -80,7 +80,7 @@ fn a_flipped_bit_in_a_tail_that_a_stop_sealed_is_damage() {
     let disk = filled(20, true);
     let (whole, _) = checked(&disk);
     let open = &whole.segments.last().unwrap().info;
-    disk.flip_bit(&common::path(&open.file_name), 4096 + 200, 0).unwrap();
+    disk.flip_bit(&common::path(&open.file.file_name()), 4096 + 200, 0).unwrap();
     let (report, payloads) = checked(&disk);
     assert!(!report.damage.is_empty());
     assert!(payloads.len() < 20);
@@ -91,7 +91,7 @@ fn a_missing_segment_is_damage_and_the_others_are_read() {
     let disk = filled(500, true);
     let (whole, _) = checked(&disk);
     let gone = &whole.segments[1];
-    vfs::Vfs::remove(&disk, &common::path(&gone.info.file_name)).unwrap();
+    vfs::Vfs::remove(&disk, &common::path(&gone.info.file.file_name())).unwrap();
     let (report, payloads) = checked(&disk);
     assert_eq!(report.damage.len(), 1, "{:?}", report.damage);
     assert_eq!(payloads.len() as u64, 500 - gone.records_read);

@@ -363,11 +363,11 @@ fn used_extents(disk: &SimDisk) -> Vec<(String, u64, u64, bool)> {
     assert!(report.damage.is_empty(), "{:?}", report.damage);
     for segment in report.segments {
         let info = segment.info;
-        extents.push((info.file_name.clone(), 0, 4096, false));
-        extents.push((info.file_name.clone(), 4096, info.end_bytes, false));
+        extents.push((info.file.file_name(), 0, 4096, false));
+        extents.push((info.file.file_name(), 4096, info.end_bytes, false));
         if info.state == SegmentState::Footed {
             let from = info.end_bytes.next_multiple_of(4096);
-            extents.push((info.file_name, from, from + 64 + 48 * info.records, true));
+            extents.push((info.file.file_name(), from, from + 64 + 48 * info.records, true));
         }
     }
     extents

@@ -117,7 +117,7 @@ fn recycling_and_roll_that_the_manifest_forgot_are_damage() {
             journal.retire(oldest.segment).unwrap();
             retired = true;
         }
-        journal.segments().last().unwrap().file_name == oldest.file_name
+        journal.segments().last().unwrap().file == oldest.file
             && journal.segments().last().unwrap().segment != oldest.segment
     });
     let disk = disk.crash(1);

@@ -29,7 +29,7 @@ fn flipped_payload_is_reported_refused_at_start_and_skipped_by_salvage() {
     let disk = SimDisk::new(1);
     filled(&disk, true);
     let report = check(&disk, &dir(), &mut |_| {}).unwrap();
-    let file = report.segments[0].info.file_name.clone();
+    let file = report.segments[0].info.file.file_name();
     disk.flip_bit(&dir().join(&file), 10_000, 3).unwrap();
     let report = check(&disk, &dir(), &mut |_| {}).unwrap();
     assert_eq!(report.damage.len(), 1, "{:?}", report.damage);
@@ -55,8 +55,8 @@ fn salvage_without_a_manifest_names_the_lsns_that_are_in_no_file() {
     let disk = SimDisk::new(1);
     filled(&disk, false);
     let report = check(&disk, &dir(), &mut |_| {}).unwrap();
-    let gone = report.segments[1].info.clone();
-    disk.remove(&dir().join(&gone.file_name)).unwrap();
+    let gone = report.segments[1].info;
+    disk.remove(&dir().join(gone.file.file_name())).unwrap();
     disk.remove(&dir().join(journal::MANIFEST_NAME)).unwrap();
     let vfs: Arc<dyn Vfs> = Arc::new(disk);
     let time: Arc<dyn clock::Clock> = clock();
@@ -78,7 +78,7 @@ fn salvage_without_a_manifest_takes_the_fuller_of_two_files_of_one_segment() {
     let disk = SimDisk::new(1);
     filled(&disk, false);
     let before = disk.process_death();
-    let last = check(&before, &dir(), &mut |_| {}).unwrap().segments.last().unwrap().info.file_name.clone();
+    let last = check(&before, &dir(), &mut |_| {}).unwrap().segments.last().unwrap().info.file.file_name();
     let older = before.open(&dir().join(&last), OpenOptions::default()).unwrap();
     let mut bytes = vec![0; older.len().unwrap() as usize];
     older.read_at(&mut bytes, 0).unwrap();
@@ -107,7 +107,7 @@ fn damaged_tail_under_a_stamp_is_refused_with_file_and_offset() {
     driver.commit();
     assert!(driver.stamp());
     assert!(!driver.stamp(), "one stamp vouches for all before it");
-    let file = journal.segments()[0].file_name.clone();
+    let file = journal.segments()[0].file.file_name();
     drop((journal, driver));
     disk.flip_bit(&dir().join(&file), places[0].offset_bytes() + 50, 0).unwrap();
     let error = open(&disk, &Options::small()).unwrap_err().to_string();
@@ -122,7 +122,7 @@ fn tail_that_never_became_durable_is_cut_without_a_word_of_damage() {
     driver.commit();
     let (places, ..) = append(&journal, &[b"torn"]).unwrap();
     driver.commit();
-    let file = journal.segments()[0].file_name.clone();
+    let file = journal.segments()[0].file.file_name();
     drop((journal, driver));
     disk.flip_bit(&dir().join(&file), places[0].offset_bytes() + 50, 0).unwrap();
     let report = check(&disk, &dir(), &mut |_| {}).unwrap();
@@ -140,7 +140,7 @@ fn newer_folder_and_missing_files_are_refused_with_one_clear_error() {
     newer.flip_bit(&common::path("MANIFEST"), 7, 0).unwrap();
     let error = open(&newer, &Options::small()).unwrap_err();
     assert!(error.to_string().contains("newer version"), "{error}");
-    let file = check(&disk, &dir(), &mut |_| {}).unwrap().segments[0].info.file_name.clone();
+    let file = check(&disk, &dir(), &mut |_| {}).unwrap().segments[0].info.file.file_name();
     let missing = disk.fork();
     missing.remove(&common::path(&file)).unwrap();
     let error = open(&missing, &Options::small()).unwrap_err();
@@ -163,7 +163,7 @@ fn backup_of_a_running_journal_opens_with_everything_that_was_durable() {
     let out = Path::new("/backup");
     assert_eq!(journal.backup(out, "c.ckpt", Lsn(7)).unwrap(), Lsn(300));
     assert!(journal.backup(out, "c.ckpt", Lsn(7)).is_err(), "a second backup into the same folder");
-    let oldest = journal.segments()[0].clone();
+    let oldest = journal.segments()[0];
     journal.retire(oldest.segment).unwrap();
     driver.prepare();
     assert_eq!(

@@ -201,7 +201,7 @@ fn salvage_of_a_hurt_folder_gives_back_only_what_was_written() {
     for n in 0..12 {
         let hurt = disk.fork();
         let info = &segments[rng.index(segments.len())].info;
-        let path = Path::new(DIR).join(&info.file_name);
+        let path = Path::new(DIR).join(info.file.file_name());
         let at_least = match n % 4 {
             0 => {
                 hurt.flip_bit(&path, rng.below(4096), rng.below(8) as u8).expect("it is there");
