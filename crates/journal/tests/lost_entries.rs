@@ -108,7 +108,7 @@ fn recycling_and_roll_that_the_manifest_forgot_are_damage() {
     let disk = SimDisk::new(1);
     let (journal, mut driver) = start(&disk, &options());
     fill_until((&journal, &mut driver), |journal| journal.segments().len() == 3);
-    let oldest = journal.segments()[0].clone();
+    let oldest = journal.segments()[0];
     journal.set_checkpoint("checkpoint", Lsn(oldest.last_lsn.0 + 1)).unwrap();
     // given back when a roll has just taken a ready file: then its file is recycled, else removed
     let mut retired = false;
