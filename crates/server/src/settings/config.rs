@@ -188,14 +188,21 @@ fn change_one(settings: &mut Settings, name: &str, text: &str) -> Result<Option<
 )]
 fn replace_file(path: &Path, text: &str) -> std::io::Result<()> {
     use std::io::Write as _;
+    // A link stays one: what it leads to is replaced.
+    let path = std::fs::canonicalize(path)?;
     let new = path.with_extension("toml.new");
-    let mut file = std::fs::File::create(&new)?;
-    if let Ok(metadata) = std::fs::metadata(path) {
-        file.set_permissions(metadata.permissions())?;
+    let written = (|| {
+        let mut file = std::fs::File::create(&new)?;
+        file.set_permissions(std::fs::metadata(&path)?.permissions())?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&new, &path)
+    })();
+    if written.is_err() {
+        // Half a copy, perhaps of a password, is not left behind.
+        let _ = std::fs::remove_file(&new);
     }
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    std::fs::rename(&new, path)
+    written
 }
 
 #[cfg(test)]
@@ -244,6 +251,25 @@ mod tests {
         assert!(config.change(&[("maxclients", "1000")]).is_err());
         assert_eq!(config.change(&[("maxclients", "10")]), Ok(()));
         assert_eq!(config.current().connections_max, 10);
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a settings file is the user's, as above")]
+    fn a_rewrite_goes_through_a_link_and_keeps_who_may_read() {
+        // The link itself was replaced by a file, and what it led to kept the old settings.
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().expect("a folder");
+        let (real, link) = (folder.path().join("real.toml"), folder.path().join("link.toml"));
+        std::fs::write(&real, "# mine\nconnections.max = 5\n").expect("written");
+        std::fs::set_permissions(&real, std::fs::Permissions::from_mode(0o600)).expect("set");
+        std::os::unix::fs::symlink("real.toml", &link).expect("linked");
+        let config = Config::new(Settings::default(), Some(link.clone()));
+        config.change(&[("maxclients", "7")]).expect("changed");
+        config.rewrite().expect("rewritten");
+        assert!(std::fs::symlink_metadata(&link).expect("it is there").is_symlink());
+        assert_eq!(std::fs::read_to_string(&real).expect("text"), "# mine\nconnections.max = 7\n");
+        assert_eq!(std::fs::metadata(&real).expect("it is there").permissions().mode() & 0o777, 0o600);
+        assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 2);
     }
 
     #[test]
