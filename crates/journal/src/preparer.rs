@@ -3,6 +3,9 @@
 //! One step does one thing, the most urgent first: a freed segment, a file for a large group, a ready file
 //! (fallocated, at once), then 256 KiB of zeroes into one that is not filled yet.
 //!
+//! A few retired segments wait before they are freed: the next roll then finds a file that was written before, and
+//! nothing has to be zeroed. Cleaning retires many at once, so that without the wait most would be removed and made anew.
+//!
 //! Invariants
 //!   1. `Freed` is durable before the file is recycled or unlinked; a pinned segment stays.
 //!   2. A file with a second name (a backup's hard link) is unlinked, never recycled.
@@ -14,6 +17,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+use clock::Nanos;
 
 use crate::admission::promise_bytes;
 use crate::counters::Live;
@@ -31,11 +36,33 @@ pub(crate) struct Preparer {
     batches_seen: u64,
     /// The last try met the limit of open files.
     lacks_descriptors: bool,
+    /// How many retired segments may wait for the next roll.
+    spares_max: usize,
+    /// The open segment that was seen last, and since when it is open.
+    open: (SegmentId, Nanos),
 }
 
 impl Preparer {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, filler: None, batches_seen: 0, lacks_descriptors: false }
+        Self {
+            shared,
+            filler: None,
+            batches_seen: 0,
+            lacks_descriptors: false,
+            spares_max: 0,
+            open: (SegmentId(0), Nanos(0)),
+        }
+    }
+
+    /// Lets retired segments wait for the next roll: only for who comes back by himself when they have waited in vain.
+    pub(crate) fn keep_spares(&mut self) {
+        self.spares_max = SPARES_MAX;
+    }
+
+    /// When retired segments will have waited for long enough; `None` when none waits.
+    pub(crate) fn spares_rest(&self) -> Option<Duration> {
+        let waits = self.spares_max > 0 && self.retired().0 > 0;
+        waits.then(|| SPARES_REST.saturating_sub(self.shared.clock.now().since(self.open.1)))
     }
 
     /// Does one thing; false when there is nothing to do (now).
@@ -57,7 +84,7 @@ impl Preparer {
         let batches = self.shared.counters.batches.load(Ordering::Relaxed);
         let commits_run = std::mem::replace(&mut self.batches_seen, batches) != batches;
         let large_waits = self.shared.own_wanted.load(Ordering::Acquire) > 0;
-        if !commits_run || large_waits || self.next_retired().is_some() || self.missing_files() > 0 {
+        if !commits_run || large_waits || self.next_to_free().is_some() || self.missing_files() > 0 {
             return None;
         }
         let open = *self.shared.core().segment();
@@ -70,7 +97,8 @@ impl Preparer {
     }
 
     fn try_step(&mut self) -> Result<bool, JournalError> {
-        if let Some(segment) = self.next_retired() {
+        self.note_roll();
+        if let Some(segment) = self.next_to_free() {
             self.free(segment)?;
             return Ok(true);
         }
@@ -84,9 +112,32 @@ impl Preparer {
         self.fill()
     }
 
-    fn next_retired(&self) -> Option<SegmentId> {
+    fn note_roll(&mut self) {
+        let open = self.shared.core().segment().id;
+        if open != self.open.0 {
+            self.open = (open, self.shared.clock.now());
+        }
+    }
+
+    /// The next retired segment that is not worth keeping until the next roll.
+    fn next_to_free(&self) -> Option<SegmentId> {
+        let (count, first) = self.retired();
+        first.filter(|_| self.missing_files() > 0 || count > self.spares())
+    }
+
+    /// How many retired segments nobody needs, and the first of them.
+    fn retired(&self) -> (usize, Option<SegmentId>) {
         let pins = self.shared.pins();
-        pins.retired.iter().find(|segment| !pins.counts.contains_key(segment)).copied()
+        let mut free = pins.retired.iter().filter(|segment| !pins.counts.contains_key(segment)).copied();
+        let first = free.next();
+        (usize::from(first.is_some()) + free.count(), first)
+    }
+
+    /// How many retired segments may wait now: none when nothing rolls, or somebody needs the space.
+    fn spares(&self) -> usize {
+        let large_waits = self.shared.own_wanted.load(Ordering::Acquire) > 0;
+        let idle = self.shared.clock.now().since(self.open.1) >= SPARES_REST;
+        if large_waits || idle || self.is_short() { 0 } else { self.spares_max }
     }
 
     /// Says that a segment is no more, then recycles or removes its file.
@@ -259,6 +310,10 @@ fn pause(filled: (u64, u64), used: (u64, u64)) -> Option<Duration> {
     (percent(filled) > percent(used) + HEAD_START_PERCENT).then_some(PAUSE)
 }
 
+/// Retired segments that wait for the next roll: an eighth of a log of full files.
+const SPARES_MAX: usize = 4;
+/// How long after a roll they wait.
+const SPARES_REST: Duration = Duration::from_secs(1);
 /// How far filling may be ahead of the open segment while commits run.
 const HEAD_START_PERCENT: u64 = 15;
 /// How soon to look again: some commits later.

@@ -137,6 +137,7 @@ fn wait(shared: &Shared, committer: &Committer) -> bool {
 
 fn run_preparer(shared: &Shared, mut preparer: Preparer) {
     shared.preparer.adopt_current_thread();
+    preparer.keep_spares();
     while shared.progress.phase() == Phase::Running {
         if let Some(pause) = preparer.pause() {
             std::thread::park_timeout(pause);
@@ -150,6 +151,8 @@ fn run_preparer(shared: &Shared, mut preparer: Preparer) {
         }
         if preparer.is_short() {
             std::thread::park_timeout(RETRY_WHEN_FULL);
+        } else if let Some(rest) = preparer.spares_rest() {
+            std::thread::park_timeout(rest);
         } else {
             std::thread::park();
         }

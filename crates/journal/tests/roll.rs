@@ -4,10 +4,10 @@ mod common;
 
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clock::SystemClock;
-use journal::{Class, Draft, Hooks, Journal, Options, Seq};
+use journal::{Class, Draft, Hooks, Journal, Options, SegmentId, SegmentState, Seq};
 use vfs::{RealDisk, SimDisk};
 
 /// A pipeline of 256 SETs crossed into the second segment: the cycle ended before the roll, and what came after it had been
@@ -15,34 +15,73 @@ use vfs::{RealDisk, SimDisk};
 #[test]
 fn one_offer_of_records_on_both_sides_of_a_roll_makes_all_of_them_durable() {
     let folder = tempfile::tempdir().expect("a folder");
+    let (journal, advances) = start(&folder);
+    for _ in 0..40 {
+        append_64(&journal, &advances);
+    }
+    assert!(journal.segments().len() > 2, "the records crossed rolls");
+    journal.close();
+}
+
+/// Cleaning gives segments back many at a time. One file was ready then, so all of them were removed, and each roll
+/// after that made a new file and filled it with zeroes: everything was written twice.
+#[test]
+fn files_of_segments_that_were_given_back_together_serve_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (journal, advances) = start(&folder);
+    let sealed = || {
+        let segments = journal.segments().into_iter().filter(|info| info.state != SegmentState::Open);
+        segments.map(|info| info.segment).collect::<Vec<_>>()
+    };
+    let mut given_back = SegmentId(0);
+    while journal.counters().files_recycled < 20 {
+        append_64(&journal, &advances);
+        let fresh: Vec<_> = sealed().into_iter().filter(|segment| *segment > given_back).collect();
+        if fresh.len() >= 4 {
+            given_back = *fresh.last().expect("four");
+            fresh.into_iter().for_each(|segment| journal.retire(segment).expect("sealed"));
+        }
+        let made = journal.counters().files_created;
+        assert!(made < 16, "{made} files made, {} served again", journal.counters().files_recycled);
+    }
+    // nothing rolls any more: what waited is removed
+    let given_up = Instant::now() + Duration::from_secs(20);
+    while sealed().iter().any(|segment| *segment <= given_back) {
+        assert!(Instant::now() < given_up, "spare files stay: {:?}", sealed());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    journal.close();
+}
+
+/// A journal with small segments and its own threads, and how far it got.
+fn start(folder: &tempfile::TempDir) -> (Arc<Journal>, mpsc::Receiver<Seq>) {
     let (advanced, advances) = mpsc::channel::<Seq>();
     let on_advance = Box::new(move |seq| {
         let _ = advanced.send(seq);
     });
     let recovery = Journal::open(Arc::new(RealDisk), Arc::new(SystemClock), folder.path(), Options::small())
         .expect("opens");
-    let journal = recovery.start(Hooks { on_advance, ..Hooks::default() }).expect("starts");
+    (recovery.start(Hooks { on_advance, ..Hooks::default() }).expect("starts"), advances)
+}
+
+/// Appends 64 records of 512 bytes, offers once, and waits until they are durable.
+fn append_64(journal: &Journal, advances: &mpsc::Receiver<Seq>) {
     let payload: [&[u8]; 1] = [&[7; 512]];
-    let mut places = Vec::new();
-    for _ in 0..40 {
-        let mut last = Seq(0);
-        for _ in 0..64 {
-            let bytes = journal::footprint([512]);
-            let credits = loop {
-                match journal.reserve(bytes, Class::Write) {
-                    Ok(credits) => break credits,
-                    Err(_) => drop(advances.recv_timeout(Duration::from_millis(10))),
-                }
-            };
-            last = journal.append(credits, &[Draft::new(1, 0, &payload)], &mut places).last_seq;
-        }
-        journal.offer();
-        while journal.durable_seq() < last {
-            advances.recv_timeout(Duration::from_secs(20)).expect("what was offered becomes durable");
-        }
+    let mut last = Seq(0);
+    for _ in 0..64 {
+        let bytes = journal::footprint([512]);
+        let credits = loop {
+            match journal.reserve(bytes, Class::Write) {
+                Ok(credits) => break credits,
+                Err(_) => drop(advances.recv_timeout(Duration::from_millis(10))),
+            }
+        };
+        last = journal.append(credits, &[Draft::new(1, 0, &payload)], &mut Vec::new()).last_seq;
     }
-    assert!(journal.segments().len() > 2, "the records crossed rolls");
-    journal.close();
+    journal.offer();
+    while journal.durable_seq() < last {
+        advances.recv_timeout(Duration::from_secs(20)).expect("what was offered becomes durable");
+    }
 }
 
 /// An idle journal wrote its stamp, which no sync covers, and the next group did not fit: the segment was sealed with the
