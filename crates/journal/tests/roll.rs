@@ -4,9 +4,9 @@ mod common;
 
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use clock::SystemClock;
+use clock::{Clock, SystemClock};
 use journal::{Class, Draft, Hooks, Journal, Options, SegmentId, SegmentState, Seq};
 use vfs::{RealDisk, SimDisk};
 
@@ -45,9 +45,10 @@ fn files_of_segments_that_were_given_back_together_serve_again() {
         assert!(made < 16, "{made} files made, {} served again", journal.counters().files_recycled);
     }
     // nothing rolls any more: what waited is removed
-    let given_up = Instant::now() + Duration::from_secs(20);
+    let clock = SystemClock;
+    let given_up = clock.now() + Duration::from_secs(20);
     while sealed().iter().any(|segment| *segment <= given_back) {
-        assert!(Instant::now() < given_up, "spare files stay: {:?}", sealed());
+        assert!(clock.now() < given_up, "spare files stay: {:?}", sealed());
         std::thread::sleep(Duration::from_millis(20));
     }
     journal.close();
