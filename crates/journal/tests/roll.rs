@@ -49,7 +49,7 @@ fn files_of_segments_that_were_given_back_together_serve_again() {
     let given_up = clock.now() + Duration::from_secs(20);
     while sealed().iter().any(|segment| *segment <= given_back) {
         assert!(clock.now() < given_up, "spare files stay: {:?}", sealed());
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::park_timeout(Duration::from_millis(20));
     }
     journal.close();
 }

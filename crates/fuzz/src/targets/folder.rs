@@ -69,7 +69,7 @@ fn folder(clean: bool) -> SimDisk {
             driver.commit();
         }
         if seq == RECORDS / 2 {
-            let oldest = journal.segments()[0].clone();
+            let oldest = journal.segments()[0];
             journal.set_checkpoint("checkpoint", Lsn(oldest.last_lsn.0 + 1)).expect("no fault");
             journal.retire(oldest.segment).expect("it is sealed");
         }
