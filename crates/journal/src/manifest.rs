@@ -226,12 +226,11 @@ impl State {
 fn check_numbers(entry: &Entry) -> Result<(), String> {
     let possible = match entry {
         Entry::Folder { next_segment, next_file, next_seq, .. } => {
-            next_segment.0 > 0 && next_file.0 > 0 && is_ordinal(next_seq.0)
+            is_number(next_segment.0) && is_number(next_file.0) && is_ordinal(next_seq.0)
         }
         Entry::Prepared { file, size_bytes, .. } => is_file(*file, *size_bytes),
         Entry::Open { segment, file, first_lsn, size_bytes } => {
-            let is_segment = segment.0 > 0 && segment.0 < u32::MAX;
-            is_segment && is_file(*file, *size_bytes) && is_ordinal(first_lsn.0)
+            is_number(segment.0) && is_file(*file, *size_bytes) && is_ordinal(first_lsn.0)
         }
         Entry::Sealed(sealed) => {
             let counts = sealed.first_lsn.0.checked_add(sealed.records.into());
@@ -253,8 +252,16 @@ fn is_ordinal(number: u64) -> bool {
 
 fn is_file(file: FileId, size_bytes: u64) -> bool {
     let sizes = SEGMENT_HEADER_SIZE_BYTES..=FILE_SIZE_BYTES_MAX;
-    file.0 > 0 && file.0 < u32::MAX && sizes.contains(&size_bytes)
+    is_number(file.0) && sizes.contains(&size_bytes)
 }
+
+/// Whether a segment or file may have this number: starts and rolls count on from it without another look.
+fn is_number(number: u32) -> bool {
+    (1..NUMBER_MAX).contains(&number)
+}
+
+/// Segments and files of one folder; what is left up to 2^32 is more than a server that runs makes.
+const NUMBER_MAX: u32 = u32::MAX - (1 << 24);
 
 /// A file of entries, zeroes behind them.
 #[derive(Debug)]
@@ -438,6 +445,16 @@ mod tests {
     use super::*;
 
     const DIR: &str = "/data";
+
+    /// The fuzzer found it: a start took the number behind that of the last file, and overflowed.
+    #[test]
+    fn numbers_that_leave_none_to_count_on_to_are_refused() {
+        let mut state = State::default();
+        for file in [0, NUMBER_MAX, u32::MAX - 1, u32::MAX] {
+            let entry = Entry::Prepared { file: FileId(file), size_bytes: 1 << 20, zeroed: true };
+            assert!(state.apply(&entry, 1).is_err(), "file {file}");
+        }
+    }
 
     /// A manifest of a folder with `prepared` files, and its disk.
     fn manifest(prepared: u32) -> (SimDisk, Manifest) {

@@ -15,7 +15,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A value of at least [`LARGE_BYTES`].
+/// A value of at least 64 KiB.
 pub struct Large {
     bytes: Box<[u8]>,
     ledger: Ledger,
