@@ -255,13 +255,14 @@ fn is_file(file: FileId, size_bytes: u64) -> bool {
     is_number(file.0) && sizes.contains(&size_bytes)
 }
 
-/// Whether a segment or file may have this number: starts and rolls count on from it without another look.
 fn is_number(number: u32) -> bool {
     (1..NUMBER_MAX).contains(&number)
 }
 
-/// Segments and files of one folder; what is left up to 2^32 is more than a server that runs makes.
+/// Segments and files of one folder have numbers below this; 2^32 is further than a start counts on from it.
 const NUMBER_MAX: u32 = u32::MAX - (1 << 24);
+/// A folder with fewer numbers left is refused when it is read: a server that runs asserts that there is a next one.
+const NUMBERS_LEFT_MIN: u32 = 1 << 24;
 
 /// A file of entries, zeroes behind them.
 #[derive(Debug)]
@@ -409,6 +410,10 @@ pub(crate) fn decode(bytes: &[u8], file: &str) -> Result<State, JournalError> {
     if rest.iter().any(|byte| *byte != 0) && rest.len() >= 8 {
         tracing::warn!(file, bytes = rest.len(), "manifest ends in a part of an entry: ignored as torn");
     }
+    let next = state.next_segment.0.max(state.next_file.0);
+    if next > NUMBER_MAX - NUMBERS_LEFT_MIN {
+        return Err(damaged(used, format!("segments or files up to number {next}: too few are left")));
+    }
     Ok(state)
 }
 
@@ -454,6 +459,23 @@ mod tests {
             let entry = Entry::Prepared { file: FileId(file), size_bytes: 1 << 20, zeroed: true };
             assert!(state.apply(&entry, 1).is_err(), "file {file}");
         }
+    }
+
+    /// A start would have taken the last number, and a server that runs would have ended with the next one.
+    #[test]
+    fn folder_with_few_numbers_left_is_refused_when_it_is_read() {
+        let read = |next: u32| {
+            let mut state = State::new(Identity { folder: 7, hash_key: 8, hash_bits: 128 });
+            state.next_file = FileId(next);
+            let entries = state.entries();
+            let bytes: Vec<u8> =
+                entries.iter().enumerate().flat_map(|(n, entry)| entry.encode(n as u64, 1)).collect();
+            decode(&bytes, MANIFEST_NAME).map(|state| state.next_file)
+        };
+        let most = NUMBER_MAX - NUMBERS_LEFT_MIN;
+        assert_eq!(read(most).expect("enough are left"), FileId(most));
+        let error = read(most + 1).expect_err("too few are left").to_string();
+        assert!(error.contains("too few are left"), "{error}");
     }
 
     /// A manifest of a folder with `prepared` files, and its disk.
