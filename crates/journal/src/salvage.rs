@@ -87,10 +87,23 @@ pub enum Stated {
 /// # Errors
 /// [`JournalError`]: no folder, nothing in it that verifies, a newer version, or a failed read.
 pub fn stated(vfs: &dyn Vfs, dir: &Path) -> Result<Stated, JournalError> {
+    Ok(match found(vfs, dir)? {
+        Found::Manifest(state) => Stated::Checkpoint(state.checkpoint),
+        Found::Nothing { identity, why } => Stated::Nothing { identity, why },
+    })
+}
+
+/// The manifest of a folder, or what stands in for it.
+enum Found {
+    Manifest(Box<State>),
+    Nothing { identity: Identity, why: String },
+}
+
+fn found(vfs: &dyn Vfs, dir: &Path) -> Result<Found, JournalError> {
     let nothing = |what: String| JournalError::Invalid(format!("{}: {what}", dir.display()));
     vfs.list(dir).map_err(|error| nothing(error.to_string()))?;
     let why = match manifest::read(vfs, dir) {
-        Ok(Some(state)) => return Ok(Stated::Checkpoint(state.checkpoint)),
+        Ok(Some(state)) => return Ok(Found::Manifest(Box::new(state))),
         Ok(None) if rebuilt::files(vfs, dir)?.is_empty() => {
             return Err(nothing(format!("no data folder: it has no {}", manifest::MANIFEST_NAME)));
         }
@@ -102,7 +115,7 @@ pub fn stated(vfs: &dyn Vfs, dir: &Path) -> Result<Stated, JournalError> {
         }
         Err(error) => return Err(error),
     };
-    Ok(Stated::Nothing { identity: rebuilt::identity(vfs, dir)?, why })
+    Ok(Found::Nothing { identity: rebuilt::identity(vfs, dir)?, why })
 }
 
 /// Copies what still verifies in `dir` to a new folder `out`; `wanted` decides for each record.
@@ -117,17 +130,12 @@ pub fn salvage(
     options: &Options,
     wanted: &mut dyn FnMut(&RecordView<'_>) -> Keep,
 ) -> Result<SalvageReport, JournalError> {
-    stated(&**vfs, dir)?; // before the lock's file is made: there may be no folder
+    found(&**vfs, dir)?; // before the lock's file is made: there may be no folder
     let _lock = lock(&**vfs, dir)?;
-    let stated = stated(&**vfs, dir)?;
     let mut report = SalvageReport::default();
-    let (identity, segments) = match stated {
-        Stated::Checkpoint(_) => {
-            let gone = || JournalError::Invalid(format!("{} has lost its manifest just now", dir.display()));
-            let state = manifest::read(&**vfs, dir)?.ok_or_else(gone)?;
-            (state.identity, segments_of(&**vfs, dir, &state)?)
-        }
-        Stated::Nothing { identity, why } => {
+    let (identity, segments) = match found(&**vfs, dir)? {
+        Found::Manifest(state) => (state.identity, segments_of(&**vfs, dir, &state)?),
+        Found::Nothing { identity, why } => {
             let rebuilt = rebuilt::rebuild(&**vfs, dir, identity.folder, &why)?;
             (report.assumed, report.missing) = (rebuilt.assumed, rebuilt.missing);
             (identity, rebuilt.segments)
