@@ -34,7 +34,7 @@ pub(crate) struct Data<'a, 's> {
     /// Lookups by commands that read: found, and not.
     pub lookups: Cell<(u32, u32)>,
     /// Large values that belong into the reply, and are not copied while the keys are locked.
-    pub attached: RefCell<Vec<Attached>>,
+    pub attached: RefCell<Attachments>,
 }
 
 /// A large value of a reply, or part of one, and the index in the buffer of replies before which it belongs.
@@ -43,6 +43,40 @@ pub(crate) struct Attached {
     pub bytes: SharedBytes,
     /// What of it.
     pub part: Range<usize>,
+}
+
+/// The large values of a reply, in order, and how many bytes they are: asked for after each part of a long reply.
+#[derive(Debug, Default)]
+pub(crate) struct Attachments {
+    list: Vec<Attached>,
+    bytes: usize,
+}
+
+impl Attachments {
+    fn push(&mut self, attached: Attached) {
+        self.bytes += attached.part.len();
+        self.list.push(attached);
+    }
+
+    /// Adds those of a later part of the reply.
+    pub(crate) fn append(&mut self, later: Self) {
+        self.bytes += later.bytes;
+        self.list.extend(later.list);
+    }
+
+    /// Bytes of all of them.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl IntoIterator for Attachments {
+    type Item = Attached;
+    type IntoIter = std::vec::IntoIter<Attached>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.list.into_iter()
+    }
 }
 
 impl std::fmt::Debug for Attached {
@@ -83,8 +117,11 @@ impl Data<'_, '_> {
     /// Refuses a reply of more than `bytes` if no connection could hold it.
     pub(crate) fn admit_reply(&self, bytes: usize) -> Outcome {
         let most = self.server.reply_bytes_max();
-        let attached: usize = self.attached.borrow().iter().map(|attached| attached.part.len()).sum();
-        if bytes + attached > most { Err(crate::errors::reply_too_large(most)) } else { Ok(()) }
+        if bytes + self.attached.borrow().bytes() > most {
+            Err(crate::errors::reply_too_large(most))
+        } else {
+            Ok(())
+        }
     }
 }
 

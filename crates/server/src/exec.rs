@@ -13,7 +13,7 @@ use clock::Nanos;
 use resp::Writer;
 use store::{KeyRef, Prepared, Scope, Stop, Wanted};
 
-use crate::call::{Attached, Control, Data, Failure};
+use crate::call::{Attachments, Control, Data, Failure};
 use crate::command::{Flags, Handler};
 use crate::errors;
 use crate::executor::{Outbox, Parked, Ran, Request, Unready, collect_keys, take_prepared};
@@ -38,7 +38,7 @@ struct Executed {
     ticket: u64,
     outbox: Outbox,
     /// Large values of the replies, in order.
-    attached: Vec<Attached>,
+    attached: Attachments,
     /// What ran, and whether it failed: counted when it has happened, for a run that stops is repeated.
     calls: Vec<(u16, bool)>,
     /// EXEC itself is answered with an error.
@@ -157,8 +157,7 @@ impl Server {
             if let Err(stop) = result {
                 return Err((stop, access.into_wanted()));
             }
-            let attached_bytes: usize = executed.attached.iter().map(|attached| attached.part.len()).sum();
-            if out.len() - start + attached_bytes > most {
+            if out.len() - start + executed.attached.bytes() > most {
                 out.truncate(start);
                 session.db = db;
                 self.write_failure(errors::reply_too_large(most), session.resp3, out);
@@ -201,7 +200,7 @@ impl Server {
                 let (hits, misses) = data.lookups.get();
                 executed.lookups = (executed.lookups.0 + hits, executed.lookups.1 + misses);
                 if outcome.is_ok() {
-                    executed.attached.append(data.attached.get_mut());
+                    executed.attached.append(data.attached.take());
                 }
                 outcome
             }

@@ -19,7 +19,7 @@ use clock::{Nanos, UnixMs};
 use resp::{Args, ArgsView, Writer};
 use store::{KeyRef, Prepared, Scope, Stop, StoreError};
 
-use crate::call::{Attached, Control, Data, Failure};
+use crate::call::{Attachments, Control, Data, Failure};
 use crate::command::{DataFn, Flags, Handler};
 use crate::errors;
 use crate::lookup::{Entry, Table};
@@ -46,7 +46,7 @@ pub(crate) enum Verdict {
     Done {
         ticket: u64,
         /// Large values of the reply, in order.
-        attached: Vec<Attached>,
+        attached: Attachments,
         /// When it was, as far as the clock was read: the next request begins then.
         ended: Nanos,
     },
@@ -76,20 +76,20 @@ pub(crate) struct Ran {
     /// Keys that were found, and not.
     pub(crate) lookups: (u32, u32),
     /// Large values of the reply, in order.
-    pub(crate) attached: Vec<Attached>,
+    pub(crate) attached: Attachments,
 }
 
 impl Ran {
     /// A reply without large values.
     pub(crate) fn plain(ticket: u64, failed: bool) -> Self {
-        Self { ticket, failed, lookups: (0, 0), attached: Vec::new() }
+        Self { ticket, failed, lookups: (0, 0), attached: Attachments::default() }
     }
 }
 
 impl Verdict {
     /// Answered without running anything.
     fn answered(request: &Request<'_>) -> Self {
-        Self::Done { ticket: 0, attached: Vec::new(), ended: request.now }
+        Self::Done { ticket: 0, attached: Attachments::default(), ended: request.now }
     }
 }
 
@@ -281,7 +281,7 @@ impl Server {
             Err(Failure::Stop(stop)) => return Err((stop, access.into_wanted())),
             Err(failure) => {
                 out.truncate(start);
-                attached.clear();
+                attached = Attachments::default();
                 self.write_failure(failure, session.resp3, out);
                 true
             }
