@@ -64,6 +64,18 @@ impl Attachments {
         self.list.extend(later.list);
     }
 
+    /// Lets each follow its place in the replies after bytes came in before it: `inserted` are indices as they were, in
+    /// order, and how many bytes came in there.
+    pub(crate) fn make_room(&mut self, inserted: &[(usize, usize)]) {
+        let (mut rest, mut sum) = (inserted.iter().peekable(), 0);
+        for attached in &mut self.list {
+            while let Some((_, bytes)) = rest.next_if(|(at, _)| *at < attached.at) {
+                sum += bytes;
+            }
+            attached.at += sum;
+        }
+    }
+
     /// Bytes of all of them.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
@@ -135,18 +147,8 @@ pub(crate) struct Control<'a> {
     pub in_exec: bool,
     /// Messages to send when it has happened.
     pub outbox: &'a mut Outbox,
-    /// Keys and expiring keys of each database as EXEC found them, before it locked anything: counting them
-    /// locks every stripe, which a thread that holds some must not do.
-    pub counts: Option<&'a [(u64, u64)]>,
     /// What the reply depends on; handlers that looked at no data leave it.
     pub ticket: u64,
-}
-
-impl Control<'_> {
-    /// Keys and expiring keys of each database.
-    pub(crate) fn key_counts(&self) -> Vec<(u64, u64)> {
-        self.counts.map_or_else(|| self.server.store.key_counts(), <[_]>::to_vec)
-    }
 }
 
 /// The reply is written, or why not.

@@ -1,10 +1,20 @@
 //! EXEC: the queued commands as one atomic group.
 //!
-//! All keys of all commands, and those that are watched, are locked together (all stripes, if one command needs
-//! everything); every command runs on the same access, so each sees the effects of those before it, and one
-//! commit makes them one group of the journal. A stop takes all replies back, and the whole runs again; only what had
-//! effects outside the store (CLIENT KILL, CONFIG SET) keeps its first answer. The same when the replies are too large: the
-//! data stays as it was, and what acted outside of it has acted, and is counted.
+//! ```text
+//!  lock all keys -> data commands, in order -> commit, unlock -> control commands, in order, replies put between
+//!                        \-- stop, reply too large: nothing has happened, nothing is kept
+//! ```
+//!
+//! Invariants
+//!   1. All keys of all commands, and those that are watched, are locked together (all stripes, if one command needs
+//!      everything); each command sees the effects of those before it, and one commit makes them one group of the journal.
+//!   2. What acts outside the data (CLIENT KILL, CONFIG SET, SELECT, PUBLISH) acts once, and only when the data part has
+//!      happened: a transaction that is refused, called off by WATCH or tried again leaves nothing behind.
+//!   3. So a setting that CONFIG SET changes holds from the end of its transaction on; what SELECT and HELLO change for
+//!      the replies behind them is foreseen by [`Course`].
+//!
+//! Control commands cannot be taken back, so a reply that they make too large no longer refuses the whole: from there on
+//! each of them is answered with that error, and does not run.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -17,7 +27,7 @@ use crate::call::{Attachments, Control, Data, Failure};
 use crate::command::{Flags, Handler};
 use crate::errors;
 use crate::executor::{Outbox, Parked, Ran, Request, Unready, collect_keys, take_prepared};
-use crate::handlers::connection::database;
+use crate::handlers::connection::{greeted, selected};
 use crate::server::Server;
 use crate::session::{Queued, Session, Transaction};
 
@@ -26,21 +36,45 @@ use crate::session::{Queued, Session, Transaction};
 struct Run<'a> {
     transaction: &'a Transaction,
     watched: &'a [store::Watch],
-    request: &'a Request<'a>,
-    counts: Option<&'a [(u64, u64)]>,
+    course: Course,
 }
 
-/// What a run of all commands leaves to be done when it is committed.
+/// The database and the version of the protocol that a command will find, before SELECT and HELLO have acted.
+#[derive(Clone, Copy)]
+pub(crate) struct Course {
+    pub(crate) db: u16,
+    resp3: bool,
+}
+
+impl Course {
+    /// As the transaction begins.
+    pub(crate) fn of(session: &Session) -> Self {
+        Self { db: session.db, resp3: session.resp3 }
+    }
+
+    /// Goes past a command.
+    pub(crate) fn pass(&mut self, server: &Server, queued: &Queued) {
+        let args = queued.args.view(&[]);
+        match queued.entry.command.name {
+            "select" => self.db = selected(server, args.get(1)).unwrap_or(self.db),
+            "hello" => self.resp3 = greeted(server, args).unwrap_or(self.resp3),
+            _ => {}
+        }
+    }
+}
+
+/// What a run of all data commands leaves to be done when it is committed.
 #[derive(Default)]
-struct Executed {
+struct Executed<'a> {
     /// Whether the commands ran; not if a watched key has changed, or the reply would be too large.
     ran: bool,
     ticket: u64,
-    outbox: Outbox,
     /// Large values of the replies, in order.
     attached: Attachments,
     /// What ran, and whether it failed: counted when it has happened, for a run that stops is repeated.
     calls: Vec<(u16, bool)>,
+    /// Control commands, and the index in the replies where each one's belongs.
+    later: Vec<(&'a Queued, usize)>,
     /// EXEC itself is answered with an error.
     failed: bool,
     /// Keys that were found, and not.
@@ -83,23 +117,20 @@ impl Server {
         let mut prepared = take_prepared(session);
         // The locks must be gone before a watch is: dropping one locks its stripe.
         let watched = std::mem::take(&mut session.watched);
+        let (start, course) = (out.len(), Course::of(session));
         let mut keys = Vec::new();
-        let everything = gather(&transaction.queue, session.db, &mut keys);
+        let everything = self.gather(&transaction.queue, course, &mut keys);
         keys.extend(watched.iter().map(|watch| KeyRef { db: watch.db(), key: watch.key() }));
         let scope = if everything { Scope::Everything } else { Scope::Keys(&keys) };
-        let (start, db) = (out.len(), session.db);
-        let counts = transaction.queue.iter().any(counts_keys).then(|| self.store.key_counts());
-        let run = Run { transaction: &transaction, watched: &watched, request, counts: counts.as_deref() };
-        let result = self.exec_once(session, &run, (scope, &prepared), out);
-        match result {
-            Ok(Executed { ran, ticket, outbox, attached, calls, failed, lookups }) => {
-                drop(keys);
-                drop(watched);
-                if ran {
-                    self.monitor_transaction(&session.client, db, &transaction);
+        let run = Run { transaction: &transaction, watched: &watched, course };
+        match self.exec_once(run, (scope, &prepared), out) {
+            Ok(mut executed) => {
+                if executed.ran {
+                    self.monitor_transaction(&session.client, course, &transaction);
                 }
-                session.ticket = session.ticket.max(ticket);
-                self.deliver(outbox, session.ticket);
+                session.ticket = session.ticket.max(executed.ticket);
+                self.act(session, request, &mut executed, start, out);
+                let Executed { ticket, attached, calls, failed, lookups, .. } = executed;
                 for (id, failed) in calls {
                     self.stats.call(request.loop_index, id, 0, failed);
                 }
@@ -107,7 +138,6 @@ impl Server {
             }
             Err((stop, wanted)) => {
                 out.truncate(start);
-                session.db = db;
                 prepared.want(wanted);
                 let result = self.stopped(stop, session, prepared, &keys, out);
                 if result.is_err() {
@@ -126,15 +156,16 @@ impl Server {
         if publishes { self.publish_at(request.now) } else { None }
     }
 
-    fn exec_once<'s>(
-        self: &'s Arc<Self>,
-        session: &mut Session,
-        run: &Run<'_>,
+    /// Runs the data commands and commits them; an error leaves everything as it was.
+    fn exec_once<'s, 'a>(
+        &'s self,
+        run: Run<'a>,
         (scope, prepared): (Scope<'_>, &'s Prepared),
         out: &mut Vec<u8>,
-    ) -> Result<Executed, (Stop, Wanted)> {
+    ) -> Result<Executed<'a>, (Stop, Wanted)> {
         let none = Wanted::default;
-        let Run { transaction, watched, .. } = *run;
+        let Run { transaction, watched, mut course } = run;
+        let resp3 = course.resp3;
         let grows = transaction.queue.iter().any(|queued| queued.entry.command.flags.has(Flags::DENYOOM));
         let credit_bytes = if grows { transaction.queued_bytes } else { 0 };
         let mut access = self.store.access(scope, prepared, credit_bytes).map_err(|stop| (stop, none()))?;
@@ -143,115 +174,139 @@ impl Server {
             match access.changed(watch) {
                 Ok(false) => {}
                 Ok(true) => {
-                    Writer::new(out, session.resp3).null_array();
+                    Writer::new(out, resp3).null_array();
                     executed.ticket = access.commit().map_err(|stop| (stop, none()))?;
                     return Ok(executed);
                 }
                 Err(stop) => return Err((stop, access.into_wanted())),
             }
         }
-        let (start, most, db) = (out.len(), self.reply_bytes_max(), session.db);
-        Writer::new(out, session.resp3).array(transaction.queue.len());
+        let (start, most) = (out.len(), self.reply_bytes_max());
+        Writer::new(out, resp3).array(transaction.queue.len());
         for queued in &transaction.queue {
-            let result = self.exec_one(session, queued, run, &mut access, &mut executed, out);
+            let result = self.exec_one(queued, course, &mut access, &mut executed, out);
             if let Err(stop) = result {
                 return Err((stop, access.into_wanted()));
             }
             if out.len() - start + executed.attached.bytes() > most {
                 out.truncate(start);
-                session.db = db;
-                self.write_failure(errors::reply_too_large(most), session.resp3, out);
-                let acted = executed.calls.into_iter().zip(&transaction.queue);
-                let acted = acted.filter(|(_, queued)| queued.answered.get().is_some());
-                let (ticket, calls) = (self.store.newest(), acted.map(|(call, _)| call).collect());
-                return Ok(Executed { ticket, calls, failed: true, ..Executed::default() });
+                self.write_failure(errors::reply_too_large(most), resp3, out);
+                return Ok(Executed { ticket: self.store.newest(), failed: true, ..Executed::default() });
             }
+            course.pass(self, queued);
         }
         executed.ticket = access.commit().map_err(|stop| (stop, none()))?;
         executed.ran = true;
         Ok(executed)
     }
 
-    fn exec_one(
-        self: &Arc<Self>,
-        session: &mut Session,
-        queued: &Queued,
-        run: &Run<'_>,
+    /// Runs a data command; notes where the reply of a control command belongs.
+    fn exec_one<'a>(
+        &self,
+        queued: &'a Queued,
+        course: Course,
         access: &mut store::Access<'_>,
-        executed: &mut Executed,
+        executed: &mut Executed<'a>,
         out: &mut Vec<u8>,
     ) -> Result<(), Stop> {
-        if let Some(answer) = queued.answered.get() {
-            out.extend_from_slice(answer);
-            executed.calls.push((queued.entry.id, answer.starts_with(b"-")));
-            return Ok(());
-        }
-        let (start, resp3, args) = (out.len(), session.resp3, queued.args.view(&[]));
-        let mut writer = Writer::new(out, resp3);
-        let outcome = match queued.entry.command.handler {
+        let (start, Course { db, resp3 }, args) = (out.len(), course, queued.args.view(&[]));
+        let handle = match queued.entry.command.handler {
             Handler::Data(handle)
             | Handler::Across(handle, _)
             | Handler::Everything(handle)
-            | Handler::Walk(handle) => {
-                let now = access.now();
-                let (lookups, attached) = (Cell::default(), RefCell::default());
-                let mut data = Data { access, db: session.db, now, server: self, lookups, attached };
-                let outcome = handle(&mut data, args, &mut writer);
-                let (hits, misses) = data.lookups.get();
-                executed.lookups = (executed.lookups.0 + hits, executed.lookups.1 + misses);
-                if outcome.is_ok() {
-                    executed.attached.append(data.attached.take());
-                }
-                outcome
-            }
-            Handler::Control(handle) => {
-                let (now, counts, outbox) = (run.request.now, run.counts, &mut executed.outbox);
-                let mut control =
-                    Control { server: self, session, now, in_exec: true, outbox, counts, ticket: 0 };
-                handle(&mut control, args, &mut writer)
+            | Handler::Walk(handle) => handle,
+            Handler::Control(_) => {
+                executed.later.push((queued, start));
+                return Ok(());
             }
             Handler::Exec | Handler::Container(_) => unreachable!("neither is ever queued"),
         };
+        let now = access.now();
+        let (lookups, attached) = (Cell::default(), RefCell::default());
+        let mut data = Data { access, db, now, server: self, lookups, attached };
+        let outcome = handle(&mut data, args, &mut Writer::new(out, resp3));
+        let (hits, misses) = data.lookups.get();
+        executed.lookups = (executed.lookups.0 + hits, executed.lookups.1 + misses);
         let failed = outcome.is_err();
         match outcome {
-            Ok(()) => {}
+            Ok(()) => executed.attached.append(data.attached.take()),
             Err(Failure::Stop(stop)) => return Err(stop),
             Err(failure) => {
                 out.truncate(start);
                 self.write_failure(failure, resp3, out);
             }
         }
-        if acts_at_once(queued) {
-            let _ = queued.answered.set(out[start..].to_vec());
-        }
         executed.calls.push((queued.entry.id, failed));
         Ok(())
     }
-}
 
-/// Whether a queued command acts outside the store, and before the commit. SELECT is taken back with the run that it was
-/// part of, and PUBLISH waits for the commit.
-fn acts_at_once(queued: &Queued) -> bool {
-    matches!(queued.entry.command.handler, Handler::Control(_))
-        && !matches!(queued.entry.command.name, "select" | "publish")
-}
-
-/// Whether a queued command tells how many keys there are.
-fn counts_keys(queued: &Queued) -> bool {
-    matches!(queued.entry.command.name, "info" | "memory|stats")
-}
-
-/// Adds the keys of all queued commands, each in the database that it will run in; returns whether one of them
-/// needs everything.
-fn gather<'a>(queue: &'a [Queued], mut db: u16, keys: &mut Vec<KeyRef<'a>>) -> bool {
-    let mut everything = false;
-    for queued in queue {
-        let args = queued.args.view(&[]);
-        everything |= matches!(queued.entry.command.handler, Handler::Everything(_) | Handler::Walk(_));
-        if queued.entry.command.name == "select" {
-            db = database(args.get(1)).unwrap_or(db);
+    /// Runs the control commands of a transaction whose data is committed, and puts their replies between the others.
+    fn act(
+        self: &Arc<Self>,
+        session: &mut Session,
+        request: &Request<'_>,
+        executed: &mut Executed<'_>,
+        start: usize,
+        out: &mut Vec<u8>,
+    ) {
+        let later = std::mem::take(&mut executed.later);
+        let Some(first) = later.first().map(|(_, at)| *at) else { return };
+        let mut outbox = Outbox::new();
+        let (data, mut taken, most) = (out.split_off(first), 0, self.reply_bytes_max());
+        let mut inserted = Vec::with_capacity(later.len());
+        for (queued, at) in later {
+            out.extend_from_slice(&data[taken..at - first]);
+            taken = at - first;
+            let before = out.len();
+            let reply_bytes = before - start + data.len() - taken + executed.attached.bytes();
+            let (ticket, failed) = if reply_bytes >= most {
+                self.write_failure(errors::reply_too_large(most), session.resp3, out);
+                (0, true)
+            } else {
+                self.act_one(session, queued, request, &mut outbox, out)
+            };
+            inserted.push((at, out.len() - before));
+            executed.ticket = executed.ticket.max(ticket);
+            executed.calls.push((queued.entry.id, failed));
         }
-        collect_keys(queued.entry, db, args, keys);
+        out.extend_from_slice(&data[taken..]);
+        executed.attached.make_room(&inserted);
+        self.deliver(outbox, session.ticket);
     }
-    everything
+
+    /// Runs one control command; returns what its reply depends on, and whether it failed.
+    fn act_one(
+        self: &Arc<Self>,
+        session: &mut Session,
+        queued: &Queued,
+        request: &Request<'_>,
+        outbox: &mut Outbox,
+        out: &mut Vec<u8>,
+    ) -> (u64, bool) {
+        let Handler::Control(handle) = queued.entry.command.handler else {
+            unreachable!("only control commands are put off");
+        };
+        let (start, mut writer) = (out.len(), Writer::new(out, session.resp3));
+        let mut control =
+            Control { server: self, session, now: request.now, in_exec: true, outbox, ticket: 0 };
+        let outcome = handle(&mut control, queued.args.view(&[]), &mut writer);
+        let (ticket, failed) = (control.ticket, outcome.is_err());
+        if let Err(failure) = outcome {
+            out.truncate(start);
+            self.write_failure(failure, session.resp3, out);
+        }
+        (ticket, failed)
+    }
+
+    /// Adds the keys of all queued commands, each in the database that it will run in; returns whether one of them
+    /// needs everything.
+    fn gather<'a>(&self, queue: &'a [Queued], mut course: Course, keys: &mut Vec<KeyRef<'a>>) -> bool {
+        let mut everything = false;
+        for queued in queue {
+            everything |= matches!(queued.entry.command.handler, Handler::Everything(_) | Handler::Walk(_));
+            collect_keys(queued.entry, course.db, queued.args.view(&[]), keys);
+            course.pass(self, queued);
+        }
+        everything
+    }
 }

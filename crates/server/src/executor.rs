@@ -11,7 +11,7 @@
 //!   2. Whatever a reply depends on is in its ticket, also when it is an error or nothing was found.
 //!   3. A request that parked is counted, monitored and logged once.
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -304,8 +304,7 @@ impl Server {
         let mut outbox = Outbox::new();
         let mut writer = Writer::new(out, session.resp3);
         let (now, in_exec, ticket) = (request.now, false, 0);
-        let mut control =
-            Control { server: self, session, now, in_exec, outbox: &mut outbox, counts: None, ticket };
+        let mut control = Control { server: self, session, now, in_exec, outbox: &mut outbox, ticket };
         let outcome = run(&mut control, request.args, &mut writer);
         let ticket = control.ticket;
         self.deliver(outbox, session.ticket);
@@ -420,11 +419,7 @@ impl Server {
             return self.write_failure(text.into(), session.resp3, out);
         }
         if !transaction.aborted {
-            transaction.queue.push(Queued {
-                entry,
-                args: Args::copied(request.args),
-                answered: OnceCell::new(),
-            });
+            transaction.queue.push(Queued { entry, args: Args::copied(request.args) });
         }
         let count = i32::try_from(transaction.queue.len()).unwrap_or(i32::MAX);
         let bytes = u32::try_from(transaction.queued_bytes).unwrap_or(u32::MAX);

@@ -8,7 +8,7 @@ use resp::ArgsView;
 
 use crate::clients::Client;
 use crate::command::Flags;
-use crate::handlers::connection::database;
+use crate::exec::Course;
 use crate::lookup::Entry;
 use crate::secrets::{REDACTED, is_secret};
 use crate::server::Server;
@@ -33,17 +33,14 @@ impl Server {
         self.feed_monitors(line);
     }
 
-    /// Shows the commands of a transaction that began in database `db`, in their order.
-    pub(crate) fn monitor_transaction(&self, client: &Client, mut db: u16, transaction: &Transaction) {
+    /// Shows the commands of a transaction that began as `course` tells, in their order.
+    pub(crate) fn monitor_transaction(&self, client: &Client, mut course: Course, transaction: &Transaction) {
         if self.monitor_count.load(Ordering::Relaxed) == 0 {
             return;
         }
         for queued in &transaction.queue {
-            let args = queued.args.view(&[]);
-            self.monitor(client, db, queued.entry, args);
-            if queued.entry.command.name == "select" {
-                db = database(args.get(1)).unwrap_or(db);
-            }
+            self.monitor(client, course.db, queued.entry, queued.args.view(&[]));
+            course.pass(self, queued);
         }
     }
 }

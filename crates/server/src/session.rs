@@ -6,7 +6,6 @@
 //!   2. `client` mirrors for other threads what CLIENT LIST shows; only the session's own thread writes it.
 //!   3. `pending` is `Some` exactly while the connection is parked, or runs the command that it parked for.
 
-use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -97,8 +96,6 @@ pub(crate) struct Transaction {
 pub(crate) struct Queued {
     pub(crate) entry: &'static Entry,
     pub(crate) args: Args,
-    /// What a command with effects outside the store answered when EXEC first ran it: a second run must not repeat them.
-    pub(crate) answered: OnceCell<Vec<u8>>,
 }
 
 /// What the client listens to; sorted, so that "all of them" has an order.

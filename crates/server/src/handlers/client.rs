@@ -127,9 +127,14 @@ pub(crate) fn setname(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut W
 
 /// Names the client; also for HELLO.
 pub(crate) fn set_name(session: &Session, name: &[u8]) -> Outcome {
-    check_label(name, "Client names")?;
+    check_name(name)?;
     session.client.labels().name = name.into();
     Ok(())
+}
+
+/// Refuses what no client may be called.
+pub(crate) fn check_name(name: &[u8]) -> Outcome {
+    check_label(name, "Client names")
 }
 
 /// What stands in a line of CLIENT LIST must not break it.

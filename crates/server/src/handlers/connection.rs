@@ -6,6 +6,7 @@ use resp::{ArgsView, Writer, parse_i64};
 
 use super::args::is;
 use crate::call::{Control, Failure, Outcome, text};
+use crate::server::Server;
 use crate::session::{Replies, Session};
 
 pub(crate) fn ping(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -31,19 +32,18 @@ pub(crate) fn echo(_control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
     Ok(())
 }
 
-/// The number of a database, wherever it ends.
-pub(crate) fn database(arg: &[u8]) -> Option<u16> {
-    parse_i64(arg).and_then(|number| u16::try_from(number).ok())
-}
-
 pub(crate) fn select(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let number = parse_i64(args.get(1)).and_then(|number| i32::try_from(number).ok());
-    let number = number.ok_or(text::NOT_INTEGER)?;
-    let number = u16::try_from(number).ok().filter(|number| *number < control.server.store.databases());
-    control.session.db = number.ok_or(text::DB_RANGE)?;
+    control.session.db = selected(control.server, args.get(1))?;
     control.session.client.db.store(control.session.db, Ordering::Relaxed);
     out.ok();
     Ok(())
+}
+
+/// The database that SELECT chooses.
+pub(crate) fn selected(server: &Server, arg: &[u8]) -> Result<u16, Failure> {
+    let number = parse_i64(arg).and_then(|number| i32::try_from(number).ok());
+    let number = u16::try_from(number.ok_or(text::NOT_INTEGER)?).ok();
+    number.filter(|number| *number < server.store.databases()).ok_or_else(|| text::DB_RANGE.into())
 }
 
 pub(crate) fn quit(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -87,16 +87,18 @@ pub(crate) fn auth(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
                         user. Are you sure your configuration is correct?"
                 .into());
         }
-        2 => authenticate(control, b"default", args.get(1))?,
-        3 => authenticate(control, args.get(1), args.get(2))?,
+        2 => authenticate(control.server, b"default", args.get(1))?,
+        3 => authenticate(control.server, args.get(1), args.get(2))?,
         _ => return Err(text::SYNTAX.into()),
     }
+    control.session.authenticated = true;
     out.ok();
     Ok(())
 }
 
-fn authenticate(control: &mut Control<'_>, user: &[u8], password: &[u8]) -> Outcome {
-    let settings = control.server.settings.current();
+/// Refuses who is not who they say.
+fn authenticate(server: &Server, user: &[u8], password: &[u8]) -> Outcome {
+    let settings = server.settings.current();
     let right = match settings.requirepass.reveal() {
         Some(wanted) => same_secret(wanted.as_bytes(), password),
         None => true,
@@ -104,7 +106,6 @@ fn authenticate(control: &mut Control<'_>, user: &[u8], password: &[u8]) -> Outc
     if user != b"default" || !right {
         return Err("WRONGPASS invalid username-password pair or user is disabled.".into());
     }
-    control.session.authenticated = true;
     Ok(())
 }
 
@@ -155,17 +156,30 @@ impl<'a> Greeting<'a> {
     }
 }
 
+/// The version that HELLO, sent by an authenticated client, changes to; `None` if it changes none or is refused.
+pub(crate) fn greeted(server: &Server, args: ArgsView<'_>) -> Option<bool> {
+    let greeting = Greeting::parse(args).ok()?;
+    admit(server, &greeting, true).ok()?;
+    greeting.name.map_or(Ok(()), super::client::check_name).ok()?;
+    greeting.version.map(|version| version == 3)
+}
+
+/// Refuses a stranger.
+fn admit(server: &Server, greeting: &Greeting<'_>, authenticated: bool) -> Outcome {
+    match greeting.user {
+        Some((user, password)) => authenticate(server, user, password),
+        None if authenticated => Ok(()),
+        None => Err("NOAUTH HELLO must be called with the client already authenticated, otherwise the \
+                     HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
+                     select the RESP protocol version at the same time"
+            .into()),
+    }
+}
+
 pub(crate) fn hello(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let greeting = Greeting::parse(args)?;
-    if let Some((user, password)) = greeting.user {
-        authenticate(control, user, password)?;
-    }
-    if !control.session.authenticated {
-        return Err("NOAUTH HELLO must be called with the client already authenticated, otherwise the \
-                    HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
-                    select the RESP protocol version at the same time"
-            .into());
-    }
+    admit(control.server, &greeting, control.session.authenticated)?;
+    control.session.authenticated = true;
     if let Some(name) = greeting.name {
         super::client::set_name(control.session, name)?;
     }

@@ -56,7 +56,7 @@ pub(crate) fn info(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
         };
         if args.len() == 1 { by_default } else { args.iter().skip(1).any(named) }
     };
-    let view = View { server: control.server, counts: control.key_counts() };
+    let view = View { server: control.server, counts: control.server.store.key_counts() };
     let mut text = String::new();
     let sections = SECTIONS.iter().copied().chain([("Keyspace", keyspace as Section, true)]);
     for (name, write, by_default) in sections {

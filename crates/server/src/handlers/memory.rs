@@ -23,7 +23,7 @@ pub(crate) fn usage(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
 
 pub(crate) fn stats(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let report = control.server.store.memory();
-    let keys: u64 = control.key_counts().iter().map(|(keys, _)| keys).sum();
+    let keys: u64 = control.server.store.key_counts().iter().map(|(keys, _)| keys).sum();
     let used = report.index_bytes + report.reported_bytes;
     let fields = [
         ("peak.allocated", used),

@@ -46,6 +46,16 @@ fn large_value_is_not_copied_by_those_who_read_it() {
         run(&harness, &mut wire, &["GET", "k"]);
     }
     assert_eq!(run(&harness, &mut wire, &["EXEC"]), (4 + 3 * 12, 3_000_000));
+    for command in [&["ECHO", "before"][..], &["GET", "k"], &["ECHO", "after"], &["GET", "k"], &["PING"]] {
+        if command == ["ECHO", "before"] {
+            run(&harness, &mut wire, &["MULTI"]);
+        }
+        run(&harness, &mut wire, command);
+    }
+    let copied = "*5\r\n$6\r\nbefore\r\n$1000000\r\n\r\n$5\r\nafter\r\n$1000000\r\n\r\n+PONG\r\n";
+    let start = wire.output.buffer().len();
+    assert_eq!(run(&harness, &mut wire, &["EXEC"]), (copied.len(), 2_000_000));
+    assert_eq!(&wire.output.buffer()[start..], copied.as_bytes(), "the values are lent between these");
     run(&harness, &mut wire, &["CLIENT", "REPLY", "OFF"]);
     assert_eq!(
         run(&harness, &mut wire, &["GET", "k"]),

@@ -94,26 +94,45 @@ fn reply_that_no_connection_could_hold_is_an_error_and_a_transaction_leaves_no_t
             ("EXISTS k2", ":0\r\n"),
         ],
     );
-    let echo = format!("ECHO {}", "x".repeat(400));
-    harness.expect(&mut wire, &[("MULTI", "+OK\r\n"), ("SELECT 1", "+QUEUED\r\n")]);
-    (0..3).for_each(|_| harness.expect(&mut wire, &[(&echo, "+QUEUED\r\n")]));
-    harness.expect(&mut wire, &[("EXEC", refusal), ("EXISTS k", ":1\r\n")]);
     for key in 0..100 {
         harness.line(&mut wire, &format!("SET key:{key} v"));
     }
     harness.expect(&mut wire, &[("KEYS *", refusal), ("KEYS key:7", "*1\r\n$5\r\nkey:7\r\n")]);
 }
 
-/// It counted as a call that succeeded, with all of its commands.
+/// It counted as a call that succeeded, with all of its commands; and CLIENT KILL, CONFIG SET and the like in front of the
+/// reply that was too large had acted, though the transaction was refused.
 #[test]
-fn refused_transaction_is_a_failed_call_and_of_its_commands_only_those_count_that_acted() {
+fn refused_transaction_is_a_failed_call_and_none_of_its_commands_acted() {
     let mut harness = Harness::with(|settings| settings.connections_output_max = Size(1_000));
-    let mut wire = harness.connect();
+    let (mut wire, mut listener) = (harness.connect(), harness.connect());
+    harness.line(&mut listener, "SUBSCRIBE c");
     harness.raw(&mut wire, &["SET", "k", &"x".repeat(600)]);
-    for line in ["MULTI", "CLIENT KILL ID 77", "GET k", "INCR n", "GET k"] {
-        harness.line(&mut wire, line);
-    }
+    let queue = [
+        "MULTI",
+        "CLIENT KILL ID 2",
+        "CONFIG SET slowlog-max-len 7",
+        "CLIENT NO-EVICT ON",
+        "CLIENT SETNAME me",
+        "PUBLISH c m",
+        "SUBSCRIBE own",
+        "GET k",
+        "INCR n",
+        "SELECT 3",
+        "HELLO 3",
+        "SELECT 0",
+        "GET k",
+    ];
+    queue.iter().for_each(|line| drop(harness.line(&mut wire, line)));
     assert!(harness.line(&mut wire, "EXEC").starts_with("-ERR the reply would be larger"));
+    assert_eq!(harness.killed(), []);
+    assert_eq!(harness.deliver(&mut listener), b"");
+    let info = harness.line(&mut wire, "CLIENT INFO");
+    for kept in [" name= ", " flags=N ", " db=0 ", " sub=0 ", " resp=2 "] {
+        assert!(info.contains(kept), "{kept} in {info}");
+    }
+    let length = "*2\r\n$15\r\nslowlog-max-len\r\n$3\r\n128\r\n";
+    harness.expect(&mut wire, &[("CONFIG GET slowlog-max-len", length), ("EXISTS n", ":0\r\n")]);
     harness.expect(&mut wire, &[("MULTI", "+OK\r\n"), ("INCR n", "+QUEUED\r\n"), ("EXEC", "*1\r\n:1\r\n")]);
     let mut operator = harness.connect();
     harness.server.settings.change(&[("connections.output_max", "256MiB")]).expect("a larger reply");
@@ -124,8 +143,27 @@ fn refused_transaction_is_a_failed_call_and_of_its_commands_only_those_count_tha
     };
     assert_eq!(line("exec"), "cmdstat_exec:calls=2 rejected_calls=0 failed_calls=1");
     assert_eq!(line("incr"), "cmdstat_incr:calls=1 rejected_calls=0 failed_calls=0");
-    assert_eq!(line("client|kill"), "cmdstat_client|kill:calls=1 rejected_calls=0 failed_calls=0");
+    assert_eq!(line("client|kill"), "", "did not run");
     assert_eq!(line("get"), "", "taken back");
+}
+
+#[test]
+fn replies_of_control_commands_stand_at_their_place_and_those_that_find_no_room_do_not_run() {
+    let mut harness = Harness::with(|settings| settings.connections_output_max = Size(1_000));
+    let mut wire = harness.connect();
+    let echo = format!("ECHO {}", "x".repeat(400));
+    let queue = ["MULTI", "INCR n", &echo, "SELECT 1", "INCR n", "HELLO 3", "GET none", "SELECT 99", "GET n"];
+    queue.iter().for_each(|line| drop(harness.line(&mut wire, line)));
+    for line in [&echo, &echo, "CLIENT SETNAME me", "INCR n"] {
+        harness.line(&mut wire, line);
+    }
+    let reply = harness.line(&mut wire, "EXEC");
+    let refusal = "-ERR the reply would be larger than connections.output_max (1000 B)\r\n";
+    let bulk = format!("$400\r\n{}\r\n", "x".repeat(400));
+    assert!(reply.starts_with(&format!("*12\r\n:1\r\n{bulk}+OK\r\n:1\r\n%7\r\n")), "{reply}");
+    let end = format!("_\r\n-ERR DB index is out of range\r\n$1\r\n1\r\n{bulk}{refusal}{refusal}:2\r\n");
+    assert!(reply.ends_with(&end), "{reply}");
+    harness.expect(&mut wire, &[("CLIENT GETNAME", "_\r\n"), ("GET n", "$1\r\n2\r\n")]);
 }
 
 #[test]
