@@ -88,6 +88,11 @@ impl Client {
         if subscribed { "pubsub" } else { "normal" }
     }
 
+    /// Whether it waits for something that others do, or for the end of CLIENT PAUSE.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.blocked.load(Ordering::Relaxed) || self.paused.load(Ordering::Relaxed)
+    }
+
     /// Letters of CLIENT LIST's `flags`.
     pub(crate) fn flags(&self) -> String {
         let mut letters = String::new();
@@ -96,7 +101,7 @@ impl Client {
             (self.monitor.load(Ordering::Relaxed), 'O'),
             (subscribed, 'P'),
             (self.queued.load(Ordering::Relaxed) >= 0, 'x'),
-            (self.blocked.load(Ordering::Relaxed), 'b'),
+            (self.is_blocked(), 'b'),
             (self.no_evict.load(Ordering::Relaxed), 'e'),
             (self.no_touch.load(Ordering::Relaxed), 'T'),
         ] {

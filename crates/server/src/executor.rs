@@ -179,13 +179,17 @@ impl Server {
             Err(Unready::Dead) => Verdict::Kill,
             Err(Unready::Parked(parked)) => {
                 out.truncate(start);
-                session.pending.get_or_insert_default();
+                let pending = session.pending.get_or_insert_default();
+                // WAIT was told to wait: that is not slow
+                if !session.client.blocked.load(Ordering::Relaxed) {
+                    pending.since.get_or_insert(request.now);
+                }
                 Verdict::Park(parked)
             }
         }
     }
 
-    /// Counts what ran; returns the time, read once for this and for the request that follows.
+    /// Counts what ran, waits for disk and room included; returns the time, read once for this and for the request that follows.
     fn finish(
         &self,
         session: &mut Session,
@@ -193,10 +197,10 @@ impl Server {
         request: &Request<'_>,
         ran: &Ran,
     ) -> Nanos {
-        session.pending = None;
+        let since = session.pending.take().and_then(|pending| pending.since).unwrap_or(request.now);
         session.ticket = session.ticket.max(ran.ticket);
         let ended = self.clock.now();
-        let nanos = ended.0.saturating_sub(request.now.0);
+        let nanos = ended.0.saturating_sub(since.0);
         self.stats.call(request.loop_index, entry.id, nanos, ran.failed);
         self.stats.lookups(request.loop_index, ran.lookups);
         // EXEC, too, which Redis leaves out: its commands are not timed one by one.

@@ -125,6 +125,8 @@ impl Subscriptions {
 pub(crate) struct Pending {
     /// What was fetched for it.
     pub(crate) prepared: Prepared,
+    /// When it first ran, if not to wait for others (WAIT).
+    pub(crate) since: Option<Nanos>,
     /// Until when a command of its own will waits (WAIT, DEBUG SLEEP).
     pub(crate) until: Option<Nanos>,
     /// CLIENT UNBLOCK came; with `true` as an error.

@@ -115,7 +115,7 @@ fn clients(server: &View<'_>, text: &mut String) {
     line(text, "connected_clients", all.len());
     line(text, "cluster_connections", 0);
     line(text, "maxclients", server.settings.current().connections_max);
-    line(text, "blocked_clients", count(|client| client.blocked.load(Ordering::Relaxed)));
+    line(text, "blocked_clients", count(crate::clients::Client::is_blocked));
     line(text, "pubsub_clients", count(|client| client.kind() == "pubsub"));
     line(text, "watching_clients", count(|client| client.watched.load(Ordering::Relaxed) > 0));
     let largest = |bytes: fn(&reactor::Connection) -> u64| {

@@ -5,6 +5,7 @@ mod edges;
 mod large;
 mod limits;
 mod newer;
+mod observed;
 mod sessions;
 
 use std::collections::HashMap;

@@ -1,0 +1,53 @@
+//! What operators see of waiting and slow commands: SLOWLOG, LATENCY, INFO, CLIENT LIST.
+
+use std::time::Duration;
+
+use super::Harness;
+
+#[test]
+fn command_that_waited_for_more_than_the_threshold_is_in_slowlog_and_latency() {
+    // A command that parked was timed from its last run: DEBUG SLEEP 1, which people try alarms with, left no
+    // trace, and a read that waited for a slow disk neither.
+    let mut harness = Harness::with(|settings| {
+        settings.set("slowlog.threshold", "100ms").expect("a time");
+        settings.set("latency.threshold", "100ms").expect("a time");
+    });
+    let mut wire = harness.connect();
+    assert_eq!(harness.line(&mut wire, "DEBUG SLEEP 0.2"), "");
+    assert_eq!(harness.after(&mut wire, Duration::from_millis(200)), b"+OK\r\n");
+    let kept = harness.line(&mut wire, "SLOWLOG GET");
+    assert!(kept.contains(":200000\r\n*3\r\n$5\r\nDEBUG\r\n$5\r\nSLEEP\r\n"), "{kept}");
+    let events = harness.line(&mut wire, "LATENCY LATEST");
+    assert!(events.ends_with("$7\r\ncommand\r\n:1700000000\r\n:200\r\n:200\r\n"), "{events}");
+    let stats = harness.line(&mut wire, "INFO commandstats");
+    assert!(stats.contains("cmdstat_debug|sleep:calls=1,usec=200000,"), "{stats}");
+}
+
+#[test]
+fn command_that_was_told_to_wait_is_not_slow() {
+    let mut harness = Harness::with(|settings| settings.set("slowlog.threshold", "100ms").expect("a time"));
+    let (mut wire, mut other) = (harness.connect(), harness.connect());
+    assert_eq!(harness.line(&mut wire, "WAIT 1 500"), "");
+    assert_eq!(harness.after(&mut wire, Duration::from_millis(500)), b":0\r\n");
+    harness.expect(&mut other, &[("CLIENT PAUSE 500 WRITE", "+OK\r\n")]);
+    assert_eq!(harness.line(&mut wire, "SET k v"), "");
+    assert_eq!(harness.after(&mut wire, Duration::from_millis(500)), b"+OK\r\n");
+    harness.expect(&mut wire, &[("SLOWLOG LEN", ":0\r\n")]);
+}
+
+#[test]
+fn client_that_waits_for_the_end_of_a_pause_counts_as_blocked() {
+    // Scripts that pause writes for a switch wait until `blocked_clients` tells that the writers stand still.
+    let mut harness = Harness::new();
+    let (mut wire, mut other) = (harness.connect(), harness.connect());
+    harness.expect(&mut other, &[("CLIENT PAUSE 500 WRITE", "+OK\r\n")]);
+    assert_eq!(harness.line(&mut wire, "SET k v"), "");
+    let clients = harness.line(&mut other, "INFO clients");
+    assert!(clients.contains("blocked_clients:1\r\n"), "{clients}");
+    let list = harness.line(&mut other, "CLIENT LIST ID 1");
+    assert!(list.contains(" flags=b "), "{list}");
+    harness.expect(&mut other, &[("CLIENT UNPAUSE", "+OK\r\n")]);
+    assert_eq!(harness.deliver(&mut wire), b"+OK\r\n");
+    let clients = harness.line(&mut other, "INFO clients");
+    assert!(clients.contains("blocked_clients:0\r\n"), "{clients}");
+}
