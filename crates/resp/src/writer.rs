@@ -95,11 +95,14 @@ impl<'a> Writer<'a> {
         self.bulk(itoa::Buffer::new().format(number).as_bytes());
     }
 
-    /// A string of `len` bytes that others send; returns the position before which they belong.
-    pub fn bulk_around(&mut self, len: usize) -> usize {
-        self.count(b'$', len);
+    /// A string of `before`, `len` bytes that others send, and `after`; returns the position before which those belong.
+    pub fn bulk_around(&mut self, before: &[u8], len: usize, after: &[u8]) -> usize {
+        self.count(b'$', before.len() + len + after.len());
+        self.out.extend_from_slice(before);
+        let at = self.position();
+        self.out.extend_from_slice(after);
         self.out.extend_from_slice(b"\r\n");
-        self.position() - 2
+        at
     }
 
     /// A string, or null.

@@ -17,6 +17,7 @@ use reactor::SharedBytes;
 use resp::Writer;
 use store::{Access, Found, Stop};
 
+use crate::copies::Copied;
 use crate::executor::Outbox;
 use crate::server::Server;
 use crate::session::Session;
@@ -31,6 +32,8 @@ pub(crate) struct Data<'a, 's> {
     pub now: UnixMs,
     /// Settings and counters.
     pub server: &'a Server,
+    /// Large arguments, copied before the keys were locked.
+    pub copies: Copied<'a>,
     /// Lookups by commands that read: found, and not.
     pub lookups: Cell<(u32, u32)>,
     /// Large values that belong into the reply, and are not copied while the keys are locked.
@@ -43,6 +46,8 @@ pub(crate) struct Attached {
     pub bytes: SharedBytes,
     /// What of it.
     pub part: Range<usize>,
+    /// The reply is a payload of DUMP whose checksum, behind this, is still to be written.
+    pub unsealed: bool,
 }
 
 /// The large values of a reply, in order, and how many bytes they are: asked for after each part of a long reply.
@@ -119,11 +124,15 @@ impl Data<'_, '_> {
         match found.large.filter(|_| part.len() >= LENT_BYTES_MIN) {
             None => out.bulk(&found.value[part]),
             Some(large) => {
-                let at = out.bulk_around(part.len());
-                let bytes: SharedBytes = Arc::<store::Large>::clone(large);
-                self.attached.borrow_mut().push(Attached { at, bytes, part });
+                let at = out.bulk_around(&[], part.len(), &[]);
+                self.lend(Attached { at, bytes: Arc::<store::Large>::clone(large), part, unsealed: false });
             }
         }
+    }
+
+    /// Lets a large value be part of the reply.
+    pub(crate) fn lend(&self, attached: Attached) {
+        self.attached.borrow_mut().push(attached);
     }
 
     /// Refuses a reply of more than `bytes` if no connection could hold it.

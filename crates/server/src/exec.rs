@@ -21,12 +21,13 @@ use std::sync::Arc;
 
 use clock::Nanos;
 use resp::Writer;
-use store::{KeyRef, Prepared, Scope, Stop, Wanted};
+use store::{KeyRef, Large, Prepared, Scope, Stop, Wanted};
 
 use crate::call::{Attachments, Control, Data, Failure};
 use crate::command::{Flags, Handler};
+use crate::copies::{Copied, Copies};
 use crate::errors;
-use crate::executor::{Outbox, Parked, Ran, Request, Unready, collect_keys, take_prepared};
+use crate::executor::{Outbox, Parked, Ran, Request, Unready, collect_keys, take_copies, take_prepared};
 use crate::handlers::connection::{greeted, selected};
 use crate::server::Server;
 use crate::session::{Queued, Session, Transaction};
@@ -36,6 +37,7 @@ use crate::session::{Queued, Session, Transaction};
 struct Run<'a> {
     transaction: &'a Transaction,
     watched: &'a [store::Watch],
+    copies: &'a Copies,
     course: Course,
 }
 
@@ -122,7 +124,12 @@ impl Server {
         let everything = self.gather(&transaction.queue, course, &mut keys);
         keys.extend(watched.iter().map(|watch| KeyRef { db: watch.db(), key: watch.key() }));
         let scope = if everything { Scope::Everything } else { Scope::Keys(&keys) };
-        let run = Run { transaction: &transaction, watched: &watched, course };
+        let mut copies = take_copies(session);
+        if transaction.queued_bytes >= Large::BYTES_MIN as u64 && copies.is_empty() {
+            let queue = transaction.queue.iter().enumerate();
+            queue.for_each(|(at, q)| copies.add(&self.store, at, q.entry.command.name, q.args.view(&[])));
+        }
+        let run = Run { transaction: &transaction, watched: &watched, copies: &copies, course };
         match self.exec_once(run, (scope, &prepared), out) {
             Ok(mut executed) => {
                 if executed.ran {
@@ -139,7 +146,7 @@ impl Server {
             Err((stop, wanted)) => {
                 out.truncate(start);
                 prepared.want(wanted);
-                let result = self.stopped(stop, session, prepared, &keys, out);
+                let result = self.stopped(stop, session, (prepared, copies), &keys, out);
                 if result.is_err() {
                     drop(keys);
                     session.watched = watched;
@@ -164,7 +171,7 @@ impl Server {
         out: &mut Vec<u8>,
     ) -> Result<Executed<'a>, (Stop, Wanted)> {
         let none = Wanted::default;
-        let Run { transaction, watched, mut course } = run;
+        let Run { transaction, watched, copies, mut course } = run;
         let resp3 = course.resp3;
         let grows = transaction.queue.iter().any(|queued| queued.entry.command.flags.has(Flags::DENYOOM));
         let credit_bytes = if grows { transaction.queued_bytes } else { 0 };
@@ -183,8 +190,9 @@ impl Server {
         }
         let (start, most) = (out.len(), self.reply_bytes_max());
         Writer::new(out, resp3).array(transaction.queue.len());
-        for queued in &transaction.queue {
-            let result = self.exec_one(queued, course, &mut access, &mut executed, out);
+        for (at, queued) in transaction.queue.iter().enumerate() {
+            let known = (course, copies.of(at));
+            let result = self.exec_one(queued, known, &mut access, &mut executed, out);
             if let Err(stop) = result {
                 return Err((stop, access.into_wanted()));
             }
@@ -204,12 +212,12 @@ impl Server {
     fn exec_one<'a>(
         &self,
         queued: &'a Queued,
-        course: Course,
+        (Course { db, resp3 }, copies): (Course, Copied<'_>),
         access: &mut store::Access<'_>,
         executed: &mut Executed<'a>,
         out: &mut Vec<u8>,
     ) -> Result<(), Stop> {
-        let (start, Course { db, resp3 }, args) = (out.len(), course, queued.args.view(&[]));
+        let (start, args) = (out.len(), queued.args.view(&[]));
         let handle = match queued.entry.command.handler {
             Handler::Data(handle)
             | Handler::Across(handle, _)
@@ -223,7 +231,7 @@ impl Server {
         };
         let now = access.now();
         let (lookups, attached) = (Cell::default(), RefCell::default());
-        let mut data = Data { access, db, now, server: self, lookups, attached };
+        let mut data = Data { access, db, now, server: self, copies, lookups, attached };
         let outcome = handle(&mut data, args, &mut Writer::new(out, resp3));
         let (hits, misses) = data.lookups.get();
         executed.lookups = (executed.lookups.0 + hits, executed.lookups.1 + misses);

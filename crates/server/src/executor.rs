@@ -17,10 +17,11 @@ use std::sync::atomic::Ordering;
 
 use clock::{Nanos, UnixMs};
 use resp::{Args, ArgsView, Writer};
-use store::{KeyRef, Prepared, Scope, Stop, StoreError};
+use store::{KeyRef, Large, Prepared, Scope, Stop, StoreError};
 
 use crate::call::{Attachments, Control, Data, Failure};
 use crate::command::{DataFn, Flags, Handler};
+use crate::copies::{Copied, Copies};
 use crate::errors;
 use crate::lookup::{Entry, Table};
 use crate::server::Server;
@@ -250,14 +251,18 @@ impl Server {
         };
         // Only what makes data larger reserves ahead: on a full disk the rest must get at the reserve for deletes.
         let credit_bytes = if entry.command.flags.has(Flags::DENYOOM) { request.bytes as u64 } else { 0 };
+        let mut copies = take_copies(session);
+        if credit_bytes >= Large::BYTES_MIN as u64 && copies.is_empty() {
+            copies.add(&self.store, 0, entry.command.name, request.args);
+        }
         let start = out.len();
-        let result = self.try_data(session, run, request, (scope, &prepared, credit_bytes), out);
-        match result {
+        let ahead = (scope, &prepared, copies.of(0), credit_bytes);
+        match self.try_data(session, run, request, ahead, out) {
             Ok(ran) => Ok(ran),
             Err((stop, wanted)) => {
                 out.truncate(start);
                 prepared.want(wanted);
-                self.stopped(stop, session, prepared, keys, out)
+                self.stopped(stop, session, (prepared, copies), keys, out)
             }
         }
     }
@@ -267,7 +272,7 @@ impl Server {
         session: &Session,
         run: DataFn,
         request: &Request<'_>,
-        (scope, prepared, credit_bytes): (Scope<'s>, &'s Prepared, u64),
+        (scope, prepared, copies, credit_bytes): (Scope<'s>, &'s Prepared, Copied<'_>, u64),
         out: &mut Vec<u8>,
     ) -> Result<Ran, (Stop, store::Wanted)> {
         let none = store::Wanted::default;
@@ -276,8 +281,9 @@ impl Server {
         let now = access.now();
         let start = out.len();
         let mut writer = Writer::new(out, session.resp3);
-        let (lookups, attached) = (Cell::default(), RefCell::default());
-        let mut data = Data { access: &mut access, db: session.db, now, server: self, lookups, attached };
+        let (access_to, db, lookups, attached) =
+            (&mut access, session.db, Cell::default(), RefCell::default());
+        let mut data = Data { access: access_to, db, now, server: self, copies, lookups, attached };
         let outcome = run(&mut data, request.args, &mut writer);
         let (lookups, mut attached) = (data.lookups.get(), data.attached.take());
         let failed = match outcome {
@@ -328,13 +334,14 @@ impl Server {
         &self,
         stop: Stop,
         session: &mut Session,
-        mut prepared: Prepared,
+        (mut prepared, copies): (Prepared, Copies),
         keys: &[KeyRef<'_>],
         out: &mut Vec<u8>,
     ) -> Result<Ran, Unready> {
         match stop {
             Stop::Cold => {
                 let pending = session.pending.get_or_insert_default();
+                pending.copies = copies;
                 pending.fetches += 1;
                 if pending.fetches > FETCHES_MAX {
                     self.stats.fetches_given_up.fetch_add(1, Ordering::Relaxed);
@@ -349,7 +356,8 @@ impl Server {
             }
             Stop::Busy => {
                 self.stats.waits_for_credits.fetch_add(1, Ordering::Relaxed);
-                session.pending.get_or_insert_default().prepared = prepared;
+                let pending = session.pending.get_or_insert_default();
+                (pending.prepared, pending.copies) = (prepared, copies);
                 Err(Unready::Parked(Parked::Credits))
             }
             Stop::Refused(StoreError::Journal(_)) => Err(Unready::Dead),
@@ -456,6 +464,11 @@ impl Server {
 /// Prepared records of a request that parked, or none.
 pub(crate) fn take_prepared(session: &mut Session) -> Prepared {
     session.pending.as_mut().map_or_else(Prepared::default, |p| std::mem::take(&mut p.prepared))
+}
+
+/// What was copied for a request that parked, or nothing.
+pub(crate) fn take_copies(session: &mut Session) -> Copies {
+    session.pending.as_mut().map_or_else(Copies::default, |p| std::mem::take(&mut p.copies))
 }
 
 /// Adds the keys that a command names, in database `db`.

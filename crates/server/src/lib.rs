@@ -17,6 +17,7 @@ mod arguments;
 mod call;
 mod clients;
 mod command;
+mod copies;
 mod decimal;
 mod errors;
 mod exec;

@@ -14,6 +14,7 @@ use resp::{Args, RequestParser};
 use store::{Prepared, Watch};
 
 use crate::clients::Client;
+use crate::copies::Copies;
 use crate::lookup::Entry;
 use crate::pubsub::Names;
 
@@ -127,6 +128,8 @@ pub(crate) struct Pending {
     pub(crate) prepared: Prepared,
     /// When it first ran, if not to wait for others (WAIT).
     pub(crate) since: Option<Nanos>,
+    /// What was copied for it.
+    pub(crate) copies: Copies,
     /// Until when a command of its own will waits (WAIT, DEBUG SLEEP).
     pub(crate) until: Option<Nanos>,
     /// CLIENT UNBLOCK came; with `true` as an error.

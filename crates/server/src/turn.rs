@@ -15,6 +15,7 @@ use store::KeyRef;
 
 use crate::call::Attached;
 use crate::executor::{Parked, Request, Verdict};
+use crate::handlers::dump;
 use crate::message::Message;
 use crate::pubsub;
 use crate::server::Server;
@@ -153,9 +154,7 @@ impl Server {
             Verdict::Done { ticket, attached, ended } => {
                 let silent = session.replies != Replies::On && suppress(session, request, start, output);
                 if !silent {
-                    attached
-                        .into_iter()
-                        .for_each(|Attached { at, bytes, part }| output.attach(at, bytes, part));
+                    attached.into_iter().for_each(|attached| attach(attached, output));
                 }
                 if ticket != 0 {
                     output.hold(ticket);
@@ -273,6 +272,14 @@ impl WallClock {
     fn at(&self, now: Nanos) -> UnixMs {
         UnixMs((self.unix_us + now.0.saturating_sub(self.at.0) / 1_000) / 1_000)
     }
+}
+
+/// Lets a lent value follow what is in the buffer.
+fn attach(Attached { at, bytes, part, unsealed }: Attached, output: &mut Output) {
+    if unsealed {
+        dump::seal(&(*bytes).as_ref()[part.clone()], &mut output.buffer()[at..]);
+    }
+    output.attach(at, bytes, part);
 }
 
 enum Answer {

@@ -22,6 +22,9 @@ pub struct Large {
 }
 
 impl Large {
+    /// Fewer bytes are not shared.
+    pub const BYTES_MIN: usize = LARGE_BYTES;
+
     /// Takes `bytes` into the ledger, without a copy.
     pub(crate) fn new(bytes: Box<[u8]>, ledger: &Ledger) -> Arc<Self> {
         ledger.add(bytes.len() as u64);

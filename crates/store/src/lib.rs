@@ -225,6 +225,14 @@ impl Store {
         Ok(Access::new(self, scope, prepared, credits, self.time_at_least(clock)))
     }
 
+    /// `value` as one to share, for [`Value::Large`]; a borrowed one is copied: best before any key is locked.
+    ///
+    /// # Errors
+    /// Gives it back if it is small, or this engine keeps nothing.
+    pub fn large<B: AsRef<[u8]> + Into<Box<[u8]>>>(&self, value: B) -> Result<Arc<Large>, B> {
+        if self.engine_keeps() { self.memory.large(value) } else { Err(value) }
+    }
+
     /// Starts a list of keys that are looked up soon; `None` when this engine looks nothing up.
     #[must_use]
     pub fn foresight(&self) -> Option<Foresight<'_>> {

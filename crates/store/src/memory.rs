@@ -78,9 +78,13 @@ impl Memory {
         self.reported_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// `value` as one to share, if it is large. Copies it.
-    pub(crate) fn large(&self, value: &[u8]) -> Option<Arc<Large>> {
-        (value.len() >= LARGE_BYTES).then(|| Large::new(value.into(), &self.ledger))
+    /// `value` as one to share, if it is large; a borrowed one is copied.
+    pub(crate) fn large<B: AsRef<[u8]> + Into<Box<[u8]>>>(&self, value: B) -> Result<Arc<Large>, B> {
+        if value.as_ref().len() < LARGE_BYTES {
+            Err(value)
+        } else {
+            Ok(Large::new(value.into(), &self.ledger))
+        }
     }
 
     /// Bytes of values that one command may read from disk and hold.

@@ -12,17 +12,19 @@ use crate::large::Large;
 use crate::record;
 
 /// A value to store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Value<'a> {
-    /// Bytes.
+    /// Bytes; copied.
     String(&'a [u8]),
+    /// Bytes that are held already, by [`crate::Store::large`] or by another key; shared.
+    Large(&'a Arc<Large>),
 }
 
 impl<'a> Value<'a> {
     /// Record kind of the base image.
     pub(crate) fn kind(self) -> u8 {
         match self {
-            Self::String(_) => record::STRING,
+            Self::String(_) | Self::Large(_) => record::STRING,
         }
     }
 
@@ -30,6 +32,7 @@ impl<'a> Value<'a> {
     pub(crate) fn bytes(self) -> &'a [u8] {
         match self {
             Self::String(bytes) => bytes,
+            Self::Large(large) => large.as_ref().as_ref(),
         }
     }
 }

@@ -6,17 +6,25 @@
 //!
 //! Not Redis's RDB payload: neither server takes the other's, and the checksum says so.
 
+use std::sync::Arc;
+
 use clock::UnixMs;
 use resp::{ArgsView, Writer};
-use store::{Value, ValueKind};
+use store::{Found, Value, ValueKind};
 
 use super::args::{integer, is, option_value};
-use crate::call::{Data, Failure, Outcome, text};
+use crate::call::{Attached, Data, Failure, Outcome, text};
 
 pub(crate) fn dump(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     match data.access.get(data.db, args.get(1))? {
         None => out.null(),
         Some(found) if found.kind != ValueKind::String => return Err(text::WRONG_TYPE.into()),
+        Some(Found { value, large: Some(large), .. }) => {
+            // Nor is the checksum made while the key is locked.
+            let at = out.bulk_around(&HEAD, value.len(), &[0; CRC_BYTES]);
+            let (bytes, part) = (Arc::<store::Large>::clone(large), 0..value.len());
+            data.lend(Attached { at, bytes, part, unsealed: true });
+        }
         Some(found) => out.bulk(&encode(found.value)),
     }
     Ok(())
@@ -64,20 +72,26 @@ pub(crate) fn restore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
         return Err("BUSYKEY Target key name already exists.".into());
     }
     let ttl = u64::try_from(integer(args.get(2))?).map_err(|_| "ERR Invalid TTL value, must be >= 0")?;
-    let value = decode(args.get(3)).ok_or("ERR DUMP payload version or checksum are wrong")?;
+    let value = match data.copies.find(3) {
+        Some(value) => value,
+        None => {
+            let value = decode(args.get(3)).ok_or("ERR DUMP payload version or checksum are wrong")?;
+            Value::String(value)
+        }
+    };
     let base = if options.absolute { 0 } else { data.now.0 };
     let expiry = (ttl != 0).then(|| UnixMs(base.saturating_add(ttl)));
     if expiry.is_some_and(|at| at <= data.now) {
         data.access.remove(data.db, key)?;
     } else {
-        data.access.put(data.db, key, Value::String(value), expiry);
+        data.access.put(data.db, key, value, expiry);
     }
     out.ok();
     Ok(())
 }
 
 pub(crate) fn encode(value: &[u8]) -> Vec<u8> {
-    sealed([MAGIC, &[VERSION, KIND_STRING], value].concat())
+    sealed([&HEAD, value].concat())
 }
 
 /// `payload` with its checksum behind it.
@@ -87,20 +101,32 @@ pub(crate) fn sealed(mut payload: Vec<u8>) -> Vec<u8> {
     payload
 }
 
+/// Writes the checksum of the payload of `value` to where `rest`, what follows the value, begins.
+pub(crate) fn seal(value: &[u8], rest: &mut [u8]) {
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    digest.update(&HEAD);
+    digest.update(value);
+    rest[..CRC_BYTES].copy_from_slice(&narrowed(digest.finalize()).to_le_bytes());
+}
+
 /// The value in a payload of DUMP; `None` for everything else, whatever its bytes.
 pub(crate) fn decode(payload: &[u8]) -> Option<&[u8]> {
-    let (body, stored) = payload.split_last_chunk::<4>()?;
-    let value = body.strip_prefix(MAGIC)?.strip_prefix(&[VERSION, KIND_STRING])?;
+    let (body, stored) = payload.split_last_chunk::<CRC_BYTES>()?;
+    let value = body.strip_prefix(&HEAD)?;
     (crc(body) == u32::from_le_bytes(*stored)).then_some(value)
 }
 
 fn crc(bytes: &[u8]) -> u32 {
-    u32::try_from(crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes)).expect("CRC-32C has 32 bits")
+    narrowed(crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes))
 }
 
-const MAGIC: &[u8] = b"EVK";
-const VERSION: u8 = 1;
-const KIND_STRING: u8 = 1;
+fn narrowed(crc: u64) -> u32 {
+    u32::try_from(crc).expect("CRC-32C has 32 bits")
+}
+
+/// Magic, version, and kind: a string.
+const HEAD: [u8; 5] = *b"EVK\x01\x01";
+const CRC_BYTES: usize = 4;
 
 #[cfg(test)]
 mod tests {

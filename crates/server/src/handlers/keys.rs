@@ -79,8 +79,13 @@ fn duplicate(data: &mut Data<'_, '_>, from: Spot<'_>, to: Spot<'_>) -> Result<bo
         return Err(text::WRONG_TYPE.into());
     }
     if from != to {
-        let (value, expiry) = (found.value.to_vec(), found.expiry);
-        data.access.put(to.0, to.1, Value::String(&value), expiry);
+        let expiry = found.expiry;
+        if let Some(large) = found.large.cloned() {
+            data.access.put(to.0, to.1, Value::Large(&large), expiry);
+        } else {
+            let value = found.value.to_vec();
+            data.access.put(to.0, to.1, Value::String(&value), expiry);
+        }
     }
     Ok(true)
 }

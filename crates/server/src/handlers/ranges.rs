@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
+use clock::UnixMs;
 use resp::{ArgsView, Writer};
 use store::{Value, ValueKind};
 
@@ -26,8 +27,8 @@ pub(crate) fn append(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
     let (former, expiry) = found.map_or((&[][..], None), |found| (found.value, found.expiry));
     check_size(data, former.len() as u64 + tail.len() as u64)?;
     let value = [former, tail].concat();
-    data.access.put(data.db, key, Value::String(&value), expiry);
     out.integer(value.len() as i64);
+    put(data, key, value, expiry);
     Ok(())
 }
 
@@ -47,9 +48,17 @@ pub(crate) fn setrange(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wr
     value.extend_from_slice(former);
     value.resize(end.max(former.len()), 0);
     value[offset..end].copy_from_slice(part);
-    data.access.put(data.db, key, Value::String(&value), expiry);
     out.integer(value.len() as i64);
+    put(data, key, value, expiry);
     Ok(())
+}
+
+/// Stores what was made, without another copy if it is large.
+fn put(data: &mut Data<'_, '_>, key: &[u8], value: Vec<u8>, expiry: Option<UnixMs>) {
+    match data.server.store.large(value) {
+        Ok(large) => data.access.put(data.db, key, Value::Large(&large), expiry),
+        Err(value) => data.access.put(data.db, key, Value::String(&value), expiry),
+    }
 }
 
 /// Refuses a value of `size_bytes` before it is made.

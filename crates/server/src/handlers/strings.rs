@@ -1,5 +1,8 @@
 //! Reading and writing whole strings.
 
+use std::iter::StepBy;
+use std::ops::Range;
+
 use clock::UnixMs;
 use resp::{ArgsView, Writer};
 use store::Value;
@@ -51,9 +54,9 @@ pub(crate) fn get(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<
 }
 
 pub(crate) fn set(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let (key, value) = (args.get(1), args.get(2));
+    let (key, value) = (args.get(1), data.copies.value(args, 2));
     if args.len() == 3 {
-        data.access.put(data.db, key, Value::String(value), None);
+        data.access.put(data.db, key, value, None);
         out.ok();
         return Ok(());
     }
@@ -88,11 +91,11 @@ pub(crate) fn set(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<
 }
 
 /// Stores `value`, unless its time is over already: then the key goes.
-fn put(data: &mut Data<'_, '_>, key: &[u8], value: &[u8], expires: Option<UnixMs>) -> Outcome {
+fn put(data: &mut Data<'_, '_>, key: &[u8], value: Value<'_>, expires: Option<UnixMs>) -> Outcome {
     if expires.is_some_and(|at| at <= data.now) {
         data.access.remove(data.db, key)?;
     } else {
-        data.access.put(data.db, key, Value::String(value), expires);
+        data.access.put(data.db, key, value, expires);
     }
     Ok(())
 }
@@ -101,7 +104,7 @@ pub(crate) fn setnx(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
     let key = args.get(1);
     let absent = data.access.meta(data.db, key)?.is_none();
     if absent {
-        data.access.put(data.db, key, Value::String(args.get(2)), None);
+        data.access.put(data.db, key, data.copies.value(args, 2), None);
     }
     out.integer(absent.into());
     Ok(())
@@ -109,21 +112,21 @@ pub(crate) fn setnx(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
 
 pub(crate) fn setex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let at = expiry(args.get(2), Unit::EX, data.now, "setex")?;
-    put(data, args.get(1), args.get(3), Some(at))?;
+    put(data, args.get(1), data.copies.value(args, 3), Some(at))?;
     out.ok();
     Ok(())
 }
 
 pub(crate) fn psetex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let at = expiry(args.get(2), Unit::PX, data.now, "psetex")?;
-    put(data, args.get(1), args.get(3), Some(at))?;
+    put(data, args.get(1), data.copies.value(args, 3), Some(at))?;
     out.ok();
     Ok(())
 }
 
 pub(crate) fn getset(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     data.value(string(data, args.get(1))?, out);
-    data.access.put(data.db, args.get(1), Value::String(args.get(2)), None);
+    data.access.put(data.db, args.get(1), data.copies.value(args, 2), None);
     Ok(())
 }
 
@@ -202,36 +205,35 @@ pub(crate) fn mget(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
     Ok(())
 }
 
-/// A key and its value.
-type Pair<'a> = (&'a [u8], &'a [u8]);
-
-/// Keys and values of MSET.
-fn pairs<'a>(args: ArgsView<'a>, name: &str) -> Result<Vec<Pair<'a>>, Failure> {
+/// Indices of the keys of MSET, each before its value.
+fn pairs(args: ArgsView<'_>, name: &str) -> Result<StepBy<Range<usize>>, Failure> {
     if args.len().is_multiple_of(2) {
         return Err(crate::errors::arity(name));
     }
-    Ok((1..args.len()).step_by(2).map(|index| (args.get(index), args.get(index + 1))).collect())
+    Ok((1..args.len()).step_by(2))
+}
+
+fn put_pairs(data: &mut Data<'_, '_>, args: ArgsView<'_>, pairs: StepBy<Range<usize>>) {
+    for at in pairs {
+        data.access.put(data.db, args.get(at), data.copies.value(args, at + 1), None);
+    }
 }
 
 pub(crate) fn mset(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    for (key, value) in pairs(args, "mset")? {
-        data.access.put(data.db, key, Value::String(value), None);
-    }
+    put_pairs(data, args, pairs(args, "mset")?);
     out.ok();
     Ok(())
 }
 
 pub(crate) fn msetnx(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let pairs = pairs(args, "msetnx")?;
-    for (key, _) in &pairs {
-        if data.access.meta(data.db, key)?.is_some() {
+    for at in pairs.clone() {
+        if data.access.meta(data.db, args.get(at))?.is_some() {
             out.integer(0);
             return Ok(());
         }
     }
-    for (key, value) in pairs {
-        data.access.put(data.db, key, Value::String(value), None);
-    }
+    put_pairs(data, args, pairs);
     out.integer(1);
     Ok(())
 }

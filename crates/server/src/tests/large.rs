@@ -67,6 +67,68 @@ fn large_value_is_not_copied_by_those_who_read_it() {
     assert!(memory(&harness) < bytes - 900_000, "what nobody holds is free");
 }
 
+/// RENAME, COPY and MOVE made a second and a third copy of the value under the locks of both keys, DUMP two for its payload.
+#[test]
+fn large_value_is_not_copied_by_those_who_pass_it_on() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let value = "v".repeat(1_000_000);
+    let memory = |harness: &Harness| harness.server.store.memory().index_bytes;
+    run(&harness, &mut wire, &["SET", "k", &value]);
+    let bytes = memory(&harness);
+    for command in [&["COPY", "k", "k2"][..], &["RENAME", "k", "k3"], &["MOVE", "k3", "1"]] {
+        run(&harness, &mut wire, command);
+        assert!(memory(&harness) < bytes + 10_000, "{command:?}");
+    }
+    let start = wire.output.buffer().len();
+    assert_eq!(run(&harness, &mut wire, &["DUMP", "k2"]), (10 + 9 + 2, 1_000_000));
+    let copied = wire.output.buffer()[start..].to_vec();
+    let payload = [&copied[10..15], value.as_bytes(), &copied[15..19]].concat();
+    assert_eq!(payload, crate::handlers::dump::encode(value.as_bytes()), "sealed as if it were copied");
+}
+
+#[test]
+fn large_value_is_stored_as_sent_by_every_command_that_copies_ahead() {
+    let mut harness = Harness::new();
+    let value = "v".repeat(100_000);
+    let check = |harness: &Harness, wire: &mut Wire, key: &str| {
+        assert_eq!(harness.line(wire, &format!("STRLEN {key}")), ":100000\r\n", "{key}");
+        assert_eq!(harness.line(wire, &format!("GETRANGE {key} 99999 -1")), "$1\r\nv\r\n", "{key}");
+    };
+    let payload = crate::handlers::dump::encode(value.as_bytes());
+    let payload = payload.as_slice();
+    let value = value.as_bytes();
+    let commands: [(&str, &[&[u8]]); 9] = [
+        ("a", &[b"SET", b"a", value]),
+        ("b", &[b"SET", b"b", value, b"EX", b"100"]),
+        ("c", &[b"SETNX", b"c", value]),
+        ("d", &[b"SETEX", b"d", b"100", value]),
+        ("e", &[b"PSETEX", b"e", b"100000", value]),
+        ("f", &[b"GETSET", b"f", value]),
+        ("g", &[b"MSET", b"x", b"small", b"g", value]),
+        ("h", &[b"MSETNX", b"h", value, b"y", b"small"]),
+        ("i", &[b"RESTORE", b"i", b"0", payload]),
+    ];
+    for in_transaction in [false, true] {
+        let mut wire = harness.connect();
+        if in_transaction {
+            harness.expect(&mut wire, &[("FLUSHALL", "+OK\r\n"), ("MULTI", "+OK\r\n")]);
+        }
+        commands.iter().for_each(|(_, command)| drop(harness.raw(&mut wire, command)));
+        if in_transaction {
+            let replies = "*9\r\n+OK\r\n+OK\r\n:1\r\n+OK\r\n+OK\r\n$-1\r\n+OK\r\n:1\r\n+OK\r\n";
+            harness.expect(&mut wire, &[("EXEC", replies)]);
+        }
+        commands.iter().for_each(|(key, _)| check(&harness, &mut wire, key));
+        harness.expect(&mut wire, &[("GET x", "$5\r\nsmall\r\n"), ("GET y", "$5\r\nsmall\r\n")]);
+    }
+    let mut wire = harness.connect();
+    let mut damaged = payload.to_vec();
+    damaged[50_000] ^= 1;
+    let refusal = "-ERR DUMP payload version or checksum are wrong\r\n";
+    assert_eq!(harness.raw(&mut wire, &[&b"RESTORE"[..], b"j", b"0", &damaged]), refusal);
+}
+
 #[test]
 fn small_value_is_copied_and_large_replies_are_bounded_as_before() {
     let mut harness =

@@ -22,7 +22,7 @@ mod scan;
 mod tests;
 
 use std::cell::{Cell, RefCell};
-use std::sync::MutexGuard;
+use std::sync::{Arc, MutexGuard};
 
 use clock::UnixMs;
 
@@ -133,8 +133,11 @@ impl<'s> Access<'s> {
         }
         let Some(keyspace) = self.keyspace(db) else { return };
         let expiry_ms = expiry.map_or(0, |at| at.0.max(1));
-        let large = self.store.memory.large(value.bytes());
-        let bytes = Bytes::of(value.bytes(), large.as_ref());
+        let made = match value {
+            Value::String(bytes) => self.store.memory.large(bytes).ok(),
+            Value::Large(large) => Some(Arc::clone(large)),
+        };
+        let bytes = Bytes::of(value.bytes(), made.as_ref());
         let object = Object::new(value.kind(), key, bytes, expiry_ms);
         let hash = self.hash(key);
         self.overlay.stage(Staged { db, keyspace, hash, change: Change::Put(object), cause: Cause::Command });
