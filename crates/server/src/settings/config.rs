@@ -137,14 +137,16 @@ impl Config {
         self.current().listed(matches)
     }
 
-    /// Writes the settings in force into the file that the server was started with; comments stay.
+    /// Writes the settings in force into the file that the server was started with; comments stay. Paths are written from
+    /// the root: a relative one was meant in the folder that this server was started in, which the next one need not be.
     ///
     /// # Errors
     /// [`RewriteError`]; the file is as it was then.
     pub fn rewrite(&self) -> Result<(), RewriteError> {
         let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.file.as_ref().ok_or(RewriteError::NoFile)?;
-        let text = self.current().rewritten(&std::fs::read_to_string(path)?)?;
+        let settings = self.current().with_absolute_paths()?;
+        let text = settings.rewritten(&std::fs::read_to_string(path)?)?;
         replace_file(path, &text)?;
         Ok(())
     }
@@ -260,16 +262,43 @@ mod tests {
         use std::os::unix::fs::PermissionsExt as _;
         let folder = tempfile::tempdir().expect("a folder");
         let (real, link) = (folder.path().join("real.toml"), folder.path().join("link.toml"));
-        std::fs::write(&real, "# mine\nconnections.max = 5\n").expect("written");
+        std::fs::write(&real, "# mine\ndir = '/data'\nconnections.max = 5\n").expect("written");
         std::fs::set_permissions(&real, std::fs::Permissions::from_mode(0o600)).expect("set");
         std::os::unix::fs::symlink("real.toml", &link).expect("linked");
-        let config = Config::new(Settings::default(), Some(link.clone()));
+        let settings = Settings { dir: "/data".into(), ..Settings::default() };
+        let config = Config::new(settings, Some(link.clone()));
         config.change(&[("maxclients", "7")]).expect("changed");
         config.rewrite().expect("rewritten");
         assert!(std::fs::symlink_metadata(&link).expect("it is there").is_symlink());
-        assert_eq!(std::fs::read_to_string(&real).expect("text"), "# mine\nconnections.max = 7\n");
+        assert_eq!(
+            std::fs::read_to_string(&real).expect("text"),
+            "# mine\ndir = '/data'\nconnections.max = 7\n"
+        );
         assert_eq!(std::fs::metadata(&real).expect("it is there").permissions().mode() & 0o777, 0o600);
         assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 2);
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a settings file is the user's, as above")]
+    fn a_rewrite_names_the_folders_of_this_server_wherever_the_next_one_starts() {
+        // `dir` stayed relative, or unsaid: a start from elsewhere served an empty folder.
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("evenkeel.toml");
+        let here = std::env::current_dir().expect("a working directory").display().to_string();
+        for (said, expected) in [
+            ("", format!("# Added by CONFIG REWRITE\ndir = \"{here}/evenkeel-data\"\n\n")),
+            ("dir = 'data' # mine\n", format!("dir = \"{here}/data\" # mine\n")),
+            ("dir = '/data'\nunixsocket = 's'\n", format!("dir = '/data'\nunixsocket = \"{here}/s\"\n")),
+        ] {
+            std::fs::write(&file, said).expect("written");
+            let mut settings = Settings::default();
+            settings.apply_toml(said).expect("right");
+            let config = Config::new(settings, Some(file.clone()));
+            config.rewrite().expect("rewritten");
+            assert_eq!(std::fs::read_to_string(&file).expect("text"), expected);
+            config.rewrite().expect("rewritten");
+            assert_eq!(std::fs::read_to_string(&file).expect("text"), expected, "once more");
+        }
     }
 
     #[test]

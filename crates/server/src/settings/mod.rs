@@ -104,6 +104,19 @@ impl Settings {
         file::rewrite(self, toml)
     }
 
+    /// The same settings, with paths that do not depend on the working directory.
+    ///
+    /// # Errors
+    /// The system's, if there is no working directory any more.
+    pub fn with_absolute_paths(&self) -> std::io::Result<Self> {
+        let mut settings = self.clone();
+        settings.dir = std::path::absolute(&settings.dir)?;
+        for path in [&mut settings.unixsocket, &mut settings.requirepass_file].into_iter().flatten() {
+            *path = std::path::absolute(&*path)?;
+        }
+        Ok(settings)
+    }
+
     /// Names and values that `matches`, for CONFIG GET: this table's names and those of Redis that mean the same.
     pub fn listed(&self, mut matches: impl FnMut(&str) -> bool) -> Vec<(&'static str, String)> {
         let own = ROWS.iter().filter(|row| matches(row.key)).map(|row| (row.key, row.text(self))).collect();

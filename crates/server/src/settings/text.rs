@@ -106,7 +106,7 @@ const MANUAL_HEAD: &str = "\
 A setting has one name. In the file (`evenkeel serve --config evenkeel.toml`) it is `name = value`, or a table:
 `connections.max = 10` is `[connections]` with `max = 10`. On the command line it is `--` and the name with `-` for `.` and
 `_`. A flag wins over the file, the file over the default. `CONFIG GET` shows all, `CONFIG SET` changes those that may change
-while the server runs, `CONFIG REWRITE` writes them back into the file and keeps its comments. `CONFIG` also knows Redis's
+while the server runs, `CONFIG REWRITE` writes them back into the file, paths from the root, and keeps its comments. `CONFIG` also knows Redis's
 names where they mean the same (`maxmemory`, `maxclients`, `timeout`, `appendfsync`, ...).
 
 Sizes are written `64MiB`, `100B`, or as Redis does (`64mb`); durations `250ms`, `1s`, `5m`. An unknown name, or a value out of
