@@ -1,7 +1,7 @@
 //! `evenkeel serve`: from settings to a running server, and to its end.
 //!
 //! ```text
-//!  exposure, files, memory -> open the store -> protocol -> reactor -> greeting, RUNNING, systemd
+//!  exposure, files, memory -> listen -> open the store -> protocol -> reactor -> greeting, RUNNING, systemd
 //!       -> wait for: signal | SHUTDOWN | failed journal
 //!       -> asked:  stop accepting, send what is released (bounded), close the store, exit 0
 //!          failed: exit 1 at once; connections close without a reply, because nobody knows the outcome
@@ -12,7 +12,7 @@
 use crate::running::Running;
 use crate::{greeting, logging, machine, notify};
 use clock::{Clock, SystemClock};
-use reactor::{Handle, Reactor};
+use reactor::{Handle, Listeners, Reactor};
 use server::settings::{Config, Settings};
 use server::{EvenkeelProtocol, ServerOptions, ShutdownKind};
 use std::net::SocketAddr;
@@ -47,6 +47,9 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Strin
     let (ends, ended) = mpsc::channel();
     watch_signals(ends.clone())?;
 
+    // Before the folder is touched: a second server that was started by mistake leaves nothing behind.
+    let listeners =
+        Listeners::open(&reactor_options(&settings)).map_err(|error| listen_error(&error, &settings))?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let hooks = Hooks { protocol: Arc::default(), ends: ends.clone() };
     let store = Store::open(store_options(&settings, &clock, hooks.for_store()))
@@ -59,8 +62,8 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Strin
         shutdown: Box::new(move |kind| drop(ends.send(End::Command(kind)))),
     });
     let _ = hooks.protocol.set(Arc::clone(&protocol));
-    let handle = Reactor::start(reactor_options(&settings), Arc::clone(&protocol), clock)
-        .map_err(|error| listen_error(&error, &settings))?;
+    let handle = Reactor::start_on(listeners, reactor_options(&settings), Arc::clone(&protocol), clock)
+        .map_err(|error| error.to_string())?;
     protocol.attach(handle.clone());
     act_on_changes(&config, &handle, &store);
 

@@ -109,8 +109,15 @@ fn a_port_that_is_taken_is_named() {
     let dir = folder();
     let first = Server::start(&dir.path().join("1"), &["--engine=memory"]);
     let port = first.port.to_string();
-    let line = refusal_of(&mut serve(&dir.path().join("2"), &["--engine=memory", "--port", &port]));
+    // A second server that was started by mistake left a folder with a log behind.
+    let mistaken = dir.path().join("2");
+    let line = refusal_of(&mut serve(&mistaken, &["--port", &port]));
     assert!(line.starts_with(&format!("cannot listen on 127.0.0.1:{port}: something else does")), "{line}");
+    assert!(!mistaken.exists());
+    let socket = dir.path().join("no such folder").join("socket");
+    let line = refusal_of(&mut serve(&mistaken, &["--unixsocket", &*socket.to_string_lossy()]));
+    assert!(line.starts_with(&format!("cannot listen on {}: ", socket.display())), "{line}");
+    assert!(!mistaken.exists());
     assert_eq!(first.call(&["PING"]), common_pong());
 }
 

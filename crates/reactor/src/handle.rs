@@ -15,7 +15,7 @@ use crate::{
     AcceptStats, CloseReason, Connection, Connector, Limits, LoopStats, MoveError, Options, Protocol,
     StartError,
 };
-use crate::{accept, epoll, listen, threads};
+use crate::{Listeners, accept, epoll, listen, threads};
 
 /// Starts reactors.
 #[derive(Debug)]
@@ -32,10 +32,24 @@ impl Reactor {
         protocol: Arc<P>,
         clock: Arc<dyn Clock>,
     ) -> Result<Handle<P>, StartError> {
+        let listeners = Listeners::open(&options)?;
+        Self::start_on(listeners, options, protocol, clock)
+    }
+
+    /// As [`Reactor::start`], on sockets that listen already: who opens these first learns that an address is taken
+    /// before anything else is done.
+    ///
+    /// # Errors
+    /// [`StartError`] when the system gives no poller or thread.
+    pub fn start_on<P: Protocol>(
+        Listeners(listeners): Listeners,
+        options: Options,
+        protocol: Arc<P>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Handle<P>, StartError> {
         if options.loops == 0 || options.loops > 1_024 {
             return Err(StartError::Options("loops must be from 1 to 1024"));
         }
-        let listeners = listen::listen_all(&options)?;
         let epoll = options.connector == Connector::Epoll;
         let polls = if epoll { epoll::Parts::make(options.loops)? } else { Vec::new() };
         let mailboxes = polls.iter().map(epoll::Parts::mailbox).collect();

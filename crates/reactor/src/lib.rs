@@ -41,6 +41,7 @@ pub use connection::{Address, CloseReason, Connection};
 pub use error::{MoveError, StartError};
 pub use handle::{Handle, Reactor};
 pub use input::Input;
+pub use listen::Listeners;
 pub use options::{Connector, Limits, Options, raise_descriptor_limit};
 pub use output::{Output, SharedBytes};
 pub use protocol::{Io, Protocol, Step};

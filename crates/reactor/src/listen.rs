@@ -37,11 +37,21 @@ pub(crate) struct Accepted {
     pub(crate) local: Address,
 }
 
-/// Listens on all addresses of `options`.
-///
-/// # Errors
-/// [`StartError::Listen`] names the first address that cannot be listened on.
-pub(crate) fn listen_all(options: &Options) -> Result<Vec<Listener>, StartError> {
+/// The sockets that a reactor will take connections from; these wait until it starts.
+#[derive(Debug)]
+pub struct Listeners(pub(crate) Vec<Listener>);
+
+impl Listeners {
+    /// Listens on all addresses of `options`.
+    ///
+    /// # Errors
+    /// [`StartError::Listen`] names the first address that cannot be listened on; nothing is left of the others.
+    pub fn open(options: &Options) -> Result<Self, StartError> {
+        listen_all(options).map(Self)
+    }
+}
+
+fn listen_all(options: &Options) -> Result<Vec<Listener>, StartError> {
     let mut listeners = Vec::new();
     for address in &options.tcp {
         let listener = listen_tcp(*address, options)
