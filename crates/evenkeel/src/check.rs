@@ -72,6 +72,7 @@ fn text(checked: &store::Checked) -> String {
             SegmentState::Open => "open",
             SegmentState::Sealed => "sealed",
             SegmentState::Footed => "footed",
+            SegmentState::Trimmed => "trimmed",
         };
         let (read, lost) = (segment.records_read, segment.records_lost);
         let number = info.segment.to_string();

@@ -74,7 +74,8 @@ impl Journal {
         let source = self.shared.vfs.open(&from, OpenOptions::default())?;
         let options = OpenOptions { write: true, create_new: true, ..OpenOptions::default() };
         let target = self.shared.vfs.open(&to, options)?;
-        copy(&*source, &*target, 0, facts.size_bytes)?;
+        copy(&*source, &*target, 0, facts.size_bytes - facts.trimmed_bytes())?;
+        target.set_len(facts.size_bytes)?;
         target.sync_data()
     }
 

@@ -231,7 +231,7 @@ impl Checker<'_> {
         info: &SegmentInfo,
         walked: &Walked,
     ) -> Result<(), JournalError> {
-        let Some(place) = facts.footer else { return Ok(()) };
+        let Some(place) = facts.footer.filter(|footer| !footer.is_given_back()) else { return Ok(()) };
         let salt = Salt::new(self.state.identity.folder, segment);
         let entries = footer::read(&**file, (segment, salt), place, info.first_lsn)
             .map_err(|error| JournalError::failed(format!("reading {}", info.file.file_name()), error))?;

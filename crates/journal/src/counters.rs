@@ -43,9 +43,11 @@ pub struct Counters {
     pub segments_sealed: u64,
     /// Segments with a footer (a gauge).
     pub segments_footed: u64,
+    /// Segments whose footers, and the room for them, were given back (a gauge).
+    pub segments_trimmed: u64,
     /// Prepared files (a gauge).
     pub files_ready: u64,
-    /// Bytes on disk of all segment files, prepared ones included (a gauge).
+    /// Bytes on disk of all segment files, prepared ones included, without what was given back (a gauge).
     pub disk_bytes: u64,
 }
 

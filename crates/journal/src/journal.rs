@@ -26,6 +26,8 @@ pub enum SegmentState {
     Sealed,
     /// Sealed, with a footer.
     Footed,
+    /// Sealed; the room behind its batches was given back, a footer with it: a checkpoint covers it.
+    Trimmed,
 }
 
 /// A segment's facts.
@@ -360,7 +362,7 @@ impl Journal {
         }
     }
 
-    fn sealed_facts(&self, segment: SegmentId) -> Result<Facts, JournalError> {
+    pub(crate) fn sealed_facts(&self, segment: SegmentId) -> Result<Facts, JournalError> {
         let manifest = self.shared.manifest();
         let facts = manifest.state().segments.get(&segment).copied().ok_or_else(|| unknown(segment))?;
         facts
@@ -399,6 +401,7 @@ pub(crate) fn info(segment: SegmentId, facts: &Facts) -> SegmentInfo {
     let state = match (facts.sealed, facts.footer) {
         (None, _) => SegmentState::Open,
         (Some(_), None) => SegmentState::Sealed,
+        (Some(_), Some(footer)) if footer.is_given_back() => SegmentState::Trimmed,
         (Some(_), Some(_)) => SegmentState::Footed,
     };
     let last_lsn = if facts.sealed.is_some() { sealed.last_lsn } else { Lsn(facts.first_lsn.0 - 1) };
@@ -432,8 +435,9 @@ fn fill_gauges(counters: &mut Counters, state: &State) {
             SegmentState::Open => counters.segments_open += 1,
             SegmentState::Sealed => counters.segments_sealed += 1,
             SegmentState::Footed => counters.segments_footed += 1,
+            SegmentState::Trimmed => counters.segments_trimmed += 1,
         }
-        counters.disk_bytes += facts.size_bytes;
+        counters.disk_bytes += facts.size_bytes - facts.trimmed_bytes();
     }
     counters.files_ready = state.prepared.len() as u64;
     counters.disk_bytes += state.prepared.values().map(|file| file.size_bytes).sum::<u64>();

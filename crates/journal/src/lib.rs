@@ -50,6 +50,7 @@ mod scan;
 mod segment;
 mod shared;
 mod thread;
+mod trim;
 mod types;
 
 pub use admission::{Class, Credits, footprint};

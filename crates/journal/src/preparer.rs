@@ -26,6 +26,7 @@ use crate::error::JournalError;
 use crate::format::manifest_entry::Entry;
 use crate::segment::{Filler, ReadyFile, create, lacks_descriptors, prepare_error};
 use crate::shared::{Phase, Shared, Shortage};
+use crate::trim::take_back;
 use crate::types::SegmentId;
 
 /// Owns the file that is being filled.
@@ -143,18 +144,21 @@ impl Preparer {
     /// Says that a segment is no more, then recycles or removes its file.
     fn free(&self, segment: SegmentId) -> Result<(), JournalError> {
         let shared = &self.shared;
+        let facts = shared.manifest().state().segments.get(&segment).copied();
+        let facts = facts.expect("retire takes only known segments");
+        let path = shared.path_of(facts.file);
+        let failed = |error| JournalError::failed(format!("freeing {}", path.display()), error);
+        let standard = facts.size_bytes == shared.admission.file_size_bytes();
+        let wanted = standard && self.missing_files() > 0;
+        let is_whole = wanted && take_back(shared, &facts).map_err(failed)?;
         let mut manifest = shared.manifest();
         // A backup pins under the manifest's lock, retired segments too.
         if shared.pins().counts.contains_key(&segment) {
             return Ok(());
         }
-        let facts = *manifest.state().segments.get(&segment).expect("retire takes only known segments");
         shared.set_handle(segment, None);
-        let path = shared.path_of(facts.file);
-        let failed = |error| JournalError::failed(format!("freeing {}", path.display()), error);
         let links = shared.vfs.link_count(&path).map_err(failed)?;
-        let standard = facts.size_bytes == shared.admission.file_size_bytes();
-        let recycle = standard && links == 1 && self.missing_files() > 0;
+        let recycle = is_whole && links == 1;
         let mut entries = vec![Entry::Freed { segment }];
         if recycle {
             entries.push(Entry::Prepared { file: facts.file, size_bytes: facts.size_bytes, zeroed: true });

@@ -171,7 +171,8 @@ impl Recovery {
     pub fn read_footer(&self, segment: SegmentId) -> Result<Option<Vec<FooterEntry>>, JournalError> {
         let (file, _) = self.file_of(segment)?;
         let facts = &self.manifest.state().segments[&segment];
-        let (Some(place), Some(sealed)) = (facts.footer, facts.sealed) else { return Ok(None) };
+        let footer = facts.footer.filter(|footer| !footer.is_given_back());
+        let (Some(place), Some(sealed)) = (footer, facts.sealed) else { return Ok(None) };
         let salt = Salt::new(self.identity().folder, segment);
         let read = footer::read(&**file, (segment, salt), place, sealed.first_lsn)
             .map_err(|error| JournalError::failed(format!("reading {}", facts.file.file_name()), error))?;

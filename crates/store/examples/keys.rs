@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! keys DIR fill KEYS ROUNDS [kill]    writes KEYS keys of 16 bytes with values of 100, ROUNDS times over
+//! keys DIR random KEYS ROUNDS         as many writes, in random order
 //! keys DIR start                      opens, prints how long it took and how many keys there are
 //! ```
 //!
@@ -24,9 +25,12 @@ fn main() {
     let opened = clock.now().since(began);
     let keys: u64 = store.key_counts().iter().map(|(keys, _)| keys).sum();
     println!("opened {keys} keys in {:.3} s", opened.as_secs_f64());
-    if args[2] == "fill" {
-        let (count, rounds) = (args[3].parse().expect("KEYS"), args[4].parse().expect("ROUNDS"));
-        fill(&store, count, rounds);
+    if args[2] != "start" {
+        let (count, rounds): (u64, u64) = (args[3].parse().expect("KEYS"), args[4].parse().expect("ROUNDS"));
+        // every key once a round, or all of them once and then any
+        let is_random = args[2] == "random";
+        let any = |n: u64| mixed(n) % count;
+        fill(&store, count * rounds, &|n| if is_random && n >= count { any(n) } else { n % count });
         report(&store, &clock, count);
         if args.get(5).is_some_and(|arg| arg == "kill") {
             std::process::abort();
@@ -37,12 +41,13 @@ fn main() {
     println!("closed in {:.3} s", clock.now().since(began).as_secs_f64());
 }
 
-fn fill(store: &Store, count: u64, rounds: u64) {
+/// Writes `writes` times; `key` numbers the key of each.
+fn fill(store: &Store, writes: u64, key: &dyn Fn(u64) -> u64) {
     let value = [b'v'; 100];
     let prepared = Prepared::default();
-    for n in 0..count * rounds {
-        // an order that visits every key once a round, not one after another
-        let key = format!("{:016x}", (n % count).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    for n in 0..writes {
+        // keys that follow each other are far apart
+        let key = format!("{:016x}", key(n).wrapping_mul(GOLDEN));
         let keys = [KeyRef { db: 0, key: key.as_bytes() }];
         loop {
             let put = store.access(Scope::Keys(&keys), &prepared, 116).and_then(|mut access| {
@@ -68,12 +73,22 @@ fn fill(store: &Store, count: u64, rounds: u64) {
     }
 }
 
+/// A number that nobody guesses from `n`.
+fn mixed(n: u64) -> u64 {
+    let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    n ^ (n >> 31)
+}
+
 fn report(store: &Store, clock: &SystemClock, count: u64) {
     let began = clock.now();
-    for _ in 0..6 {
+    let (mut same, mut last) = (0, 0);
+    while same < 6 && clock.now().since(began) < Duration::from_secs(120) {
         let (report, journal) =
             (store.log_report().expect("a log"), store.journal_counters().expect("a log"));
         let disk = journal.disk_bytes + report.checkpoint_bytes;
+        same = if disk == last { same + 1 } else { 1 };
+        last = disk;
         println!(
             "{:5.1} s: disk {} MB, log {} MB, live {} MB, disk / live records {:.2}, disk / keys and values {:.2}",
             clock.now().since(began).as_secs_f64(),
@@ -86,3 +101,5 @@ fn report(store: &Store, clock: &SystemClock, count: u64) {
         std::thread::park_timeout(Duration::from_secs(1));
     }
 }
+
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -139,6 +139,13 @@ pub trait File: Debug + Send + Sync {
     /// `StorageFull` when the disk has no room.
     fn allocate(&self, offset: u64, length: u64) -> io::Result<()>;
 
+    /// Gives the space of a range back: it reads as zeroes then, and the length stays. Offset and length are multiples of
+    /// [`BLOCK_SIZE_BYTES`].
+    ///
+    /// # Errors
+    /// `Unsupported` where the file system has no holes, else what the system reports.
+    fn punch(&self, offset: u64, length: u64) -> io::Result<()>;
+
     /// Cuts or extends the file to `length`.
     ///
     /// # Errors

@@ -123,6 +123,11 @@ impl File for RealFile {
         Ok(retry_on_intr(|| rustix::fs::fallocate(&self.fd, FallocateFlags::empty(), offset, length))?)
     }
 
+    fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(retry_on_intr(|| rustix::fs::fallocate(&self.fd, flags, offset, length))?)
+    }
+
     fn set_len(&self, length: u64) -> io::Result<()> {
         Ok(retry_on_intr(|| rustix::fs::ftruncate(&self.fd, length))?)
     }

@@ -65,6 +65,25 @@ fn file_cut_and_grown_again_holds_zeroes() {
 }
 
 #[test]
+fn punched_range_reads_as_zeroes_and_the_length_stays() {
+    on_both(|disk, root| {
+        let path = root.join("a");
+        create(disk, &path, &[1; 5 * BLOCK_SIZE_BYTES]);
+        let file = disk.open(&path, WRITE).unwrap();
+        match file.punch(BLOCK_SIZE_BYTES as u64, 2 * BLOCK_SIZE_BYTES as u64) {
+            Err(error) if error.kind() == ErrorKind::Unsupported => return,
+            punched => punched.unwrap(),
+        }
+        let bytes = contents(disk, &path);
+        assert_eq!(bytes.len(), 5 * BLOCK_SIZE_BYTES);
+        let expected = |at: usize| u8::from(!(1..3).contains(&(at / BLOCK_SIZE_BYTES)));
+        assert!(bytes.iter().enumerate().all(|(at, &byte)| byte == expected(at)));
+        assert_eq!(file.write_at(&[2; 10], 2 * BLOCK_SIZE_BYTES as u64).unwrap(), 10);
+        assert_eq!(contents(disk, &path)[2 * BLOCK_SIZE_BYTES], 2);
+    });
+}
+
+#[test]
 fn allocation_extends_the_file_and_keeps_its_bytes() {
     on_both(|disk, root| {
         let path = root.join("a");

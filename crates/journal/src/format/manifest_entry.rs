@@ -18,7 +18,7 @@
 //! | 3 Prepared | 4 reserved, file u32, size u64, 24 reserved; small: 1 filled with zeroes, 0 fallocated |
 //! | 4 Open | segment u32, file u32, first_lsn u64, size u64, 16 reserved |
 //! | 5 Sealed | segment u32, records u32, first_lsn u64, last_lsn u64, end u64 (bytes), next_seq u64 |
-//! | 6 Footed | segment u32, entries u32, footer offset u64, footer length u64, 16 reserved |
+//! | 6 Footed | segment u32, entries u32, footer offset u64, footer length u64 (0: given back, the file has a hole from its offset on), 16 reserved |
 //! | 7 Freed | segment u32, 36 reserved (its file is nobody's unless Prepared follows) |
 //! | 8 Checkpoint | lsn u64, name 32 bytes zero-padded; small: length of the name |
 //! | 9 Closed | segment u32, 4 reserved, last_lsn u64, end u64, next_seq u64, 8 reserved |
@@ -130,6 +130,14 @@ pub struct Footer {
     pub offset_bytes: u64,
     /// Length in bytes.
     pub len_bytes: u64,
+}
+
+impl Footer {
+    /// Whether it is gone, and its room with it: a checkpoint covers the segment.
+    #[must_use]
+    pub fn is_given_back(&self) -> bool {
+        self.len_bytes == 0
+    }
 }
 
 /// The store's newest checkpoint.

@@ -233,6 +233,7 @@ fn journal(server: &View<'_>, text: &mut String) {
             ("journal_segments_open", counters.segments_open),
             ("journal_segments_sealed", counters.segments_sealed),
             ("journal_segments_footed", counters.segments_footed),
+            ("journal_segments_trimmed", counters.segments_trimmed),
             ("journal_files_ready", counters.files_ready),
         ] {
             line(text, name, value);

@@ -11,6 +11,7 @@
 //! Out of scope: expiry and dead keyspaces (`tend`).
 
 mod clean;
+mod trim;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -69,6 +70,8 @@ struct Work {
     presumed_dead: BTreeSet<u32>,
     /// Those of them into which a checkpoint found something pointing: they are walked like others.
     miscounted: BTreeSet<u32>,
+    /// Segments that were not trimmed: somebody needed their files. Asked again after the next checkpoint.
+    untrimmed: BTreeSet<u32>,
     published: Option<Published>,
     next_clean: Nanos,
     next_capture: Nanos,
@@ -128,6 +131,9 @@ impl Keeper {
         worked |= self.advance_capture(&mut work, store, &segments, now)?;
         worked |= self.clean_some(&mut work, store, &segments, manner)?;
         worked |= self.retire(&mut work, store)?;
+        if manner == Manner::Eager || !worked {
+            worked |= self.trim(&mut work, store, &segments)?;
+        }
         let brakes = manner == Manner::Paced && self.brake(&mut work, store, &segments, now);
         Ok(Turn { worked, brakes })
     }
@@ -374,6 +380,7 @@ impl Keeper {
             tracing::warn!(%error, "an old checkpoint stays; the next one removes it");
         }
         work.note_unreferenced(&published, store);
+        work.untrimmed.clear();
         work.published = Some(published);
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
         Ok(())

@@ -27,6 +27,8 @@ impl Kinds {
     pub const SYNC_DIR: Self = Self(1 << 8);
     /// Listing a folder, asking for a length, a link count or space, dropping the cache, locking.
     pub const QUERY: Self = Self(1 << 9);
+    /// Giving the space of a range back.
+    pub const PUNCH: Self = Self(1 << 10);
     /// Whatever changes the disk: the moments at which a crash can differ from one before.
     pub const CHANGES: Self = Self(
         Self::CREATE.0
@@ -35,7 +37,8 @@ impl Kinds {
             | Self::ALLOCATE.0
             | Self::SET_LEN.0
             | Self::NAME.0
-            | Self::SYNC_DIR.0,
+            | Self::SYNC_DIR.0
+            | Self::PUNCH.0,
     );
     /// All of them.
     pub const ANY: Self = Self(u16::MAX);

@@ -73,6 +73,18 @@ impl Image {
         self.length = self.length.max(offset + length);
     }
 
+    /// Gives the space of whole pages back; the length stays.
+    ///
+    /// # Panics
+    /// If the range is no range of pages: a bug in the caller.
+    pub(super) fn punch(&mut self, offset: u64, length: u64) {
+        let aligned = |bytes: u64| bytes.is_multiple_of(PAGE_SIZE_BYTES);
+        assert!(aligned(offset) && aligned(length), "punch of {length} B at {offset}");
+        for index in page_range(offset, length) {
+            self.put(index, Page::Hole);
+        }
+    }
+
     /// Cuts (what lay behind reads as zeroes if the file grows again) or extends with a hole.
     pub(super) fn set_len(&mut self, length: u64) {
         if length < self.length {
@@ -179,10 +191,16 @@ mod tests {
             let (mut image, mut model) = (Image::default(), Vec::<u8>::new());
             for _ in 0..40 {
                 let (offset, length) = (rng.index(20_000), rng.index(9_000));
-                match rng.below(4) {
+                match rng.below(5) {
                     0 => {
                         image.set_len(offset as u64);
                         model.resize(offset, 0);
+                    }
+                    4 => {
+                        let (page, pages) = (offset / PAGE, length / PAGE);
+                        image.punch((page * PAGE) as u64, (pages * PAGE) as u64);
+                        let end = model.len();
+                        model[(page * PAGE).min(end)..((page + pages) * PAGE).min(end)].fill(0);
                     }
                     kind => {
                         let byte = if kind == 1 { 0 } else { rng.bits() as u8 };

@@ -24,6 +24,7 @@ const _: () = assert!(PAGE_SIZE_BYTES.is_multiple_of(SECTOR_SIZE_BYTES));
 pub(super) enum Change {
     Write { offset: u64, bytes: Arc<[u8]> },
     Allocate { offset: u64, length: u64 },
+    Punch { offset: u64, length: u64 },
     Length(u64),
 }
 
@@ -32,7 +33,7 @@ impl Change {
     fn range(&self) -> (u64, u64) {
         match self {
             Self::Write { offset, bytes } => (*offset, bytes.len() as u64),
-            Self::Allocate { offset, length } => (*offset, *length),
+            Self::Allocate { offset, length } | Self::Punch { offset, length } => (*offset, *length),
             Self::Length(_) => (0, 0),
         }
     }
@@ -50,6 +51,7 @@ impl Change {
         match self {
             Self::Length(length) => *length,
             Self::Write { bytes, .. } if bytes.is_empty() => before,
+            Self::Punch { .. } => before,
             other => {
                 let (offset, length) = other.range();
                 before.max(offset + length)
@@ -62,6 +64,7 @@ impl Change {
             Self::Write { offset, bytes } if !bytes.is_empty() => image.write(bytes, *offset),
             Self::Write { .. } => {}
             Self::Allocate { offset, length } => image.allocate(*offset, *length),
+            Self::Punch { offset, length } => image.punch(*offset, *length),
             Self::Length(length) => image.set_len(*length),
         }
     }

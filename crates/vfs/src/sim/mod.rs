@@ -338,6 +338,14 @@ impl File for SimFile {
         state.finish(verdict)
     }
 
+    fn punch(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.check_writable()?;
+        let mut state = self.disk.state();
+        let verdict = state.begin(Kinds::PUNCH, &self.path, offset, length, &[])?;
+        state.inode(self.inode).change(inode::Change::Punch { offset, length });
+        state.finish(verdict)
+    }
+
     fn set_len(&self, length: u64) -> io::Result<()> {
         self.check_writable()?;
         let mut state = self.disk.state();
