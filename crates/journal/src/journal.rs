@@ -157,6 +157,15 @@ impl Journal {
         self.shared.admission.charged()
     }
 
+    /// Whether anything that was appended is still in memory only; then the `on_credits` hook tells when less is. Takes
+    /// the journal's lock: for those who cannot go on, not for each append.
+    #[must_use]
+    pub fn awaits_disk(&self) -> bool {
+        // noted first: the end of a cycle that is seen here then finds the note
+        self.shared.admission.note_starved();
+        self.shared.progress.phase() == Phase::Running && !self.shared.core().is_drained()
+    }
+
     /// The newest seq that was appended.
     #[must_use]
     pub fn appended_seq(&self) -> Seq {

@@ -70,6 +70,11 @@ pub(crate) trait Engine: Send + Sync + std::fmt::Debug {
         0
     }
 
+    /// Whether something waits for the disk; then whoever gets [`Stop::Busy`] is woken when less does.
+    fn awaits_disk(&self) -> bool {
+        false
+    }
+
     /// Reads the record at `place`; blocks.
     fn read(&self, place: u64) -> Result<Fetched, StoreError>;
 

@@ -4,7 +4,7 @@
 //! in: connection buffers. From 15/16 of `memory.limit` on, each command that stores something first moves a clock hand on by a
 //! bounded number of pages: it drops clean hot values (their slot turns back into a place) that nobody looked at
 //! since its last visit. At the limit, effects that grow are refused by name, while reads, removals and expiry
-//! changes go on.
+//! changes go on. Growth that only lacks what waits for the disk is held back until it has caught up.
 //!
 //! Invariant: a value whose effect is not released stays hot.
 
@@ -140,13 +140,19 @@ impl Memory {
         !self.is_over(index, engine, true)
     }
 
-    /// Refuses growth past the limit.
+    /// Refuses growth past the limit; holds it back where there will be room once the disk has caught up.
     pub(crate) fn admit(&self, index: &Index, engine: &dyn Engine) -> Result<(), Stop> {
         if !self.is_over(index, engine, false) {
             return Ok(());
         }
         let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
-        Err(StoreError::MemoryLimit { used_bytes: self.used(index, engine), limit_bytes }.into())
+        let used_bytes = self.used(index, engine);
+        // what waits is counted there, and until it is released as a value that cannot be dropped
+        let waiting_bytes = 2 * engine.buffered_bytes();
+        if used_bytes.saturating_sub(waiting_bytes) <= limit_bytes && engine.awaits_disk() {
+            return Err(Stop::Busy);
+        }
+        Err(StoreError::MemoryLimit { used_bytes, limit_bytes }.into())
     }
 
     /// Memory by parts.

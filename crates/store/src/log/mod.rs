@@ -216,6 +216,10 @@ impl Engine for LogEngine {
         self.journal.buffered_bytes()
     }
 
+    fn awaits_disk(&self) -> bool {
+        self.journal.awaits_disk()
+    }
+
     fn read(&self, place: u64) -> Result<Fetched, StoreError> {
         match read(&self.journal, place) {
             Read::Record(fetched) => Ok(fetched),
