@@ -161,6 +161,18 @@ fn a_folder_that_is_in_use_is_named() {
     assert_eq!(first.call(&["SET", "k", "v"]), ok());
 }
 
+/// The words for the end of a running server were used for a start that failed, too: they spoke of writes without an
+/// answer, and nobody had sent any.
+#[test]
+fn a_folder_that_cannot_be_made_is_named_and_nothing_is_said_of_writes() {
+    let dir = folder();
+    let file = dir.path().join("file");
+    std::fs::write(&file, b"no folder").expect("a file");
+    let line = refusal_of(&mut serve(&file.join("data"), &[]));
+    assert!(line.contains("not started") && line.contains("file/data"), "{line}");
+    assert!(!line.contains("acknowledged"), "{line}");
+}
+
 #[test]
 fn help_names_every_setting() {
     let (status, text) = finished(evenkeel().args(["serve", "--help"]));

@@ -49,10 +49,9 @@ pub enum JournalError {
         /// What there is.
         available_bytes: u64,
     },
-    /// A write or sync failed: final, nothing more becomes durable.
-    #[error(
-        "{action} failed: {source}; what was not acknowledged has an unknown outcome, the journal stops here"
-    )]
+    /// The system refused something. Of a journal that runs it is final: nothing more becomes durable, and what was not
+    /// acknowledged has an unknown outcome. Of one that starts nothing was acknowledged yet, and what the folder holds is kept.
+    #[error("{action} failed: {source}")]
     Failed {
         /// What was tried, with the file's name.
         action: String,

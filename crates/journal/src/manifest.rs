@@ -36,6 +36,8 @@ pub const MANIFEST_NAME: &str = "MANIFEST";
 const TEMPORARY_NAME: &str = "MANIFEST.tmp";
 /// Entries that a file has room for; more if the state itself needs more than half of them.
 const ENTRIES_ROOM: usize = 8192;
+/// Size of the file of a small folder.
+pub(crate) const MANIFEST_SIZE_BYTES: u64 = (ENTRIES_ROOM * MANIFEST_ENTRY_SIZE_BYTES) as u64;
 /// No lsn or seq is ever as large.
 const ORDINAL_MAX: u64 = 1 << 62;
 /// No segment file is larger: places count eight bytes in 32 bits.

@@ -265,6 +265,22 @@ fn lack_of_descriptors_is_waited_for_by_who_prepares_files() {
     assert!(disk.operations(Kinds::SYNC_DIR) > 0 && journal.counters().files_removed > 0);
 }
 
+/// A server started in a folder that had room for its first file and nothing else, warned, and refused every write.
+#[test]
+fn fresh_folder_without_room_for_one_write_is_refused_and_one_with_it_is_not() {
+    let options = Options { space_margin_bytes: 1 << 20, ..Options::small() };
+    let needed = 2 * options.segment_size_bytes + options.space_margin_bytes / 2 + (512 << 10);
+    let disk = SimDisk::new(1);
+    disk.set_capacity(needed - 4_096);
+    let error = open(&disk, &options).expect_err("no write would be admitted").to_string();
+    let tells = [needed, needed - 4_096].iter().all(|bytes| error.contains(&format!("{bytes} B")));
+    assert!(tells && error.contains("journal.segment_size"), "{error}");
+    assert!(disk.files().iter().all(|(_, length)| *length == 0), "{:?}", disk.files());
+    disk.set_capacity(needed);
+    let (journal, _driver) = common::start(&disk, &options);
+    assert!(common::append(&journal, &[&[7; 4_000]]).is_some());
+}
+
 /// A start on a full disk took the reserve for the copy of the tail, and the room that the old tail gave back was less than a
 /// file and the margin by the few blocks that other files had grown by: so after a restart even deletes were refused, and
 /// the disk could not be emptied any more.

@@ -1,5 +1,6 @@
 //! A disk that fills up, and one that fails, under the shipped binary.
 
+use std::process::Command;
 use std::time::Duration;
 
 use clock::{Clock, SystemClock};
@@ -14,6 +15,8 @@ use crate::server::{Program, Server, log_path, tail};
 /// Values are large, so that the disk is full after a few thousand.
 const VALUE_SIZE_BYTES: usize = 64 << 10;
 const DISK_SIZE_BYTES: u64 = 256 << 20;
+/// Too little for a segment, the reserve of removals, and a checkpoint.
+const SMALL_DISK_SIZE_BYTES: u64 = 40 << 20;
 const KEYS_MAX: u64 = 2 * DISK_SIZE_BYTES / VALUE_SIZE_BYTES as u64;
 /// Cleaning must have freed space within this.
 const CLEANING_TIME_MAX: Duration = Duration::from_secs(30);
@@ -45,6 +48,23 @@ pub fn full_disk(program: &Program) {
         assert_eq!(client.call(&["GET", &key(number)]).unwrap(), Value::Null, "deleted values stay deleted");
     }
     (removed..stored).chain([0]).for_each(|number| assert_stored(&mut client, number));
+}
+
+/// A fresh folder on a disk without room for a single write: one line that says what is missing, and an error.
+pub fn small_disk() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let disk = LoopDisk::new(folder.path(), SMALL_DISK_SIZE_BYTES);
+    let started = Command::new(env!("CARGO_BIN_EXE_evenkeel"))
+        .args(["serve", "--port=0", "--unixsocket"])
+        .arg(folder.path().join("socket"))
+        .arg("--dir")
+        .arg(disk.path().join("data"))
+        .output()
+        .expect("the binary runs");
+    let text = String::from_utf8_lossy(&started.stderr);
+    assert_eq!((started.status.code(), text.lines().count()), (Some(1), 1), "{text}");
+    let tells = ["disk full", "needed", "available", "journal.segment_size"];
+    assert!(tells.iter().all(|word| text.contains(word)), "{text}");
 }
 
 /// The disk fails under load: the server must end by itself, with an error, and lose nothing.

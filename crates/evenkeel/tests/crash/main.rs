@@ -73,6 +73,11 @@ fn full_disk_refuses_writes_serves_reads_and_can_be_emptied() {
 }
 
 #[test]
+fn disk_without_room_for_a_write_is_named_and_no_server_starts() {
+    disk::small_disk();
+}
+
+#[test]
 fn failing_disk_ends_the_server_with_an_error_and_loses_nothing() {
     for name in ["buffered", "direct", "uring"] {
         disk::failing_disk(&backend(name), seed());

@@ -14,7 +14,7 @@ use crate::format::batch::{BATCH_STAMP, BatchHeader};
 use crate::format::manifest_entry::Sealed;
 use crate::format::segment_header::Identity;
 use crate::format::{SEGMENT_HEADER_SIZE_BYTES, Salt};
-use crate::manifest::{Facts, Manifest, Prepared, State};
+use crate::manifest::{Facts, MANIFEST_SIZE_BYTES, Manifest, Prepared, State};
 use crate::options::Options;
 use crate::segment::{Filler, ReadyFile, create, prepare_error, read_full, write_full};
 use crate::types::{FileId, Lsn, SegmentId};
@@ -44,7 +44,10 @@ pub(crate) fn settle(
     let is_new = found.is_none();
     let (mut state, tail) = match found {
         Some(found) => (found.state, found.tail),
-        None => (State::new(settler.new_identity()?), None),
+        None => {
+            settler.refuse_full()?;
+            (State::new(settler.new_identity()?), None)
+        }
     };
     let clean = is_new || tail.as_ref().is_none_or(|tail| tail.tail.sealed);
     let torn = tail.as_ref().and_then(|tail| tail.torn);
@@ -72,6 +75,21 @@ pub(crate) fn settle(
 }
 
 impl Settler<'_> {
+    /// Refuses to make a folder in which no write would ever be admitted: better no server than one that only says no.
+    /// A folder that is there starts however full the disk is, so that it can be emptied.
+    fn refuse_full(&self) -> Result<(), JournalError> {
+        let space =
+            self.vfs.space(self.dir).map_err(|error| JournalError::failed("asking for space", error))?;
+        let files = 1 + u64::from(self.options.reserve_segments);
+        let needed_bytes =
+            files * self.file_size_bytes + self.options.margin_bytes(true) + MANIFEST_SIZE_BYTES;
+        if space.available_bytes >= needed_bytes {
+            return Ok(());
+        }
+        let (dir, available_bytes) = (self.dir.display().to_string(), space.available_bytes);
+        Err(JournalError::Full { dir, needed_bytes, available_bytes })
+    }
+
     fn new_identity(&self) -> Result<Identity, JournalError> {
         if let Some(identity) = self.options.identity {
             return Ok(identity);

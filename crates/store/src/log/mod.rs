@@ -338,7 +338,9 @@ fn damaged(place: Place, reason: &str) -> StoreError {
 }
 
 fn open_error(error: &JournalError) -> StoreError {
-    StoreError::Open(error.to_string())
+    let kept =
+        if matches!(error, JournalError::Failed { .. }) { "; what the folder holds is kept" } else { "" };
+    StoreError::Open(format!("not started: {error}{kept}"))
 }
 
 fn hooks(options: &Options) -> journal::Hooks {
