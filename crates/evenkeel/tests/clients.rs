@@ -6,8 +6,10 @@
 
 mod common;
 
-use common::Server;
+use common::{Server, bulk, receive};
 use redis::{Commands as _, ConnectionLike as _};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::process::Command;
 
 fn server() -> (tempfile::TempDir, Server) {
@@ -131,4 +133,27 @@ fn redis_rs_publishes_and_subscribes_in_both_protocols() {
         let message = subscription.get_message().expect("a message");
         assert_eq!(message.get_payload(), Ok("hello".to_owned()));
     }
+}
+
+/// Who listens says nothing: MONITOR was cut by `connections.idle_timeout` as if nobody were there.
+#[test]
+fn idle_clients_are_cut_and_those_that_listen_are_not() {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let server = Server::start(dir.path(), &["--engine=memory", "--connections-idle-timeout=1s"]);
+    let open = |request: &str| {
+        let mut stream = TcpStream::connect(("127.0.0.1", server.port)).expect("connected");
+        stream.write_all(request.as_bytes()).expect("sent");
+        receive(&mut stream).expect("a reply");
+        stream
+    };
+    let (mut monitor, mut subscriber) = (open("MONITOR\r\n"), open("SUBSCRIBE c\r\n"));
+    let mut idle = open("PING\r\n");
+    assert_eq!(idle.read(&mut [0]).expect("its end"), 0);
+    assert_eq!(server.call(&["PUBLISH", "c", "m"]), resp::Value::Integer(1));
+    assert_eq!(
+        receive(&mut subscriber).expect("the message"),
+        resp::Value::Array(["message", "c", "m"].map(bulk).into())
+    );
+    let shows_it = |value: &resp::Value| matches!(value, resp::Value::Simple(text) if text.ends_with(b"\"PUBLISH\" \"c\" \"m\""));
+    while !shows_it(&receive(&mut monitor).expect("lines up to this one")) {}
 }

@@ -83,7 +83,7 @@ impl EvenkeelProtocol {
 
     fn put_off_idle_timeout(&self, session: &Session, io: &mut Io<'_, Self>) {
         let timeout = self.server.tuned.idle_timeout_ns.load(Ordering::Relaxed);
-        if timeout != 0 && !session.is_subscribed() {
+        if timeout != 0 && !session.listens() {
             io.set_timer(Some(io.now + Duration::from_nanos(timeout)));
         }
     }
@@ -117,7 +117,7 @@ impl Protocol for EvenkeelProtocol {
             return Step::Continue;
         }
         let timeout = self.server.tuned.idle_timeout_ns.load(Ordering::Relaxed);
-        if timeout == 0 || session.is_subscribed() {
+        if timeout == 0 || session.listens() {
             return Step::Continue;
         }
         let idle_end = io.connection.last_active() + Duration::from_nanos(timeout);

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use clock::Nanos;
 use resp::{Args, RequestParser};
@@ -58,6 +59,11 @@ impl Session {
     /// Whether the client has subscribed to anything.
     pub(crate) fn is_subscribed(&self) -> bool {
         self.subscriptions.is_some()
+    }
+
+    /// Whether the client waits for what others do: being silent is no idleness then.
+    pub(crate) fn listens(&self) -> bool {
+        self.is_subscribed() || self.client.monitor.load(Ordering::Relaxed)
     }
 
     /// Ends MULTI and WATCH.

@@ -232,7 +232,7 @@ table! {
     connections_idle_timeout: Duration = "connections.idle_timeout" {
         form: "DURATION", default: "0", bounds: ["0", "365d"], runtime: true,
         summary: "Close a connection that sent nothing for so long; 0 for never.",
-        reason: "As in Redis: pools of clients expect their idle connections to stay. Subscribers are never closed.",
+        reason: "As in Redis: pools of clients expect their idle connections to stay. Subscribers and MONITOR are never closed.",
     }
     connections_subscriptions_max: Size = "connections.subscriptions_max" {
         form: "SIZE", default: "16MiB", bounds: ["1KiB", "4GiB"], runtime: true,
