@@ -56,15 +56,43 @@ fn shifted(number: i128, places: i32) -> Option<i128> {
     }
 }
 
-/// A number as `strtold` reads it, without hexadecimal ones; infinities are numbers, NaN is none.
+/// A number as `strtold` reads it; infinities are numbers, NaN is none.
 fn float(text: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(text).ok()?;
+    let (negative, digits) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
+    let digits = if negative { digits } else { digits.strip_prefix('+').unwrap_or(digits) };
+    if let Some(digits) = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
+        return hexadecimal(digits).map(|number| if negative { -number } else { number });
+    }
     if text.starts_with(|c: char| c.is_ascii_whitespace()) {
         return None;
     }
     let number: f64 = text.parse().ok()?;
     let names_infinity = text.contains(['i', 'I']);
     (!number.is_nan() && (number.is_finite() || names_infinity)).then_some(number)
+}
+
+/// Hexadecimal digits with a point and, after `p`, the power of two: `1.8p1` is 3. Those beyond the sixteenth are none of
+/// an `f64`'s.
+fn hexadecimal(text: &str) -> Option<f64> {
+    let (mantissa, power) = match text.split_once(['p', 'P']) {
+        Some((mantissa, power)) => (mantissa, power.parse::<i16>().ok()?),
+        None => (text, 0),
+    };
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = || whole.chars().chain(fraction.chars());
+    digits().next()?;
+    let (mut number, mut places) = (0_f64, i32::from(power) - 4 * i32::try_from(fraction.len()).ok()?);
+    for digit in digits() {
+        number = number * 16.0 + f64::from(digit.to_digit(16)?);
+    }
+    // Two steps: a power beyond the range may still meet a mantissa that brings it back.
+    if places < -1_000 {
+        number *= 2_f64.powi(-1_000);
+        places += 1_000;
+    }
+    let number = number * 2_f64.powi(places);
+    number.is_finite().then_some(number)
 }
 
 fn text(scaled: i128) -> String {
@@ -121,6 +149,21 @@ mod tests {
             ("12345678901234567", "0.5", "12345678901234567.5"),
         ] {
             assert_eq!(added(a, b), Some(Some(expected.to_owned())), "{a} + {b}");
+        }
+    }
+
+    #[test]
+    fn hexadecimal_numbers_and_infinities_are_read_as_strtold_reads_them() {
+        for (text, expected) in
+            [("0x1p4", "16"), ("0x10", "16"), ("-0X.8", "-0.5"), ("+0x1.8p1", "3"), ("0x1P-1", "0.5")]
+        {
+            assert_eq!(added(text, "0"), Some(Some(expected.to_owned())), "{text}");
+        }
+        for text in ["0x", "0xg", "0x1p", "0x.", "0x1p1.5", "--0x1", "+-0x1", "0x1p2000"] {
+            assert_eq!(added(text, "0"), None, "{text}");
+        }
+        for text in ["inf", "-INF", "+Infinity"] {
+            assert_eq!(added(text, "0"), Some(None), "{text}");
         }
     }
 

@@ -31,6 +31,14 @@ pub(crate) fn unknown_sub(container: &str, name: &[u8]) -> Failure {
     Failure::Bytes(text)
 }
 
+/// A subcommand that takes no such arguments.
+pub(crate) fn sub_syntax(container: &str, name: &[u8]) -> Failure {
+    let mut text = b"ERR unknown subcommand or wrong number of arguments for '".to_vec();
+    text.extend_from_slice(shortened(name, ECHO_BYTES_MAX));
+    text.extend_from_slice(format!("'. Try {container} HELP.").as_bytes());
+    Failure::Bytes(text)
+}
+
 /// Too few or too many arguments.
 pub(crate) fn arity(name: &str) -> Failure {
     format!("ERR wrong number of arguments for '{name}' command").into()

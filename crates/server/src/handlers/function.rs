@@ -39,6 +39,10 @@ pub(crate) fn dump(_control: &mut Control<'_>, args: ArgsView<'_>, _out: &mut Wr
     Err(format!("ERR {} is not supported: there are no functions yet", shown(args.get(1))).into())
 }
 
+pub(crate) fn kill(_control: &mut Control<'_>, _args: ArgsView<'_>, _out: &mut Writer<'_>) -> Outcome {
+    Err("NOTBUSY No scripts in execution right now.".into())
+}
+
 pub(crate) fn stats(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     out.map(2);
     out.bulk(b"running_script");
@@ -52,6 +56,8 @@ pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
     let lines = [
         "FLUSH [ASYNC|SYNC]",
         "    Delete all the libraries. There are none yet.",
+        "KILL",
+        "    Kill the current running function. There is none.",
         "LIST",
         "    Return general information on all the libraries.",
         "STATS",

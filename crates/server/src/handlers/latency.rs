@@ -2,8 +2,9 @@
 
 use resp::{ArgsView, Writer};
 
-use super::args::is;
-use crate::call::{Control, Outcome};
+use super::args::{is, shown};
+use crate::call::{Control, Failure, Outcome};
+use crate::latency::History;
 use crate::lookup::{Entry, Table};
 
 pub(crate) fn history(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -15,6 +16,57 @@ pub(crate) fn history(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut W
         out.integer(sample.millis.cast_signed());
     }
     Ok(())
+}
+
+pub(crate) fn graph(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let history = control.server.latency.history(args.get(2)).filter(|history| !history.samples.is_empty());
+    let Some(history) = history else {
+        let text = [b"ERR No samples available for event '", args.get(2), b"'"].concat();
+        return Err(Failure::Bytes(text));
+    };
+    let (event, now_s) = (shown(args.get(2)), control.server.clock.unix_us() / 1_000_000);
+    out.verbatim(*b"txt", drawn(&event, &history, now_s).as_bytes());
+    Ok(())
+}
+
+/// The samples as columns of four rows, each with its age below it, read downwards; 80 to a block, as Redis draws them.
+fn drawn(event: &str, history: &History, now_s: u64) -> String {
+    let samples: Vec<_> = history.samples.iter().copied().collect();
+    let millis = || samples.iter().map(|sample| sample.millis);
+    let (high, low) = (millis().max().unwrap_or(0), millis().min().unwrap_or(0));
+    let mut text = format!(
+        "{event} - high {high} ms, low {low} ms (all time high {} ms)\n{}\n",
+        history.max_millis,
+        "-".repeat(GRAPH_COLUMNS)
+    );
+    for block in samples.chunks(GRAPH_COLUMNS) {
+        // Twelve steps: three letters in each of the four rows.
+        let step = |millis: u64| ((millis - low) * 12 / (high - low).max(1)).min(11);
+        for row in (0..4).rev() {
+            text.extend(block.iter().map(|sample| match step(sample.millis) {
+                step if step < row * 3 => ' ',
+                step => ['_', 'o', '#', '|'][(step - row * 3).min(3) as usize],
+            }));
+            text.push('\n');
+        }
+        text += &format!("{}\n", " ".repeat(block.len()));
+        let ages: Vec<String> = block.iter().map(|sample| age(now_s.saturating_sub(sample.unix_s))).collect();
+        for row in 0..ages.iter().map(String::len).max().unwrap_or(0) {
+            text.extend(ages.iter().map(|age| age.as_bytes().get(row).copied().map_or(' ', char::from)));
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// `elapsed_s` in its largest unit.
+fn age(elapsed_s: u64) -> String {
+    match elapsed_s {
+        0..60 => format!("{elapsed_s}s"),
+        60..3_600 => format!("{}m", elapsed_s / 60),
+        3_600..86_400 => format!("{}h", elapsed_s / 3_600),
+        _ => format!("{}d", elapsed_s / 86_400),
+    }
 }
 
 pub(crate) fn latest(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -100,6 +152,8 @@ pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
     let lines = [
         "DOCTOR",
         "    Return a human readable latency analysis report.",
+        "GRAPH <event>",
+        "    Return an ASCII latency graph for the <event> class.",
         "HISTORY <event>",
         "    Return time-latency samples for the <event> class.",
         "LATEST",
@@ -113,4 +167,33 @@ pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
     ];
     super::help(out, "LATENCY", &lines);
     Ok(())
+}
+
+/// Samples side by side.
+const GRAPH_COLUMNS: usize = 80;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::latency::Sample;
+
+    #[test]
+    fn samples_are_drawn_as_columns_with_their_ages_below() {
+        let samples = [(10, 940), (20, 997), (21, 1_000)].map(|(millis, unix_s)| Sample { unix_s, millis });
+        let history = History { samples: samples.into(), max_millis: 33 };
+        let lines = [
+            "command - high 21 ms, low 10 ms (all time high 33 ms)",
+            &"-".repeat(80),
+            " o#",
+            " ||",
+            " ||",
+            "_||",
+            "   ",
+            "130",
+            "mss",
+            "",
+        ];
+        assert_eq!(drawn("command", &history, 1_000), lines.join("\n"));
+        assert_eq!([59, 60, 3_600, 90_000].map(age), ["59s", "1m", "1h", "1d"]);
+    }
 }

@@ -134,7 +134,7 @@ fn mirror(control: &Control<'_>) {
 
 pub(crate) fn channels(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     if args.len() > 3 {
-        return Err(crate::errors::arity("pubsub|channels"));
+        return Err(crate::errors::sub_syntax("PUBSUB", args.get(1)));
     }
     let pattern = args.try_get(2);
     let fits = |name: &[u8]| pattern.is_none_or(|pattern| glob::matches(pattern, name, false));
@@ -153,6 +153,24 @@ pub(crate) fn numsub(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wr
     Ok(())
 }
 
+/// There are no shard channels: SSUBSCRIBE is none of our commands.
+pub(crate) fn shardchannels(_control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    if args.len() > 3 {
+        return Err(crate::errors::sub_syntax("PUBSUB", args.get(1)));
+    }
+    out.array(0);
+    Ok(())
+}
+
+pub(crate) fn shardnumsub(_control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    out.array((args.len() - 2) * 2);
+    for channel in args.iter().skip(2) {
+        out.bulk(channel);
+        out.integer(0);
+    }
+    Ok(())
+}
+
 pub(crate) fn numpat(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     out.integer(control.server.pubsub.counts().1 as i64);
     Ok(())
@@ -167,6 +185,10 @@ pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
         "NUMSUB [<channel> ...]",
         "    Return the number of subscribers for the specified channels, excluding",
         "    pattern subscriptions(default: no channels).",
+        "SHARDCHANNELS [<pattern>]",
+        "    Return the currently active shard level channels. There are none.",
+        "SHARDNUMSUB [<shardchannel> ...]",
+        "    Return the number of subscribers for the specified shard level channel(s)",
     ];
     super::help(out, "PUBSUB", &lines);
     Ok(())

@@ -39,10 +39,17 @@ impl<'a> Options<'a> {
     }
 }
 
-/// A cursor, as `strtoul` reads it: digits only.
+/// A cursor, as `strtoul` reads it: nothing is 0, and a sign is taken.
 fn cursor(arg: &[u8]) -> Result<u64, Failure> {
-    let digits = std::str::from_utf8(arg).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
-    digits.and_then(|text| text.parse().ok()).ok_or_else(|| "ERR invalid cursor".into())
+    let (negative, digits) = match arg {
+        [] => return Ok(0),
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        _ => (false, arg),
+    };
+    let digits = std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+    let number: u64 = digits.and_then(|text| text.parse().ok()).ok_or("ERR invalid cursor")?;
+    Ok(if negative { number.wrapping_neg() } else { number })
 }
 
 pub(crate) fn scan(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {

@@ -48,4 +48,12 @@ const PUBSUB: &[Command] = rows! {
         "pubsub slow", "", "pubsub", "2.8.0", "O(N)",
         "Get the count of subscribers for channels",
         args "[channel:string+]";
+    "pubsub|shardchannels", -2, [PUBSUB LOADING STALE], [], Handler::Control(pubsub::shardchannels),
+        "pubsub slow", "", "pubsub", "7.0.0", "O(N)",
+        "List active shard channels",
+        args "[pattern:pattern]";
+    "pubsub|shardnumsub", -2, [PUBSUB LOADING STALE], [], Handler::Control(pubsub::shardnumsub),
+        "pubsub slow", "", "pubsub", "7.0.0", "O(N)",
+        "Get the count of subscribers for shard channels",
+        args "[shardchannel:string+]";
 };

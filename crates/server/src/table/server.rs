@@ -121,6 +121,10 @@ const LATENCY: &[Command] = rows! {
     "latency|doctor", 2, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(latency::doctor),
         "admin slow dangerous", "nondeterministic_output request_policy:all_nodes response_policy:special", "server", "2.8.13", "O(1)",
         "Return a human readable latency analysis report.";
+    "latency|graph", 3, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(latency::graph),
+        "admin slow dangerous", "nondeterministic_output request_policy:all_nodes response_policy:special", "server", "2.8.13", "O(1)",
+        "Return a latency graph for the event.",
+        args "event:string";
     "latency|help", 2, [LOADING STALE], [], Handler::Control(latency::help),
         "slow", "", "server", "2.8.13", "O(1)",
         "Show helpful text about the different subcommands.";
@@ -249,6 +253,9 @@ const FUNCTION: &[Command] = rows! {
     "function|help", 2, [LOADING STALE], [], Handler::Control(function::help),
         "slow scripting", "", "scripting", "7.0.0", "O(1)",
         "Show helpful text about the different subcommands";
+    "function|kill", 2, [NOSCRIPT ALLOW_BUSY], [], Handler::Control(function::kill),
+        "slow scripting", "request_policy:all_shards response_policy:one_succeeded", "scripting", "7.0.0", "O(1)",
+        "Kill the function currently in execution.";
     "function|list", -2, [NOSCRIPT], [], Handler::Control(function::list),
         "slow scripting", "nondeterministic_output_order", "scripting", "7.0.0", "O(N)",
         "List information about all the functions",

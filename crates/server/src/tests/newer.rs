@@ -139,3 +139,30 @@ fn info_has_the_fields_that_tools_read() {
         assert!(info.contains(&format!("\n{name}:")), "INFO has no {name}");
     }
 }
+
+#[test]
+fn what_there_is_none_of_is_answered_as_by_a_server_without_a_cluster_and_without_scripts() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let refused = "-ERR unknown subcommand or wrong number of arguments for";
+    harness.expect(
+        &mut wire,
+        &[
+            ("PUBSUB SHARDCHANNELS", "*0\r\n"),
+            ("PUBSUB SHARDCHANNELS a b", &format!("{refused} 'SHARDCHANNELS'. Try PUBSUB HELP.\r\n")),
+            ("PUBSUB CHANNELS a b", &format!("{refused} 'CHANNELS'. Try PUBSUB HELP.\r\n")),
+            ("PUBSUB SHARDNUMSUB", "*0\r\n"),
+            ("PUBSUB SHARDNUMSUB a b", "*4\r\n$1\r\na\r\n:0\r\n$1\r\nb\r\n:0\r\n"),
+            ("FUNCTION KILL", "-NOTBUSY No scripts in execution right now.\r\n"),
+            ("FUNCTION LIST", "*0\r\n"),
+            ("LATENCY GRAPH x", "-ERR No samples available for event 'x'\r\n"),
+            ("SCAN +0", "*2\r\n$1\r\n0\r\n*0\r\n"),
+            ("SCAN -0", "*2\r\n$1\r\n0\r\n*0\r\n"),
+            ("SCAN ", "*2\r\n$1\r\n0\r\n*0\r\n"),
+            ("SCAN +", "-ERR invalid cursor\r\n"),
+            ("SCAN 18446744073709551616", "-ERR invalid cursor\r\n"),
+            ("SET k 1", "+OK\r\n"),
+            ("INCRBYFLOAT k 0x1p4", "$2\r\n17\r\n"),
+        ],
+    );
+}

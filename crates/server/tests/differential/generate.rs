@@ -36,6 +36,7 @@ const EXCUSED: &[(&str, &str)] = &[
     ("latency|latest", "speed"),
     ("latency|histogram", "speed"),
     ("latency|doctor", "text for people"),
+    ("latency|graph", "speed"),
     ("memory|stats", "parts differ"),
     ("memory|doctor", "text for people"),
     ("memory|malloc-stats", "text for people"),
@@ -364,32 +365,8 @@ impl Generator {
     fn other_command(&mut self, name: &str, mut words: Words) -> Option<Words> {
         match name {
             "ping" if self.below(2) == 0 => words.push(self.value()),
-            "ping"
-            | "multi"
-            | "exec"
-            | "discard"
-            | "unwatch"
-            | "reset"
-            | "role"
-            | "time"
-            | "lastsave"
-            | "info"
-            | "client|id"
-            | "client|getname"
-            | "client|info"
-            | "client|list"
-            | "client|getredir"
-            | "client|trackinginfo"
-            | "client|unpause"
-            | "pubsub|numpat"
-            | "pubsub|channels"
-            | "slowlog|len"
-            | "slowlog|reset"
-            | "slowlog|get"
-            | "latency|reset"
-            | "memory|purge"
-            | "function|list"
-            | "function|flush" => {}
+            "ping" => {}
+            name if BARE.contains(&name) => {}
             "auth" => return Some(self.repeat(words, 1, |g, words| words.push(g.value()))),
             "echo" => words.push(self.value()),
             "hello" => {
@@ -410,7 +387,9 @@ impl Generator {
             "subscribe" | "psubscribe" | "unsubscribe" | "punsubscribe" => {
                 words.push(self.pick(&["one", "two", "th*"]).into());
             }
-            "pubsub|numsub" => return Some(self.repeat(words, 2, |g, words| words.push(g.key()))),
+            "pubsub|numsub" | "pubsub|shardnumsub" => {
+                return Some(self.repeat(words, 2, |g, words| words.push(g.key())));
+            }
             "config|get" => words.push(self.pick(&["maxclients", "nosuch", "databases"]).into()),
             "wait" => {
                 words.extend([self.pick(&["0", "-1", "x"]).into(), self.pick(&["0", "1", "-1", "x"]).into()]);
@@ -431,3 +410,34 @@ impl Generator {
         Some(words)
     }
 }
+
+/// Commands that are sent by their name alone.
+const BARE: [&str; 27] = [
+    "multi",
+    "exec",
+    "discard",
+    "unwatch",
+    "reset",
+    "role",
+    "time",
+    "lastsave",
+    "info",
+    "client|id",
+    "client|getname",
+    "client|info",
+    "client|list",
+    "client|getredir",
+    "client|trackinginfo",
+    "client|unpause",
+    "pubsub|numpat",
+    "pubsub|channels",
+    "pubsub|shardchannels",
+    "function|kill",
+    "slowlog|len",
+    "slowlog|reset",
+    "slowlog|get",
+    "latency|reset",
+    "memory|purge",
+    "function|list",
+    "function|flush",
+];
