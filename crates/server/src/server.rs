@@ -12,6 +12,7 @@ use clock::{Clock, Nanos};
 use store::Store;
 
 use crate::clients::Clients;
+use crate::handlers::info::resident_bytes;
 use crate::latency::Latency;
 use crate::lookup::Table;
 use crate::message::{Line, Message, Peers};
@@ -72,6 +73,8 @@ pub(crate) struct Server {
     pub(crate) busy: Mutex<BTreeSet<u64>>,
     pub(crate) active_expiry: AtomicBool,
     pub(crate) last_save_unix_s: AtomicU64,
+    /// Memory of the process before it served, keys that were found left out.
+    pub(crate) startup_bytes: u64,
     peers: OnceLock<Box<dyn Peers>>,
 }
 
@@ -125,6 +128,7 @@ impl Server {
             busy: Mutex::default(),
             active_expiry: AtomicBool::new(true),
             last_save_unix_s: AtomicU64::new(unix_us / 1_000_000),
+            startup_bytes: resident_bytes().saturating_sub(store.memory().used_bytes()),
             peers: OnceLock::new(),
             store,
             settings,

@@ -52,7 +52,9 @@ pub struct MemoryReport {
 }
 
 impl MemoryReport {
-    fn used_bytes(&self) -> u64 {
+    /// All of it.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
         self.index_bytes + self.reported_bytes
     }
 }

@@ -128,19 +128,18 @@ fn clients(server: &View<'_>, text: &mut String) {
 
 fn memory(server: &View<'_>, text: &mut String) {
     let report = server.store.memory();
-    let used = report.index_bytes + report.reported_bytes;
+    let Used { bytes: used, peak_bytes: peak, startup_bytes: startup, fragmentation } = Used::of(server);
     let rss = resident_bytes();
     let keys: u64 = server.counts.iter().map(|(keys, _)| keys).sum();
     line(text, "used_memory", used);
     line(text, "used_memory_human", human(used));
     line(text, "used_memory_rss", rss);
     line(text, "used_memory_rss_human", human(rss));
-    let peak = server.stats.used_bytes_peak.fetch_max(used, Ordering::Relaxed).max(used);
     line(text, "used_memory_peak", peak);
     line(text, "used_memory_peak_human", human(peak));
     line(text, "used_memory_peak_perc", percent(used, peak));
     line(text, "used_memory_overhead", report.reported_bytes);
-    line(text, "used_memory_startup", 0);
+    line(text, "used_memory_startup", startup);
     line(text, "used_memory_dataset", report.index_bytes);
     line(text, "used_memory_dataset_perc", percent(report.index_bytes, used));
     let machine = total_system_bytes();
@@ -160,9 +159,32 @@ fn memory(server: &View<'_>, text: &mut String) {
     line(text, "maxmemory", report.limit_bytes);
     line(text, "maxmemory_human", human(report.limit_bytes));
     line(text, "maxmemory_policy", "noeviction");
-    line(text, "mem_fragmentation_ratio", format!("{:.2}", rss as f64 / (used.max(1)) as f64));
-    line(text, "mem_fragmentation_bytes", rss.cast_signed() - used.cast_signed());
+    line(text, "mem_fragmentation_ratio", format!("{fragmentation:.2}"));
+    line(text, "mem_fragmentation_bytes", rss.cast_signed() - (startup + used).cast_signed());
     line(text, "mem_allocator", "system");
+}
+
+/// Memory in use, for INFO and MEMORY.
+pub(crate) struct Used {
+    /// Keys, values and buffers: what counts against `memory.limit`. Each connection takes some, counted or not yet.
+    pub(crate) bytes: u64,
+    /// The most that anybody who asked was told.
+    pub(crate) peak_bytes: u64,
+    /// What the process took before it served: it counts against no limit, and all ratios know it.
+    pub(crate) startup_bytes: u64,
+    /// Memory of the process over what it should need.
+    pub(crate) fragmentation: f64,
+}
+
+impl Used {
+    pub(crate) fn of(server: &Server) -> Self {
+        let clients_bytes = server.clients.count() as u64 * CLIENT_BYTES;
+        let bytes = server.store.memory().used_bytes().max(clients_bytes);
+        let peak_bytes = server.stats.used_bytes_peak.fetch_max(bytes, Ordering::Relaxed).max(bytes);
+        let startup_bytes = server.startup_bytes;
+        let fragmentation = resident_bytes() as f64 / (startup_bytes + bytes).max(1) as f64;
+        Used { bytes, peak_bytes, startup_bytes, fragmentation }
+    }
 }
 
 /// Whether an acknowledged write survives the loss of power.
@@ -396,7 +418,7 @@ fn human(bytes: u64) -> String {
 
 /// Memory of the process that is in RAM; 0 where the system does not say.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel, not of the data that a simulation owns")]
-fn resident_bytes() -> u64 {
+pub(crate) fn resident_bytes() -> u64 {
     let Ok(text) = std::fs::read("/proc/self/statm") else { return 0 };
     let text = String::from_utf8_lossy(&text);
     let pages = text.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok());

@@ -24,23 +24,34 @@ pub(crate) fn usage(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
 pub(crate) fn stats(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let report = control.server.store.memory();
     let keys: u64 = control.server.store.key_counts().iter().map(|(keys, _)| keys).sum();
-    let used = report.index_bytes + report.reported_bytes;
+    let used = super::info::Used::of(control.server);
     let fields = [
-        ("peak.allocated", used),
-        ("total.allocated", used),
-        ("startup.allocated", 0),
+        ("peak.allocated", used.peak_bytes),
+        ("total.allocated", used.bytes),
+        ("startup.allocated", used.startup_bytes),
         ("clients.normal", control.server.clients.count() as u64 * super::info::CLIENT_BYTES),
         ("index.and.values", report.index_bytes),
         ("buffers", report.reported_bytes),
+        ("overhead.total", report.reported_bytes),
         ("limit", report.limit_bytes),
         ("keys.count", keys),
         ("keys.bytes-per-key", report.index_bytes.checked_div(keys).unwrap_or(0)),
         ("dataset.bytes", report.index_bytes),
     ];
-    out.map(fields.len());
+    let percent = |part: u64, whole: u64| part as f64 * 100.0 / whole.max(1) as f64;
+    let ratios = [
+        ("dataset.percentage", percent(report.index_bytes, used.bytes)),
+        ("peak.percentage", percent(used.bytes, used.peak_bytes)),
+        ("fragmentation", used.fragmentation),
+    ];
+    out.map(fields.len() + ratios.len());
     for (name, value) in fields {
         out.bulk(name.as_bytes());
         out.integer(value.cast_signed());
+    }
+    for (name, value) in ratios {
+        out.bulk(name.as_bytes());
+        out.double(value);
     }
     Ok(())
 }

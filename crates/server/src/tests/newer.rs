@@ -140,6 +140,26 @@ fn info_has_the_fields_that_tools_read() {
     }
 }
 
+/// used_memory was 0 where nothing lived, and the ratios with it were in the millions.
+#[test]
+fn memory_of_an_empty_server_has_ratios_that_people_can_read() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let info = harness.line(&mut wire, "INFO memory");
+    let field = |name: &str| {
+        let line = info.lines().find_map(|line| line.strip_prefix(&format!("{name}:")));
+        line.unwrap_or_else(|| panic!("no {name}")).trim_end_matches('%').parse::<f64>().expect("a number")
+    };
+    assert!(field("used_memory") > 0.0 && field("used_memory_startup") > 100_000.0);
+    assert!((0.2..5.0).contains(&field("mem_fragmentation_ratio")), "{info}");
+    assert!((0.0..=100.0).contains(&field("used_memory_dataset_perc")), "{info}");
+    let stats = harness.line(&mut wire, "MEMORY STATS");
+    for name in ["peak.allocated", "total.allocated", "startup.allocated", "fragmentation", "peak.percentage"]
+    {
+        assert!(stats.contains(&format!("\r\n{name}\r\n")), "{name} in {stats}");
+    }
+}
+
 #[test]
 fn what_there_is_none_of_is_answered_as_by_a_server_without_a_cluster_and_without_scripts() {
     let mut harness = Harness::new();
