@@ -99,7 +99,8 @@ fn run(store: &Weak<Store>) {
 impl Store {
     /// One turn: removes at most `budget` expired keys, drops released removals, frees dead keyspaces, makes room.
     ///
-    /// Returns when the next key is due (in the past when the budget ran out), `None` when none has an expiry.
+    /// Returns when the next key is due (in the past when the budget ran out), `None` when none has an expiry
+    /// or [active expiry](Self::set_active_expiry) is off.
     /// Blocks on reads where expired keys are cold.
     pub fn tend(&self, budget: usize) -> Option<UnixMs> {
         while let Some(space) = self.index.exhume() {
@@ -108,7 +109,8 @@ impl Store {
         self.memory.make_room(&self.index, &*self.engine, usize::MAX);
         self.tender.next_due_ms.store(u64::MAX, Ordering::Relaxed);
         let now_ms = self.now().0;
-        let mut left = if self.active_expiry.load(Ordering::Relaxed) { budget } else { 0 };
+        let active = self.active_expiry.load(Ordering::Relaxed);
+        let mut left = if active { budget } else { 0 };
         let (mut next, newest) = (u64::MAX, self.engine.newest());
         for number in 0..STRIPES {
             let due = self.due_in(number, now_ms, left);
@@ -121,9 +123,8 @@ impl Store {
                 next = next.min(now_ms + SWEEP_MS);
             }
             stripe.report(&self.index);
-            let first =
-                stripe.spaces().filter_map(|(_, space)| space.expiry.first()).map(|entry| entry.expiry_ms);
-            next = next.min(first.min().unwrap_or(u64::MAX));
+            let firsts = stripe.spaces().filter_map(|(_, space)| space.expiry.first()).filter(|_| active);
+            next = next.min(firsts.map(|entry| entry.expiry_ms).min().unwrap_or(u64::MAX));
         }
         if self.engine.newest() > newest {
             self.engine.offer();

@@ -443,3 +443,17 @@ fn engine_noop_takes_every_change_and_finds_nothing() {
     access.commit().expect("noop never refuses");
     flush(&store);
 }
+
+#[test]
+fn overdue_key_that_must_stay_gives_the_tender_nothing_to_do() {
+    // With DEBUG SET-ACTIVE-EXPIRE 0 one expired key kept the thread at work without a pause: it was due, and stayed.
+    let (store, clock) = open(128);
+    let now = clock.unix_ms().0;
+    set(&store, b"k", b"v", Some(now + 5));
+    clock.advance(Duration::from_millis(10));
+    store.set_active_expiry(false);
+    assert_eq!(store.tend(100), None);
+    store.set_active_expiry(true);
+    assert_eq!(store.tend(100), None);
+    assert_eq!(store.expired_keys(), 1);
+}
