@@ -264,6 +264,7 @@ fn journal(server: &View<'_>, text: &mut String) {
     if let Some(report) = server.store.log_report() {
         for (name, value) in [
             ("log_bytes", report.log_bytes),
+            ("log_disk_bytes", report.disk_bytes),
             ("log_live_bytes", report.live_bytes),
             ("log_ratio_percent", report.log_bytes * 100 / report.live_bytes.max(1)),
             ("log_cleaned_bytes", report.cleaned_bytes),

@@ -185,6 +185,11 @@ impl Keeper {
         self.work().published.clone()
     }
 
+    /// The segments that were not given back.
+    pub(crate) fn segments(&self, store: Parts<'_>) -> Vec<SegmentInfo> {
+        self.work().segments(store)
+    }
+
     /// Starts the thread; it ends with the store, or by [`Keeper::stop`].
     ///
     /// # Errors

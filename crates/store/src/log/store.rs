@@ -25,8 +25,10 @@ pub struct LogReport {
     pub damaged_segments: u64,
     /// Bytes of records that live, as far as was counted.
     pub live_bytes: u64,
-    /// Bytes of batches in all segments.
+    /// Bytes of batches in all segments but those that were given back and wait for their files to serve again.
     pub log_bytes: u64,
+    /// Bytes on disk: files of segments, given back and ready ones too, and the checkpoint (unless it was found at start).
+    pub disk_bytes: u64,
     /// Bytes a second that writers may append while cleaning is behind; 0: as many as they like.
     pub brake_bytes_per_second: u64,
     /// How often a writer was told to wait for cleaning.
@@ -121,7 +123,7 @@ impl Store {
     pub fn log_report(&self) -> Option<LogReport> {
         let (engine, keeper) = self.log.as_ref()?;
         let readers = engine.reader_counters();
-        let segments = engine.journal.segments();
+        let segments = keeper.segments(Parts { engine, index: &self.index, hasher: &self.hasher });
         let published = keeper.published().unwrap_or_default();
         let (checkpoints, cleaned_bytes) = keeper.counts();
         Some(LogReport {
@@ -132,6 +134,7 @@ impl Store {
             damaged_segments: engine.apart().count() as u64,
             live_bytes: engine.live_bytes(&segments),
             log_bytes: segments.iter().map(|info| info.end_bytes).sum(),
+            disk_bytes: engine.journal.counters().disk_bytes + published.size_bytes,
             brake_bytes_per_second: engine.brake.rate_bytes(),
             brake_waits: engine.brake.waits(),
             cleaned_bytes,
