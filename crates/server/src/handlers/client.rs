@@ -273,7 +273,8 @@ pub(crate) fn caching(_control: &mut Control<'_>, _args: ArgsView<'_>, _out: &mu
         .into())
 }
 
-/// `CLIENT MOVE id loop`: ours, for operators and for tests of the balancer's mechanism.
+/// `CLIENT MOVE id loop`: ours, for operators and for tests of the balancer's mechanism. OK says that the order is given; a
+/// newer one replaces one that has not been followed yet.
 pub(crate) fn move_(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let id = u64::try_from(integer(args.get(2))?).map_err(|_| "ERR Invalid client ID")?;
     let loop_index = usize::try_from(small_integer(args.get(3))?).map_err(|_| text::NOT_POSITIVE)?;
@@ -301,7 +302,8 @@ pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
         "LIST [TYPE (NORMAL|MASTER|REPLICA|PUBSUB)] [ID <client-id> ...]",
         "    Return information about client connections.",
         "MOVE <client-id> <loop>",
-        "    Move a live connection to another event loop. Only in Evenkeel.",
+        "    Have a live connection change to another event loop soon; of several orders the last holds.",
+        "    CLIENT LIST shows where it is (loop=). Only in Evenkeel.",
         "NO-EVICT (ON|OFF)",
         "    Protect current client connection from eviction.",
         "NO-TOUCH (ON|OFF)",
