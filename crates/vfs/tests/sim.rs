@@ -216,6 +216,21 @@ fn faults_do_what_they_say() {
     assert_eq!(contents(&disk.crash(3), "/d/a").unwrap()[2_000], 1 ^ 8);
 }
 
+/// It returned well and synced nothing, as no disk does.
+#[test]
+fn sync_that_meets_a_fault_of_writes_is_whole() {
+    for effect in [Effect::ShortWrite(100), Effect::Misdirect(1_024), Effect::Cached] {
+        let disk = disk();
+        let file = durable_file(&disk, "/d/a", 1, 4_096);
+        file.write_at(&[2; 512], 0).unwrap();
+        disk.plan(Fault::at(1, effect).of(Kinds::SYNC));
+        file.sync_data().unwrap();
+        for seed in 0..8 {
+            assert_eq!(contents(&disk.crash_copy(seed), "/d/a").unwrap()[0], 2, "{effect:?}");
+        }
+    }
+}
+
 #[test]
 fn full_disk_refuses_and_recovers_when_a_file_is_gone() {
     let disk = disk();

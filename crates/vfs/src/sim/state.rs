@@ -133,7 +133,11 @@ impl State {
 
     pub(super) fn sync(&mut self, id: InodeId, verdict: Verdict) -> io::Result<()> {
         match verdict {
-            Verdict::Proceed => self.inode(id).sync(),
+            // A sync cannot be short or go elsewhere.
+            Verdict::Proceed
+            | Verdict::Struck(Effect::ShortWrite(_) | Effect::Misdirect(_) | Effect::Cached) => {
+                self.inode(id).sync();
+            }
             Verdict::Struck(Effect::Eio) => {
                 let mut rng = self.rng.fork();
                 self.inode(id).fail_sync(&mut rng);
