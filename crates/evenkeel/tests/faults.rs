@@ -38,6 +38,32 @@ fn field(server: &Server, name: &str) -> u64 {
     line.parse().expect("a number")
 }
 
+/// A lone client waited for two threads to wake, beside the disk.
+#[test]
+fn loop_commits_what_a_lone_client_waits_for_and_leaves_it_to_the_journal_beside_a_reader() {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let server = Server::start(dir.path(), &["--loops=1"]);
+    let (mut writer, start) = (connect(&server), Instant::now());
+    let mut set = |count: usize| {
+        writer.write_all(&encoded(&vec![words("SET key value"); count])).expect("sent");
+        assert!((0..count).all(|_| receive(&mut writer).expect("a reply") == ok()));
+    };
+    while field(&server, "journal_commits_by_loops") == 0 {
+        assert!(start.elapsed() < Duration::from_secs(60), "a loop never commits");
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(200) {
+            set(1);
+        }
+    }
+    let (syncs, by_loops) = (field(&server, "journal_syncs"), field(&server, "journal_commits_by_loops"));
+    for _ in 0..50 {
+        assert_eq!(server.call(&["PING"]), Value::Simple("PONG".into()));
+        set(1);
+    }
+    assert!(field(&server, "journal_syncs") >= syncs + 50);
+    assert!(field(&server, "journal_commits_by_loops") < by_loops + 25, "beside a reader a loop blocks");
+}
+
 #[test]
 fn writers_wait_while_the_buffer_of_the_journal_is_full_and_all_of_them_go_on() {
     let dir = tempfile::tempdir().expect("a folder for the test");

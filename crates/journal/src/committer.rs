@@ -9,7 +9,7 @@
 //!   2. A segment is sealed in the manifest only when all of it is durable.
 //!   3. The first error ends it: no write or sync is tried after it.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clock::Nanos;
 use vfs::{File, OpenOptions};
@@ -50,6 +50,17 @@ pub(crate) struct Committer {
     stamp_unsynced: bool,
 }
 
+impl std::fmt::Debug for Committer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Committer").field("segment", &self.segment).field("written", &self.written).finish()
+    }
+}
+
+/// The committer, for whoever runs its next turn.
+pub(crate) fn lock(committer: &Mutex<Committer>) -> MutexGuard<'_, Committer> {
+    committer.lock().expect("a panic under the committer's lock is a bug: stop")
+}
+
 impl Committer {
     pub(crate) fn new(
         shared: Arc<Shared>,
@@ -84,6 +95,22 @@ impl Committer {
             return false;
         }
         self.run(Self::try_turn)
+    }
+
+    /// A turn on the thread of somebody who waits for it; false when it is one for the journal's own thread.
+    pub(crate) fn turn_here(&mut self) -> bool {
+        let is_small = self.shared.core().is_small(GROUP_HERE_BYTES_MAX);
+        if !is_small {
+            return false;
+        }
+        let was_stamped = self.stamped;
+        self.turn();
+        Live::add(&self.shared.counters.commits_here, 1);
+        if was_stamped && !self.stamped {
+            // It sleeps until somebody offers: it shall look when the next stamp is due.
+            self.shared.committer.notify();
+        }
+        true
     }
 
     /// Syncs what was written, if an interval's time has come.
@@ -274,7 +301,9 @@ impl Committer {
 
     fn note_sync(&mut self, started: Nanos, records: u64) {
         let elapsed = self.shared.clock.now().since(started);
-        self.shared.counters.note_sync(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX), records);
+        let elapsed_ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+        self.shared.counters.note_sync(elapsed_ns, records);
+        self.shared.progress.note_sync(elapsed_ns);
         self.last_sync = started;
     }
 
@@ -290,3 +319,6 @@ impl Committer {
         JournalError::failed(format!("write or sync of segment {}", self.segment), source)
     }
 }
+
+/// A group larger than this is written by the journal's thread while the loop goes on.
+const GROUP_HERE_BYTES_MAX: usize = 16 << 10;

@@ -213,6 +213,11 @@ impl Core {
         Some(cycle)
     }
 
+    /// Whether the next cycle is one batch of at most `bytes`, in the open segment.
+    pub(crate) fn is_small(&self, bytes: usize) -> bool {
+        self.queue.is_empty() && self.open.len() <= bytes
+    }
+
     /// Whether the last cycle ended before a roll: what comes after it was offered too, and waits for a turn.
     pub(crate) fn is_roll_queued(&self) -> bool {
         matches!(self.queue.front(), Some(Work::Roll(_)))

@@ -11,6 +11,8 @@ pub struct Counters {
     pub records: u64,
     /// Bytes of batches written (headers and padding included, blocks of `direct` not).
     pub bytes_written: u64,
+    /// Cycles that a caller ran on its own thread ([`crate::Journal::commit_here`]).
+    pub commits_here: u64,
     /// Syncs of the open segment.
     pub syncs: u64,
     /// Syncs that made no record durable: nobody waited for them. Rolls, stamps and the seal are not counted here.
@@ -57,6 +59,7 @@ pub(crate) struct Live {
     pub(crate) batches: AtomicU64,
     pub(crate) records: AtomicU64,
     pub(crate) bytes_written: AtomicU64,
+    pub(crate) commits_here: AtomicU64,
     pub(crate) syncs: AtomicU64,
     pub(crate) syncs_unawaited: AtomicU64,
     pub(crate) sync_ns_sum: AtomicU64,
@@ -95,6 +98,7 @@ impl Live {
             batches: load(&self.batches),
             records: load(&self.records),
             bytes_written: load(&self.bytes_written),
+            commits_here: load(&self.commits_here),
             syncs: load(&self.syncs),
             syncs_unawaited: load(&self.syncs_unawaited),
             sync_ns_sum: load(&self.sync_ns_sum),

@@ -1,10 +1,11 @@
 //! The journal as its callers see it: reserve, append, offer; read, scan, retire.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 
 use crate::admission::{Class, Credits, own_file_bytes};
+use crate::committer::{self, Committer};
 use crate::counters::{Counters, Live};
 use crate::error::{JournalError, ReadError, Refusal};
 use crate::footer::FooterWriter;
@@ -12,7 +13,7 @@ use crate::format::manifest_entry::{CHECKPOINT_NAME_BYTES_MAX, Checkpoint, Entry
 use crate::format::record::{RECORD_HEADER_SIZE_BYTES, RecordHeader};
 use crate::format::segment_header::Identity;
 use crate::manifest::{Facts, State};
-use crate::options::Backend;
+use crate::options::{Backend, SyncMode};
 use crate::scan::{Extent, Scanner, read_record, verified};
 use crate::shared::{Phase, Shared};
 use crate::types::{Appended, Draft, FileId, Lsn, Place, SegmentId, Seq};
@@ -83,6 +84,9 @@ impl Drop for Pin {
 #[derive(Debug)]
 pub struct Journal {
     pub(crate) shared: Arc<Shared>,
+    pub(crate) committer: Arc<Mutex<Committer>>,
+    /// A caller of [`Journal::commit_here`] holds the committer.
+    pub(crate) is_led_here: AtomicBool,
     pub(crate) backend: Backend,
     pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
     /// Held until the journal and its threads are gone, against a second server.
@@ -148,6 +152,46 @@ impl Journal {
         let is_known = progress.offered_lsn.load(Ordering::Acquire) >= appended;
         if !is_known && progress.offered_lsn.fetch_max(appended, Ordering::AcqRel) < appended {
             self.shared.committer.notify();
+        }
+    }
+
+    /// Commits what was appended on this thread, if that is quicker than to wake the journal's: a small group, a quick disk,
+    /// no segment to begin, and nobody at it but another caller of this function, who is waited for. True: what was appended
+    /// before the call and not offered is durable, or the journal has failed. False: nothing was done, [`Journal::offer`] it.
+    ///
+    /// Blocks for a write and sync of its own and mostly for no more than one of another caller: for those who have nothing
+    /// else to do.
+    pub fn commit_here(&self) -> bool {
+        let progress = &self.shared.progress;
+        let appended = progress.appended_lsn.load(Ordering::Acquire);
+        if progress.offered_lsn.load(Ordering::Acquire) >= appended {
+            return true;
+        }
+        let is_quick = progress.sync_ns() <= SYNC_HERE_NS_MAX;
+        if !is_quick || self.shared.options.sync != SyncMode::Always || progress.phase() != Phase::Running {
+            return false;
+        }
+        let Some(mut committer) = self.lead() else { return false };
+        if progress.durable_lsn.load(Ordering::Acquire) >= appended {
+            return true;
+        }
+        self.is_led_here.store(true, Ordering::Relaxed);
+        let done = committer.turn_here();
+        self.is_led_here.store(false, Ordering::Relaxed);
+        if done {
+            progress.offered_lsn.fetch_max(appended, Ordering::AcqRel);
+        }
+        done
+    }
+
+    /// The committer, unless the journal's thread has it: a roll can take long.
+    fn lead(&self) -> Option<MutexGuard<'_, Committer>> {
+        match self.committer.try_lock() {
+            Ok(committer) => Some(committer),
+            Err(TryLockError::WouldBlock) if self.is_led_here.load(Ordering::Relaxed) => {
+                Some(committer::lock(&self.committer))
+            }
+            Err(_) => None,
         }
     }
 
@@ -451,6 +495,9 @@ fn fill_gauges(counters: &mut Counters, state: &State) {
     counters.files_ready = state.prepared.len() as u64;
     counters.disk_bytes += state.prepared.values().map(|file| file.size_bytes).sum::<u64>();
 }
+
+/// A usual write and sync of more than this is not waited for on a caller's thread.
+const SYNC_HERE_NS_MAX: u64 = 1_000_000;
 
 #[cfg(test)]
 mod tests {

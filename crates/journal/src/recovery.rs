@@ -18,6 +18,7 @@ pub(crate) mod tail;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, RwLock};
 
 use clock::Clock;
@@ -278,7 +279,15 @@ impl Recovery {
         };
         let committer = Committer::new(Arc::clone(&shared), writer, file, &position)?;
         let preparer = Preparer::new(Arc::clone(&shared));
-        let journal = Journal { shared, backend, threads: Mutex::default(), lock: Arc::from(lock) };
+        let committer = Arc::new(Mutex::new(committer));
+        let journal = Journal {
+            shared,
+            committer: Arc::clone(&committer),
+            is_led_here: AtomicBool::new(false),
+            backend,
+            threads: Mutex::default(),
+            lock: Arc::from(lock),
+        };
         Ok((journal, Driver { committer, preparer }))
     }
 

@@ -2,18 +2,18 @@
 //!
 //! | thread | does | sleeps |
 //! |---|---|---|
-//! | `journal` | commit cycles, stamps, the seal | until somebody offers (a flag, then unpark) |
+//! | `journal` | commit cycles that no loop does itself, stamps, the seal | until somebody offers (a flag, then unpark) |
 //! | `journal-files` | ready files, zeroes, freed segments | until notified; tries again each second when the disk is full |
 //!
 //! [`Driver`] runs the same turns on the caller's thread: equal calls give an equal trace.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use vfs::FileLock;
 
-use crate::committer::Committer;
+use crate::committer::{self, Committer};
 use crate::error::JournalError;
 use crate::options::SyncMode;
 use crate::preparer::Preparer;
@@ -21,7 +21,7 @@ use crate::shared::{Phase, Shared};
 
 /// Runs the journal's work by hand: for simulations and tests, in place of the threads.
 pub struct Driver {
-    pub(crate) committer: Committer,
+    pub(crate) committer: Arc<Mutex<Committer>>,
     pub(crate) preparer: Preparer,
 }
 
@@ -35,16 +35,17 @@ impl Driver {
     /// Runs commit cycles until nothing is left to write; returns how many.
     pub fn commit(&mut self) -> usize {
         let mut turns = 0;
-        while self.committer.turn() {
+        let mut committer = committer::lock(&self.committer);
+        while committer.turn() {
             turns += 1;
         }
-        self.committer.sync_if_due();
+        committer.sync_if_due();
         turns
     }
 
     /// Runs one commit cycle; false when there was nothing to write.
     pub fn commit_once(&mut self) -> bool {
-        self.committer.turn()
+        committer::lock(&self.committer).turn()
     }
 
     /// Prepares files until nothing is left to do; returns how many steps it took.
@@ -63,12 +64,12 @@ impl Driver {
 
     /// Writes the stamp of an idle journal; false when there is no need or no room.
     pub fn stamp(&mut self) -> bool {
-        self.committer.stamp()
+        committer::lock(&self.committer).stamp()
     }
 
     /// Clean stop: writes what is left and the seal. Call [`crate::Journal::close`] first.
-    pub fn seal(mut self) {
-        self.committer.seal();
+    pub fn seal(self) {
+        committer::lock(&self.committer).seal();
     }
 }
 
@@ -76,7 +77,7 @@ impl Driver {
 pub(crate) fn spawn(
     shared: &Arc<Shared>,
     lock: &Arc<dyn FileLock>,
-    committer: Committer,
+    committer: Arc<Mutex<Committer>>,
     preparer: Preparer,
 ) -> Result<Vec<JoinHandle<()>>, JournalError> {
     let failed = |error| JournalError::failed("starting a thread of the journal", error);
@@ -85,7 +86,7 @@ pub(crate) fn spawn(
     let commits = std::thread::Builder::new()
         .name("journal".into())
         .spawn(move || {
-            run_committer(&for_commits, committer);
+            run_committer(&for_commits, &committer);
             drop(lock);
         })
         .map_err(failed)?;
@@ -97,42 +98,42 @@ pub(crate) fn spawn(
     Ok(vec![commits, files])
 }
 
-fn run_committer(shared: &Shared, mut committer: Committer) {
+fn run_committer(shared: &Shared, committer: &Mutex<Committer>) {
     shared.committer.adopt_current_thread();
     while shared.progress.phase() == Phase::Running {
         if shared.committer.take() {
-            committer.turn();
+            committer::lock(committer).turn();
             continue;
         }
-        if wait(shared, &committer) {
-            continue;
-        }
-        if !committer.sync_if_due() {
-            committer.stamp();
+        let due = due(shared, &committer::lock(committer));
+        match due {
+            Some(timeout) if timeout.is_zero() => {
+                let mut committer = committer::lock(committer);
+                let done = committer.sync_if_due() || committer.stamp();
+                drop(committer);
+                if !done {
+                    std::thread::park_timeout(Duration::from_millis(shared.options.idle_stamp_ms));
+                }
+            }
+            Some(timeout) => std::thread::park_timeout(timeout),
+            None => std::thread::park(),
         }
     }
     if shared.progress.phase() == Phase::Closing {
-        committer.seal();
+        committer::lock(committer).seal();
     }
 }
 
-/// Sleeps until somebody offers; false when time came for a sync or a stamp instead.
-fn wait(shared: &Shared, committer: &Committer) -> bool {
-    let idle = Duration::from_millis(shared.options.idle_stamp_ms);
-    let timeout = match shared.options.sync {
-        SyncMode::Interval(interval) if committer.has_unsynced() => {
-            interval.saturating_sub(shared.clock.now().since(committer.last_sync()))
+/// Time until a sync or a stamp is due that nobody offers.
+fn due(shared: &Shared, committer: &Committer) -> Option<Duration> {
+    let since = shared.clock.now().since(committer.last_sync());
+    match shared.options.sync {
+        SyncMode::Interval(interval) if committer.has_unsynced() => Some(interval.saturating_sub(since)),
+        _ if committer.wants_stamp() => {
+            Some(Duration::from_millis(shared.options.idle_stamp_ms).saturating_sub(since))
         }
-        _ if committer.wants_stamp() => idle,
-        _ => Duration::MAX,
-    };
-    if timeout == Duration::MAX {
-        std::thread::park();
-        return true;
+        _ => None,
     }
-    let before = shared.clock.now();
-    std::thread::park_timeout(timeout);
-    shared.committer.is_pending() || shared.clock.now().since(before) < timeout
 }
 
 fn run_preparer(shared: &Shared, mut preparer: Preparer) {

@@ -5,10 +5,13 @@
 mod common;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use clock::Clock as _;
 use common::{Told, append, hooks, open, records, start, write_footer};
 use journal::{
-    BackendKind, Class, Draft, Hooks, Journal, Lsn, Options, ReadError, Refusal, SegmentState, Seq, footprint,
+    BackendKind, Class, Draft, Hooks, Journal, Lsn, Options, ReadError, Refusal, SegmentState, Seq, SyncMode,
+    footprint,
 };
 use vfs::SimDisk;
 
@@ -33,6 +36,104 @@ fn appended_records_are_durable_after_one_commit_and_readable_before_and_after()
         assert_eq!((header.keyspace, header.kind, payload.as_slice()), (7, 1, b"one".as_slice()));
     }
     assert_eq!((journal.counters().syncs, journal.counters().syncs_unawaited), (1, 0));
+}
+
+#[test]
+fn small_group_is_committed_on_the_thread_of_who_waits_and_a_large_one_is_not() {
+    let disk = SimDisk::new(1);
+    let told = Arc::new(Told::default());
+    let recovery = open(&disk, &Options::small()).unwrap();
+    let (journal, mut driver) = recovery.start_manual(hooks(&told)).unwrap();
+    driver.prepare();
+    assert!(journal.commit_here(), "there is nothing to do");
+    append(&journal, &[b"one", b"two"]).unwrap();
+    assert!(journal.commit_here());
+    assert_eq!((journal.durable_seq(), journal.durable_lsn()), (Seq(2), Lsn(2)));
+    assert_eq!(*told.advances.lock().unwrap(), [Seq(2)]);
+    assert_eq!((driver.commit(), journal.counters().commits_here), (0, 1));
+    append(&journal, &[&vec![7; 17 << 10]]).unwrap();
+    assert!(!journal.commit_here(), "to write it takes longer than to wake a thread");
+    assert_eq!(journal.durable_seq(), Seq(2), "it is as it was");
+    assert_eq!(driver.commit(), 1);
+    assert_eq!((journal.durable_seq(), journal.counters().commits_here), (Seq(3), 1));
+    drop((journal, driver));
+    assert_eq!(records(&open(&disk, &Options::small()).unwrap()).unwrap().len(), 3);
+}
+
+#[test]
+fn nothing_is_committed_here_under_an_interval_or_after_close_or_a_failure() {
+    let (journal, mut driver) = start(&SimDisk::new(1), &Options::small());
+    append(&journal, &[b"late"]).unwrap();
+    journal.close();
+    assert!(!journal.commit_here());
+    driver.commit();
+    let relaxed = Options { sync: SyncMode::Interval(Duration::from_secs(1)), ..Options::small() };
+    let (journal, _driver) = start(&SimDisk::new(1), &relaxed);
+    append(&journal, &[b"unsynced"]).unwrap();
+    assert!(!journal.commit_here());
+    let disk = SimDisk::new(1);
+    let (journal, _driver) = start(&disk, &Options::small());
+    append(&journal, &[b"lost"]).unwrap();
+    disk.power_off();
+    assert!(journal.commit_here(), "it was tried");
+    assert!(journal.has_failed());
+    assert_eq!(journal.durable_seq(), Seq(0));
+}
+
+/// The journal's thread slept through it, and nothing vouched for the last batch.
+#[test]
+fn what_was_committed_here_gets_its_stamp_once_the_journal_is_idle() {
+    let folder = tempfile::tempdir().unwrap();
+    let (disk, clock) = (Arc::new(vfs::RealDisk), Arc::new(clock::SystemClock));
+    let recovery = Journal::open(disk, clock.clone(), folder.path(), Options::small()).unwrap();
+    let journal = recovery.start(Hooks::default()).unwrap();
+    let start = clock.now();
+    while journal.counters().stamps < 2 {
+        let stamps = journal.counters().stamps;
+        while append(&journal, &[b"alone"]).is_none() {
+            std::thread::yield_now();
+        }
+        assert!(journal.commit_here());
+        while journal.counters().stamps == stamps {
+            assert!(clock.now().since(start) < Duration::from_secs(60), "no stamp");
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Callers take turns, and the journal's own thread takes what they leave: a large group, a roll.
+#[test]
+fn threads_that_commit_here_and_the_journals_own_leave_nothing_behind() {
+    const THREADS: u64 = 4;
+    const GROUPS: u64 = 200;
+    let folder = tempfile::tempdir().unwrap();
+    let (disk, clock) = (Arc::new(vfs::RealDisk), Arc::new(clock::SystemClock));
+    let reopen = || Journal::open(disk.clone(), clock.clone(), folder.path(), Options::small()).unwrap();
+    let journal = reopen().start(Hooks::default()).unwrap();
+    let writer = |writer: u64| {
+        for n in 0..GROUPS {
+            let large = vec![9; if (writer + n).is_multiple_of(16) { 30 << 10 } else { 100 }];
+            let (.., seq, _) = loop {
+                if let Some(appended) = append(&journal, &[&large, b"end"]) {
+                    break appended;
+                }
+                std::thread::yield_now();
+            };
+            if !journal.commit_here() {
+                journal.offer();
+            }
+            while journal.durable_seq() < seq {
+                std::thread::yield_now();
+            }
+        }
+    };
+    std::thread::scope(|scope| (0..THREADS).for_each(|n| drop(scope.spawn(move || writer(n)))));
+    let counters = journal.counters();
+    assert!(counters.commits_here > 0 && counters.commits_here < counters.syncs, "{counters:?}");
+    assert_eq!((counters.records, counters.syncs_unawaited), (2 * THREADS * GROUPS, 0));
+    journal.close();
+    drop(journal);
+    assert_eq!(records(&reopen()).unwrap().len() as u64, 2 * THREADS * GROUPS);
 }
 
 #[test]
@@ -239,7 +340,7 @@ fn four_writers(backend: BackendKind) {
                 for n in 0_u32..500 {
                     let payload = [writer.to_le_bytes(), n.to_le_bytes()].concat().repeat(40);
                     while append(journal, &[&payload]).is_none() {
-                        let _ = receiver.lock().unwrap().recv_timeout(std::time::Duration::from_millis(50));
+                        let _ = receiver.lock().unwrap().recv_timeout(Duration::from_millis(50));
                     }
                     journal.offer();
                 }
@@ -292,5 +393,5 @@ fn last_reference_dropped_in_a_hook_does_not_wait_for_its_own_thread() {
     *held.lock().unwrap() = Some(Arc::clone(&journal));
     journal.offer();
     drop(journal);
-    assert_eq!(receiver.recv_timeout(std::time::Duration::from_secs(20)).unwrap(), Seq(1));
+    assert_eq!(receiver.recv_timeout(Duration::from_secs(20)).unwrap(), Seq(1));
 }

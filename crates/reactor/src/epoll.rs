@@ -12,7 +12,8 @@
 //!   2. A connection with held replies is in `held` once; one with work left is in `ready` once.
 //!   3. Between two ticks every connection that could get further is in `ready`, or waits for an event, a
 //!      post, a timer or a release that will come.
-//!   4. A connection leaves for another loop only at the end of a tick, when no taken post is left.
+//!   4. The protocol hears of the end of a tick before the loop sleeps.
+//!   5. A connection leaves for another loop only at the end of a tick, when no taken post is left.
 
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -33,6 +34,10 @@ use crate::{CloseReason, Connection, Handle, LoopStats, Protocol, StartError};
 
 const WAKE: Token = Token(usize::MAX);
 const EVENTS_PER_TICK_MAX: usize = 1_024;
+/// A loop has only writers once nobody else was answered for this long.
+const ALL_WAIT_AFTER: Duration = Duration::from_millis(100);
+/// Longest that ticks are one to the protocol.
+const GATHER_MAX: Duration = Duration::from_micros(500);
 const _: () = assert!(usize::BITS == 64, "a token packs slot and id into 64 bits");
 
 /// What a loop is made from, before its thread starts.
@@ -102,6 +107,10 @@ struct Loop<P: Protocol> {
     ready_now: Vec<u64>,
     moves: Vec<u64>,
     now: Nanos,
+    /// When a callback was last answered without a held reply.
+    unheld_at: Nanos,
+    /// When the first of the ticks ended of whose end the protocol does not know yet.
+    gathers_since: Option<Nanos>,
     stopping: bool,
 }
 
@@ -110,6 +119,7 @@ impl<P: Protocol> Loop<P> {
         Self {
             stats: Arc::clone(&handle.shared.stats[index]),
             now: handle.shared.clock.now(),
+            unheld_at: handle.shared.clock.now(),
             handle,
             index,
             poll: parts.poll,
@@ -125,6 +135,7 @@ impl<P: Protocol> Loop<P> {
             lowest_held: u64::MAX,
             ready: Vec::new(),
             ready_now: Vec::new(),
+            gathers_since: None,
             moves: Vec::new(),
             stopping: false,
         }
@@ -146,7 +157,8 @@ impl<P: Protocol> Loop<P> {
     /// Waits for events, unless there is work already.
     fn wait(&mut self, events: &mut Events) {
         let shared = &self.handle.shared;
-        let timeout = if self.ready.is_empty() && !self.mailbox.begin_sleep(|| shared.protocol.released()) {
+        let idle = self.ready.is_empty() && self.gathers_since.is_none();
+        let timeout = if idle && !self.mailbox.begin_sleep(|| shared.protocol.released()) {
             self.timers.next().map(|deadline| deadline - shared.clock.now())
         } else {
             Some(Duration::ZERO)
@@ -172,13 +184,25 @@ impl<P: Protocol> Loop<P> {
         }
         self.run_ready();
         self.fire_timers();
-        self.handle.shared.protocol.on_tick_end(self.index);
+        self.end_tick(!events.is_empty());
         self.move_peers();
         if !self.stopping && self.handle.shared.is_stopping() {
             self.stop();
         }
         self.mailbox.set_lowest_held(self.lowest_held);
         self.stats.held.store(self.held.len(), Ordering::Relaxed);
+    }
+
+    /// Tells the protocol that a tick ends. While all wait, ticks that follow each other at once are one to it: what is
+    /// ready now shares the tickets of what came before.
+    fn end_tick(&mut self, brought_events: bool) {
+        let all_wait = self.lowest_held != u64::MAX && self.now - self.unheld_at >= ALL_WAIT_AFTER;
+        let since = self.gathers_since.unwrap_or(self.now);
+        let gathers = all_wait && brought_events && self.now - since < GATHER_MAX;
+        self.gathers_since = gathers.then_some(since);
+        if !gathers {
+            self.handle.shared.protocol.on_tick_end(self.index, all_wait);
+        }
     }
 
     fn on_event(&mut self, event: &mio::event::Event) {
@@ -208,9 +232,14 @@ impl<P: Protocol> Loop<P> {
             limits: self.handle.shared.limits.load(),
             now: self.now,
             loop_index: self.index,
+            unheld: false,
         };
         let done = work(&mut peer, &mut context);
+        let unheld = context.unheld;
         let now = self.handle.shared.clock.now();
+        if unheld {
+            self.unheld_at = now;
+        }
         peer.connection.busy_ns.add((now - self.now).as_nanos() as u64);
         self.now = now;
         match done {

@@ -36,6 +36,8 @@ pub(crate) struct Context<'a, P: Protocol> {
     pub(crate) limits: Limits,
     pub(crate) now: Nanos,
     pub(crate) loop_index: usize,
+    /// A callback was answered, or parked, without a held reply: not everybody here waits for tickets.
+    pub(crate) unheld: bool,
 }
 
 impl<P: Protocol> Context<'_, P> {
@@ -253,7 +255,10 @@ impl<P: Protocol> Peer<P> {
             Call::Message(message) => protocol.on_message(session, message, &mut io),
             Call::Timer => protocol.on_timer(session, &mut io),
         };
-        context.tally.commands += self.connection.commands() - commands;
+        let commands = self.connection.commands() - commands;
+        context.tally.commands += commands;
+        let is_answered = commands > 0 || !from_input || step == Step::Park;
+        context.unheld |= is_answered && self.output.first_ticket().is_none();
         self.apply(step, from_input, context)
     }
 

@@ -47,8 +47,10 @@ pub trait Protocol: Send + Sync + Sized + 'static {
     /// Called once, with the session, when the connection is gone; why is in [`Connection::close_reason`].
     fn on_close(&self, session: Self::Session, connection: &Arc<Connection>);
 
-    /// Called once at the end of each tick of a loop that ran callbacks (after each turn, under `threads`).
-    fn on_tick_end(&self, _loop_index: usize) {}
+    /// Called at the end of each tick of a loop, before it sleeps (after each turn, under `threads`). `all_wait`: for a while
+    /// every reply of this loop was held by a ticket, so that to block until tickets are released delays nobody; ticks that follow
+    /// each other at once then share a call. Never under `threads`.
+    fn on_tick_end(&self, _loop_index: usize, _all_wait: bool) {}
 
     /// Replies held by a ticket at or below this may leave. Only grows. Read often: keep it to one atomic load.
     fn released(&self) -> u64 {

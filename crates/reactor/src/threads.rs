@@ -204,6 +204,7 @@ impl<P: Protocol> Worker<P> {
             limits: shared.limits.load(),
             now: self.now,
             loop_index: 0,
+            unheld: false,
         };
         let peer = &mut self.peer;
         for post in posts {
@@ -222,7 +223,7 @@ impl<P: Protocol> Worker<P> {
             peer.fire_timer(&mut context)?;
         }
         let done = peer.turn(&mut context);
-        shared.protocol.on_tick_end(0);
+        shared.protocol.on_tick_end(0, false);
         self.publish(&shared);
         done
     }

@@ -46,6 +46,35 @@ under_both_connectors! {
     counters_count_what_happened,
 }
 
+/// One loop's word that all wait decides whether it blocks: it must not be said beside somebody who reads.
+#[test]
+fn all_wait_while_only_held_replies_are_given_and_not_beside_others() {
+    let server = Server::start(options(Connector::Epoll, 1));
+    let (mut writer, mut reader) = (server.connect(), server.connect());
+    let waits = || server.protocol.waits.load(Ordering::SeqCst);
+    let ask_held = |writer: &mut Client<_>, ticket: u64| {
+        let (ticks, before) = (server.protocol.ticks.load(Ordering::SeqCst), waits());
+        writer.send(&format!("hold {ticket} held\n"));
+        eventually("a tick ends", || server.protocol.ticks.load(Ordering::SeqCst) > ticks);
+        let all_waited = waits() > before;
+        server.release(ticket);
+        writer.expect("held");
+        all_waited
+    };
+    let mut ticket = 0;
+    let mut next = || {
+        ticket += 1;
+        ticket
+    };
+    for _ in 0..2 {
+        eventually("only the writer is served", || ask_held(&mut writer, next()));
+        eventually("somebody was just served", || {
+            assert_eq!(reader.ask("echo now"), "now");
+            !ask_held(&mut writer, next())
+        });
+    }
+}
+
 fn pipeline_of_many_lines_is_answered_in_order(connector: Connector) {
     let server = Server::start(options(connector, 2));
     let mut client = server.connect();

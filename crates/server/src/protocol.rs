@@ -132,8 +132,12 @@ impl Protocol for EvenkeelProtocol {
         self.server.on_close(&session);
     }
 
-    fn on_tick_end(&self, _loop_index: usize) {
-        self.server.store.offer();
+    fn on_tick_end(&self, _loop_index: usize, all_wait: bool) {
+        if all_wait {
+            self.server.store.offer_idly();
+        } else {
+            self.server.store.offer();
+        }
     }
 
     fn released(&self) -> u64 {

@@ -65,6 +65,11 @@ pub(crate) trait Engine: Send + Sync + std::fmt::Debug {
     /// Tells the journal that what was appended is complete for now.
     fn offer(&self) {}
 
+    /// Makes it durable on this thread, if that is the quicker way and takes no longer than a wait for the disk.
+    fn commit_here(&self) -> bool {
+        false
+    }
+
     /// Bytes that wait in memory for the disk.
     fn buffered_bytes(&self) -> u64 {
         0

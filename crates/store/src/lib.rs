@@ -274,6 +274,14 @@ impl Store {
         self.engine.offer();
     }
 
+    /// As [`Store::offer`], from a loop on which nobody is served before these appends are durable: it may block for a write
+    /// and sync, where that is quicker than to wake a thread for it.
+    pub fn offer_idly(&self) {
+        if !self.engine.commit_here() {
+            self.engine.offer();
+        }
+    }
+
     /// Memory by parts.
     #[must_use]
     pub fn memory(&self) -> MemoryReport {

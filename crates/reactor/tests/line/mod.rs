@@ -35,6 +35,8 @@ pub(crate) struct Lines {
     pub(crate) released: AtomicU64,
     pub(crate) opened: AtomicUsize,
     pub(crate) ticks: AtomicUsize,
+    /// Ends of ticks at which all waited.
+    pub(crate) waits: AtomicUsize,
     pub(crate) closed: Mutex<Vec<(u64, CloseReason)>>,
 }
 
@@ -94,8 +96,9 @@ impl Protocol for Lines {
         self.closed.lock().unwrap().push((connection.id(), connection.close_reason()));
     }
 
-    fn on_tick_end(&self, _: usize) {
-        self.ticks.fetch_add(1, Ordering::Relaxed);
+    fn on_tick_end(&self, _: usize, all_wait: bool) {
+        self.ticks.fetch_add(1, Ordering::SeqCst);
+        self.waits.fetch_add(usize::from(all_wait), Ordering::SeqCst);
     }
 
     fn released(&self) -> u64 {

@@ -239,6 +239,7 @@ fn journal(server: &View<'_>, text: &mut String) {
             ("journal_batches", counters.batches),
             ("journal_records", counters.records),
             ("journal_bytes_written", counters.bytes_written),
+            ("journal_commits_by_loops", counters.commits_here),
             ("journal_syncs", counters.syncs),
             ("journal_syncs_unawaited", counters.syncs_unawaited),
             ("journal_sync_usec", counters.sync_ns_sum / 1_000),

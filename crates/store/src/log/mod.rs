@@ -208,6 +208,10 @@ impl Engine for LogEngine {
         self.journal.appended_seq().0
     }
 
+    fn commit_here(&self) -> bool {
+        self.waits && self.journal.commit_here()
+    }
+
     fn offer(&self) {
         self.journal.offer();
     }

@@ -348,6 +348,9 @@ impl World {
     /// Lets the journal write and sync once.
     pub fn drive(&mut self) -> Outcome<()> {
         let before = self.store().released();
+        if self.rng.chance(1, 2) {
+            self.store().offer_idly(); // as a loop does that has nothing else to do
+        }
         self.store().drive();
         self.check_alive()?;
         let released = self.store().released();
