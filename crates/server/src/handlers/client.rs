@@ -165,7 +165,7 @@ pub(crate) fn setinfo(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut W
 
 pub(crate) fn pause(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let all = match args.try_get(3) {
-        _ if args.len() > 4 => return Err(crate::errors::arity("client|pause")),
+        _ if args.len() > 4 => return Err(crate::errors::sub_syntax("CLIENT", args.get(1))),
         None => true,
         Some(mode) if is(mode, "all") => true,
         Some(mode) if is(mode, "write") => false,
@@ -228,12 +228,11 @@ pub(crate) fn no_touch(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut 
 
 pub(crate) fn unblock(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let with_error = match args.try_get(3) {
+        _ if args.len() > 4 => return Err(crate::errors::sub_syntax("CLIENT", args.get(1))),
         None => false,
-        Some(mode) if args.len() == 4 && is(mode, "timeout") => false,
-        Some(mode) if args.len() == 4 && is(mode, "error") => true,
-        Some(_) => {
-            return Err("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR".into());
-        }
+        Some(mode) if is(mode, "timeout") => false,
+        Some(mode) if is(mode, "error") => true,
+        Some(_) => return Err("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR".into()),
     };
     let id = u64::try_from(integer(args.get(2))?).unwrap_or(0);
     let blocked = control.server.clients.find(id).filter(|client| client.blocked.load(Ordering::Relaxed));
@@ -260,9 +259,13 @@ pub(crate) fn trackinginfo(_control: &mut Control<'_>, _args: ArgsView<'_>, out:
 }
 
 pub(crate) fn tracking(_control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    if args.len() == 3 && is(args.get(2), "off") {
-        out.ok();
-        return Ok(());
+    match args.get(2) {
+        status if is(status, "off") && args.len() == 3 => {
+            out.ok();
+            return Ok(());
+        }
+        status if is(status, "off") || is(status, "on") => {}
+        _ => return Err(text::SYNTAX.into()),
     }
     Err("ERR client-side caching is not supported yet: CLIENT TRACKING follows in a later version".into())
 }

@@ -25,7 +25,7 @@ pub(crate) fn info(_control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
     for name in args.iter().skip(2) {
         match table.find_full(name) {
             Some(entry) => write_info(entry.command, out),
-            None => out.null_array(),
+            None => out.null(),
         }
     }
     Ok(())

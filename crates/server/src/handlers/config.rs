@@ -3,7 +3,7 @@
 use resp::{ArgsView, Writer};
 
 use super::args::shown;
-use crate::call::{Control, Failure, Outcome};
+use crate::call::{Control, Failure, Outcome, text};
 use crate::glob;
 
 pub(crate) fn get(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -23,7 +23,7 @@ pub(crate) fn get(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Write
 
 pub(crate) fn set(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     if !args.len().is_multiple_of(2) {
-        return Err(crate::errors::arity("config|set"));
+        return Err(text::SYNTAX.into());
     }
     let pairs: Vec<(&[u8], &[u8])> =
         (2..args.len()).step_by(2).map(|index| (args.get(index), args.get(index + 1))).collect();

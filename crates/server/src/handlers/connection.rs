@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use resp::{ArgsView, Writer, parse_i64};
 
-use super::args::is;
+use super::args::{is, small_integer};
 use crate::call::{Control, Failure, Outcome, text};
 use crate::server::Server;
 use crate::session::{Replies, Session};
@@ -41,8 +41,7 @@ pub(crate) fn select(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wr
 
 /// The database that SELECT chooses.
 pub(crate) fn selected(server: &Server, arg: &[u8]) -> Result<u16, Failure> {
-    let number = parse_i64(arg).and_then(|number| i32::try_from(number).ok());
-    let number = u16::try_from(number.ok_or(text::NOT_INTEGER)?).ok();
+    let number = u16::try_from(small_integer(arg)?).ok();
     number.filter(|number| *number < server.store.databases()).ok_or_else(|| text::DB_RANGE.into())
 }
 

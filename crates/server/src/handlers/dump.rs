@@ -40,18 +40,20 @@ struct Options {
 impl Options {
     fn parse(args: ArgsView<'_>) -> Result<Self, Failure> {
         let mut options = Options::default();
-        let mut index = 4;
+        let (mut index, mut idle, mut frequency) = (4, false, false);
         while let Some(arg) = args.try_get(index) {
             if is(arg, "replace") {
                 options.replace = true;
             } else if is(arg, "absttl") {
                 options.absolute = true;
-            } else if is(arg, "idletime") && args.len() > index + 1 {
+            } else if is(arg, "idletime") && args.len() > index + 1 && !frequency {
+                idle = true;
                 if integer(option_value(args, index)?)? < 0 {
                     return Err("ERR Invalid IDLETIME value, must be >= 0".into());
                 }
                 index += 1;
-            } else if is(arg, "freq") && args.len() > index + 1 {
+            } else if is(arg, "freq") && args.len() > index + 1 && !idle {
+                frequency = true;
                 if !(0..=255).contains(&integer(option_value(args, index)?)?) {
                     return Err("ERR Invalid FREQ value, must be >= 0 and <= 255".into());
                 }

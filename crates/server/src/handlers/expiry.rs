@@ -24,7 +24,7 @@ impl Conditions {
                 _ if is(arg, "xx") => &mut conditions.some,
                 _ if is(arg, "gt") => &mut conditions.greater,
                 _ if is(arg, "lt") => &mut conditions.less,
-                _ => return Err(Failure::Bytes([b"ERR Unsupported option ", arg].concat())),
+                _ => return Err(unsupported(arg)),
             };
             *flag = true;
         }
@@ -46,6 +46,12 @@ impl Conditions {
             || self.greater && current_ms.is_none_or(|current| at <= current)
             || self.less && current_ms.is_some_and(|current| at >= current))
     }
+}
+
+/// Ends of lines at the end are left out, as Redis does in most texts that it formats.
+fn unsupported(option: &[u8]) -> Failure {
+    let end = option.iter().rposition(|byte| !b"\r\n".contains(byte)).map_or(0, |last| last + 1);
+    Failure::Bytes([b"ERR Unsupported option ", &option[..end]].concat())
 }
 
 fn expire_by(

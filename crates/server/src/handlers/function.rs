@@ -7,7 +7,8 @@ use crate::call::{Control, Failure, Outcome};
 
 pub(crate) fn flush(_control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     match args.try_get(2) {
-        Some(mode) if args.len() > 3 || !(is(mode, "sync") || is(mode, "async")) => {
+        _ if args.len() > 3 => Err(crate::errors::sub_syntax("FUNCTION", args.get(1))),
+        Some(mode) if !(is(mode, "sync") || is(mode, "async")) => {
             Err("ERR FUNCTION FLUSH only supports SYNC|ASYNC option".into())
         }
         _ => {

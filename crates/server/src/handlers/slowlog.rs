@@ -7,7 +7,7 @@ use crate::call::{Control, Outcome};
 
 pub(crate) fn get(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let count = match args.try_get(2) {
-        _ if args.len() > 3 => return Err(crate::errors::arity("slowlog|get")),
+        _ if args.len() > 3 => return Err(crate::errors::sub_syntax("SLOWLOG", args.get(1))),
         None => 10,
         Some(count) => match integer(count).unwrap_or(-2) {
             -1 => usize::MAX,

@@ -112,3 +112,26 @@ fn flags_of_the_key_of_set_follow_its_options() {
         assert_eq!(harness.line(&mut wire, &format!("COMMAND GETKEYSANDFLAGS {line}")), expected, "{line}");
     }
 }
+
+/// Found by hand beside redis-server 7.0: the differential test draws none of these, or takes both nulls for one.
+#[test]
+fn refusals_of_too_many_words_are_those_of_redis() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let refused = "-ERR unknown subcommand or wrong number of arguments for";
+    harness.expect(
+        &mut wire,
+        &[
+            ("CLIENT PAUSE 1 WRITE x", &format!("{refused} 'PAUSE'. Try CLIENT HELP.\r\n")),
+            ("CLIENT UNBLOCK 1 ERROR x", &format!("{refused} 'UNBLOCK'. Try CLIENT HELP.\r\n")),
+            ("SLOWLOG GET 1 2", &format!("{refused} 'GET'. Try SLOWLOG HELP.\r\n")),
+            ("FUNCTION FLUSH SYNC x", &format!("{refused} 'FLUSH'. Try FUNCTION HELP.\r\n")),
+            ("CONFIG SET timeout 1 port", "-ERR syntax error\r\n"),
+            ("CLIENT TRACKING maybe", "-ERR syntax error\r\n"),
+            ("RESTORE k 0 x IDLETIME 1 FREQ 1", "-ERR syntax error\r\n"),
+            ("RESTORE k 0 x FREQ 1 IDLETIME 1", "-ERR syntax error\r\n"),
+            ("COMMAND INFO nosuch", "*1\r\n$-1\r\n"),
+            ("EXPIRE k 1 a\r\nb\r\n", "-ERR Unsupported option a  b\r\n"),
+        ],
+    );
+}

@@ -375,7 +375,9 @@ impl Generator {
                     words.extend([b"SETNAME".to_vec(), self.pick(&["me", "a b"]).into()]);
                 }
             }
-            "select" => words.push(self.pick(&["0", "0", "0", "1", "2", "16", "-1", "x"]).into()),
+            "select" => {
+                words.push(self.pick(&["0", "0", "0", "1", "2", "16", "-1", "x", "2147483648"]).into());
+            }
             "swapdb" => words.extend([self.database(), self.database()]),
             "flushall" | "flushdb" => self.options(&mut words, &["SYNC", "async", "x"]),
             "client|setname" => words.push(self.pick(&["", "me", "a b", "x\n", "~"]).into()),
