@@ -1,9 +1,9 @@
 //! From a parsed request to its reply, or to the reason why it has to wait.
 //!
 //! ```text
-//!  request -> admit (name, arity, password, subscribe mode, pause) -> queue (MULTI)
-//!                                                   \-> run -> access -> handler -> commit -> ticket
-//!                                                                 \-- Stop: reply taken back, parked, run again
+//!  request -> admission -> queue (MULTI)
+//!                   \-> run -> access -> handler -> commit -> ticket
+//!                                 \-- Stop: reply taken back, parked, run again
 //! ```
 //!
 //! Invariants
@@ -16,16 +16,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use clock::{Nanos, UnixMs};
-use resp::{Args, ArgsView, Writer};
+use resp::{ArgsView, Writer};
 use store::{KeyRef, Large, Prepared, Scope, Stop, StoreError};
 
+use crate::admission::runs_in_multi;
 use crate::call::{Attachments, Control, Data, Failure};
 use crate::command::{DataFn, Flags, Handler};
 use crate::copies::{Copied, Copies};
 use crate::errors;
-use crate::lookup::{Entry, Table};
+use crate::lookup::Entry;
 use crate::server::Server;
-use crate::session::{Queued, Session};
+use crate::session::Session;
 
 /// A request and where it came from.
 #[derive(Clone, Copy, Debug)]
@@ -368,78 +369,6 @@ impl Server {
         }
     }
 
-    /// Which row it is, or why the request is refused; with the row, if the name was one.
-    #[inline]
-    fn admit(
-        &self,
-        session: &Session,
-        request: &Request<'_>,
-    ) -> Result<&'static Entry, (Option<&'static Entry>, Failure)> {
-        let args = request.args;
-        let table = Table::of_server();
-        let Some(mut entry) = table.find(args.get(0)) else { return Err((None, errors::unknown(args))) };
-        if let (Handler::Container(_), Some(name)) = (entry.command.handler, args.try_get(1)) {
-            let sub = table.find_sub(entry, name);
-            entry = sub.ok_or_else(|| (None, errors::unknown_sub(entry.command.name, name)))?;
-        }
-        if let (Handler::Container(_), 1) = (entry.command.handler, args.len())
-            && entry.command.takes(1)
-        {
-            // COMMAND alone, the only container that may stand alone, is COMMAND INFO of everything.
-            entry = table.find_sub(entry, b"info").unwrap_or(entry);
-            return Ok(entry);
-        }
-        let command = entry.command;
-        if !command.takes(args.len()) {
-            return Err((Some(entry), errors::arity(command.name)));
-        }
-        if !session.authenticated && !command.flags.has(Flags::NO_AUTH) {
-            return Err((Some(entry), "NOAUTH Authentication required.".into()));
-        }
-        if session.transaction.is_some() && command.flags.has(Flags::NO_MULTI) {
-            return Err((Some(entry), "ERR Command not allowed inside a transaction".into()));
-        }
-        if session.subscriptions.is_some() && !session.resp3 && !runs_subscribed(command.name) {
-            return Err((Some(entry), errors::subscribed(command.name)));
-        }
-        Ok(entry)
-    }
-
-    fn paused_until(&self, session: &Session, entry: &Entry, now: Nanos) -> Option<Nanos> {
-        let flags = entry.command.flags;
-        let writes = match (&session.transaction, entry.command.handler) {
-            (Some(transaction), Handler::Exec) => {
-                transaction.queue.iter().any(|queued| queued.entry.command.flags.has(Flags::WRITE))
-            }
-            _ => flags.has(Flags::WRITE) || entry.command.name == "publish",
-        };
-        if flags.has(Flags::ADMIN) || flags.has(Flags::NO_AUTH) {
-            return None;
-        }
-        self.pause.until(writes, now)
-    }
-
-    fn queue(&self, session: &mut Session, entry: &'static Entry, request: &Request<'_>, out: &mut Vec<u8>) {
-        let limit = self.tuned.transaction_bytes_max.load(Ordering::Relaxed);
-        let Some(transaction) = &mut session.transaction else { return };
-        transaction.queued_bytes += request.bytes as u64;
-        let kept_bytes = transaction.queued_bytes + (transaction.queue.len() * QUEUED_BYTES) as u64;
-        if kept_bytes > limit {
-            transaction.aborted = true;
-            transaction.queue = Vec::new();
-            let text = format!("ERR transaction is larger than transaction.max ({limit} B)");
-            return self.write_failure(text.into(), session.resp3, out);
-        }
-        if !transaction.aborted {
-            transaction.queue.push(Queued { entry, args: Args::copied(request.args) });
-        }
-        let count = i32::try_from(transaction.queue.len()).unwrap_or(i32::MAX);
-        let bytes = u32::try_from(transaction.queued_bytes).unwrap_or(u32::MAX);
-        session.client.queued.store(count, Ordering::Relaxed);
-        session.client.queued_bytes.store(bytes, Ordering::Relaxed);
-        out.extend_from_slice(b"+QUEUED\r\n");
-    }
-
     /// Writes an error reply and counts it.
     pub(crate) fn write_failure(&self, failure: Failure, resp3: bool, out: &mut Vec<u8>) {
         let text: Vec<u8> = match failure {
@@ -483,18 +412,6 @@ pub(crate) fn collect_keys<'a>(entry: &Entry, db: u16, args: ArgsView<'a>, keys:
     });
 }
 
-/// Runs at once although MULTI is open.
-fn runs_in_multi(entry: &Entry) -> bool {
-    matches!(entry.command.name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset")
-}
-
-/// Allowed to a client of version 2 that has subscribed.
-fn runs_subscribed(name: &str) -> bool {
-    matches!(name, "ping" | "subscribe" | "psubscribe" | "unsubscribe" | "punsubscribe" | "quit" | "reset")
-}
-
 /// Reads from disk for one command. Each but the first means that what was read moved, or led to more: a command that
 /// needs all keys while others write could go on for ever.
 const FETCHES_MAX: u32 = 100;
-/// What a queued command keeps beside its bytes.
-const QUEUED_BYTES: usize = size_of::<Queued>() + 64;

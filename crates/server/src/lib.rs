@@ -13,6 +13,7 @@
 //!
 //! Out of scope: sockets (`reactor`), bytes of the protocol (`resp`), keeping data (`store`).
 
+mod admission;
 mod arguments;
 mod call;
 mod clients;
