@@ -34,13 +34,6 @@ impl Server {
             let sub = table.find_sub(entry, name);
             entry = sub.ok_or_else(|| (None, errors::unknown_sub(entry.command.name, name)))?;
         }
-        if let (Handler::Container(_), 1) = (entry.command.handler, args.len())
-            && entry.command.takes(1)
-        {
-            // COMMAND alone, the only container that may stand alone, is COMMAND INFO of everything.
-            entry = table.find_sub(entry, b"info").unwrap_or(entry);
-            return Ok(entry);
-        }
         let command = entry.command;
         if !command.takes(args.len()) {
             return Err((Some(entry), errors::arity(command.name)));
@@ -53,6 +46,10 @@ impl Server {
         }
         if session.subscriptions.is_some() && !session.resp3 && !runs_subscribed(command.name) {
             return Err((Some(entry), errors::subscribed(command.name)));
+        }
+        if let Handler::Container(_) = command.handler {
+            // COMMAND alone, the only container that may stand alone, is COMMAND INFO of everything.
+            entry = table.find_sub(entry, b"info").unwrap_or(entry);
         }
         Ok(entry)
     }

@@ -32,6 +32,20 @@ fn password_is_asked_for_and_little_is_read_before_it() {
     assert_eq!(reply, b"-ERR Protocol error: unauthenticated bulk length\r\n");
 }
 
+/// COMMAND alone stands for COMMAND INFO, and went past the password and the limits of a subscriber.
+#[test]
+fn command_alone_is_refused_like_any_other() {
+    let mut harness = Harness::with(|settings| settings.set("requirepass", "secret").expect("a password"));
+    let mut wire = harness.connect();
+    harness.expect(
+        &mut wire,
+        &[("COMMAND", "-NOAUTH Authentication required.\r\n"), ("AUTH secret", "+OK\r\n")],
+    );
+    harness.line(&mut wire, "SUBSCRIBE c");
+    let refused = harness.line(&mut wire, "COMMAND");
+    assert!(refused.starts_with("-ERR Can't execute 'command'"), "{refused}");
+}
+
 #[test]
 fn published_messages_reach_channels_and_patterns_in_both_versions() {
     let mut harness = Harness::new();
