@@ -5,7 +5,7 @@
 //!
 //! Invariants
 //!   1. Nothing is durable before the sync that covers it returned `Ok`: data by [`File::sync_data`],
-//!      a name (create, rename, remove) by [`Vfs::sync_dir`] on its folder.
+//!      a name (create, rename, remove) by [`Folder::sync`] on its folder.
 //!   2. A write may be short. Callers loop, or treat a short write as the error that it announces.
 //!   3. Positions are explicit: a file has no cursor, so threads may share one.
 //!
@@ -91,11 +91,19 @@ pub trait Vfs: Debug + Send + Sync {
     /// What the system reports.
     fn link_count(&self, path: &Path) -> io::Result<u64>;
 
+    /// Opens the folder `path`, to sync it when no descriptor may be left.
+    ///
+    /// # Errors
+    /// What the system reports.
+    fn open_dir(&self, path: &Path) -> io::Result<Arc<dyn Folder>>;
+
     /// Makes the names in folder `path` durable.
     ///
     /// # Errors
     /// What the system reports; a failed sync is final, see `journal`.
-    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.open_dir(path)?.sync()
+    }
 
     /// Space of the file system that holds `path`.
     ///
@@ -108,6 +116,15 @@ pub trait Vfs: Debug + Send + Sync {
     /// # Errors
     /// `WouldBlock` when somebody else holds it.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>>;
+}
+
+/// An open folder.
+pub trait Folder: Debug + Send + Sync {
+    /// Makes the names in it durable.
+    ///
+    /// # Errors
+    /// What the system reports; a failed sync is final, see `journal`.
+    fn sync(&self) -> io::Result<()>;
 }
 
 /// An exclusive lock that ends when it is dropped.

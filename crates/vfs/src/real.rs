@@ -12,7 +12,7 @@ use std::sync::Arc;
 use rustix::fs::{Advice, AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::retry_on_intr;
 
-use crate::{File, FileLock, OpenOptions, Space, Vfs};
+use crate::{File, FileLock, Folder, OpenOptions, Space, Vfs};
 
 /// The machine's disk, through `rustix`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -79,9 +79,8 @@ impl Vfs for RealDisk {
         Ok(u64::from(stat.st_nlink))
     }
 
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        let fd = open_dir(path)?;
-        Ok(rustix::fs::fsync(&fd)?)
+    fn open_dir(&self, path: &Path) -> io::Result<Arc<dyn Folder>> {
+        Ok(Arc::new(RealFolder { fd: open_dir(path)? }))
     }
 
     fn space(&self, path: &Path) -> io::Result<Space> {
@@ -97,6 +96,18 @@ impl Vfs for RealDisk {
         let fd = retry_on_intr(|| rustix::fs::open(path, flags, FILE_MODE))?;
         retry_on_intr(|| rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive))?;
         Ok(Box::new(RealLock { _fd: fd }))
+    }
+}
+
+#[derive(Debug)]
+struct RealFolder {
+    fd: OwnedFd,
+}
+
+impl Folder for RealFolder {
+    // Not retried, as a file's.
+    fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::fsync(&self.fd)?)
     }
 }
 

@@ -7,7 +7,7 @@ use std::ops::BitOr;
 pub struct Kinds(u16);
 
 impl Kinds {
-    /// Opening an existing file.
+    /// Opening an existing file or a folder.
     pub const OPEN: Self = Self(1);
     /// Creating a file.
     pub const CREATE: Self = Self(1 << 1);
@@ -69,7 +69,7 @@ pub enum Effect {
     Eio,
     /// `ENOSPC`, nothing is written.
     Enospc,
-    /// `EMFILE`: the process has no descriptor left. For what opens something: a file, a folder to sync.
+    /// `EMFILE`: the process has no descriptor left. For what opens something.
     Emfile,
     /// At most this many bytes are written, and reported.
     ShortWrite(usize),

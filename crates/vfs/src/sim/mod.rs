@@ -33,7 +33,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub use fault::{Effect, Fault, Kinds};
 pub use rng::Rng;
 
-use crate::{BLOCK_SIZE_BYTES, File, FileLock, OpenOptions, Space, Vfs};
+use crate::{BLOCK_SIZE_BYTES, File, FileLock, Folder, OpenOptions, Space, Vfs};
 use folder::InodeId;
 use state::{State, Verdict};
 
@@ -236,13 +236,12 @@ impl Vfs for SimDisk {
         Ok(state.inode(inode).names)
     }
 
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+    fn open_dir(&self, path: &Path) -> io::Result<Arc<dyn Folder>> {
         let mut state = self.state();
-        let verdict = state.begin(Kinds::SYNC_DIR, &text(path), 0, 0, &[])?;
-        if verdict == Verdict::Proceed {
-            state.sync_folder(path)?;
-        }
-        state.finish(verdict)
+        let verdict = state.begin(Kinds::OPEN, &text(path), 0, 0, &[])?;
+        state.folder(path)?;
+        state.finish(verdict)?;
+        Ok(Arc::new(SimFolder { disk: self.clone(), path: path.to_path_buf() }))
     }
 
     fn space(&self, path: &Path) -> io::Result<Space> {
@@ -279,6 +278,24 @@ impl FileLock for SimLock {}
 impl Drop for SimLock {
     fn drop(&mut self) {
         self.disk.state().locks.remove(&self.inode);
+    }
+}
+
+/// An open folder of a [`SimDisk`].
+#[derive(Debug)]
+struct SimFolder {
+    disk: SimDisk,
+    path: PathBuf,
+}
+
+impl Folder for SimFolder {
+    fn sync(&self) -> io::Result<()> {
+        let mut state = self.disk.state();
+        let verdict = state.begin(Kinds::SYNC_DIR, &text(&self.path), 0, 0, &[])?;
+        if verdict == Verdict::Proceed {
+            state.sync_folder(&self.path)?;
+        }
+        state.finish(verdict)
     }
 }
 
