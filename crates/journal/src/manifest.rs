@@ -15,6 +15,7 @@
 //!      full, never written to as found.
 //!   5. It is made at its full length, zeroes behind the entries: an entry overwrites written blocks, so its sync
 //!      changes no length and no extent, and needs nothing of the file system's own journal.
+//!   6. No entry asks for a descriptor: a full file that cannot be rewritten now gets more zeroes behind it.
 //!
 //! [`State`] folds entries and knows nothing of files; [`Manifest`] is the file.
 
@@ -22,13 +23,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use vfs::{File, OpenOptions, Vfs};
+use vfs::{File, Folder, OpenOptions, Vfs};
 
 use crate::error::JournalError;
 use crate::format::manifest_entry::{Checkpoint, Entry, Footer, MANIFEST_ENTRY_SIZE_BYTES, Sealed};
 use crate::format::segment_header::{HeaderError, Identity};
 use crate::format::{SEGMENT_HEADER_SIZE_BYTES, VERSION};
-use crate::segment::{read_full, write_full};
+use crate::segment::{lacks_descriptors, read_full, write_full};
 use crate::types::{FileId, Lsn, SegmentId, Seq};
 
 /// Name of the manifest in the folder.
@@ -276,11 +277,29 @@ struct Pages {
     room: usize,
 }
 
+impl Pages {
+    /// Makes room for more entries behind the last; what the file says stays as it is.
+    fn lengthen(&mut self) -> std::io::Result<()> {
+        let end = self.room * MANIFEST_ENTRY_SIZE_BYTES;
+        write_full(&*self.file, &vec![0; ENTRIES_ROOM * MANIFEST_ENTRY_SIZE_BYTES], end as u64)?;
+        self.file.sync_data()?;
+        self.room += ENTRIES_ROOM;
+        Ok(())
+    }
+
+    /// Whether there is room for `count` entries.
+    fn fits(&self, count: usize) -> bool {
+        self.entries + count <= self.room
+    }
+}
+
 /// The file, open for what this process says.
 #[derive(Debug)]
 pub(crate) struct Manifest {
     vfs: Arc<dyn Vfs>,
     dir: PathBuf,
+    /// Open, so that a new file's name becomes durable whatever descriptors are left.
+    folder: Arc<dyn Folder>,
     pages: Pages,
     state: State,
     /// A write or sync failed: what the file holds is unknown, nothing more is said.
@@ -298,9 +317,10 @@ impl Manifest {
         state: State,
         time_ms: u64,
     ) -> Result<Self, JournalError> {
-        let pages = write_whole(&*vfs, dir, &state, time_ms)
-            .map_err(|error| JournalError::failed("writing MANIFEST", error))?;
-        Ok(Self { vfs, dir: dir.to_path_buf(), pages, state, failed: false })
+        let failed = |error| JournalError::failed("writing MANIFEST", error);
+        let folder = vfs.open_dir(dir).map_err(failed)?;
+        let pages = write_whole(&*vfs, (dir, &*folder), &state, time_ms).map_err(failed)?;
+        Ok(Self { vfs, dir: dir.to_path_buf(), folder, pages, state, failed: false })
     }
 
     /// What has been said.
@@ -332,9 +352,15 @@ impl Manifest {
             self.state.apply(entry, time_ms).expect("the journal says only what follows from what it said");
             bytes.extend_from_slice(&entry.encode((self.pages.entries + n) as u64, time_ms));
         }
-        if self.pages.entries + entries.len() > self.pages.room {
-            self.pages = write_whole(&*self.vfs, &self.dir, &self.state, time_ms)?;
-            return Ok(());
+        if !self.pages.fits(entries.len()) {
+            match write_whole(&*self.vfs, (&self.dir, &*self.folder), &self.state, time_ms) {
+                // nothing was written: it is tried again when this room is used up, too
+                Err(error) if lacks_descriptors(&error) => self.pages.lengthen()?,
+                pages => {
+                    self.pages = pages?;
+                    return Ok(());
+                }
+            }
         }
         let offset = self.pages.entries * MANIFEST_ENTRY_SIZE_BYTES;
         write_full(&*self.pages.file, &bytes, offset as u64)?;
@@ -420,7 +446,13 @@ pub(crate) fn decode(bytes: &[u8], file: &str) -> Result<State, JournalError> {
 }
 
 /// Writes a whole file, with room for as many entries again as the state needs, and gives it its name.
-fn write_whole(vfs: &dyn Vfs, dir: &Path, state: &State, time_ms: u64) -> std::io::Result<Pages> {
+/// Lacks a descriptor only as long as nothing is changed.
+fn write_whole(
+    vfs: &dyn Vfs,
+    (dir, folder): (&Path, &dyn Folder),
+    state: &State,
+    time_ms: u64,
+) -> std::io::Result<Pages> {
     let temporary = dir.join(TEMPORARY_NAME);
     match vfs.remove(&temporary) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
@@ -437,7 +469,7 @@ fn write_whole(vfs: &dyn Vfs, dir: &Path, state: &State, time_ms: u64) -> std::i
     write_full(&*file, &bytes, 0)?;
     file.sync_data()?;
     vfs.rename(&temporary, &dir.join(MANIFEST_NAME))?;
-    vfs.sync_dir(dir)?;
+    folder.sync()?;
     Ok(Pages { file, entries: entries.len(), room })
 }
 
@@ -447,7 +479,7 @@ const BYTES_MAX: usize = 1 << 30;
 #[cfg(test)]
 mod tests {
     use vfs::SimDisk;
-    use vfs::sim::Kinds;
+    use vfs::sim::{Effect, Fault, Kinds};
 
     use super::*;
 
@@ -519,6 +551,45 @@ mod tests {
         say(&mut manifest, ENTRIES_ROOM as u64 + 10);
         assert_eq!(disk.operations(Kinds::CREATE), 2);
         assert_eq!(read(&disk, Path::new(DIR)).expect("good").as_ref(), Some(manifest.state()));
+    }
+
+    /// The limit of open files, met when the file was full, ended the server: a failed entry is final.
+    #[test]
+    fn full_file_without_a_descriptor_gets_more_room_and_is_rewritten_later() {
+        let (disk, mut manifest) = manifest(3);
+        say(&mut manifest, ENTRIES_ROOM as u64 - 10);
+        disk.plan(Fault::at(1, Effect::Emfile).of(Kinds::OPEN | Kinds::CREATE).repeated());
+        say(&mut manifest, 20);
+        let (_, length) = disk.files()[0].clone();
+        assert_eq!(length, 2 * MANIFEST_SIZE_BYTES);
+        for seed in 0..20 {
+            let found = read(&disk.crash_copy(seed), Path::new(DIR)).expect("good");
+            assert_eq!(found.as_ref(), Some(manifest.state()), "seed {seed}");
+        }
+        disk.clear_faults();
+        say(&mut manifest, ENTRIES_ROOM as u64);
+        assert_eq!(disk.files(), [(Path::new(DIR).join(MANIFEST_NAME), MANIFEST_SIZE_BYTES)]);
+        assert_eq!(read(&disk.crash(1), Path::new(DIR)).expect("good").as_ref(), Some(manifest.state()));
+    }
+
+    /// Power that fails while room is added leaves what was said before.
+    #[test]
+    fn crash_while_a_full_file_gets_more_room_keeps_what_was_said() {
+        for nth in 1..=4 {
+            let (disk, mut manifest) = manifest(3);
+            let left = ENTRIES_ROOM - manifest.pages.entries;
+            say(&mut manifest, left as u64);
+            let before = manifest.state().clone();
+            disk.plan(Fault::at(1, Effect::Emfile).of(Kinds::CREATE));
+            disk.plan(Fault::at(nth, Effect::PowerOff).of(Kinds::WRITE | Kinds::SYNC));
+            let checkpoint = Checkpoint { name: "checkpoint".to_owned(), lsn: Lsn(u64::from(u32::MAX)) };
+            manifest.say(&[Entry::Checkpoint(checkpoint)], 1).expect_err("the power is off");
+            for seed in 0..20 {
+                let found = read(&disk.crash_copy(seed), Path::new(DIR)).expect("good").expect("there");
+                let is_either = found == before || (nth > 2 && found == *manifest.state());
+                assert!(is_either, "operation {nth}, seed {seed}: {found:?}");
+            }
+        }
     }
 
     /// A state of more entries than the file had room for was written whole for every further entry.
