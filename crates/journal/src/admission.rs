@@ -270,7 +270,7 @@ mod tests {
     fn files_do_not_grow_while_a_large_group_counts_on_their_size() {
         let admission = Arc::new(Admission::new(1 << 30, 0, SIZE, SIZE));
         admission.add_room(1 << 30);
-        admission.put_own_file(ReadyFile::new(FileId(1), 8 * SIZE, true));
+        admission.put_own_file(ReadyFile::in_a_test(FileId(1), 8 * SIZE));
         let (room, file) = admission.take_own_file(4 * SIZE, Class::Write).expect("room and a file");
         assert_eq!((room, admission.grow_files(2 * SIZE)), (promise_bytes(SIZE), SIZE));
         drop(Credits { admission: Arc::clone(&admission), bytes: 0, room, own_file: Some(file), owns: true });

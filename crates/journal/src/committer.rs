@@ -12,7 +12,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clock::Nanos;
-use vfs::{File, OpenOptions};
+use vfs::File;
 
 use crate::admission::{Class, footprint_of};
 use crate::backend::Writer;
@@ -238,7 +238,7 @@ impl Committer {
         Ok(())
     }
 
-    /// Everything in the old segment becomes durable, then the manifest moves on.
+    /// Everything in the old segment becomes durable, then the manifest moves on. Opens nothing.
     fn roll(&mut self, roll: &Roll) -> Result<(), JournalError> {
         assert_eq!(roll.sealed.segment, self.segment, "segments end in order");
         if self.has_unsynced() {
@@ -251,7 +251,7 @@ impl Committer {
         if !roll.file.take() {
             Live::add(&self.shared.counters.fallocated_fallbacks, 1);
         }
-        self.shared.set_handle(roll.next, Some(self.shared.open_for_reading(roll.file.id)?));
+        self.shared.set_handle(roll.next, Some(Arc::clone(&roll.file.reading)));
         let open = Entry::Open {
             segment: roll.next,
             file: roll.file.id,
@@ -259,13 +259,9 @@ impl Committer {
             size_bytes: roll.file.size_bytes,
         };
         self.shared.manifest().say(&[Entry::Sealed(roll.sealed), open], self.time_ms)?;
-        let path = self.shared.path_of(roll.file.id);
-        let options: OpenOptions = self.writer.open_options();
-        self.shared
-            .vfs
-            .open(&path, options)
-            .and_then(|file| self.writer.begin(file, &[]))
-            .map_err(|error| JournalError::failed(format!("opening {}", path.display()), error))?;
+        self.writer
+            .begin(Arc::clone(&roll.file.writing), &[])
+            .map_err(|error| JournalError::failed(format!("beginning segment {}", roll.next), error))?;
         self.segment = roll.next;
         self.prev_crc = 0;
         self.shared.preparer.notify();

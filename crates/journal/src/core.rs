@@ -433,7 +433,7 @@ mod tests {
     }
 
     fn ready(id: u32, size_bytes: u64) -> ReadyFile {
-        ReadyFile::new(FileId(id), size_bytes, true)
+        ReadyFile::in_a_test(FileId(id), size_bytes)
     }
 
     fn append(core: &mut Core, lens: &[usize]) -> (Placed, Vec<Place>) {

@@ -13,7 +13,7 @@ use crate::format::Salt;
 use crate::format::footer_chunk::{FOOTER_CHUNK_ENTRIES_MAX, FooterEntry, decode_chunk, encode_chunk};
 use crate::format::manifest_entry::{Entry, Footer};
 use crate::manifest::Facts;
-use crate::segment::{footer_offset, read_full, write_full};
+use crate::segment::{footer_offset, lacks_descriptors, read_full, write_full};
 use crate::shared::Shared;
 use crate::types::{Lsn, SegmentId};
 
@@ -38,13 +38,15 @@ impl FooterWriter {
         shared: Arc<Shared>,
         segment: SegmentId,
         facts: &Facts,
-    ) -> Result<Self, JournalError> {
+    ) -> Result<Option<Self>, JournalError> {
         let sealed = facts.sealed.expect("only sealed segments get a footer");
         let options = OpenOptions { write: true, ..OpenOptions::default() };
-        let opened = shared.vfs.open(&shared.path_of(facts.file), options);
-        let file = opened.map_err(|error| failed(&shared, segment, error))?;
+        let file = match shared.vfs.open(&shared.path_of(facts.file), options) {
+            Err(error) if lacks_descriptors(&error) => return Ok(None),
+            opened => opened.map_err(|error| failed(&shared, segment, error))?,
+        };
         let footer = Footer { entries: 0, offset_bytes: footer_offset(sealed.end_bytes), len_bytes: 0 };
-        Ok(Self {
+        Ok(Some(Self {
             shared,
             file,
             segment,
@@ -54,7 +56,7 @@ impl FooterWriter {
             chunks: 0,
             footer,
             chunk: Vec::new(),
-        })
+        }))
     }
 
     /// Writes a chunk: the entries of the next records, in lsn order.

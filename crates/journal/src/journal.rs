@@ -317,12 +317,13 @@ impl Journal {
         Ok(Scanner::new(file, extent(&self.shared, segment, &facts)))
     }
 
-    /// Begins the footer of a sealed segment: what it holds is written chunk by chunk.
+    /// Begins the footer of a sealed segment: what it holds is written chunk by chunk. `None` when the process has no
+    /// descriptor for it: worth trying again after a while.
     ///
     /// # Errors
     /// [`JournalError::Invalid`] when the segment is not sealed or has a footer, [`JournalError::Failed`] when its file
     /// cannot be opened (the journal then stops).
-    pub fn footer(&self, segment: SegmentId) -> Result<FooterWriter, JournalError> {
+    pub fn footer(&self, segment: SegmentId) -> Result<Option<FooterWriter>, JournalError> {
         let facts = self.sealed_facts(segment)?;
         if facts.footer.is_some() {
             return Err(JournalError::Invalid(format!("segment {segment} has a footer")));

@@ -14,6 +14,7 @@
 //!   4. Zeroes leave the disk to commits: 256 KiB at a time, one piece in flight, and while commits run no faster than the
 //!      open segment fills, plus a head start ([`pause`]).
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -24,6 +25,7 @@ use crate::admission::promise_bytes;
 use crate::counters::Live;
 use crate::error::JournalError;
 use crate::format::manifest_entry::Entry;
+use crate::manifest::Facts;
 use crate::segment::{Filler, ReadyFile, create, lacks_descriptors, prepare_error};
 use crate::shared::{Phase, Shared, Shortage};
 use crate::trim::take_back;
@@ -151,6 +153,7 @@ impl Preparer {
         let standard = facts.size_bytes == shared.admission.file_size_bytes();
         let wanted = standard && self.missing_files() > 0;
         let is_whole = wanted && take_back(shared, &facts).map_err(failed)?;
+        let ready = if is_whole { self.reopen(&facts).map_err(failed)? } else { None };
         let mut manifest = shared.manifest();
         // A backup pins under the manifest's lock, retired segments too.
         if shared.pins().counts.contains_key(&segment) {
@@ -158,17 +161,17 @@ impl Preparer {
         }
         shared.set_handle(segment, None);
         let links = shared.vfs.link_count(&path).map_err(failed)?;
-        let recycle = is_whole && links == 1;
+        let ready = ready.filter(|_| links == 1);
         let mut entries = vec![Entry::Freed { segment }];
-        if recycle {
+        if ready.is_some() {
             entries.push(Entry::Prepared { file: facts.file, size_bytes: facts.size_bytes, zeroed: true });
         }
         manifest.say(&entries, shared.unix_ms())?;
         drop(manifest);
         shared.pins().retired.remove(&segment);
-        if recycle {
+        if let Some(ready) = ready {
             Live::add(&shared.counters.files_recycled, 1);
-            self.publish(ReadyFile::new(facts.file, facts.size_bytes, true));
+            self.publish(ready);
         } else {
             let synced = shared.vfs.remove(&path).and_then(|()| shared.vfs.sync_dir(&shared.dir));
             // A name that a crash brings back is one that the manifest does not know: the next start removes it.
@@ -177,6 +180,14 @@ impl Preparer {
             self.clear_shortage();
         }
         Ok(())
+    }
+
+    /// The file of a retired segment for the next one; `None` when no descriptor is left: to remove it needs none.
+    fn reopen(&self, facts: &Facts) -> io::Result<Option<ReadyFile>> {
+        match self.shared.open_ready(facts.file, facts.size_bytes, true) {
+            Err(error) if lacks_descriptors(&error) => Ok(None),
+            opened => opened.map(Some),
+        }
     }
 
     fn missing_files(&self) -> usize {
@@ -217,22 +228,28 @@ impl Preparer {
         }
         let id = shared.manifest().take_file_id();
         let now = shared.unix_ms();
-        if let Err(error) = create(&*shared.vfs, &shared.dir, id, size_bytes, shared.identity, now) {
-            if lacks_descriptors(&error) {
+        let made = create(&*shared.vfs, &shared.dir, id, size_bytes, shared.identity, now).and_then(|()| {
+            let opened = shared.open_ready(id, size_bytes, false);
+            // Best effort, as where it was made.
+            opened.inspect_err(|_| drop(shared.vfs.remove(&shared.path_of(id))))
+        });
+        let file = match made {
+            Ok(file) => file,
+            Err(error) if lacks_descriptors(&error) => {
                 self.note_lack(&error);
                 return Ok(None);
             }
-            return match prepare_error(&*shared.vfs, &shared.dir, size_bytes, error) {
+            Err(error) => match prepare_error(&*shared.vfs, &shared.dir, size_bytes, error) {
                 JournalError::Full { needed_bytes, available_bytes, .. } => {
-                    Ok(self.note_shortage(needed_bytes, available_bytes))
+                    return Ok(self.note_shortage(needed_bytes, available_bytes));
                 }
-                failed => Err(failed),
-            };
-        }
+                failed => return Err(failed),
+            },
+        };
         shared.manifest().say(&[Entry::Prepared { file: id, size_bytes, zeroed: false }], now)?;
         Live::add(&shared.counters.files_created, 1);
         self.clear_shortage();
-        Ok(Some(ReadyFile::new(id, size_bytes, false)))
+        Ok(Some(file))
     }
 
     /// Writes the next zeroes into the first ready file that is not filled.
@@ -259,7 +276,7 @@ impl Preparer {
         Ok(true)
     }
 
-    fn note_lack(&mut self, error: &std::io::Error) {
+    fn note_lack(&mut self, error: &io::Error) {
         if !std::mem::replace(&mut self.lacks_descriptors, true) {
             tracing::warn!(%error, "no file can be opened for the next segment: tried again each second");
         }

@@ -270,7 +270,8 @@ impl Recovery {
             .open(&path, writer.open_options())
             .map_err(|error| JournalError::failed(format!("opening {}", path.display()), error))?;
         let standing = self.standing.clone();
-        let (shared, lock) = self.into_shared(hooks);
+        let ready = self.open_ready(writer.open_options())?;
+        let (shared, lock) = self.into_shared(hooks, ready, writer.open_options());
         let position = Position {
             segment: standing.segment,
             prev_crc: standing.prev_crc,
@@ -291,7 +292,23 @@ impl Recovery {
         Ok((journal, Driver { committer, preparer }))
     }
 
-    fn into_shared(self, hooks: Hooks) -> (Arc<Shared>, Box<dyn FileLock>) {
+    /// The files that wait for rolls.
+    fn open_ready(&self, options: OpenOptions) -> Result<Vec<ReadyFile>, JournalError> {
+        let prepared = self.manifest.state().prepared.iter();
+        let opened = prepared.map(|(id, prepared)| {
+            let file = (*id, prepared.size_bytes);
+            ReadyFile::open(&*self.vfs, &self.dir, file, prepared.zeroed, options)
+                .map_err(|error| JournalError::failed(format!("opening {}", id.file_name()), error))
+        });
+        opened.collect()
+    }
+
+    fn into_shared(
+        self,
+        hooks: Hooks,
+        ready: Vec<ReadyFile>,
+        open_options: OpenOptions,
+    ) -> (Arc<Shared>, Box<dyn FileLock>) {
         let Self { vfs, clock, dir, options, lock, manifest, standing, handles, file_size_bytes, .. } = self;
         let state = manifest.state();
         let facts = state.segments[&standing.segment];
@@ -321,9 +338,9 @@ impl Recovery {
             open_size_bytes,
         );
         admission.add_room(segment.promise);
-        for (id, prepared) in &state.prepared {
-            core.add_ready(ReadyFile::new(*id, prepared.size_bytes, prepared.zeroed));
-            admission.add_room(promise_bytes(prepared.size_bytes));
+        for file in ready {
+            admission.add_room(promise_bytes(file.size_bytes));
+            core.add_ready(file);
         }
         let progress = Progress::default();
         progress.set_durable(Lsn(standing.next_lsn.0 - 1), standing.next_seq);
@@ -336,6 +353,7 @@ impl Recovery {
             clock,
             dir,
             options,
+            open_options,
             core: Mutex::new(core),
             admission: Arc::new(admission),
             own_wanted: 0.into(),

@@ -1,4 +1,4 @@
-//! Segment files before they hold anything: made, filled with zeroes ahead of need, taken.
+//! Segment files before they hold anything: made, opened, filled with zeroes ahead of need, taken.
 //!
 //! ```text
 //!  create_new, allocate, header, sync, sync_dir --> ready (fallocated) --fill, sync--> ready (zero-filled)
@@ -7,7 +7,8 @@
 //!
 //! Invariants
 //!   1. A ready file has a synced header, all its space allocated, and a durable name.
-//!   2. Zeroes are written only under the file's [`Gate`] and only while nobody took it: what was taken holds batches.
+//!   2. A ready file is open, for batches and for reading: a roll asks for no descriptor.
+//!   3. Zeroes are written only under the file's [`Gate`] and only while nobody took it: what was taken holds batches.
 //!
 //! Filling a ready file in place means that one is always at hand the moment it is fallocated, and gets faster
 //! the longer it waits: overwriting written blocks syncs in half the time, since no extent changes.
@@ -30,12 +31,38 @@ pub(crate) struct ReadyFile {
     pub(crate) id: FileId,
     pub(crate) size_bytes: u64,
     pub(crate) gate: Arc<Gate>,
+    /// For batches, opened as the backend wants it.
+    pub(crate) writing: Arc<dyn File>,
+    pub(crate) reading: Arc<dyn File>,
 }
 
 impl ReadyFile {
-    pub(crate) fn new(id: FileId, size_bytes: u64, zeroed: bool) -> Self {
+    /// Opens the file `id`, for batches with `options`.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn open(
+        vfs: &dyn Vfs,
+        dir: &Path,
+        (id, size_bytes): (FileId, u64),
+        zeroed: bool,
+        options: OpenOptions,
+    ) -> io::Result<Self> {
+        let path = dir.join(id.file_name());
+        let (writing, reading) = (vfs.open(&path, options)?, vfs.open(&path, OpenOptions::default())?);
         let gate = Gate { taken: Mutex::new(false), zeroed: AtomicBool::new(zeroed) };
-        Self { id, size_bytes, gate: Arc::new(gate) }
+        Ok(Self { id, size_bytes, gate: Arc::new(gate), writing, reading })
+    }
+
+    /// A file for tests that never look into it.
+    #[cfg(test)]
+    pub(crate) fn in_a_test(id: FileId, size_bytes: u64) -> Self {
+        let (disk, dir) = (vfs::SimDisk::new(1), Path::new("/data"));
+        disk.create_dir_all(dir).expect("no fault");
+        let options = OpenOptions { write: true, create_new: true, ..OpenOptions::default() };
+        disk.open(&dir.join(id.file_name()), options).expect("no fault");
+        let options = OpenOptions { create_new: false, ..options };
+        Self::open(&disk, dir, (id, size_bytes), true, options).expect("no fault")
     }
 
     /// Takes the file for batches: nobody fills it from now on. Returns whether it was filled to its end.

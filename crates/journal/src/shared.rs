@@ -11,6 +11,7 @@
 //! Locks are taken in the order manifest, core, pins, handles, and mostly one at a time.
 
 use std::collections::{BTreeSet, HashMap};
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -27,6 +28,7 @@ use crate::format::Salt;
 use crate::format::segment_header::Identity;
 use crate::manifest::Manifest;
 use crate::options::Options;
+use crate::segment::ReadyFile;
 use crate::types::{FileId, Lsn, SegmentId, Seq};
 
 /// What the journal calls, from its own thread. Each must be short and must not call back into `close`.
@@ -157,6 +159,8 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) dir: PathBuf,
     pub(crate) options: Options,
+    /// How the backend opens files for batches.
+    pub(crate) open_options: OpenOptions,
     pub(crate) identity: Identity,
     pub(crate) core: Mutex<Core>,
     pub(crate) admission: Arc<Admission>,
@@ -200,12 +204,12 @@ impl Shared {
         };
     }
 
-    /// Opens the file `id` for reading.
-    pub(crate) fn open_for_reading(&self, id: FileId) -> Result<Arc<dyn File>, JournalError> {
-        let path = self.dir.join(id.file_name());
-        self.vfs
-            .open(&path, OpenOptions::default())
-            .map_err(|error| JournalError::failed(format!("opening {}", path.display()), error))
+    /// Opens the file `id`, which holds nothing, for a roll.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn open_ready(&self, id: FileId, size_bytes: u64, zeroed: bool) -> io::Result<ReadyFile> {
+        ReadyFile::open(&*self.vfs, &self.dir, (id, size_bytes), zeroed, self.open_options)
     }
 
     pub(crate) fn salt(&self, segment: SegmentId) -> Salt {

@@ -245,7 +245,7 @@ fn footer_is_written_once_and_read_back_at_start() {
         }
     }
     assert!(slices > 10, "{slices} slices");
-    let mut partial = journal.footer(segment).unwrap();
+    let mut partial = journal.footer(segment).unwrap().unwrap();
     partial.write(&entries[1..]).unwrap();
     assert!(partial.finish().is_err(), "one record has no entry");
     write_footer(&journal, segment, &entries).unwrap();

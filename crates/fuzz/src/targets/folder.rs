@@ -90,7 +90,7 @@ fn write_footer(journal: &Journal, segment: journal::SegmentId) {
     let mut scanner = journal.scanner(segment).expect("it is sealed");
     let mut note = |view: RecordView<'_>| entries.push(view.footer_entry(view.header.seq.0.into()));
     while scanner.slice(u64::MAX / 2, &mut note).expect("no damage") {}
-    let mut footer = journal.footer(segment).expect("no fault");
+    let mut footer = journal.footer(segment).expect("no fault").expect("a descriptor");
     footer.write(&entries).expect("a few records are one chunk");
     footer.finish().expect("no fault");
 }

@@ -245,7 +245,9 @@ impl Settler<'_> {
             return Ok(id);
         }
         let id = self.new_file(state, size_bytes)?;
-        Filler::open(self.vfs, self.dir, ReadyFile::new(id, size_bytes, false))
+        let options = OpenOptions { write: true, ..OpenOptions::default() };
+        ReadyFile::open(self.vfs, self.dir, (id, size_bytes), false, options)
+            .and_then(|file| Filler::open(self.vfs, self.dir, file))
             .and_then(|mut filler| {
                 while !filler.step()? {}
                 Ok(())

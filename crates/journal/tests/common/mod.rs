@@ -44,13 +44,13 @@ pub fn append_as(journal: &Journal, payloads: &[&[u8]], class: Class) -> Option<
     Some((places, appended.last_seq, appended.last_lsn))
 }
 
-/// Writes a whole footer.
+/// Writes a whole footer; does nothing when there is no descriptor for it.
 pub fn write_footer(
     journal: &Journal,
     segment: SegmentId,
     entries: &[FooterEntry],
 ) -> Result<(), JournalError> {
-    let mut footer = journal.footer(segment)?;
+    let Some(mut footer) = journal.footer(segment)? else { return Ok(()) };
     entries.chunks(FOOTER_CHUNK_ENTRIES_MAX).try_for_each(|chunk| footer.write(chunk))?;
     footer.finish()
 }

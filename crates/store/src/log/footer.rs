@@ -25,13 +25,13 @@ pub(crate) struct Footing {
 }
 
 impl Footing {
-    /// Begins with `segment`.
+    /// Begins with `segment`; `None` when that cannot be done now, for want of a descriptor.
     ///
     /// # Errors
     /// When the segment cannot be opened.
-    pub(crate) fn begin(journal: &Journal, segment: SegmentId) -> Result<Self, JournalError> {
+    pub(crate) fn begin(journal: &Journal, segment: SegmentId) -> Result<Option<Self>, JournalError> {
         let (scanner, writer) = (journal.scanner(segment)?, journal.footer(segment)?);
-        Ok(Self { segment, scanner, writer, entries: Vec::new() })
+        Ok(writer.map(|writer| Self { segment, scanner, writer, entries: Vec::new() }))
     }
 
     /// The segment's number.

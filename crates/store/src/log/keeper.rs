@@ -234,8 +234,10 @@ impl Keeper {
                 info.state == SegmentState::Sealed && info.last_lsn.0 > covered && info.records > 0 && !apart
             };
             let Some(info) = segments.iter().find(wanting) else { return Ok(false) };
-            work.footing = self.set_apart(store, info.segment, Footing::begin(journal, info.segment))?;
-            return Ok(true);
+            work.footing =
+                self.set_apart(store, info.segment, Footing::begin(journal, info.segment))?.flatten();
+            // without a descriptor it is tried again after a rest
+            return Ok(work.footing.is_some() || store.engine.apart().contains(info.segment.0));
         };
         if !segments.iter().any(|info| info.segment == footing.segment()) {
             return Ok(true);
