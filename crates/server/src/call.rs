@@ -137,12 +137,7 @@ impl Data<'_, '_> {
 
     /// Refuses a reply of more than `bytes` if no connection could hold it.
     pub(crate) fn admit_reply(&self, bytes: usize) -> Outcome {
-        let most = self.server.reply_bytes_max();
-        if bytes + self.attached.borrow().bytes() > most {
-            Err(crate::errors::reply_too_large(most))
-        } else {
-            Ok(())
-        }
+        self.server.admit_reply(bytes + self.attached.borrow().bytes())
     }
 }
 

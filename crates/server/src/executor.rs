@@ -20,7 +20,7 @@ use resp::{ArgsView, Writer};
 use store::{KeyRef, Large, Prepared, Scope, Stop, StoreError};
 
 use crate::admission::runs_in_multi;
-use crate::call::{Attachments, Control, Data, Failure};
+use crate::call::{Attachments, Control, Data, Failure, Outcome};
 use crate::command::{DataFn, Flags, Handler};
 use crate::copies::{Copied, Copies};
 use crate::errors;
@@ -387,6 +387,13 @@ impl Server {
     /// The largest reply of one command.
     pub(crate) fn reply_bytes_max(&self) -> usize {
         usize::try_from(self.tuned.output_bytes_max.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
+    }
+
+    /// Refuses a reply of more than `bytes` if no connection could hold it. A command whose reply may be many times its
+    /// request asks while it writes.
+    pub(crate) fn admit_reply(&self, bytes: usize) -> Outcome {
+        let most = self.reply_bytes_max();
+        if bytes > most { Err(errors::reply_too_large(most)) } else { Ok(()) }
     }
 }
 

@@ -14,19 +14,21 @@ pub(crate) fn count(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut W
     Ok(())
 }
 
-pub(crate) fn info(_control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+pub(crate) fn info(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let table = Table::of_server();
     if args.len() <= 2 {
         out.array(table.commands().count());
         table.commands().for_each(|command| write_info(command, out));
         return Ok(());
     }
+    let start = out.position();
     out.array(args.len() - 2);
     for name in args.iter().skip(2) {
         match table.find_full(name) {
             Some(entry) => write_info(entry.command, out),
             None => out.null(),
         }
+        control.server.admit_reply(out.position() - start)?;
     }
     Ok(())
 }
@@ -90,15 +92,19 @@ fn write_spec(spec: &KeySpec, out: &mut Writer<'_>) {
     out.integer(0);
 }
 
-pub(crate) fn docs(_control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+pub(crate) fn docs(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let table = Table::of_server();
     let chosen: Vec<&Command> = if args.len() == 2 {
         table.commands().collect()
     } else {
         args.iter().skip(2).filter_map(|name| table.find_full(name)).map(|entry| entry.command).collect()
     };
+    let start = out.position();
     out.map(chosen.len());
-    chosen.iter().for_each(|command| write_docs(command, out));
+    for command in chosen {
+        write_docs(command, out);
+        control.server.admit_reply(out.position() - start)?;
+    }
     Ok(())
 }
 

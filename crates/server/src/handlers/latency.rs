@@ -107,8 +107,10 @@ pub(crate) fn histogram(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut
         .iter()
         .filter_map(|entry| Some((entry, stats.summary(entry.id).filter(|sum| sum.calls > 0)?)))
         .collect();
+    let start = out.position();
     out.map(summaries.len());
     for (entry, sum) in summaries {
+        control.server.admit_reply(out.position() - start)?;
         out.bulk(entry.command.name.as_bytes());
         out.map(2);
         out.bulk(b"calls");

@@ -166,6 +166,26 @@ fn replies_of_control_commands_stand_at_their_place_and_those_that_find_no_room_
     harness.expect(&mut wire, &[("CLIENT GETNAME", "_\r\n"), ("GET n", "$1\r\n2\r\n")]);
 }
 
+/// A name of three bytes is answered with a kilobyte: a request of some megabytes made replies of gigabytes, and the whole was
+/// in memory before the connection was cut.
+#[test]
+fn control_command_that_repeats_what_it_was_asked_for_ends_at_the_limit() {
+    let mut harness = Harness::with(|settings| settings.connections_output_max = Size(1_000));
+    let mut wire = harness.connect();
+    let refusal = "-ERR the reply would be larger than connections.output_max (1000 B)\r\n";
+    for line in ["CLIENT LIST ID 1", "COMMAND INFO get", "COMMAND DOCS get", "LATENCY HISTOGRAM client|list"]
+    {
+        assert!(!harness.line(&mut wire, line).starts_with('-'), "{line}");
+        let name = line.rsplit_once(' ').expect("a name").1;
+        let many = format!("{line}{}", format!(" {name}").repeat(100));
+        assert_eq!(harness.line(&mut wire, &many), refusal, "{line}");
+    }
+    for line in ["MULTI", "CLIENT LIST ID 1 1 1 1 1 1", "INCR n"] {
+        harness.line(&mut wire, line);
+    }
+    assert_eq!(harness.line(&mut wire, "EXEC"), format!("*2\r\n{refusal}:1\r\n"));
+}
+
 #[test]
 fn small_commands_of_a_transaction_count_with_what_they_keep() {
     // A hundred bytes are kept for each of the fourteen that a PING takes on the wire.
