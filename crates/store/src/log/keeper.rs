@@ -95,7 +95,8 @@ pub(crate) struct Turn {
 pub(crate) enum Manner {
     /// As a thread beside commands: paced, and only what is worth it.
     Paced,
-    /// As fast as it goes, for tests and simulations; cleans whatever has anything dead.
+    /// As fast as it goes, for tests and simulations; cleans whatever has anything dead, be it a batch's header: while any
+    /// segment is sealed it finds something to do.
     Eager,
 }
 
