@@ -227,6 +227,52 @@ fn stop_with_many_changed_keys_is_clean_and_within_its_bound() {
     }
 }
 
+/// Sets how many descriptors the server may have; returns what it was.
+#[allow(unsafe_code, reason = "prlimit(2) has no safe wrapper in std")]
+fn limit_descriptors(server: &Server, count: u64) -> u64 {
+    let pid = libc::pid_t::try_from(server.child.id()).expect("a pid");
+    let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: our own child, which is not reaped yet; both limits live longer than the calls.
+    let done = unsafe {
+        libc::prlimit(pid, libc::RLIMIT_NOFILE, std::ptr::null(), &raw mut before);
+        let limit = libc::rlimit { rlim_cur: count, ..before };
+        libc::prlimit(pid, libc::RLIMIT_NOFILE, &raw const limit, std::ptr::null_mut())
+    };
+    assert_eq!(done, 0);
+    before.rlim_cur
+}
+
+/// A roll opened files, and without a descriptor for them the server ended as if its disk had failed.
+#[test]
+fn server_without_a_descriptor_waits_for_one_and_loses_nothing() {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let server = Server::start(dir.path(), &["--journal-segment-size=64KiB"]);
+    let mut stream = connect(&server);
+    let set = |n: usize| vec!["SET".to_owned(), format!("key:{n}"), value(n)];
+    stream.write_all(&encoded(&[set(0)])).expect("sent");
+    assert_eq!(receive(&mut stream).expect("a reply"), ok());
+    let before = limit_descriptors(&server, 3);
+    // more than the open segment and the ready ones hold
+    stream.write_all(&encoded(&(1..400).map(set).collect::<Vec<_>>())).expect("sent");
+    assert_eq!(receive(&mut stream).expect("a reply"), ok());
+    stream.set_read_timeout(Some(Duration::from_secs(2))).expect("a socket option");
+    let mut replies = [0; 398 * 5];
+    let mut read = 0;
+    while let Ok(more @ 1..) = stream.read(&mut replies[read..]) {
+        read += more;
+    }
+    assert!((100..replies.len()).contains(&read), "{read} B of replies: it rolls, and then waits");
+    limit_descriptors(&server, before);
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket option");
+    stream.read_exact(&mut replies[read..]).expect("replies");
+    assert!(replies.chunks(5).all(|reply| reply == b"+OK\r\n"));
+    assert_eq!(server.call(&["GET", "key:399"]), bulk(&value(399)));
+    server.signal(libc::SIGKILL);
+    drop(server);
+    let server = Server::start(dir.path(), &[]);
+    assert_eq!(server.call(&["DBSIZE"]), Value::Integer(400));
+}
+
 /// A server held 256 files for its data, one for each segment: with more segments, and connections up to their limit, the
 /// journal could open no file, and that ended the server.
 #[test]
