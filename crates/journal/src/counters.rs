@@ -47,6 +47,8 @@ pub struct Counters {
     pub segments_footed: u64,
     /// Segments whose footers, and the room for them, were given back (a gauge).
     pub segments_trimmed: u64,
+    /// Segments given back whose files are neither recycled nor removed yet; the states above count them, too.
+    pub segments_retired: u64,
     /// Prepared files (a gauge).
     pub files_ready: u64,
     /// Bytes on disk of all segment files, prepared ones included, without what was given back (a gauge).

@@ -361,6 +361,7 @@ impl Journal {
         let mut counters = self.shared.counters.snapshot();
         let manifest = self.shared.manifest();
         fill_gauges(&mut counters, manifest.state());
+        counters.segments_retired = self.shared.pins().retired.len() as u64;
         counters.buffered_bytes = self.shared.admission.charged();
         counters
     }

@@ -57,6 +57,11 @@ impl Driver {
         steps
     }
 
+    /// Lets retired segments wait for the next roll, as the threads do: whoever drives has to come back when time has passed.
+    pub fn keep_spares(&mut self) {
+        self.preparer.keep_spares();
+    }
+
     /// Does one step of preparing files; false when there is nothing to do.
     pub fn prepare_once(&mut self) -> bool {
         self.preparer.step()

@@ -149,6 +149,13 @@ impl LogEngine {
         driver.as_mut().is_some_and(|driver| driver.commit() + driver.prepare() > 0)
     }
 
+    /// Makes [`LogEngine::drive`] let retired segments wait for the next roll.
+    pub(crate) fn keep_spares(&self) {
+        let Some(driver) = &self.driver else { return };
+        let mut driver = driver.lock().unwrap_or_else(PoisonError::into_inner);
+        driver.iter_mut().for_each(Driver::keep_spares);
+    }
+
     /// Ends the readers, then seals the journal.
     pub(crate) fn close(&self) {
         self.readers.close();

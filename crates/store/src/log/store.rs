@@ -73,6 +73,14 @@ impl Store {
         self.log.as_ref().is_some_and(|(engine, _)| engine.drive())
     }
 
+    /// Lets segments that were given back wait for a while, as the journal's own threads do, instead of removing at once those
+    /// that nobody waits for. For simulations that let time pass.
+    pub fn keep_spares(&self) {
+        if let Some((engine, _)) = &self.log {
+            engine.keep_spares();
+        }
+    }
+
     /// Takes a checkpoint now; starts from it are fast, and cleaned segments are given back.
     ///
     /// # Errors

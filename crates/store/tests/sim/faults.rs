@@ -25,6 +25,7 @@ pub struct Met {
     pub refusals: u64,
     pub starts_without_room: u64,
     pub room_again: u64,
+    pub segments_that_wait: u64,
 }
 
 impl Met {
@@ -35,13 +36,14 @@ impl Met {
         self.refusals += other.refusals;
         self.starts_without_room += other.starts_without_room;
         self.room_again += other.room_again;
+        self.segments_that_wait += other.segments_that_wait;
     }
 
     pub fn is_everything(&self) -> bool {
         let Self { deaths_in_steps, deaths_in_starts, clock_steps_back, .. } = *self;
-        let Self { refusals, starts_without_room, room_again, .. } = *self;
+        let Self { refusals, starts_without_room, room_again, segments_that_wait, .. } = *self;
         let deaths = [deaths_in_steps, deaths_in_starts];
-        let others = [clock_steps_back, refusals, starts_without_room, room_again];
+        let others = [clock_steps_back, refusals, starts_without_room, room_again, segments_that_wait];
         deaths.iter().chain(&others).all(|count| *count > 0)
     }
 }

@@ -36,6 +36,8 @@ pub struct Plan {
     pub durability: Durability,
     pub value_bytes_max: u64,
     pub backend: BackendKind,
+    /// Segments that were given back wait for the next roll, as with the journal's own threads.
+    pub keeps_spares: bool,
 }
 
 impl Plan {
@@ -49,6 +51,7 @@ impl Plan {
             durability: Durability::Always,
             value_bytes_max: if rng.chance(1, 2) { 80 } else { 3_000 },
             backend: if rng.chance(1, 2) { BackendKind::Direct } else { BackendKind::Buffered },
+            keeps_spares: rng.chance(1, 2),
         }
     }
 }
@@ -178,7 +181,11 @@ impl World {
             hooks: Hooks { on_failure, ..Hooks::default() },
             ..Options::default()
         };
-        self.store = Some(Store::open(options)?);
+        let store = Store::open(options)?;
+        if self.plan.keeps_spares {
+            store.keep_spares();
+        }
+        self.store = Some(store);
         Ok(())
     }
 
@@ -353,6 +360,8 @@ impl World {
         }
         self.store().drive();
         self.check_alive()?;
+        let waiting = self.store().journal_counters().map_or(0, |counters| counters.segments_retired);
+        self.met.segments_that_wait += waiting;
         let released = self.store().released();
         self.model.release(released);
         if released > before && self.plan.durability == Durability::Always {
