@@ -46,7 +46,7 @@ const BUGS: &[Bug] = &[
     Bug { name: "new manifest named before its sync", test: LIVES, file: "journal/src/manifest.rs",
           from: "    file.sync_data()?;\n    vfs.rename", to: "    if !PLANTED { file.sync_data()?; }\n    vfs.rename" },
     Bug { name: "new manifest's name not synced", test: LIVES, file: "journal/src/manifest.rs",
-          from: "    vfs.sync_dir(dir)?;\n    Ok(Pages", to: "    if !PLANTED { vfs.sync_dir(dir)?; }\n    Ok(Pages" },
+          from: "    folder.sync()?;\n    Ok(Pages", to: "    if !PLANTED { folder.sync()?; }\n    Ok(Pages" },
     Bug { name: "file removed before the manifest says so", test: LIVES, file: "journal/src/preparer.rs",
           from: "manifest.say(&entries, shared.unix_ms())?;", to: "if !PLANTED { manifest.say(&entries, shared.unix_ms())?; }" },
     Bug { name: "writes take the reserve of deletes", test: LIVES, file: "journal/src/admission.rs",
