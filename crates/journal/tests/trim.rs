@@ -70,43 +70,43 @@ fn crash_while_trimming_leaves_a_folder_without_damage() {
     }
 }
 
+/// As [`two_sealed`], the first of them trimmed, and one more behind them.
+fn one_trimmed(disk: &SimDisk) -> (Arc<Journal>, Driver, SegmentId) {
+    let (journal, mut driver, segment) = two_sealed(disk);
+    journal.set_checkpoint("0001.ckpt", Lsn(1_000_000)).unwrap();
+    journal.trim(segment).unwrap();
+    roll(&journal, &mut driver);
+    (journal, driver, segment)
+}
+
+/// Appends until the next segment begins.
+fn roll(journal: &Journal, driver: &mut Driver) {
+    let before = journal.segments().len();
+    while journal.segments().len() == before {
+        append(journal, &[&PAYLOAD]).unwrap();
+        driver.commit();
+    }
+}
+
 /// A file with a hole would meet a full disk in the middle of a commit.
 #[test]
 fn file_of_a_trimmed_segment_serves_again_with_all_its_room() {
     let disk = SimDisk::new(1);
-    let (journal, mut driver, segment) = two_sealed(&disk);
-    journal.set_checkpoint("0001.ckpt", Lsn(1_000_000)).unwrap();
-    journal.trim(segment).unwrap();
-    let sealed = journal.segments().len();
-    while journal.segments().len() == sealed {
-        append(&journal, &[&PAYLOAD]).unwrap();
-        driver.commit();
-    }
+    let (journal, mut driver, segment) = one_trimmed(&disk);
     journal.retire(segment).unwrap();
     let used = disk.used_bytes();
     driver.prepare_once();
     assert_eq!(journal.counters().files_recycled, 1);
     assert!(disk.used_bytes() > used, "the hole is filled");
     disk.set_capacity(disk.used_bytes());
-    let before = journal.segments().len();
-    while journal.segments().len() == before {
-        append(&journal, &[&PAYLOAD]).unwrap();
-        driver.commit();
-    }
+    roll(&journal, &mut driver);
     assert!(!journal.has_failed());
 }
 
 #[test]
 fn file_of_a_trimmed_segment_is_removed_when_the_disk_is_full() {
     let disk = SimDisk::new(1);
-    let (journal, mut driver, segment) = two_sealed(&disk);
-    journal.set_checkpoint("0001.ckpt", Lsn(1_000_000)).unwrap();
-    journal.trim(segment).unwrap();
-    let sealed = journal.segments().len();
-    while journal.segments().len() == sealed {
-        append(&journal, &[&PAYLOAD]).unwrap();
-        driver.commit();
-    }
+    let (journal, mut driver, segment) = one_trimmed(&disk);
     disk.set_capacity(disk.used_bytes());
     journal.retire(segment).unwrap();
     driver.prepare_once();
