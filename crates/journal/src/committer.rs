@@ -104,8 +104,8 @@ impl Committer {
             return false;
         }
         let was_stamped = self.stamped;
-        self.turn();
-        Live::add(&self.shared.counters.commits_here, 1);
+        let committed = self.turn();
+        Live::add(&self.shared.counters.commits_here, committed.into());
         if was_stamped && !self.stamped {
             // It sleeps until somebody offers: it shall look when the next stamp is due.
             self.shared.committer.notify();
@@ -297,9 +297,7 @@ impl Committer {
 
     fn note_sync(&mut self, started: Nanos, records: u64) {
         let elapsed = self.shared.clock.now().since(started);
-        let elapsed_ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
-        self.shared.counters.note_sync(elapsed_ns, records);
-        self.shared.progress.note_sync(elapsed_ns);
+        self.shared.counters.note_sync(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX), records);
         self.last_sync = started;
     }
 

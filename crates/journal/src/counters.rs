@@ -67,6 +67,8 @@ pub(crate) struct Live {
     pub(crate) sync_ns_sum: AtomicU64,
     pub(crate) sync_ns_max: AtomicU64,
     pub(crate) sync_ns_last: AtomicU64,
+    /// What one usually takes: a mean in which the newest counts for an eighth.
+    pub(crate) sync_ns_usual: AtomicU64,
     pub(crate) stamps: AtomicU64,
     pub(crate) fallocated_fallbacks: AtomicU64,
     pub(crate) files_created: AtomicU64,
@@ -82,12 +84,14 @@ impl Live {
         counter.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// Notes a cycle that synced.
+    /// Notes a cycle that synced. Under the committer's lock.
     pub(crate) fn note_sync(&self, elapsed_ns: u64, records: u64) {
         Self::add(&self.syncs, 1);
         Self::add(&self.sync_ns_sum, elapsed_ns);
         self.sync_ns_max.fetch_max(elapsed_ns, Ordering::Relaxed);
         self.sync_ns_last.store(elapsed_ns, Ordering::Relaxed);
+        let usual = self.sync_ns_usual.load(Ordering::Relaxed);
+        self.sync_ns_usual.store(usual - usual / 8 + elapsed_ns / 8, Ordering::Relaxed);
         if records == 0 {
             Self::add(&self.syncs_unawaited, 1);
         }

@@ -167,7 +167,7 @@ impl Journal {
         if progress.offered_lsn.load(Ordering::Acquire) >= appended {
             return true;
         }
-        let is_quick = progress.sync_ns() <= SYNC_HERE_NS_MAX;
+        let is_quick = self.shared.counters.sync_ns_usual.load(Ordering::Relaxed) <= SYNC_HERE_NS_MAX;
         if !is_quick || self.shared.options.sync != SyncMode::Always || progress.phase() != Phase::Running {
             return false;
         }

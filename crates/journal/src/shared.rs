@@ -72,8 +72,6 @@ pub(crate) struct Progress {
     pub(crate) durable_lsn: AtomicU64,
     /// Packed place up to which files hold what was appended.
     pub(crate) written: AtomicU64,
-    /// Usual time of a write and sync in nanoseconds: a mean in which the newest counts for an eighth.
-    sync_ns: AtomicU64,
     phase: AtomicU8,
 }
 
@@ -89,17 +87,6 @@ impl Progress {
     /// Moves on to `phase`; false when it was there or beyond.
     pub(crate) fn enter(&self, phase: Phase) -> bool {
         self.phase.fetch_max(phase as u8, Ordering::AcqRel) < phase as u8
-    }
-
-    /// Under the committer's lock: a write and sync took this long.
-    pub(crate) fn note_sync(&self, elapsed_ns: u64) {
-        let before = self.sync_ns.load(Ordering::Relaxed);
-        self.sync_ns.store(before - before / 8 + elapsed_ns / 8, Ordering::Relaxed);
-    }
-
-    /// Usual time of a write and sync in nanoseconds.
-    pub(crate) fn sync_ns(&self) -> u64 {
-        self.sync_ns.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_durable(&self, lsn: Lsn, next_seq: Seq) {
