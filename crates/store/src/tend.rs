@@ -4,7 +4,9 @@
 //! [`Store::tend`] is one deterministic turn; a thread of its own calls it when the next key is due. Each removal
 //! is a logged effect. Nothing is sampled: stripes keep their expiries in order.
 //!
-//! Invariant: a turn holds one stripe's lock at a time, and for a bounded number of keys.
+//! Invariants
+//!   1. A turn holds one stripe's lock at a time, and for a bounded number of keys.
+//!   2. A turn that could remove nothing of what is overdue (the disk is full) is followed by a pause.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
@@ -99,8 +101,8 @@ fn run(store: &Weak<Store>) {
 impl Store {
     /// One turn: removes at most `budget` expired keys, drops released removals, frees dead keyspaces, makes room.
     ///
-    /// Returns when the next key is due (in the past when the budget ran out), `None` when none has an expiry
-    /// or [active expiry](Self::set_active_expiry) is off.
+    /// Returns when the next key is due (in the past when the budget ran out; after a pause when what is overdue cannot be
+    /// removed now), `None` when none has an expiry or [active expiry](Self::set_active_expiry) is off.
     /// Blocks on reads where expired keys are cold.
     pub fn tend(&self, budget: usize) -> Option<UnixMs> {
         while let Some(space) = self.index.exhume() {
@@ -111,12 +113,12 @@ impl Store {
         let now_ms = self.now().0;
         let active = self.active_expiry.load(Ordering::Relaxed);
         let mut left = if active { budget } else { 0 };
-        let (mut next, newest) = (u64::MAX, self.engine.newest());
+        let (mut next, newest, mut progress) = (u64::MAX, self.engine.newest(), false);
         for number in 0..STRIPES {
             let due = self.due_in(number, now_ms, left);
             left -= due.len();
             for (keyspace, entry) in due {
-                self.expire(keyspace, number, entry);
+                progress |= self.expire(keyspace, number, entry);
             }
             let mut stripe = self.index.lock(number);
             if stripe.sweep_pending(self.engine.released()) {
@@ -128,6 +130,9 @@ impl Store {
         }
         if self.engine.newest() > newest {
             self.engine.offer();
+        }
+        if left < budget && active && !progress && next <= now_ms {
+            next = now_ms + REFUSED_MS;
         }
         self.tender.next_due_ms.fetch_min(next, Ordering::Relaxed);
         (next != u64::MAX).then_some(UnixMs(next))
@@ -143,16 +148,17 @@ impl Store {
         due
     }
 
-    /// Removes the keys of `entry` whose time has come, reading cold candidates first.
-    fn expire(&self, keyspace: u32, number: usize, entry: ExpiryEntry) {
+    /// Removes the keys of `entry` whose time has come, reading cold candidates first; returns false if all of them stay.
+    fn expire(&self, keyspace: u32, number: usize, entry: ExpiryEntry) -> bool {
         let hash = entry.hash(number);
         let mut prepared = Prepared::default();
         loop {
-            let Some(db) = self.index.database(keyspace) else { return };
+            let Some(db) = self.index.database(keyspace) else { return true };
             let (keys, unknown) = self.expired_candidates(keyspace, hash, entry, &prepared);
             if unknown.is_empty() {
+                let before = self.expired_keys();
                 keys.iter().for_each(|key| self.expire_key(db, key, &prepared));
-                return;
+                return keys.is_empty() || self.expired_keys() > before;
             }
             for place in unknown {
                 prepared.supply(place, self.engine.read(place));
@@ -200,7 +206,7 @@ impl Store {
             _ => return,
         }
         match access.commit() {
-            // Cold: it changed meanwhile. Busy: the next turn tries again.
+            // It is gone, or there was no room to say so. Cold: it changed meanwhile. Busy: the next turn tries again.
             Ok(_) | Err(Stop::Cold | Stop::Busy) => {}
             Err(Stop::Refused(error) | Stop::Damaged(error)) => {
                 tracing::warn!(%error, "an expired key stays until it is looked at");
@@ -213,5 +219,7 @@ impl Store {
 const BUDGET_KEYS: usize = 1_000;
 /// How soon released removals are looked for again.
 const SWEEP_MS: u64 = 10;
+/// How soon removals that found no room are tried again: a full disk stays full for a while.
+const REFUSED_MS: u64 = 100;
 /// Longest wait of the thread: bounds how long a store that nobody holds lives on.
 const WAIT_MAX: Duration = Duration::from_millis(500);

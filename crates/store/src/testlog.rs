@@ -1,7 +1,7 @@
 //! A log in memory for tests: records have places, releasing is up to the test, and a crash keeps a prefix.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::engine::{Class, Credits, Engine};
 use crate::error::{Stop, StoreError};
@@ -16,6 +16,7 @@ use crate::record::{self, Draft, Payload};
 pub(crate) struct TestLog {
     records: Mutex<Vec<Record>>,
     released: AtomicU64,
+    is_full: AtomicBool,
 }
 
 #[derive(Clone, Debug)]
@@ -32,11 +33,20 @@ impl TestLog {
         self.released.fetch_max(seq, Ordering::Relaxed);
     }
 
+    /// Refuses everything from now on, or no longer.
+    pub(crate) fn fill(&self, is_full: bool) {
+        self.is_full.store(is_full, Ordering::Relaxed);
+    }
+
     /// What recovery would make of the first `count` records.
     pub(crate) fn recover(&self, count: u64, hasher: &KeyHasher, databases: u16) -> (Self, Index) {
         let records = self.records.lock().expect("no panic")[..count as usize].to_vec();
         let index = Index::new(databases);
-        let log = Self { records: Mutex::new(records.clone()), released: AtomicU64::new(count) };
+        let log = Self {
+            records: Mutex::new(records.clone()),
+            released: AtomicU64::new(count),
+            is_full: AtomicBool::new(false),
+        };
         for (seq, record) in (1..).zip(&records) {
             log.replay(&index, hasher, seq, record);
         }
@@ -67,6 +77,9 @@ impl TestLog {
 
 impl Engine for TestLog {
     fn reserve(&self, bytes: u64, records: u64, _class: Class) -> Result<Credits, Stop> {
+        if self.is_full.load(Ordering::Relaxed) {
+            return Err(Stop::Refused(StoreError::DiskFull("the test says so".into())));
+        }
         Ok(Credits::free(bytes, records))
     }
 

@@ -585,3 +585,26 @@ proptest! {
         crash(&bench, &mut model, 128, bits);
     }
 }
+
+#[test]
+fn overdue_keys_that_a_full_disk_keeps_give_the_tender_a_pause() {
+    // A removal found no room in the log, so its key stayed overdue, so the next turn was due at once: the thread that
+    // tends kept a core busy until somebody freed space.
+    let bench = Bench::new(128);
+    bench.set(b"k", b"v", Some(1_005));
+    bench.set(b"also", b"v", Some(1_006));
+    bench.set(b"later", b"v", Some(9_000));
+    bench.clock.advance(Duration::from_millis(10));
+    bench.log.fill(true);
+    assert_eq!(bench.store.tend(10), Some(UnixMs(1_110)), "not in the past");
+    assert_eq!(bench.store.tend(1), Some(UnixMs(1_110)), "nor when the budget ran out on it");
+    assert_eq!(bench.get(b"k").1, None, "nobody sees it");
+    bench.log.fill(false);
+    bench.clock.advance(Duration::from_millis(100));
+    assert_eq!(bench.store.tend(1), Some(UnixMs(1_006)), "there is room: on at once");
+    bench.store.tend(1);
+    assert_eq!(bench.store.expired_keys(), 2);
+    bench.log.release(5);
+    bench.store.tend(10);
+    assert_eq!(bench.store.tend(10), Some(UnixMs(9_000)));
+}
