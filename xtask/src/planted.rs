@@ -67,6 +67,8 @@ const BUGS: &[Bug] = &[
           from: ".partition(|delta| delta.seq <= seq)", to: ".partition(|delta| delta.seq <= seq || PLANTED)" },
     Bug { name: "expiry lost when a record moves", test: LIVES, file: "store/src/log/cleaner.rs",
           from: ".expiring(expiry_ms).moved(", to: ".expiring(if PLANTED { 0 } else { expiry_ms }).moved(" },
+    Bug { name: "listed survivor not copied", test: LIVES, file: "store/src/log/cleaner.rs",
+          from: "for survivor in listed.drain(from..).rev() {", to: "for survivor in listed.drain(from..).rev().skip(usize::from(PLANTED)) {" },
     Bug { name: "segment given back before its checkpoint", test: LIVES, file: "store/src/log/keeper.rs",
           from: ".filter(|(_, begun)| **begun < published.began)", to: ".filter(|(_, begun)| **begun < published.began || PLANTED)" },
     Bug { name: "checkpoint names an lsn that it did not capture", test: LIVES, file: "store/src/log/keeper.rs",

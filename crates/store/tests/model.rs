@@ -13,8 +13,8 @@
 //!   4. A checkpoint names the LSN appended when its capture *began*, captures stripe by stripe, and is
 //!      published when everything that it captured is durable.
 //!   5. A segment is retired when nothing points into it and a checkpoint whose capture began after that is
-//!      published. So a tombstone vanishes only when a durable checkpoint covers it. A capture is itself a look: what was
-//!      sealed when it began and what it did not meet is empty, but for copies turned to since, or waiting to be.
+//!      published. So a tombstone vanishes only when a durable checkpoint covers it. A capture is itself a look: of what was
+//!      sealed when it began nothing lives but what it met, but for copies turned to since, or waiting to be.
 //!   6. A start loads the checkpoint and replays the records above its LSN in LSN order; the later place wins.
 //!   7. Slots hold a few hash bits and no key. A record that meets another live key of equal bits says so
 //!      (SHARED); where neither of two is SHARED, equal bits are the same key, or the earlier one is dead. So a replayed
@@ -91,8 +91,8 @@ struct Checkpoint {
     next: Keyspace,
     index: Index,
     stripes_left: Vec<u8>,
-    /// Segments that were sealed when it began, less those that something points into.
-    unreferenced: BTreeSet<u32>,
+    /// Segments that were sealed when it began -> what something pointed at.
+    met: BTreeMap<u32, BTreeSet<Place>>,
 }
 
 /// A copy on its way: read, then appended, then turned to.
@@ -145,6 +145,8 @@ struct World {
     emptied: BTreeMap<u32, u64>,
     /// Segment -> captures begun when the index was last turned to a copy in it.
     turned: BTreeMap<u32, u64>,
+    /// What a checkpoint met in a segment: all that lives there.
+    listed: BTreeMap<u32, BTreeSet<Place>>,
     /// What is visible after each LSN since the last start (key: LSN).
     history: BTreeMap<Lsn, Visible>,
 }
@@ -195,6 +197,7 @@ impl World {
             captures_begun: 0,
             emptied: BTreeMap::new(),
             turned: BTreeMap::new(),
+            listed: BTreeMap::new(),
             history: BTreeMap::new(),
         };
         world.remember();
@@ -415,7 +418,7 @@ impl World {
             next: self.next,
             index: Index::new(),
             stripes_left: (0..HASHES).collect(),
-            unreferenced: self.sealed().collect(),
+            met: self.sealed().map(|segment| (segment, BTreeSet::new())).collect(),
         });
     }
 
@@ -425,7 +428,7 @@ impl World {
         for (&(keyspace, bits), slots) in self.index.iter().filter(|((_, bits), _)| *bits == stripe) {
             capture.index.insert((keyspace, bits), slots.clone());
             for place in slots.iter().flat_map(|slot| slot.deltas.values().chain([&slot.base])) {
-                capture.unreferenced.remove(&place.segment);
+                capture.met.entry(place.segment).and_modify(|met| met.extend([*place]));
             }
         }
         capture.captured = self.appended;
@@ -440,33 +443,36 @@ impl World {
             if self.planted == Planted::CheckpointNamesItsEnd {
                 capture.lsn = capture.captured;
             }
-            self.note_unreferenced(&capture);
+            self.note_met(&capture);
             self.checkpoint = capture;
         }
     }
 
-    /// What the checkpoint did not meet is empty, unless a copy in it was or will be turned to.
-    fn note_unreferenced(&mut self, checkpoint: &Checkpoint) {
-        let met = |segment: u32| {
-            let slots = checkpoint.index.values().flatten();
-            let mut places = slots.flat_map(|slot| slot.deltas.values().chain([&slot.base]));
-            places.any(|place| place.segment == segment)
-        };
-        let mut unreferenced = checkpoint.unreferenced.clone();
+    /// What the checkpoint met in a segment is all that lives there, unless a copy in it was or will be turned to.
+    fn note_met(&mut self, checkpoint: &Checkpoint) {
+        let slots = checkpoint.index.values().flatten();
+        let places: Vec<Place> =
+            slots.flat_map(|slot| slot.deltas.values().chain([&slot.base])).copied().collect();
+        let mut met = checkpoint.met.clone();
         if self.planted == Planted::UnreferencedThoughSealedLater {
-            unreferenced = self.sealed().filter(|&segment| !met(segment)).collect();
+            let of = |segment| places.iter().copied().filter(|place| place.segment == segment).collect();
+            met = self.sealed().map(|segment| (segment, of(segment))).collect();
         }
-        for segment in unreferenced {
+        self.listed.clear();
+        for (segment, met) in met {
             let turned = self.turned.get(&segment).is_some_and(|begun| *begun >= checkpoint.began);
             let spared = turned && self.planted != Planted::UnreferencedThoughTurnedTo
                 || self.awaits(segment) && self.planted != Planted::UnreferencedThoughAwaited;
-            if !spared {
+            if !spared && met.is_empty() {
                 self.emptied.insert(segment, checkpoint.began - 1);
+            }
+            if !spared {
+                self.listed.insert(segment, met);
             }
         }
     }
 
-    /// A walk over one sealed segment finds that nothing points into it.
+    /// A walk over one sealed segment, or over what a checkpoint listed of it, finds that nothing points into it.
     fn note_emptied(&mut self, pick: usize) {
         let sealed: Vec<u32> = self.sealed().collect();
         if sealed.is_empty() {
@@ -476,7 +482,10 @@ impl World {
         let durable = self.segments[&number].last().is_none_or(|last| last.lsn <= self.durable);
         // the store cleans one segment at a time, and has turned to all copies before it walks over the next
         let awaited = self.awaits(number) && self.planted != Planted::EmptiedThoughAwaited;
-        let places = (0..self.segments[&number].len()).map(|offset| Place { segment: number, offset });
+        let all =
+            || (0..self.segments[&number].len()).map(|offset| Place { segment: number, offset }).collect();
+        let places: Vec<_> =
+            self.listed.get(&number).map_or_else(all, |listed| listed.iter().copied().collect());
         if durable && !awaited && places.into_iter().all(|place| self.owner(place).is_none()) {
             self.emptied.entry(number).or_insert(self.captures_begun);
         }
@@ -523,6 +532,7 @@ impl World {
         (self.capture, self.copies) = (None, Vec::new());
         self.emptied.clear();
         self.turned.clear();
+        self.listed.clear();
         self.captures_begun = self.checkpoint.began;
         (self.mapping, self.next) = (self.checkpoint.mapping, self.checkpoint.next);
         self.index = self.checkpoint.index.clone();

@@ -10,11 +10,11 @@
 //!      stripe is visited after the lsn was noted.
 //!   2. It is published only when everything in it is durable.
 //!   3. It has met every place that the index held. New places are only ever in younger segments, but for copies that
-//!      cleaning turns to: so a segment sealed before that it did not meet, and that no copy was turned into since, is empty.
+//!      cleaning turns to: so of a segment sealed before that no copy was turned into since, nothing lives but what it met.
 //!
 //! Out of scope: when to begin (`keeper`), bytes (`checkpoint`), files (`checkpoint_file`).
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use vfs::Vfs;
 
 use super::checkpoint::{Area, Encoder, Entry, Expiry, Header, SegmentLive};
 use super::checkpoint_file::{PIECE_SIZE_BYTES_MAX, Writer};
-use crate::hash::STRIPES;
+use crate::hash::{KeyHash, STRIPES};
 use crate::index::Index;
 use crate::index::recover::{SnapshotAt, SnapshotItem};
 
@@ -39,8 +39,25 @@ pub(crate) struct Capture {
     at: SnapshotAt,
     /// Newest lsn that may be in it, once all stripes were visited.
     captured_lsn: Option<u64>,
-    /// Segments that were sealed when it began, less those that something points into.
-    unreferenced: BTreeSet<u32>,
+    survivors: Survivors,
+}
+
+/// A record that something pointed at when a checkpoint met it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Survivor {
+    /// Where the record lies.
+    pub(crate) place: u64,
+    pub(crate) keyspace: u32,
+    /// As much of it as the index keeps.
+    pub(crate) hash: KeyHash,
+}
+
+/// Segments that were sealed when a capture began, each with all that it met there; left out are those with more than
+/// [`LISTED_MAX`], and some where [`ALL_LISTED_MAX`] would not do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Survivors {
+    segments: BTreeMap<u32, Vec<Survivor>>,
+    listed: usize,
 }
 
 /// A checkpoint that is durable under its name, and that the manifest should name now.
@@ -54,8 +71,8 @@ pub(crate) struct Published {
     pub(crate) began: u64,
     /// Size of the file.
     pub(crate) size_bytes: u64,
-    /// Segments that were sealed when it began, and that nothing pointed into.
-    pub(crate) unreferenced: BTreeSet<u32>,
+    /// What lives in segments where that is little.
+    pub(crate) survivors: Survivors,
 }
 
 impl Capture {
@@ -69,7 +86,7 @@ impl Capture {
         index: &Index,
         header: &Header,
         began: u64,
-        sealed: BTreeSet<u32>,
+        sealed: impl Iterator<Item = u32>,
     ) -> io::Result<Self> {
         let mut encoder = Encoder::new(header);
         // the mapping changes only under all locks: with one held, its parts belong together
@@ -85,7 +102,7 @@ impl Capture {
             stripe: 0,
             at: SnapshotAt::START,
             captured_lsn: None,
-            unreferenced: sealed,
+            survivors: Survivors::of(sealed),
         })
     }
 
@@ -103,10 +120,10 @@ impl Capture {
     ) -> io::Result<bool> {
         let mut left = SLICE_ENTRIES;
         while self.stripe < STRIPES && left > 0 {
-            let (encoder, unreferenced) = (&mut self.encoder, &mut self.unreferenced);
+            let (encoder, survivors) = (&mut self.encoder, &mut self.survivors);
             let next = index.snapshot_slice(self.stripe, self.at, left, &mut |item| {
                 left = left.saturating_sub(1);
-                add(encoder, unreferenced, item);
+                add(encoder, survivors, item);
             });
             // an empty stripe costs a lock
             left = left.saturating_sub(1);
@@ -142,17 +159,40 @@ impl Capture {
         self.writer.write(&self.encoder.finish())?;
         let size_bytes = self.writer.written_bytes();
         let name = self.writer.publish(self.lsn)?;
-        Ok(Published { name, lsn: self.lsn, began: self.began, size_bytes, unreferenced: self.unreferenced })
+        Ok(Published { name, lsn: self.lsn, began: self.began, size_bytes, survivors: self.survivors })
     }
 }
 
-fn add(encoder: &mut Encoder, unreferenced: &mut BTreeSet<u32>, item: SnapshotItem<'_>) {
+impl Survivors {
+    /// Nothing was met in the segments `sealed` yet.
+    fn of(sealed: impl Iterator<Item = u32>) -> Self {
+        Self { segments: sealed.map(|segment| (segment, Vec::new())).collect(), listed: 0 }
+    }
+
+    fn meet(&mut self, survivor: Survivor) {
+        let segment = Place::unpack(survivor.place).segment().0;
+        let Some(list) = self.segments.get_mut(&segment) else { return };
+        list.push(survivor);
+        self.listed += 1;
+        if list.len() > LISTED_MAX || self.listed > ALL_LISTED_MAX {
+            self.listed -= list.len();
+            self.segments.remove(&segment);
+        }
+    }
+
+    /// Takes out all segments, each with all that lives there.
+    pub(crate) fn take(&mut self) -> BTreeMap<u32, Vec<Survivor>> {
+        std::mem::take(self).segments
+    }
+}
+
+fn add(encoder: &mut Encoder, survivors: &mut Survivors, item: SnapshotItem<'_>) {
     match item {
         SnapshotItem::Slot { keyspace, hash, place, shared, deltas } => {
             let area = Area { keyspace, stripe: hash.stripe() as u16 };
             let deltas = deltas.to_vec();
             for place in std::iter::once(place).chain(deltas.iter().map(|delta| delta.place)) {
-                unreferenced.remove(&Place::unpack(place).segment().0);
+                survivors.meet(Survivor { place, keyspace, hash });
             }
             encoder.entry(area, Entry { bits: hash.bits(), tag: hash.tag(), place, shared, deltas });
         }
@@ -165,4 +205,39 @@ fn add(encoder: &mut Encoder, unreferenced: &mut BTreeSet<u32>, item: SnapshotIt
 
 /// Entries captured under one lock at most: about 0.2 ms.
 const SLICE_ENTRIES: usize = 4_096;
+/// Survivors of a segment that are worth a list: to read them one by one costs less than to read the segment.
+const LISTED_MAX: usize = 4_096;
+/// Survivors in all lists: 2 MiB.
+const ALL_LISTED_MAX: usize = 1 << 16;
 const _: () = assert!(STRIPES <= u16::MAX as usize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn survivor(segment: u32, at: u32) -> Survivor {
+        Survivor { place: u64::from(segment) << 32 | u64::from(at), keyspace: 1, hash: KeyHash(0) }
+    }
+
+    #[test]
+    fn segment_where_much_lives_has_no_list_and_an_empty_one_says_that_nothing_does() {
+        let mut survivors = Survivors::of([1, 2, 3].into_iter());
+        (0..=LISTED_MAX as u32).for_each(|at| survivors.meet(survivor(1, at)));
+        survivors.meet(survivor(2, 7));
+        survivors.meet(survivor(9, 7));
+        assert_eq!(survivors.listed, 1);
+        assert_eq!(survivors.take(), BTreeMap::from([(2, vec![survivor(2, 7)]), (3, Vec::new())]));
+    }
+
+    #[test]
+    fn all_lists_together_are_bounded() {
+        const SEGMENTS: u32 = 40;
+        let mut survivors = Survivors::of(1..=SEGMENTS);
+        for at in 0..LISTED_MAX as u32 {
+            (1..=SEGMENTS).for_each(|segment| survivors.meet(survivor(segment, at)));
+        }
+        let lists = survivors.take();
+        assert!(!lists.is_empty() && lists.values().all(|list| list.len() == LISTED_MAX));
+        assert!(lists.len() * LISTED_MAX <= ALL_LISTED_MAX);
+    }
+}

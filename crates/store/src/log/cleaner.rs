@@ -2,22 +2,30 @@
 //!
 //! ```text
 //! scan a slice --> found: what the index points at --append_if--> copies --durable--> turn the index
-//!                    ^------------- still points here, but not as it was copied ------------'
+//! or read a few of  ^------------- still points here, but not as it was copied ------------'
+//! what is listed
 //! ```
+//!
+//! Where little lives a checkpoint has listed all of it (`capture`): then the rest is not read.
 //!
 //! Invariants
 //!   1. A copy is appended under the stripe's lock, while the index still points at its source.
 //!   2. The index turns to a copy only when it is durable.
-//!   3. *Done* means: each record was met by the scan, and nothing points at any of them. A record that is dead stays
-//!      dead, so looking once is enough.
+//!   3. *Done* means: each record was met by the scan or by the checkpoint that listed them, and nothing points at any of
+//!      them. A record that is dead stays dead, so looking once is enough.
 //!
 //! Out of scope: which segment, how fast (`liveness`, `keeper`); when the segment may vanish (`keeper`).
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use journal::{Class, Draft, Journal, JournalError, Place, RecordView, Refusal, Scanner, SegmentId, Seq};
+use journal::{
+    Class, Draft, Journal, JournalError, Place, ReadError, RecordView, Refusal, Scanner, SegmentId, Seq,
+};
 
-use super::{LogEngine, fold};
+use super::capture::Survivor;
+use super::{EXPECTED_PAYLOAD_BYTES, LogEngine, fold};
 use crate::hash::{KeyHash, KeyHasher};
 use crate::index::Index;
 use crate::index::recover::Owned;
@@ -36,12 +44,21 @@ pub(crate) struct Context<'a> {
 #[derive(Debug)]
 pub(crate) struct Cleaning {
     segment: u32,
-    scanner: Scanner,
-    scanned: bool,
+    rest: Rest,
     found: Vec<Found>,
     copies: Vec<Copy>,
     /// Segments that the index was turned into.
     turned: BTreeSet<u32>,
+}
+
+/// What was not looked at yet.
+#[derive(Debug)]
+enum Rest {
+    /// The records from here on.
+    Records(Scanner),
+    /// Of all that may live these, the last in the segment first.
+    Listed(Vec<Survivor>),
+    Nothing,
 }
 
 /// A record that the index points at.
@@ -78,20 +95,23 @@ pub(crate) enum Progress {
 }
 
 impl Cleaning {
-    /// Begins to clean `segment`.
+    /// Begins to clean `segment`, in which nothing lives but `survivors` if they are known.
     ///
     /// # Errors
     /// When the segment cannot be opened.
-    pub(crate) fn begin(journal: &Journal, segment: u32) -> Result<Self, JournalError> {
-        let scanner = journal.scanner(SegmentId(segment))?;
-        Ok(Self {
-            segment,
-            scanner,
-            scanned: false,
-            found: Vec::new(),
-            copies: Vec::new(),
-            turned: BTreeSet::new(),
-        })
+    pub(crate) fn begin(
+        journal: &Journal,
+        segment: u32,
+        survivors: Option<Vec<Survivor>>,
+    ) -> Result<Self, JournalError> {
+        let rest = match survivors {
+            Some(mut listed) => {
+                listed.sort_unstable_by_key(|survivor| Reverse(survivor.place));
+                Rest::Listed(listed)
+            }
+            None => Rest::Records(journal.scanner(SegmentId(segment))?),
+        };
+        Ok(Self { segment, rest, found: Vec::new(), copies: Vec::new(), turned: BTreeSet::new() })
     }
 
     /// The segment's number.
@@ -118,12 +138,11 @@ impl Cleaning {
         if !self.found.is_empty() {
             return self.copy(context);
         }
-        if !self.scanned {
-            let before = self.scanner.offset_bytes();
-            self.scan(context)?;
-            return Ok(Progress::Worked(self.scanner.offset_bytes() - before));
-        }
-        Ok(if self.copies.is_empty() { Progress::Done } else { Progress::Waits })
+        Ok(match self.look(context)? {
+            Some(bytes) => Progress::Worked(bytes),
+            None if self.copies.is_empty() => Progress::Done,
+            None => Progress::Waits,
+        })
     }
 
     /// Turns the index to the copies that are durable.
@@ -150,11 +169,28 @@ impl Cleaning {
         Ok(())
     }
 
-    fn scan(&mut self, context: Context<'_>) -> Result<(), JournalError> {
+    /// Looks for what lives in the next records; returns how many bytes were read, `None` when none are left.
+    fn look(&mut self, context: Context<'_>) -> Result<Option<u64>, JournalError> {
         let found = &mut self.found;
-        let more = self.scanner.slice(SLICE_BYTES, &mut |view| found.extend(Found::of(&view, context)))?;
-        self.scanned = !more;
-        Ok(())
+        let (bytes, more) = match &mut self.rest {
+            Rest::Nothing => return Ok(None),
+            Rest::Records(scanner) => {
+                let before = scanner.offset_bytes();
+                let more = scanner.slice(SLICE_BYTES, &mut |view| found.extend(Found::of(&view, context)))?;
+                (scanner.offset_bytes() - before, more)
+            }
+            Rest::Listed(listed) => {
+                let from = listed.len().saturating_sub(READS_MAX);
+                for survivor in listed.drain(from..).rev() {
+                    found.extend(Found::read(&survivor, context)?);
+                }
+                (found.iter().map(Found::record_bytes).sum(), from > 0)
+            }
+        };
+        if !more {
+            self.rest = Rest::Nothing;
+        }
+        Ok(Some(bytes))
     }
 
     /// Appends copies of what was found; stops when the journal has no room.
@@ -205,6 +241,29 @@ impl Found {
             expiry_ms: header.expiry_ms,
             payload: view.payload.into(),
         })
+    }
+
+    /// The record of `survivor`, if the index still points at it.
+    fn read(survivor: &Survivor, context: Context<'_>) -> Result<Option<Self>, JournalError> {
+        let Survivor { place, keyspace, hash } = *survivor;
+        if context.index.owns(keyspace, hash, place).is_none() {
+            return Ok(None);
+        }
+        let (at, mut payload) = (Place::unpack(place), Vec::new());
+        let read = context.engine.journal.read(at, EXPECTED_PAYLOAD_BYTES, &mut payload);
+        let header = read.map_err(|error| match error {
+            ReadError::Io { source, .. } => JournalError::Failed {
+                action: format!("reading segment {} at {}", at.segment(), at.offset_bytes()),
+                source: Arc::new(source),
+            },
+            error => damaged(at, &error.to_string()),
+        })?;
+        let key = record::decode(header.kind, &payload).and_then(|payload| payload.key());
+        if key.is_none_or(|key| context.hasher.hash(key).slot() != hash.slot()) {
+            return Err(damaged(at, "the record is of another key than the index says"));
+        }
+        let (kind, seq, expiry_ms) = (header.kind, header.seq.0, header.expiry_ms);
+        Ok(Some(Self { keyspace, hash, place, kind, seq, expiry_ms, payload: payload.into() }))
     }
 
     fn record_bytes(&self) -> u64 {
@@ -274,3 +333,5 @@ fn segment_of(place: u64) -> u32 {
 
 /// Bytes read or copied in one slice: background I/O never has more in flight.
 const SLICE_BYTES: u64 = 256 * 1024;
+/// Records of a list that one slice reads, one by one.
+const READS_MAX: usize = 64;

@@ -24,7 +24,7 @@ use clock::{Clock, Nanos};
 use journal::{JournalError, Lsn, SegmentId, SegmentInfo, SegmentState};
 use vfs::Vfs;
 
-use super::capture::{Capture, Published};
+use super::capture::{Capture, Published, Survivor};
 use super::checkpoint::{Header, SegmentLive};
 use super::cleaner::Cleaning;
 use super::footer::Footing;
@@ -70,6 +70,8 @@ struct Work {
     presumed_dead: BTreeSet<u32>,
     /// Those of them into which a checkpoint found something pointing: they are walked like others.
     miscounted: BTreeSet<u32>,
+    /// Segments that the checkpoint in force found little in -> all that lives there, or has died since.
+    survivors: BTreeMap<u32, Vec<Survivor>>,
     /// Segments that were not trimmed: somebody needed their files. Asked again after the next checkpoint.
     untrimmed: BTreeSet<u32>,
     published: Option<Published>,
@@ -353,7 +355,7 @@ impl Keeper {
             time_ms: self.clock.unix_ms().0,
             seq: journal.appended_seq().0,
         };
-        Capture::begin(&self.vfs, &self.dir, store.index, &header, work.captures_begun, sealed.collect())
+        Capture::begin(&self.vfs, &self.dir, store.index, &header, work.captures_begun, sealed)
     }
 
     /// Captures for at most [`CAPTURE_TIME_MAX`], a stripe's lock for one slice at a time.
@@ -382,12 +384,18 @@ impl Keeper {
     }
 
     /// A published checkpoint is in force once the manifest names it; the ones before go.
-    fn announce(&self, work: &mut Work, store: Parts<'_>, published: Published) -> Result<(), JournalError> {
+    fn announce(
+        &self,
+        work: &mut Work,
+        store: Parts<'_>,
+        mut published: Published,
+    ) -> Result<(), JournalError> {
         store.engine.journal.set_checkpoint(&published.name, Lsn(published.lsn + 1))?;
         if let Err(error) = checkpoint_file::remove_others(&*self.vfs, &self.dir, &published.name) {
             tracing::warn!(%error, "an old checkpoint stays; the next one removes it");
         }
-        work.note_unreferenced(&published, store);
+        let survivors = published.survivors.take();
+        work.note_survivors(survivors, published.began, store);
         work.untrimmed.clear();
         work.published = Some(published);
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
@@ -442,22 +450,24 @@ impl Keeper {
 }
 
 impl Work {
-    /// What the checkpoint did not meet is empty, unless a copy in it was or will be turned to.
-    fn note_unreferenced(&mut self, published: &Published, store: Parts<'_>) {
-        for &segment in &published.unreferenced {
-            let turned = self.turned.get(&segment).is_some_and(|begun| *begun >= published.began);
-            let awaited = self.cleaning.as_ref().is_some_and(|cleaning| cleaning.awaits(segment));
-            if turned || awaited || store.engine.apart().contains(segment) {
-                continue;
-            }
-            self.emptied.insert(segment, published.began - 1);
+    /// What checkpoint `began` met in a segment is all that lives there, unless a copy in it was or will be turned to.
+    fn note_survivors(&mut self, mut survivors: BTreeMap<u32, Vec<Survivor>>, began: u64, store: Parts<'_>) {
+        let presumed = std::mem::take(&mut self.presumed_dead);
+        let is_miscounted = |segment: &u32| survivors.get(segment).is_none_or(|list| !list.is_empty());
+        self.miscounted.extend(presumed.into_iter().filter(is_miscounted));
+        survivors.retain(|segment, _| {
+            let turned = self.turned.get(segment).is_some_and(|begun| *begun >= began);
+            let awaited = self.cleaning.as_ref().is_some_and(|cleaning| cleaning.awaits(*segment));
+            !turned && !awaited && !store.engine.apart().contains(*segment)
+        });
+        for (segment, _) in survivors.extract_if(.., |_, list| list.is_empty()) {
+            self.emptied.insert(segment, began - 1);
             self.cleaning.take_if(|cleaning| cleaning.segment() == segment);
         }
+        self.survivors = survivors;
         let segments = self.segments(store);
         self.turned.retain(|segment, _| segments.iter().any(|info| info.segment.0 == *segment));
         self.miscounted.retain(|segment| segments.iter().any(|info| info.segment.0 == *segment));
-        let presumed = std::mem::take(&mut self.presumed_dead);
-        self.miscounted.extend(presumed.difference(&published.unreferenced));
     }
 
     /// Whether nothing in a sealed segment lives, as far as was counted: a checkpoint will find out and give it back

@@ -126,15 +126,20 @@ impl Keeper {
             |info: &&SegmentInfo| work.emptied.contains_key(&info.segment.0) || work.died_whole(info, store);
         let log_bytes = segments.iter().filter(|info| !free(info)).map(|info| info.end_bytes).sum();
         let disk = self.disk_use(store, segments, log_bytes);
-        let (dead_percent_min, bytes_per_second) = match (manner, pace(&disk)) {
-            (Manner::Eager, _) => (1, u64::MAX),
-            (Manner::Paced, Some(pace)) => (pace.dead_percent_min, pace.bytes_per_second),
-            // what has begun is finished, slowly
-            (Manner::Paced, None) => (100, SLOW_BYTES_PER_SECOND),
+        let (is_urgent, dead_percent_min, bytes_per_second) = match (manner, pace(&disk)) {
+            (Manner::Eager, _) => (true, 1, u64::MAX),
+            (Manner::Paced, Some(pace)) => (true, pace.dead_percent_min, pace.bytes_per_second),
+            // what has begun is finished, slowly; to read a segment for the little that lives there can wait for its list
+            (Manner::Paced, None) => (false, 100, SLOW_BYTES_PER_SECOND),
         };
         if work.cleaning.is_none() {
-            let chosen = choose(&self.candidates(work, store, segments, manner), dead_percent_min)?;
-            work.cleaning = Cleaning::begin(&store.engine.journal, chosen.segment).ok();
+            let mut candidates = self.candidates(work, store, segments, manner);
+            if !is_urgent {
+                candidates.retain(|candidate| work.survivors.contains_key(&candidate.segment));
+            }
+            let chosen = choose(&candidates, dead_percent_min)?;
+            let survivors = work.survivors.remove(&chosen.segment);
+            work.cleaning = Cleaning::begin(&store.engine.journal, chosen.segment, survivors).ok();
         }
         Some(bytes_per_second)
     }
@@ -278,6 +283,33 @@ mod tests {
         assert!(report.log_bytes <= 5 * (64 << 10), "{report:?}");
         assert!(report.brake_waits > 0 && report.brake_bytes_per_second == 0, "{report:?}");
         assert_eq!(report.cleaned_bytes, 0, "segments that died whole are not read");
+    }
+
+    /// Cleaning read every segment whole, for the few records that lived there: 0.4 us for each SET of a benchmark.
+    #[test]
+    fn few_survivors_are_copied_without_reading_their_segment() {
+        let disk = SimDisk::new(1);
+        let bench = Bench::on(&disk);
+        let name = |n: u32| n.to_be_bytes();
+        for n in 0..2_000 {
+            // every hundredth key is written once, the others all the time
+            let key = if n % 100 == 0 { n } else { n % 20 };
+            bench.set_key(&name(key), &[7; 1_000]).expect("room");
+            bench.settle();
+        }
+        bench.store.checkpoint().expect("published");
+        let before = bench.store.log_report().expect("engine log");
+        for _ in 0..2_000 {
+            bench.turn();
+            bench.clock.advance(Duration::from_millis(5));
+        }
+        let report = bench.store.log_report().expect("engine log");
+        let read = report.cleaned_bytes - before.cleaned_bytes;
+        assert!(report.log_bytes < before.log_bytes / 5, "{report:?} after {before:?}");
+        assert!(read > 10_000 && read < before.log_bytes / 10, "{read} B read or copied: {report:?}");
+        drop(bench);
+        let bench = Bench::on(&disk.crash(1));
+        assert_eq!(bench.store.key_counts()[0].0, 39);
     }
 
     /// With the smallest segments the header of a file is a sixteenth of it, and counted as dead: on a disk that was nearly
