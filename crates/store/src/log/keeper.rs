@@ -130,7 +130,7 @@ impl Keeper {
         let mut work = self.work();
         let now = self.clock.now();
         let segments = work.segments(store);
-        let mut worked = self.foot(&mut work, store, &segments)?;
+        let mut worked = self.foot(&mut work, store, &segments, manner)?;
         worked |= self.advance_capture(&mut work, store, &segments, now)?;
         worked |= self.clean_some(&mut work, store, &segments, manner)?;
         worked |= self.retire(&mut work, store)?;
@@ -227,6 +227,7 @@ impl Keeper {
         work: &mut Work,
         store: Parts<'_>,
         segments: &[SegmentInfo],
+        manner: Manner,
     ) -> Result<bool, JournalError> {
         let journal = &store.engine.journal;
         let covered = work.published.as_ref().map_or(0, |published| published.lsn);
@@ -236,13 +237,17 @@ impl Keeper {
                 let apart = store.engine.apart().contains(info.segment.0);
                 info.state == SegmentState::Sealed && info.last_lsn.0 > covered && info.records > 0 && !apart
             };
+            // few keys were written often: a checkpoint is less work than footers, and soon there
+            if manner == Manner::Paced && CHECKPOINT_SHARE * expected_bytes(store) <= self.segment_bytes {
+                return Ok(false);
+            }
             let Some(info) = segments.iter().find(wanting) else { return Ok(false) };
             work.footing =
                 self.set_apart(store, info.segment, Footing::begin(journal, info.segment))?.flatten();
             // without a descriptor it is tried again after a rest
             return Ok(work.footing.is_some() || store.engine.apart().contains(info.segment.0));
         };
-        if !segments.iter().any(|info| info.segment == footing.segment()) {
+        if !segments.iter().any(|info| info.segment == footing.segment() && info.last_lsn.0 > covered) {
             return Ok(true);
         }
         let segment = footing.segment();
@@ -321,7 +326,10 @@ impl Keeper {
         let above =
             segments.iter().filter(|info| info.state != SegmentState::Open && info.last_lsn.0 > covered);
         let above_bytes: u64 = above.map(|info| info.end_bytes).sum();
-        if above_bytes >= (2 * self.segment_bytes).max(size_bytes / 2) {
+        let is_small = CHECKPOINT_SHARE * expected_bytes(store) <= above_bytes.min(self.segment_bytes);
+        if above_bytes >= (2 * self.segment_bytes).max(size_bytes / 2)
+            || above_bytes > 0 && is_small && now >= work.next_small_capture
+        {
             return true;
         }
         let frees = |info: &&SegmentInfo| match work.emptied.get(&info.segment.0) {
@@ -518,12 +526,22 @@ fn run(store: &Weak<Store>) {
     }
 }
 
+/// About what a checkpoint would have.
+fn expected_bytes(store: Parts<'_>) -> u64 {
+    let keys: u64 = store.index.mapping().iter().map(|&id| store.index.keys_of(id)).sum();
+    keys * ENTRY_BYTES
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Between two slices: 256 KiB each 2 ms is 125 MB/s at most.
 const REST_WORKED: Duration = Duration::from_millis(2);
+/// A key in a checkpoint, about.
+const ENTRY_BYTES: u64 = 17;
+/// A checkpoint that has at most this part of what it covers is taken instead of footers.
+const CHECKPOINT_SHARE: u64 = 8;
 /// How long one turn captures.
 const CAPTURE_TIME_MAX: Duration = Duration::from_millis(2);
 /// When there was nothing to do.

@@ -312,6 +312,25 @@ mod tests {
         assert_eq!(bench.store.key_counts()[0].0, 39);
     }
 
+    /// Footers were written for records that a checkpoint of a few KiB covered a moment later.
+    #[test]
+    fn few_keys_get_a_checkpoint_instead_of_footers() {
+        let bench = Bench::new();
+        for n in 0..90_u32 {
+            bench.set_key(&(n % 10).to_be_bytes(), &[7; 1_000]).expect("room");
+            bench.settle();
+        }
+        let (_, parts) = bench.store.keeping().expect("engine log");
+        let is_footed = |info: &SegmentInfo| info.state == SegmentState::Footed;
+        for _ in 0..100 {
+            bench.clock.advance(Duration::from_millis(50));
+            bench.turn();
+            assert!(!parts.engine.journal.segments().iter().any(is_footed), "a footer");
+        }
+        let report = bench.store.log_report().expect("engine log");
+        assert!(report.checkpoint_lsn >= 50 && report.checkpoints == 1, "{report:?}");
+    }
+
     /// With the smallest segments the header of a file is a sixteenth of it, and counted as dead: on a disk that was nearly
     /// full, all that lived was copied again and again, at full speed and for ever.
     #[test]
