@@ -360,6 +360,7 @@ impl Space {
             if *left == 0 {
                 return Some(SnapshotAt::Slots { keyspace, bits });
             }
+            self.table.bring_page(bits);
             at = self.table.visit_page(bits, &mut |_, tag, slot| {
                 let removed = slot.word.object().is_some_and(|object| object.kind() == record::REMOVED);
                 if slot.bits() >= bits && !removed {

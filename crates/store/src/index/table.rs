@@ -136,6 +136,12 @@ impl Table {
         }
     }
 
+    /// Brings near the objects of the page that holds hash bits `bits`.
+    pub(crate) fn bring_page(&self, bits: u64) {
+        let page = &self.pages[self.number_at(bits)];
+        (0..page.len()).for_each(|at| page.get(at).1.word.bring_near());
+    }
+
     fn page_of(&self, hash: KeyHash) -> usize {
         self.number_at(hash.bits())
     }
