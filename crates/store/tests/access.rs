@@ -122,9 +122,18 @@ fn watch_sees_what_versions_would_miss() {
     assert!(changed(&store, &expiring), "expired, not yet removed");
     let expired = store.watch(0, b"k");
     assert!(!changed(&store, &expired), "had expired before");
+    let live = store.watch(0, b"l");
+    set(&store, b"l", b"v", None);
+    flush(&store);
+    assert!(!changed(&store, &expired), "flushed, but had expired before");
+    assert!(changed(&store, &live));
+    assert!(changed(&store, &expiring));
+
+    set(&store, b"k", b"v", Some(clock.unix_ms().0 + 10));
+    clock.advance(Duration::from_millis(10));
+    let expired = store.watch(0, b"k");
     store.tend(100);
     assert!(!changed(&store, &expired), "removed, but had expired before");
-    assert!(changed(&store, &expiring));
 }
 
 #[test]

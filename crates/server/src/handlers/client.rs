@@ -174,10 +174,7 @@ pub(crate) fn pause(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
     };
     let millis = integer(args.get(2)).map_err(|_| "ERR timeout is not an integer or out of range")?;
     let millis = u64::try_from(millis).map_err(|_| "ERR timeout is negative")?;
-    if millis > i64::MAX as u64 / 2 {
-        return Err("ERR timeout is out of range".into());
-    }
-    let until = control.now + Duration::from_millis(millis);
+    let until = control.now + Duration::from_millis(millis.min(PAUSE_MS_MAX));
     control.server.pause.start(until, all, control.now);
     out.ok();
     Ok(())
@@ -259,16 +256,37 @@ pub(crate) fn trackinginfo(_control: &mut Control<'_>, _args: ArgsView<'_>, out:
     Ok(())
 }
 
-pub(crate) fn tracking(_control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+pub(crate) fn tracking(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     match args.get(2) {
-        status if is(status, "off") && args.len() == 3 => {
+        status if is(status, "off") => {
+            check_tracking_options(control, args)?;
             out.ok();
             return Ok(());
         }
-        status if is(status, "off") || is(status, "on") => {}
+        status if is(status, "on") => check_tracking_options(control, args)?,
         _ => return Err(text::SYNTAX.into()),
     }
     Err("ERR client-side caching is not supported yet: CLIENT TRACKING follows in a later version".into())
+}
+
+/// Clients may send their options with OFF, too.
+fn check_tracking_options(control: &Control<'_>, args: ArgsView<'_>) -> Outcome {
+    let mut index = 3;
+    while let Some(option) = args.try_get(index) {
+        let value = args.try_get(index + 1);
+        if let Some(id) = value.filter(|_| is(option, "redirect")) {
+            let id = u64::try_from(integer(id)?).ok();
+            id.and_then(|id| control.server.clients.find(id))
+                .ok_or("ERR The client ID you want redirect to does not exist")?;
+            index += 1;
+        } else if value.is_some() && is(option, "prefix") {
+            index += 1;
+        } else if !["bcast", "optin", "optout", "noloop"].iter().any(|word| is(option, word)) {
+            return Err(text::SYNTAX.into());
+        }
+        index += 1;
+    }
+    Ok(())
 }
 
 pub(crate) fn caching(_control: &mut Control<'_>, _args: ArgsView<'_>, _out: &mut Writer<'_>) -> Outcome {
@@ -334,4 +352,6 @@ pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
 }
 
 /// Longest name that a client may give itself; each idle connection keeps its own.
+/// A hundred years: for ever, and no sum with it overflows.
+const PAUSE_MS_MAX: u64 = 100 * 365 * 86_400_000;
 const LABEL_BYTES_MAX: usize = 1024;

@@ -177,6 +177,8 @@ fn admit(server: &Server, greeting: &Greeting<'_>, authenticated: bool) -> Outco
 
 pub(crate) fn hello(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let greeting = Greeting::parse(args)?;
+    // A name that is refused lets nobody in.
+    greeting.name.map_or(Ok(()), super::client::check_name)?;
     admit(control.server, &greeting, control.session.authenticated)?;
     control.session.authenticated = true;
     if let Some(name) = greeting.name {

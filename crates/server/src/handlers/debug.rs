@@ -53,8 +53,17 @@ pub(crate) fn reload(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut 
     Ok(())
 }
 
+/// Answers with an error of the caller's words: client libraries test with it what they make of errors.
+pub(crate) fn error(_control: &mut Control<'_>, args: ArgsView<'_>, _out: &mut Writer<'_>) -> Outcome {
+    let words = args.get(2).iter().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte });
+    Err(Failure::Bytes(words.collect()))
+}
+
 pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let lines = [
+        "ERROR <string>",
+        "    Return a Redis protocol error with <string> as message. Useful for clients",
+        "    unit tests to simulate Redis errors.",
         "OBJECT <key>",
         "    Show low level info about `key` and associated value.",
         "RELOAD",

@@ -4,7 +4,7 @@
 //! answer say how this server behaves; setting them to that answer is accepted, anything else refused.
 
 use super::kinds::{Durability, Engine, Kind, Size};
-use super::{MemoryLimit, Settings, Threshold};
+use super::{LogLevel, MemoryLimit, Settings, Threshold};
 use std::time::Duration;
 
 /// A name that Redis uses.
@@ -96,7 +96,18 @@ static ALIASES: &[Alias] = &[
     alias!("proto-max-bulk-len" => "value.max", |s| s.value_max.0.to_string(), same),
     alias!("io-threads" => "loops", |s| s.loops_resolved().to_string(), same),
     alias!("protected-mode" => "protected_mode", |s| yes_no(s.protected_mode), same),
-    alias!("loglevel" => "log.level", |s| s.log_level.to_string(), same),
+    alias!("loglevel" => "log.level", |s| match s.log_level {
+        LogLevel::Error | LogLevel::Warn => "warning",
+        LogLevel::Info => "notice",
+        LogLevel::Debug => "verbose",
+        LogLevel::Trace => "debug",
+    }.to_owned(), |text| match text.to_ascii_lowercase().as_str() {
+        "warning" | "nothing" => Some("warn".to_owned()),
+        "notice" => Some("info".to_owned()),
+        "verbose" => Some("debug".to_owned()),
+        "debug" => Some("trace".to_owned()),
+        _ => None,
+    }),
     alias!("slowlog-log-slower-than" => "slowlog.threshold", |s| match s.slowlog_threshold {
         Threshold::Off => "-1".to_owned(),
         Threshold::From(time) => time.as_micros().to_string(),
@@ -125,6 +136,8 @@ static ALIASES: &[Alias] = &[
     fixed!("logfile", ""),
     fixed!("daemonize", "no"),
     fixed!("dbfilename", ""),
+    fixed!("latency-tracking", "yes"),
+    fixed!("latency-tracking-info-percentiles", "50 99 99.9"),
 ];
 
 fn yes_no(value: bool) -> String {

@@ -200,6 +200,10 @@ const DEBUG: &[Command] = rows! {
         "admin slow dangerous", "", "server", "1.0.0", "O(1)",
         "Switches active expiry on or off",
         args "enabled(off=0|on=1)";
+    "debug|error", 3, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(debug::error),
+        "admin slow dangerous", "", "server", "1.0.0", "O(1)",
+        "Answers with that error",
+        args "error:string";
     "debug|reload", -2, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(debug::reload),
         "admin slow dangerous", "", "server", "1.0.0", "O(1)",
         "Answers OK: what is served is what is saved";

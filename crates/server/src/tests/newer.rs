@@ -62,6 +62,16 @@ fn tracking_says_that_it_follows() {
     let mut wire = harness.connect();
     assert_eq!(harness.line(&mut wire, "CLIENT TRACKING off"), "+OK\r\n");
     assert!(harness.line(&mut wire, "CLIENT TRACKING on").contains("follows in a later version"));
+    harness.expect(
+        &mut wire,
+        &[
+            ("CLIENT TRACKING off BCAST PREFIX a NOLOOP", "+OK\r\n"),
+            ("CLIENT TRACKING off REDIRECT 1", "+OK\r\n"),
+            ("CLIENT TRACKING off REDIRECT 99", "-ERR The client ID you want redirect to does not exist\r\n"),
+            ("CLIENT TRACKING off FOO", "-ERR syntax error\r\n"),
+            ("CLIENT TRACKING maybe", "-ERR syntax error\r\n"),
+        ],
+    );
 }
 
 #[test]
@@ -185,4 +195,33 @@ fn what_there_is_none_of_is_answered_as_by_a_server_without_a_cluster_and_withou
             ("INCRBYFLOAT k 0x1p4", "$2\r\n17\r\n"),
         ],
     );
+}
+
+/// Tests of client libraries that met no such thing, or another spelling, took it for a fault of the library.
+#[test]
+fn small_things_that_tests_of_client_libraries_use_are_as_in_redis() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    assert_eq!(harness.raw(&mut wire, &["DEBUG", "ERROR", "LOADING a\r\nb"]), "-LOADING a  b\r\n");
+    harness.expect(
+        &mut wire,
+        &[
+            ("CONFIG GET loglevel", "*2\r\n$8\r\nloglevel\r\n$6\r\nnotice\r\n"),
+            ("CONFIG GET latency-tracking", "*2\r\n$16\r\nlatency-tracking\r\n$3\r\nyes\r\n"),
+            ("CLIENT PAUSE 9223372036854775807 WRITE", "+OK\r\n"),
+            ("CLIENT UNPAUSE", "+OK\r\n"),
+        ],
+    );
+}
+
+/// HELLO with a right password and a name that is refused let the client in, and answered with an error.
+#[test]
+fn hello_with_a_bad_name_is_refused_as_a_whole() {
+    let mut harness = Harness::new();
+    let mut operator = harness.connect();
+    harness.line(&mut operator, "CONFIG SET requirepass secret");
+    let mut wire = harness.connect();
+    let greeting = ["HELLO", "3", "AUTH", "default", "secret", "SETNAME", "a b"];
+    assert!(harness.raw(&mut wire, &greeting).starts_with("-ERR Client names cannot contain"));
+    assert!(harness.line(&mut wire, "PING").starts_with("-NOAUTH"));
 }

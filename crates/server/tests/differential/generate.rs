@@ -28,6 +28,7 @@ const EXCUSED: &[(&str, &str)] = &[
     ("save", "writes files of Redis"),
     ("bgsave", "writes files of Redis"),
     ("backup", "ours alone"),
+    ("debug|error", "an error of the caller's own words"),
     ("debug|reload", "writes files of Redis"),
     ("debug|sleep", "waits"),
     ("config|set", "settings differ"),

@@ -251,7 +251,8 @@ impl Access<'_> {
                     let hash = self.store.hasher.hash(&key);
                     let there = |id| stripe.space(id).is_some_and(|space| space.may_hold(hash, &key));
                     if there(old) || there(new) {
-                        stripe.watches.touch(db as u16, &key, seq, false);
+                        // What had expired and now is gone changes nothing for whoever began to watch it then.
+                        stripe.watches.touch(db as u16, &key, seq, !there(new));
                     }
                 }
             }
