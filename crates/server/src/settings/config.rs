@@ -5,7 +5,7 @@
 
 use super::redis::Alias;
 use super::table::Row;
-use super::{FileError, Settings};
+use super::{FileError, Secret, Settings};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +19,8 @@ pub struct Config {
     /// One change at a time, from check to act.
     changing: Mutex<Option<Hook>>,
     file: Option<PathBuf>,
+    /// The password that the start read from `requirepass_file`: it stays there.
+    filed_password: Option<Secret>,
 }
 
 /// Acts on a change: former settings, new settings. An error refuses the change.
@@ -64,6 +66,7 @@ impl Config {
     /// Starts with `settings`, which came from `file` if there was one.
     pub fn new(settings: Settings, file: Option<PathBuf>) -> Self {
         Config {
+            filed_password: settings.requirepass_file.is_some().then(|| settings.requirepass.clone()),
             current: RwLock::new(Arc::new(settings)),
             generation: AtomicU64::new(0),
             changing: Mutex::new(None),
@@ -145,7 +148,13 @@ impl Config {
     pub fn rewrite(&self) -> Result<(), RewriteError> {
         let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.file.as_ref().ok_or(RewriteError::NoFile)?;
-        let settings = self.current().with_absolute_paths()?;
+        let mut settings = self.current().with_absolute_paths()?;
+        match &self.filed_password {
+            Some(password) if *password == settings.requirepass => settings.requirepass = Secret::default(),
+            // Changed since: the next start must not find the former one, nor both.
+            Some(_) => settings.requirepass_file = None,
+            None => {}
+        }
         let text = settings.rewritten(&std::fs::read_to_string(path)?)?;
         replace_file(path, &text)?;
         Ok(())
@@ -299,6 +308,27 @@ mod tests {
             config.rewrite().expect("rewritten");
             assert_eq!(std::fs::read_to_string(&file).expect("text"), expected, "once more");
         }
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a settings file is the user's, as above")]
+    fn a_rewrite_leaves_the_password_in_the_file_it_came_from() {
+        // The password was copied out of its file into that of the settings, and a start with both is refused.
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("settings.toml");
+        std::fs::write(&path, "requirepass_file = \"/run/password\"\n").expect("written");
+        let mut settings = Settings::default();
+        settings.apply_toml(&std::fs::read_to_string(&path).expect("readable")).expect("right");
+        settings.set("requirepass", "secret").expect("any text");
+        let config = Config::new(settings, Some(path.clone()));
+        config.rewrite().expect("rewritten");
+        let text = std::fs::read_to_string(&path).expect("readable");
+        assert!(text.contains("requirepass_file = \"/run/password\"") && !text.contains("secret"), "{text}");
+
+        config.change(&[("requirepass", "changed")]).expect("allowed");
+        config.rewrite().expect("rewritten");
+        let text = std::fs::read_to_string(&path).expect("readable");
+        assert!(text.contains("requirepass = \"changed\"") && !text.contains("/run/password"), "{text}");
     }
 
     #[test]
