@@ -17,6 +17,7 @@
 //! | [`mod@format`] | every byte on disk |
 //! | `admission` | credits for memory and disk, taken before any lock |
 //! | `core`, `batch_buffer` | batching and placing, without I/O |
+//! | `gather` | whether a cycle lets those join whom the last one released |
 //! | `committer`, `backend` | write cycles, syncs, rolls, stamps, the seal; buffered, direct, uring |
 //! | `preparer`, `segment` | files ready ahead of need, freed and recycled ones |
 //! | `manifest` | which file holds which segment |
@@ -40,6 +41,7 @@ mod counters;
 mod error;
 mod footer;
 pub mod format;
+mod gather;
 mod journal;
 mod manifest;
 mod options;

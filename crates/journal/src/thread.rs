@@ -7,6 +7,7 @@
 //!
 //! [`Driver`] runs the same turns on the caller's thread: equal calls give an equal trace.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use vfs::FileLock;
 
 use crate::committer::{self, Committer};
 use crate::error::JournalError;
+use crate::gather::Gather;
 use crate::options::SyncMode;
 use crate::preparer::Preparer;
 use crate::shared::{Phase, Shared};
@@ -105,9 +107,11 @@ pub(crate) fn spawn(
 
 fn run_committer(shared: &Shared, committer: &Mutex<Committer>) {
     shared.committer.adopt_current_thread();
+    let mut gather = Gather::default();
     while shared.progress.phase() == Phase::Running {
         if shared.committer.take() {
-            committer::lock(committer).turn();
+            let_join(shared, &mut gather);
+            commit(shared, committer, &mut gather);
             continue;
         }
         let due = due(shared, &committer::lock(committer));
@@ -127,6 +131,32 @@ fn run_committer(shared: &Shared, committer: &Mutex<Committer>) {
     if shared.progress.phase() == Phase::Closing {
         committer::lock(committer).seal();
     }
+}
+
+/// One turn, and what it teaches about those whom it releases.
+fn commit(shared: &Shared, committer: &Mutex<Committer>, gather: &mut Gather) {
+    let progress = &shared.progress;
+    let before = progress.durable_lsn.load(Ordering::Relaxed);
+    committer::lock(committer).turn();
+    if shared.options.sync == SyncMode::Always {
+        let records = progress.durable_lsn.load(Ordering::Relaxed) - before;
+        let sync_ns = shared.counters.sync_ns_usual.load(Ordering::Relaxed);
+        gather.on_cycle(records, progress.appended_lsn.load(Ordering::Relaxed), sync_ns);
+    }
+}
+
+/// Leaves the processor to those whom the last cycle released, while they are coming, so that they join the next one.
+fn let_join(shared: &Shared, gather: &mut Gather) {
+    let appended = || shared.progress.appended_lsn.load(Ordering::Relaxed);
+    if appended() == shared.progress.durable_lsn.load(Ordering::Relaxed) {
+        return; // an offer of what is durable by now
+    }
+    let Some(watch) = gather.take_watch() else { return };
+    let started = shared.clock.now();
+    while !watch.is_full(appended()) && shared.clock.now().since(started) < watch.limit {
+        std::thread::yield_now();
+    }
+    gather.on_end(watch, appended());
 }
 
 /// Time until a sync or a stamp is due that nobody offers.
