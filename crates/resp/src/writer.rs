@@ -49,6 +49,14 @@ impl<'a> Writer<'a> {
         self.out.len()
     }
 
+    /// Appends once more what stands at `part` of the buffer: whole replies, written before.
+    ///
+    /// # Panics
+    /// If the buffer does not reach so far: a bug in the caller.
+    pub fn repeat(&mut self, part: std::ops::Range<usize>) {
+        self.out.extend_from_within(part);
+    }
+
     /// Takes back everything appended since `position`; an error then can take its place.
     pub fn rewind(&mut self, position: usize) {
         self.out.truncate(position);

@@ -23,9 +23,18 @@ pub(crate) fn info(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
     }
     let start = out.position();
     out.array(args.len() - 2);
+    let mut written = vec![0..0; table.entries().len()];
     for name in args.iter().skip(2) {
         match table.find_full(name) {
-            Some(entry) => write_info(entry.command, out),
+            // Asked for again: a copy is much cheaper.
+            Some(entry) if !written[usize::from(entry.id)].is_empty() => {
+                out.repeat(written[usize::from(entry.id)].clone());
+            }
+            Some(entry) => {
+                let from = out.position();
+                write_info(entry.command, out);
+                written[usize::from(entry.id)] = from..out.position();
+            }
             None => out.null(),
         }
         control.server.admit_reply(out.position() - start)?;
@@ -97,7 +106,11 @@ pub(crate) fn docs(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
     let chosen: Vec<&Command> = if args.len() == 2 {
         table.commands().collect()
     } else {
-        args.iter().skip(2).filter_map(|name| table.find_full(name)).map(|entry| entry.command).collect()
+        // A key of a map is there once, however often it is asked for.
+        let mut told = vec![false; table.entries().len()];
+        let found = args.iter().skip(2).filter_map(|name| table.find_full(name));
+        let new = found.filter(|entry| !std::mem::replace(&mut told[usize::from(entry.id)], true));
+        new.map(|entry| entry.command).collect()
     };
     let start = out.position();
     out.map(chosen.len());

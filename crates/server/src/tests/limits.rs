@@ -173,13 +173,13 @@ fn control_command_that_repeats_what_it_was_asked_for_ends_at_the_limit() {
     let mut harness = Harness::with(|settings| settings.connections_output_max = Size(1_000));
     let mut wire = harness.connect();
     let refusal = "-ERR the reply would be larger than connections.output_max (1000 B)\r\n";
-    for line in ["CLIENT LIST ID 1", "COMMAND INFO get", "COMMAND DOCS get", "LATENCY HISTOGRAM client|list"]
-    {
+    for line in ["CLIENT LIST ID 1", "COMMAND INFO get", "LATENCY HISTOGRAM client|list"] {
         assert!(!harness.line(&mut wire, line).starts_with('-'), "{line}");
         let name = line.rsplit_once(' ').expect("a name").1;
         let many = format!("{line}{}", format!(" {name}").repeat(100));
         assert_eq!(harness.line(&mut wire, &many), refusal, "{line}");
     }
+    assert_eq!(harness.line(&mut wire, "COMMAND DOCS"), refusal);
     for line in ["MULTI", "CLIENT LIST ID 1 1 1 1 1 1", "INCR n"] {
         harness.line(&mut wire, line);
     }
@@ -210,4 +210,19 @@ fn watched_keys_are_bounded_and_many_at_once_are_quick() {
     let refusal = "-ERR watched keys would take more than transaction.max (40000000 B)\r\n";
     assert_eq!(harness.raw(&mut wire, &words), refusal);
     harness.expect(&mut wire, &[("UNWATCH", "+OK\r\n"), ("WATCH a", "+OK\r\n")]);
+}
+
+/// A hundred thousand times the largest name made a reply of hundreds of megabytes, and held a loop for a second.
+#[test]
+fn docs_of_a_name_are_told_once_however_often_it_is_asked() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let once = harness.line(&mut wire, "COMMAND DOCS client set client|id");
+    let mut words = vec!["COMMAND", "DOCS"];
+    words.extend(["client", "set", "SET", "client|id", "nothing"].repeat(20_000));
+    assert!(harness.raw(&mut wire, &words) == once, "of one name each");
+    let once = harness.line(&mut wire, "COMMAND INFO get nothing");
+    let (_, items) = once.split_once("\r\n").expect("an array");
+    let twice = harness.line(&mut wire, "COMMAND INFO get nothing GET nothing");
+    assert_eq!(twice, format!("*4\r\n{items}{items}"), "INFO answers each");
 }
