@@ -3,7 +3,7 @@
 //! One tick:
 //!
 //! ```text
-//!  wait -> posts -> released replies -> events -> ready list -> timers -> on_tick_end -> moves
+//!  wait -> posts -> released replies -> receive -> work -> ready list -> timers -> on_tick_end -> moves
 //! ```
 //!
 //! Invariants
@@ -14,6 +14,8 @@
 //!      post, a timer or a release that will come.
 //!   4. The protocol hears of the end of a tick before the loop sleeps.
 //!   5. A connection leaves for another loop only at the end of a tick, when no taken post is left.
+
+mod receive;
 
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -33,7 +35,8 @@ use crate::timers::Timers;
 use crate::{CloseReason, Connection, Handle, LoopStats, Protocol, StartError};
 
 const WAKE: Token = Token(usize::MAX);
-const EVENTS_PER_TICK_MAX: usize = 1_024;
+/// Few, so that what was released meanwhile leaves soon and what was appended is offered soon.
+const EVENTS_PER_TICK_MAX: usize = 16;
 /// A loop has only writers once nobody else was answered for this long.
 const ALL_WAIT_AFTER: Duration = Duration::from_millis(100);
 /// Longest that ticks are one to the protocol.
@@ -105,6 +108,7 @@ struct Loop<P: Protocol> {
     lowest_held: u64,
     ready: Vec<u64>,
     ready_now: Vec<u64>,
+    received: Vec<u64>,
     moves: Vec<u64>,
     now: Nanos,
     /// When a callback was last answered without a held reply.
@@ -135,6 +139,7 @@ impl<P: Protocol> Loop<P> {
             lowest_held: u64::MAX,
             ready: Vec::new(),
             ready_now: Vec::new(),
+            received: Vec::new(),
             gathers_since: None,
             moves: Vec::new(),
             stopping: false,
@@ -175,13 +180,8 @@ impl<P: Protocol> Loop<P> {
     fn tick(&mut self, events: &Events) {
         self.take_posts();
         self.release_held();
-        for event in events {
-            if event.token() == WAKE {
-                self.tally.wakes += 1;
-            } else {
-                self.on_event(event);
-            }
-        }
+        self.receive(events);
+        self.work();
         self.run_ready();
         self.fire_timers();
         self.end_tick(!events.is_empty());
@@ -205,18 +205,16 @@ impl<P: Protocol> Loop<P> {
         }
     }
 
-    fn on_event(&mut self, event: &mio::event::Event) {
-        let token = event.token().0 as u64;
-        let Some(mut peer) = self.take_peer(token) else { return };
-        peer.read_closed |= event.is_read_closed();
-        peer.readable |= event.is_readable() || peer.read_closed;
-        let hung_up = event.is_error() || (event.is_read_closed() && event.is_write_closed());
-        self.drive(peer, |peer, context| {
-            if hung_up {
-                peer.on_hang_up()?;
-            }
-            peer.turn(context)
-        });
+    fn context(&mut self) -> Context<'_, P> {
+        Context {
+            handle: &self.handle,
+            pool: &mut self.pool,
+            tally: &mut self.tally,
+            limits: self.handle.shared.limits.load(),
+            now: self.now,
+            loop_index: self.index,
+            unheld: false,
+        }
     }
 
     /// Runs `work` on `peer`, then puts it where it belongs by what it waits for.
@@ -225,15 +223,7 @@ impl<P: Protocol> Loop<P> {
         mut peer: Box<Peer<P>>,
         work: impl FnOnce(&mut Peer<P>, &mut Context<'_, P>) -> Result<(), CloseReason>,
     ) {
-        let mut context = Context {
-            handle: &self.handle,
-            pool: &mut self.pool,
-            tally: &mut self.tally,
-            limits: self.handle.shared.limits.load(),
-            now: self.now,
-            loop_index: self.index,
-            unheld: false,
-        };
+        let mut context = self.context();
         let done = work(&mut peer, &mut context);
         let unheld = context.unheld;
         let now = self.handle.shared.clock.now();

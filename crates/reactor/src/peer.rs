@@ -142,6 +142,22 @@ impl<P: Protocol> Peer<P> {
         self.finish(context)
     }
 
+    /// Reads what came, for the turn that follows.
+    pub(crate) fn receive(&mut self, context: &mut Context<'_, P>) -> Result<(), CloseReason> {
+        if !self.pending && self.wants_turn() && self.read(context)? {
+            self.pending = true;
+        }
+        Ok(())
+    }
+
+    /// Session and input, if the next turn begins with them.
+    pub(crate) fn ahead(&self) -> Option<(&P::Session, &Input)> {
+        self.session
+            .as_ref()
+            .filter(|_| self.pending && self.takes_input())
+            .map(|session| (session, &self.input))
+    }
+
     /// Delivers a message.
     pub(crate) fn message(
         &mut self,

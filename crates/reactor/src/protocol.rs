@@ -47,6 +47,10 @@ pub trait Protocol: Send + Sync + Sized + 'static {
     /// Called once, with the session, when the connection is gone; why is in [`Connection::close_reason`].
     fn on_close(&self, session: Self::Session, connection: &Arc<Connection>);
 
+    /// Several connections have input, and `on_input` comes for each of them next: what it will look up can be brought near for
+    /// all at once. A hint, without effect but on time.
+    fn on_ahead(&self, _inputs: &mut dyn Iterator<Item = (&Self::Session, &Input)>) {}
+
     /// Called at the end of each tick of a loop, before it sleeps (after each turn, under `threads`). `all_wait`: for a while
     /// every reply of this loop was held by a ticket, so that to block until tickets are released delays nobody; ticks that follow
     /// each other at once then share a call. Never under `threads`.

@@ -75,6 +75,26 @@ fn all_wait_while_only_held_replies_are_given_and_not_beside_others() {
     }
 }
 
+/// What came from several connections is read before any of it is handled, and the protocol hears of all of it.
+#[test]
+fn inputs_that_came_together_are_announced_together() {
+    let server = Server::start(options(Connector::Epoll, 1));
+    let mut clients: Vec<_> = (0..4).map(|_| server.connect_known().0).collect();
+    let (first, others) = clients.split_first_mut().unwrap();
+    first.send("meet\n");
+    server.protocol.meeting.wait();
+    for (number, client) in others.iter_mut().enumerate() {
+        client.send(&format!("echo {number}\necho more\n"));
+    }
+    server.protocol.announced_max.store(0, Ordering::SeqCst);
+    server.protocol.meeting.wait();
+    for (number, client) in others.iter_mut().enumerate() {
+        client.expect(&number.to_string());
+        client.expect("more");
+    }
+    assert_eq!(server.protocol.announced_max.load(Ordering::SeqCst), others.len());
+}
+
 fn pipeline_of_many_lines_is_answered_in_order(connector: Connector) {
     let server = Server::start(options(connector, 2));
     let mut client = server.connect();

@@ -9,6 +9,7 @@
 //! | `timer MS` | answers `timer` after that time |
 //! | `where` | answers the index of the loop |
 //! | `close`, `kill` | ends the connection, softly or not |
+//! | `meet` | holds its loop up from one meeting with the test to the next |
 //! | `later X` | answers `X` through a message that the connection posts to itself |
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -19,11 +20,11 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use clock::SystemClock;
-use reactor::{CloseReason, Connection, Connector, Handle, Io, Options, Protocol, Reactor, Step};
+use reactor::{CloseReason, Connection, Connector, Handle, Input, Io, Options, Protocol, Reactor, Step};
 
 /// Longest that any condition of a test may take to come true.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -37,7 +38,30 @@ pub(crate) struct Lines {
     pub(crate) ticks: AtomicUsize,
     /// Ends of ticks at which all waited.
     pub(crate) waits: AtomicUsize,
+    /// Most inputs that were announced together.
+    pub(crate) announced_max: AtomicUsize,
+    pub(crate) meeting: Meeting,
     pub(crate) closed: Mutex<Vec<(u64, CloseReason)>>,
+}
+
+/// Where a loop and a test wait for each other.
+pub(crate) struct Meeting(Barrier);
+
+impl Meeting {
+    pub(crate) fn wait(&self) {
+        self.0.wait();
+    }
+
+    fn wait_twice(&self) {
+        self.wait();
+        self.wait();
+    }
+}
+
+impl Default for Meeting {
+    fn default() -> Self {
+        Self(Barrier::new(2))
+    }
 }
 
 pub(crate) enum Message {
@@ -72,6 +96,11 @@ impl Protocol for Lines {
             }
         }
         Step::Yield
+    }
+
+    fn on_ahead(&self, inputs: &mut dyn Iterator<Item = (&usize, &Input)>) {
+        let count = inputs.filter(|(_, input)| input.bytes().ends_with(b"\n")).count();
+        self.announced_max.fetch_max(count, Ordering::SeqCst);
     }
 
     fn on_message(&self, _: &mut usize, message: Message, io: &mut Io<'_, Self>) -> Step {
@@ -123,6 +152,7 @@ impl Lines {
             "park" => return Step::Park,
             "timer" => io.set_timer(Some(io.now + Duration::from_millis(rest.parse().unwrap()))),
             "where" => answer(io, &io.loop_index.to_string(), 0),
+            "meet" => self.meeting.wait_twice(),
             "close" => return Step::Close,
             "kill" => return Step::Kill,
             "later" => {
