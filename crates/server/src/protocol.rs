@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use reactor::{Connection, Handle, Io, LoopStats, Protocol, Step};
+use reactor::{Connection, Handle, Input, Io, LoopStats, Protocol, Step};
 
 use crate::clients::Client;
 use crate::handlers::info::CLIENT_BYTES;
@@ -105,6 +105,10 @@ impl Protocol for EvenkeelProtocol {
     fn on_input(&self, session: &mut Session, io: &mut Io<'_, Self>) -> Step {
         let turn = self.server.on_input(session, io.input, io.output, io.loop_index);
         self.settle(session, turn, io)
+    }
+
+    fn on_ahead(&self, inputs: &mut dyn Iterator<Item = (&Session, &Input)>) {
+        self.server.on_ahead(inputs);
     }
 
     fn on_message(&self, session: &mut Session, message: Message, io: &mut Io<'_, Self>) -> Step {

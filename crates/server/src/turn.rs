@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use clock::{Nanos, UnixMs};
 use reactor::{Input, Output, Step};
-use resp::{Args, Limits, Parsed, ProtocolError, RequestParser, Writer};
-use store::KeyRef;
+use resp::{Args, ArgsView, Limits, Parsed, ProtocolError, RequestParser, Writer};
+use store::{Foresight, KeyRef};
 
 use crate::call::Attached;
 use crate::executor::{Parked, Request, Verdict};
@@ -40,10 +40,8 @@ impl Turn {
 }
 
 thread_local! {
-    /// Ranges of the request being parsed: one for each loop, not one for each connection.
-    static ARGS: Cell<Args> = const { Cell::new(Args::new()) };
-    /// The same for requests that are only looked at.
-    static AHEAD_ARGS: Cell<Args> = const { Cell::new(Args::new()) };
+    /// Ranges of the requests being parsed: one for each loop, not one for each connection.
+    static AHEAD: Cell<Option<Box<Ahead>>> = const { Cell::new(None) };
 }
 
 impl Server {
@@ -56,10 +54,10 @@ impl Server {
         loop_index: usize,
     ) -> Turn {
         self.refresh_settings();
-        let mut args = ARGS.take();
-        let turn = self.run_turn(session, input, output, loop_index, &mut args);
-        args.clear();
-        ARGS.set(args);
+        let mut ahead = AHEAD.take().unwrap_or_default();
+        let turn = self.run_turn(session, input, output, loop_index, &mut ahead);
+        ahead.clear();
+        AHEAD.set(Some(ahead));
         turn
     }
 
@@ -69,13 +67,12 @@ impl Server {
         input: &mut Input,
         output: &mut Output,
         loop_index: usize,
-        args: &mut Args,
+        ahead: &mut Ahead,
     ) -> Turn {
         let mut commands = 0;
         let mut now = self.clock.now();
         let began = WallClock { at: now, unix_us: self.clock.unix_us() };
         let yield_at = now + TURN_TIME_MAX;
-        let mut foreseen = 0;
         loop {
             if session.closing {
                 return Turn::ended(Step::Close, commands);
@@ -84,23 +81,24 @@ impl Server {
                 return Turn::ended(if input.is_empty() { Step::Continue } else { Step::Yield }, commands);
             }
             let limits = self.limits(session);
-            let parsed = session.parser.parse(input.bytes(), &limits, args);
-            let consumed = match parsed {
-                Ok(Parsed::Complete { consumed }) => consumed,
-                Ok(Parsed::Incomplete { needed_bytes_min }) => {
-                    input.expect(needed_bytes_min);
-                    return Turn::ended(Step::Continue, commands);
-                }
-                Err(error) => return self.refuse(error, output, commands),
+            if ahead.is_empty() && session.parser.is_fresh() {
+                self.look_ahead(session.db, input.bytes(), &limits, ahead);
+            }
+            let (consumed, args) = match ahead.next() {
+                Some(request) => request,
+                None => match session.parser.parse(input.bytes(), &limits, ahead.spare()) {
+                    Ok(Parsed::Complete { consumed }) => (consumed, ahead.spare()),
+                    Ok(Parsed::Incomplete { needed_bytes_min }) => {
+                        input.expect(needed_bytes_min);
+                        return Turn::ended(Step::Continue, commands);
+                    }
+                    Err(error) => return self.refuse(error, output, commands),
+                },
             };
             if args.is_empty() {
                 input.consume(consumed);
                 continue;
             }
-            if foreseen == 0 {
-                foreseen = self.foresee(session.db, input.bytes(), consumed, &limits);
-            }
-            foreseen -= 1;
             let (args, unix) = (args.view(input.bytes()), began.at(now));
             let request = Request { args, bytes: consumed, loop_index, now, unix };
             match self.answer(session, &request, output) {
@@ -112,30 +110,36 @@ impl Server {
         }
     }
 
-    /// Brings near what the requests of a pipeline will look up; `first_len` bytes of `input` are the request that is
-    /// about to run. Returns how many requests
-    /// that was.
-    fn foresee(&self, db: u16, input: &[u8], first_len: usize, limits: &Limits) -> usize {
-        if input.len() == first_len {
-            return 1;
-        }
-        let Some(mut foresight) = self.store.foresight() else { return usize::MAX };
-        let mut args = AHEAD_ARGS.take();
-        let (mut rest, mut count) = (input, 0);
-        while count < AHEAD_REQUESTS_MAX
-            && let Ok(Parsed::Complete { consumed }) = RequestParser::new().parse(rest, limits, &mut args)
-        {
-            // Nearly every command that has keys has its first one there; a wrong guess costs no more than a right one.
-            if let Some(key) = args.view(rest).try_get(1) {
-                foresight.add(KeyRef { db, key });
+    /// Brings near what the request of each input will look up. Pipelines do that for themselves.
+    pub(crate) fn on_ahead(&self, inputs: &mut dyn Iterator<Item = (&Session, &Input)>) {
+        let Some(mut foresight) = self.store.foresight() else { return };
+        let mut ahead = AHEAD.take().unwrap_or_default();
+        for (session, input) in inputs {
+            let args = ahead.spare();
+            let parsed = RequestParser::new().parse(input.bytes(), &self.limits(session), args);
+            if parsed == Ok(Parsed::Complete { consumed: input.len() }) {
+                foresee(&mut foresight, session.db, args.view(input.bytes()));
             }
-            rest = &rest[consumed..];
-            count += 1;
         }
         foresight.bring_near();
-        args.clear();
-        AHEAD_ARGS.set(args);
-        count.max(1)
+        ahead.clear();
+        AHEAD.set(Some(ahead));
+    }
+
+    /// Parses the complete requests at the front of `input`, up to some bound, and brings near what they will look up if there
+    /// are several.
+    fn look_ahead(&self, db: u16, input: &[u8], limits: &Limits, ahead: &mut Ahead) {
+        ahead.parse(input, limits);
+        if ahead.count < 2 {
+            return;
+        }
+        let Some(mut foresight) = self.store.foresight() else { return };
+        let mut rest = input;
+        for (consumed, args) in &ahead.requests[..ahead.count] {
+            foresee(&mut foresight, db, args.view(rest));
+            rest = &rest[*consumed..];
+        }
+        foresight.bring_near();
     }
 
     fn answer(self: &Arc<Self>, session: &mut Session, request: &Request<'_>, output: &mut Output) -> Answer {
@@ -259,6 +263,61 @@ impl Server {
             self.remove_monitor(id);
         }
         self.clients.remove(id);
+    }
+}
+
+/// Nearly every command that has keys has its first one there; a wrong guess costs no more than a right one.
+fn foresee(foresight: &mut Foresight<'_>, db: u16, args: ArgsView<'_>) {
+    if let Some(key) = args.try_get(1) {
+        foresight.add(KeyRef { db, key });
+    }
+}
+
+/// Requests of a pipeline that are parsed and have not run.
+#[derive(Default)]
+struct Ahead {
+    /// Size of each as received, and its arguments.
+    requests: [(usize, Args); AHEAD_REQUESTS_MAX],
+    next: usize,
+    count: usize,
+    /// For a request that is parsed by itself.
+    spare: Args,
+}
+
+impl Ahead {
+    fn is_empty(&self) -> bool {
+        self.next == self.count
+    }
+
+    fn spare(&mut self) -> &mut Args {
+        &mut self.spare
+    }
+
+    /// Parses what `input` begins with; what is not complete, or wrong, is left.
+    fn parse(&mut self, input: &[u8], limits: &Limits) {
+        (self.next, self.count) = (0, 0);
+        let mut rest = input;
+        while let Some((size, args)) = self.requests.get_mut(self.count)
+            && !rest.is_empty()
+            && let Ok(Parsed::Complete { consumed }) = RequestParser::new().parse(rest, limits, args)
+        {
+            *size = consumed;
+            rest = &rest[consumed..];
+            self.count += 1;
+        }
+    }
+
+    fn next(&mut self) -> Option<(usize, &mut Args)> {
+        let (consumed, args) = self.requests[..self.count].get_mut(self.next)?;
+        self.next += 1;
+        Some((*consumed, args))
+    }
+
+    /// Forgets the requests and keeps the memory, within bounds.
+    fn clear(&mut self) {
+        self.requests[..self.count].iter_mut().for_each(|(_, args)| args.clear());
+        self.spare.clear();
+        (self.next, self.count) = (0, 0);
     }
 }
 
