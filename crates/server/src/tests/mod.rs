@@ -6,6 +6,7 @@ mod large;
 mod limits;
 mod newer;
 mod observed;
+mod pipelines;
 mod sessions;
 
 use std::collections::HashMap;
