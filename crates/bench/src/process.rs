@@ -1,8 +1,10 @@
-//! What the kernel says about a process: processor time, memory, bytes written; and what a folder takes on disk.
+//! What the kernel says about a process: processor time, memory, bytes written; what a folder takes on disk; where we run.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::Failure;
 
@@ -56,6 +58,35 @@ pub fn forget_cached(folder: &Path) {
     }
 }
 
+/// While it lives, this thread and all that it starts, processes too, run on core 0 alone.
+#[derive(Debug)]
+pub struct OneCore {
+    before: CpuSet,
+}
+
+impl OneCore {
+    /// Moves this thread to core 0.
+    ///
+    /// # Errors
+    /// The system does not let it.
+    pub fn enter() -> Result<Self, Failure> {
+        let failed = |error| format!("pinning to core 0: {error}");
+        let before = sched_getaffinity(None).map_err(failed)?;
+        let mut core = CpuSet::new();
+        core.set(0);
+        sched_setaffinity(None, &core).map_err(failed)?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for OneCore {
+    fn drop(&mut self) {
+        if let Err(error) = sched_setaffinity(None, &self.before) {
+            eprintln!("cannot leave core 0, figures that follow are of one core: {error}");
+        }
+    }
+}
+
 fn number_of(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
@@ -67,3 +98,18 @@ fn read(path: &str) -> Result<String, Failure> {
 
 /// `USER_HZ`: what the kernel counts in towards user space, on every architecture that we run on.
 const TICKS_PER_SECOND: f64 = 100.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_core_holds_for_what_is_started_and_ends() {
+        let allowed = || sched_getaffinity(None).expect("known").count();
+        let before = allowed();
+        let core = OneCore::enter().expect("core 0 is there");
+        let of_a_thread = std::thread::spawn(allowed).join().expect("runs");
+        drop(core);
+        assert_eq!((of_a_thread, allowed()), (1, before));
+    }
+}

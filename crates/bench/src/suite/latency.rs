@@ -8,6 +8,7 @@ use crate::Failure;
 use crate::figure::{Figure, Series, Target};
 use crate::load::generator::{self, Group};
 use crate::load::sync_probe;
+use crate::process::OneCore;
 use crate::servers::{Recipe, Server};
 
 use super::Context;
@@ -65,31 +66,45 @@ pub(super) fn hot(context: &Context) -> Result<Vec<Figure>, Failure> {
     Ok(vec![figure.by([recipe.command(), command(&HOT), probe_command()]).note(note)])
 }
 
-/// One client's durable SET beside a raw write and sync of as many bytes.
+/// One client's durable SET beside a raw write and sync of as many bytes, and beside Redis's.
 pub(super) fn one(context: &Context) -> Result<Vec<Figure>, Failure> {
     let recipe = Recipe::evenkeel("log", "always", context.loops);
     let redis = Recipe::redis("always");
-    let server = started(context, &recipe)?;
-    let beside = started(context, &redis)?;
-    let set = |server: &Server| {
-        let histograms = generator::run(server.port(), &ONE.map(Load::group), seconds(context, 3))?;
-        Ok(us(&histograms[0], 0.5))
-    };
-    let raw = || Ok(us(&sync_probe::run(&context.folder, RAW_BYTES, seconds(context, 3))?, 0.5));
-    let (ours, disk) = context.alternate(|| set(&server), raw)?;
-    let (again, theirs) = context.alternate(|| set(&server), || set(&beside))?;
-    let a = Series::new(&recipe.label, ours);
-    let b = Series::new("raw write + sync", disk);
     let title = "one client, p50 of durable SET / raw write + sync";
-    let to_raw = Figure::new("one/set-p50", title, Some(Target::AtMost(1.25)), "us", a, Some(b));
-    let a = Series::new(&recipe.label, again);
-    let b = Series::new(&redis.label, theirs);
+    let free = one_to_raw(context, &recipe, "one/set-p50", title)?.by([
+        recipe.command(),
+        command(&ONE),
+        probe_command(),
+    ]);
+    let pinned = {
+        let _core = OneCore::enter()?;
+        let title = format!("{title}, server and load pinned to one core");
+        one_to_raw(context, &recipe, "one/set-p50-pinned", &title)?.by([
+            recipe.command(),
+            command(&ONE),
+            probe_command(),
+        ]
+        .map(|line| format!("taskset -c 0 {line}")))
+    };
+    let (server, beside) = (started(context, &recipe)?, started(context, &redis)?);
+    let (ours, theirs) = context.alternate(|| set_p50(context, &server), || set_p50(context, &beside))?;
+    let (a, b) = (Series::new(&recipe.label, ours), Series::new(&redis.label, theirs));
     let to_redis =
         Figure::new("one/set-p50-redis", "one client, p50 of durable SET / Redis's", None, "us", a, Some(b));
-    Ok(vec![
-        to_raw.by([recipe.command(), command(&ONE), probe_command()]),
-        to_redis.by([recipe.command(), redis.command(), command(&ONE)]),
-    ])
+    Ok(vec![free, pinned, to_redis.by([recipe.command(), redis.command(), command(&ONE)])])
+}
+
+fn one_to_raw(context: &Context, recipe: &Recipe, name: &str, title: &str) -> Result<Figure, Failure> {
+    let server = started(context, recipe)?;
+    let raw = || Ok(us(&sync_probe::run(&context.folder, RAW_BYTES, seconds(context, 3))?, 0.5));
+    let (ours, disk) = context.alternate(|| set_p50(context, &server), raw)?;
+    let (a, b) = (Series::new(&recipe.label, ours), Series::new("raw write + sync", disk));
+    Ok(Figure::new(name, title, Some(Target::AtMost(1.25)), "us", a, Some(b)))
+}
+
+fn set_p50(context: &Context, server: &Server) -> Result<f64, Failure> {
+    let histograms = generator::run(server.port(), &ONE.map(Load::group), seconds(context, 3))?;
+    Ok(us(&histograms[0], 0.5))
 }
 
 /// A group of connections, as the table of loads below names it.
