@@ -16,7 +16,7 @@ use reactor::{Handle, Listeners, Reactor};
 use server::settings::{Config, Settings};
 use server::{EvenkeelProtocol, ServerOptions, ShutdownKind};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -245,7 +245,7 @@ fn act_on_changes(config: &Config, handle: &Handle<EvenkeelProtocol>, store: &Ar
             refuse_exposure(new)?;
         }
         if new.connections_max > former.connections_max {
-            let fits = machine::raise_open_files(new.connections_max, FILES_SPARE);
+            let fits = machine::raise_open_files(new.connections_max, files_spare(&new.dir));
             if fits < new.connections_max {
                 return Err(format!("the limit of open files allows {fits} connections"));
             }
@@ -282,9 +282,7 @@ fn refuse_exposure(settings: &Settings) -> Result<(), String> {
 
 /// Lowers connections.max to what the limit of open files allows.
 fn with_files_that_fit(mut settings: Settings) -> Settings {
-    // The data may double before a restart counts again.
-    let spare = FILES_SPARE.max(FILES_BESIDE_DATA + 2 * machine::files_in(&settings.dir));
-    let fits = machine::raise_open_files(settings.connections_max, spare).max(1);
+    let fits = machine::raise_open_files(settings.connections_max, files_spare(&settings.dir)).max(1);
     if fits < settings.connections_max {
         tracing::warn!(
             "connections.max lowered from {} to {fits}: the limit of open files (ulimit -n) allows no more",
@@ -293,6 +291,11 @@ fn with_files_that_fit(mut settings: Settings) -> Settings {
         settings.connections_max = fits;
     }
     settings
+}
+
+/// Files to leave beside connections; the data may double before they are counted again.
+fn files_spare(dir: &Path) -> usize {
+    FILES_SPARE.max(FILES_BESIDE_DATA + 2 * machine::files_in(dir))
 }
 
 fn listen_error(error: &reactor::StartError, settings: &Settings) -> String {
@@ -360,3 +363,21 @@ const BUFFERS_REPORTED: Duration = Duration::from_millis(250);
 
 /// Longest time from the request to stop to the end of the process.
 const STOP_MAX: Duration = Duration::from_secs(20);
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::disallowed_methods, reason = "a test makes its files for itself")]
+
+    use super::*;
+
+    /// CONFIG SET once left as many as an empty folder needs, however many segments there were.
+    #[test]
+    fn files_are_left_for_twice_the_data() {
+        let dir = tempfile::tempdir().expect("a folder");
+        assert_eq!(files_spare(dir.path()), FILES_SPARE);
+        for number in 0..FILES_SPARE {
+            std::fs::write(dir.path().join(number.to_string()), "").expect("written");
+        }
+        assert_eq!(files_spare(dir.path()), FILES_BESIDE_DATA + 2 * FILES_SPARE);
+    }
+}
