@@ -110,11 +110,12 @@ impl Server {
         }
     }
 
-    /// Brings near what the request of each input will look up. Pipelines do that for themselves.
+    /// Brings near what the request of each input will look up. Pipelines do that for themselves, and a request that comes in
+    /// parts is left alone: what came of it before would be parsed again with each part.
     pub(crate) fn on_ahead(&self, inputs: &mut dyn Iterator<Item = (&Session, &Input)>) {
         let Some(mut foresight) = self.store.foresight() else { return };
         let mut ahead = AHEAD.take().unwrap_or_default();
-        for (session, input) in inputs {
+        for (session, input) in inputs.filter(|(session, _)| session.parser.is_fresh()) {
             let args = ahead.spare();
             let parsed = RequestParser::new().parse(input.bytes(), &self.limits(session), args);
             if parsed == Ok(Parsed::Complete { consumed: input.len() }) {
