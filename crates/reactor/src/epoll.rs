@@ -108,6 +108,7 @@ struct Loop<P: Protocol> {
     lowest_held: u64,
     ready: Vec<u64>,
     ready_now: Vec<u64>,
+    /// Connections that were read and not yet handled; empty between ticks.
     received: Vec<u64>,
     moves: Vec<u64>,
     now: Nanos,
@@ -205,6 +206,7 @@ impl<P: Protocol> Loop<P> {
         }
     }
 
+    /// What a connection borrows of the loop while it works.
     fn context(&mut self) -> Context<'_, P> {
         Context {
             handle: &self.handle,
@@ -276,7 +278,7 @@ impl<P: Protocol> Loop<P> {
     }
 
     fn take_peer(&mut self, token: u64) -> Option<Box<Peer<P>>> {
-        let slot = self.slots.get_mut((token & u64::from(u32::MAX)) as usize)?;
+        let slot = self.slots.get_mut(slot_of(token))?;
         let is_it = slot.0.as_ref().is_some_and(|peer| peer.connection.id() as u32 == (token >> 32) as u32);
         if is_it { slot.0.take() } else { None }
     }
@@ -428,7 +430,7 @@ impl<P: Protocol> Loop<P> {
         }
         let slots = &self.slots;
         self.timers.trim(self.count, |deadline, token| {
-            let peer = slots.get((token & u64::from(u32::MAX)) as usize).and_then(|slot| slot.0.as_ref());
+            let peer = slots.get(slot_of(token)).and_then(|slot| slot.0.as_ref());
             peer.is_some_and(|peer| {
                 peer.timer_queued == Some(deadline) && token_of(&peer.connection) == token
             })
@@ -498,4 +500,9 @@ impl<P: Protocol> Loop<P> {
 /// Names a connection's place to the poller, the timers and the lists.
 fn token_of(connection: &Connection) -> u64 {
     (connection.id() << 32) | u64::from(connection.slot.load(Ordering::Relaxed))
+}
+
+/// The slot that [`token_of`] put into `token`.
+fn slot_of(token: u64) -> usize {
+    (token & u64::from(u32::MAX)) as usize
 }

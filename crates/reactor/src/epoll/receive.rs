@@ -6,7 +6,7 @@
 
 use mio::Events;
 
-use super::{Loop, WAKE};
+use super::{Loop, WAKE, slot_of};
 use crate::Protocol;
 use crate::peer::Peer;
 
@@ -39,9 +39,9 @@ impl<P: Protocol> Loop<P> {
         let mut received = std::mem::take(&mut self.received);
         if received.len() > 1 {
             let slots = &self.slots;
-            let mut inputs = received.iter().filter_map(|token| {
-                slots[(token & u64::from(u32::MAX)) as usize].0.as_ref().and_then(|peer| peer.ahead())
-            });
+            let mut inputs = received
+                .iter()
+                .filter_map(|token| slots[slot_of(*token)].0.as_ref().and_then(|peer| peer.ahead()));
             self.handle.shared.protocol.on_ahead(&mut inputs);
             self.share_time(&received);
         }
@@ -58,7 +58,7 @@ impl<P: Protocol> Loop<P> {
         let now = self.handle.shared.clock.now();
         let share = (now - self.now).as_nanos() as u64 / tokens.len() as u64;
         for token in tokens {
-            if let Some(peer) = &self.slots[(token & u64::from(u32::MAX)) as usize].0 {
+            if let Some(peer) = &self.slots[slot_of(*token)].0 {
                 peer.connection.busy_ns.add(share);
             }
         }
