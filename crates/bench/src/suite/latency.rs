@@ -71,20 +71,13 @@ pub(super) fn one(context: &Context) -> Result<Vec<Figure>, Failure> {
     let recipe = Recipe::evenkeel("log", "always", context.loops);
     let redis = Recipe::redis("always");
     let title = "one client, p50 of durable SET / raw write + sync";
-    let free = one_to_raw(context, &recipe, "one/set-p50", title)?.by([
-        recipe.command(),
-        command(&ONE),
-        probe_command(),
-    ]);
+    let commands = [recipe.command(), command(&ONE), probe_command()];
+    let free = one_to_raw(context, &recipe, "one/set-p50", title)?.by(commands.clone());
     let pinned = {
         let _core = OneCore::enter()?;
         let title = format!("{title}, server and load pinned to one core");
-        one_to_raw(context, &recipe, "one/set-p50-pinned", &title)?.by([
-            recipe.command(),
-            command(&ONE),
-            probe_command(),
-        ]
-        .map(|line| format!("taskset -c 0 {line}")))
+        one_to_raw(context, &recipe, "one/set-p50-pinned", &title)?
+            .by(commands.map(|line| format!("taskset -c 0 {line}")))
     };
     let (server, beside) = (started(context, &recipe)?, started(context, &redis)?);
     let (ours, theirs) = context.alternate(|| set_p50(context, &server), || set_p50(context, &beside))?;

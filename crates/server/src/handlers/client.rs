@@ -352,6 +352,6 @@ pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
 }
 
 /// Longest name that a client may give itself; each idle connection keeps its own.
+const LABEL_BYTES_MAX: usize = 1024;
 /// A hundred years: for ever, and no sum with it overflows.
 const PAUSE_MS_MAX: u64 = 100 * 365 * 86_400_000;
-const LABEL_BYTES_MAX: usize = 1024;
