@@ -93,16 +93,17 @@ pub(crate) fn reset(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
 pub(crate) fn histogram(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let table = Table::of_server();
     let stats = &control.server.stats;
-    let mut chosen: Vec<&'static Entry> = Vec::new();
-    if args.len() == 2 {
-        chosen.extend(table.entries());
-    }
-    for name in args.iter().skip(2) {
-        let Some(entry) = table.find_full(name) else { continue };
-        let subs = entry.command.subcommands().len();
-        let first = usize::from(entry.id);
-        chosen.extend(&table.entries()[first..=first + subs]);
-    }
+    let chosen: Vec<&Entry> = if args.len() == 2 {
+        table.entries().iter().collect()
+    } else {
+        // A key of a map is there once, however often it is asked for.
+        let mut told = vec![false; table.entries().len()];
+        let found = args.iter().skip(2).filter_map(|name| table.find_full(name));
+        let rows = found
+            .map(|entry| usize::from(entry.id)..=usize::from(entry.id) + entry.command.subcommands().len());
+        let new = rows.flatten().filter(|at| !std::mem::replace(&mut told[*at], true));
+        new.map(|at| &table.entries()[at]).collect()
+    };
     let summaries: Vec<_> = chosen
         .iter()
         .filter_map(|entry| Some((entry, stats.summary(entry.id).filter(|sum| sum.calls > 0)?)))
