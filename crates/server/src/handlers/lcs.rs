@@ -1,8 +1,7 @@
 //! LCS: the longest common subsequence of two strings, by the table of lengths.
 //!
-//! The table has `(a + 1) x (b + 1)` cells of four bytes; it may be as large as a value.
-
-use std::sync::atomic::Ordering;
+//! The table has `(a + 1) x (b + 1)` cells of four bytes, and is filled while both keys are locked: [`CELLS_MAX`] bounds the
+//! time that others wait, not only the memory. Redis allows as many as fit into `proto-max-bulk-len`.
 
 use resp::{ArgsView, Writer};
 
@@ -55,10 +54,9 @@ pub(crate) fn lcs(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<
     let a = found_a.map_or(&[][..], |found| found.value);
     let b = found_b.map_or(&[][..], |found| found.value);
     let cells = (a.len() as u64 + 1).saturating_mul(b.len() as u64 + 1);
-    let limit_bytes = data.server.tuned.value_bytes_max.load(Ordering::Relaxed);
-    if cells.saturating_mul(4) > limit_bytes {
-        let text =
-            format!("ERR Insufficient memory, transient memory for LCS exceeds value.max ({limit_bytes} B)");
+    if cells > CELLS_MAX {
+        let (a, b) = (a.len(), b.len());
+        let text = format!("ERR LCS of {a} B and {b} B would compare more than {CELLS_MAX} pairs of bytes");
         return Err(text.into());
     }
     let table = Table::fill(a, b);
@@ -147,3 +145,6 @@ fn write_matches(table: &Table, matches: &[Match], options: &Options, out: &mut 
     out.bulk(b"len");
     out.integer(table.cells.last().copied().unwrap_or(0).into());
 }
+
+/// Two strings of 2,047 bytes: some milliseconds, as long as any command may take.
+const CELLS_MAX: u64 = 2_048 * 2_048;

@@ -239,3 +239,21 @@ fn histogram_of_a_name_is_told_once_however_often_it_is_asked() {
     words.extend(["ping", "PING", "client", "client|setname", "nothing"].repeat(20_000));
     assert_eq!(harness.raw(&mut wire, &words), one);
 }
+
+/// Two strings of 4,000 bytes held both keys and the loop for a tenth of a second; as many as value.max allowed, for a second.
+#[test]
+fn subsequence_that_would_take_long_is_refused() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    for (key, bytes) in [("a", 2_047), ("b", 2_047), ("c", 2_048), ("d", 10_000_000), ("e", 1)] {
+        harness.raw(&mut wire, &["SET", key, &"x".repeat(bytes)]);
+    }
+    harness.expect(&mut wire, &[("LCS a b LEN", ":2047\r\n")]);
+    let refusal =
+        |a, b| format!("-ERR LCS of {a} B and {b} B would compare more than 4194304 pairs of bytes\r\n");
+    for (line, a, b) in
+        [("LCS a c", 2_047, 2_048), ("LCS d d LEN", 10_000_000, 10_000_000), ("LCS e d", 1, 10_000_000)]
+    {
+        assert_eq!(harness.line(&mut wire, line), refusal(a, b), "{line}");
+    }
+}
