@@ -14,7 +14,7 @@
 //!   3. *Done* means: each record was met by the scan or by the checkpoint that listed them, and nothing points at any of
 //!      them. A record that is dead stays dead, so looking once is enough.
 //!
-//! Out of scope: which segment, how fast (`liveness`, `keeper`); when the segment may vanish (`keeper`).
+//! Out of scope: which segment (`liveness`), when and how fast (`keeper::rules`), when the segment may vanish (`keeper`).
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 //! Housekeeping: footers, checkpoints, cleaning and retiring, in slices, by one thread.
 //!
 //! A turn does at most one slice of each: 256 KiB read or written at a time, never two pieces of a kind in flight. The
-//! thread rests between turns; how long follows from what is urgent (`liveness::pace`).
+//! thread rests between turns. What is next, and how fast, one function decides (`rules`): here it is done.
 //!
 //! Invariants
 //!   1. A segment is retired only if a walk found nothing pointing into it and a checkpoint whose capture began after that is
@@ -11,6 +11,7 @@
 //! Out of scope: expiry and dead keyspaces (`tend`).
 
 mod clean;
+mod rules;
 mod trim;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,11 +29,11 @@ use super::capture::{Capture, Published, Survivor};
 use super::checkpoint::{Header, SegmentLive};
 use super::cleaner::Cleaning;
 use super::footer::Footing;
-use super::liveness::small_log_bytes;
 use super::{LogEngine, backup, checkpoint_file};
 use crate::error::StoreError;
 use crate::options::{Hooks, Options};
 use crate::{Store, index::Index};
+use rules::{Counts, Hand, Hands, Piece};
 
 /// A store's housekeeping.
 #[derive(Debug)]
@@ -83,6 +84,17 @@ struct Work {
     braked: Nanos,
 }
 
+/// What a turn found when it began.
+struct Survey<'a> {
+    store: Parts<'a>,
+    manner: Manner,
+    now: Nanos,
+    /// All but those that were given back.
+    segments: Vec<SegmentInfo>,
+    /// What the file system still has.
+    available_bytes: u64,
+}
+
 /// How a turn went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Turn {
@@ -129,15 +141,14 @@ impl Keeper {
     pub(crate) fn turn(&self, store: Parts<'_>, manner: Manner) -> Result<Turn, JournalError> {
         let mut work = self.work();
         let now = self.clock.now();
-        let segments = work.segments(store);
-        let mut worked = self.foot(&mut work, store, &segments, manner)?;
-        worked |= self.advance_capture(&mut work, store, &segments, now)?;
-        worked |= self.clean_some(&mut work, store, &segments, manner)?;
+        let available_bytes = self.vfs.space(&self.dir).map_or(u64::MAX, |space| space.available_bytes);
+        let survey = Survey { store, manner, now, segments: work.segments(store), available_bytes };
+        let mut worked = self.work_by_rules(&mut work, &survey)?;
         worked |= self.retire(&mut work, store)?;
         if manner == Manner::Eager || !worked {
-            worked |= self.trim(&mut work, store, &segments)?;
+            worked |= self.trim(&mut work, &survey)?;
         }
-        let brakes = manner == Manner::Paced && self.brake(&mut work, store, &segments, now);
+        let brakes = manner == Manner::Paced && self.brake(&mut work, &survey);
         Ok(Turn { worked, brakes })
     }
 
@@ -222,31 +233,79 @@ impl Keeper {
         lock(&self.work)
     }
 
-    fn foot(
-        &self,
-        work: &mut Work,
-        store: Parts<'_>,
-        segments: &[SegmentInfo],
-        manner: Manner,
-    ) -> Result<bool, JournalError> {
-        let journal = &store.engine.journal;
-        let covered = work.published.as_ref().map_or(0, |published| published.lsn);
-        let Some(mut footing) = work.footing.take() else {
-            // what a checkpoint covers is never replayed: no footer is worth its writing
-            let wanting = |info: &&SegmentInfo| {
-                let apart = store.engine.apart().contains(info.segment.0);
-                info.state == SegmentState::Sealed && info.last_lsn.0 > covered && info.records > 0 && !apart
+    /// Gives each hand its turn; whether anything was done.
+    fn work_by_rules(&self, work: &mut Work, survey: &Survey<'_>) -> Result<bool, JournalError> {
+        let (mut hands, mut worked, mut clean_until) = (work.hands(survey, survey.now), false, None);
+        loop {
+            worked |= match rules::next(&self.count(work, survey, hands)) {
+                Piece::Footer => {
+                    hands.footer = Hand::Rests;
+                    self.foot(work, survey)?
+                }
+                Piece::Checkpoint => {
+                    hands.checkpoint = Hand::Rests;
+                    self.advance_capture(work, survey)?
+                }
+                Piece::Cleaning(pace) => {
+                    let until = *clean_until.get_or_insert_with(|| self.clock.now() + CLEAN_TIME_MAX);
+                    let cleaned = self.clean(work, survey, pace)?;
+                    let now = self.clock.now();
+                    let goes_on = cleaned && survey.manner == Manner::Paced && now < until;
+                    hands.cleaning = if goes_on { work.hands(survey, now).cleaning } else { Hand::Rests };
+                    cleaned
+                }
+                Piece::Nothing => return Ok(worked),
             };
-            // few keys were written often: a checkpoint is less work than footers, and soon there
-            if manner == Manner::Paced && CHECKPOINT_SHARE * expected_bytes(store) <= self.segment_bytes {
-                return Ok(false);
-            }
-            let Some(info) = segments.iter().find(wanting) else { return Ok(false) };
+        }
+    }
+
+    /// Counts what the rules look at.
+    fn count(&self, work: &Work, survey: &Survey<'_>, hands: Hands) -> Counts {
+        let Survey { store, manner, now, ref segments, available_bytes } = *survey;
+        let published = work.published.as_ref();
+        let mut counts = Counts {
+            manner,
+            hands,
+            lacks_footer: segments.iter().any(|info| work.lacks_footer(info, store)),
+            above_bytes: 0,
+            checkpoint_bytes: published.map_or(0, |published| published.size_bytes),
+            expected_bytes: expected_bytes(store),
+            has_rested: now >= work.next_small_capture,
+            freed_bytes: 0,
+            log_bytes: 0,
+            kept_bytes: 0,
+            live_bytes: store.engine.live_bytes(segments),
+            listed_segments: work.survivors.len(),
+            available_bytes,
+            segment_bytes: self.segment_bytes,
+        };
+        let (covered, began) = (work.covered(), published.map_or(0, |published| published.began));
+        for info in segments {
+            let emptied = work.emptied.get(&info.segment.0);
+            let (died, waits) = (work.died_whole(info, store), emptied.is_some_and(|begun| *begun >= began));
+            let is_above = info.state != SegmentState::Open && info.last_lsn.0 > covered;
+            counts.log_bytes += info.end_bytes;
+            counts.above_bytes += if is_above { info.end_bytes } else { 0 };
+            counts.freed_bytes += if died || waits { info.size_bytes } else { 0 };
+            // what waits for its checkpoint is as good as free
+            counts.kept_bytes += if died || emptied.is_some() { 0 } else { info.end_bytes };
+        }
+        counts
+    }
+
+    /// Begins a footer, or goes on with the one under way.
+    fn foot(&self, work: &mut Work, survey: &Survey<'_>) -> Result<bool, JournalError> {
+        let Survey { store, ref segments, .. } = *survey;
+        let journal = &store.engine.journal;
+        let Some(mut footing) = work.footing.take() else {
+            let lacking = segments.iter().find(|info| work.lacks_footer(info, store));
+            let Some(info) = lacking else { return Ok(false) };
             work.footing =
                 self.set_apart(store, info.segment, Footing::begin(journal, info.segment))?.flatten();
             // without a descriptor it is tried again after a rest
             return Ok(work.footing.is_some() || store.engine.apart().contains(info.segment.0));
         };
+        let covered = work.covered();
         if !segments.iter().any(|info| info.segment == footing.segment() && info.last_lsn.0 > covered) {
             return Ok(true);
         }
@@ -275,18 +334,11 @@ impl Keeper {
         }
     }
 
-    fn advance_capture(
-        &self,
-        work: &mut Work,
-        store: Parts<'_>,
-        segments: &[SegmentInfo],
-        now: Nanos,
-    ) -> Result<bool, JournalError> {
+    /// Begins a checkpoint, or goes on with the one under way.
+    fn advance_capture(&self, work: &mut Work, survey: &Survey<'_>) -> Result<bool, JournalError> {
+        let Survey { store, now, .. } = *survey;
         let step = match work.capture.take() {
-            None if now >= work.next_capture && self.wants_checkpoint(work, store, segments, now) => {
-                self.begin_capture(work, store).map(|capture| (capture, true))
-            }
-            None => return Ok(false),
+            None => self.begin_capture(work, store).map(|capture| (capture, true)),
             Some(capture)
                 if capture.captured_lsn().is_some_and(|lsn| lsn <= store.engine.journal.durable_lsn().0) =>
             {
@@ -315,36 +367,6 @@ impl Keeper {
                 Ok(false)
             }
         }
-    }
-
-    /// Whether enough lies above the last checkpoint, or waits for one to be retired.
-    fn wants_checkpoint(&self, work: &Work, store: Parts<'_>, segments: &[SegmentInfo], now: Nanos) -> bool {
-        let (covered, size_bytes, began) = work
-            .published
-            .as_ref()
-            .map_or((0, 0, 0), |published| (published.lsn, published.size_bytes, published.began));
-        let above =
-            segments.iter().filter(|info| info.state != SegmentState::Open && info.last_lsn.0 > covered);
-        let above_bytes: u64 = above.map(|info| info.end_bytes).sum();
-        let is_small = CHECKPOINT_SHARE * expected_bytes(store) <= above_bytes.min(self.segment_bytes);
-        if above_bytes >= (2 * self.segment_bytes).max(size_bytes / 2)
-            || above_bytes > 0 && is_small && now >= work.next_small_capture
-        {
-            return true;
-        }
-        let frees = |info: &&SegmentInfo| match work.emptied.get(&info.segment.0) {
-            Some(begun) => *begun >= began,
-            None => work.died_whole(info, store),
-        };
-        let freed_bytes: u64 = segments.iter().filter(frees).map(|info| info.size_bytes).sum();
-        let small_bytes = small_log_bytes(self.segment_bytes);
-        // often where much comes free, and now and then where little does: each costs a walk over all keys
-        let is_worth = freed_bytes >= small_bytes / 4 || now >= work.next_small_capture;
-        if freed_bytes == 0 || freed_bytes < size_bytes || !is_worth {
-            return false;
-        }
-        let log_bytes: u64 = segments.iter().map(|info| info.end_bytes).sum();
-        log_bytes >= small_bytes || self.disk_use(store, segments, log_bytes).is_nearly_full()
     }
 
     fn begin_capture(&self, work: &mut Work, store: Parts<'_>) -> std::io::Result<Capture> {
@@ -458,6 +480,34 @@ impl Keeper {
 }
 
 impl Work {
+    /// What each kind of work is at, at `now`.
+    fn hands(&self, survey: &Survey<'_>, now: Nanos) -> Hands {
+        let hand = |is_busy: bool, may_begin: bool| match (is_busy, may_begin) {
+            (true, _) => Hand::Busy,
+            (false, true) => Hand::Free,
+            (false, false) => Hand::Rests,
+        };
+        let may_clean = survey.manner == Manner::Eager || now >= self.next_clean;
+        Hands {
+            footer: hand(self.footing.is_some(), true),
+            checkpoint: hand(self.capture.is_some(), now >= self.next_capture),
+            cleaning: if may_clean { hand(self.cleaning.is_some(), true) } else { Hand::Rests },
+        }
+    }
+
+    /// The lsn up to which the checkpoint in force has everything.
+    fn covered(&self) -> u64 {
+        self.published.as_ref().map_or(0, |published| published.lsn)
+    }
+
+    /// Whether a start would read `info` for want of a footer; what a checkpoint covers is never replayed.
+    fn lacks_footer(&self, info: &SegmentInfo, store: Parts<'_>) -> bool {
+        info.state == SegmentState::Sealed
+            && info.last_lsn.0 > self.covered()
+            && info.records > 0
+            && !store.engine.apart().contains(info.segment.0)
+    }
+
     /// What checkpoint `began` met in a segment is all that lives there, unless a copy in it was or will be turned to.
     fn note_survivors(&mut self, mut survivors: BTreeMap<u32, Vec<Survivor>>, began: u64, store: Parts<'_>) {
         let presumed = std::mem::take(&mut self.presumed_dead);
@@ -540,8 +590,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 const REST_WORKED: Duration = Duration::from_millis(2);
 /// A key in a checkpoint, about.
 const ENTRY_BYTES: u64 = 17;
-/// A checkpoint that has at most this part of what it covers is taken instead of footers.
-const CHECKPOINT_SHARE: u64 = 8;
+/// How long one turn cleans; it still reads and writes one piece at a time.
+const CLEAN_TIME_MAX: Duration = Duration::from_millis(4);
 /// How long one turn captures.
 const CAPTURE_TIME_MAX: Duration = Duration::from_millis(2);
 /// When there was nothing to do.

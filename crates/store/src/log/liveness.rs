@@ -7,7 +7,7 @@
 //!   1. Counting takes no lock: it runs under the stripes' locks of every commit.
 //!   2. A number below zero is read as zero.
 //!
-//! Out of scope: I/O; when copies may be made (`cleaner`).
+//! Out of scope: I/O; when to clean (`keeper::rules`), when copies may be made (`cleaner`).
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -110,74 +110,6 @@ pub(crate) fn choose(candidates: &[Candidate], dead_percent_min: u64) -> Option<
     worth.copied().max_by_key(|candidate| (candidate.dead_percent(), std::cmp::Reverse(candidate.segment)))
 }
 
-/// What the disk holds, as the pace sees it. All in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct DiskUse {
-    /// Records in all segments, dead and alive.
-    pub(crate) log_bytes: u64,
-    /// Records that live.
-    pub(crate) live_bytes: u64,
-    /// What the file system still has.
-    pub(crate) available_bytes: u64,
-    /// Largest size of a segment (`journal.segment_size`).
-    pub(crate) segment_bytes: u64,
-}
-
-impl DiskUse {
-    /// Whether space is more urgent than work.
-    pub(crate) fn is_nearly_full(&self) -> bool {
-        self.available_bytes < 8 * self.segment_bytes
-    }
-}
-
-/// Below this a log is left as it is, however much of it is dead: a few keys that are overwritten all the time would
-/// keep housekeeping busy for a saving that nobody sees.
-pub(crate) fn small_log_bytes(segment_bytes: u64) -> u64 {
-    2 * segment_bytes
-}
-
-/// How urgently to clean.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pace {
-    /// Segments with less than this share dead are left alone.
-    pub(crate) dead_percent_min: u64,
-    /// Copy at most so many bytes a second.
-    pub(crate) bytes_per_second: u64,
-}
-
-/// The pace at which to clean: `None` while little is dead.
-///
-/// It rises with the ratio of log to live data: from [`RATIO_START_PERCENT`] on at a trickle, at
-/// [`RATIO_FULL_PERCENT`] and on a nearly full disk at full speed.
-pub(crate) fn pace(disk: &DiskUse) -> Option<Pace> {
-    let dead_bytes = disk.log_bytes.saturating_sub(disk.live_bytes);
-    let nearly_full = disk.is_nearly_full();
-    if disk.log_bytes < small_log_bytes(disk.segment_bytes) && !nearly_full {
-        return None;
-    }
-    if dead_bytes < disk.segment_bytes.min(disk.log_bytes / 4 + 1) && !nearly_full {
-        return None;
-    }
-    let ratio_percent = disk.log_bytes * 100 / disk.live_bytes.max(1);
-    if nearly_full && dead_bytes > 0 {
-        return Some(Pace { dead_percent_min: 5, bytes_per_second: PACE_FULL_BYTES });
-    }
-    if ratio_percent < RATIO_START_PERCENT {
-        return None;
-    }
-    let over = (ratio_percent - RATIO_START_PERCENT).min(RATIO_FULL_PERCENT - RATIO_START_PERCENT);
-    let rise = (PACE_FULL_BYTES - PACE_SLOW_BYTES) * over / (RATIO_FULL_PERCENT - RATIO_START_PERCENT);
-    Some(Pace { dead_percent_min: 15, bytes_per_second: PACE_SLOW_BYTES + rise })
-}
-
-/// Log / live data from which cleaning begins, in percent.
-pub(crate) const RATIO_START_PERCENT: u64 = 135;
-/// Log / live data at which cleaning runs at full speed, in percent.
-pub(crate) const RATIO_FULL_PERCENT: u64 = 170;
-/// Bytes a second when little is dead.
-const PACE_SLOW_BYTES: u64 = 4 << 20;
-/// Bytes a second when the disk fills: two pieces of 256 KiB in flight measured 21-419 MB/s without hurting reads.
-const PACE_FULL_BYTES: u64 = 200 << 20;
 const CHUNK_SEGMENTS: usize = 1 << 14;
 const CHUNKS: usize = 1 << 14;
 
@@ -215,26 +147,5 @@ mod tests {
         liveness.on_dead(7, 300);
         assert_eq!(liveness.live(7), Live::default());
         assert_eq!(liveness.live(1 << 27), Live::default());
-    }
-
-    #[test]
-    fn pace_rises_with_what_is_dead_and_rests_when_nothing_is() {
-        let disk = |log_bytes: u64| DiskUse {
-            log_bytes: log_bytes << 20,
-            live_bytes: 1_000 << 20,
-            available_bytes: 1 << 40,
-            segment_bytes: 64 << 20,
-        };
-        assert_eq!(pace(&disk(1_000)), None);
-        assert_eq!(pace(&disk(1_300)), None);
-        let (slow, fast) =
-            (pace(&disk(1_400)).expect("some is dead"), pace(&disk(2_400)).expect("much is dead"));
-        assert!(slow.bytes_per_second < fast.bytes_per_second);
-        assert_eq!(fast.bytes_per_second, PACE_FULL_BYTES);
-        let small = DiskUse { live_bytes: 1 << 20, ..disk(127) };
-        assert_eq!(pace(&small), None, "a few keys that are overwritten all the time");
-        assert!(pace(&DiskUse { live_bytes: 1 << 20, ..disk(128) }).is_some());
-        let full = DiskUse { available_bytes: 1 << 20, ..disk(1_100) };
-        assert_eq!(pace(&full).map(|pace| pace.bytes_per_second), Some(PACE_FULL_BYTES));
     }
 }

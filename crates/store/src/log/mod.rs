@@ -3,9 +3,9 @@
 //! | module | what |
 //! |---|---|
 //! | [`recovery`] | from checkpoint, footers and records to an index |
-//! | [`keeper`] | the housekeeping thread: footers, checkpoints, cleaning, all paced |
+//! | [`keeper`] | the housekeeping thread: footers, checkpoints, cleaning, all paced; when, its `rules` say |
 //! | [`capture`], [`checkpoint_file`], [`checkpoint`] | checkpoints: taken in slices, their files, their bytes |
-//! | [`cleaner`], [`liveness`] | cleaning one segment; which one, and how fast |
+//! | [`cleaner`], [`liveness`] | cleaning one segment; which one |
 //! | [`brake`] | slows writers down while cleaning is behind |
 //! | [`fold`] | an image with its deltas merged in |
 //! | [`footer`] | footers of sealed segments |

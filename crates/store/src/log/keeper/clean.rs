@@ -1,49 +1,24 @@
-//! Housekeeping's cleaning: which segment, how fast, and how far writers are slowed down meanwhile.
+//! Housekeeping's cleaning: which segment, slice by slice, and how far writers are slowed down meanwhile.
 //!
-//! Segments that died whole are never read: the next checkpoint gives them back. Out of scope: cleaning one segment
-//! (`cleaner`), the choice and the pace as numbers (`liveness`, `brake`).
+//! Segments that died whole are never read: the next checkpoint gives them back. Out of scope: when and how fast (`rules`),
+//! cleaning one segment (`cleaner`), the choice as numbers (`liveness`, `brake`).
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use clock::Nanos;
 use journal::format::SEGMENT_HEADER_SIZE_BYTES;
 use journal::{JournalError, SegmentId, SegmentInfo, SegmentState};
 
-use super::{Keeper, Manner, Parts, Work};
+use super::rules::{Pace, small_log_bytes};
+use super::{Keeper, Manner, Parts, Survey, Work};
 use crate::log::brake::{Debt, rate};
 use crate::log::cleaner::{Cleaning, Context, Progress};
-use crate::log::liveness::{Candidate, DiskUse, choose, pace, small_log_bytes};
+use crate::log::liveness::{Candidate, choose};
 
 impl Keeper {
-    /// Cleans in slices for at most [`CLEAN_TIME_MAX`]; once by hand.
-    pub(super) fn clean_some(
-        &self,
-        work: &mut Work,
-        store: Parts<'_>,
-        segments: &[SegmentInfo],
-        manner: Manner,
-    ) -> Result<bool, JournalError> {
-        let began = self.clock.now();
-        let (mut now, mut worked) = (began, false);
-        while self.clean(work, store, segments, now, manner)? {
-            worked = true;
-            now = self.clock.now();
-            if manner == Manner::Eager || now.since(began) >= CLEAN_TIME_MAX {
-                break;
-            }
-        }
-        Ok(worked)
-    }
-
     /// Slows writers down as far as the log outgrows what lives; returns whether it does.
-    pub(super) fn brake(
-        &self,
-        work: &mut Work,
-        store: Parts<'_>,
-        segments: &[SegmentInfo],
-        now: Nanos,
-    ) -> bool {
+    pub(super) fn brake(&self, work: &mut Work, survey: &Survey<'_>) -> bool {
+        let Survey { store, now, ref segments, .. } = *survey;
         // what cannot be cleaned is no debt: writers would pay for it for ever
         let counted = |info: &&SegmentInfo| {
             !work.retired.contains(&info.segment.0) && !store.engine.apart().contains(info.segment.0)
@@ -76,18 +51,17 @@ impl Keeper {
         }
     }
 
-    fn clean(
+    /// One slice of the segment that is being cleaned; begins one if there is none.
+    pub(super) fn clean(
         &self,
         work: &mut Work,
-        store: Parts<'_>,
-        segments: &[SegmentInfo],
-        now: Nanos,
-        manner: Manner,
+        survey: &Survey<'_>,
+        pace: Pace,
     ) -> Result<bool, JournalError> {
-        if manner == Manner::Paced && now < work.next_clean {
-            return Ok(false);
+        let (now, store) = (self.clock.now(), survey.store);
+        if work.cleaning.is_none() {
+            work.cleaning = begin_cleaning(work, survey, pace);
         }
-        let Some(bytes_per_second) = self.clean_pace(work, store, segments, manner) else { return Ok(false) };
         let Some(mut cleaning) = work.cleaning.take() else { return Ok(false) };
         let segment = SegmentId(cleaning.segment());
         let context = Context { engine: store.engine, index: store.index, hasher: store.hasher };
@@ -98,7 +72,7 @@ impl Keeper {
         match progress {
             Progress::Worked(bytes) => {
                 self.cleaned_bytes.fetch_add(bytes, Ordering::Relaxed);
-                work.next_clean = now + Duration::from_nanos(bytes * 1_000_000_000 / bytes_per_second);
+                work.next_clean = now + Duration::from_nanos(bytes * 1_000_000_000 / pace.bytes_per_second);
                 work.cleaning = Some(cleaning);
                 Ok(true)
             }
@@ -112,77 +86,38 @@ impl Keeper {
             }
         }
     }
-
-    /// Sees to it that a segment is being cleaned if that is worth it; returns the pace.
-    fn clean_pace(
-        &self,
-        work: &mut Work,
-        store: Parts<'_>,
-        segments: &[SegmentInfo],
-        manner: Manner,
-    ) -> Option<u64> {
-        // what waits for its checkpoint is as good as free
-        let free =
-            |info: &&SegmentInfo| work.emptied.contains_key(&info.segment.0) || work.died_whole(info, store);
-        let log_bytes = segments.iter().filter(|info| !free(info)).map(|info| info.end_bytes).sum();
-        let disk = self.disk_use(store, segments, log_bytes);
-        let (is_urgent, dead_percent_min, bytes_per_second) = match (manner, pace(&disk)) {
-            (Manner::Eager, _) => (true, 1, u64::MAX),
-            (Manner::Paced, Some(pace)) => (true, pace.dead_percent_min, pace.bytes_per_second),
-            // what has begun is finished, slowly; to read a segment for the little that lives there can wait for its list
-            (Manner::Paced, None) => (false, 100, SLOW_BYTES_PER_SECOND),
-        };
-        if work.cleaning.is_none() {
-            let mut candidates = self.candidates(work, store, segments, manner);
-            if !is_urgent {
-                candidates.retain(|candidate| work.survivors.contains_key(&candidate.segment));
-            }
-            let chosen = choose(&candidates, dead_percent_min)?;
-            let survivors = work.survivors.remove(&chosen.segment);
-            work.cleaning = Cleaning::begin(&store.engine.journal, chosen.segment, survivors).ok();
-        }
-        Some(bytes_per_second)
-    }
-
-    /// The disk as the pace sees it, with `log_bytes` of records that are not as good as gone.
-    pub(super) fn disk_use(&self, store: Parts<'_>, segments: &[SegmentInfo], log_bytes: u64) -> DiskUse {
-        DiskUse {
-            log_bytes,
-            live_bytes: store.engine.live_bytes(segments),
-            available_bytes: self.vfs.space(&self.dir).map_or(u64::MAX, |space| space.available_bytes),
-            segment_bytes: self.segment_bytes,
-        }
-    }
-
-    fn candidates(
-        &self,
-        work: &Work,
-        store: Parts<'_>,
-        segments: &[SegmentInfo],
-        manner: Manner,
-    ) -> Vec<Candidate> {
-        let durable = store.engine.journal.durable_lsn();
-        let eligible = segments.iter().filter(|info| {
-            info.state != SegmentState::Open
-                && info.last_lsn <= durable
-                && !work.emptied.contains_key(&info.segment.0)
-                && !store.engine.apart().contains(info.segment.0)
-                && (manner == Manner::Eager || !work.died_whole(info, store))
-        });
-        let candidate = |info: &SegmentInfo| Candidate {
-            segment: info.segment.0,
-            // the file's header is no waste: of the smallest files it is more than what cleaning looks for when space is short
-            used_bytes: info.end_bytes - SEGMENT_HEADER_SIZE_BYTES,
-            live: store.engine.liveness.live(info.segment.0),
-        };
-        eligible.map(candidate).collect()
-    }
 }
 
-/// How long one turn cleans; it still reads and writes one piece at a time.
-const CLEAN_TIME_MAX: Duration = Duration::from_millis(4);
-/// Pace of finishing what is no longer urgent.
-const SLOW_BYTES_PER_SECOND: u64 = 4 << 20;
+/// Begins with the segment that `pace` allows and that has most to give.
+fn begin_cleaning(work: &mut Work, survey: &Survey<'_>, pace: Pace) -> Option<Cleaning> {
+    let mut candidates = candidates(work, survey);
+    if pace.only_listed {
+        candidates.retain(|candidate| work.survivors.contains_key(&candidate.segment));
+    }
+    let chosen = choose(&candidates, pace.dead_percent_min)?;
+    let survivors = work.survivors.remove(&chosen.segment);
+    Cleaning::begin(&survey.store.engine.journal, chosen.segment, survivors).ok()
+}
+
+/// Segments that cleaning may read.
+fn candidates(work: &Work, survey: &Survey<'_>) -> Vec<Candidate> {
+    let Survey { store, manner, ref segments, .. } = *survey;
+    let durable = store.engine.journal.durable_lsn();
+    let eligible = segments.iter().filter(|info| {
+        info.state != SegmentState::Open
+            && info.last_lsn <= durable
+            && !work.emptied.contains_key(&info.segment.0)
+            && !store.engine.apart().contains(info.segment.0)
+            && (manner == Manner::Eager || !work.died_whole(info, store))
+    });
+    let candidate = |info: &SegmentInfo| Candidate {
+        segment: info.segment.0,
+        // the file's header is no waste: of the smallest files it is more than what cleaning looks for when space is short
+        used_bytes: info.end_bytes - SEGMENT_HEADER_SIZE_BYTES,
+        live: store.engine.liveness.live(info.segment.0),
+    };
+    eligible.map(candidate).collect()
+}
 
 #[cfg(test)]
 mod tests {

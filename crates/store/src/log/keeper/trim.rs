@@ -4,16 +4,12 @@
 
 use journal::{JournalError, SegmentInfo, SegmentState};
 
-use super::{Keeper, Parts, Work};
+use super::{Keeper, Survey, Work};
 
 impl Keeper {
     /// Gives back the room behind one segment's batches; whether there was one.
-    pub(super) fn trim(
-        &self,
-        work: &mut Work,
-        store: Parts<'_>,
-        segments: &[SegmentInfo],
-    ) -> Result<bool, JournalError> {
+    pub(super) fn trim(&self, work: &mut Work, survey: &Survey<'_>) -> Result<bool, JournalError> {
+        let Survey { store, ref segments, .. } = *survey;
         let Some(published) = &work.published else { return Ok(false) };
         let is_due = |info: &&SegmentInfo| {
             matches!(info.state, SegmentState::Sealed | SegmentState::Footed)
