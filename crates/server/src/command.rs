@@ -7,6 +7,7 @@
 use resp::{ArgsView, Writer};
 
 use crate::call::{Control, Data, Outcome};
+use crate::copies::Stored;
 
 /// One command or subcommand.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub struct Command {
     pub(crate) history: &'static str,
     /// Version that deprecated it, space, what to use instead; empty for most.
     pub(crate) deprecated: &'static str,
+    /// What it will store of its arguments; such as are large are copied before its keys are locked.
+    pub(crate) stored: Stored,
     /// What it does.
     pub(crate) handler: Handler,
 }
@@ -181,12 +184,12 @@ const FLAG_NAMES: [&str; 16] = [
 ];
 
 /// Rows of the table: `name, arity, [flags], [key specs], handler, categories, tips, group, since,
-/// complexity, summary [, args "..."] [, history "..."] [, deprecated "..."];`
+/// complexity, summary [, args "..."] [, history "..."] [, deprecated "..."] [, stored ...];`
 macro_rules! rows {
     ($($name:literal, $arity:literal, [$($flag:ident)*], [$($spec:expr),*], $handler:expr,
        $categories:literal, $tips:literal, $group:literal, $since:literal, $complexity:literal,
        $summary:literal $(, args $args:literal)? $(, history $history:literal)?
-       $(, deprecated $deprecated:literal)?;)*) => {
+       $(, deprecated $deprecated:literal)? $(, stored $stored:expr)?;)*) => {
         &[$($crate::command::Command {
             name: $name,
             arity: $arity,
@@ -202,6 +205,7 @@ macro_rules! rows {
             args: concat!("" $(, $args)?),
             history: concat!("" $(, $history)?),
             deprecated: concat!("" $(, $deprecated)?),
+            stored: [$($stored,)? $crate::copies::Stored::Nothing][0],
         }),*]
     };
 }

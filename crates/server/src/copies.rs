@@ -11,6 +11,19 @@ use store::{Large, Store, Value};
 
 use crate::handlers::dump;
 
+/// Which arguments a command will certainly store as they are; part of its row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Stored {
+    /// None.
+    Nothing,
+    /// The one at this index.
+    At(u8),
+    /// Every second one from this index on.
+    Pairs(u8),
+    /// What the payload at this index holds.
+    Payload(u8),
+}
+
 /// Copies of arguments, by command (its index in a transaction) and argument.
 #[derive(Debug, Default)]
 pub(crate) struct Copies(Vec<(usize, usize, Arc<Large>)>);
@@ -24,18 +37,18 @@ pub(crate) struct Copied<'a> {
 
 impl Copies {
     /// Copies what command number `command` will store.
-    pub(crate) fn add(&mut self, store: &Store, command: usize, name: &str, args: ArgsView<'_>) {
-        let indices = match name {
-            "set" | "setnx" | "getset" => 2..3,
-            "setex" | "psetex" => 3..4,
-            "mset" | "msetnx" => 2..args.len(),
-            "restore" => {
-                let value = args.try_get(3).filter(|payload| payload.len() >= Large::BYTES_MIN);
+    pub(crate) fn add(&mut self, store: &Store, command: usize, stored: Stored, args: ArgsView<'_>) {
+        let indices = match stored {
+            Stored::Nothing => return,
+            Stored::At(index) => usize::from(index)..usize::from(index) + 1,
+            Stored::Pairs(first) => first.into()..args.len(),
+            Stored::Payload(index) => {
+                let index = usize::from(index);
+                let value = args.try_get(index).filter(|payload| payload.len() >= Large::BYTES_MIN);
                 let made = value.and_then(dump::decode).and_then(|value| store.large(value).ok());
-                self.0.extend(made.map(|large| (command, 3, large)));
+                self.0.extend(made.map(|large| (command, index, large)));
                 return;
             }
-            _ => return,
         };
         for index in indices.step_by(2) {
             let made = args.try_get(index).and_then(|value| store.large(value).ok());

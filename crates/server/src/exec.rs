@@ -127,7 +127,7 @@ impl Server {
         let mut copies = take_copies(session);
         if transaction.queued_bytes >= Large::BYTES_MIN as u64 && copies.is_empty() {
             let queue = transaction.queue.iter().enumerate();
-            queue.for_each(|(at, q)| copies.add(&self.store, at, q.entry.command.name, q.args.view(&[])));
+            queue.for_each(|(at, q)| copies.add(&self.store, at, q.entry.command.stored, q.args.view(&[])));
         }
         let run = Run { transaction: &transaction, watched: &watched, copies: &copies, course };
         match self.exec_once(run, (scope, &prepared), out) {

@@ -254,7 +254,7 @@ impl Server {
         let credit_bytes = if entry.command.flags.has(Flags::DENYOOM) { request.bytes as u64 } else { 0 };
         let mut copies = take_copies(session);
         if credit_bytes >= Large::BYTES_MIN as u64 && copies.is_empty() {
-            copies.add(&self.store, 0, entry.command.name, request.args);
+            copies.add(&self.store, 0, entry.command.stored, request.args);
         }
         let start = out.len();
         let ahead = (scope, &prepared, copies.of(0), credit_bytes);

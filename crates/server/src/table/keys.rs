@@ -3,6 +3,7 @@
 //! One row a command, as `command::rows` describes; names and texts are those that clients of Redis know.
 
 use crate::command::{Command, Handler, keys, rows};
+use crate::copies::Stored;
 use crate::handlers::{dump, expiry, keys, object, scan};
 
 /// The rows.
@@ -112,7 +113,8 @@ pub(crate) const ROWS: &[Command] = rows! {
         args "key:key0 ttl:integer serialized-value:string [replace=REPLACE@3.0.0] [absttl=ABSTTL@5.0.0] [seconds:integer=IDLETIME@5.0.0] [frequency:integer=FREQ@5.0.0]",
         history "3.0.0 Added the `REPLACE` modifier.\n\
             5.0.0 Added the `ABSTTL` modifier.\n\
-            5.0.0 Added the `IDLETIME` and `FREQ` options.";
+            5.0.0 Added the `IDLETIME` and `FREQ` options.",
+        stored Stored::Payload(3);
 };
 
 /// Subcommands of OBJECT.

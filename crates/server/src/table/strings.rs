@@ -3,6 +3,7 @@
 //! One row a command, as `command::rows` describes; names and texts are those that clients of Redis know.
 
 use crate::command::{Command, Handler, keys, rows};
+use crate::copies::Stored;
 use crate::handlers::{lcs, numbers, ranges, strings};
 
 /// The rows.
@@ -18,24 +19,29 @@ pub(crate) const ROWS: &[Command] = rows! {
         history "2.6.12 Added the `EX`, `PX`, `NX` and `XX` options.\n\
             6.0.0 Added the `KEEPTTL` option.\n\
             6.2.0 Added the `GET`, `EXAT` and `PXAT` option.\n\
-            7.0.0 Allowed the `NX` and `GET` options to be used together.";
+            7.0.0 Allowed the `NX` and `GET` options to be used together.",
+        stored Stored::At(2);
     "setnx", 3, [WRITE DENYOOM FAST], [keys(1, 0, 1, "OW insert")], Handler::Data(strings::setnx),
         "write string fast", "", "string", "1.0.0", "O(1)",
         "Set the value of a key, only if the key does not exist",
-        args "key:key0 value:string";
+        args "key:key0 value:string",
+        stored Stored::At(2);
     "setex", 4, [WRITE DENYOOM], [keys(1, 0, 1, "OW update")], Handler::Data(strings::setex),
         "write string slow", "", "string", "2.0.0", "O(1)",
         "Set the value and expiration of a key",
-        args "key:key0 seconds:integer value:string";
+        args "key:key0 seconds:integer value:string",
+        stored Stored::At(3);
     "psetex", 4, [WRITE DENYOOM], [keys(1, 0, 1, "OW update")], Handler::Data(strings::psetex),
         "write string slow", "", "string", "2.6.0", "O(1)",
         "Set the value and expiration in milliseconds of a key",
-        args "key:key0 milliseconds:integer value:string";
+        args "key:key0 milliseconds:integer value:string",
+        stored Stored::At(3);
     "getset", 3, [WRITE DENYOOM FAST], [keys(1, 0, 1, "RW access update")], Handler::Data(strings::getset),
         "write string fast", "", "string", "1.0.0", "O(1)",
         "Set the string value of a key and return its old value",
         args "key:key0 value:string",
-        deprecated "6.2.0 `SET` with the `!GET` argument";
+        deprecated "6.2.0 `SET` with the `!GET` argument",
+        stored Stored::At(2);
     "getdel", 2, [WRITE FAST], [keys(1, 0, 1, "RW access delete")], Handler::Data(strings::getdel),
         "write string fast", "", "string", "6.2.0", "O(1)",
         "Get the value of a key and delete the key",
@@ -51,11 +57,13 @@ pub(crate) const ROWS: &[Command] = rows! {
     "mset", -3, [WRITE DENYOOM], [keys(1, -1, 2, "OW update")], Handler::Data(strings::mset),
         "write string slow", "request_policy:multi_shard response_policy:all_succeeded", "string", "1.0.1", "O(N)",
         "Set multiple keys to multiple values",
-        args "key_value{key:key0 value:string}+";
+        args "key_value{key:key0 value:string}+",
+        stored Stored::Pairs(2);
     "msetnx", -3, [WRITE DENYOOM], [keys(1, -1, 2, "OW insert")], Handler::Data(strings::msetnx),
         "write string slow", "request_policy:multi_shard response_policy:agg_min", "string", "1.0.1", "O(N)",
         "Set multiple keys to multiple values, only if none of the keys exist",
-        args "key_value{key:key0 value:string}+";
+        args "key_value{key:key0 value:string}+",
+        stored Stored::Pairs(2);
     "append", 3, [WRITE DENYOOM FAST], [keys(1, 0, 1, "RW insert")], Handler::Data(ranges::append),
         "write string fast", "", "string", "2.0.0", "O(1)",
         "Append a value to a key",
