@@ -4,7 +4,7 @@
 //!   1. A handler that changes data checks all that can fail before its first `put`, `remove` or
 //!      `set_expiry`: a command that answers with an error has no effect.
 //!   2. A data handler may be called again for the same request (a cold value, no credits): it changes
-//!      nothing but the access and the reply, and both are thrown away on [`Failure::Stop`].
+//!      nothing but the access and the reply, and both are thrown away on [`Failure::Stop`] and [`Failure::Make`].
 //!   3. A control handler that returns [`Failure::Wait`] is called again and has changed nothing.
 
 use std::borrow::Cow;
@@ -17,7 +17,7 @@ use reactor::SharedBytes;
 use resp::Writer;
 use store::{Access, Found, Stop};
 
-use crate::copies::Copied;
+use crate::copies::{Copied, Splice};
 use crate::executor::Outbox;
 use crate::server::Server;
 use crate::session::Session;
@@ -167,6 +167,8 @@ pub(crate) enum Failure {
     Bytes(Vec<u8>),
     /// The store could not do it now, or at all.
     Stop(Stop),
+    /// Unlock, make this, and call again.
+    Make(Splice),
     /// Call again at this time, or when woken.
     Wait(Nanos),
 }

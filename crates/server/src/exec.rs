@@ -21,13 +21,15 @@ use std::sync::Arc;
 
 use clock::Nanos;
 use resp::Writer;
-use store::{KeyRef, Large, Prepared, Scope, Stop, Wanted};
+use store::{KeyRef, Large, Prepared, Scope};
 
-use crate::call::{Attachments, Control, Data, Failure};
+use crate::call::{Attachments, Control, Data, Failure, Outcome};
 use crate::command::{Flags, Handler};
 use crate::copies::{Copied, Copies};
 use crate::errors;
-use crate::executor::{Outbox, Parked, Ran, Request, Unready, collect_keys, take_copies, take_prepared};
+use crate::executor::{
+    Halt, Outbox, Parked, Ran, Request, Unready, collect_keys, take_copies, take_prepared,
+};
 use crate::handlers::connection::{greeted, selected};
 use crate::server::Server;
 use crate::session::{Queued, Session, Transaction};
@@ -129,8 +131,17 @@ impl Server {
             let queue = transaction.queue.iter().enumerate();
             queue.for_each(|(at, q)| copies.add(&self.store, at, q.entry.command.stored, q.args.view(&[])));
         }
-        let run = Run { transaction: &transaction, watched: &watched, copies: &copies, course };
-        match self.exec_once(run, (scope, &prepared), out) {
+        let result = loop {
+            let run = Run { transaction: &transaction, watched: &watched, copies: &copies, course };
+            let (command, splice) = match self.exec_once(run, (scope, &prepared), out) {
+                Ok(executed) => break Ok(executed),
+                Err(Halt::Stopped(stop, wanted)) => break Err((stop, wanted)),
+                Err(Halt::Make(command, splice)) => (command, splice),
+            };
+            out.truncate(start);
+            copies.make(&self.store, command, splice, transaction.queue[command].args.view(&[]));
+        };
+        match result {
             Ok(mut executed) => {
                 if executed.ran {
                     self.monitor_transaction(&session.client, course, &transaction);
@@ -169,23 +180,22 @@ impl Server {
         run: Run<'a>,
         (scope, prepared): (Scope<'_>, &'s Prepared),
         out: &mut Vec<u8>,
-    ) -> Result<Executed<'a>, (Stop, Wanted)> {
-        let none = Wanted::default;
+    ) -> Result<Executed<'a>, Halt> {
         let Run { transaction, watched, copies, mut course } = run;
         let resp3 = course.resp3;
         let grows = transaction.queue.iter().any(|queued| queued.entry.command.flags.has(Flags::DENYOOM));
         let credit_bytes = if grows { transaction.queued_bytes } else { 0 };
-        let mut access = self.store.access(scope, prepared, credit_bytes).map_err(|stop| (stop, none()))?;
+        let mut access = self.store.access(scope, prepared, credit_bytes)?;
         let mut executed = Executed::default();
         for watch in watched {
             match access.changed(watch) {
                 Ok(false) => {}
                 Ok(true) => {
                     Writer::new(out, resp3).null_array();
-                    executed.ticket = access.commit().map_err(|stop| (stop, none()))?;
+                    executed.ticket = access.commit()?;
                     return Ok(executed);
                 }
-                Err(stop) => return Err((stop, access.into_wanted())),
+                Err(stop) => return Err(Halt::Stopped(stop, access.into_wanted())),
             }
         }
         let (start, most) = (out.len(), self.reply_bytes_max());
@@ -193,8 +203,8 @@ impl Server {
         for (at, queued) in transaction.queue.iter().enumerate() {
             let known = (course, copies.of(at));
             let result = self.exec_one(queued, known, &mut access, &mut executed, out);
-            if let Err(stop) = result {
-                return Err((stop, access.into_wanted()));
+            if let Err(failure) = result {
+                return Err(Halt::of(failure, at, access.into_wanted()));
             }
             if out.len() - start + executed.attached.bytes() > most {
                 out.truncate(start);
@@ -203,12 +213,12 @@ impl Server {
             }
             course.pass(self, queued);
         }
-        executed.ticket = access.commit().map_err(|stop| (stop, none()))?;
+        executed.ticket = access.commit()?;
         executed.ran = true;
         Ok(executed)
     }
 
-    /// Runs a data command; notes where the reply of a control command belongs.
+    /// Runs a data command; notes where the reply of a control command belongs. Fails with what [`Halt::of`] takes.
     fn exec_one<'a>(
         &self,
         queued: &'a Queued,
@@ -216,7 +226,7 @@ impl Server {
         access: &mut store::Access<'_>,
         executed: &mut Executed<'a>,
         out: &mut Vec<u8>,
-    ) -> Result<(), Stop> {
+    ) -> Outcome {
         let (start, args) = (out.len(), queued.args.view(&[]));
         let handle = match queued.entry.command.handler {
             Handler::Data(handle)
@@ -238,7 +248,7 @@ impl Server {
         let failed = outcome.is_err();
         match outcome {
             Ok(()) => executed.attached.append(data.attached.take()),
-            Err(Failure::Stop(stop)) => return Err(stop),
+            Err(failure @ (Failure::Stop(_) | Failure::Make(_))) => return Err(failure),
             Err(failure) => {
                 out.truncate(start);
                 self.write_failure(failure, resp3, out);

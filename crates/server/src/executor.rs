@@ -17,12 +17,12 @@ use std::sync::atomic::Ordering;
 
 use clock::{Nanos, UnixMs};
 use resp::{ArgsView, Writer};
-use store::{KeyRef, Large, Prepared, Scope, Stop, StoreError};
+use store::{KeyRef, Large, Prepared, Scope, Stop, StoreError, Wanted};
 
 use crate::admission::runs_in_multi;
 use crate::call::{Attachments, Control, Data, Failure, Outcome};
 use crate::command::{DataFn, Flags, Handler};
-use crate::copies::{Copied, Copies};
+use crate::copies::{Copied, Copies, Splice};
 use crate::errors;
 use crate::lookup::Entry;
 use crate::server::Server;
@@ -100,6 +100,32 @@ impl Verdict {
 pub(crate) enum Unready {
     Parked(Parked),
     Dead,
+}
+
+/// Why a run of data commands left nothing behind, not even a reply.
+#[derive(Debug)]
+pub(crate) enum Halt {
+    /// The store stopped it; the records that it missed.
+    Stopped(Stop, Wanted),
+    /// This command asks for a value to be made.
+    Make(usize, Splice),
+}
+
+impl Halt {
+    /// What became of command number `command`, which missed `wanted`.
+    pub(crate) fn of(failure: Failure, command: usize, wanted: Wanted) -> Self {
+        match failure {
+            Failure::Stop(stop) => Self::Stopped(stop, wanted),
+            Failure::Make(splice) => Self::Make(command, splice),
+            answered => unreachable!("{answered:?} is answered"),
+        }
+    }
+}
+
+impl From<Stop> for Halt {
+    fn from(stop: Stop) -> Self {
+        Self::Stopped(stop, Wanted::default())
+    }
 }
 
 /// Messages to send when the command that published them has happened: channel and payload.
@@ -257,13 +283,19 @@ impl Server {
             copies.add(&self.store, 0, entry.command.stored, request.args);
         }
         let start = out.len();
-        let ahead = (scope, &prepared, copies.of(0), credit_bytes);
-        match self.try_data(session, run, request, ahead, out) {
-            Ok(ran) => Ok(ran),
-            Err((stop, wanted)) => {
-                out.truncate(start);
-                prepared.want(wanted);
-                self.stopped(stop, session, (prepared, copies), keys, out)
+        loop {
+            let ahead = (scope, &prepared, copies.of(0), credit_bytes);
+            match self.try_data(session, run, request, ahead, out) {
+                Ok(ran) => return Ok(ran),
+                Err(Halt::Make(command, splice)) => {
+                    out.truncate(start);
+                    copies.make(&self.store, command, splice, request.args);
+                }
+                Err(Halt::Stopped(stop, wanted)) => {
+                    out.truncate(start);
+                    prepared.want(wanted);
+                    return self.stopped(stop, session, (prepared, copies), keys, out);
+                }
             }
         }
     }
@@ -275,10 +307,8 @@ impl Server {
         request: &Request<'_>,
         (scope, prepared, copies, credit_bytes): (Scope<'s>, &'s Prepared, Copied<'_>, u64),
         out: &mut Vec<u8>,
-    ) -> Result<Ran, (Stop, store::Wanted)> {
-        let none = store::Wanted::default;
-        let access = self.store.access_at(scope, prepared, credit_bytes, request.unix);
-        let mut access = access.map_err(|stop| (stop, none()))?;
+    ) -> Result<Ran, Halt> {
+        let mut access = self.store.access_at(scope, prepared, credit_bytes, request.unix)?;
         let now = access.now();
         let start = out.len();
         let mut writer = Writer::new(out, session.resp3);
@@ -289,7 +319,9 @@ impl Server {
         let (lookups, mut attached) = (data.lookups.get(), data.attached.take());
         let failed = match outcome {
             Ok(()) => false,
-            Err(Failure::Stop(stop)) => return Err((stop, access.into_wanted())),
+            Err(failure @ (Failure::Stop(_) | Failure::Make(_))) => {
+                return Err(Halt::of(failure, 0, access.into_wanted()));
+            }
             Err(failure) => {
                 out.truncate(start);
                 attached = Attachments::default();
@@ -297,7 +329,7 @@ impl Server {
                 true
             }
         };
-        let ticket = access.commit().map_err(|stop| (stop, none()))?;
+        let ticket = access.commit()?;
         Ok(Ran { ticket, failed, lookups, attached })
     }
 
@@ -374,8 +406,9 @@ impl Server {
         let text: Vec<u8> = match failure {
             Failure::Error(text) => text.into_owned().into_bytes(),
             Failure::Bytes(text) => text,
-            // Neither reaches this place: the callers handle them.
+            // None of these reaches this place: the callers handle them.
             Failure::Stop(stop) => format!("ERR {stop:?}").into_bytes(),
+            Failure::Make(splice) => format!("ERR {splice:?}").into_bytes(),
             Failure::Wait(_) => b"ERR cannot wait inside a transaction".to_vec(),
         };
         self.stats.error(&text);

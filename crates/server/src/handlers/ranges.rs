@@ -3,12 +3,12 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use clock::UnixMs;
 use resp::{ArgsView, Writer};
-use store::{Value, ValueKind};
+use store::{Large, Value, ValueKind};
 
 use super::args::{integer, string};
 use crate::call::{Data, Failure, Outcome, text};
+use crate::copies::{Splice, spliced};
 
 pub(crate) fn strlen(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let meta = data.access.meta(data.db, args.get(1))?;
@@ -22,43 +22,48 @@ pub(crate) fn strlen(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
 }
 
 pub(crate) fn append(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let (key, tail) = (args.get(1), args.get(2));
-    let found = string(data, key)?;
-    let (former, expiry) = found.map_or((&[][..], None), |found| (found.value, found.expiry));
-    check_size(data, former.len() as u64 + tail.len() as u64)?;
-    let value = [former, tail].concat();
-    out.integer(value.len() as i64);
-    put(data, key, value, expiry);
-    Ok(())
+    let end = string(data, args.get(1))?.map_or(0, |found| found.value.len());
+    check_size(data, end as u64 + args.get(2).len() as u64)?;
+    splice(data, args, (end, 2), out)
 }
 
 pub(crate) fn setrange(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let (key, part) = (args.get(1), args.get(3));
+    let part = args.get(3);
     let offset = u64::try_from(integer(args.get(2))?).map_err(|_| "ERR offset is out of range")?;
-    let found = string(data, key)?;
-    let (former, expiry) = found.map_or((&[][..], None), |found| (found.value, found.expiry));
+    let found = string(data, args.get(1))?;
     if part.is_empty() {
-        out.integer(former.len() as i64);
+        out.integer(found.map_or(0, |found| found.value.len() as i64));
         return Ok(());
     }
-    let end = offset.saturating_add(part.len() as u64);
-    check_size(data, end)?;
-    let (offset, end) = (offset as usize, end as usize);
-    let mut value = Vec::with_capacity(end.max(former.len()));
-    value.extend_from_slice(former);
-    value.resize(end.max(former.len()), 0);
-    value[offset..end].copy_from_slice(part);
-    out.integer(value.len() as i64);
-    put(data, key, value, expiry);
-    Ok(())
+    check_size(data, offset.saturating_add(part.len() as u64))?;
+    splice(data, args, (offset as usize, 3), out)
 }
 
-/// Stores what was made, without another copy if it is large.
-fn put(data: &mut Data<'_, '_>, key: &[u8], value: Vec<u8>, expiry: Option<UnixMs>) {
-    match data.server.store.large(value) {
+/// Puts the argument at `argument` over the value from `at` on; answers with the length. What gets large is not made while the
+/// key is locked, unless others have changed it too often.
+fn splice(
+    data: &mut Data<'_, '_>,
+    args: ArgsView<'_>,
+    (at, argument): (usize, usize),
+    out: &mut Writer<'_>,
+) -> Outcome {
+    let (key, part) = (args.get(1), args.get(argument));
+    let found = string(data, key)?;
+    let (former, expiry) = found.map_or((&[][..], None), |found| (found.value, found.expiry));
+    let len = former.len().max(at + part.len());
+    out.integer(len as i64);
+    if let Some(made) = data.copies.made(argument, found) {
+        data.access.put(data.db, key, made, expiry);
+        return Ok(());
+    }
+    if len >= Large::BYTES_MIN && data.copies.may_ask() {
+        return Err(Failure::Make(Splice::new(found, at, argument)));
+    }
+    match data.server.store.large(spliced(former, at, part)) {
         Ok(large) => data.access.put(data.db, key, Value::Large(&large), expiry),
         Err(value) => data.access.put(data.db, key, Value::String(&value), expiry),
     }
+    Ok(())
 }
 
 /// Refuses a value of `size_bytes` before it is made.

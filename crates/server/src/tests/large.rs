@@ -1,8 +1,14 @@
 //! Large values in replies: lent, not copied, by every command that answers with a whole value.
 
-use resp::encode_command;
+use std::cell::{Cell, RefCell};
+
+use resp::{Args, Limits, RequestParser, Writer, encode_command};
+use store::{KeyRef, Prepared, Scope};
 
 use super::{Harness, Wire};
+use crate::call::{Data, Failure};
+use crate::copies::{Copies, Splice};
+use crate::handlers::ranges;
 
 /// Runs `command`; returns how many bytes of its reply were copied, and how many are lent.
 fn run(harness: &Harness, wire: &mut Wire, command: &[&str]) -> (usize, usize) {
@@ -146,4 +152,102 @@ fn small_value_is_copied_and_large_replies_are_bounded_as_before() {
     }
     let (copied, lent) = run(&harness, &mut wire, &["EXEC"]);
     assert!(copied > 50 && lent == 0, "refused with a text: {copied} {lent}");
+}
+
+/// A request as sent, and where its arguments lie.
+fn parsed(command: &[&[u8]]) -> (Vec<u8>, Args) {
+    let (mut request, mut args) = (Vec::new(), Args::default());
+    encode_command(&mut request, command);
+    RequestParser::new().parse(&request, &Limits::REDIS, &mut args).unwrap();
+    (request, args)
+}
+
+/// Runs an APPEND or SETRANGE once with what was made for it; returns what it asks for, or nothing when it is done.
+fn asked(harness: &Harness, copies: &Copies, command: &[&[u8]]) -> Option<Splice> {
+    let (request, args) = parsed(command);
+    let (keys, prepared) = ([KeyRef { db: 0, key: command[1] }], Prepared::default());
+    let mut access = harness.server.store.access(Scope::Keys(&keys), &prepared, 0).unwrap();
+    let (now, server, mut out) = (access.now(), &*harness.server, Vec::new());
+    let (lookups, attached) = (Cell::default(), RefCell::default());
+    let mut data = Data { access: &mut access, db: 0, now, server, copies: copies.of(0), lookups, attached };
+    let handler = if command[0] == b"APPEND" { ranges::append } else { ranges::setrange };
+    let outcome = handler(&mut data, args.view(&request), &mut Writer::new(&mut out, false));
+    match outcome {
+        Ok(()) => drop(access.commit().unwrap()),
+        Err(Failure::Make(splice)) => return Some(splice),
+        Err(failure) => panic!("{failure:?}"),
+    }
+    None
+}
+
+/// APPEND and SETRANGE made the new value, of up to value.max, while they held the lock of the key's stripe.
+#[test]
+fn large_value_is_made_of_another_while_no_key_is_locked() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let value = "v".repeat(100_000);
+    harness.raw(&mut wire, &["SET", "k", &value]);
+    let large = value.as_bytes();
+    for command in [
+        &[&b"APPEND"[..], b"k", b"tail"][..],
+        &[b"APPEND", b"new", large],
+        &[b"SETRANGE", b"k", b"10", b"part"],
+        &[b"SETRANGE", b"new", b"200000", b"part"],
+        &[b"SETRANGE", b"none", b"200000", b"part"],
+    ] {
+        let mut copies = Copies::default();
+        let splice = asked(&harness, &copies, command).expect("asks before it makes anything");
+        let (request, args) = parsed(command);
+        copies.make(&harness.server.store, 0, splice, args.view(&request));
+        assert!(asked(&harness, &copies, command).is_none(), "stores what was made");
+    }
+    harness.expect(
+        &mut wire,
+        &[
+            ("STRLEN k", ":100004\r\n"),
+            ("GETRANGE k 9 14", "$6\r\nvpartv\r\n"),
+            ("GETRANGE k 99999 -1", "$5\r\nvtail\r\n"),
+            ("STRLEN new", ":200004\r\n"),
+            ("STRLEN none", ":200004\r\n"),
+        ],
+    );
+    assert!(asked(&harness, &Copies::default(), &[b"APPEND", b"small", b"tail"]).is_none(), "made at once");
+}
+
+#[test]
+fn value_made_of_what_others_have_changed_meanwhile_is_made_again_and_at_last_under_the_lock() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let command: &[&[u8]] = &[b"APPEND", b"k", b"!"];
+    let (request, args) = parsed(command);
+    let (mut copies, mut rounds) = (Copies::default(), 0);
+    loop {
+        // each a value of the same size, large or not, and at last the same bytes again
+        let value = [b"a", b"b", b"b"][rounds % 3].repeat(100_000);
+        harness.raw(&mut wire, &[&b"SET"[..], b"k", &value]);
+        let Some(splice) = asked(&harness, &copies, command) else { break };
+        copies.make(&harness.server.store, 0, splice, args.view(&request));
+        rounds += 1;
+    }
+    assert_eq!(rounds, 8);
+    harness.expect(&mut wire, &[("GETRANGE k 99999 -1", "$2\r\nb!\r\n"), ("STRLEN k", ":100001\r\n")]);
+}
+
+#[test]
+fn large_values_grow_in_a_transaction_each_by_what_came_before() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let value = "v".repeat(100_000);
+    run(&harness, &mut wire, &["SET", "k", &value]);
+    run(&harness, &mut wire, &["MULTI"]);
+    let mut replies = "*41\r\n".to_owned();
+    for n in 0..20 {
+        run(&harness, &mut wire, &["APPEND", "k", "ab"]);
+        run(&harness, &mut wire, &["SETRANGE", "k", &(100_000 + 2 * n).to_string(), "c"]);
+        replies += &format!(":{0}\r\n:{0}\r\n", 100_002 + 2 * n);
+    }
+    run(&harness, &mut wire, &["GETRANGE", "k", "99999", "-1"]);
+    replies += &format!("$41\r\nv{}\r\n", "cb".repeat(20));
+    wire.output.buffer().clear();
+    harness.expect(&mut wire, &[("EXEC", &replies)]);
 }
