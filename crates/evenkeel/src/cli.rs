@@ -2,10 +2,11 @@
 //!
 //! `evenkeel` alone is `evenkeel serve`. Flags win over the file; whatever is wrong is one line and exit status 2.
 
-use clap::builder::PossibleValuesParser;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use server::settings::{ROWS, Row, Settings};
-use std::path::PathBuf;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 
 /// What the command line asks for.
 #[derive(Debug)]
@@ -40,7 +41,7 @@ pub(crate) enum Request {
 /// # Errors
 /// One line that says what is wrong, and where.
 pub(crate) fn parse(arguments: impl Iterator<Item = std::ffi::OsString>) -> Result<Request, String> {
-    let matches = command().get_matches_from(arguments);
+    let matches = command().try_get_matches_from(arguments).map_err(|error| one_line(&error))?;
     match matches.subcommand() {
         Some(("check", m)) => {
             Ok(Request::Check { dir: path(m, "DIR"), salvage: m.get_one("salvage").cloned() })
@@ -49,6 +50,27 @@ pub(crate) fn parse(arguments: impl Iterator<Item = std::ffi::OsString>) -> Resu
         Some((_, m)) => serve(m),
         None => serve(&matches),
     }
+}
+
+/// What is wrong with the arguments; prints help or version and ends the process where that is what they ask for.
+fn one_line(error: &clap::Error) -> String {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        error.exit();
+    }
+    if let (ErrorKind::UnknownArgument, Some(ContextValue::String(flag))) =
+        (error.kind(), error.get(ContextKind::InvalidArg))
+        && let Some(name) = flag.strip_prefix("--")
+    {
+        return server::settings::unknown_flag(name);
+    }
+    let text = error.to_string();
+    let lines: Vec<&str> = text
+        .lines()
+        .map(str::trim)
+        .take_while(|line| !line.starts_with("Usage:"))
+        .filter(|l| !l.is_empty())
+        .collect();
+    lines.join(" ").trim_start_matches("error: ").to_owned()
 }
 
 fn serve(matches: &ArgMatches) -> Result<Request, String> {
@@ -61,8 +83,7 @@ fn serve(matches: &ArgMatches) -> Result<Request, String> {
     let mut settings = Settings::default();
     let file: Option<PathBuf> = matches.get_one("config").cloned();
     if let Some(path) = &file {
-        let text = std::fs::read_to_string(path)
-            .map_err(|e| format!("cannot read the settings file {}: {e}", path.display()))?;
+        let text = read_small("the settings file", path)?;
         settings.apply_toml(&text).map_err(|e| format!("{}, {e}", path.display()))?;
     }
     for row in ROWS {
@@ -72,6 +93,7 @@ fn serve(matches: &ArgMatches) -> Result<Request, String> {
     }
     read_password_file(&mut settings)?;
     settings.check()?;
+    crate::serve::refuse_exposure(&settings)?;
     Ok(Request::Serve { settings: Box::new(settings), file })
 }
 
@@ -89,13 +111,28 @@ fn read_password_file(settings: &mut Settings) -> Result<(), String> {
     if settings.requirepass.reveal().is_some() {
         return Err("both requirepass and requirepass_file are set: keep one".to_owned());
     }
-    let text = std::fs::read_to_string(&path)
-        .map_err(|e| format!("cannot read requirepass_file {}: {e}", path.display()))?;
+    let text = read_small("requirepass_file", &path)?;
     match text.lines().next() {
         Some(password) if !password.is_empty() => settings.set("requirepass", password),
         _ => Err(format!("requirepass_file {} has no password on its first line", path.display())),
     }
 }
+
+/// Reads a file that a person wrote; `what` is its name in errors.
+#[expect(clippy::disallowed_methods, reason = "a user's file, outside of the data that a simulation owns")]
+fn read_small(what: &str, path: &Path) -> Result<String, String> {
+    let mut text = String::new();
+    let read =
+        std::fs::File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text));
+    let bytes = read.map_err(|e| format!("cannot read {what} {}: {e}", path.display()))?;
+    if bytes as u64 > FILE_BYTES_MAX {
+        return Err(format!("{what} {} has more than 1 MiB: that is none", path.display()));
+    }
+    Ok(text)
+}
+
+/// A hundred times what all settings take with their comments.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 fn path(matches: &ArgMatches, name: &str) -> PathBuf {
     matches.get_one::<PathBuf>(name).cloned().expect("clap requires it")
@@ -161,13 +198,7 @@ fn flag(row: &'static Row) -> Arg {
         .help(format!("{}{default}", row.summary))
         .help_heading(row.heading());
     if row.is_switch() {
-        let words = PossibleValuesParser::new(["true", "false", "yes", "no"]);
-        return arg
-            .num_args(0..=1)
-            .require_equals(true)
-            .default_missing_value("true")
-            .value_parser(words)
-            .hide_possible_values(true);
+        return arg.num_args(0..=1).require_equals(true).default_missing_value("true");
     }
     if row.key == "bind" {
         arg.action(ArgAction::Append)

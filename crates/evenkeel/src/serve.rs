@@ -40,7 +40,8 @@ enum End {
 pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), String> {
     logging::start(&settings);
     end_on_panic();
-    refuse_exposure(&settings)?;
+    warn_of_exposure(&settings);
+    refuse_a_file(&settings)?;
     let settings = with_files_that_fit(settings);
     let config = Arc::new(Config::new(settings, file));
     let settings = config.current();
@@ -243,6 +244,7 @@ fn act_on_changes(config: &Config, handle: &Handle<EvenkeelProtocol>, store: &Ar
     config.on_change(move |former, new| {
         if former.requirepass.reveal().is_some() && new.requirepass.reveal().is_none() {
             refuse_exposure(new)?;
+            warn_of_exposure(new);
         }
         if new.connections_max > former.connections_max {
             let fits = machine::raise_open_files(new.connections_max, files_spare(&new.dir));
@@ -262,21 +264,42 @@ fn memory_limit_bytes(settings: &Settings) -> u64 {
     settings.memory_limit_resolved(machine::memory_granted_bytes()).unwrap_or(0)
 }
 
+/// Whether other machines reach the server without a password.
+fn exposed(settings: &Settings) -> bool {
+    let reachable = settings.port != 0 && settings.bind.iter().any(|address| !address.is_loopback());
+    reachable && settings.requirepass.reveal().is_none()
+}
+
 /// Refuses to serve other machines without a password, unless told that this is meant.
-fn refuse_exposure(settings: &Settings) -> Result<(), String> {
-    let exposed = settings.port != 0 && settings.bind.iter().any(|address| !address.is_loopback());
-    if !exposed || settings.requirepass.reveal().is_some() {
+///
+/// # Errors
+/// The line that says so.
+pub(crate) fn refuse_exposure(settings: &Settings) -> Result<(), String> {
+    if !(exposed(settings) && settings.protected_mode) {
         return Ok(());
     }
-    if settings.protected_mode {
-        let addresses: Vec<_> = settings.bind.iter().map(ToString::to_string).collect();
-        return Err(format!(
-            "bind = {} lets other machines in without a password: set requirepass_file (or requirepass), bind 127.0.0.1, \
-             or say --protected-mode=false if something else is the lock",
-            addresses.join(" ")
-        ));
+    let addresses: Vec<_> = settings.bind.iter().map(ToString::to_string).collect();
+    Err(format!(
+        "bind = {} lets other machines in without a password: set requirepass_file (or requirepass), bind 127.0.0.1, \
+         or say --protected-mode=false if something else is the lock",
+        addresses.join(" ")
+    ))
+}
+
+fn warn_of_exposure(settings: &Settings) {
+    if exposed(settings) {
+        tracing::warn!(
+            "protected_mode is off and no password is set: whoever reaches the port owns the data"
+        );
     }
-    tracing::warn!("protected_mode is off and no password is set: whoever reaches the port owns the data");
+}
+
+/// The store would say that making the folder failed because a file exists.
+fn refuse_a_file(settings: &Settings) -> Result<(), String> {
+    let dir = &settings.dir;
+    if keeps_files(settings) && std::fs::metadata(dir).is_ok_and(|there| !there.is_dir()) {
+        return Err(format!("dir = {} is a file, no folder", dir.display()));
+    }
     Ok(())
 }
 

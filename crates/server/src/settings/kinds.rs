@@ -41,9 +41,8 @@ impl Size {
 impl Kind for Size {
     fn read(text: &str) -> Result<Self, String> {
         let expected = || "a size such as 64MiB, 100mb or a number of bytes".to_owned();
-        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-        let number: u64 = text[..digits].parse().map_err(|_| expected())?;
-        let factor: u64 = match text[digits..].trim().to_ascii_lowercase().as_str() {
+        let (number, unit) = number_and_unit(text).ok_or_else(expected)?;
+        let factor: u64 = match unit.to_ascii_lowercase().as_str() {
             "" | "b" => 1,
             "k" => 1000,
             "m" => 1000 * 1000,
@@ -54,7 +53,7 @@ impl Kind for Size {
             "tib" | "tb" => 1 << 40,
             _ => return Err(expected()),
         };
-        number.checked_mul(factor).map(Size).ok_or_else(expected)
+        Ok(Size(number.saturating_mul(factor)))
     }
 
     fn write(&self) -> String {
@@ -71,9 +70,8 @@ impl Kind for Size {
 impl Kind for Duration {
     fn read(text: &str) -> Result<Self, String> {
         let expected = || "a duration such as 250ms, 1s or 5m".to_owned();
-        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-        let number: u64 = text[..digits].parse().map_err(|_| expected())?;
-        let nanos_each: u64 = match text[digits..].trim() {
+        let (number, unit) = number_and_unit(text).ok_or_else(expected)?;
+        let nanos_each: u64 = match unit {
             "" if number == 0 => 0,
             "us" => 1_000,
             "ms" => 1_000_000,
@@ -83,7 +81,7 @@ impl Kind for Duration {
             "d" => 86_400_000_000_000,
             _ => return Err(expected()),
         };
-        number.checked_mul(nanos_each).map(Duration::from_nanos).ok_or_else(expected)
+        Ok(Duration::from_nanos(number.saturating_mul(nanos_each)))
     }
 
     fn write(&self) -> String {
@@ -102,13 +100,17 @@ impl Kind for Duration {
     }
 }
 
+/// The digits that `text` begins with, and its unit. A number that has no room in 64 bits is their largest: beyond any bound.
+fn number_and_unit(text: &str) -> Option<(u64, &str)> {
+    let (digits, unit) = text.split_at(text.bytes().take_while(u8::is_ascii_digit).count());
+    (!digits.is_empty()).then(|| (digits.parse().unwrap_or(u64::MAX), unit.trim()))
+}
+
 macro_rules! count_kind {
     ($($number:ty),*) => {$(
         impl Kind for $number {
             fn read(text: &str) -> Result<Self, String> {
-                let whole = text.parse::<i128>().is_ok();
-                let bounds = if whole { format!(" from {} to {}", Self::MIN, Self::MAX) } else { String::new() };
-                text.parse().map_err(|_| format!("a whole number{bounds}"))
+                text.parse().map_err(|_| "a whole number".to_owned())
             }
             fn write(&self) -> String {
                 self.to_string()
@@ -165,7 +167,14 @@ impl Kind for Vec<IpAddr> {
                 .parse()
                 .map_err(|_| format!("IP addresses such as 127.0.0.1, 0.0.0.0 or ::1, not '{word}'")),
         };
-        text.split([' ', ',']).filter(|word| !word.is_empty()).map(address).collect()
+        let mut addresses = Vec::new();
+        for word in text.split([' ', ',']).filter(|word| !word.is_empty()) {
+            let address = address(word)?;
+            if !addresses.contains(&address) {
+                addresses.push(address);
+            }
+        }
+        Ok(addresses)
     }
 
     fn write(&self) -> String {
@@ -184,6 +193,9 @@ impl Secret {
     }
 }
 
+/// As in Redis. What a client may send before AUTH has room for it.
+const PASSWORD_BYTES_MAX: usize = 512;
+
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.is_empty() { "none" } else { "***" })
@@ -192,6 +204,9 @@ impl fmt::Debug for Secret {
 
 impl Kind for Secret {
     fn read(text: &str) -> Result<Self, String> {
+        if text.len() > PASSWORD_BYTES_MAX {
+            return Err(format!("{PASSWORD_BYTES_MAX} B at most"));
+        }
         Ok(Secret(text.to_owned()))
     }
 
@@ -406,7 +421,8 @@ mod tests {
         for (text, bytes) in cases {
             assert_eq!(Size::read(text), Ok(Size(bytes)), "{text}");
         }
-        for text in ["", "MiB", "-1", "1.5GiB", "64Mi", "99999999999TiB", "1 2"] {
+        assert_eq!(Size::read("99999999999999999999TiB"), Ok(Size(u64::MAX)), "beyond every bound");
+        for text in ["", "MiB", "-1", "1.5GiB", "64Mi", "1 2"] {
             assert!(Size::read(text).is_err(), "{text}");
         }
     }

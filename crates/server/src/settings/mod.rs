@@ -149,6 +149,7 @@ impl Settings {
         if self.port != 0 && self.bind.is_empty() {
             return Err("bind is empty: set port = 0 to listen on unixsocket only".to_owned());
         }
+        self.check_places()?;
         let pairs = [
             ("connections.input_max", self.connections_input_max.0),
             ("connections.output_max", self.connections_output_max.0),
@@ -163,6 +164,49 @@ impl Settings {
             }
         }
         Ok(())
+    }
+
+    /// What would fail at the start, and not by the setting's name.
+    fn check_places(&self) -> Result<(), String> {
+        let all = self.bind.iter().find(|address| {
+            let family = |other: &&IpAddr| other.is_ipv4() == address.is_ipv4();
+            address.is_unspecified() && self.bind.iter().filter(family).count() > 1
+        });
+        if let Some(all) = all {
+            let bind = Row::find("bind").map_or_else(String::new, |row| row.text(self));
+            return Err(format!("bind = {bind}: {all} is every address already; keep it alone"));
+        }
+        if let Some(path) = &self.unixsocket {
+            let bytes = path.as_os_str().len();
+            if bytes > UNIX_PATH_BYTES_MAX {
+                let path = path.display();
+                return Err(format!(
+                    "unixsocket = {path}: {UNIX_PATH_BYTES_MAX} B at most, this has {bytes}"
+                ));
+            }
+        }
+        if !self.journal_segment_size.0.is_multiple_of(SEGMENT_SIZE_STEP_BYTES) {
+            let (size, step) = (self.journal_segment_size.0, table::size_text(SEGMENT_SIZE_STEP_BYTES));
+            return Err(format!("journal.segment_size = {size}: expected a multiple of {step}"));
+        }
+        Ok(())
+    }
+}
+
+/// What the system has room for in the address of a socket, its last zero left out.
+const UNIX_PATH_BYTES_MAX: usize = 107;
+/// Segments are written in sectors of this size.
+const SEGMENT_SIZE_STEP_BYTES: u64 = 4096;
+
+/// What there is to say of the flag `name`, given without its dashes, when no setting has it.
+pub fn unknown_flag(name: &str) -> String {
+    let flag = |key: &str| Row::find(key).map(|row| format!("--{}", row.flag()));
+    if let Some(flag) = redis::Alias::find(name).and_then(|alias| alias.key).and_then(flag) {
+        return format!("unknown setting '--{name}'; '{flag}' is what Redis calls so");
+    }
+    match text::nearest_by(name, Row::flag) {
+        Some(row) => format!("unknown setting '--{name}'; did you mean '--{}'?", row.flag()),
+        None => format!("unknown setting '--{name}'; `evenkeel serve --help` lists all"),
     }
 }
 

@@ -4,8 +4,8 @@
 //! answer say how this server behaves; setting them to that answer is accepted, anything else refused.
 
 use super::kinds::{Durability, Engine, Kind, Size};
+use super::table::shown;
 use super::{LogLevel, MemoryLimit, Settings, Threshold};
-use std::time::Duration;
 
 /// A name that Redis uses.
 pub(super) struct Alias {
@@ -13,8 +13,8 @@ pub(super) struct Alias {
     /// The row that it stands for; `None` where the answer is fixed.
     pub(super) key: Option<&'static str>,
     write: fn(&Settings) -> String,
-    /// Redis's form turned into ours.
-    read: fn(&str) -> Option<String>,
+    /// Redis's form turned into ours; the error says what it would be.
+    read: fn(&str) -> Result<String, String>,
 }
 
 impl Alias {
@@ -24,7 +24,7 @@ impl Alias {
 
     /// The value in our form.
     pub(super) fn translated(&self, text: &str) -> Result<String, String> {
-        (self.read)(text).ok_or_else(|| format!("'{text}' is not accepted here"))
+        (self.read)(text).map_err(|why| format!("{} = {}: {why}", self.name, shown(text)))
     }
 
     pub(super) fn text(&self, settings: &Settings) -> String {
@@ -47,24 +47,43 @@ pub(super) fn listed(
     all
 }
 
-fn same(text: &str) -> Option<String> {
-    Some(text.to_owned())
+#[expect(clippy::unnecessary_wraps, reason = "the other forms can be wrong")]
+fn same(text: &str) -> Result<String, String> {
+    Ok(text.to_owned())
 }
 
-fn seconds(text: &str) -> Option<String> {
-    text.parse::<u32>().ok().map(|seconds| format!("{seconds}s"))
+fn bytes(text: &str) -> Result<String, String> {
+    Size::read(text)
+        .map(|size| size.write())
+        .map_err(|_| "expected a size such as 100mb, or 0 for no limit".to_owned())
 }
 
-fn milliseconds(text: &str) -> Option<String> {
-    text.parse::<u32>().ok().map(|millis| format!("{millis}ms"))
+fn seconds(text: &str) -> Result<String, String> {
+    text.parse::<u32>()
+        .map(|seconds| format!("{seconds}s"))
+        .map_err(|_| "expected seconds, or 0 for never".to_owned())
+}
+
+fn milliseconds(text: &str) -> Result<String, String> {
+    text.parse::<u32>()
+        .map(|millis| format!("{millis}ms"))
+        .map_err(|_| "expected milliseconds, or 0 for off".to_owned())
 }
 
 /// Microseconds; -1 is off.
-fn microseconds(text: &str) -> Option<String> {
-    match text.parse::<i64>().ok()? {
-        -1 => Some("off".to_owned()),
-        micros => u64::try_from(micros).ok().map(|micros| format!("{micros}us")),
+fn microseconds(text: &str) -> Result<String, String> {
+    match (text, text.parse::<u64>()) {
+        ("-1", _) => Ok("off".to_owned()),
+        (_, Ok(micros)) => Ok(format!("{micros}us")),
+        _ => Err("expected microseconds, or -1 for off".to_owned()),
     }
+}
+
+/// One of Redis's words turned into ours.
+fn word(text: &str, words: &[(&str, &str)]) -> Result<String, String> {
+    let known = words.iter().find(|(theirs, _)| text.eq_ignore_ascii_case(theirs));
+    let all = || words.iter().map(|(theirs, _)| *theirs).collect::<Vec<_>>().join(", ");
+    known.map(|(_, ours)| (*ours).to_owned()).ok_or_else(|| format!("expected one of {}", all()))
 }
 
 /// Only the fixed answer is accepted.
@@ -74,7 +93,14 @@ macro_rules! fixed {
             name: $name,
             key: None,
             write: |_| $answer.to_owned(),
-            read: |text| text.eq_ignore_ascii_case($answer).then(|| $answer.to_owned()),
+            read: |text| {
+                let right = text.eq_ignore_ascii_case($answer);
+                if right {
+                    Ok($answer.to_owned())
+                } else {
+                    Err(format!("here it is always {}", shown($answer)))
+                }
+            },
         }
     };
 }
@@ -89,7 +115,7 @@ static ALIASES: &[Alias] = &[
     alias!("maxmemory" => "memory.limit", |s| match s.memory_limit {
         MemoryLimit::Auto => "0".to_owned(),
         MemoryLimit::Bytes(bytes) => bytes.to_string(),
-    }, |text| Size::read(text).ok().map(|size| size.write())),
+    }, bytes),
     alias!("maxclients" => "connections.max", |s| s.connections_max.to_string(), same),
     alias!("timeout" => "connections.idle_timeout", |s| s.connections_idle_timeout.as_secs().to_string(), seconds),
     alias!("client-query-buffer-limit" => "connections.input_max", |s| s.connections_input_max.0.to_string(), same),
@@ -101,33 +127,21 @@ static ALIASES: &[Alias] = &[
         LogLevel::Info => "notice",
         LogLevel::Debug => "verbose",
         LogLevel::Trace => "debug",
-    }.to_owned(), |text| match text.to_ascii_lowercase().as_str() {
-        "warning" | "nothing" => Some("warn".to_owned()),
-        "notice" => Some("info".to_owned()),
-        "verbose" => Some("debug".to_owned()),
-        "debug" => Some("trace".to_owned()),
-        _ => None,
-    }),
+    }.to_owned(), |text| word(text, LOG_LEVELS)),
     alias!("slowlog-log-slower-than" => "slowlog.threshold", |s| match s.slowlog_threshold {
         Threshold::Off => "-1".to_owned(),
         Threshold::From(time) => time.as_micros().to_string(),
     }, microseconds),
     alias!("slowlog-max-len" => "slowlog.length_max", |s| s.slowlog_length_max.to_string(), same),
     alias!("latency-monitor-threshold" => "latency.threshold", |s| s.latency_threshold.as_millis().to_string(), milliseconds),
-    alias!("appendonly" => "engine", |s| yes_no(s.engine == Engine::Log), |text| match text.to_ascii_lowercase().as_str() {
-        "yes" => Some("log".to_owned()),
-        _ => None,
+    alias!("appendonly" => "engine", |s| yes_no(s.engine == Engine::Log), |text| {
+        if text.eq_ignore_ascii_case("yes") { Ok("log".to_owned()) } else { Err("expected yes: engine decides at the start".to_owned()) }
     }),
     alias!("appendfsync" => "durability", |s| match s.durability {
         Durability::Always => "always".to_owned(),
         Durability::Interval(_) => "everysec".to_owned(),
         Durability::Never => "no".to_owned(),
-    }, |text| match text.to_ascii_lowercase().as_str() {
-        "always" => Some("always".to_owned()),
-        "everysec" => Some(Duration::from_secs(1).write()),
-        "no" => Some("never".to_owned()),
-        _ => None,
-    }),
+    }, |text| word(text, &[("always", "always"), ("everysec", "1s"), ("no", "never")])),
     fixed!("save", ""),
     fixed!("maxmemory-policy", "noeviction"),
     fixed!("notify-keyspace-events", ""),
@@ -139,6 +153,10 @@ static ALIASES: &[Alias] = &[
     fixed!("latency-tracking", "yes"),
     fixed!("latency-tracking-info-percentiles", "50 99 99.9"),
 ];
+
+/// Redis's levels and ours.
+const LOG_LEVELS: &[(&str, &str)] =
+    &[("debug", "trace"), ("verbose", "debug"), ("notice", "info"), ("warning", "warn"), ("nothing", "warn")];
 
 fn yes_no(value: bool) -> String {
     if value { "yes" } else { "no" }.to_owned()

@@ -76,7 +76,7 @@ impl Row {
     /// What was expected, with the bounds.
     pub fn set(&self, settings: &mut Settings, text: &str) -> Result<(), String> {
         let measured = (self.field.read)(settings, text)
-            .map_err(|expected| self.refusal(text, &format!("expected {expected}")))?;
+            .map_err(|expected| self.refusal(text, &format!("expected {expected}{}", self.range())))?;
         let [least, most] = self.bounds.map(|bound| self.measured(bound));
         match measured {
             Some(value) if least.is_some_and(|least| value < least) => {
@@ -89,6 +89,13 @@ impl Row {
         }
     }
 
+    /// The bounds of a plain number, for whoever gave none: other kinds show how a value looks instead.
+    fn range(&self) -> String {
+        let [least, most] = self.bounds;
+        let plain = matches!(self.form, "COUNT" | "PORT" | "PERCENT");
+        if plain { format!(" from {least} to {most}") } else { String::new() }
+    }
+
     /// The number behind one of the bounds.
     fn measured(&self, bound: &str) -> Option<u128> {
         if bound.is_empty() { None } else { (self.field.measure)(bound) }
@@ -97,7 +104,7 @@ impl Row {
     fn refusal(&self, text: &str, why: &str) -> String {
         match self.key {
             "requirepass" => format!("requirepass: {why}"),
-            key => format!("{key} = {text}: {why}"),
+            key => format!("{key} = {}: {why}", shown(text)),
         }
     }
 }
@@ -106,6 +113,11 @@ impl std::fmt::Debug for Row {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.key)
     }
+}
+
+/// `text` as an error shows it.
+pub(super) fn shown(text: &str) -> &str {
+    if text.is_empty() { "''" } else { text }
 }
 
 /// How a row reaches its field.
@@ -185,7 +197,7 @@ table! {
     }
     requirepass: Secret = "requirepass" {
         form: "PASSWORD", default: "", bounds: ["", ""], runtime: true,
-        summary: "Password that AUTH must give; empty for none. Other users of the machine can see a flag: \
+        summary: "Password that AUTH must give, 512 B at most; empty for none. Other users of the machine can see a flag: \
                   requirepass_file is the better place.",
         reason: "None, because the default listens on this machine only.",
     }

@@ -35,8 +35,14 @@ pub fn example_file() -> String {
 
 /// The setting whose name is closest to `name`, if any is close.
 pub fn nearest(name: &str) -> Option<&'static str> {
-    let closest = ROWS.iter().map(|row| (distance(name, row.key), row.key)).min()?;
-    (closest.0 <= 1 + name.len() / 4).then_some(closest.1)
+    nearest_by(name, |row| row.key.to_owned()).map(|row| row.key)
+}
+
+/// The row whose spelling is nearest to `name`, if one is near.
+pub(super) fn nearest_by(name: &str, spelling: impl Fn(&Row) -> String) -> Option<&'static Row> {
+    let (apart, row) =
+        ROWS.iter().map(|row| (distance(name, &spelling(row)), row)).min_by_key(|(apart, _)| *apart)?;
+    (apart <= 1 + name.len() / 4).then_some(row)
 }
 
 fn facts(row: &Row) -> String {
