@@ -84,16 +84,14 @@ impl Server {
         if kept_bytes > limit {
             transaction.aborted = true;
             transaction.queue = Vec::new();
+            session.show_transaction();
             let text = format!("ERR transaction is larger than transaction.max ({limit} B)");
             return self.write_failure(text.into(), session.resp3, out);
         }
         if !transaction.aborted {
             transaction.queue.push(Queued { entry, args: Args::copied(request.args) });
         }
-        let count = i32::try_from(transaction.queue.len()).unwrap_or(i32::MAX);
-        let bytes = u32::try_from(transaction.queued_bytes).unwrap_or(u32::MAX);
-        session.client.queued.store(count, Ordering::Relaxed);
-        session.client.queued_bytes.store(bytes, Ordering::Relaxed);
+        session.show_transaction();
         out.extend_from_slice(b"+QUEUED\r\n");
     }
 }

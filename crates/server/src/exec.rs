@@ -97,14 +97,15 @@ impl Server {
             self.write_failure("ERR EXEC without MULTI".into(), session.resp3, out);
             return Ok(Ran::plain(0, true));
         };
-        session.client.queued.store(-1, std::sync::atomic::Ordering::Relaxed);
         if transaction.aborted {
             session.drop_transaction();
             let text = "EXECABORT Transaction discarded because of previous errors.";
             self.write_failure(text.into(), session.resp3, out);
             return Ok(Ran::plain(0, true));
         }
-        self.exec_queue(session, transaction, request, out)
+        let result = self.exec_queue(session, transaction, request, out);
+        session.show_transaction();
+        result
     }
 
     fn exec_queue(

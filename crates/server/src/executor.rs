@@ -145,7 +145,6 @@ impl Server {
                 let failure = match entry.map(|entry| entry.command.handler) {
                     Some(Handler::Exec) => {
                         session.drop_transaction();
-                        session.client.queued.store(-1, Ordering::Relaxed);
                         errors::exec_refused(failure)
                     }
                     _ => failure,

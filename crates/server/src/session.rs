@@ -70,6 +70,22 @@ impl Session {
     pub(crate) fn drop_transaction(&mut self) {
         self.transaction = None;
         self.watched = Vec::new();
+        self.show_transaction();
+    }
+
+    /// Shows others what MULTI and WATCH keep: after each change of it.
+    pub(crate) fn show_transaction(&self) {
+        let (count, bytes) = match &self.transaction {
+            None => (-1, 0),
+            Some(transaction) => {
+                let count = i32::try_from(transaction.queue.len()).unwrap_or(i32::MAX);
+                (count, u32::try_from(transaction.queued_bytes).unwrap_or(u32::MAX))
+            }
+        };
+        self.client.queued.store(count, Ordering::Relaxed);
+        self.client.queued_bytes.store(bytes, Ordering::Relaxed);
+        let watched = u32::try_from(self.watched.len()).unwrap_or(u32::MAX);
+        self.client.watched.store(watched, Ordering::Relaxed);
     }
 
     /// Whether the command being run parked before: what it did once is not done again.

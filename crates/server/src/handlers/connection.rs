@@ -54,8 +54,6 @@ pub(crate) fn quit(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wri
 pub(crate) fn reset(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let (server, session) = (control.server, &mut *control.session);
     let client = &session.client;
-    client.queued.store(-1, Ordering::Relaxed);
-    client.watched.store(0, Ordering::Relaxed);
     client.db.store(0, Ordering::Relaxed);
     client.resp3.store(false, Ordering::Relaxed);
     client.channels.store(0, Ordering::Relaxed);

@@ -13,7 +13,7 @@ pub(crate) fn multi(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
         return Err("ERR MULTI calls can not be nested".into());
     }
     control.session.transaction = Some(Box::new(Transaction::default()));
-    control.session.client.queued.store(0, Ordering::Relaxed);
+    control.session.show_transaction();
     out.ok();
     Ok(())
 }
@@ -23,8 +23,6 @@ pub(crate) fn discard(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut 
         return Err("ERR DISCARD without MULTI".into());
     }
     control.session.drop_transaction();
-    control.session.client.queued.store(-1, Ordering::Relaxed);
-    control.session.client.watched.store(0, Ordering::Relaxed);
     out.ok();
     Ok(())
 }
@@ -48,15 +46,14 @@ pub(crate) fn watch(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
         return Err(format!("ERR watched keys would take more than transaction.max ({most} B)").into());
     }
     session.watched.extend(new.into_iter().map(|key| control.server.store.watch(session.db, key)));
-    let count = u32::try_from(session.watched.len()).unwrap_or(u32::MAX);
-    session.client.watched.store(count, Ordering::Relaxed);
+    session.show_transaction();
     out.ok();
     Ok(())
 }
 
 pub(crate) fn unwatch(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     control.session.watched = Vec::new();
-    control.session.client.watched.store(0, Ordering::Relaxed);
+    control.session.show_transaction();
     out.ok();
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Harness;
+use super::{Harness, Wire};
 
 #[test]
 fn command_that_waited_for_more_than_the_threshold_is_in_slowlog_and_latency() {
@@ -50,4 +50,26 @@ fn client_that_waits_for_the_end_of_a_pause_counts_as_blocked() {
     assert_eq!(harness.deliver(&mut wire), b"+OK\r\n");
     let clients = harness.line(&mut other, "INFO clients");
     assert!(clients.contains("blocked_clients:0\r\n"), "{clients}");
+}
+
+/// What a transaction had queued was counted until the next one: connections that had each sent a large one once filled
+/// `memory.limit` with nothing, and writes were refused. CLIENT LIST showed keys as watched that were not.
+#[test]
+fn transaction_that_has_ended_keeps_nothing_and_says_so() {
+    let mut harness = Harness::new();
+    let (mut wire, mut other) = (harness.connect(), harness.connect());
+    let shown = |harness: &Harness, other: &mut Wire, wanted: &str| {
+        let list = harness.line(other, "CLIENT LIST ID 1");
+        assert!(list.contains(wanted), "{wanted}: {list}");
+    };
+    let value = "v".repeat(10_000);
+    for end in ["EXEC", "DISCARD", "RESET", "EXEC with too many arguments"] {
+        harness.expect(&mut wire, &[("WATCH a b", "+OK\r\n"), ("MULTI", "+OK\r\n")]);
+        harness.line(&mut wire, &format!("SET k {value}"));
+        shown(&harness, &mut other, " multi=1 watch=2 qbuf=0 ");
+        shown(&harness, &mut other, " multi-mem=10030 ");
+        harness.line(&mut wire, end);
+        shown(&harness, &mut other, " multi=-1 watch=0 ");
+        shown(&harness, &mut other, " multi-mem=0 ");
+    }
 }
