@@ -54,7 +54,7 @@ impl Server {
         Ok(entry)
     }
 
-    /// When the request may run, if CLIENT PAUSE stops it.
+    /// When the request may run, if CLIENT PAUSE stops it; the connection is woken when that ends earlier.
     pub(crate) fn paused_until(&self, session: &Session, entry: &Entry, now: Nanos) -> Option<Nanos> {
         let flags = entry.command.flags;
         let writes = match (&session.transaction, entry.command.handler) {
@@ -66,7 +66,14 @@ impl Server {
         if flags.has(Flags::ADMIN) || flags.has(Flags::NO_AUTH) {
             return None;
         }
-        self.pause.until(writes, now)
+        self.pause.wait(session.client.id, writes, now)
+    }
+
+    /// Whatever the connection waited for has come: it waits for the end of no pause any more.
+    pub(crate) fn end_wait_for_pause(&self, session: &Session) {
+        if session.client.paused.swap(false, Ordering::Relaxed) {
+            self.pause.forget(session.client.id);
+        }
     }
 
     /// Keeps the request for EXEC.

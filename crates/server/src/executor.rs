@@ -163,7 +163,6 @@ impl Server {
             && let Some(until) = self.paused_until(session, entry, request.now)
         {
             session.client.paused.store(true, Ordering::Relaxed);
-            self.pause.wait(session.client.id);
             return Verdict::Park(Parked::Until(until));
         }
         if session.transaction.is_some() && !runs_in_multi(entry) {

@@ -117,7 +117,7 @@ impl Protocol for EvenkeelProtocol {
 
     fn on_timer(&self, session: &mut Session, io: &mut Io<'_, Self>) -> Step {
         if io.parked {
-            session.client.paused.store(false, Ordering::Relaxed);
+            self.server.end_wait_for_pause(session);
             return Step::Continue;
         }
         let timeout = self.server.tuned.idle_timeout_ns.load(Ordering::Relaxed);

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use clock::{Clock, Nanos};
 use store::Store;
@@ -248,7 +248,7 @@ impl Pause {
     /// Ends it; returns who waits.
     pub(crate) fn end(&self) -> BTreeSet<u64> {
         self.until_ns.store(0, Ordering::Release);
-        std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.waiting())
     }
 
     /// Whether there is a pause at all: one load.
@@ -258,7 +258,7 @@ impl Pause {
     }
 
     /// When a command that `writes` may run; `None`: now.
-    pub(crate) fn until(&self, writes: bool, now: Nanos) -> Option<Nanos> {
+    fn until(&self, writes: bool, now: Nanos) -> Option<Nanos> {
         let until = self.until_ns.load(Ordering::Acquire);
         if until <= now.0 {
             return None;
@@ -266,8 +266,25 @@ impl Pause {
         (writes || self.all.load(Ordering::Relaxed)).then_some(Nanos(until))
     }
 
-    pub(crate) fn wait(&self, id: u64) {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+    /// As [`Pause::until`], and has the connection woken when the pause is ended before that.
+    pub(crate) fn wait(&self, id: u64, writes: bool, now: Nanos) -> Option<Nanos> {
+        self.until(writes, now)?;
+        self.waiting().insert(id);
+        // Whoever ended it since then may have looked for those who wait too early.
+        let until = self.until(writes, now);
+        if until.is_none() {
+            self.forget(id);
+        }
+        until
+    }
+
+    /// The connection waits no longer.
+    pub(crate) fn forget(&self, id: u64) {
+        self.waiting().remove(&id);
+    }
+
+    pub(crate) fn waiting(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -284,4 +301,32 @@ fn run_id(unix_us: u64, now: Nanos) -> String {
     }
     text.truncate(40);
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    /// A client asked whether there was a pause, CLIENT UNPAUSE on another loop woke all that waited, and then the client
+    /// noted that it waited: until the time that the pause was to last, which may be years.
+    #[test]
+    fn pause_that_ends_while_a_client_begins_to_wait_wakes_it() {
+        let (pause, barrier, now) = (Pause::default(), Barrier::new(2), Nanos(1));
+        for round in 0..20_000 {
+            pause.start(Nanos(u64::MAX), true, now);
+            let (parked, woken) = std::thread::scope(|threads| {
+                let waits = threads.spawn(|| {
+                    barrier.wait();
+                    pause.wait(7, true, now).is_some()
+                });
+                barrier.wait();
+                let woken = pause.end();
+                (waits.join().expect("no panic"), woken)
+            });
+            assert!(!parked || woken.contains(&7), "round {round}");
+            assert!(pause.waiting().is_empty(), "round {round}");
+        }
+    }
 }

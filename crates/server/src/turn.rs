@@ -249,7 +249,7 @@ impl Server {
                 }
             }
         }
-        session.client.paused.store(false, Ordering::Relaxed);
+        self.end_wait_for_pause(session);
         // A turn may have parked again since: it then answers Park once more.
         if session.pending.is_some() || parked { Step::Continue } else { unchanged }
     }
@@ -263,6 +263,7 @@ impl Server {
         if session.client.monitor.load(Ordering::Relaxed) {
             self.remove_monitor(id);
         }
+        self.end_wait_for_pause(session);
         self.clients.remove(id);
     }
 }

@@ -167,6 +167,7 @@ impl Harness {
     pub(crate) fn after(&self, wire: &mut Wire, time: Duration) -> Vec<u8> {
         self.clock.advance(time);
         if wire.wake.take().is_some_and(|at| at <= self.clock.now()) {
+            self.server.end_wait_for_pause(&wire.session);
             return self.run(wire);
         }
         Vec::new()

@@ -112,6 +112,20 @@ fn paused_writes_wait_and_go_on_when_the_pause_ends() {
 }
 
 #[test]
+fn connection_that_ends_or_goes_on_by_itself_is_not_among_those_who_wait_for_a_pause() {
+    let mut harness = Harness::new();
+    let (mut operator, mut wire, mut other) = (harness.connect(), harness.connect(), harness.connect());
+    harness.expect(&mut operator, &[("CLIENT PAUSE 1000 WRITE", "+OK\r\n")]);
+    harness.expect(&mut wire, &[("SET k v", "")]);
+    harness.expect(&mut other, &[("SET k v", "")]);
+    assert_eq!(harness.server.pause.waiting().len(), 2);
+    harness.server.on_close(&other.session);
+    assert_eq!(harness.server.pause.waiting().len(), 1);
+    harness.after(&mut wire, Duration::from_millis(1_000));
+    assert!(harness.server.pause.waiting().is_empty());
+}
+
+#[test]
 fn silenced_replies_are_left_out_and_nothing_else() {
     let mut harness = Harness::new();
     let mut wire = harness.connect();
