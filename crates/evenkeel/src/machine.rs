@@ -1,4 +1,4 @@
-//! What the machine grants this process: memory and open files.
+//! What the machine grants this process, and who started it asks: memory, open files, ignored signals.
 
 use std::path::Path;
 
@@ -27,6 +27,19 @@ pub(crate) fn raise_open_files(wanted: usize, spare: usize) -> usize {
 /// Files that `dir` holds; 0 if it is not there yet.
 pub(crate) fn files_in(dir: &Path) -> usize {
     std::fs::read_dir(dir).map_or(0, Iterator::count)
+}
+
+/// Whether the process ignores `signal`, as who started it may have arranged (nohup).
+pub(crate) fn ignores(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    is_ignored(&status, signal)
+}
+
+/// Reads the mask of ignored signals: bit 0 is signal 1.
+fn is_ignored(status: &str, signal: i32) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    (1..=64).contains(&signal) && mask >> (signal - 1) & 1 == 1
 }
 
 /// Open files that systems allow without being asked twice: segments of 64 TB.
@@ -71,6 +84,13 @@ mod tests {
     fn the_total_is_read_from_meminfo() {
         assert_eq!(total_of_meminfo("MemTotal:       16316412 kB\nMemFree: 1 kB\n"), Some(16_316_412 * 1024));
         assert_eq!(total_of_meminfo("nothing"), None);
+    }
+
+    #[test]
+    fn ignored_signals_are_read_from_the_status() {
+        let status = "Name:\tx\nSigIgn:\t0000000000000003\nSigCgt:\tffffffffffffffff\n";
+        assert!(is_ignored(status, 1) && is_ignored(status, 2) && !is_ignored(status, 15));
+        assert!(!is_ignored("", 1) && !is_ignored(status, 0));
     }
 
     #[test]

@@ -353,10 +353,12 @@ pub(crate) fn keeps_files(settings: &Settings) -> bool {
     settings.engine == server::settings::Engine::Log
 }
 
-/// Turns signals into an end. The second one ends at once: somebody is in a hurry.
+/// Turns signals into an end. The second one ends at once: somebody is in a hurry. Those that were ignored when the process
+/// began stay so: that is how nohup, or a shell that runs it in the background, says that they are not meant for it.
 fn watch_signals(ends: Sender<End>) -> Result<(), String> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])
+    let watched = [SIGTERM, SIGINT, SIGHUP].into_iter().filter(|signal| !machine::ignores(*signal));
+    let mut signals = signal_hook::iterator::Signals::new(watched)
         .map_err(|error| format!("cannot watch for signals: {error}"))?;
     let watch = move || {
         for (count, signal) in signals.forever().enumerate() {

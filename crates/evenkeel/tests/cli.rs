@@ -235,6 +235,24 @@ fn sigterm_ends_it_gracefully_and_a_new_start_finds_everything() {
     }
 }
 
+/// `nohup evenkeel &` ended with the terminal: the handler took back what nohup had arranged.
+#[test]
+fn a_server_under_nohup_survives_its_terminal() {
+    let dir = folder();
+    let server = Server::spawn_on(|port| {
+        let served = serve(dir.path(), &["--engine=memory", &format!("--port={port}")]);
+        let mut command = std::process::Command::new("nohup");
+        command.arg(served.get_program()).args(served.get_args());
+        command
+    });
+    server.signal(libc::SIGHUP);
+    // Watched signals are taken in the order of their numbers, and the log says which one ended it.
+    server.signal(libc::SIGTERM);
+    let (status, log) = server.end();
+    assert!(status.success(), "{status}: {log}");
+    assert!(log.contains("SIGTERM: stopping") && !log.contains("SIGHUP"), "{log}");
+}
+
 #[test]
 fn shutdown_ends_it_as_a_signal_does() {
     let dir = folder();
