@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use reactor::{Connection, Handle, Input, Io, LoopStats, Protocol, Step};
+use clock::Nanos;
+use reactor::{Connection, Handle, Input, Io, LoopStats, Output, Protocol, Step};
 
 use crate::clients::Client;
 use crate::handlers::info::CLIENT_BYTES;
@@ -124,12 +125,10 @@ impl Protocol for EvenkeelProtocol {
         if timeout == 0 || session.listens() {
             return Step::Continue;
         }
-        let idle_end = io.connection.last_active() + Duration::from_nanos(timeout);
-        if idle_end <= io.now {
-            return Step::Close;
-        }
-        io.set_timer(Some(idle_end));
-        Step::Continue
+        let (active, timeout) = (io.connection.last_active(), Duration::from_nanos(timeout));
+        let again = idle_until(io.output, active, io.now, timeout);
+        io.set_timer(again);
+        if again.is_some() { Step::Continue } else { Step::Close }
     }
 
     fn on_close(&self, session: Session, _connection: &Arc<Connection>) {
@@ -183,5 +182,28 @@ impl Peers for Reach {
 
     fn wake_released(&self) {
         self.0.wake_released();
+    }
+}
+
+/// When to look again whether a client is idle; `None` if it has been for `timeout`. Whoever waits for the disk is not.
+fn idle_until(output: &Output, active: Nanos, now: Nanos, timeout: Duration) -> Option<Nanos> {
+    let since = if output.held_bytes() > 0 { now } else { active };
+    Some(since + timeout).filter(|end| *end > now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A disk that stood still for longer than `connections.idle_timeout` had the clients cut that waited for it.
+    #[test]
+    fn client_whose_reply_waits_for_the_disk_is_not_idle() {
+        let (mut output, second) = (Output::default(), Duration::from_secs(1));
+        let check = |output: &Output, now| idle_until(output, Nanos(0), Nanos(now), second).map(|end| end.0);
+        assert_eq!(check(&output, 400_000_000), Some(1_000_000_000), "half a second later");
+        assert_eq!(check(&output, 1_000_000_000), None);
+        output.buffer().extend_from_slice(b"+OK\r\n");
+        output.hold(7);
+        assert_eq!(check(&output, 5_000_000_000), Some(6_000_000_000));
     }
 }

@@ -228,6 +228,10 @@ impl Server {
             }
             Message::Monitor(line) => {
                 if session.client.monitor.load(Ordering::Relaxed) {
+                    if output.len() + line.bytes.len() > self.reply_bytes_max() {
+                        self.stats.monitors_cut.fetch_add(1, Ordering::Relaxed);
+                        return Step::Kill;
+                    }
                     output.buffer().extend_from_slice(&line.bytes);
                 }
                 return unchanged;

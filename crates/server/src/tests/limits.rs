@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use reactor::Step;
 
-use super::Harness;
+use super::{Harness, Wire};
 use crate::settings::Size;
 
 #[test]
@@ -73,6 +73,26 @@ fn monitor_that_cannot_keep_up_is_cut_and_nobody_waits_for_it() {
         assert_eq!(harness.line(&mut wire, "SET key value"), "+OK\r\n");
     }
     assert!(harness.killed().contains(&1));
+}
+
+/// Behind a reply that waits for the disk lines wait, too, and what waits is neither cut for being unsent nor still on its
+/// way: while the disk stood still a monitor took all memory.
+#[test]
+fn monitor_whose_lines_wait_is_cut_at_the_limit_of_output() {
+    let mut harness = Harness::with(|settings| settings.connections_output_max = Size(1_000));
+    let (mut monitor, mut wire) = (harness.connect(), harness.connect());
+    harness.line(&mut monitor, "MONITOR");
+    let run = |harness: &Harness, wire: &mut Wire| harness.line(wire, "GET key");
+    for _ in 0..10 {
+        run(&harness, &mut wire);
+    }
+    harness.deliver(&mut monitor);
+    assert_eq!(monitor.step, Step::Continue);
+    for _ in 0..30 {
+        run(&harness, &mut wire);
+    }
+    assert!(harness.deliver(&mut monitor).len() <= 1_000);
+    assert_eq!(monitor.step, Step::Kill);
 }
 
 #[test]

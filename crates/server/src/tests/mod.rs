@@ -154,8 +154,14 @@ impl Harness {
         for message in messages {
             let parked = wire.step == Step::Park;
             wire.step = self.server.on_message(&mut wire.session, message, &mut wire.output, parked);
+            if wire.step == Step::Kill {
+                break;
+            }
         }
-        if wire.step == Step::Park { std::mem::take(wire.output.buffer()) } else { self.run(wire) }
+        match wire.step {
+            Step::Park | Step::Kill => std::mem::take(wire.output.buffer()),
+            _ => self.run(wire),
+        }
     }
 
     /// Connections that were to be ended.
