@@ -69,7 +69,7 @@ pub use manifest::MANIFEST_NAME;
 pub use options::{Backend, BackendKind, Options, SyncMode};
 pub use recovery::{LOCK_NAME, Recovery, Torn};
 pub use salvage::{Keep, SalvageReport, Stated, salvage, stated};
-pub use scan::{RecordView, Scanner};
+pub use scan::{RecordView, Records, Scanner};
 pub use shared::Hooks;
 pub use thread::Driver;
 pub use types::{Appended, Draft, FileId, Lsn, Place, SegmentId, Seq, record_flags};

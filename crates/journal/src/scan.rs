@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //!   1. A record is handed out only if its batch's header, its own header and its payload verify.
-//!   2. Memory is bounded by the larger of 256 KiB and the largest record.
+//!   2. Memory is bounded by the larger of 256 KiB and the largest record: what is handed out together lies in one window.
 //!
 //! Sealed segments are durable to their end, so whatever does not verify there is damage. The tail found at
 //! start is decided by `recovery::tail` before anything is scanned.
@@ -49,6 +49,35 @@ impl RecordView<'_> {
             lsn: self.lsn,
         }
     }
+}
+
+/// Some records that lie one after another.
+#[derive(Clone, Copy, Debug)]
+pub struct Records<'a> {
+    segment: SegmentId,
+    window: &'a [u8],
+    window_at: u64,
+    met: &'a [Met],
+}
+
+impl<'a> Records<'a> {
+    /// Each of them, in order.
+    pub fn iter(self) -> impl Iterator<Item = RecordView<'a>> {
+        let Self { segment, window, window_at, met } = self;
+        met.iter().map(move |&Met { lsn, offset, header }| {
+            let from = (offset - window_at) as usize + RECORD_HEADER_SIZE_BYTES;
+            let payload = &window[from..from + header.payload_len as usize];
+            RecordView { lsn, place: Place::new(segment, offset), header, payload }
+        })
+    }
+}
+
+/// A record that verified.
+#[derive(Clone, Copy, Debug)]
+struct Met {
+    lsn: Lsn,
+    offset: u64,
+    header: RecordHeader,
 }
 
 /// What to scan.
@@ -98,21 +127,64 @@ impl Scanner {
     /// [`JournalError::Damaged`] with file and offset of what does not verify; [`JournalError::Failed`] when
     /// reading fails.
     pub fn slice(&mut self, bytes_max: u64, f: &mut dyn FnMut(RecordView<'_>)) -> Result<bool, JournalError> {
+        self.groups(bytes_max, 1, &mut |records| records.iter().for_each(&mut *f))
+    }
+
+    /// As [`Scanner::slice`], up to `count_max` records at once: fewer at the end of the slice and where the next one was not
+    /// read yet, as large ones are.
+    ///
+    /// # Errors
+    /// As [`Scanner::slice`]; what lies before the damage was handed out.
+    pub fn groups(
+        &mut self,
+        bytes_max: u64,
+        count_max: usize,
+        f: &mut dyn FnMut(Records<'_>),
+    ) -> Result<bool, JournalError> {
         let stop = self.offset + bytes_max.max(1);
-        while self.offset < self.extent.end_bytes && self.offset < stop {
-            if self.offset == self.batch_end {
-                self.enter_batch()?;
-            } else {
-                self.record(f)?;
+        let mut met = Vec::with_capacity(count_max);
+        let mut scanned = Ok(());
+        while scanned.is_ok() && self.offset < self.extent.end_bytes && self.offset < stop {
+            scanned = self.advance(&mut met, f);
+            if met.len() >= count_max {
+                self.hand_out(&mut met, f);
             }
         }
-        Ok(self.offset < self.extent.end_bytes)
+        self.hand_out(&mut met, f);
+        scanned.map(|()| self.offset < self.extent.end_bytes)
     }
 
     /// Bytes of the segment that lie before the next record.
     #[must_use]
     pub fn offset_bytes(&self) -> u64 {
         self.offset
+    }
+
+    /// Enters the next batch, or adds the next record to `met`, which lies in the window.
+    fn advance(&mut self, met: &mut Vec<Met>, f: &mut dyn FnMut(Records<'_>)) -> Result<(), JournalError> {
+        if self.offset == self.batch_end {
+            self.keep_or_hand_out(BATCH_HEADER_SIZE_BYTES as u64, met, f);
+            return self.enter_batch();
+        }
+        self.keep_or_hand_out(RECORD_HEADER_SIZE_BYTES as u64, met, f);
+        let header = self.record_header()?;
+        self.keep_or_hand_out(header.stored_bytes(), met, f);
+        met.push(self.record(header)?);
+        Ok(())
+    }
+
+    /// Hands out what was met if the next `len` bytes would replace it in the window.
+    fn keep_or_hand_out(&self, len: u64, met: &mut Vec<Met>, f: &mut dyn FnMut(Records<'_>)) {
+        if !self.holds(len) {
+            self.hand_out(met, f);
+        }
+    }
+
+    fn hand_out(&self, met: &mut Vec<Met>, f: &mut dyn FnMut(Records<'_>)) {
+        if !met.is_empty() {
+            f(Records { segment: self.extent.segment, window: &self.window, window_at: self.window_at, met });
+            met.clear();
+        }
     }
 
     fn enter_batch(&mut self) -> Result<(), JournalError> {
@@ -129,10 +201,13 @@ impl Scanner {
         Ok(())
     }
 
-    fn record(&mut self, f: &mut dyn FnMut(RecordView<'_>)) -> Result<(), JournalError> {
+    fn record_header(&mut self) -> Result<RecordHeader, JournalError> {
         self.fill(RECORD_HEADER_SIZE_BYTES as u64)?;
-        let header = RecordHeader::decode(self.in_window(0), self.extent.salt)
-            .ok_or_else(|| self.damaged("record header does not verify"))?;
+        RecordHeader::decode(self.in_window(0), self.extent.salt)
+            .ok_or_else(|| self.damaged("record header does not verify"))
+    }
+
+    fn record(&mut self, header: RecordHeader) -> Result<Met, JournalError> {
         if self.offset + header.stored_bytes() > self.batch_end {
             return Err(self.damaged("record is longer than its batch"));
         }
@@ -146,21 +221,24 @@ impl Scanner {
         if padding.iter().any(|byte| *byte != 0) {
             return Err(self.damaged("padding is not zero"));
         }
-        let place = Place::new(self.extent.segment, self.offset);
-        f(RecordView { lsn: self.lsn, place, header, payload });
+        let met = Met { lsn: self.lsn, offset: self.offset, header };
         self.offset += header.stored_bytes();
         self.lsn.0 += 1;
-        Ok(())
+        Ok(met)
     }
 
     fn in_window(&self, skip: usize) -> &[u8] {
         &self.window[(self.offset - self.window_at) as usize + skip..]
     }
 
+    /// Whether the window holds `len` bytes from `offset` on.
+    fn holds(&self, len: u64) -> bool {
+        self.offset + len <= self.window_at + self.window.len() as u64
+    }
+
     /// Sees to it that the window holds `len` bytes from `offset` on.
     fn fill(&mut self, len: u64) -> Result<(), JournalError> {
-        let window_end = self.window_at + self.window.len() as u64;
-        if self.offset + len <= window_end {
+        if self.holds(len) {
             return Ok(());
         }
         if self.offset + len > self.extent.end_bytes {

@@ -10,8 +10,8 @@ use std::time::Duration;
 use clock::Clock as _;
 use common::{Told, append, hooks, open, records, start, write_footer};
 use journal::{
-    BackendKind, Class, Draft, Hooks, Journal, Lsn, Options, ReadError, Refusal, SegmentState, Seq, SyncMode,
-    footprint,
+    BackendKind, Class, Draft, Hooks, Journal, Lsn, Options, ReadError, RecordView, Records, Refusal,
+    SegmentState, Seq, SyncMode, footprint,
 };
 use vfs::SimDisk;
 
@@ -255,6 +255,42 @@ fn footer_is_written_once_and_read_back_at_start() {
     let recovery = open(&disk, &options).unwrap();
     assert_eq!(recovery.read_footer(segment).unwrap().unwrap(), entries);
     assert_eq!(recovery.read_footer(recovery.segments()[1].segment).unwrap(), None);
+}
+
+#[test]
+fn records_handed_out_in_groups_are_those_that_come_one_by_one() {
+    let disk = SimDisk::new(1);
+    let options = Options { segment_size_bytes: 2 << 20, ..Options::small() };
+    let (journal, mut driver) = start(&disk, &options);
+    for n in 0_u32.. {
+        // what is read at once ends within records, headers of records and headers of batches
+        let len = if n % 37 == 0 { 50_000 + n as usize } else { n as usize % 300 };
+        append(&journal, &[&vec![n as u8; len]]).unwrap();
+        if n % 5 == 0 {
+            driver.commit();
+            driver.prepare();
+        }
+        if journal.segments().len() > 1 {
+            break;
+        }
+    }
+    let segment = journal.segments()[0].segment;
+    let mut one_by_one = Vec::new();
+    let mut note = |view: RecordView<'_>| one_by_one.push((view.lsn, view.place, view.payload.to_vec()));
+    assert!(!journal.scanner(segment).unwrap().slice(u64::MAX / 2, &mut note).unwrap());
+    assert!(journal.segments()[0].end_bytes > 4 * (256 << 10), "{:?}", journal.segments());
+    for (bytes_max, count_max) in [(u64::MAX / 2, 16), (10_000, 16), (u64::MAX / 2, 3), (1, 16)] {
+        let (mut all, mut largest) = (Vec::new(), 0);
+        let mut scanner = journal.scanner(segment).unwrap();
+        let mut note = |records: Records<'_>| {
+            let before = all.len();
+            all.extend(records.iter().map(|view| (view.lsn, view.place, view.payload.to_vec())));
+            largest = largest.max(all.len() - before);
+        };
+        while scanner.groups(bytes_max, count_max, &mut note).unwrap() {}
+        assert_eq!(largest, if bytes_max == 1 { 1 } else { count_max });
+        assert!(all == one_by_one, "{} of {} records", all.len(), one_by_one.len());
+    }
 }
 
 #[test]

@@ -90,13 +90,16 @@ fn report(store: &Store, clock: &SystemClock, count: u64) {
         same = if disk == last { same + 1 } else { 1 };
         last = disk;
         println!(
-            "{:5.1} s: disk {} MB, log {} MB, live {} MB, disk / live records {:.2}, disk / keys and values {:.2}",
+            "{:5.1} s: disk {} MB, log {} MB, live {} MB, disk / live records {:.2}, disk / keys and values {:.2}; \
+             {} checkpoints, {} MB cleaned",
             clock.now().since(began).as_secs_f64(),
             disk >> 20,
             report.log_bytes >> 20,
             report.live_bytes >> 20,
             disk as f64 / report.live_bytes.max(1) as f64,
             disk as f64 / (count * 116) as f64,
+            report.checkpoints,
+            report.cleaned_bytes >> 20,
         );
         std::thread::park_timeout(Duration::from_secs(1));
     }

@@ -21,13 +21,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use journal::{
-    Class, Draft, Journal, JournalError, Place, ReadError, RecordView, Refusal, Scanner, SegmentId, Seq,
+    Class, Draft, Journal, JournalError, Place, ReadError, RecordView, Records, Refusal, Scanner, SegmentId,
+    Seq,
 };
 
 use super::capture::Survivor;
 use super::{EXPECTED_PAYLOAD_BYTES, LogEngine, fold};
 use crate::hash::{KeyHash, KeyHasher};
 use crate::index::Index;
+use crate::index::ahead::AHEAD_KEYS_MAX;
 use crate::index::recover::Owned;
 use crate::index::stripe::Delta;
 use crate::record;
@@ -176,7 +178,8 @@ impl Cleaning {
             Rest::Nothing => return Ok(None),
             Rest::Records(scanner) => {
                 let before = scanner.offset_bytes();
-                let more = scanner.slice(SLICE_BYTES, &mut |view| found.extend(Found::of(&view, context)))?;
+                let look = &mut |records: Records<'_>| Found::among(records, context, found);
+                let more = scanner.groups(SLICE_BYTES, AHEAD_KEYS_MAX, look)?;
                 (scanner.offset_bytes() - before, more)
             }
             Rest::Listed(listed) => {
@@ -225,11 +228,23 @@ enum Appended {
 }
 
 impl Found {
-    /// The record, if the index points at it.
-    fn of(view: &RecordView<'_>, context: Context<'_>) -> Option<Self> {
+    /// Adds those of `records` that the index points at to `found`; what tells is brought near for all of them at once.
+    fn among(records: Records<'_>, context: Context<'_>, found: &mut Vec<Self>) {
+        let (mut keys, mut count) = ([(0, KeyHash(0)); AHEAD_KEYS_MAX], 0);
+        for view in records.iter() {
+            if let Some(key) = key_of(&view) {
+                keys[count] = (view.header.keyspace, context.hasher.hash(key));
+                count += 1;
+            }
+        }
+        context.index.bring_near(&keys[..count]);
+        let with_keys = records.iter().filter(|view| key_of(view).is_some());
+        found.extend(with_keys.zip(keys).filter_map(|(view, (_, hash))| Self::of(&view, hash, context)));
+    }
+
+    /// The record with key `hash`, if the index points at it.
+    fn of(view: &RecordView<'_>, hash: KeyHash, context: Context<'_>) -> Option<Self> {
         let header = &view.header;
-        let key = record::decode(header.kind, view.payload).and_then(|payload| payload.key())?;
-        let hash = context.hasher.hash(key);
         let place = view.place.pack();
         context.index.owns(header.keyspace, hash, place)?;
         Some(Self {
@@ -297,6 +312,11 @@ impl Found {
         let bytes = record::HEADER_BYTES + (payload.len() as u64).next_multiple_of(8);
         Ok(appended.map_or(Appended::Changed, |to| Appended::Copied { to, seq, lsn, bytes }))
     }
+}
+
+/// The key of a record, `None` of a mapping.
+fn key_of<'a>(view: &RecordView<'a>) -> Option<&'a [u8]> {
+    record::decode(view.header.kind, view.payload).and_then(|payload| payload.key())
 }
 
 /// The base's payload with the fields that its deltas change; `None` when they change none.
