@@ -20,10 +20,12 @@ func main() {
 	fmt.Println(client.Get(ctx, "name").Val(), client.Incr(ctx, "visits").Val())
 
 	// All or nothing, after a crash as well.
-	_, err := client.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
-		pipe.DecrBy(ctx, "account:1", 10)
-		pipe.IncrBy(ctx, "account:2", 10)
+	var from, to *redis.IntCmd
+	if _, err := client.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
+		from, to = pipe.DecrBy(ctx, "account:1", 10), pipe.IncrBy(ctx, "account:2", 10)
 		return nil
-	})
-	fmt.Println("transfer:", err)
+	}); err != nil {
+		panic(err)
+	}
+	fmt.Println("transfer:", from.Val(), to.Val())
 }
