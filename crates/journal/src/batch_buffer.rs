@@ -85,24 +85,27 @@ impl BatchBuffer {
         self.records == 0 && self.flags == 0
     }
 
-    /// Copies a record behind the others; returns its place.
+    /// Copies a record behind the others, its payload's checksum into the header; returns its place.
     ///
     /// # Panics
     /// If it does not fit: the core looked before.
-    pub(crate) fn push(&mut self, header: &RecordHeader, draft: &Draft<'_>) -> Place {
+    pub(crate) fn push(&mut self, header: RecordHeader, draft: &Draft<'_>) -> Place {
         let place = Place::new(self.segment, self.offset + self.len as u64);
-        let mut at = self.pad + self.len;
-        let end = at + RECORD_HEADER_SIZE_BYTES + header.payload_len as usize;
-        let padded = align(end as u64 - self.pad as u64) as usize + self.pad;
-        self.memory[at..at + RECORD_HEADER_SIZE_BYTES].copy_from_slice(&header.encode(self.salt));
-        at += RECORD_HEADER_SIZE_BYTES;
+        let padded = align(RECORD_HEADER_SIZE_BYTES as u64 + u64::from(header.payload_len)) as usize;
+        let at = self.pad + self.len;
+        let (head, rest) = self.memory[at..at + padded].split_at_mut(RECORD_HEADER_SIZE_BYTES);
+        let (payload, padding) = rest.split_at_mut(header.payload_len as usize);
+        let mut room = &mut *payload;
         for part in draft.payload() {
-            self.memory[at..at + part.len()].copy_from_slice(part);
-            at += part.len();
+            let (copy, rest) = room.split_at_mut(part.len());
+            copy.copy_from_slice(part);
+            room = rest;
         }
-        assert_eq!(at, end, "parts of the payload are as long as the header says");
-        self.memory[end..padded].fill(0);
-        self.len = padded - self.pad;
+        assert!(room.is_empty(), "parts of the payload are as long as the header says");
+        padding.fill(0);
+        let payload_crc = draft.long_crc().unwrap_or_else(|| crc32c(payload));
+        head.copy_from_slice(&RecordHeader { payload_crc, ..header }.encode(self.salt));
+        self.len += padded;
         self.records += 1;
         place
     }
@@ -179,6 +182,7 @@ impl BatchBuffer {
 mod tests {
     use super::*;
     use crate::format::record::record_size_bytes;
+    use crate::types::LONG_BYTES_MIN;
 
     /// Writes through the page cache ended with the batch, and the kernel read the rest of each new page from disk.
     #[test]
@@ -186,9 +190,7 @@ mod tests {
         let mut batch = BatchBuffer::with_capacity(8192);
         batch.start(SegmentId(1), Salt(3), 4096 + 104, Lsn(1));
         let draft = Draft::new(1, 0, &[&[7; 5000]]);
-        let header =
-            RecordHeader { payload_len: 5000, payload_crc: draft.payload_crc(), ..Default::default() };
-        batch.push(&header, &draft);
+        batch.push(RecordHeader { payload_len: 5000, ..Default::default() }, &draft);
         let (end, whole) = (batch.end(), batch.bytes().to_vec());
         let padded = batch.padded();
         assert_eq!(padded.len() as u64, end.next_multiple_of(4096) - (4096 + 104));
@@ -197,12 +199,27 @@ mod tests {
     }
 
     #[test]
+    fn header_has_the_checksum_of_short_and_long_payloads_in_parts() {
+        let mut batch = BatchBuffer::with_capacity(8192);
+        batch.start(SegmentId(1), Salt(3), 4096, Lsn(1));
+        let bytes: Vec<u8> = (0..LONG_BYTES_MIN).map(|i| i as u8).collect();
+        for whole in [&bytes[..], &bytes[1..], &[]] {
+            let (parts, from) = (whole.split_at(whole.len() / 3), batch.len());
+            let parts = [parts.0, &[], parts.1];
+            let header = RecordHeader { payload_len: whole.len() as u32, ..Default::default() };
+            batch.push(header, &Draft::new(1, 0, &parts));
+            let stored =
+                RecordHeader::decode(&batch.bytes()[from..], Salt(3)).expect("a header that verifies");
+            assert_eq!((stored.payload_crc, stored.payload_len), (crc32c(whole), header.payload_len));
+        }
+    }
+
+    #[test]
     fn direct_blocks_keep_the_prefix_and_end_in_zeroes() {
         let mut batch = BatchBuffer::with_capacity(8192);
         batch.start(SegmentId(1), Salt(3), 4096 + 104, Lsn(1));
         let draft = Draft::new(1, 0, &[b"value"]);
-        let header = RecordHeader { payload_len: 5, payload_crc: draft.payload_crc(), ..Default::default() };
-        let place = batch.push(&header, &draft);
+        let place = batch.push(RecordHeader { payload_len: 5, ..Default::default() }, &draft);
         assert_eq!(place.offset_bytes(), 4096 + 104 + 64);
         batch.finish(batch.body_crc(), Lsn(0), 1, 0);
         let prefix = [7_u8; 104];

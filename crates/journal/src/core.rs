@@ -162,7 +162,7 @@ impl Core {
         &mut self,
         drafts: &[Draft<'_>],
         own_file: Option<ReadyFile>,
-        places: &mut Vec<Place>,
+        places: &mut impl Extend<Place>,
     ) -> Placed {
         assert!(!drafts.is_empty(), "a group has at least one record");
         let bytes: u64 = drafts.iter().map(|draft| record_size_bytes(draft.payload_len())).sum();
@@ -174,7 +174,7 @@ impl Core {
         let spent = footprint - shared;
         for (n, draft) in drafts.iter().enumerate() {
             let group_end = if n + 1 == drafts.len() { record_flags::GROUP_END } else { 0 };
-            places.push(self.push(draft, group_end));
+            places.extend([self.push(draft, group_end)]);
         }
         let promised = spent.min(self.segment.promise);
         self.segment.promise -= promised;
@@ -347,7 +347,7 @@ impl Core {
         // A moved copy's seq is an old one; in a salvaged folder all are, and new ones must not repeat them.
         self.next_seq.0 = self.next_seq.0.max(seq.0 + 1);
         let header = RecordHeader {
-            payload_crc: draft.payload_crc(),
+            payload_crc: 0, // BatchBuffer::push knows it
             payload_len: draft.payload_len(),
             kind: draft.kind,
             flags: draft.flags & !record_flags::GROUP_END | group_end,
@@ -359,7 +359,7 @@ impl Core {
         };
         self.next_lsn.0 += 1;
         self.segment.records += 1;
-        self.open.push(&header, draft)
+        self.open.push(header, draft)
     }
 
     /// Seals the open segment and opens the next in `file`.

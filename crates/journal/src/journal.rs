@@ -124,13 +124,18 @@ impl Journal {
         self.try_reserve(bytes, class).map_err(|lack| self.refusal(lack))
     }
 
-    /// Appends `drafts` as one atomic group, and pushes each record's place; cannot fail or wait.
+    /// Appends `drafts` as one atomic group, and adds each record's place to `places`; cannot fail or wait.
     ///
-    /// Cost under the journal's lock: a 48-byte checksum and a copy for each record.
+    /// Cost under the journal's lock, for each record: a copy and a checksum of 48 bytes and, if it is short, its payload.
     ///
     /// # Panics
     /// If the group is empty or larger than what was reserved: a bug in the caller.
-    pub fn append(&self, mut credits: Credits, drafts: &[Draft<'_>], places: &mut Vec<Place>) -> Appended {
+    pub fn append(
+        &self,
+        mut credits: Credits,
+        drafts: &[Draft<'_>],
+        places: &mut impl Extend<Place>,
+    ) -> Appended {
         let own_file = credits.own_file.take();
         let mut core = self.shared.core();
         let placed = core.append(drafts, own_file, places);

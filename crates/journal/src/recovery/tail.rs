@@ -194,13 +194,9 @@ mod tests {
             batch.start(SEGMENT, SALT, bytes.len() as u64, Lsn(lsn));
             let parts: [&[u8]; 1] = [b"a record"];
             let draft = Draft::new(1, 0, &parts);
-            let header = crate::RecordHeader {
-                payload_len: draft.payload_len(),
-                payload_crc: draft.payload_crc(),
-                seq: Seq(lsn),
-                ..Default::default()
-            };
-            batch.push(&header, &draft);
+            let header =
+                crate::RecordHeader { payload_len: draft.payload_len(), seq: Seq(lsn), ..Default::default() };
+            batch.push(header, &draft);
             batch.next_seq = Seq(lsn + 1);
             prev_crc = batch.finish(batch.body_crc(), Lsn(durable(lsn)), 5, prev_crc);
             bytes.extend_from_slice(batch.bytes());

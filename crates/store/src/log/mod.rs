@@ -31,7 +31,6 @@ mod store;
 
 pub use store::LogReport;
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -189,22 +188,18 @@ impl Engine for LogEngine {
     fn append(&self, credits: Credits, drafts: &[Draft<'_>], places: &mut [u64]) -> u64 {
         assert_eq!(drafts.len(), places.len(), "one place for each draft");
         let credits = credits.inner.expect("credits of engine log come from its journal");
-        PLACES.with_borrow_mut(|given| {
-            given.clear();
-            let last_seq = match drafts {
-                [draft] => {
-                    self.journal.append(credits, &[journal_draft(draft, &draft.parts())], given).last_seq.0
-                }
-                _ => {
-                    let parts: Vec<_> = drafts.iter().map(Draft::parts).collect();
-                    let drafts: Vec<_> =
-                        drafts.iter().zip(&parts).map(|(draft, parts)| journal_draft(draft, parts)).collect();
-                    self.journal.append(credits, &drafts, given).last_seq.0
-                }
-            };
-            places.iter_mut().zip(given.iter()).for_each(|(place, given)| *place = given.pack());
-            last_seq
-        })
+        let mut places = Places(places.iter_mut());
+        let appended = match drafts {
+            // nothing on the heap for what most commands do
+            [draft] => self.journal.append(credits, &[journal_draft(draft, &draft.parts())], &mut places),
+            _ => {
+                let parts: Vec<_> = drafts.iter().map(Draft::parts).collect();
+                let drafts: Vec<_> =
+                    drafts.iter().zip(&parts).map(|(draft, parts)| journal_draft(draft, parts)).collect();
+                self.journal.append(credits, &drafts, &mut places)
+            }
+        };
+        appended.last_seq.0
     }
 
     fn released(&self) -> u64 {
@@ -336,6 +331,17 @@ fn fetched(header: &journal::RecordHeader, payload: &[u8]) -> Option<Fetched> {
     })
 }
 
+/// Where the journal puts the places of an append.
+struct Places<'a>(std::slice::IterMut<'a, u64>);
+
+impl Extend<Place> for Places<'_> {
+    fn extend<I: IntoIterator<Item = Place>>(&mut self, given: I) {
+        for place in given {
+            *self.0.next().expect("one place for each draft") = place.pack();
+        }
+    }
+}
+
 fn journal_draft<'a>(draft: &Draft<'_>, parts: &'a [&'a [u8]; 4]) -> journal::Draft<'a> {
     journal::Draft::new(draft.kind, draft.keyspace, parts).expiring(draft.expiry_ms)
 }
@@ -361,11 +367,6 @@ fn hooks(options: &Options) -> journal::Hooks {
         on_credits: Box::new(move || (credits.on_credits)()),
         on_failure: Box::new(move |error| (failure.on_failure)(StoreError::Journal(error.to_string()))),
     }
-}
-
-thread_local! {
-    /// Where the journal puts places; one for each loop, so that a commit allocates nothing for it.
-    static PLACES: RefCell<Vec<Place>> = const { RefCell::new(Vec::new()) };
 }
 
 /// What most cold records are shorter than: one read is enough then.
