@@ -262,6 +262,9 @@ impl Output {
 
     /// Bytes attached at or behind a position in the stream.
     fn attached_from(&self, start: u64) -> usize {
+        if self.attached.is_empty() {
+            return 0;
+        }
         self.attached.iter().rev().take_while(|one| one.at >= start).map(|one| one.rest.len()).sum()
     }
 
