@@ -178,9 +178,7 @@ impl Store {
         let mut stripe = self.index.lock(hash.stripe());
         let (mut keys, mut unknown) = (Vec::new(), Vec::new());
         let Some(space) = stripe.existing_space_mut(keyspace) else { return (keys, unknown) };
-        let mut last = None;
-        while let Some(spot) = space.table.candidate(hash, last) {
-            last = Some(spot);
+        for spot in space.table.candidates(hash) {
             match space.current(spot, prepared) {
                 Ok(Some(current)) if current.is_removed() || current.expiry_ms() != entry.expiry_ms => {}
                 Ok(Some(current)) => keys.push(current.key().into()),

@@ -373,16 +373,10 @@ impl Space {
 
     /// Whether `key` is here, or a cold record that is as good as certain to be it.
     fn may_hold(&self, hash: KeyHash, key: &[u8]) -> bool {
-        let mut last = None;
-        while let Some(spot) = self.table.candidate(hash, last) {
-            last = Some(spot);
-            let word = self.table.word(spot);
-            let held = word.object().is_none_or(|o| o.kind() != record::REMOVED && o.key() == key);
-            if held {
-                return true;
-            }
-        }
-        false
+        self.table.candidates(hash).any(|spot| {
+            let object = self.table.word(spot).object();
+            object.is_none_or(|o| o.kind() != record::REMOVED && o.key() == key)
+        })
     }
 }
 

@@ -14,7 +14,7 @@
 //! Out of scope: which hashes belong here and when to split (`table`).
 
 use crate::hash::KeyHash;
-use crate::index::ahead::prefetch;
+use crate::index::ahead::{equal_bytes, prefetch};
 use crate::object::Word;
 
 /// One entry of the index.
@@ -91,18 +91,10 @@ impl Page {
         Some(high)
     }
 
-    /// Positions of the slots at or after `from` whose bits and tag equal `hash`'s.
-    pub(crate) fn candidate(&self, hash: KeyHash, from: usize) -> Option<usize> {
-        let (tag, bits) = (hash.tag(), hash.bits());
-        let mut at = from;
-        while let Some(step) = memchr::memchr(tag, &self.tags[at..]) {
-            at += step;
-            if self.slots[at].bits() == bits {
-                return Some(at);
-            }
-            at += 1;
-        }
-        None
+    /// Positions of the slots whose bits and tag equal `hash`'s, in order.
+    pub(crate) fn candidates(&self, hash: KeyHash) -> impl Iterator<Item = usize> {
+        let bits = hash.bits();
+        Matches::of(hash.tag(), &self.tags).filter(move |at| self.slots[*at].bits() == bits)
     }
 
     /// Brings the tags near.
@@ -110,11 +102,16 @@ impl Page {
         self.tags.chunks(CACHE_LINE_BYTES).for_each(|line| prefetch(line.as_ptr()));
     }
 
-    /// Brings the first slot with `tag` near.
-    pub(crate) fn bring_slot(&self, tag: u8) {
-        if let Some(at) = memchr::memchr(tag, &self.tags) {
-            prefetch(&raw const self.slots[at]);
-        }
+    /// Brings the first slot with `tag` near; returns its position.
+    pub(crate) fn bring_slot(&self, tag: u8) -> Option<usize> {
+        let at = Matches::of(tag, &self.tags).next()?;
+        prefetch(&raw const self.slots[at]);
+        Some(at)
+    }
+
+    /// [`KeyHash::bits`] of the slot at `at`, if there is one.
+    pub(crate) fn bits_at(&self, at: usize) -> Option<u64> {
+        self.slots.get(at).map(Slot::bits)
     }
 
     /// Tag and slot at `at`.
@@ -147,9 +144,62 @@ impl Page {
     }
 }
 
+/// Positions of a byte in a page's tags. A search that calls out for each match costs more than looking at all tags here.
+struct Matches<'a> {
+    tags: &'a [u8],
+    tag: u8,
+    /// Where the tags begin that were not looked at.
+    next: usize,
+    /// Where those begin that `found` is about.
+    start: usize,
+    /// Bit i: the tag at `start + i` equals, and was not told yet.
+    found: u32,
+}
+
+impl<'a> Matches<'a> {
+    fn of(tag: u8, tags: &'a [u8]) -> Self {
+        Self { tags, tag, next: 0, start: 0, found: 0 }
+    }
+
+    /// Looks at the last tags, fewer than a chunk: at those before them, too, if there are any.
+    fn look_at_rest(&self) -> u32 {
+        let rest = self.tags.len() - self.next;
+        if let Some(chunk) = self.tags.last_chunk() {
+            return equal_bytes(chunk, self.tag) >> (CHUNK_TAGS - rest);
+        }
+        let mut chunk = [!self.tag; CHUNK_TAGS];
+        chunk[..rest].copy_from_slice(&self.tags[self.next..]);
+        equal_bytes(&chunk, self.tag)
+    }
+}
+
+impl Iterator for Matches<'_> {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        while self.found == 0 {
+            if self.next >= self.tags.len() {
+                return None;
+            }
+            self.found = match self.tags[self.next..].first_chunk() {
+                Some(chunk) => equal_bytes(chunk, self.tag),
+                None => self.look_at_rest(),
+            };
+            self.start = self.next;
+            self.next += CHUNK_TAGS;
+        }
+        let bit = self.found.trailing_zeros();
+        self.found &= self.found - 1;
+        Some(self.start + bit as usize)
+    }
+}
+
 /// Slots beyond which a page is split.
 pub(crate) const PAGE_SLOTS_MAX: usize = 128;
 const CACHE_LINE_BYTES: usize = 64;
+/// Tags that are compared at once.
+const CHUNK_TAGS: usize = 16;
 /// How many slots a page grows by.
 const GROWTH_SLOTS: usize = 8;
 const _: () = assert!(size_of::<Slot>() == 12);
@@ -173,6 +223,16 @@ mod tests {
         assert_eq!(page.len() + high.len(), 100);
         assert!((0..high.len()).all(|at| high.get(at).1.bits() >> 63 == 1));
         assert!((0..page.len()).all(|at| page.get(at).1.bits() >> 63 == 0));
+    }
+
+    #[test]
+    fn matches_are_the_positions_of_a_byte() {
+        proptest::proptest!(|(tags in proptest::collection::vec(0_u8..4, 0..140), tag in 0_u8..4, high: bool)| {
+            let high = if high { 0x80 } else { 0 };
+            let tags: Vec<u8> = tags.into_iter().map(|tag| tag | high).collect();
+            let expected = (0..tags.len()).filter(|at| tags[*at] == tag | high);
+            proptest::prop_assert!(Matches::of(tag | high, &tags).eq(expected));
+        });
     }
 
     #[test]

@@ -231,17 +231,12 @@ impl Index {
 impl Space {
     /// The slot of a live key whose base or one of whose deltas lies at `place`.
     fn owner(&self, hash: KeyHash, place: u64) -> Option<Spot> {
-        let mut last = None;
-        while let Some(spot) = self.table.candidate(hash, last) {
-            last = Some(spot);
-            let word = self.table.word(spot);
+        self.table.candidates(hash).find(|spot| {
+            let word = self.table.word(*spot);
             let removed = word.object().is_some_and(|object| object.kind() == record::REMOVED);
             let base = word.place();
-            if !removed && (base == place || self.deltas_of(base).iter().any(|delta| delta.place == place)) {
-                return Some(spot);
-            }
-        }
-        None
+            !removed && (base == place || self.deltas_of(base).iter().any(|delta| delta.place == place))
+        })
     }
 
     /// Moves the deltas above `seq` from base `from` to base `to`; returns the others.
@@ -264,16 +259,14 @@ impl Space {
         same_key: &mut dyn FnMut(u64) -> Result<bool, StoreError>,
     ) -> Result<Option<Spot>, StoreError> {
         for younger in [false, true] {
-            let mut last = None;
-            while let Some(spot) = self.table.candidate(replayed.hash, last) {
-                last = Some(spot);
+            for spot in self.table.candidates(replayed.hash) {
                 let word = self.table.word(spot);
                 if (word.place() > replayed.place) != younger {
                     continue;
                 }
                 let shared = replayed.kind & record::SHARED != 0 || word.marks() & WORD_SHARED != 0;
                 if !shared || word.place() == replayed.place || same_key(word.place())? {
-                    return Ok(last);
+                    return Ok(Some(spot));
                 }
             }
         }

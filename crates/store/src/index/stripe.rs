@@ -233,23 +233,16 @@ impl<'a> Current<'a> {
 impl Space {
     /// The hot object of `key`, if it is hot: what most lookups are.
     pub(crate) fn hot<'a>(&'a self, hash: KeyHash, key: &[u8]) -> Option<(&'a Word, ObjectRef<'a>)> {
-        let mut last = None;
-        loop {
-            let spot = self.table.candidate(hash, last)?;
-            last = Some(spot);
+        self.table.candidates(hash).find_map(|spot| {
             let word = self.table.word(spot);
-            if let Some(object) = word.object().filter(|object| object.key() == key) {
-                return Some((word, object));
-            }
-        }
+            word.object().filter(|object| object.key() == key).map(|object| (word, object))
+        })
     }
 
     /// Looks for `key` among all candidates of `hash`.
     pub(crate) fn seek<'a>(&'a self, hash: KeyHash, key: &[u8], prepared: &'a Prepared) -> Seek<'a> {
         let (mut found, mut shared, mut unknown, mut damaged) = (None, false, Vec::new(), Vec::new());
-        let mut last = None;
-        while let Some(spot) = self.table.candidate(hash, last) {
-            last = Some(spot);
+        for spot in self.table.candidates(hash) {
             match self.current(spot, prepared) {
                 Ok(Some(current)) if current.key() == key => found = Some((spot, current)),
                 Ok(Some(current)) => shared |= !current.is_removed(),
@@ -457,14 +450,12 @@ impl Stripe {
 
     fn drop_removed(&mut self, seq: u64, keyspace: u32, hash: KeyHash) {
         let Some((_, space)) = self.spaces.iter_mut().find(|(id, _)| *id == keyspace) else { return };
-        let mut last = None;
-        while let Some(spot) = space.table.candidate(hash, last) {
-            last = Some(spot);
-            let object = space.table.word(spot).object();
-            if object.is_some_and(|o| o.kind() == record::REMOVED && o.seq() == seq) {
-                self.unreported_bytes -= space.remove(spot);
-                return;
-            }
+        let removed = space.table.candidates(hash).find(|spot| {
+            let object = space.table.word(*spot).object();
+            object.is_some_and(|o| o.kind() == record::REMOVED && o.seq() == seq)
+        });
+        if let Some(spot) = removed {
+            self.unreported_bytes -= space.remove(spot);
         }
     }
 

@@ -68,12 +68,10 @@ impl Table {
         (slot.word, before - page.memory_bytes())
     }
 
-    /// The next candidate for `hash` after `last` (or the first): equal bits and tag, the key decides.
-    pub(crate) fn candidate(&self, hash: KeyHash, last: Option<Spot>) -> Option<Spot> {
-        let page = last.map_or_else(|| self.page_of(hash), |spot| spot.page as usize);
-        let from = last.map_or(0, |spot| spot.slot as usize + 1);
-        let slot = self.pages[page].candidate(hash, from)?;
-        Some(Spot { page: page as u32, slot: slot as u32 })
+    /// The candidates for `hash`: equal bits and tag, the key decides.
+    pub(crate) fn candidates(&self, hash: KeyHash) -> impl Iterator<Item = Spot> {
+        let page = self.page_of(hash);
+        self.pages[page].candidates(hash).map(move |slot| Spot { page: page as u32, slot: slot as u32 })
     }
 
     /// The word at `spot`.
@@ -124,14 +122,20 @@ impl Table {
         self.pages[self.page_of(hash)].bring_tags();
     }
 
-    /// Second step.
-    pub(crate) fn bring_slot(&self, hash: KeyHash) {
-        self.pages[self.page_of(hash)].bring_slot(hash.tag());
+    /// Second step; returns the slot, to be given to the last one.
+    pub(crate) fn bring_slot(&self, hash: KeyHash) -> Option<Spot> {
+        let page = self.page_of(hash);
+        let slot = self.pages[page].bring_slot(hash.tag())?;
+        Some(Spot { page: page as u32, slot: slot as u32 })
     }
 
-    /// Last step.
-    pub(crate) fn bring_object(&self, hash: KeyHash) {
-        if let Some(spot) = self.candidate(hash, None) {
+    /// Last step. The table may have changed since.
+    pub(crate) fn bring_object(&self, hash: KeyHash, guess: Spot) {
+        let holds = |spot: &Spot| {
+            let page = self.pages.get(spot.page as usize)?;
+            (page.bits_at(spot.slot as usize)? == hash.bits()).then_some(*spot)
+        };
+        if let Some(spot) = holds(&guess).or_else(|| self.candidates(hash).next()) {
             self.word(spot).bring_near();
         }
     }
@@ -206,9 +210,10 @@ mod tests {
             bytes += table.insert(hash, Word::cold(i as u64, 0)).1;
         }
         for (i, hash) in hashes(10_000).into_iter().enumerate() {
-            let spot = table.candidate(hash, None).expect("inserted");
+            let mut candidates = table.candidates(hash);
+            let spot = candidates.next().expect("inserted");
             assert_eq!(table.word(spot).place(), i as u64);
-            assert_eq!(table.candidate(hash, Some(spot)), None);
+            assert_eq!(candidates.next(), None);
         }
         assert_eq!(table.slots(), 10_000);
         assert!(table.pages.len() > 80 && table.pages.len() < 260, "{} pages", table.pages.len());
@@ -245,10 +250,10 @@ mod tests {
             table.insert(hash, Word::cold(0, 0));
         });
         for &hash in &all[..1_000] {
-            let spot = table.candidate(hash, None).expect("inserted");
+            let spot = table.candidates(hash).next().expect("inserted");
             table.remove(spot);
         }
-        assert!(all[..1_000].iter().all(|&hash| table.candidate(hash, None).is_none()));
-        assert!(all[1_000..].iter().all(|&hash| table.candidate(hash, None).is_some()));
+        assert!(all[..1_000].iter().all(|&hash| table.candidates(hash).next().is_none()));
+        assert!(all[1_000..].iter().all(|&hash| table.candidates(hash).next().is_some()));
     }
 }
