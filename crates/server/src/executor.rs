@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 
 use clock::{Nanos, UnixMs};
 use resp::{ArgsView, Writer};
-use store::{KeyRef, Large, Prepared, Scope, Stop, StoreError, Wanted};
+use store::{Foreseen, KeyRef, Large, Prepared, Scope, Stop, StoreError, Wanted};
 
 use crate::admission::runs_in_multi;
 use crate::call::{Attachments, Control, Data, Failure, Outcome};
@@ -32,6 +32,8 @@ use crate::session::Session;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'a> {
     pub(crate) args: ArgsView<'a>,
+    /// Which argument was taken for its key before it ran, and what is known of that.
+    pub(crate) foreseen: Option<(usize, Foreseen)>,
     /// Its size as received.
     pub(crate) bytes: usize,
     pub(crate) loop_index: usize,
@@ -262,7 +264,7 @@ impl Server {
                 let mut list = Vec::new();
                 collect_keys(entry, session.db, request.args, &mut list);
                 if let Some(mut foresight) = self.store.foresight().filter(|_| list.len() > 1) {
-                    list.iter().for_each(|key| foresight.add(*key));
+                    list.iter().for_each(|key| _ = foresight.add(*key));
                     foresight.bring_near();
                 }
                 many = list;
@@ -272,7 +274,12 @@ impl Server {
         let scope = match entry.command.handler {
             Handler::Everything(_) => Scope::Everything,
             Handler::Walk(_) => Scope::Walk,
-            _ => Scope::Keys(keys),
+            _ => match (keys, request.foreseen) {
+                ([key], Some((arg, foreseen))) if key.key == request.args.get(arg) => {
+                    Scope::Foreseen(key, foreseen)
+                }
+                _ => Scope::Keys(keys),
+            },
         };
         // Only what makes data larger reserves ahead: on a full disk the rest must get at the reserve for deletes.
         let credit_bytes = if entry.command.flags.has(Flags::DENYOOM) { request.bytes as u64 } else { 0 };

@@ -11,7 +11,7 @@ use std::time::Duration;
 use clock::{Nanos, UnixMs};
 use reactor::{Input, Output, Step};
 use resp::{Args, ArgsView, Limits, Parsed, ProtocolError, RequestParser, Writer};
-use store::{Foresight, KeyRef};
+use store::{Foreseen, Foresight, KeyRef};
 
 use crate::call::Attached;
 use crate::executor::{Parked, Request, Verdict};
@@ -84,10 +84,10 @@ impl Server {
             if ahead.is_empty() && session.parser.is_fresh() {
                 self.look_ahead(session.db, input.bytes(), &limits, ahead);
             }
-            let (consumed, args) = match ahead.next() {
-                Some(request) => request,
+            let (consumed, args, foreseen) = match ahead.next() {
+                Some(request) => (request.bytes, &request.args, request.foreseen),
                 None => match session.parser.parse(input.bytes(), &limits, ahead.spare()) {
-                    Ok(Parsed::Complete { consumed }) => (consumed, ahead.spare()),
+                    Ok(Parsed::Complete { consumed }) => (consumed, &*ahead.spare(), None),
                     Ok(Parsed::Incomplete { needed_bytes_min }) => {
                         input.expect(needed_bytes_min);
                         return Turn::ended(Step::Continue, commands);
@@ -100,7 +100,7 @@ impl Server {
                 continue;
             }
             let (args, unix) = (args.view(input.bytes()), began.at(now));
-            let request = Request { args, bytes: consumed, loop_index, now, unix };
+            let request = Request { args, foreseen, bytes: consumed, loop_index, now, unix };
             match self.answer(session, &request, output) {
                 Answer::Done(ended) => now = ended,
                 Answer::Parked(turn) => return Turn { commands, ..turn },
@@ -136,9 +136,9 @@ impl Server {
         }
         let Some(mut foresight) = self.store.foresight() else { return };
         let mut rest = input;
-        for (consumed, args) in &ahead.requests[..ahead.count] {
-            foresee(&mut foresight, db, args.view(rest));
-            rest = &rest[*consumed..];
+        for request in &mut ahead.requests[..ahead.count] {
+            request.foreseen = foresee(&mut foresight, db, request.args.view(rest));
+            rest = &rest[request.bytes..];
         }
         foresight.bring_near();
     }
@@ -273,17 +273,25 @@ impl Server {
 }
 
 /// Nearly every command that has keys has its first one there; a wrong guess costs no more than a right one.
-fn foresee(foresight: &mut Foresight<'_>, db: u16, args: ArgsView<'_>) {
-    if let Some(key) = args.try_get(1) {
-        foresight.add(KeyRef { db, key });
-    }
+fn foresee(foresight: &mut Foresight<'_>, db: u16, args: ArgsView<'_>) -> Option<(usize, Foreseen)> {
+    const KEY_ARG: usize = 1;
+    args.try_get(KEY_ARG).map(|key| (KEY_ARG, foresight.add(KeyRef { db, key })))
+}
+
+/// A request that is parsed and has not run.
+#[derive(Default)]
+struct AheadRequest {
+    /// Its size as received.
+    bytes: usize,
+    args: Args,
+    /// [`Request::foreseen`].
+    foreseen: Option<(usize, Foreseen)>,
 }
 
 /// Requests of a pipeline that are parsed and have not run.
 #[derive(Default)]
 struct Ahead {
-    /// Size of each as received, and its arguments.
-    requests: [(usize, Args); AHEAD_REQUESTS_MAX],
+    requests: [AheadRequest; AHEAD_REQUESTS_MAX],
     next: usize,
     count: usize,
     /// For a request that is parsed by itself.
@@ -303,25 +311,26 @@ impl Ahead {
     fn parse(&mut self, input: &[u8], limits: &Limits) {
         (self.next, self.count) = (0, 0);
         let mut rest = input;
-        while let Some((size, args)) = self.requests.get_mut(self.count)
+        while let Some(request) = self.requests.get_mut(self.count)
             && !rest.is_empty()
-            && let Ok(Parsed::Complete { consumed }) = RequestParser::new().parse(rest, limits, args)
+            && let Ok(Parsed::Complete { consumed }) =
+                RequestParser::new().parse(rest, limits, &mut request.args)
         {
-            *size = consumed;
+            (request.bytes, request.foreseen) = (consumed, None);
             rest = &rest[consumed..];
             self.count += 1;
         }
     }
 
-    fn next(&mut self) -> Option<(usize, &mut Args)> {
-        let (consumed, args) = self.requests[..self.count].get_mut(self.next)?;
+    fn next(&mut self) -> Option<&AheadRequest> {
+        let request = self.requests[..self.count].get(self.next)?;
         self.next += 1;
-        Some((*consumed, args))
+        Some(request)
     }
 
     /// Forgets the requests and keeps the memory, within bounds.
     fn clear(&mut self) {
-        self.requests[..self.count].iter_mut().for_each(|(_, args)| args.clear());
+        self.requests[..self.count].iter_mut().for_each(|request| request.args.clear());
         self.spare.clear();
         (self.next, self.count) = (0, 0);
     }

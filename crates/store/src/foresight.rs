@@ -14,19 +14,26 @@ pub struct Foresight<'s> {
     count: usize,
 }
 
+/// The hash of a key.
+#[derive(Clone, Copy, Debug)]
+pub struct Foreseen(pub(crate) KeyHash);
+
 impl<'s> Foresight<'s> {
     pub(crate) fn new(store: &'s Store) -> Self {
         Self { store, keys: [(0, KeyHash(0)); AHEAD_KEYS_MAX], count: 0 }
     }
 
-    /// Adds `key`.
-    pub fn add(&mut self, key: KeyRef<'_>) {
-        let Some(keyspace) = self.store.index.keyspace(key.db) else { return };
-        self.keys[self.count] = (keyspace, self.store.hasher.hash(key.key));
-        self.count += 1;
+    /// Adds `key`; returns what its lookup need not work out again.
+    pub fn add(&mut self, key: KeyRef<'_>) -> Foreseen {
+        let hash = self.store.hasher.hash(key.key);
+        if let Some(keyspace) = self.store.index.keyspace(key.db) {
+            self.keys[self.count] = (keyspace, hash);
+            self.count += 1;
+        }
         if self.count == AHEAD_KEYS_MAX {
             self.bring_near();
         }
+        Foreseen(hash)
     }
 
     /// Brings near what lookups of the listed keys read, and empties the list.
@@ -60,7 +67,7 @@ mod tests {
         }
         let held = store.index.lock(store.hasher.hash(&names[0]).stripe());
         let mut foresight = store.foresight().expect("the engine keeps keys");
-        names.iter().for_each(|name| foresight.add(key(name)));
+        names.iter().for_each(|name| _ = foresight.add(key(name)));
         foresight.add(KeyRef { db: u16::MAX, key: b"no such database" });
         foresight.add(key(b"no such key"));
         foresight.bring_near();

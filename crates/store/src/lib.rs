@@ -44,7 +44,7 @@ use clock::UnixMs;
 pub use access::{Access, Scope};
 pub use check::{Checked, check};
 pub use error::{Stop, StoreError};
-pub use foresight::Foresight;
+pub use foresight::{Foreseen, Foresight};
 pub use large::Large;
 pub use log::LogReport;
 pub use memory::MemoryReport;
@@ -214,7 +214,7 @@ impl Store {
             None
         } else {
             self.memory.make_room(&self.index, &*self.engine, memory::ROOM_PAGES_MAX);
-            let keys = if let Scope::Keys(keys) = scope { keys.len() as u64 } else { 1 };
+            let keys = scope.keys().map_or(1, |keys| keys.len() as u64);
             match self.engine.reserve(credit_bytes + keys * RECORD_OVERHEAD_BYTES, keys, Class::Write) {
                 Ok(credits) => Some(credits),
                 // Only the commit knows whether the command removes: it asks again, and names the cause if not.

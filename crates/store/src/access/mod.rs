@@ -28,6 +28,7 @@ use clock::UnixMs;
 
 use crate::engine::Credits;
 use crate::error::{Stop, StoreError};
+use crate::foresight::Foreseen;
 use crate::hash::{KeyHash, STRIPES};
 use crate::index::stripe::Space;
 use crate::index::stripe::{Current, Seek, Stripe};
@@ -46,11 +47,24 @@ use overlay::{Cause, Change, Overlay, Staged};
 pub enum Scope<'a> {
     /// These keys and no others.
     Keys(&'a [KeyRef<'a>]),
+    /// This key alone, and what [`Foresight::add`](crate::Foresight::add) told of it.
+    Foreseen(&'a KeyRef<'a>, Foreseen),
     /// Any key, and the keyspaces themselves.
     Everything,
     /// Any key, but each stripe at a moment of its own: for answers about a whole database that nothing else depends
     /// on. Only [`Access::len`], [`Access::scan`] and [`Access::random_key`] work with it.
     Walk,
+}
+
+impl<'a> Scope<'a> {
+    /// The keys, where they are named.
+    pub(crate) fn keys(self) -> Option<&'a [KeyRef<'a>]> {
+        match self {
+            Self::Keys(keys) => Some(keys),
+            Self::Foreseen(key, _) => Some(std::slice::from_ref(key)),
+            Self::Everything | Self::Walk => None,
+        }
+    }
 }
 
 /// A command in its execute step.
@@ -91,9 +105,15 @@ impl<'s> Access<'s> {
         now: UnixMs,
     ) -> Self {
         let only = match scope {
-            Scope::Keys([KeyRef { key, .. }]) if store.engine_keeps() => Some((*key, store.hasher.hash(key))),
+            _ if !store.engine_keeps() => None,
+            Scope::Foreseen(KeyRef { key, .. }, Foreseen(hash)) => Some((*key, hash)),
+            Scope::Keys([KeyRef { key, .. }]) => Some((*key, store.hasher.hash(key))),
             _ => None,
         };
+        debug_assert!(
+            only.is_none_or(|(key, hash)| hash == store.hasher.hash(key)),
+            "another key was foreseen"
+        );
         let mut guards = match only {
             Some((_, hash)) => Guards::One(hash.stripe(), store.index.lock(hash.stripe())),
             None => Guards::lock(store, scope),
@@ -512,13 +532,14 @@ enum Guards<'s> {
 impl<'s> Guards<'s> {
     fn lock(store: &'s Store, scope: Scope<'_>) -> Self {
         let keys = match scope {
-            Scope::Keys([]) => return Self::None,
-            // The engine `noop` measures the road to here: it has no keys to lock.
-            Scope::Keys(_) if !store.engine_keeps() => return Self::None,
-            Scope::Keys(keys) => keys,
             Scope::Walk => return Self::Walk,
             Scope::Everything => return Self::Many((0..STRIPES).map(|n| (n, store.index.lock(n))).collect()),
+            Scope::Keys(_) | Scope::Foreseen(..) => scope.keys().unwrap_or_default(),
         };
+        // The engine `noop` measures the road to here: it has no keys to lock.
+        if keys.is_empty() || !store.engine_keeps() {
+            return Self::None;
+        }
         let mut numbers: Vec<usize> = keys.iter().map(|key| store.hasher.hash(key.key).stripe()).collect();
         numbers.sort_unstable();
         numbers.dedup();
@@ -528,13 +549,14 @@ impl<'s> Guards<'s> {
     /// Makes hot what was read: the keys of the scope if memory has room, and collections, which must be folded.
     fn warm_all(&mut self, store: &Store, scope: Scope<'_>, prepared: &Prepared) {
         match scope {
-            Scope::Keys(keys)
+            Scope::Keys(_) | Scope::Foreseen(..)
                 if store.memory.has_room(&store.index, &*store.engine)
                     || prepared.collections().next().is_some() =>
             {
+                let keys = scope.keys().unwrap_or_default();
                 keys.iter().for_each(|key| self.warm(store, prepared, *key));
             }
-            Scope::Keys(_) | Scope::Walk => {}
+            Scope::Keys(_) | Scope::Foreseen(..) | Scope::Walk => {}
             Scope::Everything => {
                 for key in prepared.collections() {
                     (0..store.options.databases)
