@@ -56,7 +56,7 @@ fn get(store: &Store, i: u64) -> bool {
     let keys = [KeyRef { db: 0, key: &key }];
     let mut prepared = Prepared::default();
     assert!(store.missing(&keys, &mut prepared));
-    let access = store.access(Scope::Keys(&keys), &prepared, 0).expect("a read");
+    let mut access = store.access(Scope::Keys(&keys), &prepared, 0).expect("a read");
     let found = access.get(0, &key).expect("hot").is_some();
     access.commit().expect("a read");
     found

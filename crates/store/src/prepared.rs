@@ -3,7 +3,7 @@
 //! Records are kept by place. The index decides at execution whether a slot still names that place, so a record
 //! that went stale meanwhile is simply not asked for.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::StoreError;
 use crate::large::{Ledger, Owned};
@@ -11,10 +11,12 @@ use crate::record;
 
 /// Places to fetch, and what was fetched; travels from [`crate::Store::missing`] through
 /// [`crate::Store::fetch`] to [`crate::Store::access`].
+///
+/// Most commands fetch nothing: an empty one costs nothing to make, which trees promise and hashed sets do not.
 #[derive(Debug, Default)]
 pub struct Prepared {
-    wanted: HashSet<u64>,
-    records: HashMap<u64, Result<Fetched, StoreError>>,
+    wanted: BTreeSet<u64>,
+    records: BTreeMap<u64, Result<Fetched, StoreError>>,
     reading: Option<Box<Reading>>,
 }
 
@@ -105,7 +107,7 @@ impl Prepared {
         self.wanted.is_empty()
     }
 
-    /// Forgets everything; keeps the room.
+    /// Forgets everything.
     pub fn clear(&mut self) {
         self.wanted.clear();
         self.records.clear();
@@ -119,12 +121,9 @@ impl Prepared {
         }
     }
 
-    /// Takes the list of what to fetch.
+    /// Takes the list of what to fetch, in the order of the disk.
     pub(crate) fn take_wanted(&mut self) -> Vec<u64> {
-        let mut places: Vec<u64> = std::mem::take(&mut self.wanted).into_iter().collect();
-        // In the order of the disk, and the same in every run of a simulation.
-        places.sort_unstable();
-        places
+        std::mem::take(&mut self.wanted).into_iter().collect()
     }
 
     /// Leaves out values beyond `bytes` together: a command that needs one of those is refused.
@@ -167,7 +166,7 @@ impl Prepared {
 
     /// What was read at `place`.
     pub(crate) fn record(&self, place: u64) -> Option<&Result<Fetched, StoreError>> {
-        if self.records.is_empty() { None } else { self.records.get(&place) }
+        self.records.get(&place)
     }
 
     /// The key that was fetched and comes first; any will do, but always the same.

@@ -198,7 +198,7 @@ impl Store {
     /// A lookup of an expired key stages its removal; one that is not expired (any more) stays.
     fn expire_key(&self, db: u16, key: &[u8], prepared: &Prepared) {
         let keys = [KeyRef { db, key }];
-        let Ok(access) = self.access(Scope::Keys(&keys), prepared, 0) else { return };
+        let Ok(mut access) = self.access(Scope::Keys(&keys), prepared, 0) else { return };
         match access.get(db, key) {
             Ok(None) => {}
             _ => return,

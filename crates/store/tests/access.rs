@@ -30,7 +30,7 @@ fn set(store: &Store, key: &[u8], value: &[u8], expiry: Option<u64>) {
 
 fn get(store: &Store, key: &[u8]) -> Option<Vec<u8>> {
     let (keys, prepared) = ([KeyRef { db: 0, key }], Prepared::default());
-    let access = store.access(Scope::Keys(&keys), &prepared, 0).expect("a read");
+    let mut access = store.access(Scope::Keys(&keys), &prepared, 0).expect("a read");
     let value = access.get(0, key).expect("hot").map(|found| found.value.to_vec());
     access.commit().expect("a read");
     value
@@ -53,7 +53,7 @@ fn flush(store: &Store) {
 
 fn changed(store: &Store, watch: &store::Watch) -> bool {
     let (keys, prepared) = ([KeyRef { db: watch.db(), key: watch.key() }], Prepared::default());
-    let access = store.access(Scope::Keys(&keys), &prepared, 0).expect("a read");
+    let mut access = store.access(Scope::Keys(&keys), &prepared, 0).expect("a read");
     let changed = access.changed(watch).expect("in scope");
     access.commit().expect("a read");
     changed

@@ -12,8 +12,8 @@ use crate::index::table::Spot;
 use crate::object::{WORD_DELTAS, WORD_SHARED, Word};
 use crate::record::{self, Draft};
 
-use super::Access;
 use super::overlay::{Cause, Change, Staged};
+use super::{Access, Guards};
 
 /// What a staged change will meet.
 #[derive(Clone, Copy, Debug)]
@@ -39,20 +39,28 @@ struct Old {
 }
 
 impl Access<'_> {
-    /// Appends and applies all staged effects; returns the ticket that the reply must be held by (0: none).
+    /// Appends and applies all staged effects, and ends the access: its keys are free for others. Returns the ticket that
+    /// the reply must be held by (0: none).
     ///
     /// # Errors
     /// Any [`Stop`]; then nothing was appended or applied.
-    pub fn commit(mut self) -> Result<u64, Stop> {
+    pub fn commit(&mut self) -> Result<u64, Stop> {
+        let committed = self.commit_staged();
+        // Not left to the drop: a caller that keeps the access would lock itself out.
+        self.guards = Guards::None;
+        committed
+    }
+
+    fn commit_staged(&mut self) -> Result<u64, Stop> {
         if let Some(error) = self.refused.take() {
             return Err(Stop::Refused(error));
         }
         self.adopt_expired();
         self.drop_dead();
-        if self.overlay.len() == 0 && self.overlay.mapping.is_none() {
+        if self.overlay.len() == 0 && self.overlay.mapping().is_none() {
             return Ok(self.ticket());
         }
-        let last_seq = match (self.overlay.len(), &self.overlay.mapping) {
+        let last_seq = match (self.overlay.len(), self.overlay.mapping()) {
             (1, None) => self.commit_one()?,
             _ => self.commit_many()?,
         };
@@ -84,7 +92,7 @@ impl Access<'_> {
     fn commit_many(&mut self) -> Result<u64, Stop> {
         let plans = (0..self.overlay.len()).map(|at| self.resolve(at)).collect::<Result<Vec<_>, _>>()?;
         self.admit(&plans)?;
-        let mapping = self.overlay.mapping.as_ref().map(|(ids, next)| record::encode_mapping(*next, ids));
+        let mapping = self.overlay.mapping().map(|(ids, next)| record::encode_mapping(*next, ids));
         let mut drafts: Vec<Draft<'_>> = mapping.iter().map(|payload| Draft::mapping(payload)).collect();
         let pairs = || self.overlay.iter().zip(&plans).filter(|(_, plan)| !plan.skip);
         drafts.extend(pairs().map(|(staged, plan)| draft(staged, plan)));
@@ -109,7 +117,7 @@ impl Access<'_> {
             .zip(sizes)
             .zip(first_seq..)
             .map(|((place, bytes), seq)| Appended { place, seq, bytes });
-        if self.overlay.mapping.is_some() {
+        if self.overlay.mapping().is_some() {
             let mapping = appended.next().expect("the mapping was drafted first");
             self.apply_mapping(mapping.seq);
         }
@@ -239,7 +247,7 @@ impl Access<'_> {
 
     /// Lets the databases have their new keyspaces.
     fn apply_mapping(&mut self, seq: u64) {
-        let (mapping, next) = self.overlay.mapping.take().expect("only called with one");
+        let (mapping, next) = self.overlay.take_mapping().expect("only called with one");
         let index = &self.store.index;
         let before = index.mapping();
         for number in 0..STRIPES {
@@ -276,7 +284,7 @@ impl Access<'_> {
                 self.overlay.stage(staged);
             }
         }
-        let only_expired = self.overlay.mapping.is_none()
+        let only_expired = self.overlay.mapping().is_none()
             && self.overlay.iter().all(|staged| staged.cause == Cause::Expired);
         // A read has no credits; if the journal has none to spare the removal can wait, the answer is the same.
         if only_expired && self.credits.is_none() {
@@ -291,7 +299,7 @@ impl Access<'_> {
 
     /// Changes in keyspaces that this group itself flushes have no effect.
     fn drop_dead(&mut self) {
-        if let Some((mapping, _)) = &self.overlay.mapping {
+        if let Some((mapping, _)) = self.overlay.mapping() {
             let mapping = mapping.clone();
             self.overlay.retain(|staged| mapping.contains(&staged.keyspace));
         }

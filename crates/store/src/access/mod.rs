@@ -322,7 +322,7 @@ impl<'s> Access<'s> {
     }
 
     fn keyspace(&self, db: u16) -> Option<u32> {
-        match &self.overlay.mapping {
+        match self.overlay.mapping() {
             Some((mapping, _)) => mapping.get(usize::from(db)).copied(),
             None => self.store.index.keyspace(db),
         }
@@ -441,8 +441,7 @@ impl<'s> Access<'s> {
     fn change_mapping(&mut self, change: impl FnOnce(&mut Vec<u32>, &mut u32)) -> Result<(), Stop> {
         self.guards.everything()?;
         let index = &self.store.index;
-        let (mapping, next) =
-            self.overlay.mapping.get_or_insert_with(|| (index.mapping(), index.next_keyspace()));
+        let (mapping, next) = self.overlay.change_mapping(|| (index.mapping(), index.next_keyspace()));
         change(mapping, next);
         Ok(())
     }

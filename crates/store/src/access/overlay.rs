@@ -50,13 +50,22 @@ impl Staged {
     }
 }
 
-/// Staged changes and, after FLUSH or SWAPDB, the new mapping with the next unused keyspace.
+/// Which keyspace each database gets, and the next unused one.
+pub(super) type Mapping = (Vec<u32>, u32);
+
+/// Staged changes and, after FLUSH or SWAPDB, the new mapping.
 #[derive(Debug, Default)]
 pub(super) struct Overlay {
     first: Option<Staged>,
+    /// What most accesses have nothing of.
+    more: Option<Box<More>>,
+}
+
+#[derive(Debug, Default)]
+struct More {
     rest: Vec<Staged>,
     by_slot: HashMap<u64, Vec<usize>>,
-    pub(super) mapping: Option<(Vec<u32>, u32)>,
+    mapping: Option<Mapping>,
 }
 
 impl Overlay {
@@ -65,24 +74,54 @@ impl Overlay {
         let key = staged.object().view().key();
         match self.position(staged.keyspace, staged.hash, key) {
             Some(0) => self.first = Some(staged),
-            Some(at) => self.rest[at - 1] = staged,
+            Some(at) => self.more().rest[at - 1] = staged,
             None => self.push(staged),
         }
     }
 
     fn push(&mut self, staged: Staged) {
         let at = self.len();
+        if at == 0 {
+            self.first = Some(staged);
+            return;
+        }
         if at == LINEAR_MAX {
             let slots: Vec<u64> = self.iter().map(|staged| staged.hash.slot()).collect();
-            slots
-                .into_iter()
-                .enumerate()
-                .for_each(|(at, slot)| self.by_slot.entry(slot).or_default().push(at));
+            let by_slot = &mut self.more().by_slot;
+            slots.into_iter().enumerate().for_each(|(at, slot)| by_slot.entry(slot).or_default().push(at));
         }
+        let more = self.more();
         if at >= LINEAR_MAX {
-            self.by_slot.entry(staged.hash.slot()).or_default().push(at);
+            more.by_slot.entry(staged.hash.slot()).or_default().push(at);
         }
-        if at == 0 { self.first = Some(staged) } else { self.rest.push(staged) }
+        more.rest.push(staged);
+    }
+
+    fn more(&mut self) -> &mut More {
+        self.more.get_or_insert_default()
+    }
+
+    fn rest(&self) -> &[Staged] {
+        self.more.as_ref().map_or(&[], |more| &more.rest)
+    }
+
+    fn by_slot(&self) -> Option<&HashMap<u64, Vec<usize>>> {
+        self.more.as_ref().map(|more| &more.by_slot).filter(|by_slot| !by_slot.is_empty())
+    }
+
+    /// The new mapping, if there is one.
+    pub(super) fn mapping(&self) -> Option<&Mapping> {
+        self.more.as_ref()?.mapping.as_ref()
+    }
+
+    /// The new mapping, to change; `now` is what holds.
+    pub(super) fn change_mapping(&mut self, now: impl FnOnce() -> Mapping) -> &mut Mapping {
+        self.more().mapping.get_or_insert_with(now)
+    }
+
+    /// Takes the new mapping out.
+    pub(super) fn take_mapping(&mut self) -> Option<Mapping> {
+        self.more.as_mut()?.mapping.take()
     }
 
     /// What is staged for a key.
@@ -97,7 +136,7 @@ impl Overlay {
             let staged = self.get(other);
             other != at && staged.keyspace == this.keyspace && staged.hash.slot() == this.hash.slot()
         };
-        match self.by_slot.get(&this.hash.slot()) {
+        match self.by_slot().and_then(|by_slot| by_slot.get(&this.hash.slot())) {
             Some(positions) => positions.iter().copied().any(collides),
             None => (0..self.len()).any(collides),
         }
@@ -105,7 +144,7 @@ impl Overlay {
 
     /// Number of staged changes.
     pub(super) fn len(&self) -> usize {
-        usize::from(self.first.is_some()) + self.rest.len()
+        usize::from(self.first.is_some()) + self.rest().len()
     }
 
     /// Change number `at`.
@@ -113,18 +152,21 @@ impl Overlay {
     /// # Panics
     /// Beyond [`Overlay::len`].
     pub(super) fn get(&self, at: usize) -> &Staged {
-        if at == 0 { self.first.as_ref().expect("at is below len") } else { &self.rest[at - 1] }
+        if at == 0 { self.first.as_ref().expect("at is below len") } else { &self.rest()[at - 1] }
     }
 
     /// All changes, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Staged> {
-        self.first.iter().chain(&self.rest)
+        self.first.iter().chain(self.rest())
     }
 
     /// Takes all changes out, in order.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Staged> {
-        self.by_slot.clear();
-        self.first.take().into_iter().chain(std::mem::take(&mut self.rest))
+        let rest = self.more.as_mut().map(|more| {
+            more.by_slot.clear();
+            std::mem::take(&mut more.rest)
+        });
+        self.first.take().into_iter().chain(rest.into_iter().flatten())
     }
 
     /// Keeps the changes that `keep` approves of.
@@ -137,10 +179,10 @@ impl Overlay {
         let same = |staged: &Staged| {
             staged.hash == hash && staged.keyspace == keyspace && staged.object().view().key() == key
         };
-        if self.by_slot.is_empty() {
-            return self.iter().position(same);
+        match self.by_slot() {
+            None => self.iter().position(same),
+            Some(by_slot) => by_slot.get(&hash.slot())?.iter().copied().find(|&at| same(self.get(at))),
         }
-        self.by_slot.get(&hash.slot())?.iter().copied().find(|&at| same(self.get(at)))
     }
 }
 
