@@ -106,6 +106,27 @@ fn names_of_redis_say_what_they_take() {
     }
 }
 
+/// `connections = 5` was asked whether it meant `connector`, and `databases = 0x10` made ten of them.
+#[test]
+fn a_table_and_a_number_in_another_base_are_read_as_toml_means_them() {
+    let dir = folder();
+    let file = dir.path().join("evenkeel.toml");
+    let config = format!("--config={}", file.display());
+    let write = |text: &str| std::fs::write(&file, text).expect("written");
+    write("connections = 5\n");
+    let line = refused(&[&config]);
+    assert!(
+        line.contains("line 1: 'connections' is a table, with connections.max, connections.input_max, "),
+        "{line}"
+    );
+    write("databases = 0x10\nslowlog.length_max = 1_000\n");
+    let server = Server::start(&dir.path().join("data"), &["--engine=memory", &config]);
+    for (name, value) in [("databases", "16"), ("slowlog.length_max", "1000")] {
+        let expected = resp::Value::Array([name, value].map(common::bulk).into());
+        assert_eq!(server.call(&["CONFIG", "GET", name]), expected);
+    }
+}
+
 /// The library's words for a wrong flag are several lines, and it does not know Redis's names.
 #[test]
 fn a_wrong_command_line_is_one_line() {

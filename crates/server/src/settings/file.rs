@@ -112,14 +112,18 @@ fn flatten(prefix: &str, table: &DeTable<'_>, entries: &mut Vec<Entry>) {
     }
 }
 
-fn is_group(name: &str) -> bool {
+/// Whether `name` is the part before the dot of some rows' names.
+pub(super) fn is_group(name: &str) -> bool {
     ROWS.iter().any(|row| row.group() == Some(name))
 }
 
 fn text_of(value: &DeValue<'_>) -> Result<String, String> {
     match value {
         DeValue::String(text) => Ok(text.to_string()),
-        DeValue::Integer(number) => Ok(number.as_str().replace('_', "")),
+        DeValue::Integer(number) => {
+            let value = i128::from_str_radix(number.as_str(), number.radix());
+            value.map(|value| value.to_string()).map_err(|_| format!("{number} is beyond every bound"))
+        }
         DeValue::Boolean(value) => Ok(value.to_string()),
         DeValue::Array(items) => {
             let words: Result<Vec<_>, _> = items.iter().map(|item| text_of(item.get_ref())).collect();

@@ -214,6 +214,10 @@ fn unknown(name: &str) -> String {
     if let Some(key) = redis::Alias::find(name).and_then(|alias| alias.key) {
         return format!("unknown setting '{name}'; '{key}' is what Redis calls so");
     }
+    if file::is_group(name) {
+        let keys: Vec<_> = ROWS.iter().filter(|row| row.group() == Some(name)).map(|row| row.key).collect();
+        return format!("'{name}' is a table, with {}", keys.join(", "));
+    }
     match nearest(name) {
         Some(near) => format!("unknown setting '{name}'; did you mean '{near}'?"),
         None => format!("unknown setting '{name}'; `evenkeel serve --help` lists all"),
