@@ -295,7 +295,8 @@ fn config_set_and_rewrite_reach_the_file_and_the_next_start() {
     let file = dir.path().join("evenkeel.toml");
     let arguments = ["--config", &*file.to_string_lossy()];
     let server = Server::spawn_on(|port| {
-        std::fs::write(&file, format!("# mine\nport = {port}\nengine = 'memory'\n")).expect("written");
+        let table = "[connections]\nidle_timeout = '1h'\n";
+        std::fs::write(&file, format!("# mine\nport = {port}\nengine = 'memory'\n{table}")).expect("written");
         serve(&dir.path().join("data"), &arguments)
     });
     assert_eq!(server.call(&["CONFIG", "SET", "maxclients", "77", "slowlog.threshold", "5ms"]), ok());
@@ -303,7 +304,7 @@ fn config_set_and_rewrite_reach_the_file_and_the_next_start() {
     assert_eq!(server.call(&["CONFIG", "REWRITE"]), ok());
     drop(server);
     let text = std::fs::read_to_string(&file).expect("read");
-    assert!(text.contains("# mine") && text.contains("connections.max = 77"), "{text}");
+    assert!(text.contains("# mine") && text.contains("[connections]\nmax = 77\n"), "{text}");
     let again = Server::spawn_on(|port| {
         serve(&dir.path().join("data"), &[arguments[0], arguments[1], "--port", &port.to_string()])
     });

@@ -46,7 +46,8 @@ pub(super) fn apply(settings: &mut Settings, toml: &str) -> Result<(), FileError
     Ok(())
 }
 
-/// `toml` with the values of `settings` where they differ; new ones are added at the top, outside of any table.
+/// `toml` with the values of `settings` where they differ; new ones are added to their table if there is one, or at the top,
+/// outside of any.
 pub(super) fn rewrite(settings: &Settings, toml: &str) -> Result<String, FileError> {
     let mut said = Settings::default();
     apply(&mut said, toml)?;
@@ -57,7 +58,10 @@ pub(super) fn rewrite(settings: &Settings, toml: &str) -> Result<String, FileErr
         let value = literal(row, settings);
         match entries.iter().find(|entry| entry.name == row.key) {
             Some(entry) => replaced.push((entry.value_at.clone(), value)),
-            None => added.push_str(&format!("{} = {value}\n", row.key)),
+            None => match addition(toml, row, &value) {
+                Some((at, line)) => replaced.push((at..at, line)),
+                None => added.push_str(&format!("{} = {value}\n", row.key)),
+            },
         }
     }
     replaced.sort_by_key(|(span, _)| std::cmp::Reverse(span.start));
@@ -68,7 +72,30 @@ pub(super) fn rewrite(settings: &Settings, toml: &str) -> Result<String, FileErr
     if !added.is_empty() {
         text.insert_str(0, &format!("# Added by CONFIG REWRITE\n{added}\n"));
     }
-    Ok(text)
+    let mut read = Settings::default();
+    apply(&mut read, &text)?;
+    let lost = ROWS.iter().find(|row| row.text(&read) != row.text(settings));
+    lost.map_or(Ok(text), |row| Err(FileError { line: 1, message: format!("{} does not fit in", row.key) }))
+}
+
+/// Where the value of `row` is added inside the table of its group, and what is added; `None` without such a table. TOML
+/// takes a dotted name at the top for a second definition of the table.
+fn addition(toml: &str, row: &Row, value: &str) -> Option<(usize, String)> {
+    let (group, name) = row.key.split_once('.')?;
+    let table = DeTable::parse(toml).ok()?;
+    let (key, inner) = table.get_ref().iter().find(|(key, _)| key.get_ref() == group)?;
+    if toml[inner.span()].starts_with('{') {
+        // TOML 1.1, as this is read, has room for a comma before the end.
+        return Some((inner.span().start + 1, format!(" {name} = {value},")));
+    }
+    if !toml[..key.span().start].trim_end_matches([' ', '\t']).ends_with('[') {
+        return None;
+    }
+    let header_end = toml[key.span().end..].find('\n').map(|end| key.span().end + end + 1);
+    Some(match header_end {
+        Some(at) => (at, format!("{name} = {value}\n")),
+        None => (toml.len(), format!("\n{name} = {value}\n")),
+    })
 }
 
 /// The row's value as it stands in a file.
@@ -183,6 +210,33 @@ mod tests {
         assert_eq!(error("port = 1.5"), "line 1: port: expected a text, a whole number, true or false");
         assert!(error("a = 1\nport = = 2").starts_with("line 2: "));
         assert!(error("port = 1\nport = 2").starts_with("line 2: duplicate key"));
+    }
+
+    /// What was new went to the top under its dotted name, beside the `[connections]` further down: the next start refused the
+    /// file, "duplicate key".
+    #[test]
+    fn a_new_value_is_added_to_the_table_that_is_there() {
+        for file in [
+            "port = 7000\n[connections] # mine\nmax = 5\n[log]\nlevel = 'warn'\n",
+            "[log]\n[ connections ]",
+            "connections = { max = 5 }\n",
+            "connections = {}\n",
+            "connections.max = 5\n",
+            "[\"connections\"]\r\nmax = 5\r\n",
+            "",
+        ] {
+            let mut settings = Settings::default();
+            settings.apply_toml(file).expect("the file is right");
+            for (name, value) in
+                [("connections.idle_timeout", "7s"), ("connections.input_max", "1GiB"), ("log.json", "true")]
+            {
+                settings.set(name, value).expect("set");
+            }
+            let rewritten = settings.rewritten(file).unwrap_or_else(|error| panic!("{file}: {error}"));
+            let mut again = Settings::default();
+            again.apply_toml(&rewritten).unwrap_or_else(|error| panic!("{rewritten}: {error}"));
+            assert_eq!(again, settings, "{rewritten}");
+        }
     }
 
     #[test]
