@@ -222,7 +222,7 @@ impl Connection {
         self.busy_ns.load()
     }
 
-    /// When bytes last came.
+    /// When bytes last came or went.
     #[must_use]
     pub fn last_active(&self) -> Nanos {
         Nanos(self.last_active.load())

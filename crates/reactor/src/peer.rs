@@ -346,6 +346,7 @@ impl<P: Protocol> Peer<P> {
                     context.tally.bytes_out += count as u64;
                     self.connection.write_events.add(1);
                     self.connection.bytes_out.add(count as u64);
+                    self.connection.last_active.set(context.now.0);
                     self.blocked = count < offered;
                 }
                 Err(Errno::AGAIN) => self.blocked = true,

@@ -43,6 +43,9 @@ under_both_connectors! {
     file_in_the_way_of_a_unix_socket_is_left_alone,
     unix_socket_of_a_later_server_is_left_to_it,
     shutdown_sends_what_is_released_and_ends,
+    shutdown_answers_neither_what_is_held_nor_what_is_parked,
+    kill_drops_held_replies_and_what_is_parked,
+    client_that_reads_for_long_is_active,
     counters_count_what_happened,
 }
 
@@ -388,6 +391,54 @@ fn shutdown_sends_what_is_released_and_ends(connector: Connector) {
     server.handle.join();
     assert_eq!(server.close_reason(held.id()), CloseReason::Shutdown);
     assert!(std::net::TcpStream::connect_timeout(&server.address(), Duration::from_secs(1)).is_err());
+}
+
+fn shutdown_answers_neither_what_is_held_nor_what_is_parked(connector: Connector) {
+    let server = Server::start(options(connector, 2));
+    let (mut holder, held) = server.connect_known();
+    let (mut waiter, parked) = server.connect_known();
+    holder.send("echo free\nhold 1 lost\necho behind it\n");
+    waiter.send("echo free\npark\necho behind it\n");
+    eventually("replies are held", || held.output_bytes() == 15);
+    eventually("it parks", || parked.commands() == 3);
+    server.handle.shutdown();
+    server.handle.join();
+    server.release(1);
+    for client in [&mut holder, &mut waiter] {
+        assert_eq!(client.rest(), b"free\n");
+    }
+    assert_eq!(server.close_reason(held.id()), CloseReason::Shutdown);
+    assert_eq!(server.close_reason(parked.id()), CloseReason::Shutdown);
+    assert!(!server.handle.post_to(&parked, Message::Resume("too late".to_owned())));
+}
+
+fn kill_drops_held_replies_and_what_is_parked(connector: Connector) {
+    let server = Server::start(options(connector, 2));
+    let (mut holder, held) = server.connect_known();
+    let (mut waiter, parked) = server.connect_known();
+    holder.send("hold 1 lost\n");
+    waiter.send("hold 1 lost\npark\n");
+    eventually("replies are held", || held.output_bytes() == 5 && parked.output_bytes() == 5);
+    for (client, connection) in [(&mut holder, &held), (&mut waiter, &parked)] {
+        connection.kill();
+        assert_eq!(client.rest(), b"");
+        assert_eq!(server.close_reason(connection.id()), CloseReason::Killed);
+        assert!(!server.handle.post_to(connection, Message::Resume("too late".to_owned())));
+    }
+    server.release(1);
+    eventually("nothing is held", || server.handle.loops().iter().all(|stats| stats.held() == 0));
+}
+
+/// Idle was who sent nothing, also while a large reply was on its way to it.
+fn client_that_reads_for_long_is_active(connector: Connector) {
+    let server = Server::start(options(connector, 1));
+    let (mut client, connection) = server.connect_known();
+    client.send("hold 1 late\n");
+    eventually("a reply is held", || connection.output_bytes() == 5);
+    let asked = connection.last_active();
+    server.release(1);
+    client.expect("late");
+    eventually("it was active since", || connection.last_active() > asked);
 }
 
 fn counters_count_what_happened(connector: Connector) {

@@ -133,6 +133,33 @@ fn kill_reaches_a_connection_that_keeps_moving() {
     }
 }
 
+#[test]
+fn shutdown_while_connections_move_sends_what_was_released_and_ends_each_once() {
+    for round in 0..5 {
+        let server = server();
+        let (mut clients, connections): (Vec<_>, Vec<_>) = (0..12).map(|_| server.connect_known()).unzip();
+        clients.iter_mut().for_each(|client| client.send("hold 1 kept\n"));
+        eventually("all hold", || connections.iter().all(|connection| connection.output_bytes() == 5));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while server.handle.connection_count() > 0 {
+                    for (index, connection) in connections.iter().enumerate() {
+                        let _ = server.handle.move_connection(connection.id(), (round + index) % LOOPS);
+                        let _ = server.handle.move_connection(connection.id(), index % LOOPS);
+                    }
+                }
+            });
+            server.release(1);
+            clients.iter_mut().for_each(|client| client.expect("kept"));
+            clients.iter_mut().for_each(|client| client.send("hold 2 lost\n"));
+            server.handle.shutdown();
+            // One on its way to a loop that has ended already is ended here.
+            server.handle.join();
+            clients.iter_mut().for_each(|client| assert_eq!(client.rest(), b""));
+        });
+    }
+}
+
 /// Moves every connection around until enough moves took place, then says so.
 fn shuffle(server: &Server, connections: &[Arc<Connection>], enough: &AtomicBool) {
     let mut round = 0;
