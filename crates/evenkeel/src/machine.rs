@@ -1,6 +1,7 @@
 //! What the machine grants this process, and who started it asks: memory, open files, ignored signals.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes of memory that this process may use: the machine's, or less if its control group says so.
 ///
@@ -16,12 +17,16 @@ pub(crate) fn memory_granted_bytes() -> Option<u64> {
 pub(crate) fn raise_open_files(wanted: usize, spare: usize) -> usize {
     let files = u64::try_from(wanted.saturating_add(spare)).unwrap_or(u64::MAX).max(FILES_MAX);
     match reactor::raise_descriptor_limit(files) {
-        Ok(granted) => usize::try_from(granted).unwrap_or(usize::MAX).saturating_sub(spare).min(wanted),
-        Err(error) => {
-            tracing::warn!(%error, "the limit of open files stays as it is");
-            wanted
-        }
+        Ok(granted) => GRANTED.store(usize::try_from(granted).unwrap_or(usize::MAX), Ordering::Relaxed),
+        Err(error) => tracing::warn!(%error, "the limit of open files stays as it is"),
     }
+    connections_that_fit(wanted, spare)
+}
+
+/// How many of `wanted` connections fit beside `spare` files, by the limit as it was last raised: whoever lowers it from outside
+/// while the server runs means it.
+pub(crate) fn connections_that_fit(wanted: usize, spare: usize) -> usize {
+    GRANTED.load(Ordering::Relaxed).saturating_sub(spare).min(wanted)
 }
 
 /// Files that `dir` holds; 0 if it is not there yet.
@@ -42,6 +47,8 @@ fn is_ignored(status: &str, signal: i32) -> bool {
     (1..=64).contains(&signal) && mask >> (signal - 1) & 1 == 1
 }
 
+/// Open files that the system granted when it was last asked: as many as one likes, unless it answered.
+static GRANTED: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// Open files that systems allow without being asked twice: segments of 64 TB.
 const FILES_MAX: u64 = 1 << 20;
 

@@ -16,7 +16,7 @@ use reactor::{Handle, Listeners, Reactor};
 use server::settings::{Config, Settings};
 use server::{EvenkeelProtocol, ServerOptions, ShutdownKind};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -71,16 +71,19 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Strin
     let running = Running::this_process(handle.tcp_addresses(), settings.unixsocket.as_deref());
     note_running(&running, &settings);
     greeting::print(&settings, &running, handle.tcp_addresses(), &store);
-    let end = wait_for_end(&ended, &protocol)?;
+    let end = wait_for_end(&ended, &|| {
+        protocol.report_buffers();
+        fit_connections(&config.current(), &handle, &store);
+    })?;
     stop(&end, &ended, &handle, &store, &settings)
 }
 
-/// Waits for a reason to end; meanwhile tells the store what buffers of connections hold.
-fn wait_for_end(ended: &Receiver<End>, protocol: &EvenkeelProtocol) -> Result<End, String> {
+/// Waits for a reason to end; meanwhile calls `report` now and then.
+fn wait_for_end(ended: &Receiver<End>, report: &dyn Fn()) -> Result<End, String> {
     loop {
-        match ended.recv_timeout(BUFFERS_REPORTED) {
+        match ended.recv_timeout(REPORTED) {
             Ok(end) => return Ok(end),
-            Err(RecvTimeoutError::Timeout) => protocol.report_buffers(),
+            Err(RecvTimeoutError::Timeout) => report(),
             // The protocol holds a sender as long as it lives, so there is always an end to come.
             Err(RecvTimeoutError::Disconnected) => {
                 return Err("every part that could end the server is gone".to_owned());
@@ -247,12 +250,12 @@ fn act_on_changes(config: &Config, handle: &Handle<EvenkeelProtocol>, store: &Ar
             warn_of_exposure(new);
         }
         if new.connections_max > former.connections_max {
-            let fits = machine::raise_open_files(new.connections_max, files_spare(&new.dir));
+            let fits = machine::raise_open_files(new.connections_max, files_spare(files_open(&store)));
             if fits < new.connections_max {
                 return Err(format!("the limit of open files allows {fits} connections"));
             }
         }
-        handle.set_connections_max(new.connections_max);
+        fit_connections(new, &handle, &store);
         handle.set_limits(&reactor_limits(new));
         store.set_memory_limit(memory_limit_bytes(new));
         Ok(())
@@ -305,7 +308,8 @@ fn refuse_a_file(settings: &Settings) -> Result<(), String> {
 
 /// Lowers connections.max to what the limit of open files allows.
 fn with_files_that_fit(mut settings: Settings) -> Settings {
-    let fits = machine::raise_open_files(settings.connections_max, files_spare(&settings.dir)).max(1);
+    let spare = files_spare(machine::files_in(&settings.dir));
+    let fits = machine::raise_open_files(settings.connections_max, spare).max(1);
     if fits < settings.connections_max {
         tracing::warn!(
             "connections.max lowered from {} to {fits}: the limit of open files (ulimit -n) allows no more",
@@ -316,9 +320,30 @@ fn with_files_that_fit(mut settings: Settings) -> Settings {
     settings
 }
 
-/// Files to leave beside connections; the data may double before they are counted again.
-fn files_spare(dir: &Path) -> usize {
-    FILES_SPARE.max(FILES_BESIDE_DATA + 2 * machine::files_in(dir))
+/// Lets in as many connections as fit beside the files that the data has by now; those that are there stay.
+fn fit_connections(settings: &Settings, handle: &Handle<EvenkeelProtocol>, store: &Store) {
+    let files = files_open(store);
+    let fits = machine::connections_that_fit(settings.connections_max, files_spare(files)).max(1);
+    let before = handle.connections_max();
+    handle.set_connections_max(fits);
+    if fits < before && fits < settings.connections_max {
+        tracing::warn!(
+            "connections.max lowered from {before} to {fits}: the data has {files} files by now, and the limit of open files \
+             (ulimit -n) allows no more"
+        );
+    }
+}
+
+/// Files that the data has open.
+fn files_open(store: &Store) -> usize {
+    let Some(journal) = store.journal_counters() else { return 0 };
+    let sealed = journal.segments_sealed + journal.segments_footed + journal.segments_trimmed;
+    usize::try_from(journal.segments_open + sealed + journal.files_ready).unwrap_or(usize::MAX)
+}
+
+/// Files to leave beside connections when the data has `files`: it may double before they are counted again.
+fn files_spare(files: usize) -> usize {
+    FILES_SPARE.max(FILES_BESIDE_DATA + 2 * files.next_multiple_of(FILES_STEP))
 }
 
 fn listen_error(error: &reactor::StartError, settings: &Settings) -> String {
@@ -382,27 +407,24 @@ fn watch_signals(ends: Sender<End>) -> Result<(), String> {
 const FILES_SPARE: usize = 256;
 /// Of these, what is no file of the data's.
 const FILES_BESIDE_DATA: usize = 64;
+/// The data's files are rounded up to this, so that not each new segment is a line in the log.
+const FILES_STEP: usize = 16;
 
-/// How often buffers are added up: what they grow by in between is not counted against memory.limit.
-const BUFFERS_REPORTED: Duration = Duration::from_millis(250);
+/// How often buffers are added up and the data's files counted: what they grow by in between counts neither against memory.limit
+/// nor against connections.max.
+const REPORTED: Duration = Duration::from_millis(250);
 
 /// Longest time from the request to stop to the end of the process.
 const STOP_MAX: Duration = Duration::from_secs(20);
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::disallowed_methods, reason = "a test makes its files for itself")]
-
     use super::*;
 
     /// CONFIG SET once left as many as an empty folder needs, however many segments there were.
     #[test]
     fn files_are_left_for_twice_the_data() {
-        let dir = tempfile::tempdir().expect("a folder");
-        assert_eq!(files_spare(dir.path()), FILES_SPARE);
-        for number in 0..FILES_SPARE {
-            std::fs::write(dir.path().join(number.to_string()), "").expect("written");
-        }
-        assert_eq!(files_spare(dir.path()), FILES_BESIDE_DATA + 2 * FILES_SPARE);
+        assert_eq!(files_spare(0), FILES_SPARE);
+        assert_eq!(files_spare(FILES_SPARE - 1), FILES_BESIDE_DATA + 2 * FILES_SPARE);
     }
 }

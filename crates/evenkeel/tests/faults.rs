@@ -301,6 +301,50 @@ fn files_of_the_data_are_counted_before_connections_get_the_rest() {
     assert!((1..=2_000 - 2 * files).contains(&room), "{room} connections beside {files} files");
 }
 
+/// What connections leave to the data was counted at start: while a log grew from nothing connections took the files that it
+/// needed next, and writers waited until some of them left.
+#[test]
+fn growing_log_takes_its_files_from_connections_that_come_later() {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let server = Server::spawn_on(|port| {
+        let mut command = std::process::Command::new("sh");
+        let script = "ulimit -n 700; exec \"$0\" serve --dir \"$1\" --port \"$2\" --durability=never --loops=1 \
+                      --journal-segment-size=64KiB";
+        command.args(["-c", script, env!("CARGO_BIN_EXE_evenkeel")]).arg(dir.path()).arg(port.to_string());
+        command
+    });
+    let room = field(&server, "maxclients") as usize;
+    assert!(room > 400, "{room} connections beside an empty folder");
+    let mut stream = connect(&server);
+    let mut fill = |keys: std::ops::Range<usize>| {
+        let set = |n: usize| vec!["SET".to_owned(), format!("key:{n}"), format!("{n:0>1000}")];
+        let mut replies = vec![0; keys.len() * b"+OK\r\n".len()];
+        stream.write_all(&encoded(&keys.map(set).collect::<Vec<_>>())).expect("sent");
+        stream.read_exact(&mut replies).expect("replies");
+    };
+    (0..20).for_each(|part| fill(part * 1_000..(part + 1) * 1_000));
+    let files = std::fs::read_dir(dir.path()).expect("listed").count();
+    assert!(files > 300, "{files} files");
+    let mut others = Vec::new();
+    let refusal = loop {
+        let mut other = connect(&server);
+        other.write_all(b"PING\r\n").expect("sent");
+        match receive(&mut other).expect("a reply") {
+            Value::Error(text) => break text,
+            _ => others.push(other),
+        }
+        assert!(others.len() < room, "let in as if the folder were empty");
+    };
+    assert_eq!(refusal, b"ERR max number of clients reached");
+    (20..23).for_each(|part| fill(part * 1_000..(part + 1) * 1_000));
+    drop(others);
+    server.signal(libc::SIGTERM);
+    let (status, errors) = server.end();
+    assert!(status.success(), "{errors}");
+    assert!(errors.contains("connections.max lowered from"), "{errors}");
+    assert!(!errors.contains("no file can be opened"), "{errors}");
+}
+
 /// `println!`, and the logger's own complaint about a line that it could not write, ended the process when standard output
 /// or error was a closed pipe or a full disk.
 #[test]

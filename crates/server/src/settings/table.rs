@@ -224,7 +224,7 @@ table! {
     connections_max: usize = "connections.max" {
         form: "COUNT", default: "10000", bounds: ["1", "1000000"], runtime: true,
         summary: "Connections at a time; one more is told so and closed.",
-        reason: "As in Redis. Lowered at start, with a warning, to what the limit of open files allows.",
+        reason: "As in Redis. Lowered, with a warning, to what the limit of open files allows beside the data.",
     }
     connections_input_max: Size = "connections.input_max" {
         form: "SIZE", default: "128MiB", bounds: ["1KiB", "1GiB"], runtime: true,
