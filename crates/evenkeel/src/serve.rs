@@ -378,11 +378,13 @@ pub(crate) fn keeps_files(settings: &Settings) -> bool {
     settings.engine == server::settings::Engine::Log
 }
 
-/// Turns signals into an end. The second one ends at once: somebody is in a hurry. Those that were ignored when the process
-/// began stay so: that is how nohup, or a shell that runs it in the background, says that they are not meant for it.
+/// Turns signals into an end. The second one ends at once: somebody is in a hurry. SIGHUP stays ignored if it was when the
+/// process began: that is how nohup says that it is not meant for it. A shell that runs a script's command in the background
+/// ignores SIGINT in the same way; whoever sends that by hand means it.
 fn watch_signals(ends: Sender<End>) -> Result<(), String> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    let watched = [SIGTERM, SIGINT, SIGHUP].into_iter().filter(|signal| !machine::ignores(*signal));
+    let hang_up = (!machine::ignores(SIGHUP)).then_some(SIGHUP);
+    let watched = [SIGTERM, SIGINT].into_iter().chain(hang_up);
     let mut signals = signal_hook::iterator::Signals::new(watched)
         .map_err(|error| format!("cannot watch for signals: {error}"))?;
     let watch = move || {

@@ -253,6 +253,24 @@ fn a_server_under_nohup_survives_its_terminal() {
     assert!(log.contains("SIGTERM: stopping") && !log.contains("SIGHUP"), "{log}");
 }
 
+/// A shell without job control ignores SIGINT for what it runs in the background, and so did the server: nothing but SIGTERM ended it.
+#[test]
+fn a_server_that_a_script_runs_in_the_background_ends_on_sigint() {
+    let dir = folder();
+    let server = Server::spawn_on(|port| {
+        let served = serve(dir.path(), &["--engine=memory", &format!("--port={port}")]);
+        let mut command = std::process::Command::new("sh");
+        command
+            .args(["-c", "trap '' INT; exec \"$0\" \"$@\""])
+            .arg(served.get_program())
+            .args(served.get_args());
+        command
+    });
+    server.signal(libc::SIGINT);
+    let (status, log) = server.end();
+    assert!(status.success(), "{status}: {log}");
+}
+
 #[test]
 fn shutdown_ends_it_as_a_signal_does() {
     let dir = folder();
