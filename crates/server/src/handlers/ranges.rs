@@ -22,34 +22,33 @@ pub(crate) fn strlen(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
 }
 
 pub(crate) fn append(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let end = string(data, args.get(1))?.map_or(0, |found| found.value.len());
-    check_size(data, end as u64 + args.get(2).len() as u64)?;
-    splice(data, args, (end, 2), out)
+    splice(data, args, (None, 2), out)
 }
 
 pub(crate) fn setrange(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let part = args.get(3);
     let offset = u64::try_from(integer(args.get(2))?).map_err(|_| "ERR offset is out of range")?;
-    let found = string(data, args.get(1))?;
     if part.is_empty() {
-        out.integer(found.map_or(0, |found| found.value.len() as i64));
+        out.integer(string(data, args.get(1))?.map_or(0, |found| found.value.len() as i64));
         return Ok(());
     }
-    check_size(data, offset.saturating_add(part.len() as u64))?;
-    splice(data, args, (offset as usize, 3), out)
+    splice(data, args, (Some(offset), 3), out)
 }
 
-/// Puts the argument at `argument` over the value from `at` on; answers with the length. What gets large is not made while the
-/// key is locked, unless others have changed it too often.
+/// Puts the argument at `argument` over the value from `at` on (`None`: its end); answers with the length. What gets large is
+/// not made while the key is locked, unless others have changed it too often.
 fn splice(
     data: &mut Data<'_, '_>,
     args: ArgsView<'_>,
-    (at, argument): (usize, usize),
+    (at, argument): (Option<u64>, usize),
     out: &mut Writer<'_>,
 ) -> Outcome {
     let (key, part) = (args.get(1), args.get(argument));
     let found = string(data, key)?;
     let (former, expiry) = found.map_or((&[][..], None), |found| (found.value, found.expiry));
+    let at = at.unwrap_or(former.len() as u64);
+    check_size(data, at.saturating_add(part.len() as u64))?;
+    let at = at as usize;
     let len = former.len().max(at + part.len());
     out.integer(len as i64);
     if let Some(made) = data.copies.made(argument, found) {
