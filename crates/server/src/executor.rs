@@ -32,8 +32,8 @@ use crate::session::Session;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'a> {
     pub(crate) args: ArgsView<'a>,
-    /// Which argument was taken for its key before it ran, and what is known of that.
-    pub(crate) foreseen: Option<(usize, Foreseen)>,
+    /// What is known of the argument at [`Request::FORESEEN_ARG`] as a key.
+    pub(crate) foreseen: Option<Foreseen>,
     /// Its size as received.
     pub(crate) bytes: usize,
     pub(crate) loop_index: usize,
@@ -41,6 +41,11 @@ pub(crate) struct Request<'a> {
     pub(crate) now: Nanos,
     /// Wall-clock time of the same moment.
     pub(crate) unix: UnixMs,
+}
+
+impl Request<'_> {
+    /// Nearly every command that has keys has its first one there.
+    pub(crate) const FORESEEN_ARG: usize = 1;
 }
 
 /// What became of a request.
@@ -275,7 +280,7 @@ impl Server {
             Handler::Everything(_) => Scope::Everything,
             Handler::Walk(_) => Scope::Walk,
             _ => match (keys, request.foreseen) {
-                ([key], Some((arg, foreseen))) if key.key == request.args.get(arg) => {
+                ([key], Some(foreseen)) if key.key == request.args.get(Request::FORESEEN_ARG) => {
                     Scope::Foreseen(key, foreseen)
                 }
                 _ => Scope::Keys(keys),

@@ -272,10 +272,9 @@ impl Server {
     }
 }
 
-/// Nearly every command that has keys has its first one there; a wrong guess costs no more than a right one.
-fn foresee(foresight: &mut Foresight<'_>, db: u16, args: ArgsView<'_>) -> Option<(usize, Foreseen)> {
-    const KEY_ARG: usize = 1;
-    args.try_get(KEY_ARG).map(|key| (KEY_ARG, foresight.add(KeyRef { db, key })))
+/// A guess what the key is; a wrong one costs no more than a right one.
+fn foresee(foresight: &mut Foresight<'_>, db: u16, args: ArgsView<'_>) -> Option<Foreseen> {
+    args.try_get(Request::FORESEEN_ARG).map(|key| foresight.add(KeyRef { db, key }))
 }
 
 /// A request that is parsed and has not run.
@@ -285,7 +284,7 @@ struct AheadRequest {
     bytes: usize,
     args: Args,
     /// [`Request::foreseen`].
-    foreseen: Option<(usize, Foreseen)>,
+    foreseen: Option<Foreseen>,
 }
 
 /// Requests of a pipeline that are parsed and have not run.
