@@ -27,6 +27,16 @@ fn refusal_of(command: &mut std::process::Command) -> String {
     line.unwrap_or_else(|| panic!("the line starts with the program's name: {text}")).to_owned()
 }
 
+/// A server that `starter`, given its command line, becomes.
+fn started_by(starter: &[&str], dir: &Path) -> Server {
+    Server::spawn_on(|port| {
+        let served = serve(dir, &["--engine=memory", &format!("--port={port}")]);
+        let mut command = std::process::Command::new(starter[0]);
+        command.args(&starter[1..]).arg(served.get_program()).args(served.get_args());
+        command
+    })
+}
+
 #[test]
 fn a_wrong_value_is_refused_with_its_bounds() {
     assert_eq!(
@@ -239,12 +249,7 @@ fn sigterm_ends_it_gracefully_and_a_new_start_finds_everything() {
 #[test]
 fn a_server_under_nohup_survives_its_terminal() {
     let dir = folder();
-    let server = Server::spawn_on(|port| {
-        let served = serve(dir.path(), &["--engine=memory", &format!("--port={port}")]);
-        let mut command = std::process::Command::new("nohup");
-        command.arg(served.get_program()).args(served.get_args());
-        command
-    });
+    let server = started_by(&["nohup"], dir.path());
     server.signal(libc::SIGHUP);
     // Watched signals are taken in the order of their numbers, and the log says which one ended it.
     server.signal(libc::SIGTERM);
@@ -257,15 +262,7 @@ fn a_server_under_nohup_survives_its_terminal() {
 #[test]
 fn a_server_that_a_script_runs_in_the_background_ends_on_sigint() {
     let dir = folder();
-    let server = Server::spawn_on(|port| {
-        let served = serve(dir.path(), &["--engine=memory", &format!("--port={port}")]);
-        let mut command = std::process::Command::new("sh");
-        command
-            .args(["-c", "trap '' INT; exec \"$0\" \"$@\""])
-            .arg(served.get_program())
-            .args(served.get_args());
-        command
-    });
+    let server = started_by(&["sh", "-c", "trap '' INT; exec \"$0\" \"$@\""], dir.path());
     server.signal(libc::SIGINT);
     let (status, log) = server.end();
     assert!(status.success(), "{status}: {log}");

@@ -23,6 +23,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use kinds::Kind as _;
+
 pub use config::{ChangeError, Config, RewriteError};
 pub use file::FileError;
 pub use kinds::{Backend, Connector, Durability, Engine, LogLevel, MemoryLimit, Secret, Size, Threshold};
@@ -173,7 +175,7 @@ impl Settings {
             address.is_unspecified() && self.bind.iter().filter(family).count() > 1
         });
         if let Some(all) = all {
-            let bind = Row::find("bind").map_or_else(String::new, |row| row.text(self));
+            let bind = self.bind.write();
             return Err(format!("bind = {bind}: {all} is every address already; keep it alone"));
         }
         if let Some(path) = &self.unixsocket {
