@@ -1,4 +1,4 @@
-//! Hot objects and the slot word that owns them: the store's unsafe code, but for one hint in `index::ahead`.
+//! Hot objects and the slot word that owns them: the store's unsafe code, but for two instructions in `index::cpu`.
 //!
 //! A hot object is one allocation that holds header, key and value; its place and its seq stay with it, so
 //! that dropping a clean value only turns the slot back into a place.
@@ -48,7 +48,7 @@ use std::sync::Arc;
 
 use crate::large::{Bytes, LARGE_BYTES, Large};
 
-use crate::index::ahead::prefetch;
+use crate::index::cpu::prefetch;
 
 /// A hot object that nobody else refers to.
 pub(crate) struct Object(NonNull<u8>);

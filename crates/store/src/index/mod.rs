@@ -8,6 +8,7 @@
 //! changes only while all stripes are locked, so whoever holds one stripe sees it stand still.
 
 pub(crate) mod ahead;
+pub(crate) mod cpu;
 pub(crate) mod page;
 pub(crate) mod recover;
 pub(crate) mod stripe;
@@ -66,7 +67,7 @@ impl Index {
 
     /// Brings stripe `number` near.
     fn bring_stripe(&self, number: usize) {
-        ahead::prefetch(&raw const self.stripes[number]);
+        cpu::prefetch(&raw const self.stripes[number]);
     }
 
     /// The keyspace of database `db`, `None` beyond the last.

@@ -14,7 +14,7 @@
 //! Out of scope: which hashes belong here and when to split (`table`).
 
 use crate::hash::KeyHash;
-use crate::index::ahead::{equal_bytes, prefetch};
+use crate::index::cpu::{equal_bytes, prefetch};
 use crate::object::Word;
 
 /// One entry of the index.
@@ -148,17 +148,15 @@ impl Page {
 struct Matches<'a> {
     tags: &'a [u8],
     tag: u8,
-    /// Where the tags begin that were not looked at.
+    /// Where the tags begin that were not looked at: a whole number of chunks, the last of which may be short.
     next: usize,
-    /// Where those begin that `found` is about.
-    start: usize,
-    /// Bit i: the tag at `start + i` equals, and was not told yet.
+    /// Bit i: tag i of the chunk before `next` equals, and was not told yet.
     found: u32,
 }
 
 impl<'a> Matches<'a> {
     fn of(tag: u8, tags: &'a [u8]) -> Self {
-        Self { tags, tag, next: 0, start: 0, found: 0 }
+        Self { tags, tag, next: 0, found: 0 }
     }
 
     /// Looks at the last tags, fewer than a chunk: at those before them, too, if there are any.
@@ -186,12 +184,11 @@ impl Iterator for Matches<'_> {
                 Some(chunk) => equal_bytes(chunk, self.tag),
                 None => self.look_at_rest(),
             };
-            self.start = self.next;
             self.next += CHUNK_TAGS;
         }
         let bit = self.found.trailing_zeros();
         self.found &= self.found - 1;
-        Some(self.start + bit as usize)
+        Some(self.next - CHUNK_TAGS + bit as usize)
     }
 }
 
