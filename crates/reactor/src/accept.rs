@@ -159,32 +159,12 @@ impl<P: Protocol> Acceptor<P> {
         if shared.open.load(Ordering::Relaxed) >= shared.connections_max.load(Ordering::Relaxed) {
             return self.refuse(accepted.socket);
         }
-        shared.open.fetch_add(1, Ordering::Relaxed);
         shared.accept_stats.accepted.fetch_add(1, Ordering::Relaxed);
-        let loop_index = self.least_loaded();
-        shared.stats[loop_index].connections.fetch_add(1, Ordering::Relaxed);
-        let as_killer: Arc<dyn Killer> = Arc::clone(shared) as Arc<dyn Killer>;
-        let killer: Weak<dyn Killer> = Arc::downgrade(&as_killer);
-        let connection = Arc::new(Connection::new(NewConnection {
-            id: shared.next_id.fetch_add(1, Ordering::Relaxed),
-            peer: accepted.peer,
-            local: accepted.local,
-            created: shared.clock.now(),
-            descriptor: accepted.socket.as_raw_fd(),
-            loop_index,
-            killer,
-        }));
-        let peer = Box::new(Peer::new(Arc::clone(&connection), accepted.socket, &shared.limits.load()));
-        if shared.options.connector == Connector::Threads {
-            return threads::start(&self.handle, peer);
-        }
-        shared.table().insert(connection.id(), Route { connection, mailbox: None });
-        shared.mailboxes[loop_index].post(Post::Arrive(peer, VecDeque::new()));
+        admit(&self.handle, accepted, self.least_loaded());
     }
 
     fn least_loaded(&self) -> usize {
-        let stats = self.handle.shared.stats.iter().enumerate();
-        stats.min_by_key(|(_, stats)| stats.connections()).map_or(0, |(index, _)| index)
+        self.handle.shared.emptiest_loop()
     }
 
     /// Tells a client that it is one too many.
@@ -243,6 +223,36 @@ impl<P: Protocol> Acceptor<P> {
             tracing::info!("taking connections in again");
         }
     }
+}
+
+/// Makes a socket one of the reactor's connections: it is counted, found by its id, and on its way to its loop.
+pub(crate) fn admit<P: Protocol>(
+    handle: &Handle<P>,
+    accepted: Accepted,
+    loop_index: usize,
+) -> Arc<Connection> {
+    let shared = &handle.shared;
+    shared.open.fetch_add(1, Ordering::Relaxed);
+    shared.stats[loop_index].connections.fetch_add(1, Ordering::Relaxed);
+    let as_killer: Arc<dyn Killer> = Arc::clone(shared) as Arc<dyn Killer>;
+    let killer: Weak<dyn Killer> = Arc::downgrade(&as_killer);
+    let connection = Arc::new(Connection::new(NewConnection {
+        id: shared.next_id.fetch_add(1, Ordering::Relaxed),
+        peer: accepted.peer,
+        local: accepted.local,
+        created: shared.clock.now(),
+        descriptor: accepted.socket.as_raw_fd(),
+        loop_index,
+        killer,
+    }));
+    let peer = Box::new(Peer::new(Arc::clone(&connection), accepted.socket, &shared.limits.load()));
+    if shared.options.connector == Connector::Threads {
+        threads::start(handle, peer);
+        return connection;
+    }
+    shared.table().insert(connection.id(), Route { connection: Arc::clone(&connection), mailbox: None });
+    shared.mailboxes[loop_index].post(Post::Arrive(peer, VecDeque::new()));
+    connection
 }
 
 fn make_spare() -> Option<OwnedFd> {

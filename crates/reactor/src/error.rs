@@ -1,6 +1,7 @@
-//! What a caller can do about a failed start or a refused move.
+//! What a caller can do about a failed start, a failed connection or a refused move.
 
 use std::io;
+use std::time::Duration;
 
 /// Why a reactor did not start.
 #[derive(Debug, thiserror::Error)]
@@ -43,4 +44,33 @@ pub enum MoveError {
     /// Connections of the connector `threads` own their thread.
     #[error("connections move only under the connector 'epoll'")]
     Connector,
+}
+
+/// Why a connection was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// Start the server, or correct the address.
+    #[error("nobody listens there: {0}")]
+    Refused(io::Error),
+    /// Look for a firewall, or for a server that is overrun; or give it more time.
+    #[error("no answer within {0:?}")]
+    TimedOut(Duration),
+    /// No such loop.
+    #[error("no loop {0}")]
+    UnknownLoop(usize),
+    /// The system refuses: no descriptor, no free port, no such network.
+    #[error("{0}")]
+    System(io::Error),
+}
+
+impl ConnectError {
+    /// What the system's `error` means to who gave `timeout`.
+    pub(crate) fn from_system(error: io::Error, timeout: Duration) -> Self {
+        match error.kind() {
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Self::Refused(error),
+            // What a unix socket says whose backlog stays full.
+            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Self::TimedOut(timeout),
+            _ => Self::System(error),
+        }
+    }
 }

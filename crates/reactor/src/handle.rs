@@ -308,6 +308,12 @@ impl<P: Protocol> Shared<P> {
         self.stopping.load(Ordering::Relaxed)
     }
 
+    /// The loop with the fewest connections.
+    pub(crate) fn emptiest_loop(&self) -> usize {
+        let stats = self.stats.iter().enumerate();
+        stats.min_by_key(|(_, stats)| stats.connections()).map_or(0, |(index, _)| index)
+    }
+
     /// Leaves a post at the door of `connection`, and follows it when it moves meanwhile.
     pub(crate) fn send(&self, connection: &Connection, mut post: Post<P>) -> bool {
         if self.mailboxes.is_empty() {

@@ -3,7 +3,8 @@
 //! A *loop* is a thread with its own poller, connections, timers and mailbox. It reads, lets the
 //! [`Protocol`] work on the bytes, and writes, all on its own thread. A *connector* is how sockets meet
 //! threads: `epoll` (readiness, few loops; the default) or `threads` (one blocking thread for each
-//! connection, the baseline that the event loops are compared with). One protocol runs under both.
+//! connection, the baseline that the event loops are compared with). One protocol runs under both. Connections come in
+//! through listeners, or are made ([`Handle::connect`]): the protocol of a client is a protocol like any other.
 //!
 //! Invariants
 //!   1. A connection belongs to exactly one thread at any time; only that thread touches its session,
@@ -21,6 +22,7 @@
 //! from Hazelcast's IO balancer; the short read that ends a drain, from epoll(7).
 
 mod accept;
+mod connect;
 mod connection;
 mod epoll;
 mod error;
@@ -37,8 +39,9 @@ mod stats;
 mod threads;
 mod timers;
 
+pub use connect::Dial;
 pub use connection::{Address, CloseReason, Connection};
-pub use error::{MoveError, StartError};
+pub use error::{ConnectError, MoveError, StartError};
 pub use handle::{Handle, Reactor};
 pub use input::Input;
 pub use listen::Listeners;

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
@@ -75,15 +76,18 @@ fn listen_tcp(address: SocketAddr, options: &Options) -> io::Result<Listener> {
     // Accepted sockets inherit both, which saves two system calls for each.
     socket.set_tcp_nodelay(options.tcp_nodelay)?;
     if let Some(idle) = options.tcp_keepalive {
-        socket.set_tcp_keepalive(
-            &TcpKeepalive::new().with_time(idle).with_interval(idle / 3).with_retries(3),
-        )?;
+        socket.set_tcp_keepalive(&keepalive(idle))?;
     }
     socket.bind(&address.into())?;
     socket.listen(i32::from(options.backlog))?;
     socket.set_nonblocking(true)?;
     let bound = socket.local_addr()?.as_socket().unwrap_or(address);
     Ok(Listener { socket, place: Place::Tcp(bound) })
+}
+
+/// How the kernel probes a peer that was silent for `idle`.
+pub(crate) fn keepalive(idle: Duration) -> TcpKeepalive {
+    TcpKeepalive::new().with_time(idle).with_interval(idle / 3).with_retries(3)
 }
 
 fn listen_unix(path: &Path, options: &Options) -> io::Result<Listener> {
