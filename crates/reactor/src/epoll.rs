@@ -7,14 +7,13 @@
 //! ```
 //!
 //! Invariants
-//!   1. A slot holds a connection or is on the free list. A token is slot and low id bits, so that an event
-//!      of a connection that has gone reaches none that took its slot.
-//!   2. A connection with held replies is in `held` once; one with work left is in `ready` once.
-//!   3. Between two ticks every connection that could get further is in `ready`, or waits for an event, a
+//!   1. A connection with held replies is in `held` once; one with work left is in `ready` once.
+//!   2. Between two ticks every connection that could get further is in `ready`, or waits for an event, a
 //!      post, a timer or a release that will come.
-//!   4. The protocol hears of the end of a tick before the loop sleeps.
-//!   5. A connection leaves for another loop only at the end of a tick, when no taken post is left.
+//!   3. The protocol hears of the end of a tick before the loop sleeps.
+//!   4. A connection leaves for another loop only at the end of a tick, when no taken post is left.
 
+mod moves;
 mod receive;
 
 use std::os::fd::AsRawFd;
@@ -27,9 +26,10 @@ use clock::Nanos;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
 
-use crate::mailbox::{Mailbox, Post, relocate};
+use crate::mailbox::{Mailbox, Post};
 use crate::peer::{Context, Peer};
 use crate::pool::Pool;
+use crate::slots::{Slots, token_of};
 use crate::stats::Tally;
 use crate::timers::Timers;
 use crate::{CloseReason, Connection, Handle, LoopStats, Protocol, StartError};
@@ -41,7 +41,6 @@ const EVENTS_PER_TICK_MAX: usize = 16;
 const ALL_WAIT_AFTER: Duration = Duration::from_millis(100);
 /// Longest that ticks are one to the protocol.
 const GATHER_MAX: Duration = Duration::from_micros(500);
-const _: () = assert!(usize::BITS == 64, "a token packs slot and id into 64 bits");
 
 /// What a loop is made from, before its thread starts.
 pub(crate) struct Parts<P: Protocol> {
@@ -81,9 +80,6 @@ pub(crate) fn start<P: Protocol>(handle: &Handle<P>, parts: Vec<Parts<P>>) -> Re
     Ok(())
 }
 
-/// A connection's place in a loop.
-struct Slot<P: Protocol>(Option<Box<Peer<P>>>);
-
 /// A connection that waits for a ticket.
 #[derive(Clone, Copy)]
 struct Held {
@@ -97,9 +93,7 @@ struct Loop<P: Protocol> {
     poll: Poll,
     mailbox: Arc<Mailbox<P>>,
     stats: Arc<LoopStats>,
-    slots: Vec<Slot<P>>,
-    free: Vec<u32>,
-    count: usize,
+    slots: Slots<P>,
     pool: Pool,
     tally: Tally,
     timers: Timers,
@@ -129,9 +123,7 @@ impl<P: Protocol> Loop<P> {
             index,
             poll: parts.poll,
             mailbox: parts.mailbox,
-            slots: Vec::new(),
-            free: Vec::new(),
-            count: 0,
+            slots: Slots::default(),
             pool: Pool::default(),
             tally: Tally::default(),
             timers: Timers::default(),
@@ -149,7 +141,7 @@ impl<P: Protocol> Loop<P> {
 
     fn run(&mut self) {
         let mut events = Events::with_capacity(EVENTS_PER_TICK_MAX);
-        while !(self.stopping && self.count == 0) {
+        while !(self.stopping && self.slots.count() == 0) {
             self.wait(&mut events);
             let began = self.handle.shared.clock.now();
             self.now = began;
@@ -269,18 +261,7 @@ impl<P: Protocol> Loop<P> {
         if peer.move_to.is_some() && peer.may_move() {
             self.moves.push(token);
         }
-        self.put_back(peer);
-    }
-
-    fn put_back(&mut self, peer: Box<Peer<P>>) {
-        let slot = peer.connection.slot.load(Ordering::Relaxed) as usize;
-        self.slots[slot].0 = Some(peer);
-    }
-
-    fn take_peer(&mut self, token: u64) -> Option<Box<Peer<P>>> {
-        let slot = self.slots.get_mut(slot_of(token))?;
-        let is_it = slot.0.as_ref().is_some_and(|peer| peer.connection.id() as u32 == (token >> 32) as u32);
-        if is_it { slot.0.take() } else { None }
+        self.slots.put(peer);
     }
 
     /// Closes `peer`, whose slot is empty.
@@ -292,12 +273,7 @@ impl<P: Protocol> Loop<P> {
         let shared = &self.handle.shared;
         shared.forget(&peer.connection);
         peer.close(reason, &shared.protocol);
-        self.release_slot(&peer.connection);
-    }
-
-    fn release_slot(&mut self, connection: &Connection) {
-        self.free.push(connection.slot.load(Ordering::Relaxed));
-        self.count -= 1;
+        self.slots.release(&peer.connection);
     }
 
     fn take_posts(&mut self) {
@@ -320,16 +296,11 @@ impl<P: Protocol> Loop<P> {
 
     /// Takes the peer of `connection` if it lives here.
     fn take_here(&mut self, connection: &Connection) -> Option<Box<Peer<P>>> {
-        if connection.loop_index() == self.index { self.take_peer(token_of(connection)) } else { None }
+        if connection.loop_index() == self.index { self.slots.take(token_of(connection)) } else { None }
     }
 
     fn arrive(&mut self, mut peer: Box<Peer<P>>, messages: std::collections::VecDeque<P::Message>) {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot(None));
-            (self.slots.len() - 1) as u32
-        });
-        self.count += 1;
-        peer.connection.slot.store(slot, Ordering::Relaxed);
+        self.slots.assign(&peer.connection);
         peer.open(&self.handle.shared.protocol);
         if peer.connection.killed.load(Ordering::Acquire) {
             return self.end(peer, CloseReason::Killed);
@@ -363,19 +334,17 @@ impl<P: Protocol> Loop<P> {
     }
 
     fn make_ready(&mut self, connection: &Connection) {
-        let slot = connection.slot.load(Ordering::Relaxed) as usize;
-        if let Some(peer) = self.slots[slot].0.as_mut().filter(|peer| !peer.in_ready)
-            && peer.connection.id() == connection.id()
-        {
+        let token = token_of(connection);
+        if let Some(peer) = self.slots.get_mut(token).filter(|peer| !peer.in_ready) {
             peer.in_ready = true;
-            self.ready.push(token_of(connection));
+            self.ready.push(token);
         }
     }
 
     fn run_ready(&mut self) {
         let mut ready = std::mem::replace(&mut self.ready, std::mem::take(&mut self.ready_now));
         for token in ready.drain(..) {
-            if let Some(mut peer) = self.take_peer(token) {
+            if let Some(mut peer) = self.slots.take(token) {
                 peer.in_ready = false;
                 self.drive(peer, Peer::turn);
             }
@@ -399,7 +368,7 @@ impl<P: Protocol> Loop<P> {
                 self.lowest_held = self.lowest_held.min(entry.ticket);
                 return true;
             }
-            if let Some(mut peer) = self.take_peer(entry.token) {
+            if let Some(mut peer) = self.slots.take(entry.token) {
                 peer.in_held = false;
                 // A turn, not only a flush: input may have waited for room.
                 self.drive(peer, Peer::turn);
@@ -413,9 +382,9 @@ impl<P: Protocol> Loop<P> {
 
     fn fire_timers(&mut self) {
         while let Some((deadline, token)) = self.timers.pop_due(self.now) {
-            let Some(mut peer) = self.take_peer(token) else { continue };
+            let Some(mut peer) = self.slots.take(token) else { continue };
             if peer.timer_queued != Some(deadline) {
-                self.put_back(peer);
+                self.slots.put(peer);
                 continue;
             }
             peer.timer_queued = None;
@@ -429,65 +398,16 @@ impl<P: Protocol> Loop<P> {
             }
         }
         let slots = &self.slots;
-        self.timers.trim(self.count, |deadline, token| {
-            let peer = slots.get(slot_of(token)).and_then(|slot| slot.0.as_ref());
-            peer.is_some_and(|peer| {
-                peer.timer_queued == Some(deadline) && token_of(&peer.connection) == token
-            })
+        self.timers.trim(slots.count(), |deadline, token| {
+            slots.get(token).is_some_and(|peer| peer.timer_queued == Some(deadline))
         });
-    }
-
-    fn ask_to_move(&mut self, connection: &Arc<Connection>, to: usize) {
-        match self.take_here(connection) {
-            Some(mut peer) => {
-                peer.move_to = Some(to);
-                self.settle(peer);
-            }
-            // It moved since it was asked: the question follows it.
-            None if connection.loop_index() != self.index => {
-                self.handle.shared.send(connection, Post::Move(Arc::clone(connection), to));
-            }
-            None => {}
-        }
-    }
-
-    fn move_peers(&mut self) {
-        for token in std::mem::take(&mut self.moves) {
-            let Some(mut peer) = self.take_peer(token) else { continue };
-            let Some(to) = peer.move_to.take_if(|_| !self.stopping).filter(|to| *to != self.index) else {
-                self.put_back(peer);
-                continue;
-            };
-            if !peer.may_move() {
-                peer.move_to = Some(to);
-                self.put_back(peer);
-                continue;
-            }
-            self.send_off(peer, to);
-        }
-    }
-
-    fn send_off(&mut self, mut peer: Box<Peer<P>>, to: usize) {
-        let raw = peer.socket.as_raw_fd();
-        if self.poll.registry().deregister(&mut SourceFd(&raw)).is_err() {
-            return self.end(peer, CloseReason::System);
-        }
-        (peer.in_held, peer.in_ready, peer.timer_queued) = (false, false, None);
-        peer.connection.moves.add(1);
-        self.release_slot(&peer.connection);
-        let shared = &self.handle.shared;
-        self.stats.moves_out.fetch_add(1, Ordering::Relaxed);
-        self.stats.connections.fetch_sub(1, Ordering::Relaxed);
-        shared.stats[to].moves_in.fetch_add(1, Ordering::Relaxed);
-        shared.stats[to].connections.fetch_add(1, Ordering::Relaxed);
-        relocate(&shared.mailboxes, peer, self.index, to);
     }
 
     /// Begins the stop: every connection sends what it may, and ends.
     fn stop(&mut self) {
         self.stopping = true;
-        for slot in 0..self.slots.len() {
-            if let Some(peer) = self.slots[slot].0.take() {
+        for index in 0..self.slots.size() {
+            if let Some(peer) = self.slots.take_at(index) {
                 self.drive(peer, |peer, context| {
                     peer.begin_close(CloseReason::Shutdown, context);
                     peer.finish(context)
@@ -495,14 +415,4 @@ impl<P: Protocol> Loop<P> {
             }
         }
     }
-}
-
-/// Names a connection's place to the poller, the timers and the lists.
-fn token_of(connection: &Connection) -> u64 {
-    (connection.id() << 32) | u64::from(connection.slot.load(Ordering::Relaxed))
-}
-
-/// The slot that [`token_of`] put into `token`.
-fn slot_of(token: u64) -> usize {
-    (token & u64::from(u32::MAX)) as usize
 }

@@ -35,6 +35,7 @@ mod output;
 mod peer;
 mod pool;
 mod protocol;
+mod slots;
 mod stats;
 mod threads;
 mod timers;

@@ -6,7 +6,7 @@
 
 use mio::Events;
 
-use super::{Loop, WAKE, slot_of};
+use super::{Loop, WAKE};
 use crate::Protocol;
 use crate::peer::Peer;
 
@@ -19,14 +19,14 @@ impl<P: Protocol> Loop<P> {
                 continue;
             }
             let token = event.token().0 as u64;
-            let Some(mut peer) = self.take_peer(token) else { continue };
+            let Some(mut peer) = self.slots.take(token) else { continue };
             peer.read_closed |= event.is_read_closed();
             peer.readable |= event.is_readable() || peer.read_closed;
             let hung_up = event.is_error() || (event.is_read_closed() && event.is_write_closed());
             let done = if hung_up { peer.on_hang_up() } else { Ok(()) };
             match done.and_then(|()| peer.receive(&mut self.context())) {
                 Ok(()) => {
-                    self.put_back(peer);
+                    self.slots.put(peer);
                     self.received.push(token);
                 }
                 Err(reason) => self.end(peer, reason),
@@ -39,14 +39,12 @@ impl<P: Protocol> Loop<P> {
         let mut received = std::mem::take(&mut self.received);
         if received.len() > 1 {
             let slots = &self.slots;
-            let mut inputs = received
-                .iter()
-                .filter_map(|token| slots[slot_of(*token)].0.as_ref().and_then(|peer| peer.ahead()));
+            let mut inputs = received.iter().filter_map(|token| slots.get(*token).and_then(Peer::ahead));
             self.handle.shared.protocol.on_ahead(&mut inputs);
             self.share_time(&received);
         }
         for token in received.drain(..) {
-            if let Some(peer) = self.take_peer(token) {
+            if let Some(peer) = self.slots.take(token) {
                 self.drive(peer, Peer::turn);
             }
         }
@@ -58,7 +56,7 @@ impl<P: Protocol> Loop<P> {
         let now = self.handle.shared.clock.now();
         let share = (now - self.now).as_nanos() as u64 / tokens.len() as u64;
         for token in tokens {
-            if let Some(peer) = &self.slots[slot_of(*token)].0 {
+            if let Some(peer) = self.slots.get(*token) {
                 peer.connection.busy_ns.add(share);
             }
         }

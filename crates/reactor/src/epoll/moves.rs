@@ -1,0 +1,60 @@
+//! Connections that leave for another loop.
+
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use mio::unix::SourceFd;
+
+use super::Loop;
+use crate::mailbox::{Post, relocate};
+use crate::peer::Peer;
+use crate::{CloseReason, Connection, Protocol};
+
+impl<P: Protocol> Loop<P> {
+    pub(super) fn ask_to_move(&mut self, connection: &Arc<Connection>, to: usize) {
+        match self.take_here(connection) {
+            Some(mut peer) => {
+                peer.move_to = Some(to);
+                self.settle(peer);
+            }
+            // It moved since it was asked: the question follows it.
+            None if connection.loop_index() != self.index => {
+                self.handle.shared.send(connection, Post::Move(Arc::clone(connection), to));
+            }
+            None => {}
+        }
+    }
+
+    pub(super) fn move_peers(&mut self) {
+        for token in std::mem::take(&mut self.moves) {
+            let Some(mut peer) = self.slots.take(token) else { continue };
+            let Some(to) = peer.move_to.take_if(|_| !self.stopping).filter(|to| *to != self.index) else {
+                self.slots.put(peer);
+                continue;
+            };
+            if !peer.may_move() {
+                peer.move_to = Some(to);
+                self.slots.put(peer);
+                continue;
+            }
+            self.send_off(peer, to);
+        }
+    }
+
+    fn send_off(&mut self, mut peer: Box<Peer<P>>, to: usize) {
+        let raw = peer.socket.as_raw_fd();
+        if self.poll.registry().deregister(&mut SourceFd(&raw)).is_err() {
+            return self.end(peer, CloseReason::System);
+        }
+        (peer.in_held, peer.in_ready, peer.timer_queued) = (false, false, None);
+        peer.connection.moves.add(1);
+        self.slots.release(&peer.connection);
+        let shared = &self.handle.shared;
+        self.stats.moves_out.fetch_add(1, Ordering::Relaxed);
+        self.stats.connections.fetch_sub(1, Ordering::Relaxed);
+        shared.stats[to].moves_in.fetch_add(1, Ordering::Relaxed);
+        shared.stats[to].connections.fetch_add(1, Ordering::Relaxed);
+        relocate(&shared.mailboxes, peer, self.index, to);
+    }
+}
