@@ -15,7 +15,7 @@ use crate::{
     AcceptStats, CloseReason, Connection, Connector, Limits, LoopStats, MoveError, Options, Protocol,
     StartError,
 };
-use crate::{Listeners, accept, epoll, listen, threads};
+use crate::{Listeners, accept, epoll, event_loop, listen, threads};
 
 /// Starts reactors.
 #[derive(Debug)]
@@ -51,8 +51,8 @@ impl Reactor {
             return Err(StartError::Options("loops must be from 1 to 1024"));
         }
         let epoll = options.connector == Connector::Epoll;
-        let polls = if epoll { epoll::Parts::make(options.loops)? } else { Vec::new() };
-        let mailboxes = polls.iter().map(epoll::Parts::mailbox).collect();
+        let parts = if epoll { epoll::parts(options.loops)? } else { Vec::new() };
+        let mailboxes = parts.iter().map(|parts| Arc::clone(&parts.mailbox)).collect();
         let stats = (0..if epoll { options.loops } else { 1 }).map(|_| Arc::default()).collect();
         let addresses = listeners.iter().filter_map(listen::Listener::tcp_address).collect();
         let shared = Arc::new(Shared {
@@ -75,7 +75,7 @@ impl Reactor {
             holders: Mutex::default(),
         });
         let handle = Handle { shared };
-        let started = epoll::start(&handle, polls).and_then(|()| accept::start(&handle, listeners));
+        let started = event_loop::start(&handle, parts).and_then(|()| accept::start(&handle, listeners));
         if let Err(error) = started {
             handle.shutdown();
             handle.join();

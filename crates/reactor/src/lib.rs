@@ -26,6 +26,7 @@ mod connect;
 mod connection;
 mod epoll;
 mod error;
+mod event_loop;
 mod handle;
 mod input;
 mod listen;

@@ -1,17 +1,14 @@
 //! Connections that leave for another loop.
 
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use mio::unix::SourceFd;
-
-use super::Loop;
+use super::{Driver, Loop};
 use crate::mailbox::{Post, relocate};
 use crate::peer::Peer;
 use crate::{CloseReason, Connection, Protocol};
 
-impl<P: Protocol> Loop<P> {
+impl<P: Protocol, D: Driver<P>> Loop<P, D> {
     pub(super) fn ask_to_move(&mut self, connection: &Arc<Connection>, to: usize) {
         match self.take_here(connection) {
             Some(mut peer) => {
@@ -43,8 +40,7 @@ impl<P: Protocol> Loop<P> {
     }
 
     fn send_off(&mut self, mut peer: Box<Peer<P>>, to: usize) {
-        let raw = peer.socket.as_raw_fd();
-        if self.poll.registry().deregister(&mut SourceFd(&raw)).is_err() {
+        if self.driver.detach(&mut peer).is_err() {
             return self.end(peer, CloseReason::System);
         }
         (peer.in_held, peer.in_ready, peer.timer_queued) = (false, false, None);

@@ -1,0 +1,269 @@
+//! A loop: a thread that reads, lets the protocol work, and writes, for its connections. How it meets their sockets is its
+//! [`Driver`]'s: by readiness (`epoll`).
+//!
+//! One tick:
+//!
+//! ```text
+//!  wait -> posts -> released replies -> receive -> work -> ready list -> timers -> on_tick_end -> moves
+//! ```
+//!
+//! Invariants
+//!   1. A connection with held replies is in `held` once; one with work left is in `ready` once.
+//!   2. Between two ticks every connection that could get further is in `ready`, or waits for an event, a
+//!      post, a timer or a release that will come.
+//!   3. The protocol hears of the end of a tick before the loop sleeps.
+//!   4. A connection leaves for another loop only at the end of a tick, when no taken post is left.
+
+mod moves;
+mod posts;
+mod turns;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use clock::Nanos;
+
+use crate::mailbox::{Mailbox, Post};
+use crate::peer::{Context, Peer};
+use crate::pool::Pool;
+use crate::slots::{Slots, token_of};
+use crate::stats::Tally;
+use crate::timers::Timers;
+use crate::{CloseReason, Handle, LoopStats, Protocol, StartError};
+
+/// A loop has only writers once nobody else was answered for this long.
+const ALL_WAIT_AFTER: Duration = Duration::from_millis(100);
+/// Longest that ticks are one to the protocol.
+const GATHER_MAX: Duration = Duration::from_micros(500);
+
+/// How a loop meets its sockets.
+pub(crate) trait Driver<P: Protocol>: Send + Sized + 'static {
+    /// Waits until something happens: for ever, or for `timeout`. An interruption is no error.
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()>;
+
+    /// Takes in what the last wait brought, before any of it is looked at: lists in `received` who got bytes. Returns whether
+    /// anything had happened.
+    fn receive(of: &mut Loop<P, Self>) -> bool;
+
+    /// Watches the socket of `peer`, whose slot is known; what came before is told of, too.
+    fn attach(&mut self, peer: &mut Peer<P>) -> io::Result<()>;
+
+    /// Asks the system for what `peer` waits for after its callbacks.
+    fn settle(&mut self, peer: &mut Peer<P>) -> io::Result<()>;
+
+    /// Watches the socket of `peer` no more; it goes to another loop.
+    fn detach(&mut self, peer: &mut Peer<P>) -> io::Result<()>;
+}
+
+/// What a loop is made from, before its thread starts.
+pub(crate) struct Parts<P: Protocol, D> {
+    pub(crate) driver: D,
+    pub(crate) mailbox: Arc<Mailbox<P>>,
+}
+
+/// Starts the loops' threads.
+pub(crate) fn start<P: Protocol, D: Driver<P>>(
+    handle: &Handle<P>,
+    parts: Vec<Parts<P, D>>,
+) -> Result<(), StartError> {
+    for (index, parts) in parts.into_iter().enumerate() {
+        let mut event_loop = Loop::new(handle.clone(), index, parts);
+        let thread = thread::Builder::new()
+            .name(format!("loop-{index}"))
+            .spawn(move || event_loop.run())
+            .map_err(|source| StartError::System { what: "a loop's thread", source })?;
+        handle.shared.keep_thread(thread);
+    }
+    Ok(())
+}
+
+/// A connection that waits for a ticket.
+#[derive(Clone, Copy)]
+struct Held {
+    ticket: u64,
+    token: u64,
+}
+
+pub(crate) struct Loop<P: Protocol, D> {
+    handle: Handle<P>,
+    index: usize,
+    pub(crate) driver: D,
+    mailbox: Arc<Mailbox<P>>,
+    stats: Arc<LoopStats>,
+    pub(crate) slots: Slots<P>,
+    pool: Pool,
+    pub(crate) tally: Tally,
+    timers: Timers,
+    posts: Vec<Post<P>>,
+    held: Vec<Held>,
+    lowest_held: u64,
+    ready: Vec<u64>,
+    ready_now: Vec<u64>,
+    /// Connections that were read and not yet handled; empty between ticks.
+    pub(crate) received: Vec<u64>,
+    moves: Vec<u64>,
+    now: Nanos,
+    /// When a callback was last answered without a held reply.
+    unheld_at: Nanos,
+    /// When the first of the ticks ended of whose end the protocol does not know yet.
+    gathers_since: Option<Nanos>,
+    stopping: bool,
+}
+
+impl<P: Protocol, D: Driver<P>> Loop<P, D> {
+    fn new(handle: Handle<P>, index: usize, parts: Parts<P, D>) -> Self {
+        Self {
+            stats: Arc::clone(&handle.shared.stats[index]),
+            now: handle.shared.clock.now(),
+            unheld_at: handle.shared.clock.now(),
+            handle,
+            index,
+            driver: parts.driver,
+            mailbox: parts.mailbox,
+            slots: Slots::default(),
+            pool: Pool::default(),
+            tally: Tally::default(),
+            timers: Timers::default(),
+            posts: Vec::new(),
+            held: Vec::new(),
+            lowest_held: u64::MAX,
+            ready: Vec::new(),
+            ready_now: Vec::new(),
+            received: Vec::new(),
+            gathers_since: None,
+            moves: Vec::new(),
+            stopping: false,
+        }
+    }
+
+    fn run(&mut self) {
+        while !(self.stopping && self.slots.count() == 0) {
+            self.wait();
+            let began = self.handle.shared.clock.now();
+            self.now = began;
+            self.tick();
+            self.tally.ticks += 1;
+            self.tally.busy_ns += (self.now - began).as_nanos() as u64;
+            self.stats.absorb(&mut self.tally);
+        }
+    }
+
+    /// Waits for events, unless there is work already.
+    fn wait(&mut self) {
+        let shared = &self.handle.shared;
+        let idle = self.ready.is_empty() && self.gathers_since.is_none();
+        let timeout = if idle && !self.mailbox.begin_sleep(|| shared.protocol.released()) {
+            self.timers.next().map(|deadline| deadline - shared.clock.now())
+        } else {
+            Some(Duration::ZERO)
+        };
+        if let Err(error) = self.driver.wait(timeout) {
+            tracing::error!(%error, loop_index = self.index, "cannot wait for events");
+        }
+        self.mailbox.end_sleep();
+    }
+
+    fn tick(&mut self) {
+        self.take_posts();
+        self.release_held();
+        let brought_events = D::receive(self);
+        self.work();
+        self.run_ready();
+        self.fire_timers();
+        self.end_tick(brought_events);
+        self.move_peers();
+        if !self.stopping && self.handle.shared.is_stopping() {
+            self.stop();
+        }
+        self.mailbox.set_lowest_held(self.lowest_held);
+        self.stats.held.store(self.held.len(), Ordering::Relaxed);
+    }
+
+    /// Tells the protocol that a tick ends. While all wait, ticks that follow each other at once are one to it: what is
+    /// ready now shares the tickets of what came before.
+    fn end_tick(&mut self, brought_events: bool) {
+        let all_wait = self.lowest_held != u64::MAX && self.now - self.unheld_at >= ALL_WAIT_AFTER;
+        let since = self.gathers_since.unwrap_or(self.now);
+        let gathers = all_wait && brought_events && self.now - since < GATHER_MAX;
+        self.gathers_since = gathers.then_some(since);
+        if !gathers {
+            self.handle.shared.protocol.on_tick_end(self.index, all_wait);
+        }
+    }
+
+    /// What a connection borrows of the loop while it works.
+    pub(crate) fn context(&mut self) -> Context<'_, P> {
+        Context {
+            handle: &self.handle,
+            pool: &mut self.pool,
+            tally: &mut self.tally,
+            limits: self.handle.shared.limits.load(),
+            now: self.now,
+            loop_index: self.index,
+            unheld: false,
+        }
+    }
+
+    /// Runs `work` on `peer`, then puts it where it belongs by what it waits for.
+    fn drive(
+        &mut self,
+        mut peer: Box<Peer<P>>,
+        work: impl FnOnce(&mut Peer<P>, &mut Context<'_, P>) -> Result<(), CloseReason>,
+    ) {
+        let mut context = self.context();
+        let done = work(&mut peer, &mut context);
+        let unheld = context.unheld;
+        let now = self.handle.shared.clock.now();
+        if unheld {
+            self.unheld_at = now;
+        }
+        peer.connection.busy_ns.add((now - self.now).as_nanos() as u64);
+        self.now = now;
+        match done {
+            Ok(()) => self.settle(peer),
+            Err(reason) => self.end(peer, reason),
+        }
+    }
+
+    /// Lists `peer` by what it waits for and puts it back into its slot.
+    fn settle(&mut self, mut peer: Box<Peer<P>>) {
+        let token = token_of(&peer.connection);
+        if self.driver.settle(&mut peer).is_err() {
+            return self.end(peer, CloseReason::System);
+        }
+        if let Some(ticket) = peer.first_ticket().filter(|_| !peer.in_held) {
+            peer.in_held = true;
+            self.lowest_held = self.lowest_held.min(ticket);
+            self.held.push(Held { ticket, token });
+        }
+        if peer.wants_turn() && !peer.in_ready {
+            peer.in_ready = true;
+            self.ready.push(token);
+        }
+        if let Some(deadline) = peer.timer
+            && peer.timer_queued.is_none_or(|queued| deadline < queued)
+        {
+            peer.timer_queued = Some(deadline);
+            self.timers.push(deadline, token);
+        }
+        if peer.move_to.is_some() && peer.may_move() {
+            self.moves.push(token);
+        }
+        self.slots.put(peer);
+    }
+
+    /// Closes `peer`, whose slot is empty.
+    #[expect(
+        clippy::boxed_local,
+        reason = "it lives in its box; taking it out would copy session and buffers"
+    )]
+    pub(crate) fn end(&mut self, mut peer: Box<Peer<P>>, reason: CloseReason) {
+        let shared = &self.handle.shared;
+        shared.forget(&peer.connection);
+        peer.close(reason, &shared.protocol);
+        self.slots.release(&peer.connection);
+    }
+}

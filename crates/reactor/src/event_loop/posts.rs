@@ -1,0 +1,84 @@
+//! What others ask of a loop: to take a connection in, to deliver a message, to end one, to stop.
+
+use std::sync::atomic::Ordering;
+
+use super::{Driver, Loop};
+use crate::mailbox::Post;
+use crate::peer::Peer;
+use crate::slots::token_of;
+use crate::{CloseReason, Connection, Protocol};
+
+impl<P: Protocol, D: Driver<P>> Loop<P, D> {
+    pub(super) fn take_posts(&mut self) {
+        let mut posts = std::mem::take(&mut self.posts);
+        self.mailbox.take(&mut posts);
+        for post in posts.drain(..) {
+            match post {
+                Post::Arrive(peer, messages) => self.arrive(peer, messages),
+                Post::Message(connection, message) => self.deliver(&connection, message),
+                Post::Kill(connection) => {
+                    if let Some(peer) = self.take_here(&connection) {
+                        self.end(peer, CloseReason::Killed);
+                    }
+                }
+                Post::Move(connection, to) => self.ask_to_move(&connection, to),
+            }
+        }
+        self.posts = posts;
+    }
+
+    /// Takes the peer of `connection` if it lives here.
+    pub(super) fn take_here(&mut self, connection: &Connection) -> Option<Box<Peer<P>>> {
+        if connection.loop_index() == self.index { self.slots.take(token_of(connection)) } else { None }
+    }
+
+    fn arrive(&mut self, mut peer: Box<Peer<P>>, messages: std::collections::VecDeque<P::Message>) {
+        self.slots.assign(&peer.connection);
+        peer.open(&self.handle.shared.protocol);
+        if peer.connection.killed.load(Ordering::Acquire) {
+            return self.end(peer, CloseReason::Killed);
+        }
+        if self.driver.attach(&mut peer).is_err() {
+            return self.end(peer, CloseReason::System);
+        }
+        if self.stopping {
+            self.drive(peer, |peer, context| {
+                peer.begin_close(CloseReason::Shutdown, context);
+                peer.finish(context)
+            });
+        } else {
+            self.drive(peer, |peer, context| {
+                peer.messages(messages, context)?;
+                peer.finish(context)
+            });
+        }
+    }
+
+    fn deliver(&mut self, connection: &Connection, message: P::Message) {
+        let Some(peer) = self.take_here(connection) else { return };
+        self.drive(peer, |peer, context| peer.message(message, context));
+        // Sent with what else this tick brings for it.
+        self.make_ready(connection);
+    }
+
+    fn make_ready(&mut self, connection: &Connection) {
+        let token = token_of(connection);
+        if let Some(peer) = self.slots.get_mut(token).filter(|peer| !peer.in_ready) {
+            peer.in_ready = true;
+            self.ready.push(token);
+        }
+    }
+
+    /// Begins the stop: every connection sends what it may, and ends.
+    pub(super) fn stop(&mut self) {
+        self.stopping = true;
+        for index in 0..self.slots.size() {
+            if let Some(peer) = self.slots.take_at(index) {
+                self.drive(peer, |peer, context| {
+                    peer.begin_close(CloseReason::Shutdown, context);
+                    peer.finish(context)
+                });
+            }
+        }
+    }
+}
