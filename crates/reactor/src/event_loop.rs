@@ -27,6 +27,7 @@ use std::time::Duration;
 use clock::Nanos;
 
 use crate::mailbox::{Mailbox, Post};
+use crate::pace::{CPU_READ_EVERY, CpuMark, Tick, thread_cpu_ns};
 use crate::peer::{Context, Peer};
 use crate::pool::Pool;
 use crate::slots::{Slots, token_of};
@@ -106,6 +107,7 @@ pub(crate) struct Loop<P: Protocol, D> {
     pub(crate) received: Vec<u64>,
     moves: Vec<u64>,
     now: Nanos,
+    cpu_read_at: Nanos,
     /// When a callback was last answered without a held reply.
     unheld_at: Nanos,
     /// When the first of the ticks ended of whose end the protocol does not know yet.
@@ -118,6 +120,7 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
         Self {
             stats: Arc::clone(&handle.shared.stats[index]),
             now: handle.shared.clock.now(),
+            cpu_read_at: Nanos::default(),
             unheld_at: handle.shared.clock.now(),
             handle,
             index,
@@ -144,10 +147,26 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
             self.wait();
             let began = self.handle.shared.clock.now();
             self.now = began;
+            self.stats.pulse.between(began);
             self.tick();
-            self.tally.ticks += 1;
-            self.tally.busy_ns += (self.now - began).as_nanos() as u64;
-            self.stats.absorb(&mut self.tally);
+            self.publish(began);
+        }
+    }
+
+    /// Writes down what the tick that began at `began` did.
+    fn publish(&mut self, began: Nanos) {
+        let lag = self.now - began;
+        self.tally.ticks += 1;
+        self.tally.busy_ns += (lag.as_nanos() as u64).saturating_sub(self.tally.waited_ns);
+        let longest = self.tally.longest;
+        self.stats.absorb(&mut self.tally);
+        let cpu = (self.now - self.cpu_read_at >= CPU_READ_EVERY).then(|| {
+            self.cpu_read_at = self.now;
+            CpuMark { busy_ns: self.stats.busy_ns(), cpu_ns: thread_cpu_ns() }
+        });
+        let is_longest = self.stats.pace.note(&Tick { lag, longest, cpu });
+        if is_longest && let Some(what) = self.handle.shared.protocol.doing(longest.connection_id) {
+            self.stats.pace.name_longest(what);
         }
     }
 
@@ -160,6 +179,7 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
         } else {
             Some(Duration::ZERO)
         };
+        self.stats.pulse.asleep();
         if let Err(error) = self.driver.wait(timeout) {
             tracing::error!(%error, loop_index = self.index, "cannot wait for events");
         }
@@ -189,9 +209,20 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
         let since = self.gathers_since.unwrap_or(self.now);
         let gathers = all_wait && brought_events && self.now - since < GATHER_MAX;
         self.gathers_since = gathers.then_some(since);
-        if !gathers {
-            self.handle.shared.protocol.on_tick_end(self.index, all_wait);
+        if gathers {
+            return;
         }
+        let protocol = &self.handle.shared.protocol;
+        if !all_wait {
+            self.stats.pulse.between(self.now);
+            return protocol.on_tick_end(self.index, false);
+        }
+        self.stats.pulse.commit(self.now);
+        protocol.on_tick_end(self.index, true);
+        let now = self.handle.shared.clock.now();
+        self.tally.waited_ns += (now - self.now).as_nanos() as u64;
+        self.stats.pulse.between(now);
+        self.now = now;
     }
 
     /// What a connection borrows of the loop while it works.
@@ -213,6 +244,8 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
         mut peer: Box<Peer<P>>,
         work: impl FnOnce(&mut Peer<P>, &mut Context<'_, P>) -> Result<(), CloseReason>,
     ) {
+        let id = peer.connection.id();
+        self.stats.pulse.callback(id, self.now);
         let mut context = self.context();
         let done = work(&mut peer, &mut context);
         let unheld = context.unheld;
@@ -220,7 +253,9 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
         if unheld {
             self.unheld_at = now;
         }
-        peer.connection.busy_ns.add((now - self.now).as_nanos() as u64);
+        let took = now - self.now;
+        peer.connection.busy_ns.add(took.as_nanos() as u64);
+        self.tally.longest.note(id, took);
         self.now = now;
         match done {
             Ok(()) => self.settle(peer),

@@ -56,6 +56,12 @@ pub trait Protocol: Send + Sync + Sized + 'static {
     /// each other at once then share a call. Never under `threads`.
     fn on_tick_end(&self, _loop_index: usize, _all_wait: bool) {}
 
+    /// What a connection is in the middle of, or did last, in a word or two: for the log and for INFO, when a callback takes long.
+    /// Asked from any thread, also while a callback of the connection runs.
+    fn doing(&self, _connection_id: u64) -> Option<String> {
+        None
+    }
+
     /// Replies held by a ticket at or below this may leave. Only grows. Read often: keep it to one atomic load.
     fn released(&self) -> u64 {
         u64::MAX

@@ -4,6 +4,12 @@
 //! locked instruction for each event.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use clock::Nanos;
+use hdrhistogram::Histogram;
+
+use crate::pace::{Doing, Longest, LongestOfTick, Pace, Pulse};
 
 /// What one loop has done since it started. Under the connector `threads` one value counts for all threads.
 #[derive(Debug, Default)]
@@ -21,6 +27,9 @@ pub struct LoopStats {
     pub(crate) held: AtomicUsize,
     pub(crate) moves_in: AtomicU64,
     pub(crate) moves_out: AtomicU64,
+    pub(crate) waited_ns: AtomicU64,
+    pub(crate) pulse: Pulse,
+    pub(crate) pace: Pace,
 }
 
 macro_rules! read {
@@ -57,6 +66,39 @@ impl LoopStats {
         moves_in: u64,
         /// Connections that left for another loop.
         moves_out: u64,
+        /// Time blocked in commits at the end of ticks, in nanoseconds; part of the lag, not of the busy time.
+        waited_ns: u64,
+    }
+
+    /// Lags of all ticks since the start, in microseconds: how long each tick took, which is how long what came right after
+    /// its beginning had to wait. Empty under the connector `threads`.
+    #[must_use]
+    pub fn lag_us(&self) -> Histogram<u64> {
+        self.pace.lag_us()
+    }
+
+    /// The longest callback.
+    #[must_use]
+    pub fn longest(&self) -> Option<Longest> {
+        self.pace.longest()
+    }
+
+    /// Processor time of the loop's thread, in nanoseconds, as of at most some milliseconds of work ago. 0 under `threads`.
+    #[must_use]
+    pub fn cpu_ns(&self) -> u64 {
+        self.pace.cpu().cpu_ns
+    }
+
+    /// Time since the loop last looked at the clock, which it does around every callback; `None` while it sleeps in its poller.
+    #[must_use]
+    pub fn silent_for(&self, now: Nanos) -> Option<Duration> {
+        self.pulse.silent_for(now)
+    }
+
+    /// What it is doing, if it does not sleep.
+    #[must_use]
+    pub fn doing(&self) -> Doing {
+        self.pulse.doing()
     }
 
     /// Adds `tally` and empties it.
@@ -72,6 +114,8 @@ impl LoopStats {
             busy_ns,
             messages,
             wakes,
+            waited_ns,
+            longest: _,
         } = taken;
         self.ticks.fetch_add(ticks, Relaxed);
         self.busy_ns.fetch_add(busy_ns, Relaxed);
@@ -83,6 +127,7 @@ impl LoopStats {
             (&self.commands, commands),
             (&self.messages, messages),
             (&self.wakes, wakes),
+            (&self.waited_ns, waited_ns),
         ] {
             if value > 0 {
                 counter.fetch_add(value, Relaxed);
@@ -103,6 +148,8 @@ pub(crate) struct Tally {
     pub(crate) busy_ns: u64,
     pub(crate) messages: u64,
     pub(crate) wakes: u64,
+    pub(crate) waited_ns: u64,
+    pub(crate) longest: LongestOfTick,
 }
 
 /// What the acceptor has done since it started.

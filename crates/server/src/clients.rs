@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use clock::Nanos;
 use reactor::Connection;
 
+use crate::lookup::Table;
+
 /// One connection, as others see it.
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -80,6 +82,12 @@ impl Client {
     /// Our own address of this connection.
     pub(crate) fn local_address(&self) -> String {
         self.connection.as_ref().map_or_else(|| "127.0.0.1:0".to_owned(), |c| c.local().to_string())
+    }
+
+    /// Name of the command that it runs, or ran last.
+    pub(crate) fn last_command(&self) -> Option<&'static str> {
+        let id = self.last_command.load(Ordering::Relaxed).checked_sub(1)?;
+        Table::of_server().entries().get(usize::from(id)).map(|entry| entry.command.name)
     }
 
     /// What CLIENT KILL TYPE calls it.

@@ -143,6 +143,10 @@ impl Protocol for EvenkeelProtocol {
         }
     }
 
+    fn doing(&self, connection_id: u64) -> Option<String> {
+        self.server.clients.find(connection_id)?.last_command().map(str::to_owned)
+    }
+
     fn released(&self) -> u64 {
         self.server.store.released()
     }

@@ -42,6 +42,10 @@ pub(crate) struct Lines {
     pub(crate) announced_max: AtomicUsize,
     pub(crate) meeting: Meeting,
     pub(crate) closed: Mutex<Vec<(u64, CloseReason)>>,
+    /// How long the end of a tick takes at which all wait.
+    commit_ms: AtomicU64,
+    /// What ran last, and for which connection.
+    last: Mutex<(u64, String)>,
 }
 
 /// Where a loop and a test wait for each other.
@@ -128,6 +132,18 @@ impl Protocol for Lines {
     fn on_tick_end(&self, _: usize, all_wait: bool) {
         self.ticks.fetch_add(1, Ordering::SeqCst);
         self.waits.fetch_add(usize::from(all_wait), Ordering::SeqCst);
+        let takes = Duration::from_millis(self.commit_ms.load(Ordering::SeqCst));
+        if all_wait && !takes.is_zero() {
+            let start = Instant::now();
+            while start.elapsed() < takes {
+                std::thread::park_timeout(takes);
+            }
+        }
+    }
+
+    fn doing(&self, connection_id: u64) -> Option<String> {
+        let last = self.last.lock().unwrap();
+        (last.0 == connection_id).then(|| last.1.clone())
     }
 
     fn released(&self) -> u64 {
@@ -140,8 +156,13 @@ impl Protocol for Lines {
 }
 
 impl Lines {
+    pub(crate) fn commit_takes(&self, time: Duration) {
+        self.commit_ms.store(time.as_millis() as u64, Ordering::SeqCst);
+    }
+
     fn run(&self, line: &str, io: &mut Io<'_, Self>) -> Step {
         let (name, rest) = line.split_once(' ').unwrap_or((line, ""));
+        *self.last.lock().unwrap() = (io.connection.id(), name.to_owned());
         match name {
             "echo" => answer(io, rest, 0),
             "hold" => {

@@ -9,7 +9,6 @@ use resp::{ArgsView, Writer};
 use super::args::{integer, is, shown, small_integer};
 use crate::call::{Control, Failure, Outcome, text};
 use crate::clients::Client;
-use crate::lookup::Table;
 use crate::message::Message;
 use crate::session::{Replies, Session};
 
@@ -75,8 +74,6 @@ fn describe(client: &Client, now: Nanos) -> Vec<u8> {
     let (input, output) =
         (number(reactor::Connection::input_bytes), number(reactor::Connection::output_bytes));
     let queued_bytes = client.queued_bytes.load(Ordering::Relaxed);
-    let last = client.last_command.load(Ordering::Relaxed);
-    let command = last.checked_sub(1).and_then(|id| Table::of_server().entries().get(usize::from(id)));
     let mut line = format!("id={} addr={} laddr={} ", client.id, client.address(), client.local_address());
     line += &format!("fd={} name=", connection.map_or(-1, reactor::Connection::descriptor));
     let mut line = line.into_bytes();
@@ -101,7 +98,7 @@ fn describe(client: &Client, now: Nanos) -> Vec<u8> {
                 + output
                 + u64::from(queued_bytes),
             if output > 0 { "rw" } else { "r" },
-            command.map_or("NULL", |entry| entry.command.name),
+            client.last_command().unwrap_or("NULL"),
             if client.resp3.load(Ordering::Relaxed) { 3 } else { 2 },
         )
         .as_bytes(),

@@ -1,0 +1,69 @@
+//! What a loop tells of itself while it works: heartbeat, lag, longest callback, processor time.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod line;
+
+use std::time::Duration;
+
+use clock::{Clock, SystemClock};
+use line::{Server, eventually, options};
+use reactor::{Connector, Doing};
+
+#[test]
+fn loop_in_a_callback_that_does_not_end_says_so_and_for_whom() {
+    let server = Server::start(options(Connector::Epoll, 1));
+    let (mut client, connection) = server.connect_known();
+    let stats = &server.handle.loops()[0];
+    eventually("it sleeps", || stats.silent_for(SystemClock.now()).is_none());
+    client.send("meet\n");
+    server.protocol.meeting.wait();
+    assert_eq!(stats.doing(), Doing::Callback(connection.id()));
+    let silent = || stats.silent_for(SystemClock.now()).unwrap();
+    let before = silent();
+    eventually("its heart stands still", || silent() > before + Duration::from_millis(2));
+    server.protocol.meeting.wait();
+    assert_eq!(client.ask("echo on"), "on");
+    eventually("it sleeps again", || stats.silent_for(SystemClock.now()).is_none());
+    eventually("the tick is in the books", || stats.lag_us().max() >= 2_000);
+    let longest = stats.longest().unwrap();
+    assert_eq!(longest.connection_id, connection.id());
+    assert!(longest.took >= Duration::from_millis(2));
+    assert_eq!(longest.what.as_deref(), Some("meet"));
+}
+
+#[test]
+fn commit_at_the_end_of_a_tick_is_lag_and_waiting_but_no_load() {
+    let server = Server::start(options(Connector::Epoll, 1));
+    let (mut client, connection) = server.connect_known();
+    let stats = &server.handle.loops()[0];
+    server.protocol.commit_takes(Duration::from_millis(20));
+    let mut ticket = 1;
+    // Whether all wait is decided by time: ask for held replies until the loop believes it.
+    eventually("a commit was waited for", || {
+        client.send(&format!("hold {ticket} x\n"));
+        eventually("it is held", || connection.output_bytes() > 0);
+        server.release(ticket);
+        client.expect("x");
+        ticket += 1;
+        stats.waited_ns() > 0
+    });
+    eventually("the tick is in the books", || stats.lag_us().max() >= 20_000);
+    assert!(stats.waited_ns() >= 20_000_000);
+    let callbacks = connection.busy_ns();
+    assert!(stats.busy_ns() < callbacks + stats.waited_ns(), "the wait is no work");
+}
+
+#[test]
+fn loop_that_works_reads_its_processor_time_now_and_then() {
+    let server = Server::start(options(Connector::Epoll, 1));
+    let mut client = server.connect();
+    let stats = &server.handle.loops()[0];
+    eventually("processor time is known and grows", || {
+        let before = stats.cpu_ns();
+        client.send(&"echo x\n".repeat(100));
+        (0..100).for_each(|_| client.expect("x"));
+        before > 0 && stats.cpu_ns() > before
+    });
+    assert!(stats.lag_us().len() <= stats.ticks());
+}
