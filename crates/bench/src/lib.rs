@@ -13,6 +13,7 @@
 
 pub mod client;
 pub mod count;
+pub mod drive;
 pub mod figure;
 pub mod limit;
 pub mod load;

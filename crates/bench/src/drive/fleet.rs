@@ -1,0 +1,277 @@
+//! The connections of one process: opened together, driven phase by phase.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clock::{Clock, SystemClock};
+use reactor::{ConnectError, Connection, Dial, Handle, Options, Reactor};
+use serde::{Deserialize, Serialize};
+
+use super::outcome::{Failures, GroupOutcome, Outcome, Row, Sparse};
+use super::recorder::Recorder;
+use super::session::{Client, Message};
+use super::target::Target;
+use super::task::{Gate, Task};
+use super::work::{Action, Group, KeyForm, Keys, Limit, Phase, Pick, Work};
+use crate::Failure;
+
+/// How a fleet connects.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FleetOptions {
+    /// Connections.
+    pub connections: usize,
+    /// Loops, each a thread.
+    pub loops: usize,
+    /// Most time that a connection may take to open.
+    pub connect_timeout: Duration,
+    /// Own addresses to connect from, in turn: a server takes each for a host. None: the system chooses.
+    pub from: Vec<IpAddr>,
+}
+
+/// Open connections to a server.
+#[derive(Debug)]
+pub struct Fleet {
+    handle: Handle<Client>,
+    connections: Vec<Arc<Connection>>,
+    loops: usize,
+    /// Connections that were not made.
+    pub failures: Failures,
+}
+
+impl Fleet {
+    /// Opens the connections, authenticates and selects the database. Some may fail: see [`Fleet::failures`].
+    ///
+    /// # Errors
+    /// None could be opened, or the server refused the login.
+    pub fn open(target: &Target, options: &FleetOptions) -> Result<Self, Failure> {
+        let wanted = options.connections as u64 + DESCRIPTORS_BESIDE;
+        let most = reactor::raise_descriptor_limit(wanted).map_err(|error| error.to_string())?;
+        if most < wanted {
+            return Err(format!(
+                "{} connections need {wanted} descriptors, the system allows {most} (ulimit -n)",
+                options.connections
+            ));
+        }
+        let settings =
+            Options { loops: options.loops, close_grace: Duration::from_millis(100), ..Options::default() };
+        let handle = Reactor::start(settings, Arc::new(Client), Arc::new(SystemClock))
+            .map_err(|error| error.to_string())?;
+        let dials = (0..options.connections).map(|index| Dial {
+            from: (!options.from.is_empty()).then(|| options.from[index % options.from.len()]),
+            loop_index: Some(index % options.loops),
+            ..Dial::to(target.address)
+        });
+        let outcomes = handle.connect_all(dials.collect(), options.connect_timeout);
+        let mut fleet =
+            Self { handle, connections: Vec::new(), loops: options.loops, failures: Failures::default() };
+        for outcome in outcomes {
+            match outcome {
+                Ok(connection) => fleet.connections.push(connection),
+                Err(error) => fleet.count_failure(&error),
+            }
+        }
+        if fleet.connections.is_empty() {
+            let why = fleet.failures.first.take().unwrap_or_else(|| "no connection asked for".to_owned());
+            return Err(format!("cannot connect to {target}: {why}"));
+        }
+        fleet.log_in(target)?;
+        Ok(fleet)
+    }
+
+    /// Runs `phase`; `observe` gets the newest row of each group at every interval.
+    ///
+    /// # Errors
+    /// The groups want more connections than there should be.
+    pub fn run(&mut self, phase: &Phase, observe: &mut dyn FnMut(&[Row])) -> Result<Outcome, Failure> {
+        let wanted: usize = phase.groups.iter().map(|group| group.connections).sum();
+        if wanted > self.connections.len() + self.failures.count() as usize {
+            return Err(format!("{wanted} connections wanted, {} open", self.connections.len()));
+        }
+        let gate = Arc::new(Gate::new(phase.groups.len()));
+        let start = SystemClock.now();
+        let task = |group| Arc::new(Task::new(group, start, phase.request_timeout, self.loops, &gate));
+        let tasks: Vec<_> = phase.groups.iter().map(task).collect();
+        let members = self.deal(&tasks);
+        let mut run = Run { tasks: &tasks, groups: vec![GroupOutcome::default(); tasks.len()] };
+        let fleet = &*self;
+        std::thread::scope(|scope| {
+            for (task, members) in tasks.iter().zip(&members) {
+                if let Some(rate) = task.group.per_second {
+                    scope.spawn(move || fleet.pace(task, members, rate));
+                }
+            }
+            let mut at = Duration::ZERO;
+            let mut is_over = false;
+            while !is_over {
+                let next = at + phase.interval;
+                is_over = gate.wait(next.saturating_sub(SystemClock.now() - start));
+                fleet.leave_for_the_gone(&tasks, &members);
+                let now = if is_over { run.finished_at() - start } else { SystemClock.now() - start };
+                observe(&run.collect(now, now.saturating_sub(at)));
+                at = now;
+            }
+        });
+        let took = run.finished_at() - start;
+        Ok(Outcome { groups: run.groups, took })
+    }
+
+    /// How many connections are open.
+    #[must_use]
+    pub fn open_count(&self) -> usize {
+        self.connections.iter().filter(|connection| !connection.is_closed()).count()
+    }
+
+    /// The own ports of the connections, in order: what a server calls them by.
+    #[must_use]
+    pub fn local_addresses(&self) -> Vec<String> {
+        self.connections.iter().map(|connection| connection.local().to_string()).collect()
+    }
+
+    /// Ends the connections of which `ends` says so, by their place.
+    pub fn close(&mut self, mut ends: impl FnMut(usize) -> bool) {
+        let mut index = 0;
+        self.connections.retain(|connection| {
+            let goes = ends(index);
+            index += 1;
+            if goes {
+                connection.kill();
+            }
+            !goes
+        });
+    }
+
+    fn count_failure(&mut self, error: &ConnectError) {
+        match error {
+            ConnectError::TimedOut(_) => self.failures.connect_timeouts += 1,
+            _ => self.failures.refused += 1,
+        }
+        self.failures.say(|| format!("connecting: {error}"));
+    }
+
+    fn log_in(&mut self, target: &Target) -> Result<(), Failure> {
+        for command in target.login() {
+            let work = Work {
+                action: Action::Send(command),
+                keys: Keys { first: 0, count: 1, pick: Pick::Single, form: KeyForm::Decimal },
+                value_bytes: 0,
+                value_count: 1,
+                verify: false,
+                percent_cached: 0,
+            };
+            let connections = self.connections.len();
+            let group = Group { work, connections, depth: 1, limit: Limit::Each(1), per_second: None };
+            let phase =
+                Phase { groups: vec![group], request_timeout: LOGIN_TIMEOUT, interval: LOGIN_TIMEOUT };
+            let failures = self.run(&phase, &mut |_| {})?.total().tally.failures;
+            if failures.count() > 0 {
+                return Err(format!("cannot log in to {target}: {}", failures.first.unwrap_or_default()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells each connection what to do; those that are gone leave at once. Returns the members of each task.
+    fn deal(&self, tasks: &[Arc<Task>]) -> Vec<Vec<Arc<Connection>>> {
+        let mut rest = self.connections.iter();
+        tasks
+            .iter()
+            .map(|task| {
+                let members: Vec<_> = rest.by_ref().take(task.group.connections).cloned().collect();
+                for (number, member) in members.iter().enumerate() {
+                    self.handle.post_to(member, Message::Start(Arc::clone(task), number as u64));
+                }
+                // Those that were never made were counted when they failed.
+                for number in members.len()..task.group.connections {
+                    task.leave(number as u64, 0, |_| {});
+                }
+                members
+            })
+            .collect()
+    }
+
+    /// A connection that ended before it heard of its task does not leave it.
+    fn leave_for_the_gone(&self, tasks: &[Arc<Task>], members: &[Vec<Arc<Connection>>]) {
+        for (task, members) in tasks.iter().zip(members) {
+            for (number, member) in members.iter().enumerate() {
+                if member.is_closed() && self.handle.connection(member.id()).is_none() {
+                    task.leave(number as u64, 0, |failures| {
+                        failures.disconnected += 1;
+                        failures.say(|| "a connection had ended".to_owned());
+                    });
+                }
+            }
+        }
+    }
+
+    /// Wakes each connection when its next request is due.
+    fn pace(&self, task: &Task, members: &[Arc<Connection>], rate: f64) {
+        let mut index = 0;
+        while let Some(due) = task.due(index, rate).filter(|_| !members.is_empty()) {
+            let now = SystemClock.now();
+            if due > now {
+                std::thread::sleep(due - now);
+            }
+            self.handle.post_to(&members[index as usize % members.len()], Message::Due);
+            index += 1;
+        }
+        // Those that had nothing to send hear that there is nothing.
+        for member in members {
+            self.handle.post_to(member, Message::Due);
+        }
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        self.handle.shutdown();
+        self.handle.join();
+    }
+}
+
+/// A phase under way.
+struct Run<'a> {
+    tasks: &'a [Arc<Task>],
+    groups: Vec<GroupOutcome>,
+}
+
+impl Run<'_> {
+    fn finished_at(&self) -> clock::Nanos {
+        self.tasks.iter().map(|task| task.finished_at()).max().unwrap_or_default()
+    }
+
+    /// Takes what the loops recorded in the last `length`; returns the row of each group.
+    fn collect(&mut self, at: Duration, length: Duration) -> Vec<Row> {
+        self.tasks
+            .iter()
+            .zip(&mut self.groups)
+            .map(|(task, group)| collect(task, group, at, length))
+            .collect()
+    }
+}
+
+fn collect(task: &Task, group: &mut GroupOutcome, at: Duration, length: Duration) -> Row {
+    let mut all = Recorder::new();
+    for recorder in task.recorders() {
+        let mut fresh = Recorder::new();
+        std::mem::swap(&mut *recorder.lock().unwrap_or_else(std::sync::PoisonError::into_inner), &mut fresh);
+        all.tally.add(&fresh.tally);
+        // Both have the same bounds.
+        all.histogram.add(&fresh.histogram).expect("fits");
+    }
+    group.tally.add(&all.tally);
+    let row = Row {
+        at,
+        length,
+        answered: all.tally.answered,
+        failed: all.tally.failures.count(),
+        latencies: Sparse::of(&all.histogram),
+    };
+    group.rows.push(row.clone());
+    row
+}
+
+/// Descriptors of a load process that are no connections of the load.
+const DESCRIPTORS_BESIDE: u64 = 64;
+/// Most time that a login may take, of thousands at once on a machine that has other work.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(60);

@@ -1,0 +1,36 @@
+//! The load engine: clients of any RESP server, on the reactor's loops.
+//!
+//! ```text
+//!  Phase ──> Task for each group ──> Session of each connection: encode, send, match replies, record
+//!              ^   quota, deadline        |
+//!   pacer ─────+   (open loop)            v
+//!                      recorder of each loop ──> rows, an interval each ──> Outcome
+//! ```
+//!
+//! A *closed loop* sends the next request when a reply has come, up to `depth` under way on each connection. An *open
+//! loop* has its times fixed in advance, and latency counts from the planned time: a server that stalls is charged for
+//! all that should have been sent meanwhile (no coordinated omission).
+//!
+//! Invariants
+//!   1. Each request that was sent ends as exactly one of: answered, answered with an error, timed out, unanswered.
+//!   2. What failed is counted and never timed: survivors mislead. An outcome with a failure is not valid.
+//!   3. A phase ends only when every connection has ended its part: what a phase did is complete before the next begins.
+//!
+//! Several processes drive as one ([`Workers`]): phases are split, outcomes merged.
+
+mod fleet;
+mod outcome;
+mod processes;
+mod recorder;
+mod reply;
+mod session;
+mod target;
+mod task;
+mod work;
+
+pub use fleet::{Fleet, FleetOptions};
+pub use outcome::{Failures, GroupOutcome, Outcome, Row, Sparse};
+pub use processes::{Drivers, Workers, work_for_parent};
+pub use recorder::Tally;
+pub use target::Target;
+pub use work::{Action, Group, KeyForm, Keys, Limit, Phase, Pick, Work};

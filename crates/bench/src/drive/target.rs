@@ -1,0 +1,139 @@
+//! Which server: `redis://[user:password@]host[:port][/database]`.
+
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use crate::Failure;
+
+/// A server, and who we are there.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+pub struct Target {
+    /// Where it is.
+    pub address: SocketAddr,
+    /// Without user and password.
+    name: String,
+    user: Option<String>,
+    password: Option<String>,
+    database: u32,
+}
+
+impl Target {
+    /// A server on this machine.
+    #[must_use]
+    pub fn local(port: u16) -> Self {
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        Self { address, name: format!("redis://{address}"), user: None, password: None, database: 0 }
+    }
+
+    /// The requests that each connection begins with, encoded; each has one reply.
+    #[must_use]
+    pub fn login(&self) -> Vec<String> {
+        let words: Vec<&str> = self.user.iter().chain(&self.password).map(String::as_str).collect();
+        let auth = self.password.is_some().then(|| [&["AUTH"], &words[..]].concat());
+        let database = self.database.to_string();
+        let select = (self.database != 0).then(|| vec!["SELECT", &database]);
+        auth.iter().chain(&select).map(|words| encoded(words)).collect()
+    }
+
+    fn from_url(url: &Url) -> Result<Self, Failure> {
+        match url.scheme() {
+            "redis" | "valkey" => {}
+            "rediss" | "valkeys" => return Err("TLS is not supported yet: use redis://".to_owned()),
+            other => return Err(format!("`{other}:` is no scheme of a server: use redis://host:port")),
+        }
+        let host = url.host_str().filter(|host| !host.is_empty()).ok_or("no host: use redis://host:port")?;
+        let port = url.port().unwrap_or(6379);
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        let found = (bare, port).to_socket_addrs().map_err(|error| format!("{host}: {error}"))?.next();
+        let database = url.path().trim_matches('/');
+        Ok(Self {
+            address: found.ok_or_else(|| format!("{host} has no address"))?,
+            name: format!("redis://{host}:{port}"),
+            user: (!url.username().is_empty()).then(|| decoded(url.username())),
+            password: url.password().map(decoded),
+            database: if database.is_empty() {
+                0
+            } else {
+                database.parse().map_err(|_| format!("`{database}` is no number of a database"))?
+            },
+        })
+    }
+}
+
+impl FromStr for Target {
+    type Err = Failure;
+
+    fn from_str(text: &str) -> Result<Self, Failure> {
+        let url = Url::parse(text).map_err(|error| format!("{error}: use redis://host:port"))?;
+        Self::from_url(&url)
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Target").field(&self.name).finish()
+    }
+}
+
+fn decoded(text: &str) -> String {
+    percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned()
+}
+
+fn encoded(words: &[&str]) -> String {
+    let mut out = Vec::new();
+    resp::encode_command(&mut out, words);
+    String::from_utf8(out).expect("made of text")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Result<Target, Failure> {
+        text.parse()
+    }
+
+    #[test]
+    fn url_has_all_parts_and_its_secrets_are_not_shown() {
+        let target = parsed("redis://ann:p%40ss@127.0.0.1:7000/3").expect("a URL");
+        assert_eq!(target.address, "127.0.0.1:7000".parse().expect("an address"));
+        let login = ["*3\r\n$4\r\nAUTH\r\n$3\r\nann\r\n$4\r\np@ss\r\n", "*2\r\n$6\r\nSELECT\r\n$1\r\n3\r\n"];
+        assert_eq!(target.login(), login);
+        assert!(!format!("{target} {target:?}").contains("p@ss"));
+    }
+
+    #[test]
+    fn parts_that_are_not_given_have_defaults() {
+        let target = parsed("redis://[::1]").expect("a URL");
+        assert_eq!(target.address, "[::1]:6379".parse().expect("an address"));
+        assert!(target.login().is_empty());
+        assert_eq!(
+            parsed("redis://:pw@127.0.0.1").expect("a URL").login(),
+            ["*2\r\n$4\r\nAUTH\r\n$2\r\npw\r\n"]
+        );
+    }
+
+    #[test]
+    fn what_is_no_server_is_refused_in_words() {
+        for (text, part) in [
+            ("localhost:6379", "use redis://"),
+            ("127.0.0.1:6379", "use redis://"),
+            ("rediss://h", "TLS"),
+            ("redis://127.0.0.1/x", "database"),
+            ("redis://", "host"),
+        ] {
+            let error = parsed(text).expect_err("refused");
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

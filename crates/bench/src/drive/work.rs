@@ -1,0 +1,347 @@
+//! What connections are asked to do, as data: it is also what worker processes are told.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Groups of connections that start together; over when all of them are done.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Phase {
+    /// Who does what; connections are dealt to groups in order.
+    pub groups: Vec<Group>,
+    /// An unanswered request ends its connection after this; zero: never.
+    pub request_timeout: Duration,
+    /// Length of a row of the time series.
+    pub interval: Duration,
+}
+
+/// Connections that do the same.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Group {
+    /// What they do.
+    pub work: Work,
+    /// How many they are.
+    pub connections: usize,
+    /// Requests under way on each.
+    pub depth: usize,
+    /// When they are done.
+    pub limit: Limit,
+    /// Requests a second of the whole group, at times fixed in advance; `None`: a closed loop.
+    pub per_second: Option<f64>,
+}
+
+/// When a group is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Limit {
+    /// After so many requests of all its connections together.
+    Requests(u64),
+    /// After so many requests of each connection.
+    Each(u64),
+    /// When nothing is sent any more that was due later than this after the start.
+    For(Duration),
+}
+
+/// What is done with which keys and values.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Work {
+    /// The commands.
+    pub action: Action,
+    /// The keys.
+    pub keys: Keys,
+    /// Length of a value in bytes.
+    pub value_bytes: usize,
+    /// Values that a key may have; 1: always the same.
+    pub value_count: u64,
+    /// Compare values that are read with what was written; only with a value count of 1.
+    pub verify: bool,
+    /// Share of reads that go to a key which was read before, of a sequence of keys.
+    pub percent_cached: u8,
+}
+
+/// The commands of a connection.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Action {
+    /// SET.
+    Write,
+    /// DEL, whose reply says whether the key was there.
+    Delete,
+    /// GET.
+    Read,
+    /// GET and SET by turns.
+    Mixed,
+    /// SET with this probability, otherwise GET.
+    Map(f64),
+    /// MGET of so many keys.
+    MultiGet(usize),
+    /// These bytes, which are whole requests with one reply: AUTH, SELECT.
+    Send(String),
+}
+
+/// Which keys, and how they are spelled.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Keys {
+    /// Number of the first.
+    pub first: u64,
+    /// How many there are.
+    pub count: u64,
+    /// How a request gets its key.
+    pub pick: Pick,
+    /// How the number is spelled.
+    pub form: KeyForm,
+}
+
+/// How a request gets its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Pick {
+    /// One after the other: each once before any comes again.
+    Sequence,
+    /// Any.
+    Random,
+    /// Each connection has a part of the keys for itself, and takes any of it.
+    Local,
+    /// All take the first.
+    Single,
+}
+
+/// How a key's number is spelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum KeyForm {
+    /// In decimal.
+    Decimal,
+    /// In decimal, with zeros before it up to this length.
+    Padded(usize),
+    /// As redis-benchmark does: `key:` and twelve digits.
+    Benchmark,
+}
+
+/// What a reply is checked against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Op {
+    Write,
+    Delete,
+    /// The key's number.
+    Read(u64),
+    Any,
+}
+
+/// Turns requests into bytes.
+#[derive(Debug)]
+pub(super) struct Encoder {
+    work: Work,
+    values: Values,
+    /// Connections among which `Pick::Local` divides the keys.
+    connections: u64,
+}
+
+impl Encoder {
+    pub(super) fn new(group: &Group) -> Self {
+        let values = Values::new(group.work.value_bytes);
+        Self { work: group.work.clone(), values, connections: group.connections.max(1) as u64 }
+    }
+
+    /// Appends the group's request number `index`, sent by its connection number `connection`.
+    pub(super) fn encode(&self, out: &mut Vec<u8>, index: u64, connection: u64, random: &mut Random) -> Op {
+        let work = &self.work;
+        match &work.action {
+            Action::Write => self.set(out, self.key(index, connection, random), random),
+            Action::Delete => {
+                put(out, b"*2\r\n$3\r\nDEL\r\n");
+                self.put_key(out, self.key(index, connection, random));
+                Op::Delete
+            }
+            Action::Read => self.get(out, self.read_key(index, connection, random)),
+            Action::Mixed if index.is_multiple_of(2) => {
+                self.get(out, self.read_key(index, connection, random))
+            }
+            Action::Mixed => self.set(out, self.key(index, connection, random), random),
+            Action::Map(puts) => {
+                let number = self.key(index, connection, random);
+                if random.unit() < *puts { self.set(out, number, random) } else { self.get(out, number) }
+            }
+            Action::MultiGet(count) => {
+                put(out, format!("*{}\r\n$4\r\nMGET\r\n", count + 1).as_bytes());
+                (0..*count).for_each(|_| self.put_key(out, self.key(index, connection, random)));
+                Op::Any
+            }
+            Action::Send(bytes) => {
+                put(out, bytes.as_bytes());
+                Op::Any
+            }
+        }
+    }
+
+    /// Whether `value` is what key `number` was given.
+    pub(super) fn is_value_of(&self, number: u64, value: &[u8]) -> bool {
+        !self.work.verify || value == self.values.of(number)
+    }
+
+    fn key(&self, index: u64, connection: u64, random: &mut Random) -> u64 {
+        let Keys { first, count, pick, .. } = self.work.keys;
+        first
+            + match pick {
+                Pick::Sequence => index % count,
+                Pick::Random => random.below(count),
+                Pick::Local => {
+                    let share = (count / self.connections).max(1);
+                    (connection * share + random.below(share)) % count
+                }
+                Pick::Single => 0,
+            }
+    }
+
+    fn read_key(&self, index: u64, connection: u64, random: &mut Random) -> u64 {
+        let before = index % self.work.keys.count;
+        if before > 0 && random.below(100) < u64::from(self.work.percent_cached) {
+            return self.work.keys.first + random.below(before);
+        }
+        self.key(index, connection, random)
+    }
+
+    fn get(&self, out: &mut Vec<u8>, number: u64) -> Op {
+        put(out, b"*2\r\n$3\r\nGET\r\n");
+        self.put_key(out, number);
+        Op::Read(number)
+    }
+
+    fn set(&self, out: &mut Vec<u8>, number: u64, random: &mut Random) -> Op {
+        put(out, b"*3\r\n$3\r\nSET\r\n");
+        self.put_key(out, number);
+        let variant = if self.work.value_count > 1 { random.below(self.work.value_count) } else { number };
+        resp::Writer::new(out, false).bulk(self.values.of(variant));
+        Op::Write
+    }
+
+    fn put_key(&self, out: &mut Vec<u8>, number: u64) {
+        let mut digits = itoa::Buffer::new();
+        let digits = digits.format(number).as_bytes();
+        let (prefix, width) = match self.work.keys.form {
+            KeyForm::Decimal => (&b""[..], digits.len()),
+            KeyForm::Padded(width) => (&b""[..], width.max(digits.len())),
+            KeyForm::Benchmark => (&b"key:"[..], 12.max(digits.len())),
+        };
+        let mut length = itoa::Buffer::new();
+        out.push(b'$');
+        put(out, length.format(prefix.len() + width).as_bytes());
+        put(out, b"\r\n");
+        put(out, prefix);
+        out.resize(out.len() + width - digits.len(), b'0');
+        put(out, digits);
+        put(out, b"\r\n");
+    }
+}
+
+fn put(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend_from_slice(bytes);
+}
+
+/// Values that do not compress: parts of one random text, a different one for each number.
+#[derive(Debug)]
+struct Values {
+    text: Vec<u8>,
+    bytes: usize,
+}
+
+impl Values {
+    fn new(bytes: usize) -> Self {
+        Self { text: crate::client::value(1, START_COUNT as usize + bytes), bytes }
+    }
+
+    fn of(&self, number: u64) -> &[u8] {
+        let start = (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % START_COUNT;
+        &self.text[start as usize..][..self.bytes]
+    }
+}
+
+/// Places where a value may start in the text.
+const START_COUNT: u64 = 16 << 10;
+
+/// A small generator (xorshift64*), one for each connection.
+#[derive(Clone, Debug)]
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// A number below `bound`, evenly enough.
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// A number from 0 to 1, 1 excluded.
+    fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(crate) fn work(action: Action, pick: Pick) -> Work {
+        let keys = Keys { first: 100, count: 10, pick, form: KeyForm::Decimal };
+        Work { action, keys, value_bytes: 8, value_count: 1, verify: true, percent_cached: 0 }
+    }
+
+    fn encoder(work: Work, connections: usize) -> Encoder {
+        Encoder::new(&Group { work, connections, depth: 1, limit: Limit::Requests(1), per_second: None })
+    }
+
+    fn text(encoder: &Encoder, index: u64, connection: u64) -> (String, Op) {
+        let mut out = Vec::new();
+        let op = encoder.encode(&mut out, index, connection, &mut Random::new(index + 1));
+        (String::from_utf8(out).expect("printable"), op)
+    }
+
+    #[test]
+    fn sequence_takes_each_key_once() {
+        let deletes = encoder(work(Action::Delete, Pick::Sequence), 1);
+        assert_eq!(text(&deletes, 3, 0), ("*2\r\n$3\r\nDEL\r\n$3\r\n103\r\n".to_owned(), Op::Delete));
+        assert_eq!(text(&deletes, 13, 0).0, text(&deletes, 3, 0).0);
+    }
+
+    #[test]
+    fn value_is_recognised_and_another_ones_is_not() {
+        let writes = encoder(work(Action::Write, Pick::Sequence), 1);
+        let value = |index| text(&writes, index, 0).0.split("\r\n").nth(6).expect("a value").to_owned();
+        assert!(writes.is_value_of(104, value(4).as_bytes()));
+        assert!(!writes.is_value_of(104, value(5).as_bytes()));
+    }
+
+    #[test]
+    fn local_keys_belong_to_one_connection() {
+        let reads = encoder(work(Action::Read, Pick::Local), 5);
+        for index in 0..100 {
+            let Op::Read(number) = text(&reads, index, index % 5).1 else { panic!("a read") };
+            assert_eq!((number - 100) / 2, index % 5);
+        }
+    }
+
+    #[test]
+    fn keys_are_spelled_as_asked() {
+        for (form, key) in [
+            (KeyForm::Padded(20), "$20\r\n00000000000000000100\r\n"),
+            (KeyForm::Benchmark, "$16\r\nkey:000000000100\r\n"),
+        ] {
+            let mut single = work(Action::Read, Pick::Single);
+            single.keys.form = form;
+            assert_eq!(text(&encoder(single, 1), 7, 0).0, format!("*2\r\n$3\r\nGET\r\n{key}"));
+        }
+    }
+
+    #[test]
+    fn random_numbers_reach_every_key_about_as_often() {
+        let mut counts = [0u32; 10];
+        let mut random = Random::new(7);
+        (0..100_000).for_each(|_| counts[random.below(10) as usize] += 1);
+        assert!(counts.iter().all(|count| (9_000..11_000).contains(count)), "{counts:?}");
+    }
+}
