@@ -24,6 +24,7 @@ use resp::Writer;
 use store::{KeyRef, Large, Prepared, Scope};
 
 use crate::call::{Attachments, Control, Data, Failure, Outcome};
+use crate::calls::Ending;
 use crate::command::{Flags, Handler};
 use crate::copies::{Copied, Copies};
 use crate::errors;
@@ -151,7 +152,8 @@ impl Server {
                 self.act(session, request, &mut executed, start, out);
                 let Executed { ticket, attached, calls, failed, lookups, .. } = executed;
                 for (id, failed) in calls {
-                    self.stats.call(request.loop_index, id, 0, failed);
+                    let ending = if failed { Ending::Failed } else { Ending::Answered };
+                    self.calls.note(request.loop_index, id, None, ending);
                 }
                 Ok(Ran { ticket, failed, lookups, attached })
             }

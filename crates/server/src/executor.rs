@@ -21,6 +21,7 @@ use store::{Foreseen, KeyRef, Large, Prepared, Scope, Stop, StoreError, Wanted};
 
 use crate::admission::runs_in_multi;
 use crate::call::{Attachments, Control, Data, Failure, Outcome};
+use crate::calls::Ending;
 use crate::command::{DataFn, Flags, Handler};
 use crate::copies::{Copied, Copies, Splice};
 use crate::errors;
@@ -160,7 +161,7 @@ impl Server {
                     transaction.aborted = true;
                 }
                 if let Some(entry) = entry {
-                    self.stats.reject(request.loop_index, entry.id);
+                    self.calls.note(request.loop_index, entry.id, None, Ending::Rejected);
                 }
                 self.write_failure(failure, session.resp3, out);
                 return Verdict::answered(request);
@@ -234,8 +235,10 @@ impl Server {
         session.ticket = session.ticket.max(ran.ticket);
         let ended = self.clock.now();
         let nanos = ended.0.saturating_sub(since.0);
-        self.stats.call(request.loop_index, entry.id, nanos, ran.failed);
-        self.stats.lookups(request.loop_index, ran.lookups);
+        let ending = if ran.failed { Ending::Failed } else { Ending::Answered };
+        let timed = self.tuned.timed.load(Ordering::Relaxed).then_some(nanos);
+        self.calls.lookups(ran.lookups);
+        self.calls.note(request.loop_index, entry.id, timed, ending);
         // EXEC, too, which Redis leaves out: its commands are not timed one by one.
         if nanos >= self.tuned.slow_ns.load(Ordering::Relaxed) {
             let when = (self.clock.unix_us() / 1_000_000, nanos / 1_000);

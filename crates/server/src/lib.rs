@@ -16,6 +16,7 @@
 mod admission;
 mod arguments;
 mod call;
+mod calls;
 mod clients;
 mod command;
 mod copies;

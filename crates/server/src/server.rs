@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use clock::{Clock, Nanos};
 use store::Store;
 
+use crate::calls::Calls;
 use crate::clients::Clients;
 use crate::handlers::info::resident_bytes;
 use crate::latency::Latency;
@@ -62,6 +63,7 @@ pub(crate) struct Server {
     pub(crate) clients: Clients,
     pub(crate) pubsub: PubSub,
     pub(crate) stats: Stats,
+    pub(crate) calls: Calls,
     pub(crate) slowlog: SlowLog,
     pub(crate) latency: Latency,
     pub(crate) tuned: Tuned,
@@ -88,6 +90,8 @@ impl fmt::Debug for Server {
 #[derive(Debug, Default)]
 pub(crate) struct Tuned {
     generation: AtomicU64,
+    /// Whether commands are timed.
+    pub(crate) timed: AtomicBool,
     pub(crate) slow_ns: AtomicU64,
     pub(crate) latency_ns: AtomicU64,
     pub(crate) value_bytes_max: AtomicU64,
@@ -118,7 +122,8 @@ impl Server {
             started: clock.now(),
             clients: Clients::default(),
             pubsub: PubSub::default(),
-            stats: Stats::new(loaded.loops_resolved(), Table::of_server().entries().len()),
+            stats: Stats::default(),
+            calls: Calls::new(loaded.loops_resolved(), Table::of_server().entries().len()),
             slowlog: SlowLog::default(),
             latency: Latency::default(),
             tuned: Tuned { generation: AtomicU64::new(u64::MAX), ..Tuned::default() },
@@ -226,6 +231,7 @@ impl Tuned {
             Threshold::Off => u64::MAX,
             Threshold::From(time) => nanos(time),
         };
+        self.timed.store(settings.metrics_latency, Ordering::Relaxed);
         self.slow_ns.store(slow_ns, Ordering::Relaxed);
         self.latency_ns.store(or_off(nanos(settings.latency_threshold)), Ordering::Relaxed);
         self.idle_timeout_ns.store(nanos(settings.connections_idle_timeout), Ordering::Relaxed);

@@ -56,6 +56,7 @@ impl Server {
         self.refresh_settings();
         let mut ahead = AHEAD.take().unwrap_or_default();
         let turn = self.run_turn(session, input, output, loop_index, &mut ahead);
+        self.calls.settle();
         ahead.clear();
         AHEAD.set(Some(ahead));
         turn

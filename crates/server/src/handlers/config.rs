@@ -42,6 +42,7 @@ pub(crate) fn rewrite(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut 
 
 pub(crate) fn resetstat(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     control.server.stats.reset();
+    control.server.calls.reset();
     out.ok();
     Ok(())
 }

@@ -9,10 +9,11 @@ use resp::{ArgsView, Writer};
 use super::args::is;
 use super::connection::COMPATIBLE_VERSION;
 use crate::call::{Control, Outcome};
+use crate::calls::{Counts, Summary};
 use crate::lookup::Table;
 use crate::server::Server;
 use crate::session::Session;
-use crate::settings::{Durability, Engine};
+use crate::settings::{Durability, Engine, Percent};
 
 /// Writes the fields of one section.
 type Section = fn(&View<'_>, &mut String);
@@ -287,13 +288,13 @@ fn journal(server: &View<'_>, text: &mut String) {
 }
 
 fn stats(server: &View<'_>, text: &mut String) {
-    let (hits, misses) = server.stats.hits_and_misses();
+    let (hits, misses) = server.calls.hits_and_misses();
     let (channels, patterns) = server.pubsub.counts();
     let loops = server.peers().map(crate::message::Peers::loops).unwrap_or_default();
     let (refused, failed) = server.peers().map_or((0, 0), crate::message::Peers::refused);
     let received = server.stats.connections_received.load(Ordering::Relaxed);
     let totals = [
-        server.stats.calls(),
+        server.calls.calls(),
         loops.iter().map(|l| l.bytes_in()).sum::<u64>(),
         loops.iter().map(|l| l.bytes_out()).sum::<u64>(),
     ];
@@ -349,11 +350,11 @@ fn cpu(_server: &View<'_>, text: &mut String) {
 
 fn command_stats(server: &View<'_>, text: &mut String) {
     for entry in Table::of_server().entries() {
-        let Some(sum) = server.stats.summary(entry.id) else { continue };
-        let per_call = sum.micros as f64 / sum.calls.max(1) as f64;
+        let Some(Summary { counts, .. }) = server.calls.summary(entry.id) else { continue };
+        let Counts { calls, nanos, rejected, failed } = counts;
+        let (micros, per_call) = (nanos / 1_000, nanos as f64 / 1_000.0 / calls.max(1) as f64);
         let value = format!(
-            "calls={},usec={},usec_per_call={per_call:.2},rejected_calls={},failed_calls={}",
-            sum.calls, sum.micros, sum.rejected, sum.failed
+            "calls={calls},usec={micros},usec_per_call={per_call:.2},rejected_calls={rejected},failed_calls={failed}"
         );
         line(text, &format!("cmdstat_{}", entry.command.name), value);
     }
@@ -366,11 +367,14 @@ fn error_stats(server: &View<'_>, text: &mut String) {
 }
 
 fn latency_stats(server: &View<'_>, text: &mut String) {
+    let percentiles = &server.settings.current().metrics_percentiles;
     for entry in Table::of_server().entries() {
-        let Some(sum) = server.stats.summary(entry.id).filter(|sum| sum.calls > 0) else { continue };
-        let [p50, p99, p999] = [500.0, 990.0, 999.0].map(|permille| sum.percentile_us(permille));
-        let value = format!("p50={p50:.3},p99={p99:.3},p99.9={p999:.3}");
-        line(text, &format!("latency_percentiles_usec_{}", entry.command.name), value);
+        let Some(sum) = server.calls.summary(entry.id).filter(|sum| !sum.latencies.is_empty()) else {
+            continue;
+        };
+        let shown = |percent: &Percent| format!("p{percent}={:.3}", sum.percentile_us(percent.0));
+        let values: Vec<_> = percentiles.iter().map(shown).collect();
+        line(text, &format!("latency_percentiles_usec_{}", entry.command.name), values.join(","));
     }
 }
 

@@ -92,7 +92,7 @@ pub(crate) fn reset(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
 
 pub(crate) fn histogram(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let table = Table::of_server();
-    let stats = &control.server.stats;
+    let calls = &control.server.calls;
     let chosen: Vec<&Entry> = if args.len() == 2 {
         table.entries().iter().collect()
     } else {
@@ -106,7 +106,7 @@ pub(crate) fn histogram(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut
     };
     let summaries: Vec<_> = chosen
         .iter()
-        .filter_map(|entry| Some((entry, stats.summary(entry.id).filter(|sum| sum.calls > 0)?)))
+        .filter_map(|entry| Some((entry, calls.summary(entry.id).filter(|sum| !sum.latencies.is_empty())?)))
         .collect();
     let start = out.position();
     out.map(summaries.len());
@@ -115,7 +115,7 @@ pub(crate) fn histogram(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut
         out.bulk(entry.command.name.as_bytes());
         out.map(2);
         out.bulk(b"calls");
-        out.integer(sum.calls.cast_signed());
+        out.integer(sum.latencies.len().cast_signed());
         out.bulk(b"histogram_usec");
         let powers = sum.by_powers();
         out.map(powers.len());

@@ -288,6 +288,33 @@ impl Kind for Threshold {
     }
 }
 
+/// A share of all calls, in percent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Percent(pub f64);
+
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Kind for Vec<Percent> {
+    fn read(text: &str) -> Result<Self, String> {
+        let wrong = || format!("up to {PERCENTILES_MAX} numbers from 0 to 100, such as 50 99 99.9");
+        let percent =
+            |word: &str| word.parse().ok().filter(|percent| (0.0..=100.0).contains(percent)).map(Percent);
+        let percents: Option<Vec<_>> = text.split_ascii_whitespace().map(percent).collect();
+        percents.filter(|percents| percents.len() <= PERCENTILES_MAX).ok_or_else(wrong)
+    }
+
+    fn write(&self) -> String {
+        self.iter().map(Percent::to_string).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// A line of INFO for each command has them all.
+const PERCENTILES_MAX: usize = 16;
+
 /// How much memory data may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryLimit {

@@ -27,7 +27,9 @@ use kinds::Kind as _;
 
 pub use config::{ChangeError, Config, RewriteError};
 pub use file::FileError;
-pub use kinds::{Backend, Connector, Durability, Engine, LogLevel, MemoryLimit, Secret, Size, Threshold};
+pub use kinds::{
+    Backend, Connector, Durability, Engine, LogLevel, MemoryLimit, Percent, Secret, Size, Threshold,
+};
 pub use table::{ROWS, Row};
 pub use text::{example_file, manual_page, nearest};
 
@@ -72,6 +74,8 @@ pub struct Settings {
     pub slowlog_threshold: Threshold,
     pub slowlog_length_max: usize,
     pub latency_threshold: Duration,
+    pub metrics_latency: bool,
+    pub metrics_percentiles: Vec<Percent>,
 }
 
 impl Default for Settings {

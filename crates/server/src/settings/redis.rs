@@ -134,6 +134,8 @@ static ALIASES: &[Alias] = &[
     }, microseconds),
     alias!("slowlog-max-len" => "slowlog.length_max", |s| s.slowlog_length_max.to_string(), same),
     alias!("latency-monitor-threshold" => "latency.threshold", |s| s.latency_threshold.as_millis().to_string(), milliseconds),
+    alias!("latency-tracking" => "metrics.latency", |s| yes_no(s.metrics_latency), same),
+    alias!("latency-tracking-info-percentiles" => "metrics.percentiles", |s| s.metrics_percentiles.write(), same),
     alias!("appendonly" => "engine", |s| yes_no(s.engine == Engine::Log), |text| {
         if text.eq_ignore_ascii_case("yes") { Ok("log".to_owned()) } else { Err("expected yes: engine decides at the start".to_owned()) }
     }),
@@ -150,8 +152,6 @@ static ALIASES: &[Alias] = &[
     fixed!("logfile", ""),
     fixed!("daemonize", "no"),
     fixed!("dbfilename", ""),
-    fixed!("latency-tracking", "yes"),
-    fixed!("latency-tracking-info-percentiles", "50 99 99.9"),
 ];
 
 /// Redis's levels and ours.

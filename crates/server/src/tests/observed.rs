@@ -73,3 +73,35 @@ fn transaction_that_has_ended_keeps_nothing_and_says_so() {
         shown(&harness, &mut other, " multi-mem=0 ");
     }
 }
+
+#[test]
+fn commands_are_counted_and_timed_until_that_is_turned_off() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    harness.expect(&mut wire, &[("SET k v", "+OK\r\n"), ("CONFIG SET latency-tracking no", "+OK\r\n")]);
+    harness.expect(&mut wire, &[("SET k v", "+OK\r\n"), ("GET k v", ARITY), ("INCR k", NO_INTEGER)]);
+    let stats = harness.line(&mut wire, "INFO commandstats");
+    assert!(stats.contains("cmdstat_set:calls=2,"), "{stats}");
+    assert!(
+        stats.contains("cmdstat_get:calls=0,usec=0,usec_per_call=0.00,rejected_calls=1,failed_calls=0"),
+        "{stats}"
+    );
+    assert!(
+        stats.contains("cmdstat_incr:calls=1,usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=1"),
+        "{stats}"
+    );
+    let told = "*2\r\n$3\r\nset\r\n*4\r\n$5\r\ncalls\r\n:1\r\n$14\r\nhistogram_usec\r\n*2\r\n:1\r\n:1\r\n";
+    assert_eq!(harness.line(&mut wire, "LATENCY HISTOGRAM set get"), told, "the one that was timed");
+    let latencies = harness.line(&mut wire, "INFO latencystats");
+    assert!(
+        latencies.contains("percentiles_usec_set:p50=0.015,p99=0.015,p99.9=0.015,p99.99=0.015\r\n"),
+        "{latencies}"
+    );
+    let change = "CONFIG SET latency-tracking-info-percentiles 50\t100";
+    harness.expect(&mut wire, &[(change, "+OK\r\n")]);
+    let latencies = harness.line(&mut wire, "INFO latencystats");
+    assert!(latencies.contains("percentiles_usec_set:p50=0.015,p100=0.015\r\n"), "{latencies}");
+}
+
+const ARITY: &str = "-ERR wrong number of arguments for 'get' command\r\n";
+const NO_INTEGER: &str = "-ERR value is not an integer or out of range\r\n";
