@@ -7,6 +7,7 @@ use std::time::Duration;
 use resp::Value;
 
 use crate::Failure;
+use crate::drive::Target;
 
 /// One connection.
 #[derive(Debug)]
@@ -24,6 +25,27 @@ impl Client {
     pub fn connect(port: u16) -> Result<Self, Failure> {
         let stream =
             TcpStream::connect(("127.0.0.1", port)).map_err(|error| format!("port {port}: {error}"))?;
+        Self::over(stream)
+    }
+
+    /// Connects and logs in.
+    ///
+    /// # Errors
+    /// Nobody listens there, or it does not let us in.
+    pub fn connect_to(target: &Target) -> Result<Self, Failure> {
+        let failed = |error: &dyn std::fmt::Display| format!("cannot connect to {target}: {error}");
+        let stream = TcpStream::connect_timeout(&target.address, CONNECT_TIMEOUT).map_err(|e| failed(&e))?;
+        let mut client = Self::over(stream)?;
+        for command in target.login() {
+            client.send(command.as_bytes())?;
+            if let Value::Error(text) = client.receive()? {
+                return Err(failed(&String::from_utf8_lossy(&text)));
+            }
+        }
+        Ok(client)
+    }
+
+    fn over(stream: TcpStream) -> Result<Self, Failure> {
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
         stream.set_read_timeout(Some(Duration::from_secs(60))).map_err(|error| error.to_string())?;
         Ok(Self { stream, input: Vec::new(), consumed: 0 })
@@ -78,14 +100,19 @@ impl Client {
     /// # Errors
     /// The server does not know the section, or the field is missing or no number.
     pub fn info(&mut self, section: &str, field: &str) -> Result<u64, Failure> {
-        let reply = self.call(&["INFO", section])?;
-        let text = match reply {
-            Value::Bulk(text) | Value::Verbatim { text, .. } => String::from_utf8_lossy(&text).into_owned(),
-            other => return Err(format!("INFO {section}: {other:?}")),
-        };
+        let text = self.info_text(section)?;
         let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         let number = line.and_then(|number| number.trim().parse().ok());
         number.ok_or_else(|| format!("INFO {section} has no number {field}"))
+    }
+
+    fn info_text(&mut self, section: &str) -> Result<String, Failure> {
+        match self.call(&["INFO", section])? {
+            Value::Bulk(text) | Value::Verbatim { text, .. } => {
+                Ok(String::from_utf8_lossy(&text).into_owned())
+            }
+            other => Err(format!("INFO {section}: {other:?}")),
+        }
     }
 
     /// SETs keys `from..to`, each to a value of `value_bytes`, in pipelines of 256.
@@ -116,6 +143,8 @@ impl Client {
         Ok(())
     }
 }
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Key `number` as redis-benchmark names it: 16 bytes.
 #[must_use]

@@ -14,6 +14,7 @@
 pub mod client;
 pub mod count;
 pub mod drive;
+pub mod experiment;
 pub mod figure;
 pub mod limit;
 pub mod load;

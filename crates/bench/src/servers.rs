@@ -59,6 +59,26 @@ impl Recipe {
         Self::new(label, sibling("evenkeel-bench"), &arguments)
     }
 
+    /// Any program, called by its name; `{port}` and `{dir}` among its arguments are filled in.
+    #[must_use]
+    pub fn of(program: &Path, arguments: Vec<String>) -> Self {
+        let label = program.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        Self { label, program: program.to_path_buf(), arguments }
+    }
+
+    /// With `value` where its arguments say `name`.
+    #[must_use]
+    pub fn filled(&self, name: &str, value: &str) -> Self {
+        let arguments = self.arguments.iter().map(|argument| argument.replace(name, value)).collect();
+        Self { arguments, ..self.clone() }
+    }
+
+    /// Whether it is a limit server, which answers everything alike.
+    #[must_use]
+    pub fn is_limit(&self) -> bool {
+        self.label.starts_with("limit")
+    }
+
     /// Adds arguments.
     #[must_use]
     pub fn with(mut self, arguments: &[&str]) -> Self {
@@ -173,7 +193,7 @@ impl Server {
             recipe.arguments.iter().map(|a| a.replace("{port}", &port.to_string()).replace("{dir}", &dir));
         let log_path = folder.with_extension("log");
         let log = fs::File::create(&log_path).map_err(|error| format!("{}: {error}", log_path.display()))?;
-        let is_limit = recipe.label.starts_with("limit");
+        let is_limit = recipe.is_limit();
         let started = Instant::now();
         let child = Command::new(&recipe.program)
             .args(arguments)
@@ -189,7 +209,7 @@ impl Server {
     }
 
     fn wait_until_ready(&mut self, started: Instant) -> Result<(), Failure> {
-        let is_limit = self.recipe.label.starts_with("limit");
+        let is_limit = self.recipe.is_limit();
         while started.elapsed() < START_TIME_MAX {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Err(format!("{} ended at start with {status}: {}", self.label(), self.said()));

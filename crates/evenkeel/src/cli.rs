@@ -3,7 +3,7 @@
 //! `evenkeel` alone is `evenkeel serve`. Flags win over the file; whatever is wrong is one line and exit status 2.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use server::settings::{ROWS, Row, Settings};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -32,6 +32,8 @@ pub(crate) enum Request {
         /// The folder to make.
         out: PathBuf,
     },
+    /// Measure a server.
+    Bench(Box<bench::experiment::Bench>),
     /// Print a generated text.
     Print(String),
 }
@@ -41,24 +43,31 @@ pub(crate) enum Request {
 /// # Errors
 /// One line that says what is wrong, and where.
 pub(crate) fn parse(arguments: impl Iterator<Item = std::ffi::OsString>) -> Result<Request, String> {
-    let matches = command().try_get_matches_from(arguments).map_err(|error| one_line(&error))?;
+    let arguments: Vec<_> = arguments.collect();
+    let is_bench = arguments.get(1).is_some_and(|name| name == "bench");
+    let matches = command().try_get_matches_from(arguments).map_err(|error| one_line(&error, is_bench))?;
     match matches.subcommand() {
         Some(("check", m)) => {
             Ok(Request::Check { dir: path(m, "DIR"), salvage: m.get_one("salvage").cloned() })
         }
         Some(("backup", m)) => Ok(Request::Backup { dir: path(m, "DIR"), out: path(m, "OUT") }),
+        Some(("bench", m)) => {
+            let bench = bench::experiment::Bench::from_arg_matches(m);
+            bench.map(|bench| Request::Bench(Box::new(bench))).map_err(|error| one_line(&error, true))
+        }
         Some((_, m)) => serve(m),
         None => serve(&matches),
     }
 }
 
 /// What is wrong with the arguments; prints help or version and ends the process where that is what they ask for.
-fn one_line(error: &clap::Error) -> String {
+fn one_line(error: &clap::Error, is_bench: bool) -> String {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         error.exit();
     }
-    if let (ErrorKind::UnknownArgument, Some(ContextValue::String(flag))) =
-        (error.kind(), error.get(ContextKind::InvalidArg))
+    if !is_bench
+        && let (ErrorKind::UnknownArgument, Some(ContextValue::String(flag))) =
+            (error.kind(), error.get(ContextKind::InvalidArg))
         && let Some(name) = flag.strip_prefix("--")
     {
         return server::settings::unknown_flag(name);
@@ -163,6 +172,10 @@ fn command() -> Command {
                 .about("Copy the data of a running server, consistently, into a new folder that a server can open")
                 .arg(path_arg("DIR", "Folder of the running server's data"))
                 .arg(path_arg("OUT", "Folder to make, on the machine of the server")),
+        )
+        .subcommand(
+            bench::experiment::Bench::augment_args(Command::new("bench"))
+                .about("Measure this server, or any other that speaks the Redis protocol"),
         )
         .args_conflicts_with_subcommands(true);
     serve_only(command).args(flags)

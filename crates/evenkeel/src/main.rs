@@ -1,7 +1,7 @@
-//! The binary: `serve`, `check`, `backup`.
+//! The binary: `serve`, `check`, `backup`, `bench`.
 //!
 //! It reads the command line, wires settings to store, reactor and server, and turns every failure into one line on
-//! standard error and an exit status: 2 for a wrong setting or flag, 1 for anything else. What it does not have: commands
+//! standard error and an exit status: 2 for a wrong setting or flag, 1 for anything else, 3 for a measurement that is not valid. What it does not have: commands
 //! (`server`), data (`store`), sockets (`reactor`).
 
 mod backup;
@@ -26,6 +26,7 @@ fn main() -> ExitCode {
             say(std::io::stdout(), &text);
             Ok(())
         }
+        cli::Request::Bench(bench) => return bench::experiment::run(&bench),
         cli::Request::Backup { dir, out } => backup::run(&dir, &out),
         cli::Request::Serve { settings, file } => serve::run(*settings, file),
         cli::Request::Check { dir, salvage } => check::run(&dir, salvage.as_deref()),

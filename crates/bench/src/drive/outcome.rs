@@ -104,10 +104,7 @@ impl Row {
         self.length = self.length.max(other.length);
         self.answered += other.answered;
         self.failed += other.failed;
-        let mut both = new_histogram();
-        self.latencies.add_to(&mut both);
-        other.latencies.add_to(&mut both);
-        self.latencies = Sparse::of(&both);
+        self.latencies.merge(&other.latencies);
     }
 }
 
@@ -125,6 +122,24 @@ impl Sparse {
     /// Adds these values to `histogram`.
     pub fn add_to(&self, histogram: &mut Histogram<u64>) {
         self.0.iter().for_each(|(value, count)| histogram.saturating_record_n(*value, *count));
+    }
+
+    /// Adds the values of `other`, of a histogram with the same bounds.
+    pub fn merge(&mut self, other: &Self) {
+        let mut both = Vec::with_capacity(self.0.len().max(other.0.len()));
+        let (mut ours, mut theirs) = (self.0.iter().peekable(), other.0.iter().peekable());
+        while let Some(next) = match (ours.peek(), theirs.peek()) {
+            (Some(our), Some(their)) if our.0 == their.0 => {
+                let value = our.0;
+                Some((value, ours.next().map_or(0, |one| one.1) + theirs.next().map_or(0, |one| one.1)))
+            }
+            (Some(our), Some(their)) if our.0 > their.0 => theirs.next().copied(),
+            (None, _) => theirs.next().copied(),
+            _ => ours.next().copied(),
+        } {
+            both.push(next);
+        }
+        self.0 = both;
     }
 
     /// The value at or below which a share of `quantile` lies; 0 of nothing.
@@ -223,6 +238,15 @@ mod tests {
             assert!(value >= least && value < least + least / 500 + 1_000, "{quantile}: {value}");
         }
         assert_eq!(Sparse::default().quantile(0.5), 0);
+    }
+
+    #[test]
+    fn merged_values_are_those_of_both_in_order() {
+        let mut both = row(&[10, 20, 20, 400]).latencies;
+        both.merge(&row(&[5, 20, 900]).latencies);
+        assert_eq!(both, row(&[10, 20, 20, 400, 5, 20, 900]).latencies);
+        both.merge(&Sparse::default());
+        assert_eq!(both.quantile(1.0), 900);
     }
 
     #[test]

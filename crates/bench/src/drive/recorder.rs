@@ -22,6 +22,8 @@ pub struct Tally {
     pub missing: u64,
     /// Values that are not what was written.
     pub wrong: u64,
+    /// DELs and GETs that were answered with OK, which tells nothing: what the limit server does.
+    pub uncounted: u64,
     /// What failed.
     pub failures: Failures,
 }
@@ -35,6 +37,7 @@ impl Tally {
         self.found += other.found;
         self.missing += other.missing;
         self.wrong += other.wrong;
+        self.uncounted += other.uncounted;
         self.failures.add(&other.failures);
     }
 }
@@ -64,8 +67,8 @@ impl Recorder {
                 tally.wrong += u64::from(!encoder.is_value_of(number, value));
             }
             (Op::Read(_), Reply::Null) => tally.missing += 1,
-            // What the limit server answers to everything.
-            (Op::Any, _) | (_, Reply::Ok) => {}
+            (Op::Any, _) => {}
+            (_, Reply::Ok) => tally.uncounted += 1,
             (Op::Write | Op::Delete | Op::Read(_), other) => {
                 return tally.failures.error_reply(format!("unexpected reply {other:?}").as_bytes());
             }

@@ -1,0 +1,168 @@
+//! Where the load goes: a server that runs already, or one that is started afresh for each test.
+
+use std::path::{Path, PathBuf};
+
+use resp::Value;
+
+use super::arguments::Common;
+use crate::Failure;
+use crate::client::Client;
+use crate::drive::Target;
+use crate::process;
+use crate::servers::{Recipe, Server};
+
+/// A server to be measured.
+#[derive(Clone, Debug)]
+pub(super) struct Host {
+    /// What tables call it.
+    pub(super) label: String,
+    kind: Kind,
+    folder: PathBuf,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Running(Target),
+    Started(Recipe),
+}
+
+/// A server as it runs, ended when dropped if it was started here.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) target: Target,
+    server: Option<Server>,
+    /// Whether what is written can be read: not so of the engine noop.
+    pub(super) keeps: bool,
+}
+
+impl Host {
+    /// The servers that `common` names, the first one first.
+    ///
+    /// # Errors
+    /// There is none of a name.
+    pub(super) fn all(common: &Common) -> Result<Vec<Self>, Failure> {
+        if let Some(target) = &common.url {
+            return Ok(vec![Self::new(target.to_string(), Kind::Running(target.clone()), common)]);
+        }
+        let names = std::iter::once(&common.server).chain(&common.against);
+        names.map(|name| Self::named(name, common)).collect()
+    }
+
+    /// An evenkeel with `flags` beside those of `common`.
+    pub(super) fn evenkeel(flags: &[String], label: String, common: &Common) -> Result<Self, Failure> {
+        let program = std::env::current_exe().map_err(|error| format!("where is this program? {error}"))?;
+        let mut arguments = "serve --bind 127.0.0.1 --port {port} --dir {dir} --connections-max {clients}"
+            .split(' ')
+            .map(str::to_owned)
+            .collect::<Vec<_>>();
+        let loops = common.loops.map(|loops| loops.to_string());
+        let given = [("--engine", &common.engine), ("--connector", &common.connector), ("--loops", &loops)];
+        for (flag, value) in given {
+            arguments.extend(value.iter().flat_map(|value| [flag.to_owned(), value.clone()]));
+        }
+        arguments.extend(flags.iter().cloned());
+        Ok(Self::new(label, Kind::Started(Recipe::of(&program, arguments)), common))
+    }
+
+    /// How it is started, for who wants to repeat it.
+    pub(super) fn command(&self) -> Option<String> {
+        match &self.kind {
+            Kind::Running(_) => None,
+            Kind::Started(recipe) => Some(recipe.filled("{clients}", "CLIENTS").command()),
+        }
+    }
+
+    /// Starts it for so many clients, or takes the one that runs.
+    ///
+    /// # Errors
+    /// It does not start, or is not there.
+    pub(super) fn fresh(&self, clients: usize) -> Result<Running, Failure> {
+        match &self.kind {
+            Kind::Running(target) => {
+                let keeps = keeps(target)?;
+                Ok(Running { target: target.clone(), server: None, keeps })
+            }
+            Kind::Started(recipe) => {
+                std::fs::create_dir_all(&self.folder)
+                    .map_err(|error| format!("{}: {error}", self.folder.display()))?;
+                let places = (clients + CLIENTS_BESIDE).max(CLIENTS_USUAL).to_string();
+                let server = Server::start(&recipe.filled("{clients}", &places), &self.folder);
+                let server = server.inspect_err(|_| remove_if_empty(&self.folder))?;
+                let target = Target::local(server.port());
+                let keeps = recipe.is_limit() || keeps(&target)?;
+                Ok(Running { target, server: Some(server), keeps })
+            }
+        }
+    }
+
+    fn named(text: &str, common: &Common) -> Result<Self, Failure> {
+        let (name, flags) = text.split_once('=').unwrap_or((text, ""));
+        let flags: Vec<String> = flags.split_whitespace().map(str::to_owned).collect();
+        let label = [name].into_iter().chain(flags.iter().map(String::as_str)).collect::<Vec<_>>().join(" ");
+        let peer = |program: &str| {
+            let fixed = "--bind 127.0.0.1 --port {port} --dir {dir} --maxclients {clients} --save";
+            let mut arguments: Vec<String> = fixed.split(' ').map(str::to_owned).collect();
+            arguments.push(String::new());
+            arguments.extend(flags.iter().cloned());
+            Recipe::of(program.as_ref(), arguments)
+        };
+        let recipe = match name {
+            "evenkeel" => {
+                let engine = common.engine.iter().chain(&common.connector).map(String::as_str);
+                let label = [label.as_str()].into_iter().chain(engine).collect::<Vec<_>>().join(" ");
+                return Self::evenkeel(&flags, label, common);
+            }
+            "redis" => peer("redis-server"),
+            "valkey" => peer("valkey-server"),
+            "limit" => Recipe::limit(usize::from(common.loops.unwrap_or(2)), false, true)
+                .with(&flags.iter().map(String::as_str).collect::<Vec<_>>()),
+            other => return Err(format!("no server `{other}`: evenkeel, redis, valkey or limit")),
+        };
+        Ok(Self::new(label, Kind::Started(recipe), common))
+    }
+
+    fn new(label: String, kind: Kind, common: &Common) -> Self {
+        let folder = common.folder.clone().unwrap_or_else(std::env::temp_dir);
+        Self { label, kind, folder: folder.join(format!("evenkeel-bench-{}", std::process::id())) }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(server) = self.server.take() {
+            let parent = server.folder().parent().map(Path::to_path_buf);
+            drop(server);
+            parent.iter().for_each(|parent| remove_if_empty(parent));
+        }
+    }
+}
+
+/// Removes the folder of servers' folders after the last of them.
+fn remove_if_empty(folder: &Path) {
+    // The system refuses when there is something in it.
+    let _ = std::fs::remove_dir(folder);
+}
+
+impl Running {
+    /// Processor time that it has taken, if it was started here.
+    pub(super) fn cpu_seconds(&self) -> Option<f64> {
+        process::cpu_seconds(self.server.as_ref()?.id()).ok()
+    }
+
+    /// Memory that it takes, if it was started here.
+    pub(super) fn rss_bytes(&self) -> Option<u64> {
+        process::rss_bytes(self.server.as_ref()?.id()).ok()
+    }
+}
+
+/// Whether the server at `target` keeps what is written; it is there in any case.
+fn keeps(target: &Target) -> Result<bool, Failure> {
+    let mut client = Client::connect_to(target)?;
+    let engine = client.call(&["CONFIG", "GET", "engine"]);
+    Ok(!matches!(engine, Ok(Value::Array(words)) if words.get(1) == Some(&Value::Bulk(b"noop".to_vec()))))
+}
+
+/// Connections of ours that are not of the load.
+const CLIENTS_BESIDE: usize = 64;
+/// What servers allow if nobody says anything.
+const CLIENTS_USUAL: usize = 10_000;

@@ -1,0 +1,258 @@
+//! Hazelcast's map test of 2015: a few threads, each a connection, get (and put) strings of a map; a run on a fresh server each,
+//! and how far apart the runs lie. The report's figures are of 40 threads, 20-character keys, 100-character values, 10,000
+//! keys, 1,000 values, no puts, 5 minutes and 10 runs.
+//!
+//! The latency probe is a connection of its own that asks at fixed times (an open loop): what a client sees that does not
+//! wait for its turn to ask.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use serde_json::{Map, Value, json};
+
+use super::WORKER;
+use super::arguments::{Common, Numbers, some_time};
+use super::host::Host;
+use super::measure::{Measured, Spread, rounded};
+use super::progress::Progress;
+use super::report::{Line, Report};
+use crate::Failure;
+use crate::drive::{Action, Drivers, Group, KeyForm, Keys, Limit, Outcome, Phase, Pick, Work};
+
+#[derive(Debug, Args)]
+pub(super) struct MapTest {
+    #[command(flatten)]
+    pub(super) common: Common,
+    /// Threads of the report: here connections
+    #[arg(long, value_name = "N", default_value = "40")]
+    threads: Numbers,
+    /// Characters of a key
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_024))]
+    key_length: u32,
+    /// Characters of a value
+    #[arg(long, value_name = "N", default_value = "100")]
+    value_length: Numbers,
+    /// Keys
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
+    key_count: u64,
+    /// Values among which a put chooses
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..))]
+    value_count: u64,
+    /// Share of puts, 0.0 to 1.0; the others are gets
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
+    put_probability: f64,
+    /// Which keys a thread takes
+    #[arg(long, value_name = "WHICH", default_value = "random")]
+    key_locality: Locality,
+    /// How long a run is
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = some_time)]
+    duration: Duration,
+    /// How long a run is, in seconds
+    #[arg(long, value_name = "N", conflicts_with = "duration", value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: Option<u64>,
+    /// Runs, each on a fresh server
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Requests a second of the latency probe; 0: no probe
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    probe_rate: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Locality {
+    /// Any key
+    Random,
+    /// Each thread has a part of the keys for itself
+    Local,
+    /// All threads take one key
+    Single,
+}
+
+/// One run on a fresh server.
+struct Run {
+    threads: usize,
+    value_bytes: usize,
+    map: Measured,
+    probe: Option<Measured>,
+    cpu_us: Option<f64>,
+}
+
+impl MapTest {
+    /// Runs on all servers, by turns.
+    ///
+    /// # Errors
+    /// A server does not start, or cannot be reached.
+    pub(super) fn run(&self) -> Result<Vec<Report>, Failure> {
+        let hosts = Host::all(&self.common)?;
+        let mut cases = Vec::new();
+        for threads in &self.threads.0 {
+            cases.extend(self.value_length.0.iter().map(|bytes| (*threads, *bytes)));
+        }
+        let progress = Progress::new(hosts.len() * cases.len() * self.runs as usize);
+        let mut runs: Vec<Vec<Run>> = hosts.iter().map(|_| Vec::new()).collect();
+        for case in cases {
+            for _ in 0..self.runs {
+                for (host, runs) in hosts.iter().zip(&mut runs) {
+                    runs.push(self.run_once(host, case, &progress)?);
+                    progress.step();
+                }
+            }
+        }
+        Ok(hosts.iter().zip(&runs).map(|(host, runs)| self.report(host, runs)).collect())
+    }
+
+    fn run_once(
+        &self,
+        host: &Host,
+        (threads, value_bytes): (usize, usize),
+        progress: &Progress,
+    ) -> Result<Run, Failure> {
+        let running = host.fresh(threads + 1)?;
+        let program = std::env::current_exe().map_err(|error| error.to_string())?;
+        let processes = usize::from(self.common.processes);
+        let probes = usize::from(self.probe_rate > 0) * processes;
+        let options = self.common.fleet(threads + probes);
+        let mut drivers = Drivers::open(&running.target, &options, processes, (&program, &WORKER))?;
+        let filled = drivers.run(&self.fill(threads, value_bytes), &mut |_| {})?.total().tally;
+        let before = running.cpu_seconds();
+        let what = format!("{}: {threads} threads", host.label);
+        let phase = self.phase(threads, value_bytes, probes);
+        let outcome = drivers.run(&phase, &mut |rows| progress.rows(&what, &rows[..1]))?;
+        let cpu = before.zip(running.cpu_seconds()).map(|(before, after)| after - before);
+        let measured = |group: usize| {
+            let groups = outcome.groups.get(group).cloned().into_iter().collect();
+            let outcome = Outcome { groups, took: outcome.took };
+            let lost = if running.keeps { outcome.total().tally.missing } else { 0 };
+            Measured::of(&outcome, lost)
+        };
+        let mut map = measured(0);
+        map.add_failures(drivers.failures());
+        map.add_failures(&filled.failures);
+        let cpu_us = cpu.map(|seconds| seconds * 1e6 / map.tally.answered.max(1) as f64);
+        let probe = (probes > 0).then(|| measured(1));
+        if let Some(probe) = &probe {
+            map.add_failures(&probe.tally.failures);
+            map.lost += probe.lost;
+        }
+        Ok(Run { threads, value_bytes, map, probe, cpu_us })
+    }
+
+    fn work(&self, action: Action, value_bytes: usize, pick: Pick) -> Work {
+        let form = KeyForm::Padded(self.key_length as usize);
+        let keys = Keys { first: 0, count: self.key_count, pick, form };
+        Work { action, keys, value_bytes, value_count: self.value_count, verify: false, percent_cached: 0 }
+    }
+
+    fn fill(&self, threads: usize, value_bytes: usize) -> Phase {
+        let group = Group {
+            work: self.work(Action::Write, value_bytes, Pick::Sequence),
+            connections: threads,
+            depth: 16,
+            limit: Limit::Requests(self.key_count),
+            per_second: None,
+        };
+        Phase { groups: vec![group], ..self.phase(threads, value_bytes, 0) }
+    }
+
+    fn phase(&self, threads: usize, value_bytes: usize, probes: usize) -> Phase {
+        let pick = match self.key_locality {
+            Locality::Random => Pick::Random,
+            Locality::Local => Pick::Local,
+            Locality::Single => Pick::Single,
+        };
+        let limit = Limit::For(self.length());
+        let map = Group {
+            work: self.work(Action::Map(self.put_probability), value_bytes, pick),
+            connections: threads,
+            depth: usize::from(self.common.pipeline),
+            limit,
+            per_second: self.common.rate,
+        };
+        let probe = Group {
+            work: self.work(Action::Read, value_bytes, Pick::Random),
+            connections: probes,
+            depth: 1,
+            limit,
+            per_second: Some(f64::from(self.probe_rate)),
+        };
+        let groups = [map].into_iter().chain((probes > 0).then_some(probe)).collect();
+        let Common { request_timeout, interval, .. } = self.common;
+        Phase { groups, request_timeout, interval }
+    }
+
+    fn length(&self) -> Duration {
+        self.seconds.map_or(self.duration, Duration::from_secs)
+    }
+
+    fn report(&self, host: &Host, runs: &[Run]) -> Report {
+        let mut lines: Vec<Line> = Vec::new();
+        for run in runs {
+            let what = format!("{} threads, {} B values", run.threads, run.value_bytes);
+            if lines.last().is_none_or(|line| line.what != what) {
+                let command = if self.put_probability > 0.0 { "GET+SET" } else { "GET" }.to_owned();
+                lines.push(Line { what, command, ..Line::default() });
+            }
+            if let Some(line) = lines.last_mut() {
+                line.runs.push(run.map.clone());
+            }
+        }
+        let settings = json!({
+            "threads": self.threads.0,
+            "key_length": self.key_length,
+            "value_length": self.value_length.0,
+            "key_count": self.key_count,
+            "value_count": self.value_count,
+            "put_probability": self.put_probability,
+            "key_locality": format!("{:?}", self.key_locality).to_lowercase(),
+            "duration_ms": self.length().as_millis() as u64,
+            "runs": self.runs,
+            "probe_rate": self.probe_rate,
+        });
+        let mut all = self.common.settings();
+        all.extend(settings.as_object().cloned().unwrap_or_default());
+        Report {
+            experiment: "map-test",
+            server: host.label.clone(),
+            command: host.command(),
+            settings: all,
+            fields: fields(runs),
+            lines,
+        }
+    }
+}
+
+fn fields(runs: &[Run]) -> Map<String, Value> {
+    let valid: Vec<f64> = runs.iter().filter(|r| r.map.is_valid()).map(|r| r.map.per_second()).collect();
+    let spread = Spread::of(&valid);
+    let mut probe = Measured::default();
+    runs.iter().filter_map(|run| run.probe.as_ref()).for_each(|one| probe.add(one));
+    let cpu: Vec<f64> = runs.iter().filter_map(|run| run.cpu_us).collect();
+    let each = runs.iter().map(|run| {
+        json!({
+            "threads": run.threads,
+            "value_length": run.value_bytes,
+            "operations_per_second": rounded(run.map.per_second()),
+            "latency_us": run.map.latency_json(),
+            "probe_latency_us": run.probe.as_ref().map(Measured::latency_json),
+            "server_cpu_us_per_operation": run.cpu_us.map(rounded),
+            "errors": run.map.errors(),
+            "lost": run.map.lost,
+            "valid": run.map.is_valid(),
+        })
+    });
+    let fields = json!({
+        "runs": each.collect::<Vec<_>>(),
+        "min": spread.map(|spread| rounded(spread.min)),
+        "max": spread.map(|spread| rounded(spread.max)),
+        "mean": spread.map(|spread| rounded(spread.mean)),
+        "spread_percent": spread.map(|spread| rounded(spread.percent())),
+        "probe_latency_us": probe.latency_json(),
+        "server_cpu_us_per_operation": Spread::of(&cpu).map(|spread| rounded(spread.mean)),
+    });
+    fields.as_object().cloned().unwrap_or_default()
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    if (0.0..=1.0).contains(&share) { Ok(share) } else { Err("must be from 0.0 to 1.0".to_owned()) }
+}

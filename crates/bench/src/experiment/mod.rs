@@ -1,0 +1,85 @@
+//! `evenkeel bench`: the reports' experiments, with their parameters as defaults, for any RESP server.
+//!
+//! An experiment starts servers ([`host`]) or takes the one it is told, drives them with the load engine
+//! ([`crate::drive`]), and makes a [`Report`] of each: text, one line or JSON. A run in which anything failed or was
+//! lost is not valid: it is said so, leaves every ratio and mean, and ends the program with a status of its own.
+
+mod arguments;
+mod host;
+mod map_test;
+mod measure;
+mod progress;
+mod remote_test;
+mod report;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+use crate::Failure;
+use crate::drive;
+use arguments::Common;
+use report::Report;
+
+/// The arguments of `evenkeel bench`.
+#[derive(Debug, Args)]
+pub struct Bench {
+    #[command(subcommand)]
+    experiment: Experiment,
+}
+
+#[derive(Debug, Subcommand)]
+enum Experiment {
+    /// Voldemort's remote test: iterations of writes and deletes by many clients; losses show
+    RemoteTest(remote_test::RemoteTest),
+    /// Hazelcast's map test: gets and puts by a few threads; runs on fresh servers, and how far they lie apart
+    MapTest(map_test::MapTest),
+    /// Part of a load of several processes
+    #[command(hide = true)]
+    Worker,
+}
+
+/// How another copy of this program becomes a load process.
+const WORKER: [&str; 2] = ["bench", "worker"];
+
+/// Runs the experiment and prints its reports; what the process ends with.
+///
+/// Status 0 is a valid run, 1 one that could not be made, 3 one that was made and is not valid.
+pub fn run(bench: &Bench) -> ExitCode {
+    let (common, reports) = match &bench.experiment {
+        Experiment::RemoteTest(test) => (&test.common, test.run()),
+        Experiment::MapTest(test) => (&test.common, test.run()),
+        Experiment::Worker => return ended(drive::work_for_parent().map(|()| true)),
+    };
+    ended(reports.map(|reports| show(common, &reports)))
+}
+
+/// Prints the reports; whether all are valid.
+fn show(common: &Common, reports: &[Report]) -> bool {
+    let mut text = String::new();
+    for report in reports {
+        text += &if common.quiet { report.one_line() } else { report.text() };
+    }
+    if common.json {
+        text += &format!("{}\n", report::json(reports));
+    }
+    // A reader that stopped reading is no failure of the experiment.
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    reports.iter().all(Report::is_valid)
+}
+
+fn ended(outcome: Result<bool, Failure>) -> ExitCode {
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(STATUS_INVALID),
+        Err(failure) => {
+            let _ = writeln!(std::io::stderr(), "evenkeel: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A run was made, and is no figure: a script that goes on must do so knowingly.
+const STATUS_INVALID: u8 = 3;

@@ -1,0 +1,218 @@
+//! The result of an experiment on one server: text, one line, JSON.
+//!
+//! Every experiment's JSON has `experiment`, `server`, `operations_per_second`, `latency_us`, `errors`, `lost`, `valid`,
+//! `failures` and `settings`; beside them its own fields, and `against`: the same of further servers, each with the
+//! first one's ratio to it, if both are valid.
+
+use std::fmt::Write;
+
+use serde_json::{Map, Value, json};
+
+use super::measure::{Measured, Spread, rounded};
+
+/// What an experiment says about one server.
+#[derive(Clone, Debug)]
+pub(super) struct Report {
+    pub(super) experiment: &'static str,
+    pub(super) server: String,
+    /// How the server was started.
+    pub(super) command: Option<String>,
+    pub(super) settings: Map<String, Value>,
+    /// The experiment's own part of the JSON.
+    pub(super) fields: Map<String, Value>,
+    pub(super) lines: Vec<Line>,
+}
+
+/// Equal runs, as one line of a table.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Line {
+    pub(super) what: String,
+    /// What redis-benchmark would call it.
+    pub(super) command: String,
+    /// Each run.
+    pub(super) runs: Vec<Measured>,
+    /// What else is known, in words.
+    pub(super) note: String,
+}
+
+impl Line {
+    /// All runs together.
+    pub(super) fn all(&self) -> Measured {
+        let mut all = Measured::default();
+        self.runs.iter().for_each(|run| all.add(run));
+        all
+    }
+
+    /// How far apart the valid runs lie.
+    pub(super) fn spread(&self) -> Option<Spread> {
+        let valid = self.runs.iter().filter(|run| run.is_valid());
+        Spread::of(&valid.map(Measured::per_second).collect::<Vec<_>>())
+    }
+
+    pub(super) fn is_valid(&self) -> bool {
+        !self.runs.is_empty() && self.runs.iter().all(Measured::is_valid)
+    }
+}
+
+impl Report {
+    pub(super) fn all(&self) -> Measured {
+        let mut all = Measured::default();
+        self.lines.iter().for_each(|line| all.add(&line.all()));
+        all
+    }
+
+    pub(super) fn is_valid(&self) -> bool {
+        !self.lines.is_empty() && self.lines.iter().all(Line::is_valid)
+    }
+
+    /// A table for people.
+    pub(super) fn text(&self) -> String {
+        let mut text = format!("{} of {}\n", self.experiment, self.server);
+        if let Some(command) = &self.command {
+            let _ = writeln!(text, "  {command}");
+        }
+        let _ = writeln!(
+            text,
+            "  {:<34}{:>11}{:>11}{:>11}{:>9}{:>10}{:>10}{:>10}",
+            "", "per second", "least", "most", "spread", "p50 us", "p99 us", "p99.9 us"
+        );
+        for line in &self.lines {
+            line.write_to(&mut text);
+        }
+        text
+    }
+
+    /// A line for each operation, as redis-benchmark prints with `-q`.
+    pub(super) fn one_line(&self) -> String {
+        let mut text = String::new();
+        for line in &self.lines {
+            let all = line.all();
+            let state = if line.is_valid() { "" } else { " (not valid)" };
+            let (rate, p50) = (all.per_second(), all.us(0.5) / 1e3);
+            let name = &line.command;
+            let _ = writeln!(text, "{name}: {rate:.2} requests per second, p50={p50:.3} msec{state}");
+        }
+        text
+    }
+
+    fn json(&self) -> Map<String, Value> {
+        let all = self.all();
+        let mut map = self.fields.clone();
+        let common = json!({
+            "experiment": self.experiment,
+            "server": self.server,
+            "command": self.command,
+            "operations_per_second": rounded(all.per_second()),
+            "latency_us": all.latency_json(),
+            "errors": all.errors(),
+            "lost": all.lost,
+            "valid": self.is_valid(),
+            "failures": all.failures_json(),
+            "settings": self.settings,
+        });
+        if let Value::Object(common) = common {
+            map.extend(common);
+        }
+        map
+    }
+}
+
+impl Line {
+    fn write_to(&self, text: &mut String) {
+        let all = self.all();
+        let spread = self.spread();
+        let figure =
+            |of: fn(&Spread) -> f64| spread.as_ref().map_or("-".to_owned(), |s| format!("{:.0}", of(s)));
+        let percent = spread.map_or("-".to_owned(), |spread| format!("{:.1} %", spread.percent()));
+        let _ = writeln!(
+            text,
+            "  {:<34}{:>11.0}{:>11}{:>11}{:>9}{:>10.1}{:>10.1}{:>10.1}",
+            self.what,
+            all.per_second(),
+            figure(|spread| spread.min),
+            figure(|spread| spread.max),
+            percent,
+            all.us(0.5),
+            all.us(0.99),
+            all.us(0.999)
+        );
+        if !self.note.is_empty() {
+            let _ = writeln!(text, "    {}", self.note);
+        }
+        if !self.is_valid() {
+            let why =
+                all.tally.failures.first.as_deref().unwrap_or("nothing was answered, or keys were lost");
+            let (errors, lost) = (all.errors(), all.lost);
+            let _ = writeln!(text, "    NOT VALID, no figure: {errors} errors, {lost} lost: {why}");
+        }
+    }
+}
+
+/// All reports as one line: the first with the others in it.
+pub(super) fn json(reports: &[Report]) -> String {
+    let Some((first, others)) = reports.split_first() else { return "{}".to_owned() };
+    let mut map = first.json();
+    let against: Vec<Value> = others
+        .iter()
+        .map(|other| {
+            let mut theirs = other.json();
+            theirs.insert("ratio".to_owned(), json!(ratio(first, other)));
+            Value::Object(theirs)
+        })
+        .collect();
+    if !against.is_empty() {
+        map.insert("against".to_owned(), Value::Array(against));
+    }
+    Value::Object(map).to_string()
+}
+
+/// Operations a second of `ours` for each of `theirs`, if both are figures.
+pub(super) fn ratio(ours: &Report, theirs: &Report) -> Option<f64> {
+    let both_valid = ours.is_valid() && theirs.is_valid();
+    both_valid.then(|| (ours.all().per_second() / theirs.all().per_second() * 1e3).round() / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::drive::Tally;
+
+    fn report(answered: u64, lost: u64) -> Report {
+        let tally = Tally { answered, ..Tally::default() };
+        let run = Measured { tally, took: Duration::from_secs(1), lost, ..Measured::default() };
+        let line =
+            Line { what: "write".to_owned(), command: "SET".to_owned(), runs: vec![run], ..Line::default() };
+        Report {
+            experiment: "remote-test",
+            server: "somebody".to_owned(),
+            command: None,
+            settings: Map::new(),
+            fields: Map::new(),
+            lines: vec![line],
+        }
+    }
+
+    #[test]
+    fn json_is_one_line_with_the_common_shape() {
+        let text = json(&[report(300, 0), report(200, 0)]);
+        assert!(!text.contains('\n'));
+        let value: Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(value["operations_per_second"], 300.0);
+        assert_eq!((&value["errors"], &value["lost"], &value["valid"]), (&json!(0), &json!(0), &json!(true)));
+        for key in ["p50", "p99", "p999", "max"] {
+            assert!(value["latency_us"][key].is_number(), "{key}");
+        }
+        assert_eq!(value["against"][0]["ratio"], 1.5);
+    }
+
+    #[test]
+    fn run_that_is_not_valid_leaves_every_ratio_and_says_so() {
+        let (good, bad) = (report(300, 0), report(200, 1));
+        assert_eq!(ratio(&good, &bad), None);
+        assert!(bad.text().contains("NOT VALID, no figure: 0 errors, 1 lost"), "{}", bad.text());
+        assert!(bad.one_line().contains("not valid") && !good.one_line().contains("not valid"));
+        assert_eq!(bad.lines[0].spread(), None);
+    }
+}
