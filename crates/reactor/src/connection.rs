@@ -97,7 +97,12 @@ pub struct Connection {
     pub(crate) output_bytes: Counter,
     pub(crate) attached_bytes: Counter,
     pub(crate) moves: Counter,
+    /// The newest order to move that was not taken; [`NOWHERE`] without one.
+    ordered_to: AtomicU32,
 }
+
+/// No loop.
+const NOWHERE: u32 = u32::MAX;
 
 /// What a new connection is made from.
 pub(crate) struct NewConnection {
@@ -135,6 +140,7 @@ impl Connection {
             output_bytes: Counter::default(),
             attached_bytes: Counter::default(),
             moves: Counter::default(),
+            ordered_to: AtomicU32::new(NOWHERE),
         }
     }
 
@@ -262,6 +268,17 @@ impl Connection {
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.close_reason() != CloseReason::Open
+    }
+
+    /// Orders a move. The loop is told by a post, which may come late: it finds the newest order.
+    pub(crate) fn order_to(&self, loop_index: usize) {
+        self.ordered_to.store(loop_index as u32, Ordering::Release);
+    }
+
+    /// Takes the newest order.
+    pub(crate) fn take_order(&self) -> Option<usize> {
+        let to = self.ordered_to.swap(NOWHERE, Ordering::AcqRel);
+        (to != NOWHERE).then_some(to as usize)
     }
 
     pub(crate) fn set_close_reason(&self, reason: CloseReason) {

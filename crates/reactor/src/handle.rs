@@ -136,7 +136,8 @@ impl<P: Protocol> Handle<P> {
         }
         let unknown = MoveError::UnknownConnection(connection_id);
         let connection = self.connection(connection_id).ok_or(unknown)?;
-        let post = Post::Move(Arc::clone(&connection), loop_index);
+        connection.order_to(loop_index);
+        let post = Post::Move(Arc::clone(&connection));
         if self.shared.send(&connection, post) { Ok(()) } else { Err(unknown) }
     }
 

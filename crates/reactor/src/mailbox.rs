@@ -24,8 +24,8 @@ pub(crate) enum Post<P: Protocol> {
     Message(Arc<Connection>, P::Message),
     /// Close it now.
     Kill(Arc<Connection>),
-    /// Hand it to the loop with this index.
-    Move(Arc<Connection>, usize),
+    /// Look whether it was ordered to another loop.
+    Move(Arc<Connection>),
 }
 
 /// What is needed to end a wait.

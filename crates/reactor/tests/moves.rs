@@ -244,3 +244,44 @@ fn thousands_of_moves_under_pipelined_load_lose_and_double_nothing() {
         stop.store(true, Ordering::Relaxed);
     });
 }
+
+/// A reply that waits for its ticket was listed again by each loop to which its connection came back, once a visit.
+#[test]
+fn connection_that_comes_back_with_a_held_reply_is_listed_once() {
+    let server = server();
+    let (mut client, connection) = server.connect_known();
+    let home = connection.loop_index();
+    client.send("hold 5 five\n");
+    for _ in 0..3 {
+        move_and_wait(&server, &connection, (home + 1) % LOOPS);
+        move_and_wait(&server, &connection, home);
+    }
+    let stats = &server.handle.loops()[home];
+    // The tick that takes the next line in is after the one of the arrival.
+    client.send("hold 6 six\n");
+    eventually("both are held", || connection.output_bytes() == 9);
+    eventually("listed once", || stats.held() == 1);
+    server.release(6);
+    client.expect("five");
+    client.expect("six");
+}
+
+/// An order that followed a connection to its next loop came after a newer one that was given there directly, and won.
+#[test]
+fn of_several_orders_to_move_the_last_holds() {
+    let server = server();
+    let (mut client, connection) = server.connect_known();
+    let order = |to| server.handle.move_connection(connection.id(), to).unwrap();
+    for round in 0..100 {
+        let last = round % LOOPS;
+        for step in 0..20 {
+            order((round + step) % LOOPS);
+            order((round + step + 1) % LOOPS);
+        }
+        order(last);
+        eventually("it came", || connection.loop_index() == last);
+        eventually("orders were taken", || (0..LOOPS).all(|index| server.handle.mailbox_depth(index) == 0));
+        // Two turns of its loop later whatever was on its way has arrived.
+        (0..2).for_each(|_| assert_eq!(client.ask("where"), last.to_string(), "round {round}"));
+    }
+}

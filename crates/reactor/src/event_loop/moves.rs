@@ -9,21 +9,25 @@ use crate::peer::Peer;
 use crate::{CloseReason, Connection, Protocol};
 
 impl<P: Protocol, D: Driver<P>> Loop<P, D> {
-    pub(super) fn ask_to_move(&mut self, connection: &Arc<Connection>, to: usize) {
+    pub(super) fn ask_to_move(&mut self, connection: &Arc<Connection>) {
         match self.take_here(connection) {
             Some(mut peer) => {
-                peer.move_to = Some(to);
+                peer.move_to = connection.take_order().or(peer.move_to);
                 self.settle(peer);
             }
             // It moved since it was asked: the question follows it.
             None if connection.loop_index() != self.index => {
-                self.handle.shared.send(connection, Post::Move(Arc::clone(connection), to));
+                self.handle.shared.send(connection, Post::Move(Arc::clone(connection)));
             }
             None => {}
         }
     }
 
     pub(super) fn move_peers(&mut self) {
+        if self.moves.is_empty() {
+            return;
+        }
+        let mut took_held = false;
         for token in std::mem::take(&mut self.moves) {
             let Some(mut peer) = self.slots.take(token) else { continue };
             let Some(to) = peer.move_to.take_if(|_| !self.stopping).filter(|to| *to != self.index) else {
@@ -35,7 +39,13 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
                 self.slots.put(peer);
                 continue;
             }
+            took_held |= peer.in_held;
             self.send_off(peer, to);
+        }
+        if took_held {
+            // It may come back, to the same slot, and is listed anew then.
+            let slots = &self.slots;
+            self.held.retain(|entry| slots.get(entry.token).is_some());
         }
     }
 

@@ -21,7 +21,7 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
                         self.end(peer, CloseReason::Killed);
                     }
                 }
-                Post::Move(connection, to) => self.ask_to_move(&connection, to),
+                Post::Move(connection) => self.ask_to_move(&connection),
             }
         }
         self.posts = posts;
