@@ -1,4 +1,4 @@
-//! The thread that takes connections in and gives each to the loop with the fewest.
+//! The thread that takes connections in and gives each to a loop ([`crate::Assignment`]).
 //!
 //! It is a thread of its own so that no loop has its ticks disturbed by a storm of connections, and so that
 //! a failing accept stops nobody:
@@ -160,11 +160,8 @@ impl<P: Protocol> Acceptor<P> {
             return self.refuse(accepted.socket);
         }
         shared.accept_stats.accepted.fetch_add(1, Ordering::Relaxed);
-        admit(&self.handle, accepted, self.least_loaded());
-    }
-
-    fn least_loaded(&self) -> usize {
-        self.handle.shared.emptiest_loop()
+        let place = shared.choose_loop(&accepted.peer);
+        admit(&self.handle, accepted, place);
     }
 
     /// Tells a client that it is one too many.
@@ -229,11 +226,12 @@ impl<P: Protocol> Acceptor<P> {
 pub(crate) fn admit<P: Protocol>(
     handle: &Handle<P>,
     accepted: Accepted,
-    loop_index: usize,
+    (loop_index, is_bound): (usize, bool),
 ) -> Arc<Connection> {
     let shared = &handle.shared;
     shared.open.fetch_add(1, Ordering::Relaxed);
     shared.stats[loop_index].connections.fetch_add(1, Ordering::Relaxed);
+    shared.stats[loop_index].arrivals.fetch_add(1, Ordering::Relaxed);
     let as_killer: Arc<dyn Killer> = Arc::clone(shared) as Arc<dyn Killer>;
     let killer: Weak<dyn Killer> = Arc::downgrade(&as_killer);
     let connection = Arc::new(Connection::new(NewConnection {
@@ -244,6 +242,7 @@ pub(crate) fn admit<P: Protocol>(
         descriptor: accepted.socket.as_raw_fd(),
         loop_index,
         killer,
+        is_bound,
     }));
     let peer = Box::new(Peer::new(Arc::clone(&connection), accepted.socket, &shared.limits.load()));
     if shared.options.connector == Connector::Threads {

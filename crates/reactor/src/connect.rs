@@ -163,10 +163,10 @@ impl<'a, P: Protocol> Dialer<'a, P> {
         let dial = &self.dials[index];
         let local = socket.local_addr().ok().and_then(|address| address.as_socket());
         let local = local.map_or_else(|| dial.to.clone(), Address::Tcp);
-        let loop_index = dial.loop_index.unwrap_or_else(|| self.handle.shared.emptiest_loop());
+        let loop_index = dial.loop_index.unwrap_or_else(|| self.handle.shared.idlest_loop());
         self.outcomes[index] = Some(if loop_index < self.handle.loops().len() {
             let accepted = Accepted { socket: socket.into(), peer: dial.to.clone(), local };
-            Ok(admit(self.handle, accepted, loop_index))
+            Ok(admit(self.handle, accepted, (loop_index, false)))
         } else {
             Err(ConnectError::UnknownLoop(loop_index))
         });

@@ -6,9 +6,11 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use clock::Nanos;
+
+use crate::balance::account::Account;
 
 /// One end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,6 +99,9 @@ pub struct Connection {
     pub(crate) output_bytes: Counter,
     pub(crate) attached_bytes: Counter,
     pub(crate) moves: Counter,
+    account: Mutex<Account>,
+    /// By host: the balancer leaves it where it is.
+    is_bound: bool,
     /// The newest order to move that was not taken; [`NOWHERE`] without one.
     ordered_to: AtomicU32,
 }
@@ -113,11 +118,12 @@ pub(crate) struct NewConnection {
     pub(crate) descriptor: i32,
     pub(crate) loop_index: usize,
     pub(crate) killer: Weak<dyn Killer>,
+    pub(crate) is_bound: bool,
 }
 
 impl Connection {
     pub(crate) fn new(new: NewConnection) -> Self {
-        let NewConnection { id, peer, local, created, descriptor, loop_index, killer } = new;
+        let NewConnection { id, peer, local, created, descriptor, loop_index, killer, is_bound } = new;
         Self {
             id,
             peer,
@@ -140,6 +146,8 @@ impl Connection {
             output_bytes: Counter::default(),
             attached_bytes: Counter::default(),
             moves: Counter::default(),
+            account: Mutex::default(),
+            is_bound,
             ordered_to: AtomicU32::new(NOWHERE),
         }
     }
@@ -228,6 +236,13 @@ impl Connection {
         self.busy_ns.load()
     }
 
+    /// What of that the last interval of the balancer added, scaled by the processor time of its loop; all of it before it
+    /// has seen the end of an interval.
+    #[must_use]
+    pub fn load_ns(&self) -> u64 {
+        self.account().busy_ns().unwrap_or_else(|| self.busy_ns())
+    }
+
     /// When bytes last came or went.
     #[must_use]
     pub fn last_active(&self) -> Nanos {
@@ -268,6 +283,16 @@ impl Connection {
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.close_reason() != CloseReason::Open
+    }
+
+    /// What the balancer remembers of it.
+    pub(crate) fn account(&self) -> MutexGuard<'_, Account> {
+        self.account.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the balancer leaves it where it is.
+    pub(crate) fn is_bound(&self) -> bool {
+        self.is_bound
     }
 
     /// Orders a move. The loop is told by a post, which may come late: it finds the newest order.

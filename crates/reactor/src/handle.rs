@@ -9,11 +9,13 @@ use std::thread::JoinHandle;
 
 use clock::Clock;
 
+use crate::balance::assign::{self, Candidate, Hosts};
+use crate::balance::runner::{self, Steering};
 use crate::connection::Killer;
 use crate::mailbox::{Mailbox, Post};
 use crate::{
-    AcceptStats, CloseReason, Connection, Connector, Limits, LoopStats, MoveError, Options, Protocol,
-    StartError,
+    AcceptStats, Address, Assignment, Balance, CloseReason, Connection, Connector, Limits, LoopStats,
+    MoveError, Options, Protocol, StartError,
 };
 use crate::{Listeners, accept, epoll, event_loop, listen, threads};
 
@@ -58,6 +60,7 @@ impl Reactor {
         let shared = Arc::new(Shared {
             limits: LimitCells::new(&options.limits),
             connections_max: AtomicUsize::new(options.connections_max),
+            steering: Steering::new(options.balance),
             options,
             protocol,
             clock,
@@ -73,9 +76,13 @@ impl Reactor {
             threads: Mutex::default(),
             workers: threads::Workers::default(),
             holders: Mutex::default(),
+            hosts: Mutex::default(),
+            turns: AtomicUsize::new(0),
         });
         let handle = Handle { shared };
-        let started = event_loop::start(&handle, parts).and_then(|()| accept::start(&handle, listeners));
+        let started = event_loop::start(&handle, parts)
+            .and_then(|()| runner::start(&handle))
+            .and_then(|()| accept::start(&handle, listeners));
         if let Err(error) = started {
             handle.shutdown();
             handle.join();
@@ -136,9 +143,7 @@ impl<P: Protocol> Handle<P> {
         }
         let unknown = MoveError::UnknownConnection(connection_id);
         let connection = self.connection(connection_id).ok_or(unknown)?;
-        connection.order_to(loop_index);
-        let post = Post::Move(Arc::clone(&connection));
-        if self.shared.send(&connection, post) { Ok(()) } else { Err(unknown) }
+        if self.shared.order_to_move(&connection, loop_index) { Ok(()) } else { Err(unknown) }
     }
 
     /// Wakes the loops whose held replies may leave now that [`Protocol::released`] has grown.
@@ -165,9 +170,7 @@ impl<P: Protocol> Handle<P> {
     /// All connections, by id.
     #[must_use]
     pub fn connections(&self) -> Vec<Arc<Connection>> {
-        let table = self.shared.table();
-        let mut all: Vec<_> = table.values().map(|route| Arc::clone(&route.connection)).collect();
-        drop(table);
+        let mut all = self.shared.some_order();
         all.sort_unstable_by_key(|connection| connection.id());
         all
     }
@@ -222,6 +225,17 @@ impl<P: Protocol> Handle<P> {
         self.shared.connections_max.store(count, Ordering::Relaxed);
     }
 
+    /// How connections are balanced.
+    #[must_use]
+    pub fn balance(&self) -> Balance {
+        self.shared.steering.balance()
+    }
+
+    /// Changes how connections are balanced, from the interval on that runs.
+    pub fn set_balance(&self, balance: Balance) {
+        self.shared.steering.set_balance(balance);
+    }
+
     /// Bounds of one connection's buffers.
     #[must_use]
     pub fn limits(&self) -> Limits {
@@ -238,6 +252,7 @@ impl<P: Protocol> Handle<P> {
     /// is sent. Returns at once.
     pub fn shutdown(&self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
+        self.shared.steering.stop();
         if let Some(waker) = &*self.shared.acceptor.lock().unwrap_or_else(PoisonError::into_inner) {
             // A failed wake-up costs the acceptor's poll interval, no more.
             let _ = waker.wake();
@@ -294,6 +309,11 @@ pub(crate) struct Shared<P: Protocol> {
     pub(crate) workers: threads::Workers,
     /// Doors of threads that hold replies, under the connector `threads`.
     pub(crate) holders: Mutex<Vec<Arc<Mailbox<P>>>>,
+    pub(crate) steering: Steering,
+    /// Of the assignment by host.
+    hosts: Mutex<Hosts>,
+    /// Of the assignment one after the other.
+    turns: AtomicUsize,
 }
 
 impl<P: Protocol> Shared<P> {
@@ -309,10 +329,44 @@ impl<P: Protocol> Shared<P> {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// The loop with the fewest connections.
-    pub(crate) fn emptiest_loop(&self) -> usize {
-        let stats = self.stats.iter().enumerate();
-        stats.min_by_key(|(_, stats)| stats.connections()).map_or(0, |(index, _)| index)
+    /// The loop that has least to do.
+    pub(crate) fn idlest_loop(&self) -> usize {
+        assign::least_loaded(&self.candidates())
+    }
+
+    /// The loop for a connection that was accepted from `peer`, and whether it is bound to it.
+    pub(crate) fn choose_loop(&self, peer: &Address) -> (usize, bool) {
+        let candidates = self.candidates();
+        match (self.options.assignment, peer) {
+            (Assignment::ByHost, Address::Tcp(address)) => {
+                (self.hosts().enter(address.ip(), &candidates), true)
+            }
+            (Assignment::RoundRobin, _) => {
+                let turn = self.turns.fetch_add(1, Ordering::Relaxed);
+                (assign::round_robin(&candidates, turn), false)
+            }
+            _ => (assign::least_loaded(&candidates), false),
+        }
+    }
+
+    fn candidates(&self) -> Vec<Candidate> {
+        let now = self.clock.now();
+        self.stats.iter().map(|stats| stats.candidate(now)).collect()
+    }
+
+    fn hosts(&self) -> MutexGuard<'_, Hosts> {
+        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All connections, in any order.
+    pub(crate) fn some_order(&self) -> Vec<Arc<Connection>> {
+        self.table().values().map(|route| Arc::clone(&route.connection)).collect()
+    }
+
+    /// Tells the loop of `connection` that it is to go to another; whether it is there to be told of.
+    pub(crate) fn order_to_move(&self, connection: &Arc<Connection>, to: usize) -> bool {
+        connection.order_to(to);
+        self.send(connection, Post::Move(Arc::clone(connection)))
     }
 
     /// Leaves a post at the door of `connection`, and follows it when it moves meanwhile.
@@ -336,6 +390,11 @@ impl<P: Protocol> Shared<P> {
         self.table().remove(&connection.id());
         self.open.fetch_sub(1, Ordering::Relaxed);
         self.stats[connection.loop_index()].connections.fetch_sub(1, Ordering::Relaxed);
+        if connection.is_bound()
+            && let Address::Tcp(address) = connection.peer()
+        {
+            self.hosts().leave(address.ip());
+        }
     }
 }
 

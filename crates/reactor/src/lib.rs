@@ -14,14 +14,15 @@
 //!   3. `on_open` and `on_close` are called exactly once for each connection that was taken in.
 //!   4. Every buffer has a bound; an idle connection keeps no buffer.
 //!   5. A request costs one read and one write; the clock is read once for each turn of a connection,
-//!      never for each command; nothing is allocated and no lock is taken on that path.
+//!      never for each command; nothing is allocated on that path; the one lock, once a tick, is contended only while somebody
+//!      takes figures.
 //!
-//! Out of scope: RESP (`resp`), commands (`server`), which connection moves where and when (the balancer;
-//! [`Handle::move_connection`] is its arm).
+//! Out of scope: RESP (`resp`), commands (`server`).
 //! Sources: the loop that owns its sockets, from Voldemort's NIO server; the move of a live connection,
 //! from Hazelcast's IO balancer; the short read that ends a drain, from epoll(7).
 
 mod accept;
+mod balance;
 mod connect;
 mod connection;
 mod epoll;
@@ -42,6 +43,7 @@ mod stats;
 mod threads;
 mod timers;
 
+pub use balance::{Assignment, Balance, By};
 pub use connect::Dial;
 pub use connection::{Address, CloseReason, Connection};
 pub use error::{ConnectError, MoveError, StartError};
@@ -52,4 +54,4 @@ pub use options::{Connector, Limits, Options, raise_descriptor_limit};
 pub use output::{Output, SharedBytes};
 pub use pace::{Doing, Longest};
 pub use protocol::{Io, Protocol, Step};
-pub use stats::{AcceptStats, LoopStats};
+pub use stats::{AcceptStats, Interval, LoopStats};

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::{Assignment, Balance};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// How sockets meet threads.
@@ -78,6 +79,10 @@ pub struct Options {
     pub tcp_keepalive: Option<Duration>,
     /// Connections that the kernel keeps for us to accept.
     pub backlog: u16,
+    /// Which loop a new connection goes to.
+    pub assignment: Assignment,
+    /// How connections are balanced over the loops.
+    pub balance: Balance,
     /// How long a stop, or a close, waits for replies that are not released or not read.
     pub close_grace: Duration,
     /// Stack of a connection's thread under the connector `threads`, in bytes.
@@ -96,6 +101,8 @@ impl Default for Options {
             tcp_nodelay: true,
             tcp_keepalive: Some(Duration::from_secs(300)),
             backlog: 4_096,
+            assignment: Assignment::default(),
+            balance: Balance::default(),
             close_grace: Duration::from_secs(10),
             thread_stack_bytes: 256 << 10,
         }

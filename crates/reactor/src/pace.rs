@@ -141,6 +141,7 @@ pub(crate) struct Pace(Mutex<Books>);
 #[derive(Debug)]
 struct Books {
     lag_us: Histogram<u64>,
+    /// Since [`Pace::take_longest`].
     longest: Option<Longest>,
     cpu: CpuMark,
 }
@@ -176,7 +177,12 @@ impl Pace {
         }
     }
 
-    /// The longest callback.
+    /// The longest callback since the last call.
+    pub(crate) fn take_longest(&self) -> Option<Longest> {
+        self.lock().longest.take()
+    }
+
+    /// The longest callback since [`Pace::take_longest`].
     pub(crate) fn longest(&self) -> Option<Longest> {
         self.lock().longest.clone()
     }
@@ -205,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn longest_callback_is_kept_with_its_name() {
+    fn longest_callback_is_kept_with_its_name_until_it_is_taken() {
         let pace = Pace::default();
         assert!(!pace.note(&tick(5, 0, 0)), "a tick without callbacks");
         assert!(pace.note(&tick(50, 7, 40)));
@@ -214,6 +220,8 @@ mod tests {
         let longest = pace.longest().expect("there was one");
         assert_eq!((longest.connection_id, longest.took), (7, Duration::from_micros(40)));
         assert_eq!(longest.what.as_deref(), Some("lcs"));
+        assert_eq!(pace.take_longest(), Some(longest));
+        assert!(pace.note(&tick(1, 8, 1)), "a new interval, a new longest");
     }
 
     #[test]

@@ -4,11 +4,14 @@
 //! locked instruction for each event.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use clock::Nanos;
 use hdrhistogram::Histogram;
 
+use crate::balance::STUCK_AFTER;
+use crate::balance::assign::Candidate;
 use crate::pace::{Doing, Longest, LongestOfTick, Pace, Pulse};
 
 /// What one loop has done since it started. Under the connector `threads` one value counts for all threads.
@@ -30,6 +33,34 @@ pub struct LoopStats {
     pub(crate) waited_ns: AtomicU64,
     pub(crate) pulse: Pulse,
     pub(crate) pace: Pace,
+    pub(crate) stuck_count: AtomicU64,
+    /// Connections that came since the last interval ended.
+    pub(crate) arrivals: AtomicU64,
+    busy_ppm: AtomicU64,
+    interval: Mutex<Interval>,
+}
+
+/// What a loop did in an interval.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interval {
+    /// How long the interval was.
+    pub span: Duration,
+    /// Processor time that the loop spent, as far as it was busy: neither asleep, nor blocked in a commit, nor kept waiting by
+    /// other threads of the machine. Time by the clock under the connector `threads`.
+    pub busy: Duration,
+    /// Lag ([`LoopStats::lag_us`]) that 99 of 100 ticks stayed below, in microseconds.
+    pub lag_us_p99: u64,
+    /// The longest callback.
+    pub longest: Option<Longest>,
+}
+
+impl Interval {
+    /// How much of the interval it was busy, in thousandths.
+    #[must_use]
+    pub fn busy_permille(&self) -> u32 {
+        let permille = self.busy.as_nanos() * 1_000 / self.span.as_nanos().max(1);
+        u32::try_from(permille).unwrap_or(u32::MAX)
+    }
 }
 
 macro_rules! read {
@@ -68,6 +99,8 @@ impl LoopStats {
         moves_out: u64,
         /// Time blocked in commits at the end of ticks, in nanoseconds; part of the lag, not of the busy time.
         waited_ns: u64,
+        /// Times that it was found stuck.
+        stuck_count: u64,
     }
 
     /// Lags of all ticks since the start, in microseconds: how long each tick took, which is how long what came right after
@@ -77,10 +110,38 @@ impl LoopStats {
         self.pace.lag_us()
     }
 
-    /// The longest callback.
+    /// What it did in the last interval of the balancer; before the first is over, since the start.
     #[must_use]
-    pub fn longest(&self) -> Option<Longest> {
-        self.pace.longest()
+    pub fn interval(&self) -> Interval {
+        self.interval.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How long it has been stuck: awake without a look at the clock. `None` when it moves or sleeps.
+    #[must_use]
+    pub fn stuck_for(&self, now: Nanos) -> Option<Duration> {
+        self.silent_for(now).filter(|silent| *silent >= STUCK_AFTER)
+    }
+
+    pub(crate) fn set_interval(&self, interval: Interval, ends: bool) {
+        self.busy_ppm.store(u64::from(interval.busy_permille()) * 1_000, Relaxed);
+        if ends {
+            self.arrivals.store(0, Relaxed);
+        }
+        *self.interval.lock().unwrap_or_else(PoisonError::into_inner) = interval;
+    }
+
+    pub(crate) fn note_stuck(&self) {
+        self.stuck_count.fetch_add(1, Relaxed);
+    }
+
+    /// The loop as an arrival sees it.
+    pub(crate) fn candidate(&self, now: Nanos) -> Candidate {
+        Candidate {
+            connections: self.connections(),
+            busy_ppm: self.busy_ppm.load(Relaxed),
+            arrivals: self.arrivals.load(Relaxed),
+            is_stuck: self.stuck_for(now).is_some(),
+        }
     }
 
     /// Processor time of the loop's thread, in nanoseconds, as of at most some milliseconds of work ago. 0 under `threads`.

@@ -7,9 +7,10 @@ mod line;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use line::{Message, Server, eventually, options};
-use reactor::{Connection, Connector, MoveError};
+use reactor::{Balance, Connection, Connector, MoveError, Options};
 
 const LOOPS: usize = 3;
 /// Moves of the test under load.
@@ -17,6 +18,12 @@ const MOVES: u64 = 5_000;
 
 fn server() -> Server {
     Server::start(options(Connector::Epoll, LOOPS))
+}
+
+/// One whose balancer has its own idea of where connections belong, a hundred times a second.
+fn server_with_opinions() -> Server {
+    let balance = Balance { interval: Some(Duration::from_millis(10)), ..Balance::default() };
+    Server::start(Options { balance, ..options(Connector::Epoll, LOOPS) })
 }
 
 fn move_and_wait(server: &Server, connection: &Connection, to: usize) {
@@ -177,7 +184,7 @@ fn shuffle(server: &Server, connections: &[Arc<Connection>], enough: &AtomicBool
 #[test]
 fn thousands_of_moves_under_pipelined_load_lose_and_double_nothing() {
     const CLIENTS: usize = 8;
-    let server = server();
+    let server = server_with_opinions();
     let (clients, connections): (Vec<_>, Vec<_>) = (0..CLIENTS).map(|_| server.connect_known()).unzip();
     let (enough, stop) = (AtomicBool::new(false), AtomicBool::new(false));
     let enough = &enough;
