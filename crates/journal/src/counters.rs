@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::syncs::Syncs;
+
 /// A snapshot of the counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -69,6 +71,9 @@ pub(crate) struct Live {
     pub(crate) sync_ns_last: AtomicU64,
     /// What one usually takes: a mean in which the newest counts for an eighth.
     pub(crate) sync_ns_usual: AtomicU64,
+    /// `bytes_written` at the last sync.
+    pub(crate) synced_bytes: AtomicU64,
+    pub(crate) sync_figures: Syncs,
     pub(crate) stamps: AtomicU64,
     pub(crate) fallocated_fallbacks: AtomicU64,
     pub(crate) files_created: AtomicU64,
@@ -95,6 +100,9 @@ impl Live {
         if records == 0 {
             Self::add(&self.syncs_unawaited, 1);
         }
+        let written = self.bytes_written.load(Ordering::Relaxed);
+        let bytes = written - self.synced_bytes.swap(written, Ordering::Relaxed);
+        self.sync_figures.note(elapsed_ns, records, bytes);
     }
 
     /// The counters; gauges of segments are the caller's to fill in.

@@ -16,6 +16,7 @@ use crate::manifest::{Facts, State};
 use crate::options::{Backend, SyncMode};
 use crate::scan::{Extent, Scanner, read_record, verified};
 use crate::shared::{Phase, Shared};
+use crate::syncs::SyncFigures;
 use crate::types::{Appended, Draft, FileId, Lsn, Place, SegmentId, Seq};
 
 /// What a segment is to the manifest.
@@ -369,6 +370,12 @@ impl Journal {
         counters.segments_retired = self.shared.pins().retired.len() as u64;
         counters.buffered_bytes = self.shared.admission.charged();
         counters
+    }
+
+    /// How long syncs took and how much each made durable. Waits for no disk; copies some ten KiB.
+    #[must_use]
+    pub fn syncs(&self) -> SyncFigures {
+        self.shared.counters.sync_figures.read()
     }
 
     /// Clean stop: everything appended becomes durable, then a seal. New credits are refused from now on.

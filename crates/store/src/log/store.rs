@@ -120,6 +120,12 @@ impl Store {
         self.log.as_ref().map(|(engine, _)| engine.journal.counters())
     }
 
+    /// How long the journal's syncs took and how much each made durable; `None` without a log.
+    #[must_use]
+    pub fn journal_syncs(&self) -> Option<journal::SyncFigures> {
+        self.log.as_ref().map(|(engine, _)| engine.journal.syncs())
+    }
+
     /// Everything up to this seq is on disk, whatever `durability` says; without a log what is released.
     #[must_use]
     pub fn durable(&self) -> u64 {
