@@ -31,6 +31,7 @@ mod handlers;
 mod latency;
 mod lookup;
 mod message;
+pub mod metrics;
 mod monitor;
 mod protocol;
 mod pubsub;

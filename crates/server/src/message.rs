@@ -45,6 +45,16 @@ pub struct Line {
     pub(crate) _weight: Weight,
 }
 
+/// What became of connections that came.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Accepts {
+    pub(crate) accepted: u64,
+    /// There were too many.
+    pub(crate) refused: u64,
+    /// For want of descriptors or memory.
+    pub(crate) failures: u64,
+}
+
 /// The other connections.
 pub(crate) trait Peers: Send + Sync {
     /// Gives a message to a connection; `false` when it has ended.
@@ -55,8 +65,10 @@ pub(crate) trait Peers: Send + Sync {
     fn move_connection(&self, id: u64, loop_index: usize) -> Result<(), String>;
     /// Counters of the loops.
     fn loops(&self) -> Vec<Arc<LoopStats>>;
-    /// Connections refused because there were too many, and accepts that failed.
-    fn refused(&self) -> (u64, u64);
+    /// Messages that a loop has not taken yet.
+    fn mailbox_depth(&self, loop_index: usize) -> usize;
+    /// What became of connections that came.
+    fn accepts(&self) -> Accepts;
     /// Wakes the loops that hold replies.
     fn wake_released(&self);
     /// The TCP port.

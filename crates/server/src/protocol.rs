@@ -10,7 +10,8 @@ use reactor::{Connection, Handle, Input, Io, LoopStats, Output, Protocol, Step};
 
 use crate::clients::Client;
 use crate::handlers::info::CLIENT_BYTES;
-use crate::message::{Message, Peers};
+use crate::message::{Accepts, Message, Peers};
+use crate::metrics::Snapshot;
 use crate::server::{Server, ServerOptions};
 use crate::session::Session;
 use crate::turn::Turn;
@@ -58,6 +59,12 @@ impl EvenkeelProtocol {
         let messages = server.pubsub.bytes_on_the_way(server.store.released());
         // Not the journal's: its counters are behind a lock that a sync holds, and the caller must not wait for a disk.
         server.store.report_buffers(clients + messages);
+    }
+
+    /// All figures, now. Not for a loop: it waits for the disk where it must, and adds up what loops keep apart.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::take(&self.server)
     }
 
     /// The journal's hook: there are credits again.
@@ -176,8 +183,13 @@ impl Peers for Reach {
         self.0.loops().to_vec()
     }
 
-    fn refused(&self) -> (u64, u64) {
-        (self.0.accept_stats().refused(), self.0.accept_stats().failures())
+    fn mailbox_depth(&self, loop_index: usize) -> usize {
+        self.0.mailbox_depth(loop_index)
+    }
+
+    fn accepts(&self) -> Accepts {
+        let stats = self.0.accept_stats();
+        Accepts { accepted: stats.accepted(), refused: stats.refused(), failures: stats.failures() }
     }
 
     fn port(&self) -> u16 {

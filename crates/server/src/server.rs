@@ -13,10 +13,10 @@ use store::Store;
 
 use crate::calls::Calls;
 use crate::clients::Clients;
-use crate::handlers::info::resident_bytes;
 use crate::latency::Latency;
 use crate::lookup::Table;
 use crate::message::{Line, Message, Peers};
+use crate::metrics::resident_bytes;
 use crate::pubsub::PubSub;
 use crate::settings::{Config, Settings, Threshold};
 use crate::slowlog::SlowLog;

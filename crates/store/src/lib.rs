@@ -69,6 +69,15 @@ pub struct KeyRef<'a> {
     pub key: &'a [u8],
 }
 
+/// What the index holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Keys, and those of them that have an expiry, of each database.
+    pub databases: Vec<(u64, u64)>,
+    /// Bytes of values in memory, large ones left out; part of [`MemoryReport::index_bytes`].
+    pub hot_bytes: u64,
+}
+
 /// All keys and values, and the engine that keeps them.
 #[derive(Debug)]
 pub struct Store {
@@ -316,22 +325,29 @@ impl Store {
         self.options.databases
     }
 
-    /// Keys, and those of them that have an expiry, of each database; locks stripe by stripe, so it is exact
-    /// only while nobody writes. For INFO.
+    /// Keys, and those of them that have an expiry, of each database; see [`Store::census`].
     #[must_use]
     pub fn key_counts(&self) -> Vec<(u64, u64)> {
+        self.census().databases
+    }
+
+    /// Counts what the index holds; locks stripe by stripe, each for a few instructions, so it is exact only while nobody
+    /// writes. For INFO and metrics.
+    #[must_use]
+    pub fn census(&self) -> Census {
         let mapping = self.index.mapping();
-        let mut counts = vec![(0, 0); mapping.len()];
+        let mut census = Census { databases: vec![(0, 0); mapping.len()], hot_bytes: 0 };
         for number in 0..hash::STRIPES {
             let stripe = self.index.lock(number);
             for (id, space) in stripe.spaces() {
                 if let Some(db) = mapping.iter().position(|m| *m == id) {
-                    counts[db].0 += space.table.live;
-                    counts[db].1 += space.expiry.len();
+                    census.databases[db].0 += space.table.live;
+                    census.databases[db].1 += space.expiry.len();
                 }
+                census.hot_bytes += space.hot_bytes.max(0).cast_unsigned();
             }
         }
-        counts
+        census
     }
 
     /// Clean stop: ends the store's own threads, takes a last checkpoint and seals the log. Blocks.

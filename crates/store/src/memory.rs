@@ -45,8 +45,12 @@ struct Hand {
 pub struct MemoryReport {
     /// Index pages and values; large ones as long as anybody holds them.
     pub index_bytes: u64,
+    /// Large values alone; part of `index_bytes`.
+    pub large_bytes: u64,
     /// Buffers that others reported in, and what waits in the journal for the disk.
     pub reported_bytes: u64,
+    /// What waits in the journal alone; part of `reported_bytes`.
+    pub journal_bytes: u64,
     /// The setting; 0 is none.
     pub limit_bytes: u64,
 }
@@ -159,9 +163,12 @@ impl Memory {
 
     /// Memory by parts.
     pub(crate) fn report(&self, index: &Index, engine: &dyn Engine) -> MemoryReport {
+        let (large_bytes, journal_bytes) = (self.ledger.bytes(), engine.buffered_bytes());
         MemoryReport {
-            index_bytes: index.memory_bytes() + self.ledger.bytes(),
-            reported_bytes: self.reported_bytes.load(Ordering::Relaxed) + engine.buffered_bytes(),
+            index_bytes: index.memory_bytes() + large_bytes,
+            large_bytes,
+            reported_bytes: self.reported_bytes.load(Ordering::Relaxed) + journal_bytes,
+            journal_bytes,
             limit_bytes: self.limit_bytes.load(Ordering::Relaxed),
         }
     }

@@ -11,6 +11,8 @@ use super::connection::COMPATIBLE_VERSION;
 use crate::call::{Control, Outcome};
 use crate::calls::{Counts, Summary};
 use crate::lookup::Table;
+use crate::message::{Accepts, Peers};
+use crate::metrics::{ProcessFigures, machine_bytes, resident_bytes};
 use crate::server::Server;
 use crate::session::Session;
 use crate::settings::{Durability, Engine, Percent};
@@ -98,7 +100,7 @@ fn server_section(server: &View<'_>, text: &mut String) {
     line(text, "arch_bits", usize::BITS);
     line(text, "process_id", std::process::id());
     line(text, "run_id", &server.run_id);
-    line(text, "tcp_port", server.peers().map_or(0, crate::message::Peers::port));
+    line(text, "tcp_port", server.peers().map_or(0, Peers::port));
     line(text, "server_time_usec", server.clock.unix_us());
     line(text, "uptime_in_seconds", uptime_s);
     line(text, "uptime_in_days", uptime_s / 86_400);
@@ -143,7 +145,7 @@ fn memory(server: &View<'_>, text: &mut String) {
     line(text, "used_memory_startup", startup);
     line(text, "used_memory_dataset", report.index_bytes);
     line(text, "used_memory_dataset_perc", percent(report.index_bytes, used));
-    let machine = total_system_bytes();
+    let machine = machine_bytes();
     line(text, "total_system_memory", machine);
     line(text, "total_system_memory_human", human(machine));
     line(text, "mem_clients_normal", server.clients.count() as u64 * CLIENT_BYTES);
@@ -290,8 +292,8 @@ fn journal(server: &View<'_>, text: &mut String) {
 fn stats(server: &View<'_>, text: &mut String) {
     let (hits, misses) = server.calls.hits_and_misses();
     let (channels, patterns) = server.pubsub.counts();
-    let loops = server.peers().map(crate::message::Peers::loops).unwrap_or_default();
-    let (refused, failed) = server.peers().map_or((0, 0), crate::message::Peers::refused);
+    let loops = server.peers().map(Peers::loops).unwrap_or_default();
+    let Accepts { refused, failures, .. } = server.peers().map(Peers::accepts).unwrap_or_default();
     let received = server.stats.connections_received.load(Ordering::Relaxed);
     let totals = [
         server.calls.calls(),
@@ -307,7 +309,7 @@ fn stats(server: &View<'_>, text: &mut String) {
     line(text, "instantaneous_input_kbps", format!("{:.2}", bytes_in / 1024.0));
     line(text, "instantaneous_output_kbps", format!("{:.2}", bytes_out / 1024.0));
     line(text, "rejected_connections", refused);
-    line(text, "failed_accepts", failed);
+    line(text, "failed_accepts", failures);
     line(text, "expired_keys", server.store.expired_keys());
     zeros(text, &["evicted_keys", "evicted_clients", "expired_time_cap_reached_count"]);
     line(text, "expired_stale_perc", "0.00");
@@ -341,9 +343,9 @@ fn replication(server: &View<'_>, text: &mut String) {
 }
 
 fn cpu(_server: &View<'_>, text: &mut String) {
-    let (user_s, system_s) = cpu_seconds();
-    line(text, "used_cpu_sys", format!("{system_s:.6}"));
-    line(text, "used_cpu_user", format!("{user_s:.6}"));
+    let process = ProcessFigures::read();
+    line(text, "used_cpu_sys", format!("{:.6}", process.cpu_system_s));
+    line(text, "used_cpu_user", format!("{:.6}", process.cpu_user_s));
     line(text, "used_cpu_sys_children", "0.000000");
     line(text, "used_cpu_user_children", "0.000000");
 }
@@ -380,9 +382,7 @@ fn latency_stats(server: &View<'_>, text: &mut String) {
 
 fn loops(server: &View<'_>, text: &mut String) {
     let uptime_ns = u64::try_from(server.clock.now().since(server.started).as_nanos()).unwrap_or(u64::MAX);
-    for (index, stats) in
-        server.peers().map(crate::message::Peers::loops).unwrap_or_default().iter().enumerate()
-    {
+    for (index, stats) in server.peers().map(Peers::loops).unwrap_or_default().iter().enumerate() {
         let busy_permille = u128::from(stats.busy_ns()) * 1_000 / u128::from(uptime_ns.max(1));
         for (name, value) in [
             ("connections", stats.connections() as u64),
@@ -422,41 +422,5 @@ fn human(bytes: u64) -> String {
     if unit == 0 { format!("{bytes}B") } else { format!("{size:.2}{}", units[unit]) }
 }
 
-/// Memory of the process that is in RAM; 0 where the system does not say.
-#[expect(clippy::disallowed_methods, reason = "a file of the kernel, not of the data that a simulation owns")]
-pub(crate) fn resident_bytes() -> u64 {
-    let Ok(text) = std::fs::read("/proc/self/statm") else { return 0 };
-    let text = String::from_utf8_lossy(&text);
-    let pages = text.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok());
-    pages.unwrap_or(0) * PAGE_BYTES
-}
-
-/// Memory of the machine; 0 where the system does not say.
-#[expect(clippy::disallowed_methods, reason = "a file of the kernel, not of the data that a simulation owns")]
-fn total_system_bytes() -> u64 {
-    let text = std::fs::read("/proc/meminfo").unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let kilobytes = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"))
-        .and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-    kilobytes.unwrap_or(0) * 1024
-}
-
-/// User and system time of the process in seconds; 0 where the system does not say.
-#[expect(clippy::disallowed_methods, reason = "a file of the kernel, not of the data that a simulation owns")]
-fn cpu_seconds() -> (f64, f64) {
-    let Ok(text) = std::fs::read("/proc/self/stat") else { return (0.0, 0.0) };
-    let text = String::from_utf8_lossy(&text);
-    // The name of the process is in parentheses and may hold spaces: count from behind it.
-    let fields: Vec<&str> = text.rsplit(')').next().unwrap_or("").split_whitespace().collect();
-    let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0);
-    (ticks(11) / TICKS_PER_SECOND, ticks(12) / TICKS_PER_SECOND)
-}
-
-/// Pages of the kernels we run on.
-const PAGE_BYTES: u64 = 4_096;
-/// `sysconf(_SC_CLK_TCK)` of every Linux.
-const TICKS_PER_SECOND: f64 = 100.0;
 /// What a connection takes here; its buffers belong to the reactor.
 pub(crate) const CLIENT_BYTES: u64 = (size_of::<Session>() + size_of::<crate::clients::Client>()) as u64;

@@ -145,7 +145,7 @@ fn refused_transaction_is_a_failed_call_and_none_of_its_commands_acted() {
     ];
     queue.iter().for_each(|line| drop(harness.line(&mut wire, line)));
     assert!(harness.line(&mut wire, "EXEC").starts_with("-ERR the reply would be larger"));
-    assert_eq!(harness.killed(), []);
+    assert_eq!(harness.killed(), [0_u64; 0]);
     assert_eq!(harness.deliver(&mut listener), b"");
     let info = harness.line(&mut wire, "CLIENT INFO");
     for kept in [" name= ", " flags=N ", " db=0 ", " sub=0 ", " resp=2 "] {

@@ -19,7 +19,7 @@ use resp::encode_command;
 use store::{EngineKind, Options, Store};
 
 use crate::clients::Client;
-use crate::message::{Message, Peers};
+use crate::message::{Accepts, Message, Peers};
 use crate::server::{Server, ServerOptions, ShutdownKind};
 use crate::session::Session;
 use crate::settings::{Config, Settings};
@@ -59,8 +59,12 @@ impl Peers for Arc<Posts> {
         Vec::new()
     }
 
-    fn refused(&self) -> (u64, u64) {
-        (0, 0)
+    fn mailbox_depth(&self, _loop_index: usize) -> usize {
+        0
+    }
+
+    fn accepts(&self) -> Accepts {
+        Accepts::default()
     }
 
     fn port(&self) -> u16 {

@@ -47,7 +47,7 @@ pub(crate) struct Space {
     pub(crate) expiry: Expiry,
     /// Small records on top of a base, by the base's place.
     pub(crate) deltas: HashMap<u64, Vec<Delta>>,
-    hot_bytes: i64,
+    pub(crate) hot_bytes: i64,
 }
 
 /// A small record on top of a base.
