@@ -1,7 +1,7 @@
 //! The reactor's own cost: a server that is told the size of a request, parses nothing and answers `+OK` for
 //! each, as the limit server of `bench` does on bare epoll.
 //!
-//! `cargo run --release -p reactor --example count -- PORT LOOPS [REQUEST_BYTES] [epoll|threads]`
+//! `cargo run --release -p reactor --example count -- PORT LOOPS [REQUEST_BYTES] [epoll|uring|threads]`
 
 #![allow(clippy::unwrap_used, reason = "a tool for the developer: a wrong argument may panic")]
 
@@ -55,6 +55,7 @@ fn main() {
     };
     let connector = match arguments.get(3).map(String::as_str) {
         Some("threads") => Connector::Threads,
+        Some("uring") => Connector::Uring,
         _ => Connector::Epoll,
     };
     let options = Options {

@@ -1,4 +1,6 @@
 //! The driver `epoll`: the system tells of readiness, the loop reads and writes.
+//!
+//! A closed socket leaves the poller by itself.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -88,6 +90,11 @@ impl<P: Protocol> Driver<P> for Epoll {
 
     fn detach(&mut self, peer: &mut Peer<P>) -> io::Result<()> {
         self.poll.registry().deregister(&mut SourceFd(&peer.socket.as_raw_fd()))
+    }
+
+    fn end(&mut self, peer: Box<Peer<P>>) -> bool {
+        drop(peer);
+        true
     }
 }
 

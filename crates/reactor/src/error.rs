@@ -42,7 +42,7 @@ pub enum MoveError {
         count: usize,
     },
     /// Connections of the connector `threads` own their thread.
-    #[error("connections move only under the connector 'epoll'")]
+    #[error("connections do not move under the connector 'threads'")]
     Connector,
 }
 

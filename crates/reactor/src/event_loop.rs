@@ -1,5 +1,5 @@
 //! A loop: a thread that reads, lets the protocol work, and writes, for its connections. How it meets their sockets is its
-//! [`Driver`]'s: by readiness (`epoll`).
+//! [`Driver`]'s: by readiness (`epoll`) or by completions (`uring`).
 //!
 //! One tick:
 //!
@@ -55,8 +55,16 @@ pub(crate) trait Driver<P: Protocol>: Send + Sized + 'static {
     /// Asks the system for what `peer` waits for after its callbacks.
     fn settle(&mut self, peer: &mut Peer<P>) -> io::Result<()>;
 
+    /// Whether `peer` can go to another loop now, as far as the system is concerned.
+    fn may_leave(&self, _peer: &Peer<P>) -> bool {
+        true
+    }
+
     /// Watches the socket of `peer` no more; it goes to another loop.
     fn detach(&mut self, peer: &mut Peer<P>) -> io::Result<()>;
+
+    /// Closes the socket of `peer`, which has ended; whether its slot is free at once. If not, `receive` frees it.
+    fn end(&mut self, peer: Box<Peer<P>>) -> bool;
 }
 
 /// What a loop is made from, before its thread starts.
@@ -95,7 +103,7 @@ pub(crate) struct Loop<P: Protocol, D> {
     mailbox: Arc<Mailbox<P>>,
     stats: Arc<LoopStats>,
     pub(crate) slots: Slots<P>,
-    pool: Pool,
+    pub(crate) pool: Pool,
     pub(crate) tally: Tally,
     timers: Timers,
     posts: Vec<Post<P>>,
@@ -106,7 +114,7 @@ pub(crate) struct Loop<P: Protocol, D> {
     /// Connections that were read and not yet handled; empty between ticks.
     pub(crate) received: Vec<u64>,
     moves: Vec<u64>,
-    now: Nanos,
+    pub(crate) now: Nanos,
     cpu_read_at: Nanos,
     /// When a callback was last answered without a held reply.
     unheld_at: Nanos,
@@ -239,7 +247,7 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
     }
 
     /// Runs `work` on `peer`, then puts it where it belongs by what it waits for.
-    fn drive(
+    pub(crate) fn drive(
         &mut self,
         mut peer: Box<Peer<P>>,
         work: impl FnOnce(&mut Peer<P>, &mut Context<'_, P>) -> Result<(), CloseReason>,
@@ -264,7 +272,7 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
     }
 
     /// Lists `peer` by what it waits for and puts it back into its slot.
-    fn settle(&mut self, mut peer: Box<Peer<P>>) {
+    pub(crate) fn settle(&mut self, mut peer: Box<Peer<P>>) {
         let token = token_of(&peer.connection);
         if self.driver.settle(&mut peer).is_err() {
             return self.end(peer, CloseReason::System);
@@ -284,21 +292,25 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
             peer.timer_queued = Some(deadline);
             self.timers.push(deadline, token);
         }
-        if peer.move_to.is_some() && peer.may_move() {
+        if peer.move_to.is_some() && self.may_leave(&peer) {
             self.moves.push(token);
         }
         self.slots.put(peer);
     }
 
+    /// Whether `peer` may go to another loop now.
+    fn may_leave(&self, peer: &Peer<P>) -> bool {
+        peer.may_move() && self.driver.may_leave(peer)
+    }
+
     /// Closes `peer`, whose slot is empty.
-    #[expect(
-        clippy::boxed_local,
-        reason = "it lives in its box; taking it out would copy session and buffers"
-    )]
     pub(crate) fn end(&mut self, mut peer: Box<Peer<P>>, reason: CloseReason) {
         let shared = &self.handle.shared;
         shared.forget(&peer.connection);
         peer.close(reason, &shared.protocol);
-        self.slots.release(&peer.connection);
+        let connection = Arc::clone(&peer.connection);
+        if self.driver.end(peer) {
+            self.slots.release(&connection);
+        }
     }
 }

@@ -17,7 +17,7 @@ use crate::{
     AcceptStats, Address, Assignment, Balance, CloseReason, Connection, Connector, Limits, LoopStats,
     MoveError, Options, Protocol, StartError,
 };
-use crate::{Listeners, accept, epoll, event_loop, listen, threads};
+use crate::{Listeners, accept, epoll, event_loop, listen, threads, uring};
 
 /// Starts reactors.
 #[derive(Debug)]
@@ -45,17 +45,29 @@ impl Reactor {
     /// [`StartError`] when the system gives no poller or thread.
     pub fn start_on<P: Protocol>(
         Listeners(listeners): Listeners,
-        options: Options,
+        mut options: Options,
         protocol: Arc<P>,
         clock: Arc<dyn Clock>,
     ) -> Result<Handle<P>, StartError> {
         if options.loops == 0 || options.loops > 1_024 {
             return Err(StartError::Options("loops must be from 1 to 1024"));
         }
-        let epoll = options.connector == Connector::Epoll;
-        let parts = if epoll { epoll::parts(options.loops)? } else { Vec::new() };
-        let mailboxes = parts.iter().map(|parts| Arc::clone(&parts.mailbox)).collect();
-        let stats = (0..if epoll { options.loops } else { 1 }).map(|_| Arc::default()).collect();
+        let (mut rings, mut polls) = (Vec::new(), Vec::new());
+        if options.connector == Connector::Uring {
+            rings = uring::parts(options.loops).unwrap_or_else(|error| {
+                tracing::warn!(%error, "no io_uring for the loops: the connector is epoll");
+                options.connector = Connector::Epoll;
+                Vec::new()
+            });
+        }
+        if options.connector == Connector::Epoll {
+            polls = epoll::parts(options.loops)?;
+        }
+        let of_rings = rings.iter().map(|parts| Arc::clone(&parts.mailbox));
+        let mailboxes = of_rings.chain(polls.iter().map(|parts| Arc::clone(&parts.mailbox))).collect();
+        let stats = (0..if options.connector == Connector::Threads { 1 } else { options.loops })
+            .map(|_| Arc::default())
+            .collect();
         let addresses = listeners.iter().filter_map(listen::Listener::tcp_address).collect();
         let shared = Arc::new(Shared {
             limits: LimitCells::new(&options.limits),
@@ -80,7 +92,8 @@ impl Reactor {
             turns: AtomicUsize::new(0),
         });
         let handle = Handle { shared };
-        let started = event_loop::start(&handle, parts)
+        let started = event_loop::start(&handle, rings)
+            .and_then(|()| event_loop::start(&handle, polls))
             .and_then(|()| runner::start(&handle))
             .and_then(|()| accept::start(&handle, listeners));
         if let Err(error) = started {
@@ -134,7 +147,7 @@ impl<P: Protocol> Handle<P> {
     /// # Errors
     /// [`MoveError`] when there is no such connection or loop, or the connector cannot move connections.
     pub fn move_connection(&self, connection_id: u64, loop_index: usize) -> Result<(), MoveError> {
-        if self.shared.options.connector != Connector::Epoll {
+        if self.shared.options.connector == Connector::Threads {
             return Err(MoveError::Connector);
         }
         let count = self.shared.mailboxes.len();

@@ -2,8 +2,8 @@
 //!
 //! A *loop* is a thread with its own poller, connections, timers and mailbox. It reads, lets the
 //! [`Protocol`] work on the bytes, and writes, all on its own thread. A *connector* is how sockets meet
-//! threads: `epoll` (readiness, few loops; the default) or `threads` (one blocking thread for each
-//! connection, the baseline that the event loops are compared with). One protocol runs under both. Connections come in
+//! threads: `epoll` (readiness, few loops; the default), `uring` (completions, few loops) or `threads` (one blocking thread for each
+//! connection, the baseline that the event loops are compared with). One protocol runs under all three. Connections come in
 //! through listeners, or are made ([`Handle::connect`]): the protocol of a client is a protocol like any other.
 //!
 //! Invariants
@@ -30,6 +30,7 @@ mod error;
 mod event_loop;
 mod handle;
 mod input;
+mod link;
 mod listen;
 mod mailbox;
 mod options;
@@ -38,10 +39,12 @@ mod pace;
 mod peer;
 mod pool;
 mod protocol;
+mod ring;
 mod slots;
 mod stats;
 mod threads;
 mod timers;
+mod uring;
 
 pub use balance::{Assignment, Balance, By};
 pub use connect::Dial;

@@ -10,8 +10,12 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::event::EventfdFlags;
+use rustix::io::Errno;
 
 use crate::peer::Peer;
 use crate::{Connection, Protocol};
@@ -37,6 +41,31 @@ pub(crate) trait Wake: Send + Sync + 'static {
 impl Wake for mio::Waker {
     fn wake(&self) -> io::Result<()> {
         mio::Waker::wake(self)
+    }
+}
+
+/// An eventfd, for who waits by other means than a poller of mio's.
+pub(crate) struct Doorbell(Arc<OwnedFd>);
+
+impl Doorbell {
+    pub(crate) fn new() -> io::Result<Self> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ok(Self(Arc::new(rustix::event::eventfd(0, flags)?)))
+    }
+
+    /// What becomes readable when it rings.
+    pub(crate) fn descriptor(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.0)
+    }
+}
+
+impl Wake for Doorbell {
+    fn wake(&self) -> io::Result<()> {
+        match rustix::io::write(&*self.0, &1u64.to_ne_bytes()) {
+            // Full: it rings already.
+            Ok(_) | Err(Errno::AGAIN) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a reactor is started with. The server's table of settings has names, bounds and reasons of each.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,8 +14,21 @@ pub enum Connector {
     /// A few loops, each waiting for readiness of many connections.
     #[default]
     Epoll,
+    /// A few loops, each with an `io_uring` to which bytes come by themselves. Falls back to `Epoll` where the system has it
+    /// switched off; [`crate::Handle::connector`] tells.
+    Uring,
     /// One blocking thread for each connection; connections do not move.
     Threads,
+}
+
+impl fmt::Display for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Epoll => "epoll",
+            Self::Uring => "uring",
+            Self::Threads => "threads",
+        })
+    }
 }
 
 /// Bounds of one connection's buffers, in bytes; changeable at run time through
@@ -63,7 +77,7 @@ pub fn raise_descriptor_limit(wanted: u64) -> std::io::Result<u64> {
 pub struct Options {
     /// How sockets meet threads.
     pub connector: Connector,
-    /// Loops of the connector `epoll`, at least 1.
+    /// Loops of the connectors `epoll` and `uring`, at least 1.
     pub loops: usize,
     /// TCP addresses to listen on; port 0 takes a free one.
     pub tcp: Vec<SocketAddr>,

@@ -19,9 +19,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::pool::{LARGE_BYTES, Pool, SMALL_BYTES};
+use crate::ring::Parcel;
 
 /// Sent bytes are dropped from a buffer that never runs empty when there are this many.
 const COMPACT_BYTES: usize = 64 << 10;
+
+/// Up to here a copy costs less than another buffer does.
+const PARCEL_COPY_BYTES_MAX: usize = 1 << 10;
+/// Most that is copied into one parcel.
+const PARCEL_BYTES_MAX: usize = 64 << 10;
 
 /// From `start` on, bytes wait for `ticket`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,6 +204,32 @@ impl Output {
             self.marks.pop_front();
         }
         self.marks.front().map_or(self.end(), |first| first.start)
+    }
+
+    /// Moves a piece of what may leave now that `released` is released into `parcel`, which is empty; whether there is one.
+    ///
+    /// All of a buffer changes hands; of one that must stay, a piece is copied.
+    pub(crate) fn take_parcel(&mut self, released: u64, parcel: &mut Parcel) -> bool {
+        let count = self.sendable(released).len();
+        if count == 0 {
+            return false;
+        }
+        let sent = self.base + self.sent as u64;
+        if let Some(first) = self.attached.front().filter(|first| first.at == sent) {
+            (parcel.shared, parcel.range) = (Some(Arc::clone(&first.bytes)), first.rest.clone());
+            self.advance(count);
+        } else if count == self.bytes.len() && count > PARCEL_COPY_BYTES_MAX {
+            self.base += count as u64;
+            std::mem::swap(&mut self.bytes, &mut parcel.own);
+            parcel.range = 0..count;
+        } else {
+            let count = count.min(PARCEL_BYTES_MAX);
+            parcel.own.extend_from_slice(&self.bytes[self.sent..self.sent + count]);
+            parcel.range = 0..count;
+            self.advance(count);
+        }
+        parcel.continues = self.continues(released) || !self.sendable(released).is_empty();
+        true
     }
 
     /// Takes note that `count` bytes were sent.

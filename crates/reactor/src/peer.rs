@@ -12,6 +12,9 @@
 //!
 //! Under edge-triggered readiness a read that returns less than it had room for has drained the socket
 //! (epoll(7)), unless the peer has also closed: then one more read brings the end.
+//!
+//! Where completions come instead, bytes are taken in when they come, and what leaves is handed to the [`Link`]; the turn is the
+//! same without its read and its send.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -21,12 +24,16 @@ use clock::Nanos;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
+use crate::link::Link;
 use crate::pool::Pool;
 use crate::stats::Tally;
 use crate::{CloseReason, Connection, Handle, Input, Io, Limits, Output, Protocol, Step};
 
 /// Reads of one turn, so that a fast sender does not starve others.
 const READS_PER_TURN_MAX: usize = 4;
+
+/// Bytes that may come by themselves ahead of those that wait to be handled; what was on its way comes on top.
+const AHEAD_BYTES_MAX: usize = 256 << 10;
 
 /// What a thread lends to the connections that it drives.
 pub(crate) struct Context<'a, P: Protocol> {
@@ -65,6 +72,8 @@ enum Call<P: Protocol> {
 pub(crate) struct Peer<P: Protocol> {
     pub(crate) connection: Arc<Connection>,
     pub(crate) socket: OwnedFd,
+    /// What is asked of the system for it, under a driver to which completions come.
+    pub(crate) link: Option<Box<Link>>,
     /// Present until `on_close` takes it.
     session: Option<P::Session>,
     input: Input,
@@ -99,6 +108,7 @@ impl<P: Protocol> Peer<P> {
         Self {
             connection,
             socket,
+            link: None,
             session: None,
             input: Input::new(limits.input_bytes_max),
             output: Output::new(limits.output_bytes_soft, limits.held_bytes_max),
@@ -189,18 +199,23 @@ impl<P: Protocol> Peer<P> {
 
     /// Sends what may leave, gives buffers back, and ends the connection when it has nothing left to do.
     pub(crate) fn finish(&mut self, context: &mut Context<'_, P>) -> Result<(), CloseReason> {
-        if !self.output.is_empty() {
+        if !self.output.is_empty() || self.blocked {
             self.flush(context)?;
         }
         self.output.settle(context.pool);
         self.input.settle(context.pool);
-        self.connection.input_bytes.set(self.input.len() as u64);
-        self.connection.output_bytes.set(self.output.len() as u64);
-        self.connection.attached_bytes.set(self.output.attached_bytes() as u64);
+        self.publish_sizes();
         match self.phase {
-            Phase::Closing(reason) if self.output.is_empty() => Err(reason),
+            Phase::Closing(reason) if self.output.is_empty() && self.unsent_bytes() == 0 => Err(reason),
             _ => Ok(()),
         }
+    }
+
+    /// Says how many bytes it keeps.
+    pub(crate) fn publish_sizes(&self) {
+        self.connection.input_bytes.set(self.input.len() as u64);
+        self.connection.output_bytes.set((self.output.len() + self.unsent_bytes()) as u64);
+        self.connection.attached_bytes.set(self.output.attached_bytes() as u64);
     }
 
     /// Takes no more input; ends when all is sent, or after the grace time.
@@ -229,6 +244,11 @@ impl<P: Protocol> Peer<P> {
     /// Whether a turn could get anywhere.
     pub(crate) fn wants_turn(&self) -> bool {
         (self.pending || self.readable) && self.takes_input()
+    }
+
+    /// Whether something goes on when the socket has taken what it was given: more leaves, or it is the end.
+    pub(crate) fn waits_for_room(&self) -> bool {
+        self.blocked || self.phase != Phase::Open
     }
 
     /// Whether input is welcome: not while parked, closing, or full.
@@ -297,8 +317,63 @@ impl<P: Protocol> Peer<P> {
         Ok(())
     }
 
+    /// Bytes handed to the system that the socket has not taken.
+    fn unsent_bytes(&self) -> usize {
+        self.link.as_ref().map_or(0, |link| link.unsent_bytes())
+    }
+
+    /// Takes bytes that came by themselves.
+    pub(crate) fn take_in(&mut self, bytes: &[u8], pool: &mut Pool, tally: &mut Tally, now: Nanos) {
+        self.count_read(bytes.len(), tally, now);
+        if self.phase == Phase::Open {
+            self.input.room(pool).extend_from_slice(bytes);
+            self.pending = true;
+        }
+    }
+
+    /// Whether bytes should come by themselves: not when there is enough already that cannot be handled yet. `are_coming`
+    /// makes the difference that keeps it from changing its mind with each piece.
+    pub(crate) fn wants_bytes(&self, are_coming: bool) -> bool {
+        let enough = if are_coming { AHEAD_BYTES_MAX } else { AHEAD_BYTES_MAX / 2 };
+        let handles = self.takes_input() && !self.pending;
+        self.phase == Phase::Open
+            && (handles || self.input.len() < enough)
+            && (are_coming || self.takes_input())
+    }
+
+    /// Whether it changes loops as soon as nothing is under way for it.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.move_to.is_some() && self.may_move()
+    }
+
+    fn count_read(&mut self, count: usize, tally: &mut Tally, now: Nanos) {
+        tally.read_events += 1;
+        tally.bytes_in += count as u64;
+        self.connection.read_events.add(1);
+        self.connection.bytes_in.add(count as u64);
+        self.connection.last_active.set(now.0);
+    }
+
+    /// Takes note that the socket took `count` bytes.
+    pub(crate) fn count_write(&mut self, count: usize, tally: &mut Tally, now: Nanos) {
+        tally.write_events += 1;
+        tally.bytes_out += count as u64;
+        self.connection.write_events.add(1);
+        self.connection.bytes_out.add(count as u64);
+        self.connection.last_active.set(now.0);
+    }
+
     /// Reads once; whether anything came.
     fn read(&mut self, context: &mut Context<'_, P>) -> Result<bool, CloseReason> {
+        if let Some(link) = &self.link {
+            // Bytes come by themselves; what is left to read is the end.
+            if link.is_broken {
+                return Err(CloseReason::Peer);
+            }
+            self.readable = false;
+            self.begin_close(CloseReason::Peer, context);
+            return Ok(false);
+        }
         let room = self.input.room(context.pool);
         let spare = room.capacity() - room.len();
         // Not `read`: a socket's own call spares the kernel its way through files, a quarter of the call's time.
@@ -312,11 +387,7 @@ impl<P: Protocol> Peer<P> {
             }
             Ok(count) => {
                 self.readable = count == spare || self.read_closed;
-                context.tally.read_events += 1;
-                context.tally.bytes_in += count as u64;
-                self.connection.read_events.add(1);
-                self.connection.bytes_in.add(count as u64);
-                self.connection.last_active.set(context.now.0);
+                self.count_read(count, context.tally, context.now);
                 Ok(true)
             }
             Err(Errno::AGAIN) => {
@@ -330,6 +401,10 @@ impl<P: Protocol> Peer<P> {
 
     fn flush(&mut self, context: &mut Context<'_, P>) -> Result<(), CloseReason> {
         let released = if self.output.has_marks() { context.protocol().released() } else { u64::MAX };
+        if let Some(link) = &mut self.link {
+            self.blocked = !link.hand_over(&mut self.output, released) || link.is_refused;
+            return self.check_unsent(context);
+        }
         loop {
             let mut flags = SendFlags::NOSIGNAL;
             flags.set(SendFlags::MORE, self.output.continues(released));
@@ -342,11 +417,7 @@ impl<P: Protocol> Peer<P> {
             match rustix::net::send(&self.socket, chunk, flags) {
                 Ok(count) => {
                     self.output.advance(count);
-                    context.tally.write_events += 1;
-                    context.tally.bytes_out += count as u64;
-                    self.connection.write_events.add(1);
-                    self.connection.bytes_out.add(count as u64);
-                    self.connection.last_active.set(context.now.0);
+                    self.count_write(count, context.tally, context.now);
                     self.blocked = count < offered;
                 }
                 Err(Errno::AGAIN) => self.blocked = true,
@@ -354,10 +425,16 @@ impl<P: Protocol> Peer<P> {
                 Err(_) => return Err(CloseReason::Peer),
             }
             if self.blocked {
-                let unsent = self.output.len() - self.output.held_bytes();
-                let cut = unsent > context.limits.output_bytes_max;
-                return if cut { Err(CloseReason::OutputLimit) } else { Ok(()) };
+                return self.check_unsent(context);
             }
         }
+    }
+
+    /// Cuts who does not read what it asked for.
+    fn check_unsent(&self, context: &Context<'_, P>) -> Result<(), CloseReason> {
+        let unsent = self.unsent_bytes() + self.output.len() - self.output.held_bytes();
+        let is_refused = self.link.as_ref().map_or(self.blocked, |link| link.is_refused);
+        let is_cut = is_refused && unsent > context.limits.output_bytes_max;
+        if is_cut { Err(CloseReason::OutputLimit) } else { Ok(()) }
     }
 }

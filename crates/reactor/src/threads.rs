@@ -12,11 +12,11 @@ use std::thread;
 use std::time::Duration;
 
 use clock::Nanos;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
 use crate::handle::{Route, Shared};
-use crate::mailbox::{Mailbox, Post, Wake};
+use crate::mailbox::{Doorbell, Mailbox, Post};
 use crate::peer::{Context, Peer};
 use crate::pool::Pool;
 use crate::stats::Tally;
@@ -88,19 +88,6 @@ impl Workers {
     }
 }
 
-/// A thread's door.
-struct Doorbell(Arc<OwnedFd>);
-
-impl Wake for Doorbell {
-    fn wake(&self) -> io::Result<()> {
-        match rustix::io::write(&*self.0, &1u64.to_ne_bytes()) {
-            // Full: it rings already.
-            Ok(_) | Err(Errno::AGAIN) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
-    }
-}
-
 struct Worker<P: Protocol> {
     handle: Handle<P>,
     mailbox: Arc<Mailbox<P>>,
@@ -114,8 +101,9 @@ struct Worker<P: Protocol> {
 
 impl<P: Protocol> Worker<P> {
     fn new(handle: &Handle<P>, peer: Box<Peer<P>>) -> io::Result<Self> {
-        let bell = Arc::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let mailbox = Arc::new(Mailbox::new(Box::new(Doorbell(Arc::clone(&bell)))));
+        let doorbell = Doorbell::new()?;
+        let bell = doorbell.descriptor();
+        let mailbox = Arc::new(Mailbox::new(Box::new(doorbell)));
         Ok(Self {
             now: handle.shared.clock.now(),
             handle: handle.clone(),

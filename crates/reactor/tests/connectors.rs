@@ -1,4 +1,4 @@
-//! What holds under both connectors, through real sockets.
+//! What holds under each connector, through real sockets. Those of `uring` need a kernel that has io_uring switched on.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "tests connect for themselves")]
@@ -12,14 +12,15 @@ use std::time::Duration;
 use line::{Client, Message, Server, eventually, options};
 use reactor::{CloseReason, Connector, Limits, MoveError};
 
-macro_rules! under_both_connectors {
+macro_rules! under_each_connector {
     ($($name:ident),+ $(,)?) => {
         mod epoll { $(#[test] fn $name() { super::$name(reactor::Connector::Epoll); })+ }
+        mod uring { $(#[test] fn $name() { super::$name(reactor::Connector::Uring); })+ }
         mod threads { $(#[test] fn $name() { super::$name(reactor::Connector::Threads); })+ }
     };
 }
 
-under_both_connectors! {
+under_each_connector! {
     pipeline_of_many_lines_is_answered_in_order,
     request_in_single_bytes_is_answered_once,
     held_replies_leave_in_order_when_their_ticket_is_released,
@@ -458,7 +459,9 @@ fn counters_count_what_happened(connector: Connector) {
     assert!(server.protocol.ticks.load(Ordering::Relaxed) > 0);
     let moved = server.handle.move_connection(connection.id(), 7);
     match connector {
-        Connector::Epoll => assert_eq!(moved, Err(MoveError::UnknownLoop { index: 7, count: 1 })),
+        Connector::Epoll | Connector::Uring => {
+            assert_eq!(moved, Err(MoveError::UnknownLoop { index: 7, count: 1 }));
+        }
         Connector::Threads => assert_eq!(moved, Err(MoveError::Connector)),
     }
 }

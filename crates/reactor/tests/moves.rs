@@ -16,14 +16,36 @@ const LOOPS: usize = 3;
 /// Moves of the test under load.
 const MOVES: u64 = 5_000;
 
-fn server() -> Server {
-    Server::start(options(Connector::Epoll, LOOPS))
+macro_rules! under_both_drivers {
+    ($($name:ident),+ $(,)?) => {
+        mod epoll { $(#[test] fn $name() { super::$name(reactor::Connector::Epoll); })+ }
+        mod uring { $(#[test] fn $name() { super::$name(reactor::Connector::Uring); })+ }
+    };
+}
+
+under_both_drivers! {
+    moved_connection_is_served_by_its_new_loop,
+    move_of_what_is_not_there_is_refused_with_a_reason,
+    half_a_request_moves_with_its_connection,
+    held_replies_move_and_are_released_by_the_new_loop,
+    parked_connection_moves_after_its_message,
+    timer_moves_with_its_connection,
+    unsent_output_and_unread_input_move_with_a_client_that_does_not_read,
+    kill_reaches_a_connection_that_keeps_moving,
+    shutdown_while_connections_move_sends_what_was_released_and_ends_each_once,
+    thousands_of_moves_under_pipelined_load_lose_and_double_nothing,
+    of_several_orders_to_move_the_last_holds,
+    connection_that_comes_back_with_a_held_reply_is_listed_once,
+}
+
+fn server(connector: Connector) -> Server {
+    Server::start(options(connector, LOOPS))
 }
 
 /// One whose balancer has its own idea of where connections belong, a hundred times a second.
-fn server_with_opinions() -> Server {
+fn server_with_opinions(connector: Connector) -> Server {
     let balance = Balance { interval: Some(Duration::from_millis(10)), ..Balance::default() };
-    Server::start(Options { balance, ..options(Connector::Epoll, LOOPS) })
+    Server::start(Options { balance, ..options(connector, LOOPS) })
 }
 
 fn move_and_wait(server: &Server, connection: &Connection, to: usize) {
@@ -31,9 +53,8 @@ fn move_and_wait(server: &Server, connection: &Connection, to: usize) {
     eventually("it moved", || connection.loop_index() == to);
 }
 
-#[test]
-fn moved_connection_is_served_by_its_new_loop() {
-    let server = server();
+fn moved_connection_is_served_by_its_new_loop(connector: Connector) {
+    let server = server(connector);
     let (mut client, connection) = server.connect_known();
     for to in [1, 2, 0, 2, 1, 0] {
         move_and_wait(&server, &connection, to);
@@ -47,9 +68,8 @@ fn moved_connection_is_served_by_its_new_loop() {
     assert_eq!(stats[0].connections(), 1);
 }
 
-#[test]
-fn move_of_what_is_not_there_is_refused_with_a_reason() {
-    let server = server();
+fn move_of_what_is_not_there_is_refused_with_a_reason(connector: Connector) {
+    let server = server(connector);
     let (_client, connection) = server.connect_known();
     let id = connection.id();
     let unknown = server.handle.move_connection(id + 77, 0);
@@ -58,9 +78,8 @@ fn move_of_what_is_not_there_is_refused_with_a_reason() {
     assert_eq!(loops, Err(MoveError::UnknownLoop { index: LOOPS, count: LOOPS }));
 }
 
-#[test]
-fn half_a_request_moves_with_its_connection() {
-    let server = server();
+fn half_a_request_moves_with_its_connection(connector: Connector) {
+    let server = server(connector);
     let (mut client, connection) = server.connect_known();
     client.send("echo half ");
     eventually("the half came", || connection.input_bytes() == 10);
@@ -69,9 +88,8 @@ fn half_a_request_moves_with_its_connection() {
     client.expect("half and half");
 }
 
-#[test]
-fn held_replies_move_and_are_released_by_the_new_loop() {
-    let server = server();
+fn held_replies_move_and_are_released_by_the_new_loop(connector: Connector) {
+    let server = server(connector);
     let (mut client, connection) = server.connect_known();
     client.send("hold 4 four\nhold 6 six\n");
     eventually("replies are held", || connection.output_bytes() > 0);
@@ -85,9 +103,8 @@ fn held_replies_move_and_are_released_by_the_new_loop() {
     }
 }
 
-#[test]
-fn parked_connection_moves_after_its_message() {
-    let server = server();
+fn parked_connection_moves_after_its_message(connector: Connector) {
+    let server = server(connector);
     let (mut client, connection) = server.connect_known();
     let from = connection.loop_index();
     client.send("park\nwhere\n");
@@ -103,9 +120,8 @@ fn parked_connection_moves_after_its_message() {
     assert!(client.line().is_some());
 }
 
-#[test]
-fn timer_moves_with_its_connection() {
-    let server = server();
+fn timer_moves_with_its_connection(connector: Connector) {
+    let server = server(connector);
     let (mut client, connection) = server.connect_known();
     client.send("timer 50\n");
     eventually("the timer is set", || connection.commands() == 2);
@@ -113,9 +129,8 @@ fn timer_moves_with_its_connection() {
     client.expect("timer");
 }
 
-#[test]
-fn unsent_output_and_unread_input_move_with_a_client_that_does_not_read() {
-    let server = server();
+fn unsent_output_and_unread_input_move_with_a_client_that_does_not_read(connector: Connector) {
+    let server = server(connector);
     let (mut client, connection) = server.connect_known();
     client.send(&"big 100000\n".repeat(300));
     eventually("it is paused", || connection.output_bytes() > 1_000_000);
@@ -127,9 +142,8 @@ fn unsent_output_and_unread_input_move_with_a_client_that_does_not_read() {
     }
 }
 
-#[test]
-fn kill_reaches_a_connection_that_keeps_moving() {
-    let server = server();
+fn kill_reaches_a_connection_that_keeps_moving(connector: Connector) {
+    let server = server(connector);
     for round in 0..50 {
         let (mut client, connection) = server.connect_known();
         for to in 0..LOOPS {
@@ -140,10 +154,9 @@ fn kill_reaches_a_connection_that_keeps_moving() {
     }
 }
 
-#[test]
-fn shutdown_while_connections_move_sends_what_was_released_and_ends_each_once() {
+fn shutdown_while_connections_move_sends_what_was_released_and_ends_each_once(connector: Connector) {
     for round in 0..5 {
-        let server = server();
+        let server = server(connector);
         let (mut clients, connections): (Vec<_>, Vec<_>) = (0..12).map(|_| server.connect_known()).unzip();
         clients.iter_mut().for_each(|client| client.send("hold 1 kept\n"));
         eventually("all hold", || connections.iter().all(|connection| connection.output_bytes() == 5));
@@ -181,10 +194,9 @@ fn shuffle(server: &Server, connections: &[Arc<Connection>], enough: &AtomicBool
     enough.store(true, Ordering::Relaxed);
 }
 
-#[test]
-fn thousands_of_moves_under_pipelined_load_lose_and_double_nothing() {
+fn thousands_of_moves_under_pipelined_load_lose_and_double_nothing(connector: Connector) {
     const CLIENTS: usize = 8;
-    let server = server_with_opinions();
+    let server = server_with_opinions(connector);
     let (clients, connections): (Vec<_>, Vec<_>) = (0..CLIENTS).map(|_| server.connect_known()).unzip();
     let (enough, stop) = (AtomicBool::new(false), AtomicBool::new(false));
     let enough = &enough;
@@ -253,9 +265,8 @@ fn thousands_of_moves_under_pipelined_load_lose_and_double_nothing() {
 }
 
 /// A reply that waits for its ticket was listed again by each loop to which its connection came back, once a visit.
-#[test]
-fn connection_that_comes_back_with_a_held_reply_is_listed_once() {
-    let server = server();
+fn connection_that_comes_back_with_a_held_reply_is_listed_once(connector: Connector) {
+    let server = server(connector);
     let (mut client, connection) = server.connect_known();
     let home = connection.loop_index();
     client.send("hold 5 five\n");
@@ -274,9 +285,8 @@ fn connection_that_comes_back_with_a_held_reply_is_listed_once() {
 }
 
 /// An order that followed a connection to its next loop came after a newer one that was given there directly, and won.
-#[test]
-fn of_several_orders_to_move_the_last_holds() {
-    let server = server();
+fn of_several_orders_to_move_the_last_holds(connector: Connector) {
+    let server = server(connector);
     let (mut client, connection) = server.connect_known();
     let order = |to| server.handle.move_connection(connection.id(), to).unwrap();
     for round in 0..100 {

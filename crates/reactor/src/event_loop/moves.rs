@@ -12,7 +12,7 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
     pub(super) fn ask_to_move(&mut self, connection: &Arc<Connection>) {
         match self.take_here(connection) {
             Some(mut peer) => {
-                peer.move_to = connection.take_order().or(peer.move_to);
+                peer.move_to = connection.take_order().or(peer.move_to).filter(|to| *to != self.index);
                 self.settle(peer);
             }
             // It moved since it was asked: the question follows it.
@@ -30,17 +30,14 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
         let mut took_held = false;
         for token in std::mem::take(&mut self.moves) {
             let Some(mut peer) = self.slots.take(token) else { continue };
-            let Some(to) = peer.move_to.take_if(|_| !self.stopping).filter(|to| *to != self.index) else {
-                self.slots.put(peer);
-                continue;
-            };
-            if !peer.may_move() {
-                peer.move_to = Some(to);
-                self.slots.put(peer);
-                continue;
+            match peer.move_to.filter(|_| !self.stopping && self.may_leave(&peer)) {
+                Some(to) => {
+                    peer.move_to = None;
+                    took_held |= peer.in_held;
+                    self.send_off(peer, to);
+                }
+                None => self.slots.put(peer),
             }
-            took_held |= peer.in_held;
-            self.send_off(peer, to);
         }
         if took_held {
             // It may come back, to the same slot, and is listed anew then.

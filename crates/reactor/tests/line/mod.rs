@@ -201,7 +201,9 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn start(options: Options) -> Self {
         let protocol = Arc::new(Lines::default());
+        let connector = options.connector;
         let handle = Reactor::start(options, Arc::clone(&protocol), Arc::new(SystemClock)).unwrap();
+        assert_eq!(handle.connector(), connector, "this test needs it: is io_uring switched off here?");
         Self { protocol, handle }
     }
 

@@ -1,0 +1,83 @@
+//! What is asked of the system for one connection, where completions come: bytes on their way out, and whether bytes come in.
+//!
+//! ```text
+//!  coming:  Off --receive--> On --stop--> Stopping
+//!            ^---- the last completion ------'        (On ends by itself, too: no buffer, the end)
+//!  out:     (none) --hand_over--> outgoing --submitted--> under way --all taken--> (none)
+//!                                    ^---- a part was taken ---'
+//! ```
+
+use crate::output::Output;
+use crate::ring::Parcel;
+
+/// Whether bytes come in by themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Coming {
+    /// They do not.
+    #[default]
+    Off,
+    /// They do.
+    On,
+    /// They were told to stop, and may still come.
+    Stopping,
+}
+
+/// One connection's requests to the system.
+#[derive(Debug, Default)]
+pub(crate) struct Link {
+    pub(crate) coming: Coming,
+    /// To be submitted.
+    pub(crate) outgoing: Option<Box<Parcel>>,
+    /// What of the parcel that is with the system had not left when it was submitted.
+    pub(crate) under_way_bytes: usize,
+    /// The wait in which it was submitted.
+    pub(crate) submitted_in: u64,
+    /// The socket did not take all that it was offered.
+    pub(crate) is_refused: bool,
+    /// Everything under way was told to stop.
+    pub(crate) is_stopping: bool,
+    /// The stream broke, rather than ended.
+    pub(crate) is_broken: bool,
+    /// Used again: most connections send one parcel after the other.
+    spare: Option<Box<Parcel>>,
+}
+
+impl Link {
+    /// Takes what may leave off `output`, unless something is on its way already; whether all of it is out of there now.
+    pub(crate) fn hand_over(&mut self, output: &mut Output, released: u64) -> bool {
+        if self.unsent_bytes() == 0 {
+            let mut parcel = self.spare.take().unwrap_or_default();
+            if output.take_parcel(released, &mut parcel) {
+                self.outgoing = Some(parcel);
+            } else {
+                self.spare = Some(parcel);
+            }
+        }
+        output.sendable(released).is_empty()
+    }
+
+    /// Bytes handed over that the socket has not taken, as far as is known.
+    pub(crate) fn unsent_bytes(&self) -> usize {
+        self.under_way_bytes + self.outgoing.as_ref().map_or(0, |parcel| parcel.range.len())
+    }
+
+    /// Whether the system has nothing to do for it.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.coming == Coming::Off && self.under_way_bytes == 0
+    }
+
+    /// Takes `parcel` back, of which `count` bytes left; its buffer when all did.
+    pub(crate) fn take_back(&mut self, mut parcel: Box<Parcel>, count: usize) -> Option<Vec<u8>> {
+        self.under_way_bytes = 0;
+        parcel.range.start += count;
+        self.is_refused = !parcel.range.is_empty();
+        if self.is_refused {
+            self.outgoing = Some(parcel);
+            return None;
+        }
+        parcel.shared = None;
+        let own = std::mem::take(&mut parcel.own);
+        self.spare = Some(parcel);
+        Some(own)
+    }
+}
