@@ -2,13 +2,21 @@
 
 use crate::running::Running;
 use crate::serve::keeps_files;
-use server::settings::{Connector, Durability, Engine, Settings};
+use reactor::{Connector, Handle};
+use server::EvenkeelProtocol;
+use server::settings::{Durability, Engine, Settings};
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use store::Store;
 
 /// Prints the greeting, and tells the service manager.
-pub(crate) fn print(settings: &Settings, running: &Running, addresses: &[SocketAddr], store: &Store) {
+pub(crate) fn print(
+    settings: &Settings,
+    running: &Running,
+    handle: &Handle<EvenkeelProtocol>,
+    store: &Store,
+) {
+    let addresses = handle.tcp_addresses();
     let places = places(settings, addresses);
     crate::notify::ready(&format!("serves on {places}"));
     if settings.log_json {
@@ -27,7 +35,7 @@ pub(crate) fn print(settings: &Settings, running: &Running, addresses: &[SocketA
         "Evenkeel {} serves on {places} (process {}, {})\n  data     {}\n  durable  {}\n  connect  {}\n  stop     Ctrl-C or SIGTERM\n",
         env!("CARGO_PKG_VERSION"),
         running.pid,
-        threads(settings),
+        threads(settings, handle.connector()),
         data(settings, keys),
         durable(settings, store),
         connect(settings, addresses),
@@ -36,9 +44,11 @@ pub(crate) fn print(settings: &Settings, running: &Running, addresses: &[SocketA
     let _ = std::io::stdout().write_all(lines.as_bytes());
 }
 
-fn threads(settings: &Settings) -> String {
-    match settings.connector {
-        Connector::Epoll => counted(settings.loops_resolved(), "event loop"),
+fn threads(settings: &Settings, connector: Connector) -> String {
+    let loops = || counted(settings.loops_resolved(), "event loop");
+    match connector {
+        Connector::Epoll => loops(),
+        Connector::Uring => format!("{} on io_uring", loops()),
         Connector::Threads => "connector threads".to_owned(),
     }
 }

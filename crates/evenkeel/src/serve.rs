@@ -70,7 +70,7 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Strin
 
     let running = Running::this_process(handle.tcp_addresses(), settings.unixsocket.as_deref());
     note_running(&running, &settings);
-    greeting::print(&settings, &running, handle.tcp_addresses(), &store);
+    greeting::print(&settings, &running, &handle, &store);
     let end = wait_for_end(&ended, &|| {
         protocol.report_buffers();
         fit_connections(&config.current(), &handle, &store);
@@ -221,6 +221,8 @@ fn reactor_options(settings: &Settings) -> reactor::Options {
     reactor::Options {
         connector: match settings.connector {
             server::settings::Connector::Epoll => reactor::Connector::Epoll,
+            // Falls back to epoll by itself where the kernel has no ring for us, and says why.
+            server::settings::Connector::Uring => reactor::Connector::Uring,
             server::settings::Connector::Threads => reactor::Connector::Threads,
         },
         loops: settings.loops_resolved(),

@@ -78,6 +78,9 @@ fn redis_py_works_in_both_protocols() {
         run_python(&python, concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/tour.py"), &server, protocol);
     }
     run_python(&python, concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/first_minute.py"), &server, "3");
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let server = Server::start(dir.path(), &["--connector=uring", "--loops=2"]);
+    run_python(&python, concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/tour.py"), &server, "3");
 }
 
 fn run_python(python: &std::ffi::OsStr, script: &str, server: &Server, protocol: &str) {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use reactor::LoopStats;
+use reactor::{Connector, LoopStats};
 use store::Prepared;
 
 use crate::pubsub::Weight;
@@ -71,6 +71,8 @@ pub(crate) trait Peers: Send + Sync {
     fn accepts(&self) -> Accepts;
     /// Wakes the loops that hold replies.
     fn wake_released(&self);
+    /// How sockets meet threads, which need not be what the setting says.
+    fn connector(&self) -> Connector;
     /// The TCP port.
     fn port(&self) -> u16;
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use clock::Nanos;
-use reactor::{Connection, Handle, Input, Io, LoopStats, Output, Protocol, Step};
+use reactor::{Connection, Connector, Handle, Input, Io, LoopStats, Output, Protocol, Step};
 
 use crate::clients::Client;
 use crate::handlers::info::CLIENT_BYTES;
@@ -190,6 +190,10 @@ impl Peers for Reach {
     fn accepts(&self) -> Accepts {
         let stats = self.0.accept_stats();
         Accepts { accepted: stats.accepted(), refused: stats.refused(), failures: stats.failures() }
+    }
+
+    fn connector(&self) -> Connector {
+        self.0.connector()
     }
 
     fn port(&self) -> u16 {

@@ -19,6 +19,8 @@ mod fleet;
 mod history;
 mod load;
 mod power;
+#[path = "../common/seccomp.rs"]
+mod seccomp;
 mod server;
 
 use std::path::Path;

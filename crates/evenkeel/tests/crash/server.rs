@@ -13,6 +13,7 @@ use clock::{Clock, SystemClock};
 use resp::Value;
 
 use crate::client::Client;
+use crate::seccomp;
 
 /// Longest wait for the first PONG.
 const START_TIME_MAX: Duration = Duration::from_secs(30);
@@ -113,7 +114,7 @@ fn spawn(program: &Program, dir: &Path, port: u16, log: &Path, lying_syncs: bool
     if lying_syncs {
         // SAFETY: the closure only makes two system calls with data on its own stack: nothing that
         // allocates or takes locks between fork and exec.
-        unsafe { command.pre_exec(lie_about_syncs) };
+        unsafe { command.pre_exec(|| seccomp::answer(&[libc::SYS_fdatasync, libc::SYS_fsync], 0)) };
     }
     let name = command.get_program().to_owned();
     command.spawn().unwrap_or_else(|error| panic!("{name:?} does not start: {error}"))
@@ -161,28 +162,4 @@ pub fn log_path(folder: &Path) -> PathBuf {
 fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port is free");
     listener.local_addr().expect("a bound socket has an address").port()
-}
-
-/// Makes the kernel answer fsync and fdatasync of this process with 0 without doing them.
-fn lie_about_syncs() -> std::io::Result<()> {
-    const fn statement(code: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
-        libc::sock_filter { code: code as u16, jt, jf, k }
-    }
-    let (load, equal) = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, libc::BPF_JMP | libc::BPF_JEQ);
-    let mut filter = [
-        statement(load, 0, 0, 0), // the number of the call
-        statement(equal, 1, 0, libc::SYS_fdatasync as u32),
-        statement(equal, 0, 1, libc::SYS_fsync as u32),
-        statement(libc::BPF_RET, 0, 0, libc::SECCOMP_RET_ERRNO), // error number 0: success
-        statement(libc::BPF_RET, 0, 0, libc::SECCOMP_RET_ALLOW),
-    ];
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: both calls take integers and a pointer to a program that outlives them.
-    let results = unsafe {
-        [
-            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
-            libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program),
-        ]
-    };
-    if results == [0, 0] { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }

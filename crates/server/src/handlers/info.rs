@@ -108,7 +108,9 @@ fn server_section(server: &View<'_>, text: &mut String) {
     line(text, "config_file", server.settings.file().unwrap_or(std::path::Path::new("")).display());
     line(text, "io_threads_active", 0);
     line(text, "loops", server.settings.current().loops_resolved());
-    line(text, "connector", format!("{:?}", server.settings.current().connector).to_lowercase());
+    if let Some(peers) = server.peers() {
+        line(text, "connector", peers.connector());
+    }
     line(text, "engine", format!("{:?}", server.settings.current().engine).to_lowercase());
 }
 

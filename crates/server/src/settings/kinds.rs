@@ -392,6 +392,8 @@ choice! {
     Connector {
         /// A few event loops that share all connections.
         Epoll = "epoll",
+        /// The same, on an `io_uring` each.
+        Uring = "uring",
         /// A blocking thread for each connection.
         Threads = "threads",
     }

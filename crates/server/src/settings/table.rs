@@ -219,9 +219,9 @@ table! {
         reason: "More loops than cores only wait for each other.",
     }
     connector: Connector = "connector" {
-        form: "epoll|threads", default: "epoll", bounds: ["", ""], runtime: false,
-        summary: "How sockets meet threads: shared event loops (epoll) or a blocking thread for each connection.",
-        reason: "Threads are the baseline to compare with; they cost a stack and a switch for each request.",
+        form: "epoll|uring|threads", default: "epoll", bounds: ["", ""], runtime: false,
+        summary: "How sockets meet threads: event loops, by readiness (epoll) or completions (uring), or a thread for each connection.",
+        reason: "uring falls back to epoll where io_uring is switched off. Threads are the baseline to compare with.",
     }
     connections_max: usize = "connections.max" {
         form: "COUNT", default: "10000", bounds: ["1", "1000000"], runtime: true,

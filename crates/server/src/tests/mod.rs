@@ -67,6 +67,10 @@ impl Peers for Arc<Posts> {
         Accepts::default()
     }
 
+    fn connector(&self) -> reactor::Connector {
+        reactor::Connector::Epoll
+    }
+
     fn port(&self) -> u16 {
         6379
     }
