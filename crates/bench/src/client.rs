@@ -95,6 +95,19 @@ impl Client {
         }
     }
 
+    /// The fields of `INFO section` whose names begin with `prefix`, without it, and their numbers.
+    ///
+    /// # Errors
+    /// The server does not answer.
+    pub fn info_numbers(&mut self, section: &str, prefix: &str) -> Result<Vec<(String, f64)>, Failure> {
+        let text = self.info_text(section)?;
+        let number = |line: &str| {
+            let (name, number) = line.strip_prefix(prefix)?.split_once(':')?;
+            Some((name.to_owned(), number.trim().parse().ok()?))
+        };
+        Ok(text.lines().filter_map(number).collect())
+    }
+
     /// The number behind `field` in `INFO section`.
     ///
     /// # Errors

@@ -176,6 +176,19 @@ fn map_test_reads_keys_on_a_fresh_server_for_each_run() {
 }
 
 #[test]
+fn page_has_the_plots_of_all_servers_and_needs_nothing_else() {
+    let html = tempfile::NamedTempFile::new().unwrap();
+    let path = html.path().to_str().unwrap();
+    let small = ["map-test", "--duration", "200ms", "--runs", "2", "--threads", "2", "--key-count", "50"];
+    let (status, _) =
+        measured(&[&small[..], &["--against", "redis", "--html", path, "--interval", "50ms"]].concat());
+    assert_eq!(status, 0);
+    let page = std::fs::read_to_string(path).unwrap();
+    assert_eq!(page.matches("<svg").count(), 4);
+    assert!(page.contains("evenkeel / redis, operations a second") && !page.contains("<script"));
+}
+
+#[test]
 fn quiet_prints_a_line_for_each_operation() {
     let small = ["remote-test", "-q", "--clients", "2", "--requests", "50", "--iterations", "1"];
     let (status, text) = finished(&mut bench(&small));

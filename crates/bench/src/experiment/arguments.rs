@@ -59,6 +59,9 @@ pub(super) struct Common {
     /// Print one line for each operation, as redis-benchmark does
     #[arg(short, long)]
     pub(super) quiet: bool,
+    /// Write a report with plots, in one file
+    #[arg(long, value_name = "FILE")]
+    pub(super) html: Option<PathBuf>,
 }
 
 impl Common {

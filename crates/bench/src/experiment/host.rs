@@ -153,6 +153,14 @@ impl Running {
     pub(super) fn rss_bytes(&self) -> Option<u64> {
         process::rss_bytes(self.server.as_ref()?.id()).ok()
     }
+
+    /// A connection to ask it about itself.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub(super) fn client(&self) -> Result<Client, Failure> {
+        Client::connect_to(&self.target)
+    }
 }
 
 /// Whether the server at `target` keeps what is written; it is there in any case.

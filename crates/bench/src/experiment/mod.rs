@@ -1,16 +1,18 @@
 //! `evenkeel bench`: the reports' experiments, with their parameters as defaults, for any RESP server.
 //!
 //! An experiment starts servers ([`host`]) or takes the one it is told, drives them with the load engine
-//! ([`crate::drive`]), and makes a [`Report`] of each: text, one line or JSON. A run in which anything failed or was
+//! ([`crate::drive`]), and makes a [`Report`] of each: text, one line, JSON or HTML. A run in which anything failed or was
 //! lost is not valid: it is said so, leaves every ratio and mean, and ends the program with a status of its own.
 
 mod arguments;
 mod host;
+mod html;
 mod map_test;
 mod measure;
 mod progress;
 mod remote_test;
 mod report;
+mod skew;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -35,6 +37,8 @@ enum Experiment {
     RemoteTest(remote_test::RemoteTest),
     /// Hazelcast's map test: gets and puts by a few threads; runs on fresh servers, and how far they lie apart
     MapTest(map_test::MapTest),
+    /// Connections that burden the loops unevenly: what the balancer makes of them
+    Skew(skew::Skew),
     /// Part of a load of several processes
     #[command(hide = true)]
     Worker,
@@ -50,13 +54,18 @@ pub fn run(bench: &Bench) -> ExitCode {
     let (common, reports) = match &bench.experiment {
         Experiment::RemoteTest(test) => (&test.common, test.run()),
         Experiment::MapTest(test) => (&test.common, test.run()),
+        Experiment::Skew(test) => (&test.common, test.run()),
         Experiment::Worker => return ended(drive::work_for_parent().map(|()| true)),
     };
-    ended(reports.map(|reports| show(common, &reports)))
+    ended(reports.and_then(|reports| show(common, &reports)))
 }
 
 /// Prints the reports; whether all are valid.
-fn show(common: &Common, reports: &[Report]) -> bool {
+fn show(common: &Common, reports: &[Report]) -> Result<bool, Failure> {
+    if let Some(path) = &common.html {
+        std::fs::write(path, html::page(reports))
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    }
     let mut text = String::new();
     for report in reports {
         text += &if common.quiet { report.one_line() } else { report.text() };
@@ -67,7 +76,7 @@ fn show(common: &Common, reports: &[Report]) -> bool {
     // A reader that stopped reading is no failure of the experiment.
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    reports.iter().all(Report::is_valid)
+    Ok(reports.iter().all(Report::is_valid))
 }
 
 fn ended(outcome: Result<bool, Failure>) -> ExitCode {

@@ -230,6 +230,7 @@ impl RemoteTest {
                     command: operation.command().to_owned(),
                     runs: runs.clone(),
                     note,
+                    loops: Vec::new(),
                 });
             }
         }

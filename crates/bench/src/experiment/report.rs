@@ -33,6 +33,25 @@ pub(super) struct Line {
     pub(super) runs: Vec<Measured>,
     /// What else is known, in words.
     pub(super) note: String,
+    /// Loads of the loops over time.
+    pub(super) loops: Vec<LoopSample>,
+}
+
+/// The loops' loads in one interval.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct LoopSample {
+    /// When it ended, after the start of the run, in seconds.
+    pub(super) at: f64,
+    /// Of each loop, in any unit.
+    pub(super) loads: Vec<f64>,
+}
+
+impl LoopSample {
+    /// The least loaded loop's load, of the most loaded one's.
+    pub(super) fn min_max(&self) -> f64 {
+        let most = self.loads.iter().copied().fold(0.0, f64::max);
+        if most <= 0.0 { 0.0 } else { self.loads.iter().copied().fold(f64::MAX, f64::min) / most }
+    }
 }
 
 impl Line {
