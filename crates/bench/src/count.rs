@@ -37,13 +37,14 @@ pub enum Counter {
 }
 
 impl Counter {
-    /// A counter for requests of `request_bytes`, or for any when it is to `parse`.
+    /// A counter for requests of `request_bytes`, or for any when it is to `parse`. With a `greeting`, a first read that is shorter
+    /// than a request is none.
     #[must_use]
-    pub fn new(request_bytes: usize, parse: bool) -> Self {
+    pub fn new(request_bytes: usize, parse: bool, greeting: bool) -> Self {
         if parse {
             Self::Parse { parser: RequestParser::new(), args: Args::default(), rest: Vec::new() }
         } else {
-            Self::Divide { request_bytes, rest_bytes: None }
+            Self::Divide { request_bytes, rest_bytes: (!greeting).then_some(0) }
         }
     }
 
@@ -97,7 +98,7 @@ mod tests {
 
     #[test]
     fn dividing_counts_whole_requests_across_reads() {
-        let mut counter = Counter::new(10, false);
+        let mut counter = Counter::new(10, false, true);
         assert_eq!(counter.count(&[0; 10]), Some(1));
         assert_eq!(counter.count(&[0; 5]), None);
         assert_eq!(counter.count(&[0; 26]), Some(3));
@@ -106,7 +107,7 @@ mod tests {
 
     #[test]
     fn dividing_takes_a_short_first_read_for_a_greeting() {
-        let mut counter = Counter::new(100, false);
+        let mut counter = Counter::new(100, false, true);
         assert_eq!(counter.count(&[0; 77]), Some(0));
         assert_eq!(counter.count(&[0; 100]), Some(1));
     }
@@ -117,7 +118,7 @@ mod tests {
         resp::encode_command(&mut two, &["SET", "key", "value"]);
         resp::encode_command(&mut two, &["GET", "key"]);
         for split in 1..two.len() {
-            let mut counter = Counter::new(1, true);
+            let mut counter = Counter::new(1, true, true);
             let first = counter.count(&two[..split]).unwrap_or(0);
             let second = counter.count(&two[split..]).unwrap_or(0);
             assert_eq!(first + second, 2, "split at {split}");

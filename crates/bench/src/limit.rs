@@ -6,6 +6,8 @@
 //! A first read that is shorter than one request is a client's greeting (redis-benchmark asks for CONFIG): it gets
 //! an error, which clients pass over. `count` has the dividing, and the parsing of the second limit server.
 
+mod pool;
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Result, Write};
@@ -31,6 +33,10 @@ pub struct Limit {
     pub journal: Option<PathBuf>,
     /// Count requests by parsing RESP.
     pub parse: bool,
+    /// A first read that is shorter than a request is a greeting, not a part of one.
+    pub greeting: bool,
+    /// Threads behind one poller in place of the loops; none: loops.
+    pub pool: Option<usize>,
 }
 
 /// Serves connections of `listener` for ever.
@@ -38,6 +44,9 @@ pub struct Limit {
 /// # Errors
 /// A loop or its journal cannot be made, or the listener fails.
 pub fn serve(listener: &TcpListener, limit: &Limit, counts: &Arc<Counts>) -> Result<()> {
+    if let Some(threads) = limit.pool {
+        return pool::serve(listener, limit, threads, counts);
+    }
     let mut loops = Vec::new();
     for index in 0..limit.loops {
         let one = Arc::new((epoll::create(epoll::CreateFlags::CLOEXEC)?, Mutex::new(HashMap::new())));
@@ -73,7 +82,7 @@ struct Loop {
 impl Loop {
     fn run(mut self) -> Result<()> {
         let mut events = Vec::with_capacity(1_024);
-        let mut buffer = vec![0; 64 << 10];
+        let mut buffer = vec![0; BUFFER_BYTES];
         let oks = b"+OK\r\n".repeat(buffer.len());
         let mut replies = Vec::new();
         loop {
@@ -101,7 +110,7 @@ impl Loop {
         self.connections.resize_with(self.connections.len().max(id + 1), || None);
         if self.connections[id].is_none() {
             let arrived = self.shared.1.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
-            let counter = Counter::new(self.limit.request_bytes, self.limit.parse);
+            let counter = Counter::new(self.limit.request_bytes, self.limit.parse, self.limit.greeting);
             self.connections[id] = arrived.map(|stream| (stream, counter));
         }
         let Some((stream, counter)) = &mut self.connections[id] else { return };
@@ -145,3 +154,5 @@ impl Journal {
 }
 
 const JOURNAL_BYTES: u64 = 64 << 20;
+/// Room for a request with the largest value that is measured.
+const BUFFER_BYTES: usize = 128 << 10;

@@ -71,6 +71,12 @@ enum Task {
         /// Count requests by parsing RESP instead of dividing
         #[arg(long)]
         parse: bool,
+        /// Clients send requests from the start, without a greeting
+        #[arg(long)]
+        no_greeting: bool,
+        /// So many threads behind one poller, in place of loops
+        #[arg(long, value_name = "THREADS")]
+        pool: Option<usize>,
     },
     /// Groups of connections such as get:45:0-100000 or set:5:100000-200000@5000: closed loop, or so many a second
     Load {
@@ -119,8 +125,8 @@ fn main() -> ExitCode {
             let context = Context { folder: PathBuf::from("target/bench"), loops, runs, quick };
             run_suite(&context, &names, dry || quick)
         }
-        Task::Limit { port, loops, request_bytes, journal, parse } => {
-            serve_limit(port, &Limit { loops, request_bytes, journal, parse })
+        Task::Limit { port, loops, request_bytes, journal, parse, no_greeting, pool } => {
+            serve_limit(port, &Limit { loops, request_bytes, journal, parse, greeting: !no_greeting, pool })
         }
         Task::Load { port, fill, seconds, groups } => load(port, fill, seconds, &groups),
         Task::SyncProbe { bytes, folder, seconds } => {

@@ -28,6 +28,14 @@ pub fn rss_bytes(id: u32) -> Result<u64, Failure> {
     Ok(number_of(&read(&format!("/proc/{id}/status"))?, "VmRSS:") * 1024)
 }
 
+/// Threads of process `id`.
+///
+/// # Errors
+/// The process is gone.
+pub fn thread_count(id: u32) -> Result<u64, Failure> {
+    Ok(number_of(&read(&format!("/proc/{id}/status"))?, "Threads:"))
+}
+
 /// Bytes that process `id` caused to be written to disk (`/proc/PID/io`).
 ///
 /// # Errors

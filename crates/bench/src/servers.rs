@@ -59,6 +59,14 @@ impl Recipe {
         Self::new(label, sibling("evenkeel-bench"), &arguments)
     }
 
+    /// The limit server for clients that send requests of `request_bytes` and no greeting.
+    #[must_use]
+    pub fn limit_for(loops: usize, request_bytes: usize) -> Self {
+        let arguments =
+            format!("limit --port {{port}} --loops {loops} --no-greeting --request-bytes {request_bytes}");
+        Self::new("limit", sibling("evenkeel-bench"), &arguments)
+    }
+
     /// Any program, called by its name; `{port}` and `{dir}` among its arguments are filled in.
     #[must_use]
     pub fn of(program: &Path, arguments: Vec<String>) -> Self {

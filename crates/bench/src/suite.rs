@@ -3,6 +3,7 @@
 //! A group starts its servers, warms each up once, and measures them in turn: A, B, A, B, ... All run on the same
 //! machine as the load, unpinned; the number of loops is in each command.
 
+mod clients;
 mod disk;
 mod journal_alone;
 mod latency;
@@ -64,6 +65,16 @@ pub struct Group {
 /// All groups, in the order of the table.
 pub const GROUPS: &[Group] = &[
     Group { name: "limit", about: "engine noop beside the bare epoll server", run: throughput::limit },
+    Group {
+        name: "clients",
+        about: "a hundred to 19,000 clients, engine noop beside the limit",
+        run: clients::clients,
+    },
+    Group { name: "spread", about: "how far equal iterations lie apart", run: clients::spread },
+    Group { name: "connectors", about: "connector epoll beside threads", run: clients::connectors },
+    Group { name: "values", about: "values of 64 bytes to 64 KiB beside the limit", run: clients::values },
+    Group { name: "uring", about: "connector uring beside epoll", run: clients::uring },
+    Group { name: "pool", about: "a pool behind one poller beside loops", run: clients::pool },
     Group { name: "redis", about: "durable SET beside Redis appendfsync always", run: throughput::redis },
     Group { name: "sync", about: "durable SET beside the bare group commit", run: throughput::sync },
     Group { name: "mix", about: "90 % GET, 10 % SET: durability always beside never", run: latency::mix },

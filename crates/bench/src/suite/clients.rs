@@ -1,0 +1,390 @@
+//! The reports' questions about threads and clients: how many clients, how large values, which connector.
+//!
+//! Load is the engine of `evenkeel bench`, in this process, on one loop; each run has a fresh server, as Voldemort's report had. The
+//! limit server divides, so its requests must have one size: keys are padded. A run in which anything failed is no figure.
+
+use std::time::Duration;
+
+use crate::Failure;
+use crate::drive::{
+    Action, Failures, Fleet, FleetOptions, Group, KeyForm, Keys, Limit, Phase, Pick, Target as Address, Work,
+};
+use crate::figure::{Figure, Series, Target, median};
+use crate::process::{cpu_seconds, rss_bytes, thread_count};
+use crate::servers::{Recipe, Server};
+
+use super::Context;
+
+/// SETs by many clients.
+#[derive(Clone, Copy, Debug)]
+struct Writes {
+    clients: usize,
+    /// Requests under way on each.
+    depth: usize,
+    value_bytes: usize,
+    requests: u64,
+    /// Equal parts that the requests come in.
+    iterations: usize,
+}
+
+/// What a run came to.
+#[derive(Clone, Debug, Default)]
+struct Run {
+    per_second: f64,
+    /// Processor time of the server for each request, in microseconds.
+    cpu_us: f64,
+    /// Memory that the server's process took for each client: resident, and kernel stacks of its threads.
+    client_bytes: f64,
+    /// From the slowest to the fastest iteration, in percent of the mean.
+    spread_percent: f64,
+    /// What was refused, timed out, was lost or answered with an error.
+    failures: u64,
+    /// The first of them, in words.
+    first_failure: Option<String>,
+}
+
+impl Run {
+    fn count(&mut self, failures: &Failures) {
+        self.failures += failures.count();
+        self.first_failure = self.first_failure.take().or_else(|| failures.first.clone());
+    }
+
+    fn is_valid(&self) -> bool {
+        self.failures == 0
+    }
+}
+
+impl Writes {
+    fn of(context: &Context, clients: usize) -> Self {
+        Self { clients, depth: 1, value_bytes: 1_024, requests: context.amount(200_000), iterations: 1 }
+    }
+
+    /// As [`Writes::try_out`]; a run in which anything failed is none.
+    fn run(&self, context: &Context, recipe: &Recipe) -> Result<Run, Failure> {
+        let run = self.try_out(context, recipe)?;
+        if run.is_valid() {
+            return Ok(run);
+        }
+        let words = run.first_failure.unwrap_or_default();
+        Err(format!("{}: {} failures of {} clients: {words}", recipe.label, run.failures, self.clients))
+    }
+
+    /// Starts `recipe`, drives it, ends it.
+    fn try_out(&self, context: &Context, recipe: &Recipe) -> Result<Run, Failure> {
+        let server = Server::start(recipe, &context.folder)?;
+        let before = memory_bytes(&server)?;
+        let options =
+            FleetOptions { connections: self.clients, loops: 1, connect_timeout: PATIENCE, from: Vec::new() };
+        let mut fleet = Fleet::open(&Address::local(server.port()), &options)?;
+        let mut run = Run::default();
+        run.count(&fleet.failures);
+        // Connections take their buffers, the caches warm up.
+        fleet.run(&self.phase(self.requests / 10), &mut |_| {})?;
+        let cpu = cpu_seconds(server.id())?;
+        let mut rates = Vec::new();
+        for _ in 0..self.iterations {
+            let outcome = fleet.run(&self.phase(self.requests / self.iterations as u64), &mut |_| {})?;
+            run.count(&outcome.total().tally.failures);
+            rates.push(outcome.per_second());
+        }
+        run.client_bytes = memory_bytes(&server)?.saturating_sub(before) as f64 / self.clients as f64;
+        run.cpu_us = (cpu_seconds(server.id())? - cpu) * 1e6 / self.requests as f64;
+        // Equal parts: their mean rate is the harmonic one.
+        run.per_second = rates.len() as f64 / rates.iter().map(|rate| 1.0 / rate).sum::<f64>();
+        let (least, most) =
+            rates.iter().fold((f64::MAX, 0.0_f64), |(a, b), rate| (a.min(*rate), b.max(*rate)));
+        run.spread_percent = (most - least) / (rates.iter().sum::<f64>() / rates.len() as f64) * 100.0;
+        Ok(run)
+    }
+
+    /// Bytes of one request, as the engine encodes it.
+    fn request_bytes(&self) -> usize {
+        let (key, value) = ("0".repeat(KEY_BYTES), "v".repeat(self.value_bytes));
+        let mut request = Vec::new();
+        resp::encode_command(&mut request, &["SET", &key, &value]);
+        request.len()
+    }
+
+    fn phase(&self, requests: u64) -> Phase {
+        let keys = Keys { first: 0, count: 100_000, pick: Pick::Random, form: KeyForm::Padded(KEY_BYTES) };
+        let work = Work {
+            action: Action::Write,
+            keys,
+            value_bytes: self.value_bytes,
+            value_count: 1,
+            verify: false,
+            percent_cached: 0,
+        };
+        let group = Group {
+            work,
+            connections: self.clients,
+            depth: self.depth,
+            limit: Limit::Requests(requests),
+            per_second: None,
+        };
+        Phase { groups: vec![group], request_timeout: PATIENCE, interval: Duration::from_secs(1) }
+    }
+
+    /// The same by hand, but for the length of the keys.
+    fn command(&self) -> String {
+        format!(
+            "evenkeel bench remote-test --url redis://127.0.0.1:PORT --operations write --clients {} --pipeline {} --value-size {} --requests {} --iterations {}",
+            self.clients,
+            self.depth,
+            self.value_bytes,
+            self.requests / self.iterations as u64,
+            self.iterations
+        )
+    }
+}
+
+/// Many clients: rates beside a hundred clients and beside the limit server, what failed, memory for each.
+pub(super) fn clients(context: &Context) -> Result<Vec<Figure>, Failure> {
+    let steps = if context.quick { [100, 500, 1_000] } else { [100, 10_000, 19_000] };
+    let places = (steps[2] + 32).to_string();
+    let ours = ours("noop", "epoll", context).with(&["--connections-max", &places]);
+    let mut runs = [(); 3].map(|()| (Vec::new(), Vec::new()));
+    // The first round warms the machine up and does not count.
+    for round in 0..=context.runs {
+        for (clients, runs) in steps.iter().zip(&mut runs) {
+            let writes = Writes::of(context, *clients);
+            let limit = Recipe::limit_for(context.loops, writes.request_bytes());
+            let pair = (writes.try_out(context, &ours)?, writes.run(context, &limit)?);
+            if round > 0 {
+                runs.0.push(pair.0);
+                runs.1.push(pair.1);
+            }
+        }
+    }
+    let most = Writes::of(context, steps[2]);
+    let commands =
+        [ours.command(), Recipe::limit_for(context.loops, most.request_bytes()).command(), most.command()];
+    let rates = |runs: &[Run]| runs.iter().map(|run| run.per_second).collect::<Vec<_>>();
+    let mut figures = Vec::new();
+    // Survivors mislead: where anything failed there is no rate.
+    let is_valid = |index: usize| runs[index].0.iter().all(Run::is_valid);
+    for (index, least) in [(1, 0.85), (2, 0.75)] {
+        if !is_valid(index) || !is_valid(0) {
+            continue;
+        }
+        let (many, few) = (steps[index], steps[0]);
+        let limits: Vec<f64> =
+            rates(&runs[index].1).iter().zip(rates(&runs[0].1)).map(|(many, few)| many / few).collect();
+        figures.push(
+            Figure::new(
+                &format!("clients/noop-{many}-beside-{few}"),
+                &format!("writes of 1,024 bytes, {many} clients / {few} clients, engine noop"),
+                Some(Target::AtLeast(least)),
+                "requests/s",
+                Series::new(&format!("{many} clients"), rates(&runs[index].0)),
+                Some(Series::new(&format!("{few} clients"), rates(&runs[0].0))),
+            )
+            .by(commands.clone())
+            .note(&format!("The limit server: {:.2}.", median(&limits))),
+        );
+    }
+    for (clients, (ours, limit)) in
+        steps.iter().zip(&runs).filter(|(_, (ours, _))| ours.iter().all(Run::is_valid))
+    {
+        figures.push(
+            Figure::new(
+                &format!("clients/noop-{clients}-limit"),
+                &format!("writes of 1,024 bytes, {clients} clients, evenkeel noop / limit"),
+                Some(Target::AtLeast(0.9)),
+                "requests/s",
+                Series::new("evenkeel noop", rates(ours)),
+                Some(Series::new("limit", rates(limit))),
+            )
+            .by(commands.clone()),
+        );
+    }
+    let failed = runs[2].0.iter().map(|run| run.failures as f64).collect();
+    let title = format!("requests lost, timed out or refused, {} clients", steps[2]);
+    let failed = Series::new("evenkeel noop", failed);
+    figures.push(
+        Figure::new("clients/failures", &title, Some(Target::AtMost(0.0)), "requests", failed, None)
+            .by(commands.clone()),
+    );
+    let memory = runs[1].0.iter().map(|run| run.client_bytes).collect();
+    let title = format!("server memory for each of {} clients under load", steps[1]);
+    let memory = Series::new("evenkeel noop", memory);
+    let most = Some(Target::AtMost(16_384.0));
+    figures.push(Figure::new("clients/memory", &title, most, "bytes", memory, None).by(commands));
+    Ok(figures)
+}
+
+/// How far equal iterations lie apart, by connector and beside the limit server.
+pub(super) fn spread(context: &Context) -> Result<Vec<Figure>, Failure> {
+    let writes = Writes { iterations: 20, ..Writes::of(context, 1_000) };
+    let (epoll, threads) = (ours("noop", "epoll", context), ours("noop", "threads", context));
+    let limit = Recipe::limit_for(context.loops, writes.request_bytes());
+    let mut spreads = [(); 3].map(|()| Vec::new());
+    for round in 0..=context.runs {
+        for (recipe, spreads) in [&epoll, &limit, &threads].into_iter().zip(&mut spreads) {
+            let run = writes.run(context, recipe)?;
+            if round > 0 {
+                spreads.push(run.spread_percent);
+            }
+        }
+    }
+    let [of_epoll, of_limit, of_threads] = spreads;
+    let beyond = of_epoll.iter().zip(&of_limit).map(|(ours, limit)| ours - limit).collect();
+    let commands = [epoll.command(), limit.command(), writes.command()];
+    let note = format!("Medians: epoll {:.1} %, limit {:.1} %.", median(&of_epoll), median(&of_limit));
+    Ok(vec![
+        Figure::new(
+            "spread/epoll",
+            "slowest to fastest of 20 equal iterations, 1,000 clients: beyond the limit server's",
+            Some(Target::AtMost(2.0)),
+            "percent points",
+            Series::new("evenkeel noop", beyond),
+            None,
+        )
+        .by(commands.clone())
+        .note(&note),
+        Figure::new(
+            "spread/threads",
+            "slowest to fastest of 20 equal iterations, 1,000 clients, connector threads",
+            None,
+            "percent",
+            Series::new("evenkeel noop, threads", of_threads),
+            None,
+        )
+        .by(commands),
+    ])
+}
+
+/// `epoll` beside `threads`: rates, and what memory a client costs.
+pub(super) fn connectors(context: &Context) -> Result<Vec<Figure>, Failure> {
+    let mut figures = Vec::new();
+    for engine in ["noop", "log"] {
+        let (epoll, threads) = (ours(engine, "epoll", context), ours(engine, "threads", context));
+        let mut slopes = (Vec::new(), Vec::new());
+        for clients in [100, 1_000, 5_000] {
+            let writes = Writes { requests: context.amount(100_000), ..Writes::of(context, clients) };
+            let run = |recipe: &Recipe| writes.run(context, recipe);
+            let (a, b) = context.alternate(|| run(&epoll), || run(&threads))?;
+            let rates = |runs: &[Run]| runs.iter().map(|run| run.per_second).collect();
+            figures.push(
+                Figure::new(
+                    &format!("connectors/{engine}-{clients}"),
+                    &format!("writes of 1,024 bytes, {clients} clients, engine {engine}, epoll / threads"),
+                    Some(Target::AtLeast(1.0)),
+                    "requests/s",
+                    Series::new("epoll", rates(&a)),
+                    Some(Series::new("threads", rates(&b))),
+                )
+                .by([epoll.command(), threads.command(), writes.command()]),
+            );
+            let total = |runs: &[Run]| -> Vec<f64> {
+                runs.iter().map(|run| run.client_bytes * clients as f64).collect()
+            };
+            slopes.0.push((clients, total(&a)));
+            slopes.1.push((clients, total(&b)));
+        }
+        figures.push(
+            Figure::new(
+                &format!("connectors/{engine}-memory"),
+                &format!("memory (resident and kernel stacks) of a client, slope from 1,000 to 5,000, engine {engine}, epoll / threads"),
+                Some(Target::AtMost(0.5)),
+                "bytes",
+                Series::new("epoll", slope(&slopes.0)),
+                Some(Series::new("threads", slope(&slopes.1))),
+            )
+            .by([epoll.command(), threads.command()]),
+        );
+    }
+    Ok(figures)
+}
+
+/// Value sizes from 64 bytes to 64 KiB beside the limit server.
+pub(super) fn values(context: &Context) -> Result<Vec<Figure>, Failure> {
+    let ours = ours("noop", "epoll", context);
+    let mut figures = Vec::new();
+    for value_bytes in (6..=16).map(|power| 1_usize << power) {
+        // About as long for large values as for small ones.
+        let requests = context.amount(if value_bytes <= 4_096 { 150_000 } else { 60_000 });
+        let writes = Writes { value_bytes, requests, ..Writes::of(context, 100) };
+        let limit = Recipe::limit_for(context.loops, writes.request_bytes());
+        let (a, b) = context.alternate(|| writes.run(context, &ours), || writes.run(context, &limit))?;
+        let rates = |runs: &[Run]| runs.iter().map(|run| run.per_second).collect();
+        figures.push(
+            Figure::new(
+                &format!("values/{value_bytes}"),
+                &format!("writes of {value_bytes} bytes, 100 clients, evenkeel noop / limit"),
+                Some(Target::AtLeast(0.85)),
+                "requests/s",
+                Series::new("evenkeel noop", rates(&a)),
+                Some(Series::new("limit", rates(&b))),
+            )
+            .by([ours.command(), limit.command(), writes.command()]),
+        );
+    }
+    Ok(figures)
+}
+
+/// The connector `uring` beside `epoll`.
+pub(super) fn uring(context: &Context) -> Result<Vec<Figure>, Failure> {
+    let (uring, epoll) = (ours("noop", "uring", context), ours("noop", "epoll", context));
+    let mut figures = Vec::new();
+    for (clients, depth) in [(50, 1), (50, 16), (1_000, 1), (1_000, 16)] {
+        let requests = context.amount(if depth == 1 { 200_000 } else { 1_000_000 });
+        let writes = Writes { depth, requests, value_bytes: 100, ..Writes::of(context, clients) };
+        let (a, b) = context.alternate(|| writes.run(context, &uring), || writes.run(context, &epoll))?;
+        let mut add = |what: &str, title: &str, unit: &str, of: fn(&Run) -> f64| {
+            let series = |label: &str, runs: &[Run]| Series::new(label, runs.iter().map(of).collect());
+            let id = format!("uring/{clients}-p{depth}{what}");
+            let title = format!("{title}, {clients} clients, pipeline {depth}, uring / epoll");
+            let (a, b) = (series("uring", &a), series("epoll", &b));
+            let commands = [uring.command(), epoll.command(), writes.command()];
+            figures.push(Figure::new(&id, &title, None, unit, a, Some(b)).by(commands));
+        };
+        add("", "writes of 100 bytes, engine noop", "requests/s", |run| run.per_second);
+        add("-cpu", "server CPU of a write of 100 bytes, engine noop", "us", |run| run.cpu_us);
+    }
+    Ok(figures)
+}
+
+/// The first NIO server of Voldemort's report: a poller that hands ready sockets to a pool, beside loops that own theirs.
+pub(super) fn pool(context: &Context) -> Result<Vec<Figure>, Failure> {
+    let mut figures = Vec::new();
+    for clients in [100, 1_000] {
+        let writes = Writes::of(context, clients);
+        let loops = Recipe::limit_for(context.loops, writes.request_bytes());
+        let pool = loops.clone().with(&["--pool", &context.loops.to_string()]);
+        let (a, b) = context.alternate(|| writes.run(context, &pool), || writes.run(context, &loops))?;
+        let mut add = |what: &str, title: &str, unit: &str, of: fn(&Run) -> f64| {
+            let series = |label: &str, runs: &[Run]| Series::new(label, runs.iter().map(of).collect());
+            let title =
+                format!("{title}, {clients} clients, a pool behind one poller / loops (limit servers)");
+            let (a, b) = (series("pool", &a), series("loops", &b));
+            let commands = [pool.command(), loops.command(), writes.command()];
+            figures.push(
+                Figure::new(&format!("pool/{clients}{what}"), &title, None, unit, a, Some(b)).by(commands),
+            );
+        };
+        add("", "writes of 1,024 bytes", "requests/s", |run| run.per_second);
+        add("-cpu", "server CPU of a write of 1,024 bytes", "us", |run| run.cpu_us);
+    }
+    Ok(figures)
+}
+
+fn ours(engine: &str, connector: &str, context: &Context) -> Recipe {
+    Recipe::evenkeel(engine, "always", context.loops).with(&["--connector", connector])
+}
+
+/// Bytes of a client, by run: from the second of `totals` to the third.
+fn slope(totals: &[(usize, Vec<f64>)]) -> Vec<f64> {
+    let ((few, of_few), (many, of_many)) = (&totals[1], &totals[2]);
+    of_many.iter().zip(of_few).map(|(b, a)| (b - a) / (many - few) as f64).collect()
+}
+
+fn memory_bytes(server: &Server) -> Result<u64, Failure> {
+    Ok(rss_bytes(server.id())? + thread_count(server.id())? * KERNEL_STACK_BYTES)
+}
+
+/// So long a server may take for a connection or a request before the run is no figure: the report's ten minutes, shortened.
+const PATIENCE: Duration = Duration::from_secs(60);
+const KEY_BYTES: usize = 16;
+/// What the kernel keeps for each thread on x86-64 and aarch64 (`THREAD_SIZE`).
+const KERNEL_STACK_BYTES: u64 = 16 << 10;
