@@ -9,7 +9,7 @@ const FLOORS: &[&[&str]] = &[
     &["clock", "resp", "vfs"],
     &["journal", "reactor"],
     &["store"],
-    &["bench", "server"],
+    &["bench", "console", "server"],
     &["evenkeel", "fuzz", "xtask"],
 ];
 

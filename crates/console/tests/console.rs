@@ -1,0 +1,106 @@
+//! The control plane from outside: real requests, real files.
+#![allow(clippy::disallowed_methods, reason = "tests open sockets and files")]
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use console::{Console, FileOptions, Options, Sources};
+
+fn start(file: Option<FileOptions>) -> (Console, SocketAddr) {
+    let listener = console::listen("127.0.0.1:0".parse().expect("an address")).expect("a free port");
+    let (pages, lines) = (AtomicU64::new(0), AtomicU64::new(0));
+    let count = |count: &AtomicU64| count.fetch_add(1, Ordering::Relaxed) + 1;
+    let page = move || format!("pages_total {}\n", count(&pages));
+    let line = move || format!("{{\"line\":{}}}", count(&lines));
+    let sources = Sources { page: Box::new(page), line: Box::new(line) };
+    let console = Console::start(Options { listener: Some(listener), file }, sources).expect("it starts");
+    let address = console.address().expect("it listens");
+    (console, address)
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("it listens");
+    stream.set_read_timeout(Some(Duration::from_secs(10))).expect("set");
+    stream
+}
+
+/// Sends `request` and reads until the server closes.
+fn exchange(address: SocketAddr, request: &str) -> String {
+    let mut stream = connect(address);
+    stream.write_all(request.as_bytes()).expect("sent");
+    let mut reply = String::new();
+    let _ = stream.read_to_string(&mut reply);
+    reply
+}
+
+fn request(method: &str, path: &str) -> String {
+    format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+}
+
+#[test]
+fn page_is_made_anew_for_each_scrape() {
+    let (console, address) = start(None);
+    for count in 1..=2 {
+        let reply = exchange(address, &request("GET", "/metrics"));
+        assert!(reply.starts_with("HTTP/1.1 200 OK\r\n"), "{reply}");
+        assert!(reply.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{reply}");
+        assert!(reply.ends_with(&format!("\r\n\r\npages_total {count}\n")), "{reply}");
+    }
+    console.stop();
+    assert!(TcpStream::connect(address).is_err(), "a stopped one does not listen");
+}
+
+#[test]
+fn everything_else_is_refused() {
+    let (_console, address) = start(None);
+    for (request, status) in [
+        (request("HEAD", "/metrics"), "200"),
+        (request("GET", "/"), "200"),
+        (request("GET", "/metrics/../etc/passwd"), "404"),
+        (request("POST", "/metrics"), "405"),
+        (format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(100_000)), "4"),
+        (format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(200)), "431"),
+        ("*1\r\n$4\r\nPING\r\n".to_owned(), "400"),
+    ] {
+        let reply = exchange(address, &request);
+        assert!(reply.starts_with(&format!("HTTP/1.1 {status}")), "{status}: {reply}");
+    }
+}
+
+#[test]
+fn connections_are_bounded_and_room_comes_back() {
+    let (_console, address) = start(None);
+    let mut idle: Vec<_> = (0..16).map(|_| connect(address)).collect();
+    // The last of them is served, so all are taken in.
+    let last = idle.last_mut().expect("sixteen");
+    last.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").expect("sent");
+    assert!(last.read(&mut [0; 1_000]).expect("a reply") > 0);
+    let reply = exchange(address, &request("GET", "/metrics"));
+    assert_eq!(reply, "", "one too many");
+    drop(idle);
+    let mut tries = 0;
+    while exchange(address, &request("GET", "/metrics")).is_empty() {
+        tries += 1;
+        assert!(tries < 100_000, "no room came back");
+    }
+}
+
+#[test]
+fn lines_are_written_at_once_and_at_the_stop() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("metrics.jsonl");
+    let file = FileOptions {
+        path: path.clone(),
+        interval: Duration::from_secs(3_600),
+        bytes_max: 1_000,
+        former_max: 1,
+    };
+    let (console, _address) = start(Some(file));
+    while std::fs::read_to_string(&path).unwrap_or_default().is_empty() {
+        std::thread::yield_now();
+    }
+    console.stop();
+    assert_eq!(std::fs::read_to_string(&path).expect("a file"), "{\"line\":1}\n{\"line\":2}\n");
+}
