@@ -1,7 +1,7 @@
 //! Installs what a stage needs and the machine lacks: Debian packages, and a Python environment for clients.
 //!
-//! Nothing is installed when the program that is needed is there already. Debian's redis-server package starts
-//! a service: it is told not to, and stopped if it did.
+//! Nothing is installed when the program that is needed is there already. Debian's packages of servers start a
+//! service: they are told not to, and it is stopped if they did.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -19,6 +19,7 @@ pub(crate) struct Need {
 pub(crate) const REDIS_SERVER: Need = Need { program: "redis-server", package: "redis-server" };
 pub(crate) const REDIS_CLI: Need = Need { program: "redis-cli", package: "redis-tools" };
 pub(crate) const REDIS_BENCHMARK: Need = Need { program: "redis-benchmark", package: "redis-tools" };
+pub(crate) const PROMETHEUS: Need = Need { program: "promtool", package: "prometheus" };
 pub(crate) const PYTHON: Need = Need { program: "python3", package: "python3" };
 pub(crate) const MKFS: Need = Need { program: "mkfs.ext4", package: "e2fsprogs" };
 pub(crate) const LOSETUP: Need = Need { program: "losetup", package: "mount" };
@@ -33,8 +34,8 @@ pub(crate) fn ensure(root: &Path, needs: &[Need]) -> Result<(), Failure> {
             continue;
         }
         apt_install(root, need.package)?;
-        if need.package == "redis-server" {
-            Run::new(root, "service").args(["redis-server", "stop"]).read().ok();
+        if SERVICES.contains(&need.package) {
+            Run::new(root, "service").args([need.package, "stop"]).read().ok();
         }
         if !is_installed(need.program) {
             return Err(format!("package {} was installed, but has no {}", need.package, need.program));
@@ -87,4 +88,6 @@ fn is_installed(program: &str) -> bool {
     std::env::split_paths(&path).chain(system).any(|folder| folder.join(program).is_file())
 }
 
+/// Packages that bring a service of their own name.
+const SERVICES: [&str; 2] = ["prometheus", "redis-server"];
 const REDIS_PY: &str = "redis==8.1.0";

@@ -13,6 +13,7 @@ mod machine;
 mod notify;
 mod running;
 mod serve;
+mod watching;
 
 use std::process::ExitCode;
 

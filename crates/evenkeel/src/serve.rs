@@ -10,8 +10,9 @@
 //! Everything that stops a start is one line on standard error and a status that is not 0.
 
 use crate::running::Running;
-use crate::{greeting, logging, machine, notify};
+use crate::{greeting, logging, machine, notify, watching};
 use clock::{Clock, SystemClock};
+use console::Console;
 use reactor::{Handle, Listeners, Reactor};
 use server::settings::{Config, Settings};
 use server::{EvenkeelProtocol, ServerOptions, ShutdownKind};
@@ -51,6 +52,7 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Strin
     // Before the folder is touched: a second server that was started by mistake leaves nothing behind.
     let listeners =
         Listeners::open(&reactor_options(&settings)).map_err(|error| listen_error(&error, &settings))?;
+    let metrics = watching::listen(&settings)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let hooks = Hooks { protocol: Arc::default(), ends: ends.clone() };
     let store = Store::open(store_options(&settings, &clock, hooks.for_store()))
@@ -67,6 +69,7 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Strin
         .map_err(|error| error.to_string())?;
     protocol.attach(handle.clone());
     act_on_changes(&config, &handle, &store);
+    let console = watching::start(&settings, metrics, &protocol)?;
 
     let running = Running::this_process(handle.tcp_addresses(), settings.unixsocket.as_deref());
     note_running(&running, &settings);
@@ -75,7 +78,7 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Strin
         protocol.report_buffers();
         fit_connections(&config.current(), &handle, &store);
     })?;
-    stop(&end, &ended, &handle, &store, &settings)
+    stop(&end, &ended, (&handle, console), &store, &settings)
 }
 
 /// Waits for a reason to end; meanwhile calls `report` now and then.
@@ -95,7 +98,7 @@ fn wait_for_end(ended: &Receiver<End>, report: &dyn Fn()) -> Result<End, String>
 fn stop(
     end: &End,
     ended: &Receiver<End>,
-    handle: &Handle<EvenkeelProtocol>,
+    (handle, console): (&Handle<EvenkeelProtocol>, Option<Console>),
     store: &Store,
     settings: &Settings,
 ) -> Result<(), String> {
@@ -108,6 +111,9 @@ fn stop(
     bound_the_stop();
     handle.shutdown();
     handle.join();
+    if let Some(console) = console {
+        console.stop();
+    }
     store.close();
     // The journal may have failed on the way out: then the last writes are not on disk, and the status must say so.
     if let Some(why) =
@@ -280,7 +286,16 @@ fn exposed(settings: &Settings) -> bool {
 /// # Errors
 /// The line that says so.
 pub(crate) fn refuse_exposure(settings: &Settings) -> Result<(), String> {
-    if !(exposed(settings) && settings.protected_mode) {
+    if !settings.protected_mode {
+        return Ok(());
+    }
+    if let Some(address) = settings.metrics_listen.filter(|address| !address.ip().is_loopback()) {
+        return Err(format!(
+            "metrics.listen = {address} shows other machines the figures, and asks for no password: listen on 127.0.0.1, or say \
+             --protected-mode=false if something else is the lock"
+        ));
+    }
+    if !exposed(settings) {
         return Ok(());
     }
     let addresses: Vec<_> = settings.bind.iter().map(ToString::to_string).collect();

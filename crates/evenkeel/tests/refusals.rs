@@ -58,6 +58,10 @@ fn wrong_values(row: &Row) -> Vec<(&'static str, String)> {
             vec![("wrong", "expected one of".to_owned()), ("", "expected one of".to_owned())]
         }
         "ADDRESS..." => vec![("256.1.1.1", "expected IP addresses such as 127.0.0.1".to_owned())],
+        "ADDRESS:PORT" => vec![("127.0.0.1", "an address with a port, such as 127.0.0.1:9379".to_owned())],
+        "PERCENT..." => {
+            ["101", "nan", "50,99"].map(|value| (value, "numbers from 0 to 100".to_owned())).into()
+        }
         _ => vec![],
     }
 }
@@ -155,6 +159,26 @@ fn a_file_that_cannot_be_a_settings_file_is_not_read() {
     );
     let password = refused(&["--requirepass-file=/dev/zero"]);
     assert_eq!(password, "requirepass_file /dev/zero has more than 1 MiB: that is none");
+}
+
+#[test]
+fn figures_are_shown_to_other_machines_only_when_that_is_meant() {
+    let line = refused(&["--metrics-listen=0.0.0.0:0", "--requirepass=secret"]);
+    assert!(line.starts_with("metrics.listen = 0.0.0.0:0 shows other machines the figures"), "{line}");
+    let dir = folder();
+    let _server = Server::start(dir.path(), &["--metrics-listen=0.0.0.0:0", "--protected-mode=false"]);
+}
+
+#[test]
+fn port_for_figures_that_is_taken_is_named_and_the_folder_untouched() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("bound");
+    let dir = folder();
+    let data = dir.path().join("data");
+    let (status, line) = finished(&mut serve(&data, &[&format!("--metrics-listen={address}")]));
+    assert_eq!(status, 1, "{line}");
+    assert!(line.contains(&format!("cannot listen on {address} (metrics.listen): ")), "{line}");
+    assert!(!data.exists());
 }
 
 /// These passed the table, and failed later as something else: a port that is taken by itself, a name that the system has

@@ -158,7 +158,7 @@ pub fn receive(stream: &mut TcpStream) -> std::io::Result<Value> {
 }
 
 /// A port that nobody has now.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port is free");
     listener.local_addr().expect("a bound socket has an address").port()
 }

@@ -11,7 +11,7 @@
 //! Every kind survives being written and read again; a test holds each default to that.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -155,6 +155,18 @@ impl Kind for Option<PathBuf> {
 
     fn write(&self) -> String {
         self.as_ref().map(|path| path.display().to_string()).unwrap_or_default()
+    }
+}
+
+/// An address with its port; the empty text is off.
+impl Kind for Option<SocketAddr> {
+    fn read(text: &str) -> Result<Self, String> {
+        let expected = |_| "an address with a port, such as 127.0.0.1:9379 or [::1]:9379".to_owned();
+        if text.is_empty() { Ok(None) } else { text.parse().map(Some).map_err(expected) }
+    }
+
+    fn write(&self) -> String {
+        self.map(|address| address.to_string()).unwrap_or_default()
     }
 }
 

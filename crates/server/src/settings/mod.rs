@@ -19,7 +19,7 @@ mod redis;
 mod table;
 mod text;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -76,6 +76,11 @@ pub struct Settings {
     pub latency_threshold: Duration,
     pub metrics_latency: bool,
     pub metrics_percentiles: Vec<Percent>,
+    pub metrics_listen: Option<SocketAddr>,
+    pub metrics_file: Option<PathBuf>,
+    pub metrics_interval: Duration,
+    pub metrics_file_bytes_max: Size,
+    pub metrics_files_max: usize,
 }
 
 impl Default for Settings {
@@ -117,7 +122,8 @@ impl Settings {
     pub fn with_absolute_paths(&self) -> std::io::Result<Self> {
         let mut settings = self.clone();
         settings.dir = std::path::absolute(&settings.dir)?;
-        for path in [&mut settings.unixsocket, &mut settings.requirepass_file].into_iter().flatten() {
+        let paths = [&mut settings.unixsocket, &mut settings.requirepass_file, &mut settings.metrics_file];
+        for path in paths.into_iter().flatten() {
             *path = std::path::absolute(&*path)?;
         }
         Ok(settings)

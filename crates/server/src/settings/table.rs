@@ -7,7 +7,7 @@ use super::kinds::{Kind, Size};
 use super::{
     Backend, Connector, Durability, Engine, LogLevel, MemoryLimit, Percent, Secret, Settings, Threshold,
 };
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -333,6 +333,31 @@ table! {
         form: "PERCENT...", default: "50 99 99.9 99.99", bounds: ["", ""], runtime: true,
         summary: "Percentiles of each command's time that INFO latencystats shows, separated by spaces.",
         reason: "As in Redis, and the one call in ten thousand that people remember.",
+    }
+    metrics_listen: Option<SocketAddr> = "metrics.listen" {
+        form: "ADDRESS:PORT", default: "", bounds: ["", ""], runtime: false,
+        summary: "Where Prometheus finds the figures, at /metrics; empty for nowhere.",
+        reason: "Off: an open port that nobody asked for is one to guard, and it asks for no password. Usually 127.0.0.1:9379.",
+    }
+    metrics_file: Option<PathBuf> = "metrics.file" {
+        form: "PATH", default: "", bounds: ["", ""], runtime: false,
+        summary: "File that gets a line of JSON with the figures every metrics.interval; empty for none.",
+        reason: "For machines without Prometheus, and for looking back. A full disk loses lines of it and nothing else.",
+    }
+    metrics_interval: Duration = "metrics.interval" {
+        form: "DURATION", default: "5s", bounds: ["100ms", "1d"], runtime: false,
+        summary: "Time from line to line of metrics.file.",
+        reason: "Short enough to see a stall, and some 60 MB a day.",
+    }
+    metrics_file_bytes_max: Size = "metrics.file_bytes_max" {
+        form: "SIZE", default: "16MiB", bounds: ["64KiB", "16GiB"], runtime: false,
+        summary: "Size from which on metrics.file is set aside, as metrics.file.1, and begun anew.",
+        reason: "A few hours in a file that every editor opens.",
+    }
+    metrics_files_max: usize = "metrics.files_max" {
+        form: "COUNT", default: "8", bounds: ["0", "1000"], runtime: false,
+        summary: "Files set aside that are kept, the newest as metrics.file.1.",
+        reason: "With metrics.file_bytes_max some two days, and 144 MiB at most.",
     }
 }
 

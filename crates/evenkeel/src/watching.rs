@@ -1,0 +1,53 @@
+//! What the settings `metrics.*` ask for: figures over HTTP and in a file, by the control plane (`console`).
+
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use console::{Console, FileOptions, Options, Sources};
+use server::EvenkeelProtocol;
+use server::settings::Settings;
+
+/// Listens on `metrics.listen`, if it is set.
+///
+/// # Errors
+/// One line that says why not.
+pub(crate) fn listen(settings: &Settings) -> Result<Option<TcpListener>, String> {
+    let Some(address) = settings.metrics_listen else { return Ok(None) };
+    let failed = |error| format!("cannot listen on {address} (metrics.listen): {error}");
+    console::listen(address).map(Some).map_err(failed)
+}
+
+/// Shows the figures of `protocol`; nothing is started when nobody asked for them.
+///
+/// # Errors
+/// One line: the system grants no thread.
+pub(crate) fn start(
+    settings: &Settings,
+    listener: Option<TcpListener>,
+    protocol: &Arc<EvenkeelProtocol>,
+) -> Result<Option<Console>, String> {
+    let file = settings.metrics_file.clone().map(|path| FileOptions {
+        path,
+        interval: settings.metrics_interval,
+        bytes_max: settings.metrics_file_bytes_max.0,
+        former_max: settings.metrics_files_max,
+    });
+    if listener.is_none() && file.is_none() {
+        return Ok(None);
+    }
+    let (for_page, for_line) = (Arc::clone(protocol), Arc::clone(protocol));
+    let mut former = None;
+    let line = move || {
+        let snapshot = for_line.snapshot();
+        let line = snapshot.json(former.as_ref());
+        former = Some(snapshot);
+        line
+    };
+    let sources = Sources { page: Box::new(move || for_page.snapshot().prometheus()), line: Box::new(line) };
+    let console = Console::start(Options { listener, file }, sources)
+        .map_err(|error| format!("cannot start the thread for metrics: {error}"))?;
+    if let Some(address) = console.address() {
+        tracing::info!("metrics on http://{address}/metrics");
+    }
+    Ok(Some(console))
+}

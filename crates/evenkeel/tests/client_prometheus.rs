@@ -1,0 +1,227 @@
+//! A real Prometheus scrapes a real server: it finds every figure, and the dashboard finds what it draws.
+//!
+//! Debian's package `prometheus` is needed, with its `promtool`: `cargo xtask test clients` installs it. Nothing of the service
+//! that the package brings is used.
+#![allow(clippy::disallowed_methods, reason = "tests start processes and sockets")]
+
+mod common;
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::Server;
+use serde_json::Value;
+
+/// Longest wait for anything.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Instances of Prometheus that found their port taken: then something is wrong.
+const PORTS_TRIED_MAX: usize = 10;
+
+/// A server on two loops that shows its figures, and the port where.
+fn server(dir: &Path) -> (Server, u16) {
+    let file = format!("--metrics-file={}", dir.join("metrics.jsonl").display());
+    let arguments = ["--loops=2", "--metrics-listen=127.0.0.1:0", &*file, "--metrics-interval=100ms"];
+    let mut server = Server::start(&dir.join("data"), &arguments);
+    let errors = server.child.stderr.as_mut().expect("piped");
+    let mut line = String::new();
+    let mut byte = [0];
+    while !line.contains("/metrics\n") {
+        assert_eq!(errors.read(&mut byte).expect("readable"), 1, "no address in: {line}");
+        line.push(byte[0].into());
+    }
+    let port = line.split("http://127.0.0.1:").nth(1).and_then(|rest| rest.split('/').next());
+    (server, port.expect("an address").parse().expect("a port"))
+}
+
+/// What `path` on this machine answers, without its headers; nothing when nobody listens.
+fn get(port: u16, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).expect("set");
+    stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").as_bytes()).ok()?;
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).ok()?;
+    reply.split_once("\r\n\r\n").map(|(_, body)| body.to_owned())
+}
+
+/// Calls `done` until it has something.
+fn wait_for<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = done() {
+            return found;
+        }
+        assert!(start.elapsed() < PATIENCE, "{what} did not come true in {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A Prometheus of our own.
+struct Prometheus {
+    child: Child,
+    port: u16,
+}
+
+impl Prometheus {
+    /// Starts one in `dir` that scrapes `port` five times a second.
+    fn start(dir: &Path, port: u16) -> Self {
+        let config = format!(
+            "global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}\nscrape_configs:\n\
+             - job_name: evenkeel\n  static_configs: [{{targets: ['127.0.0.1:{port}']}}]\n"
+        );
+        let file = dir.join("prometheus.yml");
+        std::fs::write(&file, config).expect("written");
+        for _ in 0..PORTS_TRIED_MAX {
+            let own_port = common::free_port();
+            let mut child = Command::new("prometheus")
+                .arg(format!("--config.file={}", file.display()))
+                .arg(format!("--storage.tsdb.path={}", dir.join("tsdb").display()))
+                .arg(format!("--web.listen-address=127.0.0.1:{own_port}"))
+                .args(["--log.level=error"])
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .spawn()
+                .expect("prometheus is installed (cargo xtask test clients does that)");
+            let ready = wait_for("prometheus is ready, or gone", || {
+                let gone = child.try_wait().expect("a child can be asked").map(|_| false);
+                gone.or_else(|| get(own_port, "/-/ready").filter(|text| text.contains("Ready")).map(|_| true))
+            });
+            if ready {
+                return Prometheus { child, port: own_port };
+            }
+        }
+        panic!("{PORTS_TRIED_MAX} free ports in a row were taken by others");
+    }
+
+    /// The values of `expression` now, in the order of Prometheus.
+    fn query(&self, expression: &str) -> Vec<f64> {
+        let encoded: String = expression.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        let reply = get(self.port, &format!("/api/v1/query?query={encoded}")).expect("an answer");
+        let reply: Value = serde_json::from_str(&reply).expect("JSON");
+        assert_eq!(reply["status"], "success", "{expression}: {reply}");
+        let result = reply["data"]["result"].as_array().expect("a vector");
+        let value = |sample: &Value| sample["value"][1].as_str().and_then(|text| text.parse().ok());
+        result.iter().map(|sample| value(sample).expect("a number")).collect()
+    }
+
+    #[track_caller]
+    fn wait_until(&self, expression: &str, expected: &[f64]) {
+        let mut last = Vec::new();
+        let is = || {
+            last = self.query(expression);
+            (last == expected).then_some(())
+        };
+        let start = Instant::now();
+        let mut is = is;
+        while is().is_none() && start.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(last, expected, "{expression}");
+    }
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Something of everything that a server counts.
+fn work(server: &Server) {
+    for number in 0..10 {
+        server.call(&["SET", &format!("key:{number}"), "value"]);
+    }
+    server.call(&["SET", "soon", "value", "EX", "1000"]);
+    server.call(&["GET", "key:1"]);
+    server.call(&["GET", "none"]);
+    server.call(&["INCR", "key:1"]);
+    server.call(&["GET"]);
+    server.call(&["CONFIG", "GET", "port"]);
+}
+
+#[test]
+fn prometheus_finds_what_was_done_and_the_dashboard_what_it_draws() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (server, port) = server(dir.path());
+    work(&server);
+    let prometheus = Prometheus::start(dir.path(), port);
+    prometheus.wait_until("up{job='evenkeel'}", &[1.0]);
+    for (expression, expected) in [
+        ("sum by (command) (evenkeel_command_calls_total{command='set'})", 11.0),
+        ("sum(evenkeel_command_calls_total{command='config|get'})", 1.0),
+        ("sum(evenkeel_command_failures_total{command='incr'})", 1.0),
+        ("sum(evenkeel_command_rejections_total{command='get'})", 1.0),
+        ("evenkeel_command_duration_seconds_count{command='set'}", 11.0),
+        ("sum(evenkeel_error_replies_total)", 2.0),
+        ("evenkeel_keys{db='0'}", 11.0),
+        ("evenkeel_keys_expiring{db='0'}", 1.0),
+        ("evenkeel_keyspace_hits_total", 2.0), // GET, and INCR, which looks as well
+        ("evenkeel_keyspace_misses_total", 1.0),
+        ("count(evenkeel_loop_busy_seconds_total)", 2.0),
+        ("evenkeel_journal_records_total >= bool 11", 1.0),
+        ("evenkeel_journal_sync_duration_seconds_count > bool 0", 1.0),
+        ("evenkeel_connections_accepted_total", 16.0),
+        ("count(evenkeel_build_info{engine='log'})", 1.0),
+    ] {
+        prometheus.wait_until(expression, &[expected]);
+    }
+    // A rate needs two scrapes: the dashboard's need not be the first.
+    prometheus.wait_until("count_over_time(up[1m]) > bool 2", &[1.0]);
+    for expression in dashboard() {
+        let expression = expression.replace("$__rate_interval", "1m").replace("$instance", ".*");
+        assert!(!prometheus.query(&expression).is_empty(), "the dashboard draws nothing for: {expression}");
+    }
+}
+
+/// The expressions of all panels.
+fn dashboard() -> Vec<String> {
+    let text = include_str!("../../../contrib/grafana/evenkeel.json");
+    let dashboard: Value = serde_json::from_str(text).expect("JSON");
+    let panels = dashboard["panels"].as_array().expect("a list").iter();
+    let targets = panels.flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
+    let all: Vec<_> =
+        targets.map(|target| target["expr"].as_str().expect("an expression").to_owned()).collect();
+    assert!(all.len() > 30, "{all:?}");
+    all
+}
+
+#[test]
+fn promtool_has_nothing_to_say_of_the_page() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (server, port) = server(dir.path());
+    work(&server);
+    let page = get(port, "/metrics").expect("a page");
+    let mut promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("promtool is installed (cargo xtask test clients does that)");
+    promtool.stdin.take().expect("piped").write_all(page.as_bytes()).expect("taken");
+    let output = promtool.wait_with_output().expect("it ends");
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success() && said.is_empty(), "{}\n{page}", String::from_utf8_lossy(&said));
+}
+
+#[test]
+fn metrics_file_has_a_line_an_interval_and_one_at_the_end() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (server, _port) = server(dir.path());
+    work(&server);
+    let lines = || std::fs::read_to_string(dir.path().join("metrics.jsonl")).unwrap_or_default();
+    wait_for("two lines", || (lines().lines().count() > 2).then_some(()));
+    server.signal(libc::SIGTERM);
+    let (status, errors) = server.end();
+    assert!(status.success(), "{errors}");
+    let text = lines();
+    let last: Value = serde_json::from_str(text.lines().last().expect("a line")).expect("JSON");
+    assert_eq!(last["keys"]["databases"][0]["keys"], 11, "{last}");
+    let calls = last["commands"]["set"]["calls"].as_array().expect("a list").iter();
+    assert_eq!(calls.map(|calls| calls.as_u64().expect("a count")).sum::<u64>(), 11, "{last}");
+    assert!(last["journal"]["sync_us"]["p99"].as_f64() > Some(0.0), "{last}");
+    assert!(last["interval_s"].as_f64() < Some(5.0), "{last}");
+}
