@@ -140,77 +140,89 @@ impl Writes {
 
 /// Many clients: rates beside a hundred clients and beside the limit server, what failed, memory for each.
 pub(super) fn clients(context: &Context) -> Result<Vec<Figure>, Failure> {
-    let steps = if context.quick { [100, 500, 1_000] } else { [100, 10_000, 19_000] };
-    let places = (steps[2] + 32).to_string();
+    let counts = if context.quick { [100, 500, 1_000] } else { [100, 10_000, 19_000] };
+    let places = (counts[2] + 32).to_string();
     let ours = ours("noop", "epoll", context).with(&["--connections-max", &places]);
-    let mut runs = [(); 3].map(|()| (Vec::new(), Vec::new()));
+    let mut steps = counts.map(|clients| Step { clients, ours: Vec::new(), limit: Vec::new() });
     // The first round warms the machine up and does not count.
     for round in 0..=context.runs {
-        for (clients, runs) in steps.iter().zip(&mut runs) {
-            let writes = Writes::of(context, *clients);
+        for step in &mut steps {
+            let writes = Writes::of(context, step.clients);
             let limit = Recipe::limit_for(context.loops, writes.request_bytes());
             let pair = (writes.try_out(context, &ours)?, writes.run(context, &limit)?);
             if round > 0 {
-                runs.0.push(pair.0);
-                runs.1.push(pair.1);
+                step.ours.push(pair.0);
+                step.limit.push(pair.1);
             }
         }
     }
-    let most = Writes::of(context, steps[2]);
-    let commands =
-        [ours.command(), Recipe::limit_for(context.loops, most.request_bytes()).command(), most.command()];
-    let rates = |runs: &[Run]| runs.iter().map(|run| run.per_second).collect::<Vec<_>>();
+    let most = Writes::of(context, counts[2]);
+    let limit = Recipe::limit_for(context.loops, most.request_bytes());
+    let commands = [ours.command(), limit.command(), most.command()];
+    let [few, many, most] = &steps;
     let mut figures = Vec::new();
-    // Survivors mislead: where anything failed there is no rate.
-    let is_valid = |index: usize| runs[index].0.iter().all(Run::is_valid);
-    for (index, least) in [(1, 0.85), (2, 0.75)] {
-        if !is_valid(index) || !is_valid(0) {
-            continue;
-        }
-        let (many, few) = (steps[index], steps[0]);
+    figures.extend(many.beside(few, 0.85));
+    figures.extend(most.beside(few, 0.75));
+    figures.extend(steps.iter().filter_map(Step::beside_limit));
+    figures.extend([most.failures(), many.memory()]);
+    Ok(figures.into_iter().map(|figure| figure.by(commands.clone())).collect())
+}
+
+/// Runs of our server and of the limit server, by turns, with so many clients.
+struct Step {
+    clients: usize,
+    ours: Vec<Run>,
+    limit: Vec<Run>,
+}
+
+impl Step {
+    /// This many clients beside few; none where anything failed: survivors mislead.
+    fn beside(&self, few: &Step, least: f64) -> Option<Figure> {
+        let (many, few_clients) = (self.clients, few.clients);
         let limits: Vec<f64> =
-            rates(&runs[index].1).iter().zip(rates(&runs[0].1)).map(|(many, few)| many / few).collect();
-        figures.push(
-            Figure::new(
-                &format!("clients/noop-{many}-beside-{few}"),
-                &format!("writes of 1,024 bytes, {many} clients / {few} clients, engine noop"),
-                Some(Target::AtLeast(least)),
-                "requests/s",
-                Series::new(&format!("{many} clients"), rates(&runs[index].0)),
-                Some(Series::new(&format!("{few} clients"), rates(&runs[0].0))),
-            )
-            .by(commands.clone())
-            .note(&format!("The limit server: {:.2}.", median(&limits))),
+            rates(&self.limit).iter().zip(rates(&few.limit)).map(|(many, few)| many / few).collect();
+        let figure = Figure::new(
+            &format!("clients/noop-{many}-beside-{few_clients}"),
+            &format!("writes of 1,024 bytes, {many} clients / {few_clients} clients, engine noop"),
+            Some(Target::AtLeast(least)),
+            "requests/s",
+            Series::new(&format!("{many} clients"), rates(&self.ours)),
+            Some(Series::new(&format!("{few_clients} clients"), rates(&few.ours))),
         );
+        let figure = figure.note(&format!("The limit server: {:.2}.", median(&limits)));
+        (self.is_valid() && few.is_valid()).then_some(figure)
     }
-    for (clients, (ours, limit)) in
-        steps.iter().zip(&runs).filter(|(_, (ours, _))| ours.iter().all(Run::is_valid))
-    {
-        figures.push(
-            Figure::new(
-                &format!("clients/noop-{clients}-limit"),
-                &format!("writes of 1,024 bytes, {clients} clients, evenkeel noop / limit"),
-                Some(Target::AtLeast(0.9)),
-                "requests/s",
-                Series::new("evenkeel noop", rates(ours)),
-                Some(Series::new("limit", rates(limit))),
-            )
-            .by(commands.clone()),
+
+    /// Our server beside the limit server; none where anything failed.
+    fn beside_limit(&self) -> Option<Figure> {
+        let figure = Figure::new(
+            &format!("clients/noop-{}-limit", self.clients),
+            &format!("writes of 1,024 bytes, {} clients, evenkeel noop / limit", self.clients),
+            Some(Target::AtLeast(0.9)),
+            "requests/s",
+            Series::new("evenkeel noop", rates(&self.ours)),
+            Some(Series::new("limit", rates(&self.limit))),
         );
+        self.is_valid().then_some(figure)
     }
-    let failed = runs[2].0.iter().map(|run| run.failures as f64).collect();
-    let title = format!("requests lost, timed out or refused, {} clients", steps[2]);
-    let failed = Series::new("evenkeel noop", failed);
-    figures.push(
+
+    fn failures(&self) -> Figure {
+        let title = format!("requests lost, timed out or refused, {} clients", self.clients);
+        let failed = self.ours.iter().map(|run| run.failures as f64).collect();
+        let failed = Series::new("evenkeel noop", failed);
         Figure::new("clients/failures", &title, Some(Target::AtMost(0.0)), "requests", failed, None)
-            .by(commands.clone()),
-    );
-    let memory = runs[1].0.iter().map(|run| run.client_bytes).collect();
-    let title = format!("server memory for each of {} clients under load", steps[1]);
-    let memory = Series::new("evenkeel noop", memory);
-    let most = Some(Target::AtMost(16_384.0));
-    figures.push(Figure::new("clients/memory", &title, most, "bytes", memory, None).by(commands));
-    Ok(figures)
+    }
+
+    fn memory(&self) -> Figure {
+        let title = format!("server memory for each of {} clients under load", self.clients);
+        let bytes = self.ours.iter().map(|run| run.client_bytes).collect();
+        let memory = Series::new("evenkeel noop", bytes);
+        Figure::new("clients/memory", &title, Some(Target::AtMost(16_384.0)), "bytes", memory, None)
+    }
+
+    fn is_valid(&self) -> bool {
+        self.ours.iter().all(Run::is_valid)
+    }
 }
 
 /// How far equal iterations lie apart, by connector and beside the limit server.
@@ -264,7 +276,6 @@ pub(super) fn connectors(context: &Context) -> Result<Vec<Figure>, Failure> {
             let writes = Writes { requests: context.amount(100_000), ..Writes::of(context, clients) };
             let run = |recipe: &Recipe| writes.run(context, recipe);
             let (a, b) = context.alternate(|| run(&epoll), || run(&threads))?;
-            let rates = |runs: &[Run]| runs.iter().map(|run| run.per_second).collect();
             figures.push(
                 Figure::new(
                     &format!("connectors/{engine}-{clients}"),
@@ -307,7 +318,6 @@ pub(super) fn values(context: &Context) -> Result<Vec<Figure>, Failure> {
         let writes = Writes { value_bytes, requests, ..Writes::of(context, 100) };
         let limit = Recipe::limit_for(context.loops, writes.request_bytes());
         let (a, b) = context.alternate(|| writes.run(context, &ours), || writes.run(context, &limit))?;
-        let rates = |runs: &[Run]| runs.iter().map(|run| run.per_second).collect();
         figures.push(
             Figure::new(
                 &format!("values/{value_bytes}"),
@@ -367,6 +377,10 @@ pub(super) fn pool(context: &Context) -> Result<Vec<Figure>, Failure> {
         add("-cpu", "server CPU of a write of 1,024 bytes", "us", |run| run.cpu_us);
     }
     Ok(figures)
+}
+
+fn rates(runs: &[Run]) -> Vec<f64> {
+    runs.iter().map(|run| run.per_second).collect()
 }
 
 fn ours(engine: &str, connector: &str, context: &Context) -> Recipe {
