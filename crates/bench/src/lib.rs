@@ -1,7 +1,10 @@
-//! Limit servers, load generators, and the comparisons that docs/benchmarks.md shows.
+//! Measuring servers: `evenkeel bench` for everybody, and the project's own figures.
+//!
+//! - `drive` is the load engine, `experiment` what `evenkeel bench` does with it: for any server, in a user's hands.
+//! - `suite` are the comparisons that docs/benchmarks.md shows, `limit` the servers that do the least there is to do.
 //!
 //! Everything measured here is measured from outside: servers are processes of their own (`servers`), driven by
-//! redis-benchmark or by our generators (`load`), A and B alternating on the same machine (`suite`). A run in which
+//! redis-benchmark or by our own engine (`load`), A and B alternating on the same machine (`suite`). A run in which
 //! one request failed is invalid and ends the figure (`figure`).
 //!
 //! Not for production: errors are texts, and files and clocks are used directly.

@@ -1,4 +1,4 @@
-//! What drives the servers: redis-benchmark, and a generator of our own for mixes and paced load.
+//! What drives the servers: redis-benchmark, and the load engine for mixes and paced load.
 
 pub mod generator;
 pub mod idle;
