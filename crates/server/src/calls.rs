@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Invariants
-//!   1. A loop waits for whoever asks for as long as it takes to move a pointer, however much there is to add up.
+//!   1. A loop waits for whoever asks for as long as it takes to move a pointer, however much there is to add up; but for one
+//!      that was asked the same by its own client (INFO commandstats, LATENCY HISTOGRAM), which waits for its turn.
 //!   2. What a client was answered is in what the next one asks for: notes are settled before the turn's replies leave.
 //!   3. Loops stay apart until somebody asks for a sum.
 //!
@@ -52,6 +53,8 @@ struct OfLoop {
 struct Fresh {
     /// By the command's number; empty until something is counted.
     commands: Vec<FreshCommand>,
+    /// Calls of all commands; this and what follows is never taken away.
+    calls: u64,
     hits: u64,
     misses: u64,
 }
@@ -171,34 +174,22 @@ impl Calls {
             }
             for note in &notes.list[..notes.count.take()] {
                 let note = note.get();
+                fresh.calls += u64::from(note >> 16 & 3 != REJECTED);
                 fresh.commands[usize::from(note as u16)].count(note);
             }
         });
     }
 
-    /// What is known of a command; `None` when it was never called or refused.
-    pub(crate) fn summary(&self, command: u16) -> Option<Summary> {
+    /// All that was counted so far. Others who ask wait until it is dropped; loops do not.
+    pub(crate) fn read(&self) -> Reading<'_> {
         self.settle();
-        let mut sum = Summary { counts: Counts::default(), loops: Vec::new(), latencies: no_latencies() };
-        for of_loop in &self.loops {
-            let counts = of_loop.collected().get(usize::from(command)).map(|command| {
-                if let Some(latencies) = &command.latencies {
-                    sum.latencies.add(&**latencies).expect("the same bounds");
-                }
-                command.counts
-            });
-            sum.loops.push(counts.unwrap_or_default());
-        }
-        sum.loops.iter().for_each(|counts| sum.counts.add(*counts));
-        (sum.counts.calls + sum.counts.rejected > 0).then_some(sum)
+        Reading(self.loops.iter().map(OfLoop::collected).collect())
     }
 
     /// Calls of all commands.
     pub(crate) fn calls(&self) -> u64 {
         self.settle();
-        let of_loop =
-            |of_loop: &OfLoop| of_loop.collected().iter().map(|command| command.counts.calls).sum::<u64>();
-        self.loops.iter().map(of_loop).sum()
+        self.loops.iter().map(|of_loop| lock(&of_loop.fresh).calls).sum()
     }
 
     /// Keys that were found, and not, by commands that read.
@@ -231,6 +222,28 @@ impl OfLoop {
         }
         total.iter_mut().zip(&fresh).for_each(|(total, fresh)| total.add(fresh));
         total
+    }
+}
+
+/// Totals of each loop, as of one moment.
+#[derive(Debug)]
+pub(crate) struct Reading<'a>(Vec<MutexGuard<'a, Vec<Command>>>);
+
+impl Reading<'_> {
+    /// What is known of a command; `None` when it was never called or refused.
+    pub(crate) fn summary(&self, command: u16) -> Option<Summary> {
+        let of_loops = || self.0.iter().map(|total| total.get(usize::from(command)));
+        let loops: Vec<_> = of_loops().map(|of| of.map_or_else(Counts::default, |of| of.counts)).collect();
+        let mut counts = Counts::default();
+        loops.iter().for_each(|of| counts.add(*of));
+        if counts.calls + counts.rejected == 0 {
+            return None;
+        }
+        let mut latencies = no_latencies();
+        for of_loop in of_loops().flatten().filter_map(|command| command.latencies.as_deref()) {
+            latencies.add(of_loop).expect("the same bounds");
+        }
+        Some(Summary { counts, loops, latencies })
     }
 }
 
@@ -352,18 +365,18 @@ mod tests {
         calls.note(1, 1, Some(100_000), Ending::Failed);
         calls.note(1, 1, None, Ending::Rejected);
         calls.note(1, 2, None, Ending::Answered);
-        let sum = calls.summary(1).expect("called");
+        let sum = calls.read().summary(1).expect("called");
         assert_eq!(sum.counts, Counts { calls: 100, nanos: 189_100, rejected: 1, failed: 1 });
         assert_eq!(sum.loops[0], Counts { calls: 99, nanos: 89_100, ..Counts::default() });
         assert_eq!(sum.percentile_us(50.0), 0.911, "the end of a step of 16 ns");
         assert_eq!(sum.percentile_us(99.9), 100.351);
         assert_eq!(sum.by_powers(), [(1, 99), (132, 100)]);
-        let untimed = calls.summary(2).expect("called");
+        let untimed = calls.read().summary(2).expect("called");
         assert_eq!((untimed.counts.calls, untimed.latencies.len()), (1, 0));
         assert!(untimed.by_powers().is_empty());
-        assert!(calls.summary(0).is_none());
+        assert!(calls.read().summary(0).is_none());
         calls.reset();
-        assert!(calls.summary(1).is_none());
+        assert!(calls.read().summary(1).is_none());
     }
 
     #[test]
@@ -372,7 +385,7 @@ mod tests {
         for round in 1..=3 {
             calls.lookups((2, 1));
             calls.note(0, 0, Some(round * 1_000), Ending::Answered);
-            let sum = calls.summary(0).expect("called");
+            let sum = calls.read().summary(0).expect("called");
             assert_eq!((sum.counts.calls, sum.latencies.len()), (round, round));
             assert_eq!(calls.hits_and_misses(), (2 * round, round));
         }
@@ -386,7 +399,7 @@ mod tests {
             calls.note(0, 0, Some(nanos), Ending::Answered);
         }
         (0..3 * NOTES_MAX).for_each(|_| calls.note(0, 0, Some(1), Ending::Answered));
-        let sum = calls.summary(0).expect("called");
+        let sum = calls.read().summary(0).expect("called");
         assert_eq!(sum.counts.calls, 2 + 3 * NOTES_MAX as u64);
         assert_eq!(sum.by_powers().last().map(|(_, seen)| *seen), Some(sum.counts.calls));
         assert!(sum.percentile_us(100.0) >= 60_000_000.0);

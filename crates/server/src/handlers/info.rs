@@ -353,8 +353,9 @@ fn cpu(_server: &View<'_>, text: &mut String) {
 }
 
 fn command_stats(server: &View<'_>, text: &mut String) {
+    let reading = server.calls.read();
     for entry in Table::of_server().entries() {
-        let Some(Summary { counts, .. }) = server.calls.summary(entry.id) else { continue };
+        let Some(Summary { counts, .. }) = reading.summary(entry.id) else { continue };
         let Counts { calls, nanos, rejected, failed } = counts;
         let (micros, per_call) = (nanos / 1_000, nanos as f64 / 1_000.0 / calls.max(1) as f64);
         let value = format!(
@@ -371,9 +372,10 @@ fn error_stats(server: &View<'_>, text: &mut String) {
 }
 
 fn latency_stats(server: &View<'_>, text: &mut String) {
+    let reading = server.calls.read();
     let percentiles = &server.settings.current().metrics_percentiles;
     for entry in Table::of_server().entries() {
-        let Some(sum) = server.calls.summary(entry.id).filter(|sum| !sum.latencies.is_empty()) else {
+        let Some(sum) = reading.summary(entry.id).filter(|sum| !sum.latencies.is_empty()) else {
             continue;
         };
         let shown = |percent: &Percent| format!("p{percent}={:.3}", sum.percentile_us(percent.0));

@@ -92,7 +92,7 @@ pub(crate) fn reset(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
 
 pub(crate) fn histogram(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let table = Table::of_server();
-    let calls = &control.server.calls;
+    let calls = control.server.calls.read();
     let chosen: Vec<&Entry> = if args.len() == 2 {
         table.entries().iter().collect()
     } else {

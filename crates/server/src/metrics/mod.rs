@@ -293,9 +293,10 @@ fn loops(peers: Option<&dyn Peers>) -> Vec<LoopFigures> {
 }
 
 fn commands(server: &Server) -> Vec<CommandFigures> {
+    let reading = server.calls.read();
     let entries = Table::of_server().entries().iter();
     let figures = entries.filter_map(|entry| {
-        let Summary { counts, loops, latencies } = server.calls.summary(entry.id)?;
+        let Summary { counts, loops, latencies } = reading.summary(entry.id)?;
         let of_loop = |counts: &crate::calls::Counts| CallFigures {
             calls: counts.calls,
             failed: counts.failed,
