@@ -216,7 +216,8 @@ fn flag(row: &'static Row) -> Arg {
     if row.key == "bind" {
         arg.action(ArgAction::Append)
     } else {
-        arg.allow_hyphen_values(row.key == "requirepass")
+        // A password may begin with one, an interval below zero does.
+        arg.allow_hyphen_values(matches!(row.key, "requirepass" | "balance.interval"))
     }
 }
 

@@ -236,7 +236,29 @@ fn reactor_options(settings: &Settings) -> reactor::Options {
         unix: settings.unixsocket.clone(),
         connections_max: settings.connections_max,
         limits: reactor_limits(settings),
+        assignment: match settings.assignment {
+            server::settings::Assignment::LeastLoaded => reactor::Assignment::LeastLoaded,
+            server::settings::Assignment::RoundRobin => reactor::Assignment::RoundRobin,
+            server::settings::Assignment::ByHost => reactor::Assignment::ByHost,
+        },
+        balance: balance(settings),
         ..reactor::Options::default()
+    }
+}
+
+fn balance(settings: &Settings) -> reactor::Balance {
+    use server::settings::{BalanceBy, Every};
+    reactor::Balance {
+        interval: match settings.balance_interval {
+            Every::Off => None,
+            Every::Time(interval) => Some(interval),
+        },
+        by: match settings.balance_by {
+            BalanceBy::Time => reactor::By::Time,
+            BalanceBy::Bytes => reactor::By::Bytes,
+            BalanceBy::Events => reactor::By::Events,
+        },
+        threshold_percent: settings.balance_threshold,
     }
 }
 
@@ -265,6 +287,7 @@ fn act_on_changes(config: &Config, handle: &Handle<EvenkeelProtocol>, store: &Ar
         }
         fit_connections(new, &handle, &store);
         handle.set_limits(&reactor_limits(new));
+        handle.set_balance(balance(new));
         store.set_memory_limit(memory_limit_bytes(new));
         Ok(())
     });

@@ -106,9 +106,24 @@ fn describe(client: &Client, now: Nanos) -> Vec<u8> {
     line.extend_from_slice(&labels.lib_name);
     line.extend_from_slice(b" lib-ver=");
     line.extend_from_slice(&labels.lib_ver);
-    let loop_index = connection.map_or(0, reactor::Connection::loop_index);
-    line.extend_from_slice(format!(" loop={loop_index}").as_bytes());
+    line.extend_from_slice(what_it_costs(connection).as_bytes());
     line
+}
+
+/// Where a connection is and what it takes. `tot-*` are Redis's names; the others are only in Evenkeel.
+fn what_it_costs(connection: Option<&reactor::Connection>) -> String {
+    let number = |read: fn(&reactor::Connection) -> u64| connection.map_or(0, read);
+    format!(
+        " tot-net-in={} tot-net-out={} tot-cmds={} read-events={} write-events={} loop={} load={} moves={}",
+        number(reactor::Connection::bytes_in),
+        number(reactor::Connection::bytes_out),
+        number(reactor::Connection::commands),
+        number(reactor::Connection::read_events),
+        number(reactor::Connection::write_events),
+        connection.map_or(0, reactor::Connection::loop_index),
+        number(reactor::Connection::load_ns) / 1_000,
+        number(reactor::Connection::moves),
+    )
 }
 
 pub(crate) fn getname(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {

@@ -1,5 +1,6 @@
 //! INFO: the sections and field names that tools read, and what is true of this server.
 
+use std::cell::OnceCell;
 use std::fmt::Write as _;
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
@@ -20,10 +21,17 @@ use crate::settings::{Durability, Engine, Percent};
 /// Writes the fields of one section.
 type Section = fn(&View<'_>, &mut String);
 
-/// The server with its counts of keys.
-struct View<'a> {
+/// The server with its counts of keys, for sections that ask: counting waits for whoever has keys locked, and then nothing
+/// could tell of a loop that is stuck in a long transaction.
+pub(super) struct View<'a> {
     server: &'a Server,
-    counts: Vec<(u64, u64)>,
+    counts: OnceCell<Vec<(u64, u64)>>,
+}
+
+impl View<'_> {
+    fn counts(&self) -> &[(u64, u64)] {
+        self.counts.get_or_init(|| self.server.store.key_counts())
+    }
 }
 
 impl Deref for View<'_> {
@@ -49,7 +57,7 @@ const SECTIONS: [(&str, Section, bool); 14] = [
     ("Errorstats", error_stats, true),
     ("Latencystats", latency_stats, false),
     ("Cluster", |_, text| line(text, "cluster_enabled", 0), true),
-    ("Loops", loops, true),
+    ("Loops", super::loops::section, true),
 ];
 
 pub(crate) fn info(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -59,7 +67,7 @@ pub(crate) fn info(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
         };
         if args.len() == 1 { by_default } else { args.iter().skip(1).any(named) }
     };
-    let view = View { server: control.server, counts: control.server.store.key_counts() };
+    let view = View { server: control.server, counts: OnceCell::new() };
     let mut text = String::new();
     let sections = SECTIONS.iter().copied().chain([("Keyspace", keyspace as Section, true)]);
     for (name, write, by_default) in sections {
@@ -75,7 +83,7 @@ pub(crate) fn info(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
     Ok(())
 }
 
-fn line(text: &mut String, name: &str, value: impl std::fmt::Display) {
+pub(super) fn line(text: &mut String, name: &str, value: impl std::fmt::Display) {
     let _ = write!(text, "{name}:{value}\r\n");
 }
 
@@ -135,7 +143,7 @@ fn memory(server: &View<'_>, text: &mut String) {
     let report = server.store.memory();
     let Used { bytes: used, peak_bytes: peak, startup_bytes: startup, fragmentation } = Used::of(server);
     let rss = resident_bytes();
-    let keys: u64 = server.counts.iter().map(|(keys, _)| keys).sum();
+    let keys: u64 = server.counts().iter().map(|(keys, _)| keys).sum();
     line(text, "used_memory", used);
     line(text, "used_memory_human", human(used));
     line(text, "used_memory_rss", rss);
@@ -384,31 +392,8 @@ fn latency_stats(server: &View<'_>, text: &mut String) {
     }
 }
 
-fn loops(server: &View<'_>, text: &mut String) {
-    let uptime_ns = u64::try_from(server.clock.now().since(server.started).as_nanos()).unwrap_or(u64::MAX);
-    for (index, stats) in server.peers().map(Peers::loops).unwrap_or_default().iter().enumerate() {
-        let busy_permille = u128::from(stats.busy_ns()) * 1_000 / u128::from(uptime_ns.max(1));
-        for (name, value) in [
-            ("connections", stats.connections() as u64),
-            ("commands", stats.commands()),
-            ("read_events", stats.read_events()),
-            ("write_events", stats.write_events()),
-            ("bytes_in", stats.bytes_in()),
-            ("bytes_out", stats.bytes_out()),
-            ("busy_permille", u64::try_from(busy_permille).unwrap_or(u64::MAX)),
-            ("ticks", stats.ticks()),
-            ("wakes", stats.wakes()),
-            ("held_connections", stats.held() as u64),
-            ("moves_in", stats.moves_in()),
-            ("moves_out", stats.moves_out()),
-        ] {
-            line(text, &format!("loop{index}_{name}"), value);
-        }
-    }
-}
-
 fn keyspace(server: &View<'_>, text: &mut String) {
-    for (db, (keys, expires)) in server.counts.iter().copied().enumerate() {
+    for (db, (keys, expires)) in server.counts().iter().copied().enumerate() {
         if keys > 0 {
             line(text, &format!("db{db}"), format!("keys={keys},expires={expires},avg_ttl=0"));
         }

@@ -16,6 +16,7 @@ pub(crate) mod keys;
 pub(crate) mod kill;
 pub(crate) mod latency;
 pub(crate) mod lcs;
+mod loops;
 pub(crate) mod memory;
 pub(crate) mod numbers;
 pub(crate) mod object;

@@ -300,6 +300,45 @@ impl Kind for Threshold {
     }
 }
 
+/// How often something is done, if at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Every {
+    /// Never.
+    Off,
+    /// Whenever so long has passed.
+    Time(Duration),
+}
+
+impl Kind for Every {
+    fn read(text: &str) -> Result<Self, String> {
+        // 0 or less is off: whoever wants that writes -1 as often as 0.
+        let positive = text.strip_prefix('-').unwrap_or(text);
+        let is_number = !positive.is_empty() && positive.bytes().all(|byte| byte.is_ascii_digit());
+        if positive.len() < text.len() && is_number {
+            return Ok(Every::Off);
+        }
+        match Duration::read(positive) {
+            Ok(time) if positive.len() < text.len() || time.is_zero() => Ok(Every::Off),
+            Ok(time) => Ok(Every::Time(time)),
+            Err(expected) => Err(format!("{expected}; 0 or less is off")),
+        }
+    }
+
+    fn write(&self) -> String {
+        match self {
+            Every::Off => "0".to_owned(),
+            Every::Time(time) => time.write(),
+        }
+    }
+
+    fn measure(&self) -> Option<u128> {
+        match self {
+            Every::Off => None,
+            Every::Time(time) => time.measure(),
+        }
+    }
+}
+
 /// A share of all calls, in percent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Percent(pub f64);
@@ -412,6 +451,30 @@ choice! {
 }
 
 choice! {
+    /// Which loop a new connection goes to.
+    Assignment {
+        /// The one that has least to do, and of equals the one with the fewest connections.
+        LeastLoaded = "least-loaded",
+        /// One after the other.
+        RoundRobin = "round-robin",
+        /// The one that has the other connections from the same IP address.
+        ByHost = "by-host",
+    }
+}
+
+choice! {
+    /// What the load of a connection is to the balancer.
+    BalanceBy {
+        /// Time that its loop spent on it.
+        Time = "time",
+        /// Bytes read and written.
+        Bytes = "bytes",
+        /// Reads and writes.
+        Events = "events",
+    }
+}
+
+choice! {
     /// How the journal writes and syncs.
     Backend {
         /// The best one that a probe of the folder at start finds.
@@ -474,6 +537,18 @@ mod tests {
         assert_eq!(Duration::read("0"), Ok(Duration::ZERO));
         for text in ["", "5", "1 hour", "s", "-1s"] {
             assert!(Duration::read(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn interval_of_nothing_or_less_is_off() {
+        for text in ["0", "0s", "-1", "-20", "-5s", "-0"] {
+            assert_eq!(Every::read(text), Ok(Every::Off), "{text}");
+        }
+        assert_eq!(Every::read("250ms"), Ok(Every::Time(Duration::from_millis(250))));
+        assert_eq!(Every::read(&Every::Off.write()), Ok(Every::Off));
+        for text in ["", "-", "5", "--1", "-x", "off"] {
+            assert!(Every::read(text).is_err(), "{text}");
         }
     }
 

@@ -28,7 +28,8 @@ use kinds::Kind as _;
 pub use config::{ChangeError, Config, RewriteError};
 pub use file::FileError;
 pub use kinds::{
-    Backend, Connector, Durability, Engine, LogLevel, MemoryLimit, Percent, Secret, Size, Threshold,
+    Assignment, Backend, BalanceBy, Connector, Durability, Engine, Every, LogLevel, MemoryLimit, Percent,
+    Secret, Size, Threshold,
 };
 pub use table::{ROWS, Row};
 pub use text::{example_file, manual_page, nearest};
@@ -51,6 +52,10 @@ pub struct Settings {
 
     pub loops: usize,
     pub connector: Connector,
+    pub assignment: Assignment,
+    pub balance_interval: Every,
+    pub balance_by: BalanceBy,
+    pub balance_threshold: u16,
 
     pub connections_max: usize,
     pub connections_input_max: Size,

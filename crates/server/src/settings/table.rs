@@ -5,7 +5,8 @@
 
 use super::kinds::{Kind, Size};
 use super::{
-    Backend, Connector, Durability, Engine, LogLevel, MemoryLimit, Percent, Secret, Settings, Threshold,
+    Assignment, Backend, BalanceBy, Connector, Durability, Engine, Every, LogLevel, MemoryLimit, Percent,
+    Secret, Settings, Threshold,
 };
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -58,7 +59,7 @@ impl Row {
     pub fn heading(&self) -> &'static str {
         match (self.key, self.group()) {
             ("dir" | "engine" | "durability" | "databases", _) => "Data",
-            ("loops" | "connector", _) => "Threads",
+            ("loops" | "connector" | "assignment", _) | (_, Some("balance")) => "Threads",
             (_, None) => "Network",
             (_, Some("connections")) => "Connections",
             (_, Some("value" | "transaction" | "memory" | "store")) => "Limits of the data",
@@ -222,6 +223,28 @@ table! {
         form: "epoll|uring|threads", default: "epoll", bounds: ["", ""], runtime: false,
         summary: "How sockets meet threads: event loops, by readiness (epoll) or completions (uring), or a thread for each connection.",
         reason: "uring falls back to epoll where io_uring is switched off. Threads are the baseline to compare with.",
+    }
+    assignment: Assignment = "assignment" {
+        form: "least-loaded|round-robin|by-host", default: "least-loaded", bounds: ["", ""], runtime: false,
+        summary: "Which loop a new connection goes to: the one with least to do, one after the other, or, for each IP address, \
+                  always the same.",
+        reason: "Round robin is upset by connections that close at once; by-host by hosts that differ, and it binds: such \
+                 connections are not balanced.",
+    }
+    balance_interval: Every = "balance.interval" {
+        form: "DURATION", default: "5s", bounds: ["10ms", "1h"], runtime: true,
+        summary: "How often loops are compared, and connections moved from the busiest to the idlest; 0 or less for never.",
+        reason: "Long enough to see a load, short enough that three rounds mend a bad start. Figures are taken in any case.",
+    }
+    balance_by: BalanceBy = "balance.by" {
+        form: "time|bytes|events", default: "time", bounds: ["", ""], runtime: true,
+        summary: "What is compared: the time that a loop spends on its connections, their bytes, or their reads and writes.",
+        reason: "Time is what a loop runs out of; bytes and events are what other servers count.",
+    }
+    balance_threshold: u16 = "balance.threshold" {
+        form: "PERCENT", default: "10", bounds: ["1", "90"], runtime: true,
+        summary: "Difference between the busiest and the idlest loop, in percent of the busiest, up to which nothing is done.",
+        reason: "Less would move connections for differences that come and go by themselves.",
     }
     connections_max: usize = "connections.max" {
         form: "COUNT", default: "10000", bounds: ["1", "1000000"], runtime: true,
