@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::Failure;
@@ -210,6 +211,7 @@ impl Server {
             .stderr(log)
             .spawn()
             .map_err(|error| format!("cannot start {}: {error}", recipe.program.display()))?;
+        lock_running().push((child.id(), folder.clone()));
         let mut server = Self { recipe: recipe.clone(), child, port, folder, ready_after: Duration::ZERO };
         server.wait_until_ready(started)?;
         server.ready_after = started.elapsed();
@@ -249,6 +251,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        lock_running().retain(|(id, _)| *id != self.child.id());
         self.child.kill().ok();
         self.child.wait().ok();
         if !self.folder.as_os_str().is_empty() {
@@ -256,6 +259,26 @@ impl Drop for Server {
             fs::remove_file(self.folder.with_extension("log")).ok();
         }
     }
+}
+
+/// Ends all servers that run and removes their folders: what a program does that was told to end, and drops nothing.
+pub fn end_all() {
+    for (id, folder) in lock_running().drain(..) {
+        let pid = i32::try_from(id).ok().and_then(rustix::process::Pid::from_raw);
+        // It may have heard of the end by itself.
+        pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::KILL));
+        fs::remove_dir_all(&folder).ok();
+        fs::remove_file(folder.with_extension("log")).ok();
+        // The folder of the folders, if this was the last one.
+        folder.parent().map(fs::remove_dir);
+    }
+}
+
+/// Process ids and folders of the servers that run.
+static RUNNING: Mutex<Vec<(u32, PathBuf)>> = Mutex::new(Vec::new());
+
+fn lock_running() -> MutexGuard<'static, Vec<(u32, PathBuf)>> {
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A program built into the same folder as this one.

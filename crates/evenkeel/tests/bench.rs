@@ -189,6 +189,34 @@ fn page_has_the_plots_of_all_servers_and_needs_nothing_else() {
 }
 
 #[test]
+fn experiment_that_is_told_to_end_leaves_neither_server_nor_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().to_str().unwrap();
+    let mut command = bench(&["remote-test", "--requests", "50000000", "--folder", place]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let servers = || std::fs::read_dir(folder.path().join(format!("evenkeel-bench-{}", child.id())));
+    let is_serving = |file: std::io::Result<std::fs::DirEntry>| {
+        let name = file.unwrap().path();
+        name.join("RUNNING")
+            .exists()
+            .then(|| name.to_str().unwrap().rsplit('-').next().unwrap().parse().unwrap())
+    };
+    let port: u16 = loop {
+        if let Some(port) = servers().into_iter().flatten().find_map(is_serving) {
+            break port;
+        }
+    };
+    let pid = libc::pid_t::try_from(child.id()).unwrap();
+    // SAFETY: a plain system call on our own child, which is not reaped yet.
+    #[allow(unsafe_code, reason = "kill(2) has no safe wrapper in std")]
+    let sent = unsafe { libc::kill(pid, libc::SIGTERM) };
+    assert_eq!((sent, child.wait().unwrap().code()), (0, Some(128 + libc::SIGTERM)));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    // It was killed; the system closes its sockets a moment later.
+    while common::call(port, &["PING"]).is_ok() {}
+}
+
+#[test]
 fn quiet_prints_a_line_for_each_operation() {
     let small = ["remote-test", "-q", "--clients", "2", "--requests", "50", "--iterations", "1"];
     let (status, text) = finished(&mut bench(&small));

@@ -20,7 +20,7 @@ pub(super) struct Measured {
 }
 
 impl Measured {
-    /// What `outcome` came to, of whose reads all were to find something if `finds`.
+    /// What `outcome` came to; `lost` are the keys that were not found, those found changed come on top.
     pub(super) fn of(outcome: &Outcome, lost: u64) -> Self {
         let total = outcome.total();
         let latencies = Sparse::of(&total.histogram());

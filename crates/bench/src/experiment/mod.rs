@@ -18,9 +18,11 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use crate::Failure;
-use crate::drive;
+use crate::{drive, servers};
 use arguments::Common;
 use report::Report;
 
@@ -51,6 +53,9 @@ const WORKER: [&str; 2] = ["bench", "worker"];
 ///
 /// Status 0 is a valid run, 1 one that could not be made, 3 one that was made and is not valid.
 pub fn run(bench: &Bench) -> ExitCode {
+    if let Err(error) = clean_up_when_told_to_end() {
+        return ended(Err(format!("cannot listen to signals: {error}")));
+    }
     let (common, reports) = match &bench.experiment {
         Experiment::RemoteTest(test) => (&test.common, test.run()),
         Experiment::MapTest(test) => (&test.common, test.run()),
@@ -58,6 +63,18 @@ pub fn run(bench: &Bench) -> ExitCode {
         Experiment::Worker => return ended(drive::work_for_parent().map(|()| true)),
     };
     ended(reports.and_then(|reports| show(common, &reports)))
+}
+
+/// Has Ctrl-C and SIGTERM end the servers that were started, and remove their folders.
+fn clean_up_when_told_to_end() -> std::io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let wait = move || {
+        if let Some(signal) = signals.forever().next() {
+            servers::end_all();
+            std::process::exit(128 + signal);
+        }
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(wait).map(drop)
 }
 
 /// Prints the reports; whether all are valid.
