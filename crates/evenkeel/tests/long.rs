@@ -69,10 +69,20 @@ fn connections_up_to_the_limit_of_the_process_cost_little_and_one_more_is_told_s
 #[test]
 #[ignore = "long: a million moves take minutes"]
 fn million_moves_under_load_lose_and_swap_nothing() {
+    million_moves("epoll");
+}
+
+#[test]
+#[ignore = "long: a million moves take minutes"]
+fn million_moves_between_rings_lose_and_swap_nothing() {
+    million_moves("uring");
+}
+
+fn million_moves(connector: &str) {
     const MOVES: u64 = 1_000_000;
     const LOADS: usize = 16;
     let dir = tempfile::tempdir().expect("a folder for the test");
-    let server = Server::start(dir.path(), &["--loops=2", "--durability=never"]);
+    let server = Server::start(dir.path(), &["--loops=2", "--durability=never", "--connector", connector]);
     let mut loads: Vec<TcpStream> = (0..LOADS).map(|_| connect(&server)).collect();
     let ids: Vec<i64> = loads.iter_mut().map(id).collect();
     let (stop, began) = (&AtomicBool::new(false), Instant::now());
@@ -95,7 +105,7 @@ fn million_moves_under_load_lose_and_swap_nothing() {
         loads.into_iter().map(|load| load.join().expect("replies came in order")).collect()
     });
     let (took, commands, moved) = (began.elapsed(), counts.iter().sum::<u64>(), moved(&server));
-    println!("{moved} moves in {took:?} beside {commands} commands");
+    println!("{connector}: {moved} moves in {took:?} beside {commands} commands");
     for (n, count) in counts.iter().enumerate() {
         assert!(*count > 0, "connection {n} was answered");
         assert_eq!(server.call(&["INCRBY", &format!("n{n}"), "0"]), Value::Integer(count.cast_signed()));
