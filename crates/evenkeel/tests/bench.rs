@@ -216,6 +216,41 @@ fn experiment_that_is_told_to_end_leaves_neither_server_nor_folder() {
     while common::call(port, &["PING"]).is_ok() {}
 }
 
+/// Runs of `skew`: what was measured with this start and this balance.
+fn of_skew<'a>(value: &'a Value, start: &str, balance: &str) -> &'a Value {
+    let runs = value["runs"].as_array().unwrap();
+    runs.iter().find(|run| run["start"] == start && run["balance"] == balance).unwrap()
+}
+
+#[test]
+fn skew_shows_who_carries_the_load_and_what_the_balancer_does_about_it() {
+    let html = tempfile::NamedTempFile::new().unwrap();
+    let small = ["skew", "--clients", "6", "--duration", "700ms", "--balance-interval", "200ms"];
+    let load =
+        ["--interval", "100ms", "--keys", "10", "--value-size", "2000", "--starts", "one-loop,loads,nodes"];
+    let page = ["--html", html.path().to_str().unwrap()];
+    let (status, value) = measured(&[&small[..], &load, &page].concat());
+    assert_eq!(status, 0, "{value}");
+    has_the_common_shape(&value, "skew");
+    assert_eq!(value["runs"].as_array().unwrap().len(), 10, "an even start, and three of three kinds");
+    let greatest_share = |run: &Value| {
+        let last = run["loops"].as_array().unwrap().last().unwrap();
+        last["shares"].as_array().unwrap().iter().filter_map(Value::as_f64).fold(0.0, f64::max)
+    };
+    for start in ["one-loop", "nodes"] {
+        let off = of_skew(&value, start, "off");
+        assert!(greatest_share(off) > 0.99, "all on one loop from {start}: {off}");
+        assert_eq!((off["moves"].as_u64(), off["min_max_by_interval"][0].as_f64()), (Some(0), Some(0.0)));
+        let on = of_skew(&value, start, "on");
+        assert!(on["moves"].as_u64().unwrap() > 0 && greatest_share(on) < 0.99, "{on}");
+    }
+    let by_host = of_skew(&value, "nodes", "by-host");
+    assert!(greatest_share(by_host) < 0.9, "hosts are dealt over the loops: {by_host}");
+    assert_eq!(of_skew(&value, "even", "off")["ratio_to_even"], 1.0);
+    let page = std::fs::read_to_string(html.path()).unwrap();
+    assert!(page.contains("<svg") && page.contains("start one-loop, balance on"));
+}
+
 #[test]
 fn quiet_prints_a_line_for_each_operation() {
     let small = ["remote-test", "-q", "--clients", "2", "--requests", "50", "--iterations", "1"];

@@ -332,7 +332,7 @@ impl Skew {
                 "shares": shares(&load.loads),
                 "busy_permille": pair[1].busy_permille,
                 "connections": pair[1].connections,
-                "moves": pair[1].moves,
+                "moves": moves_since_start(run, &pair[1]),
             })
         });
         json!({
@@ -343,7 +343,7 @@ impl Skew {
             "latency_us": measured.latency_json(),
             "min_max_by_interval": min_max,
             "min_max_after_3_intervals": min_max.get(3),
-            "moves": run.samples.last().map_or(0.0, |sample| sample.moves),
+            "moves": run.samples.last().map_or(0, |last| moves_since_start(run, last)),
             "loops": samples.collect::<Vec<_>>(),
             "errors": measured.errors(),
             "valid": is_valid,
@@ -365,6 +365,12 @@ fn loop_samples(samples: &[Sample]) -> Vec<LoopSample> {
 fn between(from: &Sample, to: &Sample) -> LoopSample {
     let loads = to.bytes_out.iter().zip(&from.bytes_out).map(|(to, from)| to - from).collect();
     LoopSample { at: to.at, loads }
+}
+
+/// Connections that changed loops: not those that were put where they started.
+fn moves_since_start(run: &Run, sample: &Sample) -> u64 {
+    let before = run.samples.first().map_or(0.0, |first| first.moves);
+    (sample.moves - before).max(0.0) as u64
 }
 
 /// Each load's share of the sum.
@@ -406,15 +412,17 @@ fn place(
     let wanted: HashMap<&str, usize> =
         addresses.iter().enumerate().filter_map(|(i, address)| Some((address.as_str(), to(i)?))).collect();
     wait_until(|| {
-        let mut is_done = true;
+        // Those that the server has not accepted yet are not listed.
+        let mut there = 0;
         for client in client_list(control)? {
             let Some(place) = wanted.get(client.address.as_str()) else { continue };
-            if client.loop_index != *place {
-                is_done = false;
+            if client.loop_index == *place {
+                there += 1;
+            } else {
                 control.call(&["CLIENT", "MOVE", &client.id, &place.to_string()])?;
             }
         }
-        Ok(is_done)
+        Ok(there == wanted.len())
     })
 }
 
