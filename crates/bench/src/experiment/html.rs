@@ -76,7 +76,10 @@ fn runs(named: &[(String, &Line)]) -> Chart {
 fn throughput(named: &[(String, &Line)]) -> Chart {
     let series = named.iter().map(|(name, line)| {
         let rows = line.all().rows;
-        let points = rows.iter().map(|row| (row.at.as_secs_f64(), row.per_second())).collect();
+        // What is left of an interval at the end of a run is too short for a rate.
+        let longest = rows.iter().map(|row| row.length).max().unwrap_or_default();
+        let whole = rows.iter().filter(|row| row.length * 2 >= longest);
+        let points = whole.map(|row| (row.at.as_secs_f64(), row.per_second())).collect();
         Series { name: name.clone(), points, is_hollow: !line.is_valid() }
     });
     Chart { title: "throughput over time", x: "seconds", y: "operations a second", ..Chart::of(series) }
@@ -163,7 +166,7 @@ impl Chart {
             area.fill(&WHITE)?;
             let (least, most) = self.bounds();
             let mut chart = ChartBuilder::on(&area)
-                .caption(format!("{} {}", self.title, self.subject), ("sans-serif", 16))
+                .caption([self.title, &self.subject].join(" ").trim_end(), ("sans-serif", 16))
                 .margin(8)
                 .x_label_area_size(36)
                 .y_label_area_size(80)
@@ -205,8 +208,14 @@ impl Chart {
         let x_most = points().map(|point| point.0).fold(0.0, f64::max);
         let y_most = points().map(|point| self.scaled(point.1)).fold(0.0, f64::max);
         let margin = if self.dots || !self.x_names.is_empty() { 0.5 } else { 0.0 };
-        // Room for the names of the series.
-        ((-margin, 0.0), ((x_most + margin).max(1e-3) * 1.3, y_most.max(1e-3) * 1.1))
+        ((-margin, 0.0), ((x_most + margin).max(1e-3) / self.share_of_the_plot(), y_most.max(1e-3) * 1.1))
+    }
+
+    /// What the names of the series, at the right, leave of the width.
+    fn share_of_the_plot(&self) -> f64 {
+        let longest = self.series.iter().map(|series| series.name.chars().count()).max().unwrap_or(0);
+        let names_px = LEGEND_PX + longest as f64 * CHARACTER_PX;
+        (1.0 - names_px / f64::from(SIZE.0 - SIDES_PX)).max(0.3)
     }
 
     fn scaled(&self, y: f64) -> f64 {
@@ -235,6 +244,10 @@ fn escaped(text: &impl Display) -> String {
 }
 
 const SIZE: (u32, u32) = (960, 360);
+/// What a legend is wide beside its text, a character of it, and what stands left and right of a plot.
+const LEGEND_PX: f64 = 60.0;
+const CHARACTER_PX: f64 = 6.5;
+const SIDES_PX: u32 = 100;
 const PERCENTILES: [(&str, f64); 7] = [
     ("p0", 0.0),
     ("p50", 0.5),
