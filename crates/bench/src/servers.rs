@@ -75,6 +75,12 @@ impl Recipe {
         Self { label, program: program.to_path_buf(), arguments }
     }
 
+    /// What is run.
+    #[must_use]
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
     /// With `value` where its arguments say `name`.
     #[must_use]
     pub fn filled(&self, name: &str, value: &str) -> Self {

@@ -118,6 +118,15 @@ fn redis_is_measured_beside_and_gets_a_ratio() {
 }
 
 #[test]
+fn peer_that_is_not_installed_is_left_out_and_said_so() {
+    let small = ["remote-test", "-q", "--clients", "2", "--requests", "50", "--iterations", "1"];
+    let mut command = bench(&[&small[..], &["--against", "valkey"]].concat());
+    let (status, text) = finished(command.env("PATH", "/nowhere"));
+    assert_eq!(status, 0, "{text}");
+    assert!(text.contains("valkey is not installed here"), "{text}");
+}
+
+#[test]
 fn server_that_dies_under_way_makes_the_run_invalid_with_counted_errors() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(dir.path(), &["--engine", "memory"]);

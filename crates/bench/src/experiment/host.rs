@@ -44,8 +44,24 @@ impl Host {
         if let Some(target) = &common.url {
             return Ok(vec![Self::new(target.to_string(), Kind::Running(target.clone()), common)]);
         }
-        let names = std::iter::once(&common.server).chain(&common.against);
-        names.map(|name| Self::named(name, common)).collect()
+        let mut hosts = vec![Self::named(&common.server, common)?];
+        for name in &common.against {
+            let host = Self::named(name, common)?;
+            if host.is_installed() {
+                hosts.push(host);
+            } else {
+                eprintln!("evenkeel: {} is not installed here: measured without it", host.label);
+            }
+        }
+        Ok(hosts)
+    }
+
+    /// Whether its program is where programs are.
+    fn is_installed(&self) -> bool {
+        let Kind::Started(recipe) = &self.kind else { return true };
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        // A program with a folder in its name is itself whatever it is joined to.
+        std::env::split_paths(&path).any(|folder| folder.join(recipe.program()).is_file())
     }
 
     /// An evenkeel with `flags` beside those of `common`.

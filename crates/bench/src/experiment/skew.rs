@@ -196,10 +196,16 @@ impl Skew {
         }
         let began = Instant::now();
         let mut samples = vec![sample(&mut control, began)?];
+        let interval = self.phase(start).interval.as_secs_f64();
+        let is_rest = |before: &[Sample], now: &Sample| {
+            before.last().is_some_and(|before| now.at - before.at < interval / 2.0)
+        };
         let mut failed = None;
         let outcome = fleet.run(&self.phase(start), &mut |rows| {
             progress.rows(&what, rows);
             match sample(&mut control, began) {
+                // The rest of an interval, at the end, has too few requests to tell shares from.
+                Ok(sample) if is_rest(&samples, &sample) => {}
                 Ok(sample) => samples.push(sample),
                 Err(failure) => failed = Some(failure),
             }
