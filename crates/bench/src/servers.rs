@@ -288,7 +288,7 @@ fn lock_running() -> MutexGuard<'static, Vec<(u32, PathBuf)>> {
 }
 
 /// A program built into the same folder as this one.
-fn sibling(name: &str) -> PathBuf {
+pub(crate) fn sibling(name: &str) -> PathBuf {
     std::env::current_exe().unwrap_or_default().with_file_name(name)
 }
 

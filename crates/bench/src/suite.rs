@@ -8,6 +8,7 @@ mod disk;
 mod journal_alone;
 mod latency;
 mod memory;
+mod skew;
 mod throughput;
 
 use std::path::PathBuf;
@@ -75,6 +76,8 @@ pub const GROUPS: &[Group] = &[
     Group { name: "values", about: "values of 64 bytes to 64 KiB beside the limit", run: clients::values },
     Group { name: "uring", about: "connector uring beside epoll", run: clients::uring },
     Group { name: "pool", about: "a pool behind one poller beside loops", run: clients::pool },
+    Group { name: "skew", about: "loops that connections burden unevenly", run: skew::skew },
+    Group { name: "oscillation", about: "moves of ten minutes under a steady load", run: skew::oscillation },
     Group { name: "redis", about: "durable SET beside Redis appendfsync always", run: throughput::redis },
     Group { name: "sync", about: "durable SET beside the bare group commit", run: throughput::sync },
     Group { name: "mix", about: "90 % GET, 10 % SET: durability always beside never", run: latency::mix },
