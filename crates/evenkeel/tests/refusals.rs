@@ -53,6 +53,13 @@ fn wrong_values(row: &Row) -> Vec<(&'static str, String)> {
             ("-1s", "a duration such as".to_owned()),
             ("10MiB", "a duration such as".to_owned()),
         ],
+        // 0 or less is off.
+        "0|DURATION" => vec![
+            ("99999d", format!("the most is {most}")),
+            ("1ms", format!("the least is {least}")),
+            ("10MiB", "a duration such as".to_owned()),
+            ("", "a duration such as".to_owned()),
+        ],
         "true|false" => vec![("maybe", "expected true or false".to_owned())],
         form if form.contains('|') => {
             vec![("wrong", "expected one of".to_owned()), ("", "expected one of".to_owned())]

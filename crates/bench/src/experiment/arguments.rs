@@ -23,7 +23,7 @@ pub(super) struct Common {
     /// Engine of an evenkeel that is started: log, memory or noop
     #[arg(long, value_name = "ENGINE", value_parser = ["log", "memory", "noop"])]
     pub(super) engine: Option<String>,
-    /// Connector of an evenkeel that is started: epoll or threads
+    /// Connector of an evenkeel that is started: epoll, uring or threads
     #[arg(long, value_name = "CONNECTOR")]
     pub(super) connector: Option<String>,
     /// Loops of an evenkeel (or limit) that is started

@@ -1,7 +1,7 @@
 //! `evenkeel bench`: the reports' experiments, with their parameters as defaults, for any RESP server.
 //!
-//! An experiment starts servers ([`host`]) or takes the one it is told, drives them with the load engine
-//! ([`crate::drive`]), and makes a [`Report`] of each: text, one line, JSON or HTML. A run in which anything failed or was
+//! An experiment starts servers (`host`) or takes the one it is told, drives them with the load engine
+//! ([`crate::drive`]), and makes a `Report` of each: text, one line, JSON or HTML. A run in which anything failed or was
 //! lost is not valid: it is said so, leaves every ratio and mean, and ends the program with a status of its own.
 
 mod arguments;

@@ -97,6 +97,30 @@ impl Writes {
         Ok(run)
     }
 
+    /// Measures two servers by turns: their rates, and their processor time for each request; reported, not judged.
+    fn rate_and_cpu(
+        &self,
+        context: &Context,
+        id: &str,
+        title: &str,
+        [(label_a, a), (label_b, b)]: [(&str, &Recipe); 2],
+    ) -> Result<[Figure; 2], Failure> {
+        let (of_a, of_b) = context.alternate(|| self.run(context, a), || self.run(context, b))?;
+        let commands = [a.command(), b.command(), self.command()];
+        let bytes = self.value_bytes;
+        let figure = |what: &str, title: String, unit: &str, of: fn(&Run) -> f64| {
+            let series = |label: &str, runs: &[Run]| Series::new(label, runs.iter().map(of).collect());
+            let (a, b) = (series(label_a, &of_a), series(label_b, &of_b));
+            Figure::new(&format!("{id}{what}"), &title, None, unit, a, Some(b)).by(commands.clone())
+        };
+        Ok([
+            figure("", format!("writes of {bytes} bytes, {title}"), "requests/s", |run| run.per_second),
+            figure("-cpu", format!("server CPU of a write of {bytes} bytes, {title}"), "us", |run| {
+                run.cpu_us
+            }),
+        ])
+    }
+
     /// Bytes of one request, as the engine encodes it.
     fn request_bytes(&self) -> usize {
         let (key, value) = ("0".repeat(KEY_BYTES), "v".repeat(self.value_bytes));
@@ -340,17 +364,9 @@ pub(super) fn uring(context: &Context) -> Result<Vec<Figure>, Failure> {
     for (clients, depth) in [(50, 1), (50, 16), (1_000, 1), (1_000, 16)] {
         let requests = context.amount(if depth == 1 { 200_000 } else { 1_000_000 });
         let writes = Writes { depth, requests, value_bytes: 100, ..Writes::of(context, clients) };
-        let (a, b) = context.alternate(|| writes.run(context, &uring), || writes.run(context, &epoll))?;
-        let mut add = |what: &str, title: &str, unit: &str, of: fn(&Run) -> f64| {
-            let series = |label: &str, runs: &[Run]| Series::new(label, runs.iter().map(of).collect());
-            let id = format!("uring/{clients}-p{depth}{what}");
-            let title = format!("{title}, {clients} clients, pipeline {depth}, uring / epoll");
-            let (a, b) = (series("uring", &a), series("epoll", &b));
-            let commands = [uring.command(), epoll.command(), writes.command()];
-            figures.push(Figure::new(&id, &title, None, unit, a, Some(b)).by(commands));
-        };
-        add("", "writes of 100 bytes, engine noop", "requests/s", |run| run.per_second);
-        add("-cpu", "server CPU of a write of 100 bytes, engine noop", "us", |run| run.cpu_us);
+        let title = format!("{clients} clients, pipeline {depth}, engine noop, uring / epoll");
+        let sides = [("uring", &uring), ("epoll", &epoll)];
+        figures.extend(writes.rate_and_cpu(context, &format!("uring/{clients}-p{depth}"), &title, sides)?);
     }
     Ok(figures)
 }
@@ -362,19 +378,9 @@ pub(super) fn pool(context: &Context) -> Result<Vec<Figure>, Failure> {
         let writes = Writes::of(context, clients);
         let loops = Recipe::limit_for(context.loops, writes.request_bytes());
         let pool = loops.clone().with(&["--pool", &context.loops.to_string()]);
-        let (a, b) = context.alternate(|| writes.run(context, &pool), || writes.run(context, &loops))?;
-        let mut add = |what: &str, title: &str, unit: &str, of: fn(&Run) -> f64| {
-            let series = |label: &str, runs: &[Run]| Series::new(label, runs.iter().map(of).collect());
-            let title =
-                format!("{title}, {clients} clients, a pool behind one poller / loops (limit servers)");
-            let (a, b) = (series("pool", &a), series("loops", &b));
-            let commands = [pool.command(), loops.command(), writes.command()];
-            figures.push(
-                Figure::new(&format!("pool/{clients}{what}"), &title, None, unit, a, Some(b)).by(commands),
-            );
-        };
-        add("", "writes of 1,024 bytes", "requests/s", |run| run.per_second);
-        add("-cpu", "server CPU of a write of 1,024 bytes", "us", |run| run.cpu_us);
+        let title = format!("{clients} clients, a pool behind one poller / loops (limit servers)");
+        let sides = [("pool", &pool), ("loops", &loops)];
+        figures.extend(writes.rate_and_cpu(context, &format!("pool/{clients}"), &title, sides)?);
     }
     Ok(figures)
 }

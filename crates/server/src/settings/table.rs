@@ -232,7 +232,7 @@ table! {
                  connections are not balanced.",
     }
     balance_interval: Every = "balance.interval" {
-        form: "DURATION", default: "5s", bounds: ["10ms", "1h"], runtime: true,
+        form: "0|DURATION", default: "5s", bounds: ["10ms", "1h"], runtime: true,
         summary: "How often loops are compared, and connections moved from the busiest to the idlest; 0 or less for never.",
         reason: "Long enough to see a load, short enough that three rounds mend a bad start. Figures are taken in any case.",
     }
