@@ -11,7 +11,7 @@
 //!      so that no completion reaches another one.
 //!
 //! New connections come from the acceptor's thread, as under `epoll`: a loop that is stuck must not be the one that the kernel
-//! hands them to ([ADR 0007](../../../docs/adr/0007-completions.md)).
+//! hands them to ([ADR 0006](../../../docs/adr/0006-completions.md)).
 
 use std::collections::HashMap;
 use std::io;

@@ -251,7 +251,9 @@ impl Step {
 
 /// How far equal iterations lie apart, by connector and beside the limit server.
 pub(super) fn spread(context: &Context) -> Result<Vec<Figure>, Failure> {
-    let writes = Writes { iterations: 20, ..Writes::of(context, 1_000) };
+    // An iteration takes about a second: shorter ones show the machine's unrest alone.
+    let requests = context.amount(500_000);
+    let writes = Writes { requests, iterations: 10, ..Writes::of(context, 1_000) };
     let (epoll, threads) = (ours("noop", "epoll", context), ours("noop", "threads", context));
     let limit = Recipe::limit_for(context.loops, writes.request_bytes());
     let mut spreads = [(); 3].map(|()| Vec::new());
@@ -270,7 +272,7 @@ pub(super) fn spread(context: &Context) -> Result<Vec<Figure>, Failure> {
     Ok(vec![
         Figure::new(
             "spread/epoll",
-            "slowest to fastest of 20 equal iterations, 1,000 clients: beyond the limit server's",
+            "slowest to fastest of 10 equal iterations, 1,000 clients: beyond the limit server's",
             Some(Target::AtMost(2.0)),
             "percent points",
             Series::new("evenkeel noop", beyond),
@@ -280,7 +282,7 @@ pub(super) fn spread(context: &Context) -> Result<Vec<Figure>, Failure> {
         .note(&note),
         Figure::new(
             "spread/threads",
-            "slowest to fastest of 20 equal iterations, 1,000 clients, connector threads",
+            "slowest to fastest of 10 equal iterations, 1,000 clients, connector threads",
             None,
             "percent",
             Series::new("evenkeel noop, threads", of_threads),
