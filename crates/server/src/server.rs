@@ -161,6 +161,11 @@ impl Server {
         self.peers.get().map(|peers| &**peers)
     }
 
+    /// How sockets meet threads: what serves, which need not be what the setting asks for. Nothing while nobody serves.
+    pub(crate) fn connector(&self) -> String {
+        self.peers().map_or_else(String::new, |peers| peers.connector().to_string())
+    }
+
     /// Copies the settings that are read for each command, if they have changed.
     #[inline]
     pub(crate) fn refresh_settings(&self) {

@@ -116,9 +116,7 @@ fn server_section(server: &View<'_>, text: &mut String) {
     line(text, "config_file", server.settings.file().unwrap_or(std::path::Path::new("")).display());
     line(text, "io_threads_active", 0);
     line(text, "loops", server.settings.current().loops_resolved());
-    if let Some(peers) = server.peers() {
-        line(text, "connector", peers.connector());
-    }
+    line(text, "connector", server.connector());
     line(text, "engine", format!("{:?}", server.settings.current().engine).to_lowercase());
 }
 

@@ -279,7 +279,7 @@ fn build(server: &Server) -> Vec<(&'static str, String)> {
     vec![
         ("version", server.version.to_owned()),
         ("engine", settings.engine.to_string()),
-        ("connector", settings.connector.to_string()),
+        ("connector", server.connector()),
         ("journal_backend", server.store.backend().unwrap_or_default()),
     ]
 }

@@ -125,6 +125,14 @@ fn rates_are_those_since_the_info_before() {
 }
 
 /// What redis_exporter, RedisInsight and the parsers of client libraries look for.
+/// Where io_uring is refused INFO told that epoll serves, and the build figure of the metrics what the setting asks for.
+#[test]
+fn figures_tell_the_connector_that_serves_rather_than_the_one_asked_for() {
+    let harness = Harness::with(|settings| settings.connector = crate::settings::Connector::Uring);
+    let build = crate::metrics::Snapshot::take(&harness.server).build;
+    assert!(build.contains(&("connector", "epoll".to_owned())), "{build:?}");
+}
+
 #[test]
 fn info_has_the_fields_that_tools_read() {
     let mut harness = Harness::new();
