@@ -168,9 +168,10 @@ impl Ring {
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let entry = opcode::Send::new(Fd(socket.as_raw_fd()), bytes.as_ptr(), len);
         let entry = entry.flags(flags.bits().cast_signed()).build().user_data(token | SEND);
-        // Kept before the kernel hears of it, until its completion: what `entry` points to stays where it is.
-        self.sends[slot] = Some(parcel);
         self.push(&entry)?;
+        // Kept before the kernel hears of it, which the next submission does: what `entry` points to stays where it is, in the
+        // parcel's buffer.
+        self.sends[slot] = Some(parcel);
         self.under_way += 1;
         Ok(())
     }
@@ -266,14 +267,17 @@ impl Ring {
 
     fn push(&mut self, entry: &Entry) -> io::Result<()> {
         loop {
-            // SAFETY: entries are made by this module only. A SEND points to bytes that `sends` keeps, in place, until its
-            // completion came, and `drop` leaks them if it did not; a RECEIVE names the group of buffers, kept likewise; the
+            // SAFETY: entries are made by this module only. A SEND points to bytes that `sends` keeps, in place, from before the
+            // submission until its completion came, and `drop` leaks them if it did not; a RECEIVE names the group of buffers, kept likewise; the
             // others carry no pointer. Descriptors: an owner that closes one early gets an error, or bytes of the one that
             // took its number, which rule 3 of the header forbids it to cause; memory stays safe either way.
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return Ok(());
             }
-            self.submit()?;
+            match self.submit() {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+                _ => {}
+            }
         }
     }
 

@@ -92,8 +92,10 @@ impl<P: Protocol> Driver<P> for Uring<P> {
             return Ok(());
         }
         if let Some(parcel) = link.outgoing.take() {
-            (link.under_way_bytes, link.submitted_in) = (parcel.range.len(), self.waits);
+            let bytes = parcel.range.len();
             self.ring.send(peer.socket.as_fd(), token, parcel)?;
+            // Not before: for a request that was not taken no completion comes.
+            (link.under_way_bytes, link.submitted_in) = (bytes, self.waits);
         }
         // A socket that takes it at once does so in the wait that submits it.
         link.is_refused |= link.under_way_bytes > 0 && self.waits > link.submitted_in + 1;
