@@ -63,8 +63,8 @@ impl Hosts {
             known.connections += 1;
             return known.loop_index;
         }
-        let hosts = |index: usize| self.0.values().filter(|host| host.loop_index == index).count();
-        let counts: Vec<_> = (0..loops.len()).map(hosts).collect();
+        let mut counts = vec![0_usize; loops.len()];
+        self.0.values().for_each(|host| counts[host.loop_index] += 1);
         let order =
             |(candidate, hosts): &(&Candidate, &usize)| (candidate.is_stuck, **hosts, candidate.connections);
         let pairs: Vec<_> = loops.iter().zip(&counts).collect();
