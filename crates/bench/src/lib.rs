@@ -19,6 +19,8 @@ pub mod count;
 pub mod drive;
 pub mod experiment;
 pub mod figure;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod limit;
 pub mod load;
 pub mod process;

@@ -22,7 +22,7 @@ mod fleet;
 mod outcome;
 mod processes;
 mod recorder;
-mod reply;
+pub(crate) mod reply;
 mod session;
 mod target;
 mod task;

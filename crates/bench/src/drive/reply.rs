@@ -4,7 +4,7 @@ use resp::DecodeError;
 
 /// A reply, borrowed from the input.
 #[derive(Debug, PartialEq)]
-pub(super) enum Reply<'a> {
+pub(crate) enum Reply<'a> {
     /// `+OK`.
     Ok,
     Integer(i64),
@@ -18,7 +18,7 @@ pub(super) enum Reply<'a> {
 
 /// What the input starts with.
 #[derive(Debug, PartialEq)]
-pub(super) enum Parsed<'a> {
+pub(crate) enum Parsed<'a> {
     /// A reply and its length.
     Whole(Reply<'a>, usize),
     /// Part of one; its length as far as it is known.
@@ -29,7 +29,7 @@ pub(super) enum Parsed<'a> {
 ///
 /// # Errors
 /// It is none.
-pub(super) fn parse(input: &[u8]) -> Result<Parsed<'_>, DecodeError> {
+pub(crate) fn parse(input: &[u8]) -> Result<Parsed<'_>, DecodeError> {
     if input.starts_with(b"+OK\r\n") {
         return Ok(Parsed::Whole(Reply::Ok, 5));
     }

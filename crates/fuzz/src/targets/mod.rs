@@ -68,6 +68,13 @@ pub const TARGETS: &[Target] = &[
         input_bytes_max: 512,
     },
     Target {
+        name: "bench-reply",
+        run: resp::bench_reply,
+        seeds: resp::reply_seeds,
+        words: resp::WORDS,
+        input_bytes_max: 512,
+    },
+    Target {
         name: "store-record",
         run: store::record,
         seeds: store::record_seeds,

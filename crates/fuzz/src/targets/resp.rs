@@ -102,6 +102,14 @@ pub(super) fn reply(input: &[u8]) {
     }
 }
 
+/// The load engine's look at replies agrees with the client's decoder, and never takes a prefix for the whole.
+pub(super) fn bench_reply(input: &[u8]) {
+    let Some(length) = bench::fuzzing::reply(input) else { return };
+    for end in 0..length {
+        assert_eq!(bench::fuzzing::reply(&input[..end]), None, "the first {end} bytes alone");
+    }
+}
+
 pub(super) fn request_seeds() -> Vec<Vec<u8>> {
     let mut pipeline = Vec::new();
     resp::encode_command(&mut pipeline, &["SET", "key", "value", "PX", "100"]);
