@@ -19,6 +19,7 @@ pub(crate) struct Need {
 pub(crate) const REDIS_SERVER: Need = Need { program: "redis-server", package: "redis-server" };
 pub(crate) const REDIS_CLI: Need = Need { program: "redis-cli", package: "redis-tools" };
 pub(crate) const REDIS_BENCHMARK: Need = Need { program: "redis-benchmark", package: "redis-tools" };
+pub(crate) const MEMCACHED: Need = Need { program: "memcached", package: "memcached" };
 pub(crate) const PROMETHEUS: Need = Need { program: "promtool", package: "prometheus" };
 pub(crate) const PYTHON: Need = Need { program: "python3", package: "python3" };
 pub(crate) const MKFS: Need = Need { program: "mkfs.ext4", package: "e2fsprogs" };
@@ -89,5 +90,5 @@ fn is_installed(program: &str) -> bool {
 }
 
 /// Packages that bring a service of their own name.
-const SERVICES: [&str; 2] = ["prometheus", "redis-server"];
+const SERVICES: [&str; 3] = ["memcached", "prometheus", "redis-server"];
 const REDIS_PY: &str = "redis==8.1.0";

@@ -162,7 +162,9 @@ fn crash(root: &Path, tally: &mut Tally) -> Result<(), Failure> {
 }
 
 fn clients(root: &Path, tally: &mut Tally) -> Result<(), Failure> {
-    packages::ensure(root, &[packages::REDIS_CLI, packages::REDIS_BENCHMARK, packages::PROMETHEUS])?;
+    let programs =
+        [packages::REDIS_CLI, packages::REDIS_BENCHMARK, packages::PROMETHEUS, packages::MEMCACHED];
+    packages::ensure(root, &programs)?;
     let python = packages::python_with_redis(root)?;
     let variables = [("EVENKEEL_PYTHON", &*python.to_string_lossy()), ("EVENKEEL_REQUIRE_CLIENTS", "1")];
     test(root, tally, "clients", &[], &variables)

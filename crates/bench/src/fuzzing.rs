@@ -1,6 +1,9 @@
-//! Doors for fuzz targets: the decoder of this crate as a function of bytes. Not part of the interface.
+//! Doors for fuzz targets: the decoders of this crate as functions of bytes. Not part of the interface.
 
-use crate::drive::reply::{Parsed, Reply, parse};
+use resp::DecodeError;
+
+use crate::drive::memcached;
+use crate::drive::reply::{self, Parsed, Reply};
 
 /// Looks at the reply that `input` starts with as the load engine does; its length, if it is whole.
 ///
@@ -8,15 +11,7 @@ use crate::drive::reply::{Parsed, Reply, parse};
 /// When a part asks for no more than there is, or the reply is not what [`resp::decode_value`] finds: a bug of the parser.
 #[must_use]
 pub fn reply(input: &[u8]) -> Option<usize> {
-    let (reply, length) = match parse(input) {
-        Err(_) => return None,
-        Ok(Parsed::Part(known)) => {
-            assert!(known == 0 || known > input.len(), "asks for {known} of {}", input.len());
-            return None;
-        }
-        Ok(Parsed::Whole(reply, length)) => (reply, length),
-    };
-    assert!(0 < length && length <= input.len(), "{length} of {}", input.len());
+    let (reply, length) = whole(reply::parse(input), input)?;
     if let Ok(Some((value, decoded_length))) = resp::decode_value(input) {
         assert_eq!(length, decoded_length, "two ideas of {value:?}");
         let agrees = match reply {
@@ -30,4 +25,27 @@ pub fn reply(input: &[u8]) -> Option<usize> {
         assert!(agrees, "{reply:?} is not {value:?}");
     }
     Some(length)
+}
+
+/// The same of memcached's text protocol.
+///
+/// # Panics
+/// When a part asks for no more than there is: a bug of the parser.
+#[must_use]
+pub fn memcached_reply(input: &[u8]) -> Option<usize> {
+    whole(memcached::parse(input), input).map(|(_, length)| length)
+}
+
+/// What was found, if it is whole, with its length.
+fn whole<'a>(parsed: Result<Parsed<'a>, DecodeError>, input: &[u8]) -> Option<(Reply<'a>, usize)> {
+    match parsed.ok()? {
+        Parsed::Part(known) => {
+            assert!(known == 0 || known > input.len(), "asks for {known} of {}", input.len());
+            None
+        }
+        Parsed::Whole(reply, length) => {
+            assert!(0 < length && length <= input.len(), "{length} of {}", input.len());
+            Some((reply, length))
+        }
+    }
 }

@@ -19,6 +19,16 @@ pub struct Recipe {
     pub label: String,
     program: PathBuf,
     arguments: Vec<String>,
+    ready: Ready,
+}
+
+/// What shows that a server has started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ready {
+    /// It answers PING.
+    Answers,
+    /// It accepts a connection: it knows no PING.
+    Accepts,
 }
 
 impl Recipe {
@@ -57,7 +67,7 @@ impl Recipe {
             (false, true) => "limit that parses",
             (false, false) => "limit",
         };
-        Self::new(label, sibling("evenkeel-bench"), &arguments)
+        Self::new(label, sibling("evenkeel-bench"), &arguments).ready_when(Ready::Accepts)
     }
 
     /// The limit server for clients that send requests of `request_bytes` and no greeting.
@@ -65,14 +75,20 @@ impl Recipe {
     pub fn limit_for(loops: usize, request_bytes: usize) -> Self {
         let arguments =
             format!("limit --port {{port}} --loops {loops} --no-greeting --request-bytes {request_bytes}");
-        Self::new("limit", sibling("evenkeel-bench"), &arguments)
+        Self::new("limit", sibling("evenkeel-bench"), &arguments).ready_when(Ready::Accepts)
     }
 
     /// Any program, called by its name; `{port}` and `{dir}` among its arguments are filled in.
     #[must_use]
     pub fn of(program: &Path, arguments: Vec<String>) -> Self {
         let label = program.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        Self { label, program: program.to_path_buf(), arguments }
+        Self { label, program: program.to_path_buf(), arguments, ready: Ready::Answers }
+    }
+
+    /// Ready when `ready` is so.
+    #[must_use]
+    pub fn ready_when(self, ready: Ready) -> Self {
+        Self { ready, ..self }
     }
 
     /// What is run.
@@ -115,7 +131,7 @@ impl Recipe {
 
     fn new(label: &str, program: PathBuf, arguments: &str) -> Self {
         let arguments = arguments.split(' ').map(str::to_owned).collect();
-        Self { label: label.to_owned(), program, arguments }
+        Self { label: label.to_owned(), program, arguments, ready: Ready::Answers }
     }
 }
 
@@ -225,15 +241,15 @@ impl Server {
     }
 
     fn wait_until_ready(&mut self, started: Instant) -> Result<(), Failure> {
-        let is_limit = self.recipe.is_limit();
         while started.elapsed() < START_TIME_MAX {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Err(format!("{} ended at start with {status}: {}", self.label(), self.said()));
             }
-            let answer = self
-                .client()
-                .and_then(|mut client| if is_limit { Ok(()) } else { client.call(&["PING"]).map(drop) });
-            if answer.is_ok() {
+            let is_ready = match self.recipe.ready {
+                Ready::Answers => self.client().and_then(|mut client| client.call(&["PING"])).is_ok(),
+                Ready::Accepts => self.client().is_ok(),
+            };
+            if is_ready {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(1));

@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 use super::outcome::{Failures, GroupOutcome, Outcome, Row, Sparse};
 use super::recorder::Recorder;
 use super::session::{Client, Message};
-use super::target::Target;
+use super::target::{Protocol, Target};
 use super::task::{Gate, Task};
-use super::work::{Action, Group, KeyForm, Keys, Limit, Phase, Pick, Work};
+use super::work::{Action, Encoder, Group, KeyForm, Keys, Limit, Phase, Pick, Work};
 use crate::Failure;
 
 /// How a fleet connects.
@@ -35,6 +35,7 @@ pub struct Fleet {
     handle: Handle<Client>,
     connections: Vec<Arc<Connection>>,
     loops: usize,
+    protocol: Protocol,
     /// Connections that were not made.
     pub failures: Failures,
 }
@@ -70,8 +71,13 @@ impl Fleet {
             ..Dial::to(target.address)
         });
         let outcomes = handle.connect_all(dials.collect(), options.connect_timeout);
-        let mut fleet =
-            Self { handle, connections: Vec::new(), loops: options.loops, failures: Failures::default() };
+        let mut fleet = Self {
+            handle,
+            connections: Vec::new(),
+            loops: options.loops,
+            protocol: target.protocol,
+            failures: Failures::default(),
+        };
         for outcome in outcomes {
             match outcome {
                 Ok(connection) => fleet.connections.push(connection),
@@ -97,7 +103,10 @@ impl Fleet {
         }
         let gate = Arc::new(Gate::new(phase.groups.len()));
         let start = SystemClock.now();
-        let task = |group| Arc::new(Task::new(group, start, phase.request_timeout, self.loops, &gate));
+        let task = |group| {
+            let encoder = Encoder::new(group, self.protocol);
+            Arc::new(Task::new(group, encoder, start, phase.request_timeout, self.loops, &gate))
+        };
         let tasks: Vec<_> = phase.groups.iter().map(task).collect();
         let members = self.deal(&tasks);
         let mut run = Run { tasks: &tasks, groups: vec![GroupOutcome::default(); tasks.len()] };

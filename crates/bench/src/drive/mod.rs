@@ -1,4 +1,4 @@
-//! The load engine: clients of any RESP server, on the reactor's loops.
+//! The load engine: clients of any server of Redis's protocol, or memcached's, on the reactor's loops.
 //!
 //! ```text
 //!  Phase ──> Task for each group ──> Session of each connection: encode, send, match replies, record
@@ -19,6 +19,7 @@
 //! Several processes drive as one ([`Workers`]): phases are split, outcomes merged.
 
 mod fleet;
+pub(crate) mod memcached;
 mod outcome;
 mod processes;
 mod recorder;
@@ -32,5 +33,5 @@ pub use fleet::{Fleet, FleetOptions};
 pub use outcome::{Failures, GroupOutcome, Outcome, Row, Sparse};
 pub use processes::{Drivers, Workers, work_for_parent};
 pub use recorder::Tally;
-pub use target::Target;
+pub use target::{Protocol, Target};
 pub use work::{Action, Group, KeyForm, Keys, Limit, Phase, Pick, Work};

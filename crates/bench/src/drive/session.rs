@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clock::Nanos;
 use reactor::{CloseReason, Connection, Io, Protocol, Step};
 
-use super::reply::{Parsed, parse};
+use super::reply::Parsed;
 use super::task::{Task, Turn};
 use super::work::{Op, Random};
 
@@ -63,7 +63,7 @@ impl Protocol for Client {
         };
         if let Err(error) = active.take_replies(io) {
             let mut recorder = active.task.recorder(io.loop_index);
-            recorder.tally.failures.error_reply(format!("no reply of RESP: {error}").as_bytes());
+            recorder.tally.failures.error_reply(format!("no reply of the protocol: {error}").as_bytes());
             return Step::Kill;
         }
         session.go_on(io)
@@ -135,7 +135,7 @@ impl Active {
         let mut consumed = 0;
         let mut count = 0;
         while let Some(sent) = self.under_way.front() {
-            match parse(&io.input.bytes()[consumed..])? {
+            match self.task.encoder.protocol.parse(&io.input.bytes()[consumed..])? {
                 Parsed::Whole(reply, length) => {
                     recorder.take(sent.op, &reply, (io.now - sent.due).as_nanos() as u64, &self.task.encoder);
                     consumed += length;

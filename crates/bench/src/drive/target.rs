@@ -1,19 +1,33 @@
-//! Which server: `redis://[user:password@]host[:port][/database]`.
+//! Which server: `redis://[user:password@]host[:port][/database]`, or `memcached://host[:port]`.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
+use resp::DecodeError;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
+use super::memcached;
+use super::reply::{self, Parsed};
 use crate::Failure;
+
+/// What a server speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Protocol {
+    /// Redis's.
+    Resp,
+    /// The text protocol of memcached.
+    Memcached,
+}
 
 /// A server, and who we are there.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct Target {
     /// Where it is.
     pub address: SocketAddr,
+    /// What it speaks.
+    pub protocol: Protocol,
     /// Without user and password.
     name: String,
     user: Option<String>,
@@ -25,8 +39,15 @@ impl Target {
     /// A server on this machine.
     #[must_use]
     pub fn local(port: u16) -> Self {
+        Self::local_of(Protocol::Resp, port)
+    }
+
+    /// A server on this machine that speaks `protocol`.
+    #[must_use]
+    pub fn local_of(protocol: Protocol, port: u16) -> Self {
         let address = SocketAddr::from(([127, 0, 0, 1], port));
-        Self { address, name: format!("redis://{address}"), user: None, password: None, database: 0 }
+        let name = format!("{}://{address}", protocol.scheme());
+        Self { address, protocol, name, user: None, password: None, database: 0 }
     }
 
     /// The requests that each connection begins with, encoded; each has one reply.
@@ -40,19 +61,25 @@ impl Target {
     }
 
     fn from_url(url: &Url) -> Result<Self, Failure> {
-        match url.scheme() {
-            "redis" | "valkey" => {}
+        let protocol = match url.scheme() {
+            "redis" | "valkey" => Protocol::Resp,
+            "memcached" => Protocol::Memcached,
             "rediss" | "valkeys" => return Err("TLS is not supported yet: use redis://".to_owned()),
             other => return Err(format!("`{other}:` is no scheme of a server: use redis://host:port")),
-        }
+        };
         let host = url.host_str().filter(|host| !host.is_empty()).ok_or("no host: use redis://host:port")?;
-        let port = url.port().unwrap_or(6379);
+        let port = url.port().unwrap_or(protocol.port());
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         let found = (bare, port).to_socket_addrs().map_err(|error| format!("{host}: {error}"))?.next();
         let database = url.path().trim_matches('/');
+        let is_more = !url.username().is_empty() || url.password().is_some() || !database.is_empty();
+        if protocol == Protocol::Memcached && is_more {
+            return Err("memcached knows neither user nor database: use memcached://host:port".to_owned());
+        }
         Ok(Self {
             address: found.ok_or_else(|| format!("{host} has no address"))?,
-            name: format!("redis://{host}:{port}"),
+            protocol,
+            name: format!("{}://{host}:{port}", protocol.scheme()),
             user: (!url.username().is_empty()).then(|| decoded(url.username())),
             password: url.password().map(decoded),
             database: if database.is_empty() {
@@ -61,6 +88,34 @@ impl Target {
                 database.parse().map_err(|_| format!("`{database}` is no number of a database"))?
             },
         })
+    }
+}
+
+impl Protocol {
+    /// Looks at the reply that `input` starts with.
+    ///
+    /// # Errors
+    /// It is none.
+    pub(super) fn parse(self, input: &[u8]) -> Result<Parsed<'_>, DecodeError> {
+        match self {
+            Self::Resp => reply::parse(input),
+            Self::Memcached => memcached::parse(input),
+        }
+    }
+
+    fn scheme(self) -> &'static str {
+        match self {
+            Self::Resp => "redis",
+            Self::Memcached => "memcached",
+        }
+    }
+
+    /// Where its servers listen unless they are told otherwise.
+    fn port(self) -> u16 {
+        match self {
+            Self::Resp => 6379,
+            Self::Memcached => 11_211,
+        }
     }
 }
 
@@ -124,6 +179,14 @@ mod tests {
     }
 
     #[test]
+    fn memcached_has_a_scheme_and_a_port_and_no_login() {
+        let target = parsed("memcached://127.0.0.1").expect("a URL");
+        assert_eq!((target.protocol, target.address.port()), (Protocol::Memcached, 11_211));
+        assert_eq!(target.to_string(), "memcached://127.0.0.1:11211");
+        assert!(target.login().is_empty());
+    }
+
+    #[test]
     fn what_is_no_server_is_refused_in_words() {
         for (text, part) in [
             ("localhost:6379", "use redis://"),
@@ -131,6 +194,8 @@ mod tests {
             ("rediss://h", "TLS"),
             ("redis://127.0.0.1/x", "database"),
             ("redis://", "host"),
+            ("memcached://ann:pw@127.0.0.1", "neither user"),
+            ("memcached://127.0.0.1/1", "nor database"),
         ] {
             let error = parsed(text).expect_err("refused");
             assert!(error.contains(part), "{text}: {error}");

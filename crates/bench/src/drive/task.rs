@@ -43,6 +43,7 @@ pub(super) enum Turn {
 impl Task {
     pub(super) fn new(
         group: &Group,
+        encoder: Encoder,
         start: Nanos,
         request_timeout: Duration,
         loops: usize,
@@ -50,7 +51,7 @@ impl Task {
     ) -> Self {
         Self {
             group: group.clone(),
-            encoder: Encoder::new(group),
+            encoder,
             start,
             request_timeout,
             next: AtomicU64::new(0),
@@ -156,13 +157,15 @@ impl Gate {
 
 #[cfg(test)]
 mod tests {
+    use super::super::target::Protocol;
     use super::super::work::{Action, Pick, tests::work};
     use super::*;
 
     fn task(limit: Limit, per_second: Option<f64>) -> Task {
         let work = work(Action::Read, Pick::Sequence);
         let group = Group { work, connections: 2, depth: 1, limit, per_second };
-        Task::new(&group, Nanos(1_000), Duration::ZERO, 1, &Arc::new(Gate::new(1)))
+        let encoder = Encoder::new(&group, Protocol::Resp);
+        Task::new(&group, encoder, Nanos(1_000), Duration::ZERO, 1, &Arc::new(Gate::new(1)))
     }
 
     #[test]

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::target::Protocol;
+
 /// Groups of connections that start together; over when all of them are done.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Phase {
@@ -131,12 +133,13 @@ pub(super) struct Encoder {
     values: Values,
     /// Connections among which `Pick::Local` divides the keys.
     connections: u64,
+    pub(super) protocol: Protocol,
 }
 
 impl Encoder {
-    pub(super) fn new(group: &Group) -> Self {
+    pub(super) fn new(group: &Group, protocol: Protocol) -> Self {
         let values = Values::new(group.work.value_bytes);
-        Self { work: group.work.clone(), values, connections: group.connections.max(1) as u64 }
+        Self { work: group.work.clone(), values, connections: group.connections.max(1) as u64, protocol }
     }
 
     /// Appends the group's request number `index`, sent by its connection number `connection`.
@@ -145,8 +148,7 @@ impl Encoder {
         match &work.action {
             Action::Write => self.set(out, self.key(index, connection, random), random),
             Action::Delete => {
-                put(out, b"*2\r\n$3\r\nDEL\r\n");
-                self.put_key(out, self.key(index, connection, random));
+                self.put_one(out, b"*2\r\n$3\r\nDEL\r\n", b"delete ", self.key(index, connection, random));
                 Op::Delete
             }
             Action::Read => self.get(out, self.read_key(index, connection, random)),
@@ -159,8 +161,7 @@ impl Encoder {
                 if random.unit() < *puts { self.set(out, number, random) } else { self.get(out, number) }
             }
             Action::MultiGet(count) => {
-                put(out, format!("*{}\r\n$4\r\nMGET\r\n", count + 1).as_bytes());
-                (0..*count).for_each(|_| self.put_key(out, self.key(index, connection, random)));
+                self.multi_get(out, (0..*count).map(|_| self.key(index, connection, random)));
                 Op::Any
             }
             Action::Send(bytes) => {
@@ -198,19 +199,66 @@ impl Encoder {
     }
 
     fn get(&self, out: &mut Vec<u8>, number: u64) -> Op {
-        put(out, b"*2\r\n$3\r\nGET\r\n");
-        self.put_key(out, number);
+        self.put_one(out, b"*2\r\n$3\r\nGET\r\n", b"get ", number);
         Op::Read(number)
     }
 
+    fn multi_get(&self, out: &mut Vec<u8>, numbers: impl ExactSizeIterator<Item = u64>) {
+        match self.protocol {
+            Protocol::Resp => {
+                put(out, format!("*{}\r\n$4\r\nMGET\r\n", numbers.len() + 1).as_bytes());
+                numbers.for_each(|number| self.put_key(out, number));
+            }
+            Protocol::Memcached => {
+                put(out, b"get");
+                for number in numbers {
+                    put(out, b" ");
+                    self.put_key(out, number);
+                }
+                put(out, b"\r\n");
+            }
+        }
+    }
+
+    /// A request of one key: how it begins, in each protocol, and the key.
+    fn put_one(&self, out: &mut Vec<u8>, resp: &[u8], memcached: &[u8], number: u64) {
+        match self.protocol {
+            Protocol::Resp => {
+                put(out, resp);
+                self.put_key(out, number);
+            }
+            Protocol::Memcached => {
+                put(out, memcached);
+                self.put_key(out, number);
+                put(out, b"\r\n");
+            }
+        }
+    }
+
     fn set(&self, out: &mut Vec<u8>, number: u64, random: &mut Random) -> Op {
-        put(out, b"*3\r\n$3\r\nSET\r\n");
-        self.put_key(out, number);
         let variant = if self.work.value_count > 1 { random.below(self.work.value_count) } else { number };
-        resp::Writer::new(out, false).bulk(self.values.of(variant));
+        let value = self.values.of(variant);
+        match self.protocol {
+            Protocol::Resp => {
+                put(out, b"*3\r\n$3\r\nSET\r\n");
+                self.put_key(out, number);
+                resp::Writer::new(out, false).bulk(value);
+            }
+            Protocol::Memcached => {
+                put(out, b"set ");
+                self.put_key(out, number);
+                // Flags and the time of expiry, neither of which is used, and the length.
+                put(out, b" 0 0 ");
+                put(out, itoa::Buffer::new().format(value.len()).as_bytes());
+                put(out, b"\r\n");
+                put(out, value);
+                put(out, b"\r\n");
+            }
+        }
         Op::Write
     }
 
+    /// The key as an argument of RESP, or bare.
     fn put_key(&self, out: &mut Vec<u8>, number: u64) {
         let mut digits = itoa::Buffer::new();
         let digits = digits.format(number).as_bytes();
@@ -219,14 +267,18 @@ impl Encoder {
             KeyForm::Padded(width) => (&b""[..], width.max(digits.len())),
             KeyForm::Benchmark => (&b"key:"[..], 12.max(digits.len())),
         };
-        let mut length = itoa::Buffer::new();
-        out.push(b'$');
-        put(out, length.format(prefix.len() + width).as_bytes());
-        put(out, b"\r\n");
+        let is_resp = self.protocol == Protocol::Resp;
+        if is_resp {
+            out.push(b'$');
+            put(out, itoa::Buffer::new().format(prefix.len() + width).as_bytes());
+            put(out, b"\r\n");
+        }
         put(out, prefix);
         out.resize(out.len() + width - digits.len(), b'0');
         put(out, digits);
-        put(out, b"\r\n");
+        if is_resp {
+            put(out, b"\r\n");
+        }
     }
 }
 
@@ -292,7 +344,12 @@ pub(super) mod tests {
     }
 
     fn encoder(work: Work, connections: usize) -> Encoder {
-        Encoder::new(&Group { work, connections, depth: 1, limit: Limit::Requests(1), per_second: None })
+        speaking(Protocol::Resp, work, connections)
+    }
+
+    fn speaking(protocol: Protocol, work: Work, connections: usize) -> Encoder {
+        let group = Group { work, connections, depth: 1, limit: Limit::Requests(1), per_second: None };
+        Encoder::new(&group, protocol)
     }
 
     fn text(encoder: &Encoder, index: u64, connection: u64) -> (String, Op) {
@@ -335,6 +392,19 @@ pub(super) mod tests {
             single.keys.form = form;
             assert_eq!(text(&encoder(single, 1), 7, 0).0, format!("*2\r\n$3\r\nGET\r\n{key}"));
         }
+    }
+
+    #[test]
+    fn memcached_is_asked_in_its_own_words() {
+        let memcached =
+            |action| text(&speaking(Protocol::Memcached, work(action, Pick::Sequence), 1), 3, 0).0;
+        assert_eq!(memcached(Action::Read), "get 103\r\n");
+        assert_eq!(memcached(Action::Delete), "delete 103\r\n");
+        assert_eq!(memcached(Action::MultiGet(2)), "get 103 103\r\n");
+        let set = memcached(Action::Write);
+        let value = set.strip_prefix("set 103 0 0 8\r\n").and_then(|rest| rest.strip_suffix("\r\n"));
+        let read = speaking(Protocol::Memcached, work(Action::Read, Pick::Sequence), 1);
+        assert!(value.is_some_and(|value| read.is_value_of(103, value.as_bytes())), "{set}");
     }
 
     #[test]

@@ -11,10 +11,12 @@ use crate::drive::{FleetOptions, Target};
 /// Which server, which load, and how the result is shown.
 #[derive(Debug, Args)]
 pub(super) struct Common {
-    /// Server that runs already: redis://[user:password@]host[:port][/database]; without it, servers are started
+    /// Server that runs already: redis://[user:password@]host[:port][/database], or memcached://host[:port]; without it, servers are
+    /// started
     #[arg(long, value_name = "URL", conflicts_with_all = ["server", "against", "engine", "connector", "loops"])]
     pub(super) url: Option<Target>,
-    /// Server to start, afresh for each test: evenkeel, redis, valkey or limit, with flags after `=`
+    /// Server to start, afresh for each test: evenkeel, redis, valkey, memcached or limit, with flags
+    /// after `=`
     #[arg(long, value_name = "NAME[=FLAGS]", default_value = "evenkeel")]
     pub(super) server: String,
     /// Further servers, whose runs alternate with those of --server
@@ -26,7 +28,7 @@ pub(super) struct Common {
     /// Connector of an evenkeel that is started: epoll, uring or threads
     #[arg(long, value_name = "CONNECTOR")]
     pub(super) connector: Option<String>,
-    /// Loops of an evenkeel (or limit) that is started
+    /// Loops of an evenkeel (or limit, or threads of a memcached) that is started
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_024))]
     pub(super) loops: Option<u16>,
     /// Where folders of servers are made and removed

@@ -7,9 +7,9 @@ use resp::Value;
 use super::arguments::Common;
 use crate::Failure;
 use crate::client::Client;
-use crate::drive::Target;
+use crate::drive::{Protocol, Target};
 use crate::process;
-use crate::servers::{Recipe, Server};
+use crate::servers::{Ready, Recipe, Server};
 
 /// A server to be measured.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub(super) struct Host {
 #[derive(Clone, Debug)]
 enum Kind {
     Running(Target),
-    Started(Recipe),
+    Started(Recipe, Protocol),
 }
 
 /// A server as it runs, ended when dropped if it was started here.
@@ -44,24 +44,28 @@ impl Host {
         if let Some(target) = &common.url {
             return Ok(vec![Self::new(target.to_string(), Kind::Running(target.clone()), common)]);
         }
-        let mut hosts = vec![Self::named(&common.server, common)?];
+        let first = Self::named(&common.server, common)?;
+        first.prepare().map_err(|why| format!("{} {why}", first.label))?;
+        let mut hosts = vec![first];
         for name in &common.against {
             let host = Self::named(name, common)?;
-            if host.is_installed() {
-                hosts.push(host);
-            } else {
-                eprintln!("evenkeel: {} is not installed here: measured without it", host.label);
+            match host.prepare() {
+                Ok(()) => hosts.push(host),
+                Err(why) => eprintln!("evenkeel: {} {why}: measured without it", host.label),
             }
         }
         Ok(hosts)
     }
 
-    /// Whether its program is where programs are.
-    fn is_installed(&self) -> bool {
-        let Kind::Started(recipe) = &self.kind else { return true };
+    /// Sees that it can be started; what is in the way, said of it.
+    fn prepare(&self) -> Result<(), Failure> {
+        let Kind::Started(recipe, _) = &self.kind else { return Ok(()) };
         let path = std::env::var_os("PATH").unwrap_or_default();
         // A program with a folder in its name is itself whatever it is joined to.
-        std::env::split_paths(&path).any(|folder| folder.join(recipe.program()).is_file())
+        if !std::env::split_paths(&path).any(|folder| folder.join(recipe.program()).is_file()) {
+            return Err(format!("is not installed here (no {})", recipe.program().display()));
+        }
+        Ok(())
     }
 
     /// An evenkeel with `flags` beside those of `common`.
@@ -77,14 +81,14 @@ impl Host {
             arguments.extend(value.iter().flat_map(|value| [flag.to_owned(), value.clone()]));
         }
         arguments.extend(flags.iter().cloned());
-        Ok(Self::new(label, Kind::Started(Recipe::of(&program, arguments)), common))
+        Ok(Self::new(label, Kind::Started(Recipe::of(&program, arguments), Protocol::Resp), common))
     }
 
     /// How it is started, for who wants to repeat it.
     pub(super) fn command(&self) -> Option<String> {
         match &self.kind {
             Kind::Running(_) => None,
-            Kind::Started(recipe) => Some(recipe.filled("{clients}", "CLIENTS").command()),
+            Kind::Started(recipe, _) => Some(recipe.filled("{clients}", "CLIENTS").command()),
         }
     }
 
@@ -98,43 +102,55 @@ impl Host {
                 let keeps = keeps(target)?;
                 Ok(Running { target: target.clone(), server: None, keeps })
             }
-            Kind::Started(recipe) => {
-                std::fs::create_dir_all(&self.folder)
-                    .map_err(|error| format!("{}: {error}", self.folder.display()))?;
-                let places = (clients + CLIENTS_BESIDE).max(CLIENTS_USUAL).to_string();
-                let server = Server::start(&recipe.filled("{clients}", &places), &self.folder);
-                let server = server.inspect_err(|_| remove_if_empty(&self.folder))?;
-                let target = Target::local(server.port());
+            Kind::Started(recipe, protocol) => {
+                let server = self.start(recipe, clients)?;
+                let target = Target::local_of(*protocol, server.port());
                 let keeps = recipe.is_limit() || keeps(&target)?;
                 Ok(Running { target, server: Some(server), keeps })
             }
         }
     }
 
+    fn start(&self, recipe: &Recipe, clients: usize) -> Result<Server, Failure> {
+        std::fs::create_dir_all(&self.folder)
+            .map_err(|error| format!("{}: {error}", self.folder.display()))?;
+        let places = (clients + CLIENTS_BESIDE).max(CLIENTS_USUAL).to_string();
+        let server = Server::start(&recipe.filled("{clients}", &places), &self.folder);
+        server.inspect_err(|_| remove_if_empty(&self.folder))
+    }
+
     fn named(text: &str, common: &Common) -> Result<Self, Failure> {
         let (name, flags) = text.split_once('=').unwrap_or((text, ""));
         let flags: Vec<String> = flags.split_whitespace().map(str::to_owned).collect();
         let label = [name].into_iter().chain(flags.iter().map(String::as_str)).collect::<Vec<_>>().join(" ");
-        let peer = |program: &str| {
-            let fixed = "--bind 127.0.0.1 --port {port} --dir {dir} --maxclients {clients} --save";
-            let mut arguments: Vec<String> = fixed.split(' ').map(str::to_owned).collect();
-            arguments.push(String::new());
-            arguments.extend(flags.iter().cloned());
-            Recipe::of(program.as_ref(), arguments)
+        let peer = |program: &str, fixed: &str| {
+            // An empty word is an argument, too.
+            let fixed = fixed.split(' ').map(str::to_owned);
+            Recipe::of(program.as_ref(), fixed.chain(flags.iter().cloned()).collect())
         };
+        let redis = "--bind 127.0.0.1 --port {port} --dir {dir} --maxclients {clients} --save ";
+        let mut protocol = Protocol::Resp;
         let recipe = match name {
             "evenkeel" => {
                 let engine = common.engine.iter().chain(&common.connector).map(String::as_str);
                 let label = [label.as_str()].into_iter().chain(engine).collect::<Vec<_>>().join(" ");
                 return Self::evenkeel(&flags, label, common);
             }
-            "redis" => peer("redis-server"),
-            "valkey" => peer("valkey-server"),
+            "redis" => peer("redis-server", redis),
+            "valkey" => peer("valkey-server", redis),
+            "memcached" => {
+                protocol = Protocol::Memcached;
+                let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+                let threads = common.loops.map_or_else(cores, usize::from);
+                peer("memcached", &format!("{MEMCACHED} -t {threads}")).ready_when(Ready::Accepts)
+            }
             "limit" => Recipe::limit(usize::from(common.loops.unwrap_or(2)), false, true)
                 .with(&flags.iter().map(String::as_str).collect::<Vec<_>>()),
-            other => return Err(format!("no server `{other}`: evenkeel, redis, valkey or limit")),
+            other => {
+                return Err(format!("no server `{other}`: evenkeel, redis, valkey, memcached or limit"));
+            }
         };
-        Ok(Self::new(label, Kind::Started(recipe), common))
+        Ok(Self::new(label, Kind::Started(recipe, protocol), common))
     }
 
     fn new(label: String, kind: Kind, common: &Common) -> Self {
@@ -181,11 +197,18 @@ impl Running {
 
 /// Whether the server at `target` keeps what is written; it is there in any case.
 fn keeps(target: &Target) -> Result<bool, Failure> {
+    if target.protocol == Protocol::Memcached {
+        return Ok(true);
+    }
     let mut client = Client::connect_to(target)?;
     let engine = client.call(&["CONFIG", "GET", "engine"]);
     Ok(!matches!(engine, Ok(Value::Array(words)) if words.get(1) == Some(&Value::Bulk(b"noop".to_vec()))))
 }
 
+/// It runs as somebody else where we are root, answers with an error when its memory is used up instead of forgetting keys, and
+/// may use more of it than by itself. It gets as many threads as an evenkeel has loops: its own default of 4 is not meant for
+/// two cores.
+const MEMCACHED: &str = "-l 127.0.0.1 -p {port} -c {clients} -u nobody -M -m 4096";
 /// Connections of ours that are not of the load.
 const CLIENTS_BESIDE: usize = 64;
 /// What servers allow if nobody says anything.

@@ -6,7 +6,7 @@ use std::fmt::{Display, Write};
 
 use plotters::prelude::*;
 
-use super::report::{Line, Report, ratio};
+use super::report::{Line, Report, ratios};
 
 /// The page with all reports, the first one compared with the others.
 pub(super) fn page(reports: &[Report]) -> String {
@@ -21,10 +21,14 @@ pub(super) fn page(reports: &[Report]) -> String {
     }
     if let Some((first, others)) = reports.split_first() {
         for other in others {
-            let against =
-                ratio(first, other).map_or("no ratio: not both are valid".to_owned(), |r| format!("{r:.3}"));
-            let names = (escaped(&first.server), escaped(&other.server));
-            let _ = writeln!(page, "<p>{} / {}, operations a second: <b>{against}</b></p>", names.0, names.1);
+            let names = format!("{} / {}", escaped(&first.server), escaped(&other.server));
+            let ratios = ratios(first, other);
+            if ratios.is_empty() {
+                let _ = writeln!(page, "<p>{names}: no ratio: not both are valid</p>");
+            }
+            for (what, ratio) in ratios {
+                let _ = writeln!(page, "<p>{names}, {what}: <b>{ratio:.3}</b></p>");
+            }
         }
     }
     for chart in charts(reports) {

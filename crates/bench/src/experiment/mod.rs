@@ -1,4 +1,5 @@
-//! `evenkeel bench`: the reports' experiments, with their parameters as defaults, for any RESP server.
+//! `evenkeel bench`: the reports' experiments, with their parameters as defaults, for any server of Redis's protocol,
+//! and for memcached.
 //!
 //! An experiment starts servers (`host`) or takes the one it is told, drives them with the load engine
 //! ([`crate::drive`]), and makes a `Report` of each: text, one line, JSON or HTML. A run in which anything failed or was
@@ -86,6 +87,9 @@ fn show(common: &Common, reports: &[Report]) -> Result<bool, Failure> {
     let mut text = String::new();
     for report in reports {
         text += &if common.quiet { report.one_line() } else { report.text() };
+    }
+    if !common.quiet {
+        text += &report::comparison(reports);
     }
     if common.json {
         text += &format!("{}\n", report::json(reports));

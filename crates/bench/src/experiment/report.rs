@@ -2,7 +2,7 @@
 //!
 //! Every experiment's JSON has `experiment`, `server`, `operations_per_second`, `latency_us`, `errors`, `lost`, `valid`,
 //! `failures` and `settings`; beside them its own fields, and `against`: the same of further servers, each with the
-//! first one's ratio to it, if both are valid.
+//! first one's ratio to it, if both are valid: of operations a second, of p99, and of server CPU for each operation if known.
 
 use std::fmt::Write;
 
@@ -176,6 +176,8 @@ pub(super) fn json(reports: &[Report]) -> String {
         .map(|other| {
             let mut theirs = other.json();
             theirs.insert("ratio".to_owned(), json!(ratio(first, other)));
+            theirs.insert("p99_ratio".to_owned(), json!(p99_ratio(first, other)));
+            theirs.insert("server_cpu_ratio".to_owned(), json!(cpu_ratio(first, other)));
             Value::Object(theirs)
         })
         .collect();
@@ -185,10 +187,50 @@ pub(super) fn json(reports: &[Report]) -> String {
     Value::Object(map).to_string()
 }
 
+/// How the first stands to each of the others, a line each.
+pub(super) fn comparison(reports: &[Report]) -> String {
+    let Some((first, others)) = reports.split_first() else { return String::new() };
+    let mut text = String::new();
+    for other in others {
+        let ratios = ratios(first, other);
+        if !ratios.is_empty() {
+            let words: Vec<String> =
+                ratios.iter().map(|(name, ratio)| format!("{name} {ratio:.2}")).collect();
+            let _ = writeln!(text, "{} / {}: {}", first.server, other.server, words.join(", "));
+        }
+    }
+    text
+}
+
+/// All ratios of `ours` to `theirs`, with what they are of; none if not both are figures.
+pub(super) fn ratios(ours: &Report, theirs: &Report) -> Vec<(&'static str, f64)> {
+    let all = [
+        ("operations a second", ratio(ours, theirs)),
+        ("p99", p99_ratio(ours, theirs)),
+        ("server CPU of an operation", cpu_ratio(ours, theirs)),
+    ];
+    all.into_iter().filter_map(|(name, ratio)| Some((name, ratio?))).collect()
+}
+
 /// Operations a second of `ours` for each of `theirs`, if both are figures.
-pub(super) fn ratio(ours: &Report, theirs: &Report) -> Option<f64> {
+fn ratio(ours: &Report, theirs: &Report) -> Option<f64> {
+    of_valid(ours, theirs, |report| Some(report.all().per_second()))
+}
+
+/// The same of the 99th percentile of latency.
+fn p99_ratio(ours: &Report, theirs: &Report) -> Option<f64> {
+    of_valid(ours, theirs, |report| Some(report.all().us(0.99)))
+}
+
+/// The same of processor time of the server for each operation.
+fn cpu_ratio(ours: &Report, theirs: &Report) -> Option<f64> {
+    of_valid(ours, theirs, |report| report.fields.get("server_cpu_us_per_operation")?.as_f64())
+}
+
+fn of_valid(ours: &Report, theirs: &Report, figure: impl Fn(&Report) -> Option<f64>) -> Option<f64> {
     let both_valid = ours.is_valid() && theirs.is_valid();
-    both_valid.then(|| (ours.all().per_second() / theirs.all().per_second() * 1e3).round() / 1e3)
+    let ratio = both_valid.then(|| Some(figure(ours)? / figure(theirs)?)).flatten()?;
+    ratio.is_finite().then_some((ratio * 1e3).round() / 1e3)
 }
 
 #[cfg(test)]
@@ -224,6 +266,19 @@ mod tests {
             assert!(value["latency_us"][key].is_number(), "{key}");
         }
         assert_eq!(value["against"][0]["ratio"], 1.5);
+    }
+
+    #[test]
+    fn servers_are_compared_by_rate_and_by_processor_time_where_it_is_known() {
+        let mut reports = [report(300, 0), report(200, 0)];
+        assert_eq!(comparison(&reports), "somebody / somebody: operations a second 1.50\n");
+        for (report, cpu_us) in reports.iter_mut().zip([10.0, 40.0]) {
+            report.fields.insert("server_cpu_us_per_operation".to_owned(), json!(cpu_us));
+        }
+        assert!(comparison(&reports).ends_with("1.50, server CPU of an operation 0.25\n"));
+        let value: Value = serde_json::from_str(&json(&reports)).expect("JSON");
+        assert_eq!(value["against"][0]["server_cpu_ratio"], 0.25);
+        assert_eq!(comparison(&[report(300, 0), report(200, 1)]), "", "survivors are compared with nobody");
     }
 
     #[test]

@@ -75,6 +75,13 @@ pub const TARGETS: &[Target] = &[
         input_bytes_max: 512,
     },
     Target {
+        name: "bench-memcached-reply",
+        run: resp::memcached_reply,
+        seeds: resp::memcached_seeds,
+        words: resp::MEMCACHED_WORDS,
+        input_bytes_max: 512,
+    },
+    Target {
         name: "store-record",
         run: store::record,
         seeds: store::record_seeds,

@@ -1,4 +1,4 @@
-//! RESP in both directions: requests as a server reads them, replies as a client does.
+//! RESP in both directions: requests as a server reads them, replies as a client does; and replies of memcached.
 
 use resp::{Args, Limits, Parsed, RequestParser};
 
@@ -31,6 +31,20 @@ pub(super) const WORDS: &[&[u8]] = &[
     b"-ERR x\r\n",
     b":1\r\n",
     b"$?\r\n",
+];
+
+/// Bytes that mean something in memcached's text protocol.
+pub(super) const MEMCACHED_WORDS: &[&[u8]] = &[
+    b"\r\n",
+    b"\n",
+    b" ",
+    b"VALUE ",
+    b"END\r\n",
+    b" 0 ",
+    b"STORED\r\n",
+    b"ERROR\r\n",
+    b"CLIENT_ERROR ",
+    b"4294967296",
 ];
 
 /// Small, so that limits are met by small inputs.
@@ -110,6 +124,14 @@ pub(super) fn bench_reply(input: &[u8]) {
     }
 }
 
+/// The same of memcached's replies: no prefix is taken for the whole.
+pub(super) fn memcached_reply(input: &[u8]) {
+    let Some(length) = bench::fuzzing::memcached_reply(input) else { return };
+    for end in 0..length {
+        assert_eq!(bench::fuzzing::memcached_reply(&input[..end]), None, "the first {end} bytes alone");
+    }
+}
+
 pub(super) fn request_seeds() -> Vec<Vec<u8>> {
     let mut pipeline = Vec::new();
     resp::encode_command(&mut pipeline, &["SET", "key", "value", "PX", "100"]);
@@ -137,6 +159,17 @@ pub(super) fn reply_seeds() -> Vec<Vec<u8>> {
         b">2\r\n+message\r\n$0\r\n\r\n",
         b",inf\r\n,nan\r\n",
         b"*1\r\n*1\r\n*1\r\n*1\r\n*0\r\n",
+    ];
+    texts.iter().map(|text| text.to_vec()).collect()
+}
+
+pub(super) fn memcached_seeds() -> Vec<Vec<u8>> {
+    let texts: [&[u8]; 5] = [
+        b"STORED\r\nEND\r\n",
+        b"DELETED\r\nNOT_FOUND\r\n",
+        b"VALUE key 0 5\r\na\r\nb \r\nEND\r\n",
+        b"VALUE a 0 0\r\n\r\nVALUE b 1 2\r\nxy\r\nEND\r\n",
+        b"SERVER_ERROR object too large for cache\r\nERROR\r\n",
     ];
     texts.iter().map(|text| text.to_vec()).collect()
 }
