@@ -29,6 +29,8 @@ pub enum Ready {
     Answers,
     /// It accepts a connection: it knows no PING.
     Accepts,
+    /// There is a file of this name in its folder.
+    Writes(&'static str),
 }
 
 impl Recipe {
@@ -83,6 +85,12 @@ impl Recipe {
     pub fn of(program: &Path, arguments: Vec<String>) -> Self {
         let label = program.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         Self { label, program: program.to_path_buf(), arguments, ready: Ready::Answers }
+    }
+
+    /// Called `label`.
+    #[must_use]
+    pub fn labelled(self, label: &str) -> Self {
+        Self { label: label.to_owned(), ..self }
     }
 
     /// Ready when `ready` is so.
@@ -248,6 +256,7 @@ impl Server {
             let is_ready = match self.recipe.ready {
                 Ready::Answers => self.client().and_then(|mut client| client.call(&["PING"])).is_ok(),
                 Ready::Accepts => self.client().is_ok(),
+                Ready::Writes(name) => self.folder.join(name).exists(),
             };
             if is_ready {
                 return Ok(());

@@ -119,11 +119,32 @@ fn redis_is_measured_beside_and_gets_a_ratio() {
 
 #[test]
 fn peer_that_is_not_installed_is_left_out_and_said_so() {
-    let small = ["remote-test", "-q", "--clients", "2", "--requests", "50", "--iterations", "1"];
-    let mut command = bench(&[&small[..], &["--against", "valkey"]].concat());
+    let small =
+        ["map-test", "-q", "--threads", "2", "--key-count", "50", "--duration", "50ms", "--runs", "1"];
+    let mut command = bench(&[&small[..], &["--against", "valkey,memcached,hazelcast"]].concat());
     let (status, text) = finished(command.env("PATH", "/nowhere"));
     assert_eq!(status, 0, "{text}");
-    assert!(text.contains("valkey is not installed here"), "{text}");
+    for (name, program) in [("valkey", "valkey-server"), ("memcached", "memcached"), ("hazelcast", "java")] {
+        assert!(text.contains(&format!("{name} is not installed here (no {program})")), "{text}");
+    }
+}
+
+/// A folder with a program of this name that does nothing, as a PATH.
+fn only(program: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink("/bin/true", folder.path().join(program)).unwrap();
+    folder
+}
+
+#[test]
+fn hazelcast_without_maven_is_left_out_and_said_so() {
+    let (path, cache) = (only("java"), tempfile::tempdir().unwrap());
+    let small =
+        ["map-test", "-q", "--threads", "2", "--key-count", "50", "--duration", "50ms", "--runs", "1"];
+    let mut command = bench(&[&small[..], &["--against", "hazelcast"]].concat());
+    let (status, text) = finished(command.env("PATH", path.path()).env("XDG_CACHE_HOME", cache.path()));
+    assert_eq!(status, 0, "{text}");
+    assert!(text.contains("hazelcast must be built once, and Maven is not installed here"), "{text}");
 }
 
 #[test]
@@ -282,6 +303,8 @@ fn what_cannot_be_measured_is_said_in_one_line() {
         (&["remote-test", "--requets", "5"], 2, "--requets"),
         (&["remote-test", "--server", "oracle"], 1, "no server `oracle`"),
         (&["map-test", "--put-probability", "1.5"], 2, "from 0.0 to 1.0"),
+        (&["map-test", "--against", "hazelcast", "--pipeline", "2"], 1, "neither --pipeline"),
+        (&["remote-test", "--against", "redis,hazelcast"], 1, "map-test only"),
         (&["skwe"], 2, "skwe"),
     ] {
         let (got, text) = finished(&mut bench(arguments));

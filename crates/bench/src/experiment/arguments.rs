@@ -15,7 +15,7 @@ pub(super) struct Common {
     /// started
     #[arg(long, value_name = "URL", conflicts_with_all = ["server", "against", "engine", "connector", "loops"])]
     pub(super) url: Option<Target>,
-    /// Server to start, afresh for each test: evenkeel, redis, valkey, memcached or limit, with flags
+    /// Server to start, afresh for each test: evenkeel, redis, valkey, memcached, hazelcast (map-test only) or limit, with flags
     /// after `=`
     #[arg(long, value_name = "NAME[=FLAGS]", default_value = "evenkeel")]
     pub(super) server: String,
@@ -75,6 +75,12 @@ impl Common {
             connect_timeout: self.connect_timeout,
             from: Vec::new(),
         }
+    }
+
+    /// Whether `server` is among those to be started.
+    pub(super) fn names(&self, server: &str) -> bool {
+        let mut names = std::iter::once(&self.server).chain(&self.against);
+        names.any(|name| name.split('=').next() == Some(server))
     }
 
     /// The part of a report's settings that all experiments have.

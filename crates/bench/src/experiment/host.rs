@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use resp::Value;
 
 use super::arguments::Common;
+use super::hazelcast;
 use crate::Failure;
 use crate::client::Client;
 use crate::drive::{Protocol, Target};
@@ -24,6 +25,8 @@ pub(super) struct Host {
 enum Kind {
     Running(Target),
     Started(Recipe, Protocol),
+    /// It is loaded by a client of its own.
+    Hazelcast(Recipe),
 }
 
 /// A server as it runs, ended when dropped if it was started here.
@@ -57,15 +60,18 @@ impl Host {
         Ok(hosts)
     }
 
+    /// Whether our engine does not speak its protocol.
+    pub(super) fn has_own_client(&self) -> bool {
+        matches!(self.kind, Kind::Hazelcast(_))
+    }
+
     /// Sees that it can be started; what is in the way, said of it.
     fn prepare(&self) -> Result<(), Failure> {
-        let Kind::Started(recipe, _) = &self.kind else { return Ok(()) };
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        // A program with a folder in its name is itself whatever it is joined to.
-        if !std::env::split_paths(&path).any(|folder| folder.join(recipe.program()).is_file()) {
+        let (Kind::Started(recipe, _) | Kind::Hazelcast(recipe)) = &self.kind else { return Ok(()) };
+        if !is_installed(recipe.program()) {
             return Err(format!("is not installed here (no {})", recipe.program().display()));
         }
-        Ok(())
+        if self.has_own_client() { hazelcast::build() } else { Ok(()) }
     }
 
     /// An evenkeel with `flags` beside those of `common`.
@@ -88,7 +94,9 @@ impl Host {
     pub(super) fn command(&self) -> Option<String> {
         match &self.kind {
             Kind::Running(_) => None,
-            Kind::Started(recipe, _) => Some(recipe.filled("{clients}", "CLIENTS").command()),
+            Kind::Started(recipe, _) | Kind::Hazelcast(recipe) => {
+                Some(recipe.filled("{clients}", "CLIENTS").command())
+            }
         }
     }
 
@@ -107,6 +115,11 @@ impl Host {
                 let target = Target::local_of(*protocol, server.port());
                 let keeps = recipe.is_limit() || keeps(&target)?;
                 Ok(Running { target, server: Some(server), keeps })
+            }
+            // Its protocol is its client's affair.
+            Kind::Hazelcast(recipe) => {
+                let server = self.start(recipe, clients)?;
+                Ok(Running { target: Target::local(server.port()), server: Some(server), keeps: true })
             }
         }
     }
@@ -144,10 +157,16 @@ impl Host {
                 let threads = common.loops.map_or_else(cores, usize::from);
                 peer("memcached", &format!("{MEMCACHED} -t {threads}")).ready_when(Ready::Accepts)
             }
+            "hazelcast" => {
+                let recipe = hazelcast::member(&flags)?;
+                return Ok(Self::new(label, Kind::Hazelcast(recipe), common));
+            }
             "limit" => Recipe::limit(usize::from(common.loops.unwrap_or(2)), false, true)
                 .with(&flags.iter().map(String::as_str).collect::<Vec<_>>()),
             other => {
-                return Err(format!("no server `{other}`: evenkeel, redis, valkey, memcached or limit"));
+                return Err(format!(
+                    "no server `{other}`: evenkeel, redis, valkey, memcached, hazelcast or limit"
+                ));
             }
         };
         Ok(Self::new(label, Kind::Started(recipe, protocol), common))
@@ -169,6 +188,13 @@ impl Drop for Running {
     }
 }
 
+/// Whether `program` is where programs are.
+pub(super) fn is_installed(program: &Path) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // A program with a folder in its name is itself whatever it is joined to.
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
 /// Removes the folder of servers' folders after the last of them.
 fn remove_if_empty(folder: &Path) {
     // The system refuses when there is something in it.
@@ -184,6 +210,11 @@ impl Running {
     /// Memory that it takes, if it was started here.
     pub(super) fn rss_bytes(&self) -> Option<u64> {
         process::rss_bytes(self.server.as_ref()?.id()).ok()
+    }
+
+    /// The folder of its data, if it was started here.
+    pub(super) fn folder(&self) -> Option<&Path> {
+        self.server.as_ref().map(Server::folder)
     }
 
     /// A connection to ask it about itself.

@@ -4,6 +4,8 @@
 //!
 //! The latency probe is a connection of its own that asks at fixed times (an open loop): what a client sees that does not
 //! wait for its turn to ask.
+//!
+//! Hazelcast itself takes part over its own client ([`super::hazelcast`]), which is told the same parameters.
 
 use std::time::Duration;
 
@@ -11,7 +13,8 @@ use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 
 use super::WORKER;
-use super::arguments::{Common, Numbers, some_time};
+use super::arguments::{Common, Numbers, duration, some_time};
+use super::hazelcast;
 use super::host::Host;
 use super::measure::{Measured, Spread, rounded};
 use super::progress::Progress;
@@ -56,6 +59,9 @@ pub(super) struct MapTest {
     /// Requests a second of the latency probe; 0: no probe
     #[arg(long, value_name = "N", default_value_t = 100)]
     probe_rate: u32,
+    /// Load of a server in a JVM that does not count, before each run: a cold one is slow
+    #[arg(long, value_name = "TIME", default_value = "40s", value_parser = duration)]
+    jvm_warm_up: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -77,12 +83,44 @@ struct Run {
     cpu_us: Option<f64>,
 }
 
+impl Run {
+    /// `cpu_seconds` are the server's.
+    fn of(
+        (threads, value_bytes): (usize, usize),
+        mut map: Measured,
+        probe: Option<Measured>,
+        cpu_seconds: Option<f64>,
+    ) -> Self {
+        let cpu_us = cpu_seconds.map(|seconds| seconds * 1e6 / map.tally.answered.max(1) as f64);
+        if let Some(probe) = &probe {
+            map.add_failures(&probe.tally.failures);
+            map.lost += probe.lost;
+        }
+        Self { threads, value_bytes, map, probe, cpu_us }
+    }
+
+    /// Whether the two differ in nothing but time.
+    fn is_alike(&self, other: &Self) -> bool {
+        (self.threads, self.value_bytes) == (other.threads, other.value_bytes)
+    }
+}
+
+impl Locality {
+    fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
+    }
+}
+
 impl MapTest {
     /// Runs on all servers, by turns.
     ///
     /// # Errors
     /// A server does not start, or cannot be reached.
     pub(super) fn run(&self) -> Result<Vec<Report>, Failure> {
+        let Common { pipeline, rate, processes, .. } = self.common;
+        if self.common.names("hazelcast") && (pipeline > 1 || rate.is_some() || processes > 1) {
+            return Err("hazelcast's client takes neither --pipeline, --rate nor --processes".to_owned());
+        }
         let hosts = Host::all(&self.common)?;
         let mut cases = Vec::new();
         for threads in &self.threads.0 {
@@ -101,7 +139,16 @@ impl MapTest {
         Ok(hosts.iter().zip(&runs).map(|(host, runs)| self.report(host, runs)).collect())
     }
 
-    fn run_once(
+    fn run_once(&self, host: &Host, case: (usize, usize), progress: &Progress) -> Result<Run, Failure> {
+        if host.has_own_client() {
+            self.drive_client(host, case, progress)
+        } else {
+            self.drive(host, case, progress)
+        }
+    }
+
+    /// Has our engine load the server.
+    fn drive(
         &self,
         host: &Host,
         (threads, value_bytes): (usize, usize),
@@ -128,13 +175,38 @@ impl MapTest {
         let mut map = measured(0);
         map.add_failures(drivers.failures());
         map.add_failures(&filled.failures);
-        let cpu_us = cpu.map(|seconds| seconds * 1e6 / map.tally.answered.max(1) as f64);
         let probe = (probes > 0).then(|| measured(1));
-        if let Some(probe) = &probe {
-            map.add_failures(&probe.tally.failures);
-            map.lost += probe.lost;
-        }
-        Ok(Run { threads, value_bytes, map, probe, cpu_us })
+        Ok(Run::of((threads, value_bytes), map, probe, cpu))
+    }
+
+    /// Has a client of the server's own load it.
+    fn drive_client(
+        &self,
+        host: &Host,
+        (threads, value_bytes): (usize, usize),
+        progress: &Progress,
+    ) -> Result<Run, Failure> {
+        let took = self.jvm_warm_up + self.length();
+        progress.say(format!("{}: {threads} threads, {took:.0?} with the warm-up", host.label));
+        let running = host.fresh(threads + 1)?;
+        let words = [
+            ("threads", threads.to_string()),
+            ("key-length", self.key_length.to_string()),
+            ("value-length", value_bytes.to_string()),
+            ("key-count", self.key_count.to_string()),
+            ("value-count", self.value_count.to_string()),
+            ("put-probability", self.put_probability.to_string()),
+            ("key-locality", self.key_locality.name()),
+            ("warm-up-ms", self.jvm_warm_up.as_millis().to_string()),
+            ("duration-ms", self.length().as_millis().to_string()),
+            ("interval-ms", self.common.interval.as_millis().to_string()),
+            ("probe-rate", self.probe_rate.to_string()),
+            ("connect-timeout-ms", self.common.connect_timeout.as_millis().to_string()),
+            ("request-timeout-ms", self.common.request_timeout.as_millis().to_string()),
+        ];
+        let words = words.map(|(name, value)| format!("--{name}={value}"));
+        let hazelcast::Driven { map, probe, cpu_seconds } = hazelcast::drive(&running, &words)?;
+        Ok(Run::of((threads, value_bytes), map, (self.probe_rate > 0).then_some(probe), cpu_seconds))
     }
 
     fn work(&self, action: Action, value_bytes: usize, pick: Pick) -> Work {
@@ -194,6 +266,8 @@ impl MapTest {
             }
             if let Some(line) = lines.last_mut() {
                 line.runs.push(run.map.clone());
+                line.note = mean_cpu(runs.iter().filter(|other| other.is_alike(run)))
+                    .map_or(String::new(), |us| format!("server CPU of an operation: {us:.1} us"));
             }
         }
         let settings = json!({
@@ -203,10 +277,11 @@ impl MapTest {
             "key_count": self.key_count,
             "value_count": self.value_count,
             "put_probability": self.put_probability,
-            "key_locality": format!("{:?}", self.key_locality).to_lowercase(),
+            "key_locality": self.key_locality.name(),
             "duration_ms": self.length().as_millis() as u64,
             "runs": self.runs,
             "probe_rate": self.probe_rate,
+            "jvm_warm_up_ms": host.has_own_client().then_some(self.jvm_warm_up.as_millis() as u64),
         });
         let mut all = self.common.settings();
         all.extend(settings.as_object().cloned().unwrap_or_default());
@@ -226,7 +301,6 @@ fn fields(runs: &[Run]) -> Map<String, Value> {
     let spread = Spread::of(&valid);
     let mut probe = Measured::default();
     runs.iter().filter_map(|run| run.probe.as_ref()).for_each(|one| probe.add(one));
-    let cpu: Vec<f64> = runs.iter().filter_map(|run| run.cpu_us).collect();
     let each = runs.iter().map(|run| {
         json!({
             "threads": run.threads,
@@ -247,9 +321,15 @@ fn fields(runs: &[Run]) -> Map<String, Value> {
         "mean": spread.map(|spread| rounded(spread.mean)),
         "spread_percent": spread.map(|spread| rounded(spread.percent())),
         "probe_latency_us": probe.latency_json(),
-        "server_cpu_us_per_operation": Spread::of(&cpu).map(|spread| rounded(spread.mean)),
+        "server_cpu_us_per_operation": mean_cpu(runs.iter()).map(rounded),
     });
     fields.as_object().cloned().unwrap_or_default()
+}
+
+/// Mean processor time of an operation, in microseconds, of the servers that were started here.
+fn mean_cpu<'a>(runs: impl Iterator<Item = &'a Run>) -> Option<f64> {
+    let all: Vec<f64> = runs.filter_map(|run| run.cpu_us).collect();
+    Spread::of(&all).map(|spread| spread.mean)
 }
 
 fn share(text: &str) -> Result<f64, String> {

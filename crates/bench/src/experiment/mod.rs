@@ -1,11 +1,12 @@
 //! `evenkeel bench`: the reports' experiments, with their parameters as defaults, for any server of Redis's protocol,
-//! and for memcached.
+//! for memcached, and (the map test) for Hazelcast.
 //!
 //! An experiment starts servers (`host`) or takes the one it is told, drives them with the load engine
 //! ([`crate::drive`]), and makes a `Report` of each: text, one line, JSON or HTML. A run in which anything failed or was
 //! lost is not valid: it is said so, leaves every ratio and mean, and ends the program with a status of its own.
 
 mod arguments;
+mod hazelcast;
 mod host;
 mod html;
 mod map_test;

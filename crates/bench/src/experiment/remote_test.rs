@@ -116,6 +116,9 @@ impl RemoteTest {
     /// # Errors
     /// A server does not start, or cannot be reached.
     pub(super) fn run(&self) -> Result<Vec<Report>, Failure> {
+        if self.common.names("hazelcast") {
+            return Err("hazelcast takes part in map-test only".to_owned());
+        }
         let hosts = Host::all(&self.common)?;
         let sizes = || self.value_size.0.iter();
         let cases = self
