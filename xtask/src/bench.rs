@@ -12,9 +12,36 @@ use crate::{Failure, packages};
 /// A package is missing, the build fails, or a comparison could not be measured.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
     packages::ensure(root, &[packages::REDIS_SERVER, packages::REDIS_BENCHMARK])?;
+    if measures("map", arguments) {
+        packages::ensure(root, &[packages::JAVA, packages::MAVEN])?;
+    }
     let build = ["build", "--release", "-p", "evenkeel", "-p", "bench", "--bins"];
     Run::cargo(root).args(build).time_max(Duration::from_secs(1_800)).show(&mut |_| {})?;
     let harness = root.join("target/release/evenkeel-bench");
     let run = Run::new(root, &harness.to_string_lossy()).args(["suite"]).args(arguments.iter().cloned());
     run.time_max(Duration::from_secs(6 * 3_600)).show(&mut |_| {})
+}
+
+/// Whether `group` is among those that `arguments` name; all are when none is.
+fn measures(group: &str, arguments: &[String]) -> bool {
+    let is_name = |argument: &&String| argument.starts_with(|c: char| c.is_ascii_lowercase());
+    let mut names = arguments.iter().filter(is_name).peekable();
+    if names.peek().is_none() {
+        !arguments.iter().any(|a| a == "--list" || a == "--help")
+    } else {
+        names.any(|name| name == group)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn group_is_measured_when_it_is_named_or_none_is() {
+        let is =
+            |words: &str| measures("map", &words.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+        assert!(is("") && is("--quick --runs 3") && is("skew map --runs 3"));
+        assert!(!is("skew --runs 3") && !is("--list"));
+    }
 }

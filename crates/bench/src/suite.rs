@@ -7,7 +7,9 @@ mod clients;
 mod disk;
 mod journal_alone;
 mod latency;
+mod map;
 mod memory;
+mod reported;
 mod skew;
 mod throughput;
 
@@ -78,6 +80,7 @@ pub const GROUPS: &[Group] = &[
     Group { name: "pool", about: "a pool behind one poller beside loops", run: clients::pool },
     Group { name: "skew", about: "loops that connections burden unevenly", run: skew::skew },
     Group { name: "oscillation", about: "moves of ten minutes under a steady load", run: skew::oscillation },
+    Group { name: "map", about: "Hazelcast's map test beside Hazelcast", run: map::map },
     Group { name: "redis", about: "durable SET beside Redis appendfsync always", run: throughput::redis },
     Group { name: "sync", about: "durable SET beside the bare group commit", run: throughput::sync },
     Group { name: "mix", about: "90 % GET, 10 % SET: durability always beside never", run: latency::mix },

@@ -2,15 +2,13 @@
 //!
 //! A loop's load is what `skew` takes for it: the bytes that it sent, which the server does not count by.
 
-use std::process::Command;
-
 use serde_json::Value;
 
 use crate::Failure;
 use crate::figure::{Figure, Series, Target};
-use crate::servers::sibling;
 
 use super::Context;
+use super::reported::Reported;
 
 /// All on one loop, and the duplicates of nodes that start together.
 pub(super) fn skew(context: &Context) -> Result<Vec<Figure>, Failure> {
@@ -67,36 +65,20 @@ pub(super) fn oscillation(context: &Context) -> Result<Vec<Figure>, Failure> {
     let title = "moves in 10 minutes of steady load after 4 intervals, of 400 connections";
     let series = Series::new("evenkeel memory", vec![percent]);
     let figure = Figure::new("skew/oscillation", title, Some(Target::AtMost(1.0)), "percent", series, None);
-    Ok(vec![figure.by([skew.command])])
+    Ok(vec![figure.by([skew.0.command])])
 }
 
 /// What `evenkeel bench skew` reported.
-struct Skew {
-    command: String,
-    report: Value,
-}
+struct Skew(Reported);
 
 impl Skew {
     fn run(context: &Context, arguments: &[&str]) -> Result<Self, Failure> {
-        let loops = context.loops.to_string();
-        let arguments = [&["bench", "skew", "--loops", &loops][..], arguments].concat();
-        let output = Command::new(sibling("evenkeel"))
-            .args(&arguments)
-            .output()
-            .map_err(|error| format!("cannot start evenkeel: {error}"))?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let report = text.lines().last().and_then(|line| serde_json::from_str(line).ok());
-        let errors = String::from_utf8_lossy(&output.stderr);
-        let report: Value = report.ok_or_else(|| format!("no report: {errors}"))?;
-        if report["valid"] != true {
-            return Err(format!("not valid: {}", report["failures"]));
-        }
-        Ok(Self { command: format!("evenkeel {}", arguments.join(" ")), report })
+        Reported::of(&[&["skew", "--loops", &context.loops.to_string()][..], arguments].concat()).map(Self)
     }
 
     /// The runs of one kind.
     fn runs(&self, start: &str, balance: &str) -> impl Iterator<Item = &Value> {
-        let all = self.report["runs"].as_array().into_iter().flatten();
+        let all = self.0.report["runs"].as_array().into_iter().flatten();
         all.filter(move |run| run["start"] == start && run["balance"] == balance)
     }
 
@@ -108,6 +90,6 @@ impl Skew {
     ) -> Figure {
         let values = self.runs(start, balance).filter_map(|run| run[what].as_f64()).collect();
         let series = Series::new("evenkeel memory", values);
-        Figure::new(id, title, target, "part", series, None).by([self.command.clone()])
+        Figure::new(id, title, target, "part", series, None).by([self.0.command.clone()])
     }
 }
