@@ -305,6 +305,7 @@ fn what_cannot_be_measured_is_said_in_one_line() {
         (&["map-test", "--put-probability", "1.5"], 2, "from 0.0 to 1.0"),
         (&["map-test", "--against", "hazelcast", "--pipeline", "2"], 1, "neither --pipeline"),
         (&["remote-test", "--against", "redis,hazelcast"], 1, "map-test only"),
+        (&["skew", "--against", "redis"], 1, "skew measures evenkeel alone"),
         (&["skwe"], 2, "skwe"),
     ] {
         let (got, text) = finished(&mut bench(arguments));

@@ -134,9 +134,11 @@ impl Skew {
     /// A server does not start, or knows no loops.
     pub(super) fn run(&self) -> Result<Vec<Report>, Failure> {
         let common = &self.common;
-        if common.url.is_some() || common.server.split('=').next() != Some("evenkeel") || common.processes > 1
-        {
-            return Err("skew starts servers of its own, evenkeel only, and is one process".to_owned());
+        let is_ours = common.server.split('=').next() == Some("evenkeel") && common.against.is_empty();
+        if common.url.is_some() || !is_ours || common.processes > 1 {
+            return Err(
+                "skew measures evenkeel alone, which it starts, from one process: it takes neither --url, another --server, --against nor --processes".to_owned(),
+            );
         }
         let mut kinds = vec![(Start::Even, Balance::Off)];
         for start in &self.starts {
