@@ -282,6 +282,17 @@ fn skew_shows_who_carries_the_load_and_what_the_balancer_does_about_it() {
 }
 
 #[test]
+fn skew_without_the_even_start_measures_only_what_was_asked_for() {
+    let small =
+        ["skew", "--no-even", "--balance", "on", "--clients", "4", "--keys", "2", "--value-size", "100"];
+    let (status, value) = measured(&[&small[..], &["--duration", "100ms"]].concat());
+    assert_eq!(status, 0, "{value}");
+    let runs = value["runs"].as_array().unwrap();
+    assert_eq!((runs.len(), &runs[0]["start"]), (1, &Value::from("one-loop")));
+    assert_eq!(runs[0]["ratio_to_even"], Value::Null);
+}
+
+#[test]
 fn quiet_prints_a_line_for_each_operation() {
     let small = ["remote-test", "-q", "--clients", "2", "--requests", "50", "--iterations", "1"];
     let (status, text) = finished(&mut bench(&small));

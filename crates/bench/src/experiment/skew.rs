@@ -36,9 +36,12 @@ pub(super) struct Skew {
     /// Connections
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(2..=20_000))]
     clients: u32,
-    /// How connections meet loops at the start; `even` is always measured, too
+    /// How connections meet loops at the start; `even` is measured, too, to compare with
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "one-loop")]
     starts: Vec<Start>,
+    /// Leave the even start out, and with it what is compared with it
+    #[arg(long)]
+    no_even: bool,
     /// What is done about it
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "off,by-host,on")]
     balance: Vec<Balance>,
@@ -128,7 +131,7 @@ struct Sample {
 }
 
 impl Skew {
-    /// Runs all starts, each beside an even one.
+    /// Runs all starts, each beside an even one if that is wanted.
     ///
     /// # Errors
     /// A server does not start, or knows no loops.
@@ -140,7 +143,7 @@ impl Skew {
                 "skew measures evenkeel alone, which it starts, from one process: it takes neither --url, another --server, --against nor --processes".to_owned(),
             );
         }
-        let mut kinds = vec![(Start::Even, Balance::Off)];
+        let mut kinds = if self.no_even { Vec::new() } else { vec![EVEN] };
         for start in &self.starts {
             kinds.extend(self.balance.iter().map(|balance| (*start, *balance)));
         }
@@ -270,7 +273,8 @@ impl Skew {
     }
 
     fn report(&self, runs: &[Vec<Run>]) -> Result<Report, Failure> {
-        let even = mean_rate(&runs[0]);
+        let is_even = |runs: &&Vec<Run>| runs.first().is_some_and(|run| (run.start, run.balance) == EVEN);
+        let even = runs.iter().find(is_even).and_then(|runs| mean_rate(runs));
         let lines = runs.iter().filter_map(|runs| self.line(runs, even)).collect();
         let (start, balance) = (Start::OneLoop, Balance::On);
         let host = self.host(start, balance)?;
@@ -303,14 +307,14 @@ impl Skew {
     fn line(&self, runs: &[Run], even: Option<f64>) -> Option<Line> {
         let first = runs.first()?;
         let ratio =
-            even.zip(mean_rate(runs)).map_or("-".to_owned(), |(even, rate)| format!("{:.3}", rate / even));
+            even.zip(mean_rate(runs)).map(|(even, rate)| format!("{:.3} of the even start; ", rate / even));
         let balance: Vec<f64> = runs.iter().filter_map(|run| self.min_max(run).last().copied()).collect();
         let least = Spread::of(&balance).map_or("-".to_owned(), |spread| format!("{:.2}", spread.min));
         Some(Line {
             what: format!("start {}, balance {}", first.start.name(), first.balance.name()),
             command: "MGET".to_owned(),
             runs: runs.iter().map(|run| run.measured.clone()).collect(),
-            note: format!("{ratio} of the even start; least/most loaded loop at the end: {least}"),
+            note: format!("{}least/most loaded loop at the end: {least}", ratio.unwrap_or_default()),
             loops: loop_samples(&first.samples),
         })
     }
@@ -472,6 +476,8 @@ fn node_address(node: usize) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(127, 1, high, low))
 }
 
+/// What the others are compared with.
+const EVEN: (Start, Balance) = (Start::Even, Balance::Off);
 /// Keys of the MGETs when loads differ.
 const LOADS: [usize; 6] = [100, 40, 16, 6, 2, 1];
 /// Connections of ours to the server.
