@@ -78,12 +78,11 @@ impl Protocol for Client {
 
     fn on_timer(&self, session: &mut Session, io: &mut Io<'_, Self>) -> Step {
         let Some(active) = &mut session.active else { return Step::Continue };
-        let timeout = active.task.request_timeout;
-        if active.under_way.front().is_some_and(|first| first.at + timeout > io.now) {
+        if !active.is_late(io.now) {
             active.watch(io);
             return Step::Continue;
         }
-        let late = active.under_way.len() as u64;
+        let (late, timeout) = (active.under_way.len() as u64, active.task.request_timeout);
         active.task.leave(active.number, io.loop_index, |failures| {
             failures.request_timeouts += late;
             failures.say(|| format!("no reply within {timeout:?}"));
@@ -171,10 +170,50 @@ impl Active {
         self.watch(io);
     }
 
+    /// Whether the oldest request has waited too long; never without a time limit.
+    fn is_late(&self, now: Nanos) -> bool {
+        let timeout = self.task.request_timeout;
+        !timeout.is_zero() && self.under_way.front().is_some_and(|first| first.at + timeout <= now)
+    }
+
     /// Has the timer fire when the oldest request is late.
     fn watch(&self, io: &mut Io<'_, Client>) {
         let timeout = self.task.request_timeout;
         let deadline = self.under_way.front().filter(|_| !timeout.is_zero()).map(|first| first.at + timeout);
         io.set_timer(deadline);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::target;
+    use super::super::task::Gate;
+    use super::super::work::{Action, Encoder, Group, Limit, Pick, tests::work};
+    use super::*;
+
+    fn active(request_timeout: Duration, under_way: usize) -> Active {
+        let work = work(Action::Read, Pick::Sequence);
+        let group = Group { work, connections: 1, depth: 2, limit: Limit::Each(9), per_second: None };
+        let encoder = Encoder::new(&group, target::Protocol::Resp);
+        let task = Task::new(&group, encoder, Nanos(0), request_timeout, 1, &Arc::new(Gate::new(1)));
+        let mut active = Active::new(Arc::new(task), 0, 1);
+        let at = |number: usize| Nanos(100 * number as u64);
+        active.under_way.extend((1..=under_way).map(|n| Sent { op: Op::Any, due: at(n), at: at(n) }));
+        active
+    }
+
+    #[test]
+    fn oldest_request_is_late_when_its_time_is_over() {
+        let active = active(Duration::from_nanos(50), 2);
+        assert_eq!([149, 150, 900].map(|now| active.is_late(Nanos(now))), [false, true, true]);
+    }
+
+    /// Whatever timer fired without a limit, or with nothing under way, ended the connection as one that had timed out.
+    #[test]
+    fn nothing_is_late_without_a_time_limit_or_a_request() {
+        assert!(!active(Duration::ZERO, 2).is_late(Nanos(u64::MAX)));
+        assert!(!active(Duration::from_nanos(50), 0).is_late(Nanos(900)));
     }
 }
