@@ -1,5 +1,6 @@
 //! The connections of one process: opened together, driven phase by phase.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use reactor::{Balance, ConnectError, Connection, Dial, Handle, Options, Reactor}
 use serde::{Deserialize, Serialize};
 
 use super::outcome::{Failures, GroupOutcome, Outcome, Row, Sparse};
-use super::recorder::Recorder;
+use super::recorder::{Recorder, Tally};
 use super::session::{Client, Message};
 use super::target::{Protocol, Target};
 use super::task::{Gate, Task};
@@ -34,6 +35,8 @@ pub struct FleetOptions {
 pub struct Fleet {
     handle: Handle<Client>,
     connections: Vec<Arc<Connection>>,
+    /// Ids of those whose end was counted.
+    gone: HashSet<u64>,
     loops: usize,
     protocol: Protocol,
     /// Connections that were not made.
@@ -74,6 +77,7 @@ impl Fleet {
         let mut fleet = Self {
             handle,
             connections: Vec::new(),
+            gone: HashSet::new(),
             loops: options.loops,
             protocol: target.protocol,
             failures: Failures::default(),
@@ -129,6 +133,9 @@ impl Fleet {
             }
         });
         let took = run.finished_at() - start;
+        for (task, members) in tasks.iter().zip(&members) {
+            self.gone.extend(task.fallen().iter().map(|number| members[*number as usize].id()));
+        }
         Ok(Outcome { groups: run.groups, took })
     }
 
@@ -194,12 +201,14 @@ impl Fleet {
             .iter()
             .map(|task| {
                 let members: Vec<_> = rest.by_ref().take(task.group.connections).cloned().collect();
-                for (number, member) in members.iter().enumerate() {
-                    self.handle.post_to(member, Message::Start(Arc::clone(task), number as u64));
-                }
-                // Those that were never made were counted when they failed.
-                for number in members.len()..task.group.connections {
-                    task.leave(number as u64, 0, |_| {});
+                for number in 0..task.group.connections {
+                    match members.get(number).filter(|member| !self.gone.contains(&member.id())) {
+                        Some(member) => {
+                            self.handle.post_to(member, Message::Start(Arc::clone(task), number as u64));
+                        }
+                        // It has ended, or was never made: it was counted when it failed.
+                        None => task.leave(number as u64, 0, |tally| tally.absent += 1),
+                    }
                 }
                 members
             })
@@ -211,7 +220,7 @@ impl Fleet {
         for (task, members) in tasks.iter().zip(members) {
             for (number, member) in members.iter().enumerate() {
                 if member.is_closed() && self.handle.connection(member.id()).is_none() {
-                    task.leave(number as u64, 0, |failures| {
+                    task.leave(number as u64, 0, |Tally { failures, .. }| {
                         failures.disconnected += 1;
                         failures.say(|| "a connection had ended".to_owned());
                     });

@@ -24,6 +24,8 @@ pub struct Tally {
     pub wrong: u64,
     /// DELs and GETs that were answered with OK, which tells nothing: what the limit server does.
     pub uncounted: u64,
+    /// Connections that were missing from the start: what ended or prevented them was counted then.
+    pub absent: u64,
     /// What failed.
     pub failures: Failures,
 }
@@ -38,6 +40,7 @@ impl Tally {
         self.missing += other.missing;
         self.wrong += other.wrong;
         self.uncounted += other.uncounted;
+        self.absent += other.absent;
         self.failures.add(&other.failures);
     }
 }

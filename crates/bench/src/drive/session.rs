@@ -6,6 +6,7 @@ use std::sync::Arc;
 use clock::Nanos;
 use reactor::{CloseReason, Connection, Io, Protocol, Step};
 
+use super::recorder::Tally;
 use super::reply::Parsed;
 use super::task::{Task, Turn};
 use super::work::{Op, Random};
@@ -83,9 +84,9 @@ impl Protocol for Client {
             return Step::Continue;
         }
         let (late, timeout) = (active.under_way.len() as u64, active.task.request_timeout);
-        active.task.leave(active.number, io.loop_index, |failures| {
-            failures.request_timeouts += late;
-            failures.say(|| format!("no reply within {timeout:?}"));
+        active.task.leave(active.number, io.loop_index, |tally| {
+            tally.failures.request_timeouts += late;
+            tally.failures.say(|| format!("no reply within {timeout:?}"));
         });
         session.active = None;
         Step::Kill
@@ -93,7 +94,7 @@ impl Protocol for Client {
 
     fn on_close(&self, session: Session, connection: &Arc<Connection>) {
         let Some(active) = session.active else { return };
-        active.task.leave(active.number, connection.loop_index(), |failures| {
+        active.task.leave(active.number, connection.loop_index(), |Tally { failures, .. }| {
             failures.disconnected += 1;
             failures.unanswered += active.under_way.len() as u64;
             failures.say(|| match connection.close_reason() {

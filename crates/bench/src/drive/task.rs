@@ -3,6 +3,7 @@
 //! Invariants
 //!   1. A connection leaves once: by being done, or by its end, or because it had ended before it heard of the task.
 //!   2. What it counted is in a recorder before it leaves, so that who waits for the last one sees all counts.
+//!   3. Who leaves with a failure is named in `fallen`, so that no later phase counts the same again.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,8 +11,7 @@ use std::time::Duration;
 
 use clock::Nanos;
 
-use super::outcome::Failures;
-use super::recorder::Recorder;
+use super::recorder::{Recorder, Tally};
 use super::work::{Encoder, Group, Limit};
 
 #[derive(Debug)]
@@ -24,6 +24,7 @@ pub(super) struct Task {
     next: AtomicU64,
     left: Vec<AtomicBool>,
     working: AtomicUsize,
+    fallen: Mutex<Vec<u64>>,
     finished_ns: AtomicU64,
     recorders: Vec<Mutex<Recorder>>,
     gate: Arc<Gate>,
@@ -57,6 +58,7 @@ impl Task {
             next: AtomicU64::new(0),
             left: (0..group.connections).map(|_| AtomicBool::new(false)).collect(),
             working: AtomicUsize::new(group.connections),
+            fallen: Mutex::new(Vec::new()),
             finished_ns: AtomicU64::new(start.0),
             recorders: (0..loops).map(|_| Mutex::new(Recorder::new())).collect(),
             gate: Arc::clone(gate),
@@ -110,14 +112,27 @@ impl Task {
     }
 
     /// Connection `number` has ended its part; its first end counts what failed.
-    pub(super) fn leave(&self, number: u64, loop_index: usize, count: impl FnOnce(&mut Failures)) {
+    pub(super) fn leave(&self, number: u64, loop_index: usize, count: impl FnOnce(&mut Tally)) {
         if self.left[number as usize].swap(true, Ordering::AcqRel) {
             return;
         }
-        count(&mut self.recorder(loop_index).tally.failures);
+        let has_failed = {
+            let mut recorder = self.recorder(loop_index);
+            let before = recorder.tally.failures.count();
+            count(&mut recorder.tally);
+            recorder.tally.failures.count() > before
+        };
+        if has_failed {
+            self.fallen.lock().unwrap_or_else(PoisonError::into_inner).push(number);
+        }
         if self.working.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.gate.one_finished();
         }
+    }
+
+    /// The connections whose end was counted as a failure.
+    pub(super) fn fallen(&self) -> Vec<u64> {
+        self.fallen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Says when something was last answered.
@@ -199,11 +214,12 @@ mod tests {
     #[test]
     fn the_last_to_leave_ends_the_phase_and_none_leaves_twice() {
         let task = task(Limit::Each(1), None);
-        task.leave(0, 0, |failures| failures.disconnected += 1);
-        task.leave(0, 0, |failures| failures.disconnected += 1);
+        task.leave(0, 0, |tally| tally.failures.disconnected += 1);
+        task.leave(0, 0, |tally| tally.failures.disconnected += 1);
         assert!(!task.gate.wait(Duration::ZERO));
         task.leave(1, 0, |_| {});
         assert!(task.gate.wait(Duration::ZERO));
         assert_eq!(task.recorder(0).tally.failures.disconnected, 1);
+        assert_eq!(task.fallen(), [0]);
     }
 }

@@ -48,7 +48,7 @@ impl Measured {
     }
 
     pub(super) fn is_valid(&self) -> bool {
-        self.errors() == 0 && self.lost == 0 && self.tally.answered > 0
+        self.errors() == 0 && self.lost == 0 && self.tally.absent == 0 && self.tally.answered > 0
     }
 
     pub(super) fn per_second(&self) -> f64 {

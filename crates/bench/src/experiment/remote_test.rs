@@ -148,6 +148,8 @@ impl RemoteTest {
         let cpu_before = running.cpu_seconds();
         let mut runs: Vec<Vec<Measured>> = self.operations.iter().map(|_| Vec::new()).collect();
         let mut presence = Presence::Unknown;
+        // Counted once; the runs that follow miss them.
+        let mut not_made = drivers.failures().clone();
         let mut is_alive = true;
         for _ in 0..self.iterations {
             for (operation, runs) in self.operations.iter().zip(&mut runs) {
@@ -158,7 +160,7 @@ impl RemoteTest {
                 let outcome =
                     drivers.run(&self.phase(*operation, case), &mut |rows| progress.rows(&what, rows))?;
                 let mut run = self.judge(*operation, &outcome, &mut presence, &running);
-                run.add_failures(drivers.failures());
+                run.add_failures(&std::mem::take(&mut not_made));
                 // Nothing that follows a test without connections is worth its time.
                 is_alive = run.tally.answered > 0 && run.tally.failures.disconnected < case.clients as u64;
                 runs.push(run);

@@ -159,8 +159,12 @@ impl Line {
             let _ = writeln!(text, "    {}", self.note);
         }
         if !self.is_valid() {
-            let why =
-                all.tally.failures.first.as_deref().unwrap_or("nothing was answered, or keys were lost");
+            let other = if all.tally.absent > 0 {
+                "connections were missing that had failed before"
+            } else {
+                "nothing was answered, or keys were lost"
+            };
+            let why = all.tally.failures.first.as_deref().unwrap_or(other);
             let (errors, lost) = (all.errors(), all.lost);
             let _ = writeln!(text, "    NOT VALID, no figure: {errors} errors, {lost} lost: {why}");
         }
