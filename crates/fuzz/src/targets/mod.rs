@@ -1,5 +1,6 @@
 //! The table of targets: one row a decoder.
 
+mod capture;
 mod folder;
 mod journal;
 mod resp;
@@ -11,6 +12,13 @@ use crate::Target;
 
 /// All targets.
 pub const TARGETS: &[Target] = &[
+    Target {
+        name: "capture-file",
+        run: capture::file,
+        seeds: capture::seeds,
+        words: capture::WORDS,
+        input_bytes_max: 512,
+    },
     Target {
         name: "journal-batch",
         run: journal::batch,
