@@ -30,6 +30,8 @@ pub(crate) struct Client {
     /// Id of the newest command + 1; 0 before the first.
     pub(crate) last_command: AtomicU16,
     pub(crate) monitor: AtomicBool,
+    /// Gets a capture.
+    pub(crate) capture: AtomicBool,
     /// Waits in WAIT or WAITAOF.
     pub(crate) blocked: AtomicBool,
     /// Parked because of CLIENT PAUSE.
@@ -62,6 +64,7 @@ impl Client {
             watched: AtomicU32::new(0),
             last_command: AtomicU16::new(0),
             monitor: AtomicBool::new(false),
+            capture: AtomicBool::new(false),
             blocked: AtomicBool::new(false),
             paused: AtomicBool::new(false),
             no_evict: AtomicBool::new(false),

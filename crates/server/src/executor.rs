@@ -22,6 +22,7 @@ use store::{Foreseen, KeyRef, Large, Prepared, Scope, Stop, StoreError, Wanted};
 use crate::admission::runs_in_multi;
 use crate::call::{Attachments, Control, Data, Failure, Outcome};
 use crate::calls::Ending;
+use crate::capture::take::{Answered, Taking};
 use crate::command::{DataFn, Flags, Handler};
 use crate::copies::{Copied, Copies, Splice};
 use crate::errors;
@@ -42,6 +43,8 @@ pub(crate) struct Request<'a> {
     pub(crate) now: Nanos,
     /// Wall-clock time of the same moment.
     pub(crate) unix: UnixMs,
+    /// Where it is recorded, while somebody captures.
+    pub(crate) taking: Option<&'a Taking>,
 }
 
 impl Request<'_> {
@@ -163,7 +166,11 @@ impl Server {
                 if let Some(entry) = entry {
                     self.calls.note(request.loop_index, entry.id, None, Ending::Rejected);
                 }
+                let start = out.len();
                 self.write_failure(failure, session.resp3, out);
+                if let Some(entry) = entry {
+                    self.capture_unrun(session, entry, request, &out[start..]);
+                }
                 return Verdict::answered(request);
             }
         };
@@ -174,7 +181,9 @@ impl Server {
             return Verdict::Park(Parked::Until(until));
         }
         if session.transaction.is_some() && !runs_in_multi(entry) {
+            let start = out.len();
             self.queue(session, entry, request, out);
+            self.capture_unrun(session, entry, request, &out[start..]);
             return Verdict::answered(request);
         }
         self.run(session, entry, request, out)
@@ -207,7 +216,7 @@ impl Server {
                 if monitored && matches!(entry.command.handler, Handler::Exec) {
                     self.monitor(&session.client, session.db, entry, request.args);
                 }
-                let ended = self.finish(session, entry, request, &ran);
+                let ended = self.finish(session, entry, request, &ran, out.len() - start);
                 Verdict::Done { ticket: ran.ticket, attached: ran.attached, ended }
             }
             Err(Unready::Dead) => Verdict::Kill,
@@ -230,11 +239,12 @@ impl Server {
         entry: &'static Entry,
         request: &Request<'_>,
         ran: &Ran,
+        reply_bytes: usize,
     ) -> Nanos {
-        let since = session.pending.take().and_then(|pending| pending.since).unwrap_or(request.now);
+        let since = session.pending.take().and_then(|pending| pending.since);
         session.ticket = session.ticket.max(ran.ticket);
         let ended = self.clock.now();
-        let nanos = ended.0.saturating_sub(since.0);
+        let nanos = ended.0.saturating_sub(since.unwrap_or(request.now).0);
         let ending = if ran.failed { Ending::Failed } else { Ending::Answered };
         let timed = self.tuned.timed.load(Ordering::Relaxed).then_some(nanos);
         self.calls.lookups(ran.lookups);
@@ -248,7 +258,24 @@ impl Server {
             let event = if entry.command.flags.has(Flags::FAST) { "fast-command" } else { "command" };
             self.latency.add(event, self.clock.unix_us() / 1_000_000, nanos / 1_000_000);
         }
+        if let Some(taking) = request.taking {
+            let (ticket, lookups, failed) = (ran.ticket, ran.lookups, ran.failed);
+            let (reply_bytes, database, queued) = (reply_bytes + ran.attached.bytes(), session.db, false);
+            let answered = Answered { since, ended, database, ticket, lookups, reply_bytes, failed, queued };
+            taking.note(self, entry, request, &answered);
+        }
         ended
+    }
+
+    /// Records a request that was kept for EXEC, or refused before it ran.
+    fn capture_unrun(&self, session: &Session, entry: &Entry, request: &Request<'_>, reply: &[u8]) {
+        if let Some(taking) = request.taking {
+            let failed = reply.starts_with(b"-");
+            let (ended, database, reply_bytes) = (request.now, session.db, reply.len());
+            let answered =
+                Answered { ended, database, reply_bytes, failed, queued: !failed, ..Answered::default() };
+            taking.note(self, entry, request, &answered);
+        }
     }
 
     fn run_data(

@@ -17,6 +17,7 @@ mod admission;
 mod arguments;
 mod call;
 mod calls;
+mod capture;
 mod clients;
 mod command;
 mod copies;
@@ -44,6 +45,7 @@ mod stats;
 mod table;
 mod turn;
 
+pub use crate::capture::{Chunk, Last};
 pub use command::{Command, Flags, KeySpec};
 pub use lookup::{Entry, Table};
 pub use message::{Line, Message, Published};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use reactor::{Connector, LoopStats};
 use store::Prepared;
 
+use crate::capture::{Chunk, Last};
 use crate::pubsub::Weight;
 
 /// Posted to a connection from another thread.
@@ -21,6 +22,10 @@ pub enum Message {
     Published(Arc<Published>),
     /// A line of MONITOR.
     Monitor(Arc<Line>),
+    /// Records of a capture.
+    Captured(Chunk),
+    /// A capture is over.
+    CaptureEnd(Last),
     /// Work on a thread of its own is done.
     Done(Result<(), String>),
 }

@@ -142,7 +142,8 @@ impl Protocol for EvenkeelProtocol {
         self.server.on_close(&session);
     }
 
-    fn on_tick_end(&self, _loop_index: usize, all_wait: bool) {
+    fn on_tick_end(&self, loop_index: usize, all_wait: bool) {
+        self.server.tend_capture(loop_index);
         if all_wait {
             self.server.store.offer_idly();
         } else {

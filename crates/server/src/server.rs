@@ -12,6 +12,7 @@ use clock::{Clock, Nanos};
 use store::Store;
 
 use crate::calls::Calls;
+use crate::capture::Captures;
 use crate::clients::Clients;
 use crate::latency::Latency;
 use crate::lookup::Table;
@@ -64,6 +65,7 @@ pub(crate) struct Server {
     pub(crate) pubsub: PubSub,
     pub(crate) stats: Stats,
     pub(crate) calls: Calls,
+    pub(crate) captures: Captures,
     pub(crate) slowlog: SlowLog,
     pub(crate) latency: Latency,
     pub(crate) tuned: Tuned,
@@ -124,6 +126,7 @@ impl Server {
             pubsub: PubSub::default(),
             stats: Stats::default(),
             calls: Calls::new(loaded.loops_resolved(), Table::of_server().entries().len()),
+            captures: Captures::new(loaded.loops_resolved()),
             slowlog: SlowLog::default(),
             latency: Latency::default(),
             tuned: Tuned { generation: AtomicU64::new(u64::MAX), ..Tuned::default() },

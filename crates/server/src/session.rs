@@ -63,7 +63,10 @@ impl Session {
 
     /// Whether the client waits for what others do: being silent is no idleness then.
     pub(crate) fn listens(&self) -> bool {
-        self.is_subscribed() || self.client.monitor.load(Ordering::Relaxed)
+        let client = &self.client;
+        self.is_subscribed()
+            || client.monitor.load(Ordering::Relaxed)
+            || client.capture.load(Ordering::Relaxed)
     }
 
     /// Ends MULTI and WATCH.

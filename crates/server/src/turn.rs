@@ -14,6 +14,7 @@ use resp::{Args, ArgsView, Limits, Parsed, ProtocolError, RequestParser, Writer}
 use store::{Foreseen, Foresight, KeyRef};
 
 use crate::call::Attached;
+use crate::capture::take::Taking;
 use crate::executor::{Parked, Request, Verdict};
 use crate::handlers::dump;
 use crate::message::Message;
@@ -55,8 +56,12 @@ impl Server {
     ) -> Turn {
         self.refresh_settings();
         let mut ahead = AHEAD.take().unwrap_or_default();
-        let turn = self.run_turn(session, input, output, loop_index, &mut ahead);
+        let taking = self.begin_capture_turn(loop_index);
+        let turn = self.run_turn(session, input, output, loop_index, &mut ahead, taking.as_deref());
         self.calls.settle();
+        if let Some(taking) = taking {
+            self.end_capture_turn(taking, loop_index, session.client.id);
+        }
         ahead.clear();
         AHEAD.set(Some(ahead));
         turn
@@ -69,9 +74,13 @@ impl Server {
         output: &mut Output,
         loop_index: usize,
         ahead: &mut Ahead,
+        taking: Option<&Taking>,
     ) -> Turn {
         let mut commands = 0;
         let mut now = self.clock.now();
+        if let Some(taking) = taking {
+            taking.arrive(now);
+        }
         let began = WallClock { at: now, unix_us: self.clock.unix_us() };
         let yield_at = now + TURN_TIME_MAX;
         loop {
@@ -101,7 +110,7 @@ impl Server {
                 continue;
             }
             let (args, unix) = (args.view(input.bytes()), began.at(now));
-            let request = Request { args, foreseen, bytes: consumed, loop_index, now, unix };
+            let request = Request { args, foreseen, bytes: consumed, loop_index, now, unix, taking };
             match self.answer(session, &request, output) {
                 Answer::Done(ended) => now = ended,
                 Answer::Parked(turn) => return Turn { commands, ..turn },
@@ -237,6 +246,18 @@ impl Server {
                 }
                 return unchanged;
             }
+            Message::Captured(chunk) => {
+                if session.client.capture.load(Ordering::Relaxed) {
+                    self.on_captured(&chunk, output);
+                }
+                return unchanged;
+            }
+            Message::CaptureEnd(last) => {
+                if session.client.capture.load(Ordering::Relaxed) {
+                    self.on_capture_end(&session.client, &last, output);
+                }
+                return unchanged;
+            }
             Message::Retry => {}
             Message::Fetched(prepared) => {
                 if let Some(pending) = &mut session.pending {
@@ -268,6 +289,7 @@ impl Server {
         if session.client.monitor.load(Ordering::Relaxed) {
             self.remove_monitor(id);
         }
+        self.abandon_capture(&session.client);
         self.end_wait_for_pause(session);
         self.clients.remove(id);
     }

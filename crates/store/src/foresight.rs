@@ -18,6 +18,14 @@ pub struct Foresight<'s> {
 #[derive(Clone, Copy, Debug)]
 pub struct Foreseen(pub(crate) KeyHash);
 
+impl Foreseen {
+    /// The bits of the hash: the same for the same key for as long as the folder lives, and told to nobody outside.
+    #[must_use]
+    pub fn bits(self) -> u128 {
+        self.0.0
+    }
+}
+
 impl<'s> Foresight<'s> {
     pub(crate) fn new(store: &'s Store) -> Self {
         Self { store, keys: [(0, KeyHash(0)); AHEAD_KEYS_MAX], count: 0 }

@@ -242,6 +242,12 @@ impl Store {
         if self.engine_keeps() { self.memory.large(value) } else { Err(value) }
     }
 
+    /// What [`Foresight::add`] returns for `key`, without the foresight.
+    #[must_use]
+    pub fn foreseen(&self, key: &[u8]) -> Foreseen {
+        Foreseen(self.hasher.hash(key))
+    }
+
     /// Starts a list of keys that are looked up soon; `None` when this engine looks nothing up.
     #[must_use]
     pub fn foresight(&self) -> Option<Foresight<'_>> {

@@ -64,6 +64,7 @@ pub(crate) fn reset(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
     if client.monitor.swap(false, Ordering::Relaxed) {
         server.remove_monitor(client.id);
     }
+    server.abandon_capture(client);
     if let Some(subscriptions) = session.subscriptions.take() {
         server.pubsub.forget(client.id, &subscriptions);
     }

@@ -11,6 +11,7 @@ use super::args::is;
 use super::connection::COMPATIBLE_VERSION;
 use crate::call::{Control, Outcome};
 use crate::calls::{Counts, Summary};
+use crate::capture::Progress;
 use crate::lookup::Table;
 use crate::message::{Accepts, Peers};
 use crate::metrics::{ProcessFigures, machine_bytes, resident_bytes};
@@ -43,7 +44,7 @@ impl Deref for View<'_> {
 }
 
 /// Sections, in the order in which INFO shows them; with `false` only ALL and their own name show them.
-const SECTIONS: [(&str, Section, bool); 14] = [
+const SECTIONS: [(&str, Section, bool); 15] = [
     ("Server", server_section, true),
     ("Clients", clients, true),
     ("Memory", memory, true),
@@ -58,6 +59,7 @@ const SECTIONS: [(&str, Section, bool); 14] = [
     ("Latencystats", latency_stats, false),
     ("Cluster", |_, text| line(text, "cluster_enabled", 0), true),
     ("Loops", super::loops::section, true),
+    ("Capture", capture, true),
 ];
 
 pub(crate) fn info(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -81,6 +83,17 @@ pub(crate) fn info(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
     }
     out.verbatim(*b"txt", text.as_bytes());
     Ok(())
+}
+
+fn capture(server: &View<'_>, text: &mut String) {
+    let progress = server.capture_progress();
+    line(text, "capture_running", u8::from(progress.is_some()));
+    let Progress { client, length, bytes, records, dropped } = progress.unwrap_or_default();
+    line(text, "capture_client", client);
+    line(text, "capture_seconds", length.as_secs());
+    line(text, "capture_bytes", bytes);
+    line(text, "capture_records", records);
+    line(text, "capture_dropped", dropped);
 }
 
 pub(super) fn line(text: &mut String, name: &str, value: impl std::fmt::Display) {

@@ -2,6 +2,7 @@
 
 pub(crate) mod args;
 pub(crate) mod backup;
+pub(crate) mod capture;
 pub(crate) mod client;
 pub(crate) mod command;
 pub(crate) mod config;

@@ -38,6 +38,14 @@ impl Size {
     }
 }
 
+impl std::str::FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::read(text)
+    }
+}
+
 impl Kind for Size {
     fn read(text: &str) -> Result<Self, String> {
         let expected = || "a size such as 64MiB, 100mb or a number of bytes".to_owned();

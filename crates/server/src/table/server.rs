@@ -4,7 +4,7 @@
 
 use crate::command::{Command, Handler, keys, rows};
 use crate::handlers::{
-    backup, command, config, databases, debug, function, info, latency, memory, server, slowlog,
+    backup, capture, command, config, databases, debug, function, info, latency, memory, server, slowlog,
 };
 
 /// The rows.
@@ -68,6 +68,9 @@ pub(crate) const ROWS: &[Command] = rows! {
         "admin slow dangerous", "", "server", "7.2.0", "O(N)",
         "Copies the data consistently to a new folder of the server (not in Redis)",
         args "path:string";
+    "capture", -2, [], [], Handler::Container(CAPTURE),
+        "slow", "", "server", "7.2.0", "Depends on subcommand.",
+        "A container for captures of traffic (not in Redis)";
     "lastsave", 1, [LOADING STALE FAST], [], Handler::Control(server::lastsave),
         "admin fast dangerous", "nondeterministic_output", "server", "1.0.0", "O(1)",
         "Get the UNIX time stamp of the last successful save to disk";
@@ -91,6 +94,20 @@ pub(crate) const ROWS: &[Command] = rows! {
     "function", -2, [], [], Handler::Container(FUNCTION),
         "slow", "", "scripting", "7.0.0", "Depends on subcommand.",
         "A container for function commands";
+};
+
+/// Subcommands of CAPTURE.
+const CAPTURE: &[Command] = rows! {
+    "capture|start", -2, [ADMIN NOSCRIPT NO_MULTI SKIP_MONITOR], [], Handler::Control(capture::start),
+        "admin slow dangerous", "", "server", "7.2.0", "O(1)",
+        "Streams what all clients send to this connection (not in Redis)",
+        args "[keys(hashed=HASHED|plain=PLAIN)=KEYS] [values=VALUES] [max:integer=BYTES]";
+    "capture|stop", 2, [ADMIN NOSCRIPT NO_MULTI SKIP_MONITOR], [], Handler::Control(capture::stop),
+        "admin slow dangerous", "", "server", "7.2.0", "O(1)",
+        "Ends the capture that runs (not in Redis)";
+    "capture|help", 2, [LOADING STALE], [], Handler::Control(capture::help),
+        "slow", "", "server", "7.2.0", "O(1)",
+        "Show helpful text about the different subcommands";
 };
 
 /// Subcommands of CONFIG.

@@ -28,6 +28,8 @@ const EXCUSED: &[(&str, &str)] = &[
     ("save", "writes files of Redis"),
     ("bgsave", "writes files of Redis"),
     ("backup", "ours alone"),
+    ("capture|start", "ours alone"),
+    ("capture|stop", "ours alone"),
     ("debug|error", "an error of the caller's own words"),
     ("debug|reload", "writes files of Redis"),
     ("debug|sleep", "waits"),

@@ -1,0 +1,167 @@
+//! What is recorded of a request: which of its arguments, and how much of each.
+//!
+//! | argument | recorded |
+//! |---|---|
+//! | key | its size and a hash, or (KEYS PLAIN) itself |
+//! | password, and a name that goes with one | that there is one |
+//! | word of the command's grammar (EX, NX), number that is no value | itself: without it the request is another one |
+//! | anything else | its size, or (VALUES) itself |
+//!
+//! A key's hash is the store's, which is keyed by the folder, mixed with a secret of the capture: who has two files cannot tell
+//! which keys are the same, and who has the keys cannot look for them.
+
+use capture::{Argument, Head};
+
+use super::Wanted;
+use crate::command::{Command, Handler};
+use crate::copies::Stored;
+use crate::executor::Request;
+use crate::lookup::Entry;
+use crate::secrets::is_secret;
+use crate::server::Server;
+
+/// What a capture wants, and what it needs for that.
+pub(super) struct Plan<'a> {
+    pub(super) server: &'a Server,
+    pub(super) wanted: Wanted,
+    pub(super) secret: [u64; 2],
+}
+
+/// Whether requests of this kind are recorded: all but those for captures.
+pub(super) fn is_recorded(entry: &Entry) -> bool {
+    !entry.command.name.starts_with("capture")
+}
+
+impl Plan<'_> {
+    /// Appends the record of `request`.
+    pub(super) fn append(&self, out: &mut Vec<u8>, head: &Head, entry: &Entry, request: &Request<'_>) {
+        let (args, command) = (request.args, entry.command);
+        if let ([spec], Handler::Data(_), false) = (command.keys, command.handler, self.wanted.keeps_values)
+            && (spec.first, spec.last, self.wanted.hashes_keys) == (1, 0, true)
+            && (args.len() == 2 || (args.len() == 3 && is_value(command, 2, 3)))
+        {
+            let key = self.hashed(args.get(1), request, 1);
+            let value = args.try_get(2).map(|value| Argument::Sized(size(value)));
+            return capture::append_record(out, head, std::iter::once(key).chain(value));
+        }
+        let first = if command.name.contains('|') { 2 } else { 1 };
+        let arguments = (first..args.len()).map(|index| self.argument(entry, request, index));
+        capture::append_record(out, head, arguments);
+    }
+
+    fn argument<'a>(&self, entry: &Entry, request: &Request<'a>, index: usize) -> Argument<'a> {
+        let (arg, command) = (request.args.get(index), entry.command);
+        let is_small = arg.len() <= ARGUMENT_BYTES_MAX;
+        if is_key(command, index, request.args.len()) {
+            let in_full = is_small && !self.wanted.hashes_keys;
+            return if in_full { Argument::Key(arg) } else { self.hashed(arg, request, index) };
+        }
+        if is_secret(entry, request.args, index) {
+            return Argument::Secret;
+        }
+        let in_full = self.wanted.keeps_values || is_word(command, arg, index, request.args.len());
+        if in_full && is_small { Argument::Full(arg) } else { Argument::Sized(size(arg)) }
+    }
+
+    fn hashed<'a>(&self, key: &[u8], request: &Request<'_>, index: usize) -> Argument<'a> {
+        let known = request.foreseen.filter(|_| index == Request::FORESEEN_ARG);
+        let bits = known.unwrap_or_else(|| self.server.store.foreseen(key)).bits();
+        Argument::Hashed(size(key), mixed(bits, self.secret))
+    }
+}
+
+/// Half of a product whose factors nobody knows.
+fn mixed(bits: u128, [low, high]: [u64; 2]) -> u64 {
+    let product = u128::from(bits as u64 ^ low) * u128::from((bits >> 64) as u64 ^ high);
+    product as u64 ^ (product >> 64) as u64
+}
+
+fn size(arg: &[u8]) -> u32 {
+    u32::try_from(arg.len()).unwrap_or(u32::MAX)
+}
+
+fn is_key(command: &Command, index: usize, count: usize) -> bool {
+    command.keys.iter().any(|spec| {
+        let last = if spec.last < 0 {
+            count as i64 + i64::from(spec.last)
+        } else {
+            i64::from(spec.first) + i64::from(spec.last)
+        };
+        let first = usize::from(spec.first);
+        index >= first && index as i64 <= last && (index - first).is_multiple_of(usize::from(spec.step))
+    })
+}
+
+/// Whether the argument becomes a value, or part of one.
+fn is_value(command: &Command, index: usize, count: usize) -> bool {
+    match command.stored {
+        Stored::At(at) | Stored::Payload(at) => index == usize::from(at),
+        Stored::Pairs(first) => index >= usize::from(first) && (index - usize::from(first)).is_multiple_of(2),
+        Stored::Nothing => matches!(command.name, "append" | "setrange") && index + 1 == count,
+    }
+}
+
+/// Whether the argument says what is to be done, and nothing of the data.
+fn is_word(command: &Command, arg: &[u8], index: usize, count: usize) -> bool {
+    let is_about_data = !matches!(command.handler, Handler::Control(_)) || command.name == "select";
+    if !is_about_data || arg.len() > WORD_BYTES_MAX || is_value(command, index, count) {
+        return false;
+    }
+    let is_number = arg.iter().any(u8::is_ascii_digit)
+        && arg.iter().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(byte));
+    is_number || is_token(command.args, arg)
+}
+
+/// Whether the grammar of a command has the token `=WORD`.
+fn is_token(grammar: &str, word: &[u8]) -> bool {
+    grammar.split('=').skip(1).any(|rest| {
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len());
+        rest.as_bytes()[..end].eq_ignore_ascii_case(word)
+    })
+}
+
+/// A request with more of them is dropped.
+pub(super) const ARGUMENTS_MAX: usize = 10_000;
+/// Longer arguments are recorded by their size, longer keys by their hash.
+const ARGUMENT_BYTES_MAX: usize = 64 << 10;
+/// As long as numbers and words are.
+const WORD_BYTES_MAX: usize = 24;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lookup::Table;
+
+    fn words(line: &str) -> Vec<&str> {
+        let parts: Vec<&str> = line.split(' ').collect();
+        let command = Table::of_server().find(parts[0].as_bytes()).expect("a command").command;
+        let is_shown = |index: &usize| {
+            !is_key(command, *index, parts.len())
+                && is_word(command, parts[*index].as_bytes(), *index, parts.len())
+        };
+        (1..parts.len()).filter(is_shown).map(|index| parts[index]).collect()
+    }
+
+    #[test]
+    fn words_and_numbers_that_say_what_to_do_are_told_and_values_are_not() {
+        assert_eq!(words("set k 17 EX 100 nx"), ["EX", "100", "nx"]);
+        assert_eq!(words("setex k 10 20"), ["10"]);
+        assert_eq!(words("mset a 1 b 2"), Vec::<&str>::new());
+        assert_eq!(words("setrange k 5 6"), ["5"]);
+        assert_eq!(words("append k 6"), Vec::<&str>::new());
+        assert_eq!(words("incrbyfloat k -1.5e3"), ["-1.5e3"]);
+        assert_eq!(words("scan 0 match user:* count 10"), ["0", "match", "count", "10"]);
+        assert_eq!(words("getrange k 0 -1"), ["0", "-1"]);
+        assert_eq!(words("select 3"), ["3"]);
+        assert_eq!(words("echo 3"), Vec::<&str>::new());
+        assert_eq!(words("publish 1 2"), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn hashes_of_two_captures_have_nothing_in_common() {
+        let all =
+            |secret| (0..1_000u128).map(|key| mixed((key << 100) | (key * 7), secret)).collect::<Vec<_>>();
+        let (one, two) = (all([0x1234_5678_9abc_def1, 77]), all([0xfeed_beef_0bad_cafe, 78]));
+        assert!(one.iter().zip(&two).all(|(one, two)| one != two));
+    }
+}
