@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use clock::{Clock, SystemClock};
@@ -281,14 +281,20 @@ impl Run<'_> {
         self.tasks
             .iter()
             .zip(&mut self.groups)
-            .map(|(task, group)| collect(task, group, at, length))
+            .map(|(task, group)| collect(task.recorders(), group, at, length))
             .collect()
     }
 }
 
-fn collect(task: &Task, group: &mut GroupOutcome, at: Duration, length: Duration) -> Row {
+/// Takes what loops recorded in the last `length`, and adds it to `group`.
+pub(super) fn collect(
+    recorders: &[Mutex<Recorder>],
+    group: &mut GroupOutcome,
+    at: Duration,
+    length: Duration,
+) -> Row {
     let mut all = Recorder::new();
-    for recorder in task.recorders() {
+    for recorder in recorders {
         let mut fresh = Recorder::new();
         std::mem::swap(&mut *recorder.lock().unwrap_or_else(std::sync::PoisonError::into_inner), &mut fresh);
         all.tally.add(&fresh.tally);
@@ -310,6 +316,6 @@ fn collect(task: &Task, group: &mut GroupOutcome, at: Duration, length: Duration
 /// Few of the ports that one address has.
 const CONNECTIONS_OF_ADDRESS_MAX: usize = 2_000;
 /// Descriptors of a load process that are no connections of the load.
-const DESCRIPTORS_BESIDE: u64 = 64;
+pub(super) const DESCRIPTORS_BESIDE: u64 = 64;
 /// Most time that a login may take, of thousands at once on a machine that has other work.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(60);

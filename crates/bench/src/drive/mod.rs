@@ -16,14 +16,18 @@
 //!   2. What failed is counted and never timed: survivors mislead. An outcome with a failure is not valid.
 //!   3. A phase ends only when every connection has ended its part: what a phase did is complete before the next begins.
 //!
+//! A capture is played by connections of their own ([`play`]): what each sends, and when, is the capture's.
+//!
 //! Several processes drive as one ([`Workers`]): phases are split, outcomes merged.
 
 mod fleet;
 pub(crate) mod memcached;
 mod outcome;
+mod player;
 mod processes;
 mod recorder;
 pub(crate) mod reply;
+mod script;
 mod session;
 mod target;
 mod task;
@@ -31,7 +35,9 @@ mod work;
 
 pub use fleet::{Fleet, FleetOptions};
 pub use outcome::{Failures, GroupOutcome, Outcome, Row, Sparse};
+pub use player::{Played, Playing, Speed, play};
 pub use processes::{Drivers, Workers, work_for_parent};
 pub use recorder::Tally;
+pub use script::{Recorded, Script};
 pub use target::{Protocol, Target};
 pub use work::{Action, Group, KeyForm, Keys, Limit, Phase, Pick, Work};

@@ -157,7 +157,7 @@ impl Gate {
         Self { unfinished: Mutex::new(tasks), changed: Condvar::new() }
     }
 
-    fn one_finished(&self) {
+    pub(super) fn one_finished(&self) {
         *self.unfinished.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
         self.changed.notify_all();
     }

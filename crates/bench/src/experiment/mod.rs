@@ -13,6 +13,7 @@ mod map_test;
 mod measure;
 mod progress;
 mod remote_test;
+mod replay;
 mod report;
 mod skew;
 
@@ -26,6 +27,7 @@ use signal_hook::iterator::Signals;
 use crate::Failure;
 use crate::{drive, servers};
 use arguments::Common;
+pub use arguments::some_time;
 use report::Report;
 
 /// The arguments of `evenkeel bench`.
@@ -43,6 +45,8 @@ enum Experiment {
     MapTest(map_test::MapTest),
     /// Connections that burden the loops unevenly: what the balancer makes of them
     Skew(skew::Skew),
+    /// What `evenkeel capture` recorded, played against any server, beside what was recorded
+    Replay(replay::Replay),
     /// Part of a load of several processes
     #[command(hide = true)]
     Worker,
@@ -62,6 +66,7 @@ pub fn run(bench: &Bench) -> ExitCode {
         Experiment::RemoteTest(test) => (&test.common, test.run()),
         Experiment::MapTest(test) => (&test.common, test.run()),
         Experiment::Skew(test) => (&test.common, test.run()),
+        Experiment::Replay(test) => (&test.common, test.run()),
         Experiment::Worker => return ended(drive::work_for_parent().map(|()| true)),
     };
     ended(reports.and_then(|reports| show(common, &reports)))
