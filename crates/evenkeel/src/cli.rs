@@ -32,6 +32,8 @@ pub(crate) enum Request {
         /// The folder to make.
         out: PathBuf,
     },
+    /// Record what clients send to a server.
+    Capture(Box<crate::capture::Capture>),
     /// Measure a server.
     Bench(Box<bench::experiment::Bench>),
     /// Print a generated text.
@@ -44,13 +46,18 @@ pub(crate) enum Request {
 /// One line that says what is wrong, and where.
 pub(crate) fn parse(arguments: impl Iterator<Item = std::ffi::OsString>) -> Result<Request, String> {
     let arguments: Vec<_> = arguments.collect();
-    let is_bench = arguments.get(1).is_some_and(|name| name == "bench");
+    let is_bench = arguments.get(1).is_some_and(|name| name == "bench" || name == "capture");
     let matches = command().try_get_matches_from(arguments).map_err(|error| one_line(&error, is_bench))?;
     match matches.subcommand() {
         Some(("check", m)) => {
             Ok(Request::Check { dir: path(m, "DIR"), salvage: m.get_one("salvage").cloned() })
         }
         Some(("backup", m)) => Ok(Request::Backup { dir: path(m, "DIR"), out: path(m, "OUT") }),
+        Some(("capture", m)) => {
+            let capture = crate::capture::Capture::from_arg_matches(m);
+            let request = capture.map(|capture| Request::Capture(Box::new(capture)));
+            request.map_err(|error| one_line(&error, true))
+        }
         Some(("bench", m)) => {
             let bench = bench::experiment::Bench::from_arg_matches(m);
             bench.map(|bench| Request::Bench(Box::new(bench))).map_err(|error| one_line(&error, true))
@@ -172,6 +179,10 @@ fn command() -> Command {
                 .about("Copy the data of a running server, consistently, into a new folder that a server can open")
                 .arg(path_arg("DIR", "Folder of the running server's data"))
                 .arg(path_arg("OUT", "Folder to make, on the machine of the server")),
+        )
+        .subcommand(
+            crate::capture::Capture::augment_args(Command::new("capture"))
+                .about("Record what clients send to a running server, for `bench replay`"),
         )
         .subcommand(
             bench::experiment::Bench::augment_args(Command::new("bench"))

@@ -1,10 +1,11 @@
-//! The binary: `serve`, `check`, `backup`, `bench`.
+//! The binary: `serve`, `check`, `backup`, `capture`, `bench`.
 //!
 //! It reads the command line, wires settings to store, reactor and server, and turns every failure into one line on
 //! standard error and an exit status: 2 for a wrong setting or flag, 1 for anything else, 3 for a measurement that is not valid. What it does not have: commands
 //! (`server`), data (`store`), sockets (`reactor`).
 
 mod backup;
+mod capture;
 mod check;
 mod cli;
 mod greeting;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
             Ok(())
         }
         cli::Request::Bench(bench) => return bench::experiment::run(&bench),
+        cli::Request::Capture(options) => capture::run(&options),
         cli::Request::Backup { dir, out } => backup::run(&dir, &out),
         cli::Request::Serve { settings, file } => serve::run(*settings, file),
         cli::Request::Check { dir, salvage } => check::run(&dir, salvage.as_deref()),

@@ -1,0 +1,211 @@
+//! `evenkeel capture`: has a server tell what all its clients send, and writes that to a file.
+//!
+//! The server streams chunks (`CAPTURE START`); this side decides how long, and where the file lies: no client chooses paths on the
+//! server. Ctrl-C or SIGTERM end the capture as its time does, and the file is whole. What this side does not take in time is dropped
+//! by the server and counted in the file.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bench::drive::{Protocol, Target};
+use capture::{END_BYTES, Ending};
+use clap::{Args, ValueEnum};
+use clock::{Clock, Nanos, SystemClock};
+use resp::Value;
+use server::settings::Size;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+/// The arguments of `evenkeel capture`.
+#[derive(Debug, Args)]
+pub(crate) struct Capture {
+    /// File to write; it must not be there yet
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Server: redis://[user:password@]host[:port]
+    #[arg(long, value_name = "URL", default_value = "redis://127.0.0.1:6379")]
+    url: Target,
+    /// How long; without it, until Ctrl-C
+    #[arg(long = "for", value_name = "TIME", value_parser = bench::experiment::some_time)]
+    length: Option<Duration>,
+    /// Largest file
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    bytes_max: Size,
+    /// How keys are told: by a hash, another one in each capture, or as they are
+    #[arg(long, value_name = "HOW", default_value = "hashed")]
+    keys: Keys,
+    /// Tell all arguments in full up to 64 KiB, values among them; passwords never are
+    #[arg(long)]
+    values: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Keys {
+    /// By a hash
+    Hashed,
+    /// As they are
+    Plain,
+}
+
+/// Captures until the time is over, the file is full, or a signal comes.
+///
+/// # Errors
+/// One line: no server, a refusal, a file that cannot be written, or a server that went away. What came before is in the file.
+pub(crate) fn run(options: &Capture) -> Result<(), String> {
+    let is_told = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&is_told)).map_err(|error| error.to_string())?;
+    }
+    if options.url.protocol != Protocol::Resp {
+        return Err(format!("{} is no Evenkeel: only that can capture", options.url));
+    }
+    let mut source = Source::connect(&options.url)?;
+    let header = source.start(options)?;
+    let mut file = create(&options.file)?;
+    let failed = |error: std::io::Error| format!("cannot write {}: {error}", options.file.display());
+    file.write_all(&header).map_err(failed)?;
+    let deadline = options.length.map(|length| SystemClock.now() + length);
+    let mut given_up = None;
+    loop {
+        if given_up.is_none() && (is_told.load(Ordering::Relaxed) || deadline.is_some_and(is_over)) {
+            source.send(&["CAPTURE", "STOP"])?;
+            given_up = Some(SystemClock.now() + PATIENCE);
+        }
+        match source.receive()? {
+            Some(Value::Bulk(chunk)) => {
+                file.write_all(&chunk).map_err(failed)?;
+                if let Some(told) = told_of_end(&chunk) {
+                    file.sync_all().map_err(failed)?;
+                    crate::say(std::io::stdout(), &format!("{told}; {}\n", options.file.display()));
+                    return Ok(());
+                }
+            }
+            // The reply to STOP; an error says that the end, which is on its way, came first.
+            Some(_) => {}
+            None if given_up.is_some_and(is_over) => {
+                return Err(format!(
+                    "the server did not end the capture within {PATIENCE:?}; the file has what came before"
+                ));
+            }
+            None => {}
+        }
+    }
+}
+
+fn is_over(deadline: Nanos) -> bool {
+    SystemClock.now() >= deadline
+}
+
+/// What the last chunk says, in words; `None` of any other.
+fn told_of_end(chunk: &[u8]) -> Option<String> {
+    let end = capture::decode_end_chunk(chunk).filter(|_| chunk.len() == END_BYTES)?;
+    let why = if end.ending == Ending::Full { ", which filled the file" } else { "" };
+    let seconds = end.length_ns as f64 / 1e9;
+    let (records, dropped) = (end.records, end.dropped);
+    Some(format!("{records} requests in {seconds:.1} s{why}, {dropped} more dropped"))
+}
+
+#[expect(clippy::disallowed_methods, reason = "a user's file, outside of the data that a simulation owns")]
+fn create(path: &Path) -> Result<File, String> {
+    let opened = File::options().write(true).create_new(true).open(path);
+    opened.map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => format!("{} is there already: name another file", path.display()),
+        _ => format!("cannot make {}: {error}", path.display()),
+    })
+}
+
+/// The connection to the server.
+struct Source {
+    stream: TcpStream,
+    input: Vec<u8>,
+    consumed: usize,
+}
+
+impl Source {
+    #[expect(clippy::disallowed_methods, reason = "a client, not the server: one blocking connection")]
+    fn connect(target: &Target) -> Result<Self, String> {
+        let failed = |error: &dyn std::fmt::Display| format!("cannot connect to {target}: {error}");
+        let stream = TcpStream::connect(target.address).map_err(|error| failed(&error))?;
+        stream.set_read_timeout(Some(LOOK_AGAIN)).map_err(|error| failed(&error))?;
+        let mut source = Source { stream, input: Vec::new(), consumed: 0 };
+        for command in target.login() {
+            source.write(command.as_bytes())?;
+            if let Value::Error(text) = source.reply()? {
+                return Err(failed(&String::from_utf8_lossy(&text)));
+            }
+        }
+        Ok(source)
+    }
+
+    /// Begins the capture; returns the beginning of the file.
+    fn start(&mut self, options: &Capture) -> Result<Vec<u8>, String> {
+        let bytes_max = options.bytes_max.0.to_string();
+        let keys = if options.keys == Keys::Plain { "PLAIN" } else { "HASHED" };
+        let mut command = vec!["CAPTURE", "START", "KEYS", keys, "BYTES", &bytes_max];
+        command.extend(options.values.then_some("VALUES"));
+        self.send(&command)?;
+        match self.reply()? {
+            Value::Bulk(header) => Ok(header),
+            Value::Error(text) => Err(format!("the server refused: {}", String::from_utf8_lossy(&text))),
+            other => Err(format!("the server answered something else: {other:?}")),
+        }
+    }
+
+    fn send(&mut self, command: &[&str]) -> Result<(), String> {
+        let mut request = Vec::new();
+        resp::encode_command(&mut request, command);
+        self.write(&request)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), String> {
+        self.stream.write_all(bytes).map_err(|error| format!("the server went away: {error}"))
+    }
+
+    /// Waits for a reply, which comes at once.
+    fn reply(&mut self) -> Result<Value, String> {
+        let deadline = SystemClock.now() + PATIENCE;
+        while !is_over(deadline) {
+            if let Some(value) = self.receive()? {
+                return Ok(value);
+            }
+        }
+        Err(format!("the server did not answer within {PATIENCE:?}"))
+    }
+
+    /// The next value; `None` if nothing came for a while.
+    fn receive(&mut self) -> Result<Option<Value>, String> {
+        loop {
+            let decoded = resp::decode_value(&self.input[self.consumed..]);
+            if let Some((value, length)) =
+                decoded.map_err(|error| format!("no reply of a server: {error}"))?
+            {
+                self.consumed += length;
+                return Ok(Some(value));
+            }
+            self.input.drain(..self.consumed);
+            self.consumed = 0;
+            let before = self.input.len();
+            self.input.resize(before + READ_BYTES, 0);
+            let read = self.stream.read(&mut self.input[before..]);
+            self.input.truncate(before + *read.as_ref().unwrap_or(&0));
+            match read {
+                Ok(0) => return Err("the server went away; the file has what came before".to_owned()),
+                Ok(_) => {}
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => return Ok(None),
+                    _ => return Err(format!("the server went away: {error}")),
+                },
+            }
+        }
+    }
+}
+
+/// How often time and signals are looked at.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// How long a reply may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+const READ_BYTES: usize = 256 << 10;
