@@ -23,10 +23,19 @@ pub(crate) fn is(arg: &[u8], word: &str) -> bool {
     arg.eq_ignore_ascii_case(word.as_bytes())
 }
 
-/// The string at `key`; counts whether it was there.
+/// The string at `key` for who asks for it: counts whether it was there.
 pub(crate) fn string<'a>(data: &'a Data<'_, '_>, key: &[u8]) -> Result<Option<Found<'a>>, Failure> {
     let found = data.access.get(data.db, key)?;
     data.count_lookup(found.is_some());
+    only_string(found)
+}
+
+/// The string at `key` for a command that changes it, which is neither a hit nor a miss.
+pub(crate) fn string_to_change<'a>(data: &'a Data<'_, '_>, key: &[u8]) -> Result<Option<Found<'a>>, Failure> {
+    only_string(data.access.get(data.db, key)?)
+}
+
+fn only_string(found: Option<Found<'_>>) -> Result<Option<Found<'_>>, Failure> {
     match found {
         Some(found) if found.kind != ValueKind::String => Err(text::WRONG_TYPE.into()),
         found => Ok(found),

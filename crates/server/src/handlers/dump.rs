@@ -16,7 +16,9 @@ use super::args::{integer, is, option_value};
 use crate::call::{Attached, Data, Failure, Outcome, text};
 
 pub(crate) fn dump(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    match data.access.get(data.db, args.get(1))? {
+    let found = data.access.get(data.db, args.get(1))?;
+    data.count_lookup(found.is_some());
+    match found {
         None => out.null(),
         Some(found) if found.kind != ValueKind::String => return Err(text::WRONG_TYPE.into()),
         Some(Found { value, large: Some(large), .. }) => {

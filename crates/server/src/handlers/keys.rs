@@ -36,6 +36,7 @@ pub(crate) fn touch(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
 
 pub(crate) fn type_(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let meta = data.access.meta(data.db, args.get(1))?;
+    data.count_lookup(meta.is_some());
     out.simple(meta.map_or("none", |meta| meta.kind.name()));
     Ok(())
 }
@@ -142,8 +143,10 @@ pub(crate) fn copy(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
         return Err(SAME_OBJECTS.into());
     }
     let taken = !replace && data.access.meta(to.0, to.1)?.is_some();
-    let copied = !taken && duplicate(data, from, to)?;
-    out.integer(copied.into());
+    let is_there =
+        if taken { data.access.meta(from.0, from.1)?.is_some() } else { duplicate(data, from, to)? };
+    data.count_lookup(is_there);
+    out.integer((is_there && !taken).into());
     Ok(())
 }
 

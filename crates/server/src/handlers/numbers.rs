@@ -3,7 +3,7 @@
 use resp::{ArgsView, Writer};
 use store::Value;
 
-use super::args::{integer, string};
+use super::args::{integer, string_to_change};
 use crate::call::{Data, Failure, Outcome, text};
 use crate::decimal;
 
@@ -26,7 +26,7 @@ pub(crate) fn decrby(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
 
 fn add(data: &mut Data<'_, '_>, args: ArgsView<'_>, by: i64, out: &mut Writer<'_>) -> Outcome {
     let key = args.get(1);
-    let found = string(data, key)?;
+    let found = string_to_change(data, key)?;
     let (former, expiry) = match &found {
         Some(found) => (integer(found.value)?, found.expiry),
         None => (0, None),
@@ -41,7 +41,7 @@ fn add(data: &mut Data<'_, '_>, args: ArgsView<'_>, by: i64, out: &mut Writer<'_
 pub(crate) fn incrbyfloat(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let key = args.get(1);
     let invalid = || Failure::from(text::NOT_FLOAT);
-    let found = string(data, key)?;
+    let found = string_to_change(data, key)?;
     let expiry = found.and_then(|found| found.expiry);
     let former = found.map_or(b"0".as_slice(), |found| found.value);
     let sum = decimal::sum(former, args.get(2)).ok_or_else(invalid)?;

@@ -2,10 +2,12 @@
 
 use resp::{ArgsView, Writer, parse_i64};
 
-use crate::call::{Control, Data, Outcome};
+use crate::call::{Control, Data, Failure, Outcome};
 
 pub(crate) fn encoding(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    match data.access.get(data.db, args.get(2))? {
+    let found = data.access.get(data.db, args.get(2))?;
+    data.count_lookup(found.is_some());
+    match found {
         Some(found) => out.bulk(encoding_of(found.value).as_bytes()),
         None => out.null(),
     }
@@ -22,16 +24,24 @@ pub(crate) fn encoding_of(value: &[u8]) -> &'static str {
 }
 
 pub(crate) fn refcount(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    match data.access.meta(data.db, args.get(2))? {
-        Some(_) => out.integer(1),
-        None => out.null(),
+    if is_there(data, args)? {
+        out.integer(1);
+    } else {
+        out.null();
     }
     Ok(())
 }
 
+/// Whether there is the key that is asked about.
+fn is_there(data: &Data<'_, '_>, args: ArgsView<'_>) -> Result<bool, Failure> {
+    let found = data.access.meta(data.db, args.get(2))?.is_some();
+    data.count_lookup(found);
+    Ok(found)
+}
+
 /// Nothing here evicts by idle time, so nobody keeps it; 0 would tell tools that every key was just used.
 pub(crate) fn idletime(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    if data.access.meta(data.db, args.get(2))?.is_none() {
+    if !is_there(data, args)? {
         out.null();
         return Ok(());
     }
@@ -39,7 +49,7 @@ pub(crate) fn idletime(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wr
 }
 
 pub(crate) fn freq(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    if data.access.meta(data.db, args.get(2))?.is_none() {
+    if !is_there(data, args)? {
         out.null();
         return Ok(());
     }

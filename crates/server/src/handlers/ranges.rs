@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use resp::{ArgsView, Writer};
 use store::{Large, Value, ValueKind};
 
-use super::args::{integer, string};
+use super::args::{integer, string, string_to_change};
 use crate::call::{Data, Failure, Outcome, text};
 use crate::copies::{Splice, spliced};
 
@@ -29,7 +29,7 @@ pub(crate) fn setrange(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wr
     let part = args.get(3);
     let offset = u64::try_from(integer(args.get(2))?).map_err(|_| "ERR offset is out of range")?;
     if part.is_empty() {
-        out.integer(string(data, args.get(1))?.map_or(0, |found| found.value.len() as i64));
+        out.integer(string_to_change(data, args.get(1))?.map_or(0, |found| found.value.len() as i64));
         return Ok(());
     }
     splice(data, args, (Some(offset), 3), out)
@@ -44,7 +44,7 @@ fn splice(
     out: &mut Writer<'_>,
 ) -> Outcome {
     let (key, part) = (args.get(1), args.get(argument));
-    let found = string(data, key)?;
+    let found = string_to_change(data, key)?;
     let (former, expiry) = found.map_or((&[][..], None), |found| (found.value, found.expiry));
     let at = at.unwrap_or(former.len() as u64);
     check_size(data, at.saturating_add(part.len() as u64))?;

@@ -105,3 +105,43 @@ fn commands_are_counted_and_timed_until_that_is_turned_off() {
 
 const ARITY: &str = "-ERR wrong number of arguments for 'get' command\r\n";
 const NO_INTEGER: &str = "-ERR value is not an integer or out of range\r\n";
+
+/// INCR and APPEND raised the hit ratio, TYPE and COPY did not: dashboards showed another one than beside Redis.
+#[test]
+fn only_commands_that_ask_for_keys_count_as_hits_and_misses() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    for (line, hits, misses) in [
+        ("GET k", 1, 0),
+        ("MGET k none k", 2, 1),
+        ("GETSET k 1", 1, 0),
+        ("SET k 1 GET", 1, 0),
+        ("SET k 1", 0, 0),
+        ("INCR k", 0, 0),
+        ("INCRBYFLOAT new 1", 0, 0),
+        ("APPEND new 1", 0, 0),
+        ("SETRANGE k 0 1", 0, 0),
+        ("SETRANGE none 0 ", 0, 0),
+        ("STRLEN none", 0, 1),
+        ("GETRANGE k 0 1", 1, 0),
+        ("EXISTS k none", 1, 1),
+        ("TYPE k", 1, 0),
+        ("TYPE none", 0, 1),
+        ("TTL k", 1, 0),
+        ("EXPIRE k 100", 0, 0),
+        ("COPY k other", 1, 0),
+        ("COPY k other", 1, 0),
+        ("COPY none other", 0, 1),
+        ("DUMP k", 1, 0),
+        ("OBJECT ENCODING none", 0, 1),
+        ("OBJECT REFCOUNT k", 1, 0),
+        ("LCS k none", 1, 1),
+        ("DEL k none", 0, 0),
+    ] {
+        harness.line(&mut wire, "SET k 1");
+        let before = harness.server.calls.hits_and_misses();
+        harness.line(&mut wire, line);
+        let after = harness.server.calls.hits_and_misses();
+        assert_eq!((after.0 - before.0, after.1 - before.1), (hits, misses), "{line}");
+    }
+}
