@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -241,7 +241,7 @@ impl Server {
             .stderr(log)
             .spawn()
             .map_err(|error| format!("cannot start {}: {error}", recipe.program.display()))?;
-        lock_running().push((child.id(), folder.clone()));
+        lock_running().push((child.id(), Some(folder.clone())));
         let mut server = Self { recipe: recipe.clone(), child, port, folder, ready_after: Duration::ZERO };
         server.wait_until_ready(started)?;
         server.ready_after = started.elapsed();
@@ -292,12 +292,13 @@ impl Drop for Server {
     }
 }
 
-/// Ends all servers that run and removes their folders: what a program does that was told to end, and drops nothing.
+/// Ends all that runs and removes the folders of servers: what a program does that was told to end, and drops nothing.
 pub fn end_all() {
     for (id, folder) in lock_running().drain(..) {
         let pid = i32::try_from(id).ok().and_then(rustix::process::Pid::from_raw);
         // It may have heard of the end by itself.
         pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::KILL));
+        let Some(folder) = folder else { continue };
         fs::remove_dir_all(&folder).ok();
         fs::remove_file(folder.with_extension("log")).ok();
         // The folder of the folders, if this was the last one.
@@ -305,10 +306,23 @@ pub fn end_all() {
     }
 }
 
-/// Process ids and folders of the servers that run.
-static RUNNING: Mutex<Vec<(u32, PathBuf)>> = Mutex::new(Vec::new());
+/// Runs `command` to its end, and keeps what it prints; [`end_all`] ends it, too.
+///
+/// # Errors
+/// It cannot be started.
+pub(crate) fn output_of(command: &mut Command) -> std::io::Result<Output> {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let id = child.id();
+    lock_running().push((id, None));
+    let output = child.wait_with_output();
+    lock_running().retain(|(running, _)| *running != id);
+    output
+}
 
-fn lock_running() -> MutexGuard<'static, Vec<(u32, PathBuf)>> {
+/// Process ids of what runs, and the folders of servers.
+static RUNNING: Mutex<Vec<(u32, Option<PathBuf>)>> = Mutex::new(Vec::new());
+
+fn lock_running() -> MutexGuard<'static, Vec<(u32, Option<PathBuf>)>> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -6,7 +6,8 @@ mod common;
 #[path = "../../bench/tests/fake/mod.rs"]
 mod fake;
 
-use std::process::{Command, Stdio};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Command, Stdio};
 
 use common::{Server, evenkeel, finished};
 use fake::Manners;
@@ -218,6 +219,34 @@ fn page_has_the_plots_of_all_servers_and_needs_nothing_else() {
     assert!(page.contains("evenkeel / redis, operations a second") && !page.contains("<script"));
 }
 
+/// Tells `child` to end, and sees that it does so on purpose.
+fn terminate(child: &mut Child) {
+    let pid = libc::pid_t::try_from(child.id()).unwrap();
+    // SAFETY: a plain system call on our own child, which is not reaped yet.
+    #[allow(unsafe_code, reason = "kill(2) has no safe wrapper in std")]
+    let sent = unsafe { libc::kill(pid, libc::SIGTERM) };
+    assert_eq!((sent, child.wait().unwrap().code()), (0, Some(128 + libc::SIGTERM)));
+}
+
+/// Maven went on for half a minute after the experiment that had asked for it.
+#[test]
+fn build_of_hazelcast_ends_with_the_experiment() {
+    let (path, cache) = (only("java"), tempfile::tempdir().unwrap());
+    let (maven, pid) = (path.path().join("mvn"), cache.path().join("pid"));
+    let script =
+        format!("#!/bin/sh\necho $$ > {0}.new\n/bin/mv {0}.new {0}\nexec /bin/sleep 600\n", pid.display());
+    std::fs::write(&maven, script).unwrap();
+    std::fs::set_permissions(&maven, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = bench(&["map-test", "--against", "hazelcast"]);
+    command.env("PATH", path.path()).env("XDG_CACHE_HOME", cache.path());
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    while !pid.exists() {}
+    terminate(&mut child);
+    let process = format!("/proc/{}/cmdline", std::fs::read_to_string(&pid).unwrap().trim());
+    // A process that has ended has no command line, even while nobody has asked for its status.
+    while std::fs::read(&process).is_ok_and(|line| !line.is_empty()) {}
+}
+
 #[test]
 fn experiment_that_is_told_to_end_leaves_neither_server_nor_folder() {
     let folder = tempfile::tempdir().unwrap();
@@ -236,11 +265,7 @@ fn experiment_that_is_told_to_end_leaves_neither_server_nor_folder() {
             break port;
         }
     };
-    let pid = libc::pid_t::try_from(child.id()).unwrap();
-    // SAFETY: a plain system call on our own child, which is not reaped yet.
-    #[allow(unsafe_code, reason = "kill(2) has no safe wrapper in std")]
-    let sent = unsafe { libc::kill(pid, libc::SIGTERM) };
-    assert_eq!((sent, child.wait().unwrap().code()), (0, Some(128 + libc::SIGTERM)));
+    terminate(&mut child);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     // It was killed; the system closes its sockets a moment later.
     while common::call(port, &["PING"]).is_ok() {}

@@ -23,7 +23,7 @@ use super::host::{Running, is_installed};
 use super::measure::Measured;
 use crate::Failure;
 use crate::drive::{Failures, Row, Sparse, Tally};
-use crate::servers::{Ready, Recipe};
+use crate::servers::{self, Ready, Recipe};
 
 /// What the client came to.
 pub(super) struct Driven {
@@ -40,7 +40,7 @@ pub(super) struct Driven {
 pub(super) fn member(flags: &[String]) -> Result<Recipe, Failure> {
     let jar = jar();
     let jar = jar.to_str().ok_or_else(|| format!("{} is no text", jar.display()))?;
-    let ours = ["-jar", jar, "member", "--port={port}", "--dir={dir}"].map(str::to_owned);
+    let ours = [LEAVES_NOTHING, "-jar", jar, "member", "--port={port}", "--dir={dir}"].map(str::to_owned);
     let arguments = flags.iter().cloned().chain(ours).collect();
     Ok(Recipe::of("java".as_ref(), arguments).labelled("hazelcast").ready_when(Ready::Writes("ready")))
 }
@@ -61,10 +61,7 @@ pub(super) fn build() -> Result<(), Failure> {
     }
     eprintln!("evenkeel: hazelcast is built, once, in {}", folder.display());
     write_project().map_err(|error| format!("cannot be built in {}: {error}", folder.display()))?;
-    let output = Command::new("mvn")
-        .args(["-q", "-B", "package"])
-        .current_dir(&folder)
-        .output()
+    let output = servers::output_of(Command::new("mvn").args(["-q", "-B", "package"]).current_dir(&folder))
         .map_err(|error| format!("cannot be built here (mvn: {error})"))?;
     let said = String::from_utf8_lossy(&output.stdout);
     let first = said.lines().find(|line| line.contains("ERROR")).unwrap_or("mvn failed").trim();
@@ -80,7 +77,7 @@ pub(super) fn drive(running: &Running, words: &[String]) -> Result<Driven, Failu
     let log_path = folder.join("client.log");
     let log = fs::File::create(&log_path).map_err(|error| format!("{}: {error}", log_path.display()))?;
     let child = Command::new("java")
-        .arg("-jar")
+        .args([LEAVES_NOTHING, "-jar"])
         .arg(jar())
         .arg("client")
         .arg(format!("--port={}", running.target.address.port()))
@@ -192,6 +189,8 @@ fn folder() -> PathBuf {
     cache.unwrap_or_else(std::env::temp_dir).join("evenkeel/hazelcast-peer")
 }
 
+/// A JVM that is killed leaves its file for jps and jstat in /tmp: ours have none.
+const LEAVES_NOTHING: &str = "-XX:-UsePerfData";
 /// The project.
 const FILES: [(&str, &str); 2] = [
     ("pom.xml", include_str!("../../../../bench/peers/hazelcast/pom.xml")),
