@@ -337,10 +337,12 @@ pub(super) fn connectors(context: &Context) -> Result<Vec<Figure>, Failure> {
 /// Value sizes from 64 bytes to 64 KiB beside the limit server.
 pub(super) fn values(context: &Context) -> Result<Vec<Figure>, Failure> {
     let ours = ours("noop", "epoll", context);
+    // Many short runs: what disturbs this machine lasts for seconds, and hits few of the pairs.
+    let context = &Context { runs: context.runs * 3, ..context.clone() };
     let mut figures = Vec::new();
     for value_bytes in (6..=16).map(|power| 1_usize << power) {
         // About as long for large values as for small ones.
-        let requests = context.amount(if value_bytes <= 4_096 { 150_000 } else { 60_000 });
+        let requests = context.amount(if value_bytes <= 4_096 { 75_000 } else { 30_000 });
         let writes = Writes { value_bytes, requests, ..Writes::of(context, 100) };
         let limit = Recipe::limit_for(context.loops, writes.request_bytes());
         let (a, b) = context.alternate(|| writes.run(context, &ours), || writes.run(context, &limit))?;
