@@ -10,13 +10,16 @@ pub(crate) const REDACTED: &[u8] = b"(redacted)";
 
 /// Whether the argument at `index` is a password or the name that goes with one.
 pub(crate) fn is_secret(entry: &Entry, args: ArgsView<'_>, index: usize) -> bool {
-    let follows = |word: &str, distance: usize| {
-        index.checked_sub(distance).filter(|at| *at > 0).is_some_and(|at| is(args.get(at), word))
-    };
+    // Behind its word; all that follows, too, where the request is none: a password may have been meant to be in one piece.
+    let position = |word: &str, first: usize| (first..index).rfind(|at| is(args.get(*at), word));
     match entry.command.name {
         "auth" => index > 0,
-        "hello" => follows("auth", 1) || follows("auth", 2),
-        "config|set" => index % 2 == 1 && follows("requirepass", 1),
+        "hello" => position("auth", 2).is_some_and(|at| {
+            index <= at + 2 || !args.try_get(at + 3).is_some_and(|option| is(option, "setname"))
+        }),
+        "config|set" => {
+            position("requirepass", 2).is_some_and(|at| index == at + 1 || !args.len().is_multiple_of(2))
+        }
         _ => false,
     }
 }

@@ -105,6 +105,11 @@ fn passwords_are_never_recorded_also_where_all_values_are() {
         "HELLO 2 AUTH default sesame",
         "CONFIG SET requirepass sesame",
         "AUTH wrong sesame sesame",
+        // Not what was meant, and refused; this one was in the file once, for it is the fourth word.
+        "CONFIG SET maxmemory requirepass sesame",
+        "CONFIG SET requirepass open sesame",
+        "HELLO 3 AUTH default open sesame",
+        "AUHT sesame",
     ] {
         harness.line(&mut client, line);
     }
@@ -123,7 +128,7 @@ fn passwords_are_never_recorded_also_where_all_values_are() {
     let records = records(&capture);
     assert!(records.iter().any(|record| record.2 == [Argument::Key(b"key"), Argument::Full(b"value")]));
     let secrets = records.iter().flat_map(|record| &record.2).filter(|one| **one == Argument::Secret).count();
-    assert_eq!(secrets, 1 + 2 + 2 + 1 + 3 + 1 + 1, "told that there was one");
+    assert_eq!(secrets, 1 + 2 + 2 + 1 + 3 + 1 + 2 + 3 + 1 + 1, "told that there was one");
 }
 
 #[test]
