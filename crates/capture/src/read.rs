@@ -95,7 +95,7 @@ pub fn decode(bytes: &[u8]) -> Result<Capture<'_>, DecodeError> {
         }
     }
     if capture.end.is_none() && capture.stopped.is_none() {
-        capture.stopped = Some(Stopped { at, why: "it was not ended" });
+        capture.stopped = Some(Stopped { at, why: "its end is missing" });
     }
     capture.turns.sort_by_key(|turn| turn.arrived_ns);
     Ok(capture)

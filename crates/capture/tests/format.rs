@@ -82,7 +82,7 @@ fn held_reply_whose_release_nobody_saw_has_no_latency() {
     let capture = decode(&file).unwrap();
     let late = capture.turns[1];
     assert_eq!(late.latency_ns(&late.records().next().unwrap().1), None);
-    assert_eq!(capture.stopped.unwrap().why, "it was not ended");
+    assert_eq!(capture.stopped.unwrap().why, "its end is missing");
 }
 
 #[test]

@@ -66,7 +66,9 @@ pub(crate) fn run(options: &Capture) -> Result<(), String> {
     let mut source = Source::connect(&options.url)?;
     let header = source.start(options)?;
     let mut file = create(&options.file)?;
-    let failed = |error: std::io::Error| format!("cannot write {}: {error}", options.file.display());
+    let failed = |error: std::io::Error| {
+        format!("cannot write {}: {error}; it has what came before", options.file.display())
+    };
     file.write_all(&header).map_err(failed)?;
     let deadline = options.length.map(|length| SystemClock.now() + length);
     let mut given_up = None;

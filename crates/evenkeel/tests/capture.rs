@@ -7,7 +7,7 @@ mod common;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use capture::{Ending, HELD, decode};
 use common::{Server, evenkeel, finished, receive};
@@ -242,4 +242,29 @@ fn file_that_was_cut_is_replayed_up_to_there_and_said_so() {
     let mut command = evenkeel();
     let (status, text) = finished(command.args(["bench", "replay"]).arg(&file));
     assert!(status == 1 && text.contains("not a capture"), "{text}");
+}
+
+/// The disk is full: stood in for by the limit on the size of a file, beyond which a write fails.
+#[test]
+fn file_that_cannot_grow_keeps_what_came_before_and_the_server_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir.path().join("data"), &["--engine", "memory"]);
+    let file = dir.path().join("traffic");
+    let script = format!(
+        "trap '' XFSZ; ulimit -f 200; exec {} capture {} --url redis://127.0.0.1:{} --values",
+        env!("CARGO_BIN_EXE_evenkeel"),
+        file.display(),
+        server.port
+    );
+    let mut shell = Command::new("bash");
+    let child = shell.args(["-c", &script]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    while std::fs::metadata(&file).map_or(0, |file| file.len()) == 0 {}
+    loaded(&server, &["remote-test", "--clients", "2", "--requests", "1000", "--iterations", "1"]);
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("it has what came before"), "{said}");
+    let (status, value, text) = replayed(&file, &["--engine", "memory", "--speed", "max"]);
+    assert_eq!(status, 0, "{text}");
+    assert!(value["requests"].as_u64() > Some(50) && text.contains("a chunk is cut at byte"), "{text}");
+    assert_eq!(server.call(&["CAPTURE", "STOP"]), Reply::Error(b"ERR nothing is captured".to_vec()));
 }
