@@ -36,7 +36,9 @@ mod read;
 mod write;
 
 pub use read::{Arguments, Capture, DecodeError, Record, Stopped, Turn, decode, decode_end_chunk, record_at};
-pub use write::{Head, Plan, append_record, begin_turn, chunk, end, end_turn, header, set_released};
+pub use write::{
+    Head, Plan, append_plain, append_record, begin_turn, chunk, end, end_turn, header, set_released,
+};
 
 /// A command that records name by its place in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -73,6 +73,33 @@ pub fn begin_turn(out: &mut Vec<u8>) -> usize {
 #[inline]
 pub fn append_record<'a>(out: &mut Vec<u8>, head: &Head, arguments: impl Iterator<Item = Argument<'a>>) {
     let at = out.len();
+    out.extend_from_slice(&encoded_head(head));
+    for argument in arguments {
+        append_argument(out, argument);
+    }
+    let length = small(out.len() - at);
+    out[at..at + 4].copy_from_slice(&length.to_le_bytes());
+}
+
+/// As [`append_record`] for what most requests are: a key, told by its size and hash, and at most a value, told by its size.
+#[inline]
+pub fn append_plain(out: &mut Vec<u8>, head: &Head, (key_bytes, hash): (u32, u64), value_bytes: Option<u32>) {
+    const KEY: usize = RECORD_HEAD_BYTES;
+    let at = out.len();
+    let length = if value_bytes.is_some() { PLAIN_BYTES } else { PLAIN_BYTES - 4 };
+    // A fixed length is copied without a call.
+    let mut bytes = [0; PLAIN_BYTES];
+    bytes[..KEY].copy_from_slice(&encoded_head(head));
+    bytes[..4].copy_from_slice(&(length as u32).to_le_bytes());
+    bytes[KEY..KEY + 4].copy_from_slice(&word(key_bytes, 1));
+    bytes[KEY + 4..KEY + 12].copy_from_slice(&hash.to_le_bytes());
+    bytes[KEY + 12..].copy_from_slice(&word(value_bytes.unwrap_or(0), 0));
+    out.extend_from_slice(&bytes);
+    out.truncate(at + length);
+}
+
+#[inline]
+fn encoded_head(head: &Head) -> [u8; RECORD_HEAD_BYTES] {
     let mut bytes = [0; RECORD_HEAD_BYTES];
     bytes[4..8].copy_from_slice(&steps(head.latency_ns).to_le_bytes());
     bytes[8..12].copy_from_slice(&small(head.reply_bytes).to_le_bytes());
@@ -81,17 +108,16 @@ pub fn append_record<'a>(out: &mut Vec<u8>, head: &Head, arguments: impl Iterato
     bytes[16..18].copy_from_slice(&(head.hits.min(u16::MAX.into()) as u16).to_le_bytes());
     bytes[18..20].copy_from_slice(&(head.misses.min(u16::MAX.into()) as u16).to_le_bytes());
     bytes[20] = head.flags;
-    out.extend_from_slice(&bytes);
-    for argument in arguments {
-        append_argument(out, argument);
-    }
-    let length = small(out.len() - at);
-    out[at..at + 4].copy_from_slice(&length.to_le_bytes());
+    bytes
+}
+
+#[inline]
+fn word(size: u32, kind: u32) -> [u8; 4] {
+    ((size.min(SIZE_MAX) << 3) | kind).to_le_bytes()
 }
 
 #[inline]
 fn append_argument(out: &mut Vec<u8>, argument: Argument<'_>) {
-    let word = |size: u32, kind: u32| (size.min(SIZE_MAX) << 3 | kind).to_le_bytes();
     match argument {
         Argument::Sized(size) => out.extend_from_slice(&word(size, 0)),
         Argument::Hashed(size, hash) => {
@@ -170,3 +196,6 @@ fn steps(ns: u64) -> u32 {
 fn small(size: usize) -> u32 {
     u32::try_from(size).unwrap_or(u32::MAX)
 }
+
+/// A record with a key's hash and a value's size.
+const PLAIN_BYTES: usize = RECORD_HEAD_BYTES + 16;

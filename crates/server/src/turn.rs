@@ -110,6 +110,10 @@ impl Server {
                 continue;
             }
             let (args, unix) = (args.view(input.bytes()), began.at(now));
+            // A capture tells keys by their hashes: what it works out, the lookup need not.
+            let foreseen = foreseen.or_else(|| {
+                taking.and(args.try_get(Request::FORESEEN_ARG)).map(|key| self.store.foreseen(key))
+            });
             let request = Request { args, foreseen, bytes: consumed, loop_index, now, unix, taking };
             match self.answer(session, &request, output) {
                 Answer::Done(ended) => now = ended,

@@ -24,6 +24,8 @@ pub(crate) struct Taking {
     dropped: Cell<u32>,
     /// When the turn's requests arrived.
     arrived: Cell<Nanos>,
+    /// When the last of them was answered.
+    ended: Cell<Nanos>,
     /// What was released when it began.
     released: u64,
     /// The newest that its replies wait for.
@@ -101,6 +103,7 @@ impl Taking {
             records: Cell::new(0),
             dropped: Cell::new(0),
             arrived: Cell::default(),
+            ended: Cell::default(),
             released: 0,
             ticket: Cell::new(0),
         }
@@ -128,6 +131,7 @@ impl Taking {
             self.arrived.set(since);
         }
         self.records.set(self.records.get() + 1);
+        self.ended.set(answered.ended);
         if answered.ticket > self.released {
             self.ticket.set(self.ticket.get().max(answered.ticket));
         }
@@ -144,7 +148,7 @@ impl Taking {
                 | flag(answered.failed, FAILED)
                 | flag(answered.queued, QUEUED),
         };
-        let plan = what::Plan { server, wanted: self.running.wanted, secret: self.running.secret };
+        let plan = what::Plan { server, wanted: &self.running.wanted, secret: &self.running.secret };
         plan.append(&mut bytes, &head, entry, request);
     }
 
@@ -174,13 +178,14 @@ impl Server {
     #[cold]
     pub(crate) fn end_capture_turn(&self, mut taking: Box<Taking>, loop_index: usize, connection: u64) {
         let (records, ticket, arrived) = (taking.records.get(), taking.ticket.get(), taking.arrived.get());
-        let mut lost = taking.dropped.get();
+        // The clock was read for the last request.
+        let (mut lost, now) = (taking.dropped.get(), taking.ended.get());
         let number = taking.running.number;
         if let Some(turn) = taking.complete(connection) {
             let mut kept = self.captures.of_loop(loop_index).kept();
             // Its client may have gone meanwhile, and another one captures.
             if let Some(kept) = kept.as_mut().filter(|kept| kept.running.number == number) {
-                let (released, now) = (self.store.released(), self.clock.now());
+                let released = self.store.released();
                 kept.resolve(released, now);
                 if kept.bytes.len() + turn.len() > LOOP_BYTES_MAX {
                     lost += records;

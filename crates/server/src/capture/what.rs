@@ -23,13 +23,14 @@ use crate::server::Server;
 /// What a capture wants, and what it needs for that.
 pub(super) struct Plan<'a> {
     pub(super) server: &'a Server,
-    pub(super) wanted: Wanted,
-    pub(super) secret: [u64; 2],
+    pub(super) wanted: &'a Wanted,
+    pub(super) secret: &'a [u64; 2],
 }
 
 /// Whether requests of this kind are recorded: all but those for captures.
 pub(super) fn is_recorded(entry: &Entry) -> bool {
-    !entry.command.name.starts_with("capture")
+    // All others are told apart by one letter, without a call.
+    entry.command.name.as_bytes()[0] != b'c' || !entry.command.name.starts_with("capture")
 }
 
 impl Plan<'_> {
@@ -40,9 +41,8 @@ impl Plan<'_> {
             && (spec.first, spec.last, self.wanted.hashes_keys) == (1, 0, true)
             && (args.len() == 2 || (args.len() == 3 && is_value(command, 2, 3)))
         {
-            let key = self.hashed(args.get(1), request, 1);
-            let value = args.try_get(2).map(|value| Argument::Sized(size(value)));
-            return capture::append_record(out, head, std::iter::once(key).chain(value));
+            let key = self.hash(args.get(1), request, 1);
+            return capture::append_plain(out, head, key, args.try_get(2).map(size));
         }
         let first = if command.name.contains('|') { 2 } else { 1 };
         let arguments = (first..args.len()).map(|index| self.argument(entry, request, index));
@@ -54,7 +54,11 @@ impl Plan<'_> {
         let is_small = arg.len() <= ARGUMENT_BYTES_MAX;
         if is_key(command, index, request.args.len()) {
             let in_full = is_small && !self.wanted.hashes_keys;
-            return if in_full { Argument::Key(arg) } else { self.hashed(arg, request, index) };
+            if in_full {
+                return Argument::Key(arg);
+            }
+            let (size, hash) = self.hash(arg, request, index);
+            return Argument::Hashed(size, hash);
         }
         if is_secret(entry, request.args, index) {
             return Argument::Secret;
@@ -63,10 +67,10 @@ impl Plan<'_> {
         if in_full && is_small { Argument::Full(arg) } else { Argument::Sized(size(arg)) }
     }
 
-    fn hashed<'a>(&self, key: &[u8], request: &Request<'_>, index: usize) -> Argument<'a> {
+    fn hash(&self, key: &[u8], request: &Request<'_>, index: usize) -> (u32, u64) {
         let known = request.foreseen.filter(|_| index == Request::FORESEEN_ARG);
         let bits = known.unwrap_or_else(|| self.server.store.foreseen(key)).bits();
-        Argument::Hashed(size(key), mixed(bits, self.secret))
+        (size(key), mixed(bits, *self.secret))
     }
 }
 
