@@ -285,16 +285,18 @@ impl<P: Protocol> Peer<P> {
             handle: context.handle,
             parked: self.parked,
             timer: &mut self.timer,
+            patient: false,
         };
         let step = match call {
             Call::Input => protocol.on_input(session, &mut io),
             Call::Message(message) => protocol.on_message(session, message, &mut io),
             Call::Timer => protocol.on_timer(session, &mut io),
         };
+        let is_patient = io.patient;
         let commands = self.connection.commands() - commands;
         context.tally.commands += commands;
         let is_answered = commands > 0 || !from_input || step == Step::Park;
-        context.unheld |= is_answered && self.output.first_ticket().is_none();
+        context.unheld |= is_answered && !is_patient && self.output.first_ticket().is_none();
         self.apply(step, from_input, context)
     }
 

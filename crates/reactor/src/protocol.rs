@@ -105,6 +105,7 @@ pub struct Io<'a, P: Protocol> {
     /// Whether the connection is parked.
     pub parked: bool,
     pub(crate) timer: &'a mut Option<Nanos>,
+    pub(crate) patient: bool,
 }
 
 impl<P: Protocol> Io<'_, P> {
@@ -114,5 +115,11 @@ impl<P: Protocol> Io<'_, P> {
     /// put off, as an idle timeout is.
     pub fn set_timer(&mut self, deadline: Option<Nanos>) {
         *self.timer = deadline;
+    }
+
+    /// Says that nobody waits for what this callback answers: beside it all others of the loop may still be all who wait
+    /// ([`Protocol::on_tick_end`]).
+    pub fn set_patient(&mut self) {
+        self.patient = true;
     }
 }

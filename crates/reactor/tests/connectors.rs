@@ -76,6 +76,10 @@ fn all_wait_while_only_held_replies_are_given_and_not_beside_others() {
             assert_eq!(reader.ask("echo now"), "now");
             !ask_held(&mut writer, next())
         });
+        eventually("only somebody patient is served beside", || {
+            assert_eq!(reader.ask("aside now"), "now");
+            ask_held(&mut writer, next())
+        });
     }
 }
 

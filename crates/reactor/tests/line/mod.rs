@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `echo X` | answers `X` |
 //! | `hold T X` | answers `X` when ticket `T` is released |
+//! | `aside X` | answers `X`, for which nobody waits |
 //! | `big N` | answers a line of `N` bytes |
 //! | `park` | parks until a message comes |
 //! | `timer MS` | answers `timer` after that time |
@@ -165,6 +166,10 @@ impl Lines {
         *self.last.lock().unwrap() = (io.connection.id(), name.to_owned());
         match name {
             "echo" => answer(io, rest, 0),
+            "aside" => {
+                io.set_patient();
+                answer(io, rest, 0);
+            }
             "hold" => {
                 let (ticket, text) = rest.split_once(' ').unwrap();
                 answer(io, text, ticket.parse().unwrap());
