@@ -206,6 +206,24 @@ fn map_test_reads_keys_on_a_fresh_server_for_each_run() {
     }
 }
 
+/// Beside Hazelcast, whose threads share a connection, ours had one each: a request took a read and a write of its own.
+#[test]
+fn threads_of_the_map_test_share_connections() {
+    let small = ["map-test", "--duration", "300ms", "--runs", "1", "--threads", "4", "--key-count", "100"];
+    let (status, value) = measured(&[&small[..], &["--connections", "2"]].concat());
+    assert_eq!(status, 0, "{value}");
+    assert_eq!((value["lost"].as_u64(), value["settings"]["connections"].as_u64()), (Some(0), Some(2)));
+    for (extra, refused) in [
+        (&["--connections", "3"][..], "4 --threads cannot share 3 --connections evenly"),
+        (&["--connections", "8"], "4 --threads cannot share 8 --connections evenly"),
+        (&["--connections", "2", "--key-locality", "local"], "needs a connection for each thread"),
+    ] {
+        let output = bench(&[&small[..], extra].concat()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(refused), "{said}");
+    }
+}
+
 #[test]
 fn page_has_the_plots_of_all_servers_and_needs_nothing_else() {
     let html = tempfile::NamedTempFile::new().unwrap();

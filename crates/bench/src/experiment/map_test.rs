@@ -2,6 +2,9 @@
 //! and how far apart the runs lie. The report's figures are of 40 threads, 20-character keys, 100-character values, 10,000
 //! keys, 1,000 values, no puts, 5 minutes and 10 runs.
 //!
+//! A thread is one request under way. Clients either give each thread a connection of its own, or let all share one, as Hazelcast's
+//! does: `--connections` chooses.
+//!
 //! The latency probe is a connection of its own that asks at fixed times (an open loop): what a client sees that does not
 //! wait for its turn to ask.
 //!
@@ -26,9 +29,12 @@ use crate::drive::{Action, Drivers, Group, KeyForm, Keys, Limit, Outcome, Phase,
 pub(super) struct MapTest {
     #[command(flatten)]
     pub(super) common: Common,
-    /// Threads of the report: here connections
+    /// Threads of the report, each with one request under way (or --pipeline)
     #[arg(long, value_name = "N", default_value = "40")]
     threads: Numbers,
+    /// Connections that the threads share, as those of Hazelcast's client share one; without it, each has its own
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    connections: Option<u16>,
     /// Characters of a key
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_024))]
     key_length: u32,
@@ -121,6 +127,7 @@ impl MapTest {
         if self.common.names("hazelcast") && (pipeline > 1 || rate.is_some() || processes > 1) {
             return Err("hazelcast's client takes neither --pipeline, --rate nor --processes".to_owned());
         }
+        self.threads.0.iter().try_for_each(|threads| self.check_sharing(*threads))?;
         let hosts = Host::all(&self.common)?;
         let mut cases = Vec::new();
         for threads in &self.threads.0 {
@@ -139,6 +146,24 @@ impl MapTest {
         Ok(hosts.iter().zip(&runs).map(|(host, runs)| self.report(host, runs)).collect())
     }
 
+    /// Whether `threads` can share the connections: each has as many, and no key belongs to a thread.
+    fn check_sharing(&self, threads: usize) -> Result<(), Failure> {
+        let connections = self.connections_of(threads);
+        if threads % connections != 0 {
+            return Err(format!("{threads} --threads cannot share {connections} --connections evenly"));
+        }
+        if self.key_locality == Locality::Local && connections != threads {
+            return Err(
+                "--key-locality local needs a connection for each thread, no --connections".to_owned()
+            );
+        }
+        Ok(())
+    }
+
+    fn connections_of(&self, threads: usize) -> usize {
+        self.connections.map_or(threads, usize::from)
+    }
+
     fn run_once(&self, host: &Host, case: (usize, usize), progress: &Progress) -> Result<Run, Failure> {
         if host.has_own_client() {
             self.drive_client(host, case, progress)
@@ -154,11 +179,12 @@ impl MapTest {
         (threads, value_bytes): (usize, usize),
         progress: &Progress,
     ) -> Result<Run, Failure> {
-        let running = host.fresh(threads + 1)?;
+        let connections = self.connections_of(threads);
+        let running = host.fresh(connections + 1)?;
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let processes = usize::from(self.common.processes);
         let probes = usize::from(self.probe_rate > 0) * processes;
-        let options = self.common.fleet(threads + probes);
+        let options = self.common.fleet(connections + probes);
         let mut drivers = Drivers::open(&running.target, &options, processes, (&program, &WORKER))?;
         let filled = drivers.run(&self.fill(threads, value_bytes), &mut |_| {})?.total().tally;
         let before = running.cpu_seconds();
@@ -218,7 +244,7 @@ impl MapTest {
     fn fill(&self, threads: usize, value_bytes: usize) -> Phase {
         let group = Group {
             work: self.work(Action::Write, value_bytes, Pick::Sequence),
-            connections: threads,
+            connections: self.connections_of(threads),
             depth: 16,
             limit: Limit::Requests(self.key_count),
             per_second: None,
@@ -235,8 +261,8 @@ impl MapTest {
         let limit = Limit::For(self.length());
         let map = Group {
             work: self.work(Action::Map(self.put_probability), value_bytes, pick),
-            connections: threads,
-            depth: usize::from(self.common.pipeline),
+            connections: self.connections_of(threads),
+            depth: usize::from(self.common.pipeline) * (threads / self.connections_of(threads)),
             limit,
             per_second: self.common.rate,
         };
@@ -272,6 +298,7 @@ impl MapTest {
         }
         let settings = json!({
             "threads": self.threads.0,
+            "connections": self.connections,
             "key_length": self.key_length,
             "value_length": self.value_length.0,
             "key_count": self.key_count,

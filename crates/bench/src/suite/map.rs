@@ -1,7 +1,8 @@
 //! Hazelcast's map test, Evenkeel and Hazelcast as whole systems: `evenkeel bench map-test --against hazelcast`, by turns.
 //!
-//! Each has its own client: ours 40 connections of the load engine, Hazelcast's 40 threads of a JVM. Both sides share the machine with
-//! their clients, so operations a second compare systems; processor time of the server for each operation compares servers.
+//! Each has its own client. Hazelcast's 40 threads of a JVM share one connection, as clients of ours do that put requests of several
+//! threads together (Lettuce, redis-rs); others give each thread a connection. Both are measured, with the load engine in the
+//! place of threads. Both sides share the machine with their clients, so operations a second compare systems; processor time of the server for each operation compares servers.
 
 use serde_json::Value;
 
@@ -11,37 +12,51 @@ use crate::figure::{Figure, Series, Target};
 use super::Context;
 use super::reported::Reported;
 
-/// Rate, p99 and server CPU of gets by 40 threads, beside Hazelcast.
+/// Rate, p99 and server CPU of gets by 40 threads, beside Hazelcast: each with its own connection, and all with one as there.
 pub(super) fn map(context: &Context) -> Result<Vec<Figure>, Failure> {
-    let (duration, warm_up) = if context.quick { ("2s", "2s") } else { ("20s", "40s") };
+    let mut figures = beside_hazelcast(context, "map", "40 connections", &[])?;
+    figures.extend(beside_hazelcast(context, "map-shared", "one connection", &["--connections", "1"])?);
+    Ok(figures)
+}
+
+/// `connections`: those of our threads, in words.
+fn beside_hazelcast(
+    context: &Context,
+    group: &str,
+    connections: &str,
+    extra: &[&str],
+) -> Result<Vec<Figure>, Failure> {
+    let (duration, warm_up) = if context.quick { ("2s", "2s") } else { ("10s", "40s") };
     // The first run of each does not count.
     let (loops, runs) = (context.loops.to_string(), (context.runs + 1).to_string());
     let shape = ["--loops", &loops, "--runs", &runs, "--duration", duration, "--jvm-warm-up", warm_up];
-    let test = Reported::of(&[&["map-test", "--against", "hazelcast"][..], &shape, &["--json"]].concat())?;
+    let arguments = [&["map-test", "--against", "hazelcast"][..], extra, &shape, &["--json"]].concat();
+    let test = Reported::of(&arguments)?;
     let theirs = &test.report["against"][0];
     if theirs["valid"] != true {
         return Err(format!("Hazelcast was not measured: {} {}", test.said.trim(), theirs["failures"]));
     }
     let figure = |id: &str, what: &str, target: Target, unit: &str, of: fn(&Value) -> &Value| {
-        let title = format!("gets by 40 threads (map test): {what}, evenkeel / Hazelcast");
+        let title = format!("gets by 40 threads (map test) over {connections}: {what}, evenkeel / Hazelcast");
         let series = |label: &str, report: &Value| {
             let runs = report["runs"].as_array().into_iter().flatten().skip(1);
             Series::new(label, runs.filter_map(|run| of(run).as_f64()).collect())
         };
         let (a, b) = (series("evenkeel", &test.report), series("Hazelcast", theirs));
-        Figure::new(id, &title, Some(target), unit, a, Some(b)).by([test.command.clone()])
+        let id = format!("{group}/{id}");
+        Figure::new(&id, &title, Some(target), unit, a, Some(b)).by([test.command.clone()])
     };
     Ok(vec![
         figure(
-            "map/rate",
+            "rate",
             "operations",
             Target::AtLeast(2.0),
             "operations/s",
             |run| &run["operations_per_second"],
         ),
-        figure("map/p99", "p99", Target::AtMost(0.5), "us", |run| &run["latency_us"]["p99"]),
+        figure("p99", "p99", Target::AtMost(0.5), "us", |run| &run["latency_us"]["p99"]),
         figure(
-            "map/cpu",
+            "cpu",
             "server CPU of an operation",
             Target::AtMost(0.5),
             "us",
