@@ -9,6 +9,7 @@ mod journal_alone;
 mod latency;
 mod map;
 mod memory;
+mod overheads;
 mod reported;
 mod skew;
 mod throughput;
@@ -80,6 +81,7 @@ pub const GROUPS: &[Group] = &[
     Group { name: "pool", about: "a pool behind one poller beside loops", run: clients::pool },
     Group { name: "skew", about: "loops that connections burden unevenly", run: skew::skew },
     Group { name: "oscillation", about: "moves of ten minutes under a steady load", run: skew::oscillation },
+    Group { name: "overheads", about: "what metrics and a capture cost", run: overheads::overheads },
     Group { name: "map", about: "Hazelcast's map test beside Hazelcast", run: map::map },
     Group { name: "redis", about: "durable SET beside Redis appendfsync always", run: throughput::redis },
     Group { name: "sync", about: "durable SET beside the bare group commit", run: throughput::sync },

@@ -149,7 +149,7 @@ impl MapTest {
     /// Whether `threads` can share the connections: each has as many, and no key belongs to a thread.
     fn check_sharing(&self, threads: usize) -> Result<(), Failure> {
         let connections = self.connections_of(threads);
-        if threads % connections != 0 {
+        if !threads.is_multiple_of(connections) {
             return Err(format!("{threads} --threads cannot share {connections} --connections evenly"));
         }
         if self.key_locality == Locality::Local && connections != threads {

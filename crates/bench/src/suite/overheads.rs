@@ -1,13 +1,9 @@
-//! What it costs to watch a server: instructions for each operation with metrics on and off, with a capture running and without.
+//! What it costs to watch: metrics and a capture, each beside the same server without it.
 //!
-//! ```text
-//!  instructions of an operation = (those of a server that served many - those of one that served few) / the difference
-//! ```
-//!
-//! The server runs under callgrind, which counts the instructions of its whole process, of all threads; what it does to start and to
-//! end is in both counts. Times mean nothing there. The kernel's part is not counted: a ratio of processor time would be nearer to 1.
+//! One server serves all runs of a kind, which differ in nothing else, and takes turns: as it is, with a client that captures, without
+//! `metrics.latency`. Processor time of the server is compared, which bears better than rates where load and server share the cores. A
+//! capture that dropped records cost too little: that is an error here.
 
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -16,186 +12,172 @@ use crate::drive::{
     Action, Fleet, FleetOptions, Group, KeyForm, Keys, Limit, Phase, Pick, Target as Address, Work,
 };
 use crate::figure::{Figure, Series, Target};
+use crate::process::cpu_seconds;
 use crate::servers::{Recipe, Server, sibling};
 
 use super::Context;
 
-/// What is done to the server.
-#[derive(Clone, Copy, Debug)]
-struct Case {
-    engine: &'static str,
-    operation: &'static str,
-    depth: usize,
-}
-
-/// How it is watched meanwhile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Watch {
-    /// By nothing.
-    Nothing,
-    /// As it comes: by metrics.
-    Metrics,
-    /// By a capture, too.
-    Capture,
-}
-
-/// Metrics on and off, a capture on and off.
+/// Processor time of SET and GET, one by one and in pipelines, watched and not.
 pub(super) fn overheads(context: &Context) -> Result<Vec<Figure>, Failure> {
     let mut figures = Vec::new();
-    for engine in ["noop", "log"] {
-        for operation in ["SET", "GET"] {
-            for depth in [1, 16] {
-                figures.extend(Case { engine, operation, depth }.figures(context)?);
-            }
+    for (name, action) in [("SET", Action::Write), ("GET", Action::Read)] {
+        for (clients, depth, requests) in [(100, 1, 80_000), (50, 16, 500_000)] {
+            let requests = context.amount(requests);
+            let load = Load { name, action: action.clone(), clients, depth, requests };
+            figures.extend(load.figures(context)?);
         }
     }
     Ok(figures)
 }
 
-impl Case {
-    fn figures(self, context: &Context) -> Result<[Figure; 2], Failure> {
-        let mut series = [Vec::new(), Vec::new(), Vec::new()];
-        // Counts of equal runs differ by some in a thousand: few are enough.
-        for _ in 0..context.runs.min(RUNS_MAX) {
-            for (watch, values) in
-                [Watch::Nothing, Watch::Metrics, Watch::Capture].into_iter().zip(&mut series)
-            {
-                values.push(self.instructions(context, watch)?);
+/// Requests of one kind.
+struct Load {
+    name: &'static str,
+    action: Action,
+    clients: usize,
+    /// Requests under way on each connection.
+    depth: usize,
+    requests: u64,
+}
+
+impl Load {
+    fn figures(&self, context: &Context) -> Result<[Figure; 2], Failure> {
+        // One loop: two of them do not always share the work alike.
+        let recipe = Recipe::evenkeel("log", "always", 1);
+        let server = Server::start(&recipe, &context.folder)?;
+        let options =
+            FleetOptions { connections: self.clients, loops: 1, connect_timeout: PATIENCE, from: Vec::new() };
+        let mut fleet = Fleet::open(&Address::local(server.port()), &options)?;
+        fleet.run(&self.phase(Action::Write, Pick::Sequence, KEYS), &mut |_| {})?;
+        let (mut plain, mut captured, mut unmetered) = (Vec::new(), Vec::new(), Vec::new());
+        // Many short runs: what disturbs this machine lasts for seconds. The first of each does not count.
+        for round in 0..=context.runs * 3 {
+            let us = self.cpu_us(&server, &mut fleet)?;
+            let capture = Capture::start(&server)?;
+            let us_captured = self.cpu_us(&server, &mut fleet)?;
+            capture.end(&server, self.requests)?;
+            set_metrics(&server, "false")?;
+            let us_unmetered = self.cpu_us(&server, &mut fleet)?;
+            set_metrics(&server, "true")?;
+            if round > 0 {
+                plain.push(us);
+                captured.push(us_captured);
+                unmetered.push(us_unmetered);
             }
         }
-        let [nothing, metrics, capture] = series;
-        let figure = |what: &str, most: f64, on: Vec<f64>, off: Vec<f64>| {
-            let Self { engine, operation, depth } = self;
-            let id = format!("overheads/{what}-{}-{engine}-p{depth}", operation.to_lowercase());
-            let title = format!("{operation}, {what} on / off: engine {engine}, pipeline {depth}");
-            let (on, off) =
-                (Series::new(&format!("{what} on"), on), Series::new(&format!("{what} off"), off));
-            Figure::new(&id, &title, Some(Target::AtMost(most)), "instructions", on, Some(off))
-                .by(self.commands(context))
+        let Self { name, clients, depth, .. } = self;
+        let figure = |what: &str, most: f64, with: (&str, &[f64]), without: (&str, &[f64])| {
+            let id = format!("overheads/{what}-{}-p{depth}", name.to_lowercase());
+            let title = format!(
+                "server CPU of a {name}, {clients} clients, pipeline {depth}, engine log: {} / {}",
+                with.0, without.0
+            );
+            let series = |(label, values): (&str, &[f64])| Series::new(label, values.to_vec());
+            let (with, without) = (series(with), Some(series(without)));
+            let figure = Figure::new(&id, &title, Some(Target::AtMost(most)), "us", with, without);
+            figure.by([recipe.command(), self.command(), COMMANDS[usize::from(what == "metrics")].to_owned()])
         };
-        Ok([figure("metrics", 1.02, metrics.clone(), nothing), figure("capture", 1.03, capture, metrics)])
+        Ok([
+            figure("capture", 1.03, ("captured", &captured), ("not captured", &plain)),
+            figure("metrics", 1.02, ("metrics", &plain), ("none", &unmetered)),
+        ])
     }
 
-    /// Instructions of one operation.
-    fn instructions(self, context: &Context, watch: Watch) -> Result<f64, Failure> {
-        let (few, many) = self.amounts(context);
-        let collected = self.collected(context, watch, many)? - self.collected(context, watch, few)?;
-        Ok(collected / (many - few) as f64)
-    }
-
-    fn amounts(self, context: &Context) -> (u64, u64) {
-        let many = context.amount(if self.depth == 1 { 60_000 } else { 160_000 });
-        (many / 4, many)
-    }
-
-    /// Instructions of a server from its start to its end, with so many operations between.
-    fn collected(self, context: &Context, watch: Watch, requests: u64) -> Result<f64, Failure> {
-        let server = Server::start(&self.recipe(watch), &context.folder)?;
-        server.client()?.fill(0, KEYS, VALUE_BYTES)?;
-        let watcher = match watch {
-            Watch::Capture => Some(Capturing::start(&server)?),
-            Watch::Nothing | Watch::Metrics => None,
-        };
-        let options =
-            FleetOptions { connections: CLIENTS, loops: 1, connect_timeout: PATIENCE, from: Vec::new() };
-        let mut fleet = Fleet::open(&Address::local(server.port()), &options)?;
-        let outcome = fleet.run(&self.phase(requests), &mut |_| {})?;
+    /// Processor time of the server for each request of a run, in microseconds.
+    fn cpu_us(&self, server: &Server, fleet: &mut Fleet) -> Result<f64, Failure> {
+        let before = cpu_seconds(server.id())?;
+        let outcome =
+            fleet.run(&self.phase(self.action.clone(), Pick::Random, self.requests), &mut |_| {})?;
         let failures = outcome.total().tally.failures;
         if failures.count() > 0 {
-            return Err(format!("{self:?}: {}", failures.first.unwrap_or_default()));
+            return Err(format!("{}: {} failures: {:?}", self.name, failures.count(), failures.first));
         }
-        drop(fleet);
-        watcher.map_or(Ok(()), |watcher| watcher.finish(requests))?;
-        let said = server.finish()?;
-        let count =
-            said.lines().find_map(|line| line.split_once("Collected :").map(|(_, count)| count.trim()));
-        count
-            .and_then(|count| count.parse().ok())
-            .ok_or_else(|| format!("callgrind did not say what it counted: {said}"))
+        Ok((cpu_seconds(server.id())? - before) * 1e6 / self.requests as f64)
     }
 
-    fn recipe(self, watch: Watch) -> Recipe {
-        let server = Recipe::evenkeel(self.engine, "always", 1);
-        let server =
-            if watch == Watch::Nothing { server.with(&["--metrics-latency=false"]) } else { server };
-        server.under("valgrind", &["--tool=callgrind", "--callgrind-out-file=/dev/null"])
-    }
-
-    fn phase(self, requests: u64) -> Phase {
-        let action = if self.operation == "GET" { Action::Read } else { Action::Write };
-        let keys = Keys { first: 0, count: KEYS, pick: Pick::Random, form: KeyForm::Benchmark };
-        let work =
-            Work { action, keys, value_bytes: VALUE_BYTES, value_count: 1, verify: false, percent_cached: 0 };
-        let (connections, limit) = (CLIENTS, Limit::Requests(requests));
-        let group = Group { work, connections, depth: self.depth, limit, per_second: None };
+    fn phase(&self, action: Action, pick: Pick, requests: u64) -> Phase {
+        let keys = Keys { first: 0, count: KEYS, pick, form: KeyForm::Padded(KEY_BYTES) };
+        let work = Work { action, keys, value_bytes: 100, value_count: 1, verify: false, percent_cached: 0 };
+        let group = Group {
+            work,
+            connections: self.clients,
+            depth: self.depth,
+            limit: Limit::Requests(requests),
+            per_second: None,
+        };
         Phase { groups: vec![group], request_timeout: PATIENCE, interval: Duration::from_secs(1) }
     }
 
-    fn commands(self, context: &Context) -> [String; 4] {
-        let (few, many) = self.amounts(context);
-        [
-            self.recipe(Watch::Metrics).command(),
-            self.recipe(Watch::Nothing).command(),
-            "evenkeel capture FILE --url redis://127.0.0.1:PORT".to_owned(),
-            format!(
-                "redis-benchmark -p PORT -t {} -d {VALUE_BYTES} -r {KEYS} -c {CLIENTS} -P {} -n {few}   # and {many}",
-                self.operation.to_lowercase(),
-                self.depth
-            ),
-        ]
+    /// The same by hand, but for the length of the keys.
+    fn command(&self) -> String {
+        let operations = if self.action == Action::Write { "write" } else { "read" };
+        format!(
+            "evenkeel bench remote-test --url redis://127.0.0.1:PORT --operations {operations} --clients {} --pipeline {} --value-size 100 --requests {} --iterations 1",
+            self.clients, self.depth, self.requests
+        )
     }
 }
 
-/// `evenkeel capture` as it runs.
-struct Capturing {
-    child: Child,
-    file: PathBuf,
-}
+/// `evenkeel capture`, which runs.
+struct Capture(Child);
 
-impl Capturing {
+impl Capture {
+    /// Starts it, and waits until it gets what is asked.
     fn start(server: &Server) -> Result<Self, Failure> {
-        let file = server.folder().with_extension("capture");
-        let url = format!("redis://127.0.0.1:{}", server.port());
-        let mut command = Command::new(sibling("evenkeel"));
-        command.arg("capture").arg(&file).args(["--url", &url, "--bytes-max", "1GiB"]).stdout(Stdio::null());
-        let child = command.spawn().map_err(|error| format!("evenkeel capture: {error}"))?;
-        let capturing = Self { child, file };
-        let started = Instant::now();
-        while std::fs::metadata(&capturing.file).map_or(0, |file| file.len()) == 0 {
-            if started.elapsed() > PATIENCE {
-                return Err("evenkeel capture did not begin".to_owned());
+        let file = server.folder().join("captured");
+        std::fs::remove_file(&file).ok();
+        let child = Command::new(sibling("evenkeel"))
+            .arg("capture")
+            .arg(&file)
+            .args(["--url", &format!("redis://127.0.0.1:{}", server.port()), "--bytes-max", "1GiB"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| format!("cannot start evenkeel: {error}"))?;
+        let mut capture = Self(child);
+        let (started, mut client) = (Instant::now(), server.client()?);
+        while client.info("capture", "capture_running")? == 0 {
+            if started.elapsed() > PATIENCE || capture.0.try_wait().is_ok_and(|ended| ended.is_some()) {
+                return Err("the capture did not start".to_owned());
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        Ok(capturing)
+        Ok(capture)
     }
 
-    /// Ends it; a capture that lacks a request was cheaper than one that does not.
-    fn finish(mut self, requests: u64) -> Result<(), Failure> {
-        let id = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw);
-        let told = id.map(|id| rustix::process::kill_process(id, rustix::process::Signal::INT));
-        told.transpose().map_err(|error| error.to_string())?;
-        let status = self.child.wait().map_err(|error| error.to_string())?;
-        let file = std::fs::read(&self.file).map_err(|error| error.to_string())?;
-        let end = capture::decode(&file).map_err(|error| error.to_string())?.end;
-        match end {
-            Some(end) if status.success() && end.records >= requests && end.dropped == 0 => Ok(()),
-            _ => Err(format!("a capture of {requests} requests ended as {end:?}, {status}")),
+    /// Ends it. All of `requests` must have been captured, but for those that were not sent on yet.
+    fn end(self, server: &Server, requests: u64) -> Result<(), Failure> {
+        let mut client = server.client()?;
+        let (records, dropped) =
+            (client.info("capture", "capture_records")?, client.info("capture", "capture_dropped")?);
+        drop(self);
+        while client.info("capture", "capture_running")? > 0 {
+            std::thread::sleep(Duration::from_millis(5));
         }
+        if dropped > 0 || records < requests / 2 {
+            return Err(format!("{records} of {requests} requests were captured, {dropped} dropped"));
+        }
+        Ok(())
     }
 }
 
-impl Drop for Capturing {
+impl Drop for Capture {
     fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
-        std::fs::remove_file(&self.file).ok();
+        self.0.kill().ok();
+        self.0.wait().ok();
     }
 }
 
-const RUNS_MAX: usize = 3;
-const CLIENTS: usize = 10;
-const KEYS: u64 = 10_000;
-const VALUE_BYTES: usize = 100;
-/// So long anything may take, at a fiftieth of its speed.
-const PATIENCE: Duration = Duration::from_secs(120);
+fn set_metrics(server: &Server, on: &str) -> Result<(), Failure> {
+    let done = server.client()?.call(&["CONFIG", "SET", "metrics.latency", on])?;
+    if done == resp::Value::Simple("OK".into()) { Ok(()) } else { Err(format!("metrics.latency: {done:?}")) }
+}
+
+const COMMANDS: [&str; 2] = [
+    "evenkeel capture FILE --url redis://127.0.0.1:PORT",
+    "redis-cli -p PORT CONFIG SET metrics.latency false",
+];
+const KEYS: u64 = 100_000;
+const KEY_BYTES: usize = 16;
+/// Most that connecting or a reply may take.
+const PATIENCE: Duration = Duration::from_secs(60);
