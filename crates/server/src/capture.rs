@@ -286,6 +286,7 @@ impl Server {
             self.captures.number.store(0, Ordering::SeqCst);
             self.captures.loops.iter().for_each(|of_loop| *of_loop.kept() = None);
             *current = None;
+            tracing::info!(client = client.address(), "capture ended with its connection");
         }
     }
 
@@ -365,6 +366,8 @@ impl Server {
         };
         let mut bytes = Vec::new();
         capture::end(&mut bytes, &end);
+        let End { records, dropped, ending, .. } = end;
+        tracing::info!(client = client.address(), records, dropped, ?ending, "capture ended");
         Writer::new(output.buffer(), false).bulk(&bytes);
         client.capture.store(false, Ordering::Relaxed);
     }
