@@ -26,8 +26,13 @@ pub(crate) struct Capture {
     /// File to write; it must not be there yet
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Server: redis://[user:password@]host[:port]
-    #[arg(long, value_name = "URL", default_value = "redis://127.0.0.1:6379")]
+    /// The server.
+    #[arg(
+        long,
+        value_name = "URL",
+        default_value = "redis://127.0.0.1:6379",
+        help = "Server: redis://[user:password@]host[:port]"
+    )]
     url: Target,
     /// How long; without it, until Ctrl-C
     #[arg(long = "for", value_name = "TIME", value_parser = bench::experiment::some_time)]
