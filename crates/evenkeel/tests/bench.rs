@@ -9,7 +9,7 @@ mod fake;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 
-use common::{Server, evenkeel, finished};
+use common::{Server, evenkeel, eventually, finished};
 use fake::Manners;
 use resp::Value as Reply;
 use serde_json::Value;
@@ -258,11 +258,11 @@ fn build_of_hazelcast_ends_with_the_experiment() {
     let mut command = bench(&["map-test", "--against", "hazelcast"]);
     command.env("PATH", path.path()).env("XDG_CACHE_HOME", cache.path());
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    while !pid.exists() {}
+    eventually("mvn runs", || pid.exists());
     terminate(&mut child);
     let process = format!("/proc/{}/cmdline", std::fs::read_to_string(&pid).unwrap().trim());
     // A process that has ended has no command line, even while nobody has asked for its status.
-    while std::fs::read(&process).is_ok_and(|line| !line.is_empty()) {}
+    eventually("mvn has ended", || std::fs::read(&process).map_or(true, |line| line.is_empty()));
 }
 
 #[test]

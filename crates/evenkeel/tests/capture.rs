@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use capture::{Ending, HELD, decode};
-use common::{Server, evenkeel, finished, receive};
+use common::{Server, evenkeel, eventually, finished, receive};
 use resp::Value as Reply;
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ fn captures(server: &Server, file: &Path, options: &[&str]) -> Child {
     let mut command = evenkeel();
     command.arg("capture").arg(file).args(["--url", &url]).args(options);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    while std::fs::metadata(file).map_or(0, |file| file.len()) == 0 {}
+    eventually("the capture begins", || std::fs::metadata(file).is_ok_and(|file| file.len() > 0));
     child
 }
 
@@ -258,7 +258,7 @@ fn file_that_cannot_grow_keeps_what_came_before_and_the_server_goes_on() {
     );
     let mut shell = Command::new("bash");
     let child = shell.args(["-c", &script]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    while std::fs::metadata(&file).map_or(0, |file| file.len()) == 0 {}
+    eventually("the capture begins", || std::fs::metadata(&file).is_ok_and(|file| file.len() > 0));
     loaded(&server, &["remote-test", "--clients", "2", "--requests", "1000", "--iterations", "1"]);
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);

@@ -130,23 +130,7 @@ impl Writes {
     }
 
     fn phase(&self, requests: u64) -> Phase {
-        let keys = Keys { first: 0, count: 100_000, pick: Pick::Random, form: KeyForm::Padded(KEY_BYTES) };
-        let work = Work {
-            action: Action::Write,
-            keys,
-            value_bytes: self.value_bytes,
-            value_count: 1,
-            verify: false,
-            percent_cached: 0,
-        };
-        let group = Group {
-            work,
-            connections: self.clients,
-            depth: self.depth,
-            limit: Limit::Requests(requests),
-            per_second: None,
-        };
-        Phase { groups: vec![group], request_timeout: PATIENCE, interval: Duration::from_secs(1) }
+        closed_loop((Action::Write, Pick::Random), self.value_bytes, (self.clients, self.depth), requests)
     }
 
     /// The same by hand, but for the length of the keys.
@@ -160,6 +144,19 @@ impl Writes {
             self.iterations
         )
     }
+}
+
+/// Requests on [`KEYS`] keys of one length, of so many connections with so many under way on each.
+pub(super) fn closed_loop(
+    (action, pick): (Action, Pick),
+    value_bytes: usize,
+    (connections, depth): (usize, usize),
+    requests: u64,
+) -> Phase {
+    let keys = Keys { first: 0, count: KEYS, pick, form: KeyForm::Padded(KEY_BYTES) };
+    let work = Work { action, keys, value_bytes, value_count: 1, verify: false, percent_cached: 0 };
+    let group = Group { work, connections, depth, limit: Limit::Requests(requests), per_second: None };
+    Phase { groups: vec![group], request_timeout: PATIENCE, interval: Duration::from_secs(1) }
 }
 
 /// Many clients: rates beside a hundred clients and beside the limit server, what failed, memory for each.
@@ -408,7 +405,9 @@ fn memory_bytes(server: &Server) -> Result<u64, Failure> {
 }
 
 /// So long a server may take for a connection or a request before the run is no figure: the report's ten minutes, shortened.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+/// Keys that are written.
+pub(super) const KEYS: u64 = 100_000;
 const KEY_BYTES: usize = 16;
 /// What the kernel keeps for each thread on x86-64 and aarch64 (`THREAD_SIZE`).
 const KERNEL_STACK_BYTES: u64 = 16 << 10;

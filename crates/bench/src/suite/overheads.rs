@@ -8,14 +8,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::Failure;
-use crate::drive::{
-    Action, Fleet, FleetOptions, Group, KeyForm, Keys, Limit, Phase, Pick, Target as Address, Work,
-};
+use crate::client::Client;
+use crate::drive::{Action, Fleet, FleetOptions, Phase, Pick, Target as Address};
 use crate::figure::{Figure, Series, Target};
 use crate::process::threads_cpu_seconds;
 use crate::servers::{Recipe, Server, sibling};
 
 use super::Context;
+use super::clients::{KEYS, PATIENCE, closed_loop};
 
 /// Processor time of SET and GET, one by one and in pipelines, watched and not.
 pub(super) fn overheads(context: &Context) -> Result<Vec<Figure>, Failure> {
@@ -97,16 +97,7 @@ impl Load {
     }
 
     fn phase(&self, action: Action, pick: Pick, requests: u64) -> Phase {
-        let keys = Keys { first: 0, count: KEYS, pick, form: KeyForm::Padded(KEY_BYTES) };
-        let work = Work { action, keys, value_bytes: 100, value_count: 1, verify: false, percent_cached: 0 };
-        let group = Group {
-            work,
-            connections: self.clients,
-            depth: self.depth,
-            limit: Limit::Requests(requests),
-            per_second: None,
-        };
-        Phase { groups: vec![group], request_timeout: PATIENCE, interval: Duration::from_secs(1) }
+        closed_loop((action, pick), 100, (self.clients, self.depth), requests)
     }
 
     /// The same by hand, but for the length of the keys.
@@ -136,13 +127,8 @@ impl Capture {
             .spawn()
             .map_err(|error| format!("cannot start evenkeel: {error}"))?;
         let mut capture = Self(child);
-        let (started, mut client) = (Instant::now(), server.client()?);
-        while client.info("capture", "capture_running")? == 0 {
-            if started.elapsed() > PATIENCE || capture.0.try_wait().is_ok_and(|ended| ended.is_some()) {
-                return Err("the capture did not start".to_owned());
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let has_ended = || capture.0.try_wait().is_ok_and(|ended| ended.is_some());
+        await_running(&mut server.client()?, 1, has_ended)?;
         Ok(capture)
     }
 
@@ -152,9 +138,7 @@ impl Capture {
         let (is_running, dropped) =
             (client.info("capture", "capture_running")?, client.info("capture", "capture_dropped")?);
         drop(self);
-        while client.info("capture", "capture_running")? > 0 {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        await_running(&mut client, 0, || false)?;
         if is_running == 0 || dropped > 0 {
             return Err(format!("the capture ended early or dropped requests ({dropped})"));
         }
@@ -169,6 +153,18 @@ impl Drop for Capture {
     }
 }
 
+/// Waits until so many captures run, unless it `cannot` come to that.
+fn await_running(client: &mut Client, count: u64, mut cannot: impl FnMut() -> bool) -> Result<(), Failure> {
+    let started = Instant::now();
+    while client.info("capture", "capture_running")? != count {
+        if started.elapsed() > PATIENCE || cannot() {
+            return Err(format!("there are not {count} captures after {:.1?}", started.elapsed()));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
 fn set_metrics(server: &Server, on: &str) -> Result<(), Failure> {
     let done = server.client()?.call(&["CONFIG", "SET", "metrics.latency", on])?;
     if done == resp::Value::Simple("OK".into()) { Ok(()) } else { Err(format!("metrics.latency: {done:?}")) }
@@ -178,7 +174,3 @@ const COMMANDS: [&str; 2] = [
     "evenkeel capture FILE --url redis://127.0.0.1:PORT",
     "redis-cli -p PORT CONFIG SET metrics.latency false",
 ];
-const KEYS: u64 = 100_000;
-const KEY_BYTES: usize = 16;
-/// Most that connecting or a reply may take.
-const PATIENCE: Duration = Duration::from_secs(60);

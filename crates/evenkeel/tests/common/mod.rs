@@ -16,6 +16,15 @@ use resp::Value;
 
 /// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits until `holds`.
+#[allow(dead_code, reason = "each test file uses its part")]
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+    }
+}
 /// Ports that others took one after the other: then something is wrong.
 const PORTS_TRIED_MAX: usize = 10;
 
