@@ -119,6 +119,10 @@ impl<P: Protocol> Worker<P> {
     fn run(&mut self) {
         let shared = Arc::clone(&self.handle.shared);
         self.peer.open(&shared.protocol);
+        if shared.is_stopping() {
+            // The stop told those that were listed then; this one came later, perhaps.
+            self.mailbox.wake_always();
+        }
         let reason = loop {
             if let Err(reason) = self.wait().and_then(|()| self.work()) {
                 break reason;

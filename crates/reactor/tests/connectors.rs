@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use line::{Client, Message, Server, eventually, options};
-use reactor::{CloseReason, Connector, Limits, MoveError};
+use reactor::{CloseReason, Connector, Dial, Limits, MoveError};
 
 macro_rules! under_each_connector {
     ($($name:ident),+ $(,)?) => {
@@ -45,6 +45,7 @@ under_each_connector! {
     unix_socket_of_a_later_server_is_left_to_it,
     shutdown_sends_what_is_released_and_ends,
     shutdown_answers_neither_what_is_held_nor_what_is_parked,
+    connection_that_comes_during_a_stop_ends_with_it,
     kill_drops_held_replies_and_what_is_parked,
     client_that_reads_for_long_is_active,
     counters_count_what_happened,
@@ -415,6 +416,20 @@ fn shutdown_answers_neither_what_is_held_nor_what_is_parked(connector: Connector
     assert_eq!(server.close_reason(held.id()), CloseReason::Shutdown);
     assert_eq!(server.close_reason(parked.id()), CloseReason::Shutdown);
     assert!(!server.handle.post_to(&parked, Message::Resume("too late".to_owned())));
+}
+
+/// A thread that began after the stop had told all others waited for its client, and the stop waited for the thread.
+fn connection_that_comes_during_a_stop_ends_with_it(connector: Connector) {
+    let there = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = Server::start(line_options_with_long_grace(connector));
+    let (mut holder, held) = server.connect_known();
+    holder.send("hold 1 kept\n");
+    eventually("a reply is held", || held.output_bytes() == 5);
+    server.handle.shutdown();
+    let late = server.handle.connect(Dial::to(there.local_addr().unwrap()), line::PATIENCE).unwrap();
+    assert_eq!(server.close_reason(late.id()), CloseReason::Shutdown);
+    server.release(1);
+    holder.expect("kept");
 }
 
 fn kill_drops_held_replies_and_what_is_parked(connector: Connector) {
