@@ -296,8 +296,12 @@ fn of_several_orders_to_move_the_last_holds(connector: Connector) {
             order((round + step + 1) % LOOPS);
         }
         order(last);
-        eventually("it came", || connection.loop_index() == last);
-        eventually("orders were taken", || (0..LOOPS).all(|index| server.handle.mailbox_depth(index) == 0));
+        // Not one after the other: it is also there in passing, on its way to where an earlier order sent it.
+        eventually("it came, and no order is left", || {
+            let moves = connection.moves();
+            let taken = (0..LOOPS).all(|index| server.handle.mailbox_depth(index) == 0);
+            taken && connection.loop_index() == last && connection.moves() == moves
+        });
         // Two turns of its loop later whatever was on its way has arrived.
         (0..2).for_each(|_| assert_eq!(client.ask("where"), last.to_string(), "round {round}"));
     }

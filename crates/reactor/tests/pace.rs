@@ -16,20 +16,24 @@ fn loop_in_a_callback_that_does_not_end_says_so_and_for_whom() {
     let (mut client, connection) = server.connect_known();
     let stats = &server.handle.loops()[0];
     eventually("it sleeps", || stats.silent_for(SystemClock.now()).is_none());
+    let former_us = stats.lag_us().max();
     client.send("meet\n");
     server.protocol.meeting.wait();
     assert_eq!(stats.doing(), Doing::Callback(connection.id()));
-    let silent = || stats.silent_for(SystemClock.now()).unwrap();
-    let before = silent();
-    eventually("its heart stands still", || silent() > before + Duration::from_millis(2));
+    // No other callback may be longer, whatever keeps this machine from its work.
+    let longer = Duration::from_micros(former_us + 2_000);
+    eventually("its heart stands still", || stats.silent_for(SystemClock.now()).unwrap() > longer);
     server.protocol.meeting.wait();
-    assert_eq!(client.ask("echo on"), "on");
     eventually("it sleeps again", || stats.silent_for(SystemClock.now()).is_none());
-    eventually("the tick is in the books", || stats.lag_us().max() >= 2_000);
-    let told = || stats.interval().longest.filter(|longest| longest.took >= Duration::from_millis(2));
-    eventually("the callback is told of", || told().is_some());
-    let longest = told().unwrap();
+    eventually("the tick is in the books", || stats.lag_us().max() >= former_us + 2_000);
+    let mut told = None;
+    eventually("the callback is told of", || {
+        told = stats.interval().longest.filter(|longest| longest.took >= longer);
+        told.is_some()
+    });
+    let longest = told.unwrap();
     assert_eq!((longest.connection_id, longest.what.as_deref()), (connection.id(), Some("meet")));
+    assert_eq!(client.ask("echo on"), "on");
 }
 
 #[test]
@@ -50,8 +54,9 @@ fn commit_at_the_end_of_a_tick_is_lag_and_waiting_but_no_load() {
     });
     eventually("the tick is in the books", || stats.lag_us().max() >= 20_000);
     assert!(stats.waited_ns() >= 20_000_000);
-    let callbacks = connection.busy_ns();
-    assert!(stats.busy_ns() < callbacks + stats.waited_ns(), "the wait is no work");
+    let (busy_ns, waited_ns, lags) = (stats.busy_ns(), stats.waited_ns(), stats.lag_us());
+    let lags_ns = lags.mean() * lags.len() as f64 * 1e3;
+    assert!(((busy_ns + waited_ns) as f64) < lags_ns + waited_ns as f64 / 2.0, "the wait is no work");
 }
 
 #[test]

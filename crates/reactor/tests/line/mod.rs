@@ -224,14 +224,16 @@ impl Server {
         Client::new(stream)
     }
 
-    /// A client and the server's view of it.
+    /// A client and the server's view of it, which has sent its greeting and keeps nothing.
     pub(crate) fn connect_known(&self) -> (Client<TcpStream>, Arc<Connection>) {
         let mut client = self.connect();
         assert_eq!(client.ask("echo here"), "here");
         let own = client.stream().local_addr().unwrap().to_string();
         let connections = self.handle.connections();
         let known = connections.into_iter().find(|connection| connection.peer().to_string() == own);
-        (client, known.unwrap())
+        let known = known.unwrap();
+        all_sent(&known, 5);
+        (client, known)
     }
 
     pub(crate) fn release(&self, ticket: u64) {
@@ -325,6 +327,12 @@ impl<S: Read + Write> Client<S> {
             _ => bytes,
         }
     }
+}
+
+/// Waits until `connection` has sent `bytes_out` bytes and keeps none. A client has a reply before the ring hears that it left,
+/// and until then its bytes count as kept: as if they were held.
+pub(crate) fn all_sent(connection: &Connection, bytes_out: u64) {
+    eventually("all is sent", || connection.bytes_out() == bytes_out && connection.output_bytes() == 0);
 }
 
 /// Waits for `condition`.
