@@ -155,7 +155,7 @@ fn server_that_dies_under_way_makes_the_run_invalid_with_counted_errors() {
     let url = format!("redis://127.0.0.1:{}", server.port);
     let mut command = bench(&["remote-test", "--url", &url, "--clients", "10", "--requests", "50000000"]);
     let child = command.arg("--json").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    while server.call(&["DBSIZE"]) == Reply::Integer(0) {}
+    eventually("something is written", || server.call(&["DBSIZE"]) != Reply::Integer(0));
     drop(server);
     let output = child.wait_with_output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -278,15 +278,15 @@ fn experiment_that_is_told_to_end_leaves_neither_server_nor_folder() {
             .exists()
             .then(|| name.to_str().unwrap().rsplit('-').next().unwrap().parse().unwrap())
     };
-    let port: u16 = loop {
-        if let Some(port) = servers().into_iter().flatten().find_map(is_serving) {
-            break port;
-        }
-    };
+    let mut port: Option<u16> = None;
+    eventually("a server serves", || {
+        port = servers().into_iter().flatten().find_map(is_serving);
+        port.is_some()
+    });
     terminate(&mut child);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     // It was killed; the system closes its sockets a moment later.
-    while common::call(port, &["PING"]).is_ok() {}
+    eventually("its port is closed", || common::call(port.unwrap(), &["PING"]).is_err());
 }
 
 /// Runs of `skew`: what was measured with this start and this balance.
