@@ -81,7 +81,7 @@ fn reply(words: &[Vec<u8>], manners: Manners, number: usize, keys: &mut HashSet<
     if manners.errs == Some(number) {
         return b"-ERR not today\r\n".to_vec();
     }
-    match &words[0][..] {
+    match &words[0].to_ascii_uppercase()[..] {
         b"SET" => {
             keys.insert(words[1].clone());
             b"+OK\r\n".to_vec()
