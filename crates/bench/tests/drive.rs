@@ -9,6 +9,7 @@ use std::time::Duration;
 use bench::drive::{
     Action, Fleet, FleetOptions, Group, KeyForm, Keys, Limit, Outcome, Phase, Pick, Target, Work,
 };
+use clock::{Clock, SystemClock};
 use fake::Manners;
 
 const COUNT: u64 = 1_000;
@@ -107,6 +108,18 @@ fn stall_is_charged_to_every_request_that_was_due_meanwhile() {
     let slow = histogram.len() - histogram.count_between(0, stall.as_nanos() as u64 / 4);
     assert!((25..=60).contains(&slow), "{slow} of 100 waited for 50 ms or more");
     assert!(histogram.max() >= stall.as_nanos() as u64 * 9 / 10);
+}
+
+/// The pacer went on alone to the end of its plan: a slow run of a day against a server that died took the day.
+#[test]
+fn open_loop_ends_when_all_its_connections_have() {
+    let mut fleet = fleet(&target(Manners { closes: Some(3), ..Manners::default() }), 2);
+    let limit = Limit::For(Duration::from_secs(30));
+    let paced = Group { per_second: Some(200.0), limit, ..group(Action::Write, 2) };
+    let began = SystemClock.now();
+    let tally = run(&mut fleet, vec![paced]).total().tally;
+    assert_eq!((tally.answered, tally.failures.disconnected), (6, 2));
+    assert!(SystemClock.now() - began < Duration::from_secs(15));
 }
 
 #[test]

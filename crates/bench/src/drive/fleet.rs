@@ -118,7 +118,8 @@ impl Fleet {
         std::thread::scope(|scope| {
             for (task, members) in tasks.iter().zip(&members) {
                 if let Some(rate) = task.group.per_second {
-                    scope.spawn(move || fleet.pace(task, members, rate));
+                    let gate = &*gate;
+                    scope.spawn(move || fleet.pace(task, members, rate, gate));
                 }
             }
             let mut at = Duration::ZERO;
@@ -229,20 +230,17 @@ impl Fleet {
         }
     }
 
-    /// Wakes each connection when its next request is due.
-    fn pace(&self, task: &Task, members: &[Arc<Connection>], rate: f64) {
+    /// Wakes connections when their requests are due, until all have left.
+    fn pace(&self, task: &Task, members: &[Arc<Connection>], rate: f64, gate: &Gate) {
         let mut index = 0;
-        while let Some(due) = task.due(index, rate).filter(|_| !members.is_empty()) {
-            let now = SystemClock.now();
-            if due > now {
-                std::thread::sleep(due - now);
+        while let Some(due) = task.due(index, rate) {
+            if gate.wait(due - SystemClock.now()) {
+                return;
             }
-            self.handle.post_to(&members[index as usize % members.len()], Message::Due);
+            if let Some(member) = members.get(index as usize % task.group.connections.max(1)) {
+                self.handle.post_to(member, Message::Due(due));
+            }
             index += 1;
-        }
-        // Those that had nothing to send hear that there is nothing.
-        for member in members {
-            self.handle.post_to(member, Message::Due);
         }
     }
 }

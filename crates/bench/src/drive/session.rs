@@ -20,8 +20,8 @@ pub(super) struct Client;
 pub(super) enum Message {
     /// Work for this task, as its connection of this number.
     Start(Arc<Task>, u64),
-    /// Something planned may be due.
-    Due,
+    /// What was planned for this time is due.
+    Due(Nanos),
 }
 
 #[derive(Debug, Default)]
@@ -67,14 +67,19 @@ impl Protocol for Client {
             recorder.tally.failures.error_reply(format!("no reply of the protocol: {error}").as_bytes());
             return Step::Kill;
         }
-        session.go_on(io)
+        session.go_on(io, io.now)
     }
 
     fn on_message(&self, session: &mut Session, message: Message, io: &mut Io<'_, Self>) -> Step {
-        if let Message::Start(task, number) = message {
-            session.active = Some(Active::new(task, number, io.connection.id()));
-        }
-        session.go_on(io)
+        let now = match message {
+            Message::Start(task, number) => {
+                session.active = Some(Active::new(task, number, io.connection.id()));
+                io.now
+            }
+            // The loop read its clock a moment before the pacer did: by that time nothing would be due.
+            Message::Due(due) => io.now.max(due),
+        };
+        session.go_on(io, now)
     }
 
     fn on_timer(&self, session: &mut Session, io: &mut Io<'_, Self>) -> Step {
@@ -111,9 +116,9 @@ impl Protocol for Client {
 
 impl Session {
     /// Sends what may be sent; leaves the task when all is done.
-    fn go_on(&mut self, io: &mut Io<'_, Client>) -> Step {
+    fn go_on(&mut self, io: &mut Io<'_, Client>, now: Nanos) -> Step {
         if let Some(active) = &mut self.active {
-            active.send(io);
+            active.send(io, now);
             if active.is_exhausted && active.under_way.is_empty() {
                 active.task.leave(active.number, io.loop_index, |_| {});
                 self.active = None;
@@ -155,13 +160,13 @@ impl Active {
         Ok(())
     }
 
-    fn send(&mut self, io: &mut Io<'_, Client>) {
+    fn send(&mut self, io: &mut Io<'_, Client>, now: Nanos) {
         while !self.is_exhausted && self.under_way.len() < self.task.group.depth {
-            match self.task.turn(self.number, self.sent, io.now) {
+            match self.task.turn(self.number, self.sent, now) {
                 Turn::Send(index, due) => {
                     let out = io.output.buffer();
                     let op = self.task.encoder.encode(out, index, self.number, &mut self.random);
-                    self.under_way.push_back(Sent { op, due, at: io.now });
+                    self.under_way.push_back(Sent { op, due, at: now });
                     self.sent += 1;
                 }
                 Turn::Wait => break,
@@ -186,24 +191,57 @@ impl Active {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "a server of a test owns its socket")]
 mod tests {
+    use std::io::Read;
+    use std::net::TcpListener;
     use std::time::Duration;
+
+    use clock::{SimClock, UnixMs};
+    use reactor::{Dial, Options, Reactor};
 
     use super::super::target;
     use super::super::task::Gate;
     use super::super::work::{Action, Encoder, Group, Limit, Pick, tests::work};
     use super::*;
 
-    fn active(request_timeout: Duration, under_way: usize) -> Active {
+    fn task(request_timeout: Duration, per_second: Option<f64>, start: Nanos) -> Arc<Task> {
         let work = work(Action::Read, Pick::Sequence);
-        let group = Group { work, connections: 1, depth: 2, limit: Limit::Each(9), per_second: None };
+        let group = Group { work, connections: 1, depth: 2, limit: Limit::Each(9), per_second };
         let encoder = Encoder::new(&group, target::Protocol::Resp);
-        let task = Task::new(&group, encoder, Nanos(0), request_timeout, 1, &Arc::new(Gate::new(1)));
-        let mut active = Active::new(Arc::new(task), 0, 1);
+        Arc::new(Task::new(&group, encoder, start, request_timeout, 1, &Arc::new(Gate::new(1))))
+    }
+
+    fn active(request_timeout: Duration, under_way: usize) -> Active {
+        let mut active = Active::new(task(request_timeout, None, Nanos(0)), 0, 1);
         let at = |number: usize| Nanos(100 * number as u64);
         active.under_way.extend((1..=under_way).map(|n| Sent { op: Op::Any, due: at(n), at: at(n) }));
         active
     }
+
+    /// A loop that had read its clock a moment before the pacer did found nothing due: the request waited for the one after.
+    #[test]
+    fn what_the_pacer_says_is_due_is_sent_by_a_loop_whose_clock_is_behind() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let clock = Arc::new(SimClock::new(UnixMs(0)));
+        let options = Options { loops: 1, ..Options::default() };
+        let handle = Reactor::start(options, Arc::new(Client), clock).expect("a loop");
+        let dial = Dial::to(listener.local_addr().expect("bound"));
+        let connection = handle.connect_all(vec![dial], PATIENCE).remove(0).expect("a connection");
+        let (mut stream, _) = listener.accept().expect("connected");
+        let due = Nanos(1_000);
+        handle.post_to(&connection, Message::Start(task(Duration::ZERO, Some(1.0), due), 0));
+        handle.post_to(&connection, Message::Due(due));
+        stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
+        let mut request = [0; 22];
+        stream.read_exact(&mut request).expect("a request");
+        assert_eq!(&request, b"*2\r\n$3\r\nGET\r\n$3\r\n100\r\n");
+        drop(stream);
+        handle.shutdown();
+        handle.join();
+    }
+
+    const PATIENCE: Duration = Duration::from_secs(20);
 
     #[test]
     fn oldest_request_is_late_when_its_time_is_over() {
