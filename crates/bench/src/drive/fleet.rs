@@ -5,16 +5,20 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use clock::{Clock, SystemClock};
+use clock::{Clock, Nanos, SystemClock};
 use reactor::{Balance, ConnectError, Connection, Dial, Handle, Options, Reactor};
 use serde::{Deserialize, Serialize};
 
+use super::load::Load;
 use super::outcome::{Failures, GroupOutcome, Outcome, Row, Sparse};
+use super::play::{Play, Playing};
 use super::recorder::{Recorder, Tally};
+use super::script::Script;
 use super::session::{Client, Message};
+use super::source::Source;
 use super::target::{Protocol, Target};
 use super::task::{Gate, Task};
-use super::work::{Action, Encoder, Group, KeyForm, Keys, Limit, Phase, Pick, Work};
+use super::work::{Action, Group, KeyForm, Keys, Limit, Phase, Pick, Work};
 use crate::Failure;
 
 /// How a fleet connects.
@@ -105,39 +109,51 @@ impl Fleet {
         if wanted > self.connections.len() + self.failures.count() as usize {
             return Err(format!("{wanted} connections wanted, {} open", self.connections.len()));
         }
-        let gate = Arc::new(Gate::new(phase.groups.len()));
         let start = SystemClock.now();
-        let task = |group| {
-            let encoder = Encoder::new(group, self.protocol);
-            Arc::new(Task::new(group, encoder, start, phase.request_timeout, self.loops, &gate))
-        };
-        let tasks: Vec<_> = phase.groups.iter().map(task).collect();
-        let members = self.deal(&tasks);
-        let mut run = Run { tasks: &tasks, groups: vec![GroupOutcome::default(); tasks.len()] };
+        let load = |group| Source::Load(Load::new(group, self.protocol, start));
+        let sources = phase.groups.iter().map(load).collect();
+        let run = Run::new(sources, start, phase.request_timeout, self.loops);
+        Ok(self.drive(&run, phase.interval, observe))
+    }
+
+    /// Plays `script`, each of its connections on one of these; `observe` gets the newest row at every interval.
+    pub fn play(
+        &mut self,
+        script: &Arc<Script>,
+        playing: &Playing,
+        observe: &mut dyn FnMut(&[Row]),
+    ) -> Outcome {
+        let Playing { speed, request_timeout, interval } = *playing;
+        let play = Play::new(script, speed);
+        let start = play.start;
+        self.drive(&Run::new(vec![Source::Play(play)], start, request_timeout, self.loops), interval, observe)
+    }
+
+    fn drive(&mut self, run: &Run, interval: Duration, observe: &mut dyn FnMut(&[Row])) -> Outcome {
+        let mut groups = vec![GroupOutcome::default(); run.tasks.len()];
+        let members = self.deal(&run.tasks);
         let fleet = &*self;
         std::thread::scope(|scope| {
-            for (task, members) in tasks.iter().zip(&members) {
-                if let Some(rate) = task.group.per_second {
-                    let gate = &*gate;
-                    scope.spawn(move || fleet.pace(task, members, rate, gate));
+            for (task, members) in run.tasks.iter().zip(&members) {
+                if let Some(plan) = task.source.plan() {
+                    scope.spawn(move || fleet.pace(plan, members, &run.gate));
                 }
             }
             let mut at = Duration::ZERO;
             let mut is_over = false;
             while !is_over {
-                let next = at + phase.interval;
-                is_over = gate.wait(next.saturating_sub(SystemClock.now() - start));
-                fleet.leave_for_the_gone(&tasks, &members);
-                let now = if is_over { run.finished_at() - start } else { SystemClock.now() - start };
-                observe(&run.collect(now, now.saturating_sub(at)));
+                let next = at + interval;
+                is_over = run.gate.wait(next.saturating_sub(SystemClock.now() - run.start));
+                fleet.leave_for_the_gone(&run.tasks, &members);
+                let now = if is_over { run.took() } else { SystemClock.now() - run.start };
+                observe(&run.collect(&mut groups, now, now.saturating_sub(at)));
                 at = now;
             }
         });
-        let took = run.finished_at() - start;
-        for (task, members) in tasks.iter().zip(&members) {
+        for (task, members) in run.tasks.iter().zip(&members) {
             self.gone.extend(task.fallen().iter().map(|number| members[*number as usize].id()));
         }
-        Ok(Outcome { groups: run.groups, took })
+        Outcome { groups, took: run.took() }
     }
 
     /// How many connections are open.
@@ -201,8 +217,8 @@ impl Fleet {
         tasks
             .iter()
             .map(|task| {
-                let members: Vec<_> = rest.by_ref().take(task.group.connections).cloned().collect();
-                for number in 0..task.group.connections {
+                let members: Vec<_> = rest.by_ref().take(task.connections()).cloned().collect();
+                for number in 0..task.connections() {
                     match members.get(number).filter(|member| !self.gone.contains(&member.id())) {
                         Some(member) => {
                             self.handle.post_to(member, Message::Start(Arc::clone(task), number as u64));
@@ -231,16 +247,14 @@ impl Fleet {
     }
 
     /// Wakes connections when their requests are due, until all have left.
-    fn pace(&self, task: &Task, members: &[Arc<Connection>], rate: f64, gate: &Gate) {
-        let mut index = 0;
-        while let Some(due) = task.due(index, rate) {
+    fn pace(&self, plan: impl Iterator<Item = (Nanos, usize)>, members: &[Arc<Connection>], gate: &Gate) {
+        for (due, number) in plan {
             if gate.wait(due - SystemClock.now()) {
                 return;
             }
-            if let Some(member) = members.get(index as usize % task.group.connections.max(1)) {
+            if let Some(member) = members.get(number) {
                 self.handle.post_to(member, Message::Due(due));
             }
-            index += 1;
         }
     }
 }
@@ -264,33 +278,33 @@ fn spread_over_loopback(target: &Target, connections: usize) -> Vec<IpAddr> {
 }
 
 /// A phase under way.
-struct Run<'a> {
-    tasks: &'a [Arc<Task>],
-    groups: Vec<GroupOutcome>,
+struct Run {
+    start: Nanos,
+    tasks: Vec<Arc<Task>>,
+    gate: Arc<Gate>,
 }
 
-impl Run<'_> {
-    fn finished_at(&self) -> clock::Nanos {
-        self.tasks.iter().map(|task| task.finished_at()).max().unwrap_or_default()
+impl Run {
+    fn new(sources: Vec<Source>, start: Nanos, request_timeout: Duration, loops: usize) -> Self {
+        let gate = Arc::new(Gate::new(sources.len()));
+        let task = |source| Arc::new(Task::new(source, start, request_timeout, loops, &gate));
+        Self { start, tasks: sources.into_iter().map(task).collect(), gate }
+    }
+
+    /// From the start to the last reply.
+    fn took(&self) -> Duration {
+        self.tasks.iter().map(|task| task.finished_at()).max().unwrap_or_default() - self.start
     }
 
     /// Takes what the loops recorded in the last `length`; returns the row of each group.
-    fn collect(&mut self, at: Duration, length: Duration) -> Vec<Row> {
-        self.tasks
-            .iter()
-            .zip(&mut self.groups)
-            .map(|(task, group)| collect(task.recorders(), group, at, length))
-            .collect()
+    fn collect(&self, groups: &mut [GroupOutcome], at: Duration, length: Duration) -> Vec<Row> {
+        let tasks = self.tasks.iter().zip(groups);
+        tasks.map(|(task, group)| collect(task.recorders(), group, at, length)).collect()
     }
 }
 
 /// Takes what loops recorded in the last `length`, and adds it to `group`.
-pub(super) fn collect(
-    recorders: &[Mutex<Recorder>],
-    group: &mut GroupOutcome,
-    at: Duration,
-    length: Duration,
-) -> Row {
+fn collect(recorders: &[Mutex<Recorder>], group: &mut GroupOutcome, at: Duration, length: Duration) -> Row {
     let mut all = Recorder::new();
     for recorder in recorders {
         let mut fresh = Recorder::new();
@@ -314,6 +328,6 @@ pub(super) fn collect(
 /// Few of the ports that one address has.
 const CONNECTIONS_OF_ADDRESS_MAX: usize = 2_000;
 /// Descriptors of a load process that are no connections of the load.
-pub(super) const DESCRIPTORS_BESIDE: u64 = 64;
+const DESCRIPTORS_BESIDE: u64 = 64;
 /// Most time that a login may take, of thousands at once on a machine that has other work.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(60);

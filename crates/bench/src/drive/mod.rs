@@ -1,10 +1,11 @@
 //! The load engine: clients of any server of Redis's protocol, or memcached's, on the reactor's loops.
 //!
 //! ```text
-//!  Phase ──> Task for each group ──> Session of each connection: encode, send, match replies, record
-//!              ^   quota, deadline        |
-//!   pacer ─────+   (open loop)            v
-//!                      recorder of each loop ──> rows, an interval each ──> Outcome
+//!  Group  ──> Load ─┐
+//!  Script ──> Play ─┴> Source of a Task ──> Session of each connection: encode, send, match replies, record
+//!                          ^                   |
+//!   pacer, of what has a time of its own       v
+//!                           recorder of each loop ──> rows, an interval each ──> Outcome
 //! ```
 //!
 //! A *closed loop* sends the next request when a reply has come, up to `depth` under way on each connection. An *open
@@ -16,26 +17,28 @@
 //!   2. What failed is counted and never timed: survivors mislead. An outcome with a failure is not valid.
 //!   3. A phase ends only when every connection has ended its part: what a phase did is complete before the next begins.
 //!
-//! A capture is played by connections of their own ([`play`]): what each sends, and when, is the capture's.
+//! A capture is played ([`Fleet::play`]) by the same connections: what each sends, and when, is the capture's.
 //!
 //! Several processes drive as one ([`Workers`]): phases are split, outcomes merged.
 
 mod fleet;
+mod load;
 pub(crate) mod memcached;
 mod outcome;
-mod player;
+mod play;
 mod processes;
 mod recorder;
 pub(crate) mod reply;
 mod script;
 mod session;
+mod source;
 mod target;
 mod task;
 mod work;
 
 pub use fleet::{Fleet, FleetOptions};
 pub use outcome::{Failures, GroupOutcome, Outcome, Row, Sparse};
-pub use player::{Played, Playing, Speed, play};
+pub use play::{Playing, Speed};
 pub use processes::{Drivers, Workers, work_for_parent};
 pub use recorder::Tally;
 pub use script::{Recorded, Script};

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::outcome::Failures;
 use super::reply::Reply;
-use super::work::{Encoder, Op};
+use super::source::Source;
+use super::work::Op;
 
 /// What was answered.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -26,6 +27,8 @@ pub struct Tally {
     pub uncounted: u64,
     /// Connections that were missing from the start: what ended or prevented them was counted then.
     pub absent: u64,
+    /// Errors where a capture has an error.
+    pub errors_as_recorded: u64,
     /// What failed.
     pub failures: Failures,
 }
@@ -41,6 +44,7 @@ impl Tally {
         self.wrong += other.wrong;
         self.uncounted += other.uncounted;
         self.absent += other.absent;
+        self.errors_as_recorded += other.errors_as_recorded;
         self.failures.add(&other.failures);
     }
 }
@@ -58,16 +62,21 @@ impl Recorder {
         Self { histogram: new_histogram(), tally: Tally::default() }
     }
 
-    /// Counts the reply to `op`, which took `nanos`. An error is not timed: it is quick, and no answer.
-    pub(super) fn take(&mut self, op: Op, reply: &Reply<'_>, nanos: u64, encoder: &Encoder) {
+    /// Counts the reply to `op`, of these `bytes`, which took `nanos`. An error is not timed: it is quick, and no answer.
+    pub(super) fn take(&mut self, op: Op, reply: &Reply<'_>, bytes: &[u8], nanos: u64, source: &Source) {
         let tally = &mut self.tally;
         match (op, reply) {
+            (Op::Recorded(expected), _) => {
+                if !expected.take(reply, bytes, tally) {
+                    return;
+                }
+            }
             (_, Reply::Error(text)) => return tally.failures.error_reply(text),
             (Op::Write, Reply::Ok) => tally.written += 1,
             (Op::Delete, Reply::Integer(count)) => tally.deleted += u64::try_from(*count).unwrap_or(0),
             (Op::Read(number), Reply::Bulk(value)) => {
                 tally.found += 1;
-                tally.wrong += u64::from(!encoder.is_value_of(number, value));
+                tally.wrong += u64::from(!source.is_value_of(number, value));
             }
             (Op::Read(_), Reply::Null) => tally.missing += 1,
             (Op::Any, _) => {}

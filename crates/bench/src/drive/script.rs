@@ -102,7 +102,7 @@ pub(super) enum Shows {
 }
 
 /// What is known of a request that was encoded.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Expected {
     pub(super) shows: Shows,
     /// It was answered with an error.

@@ -8,7 +8,8 @@ use reactor::{CloseReason, Connection, Io, Protocol, Step};
 
 use super::recorder::Tally;
 use super::reply::Parsed;
-use super::task::{Task, Turn};
+use super::source::Turn;
+use super::task::Task;
 use super::work::{Op, Random};
 
 /// The protocol of all connections of a fleet.
@@ -131,8 +132,8 @@ impl Session {
 
 impl Active {
     fn new(task: Arc<Task>, number: u64, seed: u64) -> Self {
-        let under_way = VecDeque::with_capacity(task.group.depth);
-        Self { task, number, sent: 0, under_way, random: Random::new(seed), is_exhausted: false }
+        let random = Random::new(seed);
+        Self { task, number, sent: 0, under_way: VecDeque::new(), random, is_exhausted: false }
     }
 
     fn take_replies(&mut self, io: &mut Io<'_, Client>) -> Result<(), resp::DecodeError> {
@@ -140,9 +141,11 @@ impl Active {
         let mut consumed = 0;
         let mut count = 0;
         while let Some(sent) = self.under_way.front() {
-            match self.task.encoder.protocol.parse(&io.input.bytes()[consumed..])? {
+            let rest = &io.input.bytes()[consumed..];
+            match self.task.protocol.parse(rest)? {
                 Parsed::Whole(reply, length) => {
-                    recorder.take(sent.op, &reply, (io.now - sent.due).as_nanos() as u64, &self.task.encoder);
+                    let nanos = (io.now - sent.due).as_nanos() as u64;
+                    recorder.take(sent.op, &reply, &rest[..length], nanos, &self.task.source);
                     consumed += length;
                     count += 1;
                     self.under_way.pop_front();
@@ -161,11 +164,11 @@ impl Active {
     }
 
     fn send(&mut self, io: &mut Io<'_, Client>, now: Nanos) {
-        while !self.is_exhausted && self.under_way.len() < self.task.group.depth {
-            match self.task.turn(self.number, self.sent, now) {
+        let source = &self.task.source;
+        while !self.is_exhausted && self.under_way.len() < self.task.depth {
+            match source.turn(self.number, self.sent, self.under_way.is_empty(), now) {
                 Turn::Send(index, due) => {
-                    let out = io.output.buffer();
-                    let op = self.task.encoder.encode(out, index, self.number, &mut self.random);
+                    let op = source.encode(io.output.buffer(), index, self.number, &mut self.random);
                     self.under_way.push_back(Sent { op, due, at: now });
                     self.sent += 1;
                 }
@@ -200,16 +203,18 @@ mod tests {
     use clock::{SimClock, UnixMs};
     use reactor::{Dial, Options, Reactor};
 
+    use super::super::load::Load;
+    use super::super::source::Source;
     use super::super::target;
     use super::super::task::Gate;
-    use super::super::work::{Action, Encoder, Group, Limit, Pick, tests::work};
+    use super::super::work::{Action, Group, Limit, Pick, tests::work};
     use super::*;
 
     fn task(request_timeout: Duration, per_second: Option<f64>, start: Nanos) -> Arc<Task> {
         let work = work(Action::Read, Pick::Sequence);
         let group = Group { work, connections: 1, depth: 2, limit: Limit::Each(9), per_second };
-        let encoder = Encoder::new(&group, target::Protocol::Resp);
-        Arc::new(Task::new(&group, encoder, start, request_timeout, 1, &Arc::new(Gate::new(1))))
+        let source = Source::Load(Load::new(&group, target::Protocol::Resp, start));
+        Arc::new(Task::new(source, start, request_timeout, 1, &Arc::new(Gate::new(1))))
     }
 
     fn active(request_timeout: Duration, under_way: usize) -> Active {

@@ -1,4 +1,4 @@
-//! What the connections of a group share while a phase runs: the quota, the plan of times, the recorders.
+//! What the connections of a group share while a phase runs: the source of requests, the recorders, who has left.
 //!
 //! Invariants
 //!   1. A connection leaves once: by being done, or by its end, or because it had ended before it heard of the task.
@@ -12,16 +12,17 @@ use std::time::Duration;
 use clock::Nanos;
 
 use super::recorder::{Recorder, Tally};
-use super::work::{Encoder, Group, Limit};
+use super::source::Source;
+use super::target::Protocol;
 
 #[derive(Debug)]
 pub(super) struct Task {
-    pub(super) group: Group,
-    pub(super) encoder: Encoder,
-    pub(super) start: Nanos,
+    pub(super) source: Source,
+    pub(super) protocol: Protocol,
+    /// Most requests under way on each connection.
+    pub(super) depth: usize,
     /// Zero: none.
     pub(super) request_timeout: Duration,
-    next: AtomicU64,
     left: Vec<AtomicBool>,
     working: AtomicUsize,
     fallen: Mutex<Vec<u64>>,
@@ -30,34 +31,22 @@ pub(super) struct Task {
     gate: Arc<Gate>,
 }
 
-/// What a connection may send now.
-#[derive(Debug, PartialEq)]
-pub(super) enum Turn {
-    /// The request of this number, which was due then.
-    Send(u64, Nanos),
-    /// Nothing until the pacer says so.
-    Wait,
-    /// Nothing any more.
-    Done,
-}
-
 impl Task {
     pub(super) fn new(
-        group: &Group,
-        encoder: Encoder,
+        source: Source,
         start: Nanos,
         request_timeout: Duration,
         loops: usize,
         gate: &Arc<Gate>,
     ) -> Self {
+        let (connections, depth, protocol) = source.shape();
         Self {
-            group: group.clone(),
-            encoder,
-            start,
+            source,
+            protocol,
+            depth,
             request_timeout,
-            next: AtomicU64::new(0),
-            left: (0..group.connections).map(|_| AtomicBool::new(false)).collect(),
-            working: AtomicUsize::new(group.connections),
+            left: (0..connections).map(|_| AtomicBool::new(false)).collect(),
+            working: AtomicUsize::new(connections),
             fallen: Mutex::new(Vec::new()),
             finished_ns: AtomicU64::new(start.0),
             recorders: (0..loops).map(|_| Mutex::new(Recorder::new())).collect(),
@@ -65,41 +54,8 @@ impl Task {
         }
     }
 
-    /// What connection `number` does next, which has sent `sent` requests.
-    pub(super) fn turn(&self, number: u64, sent: u64, now: Nanos) -> Turn {
-        if let Limit::Each(count) = self.group.limit
-            && sent >= count
-        {
-            return Turn::Done;
-        }
-        if let Some(rate) = self.group.per_second {
-            let index = number + sent * self.group.connections as u64;
-            return match self.due(index, rate) {
-                Some(due) if due <= now => Turn::Send(index, due),
-                Some(_) => Turn::Wait,
-                None => Turn::Done,
-            };
-        }
-        let is_late = matches!(self.group.limit, Limit::For(length) if now >= self.start + length);
-        if is_late {
-            return Turn::Done;
-        }
-        let index = self.next.fetch_add(1, Ordering::Relaxed);
-        match self.group.limit {
-            Limit::Requests(count) if index >= count => Turn::Done,
-            _ => Turn::Send(index, now),
-        }
-    }
-
-    /// When an open loop at `rate` sends request `index`; `None` when that is beyond its limit.
-    pub(super) fn due(&self, index: u64, rate: f64) -> Option<Nanos> {
-        let after = Duration::from_secs_f64(index as f64 / rate);
-        let is_planned = match self.group.limit {
-            Limit::Requests(count) => index < count,
-            Limit::Each(count) => index < count * self.group.connections as u64,
-            Limit::For(length) => after < length,
-        };
-        is_planned.then(|| self.start + after)
+    pub(super) fn connections(&self) -> usize {
+        self.left.len()
     }
 
     /// The recorder of a loop.
@@ -172,48 +128,16 @@ impl Gate {
 
 #[cfg(test)]
 mod tests {
-    use super::super::target::Protocol;
-    use super::super::work::{Action, Pick, tests::work};
+    use super::super::load::Load;
+    use super::super::work::{Action, Group, Limit, Pick, tests::work};
     use super::*;
-
-    fn task(limit: Limit, per_second: Option<f64>) -> Task {
-        let work = work(Action::Read, Pick::Sequence);
-        let group = Group { work, connections: 2, depth: 1, limit, per_second };
-        let encoder = Encoder::new(&group, Protocol::Resp);
-        Task::new(&group, encoder, Nanos(1_000), Duration::ZERO, 1, &Arc::new(Gate::new(1)))
-    }
-
-    #[test]
-    fn quota_of_requests_is_shared() {
-        let task = task(Limit::Requests(2), None);
-        assert_eq!(task.turn(0, 0, Nanos(5)), Turn::Send(0, Nanos(5)));
-        assert_eq!(task.turn(0, 1, Nanos(6)), Turn::Send(1, Nanos(6)));
-        assert_eq!(task.turn(1, 0, Nanos(7)), Turn::Done);
-    }
-
-    #[test]
-    fn open_loop_is_due_by_plan_however_late_it_is_asked() {
-        let task = task(Limit::For(Duration::from_secs(1)), Some(4.0));
-        let quarter = 250_000_000;
-        assert_eq!(task.turn(0, 0, Nanos(1_000)), Turn::Send(0, Nanos(1_000)));
-        assert_eq!(task.turn(1, 0, Nanos(1_000)), Turn::Wait);
-        let late = Nanos(60_000_000_000);
-        assert_eq!(task.turn(1, 0, late), Turn::Send(1, Nanos(1_000 + quarter)));
-        assert_eq!(task.turn(0, 1, late), Turn::Send(2, Nanos(1_000 + 2 * quarter)));
-        assert_eq!(task.turn(1, 1, late), Turn::Send(3, Nanos(1_000 + 3 * quarter)));
-        assert_eq!(task.turn(0, 2, late), Turn::Done);
-    }
-
-    #[test]
-    fn closed_loop_ends_at_its_time() {
-        let task = task(Limit::For(Duration::from_nanos(10)), None);
-        assert_eq!(task.turn(0, 0, Nanos(1_009)), Turn::Send(0, Nanos(1_009)));
-        assert_eq!(task.turn(0, 1, Nanos(1_010)), Turn::Done);
-    }
 
     #[test]
     fn the_last_to_leave_ends_the_phase_and_none_leaves_twice() {
-        let task = task(Limit::Each(1), None);
+        let work = work(Action::Read, Pick::Sequence);
+        let group = Group { work, connections: 2, depth: 1, limit: Limit::Each(1), per_second: None };
+        let source = Source::Load(Load::new(&group, Protocol::Resp, Nanos(0)));
+        let task = Task::new(source, Nanos(0), Duration::ZERO, 1, &Arc::new(Gate::new(1)));
         task.leave(0, 0, |tally| tally.failures.disconnected += 1);
         task.leave(0, 0, |tally| tally.failures.disconnected += 1);
         assert!(!task.gate.wait(Duration::ZERO));

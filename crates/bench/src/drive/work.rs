@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::script::Expected;
 use super::target::Protocol;
 
 /// Groups of connections that start together; over when all of them are done.
@@ -124,6 +125,8 @@ pub(super) enum Op {
     /// The key's number.
     Read(u64),
     Any,
+    /// A capture's.
+    Recorded(Expected),
 }
 
 /// Turns requests into bytes.

@@ -16,7 +16,7 @@ use super::measure::{Measured, rounded};
 use super::progress::Progress;
 use super::report::{Line, Report};
 use crate::Failure;
-use crate::drive::{Played, Playing, Protocol, Recorded, Row, Script, Sparse, Speed, play};
+use crate::drive::{Fleet, Playing, Protocol, Recorded, Script, Sparse, Speed};
 
 #[derive(Debug, Args)]
 pub(super) struct Replay {
@@ -58,23 +58,23 @@ impl Replay {
             if running.target.protocol != Protocol::Resp {
                 return Err(format!("{}: a replay is for servers that speak the Redis protocol", host.label));
             }
+            let mut fleet = Fleet::open(&running.target, &self.common.fleet(script.connections()))?;
             let playing = Playing {
                 speed: self.speed,
-                fleet: self.common.fleet(script.connections()),
                 request_timeout: self.common.request_timeout,
                 interval: self.common.interval,
             };
             let what = format!("{}: replay", host.label);
-            let mut observe = |row: &Row| progress.rows(&what, std::slice::from_ref(row));
-            let played = play(&script, &running.target, &playing, &mut observe)?;
-            reports.push(self.report(host, &script, &played));
+            let outcome = fleet.play(&script, &playing, &mut |rows| progress.rows(&what, rows));
+            let mut measured = Measured::of(&outcome, 0);
+            measured.add_failures(&fleet.failures);
+            reports.push(self.report(host, &script, measured));
             progress.step();
         }
         Ok(reports)
     }
 
-    fn report(&self, host: &Host, script: &Script, played: &Played) -> Report {
-        let measured = Measured::of(&played.outcome, 0);
+    fn report(&self, host: &Host, script: &Script, measured: Measured) -> Report {
         let (found, missing) = (measured.tally.found, measured.tally.missing);
         let recorded = &script.recorded;
         let skipped: u64 = script.skipped.values().sum();
@@ -84,7 +84,7 @@ impl Replay {
             "hits": found,
             "misses": missing,
             "hit_ratio": ratio(found, missing),
-            "errors_as_recorded": played.errors_as_recorded,
+            "errors_as_recorded": measured.tally.errors_as_recorded,
             "skipped": script.skipped,
             "recorded": recorded_json(recorded),
             "lacks": script.lacks,
