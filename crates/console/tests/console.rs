@@ -4,9 +4,12 @@
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use console::{Console, FileOptions, Options, Sources};
+
+/// Longest wait for anything.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 fn start(file: Option<FileOptions>) -> (Console, SocketAddr) {
     let listener = console::listen("127.0.0.1:0".parse().expect("an address")).expect("a free port");
@@ -20,9 +23,18 @@ fn start(file: Option<FileOptions>) -> (Console, SocketAddr) {
     (console, address)
 }
 
+/// Waits until `holds`.
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+}
+
 fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).expect("it listens");
-    stream.set_read_timeout(Some(Duration::from_secs(10))).expect("set");
+    stream.set_read_timeout(Some(PATIENCE)).expect("set");
     stream
 }
 
@@ -80,11 +92,7 @@ fn connections_are_bounded_and_room_comes_back() {
     let reply = exchange(address, &request("GET", "/metrics"));
     assert_eq!(reply, "", "one too many");
     drop(idle);
-    let mut tries = 0;
-    while exchange(address, &request("GET", "/metrics")).is_empty() {
-        tries += 1;
-        assert!(tries < 100_000, "no room came back");
-    }
+    eventually("room comes back", || !exchange(address, &request("GET", "/metrics")).is_empty());
 }
 
 #[test]
@@ -98,9 +106,7 @@ fn lines_are_written_at_once_and_at_the_stop() {
         former_max: 1,
     };
     let (console, _address) = start(Some(file));
-    while std::fs::read_to_string(&path).unwrap_or_default().is_empty() {
-        std::thread::yield_now();
-    }
+    eventually("a line is written", || !std::fs::read_to_string(&path).unwrap_or_default().is_empty());
     console.stop();
     assert_eq!(std::fs::read_to_string(&path).expect("a file"), "{\"line\":1}\n{\"line\":2}\n");
 }
