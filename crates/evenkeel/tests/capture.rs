@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use capture::{Ending, HELD, decode};
-use common::{Server, evenkeel, eventually, finished, receive};
+use common::{PATIENCE, Server, evenkeel, eventually, finished, receive};
 use resp::Value as Reply;
 use serde_json::Value;
 
@@ -53,9 +53,15 @@ fn loaded(server: &Server, arguments: &[&str]) {
     assert_eq!(status, 0, "{text}");
 }
 
+fn connect(server: &Server) -> TcpStream {
+    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
 /// Sends requests together on a new connection; returns how many replies came.
 fn pipelined(server: &Server, requests: &str, replies: usize) -> TcpStream {
-    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)).unwrap();
+    let mut stream = connect(server);
     stream.write_all(requests.as_bytes()).unwrap();
     for _ in 0..replies {
         receive(&mut stream).unwrap();
@@ -158,7 +164,7 @@ fn capture_ends_by_its_time_and_its_size_and_leaves_no_file_of_others() {
     let server = Server::start(&dir.path().join("data"), &["--engine", "memory"]);
     let file = dir.path().join("time");
     let said = ended(captures(&server, &file, &["--for", "300ms"]));
-    assert!(said.starts_with("0 requests in 0."), "{said}");
+    assert!(said.starts_with("0 requests in "), "{said}");
     let url = format!("redis://127.0.0.1:{}", server.port);
     let (status, text) = finished(evenkeel().arg("capture").arg(&file).args(["--url", &url, "--for", "1s"]));
     assert!(status == 1 && text.contains("is there already"), "{text}");
@@ -182,7 +188,7 @@ fn capture_ends_by_its_time_and_its_size_and_leaves_no_file_of_others() {
 fn client_that_captures_and_does_not_read_delays_nobody_and_is_told_what_it_missed() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&dir.path().join("data"), &["--engine", "memory", "--loops", "2"]);
-    let mut lazy = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)).unwrap();
+    let mut lazy = connect(&server);
     lazy.write_all(b"CAPTURE START VALUES\r\n").unwrap();
     let header = receive(&mut lazy).unwrap();
     assert!(matches!(header, Reply::Bulk(_)));
@@ -215,13 +221,11 @@ fn end_of_the_connection_ends_the_capture() {
     let mut child = captures(&server, &dir.path().join("traffic"), &[]);
     child.kill().unwrap();
     child.wait().unwrap();
-    let mut again = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)).unwrap();
-    loop {
+    let mut again = connect(&server);
+    eventually("another can begin", || {
         again.write_all(b"CAPTURE START\r\n").unwrap();
-        if matches!(receive(&mut again).unwrap(), Reply::Bulk(_)) {
-            break;
-        }
-    }
+        matches!(receive(&mut again).unwrap(), Reply::Bulk(_))
+    });
     assert_eq!(server.call(&["PING"]), Reply::Simple(b"PONG".to_vec()));
 }
 

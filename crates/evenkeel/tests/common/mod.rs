@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use resp::Value;
 
 /// Longest wait for anything.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Waits until `holds`.
 #[allow(dead_code, reason = "each test file uses its part")]
@@ -23,6 +23,7 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
         assert!(start.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        std::thread::park_timeout(Duration::from_millis(2));
     }
 }
 /// Ports that others took one after the other: then something is wrong.
