@@ -295,33 +295,57 @@ fn of_skew<'a>(value: &'a Value, start: &str, balance: &str) -> &'a Value {
     runs.iter().find(|run| run["start"] == start && run["balance"] == balance).unwrap()
 }
 
-#[test]
-fn skew_shows_who_carries_the_load_and_what_the_balancer_does_about_it() {
-    let html = tempfile::NamedTempFile::new().unwrap();
-    let small = ["skew", "--clients", "6", "--duration", "700ms", "--balance-interval", "200ms"];
-    let load =
-        ["--interval", "100ms", "--keys", "10", "--value-size", "2000", "--starts", "one-loop,loads,nodes"];
-    let page = ["--html", html.path().to_str().unwrap()];
-    let (status, value) = measured(&[&small[..], &load, &page].concat());
+/// What `skew` finds with six clients.
+fn skewed(arguments: &[&str]) -> Value {
+    let small = ["skew", "--clients", "6", "--keys", "10", "--value-size", "2000"];
+    let often = ["--interval", "100ms", "--balance-interval", "200ms"];
+    let (status, value) = measured(&[&small[..], &often, arguments].concat());
     assert_eq!(status, 0, "{value}");
+    value
+}
+
+/// The share of the loop that sent most, in each sample in which anything was sent.
+fn greatest_shares(run: &Value) -> Vec<f64> {
+    let samples = run["loops"].as_array().unwrap().iter();
+    let shares = samples.map(|sample| sample["shares"].as_array().unwrap().iter().filter_map(Value::as_f64));
+    shares.map(|shares| shares.fold(0.0, f64::max)).filter(|share| *share > 0.0).collect()
+}
+
+#[test]
+fn skew_shows_who_carries_the_load() {
+    let html = tempfile::NamedTempFile::new().unwrap();
+    let page = ["--html", html.path().to_str().unwrap()];
+    let value = skewed(&[&["--duration", "500ms", "--starts", "one-loop,loads,nodes"][..], &page].concat());
     has_the_common_shape(&value, "skew");
     assert_eq!(value["runs"].as_array().unwrap().len(), 10, "an even start, and three of three kinds");
-    let greatest_share = |run: &Value| {
-        let last = run["loops"].as_array().unwrap().last().unwrap();
-        last["shares"].as_array().unwrap().iter().filter_map(Value::as_f64).fold(0.0, f64::max)
-    };
     for start in ["one-loop", "nodes"] {
         let off = of_skew(&value, start, "off");
-        assert!(greatest_share(off) > 0.99, "all on one loop from {start}: {off}");
+        assert!(
+            greatest_shares(off).iter().all(|share| *share > 0.99),
+            "all on one loop from {start}: {off}"
+        );
         assert_eq!((off["moves"].as_u64(), off["min_max_by_interval"][0].as_f64()), (Some(0), Some(0.0)));
-        let on = of_skew(&value, start, "on");
-        assert!(on["moves"].as_u64().unwrap() > 0 && greatest_share(on) < 0.99, "{on}");
     }
     let by_host = of_skew(&value, "nodes", "by-host");
-    assert!(greatest_share(by_host) < 0.9, "hosts are dealt over the loops: {by_host}");
+    assert!(
+        greatest_shares(by_host).iter().any(|share| *share < 0.9),
+        "hosts are dealt over the loops: {by_host}"
+    );
     assert_eq!(of_skew(&value, "even", "off")["ratio_to_even"], 1.0);
     let page = std::fs::read_to_string(html.path()).unwrap();
     assert!(page.contains("<svg") && page.contains("start one-loop, balance on"));
+}
+
+/// Ten of the balancer's intervals: on a busy machine the clients get nothing done in some of them.
+#[test]
+fn skew_shows_what_the_balancer_does_about_it() {
+    let on = ["--balance", "on", "--no-even", "--starts", "one-loop,nodes", "--duration", "2s"];
+    let value = skewed(&on);
+    for start in ["one-loop", "nodes"] {
+        let on = of_skew(&value, start, "on");
+        let is_shared = greatest_shares(on).iter().any(|share| *share < 0.99);
+        assert!(on["moves"].as_u64().unwrap() > 0 && is_shared, "{on}");
+    }
 }
 
 #[test]
