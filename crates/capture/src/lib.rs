@@ -37,7 +37,8 @@ mod write;
 
 pub use read::{Arguments, Capture, DecodeError, Record, Stopped, Turn, decode, decode_end_chunk, record_at};
 pub use write::{
-    Head, Plan, append_plain, append_record, begin_turn, chunk, end, end_turn, header, set_released,
+    Head, Plan, append_plain, append_record, begin_turn, chunk, chunk_head, end, end_turn, header,
+    set_released,
 };
 
 /// A command that records name by its place in the list.
@@ -120,6 +121,9 @@ const FLAG_VALUES: u16 = 2;
 const KIND_TURNS: u16 = 1;
 const KIND_END: u16 = 2;
 
-fn crc32c(bytes: &[u8]) -> u32 {
-    crc_fast::crc32_iscsi(bytes)
+/// Of the parts, one behind the other.
+fn crc32c(parts: &[&[u8]]) -> u32 {
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    parts.iter().for_each(|part| digest.update(part));
+    digest.finalize() as u32
 }

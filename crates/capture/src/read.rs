@@ -104,7 +104,7 @@ pub fn decode(bytes: &[u8]) -> Result<Capture<'_>, DecodeError> {
 /// What the last chunk of a file says; `None` if `chunk` is another, or not whole.
 #[must_use]
 pub fn decode_end_chunk(chunk: &[u8]) -> Option<End> {
-    let is_end = u16_at(chunk, 8) == Some(KIND_END) && u32_at(chunk, 4) == Some(crc32c(&chunk[8..]));
+    let is_end = u16_at(chunk, 8) == Some(KIND_END) && u32_at(chunk, 4) == Some(crc32c(&[&chunk[8..]]));
     if is_end { decode_end(chunk.get(CHUNK_HEAD_BYTES..)?) } else { None }
 }
 
@@ -118,7 +118,7 @@ fn decode_header(bytes: &[u8]) -> Result<(Capture<'_>, usize), DecodeError> {
     }
     let length = u32_at(bytes, 12).ok_or(DecodeError::Header)? as usize;
     let (body, crc) = bytes.get(..length).and_then(|h| h.split_last_chunk()).ok_or(DecodeError::Header)?;
-    if u32::from_le_bytes(*crc) != crc32c(body) {
+    if u32::from_le_bytes(*crc) != crc32c(&[body]) {
         return Err(DecodeError::Header);
     }
     let (plan, commands) = decode_body(body).ok_or(DecodeError::Header)?;
@@ -160,7 +160,7 @@ impl<'a> Capture<'a> {
             return Err("a chunk is longer than chunks are");
         }
         let whole = rest.get(..CHUNK_HEAD_BYTES + length).ok_or(CUT)?;
-        if u32_at(whole, 4) != Some(crc32c(&whole[8..])) {
+        if u32_at(whole, 4) != Some(crc32c(&[&whole[8..]])) {
             return Err("a chunk does not have its checksum");
         }
         let (kind, records, dropped) = (u16_at(whole, 8), u32_at(whole, 12), u64_at(whole, 16));

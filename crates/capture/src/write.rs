@@ -56,7 +56,7 @@ pub fn header<'a>(plan: &Plan, commands: impl ExactSizeIterator<Item = Command<'
     }
     let length = small(out.len() + 4);
     out[12..16].copy_from_slice(&length.to_le_bytes());
-    let crc = crc32c(&out);
+    let crc = crc32c(&[&out]);
     out.extend_from_slice(&crc.to_le_bytes());
     out
 }
@@ -154,9 +154,15 @@ pub fn set_released(out: &mut [u8], at: usize, after_ns: Option<u64>) {
     out[at + 4..at + 8].copy_from_slice(&released.to_le_bytes());
 }
 
+/// What stands before whole turns, with so many records, to make them a chunk.
+pub fn chunk_head(turns: &[u8], loop_index: usize, records: u32, dropped: u64) -> [u8; CHUNK_HEAD_BYTES] {
+    head_of((KIND_TURNS, loop_index as u16), records, dropped, turns)
+}
+
 /// Appends a chunk of whole turns, with so many records, to `out`.
 pub fn chunk(out: &mut Vec<u8>, turns: &[u8], loop_index: usize, records: u32, dropped: u64) {
-    append_chunk(out, (KIND_TURNS, loop_index as u16), records, dropped, turns);
+    out.extend_from_slice(&chunk_head(turns, loop_index, records, dropped));
+    out.extend_from_slice(turns);
 }
 
 /// Appends the last chunk to `out`.
@@ -166,27 +172,25 @@ pub fn end(out: &mut Vec<u8>, end: &End) {
     content.extend_from_slice(&end.records.to_le_bytes());
     content.extend_from_slice(&end.dropped.to_le_bytes());
     content.push(end.ending as u8);
-    append_chunk(out, (KIND_END, 0), 0, end.dropped, &content);
+    out.extend_from_slice(&head_of((KIND_END, 0), 0, end.dropped, &content));
+    out.extend_from_slice(&content);
 }
 
-fn append_chunk(
-    out: &mut Vec<u8>,
+fn head_of(
     (kind, loop_index): (u16, u16),
     records: u32,
     dropped: u64,
     content: &[u8],
-) {
-    let at = out.len();
-    out.reserve(CHUNK_HEAD_BYTES + content.len());
-    out.extend_from_slice(&small(content.len()).to_le_bytes());
-    out.extend_from_slice(&[0; 4]);
-    out.extend_from_slice(&kind.to_le_bytes());
-    out.extend_from_slice(&loop_index.to_le_bytes());
-    out.extend_from_slice(&records.to_le_bytes());
-    out.extend_from_slice(&dropped.to_le_bytes());
-    out.extend_from_slice(content);
-    let crc = crc32c(&out[at + 8..]);
-    out[at + 4..at + 8].copy_from_slice(&crc.to_le_bytes());
+) -> [u8; CHUNK_HEAD_BYTES] {
+    let mut head = [0; CHUNK_HEAD_BYTES];
+    head[..4].copy_from_slice(&small(content.len()).to_le_bytes());
+    head[8..10].copy_from_slice(&kind.to_le_bytes());
+    head[10..12].copy_from_slice(&loop_index.to_le_bytes());
+    head[12..16].copy_from_slice(&records.to_le_bytes());
+    head[16..].copy_from_slice(&dropped.to_le_bytes());
+    let crc = crc32c(&[&head[8..], content]);
+    head[4..8].copy_from_slice(&crc.to_le_bytes());
+    head
 }
 
 fn steps(ns: u64) -> u32 {

@@ -130,6 +130,8 @@ struct Source {
     stream: TcpStream,
     input: Vec<u8>,
     consumed: usize,
+    /// The last read took all there was.
+    is_drained: bool,
 }
 
 impl Source {
@@ -138,7 +140,7 @@ impl Source {
         let failed = |error: &dyn std::fmt::Display| format!("cannot connect to {target}: {error}");
         let stream = TcpStream::connect(target.address).map_err(|error| failed(&error))?;
         stream.set_read_timeout(Some(LOOK_AGAIN)).map_err(|error| failed(&error))?;
-        let mut source = Source { stream, input: Vec::new(), consumed: 0 };
+        let mut source = Source { stream, input: Vec::new(), consumed: 0, is_drained: false };
         for command in target.login() {
             source.write(command.as_bytes())?;
             if let Value::Error(text) = source.reply()? {
@@ -193,12 +195,17 @@ impl Source {
                 self.consumed += length;
                 return Ok(Some(value));
             }
+            if self.is_drained {
+                gather();
+            }
             self.input.drain(..self.consumed);
             self.consumed = 0;
             let before = self.input.len();
             self.input.resize(before + READ_BYTES, 0);
             let read = self.stream.read(&mut self.input[before..]);
-            self.input.truncate(before + *read.as_ref().unwrap_or(&0));
+            let count = *read.as_ref().unwrap_or(&0);
+            self.input.truncate(before + count);
+            self.is_drained = (1..READ_BYTES).contains(&count);
             match read {
                 Ok(0) => return Err("the server went away; the file has what came before".to_owned()),
                 Ok(_) => {}
@@ -211,8 +218,16 @@ impl Source {
     }
 }
 
+/// Lets packets come together: who waits in `read` is woken by each of them, and the server's thread does the waking.
+#[expect(clippy::disallowed_methods, reason = "nothing is waited for: fewer and larger reads are wanted")]
+fn gather() {
+    std::thread::sleep(PACE);
+}
+
 /// How often time and signals are looked at.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// How long packets are let gather; the socket has room for what comes meanwhile.
+const PACE: Duration = Duration::from_millis(20);
 /// How long a reply may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 const READ_BYTES: usize = 256 << 10;

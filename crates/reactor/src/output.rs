@@ -134,6 +134,20 @@ impl Output {
         }
     }
 
+    /// Takes out all that was not sent, held or not, as if it had been: for who plays the part of a loop, as a protocol's tests do.
+    #[must_use]
+    pub fn take(&mut self) -> Vec<u8> {
+        let mut all = Vec::with_capacity(self.len());
+        while !self.is_empty() {
+            let piece = self.sendable(u64::MAX);
+            all.extend_from_slice(piece);
+            let count = piece.len();
+            self.advance(count);
+        }
+        (self.cursor, self.turn_start) = (self.end(), self.end());
+        all
+    }
+
     /// Bytes not sent, held ones included.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -388,6 +402,17 @@ mod tests {
         assert!(output.is_full(), "31 free bytes");
         output.advance(21);
         assert!(!output.is_full());
+    }
+
+    #[test]
+    fn all_is_taken_in_its_order_and_counts_as_sent() {
+        let (mut pool, mut output) = (Pool::default(), Output::new(10, 10));
+        turn(&mut output, &mut pool, 0, &[(b"free", 0), (b"[]", 7)]);
+        output.attach(5, Arc::new(*b"shared"), 0..6);
+        assert_eq!(output.take(), b"free[shared]");
+        assert_eq!((output.len(), output.held_bytes(), output.buffer().len()), (0, 0, 0));
+        turn(&mut output, &mut pool, 0, &[(b"next", 8)]);
+        assert_eq!(output.take(), b"next");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! CAPTURE: what all connections ask, recorded while it is asked, and streamed to the connection that wants it.
 //!
 //! ```text
-//!  request -> Taking: this thread's, for a turn -> end of the turn -> Kept: the loop's, until the replies were released
-//!           whoever captures <- message of a chunk <- flush, when there is enough or it is time <-/
+//!  turn begins -> slot: its loop's -> requests into the Recorder there -> turn ends -> kept until the replies were released
+//!              whoever captures <- message of a Chunk <- flush, when there is enough or it is time <-/
 //! ```
 //!
 //! Invariants
@@ -10,31 +10,33 @@
 //!   2. A loop never waits for who captures: what that one does not take is dropped, and counted in the next chunk.
 //!   3. There is one capture at a time: so the cost is bounded, and each record is written once.
 //!   4. What is recorded of a request is decided by [`what`] alone; a password never is.
-//!   5. A capture is over when the turns that ran as it was stopped are: each of their records is in the file, or counted as dropped.
+//!   5. A turn has its slot locked while it records, and whoever stops a capture only tries to lock it: so a capture is over when the
+//!      turns that ran as it was stopped are, and each of their records is in the file, or counted as dropped.
 //!
-//! Bounds: [`LOOP_BYTES_MAX`] for each loop, [`POSTED_BYTES_MAX`] on their way, [`OUTPUT_BYTES_MAX`] in the output.
+//! Bounds: `LOOP_BYTES_MAX` for each loop, [`POSTED_BYTES_MAX`] on their way, [`OUTPUT_BYTES_MAX`] in the output.
 //!
 //! Out of scope: the bytes (crate `capture`), what is done with them (`evenkeel capture`, `evenkeel bench replay`).
 
-pub(crate) mod take;
+pub(crate) mod recorder;
 mod what;
 
-use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-use capture::{CHUNK_HEAD_BYTES, Command, END_BYTES, End, Ending, Plan};
+use capture::{CHUNK_HEAD_BYTES, Command, END_BYTES, End, Ending};
 use clock::Nanos;
-use reactor::Output;
+use reactor::{Output, SharedBytes};
 use resp::Writer;
 
+use self::recorder::Recorder;
 use crate::clients::Client;
 use crate::command::Flags;
 use crate::lookup::Table;
 use crate::message::Message;
 use crate::server::Server;
+use crate::settings::Connector;
 
 /// What somebody wants captured.
 #[derive(Clone, Copy, Debug)]
@@ -48,10 +50,15 @@ pub(crate) struct Wanted {
 /// The capture of a server, if there is one.
 #[derive(Debug)]
 pub(crate) struct Captures {
-    /// Its number; 0: there is none. All that turns look at.
+    /// Its number; 0: there is none, or it was stopped. All that turns look at.
     number: AtomicU64,
+    /// How many there have been.
+    count: AtomicU64,
+    /// Locked before any slot is.
     current: Mutex<Option<Current>>,
-    loops: Box<[OfLoop]>,
+    /// Those of a loop follow each other.
+    slots: Box<[Slot]>,
+    slots_each: usize,
 }
 
 /// The capture that runs, or is about to end.
@@ -62,25 +69,25 @@ struct Current {
     ending: Option<(Ending, Nanos)>,
 }
 
-/// One loop; a cache line of its own.
+/// Where one turn at a time records; a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct OfLoop {
-    kept: Mutex<Option<Kept>>,
-    /// Turns that record.
-    turns: AtomicU64,
-}
+struct Slot(Mutex<Option<Recorder>>);
+
+/// A slot that a turn has; `None`: the capture is over.
+pub(crate) type Taken<'a> = MutexGuard<'a, Option<Recorder>>;
 
 /// A capture.
 #[derive(Debug)]
 pub(crate) struct Running {
+    /// Never 0.
     number: u64,
     /// The connection that gets it.
     client: u64,
-    wanted: Wanted,
+    /// The most that the file may become.
+    bytes_max: u64,
+    plan: what::Plan,
     started: Nanos,
-    /// What hashes of keys are mixed with; told to nobody.
-    secret: [u64; 2],
     /// Bytes of chunks that were posted and not taken.
     posted_bytes: AtomicU64,
     /// What follows is written by the loop of the connection that gets it, and `dropped` by all.
@@ -89,37 +96,13 @@ pub(crate) struct Running {
     dropped: AtomicU64,
 }
 
-/// What a loop has recorded and not given away.
-#[derive(Debug)]
-struct Kept {
-    running: Arc<Running>,
-    /// Whole turns.
-    bytes: Vec<u8>,
-    /// Records in them.
-    records: u32,
-    /// Turns with replies that wait for the disk, by their order.
-    waiting: VecDeque<Waiting>,
-    flushed: Nanos,
-}
-
-/// A turn that waits for a ticket.
-#[derive(Debug)]
-struct Waiting {
-    ticket: u64,
-    /// Where it begins.
-    at: usize,
-    /// Records before it.
-    records: u32,
-    arrived: Nanos,
-}
-
 /// Turns on their way to who captures.
 #[derive(Debug)]
 pub struct Chunk {
     running: Arc<Running>,
     loop_index: usize,
     records: u32,
-    bytes: Vec<u8>,
+    bytes: Arc<Vec<u8>>,
 }
 
 impl Drop for Chunk {
@@ -150,27 +133,39 @@ pub(crate) struct Progress {
 }
 
 impl Captures {
-    pub(crate) fn new(loops: usize) -> Self {
+    /// For so many loops.
+    pub(crate) fn new(loops: usize, connector: Connector) -> Self {
+        let slots_each = if connector == Connector::Threads { THREAD_SLOTS } else { 1 };
         Captures {
             number: AtomicU64::new(0),
+            count: AtomicU64::new(0),
             current: Mutex::default(),
-            loops: (0..loops.max(1)).map(|_| OfLoop::default()).collect(),
+            slots: (0..loops.max(1) * slots_each).map(|_| Slot::default()).collect(),
+            slots_each,
         }
     }
 
-    /// Locked before any loop is.
     fn current(&self) -> MutexGuard<'_, Option<Current>> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn of_loop(&self, loop_index: usize) -> &OfLoop {
-        &self.loops[loop_index % self.loops.len()]
+    fn slots_of(&self, loop_index: usize) -> &[Slot] {
+        let first = loop_index * self.slots_each % self.slots.len();
+        &self.slots[first..first + self.slots_each]
     }
 }
 
-impl OfLoop {
-    fn kept(&self) -> MutexGuard<'_, Option<Kept>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+impl Slot {
+    fn lock(&self) -> Taken<'_> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn try_lock(&self) -> Option<Taken<'_>> {
+        match self.0.try_lock() {
+            Ok(taken) => Some(taken),
+            Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 }
 
@@ -180,18 +175,16 @@ impl Server {
     /// # Errors
     /// Whose capture runs already.
     pub(crate) fn start_capture(&self, client: &Client, wanted: Wanted, now: Nanos) -> Result<Vec<u8>, u64> {
-        /// Of all servers of the process: threads remember the number, and tests have several.
-        static NUMBERS: AtomicU64 = AtomicU64::new(1);
         let mut current = self.captures.current();
         if let Some(current) = &*current {
             return Err(current.running.client);
         }
-        if client.capture.load(Ordering::Relaxed) {
+        if client.capture.load(Ordering::Relaxed) != 0 {
             // The end of its last one is still on its way, and would be taken for that of this one.
             return Err(client.id);
         }
-        let Wanted { hashes_keys, keeps_values, .. } = wanted;
-        let plan = Plan { hashes_keys, keeps_values, started_unix_us: self.clock.unix_us() };
+        let Wanted { hashes_keys, keeps_values, bytes_max } = wanted;
+        let plan = capture::Plan { hashes_keys, keeps_values, started_unix_us: self.clock.unix_us() };
         let header = capture::header(
             &plan,
             Table::of_server().entries().iter().map(|entry| Command {
@@ -203,24 +196,54 @@ impl Server {
         );
         // Its keys are the system's randomness.
         let random = RandomState::new();
+        let secret = [random.hash_one(0), random.hash_one(1)];
+        let number = self.captures.count.fetch_add(1, Ordering::Relaxed) + 1;
         let new = Arc::new(Running {
-            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            number,
             client: client.id,
-            wanted,
+            bytes_max,
+            plan: what::Plan::new(&wanted, secret),
             started: now,
-            secret: [random.hash_one(0), random.hash_one(1)],
             posted_bytes: AtomicU64::new(0),
             bytes: AtomicU64::new(header.len() as u64),
             records: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
         });
-        for of_loop in &self.captures.loops {
-            *of_loop.kept() = Some(Kept::new(&new, now));
+        for slot in &self.captures.slots {
+            *slot.lock() = Some(Recorder::new(&new, now));
         }
-        client.capture.store(true, Ordering::Relaxed);
-        self.captures.number.store(new.number, Ordering::SeqCst);
+        client.capture.store(number, Ordering::Relaxed);
+        self.captures.number.store(number, Ordering::SeqCst);
         *current = Some(Current { running: new, ending: None });
         Ok(header)
+    }
+
+    /// What the turn that begins records into; `None`, for one load, while nothing is captured.
+    #[inline]
+    pub(crate) fn begin_capture_turn(&self, loop_index: usize) -> Option<Taken<'_>> {
+        if self.captures.number.load(Ordering::Relaxed) == 0 { None } else { self.take_slot(loop_index) }
+    }
+
+    #[cold]
+    fn take_slot(&self, loop_index: usize) -> Option<Taken<'_>> {
+        let slots = self.captures.slots_of(loop_index);
+        let mut slot = slots.iter().find_map(Slot::try_lock).unwrap_or_else(|| slots[0].lock());
+        if let Some(recorder) = &mut *slot {
+            recorder.begin(self.store.released());
+            return Some(slot);
+        }
+        self.give_back(slot);
+        None
+    }
+
+    /// Unlocks a slot, and ends the capture if it was stopped meanwhile.
+    fn give_back(&self, slot: Taken<'_>) {
+        drop(slot);
+        // Either who stops it sees the slot free, or this sees the stop.
+        fence(Ordering::SeqCst);
+        if self.captures.number.load(Ordering::Relaxed) == 0 {
+            self.end_stopped_capture();
+        }
     }
 
     /// Stops the capture, if one runs; returns whether one did. It ends with the turns that run now: this one, if it is recorded.
@@ -228,34 +251,32 @@ impl Server {
         let is_new = match &mut *self.captures.current() {
             Some(current) if current.ending.is_none() => {
                 current.ending = Some((ending, self.clock.now()));
-                self.captures.number.store(0, Ordering::SeqCst);
+                self.captures.number.store(0, Ordering::Relaxed);
                 true
             }
             _ => false,
         };
         if is_new {
+            fence(Ordering::SeqCst);
             self.end_stopped_capture();
         }
         is_new
     }
 
-    /// Sends what is left of a capture that was stopped, and its end, unless a turn still records: the last of them asks again.
-    ///
-    /// A turn counts itself before it looks whether the capture still runs, and looks again after it has given away its records:
-    /// so either this sees the turn, or the turn sees the stop.
+    /// Sends what is left of a capture that was stopped, and its end, unless somebody has a slot: who gives it back asks again.
     #[cold]
     fn end_stopped_capture(&self) {
         let mut current = self.captures.current();
         let Some(Current { running, ending: Some((ending, at)) }) = &*current else { return };
-        if self.captures.loops.iter().any(|of_loop| of_loop.turns.load(Ordering::SeqCst) > 0) {
-            return;
-        }
         let (released, now) = (self.store.released(), self.clock.now());
-        for (loop_index, of_loop) in self.captures.loops.iter().enumerate() {
-            if let Some(mut kept) = of_loop.kept().take() {
-                kept.resolve(released, now);
-                kept.give_up_waiting();
-                self.flush(&mut kept, loop_index, now);
+        for loop_index in 0..self.captures.slots.len() / self.captures.slots_each {
+            for slot in self.captures.slots_of(loop_index) {
+                let Some(mut slot) = slot.try_lock() else { return };
+                if let Some(mut recorder) = slot.take() {
+                    recorder.resolve(released, now);
+                    recorder.give_up_waiting();
+                    self.flush(&mut recorder, loop_index, now);
+                }
             }
         }
         let last = Last { length: at.since(running.started), running: Arc::clone(running), ending: *ending };
@@ -276,16 +297,11 @@ impl Server {
         })
     }
 
-    /// Ends the capture if it is that of `client`, which is gone.
+    /// Ends the capture if it is that of `client`, which is gone, or wants no more of it.
     pub(crate) fn abandon_capture(&self, client: &Client) {
-        if !client.capture.swap(false, Ordering::Relaxed) {
-            return;
-        }
-        let mut current = self.captures.current();
-        if current.as_ref().is_some_and(|current| current.running.client == client.id) {
-            self.captures.number.store(0, Ordering::SeqCst);
-            self.captures.loops.iter().for_each(|of_loop| *of_loop.kept() = None);
-            *current = None;
+        let number = client.capture.swap(0, Ordering::Relaxed);
+        if number != 0 && number == self.captures.number.load(Ordering::Relaxed) {
+            self.stop_capture(Ending::Stopped);
             tracing::info!(client = client.address(), "capture ended with its connection");
         }
     }
@@ -294,60 +310,58 @@ impl Server {
     #[inline]
     pub(crate) fn tend_capture(&self, loop_index: usize) {
         if self.captures.number.load(Ordering::Relaxed) != 0 {
-            self.tend_kept(loop_index);
+            self.tend_slots(loop_index);
         }
     }
 
     #[cold]
-    fn tend_kept(&self, loop_index: usize) {
-        let mut kept = self.captures.of_loop(loop_index).kept();
-        let Some(kept) = &mut *kept else { return };
+    fn tend_slots(&self, loop_index: usize) {
         let released = self.store.released();
-        if kept.waiting.front().is_some_and(|first| first.ticket <= released) {
-            let now = self.clock.now();
-            kept.resolve(released, now);
-            self.flush_if_due(kept, loop_index, now);
+        for slot in self.captures.slots_of(loop_index) {
+            let Some(mut slot) = slot.try_lock() else { continue };
+            if let Some(recorder) = slot.as_mut().filter(|recorder| recorder.has_released(released)) {
+                let now = self.clock.now();
+                recorder.resolve(released, now);
+                self.flush_if_due(recorder, loop_index, now);
+            }
+            self.give_back(slot);
         }
     }
 
     /// Posts what is complete if that is much, or was long ago.
-    fn flush_if_due(&self, kept: &mut Kept, loop_index: usize, now: Nanos) {
-        let complete = kept.waiting.front().map_or(kept.bytes.len(), |first| first.at);
-        if complete >= FLUSH_BYTES || (complete > 0 && now.since(kept.flushed) >= FLUSH_TIME) {
-            self.flush(kept, loop_index, now);
+    fn flush_if_due(&self, recorder: &mut Recorder, loop_index: usize, now: Nanos) {
+        if recorder.is_due(now) {
+            self.flush(recorder, loop_index, now);
         }
     }
 
-    /// Posts the turns before the first that waits, or drops them.
-    fn flush(&self, kept: &mut Kept, loop_index: usize, now: Nanos) {
-        kept.flushed = now;
-        let (bytes, records) = kept.take_complete();
-        let running = &kept.running;
-        if bytes.is_empty() {
-            return;
-        }
-        let count = bytes.len() as u64;
-        let before = running.posted_bytes.fetch_add(count, Ordering::Relaxed);
-        let chunk = Chunk { running: Arc::clone(running), loop_index, records, bytes };
+    /// Posts what is complete, or drops it.
+    fn flush(&self, recorder: &mut Recorder, loop_index: usize, now: Nanos) {
+        let Some(chunk) = recorder.take_complete(loop_index, now) else { return };
+        let (running, count) = (&recorder.running, chunk.bytes.len() as u64);
+        let (before, records) = (running.posted_bytes.fetch_add(count, Ordering::Relaxed), chunk.records);
         if before + count > POSTED_BYTES_MAX || !self.post(running.client, Message::Captured(chunk)) {
             running.dropped.fetch_add(records.into(), Ordering::Relaxed);
         }
     }
 
     /// Gives turns to the connection that captures, if it takes them.
-    pub(crate) fn on_captured(&self, chunk: &Chunk, output: &mut Output) {
-        let (running, count) = (&*chunk.running, (CHUNK_HEAD_BYTES + chunk.bytes.len()) as u64);
+    pub(crate) fn on_captured(&self, client: &Client, chunk: &Chunk, output: &mut Output) {
+        let (running, count) = (&*chunk.running, CHUNK_HEAD_BYTES + chunk.bytes.len());
+        if client.capture.load(Ordering::Relaxed) != running.number {
+            return;
+        }
         let room = OUTPUT_BYTES_MAX.min(self.reply_bytes_max() / 2);
-        let is_full =
-            running.bytes.load(Ordering::Relaxed) + count + END_BYTES as u64 > running.wanted.bytes_max;
-        if is_full || output.len() + chunk.bytes.len() > room {
+        let bytes = running.bytes.load(Ordering::Relaxed) + count as u64;
+        let is_full = bytes + END_BYTES as u64 > running.bytes_max;
+        if is_full || output.len() + count > room {
             running.dropped.fetch_add(chunk.records.into(), Ordering::Relaxed);
         } else {
             let dropped = running.dropped.load(Ordering::Relaxed);
-            let mut bytes = Vec::new();
-            capture::chunk(&mut bytes, &chunk.bytes, chunk.loop_index, chunk.records, dropped);
-            Writer::new(output.buffer(), false).bulk(&bytes);
-            running.bytes.fetch_add(count, Ordering::Relaxed);
+            let head = capture::chunk_head(&chunk.bytes, chunk.loop_index, chunk.records, dropped);
+            let at = Writer::new(output.buffer(), false).bulk_around(&head, chunk.bytes.len(), &[]);
+            output.attach(at, Arc::clone(&chunk.bytes) as SharedBytes, 0..chunk.bytes.len());
+            running.bytes.store(bytes, Ordering::Relaxed);
             running.records.fetch_add(chunk.records.into(), Ordering::Relaxed);
         }
         if is_full && self.captures.number.load(Ordering::Relaxed) == running.number {
@@ -358,6 +372,9 @@ impl Server {
     /// Gives the end to the connection that captured; it is as any other then.
     pub(crate) fn on_capture_end(&self, client: &Client, last: &Last, output: &mut Output) {
         let Last { running, ending, length } = last;
+        if client.capture.load(Ordering::Relaxed) != running.number {
+            return;
+        }
         let end = End {
             length_ns: u64::try_from(length.as_nanos()).unwrap_or(u64::MAX),
             records: running.records.load(Ordering::Relaxed),
@@ -369,55 +386,12 @@ impl Server {
         let End { records, dropped, ending, .. } = end;
         tracing::info!(client = client.address(), records, dropped, ?ending, "capture ended");
         Writer::new(output.buffer(), false).bulk(&bytes);
-        client.capture.store(false, Ordering::Relaxed);
+        client.capture.store(0, Ordering::Relaxed);
     }
 }
 
-impl Kept {
-    fn new(running: &Arc<Running>, now: Nanos) -> Self {
-        let (bytes, waiting) = (Vec::new(), VecDeque::new());
-        Kept { running: Arc::clone(running), bytes, records: 0, waiting, flushed: now }
-    }
-
-    /// Says of the turns that waited for at most `released` that they were released now.
-    fn resolve(&mut self, released: u64, now: Nanos) {
-        while let Some(first) = self.waiting.pop_front_if(|first| first.ticket <= released) {
-            let after = now.0.saturating_sub(first.arrived.0);
-            capture::set_released(&mut self.bytes, first.at, Some(after));
-        }
-    }
-
-    /// Says of all others that nobody will know.
-    fn give_up_waiting(&mut self) {
-        for one in self.waiting.drain(..) {
-            capture::set_released(&mut self.bytes, one.at, None);
-        }
-    }
-
-    /// Takes the turns before the first that waits, and how many records they have.
-    fn take_complete(&mut self) -> (Vec<u8>, u32) {
-        let Some(first) = self.waiting.front() else {
-            let room = self.bytes.len().min(FLUSH_BYTES * 2);
-            let whole = std::mem::replace(&mut self.bytes, Vec::with_capacity(room));
-            return (whole, std::mem::take(&mut self.records));
-        };
-        let (at, records) = (first.at, first.records);
-        let rest = self.bytes.split_off(at);
-        for one in &mut self.waiting {
-            one.at -= at;
-            one.records -= records;
-        }
-        self.records -= records;
-        (std::mem::replace(&mut self.bytes, rest), records)
-    }
-}
-
-/// A loop gives away so much at once.
-const FLUSH_BYTES: usize = 64 << 10;
-/// Or what it has after so long.
-const FLUSH_TIME: Duration = Duration::from_millis(100);
-/// Most that a loop keeps: of replies that wait for a disk which stands still.
-const LOOP_BYTES_MAX: usize = 8 << 20;
+/// Turns that run at once under the connector `threads`; one more waits for one of them.
+const THREAD_SLOTS: usize = 64;
 /// Most that is on its way to who captures, of all loops.
 const POSTED_BYTES_MAX: u64 = 32 << 20;
 /// Most that waits for who captures to read it.

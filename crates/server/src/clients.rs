@@ -4,7 +4,7 @@
 //! a mutex that only CLIENT commands take.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clock::Nanos;
@@ -30,8 +30,8 @@ pub(crate) struct Client {
     /// Id of the newest command + 1; 0 before the first.
     pub(crate) last_command: AtomicU16,
     pub(crate) monitor: AtomicBool,
-    /// Gets a capture.
-    pub(crate) capture: AtomicBool,
+    /// Number of the capture that it gets; 0: none.
+    pub(crate) capture: AtomicU64,
     /// Waits in WAIT or WAITAOF.
     pub(crate) blocked: AtomicBool,
     /// Parked because of CLIENT PAUSE.
@@ -64,7 +64,7 @@ impl Client {
             watched: AtomicU32::new(0),
             last_command: AtomicU16::new(0),
             monitor: AtomicBool::new(false),
-            capture: AtomicBool::new(false),
+            capture: AtomicU64::new(0),
             blocked: AtomicBool::new(false),
             paused: AtomicBool::new(false),
             no_evict: AtomicBool::new(false),

@@ -22,7 +22,7 @@ use store::{Foreseen, KeyRef, Large, Prepared, Scope, Stop, StoreError, Wanted};
 use crate::admission::runs_in_multi;
 use crate::call::{Attachments, Control, Data, Failure, Outcome};
 use crate::calls::Ending;
-use crate::capture::take::{Answered, Taking};
+use crate::capture::recorder::{Answered, Recorder};
 use crate::command::{DataFn, Flags, Handler};
 use crate::copies::{Copied, Copies, Splice};
 use crate::errors;
@@ -44,7 +44,7 @@ pub(crate) struct Request<'a> {
     /// Wall-clock time of the same moment.
     pub(crate) unix: UnixMs,
     /// Where it is recorded, while somebody captures.
-    pub(crate) taking: Option<&'a Taking>,
+    pub(crate) recorder: Option<&'a Recorder>,
 }
 
 impl Request<'_> {
@@ -258,23 +258,23 @@ impl Server {
             let event = if entry.command.flags.has(Flags::FAST) { "fast-command" } else { "command" };
             self.latency.add(event, self.clock.unix_us() / 1_000_000, nanos / 1_000_000);
         }
-        if let Some(taking) = request.taking {
+        if let Some(recorder) = request.recorder {
             let (ticket, lookups, failed) = (ran.ticket, ran.lookups, ran.failed);
             let (reply_bytes, database, queued) = (reply_bytes + ran.attached.bytes(), session.db, false);
             let answered = Answered { since, ended, database, ticket, lookups, reply_bytes, failed, queued };
-            taking.note(self, entry, request, &answered);
+            recorder.note(self, entry, request, &answered);
         }
         ended
     }
 
     /// Records a request that was kept for EXEC, or refused before it ran.
     fn capture_unrun(&self, session: &Session, entry: &Entry, request: &Request<'_>, reply: &[u8]) {
-        if let Some(taking) = request.taking {
+        if let Some(recorder) = request.recorder {
             let failed = reply.starts_with(b"-");
             let (ended, database, reply_bytes) = (request.now, session.db, reply.len());
             let answered =
                 Answered { ended, database, reply_bytes, failed, queued: !failed, ..Answered::default() };
-            taking.note(self, entry, request, &answered);
+            recorder.note(self, entry, request, &answered);
         }
     }
 
@@ -310,7 +310,7 @@ impl Server {
             Handler::Everything(_) => Scope::Everything,
             Handler::Walk(_) => Scope::Walk,
             _ => match (keys, request.foreseen) {
-                ([key], Some(foreseen)) if key.key == request.args.get(Request::FORESEEN_ARG) => {
+                ([key], Some(foreseen)) if std::ptr::eq(key.key, request.args.get(Request::FORESEEN_ARG)) => {
                     Scope::Foreseen(key, foreseen)
                 }
                 _ => Scope::Keys(keys),

@@ -126,7 +126,7 @@ impl Server {
             pubsub: PubSub::default(),
             stats: Stats::default(),
             calls: Calls::new(loaded.loops_resolved(), Table::of_server().entries().len()),
-            captures: Captures::new(loaded.loops_resolved()),
+            captures: Captures::new(loaded.loops_resolved(), loaded.connector),
             slowlog: SlowLog::default(),
             latency: Latency::default(),
             tuned: Tuned { generation: AtomicU64::new(u64::MAX), ..Tuned::default() },

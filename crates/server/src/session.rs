@@ -66,7 +66,7 @@ impl Session {
         let client = &self.client;
         self.is_subscribed()
             || client.monitor.load(Ordering::Relaxed)
-            || client.capture.load(Ordering::Relaxed)
+            || client.capture.load(Ordering::Relaxed) != 0
     }
 
     /// Ends MULTI and WATCH.

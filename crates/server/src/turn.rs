@@ -14,7 +14,7 @@ use resp::{Args, ArgsView, Limits, Parsed, ProtocolError, RequestParser, Writer}
 use store::{Foreseen, Foresight, KeyRef};
 
 use crate::call::Attached;
-use crate::capture::take::Taking;
+use crate::capture::recorder::Recorder;
 use crate::executor::{Parked, Request, Verdict};
 use crate::handlers::dump;
 use crate::message::Message;
@@ -56,11 +56,12 @@ impl Server {
     ) -> Turn {
         self.refresh_settings();
         let mut ahead = AHEAD.take().unwrap_or_default();
-        let taking = self.begin_capture_turn(loop_index);
-        let turn = self.run_turn(session, input, output, loop_index, &mut ahead, taking.as_deref());
+        let slot = self.begin_capture_turn(loop_index);
+        let recorder = slot.as_ref().and_then(|slot| slot.as_ref());
+        let turn = self.run_turn(session, input, output, loop_index, &mut ahead, recorder);
         self.calls.settle();
-        if let Some(taking) = taking {
-            self.end_capture_turn(taking, loop_index, session.client.id);
+        if let Some(slot) = slot {
+            self.end_capture_turn(slot, loop_index, session.client.id);
         }
         ahead.clear();
         AHEAD.set(Some(ahead));
@@ -74,12 +75,12 @@ impl Server {
         output: &mut Output,
         loop_index: usize,
         ahead: &mut Ahead,
-        taking: Option<&Taking>,
+        recorder: Option<&Recorder>,
     ) -> Turn {
         let mut commands = 0;
         let mut now = self.clock.now();
-        if let Some(taking) = taking {
-            taking.arrive(now);
+        if let Some(recorder) = recorder {
+            recorder.arrive(now);
         }
         let began = WallClock { at: now, unix_us: self.clock.unix_us() };
         let yield_at = now + TURN_TIME_MAX;
@@ -112,9 +113,9 @@ impl Server {
             let (args, unix) = (args.view(input.bytes()), began.at(now));
             // A capture tells keys by their hashes: what it works out, the lookup need not.
             let foreseen = foreseen.or_else(|| {
-                taking.and(args.try_get(Request::FORESEEN_ARG)).map(|key| self.store.foreseen(key))
+                recorder.and(args.try_get(Request::FORESEEN_ARG)).map(|key| self.store.foreseen(key))
             });
-            let request = Request { args, foreseen, bytes: consumed, loop_index, now, unix, taking };
+            let request = Request { args, foreseen, bytes: consumed, loop_index, now, unix, recorder };
             match self.answer(session, &request, output) {
                 Answer::Done(ended) => now = ended,
                 Answer::Parked(turn) => return Turn { commands, ..turn },
@@ -251,15 +252,11 @@ impl Server {
                 return unchanged;
             }
             Message::Captured(chunk) => {
-                if session.client.capture.load(Ordering::Relaxed) {
-                    self.on_captured(&chunk, output);
-                }
+                self.on_captured(&session.client, &chunk, output);
                 return unchanged;
             }
             Message::CaptureEnd(last) => {
-                if session.client.capture.load(Ordering::Relaxed) {
-                    self.on_capture_end(&session.client, &last, output);
-                }
+                self.on_capture_end(&session.client, &last, output);
                 return unchanged;
             }
             Message::Retry => {}

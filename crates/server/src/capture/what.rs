@@ -10,54 +10,81 @@
 //! A key's hash is the store's, which is keyed by the folder, mixed with a secret of the capture: who has two files cannot tell
 //! which keys are the same, and who has the keys cannot look for them.
 
-use capture::{Argument, Head};
+use capture::Argument;
+use resp::ArgsView;
+use store::{Foreseen, Store};
 
 use super::Wanted;
 use crate::command::{Command, Handler};
 use crate::copies::Stored;
 use crate::executor::Request;
-use crate::lookup::Entry;
+use crate::lookup::{Entry, Table};
 use crate::secrets::is_secret;
-use crate::server::Server;
 
-/// What a capture wants, and what it needs for that.
-pub(super) struct Plan<'a> {
-    pub(super) server: &'a Server,
-    pub(super) wanted: &'a Wanted,
-    pub(super) secret: &'a [u64; 2],
+/// What a capture wants, and what follows from that.
+#[derive(Debug)]
+pub(super) struct Plan {
+    wanted: Wanted,
+    /// What hashes of keys are mixed with; told to nobody.
+    secret: [u64; 2],
+    /// How requests of each command are recorded, by its id; `None`: not at all.
+    shapes: Box<[Option<Shape>]>,
 }
 
-/// Whether requests of this kind are recorded: all but those for captures.
-pub(super) fn is_recorded(entry: &Entry) -> bool {
-    // All others are told apart by one letter, without a call.
-    entry.command.name.as_bytes()[0] != b'c' || !entry.command.name.starts_with("capture")
+/// What the requests of a command look like.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    /// With up to so many arguments, the name included, they have a key behind the name, and perhaps a value behind that; the key
+    /// is told by its hash, the value by its size. 0: each argument is looked at.
+    plain_args_max: u8,
 }
 
-impl Plan<'_> {
-    /// Appends the record of `request`.
-    pub(super) fn append(&self, out: &mut Vec<u8>, head: &Head, entry: &Entry, request: &Request<'_>) {
-        let (args, command) = (request.args, entry.command);
-        if let ([spec], Handler::Data(_), false) = (command.keys, command.handler, self.wanted.keeps_values)
-            && (spec.first, spec.last, self.wanted.hashes_keys) == (1, 0, true)
-            && (args.len() == 2 || (args.len() == 3 && is_value(command, 2, 3)))
-        {
-            let key = self.hash(args.get(1), request, 1);
-            return capture::append_plain(out, head, key, args.try_get(2).map(size));
-        }
-        let first = if command.name.contains('|') { 2 } else { 1 };
-        let arguments = (first..args.len()).map(|index| self.argument(entry, request, index));
-        capture::append_record(out, head, arguments);
+impl Plan {
+    pub(super) fn new(wanted: &Wanted, secret: [u64; 2]) -> Self {
+        let shape = |entry: &Entry| Shape::of(entry.command, wanted);
+        let shapes = Table::of_server().entries().iter().map(shape).collect();
+        Plan { wanted: *wanted, secret, shapes }
     }
 
-    fn argument<'a>(&self, entry: &Entry, request: &Request<'a>, index: usize) -> Argument<'a> {
+    /// How requests of this kind are recorded; `None`: not at all.
+    #[inline]
+    pub(super) fn shape(&self, entry: &Entry) -> Option<Shape> {
+        self.shapes[usize::from(entry.id)]
+    }
+
+    /// The key of a plain request, by its size and hash, and its value's size, if it has one.
+    #[inline]
+    pub(super) fn plain(&self, args: ArgsView<'_>, key: Foreseen) -> ((u32, u64), Option<u32>) {
+        let hash = mixed(key.bits(), self.secret);
+        ((size(args.get(Request::FORESEEN_ARG)), hash), args.try_get(2).map(size))
+    }
+
+    /// The arguments of any request.
+    pub(super) fn arguments<'a>(
+        &self,
+        store: &Store,
+        entry: &Entry,
+        request: &Request<'a>,
+    ) -> impl Iterator<Item = Argument<'a>> {
+        let first = if entry.command.name.contains('|') { 2 } else { 1 };
+        (first..request.args.len()).map(move |index| self.argument(entry, store, request, index))
+    }
+
+    fn argument<'a>(
+        &self,
+        entry: &Entry,
+        store: &Store,
+        request: &Request<'a>,
+        index: usize,
+    ) -> Argument<'a> {
         let (arg, command) = (request.args.get(index), entry.command);
-        let is_small = arg.len() <= ARGUMENT_BYTES_MAX;
+        let is_small = arg.len() <= ARGUMENT_BYTES_MAX && request.bytes <= REQUEST_BYTES_MAX;
         if is_key(command, index, request.args.len()) {
             let in_full = is_small && !self.wanted.hashes_keys;
             if in_full {
                 return Argument::Key(arg);
             }
-            let (size, hash) = self.hash(arg, request, index);
+            let (size, hash) = self.hash(arg, store, request, index);
             return Argument::Hashed(size, hash);
         }
         if is_secret(entry, request.args, index) {
@@ -67,19 +94,42 @@ impl Plan<'_> {
         if in_full && is_small { Argument::Full(arg) } else { Argument::Sized(size(arg)) }
     }
 
-    fn hash(&self, key: &[u8], request: &Request<'_>, index: usize) -> (u32, u64) {
+    fn hash(&self, key: &[u8], store: &Store, request: &Request<'_>, index: usize) -> (u32, u64) {
         let known = request.foreseen.filter(|_| index == Request::FORESEEN_ARG);
-        let bits = known.unwrap_or_else(|| self.server.store.foreseen(key)).bits();
-        (size(key), mixed(bits, *self.secret))
+        let bits = known.unwrap_or_else(|| store.foreseen(key)).bits();
+        (size(key), mixed(bits, self.secret))
+    }
+}
+
+impl Shape {
+    /// Whether [`Plan::plain`] tells all of such a request.
+    #[inline]
+    pub(super) fn is_plain(self, args: ArgsView<'_>) -> bool {
+        (2..=usize::from(self.plain_args_max)).contains(&args.len())
+    }
+
+    fn of(command: &Command, wanted: &Wanted) -> Option<Self> {
+        // Those for captures are not recorded.
+        let is_recorded = command.name.split('|').next() != Some("capture");
+        let has_key_first = matches!(command.keys, [spec] if (spec.first, spec.last) == (1, 0))
+            && matches!(command.handler, Handler::Data(_));
+        let plain_args_max = match () {
+            () if !has_key_first || !wanted.hashes_keys || wanted.keeps_values => 0,
+            () if is_value(command, 2, 3) => 3,
+            () => 2,
+        };
+        is_recorded.then_some(Shape { plain_args_max })
     }
 }
 
 /// Half of a product whose factors nobody knows.
+#[inline]
 fn mixed(bits: u128, [low, high]: [u64; 2]) -> u64 {
     let product = u128::from(bits as u64 ^ low) * u128::from((bits >> 64) as u64 ^ high);
     product as u64 ^ (product >> 64) as u64
 }
 
+#[inline]
 fn size(arg: &[u8]) -> u32 {
     u32::try_from(arg.len()).unwrap_or(u32::MAX)
 }
@@ -128,6 +178,8 @@ fn is_token(grammar: &str, word: &[u8]) -> bool {
 pub(super) const ARGUMENTS_MAX: usize = 10_000;
 /// Longer arguments are recorded by their size, longer keys by their hash.
 const ARGUMENT_BYTES_MAX: usize = 64 << 10;
+/// So are all arguments of longer requests: one record is to fit into what a loop keeps.
+const REQUEST_BYTES_MAX: usize = 8 << 20;
 /// As long as numbers and words are.
 const WORD_BYTES_MAX: usize = 24;
 

@@ -1,11 +1,13 @@
 //! CAPTURE: what is recorded, what never is, who gets it, and what becomes of what nobody takes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use capture::{Argument, Capture, Ending, FAILED, QUEUED, decode};
 use resp::{Value, decode_value};
 
 use super::{Harness, Wire};
+use crate::settings::Connector;
 
 /// The bulk strings in `bytes`, together: a file.
 fn file(bytes: &[u8]) -> Vec<u8> {
@@ -245,16 +247,72 @@ fn turn_that_runs_while_the_capture_is_stopped_is_in_the_file() {
 /// What a turn had recorded that was under way at the stop was thrown away, and not counted as dropped.
 #[test]
 fn end_waits_for_turns_that_are_under_way() {
-    let mut harness = Harness::new();
+    let mut harness = Harness::with(|settings| settings.loops = 2);
     let (mut wire, mut client) = (harness.connect(), harness.connect());
     let mut begun = start(&harness, &mut wire, "");
-    let turn = harness.server.begin_capture_turn(0).expect("it records");
+    let server = Arc::clone(&harness.server);
+    let turn = server.begin_capture_turn(1).expect("it records");
     harness.feed(&mut client, b"SET k v\r\nCAPTURE STOP\r\n");
     harness.expect(&mut client, &[("CAPTURE STOP", "-ERR nothing is captured\r\n")]);
-    assert!(harness.deliver(&mut wire).is_empty(), "not yet");
-    assert!(harness.server.begin_capture_turn(0).is_none(), "no turn begins that would");
-    harness.server.end_capture_turn(turn, 0, 9);
+    assert!(server.begin_capture_turn(0).is_none(), "no turn begins that would");
+    harness.expect(
+        &mut client,
+        &[("CAPTURE START", "-ERR client 1 captures already: CAPTURE STOP ends that\r\n")],
+    );
+    server.end_capture_turn(turn, 1, 9);
     begun.extend(harness.deliver(&mut wire));
     let file = file(&begun);
     assert_eq!(decode(&file).expect("a file").end.expect("ended").records, 1);
+    assert!(start(&harness, &mut client, "").starts_with(b"$"));
+}
+
+#[test]
+fn turns_that_run_at_once_on_one_loop_are_recorded_without_a_wait() {
+    let mut harness = Harness::with(|settings| settings.connector = Connector::Threads);
+    let (mut wire, mut client) = (harness.connect(), harness.connect());
+    let begun = start(&harness, &mut wire, "");
+    let server = Arc::clone(&harness.server);
+    let turn = server.begin_capture_turn(0).expect("it records");
+    harness.line(&mut client, "SET k v");
+    server.end_capture_turn(turn, 0, 9);
+    let file = stop(&mut harness, &mut wire, begun);
+    assert_eq!(records(&decode(&file).expect("a file")).len(), 1);
+}
+
+/// They came to the next capture of the same client, whose times they do not fit.
+#[test]
+fn chunks_of_a_capture_that_was_given_up_are_not_in_the_next_one() {
+    let mut harness = Harness::new();
+    let (mut wire, mut client) = (harness.connect(), harness.connect());
+    start(&harness, &mut wire, "");
+    harness.clock.advance(Duration::from_secs(1));
+    harness.line(&mut client, "SET old 1");
+    harness.expect(&mut wire, &[("RESET", "+RESET\r\n")]);
+    let begun = start(&harness, &mut wire, "");
+    harness.line(&mut client, "GET new");
+    let file = stop(&mut harness, &mut wire, begun);
+    let capture = decode(&file).expect("a file");
+    let names: Vec<_> = records(&capture).into_iter().map(|(name, ..)| name).collect();
+    assert_eq!(names, ["get"]);
+    assert_eq!(capture.end.expect("ended").records, 1);
+}
+
+/// One such request was recorded in full, however long it was: more than a chunk may hold.
+#[test]
+fn arguments_of_a_very_long_request_are_told_by_their_sizes() {
+    let mut harness = Harness::new();
+    let (mut wire, mut client) = (harness.connect(), harness.connect());
+    let begun = start(&harness, &mut wire, " KEYS PLAIN VALUES");
+    let value = "v".repeat(60_000);
+    let long: Vec<&str> = std::iter::once("MSET").chain((0..200).flat_map(|_| ["k", &value])).collect();
+    assert_eq!(harness.raw(&mut client, &long), "+OK\r\n");
+    let file = stop(&mut harness, &mut wire, begun);
+    let capture = decode(&file).expect("a file");
+    let arguments = &records(&capture)[0].2;
+    assert_eq!(arguments.len(), 400);
+    assert!(
+        matches!(arguments[..2], [Argument::Hashed(1, _), Argument::Sized(60_000)]),
+        "{:?}",
+        &arguments[..2]
+    );
 }

@@ -151,7 +151,7 @@ impl Harness {
             let turn = self.server.on_input(&mut wire.session, &mut wire.input, &mut wire.output, 0);
             (wire.step, wire.wake) = (turn.step, turn.wake);
             if turn.step != Step::Yield {
-                return std::mem::take(wire.output.buffer());
+                return wire.output.take();
             }
         }
     }
@@ -168,7 +168,7 @@ impl Harness {
             }
         }
         match wire.step {
-            Step::Park | Step::Kill => std::mem::take(wire.output.buffer()),
+            Step::Park | Step::Kill => wire.output.take(),
             _ => self.run(wire),
         }
     }
