@@ -227,7 +227,7 @@ fn gather() {
 /// How often time and signals are looked at.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// How long packets are let gather; the socket has room for what comes meanwhile.
-const PACE: Duration = Duration::from_millis(20);
+const PACE: Duration = Duration::from_millis(5);
 /// How long a reply may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 const READ_BYTES: usize = 256 << 10;

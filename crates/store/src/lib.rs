@@ -45,6 +45,7 @@ pub use access::{Access, Scope};
 pub use check::{Checked, check};
 pub use error::{Stop, StoreError};
 pub use foresight::{Foreseen, Foresight};
+pub use index::cpu::prefetch;
 pub use large::Large;
 pub use log::LogReport;
 pub use memory::MemoryReport;

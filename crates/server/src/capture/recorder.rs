@@ -136,7 +136,9 @@ impl Recorder {
             (Some(shape), Some(foreseen)) if shape.is_plain(request.args) && self.has_room() => {
                 let (key, value) = plan.plain(request.args, foreseen);
                 let head = self.turn.head(entry, answered);
-                capture::append_plain(&mut self.bytes.borrow_mut(), &head, key, value);
+                let bytes = &mut *self.bytes.borrow_mut();
+                capture::append_plain(bytes, &head, key, value);
+                store::prefetch(bytes.as_ptr().wrapping_add(bytes.len() + PREFETCH_BYTES));
             }
             (shape, _) => self.note_at_length(server, shape, (entry, request), answered),
         }
@@ -225,7 +227,9 @@ impl Recorder {
         if at == 0 {
             return None;
         }
-        let mut rest = Vec::with_capacity((bytes.len() - at).max(bytes.len().min(FLUSH_BYTES * 2)));
+        // As much again will come, and the rest of the turn that makes it enough: to grow would be to copy it all.
+        let again = if at >= FLUSH_BYTES { FLUSH_BYTES + TURN_BYTES } else { at };
+        let mut rest = Vec::with_capacity((bytes.len() - at).max(again));
         rest.extend_from_slice(&bytes[at..]);
         bytes.truncate(at);
         for one in &mut self.waiting {
@@ -256,6 +260,10 @@ impl Server {
 
 /// A loop gives away so much at once.
 const FLUSH_BYTES: usize = 64 << 10;
+/// How far ahead of what is written. Writes happen in order: one to memory that is far away holds up all behind it.
+const PREFETCH_BYTES: usize = 1 << 10;
+/// As much as most turns record.
+const TURN_BYTES: usize = 16 << 10;
 /// Or what it has after so long.
 const FLUSH_TIME: Duration = Duration::from_millis(100);
 /// Most that a loop keeps, beside its last request: of replies that wait for a disk which stands still.

@@ -5,7 +5,7 @@
 
 /// Fetches the cache line at `address`, if the processor feels like it.
 #[inline]
-pub(crate) fn prefetch<T>(address: *const T) {
+pub fn prefetch<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: PREFETCHT0 reads nothing that the program sees and does not fault, not even on an invalid address;
     // it belongs to SSE, which every x86_64 has.
