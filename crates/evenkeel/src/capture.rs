@@ -125,13 +125,11 @@ fn create(path: &Path) -> Result<File, String> {
     })
 }
 
-/// The connection to the server.
+/// The connection to the server; a read never waits.
 struct Source {
     stream: TcpStream,
     input: Vec<u8>,
     consumed: usize,
-    /// The last read took all there was.
-    is_drained: bool,
 }
 
 impl Source {
@@ -139,8 +137,7 @@ impl Source {
     fn connect(target: &Target) -> Result<Self, String> {
         let failed = |error: &dyn std::fmt::Display| format!("cannot connect to {target}: {error}");
         let stream = TcpStream::connect(target.address).map_err(|error| failed(&error))?;
-        stream.set_read_timeout(Some(LOOK_AGAIN)).map_err(|error| failed(&error))?;
-        let mut source = Source { stream, input: Vec::new(), consumed: 0, is_drained: false };
+        let mut source = Source { stream, input: Vec::new(), consumed: 0 };
         for command in target.login() {
             source.write(command.as_bytes())?;
             if let Value::Error(text) = source.reply()? {
@@ -171,7 +168,12 @@ impl Source {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), String> {
-        self.stream.write_all(bytes).map_err(|error| format!("the server went away: {error}"))
+        let written = || {
+            self.stream.set_nonblocking(false)?;
+            (&self.stream).write_all(bytes)?;
+            self.stream.set_nonblocking(true)
+        };
+        written().map_err(|error: std::io::Error| format!("the server went away: {error}"))
     }
 
     /// Waits for a reply, which comes at once.
@@ -195,22 +197,20 @@ impl Source {
                 self.consumed += length;
                 return Ok(Some(value));
             }
-            if self.is_drained {
-                gather();
-            }
             self.input.drain(..self.consumed);
             self.consumed = 0;
             let before = self.input.len();
             self.input.resize(before + READ_BYTES, 0);
             let read = self.stream.read(&mut self.input[before..]);
-            let count = *read.as_ref().unwrap_or(&0);
-            self.input.truncate(before + count);
-            self.is_drained = (1..READ_BYTES).contains(&count);
+            self.input.truncate(before + *read.as_ref().unwrap_or(&0));
             match read {
                 Ok(0) => return Err("the server went away; the file has what came before".to_owned()),
                 Ok(_) => {}
                 Err(error) => match error.kind() {
-                    ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => return Ok(None),
+                    ErrorKind::WouldBlock | ErrorKind::Interrupted => {
+                        gather();
+                        return Ok(None);
+                    }
                     _ => return Err(format!("the server went away: {error}")),
                 },
             }
@@ -218,15 +218,14 @@ impl Source {
     }
 }
 
-/// Lets packets come together: who waits in `read` is woken by each of them, and the server's thread does the waking.
+/// Lets packets come together, and time pass. Who waits in `read` is woken by what comes, and the server's loop does the waking,
+/// which takes it as long as recording hundreds of requests.
 #[expect(clippy::disallowed_methods, reason = "nothing is waited for: fewer and larger reads are wanted")]
 fn gather() {
     std::thread::sleep(PACE);
 }
 
-/// How often time and signals are looked at.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// How long packets are let gather; the socket has room for what comes meanwhile.
+/// How often there is a look at the socket, which has room for what comes meanwhile, at the time, and for signals.
 const PACE: Duration = Duration::from_millis(5);
 /// How long a reply may take.
 const PATIENCE: Duration = Duration::from_secs(10);

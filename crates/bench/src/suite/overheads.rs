@@ -1,7 +1,7 @@
 //! What it costs to watch: metrics and a capture, each beside the same server without it.
 //!
 //! One server serves all runs of a kind, which differ in nothing else, and takes turns: as it is, with a client that captures, without
-//! `metrics.latency`; each after a short run that does not count. Processor time of the server is compared, which bears better than
+//! `metrics.latency`; each after one that does not count. Processor time of the server is compared, which bears better than
 //! rates where load and server share the cores. A capture that dropped records cost too little: that is an error here.
 
 use std::process::{Child, Command, Stdio};
@@ -30,6 +30,20 @@ pub(super) fn overheads(context: &Context) -> Result<Vec<Figure>, Failure> {
     Ok(figures)
 }
 
+/// Runs, each with the mean of the plain ones before and after it: what drifts meanwhile moves both sides alike.
+#[derive(Default)]
+struct Pairs {
+    other: Vec<f64>,
+    plain: Vec<f64>,
+}
+
+impl Pairs {
+    fn push(&mut self, other: f64, [before, after]: [f64; 2]) {
+        self.other.push(other);
+        self.plain.push(f64::midpoint(before, after));
+    }
+}
+
 /// Requests of one kind.
 struct Load {
     name: &'static str,
@@ -49,22 +63,22 @@ impl Load {
             FleetOptions { connections: self.clients, loops: 1, connect_timeout: PATIENCE, from: Vec::new() };
         let mut fleet = Fleet::open(&Address::local(server.port()), &options)?;
         fleet.run(&self.phase(Action::Write, Pick::Sequence, KEYS), &mut |_| {})?;
-        let (mut plain, mut captured, mut unmetered) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut captured, mut unmetered) = (Pairs::default(), Pairs::default());
         // Very many short runs: what disturbs this machine lasts for seconds and moves a run by a third, and a hundredth is looked
-        // for. The first of each does not count.
-        for round in 0..=context.runs * 30 {
-            let us = self.cpu_us(&server, &mut fleet)?;
+        // for. Each stands between two plain ones and is compared with both. The first ones do not count.
+        self.cpu_us(&server, &mut fleet)?;
+        let mut before = self.cpu_us(&server, &mut fleet)?;
+        for _ in 0..context.runs * 40 {
             let capture = Capture::start(&server)?;
-            let us_captured = self.cpu_us(&server, &mut fleet)?;
+            let us = self.cpu_us(&server, &mut fleet)?;
             capture.end(&server)?;
+            let between = self.cpu_us(&server, &mut fleet)?;
+            captured.push(us, [before, between]);
             set_metrics(&server, "false")?;
-            let us_unmetered = self.cpu_us(&server, &mut fleet)?;
+            let us = self.cpu_us(&server, &mut fleet)?;
             set_metrics(&server, "true")?;
-            if round > 0 {
-                plain.push(us);
-                captured.push(us_captured);
-                unmetered.push(us_unmetered);
-            }
+            before = self.cpu_us(&server, &mut fleet)?;
+            unmetered.push(us, [between, before]);
         }
         let Self { name, clients, depth, .. } = self;
         let figure = |what: &str, most: f64, with: (&str, &[f64]), without: (&str, &[f64])| {
@@ -79,15 +93,16 @@ impl Load {
             figure.by([recipe.command(), self.command(), COMMANDS[usize::from(what == "metrics")].to_owned()])
         };
         Ok([
-            figure("capture", 1.03, ("captured", &captured), ("not captured", &plain)),
-            figure("metrics", 1.02, ("metrics", &plain), ("none", &unmetered)),
+            figure("capture", 1.03, ("captured", &captured.other), ("not captured", &captured.plain)),
+            figure("metrics", 1.02, ("metrics", &unmetered.plain), ("none", &unmetered.other)),
         ])
     }
 
     /// Processor time of the server for each request of a run, in microseconds.
     fn cpu_us(&self, server: &Server, fleet: &mut Fleet) -> Result<f64, Failure> {
-        // To start a program, as before a captured run, leaves nothing of the server in the caches.
-        fleet.run(&self.phase(self.action.clone(), Pick::Random, self.requests / 3), &mut |_| {})?;
+        // To start a program, as before a captured run, leaves nothing of the server in the caches, and a new connection has a small
+        // window.
+        fleet.run(&self.phase(self.action.clone(), Pick::Random, self.requests), &mut |_| {})?;
         let before = threads_cpu_seconds(server.id())?;
         let outcome =
             fleet.run(&self.phase(self.action.clone(), Pick::Random, self.requests), &mut |_| {})?;
