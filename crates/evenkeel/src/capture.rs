@@ -128,6 +128,8 @@ fn create(path: &Path) -> Result<File, String> {
 /// The connection to the server; a read never waits.
 struct Source {
     stream: TcpStream,
+    /// What one read takes at most.
+    buffer: Box<[u8]>,
     input: Vec<u8>,
     consumed: usize,
 }
@@ -137,7 +139,8 @@ impl Source {
     fn connect(target: &Target) -> Result<Self, String> {
         let failed = |error: &dyn std::fmt::Display| format!("cannot connect to {target}: {error}");
         let stream = TcpStream::connect(target.address).map_err(|error| failed(&error))?;
-        let mut source = Source { stream, input: Vec::new(), consumed: 0 };
+        let mut source =
+            Source { stream, buffer: vec![0; READ_BYTES].into(), input: Vec::new(), consumed: 0 };
         for command in target.login() {
             source.write(command.as_bytes())?;
             if let Value::Error(text) = source.reply()? {
@@ -199,13 +202,9 @@ impl Source {
             }
             self.input.drain(..self.consumed);
             self.consumed = 0;
-            let before = self.input.len();
-            self.input.resize(before + READ_BYTES, 0);
-            let read = self.stream.read(&mut self.input[before..]);
-            self.input.truncate(before + *read.as_ref().unwrap_or(&0));
-            match read {
+            match self.stream.read(&mut self.buffer) {
                 Ok(0) => return Err("the server went away; the file has what came before".to_owned()),
-                Ok(_) => {}
+                Ok(count) => self.input.extend_from_slice(&self.buffer[..count]),
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock | ErrorKind::Interrupted => {
                         gather();

@@ -84,8 +84,6 @@ pub(crate) struct Running {
     number: u64,
     /// The connection that gets it.
     client: u64,
-    /// The most that the file may become.
-    bytes_max: u64,
     plan: what::Plan,
     started: Nanos,
     /// Bytes of chunks that were posted and not taken.
@@ -183,7 +181,7 @@ impl Server {
             // The end of its last one is still on its way, and would be taken for that of this one.
             return Err(client.id);
         }
-        let Wanted { hashes_keys, keeps_values, bytes_max } = wanted;
+        let Wanted { hashes_keys, keeps_values, .. } = wanted;
         let plan = capture::Plan { hashes_keys, keeps_values, started_unix_us: self.clock.unix_us() };
         let header = capture::header(
             &plan,
@@ -201,7 +199,6 @@ impl Server {
         let new = Arc::new(Running {
             number,
             client: client.id,
-            bytes_max,
             plan: what::Plan::new(&wanted, secret),
             started: now,
             posted_bytes: AtomicU64::new(0),
@@ -353,7 +350,7 @@ impl Server {
         }
         let room = OUTPUT_BYTES_MAX.min(self.reply_bytes_max() / 2);
         let bytes = running.bytes.load(Ordering::Relaxed) + count as u64;
-        let is_full = bytes + END_BYTES as u64 > running.bytes_max;
+        let is_full = bytes + END_BYTES as u64 > running.plan.wanted.bytes_max;
         if is_full || output.len() + count > room {
             running.dropped.fetch_add(chunk.records.into(), Ordering::Relaxed);
         } else {

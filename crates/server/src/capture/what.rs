@@ -24,7 +24,7 @@ use crate::secrets::is_secret;
 /// What a capture wants, and what follows from that.
 #[derive(Debug)]
 pub(super) struct Plan {
-    wanted: Wanted,
+    pub(super) wanted: Wanted,
     /// What hashes of keys are mixed with; told to nobody.
     secret: [u64; 2],
     /// How requests of each command are recorded, by its id; `None`: not at all.
@@ -113,10 +113,12 @@ impl Shape {
         let is_recorded = command.name.split('|').next() != Some("capture");
         let has_key_first = matches!(command.keys, [spec] if (spec.first, spec.last) == (1, 0))
             && matches!(command.handler, Handler::Data(_));
-        let plain_args_max = match () {
-            () if !has_key_first || !wanted.hashes_keys || wanted.keeps_values => 0,
-            () if is_value(command, 2, 3) => 3,
-            () => 2,
+        let plain_args_max = if !has_key_first || !wanted.hashes_keys || wanted.keeps_values {
+            0
+        } else if is_value(command, 2, 3) {
+            3
+        } else {
+            2
         };
         is_recorded.then_some(Shape { plain_args_max })
     }
