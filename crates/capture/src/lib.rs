@@ -13,8 +13,12 @@
 //!  chunk  | length of its content u32 | crc u32 of all behind it | kind u16: 1 turns, 2 end | loop u16
 //!         | records u32 | dropped u64: records that were dropped before it, in all | content
 //!  turn   | length of its records u32 | released u32 | arrived u64, ns after the start | connection u64 | records
-//!  record | length u32, itself included | latency u32 | reply in bytes u32 | command u16, by its place in the header
+//!  record | long or short
+//!  long   | length u32, itself included | latency u32 | reply in bytes u32 | command u16, by its place in the header
 //!         | database u16 | hits u16 | misses u16 | flags u8 | zero u8 3 | arguments, the command's name left out
+//!  short  | head u32 | reply in bytes u16 | latency u16 | hash of the key u64 | size of the value u32, if the head says so
+//!         head, from bit 0: command 9, database 4, size of the key 8, flags 3, one key hit 1, one key missed 1, value follows 1,
+//!         zero 4, one 1: no length of a long one has that bit
 //!  argument | size in bytes, times 8, plus kind, u32
 //!         kind 0: only its size is known     1: a key, its hash u64 follows     2: a key, its bytes follow
 //!         kind 3: its bytes follow           4: a secret: not even its size is told (0)
@@ -24,6 +28,10 @@
 //! Times of a record count from the arrival of its turn, in steps of 16 ns; what took longer than [`TIME_NS_MAX`] counts as that.
 //! Its latency is the time until its reply was written; if the reply then waited for the disk (flag [`HELD`]), the reply left when
 //! its turn was `released`: 0 nothing waited, 2^32-1 it is not known when. Hits and misses are keys that reads looked up.
+//! A short record is what most requests are: a key, told by its hash, and perhaps a value, told by its size. What does not fit its fields
+//! is told by a long one.
+//!
+//! Version 1 had no short records, and is read as well.
 //!
 //! # Invariants
 //!   1. What a reader hands out was whole: a chunk counts from its first byte to its checksum or not at all.
@@ -112,14 +120,29 @@ pub const END_BYTES: usize = CHUNK_HEAD_BYTES + 25;
 pub const UNKNOWN: u32 = u32::MAX;
 
 const MAGIC: [u8; 8] = *b"EVKCAPT\n";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
+const VERSION_LEAST: u16 = 1;
 const STEP_NS: u64 = 16;
 const TURN_HEAD_BYTES: usize = 24;
 const RECORD_HEAD_BYTES: usize = 24;
+const SHORT_BYTES: usize = 16;
 const FLAG_HASHED: u16 = 1;
 const FLAG_VALUES: u16 = 2;
 const KIND_TURNS: u16 = 1;
 const KIND_END: u16 = 2;
+
+/// The fields of a short record's head: first bit and width.
+mod short {
+    pub(super) const COMMAND: (u32, u32) = (0, 9);
+    pub(super) const DATABASE: (u32, u32) = (9, 4);
+    pub(super) const KEY_BYTES: (u32, u32) = (13, 8);
+    pub(super) const FLAGS: (u32, u32) = (21, 3);
+    pub(super) const HIT: (u32, u32) = (24, 1);
+    pub(super) const MISSED: (u32, u32) = (25, 1);
+    pub(super) const HAS_VALUE: (u32, u32) = (26, 1);
+    pub(super) const ZERO: (u32, u32) = (27, 4);
+    pub(super) const MARK: u32 = 1 << 31;
+}
 
 /// Of the parts, one behind the other.
 fn crc32c(parts: &[&[u8]]) -> u32 {

@@ -2,7 +2,8 @@
 
 use crate::{
     Argument, CHUNK_BYTES_MAX, CHUNK_HEAD_BYTES, Command, End, Ending, FLAG_HASHED, FLAG_VALUES, HELD,
-    KIND_END, KIND_TURNS, MAGIC, Plan, RECORD_HEAD_BYTES, STEP_NS, TURN_HEAD_BYTES, UNKNOWN, VERSION, crc32c,
+    KIND_END, KIND_TURNS, MAGIC, Plan, RECORD_HEAD_BYTES, SHORT_BYTES, STEP_NS, TURN_HEAD_BYTES, UNKNOWN,
+    VERSION, VERSION_LEAST, crc32c, short,
 };
 
 /// A file that was read.
@@ -38,7 +39,7 @@ pub enum DecodeError {
     #[error("not a capture: it does not begin with EVKCAPT")]
     NoCapture,
     /// Its version is not known.
-    #[error("a capture of version {0}: this program reads version 1")]
+    #[error("a capture of version {0}: this program reads {VERSION_LEAST} to {VERSION}")]
     Version(u16),
     /// It ends before its header does, or the header is not what was written.
     #[error("the header of the capture is damaged")]
@@ -75,12 +76,18 @@ pub struct Record<'a> {
     pub misses: u16,
     /// [`crate::FAILED`], [`crate::QUEUED`], [`HELD`].
     pub flags: u8,
-    arguments: &'a [u8],
+    arguments: Arguments<'a>,
 }
 
 /// The arguments of a record, its command's name left out.
-#[derive(Clone, Debug)]
-pub struct Arguments<'a>(&'a [u8]);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arguments<'a> {
+    /// Of a short record: they come first.
+    key: Option<Argument<'a>>,
+    value: Option<Argument<'a>>,
+    /// Of a long one, as they lie in the file.
+    rest: &'a [u8],
+}
 
 /// Reads a file as far as it makes sense; a cut or damaged end is told, and what is before it counts.
 ///
@@ -113,7 +120,7 @@ fn decode_header(bytes: &[u8]) -> Result<(Capture<'_>, usize), DecodeError> {
         return Err(DecodeError::NoCapture);
     }
     let version = u16_at(bytes, 8).ok_or(DecodeError::Header)?;
-    if version != VERSION {
+    if !(VERSION_LEAST..=VERSION).contains(&version) {
         return Err(DecodeError::Version(version));
     }
     let length = u32_at(bytes, 12).ok_or(DecodeError::Header)? as usize;
@@ -197,7 +204,7 @@ impl<'a> Capture<'a> {
             let mut unread = records;
             while !unread.is_empty() {
                 let (record, behind) = split_record(unread)?;
-                if usize::from(record.command) >= self.commands.len() || !are_whole(record.arguments) {
+                if usize::from(record.command) >= self.commands.len() || !record.arguments.are_whole() {
                     return None;
                 }
                 count = count.checked_add(1)?;
@@ -239,7 +246,7 @@ impl<'a> Record<'a> {
     /// Its arguments, the command's name left out.
     #[must_use]
     pub fn arguments(&self) -> Arguments<'a> {
-        Arguments(self.arguments)
+        self.arguments
     }
 }
 
@@ -247,9 +254,20 @@ impl<'a> Iterator for Arguments<'a> {
     type Item = Argument<'a>;
 
     fn next(&mut self) -> Option<Argument<'a>> {
-        let (argument, rest) = split_argument(self.0)?;
-        self.0 = rest;
+        if let Some(argument) = self.key.take().or_else(|| self.value.take()) {
+            return Some(argument);
+        }
+        let (argument, rest) = split_argument(self.rest)?;
+        self.rest = rest;
         Some(argument)
+    }
+}
+
+impl Arguments<'_> {
+    /// Whether they can be walked to their end.
+    fn are_whole(mut self) -> bool {
+        self.by_ref().for_each(drop);
+        self.rest.is_empty()
     }
 }
 
@@ -260,7 +278,11 @@ pub fn record_at(file: &[u8], offset: usize) -> Option<Record<'_>> {
 }
 
 fn split_record(bytes: &[u8]) -> Option<(Record<'_>, &[u8])> {
-    let (whole, rest) = bytes.split_at_checked(u32_at(bytes, 0)? as usize)?;
+    let first = u32_at(bytes, 0)?;
+    if first & short::MARK != 0 {
+        return split_short(first, bytes);
+    }
+    let (whole, rest) = bytes.split_at_checked(first as usize)?;
     let (head, arguments) = whole.split_at_checked(RECORD_HEAD_BYTES)?;
     let record = Record {
         written_ns: u64::from(u32_at(head, 4)?) * STEP_NS,
@@ -270,7 +292,33 @@ fn split_record(bytes: &[u8]) -> Option<(Record<'_>, &[u8])> {
         hits: u16_at(head, 16)?,
         misses: u16_at(head, 18)?,
         flags: head[20],
-        arguments,
+        arguments: Arguments { key: None, value: None, rest: arguments },
+    };
+    Some((record, rest))
+}
+
+/// The record whose head is `packed`, the first of `bytes`.
+fn split_short(packed: u32, bytes: &[u8]) -> Option<(Record<'_>, &[u8])> {
+    let field = |(at, bits): (u32, u32)| (packed >> at & ((1 << bits) - 1)) as u16;
+    if field(short::ZERO) != 0 {
+        return None;
+    }
+    let has_value = field(short::HAS_VALUE) == 1;
+    let (whole, rest) = bytes.split_at_checked(if has_value { SHORT_BYTES + 4 } else { SHORT_BYTES })?;
+    let value = if has_value { Some(Argument::Sized(u32_at(whole, SHORT_BYTES)?)) } else { None };
+    let record = Record {
+        written_ns: u64::from(u16_at(whole, 6)?) * STEP_NS,
+        reply_bytes: u16_at(whole, 4)?.into(),
+        command: field(short::COMMAND),
+        database: field(short::DATABASE),
+        hits: field(short::HIT),
+        misses: field(short::MISSED),
+        flags: field(short::FLAGS) as u8,
+        arguments: Arguments {
+            key: Some(Argument::Hashed(field(short::KEY_BYTES).into(), u64_at(whole, 8)?)),
+            value,
+            rest: &[],
+        },
     };
     Some((record, rest))
 }
@@ -289,14 +337,6 @@ fn split_argument(bytes: &[u8]) -> Option<(Argument<'_>, &[u8])> {
         4 if size == 0 => Some((Argument::Secret, rest)),
         _ => None,
     }
-}
-
-/// Whether `arguments` can be walked to their end.
-fn are_whole(mut arguments: &[u8]) -> bool {
-    while let Some((_, rest)) = split_argument(arguments) {
-        arguments = rest;
-    }
-    arguments.is_empty()
 }
 
 fn decode_end(content: &[u8]) -> Option<End> {

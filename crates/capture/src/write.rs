@@ -2,7 +2,8 @@
 
 use crate::{
     Argument, CHUNK_HEAD_BYTES, Command, End, FLAG_HASHED, FLAG_VALUES, KIND_END, KIND_TURNS, MAGIC,
-    RECORD_HEAD_BYTES, SIZE_MAX, STEP_NS, TIME_NS_MAX, TURN_HEAD_BYTES, UNKNOWN, VERSION, crc32c,
+    RECORD_HEAD_BYTES, SHORT_BYTES, SIZE_MAX, STEP_NS, TIME_NS_MAX, TURN_HEAD_BYTES, UNKNOWN, VERSION,
+    crc32c, short,
 };
 
 /// What a capture holds.
@@ -82,20 +83,46 @@ pub fn append_record<'a>(out: &mut Vec<u8>, head: &Head, arguments: impl Iterato
 }
 
 /// As [`append_record`] for what most requests are: a key, told by its size and hash, and at most a value, told by its size.
-#[inline]
+#[inline(always)]
 pub fn append_plain(out: &mut Vec<u8>, head: &Head, (key_bytes, hash): (u32, u64), value_bytes: Option<u32>) {
-    const KEY: usize = RECORD_HEAD_BYTES;
-    let at = out.len();
-    let length = if value_bytes.is_some() { PLAIN_BYTES } else { PLAIN_BYTES - 4 };
+    let latency = steps(head.latency_ns);
+    let fields = [
+        (u32::from(head.command), short::COMMAND),
+        (u32::from(head.database), short::DATABASE),
+        (key_bytes, short::KEY_BYTES),
+        (u32::from(head.flags), short::FLAGS),
+        (head.hits, short::HIT),
+        (head.misses, short::MISSED),
+        (u32::from(value_bytes.is_some()), short::HAS_VALUE),
+        (small(head.reply_bytes), (0, 16)),
+        (latency, (0, 16)),
+    ];
+    // One branch for all of them.
+    if fields.iter().fold(0, |beyond, (field, (_, bits))| beyond | field >> bits) != 0 {
+        return append_plain_at_length(out, head, (key_bytes, hash), value_bytes);
+    }
+    let packed = fields[..7].iter().fold(short::MARK, |packed, (field, (at, _))| packed | field << at);
     // A fixed length is copied without a call.
-    let mut bytes = [0; PLAIN_BYTES];
-    bytes[..KEY].copy_from_slice(&encoded_head(head));
-    bytes[..4].copy_from_slice(&(length as u32).to_le_bytes());
-    bytes[KEY..KEY + 4].copy_from_slice(&word(key_bytes, 1));
-    bytes[KEY + 4..KEY + 12].copy_from_slice(&hash.to_le_bytes());
-    bytes[KEY + 12..].copy_from_slice(&word(value_bytes.unwrap_or(0), 0));
+    let mut bytes = [0; SHORT_BYTES + 4];
+    bytes[..4].copy_from_slice(&packed.to_le_bytes());
+    bytes[4..6].copy_from_slice(&(head.reply_bytes as u16).to_le_bytes());
+    bytes[6..8].copy_from_slice(&(latency as u16).to_le_bytes());
+    bytes[8..16].copy_from_slice(&hash.to_le_bytes());
+    bytes[16..].copy_from_slice(&value_bytes.unwrap_or(0).to_le_bytes());
+    let length = out.len() + if value_bytes.is_some() { SHORT_BYTES + 4 } else { SHORT_BYTES };
     out.extend_from_slice(&bytes);
-    out.truncate(at + length);
+    out.truncate(length);
+}
+
+#[cold]
+fn append_plain_at_length(
+    out: &mut Vec<u8>,
+    head: &Head,
+    (key_bytes, hash): (u32, u64),
+    value_bytes: Option<u32>,
+) {
+    let value = value_bytes.map(Argument::Sized);
+    append_record(out, head, [Argument::Hashed(key_bytes, hash)].into_iter().chain(value));
 }
 
 #[inline]
@@ -200,6 +227,3 @@ fn steps(ns: u64) -> u32 {
 fn small(size: usize) -> u32 {
     u32::try_from(size).unwrap_or(u32::MAX)
 }
-
-/// A record with a key's hash and a value's size.
-const PLAIN_BYTES: usize = RECORD_HEAD_BYTES + 16;

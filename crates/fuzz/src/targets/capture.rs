@@ -3,7 +3,7 @@
 //! Random bytes do not get past the checksums, so each input is tried as it is, and as the content of a chunk that is right.
 
 use capture::{
-    Argument, Command, End, Ending, HELD, Head, Plan, append_record, begin_turn, chunk, decode,
+    Argument, Command, End, Ending, HELD, Head, Plan, append_plain, append_record, begin_turn, chunk, decode,
     decode_end_chunk, end, end_turn, header, record_at,
 };
 
@@ -18,6 +18,8 @@ pub(super) const WORDS: &[&[u8]] = &[
     b"\x39\0\0\0",
     b"\x2B\0\0\0",
     b"\x04\0\0\0",
+    b"\x01\xE0\0\x80",
+    b"\x01\xE0\0\x84",
 ];
 
 /// What is read can be walked, agrees with itself, and is no more than the file holds.
@@ -45,7 +47,7 @@ fn walk(file: &[u8]) {
             assert!(usize::from(record.command) < capture.commands.len());
             assert_eq!(record_at(file, offset), Some(record));
             let _ = turn.latency_ns(&record);
-            bytes += 24 + record.arguments().map(|argument| size(&argument)).sum::<usize>();
+            bytes += 8 + record.arguments().map(|argument| size(&argument)).sum::<usize>();
         }
     }
     assert!(bytes <= file.len(), "{bytes} bytes of records in {}", file.len());
@@ -55,10 +57,11 @@ fn walk(file: &[u8]) {
 
 /// Least bytes that an argument takes.
 fn size(argument: &Argument<'_>) -> usize {
-    4 + match argument {
-        Argument::Key(bytes) | Argument::Full(bytes) => bytes.len(),
+    match argument {
+        Argument::Key(bytes) | Argument::Full(bytes) => 4 + bytes.len(),
+        // In a short record, whose head has the key's size.
         Argument::Hashed(..) => 8,
-        Argument::Sized(_) | Argument::Secret => 0,
+        Argument::Sized(_) | Argument::Secret => 4,
     }
 }
 
@@ -78,12 +81,14 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
             let record = Head { command, latency_ns: 99, flags: HELD, ..Head::default() };
             append_record(&mut turns, &record, arguments[..=count].iter().copied());
         }
+        let short = Head { command: 1, hits: 1, ..Head::default() };
+        append_plain(&mut turns, &short, (7, 9), (count % 2 == 0).then_some(100));
         end_turn(&mut turns, at, 1_000 - count as u64, 3);
         seeds.push(turns.clone());
     }
     let mut file = head();
-    chunk(&mut file, &turns, 1, 10, 0);
-    end(&mut file, &End { length_ns: 1, records: 10, dropped: 0, ending: Ending::Stopped });
+    chunk(&mut file, &turns, 1, 15, 0);
+    end(&mut file, &End { length_ns: 1, records: 15, dropped: 0, ending: Ending::Stopped });
     seeds.extend([file, head()]);
     seeds
 }
