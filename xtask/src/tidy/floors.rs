@@ -8,7 +8,7 @@ use serde_json::Value;
 const FLOORS: &[&[&str]] = &[
     &["capture", "clock", "resp", "vfs"],
     &["journal", "reactor"],
-    &["store"],
+    &["store", "txn"],
     &["bench", "console", "server"],
     &["evenkeel", "fuzz", "xtask"],
 ];

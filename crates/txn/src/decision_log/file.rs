@@ -1,0 +1,1 @@
+//! A file for each transaction, synced with its folder: the baseline.

@@ -1,0 +1,1 @@
+//! Decisions in a group-commit journal: one sync for all that were written meanwhile.

@@ -1,0 +1,1 @@
+//! Decisions as rows of a PostgreSQL table.

@@ -1,0 +1,1 @@
+//! Decisions in memory: what the protocol alone costs.

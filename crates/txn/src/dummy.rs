@@ -1,0 +1,1 @@
+//! A resource that does nothing, at once: what a coordinator costs without its resources.

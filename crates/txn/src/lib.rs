@@ -1,0 +1,26 @@
+//! Transactions over several resources: prepare in parallel, one durable decision, recovery from both sides.
+//!
+//! ```text
+//!  application -> Lane (begin, enlist, commit) -> Transaction (machine without I/O) -> Resource: prepare, commit, roll back
+//!                   ^- answers, decisions that are durable <------------------------- DecisionLog: one sync for many
+//! ```
+//!
+//! Invariants
+//!   1. A branch is asked to commit only after the decision is durable (or it is the only one that wrote).
+//!   2. `Aborted` is said only when no branch has committed or ever will; when the decision may be on disk, `Unknown` is said.
+//!   3. One durable wait a transaction: the decision. Its removal rides along with a later one.
+//!   4. What is not in the log was not committed (presumed abort); so a log that cannot be read whole is not opened.
+//!   5. Only branches with this node's name, byte for byte, are ever touched by recovery.
+//!
+//! Out of scope: isolation between resources (atomic commit is not atomic visibility); the protocol by which applications talk to a
+//! server (`server`).
+//! Source: Gray 1978; Mohan, Lindsay 1983 (presumed abort); JBossTS's object store on a journal.
+
+pub mod coordinator;
+pub mod decision_log;
+pub mod dummy;
+pub mod id;
+pub mod lane;
+pub mod protocol;
+pub mod record;
+pub mod resource;
