@@ -22,7 +22,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use clock::Nanos;
+use clock::{Nanos, UnixMs};
+use foldhash::fast::RandomState;
 
 use crate::coordinator::{Shared, TransactionInfo};
 use crate::decision_log::{Refused, Waiter};
@@ -73,7 +74,7 @@ pub(crate) struct Core {
     index: u16,
     /// Transactions that began here.
     count: u64,
-    machines: HashMap<TxId, Transaction>,
+    machines: HashMap<TxId, Transaction, RandomState>,
     /// No machine waits for a time before this.
     due: Option<Nanos>,
     finished: Vec<(TxId, Outcome)>,
@@ -196,7 +197,7 @@ impl Lane {
     fn end(
         &mut self,
         tx: TxId,
-        how: impl FnOnce(&mut Transaction, Nanos, clock::UnixMs, &mut Vec<Effect>) -> Result<(), Misuse>,
+        how: impl FnOnce(&mut Transaction, Nanos, UnixMs, &mut Vec<Effect>) -> Result<(), Misuse>,
     ) -> Result<(), LaneError> {
         let (now, wall) = (self.shared.clock.now(), self.shared.clock.unix_ms());
         let mut core = self.part.core();
@@ -221,7 +222,7 @@ impl Part {
         let core = Core {
             index,
             count: 0,
-            machines: HashMap::new(),
+            machines: HashMap::default(),
             due: None,
             finished: Vec::new(),
             writing: 0,
@@ -241,6 +242,7 @@ impl Part {
 
     /// Handles what came; adds what ended to `finished`.
     pub(crate) fn turn(&self, shared: &Shared, finished: &mut Vec<(TxId, Outcome)>) {
+        let (now, wall) = (shared.clock.now(), shared.clock.unix_ms());
         let mut core = self.core();
         let mut events = std::mem::take(&mut core.events);
         loop {
@@ -249,11 +251,11 @@ impl Part {
                 break;
             }
             for event in events.drain(..) {
-                core.on_event(shared, event);
+                core.on_event(shared, (now, wall), event);
             }
         }
         core.events = events;
-        core.on_time(shared);
+        core.on_time(shared, (now, wall));
         finished.append(&mut core.finished);
     }
 
@@ -306,7 +308,7 @@ impl Core {
         done
     }
 
-    fn on_event(&mut self, shared: &Shared, event: Event) {
+    fn on_event(&mut self, shared: &Shared, (now, wall): (Nanos, UnixMs), event: Event) {
         let tx = match &event {
             Event::Answered(Call { branch: Some(branch), .. }, _) => branch.tx,
             // Of a recovery: the keeper takes those before it turns.
@@ -317,7 +319,6 @@ impl Core {
                 *tx
             }
         };
-        let (now, wall) = (shared.clock.now(), shared.clock.unix_ms());
         let mut effects = std::mem::take(&mut self.effects);
         if let Some(machine) = self.machines.get_mut(&tx) {
             match event {
@@ -332,16 +333,13 @@ impl Core {
     }
 
     /// Tells machines the time that waited for one.
-    fn on_time(&mut self, shared: &Shared) {
-        let Some(due) = self.due else { return };
-        let now = shared.clock.now();
-        if now < due {
+    fn on_time(&mut self, shared: &Shared, (now, wall): (Nanos, UnixMs)) {
+        if self.due.is_none_or(|due| now < due) {
             return;
         }
         let is_due = |machine: &Transaction| machine.next_time().is_some_and(|time| time <= now);
         let all: Vec<TxId> =
             self.machines.iter().filter(|(_, machine)| is_due(machine)).map(|(tx, _)| *tx).collect();
-        let wall = shared.clock.unix_ms();
         for tx in all {
             self.change(shared, tx, |machine, effects| machine.on_time(now, wall, effects));
         }
