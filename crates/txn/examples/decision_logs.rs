@@ -135,10 +135,8 @@ fn closed_loop(log: &dyn DecisionLog, thread: u64, is_alone: bool, stop: &Atomic
             std::thread::yield_now();
             continue;
         }
-        if sleeper.done.load(Ordering::Acquire) != decision.tx.number {
-            if !log.help(is_alone) {
-                log.offer();
-            }
+        if sleeper.done.load(Ordering::Acquire) != decision.tx.number && !log.help(is_alone) {
+            log.offer();
         }
         while sleeper.done.load(Ordering::Acquire) != decision.tx.number {
             std::thread::park();
