@@ -422,6 +422,22 @@ fn silent_last_resource_leaves_the_others_prepared_for_an_operator() {
 }
 
 #[test]
+fn late_answer_of_a_last_resource_resolves_the_doubt() {
+    for (answer, ask) in [(Answer::Done, Ask::Commit), (Answer::RolledBack(String::new()), Ask::Rollback)] {
+        let mut bench = Bench::asking_last();
+        bench.wait(60_000);
+        bench.effects();
+        bench.answer(1, Ask::CommitOnePhase, 1, lost());
+        assert_eq!(bench.effects(), []);
+        bench.answer(1, Ask::CommitOnePhase, 1, answer.clone());
+        bench.answer(1, Ask::CommitOnePhase, 1, answer);
+        assert!(matches!(&bench.effects()[..], [Effect::Write(_)]), "once");
+        bench.logged(Ok(()));
+        assert_eq!(bench.asked(), [(0, ask, 2)]);
+    }
+}
+
+#[test]
 fn last_resource_among_readers_commits_in_one_phase() {
     let mut bench = Bench::new(&[Abilities::default(), LAST]);
     bench.tx.commit(bench.now, WALL, &mut bench.effects).unwrap();
