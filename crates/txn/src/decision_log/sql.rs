@@ -7,7 +7,7 @@
 //! Invariants
 //!   1. One transaction is on its way at a time; what comes meanwhile goes with the next: group commit without a timer.
 //!   2. What the server refused is absent. What was on its way when the connection broke is looked up by a new session, which has the
-//!      node's lock only when the old backend is gone ([`session`]), and only if no other start came between: what is there is
+//!      node's lock only when the old backend is gone (`session`), and only if no other start came between: what is there is
 //!      durable, what is not is absent. If no session can be had in time it is unknown, and the log ends.
 //!   3. What was not sent is absent.
 //!
@@ -298,11 +298,14 @@ impl Keeper {
                     let sent: HashMap<TxId, &Vec<u8>> =
                         rows.writes.iter().map(|(tx, record)| (*tx, record)).collect();
                     // A removed record may come back: those that are there still are removed once more.
-                    self.shared.state().removals.extend(rows.removals);
+                    let is_there = |tx: &TxId| found.get(tx) == sent.get(tx).copied();
+                    let mut state = self.shared.state();
+                    state.records += sent.keys().filter(|tx| is_there(tx)).count() as u64;
+                    state.removals.extend(rows.removals);
+                    drop(state);
                     tell_all(waiting, |tx| {
-                        let is_there = found.get(&tx) == sent.get(&tx).copied();
                         let absent = || LogError::Absent("its transaction was rolled back".to_owned());
-                        if is_there { Ok(()) } else { Err(absent()) }
+                        if is_there(&tx) { Ok(()) } else { Err(absent()) }
                     });
                     return Ok(session);
                 }
