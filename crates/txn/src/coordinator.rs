@@ -1,1 +1,427 @@
-//! The coordinator of a node: its log, its resources, its lanes, and the thread that finishes what was left.
+//! The coordinator of a node: its log, its resources, its lanes, and the keeper, a thread that finishes what was left.
+//!
+//! ```text
+//!  start: records of the log -> machines of the keeper's lane, which commit what was decided
+//!  keeper, while it runs: turns lanes whose threads are gone; asks resources what they hold prepared, and has orphans rolled back
+//! ```
+//!
+//! Invariants
+//!   1. Whatever the log has at a start is worked on from then on, until each branch has answered.
+//!   2. Recovery from the resources up touches nothing that a lane works on, and nothing while the log is not sound.
+//!   3. A lane's number is given away again only when all of its transactions have ended; its count goes on.
+//!
+//! Out of scope: how a log and resources are made.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use clock::Clock;
+
+use crate::decision_log::{DecisionLog, LogCounters};
+use crate::id::{BranchId, NodeName, TxId};
+use crate::inbox::{Inbox, Wake, lock};
+use crate::keeper::Keeper;
+use crate::lane::{Lane, LaneError, Part, lane_of};
+use crate::protocol::{BranchState, Effect, Misuse, Outcome, Standing, State, Timing, Transaction};
+use crate::record::{Decision, RecordError};
+use crate::resource::{Abilities, RESOURCE_NAME_BYTES_MAX, Resource};
+
+/// Transactions of one node.
+#[derive(Debug)]
+pub struct Coordinator {
+    shared: Arc<Shared>,
+    keeper: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Settings of a coordinator.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Whose transactions they are.
+    pub node: NodeName,
+    /// Times of the protocol.
+    pub timing: Timing,
+    /// Most transactions that have not ended.
+    pub transactions_max: u64,
+    /// How often resources are asked what they hold prepared.
+    pub recovery_interval: Duration,
+    /// For so long a branch that nobody works on must have been seen before it is rolled back.
+    pub safety_interval: Duration,
+}
+
+impl Options {
+    /// The defaults.
+    #[must_use]
+    pub fn new(node: NodeName) -> Self {
+        Self {
+            node,
+            timing: Timing::default(),
+            transactions_max: 65_536,
+            recovery_interval: Duration::from_secs(10),
+            safety_interval: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What a log knew when it was opened.
+#[derive(Clone, Debug, Default)]
+pub struct Started {
+    /// Greater than that of every start before.
+    pub epoch: u32,
+    /// Records that were not removed.
+    pub records: Vec<(TxId, Vec<u8>)>,
+}
+
+/// Why a coordinator cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A record of the log is none.
+    #[error("the decision of transaction {tx} cannot be read: {error}")]
+    Record {
+        /// Of which transaction.
+        tx: TxId,
+        /// What is wrong.
+        error: RecordError,
+    },
+    /// Two resources have the same name, or one has none or one that is too long.
+    #[error(
+        "{0:?} is no name of a resource, or that of two: 1 to {RESOURCE_NAME_BYTES_MAX} bytes, each once"
+    )]
+    Resource(String),
+    /// The system gives no thread.
+    #[error("cannot start the thread of the transactions' keeper: {0}")]
+    Thread(std::io::Error),
+}
+
+/// A transaction, for operators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransactionInfo {
+    /// Which.
+    pub tx: TxId,
+    /// Where it stands.
+    pub state: State,
+    /// Its branches.
+    pub branches: Vec<BranchInfo>,
+}
+
+/// A branch, for operators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BranchInfo {
+    /// Which of its transaction.
+    pub branch: u16,
+    /// Name of its resource.
+    pub resource: String,
+    /// False: there is no resource of that name any more, and the transaction waits until there is.
+    pub is_configured: bool,
+    /// Where it stands.
+    pub state: BranchState,
+    /// How many questions it was asked.
+    pub attempts: u32,
+    /// What went wrong last; empty if nothing did.
+    pub trouble: String,
+}
+
+/// How transactions ended, and how many have not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Outcomes that were told.
+    pub committed: u64,
+    /// See above.
+    pub aborted: u64,
+    /// See above.
+    pub unknown: u64,
+    /// See above.
+    pub heuristic: u64,
+    /// Transactions that have not ended.
+    pub live: u64,
+    /// Orphans that were told to roll back.
+    pub orphans: u64,
+}
+
+/// What lanes and the keeper share.
+pub(crate) struct Shared {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) log: Arc<dyn DecisionLog>,
+    pub(crate) resources: Box<[Arc<dyn Resource>]>,
+    /// Their names, once.
+    pub(crate) names: Box<[Arc<str>]>,
+    pub(crate) options: Options,
+    pub(crate) epoch: u32,
+    /// Records that were written and not heard of.
+    pub(crate) writing: AtomicU64,
+    pub(crate) orphans: AtomicU64,
+    pub(crate) ends: AtomicBool,
+    live: AtomicU64,
+    committed: AtomicU64,
+    aborted: AtomicU64,
+    unknown: AtomicU64,
+    heuristic: AtomicU64,
+    lanes: Mutex<Lanes>,
+}
+
+/// All lanes, by number; the first is the keeper's.
+#[derive(Debug, Default)]
+struct Lanes {
+    all: Vec<Arc<Part>>,
+    /// Lanes whose threads are gone, with transactions that have not ended.
+    adopted: Vec<u16>,
+    /// Lanes that can be given away.
+    free: Vec<u16>,
+}
+
+impl Coordinator {
+    /// Starts with what the log knew; commits what it says was decided.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing was done then.
+    pub fn start(
+        clock: Arc<dyn Clock>,
+        log: Arc<dyn DecisionLog>,
+        started: &Started,
+        resources: Vec<Arc<dyn Resource>>,
+        options: Options,
+    ) -> Result<Self, StartError> {
+        check_names(&resources)?;
+        let decisions = started.records.iter().map(|(tx, record)| {
+            Decision::decode(record).map_err(|error| StartError::Record { tx: *tx, error })
+        });
+        let decisions = decisions.collect::<Result<Vec<_>, _>>()?;
+        let shared = Arc::new(Shared {
+            clock,
+            log,
+            names: resources.iter().map(|resource| Arc::from(resource.name())).collect(),
+            resources: resources.into(),
+            options,
+            epoch: started.epoch,
+            writing: AtomicU64::new(0),
+            orphans: AtomicU64::new(0),
+            ends: AtomicBool::new(false),
+            live: AtomicU64::new(0),
+            committed: AtomicU64::new(0),
+            aborted: AtomicU64::new(0),
+            unknown: AtomicU64::new(0),
+            heuristic: AtomicU64::new(0),
+            lanes: Mutex::default(),
+        });
+        let own = shared.new_part(&mut lock(&shared.lanes));
+        let keeper = Keeper::new(Arc::clone(&shared), own, &decisions);
+        let run = move || keeper.run();
+        #[allow(clippy::disallowed_methods, reason = "the coordinator owns this thread, and ends it")]
+        let thread = std::thread::Builder::new().name("txn-keeper".to_owned()).spawn(run);
+        let keeper = Mutex::new(Some(thread.map_err(StartError::Thread)?));
+        Ok(Self { shared, keeper })
+    }
+
+    /// A lane for the calling thread, or for one that it is sent to.
+    ///
+    /// # Panics
+    /// If there are 65,536 lanes.
+    #[must_use]
+    pub fn lane(&self) -> Lane {
+        let mut lanes = lock(&self.shared.lanes);
+        let free = lanes.free.pop().map(|index| Arc::clone(&lanes.all[usize::from(index)]));
+        let part = free.unwrap_or_else(|| self.shared.new_part(&mut lanes));
+        drop(lanes);
+        part.inbox.set_wake(Wake::Nobody);
+        Lane::new(Arc::clone(&self.shared), part)
+    }
+
+    /// All transactions that have not ended.
+    #[must_use]
+    pub fn transactions(&self) -> Vec<TransactionInfo> {
+        let parts = lock(&self.shared.lanes).all.clone();
+        parts.iter().flat_map(|part| part.core().infos().collect::<Vec<_>>()).collect()
+    }
+
+    /// An operator's word about a transaction that is in doubt because of a last resource, or heuristic: see
+    /// [`Transaction::resolve`]. `None`: there is no such transaction.
+    ///
+    /// # Errors
+    /// [`Misuse::NotResolvable`].
+    pub fn resolve(&self, tx: TxId, commit: bool) -> Option<Result<(), Misuse>> {
+        let (now, wall) = (self.shared.clock.now(), self.shared.clock.unix_ms());
+        tracing::warn!("transaction {tx} is resolved by an operator: commit {commit}");
+        self.shared.change(tx, |machine, effects| machine.resolve(now, wall, commit, effects))
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        let shared = &self.shared;
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Counters {
+            committed: read(&shared.committed),
+            aborted: read(&shared.aborted),
+            unknown: read(&shared.unknown),
+            heuristic: read(&shared.heuristic),
+            live: read(&shared.live),
+            orphans: read(&shared.orphans),
+        }
+    }
+
+    /// Those of its log.
+    #[must_use]
+    pub fn log_counters(&self) -> LogCounters {
+        self.shared.log.counters()
+    }
+
+    /// Ends: no transaction can begin, those that run are left as they are, and what was written becomes durable.
+    /// A new start goes on with what was decided, and rolls back the rest.
+    pub fn close(&self) {
+        self.shared.ends.store(true, Ordering::SeqCst);
+        let keeper = lock(&self.keeper).take();
+        lock(&self.shared.lanes).all[0].inbox.wake();
+        if keeper.is_some_and(|keeper| keeper.join().is_err()) {
+            tracing::error!("the transactions' keeper panicked");
+        }
+        self.shared.log.close();
+    }
+}
+
+impl Drop for Coordinator {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Shared {
+    /// Counts one transaction more, if there may be one.
+    pub(crate) fn admit(&self) -> Result<(), LaneError> {
+        if self.ends.load(Ordering::Relaxed) {
+            return Err(LaneError::Closed("the coordinator ends"));
+        }
+        if !self.log.is_sound() {
+            return Err(LaneError::Closed("the decision log failed"));
+        }
+        let before = self.live.fetch_add(1, Ordering::Relaxed);
+        if before >= self.options.transactions_max {
+            self.live.fetch_sub(1, Ordering::Relaxed);
+            return Err(LaneError::TooMany(before));
+        }
+        Ok(())
+    }
+
+    /// Counts one that was found in the log.
+    pub(crate) fn resumed(&self) {
+        self.live.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One has ended.
+    pub(crate) fn ended(&self) {
+        let before = self.live.fetch_sub(1, Ordering::Relaxed);
+        assert!(before > 0, "more transactions ended than began");
+    }
+
+    pub(crate) fn count(&self, outcome: &Outcome) {
+        let counter = match outcome {
+            Outcome::Committed => &self.committed,
+            Outcome::Aborted(_) => &self.aborted,
+            Outcome::Unknown(_) => &self.unknown,
+            Outcome::Heuristic(_) => &self.heuristic,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Place and abilities of the resource of this name.
+    pub(crate) fn find(&self, name: &str) -> Option<(u16, Abilities)> {
+        let at = self.resources.iter().position(|resource| resource.name() == name)?;
+        Some((at as u16, self.resources[at].abilities()))
+    }
+
+    /// What is known of a branch.
+    pub(crate) fn standing(&self, branch: BranchId) -> Standing {
+        let Some(part) = self.part_of(branch.tx) else { return Standing::Nobody };
+        part.core().standing(branch)
+    }
+
+    /// Changes the machine of `tx` from outside its lane; `None` if it has ended.
+    pub(crate) fn change<T>(
+        &self,
+        tx: TxId,
+        how: impl FnOnce(&mut Transaction, &mut Vec<Effect>) -> T,
+    ) -> Option<T> {
+        let part = self.part_of(tx)?;
+        let done = part.core().change(self, tx, how);
+        // Its owner may sleep until a time that is not the next any more.
+        part.offer(self);
+        part.inbox.wake();
+        done
+    }
+
+    /// The lane that has, or had, `tx`.
+    fn part_of(&self, tx: TxId) -> Option<Arc<Part>> {
+        let index = if tx.epoch == self.epoch { lane_of(tx) } else { KEEPER };
+        lock(&self.lanes).all.get(usize::from(index)).cloned()
+    }
+
+    /// A lane's thread is gone: the keeper goes on with what is unfinished.
+    pub(crate) fn adopt(&self, part: &Arc<Part>) {
+        let mut lanes = lock(&self.lanes);
+        if part.core().is_empty() {
+            lanes.free.push(part.index);
+            return;
+        }
+        lanes.adopted.push(part.index);
+        let keeper = Arc::clone(&lanes.all[0].inbox);
+        drop(lanes);
+        let wake = Arc::clone(&keeper);
+        part.inbox.set_wake(Wake::Call(Box::new(move || wake.wake())));
+        keeper.wake();
+    }
+
+    /// The lanes whose threads are gone; those that have nothing more to do are given back.
+    pub(crate) fn adopted(&self) -> Vec<Arc<Part>> {
+        let mut lanes = lock(&self.lanes);
+        let Lanes { all, adopted, free } = &mut *lanes;
+        let (empty, busy): (Vec<u16>, Vec<u16>) =
+            adopted.iter().partition(|index| all[usize::from(**index)].core().is_empty());
+        free.extend(empty);
+        *adopted = busy;
+        adopted.iter().map(|index| Arc::clone(&all[usize::from(*index)])).collect()
+    }
+
+    fn new_part(&self, lanes: &mut Lanes) -> Arc<Part> {
+        let index = u16::try_from(lanes.all.len()).expect("65,536 lanes are more than threads");
+        let part = Arc::new(Part::new(index, Inbox::new(Wake::Nobody)));
+        lanes.all.push(Arc::clone(&part));
+        part
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("epoch", &self.epoch)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl TransactionInfo {
+    pub(crate) fn of(machine: &Transaction) -> Self {
+        let branches = machine.branches().map(|it| BranchInfo {
+            branch: it.branch,
+            resource: it.resource.to_owned(),
+            is_configured: it.is_configured,
+            state: it.state,
+            attempts: it.attempts,
+            trouble: it.trouble.to_owned(),
+        });
+        Self { tx: machine.id(), state: machine.state(), branches: branches.collect() }
+    }
+}
+
+/// The keeper's lane.
+const KEEPER: u16 = 0;
+
+fn check_names(resources: &[Arc<dyn Resource>]) -> Result<(), StartError> {
+    for (at, resource) in resources.iter().enumerate() {
+        let name = resource.name();
+        let is_twice = resources[..at].iter().any(|other| other.name() == name);
+        if is_twice || !(1..=RESOURCE_NAME_BYTES_MAX).contains(&name.len()) {
+            return Err(StartError::Resource(name.to_owned()));
+        }
+    }
+    Ok(())
+}

@@ -31,7 +31,8 @@ use crate::id::TxId;
 
 /// A log that is open.
 pub trait DecisionLog: Debug + Send + Sync {
-    /// Begins to make `record` durable as what is known of `tx`, instead of what was before; never waits for a disk.
+    /// Begins to make `record` durable as what is known of `tx`, instead of what was before; never waits for a disk. Who waits for
+    /// it calls [`DecisionLog::offer`] or [`DecisionLog::help`] next.
     /// `waiter` hears of it once, from any thread, perhaps before this returns.
     ///
     /// # Errors
@@ -41,8 +42,12 @@ pub trait DecisionLog: Debug + Send + Sync {
     /// The record of `tx` is not needed any more. Nobody waits for that: it rides along with the next record.
     fn remove(&self, tx: TxId);
 
-    /// For a caller that has nothing else to do than to wait: makes what was written durable on this thread, if that is quicker
-    /// than to wake another. False: nothing was done.
+    /// Says that somebody waits for what was written: a log that works by itself has nothing to do here, one that lets its writers
+    /// gather, or [`DecisionLog::help`], begins now.
+    fn offer(&self) {}
+
+    /// For a caller that has nothing else to do than to wait: makes what was written and not offered durable on this thread, if
+    /// that is quicker than to wake another. False: nothing was done.
     fn help(&self) -> bool {
         false
     }

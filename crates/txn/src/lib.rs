@@ -20,6 +20,8 @@ pub mod coordinator;
 pub mod decision_log;
 pub mod dummy;
 pub mod id;
+mod inbox;
+mod keeper;
 pub mod lane;
 pub mod protocol;
 pub mod record;

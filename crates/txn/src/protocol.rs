@@ -7,11 +7,13 @@
 //!
 //! Both take the time as an argument and are driven by whoever owns them (`lane`, or a simulation).
 
+#[doc(hidden)]
+pub mod planted;
 pub mod recovery;
 pub mod transaction;
 
-pub use recovery::Recovery;
-pub use transaction::Transaction;
+pub use recovery::{Action, List, Recovery, Standing};
+pub use transaction::{BranchState, BranchView, Transaction};
 
 use std::time::Duration;
 
@@ -37,7 +39,8 @@ pub enum Effect {
     Write(Decision),
     /// Remove the record from the log.
     Remove,
-    /// Tell who asked for commit or rollback; once.
+    /// Tell who asked for commit or rollback, or will: a transaction that ran into its deadline is finished unasked. Said once,
+    /// except of a transaction that was resumed: nobody asked for that.
     Finish(Outcome),
     /// Nothing more is to be done: the machine can be dropped.
     End,
@@ -71,7 +74,8 @@ pub enum State {
     RollingBack,
     /// A heuristic outcome that waits for an operator.
     Heuristic,
-    /// The decision may be in the log: only a new start tells.
+    /// Nobody knows whether it is committed: the decision may be in the log, which only a new start tells, or a last resource did not
+    /// say whether it committed, which an operator must find out ([`Transaction::resolve`]).
     InDoubt,
     /// All is done; the decision is kept for a while.
     Done,
@@ -86,6 +90,9 @@ pub enum Misuse {
     /// Only one branch of a transaction may be of a resource that does not prepare.
     #[error("a second resource that cannot prepare")]
     SecondLastResource,
+    /// An operator can decide only what is heuristic, or in doubt because of a last resource, and only once.
+    #[error("transaction is {0:?}: there is nothing for an operator to resolve")]
+    NotResolvable(State),
     /// It has as many branches as it can.
     #[error("a transaction has at most {BRANCHES_MAX} branches")]
     TooManyBranches,
@@ -100,6 +107,8 @@ pub struct Timing {
     pub retry_least: Duration,
     /// Longest pause.
     pub retry_most: Duration,
+    /// A decision whose branches have not all answered for so long is told all the same; they go on being asked.
+    pub finish_max: Duration,
 }
 
 impl Default for Timing {
@@ -108,6 +117,7 @@ impl Default for Timing {
             answer_max: Duration::from_secs(30),
             retry_least: Duration::from_millis(10),
             retry_most: Duration::from_secs(5),
+            finish_max: Duration::from_secs(2),
         }
     }
 }

@@ -1,0 +1,151 @@
+//! The keeper: a thread that finishes what no other does, and finds what was left behind.
+//!
+//! ```text
+//!  at a start    records of the log -> machines -> branches commit, again and again until they answer
+//!  meanwhile     lanes whose threads are gone are turned; every recovery_interval each resource is asked what it holds prepared,
+//!                twice, safety_interval apart, and what nobody works on and the log does not know is rolled back
+//! ```
+//!
+//! Out of scope: which branches are orphans (`protocol::recovery`).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use clock::Nanos;
+
+use crate::coordinator::Shared;
+use crate::inbox::{Event, Inbox, Wake};
+use crate::lane::Part;
+use crate::protocol::{Action, List, Recovery, Transaction};
+use crate::record::Decision;
+use crate::resource::{Answer, Ask, Call, Prepared, Replies, Reply};
+
+/// What the keeper's thread owns.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    shared: Arc<Shared>,
+    part: Arc<Part>,
+    recovery: Recovery,
+    /// Answers to what recovery asks: what is prepared, and whether orphans are gone.
+    found: Arc<Inbox>,
+    next_recovery: Nanos,
+}
+
+impl Keeper {
+    /// A keeper of the lane `part`, which begins with what the log knew.
+    pub(crate) fn new(shared: Arc<Shared>, part: Arc<Part>, decisions: &[Decision]) -> Self {
+        let (now, options) = (shared.clock.now(), &shared.options);
+        let recovery = Recovery::new(options.node.clone(), shared.epoch, options.safety_interval);
+        for decision in decisions {
+            shared.resumed();
+            let mut effects = Vec::new();
+            let find = |name: &str| shared.find(name);
+            let machine = Transaction::resume(decision, find, options.timing, now, &mut effects);
+            let mut core = part.core();
+            core.insert(decision.tx, machine);
+            core.change(&shared, decision.tx, |_, out| out.append(&mut effects));
+        }
+        let own = Arc::clone(&part.inbox);
+        let found = Arc::new(Inbox::new(Wake::Call(Box::new(move || own.wake()))));
+        Self { shared, part, recovery, found, next_recovery: now }
+    }
+
+    /// Works until the coordinator ends.
+    pub(crate) fn run(mut self) {
+        let mut told = Vec::new();
+        while !self.shared.ends.load(Ordering::SeqCst) {
+            self.take_found();
+            self.recover_if_due();
+            let adopted = self.shared.adopted();
+            for part in adopted.iter().chain([&self.part]) {
+                part.turn(&self.shared, &mut told);
+                part.offer(&self.shared);
+            }
+            // Nobody waits for what is told here: it was told before, or its thread is gone.
+            told.clear();
+            let mut due = Some(self.next_recovery);
+            for part in adopted.iter().chain([&self.part]) {
+                due = due.min(part.core().due().or(due));
+            }
+            let may_sleep = adopted.iter().all(|part| part.inbox.may_sleep()) && self.found.may_sleep();
+            if may_sleep {
+                let most = due.map_or(WAIT_MOST, |due| due.since(self.shared.clock.now()).min(WAIT_MOST));
+                self.part.inbox.park(most);
+            }
+        }
+    }
+
+    fn recover_if_due(&mut self) {
+        let now = self.shared.clock.now();
+        if now < self.next_recovery {
+            return;
+        }
+        self.next_recovery = now + self.shared.options.recovery_interval;
+        let attempt = self.recovery.begin_pass(now);
+        for (place, resource) in self.shared.resources.iter().enumerate() {
+            let call = Call { resource: place as u16, branch: None, ask: Ask::Recover, attempt };
+            resource.recover(Reply::new(call, Arc::clone(&self.found) as Arc<dyn Replies>));
+        }
+    }
+
+    fn take_found(&mut self) {
+        let mut events = Vec::new();
+        self.found.take(&mut events);
+        for event in events {
+            let Event::Answered(call, answer) = event else { continue };
+            match (call.ask, answer) {
+                (Ask::Recover, Answer::Found(prepared)) => self.on_found(call, &prepared),
+                (Ask::Recover, answer) => {
+                    let name = self.shared.resources[usize::from(call.resource)].name();
+                    tracing::warn!("{name} does not tell what it holds prepared: {answer:?}");
+                }
+                (Ask::Rollback, Answer::Done) => {
+                    self.shared.orphans.fetch_add(1, Ordering::Relaxed);
+                }
+                (_, answer) => tracing::warn!("{:?} is found again: {answer:?}", call.branch),
+            }
+        }
+    }
+
+    /// A resource told what it holds prepared.
+    fn on_found(&mut self, call: Call, found: &[Prepared]) {
+        let (shared, now) = (&self.shared, self.shared.clock.now());
+        let list = List { resource: call.resource, pass: call.attempt, found };
+        let mut actions = Vec::new();
+        let standing = |branch| shared.standing(branch);
+        self.recovery.on_found(now, list, shared.log.is_sound(), standing, &mut actions);
+        for action in actions {
+            self.act(now, action);
+        }
+    }
+
+    fn act(&self, now: Nanos, action: Action) {
+        let shared = &self.shared;
+        let (Action::Commit { resource, branch }
+        | Action::Rollback { resource, branch }
+        | Action::Report { resource, branch }) = action;
+        let (id, name) =
+            (shared.options.node.branch_id(branch), shared.resources[usize::from(resource)].name());
+        match action {
+            Action::Commit { .. } => {
+                tracing::warn!("{name} holds {id} prepared, which it had committed: it is asked again");
+                shared.change(branch.tx, |machine, effects| machine.on_found(now, branch.branch, effects));
+            }
+            Action::Rollback { .. } => {
+                tracing::info!(
+                    "{name} holds {id} prepared, which nobody decided to commit: it is rolled back"
+                );
+                let call = Call { resource, branch: Some(branch), ask: Ask::Rollback, attempt: 0 };
+                let reply = Reply::new(call, Arc::clone(&self.found) as Arc<dyn Replies>);
+                shared.resources[usize::from(resource)].rollback(branch, reply);
+            }
+            Action::Report { .. } => tracing::error!(
+                "{name} holds {id} prepared, of an epoch that this node's log has not reached: two nodes have one name (txn.node), \
+                 or the log is an old copy; it is not touched"
+            ),
+        }
+    }
+}
+
+const WAIT_MOST: Duration = Duration::from_secs(1);

@@ -1,0 +1,323 @@
+//! Transactions through lanes: a coordinator with its keeper, over resources that keep books.
+#![allow(clippy::unwrap_used, missing_docs, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use clock::SystemClock;
+use common::{Books, Fate};
+use txn::coordinator::{Coordinator, Options, Started};
+use txn::decision_log::{DecisionLog, LogCounters, LogError, Refused, Waiter};
+use txn::id::{NodeName, TxId};
+use txn::lane::{Lane, LaneError};
+use txn::protocol::{Outcome, State};
+use txn::resource::{Abilities, Resource};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A log in memory that can be told to fail, and is there after its coordinator.
+#[derive(Debug, Default)]
+struct TestLog(Mutex<Log>);
+
+#[derive(Debug, Default)]
+struct Log {
+    records: Vec<(TxId, Vec<u8>)>,
+    /// What writes come to.
+    refuses: bool,
+    fails: Option<LogError>,
+    failed: bool,
+    counters: LogCounters,
+}
+
+impl DecisionLog for TestLog {
+    fn write(&self, tx: TxId, record: &[u8], waiter: &Arc<dyn Waiter>) -> Result<(), Refused> {
+        let mut log = self.0.lock().unwrap();
+        if log.refuses {
+            return Err(Refused::Full("journal.buffer_max".to_owned()));
+        }
+        let result = log.fails.clone().map_or(Ok(()), Err);
+        log.failed |= matches!(result, Err(LogError::Unknown(_)));
+        if !matches!(result, Err(LogError::Absent(_))) {
+            log.records.retain(|(other, _)| *other != tx);
+            log.records.push((tx, record.to_vec()));
+            log.counters.records += 1;
+        }
+        drop(log);
+        waiter.on_logged(tx, result);
+        Ok(())
+    }
+
+    fn remove(&self, tx: TxId) {
+        let mut log = self.0.lock().unwrap();
+        log.records.retain(|(other, _)| *other != tx);
+        log.counters.removed += 1;
+    }
+
+    fn is_sound(&self) -> bool {
+        !self.0.lock().unwrap().failed
+    }
+
+    fn counters(&self) -> LogCounters {
+        self.0.lock().unwrap().counters
+    }
+
+    fn close(&self) {}
+}
+
+/// A node with two resources.
+struct World {
+    node: NodeName,
+    log: Arc<TestLog>,
+    books: [Arc<Books>; 2],
+    epoch: u32,
+}
+
+impl World {
+    fn new() -> Self {
+        let node = NodeName::new("n1").unwrap();
+        let books = ["one", "two"].map(|name| Books::new(name, &node));
+        Self { node, log: Arc::default(), books, epoch: 0 }
+    }
+
+    fn start(&mut self) -> Coordinator {
+        self.start_with(&mut |_| {})
+    }
+
+    fn start_with(&mut self, change: &mut dyn FnMut(&mut Options)) -> Coordinator {
+        self.epoch += 1;
+        let started = Started { epoch: self.epoch, records: self.log.0.lock().unwrap().records.clone() };
+        let resources = self.books.iter().map(|books| Arc::clone(books) as Arc<dyn Resource>).collect();
+        let mut options = Options::new(self.node.clone());
+        options.recovery_interval = Duration::from_millis(20);
+        options.safety_interval = Duration::from_millis(50);
+        change(&mut options);
+        let log = Arc::clone(&self.log) as Arc<dyn DecisionLog>;
+        Coordinator::start(Arc::new(SystemClock), log, &started, resources, options).unwrap()
+    }
+
+    /// Commits a transaction over both; what it came to, and what the resources made of it.
+    fn transfer(&self, lane: &mut Lane) -> (Outcome, [Option<Fate>; 2]) {
+        let tx = lane.begin(PATIENCE).unwrap();
+        let branches = [lane.enlist(tx, 0).unwrap(), lane.enlist(tx, 1).unwrap()];
+        let outcome = lane.commit_and_wait(tx).unwrap();
+        (outcome, [self.books[0].fate(branches[0]), self.books[1].fate(branches[1])])
+    }
+
+    fn records(&self) -> usize {
+        self.log.0.lock().unwrap().records.len()
+    }
+}
+
+#[test]
+fn both_branches_commit_and_the_record_goes() {
+    let mut world = World::new();
+    let coordinator = world.start();
+    let mut lane = coordinator.lane();
+    for _ in 0..3 {
+        assert_eq!(world.transfer(&mut lane), (Outcome::Committed, [Some(Fate::Committed); 2]));
+    }
+    let log = coordinator.log_counters();
+    assert_eq!((log.records, log.removed, world.records()), (3, 3, 0));
+    assert!(lane.is_empty() && coordinator.transactions().is_empty());
+    assert_eq!(coordinator.counters().committed, 3);
+}
+
+#[test]
+fn one_no_rolls_all_back_and_writes_nothing() {
+    let mut world = World::new();
+    let coordinator = world.start();
+    world.books[1].state().refuses = true;
+    let (outcome, fates) = world.transfer(&mut coordinator.lane());
+    assert!(matches!(&outcome, Outcome::Aborted(why) if why.contains("out of stock")), "{outcome:?}");
+    world.books[0].wait_until(|books| books.calls[2] == 1);
+    assert!(matches!(fates[0], Some(Fate::Prepared | Fate::RolledBack)));
+    assert_eq!(coordinator.log_counters().records, 0);
+}
+
+#[test]
+fn branches_that_only_read_need_no_record() {
+    let mut world = World::new();
+    let coordinator = world.start();
+    world.books.iter().for_each(|books| books.state().reads = true);
+    assert_eq!(world.transfer(&mut coordinator.lane()), (Outcome::Committed, [None; 2]));
+    assert_eq!(coordinator.log_counters().records, 0);
+}
+
+#[test]
+fn single_branch_commits_in_one_phase() {
+    let mut world = World::new();
+    let coordinator = world.start();
+    let mut lane = coordinator.lane();
+    let tx = lane.begin(PATIENCE).unwrap();
+    let branch = lane.enlist(tx, 1).unwrap();
+    assert_eq!(lane.commit_and_wait(tx), Ok(Outcome::Committed));
+    assert_eq!(
+        (world.books[1].fate(branch), world.books[1].state().calls),
+        (Some(Fate::Committed), [0, 1, 0])
+    );
+    assert_eq!(coordinator.log_counters().records, 0);
+}
+
+#[test]
+fn log_without_room_aborts() {
+    let mut world = World::new();
+    let coordinator = world.start();
+    world.log.0.lock().unwrap().refuses = true;
+    let (outcome, _) = world.transfer(&mut coordinator.lane());
+    assert!(matches!(&outcome, Outcome::Aborted(why) if why.contains("journal.buffer_max")), "{outcome:?}");
+}
+
+#[test]
+fn decision_that_may_be_on_disk_is_never_said_to_be_aborted() {
+    let mut world = World::new();
+    let coordinator = world.start();
+    world.log.0.lock().unwrap().fails = Some(LogError::Unknown("EIO".to_owned()));
+    let mut lane = coordinator.lane();
+    let (outcome, fates) = world.transfer(&mut lane);
+    assert!(matches!(&outcome, Outcome::Unknown(why) if why.contains("EIO")), "{outcome:?}");
+    assert_eq!(fates, [Some(Fate::Prepared); 2]);
+    assert!(matches!(lane.begin(PATIENCE), Err(LaneError::Closed(_))));
+    assert_eq!(coordinator.transactions()[0].state, State::InDoubt);
+    drop(lane);
+    coordinator.close();
+    // It was on disk: the next start commits it.
+    world.log.0.lock().unwrap().fails = None;
+    world.log.0.lock().unwrap().failed = false;
+    let coordinator = world.start();
+    for books in &world.books {
+        books.wait_until(|books| books.branches.values().all(|fate| *fate == Fate::Committed));
+    }
+    while !coordinator.transactions().is_empty() {
+        std::thread::yield_now();
+    }
+    assert_eq!(world.records(), 0);
+}
+
+#[test]
+fn branch_that_does_not_answer_now_commits_later_without_its_thread() {
+    let mut world = World::new();
+    let coordinator = world.start_with(&mut |options| {
+        options.timing.retry_least = Duration::from_millis(1);
+        options.timing.retry_most = Duration::from_millis(5);
+        options.timing.answer_max = Duration::from_millis(50);
+    });
+    let mut lane = coordinator.lane();
+    let tx = lane.begin(PATIENCE).unwrap();
+    lane.enlist(tx, 0).unwrap();
+    lane.enlist(tx, 1).unwrap();
+    world.books[1].state().fails = 20;
+    lane.commit(tx).unwrap();
+    let mut told = Vec::new();
+    lane.turn(&mut told);
+    drop(lane);
+    world.books[1].wait_until(|books| books.branches.values().all(|fate| *fate == Fate::Committed));
+    while coordinator.counters().live > 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(world.records(), 0);
+    // The number of the lane is free again, and its transactions are others.
+    assert_ne!(coordinator.lane().begin(PATIENCE).unwrap(), tx);
+}
+
+#[test]
+fn orphan_of_this_node_is_rolled_back_and_nothing_else() {
+    let mut world = World::new();
+    let others = ["evk_n2_1_1_0", "evk_n11_1_1_0", "somebody", "evk_n1_1_1_0_"];
+    let orphan = "evk_n1_1_7_0";
+    for id in others.iter().chain([&orphan]) {
+        world.books[0].state().branches.insert((*id).to_owned(), Fate::Prepared);
+    }
+    let coordinator = world.start();
+    // One that is under way is left alone, however long it takes.
+    let mut lane = coordinator.lane();
+    let tx = lane.begin(PATIENCE).unwrap();
+    let live = world.node.branch_id(lane.enlist(tx, 0).unwrap());
+    world.books[0].state().branches.insert(live.clone(), Fate::Prepared);
+    world.books[0].wait_until(|books| books.branches[orphan] == Fate::RolledBack);
+    while coordinator.counters().orphans == 0 {
+        std::thread::yield_now();
+    }
+    let state = world.books[0].state();
+    assert!(
+        others.iter().chain([&live.as_str()]).all(|id| state.branches[*id] == Fate::Prepared),
+        "{state:?}"
+    );
+}
+
+#[test]
+fn nothing_is_presumed_while_the_log_is_not_sound() {
+    let mut world = World::new();
+    world.books[0].state().branches.insert("evk_n1_1_7_0".to_owned(), Fate::Prepared);
+    world.log.0.lock().unwrap().failed = true;
+    let coordinator = world.start();
+    // The keeper asks every 20 ms, and believes what it has seen for 50 ms: in the tenth pass it would have acted.
+    world.books[0].wait_until(|books| books.asked >= 10);
+    assert_eq!(world.books[0].state().branches["evk_n1_1_7_0"], Fate::Prepared);
+    assert_eq!(coordinator.counters().orphans, 0);
+}
+
+#[test]
+fn last_resource_decides() {
+    let mut world = World::new();
+    world.books[1].state().abilities = Abilities { prepares: false, ..Abilities::default() };
+    let coordinator = world.start();
+    assert_eq!(world.transfer(&mut coordinator.lane()), (Outcome::Committed, [Some(Fate::Committed); 2]));
+    assert_eq!(world.books[1].state().calls, [0, 1, 0], "it was never asked to prepare");
+}
+
+#[test]
+fn one_transaction_too_many_is_refused_and_the_next_is_not() {
+    let mut world = World::new();
+    let coordinator = world.start_with(&mut |options| options.transactions_max = 2);
+    let mut lane = coordinator.lane();
+    let first = lane.begin(PATIENCE).unwrap();
+    lane.begin(PATIENCE).unwrap();
+    assert_eq!(lane.begin(PATIENCE), Err(LaneError::TooMany(2)));
+    lane.rollback(first, "changed my mind").unwrap();
+    let mut told = Vec::new();
+    while told.is_empty() {
+        lane.turn(&mut told);
+    }
+    assert_eq!(told, [(first, Outcome::Aborted("changed my mind".to_owned()))]);
+    assert!(lane.begin(PATIENCE).is_ok());
+}
+
+#[test]
+fn transaction_that_nobody_ends_rolls_back_by_itself() {
+    let mut world = World::new();
+    let coordinator = world.start();
+    let mut lane = coordinator.lane();
+    let tx = lane.begin(Duration::from_millis(20)).unwrap();
+    lane.enlist(tx, 0).unwrap();
+    let mut told = Vec::new();
+    while told.is_empty() {
+        lane.wait();
+        lane.turn(&mut told);
+    }
+    assert!(matches!(&told[..], [(it, Outcome::Aborted(_))] if *it == tx), "{told:?}");
+    world.books[0].wait_until(|books| books.calls[2] > 0);
+}
+
+#[test]
+fn many_threads_commit_beside_each_other_under_numbers_of_their_own() {
+    let mut world = World::new();
+    let coordinator = world.start();
+    let all = Mutex::new(std::collections::BTreeSet::new());
+    std::thread::scope(|scope| {
+        for _ in 0..50 {
+            scope.spawn(|| {
+                let mut lane = coordinator.lane();
+                for _ in 0..20 {
+                    let tx = lane.begin(PATIENCE).unwrap();
+                    lane.enlist(tx, 0).unwrap();
+                    lane.enlist(tx, 1).unwrap();
+                    assert_eq!(lane.commit_and_wait(tx), Ok(Outcome::Committed));
+                    assert!(all.lock().unwrap().insert(tx), "{tx} twice");
+                }
+            });
+        }
+    });
+    assert_eq!((all.into_inner().unwrap().len(), world.records()), (1_000, 0));
+}
