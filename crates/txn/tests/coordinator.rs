@@ -1,13 +1,13 @@
 //! Transactions through lanes: a coordinator with its keeper, over resources that keep books.
 #![allow(clippy::unwrap_used, missing_docs, reason = "a test fails by panicking")]
 
-mod common;
+mod books;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use books::{Books, Fate};
 use clock::SystemClock;
-use common::{Books, Fate};
 use txn::coordinator::{Coordinator, Options, Started};
 use txn::decision_log::{DecisionLog, LogCounters, LogError, Refused, Waiter};
 use txn::id::{NodeName, TxId};

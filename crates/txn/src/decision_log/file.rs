@@ -1,1 +1,527 @@
-//! A file for each transaction, synced with its folder: the baseline.
+//! The baseline: a file for each transaction, written and synced, its folder synced, then the waiter hears of it.
+//!
+//! ```text
+//!  write -> queue -> writer, or whoever helps: create, write, sync, unlink what it replaces, sync the folder -> waiter
+//!  remove ---------> the same: unlink
+//! ```
+//!
+//! | file | what |
+//! |---|---|
+//! | `LOCK` | held while the log is open |
+//! | `NODE` | whose folder it is, and the epoch: written to `NODE.tmp`, synced, renamed |
+//! | `EPOCH-NUMBER-VERSION.tx` | a record ([`sectors`]) |
+//!
+//! Invariants
+//!   1. A file gets its name at once and is synced under it. What a crash leaves of one that was never acknowledged is told by its
+//!      sectors. (A temporary name and a rename would tell as well, for a second commit of the file system's journal a record.)
+//!   2. A record that replaces another is a file of its own; the older one is unlinked when the newer one is synced.
+//!   3. The first failure whose outcome is unknown ends it. What waited in the queue had touched nothing and is absent.
+//!   4. What is found at start is written again before it is handed out: it may be in the page cache only.
+//!
+//! Out of scope: being quick. Source: JBossTS's file store.
+
+pub mod sectors;
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use vfs::{FileLock, Folder, OpenOptions, Vfs};
+
+use crate::decision_log::{DecisionLog, LogCounters, LogError, OpenError, Opened, Refused, Waiter};
+use crate::id::{NodeName, TxId};
+use sectors::{Found, Name, RECORD_BYTES_MAX};
+
+/// Settings.
+///
+/// | field | default | least | reason |
+/// |---|---|---|---|
+/// | writers | 16 | 0 | more threads get no more syncs out of a disk; with 0 only those who help write (simulations) |
+/// | queue_max | 4,096 | 1 | bounds what a stalled disk piles up |
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Threads that write.
+    pub writers: usize,
+    /// Most records that wait for one.
+    pub queue_max: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { writers: 16, queue_max: 4_096 }
+    }
+}
+
+/// The log.
+#[derive(Debug)]
+pub struct FileLog {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl FileLog {
+    /// Opens the folder `dir` for `node`, or makes it.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open(
+        vfs: Arc<dyn Vfs>,
+        dir: &Path,
+        node: &NodeName,
+        options: Options,
+    ) -> Result<Opened<Self>, OpenError> {
+        let place = dir.display().to_string();
+        let failed = |what: &str, error: &io::Error| OpenError::Failed(format!("{what} {place}: {error}"));
+        vfs.create_dir_all(dir).map_err(|error| failed("making", &error))?;
+        let lock = vfs.lock(&dir.join("LOCK")).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => OpenError::InUse(place.clone()),
+            _ => failed("locking", &error),
+        })?;
+        let folder = vfs.open_dir(dir).map_err(|error| failed("opening", &error))?;
+        let disk =
+            Disk { vfs, dir: dir.to_path_buf(), folder, _lock: lock, syncs: 0.into(), bytes: 0.into() };
+        let found = disk.found(node)?;
+        let epoch = found.epoch.checked_add(1).ok_or_else(|| OpenError::Failed("no epoch is left".into()))?;
+        disk.put_node(node, epoch).map_err(|error| failed("writing NODE in", &error))?;
+        let version = found.version + found.records.len() as u64;
+        let records = disk.rewrite(found).map_err(|error| failed("writing the records again in", &error))?;
+        let entries = records.iter().map(|(name, _)| (name.tx, Entry::found(*name))).collect();
+        let shared = Arc::new(Shared {
+            disk,
+            options,
+            state: Mutex::new(State { entries, version, ..State::default() }),
+            work: Condvar::new(),
+            rest: Condvar::new(),
+        });
+        let threads = Mutex::new(spawn(&shared, options.writers)?);
+        let records = records.into_iter().map(|(name, record)| (name.tx, record)).collect();
+        Ok(Opened { log: Arc::new(Self { shared, threads }), epoch, records })
+    }
+}
+
+impl DecisionLog for FileLog {
+    fn write(&self, tx: TxId, record: &[u8], waiter: &Arc<dyn Waiter>) -> Result<(), Refused> {
+        let shared = &*self.shared;
+        if record.len() > RECORD_BYTES_MAX {
+            return Err(Refused::Full(format!(
+                "a record of {} B, at most {RECORD_BYTES_MAX} B",
+                record.len()
+            )));
+        }
+        let mut state = shared.state();
+        if let Some(reason) = &state.stopped {
+            return Err(Refused::Closed(reason.clone()));
+        }
+        let most = shared.options.queue_max;
+        if state.queue.len() >= most {
+            return Err(Refused::Full(format!(
+                "{most} records wait for the disk (queue_max of the file log)"
+            )));
+        }
+        let name = state.begin(tx);
+        let bytes = sectors::encode(name, record);
+        state.queue.push_back(Job { name, bytes, waiter: Arc::clone(waiter) });
+        drop(state);
+        shared.work.notify_one();
+        Ok(())
+    }
+
+    fn remove(&self, tx: TxId) {
+        let mut state = self.shared.state();
+        state.remove(tx);
+        let wakes = !state.removals.is_empty() && state.queue.is_empty();
+        drop(state);
+        if wakes {
+            self.shared.work.notify_one();
+        }
+    }
+
+    fn help(&self) -> bool {
+        let state = self.shared.state();
+        self.shared.run_one(state)
+    }
+
+    fn is_sound(&self) -> bool {
+        self.shared.state().stopped.is_none()
+    }
+
+    fn counters(&self) -> LogCounters {
+        let disk = &self.shared.disk;
+        let state = self.shared.state();
+        LogCounters {
+            records: state.records,
+            removed: state.removed,
+            syncs: disk.syncs.load(Ordering::Relaxed),
+            bytes: disk.bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    fn close(&self) {
+        self.shared.state().stopped.get_or_insert_with(|| "it was closed".to_owned());
+        while self.help() {}
+        let mut state = self.shared.state();
+        while state.running > 0 || !state.queue.is_empty() {
+            state = self.shared.rest.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.is_over = true;
+        drop(state);
+        self.shared.work.notify_all();
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            let is_self = thread.thread().id() == std::thread::current().id();
+            if !is_self && thread.join().is_err() {
+                tracing::error!("a writer of the decision log panicked");
+            }
+        }
+    }
+}
+
+impl Drop for FileLog {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// A record on its way.
+struct Job {
+    name: Name,
+    bytes: Vec<u8>,
+    waiter: Arc<dyn Waiter>,
+}
+
+impl std::fmt::Debug for Job {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Job").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// What is known of a transaction's files.
+#[derive(Debug, Default)]
+struct Entry {
+    /// Versions whose files are there and synced; mostly one.
+    on_disk: Vec<u64>,
+    in_flight: u32,
+    removed: bool,
+}
+
+impl Entry {
+    fn found(name: Name) -> Self {
+        Self { on_disk: vec![name.version], ..Self::default() }
+    }
+}
+
+/// What the callers and the writers share.
+#[derive(Debug, Default)]
+struct State {
+    queue: VecDeque<Job>,
+    /// Files to unlink: not more than there were records.
+    removals: VecDeque<Name>,
+    entries: HashMap<TxId, Entry>,
+    /// The last version that a file was given.
+    version: u64,
+    /// Jobs that somebody works on.
+    running: usize,
+    /// Why no more records are taken.
+    stopped: Option<String>,
+    /// The writers end.
+    is_over: bool,
+    records: u64,
+    removed: u64,
+}
+
+impl State {
+    fn begin(&mut self, tx: TxId) -> Name {
+        self.version += 1;
+        let entry = self.entries.entry(tx).or_default();
+        entry.in_flight += 1;
+        entry.removed = false;
+        Name { tx, version: self.version }
+    }
+
+    fn remove(&mut self, tx: TxId) {
+        let Some(entry) = self.entries.get_mut(&tx) else { return };
+        self.removed += 1;
+        entry.removed = true;
+        self.removals.extend(entry.on_disk.drain(..).map(|version| Name { tx, version }));
+        if entry.in_flight == 0 {
+            self.entries.remove(&tx);
+        }
+    }
+
+    /// A job is over; `is_there` when its file is there and synced.
+    fn end(&mut self, name: Name, is_there: bool) {
+        self.running -= 1;
+        self.records += u64::from(is_there);
+        let entry = self.entries.get_mut(&name.tx).expect("an entry stays while a job of it runs");
+        entry.in_flight -= 1;
+        if is_there {
+            entry.on_disk.retain(|version| *version > name.version);
+            let is_old = entry.removed || !entry.on_disk.is_empty();
+            if is_old { self.removals.push_back(name) } else { entry.on_disk.push(name.version) }
+        }
+        if entry.in_flight == 0 && entry.on_disk.is_empty() {
+            self.entries.remove(&name.tx);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    disk: Disk,
+    options: Options,
+    state: Mutex<State>,
+    /// There is something to do.
+    work: Condvar,
+    /// Something is done.
+    rest: Condvar,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("a panic under the file log's lock is a bug: stop")
+    }
+
+    /// Does what is next: a few removals and a record. False when there was nothing.
+    fn run_one(&self, mut state: MutexGuard<'_, State>) -> bool {
+        let count = state.removals.len().min(REMOVALS_TOGETHER);
+        let removals: Vec<Name> = state.removals.drain(..count).collect();
+        let job = state.queue.pop_front();
+        let Some(job) = job else {
+            drop(state);
+            removals.iter().for_each(|name| self.disk.unlink(*name));
+            return count > 0;
+        };
+        state.running += 1;
+        let replaced: Vec<u64> =
+            state.entries.get(&job.name.tx).map(|entry| entry.on_disk.clone()).unwrap_or_default();
+        drop(state);
+        removals.iter().for_each(|name| self.disk.unlink(*name));
+        let older = replaced.into_iter().filter(|version| *version < job.name.version);
+        let result = self.disk.put(job.name, &job.bytes, older);
+        self.end(&job, result);
+        true
+    }
+
+    fn end(&self, job: &Job, result: Result<(), LogError>) {
+        let mut state = self.state();
+        state.end(job.name, result.is_ok());
+        let mut absent = VecDeque::new();
+        if let Err(LogError::Unknown(what)) = &result {
+            state.stopped = Some(what.clone());
+            absent = std::mem::take(&mut state.queue);
+            for job in &absent {
+                state.running += 1;
+                state.end(job.name, false);
+            }
+        }
+        drop(state);
+        self.rest.notify_all();
+        job.waiter.on_logged(job.name.tx, result);
+        let reason = "an earlier record failed, and this one was not begun";
+        for job in absent {
+            job.waiter.on_logged(job.name.tx, Err(LogError::Absent(reason.to_owned())));
+        }
+    }
+
+    fn write_until_over(&self) {
+        loop {
+            let state = self.state();
+            let is_idle =
+                |state: &mut State| state.queue.is_empty() && state.removals.is_empty() && !state.is_over;
+            let state = self.work.wait_while(state, is_idle).unwrap_or_else(PoisonError::into_inner);
+            if !self.run_one(state) {
+                return;
+            }
+        }
+    }
+}
+
+fn spawn(shared: &Arc<Shared>, writers: usize) -> Result<Vec<JoinHandle<()>>, OpenError> {
+    let mut threads = Vec::new();
+    for n in 0..writers {
+        let shared = Arc::clone(shared);
+        let thread = std::thread::Builder::new()
+            .name(format!("txn-file-{n}"))
+            .spawn(move || shared.write_until_over())
+            .map_err(|error| OpenError::Failed(format!("starting a writer: {error}")))?;
+        threads.push(thread);
+    }
+    Ok(threads)
+}
+
+/// The folder.
+#[derive(Debug)]
+struct Disk {
+    vfs: Arc<dyn Vfs>,
+    dir: PathBuf,
+    folder: Arc<dyn Folder>,
+    _lock: Box<dyn FileLock>,
+    syncs: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// What the folder held.
+struct FoundAll {
+    epoch: u32,
+    records: Vec<(Name, Vec<u8>)>,
+    /// The highest version.
+    version: u64,
+    /// Torn ones, and those that were replaced.
+    useless: Vec<Name>,
+}
+
+impl Disk {
+    /// Makes `bytes` durable as the file `name`, in place of `older`.
+    fn put(&self, name: Name, bytes: &[u8], older: impl Iterator<Item = u64>) -> Result<(), LogError> {
+        let path = self.dir.join(name.file_name());
+        let text = |what: &str, error: &io::Error| format!("{what} {}: {error}", path.display());
+        let options = OpenOptions { write: true, create_new: true, ..OpenOptions::default() };
+        let file =
+            self.vfs.open(&path, options).map_err(|error| LogError::Absent(text("creating", &error)))?;
+        if let Err(error) = write_full(&*file, bytes) {
+            let is_gone = self.vfs.remove(&path).and_then(|()| self.sync()).is_ok();
+            return Err(sectors::after_failed_write(&text("writing", &error), is_gone));
+        }
+        self.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        file.sync_data().map_err(|error| LogError::Unknown(text("syncing", &error)))?;
+        older.for_each(|version| self.unlink(Name { version, ..name }));
+        self.sync().map_err(|error| LogError::Unknown(text("syncing the folder of", &error)))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        self.folder.sync()
+    }
+
+    /// Removes a file that nobody needs; one that stays is found at the next start, which is allowed.
+    fn unlink(&self, name: Name) {
+        if let Err(error) = self.vfs.remove(&self.dir.join(name.file_name())) {
+            tracing::warn!(name = name.file_name(), %error, "the file of a removed decision stays");
+        }
+    }
+
+    fn found(&self, node: &NodeName) -> Result<FoundAll, OpenError> {
+        let failed = |error: io::Error| OpenError::Failed(format!("reading {}: {error}", self.dir.display()));
+        let names = self.vfs.list(&self.dir).map_err(failed)?;
+        let mut found = FoundAll { epoch: 0, version: 0, records: Vec::new(), useless: Vec::new() };
+        let is_made = names.iter().any(|name| name == NODE);
+        if is_made {
+            found.epoch = self.epoch_of(node)?;
+        }
+        for file in names.iter().filter(|name| sectors::is_record_name(name)) {
+            let damaged = |at: usize, what: &str| {
+                OpenError::Damaged(format!("{}, offset {at}: {what}", self.dir.join(file).display()))
+            };
+            let name = Name::parse(file).ok_or_else(|| damaged(0, "no name of a record"))?;
+            if !is_made {
+                return Err(damaged(0, "a record, but no file NODE beside it"));
+            }
+            found.version = found.version.max(name.version);
+            let bytes = self.read(file).map_err(failed)?;
+            match sectors::decode(name, &bytes).map_err(|(at, what)| damaged(at, what))? {
+                Found::Record(record) => found.add(name, record),
+                Found::Torn => found.useless.push(name),
+            }
+        }
+        Ok(found)
+    }
+
+    /// The epoch that NODE states, if the folder is `node`'s.
+    fn epoch_of(&self, node: &NodeName) -> Result<u32, OpenError> {
+        let path = self.dir.join(NODE).display().to_string();
+        let bytes = self.read(NODE).map_err(|error| OpenError::Failed(format!("reading {path}: {error}")))?;
+        let (name, epoch) = sectors::decode_node(&bytes)
+            .ok_or_else(|| OpenError::Damaged(format!("{path}, offset 0: it does not verify")))?;
+        if name == node.as_str() {
+            return Ok(epoch);
+        }
+        let place = self.dir.display().to_string();
+        Err(OpenError::OtherNode { place, found: name.to_owned(), wanted: node.to_string() })
+    }
+
+    /// States `epoch`, durable on return.
+    fn put_node(&self, node: &NodeName, epoch: u32) -> io::Result<()> {
+        let (temporary, path) = (self.dir.join(NODE_TMP), self.dir.join(NODE));
+        match self.vfs.remove(&temporary) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let options = OpenOptions { write: true, create_new: true, ..OpenOptions::default() };
+        let file = self.vfs.open(&temporary, options)?;
+        write_full(&*file, &sectors::encode_node(node.as_str(), epoch))?;
+        file.sync_data()?;
+        self.vfs.rename(&temporary, &path)?;
+        self.folder.sync()
+    }
+
+    /// Writes what was found to new files, and removes the old ones.
+    fn rewrite(&self, found: FoundAll) -> io::Result<Vec<(Name, Vec<u8>)>> {
+        let mut records = Vec::with_capacity(found.records.len());
+        let options = OpenOptions { write: true, create_new: true, ..OpenOptions::default() };
+        let mut old = found.useless;
+        for (version, (name, record)) in (found.version + 1..).zip(found.records) {
+            let fresh = Name { version, ..name };
+            let file = self.vfs.open(&self.dir.join(fresh.file_name()), options)?;
+            write_full(&*file, &sectors::encode(fresh, &record))?;
+            file.sync_data()?;
+            old.push(name);
+            records.push((fresh, record));
+        }
+        self.folder.sync()?;
+        old.iter().for_each(|name| self.unlink(*name));
+        if !old.is_empty() {
+            self.folder.sync()?;
+        }
+        Ok(records)
+    }
+
+    /// What the device holds of a file, past the page cache.
+    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        let file = self.vfs.open(&self.dir.join(name), OpenOptions::default())?;
+        let len = usize::try_from(file.len()?).unwrap_or(usize::MAX).min(FILE_BYTES_MAX);
+        file.drop_cache(0, len as u64)?;
+        let (mut bytes, mut at) = (vec![0; len], 0);
+        while at < len {
+            match file.read_at(&mut bytes[at..], at as u64)? {
+                0 => break,
+                count => at += count,
+            }
+        }
+        bytes.truncate(at);
+        Ok(bytes)
+    }
+}
+
+impl FoundAll {
+    /// Takes a record in, or the older of two.
+    fn add(&mut self, name: Name, record: Vec<u8>) {
+        // Names are sorted: the newest version of a transaction comes last.
+        if let Some((last, _)) = self.records.last().filter(|(last, _)| last.tx == name.tx) {
+            self.useless.push(*last);
+            self.records.pop();
+        }
+        self.records.push((name, record));
+    }
+}
+
+fn write_full(file: &dyn vfs::File, bytes: &[u8]) -> io::Result<()> {
+    let mut at = 0;
+    while at < bytes.len() {
+        match file.write_at(&bytes[at..], at as u64)? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            count => at += count,
+        }
+    }
+    Ok(())
+}
+
+const NODE: &str = "NODE";
+const NODE_TMP: &str = "NODE.tmp";
+/// Files to unlink beside each record that is written.
+const REMOVALS_TOGETHER: usize = 2;
+/// No file of the folder is longer; what lies behind shows that one is.
+const FILE_BYTES_MAX: usize = RECORD_BYTES_MAX * 2;

@@ -27,6 +27,7 @@ pub enum Bug {
     OrphanAtFirstSight,
     OrphanWhileLive,
     NodeNamePrefix,
+    EpochNotCompared,
     EpochReused,
     DecisionLacksBranch,
     SilentBranchNotRolledBack,

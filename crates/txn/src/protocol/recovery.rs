@@ -8,7 +8,7 @@
 //! ```text
 //!  not listed <--------- listed, without an owner, first seen at t
 //!      ^  not listed any more |  still so in a pass that began at t + safety or later, and the log is sound
-//!      '------------------ Action::Rollback, again in each pass until it is not listed
+//!      '------------------ Action::Rollback, in each pass until it is taken by a machine or not listed
 //! ```
 //!
 //! Invariants
@@ -77,7 +77,8 @@ pub enum Action {
         /// The branch.
         branch: BranchId,
     },
-    /// Ask its resource to roll it back. If that fails, the next pass says so again.
+    /// Have it rolled back: give it to the orphan of its transaction ([`super::Transaction::orphan`], one machine for all branches of
+    /// it), which asks until it is answered and keeps what the resource decided on its own.
     Rollback {
         /// Place of its resource.
         resource: u16,
@@ -155,7 +156,7 @@ impl Recovery {
     fn judge(&self, resource: u16, branch: BranchId, first: Option<Nanos>, is_sound: bool) -> Option<Action> {
         let is_old = first.is_some_and(|first| self.began >= first + self.safety);
         let is_sound = is_sound || planted(Bug::UnsoundLogBelieved);
-        if branch.tx.epoch > self.epoch {
+        if branch.tx.epoch > self.epoch && !planted(Bug::EpochNotCompared) {
             first.is_none().then_some(Action::Report { resource, branch })
         } else {
             let is_orphan = is_sound && (is_old || planted(Bug::OrphanAtFirstSight));

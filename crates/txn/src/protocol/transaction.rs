@@ -50,7 +50,7 @@ pub use branch::BranchState;
 use clock::{Nanos, UnixMs};
 
 use super::planted::{Bug, planted};
-use super::{BRANCHES_MAX, Effect, Misuse, Outcome, State, Timing};
+use super::{BRANCHES_MAX, Effect, Misuse, Outcome, Standing, State, Timing};
 use crate::decision_log::{LogError, Refused};
 use crate::id::{BranchId, TxId};
 use crate::resource::{Abilities, Answer, Ask};
@@ -73,6 +73,8 @@ pub struct Transaction {
     reason: String,
     doubt: Doubt,
     is_acknowledged: bool,
+    /// Its branches were found; there may be more.
+    is_orphan: bool,
     is_ended: bool,
     log: LogSide,
 }
@@ -110,6 +112,7 @@ impl Transaction {
             reason: String::new(),
             doubt: Doubt::None,
             is_acknowledged: false,
+            is_orphan: false,
             is_ended: false,
             log: LogSide::default(),
         }
@@ -246,9 +249,9 @@ impl Transaction {
     }
 
     /// A resource lists `branch` as prepared although it answered that it had committed: it is asked again. Does nothing unless
-    /// [`Self::is_committed`].
+    /// its [`Self::standing`] says so.
     pub fn on_found(&mut self, now: Nanos, branch: u16, effects: &mut Vec<Effect>) {
-        if let (true, Some(at)) = (self.is_committed(branch), self.position(branch)) {
+        if let (Standing::Committed, Some(at)) = (self.standing(branch), self.position(branch)) {
             self.state = State::Committing;
             self.log.remove_due = None;
             self.branches[at].turn(BranchState::Committing, now, &self.timing, effects);
@@ -287,14 +290,20 @@ impl Transaction {
         self.state
     }
 
-    /// Whether `branch` has said that it committed, and the decision is kept all the same.
+    /// What recovery is to think of `branch` if a resource lists it as prepared.
     #[must_use]
-    pub fn is_committed(&self, branch: u16) -> bool {
-        let is_decided = matches!(self.state, State::Committing | State::Done) && !self.is_ended;
-        let branch = self.position(branch).map(|at| &self.branches[at]);
+    pub fn standing(&self, branch: u16) -> Standing {
+        let is_decided = matches!(self.state, State::Committing | State::Done) && self.log.holds;
+        let known = self.position(branch).map(|at| &self.branches[at]);
         let has_committed =
             |branch: &Branch| branch.state == BranchState::Committed && branch.abilities.prepares;
-        is_decided && self.log.holds && branch.is_some_and(has_committed)
+        if is_decided && known.is_some_and(has_committed) {
+            Standing::Committed
+        } else if self.is_orphan && known.is_none() {
+            Standing::Nobody
+        } else {
+            Standing::Live
+        }
     }
 
     /// Its branches, as operators see them.

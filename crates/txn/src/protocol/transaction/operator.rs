@@ -14,6 +14,7 @@ use clock::{Nanos, UnixMs};
 use super::branch::{Branch, BranchState};
 use super::{Doubt, Record, Step, Transaction};
 use crate::decision_log::LogError;
+use crate::id::TxId;
 use crate::protocol::planted::{Bug, planted};
 use crate::protocol::{Effect, Misuse, State, Timing};
 use crate::record::{Decision, DecisionKind, Participant, ParticipantState};
@@ -42,8 +43,44 @@ impl Transaction {
         transaction
     }
 
+    /// A transaction that nobody knows, found by [`super::super::Recovery`]: each of its branches that is found is given to
+    /// [`Transaction::adopt`]. Nobody is told an outcome.
+    #[must_use]
+    pub fn orphan(id: TxId, timing: Timing) -> Self {
+        let mut transaction = Self::begin(id, Nanos::default(), timing);
+        transaction.state = State::RollingBack;
+        transaction.is_finished = true;
+        transaction.is_orphan = true;
+        "nobody knew it: presumed abort".clone_into(&mut transaction.reason);
+        transaction
+    }
+
+    /// Rolls back an orphan, until its resource answers; what that decided on its own is kept for an operator.
+    ///
+    /// # Errors
+    /// [`Misuse::NotActive`]: this is no [`Transaction::orphan`], it has ended, or has `branch` already.
+    pub fn adopt(
+        &mut self,
+        now: Nanos,
+        branch: u16,
+        resource: u16,
+        abilities: Abilities,
+        name: impl Into<Arc<str>>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Misuse> {
+        if !self.is_orphan || self.is_ended || self.position(branch).is_some() {
+            return Err(Misuse::NotActive(self.state));
+        }
+        let mut branch = Branch::new(branch, Some(resource), name.into(), abilities);
+        branch.turn(BranchState::RollingBack, now, &self.timing, effects);
+        self.branches.push(branch);
+        Ok(())
+    }
+
     /// An operator's word. In doubt because of a last resource: whether that committed, which the others follow. Heuristic: it was
     /// seen, and may be forgotten; `commit` says nothing then.
+    ///
+    /// Before looking into a last resource, its session must have ended: a commit that is still under way would come after the look.
     ///
     /// # Errors
     /// [`Misuse::NotResolvable`]: there is nothing to say, or it was said before.
@@ -111,6 +148,7 @@ impl Transaction {
             }
             Ok(()) => self.doubt = Doubt::None,
         }
+        self.log.holds = true;
         let told = if commit { BranchState::Committed } else { BranchState::RolledBack };
         for branch in self.branches.iter_mut().filter(|branch| branch.state == BranchState::Unknown) {
             branch.settle(told);

@@ -1,0 +1,238 @@
+//! The bytes of the file log: the file of a record, and the file that says whose folder it is.
+//!
+//! All numbers are little-endian.
+//!
+//! ```text
+//!  record  sector, sector, ...                    the file EPOCH-NUMBER-VERSION.tx, each in hexadecimal with zeroes
+//!  sector  512 B | crc u32, CRC-32C of bytes 4..512 | epoch u32 | number u64 | version u64 | index u16 | count u16
+//!                | length of its part of the record u16 | zero u16 | its part | zeroes
+//!  NODE    magic `EVKNODE1` | epoch u32 | length of the name u8 | name | crc u32, CRC-32C of all before it
+//! ```
+//!
+//! Invariants
+//!   1. A file whose sync never returned is told from damage: each of its sectors is either as it was written or missing (zeroes, or
+//!      behind the end), and at least one is missing. Anything else that does not verify is damage.
+//!
+//! What it cannot tell is a disk that loses a whole sector that it said was durable and reads zeroes in its place: nothing else
+//! in the folder vouches for the file. The journal's batches vouch for each other.
+
+use crate::decision_log::LogError;
+use crate::id::TxId;
+
+/// What the file of a record holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// A whole record.
+    Record(Vec<u8>),
+    /// Its sync never returned: nobody was told that it is there.
+    Torn,
+}
+
+/// Which file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Name {
+    /// Whose record.
+    pub tx: TxId,
+    /// Which record of the folder; a later one replaces those of its transaction before it.
+    pub version: u64,
+}
+
+impl Name {
+    /// Name of the file in the folder.
+    #[must_use]
+    pub fn file_name(self) -> String {
+        let TxId { epoch, number } = self.tx;
+        format!("{epoch:08x}-{number:016x}-{:016x}{SUFFIX}", self.version)
+    }
+
+    /// The inverse of [`Name::file_name`].
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        let mut parts = name.strip_suffix(SUFFIX)?.split('-');
+        let epoch = u32::from_str_radix(parts.next()?, 16).ok()?;
+        let number = u64::from_str_radix(parts.next()?, 16).ok()?;
+        let version = u64::from_str_radix(parts.next()?, 16).ok()?;
+        let parsed = Self { tx: TxId { epoch, number }, version };
+        let is_ours = version < VERSION_MAX && parts.next().is_none() && parsed.file_name() == name;
+        is_ours.then_some(parsed)
+    }
+}
+
+/// Whether a file of this name should be one of a record.
+#[must_use]
+pub fn is_record_name(name: &str) -> bool {
+    name.ends_with(SUFFIX)
+}
+
+/// The bytes of the file `name` with `record` in it.
+///
+/// # Panics
+/// If the record is larger than [`RECORD_BYTES_MAX`]: the log refuses such.
+#[must_use]
+pub fn encode(name: Name, record: &[u8]) -> Vec<u8> {
+    assert!(record.len() <= RECORD_BYTES_MAX, "record of {} B", record.len());
+    let count = record.len().div_ceil(PART_BYTES).max(1);
+    let mut out = vec![0; count * SECTOR_BYTES];
+    for (index, sector) in out.chunks_exact_mut(SECTOR_BYTES).enumerate() {
+        let from = index * PART_BYTES;
+        let part = &record[from..record.len().min(from + PART_BYTES)];
+        sector[4..28].copy_from_slice(&head(name, index, count));
+        sector[28..30].copy_from_slice(&(part.len() as u16).to_le_bytes());
+        sector[HEAD_BYTES..HEAD_BYTES + part.len()].copy_from_slice(part);
+        let crc = crc_fast::crc32_iscsi(&sector[4..]);
+        sector[..4].copy_from_slice(&crc.to_le_bytes());
+    }
+    out
+}
+
+/// What the file `name` with these bytes holds.
+///
+/// # Errors
+/// Offset in bytes of what is neither as it was written nor missing, and what is wrong there.
+pub fn decode(name: Name, bytes: &[u8]) -> Result<Found, (usize, &'static str)> {
+    let (mut record, mut count, mut missing) = (Vec::new(), None, bytes.is_empty());
+    for (index, sector) in bytes.chunks(SECTOR_BYTES).enumerate() {
+        let fail = |what| Err((index * SECTOR_BYTES, what));
+        if sector.iter().all(|byte| *byte == 0) {
+            missing = true;
+            continue;
+        }
+        let Some(part) = part(sector) else { return fail("a sector does not verify") };
+        let of = usize::from(u16::from_le_bytes([sector[26], sector[27]]));
+        if *count.get_or_insert(of) != of || index >= of || sector[4..28] != head(name, index, of) {
+            return fail("a sector of another file");
+        }
+        if part.len() < PART_BYTES && index + 1 < of {
+            return fail("a sector is not full and not the last");
+        }
+        record.extend_from_slice(part);
+    }
+    let sectors = bytes.len().div_ceil(SECTOR_BYTES);
+    if count.is_some_and(|count| count < sectors) || sectors > SECTORS_MAX {
+        return Err((bytes.len(), "the file is too long"));
+    }
+    missing |= count != Some(sectors);
+    Ok(if missing { Found::Torn } else { Found::Record(record) })
+}
+
+/// The bytes of the file NODE.
+///
+/// # Panics
+/// If the name is longer than 255 B: no [`crate::id::NodeName`] is.
+#[must_use]
+pub fn encode_node(name: &str, epoch: u32) -> Vec<u8> {
+    let mut out = NODE_MAGIC.to_vec();
+    out.extend_from_slice(&epoch.to_le_bytes());
+    out.push(u8::try_from(name.len()).expect("names of nodes are short"));
+    out.extend_from_slice(name.as_bytes());
+    let crc = crc_fast::crc32_iscsi(&out);
+    out.extend_from_slice(&crc.to_le_bytes());
+    out
+}
+
+/// Name and epoch that the file NODE states; `None` if it does not verify.
+#[must_use]
+pub fn decode_node(bytes: &[u8]) -> Option<(&str, u32)> {
+    let (bytes, crc) = bytes.split_last_chunk()?;
+    if crc_fast::crc32_iscsi(bytes) != u32::from_le_bytes(*crc) {
+        return None;
+    }
+    let rest = bytes.strip_prefix(NODE_MAGIC)?;
+    let (epoch, rest) = rest.split_first_chunk()?;
+    let (len, name) = rest.split_first()?;
+    let name = std::str::from_utf8(name).ok().filter(|name| name.len() == usize::from(*len))?;
+    Some((name, u32::from_le_bytes(*epoch)))
+}
+
+/// What became of a record whose write went wrong before its sync, by whether its file is gone for good.
+pub(super) fn after_failed_write(what: &str, is_gone: bool) -> LogError {
+    if is_gone { LogError::Absent(what.to_owned()) } else { LogError::Unknown(what.to_owned()) }
+}
+
+/// The part of the record in a sector that verifies.
+fn part(sector: &[u8]) -> Option<&[u8]> {
+    let (crc, rest) = sector.split_first_chunk()?;
+    if sector.len() != SECTOR_BYTES || crc_fast::crc32_iscsi(rest) != u32::from_le_bytes(*crc) {
+        return None;
+    }
+    let len = usize::from(u16::from_le_bytes([sector[28], sector[29]]));
+    let part = sector.get(HEAD_BYTES..HEAD_BYTES + len)?;
+    let padding = &sector[HEAD_BYTES + len..];
+    let is_padded = padding.iter().chain(&sector[30..HEAD_BYTES]).all(|byte| *byte == 0);
+    is_padded.then_some(part)
+}
+
+/// Bytes 4 to 28 of a sector.
+fn head(name: Name, index: usize, count: usize) -> [u8; 24] {
+    let mut head = [0; 24];
+    head[..4].copy_from_slice(&name.tx.epoch.to_le_bytes());
+    head[4..12].copy_from_slice(&name.tx.number.to_le_bytes());
+    head[12..20].copy_from_slice(&name.version.to_le_bytes());
+    head[20..22].copy_from_slice(&(index as u16).to_le_bytes());
+    head[22..].copy_from_slice(&(count as u16).to_le_bytes());
+    head
+}
+
+/// Largest record.
+pub const RECORD_BYTES_MAX: usize = SECTORS_MAX * PART_BYTES;
+/// The unit that a disk writes whole or not at all.
+pub const SECTOR_BYTES: usize = 512;
+const HEAD_BYTES: usize = 32;
+const PART_BYTES: usize = SECTOR_BYTES - HEAD_BYTES;
+const SECTORS_MAX: usize = 128;
+/// No folder counts as far: who counts on from one that was read need not fear the end.
+const VERSION_MAX: u64 = 1 << 62;
+const SUFFIX: &str = ".tx";
+const NODE_MAGIC: &[u8] = b"EVKNODE1";
+const _: () = assert!(SECTORS_MAX <= u16::MAX as usize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAME: Name = Name { tx: TxId { epoch: 3, number: 9 }, version: 1 };
+
+    #[test]
+    fn file_with_sectors_missing_is_torn_and_a_changed_bit_is_damage() {
+        let record: Vec<u8> = (0..1_200_u32).map(|n| n as u8).collect();
+        let bytes = encode(NAME, &record);
+        assert_eq!(decode(NAME, &bytes), Ok(Found::Record(record)));
+        for kept in 0..8 {
+            let mut torn = bytes.clone();
+            let sectors = torn.chunks_exact_mut(SECTOR_BYTES).enumerate();
+            sectors.filter(|(n, _)| kept & (1 << n) == 0).for_each(|(_, sector)| sector.fill(0));
+            assert_eq!(decode(NAME, &torn) == Ok(Found::Torn), kept != 7, "{kept}");
+        }
+        for cut in (0..bytes.len()).step_by(SECTOR_BYTES) {
+            assert_eq!(decode(NAME, &bytes[..cut]), Ok(Found::Torn));
+        }
+        for bit in 0..bytes.len() * 8 {
+            let mut hurt = bytes.clone();
+            hurt[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode(NAME, &hurt).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn record_in_the_file_of_another_is_damage() {
+        let bytes = encode(NAME, b"record");
+        let other = Name { version: 2, ..NAME };
+        assert!(decode(other, &bytes).is_err());
+        assert!(decode(NAME, &[bytes.clone(), bytes].concat()).is_err());
+    }
+
+    #[test]
+    fn record_of_no_bytes_is_a_record() {
+        assert_eq!(decode(NAME, &encode(NAME, b"")), Ok(Found::Record(Vec::new())));
+        assert_eq!(decode(NAME, b""), Ok(Found::Torn));
+    }
+
+    #[test]
+    fn names_are_read_back_and_others_are_none() {
+        assert_eq!(Name::parse(&NAME.file_name()), Some(NAME));
+        for name in ["", ".tx", "3-9-1.tx", "00000003-0000000000000009-0000000000000001", "NODE"] {
+            assert_eq!(Name::parse(name), None, "{name}");
+        }
+        assert_eq!(decode_node(&encode_node("a", 7)), Some(("a", 7)));
+    }
+}

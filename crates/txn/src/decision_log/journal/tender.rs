@@ -1,0 +1,139 @@
+//! Background care of the journal log: segments that are not needed, records in the way, and records that nobody helped with.
+//!
+//! Invariants
+//!   1. What it writes waits for no sync of its own: it becomes durable with what others write.
+//!   2. A record that cannot be read back ends the log: it was durable, and is damaged.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use journal::{Class, Draft, SegmentInfo, SegmentState, Seq, footprint};
+
+use super::records::{KIND_DECISION, KIND_START};
+use super::{GENERATION, Inner, Live, One, START};
+use crate::id::TxId;
+
+impl Inner {
+    /// What the thread of the log does.
+    pub(super) fn tend_until_over(&self) {
+        let (mut unhelped, mut has_worked) = (Seq(0), true);
+        while !self.shared.is_over.load(Ordering::Acquire) {
+            unhelped = self.offer_unhelped(unhelped);
+            has_worked = (self.shared.has_rolled.swap(false, Ordering::AcqRel) || has_worked) && self.tend();
+            if self.shared.is_watched.load(Ordering::Acquire) {
+                std::thread::park_timeout(HELP_WAIT);
+            } else if has_worked {
+                std::thread::park_timeout(PAUSE);
+            } else if self.shared.state().removals.is_empty() {
+                std::thread::park();
+            } else {
+                std::thread::park_timeout(IDLE);
+                self.append_idle_removals();
+            }
+        }
+    }
+
+    /// Offers what was appended before the last look, which ended at `before`, and is not durable though nobody is at it. Returns
+    /// where this look ended.
+    fn offer_unhelped(&self, before: Seq) -> Seq {
+        let (appended, durable) = (self.journal.appended_seq(), self.journal.durable_seq());
+        if durable >= appended {
+            // Nothing is on its way; whoever defers from now on wakes this thread.
+            self.shared.is_watched.swap(false, Ordering::AcqRel);
+            if self.journal.appended_seq() > durable {
+                self.shared.is_watched.store(true, Ordering::Release);
+            }
+        } else if durable < before && !self.shared.is_led.load(Ordering::Acquire) {
+            GENERATION.fetch_add(1, Ordering::Relaxed);
+            self.journal.offer();
+        }
+        appended
+    }
+
+    /// Gives up what can be given up, and writes again what is in the way; false when there was nothing to do.
+    pub(super) fn tend(&self) -> bool {
+        let mut retired = self.retired.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let segments = self.journal.segments();
+        let sealed = segments.iter().filter(|info| info.state != SegmentState::Open);
+        let kept: Vec<&SegmentInfo> = sealed.filter(|info| info.segment > *retired).collect();
+        let mut has_worked = false;
+        for info in &kept {
+            if !self.shared.state().ledger.is_free(info.segment, self.journal.durable_seq()) {
+                break;
+            }
+            if let Err(error) = self.journal.retire(info.segment) {
+                tracing::error!(%error, "a segment of the decision log stays");
+                break;
+            }
+            *retired = info.segment;
+            has_worked = true;
+        }
+        let rest: Vec<&SegmentInfo> = kept.into_iter().filter(|info| info.segment > *retired).collect();
+        has_worked || self.move_oldest(&rest)
+    }
+
+    /// Writes the oldest records again if few hold up much.
+    fn move_oldest(&self, sealed: &[&SegmentInfo]) -> bool {
+        let used: u64 = sealed.iter().map(|info| info.end_bytes).sum();
+        let state = self.shared.state();
+        let is_due = sealed.len() > SEGMENTS_KEPT && used > LIVE_SHARE * state.ledger.bytes();
+        let Some(oldest) = sealed.first().filter(|_| is_due && state.stopped.is_none()) else { return false };
+        let records = state.ledger.oldest_of(oldest.segment, MOVED_TOGETHER);
+        drop(state);
+        let mut payload = Vec::new();
+        records.into_iter().fold(false, |moved, (tx, live)| self.move_one(tx, live, &mut payload) || moved)
+    }
+
+    fn move_one(&self, tx: TxId, live: Live, payload: &mut Vec<u8>) -> bool {
+        let read = self.journal.read(live.place, live.payload_len as usize, payload);
+        let Ok(credits) = self.journal.reserve(footprint([live.payload_len]), Class::Reclaim) else {
+            return false;
+        };
+        let mut state = self.shared.state();
+        if !state.ledger.is_at(tx, live) || state.stopped.is_some() {
+            return false;
+        }
+        if let Err(error) = read {
+            drop(state);
+            tracing::error!(%tx, %error, "a decision cannot be read back");
+            self.shared.stop(&format!("the decision of {tx} cannot be read back: {error}"));
+            return false;
+        }
+        let parts = [&payload[..]];
+        let kind = if tx == START { KIND_START } else { KIND_DECISION };
+        let mut one = One::default();
+        let seq = self.journal.append(credits, &[Draft::new(kind, 0, &parts)], &mut one).last_seq;
+        state.ledger.put(tx, Live { place: one.place(), ..live }, seq);
+        true
+    }
+
+    /// Nobody has written for a while: removals become durable, so that the next start need not look at what they remove.
+    fn append_idle_removals(&self) {
+        let mut state = self.shared.state();
+        if state.waiting.is_empty() && state.stopped.is_none() {
+            state.append_removals(&self.journal);
+            drop(state);
+            self.journal.offer();
+        }
+    }
+}
+
+impl super::Shared {
+    /// Takes no more records; those that wait are on their way.
+    fn stop(&self, reason: &str) {
+        self.state().stopped.get_or_insert_with(|| reason.to_owned());
+    }
+}
+
+/// How long a record waits for help that is expected.
+const HELP_WAIT: Duration = Duration::from_millis(2);
+/// Between pieces of work.
+const PAUSE: Duration = Duration::from_millis(10);
+/// After so long removals are written though nobody writes a decision.
+const IDLE: Duration = Duration::from_secs(1);
+/// Sealed segments that may be held up by whatever.
+const SEGMENTS_KEPT: usize = 4;
+/// Sealed segments may take so many times what is needed.
+const LIVE_SHARE: u64 = 2;
+/// Records that are written again in one go.
+const MOVED_TOGETHER: usize = 64;

@@ -1,0 +1,288 @@
+//! What all decision logs promise, on a simulated disk and on a real one with threads.
+#![allow(clippy::unwrap_used, missing_docs, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use clock::{SimClock, SystemClock, UnixMs};
+use common::{Ear, node, tx, waiter};
+use txn::decision_log::file::{self, FileLog};
+use txn::decision_log::journal::JournalLog;
+use txn::decision_log::volatile::Volatile;
+use txn::decision_log::{DecisionLog, LogError, OpenError, Opened, Refused};
+use txn::id::NodeName;
+use vfs::sim::{Effect, Fault, Kinds};
+use vfs::{RealDisk, SimDisk, Vfs};
+
+const DIR: &str = "/decisions";
+
+fn small() -> journal::Options {
+    journal::Options { segment_size_bytes: 64 << 10, ..journal::Options::small() }
+}
+
+fn journal_by_hand(
+    disk: &SimDisk,
+    node: &NodeName,
+) -> Result<(Opened<JournalLog>, journal::Driver), OpenError> {
+    let clock = Arc::new(SimClock::new(UnixMs(1_795_000_000_000)));
+    JournalLog::open_manual(Arc::new(disk.clone()), clock, Path::new(DIR), node, small())
+}
+
+fn file_by_hand(disk: &SimDisk, node: &NodeName) -> Result<Opened<FileLog>, OpenError> {
+    let options = file::Options { writers: 0, queue_max: 2 };
+    FileLog::open(Arc::new(disk.clone()), Path::new(DIR), node, options)
+}
+
+fn journal_with_threads(dir: &Path) -> Opened<JournalLog> {
+    let (disk, clock) = (Arc::new(RealDisk), Arc::new(SystemClock));
+    let options = journal::Options { segment_size_bytes: 1 << 20, ..journal::Options::small() };
+    JournalLog::open(disk, clock, dir, &node(), options).unwrap()
+}
+
+fn file_with_threads(dir: &Path) -> Opened<FileLog> {
+    FileLog::open(Arc::new(RealDisk), dir, &node(), file::Options::default()).unwrap()
+}
+
+#[test]
+fn volatile_log_answers_at_once_and_forgets() {
+    let opened = Volatile::open(&node(), 7);
+    let ear = Arc::new(Ear::default());
+    opened.log.write(tx(7, 1), b"record", &waiter(&ear)).unwrap();
+    assert_eq!(ear.take()[&tx(7, 1)], [Ok(())]);
+    opened.log.remove(tx(7, 1));
+    let counters = opened.log.counters();
+    assert_eq!((opened.epoch, counters.records, counters.removed, counters.bytes), (7, 1, 1, 6));
+    opened.log.close();
+    assert!(matches!(opened.log.write(tx(7, 2), b"", &waiter(&ear)), Err(Refused::Closed(_))));
+}
+
+/// One decision is in doubt for ever, and thousands come and go: the folder takes no more than some segments.
+#[test]
+fn journal_stays_small_while_one_decision_stays_for_ever() {
+    let disk = SimDisk::new(1);
+    let (opened, mut driver) = journal_by_hand(&disk, &node()).unwrap();
+    let (log, ear) = (opened.log, Arc::new(Ear::default()));
+    log.write(tx(1, 1), b"in doubt", &waiter(&ear)).unwrap();
+    let mut most = 0;
+    for number in 2..6_000 {
+        log.write(tx(1, number), &[7; 300], &waiter(&ear)).unwrap();
+        driver.commit();
+        log.remove(tx(1, number));
+        if number % 16 == 0 {
+            while log.tend() {
+                driver.commit();
+            }
+            driver.prepare();
+            most = most.max(disk.used_bytes());
+        }
+    }
+    let counters = log.journal().counters();
+    assert!(counters.files_recycled + counters.files_removed > 30, "segments were given up: {counters:?}");
+    assert!(most < 12 * (64 << 10) + (1 << 20), "{most} B");
+    let disk = disk.crash(5);
+    let (opened, _) = journal_by_hand(&disk, &node()).unwrap();
+    assert!(opened.records.contains(&(tx(1, 1), b"in doubt".to_vec())));
+    assert!(opened.records.len() < 200, "{} came back", opened.records.len());
+}
+
+#[test]
+fn journal_with_only_live_decisions_writes_none_of_them_again() {
+    let disk = SimDisk::new(1);
+    let (opened, mut driver) = journal_by_hand(&disk, &node()).unwrap();
+    let ear = Arc::new(Ear::default());
+    for number in 1..=3_000 {
+        opened.log.write(tx(1, number), &[7; 100], &waiter(&ear)).unwrap();
+        driver.commit();
+        driver.prepare();
+    }
+    let before = opened.log.journal().appended_seq();
+    assert!(!opened.log.tend(), "half of the log is needed: there is nothing to win");
+    assert_eq!(opened.log.journal().appended_seq(), before);
+}
+
+#[test]
+fn folder_of_another_node_is_refused_by_name() {
+    let other = NodeName::new("other").unwrap();
+    let disk = SimDisk::new(1);
+    drop(file_by_hand(&disk, &node()).unwrap());
+    let error = file_by_hand(&disk, &other).unwrap_err();
+    assert!(
+        matches!(&error, OpenError::OtherNode { found, wanted, .. } if found == "test" && wanted == "other")
+    );
+    let disk = SimDisk::new(1);
+    drop(journal_by_hand(&disk, &node()).unwrap());
+    assert!(matches!(journal_by_hand(&disk, &other), Err(OpenError::OtherNode { .. })));
+}
+
+#[test]
+fn folder_that_is_open_is_in_use() {
+    let disk = SimDisk::new(1);
+    let _open = file_by_hand(&disk, &node()).unwrap();
+    assert!(matches!(file_by_hand(&disk, &node()), Err(OpenError::InUse(_))));
+    let disk = SimDisk::new(1);
+    let _open = journal_by_hand(&disk, &node()).unwrap();
+    assert!(matches!(journal_by_hand(&disk, &node()), Err(OpenError::InUse(_))));
+}
+
+#[test]
+fn changed_bit_is_said_with_file_and_offset_and_nothing_is_handed_out() {
+    let disk = SimDisk::new(1);
+    let opened = file_by_hand(&disk, &node()).unwrap();
+    let ear = Arc::new(Ear::default());
+    opened.log.write(tx(1, 1), &[7; 700], &waiter(&ear)).unwrap();
+    opened.log.close();
+    drop(opened);
+    let (path, _) =
+        disk.files().into_iter().find(|(path, _)| path.display().to_string().ends_with(".tx")).unwrap();
+    disk.flip_bit(&path, 600, 3).unwrap();
+    let error = file_by_hand(&disk, &node()).unwrap_err().to_string();
+    assert!(error.contains("0000000000000001.tx") && error.contains("offset 512"), "{error}");
+
+    let disk = SimDisk::new(1);
+    let (opened, mut driver) = journal_by_hand(&disk, &node()).unwrap();
+    opened.log.write(tx(1, 1), &[7; 700], &waiter(&ear)).unwrap();
+    driver.commit();
+    opened.log.close();
+    driver.seal();
+    drop(opened);
+    disk.flip_bit(Path::new("/decisions/00000001.seg"), 4_096 + 500, 3).unwrap();
+    let error = journal_by_hand(&disk, &node()).unwrap_err();
+    assert!(matches!(&error, OpenError::Damaged(text) if text.contains(".seg, offset")), "{error}");
+}
+
+#[test]
+fn records_of_a_lost_node_file_are_damage_not_a_new_folder() {
+    let disk = SimDisk::new(1);
+    let opened = file_by_hand(&disk, &node()).unwrap();
+    opened.log.write(tx(1, 1), b"record", &waiter(&Arc::new(Ear::default()))).unwrap();
+    opened.log.close();
+    drop(opened);
+    disk.remove(Path::new("/decisions/NODE")).unwrap();
+    assert!(matches!(file_by_hand(&disk, &node()), Err(OpenError::Damaged(_))));
+}
+
+#[test]
+fn full_queue_refuses_with_its_bound_and_without_a_trace() {
+    let disk = SimDisk::new(1);
+    let opened = file_by_hand(&disk, &node()).unwrap();
+    let ear = Arc::new(Ear::default());
+    for number in 1..=2 {
+        opened.log.write(tx(1, number), b"record", &waiter(&ear)).unwrap();
+    }
+    let refused = opened.log.write(tx(1, 3), b"record", &waiter(&ear)).unwrap_err();
+    assert!(
+        matches!(&refused, Refused::Full(text) if text.contains("2 records") && text.contains("queue_max"))
+    );
+    while opened.log.help() {}
+    assert_eq!(ear.take().len(), 2);
+    drop(opened);
+    assert_eq!(file_by_hand(&disk, &node()).unwrap().records.len(), 2);
+}
+
+#[test]
+fn full_buffer_of_the_journal_refuses_by_the_name_of_its_setting() {
+    let disk = SimDisk::new(1);
+    let (opened, _driver) = journal_by_hand(&disk, &node()).unwrap();
+    let ear = Arc::new(Ear::default());
+    let refused =
+        (1..).find_map(|number| opened.log.write(tx(1, number), &[7; 4_000], &waiter(&ear)).err()).unwrap();
+    assert!(matches!(&refused, Refused::Full(text) if text.contains("journal.buffer_max")), "{refused}");
+}
+
+#[test]
+fn failed_sync_makes_every_waiting_record_unknown_and_ends_the_log() {
+    let disk = SimDisk::new(1);
+    let (opened, mut driver) = journal_by_hand(&disk, &node()).unwrap();
+    let ear = Arc::new(Ear::default());
+    for number in 1..=3 {
+        opened.log.write(tx(1, number), b"record", &waiter(&ear)).unwrap();
+    }
+    disk.plan(Fault::at(1, Effect::Eio).of(Kinds::SYNC));
+    driver.commit();
+    let heard = ear.take();
+    assert_eq!(heard.len(), 3);
+    assert!(heard.values().all(|words| matches!(words[..], [Err(LogError::Unknown(_))])), "{heard:?}");
+    assert!(!opened.log.is_sound());
+    assert!(matches!(opened.log.write(tx(1, 4), b"", &waiter(&ear)), Err(Refused::Closed(_))));
+}
+
+#[test]
+fn failed_sync_of_one_file_leaves_those_that_were_not_begun_absent() {
+    let disk = SimDisk::new(1);
+    let opened = file_by_hand(&disk, &node()).unwrap();
+    let ear = Arc::new(Ear::default());
+    for number in 1..=2 {
+        opened.log.write(tx(1, number), b"record", &waiter(&ear)).unwrap();
+    }
+    disk.plan(Fault::at(1, Effect::Eio).of(Kinds::SYNC));
+    opened.log.help();
+    let heard = ear.take();
+    assert!(matches!(heard[&tx(1, 1)][..], [Err(LogError::Unknown(_))]), "{heard:?}");
+    assert!(matches!(heard[&tx(1, 2)][..], [Err(LogError::Absent(_))]), "{heard:?}");
+    assert!(!opened.log.is_sound());
+}
+
+/// Threads with and without help, on a real disk: all are told, and what they did not remove is there at the next start.
+fn many_threads(log: &dyn DecisionLog, threads: u64, each: u64) -> BTreeSet<txn::id::TxId> {
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            scope.spawn(move || {
+                let ear = Arc::new(Ear::default());
+                for n in 0..each {
+                    let tx = tx(1, 1 + thread * each + n);
+                    log.write(tx, &tx.number.to_le_bytes(), &waiter(&ear)).unwrap();
+                    if thread % 2 == 0 {
+                        log.help();
+                    }
+                    ear.wait(tx).unwrap();
+                    if n % 4 != 0 {
+                        log.remove(tx);
+                    }
+                }
+            });
+        }
+    });
+    (0..threads * each).filter(|n| (n % each).is_multiple_of(4)).map(|n| tx(1, 1 + n)).collect()
+}
+
+#[test]
+fn records_of_many_threads_are_there_at_the_next_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let opened = journal_with_threads(folder.path());
+    let kept = many_threads(&*opened.log, 8, 400);
+    let counters = opened.log.counters();
+    assert_eq!((counters.records, counters.removed), (3_200, 2_400));
+    assert!(counters.syncs <= 3_201, "{counters:?}");
+    opened.log.close();
+    drop(opened);
+    let opened = journal_with_threads(folder.path());
+    assert_eq!(opened.epoch, 2);
+    assert_eq!(opened.records.iter().map(|(tx, _)| *tx).collect::<BTreeSet<_>>(), kept);
+    assert!(opened.records.iter().all(|(tx, record)| record[..] == tx.number.to_le_bytes()));
+
+    let folder = tempfile::tempdir().unwrap();
+    let opened = file_with_threads(folder.path());
+    let kept = many_threads(&*opened.log, 4, 40);
+    opened.log.close();
+    drop(opened);
+    let opened = file_with_threads(folder.path());
+    assert_eq!(opened.records.iter().map(|(tx, _)| *tx).collect::<BTreeSet<_>>(), kept);
+}
+
+/// A thread that helped once is expected to help again; when it does not, its record must not wait for ever.
+#[test]
+fn record_of_a_thread_that_stopped_helping_becomes_durable_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let opened = journal_with_threads(folder.path());
+    let ear = Arc::new(Ear::default());
+    for number in 1..=20 {
+        opened.log.write(tx(1, number), b"record", &waiter(&ear)).unwrap();
+        if number % 2 == 0 {
+            opened.log.help();
+        }
+        ear.wait(tx(1, number)).unwrap();
+    }
+}
