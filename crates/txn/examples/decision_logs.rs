@@ -101,7 +101,7 @@ fn measure(name: &str, log: &dyn DecisionLog, threads: usize, run: Duration) {
         for thread in 0..threads {
             let (stop, total, refused) = (&stop, &total, &refused);
             scope.spawn(move || {
-                let (done, no) = closed_loop(log, thread as u64, stop);
+                let (done, no) = closed_loop(log, thread as u64, threads == 1, stop);
                 total.fetch_add(done, Ordering::Relaxed);
                 refused.fetch_add(no, Ordering::Relaxed);
             });
@@ -121,7 +121,7 @@ fn measure(name: &str, log: &dyn DecisionLog, threads: usize, run: Duration) {
     log.close();
 }
 
-fn closed_loop(log: &dyn DecisionLog, thread: u64, stop: &AtomicBool) -> (u64, u64) {
+fn closed_loop(log: &dyn DecisionLog, thread: u64, is_alone: bool, stop: &AtomicBool) -> (u64, u64) {
     let sleeper = Arc::new(Sleeper { thread: std::thread::current(), done: AtomicU64::new(0) });
     let waiter: Arc<dyn Waiter> = Arc::clone(&sleeper) as _;
     let (mut record, mut done, mut refused) = (Vec::new(), 0, 0);
@@ -135,8 +135,8 @@ fn closed_loop(log: &dyn DecisionLog, thread: u64, stop: &AtomicBool) -> (u64, u
             std::thread::yield_now();
             continue;
         }
-        if sleeper.done.load(Ordering::Acquire) != decision.tx.number {
-            log.help();
+        if sleeper.done.load(Ordering::Acquire) != decision.tx.number && !log.help(is_alone) {
+            log.offer();
         }
         while sleeper.done.load(Ordering::Acquire) != decision.tx.number {
             std::thread::park();

@@ -331,8 +331,7 @@ impl Shared {
 
     /// What is known of a branch.
     pub(crate) fn standing(&self, branch: BranchId) -> Standing {
-        let Some(part) = self.part_of(branch.tx) else { return Standing::Nobody };
-        part.core().standing(branch)
+        self.part_of(branch.tx).map_or(Standing::Nobody, |part| part.core().standing(branch))
     }
 
     /// Changes the machine of `tx` from outside its lane; `None` if it has ended.
@@ -349,10 +348,13 @@ impl Shared {
         done
     }
 
-    /// The lane that has, or had, `tx`.
+    /// The lane that has `tx`: the one in which it began, or the keeper's, if it began before this start or is an orphan.
     fn part_of(&self, tx: TxId) -> Option<Arc<Part>> {
-        let index = if tx.epoch == self.epoch { lane_of(tx) } else { KEEPER };
-        lock(&self.lanes).all.get(usize::from(index)).cloned()
+        let lanes = lock(&self.lanes);
+        let own = if tx.epoch == self.epoch { lane_of(tx) } else { KEEPER };
+        let parts = [own, KEEPER].map(|index| lanes.all.get(usize::from(index)).cloned());
+        drop(lanes);
+        parts.into_iter().flatten().find(|part| part.core().has(tx))
     }
 
     /// A lane's thread is gone: the keeper goes on with what is unfinished.

@@ -48,7 +48,9 @@ pub trait DecisionLog: Debug + Send + Sync {
 
     /// For a caller that has nothing else to do than to wait: makes what was written and not offered durable on this thread, if
     /// that is quicker than to wake another. False: nothing was done.
-    fn help(&self) -> bool {
+    /// `is_alone`: nobody else is known to wait.
+    fn help(&self, is_alone: bool) -> bool {
+        let _ = is_alone;
         false
     }
 

@@ -15,6 +15,7 @@ use std::time::Duration;
 use clock::Nanos;
 
 use crate::coordinator::Shared;
+use crate::id::BranchId;
 use crate::inbox::{Event, Inbox, Wake};
 use crate::lane::Part;
 use crate::protocol::{Action, List, Recovery, Transaction};
@@ -100,10 +101,7 @@ impl Keeper {
                     let name = self.shared.resources[usize::from(call.resource)].name();
                     tracing::warn!("{name} does not tell what it holds prepared: {answer:?}");
                 }
-                (Ask::Rollback, Answer::Done) => {
-                    self.shared.orphans.fetch_add(1, Ordering::Relaxed);
-                }
-                (_, answer) => tracing::warn!("{:?} is found again: {answer:?}", call.branch),
+                _ => {}
             }
         }
     }
@@ -136,14 +134,29 @@ impl Keeper {
                 tracing::info!(
                     "{name} holds {id} prepared, which nobody decided to commit: it is rolled back"
                 );
-                let call = Call { resource, branch: Some(branch), ask: Ask::Rollback, attempt: 0 };
-                let reply = Reply::new(call, Arc::clone(&self.found) as Arc<dyn Replies>);
-                shared.resources[usize::from(resource)].rollback(branch, reply);
+                self.adopt(now, resource, branch);
             }
             Action::Report { .. } => tracing::error!(
                 "{name} holds {id} prepared, of an epoch that this node's log has not reached: two nodes have one name (txn.node), \
                  or the log is an old copy; it is not touched"
             ),
+        }
+    }
+
+    /// Gives an orphan to a machine in the keeper's lane.
+    fn adopt(&self, now: Nanos, resource: u16, branch: BranchId) {
+        let (shared, mut core) = (&self.shared, self.part.core());
+        if !core.has(branch.tx) {
+            shared.resumed();
+            core.insert(branch.tx, Transaction::orphan(branch.tx, shared.options.timing));
+        }
+        let abilities = shared.resources[usize::from(resource)].abilities();
+        let name = Arc::clone(&shared.names[usize::from(resource)]);
+        let adopted = core.change(shared, branch.tx, |machine, effects| {
+            machine.adopt(now, branch.branch, resource, abilities, name, effects)
+        });
+        if adopted.is_some_and(|adopted| adopted.is_ok()) {
+            shared.orphans.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

@@ -146,11 +146,11 @@ impl Lane {
     /// Waits until something came or a time is due that a machine waits for. Makes its own decision durable, where that is
     /// quicker than to wake another thread for it.
     pub fn wait(&mut self) {
-        let may_help = {
+        let (waits, is_alone) = {
             let core = self.part.core();
-            core.owes_offer && core.is_alone(&self.shared)
+            (core.owes_offer, core.is_alone(&self.shared))
         };
-        if may_help && self.shared.log.help() {
+        if waits && self.shared.log.help(is_alone) {
             self.part.core().owes_offer = false;
             return;
         }
@@ -275,11 +275,11 @@ impl Core {
 
     /// What is known here of a branch.
     pub(crate) fn standing(&self, branch: BranchId) -> Standing {
-        match self.machines.get(&branch.tx) {
-            None => Standing::Nobody,
-            Some(machine) if machine.is_committed(branch.branch) => Standing::Committed,
-            Some(_) => Standing::Live,
-        }
+        self.machines.get(&branch.tx).map_or(Standing::Nobody, |machine| machine.standing(branch.branch))
+    }
+
+    pub(crate) fn has(&self, tx: TxId) -> bool {
+        self.machines.contains_key(&tx)
     }
 
     pub(crate) fn is_empty(&self) -> bool {

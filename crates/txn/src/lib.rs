@@ -5,6 +5,36 @@
 //!                   ^- answers, decisions that are durable <------------------------- DecisionLog: one sync for many
 //! ```
 //!
+//! A program that commits over two resources, here dummies:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//! use txn::coordinator::{Coordinator, Options, Started};
+//! use txn::{decision_log::journal::JournalLog, dummy::Dummy, id::NodeName, protocol::Outcome};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (clock, folder) = (Arc::new(clock::SystemClock), tempfile::tempdir()?);
+//! let node = NodeName::new("shop-1")?;
+//! let disk = Arc::new(vfs::RealDisk);
+//! let log = JournalLog::open(disk, clock.clone(), folder.path(), &node, journal::Options::default())?;
+//! let coordinator = Coordinator::start(
+//!     clock,
+//!     log.log,
+//!     &Started { epoch: log.epoch, records: log.records },
+//!     vec![Arc::new(Dummy::new("orders")), Arc::new(Dummy::new("stock"))],
+//!     Options::new(node),
+//! )?;
+//!
+//! let mut lane = coordinator.lane();
+//! let tx = lane.begin(Duration::from_secs(30))?;
+//! let (_orders, _stock) = (lane.enlist(tx, 0)?, lane.enlist(tx, 1)?);
+//! // ... work in both branches, then:
+//! assert_eq!(lane.commit_and_wait(tx)?, Outcome::Committed);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! Invariants
 //!   1. A branch is asked to commit only after the decision is durable (or it is the only one that wrote).
 //!   2. `Aborted` is said only when no branch has committed or ever will; when the decision may be on disk, `Unknown` is said.

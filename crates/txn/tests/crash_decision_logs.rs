@@ -61,7 +61,7 @@ impl Rig {
                 driver.stamp();
                 log.tend();
             }
-            _ if choice < 5 => drop(self.log.help()),
+            _ if choice < 5 => drop(self.log.help(true)),
             _ => {}
         }
     }

@@ -139,7 +139,7 @@ impl DecisionLog for FileLog {
         }
     }
 
-    fn help(&self) -> bool {
+    fn help(&self, _: bool) -> bool {
         let state = self.shared.state();
         self.shared.run_one(state)
     }
@@ -161,7 +161,7 @@ impl DecisionLog for FileLog {
 
     fn close(&self) {
         self.shared.state().stopped.get_or_insert_with(|| "it was closed".to_owned());
-        while self.help() {}
+        while self.help(false) {}
         let mut state = self.shared.state();
         while state.running > 0 || !state.queue.is_empty() {
             state = self.shared.rest.wait(state).unwrap_or_else(PoisonError::into_inner);

@@ -17,10 +17,9 @@
 //! |---|---|
 //! | `records` | every byte |
 //! | `ledger` | which records are needed, and where they lie |
-//! | `tender` | gives segments up, writes records again, sees to what nobody helped with |
+//! | `tender` | gives segments up, writes records again, and removals that nothing followed |
 //!
-//! Who helps: a thread that called [`DecisionLog::help`] after a record is expected to do so after its next one, which is then
-//! not offered, so that nobody is woken in vain. If it does not, `tender` offers it 2 ms later and expects nothing of anybody.
+//! Who waits offers, so that nobody is woken in vain for a record whose thread commits it itself ([`DecisionLog::help`]).
 //!
 //! Source: JBossTS's store on a journal; docs/adr/0004-commits-by-loops.md, docs/adr/0009-decision-logs.md.
 
@@ -28,10 +27,9 @@ mod ledger;
 mod records;
 mod tender;
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -135,14 +133,8 @@ impl DecisionLog for JournalLog {
         let mut one = One::default();
         let seq = journal.append(credits, &[draft], &mut one).last_seq;
         state.waiting.push_back(Waiting { seq, tx, waiter: Arc::clone(waiter) });
-        let is_small = shared.note_waiting(&state);
         let has_rolled = state.note_record(tx, Live { place: one.place(), payload_len: len }, seq);
         drop(state);
-        if is_small && HELPS.get() == GENERATION.load(Ordering::Relaxed) {
-            shared.watch();
-        } else {
-            journal.offer();
-        }
         if has_rolled {
             shared.has_rolled.store(true, Ordering::Release);
             shared.wake_tender();
@@ -163,26 +155,17 @@ impl DecisionLog for JournalLog {
             state.append_removals(journal);
         }
         drop(state);
-        if count == 1 && !shared.is_watched.load(Ordering::Relaxed) {
+        if count == 1 && !shared.is_attended.swap(true, Ordering::AcqRel) {
             shared.wake_tender();
         }
     }
 
-    fn help(&self) -> bool {
-        let Inner { journal, shared, .. } = &*self.inner;
-        HELPS.set(GENERATION.load(Ordering::Relaxed));
-        if shared.waiting_count.load(Ordering::Relaxed) > HELP_RECORDS_MAX {
-            journal.offer();
-            return false;
-        }
-        // Who leads offers afterwards what was appended meanwhile: this thread's record was, before the swap.
-        if shared.is_led.swap(true, Ordering::AcqRel) {
-            return false;
-        }
-        let is_done = journal.commit_here();
-        shared.is_led.swap(false, Ordering::AcqRel);
-        journal.offer();
-        is_done
+    fn offer(&self) {
+        self.inner.journal.offer();
+    }
+
+    fn help(&self, is_alone: bool) -> bool {
+        is_alone && self.inner.journal.commit_here()
     }
 
     fn is_sound(&self) -> bool {
@@ -355,12 +338,8 @@ struct Shared {
     state: Mutex<State>,
     /// Credits may be had.
     credits: Condvar,
-    /// How many wait, for those who do not hold the lock.
-    waiting_count: AtomicUsize,
-    /// Somebody commits on his own thread.
-    is_led: AtomicBool,
-    /// The tender looks after records that were not offered.
-    is_watched: AtomicBool,
+    /// The tender looks after removals, or is about to.
+    is_attended: AtomicBool,
     /// A segment was begun since the tender looked.
     has_rolled: AtomicBool,
     is_over: AtomicBool,
@@ -372,9 +351,7 @@ impl Shared {
         Self {
             state: Mutex::new(State { ledger, ..State::default() }),
             credits: Condvar::new(),
-            waiting_count: AtomicUsize::new(0),
-            is_led: AtomicBool::new(false),
-            is_watched: AtomicBool::new(false),
+            is_attended: AtomicBool::new(false),
             has_rolled: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             tender: Mutex::default(),
@@ -391,7 +368,6 @@ impl Shared {
         let count = state.waiting.partition_point(|waiting| waiting.seq <= durable);
         let mut ready = std::mem::take(&mut state.ready);
         ready.extend(state.waiting.drain(..count));
-        self.note_waiting(&state);
         drop(state);
         for Waiting { tx, waiter, .. } in ready.drain(..) {
             waiter.on_logged(tx, Ok(()));
@@ -399,12 +375,6 @@ impl Shared {
         if ready.capacity() <= READY_KEPT_MAX {
             self.state().ready = ready;
         }
-    }
-
-    /// Notes how many wait; whether they are so few that one of them commits.
-    fn note_waiting(&self, state: &State) -> bool {
-        self.waiting_count.store(state.waiting.len(), Ordering::Relaxed);
-        state.waiting.len() <= HELP_RECORDS_MAX
     }
 
     /// Nothing more becomes durable: nobody knows what was appended and not released.
@@ -415,13 +385,6 @@ impl Shared {
         drop(state);
         for Waiting { tx, waiter, .. } in waiting {
             waiter.on_logged(tx, Err(LogError::Unknown(reason.to_owned())));
-        }
-    }
-
-    /// Somebody is expected to help; the tender looks whether he does.
-    fn watch(&self) {
-        if !self.is_watched.swap(true, Ordering::AcqRel) {
-            self.wake_tender();
         }
     }
 
@@ -563,17 +526,8 @@ fn failed(error: JournalError) -> OpenError {
     }
 }
 
-thread_local! {
-    /// The generation in which this thread was seen to help.
-    static HELPS: Cell<u32> = const { Cell::new(0) };
-}
-/// A thread that is of an older one is not expected to help.
-static GENERATION: AtomicU32 = AtomicU32::new(1);
-
 /// What the start of an epoch is called among the records that are needed: no transaction has the number 0.
 const START: TxId = TxId { epoch: 0, number: 0 };
-/// With more records waiting, the journal's thread serves all at once while their threads wait.
-const HELP_RECORDS_MAX: usize = 4;
 /// Removals that become one record.
 const REMOVALS_TOGETHER: usize = 64;
 /// Removals that wait for room in the journal.

@@ -170,7 +170,10 @@ impl Site {
 
     /// A session takes its calls in order and once.
     fn is_new(&mut self, id: &str, attempt: u32) -> bool {
-        self.one_phase.insert(id.to_owned(), attempt).is_none_or(|last| last < attempt)
+        let last = self.one_phase.entry(id.to_owned()).or_default(); // the first attempt is 1
+        let is_new = *last < attempt;
+        *last = attempt.max(*last);
+        is_new
     }
 
     fn commit_one_phase(&mut self, id: &str) -> Answer {

@@ -1,4 +1,4 @@
-//! Background care of the journal log: segments that are not needed, records in the way, and records that nobody helped with.
+//! Background care of the journal log: segments that are not needed, records in the way, and removals that nothing followed.
 //!
 //! Invariants
 //!   1. What it writes waits for no sync of its own: it becomes durable with what others write.
@@ -7,24 +7,21 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use journal::{Class, Draft, SegmentInfo, SegmentState, Seq, footprint};
+use journal::{Class, Draft, SegmentInfo, SegmentState, footprint};
 
 use super::records::{KIND_DECISION, KIND_START};
-use super::{GENERATION, Inner, Live, One, START};
+use super::{Inner, Live, One, START};
 use crate::id::TxId;
 
 impl Inner {
     /// What the thread of the log does.
     pub(super) fn tend_until_over(&self) {
-        let (mut unhelped, mut has_worked) = (Seq(0), true);
+        let mut has_worked = true;
         while !self.shared.is_over.load(Ordering::Acquire) {
-            unhelped = self.offer_unhelped(unhelped);
             has_worked = (self.shared.has_rolled.swap(false, Ordering::AcqRel) || has_worked) && self.tend();
-            if self.shared.is_watched.load(Ordering::Acquire) {
-                std::thread::park_timeout(HELP_WAIT);
-            } else if has_worked {
+            if has_worked {
                 std::thread::park_timeout(PAUSE);
-            } else if self.shared.state().removals.is_empty() {
+            } else if self.may_rest() {
                 std::thread::park();
             } else {
                 std::thread::park_timeout(IDLE);
@@ -33,21 +30,12 @@ impl Inner {
         }
     }
 
-    /// Offers what was appended before the last look, which ended at `before`, and is not durable though nobody is at it. Returns
-    /// where this look ended.
-    fn offer_unhelped(&self, before: Seq) -> Seq {
-        let (appended, durable) = (self.journal.appended_seq(), self.journal.durable_seq());
-        if durable >= appended {
-            // Nothing is on its way; whoever defers from now on wakes this thread.
-            self.shared.is_watched.swap(false, Ordering::AcqRel);
-            if self.journal.appended_seq() > durable {
-                self.shared.is_watched.store(true, Ordering::Release);
-            }
-        } else if durable < before && !self.shared.is_led.load(Ordering::Acquire) {
-            GENERATION.fetch_add(1, Ordering::Relaxed);
-            self.journal.offer();
-        }
-        appended
+    /// Whether nothing is to be looked after: whoever removes next wakes this thread.
+    fn may_rest(&self) -> bool {
+        self.shared.is_attended.store(false, Ordering::SeqCst);
+        let may = self.shared.state().removals.is_empty();
+        self.shared.is_attended.store(!may, Ordering::SeqCst);
+        may
     }
 
     /// Gives up what can be given up, and writes again what is in the way; false when there was nothing to do.
@@ -125,8 +113,6 @@ impl super::Shared {
     }
 }
 
-/// How long a record waits for help that is expected.
-const HELP_WAIT: Duration = Duration::from_millis(2);
 /// Between pieces of work.
 const PAUSE: Duration = Duration::from_millis(10);
 /// After so long removals are written though nobody writes a decision.

@@ -81,7 +81,7 @@ impl Transaction {
                 branch.settle(BranchState::Committed);
                 if self.has(BranchState::Prepared) {
                     self.write(step, Record::Commit);
-                } else if !self.has(BranchState::OnePhase) {
+                } else {
                     self.finish_undecided(step, Outcome::Committed);
                 }
             }
@@ -129,9 +129,7 @@ impl Transaction {
 
     /// Tells an outcome that no record was needed for.
     fn finish_undecided(&mut self, step: &mut Step<'_>, outcome: Outcome) {
-        if !self.is_finished {
-            self.finish(step, outcome);
-        }
+        self.finish(step, outcome);
         self.settle_all(step);
     }
 

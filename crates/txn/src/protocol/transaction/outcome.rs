@@ -24,7 +24,7 @@ impl Transaction {
     /// Nothing of it is to be: all rolls back that may have something to roll back. There is no record of that, silence says it.
     pub(super) fn abort(&mut self, step: &mut Step<'_>, reason: String) {
         let decided = self.branches.iter().any(|branch| branch.state == BranchState::Committing);
-        assert!(!decided || planted(Bug::OnePhaseWithTwo), "rolled back after the decision: {self:?}");
+        assert!(!decided, "rolled back after the decision: {self:?}");
         self.state = State::RollingBack;
         self.reason = reason;
         self.begin_second_phase(step);

@@ -487,6 +487,37 @@ fn what_does_not_fit_is_misuse_and_changes_nothing() {
     assert_eq!(bench.tx.commit(bench.now, WALL, &mut bench.effects), Err(late));
 }
 
+#[test]
+fn orphan_is_rolled_back_until_it_answers_with_all_its_branches() {
+    let mut bench = Bench { tx: Transaction::orphan(ID, TIMING), now: Nanos(0), effects: Vec::new() };
+    for branch in [0, 3] {
+        let none = bench.tx.standing(branch);
+        bench.tx.adopt(bench.now, branch, branch, Abilities::default(), "r", &mut bench.effects).unwrap();
+        assert_eq!((none, bench.tx.standing(branch)), (Standing::Nobody, Standing::Live));
+    }
+    assert_eq!(bench.asked(), [(0, Ask::Rollback, 1), (3, Ask::Rollback, 1)]);
+    bench.answer(0, Ask::Rollback, 1, lost());
+    bench.answer(3, Ask::Rollback, 1, Answer::Done);
+    bench.wait(1);
+    assert_eq!(bench.asked(), [(0, Ask::Rollback, 2)]);
+    bench.answer(0, Ask::Rollback, 2, Answer::Done);
+    assert_eq!(bench.effects(), [Effect::End]);
+    let late = bench.tx.adopt(bench.now, 4, 4, Abilities::default(), "r", &mut bench.effects);
+    assert_eq!(late, Err(Misuse::NotActive(State::Done)));
+}
+
+#[test]
+fn what_an_orphan_decided_on_its_own_is_kept_for_an_operator() {
+    let mut bench = Bench { tx: Transaction::orphan(ID, TIMING), now: Nanos(0), effects: Vec::new() };
+    bench.tx.adopt(bench.now, 0, 0, Abilities::default(), "r", &mut bench.effects).unwrap();
+    bench.effects();
+    bench.answer(0, Ask::Rollback, 1, Answer::Committed("by hand".to_owned()));
+    assert!(
+        matches!(&bench.effects()[..], [Effect::Write(decision)] if decision.kind == DecisionKind::Heuristic)
+    );
+    assert_eq!(bench.tx.state(), State::Heuristic);
+}
+
 /// Any answer that a resource may give to anything.
 fn any_answer(choice: u8) -> Answer {
     let why = String::new();
@@ -511,13 +542,19 @@ struct Judge {
     finished: usize,
     ended: usize,
     told: Option<Outcome>,
+    asked_commit: bool,
+    asked_rollback: bool,
 }
 
 impl Judge {
     fn see(&mut self, effect: &Effect) {
         assert_eq!(self.ended, 0, "{effect:?} after the end");
         match effect {
-            Effect::Ask { ask: Ask::Commit, .. } => assert!(self.is_logged, "commit before the record"),
+            Effect::Ask { ask: Ask::Commit, .. } => {
+                assert!(self.is_logged, "commit before the record");
+                self.asked_commit = true;
+            }
+            Effect::Ask { ask: Ask::Rollback, .. } => self.asked_rollback = true,
             Effect::Write(_) => assert!(!std::mem::replace(&mut self.writing, true), "two records at once"),
             Effect::Finish(outcome) => {
                 self.finished += 1;
@@ -528,11 +565,16 @@ impl Judge {
             Effect::Ask { .. } => {}
         }
         assert!(self.finished <= 1, "finished twice");
+        match self.told {
+            Some(Outcome::Aborted(_)) => assert!(!self.asked_commit, "told as aborted, and committed"),
+            Some(Outcome::Committed) => assert!(!self.asked_rollback, "told as committed, and rolled back"),
+            _ => {}
+        }
     }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(ProptestConfig::with_cases(5_000))]
     #[test]
     fn any_order_of_any_answers_keeps_the_promises(
         readers in 1_usize..4,
