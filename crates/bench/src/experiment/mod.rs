@@ -10,6 +10,7 @@ mod hazelcast;
 mod host;
 mod html;
 mod map_test;
+mod maven;
 mod measure;
 mod progress;
 mod remote_test;
