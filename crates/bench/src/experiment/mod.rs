@@ -17,6 +17,7 @@ mod remote_test;
 mod replay;
 mod report;
 mod skew;
+mod tx;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -48,6 +49,8 @@ enum Experiment {
     Skew(skew::Skew),
     /// What `evenkeel capture` recorded, played against any server, beside what was recorded
     Replay(replay::Replay),
+    /// Empty transactions over two resources: the transaction manager and its decision logs, beside the bare disk
+    Tx(tx::Tx),
     /// Part of a load of several processes
     #[command(hide = true)]
     Worker,
@@ -68,6 +71,7 @@ pub fn run(bench: &Bench) -> ExitCode {
         Experiment::MapTest(test) => (&test.common.shown, test.run()),
         Experiment::Skew(test) => (&test.common.shown, test.run()),
         Experiment::Replay(test) => (&test.common.shown, test.run()),
+        Experiment::Tx(test) => (&test.shown, test.run()),
         Experiment::Worker => return ended(drive::work_for_parent().map(|()| true)),
     };
     ended(reports.and_then(|reports| show(shown, &reports)))
