@@ -12,8 +12,11 @@ use crate::{Failure, packages};
 /// A package is missing, the build fails, or a comparison could not be measured.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
     packages::ensure(root, &[packages::REDIS_SERVER, packages::REDIS_BENCHMARK])?;
-    if measures("map", arguments) {
+    if measures("map", arguments) || measures("tx-narayana", arguments) {
         packages::ensure(root, &[packages::JAVA, packages::MAVEN])?;
+    }
+    if measures("tx-narayana", arguments) {
+        packages::ensure(root, &[packages::LIBAIO])?;
     }
     let build = ["build", "--release", "-p", "evenkeel", "-p", "bench", "--bins"];
     Run::cargo(root).args(build).time_max(Duration::from_secs(1_800)).show(&mut |_| {})?;

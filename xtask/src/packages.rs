@@ -23,6 +23,8 @@ pub(crate) const MEMCACHED: Need = Need { program: "memcached", package: "memcac
 pub(crate) const MAVEN: Need = Need { program: "mvn", package: "maven" };
 pub(crate) const JAVA: Need = Need { program: "javac", package: "default-jdk-headless" };
 pub(crate) const POSTGRES: Need = Need { program: "postgres", package: "postgresql" };
+/// A library: found beside the programs, where Debian has it.
+pub(crate) const LIBAIO: Need = Need { program: "../lib/x86_64-linux-gnu/libaio.so.1", package: "libaio1" };
 pub(crate) const PROMETHEUS: Need = Need { program: "promtool", package: "prometheus" };
 pub(crate) const PYTHON: Need = Need { program: "python3", package: "python3" };
 pub(crate) const MKFS: Need = Need { program: "mkfs.ext4", package: "e2fsprogs" };

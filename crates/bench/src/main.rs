@@ -116,7 +116,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().task {
         Task::Suite { list: true, .. } => {
             for group in GROUPS {
-                println!("{:<10}{}", group.name, group.about);
+                println!("{:<12}{}", group.name, group.about);
             }
             Ok(())
         }

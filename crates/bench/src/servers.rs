@@ -241,7 +241,7 @@ impl Server {
             .stderr(log)
             .spawn()
             .map_err(|error| format!("cannot start {}: {error}", recipe.program.display()))?;
-        lock_running().push((child.id(), Some(folder.clone())));
+        lock_running().push((Some(child.id()), Some(folder.clone())));
         let mut server = Self { recipe: recipe.clone(), child, port, folder, ready_after: Duration::ZERO };
         server.wait_until_ready(started)?;
         server.ready_after = started.elapsed();
@@ -282,7 +282,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        lock_running().retain(|(id, _)| *id != self.child.id());
+        lock_running().retain(|(id, _)| *id != Some(self.child.id()));
         self.child.kill().ok();
         self.child.wait().ok();
         if !self.folder.as_os_str().is_empty() {
@@ -295,7 +295,7 @@ impl Drop for Server {
 /// Ends all that runs and removes the folders of servers: what a program does that was told to end, and drops nothing.
 pub fn end_all() {
     for (id, folder) in lock_running().drain(..) {
-        let pid = i32::try_from(id).ok().and_then(rustix::process::Pid::from_raw);
+        let pid = id.and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw);
         // It may have heard of the end by itself.
         pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::KILL));
         let Some(folder) = folder else { continue };
@@ -312,17 +312,49 @@ pub fn end_all() {
 /// It cannot be started.
 pub(crate) fn output_of(command: &mut Command) -> std::io::Result<Output> {
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let id = child.id();
+    let id = Some(child.id());
     lock_running().push((id, None));
     let output = child.wait_with_output();
     lock_running().retain(|(running, _)| *running != id);
     output
 }
 
-/// Process ids of what runs, and the folders of servers.
-static RUNNING: Mutex<Vec<(u32, Option<PathBuf>)>> = Mutex::new(Vec::new());
+/// A folder for something that runs in this process: removed with all that is in it when this drops, and by [`end_all`].
+#[derive(Debug)]
+pub(crate) struct Folder(PathBuf);
 
-fn lock_running() -> MutexGuard<'static, Vec<(u32, Option<PathBuf>)>> {
+impl Folder {
+    /// An empty folder at `path`.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub(crate) fn fresh(path: PathBuf) -> Result<Self, Failure> {
+        fs::remove_dir_all(&path).ok();
+        lock_running().push((None, Some(path.clone())));
+        let folder = Self(path);
+        fs::create_dir_all(&folder.0).map_err(|error| format!("{}: {error}", folder.0.display()))?;
+        Ok(folder)
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        lock_running().retain(|(_, folder)| folder.as_ref() != Some(&self.0));
+        fs::remove_dir_all(&self.0).ok();
+        // The folder of the folders, if this was the last one.
+        self.0.parent().map(fs::remove_dir);
+    }
+}
+
+/// Process ids of what runs, and the folders of servers and of what runs in this process.
+static RUNNING: Mutex<Vec<(Option<u32>, Option<PathBuf>)>> = Mutex::new(Vec::new());
+
+fn lock_running() -> MutexGuard<'static, Vec<(Option<u32>, Option<PathBuf>)>> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

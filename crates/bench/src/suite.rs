@@ -13,6 +13,8 @@ mod overheads;
 mod reported;
 mod skew;
 mod throughput;
+mod tx;
+mod tx_narayana;
 
 use std::path::PathBuf;
 
@@ -93,6 +95,8 @@ pub const GROUPS: &[Group] = &[
         about: "the journal alone beside a plain loop of its I/O",
         run: journal_alone::run,
     },
+    Group { name: "tx", about: "transactions on each decision log beside the bare disk", run: tx::tx },
+    Group { name: "tx-narayana", about: "transactions beside Narayana's", run: tx_narayana::tx_narayana },
     Group { name: "written", about: "bytes written for each SET", run: disk::written },
     Group { name: "idle", about: "memory of an idle connection", run: memory::idle },
     Group { name: "keys", about: "memory of a key beside Redis", run: memory::keys },

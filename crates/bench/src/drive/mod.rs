@@ -40,6 +40,7 @@ pub use fleet::{Fleet, FleetOptions};
 pub use outcome::{Failures, GroupOutcome, Outcome, Row, Sparse};
 pub use play::{Playing, Speed};
 pub use processes::{Drivers, Workers, work_for_parent};
+pub(crate) use recorder::Recorder;
 pub use recorder::Tally;
 pub use script::{Recorded, Script};
 pub use target::{Protocol, Target};

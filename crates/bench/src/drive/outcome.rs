@@ -206,7 +206,7 @@ impl Failures {
         self.first.get_or_insert_with(text);
     }
 
-    pub(super) fn error_reply(&mut self, text: &[u8]) {
+    pub(crate) fn error_reply(&mut self, text: &[u8]) {
         self.error_replies += 1;
         self.say(|| String::from_utf8_lossy(&text[..text.len().min(200)]).into_owned());
     }

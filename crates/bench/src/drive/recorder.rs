@@ -51,14 +51,14 @@ impl Tally {
 
 /// Latencies and counts of one loop.
 #[derive(Debug)]
-pub(super) struct Recorder {
+pub(crate) struct Recorder {
     /// In nanoseconds.
-    pub(super) histogram: Histogram<u64>,
-    pub(super) tally: Tally,
+    pub(crate) histogram: Histogram<u64>,
+    pub(crate) tally: Tally,
 }
 
 impl Recorder {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { histogram: new_histogram(), tally: Tally::default() }
     }
 

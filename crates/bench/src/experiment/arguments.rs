@@ -1,4 +1,4 @@
-//! Arguments that all experiments have, and how durations and lists are spelled.
+//! Arguments that all experiments, or all on servers, have; how durations and lists are spelled.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::drive::{FleetOptions, Target};
 
-/// Which server, which load, and how the result is shown.
+/// Which server, which load, and how the result is shown: what experiments on servers have.
 #[derive(Debug, Args)]
 pub(super) struct Common {
     /// Server that runs already: redis://[user:password@]host[:port][/database], or memcached://host[:port]; without it, servers are
@@ -55,6 +55,13 @@ pub(super) struct Common {
     /// Length of a step of the time series
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     pub(super) interval: Duration,
+    #[command(flatten)]
+    pub(super) shown: Shown,
+}
+
+/// How the result is shown.
+#[derive(Debug, Args)]
+pub(super) struct Shown {
     /// Print one JSON object as the last line
     #[arg(long)]
     pub(super) json: bool,

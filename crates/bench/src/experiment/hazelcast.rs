@@ -1,7 +1,6 @@
 //! Hazelcast, for the map test: its member is the server, its own client makes the load, both in Java.
 //!
-//! The Java part is the Maven project in bench/peers/hazelcast. It is in this program, too, and is built below the user's cache
-//! folder when it is first asked for, by `mvn`, which brings Hazelcast. What the client measured it prints as a line of JSON:
+//! The Java part is the Maven project in bench/peers/hazelcast (`maven`). What the client measured it prints as a line of JSON:
 //!
 //! ```text
 //!  measuring                              the warm-up is over
@@ -13,17 +12,17 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::host::{Running, is_installed};
+use super::host::Running;
+use super::maven::{LEAVES_NOTHING, Project};
 use super::measure::Measured;
 use crate::Failure;
 use crate::drive::{Failures, Row, Sparse, Tally};
-use crate::servers::{self, Ready, Recipe};
+use crate::servers::{Ready, Recipe};
 
 /// What the client came to.
 pub(super) struct Driven {
@@ -38,7 +37,7 @@ pub(super) struct Driven {
 /// # Errors
 /// The path of the cache folder is no text.
 pub(super) fn member(flags: &[String]) -> Result<Recipe, Failure> {
-    let jar = jar();
+    let jar = PROJECT.jar();
     let jar = jar.to_str().ok_or_else(|| format!("{} is no text", jar.display()))?;
     let ours = [LEAVES_NOTHING, "-jar", jar, "member", "--port={port}", "--dir={dir}"].map(str::to_owned);
     let arguments = flags.iter().cloned().chain(ours).collect();
@@ -50,22 +49,7 @@ pub(super) fn member(flags: &[String]) -> Result<Recipe, Failure> {
 /// # Errors
 /// What is in the way, said of Hazelcast.
 pub(super) fn build() -> Result<(), Failure> {
-    let folder = folder();
-    let is_current =
-        |(name, text): &(&str, &str)| fs::read_to_string(folder.join(name)).is_ok_and(|old| old == *text);
-    if FILES.iter().all(is_current) && jar().exists() {
-        return Ok(());
-    }
-    if !is_installed("mvn".as_ref()) {
-        return Err("must be built once, and Maven is not installed here (no mvn)".to_owned());
-    }
-    eprintln!("evenkeel: hazelcast is built, once, in {}", folder.display());
-    write_project().map_err(|error| format!("cannot be built in {}: {error}", folder.display()))?;
-    let output = servers::output_of(Command::new("mvn").args(["-q", "-B", "package"]).current_dir(&folder))
-        .map_err(|error| format!("cannot be built here (mvn: {error})"))?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    let first = said.lines().find(|line| line.contains("ERROR")).unwrap_or("mvn failed").trim();
-    if output.status.success() { Ok(()) } else { Err(format!("cannot be built here ({first})")) }
+    PROJECT.build()
 }
 
 /// Has Hazelcast's client load `running`; `words` are its further arguments.
@@ -78,7 +62,7 @@ pub(super) fn drive(running: &Running, words: &[String]) -> Result<Driven, Failu
     let log = fs::File::create(&log_path).map_err(|error| format!("{}: {error}", log_path.display()))?;
     let child = Command::new("java")
         .args([LEAVES_NOTHING, "-jar"])
-        .arg(jar())
+        .arg(PROJECT.jar())
         .arg("client")
         .arg(format!("--port={}", running.target.address.port()))
         .args(words)
@@ -166,39 +150,16 @@ impl Group {
     }
 }
 
-fn write_project() -> std::io::Result<()> {
-    let folder = folder();
-    // What an older project left would pass for the new one's if that cannot be built.
-    let _ = fs::remove_dir_all(folder.join("target"));
-    for (name, text) in FILES {
-        let path = folder.join(name);
-        fs::create_dir_all(path.parent().unwrap_or(&folder))?;
-        fs::write(path, text)?;
-    }
-    Ok(())
-}
-
-fn jar() -> PathBuf {
-    folder().join("target/peer.jar")
-}
-
-/// Where the project is built: below the user's cache folder.
-fn folder() -> PathBuf {
-    let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let cache = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
-    cache.unwrap_or_else(std::env::temp_dir).join("evenkeel/hazelcast-peer")
-}
-
-/// A JVM that is killed leaves its file for jps and jstat in /tmp: ours have none.
-const LEAVES_NOTHING: &str = "-XX:-UsePerfData";
-/// The project.
-const FILES: [(&str, &str); 2] = [
-    ("pom.xml", include_str!("../../../../bench/peers/hazelcast/pom.xml")),
-    (
-        "src/main/java/evenkeel/Peer.java",
-        include_str!("../../../../bench/peers/hazelcast/src/main/java/evenkeel/Peer.java"),
-    ),
-];
+const PROJECT: Project = Project {
+    name: "hazelcast",
+    files: [
+        ("pom.xml", include_str!("../../../../bench/peers/hazelcast/pom.xml")),
+        (
+            "src/main/java/evenkeel/Peer.java",
+            include_str!("../../../../bench/peers/hazelcast/src/main/java/evenkeel/Peer.java"),
+        ),
+    ],
+};
 
 #[cfg(test)]
 mod tests {

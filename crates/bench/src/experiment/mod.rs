@@ -10,12 +10,14 @@ mod hazelcast;
 mod host;
 mod html;
 mod map_test;
+mod maven;
 mod measure;
 mod progress;
 mod remote_test;
 mod replay;
 mod report;
 mod skew;
+mod tx;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -26,7 +28,7 @@ use signal_hook::iterator::Signals;
 
 use crate::Failure;
 use crate::{drive, servers};
-use arguments::Common;
+use arguments::Shown;
 pub use arguments::some_time;
 use report::Report;
 
@@ -47,6 +49,8 @@ enum Experiment {
     Skew(skew::Skew),
     /// What `evenkeel capture` recorded, played against any server, beside what was recorded
     Replay(replay::Replay),
+    /// Empty transactions over two resources: the transaction manager and its decision logs, beside the bare disk
+    Tx(tx::Tx),
     /// Part of a load of several processes
     #[command(hide = true)]
     Worker,
@@ -62,14 +66,15 @@ pub fn run(bench: &Bench) -> ExitCode {
     if let Err(error) = clean_up_when_told_to_end() {
         return ended(Err(format!("cannot listen to signals: {error}")));
     }
-    let (common, reports) = match &bench.experiment {
-        Experiment::RemoteTest(test) => (&test.common, test.run()),
-        Experiment::MapTest(test) => (&test.common, test.run()),
-        Experiment::Skew(test) => (&test.common, test.run()),
-        Experiment::Replay(test) => (&test.common, test.run()),
+    let (shown, reports) = match &bench.experiment {
+        Experiment::RemoteTest(test) => (&test.common.shown, test.run()),
+        Experiment::MapTest(test) => (&test.common.shown, test.run()),
+        Experiment::Skew(test) => (&test.common.shown, test.run()),
+        Experiment::Replay(test) => (&test.common.shown, test.run()),
+        Experiment::Tx(test) => (&test.shown, test.run()),
         Experiment::Worker => return ended(drive::work_for_parent().map(|()| true)),
     };
-    ended(reports.and_then(|reports| show(common, &reports)))
+    ended(reports.and_then(|reports| show(shown, &reports)))
 }
 
 /// Has Ctrl-C and SIGTERM end the servers that were started, and remove their folders.
@@ -85,19 +90,19 @@ fn clean_up_when_told_to_end() -> std::io::Result<()> {
 }
 
 /// Prints the reports; whether all are valid.
-fn show(common: &Common, reports: &[Report]) -> Result<bool, Failure> {
-    if let Some(path) = &common.html {
+fn show(shown: &Shown, reports: &[Report]) -> Result<bool, Failure> {
+    if let Some(path) = &shown.html {
         std::fs::write(path, html::page(reports))
             .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     }
     let mut text = String::new();
     for report in reports {
-        text += &if common.quiet { report.one_line() } else { report.text() };
+        text += &if shown.quiet { report.one_line() } else { report.text() };
     }
-    if !common.quiet {
+    if !shown.quiet {
         text += &report::comparison(reports);
     }
-    if common.json {
+    if shown.json {
         text += &format!("{}\n", report::json(reports));
     }
     // A reader that stopped reading is no failure of the experiment.
