@@ -100,7 +100,7 @@ impl Waiter for Sleeper {
 
 fn measure(name: &str, log: &dyn DecisionLog, threads: usize, run: Duration) {
     let (stop, total, refused) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
-    let before = log.counters();
+    let (before, cpu_before) = (log.counters(), cpu_us());
     let started = Instant::now();
     std::thread::scope(|scope| {
         for thread in 0..threads {
@@ -115,15 +115,24 @@ fn measure(name: &str, log: &dyn DecisionLog, threads: usize, run: Duration) {
         stop.store(true, Ordering::Relaxed);
     });
     let rate = total.into_inner() as f64 / started.elapsed().as_secs_f64();
-    let after = log.counters();
+    let (after, cpu) = (log.counters(), cpu_us() - cpu_before);
     let records = (after.records - before.records).max(1) as f64;
     println!(
-        "{name}, {threads} threads: {rate:.0}/s, {:.4} syncs and {:.0} B a record, {} refused",
+        "{name}, {threads} threads: {rate:.0}/s, {:.4} syncs, {:.0} B and {:.1} us of processors a record, {} refused",
         (after.syncs - before.syncs) as f64 / records,
         (after.bytes - before.bytes) as f64 / records,
+        cpu / records,
         refused.into_inner()
     );
     log.close();
+}
+
+/// Time of processors that this process took, in microseconds: on a machine with other work it says more than a rate.
+fn cpu_us() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields = stat.rsplit(')').next().unwrap().split_whitespace();
+    // utime and stime, in hundredths of a second
+    fields.skip(11).take(2).map(|ticks| ticks.parse::<f64>().unwrap() * 1e4).sum()
 }
 
 fn closed_loop(log: &dyn DecisionLog, thread: u64, is_alone: bool, stop: &AtomicBool) -> (u64, u64) {

@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | [`volatile`] | never | comparison: the protocol alone |
 //! | [`mod@file`] | a file a transaction, written and synced, its folder synced | comparison: one sync (and more) a transaction |
-//! | [`journal`] | one sync for all that were written meanwhile | use |
+//! | [`mod@journal`] | one sync for all that were written meanwhile | use |
 //! | [`sql`] | a row of a PostgreSQL table is committed | who has no disk of its own |
 //!
 //! Invariants
