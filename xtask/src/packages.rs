@@ -24,6 +24,7 @@ pub(crate) const MAVEN: Need = Need { program: "mvn", package: "maven" };
 pub(crate) const JAVA: Need = Need { program: "javac", package: "default-jdk-headless" };
 /// A library: found beside the programs, where Debian has it.
 pub(crate) const LIBAIO: Need = Need { program: "../lib/x86_64-linux-gnu/libaio.so.1", package: "libaio1" };
+pub(crate) const POSTGRES: Need = Need { program: "postgres", package: "postgresql" };
 pub(crate) const PROMETHEUS: Need = Need { program: "promtool", package: "prometheus" };
 pub(crate) const PYTHON: Need = Need { program: "python3", package: "python3" };
 pub(crate) const MKFS: Need = Need { program: "mkfs.ext4", package: "e2fsprogs" };
@@ -90,9 +91,12 @@ fn apt_install(root: &Path, package: &str) -> Result<(), Failure> {
 fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/sbin", "/sbin"].map(PathBuf::from);
-    std::env::split_paths(&path).chain(system).any(|folder| folder.join(program).is_file())
+    // Debian keeps the programs of PostgreSQL's server out of the path, by version.
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let servers = versions.map(|version| version.path().join("bin"));
+    std::env::split_paths(&path).chain(system).chain(servers).any(|folder| folder.join(program).is_file())
 }
 
 /// Packages that bring a service of their own name.
-const SERVICES: [&str; 3] = ["memcached", "prometheus", "redis-server"];
+const SERVICES: [&str; 4] = ["memcached", "postgresql", "prometheus", "redis-server"];
 const REDIS_PY: &str = "redis==8.1.0";

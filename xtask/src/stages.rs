@@ -162,8 +162,13 @@ fn crash(root: &Path, tally: &mut Tally) -> Result<(), Failure> {
 }
 
 fn clients(root: &Path, tally: &mut Tally) -> Result<(), Failure> {
-    let programs =
-        [packages::REDIS_CLI, packages::REDIS_BENCHMARK, packages::PROMETHEUS, packages::MEMCACHED];
+    let programs = [
+        packages::REDIS_CLI,
+        packages::REDIS_BENCHMARK,
+        packages::PROMETHEUS,
+        packages::MEMCACHED,
+        packages::POSTGRES,
+    ];
     packages::ensure(root, &programs)?;
     let python = packages::python_with_redis(root)?;
     let variables = [("EVENKEEL_PYTHON", &*python.to_string_lossy()), ("EVENKEEL_REQUIRE_CLIENTS", "1")];

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use clock::{SystemClock, UnixMs};
 use txn::decision_log::file::{self, FileLog};
 use txn::decision_log::journal::JournalLog;
+use txn::decision_log::sql::SqlLog;
 use txn::decision_log::volatile::Volatile;
 use txn::decision_log::{DecisionLog, LogError, Waiter};
 use txn::id::{NodeName, TxId};
@@ -29,6 +30,7 @@ fn main() {
     let mut args = std::env::args().skip(1);
     let dir = PathBuf::from(args.next().unwrap_or_else(|| "target/decision-logs".into()));
     let run = Duration::from_secs_f64(args.next().and_then(|text| text.parse().ok()).unwrap_or(2.0));
+    let url = args.next();
     println!("encode: {:.0} ns a record", encode_ns());
     println!("bare loop, 512 B + fdatasync: {:.0}/s", plain_rate(&dir, run));
     for threads in THREADS {
@@ -44,6 +46,9 @@ fn main() {
         let (disk, clock) = (Arc::new(RealDisk), Arc::new(SystemClock));
         let opened = JournalLog::open(disk, clock, &folder, &node, journal::Options::default()).unwrap();
         measure("journal", &*opened.log, threads, run);
+        if let Some(url) = &url {
+            measure("sql", &*SqlLog::open(url, &node).unwrap().log, threads, run);
+        }
     }
     std::fs::remove_dir_all(&dir).unwrap();
 }

@@ -7,6 +7,9 @@
 //!   1. Each call is answered once. A [`Reply`] that is dropped unanswered says [`Answer::Lost`].
 //!   2. [`Vote::Yes`] is given only when the branch survives a crash of its resource.
 //!   3. Commit and rollback may be asked again, also of a branch that is gone: then the answer is [`Answer::Done`].
+//!   4. A branch that is unknown, or was rolled back, votes no. One that was still preparing when its rollback was answered may end up
+//!      prepared all the same: recovery finds it.
+//!   5. [`Answer::Failed`] to a commit in one phase is certain: nothing was done, and no earlier call will do it later.
 //!
 //! Out of scope: how an application's work gets into a branch (each resource has its own way), retries (the coordinator's).
 

@@ -12,7 +12,7 @@ use txn::id::TxId;
 use txn::protocol::{Effect, Timing, Transaction};
 use txn::resource::{Abilities, Answer, Ask, Vote};
 
-const TRANSACTIONS: u64 = 2_000_000;
+const TRANSACTIONS: u64 = 200_000;
 const WALL: UnixMs = UnixMs(1_700_000_000_000);
 
 /// From begin to end; returns how many effects it had.

@@ -1,8 +1,9 @@
-//! The bytes of a decision, pinned; every changed bit is noticed.
+//! The bytes of a decision, and of the file log, pinned; every changed bit is noticed.
 #![allow(clippy::unwrap_used, missing_docs, reason = "a test fails by panicking")]
 
 use clock::UnixMs;
 use proptest::prelude::*;
+use txn::decision_log::file::sectors::{self, Name};
 use txn::id::TxId;
 use txn::protocol::BRANCHES_MAX;
 use txn::record::{Decision, DecisionKind, Participant, ParticipantState, RecordError};
@@ -53,6 +54,20 @@ fn bytes_are_those_of_the_golden_file() {
         std::fs::write(path, &bytes).unwrap();
     }
     assert_eq!(bytes, include_bytes!("golden/decisions.bin"));
+}
+
+#[test]
+fn bytes_of_the_file_log_are_those_of_the_golden_file() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/file-log.bin");
+    let name = Name { tx: TxId { epoch: 3, number: 0x1122_3344_5566_7788 }, version: 9 };
+    let mut bytes = sectors::encode(name, &[0xA5; 500]);
+    bytes.extend(sectors::encode_node("node-1", 7));
+    if std::env::var_os("EVENKEEL_BLESS").is_some() {
+        #[allow(clippy::disallowed_methods, reason = "a file of the source tree")]
+        std::fs::write(path, &bytes).unwrap();
+    }
+    assert_eq!(bytes, include_bytes!("golden/file-log.bin"));
+    assert_eq!(name.file_name(), "00000003-1122334455667788-0000000000000009.tx");
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod resp;
 mod server;
 mod settings;
 mod store;
+mod txn;
 
 use crate::Target;
 
@@ -116,5 +117,19 @@ pub const TARGETS: &[Target] = &[
         seeds: settings::seeds,
         words: settings::WORDS,
         input_bytes_max: 4_096,
+    },
+    Target {
+        name: "txn-decision",
+        run: txn::decision,
+        seeds: txn::decision_seeds,
+        words: txn::WORDS,
+        input_bytes_max: 256,
+    },
+    Target {
+        name: "txn-file-log",
+        run: txn::file_log,
+        seeds: txn::file_log_seeds,
+        words: txn::WORDS,
+        input_bytes_max: 1_600,
     },
 ];

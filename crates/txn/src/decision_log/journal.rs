@@ -9,7 +9,7 @@
 //!   1. Who waits is noted under the lock under which the record is appended: the order of the queue is that of the journal.
 //!   2. No waiter is called under that lock.
 //!   3. A record that was appended is never called absent: when the journal fails it is unknown.
-//!   4. A segment is given up only when nothing in it and before it is needed ([`ledger`]). One that a few records hold up is freed by
+//!   4. A segment is given up only when nothing in it and before it is needed (`ledger`). One that a few records hold up is freed by
 //!      writing them again at the tail, so that the folder never takes more than twice what is needed, and some segments.
 //!   5. The start of this epoch is durable before the log is open.
 //!

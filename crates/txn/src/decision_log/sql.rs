@@ -1,1 +1,361 @@
-//! Decisions as rows of a PostgreSQL table.
+//! Decisions in a table of PostgreSQL, for who has no disk of its own.
+//!
+//! ```text
+//!  write, remove -> queue -> thread `txn-sql`: all that wait in one transaction -> COMMIT -> all who waited
+//! ```
+//!
+//! Invariants
+//!   1. One transaction is on its way at a time; what comes meanwhile goes with the next: group commit without a timer.
+//!   2. What the server refused is absent. What was on its way when the connection broke is looked up by a new session, which has the
+//!      node's lock only when the old backend is gone (`session`), and only if no other start came between: what is there is
+//!      durable, what is not is absent. If no session can be had in time it is unknown, and the log ends.
+//!   3. What was not sent is absent.
+//!
+//! Out of scope: TLS to the server (a socket of the machine, or a proxy); a server that fails over to a replica which lacks what it
+//! acknowledged: it must not (synchronous replication).
+
+mod session;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio_postgres::Config;
+
+use crate::decision_log::{DecisionLog, LogCounters, LogError, OpenError, Opened, Refused, Waiter};
+use crate::id::{NodeName, TxId};
+use session::{ANSWER_MAX, Failure, Found, Rows, Session};
+
+/// The log.
+#[derive(Debug)]
+pub struct SqlLog {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl SqlLog {
+    /// Opens the log of `node` in the database at `url` (`postgres://USER:PASSWORD@HOST:PORT/DATABASE`, or `key=value` pairs), and
+    /// makes its tables if they are not there.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open(url: &str, node: &NodeName) -> Result<Opened<Self>, OpenError> {
+        let mut config: Config = url.parse().map_err(|error| {
+            OpenError::Failed(format!("not an address of PostgreSQL: {}", session::text(&error)))
+        })?;
+        config.application_name("evenkeel").connect_timeout(CONNECT_MAX).tcp_user_timeout(ANSWER_MAX);
+        let shared = Arc::new(Shared::default());
+        let (tell, told) = mpsc::channel();
+        let keeper = Keeper { shared: Arc::clone(&shared), config, node: node.clone(), epoch: 0 };
+        let thread = std::thread::Builder::new()
+            .name("txn-sql".into())
+            .spawn(move || keeper.run(&tell))
+            .map_err(|error| OpenError::Failed(format!("starting a thread: {error}")))?;
+        let ended = |_| Err(OpenError::Failed("the thread of the decision log ended".to_owned()));
+        let Found { epoch, records } = told.recv().unwrap_or_else(ended)?;
+        let log = Self { shared, thread: Mutex::new(Some(thread)) };
+        Ok(Opened { log: Arc::new(log), epoch, records })
+    }
+}
+
+impl DecisionLog for SqlLog {
+    fn write(&self, tx: TxId, record: &[u8], waiter: &Arc<dyn Waiter>) -> Result<(), Refused> {
+        let mut state = self.shared.state();
+        if let Some(reason) = &state.stopped {
+            return Err(Refused::Closed(reason.clone()));
+        }
+        if state.queue.len() >= QUEUE_MAX {
+            return Err(Refused::Full(format!("{QUEUE_MAX} records wait for PostgreSQL, the most that may")));
+        }
+        // A removal that went with it would remove it, or not.
+        state.removals.remove(&tx);
+        state.queue.push_back(Job { tx, record: record.to_vec(), waiter: Arc::clone(waiter) });
+        drop(state);
+        self.shared.work.notify_one();
+        Ok(())
+    }
+
+    fn remove(&self, tx: TxId) {
+        let mut state = self.shared.state();
+        state.removed += 1;
+        if state.removals.len() < REMOVALS_MAX {
+            state.removals.insert(tx);
+        }
+        let is_first = state.removals.len() == 1;
+        drop(state);
+        if is_first {
+            self.shared.work.notify_one();
+        }
+    }
+
+    fn is_sound(&self) -> bool {
+        self.shared.state().stopped.is_none()
+    }
+
+    fn counters(&self) -> LogCounters {
+        self.shared.state().counters()
+    }
+
+    fn close(&self) {
+        self.shared.state().stopped.get_or_insert_with(|| "it was closed".to_owned());
+        self.shared.work.notify_one();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread
+            && thread.thread().id() != std::thread::current().id()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread of the decision log panicked");
+        }
+    }
+}
+
+impl Drop for SqlLog {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// A record that waits.
+struct Job {
+    tx: TxId,
+    record: Vec<u8>,
+    waiter: Arc<dyn Waiter>,
+}
+
+impl std::fmt::Debug for Job {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Job").field("tx", &self.tx).finish_non_exhaustive()
+    }
+}
+
+/// Who waits for a transaction of the database, and for which of its rows.
+type Waiting = Vec<(TxId, Arc<dyn Waiter>)>;
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    work: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    queue: VecDeque<Job>,
+    /// Removed, and perhaps still there.
+    removals: HashSet<TxId>,
+    /// Why no more records are taken.
+    stopped: Option<String>,
+    records: u64,
+    removed: u64,
+    commits: u64,
+    bytes: u64,
+}
+
+impl State {
+    fn counters(&self) -> LogCounters {
+        LogCounters { records: self.records, removed: self.removed, syncs: self.commits, bytes: self.bytes }
+    }
+
+    /// What goes into the next transaction; a transaction's second record goes with the one after it.
+    fn take(&mut self) -> (Rows, Waiting) {
+        let (mut rows, mut waiting, mut taken) = (Rows::default(), Waiting::new(), HashSet::new());
+        while waiting.len() < ROWS_MAX
+            && let Some(job) = self.queue.pop_front_if(|job| taken.insert(job.tx))
+        {
+            rows.writes.push((job.tx, job.record));
+            waiting.push((job.tx, job.waiter));
+        }
+        rows.removals =
+            self.removals.iter().filter(|tx| !taken.contains(tx)).take(ROWS_MAX).copied().collect();
+        for tx in &rows.removals {
+            self.removals.remove(tx);
+        }
+        (rows, waiting)
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("a panic under the decision log's lock is a bug: stop")
+    }
+
+    /// Takes no more records; those that wait in the queue were not sent.
+    fn stop(&self, reason: &str) {
+        let mut state = self.state();
+        state.stopped.get_or_insert_with(|| reason.to_owned());
+        let queue = std::mem::take(&mut state.queue);
+        drop(state);
+        for job in queue {
+            job.waiter.on_logged(job.tx, Err(LogError::Absent(format!("it was not sent: {reason}"))));
+        }
+    }
+}
+
+/// What the thread owns.
+struct Keeper {
+    shared: Arc<Shared>,
+    config: Config,
+    node: NodeName,
+    epoch: u32,
+}
+
+impl Keeper {
+    fn run(mut self, tell: &mpsc::Sender<Result<Found, OpenError>>) {
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                let _ = tell.send(Err(OpenError::Failed(format!("starting a runtime: {error}"))));
+                return;
+            }
+        };
+        runtime.block_on(async {
+            let opened = self.open().await.map(|(session, found)| {
+                self.epoch = found.epoch;
+                (session, found)
+            });
+            match opened {
+                Ok((session, found)) => {
+                    let _ = tell.send(Ok(found));
+                    self.serve(session).await;
+                }
+                Err(error) => drop(tell.send(Err(error))),
+            }
+        });
+    }
+
+    async fn open(&self) -> Result<(Session, Found), OpenError> {
+        let session = Session::open(&self.config, &self.node, LOCK_MAX).await?;
+        let found = session.start(&self.config, &self.node).await?;
+        Ok((session, found))
+    }
+
+    /// Writes what comes until the log is closed, or ends.
+    async fn serve(&self, mut session: Session) {
+        loop {
+            let (rows, waiting) = self.next().await;
+            if rows.writes.is_empty() && rows.removals.is_empty() {
+                session.close().await;
+                return;
+            }
+            match session.write(&self.node, &rows).await {
+                Ok(()) => self.note(&rows, &waiting),
+                Err(Failure::Refused(what)) => {
+                    tracing::error!(what, "the database refused decisions");
+                    self.shared.state().removals.extend(rows.removals);
+                    tell_all(&waiting, |_| Err(LogError::Absent(what.clone())));
+                }
+                Err(Failure::Lost(what)) => {
+                    tracing::warn!(what, "the connection of the decision log broke");
+                    session.abandon();
+                    match self.look_up(rows, &waiting).await {
+                        Ok(fresh) => session = fresh,
+                        Err(why) => return self.give_up(&waiting, &format!("{what}; {why}")),
+                    }
+                }
+            }
+        }
+    }
+
+    /// The next transaction; removals alone wait for a while. Nothing, when the log is closed and all is done.
+    async fn next(&self) -> (Rows, Waiting) {
+        loop {
+            let (has_writes, has_removals, is_over) = {
+                let state = self.shared.state();
+                (!state.queue.is_empty(), !state.removals.is_empty(), state.stopped.is_some())
+            };
+            let work = self.shared.work.notified();
+            let is_idle = if has_writes || is_over {
+                true
+            } else if has_removals {
+                tokio::time::timeout(IDLE, work).await.is_err()
+            } else {
+                work.await;
+                false
+            };
+            if is_idle {
+                return self.shared.state().take();
+            }
+        }
+    }
+
+    /// A transaction is durable.
+    fn note(&self, rows: &Rows, waiting: &Waiting) {
+        let mut state = self.shared.state();
+        state.records += rows.writes.len() as u64;
+        state.bytes += rows.writes.iter().map(|(_, record)| record.len() as u64).sum::<u64>();
+        state.commits += 1;
+        drop(state);
+        tell_all(waiting, |_| Ok(()));
+    }
+
+    /// Finds out what became of `rows`, with a session that goes on; or says why it cannot.
+    async fn look_up(&self, rows: Rows, waiting: &Waiting) -> Result<Session, String> {
+        let mut why = String::new();
+        for _ in 0..LOOK_UPS_MAX {
+            match self.try_look_up(&rows).await {
+                Ok((session, found)) => {
+                    let sent: HashMap<TxId, &Vec<u8>> =
+                        rows.writes.iter().map(|(tx, record)| (*tx, record)).collect();
+                    // A removed record may come back: those that are there still are removed once more.
+                    let is_there = |tx: &TxId| found.get(tx) == sent.get(tx).copied();
+                    let mut state = self.shared.state();
+                    state.records += sent.keys().filter(|tx| is_there(tx)).count() as u64;
+                    state.removals.extend(rows.removals);
+                    drop(state);
+                    tell_all(waiting, |tx| {
+                        let absent = || LogError::Absent("its transaction was rolled back".to_owned());
+                        if is_there(&tx) { Ok(()) } else { Err(absent()) }
+                    });
+                    return Ok(session);
+                }
+                Err((what, is_final)) => {
+                    why = what;
+                    if is_final {
+                        break;
+                    }
+                }
+            }
+            tokio::time::sleep(LOOK_UP_PAUSE).await;
+        }
+        Err(why)
+    }
+
+    async fn try_look_up(&self, rows: &Rows) -> Result<(Session, HashMap<TxId, Vec<u8>>), (String, bool)> {
+        let opened = Session::open(&self.config, &self.node, Duration::ZERO).await;
+        let session = opened.map_err(|error| (error.to_string(), false))?;
+        let txs = rows.writes.iter().map(|(tx, _)| *tx);
+        match session.read_back(&self.node, self.epoch, txs).await {
+            Ok(Some(found)) => Ok((session, found)),
+            Ok(None) => Err(("another start of the node came between".to_owned(), true)),
+            Err(error) => Err((session::text(&error), false)),
+        }
+    }
+
+    fn give_up(&self, waiting: &Waiting, reason: &str) {
+        tracing::error!(reason, "the decision log ends");
+        self.shared.stop(reason);
+        tell_all(waiting, |_| Err(LogError::Unknown(reason.to_owned())));
+    }
+}
+
+fn tell_all(waiting: &Waiting, result: impl Fn(TxId) -> Result<(), LogError>) {
+    for (tx, waiter) in waiting {
+        waiter.on_logged(*tx, result(*tx));
+    }
+}
+
+/// Most records that wait.
+const QUEUE_MAX: usize = 16_384;
+/// Most removals that wait; more are dropped, since what was removed may come back.
+const REMOVALS_MAX: usize = 65_536;
+/// Most rows of one transaction.
+const ROWS_MAX: usize = 1_024;
+/// After so long removals go alone.
+const IDLE: Duration = Duration::from_secs(1);
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// A process that was just killed lets go of the lock within.
+const LOCK_MAX: Duration = Duration::from_secs(1);
+/// A connection that broke is looked after for ten seconds.
+const LOOK_UP_PAUSE: Duration = Duration::from_millis(100);
+const LOOK_UPS_MAX: usize = 100;

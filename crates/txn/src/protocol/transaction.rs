@@ -27,7 +27,7 @@
 //! |---|---|---|
 //! | done | the record becomes a commit; then the others commit | in doubt, an operator looks into that resource and resolves |
 //! | rolled back | the record is removed, the others roll back | the same |
-//! | nothing, or that it does not know | `Unknown`, in doubt, the same operator | the same |
+//! | nothing, or that it does not know | `Unknown`, in doubt: its late answer resolves it, or the same operator | the same |
 //!
 //! So the window is that between its commit and the second record, one sync long; what remains of it is told, never presumed. If
 //! that record fails, the others commit all the same: what the log holds says "in doubt" at worst.
@@ -198,6 +198,8 @@ impl Transaction {
             self.on_voted(&mut Step { now, wall, effects });
         } else if self.branches[at].waits_for(ask, attempt) {
             self.hear(&mut Step { now, wall, effects }, at, answer);
+        } else if self.branches[at].was_last_asked(ask, attempt) {
+            self.on_late_answer(&mut Step { now, wall, effects }, at, &answer);
         }
     }
 

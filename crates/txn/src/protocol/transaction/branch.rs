@@ -152,6 +152,11 @@ impl Branch {
         self.is_asked && self.state.question() == Some(ask) && is_current
     }
 
+    /// Whether `ask`, asked the `attempt`th time, is what it was given up for.
+    pub(super) fn was_last_asked(&self, ask: Ask, attempt: u32) -> bool {
+        self.state == BranchState::Unknown && ask == Ask::CommitOnePhase && self.attempt == attempt
+    }
+
     /// Whether it was asked something that it has not answered.
     pub(super) fn is_asked(&self) -> bool {
         self.is_asked

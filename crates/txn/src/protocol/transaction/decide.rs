@@ -204,7 +204,7 @@ impl Transaction {
         let branches = self.branches[..self.branches.len() - dropped].iter();
         let participants = branches.filter_map(|branch| {
             let state = participant_state(branch, record)?;
-            Some(Participant { branch: branch.number, resource: branch.name.to_string(), state })
+            Some(Participant { branch: branch.number, resource: (*branch.name).to_owned(), state })
         });
         let mut listed = Vec::with_capacity(self.branches.len());
         listed.extend(participants);

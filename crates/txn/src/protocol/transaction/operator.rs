@@ -18,7 +18,7 @@ use crate::id::TxId;
 use crate::protocol::planted::{Bug, planted};
 use crate::protocol::{Effect, Misuse, State, Timing};
 use crate::record::{Decision, DecisionKind, Participant, ParticipantState};
-use crate::resource::Abilities;
+use crate::resource::{Abilities, Answer};
 
 impl Transaction {
     /// Goes on with what the log held at a start. `find` tells place and abilities of a resource by its name; if it is not
@@ -100,6 +100,19 @@ impl Transaction {
             (state, _) => return Err(Misuse::NotResolvable(state)),
         }
         Ok(())
+    }
+
+    /// Branch `at`, given up for unknown, says after all whether it committed: what an operator would have had to find out.
+    pub(super) fn on_late_answer(&mut self, step: &mut Step<'_>, at: usize, answer: &Answer) {
+        assert_eq!(self.branches[at].state, BranchState::Unknown);
+        let commit = match answer {
+            Answer::Done => true,
+            Answer::RolledBack(_) => false,
+            _ => return,
+        };
+        if self.doubt == Doubt::LastResource && self.log.writing.is_none() {
+            self.write(step, Record::Resolution(commit));
+        }
     }
 
     fn resume_branches(&mut self, step: &mut Step<'_>, is_intent: bool) {

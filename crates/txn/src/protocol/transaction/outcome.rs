@@ -1,5 +1,7 @@
 //! The second phase: branches commit or roll back until each has said so; what they decided on their own is kept.
 
+use std::time::Duration;
+
 use super::branch::{Branch, BranchState};
 use super::decide::what;
 use super::{Doubt, Record, Step, Transaction};
@@ -146,7 +148,7 @@ impl Transaction {
         self.state = State::Done;
         self.log.retry = None;
         if keep_ms > 0 && is_commit && self.log.holds {
-            self.log.remove_due = Some(step.now + std::time::Duration::from_millis(keep_ms));
+            self.log.remove_due = Some(step.now + Duration::from_millis(keep_ms));
         } else {
             self.end(step);
         }

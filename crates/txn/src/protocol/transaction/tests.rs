@@ -422,6 +422,22 @@ fn silent_last_resource_leaves_the_others_prepared_for_an_operator() {
 }
 
 #[test]
+fn late_answer_of_a_last_resource_resolves_the_doubt() {
+    for (answer, ask) in [(Answer::Done, Ask::Commit), (Answer::RolledBack(String::new()), Ask::Rollback)] {
+        let mut bench = Bench::asking_last();
+        bench.wait(60_000);
+        bench.effects();
+        bench.answer(1, Ask::CommitOnePhase, 1, lost());
+        assert_eq!(bench.effects(), []);
+        bench.answer(1, Ask::CommitOnePhase, 1, answer.clone());
+        bench.answer(1, Ask::CommitOnePhase, 1, answer);
+        assert!(matches!(&bench.effects()[..], [Effect::Write(_)]), "once");
+        bench.logged(Ok(()));
+        assert_eq!(bench.asked(), [(0, ask, 2)]);
+    }
+}
+
+#[test]
 fn last_resource_among_readers_commits_in_one_phase() {
     let mut bench = Bench::new(&[Abilities::default(), LAST]);
     bench.tx.commit(bench.now, WALL, &mut bench.effects).unwrap();
@@ -538,7 +554,10 @@ fn any_answer(choice: u8) -> Answer {
 #[derive(Default)]
 struct Judge {
     is_logged: bool,
-    writing: bool,
+    /// A record may be in the log, and a commit may be.
+    may_be_logged: bool,
+    may_be_committed: bool,
+    writing: Option<DecisionKind>,
     finished: usize,
     ended: usize,
     told: Option<Outcome>,
@@ -547,6 +566,23 @@ struct Judge {
 }
 
 impl Judge {
+    /// What becomes of the record that is on its way.
+    fn logged(&mut self, choice: u8) -> Result<(), LogError> {
+        let kind = self.writing.take();
+        match choice % 6 {
+            0 => Err(LogError::Absent(String::new())),
+            1 => {
+                self.may_be_logged = true;
+                self.may_be_committed |= kind == Some(DecisionKind::Commit);
+                Err(LogError::Unknown(String::new()))
+            }
+            _ => {
+                self.is_logged = true;
+                Ok(())
+            }
+        }
+    }
+
     fn see(&mut self, effect: &Effect) {
         assert_eq!(self.ended, 0, "{effect:?} after the end");
         match effect {
@@ -555,18 +591,22 @@ impl Judge {
                 self.asked_commit = true;
             }
             Effect::Ask { ask: Ask::Rollback, .. } => self.asked_rollback = true,
-            Effect::Write(_) => assert!(!std::mem::replace(&mut self.writing, true), "two records at once"),
+            Effect::Write(decision) => {
+                assert!(self.writing.replace(decision.kind).is_none(), "two records at once");
+            }
             Effect::Finish(outcome) => {
                 self.finished += 1;
                 self.told = Some(outcome.clone());
             }
             Effect::End => self.ended += 1,
-            Effect::Remove => assert!(self.is_logged || self.writing, "nothing to remove"),
+            Effect::Remove => assert!(self.is_logged || self.may_be_logged, "nothing to remove"),
             Effect::Ask { .. } => {}
         }
         assert!(self.finished <= 1, "finished twice");
         match self.told {
-            Some(Outcome::Aborted(_)) => assert!(!self.asked_commit, "told as aborted, and committed"),
+            Some(Outcome::Aborted(_)) => {
+                assert!(!self.asked_commit && !self.may_be_committed, "told as aborted, and committed");
+            }
             Some(Outcome::Committed) => assert!(!self.asked_rollback, "told as committed, and rolled back"),
             _ => {}
         }
@@ -595,12 +635,7 @@ proptest! {
             }
             match what % 8 {
                 0 => bench.wait(u64::from(choice)),
-                1 | 2 if judge.writing => {
-                    judge.writing = false;
-                    judge.is_logged |= choice % 4 != 0;
-                    let failed = || LogError::Absent(String::new());
-                    bench.logged(if choice % 4 == 0 { Err(failed()) } else { Ok(()) });
-                }
+                1 | 2 if judge.writing.is_some() => bench.logged(judge.logged(choice)),
                 3 => drop(bench.tx.resolve(bench.now, WALL, choice % 2 == 0, &mut bench.effects)),
                 _ if asked.is_empty() => {}
                 _ => {

@@ -1,0 +1,211 @@
+//! A connection to PostgreSQL that holds the node's lock, and every statement.
+//!
+//! ```text
+//!  evenkeel_nodes      node text primary key | epoch bigint: of the newest start
+//!  evenkeel_decisions  node text | epoch bigint | number bigint, its bits | record bytea     primary key (node, epoch, number)
+//! ```
+//!
+//! Invariants
+//!   1. A session exists only with the node's advisory lock, which the server gives up when the backend that holds it is gone,
+//!      its last transaction committed or rolled back. So who has the lock sees what became of every session before.
+//!   2. `synchronous_commit` is on, whatever role, database or server say; a server without `fsync` is refused.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio_postgres::error::Severity;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Config, Error, NoTls, Statement};
+
+use crate::decision_log::OpenError;
+use crate::id::{NodeName, TxId};
+
+/// A connection, locked for its node.
+pub(super) struct Session {
+    client: Client,
+    write: Statement,
+    connection: JoinHandle<()>,
+}
+
+/// What goes into one transaction.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    pub(super) writes: Vec<(TxId, Vec<u8>)>,
+    pub(super) removals: Vec<TxId>,
+}
+
+/// What a start found.
+pub(super) struct Found {
+    pub(super) epoch: u32,
+    pub(super) records: Vec<(TxId, Vec<u8>)>,
+}
+
+/// How a statement failed.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The server said no: nothing of it was done.
+    Refused(String),
+    /// The connection is gone, perhaps after the commit.
+    Lost(String),
+}
+
+impl Session {
+    /// Connects, and locks the node; `wait_max` for one who is about to let go of it.
+    pub(super) async fn open(
+        config: &Config,
+        node: &NodeName,
+        wait_max: Duration,
+    ) -> Result<Self, OpenError> {
+        let no = |error: Error| OpenError::Failed(format!("{}: {}", place(config), text(&error)));
+        let (client, connection) = config.connect(NoTls).await.map_err(no)?;
+        let connection = tokio::spawn(async move {
+            // What went wrong is told to whoever asks for something next.
+            let _ = connection.await;
+        });
+        let row = client.query_one("SELECT current_setting('fsync')", &[]).await.map_err(no)?;
+        if row.get::<_, String>(0) != "on" {
+            let what = "it runs with fsync = off, so that no decision would be durable";
+            return Err(OpenError::Failed(format!("{}: {what}", place(config))));
+        }
+        client.batch_execute(SETUP).await.map_err(no)?;
+        let mut waited = Duration::ZERO;
+        while !client.query_one(LOCK, &[&node.as_str()]).await.map_err(no)?.get::<_, bool>(0) {
+            if waited >= wait_max {
+                return Err(OpenError::InUse(format!("{}, node {node}", place(config))));
+            }
+            tokio::time::sleep(LOCK_PAUSE).await;
+            waited += LOCK_PAUSE;
+        }
+        let write = client.prepare(WRITE).await.map_err(no)?;
+        Ok(Self { client, write, connection })
+    }
+
+    /// Begins the next epoch of `node`, and reads what is there.
+    pub(super) async fn start(&self, config: &Config, node: &NodeName) -> Result<Found, OpenError> {
+        let no = |error: Error| OpenError::Failed(format!("{}: {}", place(config), text(&error)));
+        let damaged = |what: String| OpenError::Damaged(format!("{}, node {node}: {what}", place(config)));
+        let row = self.client.query_one(NEXT_EPOCH, &[&node.as_str()]).await.map_err(no)?;
+        let epoch: i64 = row.get(0);
+        let rows = self.client.query(READ_ALL, &[&node.as_str()]).await.map_err(no)?;
+        let mut records = Vec::with_capacity(rows.len());
+        for row in rows {
+            let (of, number): (i64, i64) = (row.get(0), row.get(1));
+            let of = u32::try_from(of).ok().filter(|of| i64::from(*of) < epoch);
+            let of = of.ok_or_else(|| {
+                damaged(format!(
+                    "a decision of epoch {}, and the newest start is {epoch}",
+                    row.get::<_, i64>(0)
+                ))
+            })?;
+            records.push((TxId { epoch: of, number: number as u64 }, row.get(2)));
+        }
+        let epoch = u32::try_from(epoch).map_err(|_| damaged(format!("its epoch is {epoch}")))?;
+        Ok(Found { epoch, records })
+    }
+
+    /// Makes `rows` durable in one transaction.
+    pub(super) async fn write(&self, node: &NodeName, rows: &Rows) -> Result<(), Failure> {
+        let (epochs, numbers) = keys(rows.writes.iter().map(|(tx, _)| *tx));
+        let records: Vec<&[u8]> = rows.writes.iter().map(|(_, record)| &record[..]).collect();
+        let (gone_epochs, gone_numbers) = keys(rows.removals.iter().copied());
+        let name = node.as_str();
+        let parameters: [&(dyn ToSql + Sync); 6] =
+            [&name, &epochs, &numbers, &records, &gone_epochs, &gone_numbers];
+        let done = tokio::time::timeout(ANSWER_MAX, self.client.execute(&self.write, &parameters)).await;
+        let late = |_| Err(Failure::Lost(format!("no answer within {} s", ANSWER_MAX.as_secs())));
+        done.map_or_else(late, |done| done.map(drop).map_err(|error| failure(&error)))
+    }
+
+    /// What is there of `txs`; `None` if another start of the node came meanwhile.
+    pub(super) async fn read_back(
+        &self,
+        node: &NodeName,
+        epoch: u32,
+        txs: impl Iterator<Item = TxId>,
+    ) -> Result<Option<HashMap<TxId, Vec<u8>>>, Error> {
+        let row = self.client.query_opt(EPOCH, &[&node.as_str()]).await?;
+        if row.is_none_or(|row| row.get::<_, i64>(0) != i64::from(epoch)) {
+            return Ok(None);
+        }
+        let (epochs, numbers) = keys(txs);
+        let rows = self.client.query(READ_SOME, &[&node.as_str(), &epochs, &numbers]).await?;
+        let found = rows.iter().map(|row| {
+            let tx = TxId { epoch: row.get::<_, i64>(0) as u32, number: row.get::<_, i64>(1) as u64 };
+            (tx, row.get(2))
+        });
+        Ok(Some(found.collect()))
+    }
+
+    /// Breaks it off, whatever is under way.
+    pub(super) fn abandon(&self) {
+        self.connection.abort();
+    }
+
+    /// Ends it: the server has given the lock up, or will.
+    pub(super) async fn close(self) {
+        drop(self.client);
+        let _ = self.connection.await;
+    }
+}
+
+/// Where, for messages: without user and password.
+pub(super) fn place(config: &Config) -> String {
+    let hosts = config.get_hosts().iter().map(|host| match host {
+        tokio_postgres::config::Host::Tcp(name) => name.clone(),
+        tokio_postgres::config::Host::Unix(path) => path.display().to_string(),
+    });
+    let hosts = hosts.collect::<Vec<_>>().join(",");
+    let port = config.get_ports().first().copied().unwrap_or(5432);
+    format!("PostgreSQL at {hosts}:{port}, database {}", config.get_dbname().unwrap_or("of the user's name"))
+}
+
+/// What went wrong, with what lies below.
+pub(super) fn text(error: &Error) -> String {
+    if let Some(said) = error.as_db_error() {
+        return format!("{}: {} ({})", said.severity(), said.message(), said.code().code());
+    }
+    let mut text = error.to_string();
+    let mut below = std::error::Error::source(error);
+    while let Some(cause) = below {
+        text = format!("{text}: {cause}");
+        below = cause.source();
+    }
+    text
+}
+
+/// An `ERROR` rolls the statement's transaction back; a `FATAL` ends the backend, perhaps after the commit.
+fn failure(error: &Error) -> Failure {
+    let severity = error.as_db_error().and_then(tokio_postgres::error::DbError::parsed_severity);
+    if severity == Some(Severity::Error) { Failure::Refused(text(error)) } else { Failure::Lost(text(error)) }
+}
+
+/// Epochs and numbers as the server has them.
+fn keys(txs: impl Iterator<Item = TxId>) -> (Vec<i64>, Vec<i64>) {
+    txs.map(|tx| (i64::from(tx.epoch), tx.number as i64)).unzip()
+}
+
+/// Tables are made by one at a time: `IF NOT EXISTS` alone fails when two try.
+const SETUP: &str = "SET synchronous_commit TO on;
+BEGIN;
+SELECT pg_advisory_xact_lock(hashtextextended('evenkeel_decisions', 0));
+CREATE TABLE IF NOT EXISTS evenkeel_nodes (node text PRIMARY KEY, epoch bigint NOT NULL);
+CREATE TABLE IF NOT EXISTS evenkeel_decisions (node text NOT NULL, epoch bigint NOT NULL, number bigint NOT NULL,
+    record bytea NOT NULL, PRIMARY KEY (node, epoch, number));
+COMMIT";
+const LOCK: &str = "SELECT pg_try_advisory_lock(hashtextextended('evenkeel_decisions ' || $1::text, 0))";
+const NEXT_EPOCH: &str = "INSERT INTO evenkeel_nodes (node, epoch) VALUES ($1, 1)
+ON CONFLICT (node) DO UPDATE SET epoch = evenkeel_nodes.epoch + 1 RETURNING epoch";
+const EPOCH: &str = "SELECT epoch FROM evenkeel_nodes WHERE node = $1";
+const READ_ALL: &str =
+    "SELECT epoch, number, record FROM evenkeel_decisions WHERE node = $1 ORDER BY epoch, number";
+const READ_SOME: &str = "SELECT epoch, number, record FROM evenkeel_decisions WHERE node = $1
+AND (epoch, number) IN (SELECT * FROM unnest($2::bigint[], $3::bigint[]))";
+const WRITE: &str = "WITH gone AS (DELETE FROM evenkeel_decisions WHERE node = $1
+    AND (epoch, number) IN (SELECT * FROM unnest($5::bigint[], $6::bigint[])))
+INSERT INTO evenkeel_decisions (node, epoch, number, record)
+SELECT $1, * FROM unnest($2::bigint[], $3::bigint[], $4::bytea[])
+ON CONFLICT (node, epoch, number) DO UPDATE SET record = EXCLUDED.record";
+/// A server that says nothing for so long is given up.
+pub(super) const ANSWER_MAX: Duration = Duration::from_secs(30);
+const LOCK_PAUSE: Duration = Duration::from_millis(50);

@@ -1,0 +1,165 @@
+//! The decision log in a real PostgreSQL: group commit, other nodes, broken connections, a server that is killed.
+#![allow(clippy::unwrap_used, missing_docs, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use common::postgres::Postgres;
+use common::{Ear, node, tx, waiter};
+use txn::decision_log::sql::SqlLog;
+use txn::decision_log::{DecisionLog, LogError, OpenError, Refused};
+use txn::id::{NodeName, TxId};
+
+#[test]
+fn records_are_there_at_the_next_start_and_removed_ones_are_not() {
+    let Some(postgres) = Postgres::start(&[]) else { return };
+    let opened = SqlLog::open(&postgres.url(), &node()).unwrap();
+    assert_eq!((opened.epoch, opened.records.len()), (1, 0));
+    let ear = Arc::new(Ear::default());
+    for number in [1, 2, u64::MAX] {
+        opened.log.write(tx(1, number), b"first", &waiter(&ear)).unwrap();
+        ear.wait(tx(1, number)).unwrap();
+    }
+    opened.log.write(tx(1, 2), b"second", &waiter(&ear)).unwrap();
+    ear.wait(tx(1, 2)).unwrap();
+    opened.log.remove(tx(1, 1));
+    assert!(matches!(SqlLog::open(&postgres.url(), &node()), Err(OpenError::InUse(_))));
+    let other = SqlLog::open(&postgres.url(), &NodeName::new("other").unwrap()).unwrap();
+    assert_eq!((other.epoch, other.records.len()), (1, 0));
+    opened.log.close();
+    assert!(matches!(opened.log.write(tx(1, 3), b"", &waiter(&ear)), Err(Refused::Closed(_))));
+    let opened = SqlLog::open(&postgres.url(), &node()).unwrap();
+    let kept = vec![(tx(1, 2), b"second".to_vec()), (tx(1, u64::MAX), b"first".to_vec())];
+    assert_eq!((opened.epoch, BTreeMap::from_iter(opened.records)), (2, BTreeMap::from_iter(kept)));
+}
+
+#[test]
+fn records_that_wait_together_share_a_commit() {
+    let Some(postgres) = Postgres::start(&[]) else { return };
+    let opened = SqlLog::open(&postgres.url(), &node()).unwrap();
+    let ear = Arc::new(Ear::default());
+    for number in 1..=1_000 {
+        opened.log.write(tx(1, number), b"record", &waiter(&ear)).unwrap();
+    }
+    for number in 1..=1_000 {
+        ear.wait(tx(1, number)).unwrap();
+    }
+    let counters = opened.log.counters();
+    assert_eq!(counters.records, 1_000);
+    assert!(counters.syncs < 500, "{counters:?}");
+}
+
+#[test]
+fn server_that_is_not_there_or_syncs_nothing_is_said() {
+    let error = SqlLog::open("postgres://nobody:secret@127.0.0.1:1/none", &node()).unwrap_err().to_string();
+    assert!(
+        error.contains("127.0.0.1:1") && error.contains("refused") && !error.contains("secret"),
+        "{error}"
+    );
+    let error = SqlLog::open("nonsense", &node()).unwrap_err().to_string();
+    assert!(error.contains("not an address of PostgreSQL"), "{error}");
+    let Some(postgres) = Postgres::start(&["fsync=off"]) else { return };
+    let error = SqlLog::open(&postgres.url(), &node()).unwrap_err().to_string();
+    assert!(error.contains("fsync = off"), "{error}");
+}
+
+/// The connection breaks again and again under load: a new session looks up what became of what was on its way.
+#[test]
+fn broken_connection_is_looked_up_and_nobody_is_told_what_is_not_so() {
+    let Some(postgres) = Postgres::start(&[]) else { return };
+    let opened = SqlLog::open(&postgres.url(), &node()).unwrap();
+    let log = &*opened.log;
+    let (stop, told) = (AtomicBool::new(false), std::sync::Mutex::new(BTreeMap::new()));
+    std::thread::scope(|scope| {
+        for thread in 0..8_u64 {
+            let (stop, told) = (&stop, &told);
+            scope.spawn(move || {
+                let ear = Arc::new(Ear::default());
+                for n in 0.. {
+                    if stop.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    let tx = tx(1, thread << 32 | n);
+                    log.write(tx, b"record", &waiter(&ear)).unwrap();
+                    told.lock().unwrap().insert(tx, ear.wait(tx));
+                }
+            });
+        }
+        for _ in 0..10 {
+            let before = log.counters().records;
+            while log.counters().records < before + 50 {
+                std::thread::yield_now();
+            }
+            postgres.sql(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'evenkeel'",
+            );
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(log.is_sound());
+    log.close();
+    let found: BTreeMap<TxId, Vec<u8>> =
+        SqlLog::open(&postgres.url(), &node()).unwrap().records.into_iter().collect();
+    for (tx, result) in told.into_inner().unwrap() {
+        match result {
+            Ok(()) => assert!(found.contains_key(&tx), "{tx} was acknowledged"),
+            Err(LogError::Absent(_)) => assert!(!found.contains_key(&tx), "{tx} was said to be absent"),
+            Err(LogError::Unknown(what)) => panic!("{tx}: {what}"),
+        }
+    }
+}
+
+/// `kill -9` of the server while eight threads write: what was acknowledged is there when it runs again.
+#[test]
+fn killed_server_keeps_what_was_acknowledged() {
+    let Some(mut postgres) = Postgres::start(&[]) else { return };
+    let opened = SqlLog::open(&postgres.url(), &node()).unwrap();
+    let log = &*opened.log;
+    let (acked, told) = (AtomicU64::new(0), std::sync::Mutex::new(BTreeMap::new()));
+    std::thread::scope(|scope| {
+        for thread in 0..8_u64 {
+            let (acked, told) = (&acked, &told);
+            scope.spawn(move || {
+                let ear = Arc::new(Ear::default());
+                for n in 0.. {
+                    let tx = tx(1, thread << 32 | n);
+                    if log.write(tx, b"record", &waiter(&ear)).is_err() {
+                        return;
+                    }
+                    let result = ear.wait(tx);
+                    let is_ok = result.is_ok();
+                    told.lock().unwrap().insert(tx, result);
+                    acked.fetch_add(u64::from(is_ok), Ordering::Relaxed);
+                    if !is_ok {
+                        return;
+                    }
+                }
+            });
+        }
+        while acked.load(Ordering::Relaxed) < 500 {
+            std::thread::yield_now();
+        }
+        postgres.kill();
+    });
+    assert!(!log.is_sound(), "ten seconds without a server");
+    log.close();
+    postgres.run(&[]);
+    let opened = SqlLog::open(&postgres.url(), &node()).unwrap();
+    assert_eq!(opened.epoch, 2);
+    let found: BTreeMap<TxId, Vec<u8>> = opened.records.into_iter().collect();
+    let told = told.into_inner().unwrap();
+    assert!(
+        told.values().any(|result| matches!(result, Err(LogError::Unknown(_)))),
+        "something was on its way"
+    );
+    for (tx, result) in &told {
+        match result {
+            Ok(()) => assert!(found.contains_key(tx), "{tx} was acknowledged"),
+            Err(LogError::Absent(_)) => assert!(!found.contains_key(tx), "{tx} was said to be absent"),
+            Err(LogError::Unknown(_)) => {}
+        }
+    }
+}

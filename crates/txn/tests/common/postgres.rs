@@ -1,0 +1,157 @@
+//! A PostgreSQL of a test's own: in a temporary folder, on a free port, stopped when it is dropped.
+//!
+//! The server refuses to run as root: then its programs run as the user `postgres`, whom Debian's package makes. Other crates' tests
+//! use this file by its path.
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test fails by panicking, and owns the processes it starts"
+)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// A server that runs.
+#[derive(Debug)]
+pub(crate) struct Postgres {
+    programs: PathBuf,
+    folder: tempfile::TempDir,
+    port: u16,
+    server: Option<Child>,
+}
+
+impl Postgres {
+    /// Starts a server with `settings` (`name=value`); `None`, with a word about it, where there is none and none is required.
+    pub(crate) fn start(settings: &[&str]) -> Option<Self> {
+        let Some(programs) = programs() else {
+            assert!(std::env::var_os("EVENKEEL_REQUIRE_CLIENTS").is_none(), "PostgreSQL is not installed");
+            eprintln!("skipped: PostgreSQL is not installed");
+            return None;
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut postgres = Self { programs, folder, port, server: None };
+        if is_root() {
+            run(Command::new("chown").arg(USER).arg(postgres.folder.path()));
+        }
+        let data = postgres.data();
+        run(postgres
+            .program("initdb")
+            .args(["-A", "trust", "-U", USER, "--no-sync", "--locale=C", "-D"])
+            .arg(data));
+        postgres.run(settings);
+        Some(postgres)
+    }
+
+    /// Starts the server again, and waits until it answers.
+    pub(crate) fn run(&mut self, settings: &[&str]) {
+        assert!(self.server.is_none(), "it runs");
+        for _ in 0..TRIES_MAX {
+            // What is left of a server that was killed may hold its memory for a moment: then a new one ends at once.
+            let mut command = self.program("postgres");
+            command
+                .arg("-D")
+                .arg(self.data())
+                .arg("-k")
+                .arg(self.folder.path())
+                .arg("-p")
+                .arg(self.port.to_string());
+            command.args(["-c", "listen_addresses=127.0.0.1", "-c", "max_prepared_transactions=100"]);
+            for setting in settings {
+                command.args(["-c", setting]);
+            }
+            let mut server = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            while server.try_wait().unwrap().is_none() {
+                if self.is_ready() {
+                    self.server = Some(server);
+                    return;
+                }
+                std::thread::sleep(PAUSE);
+            }
+            std::thread::sleep(PAUSE);
+        }
+        panic!("the server does not start");
+    }
+
+    /// Where clients connect.
+    pub(crate) fn url(&self) -> String {
+        format!("postgres://{USER}@127.0.0.1:{}/postgres", self.port)
+    }
+
+    /// Kills the server as hard as can be; its backends end when they notice.
+    pub(crate) fn kill(&mut self) {
+        let mut server = self.server.take().unwrap();
+        server.kill().unwrap();
+        server.wait().unwrap();
+    }
+
+    /// Runs statements, and returns what `psql` prints.
+    pub(crate) fn sql(&self, statements: &str) -> String {
+        let mut psql = Command::new(self.programs.join("psql"));
+        run(psql.args(["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-c", statements]).arg(self.url()))
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    fn is_ready(&self) -> bool {
+        let mut ask = Command::new(self.programs.join("pg_isready"));
+        ask.args(["-q", "-h", "127.0.0.1", "-p", &self.port.to_string()]).status().unwrap().success()
+    }
+
+    /// A program of the server, run by a user whom it accepts.
+    fn program(&self, name: &str) -> Command {
+        let path = self.programs.join(name);
+        let mut command = if is_root() {
+            let mut command = Command::new("setpriv");
+            command.args(["--reuid", USER, "--regid", USER, "--clear-groups"]).arg(path);
+            command
+        } else {
+            Command::new(path)
+        };
+        command.current_dir(self.folder.path());
+        command
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        let Some(mut server) = self.server.take() else { return };
+        let _ = Command::new("kill").args(["-INT", &server.id().to_string()]).status();
+        let _ = server.wait();
+    }
+}
+
+fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The folder with the server's programs: the newest of Debian's, or one of the path.
+fn programs() -> Option<PathBuf> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut folders: Vec<PathBuf> = versions.map(|version| version.path().join("bin")).collect();
+    let number = |folder: &Path| {
+        let version = folder.parent()?.file_name()?.to_str()?;
+        version.parse::<u32>().ok()
+    };
+    folders.sort_by_key(|folder| std::cmp::Reverse(number(folder)));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    folders.extend(std::env::split_paths(&path));
+    let has_all = |folder: &PathBuf| PROGRAMS.iter().all(|name| folder.join(name).is_file());
+    folders.into_iter().find(has_all)
+}
+
+fn is_root() -> bool {
+    let output = Command::new("id").arg("-u").output().unwrap();
+    output.stdout.trim_ascii() == b"0"
+}
+
+const USER: &str = "postgres";
+const PROGRAMS: [&str; 4] = ["initdb", "postgres", "pg_isready", "psql"];
+const PAUSE: Duration = Duration::from_millis(50);
+const TRIES_MAX: usize = 100;
