@@ -105,6 +105,7 @@ fn wrong_options_are_one_line() {
         (&["--against", "redis"], "nobody is called `redis`"),
         (&["--against", "raw=0"], "want run, or bytes of a record"),
         (&["--against", "narayana=paper"], "narayana has no store `paper`"),
+        (&["--log", "sql"], "the log sql and --url belong together"),
         (&["--threads", "0"], "0 is not in 1..=10000"),
         (&["--duration", "5"], "is no duration"),
         (&["--threads", "8", "--logical", "4"], "8 --threads cannot share 4 --logical transactions"),
@@ -155,7 +156,7 @@ fn experiment_that_is_killed_leaves_decisions_whose_damage_would_be_seen() {
         let log = folder.path().join(format!("evenkeel-bench-{id}")).join("tx-0-0");
         eventually("a client has committed for a while", || cpu_of_first_client(id) > 5_000_000);
         child.kill().and_then(|()| child.wait()).unwrap();
-        let options = LogOptions { backend: Default::default() };
+        let options = LogOptions { backend: Default::default(), url: None };
         let left = left(kind, &options, &log, &format!("bench-{id}-0-0")).unwrap();
         assert!(left.records > 0, "{kind:?}: nothing was under way");
         assert_eq!(left.unchecked, 0, "{kind:?}: of {} records", left.records);

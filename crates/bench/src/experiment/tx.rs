@@ -33,7 +33,7 @@ pub(super) struct Tx {
     /// Where decisions are kept
     #[arg(long, value_name = "LOG", default_value = "journal")]
     log: LogKind,
-    /// Others, whose runs alternate: volatile, file, journal; raw, a loop that writes and syncs a record of --log's size for each
+    /// Others, whose runs alternate: volatile, file, journal, sql; raw, a loop that writes and syncs a record of --log's size for each
     /// client at once (raw=BYTES: of this size; raw=run: as many at once as shared a sync); narayana, or narayana=STORE: volatile,
     /// file, journal, journal-aio, journal-tuned, journal-aio-tuned
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
@@ -41,6 +41,9 @@ pub(super) struct Tx {
     /// Where folders of logs are made and removed: choose the disk that you mean to measure
     #[arg(long, value_name = "DIR", visible_alias = "folder")]
     dir: Option<PathBuf>,
+    /// PostgreSQL database of the log sql: postgres://user:password@host/database
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
     /// How the journal's bytes reach the disk: buffered, direct or uring
     #[arg(long, value_name = "BACKEND", value_parser = ["buffered", "direct", "uring"])]
     backend: Option<String>,
@@ -106,6 +109,9 @@ impl Tx {
 
     fn check(&self) -> Result<(), Failure> {
         let is_there = |kind| self.log == kind || self.against.contains(&Contender::Log(kind));
+        if is_there(LogKind::Sql) != self.url.is_some() {
+            return Err("the log sql and --url belong together: --url postgres://…".to_owned());
+        }
         if self.backend.is_some() && !is_there(LogKind::Journal) {
             return Err("--backend is the journal's, and --log journal is not measured".to_owned());
         }
@@ -126,6 +132,7 @@ impl Tx {
         let id = std::process::id();
         let parent = self.dir.clone().unwrap_or_else(std::env::temp_dir).join(format!("evenkeel-bench-{id}"));
         let folder = Folder::fresh(parent.join(format!("tx-{run}-{index}")))?;
+        // In a database a name that nobody else has is as good as a fresh folder.
         let node = format!("bench-{id}-{run}-{index}");
         contender.run(self, folder.path(), &node, first)
     }

@@ -165,7 +165,7 @@ fn killed(kind: LogKind, parent: &Path) -> Result<crate::tx::Left, Failure> {
     child.kill().and_then(|()| child.wait()).map_err(|error| error.to_string())?;
     // What the experiment names the folder and the node of its first run.
     let folder = parent.join(format!("evenkeel-bench-{id}")).join("tx-0-0");
-    let options = LogOptions { backend: BackendKind::default() };
+    let options = LogOptions { backend: BackendKind::default(), url: None };
     left(kind, &options, &folder, &format!("bench-{id}-0-0"))
 }
 

@@ -9,6 +9,7 @@ use journal::BackendKind;
 use txn::decision_log::DecisionLog;
 use txn::decision_log::file::{self, FileLog};
 use txn::decision_log::journal::JournalLog;
+use txn::decision_log::sql::SqlLog;
 use txn::decision_log::volatile::Volatile;
 use txn::decision_log::{OpenError, Opened};
 use txn::id::{NodeName, TxId};
@@ -25,6 +26,8 @@ pub enum LogKind {
     File,
     /// The journal: one sync for all that were written meanwhile
     Journal,
+    /// A table of a PostgreSQL database (--url)
+    Sql,
 }
 
 /// What a log is told beside its folder.
@@ -32,6 +35,8 @@ pub enum LogKind {
 pub struct LogOptions {
     /// How the journal's bytes reach the disk.
     pub backend: BackendKind,
+    /// Database of the log in SQL.
+    pub url: Option<String>,
 }
 
 /// An open log, whichever it is.
@@ -50,6 +55,7 @@ impl LogKind {
             Self::Volatile => "volatile",
             Self::File => "file",
             Self::Journal => "journal",
+            Self::Sql => "sql",
         }
     }
 
@@ -74,6 +80,10 @@ impl LogKind {
             Self::Journal => {
                 let journal = journal::Options { backend: options.backend, ..journal::Options::default() };
                 of(JournalLog::open(Arc::new(RealDisk), Arc::new(SystemClock), folder, node, journal))
+            }
+            Self::Sql => {
+                let url = options.url.as_deref().ok_or("the log sql needs --url, a PostgreSQL database")?;
+                of(SqlLog::open(url, node))
             }
         }
     }

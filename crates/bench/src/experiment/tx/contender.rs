@@ -111,7 +111,7 @@ impl Contender {
         let load = tx.load();
         match self {
             Self::Log(kind) => {
-                let options = LogOptions { backend: tx.backend() };
+                let options = LogOptions { backend: tx.backend(), url: tx.url.clone() };
                 tx::run_once(kind, &options, folder, node, &load).map(Ran::of)
             }
             Self::Raw(batch) => {
@@ -218,7 +218,7 @@ pub(super) fn measured(tally: Tally, took: Duration, lost: u64, latencies: Spars
     Measured { tally, took, lost, rows: vec![row], latencies }
 }
 
-const NAMES: &str = "volatile, file, journal, raw, raw=run, raw=BYTES, narayana or narayana=STORE";
+const NAMES: &str = "volatile, file, journal, sql, raw, raw=run, raw=BYTES, narayana or narayana=STORE";
 /// Larger than any record of a decision.
 const RAW_BYTES_MAX: usize = 64 << 10;
 
