@@ -165,6 +165,15 @@ mod tests {
         assert_eq!(woken.load(Ordering::Relaxed), 1);
     }
 
+    /// The keeper sleeps in one inbox and looks at others, which pass their wake on: one that came between its look and its sleep was lost.
+    #[test]
+    fn wake_between_the_look_and_the_sleep_ends_the_sleep_at_once() {
+        let inbox = Inbox::new(Wake::Thread(std::thread::current()));
+        assert!(inbox.may_sleep());
+        inbox.wake();
+        inbox.park(Duration::from_secs(600));
+    }
+
     #[test]
     fn thread_that_parks_hears_of_every_push() {
         let inbox = Arc::new(Inbox::new(Wake::Nobody));

@@ -54,8 +54,11 @@ impl Keeper {
 
     /// Works until the coordinator ends.
     pub(crate) fn run(mut self) {
+        self.part.inbox.set_wake(Wake::Thread(std::thread::current()));
         let mut told = Vec::new();
         while !self.shared.ends.load(Ordering::SeqCst) {
+            // Before it looks at anything: whoever changes that afterwards wakes it, though it does not sleep yet.
+            let mut may_sleep = self.part.inbox.may_sleep();
             self.take_found();
             self.recover_if_due();
             let adopted = self.shared.adopted();
@@ -69,8 +72,9 @@ impl Keeper {
             for part in adopted.iter().chain([&self.part]) {
                 due = due.min(part.core().due().or(due));
             }
-            let may_sleep = adopted.iter().all(|part| part.inbox.may_sleep()) && self.found.may_sleep();
-            if may_sleep {
+            let others = adopted.iter().map(|part| &part.inbox).chain([&self.found]);
+            may_sleep &= others.fold(true, |may, inbox| may & inbox.may_sleep());
+            if may_sleep && !self.shared.ends.load(Ordering::SeqCst) {
                 let most = due.map_or(WAIT_MOST, |due| due.since(self.shared.clock.now()).min(WAIT_MOST));
                 self.part.inbox.park(most);
             }
