@@ -12,9 +12,10 @@
 
 use crate::args::Args;
 use crate::error::ProtocolError;
+use crate::request::Limits;
 
-/// Splits `line` (without its line end) into `args`.
-pub(crate) fn split(line: &[u8], args: &mut Args) -> Result<(), ProtocolError> {
+/// Splits `line` (without its line end) into `args`: at most `limits.args_max` words.
+pub(crate) fn split(line: &[u8], limits: &Limits, args: &mut Args) -> Result<(), ProtocolError> {
     let mut rest = until_nul(line);
     loop {
         rest = rest.trim_ascii_start_c();
@@ -24,6 +25,7 @@ pub(crate) fn split(line: &[u8], args: &mut Args) -> Result<(), ProtocolError> {
         let start = args.own_bytes().len();
         rest = word(rest, args.own_bytes())?;
         args.end_own(start);
+        limits.checked_count(args.len())?;
     }
 }
 
@@ -133,7 +135,7 @@ mod tests {
 
     fn words(line: &[u8]) -> Result<Vec<Vec<u8>>, ProtocolError> {
         let mut args = Args::new();
-        split(line, &mut args)?;
+        split(line, &Limits::REDIS, &mut args)?;
         Ok(args.view(&[]).iter().map(<[u8]>::to_vec).collect())
     }
 

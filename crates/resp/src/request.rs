@@ -72,6 +72,18 @@ impl Limits {
         query_bytes_max: 256 << 10,
         unauthenticated: true,
     };
+
+    /// The number of arguments of a request, counted or inline, if it is allowed.
+    #[inline]
+    pub(crate) fn checked_count(&self, count: usize) -> Result<u32, ProtocolError> {
+        match u32::try_from(count) {
+            Ok(fits) if count <= self.args_max => Ok(fits),
+            Ok(_) if self.unauthenticated && count <= Limits::REDIS.args_max => {
+                Err(ProtocolError::UnauthenticatedCount)
+            }
+            _ => Err(ProtocolError::InvalidCount),
+        }
+    }
 }
 
 /// How far a parse got.
@@ -156,7 +168,7 @@ impl RequestParser {
             return Err(ProtocolError::InlineTooBig);
         }
         let line = &input[..line_len];
-        inline::split(line.strip_suffix(b"\r").unwrap_or(line), args)?;
+        inline::split(line.strip_suffix(b"\r").unwrap_or(line), limits, args)?;
         Ok(Parsed::Complete { consumed: line_len + 1 })
     }
 
@@ -257,7 +269,8 @@ impl Cursor {
             let Some(count) = self.number(input, limits, &COUNT_LINE)? else {
                 return Ok(self.needs_line(input));
             };
-            self.args_left = checked_count(count, limits)?;
+            // A negative count is none, as Redis has it.
+            self.args_left = limits.checked_count(usize::try_from(count).unwrap_or(0))?;
             self.counted = true;
         }
         while self.args_left > 0 {
@@ -376,20 +389,6 @@ const COUNT_LINE: LineErrors =
     LineErrors { too_long: ProtocolError::CountLineTooLong, invalid: ProtocolError::InvalidCount };
 const LENGTH_LINE: LineErrors =
     LineErrors { too_long: ProtocolError::LengthLineTooLong, invalid: ProtocolError::InvalidLength };
-
-#[inline]
-fn checked_count(count: i64, limits: &Limits) -> Result<u32, ProtocolError> {
-    if count <= 0 {
-        return Ok(0);
-    }
-    match u32::try_from(count) {
-        Ok(fits) if fits as usize <= limits.args_max => Ok(fits),
-        Ok(fits) if limits.unauthenticated && fits as usize <= Limits::REDIS.args_max => {
-            Err(ProtocolError::UnauthenticatedCount)
-        }
-        _ => Err(ProtocolError::InvalidCount),
-    }
-}
 
 /// Narrows a position within a frame.
 #[expect(clippy::cast_possible_truncation, reason = "checked_len keeps frames below FRAME_BYTES_MAX")]

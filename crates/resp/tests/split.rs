@@ -90,6 +90,9 @@ fn before_auth_only_small_requests_pass() {
     assert_eq!(error(b"*10\r\n"), None);
     assert_eq!(error(b"*11\r\n").as_deref(), Some("Protocol error: unauthenticated multibulk length"));
     assert_eq!(error(b"*2147483648\r\n").as_deref(), Some("Protocol error: invalid multibulk length"));
+    assert_eq!(error(b"1 2 3 4 5 6 7 8 9 10\r\n"), None);
+    let eleven_words = "Protocol error: unauthenticated multibulk length";
+    assert_eq!(error(b"1 2 3 4 5 6 7 8 9 10 11\r\n").as_deref(), Some(eleven_words));
     assert_eq!(error(b"*1\r\n$16384\r\n"), None);
     assert_eq!(error(b"*1\r\n$16385\r\n").as_deref(), Some("Protocol error: unauthenticated bulk length"));
     assert_eq!(error(b"*1\r\n$536870913\r\n").as_deref(), Some("Protocol error: invalid bulk length"));

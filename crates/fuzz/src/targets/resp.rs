@@ -138,8 +138,9 @@ pub(super) fn request_seeds() -> Vec<Vec<u8>> {
     resp::encode_command(&mut pipeline, &["GET", "key"]);
     let mut binary = Vec::new();
     resp::encode_command(&mut binary, &[&b"SET"[..], b"\0\r\n$5\r\n", &[0xFF; 40]]);
-    let texts: [&[u8]; 6] = [
+    let texts: [&[u8]; 7] = [
         b"PING\r\n",
+        b"1 2 3 4 5 6 7 8 9\n",
         b"SET \"a b\\x00\\n\" 'it''s'\r\n\r\nGET a\n",
         b"*0\r\n*-1\r\n*1\r\n$4\r\nPING\r\n",
         b"*2\r\n$3\r\nGET\r\n$0\r\n\r\n",
