@@ -130,6 +130,8 @@ pub(crate) struct Core {
     ready: VecDeque<ReadyFile>,
     flight: Vec<Arc<RwLock<BatchBuffer>>>,
     pool: Vec<BatchBuffer>,
+    /// Cycles that were taken.
+    cycles: u64,
 }
 
 impl Core {
@@ -151,6 +153,7 @@ impl Core {
             ready: VecDeque::new(),
             flight: Vec::new(),
             pool: Vec::new(),
+            cycles: 0,
         }
     }
 
@@ -181,7 +184,8 @@ impl Core {
         self.segment.used += spent;
         self.segment.closed = owns;
         self.open_charge += footprint;
-        let appended = Appended { last_seq: Seq(self.next_seq.0 - 1), last_lsn: Lsn(self.next_lsn.0 - 1) };
+        let (last_seq, last_lsn) = (Seq(self.next_seq.0 - 1), Lsn(self.next_lsn.0 - 1));
+        let appended = Appended { last_seq, last_lsn, cycle: self.cycles };
         Placed { appended, charge: footprint, room: promised + wasted }
     }
 
@@ -191,6 +195,7 @@ impl Core {
         if !self.flight.is_empty() || (self.queue.is_empty() && self.open.is_blank()) {
             return None;
         }
+        self.cycles += 1;
         let mut cycle = Cycle { next_seq: self.next_seq, ..Cycle::default() };
         while let Some(work) = self.queue.pop_front() {
             match work {
@@ -498,7 +503,7 @@ mod tests {
         append(&mut core, &[10, 10, 10]);
         let parts: [&[u8]; 1] = [b"copy"];
         let placed = core.append(&[Draft::new(1, 0, &parts).moved(Seq(2))], None, &mut Vec::new());
-        assert_eq!(placed.appended, Appended { last_seq: Seq(3), last_lsn: Lsn(4) });
+        assert_eq!(placed.appended, Appended { last_seq: Seq(3), last_lsn: Lsn(4), cycle: 0 });
     }
 
     proptest::proptest! {

@@ -174,6 +174,9 @@ pub struct Appended {
     pub last_seq: Seq,
     /// Lsn of the group's last record.
     pub last_lsn: Lsn,
+    /// Number of the write cycle that it goes with: what has the same number becomes durable at the same time, unless a roll comes
+    /// between.
+    pub cycle: u64,
 }
 
 #[cfg(test)]
