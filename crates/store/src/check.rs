@@ -3,7 +3,7 @@
 //! Invariants
 //!   1. Nothing in the folder is changed.
 //!   2. A checkpoint is good if all of it verifies, it belongs to this folder and to the lsn that the manifest states, and
-//!      each record that it points at for a database in use is there.
+//!      each record that it points at for a database in use, or for a prepared transaction, is there.
 //!
 //! Memory: eight bytes for each record of the log.
 
@@ -14,6 +14,7 @@ use journal::{CheckReport, Damage, JournalError, RecordView};
 use vfs::Vfs;
 
 use crate::error::StoreError;
+use crate::index::PREPARED_KEYSPACE;
 use crate::log::checkpoint::{Area, Block, Entry, Header};
 use crate::log::checkpoint_file::{self, LoadError};
 use crate::record::{self, MAPPING, Payload};
@@ -105,6 +106,7 @@ impl<'a> Content<'a> {
             Block::Mapping { seq, mapping, .. } => {
                 let newer = self.log.mapping.as_ref().filter(|(stated, _)| *stated > seq);
                 self.used = newer.map_or(mapping, |(_, mapping)| mapping.clone()).into_iter().collect();
+                self.used.insert(PREPARED_KEYSPACE);
             }
             Block::Entries(area, entries) => entries.iter().for_each(|entry| self.entry(area, entry)),
             _ => {}

@@ -1,5 +1,7 @@
 //! What the store answers when it cannot do what it was asked, by what the caller can do about it.
 
+use std::sync::Arc;
+
 /// Why an [`crate::Access`] did not happen. Nothing was applied: the whole command may be tried again.
 #[derive(Debug)]
 pub enum Stop {
@@ -12,6 +14,19 @@ pub enum Stop {
     Refused(StoreError),
     /// The key's record is damaged: answer with this error for this key alone.
     Damaged(StoreError),
+    /// A prepared transaction holds a key that would change: wait for [`crate::Hooks::on_unlock`], and try again.
+    Locked(Box<Locked>),
+}
+
+/// A key that a prepared transaction holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Locked {
+    /// Identifier of the transaction's branch.
+    pub by: Arc<str>,
+    /// Database of the key.
+    pub db: u16,
+    /// The key; one of several.
+    pub key: Box<[u8]>,
 }
 
 /// An error that a client or an operator reads; names the setting that would change it.
@@ -66,6 +81,9 @@ pub enum StoreError {
     /// The command used a key that its scope did not name: a bug in the command table.
     #[error("key outside the command's scope (please report this)")]
     OutOfScope,
+    /// What a transaction asks for cannot be part of one.
+    #[error("{0}")]
+    Transaction(String),
     /// A database number beyond the setting `databases`.
     #[error("DB index is out of range")]
     NoSuchDatabase,

@@ -6,6 +6,7 @@ use vfs::{OpenOptions, SimDisk, Vfs};
 
 use crate::log::checkpoint_file;
 use crate::record::{self, Payload};
+use crate::staging;
 
 /// Decodes the payload of a record; returns whether it fits its kind.
 ///
@@ -25,6 +26,21 @@ pub fn record(kind: u8, payload: &[u8]) -> bool {
         }
         Some(Payload::Mapping { keyspaces, .. }) => {
             assert_eq!(payload.len(), 8 + 4 * record::mapping_ids(keyspaces).len());
+            true
+        }
+    }
+}
+
+/// Decodes the image of a prepared transaction; returns whether it is one.
+///
+/// # Panics
+/// When an image does not encode to the bytes that it was decoded from: a bug of the codec.
+#[must_use]
+pub fn image(bytes: &[u8]) -> bool {
+    match staging::decode_image(bytes) {
+        Err(_) => false,
+        Ok((since_ms, entries)) => {
+            assert_eq!(staging::encode_image(since_ms, &entries), bytes);
             true
         }
     }

@@ -50,7 +50,8 @@ impl fmt::Debug for Large {
     }
 }
 
-/// Bytes of the large values that are alive, and of values that commands have read from disk.
+/// Bytes of the large values that are alive, of values that commands have read from disk, and of what transactions stage
+/// ([`Held`]).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger(Arc<AtomicU64>);
 
@@ -68,6 +69,38 @@ impl Ledger {
     /// The sum.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Bytes that stay counted in a ledger until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Held {
+    ledger: Ledger,
+    bytes: u64,
+}
+
+impl Held {
+    /// Nothing held yet in `ledger`.
+    pub(crate) fn new(ledger: &Ledger) -> Self {
+        Self { ledger: ledger.clone(), bytes: 0 }
+    }
+
+    /// Holds `bytes` more.
+    pub(crate) fn add(&mut self, bytes: u64) {
+        self.ledger.add(bytes);
+        self.bytes += bytes;
+    }
+
+    /// Holds `bytes` less.
+    pub(crate) fn take(&mut self, bytes: u64) {
+        self.ledger.take(bytes);
+        self.bytes -= bytes;
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.ledger.take(self.bytes);
     }
 }
 

@@ -10,7 +10,7 @@
 //!   3. A reply held until its ticket is released shows nothing that a crash could take back.
 //!
 //! Layout: `record` (what lies in the journal), `object` (hot objects and slot words), `index` (stripes, tables,
-//! pages). Decisions: docs/adr/0002-index-and-cold-candidates.md.
+//! pages), `staging` (transactions that others decide about). Decisions: docs/adr/0002-index-and-cold-candidates.md.
 //! Out of scope: commands (`server`), segments and syncs (`journal`).
 
 mod access;
@@ -30,6 +30,7 @@ mod options;
 mod prepared;
 mod record;
 mod salvage;
+mod staging;
 mod tend;
 #[cfg(test)]
 mod testlog;
@@ -43,7 +44,7 @@ use clock::UnixMs;
 
 pub use access::{Access, Scope};
 pub use check::{Checked, check};
-pub use error::{Stop, StoreError};
+pub use error::{Locked, Stop, StoreError};
 pub use foresight::{Foreseen, Foresight};
 pub use index::cpu::prefetch;
 pub use large::Large;
@@ -52,6 +53,7 @@ pub use memory::MemoryReport;
 pub use options::{Durability, EngineKind, Hooks, Options};
 pub use prepared::{Prepared, Wanted};
 pub use salvage::{Salvaged, salvage};
+pub use staging::{Halted, PreparedBranch, Stage, Staging};
 pub use value::{Found, Meta, Value, ValueKind};
 pub use watch::Watch;
 
@@ -93,6 +95,7 @@ pub struct Store {
     expired_keys: AtomicU64,
     random: AtomicU64,
     tender: tend::Tender,
+    branches: staging::Branches,
     /// Held while a backup is made.
     backup: Mutex<()>,
     /// Engine `log`'s own side, and its housekeeping.
@@ -134,10 +137,12 @@ impl Store {
             expired_keys: AtomicU64::new(0),
             random: AtomicU64::new(0),
             tender: tend::Tender::default(),
+            branches: staging::Branches::default(),
             backup: Mutex::default(),
             log,
             options,
         });
+        store.recover_branches()?;
         if store.options.background && store.engine_keeps() {
             tend::start(&store)?;
         }

@@ -1,6 +1,6 @@
 //! The memory budget: what counts, what is dropped, what is refused.
 //!
-//! Counted: index pages and hot objects (`index`), large values and what commands have read from disk (`large`), what waits in the journal (`engine`), and what others report
+//! Counted: index pages and hot objects (`index`), large values, what commands have read from disk and what transactions stage (`large`), what waits in the journal (`engine`), and what others report
 //! in: connection buffers. From 15/16 of `memory.limit` on, each command that stores something first moves a clock hand on by a
 //! bounded number of pages: it drops clean hot values (their slot turns back into a place) that nobody looked at
 //! since its last visit. At the limit, effects that grow are refused by name, while reads, removals and expiry
@@ -45,7 +45,7 @@ struct Hand {
 pub struct MemoryReport {
     /// Index pages and values; large ones as long as anybody holds them.
     pub index_bytes: u64,
-    /// Large values alone; part of `index_bytes`.
+    /// Large values, and what transactions stage, alone; part of `index_bytes`.
     pub large_bytes: u64,
     /// Buffers that others reported in, and what waits in the journal for the disk.
     pub reported_bytes: u64,

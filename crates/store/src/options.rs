@@ -79,6 +79,9 @@ pub struct Hooks {
     pub on_credits: Arc<dyn Fn() + Send + Sync>,
     /// A write or sync failed for good: effects that are not released have an unknown outcome.
     pub on_failure: Arc<dyn Fn(StoreError) + Send + Sync>,
+    /// Whoever met [`crate::Stop::Locked`] may try again: a prepared transaction has ended. Called on the thread that ended it, with
+    /// no lock held.
+    pub on_unlock: Arc<dyn Fn() + Send + Sync>,
 }
 
 impl Default for Hooks {
@@ -87,6 +90,7 @@ impl Default for Hooks {
             on_advance: Arc::new(|| {}),
             on_credits: Arc::new(|| {}),
             on_failure: Arc::new(|error| tracing::error!(%error, "the store stops")),
+            on_unlock: Arc::new(|| {}),
         }
     }
 }

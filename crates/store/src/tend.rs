@@ -6,7 +6,8 @@
 //!
 //! Invariants
 //!   1. A turn holds one stripe's lock at a time, and for a bounded number of keys.
-//!   2. A turn that could remove nothing of what is overdue (the disk is full) is followed by a pause.
+//!   2. A key that a prepared transaction holds is not due; whoever ends the transaction wakes the tender.
+//!   3. A turn that could remove nothing of what is overdue (the disk is full) is followed by a pause.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
@@ -18,7 +19,7 @@ use clock::UnixMs;
 use crate::access::Scope;
 use crate::error::{Stop, StoreError};
 use crate::hash::{KeyHash, STRIPES};
-use crate::index::stripe::ExpiryEntry;
+use crate::index::stripe::{ExpiryEntry, Stripe};
 use crate::prepared::Prepared;
 use crate::{KeyRef, Store};
 
@@ -125,7 +126,9 @@ impl Store {
                 next = next.min(now_ms + SWEEP_MS);
             }
             stripe.report(&self.index);
-            let firsts = stripe.spaces().filter_map(|(_, space)| space.expiry.first()).filter(|_| active);
+            let firsts = stripe.spaces().filter_map(|(id, space)| {
+                space.expiry.iter().find(|entry| active && !is_held(&stripe, id, number, *entry))
+            });
             next = next.min(firsts.map(|entry| entry.expiry_ms).min().unwrap_or(u64::MAX));
         }
         if self.engine.newest() > newest {
@@ -142,7 +145,9 @@ impl Store {
         let stripe = self.index.lock(number);
         let mut due = Vec::new();
         for (keyspace, space) in stripe.spaces() {
-            let entries = space.expiry.due(now_ms).take(limit - due.len());
+            let entries = space.expiry.due(now_ms);
+            let entries = entries.filter(|entry| !is_held(&stripe, keyspace, number, *entry));
+            let entries = entries.take(limit - due.len());
             due.extend(entries.map(|entry| (keyspace, entry)));
         }
         due
@@ -209,8 +214,15 @@ impl Store {
             Err(Stop::Refused(error) | Stop::Damaged(error)) => {
                 tracing::warn!(%error, "an expired key stays until it is looked at");
             }
+            // It was prepared meanwhile; who ends that wakes the tender.
+            Err(Stop::Locked(_)) => {}
         }
     }
+}
+
+/// Whether a prepared transaction holds the key of `entry`, or one of equal hash bits: it is due when that has ended.
+fn is_held(stripe: &Stripe, keyspace: u32, number: usize, entry: ExpiryEntry) -> bool {
+    stripe.locks.as_ref().is_some_and(|locks| locks.has_slot(keyspace, entry.hash(number)))
 }
 
 /// Keys that one turn removes at most.

@@ -17,6 +17,7 @@ pub(crate) struct TestLog {
     records: Mutex<Vec<Record>>,
     released: AtomicU64,
     is_full: AtomicBool,
+    groups: AtomicU64,
 }
 
 #[derive(Clone, Debug)]
@@ -38,6 +39,11 @@ impl TestLog {
         self.is_full.store(is_full, Ordering::Relaxed);
     }
 
+    /// Groups appended.
+    pub(crate) fn groups(&self) -> u64 {
+        self.groups.load(Ordering::Relaxed)
+    }
+
     /// What recovery would make of the first `count` records.
     pub(crate) fn recover(&self, count: u64, hasher: &KeyHasher, databases: u16) -> (Self, Index) {
         let records = self.records.lock().expect("no panic")[..count as usize].to_vec();
@@ -46,6 +52,7 @@ impl TestLog {
             records: Mutex::new(records.clone()),
             released: AtomicU64::new(count),
             is_full: AtomicBool::new(false),
+            groups: AtomicU64::new(0),
         };
         for (seq, record) in (1..).zip(&records) {
             log.replay(&index, hasher, seq, record);
@@ -85,6 +92,7 @@ impl Engine for TestLog {
 
     fn append(&self, credits: Credits, drafts: &[Draft<'_>], places: &mut [u64]) -> u64 {
         assert!(credits.cover(drafts.iter().map(Draft::record_bytes).sum(), drafts.len() as u64));
+        self.groups.fetch_add(1, Ordering::Relaxed);
         let mut records = self.records.lock().expect("no panic");
         for (draft, place) in drafts.iter().zip(places) {
             records.push(Record {

@@ -105,6 +105,13 @@ pub const TARGETS: &[Target] = &[
         input_bytes_max: 1_024,
     },
     Target {
+        name: "store-image",
+        run: store::image,
+        seeds: store::image_seeds,
+        words: store::WORDS,
+        input_bytes_max: 256,
+    },
+    Target {
         name: "server-dump",
         run: server::dump,
         seeds: server::seeds,

@@ -1,4 +1,4 @@
-//! What the store keeps in the journal's records and in checkpoint files.
+//! What the store keeps in the journal's records, in checkpoint files and of prepared transactions.
 //!
 //! Checkpoints are sealed as in [`super::journal`]: the checksums of header and blocks are put right after the
 //! mutation, unless the last byte of the input says otherwise.
@@ -17,6 +17,11 @@ pub(super) fn record(input: &[u8]) {
     if let Some((kind, payload)) = input.split_first() {
         let _ = store::fuzzing::record(*kind, payload);
     }
+}
+
+/// What a prepared transaction's record holds.
+pub(super) fn image(input: &[u8]) {
+    let _ = store::fuzzing::image(input);
 }
 
 pub(super) fn checkpoint(input: &[u8]) {
@@ -65,6 +70,16 @@ pub(super) fn record_seeds() -> Vec<Vec<u8>> {
     payloads.iter().map(|payload| payload.to_vec()).collect()
 }
 
+/// An image of nothing, and one of each change.
+pub(super) fn image_seeds() -> Vec<Vec<u8>> {
+    let head = |count: u8| [&[1, 4, 3, 2, 1, 0, 0, 0, 0, count][..], &[0; 3]].concat();
+    let read = b"\0\0\0\x01\0\0\0a";
+    let removed = b"\0\0\x02\x02\0\0\0ab";
+    let put = b"\x03\0\x01\x01\0\0\0k\x01\x02\x01\0\0\0\0\0\0\x05\0\0\0value";
+    let collection = b"\x03\0\x01\x01\0\0\0l\x10\0\0\0\0\0\0\0\0\0\0\0\0";
+    vec![head(0), [&head(4)[..], read, removed, put, collection].concat()]
+}
+
 /// A checkpoint with a block of each kind; its checksums are put right by [`seal`].
 pub(super) fn checkpoint_seeds() -> Vec<Vec<u8>> {
     let mut whole = vec![0; HEADER];
@@ -100,6 +115,11 @@ mod tests {
         assert!(!store::fuzzing::checkpoint(&seed));
         seal(&mut seed);
         assert!(store::fuzzing::checkpoint(&seed), "or mutations of it would stop at the first block");
+    }
+
+    #[test]
+    fn image_seeds_are_images() {
+        assert!(image_seeds().iter().all(|seed| store::fuzzing::image(seed)));
     }
 
     #[test]

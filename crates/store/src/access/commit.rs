@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use crate::engine::{Class, Credits, Engine};
 use crate::error::{Stop, StoreError};
 use crate::hash::{KeyHash, STRIPES};
-use crate::index::stripe::{Current, Delta, Seek, Space};
+use crate::index::stripe::{Current, Delta, Seek, Space, Stripe};
 use crate::index::table::Spot;
 use crate::object::{WORD_DELTAS, WORD_SHARED, Word};
 use crate::record::{self, Draft};
@@ -45,16 +45,22 @@ impl Access<'_> {
     /// # Errors
     /// Any [`Stop`]; then nothing was appended or applied.
     pub fn commit(&mut self) -> Result<u64, Stop> {
-        let committed = self.commit_staged();
+        let committed = self.carry_out();
         // Not left to the drop: a caller that keeps the access would lock itself out.
         self.guards = Guards::None;
         committed
     }
 
-    fn commit_staged(&mut self) -> Result<u64, Stop> {
+    /// As [`Access::commit`], but the keys stay locked.
+    pub(super) fn carry_out(&mut self) -> Result<u64, Stop> {
         if let Some(error) = self.refused.take() {
             return Err(Stop::Refused(error));
         }
+        debug_assert!(
+            self.overlay.iter().all(|staged| staged.cause != Cause::Resumed),
+            "what was resumed is kept, or dropped"
+        );
+        self.check_mapping_locks()?;
         self.adopt_expired();
         self.drop_dead();
         if self.overlay.len() == 0 && self.overlay.mapping().is_none() {
@@ -102,10 +108,11 @@ impl Access<'_> {
         let sizes: Vec<u64> = drafts.iter().map(Draft::record_bytes).collect();
         let size_bytes = sizes.iter().sum();
         let limit_bytes = self.store.options.transaction_bytes_max;
-        if size_bytes > limit_bytes {
+        // What was prepared was bounded then.
+        if size_bytes > limit_bytes && self.settles.is_none() {
             return Err(StoreError::TransactionTooLarge { size_bytes, limit_bytes }.into());
         }
-        let reclaim = pairs().all(|(staged, _)| is_reclaim(staged));
+        let reclaim = self.settles.is_some() || pairs().all(|(staged, _)| is_reclaim(staged));
         let room = (size_bytes, drafts.len() as u64);
         let credits = secure(self.credits.take(), &*self.store.engine, room, reclaim)?;
         let mut places = vec![0; drafts.len()];
@@ -134,11 +141,19 @@ impl Access<'_> {
         Ok(last_seq)
     }
 
-    /// Finds out what change number `at` meets.
+    /// Finds out what change number `at` meets, and that no prepared transaction holds its key.
     fn resolve(&self, at: usize) -> Result<Plan, Stop> {
         let staged = self.overlay.get(at);
-        let key = staged.object().view().key();
         let stripe = self.guards.stripe(staged.hash.stripe())?;
+        if stripe.locks.is_some() {
+            self.check_lock(stripe, staged)?;
+        }
+        self.plan(at, stripe)
+    }
+
+    fn plan(&self, at: usize, stripe: &Stripe) -> Result<Plan, Stop> {
+        let staged = self.overlay.get(at);
+        let key = staged.object().view().key();
         let removal = matches!(staged.change, Change::Remove(_));
         let beside = self.overlay.len() > 1 && self.overlay.shares_bits(at);
         match stripe.seek(staged.keyspace, staged.hash, key, self.prepared) {
@@ -167,8 +182,11 @@ impl Access<'_> {
         plan
     }
 
-    /// Refuses what memory has no room for.
+    /// Refuses what memory has no room for. What was prepared was admitted then, and is counted since.
     fn admit(&self, plans: &[Plan]) -> Result<(), Stop> {
+        if self.settles.is_some() {
+            return Ok(());
+        }
         let grown: i64 = self
             .overlay
             .iter()
@@ -280,7 +298,9 @@ impl Access<'_> {
         }
         for staged in self.expired.take() {
             let key = staged.object().view().key();
-            if self.overlay.find(staged.keyspace, staged.hash, key).is_none() {
+            // Whoever holds the key ends first; until then it reads as absent, and nothing says so in the log.
+            let is_held = self.is_held(staged.keyspace, staged.hash, key);
+            if !is_held && self.overlay.find(staged.keyspace, staged.hash, key).is_none() {
                 self.overlay.stage(staged);
             }
         }
@@ -305,7 +325,7 @@ impl Access<'_> {
         }
     }
 
-    fn ticket(&self) -> u64 {
+    pub(super) fn ticket(&self) -> u64 {
         let looked = self.looked.get();
         if looked <= self.store.engine.released() { 0 } else { looked }
     }
@@ -316,7 +336,8 @@ impl Access<'_> {
         for at in 0..self.overlay.len() {
             let staged = self.overlay.get(at);
             if staged.keyspace == keyspace {
-                let before = self.resolve(at)?.old.is_some_and(|old| !old.removed);
+                let stripe = self.guards.stripe(staged.hash.stripe())?;
+                let before = self.plan(at, stripe)?.old.is_some_and(|old| !old.removed);
                 let after = !matches!(staged.change, Change::Remove(_));
                 change += i64::from(after) - i64::from(before);
             }

@@ -18,6 +18,7 @@ mod collection;
 mod commit;
 mod overlay;
 mod scan;
+mod staging;
 #[cfg(test)]
 mod tests;
 
@@ -85,6 +86,8 @@ pub struct Access<'s> {
     credits: Option<Credits>,
     /// A refusal that commit must return.
     refused: Option<StoreError>,
+    /// The prepared branch that this access ends: its locks are no obstacle.
+    settles: Option<&'s str>,
 }
 
 impl std::fmt::Debug for Access<'_> {
@@ -133,6 +136,7 @@ impl<'s> Access<'s> {
             now_ms: now.0,
             credits,
             refused: None,
+            settles: None,
         };
         access.look(store.index.mapping_seq());
         access

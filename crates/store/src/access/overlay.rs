@@ -29,6 +29,8 @@ pub(super) enum Cause {
     Retime,
     /// Its time had come.
     Expired,
+    /// A transaction staged it before; for this access to see, not to commit.
+    Resumed,
 }
 
 /// What becomes of a key; each carries the object that its slot will hold.

@@ -9,6 +9,7 @@
 
 pub(crate) mod ahead;
 pub(crate) mod cpu;
+pub(crate) mod locks;
 pub(crate) mod page;
 pub(crate) mod recover;
 pub(crate) mod stripe;
@@ -19,6 +20,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::hash::STRIPES;
 use stripe::{Space, Stripe};
+
+/// The keyspace of prepared transactions (`staging`): no database is mapped to it, whose keyspaces begin at 1, so no command
+/// sees it, and it is alive all the same.
+pub(crate) const PREPARED_KEYSPACE: u32 = 0;
 
 /// A stripe on cache lines of its own.
 #[derive(Debug, Default)]
@@ -80,9 +85,14 @@ impl Index {
         self.mapping.iter().map(|id| id.load(Ordering::Relaxed)).collect()
     }
 
-    /// The database that keyspace `id` serves, `None` for a dead one.
+    /// The database that keyspace `id` serves, `None` for a dead one and for [`PREPARED_KEYSPACE`].
     pub(crate) fn database(&self, id: u32) -> Option<u16> {
         self.mapping.iter().position(|m| m.load(Ordering::Relaxed) == id).map(|db| db as u16)
+    }
+
+    /// Whether records of keyspace `id` count: it serves a database, or prepared transactions.
+    pub(crate) fn lives(&self, id: u32) -> bool {
+        id == PREPARED_KEYSPACE || self.database(id).is_some()
     }
 
     /// The effect that last changed the mapping.

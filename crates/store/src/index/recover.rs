@@ -13,9 +13,9 @@
 
 use crate::error::StoreError;
 use crate::hash::KeyHash;
-use crate::index::Index;
 use crate::index::stripe::{Delta, ExpiryEntry, Space};
 use crate::index::table::Spot;
+use crate::index::{Index, PREPARED_KEYSPACE};
 use crate::object::{WORD_DELTAS, WORD_SHARED, Word};
 use crate::record;
 
@@ -85,7 +85,7 @@ impl Index {
     /// The records of the key that `place` is part of; `None` when it is part of none.
     pub(crate) fn owns(&self, keyspace: u32, hash: KeyHash, place: u64) -> Option<Owned> {
         let stripe = self.lock(hash.stripe());
-        self.database(keyspace)?;
+        self.lives(keyspace).then_some(())?;
         let space = stripe.space(keyspace)?;
         let spot = space.owner(hash, place)?;
         let word = space.table.word(spot);
@@ -103,7 +103,7 @@ impl Index {
         append: impl FnOnce() -> u64,
     ) -> Option<u64> {
         let stripe = self.lock(hash.stripe());
-        self.database(keyspace)?;
+        self.lives(keyspace).then_some(())?;
         let space = stripe.space(keyspace)?;
         let spot = space.owner(hash, owned.base)?;
         let place = space.table.word(spot).place();
@@ -124,7 +124,7 @@ impl Index {
         seq: u64,
     ) -> Option<Vec<Delta>> {
         let mut stripe = self.lock(hash.stripe());
-        self.database(keyspace)?;
+        self.lives(keyspace).then_some(())?;
         let space = stripe.existing_space_mut(keyspace)?;
         let spot = space.owner(hash, from)?;
         let base = space.table.word(spot).place();
@@ -151,7 +151,7 @@ impl Index {
         let mapping = self.mapping();
         let (SnapshotAt::Slots { keyspace: from, .. } | SnapshotAt::Expiries { keyspace: from, .. }) = at;
         let mut ids: Vec<u32> = stripe.spaces().map(|(id, _)| id).filter(|id| *id >= from).collect();
-        ids.retain(|id| mapping.contains(id));
+        ids.retain(|id| *id == PREPARED_KEYSPACE || mapping.contains(id));
         ids.sort_unstable();
         let mut left = budget;
         let mut resume = Some(at).filter(|_| ids.first() == Some(&from));
@@ -213,11 +213,9 @@ impl Index {
 
     /// Ends recovery: spaces of dead keyspaces go, keys are counted, and memory is accounted to the byte.
     pub(crate) fn finish(&self) {
-        let mapping = self.mapping();
         for number in 0..crate::hash::STRIPES {
             let mut stripe = self.lock(number);
-            let dead: Vec<u32> =
-                stripe.spaces().map(|(id, _)| id).filter(|id| !mapping.contains(id)).collect();
+            let dead: Vec<u32> = stripe.spaces().map(|(id, _)| id).filter(|id| !self.lives(*id)).collect();
             for id in dead {
                 stripe.take_space(id).into_iter().for_each(|space| self.bury(space));
             }

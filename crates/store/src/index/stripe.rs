@@ -4,6 +4,7 @@
 //! spaces   keyspace -> Space { table, expiry (ordered), deltas (base place -> small records) }
 //! pending  removals whose slots wait until the removal is released, oldest first
 //! watches  keys that some transaction watches
+//! locks    keys that prepared transactions hold
 //! ```
 //!
 //! Invariants
@@ -20,6 +21,7 @@ use std::ops::Bound;
 use crate::error::StoreError;
 use crate::hash::KeyHash;
 use crate::index::Index;
+use crate::index::locks::Locks;
 use crate::index::table::{Spot, Table};
 use crate::large::Bytes;
 use crate::object::{ObjectRef, View, WORD_DELTAS, WORD_SHARED, Word};
@@ -34,6 +36,8 @@ pub(crate) struct Stripe {
     pending: VecDeque<Pending>,
     /// Keys that transactions watch.
     pub(crate) watches: Watches,
+    /// Keys that prepared transactions hold; `None` when there are none.
+    pub(crate) locks: Option<Box<Locks>>,
     /// Bytes that changed since they were last reported to the index.
     pub(crate) unreported_bytes: i64,
 }
@@ -133,12 +137,12 @@ impl Expiry {
         }
     }
 
-    /// The earliest entry.
-    pub(crate) fn first(&self) -> Option<ExpiryEntry> {
-        self.entries.first_key_value().map(|(&entry, _)| entry)
+    /// All entries, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = ExpiryEntry> + '_ {
+        self.entries.keys().copied()
     }
 
-    /// Entries at or before `now_ms` after `last`, in order.
+    /// Entries at or before `now_ms`, in order.
     pub(crate) fn due(&self, now_ms: u64) -> impl Iterator<Item = ExpiryEntry> + '_ {
         self.entries.keys().copied().take_while(move |entry| entry.expiry_ms <= now_ms)
     }

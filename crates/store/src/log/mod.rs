@@ -181,6 +181,10 @@ impl Engine for LogEngine {
             Err(refusal @ Refusal::Full { .. }) => {
                 Err(Stop::Refused(StoreError::DiskFull(refusal.to_string())))
             }
+            Err(Refusal::TooLarge { bytes, limit_bytes }) => {
+                let limit_bytes = limit_bytes.saturating_sub(TRANSACTION_MARGIN_BYTES);
+                Err(Stop::Refused(StoreError::TransactionTooLarge { size_bytes: bytes, limit_bytes }))
+            }
             Err(refusal) => Err(Stop::Refused(StoreError::Journal(refusal.to_string()))),
         }
     }

@@ -83,8 +83,7 @@ pub(crate) fn recover(
     }
     recovered.replayed = replayer.replayed;
     index.finish();
-    let mapping = index.mapping();
-    if let Some((_, segment)) = missing.iter().find(|(keyspace, _)| mapping.contains(keyspace)) {
+    if let Some((_, segment)) = missing.iter().find(|(keyspace, _)| index.lives(*keyspace)) {
         let what = format!("the checkpoint points into segment {segment:08x}, which is missing");
         return Err(StoreError::Open(format!("{what}; run `evenkeel check`")));
     }

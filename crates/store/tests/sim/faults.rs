@@ -26,6 +26,12 @@ pub struct Met {
     pub starts_without_room: u64,
     pub room_again: u64,
     pub segments_that_wait: u64,
+    pub branches_prepared: u64,
+    pub branches_found_by_starts: u64,
+    pub branches_committed: u64,
+    pub branches_rolled_back: u64,
+    pub conflicts: u64,
+    pub locked: u64,
 }
 
 impl Met {
@@ -37,6 +43,12 @@ impl Met {
         self.starts_without_room += other.starts_without_room;
         self.room_again += other.room_again;
         self.segments_that_wait += other.segments_that_wait;
+        self.branches_prepared += other.branches_prepared;
+        self.branches_found_by_starts += other.branches_found_by_starts;
+        self.branches_committed += other.branches_committed;
+        self.branches_rolled_back += other.branches_rolled_back;
+        self.conflicts += other.conflicts;
+        self.locked += other.locked;
     }
 
     pub fn is_everything(&self) -> bool {
@@ -44,7 +56,12 @@ impl Met {
         let Self { refusals, starts_without_room, room_again, segments_that_wait, .. } = *self;
         let deaths = [deaths_in_steps, deaths_in_starts];
         let others = [clock_steps_back, refusals, starts_without_room, room_again, segments_that_wait];
-        deaths.iter().chain(&others).all(|count| *count > 0)
+        let Self { branches_prepared, branches_found_by_starts, branches_committed, .. } = *self;
+        let Self { branches_rolled_back, conflicts, locked, .. } = *self;
+        let branches =
+            [branches_prepared, branches_found_by_starts, branches_committed, branches_rolled_back];
+        let conflicts = [conflicts, locked];
+        deaths.iter().chain(&others).chain(&branches).chain(&conflicts).all(|count| *count > 0)
     }
 }
 

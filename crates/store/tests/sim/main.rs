@@ -9,6 +9,7 @@ mod faults;
 mod flips;
 mod model;
 mod sweep;
+mod transactions;
 mod world;
 
 use std::time::Duration;

@@ -5,11 +5,13 @@
 //!            (ticket 7)  (ticket 9)  (ticket 12)      whose length is at least what was released
 //! ```
 //!
+//! Prepared branches are part of the state: a crash leaves them, and the keys that they hold, with the groups that prepared them.
+//!
 //! Expired keys are absent whatever the maps say; when they are removed is the store's own business. But absent they stay
 //! once somebody was told so: a removal that a command met is a group like any other. A crash after the wall clock
 //! was set back may show a key again only if its time had come and nobody had looked ([`Model::recover`]).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::{self, Debug, Formatter};
 use std::ops::RangeInclusive;
 
@@ -26,19 +28,63 @@ pub struct Entry {
 /// One database.
 pub type Keys = BTreeMap<Vec<u8>, Entry>;
 
-/// All databases.
+/// A key of a database.
+pub type Name = (u16, Vec<u8>);
+
+/// A prepared branch: the keys that it holds, and what its commit does.
+#[derive(Clone, Debug, Default)]
+pub struct Branch {
+    pub held: BTreeSet<Name>,
+    pub effects: Vec<Effect>,
+}
+
+/// All databases, and the prepared branches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct State(pub [Keys; DATABASES as usize]);
+pub struct State(pub [Keys; DATABASES as usize], pub BTreeMap<String, Branch>);
+
+/// What nobody sees from outside makes no difference.
+impl PartialEq for Branch {
+    fn eq(&self, other: &Self) -> bool {
+        self.held == other.held
+    }
+}
+
+impl Eq for Branch {}
 
 /// What one command did to one key or database.
 #[derive(Clone)]
 pub enum Effect {
-    Put { db: u16, key: Vec<u8>, value: Vec<u8>, expiry_ms: Option<u64> },
-    Remove { db: u16, key: Vec<u8> },
-    Expiry { db: u16, key: Vec<u8>, expiry_ms: Option<u64> },
-    Flush { db: u16 },
+    Put {
+        db: u16,
+        key: Vec<u8>,
+        value: Vec<u8>,
+        expiry_ms: Option<u64>,
+    },
+    Remove {
+        db: u16,
+        key: Vec<u8>,
+    },
+    Expiry {
+        db: u16,
+        key: Vec<u8>,
+        expiry_ms: Option<u64>,
+    },
+    Flush {
+        db: u16,
+    },
     FlushAll,
-    Swap { a: u16, b: u16 },
+    Swap {
+        a: u16,
+        b: u16,
+    },
+    Prepare {
+        id: String,
+        branch: Branch,
+    },
+    /// A prepared branch has ended, one way or the other.
+    End {
+        id: String,
+    },
 }
 
 impl Entry {
@@ -63,6 +109,8 @@ impl State {
             Effect::Flush { db } => self.0[usize::from(*db)].clear(),
             Effect::FlushAll => self.0.iter_mut().for_each(Keys::clear),
             Effect::Swap { a, b } => self.0.swap(usize::from(*a), usize::from(*b)),
+            Effect::Prepare { id, branch } => drop(self.1.insert(id.clone(), branch.clone())),
+            Effect::End { id } => drop(self.1.remove(id)),
         }
     }
 
@@ -73,6 +121,12 @@ impl State {
             keys.retain(|_, entry| entry.is_alive(now_ms));
         }
         alive
+    }
+
+    /// The branch that holds `key`.
+    pub fn holder(&self, db: u16, key: &[u8]) -> Option<&str> {
+        let name = (db, key.to_vec());
+        self.1.iter().find(|(_, branch)| branch.held.contains(&name)).map(|(id, _)| id.as_str())
     }
 
     /// Whether `key` is still there but for its time, which has come.
@@ -87,7 +141,7 @@ impl State {
 
 impl Effect {
     /// Whether it decides what is read at `key` of `db`.
-    fn concerns(&self, of: u16, at: &[u8]) -> bool {
+    pub fn concerns(&self, of: u16, at: &[u8]) -> bool {
         match self {
             Self::Put { db, key, .. } | Self::Remove { db, key } | Self::Expiry { db, key, .. } => {
                 *db == of && key == at
@@ -95,6 +149,7 @@ impl Effect {
             Self::Flush { db } => *db == of,
             Self::FlushAll => true,
             Self::Swap { a, b } => *a == of || *b == of,
+            Self::Prepare { .. } | Self::End { .. } => false,
         }
     }
 }
@@ -214,9 +269,18 @@ impl Model {
         for group in &self.groups {
             text += &format!("\n  {group:?}");
         }
+        let held = |state: &State| {
+            state.1.iter().map(|(id, branch)| format!("{id}: {:?}", branch.held)).collect::<Vec<_>>()
+        };
+        text += &format!(
+            "\n  held: settled {:?}, newest {:?}, found {:?}",
+            held(&settled),
+            held(&current),
+            held(found)
+        );
         for db in 0..usize::from(DATABASES) {
             let keys = settled.0[db].keys().chain(current.0[db].keys()).chain(found.0[db].keys());
-            let keys: std::collections::BTreeSet<_> = keys.collect();
+            let keys: BTreeSet<_> = keys.collect();
             for key in keys {
                 let versions = [&settled, &current, found].map(|state| state.0[db].get(key).map(short));
                 if versions[0] != versions[2] || versions[1] != versions[2] {
@@ -235,6 +299,9 @@ impl Model {
 /// Whether `state` is what was `found` at `now_ms`, where time had been at `latest_ms` before: a key whose time had come
 /// by then may have been removed or not.
 fn explains(state: &State, found: &State, now_ms: u64, latest_ms: u64) -> bool {
+    if state.1 != found.1 {
+        return false;
+    }
     let (alive, lasting) = (state.alive(now_ms), state.alive(latest_ms));
     alive.0.iter().zip(&lasting.0).zip(&found.0).all(|((alive, lasting), found)| {
         found.iter().all(|(key, entry)| alive.get(key) == Some(entry))
@@ -267,6 +334,8 @@ impl Debug for Effect {
             Self::Flush { db } => write!(f, "flush {db}"),
             Self::FlushAll => f.write_str("flush all"),
             Self::Swap { a, b } => write!(f, "swap {a} {b}"),
+            Self::Prepare { id, branch } => write!(f, "prepare {id} {:?}", branch.effects),
+            Self::End { id } => write!(f, "end {id}"),
         }
     }
 }
@@ -297,6 +366,23 @@ mod tests {
             model.commit(2..=2, vec![put("two")]);
             model.release(1);
             assert_eq!(model.recover(&holding(found), 0).is_ok(), explained, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn branch_is_there_with_all_that_it_holds_or_not_at_all() {
+        let branch = Branch { held: [(0, b"k".to_vec())].into(), effects: vec![put("one")] };
+        let prepare = Effect::Prepare { id: "b".into(), branch };
+        let (mut whole, mut without_lock) = (State::default(), State::default());
+        whole.apply(&prepare);
+        without_lock.1.insert("b".into(), Branch::default());
+        let lock_alone = holding(Some("one"));
+        for (found, explained) in
+            [(State::default(), true), (whole, true), (without_lock, false), (lock_alone, false)]
+        {
+            let mut model = Model::default();
+            model.commit(1..=1, vec![prepare.clone()]);
+            assert_eq!(model.recover(&found, 0).is_ok(), explained, "{found:?}");
         }
     }
 

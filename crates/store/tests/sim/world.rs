@@ -10,14 +10,15 @@ use std::sync::{Arc, mpsc};
 use clock::{Clock, SimClock, UnixMs};
 use journal::BackendKind;
 use store::{
-    Access, Durability, EngineKind, Hooks, KeyRef, Options, Prepared, Scope, Stop, Store, StoreError, Value,
-    Wanted,
+    Access, Durability, EngineKind, Hooks, KeyRef, Locked, Options, Prepared, Scope, Stop, Store, StoreError,
+    Value, Wanted,
 };
 use vfs::SimDisk;
 use vfs::sim::Rng;
 
 use crate::faults::{MARGIN_BYTES, Met};
 use crate::model::{DATABASES, Effect, Entry, Model, State};
+use crate::transactions::Open;
 
 /// How many keys the steps choose from: few, so that most writes replace something.
 const KEYS: u64 = 24;
@@ -61,6 +62,8 @@ impl Plan {
 pub enum Trouble {
     /// The store said no, and nothing changed.
     Refused(StoreError),
+    /// A prepared transaction holds a key.
+    Locked(Locked),
     /// The store failed for good, or its disk is off: only a restart helps.
     Dead(#[expect(dead_code, reason = "read through Debug")] String),
     /// A promise is broken.
@@ -88,6 +91,8 @@ pub struct World {
     failed: Arc<AtomicBool>,
     serial: u64,
     digest: u64,
+    /// The transaction that is being staged.
+    pub(crate) open: Option<Open>,
 }
 
 impl World {
@@ -106,6 +111,7 @@ impl World {
             failed: Arc::default(),
             serial: 0,
             digest: 0,
+            open: None,
             rng,
             plan,
             dir: folder(),
@@ -150,6 +156,7 @@ impl World {
                 "time is {now_ms} after a start, {logged_ms} was in the log before it"
             ));
         }
+        self.met.branches_found_by_starts += found.1.len() as u64;
         self.model.recover(&found, now_ms).map_err(Trouble::Violation)
     }
 
@@ -199,6 +206,7 @@ impl World {
     pub fn abandon(&mut self, disk: SimDisk) {
         self.digest = self.digest();
         self.disk.power_off();
+        self.open = None;
         self.store = None;
         self.disk = disk;
     }
@@ -241,6 +249,9 @@ impl World {
     }
 
     fn random_step(&mut self) -> Outcome<()> {
+        if self.rng.chance(1, 5) {
+            return self.transaction_step();
+        }
         match self.rng.below(if self.plan.engine == EngineKind::Log { 207 } else { 189 }) {
             0..56 => self.put(),
             56..72 => self.remove(),
@@ -268,7 +279,8 @@ impl World {
 
     /// One random step that writes, reads or tends; no death, no start.
     pub fn quiet_step(&mut self) -> Outcome<()> {
-        match self.rng.below(20) {
+        match self.rng.below(24) {
+            20..24 => self.transaction_step(),
             0..8 => self.put(),
             8..10 => self.remove(),
             10 => self.expire(),
@@ -317,8 +329,16 @@ impl World {
             _ => access.flush_all(),
         };
         let first = self.store().newest() + 1;
-        let ((), ticket) = self.run(&[], 64, change)?;
-        self.model.commit(first..=ticket, vec![effect]);
+        let outcome = self.run(&[], 64, change);
+        let current = self.model.current();
+        let held = current.1.values().flat_map(|branch| &branch.held).find(|(db, _)| match effect {
+            Effect::Flush { db: of } => *db == of,
+            Effect::Swap { a, b } => *db == a || *db == b,
+            _ => true,
+        });
+        let Some(((), ticket)) = self.past_locks(held.cloned(), outcome)? else { return Ok(()) };
+        self.model.commit(first..=ticket, vec![effect.clone()]);
+        self.note(&[effect]);
         Ok(())
     }
 
@@ -345,7 +365,9 @@ impl World {
                 "reading db {db} {key} waits for {ticket} but shows effect {needed}: {group}"
             ));
         }
-        if self.model.current().has_expired(db, key, now_ms) {
+        // Who holds a key that has expired ends first: until then its removal is not in the log.
+        let current = self.model.current();
+        if current.has_expired(db, key, now_ms) && current.holder(db, key).is_none() {
             self.model.release(released);
             self.model.expire(db, key, ticket);
         }
@@ -422,7 +444,7 @@ impl World {
         }
         let now_ms = self.store().now().0;
         let mut expected = self.model.current().alive(now_ms);
-        let (mut presence, mut lasting) = (Vec::new(), Vec::new());
+        let (mut presence, mut lasting, mut held) = (Vec::new(), Vec::new(), None);
         for effect in effects {
             let mut present = true;
             if let Effect::Remove { db, key } | Effect::Expiry { db, key, .. } = effect {
@@ -430,6 +452,9 @@ impl World {
                 presence.push(present);
             }
             if present {
+                let named = self.model.current().1.values().flat_map(|branch| &branch.held);
+                held =
+                    held.or_else(|| named.into_iter().find(|(db, key)| effect.concerns(*db, key)).cloned());
                 expected.apply(effect);
                 lasting.push(effect.clone());
             }
@@ -450,11 +475,13 @@ impl World {
             Ok(found)
         };
         let first = self.store().newest() + 1;
-        let (found, ticket) = self.run(&keys, bytes, stage)?;
+        let outcome = self.run(&keys, bytes, stage);
+        let Some((found, ticket)) = self.past_locks(held, outcome)? else { return Ok(()) };
         if found != presence {
             return violation(format!("{effects:?} found keys {found:?} instead of {presence:?}"));
         }
-        self.model.commit(first..=ticket, lasting);
+        self.model.commit(first..=ticket, lasting.clone());
+        self.note(&lasting);
         // A key whose time has come is removed by the command that meets it, if nothing else did before.
         keys.retain(|(db, key)| self.model.current().has_expired(*db, key, now_ms));
         let met: Vec<(u16, Vec<u8>)> = keys.iter().map(|(db, key)| (*db, key.to_vec())).collect();
@@ -468,16 +495,25 @@ impl World {
         bytes: u64,
         mut body: impl FnMut(&mut Access<'_>) -> Result<T, Stop>,
     ) -> Outcome<(T, u64)> {
-        let store = self.store();
         let keys: Vec<KeyRef<'_>> = keys.iter().map(|&(db, key)| KeyRef { db, key }).collect();
+        let scope = if keys.is_empty() { Scope::Everything } else { Scope::Keys(&keys) };
+        self.tries(&keys, |prepared| attempt(self.store(), scope, prepared, bytes, &mut body))
+    }
+
+    /// Tries until nothing is cold and the journal has room.
+    pub(crate) fn tries<T>(
+        &self,
+        keys: &[KeyRef<'_>],
+        mut attempt: impl FnMut(&Prepared) -> Result<T, (Stop, Wanted)>,
+    ) -> Outcome<T> {
+        let store = self.store();
         let mut prepared = Prepared::default();
         for _ in 0..TRIES_MAX {
-            if !store.missing(&keys, &mut prepared) {
+            if !store.missing(keys, &mut prepared) {
                 prepared = fetch(store, prepared);
                 continue;
             }
-            let scope = if keys.is_empty() { Scope::Everything } else { Scope::Keys(&keys) };
-            let (stop, wanted) = match attempt(store, scope, &prepared, bytes, &mut body) {
+            let (stop, wanted) = match attempt(&prepared) {
                 Ok(done) => return Ok(done),
                 Err(stopped) => stopped,
             };
@@ -490,6 +526,7 @@ impl World {
                     store.drive();
                     self.check_alive()?;
                 }
+                Stop::Locked(locked) => return Err(Trouble::Locked(*locked)),
                 Stop::Refused(error @ StoreError::Journal(_)) => {
                     return Err(Trouble::Dead(error.to_string()));
                 }
@@ -526,6 +563,7 @@ impl World {
                 }
             }
         }
+        state.1 = self.read_branches((0..KEYS).map(key_name))?;
         Ok(state)
     }
 
@@ -540,14 +578,14 @@ impl World {
                         return Err(format!("db {db} {}: {found:?}, not {wanted:?}", key.escape_ascii()));
                     }
                     Err(Trouble::Violation(what)) => return Err(what),
-                    Err(Trouble::Refused(_) | Trouble::Dead(_)) => {}
+                    Err(Trouble::Refused(_) | Trouble::Locked(_) | Trouble::Dead(_)) => {}
                 }
             }
         }
         Ok(())
     }
 
-    fn check_alive(&self) -> Outcome<()> {
+    pub(crate) fn check_alive(&self) -> Outcome<()> {
         match self.failed.load(SeqCst) || !self.disk.is_powered() {
             true => Err(Trouble::Dead("the store reported its failure".into())),
             false => Ok(()),
@@ -558,12 +596,12 @@ impl World {
         self.store.as_ref().expect("the world is between two lives only inside of its own methods")
     }
 
-    fn random_key(&mut self) -> (u16, Vec<u8>) {
+    pub(crate) fn random_key(&mut self) -> (u16, Vec<u8>) {
         let db = if self.rng.chance(3, 4) { 0 } else { self.rng.below(DATABASES.into()) as u16 };
         (db, key_name(self.rng.below(KEYS)))
     }
 
-    fn random_put(&mut self) -> Effect {
+    pub(crate) fn random_put(&mut self) -> Effect {
         let (db, key) = self.random_key();
         self.serial += 1;
         let mut value = format!("{}:", self.serial).into_bytes();
@@ -573,7 +611,7 @@ impl World {
         Effect::Put { db, key, value, expiry_ms }
     }
 
-    fn random_expiry(&mut self) -> Option<u64> {
+    pub(crate) fn random_expiry(&mut self) -> Option<u64> {
         let now_ms = self.store().now().0;
         self.rng.chance(4, 5).then(|| now_ms + 1 + self.rng.below(1 << self.rng.clone().below(16)))
     }
@@ -596,7 +634,7 @@ fn attempt<T>(
 }
 
 /// Stages `effect`; says whether its key was there, where that is asked.
-fn stage(access: &mut Access<'_>, effect: &Effect) -> Result<Option<bool>, Stop> {
+pub(crate) fn stage(access: &mut Access<'_>, effect: &Effect) -> Result<Option<bool>, Stop> {
     match effect {
         Effect::Put { db, key, value, expiry_ms } => {
             access.put(*db, key, Value::String(value), expiry_ms.map(UnixMs));
@@ -608,7 +646,7 @@ fn stage(access: &mut Access<'_>, effect: &Effect) -> Result<Option<bool>, Stop>
     }
 }
 
-fn entry(access: &Access<'_>, db: u16, key: &[u8]) -> Result<Option<Entry>, Stop> {
+pub(crate) fn entry(access: &Access<'_>, db: u16, key: &[u8]) -> Result<Option<Entry>, Stop> {
     let found = access.get(db, key)?;
     Ok(found.map(|found| Entry { value: found.value.to_vec(), expiry_ms: found.expiry.map(|at| at.0) }))
 }
@@ -636,7 +674,7 @@ fn key_name(number: u64) -> Vec<u8> {
 }
 
 /// A refusal of what is never refused.
-fn never(trouble: Trouble) -> Trouble {
+pub(crate) fn never(trouble: Trouble) -> Trouble {
     match trouble {
         Trouble::Refused(error) => Trouble::Violation(format!("a read is refused: {error}")),
         other => other,

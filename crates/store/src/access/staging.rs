@@ -1,0 +1,290 @@
+//! Accesses on behalf of transactions: they see what was staged, and keep what they change instead of committing it; and the
+//! accesses that prepare a stage and end a branch.
+
+use std::sync::Arc;
+
+use crate::error::{Locked, Stop, StoreError};
+use crate::hash::KeyHash;
+use crate::index::PREPARED_KEYSPACE;
+use crate::index::stripe::{Seek, Stripe};
+use crate::large::Bytes;
+use crate::object::Object;
+use crate::record;
+use crate::staging::{Branch, Intent, RECORD_DB, Stage, Staging, Touched};
+
+use super::overlay::{Cause, Change, Mapping, Staged};
+use super::{Access, Guards};
+
+impl<'s> Access<'s> {
+    /// Shows this access what `stage` means to do to the keys of its scope. To be called before anything else, in an access that
+    /// ends in [`Access::keep`] or is dropped. An access of scope [`Scope::Walk`](super::Scope::Walk) sees what is committed.
+    pub fn resume(&mut self, stage: &Stage) {
+        let only = self.only.map(|(_, hash)| hash);
+        for (number, touched) in stage.stripes() {
+            if self.guards.stripe(number).is_ok() {
+                let seen = touched.iter().filter(|touched| only.is_none_or(|hash| hash == touched.hash));
+                seen.for_each(|touched| self.resume_key(touched));
+            }
+        }
+        debug_assert!(self.overlay.iter().all(|staged| staged.cause == Cause::Resumed), "called too late");
+    }
+
+    fn resume_key(&mut self, touched: &Touched) {
+        let (Some(intent), Some(keyspace)) = (&touched.intent, self.keyspace(touched.db())) else { return };
+        let has_expired = match intent {
+            Intent::Put(object) => self.expires_by_now(object.view().expiry_ms()),
+            Intent::Remove => false,
+        };
+        let intent = if has_expired { Intent::Remove } else { intent.copied() };
+        self.stage_intent(intent, touched.db(), keyspace, touched.hash, touched.key(), Cause::Resumed);
+    }
+
+    /// Ends the access and keeps what it changed in `stage`, instead of committing it. Returns the ticket that the reply must
+    /// be held by (0: none).
+    ///
+    /// Expired keys that it met are not removed. Whole values are kept, of a changed expiry too; large ones are shared.
+    ///
+    /// # Errors
+    /// [`Stop::Refused`]: an earlier refusal of this access; [`StoreError::TransactionTooLarge`];
+    /// [`StoreError::MemoryLimit`]; [`StoreError::Transaction`] for FLUSHALL, FLUSHDB and SWAPDB; [`StoreError::OutOfScope`] for
+    /// a key that was not [touched](crate::Store::touch). [`Stop::Busy`] where memory waits for the disk. The stage is then as it
+    /// was.
+    pub fn keep(mut self, stage: &mut Stage) -> Result<u64, Stop> {
+        if let Some(error) = self.refused.take() {
+            return Err(error.into());
+        }
+        if self.overlay.mapping().is_some() {
+            let text = "FLUSHALL, FLUSHDB and SWAPDB cannot be part of a prepared transaction";
+            return Err(StoreError::Transaction(text.to_owned()).into());
+        }
+        self.overlay.retain(|staged| staged.cause != Cause::Resumed);
+        self.admit_kept(stage)?;
+        for staged in self.overlay.drain() {
+            let intent = match staged.change {
+                Change::Put(object) | Change::Delta { object, .. } => Intent::Put(object),
+                Change::Remove(object) => {
+                    stage.intend(staged.db, staged.hash, object.view().key(), Intent::Remove);
+                    continue;
+                }
+            };
+            let key: Box<[u8]> = staged_key(&intent);
+            stage.intend(staged.db, staged.hash, &key, intent);
+        }
+        stage.looked = stage.looked.max(self.looked.get());
+        Ok(self.ticket())
+    }
+
+    /// Whether the stage may take what was staged.
+    fn admit_kept(&self, stage: &Stage) -> Result<(), Stop> {
+        let mut kept = Vec::with_capacity(self.overlay.len());
+        for staged in self.overlay.iter() {
+            let view = staged.object().view();
+            let touched = stage.find(staged.db, staged.hash, view.key()).ok_or(StoreError::OutOfScope)?;
+            kept.push((touched, view.value().len() as u64));
+        }
+        let (size_bytes, limit_bytes) =
+            (stage.bytes_with(kept.into_iter()), self.store.options.transaction_bytes_max);
+        if size_bytes > limit_bytes {
+            return Err(StoreError::TransactionTooLarge { size_bytes, limit_bytes }.into());
+        }
+        if size_bytes > stage.bytes() {
+            self.store.memory.admit(&self.store.index, &*self.store.engine)?;
+        }
+        Ok(())
+    }
+
+    /// Logs `image` as the record of `branch`, which is what `stage` holds, and locks its keys, if all it touched is as it was.
+    pub(crate) fn prepare(
+        &mut self,
+        branch: &Arc<Branch>,
+        stage: &Stage,
+        image: Vec<u8>,
+    ) -> Result<Staging, Stop> {
+        if self.store.branches.find(&branch.id).is_some() {
+            let text = format!("transaction {} is prepared already: commit it, or roll it back", branch.id);
+            return Err(StoreError::Transaction(text).into());
+        }
+        if let Some(conflict) = self.conflict(stage)? {
+            return Ok(conflict);
+        }
+        self.meet_keys(
+            stage.touched().map(|touched| (touched.db(), touched.hash, touched.key(), &touched.intent)),
+        )?;
+        let value = self.store.memory.large(image);
+        let bytes = match &value {
+            Ok(large) => Bytes::Large(large),
+            Err(small) => Bytes::Plain(small),
+        };
+        self.stage_record(branch, Change::Put(Object::new(record::STRING, branch.id.as_bytes(), bytes, 0)));
+        let ticket = self.carry_out()?;
+        let mut locks = 0;
+        for key in &branch.keys {
+            let keyspace = self.keyspace(key.db).expect("touched by its number");
+            let stripe = self.guards.stripe_mut(key.hash.stripe()).expect("of the scope");
+            let held = stripe.hold(keyspace, key.hash, &key.key, &branch.id);
+            assert!(held, "the conflict was looked for");
+            locks += 1;
+        }
+        self.store.branches.insert(Arc::clone(branch), locks);
+        self.guards = Guards::None;
+        Ok(Staging::Done { ticket })
+    }
+
+    /// Commits what `stage` holds, if all it touched is as it was.
+    pub(crate) fn commit_stage(&mut self, stage: &Stage) -> Result<Staging, Stop> {
+        if let Some(conflict) = self.conflict(stage)? {
+            return Ok(conflict);
+        }
+        self.meet_keys(
+            stage.touched().map(|touched| (touched.db(), touched.hash, touched.key(), &touched.intent)),
+        )?;
+        for touched in stage.touched() {
+            let (Some(intent), Some(keyspace)) = (&touched.intent, self.keyspace(touched.db())) else {
+                continue;
+            };
+            let (db, hash, key) = (touched.db(), touched.hash, touched.key());
+            self.stage_intent(intent.copied(), db, keyspace, hash, key, Cause::Command);
+        }
+        self.look(stage.looked);
+        let ticket = self.commit()?;
+        Ok(Staging::Done { ticket })
+    }
+
+    /// Ends `branch`: its changes if it `commits`, the removal of its record, the end of its locks.
+    pub(crate) fn settle(&mut self, branch: &'s Arc<Branch>, commits: bool) -> Result<u64, Stop> {
+        self.settles = Some(&branch.id);
+        if commits {
+            let keys = branch.keys.iter();
+            self.meet_keys(keys.map(|key| (key.db, key.hash, &*key.key, &key.intent)))?;
+            for key in &branch.keys {
+                let (Some(intent), Some(keyspace)) = (&key.intent, self.keyspace(key.db)) else { continue };
+                self.stage_intent(intent.copied(), key.db, keyspace, key.hash, &key.key, Cause::Command);
+            }
+        }
+        let removal = Object::new(record::REMOVED, branch.id.as_bytes(), Bytes::Plain(&[]), 0);
+        self.stage_record(branch, Change::Remove(removal));
+        let ticket = self.carry_out()?;
+        let mut locks = 0;
+        for key in &branch.keys {
+            let keyspace = self.keyspace(key.db).expect("touched by its number");
+            let stripe = self.guards.stripe_mut(key.hash.stripe()).expect("of the scope");
+            locks += u64::from(stripe.let_go(keyspace, key.hash, &key.key, &branch.id));
+        }
+        self.store.branches.remove(&branch.id, locks);
+        self.guards = Guards::None;
+        Ok(ticket)
+    }
+
+    /// Why `stage` cannot be prepared or committed: what changed first, for then waiting is in vain.
+    fn conflict(&self, stage: &Stage) -> Result<Option<Staging>, Stop> {
+        let mut cold = Vec::new();
+        for touched in stage.touched() {
+            if self.changed(&touched.watch)? {
+                return Ok(Some(Staging::Changed { db: touched.db(), key: touched.key().into() }));
+            }
+            cold.extend(self.may_expire_unseen(touched)?);
+        }
+        for touched in stage.touched() {
+            let stripe = self.guards.stripe(touched.hash.stripe())?;
+            let Some(keyspace) = self.keyspace(touched.db()) else { continue };
+            if let Some(by) = stripe.holder(keyspace, touched.hash, touched.key()) {
+                let (by, db, key) = (Arc::clone(by), touched.db(), touched.key().into());
+                return Ok(Some(Staging::Locked { by, db, key }));
+            }
+        }
+        if cold.is_empty() { Ok(None) } else { Err(self.miss(cold)) }
+    }
+
+    /// Records that say whether the key has expired since it was touched, and were not prepared.
+    fn may_expire_unseen(&self, touched: &Touched) -> Result<Vec<u64>, Stop> {
+        let stripe = self.guards.stripe(touched.hash.stripe())?;
+        let space = self.keyspace(touched.db()).and_then(|keyspace| stripe.space(keyspace));
+        let Some(space) = space.filter(|space| space.expiry.len() > 0 && !touched.watch.expired) else {
+            return Ok(Vec::new());
+        };
+        match space.seek(touched.hash, touched.key(), self.prepared) {
+            Seek::Unknown(places) => Ok(places),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Finds out whether changes of `keys` can be resolved, so that nothing stands against a commit later; asks for all
+    /// cold records at once.
+    fn meet_keys<'k>(
+        &self,
+        keys: impl Iterator<Item = (u16, KeyHash, &'k [u8], &'k Option<Intent>)>,
+    ) -> Result<(), Stop> {
+        let mut cold = Vec::new();
+        for (db, hash, key, intent) in keys {
+            let (Some(_), Some(keyspace)) = (intent, self.keyspace(db)) else { continue };
+            match self.guards.stripe(hash.stripe())?.seek(keyspace, hash, key, self.prepared) {
+                Seek::Unknown(places) => cold.extend(places),
+                Seek::Damaged { own: None, error } => return Err(Stop::Damaged(error)),
+                Seek::Damaged { own: Some(_), .. } | Seek::Absent { .. } | Seek::At { .. } => {}
+            }
+        }
+        if cold.is_empty() { Ok(()) } else { Err(self.miss(cold)) }
+    }
+
+    fn stage_intent(
+        &mut self,
+        intent: Intent,
+        db: u16,
+        keyspace: u32,
+        hash: KeyHash,
+        key: &[u8],
+        cause: Cause,
+    ) {
+        let is_removal = matches!(intent, Intent::Remove);
+        let object = intent.object(key);
+        let change = if is_removal { Change::Remove(object) } else { Change::Put(object) };
+        self.overlay.stage(Staged { db, keyspace, hash, change, cause });
+    }
+
+    /// Stages what becomes of the record of `branch`.
+    fn stage_record(&mut self, branch: &Branch, change: Change) {
+        let (db, keyspace, hash) = (RECORD_DB, PREPARED_KEYSPACE, branch.hash);
+        self.overlay.stage(Staged { db, keyspace, hash, change, cause: Cause::Command });
+    }
+
+    /// Stops if somebody else holds the key of `staged`.
+    #[cold]
+    pub(super) fn check_lock(&self, stripe: &Stripe, staged: &Staged) -> Result<(), Stop> {
+        let key = staged.object().view().key();
+        match stripe.holder(staged.keyspace, staged.hash, key) {
+            Some(by) if self.settles != Some(&**by) => {
+                Err(Stop::Locked(Box::new(Locked { by: Arc::clone(by), db: staged.db, key: key.into() })))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a prepared branch holds a key of this access.
+    pub(super) fn is_held(&self, keyspace: u32, hash: KeyHash, key: &[u8]) -> bool {
+        self.guards.stripe(hash.stripe()).is_ok_and(|stripe| stripe.holder(keyspace, hash, key).is_some())
+    }
+
+    /// Stops if somebody holds a key of a database that would get another keyspace.
+    pub(super) fn check_mapping_locks(&self) -> Result<(), Stop> {
+        let Some(mapping) = self.overlay.mapping() else { return Ok(()) };
+        self.mapping_lock(mapping).map_or(Ok(()), |locked| Err(Stop::Locked(Box::new(locked))))
+    }
+
+    fn mapping_lock(&self, (mapping, _): &Mapping) -> Option<Locked> {
+        let before = self.store.index.mapping();
+        let moved: Vec<(u16, u32)> = (0..)
+            .zip(before.iter().zip(mapping))
+            .filter(|(_, (old, new))| old != new)
+            .map(|(db, (old, _))| (db, *old))
+            .collect();
+        let held = self.guards.everything().ok()?.iter().filter_map(|(_, stripe)| stripe.locks.as_ref());
+        held.into_iter().find_map(|locks| {
+            let found = moved.iter().find_map(|(db, old)| Some((*db, locks.any_of(*old)?)));
+            found.map(|(db, (key, by))| Locked { by: Arc::clone(by), db, key: key.into() })
+        })
+    }
+}
+
+fn staged_key(intent: &Intent) -> Box<[u8]> {
+    if let Intent::Put(object) = intent { object.view().key().into() } else { Box::default() }
+}

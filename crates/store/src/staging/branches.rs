@@ -1,0 +1,208 @@
+//! The prepared branches of a store: in memory by identifier, and found again at a start.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::image::{self, Change, Entry};
+use super::{Intent, Stage};
+use crate::Store;
+use crate::error::StoreError;
+use crate::hash::{KeyHash, STRIPES};
+use crate::index::PREPARED_KEYSPACE;
+use crate::large::{Bytes, Held};
+use crate::object::Object;
+
+/// A prepared branch.
+#[derive(Debug)]
+pub(crate) struct Branch {
+    pub(crate) id: Arc<str>,
+    pub(crate) hash: KeyHash,
+    pub(crate) since_ms: u64,
+    /// By database and key.
+    pub(crate) keys: Vec<BranchKey>,
+    _held: Held,
+}
+
+/// A key of a branch.
+#[derive(Debug)]
+pub(crate) struct BranchKey {
+    pub(crate) db: u16,
+    pub(crate) hash: KeyHash,
+    pub(crate) key: Box<[u8]>,
+    /// `None`: it was read.
+    pub(crate) intent: Option<Intent>,
+}
+
+/// All prepared branches. An entry of a branch changes only while the stripe of its record is locked.
+#[derive(Debug, Default)]
+pub(crate) struct Branches {
+    by_id: Mutex<BTreeMap<Arc<str>, Arc<Branch>>>,
+    locked_keys: AtomicU64,
+}
+
+impl Branches {
+    /// The branch called `id`.
+    pub(crate) fn find(&self, id: &str) -> Option<Arc<Branch>> {
+        self.lock().get(id).cloned()
+    }
+
+    /// Whether `branch` is still prepared.
+    pub(crate) fn has(&self, branch: &Arc<Branch>) -> bool {
+        self.lock().get(&branch.id).is_some_and(|known| Arc::ptr_eq(known, branch))
+    }
+
+    /// Adds a branch that holds so many locks.
+    pub(crate) fn insert(&self, branch: Arc<Branch>, locks: u64) {
+        self.locked_keys.fetch_add(locks, Ordering::Relaxed);
+        let before = self.lock().insert(Arc::clone(&branch.id), branch);
+        assert!(before.is_none(), "the callers have looked");
+    }
+
+    /// Takes a branch out that held so many locks.
+    pub(crate) fn remove(&self, id: &str, locks: u64) {
+        self.locked_keys.fetch_sub(locks, Ordering::Relaxed);
+        self.lock().remove(id);
+    }
+
+    /// All of them, by identifier.
+    pub(crate) fn all(&self) -> Vec<Arc<Branch>> {
+        self.lock().values().cloned().collect()
+    }
+
+    /// Keys that are locked.
+    pub(crate) fn locked_keys(&self) -> u64 {
+        self.locked_keys.load(Ordering::Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Arc<Branch>>> {
+        self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Branch {
+    /// What `stage` would be as the branch `id` from `since_ms` on.
+    pub(crate) fn of(store: &Store, id: &str, stage: &Stage, since_ms: u64) -> Self {
+        let keys = stage.touched().map(|touched| BranchKey {
+            db: touched.db(),
+            hash: touched.hash,
+            key: touched.key().into(),
+            intent: touched.intent.as_ref().map(Intent::copied),
+        });
+        Self::new(store, id, since_ms, keys.collect())
+    }
+
+    /// The branch `id` from its image.
+    fn decode(store: &Store, id: &str, bytes: &[u8]) -> Result<Self, image::ImageError> {
+        let (since_ms, entries) = image::decode(bytes)?;
+        let keys = entries.into_iter().map(|Entry { db, key, change }| {
+            let intent = match change {
+                Change::Read => None,
+                Change::Remove => Some(Intent::Remove),
+                Change::Put { kind, expiry_ms, value } => {
+                    let large = store.memory.large(value).ok();
+                    Some(Intent::Put(Object::new(kind, key, Bytes::of(value, large.as_ref()), expiry_ms)))
+                }
+            };
+            BranchKey { db, hash: store.hasher.hash(key), key: key.into(), intent }
+        });
+        Ok(Self::new(store, id, since_ms, keys.collect()))
+    }
+
+    fn new(store: &Store, id: &str, since_ms: u64, mut keys: Vec<BranchKey>) -> Self {
+        keys.sort_unstable_by(|a, b| (a.db, &a.key).cmp(&(b.db, &b.key)));
+        let mut held = Held::new(store.memory.ledger());
+        held.add(keys.iter().map(BranchKey::memory_bytes).sum::<u64>() + id.len() as u64);
+        Self { id: id.into(), hash: store.hasher.hash(id.as_bytes()), since_ms, keys, _held: held }
+    }
+
+    /// Its image.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let entries = self.keys.iter().map(|BranchKey { db, key, intent, .. }| {
+            let change = match intent {
+                None => Change::Read,
+                Some(Intent::Remove) => Change::Remove,
+                Some(Intent::Put(object)) => {
+                    let view = object.view();
+                    Change::Put { kind: view.kind(), expiry_ms: view.expiry_ms(), value: view.value() }
+                }
+            };
+            Entry { db: *db, key, change }
+        });
+        image::encode(self.since_ms, &entries.collect::<Vec<_>>())
+    }
+
+    /// Bytes and records that its commit appends, at most; or its rollback.
+    pub(crate) fn room(&self, commits: bool) -> (u64, u64) {
+        let keys = self.keys.iter().filter(|_| commits);
+        let changes = keys.filter_map(|key| Some((key, key.intent.as_ref()?)));
+        let sizes = changes.map(|(key, intent)| key.key.len() as u64 + intent.value_bytes());
+        let (bytes, records) = sizes.fold((0, 1), |(bytes, records), size| (bytes + size, records + 1));
+        (bytes + self.id.len() as u64 + records * crate::RECORD_OVERHEAD_BYTES, records)
+    }
+}
+
+impl BranchKey {
+    /// What it costs in memory, its lock included.
+    fn memory_bytes(&self) -> u64 {
+        BRANCH_KEY_BYTES + 2 * self.key.len() as u64 + self.intent.as_ref().map_or(0, Intent::memory_bytes)
+    }
+}
+
+impl Store {
+    /// Finds the prepared branches that recovery brought, and locks their keys. Before anything else changes a key.
+    ///
+    /// # Errors
+    /// [`StoreError::Open`] when a branch cannot be read, a newer version wrote it, or it is of a database beyond `databases`.
+    pub(crate) fn recover_branches(&self) -> Result<(), StoreError> {
+        for number in 0..STRIPES {
+            for place in self.branch_places(number) {
+                let fetched = self.engine.read(place).map_err(|error| {
+                    StoreError::Open(format!(
+                        "a prepared transaction cannot be read: {error}; run `evenkeel check`"
+                    ))
+                })?;
+                self.recover_branch(&fetched.key, &fetched.value)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn branch_places(&self, number: usize) -> Vec<u64> {
+        let stripe = self.index.lock(number);
+        let (mut places, mut at) = (Vec::new(), Some(0));
+        while let (Some(space), Some(bits)) = (stripe.space(PREPARED_KEYSPACE), at) {
+            at = space.table.visit_page(bits, &mut |_, _, slot| places.push(slot.word.place()));
+        }
+        places
+    }
+
+    fn recover_branch(&self, id: &[u8], image: &[u8]) -> Result<(), StoreError> {
+        let text = std::str::from_utf8(id);
+        let id =
+            text.map_err(|_| StoreError::Open("a prepared transaction has no readable name".to_owned()))?;
+        let refused =
+            |what: &dyn std::fmt::Display| StoreError::Open(format!("prepared transaction {id}: {what}"));
+        let branch = Branch::decode(self, id, image).map_err(|error| refused(&error))?;
+        let mut locks = 0;
+        for BranchKey { db, hash, key, .. } in &branch.keys {
+            let Some(keyspace) = self.index.keyspace(*db) else {
+                let needed = u32::from(*db) + 1;
+                return Err(refused(&format!(
+                    "it holds a key of database {db}: set databases to {needed} or more"
+                )));
+            };
+            let held = self.index.lock(hash.stripe()).hold(keyspace, *hash, key, &branch.id);
+            if !held {
+                tracing::warn!(id, key = %key.escape_ascii(), "two prepared transactions hold a key: they end one after the other");
+            }
+            locks += u64::from(held);
+        }
+        tracing::info!(id, keys = branch.keys.len(), "a prepared transaction waits for its end");
+        self.branches.insert(Arc::new(branch), locks);
+        Ok(())
+    }
+}
+
+/// What a key of a branch takes in memory beside the key, which is there twice: its entry, and its lock.
+const BRANCH_KEY_BYTES: u64 = 160;

@@ -1,0 +1,262 @@
+//! Keys as one side of a two-phase commit: what a transaction stages, and what it has prepared.
+//!
+//! ```text
+//! touch -> access -> resume -> command -> keep    as often as there are commands: nothing is locked, nothing is logged
+//! prepare                                         nothing changed since? one record that holds all; the keys are locked
+//! commit_prepared | rollback_prepared             one group: the changes (or none), and the removal of that record
+//! commit_staged                                   or all of it at once, where nobody else takes part
+//! ```
+//!
+//! Invariants
+//!   1. Until it is prepared a transaction is in the way of nobody: a key that changes under it makes it fail, as WATCH does.
+//!   2. A prepared branch is one record (its image, `image`) in the keyspace of prepared transactions, so checkpoints,
+//!      cleaning, backup and recovery keep it as they keep any key; its locks follow from it, at a start too.
+//!   3. While a branch is prepared nobody else changes a key that it touched. Keys that it only read are locked as well:
+//!      otherwise two branches, each of which reads what the other writes, could both commit.
+//!   4. A commit is one group: all changes and the removal of the record, or nothing.
+//!
+//! Decision: docs/adr/0011-prepared-keys.md. Out of scope: who decides (`txn`), which commands there are (`server`).
+
+mod branches;
+mod image;
+mod settle;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use branches::{Branch, Branches};
+pub(crate) use image::{decode as decode_image, encode as encode_image};
+pub(crate) use settle::RECORD_DB;
+pub use settle::{Halted, PreparedBranch, Staging};
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::{Stop, StoreError};
+use crate::hash::KeyHash;
+use crate::large::{Bytes, Held};
+use crate::object::Object;
+use crate::record;
+use crate::watch::Watch;
+use crate::{KeyRef, Store};
+
+/// What a transaction has touched and means to change. Dropping it forgets all.
+///
+/// Dropping it locks a stripe for each key: not while the same thread has an access open.
+///
+/// Made by [`Store::stage`]; [`Store::touch`] adds keys, [`Access::keep`](crate::Access::keep) changes. What it holds counts as
+/// used memory.
+pub struct Stage {
+    store: Arc<Store>,
+    /// By stripe, in no order within one.
+    stripes: BTreeMap<usize, Vec<Touched>>,
+    bytes: u64,
+    writes: usize,
+    /// The newest effect that some answer depended on.
+    pub(crate) looked: u64,
+    held: Held,
+}
+
+/// A key that the transaction has touched.
+pub(crate) struct Touched {
+    pub(crate) hash: KeyHash,
+    pub(crate) watch: Watch,
+    pub(crate) intent: Option<Intent>,
+}
+
+/// What becomes of a key.
+#[derive(Debug)]
+pub(crate) enum Intent {
+    /// It gets this value, and this expiry.
+    Put(Object),
+    /// It goes.
+    Remove,
+}
+
+impl Intent {
+    /// The same once more; a large value is shared.
+    pub(crate) fn copied(&self) -> Self {
+        match self {
+            Self::Put(object) => {
+                let view = object.view();
+                Self::Put(Object::new(view.kind(), view.key(), view.bytes(), view.expiry_ms()))
+            }
+            Self::Remove => Self::Remove,
+        }
+    }
+
+    /// The object that the slot of `key` will hold.
+    pub(crate) fn object(self, key: &[u8]) -> Object {
+        match self {
+            Self::Put(object) => object,
+            Self::Remove => Object::new(record::REMOVED, key, Bytes::Plain(&[]), 0),
+        }
+    }
+
+    fn value_bytes(&self) -> u64 {
+        if let Self::Put(object) = self { object.view().value().len() as u64 } else { 0 }
+    }
+
+    /// What it costs in memory; a large value is in its ledger.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        if let Self::Put(object) = self { object.view().own_bytes() } else { 0 }
+    }
+}
+
+impl Stage {
+    /// Whether it has touched nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.stripes.is_empty()
+    }
+
+    /// Keys that it means to change.
+    #[must_use]
+    pub fn writes(&self) -> usize {
+        self.writes
+    }
+
+    /// Bytes that it will take in the log at most, which `transaction.max` bounds: keys, values, and 128 for each key.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Number of keys that it has touched.
+    #[must_use]
+    pub fn keys(&self) -> usize {
+        self.stripes.values().map(Vec::len).sum()
+    }
+
+    /// All keys, stripe by stripe.
+    pub(crate) fn touched(&self) -> impl Iterator<Item = &Touched> {
+        self.stripes.values().flatten()
+    }
+
+    /// The keys of one stripe.
+    pub(crate) fn stripes(&self) -> impl Iterator<Item = (usize, &[Touched])> {
+        self.stripes.iter().map(|(number, touched)| (*number, touched.as_slice()))
+    }
+
+    /// The key, if it was touched.
+    pub(crate) fn find(&self, db: u16, hash: KeyHash, key: &[u8]) -> Option<&Touched> {
+        self.stripes.get(&hash.stripe())?.iter().find(|touched| touched.is(db, hash, key))
+    }
+
+    /// Replaces what becomes of a touched key.
+    ///
+    /// # Panics
+    /// If it was not touched: callers have asked [`Stage::find`].
+    pub(crate) fn intend(&mut self, db: u16, hash: KeyHash, key: &[u8], intent: Intent) {
+        let stripe = self.stripes.get_mut(&hash.stripe()).expect("touched");
+        let touched = stripe.iter_mut().find(|touched| touched.is(db, hash, key)).expect("touched");
+        self.bytes += intent.value_bytes();
+        self.held.add(intent.memory_bytes());
+        match touched.intent.replace(intent) {
+            Some(old) => {
+                self.bytes -= old.value_bytes();
+                self.held.take(old.memory_bytes());
+            }
+            None => self.writes += 1,
+        }
+    }
+
+    /// What [`Stage::bytes`] would be with `intents` for keys that were touched.
+    pub(crate) fn bytes_with<'a>(&self, intents: impl Iterator<Item = (&'a Touched, u64)>) -> u64 {
+        intents.fold(self.bytes, |bytes, (touched, value_bytes)| {
+            bytes + value_bytes - touched.intent.as_ref().map_or(0, Intent::value_bytes)
+        })
+    }
+}
+
+impl Touched {
+    fn is(&self, db: u16, hash: KeyHash, key: &[u8]) -> bool {
+        self.hash == hash && self.watch.db == db && *self.watch.key == *key
+    }
+
+    pub(crate) fn db(&self) -> u16 {
+        self.watch.db
+    }
+
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.watch.key
+    }
+}
+
+impl fmt::Debug for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys = self.keys();
+        f.debug_struct("Stage")
+            .field("keys", &keys)
+            .field("writes", &self.writes)
+            .field("bytes", &self.bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// Begins a transaction that has touched nothing.
+    #[must_use]
+    pub fn stage(self: &Arc<Self>) -> Stage {
+        Stage {
+            store: Arc::clone(self),
+            stripes: BTreeMap::new(),
+            bytes: 0,
+            writes: 0,
+            looked: 0,
+            held: Held::new(self.memory.ledger()),
+        }
+    }
+
+    /// Watches `keys` on behalf of `stage`, if it does not yet. To be called before the access of the command that is about to
+    /// touch them: what others do to them from now on makes the transaction fail.
+    ///
+    /// Locks one stripe at a time.
+    ///
+    /// # Errors
+    /// [`StoreError::TransactionTooLarge`] when the keys are too many, [`StoreError::MemoryLimit`] when there is no memory for
+    /// them, [`StoreError::NoSuchDatabase`]; then none was added.
+    pub fn touch(self: &Arc<Self>, stage: &mut Stage, keys: &[KeyRef<'_>]) -> Result<(), StoreError> {
+        debug_assert!(Arc::ptr_eq(self, &stage.store), "of another store");
+        let mut fresh: Vec<(KeyHash, KeyRef<'_>)> = Vec::new();
+        let mut size_bytes = stage.bytes;
+        for key in keys {
+            let hash = self.hasher.hash(key.key);
+            if stage.find(key.db, hash, key.key).is_none() {
+                if key.db >= self.options.databases {
+                    return Err(StoreError::NoSuchDatabase);
+                }
+                size_bytes += KEY_BYTES + key.key.len() as u64;
+                fresh.push((hash, *key));
+            }
+        }
+        if fresh.is_empty() {
+            return Ok(());
+        }
+        let limit_bytes = self.options.transaction_bytes_max;
+        if size_bytes > limit_bytes {
+            return Err(StoreError::TransactionTooLarge { size_bytes, limit_bytes });
+        }
+        if let Err(Stop::Refused(error)) = self.memory.admit(&self.index, &*self.engine) {
+            return Err(error);
+        }
+        for (hash, KeyRef { db, key }) in fresh {
+            // a command may name a key twice
+            if stage.find(db, hash, key).is_none() {
+                let touched = Touched { hash, watch: self.watch(db, key), intent: None };
+                stage.stripes.entry(hash.stripe()).or_default().push(touched);
+                stage.bytes += KEY_BYTES + key.len() as u64;
+                stage.held.add(WATCH_BYTES + 2 * key.len() as u64);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a key takes in the log beside its bytes and its value's, at most: in the image, or as a record of a commit, with
+/// the journal's room for a footer entry.
+const KEY_BYTES: u64 = 128;
+/// What a watch takes in memory beside the key, which is there twice: the entry of the stripe, and of the stage.
+const WATCH_BYTES: u64 = 240;
+const _: () = assert!(KEY_BYTES >= crate::RECORD_OVERHEAD_BYTES + 56);
+const _: () = assert!(KEY_BYTES as usize >= image::ENTRY_BYTES + image::PUT_BYTES);

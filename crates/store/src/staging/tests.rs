@@ -1,0 +1,60 @@
+//! What of transactions only the log's side shows.
+
+use std::sync::Arc;
+
+use crate::engine::{Class, Engine};
+use crate::hash::KeyHasher;
+use crate::index::{Index, PREPARED_KEYSPACE};
+use crate::record::{self, Draft};
+use crate::testlog::TestLog;
+use crate::{EngineKind, KeyRef, Options, Prepared, Scope, Staging, Store, StoreError, Value};
+
+/// Two groups that are appended one after the other mostly share a batch, which is there whole or not at all: a simulated crash
+/// hardly ever falls between them.
+#[test]
+fn each_step_of_a_branch_is_one_group() {
+    let log = Arc::new(TestLog::default());
+    let options = Options { engine: EngineKind::Log, databases: 1, background: false, ..Options::default() };
+    let hasher = KeyHasher::new(&[9; 16], 128);
+    let engine = Arc::<TestLog>::clone(&log);
+    let store =
+        Store::assemble(options, engine, Arc::new(Index::new(1)), hasher, 0, None).expect("no threads");
+    let prepared = Prepared::default();
+    let mut stage = store.stage();
+    let keys = [KeyRef { db: 0, key: b"a" }, KeyRef { db: 0, key: b"b" }];
+    store.touch(&mut stage, &keys).expect("room");
+    let mut access = store.access(Scope::Keys(&keys), &prepared, 64).expect("room");
+    access.resume(&stage);
+    access.put(0, b"a", Value::String(b"v"), None);
+    access.put(0, b"b", Value::String(b"v"), None);
+    access.keep(&mut stage).expect("room");
+    let counts = || (log.groups(), store.newest());
+    assert_eq!(counts(), (0, 0), "nothing is logged before it is prepared");
+    let prepare = || {
+        let staging = store.prepare("branch", &stage, &prepared).expect("room");
+        assert!(matches!(staging, Staging::Done { .. }), "{staging:?}");
+    };
+    prepare();
+    assert_eq!(counts(), (1, 1));
+    assert_eq!(store.rollback_prepared("branch", &prepared).expect("room"), Some(2));
+    assert_eq!(counts(), (2, 2));
+    prepare();
+    assert_eq!(store.commit_prepared("branch", &prepared).expect("room"), Some(6));
+    assert_eq!(counts(), (4, 6), "both changes and the removal of the record");
+}
+
+#[test]
+fn image_that_cannot_be_decoded_refuses_the_start_by_the_name_of_its_branch() {
+    for (image, what) in [(&b"\x02"[..], "newer version"), (b"\x01", "damaged")] {
+        let (log, hasher) = (TestLog::default(), KeyHasher::new(&[9; 16], 128));
+        let draft = Draft::whole(record::STRING, PREPARED_KEYSPACE, b"branch", image, 0);
+        let credits = log.reserve(draft.record_bytes(), 1, Class::Write).expect("room");
+        log.append(credits, &[draft], &mut [0]);
+        let (log, index) = log.recover(1, &hasher, 1);
+        let options =
+            Options { engine: EngineKind::Log, databases: 1, background: false, ..Options::default() };
+        let opened = Store::assemble(options, Arc::new(log), Arc::new(index), hasher, 0, None);
+        let Err(StoreError::Open(text)) = opened else { panic!("nobody knows what it holds") };
+        assert!(text.contains("prepared transaction branch") && text.contains(what), "{text}");
+    }
+}

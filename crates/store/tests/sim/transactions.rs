@@ -1,0 +1,341 @@
+//! Transactions in the lives of a store: one is staged at a time, some are prepared, and both meet everything else.
+//!
+//! What the store says of conflicts is judged from both sides. *Done* must be true: each key that the transaction touched reads as
+//! it did then. *Changed* and *locked* must have a reason: somebody did something to that key since, or a branch holds it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use store::{Halted, KeyRef, Prepared, Scope, Stage, Staging, Stop, Wanted};
+
+use crate::model::{Branch, DATABASES, Effect, Entry, Name};
+use crate::world::{Outcome, Trouble, World, entry, never, stage, violation};
+
+/// Branches that are prepared at once, at most.
+const BRANCHES_MAX: usize = 3;
+
+/// A transaction that is being staged.
+pub struct Open {
+    stage: Stage,
+    /// What it has staged; `None` is a removal.
+    changes: BTreeMap<Name, Option<Entry>>,
+    /// What it saw of each key when it touched it.
+    seen: BTreeMap<Name, Option<Entry>>,
+    /// Keys of these that somebody did something to since.
+    changed: BTreeSet<Name>,
+}
+
+impl World {
+    /// One step of some transaction.
+    pub fn transaction_step(&mut self) -> Outcome<()> {
+        match self.rng.below(20) {
+            0..11 => self.stage_command(),
+            11..14 => self.prepare(),
+            14 => self.commit_staged(),
+            15 => {
+                self.open = None;
+                Ok(())
+            }
+            _ => self.end_branch(),
+        }
+    }
+
+    /// Takes note of what others did.
+    pub(crate) fn note(&mut self, effects: &[Effect]) {
+        let Some(open) = &mut self.open else { return };
+        let concerned =
+            open.seen.keys().filter(|(db, key)| effects.iter().any(|effect| effect.concerns(*db, key)));
+        open.changed.extend(concerned.cloned());
+    }
+
+    /// What a command did, unless a lock stopped it: then `held` says that it had to.
+    pub(crate) fn past_locks<T>(&mut self, held: Option<Name>, outcome: Outcome<T>) -> Outcome<Option<T>> {
+        match (held, outcome) {
+            (None, Ok(done)) => Ok(Some(done)),
+            (Some((db, key)), Ok(_)) => {
+                violation(format!("db {db} {} is locked, and was changed", key.escape_ascii()))
+            }
+            (Some(_), Err(Trouble::Locked(locked))) => {
+                self.met.locked += 1;
+                self.check_lock(&locked.by, locked.db, &locked.key)
+            }
+            (_, Err(trouble @ Trouble::Locked(_))) => {
+                violation(format!("nothing holds its keys: {trouble:?}"))
+            }
+            (_, Err(trouble)) => Err(trouble),
+        }
+    }
+
+    fn check_lock<T>(&self, by: &str, db: u16, key: &[u8]) -> Outcome<Option<T>> {
+        match self.model.current().holder(db, key) {
+            Some(holder) if holder == by => Ok(None),
+            holder => violation(format!("db {db} {} is held by {holder:?}, not by {by}", key.escape_ascii())),
+        }
+    }
+
+    /// A command of the open transaction, on one to three keys.
+    fn stage_command(&mut self) -> Outcome<()> {
+        let store = self.store().clone();
+        let mut open = self.open.take().unwrap_or_else(|| Open {
+            stage: store.stage(),
+            changes: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            changed: BTreeSet::new(),
+        });
+        let effects: Vec<Effect> = (0..1 + self.rng.below(3)).map(|_| self.random_change()).collect();
+        let outcome = self.stage_effects(&mut open, &effects);
+        self.open = Some(open);
+        outcome
+    }
+
+    fn random_change(&mut self) -> Effect {
+        let (db, key) = self.random_key();
+        match self.rng.below(8) {
+            0 | 1 => Effect::Remove { db, key },
+            2 | 3 => Effect::Expiry { db, key, expiry_ms: self.random_expiry() },
+            _ => self.random_put(),
+        }
+    }
+
+    fn stage_effects(&mut self, open: &mut Open, effects: &[Effect]) -> Outcome<()> {
+        let names: Vec<Name> = effects.iter().map(name).collect();
+        let keys: Vec<KeyRef<'_>> = names.iter().map(|(db, key)| KeyRef { db: *db, key }).collect();
+        let (store, now_ms) = (self.store(), self.store().now().0);
+        store.touch(&mut open.stage, &keys).map_err(Trouble::Refused)?;
+        for (db, key) in &names {
+            let seen = || self.model.current().get(*db, key, now_ms).cloned();
+            open.seen.entry((*db, key.clone())).or_insert_with(seen);
+        }
+        // what it reads is looked at before each change, so that one command reads what an earlier one staged
+        let mut changes = open.changes.clone();
+        let (mut wanted, mut presence) = (Vec::new(), Vec::new());
+        for (effect, name) in effects.iter().zip(&names) {
+            let visible = match changes.get(name) {
+                Some(change) => change.clone().filter(|entry| entry.expiry_ms.is_none_or(|at| at > now_ms)),
+                None => self.model.current().get(name.0, &name.1, now_ms).cloned(),
+            };
+            wanted.push(visible.clone());
+            match effect {
+                Effect::Put { value, expiry_ms, .. } => {
+                    let entry = Entry { value: value.clone(), expiry_ms: *expiry_ms };
+                    changes.insert(name.clone(), Some(entry));
+                    presence.push(None);
+                }
+                Effect::Expiry { expiry_ms, .. } => {
+                    presence.push(Some(visible.is_some()));
+                    if let Some(entry) = visible {
+                        changes.insert(name.clone(), Some(Entry { expiry_ms: *expiry_ms, ..entry }));
+                    }
+                }
+                _ => {
+                    presence.push(Some(visible.is_some()));
+                    if visible.is_some() {
+                        changes.insert(name.clone(), None);
+                    }
+                }
+            }
+        }
+        let staging = &mut open.stage;
+        let found = self.tries(&keys, |prepared| staged(store, staging, &keys, effects, prepared))?;
+        if found != (wanted.clone(), presence.clone()) {
+            return violation(format!("{effects:?} staged on {wanted:?} found {found:?}, not {presence:?}"));
+        }
+        open.changes = changes;
+        Ok(())
+    }
+
+    /// Prepares the open transaction.
+    fn prepare(&mut self) -> Outcome<()> {
+        if self.model.current().1.len() >= BRANCHES_MAX {
+            return self.end_branch();
+        }
+        let Some(open) = self.open.take() else { return Ok(()) };
+        let id = format!("branch-{}", self.rng.below(1 << 40));
+        let first = self.store().newest() + 1;
+        let store = self.store();
+        let staging =
+            self.tries(&[], |prepared| store.prepare(&id, &open.stage, prepared).map_err(halted))?;
+        let Some(ticket) = self.judge(&open, staging)? else { return Ok(()) };
+        let branch = Branch { held: open.seen.keys().cloned().collect(), effects: self.effects_of(&open) };
+        self.model.commit(first..=ticket, vec![Effect::Prepare { id, branch }]);
+        self.met.branches_prepared += 1;
+        Ok(())
+    }
+
+    /// Commits the open transaction with nothing prepared.
+    fn commit_staged(&mut self) -> Outcome<()> {
+        let Some(open) = self.open.take() else { return Ok(()) };
+        let first = self.store().newest() + 1;
+        let store = self.store();
+        let staging =
+            self.tries(&[], |prepared| store.commit_staged(&open.stage, prepared).map_err(halted))?;
+        let Some(ticket) = self.judge(&open, staging)? else { return Ok(()) };
+        if self.store().newest() >= first {
+            let effects = self.effects_of(&open);
+            self.model.commit(first..=ticket, effects);
+        }
+        Ok(())
+    }
+
+    /// The ticket, if it is done and rightly so.
+    fn judge(&mut self, open: &Open, staging: Staging) -> Outcome<Option<u64>> {
+        let now_ms = self.store().now().0;
+        match staging {
+            Staging::Done { ticket } => {
+                for ((db, key), seen) in &open.seen {
+                    let current = self.model.current();
+                    let (now, holder) = (current.get(*db, key, now_ms), current.holder(*db, key));
+                    if now != seen.as_ref() || holder.is_some() {
+                        let key = key.escape_ascii();
+                        return violation(format!(
+                            "db {db} {key} was {seen:?}, is {now:?}, held by {holder:?}: no conflict"
+                        ));
+                    }
+                }
+                Ok(Some(ticket))
+            }
+            Staging::Changed { db, key } => {
+                self.met.conflicts += 1;
+                let name = (db, key.to_vec());
+                let seen = open.seen.get(&name);
+                let has_expired = seen.is_some_and(|seen| {
+                    seen.as_ref().is_some_and(|entry| entry.expiry_ms.is_some_and(|at| at <= now_ms))
+                });
+                if open.changed.contains(&name) || has_expired {
+                    return Ok(None);
+                }
+                violation(format!("db {db} {} was {seen:?}, and nobody changed it", key.escape_ascii()))
+            }
+            Staging::Locked { by, db, key } => {
+                self.met.conflicts += 1;
+                self.check_lock(&by, db, &key)
+            }
+        }
+    }
+
+    /// What the commit of `open` does, as long as its keys are as they are.
+    fn effects_of(&self, open: &Open) -> Vec<Effect> {
+        let now_ms = self.store().now().0;
+        let effects = open.changes.iter().filter_map(|((db, key), change)| match change {
+            Some(Entry { value, expiry_ms }) => {
+                Some(Effect::Put { db: *db, key: key.clone(), value: value.clone(), expiry_ms: *expiry_ms })
+            }
+            // what it set and removed again was never there
+            None => self
+                .model
+                .current()
+                .get(*db, key, now_ms)
+                .map(|_| Effect::Remove { db: *db, key: key.clone() }),
+        });
+        effects.collect()
+    }
+
+    /// Commits or rolls back some prepared branch; now and then one that there is not.
+    fn end_branch(&mut self) -> Outcome<()> {
+        let ids: Vec<String> = self.model.current().1.keys().cloned().collect();
+        let id = if ids.is_empty() || self.rng.chance(1, 8) {
+            "nobody".to_owned()
+        } else {
+            ids[self.rng.index(ids.len())].clone()
+        };
+        let commits = self.rng.chance(1, 2);
+        let first = self.store().newest() + 1;
+        let (store, known) = (self.store(), self.model.current().1.get(&id).cloned());
+        let outcome = self.tries(&[], |prepared| {
+            let ended = if commits {
+                store.commit_prepared(&id, prepared)
+            } else {
+                store.rollback_prepared(&id, prepared)
+            };
+            ended.map_err(halted)
+        });
+        // A full disk may refuse a commit, which stays prepared, as it may refuse a write; a rollback is a removal.
+        let ended = if commits { outcome } else { self.insist(outcome, "a rollback") }?;
+        let (Some(ticket), Some(branch)) = (ended, &known) else {
+            return match (ended, known) {
+                (None, None) => Ok(()),
+                (ended, known) => violation(format!("{id} is {known:?}, and its end answers {ended:?}")),
+            };
+        };
+        let mut effects = if commits { branch.effects.clone() } else { Vec::new() };
+        *if commits { &mut self.met.branches_committed } else { &mut self.met.branches_rolled_back } += 1;
+        self.note(&effects);
+        effects.push(Effect::End { id });
+        self.model.commit(first..=ticket, effects);
+        Ok(())
+    }
+
+    /// The prepared branches, with all of `keys` that they hold.
+    pub(crate) fn read_branches(
+        &self,
+        keys: impl Iterator<Item = Vec<u8>>,
+    ) -> Outcome<BTreeMap<String, Branch>> {
+        let store = self.store();
+        let listed = store.prepared_branches();
+        let mut branches: BTreeMap<String, Branch> =
+            listed.iter().map(|branch| (branch.id.to_string(), Branch::default())).collect();
+        for key in keys {
+            for db in 0..DATABASES {
+                let mut probe = store.stage();
+                store.touch(&mut probe, &[KeyRef { db, key: &key }]).map_err(Trouble::Refused)?;
+                let look = self.tries(&[], |prepared| store.commit_staged(&probe, prepared).map_err(halted));
+                if let Staging::Locked { by, .. } = look.map_err(never)? {
+                    let Some(branch) = branches.get_mut(&*by) else {
+                        return violation(format!(
+                            "db {db} {} is locked by {by}, which is not there",
+                            key.escape_ascii()
+                        ));
+                    };
+                    branch.held.insert((db, key.clone()));
+                }
+            }
+        }
+        let held: usize = branches.values().map(|branch| branch.held.len()).sum();
+        if held as u64 != store.locked_keys()
+            || listed.iter().any(|told| branches[&*told.id].held.len() != told.keys)
+        {
+            return violation(format!("{held} keys are locked, of {branches:?}; {listed:?} are told"));
+        }
+        Ok(branches)
+    }
+}
+
+/// What each command found, and whether its key was there where that is asked.
+type Found = (Vec<Option<Entry>>, Vec<Option<bool>>);
+
+/// One try of a command of a transaction.
+fn staged(
+    store: &store::Store,
+    staging: &mut Stage,
+    keys: &[KeyRef<'_>],
+    effects: &[Effect],
+    prepared: &Prepared,
+) -> Result<Found, (Stop, Wanted)> {
+    let none = |stop| (stop, Wanted::default());
+    let mut access = store.access(Scope::Keys(keys), prepared, 64).map_err(none)?;
+    access.resume(staging);
+    let (mut found, mut presence) = (Vec::new(), Vec::new());
+    for (effect, KeyRef { db, key }) in effects.iter().zip(keys) {
+        let done = entry(&access, *db, key).and_then(|entry| Ok((entry, stage(&mut access, effect)?)));
+        match done {
+            Ok((entry, present)) => {
+                found.push(entry);
+                presence.push(present);
+            }
+            Err(stop) => return Err((stop, access.into_wanted())),
+        }
+    }
+    access.keep(staging).map(|_| (found, presence)).map_err(none)
+}
+
+fn halted(halted: Halted) -> (Stop, Wanted) {
+    (halted.stop, halted.wanted)
+}
+
+fn name(effect: &Effect) -> Name {
+    match effect {
+        Effect::Put { db, key, .. } | Effect::Remove { db, key } | Effect::Expiry { db, key, .. } => {
+            (*db, key.clone())
+        }
+        _ => unreachable!("random changes are of keys"),
+    }
+}
