@@ -12,6 +12,7 @@
 //!
 //! Out of scope: how a log and resources are made.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -19,11 +20,13 @@ use std::time::Duration;
 
 use clock::Clock;
 
+use crate::bell::Bell;
 use crate::decision_log::{DecisionLog, LogCounters};
 use crate::id::{BranchId, NodeName, TxId};
 use crate::inbox::{Inbox, Wake, lock};
 use crate::keeper::Keeper;
 use crate::lane::{Lane, LaneError, Part, lane_of};
+use crate::phases::Phases;
 use crate::protocol::{BranchState, Effect, Misuse, Outcome, Standing, State, Timing, Transaction};
 use crate::record::{Decision, RecordError};
 use crate::resource::{Abilities, RESOURCE_NAME_BYTES_MAX, Resource};
@@ -101,6 +104,8 @@ pub struct TransactionInfo {
     pub tx: TxId,
     /// Where it stands.
     pub state: State,
+    /// Why it is rolled back; empty if it is not.
+    pub reason: String,
     /// Its branches.
     pub branches: Vec<BranchInfo>,
 }
@@ -110,6 +115,8 @@ pub struct TransactionInfo {
 pub struct BranchInfo {
     /// Which of its transaction.
     pub branch: u16,
+    /// Its identifier, as the resource keeps it.
+    pub id: String,
     /// Name of its resource.
     pub resource: String,
     /// False: there is no resource of that name any more, and the transaction waits until there is.
@@ -133,8 +140,10 @@ pub struct Counters {
     pub unknown: u64,
     /// See above.
     pub heuristic: u64,
-    /// Transactions that have not ended.
+    /// Transactions that are under way.
     pub live: u64,
+    /// Those that are done, and whose decision is kept for a while.
+    pub kept: u64,
     /// Orphans that were told to roll back.
     pub orphans: u64,
 }
@@ -152,12 +161,18 @@ pub(crate) struct Shared {
     pub(crate) writing: AtomicU64,
     pub(crate) orphans: AtomicU64,
     pub(crate) ends: AtomicBool,
+    /// Recovery is wanted before its time.
+    pub(crate) recover_now: AtomicBool,
     live: AtomicU64,
+    /// Done, and kept.
+    kept: AtomicU64,
     committed: AtomicU64,
     aborted: AtomicU64,
     unknown: AtomicU64,
     heuristic: AtomicU64,
     lanes: Mutex<Lanes>,
+    /// Threads that wait for the log sleep on it.
+    pub(crate) bell: Arc<Bell>,
 }
 
 /// All lanes, by number; the first is the keeper's.
@@ -197,13 +212,21 @@ impl Coordinator {
             writing: AtomicU64::new(0),
             orphans: AtomicU64::new(0),
             ends: AtomicBool::new(false),
+            recover_now: AtomicBool::new(false),
             live: AtomicU64::new(0),
+            kept: AtomicU64::new(0),
             committed: AtomicU64::new(0),
             aborted: AtomicU64::new(0),
             unknown: AtomicU64::new(0),
             heuristic: AtomicU64::new(0),
             lanes: Mutex::default(),
+            bell: Arc::default(),
         });
+        for (place, resource) in shared.resources.iter().enumerate() {
+            let shared = Arc::downgrade(&shared);
+            let back = move || shared.upgrade().into_iter().for_each(|shared| shared.on_back(place as u16));
+            resource.watch(Box::new(back));
+        }
         let own = shared.new_part(&mut lock(&shared.lanes));
         let keeper = Keeper::new(Arc::clone(&shared), own, &decisions);
         let run = move || keeper.run();
@@ -227,11 +250,36 @@ impl Coordinator {
         Lane::new(Arc::clone(&self.shared), part)
     }
 
-    /// All transactions that have not ended.
+    /// Those that are done, and whose decision is kept for a while; there may be very many.
+    #[must_use]
+    pub fn kept(&self) -> Vec<TransactionInfo> {
+        let parts = lock(&self.shared.lanes).all.clone();
+        let node = &self.shared.options.node;
+        parts.iter().flat_map(|part| part.core().kept(node).collect::<Vec<_>>()).collect()
+    }
+
+    /// How many transactions are in which state, those that are kept among them. Cheap: for figures.
+    #[must_use]
+    pub fn states(&self) -> BTreeMap<State, u64> {
+        let parts = lock(&self.shared.lanes).all.clone();
+        let mut states = BTreeMap::new();
+        parts.iter().for_each(|part| part.core().count_states(&mut states));
+        states
+    }
+
+    /// All transactions that are under way.
     #[must_use]
     pub fn transactions(&self) -> Vec<TransactionInfo> {
         let parts = lock(&self.shared.lanes).all.clone();
-        parts.iter().flat_map(|part| part.core().infos().collect::<Vec<_>>()).collect()
+        let node = &self.shared.options.node;
+        parts.iter().flat_map(|part| part.core().infos(node).collect::<Vec<_>>()).collect()
+    }
+
+    /// The transaction `tx`, unless it has ended.
+    #[must_use]
+    pub fn transaction(&self, tx: TxId) -> Option<TransactionInfo> {
+        let node = &self.shared.options.node;
+        self.shared.part_of(tx)?.core().info(node, tx)
     }
 
     /// An operator's word about a transaction that is in doubt because of a last resource, or heuristic: see
@@ -241,7 +289,6 @@ impl Coordinator {
     /// [`Misuse::NotResolvable`].
     pub fn resolve(&self, tx: TxId, commit: bool) -> Option<Result<(), Misuse>> {
         let (now, wall) = (self.shared.clock.now(), self.shared.clock.unix_ms());
-        tracing::warn!("transaction {tx} is resolved by an operator: commit {commit}");
         self.shared.change(tx, |machine, effects| machine.resolve(now, wall, commit, effects))
     }
 
@@ -256,8 +303,24 @@ impl Coordinator {
             unknown: read(&shared.unknown),
             heuristic: read(&shared.heuristic),
             live: read(&shared.live),
+            kept: read(&shared.kept),
             orphans: read(&shared.orphans),
         }
+    }
+
+    /// How long the phases of committed transactions took, since the start.
+    #[must_use]
+    pub fn phases(&self) -> Phases {
+        let parts = lock(&self.shared.lanes).all.clone();
+        let mut sum = Phases::default();
+        parts.iter().for_each(|part| sum.add(part.core().phases()));
+        sum
+    }
+
+    /// Has resources asked now what they hold prepared, instead of at the next [`Options::recovery_interval`].
+    pub fn recover_now(&self) {
+        self.shared.recover_now.store(true, Ordering::SeqCst);
+        lock(&self.shared.lanes).all[0].inbox.wake();
     }
 
     /// Those of its log.
@@ -307,10 +370,23 @@ impl Shared {
         self.live.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One has ended.
-    pub(crate) fn ended(&self) {
-        let before = self.live.fetch_sub(1, Ordering::Relaxed);
+    /// One has ended, which was under way, or whose decision was only kept.
+    pub(crate) fn ended(&self, was_kept: bool) {
+        let counter = if was_kept { &self.kept } else { &self.live };
+        let before = counter.fetch_sub(1, Ordering::Relaxed);
         assert!(before > 0, "more transactions ended than began");
+    }
+
+    /// One is done, and its decision is kept for a while.
+    pub(crate) fn is_kept(&self) {
+        self.kept.fetch_add(1, Ordering::Relaxed);
+        self.ended(false);
+    }
+
+    /// One that was done is under way again.
+    pub(crate) fn is_live(&self) {
+        self.live.fetch_add(1, Ordering::Relaxed);
+        self.ended(true);
     }
 
     pub(crate) fn count(&self, outcome: &Outcome) {
@@ -348,6 +424,16 @@ impl Shared {
         done
     }
 
+    /// The resource at this place answers again: nobody waits any longer to ask it.
+    fn on_back(&self, resource: u16) {
+        let parts = lock(&self.lanes).all.clone();
+        for part in parts {
+            part.core().on_back(self, resource);
+            part.offer(self);
+            part.inbox.wake();
+        }
+    }
+
     /// The lane that has `tx`: the one in which it began, or the keeper's, if it began before this start or is an orphan.
     fn part_of(&self, tx: TxId) -> Option<Arc<Part>> {
         let lanes = lock(&self.lanes);
@@ -368,7 +454,7 @@ impl Shared {
         let keeper = Arc::clone(&lanes.all[0].inbox);
         drop(lanes);
         let wake = Arc::clone(&keeper);
-        part.inbox.set_wake(Wake::Call(Box::new(move || wake.wake())));
+        part.inbox.set_wake(Wake::Call(Arc::new(move || wake.wake())));
         keeper.wake();
     }
 
@@ -385,7 +471,7 @@ impl Shared {
 
     fn new_part(&self, lanes: &mut Lanes) -> Arc<Part> {
         let index = u16::try_from(lanes.all.len()).expect("65,536 lanes are more than threads");
-        let part = Arc::new(Part::new(index, Inbox::new(Wake::Nobody)));
+        let part = Arc::new(Part::new(index, Inbox::new(Wake::Nobody, Arc::clone(&self.bell))));
         lanes.all.push(Arc::clone(&part));
         part
     }
@@ -401,16 +487,22 @@ impl std::fmt::Debug for Shared {
 }
 
 impl TransactionInfo {
-    pub(crate) fn of(machine: &Transaction) -> Self {
+    pub(crate) fn of(node: &NodeName, machine: &Transaction) -> Self {
         let branches = machine.branches().map(|it| BranchInfo {
             branch: it.branch,
+            id: node.branch_id(BranchId { tx: machine.id(), branch: it.branch }),
             resource: it.resource.to_owned(),
             is_configured: it.is_configured,
             state: it.state,
             attempts: it.attempts,
             trouble: it.trouble.to_owned(),
         });
-        Self { tx: machine.id(), state: machine.state(), branches: branches.collect() }
+        Self {
+            tx: machine.id(),
+            state: machine.state(),
+            reason: machine.reason().to_owned(),
+            branches: branches.collect(),
+        }
     }
 }
 

@@ -27,17 +27,18 @@ pub mod volatile;
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use crate::bell::{Bell, Side};
 use crate::id::TxId;
 
 /// A log that is open.
 pub trait DecisionLog: Debug + Send + Sync {
     /// Begins to make `record` durable as what is known of `tx`, instead of what was before; never waits for a disk. Who waits for
     /// it calls [`DecisionLog::offer`] or [`DecisionLog::help`] next.
-    /// `waiter` hears of it once, from any thread, perhaps before this returns.
+    /// `waiter` hears of it once, from any thread, perhaps before this returns. Says with what others it becomes durable.
     ///
     /// # Errors
     /// [`Refused`]: nothing of it is in the log or ever will be; the waiter hears nothing.
-    fn write(&self, tx: TxId, record: &[u8], waiter: &Arc<dyn Waiter>) -> Result<(), Refused>;
+    fn write(&self, tx: TxId, record: &[u8], waiter: &Arc<dyn Waiter>) -> Result<Cycle, Refused>;
 
     /// The record of `tx` is not needed any more. Nobody waits for that: it rides along with the next record.
     fn remove(&self, tx: TxId);
@@ -79,6 +80,43 @@ pub struct Opened<L> {
 pub trait Waiter: Send + Sync {
     /// The record of `tx` is durable, or something else is known of it. Must not wait.
     fn on_logged(&self, tx: TxId, result: Result<(), LogError>);
+
+    /// As [`Waiter::on_logged`], of many who are told in a row: some of them are woken when `round` ends.
+    fn on_logged_of(&self, round: &mut Round, tx: TxId, result: Result<(), LogError>) {
+        let _ = round;
+        self.on_logged(tx, result);
+    }
+}
+
+/// With what others a record becomes durable: `None` if each does for itself, or if that is not known.
+pub type Cycle = Option<u64>;
+
+/// Waiters who are told in a row. Its end, when it is dropped, wakes those who sleep together.
+#[derive(Debug, Default)]
+pub struct Round(Option<(Arc<Bell>, Side)>);
+
+impl Round {
+    /// At the end of the round `bell` rings, once.
+    pub(crate) fn rings(&mut self, bell: &Arc<Bell>, side: Side) {
+        let is_known = |(known, its): &(Arc<Bell>, Side)| *its == side && Arc::ptr_eq(known, bell);
+        if !self.0.as_ref().is_some_and(is_known) {
+            // Those before are woken now: mostly there is one side, and one coordinator.
+            self.ring();
+            self.0 = Some((Arc::clone(bell), side));
+        }
+    }
+
+    fn ring(&mut self) {
+        if let Some((bell, side)) = self.0.take() {
+            bell.ring(side);
+        }
+    }
+}
+
+impl Drop for Round {
+    fn drop(&mut self) {
+        self.ring();
+    }
 }
 
 /// What a log did.

@@ -48,7 +48,7 @@ impl Keeper {
             core.change(&shared, decision.tx, |_, out| out.append(&mut effects));
         }
         let own = Arc::clone(&part.inbox);
-        let found = Arc::new(Inbox::new(Wake::Call(Box::new(move || own.wake()))));
+        let found = Arc::new(Inbox::new(Wake::Call(Arc::new(move || own.wake())), Arc::clone(&shared.bell)));
         Self { shared, part, recovery, found, next_recovery: now }
     }
 
@@ -83,7 +83,7 @@ impl Keeper {
 
     fn recover_if_due(&mut self) {
         let now = self.shared.clock.now();
-        if now < self.next_recovery {
+        if !self.shared.recover_now.swap(false, Ordering::SeqCst) && now < self.next_recovery {
             return;
         }
         self.next_recovery = now + self.shared.options.recovery_interval;

@@ -17,20 +17,22 @@
 //!
 //! Out of scope: what comes next in a transaction (`protocol`).
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use clock::{Nanos, UnixMs};
-use foldhash::fast::RandomState;
 
 use crate::coordinator::{Shared, TransactionInfo};
-use crate::decision_log::{Refused, Waiter};
-use crate::id::{BranchId, TxId};
+use crate::decision_log::{Cycle, Refused, Waiter};
+use crate::id::{BranchId, NodeName, TxId};
 use crate::inbox::{Event, Inbox, lock};
-use crate::protocol::{Effect, Misuse, Outcome, Standing, Transaction};
+use crate::machines::{Machines, Moved};
+use crate::phases::Phases;
+use crate::protocol::{Effect, Misuse, Outcome, Standing, State, Transaction};
 use crate::resource::{Ask, Call, Replies, Reply};
+use crate::steps::{self, Step};
 
 /// Transactions of one thread.
 #[derive(Debug)]
@@ -59,6 +61,9 @@ pub enum LaneError {
     /// No resource has this place.
     #[error("there is no resource {0}")]
     NoResource(u16),
+    /// The resource takes no branches now.
+    #[error("resource {0} takes no branches: {1}")]
+    NotReady(Box<str>, String),
 }
 
 /// What a lane shares with those who look into it.
@@ -74,12 +79,13 @@ pub(crate) struct Core {
     index: u16,
     /// Transactions that began here.
     count: u64,
-    machines: HashMap<TxId, Transaction, RandomState>,
-    /// No machine waits for a time before this.
-    due: Option<Nanos>,
+    machines: Machines,
     finished: Vec<(TxId, Outcome)>,
+    phases: Phases,
     /// Written to the log, and not heard of.
     writing: u64,
+    /// With which cycle of the log the newest of them goes.
+    cycle: Cycle,
     /// Something was written, and the log does not know that somebody waits.
     owes_offer: bool,
     waiter: Arc<dyn Waiter>,
@@ -101,24 +107,15 @@ impl Lane {
     /// [`LaneError::TooMany`], [`LaneError::Closed`].
     pub fn begin(&mut self, timeout: Duration) -> Result<TxId, LaneError> {
         self.shared.admit()?;
-        let mut core = self.part.core();
-        core.count += 1;
-        let tx = TxId { epoch: self.shared.epoch, number: number(core.index, core.count) };
-        let machine = Transaction::begin(tx, self.shared.clock.now() + timeout, self.shared.options.timing);
-        core.insert(tx, machine);
-        Ok(tx)
+        Ok(self.part.core().begin(&self.shared, timeout))
     }
 
     /// Adds a branch for the resource at this place among the coordinator's.
     ///
     /// # Errors
-    /// [`LaneError::Unknown`], [`LaneError::NoResource`], [`LaneError::Misuse`].
+    /// [`LaneError::Unknown`], [`LaneError::NoResource`], [`LaneError::NotReady`], [`LaneError::Misuse`].
     pub fn enlist(&mut self, tx: TxId, resource: u16) -> Result<BranchId, LaneError> {
-        let it = self.shared.resources.get(usize::from(resource)).ok_or(LaneError::NoResource(resource))?;
-        let mut core = self.part.core();
-        let machine = core.machines.get_mut(&tx).ok_or(LaneError::Unknown(tx))?;
-        let name = Arc::clone(&self.shared.names[usize::from(resource)]);
-        Ok(machine.enlist(resource, it.abilities(), name)?)
+        self.part.enlist(&self.shared, tx, resource, None)
     }
 
     /// Begins to commit; [`Lane::turn`] tells the outcome.
@@ -126,7 +123,7 @@ impl Lane {
     /// # Errors
     /// [`LaneError::Unknown`], [`LaneError::Misuse`].
     pub fn commit(&mut self, tx: TxId) -> Result<(), LaneError> {
-        self.end(tx, |machine, now, wall, effects| machine.commit(now, wall, effects))
+        self.part.core().commit(&self.shared, tx)
     }
 
     /// Begins to roll back; [`Lane::turn`] tells the outcome, which has this reason.
@@ -134,7 +131,7 @@ impl Lane {
     /// # Errors
     /// [`LaneError::Unknown`], [`LaneError::Misuse`].
     pub fn rollback(&mut self, tx: TxId, reason: &str) -> Result<(), LaneError> {
-        self.end(tx, |machine, now, wall, effects| machine.rollback(now, wall, reason, effects))
+        self.part.core().rollback(&self.shared, tx, reason)
     }
 
     /// Handles what came, and adds to `finished` what ended; never waits.
@@ -146,6 +143,11 @@ impl Lane {
     /// Waits until something came or a time is due that a machine waits for. Makes its own decision durable, where that is
     /// quicker than to wake another thread for it.
     pub fn wait(&mut self) {
+        self.wait_as(false);
+    }
+
+    /// `is_together`: this thread may sleep with all others that wait for the log. Nobody may have told its inbox before that it sleeps.
+    fn wait_as(&mut self, is_together: bool) {
         let (waits, is_alone) = {
             let core = self.part.core();
             (core.owes_offer, core.is_alone(&self.shared))
@@ -154,13 +156,16 @@ impl Lane {
             self.part.core().owes_offer = false;
             return;
         }
-        let due = {
+        let (due, cycle) = {
             let mut core = self.part.core();
             core.offer(&self.shared);
-            core.due
+            (core.due(), core.cycle_awaited().filter(|_| is_together))
         };
         let most = due.map_or(WAIT_MOST, |due| due.since(self.shared.clock.now()).min(WAIT_MOST));
-        self.part.inbox.park(most);
+        match cycle {
+            Some(cycle) => self.part.inbox.park_together(cycle, most),
+            None => self.part.inbox.park(most),
+        }
     }
 
     /// Commits, and waits for the outcome.
@@ -177,7 +182,7 @@ impl Lane {
             self.met = finished;
             match outcome {
                 Some(outcome) => return Ok(outcome),
-                None => self.wait(),
+                None => self.wait_as(true),
             }
         }
     }
@@ -194,18 +199,9 @@ impl Lane {
         self.len() == 0
     }
 
-    fn end(
-        &mut self,
-        tx: TxId,
-        how: impl FnOnce(&mut Transaction, Nanos, UnixMs, &mut Vec<Effect>) -> Result<(), Misuse>,
-    ) -> Result<(), LaneError> {
-        let (now, wall) = (self.shared.clock.now(), self.shared.clock.unix_ms());
-        let mut core = self.part.core();
-        let mut effects = std::mem::take(&mut core.effects);
-        let machine = core.machines.get_mut(&tx).ok_or(LaneError::Unknown(tx));
-        let done = machine.and_then(|machine| Ok(how(machine, now, wall, &mut effects)?));
-        core.carry_out(&self.shared, tx, effects);
-        done
+    /// What others may use of it: see [`Desk`](crate::desk::Desk).
+    pub(crate) fn parts(&self) -> (Arc<Shared>, Arc<Part>) {
+        (Arc::clone(&self.shared), Arc::clone(&self.part))
     }
 }
 
@@ -222,10 +218,11 @@ impl Part {
         let core = Core {
             index,
             count: 0,
-            machines: HashMap::default(),
-            due: None,
+            machines: Machines::default(),
             finished: Vec::new(),
+            phases: Phases::default(),
             writing: 0,
+            cycle: None,
             owes_offer: false,
             waiter: Arc::clone(&inbox) as Arc<dyn Waiter>,
             replies: Arc::clone(&inbox) as Arc<dyn Replies>,
@@ -238,6 +235,25 @@ impl Part {
 
     pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
         lock(&self.core)
+    }
+
+    /// Adds a branch, with this number or the next.
+    pub(crate) fn enlist(
+        &self,
+        shared: &Shared,
+        tx: TxId,
+        resource: u16,
+        number: Option<u16>,
+    ) -> Result<BranchId, LaneError> {
+        let it = shared.resources.get(usize::from(resource)).ok_or(LaneError::NoResource(resource))?;
+        it.ready().map_err(|why| LaneError::NotReady(it.name().into(), why))?;
+        let name = Arc::clone(&shared.names[usize::from(resource)]);
+        let mut core = self.core();
+        let machine = core.machines.get_mut(tx).ok_or(LaneError::Unknown(tx))?;
+        Ok(match number {
+            Some(number) => machine.enlist_as(number, resource, it.abilities(), name)?,
+            None => machine.enlist(resource, it.abilities(), name)?,
+        })
     }
 
     /// Handles what came; adds what ended to `finished`.
@@ -268,31 +284,79 @@ impl Part {
 impl Core {
     /// Takes in a machine.
     pub(crate) fn insert(&mut self, tx: TxId, machine: Transaction) {
-        self.note_time(machine.next_time());
-        let before = self.machines.insert(tx, machine);
-        assert!(before.is_none(), "transaction {tx} began twice");
+        self.machines.insert(tx, machine);
+    }
+
+    /// Begins a transaction that was admitted.
+    pub(crate) fn begin(&mut self, shared: &Shared, timeout: Duration) -> TxId {
+        self.count += 1;
+        let tx = TxId { epoch: shared.epoch, number: number(self.index, self.count) };
+        self.insert(tx, Transaction::begin(tx, shared.clock.now() + timeout, shared.options.timing));
+        tx
+    }
+
+    pub(crate) fn commit(&mut self, shared: &Shared, tx: TxId) -> Result<(), LaneError> {
+        self.end(shared, tx, |machine, now, wall, effects| machine.commit(now, wall, effects))
+    }
+
+    pub(crate) fn rollback(&mut self, shared: &Shared, tx: TxId, reason: &str) -> Result<(), LaneError> {
+        self.end(shared, tx, |machine, now, wall, effects| machine.rollback(now, wall, reason, effects))
+    }
+
+    fn end(
+        &mut self,
+        shared: &Shared,
+        tx: TxId,
+        how: impl FnOnce(&mut Transaction, Nanos, UnixMs, &mut Vec<Effect>) -> Result<(), Misuse>,
+    ) -> Result<(), LaneError> {
+        let (now, wall) = (shared.clock.now(), shared.clock.unix_ms());
+        let done = self.change(shared, tx, |machine, effects| how(machine, now, wall, effects));
+        Ok(done.ok_or(LaneError::Unknown(tx))??)
     }
 
     /// What is known here of a branch.
     pub(crate) fn standing(&self, branch: BranchId) -> Standing {
-        self.machines.get(&branch.tx).map_or(Standing::Nobody, |machine| machine.standing(branch.branch))
+        self.machines.get(branch.tx).map_or(Standing::Nobody, |machine| machine.standing(branch.branch))
     }
 
     pub(crate) fn has(&self, tx: TxId) -> bool {
-        self.machines.contains_key(&tx)
+        self.machines.get(tx).is_some()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.machines.is_empty() && self.finished.is_empty()
+        self.machines.len() == 0 && self.finished.is_empty()
     }
 
     /// No machine waits for a time before this.
     pub(crate) fn due(&self) -> Option<Nanos> {
-        self.due
+        self.machines.due()
     }
 
-    pub(crate) fn infos(&self) -> impl Iterator<Item = TransactionInfo> {
-        self.machines.values().map(TransactionInfo::of)
+    pub(crate) fn phases(&self) -> &Phases {
+        &self.phases
+    }
+
+    /// Those under way.
+    pub(crate) fn infos(&self, node: &NodeName) -> impl Iterator<Item = TransactionInfo> {
+        self.machines.live().map(|machine| TransactionInfo::of(node, machine))
+    }
+
+    /// Those that are done, and kept.
+    pub(crate) fn kept(&self, node: &NodeName) -> impl Iterator<Item = TransactionInfo> {
+        self.machines.kept().map(|machine| TransactionInfo::of(node, machine))
+    }
+
+    /// Adds how many are in which state.
+    pub(crate) fn count_states(&self, states: &mut BTreeMap<State, u64>) {
+        self.machines.live().for_each(|machine| *states.entry(machine.state()).or_default() += 1);
+        let kept = self.machines.kept().len() as u64;
+        if kept > 0 {
+            *states.entry(State::Done).or_default() += kept;
+        }
+    }
+
+    pub(crate) fn info(&self, node: &NodeName, tx: TxId) -> Option<TransactionInfo> {
+        self.machines.get(tx).map(|machine| TransactionInfo::of(node, machine))
     }
 
     /// The machine of `tx`, for a change from outside, whose effects are carried out.
@@ -303,24 +367,37 @@ impl Core {
         how: impl FnOnce(&mut Transaction, &mut Vec<Effect>) -> T,
     ) -> Option<T> {
         let mut effects = std::mem::take(&mut self.effects);
-        let done = self.machines.get_mut(&tx).map(|machine| how(machine, &mut effects));
+        let done = self.machines.get_mut(tx).map(|machine| how(machine, &mut effects));
         self.carry_out(shared, tx, effects);
         done
     }
 
+    /// The resource at this place answers again.
+    pub(crate) fn on_back(&mut self, shared: &Shared, resource: u16) {
+        let (now, wall) = (shared.clock.now(), shared.clock.unix_ms());
+        let waiting: Vec<TxId> = self.machines.live().map(Transaction::id).collect();
+        for tx in waiting {
+            self.change(shared, tx, |machine, effects| machine.on_back(now, wall, resource, effects));
+        }
+    }
+
     fn on_event(&mut self, shared: &Shared, (now, wall): (Nanos, UnixMs), event: Event) {
         let tx = match &event {
-            Event::Answered(Call { branch: Some(branch), .. }, _) => branch.tx,
+            Event::Answered(Call { branch: Some(branch), ask, .. }, _) => {
+                answered(*ask).into_iter().for_each(steps::reached);
+                branch.tx
+            }
             // Of a recovery: the keeper takes those before it turns.
             Event::Answered(..) => return,
             Event::Logged(tx, _) => {
+                steps::reached(Step::Decided);
                 self.writing -= 1;
                 shared.writing.fetch_sub(1, Ordering::Relaxed);
                 *tx
             }
         };
         let mut effects = std::mem::take(&mut self.effects);
-        if let Some(machine) = self.machines.get_mut(&tx) {
+        if let Some(machine) = self.machines.get_mut(tx) {
             match event {
                 Event::Answered(call, answer) => {
                     let branch = call.branch.map_or(0, |branch| branch.branch);
@@ -334,16 +411,13 @@ impl Core {
 
     /// Tells machines the time that waited for one.
     fn on_time(&mut self, shared: &Shared, (now, wall): (Nanos, UnixMs)) {
-        if self.due.is_none_or(|due| now < due) {
+        if self.machines.due().is_none_or(|due| now < due) {
             return;
         }
-        let is_due = |machine: &Transaction| machine.next_time().is_some_and(|time| time <= now);
-        let all: Vec<TxId> =
-            self.machines.iter().filter(|(_, machine)| is_due(machine)).map(|(tx, _)| *tx).collect();
-        for tx in all {
+        for tx in self.machines.take_due(now) {
             self.change(shared, tx, |machine, effects| machine.on_time(now, wall, effects));
         }
-        self.due = self.machines.values().filter_map(Transaction::next_time).min();
+        self.machines.forget_past(now);
     }
 
     /// Carries out what the machine of `tx` wants, and what follows from that.
@@ -361,43 +435,50 @@ impl Core {
                     );
                 }
                 Effect::Write(decision) => {
+                    steps::reached(Step::Decide);
                     self.record.clear();
                     decision.encode(&mut self.record);
                     if let Err(refused) = self.write(shared, tx) {
                         let (now, wall) = (shared.clock.now(), shared.clock.unix_ms());
-                        let machine = self.machines.get_mut(&tx).expect("it has just written");
+                        let machine = self.machines.get_mut(tx).expect("it has just written");
                         machine.on_refused(now, wall, refused, &mut effects);
                     }
                 }
-                Effect::Remove => shared.log.remove(tx),
+                Effect::Remove => {
+                    steps::reached(Step::Remove);
+                    shared.log.remove(tx);
+                }
                 Effect::Finish(outcome) => {
+                    steps::reached(Step::Told);
                     let outcome = std::mem::replace(outcome, Outcome::Committed);
                     shared.count(&outcome);
+                    if outcome == Outcome::Committed
+                        && let Some(machine) = self.machines.get(tx)
+                    {
+                        self.phases.note(machine.marks());
+                    }
                     self.finished.push((tx, outcome));
                 }
                 Effect::End => {
-                    self.machines.remove(&tx);
-                    shared.ended();
+                    let was_kept = self.machines.remove(tx);
+                    shared.ended(was_kept);
                 }
             }
         }
         effects.clear();
         self.effects = effects;
-        let next = self.machines.get(&tx).and_then(Transaction::next_time);
-        self.note_time(next);
-    }
-
-    fn note_time(&mut self, next: Option<Nanos>) {
-        self.due = match (self.due, next) {
-            (Some(due), Some(next)) => Some(due.min(next)),
-            (due, next) => due.or(next),
-        };
+        match self.machines.settle(tx) {
+            Moved::Stays => {}
+            Moved::IsKept => shared.is_kept(),
+            Moved::IsLive => shared.is_live(),
+        }
     }
 
     fn ask(&mut self, shared: &Shared, call: Call) {
         let resource = &shared.resources[usize::from(call.resource)];
         let branch = call.branch.expect("a question about a branch");
         let reply = Reply::new(call, Arc::clone(&self.replies));
+        asked(call.ask).into_iter().for_each(steps::reached);
         match call.ask {
             Ask::Prepare => resource.prepare(branch, reply),
             Ask::Commit => resource.commit(branch, reply),
@@ -411,19 +492,29 @@ impl Core {
     fn write(&mut self, shared: &Shared, tx: TxId) -> Result<(), Refused> {
         self.writing += 1;
         shared.writing.fetch_add(1, Ordering::Relaxed);
-        let written = shared.log.write(tx, &self.record, &self.waiter);
-        if written.is_err() {
-            self.writing -= 1;
-            shared.writing.fetch_sub(1, Ordering::Relaxed);
+        match shared.log.write(tx, &self.record, &self.waiter) {
+            Ok(cycle) => {
+                self.cycle = cycle;
+                self.owes_offer = true;
+                Ok(())
+            }
+            Err(refused) => {
+                self.writing -= 1;
+                shared.writing.fetch_sub(1, Ordering::Relaxed);
+                Err(refused)
+            }
         }
-        self.owes_offer |= written.is_ok();
-        written
     }
 
     fn offer(&mut self, shared: &Shared) {
         if std::mem::take(&mut self.owes_offer) {
             shared.log.offer();
         }
+    }
+
+    /// With which cycle of the log a lone transaction goes on; `None` if anything else is waited for.
+    fn cycle_awaited(&self) -> Cycle {
+        if self.writing == 1 && self.machines.live_len() == 1 { self.cycle } else { None }
     }
 
     /// Whether nobody else waits for the log.
@@ -438,6 +529,28 @@ impl std::fmt::Debug for Core {
             .field("index", &self.index)
             .field("machines", &self.machines.len())
             .finish_non_exhaustive()
+    }
+}
+
+/// The step that this question is.
+fn asked(ask: Ask) -> Option<Step> {
+    match ask {
+        Ask::Prepare => Some(Step::Prepare),
+        Ask::Commit => Some(Step::Commit),
+        Ask::CommitOnePhase => Some(Step::CommitAlone),
+        Ask::Rollback => Some(Step::Rollback),
+        Ask::Recover | Ask::Forget => None,
+    }
+}
+
+/// The step that the answer to this question is.
+fn answered(ask: Ask) -> Option<Step> {
+    match ask {
+        Ask::Prepare => Some(Step::Voted),
+        Ask::Commit => Some(Step::Committed),
+        Ask::CommitOnePhase => Some(Step::CommittedAlone),
+        Ask::Rollback => Some(Step::RolledBack),
+        Ask::Recover | Ask::Forget => None,
     }
 }
 

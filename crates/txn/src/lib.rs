@@ -46,13 +46,18 @@
 //! server (`server`).
 //! Source: Gray 1978; Mohan, Lindsay 1983 (presumed abort); JBossTS's object store on a journal.
 
+mod bell;
 pub mod coordinator;
 pub mod decision_log;
+pub mod desk;
 pub mod dummy;
 pub mod id;
 mod inbox;
 mod keeper;
 pub mod lane;
+mod machines;
+pub mod phases;
 pub mod protocol;
 pub mod record;
 pub mod resource;
+pub mod steps;

@@ -87,6 +87,9 @@ pub enum Misuse {
     /// It is not [`State::Active`] any more.
     #[error("transaction is {0:?}, no branch can be added and no end be chosen")]
     NotActive(State),
+    /// The transaction has a branch of this number.
+    #[error("it is enlisted")]
+    EnlistedBefore,
     /// Only one branch of a transaction may be of a resource that does not prepare.
     #[error("a second resource that cannot prepare")]
     SecondLastResource,
@@ -109,6 +112,8 @@ pub struct Timing {
     pub retry_most: Duration,
     /// A decision whose branches have not all answered for so long is told all the same; they go on being asked.
     pub finish_max: Duration,
+    /// For so long at least a decision is kept after all branches have answered, for those who ask what became of it.
+    pub keep: Duration,
 }
 
 impl Default for Timing {
@@ -118,6 +123,7 @@ impl Default for Timing {
             retry_least: Duration::from_millis(10),
             retry_most: Duration::from_secs(5),
             finish_max: Duration::from_secs(2),
+            keep: Duration::ZERO,
         }
     }
 }

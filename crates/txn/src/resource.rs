@@ -30,6 +30,19 @@ pub trait Resource: Debug + Send + Sync {
         Abilities::default()
     }
 
+    /// Whether branches can be enlisted now.
+    ///
+    /// # Errors
+    /// Why not, and what to do about it.
+    fn ready(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Calls `back` whenever it answers again after it did not: from any thread, and without a lock of its own that [`Self::commit`] takes.
+    fn watch(&self, back: Box<dyn Fn() + Send + Sync>) {
+        drop(back);
+    }
+
     /// Makes the branch's work durable without showing it; answered with [`Answer::Voted`].
     fn prepare(&self, branch: BranchId, reply: Reply);
 

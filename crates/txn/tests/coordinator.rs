@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use books::{Books, Fate};
-use clock::SystemClock;
+use clock::{Clock as _, SystemClock};
 use txn::coordinator::{Coordinator, Options, Started};
-use txn::decision_log::{DecisionLog, LogCounters, LogError, Refused, Waiter};
+use txn::decision_log::{Cycle, DecisionLog, LogCounters, LogError, Refused, Waiter};
 use txn::id::{NodeName, TxId};
 use txn::lane::{Lane, LaneError};
 use txn::protocol::{Outcome, State};
@@ -32,7 +32,7 @@ struct Log {
 }
 
 impl DecisionLog for TestLog {
-    fn write(&self, tx: TxId, record: &[u8], waiter: &Arc<dyn Waiter>) -> Result<(), Refused> {
+    fn write(&self, tx: TxId, record: &[u8], waiter: &Arc<dyn Waiter>) -> Result<Cycle, Refused> {
         let mut log = self.0.lock().unwrap();
         if log.refuses {
             return Err(Refused::Full("journal.buffer_max".to_owned()));
@@ -46,7 +46,7 @@ impl DecisionLog for TestLog {
         }
         drop(log);
         waiter.on_logged(tx, result);
-        Ok(())
+        Ok(None)
     }
 
     fn remove(&self, tx: TxId) {
@@ -320,4 +320,43 @@ fn many_threads_commit_beside_each_other_under_numbers_of_their_own() {
         }
     });
     assert_eq!((all.into_inner().unwrap().len(), world.records()), (1_000, 0));
+}
+
+/// A minute of decisions that are kept for a database which may lose what it acknowledged was as many as may be under way: no more
+/// than 1,090 a second could commit.
+#[test]
+fn decisions_that_are_only_kept_are_not_under_way() {
+    let mut world = World::new();
+    for books in &world.books {
+        books.state().abilities.keep_decision_ms = 600_000;
+    }
+    let coordinator = world.start_with(&mut |options| options.transactions_max = 4);
+    let mut lane = coordinator.lane();
+    for _ in 0..20 {
+        let (outcome, fates) = world.transfer(&mut lane);
+        assert_eq!((outcome, fates), (Outcome::Committed, [Some(Fate::Committed); 2]));
+    }
+    let counters = coordinator.counters();
+    assert_eq!((counters.live, counters.kept), (0, 20));
+    assert_eq!((coordinator.transactions(), coordinator.kept().len()), (Vec::new(), 20));
+    assert!(coordinator.kept().iter().all(|info| info.state == State::Done));
+    assert_eq!(coordinator.states(), [(State::Done, 20)].into());
+}
+
+#[test]
+fn kept_decision_goes_when_its_time_has_come() {
+    let mut world = World::new();
+    for books in &world.books {
+        books.state().abilities.keep_decision_ms = 50;
+    }
+    let coordinator = world.start();
+    let mut lane = coordinator.lane();
+    assert_eq!(world.transfer(&mut lane).0, Outcome::Committed);
+    let begun = SystemClock.now();
+    while !lane.is_empty() {
+        assert!(SystemClock.now().since(begun) < PATIENCE, "it is still kept");
+        lane.turn(&mut Vec::new());
+        lane.wait();
+    }
+    assert_eq!((coordinator.counters().kept, world.log.0.lock().unwrap().records.len()), (0, 0));
 }

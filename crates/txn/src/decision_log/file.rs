@@ -31,7 +31,7 @@ use std::thread::JoinHandle;
 
 use vfs::{FileLock, Folder, OpenOptions, Vfs};
 
-use crate::decision_log::{DecisionLog, LogCounters, LogError, OpenError, Opened, Refused, Waiter};
+use crate::decision_log::{Cycle, DecisionLog, LogCounters, LogError, OpenError, Opened, Refused, Waiter};
 use crate::id::{NodeName, TxId};
 use sectors::{Found, Name, RECORD_BYTES_MAX};
 
@@ -103,7 +103,7 @@ impl FileLog {
 }
 
 impl DecisionLog for FileLog {
-    fn write(&self, tx: TxId, record: &[u8], waiter: &Arc<dyn Waiter>) -> Result<(), Refused> {
+    fn write(&self, tx: TxId, record: &[u8], waiter: &Arc<dyn Waiter>) -> Result<Cycle, Refused> {
         let shared = &*self.shared;
         if record.len() > RECORD_BYTES_MAX {
             return Err(Refused::Full(format!(
@@ -126,7 +126,7 @@ impl DecisionLog for FileLog {
         state.queue.push_back(Job { name, bytes, waiter: Arc::clone(waiter) });
         drop(state);
         shared.work.notify_one();
-        Ok(())
+        Ok(None)
     }
 
     fn remove(&self, tx: TxId) {

@@ -38,7 +38,9 @@ use clock::Clock;
 use journal::{Class, Draft, Driver, Hooks, Journal, JournalError, Place, Recovery, Refusal, Seq, footprint};
 use vfs::Vfs;
 
-use crate::decision_log::{DecisionLog, LogCounters, LogError, OpenError, Opened, Refused, Waiter};
+use crate::decision_log::{
+    Cycle, DecisionLog, LogCounters, LogError, OpenError, Opened, Refused, Round, Waiter,
+};
 use crate::id::{NodeName, TxId};
 use ledger::{Ledger, Live};
 use records::{Found, KEY_BYTES, KIND_DECISION, KIND_REMOVAL, KIND_START, key};
@@ -118,7 +120,7 @@ impl JournalLog {
 }
 
 impl DecisionLog for JournalLog {
-    fn write(&self, tx: TxId, record: &[u8], waiter: &Arc<dyn Waiter>) -> Result<(), Refused> {
+    fn write(&self, tx: TxId, record: &[u8], waiter: &Arc<dyn Waiter>) -> Result<Cycle, Refused> {
         assert_ne!(tx, START, "no transaction is called so");
         let Inner { journal, shared, .. } = &*self.inner;
         let key = key(tx);
@@ -131,7 +133,7 @@ impl DecisionLog for JournalLog {
             return Err(Refused::Closed(reason.clone()));
         }
         let mut one = One::default();
-        let seq = journal.append(credits, &[draft], &mut one).last_seq;
+        let journal::Appended { last_seq: seq, cycle, .. } = journal.append(credits, &[draft], &mut one);
         state.waiting.push_back(Waiting { seq, tx, waiter: Arc::clone(waiter) });
         let has_rolled = state.note_record(tx, Live { place: one.place(), payload_len: len }, seq);
         drop(state);
@@ -139,7 +141,7 @@ impl DecisionLog for JournalLog {
             shared.has_rolled.store(true, Ordering::Release);
             shared.wake_tender();
         }
-        Ok(())
+        Ok(Some(cycle))
     }
 
     fn remove(&self, tx: TxId) {
@@ -369,9 +371,11 @@ impl Shared {
         let mut ready = std::mem::take(&mut state.ready);
         ready.extend(state.waiting.drain(..count));
         drop(state);
+        let mut round = Round::default();
         for Waiting { tx, waiter, .. } in ready.drain(..) {
-            waiter.on_logged(tx, Ok(()));
+            waiter.on_logged_of(&mut round, tx, Ok(()));
         }
+        drop(round);
         if ready.capacity() <= READY_KEPT_MAX {
             self.state().ready = ready;
         }
@@ -383,8 +387,9 @@ impl Shared {
         state.stopped.get_or_insert_with(|| reason.to_owned());
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
+        let mut round = Round::default();
         for Waiting { tx, waiter, .. } in waiting {
-            waiter.on_logged(tx, Err(LogError::Unknown(reason.to_owned())));
+            waiter.on_logged_of(&mut round, tx, Err(LogError::Unknown(reason.to_owned())));
         }
     }
 

@@ -24,9 +24,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_postgres::Config;
 
-use crate::decision_log::{DecisionLog, LogCounters, LogError, OpenError, Opened, Refused, Waiter};
+use crate::decision_log::{Cycle, DecisionLog, LogCounters, LogError, OpenError, Opened, Refused, Waiter};
 use crate::id::{NodeName, TxId};
-use session::{ANSWER_MAX, Failure, Found, Rows, Session};
+use crate::postgres::failure::{Failure, text};
+use session::{ANSWER_MAX, Found, Rows, Session};
 
 /// The log.
 #[derive(Debug)]
@@ -42,9 +43,9 @@ impl SqlLog {
     /// # Errors
     /// [`OpenError`].
     pub fn open(url: &str, node: &NodeName) -> Result<Opened<Self>, OpenError> {
-        let mut config: Config = url.parse().map_err(|error| {
-            OpenError::Failed(format!("not an address of PostgreSQL: {}", session::text(&error)))
-        })?;
+        let mut config: Config = url
+            .parse()
+            .map_err(|error| OpenError::Failed(format!("not an address of PostgreSQL: {}", text(&error))))?;
         config.application_name("evenkeel").connect_timeout(CONNECT_MAX).tcp_user_timeout(ANSWER_MAX);
         let shared = Arc::new(Shared::default());
         let (tell, told) = mpsc::channel();
@@ -61,7 +62,7 @@ impl SqlLog {
 }
 
 impl DecisionLog for SqlLog {
-    fn write(&self, tx: TxId, record: &[u8], waiter: &Arc<dyn Waiter>) -> Result<(), Refused> {
+    fn write(&self, tx: TxId, record: &[u8], waiter: &Arc<dyn Waiter>) -> Result<Cycle, Refused> {
         let mut state = self.shared.state();
         if let Some(reason) = &state.stopped {
             return Err(Refused::Closed(reason.clone()));
@@ -74,7 +75,7 @@ impl DecisionLog for SqlLog {
         state.queue.push_back(Job { tx, record: record.to_vec(), waiter: Arc::clone(waiter) });
         drop(state);
         self.shared.work.notify_one();
-        Ok(())
+        Ok(None)
     }
 
     fn remove(&self, tx: TxId) {
@@ -240,7 +241,7 @@ impl Keeper {
             }
             match session.write(&self.node, &rows).await {
                 Ok(()) => self.note(&rows, &waiting),
-                Err(Failure::Refused(what)) => {
+                Err(Failure::Refused(_, what)) => {
                     tracing::error!(what, "the database refused decisions");
                     self.shared.state().removals.extend(rows.removals);
                     tell_all(&waiting, |_| Err(LogError::Absent(what.clone())));
@@ -328,7 +329,7 @@ impl Keeper {
         match session.read_back(&self.node, self.epoch, txs).await {
             Ok(Some(found)) => Ok((session, found)),
             Ok(None) => Err(("another start of the node came between".to_owned(), true)),
-            Err(error) => Err((session::text(&error), false)),
+            Err(error) => Err((text(&error), false)),
         }
     }
 

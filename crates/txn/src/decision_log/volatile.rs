@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::decision_log::{DecisionLog, LogCounters, Opened, Refused, Waiter};
+use crate::decision_log::{Cycle, DecisionLog, LogCounters, Opened, Refused, Waiter};
 use crate::id::{NodeName, TxId};
 
 /// The log.
@@ -50,7 +50,7 @@ impl Volatile {
 }
 
 impl DecisionLog for Volatile {
-    fn write(&self, tx: TxId, record: &[u8], waiter: &Arc<dyn Waiter>) -> Result<(), Refused> {
+    fn write(&self, tx: TxId, record: &[u8], waiter: &Arc<dyn Waiter>) -> Result<Cycle, Refused> {
         if self.closed.load(Ordering::Relaxed) {
             return Err(Refused::Closed("it was closed".to_owned()));
         }
@@ -58,7 +58,7 @@ impl DecisionLog for Volatile {
         count.records.fetch_add(1, Ordering::Relaxed);
         count.bytes.fetch_add(record.len() as u64, Ordering::Relaxed);
         waiter.on_logged(tx, Ok(()));
-        Ok(())
+        Ok(None)
     }
 
     fn remove(&self, tx: TxId) {

@@ -53,6 +53,7 @@ use super::planted::{Bug, planted};
 use super::{BRANCHES_MAX, Effect, Misuse, Outcome, Standing, State, Timing};
 use crate::decision_log::{LogError, Refused};
 use crate::id::{BranchId, TxId};
+use crate::phases::Marks;
 use crate::resource::{Abilities, Answer, Ask};
 
 /// One transaction.
@@ -77,6 +78,7 @@ pub struct Transaction {
     is_orphan: bool,
     is_ended: bool,
     log: LogSide,
+    marks: Marks,
 }
 
 /// A branch as operators see it.
@@ -115,6 +117,7 @@ impl Transaction {
             is_orphan: false,
             is_ended: false,
             log: LogSide::default(),
+            marks: Marks::default(),
         }
     }
 
@@ -128,15 +131,34 @@ impl Transaction {
         abilities: Abilities,
         name: impl Into<Arc<str>>,
     ) -> Result<BranchId, Misuse> {
+        let number = self.branches.last().map_or(0, |branch| branch.number + 1);
+        self.enlist_as(number, resource, abilities, name)
+    }
+
+    /// As [`Self::enlist`], with a number that the caller chooses: it knows the branch's identifier before it is added.
+    ///
+    /// # Errors
+    /// As [`Self::enlist`], and [`Misuse::EnlistedBefore`].
+    pub fn enlist_as(
+        &mut self,
+        number: u16,
+        resource: u16,
+        abilities: Abilities,
+        name: impl Into<Arc<str>>,
+    ) -> Result<BranchId, Misuse> {
         self.check_active()?;
+        if self.position(number).is_some() {
+            return Err(Misuse::EnlistedBefore);
+        }
         if !abilities.prepares && self.branches.iter().any(|branch| !branch.abilities.prepares) {
             return Err(Misuse::SecondLastResource);
         }
         if self.branches.len() >= BRANCHES_MAX {
             return Err(Misuse::TooManyBranches);
         }
-        let number = self.branches.len() as u16;
-        self.branches.push(Branch::new(number, Some(resource), name.into(), abilities));
+        // Records list them in the order of their numbers.
+        let at = self.branches.partition_point(|branch| branch.number < number);
+        self.branches.insert(at, Branch::new(number, Some(resource), name.into(), abilities));
         Ok(BranchId { tx: self.id, branch: number })
     }
 
@@ -151,6 +173,7 @@ impl Transaction {
             self.abort(step, DEADLINE.to_owned());
         } else {
             self.deadline = self.deadline.min(now + self.timing.answer_max);
+            self.marks.asked = now;
             self.prepare(step);
         }
         Ok(())
@@ -250,6 +273,14 @@ impl Transaction {
         }
     }
 
+    /// The resource at this place answers again after it did not: what waits to ask it once more asks now.
+    pub fn on_back(&mut self, now: Nanos, wall: UnixMs, resource: u16, effects: &mut Vec<Effect>) {
+        for branch in self.branches.iter_mut().filter(|branch| branch.resource == Some(resource)) {
+            branch.end_pause(now);
+        }
+        self.on_time(now, wall, effects);
+    }
+
     /// A resource lists `branch` as prepared although it answered that it had committed: it is asked again. Does nothing unless
     /// its [`Self::standing`] says so.
     pub fn on_found(&mut self, now: Nanos, branch: u16, effects: &mut Vec<Effect>) {
@@ -306,6 +337,11 @@ impl Transaction {
         } else {
             Standing::Live
         }
+    }
+
+    /// When it came to what.
+    pub(crate) fn marks(&self) -> Marks {
+        self.marks
     }
 
     /// Its branches, as operators see them.
@@ -379,6 +415,7 @@ impl Transaction {
         assert!(!self.is_finished || planted(Bug::FinishedAgain), "finished twice: {outcome:?}");
         self.is_finished = true;
         self.finish_due = None;
+        self.marks.finished = step.now;
         step.effects.push(Effect::Finish(outcome));
     }
 

@@ -47,6 +47,8 @@ pub struct State {
     pub keeps: bool,
     pub kept: Vec<Reply>,
     pub abilities: Abilities,
+    /// Why it takes no branches.
+    pub not_ready: Option<String>,
     /// Calls that came: prepare, commit, rollback.
     pub calls: [u32; 3],
     /// Times that it was asked what it holds prepared.
@@ -108,6 +110,10 @@ impl Resource for Books {
 
     fn abilities(&self) -> Abilities {
         self.state().abilities
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        self.state().not_ready.clone().map_or(Ok(()), Err)
     }
 
     fn prepare(&self, branch: BranchId, reply: Reply) {

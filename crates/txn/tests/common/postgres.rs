@@ -77,7 +77,12 @@ impl Postgres {
 
     /// Where clients connect.
     pub(crate) fn url(&self) -> String {
-        format!("postgres://{USER}@127.0.0.1:{}/postgres", self.port)
+        self.url_of("postgres")
+    }
+
+    /// Where clients of `database` connect.
+    pub(crate) fn url_of(&self, database: &str) -> String {
+        format!("postgres://{USER}@127.0.0.1:{}/{database}", self.port)
     }
 
     /// Kills the server as hard as can be; its backends end when they notice.
@@ -89,8 +94,14 @@ impl Postgres {
 
     /// Runs statements, and returns what `psql` prints.
     pub(crate) fn sql(&self, statements: &str) -> String {
+        self.sql_in("postgres", statements)
+    }
+
+    /// Runs statements in `database`, and returns what `psql` prints.
+    pub(crate) fn sql_in(&self, database: &str, statements: &str) -> String {
         let mut psql = Command::new(self.programs.join("psql"));
-        run(psql.args(["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-c", statements]).arg(self.url()))
+        let psql = psql.args(["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-c", statements]);
+        run(psql.arg(self.url_of(database)))
     }
 
     fn data(&self) -> PathBuf {

@@ -430,6 +430,7 @@ pub const TIMING: Timing = Timing {
     retry_least: Duration::from_millis(2),
     retry_most: Duration::from_millis(100),
     finish_max: Duration::from_millis(80),
+    keep: Duration::ZERO,
 };
 const TRANSACTIONS: usize = 30;
 /// How long faults strike.

@@ -14,12 +14,12 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use tokio_postgres::error::Severity;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, Error, NoTls, Statement};
 
 use crate::decision_log::OpenError;
 use crate::id::{NodeName, TxId};
+use crate::postgres::failure::{Failure, place, text};
 
 /// A connection, locked for its node.
 pub(super) struct Session {
@@ -39,15 +39,6 @@ pub(super) struct Rows {
 pub(super) struct Found {
     pub(super) epoch: u32,
     pub(super) records: Vec<(TxId, Vec<u8>)>,
-}
-
-/// How a statement failed.
-#[derive(Debug)]
-pub(super) enum Failure {
-    /// The server said no: nothing of it was done.
-    Refused(String),
-    /// The connection is gone, perhaps after the commit.
-    Lost(String),
 }
 
 impl Session {
@@ -114,7 +105,7 @@ impl Session {
             [&name, &epochs, &numbers, &records, &gone_epochs, &gone_numbers];
         let done = tokio::time::timeout(ANSWER_MAX, self.client.execute(&self.write, &parameters)).await;
         let late = |_| Err(Failure::Lost(format!("no answer within {} s", ANSWER_MAX.as_secs())));
-        done.map_or_else(late, |done| done.map(drop).map_err(|error| failure(&error)))
+        done.map_or_else(late, |done| Ok(done.map(drop)?))
     }
 
     /// What is there of `txs`; `None` if another start of the node came meanwhile.
@@ -147,37 +138,6 @@ impl Session {
         drop(self.client);
         let _ = self.connection.await;
     }
-}
-
-/// Where, for messages: without user and password.
-pub(super) fn place(config: &Config) -> String {
-    let hosts = config.get_hosts().iter().map(|host| match host {
-        tokio_postgres::config::Host::Tcp(name) => name.clone(),
-        tokio_postgres::config::Host::Unix(path) => path.display().to_string(),
-    });
-    let hosts = hosts.collect::<Vec<_>>().join(",");
-    let port = config.get_ports().first().copied().unwrap_or(5432);
-    format!("PostgreSQL at {hosts}:{port}, database {}", config.get_dbname().unwrap_or("of the user's name"))
-}
-
-/// What went wrong, with what lies below.
-pub(super) fn text(error: &Error) -> String {
-    if let Some(said) = error.as_db_error() {
-        return format!("{}: {} ({})", said.severity(), said.message(), said.code().code());
-    }
-    let mut text = error.to_string();
-    let mut below = std::error::Error::source(error);
-    while let Some(cause) = below {
-        text = format!("{text}: {cause}");
-        below = cause.source();
-    }
-    text
-}
-
-/// An `ERROR` rolls the statement's transaction back; a `FATAL` ends the backend, perhaps after the commit.
-fn failure(error: &Error) -> Failure {
-    let severity = error.as_db_error().and_then(tokio_postgres::error::DbError::parsed_severity);
-    if severity == Some(Severity::Error) { Failure::Refused(text(error)) } else { Failure::Lost(text(error)) }
 }
 
 /// Epochs and numbers as the server has them.

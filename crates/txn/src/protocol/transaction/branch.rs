@@ -134,6 +134,14 @@ impl Branch {
         self.due = (!forgotten).then(|| now + doubled.min(timing.retry_most).max(RETRY_FLOOR));
     }
 
+    /// Its resource answers again: a pause ends at once, and the next is a short one.
+    pub(super) fn end_pause(&mut self, now: Nanos) {
+        if !self.is_asked && self.state.question().is_some() && self.due.is_some() {
+            self.failures = 0;
+            self.due = Some(now);
+        }
+    }
+
     /// Asks what its state wants to know; of a resource that is not configured nothing can be asked.
     pub(super) fn ask(&mut self, now: Nanos, timing: &Timing, effects: &mut Vec<Effect>) {
         let ask = self.state.question();

@@ -167,6 +167,7 @@ impl Transaction {
         match result {
             Ok(()) => {
                 self.log.holds = true;
+                self.marks.decided = step.now;
                 self.commit_prepared(step);
             }
             Err(_) if is_decided => self.commit_prepared(step),
@@ -192,6 +193,7 @@ impl Transaction {
     pub(super) fn write(&mut self, step: &mut Step<'_>, record: Record) {
         assert!(self.log.writing.is_none(), "two records of one transaction at once");
         self.log.writing = Some(record);
+        self.marks.voted = step.now;
         self.decided = if self.decided.0 == 0 { step.wall } else { self.decided };
         step.effects.push(Effect::Write(self.decision(record)));
     }

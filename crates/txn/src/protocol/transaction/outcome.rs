@@ -143,12 +143,13 @@ impl Transaction {
         if is_kept || self.log.writing.is_some() {
             return;
         }
-        let keep_ms = self.branches.iter().map(|branch| branch.abilities.keep_decision_ms).max().unwrap_or(0);
+        let of_resources = self.branches.iter().map(|branch| branch.abilities.keep_decision_ms).max();
+        let keep = Duration::from_millis(of_resources.unwrap_or(0)).max(self.timing.keep);
         let is_commit = self.state == State::Committing;
         self.state = State::Done;
         self.log.retry = None;
-        if keep_ms > 0 && is_commit && self.log.holds {
-            self.log.remove_due = Some(step.now + Duration::from_millis(keep_ms));
+        if !keep.is_zero() && is_commit && self.log.holds {
+            self.log.remove_due = Some(step.now + keep);
         } else {
             self.end(step);
         }

@@ -15,6 +15,7 @@ const TIMING: Timing = Timing {
     retry_least: Duration::from_millis(1),
     retry_most: Duration::from_millis(8),
     finish_max: Duration::from_millis(50),
+    keep: Duration::ZERO,
 };
 const LAST: Abilities = Abilities { prepares: false, keep_decision_ms: 0 };
 const YES: Answer = Answer::Voted(Vote::Yes);
@@ -304,6 +305,20 @@ fn pauses_double_up_to_the_longest() {
 }
 
 #[test]
+fn decision_is_kept_as_long_as_the_coordinator_wants() {
+    let mut bench = Bench::committing();
+    bench.tx.timing.keep = Duration::from_millis(500);
+    bench.effects();
+    bench.answer(0, Ask::Commit, 2, Answer::Done);
+    bench.answer(1, Ask::Commit, 2, Answer::Done);
+    assert_eq!(bench.effects(), [Effect::Finish(Outcome::Committed)]);
+    bench.wait(499);
+    assert_eq!((bench.effects(), bench.tx.state()), (vec![], State::Done));
+    bench.wait(1);
+    assert_eq!(bench.effects(), [Effect::Remove, Effect::End]);
+}
+
+#[test]
 fn decision_is_kept_as_long_as_a_resource_wants() {
     let keeps = Abilities { keep_decision_ms: 500, ..Abilities::default() };
     let mut bench = resumed(&record(DecisionKind::Commit, &[ParticipantState::ToCommit; 2]), &[keeps; 2]);
@@ -532,4 +547,24 @@ fn what_an_orphan_decided_on_its_own_is_kept_for_an_operator() {
         matches!(&bench.effects()[..], [Effect::Write(decision)] if decision.kind == DecisionKind::Heuristic)
     );
     assert_eq!(bench.tx.state(), State::Heuristic);
+}
+
+#[test]
+fn resource_that_is_back_is_asked_at_once_and_what_is_asked_or_done_is_left_alone() {
+    let mut bench = Bench::committing();
+    for attempt in 2..8 {
+        bench.answer(0, Ask::Commit, attempt, Answer::Lost("down".to_owned()));
+        bench.now = bench.tx.next_time().unwrap();
+        bench.tx.on_time(bench.now, WALL, &mut bench.effects);
+        assert!(bench.asked().contains(&(0, Ask::Commit, attempt + 1)), "{attempt}");
+    }
+    bench.answer(0, Ask::Commit, 8, Answer::Lost("down".to_owned()));
+    bench.effects();
+    // Branch 1 has its question open, and branch 0 is another resource's.
+    bench.tx.on_back(bench.now, WALL, 1, &mut bench.effects);
+    assert_eq!(bench.asked(), []);
+    bench.tx.on_back(bench.now, WALL, 0, &mut bench.effects);
+    assert_eq!(bench.asked(), [(0, Ask::Commit, 9)]);
+    bench.tx.on_back(bench.now, WALL, 0, &mut bench.effects);
+    assert_eq!(bench.asked(), []);
 }

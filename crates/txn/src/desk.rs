@@ -1,0 +1,146 @@
+//! A desk: a lane that any thread may use, turned by a thread of its own.
+//!
+//! For who has connections instead of threads: a transaction begins on one event loop and is committed on another.
+//!
+//! ```text
+//!  any thread: begin, enlist, commit -> lane's machines -> resources, log        thread `txn-desk`: turn, wait, tell outcomes
+//! ```
+//!
+//! Invariants
+//!   1. Calls wait for nothing but the lane's lock, which nobody holds for long.
+//!   2. The outcome of each transaction that began here is told once, on the desk's thread; of those only that end before the desk
+//!      does.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::coordinator::{Coordinator, Shared};
+use crate::id::{BranchId, TxId};
+use crate::inbox::Wake;
+use crate::lane::{Core, Lane, LaneError, Part};
+use crate::protocol::Outcome;
+
+/// A lane for all threads.
+#[derive(Debug)]
+pub struct Desk {
+    shared: Arc<Shared>,
+    part: Arc<Part>,
+    ends: Arc<AtomicBool>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Desk {
+    /// Opens a desk; `told` hears of each outcome, and must not wait.
+    ///
+    /// # Errors
+    /// The system's, if it gives no thread.
+    pub fn open(
+        coordinator: &Coordinator,
+        told: impl Fn(TxId, Outcome) + Send + 'static,
+    ) -> std::io::Result<Self> {
+        let lane = coordinator.lane();
+        let (shared, part) = lane.parts();
+        let ends = Arc::new(AtomicBool::new(false));
+        let must_end = Arc::clone(&ends);
+        #[allow(clippy::disallowed_methods, reason = "owned here, and joined when it is closed")]
+        let thread = std::thread::Builder::new()
+            .name("txn-desk".to_owned())
+            .spawn(move || run(lane, &must_end, told))?;
+        Ok(Self { shared, part, ends, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Begins a transaction, which rolls back if no end was chosen for it within `timeout`.
+    ///
+    /// # Errors
+    /// [`LaneError::TooMany`], [`LaneError::Closed`].
+    pub fn begin(&self, timeout: Duration) -> Result<TxId, LaneError> {
+        self.shared.admit()?;
+        let mut core = self.part.core();
+        let before = core.due();
+        let tx = core.begin(&self.shared, timeout);
+        let is_earlier = core.due() != before;
+        drop(core);
+        if is_earlier {
+            self.part.inbox.wake();
+        }
+        Ok(tx)
+    }
+
+    /// Adds the branch of the resource at this place among the coordinator's: one for each resource. Its identifier is
+    /// [`Desk::branch`], before and after.
+    ///
+    /// # Errors
+    /// [`LaneError::Unknown`], [`LaneError::NoResource`], [`LaneError::NotReady`], [`LaneError::Misuse`].
+    pub fn enlist(&self, tx: TxId, resource: u16) -> Result<BranchId, LaneError> {
+        self.part.enlist(&self.shared, tx, resource, Some(resource))
+    }
+
+    /// The branch that the resource at this place has, or would have.
+    #[must_use]
+    pub fn branch(tx: TxId, resource: u16) -> BranchId {
+        BranchId { tx, branch: resource }
+    }
+
+    /// Begins to commit; the outcome is told.
+    ///
+    /// # Errors
+    /// [`LaneError::Unknown`], [`LaneError::Misuse`].
+    pub fn commit(&self, tx: TxId) -> Result<(), LaneError> {
+        self.end(|core, shared| core.commit(shared, tx))
+    }
+
+    /// Begins to roll back; the outcome, which has this reason, is told.
+    ///
+    /// # Errors
+    /// [`LaneError::Unknown`], [`LaneError::Misuse`].
+    pub fn rollback(&self, tx: TxId, reason: &str) -> Result<(), LaneError> {
+        self.end(|core, shared| core.rollback(shared, tx, reason))
+    }
+
+    /// Its thread may be about to sleep, without a look at what this leaves to be done.
+    fn end<T>(&self, how: impl FnOnce(&mut Core, &Shared) -> T) -> T {
+        let done = how(&mut self.part.core(), &self.shared);
+        self.part.offer(&self.shared);
+        self.part.inbox.wake();
+        done
+    }
+
+    /// Ends; what has not ended is left to the coordinator's keeper, and its outcome is not told. Waits for the desk's thread.
+    pub fn close(&self) {
+        self.ends.store(true, Ordering::SeqCst);
+        self.part.inbox.wake();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread
+            && thread.thread().id() != std::thread::current().id()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread of the transactions' desk panicked");
+        }
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn run(mut lane: Lane, ends: &AtomicBool, told: impl Fn(TxId, Outcome)) {
+    let mut finished = Vec::new();
+    let inbox = Arc::clone(&lane.parts().1.inbox);
+    inbox.set_wake(Wake::Thread(std::thread::current()));
+    loop {
+        // Before it looks at anything: whoever changes that afterwards wakes it, though it does not sleep yet.
+        let may_sleep = inbox.may_sleep();
+        if ends.load(Ordering::SeqCst) {
+            return;
+        }
+        lane.turn(&mut finished);
+        finished.drain(..).for_each(|(tx, outcome)| told(tx, outcome));
+        if may_sleep {
+            lane.wait();
+        }
+    }
+}
