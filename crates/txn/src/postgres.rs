@@ -1,0 +1,253 @@
+//! A PostgreSQL database that takes part in transactions.
+//!
+//! ```text
+//!  run -> branch: its statements in order -> session -> BEGIN, statements -> PREPARE TRANSACTION 'evk_...' -> session is free again
+//!  commit, rollback of what is prepared, recover -> any session of the same database
+//! ```
+//!
+//! Invariants
+//!   1. A branch votes yes only when the server lists it as prepared, in this database.
+//!   2. A rollback is done only when nothing is left that could still prepare the branch, except in a session of an application's own.
+//!   3. Each wait ends: for a connection, and for a session, within `connect_timeout`; for a statement or a step of the protocol within
+//!      `statement_timeout`. Each queue has a bound.
+//!
+//! When the node dies, the server rolls back what is not prepared as soon as it sees the connections end; what is prepared is listed by
+//! [`Resource::recover`], and committed or rolled back by the next start.
+//!
+//! **Who only reads** commits when it is asked to prepare, and is out. It needs a look whether the transaction has a number, so it is tried only
+//! of branches all of whose statements were queries (`guard`); who writes pays nothing for it. What remains: a function that only
+//! sends notifications, or only takes advisory locks, in a query that does not name either, does so at the vote, whatever becomes of
+//! the transaction.
+//!
+//! Needs PostgreSQL 13, `max_prepared_transactions`, and `fsync`; the same user for as long as something is prepared.
+//! Out of scope: TLS (a socket of the machine, or a proxy); a pooler that gives each transaction another session: the address must be
+//! the server's.
+
+mod branch;
+pub(crate) mod failure;
+mod guard;
+mod pool;
+mod session;
+mod steps;
+mod value;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use crate::id::{BranchId, NodeName};
+use crate::inbox::lock;
+use crate::resource::{Answer, Ask, Reply, Resource};
+use crate::sql::{Database, DatabaseOptions, Done, Drivers, Sessions, Statement, StatementError};
+use branch::{Branches, Job, Told, Work};
+use pool::Pool;
+
+/// A database.
+#[derive(Debug)]
+pub struct Postgres {
+    inner: Arc<Inner>,
+    handle: Handle,
+    /// They run until nobody needs them.
+    _drivers: Arc<Drivers>,
+}
+
+/// Why a database cannot take part at all.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name}: not an address of PostgreSQL: {why} (postgres://USER:PASSWORD@HOST:PORT/DATABASE)")]
+pub struct AddressError {
+    name: String,
+    why: String,
+}
+
+/// What the database's tasks share.
+#[derive(Debug)]
+struct Inner {
+    name: String,
+    node: NodeName,
+    limit: Duration,
+    pool: Arc<Pool>,
+    branches: Mutex<Branches>,
+    /// A look at what is prepared is under way.
+    recovers: AtomicBool,
+}
+
+impl Postgres {
+    /// Takes `options.url` for a database of the coordinator, and begins to connect, which is tried for as long as it takes;
+    /// [`Resource::ready`] says how it goes. Of `options.sessions_max` sessions, at least two, a quarter is kept for commits.
+    ///
+    /// # Errors
+    /// [`AddressError`]. A server that is not there is none.
+    pub fn start(options: &DatabaseOptions, drivers: &Arc<Drivers>) -> Result<Arc<Self>, AddressError> {
+        let no = |why: String| AddressError { name: options.name.clone(), why };
+        let config = options.url.parse::<tokio_postgres::Config>();
+        let config = config.map_err(|error| no(failure::text(&error)))?;
+        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+            return Err(no("it names no host".to_owned()));
+        }
+        let pool = Arc::new(Pool::new(config, options));
+        let inner = Arc::new(Inner {
+            name: options.name.clone(),
+            node: options.node.clone(),
+            limit: options.statement_timeout,
+            pool: Arc::clone(&pool),
+            branches: Mutex::default(),
+            recovers: AtomicBool::new(false),
+        });
+        let handle = drivers.handle().clone();
+        handle.spawn(pool.tend());
+        Ok(Arc::new(Self { inner, handle, _drivers: Arc::clone(drivers) }))
+    }
+
+    fn ask(&self, branch: BranchId, ask: Ask, reply: Reply) {
+        let (starts, dropped, before) = lock(&self.inner.branches).ask(branch, ask, reply);
+        if let Some(reply) = before {
+            reply.answer(Answer::Lost("it was asked anew, or the database was closed".to_owned()));
+        }
+        if !dropped.is_empty() {
+            self.handle.spawn(async move { drop(dropped) });
+        }
+        if starts {
+            self.handle.spawn(drive(Arc::clone(&self.inner), branch));
+        }
+    }
+}
+
+impl Resource for Postgres {
+    fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        self.inner.pool.ready()
+    }
+
+    fn watch(&self, back: Box<dyn Fn() + Send + Sync>) {
+        self.inner.pool.watch(back);
+    }
+
+    fn prepare(&self, branch: BranchId, reply: Reply) {
+        self.ask(branch, Ask::Prepare, reply);
+    }
+
+    fn commit(&self, branch: BranchId, reply: Reply) {
+        self.ask(branch, Ask::Commit, reply);
+    }
+
+    fn commit_one_phase(&self, branch: BranchId, reply: Reply) {
+        self.ask(branch, Ask::CommitOnePhase, reply);
+    }
+
+    fn rollback(&self, branch: BranchId, reply: Reply) {
+        self.ask(branch, Ask::Rollback, reply);
+    }
+
+    fn recover(&self, reply: Reply) {
+        if self.inner.recovers.swap(true, Ordering::Relaxed) {
+            return reply.answer(Answer::Lost("the last look at it is still under way".to_owned()));
+        }
+        let inner = Arc::clone(&self.inner);
+        self.handle.spawn(async move {
+            let answer = inner.recover().await;
+            inner.recovers.store(false, Ordering::Relaxed);
+            reply.answer(answer);
+        });
+    }
+}
+
+impl Database for Postgres {
+    fn run(&self, branch: BranchId, statement: Statement, done: Done) {
+        let pushed = lock(&self.inner.branches).push(branch, statement, Told::new(done));
+        match pushed {
+            Ok(true) => drop(self.handle.spawn(drive(Arc::clone(&self.inner), branch))),
+            Ok(false) => {}
+            Err((told, why)) => {
+                self.handle.spawn(async move { told.tell(Err(StatementError::Refused(why))) });
+            }
+        }
+    }
+
+    fn adopt(&self, branch: BranchId, _: Option<u64>) -> Result<(), String> {
+        lock(&self.inner.branches).adopt(branch)
+    }
+
+    fn sessions(&self) -> Sessions {
+        self.inner.pool.sessions()
+    }
+
+    fn close(&self) {
+        let left = lock(&self.inner.branches).close();
+        self.inner.pool.close();
+        self.handle.spawn(async move { drop(left) });
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Works for a branch until nothing is left to do.
+async fn drive(inner: Arc<Inner>, branch: BranchId) {
+    let (mut work, stop) = lock(&inner.branches).begin(branch);
+    let mut stops = stop.subscribe();
+    let mut ends = false;
+    loop {
+        let job = lock(&inner.branches).next(branch, &mut work, ends);
+        match job {
+            None => return,
+            Some(Job::Run(statement, told)) => {
+                let answered = tokio::select! {
+                    biased;
+                    _ = stops.wait_for(|stops| *stops) => None,
+                    answered = inner.run(branch, &mut work, &statement) => Some(answered),
+                };
+                match answered {
+                    Some(answered) => told.tell(answered),
+                    None => {
+                        inner.break_off(&mut work).await;
+                        told.tell(Err(StatementError::Failed("the branch is rolled back".to_owned())));
+                    }
+                }
+            }
+            Some(Job::Answer(ask, reply)) => {
+                let (answer, is_over) = inner.answer(branch, &mut work, ask).await;
+                ends |= is_over;
+                if ends {
+                    work = Work::Away;
+                }
+                reply.answer(answer);
+            }
+        }
+    }
+}
+
+/// See [`crate::fuzzing`].
+pub(crate) mod fuzzing {
+    use tokio_postgres::types::Type;
+
+    use super::{guard, value};
+
+    pub(crate) fn value(raw: &[u8]) -> usize {
+        let told = |kind: &&Type| {
+            let text = value::decode(kind, raw);
+            let is_same = text.as_deref() == Some(raw);
+            assert!(
+                is_same
+                    || text
+                        .as_ref()
+                        .is_none_or(|text| std::str::from_utf8(text).is_ok() || **kind == Type::JSONB),
+                "{kind}"
+            );
+            text.is_some()
+        };
+        value::KNOWN.iter().filter(told).count()
+    }
+
+    /// What it is; `None`: it is not run.
+    pub(crate) fn judge(text: &str) -> Option<bool> {
+        guard::look(text).ok().map(|kind| kind == guard::Kind::Reads)
+    }
+}

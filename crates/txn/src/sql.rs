@@ -1,0 +1,165 @@
+//! What SQL databases that take part have in common: statements run in a branch, branches that an application prepared, settings.
+//!
+//! ```text
+//!  run(branch, statement) -> first: a session begins the branch -> prepare, commit or roll back on that session
+//!  adopt(branch)          -> the application's own session has prepared it: prepare only looks whether it is so
+//! ```
+//!
+//! Drivers run on one thread of tokio's, `txn-sql`; calls return at once, and what they are given for the end is called on it.
+//!
+//! Invariants
+//!   1. A branch is worked on in one session, one statement at a time, in the order of the calls.
+//!   2. After a statement failed, the branch only rolls back: its prepare votes no.
+//!
+//! Out of scope: what a statement means; TLS (`docs/manual`).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::id::{BranchId, NodeName};
+use crate::resource::Resource;
+
+/// A database that takes part.
+pub trait Database: Resource {
+    /// Runs `statement` in `branch`, which begins with its first one.
+    fn run(&self, branch: BranchId, statement: Statement, done: Done);
+
+    /// The application has prepared `branch` itself, or will before it commits. `owner` is the identifier of its session, which
+    /// some databases must know.
+    ///
+    /// # Errors
+    /// Why it cannot be so.
+    fn adopt(&self, branch: BranchId, owner: Option<u64>) -> Result<(), String>;
+
+    /// Its sessions now.
+    fn sessions(&self) -> Sessions;
+
+    /// Ends all sessions; what is not prepared is rolled back by the database.
+    fn close(&self);
+}
+
+/// A statement and its parameters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Statement {
+    /// In the database's own words: parameters are `$1` in PostgreSQL, `?` in MariaDB.
+    pub text: String,
+    /// As text; `None` is NULL. The database makes of them what the statement needs.
+    pub parameters: Vec<Option<Vec<u8>>>,
+}
+
+/// What a statement came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answered {
+    /// It returned rows: each value as text, `None` for NULL.
+    Rows(Vec<Vec<Option<Vec<u8>>>>),
+    /// It changed so many rows.
+    Changed(u64),
+}
+
+/// Why a statement failed: what happened, and what becomes of its branch.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StatementError {
+    /// It was not run, and the branch is as it was.
+    #[error("{0}")]
+    Refused(String),
+    /// The branch can only roll back now.
+    #[error("{0}; the branch can only roll back")]
+    Failed(String),
+}
+
+/// Called once, on the drivers' thread: must not wait.
+pub type Done = Box<dyn FnOnce(Result<Answered, StatementError>) + Send>;
+
+/// Settings of a database.
+#[derive(Clone)]
+pub struct DatabaseOptions {
+    /// As settings, commands and logs name it.
+    pub name: String,
+    /// Where it is, with user and password: `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, `mysql://...`.
+    pub url: String,
+    /// Whose branches it may touch.
+    pub node: NodeName,
+    /// Most sessions at a time; who needs one more waits.
+    pub sessions_max: usize,
+    /// Longest wait for a connection, or for a session that is free.
+    pub connect_timeout: Duration,
+    /// Longest wait for a statement or for a step of the protocol.
+    pub statement_timeout: Duration,
+}
+
+impl DatabaseOptions {
+    /// The defaults.
+    #[must_use]
+    pub fn new(name: &str, url: &str, node: NodeName) -> Self {
+        Self {
+            name: name.to_owned(),
+            url: url.to_owned(),
+            node,
+            sessions_max: 16,
+            connect_timeout: Duration::from_secs(5),
+            statement_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Without the address, which has a password in it.
+impl std::fmt::Debug for DatabaseOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DatabaseOptions").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Sessions of a database at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sessions {
+    /// Connected.
+    pub open: usize,
+    /// Of these, in a branch.
+    pub busy: usize,
+    /// Who waits for one.
+    pub waiting: usize,
+    /// Connections that failed since the start.
+    pub failures: u64,
+}
+
+/// The thread on which drivers run.
+#[derive(Debug)]
+pub struct Drivers {
+    handle: tokio::runtime::Handle,
+    /// Dropped to end it.
+    stop: Option<tokio::sync::oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Drivers {
+    /// Starts it. It ends when the last owner lets go of it; what runs there then is dropped.
+    ///
+    /// # Errors
+    /// The system's, if it gives no thread.
+    pub fn start() -> std::io::Result<Arc<Self>> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = tokio::sync::oneshot::channel();
+        #[allow(clippy::disallowed_methods, reason = "owned here, and joined when it is dropped")]
+        let thread = std::thread::Builder::new()
+            .name("txn-sql".to_owned())
+            .spawn(move || drop(runtime.block_on(stopped)))?;
+        Ok(Arc::new(Self { handle, stop: Some(stop), thread: Some(thread) }))
+    }
+
+    /// Where tasks are spawned.
+    #[must_use]
+    pub fn handle(&self) -> &tokio::runtime::Handle {
+        &self.handle
+    }
+}
+
+impl Drop for Drivers {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        let thread = self.thread.take().expect("taken here alone");
+        if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
+            tracing::error!("the thread of the databases' drivers panicked");
+        }
+    }
+}
