@@ -51,11 +51,14 @@ pub mod coordinator;
 pub mod decision_log;
 pub mod desk;
 pub mod dummy;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod id;
 mod inbox;
 mod keeper;
 pub mod lane;
 mod machines;
+pub mod mariadb;
 pub mod phases;
 pub mod postgres;
 pub mod protocol;

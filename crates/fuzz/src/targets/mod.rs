@@ -139,4 +139,32 @@ pub const TARGETS: &[Target] = &[
         words: txn::WORDS,
         input_bytes_max: 1_600,
     },
+    Target {
+        name: "txn-statement",
+        run: txn::statement,
+        seeds: txn::statement_seeds,
+        words: txn::STATEMENT_WORDS,
+        input_bytes_max: 128,
+    },
+    Target {
+        name: "txn-postgres-value",
+        run: txn::postgres_value,
+        seeds: txn::postgres_value_seeds,
+        words: txn::POSTGRES_WORDS,
+        input_bytes_max: 64,
+    },
+    Target {
+        name: "txn-monitor",
+        run: txn::monitor,
+        seeds: txn::monitor_seeds,
+        words: txn::MONITOR_WORDS,
+        input_bytes_max: 256,
+    },
+    Target {
+        name: "txn-xid",
+        run: txn::xid,
+        seeds: txn::xid_seeds,
+        words: txn::XID_WORDS,
+        input_bytes_max: 80,
+    },
 ];

@@ -1,6 +1,7 @@
 //! What tests of the decision logs share.
 #![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part of it, and fails by panicking")]
 
+pub(crate) mod mariadb;
 pub(crate) mod postgres;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,269 @@
+//! A session of the server, and the steps of XA on it.
+//!
+//! The driver's connection is used without its pool, which resets sessions: a reset of a session that holds a prepared branch makes its
+//! XA COMMIT a lie. Without the pool the driver sends COM_RESET_CONNECTION and COM_CHANGE_USER only when told to, which nobody does.
+//!
+//! ```text
+//!  connect -> id -> registered -> lock evk:HASH:ID   held until the server has torn the session down, branches included
+//! ```
+//!
+//! Invariants
+//!   1. A session that has its lock is registered: the lock of an identifier that is registered is not that of an earlier session.
+//!   2. After an error that is not the answer to what was asked, the session is not used again.
+//!
+//! Out of scope: who has which session (`pool`).
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use mysql_async::prelude::{FromRow, Queryable};
+use mysql_async::{Conn, Error, Opts, OptsBuilder, Row, from_row_opt};
+
+use super::statement;
+use crate::sql::{Answered, Statement};
+
+/// What all sessions of a database have in common.
+#[derive(Debug)]
+pub(super) struct Server {
+    opts: Opts,
+    /// Told apart from those of other nodes and databases by this, in hexadecimal.
+    mark: String,
+    /// Identifiers of the sessions that live.
+    live: Mutex<HashSet<u64>>,
+    pub(super) connect_timeout: Duration,
+    pub(super) statement_timeout: Duration,
+}
+
+/// A session.
+pub(super) struct Session {
+    conn: Conn,
+    pub(super) id: u64,
+    server: Arc<Server>,
+    /// Nothing was left in it that the next branch would meet.
+    pub(super) is_clean: bool,
+}
+
+/// Why a step came to nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// The server said no, and its session goes on.
+    Refused(u16, String),
+    /// Nobody knows what became of it; the session is not to be used again.
+    Lost(String),
+}
+
+impl Server {
+    /// The server at `url`, for sessions that are told apart by `whose`.
+    ///
+    /// # Errors
+    /// The address is none.
+    pub(super) fn new(
+        url: &str,
+        whose: &str,
+        connect_timeout: Duration,
+        statement_timeout: Duration,
+    ) -> Result<Self, String> {
+        // Rest of the address may hold a password: it is not shown.
+        let rest = url.strip_prefix("mariadb://").or_else(|| url.strip_prefix("mysql://"));
+        let rest = rest.ok_or("it begins with neither mysql:// nor mariadb://")?;
+        let opts = Opts::from_url(&format!("mysql://{rest}")).map_err(|error| error.to_string())?;
+        let opts = OptsBuilder::from_opts(opts)
+            // The socket that a server names is one of its own machine, which may be another.
+            .prefer_socket(Some(false))
+            .tcp_keepalive(Some(KEEPALIVE))
+            .wait_timeout(Some(0));
+        let (mark, live) = (format!("{:016x}", fnv(whose.as_bytes())), Mutex::default());
+        Ok(Self { opts: opts.into(), mark, live, connect_timeout, statement_timeout })
+    }
+
+    /// A connection that holds no lock: for questions, never for branches.
+    pub(super) async fn connect(&self) -> Result<Conn, Trouble> {
+        within(self.connect_timeout, Conn::new(self.opts.clone())).await
+    }
+
+    /// Name of the lock by which session `id` is known to live; a name without it is a prefix of all.
+    pub(super) fn lock(&self, id: impl std::fmt::Display) -> String {
+        format!("evk:{}:{id}", self.mark)
+    }
+
+    /// Whether a session of this identifier lives in this process.
+    pub(super) fn has(&self, id: u64) -> bool {
+        self.live().contains(&id)
+    }
+
+    fn live(&self) -> std::sync::MutexGuard<'_, HashSet<u64>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Session {
+    /// Connects.
+    pub(super) async fn open(server: &Arc<Server>) -> Result<Self, Trouble> {
+        within(server.connect_timeout, Self::connect(server)).await?
+    }
+
+    async fn connect(server: &Arc<Server>) -> mysql_async::Result<Result<Self, Trouble>> {
+        let mut conn = Conn::new(server.opts.clone()).await?;
+        let lost = |what: &str| Ok(Err(Trouble::Lost(what.to_owned())));
+        let Some(id) = first::<u64>(&mut conn, "SELECT CONNECTION_ID()").await? else {
+            return lost("the server gave no connection identifier");
+        };
+        server.live().insert(id);
+        let mut session = Self { conn, id, server: Arc::clone(server), is_clean: true };
+        let lock = format!("SELECT GET_LOCK('{}', 0)", server.lock(id));
+        match first::<Option<u8>>(&mut session.conn, &lock).await?.flatten() {
+            Some(1) => Ok(Ok(session)),
+            _ => lost("somebody else holds a lock that is ours"),
+        }
+    }
+
+    /// Runs one or more commands of the protocol; the first that is refused ends it.
+    pub(super) async fn step(&mut self, commands: &str) -> Result<(), Trouble> {
+        within(self.server.statement_timeout, self.conn.query_drop(commands)).await
+    }
+
+    /// How many rows this session has inserted, changed or deleted since it began, temporary tables included.
+    pub(super) async fn writes(&mut self) -> Result<u64, Trouble> {
+        let count = first::<Option<f64>>(&mut self.conn, WRITES);
+        let count = within(self.server.statement_timeout, count).await?.flatten();
+        count.map(|count| count as u64).ok_or_else(|| Trouble::Lost("the server counts nothing".to_owned()))
+    }
+
+    /// Runs a statement of an application.
+    ///
+    /// # Errors
+    /// [`Wrong`].
+    pub(super) async fn run(&mut self, statement: Statement) -> Result<Answered, Wrong> {
+        let limit = self.server.statement_timeout;
+        let running = run(&mut self.conn, statement);
+        match tokio::time::timeout(limit, running).await {
+            Ok(result) => result,
+            Err(_) => Err(Wrong::Trouble(Trouble::Lost(late(limit)))),
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.server.live().remove(&self.id);
+    }
+}
+
+/// Why a statement has no result.
+#[derive(Debug)]
+pub(super) enum Wrong {
+    /// It was not run.
+    NotRun(String),
+    /// It was, or may have been.
+    Trouble(Trouble),
+}
+
+impl From<Error> for Wrong {
+    fn from(error: Error) -> Self {
+        Self::Trouble(Trouble::of(&error))
+    }
+}
+
+async fn run(conn: &mut Conn, statement: Statement) -> Result<Answered, Wrong> {
+    let prepared = conn.prep(statement.text).await?;
+    let (wants, has) = (usize::from(prepared.num_params()), statement.parameters.len());
+    if wants != has {
+        return Err(Wrong::NotRun(format!("the statement has {wants} parameters, and {has} were given")));
+    }
+    let mut result = conn.exec_iter(prepared, statement::params(statement.parameters)).await?;
+    let has_rows = !result.columns_ref().is_empty();
+    let (mut rows, mut size) = (Vec::new(), 0);
+    while has_rows && let Some(row) = result.next().await? {
+        let (texts, bytes) = statement::texts(row);
+        size += bytes;
+        if size > RESULT_BYTES_MAX {
+            let text = format!("its result is larger than {RESULT_BYTES_MAX} B");
+            return Err(Wrong::Trouble(Trouble::Lost(text)));
+        }
+        rows.push(texts);
+    }
+    let changed = result.affected_rows();
+    // A procedure may return more: what it returned first is its result.
+    result.drop_result().await?;
+    Ok(if has_rows { Answered::Rows(rows) } else { Answered::Changed(changed) })
+}
+
+impl Trouble {
+    pub(super) fn of(error: &Error) -> Self {
+        match error {
+            Error::Server(server) if !DYING.contains(&server.code) => {
+                Self::Refused(server.code, format!("{} ({})", server.message, server.code))
+            }
+            Error::Server(server) => Self::Lost(format!("{} ({})", server.message, server.code)),
+            Error::Io(error) => Self::Lost(error.to_string()),
+            other => Self::Lost(other.to_string()),
+        }
+    }
+
+    pub(super) fn text(&self) -> &str {
+        let (Self::Refused(_, text) | Self::Lost(text)) = self;
+        text
+    }
+
+    /// Whether the server answered with this error.
+    pub(super) fn is(&self, code: u16) -> bool {
+        matches!(self, Self::Refused(it, _) if *it == code)
+    }
+}
+
+/// All rows of an answer. A row that is not what was asked for is an error.
+pub(super) async fn all<T: FromRow>(conn: &mut Conn, question: &str) -> mysql_async::Result<Vec<T>> {
+    let rows = conn.query::<Row, _>(question).await?;
+    let values =
+        rows.into_iter().map(|row| from_row_opt::<T>(row).map_err(|error| Error::Other(error.into())));
+    values.collect()
+}
+
+/// The first row of an answer.
+pub(super) async fn first<T: FromRow>(conn: &mut Conn, question: &str) -> mysql_async::Result<Option<T>> {
+    Ok(all::<T>(conn, question).await?.into_iter().next())
+}
+
+/// Waits for an answer, so long and no longer.
+pub(super) async fn within<T>(
+    limit: Duration,
+    answer: impl Future<Output = mysql_async::Result<T>>,
+) -> Result<T, Trouble> {
+    match tokio::time::timeout(limit, answer).await {
+        Ok(answer) => answer.map_err(|error| Trouble::of(&error)),
+        Err(_) => Err(Trouble::Lost(late(limit))),
+    }
+}
+
+fn late(limit: Duration) -> String {
+    format!("no answer within {limit:?}")
+}
+
+/// FNV-1a.
+fn fnv(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// XAER_NOTA: the identifier is unknown, or a session holds it.
+pub(super) const NOTA: u16 = 1397;
+/// XAER_RMFAIL: not in this state.
+pub(super) const RMFAIL: u16 = 1399;
+/// XA_RBROLLBACK: it was rolled back.
+pub(super) const RBROLLBACK: u16 = 1402;
+/// XA_RBTIMEOUT, XA_RBDEADLOCK: the same.
+pub(super) const RBTIMEOUT: u16 = 1613;
+/// See above.
+pub(super) const RBDEADLOCK: u16 = 1614;
+/// There is no such session.
+pub(super) const NO_SUCH_THREAD: u16 = 1094;
+
+/// Errors of a session that ends: shutdown, trouble of the network, interrupted, killed.
+const DYING: [u16; 9] = [1053, 1152, 1158, 1159, 1160, 1161, 1184, 1317, 1927];
+const WRITES: &str = "SELECT SUM(VARIABLE_VALUE) FROM information_schema.SESSION_STATUS \
+     WHERE VARIABLE_NAME IN ('HANDLER_WRITE', 'HANDLER_UPDATE', 'HANDLER_DELETE')";
+const KEEPALIVE: Duration = Duration::from_secs(10);
+/// Largest result of a statement, in memory.
+pub(super) const RESULT_BYTES_MAX: usize = 16 << 20;
