@@ -116,6 +116,8 @@ pub(crate) enum Handler {
     Everything(DataFn),
     /// All keys, one stripe of them at a time; in a transaction as [`Handler::Everything`].
     Walk(DataFn),
+    /// TX.DO: a command that is staged.
+    Stage,
     /// The session and the server.
     Control(ControlFn),
     /// Queued commands of MULTI.

@@ -74,6 +74,19 @@ pub(crate) fn of_store(error: &StoreError) -> Failure {
     format!("{code} {error}").into()
 }
 
+/// What is wrong with a transaction; one that is not known has a code of its own.
+pub(crate) fn of_transaction(text: impl AsRef<str>) -> Failure {
+    let text = text.as_ref();
+    let code = if text.starts_with("no transaction") { "NOTX" } else { "ERR" };
+    format!("{code} {}", text.replace(['\r', '\n'], " ")).into()
+}
+
+/// A prepared transaction holds a key that would change, and went on doing so.
+pub(crate) fn locked(key: &[u8], by: &str) -> Failure {
+    let key = crate::handlers::args::shown(key);
+    format!("TRYAGAIN key '{key}' is held by prepared transaction {by}, for longer than txn.lock_wait").into()
+}
+
 /// A command found more to answer than a connection may hold.
 pub(crate) fn reply_too_large(most_bytes: usize) -> Failure {
     format!("ERR the reply would be larger than connections.output_max ({most_bytes} B)").into()

@@ -240,7 +240,9 @@ impl Server {
                 executed.later.push((queued, start));
                 return Ok(());
             }
-            Handler::Exec | Handler::Container(_) => unreachable!("neither is ever queued"),
+            Handler::Exec | Handler::Stage | Handler::Container(_) => {
+                unreachable!("none of them is ever queued")
+            }
         };
         let now = access.now();
         let (lookups, attached) = (Cell::default(), RefCell::default());

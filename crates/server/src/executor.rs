@@ -14,6 +14,7 @@
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use clock::{Nanos, UnixMs};
 use resp::{ArgsView, Writer};
@@ -209,6 +210,7 @@ impl Server {
             }
             Handler::Control(_) => self.run_control(session, entry, request, out),
             Handler::Exec => self.run_exec(session, request, out),
+            Handler::Stage => self.run_stage(session, request, out),
             Handler::Container(_) => unreachable!("admit resolves subcommands"),
         };
         match result {
@@ -433,6 +435,25 @@ impl Server {
                 (pending.prepared, pending.copies) = (prepared, copies);
                 Err(Unready::Parked(Parked::Credits))
             }
+            Stop::Locked(locked) => {
+                let now = self.clock.now();
+                let client = session.client.id;
+                let wait = self.settings.current().txn_lock_wait;
+                let pending = session.pending.get_or_insert_default();
+                let until = *pending.locked_until.get_or_insert(now + wait);
+                if now >= until {
+                    let by = self
+                        .transactions
+                        .as_ref()
+                        .map_or_else(|| locked.by.to_string(), |it| it.owner_of(&locked.by));
+                    self.write_failure(errors::locked(&locked.key, &by), session.resp3, out);
+                    return Ok(Ran::plain(self.store.newest(), true));
+                }
+                (pending.prepared, pending.copies) = (prepared, copies);
+                self.wait_for_unlock(client);
+                // The hook may have run between the refusal and the line above.
+                Err(Unready::Parked(Parked::Until(until.min(now + LOCK_RETRY))))
+            }
             Stop::Refused(StoreError::Journal(_)) => Err(Unready::Dead),
             Stop::Refused(error) | Stop::Damaged(error) => {
                 self.write_failure(errors::of_store(&error), session.resp3, out);
@@ -492,6 +513,8 @@ pub(crate) fn collect_keys<'a>(entry: &Entry, db: u16, args: ArgsView<'a>, keys:
     });
 }
 
+/// A connection that waits for a key looks again by itself after this.
+const LOCK_RETRY: Duration = Duration::from_millis(20);
 /// Reads from disk for one command. Each but the first means that what was read moved, or led to more: a command that
 /// needs all keys while others write could go on for ever.
 const FETCHES_MAX: u32 = 100;

@@ -44,6 +44,7 @@ mod slowlog;
 mod stats;
 mod table;
 mod turn;
+mod tx;
 
 pub use crate::capture::{Chunk, Last};
 pub use command::{Command, Flags, KeySpec};
@@ -52,6 +53,7 @@ pub use message::{Line, Message, Published};
 pub use protocol::EvenkeelProtocol;
 pub use server::{ServerOptions, ShutdownKind};
 pub use session::Session;
+pub use tx::{Transactions, TransactionsOptions};
 
 #[cfg(test)]
 mod tests;

@@ -26,6 +26,8 @@ pub enum Message {
     Captured(Chunk),
     /// A capture is over.
     CaptureEnd(Last),
+    /// What a statement came to.
+    Answered(Box<Result<txn::sql::Answered, txn::sql::StatementError>>),
     /// Work on a thread of its own is done.
     Done(Result<(), String>),
 }

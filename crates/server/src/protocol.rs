@@ -44,6 +44,14 @@ impl EvenkeelProtocol {
         if let Some(peers) = self.server.peers() {
             peers.wake_released();
         }
+        if let Some(transactions) = &self.server.transactions {
+            transactions.on_advance();
+        }
+    }
+
+    /// The store's hook: a prepared transaction has ended.
+    pub fn on_unlock(&self) {
+        self.server.on_unlock();
     }
 
     /// Adds up what connections and messages hold, for the budget of memory. Takes a moment for thousands of connections.

@@ -22,6 +22,7 @@ use crate::pubsub::PubSub;
 use crate::settings::{Config, Settings, Threshold};
 use crate::slowlog::SlowLog;
 use crate::stats::Stats;
+use crate::tx::Transactions;
 
 /// What a server is made from.
 pub struct ServerOptions {
@@ -33,6 +34,8 @@ pub struct ServerOptions {
     pub clock: Arc<dyn Clock>,
     /// Version of the binary, for INFO and HELLO.
     pub version: &'static str,
+    /// Transactions over keys and databases; without, TX.* answer with an error.
+    pub transactions: Option<Arc<Transactions>>,
     /// Called by SHUTDOWN; must not wait.
     pub shutdown: Box<dyn Fn(ShutdownKind) + Send + Sync>,
 }
@@ -56,6 +59,7 @@ pub enum ShutdownKind {
 pub(crate) struct Server {
     pub(crate) store: Arc<Store>,
     pub(crate) settings: Arc<Config>,
+    pub(crate) transactions: Option<Arc<Transactions>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) version: &'static str,
     pub(crate) shutdown: Box<dyn Fn(ShutdownKind) + Send + Sync>,
@@ -75,6 +79,8 @@ pub(crate) struct Server {
     pub(crate) monitor_count: AtomicUsize,
     /// Connections that wait for credits.
     pub(crate) busy: Mutex<BTreeSet<u64>>,
+    /// Connections that wait for keys which prepared transactions hold.
+    pub(crate) locked: Mutex<BTreeSet<u64>>,
     pub(crate) active_expiry: AtomicBool,
     pub(crate) last_save_unix_s: AtomicU64,
     /// Memory of the process before it served, keys that were found left out.
@@ -116,7 +122,7 @@ pub(crate) struct Pause {
 
 impl Server {
     pub(crate) fn new(options: ServerOptions) -> Arc<Self> {
-        let ServerOptions { store, settings, clock, version, shutdown } = options;
+        let ServerOptions { store, settings, clock, version, transactions, shutdown } = options;
         let loaded = settings.current();
         let unix_us = clock.unix_us();
         let server = Arc::new(Server {
@@ -134,17 +140,22 @@ impl Server {
             monitors: RwLock::default(),
             monitor_count: AtomicUsize::new(0),
             busy: Mutex::default(),
+            locked: Mutex::default(),
             active_expiry: AtomicBool::new(true),
             last_save_unix_s: AtomicU64::new(unix_us / 1_000_000),
             startup_bytes: resident_bytes().saturating_sub(store.memory().used_bytes()),
             peers: OnceLock::new(),
             store,
             settings,
+            transactions,
             clock,
             version,
             shutdown,
         });
         server.refresh_settings();
+        if let Some(transactions) = &server.transactions {
+            transactions.attach(&server);
+        }
         server
     }
 
@@ -186,6 +197,19 @@ impl Server {
         for id in waiting {
             self.post(id, Message::Retry);
         }
+    }
+
+    /// Has the connections try again that wait for keys which prepared transactions hold.
+    pub(crate) fn on_unlock(&self) {
+        let waiting = std::mem::take(&mut *self.locked.lock().unwrap_or_else(PoisonError::into_inner));
+        for id in waiting {
+            self.post(id, Message::Retry);
+        }
+    }
+
+    /// Notes that a connection waits for such a key.
+    pub(crate) fn wait_for_unlock(&self, id: u64) {
+        self.locked.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
     }
 
     /// Notes that a connection waits for credits.

@@ -161,6 +161,10 @@ pub(crate) struct Pending {
     pub(crate) unblocked: Option<bool>,
     /// How a thread of its own ended (BACKUP).
     pub(crate) result: Option<Result<(), String>>,
+    /// What a statement came to (TX.SQL).
+    pub(crate) answered: Option<Result<txn::sql::Answered, txn::sql::StatementError>>,
+    /// Until when it waits for a key that a prepared transaction holds.
+    pub(crate) locked_until: Option<Nanos>,
     /// How often records were fetched for it.
     pub(crate) fetches: u32,
 }

@@ -270,6 +270,11 @@ impl Server {
                     pending.unblocked = Some(with_error);
                 }
             }
+            Message::Answered(answered) => {
+                if let Some(pending) = &mut session.pending {
+                    pending.answered = Some(*answered);
+                }
+            }
             Message::Done(result) => {
                 if let Some(pending) = &mut session.pending {
                     pending.result = Some(result);

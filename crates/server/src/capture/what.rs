@@ -159,7 +159,8 @@ fn is_value(command: &Command, index: usize, count: usize) -> bool {
 
 /// Whether the argument says what is to be done, and nothing of the data.
 fn is_word(command: &Command, arg: &[u8], index: usize, count: usize) -> bool {
-    let is_about_data = !matches!(command.handler, Handler::Control(_)) || command.name == "select";
+    let is_about_data =
+        !matches!(command.handler, Handler::Control(_) | Handler::Stage) || command.name == "select";
     if !is_about_data || arg.len() > WORD_BYTES_MAX || is_value(command, index, count) {
         return false;
     }

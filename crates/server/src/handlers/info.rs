@@ -44,12 +44,13 @@ impl Deref for View<'_> {
 }
 
 /// Sections, in the order in which INFO shows them; with `false` only ALL and their own name show them.
-const SECTIONS: [(&str, Section, bool); 15] = [
+const SECTIONS: [(&str, Section, bool); 16] = [
     ("Server", server_section, true),
     ("Clients", clients, true),
     ("Memory", memory, true),
     ("Persistence", persistence, true),
     ("Journal", journal, true),
+    ("Transactions", transactions, true),
     ("Stats", stats, true),
     ("Replication", replication, true),
     ("CPU", cpu, true),
@@ -94,6 +95,42 @@ fn capture(server: &View<'_>, text: &mut String) {
     line(text, "capture_bytes", bytes);
     line(text, "capture_records", records);
     line(text, "capture_dropped", dropped);
+}
+
+fn transactions(server: &View<'_>, text: &mut String) {
+    let Some(transactions) = &server.transactions else { return line(text, "txn_enabled", 0) };
+    let figures = transactions.figures();
+    line(text, "txn_enabled", 1);
+    line(text, "txn_node", &figures.node);
+    line(text, "txn_epoch", figures.epoch);
+    line(text, "txn_log", &figures.log);
+    line(text, "txn_live", figures.counters.live);
+    line(text, "txn_kept", figures.counters.kept);
+    for (state, count) in &figures.states {
+        line(text, &format!("txn_state_{}", state.replace('-', "_")), count);
+    }
+    line(text, "txn_committed", figures.counters.committed);
+    line(text, "txn_aborted", figures.counters.aborted);
+    line(text, "txn_unknown", figures.counters.unknown);
+    line(text, "txn_heuristic", figures.counters.heuristic);
+    line(text, "txn_orphans", figures.counters.orphans);
+    line(text, "txn_decisions_written", figures.decisions.records);
+    line(text, "txn_decisions_removed", figures.decisions.removed);
+    line(text, "txn_prepared_branches", figures.prepared);
+    line(text, "txn_locked_keys", figures.locked_keys);
+    for resource in &figures.resources {
+        let state = if resource.trouble.is_empty() { "ready" } else { "down" };
+        let (kind, it) = (resource.kind.word(), resource.sessions);
+        let value = format!(
+            "kind={kind},state={state},sessions={},busy={},waiting={},failures={}",
+            it.open, it.busy, it.waiting, it.failures
+        );
+        line(text, &format!("txn_resource_{}", resource.name), value);
+        if !resource.trouble.is_empty() {
+            let trouble = resource.trouble.replace(['\r', '\n'], " ");
+            line(text, &format!("txn_resource_{}_trouble", resource.name), trouble);
+        }
+    }
 }
 
 pub(super) fn line(text: &mut String, name: &str, value: impl std::fmt::Display) {

@@ -28,6 +28,7 @@ pub(crate) mod server;
 pub(crate) mod slowlog;
 pub(crate) mod strings;
 pub(crate) mod transactions;
+pub(crate) mod tx;
 
 use resp::Writer;
 

@@ -7,6 +7,7 @@ use reactor::Longest;
 use store::LogReport;
 
 use super::*;
+use crate::settings::ResourceKind;
 
 /// What a server has to show, as far as its writers tell things apart.
 pub(super) fn example() -> Snapshot {
@@ -49,6 +50,18 @@ pub(super) fn example() -> Snapshot {
             released_seq: 38,
         }),
         log: Some(LogReport { log_bytes: 1_000, live_bytes: 600, cold_reads: 4, ..Default::default() }),
+        transactions: Some(TransactionFigures {
+            node: "shop-1".to_owned(),
+            log: "journal".to_owned(),
+            states: vec![("active", 2), ("in-doubt", 1)],
+            resources: vec![ResourceFigures {
+                name: "orders".to_owned(),
+                kind: ResourceKind::Postgres,
+                trouble: "connection refused".to_owned(),
+                sessions: txn::sql::Sessions { failures: 3, ..Default::default() },
+            }],
+            ..TransactionFigures::default()
+        }),
         memory: MemoryFigures {
             limit: 1 << 30,
             index: 1_000,

@@ -7,7 +7,7 @@
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
-use super::{CommandFigures, JournalFigures, LoopFigures, Snapshot};
+use super::{CommandFigures, JournalFigures, LoopFigures, Snapshot, TransactionFigures};
 
 /// The line, without its end.
 pub(super) fn line(snapshot: &Snapshot, former: Option<&Snapshot>) -> String {
@@ -46,6 +46,9 @@ pub(super) fn line(snapshot: &Snapshot, former: Option<&Snapshot>) -> String {
     }
     if let Some(figures) = &snapshot.journal {
         all["journal"] = journal(figures);
+    }
+    if let Some(figures) = &snapshot.transactions {
+        all["transactions"] = transactions(figures);
     }
     if let Some(log) = &snapshot.log {
         all["log"] = json!({
@@ -102,6 +105,24 @@ fn journal(
         "sync_us": percentiles(&syncs.nanos, 1_000.0),
         "sync_records": percentiles(&syncs.records, 1.0),
         "sync_bytes": percentiles(&syncs.bytes, 1.0),
+    })
+}
+
+fn transactions(figures: &TransactionFigures) -> Value {
+    let counters = &figures.counters;
+    let states = figures.states.iter().map(|(state, count)| ((*state).to_owned(), json!(count)));
+    let resources = figures.resources.iter().map(|it| {
+        let sessions = it.sessions;
+        json!({
+            "name": it.name, "kind": it.kind.word(), "ready": it.trouble.is_empty(), "sessions": sessions.open,
+            "busy": sessions.busy, "waiting": sessions.waiting, "failures": sessions.failures,
+        })
+    });
+    json!({
+        "committed": counters.committed, "aborted": counters.aborted, "unknown": counters.unknown,
+        "heuristic": counters.heuristic, "orphans": counters.orphans, "live": states.collect::<Map<_, _>>(),
+        "decisions": figures.decisions.records, "prepared_branches": figures.prepared, "locked_keys": figures.locked_keys,
+        "resources": resources.collect::<Vec<_>>(),
     })
 }
 

@@ -28,6 +28,7 @@ use crate::lookup::Table;
 use crate::message::{Accepts, Peers};
 use crate::server::Server;
 
+pub use crate::tx::{ResourceFigures, TransactionFigures};
 pub use process::ProcessFigures;
 pub(crate) use process::{machine_bytes, resident_bytes};
 
@@ -54,6 +55,8 @@ pub struct Snapshot {
     pub journal: Option<JournalFigures>,
     /// The log behind the store; engine `log` only.
     pub log: Option<LogReport>,
+    /// Transactions over keys and databases, unless the server was started without.
+    pub transactions: Option<TransactionFigures>,
     /// Memory by budget.
     pub memory: MemoryFigures,
     /// The process.
@@ -222,6 +225,7 @@ impl Snapshot {
             },
             journal: journal(server),
             log: server.store.log_report(),
+            transactions: server.transactions.as_ref().map(|it| it.figures()),
             process: ProcessFigures::read(),
         }
     }

@@ -10,6 +10,8 @@ use hdrhistogram::Histogram;
 use prometheus::TextEncoder;
 use prometheus::proto::{Bucket, Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
 
+mod transactions;
+
 use super::{JournalFigures, LoopFigures, Snapshot};
 
 /// The page.
@@ -24,6 +26,9 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
         journal(figures, &mut page);
     }
     log(snapshot, &mut page);
+    if let Some(figures) = &snapshot.transactions {
+        transactions::write(figures, &mut page);
+    }
     memory(snapshot, &mut page);
     process(snapshot, &mut page);
     TextEncoder::new().encode_to_string(&page.0).expect("every family has a name and a metric")

@@ -37,6 +37,7 @@ struct Entry {
 
 /// Takes what `toml` says over into `settings`.
 pub(super) fn apply(settings: &mut Settings, toml: &str) -> Result<(), FileError> {
+    settings.resources = resources(toml)?;
     for entry in entries(toml)? {
         let at = |span: &Range<usize>, message| FileError { line: line_of(toml, span.start), message };
         let row = Row::find(&entry.name).ok_or_else(|| at(&entry.name_at, unknown(&entry.name)))?;
@@ -121,8 +122,16 @@ fn entries(toml: &str) -> Result<Vec<Entry>, FileError> {
     Ok(entries)
 }
 
+fn resources(toml: &str) -> Result<Vec<super::ResourceSettings>, FileError> {
+    // What is no TOML is told with the settings.
+    let Ok(table) = DeTable::parse(toml) else { return Ok(Vec::new()) };
+    super::resources::read(table.get_ref())
+        .map_err(|(at, message)| FileError { line: line_of(toml, at.start), message })
+}
+
 fn flatten(prefix: &str, table: &DeTable<'_>, entries: &mut Vec<Entry>) {
-    for (key, value) in table {
+    let is_setting = |name: &str| !prefix.is_empty() || name != super::resources::GROUP;
+    for (key, value) in table.iter().filter(|(key, _)| is_setting(key.get_ref())) {
         let name =
             if prefix.is_empty() { key.get_ref().to_string() } else { format!("{prefix}.{}", key.get_ref()) };
         match value.get_ref() {
@@ -144,7 +153,7 @@ pub(super) fn is_group(name: &str) -> bool {
     ROWS.iter().any(|row| row.group() == Some(name))
 }
 
-fn text_of(value: &DeValue<'_>) -> Result<String, String> {
+pub(super) fn text_of(value: &DeValue<'_>) -> Result<String, String> {
     match value {
         DeValue::String(text) => Ok(text.to_string()),
         DeValue::Integer(number) => {

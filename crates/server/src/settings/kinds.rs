@@ -15,6 +15,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use txn::id::{NODE_NAME_BYTES_MAX, NodeName};
+
 /// A value of one setting, as text and back.
 pub(super) trait Kind: Sized {
     /// Reads the text; the error says what was expected.
@@ -232,6 +234,25 @@ impl Kind for Secret {
 
     fn write(&self) -> String {
         self.0.clone()
+    }
+}
+
+/// Name of a server among those that use the same databases; empty: one is made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node(pub Option<NodeName>);
+
+impl Kind for Node {
+    fn read(text: &str) -> Result<Self, String> {
+        let expected = |_| format!("1 to {NODE_NAME_BYTES_MAX} of a-z, 0-9 and -");
+        if text.is_empty() {
+            Ok(Self(None))
+        } else {
+            NodeName::new(text).map(|node| Self(Some(node))).map_err(expected)
+        }
+    }
+
+    fn write(&self) -> String {
+        self.0.as_ref().map(ToString::to_string).unwrap_or_default()
     }
 }
 
@@ -493,6 +514,16 @@ choice! {
         Direct = "direct",
         /// Writes and syncs through an io_uring.
         Uring = "uring",
+    }
+}
+
+choice! {
+    /// Where decisions of transactions are kept.
+    TxnLog {
+        /// All in a journal of their own.
+        Journal = "journal",
+        /// Each in a file.
+        File = "file",
     }
 }
 

@@ -16,6 +16,7 @@ mod config;
 mod file;
 mod kinds;
 mod redis;
+mod resources;
 mod table;
 mod text;
 
@@ -28,9 +29,10 @@ use kinds::Kind as _;
 pub use config::{ChangeError, Config, RewriteError};
 pub use file::FileError;
 pub use kinds::{
-    Assignment, Backend, BalanceBy, Connector, Durability, Engine, Every, LogLevel, MemoryLimit, Percent,
-    Secret, Size, Threshold,
+    Assignment, Backend, BalanceBy, Connector, Durability, Engine, Every, LogLevel, MemoryLimit, Node,
+    Percent, Secret, Size, Threshold, TxnLog,
 };
+pub use resources::{KEYS, ResourceKind, ResourceSettings};
 pub use table::{ROWS, Row};
 pub use text::{example_file, manual_page, nearest};
 
@@ -73,6 +75,17 @@ pub struct Settings {
     pub journal_backend: Backend,
     pub journal_segment_size: Size,
     pub journal_buffer_max: Size,
+
+    pub txn_node: Node,
+    pub txn_log: TxnLog,
+    pub txn_timeout: Duration,
+    pub txn_lock_wait: Duration,
+    pub txn_keep: Duration,
+    pub txn_transactions_max: usize,
+    pub txn_recovery_interval: Duration,
+    pub txn_safety_interval: Duration,
+    /// Of the file's `[resource.NAME]`.
+    pub resources: Vec<ResourceSettings>,
 
     pub log_level: LogLevel,
     pub log_json: bool,

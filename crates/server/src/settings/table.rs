@@ -5,8 +5,8 @@
 
 use super::kinds::{Kind, Size};
 use super::{
-    Assignment, Backend, BalanceBy, Connector, Durability, Engine, Every, LogLevel, MemoryLimit, Percent,
-    Secret, Settings, Threshold,
+    Assignment, Backend, BalanceBy, Connector, Durability, Engine, Every, LogLevel, MemoryLimit, Node,
+    Percent, Secret, Settings, Threshold, TxnLog,
 };
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -64,6 +64,7 @@ impl Row {
             (_, Some("connections")) => "Connections",
             (_, Some("value" | "transaction" | "memory" | "store")) => "Limits of the data",
             (_, Some("journal")) => "Journal",
+            (_, Some("txn")) => "Transactions",
             (_, Some(_)) => "Watching",
         }
     }
@@ -154,7 +155,10 @@ macro_rules! table {
 
         /// The settings of a server that was told nothing.
         pub(super) fn defaults() -> Settings {
-            Settings { $($field: <$kind as Kind>::read($default).expect("a test reads every default")),* }
+            Settings {
+                $($field: <$kind as Kind>::read($default).expect("a test reads every default"),)*
+                resources: Vec::new(),
+            }
         }
     };
 }
@@ -321,6 +325,47 @@ table! {
         form: "SIZE", default: "64MiB", bounds: ["64KiB", "4GiB"], runtime: false,
         summary: "Writes that may wait for the disk in memory; beyond it writers are slowed down.",
         reason: "A second of a slow disk. A larger single write is let through alone.",
+    }
+    txn_node: Node = "txn.node" {
+        form: "NAME", default: "", bounds: ["", ""], runtime: false,
+        summary: "Name of this server in the databases that take part in its transactions: 1 to 24 of a-z, 0-9 and -. \
+                  Empty: one is made at the first start, and kept with the data.",
+        reason: "It tells this server's branches from those of all others, so no two may have the same.",
+    }
+    txn_log: TxnLog = "txn.log" {
+        form: "journal|file", default: "journal", bounds: ["", ""], runtime: false,
+        summary: "Where decisions are kept: in a journal of their own, or in a file each. It holds from the first start on.",
+        reason: "The journal makes many durable with one sync; files are for comparison.",
+    }
+    txn_timeout: Duration = "txn.timeout" {
+        form: "DURATION", default: "1m", bounds: ["1ms", "1d"], runtime: true,
+        summary: "A transaction that is neither committed nor rolled back for so long is rolled back; TX.BEGIN may say less or more.",
+        reason: "Long enough for a request of a user, short enough that what its client left behind holds nobody up.",
+    }
+    txn_lock_wait: Duration = "txn.lock_wait" {
+        form: "DURATION", default: "1s", bounds: ["0s", "1h"], runtime: true,
+        summary: "How long a command waits for a key that a prepared transaction holds, before it is answered with TRYAGAIN.",
+        reason: "Most transactions are prepared for some milliseconds only; one whose database is down holds its keys for longer.",
+    }
+    txn_keep: Duration = "txn.keep" {
+        form: "DURATION", default: "1m", bounds: ["0s", "1d"], runtime: false,
+        summary: "How long a decision is kept after all have carried it out, so that TX.STATUS tells it after a restart, too.",
+        reason: "A client that lost the answer to TX.COMMIT asks within that time.",
+    }
+    txn_transactions_max: usize = "txn.transactions_max" {
+        form: "COUNT", default: "65536", bounds: ["1", "1000000"], runtime: false,
+        summary: "Most transactions that have begun and not ended.",
+        reason: "Some 64 MiB of memory, keys and values left out.",
+    }
+    txn_recovery_interval: Duration = "txn.recovery_interval" {
+        form: "DURATION", default: "10s", bounds: ["10ms", "1h"], runtime: false,
+        summary: "How often databases are asked what they hold prepared.",
+        reason: "It is one short query.",
+    }
+    txn_safety_interval: Duration = "txn.safety_interval" {
+        form: "DURATION", default: "10s", bounds: ["10ms", "1h"], runtime: false,
+        summary: "A prepared branch that no transaction of this server knows is rolled back after so long.",
+        reason: "Longer than any branch takes from prepared to known.",
     }
     log_level: LogLevel = "log.level" {
         form: "error|warn|info|debug|trace", default: "info", bounds: ["", ""], runtime: false,

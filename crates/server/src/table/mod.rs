@@ -6,9 +6,10 @@ mod pubsub;
 mod server;
 mod strings;
 mod transactions;
+mod tx;
 
 use crate::command::Command;
 
 /// All rows, group by group.
-pub(crate) const GROUPS: [&[Command]; 6] =
-    [connection::ROWS, keys::ROWS, strings::ROWS, transactions::ROWS, pubsub::ROWS, server::ROWS];
+pub(crate) const GROUPS: [&[Command]; 7] =
+    [connection::ROWS, keys::ROWS, strings::ROWS, transactions::ROWS, pubsub::ROWS, server::ROWS, tx::ROWS];

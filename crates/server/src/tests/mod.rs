@@ -9,6 +9,7 @@ mod newer;
 mod observed;
 mod pipelines;
 mod sessions;
+mod tx;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -24,6 +25,7 @@ use crate::message::{Accepts, Message, Peers};
 use crate::server::{Server, ServerOptions, ShutdownKind};
 use crate::session::Session;
 use crate::settings::{Config, Settings};
+use crate::tx::{Transactions, TransactionsOptions};
 
 /// A server whose connections are values.
 pub(crate) struct Harness {
@@ -108,11 +110,18 @@ impl Harness {
         })
         .expect("a store in memory opens");
         let stopped = Arc::new(Mutex::new(None));
+        let transactions = Transactions::open(TransactionsOptions {
+            store: Arc::clone(&store),
+            settings: &settings,
+            clock: clock.clone(),
+            vfs: Arc::new(vfs::SimDisk::new(1)),
+        });
         let server = Server::new(ServerOptions {
             store,
             settings: Arc::new(Config::new(settings, None)),
             clock: clock.clone(),
             version: "0.0.0",
+            transactions: Some(transactions.expect("without databases nothing is opened")),
             shutdown: Box::new({
                 let stopped = Arc::clone(&stopped);
                 move |kind| *stopped.lock().unwrap() = Some(kind)

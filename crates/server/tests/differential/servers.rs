@@ -101,6 +101,7 @@ impl Evenkeel {
             store: Arc::clone(&store),
             settings: Arc::new(Config::new(Settings::default(), None)),
             clock: Arc::clone(&clock),
+            transactions: None,
             version: "0.0.0",
             shutdown: Box::new(|_| {}),
         });

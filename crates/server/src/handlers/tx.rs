@@ -1,0 +1,338 @@
+//! TX.*: transactions over keys and databases. TX.DO is in `tx::stage`.
+
+use std::time::Duration;
+
+use resp::{ArgsView, Writer};
+use txn::coordinator::TransactionInfo;
+use txn::id::TxId;
+use txn::protocol::{BranchState, Outcome, State};
+use txn::sql::{Answered, Statement, StatementError};
+
+use super::args::shown;
+use crate::call::{Control, Failure, Outcome as Answer, text};
+use crate::errors;
+use crate::message::Message;
+use crate::server::Server;
+use crate::tx::{Ending, Known, Named, Transactions};
+
+impl Server {
+    /// The transactions, unless this server has none.
+    pub(crate) fn transactions(&self) -> Result<&Transactions, Failure> {
+        self.transactions.as_deref().ok_or_else(|| "ERR this server was started without transactions".into())
+    }
+}
+
+/// The transaction that the first argument names.
+pub(crate) fn transaction_id(args: ArgsView<'_>) -> Result<TxId, Failure> {
+    let id = std::str::from_utf8(args.get(1)).ok().and_then(|id| id.parse().ok());
+    id.ok_or_else(|| {
+        format!("ERR '{}' is no identifier of a transaction: TX.BEGIN gives them", shown(args.get(1))).into()
+    })
+}
+
+pub(crate) fn begin(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Answer {
+    let timeout = match (args.len(), args.try_get(1)) {
+        (1, _) => control.server.settings.current().txn_timeout,
+        (3, Some(word)) if word.eq_ignore_ascii_case(b"timeout") => timeout(args.get(2))?,
+        _ => return Err(text::SYNTAX.into()),
+    };
+    let transactions = control.server.transactions()?;
+    let tx = transactions.begin(timeout).map_err(|error| errors::of_transaction(error.to_string()))?;
+    let branches = transactions.branches(tx);
+    out.map(2);
+    pair(out, "id", &tx.to_string());
+    out.bulk(b"branches");
+    out.map(branches.len());
+    branches.for_each(|(name, branch)| pair(out, name, &branch));
+    Ok(())
+}
+
+fn timeout(text: &[u8]) -> Result<Duration, Failure> {
+    let millis: Option<u64> = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    let within = millis.filter(|millis| (1..=TIMEOUT_MS_MAX).contains(millis));
+    within.map(Duration::from_millis).ok_or_else(|| {
+        format!("ERR TIMEOUT is a whole number of milliseconds from 1 to {TIMEOUT_MS_MAX}").into()
+    })
+}
+
+/// `TX.ENLIST id RESOURCE name [BRANCH branch] [OWNER session]`
+pub(crate) fn enlist(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Answer {
+    let tx = transaction_id(args)?;
+    if !args.get(2).eq_ignore_ascii_case(b"resource") {
+        return Err(text::SYNTAX.into());
+    }
+    let (mut branch, mut owner) = (None, None);
+    for at in (4..args.len()).step_by(2) {
+        let value = args.try_get(at + 1).ok_or(Failure::from(text::SYNTAX))?;
+        if args.get(at).eq_ignore_ascii_case(b"branch") {
+            branch = Some(value);
+        } else if args.get(at).eq_ignore_ascii_case(b"owner") {
+            let number = std::str::from_utf8(value).ok().and_then(|text| text.parse::<u64>().ok());
+            owner = Some(number.ok_or(Failure::from(text::NOT_INTEGER))?);
+        } else {
+            return Err(text::SYNTAX.into());
+        }
+    }
+    let transactions = control.server.transactions()?;
+    let (place, named) = database(transactions, args.get(3))?;
+    let id = transactions.branch_id(tx, place);
+    if branch.is_some_and(|branch| branch != id.as_bytes()) {
+        return Err(format!("ERR the branch of {} in transaction {tx} is {id}", named.name).into());
+    }
+    transactions.adopt(tx, place, named, owner).map_err(errors::of_transaction)?;
+    out.bulk(id.as_bytes());
+    Ok(())
+}
+
+fn database<'a>(transactions: &'a Transactions, name: &[u8]) -> Result<(u16, &'a Named), Failure> {
+    transactions
+        .database(name)
+        .ok_or_else(|| format!("ERR there is no resource '{}': {}", shown(name), transactions.names()).into())
+}
+
+/// `TX.SQL id resource statement [parameter ...]`
+pub(crate) fn sql(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Answer {
+    let again = control.now + PATIENCE;
+    let client = control.session.client.id;
+    let pending = control.session.pending.get_or_insert_with(Box::default);
+    match pending.answered.take() {
+        Some(answered) => return write_answered(control.server, answered, out),
+        // Woken for another reason: it still runs.
+        None if pending.until.is_some() => return Err(Failure::Wait(again)),
+        None => {}
+    }
+    let tx = transaction_id(args)?;
+    let transactions = control.server.transactions()?;
+    let (place, named) = database(transactions, args.get(2))?;
+    let not_text = || Failure::from("ERR the statement is no UTF-8");
+    let statement = Statement {
+        text: String::from_utf8(args.get(3).to_vec()).map_err(|_| not_text())?,
+        parameters: args.iter().skip(4).map(|parameter| Some(parameter.to_vec())).collect(),
+    };
+    let server = std::sync::Arc::downgrade(control.server);
+    let done = move |answered| {
+        if let Some(server) = server.upgrade() {
+            server.post(client, Message::Answered(Box::new(answered)));
+        }
+    };
+    transactions.run(tx, place, named, statement, Box::new(done)).map_err(errors::of_transaction)?;
+    pending.until = Some(again);
+    Err(Failure::Wait(again))
+}
+
+fn write_answered(
+    server: &Server,
+    answered: Result<Answered, StatementError>,
+    out: &mut Writer<'_>,
+) -> Answer {
+    match answered {
+        Err(error) => return Err(format!("ERR {}", one_line(&error.to_string())).into()),
+        Ok(Answered::Changed(count)) => out.integer(i64::try_from(count).unwrap_or(i64::MAX)),
+        Ok(Answered::Rows(rows)) => {
+            let bytes = rows.iter().flatten().map(|value| 16 + value.as_ref().map_or(0, Vec::len)).sum();
+            server.admit_reply(bytes)?;
+            out.array(rows.len());
+            for row in rows {
+                out.array(row.len());
+                for value in row {
+                    match value {
+                        Some(value) => out.bulk(&value),
+                        None => out.null(),
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn commit(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Answer {
+    end(control, args, None, out)
+}
+
+pub(crate) fn rollback(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Answer {
+    end(control, args, Some("the client rolled it back"), out)
+}
+
+fn end(
+    control: &mut Control<'_>,
+    args: ArgsView<'_>,
+    rollback: Option<&str>,
+    out: &mut Writer<'_>,
+) -> Answer {
+    let tx = transaction_id(args)?;
+    let transactions = control.server.transactions()?;
+    // It can be asked again, as it is when the connection is woken.
+    match transactions.end(tx, control.session.client.id, rollback).map_err(errors::of_transaction)? {
+        Ending::Waits => Err(Failure::Wait(control.now + LOOK_AGAIN)),
+        Ending::Ended(outcome) => {
+            let (word, why) = outcome_words(&outcome);
+            let why = if outcome == Outcome::Committed { transactions.laggards(tx) } else { one_line(why) };
+            out.array(2);
+            out.bulk(word.as_bytes());
+            out.bulk(why.as_bytes());
+            Ok(())
+        }
+    }
+}
+
+pub(crate) fn status(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Answer {
+    let tx = transaction_id(args)?;
+    let ended = |word: &str, why: &str, out: &mut Writer<'_>| {
+        out.map(4);
+        pair(out, "id", &tx.to_string());
+        pair(out, "state", word);
+        pair(out, "reason", &one_line(why));
+        out.bulk(b"branches");
+        out.array(0);
+    };
+    match control.server.transactions()?.known(tx) {
+        Known::Live(info) => write_info(&info, out),
+        Known::Ended(outcome) => {
+            let (word, why) = outcome_words(&outcome);
+            ended(word, why, out);
+        }
+        Known::Nothing => ended("none", NOTHING_KNOWN, out),
+    }
+    Ok(())
+}
+
+pub(crate) fn list(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Answer {
+    let wanted = match args.try_get(1) {
+        None => None,
+        Some(word) => {
+            let found = STATES.iter().find(|(_, name)| name.as_bytes().eq_ignore_ascii_case(word));
+            let names: Vec<&str> = STATES.iter().map(|(_, name)| *name).collect();
+            let unknown = || format!("ERR '{}' is no state: one of {}", shown(word), names.join(", "));
+            Some(found.ok_or_else(unknown)?.0)
+        }
+    };
+    let mut all = control.server.transactions()?.list(wanted == Some(State::Done));
+    all.retain(|info| wanted.is_none_or(|wanted| info.state == wanted));
+    let bytes = all
+        .iter()
+        .map(|info| 128 + info.branches.iter().map(|it| 160 + it.trouble.len()).sum::<usize>())
+        .sum();
+    control.server.admit_reply(bytes)?;
+    out.array(all.len());
+    all.iter().for_each(|info| write_info(info, out));
+    Ok(())
+}
+
+pub(crate) fn resolve(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Answer {
+    let tx = transaction_id(args)?;
+    let commit = match args.get(2) {
+        word if word.eq_ignore_ascii_case(b"commit") => true,
+        word if word.eq_ignore_ascii_case(b"rollback") => false,
+        _ => return Err(text::SYNTAX.into()),
+    };
+    let transactions = control.server.transactions()?;
+    match transactions.coordinator().resolve(tx, commit) {
+        None if transactions.end_stray(tx, commit) => {
+            out.ok();
+            Ok(())
+        }
+        None => Err(errors::of_transaction(format!("no transaction {tx} waits for an operator"))),
+        Some(Err(misuse)) => Err(errors::of_transaction(misuse.to_string())),
+        Some(Ok(())) => {
+            let client = control.session.client.address();
+            tracing::warn!(
+                client,
+                "transaction {tx} was resolved by an operator: {}",
+                if commit { "commit" } else { "rollback" }
+            );
+            out.ok();
+            Ok(())
+        }
+    }
+}
+
+pub(crate) fn recover(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Answer {
+    control.server.transactions()?.coordinator().recover_now();
+    out.ok();
+    Ok(())
+}
+
+fn write_info(info: &TransactionInfo, out: &mut Writer<'_>) {
+    out.map(4);
+    pair(out, "id", &info.tx.to_string());
+    pair(out, "state", state_name(info.state));
+    pair(out, "reason", &one_line(&info.reason));
+    out.bulk(b"branches");
+    out.array(info.branches.len());
+    for branch in &info.branches {
+        out.map(5);
+        pair(out, "resource", &branch.resource);
+        pair(out, "branch", &branch.id);
+        pair(out, "state", branch_state_name(branch.state));
+        out.bulk(b"attempts");
+        out.integer(branch.attempts.into());
+        let trouble = if branch.is_configured {
+            one_line(&branch.trouble)
+        } else {
+            "there is no such resource any more".to_owned()
+        };
+        pair(out, "trouble", &trouble);
+    }
+}
+
+/// A state, as clients see it.
+pub(crate) fn state_name(state: State) -> &'static str {
+    STATES.iter().find(|(other, _)| *other == state).expect("all are listed").1
+}
+
+fn branch_state_name(state: BranchState) -> &'static str {
+    match state {
+        BranchState::Active => "active",
+        BranchState::Preparing => "preparing",
+        BranchState::Prepared => "prepared",
+        BranchState::OnePhase => "committing-alone",
+        BranchState::ReadOnly => "read-only",
+        BranchState::Committing => "committing",
+        BranchState::Committed => "committed",
+        BranchState::RollingBack => "rolling-back",
+        BranchState::RolledBack => "rolled-back",
+        BranchState::Mixed => "mixed",
+        BranchState::Unknown => "unknown",
+        BranchState::Forgetting => "forgetting",
+        BranchState::Forgotten => "forgotten",
+    }
+}
+
+fn outcome_words(outcome: &Outcome) -> (&'static str, &str) {
+    match outcome {
+        Outcome::Committed => ("committed", ""),
+        Outcome::Aborted(why) => ("aborted", why),
+        Outcome::Unknown(why) => ("unknown", why),
+        Outcome::Heuristic(why) => ("heuristic", why),
+    }
+}
+
+fn pair(out: &mut Writer<'_>, name: &str, value: &str) {
+    out.bulk(name.as_bytes());
+    out.bulk(value.as_bytes());
+}
+
+/// What databases say may have several lines.
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// All states, as clients see them.
+pub(crate) const STATES: [(State, &str); 8] = [
+    (State::Active, "active"),
+    (State::Preparing, "preparing"),
+    (State::Deciding, "deciding"),
+    (State::Committing, "committing"),
+    (State::RollingBack, "rolling-back"),
+    (State::Heuristic, "heuristic"),
+    (State::InDoubt, "in-doubt"),
+    (State::Done, "committed"),
+];
+
+const NOTHING_KNOWN: &str = "nothing is known of it: it never began here, or was rolled back before the server was started \
+                             again, or was committed longer than txn.keep ago, or by a single resource, which knows";
+const TIMEOUT_MS_MAX: u64 = 86_400_000;
+/// The message that an answer has come wakes the connection; these only bound a wait that lost it.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK_AGAIN: Duration = Duration::from_secs(1);

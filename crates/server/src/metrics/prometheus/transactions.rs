@@ -1,0 +1,80 @@
+//! Transactions over keys and databases.
+
+use prometheus::proto::{Bucket, Histogram, Metric};
+use txn::phases::Times;
+
+use super::{Labels, Page, label};
+use crate::metrics::{ResourceFigures, TransactionFigures};
+
+pub(super) fn write(figures: &TransactionFigures, page: &mut Page) {
+    let counters = &figures.counters;
+    let outcomes = [
+        ("committed", counters.committed),
+        ("aborted", counters.aborted),
+        ("unknown", counters.unknown),
+        ("heuristic", counters.heuristic),
+    ];
+    let outcomes = outcomes.map(|(outcome, count)| (vec![label("outcome", &outcome)], count as f64));
+    page.counters("transactions_total", "Transactions that ended, by their outcome.", outcomes);
+    let states = figures.states.iter().map(|(state, count)| (vec![label("state", state)], *count as f64));
+    page.gauges("transactions_live", "Transactions that have not ended, by their state.", states);
+    page.counter(
+        "transaction_orphans_total",
+        "Prepared branches that nobody knew, and that were rolled back.",
+        counters.orphans,
+    );
+    page.gauge("transaction_prepared_branches", "Branches of keys that are prepared.", figures.prepared);
+    page.gauge("transaction_locked_keys", "Keys that prepared branches hold.", figures.locked_keys);
+    page.counter("transaction_decisions_total", "Decisions written to the log.", figures.decisions.records);
+    let phases = &figures.phases;
+    let phases = [("prepare", &phases.prepare), ("decide", &phases.decide), ("commit", &phases.commit)];
+    page.histograms(
+        "transaction_phase_seconds",
+        "Time of the phases of transactions that committed in two.",
+        phases.map(|(phase, times)| histogram(times, vec![label("phase", &phase)])).into(),
+    );
+    let of_each = |figure: fn(&ResourceFigures) -> f64| {
+        let of_one = move |it: &ResourceFigures| {
+            (vec![label("resource", &it.name), label("kind", &it.kind.word())], figure(it))
+        };
+        figures.resources.iter().map(of_one)
+    };
+    let ready = |it: &ResourceFigures| f64::from(u8::from(it.trouble.is_empty()));
+    page.gauges("resource_ready", "Whether a database takes branches now.", of_each(ready));
+    page.gauges("resource_sessions", "Sessions of a database.", of_each(|it| it.sessions.open as f64));
+    page.gauges(
+        "resource_sessions_busy",
+        "Of these, those in a branch.",
+        of_each(|it| it.sessions.busy as f64),
+    );
+    page.gauges(
+        "resource_sessions_waited_for",
+        "Who waits for one.",
+        of_each(|it| it.sessions.waiting as f64),
+    );
+    page.counters(
+        "resource_connection_failures_total",
+        "Connections to a database that failed.",
+        of_each(|it| it.sessions.failures as f64),
+    );
+}
+
+fn histogram(times: &Times, labels: Labels) -> Metric {
+    let mut seen = 0;
+    let bounded =
+        times.buckets.iter().enumerate().filter_map(|(at, count)| Some((Times::bound_ns(at)?, count)));
+    let buckets = bounded.map(|(bound_ns, count)| {
+        seen += count;
+        let mut bucket = Bucket::default();
+        bucket.set_upper_bound(bound_ns as f64 / 1e9);
+        bucket.set_cumulative_count(seen);
+        bucket
+    });
+    let mut histogram = Histogram::default();
+    histogram.set_bucket(buckets.collect());
+    histogram.set_sample_count(times.count);
+    histogram.set_sample_sum(times.sum_ns as f64 / 1e9);
+    let mut metric = Metric::from_label(labels);
+    metric.set_histogram(histogram);
+    metric
+}

@@ -1,0 +1,287 @@
+//! `[resource.NAME]` of the settings file: the databases that take part in transactions.
+//!
+//! ```text
+//!  [resource.orders]
+//!  url = "postgres://app@db.example/orders"       mysql:// or mariadb:// for those
+//!  password_file = "/run/secrets/orders"          or password_env = "ORDERS_PASSWORD", or in the url
+//!  sessions_max = 16
+//!  connect_timeout = "5s"
+//!  statement_timeout = "30s"
+//! ```
+//!
+//! They hold from start to stop. Out of scope: whether the database answers (the server asks while it runs).
+
+use std::fmt;
+use std::ops::Range;
+use std::time::Duration;
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use toml::de::{DeTable, DeValue};
+use txn::resource::RESOURCE_NAME_BYTES_MAX;
+
+use super::file::text_of;
+use super::kinds::Kind;
+
+/// A database that takes part in transactions.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ResourceSettings {
+    /// As commands name it.
+    pub name: String,
+    /// Which protocol it speaks.
+    pub kind: ResourceKind,
+    /// Where it is, with user and, once [`ResourceSettings::read_password`] was called, password.
+    pub url: String,
+    /// Most sessions at a time.
+    pub sessions_max: usize,
+    /// Longest wait for a session.
+    pub connect_timeout: Duration,
+    /// Longest wait for a statement.
+    pub statement_timeout: Duration,
+    password: PasswordFrom,
+}
+
+/// What a resource is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResourceKind {
+    /// PostgreSQL.
+    Postgres,
+    /// MariaDB, or MySQL.
+    MariaDb,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum PasswordFrom {
+    Url,
+    File(String),
+    Environment(String),
+}
+
+/// Without the address, which may have a password in it.
+impl fmt::Debug for ResourceSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResourceSettings")
+            .field("name", &self.name)
+            .field("kind", &self.kind)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ResourceSettings {
+    /// Puts the password into the address, from where the file says that it is: `read_file` has the first line of a file,
+    /// `environment` a variable.
+    ///
+    /// # Errors
+    /// What is missing, by the setting's name.
+    pub fn read_password(
+        &mut self,
+        read_file: impl FnOnce(&str) -> Result<String, String>,
+        environment: impl FnOnce(&str) -> Option<String>,
+    ) -> Result<(), String> {
+        let name = &self.name;
+        let password = match std::mem::replace(&mut self.password, PasswordFrom::Url) {
+            PasswordFrom::Url => return Ok(()),
+            PasswordFrom::File(path) => {
+                read_file(&path).map_err(|why| format!("resource.{name}.password_file: {why}"))?
+            }
+            PasswordFrom::Environment(variable) => environment(&variable)
+                .ok_or_else(|| format!("resource.{name}.password_env: there is no variable {variable}"))?,
+        };
+        self.url = with_password(&self.url, &password)
+            .ok_or_else(|| format!("resource.{name}.url: a password is given beside it, so it must be SCHEME://USER@HOST/DATABASE, without one of its own"))?;
+        Ok(())
+    }
+}
+
+/// What is wrong, and where in the file.
+type Wrong = (Range<usize>, String);
+
+/// The resources of a file's table, in the order of their names.
+pub(super) fn read(file: &DeTable<'_>) -> Result<Vec<ResourceSettings>, Wrong> {
+    let Some((key, value)) = file.iter().find(|(key, _)| key.get_ref() == GROUP) else {
+        return Ok(Vec::new());
+    };
+    let DeValue::Table(tables) = value.get_ref() else {
+        return Err((key.span(), format!("{GROUP} is a table of tables: [{GROUP}.NAME]")));
+    };
+    if tables.len() > RESOURCES_MAX {
+        return Err((key.span(), format!("{} resources: the most is {RESOURCES_MAX}", tables.len())));
+    }
+    let mut resources = Vec::new();
+    for (key, value) in tables {
+        let DeValue::Table(table) = value.get_ref() else {
+            return Err((
+                key.span(),
+                format!("{GROUP}.{0}: expected a table [{GROUP}.{0}] with url", key.get_ref()),
+            ));
+        };
+        resources.push(read_one(key.get_ref(), key.span(), table)?);
+    }
+    Ok(resources)
+}
+
+fn read_one(name: &str, at: Range<usize>, table: &DeTable<'_>) -> Result<ResourceSettings, Wrong> {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    if name == KEYS || !(1..=RESOURCE_NAME_BYTES_MAX).contains(&name.len()) || !name.bytes().all(is_part) {
+        let text = format!(
+            "{GROUP}.{name}: a name is 1 to {RESOURCE_NAME_BYTES_MAX} letters, digits, - and _; '{KEYS}' are the server's own"
+        );
+        return Err((at, text));
+    }
+    let mut url = None;
+    let mut password = None;
+    let (mut sessions_max, mut connect, mut statement) =
+        (16, Duration::from_secs(5), Duration::from_secs(30));
+    for (key, value) in table {
+        let wrong = |why: String| (value.span(), format!("{GROUP}.{name}.{}: {why}", key.get_ref()));
+        let text = text_of(value.get_ref()).map_err(wrong)?;
+        match &**key.get_ref() {
+            "url" => url = Some((text, value.span())),
+            "password_file" | "password_env" if password.is_some() => {
+                return Err(wrong("the password is given twice".to_owned()));
+            }
+            "password_file" => password = Some(PasswordFrom::File(text)),
+            "password_env" => password = Some(PasswordFrom::Environment(text)),
+            "sessions_max" => {
+                let count = usize::read(&text).ok().filter(|count| (1..=SESSIONS_MAX).contains(count));
+                sessions_max = count
+                    .ok_or_else(|| wrong(format!("expected a whole number from 1 to {SESSIONS_MAX}")))?;
+            }
+            "connect_timeout" => connect = timeout(&text).map_err(wrong)?,
+            "statement_timeout" => statement = timeout(&text).map_err(wrong)?,
+            other => {
+                let all =
+                    "url, password_file, password_env, sessions_max, connect_timeout, statement_timeout";
+                return Err((key.span(), format!("{GROUP}.{name} has no '{other}': it has {all}")));
+            }
+        }
+    }
+    let (url, url_at) = url.ok_or_else(|| (at, format!("{GROUP}.{name} has no url")))?;
+    let kind = match url.split_once("://").map(|(scheme, _)| scheme) {
+        Some("postgres" | "postgresql") => ResourceKind::Postgres,
+        Some("mysql" | "mariadb") => ResourceKind::MariaDb,
+        _ => {
+            let text =
+                format!("{GROUP}.{name}.url: expected postgres://USER@HOST:PORT/DATABASE or mysql://...");
+            return Err((url_at, text));
+        }
+    };
+    Ok(ResourceSettings {
+        name: name.to_owned(),
+        kind,
+        url,
+        sessions_max,
+        connect_timeout: connect,
+        statement_timeout: statement,
+        password: password.unwrap_or(PasswordFrom::Url),
+    })
+}
+
+fn timeout(text: &str) -> Result<Duration, String> {
+    let within = |time: &Duration| (Duration::from_millis(1)..=TIMEOUT_MAX).contains(time);
+    Duration::read(text).ok().filter(within).ok_or_else(|| "expected a duration from 1ms to 1h".to_owned())
+}
+
+/// `scheme://user@rest` with a password; `None` if there is no user, or a password.
+fn with_password(url: &str, password: &str) -> Option<String> {
+    let (scheme, rest) = url.split_once("://")?;
+    let authority = rest.split('/').next().unwrap_or(rest);
+    let (user, _) = authority.rsplit_once('@')?;
+    if user.is_empty() || user.contains(':') {
+        return None;
+    }
+    let behind = &rest[user.len()..];
+    Some(format!("{scheme}://{user}:{}{behind}", utf8_percent_encode(password, NON_ALPHANUMERIC)))
+}
+
+/// The table's name in the file.
+pub(super) const GROUP: &str = "resource";
+/// The resource that is the server's own.
+pub const KEYS: &str = "keys";
+/// A transaction may have a branch in each, and one of keys.
+const RESOURCES_MAX: usize = txn::protocol::BRANCHES_MAX - 1;
+const SESSIONS_MAX: usize = 10_000;
+const TIMEOUT_MAX: Duration = Duration::from_secs(3600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+
+    fn error(toml: &str) -> String {
+        Settings::default().apply_toml(toml).expect_err("the file is wrong").to_string()
+    }
+
+    #[test]
+    fn resources_are_read_beside_settings_and_survive_a_rewrite() {
+        let file = "port = 7000\n[resource.orders]\nurl = 'postgres://app@db/orders'\nsessions_max = 4\n\
+                    [resource.stock]\nurl = 'mysql://app:pw@db/stock'\nstatement_timeout = '2s'\n";
+        let mut settings = Settings::default();
+        settings.apply_toml(file).expect("the file is right");
+        let found: Vec<_> =
+            settings.resources.iter().map(|it| (&*it.name, it.kind, it.sessions_max)).collect();
+        assert_eq!(found, [("orders", ResourceKind::Postgres, 4), ("stock", ResourceKind::MariaDb, 16)]);
+        assert_eq!(settings.resources[1].statement_timeout, Duration::from_secs(2));
+        settings.set("txn.lock_wait", "3s").expect("set");
+        let rewritten = settings.rewritten(file).expect("rewritten");
+        assert!(rewritten.contains("[resource.orders]\nurl = 'postgres://app@db/orders'\n"), "{rewritten}");
+        let mut again = Settings::default();
+        again.apply_toml(&rewritten).expect("what was rewritten is right");
+        assert_eq!(again, settings);
+        assert!(!format!("{settings:?}").contains("pw"), "no password in a log");
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_line() {
+        assert_eq!(error("[resource.a]\nsessions_max = 1\n"), "line 1: resource.a has no url");
+        assert!(
+            error("[resource.a]\nurl = 'redis://x'\n")
+                .starts_with("line 2: resource.a.url: expected postgres://")
+        );
+        assert!(error("[resource.keys]\nurl = 'mysql://x/y'\n").contains("'keys' are the server's own"));
+        assert!(
+            error("[resource.'a b']\nurl = 'mysql://x/y'\n").starts_with("line 1: resource.a b: a name is")
+        );
+        assert!(
+            error("[resource.a]\nurl = 'mysql://x/y'\npool = 3\n")
+                .starts_with("line 3: resource.a has no 'pool'")
+        );
+        assert!(error("[resource.a]\nurl = 'mysql://x/y'\nsessions_max = 0\n").ends_with("from 1 to 10000"));
+        assert!(
+            error("[resource.a]\nurl = 'mysql://x/y'\nconnect_timeout = '0s'\n").contains("from 1ms to 1h")
+        );
+        assert!(error("resource = 3\n").contains("a table of tables"));
+        assert!(error("[resource]\nurl = 'mysql://x/y'\n").contains("expected a table [resource.url]"));
+    }
+
+    #[test]
+    fn password_comes_from_its_own_place_and_needs_a_user() {
+        let read = |lines: &str| {
+            let mut settings = Settings::default();
+            settings.apply_toml(&format!("[resource.a]\n{lines}\n")).expect("the file is right");
+            let mut resource = settings.resources.remove(0);
+            let file = |path: &str| {
+                if path == "/pw" { Ok("p@ss/word".to_owned()) } else { Err("no such file".to_owned()) }
+            };
+            let environment = |name: &str| (name == "PW").then(|| "from:env".to_owned());
+            resource.read_password(file, environment).map(|()| resource.url)
+        };
+        let url = "url = 'postgres://app@db:5432/x'";
+        assert_eq!(
+            read(&format!("{url}\npassword_file = '/pw'")).as_deref(),
+            Ok("postgres://app:p%40ss%2Fword@db:5432/x")
+        );
+        assert_eq!(
+            read(&format!("{url}\npassword_env = 'PW'")).as_deref(),
+            Ok("postgres://app:from%3Aenv@db:5432/x")
+        );
+        assert_eq!(read(url).as_deref(), Ok("postgres://app@db:5432/x"));
+        assert!(
+            read(&format!("{url}\npassword_env = 'NO'")).is_err_and(|why| why.contains("no variable NO"))
+        );
+        assert!(
+            read(&format!("{url}\npassword_file = '/no'")).is_err_and(|why| why.contains("no such file"))
+        );
+        assert!(read("url = 'postgres://db/x'\npassword_env = 'PW'").is_err());
+        assert!(read("url = 'postgres://u:p@db/x'\npassword_env = 'PW'").is_err());
+    }
+}

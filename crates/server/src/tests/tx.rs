@@ -1,0 +1,205 @@
+//! TX.*: transactions over keys, without databases.
+
+use std::time::Duration;
+
+use super::*;
+
+/// Runs a command that waits for an outcome, and waits for it.
+fn told(harness: &Harness, wire: &mut Wire, line: &str) -> String {
+    let mut reply = harness.line(wire, line).into_bytes();
+    let begun = clock::SystemClock.now();
+    while reply.is_empty() {
+        assert!(clock::SystemClock.now().since(begun) < Duration::from_secs(30), "no outcome of {line}");
+        reply = harness.deliver(wire);
+        std::thread::yield_now();
+    }
+    String::from_utf8(reply).unwrap()
+}
+
+/// Begins a transaction; its identifier.
+fn begin(harness: &Harness, wire: &mut Wire) -> String {
+    let reply = harness.line(wire, "TX.BEGIN");
+    let lines: Vec<&str> = reply.split("\r\n").collect();
+    assert_eq!((lines[2], lines[6]), ("id", "branches"), "{reply}");
+    lines[4].to_owned()
+}
+
+const COMMITTED: &str = "*2\r\n$9\r\ncommitted\r\n$0\r\n\r\n";
+
+#[test]
+fn staged_writes_are_read_by_their_transaction_alone_until_it_commits() {
+    let mut harness = Harness::new();
+    let (mut one, mut other) = (harness.connect(), harness.connect());
+    harness.expect(&mut one, &[("SET a 1", "+OK\r\n"), ("SET b old", "+OK\r\n")]);
+    let id = begin(&harness, &mut one);
+    harness.expect(
+        &mut one,
+        &[
+            (&format!("TX.DO {id} INCRBY a 10"), ":11\r\n"),
+            (&format!("TX.DO {id} GET a"), "$2\r\n11\r\n"),
+            (&format!("TX.DO {id} DEL b"), ":1\r\n"),
+            (&format!("TX.DO {id} EXISTS b"), ":0\r\n"),
+            (&format!("TX.DO {id} SET c new EX 100"), "+OK\r\n"),
+            ("GET a", "$1\r\n1\r\n"),
+        ],
+    );
+    harness
+        .expect(&mut other, &[("GET a", "$1\r\n1\r\n"), ("GET b", "$3\r\nold\r\n"), ("EXISTS c", ":0\r\n")]);
+    assert_eq!(told(&harness, &mut one, &format!("TX.COMMIT {id}")), COMMITTED);
+    let after = [("GET a", "$2\r\n11\r\n"), ("EXISTS b", ":0\r\n"), ("TTL c", ":100\r\n")];
+    harness.expect(&mut other, &after);
+    // Asked again, as a client does that lost the answer; from another connection, too.
+    assert_eq!(told(&harness, &mut other, &format!("TX.COMMIT {id}")), COMMITTED);
+    let error = harness.line(&mut other, &format!("TX.DO {id} SET a 5"));
+    assert_eq!(error, format!("-ERR transaction {id} has ended: committed\r\n"));
+}
+
+#[test]
+fn transaction_goes_on_over_several_connections_and_rolls_back() {
+    let mut harness = Harness::new();
+    let (mut one, mut other) = (harness.connect(), harness.connect());
+    let id = begin(&harness, &mut one);
+    harness.expect(&mut one, &[(&format!("TX.DO {id} SET k v"), "+OK\r\n")]);
+    harness.expect(&mut other, &[(&format!("TX.DO {id} APPEND k w"), ":2\r\n")]);
+    let outcome = told(&harness, &mut other, &format!("TX.ROLLBACK {id}"));
+    assert_eq!(outcome, "*2\r\n$7\r\naborted\r\n$26\r\nthe client rolled it back\r\n".replace("$26", "$25"));
+    harness.expect(&mut one, &[("EXISTS k", ":0\r\n")]);
+    let status = harness.line(&mut one, &format!("TX.STATUS {id}"));
+    assert!(status.contains("aborted"), "{status}");
+}
+
+#[test]
+fn key_that_changed_meanwhile_aborts() {
+    let mut harness = Harness::new();
+    let (mut one, mut other) = (harness.connect(), harness.connect());
+    harness.expect(&mut one, &[("SET a 1", "+OK\r\n")]);
+    let id = begin(&harness, &mut one);
+    harness.expect(
+        &mut one,
+        &[(&format!("TX.DO {id} GET a"), "$1\r\n1\r\n"), (&format!("TX.DO {id} SET b 1"), "+OK\r\n")],
+    );
+    harness.expect(&mut other, &[("SET a 2", "+OK\r\n")]);
+    let outcome = told(&harness, &mut one, &format!("TX.COMMIT {id}"));
+    assert!(outcome.contains("aborted") && outcome.contains("key 'a' has changed"), "{outcome}");
+    harness.expect(&mut one, &[("EXISTS b", ":0\r\n")]);
+}
+
+#[test]
+fn what_cannot_be_is_said_and_changes_nothing() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let id = begin(&harness, &mut wire);
+    for (line, expected) in [
+        (
+            "TX.DO ID FLUSHALL",
+            "-ERR TX.DO cannot stage FLUSHALL: it changes whole databases; run it outside of the transaction\r\n",
+        ),
+        (
+            "TX.DO ID PING",
+            "-ERR TX.DO cannot stage PING: it names no keys; run it outside of the transaction\r\n",
+        ),
+        ("TX.DO ID NOSUCH x", "-ERR unknown command 'NOSUCH', with args beginning with: 'x' \r\n"),
+        ("TX.DO ID GET", "-ERR wrong number of arguments for 'get' command\r\n"),
+        ("TX.DO ID", "-ERR wrong number of arguments for 'tx.do' command\r\n"),
+        ("TX.DO x-y SET a b", "-ERR 'x-y' is no identifier of a transaction: TX.BEGIN gives them\r\n"),
+        ("TX.SQL ID orders SELECT", "-ERR there is no resource 'orders': none is in the settings file\r\n"),
+        (
+            "TX.ENLIST ID RESOURCE orders",
+            "-ERR there is no resource 'orders': none is in the settings file\r\n",
+        ),
+        ("TX.ENLIST ID orders orders", "-ERR syntax error\r\n"),
+        ("TX.BEGIN TIMEOUT", "-ERR syntax error\r\n"),
+        ("TX.BEGIN TIMEOUT 0", "-ERR TIMEOUT is a whole number of milliseconds from 1 to 86400000\r\n"),
+        (
+            "TX.RESOLVE ID COMMIT",
+            "-ERR transaction is Active: there is nothing for an operator to resolve\r\n",
+        ),
+        ("TX.RESOLVE ID MAYBE", "-ERR syntax error\r\n"),
+        (
+            "TX.LIST nonsense",
+            "-ERR 'nonsense' is no state: one of active, preparing, deciding, committing, rolling-back, heuristic, in-doubt, committed\r\n",
+        ),
+    ] {
+        assert_eq!(harness.line(&mut wire, &line.replace("ID", &id)), expected, "{line}");
+    }
+    let unknown = harness.line(&mut wire, "TX.COMMIT 1-1");
+    assert!(unknown.starts_with("-NOTX no transaction 1-1 is known"), "{unknown}");
+    harness.expect(
+        &mut wire,
+        &[("MULTI", "+OK\r\n"), ("TX.BEGIN", "-ERR Command not allowed inside a transaction\r\n")],
+    );
+    harness.expect(&mut wire, &[("DISCARD", "+OK\r\n"), (&format!("TX.DO {id} SET k v"), "+OK\r\n")]);
+    assert_eq!(told(&harness, &mut wire, &format!("TX.COMMIT {id}")), COMMITTED);
+    let info = harness.line(&mut wire, "INFO transactions");
+    assert!(info.contains("txn_committed:1\r\n") && info.contains("txn_live:0\r\n"), "{info}");
+}
+
+/// The desk sleeps by the real clock; the store and the coordinator go by this one.
+#[test]
+fn transaction_that_nobody_ends_rolls_back() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let reply = harness.line(&mut wire, "TX.BEGIN TIMEOUT 100");
+    let id = reply.split("\r\n").nth(4).unwrap().to_owned();
+    harness.expect(&mut wire, &[(&format!("TX.DO {id} SET k v"), "+OK\r\n")]);
+    harness.clock.advance(Duration::from_millis(101));
+    let outcome = told(&harness, &mut wire, &format!("TX.COMMIT {id}"));
+    assert!(outcome.contains("aborted"), "{outcome}");
+    harness.expect(&mut wire, &[("EXISTS k", ":0\r\n")]);
+}
+
+/// A branch that is prepared while its databases are asked.
+fn prepare(harness: &Harness, key: &[u8]) {
+    let store = &harness.server.store;
+    let mut stage = store.stage();
+    store.touch(&mut stage, &[store::KeyRef { db: 0, key }]).unwrap();
+    let staging = store.prepare("evk_n_1_2a_0", &stage, &store::Prepared::default()).unwrap();
+    assert!(matches!(staging, store::Staging::Done { .. }), "{staging:?}");
+}
+
+#[test]
+fn write_to_a_prepared_key_waits_and_goes_on_when_the_transaction_has_ended() {
+    let mut harness = Harness::new();
+    let (mut one, mut other) = (harness.connect(), harness.connect());
+    harness.expect(&mut one, &[("SET k old", "+OK\r\n")]);
+    prepare(&harness, b"k");
+    harness.expect(&mut one, &[("GET k", "$3\r\nold\r\n"), ("SET free 1", "+OK\r\n")]);
+    assert_eq!(harness.line(&mut one, "SET k new"), "");
+    assert_eq!((one.step, harness.line(&mut other, "FLUSHALL")), (Step::Park, String::new()));
+    assert_eq!(harness.after(&mut one, Duration::from_millis(20)), b"", "it looked again, and waits");
+    let ended = harness.server.store.rollback_prepared("evk_n_1_2a_0", &store::Prepared::default());
+    assert!(ended.unwrap().is_some());
+    harness.server.on_unlock();
+    assert_eq!(harness.deliver(&mut one), b"+OK\r\n");
+    harness.expect(&mut one, &[("GET k", "$3\r\nnew\r\n")]);
+    assert_eq!(harness.deliver(&mut other), b"+OK\r\n");
+}
+
+#[test]
+fn write_to_a_key_that_stays_prepared_is_answered_with_whose_it_is_until_an_operator_ends_it() {
+    let mut harness = Harness::with(|settings| settings.set("txn.node", "n").unwrap());
+    let mut wire = harness.connect();
+    prepare(&harness, b"k");
+    let told = "-TRYAGAIN key 'k' is held by prepared transaction 1-2a, for longer than txn.lock_wait\r\n";
+    for line in ["SET k v", "RENAME free k"] {
+        harness.expect(&mut wire, &[("SET free 1", "+OK\r\n")]);
+        let (mut reply, mut waited) = (harness.line(&mut wire, line), Duration::ZERO);
+        while reply.is_empty() {
+            waited += Duration::from_millis(20);
+            reply = String::from_utf8(harness.after(&mut wire, Duration::from_millis(20))).unwrap();
+        }
+        assert_eq!((reply.as_str(), waited), (told, Duration::from_secs(1)), "{line}");
+    }
+    let queued = [("MULTI", "+OK\r\n"), ("SET k 1", "+QUEUED\r\n"), ("SET j 1", "+QUEUED\r\n")];
+    harness.expect(&mut wire, &queued);
+    let mut reply = harness.line(&mut wire, "EXEC").into_bytes();
+    while reply.is_empty() {
+        reply = harness.after(&mut wire, Duration::from_millis(20));
+    }
+    assert_eq!(String::from_utf8(reply).unwrap(), told);
+    harness.expect(&mut wire, &[("EXISTS j", ":0\r\n")]);
+    // Nobody's log knows it, as after a restored backup.
+    harness.expect(&mut wire, &[("TX.RESOLVE 1-2a ROLLBACK", "+OK\r\n"), ("SET k v", "+OK\r\n")]);
+    let again = harness.line(&mut wire, "TX.RESOLVE 1-2a ROLLBACK");
+    assert_eq!(again, "-NOTX no transaction 1-2a waits for an operator\r\n");
+}

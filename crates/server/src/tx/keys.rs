@@ -1,0 +1,279 @@
+//! The server's own keys as a resource: stages until they are prepared, branches in the store from then on.
+//!
+//! ```text
+//!  TX.DO -> stage -> prepare: validated, one durable record, keys locked -> commit: all changes at once, unlocked
+//! ```
+//!
+//! Invariants
+//!   1. An answer that says something is done leaves when that is durable.
+//!   2. No call waits: what is cold is read by the store's readers, and the call goes on there; what has no room is answered with
+//!      "failed, ask again".
+//!   3. A stage is gone when its branch has ended or can only roll back.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use store::{Halted, Prepared, Stage, Staging, Stop, Store};
+use txn::id::{BranchId, NodeName};
+use txn::resource::{Answer, Ask, Call, Prepared as PreparedBranch, Replies, Reply, Resource, Vote};
+
+use crate::handlers::args::shown;
+use crate::settings::KEYS;
+
+/// Keys that take part.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    store: Arc<Store>,
+    node: NodeName,
+    works: Mutex<HashMap<BranchId, Arc<Mutex<Work>>>>,
+    /// Answers that wait for what they say to be durable.
+    held: Mutex<Vec<Held>>,
+    held_count: AtomicUsize,
+    me: Weak<Self>,
+}
+
+/// What a branch means to change.
+#[derive(Debug)]
+pub(crate) struct Work {
+    pub(crate) stage: Stage,
+    /// It has voted: what would be staged now would be in no vote.
+    pub(crate) is_sealed: bool,
+}
+
+#[derive(Debug)]
+struct Held {
+    ticket: u64,
+    reply: Reply,
+    answer: Answer,
+}
+
+/// Hears what became of a branch that no transaction knows.
+struct Stray;
+
+impl Replies for Stray {
+    fn on_answer(&self, call: Call, answer: Answer) {
+        tracing::warn!("a prepared branch of keys that no transaction knows was ended: {call:?}: {answer:?}");
+    }
+}
+
+/// A question about a branch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Question {
+    Prepare,
+    Commit,
+    CommitOnePhase,
+    Rollback,
+}
+
+impl Keys {
+    pub(crate) fn new(store: Arc<Store>, node: NodeName) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            store,
+            node,
+            works: Mutex::default(),
+            held: Mutex::default(),
+            held_count: AtomicUsize::new(0),
+            me: Weak::clone(me),
+        })
+    }
+
+    /// What a branch means to change; made when it is first asked for.
+    pub(crate) fn work(&self, branch: BranchId) -> Arc<Mutex<Work>> {
+        let fresh = || Arc::new(Mutex::new(Work { stage: self.store.stage(), is_sealed: false }));
+        Arc::clone(lock(&self.works).entry(branch).or_insert_with(fresh))
+    }
+
+    /// Has a prepared branch ended that no transaction knows; false: there is none.
+    pub(crate) fn end_stray(&self, branch: BranchId, commit: bool) -> bool {
+        let id = self.node.branch_id(branch);
+        let is_there = self.store.prepared_branches().iter().any(|prepared| *prepared.id == *id);
+        if is_there {
+            let (question, ask) =
+                if commit { (Question::Commit, Ask::Commit) } else { (Question::Rollback, Ask::Rollback) };
+            let call = Call { resource: 0, branch: Some(branch), ask, attempt: 1 };
+            self.ask(question, branch, Prepared::default(), Reply::new(call, Arc::new(Stray)));
+        }
+        is_there
+    }
+
+    /// Branches that are prepared.
+    pub(crate) fn prepared(&self) -> u64 {
+        self.store.prepared_branches().len() as u64
+    }
+
+    /// Keys that those hold.
+    pub(crate) fn locked(&self) -> u64 {
+        self.store.locked_keys()
+    }
+
+    /// The journal's hook: more is durable.
+    pub(crate) fn on_advance(&self) {
+        if self.held_count.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let released = self.store.released();
+        let mut held = lock(&self.held);
+        let ready: Vec<Held> = held.extract_if(.., |held| held.ticket <= released).collect();
+        self.held_count.store(held.len(), Ordering::Release);
+        drop(held);
+        ready.into_iter().for_each(|held| held.reply.answer(held.answer));
+    }
+
+    fn ask(&self, question: Question, branch: BranchId, mut prepared: Prepared, reply: Reply) {
+        match self.attempt(question, branch, &prepared) {
+            Ok((ticket, answer)) => self.hold(ticket, reply, answer),
+            Err(Halted { stop: Stop::Cold, wanted }) => {
+                prepared.want(wanted);
+                let me = Weak::clone(&self.me);
+                let go_on = move |prepared| {
+                    if let Some(keys) = me.upgrade() {
+                        keys.ask(question, branch, prepared, reply);
+                    }
+                };
+                self.store.fetch(prepared, Box::new(go_on));
+            }
+            Err(Halted { stop, .. }) => reply.answer(self.refusal(question, branch, &stop)),
+        }
+    }
+
+    /// What is done, when that is durable, and what it comes to.
+    fn attempt(
+        &self,
+        question: Question,
+        branch: BranchId,
+        prepared: &Prepared,
+    ) -> Result<(u64, Answer), Halted> {
+        let id = self.node.branch_id(branch);
+        match question {
+            Question::Commit => {
+                let ticket = self.store.commit_prepared(&id, prepared)?;
+                self.forget_work(branch);
+                // One that is gone was committed before, perhaps a moment ago.
+                Ok((ticket.unwrap_or_else(|| self.store.newest()), Answer::Done))
+            }
+            Question::Rollback => {
+                self.forget_work(branch);
+                let ticket = self.store.rollback_prepared(&id, prepared)?;
+                Ok((ticket.unwrap_or_else(|| self.store.newest()), Answer::Done))
+            }
+            Question::Prepare | Question::CommitOnePhase => {
+                let work = lock(&self.works).get(&branch).cloned();
+                let Some(work) = work else {
+                    return Ok((0, no(question, "what it staged is gone".to_owned())));
+                };
+                let mut work = lock(&work);
+                work.is_sealed = true;
+                let stage = &work.stage;
+                let is_whole = question == Question::CommitOnePhase || stage.writes() == 0;
+                let staging = if is_whole {
+                    self.store.commit_staged(stage, prepared)?
+                } else {
+                    self.store.prepare(&id, stage, prepared)?
+                };
+                let (ticket, answer) = match staging {
+                    Staging::Done { ticket } if question == Question::CommitOnePhase => {
+                        (ticket, Answer::Done)
+                    }
+                    Staging::Done { ticket } if is_whole => (ticket, Answer::Voted(Vote::ReadOnly)),
+                    Staging::Done { ticket } => return Ok((ticket, Answer::Voted(Vote::Yes))),
+                    Staging::Changed { key, .. } => {
+                        let text = format!("key '{}' has changed since the transaction used it", shown(&key));
+                        (0, no(question, text))
+                    }
+                    Staging::Locked { by, key, .. } => {
+                        let by = self
+                            .node
+                            .parse_branch_id(&by)
+                            .map_or_else(|| by.to_string(), |by| by.tx.to_string());
+                        (
+                            0,
+                            no(
+                                question,
+                                format!("key '{}' is held by prepared transaction {by}", shown(&key)),
+                            ),
+                        )
+                    }
+                };
+                drop(work);
+                self.forget_work(branch);
+                Ok((ticket, answer))
+            }
+        }
+    }
+
+    /// Forgets what the branch has not prepared.
+    pub(crate) fn forget_work(&self, branch: BranchId) {
+        let work = lock(&self.works).remove(&branch);
+        // Its watches lock stripes: not under the lock of all.
+        drop(work);
+    }
+
+    /// Lets `answer` leave when `ticket` is durable.
+    fn hold(&self, ticket: u64, reply: Reply, answer: Answer) {
+        if ticket <= self.store.released() {
+            return reply.answer(answer);
+        }
+        let mut held = lock(&self.held);
+        held.push(Held { ticket, reply, answer });
+        self.held_count.store(held.len(), Ordering::Release);
+        drop(held);
+        self.store.offer();
+        // The advance may have come before the answer was noted.
+        self.on_advance();
+    }
+
+    /// The answer to a question that the store stopped.
+    fn refusal(&self, question: Question, branch: BranchId, stop: &Stop) -> Answer {
+        let (is_final, why) = match stop {
+            Stop::Refused(error) | Stop::Damaged(error) => (true, error.to_string()),
+            Stop::Busy | Stop::Cold | Stop::Locked(_) => (false, "the journal has no room now".to_owned()),
+        };
+        match question {
+            Question::Prepare | Question::CommitOnePhase if is_final => {
+                self.forget_work(branch);
+                no(question, why)
+            }
+            _ => Answer::Failed(why),
+        }
+    }
+}
+
+/// A no, as each question has it.
+fn no(question: Question, why: String) -> Answer {
+    if question == Question::Prepare { Answer::Voted(Vote::No(why)) } else { Answer::RolledBack(why) }
+}
+
+impl Resource for Keys {
+    fn name(&self) -> &str {
+        KEYS
+    }
+
+    fn prepare(&self, branch: BranchId, reply: Reply) {
+        self.ask(Question::Prepare, branch, Prepared::default(), reply);
+    }
+
+    fn commit(&self, branch: BranchId, reply: Reply) {
+        self.ask(Question::Commit, branch, Prepared::default(), reply);
+    }
+
+    fn commit_one_phase(&self, branch: BranchId, reply: Reply) {
+        self.ask(Question::CommitOnePhase, branch, Prepared::default(), reply);
+    }
+
+    fn rollback(&self, branch: BranchId, reply: Reply) {
+        self.ask(Question::Rollback, branch, Prepared::default(), reply);
+    }
+
+    fn recover(&self, reply: Reply) {
+        let found = self.store.prepared_branches().into_iter();
+        let found =
+            found.map(|branch| PreparedBranch { id: branch.id.to_string(), since: Some(branch.since) });
+        // One that is missing must not come back.
+        self.hold(self.store.newest(), reply, Answer::Found(found.collect()));
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,351 @@
+//! Transactions over keys and databases, as connections use them.
+//!
+//! ```text
+//!  TX.* on any loop -> Transactions -> Desk -> machines -> Keys (the store), databases (drivers' thread), decision log
+//!                          ^------ outcome, on the desk's thread -> the connections that wait are woken
+//! ```
+//!
+//! Invariants
+//!   1. A loop waits for nothing here: what takes time parks the connection, and wakes it.
+//!   2. A transaction belongs to no connection: whoever knows its identifier goes on with it.
+//!   3. An outcome is told to all who ask for it, until it is forgotten ([`ENDED_MAX`]).
+//!
+//! | module | what |
+//! |---|---|
+//! | `figures` | for INFO and metrics |
+//! | `open` | from settings to a running coordinator |
+//! | `keys` | the server's own keys as a resource |
+//! | `stage` | TX.DO: a command that is staged |
+//!
+//! Out of scope: the protocol (`txn`), what a stage is (`store`).
+
+mod figures;
+mod keys;
+mod open;
+pub(crate) mod stage;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use txn::coordinator::{Coordinator, TransactionInfo};
+use txn::desk::Desk;
+use txn::id::{BranchId, NodeName, TxId};
+use txn::lane::LaneError;
+use txn::protocol::{self, BranchState, Misuse, Outcome};
+use txn::sql::{Database, Done, Drivers, Statement};
+
+use crate::message::Message;
+use crate::server::Server;
+use crate::settings::ResourceKind;
+pub use figures::{ResourceFigures, TransactionFigures};
+pub use open::TransactionsOptions;
+
+use keys::{Keys, Work};
+
+/// All transactions of a server.
+#[derive(Debug)]
+pub struct Transactions {
+    node: NodeName,
+    epoch: u32,
+    /// Where decisions are kept, in words.
+    log: String,
+    databases: Vec<Named>,
+    // In the order in which they end.
+    desk: Desk,
+    coordinator: Coordinator,
+    _drivers: Option<Arc<Drivers>>,
+    shared: Arc<Shared>,
+}
+
+/// A database, as the settings name it.
+#[derive(Debug)]
+pub(crate) struct Named {
+    pub(crate) name: Box<str>,
+    pub(crate) kind: ResourceKind,
+    pub(crate) database: Arc<dyn Database>,
+}
+
+/// What the desk's thread shares with the connections.
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    keys: Arc<Keys>,
+    server: OnceLock<Weak<Server>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    live: HashMap<TxId, Live>,
+    ended: HashMap<TxId, Outcome>,
+    /// By age.
+    order: VecDeque<TxId>,
+}
+
+/// A transaction that has not ended.
+#[derive(Debug, Default)]
+struct Live {
+    /// Its end was chosen.
+    ends: bool,
+    /// Connections that wait for its outcome.
+    waiting: Vec<u64>,
+}
+
+/// What became of the wish to end a transaction.
+#[derive(Debug)]
+pub(crate) enum Ending {
+    /// It has ended so, now or before.
+    Ended(Outcome),
+    /// It is on its way; the connection is woken.
+    Waits,
+}
+
+/// What is known of a transaction.
+#[derive(Debug)]
+pub(crate) enum Known {
+    /// It has not ended, or its decision is still kept.
+    Live(TransactionInfo),
+    /// It has ended.
+    Ended(Outcome),
+    /// Neither.
+    Nothing,
+}
+
+impl Transactions {
+    /// Begins a transaction.
+    pub(crate) fn begin(&self, timeout: Duration) -> Result<TxId, LaneError> {
+        let tx = self.desk.begin(timeout)?;
+        self.shared.state().live.insert(tx, Live::default());
+        // A time-out of some milliseconds may have ended it before it was noted.
+        if self.coordinator.transaction(tx).is_none() {
+            self.shared.state().live.remove(&tx);
+        }
+        Ok(tx)
+    }
+
+    /// The identifiers of the branches that `tx` may have in databases, by their names.
+    pub(crate) fn branches(&self, tx: TxId) -> impl ExactSizeIterator<Item = (&str, String)> {
+        let places = self.databases.iter().enumerate();
+        places.map(move |(at, named)| (&*named.name, self.branch_id(tx, at as u16 + 1)))
+    }
+
+    /// The place and the database called `name`.
+    pub(crate) fn database(&self, name: &[u8]) -> Option<(u16, &Named)> {
+        let at = self.databases.iter().position(|named| named.name.as_bytes() == name)?;
+        Some((at as u16 + 1, &self.databases[at]))
+    }
+
+    /// Names of all databases, for errors.
+    pub(crate) fn names(&self) -> String {
+        let names: Vec<&str> = self.databases.iter().map(|named| &*named.name).collect();
+        if names.is_empty() { "none is in the settings file".to_owned() } else { names.join(", ") }
+    }
+
+    /// Adds the branch that the application prepares itself.
+    pub(crate) fn adopt(
+        &self,
+        tx: TxId,
+        place: u16,
+        named: &Named,
+        owner: Option<u64>,
+    ) -> Result<BranchId, String> {
+        self.check_active(tx)?;
+        named.database.ready()?;
+        named.database.adopt(Desk::branch(tx, place), owner)?;
+        self.enlist(tx, place)
+    }
+
+    /// Runs a statement in the branch of a database.
+    pub(crate) fn run(
+        &self,
+        tx: TxId,
+        place: u16,
+        named: &Named,
+        statement: Statement,
+        done: Done,
+    ) -> Result<(), String> {
+        self.enlist(tx, place)?;
+        named.database.run(Desk::branch(tx, place), statement, done);
+        Ok(())
+    }
+
+    /// What the branch of keys means to change, which begins with this.
+    pub(crate) fn work(&self, tx: TxId) -> Result<Arc<Mutex<Work>>, String> {
+        let branch = self.enlist(tx, KEYS_PLACE)?;
+        let state = self.shared.state();
+        match state.live.get(&tx) {
+            Some(live) if !live.ends => Ok(self.shared.keys.work(branch)),
+            _ => Err(format!("transaction {tx} is being ended")),
+        }
+    }
+
+    /// Adds the branch of the resource at `place`, unless it is there.
+    fn enlist(&self, tx: TxId, place: u16) -> Result<BranchId, String> {
+        self.check_active(tx)?;
+        match self.desk.enlist(tx, place) {
+            Ok(branch) => Ok(branch),
+            Err(LaneError::Misuse(Misuse::EnlistedBefore)) => Ok(Desk::branch(tx, place)),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Whether work may still be done in it.
+    fn check_active(&self, tx: TxId) -> Result<(), String> {
+        let state = self.shared.state();
+        match (state.live.get(&tx), state.ended.get(&tx)) {
+            (Some(live), _) if !live.ends => Ok(()),
+            (Some(_), _) => Err(format!("transaction {tx} is being ended")),
+            (None, Some(outcome)) => Err(format!("transaction {tx} has ended: {}", said(outcome))),
+            (None, None) => Err(no_such(tx)),
+        }
+    }
+
+    /// Ends a transaction for connection `client`, which is woken when it has ended: commits it, or rolls it back because of a reason.
+    /// One whose end was chosen before ends as it was chosen.
+    pub(crate) fn end(&self, tx: TxId, client: u64, rollback: Option<&str>) -> Result<Ending, String> {
+        let mut state = self.shared.state();
+        if let Some(outcome) = state.ended.get(&tx) {
+            return Ok(Ending::Ended(outcome.clone()));
+        }
+        let Some(live) = state.live.get_mut(&tx) else {
+            drop(state);
+            return self.ended_before(tx).ok_or_else(|| no_such(tx));
+        };
+        if !live.waiting.contains(&client) {
+            live.waiting.push(client);
+        }
+        if std::mem::replace(&mut live.ends, true) {
+            return Ok(Ending::Waits);
+        }
+        drop(state);
+        let done = match rollback {
+            None => self.desk.commit(tx),
+            Some(reason) => self.desk.rollback(tx, reason),
+        };
+        match done {
+            // If its deadline came first, the outcome is on its way, or was told just now.
+            Ok(()) | Err(LaneError::Misuse(_) | LaneError::Unknown(_)) => Ok(Ending::Waits),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// How a transaction ended whose decision an earlier start has left, or that is no longer among the outcomes.
+    fn ended_before(&self, tx: TxId) -> Option<Ending> {
+        match self.coordinator.transaction(tx)?.state {
+            protocol::State::Committing | protocol::State::Done => Some(Ending::Ended(Outcome::Committed)),
+            _ => None,
+        }
+    }
+
+    /// The identifier of the branch of the resource at `place`.
+    pub(crate) fn branch_id(&self, tx: TxId, place: u16) -> String {
+        self.node.branch_id(Desk::branch(tx, place))
+    }
+
+    /// What is known of `tx`.
+    pub(crate) fn known(&self, tx: TxId) -> Known {
+        if let Some(info) = self.coordinator.transaction(tx) {
+            return Known::Live(info);
+        }
+        self.shared.state().ended.get(&tx).map_or(Known::Nothing, |outcome| Known::Ended(outcome.clone()))
+    }
+
+    /// Resources of a committed transaction that have not carried it out yet, in words; empty if all have.
+    pub(crate) fn laggards(&self, tx: TxId) -> String {
+        let info = self.coordinator.transaction(tx);
+        let branches = info.iter().flat_map(|info| &info.branches);
+        let late = branches.filter(|branch| branch.state == BranchState::Committing);
+        let names: Vec<&str> = late.map(|branch| &*branch.resource).collect();
+        if names.is_empty() {
+            return String::new();
+        }
+        format!("not carried out yet by {}, which will be asked until it is", names.join(", "))
+    }
+
+    /// All that are under way, or (`kept`) done and kept, in the order of their numbers.
+    pub(crate) fn list(&self, kept: bool) -> Vec<TransactionInfo> {
+        let mut all = if kept { self.coordinator.kept() } else { self.coordinator.transactions() };
+        all.sort_by_key(|info| info.tx);
+        all
+    }
+
+    /// Ends a branch of keys that no transaction here knows, as an operator says: one of a restored backup, of an epoch that the log has
+    /// not reached. False: there is none.
+    pub(crate) fn end_stray(&self, tx: TxId, commit: bool) -> bool {
+        self.coordinator.transaction(tx).is_none()
+            && self.shared.keys.end_stray(Desk::branch(tx, KEYS_PLACE), commit)
+    }
+
+    /// The coordinator: what operators do, and figures.
+    pub(crate) fn coordinator(&self) -> &Coordinator {
+        &self.coordinator
+    }
+
+    /// The transaction that the identifier of a branch of this server belongs to; other identifiers as they are.
+    pub(crate) fn owner_of(&self, branch: &str) -> String {
+        self.node.parse_branch_id(branch).map_or_else(|| branch.to_owned(), |branch| branch.tx.to_string())
+    }
+
+    /// Outcomes are told to connections of `server` from now on.
+    pub(crate) fn attach(&self, server: &Arc<Server>) {
+        let attached = self.shared.server.set(Arc::downgrade(server));
+        debug_assert!(attached.is_ok(), "attached twice");
+    }
+
+    /// The journal's hook: more is durable.
+    pub(crate) fn on_advance(&self) {
+        self.shared.keys.on_advance();
+    }
+
+    /// Ends: no transaction begins any more, and sessions of databases are closed, so that they roll back what is not prepared. What
+    /// was decided is durable and goes on at the next start.
+    pub fn close(&self) {
+        self.desk.close();
+        self.coordinator.close();
+        self.databases.iter().for_each(|named| named.database.close());
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A transaction has ended; on the desk's thread.
+    fn told(&self, tx: TxId, outcome: Outcome) {
+        let mut state = self.state();
+        let live = state.live.remove(&tx).unwrap_or_default();
+        // From now on none is made any more: see `Transactions::work`.
+        self.keys.forget_work(Desk::branch(tx, KEYS_PLACE));
+        state.ended.insert(tx, outcome);
+        state.order.push_back(tx);
+        if state.order.len() > ENDED_MAX
+            && let Some(oldest) = state.order.pop_front()
+        {
+            state.ended.remove(&oldest);
+        }
+        drop(state);
+        if let Some(server) = self.server.get().and_then(Weak::upgrade) {
+            live.waiting.into_iter().for_each(|client| _ = server.post(client, Message::Retry));
+        }
+    }
+}
+
+/// How a transaction ended, for people.
+pub(crate) fn said(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Committed => "committed".to_owned(),
+        Outcome::Aborted(why) => format!("aborted: {why}"),
+        Outcome::Unknown(why) => format!("unknown: {why}"),
+        Outcome::Heuristic(why) => format!("heuristic: {why}"),
+    }
+}
+
+fn no_such(tx: TxId) -> String {
+    format!("no transaction {tx} is known: it never began here, or ended long ago (TX.STATUS tells more)")
+}
+
+/// Keys are the first resource, databases follow.
+const KEYS_PLACE: u16 = 0;
+/// Outcomes that are remembered.
+const ENDED_MAX: usize = 100_000;
