@@ -18,6 +18,9 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
     if measures("tx-narayana", arguments) {
         packages::ensure(root, &[packages::LIBAIO])?;
     }
+    if measures("transfers", arguments) {
+        packages::ensure(root, &[packages::POSTGRES, packages::MARIADB])?;
+    }
     let build = ["build", "--release", "-p", "evenkeel", "-p", "bench", "--bins"];
     Run::cargo(root).args(build).time_max(Duration::from_secs(1_800)).show(&mut |_| {})?;
     let harness = root.join("target/release/evenkeel-bench");

@@ -22,7 +22,10 @@ pub(crate) const REDIS_BENCHMARK: Need = Need { program: "redis-benchmark", pack
 pub(crate) const MEMCACHED: Need = Need { program: "memcached", package: "memcached" };
 pub(crate) const MAVEN: Need = Need { program: "mvn", package: "maven" };
 pub(crate) const JAVA: Need = Need { program: "javac", package: "default-jdk-headless" };
+pub(crate) const GO: Need = Need { program: "go", package: "golang-go" };
 pub(crate) const POSTGRES: Need = Need { program: "postgres", package: "postgresql" };
+pub(crate) const MARIADB: Need = Need { program: "mariadbd", package: "mariadb-server" };
+pub(crate) const GDB: Need = Need { program: "gdb", package: "gdb" };
 /// A library: found beside the programs, where Debian has it.
 pub(crate) const LIBAIO: Need = Need { program: "../lib/x86_64-linux-gnu/libaio.so.1", package: "libaio1" };
 pub(crate) const PROMETHEUS: Need = Need { program: "promtool", package: "prometheus" };
@@ -40,8 +43,8 @@ pub(crate) fn ensure(root: &Path, needs: &[Need]) -> Result<(), Failure> {
             continue;
         }
         apt_install(root, need.package)?;
-        if SERVICES.contains(&need.package) {
-            Run::new(root, "service").args([need.package, "stop"]).read().ok();
+        if let Some((_, service)) = SERVICES.iter().find(|(package, _)| *package == need.package) {
+            Run::new(root, "service").args([*service, "stop"]).read().ok();
         }
         if !is_installed(need.program) {
             return Err(format!("package {} was installed, but has no {}", need.package, need.program));
@@ -50,16 +53,16 @@ pub(crate) fn ensure(root: &Path, needs: &[Need]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A Python with redis-py in it, made below `target/` once; returns its interpreter.
+/// A Python with redis-py and drivers of databases in it, made below `target/` once; returns its interpreter.
 ///
 /// # Errors
-/// The environment could not be made, or pip could not install the client.
-pub(crate) fn python_with_redis(root: &Path) -> Result<PathBuf, Failure> {
+/// The environment could not be made, or pip could not install a client.
+pub(crate) fn python_with_clients(root: &Path) -> Result<PathBuf, Failure> {
     ensure(root, &[PYTHON])?;
     let folder = root.join("target/venv");
     let python = folder.join("bin/python");
     let works = |code: &str| Run::new(root, &python.to_string_lossy()).args(["-c", code]).read().is_ok();
-    if python.exists() && works("import redis") {
+    if python.exists() && works("import redis, psycopg, pymysql") {
         return Ok(python);
     }
     let make = Run::new(root, "python3").args(["-m", "venv", "--clear", &folder.to_string_lossy()]);
@@ -67,7 +70,7 @@ pub(crate) fn python_with_redis(root: &Path) -> Result<PathBuf, Failure> {
         apt_install(root, "python3-venv")?;
         make.read()?;
     }
-    let pip = ["-m", "pip", "install", "--quiet", REDIS_PY];
+    let pip = ["-m", "pip", "install", "--quiet"].into_iter().chain(PYTHON_CLIENTS);
     Run::new(root, &python.to_string_lossy()).args(pip).show(&mut |_| {})?;
     Ok(python)
 }
@@ -97,6 +100,12 @@ fn is_installed(program: &str) -> bool {
     std::env::split_paths(&path).chain(system).chain(servers).any(|folder| folder.join(program).is_file())
 }
 
-/// Packages that bring a service of their own name.
-const SERVICES: [&str; 4] = ["memcached", "postgresql", "prometheus", "redis-server"];
-const REDIS_PY: &str = "redis==8.1.0";
+/// Packages that bring a service, and its name.
+const SERVICES: [(&str, &str); 5] = [
+    ("mariadb-server", "mariadb"),
+    ("memcached", "memcached"),
+    ("postgresql", "postgresql"),
+    ("prometheus", "prometheus"),
+    ("redis-server", "redis-server"),
+];
+const PYTHON_CLIENTS: [&str; 3] = ["redis==8.1.0", "psycopg[binary]==3.3.9", "PyMySQL==1.2.4"];

@@ -168,9 +168,12 @@ fn clients(root: &Path, tally: &mut Tally) -> Result<(), Failure> {
         packages::PROMETHEUS,
         packages::MEMCACHED,
         packages::POSTGRES,
+        packages::MARIADB,
+        packages::GDB,
+        packages::GO,
     ];
     packages::ensure(root, &programs)?;
-    let python = packages::python_with_redis(root)?;
+    let python = packages::python_with_clients(root)?;
     let variables = [("EVENKEEL_PYTHON", &*python.to_string_lossy()), ("EVENKEEL_REQUIRE_CLIENTS", "1")];
     test(root, tally, "clients", &[], &variables)
 }

@@ -3,6 +3,7 @@
 //! The server does the work, because only it knows what is consistent. A password is taken from `REDISCLI_AUTH`, as
 //! redis-cli does.
 
+use crate::client;
 use crate::running::Running;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -17,10 +18,8 @@ pub(crate) fn run(dir: &Path, out: &Path) -> Result<(), String> {
     let running = Running::read(dir)?;
     let out = std::path::absolute(out).map_err(|error| format!("{}: {error}", out.display()))?;
     let mut stream = connect(&running, dir)?;
-    if let Some(password) = std::env::var_os("REDISCLI_AUTH") {
-        call(&mut stream, &[b"AUTH", password.as_encoded_bytes()])?;
-    }
-    call(&mut stream, &[b"BACKUP", out.as_os_str().as_encoded_bytes()])?;
+    client::log_in(&mut stream)?;
+    client::call(&mut stream, &[b"BACKUP", out.as_os_str().as_encoded_bytes()])?;
     let done = format!("backup of {} is in {}\n", dir.display(), out.display());
     crate::say(std::io::stdout(), &done);
     Ok(())
@@ -49,33 +48,4 @@ fn connect(running: &Running, dir: &Path) -> Result<Box<dyn Stream>, String> {
         },
         (None, None) => Err(format!("{} says no address of its server", dir.display())),
     }
-}
-
-/// Sends a command and waits for its answer, as long as it takes.
-fn call(stream: &mut Box<dyn Stream>, args: &[&[u8]]) -> Result<(), String> {
-    let mut request = Vec::new();
-    resp::encode_command(&mut request, args);
-    let lost = |error: std::io::Error| format!("the server went away: {error}");
-    stream.write_all(&request).map_err(lost)?;
-    let mut reply = Vec::new();
-    let mut chunk = [0; 4096];
-    loop {
-        match resp::decode_value(&reply) {
-            Ok(Some((resp::Value::Error(text), _))) => return Err(refusal(&String::from_utf8_lossy(&text))),
-            Ok(Some(_)) => return Ok(()),
-            Ok(None) => {}
-            Err(error) => return Err(format!("the server answered something else: {error}")),
-        }
-        match stream.read(&mut chunk).map_err(lost)? {
-            0 => return Err("the server closed the connection without an answer; see its log".to_owned()),
-            len => reply.extend_from_slice(&chunk[..len]),
-        }
-    }
-}
-
-fn refusal(text: &str) -> String {
-    if text.starts_with("NOAUTH") {
-        return "the server wants a password: set it in the environment as REDISCLI_AUTH".to_owned();
-    }
-    format!("the server refused: {text}")
 }

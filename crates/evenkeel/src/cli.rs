@@ -34,6 +34,8 @@ pub(crate) enum Request {
     },
     /// Record what clients send to a server.
     Capture(Box<crate::capture::Capture>),
+    /// Ask a server about its transactions.
+    Tx(Box<crate::tx::Tx>),
     /// Measure a server.
     Bench(Box<bench::experiment::Bench>),
     /// Print a generated text.
@@ -46,7 +48,7 @@ pub(crate) enum Request {
 /// One line that says what is wrong, and where.
 pub(crate) fn parse(arguments: impl Iterator<Item = std::ffi::OsString>) -> Result<Request, String> {
     let arguments: Vec<_> = arguments.collect();
-    let is_bench = arguments.get(1).is_some_and(|name| name == "bench" || name == "capture");
+    let is_bench = arguments.get(1).is_some_and(|name| name == "bench" || name == "capture" || name == "tx");
     let matches = command().try_get_matches_from(arguments).map_err(|error| one_line(&error, is_bench))?;
     match matches.subcommand() {
         Some(("check", m)) => {
@@ -57,6 +59,10 @@ pub(crate) fn parse(arguments: impl Iterator<Item = std::ffi::OsString>) -> Resu
             let capture = crate::capture::Capture::from_arg_matches(m);
             let request = capture.map(|capture| Request::Capture(Box::new(capture)));
             request.map_err(|error| one_line(&error, true))
+        }
+        Some(("tx", m)) => {
+            let tx = crate::tx::Tx::from_arg_matches(m);
+            tx.map(|tx| Request::Tx(Box::new(tx))).map_err(|error| one_line(&error, true))
         }
         Some(("bench", m)) => {
             let bench = bench::experiment::Bench::from_arg_matches(m);
@@ -108,6 +114,17 @@ fn serve(matches: &ArgMatches) -> Result<Request, String> {
         }
     }
     read_password_file(&mut settings)?;
+    for resource in &mut settings.resources {
+        let first_line = |path: &str| {
+            let text = read_small("the file", Path::new(path))?;
+            text.lines()
+                .next()
+                .filter(|line| !line.is_empty())
+                .map(str::to_owned)
+                .ok_or(format!("{path} is empty"))
+        };
+        resource.read_password(first_line, |name| std::env::var(name).ok())?;
+    }
     settings.check()?;
     crate::serve::refuse_exposure(&settings)?;
     Ok(Request::Serve { settings: Box::new(settings), file })
@@ -183,6 +200,10 @@ fn command() -> Command {
         .subcommand(
             crate::capture::Capture::augment_args(Command::new("capture"))
                 .about("Record what clients send to a running server, for `bench replay`"),
+        )
+        .subcommand(
+            crate::tx::Tx::augment_args(Command::new("tx"))
+                .about("Show and resolve the transactions of a running server"),
         )
         .subcommand(
             bench::experiment::Bench::augment_args(Command::new("bench"))

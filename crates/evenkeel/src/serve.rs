@@ -15,7 +15,7 @@ use clock::{Clock, SystemClock};
 use console::Console;
 use reactor::{Handle, Listeners, Reactor};
 use server::settings::{Config, Settings};
-use server::{EvenkeelProtocol, ServerOptions, ShutdownKind};
+use server::{EvenkeelProtocol, ServerOptions, ShutdownKind, Transactions, TransactionsOptions};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -40,6 +40,8 @@ enum End {
 /// One line that says why it did not start, or why it stopped.
 pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), String> {
     logging::start(&settings);
+    #[cfg(debug_assertions)]
+    crate::steps::obey();
     end_on_panic();
     warn_of_exposure(&settings);
     refuse_a_file(&settings)?;
@@ -57,8 +59,15 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Strin
     let hooks = Hooks { protocol: Arc::default(), ends: ends.clone() };
     let store = Store::open(store_options(&settings, &clock, hooks.for_store()))
         .map_err(|error| error.to_string())?;
+    let transactions = Transactions::open(TransactionsOptions {
+        store: Arc::clone(&store),
+        settings: &settings,
+        clock: Arc::clone(&clock),
+        vfs: Arc::new(vfs::RealDisk),
+    })?;
     let protocol = EvenkeelProtocol::new(ServerOptions {
         store: Arc::clone(&store),
+        transactions: Some(Arc::clone(&transactions)),
         settings: Arc::clone(&config),
         clock: Arc::clone(&clock),
         version: env!("CARGO_PKG_VERSION"),
@@ -78,7 +87,7 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Strin
         protocol.report_buffers();
         fit_connections(&config.current(), &handle, &store);
     })?;
-    stop(&end, &ended, (&handle, console), &store, &settings)
+    stop(&end, &ended, (&handle, console), (&store, &transactions), &settings)
 }
 
 /// Waits for a reason to end; meanwhile calls `report` now and then.
@@ -99,7 +108,7 @@ fn stop(
     end: &End,
     ended: &Receiver<End>,
     (handle, console): (&Handle<EvenkeelProtocol>, Option<Console>),
-    store: &Store,
+    (store, transactions): (&Store, &Transactions),
     settings: &Settings,
 ) -> Result<(), String> {
     match end {
@@ -114,6 +123,7 @@ fn stop(
     if let Some(console) = console {
         console.stop();
     }
+    transactions.close();
     store.close();
     // The journal may have failed on the way out: then the last writes are not on disk, and the status must say so.
     if let Some(why) =
@@ -166,6 +176,7 @@ struct Hooks {
 impl Hooks {
     fn for_store(&self) -> store::Hooks {
         let (advanced, credited) = (Arc::clone(&self.protocol), Arc::clone(&self.protocol));
+        let unlocked = Arc::clone(&self.protocol);
         let ends = Mutex::new(self.ends.clone());
         store::Hooks {
             on_advance: Arc::new(move || {
@@ -176,6 +187,11 @@ impl Hooks {
             on_credits: Arc::new(move || {
                 if let Some(protocol) = credited.get() {
                     protocol.on_credits();
+                }
+            }),
+            on_unlock: Arc::new(move || {
+                if let Some(protocol) = unlocked.get() {
+                    protocol.on_unlock();
                 }
             }),
             on_failure: Arc::new(move |error| {

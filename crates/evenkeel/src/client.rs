@@ -1,0 +1,73 @@
+//! One request of a running server, for the commands that ask one: blocking, and as long as the answer takes.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use bench::drive::{Protocol, Target};
+use resp::Value;
+
+/// Connects to a server and logs in: with what the address says, or with the password in `REDISCLI_AUTH`, as redis-cli does.
+///
+/// # Errors
+/// One line.
+#[expect(clippy::disallowed_methods, reason = "a client, not the server: one blocking connection")]
+pub(crate) fn connect(target: &Target) -> Result<TcpStream, String> {
+    if target.protocol != Protocol::Resp {
+        return Err(format!("{target} does not speak the Redis protocol"));
+    }
+    let mut stream = TcpStream::connect(target.address)
+        .map_err(|error| format!("no server answers at {target}: {error}"))?;
+    let login = target.login();
+    if login.is_empty() {
+        log_in(&mut stream)?;
+    }
+    for command in login {
+        exchange(&mut stream, command.as_bytes())?;
+    }
+    Ok(stream)
+}
+
+/// Sends the password of the environment, if there is one.
+///
+/// # Errors
+/// One line.
+pub(crate) fn log_in(stream: &mut (impl Read + Write)) -> Result<(), String> {
+    let Some(password) = std::env::var_os("REDISCLI_AUTH") else { return Ok(()) };
+    call(stream, &[b"AUTH", password.as_encoded_bytes()]).map(drop)
+}
+
+/// Sends a command and waits for its answer.
+///
+/// # Errors
+/// One line: what the server refused, or how the connection ended.
+pub(crate) fn call(stream: &mut (impl Read + Write), args: &[&[u8]]) -> Result<Value, String> {
+    let mut request = Vec::new();
+    resp::encode_command(&mut request, args);
+    exchange(stream, &request)
+}
+
+fn exchange(stream: &mut (impl Read + Write), request: &[u8]) -> Result<Value, String> {
+    let lost = |error: std::io::Error| format!("the server went away: {error}");
+    stream.write_all(request).map_err(lost)?;
+    let mut reply = Vec::new();
+    let mut chunk = [0; 4096];
+    loop {
+        match resp::decode_value(&reply) {
+            Ok(Some((Value::Error(text), _))) => return Err(refusal(&String::from_utf8_lossy(&text))),
+            Ok(Some((value, _))) => return Ok(value),
+            Ok(None) => {}
+            Err(error) => return Err(format!("the server answered something else: {error}")),
+        }
+        match stream.read(&mut chunk).map_err(lost)? {
+            0 => return Err("the server closed the connection without an answer; see its log".to_owned()),
+            len => reply.extend_from_slice(&chunk[..len]),
+        }
+    }
+}
+
+fn refusal(text: &str) -> String {
+    if text.starts_with("NOAUTH") {
+        return "the server wants a password: set it in the environment as REDISCLI_AUTH".to_owned();
+    }
+    format!("the server refused: {text}")
+}
