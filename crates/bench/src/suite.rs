@@ -13,6 +13,7 @@ mod overheads;
 mod reported;
 mod skew;
 mod throughput;
+mod transfers;
 mod tx;
 mod tx_narayana;
 
@@ -97,6 +98,11 @@ pub const GROUPS: &[Group] = &[
     },
     Group { name: "tx", about: "transactions on each decision log beside the bare disk", run: tx::tx },
     Group { name: "tx-narayana", about: "transactions beside Narayana's", run: tx_narayana::tx_narayana },
+    Group {
+        name: "transfers",
+        about: "transfers between databases and keys beside both databases by hand",
+        run: transfers::transfers,
+    },
     Group { name: "written", about: "bytes written for each SET", run: disk::written },
     Group { name: "idle", about: "memory of an idle connection", run: memory::idle },
     Group { name: "keys", about: "memory of a key beside Redis", run: memory::keys },

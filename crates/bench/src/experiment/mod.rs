@@ -17,6 +17,7 @@ mod remote_test;
 mod replay;
 mod report;
 mod skew;
+mod transfers;
 mod tx;
 
 use std::io::Write;
@@ -51,6 +52,8 @@ enum Experiment {
     Replay(replay::Replay),
     /// Empty transactions over two resources: the transaction manager and its decision logs, beside the bare disk
     Tx(tx::Tx),
+    /// Money transfers between PostgreSQL, MariaDB and keys, beside a program that prepares and commits both databases by hand
+    Transfers(transfers::Transfers),
     /// Part of a load of several processes
     #[command(hide = true)]
     Worker,
@@ -72,6 +75,7 @@ pub fn run(bench: &Bench) -> ExitCode {
         Experiment::Skew(test) => (&test.common.shown, test.run()),
         Experiment::Replay(test) => (&test.common.shown, test.run()),
         Experiment::Tx(test) => (&test.shown, test.run()),
+        Experiment::Transfers(test) => (&test.shown, test.run()),
         Experiment::Worker => return ended(drive::work_for_parent().map(|()| true)),
     };
     ended(reports.and_then(|reports| show(shown, &reports)))

@@ -1,0 +1,186 @@
+//! Money transfers between PostgreSQL, MariaDB and keys: through a server's TX commands, beside a program that prepares and commits both
+//! databases by hand.
+//!
+//! ```text
+//!  evenkeel   a row in each database and a key; prepared in parallel, a durable decision, committed    (client: TX.BEGIN, then one pipeline)
+//!  by hand    a row in each database; prepared in parallel, committed in parallel: no decision, no key, nothing survives its crash
+//! ```
+//!
+//! Both have a session in each database for each client, and clients never meet in a row. After each run the sums are looked at:
+//! money that was made or lost makes the run invalid.
+
+mod by_hand;
+mod served;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use hdrhistogram::Histogram;
+use serde_json::{Map, Value, json};
+
+use super::arguments::{Shown, duration, some_time};
+use super::measure::{Measured, Spread, rounded};
+use super::progress::Progress;
+use super::report::{Line, Report};
+use crate::Failure;
+use crate::drive::{Sparse, Tally};
+
+#[derive(Debug, Args)]
+pub(super) struct Transfers {
+    #[command(flatten)]
+    pub(super) shown: Shown,
+    /// PostgreSQL database for the run, with max_prepared_transactions of --clients at least; the table evenkeel_bench is made in it
+    #[arg(long, value_name = "URL")]
+    postgres: String,
+    /// MariaDB database for the run; the table evenkeel_bench is made in it
+    #[arg(long, value_name = "URL")]
+    mariadb: String,
+    /// Who works at a time
+    #[arg(long, value_name = "N", default_value = "16", value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    clients: u16,
+    /// Where the server's folder is made and removed: choose the disk that you mean to measure
+    #[arg(long, value_name = "DIR", visible_alias = "folder")]
+    dir: Option<PathBuf>,
+    /// How long a run is
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = some_time)]
+    duration: Duration,
+    /// Transfers before each run that do not count
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
+    warm_up: Duration,
+    /// Runs of each, by turns
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    runs: u32,
+}
+
+/// What a client did in the part that counts.
+#[derive(Debug)]
+pub(super) struct Worked {
+    pub(super) transfers: u64,
+    /// In nanoseconds.
+    pub(super) latencies: Histogram<u64>,
+    /// What failed, at any time.
+    pub(super) failures: Vec<String>,
+}
+
+impl Worked {
+    pub(super) fn new() -> Self {
+        let latencies =
+            Histogram::new_with_bounds(1_000, 60_000_000_000, 3).expect("bounds that a test tries");
+        Self { transfers: 0, latencies, failures: Vec::new() }
+    }
+
+    fn note(&mut self, took: Duration) {
+        self.transfers += 1;
+        self.latencies.saturating_record(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+    }
+}
+
+/// When a run begins to count, and when it ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window {
+    pub(super) begins: clock::Nanos,
+    pub(super) ends: clock::Nanos,
+}
+
+impl Transfers {
+    /// Runs both by turns.
+    ///
+    /// # Errors
+    /// A database or the server cannot be had.
+    pub(super) fn run(&self) -> Result<Vec<Report>, Failure> {
+        by_hand::prepare(self)?;
+        let served = served::Served::start(self)?;
+        let progress = Progress::new(2 * self.runs as usize);
+        let mut runs = [Vec::new(), Vec::new()];
+        for _ in 0..self.runs {
+            progress.say("evenkeel".to_owned());
+            runs[0].push(self.measured(served.run(self)?, served.money()?)?);
+            progress.step();
+            progress.say("by hand".to_owned());
+            runs[1].push(self.measured(by_hand::run(self)?, served.money()?)?);
+            progress.step();
+        }
+        let [ours, theirs] = runs;
+        let command = Some(served.command());
+        Ok(vec![
+            self.report("evenkeel: PostgreSQL + MariaDB + keys", command, ours),
+            self.report("by hand: PostgreSQL + MariaDB", None, theirs),
+        ])
+    }
+
+    /// What clients did; `in_keys` is the money that keys hold.
+    fn measured(&self, worked: Vec<Worked>, in_keys: i64) -> Result<Measured, Failure> {
+        let mut all = Worked::new();
+        for one in worked {
+            all.transfers += one.transfers;
+            all.latencies.add(&one.latencies).map_err(|error| error.to_string())?;
+            all.failures.extend(one.failures);
+        }
+        let mut tally = Tally { answered: all.transfers, ..Tally::default() };
+        all.failures.iter().for_each(|failure| tally.failures.error_reply(failure.as_bytes()));
+        let lost = (by_hand::money(self)? + in_keys).unsigned_abs();
+        Ok(Measured {
+            tally,
+            took: self.duration,
+            lost,
+            latencies: Sparse::of(&all.latencies),
+            ..Measured::default()
+        })
+    }
+
+    fn window(&self, now: clock::Nanos) -> Window {
+        Window { begins: now + self.warm_up, ends: now + self.warm_up + self.duration }
+    }
+
+    fn report(&self, server: &str, command: Option<String>, runs: Vec<Measured>) -> Report {
+        let rates: Vec<f64> = runs.iter().filter(|run| run.is_valid()).map(Measured::per_second).collect();
+        let mut fields = Spread::json(Spread::of(&rates)).as_object().cloned().unwrap_or_default();
+        let each = |run: &Measured| {
+            json!({
+                "operations_per_second": rounded(run.per_second()),
+                "latency_us": run.latency_json(),
+                "errors": run.errors(),
+                "lost": run.lost,
+                "valid": run.is_valid(),
+            })
+        };
+        fields.insert("runs".to_owned(), runs.iter().map(each).collect());
+        let settings: Map<String, Value> = Map::from_iter([
+            ("clients".to_owned(), json!(self.clients)),
+            ("duration_ms".to_owned(), json!(self.duration.as_millis() as u64)),
+            ("warm_up_ms".to_owned(), json!(self.warm_up.as_millis() as u64)),
+            ("runs".to_owned(), json!(self.runs)),
+        ]);
+        let line = Line {
+            what: format!("transfers, {} clients", self.clients),
+            command: "TRANSFER".to_owned(),
+            runs,
+            ..Line::default()
+        };
+        Report {
+            experiment: "transfers",
+            server: server.to_owned(),
+            command,
+            settings,
+            fields,
+            lines: vec![line],
+        }
+    }
+}
+
+/// Rows of one client: nobody else touches them.
+const ACCOUNTS_EACH: u32 = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_clients_did_is_counted_once() {
+        let mut worked = Worked::new();
+        worked.note(Duration::from_millis(2));
+        worked.note(Duration::from_secs(100));
+        assert_eq!((worked.transfers, worked.latencies.len()), (2, 2));
+    }
+}

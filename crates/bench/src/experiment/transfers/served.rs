@@ -1,0 +1,183 @@
+//! Transfers through a server: TX.BEGIN, then both statements, the key and the commit in one pipeline.
+
+use std::sync::Arc;
+
+use clock::{Clock as _, SystemClock};
+use resp::Value;
+
+use super::{ACCOUNTS_EACH, Transfers, Window, Worked};
+use crate::Failure;
+use crate::client::Client;
+use crate::servers::{Folder, Recipe, Server};
+
+/// A server with both databases as resources.
+pub(super) struct Served {
+    server: Server,
+    command: String,
+    _folder: Folder,
+}
+
+impl Served {
+    /// Starts it, and waits until both databases take branches.
+    ///
+    /// # Errors
+    /// It does not start, or a database does not answer in time.
+    pub(super) fn start(of: &Transfers) -> Result<Self, Failure> {
+        let id = std::process::id();
+        let parent =
+            of.dir.clone().unwrap_or_else(std::env::temp_dir).join(format!("evenkeel-transfers-{id}"));
+        let folder = Folder::fresh(parent)?;
+        let file = folder.path().join("evenkeel.toml");
+        let resource = |name: &str, url: &str| {
+            // A quarter is kept for steps of the protocol: as many as there are clients are for branches.
+            let sessions_max = (u32::from(of.clients) * 4).div_ceil(3) + 2;
+            format!("[resource.{name}]\nurl = {}\nsessions_max = {sessions_max}\n", toml_text(url))
+        };
+        let text = resource("postgres", &of.postgres) + &resource("mariadb", &of.mariadb);
+        std::fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))?;
+        let recipe = Recipe::evenkeel("log", "always", 2).with(&["--config", &file.to_string_lossy()]);
+        let server = Server::start(&recipe, folder.path())?;
+        let begun = SystemClock.now();
+        let mut client = Client::connect(server.port())?;
+        let section = loop {
+            let section = match client.call(&["INFO", "transactions"])? {
+                Value::Bulk(text) | Value::Verbatim { text, .. } => {
+                    String::from_utf8_lossy(&text).into_owned()
+                }
+                other => return Err(format!("INFO: {other:?}")),
+            };
+            if section.matches("state=ready").count() == 2 || SystemClock.now().since(begun) > READY_MAX {
+                break section;
+            }
+            std::thread::sleep(PAUSE);
+        };
+        if section.matches("state=ready").count() != 2 {
+            return Err(format!("the databases do not take branches: {section}"));
+        }
+        let command = recipe.command();
+        Ok(Self { server, command, _folder: folder })
+    }
+
+    pub(super) fn command(&self) -> String {
+        self.command.clone()
+    }
+
+    /// The money in keys.
+    ///
+    /// # Errors
+    /// The server does not answer.
+    pub(super) fn money(&self) -> Result<i64, Failure> {
+        match Client::connect(self.server.port())?.call(&["GET", MONEY])? {
+            Value::Bulk(text) => {
+                let number = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
+                number.ok_or_else(|| "the sum of all keys is no number".to_owned())
+            }
+            _ => Ok(0),
+        }
+    }
+
+    /// All clients, a thread each; then the keys are added up.
+    ///
+    /// # Errors
+    /// They cannot connect.
+    pub(super) fn run(&self, of: &Transfers) -> Result<Vec<Worked>, Failure> {
+        let port = self.server.port();
+        let clients = (0..of.clients).map(|_| Client::connect(port)).collect::<Result<Vec<_>, _>>()?;
+        let window = of.window(SystemClock.now());
+        let barrier = Arc::new(std::sync::Barrier::new(clients.len()));
+        let threads: Vec<_> = clients
+            .into_iter()
+            .zip(0..)
+            .map(|(client, number)| {
+                let barrier = Arc::clone(&barrier);
+                std::thread::spawn(move || {
+                    barrier.wait();
+                    work(client, number, window)
+                })
+            })
+            .collect();
+        let ended = |_| "a client panicked".to_owned();
+        let worked: Vec<Worked> =
+            threads.into_iter().map(|thread| thread.join().map_err(ended)).collect::<Result<_, _>>()?;
+        self.add_up(u32::from(of.clients))?;
+        Ok(worked)
+    }
+
+    /// Leaves the sum of all accounts in one key.
+    fn add_up(&self, clients: u32) -> Result<(), Failure> {
+        let mut client = Client::connect(self.server.port())?;
+        let mut sum = 0;
+        for account in 0..clients * ACCOUNTS_EACH {
+            if let Value::Bulk(text) = client.call(&["GET", &key(account)])? {
+                sum += std::str::from_utf8(&text).ok().and_then(|text| text.parse::<i64>().ok()).unwrap_or(0);
+            }
+        }
+        client.call(&["SET", MONEY, &sum.to_string()]).map(drop)
+    }
+}
+
+fn work(mut client: Client, number: u32, window: Window) -> Worked {
+    let mut worked = Worked::new();
+    let mut count = 0;
+    loop {
+        let begun = SystemClock.now();
+        if begun >= window.ends {
+            return worked;
+        }
+        count += 1;
+        let account = number * ACCOUNTS_EACH + count % ACCOUNTS_EACH;
+        if let Err(failure) = transfer(&mut client, account) {
+            worked.failures.push(failure);
+            return worked;
+        }
+        let now = SystemClock.now();
+        if begun >= window.begins && now < window.ends {
+            worked.note(now.since(begun));
+        }
+    }
+}
+
+/// Two from a row in PostgreSQL, one to a row in MariaDB, one to a key.
+fn transfer(client: &mut Client, account: u32) -> Result<(), Failure> {
+    let begun = client.call(&["TX.BEGIN"])?;
+    let id = match &begun {
+        Value::Array(items) => items.get(1),
+        _ => None,
+    };
+    let Some(Value::Bulk(id)) = id else { return Err(format!("TX.BEGIN: {begun:?}")) };
+    let id = String::from_utf8_lossy(id).into_owned();
+    let row = account.to_string();
+    let in_postgres = "UPDATE evenkeel_bench SET money = money - 2 WHERE id = $1";
+    let in_mariadb = "UPDATE evenkeel_bench SET money = money + 1 WHERE id = ?";
+    let mut requests = Vec::new();
+    resp::encode_command(&mut requests, &["TX.SQL", &id, "postgres", in_postgres, &row]);
+    resp::encode_command(&mut requests, &["TX.SQL", &id, "mariadb", in_mariadb, &row]);
+    resp::encode_command(&mut requests, &["TX.DO", &id, "INCR", &key(account)]);
+    resp::encode_command(&mut requests, &["TX.COMMIT", &id]);
+    client.send(&requests)?;
+    for expected in ["postgres", "mariadb", "key"] {
+        match client.receive()? {
+            Value::Integer(_) => {}
+            other => return Err(format!("{expected}: {other:?}")),
+        }
+    }
+    match client.receive()? {
+        Value::Array(outcome) if matches!(&outcome[..], [Value::Bulk(word), _] if word == b"committed") => {
+            Ok(())
+        }
+        other => Err(format!("TX.COMMIT: {other:?}")),
+    }
+}
+
+fn key(account: u32) -> String {
+    format!("account:{account}")
+}
+
+fn toml_text(text: &str) -> String {
+    format!("'{text}'")
+}
+
+/// Where the sum is left.
+const MONEY: &str = "money";
+const READY_MAX: std::time::Duration = std::time::Duration::from_secs(30);
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
