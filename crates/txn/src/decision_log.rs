@@ -32,8 +32,8 @@ use crate::id::TxId;
 
 /// A log that is open.
 pub trait DecisionLog: Debug + Send + Sync {
-    /// Begins to make `record` durable as what is known of `tx`, instead of what was before; never waits for a disk. Who waits for
-    /// it calls [`DecisionLog::offer`] or [`DecisionLog::help`] next.
+    /// Begins to make `record` durable as what is known of `tx`, instead of what was before. Waits for no disk, unless its buffers are
+    /// full: then for a bounded time. Who waits for it calls [`DecisionLog::offer`] or [`DecisionLog::help`] next.
     /// `waiter` hears of it once, from any thread, perhaps before this returns. Says with what others it becomes durable.
     ///
     /// # Errors
