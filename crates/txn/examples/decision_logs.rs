@@ -62,7 +62,7 @@ fn fresh(dir: &Path, name: &str) -> PathBuf {
 fn decision(number: u64) -> Decision {
     let participant = |branch| Participant {
         branch,
-        resource: format!("resource-{branch}"),
+        resource: format!("resource-{branch}").into(),
         state: ParticipantState::ToCommit,
     };
     Decision {

@@ -145,6 +145,9 @@ impl Waiter for Inbox {
 
     fn on_logged_of(&self, round: &mut Round, tx: TxId, result: Result<(), LogError>) {
         lock(&self.events).push(Event::Logged(tx, result));
+        if self.sleeps.load(Ordering::Acquire) == AWAKE {
+            return;
+        }
         match self.sleeps.swap(AWAKE, Ordering::SeqCst) {
             AWAKE => {}
             ALONE => self.wake_owner(),

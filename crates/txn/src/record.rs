@@ -15,6 +15,8 @@
 //!
 //! Out of scope: where records are kept (`decision_log`).
 
+use std::sync::Arc;
+
 use clock::UnixMs;
 
 use crate::id::TxId;
@@ -143,7 +145,7 @@ pub struct Participant {
     /// Its number.
     pub branch: u16,
     /// Name of its resource.
-    pub resource: String,
+    pub resource: Arc<str>,
     /// What is known of it.
     pub state: ParticipantState,
 }
@@ -186,7 +188,7 @@ fn participants(rest: &mut &[u8], count: u16) -> Result<Vec<Participant>, Record
         }
         let (name, behind) = rest.split_at_checked(len).ok_or(RecordError::Short)?;
         *rest = behind;
-        let resource = std::str::from_utf8(name).map_err(|_| RecordError::Name)?.to_owned();
+        let resource = std::str::from_utf8(name).map_err(|_| RecordError::Name)?.into();
         participants.push(Participant { branch, resource, state });
     }
     Ok(participants)

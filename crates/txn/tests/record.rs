@@ -20,7 +20,7 @@ const STATES: [ParticipantState; 5] = [
 fn decision(kind: DecisionKind, names: &[&str]) -> Decision {
     let participants = names.iter().enumerate().map(|(n, name)| Participant {
         branch: n as u16 * 300,
-        resource: (*name).to_owned(),
+        resource: (*name).into(),
         state: STATES[n % STATES.len()],
     });
     Decision {
@@ -125,7 +125,7 @@ proptest! {
         branches in proptest::collection::btree_map(any::<u16>(), ("[ -~]{1,64}", 0..STATES.len()), 0..=BRANCHES_MAX),
     ) {
         let participants = branches.into_iter().map(|(branch, (resource, state))| {
-            Participant { branch, resource, state: STATES[state] }
+            Participant { branch, resource: resource.into(), state: STATES[state] }
         });
         let kind = if heuristic { DecisionKind::Heuristic } else { DecisionKind::Commit };
         let tx = TxId { epoch, number };

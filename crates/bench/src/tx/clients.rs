@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
+use foldhash::fast::RandomState;
 use rustix::time::{ClockId, clock_gettime};
 use txn::coordinator::Coordinator;
 use txn::decision_log::LogCounters;
@@ -142,7 +143,8 @@ impl Client {
 
     /// A closed loop of `many`: each that ends is followed by the next.
     fn keep_under_way(&mut self, lane: &mut Lane, many: usize, stage: &Stage) -> Result<(), LaneError> {
-        let mut under_way: HashMap<TxId, Instant> = HashMap::with_capacity(many);
+        let mut under_way: HashMap<TxId, Instant, RandomState> =
+            HashMap::with_capacity_and_hasher(many, RandomState::default());
         let mut finished = Vec::with_capacity(many);
         let mut now = Instant::now();
         for _ in 0..many {

@@ -65,7 +65,7 @@ pub(super) fn file_log(input: &[u8]) {
 pub(super) fn decision_seeds() -> Vec<Vec<u8>> {
     let participant = |branch: u16| Participant {
         branch,
-        resource: "r".repeat(1 + usize::from(branch)),
+        resource: "r".repeat(1 + usize::from(branch)).into(),
         state: if branch == 0 { ParticipantState::ToCommit } else { ParticipantState::Mixed },
     };
     let kinds = [(DecisionKind::Commit, 0), (DecisionKind::Commit, 2), (DecisionKind::Heuristic, 3)];

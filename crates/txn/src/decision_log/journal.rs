@@ -177,7 +177,7 @@ impl DecisionLog for JournalLog {
     }
 
     fn is_sound(&self) -> bool {
-        self.inner.shared.state().stopped.is_none() && !self.inner.journal.has_failed()
+        !self.inner.shared.is_stopped.load(Ordering::Acquire) && !self.inner.journal.has_failed()
     }
 
     fn counters(&self) -> LogCounters {
@@ -196,7 +196,7 @@ impl DecisionLog for JournalLog {
         let mut state = shared.state();
         if state.stopped.is_none() {
             state.append_removals(journal);
-            state.stopped = Some("it was closed".to_owned());
+            shared.stop(&mut state, "it was closed");
         }
         drop(state);
         shared.is_over.store(true, Ordering::Release);
@@ -240,7 +240,7 @@ impl Begun {
         let recovery = Journal::open(vfs, clock, dir, options).map_err(failed)?;
         let found = scan(&recovery, dir)?;
         let place = dir.display().to_string();
-        let mut ledger = Ledger::default();
+        let mut needed = Vec::with_capacity(found.records.len() + 1);
         let mut epoch = 1;
         match &found.start {
             Some(start) if start.node != node.as_str() => {
@@ -254,7 +254,7 @@ impl Begun {
                 let next = start.epoch.checked_add(1);
                 epoch = next.ok_or_else(|| OpenError::Failed(format!("no epoch is left in {place}")))?;
                 let payload_len = (4 + start.node.len()) as u32;
-                ledger.put(START, Live { place: start.place, payload_len }, Seq(0));
+                needed.push((START, Live { place: start.place, payload_len }));
             }
             None if found.is_used => {
                 return Err(OpenError::Damaged(format!("{place} has records, but none says of which node")));
@@ -262,8 +262,9 @@ impl Begun {
             None => {}
         }
         for (tx, (place, record)) in &found.records {
-            ledger.put(*tx, Live { place: *place, payload_len: (KEY_BYTES + record.len()) as u32 }, Seq(0));
+            needed.push((*tx, Live { place: *place, payload_len: (KEY_BYTES + record.len()) as u32 }));
         }
+        let ledger = Ledger::of(needed);
         let mut records: Vec<_> = found.records.into_iter().map(|(tx, (_, record))| (tx, record)).collect();
         records.sort_unstable_by_key(|(tx, _)| *tx);
         let shared = Arc::new(Shared::new(ledger));
@@ -365,6 +366,8 @@ struct Shared {
     /// A segment was begun since the tender looked.
     has_rolled: AtomicBool,
     is_over: AtomicBool,
+    /// `state.stopped` says why: for who only wants to know whether.
+    is_stopped: AtomicBool,
     tender: Mutex<Option<std::thread::Thread>>,
 }
 
@@ -376,6 +379,7 @@ impl Shared {
             is_attended: AtomicBool::new(false),
             has_rolled: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
+            is_stopped: AtomicBool::new(false),
             tender: Mutex::default(),
         }
     }
@@ -404,13 +408,19 @@ impl Shared {
     /// Nothing more becomes durable: nobody knows what was appended and not released.
     fn give_up(&self, reason: &str) {
         let mut state = self.state();
-        state.stopped.get_or_insert_with(|| reason.to_owned());
+        self.stop(&mut state, reason);
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
         let mut round = Round::default();
         for Waiting { tx, waiter, .. } in waiting {
             waiter.on_logged_of(&mut round, tx, Err(LogError::Unknown(reason.to_owned())));
         }
+    }
+
+    /// Takes no more records, because of `reason` or of what was in the way before.
+    fn stop(&self, state: &mut State, reason: &str) {
+        state.stopped.get_or_insert_with(|| reason.to_owned());
+        self.is_stopped.store(true, Ordering::Release);
     }
 
     fn wake_tender(&self) {

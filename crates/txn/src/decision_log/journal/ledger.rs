@@ -4,9 +4,12 @@
 //!   1. Segments go from the oldest on: a removal stays for as long as anything that it removes, so that nothing that was removed
 //!      comes back while younger segments are there.
 //!   2. A segment out of which a record was replaced stays until what replaced it is durable.
+//!   3. Records come in the order of their places: what is written again goes to the tail. So a queue has them in order, and with them
+//!      some that are gone, at most as many as are needed and [`GONE_MOST`] more.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{HashMap, VecDeque};
 
+use foldhash::fast::RandomState;
 use journal::{Place, SegmentId, Seq, record_size_bytes};
 
 use crate::id::TxId;
@@ -14,9 +17,9 @@ use crate::id::TxId;
 /// The records that are needed.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    live: HashMap<TxId, Live>,
-    /// The same in the order of their places.
-    by_place: BTreeMap<Place, TxId>,
+    live: HashMap<TxId, Live, RandomState>,
+    /// The same in the order of their places, and some that are gone. The first is needed.
+    by_place: VecDeque<(Place, TxId)>,
     bytes: u64,
     /// What replaced a record last.
     replaced: Seq,
@@ -37,6 +40,14 @@ impl Live {
 }
 
 impl Ledger {
+    /// Of what a start found, in any order.
+    pub(super) fn of(mut found: Vec<(TxId, Live)>) -> Self {
+        found.sort_unstable_by_key(|(_, live)| live.place);
+        let mut ledger = Self::default();
+        found.into_iter().for_each(|(tx, live)| ledger.put(tx, live, Seq(0)));
+        ledger
+    }
+
     /// The record of `tx` lies there now, as the one of `seq`.
     pub(super) fn put(&mut self, tx: TxId, live: Live, seq: Seq) {
         if let Some(old) = self.live.insert(tx, live) {
@@ -44,7 +55,9 @@ impl Ledger {
             self.replaced = seq;
         }
         self.bytes += live.size_bytes();
-        self.by_place.insert(live.place, tx);
+        assert!(self.by_place.back().is_none_or(|(last, _)| *last < live.place), "a place before the last");
+        self.by_place.push_back((live.place, tx));
+        self.drop_gone();
     }
 
     /// The record of `tx` is not needed; false if there was none.
@@ -52,6 +65,7 @@ impl Ledger {
         let old = self.live.remove(&tx);
         if let Some(old) = old {
             self.forget(old);
+            self.drop_gone();
         }
         old.is_some()
     }
@@ -63,15 +77,15 @@ impl Ledger {
 
     /// Whether nothing of `segment` and of those before it is needed, given what is durable.
     pub(super) fn is_free(&self, segment: SegmentId, durable: Seq) -> bool {
-        let oldest = self.by_place.first_key_value();
+        let oldest = self.by_place.front();
         self.replaced <= durable && oldest.is_none_or(|(place, _)| place.segment() > segment)
     }
 
     /// The oldest records of `segment`, at most `count`.
     pub(super) fn oldest_of(&self, segment: SegmentId, count: usize) -> Vec<(TxId, Live)> {
-        let all = self.by_place.iter().take(count);
-        let within = all.take_while(|(place, _)| place.segment() <= segment);
-        within.map(|(_, tx)| (*tx, self.live[tx])).collect()
+        let within = self.by_place.iter().take_while(|(place, _)| place.segment() <= segment);
+        let needed = within.filter(|(place, tx)| self.needs(*place, *tx));
+        needed.take(count).map(|(_, tx)| (*tx, self.live[tx])).collect()
     }
 
     /// Bytes that the records that are needed take on disk, at most.
@@ -81,12 +95,29 @@ impl Ledger {
 
     fn forget(&mut self, old: Live) {
         self.bytes -= old.size_bytes();
-        self.by_place.remove(&old.place);
+    }
+
+    fn needs(&self, place: Place, tx: TxId) -> bool {
+        self.live.get(&tx).is_some_and(|live| live.place == place)
+    }
+
+    /// Takes those that are gone from the front, and all when they are many.
+    fn drop_gone(&mut self) {
+        while self.by_place.front().is_some_and(|(place, tx)| !self.needs(*place, *tx)) {
+            self.by_place.pop_front();
+        }
+        if self.by_place.len() > 2 * self.live.len() + GONE_MOST {
+            let mut queue = std::mem::take(&mut self.by_place);
+            queue.retain(|(place, tx)| self.needs(*place, *tx));
+            self.by_place = queue;
+        }
     }
 }
 
 /// More than a batch's header takes.
 const BATCH_HEADER_BYTES_MAX: u64 = 64;
+/// Places of records that are gone, beside as many as are needed: 128 KiB.
+const GONE_MOST: usize = 4_096;
 
 #[cfg(test)]
 mod tests {
@@ -109,5 +140,20 @@ mod tests {
         assert!(!ledger.is_free(SegmentId(2), Seq(2)), "what replaced it is not durable");
         assert!(ledger.is_free(SegmentId(2), Seq(3)) && !ledger.is_free(SegmentId(3), Seq(3)));
         assert_eq!((ledger.bytes(), ledger.oldest_of(SegmentId(3), 9).len()), (live(3, 9).size_bytes(), 1));
+    }
+
+    #[test]
+    fn record_that_stays_keeps_no_places_of_those_that_went() {
+        let (first, mut ledger) = (TxId { epoch: 1, number: 1 }, Ledger::default());
+        ledger.put(first, live(1, 1), Seq(1));
+        for number in 2..20_000 {
+            let tx = TxId { epoch: 1, number };
+            ledger.put(tx, live(1, number), Seq(number));
+            ledger.remove(tx);
+            assert!(ledger.by_place.len() <= GONE_MOST + 2, "{number}");
+        }
+        assert_eq!(ledger.oldest_of(SegmentId(1), 9), [(first, live(1, 1))]);
+        ledger.remove(first);
+        assert!(ledger.by_place.is_empty() && ledger.bytes() == 0);
     }
 }

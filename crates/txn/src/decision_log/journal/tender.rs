@@ -82,9 +82,10 @@ impl Inner {
             return false;
         }
         if let Err(error) = read {
+            // Those that wait are on their way.
+            self.shared.stop(&mut state, &format!("the decision of {tx} cannot be read back: {error}"));
             drop(state);
             tracing::error!(%tx, %error, "a decision cannot be read back");
-            self.shared.stop(&format!("the decision of {tx} cannot be read back: {error}"));
             return false;
         }
         let parts = [&payload[..]];
@@ -103,13 +104,6 @@ impl Inner {
             drop(state);
             self.journal.offer();
         }
-    }
-}
-
-impl super::Shared {
-    /// Takes no more records; those that wait are on their way.
-    fn stop(&self, reason: &str) {
-        self.state().stopped.get_or_insert_with(|| reason.to_owned());
     }
 }
 

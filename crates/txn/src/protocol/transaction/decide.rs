@@ -1,5 +1,7 @@
 //! The first phase: votes, the last resource, and the record that decides.
 
+use std::sync::Arc;
+
 use super::branch::{Branch, BranchState};
 use super::{Doubt, Record, Step, Transaction};
 use crate::decision_log::LogError;
@@ -206,7 +208,7 @@ impl Transaction {
         let branches = self.branches[..self.branches.len() - dropped].iter();
         let participants = branches.filter_map(|branch| {
             let state = participant_state(branch, record)?;
-            Some(Participant { branch: branch.number, resource: (*branch.name).to_owned(), state })
+            Some(Participant { branch: branch.number, resource: Arc::clone(&branch.name), state })
         });
         let mut listed = Vec::with_capacity(self.branches.len());
         listed.extend(participants);

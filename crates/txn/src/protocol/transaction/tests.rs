@@ -136,7 +136,7 @@ fn resumed(decision: &Decision, abilities: &[Abilities]) -> Bench {
 fn record(kind: DecisionKind, states: &[ParticipantState]) -> Decision {
     let one = |(branch, state): (usize, &ParticipantState)| crate::record::Participant {
         branch: branch as u16,
-        resource: format!("r{branch}"),
+        resource: format!("r{branch}").into(),
         state: *state,
     };
     Decision { tx: ID, kind, decided: WALL, participants: states.iter().enumerate().map(one).collect() }
