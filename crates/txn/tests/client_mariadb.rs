@@ -288,6 +288,31 @@ fn server_killed_between_prepare_and_commit_commits_after_its_restart() {
 }
 
 /// FLUSH TABLES WITH READ LOCK holds XA PREPARE and XA COMMIT up: the session is killed while it is in one of them.
+/// A server that restarts gives identifiers of sessions again. The older session, once it was found dead, took the younger one's
+/// registration along, and was looked for and killed by an identifier that is now the younger one's.
+#[test]
+fn session_with_the_identifier_of_a_lost_one_from_before_a_restart_goes_on() {
+    let Some(mut world) = own(&[]) else { return };
+    // The next start uses some identifiers up before it can be asked.
+    (0..30).for_each(|_| drop(world.sql("SELECT 1")));
+    let bench = world.bench();
+    let [older, younger] = [(); 2].map(|()| branch());
+    let id: u64 = bench.value(older, "SELECT CONNECTION_ID()").parse().unwrap();
+    world.server.kill();
+    world.server.run(&[]);
+    wait_until("it is connected again", || matches!(bench.ask(branch(), Ask::Recover), Answer::Found(_)));
+    wait_until("the identifier is the next", || {
+        let last: u64 = world.sql("SELECT CONNECTION_ID()").parse().unwrap();
+        assert!(last < id, "identifier {last} is behind {id}");
+        last + 1 == id
+    });
+    assert_eq!(bench.value(younger, "SELECT CONNECTION_ID()"), id.to_string());
+    assert!(matches!(bench.run(older, "SELECT 1"), Err(StatementError::Failed(_))));
+    assert_eq!(bench.run(younger, "INSERT INTO t VALUES (1, 0)"), Ok(Answered::Changed(1)));
+    assert_eq!(bench.ask(younger, Ask::CommitOnePhase), Answer::Done);
+    assert_eq!(world.count(), "1");
+}
+
 #[test]
 fn session_killed_within_a_step_is_looked_up() {
     let Some(world) = own(&[]) else { return };

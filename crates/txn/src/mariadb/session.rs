@@ -8,12 +8,14 @@
 //! ```
 //!
 //! Invariants
-//!   1. A session that has its lock is registered: the lock of an identifier that is registered is not that of an earlier session.
+//!   1. A session that has its lock is registered: the lock of an identifier that is registered is not that of an earlier session. A server
+//!      that restarts gives identifiers again: the younger session stays registered when the older one is dropped.
 //!   2. After an error that is not the answer to what was asked, the session is not used again.
 //!
 //! Out of scope: who has which session (`pool`).
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -29,8 +31,8 @@ pub(super) struct Server {
     opts: Opts,
     /// Told apart from those of other nodes and databases by this, in hexadecimal.
     mark: String,
-    /// Identifiers of the sessions that live.
-    live: Mutex<HashSet<u64>>,
+    /// Identifiers of the sessions that are here, and how many have each.
+    live: Mutex<HashMap<u64, usize>>,
     pub(super) connect_timeout: Duration,
     pub(super) statement_timeout: Duration,
 }
@@ -89,10 +91,23 @@ impl Server {
 
     /// Whether a session of this identifier lives in this process.
     pub(super) fn has(&self, id: u64) -> bool {
-        self.live().contains(&id)
+        self.live().contains_key(&id)
     }
 
-    fn live(&self) -> std::sync::MutexGuard<'_, HashSet<u64>> {
+    fn register(&self, id: u64) {
+        *self.live().entry(id).or_default() += 1;
+    }
+
+    fn forget(&self, id: u64) {
+        if let Entry::Occupied(mut count) = self.live().entry(id) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+
+    fn live(&self) -> std::sync::MutexGuard<'_, HashMap<u64, usize>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -109,7 +124,7 @@ impl Session {
         let Some(id) = first::<u64>(&mut conn, "SELECT CONNECTION_ID()").await? else {
             return lost("the server gave no connection identifier");
         };
-        server.live().insert(id);
+        server.register(id);
         let mut session = Self { conn, id, server: Arc::clone(server), is_clean: true };
         let lock = format!("SELECT GET_LOCK('{}', 0)", server.lock(id));
         match first::<Option<u8>>(&mut session.conn, &lock).await?.flatten() {
@@ -146,7 +161,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.server.live().remove(&self.id);
+        self.server.forget(self.id);
     }
 }
 
