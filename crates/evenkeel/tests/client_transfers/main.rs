@@ -12,7 +12,8 @@
 //!   3. Each account has what the transfers that are there make of it; so the sum is what it was.
 //!
 //! `EVENKEEL_TRANSFER_CYCLES` sets the cycles (20), `EVENKEEL_TRANSFER_SEED` the seed, which is always printed: it fixes who is killed at which
-//! step and what clients send, not how the machine interleaves them.
+//! step and what clients send, not how the machine interleaves them. A failure shows the last words of the server and of MariaDB, and
+//! keeps MariaDB's folder: `data/general.log` in it has each statement.
 //!
 //! Needs PostgreSQL and MariaDB; skips itself where they are not installed and `EVENKEEL_REQUIRE_CLIENTS` is not set.
 #![allow(missing_docs, clippy::unwrap_used, clippy::missing_panics_doc, unreachable_pub, reason = "tests")]
@@ -108,9 +109,10 @@ impl Drill {
                 tally.settled_in_max
             }
             Err(what) => panic!(
-                "seed {}, cycle {cycle}, {blow:?}:\n{what}\nthe server's last words:\n{}",
+                "seed {}, cycle {cycle}, {blow:?}:\n{what}\nthe server's last words:\n{}\nMariaDB's:\n{}",
                 self.seed,
-                self.parties.server.last_words()
+                self.parties.server.last_words(),
+                self.parties.mariadb.last_words()
             ),
         };
         println!("{cycle}: {blow:?} in {:?}, settled in {settled:?}", SystemClock.now() - started);

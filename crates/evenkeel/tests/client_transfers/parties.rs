@@ -230,7 +230,8 @@ impl Drop for Server {
 
 /// Those who wait for a row that a prepared branch holds give up soon.
 pub const POSTGRES: &[&str] = &["lock_timeout=500ms", "deadlock_timeout=100ms"];
-pub const MARIADB: &[&str] = &["--innodb-lock-wait-timeout=1"];
+pub const MARIADB: &[&str] =
+    &["--innodb-lock-wait-timeout=1", "--general-log=1", "--general-log-file=general.log"];
 const TIMEOUTS: &str = "sessions_max = 8\nconnect_timeout = '2s'\nstatement_timeout = '3s'\n";
 const START_TIME_MAX: Duration = Duration::from_secs(30);
 /// A process that stops after it was connected to gives no answer.

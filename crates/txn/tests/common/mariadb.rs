@@ -1,5 +1,7 @@
 //! A MariaDB of a test's own: in a temporary folder, on a free port, stopped when it is dropped.
 //!
+//! Its folder goes with it, unless the test fails: then it stays, with the error log in it, and its place is told.
+//!
 //! The server refuses to run as root: then it runs as the user `mysql`, whom Debian's package makes. Other crates' tests use this file
 //! by its path.
 #![allow(
@@ -76,6 +78,7 @@ impl MariaDb {
             ]);
             command.args(settings);
             command.arg(format!("--socket={}", self.socket().display()));
+            command.arg(format!("--log-error={}", self.log().display()));
             let mut server = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
             while server.try_wait().unwrap().is_none() {
                 if self.client().args(["-e", "SELECT 1"]).output().unwrap().status.success() {
@@ -134,6 +137,14 @@ impl MariaDb {
         let _ = self.client().args(["-e", statements]).output().unwrap();
     }
 
+    /// The end of its error log.
+    pub(crate) fn last_words(&self) -> String {
+        let log = std::fs::read(self.log()).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(LINES_SHOWN)..].join("\n")
+    }
+
     /// Its process.
     pub(crate) fn id(&self) -> u32 {
         self.server.as_ref().unwrap().id()
@@ -150,6 +161,10 @@ impl MariaDb {
 
     fn socket(&self) -> PathBuf {
         self.folder.path().join("socket")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.path().join("error.log")
     }
 
     /// A program of the server, run by a user whom it accepts.
@@ -173,10 +188,13 @@ impl MariaDb {
 
 impl Drop for MariaDb {
     fn drop(&mut self) {
-        // Its files go with it.
         if let Some(mut server) = self.server.take() {
             let _ = server.kill();
             let _ = server.wait();
+        }
+        if std::thread::panicking() {
+            self.folder.disable_cleanup(true);
+            eprintln!("MariaDB's folder is kept: {}", self.folder.path().display());
         }
     }
 }
@@ -204,3 +222,4 @@ const USER: &str = "mysql";
 const PROGRAMS: [&str; 3] = ["mariadbd", "mariadb-install-db", "mariadb"];
 const PAUSE: Duration = Duration::from_millis(50);
 const TRIES_MAX: usize = 100;
+const LINES_SHOWN: usize = 60;
