@@ -571,6 +571,36 @@ fn what_is_missing_is_said() {
     });
 }
 
+/// Drills look for what was left behind by this: `INNODB_TRX`, asked more often than every tenth of a second, went on showing a branch that
+/// had ended, and a drill failed.
+#[test]
+fn engine_shows_a_branch_that_the_server_has_forgotten_and_none_that_has_ended() {
+    let Some(world) = own(&[]) else { return };
+    let (mut app, mut root) = (world.app(), world.root());
+    app.prepare("ended", "INSERT INTO t VALUES (1, 0)");
+    assert_eq!(world.server.transactions().len(), 1);
+    app.sql("XA ROLLBACK 'ended'").unwrap();
+    assert_eq!(world.server.transactions(), Vec::<String>::new());
+    // A session that was reset has let go of the identifier, but not of the transaction: what is asked elsewhere is lost.
+    app.prepare("forgotten", "INSERT INTO t VALUES (2, 0)");
+    app.reset();
+    root.sql("XA ROLLBACK 'forgotten'").unwrap();
+    app.close();
+    let is_kept =
+        |shown: &[String]| matches!(shown, [it] if it.contains("(PREPARED)") && !it.contains(" thread id "));
+    wait_until("its session is gone", || is_kept(&world.server.transactions()));
+    assert_eq!(world.sql("XA RECOVER"), "");
+    // An empty branch of the same name makes the server know it again.
+    let mut again = world.app();
+    again.prepare("forgotten", "DO 0");
+    again.close();
+    wait_until("it is rolled back", || {
+        world.server.try_sql("XA ROLLBACK 'forgotten'");
+        world.server.transactions().is_empty()
+    });
+    assert_eq!(world.count(), "0");
+}
+
 #[test]
 fn recover_lists_what_is_of_the_common_format_alone() {
     let Some(world) = shared() else { return };

@@ -137,6 +137,23 @@ impl MariaDb {
         let _ = self.client().args(["-e", statements]).output().unwrap();
     }
 
+    /// The engine's transactions that are under way, prepared ones included, as its monitor shows them.
+    ///
+    /// Not `INNODB_TRX`: that is a copy, which is renewed only when nobody has asked for a tenth of a second. Who asks more often sees a
+    /// transaction that has ended for as long as he asks.
+    pub(crate) fn transactions(&self) -> Vec<String> {
+        let shown = self.sql("SHOW ENGINE INNODB STATUS").replace("\\n", "\n");
+        assert!(!shown.contains("... truncated..."), "the list of transactions is cut off");
+        let (_, list) =
+            shown.split_once("LIST OF TRANSACTIONS FOR EACH SESSION:\n").expect("a list of transactions");
+        let (list, _) = list.split_once("--------\nFILE I/O").expect("the list's end");
+        let is_under_way = |it: &&str| {
+            let head = it.lines().next().unwrap_or_default();
+            head.contains(", ACTIVE") || head.contains(", COMMITTED")
+        };
+        list.split("---TRANSACTION ").skip(1).filter(is_under_way).map(|it| it.trim().to_owned()).collect()
+    }
+
     /// The end of its error log.
     pub(crate) fn last_words(&self) -> String {
         let log = std::fs::read(self.log()).unwrap_or_default();
