@@ -426,9 +426,53 @@ fn nothing_of_a_branch_is_left_in_its_session() {
     }
 }
 
-/// A branch can take away by which its own prepare is looked up: then nobody votes yes, and nothing stays prepared.
+/// What is deferred runs where a prepare ends otherwise, with nothing behind it that takes away what it has set.
 #[test]
-fn prepare_that_cannot_be_looked_up_is_no_vote() {
+fn trigger_that_runs_at_the_prepare_leaves_nothing_in_its_session() {
+    let Some(world) = World::shared() else { return };
+    world.sql(
+        0,
+        "CREATE FUNCTION sets() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            PERFORM set_config('synchronous_commit', 'off', false), set_config('statement_timeout', '77', false),
+                set_config('default_transaction_read_only', 'off', false), pg_advisory_lock(4711);
+            INSERT INTO seen VALUES (current_setting('synchronous_commit')); RETURN NULL; END $$;
+         CREATE TABLE seen (sync text);
+         CREATE CONSTRAINT TRIGGER sets AFTER INSERT ON t DEFERRABLE INITIALLY DEFERRED
+            FOR EACH ROW EXECUTE FUNCTION sets()",
+    );
+    let node = world.start_with(&mut |database, _| database.sessions_max = 2, |log| log);
+    let mut lane = node.coordinator.lane();
+    let (tx, branches) = node.begin(&mut lane);
+    let pid = value(node.run(branches[0], 0, "SELECT pg_backend_pid()")).unwrap();
+    for (place, branch) in branches.into_iter().enumerate() {
+        node.run(branch, place, "INSERT INTO t VALUES (1, '')").unwrap();
+    }
+    assert_eq!(lane.commit_and_wait(tx), Ok(Outcome::Committed));
+    let (tx, [branch, _]) = node.begin_in(&mut lane, 0, &pid);
+    let state = "SELECT concat_ws(' ', (SELECT count(*) FROM seen WHERE sync = 'off'),
+        current_setting('synchronous_commit'), current_setting('default_transaction_read_only'),
+        current_setting('transaction_read_only'), current_setting('statement_timeout'),
+        (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database =
+            (SELECT oid FROM pg_database WHERE datname = current_database())))";
+    assert_eq!(value(node.run(branch, 0, state)).as_deref(), Some("1 on on off 30s 0"));
+    lane.rollback(tx, "seen").unwrap();
+}
+
+/// Where an operator wants sessions to write nothing, branches write nothing either.
+#[test]
+fn database_that_is_set_to_only_read_is_not_written_to() {
+    let Some(world) = World::alone(&[]) else { return };
+    world.sql(0, "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only TO on', current_database()); END $$");
+    let node = world.start();
+    let mut lane = node.coordinator.lane();
+    let (_, [branch, _]) = node.begin(&mut lane);
+    let refused = node.run(branch, 0, "INSERT INTO t VALUES (1, 'x')");
+    assert!(matches!(&refused, Err(StatementError::Failed(why)) if why.contains("read-only")), "{refused:?}");
+}
+
+/// A branch can take away by which its session is made durable and clean: then nobody votes yes, and nothing stays prepared.
+#[test]
+fn prepare_that_cannot_be_made_durable_is_no_vote() {
     let Some(world) = World::shared() else { return };
     let node = world.start();
     let mut lane = node.coordinator.lane();
@@ -436,7 +480,7 @@ fn prepare_that_cannot_be_looked_up_is_no_vote() {
     let branch = BranchId { tx, branch: 0 };
     node.run(branch, 0, "DO $$ BEGIN EXECUTE 'DEALLOCATE ALL'; END $$").unwrap();
     let why = aborted(lane.commit_and_wait(tx).unwrap());
-    assert!(why.contains("evenkeel_listed"), "{why}");
+    assert!(why.contains("evenkeel_settle"), "{why}");
     until("nothing is prepared", || (0..2).all(|place| prepared(&world, place) == "0"));
     let tx = node.insert(&mut lane, 1, "kept");
     assert_eq!(lane.commit_and_wait(tx), Ok(Outcome::Committed));

@@ -4,10 +4,19 @@
 //!   1. A session that was let go clean has no transaction, no lock, no temporary table and no setting of what ran in it.
 //!   2. What makes a branch durable runs with `synchronous_commit` on, as the role that connected, and without the server's
 //!      time-out: a server that gives up waiting for its standby says that the commit was made.
-//!   3. Every wait ends.
+//!   3. What is not in a transaction that was begun here writes nothing: it would be read-only.
+//!   4. Every wait ends.
+//!
+//! ```text
+//!  BEGIN READ WRITE; SET LOCAL statement_timeout -.- both are sent before either is answered
+//!  the first statement ---------------------------'
+//!  SET CONSTRAINTS ALL IMMEDIATE; RESET ALL; EXECUTE evenkeel_settle; PREPARE TRANSACTION      one message: the first that fails ends it
+//! ```
 //!
 //! **Tags.** PostgreSQL answers `PREPARE TRANSACTION` and `COMMIT` in a transaction that has failed with the tag `ROLLBACK` and no error, and the
-//! driver tells no tags. So a statement goes in front of each that fails in such a transaction, and what is prepared is looked up.
+//! driver tells no tags. So statements of the same message go in front that fail in such a transaction: then the server skips the rest of the
+//! message, and says why. A transaction that they found sound is prepared, or what follows is an error (`PrepareTransactionBlock` of
+//! xact.c); nothing of an application's runs in between, as its deferred triggers were fired by the first of them.
 //!
 //! Names of the catalogue are written out: a branch may have set `search_path`.
 
@@ -49,6 +58,8 @@ pub(super) struct Facts {
     sync: String,
     /// The number of its database.
     database: String,
+    /// Its transactions only read, unless they say otherwise: somebody wants that, and ours do not say otherwise.
+    is_read_only: bool,
     /// Whether branches can be prepared there; if not, why.
     pub(super) ready: Result<(), String>,
 }
@@ -134,11 +145,16 @@ impl Session {
         cancel(self.client.cancel_token(), self.limit).await;
     }
 
-    /// Begins a transaction whose statements last at most the limit.
-    pub(super) async fn begin(&self) -> Result<(), Failure> {
+    /// Begins a transaction whose statements last at most the limit, and runs its first statement, which is sent right behind. If the
+    /// first of the two fails, the second has written nothing.
+    pub(super) async fn begin(
+        &self,
+        statement: &Statement,
+    ) -> (Result<(), Failure>, Result<Answered, Unanswered>) {
         let limit_ms = self.limit.as_millis().clamp(1, i32::MAX as u128);
-        let begin = format!("BEGIN; SET LOCAL statement_timeout TO {limit_ms}");
-        self.within(self.limit, async { Ok(self.client.batch_execute(&begin).await?) }).await
+        let mode = if self.facts.is_read_only { "" } else { " READ WRITE" };
+        let begin = format!("BEGIN{mode}; SET LOCAL statement_timeout TO {limit_ms}");
+        tokio::join!(biased; self.execute(&begin), self.run(statement))
     }
 
     /// Runs a statement of an application.
@@ -204,40 +220,10 @@ impl Session {
         Ok(self.value(NUMBER).await?.is_some())
     }
 
-    /// Prepares the transaction as `id`; whether it is prepared now, and whether the session is clean.
-    pub(super) async fn prepare(&self, id: &str) -> (Result<bool, Failure>, bool) {
-        let quoted = quote(id);
-        // A transaction that was prepared has left no temporary table and no cursor: the server prepares none that would.
-        let all = format!(
-            "{}; PREPARE TRANSACTION {quoted}; {}; {}",
-            self.durably(),
-            listed(&quoted),
-            self.cleaning()
-        );
-        let late = |_| (Err(self.late(self.limit)), false);
-        tokio::time::timeout(self.limit, self.try_prepare(id, &all)).await.unwrap_or_else(late)
-    }
-
-    async fn try_prepare(&self, id: &str, all: &str) -> (Result<bool, Failure>, bool) {
-        let answers = match self.client.simple_query_raw(all).await {
-            Ok(answers) => answers,
-            Err(error) => return (Err(error.into()), false),
-        };
-        let mut answers = std::pin::pin!(answers);
-        let (mut done, mut is_listed) = (0, false);
-        while let Some(answer) = std::future::poll_fn(|context| answers.as_mut().poll_next(context)).await {
-            match answer {
-                Ok(SimpleQueryMessage::Row(row)) => is_listed |= row.get(0) == Some(id),
-                Ok(SimpleQueryMessage::CommandComplete(_)) => done += 1,
-                Ok(_) => {}
-                // It is prepared, and the session could not be cleaned.
-                Err(_) if is_listed => return (Ok(true), false),
-                // It was to be looked up: whether it is prepared is not known.
-                Err(error) if done > DURABLY_COUNT => return (Err(Failure::Lost(text(&error))), false),
-                Err(error) => return (Err(error.into()), false),
-            }
-        }
-        (Ok(is_listed), true)
+    /// Prepares the transaction as `id`. Then the session is clean: a transaction that was prepared has left no temporary table and no
+    /// cursor, as the server prepares none that would, and the rest was taken away before.
+    pub(super) async fn prepare(&self, id: &str) -> Result<(), Failure> {
+        self.execute(&format!("{FIRE}; {SETTLE}; PREPARE TRANSACTION {}", quote(id))).await
     }
 
     /// Commits the transaction; the second says whether the session is clean.
@@ -245,8 +231,7 @@ impl Session {
         if self.is_closed() {
             return (Committed::No("its connection broke before it was asked to commit".to_owned()), false);
         }
-        let number = format!("{}; {NUMBER}", self.durably());
-        let clean = self.cleaning_all();
+        let number = format!("{NUMBER}; {SETTLE}");
         let mut known = None;
         let all = async {
             let number = async {
@@ -258,7 +243,7 @@ impl Session {
                 biased;
                 number,
                 self.client.batch_execute("COMMIT"),
-                self.client.batch_execute(&clean)
+                self.client.batch_execute(CLEAN)
             )
         };
         let answered = tokio::time::timeout(self.limit, all).await;
@@ -278,12 +263,11 @@ impl Session {
 
     /// Rolls the transaction back; whether that was done, and the session is clean.
     pub(super) async fn rollback(&self) -> bool {
-        let clean = self.cleaning_all();
         let both = async {
             let (rolled_back, cleaned) = tokio::join!(
                 biased;
                 self.client.batch_execute("ROLLBACK"),
-                self.client.batch_execute(&clean)
+                self.client.batch_execute(CLEAN)
             );
             rolled_back.is_ok() && cleaned.is_ok()
         };
@@ -372,39 +356,24 @@ impl Session {
 
     /// Names what is asked for each branch, so that the server parses and plans it once for a session: it takes longer than to
     /// answer. The view `pg_prepared_xacts` takes 0.3 ms, as it joins names that are not asked for; the function below it 0.03.
+    ///
+    /// `evenkeel_settle` says what a branch is made durable under, whatever its statements have set, and takes away what
+    /// `RESET ALL` leaves. It is no `DISCARD ALL`: what was prepared by name is the driver's or ours (`guard`).
     fn naming(&self) -> String {
+        let Facts { database, sync, .. } = &self.facts;
         format!(
             "PREPARE evenkeel_listed (pg_catalog.text) AS SELECT gid FROM pg_catalog.pg_prepared_xact()
-                WHERE gid = $1 AND dbid = {};
+                WHERE gid = $1 AND dbid = {database};
              PREPARE evenkeel_number AS SELECT pg_catalog.pg_current_xact_id_if_assigned();
-             PREPARE evenkeel_unlock AS SELECT pg_catalog.pg_advisory_unlock_all()",
-            self.facts.database
+             PREPARE evenkeel_settle AS SELECT
+                pg_catalog.set_config('session_authorization', NULL, false),
+                pg_catalog.set_config('role', 'none', false),
+                pg_catalog.set_config('statement_timeout', '0', false),
+                pg_catalog.set_config('synchronous_commit', '{sync}', false),
+                pg_catalog.set_config('default_transaction_read_only', 'on', false),
+                pg_catalog.pg_advisory_unlock_all();
+             EXECUTE evenkeel_settle"
         )
-    }
-
-    /// What a branch is made durable under, whatever its statements have set. Fails in a transaction that has failed.
-    fn durably(&self) -> String {
-        format!(
-            "SET LOCAL SESSION AUTHORIZATION DEFAULT; SET LOCAL ROLE NONE; SET LOCAL statement_timeout TO 0; \
-             SET LOCAL synchronous_commit TO {}",
-            self.facts.sync
-        )
-    }
-
-    /// Takes away what statements may leave behind in a session whose transaction was prepared. What was prepared by name stays, as it is
-    /// the driver's or ours (`guard`): so this is not `DISCARD ALL`. It goes behind the statement that ends a transaction, without
-    /// a wait of its own.
-    fn cleaning(&self) -> String {
-        format!(
-            "SET SESSION AUTHORIZATION DEFAULT; RESET ROLE; RESET ALL; SET statement_timeout TO 0; \
-             SET synchronous_commit TO {}; EXECUTE evenkeel_unlock",
-            self.facts.sync
-        )
-    }
-
-    /// Also what only other ends than a prepare leave behind.
-    fn cleaning_all(&self) -> String {
-        format!("CLOSE ALL; DISCARD TEMP; {}", self.cleaning())
     }
 }
 
@@ -435,6 +404,7 @@ impl Default for Facts {
             incarnation: String::new(),
             sync: String::new(),
             database: String::new(),
+            is_read_only: false,
             ready,
         }
     }
@@ -472,7 +442,8 @@ async fn look(client: &Client) -> Result<Facts, Failure> {
         Ok(())
     };
     let backend = Backend { pid: value(0), started: value(1) };
-    Ok(Facts { backend, incarnation: value(6), sync: value(7), database: value(8), ready })
+    let is_read_only = value(9) == "on";
+    Ok(Facts { backend, incarnation: value(6), sync: value(7), database: value(8), is_read_only, ready })
 }
 
 /// Reads all rows, at most so many.
@@ -531,7 +502,8 @@ const FACTS: &str = "SELECT pid, extract(epoch FROM backend_start)::text,
     pg_catalog.concat(pg_catalog.pg_postmaster_start_time(), ' ',
         (SELECT stats_reset FROM pg_catalog.pg_stat_bgwriter)),
     pg_catalog.current_setting('synchronous_commit'),
-    datid
+    datid,
+    pg_catalog.current_setting('default_transaction_read_only')
 FROM pg_catalog.pg_stat_activity WHERE pid = pg_catalog.pg_backend_pid()";
 /// No row, or no value: nothing was written.
 const NUMBER: &str = "EXECUTE evenkeel_number";
@@ -540,8 +512,14 @@ FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database()
 const END: &str = "SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity WHERE";
 const STARTED: &str = "extract(epoch FROM backend_start)::text";
 const VERSION_LEAST: u32 = 130_000;
-/// Statements of [`Session::durably`].
-const DURABLY_COUNT: usize = 4;
+/// What was deferred to the end of the transaction runs now: nothing of an application's runs, or is set, behind it. A commit in one phase
+/// goes without: should nobody hear of it, its number has to be known before what may take long.
+const FIRE: &str = "SET CONSTRAINTS ALL IMMEDIATE";
+/// Goes in front of what ends a transaction. Fails in a transaction that has failed.
+const SETTLE: &str = "RESET ALL; EXECUTE evenkeel_settle";
+/// Takes away what other ends than a prepare may leave behind in a session. It goes behind the statement that ends a transaction, without a
+/// wait of its own.
+const CLEAN: &str = "CLOSE ALL; DISCARD TEMP; RESET ALL; EXECUTE evenkeel_settle";
 /// So much later than the server's own limit a statement is given up.
 const LATE: Duration = Duration::from_secs(1);
 /// Most statements that a session keeps parsed, and the longest.
@@ -552,3 +530,78 @@ const ROWS_MAX: usize = 65_536;
 /// Most bytes of a result, with what it takes in memory. A row is read whole before it is measured, as the driver has it.
 const RESULT_BYTES_MAX: usize = 64 << 20;
 const ROW_OVERHEAD_BYTES: usize = 24;
+
+#[cfg(test)]
+#[path = "../../tests/common/postgres.rs"]
+mod common;
+
+/// Against a server: what the protocol leans on, and no call from outside can bring about.
+#[cfg(test)]
+mod client_tests {
+    use super::*;
+
+    /// A server, and a session of it.
+    fn with_session(test: impl AsyncFnOnce(&common::Postgres, &Session)) {
+        let Some(server) = common::Postgres::start(&[]) else { return };
+        server.sql("CREATE TABLE t (key int)");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let config = server.url().parse().expect("an address");
+            let session = Session::open(&config, Duration::from_secs(30), |_| {}).await.expect("it connects");
+            test(&server, &session).await;
+        });
+    }
+
+    fn insert() -> Statement {
+        Statement { text: "INSERT INTO t VALUES (1)".to_owned(), ..Statement::default() }
+    }
+
+    /// The server answers PREPARE TRANSACTION without an error there: a yes would be a commit that was rolled back.
+    #[test]
+    fn transaction_that_failed_unseen_is_not_taken_for_prepared() {
+        with_session(async |server, session| {
+            for prepares in [false, true] {
+                let (begun, inserted) = session.begin(&insert()).await;
+                assert!(begun.is_ok() && inserted.is_ok(), "{begun:?} {inserted:?}");
+                session.client.batch_execute("SELECT 1/0").await.expect_err("it fails");
+                if prepares {
+                    let no = session.prepare("x").await;
+                    assert!(
+                        matches!(no, Err(Failure::Refused(SqlState::IN_FAILED_SQL_TRANSACTION, _))),
+                        "{no:?}"
+                    );
+                    assert!(session.rollback().await);
+                } else {
+                    session.client.batch_execute("PREPARE TRANSACTION 'x'").await.expect("no error");
+                }
+                assert_eq!(server.sql("SELECT count(*) FROM pg_prepared_xacts").trim(), "0");
+            }
+            assert_eq!(server.sql("SELECT count(*) FROM t").trim(), "0");
+        });
+    }
+
+    /// A statement is sent behind its BEGIN unseen. Should that fail, the statement must not be a transaction of its own.
+    #[test]
+    fn statement_whose_begin_failed_writes_nothing() {
+        with_session(async |server, session| {
+            for cleans in [false, true] {
+                let no = session.run(&insert()).await;
+                assert!(matches!(&no, Err(Unanswered::Failed(why)) if why.contains("read-only")), "{no:?}");
+                // What a branch has set lasts no longer than it.
+                let sets = "SET default_transaction_read_only TO off";
+                let sets = Statement { text: sets.to_owned(), ..Statement::default() };
+                let (begun, set) = session.begin(&sets).await;
+                assert!(begun.is_ok() && set.is_ok(), "{begun:?} {set:?}");
+                if cleans {
+                    assert_eq!(session.commit().await, (Committed::Yes, true));
+                } else {
+                    assert_eq!(session.prepare("x").await.map_err(Failure::text), Ok(()));
+                    assert_eq!(session.finish("x", true).await.map_err(Failure::text), Ok(true));
+                }
+                let no = session.run(&insert()).await;
+                assert!(matches!(&no, Err(Unanswered::Failed(why)) if why.contains("read-only")), "{no:?}");
+            }
+            assert_eq!(server.sql("SELECT count(*) FROM t").trim(), "0");
+        });
+    }
+}

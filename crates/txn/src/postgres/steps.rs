@@ -2,7 +2,7 @@
 //!
 //! | asked | of a branch | done | when the connection breaks |
 //! |---|---|---|---|
-//! | prepare | open | `PREPARE TRANSACTION`, and a look whether it is there | nobody is told yes; its process may still prepare it, which the rollback sees to |
+//! | prepare | open | `PREPARE TRANSACTION`, behind what fails in a transaction that has failed | nobody is told yes; its process may still prepare it, which the rollback sees to |
 //! | prepare | open, and it has only read | `COMMIT`: read-only | it is rolled back |
 //! | prepare | elsewhere | a look whether it is there | asked again |
 //! | commit | prepared | `COMMIT PREPARED`; not there: done before | asked again |
@@ -45,17 +45,16 @@ impl Inner {
         statement: &Statement,
     ) -> Result<Answered, StatementError> {
         let kind = check(statement).map_err(StatementError::Refused)?;
-        match work {
-            Work::Away => *work = Work::Open(Box::new(self.begin().await.map_err(StatementError::Refused)?)),
-            Work::Open(_) => {}
+        let answered = match work {
+            Work::Away => self.begin(work, statement).await.map_err(StatementError::Refused)?,
+            Work::Open(open) => open.lease.run(statement).await,
             Work::Failed(why) => {
                 return Err(StatementError::Failed(format!("an earlier statement failed: {why}")));
             }
             Work::Unsure(_) => unreachable!("{branch:?}: a statement after its prepare"),
-        }
+        };
         let Work::Open(open) = work else { unreachable!("it was just opened") };
         open.reads &= kind == Kind::Reads;
-        let answered = open.lease.run(statement).await;
         let (why, is_lost) = match answered {
             Ok(answered) => return Ok(answered),
             Err(Unanswered::NotRun(why)) => return Err(StatementError::Refused(why)),
@@ -75,15 +74,24 @@ impl Inner {
         Err(StatementError::Failed(why))
     }
 
-    /// Begins a transaction. A session that broke while nobody looked is left for the next.
-    async fn begin(&self) -> Result<Open, String> {
+    /// Begins a transaction with its first statement. A session that broke while nobody looked is left for the next: what it was
+    /// given came to nothing.
+    async fn begin(
+        &self,
+        work: &mut Work,
+        statement: &Statement,
+    ) -> Result<Result<Answered, Unanswered>, String> {
         let mut why = String::new();
         for _ in 0..BEGINS_MAX {
             let lease = self.pool.lease(Use::Branch).await?;
-            match lease.begin().await {
-                Ok(()) => return Ok(Open { lease, reads: true }),
-                Err(failure) => why = failure.text(),
+            // Whoever has this stopped finds the session there.
+            *work = Work::Open(Box::new(Open { lease, reads: true }));
+            let Work::Open(open) = work else { unreachable!("it was just opened") };
+            match open.lease.begin(statement).await {
+                (Ok(()), answered) => return Ok(answered),
+                (Err(failure), _) => why = failure.text(),
             }
+            *work = Work::Away;
         }
         Err(format!("{}: {why}", self.pool.place()))
     }
@@ -149,15 +157,10 @@ impl Inner {
             }
         }
         let lease = open.lease;
-        let (prepared, is_clean) = lease.prepare(id).await;
-        match prepared {
-            Ok(true) => {
-                lease.give_back_if(is_clean);
+        match lease.prepare(id).await {
+            Ok(()) => {
+                lease.give_back();
                 Answer::Voted(Vote::Yes)
-            }
-            Ok(false) => {
-                lease.give_back_if(is_clean);
-                Answer::Voted(Vote::No("the database rolled it back instead of preparing it".to_owned()))
             }
             Err(Failure::Refused(_, why)) => {
                 let is_clean = lease.rollback().await;
