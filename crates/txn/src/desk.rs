@@ -1,26 +1,32 @@
-//! A desk: a lane that any thread may use, turned by a thread of its own.
+//! A desk: a lane that any thread may use, turned where the databases' answers come in, or by a thread of its own.
 //!
 //! For who has connections instead of threads: a transaction begins on one event loop and is committed on another.
 //!
 //! ```text
-//!  any thread: begin, enlist, commit -> lane's machines -> resources, log        thread `txn-desk`: turn, wait, tell outcomes
+//!  any thread: begin, enlist, commit -> lane's machines -> resources, log        its clerk: turn, wait, tell outcomes
+//!
+//!  clerk, with databases      a task on the drivers' thread: who answers does not wake a thread, nor does what is asked next
+//!         without             the thread `txn-desk`
 //! ```
 //!
 //! Invariants
 //!   1. Calls wait for nothing but the lane's lock, which nobody holds for long.
-//!   2. The outcome of each transaction that began here is told once, on the desk's thread; of those only that end before the desk
+//!   2. The outcome of each transaction that began here is told once, by the desk's clerk; of those only that end before the desk
 //!      does.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+use tokio::sync::Notify;
 
 use crate::coordinator::{Coordinator, Shared};
 use crate::id::{BranchId, TxId};
 use crate::inbox::Wake;
 use crate::lane::{Core, Lane, LaneError, Part};
 use crate::protocol::Outcome;
+use crate::sql::Drivers;
 
 /// A lane for all threads.
 #[derive(Debug)]
@@ -28,7 +34,15 @@ pub struct Desk {
     shared: Arc<Shared>,
     part: Arc<Part>,
     ends: Arc<AtomicBool>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    clerk: Mutex<Option<Clerk>>,
+}
+
+/// Who turns the lane.
+#[derive(Debug)]
+enum Clerk {
+    Thread(JoinHandle<()>),
+    /// A task, and what breaks off when it is gone.
+    Task(Arc<Drivers>, mpsc::Receiver<()>),
 }
 
 impl Desk {
@@ -48,7 +62,21 @@ impl Desk {
         let thread = std::thread::Builder::new()
             .name("txn-desk".to_owned())
             .spawn(move || run(lane, &must_end, told))?;
-        Ok(Self { shared, part, ends, thread: Mutex::new(Some(thread)) })
+        Ok(Self { shared, part, ends, clerk: Mutex::new(Some(Clerk::Thread(thread))) })
+    }
+
+    /// Opens a desk that is turned on the thread of databases that take part; `told` hears of each outcome, and must not wait.
+    pub fn open_on(
+        drivers: &Arc<Drivers>,
+        coordinator: &Coordinator,
+        told: impl Fn(TxId, Outcome) + Send + 'static,
+    ) -> Self {
+        let lane = coordinator.lane();
+        let (shared, part) = lane.parts();
+        let ends = Arc::new(AtomicBool::new(false));
+        let (alive, is_gone) = mpsc::channel();
+        drivers.handle().spawn(attend(lane, Arc::clone(&ends), told, alive));
+        Self { shared, part, ends, clerk: Mutex::new(Some(Clerk::Task(Arc::clone(drivers), is_gone))) }
     }
 
     /// Begins a transaction, which rolls back if no end was chosen for it within `timeout`.
@@ -99,23 +127,34 @@ impl Desk {
         self.end(|core, shared| core.rollback(shared, tx, reason))
     }
 
-    /// Its thread may be about to sleep, without a look at what this leaves to be done.
+    /// Its clerk may be about to sleep: it is woken if this leaves it something to do before it would look.
     fn end<T>(&self, how: impl FnOnce(&mut Core, &Shared) -> T) -> T {
-        let done = how(&mut self.part.core(), &self.shared);
+        let mut core = self.part.core();
+        let before = core.due();
+        let done = how(&mut core, &self.shared);
+        let must_look = core.has_finished() || core.due() != before;
+        drop(core);
         self.part.offer(&self.shared);
-        self.part.inbox.wake();
+        if must_look {
+            self.part.inbox.wake();
+        }
         done
     }
 
-    /// Ends; what has not ended is left to the coordinator's keeper, and its outcome is not told. Waits for the desk's thread.
+    /// Ends; what has not ended is left to the coordinator's keeper, and its outcome is not told. Waits for the desk's clerk.
     pub fn close(&self) {
         self.ends.store(true, Ordering::SeqCst);
         self.part.inbox.wake();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread
-            && thread.thread().id() != std::thread::current().id()
-            && thread.join().is_err()
-        {
+        let clerk = self.clerk.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let is_well = match clerk {
+            Some(Clerk::Thread(thread)) if thread.thread().id() != std::thread::current().id() => {
+                thread.join().is_ok()
+            }
+            // It says nothing, and hangs up.
+            Some(Clerk::Task(drivers, is_gone)) if !drivers.is_here() => is_gone.recv().is_err(),
+            _ => true,
+        };
+        if !is_well {
             tracing::error!("the thread of the transactions' desk panicked");
         }
     }
@@ -141,6 +180,32 @@ fn run(mut lane: Lane, ends: &AtomicBool, told: impl Fn(TxId, Outcome)) {
         finished.drain(..).for_each(|(tx, outcome)| told(tx, outcome));
         if may_sleep {
             lane.wait();
+        }
+    }
+}
+
+/// As [`run`], between the tasks of the drivers. `_alive` is dropped when it is gone.
+async fn attend(
+    mut lane: Lane,
+    ends: Arc<AtomicBool>,
+    told: impl Fn(TxId, Outcome) + Send,
+    _alive: mpsc::Sender<()>,
+) {
+    let (look, mut finished) = (Arc::new(Notify::new()), Vec::new());
+    let inbox = Arc::clone(&lane.parts().1.inbox);
+    let bell = Arc::clone(&look);
+    inbox.set_wake(Wake::Call(Arc::new(move || bell.notify_one())));
+    loop {
+        let may_sleep = inbox.may_sleep();
+        if ends.load(Ordering::SeqCst) {
+            return;
+        }
+        lane.turn(&mut finished);
+        finished.drain(..).for_each(|(tx, outcome)| told(tx, outcome));
+        let most = lane.rest();
+        if may_sleep {
+            // Late is as well as woken: it looks at all there is.
+            let _ = tokio::time::timeout(most, look.notified()).await;
         }
     }
 }

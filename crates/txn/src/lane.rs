@@ -156,16 +156,26 @@ impl Lane {
             self.part.core().owes_offer = false;
             return;
         }
-        let (due, cycle) = {
-            let mut core = self.part.core();
-            core.offer(&self.shared);
-            (core.due(), core.cycle_awaited().filter(|_| is_together))
-        };
-        let most = due.map_or(WAIT_MOST, |due| due.since(self.shared.clock.now()).min(WAIT_MOST));
-        match cycle {
+        let (most, cycle) = self.offered();
+        match cycle.filter(|_| is_together) {
             Some(cycle) => self.part.inbox.park_together(cycle, most),
             None => self.part.inbox.park(most),
         }
+    }
+
+    /// Tells the log that somebody waits, if nobody has; for how long there is nothing to be done.
+    pub(crate) fn rest(&self) -> Duration {
+        self.offered().0
+    }
+
+    /// As [`Lane::rest`]; and with which cycle of the log a lone transaction goes on.
+    fn offered(&self) -> (Duration, Cycle) {
+        let (due, cycle) = {
+            let mut core = self.part.core();
+            core.offer(&self.shared);
+            (core.due(), core.cycle_awaited())
+        };
+        (due.map_or(WAIT_MOST, |due| due.since(self.shared.clock.now()).min(WAIT_MOST)), cycle)
     }
 
     /// Commits, and waits for the outcome.
@@ -324,7 +334,12 @@ impl Core {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.machines.len() == 0 && self.finished.is_empty()
+        self.machines.len() == 0 && !self.has_finished()
+    }
+
+    /// Whether outcomes are there that were not told.
+    pub(crate) fn has_finished(&self) -> bool {
+        !self.finished.is_empty()
     }
 
     /// No machine waits for a time before this.

@@ -147,6 +147,12 @@ impl Drivers {
         Ok(Arc::new(Self { handle, stop: Some(stop), thread: Some(thread) }))
     }
 
+    /// Whether this is their thread.
+    #[must_use]
+    pub fn is_here(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| thread.thread().id() == std::thread::current().id())
+    }
+
     /// Where tasks are spawned.
     #[must_use]
     pub fn handle(&self) -> &tokio::runtime::Handle {

@@ -100,8 +100,12 @@ impl Transactions {
         .map_err(|error| error.to_string())?;
         let shared = Arc::new(Shared { state: Mutex::new(State::default()), keys, server: OnceLock::new() });
         let hears = Arc::clone(&shared);
-        let desk = Desk::open(&coordinator, move |tx, outcome| hears.told(tx, outcome))
-            .map_err(|error| format!("no thread for transactions: {error}"))?;
+        let told = move |tx, outcome| hears.told(tx, outcome);
+        let desk = match &drivers {
+            Some(drivers) => Desk::open_on(drivers, &coordinator, told),
+            None => Desk::open(&coordinator, told)
+                .map_err(|error| format!("no thread for transactions: {error}"))?,
+        };
         let log = if has_log { settings.txn_log.to_string() } else { "none".to_owned() };
         Ok(Arc::new(Self { node, epoch, log, databases, desk, coordinator, _drivers: drivers, shared }))
     }
