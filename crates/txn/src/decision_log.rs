@@ -32,8 +32,8 @@ use crate::id::TxId;
 
 /// A log that is open.
 pub trait DecisionLog: Debug + Send + Sync {
-    /// Begins to make `record` durable as what is known of `tx`, instead of what was before. Waits for no disk, unless its buffers are
-    /// full: then for a bounded time. Who waits for it calls [`DecisionLog::offer`] or [`DecisionLog::help`] next.
+    /// Begins to make `record` durable as what is known of `tx`, instead of what was before; never waits for a disk. Who waits for
+    /// it calls [`DecisionLog::offer`] or [`DecisionLog::help`] next.
     /// `waiter` hears of it once, from any thread, perhaps before this returns. Says with what others it becomes durable.
     ///
     /// # Errors
@@ -135,6 +135,9 @@ pub struct LogCounters {
 /// A record that was not taken, without a trace.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
+    /// There is no room yet: what fills the log's buffer is on its way to the disk, or a file is being prepared. Offer, and ask again.
+    #[error("the decision log has no room yet: {0}")]
+    Busy(String),
     /// There is no room, in memory or on disk; the message names the setting.
     #[error("the decision log has no room: {0}")]
     Full(String),

@@ -86,6 +86,8 @@ pub(crate) struct Core {
     writing: u64,
     /// With which cycle of the log the newest of them goes.
     cycle: Cycle,
+    /// Those for which the log had no room yet.
+    unwritten: Unwritten,
     /// Something was written, and the log does not know that somebody waits.
     owes_offer: bool,
     waiter: Arc<dyn Waiter>,
@@ -94,6 +96,13 @@ pub(crate) struct Core {
     events: Vec<Event>,
     effects: Vec<Effect>,
     record: Vec<u8>,
+}
+
+/// Decisions that the log had no room for, each until when it is written again, and when they are next.
+#[derive(Debug, Default)]
+struct Unwritten {
+    records: Vec<(TxId, Vec<u8>, Nanos)>,
+    again_at: Option<Nanos>,
 }
 
 impl Lane {
@@ -233,6 +242,7 @@ impl Part {
             phases: Phases::default(),
             writing: 0,
             cycle: None,
+            unwritten: Unwritten::default(),
             owes_offer: false,
             waiter: Arc::clone(&inbox) as Arc<dyn Waiter>,
             replies: Arc::clone(&inbox) as Arc<dyn Replies>,
@@ -281,6 +291,7 @@ impl Part {
             }
         }
         core.events = events;
+        core.write_again(shared, (now, wall));
         core.on_time(shared, (now, wall));
         finished.append(&mut core.finished);
     }
@@ -342,9 +353,9 @@ impl Core {
         !self.finished.is_empty()
     }
 
-    /// No machine waits for a time before this.
+    /// Nothing waits for a time before this.
     pub(crate) fn due(&self) -> Option<Nanos> {
-        self.machines.due()
+        self.machines.due().into_iter().chain(self.unwritten.again_at).min()
     }
 
     pub(crate) fn phases(&self) -> &Phases {
@@ -455,8 +466,7 @@ impl Core {
                     decision.encode(&mut self.record);
                     if let Err(refused) = self.write(shared, tx) {
                         let (now, wall) = (shared.clock.now(), shared.clock.unix_ms());
-                        let machine = self.machines.get_mut(tx).expect("it has just written");
-                        machine.on_refused(now, wall, refused, &mut effects);
+                        self.on_refused((now, wall), (tx, now + BUSY_MAX), refused, &mut effects);
                     }
                 }
                 Effect::Remove => {
@@ -501,6 +511,40 @@ impl Core {
             Ask::Rollback => resource.rollback(branch, reply),
             Ask::Forget => resource.forget(branch, reply),
             Ask::Recover => resource.recover(reply),
+        }
+    }
+
+    /// What was just encoded was not taken. Until `until` it is written again if that is for want of room alone.
+    fn on_refused(
+        &mut self,
+        (now, wall): (Nanos, UnixMs),
+        (tx, until): (TxId, Nanos),
+        refused: Refused,
+        effects: &mut Vec<Effect>,
+    ) {
+        if matches!(refused, Refused::Busy(_)) && now < until {
+            // What fills the log may be ours, and nobody else offers it.
+            self.owes_offer = true;
+            self.unwritten.records.push((tx, self.record.clone(), until));
+            self.unwritten.again_at.get_or_insert(now + BUSY_PAUSE);
+        } else {
+            let machine = self.machines.get_mut(tx).expect("it waits for its record");
+            machine.on_refused(now, wall, refused, effects);
+        }
+    }
+
+    /// Writes what the log had no room for.
+    fn write_again(&mut self, shared: &Shared, (now, wall): (Nanos, UnixMs)) {
+        if self.unwritten.again_at.is_none_or(|at| now < at) {
+            return;
+        }
+        for (tx, record, until) in std::mem::take(&mut self.unwritten).records {
+            self.record = record;
+            if let Err(refused) = self.write(shared, tx) {
+                let mut effects = std::mem::take(&mut self.effects);
+                self.on_refused((now, wall), (tx, until), refused, &mut effects);
+                self.carry_out(shared, tx, effects);
+            }
         }
     }
 
@@ -581,5 +625,8 @@ pub(crate) fn lane_of(tx: TxId) -> u16 {
 }
 
 const LANE_SHIFT: u32 = 48;
+/// A log without room is asked again after so long, and so long at most: then the transaction rolls back.
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
+const BUSY_MAX: Duration = Duration::from_secs(2);
 /// A lane looks at least this often.
 const WAIT_MOST: Duration = Duration::from_secs(1);

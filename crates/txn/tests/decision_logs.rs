@@ -103,24 +103,6 @@ fn journal_with_only_live_decisions_writes_none_of_them_again() {
     assert_eq!(opened.log.journal().appended_seq(), before);
 }
 
-/// Beside two cores that compiled, transactions of `bench tx --threads 2 --logical 400` were rolled back because the journal's next file
-/// was not ready yet.
-#[test]
-fn decision_waits_for_room_that_the_journal_is_about_to_make() {
-    let folder = tempfile::tempdir().unwrap();
-    let opened = journal_with_threads(folder.path());
-    let (log, ear) = (opened.log, Arc::new(Ear::default()));
-    // More than the buffer holds, and than several files; nobody offers any of it.
-    let record = [7; 32 << 10];
-    for number in 1..=300 {
-        log.write(tx(1, number), &record, &waiter(&ear)).unwrap();
-        log.remove(tx(1, number));
-    }
-    assert!(log.journal().counters().refused_busy > 0, "there was always room");
-    log.close();
-    assert!(ear.take().values().all(|heard| *heard == [Ok(())]));
-}
-
 #[test]
 fn folder_of_another_node_is_refused_by_name() {
     let other = NodeName::new("other").unwrap();
@@ -207,7 +189,7 @@ fn full_buffer_of_the_journal_refuses_by_the_name_of_its_setting() {
     let ear = Arc::new(Ear::default());
     let refused =
         (1..).find_map(|number| opened.log.write(tx(1, number), &[7; 4_000], &waiter(&ear)).err()).unwrap();
-    assert!(matches!(&refused, Refused::Full(text) if text.contains("journal.buffer_max")), "{refused}");
+    assert!(matches!(&refused, Refused::Busy(text) if text.contains("journal.buffer_max")), "{refused}");
 }
 
 #[test]

@@ -112,11 +112,6 @@ impl JournalLog {
         self.inner.tend()
     }
 
-    /// How often a write looks again for room that the journal's threads are about to make: nobody rolls back for that.
-    fn busy_waits_max(&self) -> usize {
-        if self.is_manual { 0 } else { BUSY_WAITS_MAX }
-    }
-
     /// The journal below: its counters and syncs.
     #[must_use]
     pub fn journal(&self) -> &Journal {
@@ -132,8 +127,7 @@ impl DecisionLog for JournalLog {
         let parts = [&key[..], record];
         let draft = Draft::new(KIND_DECISION, 0, &parts);
         let len = draft.payload_len();
-        let credits = self.inner.credits_within(footprint([len]), Class::Write, self.busy_waits_max());
-        let credits = credits.map_err(|refusal| refused(&refusal))?;
+        let credits = journal.reserve(footprint([len]), Class::Write).map_err(|refusal| refused(&refusal))?;
         let mut state = shared.state();
         if let Some(reason) = &state.stopped {
             return Err(Refused::Closed(reason.clone()));
@@ -328,31 +322,17 @@ impl Inner {
     }
 
     fn await_credits(&self, bytes: u64, class: Class) -> Result<journal::Credits, OpenError> {
-        self.credits_within(bytes, class, CREDITS_WAITS_MAX).map_err(|refusal| match refusal {
-            Refusal::Busy { .. } => OpenError::Failed("the journal prepares no file to write to".to_owned()),
-            refusal => OpenError::Failed(refusal.to_string()),
-        })
-    }
-
-    /// Asks for credits, and again at most `waits_max` times, [`CREDITS_WAIT`] apart or when there are some: a journal whose buffer is
-    /// full, or whose next file is being filled, has some soon.
-    fn credits_within(
-        &self,
-        bytes: u64,
-        class: Class,
-        waits_max: usize,
-    ) -> Result<journal::Credits, Refusal> {
-        let mut credits = self.journal.reserve(bytes, class);
-        for _ in 0..waits_max {
-            if !matches!(credits, Err(Refusal::Busy { .. })) {
-                break;
+        let mut state = self.shared.state();
+        for _ in 0..CREDITS_WAITS_MAX {
+            match self.journal.reserve(bytes, class) {
+                Ok(credits) => return Ok(credits),
+                Err(Refusal::Busy { .. }) => {}
+                Err(refusal) => return Err(OpenError::Failed(refusal.to_string())),
             }
-            // What fills the buffer may not have been offered, and nobody else would.
-            self.journal.offer();
-            drop(self.shared.credits.wait_timeout(self.shared.state(), CREDITS_WAIT));
-            credits = self.journal.reserve(bytes, class);
+            let waited = self.shared.credits.wait_timeout(state, CREDITS_WAIT);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        credits
+        Err(OpenError::Failed("the journal prepares no file to write to".to_owned()))
     }
 }
 
@@ -546,6 +526,7 @@ fn hooks(shared: &Arc<Shared>) -> Hooks {
 fn refused(refusal: &Refusal) -> Refused {
     match refusal {
         Refusal::Closed => Refused::Closed(refusal.to_string()),
+        Refusal::Busy { .. } => Refused::Busy(refusal.to_string()),
         _ => Refused::Full(refusal.to_string()),
     }
 }
@@ -572,7 +553,5 @@ const ROOM_BYTES: u32 = 4_096;
 /// How long a new folder may take to have a file ready: half a minute, looked at each 10 ms.
 const CREDITS_WAIT: Duration = Duration::from_millis(10);
 const CREDITS_WAITS_MAX: usize = 3_000;
-/// How long a decision waits for room: two seconds.
-const BUSY_WAITS_MAX: usize = 200;
 /// Room for the released that is kept.
 const READY_KEPT_MAX: usize = 16_384;

@@ -243,7 +243,7 @@ impl Transaction {
     pub fn on_refused(&mut self, now: Nanos, wall: UnixMs, refused: Refused, effects: &mut Vec<Effect>) {
         let result = match refused {
             _ if planted(Bug::RefusedIsCommitted) => Ok(()),
-            Refused::Full(why) | Refused::Closed(why) => Err(LogError::Absent(why)),
+            Refused::Busy(why) | Refused::Full(why) | Refused::Closed(why) => Err(LogError::Absent(why)),
         };
         self.on_logged(now, wall, result, effects);
     }
