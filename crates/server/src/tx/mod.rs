@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  TX.* on any loop -> Transactions -> Desk -> machines -> Keys (the store), databases (drivers' thread), decision log
-//!                          ^------ outcome, on the desk's thread -> the connections that wait are woken
+//!                          ^------ outcome, by the desk's clerk -> the connections that wait are woken
 //! ```
 //!
 //! Invariants
@@ -66,7 +66,7 @@ pub(crate) struct Named {
     pub(crate) database: Arc<dyn Database>,
 }
 
-/// What the desk's thread shares with the connections.
+/// What the desk's clerk shares with the connections.
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
@@ -311,7 +311,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A transaction has ended; on the desk's thread.
+    /// A transaction has ended; told by the desk's clerk.
     fn told(&self, tx: TxId, outcome: Outcome) {
         let mut state = self.state();
         let live = state.live.remove(&tx).unwrap_or_default();
