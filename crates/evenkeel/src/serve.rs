@@ -76,7 +76,6 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Strin
     let _ = hooks.protocol.set(Arc::clone(&protocol));
     let handle = Reactor::start_on(listeners, reactor_options(&settings), Arc::clone(&protocol), clock)
         .map_err(|error| error.to_string())?;
-    protocol.attach(handle.clone());
     act_on_changes(&config, &handle, &store);
     let console = watching::start(&settings, metrics, &protocol)?;
 

@@ -92,6 +92,7 @@ impl Reactor {
             turns: AtomicUsize::new(0),
         });
         let handle = Handle { shared };
+        handle.shared.protocol.on_start(&handle);
         let started = event_loop::start(&handle, rings)
             .and_then(|()| event_loop::start(&handle, polls))
             .and_then(|()| runner::start(&handle))

@@ -7,6 +7,7 @@
 //! Life of a connection:
 //!
 //! ```text
+//!  on_start, of all; then of each connection
 //!  on_open -> (on_input | on_message | on_timer)* -> on_close
 //!                 |  Park: no on_input until on_message or on_timer answers Continue or Yield
 //!                 |  Close: what is released is sent first     Kill: at once
@@ -24,6 +25,9 @@ pub trait Protocol: Send + Sync + Sized + 'static {
     type Session: Send + 'static;
     /// What other threads post to a connection: a fetch is done, a message was published.
     type Message: Send + 'static;
+
+    /// Called once, by who starts the reactor, before the first connection opens: how to reach connections from other threads.
+    fn on_start(&self, _handle: &Handle<Self>) {}
 
     /// Called once, on the connection's thread, before anything is read.
     fn on_open(&self, connection: &Arc<Connection>) -> Self::Session;

@@ -41,6 +41,7 @@ under_each_connector! {
     input_beyond_its_limit_is_cut,
     one_too_many_is_told_so,
     unix_socket_is_served_and_a_stale_one_replaced,
+    client_that_is_there_before_the_start_meets_a_protocol_that_reaches_it,
     file_in_the_way_of_a_unix_socket_is_left_alone,
     unix_socket_of_a_later_server_is_left_to_it,
     shutdown_sends_what_is_released_and_ends,
@@ -353,6 +354,19 @@ fn unix_socket_is_served_and_a_stale_one_replaced(connector: Connector) {
     assert!(error.to_string().contains(&text), "{error}");
     drop(server);
     assert!(!path.exists());
+}
+
+/// The protocol was given the reactor after its start: what was posted to a connection of the first moments was lost, and so was the answer to
+/// a TX.SQL, which its client waited for until it gave up (cycle 85 of a drill).
+fn client_that_is_there_before_the_start_meets_a_protocol_that_reaches_it(connector: Connector) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s");
+    let unix = reactor::Options { unix: Some(path.clone()), ..options(connector, 1) };
+    let listeners = reactor::Listeners::open(&unix).unwrap();
+    let mut client = Client::unix(&path);
+    let server = Server::start_on(listeners, unix);
+    assert_eq!(client.ask("echo early"), "early");
+    assert_eq!(server.protocol.unreachable.load(Ordering::SeqCst), 0);
 }
 
 fn file_in_the_way_of_a_unix_socket_is_left_alone(connector: Connector) {

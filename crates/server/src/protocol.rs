@@ -33,12 +33,6 @@ impl EvenkeelProtocol {
         Arc::new(EvenkeelProtocol { server: Server::new(options) })
     }
 
-    /// Gives the server its reactor. Once, right after the reactor's start: until then nothing wakes or is
-    /// published.
-    pub fn attach(&self, handle: Handle<Self>) {
-        self.server.attach(Box::new(Reach(handle)));
-    }
-
     /// The journal's hook: replies that waited may leave.
     pub fn on_advance(&self) {
         if let Some(peers) = self.server.peers() {
@@ -108,6 +102,10 @@ impl EvenkeelProtocol {
 impl Protocol for EvenkeelProtocol {
     type Session = Session;
     type Message = Message;
+
+    fn on_start(&self, handle: &Handle<Self>) {
+        self.server.attach(Box::new(Reach(handle.clone())));
+    }
 
     fn on_open(&self, connection: &Arc<Connection>) -> Session {
         let server = &self.server;

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants
-//!   1. A branch votes yes only when the server has prepared it, or lists it as prepared, in this database.
+//!   1. A branch votes yes only when the server lists it as prepared, in this database.
 //!   2. A rollback is done only when nothing is left that could still prepare the branch, except in a session of an application's own.
 //!   3. Each wait ends: for a connection, and for a session, within `connect_timeout`; for a statement or a step of the protocol within
 //!      `statement_timeout`. Each queue has a bound.

@@ -20,12 +20,14 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use clock::SystemClock;
-use reactor::{CloseReason, Connection, Connector, Handle, Input, Io, Options, Protocol, Reactor, Step};
+use reactor::{
+    CloseReason, Connection, Connector, Handle, Input, Io, Listeners, Options, Protocol, Reactor, Step,
+};
 
 /// Longest that any condition of a test may take to come true.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -35,6 +37,9 @@ const BURST: usize = 16;
 #[derive(Default)]
 pub(crate) struct Lines {
     pub(crate) released: AtomicU64,
+    /// Connections that opened before the protocol knew how to reach them.
+    pub(crate) unreachable: AtomicUsize,
+    is_reachable: AtomicBool,
     pub(crate) opened: AtomicUsize,
     pub(crate) ticks: AtomicUsize,
     /// Ends of ticks at which all waited.
@@ -80,7 +85,12 @@ impl Protocol for Lines {
     type Session = usize;
     type Message = Message;
 
+    fn on_start(&self, _: &Handle<Self>) {
+        assert!(!self.is_reachable.swap(true, Ordering::SeqCst), "it starts once");
+    }
+
     fn on_open(&self, _: &Arc<Connection>) -> usize {
+        self.unreachable.fetch_add(usize::from(!self.is_reachable.load(Ordering::SeqCst)), Ordering::SeqCst);
         self.opened.fetch_add(1, Ordering::SeqCst)
     }
 
@@ -205,9 +215,13 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start(options: Options) -> Self {
-        let protocol = Arc::new(Lines::default());
+        Self::start_on(Listeners::open(&options).unwrap(), options)
+    }
+
+    pub(crate) fn start_on(listeners: Listeners, options: Options) -> Self {
+        let (protocol, clock) = (Arc::new(Lines::default()), Arc::new(SystemClock));
         let connector = options.connector;
-        let handle = Reactor::start(options, Arc::clone(&protocol), Arc::new(SystemClock)).unwrap();
+        let handle = Reactor::start_on(listeners, options, Arc::clone(&protocol), clock).unwrap();
         assert_eq!(handle.connector(), connector, "this test needs it: is io_uring switched off here?");
         Self { protocol, handle }
     }

@@ -107,9 +107,8 @@ impl Evenkeel {
         });
         let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
         let options = reactor::Options { loops: 2, tcp: vec![any], ..reactor::Options::default() };
-        let handle = Reactor::start(options, Arc::clone(&served), clock).expect("a free port");
-        served.attach(handle.clone());
-        let _ = protocol.set(served);
+        let _ = protocol.set(Arc::clone(&served));
+        let handle = Reactor::start(options, served, clock).expect("a free port");
         let port = handle.tcp_addresses()[0].port();
         Evenkeel { handle, store, port, _dir: dir }
     }

@@ -10,13 +10,14 @@
 //! ```text
 //!  BEGIN READ WRITE; SET LOCAL statement_timeout -.- both are sent before either is answered
 //!  the first statement ---------------------------'
-//!  SET CONSTRAINTS ALL IMMEDIATE; RESET ALL; EXECUTE evenkeel_settle; PREPARE TRANSACTION      one message: the first that fails ends it
+//!  SET CONSTRAINTS ALL IMMEDIATE; RESET ALL; EXECUTE evenkeel_settle; PREPARE TRANSACTION; EXECUTE evenkeel_listed
+//!                                                                          one message: the first that fails ends it
 //! ```
 //!
 //! **Tags.** PostgreSQL answers `PREPARE TRANSACTION` and `COMMIT` in a transaction that has failed with the tag `ROLLBACK` and no error, and the
-//! driver tells no tags. So statements of the same message go in front that fail in such a transaction: then the server skips the rest of the
-//! message, and says why. A transaction that they found sound is prepared, or what follows is an error (`PrepareTransactionBlock` of
-//! xact.c); nothing of an application's runs in between, as its deferred triggers were fired by the first of them.
+//! driver tells no tags. So statements of the same message go in front that fail in a transaction that has failed:
+//! then the server skips the rest of the message, and says why. And what is prepared is looked up: a vote is given for nothing else. Nothing
+//! of an application's runs in between, as its deferred triggers were fired by the first of them.
 //!
 //! Names of the catalogue are written out: a branch may have set `search_path`.
 
@@ -220,10 +221,30 @@ impl Session {
         Ok(self.value(NUMBER).await?.is_some())
     }
 
-    /// Prepares the transaction as `id`. Then the session is clean: a transaction that was prepared has left no temporary table and no
-    /// cursor, as the server prepares none that would, and the rest was taken away before.
-    pub(super) async fn prepare(&self, id: &str) -> Result<(), Failure> {
-        self.execute(&format!("{FIRE}; {SETTLE}; PREPARE TRANSACTION {}", quote(id))).await
+    /// Prepares the transaction as `id`; whether it is prepared now. Then the session is clean: a transaction that was prepared has left no
+    /// temporary table and no cursor, as the server prepares none that would, and the rest was taken away before.
+    pub(super) async fn prepare(&self, id: &str) -> Result<bool, Failure> {
+        let quoted = quote(id);
+        let all = format!("{FIRE}; {SETTLE}; PREPARE TRANSACTION {quoted}; {}", listed(&quoted));
+        self.within(self.limit, self.try_prepare(id, &all)).await
+    }
+
+    async fn try_prepare(&self, id: &str, all: &str) -> Result<bool, Failure> {
+        let mut answers = std::pin::pin!(self.client.simple_query_raw(all).await?);
+        let (mut done, mut is_listed) = (0, false);
+        while let Some(answer) = std::future::poll_fn(|context| answers.as_mut().poll_next(context)).await {
+            match answer {
+                Ok(SimpleQueryMessage::Row(row)) => {
+                    is_listed |= done == PREPARED_COUNT && row.get(0) == Some(id);
+                }
+                Ok(SimpleQueryMessage::CommandComplete(_)) => done += 1,
+                Ok(_) => {}
+                // It was to be looked up: whether it is prepared is not known.
+                Err(error) if done >= PREPARED_COUNT => return Err(Failure::Lost(text(&error))),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(is_listed)
     }
 
     /// Commits the transaction; the second says whether the session is clean.
@@ -517,6 +538,8 @@ const VERSION_LEAST: u32 = 130_000;
 const FIRE: &str = "SET CONSTRAINTS ALL IMMEDIATE";
 /// Goes in front of what ends a transaction. Fails in a transaction that has failed.
 const SETTLE: &str = "RESET ALL; EXECUTE evenkeel_settle";
+/// Statements of a prepare up to `PREPARE TRANSACTION`.
+const PREPARED_COUNT: usize = 4;
 /// Takes away what other ends than a prepare may leave behind in a session. It goes behind the statement that ends a transaction, without a
 /// wait of its own.
 const CLEAN: &str = "CLOSE ALL; DISCARD TEMP; RESET ALL; EXECUTE evenkeel_settle";
@@ -595,7 +618,7 @@ mod client_tests {
                 if cleans {
                     assert_eq!(session.commit().await, (Committed::Yes, true));
                 } else {
-                    assert_eq!(session.prepare("x").await.map_err(Failure::text), Ok(()));
+                    assert_eq!(session.prepare("x").await.map_err(Failure::text), Ok(true));
                     assert_eq!(session.finish("x", true).await.map_err(Failure::text), Ok(true));
                 }
                 let no = session.run(&insert()).await;

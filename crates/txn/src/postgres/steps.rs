@@ -2,7 +2,7 @@
 //!
 //! | asked | of a branch | done | when the connection breaks |
 //! |---|---|---|---|
-//! | prepare | open | `PREPARE TRANSACTION`, behind what fails in a transaction that has failed | nobody is told yes; its process may still prepare it, which the rollback sees to |
+//! | prepare | open | `PREPARE TRANSACTION`, behind what fails in a transaction that has failed, and a look whether it is there | nobody is told yes; its process may still prepare it, which the rollback sees to |
 //! | prepare | open, and it has only read | `COMMIT`: read-only | it is rolled back |
 //! | prepare | elsewhere | a look whether it is there | asked again |
 //! | commit | prepared | `COMMIT PREPARED`; not there: done before | asked again |
@@ -158,9 +158,13 @@ impl Inner {
         }
         let lease = open.lease;
         match lease.prepare(id).await {
-            Ok(()) => {
+            Ok(true) => {
                 lease.give_back();
                 Answer::Voted(Vote::Yes)
+            }
+            Ok(false) => {
+                lease.give_back();
+                Answer::Voted(Vote::No("the database rolled it back instead of preparing it".to_owned()))
             }
             Err(Failure::Refused(_, why)) => {
                 let is_clean = lease.rollback().await;
