@@ -199,6 +199,16 @@ impl App {
         value.unwrap().unwrap()
     }
 
+    /// What the engine says of itself.
+    pub(crate) fn monitor(&mut self) -> String {
+        let row = self
+            .conn
+            .as_mut()
+            .unwrap()
+            .query_first::<(String, String, String), _>("SHOW ENGINE INNODB STATUS");
+        self.runtime.block_on(row).unwrap().unwrap().2
+    }
+
     /// The identifier of its session.
     pub(crate) fn id(&self) -> u64 {
         u64::from(self.conn.as_ref().unwrap().id())
