@@ -1,7 +1,7 @@
 //! Error replies that the executor makes, in the words that clients know.
 
 use resp::ArgsView;
-use store::StoreError;
+use store::{Locked, StoreError};
 
 use crate::call::Failure;
 
@@ -81,10 +81,18 @@ pub(crate) fn of_transaction(text: impl AsRef<str>) -> Failure {
     format!("{code} {}", text.replace(['\r', '\n'], " ")).into()
 }
 
+/// A key that a prepared transaction holds, or a database.
+pub(crate) fn held(db: u16, key: Option<&[u8]>) -> String {
+    match key {
+        Some(key) => format!("key '{}'", crate::handlers::args::shown(key)),
+        None => format!("database {db}"),
+    }
+}
+
 /// A prepared transaction holds a key that would change, and went on doing so.
-pub(crate) fn locked(key: &[u8], by: &str) -> Failure {
-    let key = crate::handlers::args::shown(key);
-    format!("TRYAGAIN key '{key}' is held by prepared transaction {by}, for longer than txn.lock_wait").into()
+pub(crate) fn locked(locked: &Locked, by: &str) -> Failure {
+    let what = held(locked.db, locked.key.as_deref());
+    format!("TRYAGAIN {what} is held by prepared transaction {by}, for longer than txn.lock_wait").into()
 }
 
 /// A command found more to answer than a connection may hold.

@@ -446,7 +446,7 @@ impl Server {
                         .transactions
                         .as_ref()
                         .map_or_else(|| locked.by.to_string(), |it| it.owner_of(&locked.by));
-                    self.write_failure(errors::locked(&locked.key, &by), session.resp3, out);
+                    self.write_failure(errors::locked(&locked, &by), session.resp3, out);
                     return Ok(Ran::plain(self.store.newest(), true));
                 }
                 (pending.prepared, pending.copies) = (prepared, copies);

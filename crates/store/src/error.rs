@@ -25,8 +25,8 @@ pub struct Locked {
     pub by: Arc<str>,
     /// Database of the key.
     pub db: u16,
-    /// The key; one of several.
-    pub key: Box<[u8]>,
+    /// The key; one of several. `None`: the whole database is held, and would be flushed or swapped.
+    pub key: Option<Box<[u8]>>,
 }
 
 /// An error that a client or an operator reads; names the setting that would change it.

@@ -39,8 +39,8 @@ pub fn record(kind: u8, payload: &[u8]) -> bool {
 pub fn image(bytes: &[u8]) -> bool {
     match staging::decode_image(bytes) {
         Err(_) => false,
-        Ok((since_ms, entries)) => {
-            assert_eq!(staging::encode_image(since_ms, &entries), bytes);
+        Ok(image) => {
+            assert_eq!(staging::encode_image(image.since_ms, &image.moves, &image.entries), bytes);
             true
         }
     }

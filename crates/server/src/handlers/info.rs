@@ -118,6 +118,7 @@ fn transactions(server: &View<'_>, text: &mut String) {
     line(text, "txn_decisions_removed", figures.decisions.removed);
     line(text, "txn_prepared_branches", figures.prepared);
     line(text, "txn_locked_keys", figures.locked_keys);
+    line(text, "txn_locked_databases", figures.locked_databases);
     for resource in &figures.resources {
         let state = if resource.trouble.is_empty() { "ready" } else { "down" };
         let (kind, it) = (resource.kind.word(), resource.sessions);

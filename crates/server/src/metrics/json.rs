@@ -122,6 +122,7 @@ fn transactions(figures: &TransactionFigures) -> Value {
         "committed": counters.committed, "aborted": counters.aborted, "unknown": counters.unknown,
         "heuristic": counters.heuristic, "orphans": counters.orphans, "live": states.collect::<Map<_, _>>(),
         "decisions": figures.decisions.records, "prepared_branches": figures.prepared, "locked_keys": figures.locked_keys,
+        "locked_databases": figures.locked_databases,
         "resources": resources.collect::<Vec<_>>(),
     })
 }

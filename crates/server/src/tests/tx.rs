@@ -91,10 +91,6 @@ fn what_cannot_be_is_said_and_changes_nothing() {
     let id = begin(&harness, &mut wire);
     for (line, expected) in [
         (
-            "TX.DO ID FLUSHALL",
-            "-ERR TX.DO cannot stage FLUSHALL: it changes whole databases; run it outside of the transaction\r\n",
-        ),
-        (
             "TX.DO ID PING",
             "-ERR TX.DO cannot stage PING: it names no keys; run it outside of the transaction\r\n",
         ),
@@ -173,6 +169,80 @@ fn write_to_a_prepared_key_waits_and_goes_on_when_the_transaction_has_ended() {
     assert_eq!(harness.deliver(&mut one), b"+OK\r\n");
     harness.expect(&mut one, &[("GET k", "$3\r\nnew\r\n")]);
     assert_eq!(harness.deliver(&mut other), b"+OK\r\n");
+}
+
+#[test]
+fn whole_databases_are_flushed_and_swapped_by_a_transaction_alone_until_it_commits() {
+    let mut harness = Harness::new();
+    let (mut one, mut other) = (harness.connect(), harness.connect());
+    harness.expect(
+        &mut one,
+        &[
+            ("SET a 1", "+OK\r\n"),
+            ("SELECT 1", "+OK\r\n"),
+            ("SET b 2", "+OK\r\n"),
+            ("SELECT 2", "+OK\r\n"),
+            ("SET c 3", "+OK\r\n"),
+            ("SELECT 0", "+OK\r\n"),
+        ],
+    );
+    let id = begin(&harness, &mut one);
+    harness.expect(
+        &mut one,
+        &[
+            (&format!("TX.DO {id} SWAPDB 0 1"), "+OK\r\n"),
+            (&format!("TX.DO {id} MGET a b"), "*2\r\n$-1\r\n$1\r\n2\r\n"),
+            (&format!("TX.DO {id} INCR b"), ":3\r\n"),
+            ("SELECT 2", "+OK\r\n"),
+            (&format!("TX.DO {id} FLUSHDB"), "+OK\r\n"),
+            (&format!("TX.DO {id} GET c"), "$-1\r\n"),
+            (&format!("TX.DO {id} SET d 4"), "+OK\r\n"),
+            ("MGET c d", "*2\r\n$1\r\n3\r\n$-1\r\n"),
+        ],
+    );
+    harness.expect(&mut other, &[("MGET a b", "*2\r\n$1\r\n1\r\n$-1\r\n")]);
+    assert_eq!(told(&harness, &mut one, &format!("TX.COMMIT {id}")), COMMITTED);
+    harness.expect(
+        &mut other,
+        &[
+            ("MGET a b", "*2\r\n$-1\r\n$1\r\n3\r\n"),
+            ("SELECT 1", "+OK\r\n"),
+            ("MGET a b", "*2\r\n$1\r\n1\r\n$-1\r\n"),
+            ("SELECT 2", "+OK\r\n"),
+            ("MGET c d", "*2\r\n$-1\r\n$1\r\n4\r\n"),
+        ],
+    );
+    let id = begin(&harness, &mut one);
+    harness.expect(&mut one, &[(&format!("TX.DO {id} FLUSHALL"), "+OK\r\n")]);
+    assert_eq!(told(&harness, &mut one, &format!("TX.COMMIT {id}")), COMMITTED);
+    harness.expect(&mut other, &[("DBSIZE", ":0\r\n"), ("SELECT 0", "+OK\r\n"), ("DBSIZE", ":0\r\n")]);
+}
+
+#[test]
+fn database_that_stays_prepared_is_named_to_who_would_flush_it() {
+    let mut harness = Harness::with(|settings| settings.set("txn.node", "n").unwrap());
+    let mut wire = harness.connect();
+    let store = &harness.server.store;
+    let (mut stage, prepared) = (store.stage(), store::Prepared::default());
+    let mut access = store.access(store::Scope::Everything, &prepared, 0).unwrap();
+    access.resume(&stage);
+    access.flush(0).unwrap();
+    access.keep(&mut stage).unwrap();
+    let staging = store.prepare("evk_n_1_2a_0", &stage, &prepared).unwrap();
+    assert!(matches!(staging, store::Staging::Done { .. }), "{staging:?}");
+    for (line, what) in [("FLUSHDB", "database 0"), ("SWAPDB 0 1", "database 0"), ("SET k v", "key 'k'")] {
+        let mut reply = harness.line(&mut wire, line).into_bytes();
+        while reply.is_empty() {
+            reply = harness.after(&mut wire, Duration::from_millis(20));
+        }
+        let told = format!(
+            "-TRYAGAIN {what} is held by prepared transaction 1-2a, for longer than txn.lock_wait\r\n"
+        );
+        assert_eq!(String::from_utf8(reply).unwrap(), told, "{line}");
+    }
+    let info = harness.line(&mut wire, "INFO transactions");
+    assert!(info.contains("txn_locked_keys:0\r\n") && info.contains("txn_locked_databases:1\r\n"), "{info}");
+    harness.expect(&mut wire, &[("TX.RESOLVE 1-2a COMMIT", "+OK\r\n"), ("SET k v", "+OK\r\n")]);
 }
 
 #[test]

@@ -31,6 +31,8 @@ pub struct TransactionFigures {
     pub prepared: u64,
     /// Keys that they hold.
     pub locked_keys: u64,
+    /// Databases that prepared branches hold whole.
+    pub locked_databases: u64,
     /// Databases.
     pub resources: Vec<ResourceFigures>,
 }
@@ -81,6 +83,7 @@ impl Transactions {
             decisions: self.coordinator.log_counters(),
             prepared: self.shared.keys.prepared(),
             locked_keys: self.shared.keys.locked(),
+            locked_databases: self.shared.keys.locked_databases(),
             resources: self.databases.iter().map(of_resource).collect(),
         }
     }

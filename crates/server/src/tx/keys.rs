@@ -18,6 +18,7 @@ use store::{Halted, Prepared, Stage, Staging, Stop, Store};
 use txn::id::{BranchId, NodeName};
 use txn::resource::{Answer, Ask, Call, Prepared as PreparedBranch, Replies, Reply, Resource, Vote};
 
+use crate::errors;
 use crate::handlers::args::shown;
 use crate::settings::KEYS;
 
@@ -107,6 +108,11 @@ impl Keys {
         self.store.locked_keys()
     }
 
+    /// Databases that those hold whole.
+    pub(crate) fn locked_databases(&self) -> u64 {
+        self.store.locked_databases()
+    }
+
     /// The journal's hook: more is durable.
     pub(crate) fn on_advance(&self) {
         if self.held_count.load(Ordering::Acquire) == 0 {
@@ -181,18 +187,13 @@ impl Keys {
                         let text = format!("key '{}' has changed since the transaction used it", shown(&key));
                         (0, no(question, text))
                     }
-                    Staging::Locked { by, key, .. } => {
+                    Staging::Locked { by, db, key } => {
                         let by = self
                             .node
                             .parse_branch_id(&by)
                             .map_or_else(|| by.to_string(), |by| by.tx.to_string());
-                        (
-                            0,
-                            no(
-                                question,
-                                format!("key '{}' is held by prepared transaction {by}", shown(&key)),
-                            ),
-                        )
+                        let what = errors::held(db, key.as_deref());
+                        (0, no(question, format!("{what} is held by prepared transaction {by}")))
                     }
                 };
                 drop(work);

@@ -13,11 +13,11 @@ use std::cell::{Cell, RefCell};
 use std::sync::PoisonError;
 
 use resp::{ArgsView, Writer};
-use store::{KeyRef, Large, Prepared, Scope};
+use store::{Large, Prepared, Scope};
 
 use super::keys::Work;
 use crate::call::{Attachments, Data, Failure};
-use crate::command::{DataFn, Flags, Handler};
+use crate::command::{DataFn, Handler};
 use crate::copies::Copied;
 use crate::errors;
 use crate::executor::{Halt, Ran, Request, Unready, collect_keys, take_copies, take_prepared};
@@ -57,6 +57,10 @@ impl Server {
         if let Err(error) = self.store.touch(&mut work.stage, &keys) {
             return refused(errors::of_store(&error), out);
         }
+        let scope = match entry.command.handler {
+            Handler::Everything(_) => Scope::Everything,
+            _ => Scope::Keys(&keys),
+        };
         let mut prepared = take_prepared(session);
         let mut copies = take_copies(session);
         if request.bytes >= Large::BYTES_MIN && copies.is_empty() {
@@ -64,7 +68,7 @@ impl Server {
         }
         let start = out.len();
         loop {
-            match self.try_stage(session, run, args, (&keys, &prepared, copies.of(0)), &mut work, out) {
+            match self.try_stage(session, run, args, (scope, &prepared, copies.of(0)), &mut work, out) {
                 Ok(ran) => return Ok(ran),
                 Err(Halt::Make(command, splice)) => {
                     out.truncate(start);
@@ -84,11 +88,11 @@ impl Server {
         session: &Session,
         run: DataFn,
         args: ArgsView<'_>,
-        (keys, prepared, copies): (&[KeyRef<'_>], &Prepared, Copied<'_>),
+        (scope, prepared, copies): (Scope<'_>, &Prepared, Copied<'_>),
         work: &mut Work,
         out: &mut Vec<u8>,
     ) -> Result<Ran, Halt> {
-        let mut access = self.store.access(Scope::Keys(keys), prepared, 0)?;
+        let mut access = self.store.access(scope, prepared, 0)?;
         access.resume(&work.stage);
         let (now, start) = (access.now(), out.len());
         let (lookups, attached) = (Cell::default(), RefCell::default());
@@ -125,15 +129,11 @@ fn staged_command(args: ArgsView<'_>) -> Result<(&'static Entry, DataFn), Failur
         return Err(errors::arity(entry.command.name));
     }
     match entry.command.handler {
-        Handler::Data(run) | Handler::Across(run, _) => Ok((entry, run)),
+        Handler::Data(run) | Handler::Across(run, _) | Handler::Everything(run) => Ok((entry, run)),
         _ => {
             let name = entry.command.name.to_ascii_uppercase();
-            let what = if entry.command.flags.has(Flags::WRITE) {
-                "changes whole databases"
-            } else {
-                "names no keys"
-            };
-            Err(format!("ERR TX.DO cannot stage {name}: it {what}; run it outside of the transaction").into())
+            Err(format!("ERR TX.DO cannot stage {name}: it names no keys; run it outside of the transaction")
+                .into())
         }
     }
 }

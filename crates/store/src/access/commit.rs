@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use crate::engine::{Class, Credits, Engine};
 use crate::error::{Stop, StoreError};
 use crate::hash::{KeyHash, STRIPES};
+use crate::index::PREPARED_KEYSPACE;
 use crate::index::stripe::{Current, Delta, Seek, Space, Stripe};
 use crate::index::table::Spot;
 use crate::object::{WORD_DELTAS, WORD_SHARED, Word};
@@ -321,7 +322,8 @@ impl Access<'_> {
     fn drop_dead(&mut self) {
         if let Some((mapping, _)) = self.overlay.mapping() {
             let mapping = mapping.clone();
-            self.overlay.retain(|staged| mapping.contains(&staged.keyspace));
+            self.overlay
+                .retain(|staged| staged.keyspace == PREPARED_KEYSPACE || mapping.contains(&staged.keyspace));
         }
     }
 

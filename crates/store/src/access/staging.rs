@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use crate::error::{Locked, Stop, StoreError};
-use crate::hash::KeyHash;
+use crate::hash::{KeyHash, STRIPES};
 use crate::index::PREPARED_KEYSPACE;
 use crate::index::stripe::{Seek, Stripe};
 use crate::large::Bytes;
 use crate::object::Object;
 use crate::record;
-use crate::staging::{Branch, Intent, RECORD_DB, Stage, Staging, Touched};
+use crate::staging::{Branch, BranchKey, Intent, Move, RECORD_DB, Stage, Staging, Touched};
 
 use super::overlay::{Cause, Change, Mapping, Staged};
 use super::{Access, Guards};
@@ -19,24 +19,42 @@ impl<'s> Access<'s> {
     /// Shows this access what `stage` means to do to the keys of its scope. To be called before anything else, in an access that
     /// ends in [`Access::keep`] or is dropped. An access of scope [`Scope::Walk`](super::Scope::Walk) sees what is committed.
     pub fn resume(&mut self, stage: &Stage) {
+        if !stage.contents().is_empty() {
+            let index = &self.store.index;
+            let (before, first) = (index.mapping(), index.next_keyspace());
+            let contents = stage.contents().iter();
+            let mapping = contents.map(|it| keyspace_of(*it, &before, first)).collect();
+            self.overlay.change_mapping(|| (mapping, first + stage.made));
+            self.fold_collections();
+        }
         let only = self.only.map(|(_, hash)| hash);
         for (number, touched) in stage.stripes() {
             if self.guards.stripe(number).is_ok() {
                 let seen = touched.iter().filter(|touched| only.is_none_or(|hash| hash == touched.hash));
-                seen.for_each(|touched| self.resume_key(touched));
+                seen.for_each(|touched| self.resume_key(stage, touched));
             }
         }
         debug_assert!(self.overlay.iter().all(|staged| staged.cause == Cause::Resumed), "called too late");
     }
 
-    fn resume_key(&mut self, touched: &Touched) {
-        let (Some(intent), Some(keyspace)) = (&touched.intent, self.keyspace(touched.db())) else { return };
+    /// Makes collections hot that were read, in whatever database: this transaction may know it by another number.
+    fn fold_collections(&mut self) {
+        let (store, prepared) = (self.store, self.prepared);
+        for key in prepared.collections() {
+            (0..store.options.databases)
+                .for_each(|db| self.guards.warm(store, prepared, crate::KeyRef { db, key }));
+        }
+    }
+
+    fn resume_key(&mut self, stage: &Stage, touched: &Touched) {
+        let (Some(intent), Some(db)) = (&touched.intent, stage.target(touched.contents)) else { return };
+        let Some(keyspace) = self.keyspace(db) else { return };
         let has_expired = match intent {
             Intent::Put(object) => self.expires_by_now(object.view().expiry_ms()),
             Intent::Remove => false,
         };
         let intent = if has_expired { Intent::Remove } else { intent.copied() };
-        self.stage_intent(intent, touched.db(), keyspace, touched.hash, touched.key(), Cause::Resumed);
+        self.stage_intent(intent, db, keyspace, touched.hash, touched.key(), Cause::Resumed);
     }
 
     /// Ends the access and keeps what it changed in `stage`, instead of committing it. Returns the ticket that the reply must
@@ -46,44 +64,50 @@ impl<'s> Access<'s> {
     ///
     /// # Errors
     /// [`Stop::Refused`]: an earlier refusal of this access; [`StoreError::TransactionTooLarge`];
-    /// [`StoreError::MemoryLimit`]; [`StoreError::Transaction`] for FLUSHALL, FLUSHDB and SWAPDB; [`StoreError::OutOfScope`] for
+    /// [`StoreError::MemoryLimit`]; [`StoreError::OutOfScope`] for
     /// a key that was not [touched](crate::Store::touch). [`Stop::Busy`] where memory waits for the disk. The stage is then as it
     /// was.
     pub fn keep(mut self, stage: &mut Stage) -> Result<u64, Stop> {
         if let Some(error) = self.refused.take() {
             return Err(error.into());
         }
-        if self.overlay.mapping().is_some() {
-            let text = "FLUSHALL, FLUSHDB and SWAPDB cannot be part of a prepared transaction";
-            return Err(StoreError::Transaction(text.to_owned()).into());
-        }
+        let (before, first) = (self.store.index.mapping(), self.store.index.next_keyspace());
+        // Only who has all locks can have changed it.
+        let mapping = self.overlay.take_mapping().filter(|_| self.guards.everything().is_ok());
         self.overlay.retain(|staged| staged.cause != Cause::Resumed);
-        self.admit_kept(stage)?;
+        let contents = |keyspace| contents_in(keyspace, &before, first);
+        self.admit_kept(stage, mapping.is_some(), contents)?;
+        if let Some((mapping, next)) = mapping {
+            stage.rearrange(mapping.into_iter().map(contents).collect(), next - first);
+        }
         for staged in self.overlay.drain() {
             let intent = match staged.change {
                 Change::Put(object) | Change::Delta { object, .. } => Intent::Put(object),
                 Change::Remove(object) => {
-                    stage.intend(staged.db, staged.hash, object.view().key(), Intent::Remove);
+                    let key = object.view().key();
+                    stage.intend(contents(staged.keyspace), staged.hash, key, Intent::Remove);
                     continue;
                 }
             };
             let key: Box<[u8]> = staged_key(&intent);
-            stage.intend(staged.db, staged.hash, &key, intent);
+            stage.intend(contents(staged.keyspace), staged.hash, &key, intent);
         }
         stage.looked = stage.looked.max(self.looked.get());
         Ok(self.ticket())
     }
 
     /// Whether the stage may take what was staged.
-    fn admit_kept(&self, stage: &Stage) -> Result<(), Stop> {
+    fn admit_kept(&self, stage: &Stage, moves: bool, contents: impl Fn(u32) -> u32) -> Result<(), Stop> {
         let mut kept = Vec::with_capacity(self.overlay.len());
         for staged in self.overlay.iter() {
             let view = staged.object().view();
-            let touched = stage.find(staged.db, staged.hash, view.key()).ok_or(StoreError::OutOfScope)?;
+            let touched = stage
+                .find(contents(staged.keyspace), staged.hash, view.key())
+                .ok_or(StoreError::OutOfScope)?;
             kept.push((touched, view.value().len() as u64));
         }
-        let (size_bytes, limit_bytes) =
-            (stage.bytes_with(kept.into_iter()), self.store.options.transaction_bytes_max);
+        let limit_bytes = self.store.options.transaction_bytes_max;
+        let size_bytes = stage.bytes_with(kept.into_iter(), moves.then_some(self.store.options.databases));
         if size_bytes > limit_bytes {
             return Err(StoreError::TransactionTooLarge { size_bytes, limit_bytes }.into());
         }
@@ -107,9 +131,10 @@ impl<'s> Access<'s> {
         if let Some(conflict) = self.conflict(stage)? {
             return Ok(conflict);
         }
-        self.meet_keys(
-            stage.touched().map(|touched| (touched.db(), touched.hash, touched.key(), &touched.intent)),
-        )?;
+        self.map(&branch.moves);
+        let met = self.meet_keys(branch.keys.iter());
+        self.overlay.take_mapping();
+        met?;
         let value = self.store.memory.large(image);
         let bytes = match &value {
             Ok(large) => Bytes::Large(large),
@@ -118,7 +143,13 @@ impl<'s> Access<'s> {
         self.stage_record(branch, Change::Put(Object::new(record::STRING, branch.id.as_bytes(), bytes, 0)));
         let ticket = self.carry_out()?;
         let mut locks = 0;
-        for key in &branch.keys {
+        for keyspace in self.keyspaces_of(branch) {
+            for number in 0..STRIPES {
+                let stripe = self.guards.stripe_mut(number).expect("databases are moved under all locks");
+                stripe.hold_whole(keyspace, &branch.id);
+            }
+        }
+        for key in branch.held_keys() {
             let keyspace = self.keyspace(key.db).expect("touched by its number");
             let stripe = self.guards.stripe_mut(key.hash.stripe()).expect("of the scope");
             let held = stripe.hold(keyspace, key.hash, &key.key, &branch.id);
@@ -135,16 +166,9 @@ impl<'s> Access<'s> {
         if let Some(conflict) = self.conflict(stage)? {
             return Ok(conflict);
         }
-        self.meet_keys(
-            stage.touched().map(|touched| (touched.db(), touched.hash, touched.key(), &touched.intent)),
-        )?;
-        for touched in stage.touched() {
-            let (Some(intent), Some(keyspace)) = (&touched.intent, self.keyspace(touched.db())) else {
-                continue;
-            };
-            let (db, hash, key) = (touched.db(), touched.hash, touched.key());
-            self.stage_intent(intent.copied(), db, keyspace, hash, key, Cause::Command);
-        }
+        let branch = Branch::of(self.store, "", stage, 0);
+        self.map(&branch.moves);
+        self.stage_branch(&branch)?;
         self.look(stage.looked);
         let ticket = self.commit()?;
         Ok(Staging::Done { ticket })
@@ -153,19 +177,22 @@ impl<'s> Access<'s> {
     /// Ends `branch`: its changes if it `commits`, the removal of its record, the end of its locks.
     pub(crate) fn settle(&mut self, branch: &'s Arc<Branch>, commits: bool) -> Result<u64, Stop> {
         self.settles = Some(&branch.id);
+        let held = self.keyspaces_of(branch);
         if commits {
-            let keys = branch.keys.iter();
-            self.meet_keys(keys.map(|key| (key.db, key.hash, &*key.key, &key.intent)))?;
-            for key in &branch.keys {
-                let (Some(intent), Some(keyspace)) = (&key.intent, self.keyspace(key.db)) else { continue };
-                self.stage_intent(intent.copied(), key.db, keyspace, key.hash, &key.key, Cause::Command);
-            }
+            self.map(&branch.moves);
+            self.stage_branch(branch)?;
         }
         let removal = Object::new(record::REMOVED, branch.id.as_bytes(), Bytes::Plain(&[]), 0);
         self.stage_record(branch, Change::Remove(removal));
         let ticket = self.carry_out()?;
         let mut locks = 0;
-        for key in &branch.keys {
+        for keyspace in held {
+            for number in 0..STRIPES {
+                let stripe = self.guards.stripe_mut(number).expect("databases are moved under all locks");
+                stripe.let_whole_go(keyspace, &branch.id);
+            }
+        }
+        for key in branch.held_keys() {
             let keyspace = self.keyspace(key.db).expect("touched by its number");
             let stripe = self.guards.stripe_mut(key.hash.stripe()).expect("of the scope");
             locks += u64::from(stripe.let_go(keyspace, key.hash, &key.key, &branch.id));
@@ -186,19 +213,53 @@ impl<'s> Access<'s> {
         }
         for touched in stage.touched() {
             let stripe = self.guards.stripe(touched.hash.stripe())?;
-            let Some(keyspace) = self.keyspace(touched.db()) else { continue };
+            let Some(keyspace) = self.store.index.keyspace(touched.db()) else { continue };
             if let Some(by) = stripe.holder(keyspace, touched.hash, touched.key()) {
-                let (by, db, key) = (Arc::clone(by), touched.db(), touched.key().into());
+                let (by, db, key) = (Arc::clone(by), touched.db(), Some(touched.key().into()));
                 return Ok(Some(Staging::Locked { by, db, key }));
             }
         }
+        let moved = stage.moves().into_iter().map(|it| (it.db, it.db));
+        let moved = moved.filter_map(|(db, of)| Some((db, self.store.index.keyspace(of)?)));
+        if let Some(Locked { by, db, key }) = self.lock_in(&moved.collect::<Vec<_>>()) {
+            return Ok(Some(Staging::Locked { by, db, key }));
+        }
         if cold.is_empty() { Ok(None) } else { Err(self.miss(cold)) }
+    }
+
+    /// Gives databases their contents, for the commit.
+    fn map(&mut self, moves: &[Move]) {
+        if moves.is_empty() {
+            return;
+        }
+        let index = &self.store.index;
+        let before = index.mapping();
+        let (mapping, next) = self.overlay.change_mapping(|| (before.clone(), index.next_keyspace()));
+        for Move { db, from } in moves {
+            mapping[usize::from(*db)] = from.map_or(*next, |from| before[usize::from(from)]);
+            *next += u32::from(from.is_none());
+        }
+    }
+
+    /// The keyspaces that `branch` holds whole.
+    fn keyspaces_of(&self, branch: &Branch) -> Vec<u32> {
+        branch.moves.iter().filter_map(|it| self.store.index.keyspace(it.db)).collect()
+    }
+
+    /// Stages what the commit of `branch` does to keys.
+    fn stage_branch(&mut self, branch: &Branch) -> Result<(), Stop> {
+        self.meet_keys(branch.keys.iter())?;
+        for key in &branch.keys {
+            let (Some(intent), Some(keyspace)) = (&key.intent, self.keyspace(key.db)) else { continue };
+            self.stage_intent(intent.copied(), key.db, keyspace, key.hash, &key.key, Cause::Command);
+        }
+        Ok(())
     }
 
     /// Records that say whether the key has expired since it was touched, and were not prepared.
     fn may_expire_unseen(&self, touched: &Touched) -> Result<Vec<u64>, Stop> {
         let stripe = self.guards.stripe(touched.hash.stripe())?;
-        let space = self.keyspace(touched.db()).and_then(|keyspace| stripe.space(keyspace));
+        let space = self.store.index.keyspace(touched.db()).and_then(|keyspace| stripe.space(keyspace));
         let Some(space) = space.filter(|space| space.expiry.len() > 0 && !touched.watch.expired) else {
             return Ok(Vec::new());
         };
@@ -210,14 +271,11 @@ impl<'s> Access<'s> {
 
     /// Finds out whether changes of `keys` can be resolved, so that nothing stands against a commit later; asks for all
     /// cold records at once.
-    fn meet_keys<'k>(
-        &self,
-        keys: impl Iterator<Item = (u16, KeyHash, &'k [u8], &'k Option<Intent>)>,
-    ) -> Result<(), Stop> {
+    fn meet_keys<'k>(&self, keys: impl Iterator<Item = &'k BranchKey>) -> Result<(), Stop> {
         let mut cold = Vec::new();
-        for (db, hash, key, intent) in keys {
-            let (Some(_), Some(keyspace)) = (intent, self.keyspace(db)) else { continue };
-            match self.guards.stripe(hash.stripe())?.seek(keyspace, hash, key, self.prepared) {
+        for BranchKey { db, hash, key, intent } in keys {
+            let (Some(_), Some(keyspace)) = (intent, self.keyspace(*db)) else { continue };
+            match self.guards.stripe(hash.stripe())?.seek(keyspace, *hash, key, self.prepared) {
                 Seek::Unknown(places) => cold.extend(places),
                 Seek::Damaged { own: None, error } => return Err(Stop::Damaged(error)),
                 Seek::Damaged { own: Some(_), .. } | Seek::Absent { .. } | Seek::At { .. } => {}
@@ -252,9 +310,11 @@ impl<'s> Access<'s> {
     pub(super) fn check_lock(&self, stripe: &Stripe, staged: &Staged) -> Result<(), Stop> {
         let key = staged.object().view().key();
         match stripe.holder(staged.keyspace, staged.hash, key) {
-            Some(by) if self.settles != Some(&**by) => {
-                Err(Stop::Locked(Box::new(Locked { by: Arc::clone(by), db: staged.db, key: key.into() })))
-            }
+            Some(by) if self.settles != Some(&**by) => Err(Stop::Locked(Box::new(Locked {
+                by: Arc::clone(by),
+                db: staged.db,
+                key: Some(key.into()),
+            }))),
             _ => Ok(()),
         }
     }
@@ -277,12 +337,32 @@ impl<'s> Access<'s> {
             .filter(|(_, (old, new))| old != new)
             .map(|(db, (old, _))| (db, *old))
             .collect();
+        self.lock_in(&moved)
+    }
+
+    /// What somebody else holds in these databases, given with their keyspaces.
+    fn lock_in(&self, databases: &[(u16, u32)]) -> Option<Locked> {
         let held = self.guards.everything().ok()?.iter().filter_map(|(_, stripe)| stripe.locks.as_ref());
         held.into_iter().find_map(|locks| {
-            let found = moved.iter().find_map(|(db, old)| Some((*db, locks.any_of(*old)?)));
-            found.map(|(db, (key, by))| Locked { by: Arc::clone(by), db, key: key.into() })
+            let found = databases.iter().find_map(|(db, keyspace)| {
+                let (key, by) = locks.any_of(*keyspace)?;
+                (self.settles != Some(&**by)).then_some((*db, key, by))
+            });
+            found.map(|(db, key, by)| Locked { by: Arc::clone(by), db, key: key.map(Box::from) })
         })
     }
+}
+
+/// The keyspace that has these contents, as long as all locks or some are held: `first` is the next unused one.
+fn keyspace_of(contents: u32, mapping: &[u32], first: u32) -> u32 {
+    let databases = mapping.len() as u32;
+    if contents < databases { mapping[contents as usize] } else { first + (contents - databases) }
+}
+
+/// The contents that a keyspace has, as [`keyspace_of`] gave it.
+fn contents_in(keyspace: u32, mapping: &[u32], first: u32) -> u32 {
+    let known = mapping.iter().position(|it| *it == keyspace);
+    known.map_or_else(|| mapping.len() as u32 + (keyspace - first), |db| db as u32)
 }
 
 fn staged_key(intent: &Intent) -> Box<[u8]> {

@@ -1,7 +1,9 @@
-//! Keys of one stripe that prepared transactions hold.
+//! Keys of one stripe that prepared transactions hold, and databases that they hold whole.
 //!
 //! A stripe without locks has no [`Locks`] at all: then a change pays one look at an empty pointer under a lock that it
 //! holds anyway.
+//!
+//! A database that is held whole has a mark in every stripe, so whoever has one stripe locked sees it where it looks for keys.
 //!
 //! Invariant: a key has one holder at most, but for a folder that was salvaged: then the first one found.
 
@@ -11,9 +13,14 @@ use std::sync::Arc;
 use crate::hash::KeyHash;
 use crate::index::stripe::Stripe;
 
-/// Locked keys, by keyspace and the hash bits that slots keep.
+/// What is held.
 #[derive(Debug, Default)]
-pub(crate) struct Locks(BTreeMap<(u32, u64), Vec<Lock>>);
+pub(crate) struct Locks {
+    /// Keys, by keyspace and the hash bits that slots keep.
+    keys: BTreeMap<(u32, u64), Vec<Lock>>,
+    /// Keyspaces, and who holds each.
+    whole: BTreeMap<u32, Arc<str>>,
+}
 
 #[derive(Debug)]
 struct Lock {
@@ -24,19 +31,29 @@ struct Lock {
 impl Locks {
     /// Who holds `key`.
     pub(crate) fn holder(&self, keyspace: u32, hash: KeyHash, key: &[u8]) -> Option<&Arc<str>> {
-        let same_slot = self.0.get(&(keyspace, hash.slot()))?;
+        if let Some(by) = self.whole.get(&keyspace) {
+            return Some(by);
+        }
+        let same_slot = self.keys.get(&(keyspace, hash.slot()))?;
         same_slot.iter().find(|lock| *lock.key == *key).map(|lock| &lock.by)
     }
 
     /// Whether a key with these hash bits is held.
     pub(crate) fn has_slot(&self, keyspace: u32, hash: KeyHash) -> bool {
-        self.0.contains_key(&(keyspace, hash.slot()))
+        self.whole.contains_key(&keyspace) || self.keys.contains_key(&(keyspace, hash.slot()))
     }
 
-    /// Some held key of `keyspace`, and who holds it.
-    pub(crate) fn any_of(&self, keyspace: u32) -> Option<(&[u8], &Arc<str>)> {
-        let mut slots = self.0.range((keyspace, 0)..=(keyspace, u64::MAX));
-        slots.next().and_then(|(_, locks)| locks.first()).map(|lock| (&*lock.key, &lock.by))
+    /// Some held key of `keyspace`, and who holds it; without a key where that is the whole of it.
+    pub(crate) fn any_of(&self, keyspace: u32) -> Option<(Option<&[u8]>, &Arc<str>)> {
+        if let Some(by) = self.whole.get(&keyspace) {
+            return Some((None, by));
+        }
+        let mut slots = self.keys.range((keyspace, 0)..=(keyspace, u64::MAX));
+        slots.next().and_then(|(_, locks)| locks.first()).map(|lock| (Some(&*lock.key), &lock.by))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.keys.is_empty() && self.whole.is_empty()
     }
 }
 
@@ -53,7 +70,7 @@ impl Stripe {
         }
         let locks = self.locks.get_or_insert_default();
         let lock = Lock { key: key.into(), by: Arc::clone(by) };
-        locks.0.entry((keyspace, hash.slot())).or_default().push(lock);
+        locks.keys.entry((keyspace, hash.slot())).or_default().push(lock);
         true
     }
 
@@ -61,17 +78,33 @@ impl Stripe {
     pub(crate) fn let_go(&mut self, keyspace: u32, hash: KeyHash, key: &[u8], by: &str) -> bool {
         let Some(locks) = &mut self.locks else { return false };
         let slot = (keyspace, hash.slot());
-        let Some(same_slot) = locks.0.get_mut(&slot) else { return false };
+        let Some(same_slot) = locks.keys.get_mut(&slot) else { return false };
         let before = same_slot.len();
         same_slot.retain(|lock| *lock.key != *key || *lock.by != *by);
         let held = same_slot.len() < before;
         if same_slot.is_empty() {
-            locks.0.remove(&slot);
+            locks.keys.remove(&slot);
         }
-        if locks.0.is_empty() {
+        if locks.is_empty() {
             self.locks = None;
         }
         held
+    }
+
+    /// Gives this stripe's share of `keyspace` to `by`, unless another has it.
+    pub(crate) fn hold_whole(&mut self, keyspace: u32, by: &Arc<str>) {
+        self.locks.get_or_insert_default().whole.entry(keyspace).or_insert_with(|| Arc::clone(by));
+    }
+
+    /// Takes this stripe's share of `keyspace` back from `by`.
+    pub(crate) fn let_whole_go(&mut self, keyspace: u32, by: &str) {
+        let Some(locks) = &mut self.locks else { return };
+        if locks.whole.get(&keyspace).is_some_and(|holder| **holder == *by) {
+            locks.whole.remove(&keyspace);
+        }
+        if locks.is_empty() {
+            self.locks = None;
+        }
     }
 }
 
@@ -89,9 +122,24 @@ mod tests {
         assert_eq!(stripe.holder(2, hash, b"a"), None, "another keyspace");
         assert!(!stripe.let_go(1, hash, b"a", "two") && stripe.let_go(1, hash, b"a", "one"));
         let locks = stripe.locks.as_ref().expect("one is left");
-        assert_eq!(locks.any_of(1), Some((&b"b"[..], &two)));
+        assert_eq!(locks.any_of(1), Some((Some(&b"b"[..]), &two)));
         assert!(locks.has_slot(1, hash) && !locks.has_slot(2, hash) && locks.any_of(2).is_none());
         assert!(stripe.let_go(1, hash, b"b", "two"));
+        assert!(stripe.locks.is_none());
+    }
+
+    #[test]
+    fn keyspace_that_is_held_whole_holds_each_key_of_it_and_no_other() {
+        let (mut stripe, hash, one): (_, _, Arc<str>) = (Stripe::default(), KeyHash(7 << 120), "one".into());
+        stripe.hold_whole(1, &one);
+        assert_eq!((stripe.holder(1, hash, b"a"), stripe.holder(2, hash, b"a")), (Some(&one), None));
+        assert!(!stripe.hold(1, hash, b"a", &"two".into()), "another has all of it");
+        let locks = stripe.locks.as_ref().expect("it is held");
+        assert!(locks.has_slot(1, hash) && !locks.has_slot(2, hash));
+        assert_eq!((locks.any_of(1), locks.any_of(2)), (Some((None, &one)), None));
+        stripe.let_whole_go(1, "two");
+        assert!(stripe.locks.is_some(), "two does not have it");
+        stripe.let_whole_go(1, "one");
         assert!(stripe.locks.is_none());
     }
 }

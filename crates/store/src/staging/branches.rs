@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::image::{self, Change, Entry};
+use super::image::{self, Change, Entry, Image, Move};
 use super::{Intent, Stage};
 use crate::Store;
 use crate::error::StoreError;
@@ -19,7 +19,9 @@ pub(crate) struct Branch {
     pub(crate) id: Arc<str>,
     pub(crate) hash: KeyHash,
     pub(crate) since_ms: u64,
-    /// By database and key.
+    /// By database; these are held whole.
+    pub(crate) moves: Vec<Move>,
+    /// By database, as it is numbered after the moves, and key.
     pub(crate) keys: Vec<BranchKey>,
     _held: Held,
 }
@@ -83,18 +85,21 @@ impl Branches {
 impl Branch {
     /// What `stage` would be as the branch `id` from `since_ms` on.
     pub(crate) fn of(store: &Store, id: &str, stage: &Stage, since_ms: u64) -> Self {
-        let keys = stage.touched().map(|touched| BranchKey {
-            db: touched.db(),
-            hash: touched.hash,
-            key: touched.key().into(),
-            intent: touched.intent.as_ref().map(Intent::copied),
+        let moves = stage.moves();
+        let keys = stage.touched().filter_map(|touched| {
+            let db = stage.target(touched.contents)?;
+            // Whose database is held whole needs no mention if it was only read.
+            let is_needed = touched.intent.is_some() || !moves.iter().any(|it| it.db == db);
+            let intent = touched.intent.as_ref().map(Intent::copied);
+            is_needed.then(|| BranchKey { db, hash: touched.hash, key: touched.key().into(), intent })
         });
-        Self::new(store, id, since_ms, keys.collect())
+        let keys = keys.collect();
+        Self::new(store, id, since_ms, moves, keys)
     }
 
     /// The branch `id` from its image.
     fn decode(store: &Store, id: &str, bytes: &[u8]) -> Result<Self, image::ImageError> {
-        let (since_ms, entries) = image::decode(bytes)?;
+        let Image { since_ms, moves, entries } = image::decode(bytes)?;
         let keys = entries.into_iter().map(|Entry { db, key, change }| {
             let intent = match change {
                 Change::Read => None,
@@ -106,14 +111,16 @@ impl Branch {
             };
             BranchKey { db, hash: store.hasher.hash(key), key: key.into(), intent }
         });
-        Ok(Self::new(store, id, since_ms, keys.collect()))
+        Ok(Self::new(store, id, since_ms, moves, keys.collect()))
     }
 
-    fn new(store: &Store, id: &str, since_ms: u64, mut keys: Vec<BranchKey>) -> Self {
+    fn new(store: &Store, id: &str, since_ms: u64, moves: Vec<Move>, mut keys: Vec<BranchKey>) -> Self {
         keys.sort_unstable_by(|a, b| (a.db, &a.key).cmp(&(b.db, &b.key)));
         let mut held = Held::new(store.memory.ledger());
-        held.add(keys.iter().map(BranchKey::memory_bytes).sum::<u64>() + id.len() as u64);
-        Self { id: id.into(), hash: store.hasher.hash(id.as_bytes()), since_ms, keys, _held: held }
+        held.add(
+            keys.iter().map(BranchKey::memory_bytes).sum::<u64>() + id.len() as u64 + 8 * moves.len() as u64,
+        );
+        Self { id: id.into(), hash: store.hasher.hash(id.as_bytes()), since_ms, moves, keys, _held: held }
     }
 
     /// Its image.
@@ -129,15 +136,29 @@ impl Branch {
             };
             Entry { db: *db, key, change }
         });
-        image::encode(self.since_ms, &entries.collect::<Vec<_>>())
+        image::encode(self.since_ms, &self.moves, &entries.collect::<Vec<_>>())
     }
 
-    /// Bytes and records that its commit appends, at most; or its rollback.
-    pub(crate) fn room(&self, commits: bool) -> (u64, u64) {
+    /// Whether it holds all of database `db`.
+    pub(crate) fn holds_whole(&self, db: u16) -> bool {
+        self.moves.binary_search_by_key(&db, |it| it.db).is_ok()
+    }
+
+    /// The keys that have locks of their own.
+    pub(crate) fn held_keys(&self) -> impl Iterator<Item = &BranchKey> {
+        self.keys.iter().filter(|key| !self.holds_whole(key.db))
+    }
+
+    /// Bytes and records that its commit appends, at most, to a store of so many `databases`; or its rollback.
+    pub(crate) fn room(&self, commits: bool, databases: u16) -> (u64, u64) {
+        let mapping_bytes = if commits { mapping_bytes(&self.moves, databases) } else { 0 };
         let keys = self.keys.iter().filter(|_| commits);
         let changes = keys.filter_map(|key| Some((key, key.intent.as_ref()?)));
         let sizes = changes.map(|(key, intent)| key.key.len() as u64 + intent.value_bytes());
-        let (bytes, records) = sizes.fold((0, 1), |(bytes, records), size| (bytes + size, records + 1));
+        let (bytes, records) = sizes
+            .fold((mapping_bytes, 1 + u64::from(mapping_bytes > 0)), |(bytes, records), size| {
+                (bytes + size, records + 1)
+            });
         (bytes + self.id.len() as u64 + records * crate::RECORD_OVERHEAD_BYTES, records)
     }
 }
@@ -184,14 +205,22 @@ impl Store {
         let refused =
             |what: &dyn std::fmt::Display| StoreError::Open(format!("prepared transaction {id}: {what}"));
         let branch = Branch::decode(self, id, image).map_err(|error| refused(&error))?;
+        let mapped = |db: u16| {
+            let needed = u32::from(db) + 1;
+            let text = || format!("it holds a key of database {db}: set databases to {needed} or more");
+            self.index.keyspace(db).ok_or_else(|| refused(&text()))
+        };
+        for Move { db, from } in &branch.moves {
+            let keyspace = mapped(*db)?;
+            from.map_or(Ok(0), mapped)?;
+            (0..STRIPES).for_each(|number| self.index.lock(number).hold_whole(keyspace, &branch.id));
+        }
         let mut locks = 0;
         for BranchKey { db, hash, key, .. } in &branch.keys {
-            let Some(keyspace) = self.index.keyspace(*db) else {
-                let needed = u32::from(*db) + 1;
-                return Err(refused(&format!(
-                    "it holds a key of database {db}: set databases to {needed} or more"
-                )));
-            };
+            let keyspace = mapped(*db)?;
+            if branch.holds_whole(*db) {
+                continue;
+            }
             let held = self.index.lock(hash.stripe()).hold(keyspace, *hash, key, &branch.id);
             if !held {
                 tracing::warn!(id, key = %key.escape_ascii(), "two prepared transactions hold a key: they end one after the other");
@@ -202,6 +231,11 @@ impl Store {
         self.branches.insert(Arc::new(branch), locks);
         Ok(())
     }
+}
+
+/// Bytes of the record that maps databases anew; 0 where none moves.
+pub(super) fn mapping_bytes(moves: &[Move], databases: u16) -> u64 {
+    if moves.is_empty() { 0 } else { crate::RECORD_OVERHEAD_BYTES + 8 + 4 * u64::from(databases) }
 }
 
 /// What a key of a branch takes in memory beside the key, which is there twice: its entry, and its lock.

@@ -1,7 +1,10 @@
 //! A prepared branch as bytes: the value of its record in the keyspace of prepared transactions.
 //!
 //! ```text
-//! version u8 = 1 | since_ms u64 | count u32 | entry x count         little-endian, without padding
+//! version u8 | since_ms u64 | moves | count u32 | entry x count     little-endian, without padding
+//!
+//! moves: nothing in version 1; in version 2 count u16, 1 at least, and each: db u16 | from u16
+//!        db gets what from held before the commit; 65535: it is emptied
 //!
 //! entry: db u16 | change u8 | key_len u32 | key | what the change needs
 //!
@@ -10,6 +13,9 @@
 //!  1 PUT    kind u8 | expiry_ms u64 | value_len u32 | value         the key gets this value (expiry 0: none)
 //!  2 REMOVE                                                         the key goes
 //! ```
+//!
+//! Moves ascend by database, and each is of one that changes; entries are of databases as they are after them. A database that is moved
+//! is held whole, so READ is not said of its keys. A branch that moves none is of version 1, which older servers read.
 //!
 //! Entries ascend by database and key, each key once. The key of the record is the branch's identifier; the record has the
 //! checksum. A newer version raises the first byte: a reader that does not know it refuses, and changes nothing.
@@ -27,6 +33,22 @@ pub(crate) struct Entry<'a> {
     pub(crate) change: Change<'a>,
 }
 
+/// A database that gets other contents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Move {
+    pub(crate) db: u16,
+    /// The database that holds them before the commit; `None`: they are nothing.
+    pub(crate) from: Option<u16>,
+}
+
+/// A branch: when it was prepared, what becomes of databases, what becomes of keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Image<'a> {
+    pub(crate) since_ms: u64,
+    pub(crate) moves: Vec<Move>,
+    pub(crate) entries: Vec<Entry<'a>>,
+}
+
 /// What becomes of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change<'a> {
@@ -39,19 +61,30 @@ pub(crate) enum Change<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ImageError {
     /// A newer version wrote it.
-    #[error("it was written by a newer version of evenkeel (image {0}, this one reads {VERSION}): upgrade")]
+    #[error("it was written by a newer version of evenkeel (image {0}, this one reads {MOVING}): upgrade")]
     Newer(u8),
     /// The bytes are not what the format says.
     #[error("its image is damaged: {0}")]
     Damaged(&'static str),
 }
 
-/// The image of a branch that was prepared at `since_ms`; entries must ascend.
-pub(crate) fn encode(since_ms: u64, entries: &[Entry<'_>]) -> Vec<u8> {
+/// The image of a branch that was prepared at `since_ms`; moves and entries must ascend.
+pub(crate) fn encode(since_ms: u64, moves: &[Move], entries: &[Entry<'_>]) -> Vec<u8> {
+    debug_assert!(moves.is_sorted_by(|a, b| a.db < b.db), "each database once, in order");
     debug_assert!(entries.is_sorted_by(|a, b| (a.db, a.key) < (b.db, b.key)), "each key once, in order");
-    let mut image = Vec::with_capacity(HEAD_BYTES + entries.iter().map(size_bytes).sum::<usize>());
-    image.push(VERSION);
+    let moves_bytes = if moves.is_empty() { 0 } else { 2 + MOVE_BYTES * moves.len() };
+    let entries_bytes = entries.iter().map(size_bytes).sum::<usize>();
+    let mut image = Vec::with_capacity(HEAD_BYTES + moves_bytes + entries_bytes);
+    image.push(if moves.is_empty() { PLAIN } else { MOVING });
     image.extend_from_slice(&since_ms.to_le_bytes());
+    if !moves.is_empty() {
+        let count = u16::try_from(moves.len()).expect("there are no more databases");
+        image.extend_from_slice(&count.to_le_bytes());
+        for Move { db, from } in moves {
+            image.extend_from_slice(&db.to_le_bytes());
+            image.extend_from_slice(&from.unwrap_or(NOTHING).to_le_bytes());
+        }
+    }
     image.extend_from_slice(&length(entries.len()));
     for Entry { db, key, change } in entries {
         image.extend_from_slice(&db.to_le_bytes());
@@ -72,18 +105,21 @@ pub(crate) fn encode(since_ms: u64, entries: &[Entry<'_>]) -> Vec<u8> {
     image
 }
 
-/// Takes an image apart: when it was prepared, and its entries.
+/// Takes an image apart.
 ///
 /// # Errors
 /// [`ImageError`]; never panics, and takes memory in proportion to `image`.
-pub(crate) fn decode(image: &[u8]) -> Result<(u64, Vec<Entry<'_>>), ImageError> {
+pub(crate) fn decode(image: &[u8]) -> Result<Image<'_>, ImageError> {
     let mut bytes = Cursor(image);
-    match bytes.u8()? {
-        VERSION => {}
+    let version = bytes.u8()?;
+    match version {
+        PLAIN | MOVING => {}
         0 => return Err(ImageError::Damaged("there is no version 0")),
         newer => return Err(ImageError::Newer(newer)),
     }
-    let (since_ms, count) = (bytes.u64()?, bytes.u32()?);
+    let since_ms = bytes.u64()?;
+    let moves = if version == MOVING { bytes.moves()? } else { Vec::new() };
+    let count = bytes.u32()?;
     let mut entries: Vec<Entry<'_>> = Vec::new();
     for _ in 0..count {
         let entry = bytes.entry()?;
@@ -93,7 +129,7 @@ pub(crate) fn decode(image: &[u8]) -> Result<(u64, Vec<Entry<'_>>), ImageError> 
         entries.push(entry);
     }
     if bytes.0.is_empty() {
-        Ok((since_ms, entries))
+        Ok(Image { since_ms, moves, entries })
     } else {
         Err(ImageError::Damaged("bytes follow its end"))
     }
@@ -112,8 +148,20 @@ fn length(count: usize) -> [u8; 4] {
 struct Cursor<'a>(&'a [u8]);
 
 impl<'a> Cursor<'a> {
+    fn moves(&mut self) -> Result<Vec<Move>, ImageError> {
+        let mut moves: Vec<Move> = Vec::new();
+        for _ in 0..self.u16()? {
+            let (db, from) = (self.u16()?, self.u16()?);
+            if moves.last().is_some_and(|last| last.db >= db) || db == from || db == NOTHING {
+                return Err(ImageError::Damaged("its databases are out of order"));
+            }
+            moves.push(Move { db, from: (from != NOTHING).then_some(from) });
+        }
+        if moves.is_empty() { Err(ImageError::Damaged("it moves nothing")) } else { Ok(moves) }
+    }
+
     fn entry(&mut self) -> Result<Entry<'a>, ImageError> {
-        let (db, change, key_len) = (u16::from_le_bytes(self.array()?), self.u8()?, self.u32()?);
+        let (db, change, key_len) = (self.u16()?, self.u8()?, self.u32()?);
         let key = self.bytes(key_len)?;
         let change = match change {
             READ => Change::Read,
@@ -146,6 +194,10 @@ impl<'a> Cursor<'a> {
         self.array().map(|[byte]| byte)
     }
 
+    fn u16(&mut self) -> Result<u16, ImageError> {
+        self.array().map(u16::from_le_bytes)
+    }
+
     fn u32(&mut self) -> Result<u32, ImageError> {
         self.array().map(u32::from_le_bytes)
     }
@@ -156,12 +208,18 @@ impl<'a> Cursor<'a> {
 }
 
 const SHORT: ImageError = ImageError::Damaged("it is cut short");
-const VERSION: u8 = 1;
+/// Versions: without moves, and with.
+const PLAIN: u8 = 1;
+const MOVING: u8 = 2;
+/// Where emptied databases get their contents from: a number that no database has.
+const NOTHING: u16 = u16::MAX;
 const READ: u8 = 0;
 const PUT: u8 = 1;
 const REMOVE: u8 = 2;
 /// Version, since_ms, count.
 const HEAD_BYTES: usize = 13;
+/// db, from.
+pub(crate) const MOVE_BYTES: usize = 4;
 /// db, change, key_len.
 pub(crate) const ENTRY_BYTES: usize = 7;
 /// kind, expiry_ms, value_len.
@@ -190,31 +248,53 @@ mod tests {
         \x03\0\x01\0\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\
         \x03\0\x01\x01\0\0\0k\x01\x02\x01\0\0\0\0\0\0\x05\0\0\0value";
 
+    const MOVES: [Move; 2] = [Move { db: 0, from: Some(3) }, Move { db: 3, from: None }];
+
+    const GOLDEN_MOVING: &[u8] = b"\x02\
+        \x04\x03\x02\x01\0\0\0\0\x02\0\0\0\x03\0\x03\0\xff\xff\x04\0\0\0\
+        \0\0\0\x01\0\0\0a\
+        \0\0\x02\x02\0\0\0ab\
+        \x03\0\x01\0\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\
+        \x03\0\x01\x01\0\0\0k\x01\x02\x01\0\0\0\0\0\0\x05\0\0\0value";
+
     #[test]
     fn golden_bytes_decode_and_encode_to_themselves() {
-        assert_eq!(encode(0x0102_0304, &ENTRIES), GOLDEN, "the format changed: raise the version");
-        assert_eq!(decode(GOLDEN), Ok((0x0102_0304, ENTRIES.to_vec())));
+        for (moves, golden) in [(&[][..], GOLDEN), (&MOVES, GOLDEN_MOVING)] {
+            assert_eq!(encode(0x0102_0304, moves, &ENTRIES), golden, "the format changed: raise the version");
+            let image = Image { since_ms: 0x0102_0304, moves: moves.to_vec(), entries: ENTRIES.to_vec() };
+            assert_eq!(decode(golden), Ok(image));
+        }
     }
 
     #[test]
     fn every_cut_and_every_tail_is_noticed() {
-        for len in 0..GOLDEN.len() {
-            assert!(decode(&GOLDEN[..len]).is_err(), "cut at {len}");
+        for golden in [GOLDEN, GOLDEN_MOVING] {
+            for len in 0..golden.len() {
+                assert!(decode(&golden[..len]).is_err(), "cut at {len}");
+            }
+            assert!(decode(&[golden, b"\0"].concat()).is_err());
         }
-        assert!(decode(&[GOLDEN, b"\0"].concat()).is_err());
+    }
+
+    #[test]
+    fn moves_out_of_order_of_nothing_and_to_themselves_are_refused() {
+        for moves in [&b"\0\0"[..], b"\x01\0\x02\0\x02\0", b"\x02\0\x02\0\xff\xff\x01\0\xff\xff"] {
+            let image = [b"\x02\0\0\0\0\0\0\0\0", moves, b"\0\0\0\0"].concat();
+            assert!(matches!(decode(&image), Err(ImageError::Damaged(_))), "{moves:?}");
+        }
     }
 
     #[test]
     fn image_of_a_newer_version_says_so() {
-        let newer = [b"\x02", &GOLDEN[1..]].concat();
+        let newer = [b"\x03", &GOLDEN[1..]].concat();
         let error = decode(&newer).expect_err("nobody knows what follows");
-        assert_eq!(error, ImageError::Newer(2));
+        assert_eq!(error, ImageError::Newer(3));
         assert!(error.to_string().contains("newer version"), "{error}");
     }
 
     #[test]
     fn keys_out_of_order_and_unknown_kinds_are_refused() {
-        let twice = encode(0, &ENTRIES[..1]);
+        let twice = encode(0, &[], &ENTRIES[..1]);
         let mut twice = [&twice[..], &twice[HEAD_BYTES..]].concat();
         twice[9] = 2;
         assert_eq!(decode(&twice), Err(ImageError::Damaged("its keys are out of order")));
@@ -229,7 +309,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn entries_come_back_as_they_went(since_ms: u64, keys: Keys) {
+        fn entries_come_back_as_they_went(since_ms: u64, keys: Keys, dbs in prop::collection::btree_set(0..9_u16, 0..4)) {
+            let moves: Vec<Move> = dbs.iter().map(|&db| Move { db, from: (db % 2 == 0).then_some(9) }).collect();
             let entries: Vec<Entry<'_>> = keys.iter().map(|((db, key), change)| {
                 let change = match change {
                     None => Change::Read,
@@ -240,9 +321,9 @@ mod tests {
                 };
                 Entry { db: *db, key, change }
             }).collect();
-            let image = encode(since_ms, &entries);
+            let image = encode(since_ms, &moves, &entries);
             prop_assert_eq!(image.capacity(), image.len());
-            prop_assert_eq!(decode(&image), Ok((since_ms, entries)));
+            prop_assert_eq!(decode(&image), Ok(Image { since_ms, moves, entries }));
         }
 
         #[test]
@@ -251,8 +332,8 @@ mod tests {
             wild: Vec<u8>,
         ) {
             let _ = decode(&wild);
-            if let Ok((since_ms, entries)) = decode(&bytes) {
-                prop_assert_eq!(encode(since_ms, &entries), bytes);
+            if let Ok(Image { since_ms, moves, entries }) = decode(&bytes) {
+                prop_assert_eq!(encode(since_ms, &moves, &entries), bytes);
             }
         }
     }

@@ -13,7 +13,11 @@
 //!      cleaning, backup and recovery keep it as they keep any key; its locks follow from it, at a start too.
 //!   3. While a branch is prepared nobody else changes a key that it touched. Keys that it only read are locked as well:
 //!      otherwise two branches, each of which reads what the other writes, could both commit.
-//!   4. A commit is one group: all changes and the removal of the record, or nothing.
+//!   4. A database that the transaction empties or swaps is held whole from prepare on; its commit maps it anew.
+//!   5. A commit is one group: all changes and the removal of the record, or nothing.
+//!
+//! A transaction that empties or swaps databases knows keys by the *contents* that they lie in, not by a number that it may have changed:
+//! below the number of databases those that were of this database when it began, from there on those that it made by FLUSH.
 //!
 //! Decision: docs/adr/0011-prepared-keys.md. Out of scope: who decides (`txn`), which commands there are (`server`).
 
@@ -23,12 +27,13 @@ mod settle;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use branches::{Branch, Branches};
+pub(crate) use branches::{Branch, BranchKey, Branches};
+pub(crate) use image::Move;
 pub(crate) use image::{decode as decode_image, encode as encode_image};
 pub(crate) use settle::RECORD_DB;
 pub use settle::{Halted, PreparedBranch, Staging};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -50,6 +55,10 @@ pub struct Stage {
     store: Arc<Store>,
     /// By stripe, in no order within one.
     stripes: BTreeMap<usize, Vec<Touched>>,
+    /// The contents of each database; empty as long as they are where they were.
+    contents: Vec<u32>,
+    /// Contents that it has made.
+    pub(crate) made: u32,
     bytes: u64,
     writes: usize,
     /// The newest effect that some answer depended on.
@@ -59,6 +68,8 @@ pub struct Stage {
 
 /// A key that the transaction has touched.
 pub(crate) struct Touched {
+    /// What it lies in.
+    pub(crate) contents: u32,
     pub(crate) hash: KeyHash,
     pub(crate) watch: Watch,
     pub(crate) intent: Option<Intent>,
@@ -107,19 +118,63 @@ impl Stage {
     /// Whether it has touched nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.stripes.is_empty()
+        self.stripes.is_empty() && self.contents.is_empty()
     }
 
-    /// Keys that it means to change.
+    /// Keys that it means to change, and databases.
     #[must_use]
     pub fn writes(&self) -> usize {
-        self.writes
+        self.writes + self.moves().len()
     }
 
-    /// Bytes that it will take in the log at most, which `transaction.max` bounds: keys, values, and 128 for each key.
+    /// Bytes that it will take in the log at most, which `transaction.max` bounds: keys, values, and 128 for each key;
+    /// 256 and 8 for each database if one is flushed or swapped.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.bytes + moves_bytes(self.contents.len())
+    }
+
+    /// What becomes of databases, in order.
+    pub(crate) fn moves(&self) -> Vec<Move> {
+        let databases = self.contents.len() as u32;
+        let moved = (0..).zip(&self.contents).filter(|(db, contents)| u32::from(*db) != **contents);
+        moved.map(|(db, &from)| Move { db, from: (from < databases).then_some(from as u16) }).collect()
+    }
+
+    /// The contents of database `db`, as it is numbered now.
+    pub(crate) fn contents_of(&self, db: u16) -> u32 {
+        self.contents.get(usize::from(db)).copied().unwrap_or(db.into())
+    }
+
+    /// All contents by database; empty as long as they are where they were.
+    pub(crate) fn contents(&self) -> &[u32] {
+        &self.contents
+    }
+
+    /// The database that has these contents in the end; `None`: they go.
+    pub(crate) fn target(&self, contents: u32) -> Option<u16> {
+        if self.contents.is_empty() {
+            return Some(contents as u16);
+        }
+        self.contents.iter().position(|it| *it == contents).map(|db| db as u16)
+    }
+
+    /// Gives the databases other contents; what was staged in those that nobody has any more is forgotten.
+    pub(crate) fn rearrange(&mut self, contents: Vec<u32>, made: u32) {
+        assert!(made >= self.made, "contents are made, and numbered on");
+        let kept: BTreeSet<u32> = contents.iter().copied().collect();
+        for touched in self.stripes.values_mut().flatten().filter(|it| !kept.contains(&it.contents)) {
+            if let Some(old) = touched.intent.take() {
+                self.bytes -= old.value_bytes();
+                self.held.take(old.memory_bytes());
+                self.writes -= 1;
+            }
+        }
+        let is_moved = (0..).zip(&contents).any(|(db, it)| db != *it);
+        self.made = made;
+        self.held.take(4 * self.contents.len() as u64);
+        self.contents = if is_moved { contents } else { Vec::new() };
+        self.held.add(4 * self.contents.len() as u64);
     }
 
     /// Number of keys that it has touched.
@@ -139,17 +194,17 @@ impl Stage {
     }
 
     /// The key, if it was touched.
-    pub(crate) fn find(&self, db: u16, hash: KeyHash, key: &[u8]) -> Option<&Touched> {
-        self.stripes.get(&hash.stripe())?.iter().find(|touched| touched.is(db, hash, key))
+    pub(crate) fn find(&self, contents: u32, hash: KeyHash, key: &[u8]) -> Option<&Touched> {
+        self.stripes.get(&hash.stripe())?.iter().find(|touched| touched.is(contents, hash, key))
     }
 
     /// Replaces what becomes of a touched key.
     ///
     /// # Panics
     /// If it was not touched: callers have asked [`Stage::find`].
-    pub(crate) fn intend(&mut self, db: u16, hash: KeyHash, key: &[u8], intent: Intent) {
+    pub(crate) fn intend(&mut self, contents: u32, hash: KeyHash, key: &[u8], intent: Intent) {
         let stripe = self.stripes.get_mut(&hash.stripe()).expect("touched");
-        let touched = stripe.iter_mut().find(|touched| touched.is(db, hash, key)).expect("touched");
+        let touched = stripe.iter_mut().find(|touched| touched.is(contents, hash, key)).expect("touched");
         self.bytes += intent.value_bytes();
         self.held.add(intent.memory_bytes());
         match touched.intent.replace(intent) {
@@ -162,18 +217,26 @@ impl Stage {
     }
 
     /// What [`Stage::bytes`] would be with `intents` for keys that were touched.
-    pub(crate) fn bytes_with<'a>(&self, intents: impl Iterator<Item = (&'a Touched, u64)>) -> u64 {
-        intents.fold(self.bytes, |bytes, (touched, value_bytes)| {
+    ///
+    /// `databases`: some are moved, of so many.
+    pub(crate) fn bytes_with<'a>(
+        &self,
+        intents: impl Iterator<Item = (&'a Touched, u64)>,
+        databases: Option<u16>,
+    ) -> u64 {
+        let moves_bytes = moves_bytes(databases.map_or(self.contents.len(), usize::from));
+        intents.fold(self.bytes + moves_bytes, |bytes, (touched, value_bytes)| {
             bytes + value_bytes - touched.intent.as_ref().map_or(0, Intent::value_bytes)
         })
     }
 }
 
 impl Touched {
-    fn is(&self, db: u16, hash: KeyHash, key: &[u8]) -> bool {
-        self.hash == hash && self.watch.db == db && *self.watch.key == *key
+    fn is(&self, contents: u32, hash: KeyHash, key: &[u8]) -> bool {
+        self.hash == hash && self.contents == contents && *self.watch.key == *key
     }
 
+    /// Where it is watched: the database that has its contents before the commit; if they were made, where it was named.
     pub(crate) fn db(&self) -> u16 {
         self.watch.db
     }
@@ -201,6 +264,8 @@ impl Store {
         Stage {
             store: Arc::clone(self),
             stripes: BTreeMap::new(),
+            contents: Vec::new(),
+            made: 0,
             bytes: 0,
             writes: 0,
             looked: 0,
@@ -219,10 +284,10 @@ impl Store {
     pub fn touch(self: &Arc<Self>, stage: &mut Stage, keys: &[KeyRef<'_>]) -> Result<(), StoreError> {
         debug_assert!(Arc::ptr_eq(self, &stage.store), "of another store");
         let mut fresh: Vec<(KeyHash, KeyRef<'_>)> = Vec::new();
-        let mut size_bytes = stage.bytes;
+        let mut size_bytes = stage.bytes();
         for key in keys {
             let hash = self.hasher.hash(key.key);
-            if stage.find(key.db, hash, key.key).is_none() {
+            if stage.find(stage.contents_of(key.db), hash, key.key).is_none() {
                 if key.db >= self.options.databases {
                     return Err(StoreError::NoSuchDatabase);
                 }
@@ -242,8 +307,11 @@ impl Store {
         }
         for (hash, KeyRef { db, key }) in fresh {
             // a command may name a key twice
-            if stage.find(db, hash, key).is_none() {
-                let touched = Touched { hash, watch: self.watch(db, key), intent: None };
+            let contents = stage.contents_of(db);
+            if stage.find(contents, hash, key).is_none() {
+                let before = u16::try_from(contents).ok().filter(|it| *it < self.options.databases);
+                let watch = self.watch(before.unwrap_or(db), key);
+                let touched = Touched { contents, hash, watch, intent: None };
                 stage.stripes.entry(hash.stripe()).or_default().push(touched);
                 stage.bytes += KEY_BYTES + key.len() as u64;
                 stage.held.add(WATCH_BYTES + 2 * key.len() as u64);
@@ -256,6 +324,11 @@ impl Store {
 /// What a key takes in the log beside its bytes and its value's, at most: in the image, or as a record of a commit, with
 /// the journal's room for a footer entry.
 const KEY_BYTES: u64 = 128;
+/// What moves take in the log, at most: four bytes a database in the image, or in the record that maps all of them.
+fn moves_bytes(databases: usize) -> u64 {
+    if databases == 0 { 0 } else { 256 + 8 * databases as u64 }
+}
+
 /// What a watch takes in memory beside the key, which is there twice: the entry of the stripe, and of the stage.
 const WATCH_BYTES: u64 = 240;
 const _: () = assert!(KEY_BYTES >= crate::RECORD_OVERHEAD_BYTES + 56);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use clock::UnixMs;
 
-use super::{Branch, Stage};
+use super::{Branch, Move, Stage};
 use crate::access::{Access, Scope};
 use crate::engine::Class;
 use crate::error::{Stop, StoreError};
@@ -32,8 +32,8 @@ pub enum Staging {
         by: Arc<str>,
         /// Database of the key.
         db: u16,
-        /// The key; one of several.
-        key: Box<[u8]>,
+        /// The key; one of several. `None`: it holds all of the database.
+        key: Option<Box<[u8]>>,
     },
 }
 
@@ -53,8 +53,10 @@ pub struct PreparedBranch {
     pub id: Arc<str>,
     /// When it was prepared.
     pub since: UnixMs,
-    /// Keys that it holds.
+    /// Keys that it holds, those of `databases` not counted.
     pub keys: usize,
+    /// Databases that it holds whole.
+    pub databases: Vec<u16>,
 }
 
 impl From<Stop> for Halted {
@@ -91,7 +93,8 @@ impl Store {
         let bytes = image.len() as u64 + branch.id.len() as u64 + RECORD_OVERHEAD_BYTES;
         let credits = self.engine.reserve(bytes, 1, Class::Write)?;
         let keys = branch_keys(&branch);
-        let mut access = Access::new(self, Scope::Keys(&keys), prepared, Some(credits), self.now());
+        let scope = scope_of(&branch.moves, &keys);
+        let mut access = Access::new(self, scope, prepared, Some(credits), self.now());
         match access.prepare(&branch, stage, image) {
             Ok(staging) => Ok(staging),
             Err(stop) => Err(Halted { stop, wanted: access.into_wanted() }),
@@ -115,7 +118,8 @@ impl Store {
             Err(Stop::Refused(StoreError::DiskFull(_))) => None,
             Err(stop) => return Err(stop.into()),
         };
-        let mut access = Access::new(self, Scope::Keys(&keys), prepared, credits, self.now());
+        let scope = scope_of(&stage.moves(), &keys);
+        let mut access = Access::new(self, scope, prepared, credits, self.now());
         match access.commit_stage(stage) {
             Ok(staging) => Ok(staging),
             Err(stop) => Err(Halted { stop, wanted: access.into_wanted() }),
@@ -150,7 +154,8 @@ impl Store {
         let told = |branch: Arc<Branch>| PreparedBranch {
             id: Arc::clone(&branch.id),
             since: UnixMs(branch.since_ms),
-            keys: branch.keys.len(),
+            keys: branch.held_keys().count(),
+            databases: branch.moves.iter().map(|it| it.db).collect(),
         };
         self.branches.all().into_iter().map(told).collect()
     }
@@ -161,12 +166,19 @@ impl Store {
         self.branches.locked_keys()
     }
 
+    /// Databases that prepared branches hold whole.
+    #[must_use]
+    pub fn locked_databases(&self) -> u64 {
+        self.branches.all().iter().map(|branch| branch.moves.len() as u64).sum()
+    }
+
     fn settle(&self, id: &str, prepared: &Prepared, commits: bool) -> Result<Option<u64>, Halted> {
         let Some(branch) = self.branches.find(id) else { return Ok(None) };
-        let (bytes, records) = branch.room(commits);
+        let (bytes, records) = branch.room(commits, self.options.databases);
         let credits = self.engine.reserve(bytes, records, Class::Reclaim)?;
         let keys = branch_keys(&branch);
-        let mut access = Access::new(self, Scope::Keys(&keys), prepared, Some(credits), self.now());
+        let scope = scope_of(&branch.moves, &keys);
+        let mut access = Access::new(self, scope, prepared, Some(credits), self.now());
         if !self.branches.has(&branch) {
             return Ok(None);
         }
@@ -187,6 +199,11 @@ impl Store {
         }
         Err(StoreError::Transaction("engine noop keeps nothing: it takes part in no transaction".to_owned()))
     }
+}
+
+/// Databases are held, and mapped anew, under all locks.
+fn scope_of<'a>(moves: &[Move], keys: &'a [KeyRef<'a>]) -> Scope<'a> {
+    if moves.is_empty() { Scope::Keys(keys) } else { Scope::Everything }
 }
 
 /// What the access of a branch locks: its keys, and the stripe of its record, whose database no command can name.

@@ -35,6 +35,8 @@ pub type Name = (u16, Vec<u8>);
 #[derive(Clone, Debug, Default)]
 pub struct Branch {
     pub held: BTreeSet<Name>,
+    /// Databases that it holds whole.
+    pub whole: BTreeSet<u16>,
     pub effects: Vec<Effect>,
 }
 
@@ -45,7 +47,7 @@ pub struct State(pub [Keys; DATABASES as usize], pub BTreeMap<String, Branch>);
 /// What nobody sees from outside makes no difference.
 impl PartialEq for Branch {
     fn eq(&self, other: &Self) -> bool {
-        self.held == other.held
+        self.held == other.held && self.whole == other.whole
     }
 }
 
@@ -76,6 +78,10 @@ pub enum Effect {
     Swap {
         a: u16,
         b: u16,
+    },
+    /// Each database gets what another (or itself) had; `None`: nothing.
+    Rearrange {
+        from: [Option<u16>; DATABASES as usize],
     },
     Prepare {
         id: String,
@@ -109,6 +115,10 @@ impl State {
             Effect::Flush { db } => self.0[usize::from(*db)].clear(),
             Effect::FlushAll => self.0.iter_mut().for_each(Keys::clear),
             Effect::Swap { a, b } => self.0.swap(usize::from(*a), usize::from(*b)),
+            Effect::Rearrange { from } => {
+                let before = self.0.clone();
+                self.0 = from.map(|from| from.map_or_else(Keys::new, |db| before[usize::from(db)].clone()));
+            }
             Effect::Prepare { id, branch } => drop(self.1.insert(id.clone(), branch.clone())),
             Effect::End { id } => drop(self.1.remove(id)),
         }
@@ -126,7 +136,13 @@ impl State {
     /// The branch that holds `key`.
     pub fn holder(&self, db: u16, key: &[u8]) -> Option<&str> {
         let name = (db, key.to_vec());
-        self.1.iter().find(|(_, branch)| branch.held.contains(&name)).map(|(id, _)| id.as_str())
+        let holds = |branch: &Branch| branch.held.contains(&name) || branch.whole.contains(&db);
+        self.1.iter().find(|(_, branch)| holds(branch)).map(|(id, _)| id.as_str())
+    }
+
+    /// The branch that holds all of `db`.
+    pub fn whole_holder(&self, db: u16) -> Option<&str> {
+        self.1.iter().find(|(_, branch)| branch.whole.contains(&db)).map(|(id, _)| id.as_str())
     }
 
     /// Whether `key` is still there but for its time, which has come.
@@ -149,6 +165,7 @@ impl Effect {
             Self::Flush { db } => *db == of,
             Self::FlushAll => true,
             Self::Swap { a, b } => *a == of || *b == of,
+            Self::Rearrange { from } => from[usize::from(of)] != Some(of),
             Self::Prepare { .. } | Self::End { .. } => false,
         }
     }
@@ -270,7 +287,11 @@ impl Model {
             text += &format!("\n  {group:?}");
         }
         let held = |state: &State| {
-            state.1.iter().map(|(id, branch)| format!("{id}: {:?}", branch.held)).collect::<Vec<_>>()
+            state
+                .1
+                .iter()
+                .map(|(id, branch)| format!("{id}: {:?} {:?}", branch.held, branch.whole))
+                .collect::<Vec<_>>()
         };
         text += &format!(
             "\n  held: settled {:?}, newest {:?}, found {:?}",
@@ -332,6 +353,7 @@ impl Debug for Effect {
                 write!(f, "expiry {db} {} {expiry_ms:?}", key.escape_ascii())
             }
             Self::Flush { db } => write!(f, "flush {db}"),
+            Self::Rearrange { from } => write!(f, "rearrange {from:?}"),
             Self::FlushAll => f.write_str("flush all"),
             Self::Swap { a, b } => write!(f, "swap {a} {b}"),
             Self::Prepare { id, branch } => write!(f, "prepare {id} {:?}", branch.effects),
@@ -371,7 +393,8 @@ mod tests {
 
     #[test]
     fn branch_is_there_with_all_that_it_holds_or_not_at_all() {
-        let branch = Branch { held: [(0, b"k".to_vec())].into(), effects: vec![put("one")] };
+        let branch =
+            Branch { held: [(0, b"k".to_vec())].into(), effects: vec![put("one")], ..Branch::default() };
         let prepare = Effect::Prepare { id: "b".into(), branch };
         let (mut whole, mut without_lock) = (State::default(), State::default());
         whole.apply(&prepare);

@@ -16,9 +16,12 @@ const BRANCHES_MAX: usize = 3;
 /// A transaction that is being staged.
 pub struct Open {
     stage: Stage,
-    /// What it has staged; `None` is a removal.
+    /// What it has staged, by contents and key; `None` is a removal.
     changes: BTreeMap<Name, Option<Entry>>,
-    /// What it saw of each key when it touched it.
+    /// The contents of each database: those that one had before, or made since.
+    contents: [u16; DATABASES as usize],
+    made: u16,
+    /// What it saw of each key when it touched it, by the database that has it until the commit.
     seen: BTreeMap<Name, Option<Entry>>,
     /// Keys of these that somebody did something to since.
     changed: BTreeSet<Name>,
@@ -56,7 +59,7 @@ impl World {
             }
             (Some(_), Err(Trouble::Locked(locked))) => {
                 self.met.locked += 1;
-                self.check_lock(&locked.by, locked.db, &locked.key)
+                self.check_lock(&locked.by, locked.db, locked.key.as_deref())
             }
             (_, Err(trouble @ Trouble::Locked(_))) => {
                 violation(format!("nothing holds its keys: {trouble:?}"))
@@ -65,10 +68,11 @@ impl World {
         }
     }
 
-    fn check_lock<T>(&self, by: &str, db: u16, key: &[u8]) -> Outcome<Option<T>> {
-        match self.model.current().holder(db, key) {
+    fn check_lock<T>(&self, by: &str, db: u16, key: Option<&[u8]>) -> Outcome<Option<T>> {
+        let current = self.model.current();
+        match key.map_or_else(|| current.whole_holder(db), |key| current.holder(db, key)) {
             Some(holder) if holder == by => Ok(None),
-            holder => violation(format!("db {db} {} is held by {holder:?}, not by {by}", key.escape_ascii())),
+            holder => violation(format!("db {db} {key:?} is held by {holder:?}, not by {by}")),
         }
     }
 
@@ -78,13 +82,51 @@ impl World {
         let mut open = self.open.take().unwrap_or_else(|| Open {
             stage: store.stage(),
             changes: BTreeMap::new(),
+            contents: std::array::from_fn(|db| db as u16),
+            made: DATABASES,
             seen: BTreeMap::new(),
             changed: BTreeSet::new(),
         });
-        let effects: Vec<Effect> = (0..1 + self.rng.below(3)).map(|_| self.random_change()).collect();
-        let outcome = self.stage_effects(&mut open, &effects);
+        let outcome = match self.rng.below(24) {
+            0 => self.stage_move(&mut open, &Effect::Flush { db: self.rng.clone().below(3) as u16 }),
+            1 => self.stage_move(&mut open, &Effect::Swap { a: 0, b: 1 + self.rng.clone().below(2) as u16 }),
+            2 if self.rng.chance(1, 3) => self.stage_move(&mut open, &Effect::FlushAll),
+            _ => {
+                let effects: Vec<Effect> = (0..1 + self.rng.below(3)).map(|_| self.random_change()).collect();
+                self.stage_effects(&mut open, &effects)
+            }
+        };
         self.open = Some(open);
         outcome
+    }
+
+    /// FLUSHDB, FLUSHALL or SWAPDB.
+    fn stage_move(&mut self, open: &mut Open, effect: &Effect) -> Outcome<()> {
+        let (store, staging) = (self.store(), &mut open.stage);
+        self.tries(&[], |prepared| {
+            let none = |stop| (stop, Wanted::default());
+            let mut access = store.access(Scope::Everything, prepared, 0).map_err(none)?;
+            access.resume(staging);
+            let moved = match effect {
+                Effect::Flush { db } => access.flush(*db),
+                Effect::Swap { a, b } => access.swap(*a, *b),
+                _ => access.flush_all(),
+            };
+            moved.map_err(none)?;
+            access.keep(staging).map_err(none)
+        })?;
+        for db in 0..DATABASES {
+            if matches!(effect, Effect::FlushAll) || matches!(effect, Effect::Flush { db: of } if *of == db) {
+                open.contents[usize::from(db)] = open.made;
+                open.made += 1;
+            }
+        }
+        if let Effect::Swap { a, b } = effect {
+            open.contents.swap(usize::from(*a), usize::from(*b));
+        }
+        let contents = open.contents;
+        open.changes.retain(|(of, _), _| contents.contains(of));
+        Ok(())
     }
 
     fn random_change(&mut self) -> Effect {
@@ -102,16 +144,20 @@ impl World {
         let (store, now_ms) = (self.store(), self.store().now().0);
         store.touch(&mut open.stage, &keys).map_err(Trouble::Refused)?;
         for (db, key) in &names {
-            let seen = || self.model.current().get(*db, key, now_ms).cloned();
-            open.seen.entry((*db, key.clone())).or_insert_with(seen);
+            let contents = open.contents[usize::from(*db)];
+            let before = if contents < DATABASES { contents } else { *db };
+            let seen = || self.model.current().get(before, key, now_ms).cloned();
+            open.seen.entry((before, key.clone())).or_insert_with(seen);
         }
         // what it reads is looked at before each change, so that one command reads what an earlier one staged
         let mut changes = open.changes.clone();
         let (mut wanted, mut presence) = (Vec::new(), Vec::new());
         for (effect, name) in effects.iter().zip(&names) {
+            let name = &(open.contents[usize::from(name.0)], name.1.clone());
             let visible = match changes.get(name) {
                 Some(change) => change.clone().filter(|entry| entry.expiry_ms.is_none_or(|at| at > now_ms)),
-                None => self.model.current().get(name.0, &name.1, now_ms).cloned(),
+                None if name.0 < DATABASES => self.model.current().get(name.0, &name.1, now_ms).cloned(),
+                None => None,
             };
             wanted.push(visible.clone());
             match effect {
@@ -155,7 +201,10 @@ impl World {
         let staging =
             self.tries(&[], |prepared| store.prepare(&id, &open.stage, prepared).map_err(halted))?;
         let Some(ticket) = self.judge(&open, staging)? else { return Ok(()) };
-        let branch = Branch { held: open.seen.keys().cloned().collect(), effects: self.effects_of(&open) };
+        let whole: BTreeSet<u16> =
+            (0..DATABASES).filter(|db| open.contents[usize::from(*db)] != *db).collect();
+        let held = open.seen.keys().filter(|(db, _)| !whole.contains(db)).cloned().collect();
+        let branch = Branch { held, whole, effects: self.effects_of(&open) };
         self.model.commit(first..=ticket, vec![Effect::Prepare { id, branch }]);
         self.met.branches_prepared += 1;
         Ok(())
@@ -171,6 +220,7 @@ impl World {
         let Some(ticket) = self.judge(&open, staging)? else { return Ok(()) };
         if self.store().newest() >= first {
             let effects = self.effects_of(&open);
+            self.note(&effects);
             self.model.commit(first..=ticket, effects);
         }
         Ok(())
@@ -207,7 +257,7 @@ impl World {
             }
             Staging::Locked { by, db, key } => {
                 self.met.conflicts += 1;
-                self.check_lock(&by, db, &key)
+                self.check_lock(&by, db, key.as_deref())
             }
         }
     }
@@ -215,18 +265,28 @@ impl World {
     /// What the commit of `open` does, as long as its keys are as they are.
     fn effects_of(&self, open: &Open) -> Vec<Effect> {
         let now_ms = self.store().now().0;
-        let effects = open.changes.iter().filter_map(|((db, key), change)| match change {
-            Some(Entry { value, expiry_ms }) => {
-                Some(Effect::Put { db: *db, key: key.clone(), value: value.clone(), expiry_ms: *expiry_ms })
+        let mut effects = Vec::new();
+        if (0..).zip(open.contents).any(|(db, contents)| db != contents) {
+            let from = open.contents.map(|contents| (contents < DATABASES).then_some(contents));
+            effects.push(Effect::Rearrange { from });
+        }
+        for ((contents, key), change) in &open.changes {
+            let db = (0..).zip(open.contents).find(|(_, it)| it == contents);
+            let (db, key) = (db.expect("others are forgotten").0, key.clone());
+            match change {
+                Some(Entry { value, expiry_ms }) => {
+                    effects.push(Effect::Put { db, key, value: value.clone(), expiry_ms: *expiry_ms });
+                }
+                // what it set and removed again was never there
+                None if *contents < DATABASES
+                    && self.model.current().get(*contents, &key, now_ms).is_some() =>
+                {
+                    effects.push(Effect::Remove { db, key });
+                }
+                None => {}
             }
-            // what it set and removed again was never there
-            None => self
-                .model
-                .current()
-                .get(*db, key, now_ms)
-                .map(|_| Effect::Remove { db: *db, key: key.clone() }),
-        });
-        effects.collect()
+        }
+        effects
     }
 
     /// Commits or rolls back some prepared branch; now and then one that there is not.
@@ -271,8 +331,13 @@ impl World {
     ) -> Outcome<BTreeMap<String, Branch>> {
         let store = self.store();
         let listed = store.prepared_branches();
-        let mut branches: BTreeMap<String, Branch> =
-            listed.iter().map(|branch| (branch.id.to_string(), Branch::default())).collect();
+        let mut branches: BTreeMap<String, Branch> = listed
+            .iter()
+            .map(|told| {
+                let whole = told.databases.iter().copied().collect();
+                (told.id.to_string(), Branch { whole, ..Branch::default() })
+            })
+            .collect();
         for key in keys {
             for db in 0..DATABASES {
                 let mut probe = store.stage();
@@ -285,7 +350,9 @@ impl World {
                             key.escape_ascii()
                         ));
                     };
-                    branch.held.insert((db, key.clone()));
+                    if !branch.whole.contains(&db) {
+                        branch.held.insert((db, key.clone()));
+                    }
                 }
             }
         }
@@ -331,7 +398,7 @@ fn halted(halted: Halted) -> (Stop, Wanted) {
     (halted.stop, halted.wanted)
 }
 
-fn name(effect: &Effect) -> Name {
+pub(crate) fn name(effect: &Effect) -> Name {
     match effect {
         Effect::Put { db, key, .. } | Effect::Remove { db, key } | Effect::Expiry { db, key, .. } => {
             (*db, key.clone())

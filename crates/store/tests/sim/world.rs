@@ -19,6 +19,7 @@ use vfs::sim::Rng;
 use crate::faults::{MARGIN_BYTES, Met};
 use crate::model::{DATABASES, Effect, Entry, Model, State};
 use crate::transactions::Open;
+use crate::transactions::name;
 
 /// How many keys the steps choose from: few, so that most writes replace something.
 const KEYS: u64 = 24;
@@ -331,12 +332,14 @@ impl World {
         let first = self.store().newest() + 1;
         let outcome = self.run(&[], 64, change);
         let current = self.model.current();
-        let held = current.1.values().flat_map(|branch| &branch.held).find(|(db, _)| match effect {
-            Effect::Flush { db: of } => *db == of,
-            Effect::Swap { a, b } => *db == a || *db == b,
+        let whole = current.1.values().flat_map(|branch| &branch.whole).map(|db| (*db, Vec::new()));
+        let names = current.1.values().flat_map(|branch| branch.held.iter().cloned()).chain(whole);
+        let held = names.into_iter().find(|(db, _)| match &effect {
+            Effect::Flush { db: of } => db == of,
+            Effect::Swap { a, b } => db == a || db == b,
             _ => true,
         });
-        let Some(((), ticket)) = self.past_locks(held.cloned(), outcome)? else { return Ok(()) };
+        let Some(((), ticket)) = self.past_locks(held, outcome)? else { return Ok(()) };
         self.model.commit(first..=ticket, vec![effect.clone()]);
         self.note(&[effect]);
         Ok(())
@@ -452,9 +455,10 @@ impl World {
                 presence.push(present);
             }
             if present {
-                let named = self.model.current().1.values().flat_map(|branch| &branch.held);
-                held =
-                    held.or_else(|| named.into_iter().find(|(db, key)| effect.concerns(*db, key)).cloned());
+                held = held.or_else(|| {
+                    let name = name(effect);
+                    self.model.current().holder(name.0, &name.1).map(|_| name)
+                });
                 expected.apply(effect);
                 lasting.push(effect.clone());
             }

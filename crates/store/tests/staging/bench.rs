@@ -233,7 +233,9 @@ fn refs<'a>(scope: &'a [(u16, &'a [u8])]) -> Vec<KeyRef<'a>> {
 /// Who holds the key that stopped a command.
 pub fn holder<T: std::fmt::Debug>(outcome: Result<T, Stop>) -> (String, u16, Vec<u8>) {
     match outcome {
-        Err(Stop::Locked(locked)) => (locked.by.to_string(), locked.db, locked.key.to_vec()),
+        Err(Stop::Locked(locked)) => {
+            (locked.by.to_string(), locked.db, locked.key.as_deref().unwrap_or(b"(all)").to_vec())
+        }
         other => panic!("not locked: {other:?}"),
     }
 }

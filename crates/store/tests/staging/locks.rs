@@ -108,7 +108,7 @@ fn second_branch_waits_for_the_first_and_fails_if_that_changed_a_key() {
             }
             let second = staged();
             bench.prepare("first", &first).expect("nothing changed");
-            let locked = Staging::Locked { by: "first".into(), db: 0, key: b"k".as_slice().into() };
+            let locked = Staging::Locked { by: "first".into(), db: 0, key: Some(b"k".as_slice().into()) };
             assert_eq!(bench.prepare("second", &second).expect("an answer"), locked);
             assert_eq!(bench.commit_staged(&second).expect("an answer"), locked);
             bench.commit("first");

@@ -25,6 +25,11 @@ pub(super) fn write(figures: &TransactionFigures, page: &mut Page) {
     );
     page.gauge("transaction_prepared_branches", "Branches of keys that are prepared.", figures.prepared);
     page.gauge("transaction_locked_keys", "Keys that prepared branches hold.", figures.locked_keys);
+    page.gauge(
+        "transaction_locked_databases",
+        "Databases that prepared branches hold whole.",
+        figures.locked_databases,
+    );
     page.counter("transaction_decisions_total", "Decisions written to the log.", figures.decisions.records);
     let phases = &figures.phases;
     let phases = [("prepare", &phases.prepare), ("decide", &phases.decide), ("commit", &phases.commit)];
