@@ -287,7 +287,6 @@ fn server_killed_between_prepare_and_commit_commits_after_its_restart() {
     wait_until("it is ready again", || bench.db.ready().is_ok());
 }
 
-/// FLUSH TABLES WITH READ LOCK holds XA PREPARE and XA COMMIT up: the session is killed while it is in one of them.
 /// A server that restarts gives identifiers of sessions again. The older session, once it was found dead, took the younger one's
 /// registration along, and was looked for and killed by an identifier that is now the younger one's.
 #[test]
@@ -313,6 +312,7 @@ fn session_with_the_identifier_of_a_lost_one_from_before_a_restart_goes_on() {
     assert_eq!(world.count(), "1");
 }
 
+/// FLUSH TABLES WITH READ LOCK holds XA PREPARE and XA COMMIT up: the session is killed while it is in one of them.
 #[test]
 fn session_killed_within_a_step_is_looked_up() {
     let Some(world) = own(&[]) else { return };

@@ -15,9 +15,9 @@
 //! ```
 //!
 //! **Tags.** PostgreSQL answers `PREPARE TRANSACTION` and `COMMIT` in a transaction that has failed with the tag `ROLLBACK` and no error, and the
-//! driver tells no tags. So statements of the same message go in front that fail in a transaction that has failed:
-//! then the server skips the rest of the message, and says why. And what is prepared is looked up: a vote is given for nothing else. Nothing
-//! of an application's runs in between, as its deferred triggers were fired by the first of them.
+//! driver tells no tags. So statements of the same message go in front that fail in a transaction that has failed: then the server skips
+//! the rest of the message, and says why. And what is prepared is looked up: a vote is given for nothing else. Nothing of an
+//! application's runs in between, as its deferred triggers were fired by the first of them.
 //!
 //! Names of the catalogue are written out: a branch may have set `search_path`.
 
