@@ -88,8 +88,8 @@ pub(crate) struct Core {
     cycle: Cycle,
     /// Those for which the log had no room yet.
     unwritten: Unwritten,
-    /// Something was written, and the log does not know that somebody waits.
-    owes_offer: bool,
+    /// So many were written since the log was told that somebody waits.
+    not_offered: u64,
     waiter: Arc<dyn Waiter>,
     replies: Arc<dyn Replies>,
     // Kept for their memory.
@@ -159,10 +159,10 @@ impl Lane {
     fn wait_as(&mut self, is_together: bool) {
         let (waits, is_alone) = {
             let core = self.part.core();
-            (core.owes_offer, core.is_alone(&self.shared))
+            (core.not_offered > 0, core.is_alone(&self.shared))
         };
         if waits && self.shared.log.help(is_alone) {
-            self.part.core().owes_offer = false;
+            self.part.core().not_offered = 0;
             return;
         }
         let (most, cycle) = self.offered();
@@ -243,7 +243,7 @@ impl Part {
             writing: 0,
             cycle: None,
             unwritten: Unwritten::default(),
-            owes_offer: false,
+            not_offered: 0,
             waiter: Arc::clone(&inbox) as Arc<dyn Waiter>,
             replies: Arc::clone(&inbox) as Arc<dyn Replies>,
             events: Vec::new(),
@@ -524,7 +524,7 @@ impl Core {
     ) {
         if matches!(refused, Refused::Busy(_)) && now < until {
             // What fills the log may be ours, and nobody else offers it.
-            self.owes_offer = true;
+            self.not_offered += 1;
             self.unwritten.records.push((tx, self.record.clone(), until));
             self.unwritten.again_at.get_or_insert(now + BUSY_PAUSE);
         } else {
@@ -554,7 +554,10 @@ impl Core {
         match shared.log.write(tx, &self.record, &self.waiter) {
             Ok(cycle) => {
                 self.cycle = cycle;
-                self.owes_offer = true;
+                self.not_offered += 1;
+                if self.not_offered >= OFFER_AT {
+                    self.offer(shared);
+                }
                 Ok(())
             }
             Err(refused) => {
@@ -566,7 +569,7 @@ impl Core {
     }
 
     fn offer(&mut self, shared: &Shared) {
-        if std::mem::take(&mut self.owes_offer) {
+        if std::mem::take(&mut self.not_offered) > 0 {
             shared.log.offer();
         }
     }
@@ -624,6 +627,8 @@ pub(crate) fn lane_of(tx: TxId) -> u16 {
     (tx.number >> LANE_SHIFT) as u16
 }
 
+/// A lane that writes so many without a pause tells the log of them: the disk works while the lane does.
+const OFFER_AT: u64 = 128;
 const LANE_SHIFT: u32 = 48;
 /// A log without room is asked again after so long, and so long at most: then the transaction rolls back.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);

@@ -10,6 +10,7 @@ use books::{Books, Fate};
 use clock::{Clock as _, SystemClock};
 use txn::coordinator::{Coordinator, Options, Started};
 use txn::decision_log::{Cycle, DecisionLog, LogCounters, LogError, Refused, Waiter};
+use txn::dummy::Dummy;
 use txn::id::{NodeName, TxId};
 use txn::lane::{Lane, LaneError};
 use txn::protocol::{Outcome, State};
@@ -31,6 +32,8 @@ struct Log {
     fails: Option<LogError>,
     failed: bool,
     counters: LogCounters,
+    /// How often somebody said that he waits.
+    offers: u32,
 }
 
 impl DecisionLog for TestLog {
@@ -59,6 +62,10 @@ impl DecisionLog for TestLog {
         let mut log = self.0.lock().unwrap();
         log.records.retain(|(other, _)| *other != tx);
         log.counters.removed += 1;
+    }
+
+    fn offer(&self) {
+        self.0.lock().unwrap().offers += 1;
     }
 
     fn is_sound(&self) -> bool {
@@ -341,6 +348,35 @@ fn many_threads_commit_beside_each_other_under_numbers_of_their_own() {
         }
     });
     assert_eq!((all.into_inner().unwrap().len(), world.records()), (1_000, 0));
+}
+
+/// A lane of hundreds of clients told the log of their decisions when it had dealt with all of them: lane and disk took turns.
+#[test]
+fn lane_that_decides_many_in_a_row_tells_the_log_before_it_rests() {
+    let log = Arc::new(TestLog::default());
+    let resources = ["one", "two"].map(|name| Arc::new(Dummy::new(name)) as Arc<dyn Resource>);
+    let started = Started { epoch: 1, records: Vec::new() };
+    let options = Options::new(NodeName::new("n1").unwrap());
+    let shared = Arc::clone(&log) as Arc<dyn DecisionLog>;
+    let clock = Arc::new(SystemClock);
+    let coordinator = Coordinator::start(clock, shared, &started, resources.into(), options).unwrap();
+    let offers = |many: usize| {
+        let before = log.0.lock().unwrap().offers;
+        let mut lane = coordinator.lane();
+        for _ in 0..many {
+            let tx = lane.begin(PATIENCE).unwrap();
+            lane.enlist(tx, 0).unwrap();
+            lane.enlist(tx, 1).unwrap();
+            lane.commit(tx).unwrap();
+        }
+        let mut finished = Vec::new();
+        while finished.len() < many {
+            lane.turn(&mut finished);
+        }
+        log.0.lock().unwrap().offers - before
+    };
+    assert_eq!(offers(100), 0, "few are told of when it rests");
+    assert_eq!(offers(400), 3);
 }
 
 /// A minute of decisions that are kept for a database which may lose what it acknowledged was as many as may be under way: no more
