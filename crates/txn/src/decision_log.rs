@@ -81,10 +81,10 @@ pub trait Waiter: Send + Sync {
     /// The record of `tx` is durable, or something else is known of it. Must not wait.
     fn on_logged(&self, tx: TxId, result: Result<(), LogError>);
 
-    /// As [`Waiter::on_logged`], of many who are told in a row: some of them are woken when `round` ends.
-    fn on_logged_of(&self, round: &mut Round, tx: TxId, result: Result<(), LogError>) {
+    /// As [`Waiter::on_logged`], of `all` in a row. Perhaps it is not woken before `round` ends.
+    fn on_logged_of(&self, round: &mut Round, all: &[TxId], result: &Result<(), LogError>) {
         let _ = round;
-        self.on_logged(tx, result);
+        all.iter().for_each(|tx| self.on_logged(*tx, result.clone()));
     }
 }
 

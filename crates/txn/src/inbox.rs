@@ -143,8 +143,8 @@ impl Waiter for Inbox {
         self.push(Event::Logged(tx, result));
     }
 
-    fn on_logged_of(&self, round: &mut Round, tx: TxId, result: Result<(), LogError>) {
-        lock(&self.events).push(Event::Logged(tx, result));
+    fn on_logged_of(&self, round: &mut Round, all: &[TxId], result: &Result<(), LogError>) {
+        lock(&self.events).extend(all.iter().map(|tx| Event::Logged(*tx, result.clone())));
         if self.sleeps.load(Ordering::Acquire) == AWAKE {
             return;
         }
@@ -244,7 +244,7 @@ mod tests {
             let [even, odd] = [0, 1].map(|cycle| bell.listen(Side::of_cycle(cycle)));
             let mut round = Round::default();
             let tx = TxId { epoch: 1, number: 1 };
-            inboxes.iter().for_each(|inbox| inbox.on_logged_of(&mut round, tx, Ok(())));
+            inboxes.iter().for_each(|inbox| inbox.on_logged_of(&mut round, &[tx], &Ok(())));
             assert_eq!(bell.listen(Side::of_cycle(1)), odd, "it rings once, at the end");
             drop(round);
             assert_ne!(bell.listen(Side::of_cycle(1)), odd);
@@ -265,7 +265,7 @@ mod tests {
                         0 => pushed.iter().for_each(|inbox| inbox.push(logged(number))),
                         _ => {
                             let (mut round, tx) = (Round::default(), TxId { epoch: 1, number });
-                            pushed.iter().for_each(|inbox| inbox.on_logged_of(&mut round, tx, Ok(())));
+                            pushed.iter().for_each(|inbox| inbox.on_logged_of(&mut round, &[tx], &Ok(())));
                         }
                     }
                 }

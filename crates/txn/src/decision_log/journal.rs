@@ -18,6 +18,7 @@
 //! | `records` | every byte |
 //! | `ledger` | which records are needed, and where they lie |
 //! | `tender` | gives segments up, writes records again, and removals that nothing followed |
+//! | `waiting` | who waits for which record |
 //!
 //! Who waits offers, so that nobody is woken in vain for a record whose thread commits it itself ([`DecisionLog::help`]).
 //!
@@ -26,8 +27,8 @@
 mod ledger;
 mod records;
 mod tender;
+mod waiting;
 
-use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -38,12 +39,11 @@ use clock::Clock;
 use journal::{Class, Draft, Driver, Hooks, Journal, JournalError, Place, Recovery, Refusal, Seq, footprint};
 use vfs::Vfs;
 
-use crate::decision_log::{
-    Cycle, DecisionLog, LogCounters, LogError, OpenError, Opened, Refused, Round, Waiter,
-};
+use crate::decision_log::{Cycle, DecisionLog, LogCounters, LogError, OpenError, Opened, Refused, Waiter};
 use crate::id::{NodeName, TxId};
 use ledger::{Ledger, Live};
 use records::{Found, KEY_BYTES, KIND_DECISION, KIND_REMOVAL, KIND_START, key};
+use waiting::{Known, Queue};
 
 /// The log.
 #[derive(Debug)]
@@ -134,7 +134,7 @@ impl DecisionLog for JournalLog {
         }
         let mut one = One::default();
         let journal::Appended { last_seq: seq, cycle, .. } = journal.append(credits, &[draft], &mut one);
-        state.waiting.push_back(Waiting { seq, tx, waiter: Arc::clone(waiter) });
+        state.waiting.push(seq, tx, waiter);
         let has_rolled = state.note_record(tx, Live { place: one.place(), payload_len: len }, seq);
         drop(state);
         if has_rolled {
@@ -306,7 +306,7 @@ impl Inner {
         let mut state = self.shared.state();
         let seq = self.journal.append(credits, &[draft], &mut one).last_seq;
         let waiter: Arc<dyn Waiter> = Arc::clone(&gate) as _;
-        state.waiting.push_back(Waiting { seq, tx: START, waiter });
+        state.waiting.push(seq, START, &waiter);
         state.ledger.put(START, Live { place: one.place(), payload_len }, seq);
         if self.journal.has_failed() {
             // Perhaps the hook came before it was noted.
@@ -371,17 +371,12 @@ impl Shared {
     /// Everything up to `durable` is: tells who waited for it.
     fn release(&self, durable: Seq) {
         let mut state = self.state();
-        let count = state.waiting.partition_point(|waiting| waiting.seq <= durable);
-        let mut ready = std::mem::take(&mut state.ready);
-        ready.extend(state.waiting.drain(..count));
+        let mut known = std::mem::take(&mut state.known);
+        state.waiting.take(durable, &mut known);
         drop(state);
-        let mut round = Round::default();
-        for Waiting { tx, waiter, .. } in ready.drain(..) {
-            waiter.on_logged_of(&mut round, tx, Ok(()));
-        }
-        drop(round);
-        if ready.capacity() <= READY_KEPT_MAX {
-            self.state().ready = ready;
+        known.tell(&Ok(()));
+        if known.capacity() <= KNOWN_KEPT_MAX {
+            self.state().known = known;
         }
     }
 
@@ -389,12 +384,10 @@ impl Shared {
     fn give_up(&self, reason: &str) {
         let mut state = self.state();
         self.stop(&mut state, reason);
-        let waiting = std::mem::take(&mut state.waiting);
+        let mut known = Known::default();
+        state.waiting.take(Seq(u64::MAX), &mut known);
         drop(state);
-        let mut round = Round::default();
-        for Waiting { tx, waiter, .. } in waiting {
-            waiter.on_logged_of(&mut round, tx, Err(LogError::Unknown(reason.to_owned())));
-        }
+        known.tell(&Err(LogError::Unknown(reason.to_owned())));
     }
 
     /// Takes no more records, because of `reason` or of what was in the way before.
@@ -417,9 +410,9 @@ impl Shared {
 /// What one lock guards; held for an append, never for a disk.
 #[derive(Debug, Default)]
 struct State {
-    waiting: VecDeque<Waiting>,
-    /// Room for those who are released, used again and again.
-    ready: Vec<Waiting>,
+    waiting: Queue,
+    /// Room for what is told, used again and again.
+    known: Known,
     ledger: Ledger,
     /// Removed, and not yet in the journal.
     removals: Vec<TxId>,
@@ -459,19 +452,6 @@ impl State {
             Err(_) if self.removals.len() >= REMOVALS_MAX => self.removals.clear(),
             Err(_) => {}
         }
-    }
-}
-
-/// Who waits for what.
-struct Waiting {
-    seq: Seq,
-    tx: TxId,
-    waiter: Arc<dyn Waiter>,
-}
-
-impl std::fmt::Debug for Waiting {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Waiting").field("seq", &self.seq).field("tx", &self.tx).finish_non_exhaustive()
     }
 }
 
@@ -553,5 +533,5 @@ const ROOM_BYTES: u32 = 4_096;
 /// How long a new folder may take to have a file ready: half a minute, looked at each 10 ms.
 const CREDITS_WAIT: Duration = Duration::from_millis(10);
 const CREDITS_WAITS_MAX: usize = 3_000;
-/// Room for the released that is kept.
-const READY_KEPT_MAX: usize = 16_384;
+/// Room for what is told that is kept.
+const KNOWN_KEPT_MAX: usize = 16_384;
