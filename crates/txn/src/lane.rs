@@ -393,9 +393,10 @@ impl Core {
         how: impl FnOnce(&mut Transaction, &mut Vec<Effect>) -> T,
     ) -> Option<T> {
         let mut effects = std::mem::take(&mut self.effects);
-        let done = self.machines.get_mut(tx).map(|machine| how(machine, &mut effects));
-        self.carry_out(shared, tx, effects);
-        done
+        let changed = self.machines.change(tx, |machine| how(machine, &mut effects));
+        let is_settled = changed.as_ref().is_none_or(|(_, is_settled)| *is_settled);
+        self.carry_out(shared, tx, effects, is_settled);
+        changed.map(|(done, _)| done)
     }
 
     /// The resource at this place answers again.
@@ -422,17 +423,13 @@ impl Core {
                 *tx
             }
         };
-        let mut effects = std::mem::take(&mut self.effects);
-        if let Some(machine) = self.machines.get_mut(tx) {
-            match event {
-                Event::Answered(call, answer) => {
-                    let branch = call.branch.map_or(0, |branch| branch.branch);
-                    machine.on_answer(now, wall, branch, call.ask, call.attempt, answer, &mut effects);
-                }
-                Event::Logged(_, result) => machine.on_logged(now, wall, result, &mut effects),
+        self.change(shared, tx, |machine, effects| match event {
+            Event::Answered(call, answer) => {
+                let branch = call.branch.map_or(0, |branch| branch.branch);
+                machine.on_answer(now, wall, branch, call.ask, call.attempt, answer, effects);
             }
-        }
-        self.carry_out(shared, tx, effects);
+            Event::Logged(_, result) => machine.on_logged(now, wall, result, effects),
+        });
     }
 
     /// Tells machines the time that waited for one.
@@ -446,8 +443,8 @@ impl Core {
         self.machines.forget_past(now);
     }
 
-    /// Carries out what the machine of `tx` wants, and what follows from that.
-    fn carry_out(&mut self, shared: &Shared, tx: TxId, mut effects: Vec<Effect>) {
+    /// Carries out what the machine of `tx` wants, and what follows from that. `is_settled`: the machine is where it belongs.
+    fn carry_out(&mut self, shared: &Shared, tx: TxId, mut effects: Vec<Effect>, mut is_settled: bool) {
         let mut at = 0;
         // What is appended meanwhile is carried out behind what was there.
         while let Some(effect) = effects.get_mut(at) {
@@ -467,6 +464,7 @@ impl Core {
                     if let Err(refused) = self.write(shared, tx) {
                         let (now, wall) = (shared.clock.now(), shared.clock.unix_ms());
                         self.on_refused((now, wall), (tx, now + BUSY_MAX), refused, &mut effects);
+                        is_settled = false;
                     }
                 }
                 Effect::Remove => {
@@ -487,11 +485,15 @@ impl Core {
                 Effect::End => {
                     let was_kept = self.machines.remove(tx);
                     shared.ended(was_kept);
+                    is_settled = true;
                 }
             }
         }
         effects.clear();
         self.effects = effects;
+        if is_settled {
+            return;
+        }
         match self.machines.settle(tx) {
             Moved::Stays => {}
             Moved::IsKept => shared.is_kept(),
@@ -543,7 +545,7 @@ impl Core {
             if let Err(refused) = self.write(shared, tx) {
                 let mut effects = std::mem::take(&mut self.effects);
                 self.on_refused((now, wall), (tx, until), refused, &mut effects);
-                self.carry_out(shared, tx, effects);
+                self.carry_out(shared, tx, effects, false);
             }
         }
     }

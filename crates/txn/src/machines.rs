@@ -52,12 +52,29 @@ impl Machines {
         self.live.get(&tx).or_else(|| self.kept.get(&tx))
     }
 
-    /// To change it; [`Machines::settle`] follows.
+    /// Adds a branch to it, or the like: nothing that makes it wait for another time.
     pub(crate) fn get_mut(&mut self, tx: TxId) -> Option<&mut Transaction> {
         match self.live.get_mut(&tx) {
             Some(machine) => Some(machine),
             None => self.kept.get_mut(&tx),
         }
+    }
+
+    /// Changes it; with what came of that, whether it is where it belongs: if not, [`Machines::settle`] is to follow.
+    pub(crate) fn change<T>(
+        &mut self,
+        tx: TxId,
+        how: impl FnOnce(&mut Transaction) -> T,
+    ) -> Option<(T, bool)> {
+        let Some(machine) = self.live.get_mut(&tx) else {
+            return self.kept.get_mut(&tx).map(|machine| (how(machine), false));
+        };
+        let done = how(machine);
+        if machine.state() == State::Done {
+            return Some((done, false));
+        }
+        self.live_due = self.live_due.into_iter().chain(machine.next_time()).min();
+        Some((done, true))
     }
 
     /// Removes one that has ended; whether it was only kept.
