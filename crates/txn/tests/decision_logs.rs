@@ -271,3 +271,25 @@ fn records_of_many_threads_are_there_at_the_next_start() {
     let opened = file_with_threads(folder.path());
     assert_eq!(opened.records.iter().map(|(tx, _)| *tx).collect::<BTreeSet<_>>(), kept);
 }
+
+/// Files of removed decisions go although no record follows that takes them along.
+#[test]
+fn files_of_removed_decisions_go_by_themselves() {
+    let folder = tempfile::tempdir().unwrap();
+    let opened = file_with_threads(folder.path());
+    let ear = Arc::new(Ear::default());
+    let files = || RealDisk.list(folder.path()).unwrap().iter().filter(|name| name.ends_with(".tx")).count();
+    for round in 0..3 {
+        let all = (1..=5).map(|number| tx(1, round * 5 + number)).collect::<Vec<_>>();
+        for tx in &all {
+            opened.log.write(*tx, b"record", &waiter(&ear)).unwrap();
+        }
+        opened.log.offer();
+        all.iter().for_each(|tx| ear.wait(*tx).unwrap());
+        assert_eq!(files(), 5);
+        all.iter().for_each(|tx| opened.log.remove(*tx));
+        while files() > 0 {
+            std::thread::yield_now();
+        }
+    }
+}

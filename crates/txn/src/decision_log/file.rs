@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  write -> queue -> writer, or whoever helps: create, write, sync, unlink what it replaces, sync the folder -> waiter
+//!                                                            those who come to it together: one of them (`group_sync`)
 //!  remove ---------> the same: unlink
 //! ```
 //!
@@ -20,6 +21,7 @@
 //!
 //! Out of scope: being quick. Source: JBossTS's file store.
 
+mod group_sync;
 pub mod sectors;
 
 use std::collections::{HashMap, VecDeque};
@@ -28,11 +30,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use vfs::{FileLock, Folder, OpenOptions, Vfs};
 
 use crate::decision_log::{Cycle, DecisionLog, LogCounters, LogError, OpenError, Opened, Refused, Waiter};
 use crate::id::{NodeName, TxId};
+use group_sync::GroupSync;
 use sectors::{Found, Name, RECORD_BYTES_MAX};
 
 /// Settings.
@@ -81,8 +85,15 @@ impl FileLog {
             _ => failed("locking", &error),
         })?;
         let folder = vfs.open_dir(dir).map_err(|error| failed("opening", &error))?;
-        let disk =
-            Disk { vfs, dir: dir.to_path_buf(), folder, _lock: lock, syncs: 0.into(), bytes: 0.into() };
+        let disk = Disk {
+            vfs,
+            dir: dir.to_path_buf(),
+            folder,
+            group: GroupSync::default(),
+            _lock: lock,
+            syncs: 0.into(),
+            bytes: 0.into(),
+        };
         let found = disk.found(node)?;
         let epoch = found.epoch.checked_add(1).ok_or_else(|| OpenError::Failed("no epoch is left".into()))?;
         disk.put_node(node, epoch).map_err(|error| failed("writing NODE in", &error))?;
@@ -124,23 +135,32 @@ impl DecisionLog for FileLog {
         let name = state.begin(tx);
         let bytes = sectors::encode(name, record);
         state.queue.push_back(Job { name, bytes, waiter: Arc::clone(waiter) });
-        drop(state);
-        shared.work.notify_one();
         Ok(None)
     }
 
     fn remove(&self, tx: TxId) {
         let mut state = self.shared.state();
         state.remove(tx);
-        let wakes = !state.removals.is_empty() && state.queue.is_empty();
+        let wakes = !state.removals.is_empty() && state.sweep == Sweep::None;
+        if wakes {
+            state.sweep = Sweep::Wanted;
+        }
         drop(state);
         if wakes {
             self.shared.work.notify_one();
         }
     }
 
+    fn offer(&self) {
+        let waiting = self.shared.state().queue.len();
+        self.shared.wake(waiting);
+    }
+
     fn help(&self, _: bool) -> bool {
         let state = self.shared.state();
+        let others = state.queue.len().saturating_sub(1);
+        // Those of other callers, who come to help themselves, and of this one, who does not come again.
+        self.shared.wake(others);
         self.shared.run_one(state)
     }
 
@@ -219,6 +239,7 @@ struct State {
     queue: VecDeque<Job>,
     /// Files to unlink: not more than there were records.
     removals: VecDeque<Name>,
+    sweep: Sweep,
     entries: HashMap<TxId, Entry>,
     /// The last version that a file was given.
     version: u64,
@@ -230,6 +251,17 @@ struct State {
     is_over: bool,
     records: u64,
     removed: u64,
+}
+
+/// Who looks after files that no record takes along.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Sweep {
+    #[default]
+    None,
+    /// Some writer is to.
+    Wanted,
+    /// A writer does, in a moment.
+    Attended,
 }
 
 impl State {
@@ -284,11 +316,17 @@ impl Shared {
         self.state.lock().expect("a panic under the file log's lock is a bug: stop")
     }
 
-    /// Does what is next: a few removals and a record. False when there was nothing.
+    /// Has writers work on so many records, if they sleep.
+    fn wake(&self, records: usize) {
+        (0..records.min(self.options.writers)).for_each(|_| self.work.notify_one());
+    }
+
+    /// Does what is next: a record and a few removals, or all of those. False when there was nothing.
     fn run_one(&self, mut state: MutexGuard<'_, State>) -> bool {
-        let count = state.removals.len().min(REMOVALS_TOGETHER);
-        let removals: Vec<Name> = state.removals.drain(..count).collect();
         let job = state.queue.pop_front();
+        let most = if job.is_some() { REMOVALS_TOGETHER } else { usize::MAX };
+        let count = state.removals.len().min(most);
+        let removals: Vec<Name> = state.removals.drain(..count).collect();
         let Some(job) = job else {
             drop(state);
             removals.iter().for_each(|name| self.disk.unlink(*name));
@@ -327,12 +365,19 @@ impl Shared {
     }
 
     fn write_until_over(&self) {
+        let has_time = |state: &mut State| state.queue.is_empty() && !state.is_over;
+        let is_idle = |state: &mut State| has_time(state) && state.sweep != Sweep::Wanted;
         loop {
-            let state = self.state();
-            let is_idle =
-                |state: &mut State| state.queue.is_empty() && state.removals.is_empty() && !state.is_over;
-            let state = self.work.wait_while(state, is_idle).unwrap_or_else(PoisonError::into_inner);
-            if !self.run_one(state) {
+            let mut state = self.state();
+            state = self.work.wait_while(state, is_idle).unwrap_or_else(PoisonError::into_inner);
+            if has_time(&mut state) {
+                state.sweep = Sweep::Attended;
+                let waited = self.work.wait_timeout_while(state, REMOVALS_PAUSE, has_time);
+                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                state.sweep = if state.queue.is_empty() { Sweep::None } else { Sweep::Wanted };
+            }
+            let ends = state.is_over;
+            if !self.run_one(state) && ends {
                 return;
             }
         }
@@ -358,6 +403,7 @@ struct Disk {
     vfs: Arc<dyn Vfs>,
     dir: PathBuf,
     folder: Arc<dyn Folder>,
+    group: GroupSync,
     _lock: Box<dyn FileLock>,
     syncs: AtomicU64,
     bytes: AtomicU64,
@@ -392,9 +438,12 @@ impl Disk {
         self.sync().map_err(|error| LogError::Unknown(text("syncing the folder of", &error)))
     }
 
+    /// What was done in the folder before is durable on return.
     fn sync(&self) -> io::Result<()> {
-        self.syncs.fetch_add(1, Ordering::Relaxed);
-        self.folder.sync()
+        self.group.run(|| {
+            self.syncs.fetch_add(1, Ordering::Relaxed);
+            self.folder.sync()
+        })
     }
 
     /// Removes a file that nobody needs; one that stays is found at the next start, which is allowed.
@@ -523,5 +572,7 @@ const NODE: &str = "NODE";
 const NODE_TMP: &str = "NODE.tmp";
 /// Files to unlink beside each record that is written.
 const REMOVALS_TOGETHER: usize = 2;
+/// How long files wait to be unlinked beside a record.
+const REMOVALS_PAUSE: Duration = Duration::from_millis(10);
 /// No file of the folder is longer; what lies behind shows that one is.
 const FILE_BYTES_MAX: usize = RECORD_BYTES_MAX * 2;
