@@ -19,15 +19,16 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use clock::Clock;
+use crossbeam_utils::CachePadded;
 
 use crate::bell::Bell;
 use crate::decision_log::{DecisionLog, LogCounters};
 use crate::id::{BranchId, NodeName, TxId};
 use crate::inbox::{Inbox, Wake, lock};
 use crate::keeper::Keeper;
-use crate::lane::{Lane, LaneError, Part, lane_of};
+use crate::lane::{Lane, LaneError, Outcomes, Part, lane_of};
 use crate::phases::Phases;
-use crate::protocol::{BranchState, Effect, Misuse, Outcome, Standing, State, Timing, Transaction};
+use crate::protocol::{BranchState, Effect, Misuse, Standing, State, Timing, Transaction};
 use crate::record::{Decision, RecordError};
 use crate::resource::{Abilities, RESOURCE_NAME_BYTES_MAX, Resource};
 
@@ -148,28 +149,22 @@ pub struct Counters {
     pub orphans: u64,
 }
 
-/// What lanes and the keeper share.
+/// What lanes and the keeper share. What changes with each transaction has cache lines of its own: the rest is read by all.
 pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) log: Arc<dyn DecisionLog>,
     pub(crate) resources: Box<[Arc<dyn Resource>]>,
-    /// Their names, once.
-    pub(crate) names: Box<[Arc<str>]>,
     pub(crate) options: Options,
     pub(crate) epoch: u32,
     /// Records that were written and not heard of.
-    pub(crate) writing: AtomicU64,
+    pub(crate) writing: CachePadded<AtomicU64>,
     pub(crate) orphans: AtomicU64,
     pub(crate) ends: AtomicBool,
     /// Recovery is wanted before its time.
     pub(crate) recover_now: AtomicBool,
-    live: AtomicU64,
+    live: CachePadded<AtomicU64>,
     /// Done, and kept.
-    kept: AtomicU64,
-    committed: AtomicU64,
-    aborted: AtomicU64,
-    unknown: AtomicU64,
-    heuristic: AtomicU64,
+    kept: CachePadded<AtomicU64>,
     lanes: Mutex<Lanes>,
     /// Threads that wait for the log sleep on it.
     pub(crate) bell: Arc<Bell>,
@@ -205,20 +200,15 @@ impl Coordinator {
         let shared = Arc::new(Shared {
             clock,
             log,
-            names: resources.iter().map(|resource| Arc::from(resource.name())).collect(),
             resources: resources.into(),
             options,
             epoch: started.epoch,
-            writing: AtomicU64::new(0),
+            writing: CachePadded::default(),
             orphans: AtomicU64::new(0),
             ends: AtomicBool::new(false),
             recover_now: AtomicBool::new(false),
-            live: AtomicU64::new(0),
-            kept: AtomicU64::new(0),
-            committed: AtomicU64::new(0),
-            aborted: AtomicU64::new(0),
-            unknown: AtomicU64::new(0),
-            heuristic: AtomicU64::new(0),
+            live: CachePadded::default(),
+            kept: CachePadded::default(),
             lanes: Mutex::default(),
             bell: Arc::default(),
         });
@@ -297,11 +287,15 @@ impl Coordinator {
     pub fn counters(&self) -> Counters {
         let shared = &self.shared;
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let parts = lock(&shared.lanes).all.clone();
+        let mut outcomes = Outcomes::default();
+        parts.iter().for_each(|part| outcomes.add(part.core().outcomes()));
+        let Outcomes { committed, aborted, unknown, heuristic } = outcomes;
         Counters {
-            committed: read(&shared.committed),
-            aborted: read(&shared.aborted),
-            unknown: read(&shared.unknown),
-            heuristic: read(&shared.heuristic),
+            committed,
+            aborted,
+            unknown,
+            heuristic,
             live: read(&shared.live),
             kept: read(&shared.kept),
             orphans: read(&shared.orphans),
@@ -372,7 +366,7 @@ impl Shared {
 
     /// One has ended, which was under way, or whose decision was only kept.
     pub(crate) fn ended(&self, was_kept: bool) {
-        let counter = if was_kept { &self.kept } else { &self.live };
+        let counter: &AtomicU64 = if was_kept { &self.kept } else { &self.live };
         let before = counter.fetch_sub(1, Ordering::Relaxed);
         assert!(before > 0, "more transactions ended than began");
     }
@@ -387,16 +381,6 @@ impl Shared {
     pub(crate) fn is_live(&self) {
         self.live.fetch_add(1, Ordering::Relaxed);
         self.ended(true);
-    }
-
-    pub(crate) fn count(&self, outcome: &Outcome) {
-        let counter = match outcome {
-            Outcome::Committed => &self.committed,
-            Outcome::Aborted(_) => &self.aborted,
-            Outcome::Unknown(_) => &self.unknown,
-            Outcome::Heuristic(_) => &self.heuristic,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Place and abilities of the resource of this name.
@@ -471,7 +455,8 @@ impl Shared {
 
     fn new_part(&self, lanes: &mut Lanes) -> Arc<Part> {
         let index = u16::try_from(lanes.all.len()).expect("65,536 lanes are more than threads");
-        let part = Arc::new(Part::new(index, Inbox::new(Wake::Nobody, Arc::clone(&self.bell))));
+        let inbox = Inbox::new(Wake::Nobody, Arc::clone(&self.bell));
+        let part = Arc::new(Part::new(index, inbox, &self.resources));
         lanes.all.push(Arc::clone(&part));
         part
     }

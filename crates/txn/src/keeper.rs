@@ -154,8 +154,8 @@ impl Keeper {
             shared.resumed();
             core.insert(branch.tx, Transaction::orphan(branch.tx, shared.options.timing));
         }
-        let abilities = shared.resources[usize::from(resource)].abilities();
-        let name = Arc::clone(&shared.names[usize::from(resource)]);
+        let it = &shared.resources[usize::from(resource)];
+        let (abilities, name) = (it.abilities(), it.name());
         let adopted = core.change(shared, branch.tx, |machine, effects| {
             machine.adopt(now, branch.branch, resource, abilities, name, effects)
         });

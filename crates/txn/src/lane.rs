@@ -31,7 +31,7 @@ use crate::inbox::{Event, Inbox, lock};
 use crate::machines::{Machines, Moved};
 use crate::phases::Phases;
 use crate::protocol::{Effect, Misuse, Outcome, Standing, State, Transaction};
-use crate::resource::{Ask, Call, Replies, Reply};
+use crate::resource::{Ask, Call, Replies, Reply, Resource};
 use crate::steps::{self, Step};
 
 /// Transactions of one thread.
@@ -81,7 +81,10 @@ pub(crate) struct Core {
     count: u64,
     machines: Machines,
     finished: Vec<(TxId, Outcome)>,
+    outcomes: Outcomes,
     phases: Phases,
+    /// Those of the resources. The lane's own, since who counts references to what others count, too, waits for their cache line.
+    names: Box<[Arc<str>]>,
     /// Written to the log, and not heard of.
     writing: u64,
     /// With which cycle of the log the newest of them goes.
@@ -103,6 +106,33 @@ pub(crate) struct Core {
 struct Unwritten {
     records: Vec<(TxId, Vec<u8>, Nanos)>,
     again_at: Option<Nanos>,
+}
+
+/// How many transactions of a lane ended how.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Outcomes {
+    pub(crate) committed: u64,
+    pub(crate) aborted: u64,
+    pub(crate) unknown: u64,
+    pub(crate) heuristic: u64,
+}
+
+impl Outcomes {
+    fn note(&mut self, outcome: &Outcome) {
+        *match outcome {
+            Outcome::Committed => &mut self.committed,
+            Outcome::Aborted(_) => &mut self.aborted,
+            Outcome::Unknown(_) => &mut self.unknown,
+            Outcome::Heuristic(_) => &mut self.heuristic,
+        } += 1;
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
+        self.committed += other.committed;
+        self.aborted += other.aborted;
+        self.unknown += other.unknown;
+        self.heuristic += other.heuristic;
+    }
 }
 
 impl Lane {
@@ -232,14 +262,16 @@ impl Drop for Lane {
 }
 
 impl Part {
-    pub(crate) fn new(index: u16, inbox: Inbox) -> Self {
+    pub(crate) fn new(index: u16, inbox: Inbox, resources: &[Arc<dyn Resource>]) -> Self {
         let inbox = Arc::new(inbox);
         let core = Core {
             index,
             count: 0,
             machines: Machines::default(),
             finished: Vec::new(),
+            outcomes: Outcomes::default(),
             phases: Phases::default(),
+            names: resources.iter().map(|resource| Arc::from(resource.name())).collect(),
             writing: 0,
             cycle: None,
             unwritten: Unwritten::default(),
@@ -267,8 +299,8 @@ impl Part {
     ) -> Result<BranchId, LaneError> {
         let it = shared.resources.get(usize::from(resource)).ok_or(LaneError::NoResource(resource))?;
         it.ready().map_err(|why| LaneError::NotReady(it.name().into(), why))?;
-        let name = Arc::clone(&shared.names[usize::from(resource)]);
         let mut core = self.core();
+        let name = Arc::clone(&core.names[usize::from(resource)]);
         let machine = core.machines.get_mut(tx).ok_or(LaneError::Unknown(tx))?;
         Ok(match number {
             Some(number) => machine.enlist_as(number, resource, it.abilities(), name)?,
@@ -356,6 +388,10 @@ impl Core {
     /// Nothing waits for a time before this.
     pub(crate) fn due(&self) -> Option<Nanos> {
         self.machines.due().into_iter().chain(self.unwritten.again_at).min()
+    }
+
+    pub(crate) fn outcomes(&self) -> Outcomes {
+        self.outcomes
     }
 
     pub(crate) fn phases(&self) -> &Phases {
@@ -474,7 +510,7 @@ impl Core {
                 Effect::Finish(outcome) => {
                     steps::reached(Step::Told);
                     let outcome = std::mem::replace(outcome, Outcome::Committed);
-                    shared.count(&outcome);
+                    self.outcomes.note(&outcome);
                     if outcome == Outcome::Committed
                         && let Some(machine) = self.machines.get(tx)
                     {
