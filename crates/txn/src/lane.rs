@@ -311,7 +311,7 @@ impl Part {
     /// Handles what came; adds what ended to `finished`.
     pub(crate) fn turn(&self, shared: &Shared, finished: &mut Vec<(TxId, Outcome)>) {
         let (now, wall) = (shared.clock.now(), shared.clock.unix_ms());
-        let mut core = self.core();
+        let (mut core, mut handled) = (self.core(), 0_usize);
         let mut events = std::mem::take(&mut core.events);
         loop {
             self.inbox.take(&mut events);
@@ -320,6 +320,13 @@ impl Part {
             }
             for event in events.drain(..) {
                 core.on_event(shared, (now, wall), event);
+                handled += 1;
+                if handled.is_multiple_of(TURN_EVENTS_MAX) {
+                    // Who looks in may be an event loop: it has its turn, too.
+                    drop(core);
+                    std::thread::yield_now();
+                    core = self.core();
+                }
             }
         }
         core.events = events;
@@ -665,6 +672,8 @@ pub(crate) fn lane_of(tx: TxId) -> u16 {
     (tx.number >> LANE_SHIFT) as u16
 }
 
+/// So many events a lane handles before it lets others look into it.
+const TURN_EVENTS_MAX: usize = 1_024;
 /// A lane that writes so many without a pause tells the log of them: the disk works while the lane does.
 const OFFER_AT: u64 = 128;
 const LANE_SHIFT: u32 = 48;

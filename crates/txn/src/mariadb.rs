@@ -188,7 +188,8 @@ impl Resource for MariaDb {
         self.shared.handle.spawn(async move {
             reply.answer(match shared.control.prepared().await {
                 Ok(xids) => {
-                    Answer::Found(xids.into_iter().map(|xid| Prepared { id: xid.id, since: None }).collect())
+                    let prepared = xids.iter().map(|xid| Prepared { id: xid.id.clone(), since: None });
+                    Answer::Found(prepared.collect())
                 }
                 Err(trouble) => Answer::Failed(trouble.text().to_owned()),
             });

@@ -12,16 +12,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use clock::{Clock, SystemClock};
+use clock::{Clock, SystemClock, UnixMs};
 use mariadb::MariaDb as Server;
 use mariadb_bench::{App, Bench, PATIENCE, timing, wait_until};
 use txn::coordinator::{Coordinator, Options, Started};
 use txn::decision_log::journal::JournalLog;
-use txn::decision_log::{Cycle, DecisionLog, LogCounters, Refused, Waiter};
+use txn::decision_log::{Cycle, DecisionLog, LogCounters, LogError, Refused, Waiter};
 use txn::id::{BranchId, NodeName, TxId};
 use txn::lane::Lane;
 use txn::mariadb::MariaDb;
 use txn::protocol::Outcome;
+use txn::record::{Decision, DecisionKind, Participant, ParticipantState};
 use txn::resource::{Ask, Resource};
 use txn::sql::{Answered, Database, DatabaseOptions, Drivers, Statement, StatementError};
 
@@ -51,6 +52,14 @@ struct Hook {
 impl std::fmt::Debug for Hook {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Hook")
+    }
+}
+
+struct Nobody;
+
+impl Waiter for Nobody {
+    fn on_logged(&self, _: TxId, result: Result<(), LogError>) {
+        result.unwrap();
     }
 }
 
@@ -322,6 +331,39 @@ fn orphans_of_a_dead_coordinator_roll_back_and_those_of_others_stay() {
     assert_eq!(world.rows()[0], "2\t0");
 }
 
+/// After a start each decision is asked again, thousands of them at once: one list of what is prepared answers all who wait for one.
+#[test]
+fn decisions_that_were_kept_share_the_lists_of_a_start() {
+    let Some(server) = Server::start(&[]) else { return };
+    let world = World::new(Arc::new(server));
+    let disk = Arc::new(vfs::RealDisk);
+    let options = journal::Options::default();
+    let clock = Arc::new(SystemClock);
+    let opened = JournalLog::open(disk, clock, world.folder.path(), &world.node, options).unwrap();
+    let waiter: Arc<dyn Waiter> = Arc::new(Nobody);
+    for number in 1..=KEPT {
+        let tx = TxId { epoch: opened.epoch, number };
+        let participants =
+            vec![Participant { branch: 0, resource: "one".into(), state: ParticipantState::ToCommit }];
+        let decision = Decision { tx, kind: DecisionKind::Commit, decided: UnixMs(1), participants };
+        let mut record = Vec::new();
+        decision.encode(&mut record);
+        opened.log.write(tx, &record, &waiter).unwrap();
+    }
+    opened.log.close();
+    drop(opened);
+    let lists = || {
+        let status = world.server.sql("SHOW GLOBAL STATUS LIKE 'Com_xa_recover'");
+        status.rsplit('\t').next().unwrap().trim().parse::<u64>().unwrap()
+    };
+    let before = lists();
+    let life = world.start_with(1);
+    life.wait_until_all_has_ended();
+    assert_eq!(life.coordinator.counters().kept, KEPT);
+    let count = lists() - before;
+    assert!(count < KEPT / 4, "{count} lists for {KEPT} decisions");
+}
+
 /// Four threads transfer between two databases while sessions are killed at random: what was told is so in both.
 #[test]
 fn transfers_are_whole_while_sessions_are_killed() {
@@ -434,5 +476,6 @@ fn kill_sessions(server: &Server, databases: &[String; 2], nth: u64, from: u64) 
 }
 
 const ACCOUNTS: u64 = 20;
+const KEPT: u64 = 400;
 const THREADS: u64 = 4;
 const TRANSFERS: u64 = 75;

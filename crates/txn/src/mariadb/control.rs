@@ -22,11 +22,12 @@
 //!   1. Its session is in no branch: every command stands for itself, and several that belong together follow each other.
 //!   2. A session that did not answer as expected is not used again.
 //!   3. A look at the monitor counts only if it shows this very session: then it was read as it was meant, and whole.
+//!   4. A list of what is prepared answers all who asked before it began: after a start thousands of branches ask at once.
 //!
 //! Out of scope: which branch has which session (`branch`).
 //! Source: `unlink_thd` and `THD::cleanup` of MariaDB 10.11; docs/adr/0010-mariadb.md.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use mysql_async::prelude::{FromRow, Queryable};
@@ -43,6 +44,7 @@ use super::xid::Xid;
 pub(super) struct Control {
     server: Arc<Server>,
     conn: tokio::sync::Mutex<Option<Conn>>,
+    lists: Mutex<Lists>,
     state: Mutex<State>,
     /// The connection broke.
     broke: Notify,
@@ -51,6 +53,16 @@ pub(super) struct Control {
 
 /// Who is called when the server answers again.
 struct Back(Box<dyn Fn() + Send + Sync>);
+
+/// Lists of what is prepared.
+#[derive(Debug, Default)]
+struct Lists {
+    /// So many have begun.
+    begun: u64,
+    /// Which of them the last one was that came.
+    newest: u64,
+    found: Arc<[Xid]>,
+}
 
 /// What is known of the server.
 #[derive(Clone, Debug)]
@@ -70,6 +82,7 @@ impl Control {
         Self {
             server,
             conn: tokio::sync::Mutex::default(),
+            lists: Mutex::default(),
             state: Mutex::new(state),
             broke: Notify::new(),
             back: OnceLock::new(),
@@ -115,14 +128,31 @@ impl Control {
     }
 
     /// What is prepared, whoever did it; identifiers of other formats are left out.
-    pub(super) async fn prepared(&self) -> Result<Vec<Xid>, Trouble> {
-        let rows = self.rows::<(u64, usize, usize, Vec<u8>)>("XA RECOVER").await?;
-        Ok(rows.into_iter().filter_map(|row| Xid::of_row(&row)).collect())
+    pub(super) async fn prepared(&self) -> Result<Arc<[Xid]>, Trouble> {
+        let wanted = self.lists().begun + 1;
+        let mut place = self.conn.lock().await;
+        let number = {
+            let mut lists = self.lists();
+            if lists.newest >= wanted {
+                return Ok(Arc::clone(&lists.found));
+            }
+            lists.begun += 1;
+            lists.begun
+        };
+        let rows = self.ask_on::<(u64, usize, usize, Vec<u8>)>(&mut place, &["XA RECOVER"]).await?;
+        let found: Arc<[Xid]> = rows.iter().filter_map(Xid::of_row).collect();
+        let mut lists = self.lists();
+        (lists.newest, lists.found) = (number, Arc::clone(&found));
+        Ok(found)
     }
 
     /// What is prepared under this identifier.
     pub(super) async fn find(&self, id: &str) -> Result<Option<Xid>, Trouble> {
-        Ok(self.prepared().await?.into_iter().find(|xid| xid.id == id))
+        Ok(self.prepared().await?.iter().find(|xid| xid.id == id).cloned())
+    }
+
+    fn lists(&self) -> MutexGuard<'_, Lists> {
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs a command that returns nothing.
@@ -308,7 +338,14 @@ impl Control {
 
     /// Asks several questions with nothing in between; returns the rows of all.
     async fn ask<T: FromRow>(&self, questions: &[&str]) -> Result<Vec<T>, Trouble> {
-        let mut place = self.conn.lock().await;
+        self.ask_on(&mut *self.conn.lock().await, questions).await
+    }
+
+    async fn ask_on<T: FromRow>(
+        &self,
+        place: &mut Option<Conn>,
+        questions: &[&str],
+    ) -> Result<Vec<T>, Trouble> {
         let mut conn = match place.take() {
             Some(conn) => conn,
             None => self.connect().await?,
