@@ -3,6 +3,7 @@
 //! A program gets a process group of its own. When its time is up the whole group is killed, so that no
 //! server of a hung test outlives the run.
 
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -116,6 +117,15 @@ impl Run {
     fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).current_dir(&self.folder).stdin(Stdio::null()).process_group(0);
+        // Cargo tells this task of its own package. Who looks there when it is built (ring) would be built anew for each stage that is
+        // run after a plain `cargo test`, and the other way round, with all that depends on it.
+        let is_own = |name: &OsString| {
+            let name = name.as_encoded_bytes();
+            name.starts_with(b"CARGO_PKG_") || name.starts_with(b"CARGO_MANIFEST_")
+        };
+        for name in std::env::vars_os().map(|(name, _)| name).filter(is_own) {
+            command.env_remove(name);
+        }
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
     }
