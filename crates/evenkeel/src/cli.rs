@@ -124,6 +124,7 @@ fn serve(matches: &ArgMatches) -> Result<Request, String> {
                 .ok_or(format!("{path} is empty"))
         };
         resource.read_password(first_line, |name| std::env::var(name).ok())?;
+        resource.read_tls(|path| read_small("the file", Path::new(path)))?;
     }
     settings.check()?;
     crate::serve::refuse_exposure(&settings)?;

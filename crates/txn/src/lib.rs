@@ -66,3 +66,4 @@ pub mod record;
 pub mod resource;
 pub mod sql;
 pub mod steps;
+pub mod tls;

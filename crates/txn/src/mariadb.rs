@@ -18,7 +18,7 @@
 //! are taken, and the end of a session that was lost is only waited for; CONNECTION ADMIN to end sessions of other users. A user of its own is advised: nobody else then shares its sessions.
 //!
 //! Written and measured for MariaDB 10.11; MySQL 8 speaks the same XA and wants XA_RECOVER_ADMIN, but has not been tried. Engines other
-//! than InnoDB are out of scope, and so is TLS.
+//! than InnoDB are out of scope.
 //! Source: docs/adr/0010-mariadb.md.
 
 mod apart;
@@ -40,6 +40,7 @@ use tokio::runtime::Handle;
 use crate::id::{BranchId, NodeName};
 use crate::resource::{Abilities, Answer, Ask, Prepared, Reply, Resource};
 use crate::sql::{Database, DatabaseOptions, Done, Drivers, Sessions, Statement};
+use crate::tls::TlsError;
 use branch::{Branch, Branches, Job, Owner, Told};
 use control::Control;
 use pool::Pool;
@@ -81,6 +82,14 @@ pub enum StartError {
         /// What is wrong with it.
         why: String,
     },
+    /// It is to be spoken to in a way that cannot be.
+    #[error("{name}: {why}")]
+    Tls {
+        /// Which database.
+        name: String,
+        /// The setting.
+        why: TlsError,
+    },
 }
 
 /// What the resource and its tasks share.
@@ -103,7 +112,7 @@ impl MariaDb {
     /// At most `sessions_max` sessions are in branches, and one more asks the server about itself.
     ///
     /// # Errors
-    /// [`StartError::Address`].
+    /// [`StartError`].
     pub fn start(options: DatabaseOptions, drivers: &Arc<Drivers>) -> Result<Arc<Self>, StartError> {
         Self::start_with(options, Timing::default(), drivers)
     }
@@ -111,15 +120,14 @@ impl MariaDb {
     /// As [`Self::start`], with other times.
     ///
     /// # Errors
-    /// [`StartError::Address`].
+    /// [`StartError`].
     pub fn start_with(
         options: DatabaseOptions,
         timing: Timing,
         drivers: &Arc<Drivers>,
     ) -> Result<Arc<Self>, StartError> {
-        let DatabaseOptions { name, url, node, sessions_max, connect_timeout, statement_timeout } = options;
-        let server = Server::new(&url, &format!("{node} {name}"), connect_timeout, statement_timeout);
-        let server = Arc::new(server.map_err(|why| StartError::Address { name: name.clone(), why })?);
+        let server = Arc::new(Server::new(&options)?);
+        let DatabaseOptions { name, node, sessions_max, .. } = options;
         let shared = Arc::new(Shared {
             name,
             node,

@@ -20,9 +20,9 @@
 //! the transaction.
 //!
 //! Needs PostgreSQL 13, `max_prepared_transactions`, and `fsync`; the same user for as long as something is prepared.
-//! Out of scope: TLS (a socket of the machine, or a proxy); a pooler that gives each transaction another session: the address must be
-//! the server's.
+//! Out of scope: a pooler that gives each transaction another session: the address must be the server's.
 
+mod address;
 mod branch;
 pub(crate) mod failure;
 mod guard;
@@ -41,6 +41,7 @@ use crate::id::{BranchId, NodeName};
 use crate::inbox::lock;
 use crate::resource::{Answer, Ask, Reply, Resource};
 use crate::sql::{Database, DatabaseOptions, Done, Drivers, Sessions, Statement, StatementError};
+use crate::tls::{Tls, TlsError};
 use branch::{Branches, Job, Told, Work};
 use pool::Pool;
 
@@ -55,10 +56,23 @@ pub struct Postgres {
 
 /// Why a database cannot take part at all.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name}: not an address of PostgreSQL: {why} (postgres://USER:PASSWORD@HOST:PORT/DATABASE)")]
-pub struct AddressError {
-    name: String,
-    why: String,
+pub enum StartError {
+    /// Its address is none.
+    #[error("{name}: not an address of PostgreSQL: {why} (postgres://USER:PASSWORD@HOST:PORT/DATABASE)")]
+    Address {
+        /// Of which database.
+        name: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// It is to be spoken to in a way that cannot be.
+    #[error("{name}: {why}")]
+    Tls {
+        /// Which database.
+        name: String,
+        /// The setting.
+        why: TlsError,
+    },
 }
 
 /// What the database's tasks share.
@@ -78,15 +92,15 @@ impl Postgres {
     /// [`Resource::ready`] says how it goes. Of `options.sessions_max` sessions, at least two, a quarter is kept for commits.
     ///
     /// # Errors
-    /// [`AddressError`]. A server that is not there is none.
-    pub fn start(options: &DatabaseOptions, drivers: &Arc<Drivers>) -> Result<Arc<Self>, AddressError> {
-        let no = |why: String| AddressError { name: options.name.clone(), why };
-        let config = options.url.parse::<tokio_postgres::Config>();
-        let config = config.map_err(|error| no(failure::text(&error)))?;
-        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
-            return Err(no("it names no host".to_owned()));
-        }
-        let pool = Arc::new(Pool::new(config, options));
+    /// [`StartError`]. A server that is not there is none.
+    pub fn start(options: &DatabaseOptions, drivers: &Arc<Drivers>) -> Result<Arc<Self>, StartError> {
+        let name = || options.name.clone();
+        let no = |why: String| StartError::Address { name: name(), why };
+        let mut config = address::read(&options.url).map_err(no)?;
+        let tls = Tls::new(&options.tls, address::is_here(&config));
+        let tls = tls.map_err(|why| StartError::Tls { name: name(), why })?;
+        address::secure(&mut config, &tls).map_err(no)?;
+        let pool = Arc::new(Pool::new(config, tls, options));
         let inner = Arc::new(Inner {
             name: options.name.clone(),
             node: options.node.clone(),

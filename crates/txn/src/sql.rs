@@ -11,13 +11,14 @@
 //!   1. A branch is worked on in one session, one statement at a time, in the order of the calls.
 //!   2. After a statement failed, the branch only rolls back: its prepare votes no.
 //!
-//! Out of scope: what a statement means; TLS (`docs/manual`).
+//! Out of scope: what a statement means.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::id::{BranchId, NodeName};
 use crate::resource::Resource;
+use crate::tls::TlsOptions;
 
 /// A database that takes part.
 pub trait Database: Resource {
@@ -77,6 +78,8 @@ pub struct DatabaseOptions {
     pub name: String,
     /// Where it is, with user and password: `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, `mysql://...`.
     pub url: String,
+    /// How connections are kept secret.
+    pub tls: TlsOptions,
     /// Whose branches it may touch.
     pub node: NodeName,
     /// Most sessions at a time; who needs one more waits.
@@ -94,6 +97,7 @@ impl DatabaseOptions {
         Self {
             name: name.to_owned(),
             url: url.to_owned(),
+            tls: TlsOptions::default(),
             node,
             sessions_max: 16,
             connect_timeout: Duration::from_secs(5),

@@ -546,7 +546,7 @@ fn sessions_of_an_earlier_start_are_killed_before_their_branches_end() {
 fn what_is_missing_is_said() {
     let drivers = Drivers::start().unwrap();
     let error = MariaDb::start(options("db", "postgres://u:secret@h/d"), &drivers).unwrap_err();
-    let StartError::Address { name, why } = &error;
+    let StartError::Address { name, why } = &error else { panic!("{error}") };
     assert!(name == "db" && why.contains("mysql://") && !error.to_string().contains("secret"), "{error}");
     let down = MariaDb::start(options("db", "mysql://u:secret@127.0.0.1:1/d"), &drivers).unwrap();
     wait_until("it says why", || {

@@ -7,6 +7,8 @@
 //!  sessions_max = 16
 //!  connect_timeout = "5s"
 //!  statement_timeout = "30s"
+//!  tls = "verify-full"                           or disable, require
+//!  tls_ca = "/etc/ssl/db-ca.pem"                 tls_cert, tls_key: who this server is
 //! ```
 //!
 //! They hold from start to stop. Out of scope: whether the database answers (the server asks while it runs).
@@ -18,6 +20,7 @@ use std::time::Duration;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use toml::de::{DeTable, DeValue};
 use txn::resource::RESOURCE_NAME_BYTES_MAX;
+use txn::tls::{PemFile, TlsOptions};
 
 use super::file::text_of;
 use super::kinds::Kind;
@@ -37,6 +40,8 @@ pub struct ResourceSettings {
     pub connect_timeout: Duration,
     /// Longest wait for a statement.
     pub statement_timeout: Duration,
+    /// How connections are kept secret; complete once [`ResourceSettings::read_tls`] was called.
+    pub tls: TlsOptions,
     password: PasswordFrom,
 }
 
@@ -90,6 +95,20 @@ impl ResourceSettings {
             .ok_or_else(|| format!("resource.{name}.url: a password is given beside it, so it must be SCHEME://USER@HOST/DATABASE, without one of its own"))?;
         Ok(())
     }
+
+    /// Reads the files that TLS needs with `read_file`, and looks whether all of it can be obeyed.
+    ///
+    /// # Errors
+    /// What cannot be read, or not obeyed, by the setting's name.
+    pub fn read_tls(&mut self, read_file: impl Fn(&str) -> Result<String, String>) -> Result<(), String> {
+        let Self { name, tls, .. } = self;
+        let files = [("tls_ca", &mut tls.ca), ("tls_cert", &mut tls.cert), ("tls_key", &mut tls.key)];
+        for (setting, file) in files {
+            let Some(file) = file else { continue };
+            file.text = read_file(&file.path).map_err(|why| format!("{GROUP}.{name}.{setting}: {why}"))?;
+        }
+        tls.check().map_err(|error| format!("{GROUP}.{name}.{error}"))
+    }
 }
 
 /// What is wrong, and where in the file.
@@ -131,6 +150,7 @@ fn read_one(name: &str, at: Range<usize>, table: &DeTable<'_>) -> Result<Resourc
     let mut password = None;
     let (mut sessions_max, mut connect, mut statement) =
         (16, Duration::from_secs(5), Duration::from_secs(30));
+    let mut tls = TlsOptions::default();
     for (key, value) in table {
         let wrong = |why: String| (value.span(), format!("{GROUP}.{name}.{}: {why}", key.get_ref()));
         let text = text_of(value.get_ref()).map_err(wrong)?;
@@ -148,10 +168,12 @@ fn read_one(name: &str, at: Range<usize>, table: &DeTable<'_>) -> Result<Resourc
             }
             "connect_timeout" => connect = timeout(&text).map_err(wrong)?,
             "statement_timeout" => statement = timeout(&text).map_err(wrong)?,
+            "tls" => tls.mode = Some(text.parse().map_err(wrong)?),
+            "tls_ca" => tls.ca = Some(unread(text)),
+            "tls_cert" => tls.cert = Some(unread(text)),
+            "tls_key" => tls.key = Some(unread(text)),
             other => {
-                let all =
-                    "url, password_file, password_env, sessions_max, connect_timeout, statement_timeout";
-                return Err((key.span(), format!("{GROUP}.{name} has no '{other}': it has {all}")));
+                return Err((key.span(), format!("{GROUP}.{name} has no '{other}': it has {ALL}")));
             }
         }
     }
@@ -172,8 +194,13 @@ fn read_one(name: &str, at: Range<usize>, table: &DeTable<'_>) -> Result<Resourc
         sessions_max,
         connect_timeout: connect,
         statement_timeout: statement,
+        tls,
         password: password.unwrap_or(PasswordFrom::Url),
     })
+}
+
+fn unread(path: String) -> PemFile {
+    PemFile { path, text: String::new() }
 }
 
 fn timeout(text: &str) -> Result<Duration, String> {
@@ -193,6 +220,7 @@ fn with_password(url: &str, password: &str) -> Option<String> {
     Some(format!("{scheme}://{user}:{}{behind}", utf8_percent_encode(password, NON_ALPHANUMERIC)))
 }
 
+const ALL: &str = "url, password_file, password_env, sessions_max, connect_timeout, statement_timeout, tls, tls_ca, tls_cert, tls_key";
 /// The table's name in the file.
 pub(super) const GROUP: &str = "resource";
 /// The resource that is the server's own.
@@ -249,6 +277,13 @@ mod tests {
         assert!(
             error("[resource.a]\nurl = 'mysql://x/y'\nconnect_timeout = '0s'\n").contains("from 1ms to 1h")
         );
+        assert_eq!(
+            error("[resource.a]\nurl = 'mysql://x/y'\ntls = 'prefer'\n"),
+            "line 3: resource.a.tls: 'prefer' would go on in plain without a word: expected disable, require or verify-full"
+        );
+        assert!(
+            error("[resource.a]\nurl = 'mysql://x/y'\ntls = true\n").ends_with("or verify-full, not 'true'")
+        );
         assert!(error("resource = 3\n").contains("a table of tables"));
         assert!(error("[resource]\nurl = 'mysql://x/y'\n").contains("expected a table [resource.url]"));
     }
@@ -283,5 +318,44 @@ mod tests {
         );
         assert!(read("url = 'postgres://db/x'\npassword_env = 'PW'").is_err());
         assert!(read("url = 'postgres://u:p@db/x'\npassword_env = 'PW'").is_err());
+    }
+
+    #[test]
+    fn files_for_tls_that_say_nothing_or_have_no_effect_are_refused_by_name() {
+        let refused = |lines: &str| {
+            let mut settings = Settings::default();
+            let file = format!("[resource.a]\nurl = 'postgres://app@db/x'\n{lines}\n");
+            settings.apply_toml(&file).expect("the file is right");
+            settings.resources.remove(0).read_tls(|path| match path {
+                "/empty" => Ok(String::new()),
+                "/broken" => {
+                    Ok("-----BEGIN CERTIFICATE-----\nbm9uZQ==\n-----END CERTIFICATE-----\n".to_owned())
+                }
+                _ => Err(format!("cannot read the file {path}: gone")),
+            })
+        };
+        let no = |lines: &str| refused(lines).expect_err(lines);
+        assert_eq!(refused("tls = 'verify-full'"), Ok(()));
+        assert_eq!(no("tls_ca = '/no'"), "resource.a.tls_ca: cannot read the file /no: gone");
+        assert_eq!(
+            no("tls_ca = '/empty'"),
+            "resource.a.tls_ca: /empty has no certificate in it (-----BEGIN CERTIFICATE-----)"
+        );
+        assert!(
+            no("tls_ca = '/broken'")
+                .starts_with("resource.a.tls_ca: /broken: certificate 1 is none of a CA: ")
+        );
+        assert_eq!(
+            no("tls = 'require'\ntls_ca = '/empty'"),
+            "resource.a.tls_ca: tls = require checks no certificate: leave it away, or say tls = verify-full"
+        );
+        assert_eq!(no("tls_cert = '/empty'"), "resource.a.tls_cert: it needs tls_key, the file of its key");
+        assert_eq!(
+            no("tls_key = '/empty'"),
+            "resource.a.tls_key: it needs tls_cert, the file of its certificate"
+        );
+        assert!(
+            no("tls = 'disable'\ntls_cert = '/empty'\ntls_key = '/empty'").contains("tls = disable shows no")
+        );
     }
 }

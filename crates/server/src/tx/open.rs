@@ -230,6 +230,7 @@ fn open_databases(settings: &Settings, node: &NodeName) -> Result<Databases, Str
         let options = DatabaseOptions {
             name: resource.name.clone(),
             url: resource.url.clone(),
+            tls: resource.tls.clone(),
             node: node.clone(),
             sessions_max: resource.sessions_max,
             connect_timeout: resource.connect_timeout,

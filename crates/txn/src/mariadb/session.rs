@@ -22,13 +22,16 @@ use std::time::Duration;
 use mysql_async::prelude::{FromRow, Queryable};
 use mysql_async::{Conn, Error, Opts, OptsBuilder, Row, from_row_opt};
 
+use super::StartError;
 use super::statement;
-use crate::sql::{Answered, Statement};
+use crate::sql::{Answered, DatabaseOptions, Statement};
+use crate::tls::{BESIDE, Tls, is_loopback, refuse_in_address};
 
 /// What all sessions of a database have in common.
 #[derive(Debug)]
 pub(super) struct Server {
     opts: Opts,
+    tls: Tls,
     /// Told apart from those of other nodes and databases by this, in hexadecimal.
     mark: String,
     /// Identifiers of the sessions that are here, and how many have each.
@@ -56,32 +59,43 @@ pub(super) enum Trouble {
 }
 
 impl Server {
-    /// The server at `url`, for sessions that are told apart by `whose`.
+    /// The server that `options` lead to.
     ///
     /// # Errors
-    /// The address is none.
-    pub(super) fn new(
-        url: &str,
-        whose: &str,
-        connect_timeout: Duration,
-        statement_timeout: Duration,
-    ) -> Result<Self, String> {
-        // Rest of the address may hold a password: it is not shown.
-        let rest = url.strip_prefix("mariadb://").or_else(|| url.strip_prefix("mysql://"));
-        let rest = rest.ok_or("it begins with neither mysql:// nor mariadb://")?;
-        let opts = Opts::from_url(&format!("mysql://{rest}")).map_err(|error| error.to_string())?;
+    /// [`StartError`].
+    pub(super) fn new(options: &DatabaseOptions) -> Result<Self, StartError> {
+        let DatabaseOptions { name, url, tls, node, connect_timeout, statement_timeout, .. } = options;
+        let no = |why: String| StartError::Address { name: name.clone(), why };
+        let opts = address(url).map_err(no)?;
+        let is_here = opts.socket().is_some() || is_loopback(opts.ip_or_hostname());
+        let tls = Tls::new(tls, is_here).map_err(|why| StartError::Tls { name: name.clone(), why })?;
+        if opts.socket().is_some() {
+            tls.refuse_socket().map_err(no)?;
+        }
+        let secret = tls.mariadb(opts.ip_or_hostname());
         let opts = OptsBuilder::from_opts(opts)
+            .ssl_opts(secret)
             // The socket that a server names is one of its own machine, which may be another.
             .prefer_socket(Some(false))
             .tcp_keepalive(Some(KEEPALIVE))
             .wait_timeout(Some(0));
-        let (mark, live) = (format!("{:016x}", fnv(whose.as_bytes())), Mutex::default());
-        Ok(Self { opts: opts.into(), mark, live, connect_timeout, statement_timeout })
+        let mark = format!("{:016x}", fnv(format!("{node} {name}").as_bytes()));
+        let (connect_timeout, statement_timeout) = (*connect_timeout, *statement_timeout);
+        Ok(Self { opts: opts.into(), tls, mark, live: Mutex::default(), connect_timeout, statement_timeout })
     }
 
     /// A connection that holds no lock: for questions, never for branches.
     pub(super) async fn connect(&self) -> Result<Conn, Trouble> {
-        within(self.connect_timeout, Conn::new(self.opts.clone())).await
+        within(self.connect_timeout, async { Ok(self.dial().await) }).await?
+    }
+
+    async fn dial(&self) -> Result<Conn, Trouble> {
+        Conn::new(self.opts.clone()).await.map_err(|error| {
+            match (Trouble::of(&error), self.tls.advice(&error)) {
+                (Trouble::Lost(why), Some(advice)) => Trouble::Lost(format!("{why}; {advice}")),
+                (trouble, _) => trouble,
+            }
+        })
     }
 
     /// Name of the lock by which session `id` is known to live; a name without it is a prefix of all.
@@ -119,7 +133,10 @@ impl Session {
     }
 
     async fn connect(server: &Arc<Server>) -> mysql_async::Result<Result<Self, Trouble>> {
-        let mut conn = Conn::new(server.opts.clone()).await?;
+        let mut conn = match server.dial().await {
+            Ok(conn) => conn,
+            Err(trouble) => return Ok(Err(trouble)),
+        };
         let lost = |what: &str| Ok(Err(Trouble::Lost(what.to_owned())));
         let Some(id) = first::<u64>(&mut conn, "SELECT CONNECTION_ID()").await? else {
             return lost("the server gave no connection identifier");
@@ -253,6 +270,22 @@ pub(super) async fn within<T>(
 
 fn late(limit: Duration) -> String {
     format!("no answer within {limit:?}")
+}
+
+/// Where `url` leads.
+///
+/// # Errors
+/// It leads nowhere, or says how to get there: the driver's words for TLS have no place in it.
+fn address(url: &str) -> Result<Opts, String> {
+    refuse_in_address(url)?;
+    // Rest of the address may hold a password: it is not shown.
+    let rest = url.strip_prefix("mariadb://").or_else(|| url.strip_prefix("mysql://"));
+    let rest = rest.ok_or("it begins with neither mysql:// nor mariadb://")?;
+    let opts = Opts::from_url(&format!("mysql://{rest}")).map_err(|error| error.to_string())?;
+    match opts.ssl_opts() {
+        Some(_) => Err(format!("require_ssl does not belong there: {BESIDE}")),
+        None => Ok(opts),
+    }
 }
 
 /// FNV-1a.

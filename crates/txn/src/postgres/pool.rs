@@ -28,10 +28,12 @@ use super::failure::place;
 use super::session::Session;
 use crate::inbox::lock;
 use crate::sql::{DatabaseOptions, Sessions};
+use crate::tls::Tls;
 
 /// The sessions.
 pub(super) struct Pool {
     config: Config,
+    tls: Tls,
     connect_max: Duration,
     limit: Duration,
     /// As many as branches may have.
@@ -75,7 +77,7 @@ struct State {
 }
 
 impl Pool {
-    pub(super) fn new(mut config: Config, options: &DatabaseOptions) -> Self {
+    pub(super) fn new(mut config: Config, tls: Tls, options: &DatabaseOptions) -> Self {
         config
             .application_name("evenkeel")
             .connect_timeout(options.connect_timeout)
@@ -85,6 +87,7 @@ impl Pool {
         let ready = Err(format!("{}: not connected yet", place(&config)));
         Self {
             config,
+            tls,
             connect_max: options.connect_timeout,
             limit: options.statement_timeout,
             branches: Arc::new(Semaphore::new(sessions_max - reserve)),
@@ -235,7 +238,7 @@ impl Pool {
         let entry = Entry::new(self);
         let index = entry.index;
         let on_end = move |is_failure: bool| entry.on_end(is_failure);
-        let session = Session::open(&self.config, self.limit, on_end).await?;
+        let session = Session::open(&self.config, &self.tls, self.limit, on_end).await?;
         if let Some(known) = self.state().open.get_mut(&index) {
             *known = Some(session.connection().clone());
         }

@@ -30,17 +30,21 @@ use std::time::Duration;
 use futures_core::Stream;
 use tokio::task::AbortHandle;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{CancelToken, Client, Config, Error, NoTls, RowStream, SimpleQueryMessage};
+use tokio_postgres::{CancelToken, Client, Config, Error, RowStream, SimpleQueryMessage};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::failure::{Failure, text};
 use super::guard::quote;
 use super::value::{Raw, Text, decode, is_known};
 use crate::sql::{Answered, Statement};
+use crate::tls::Tls;
 
 /// A connection.
 pub(super) struct Session {
     client: Client,
     connection: AbortHandle,
+    /// To tell the server to stop something.
+    tls: MakeRustlsConnect,
     /// It is being closed, so its end is no failure.
     closes: Arc<AtomicBool>,
     facts: Facts,
@@ -96,19 +100,27 @@ impl Session {
     /// Connects. `on_end` is dropped when the connection has ended; it is told first whether that was a failure.
     pub(super) async fn open(
         config: &Config,
+        tls: &Tls,
         limit: Duration,
         on_end: impl FnOnce(bool) + Send + 'static,
     ) -> Result<Self, String> {
-        let (client, connection) = config.connect(NoTls).await.map_err(|error| text(&error))?;
+        let connected = config.connect(tls.postgres()).await;
+        let (client, connection) = connected.map_err(|error| advised(&error, tls))?;
         let closes = Arc::new(AtomicBool::new(false));
         let is_asked = Arc::clone(&closes);
         let task = tokio::spawn(async move {
             let ended = connection.await;
             on_end(ended.is_err() || !is_asked.load(Ordering::Relaxed));
         });
-        let connection = task.abort_handle();
-        let facts = Facts::default();
-        let mut session = Self { client, connection, closes, facts, limit, parsed: Mutex::default() };
+        let mut session = Self {
+            client,
+            connection: task.abort_handle(),
+            tls: tls.postgres(),
+            closes,
+            facts: Facts::default(),
+            limit,
+            parsed: Mutex::default(),
+        };
         session.facts = look(&session.client).await.map_err(Failure::text)?;
         session.client.batch_execute(&session.naming()).await.map_err(|error| text(&error))?;
         Ok(session)
@@ -138,12 +150,12 @@ impl Session {
 
     /// Breaks it off, and has the server stop what is under way.
     pub(super) fn abandon(self) {
-        tokio::spawn(cancel(self.client.cancel_token(), self.limit));
+        tokio::spawn(cancel(self.client.cancel_token(), self.tls.clone(), self.limit));
     }
 
     /// Has the server stop what is under way; returns when it was told.
     pub(super) async fn cancel(&self) {
-        cancel(self.client.cancel_token(), self.limit).await;
+        cancel(self.client.cancel_token(), self.tls.clone(), self.limit).await;
     }
 
     /// Begins a transaction whose statements last at most the limit, and runs its first statement, which is sent right behind. If the
@@ -501,9 +513,15 @@ fn unknown(why: String, number: Option<Option<String>>) -> Committed {
     }
 }
 
-async fn cancel(token: CancelToken, limit: Duration) {
+async fn cancel(token: CancelToken, tls: MakeRustlsConnect, limit: Duration) {
     // A server that is not reached does nothing more for this session either.
-    let _ = tokio::time::timeout(limit, token.cancel_query(NoTls)).await;
+    let _ = tokio::time::timeout(limit, token.cancel_query(tls)).await;
+}
+
+/// What went wrong with a connection, and what to change if it has to do with TLS.
+fn advised(error: &Error, tls: &Tls) -> String {
+    let advice = tls.advice(error).map_or(String::new(), |advice| format!("; {advice}"));
+    format!("{}{advice}", text(error))
 }
 
 fn first(rows: &[SimpleQueryMessage]) -> Option<String> {
@@ -570,7 +588,9 @@ mod client_tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
             let config = server.url().parse().expect("an address");
-            let session = Session::open(&config, Duration::from_secs(30), |_| {}).await.expect("it connects");
+            let tls = Tls::new(&crate::tls::TlsOptions::default(), true).expect("plain");
+            let session =
+                Session::open(&config, &tls, Duration::from_secs(30), |_| {}).await.expect("it connects");
             test(&server, &session).await;
         });
     }

@@ -31,7 +31,11 @@ impl Served {
         let resource = |name: &str, url: &str| {
             // A quarter is kept for steps of the protocol: as many as there are clients are for branches.
             let sessions_max = (u32::from(of.clients) * 4).div_ceil(3) + 2;
-            format!("[resource.{name}]\nurl = {}\nsessions_max = {sessions_max}\n", toml_text(url))
+            // The program that does it by hand knows no TLS.
+            format!(
+                "[resource.{name}]\nurl = {}\ntls = \"disable\"\nsessions_max = {sessions_max}\n",
+                toml_text(url)
+            )
         };
         let text = resource("postgres", &of.postgres) + &resource("mariadb", &of.mariadb);
         std::fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))?;
