@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use super::*;
+use crate::command::Flags;
+use crate::lookup::Table;
 
 /// Runs a command that waits for an outcome, and waits for it.
 fn told(harness: &Harness, wire: &mut Wire, line: &str) -> String {
@@ -218,10 +220,8 @@ fn whole_databases_are_flushed_and_swapped_by_a_transaction_alone_until_it_commi
     harness.expect(&mut other, &[("DBSIZE", ":0\r\n"), ("SELECT 0", "+OK\r\n"), ("DBSIZE", ":0\r\n")]);
 }
 
-#[test]
-fn database_that_stays_prepared_is_named_to_who_would_flush_it() {
-    let mut harness = Harness::with(|settings| settings.set("txn.node", "n").unwrap());
-    let mut wire = harness.connect();
+/// Prepares a branch that empties database 0, which holds it whole.
+fn prepare_flush(harness: &Harness) {
     let store = &harness.server.store;
     let (mut stage, prepared) = (store.stage(), store::Prepared::default());
     let mut access = store.access(store::Scope::Everything, &prepared, 0).unwrap();
@@ -230,19 +230,86 @@ fn database_that_stays_prepared_is_named_to_who_would_flush_it() {
     access.keep(&mut stage).unwrap();
     let staging = store.prepare("evk_n_1_2a_0", &stage, &prepared).unwrap();
     assert!(matches!(staging, store::Staging::Done { .. }), "{staging:?}");
-    for (line, what) in [("FLUSHDB", "database 0"), ("SWAPDB 0 1", "database 0"), ("SET k v", "key 'k'")] {
-        let mut reply = harness.line(&mut wire, line).into_bytes();
-        while reply.is_empty() {
-            reply = harness.after(&mut wire, Duration::from_millis(20));
-        }
-        let told = format!(
-            "-TRYAGAIN {what} is held by prepared transaction 1-2a, for longer than txn.lock_wait\r\n"
-        );
-        assert_eq!(String::from_utf8(reply).unwrap(), told, "{line}");
+}
+
+/// The reply to `line`, when it has waited as long as it may.
+fn held(harness: &Harness, wire: &mut Wire, line: &str) -> String {
+    let (mut reply, mut waited) = (harness.line(wire, line).into_bytes(), Duration::ZERO);
+    while reply.is_empty() && waited < Duration::from_secs(60) {
+        waited += Duration::from_millis(20);
+        reply = harness.after(wire, Duration::from_millis(20));
     }
+    assert_eq!(waited, Duration::from_secs(1), "{line}");
+    String::from_utf8(reply).unwrap()
+}
+
+#[test]
+fn database_that_stays_prepared_is_named_to_who_would_change_it() {
+    let mut harness = Harness::with(|settings| settings.set("txn.node", "n").unwrap());
+    let mut wire = harness.connect();
+    harness.expect(
+        &mut wire,
+        &[("SET a 1", "+OK\r\n"), ("SET short 1 EX 5", "+OK\r\n"), ("SELECT 1", "+OK\r\n")],
+    );
+    harness.expect(&mut wire, &[("SET b 2", "+OK\r\n"), ("SELECT 0", "+OK\r\n")]);
+    prepare_flush(&harness);
+    let told = |what: &str| {
+        format!("-TRYAGAIN {what} is held by prepared transaction 1-2a, for longer than txn.lock_wait\r\n")
+    };
+    for (line, what) in [
+        ("FLUSHDB", "database 0"),
+        ("FLUSHALL", "database 0"),
+        ("SWAPDB 0 1", "database 0"),
+        ("SWAPDB 1 0", "database 0"),
+        ("SET k v", "key 'k'"),
+        ("DEL a", "key 'a'"),
+        ("EXPIRE a 100", "key 'a'"),
+        ("GETDEL a", "key 'a'"),
+        ("RENAME a z", "key 'z'"),
+        ("COPY a z", "key 'z'"),
+        ("MOVE a 1", "key 'a'"),
+    ] {
+        assert_eq!(held(&harness, &mut wire, line), told(what), "{line}");
+    }
+    let queued = [("MULTI", "+OK\r\n"), ("GET a", "+QUEUED\r\n"), ("SET k 1", "+QUEUED\r\n")];
+    harness.expect(&mut wire, &queued);
+    assert_eq!(held(&harness, &mut wire, "EXEC"), told("key 'k'"));
+    // From another database into it; what stays there goes on.
+    harness.expect(&mut wire, &[("SELECT 1", "+OK\r\n")]);
+    for (line, what) in [("MOVE b 0", "key 'b'"), ("COPY b z DB 0", "key 'z'")] {
+        assert_eq!(held(&harness, &mut wire, line), told(what), "{line}");
+    }
+    harness.expect(&mut wire, &[("INCR b", ":3\r\n"), ("SELECT 0", "+OK\r\n")]);
+    // Readers see what is committed; a key whose time has come is gone for them, and nothing waits for it.
+    harness.expect(
+        &mut wire,
+        &[
+            ("GET a", "$1\r\n1\r\n"),
+            ("EXISTS k z", ":0\r\n"),
+            ("GET short", "$-1\r\n"),
+            ("EXISTS short", ":0\r\n"),
+        ],
+    );
     let info = harness.line(&mut wire, "INFO transactions");
     assert!(info.contains("txn_locked_keys:0\r\n") && info.contains("txn_locked_databases:1\r\n"), "{info}");
-    harness.expect(&mut wire, &[("TX.RESOLVE 1-2a COMMIT", "+OK\r\n"), ("SET k v", "+OK\r\n")]);
+    harness.expect(
+        &mut wire,
+        &[("TX.RESOLVE 1-2a COMMIT", "+OK\r\n"), ("DBSIZE", ":0\r\n"), ("SET k v", "+OK\r\n")],
+    );
+    harness.expect(&mut wire, &[("SELECT 1", "+OK\r\n"), ("MOVE b 0", ":1\r\n")]);
+}
+
+#[test]
+fn database_that_was_held_is_as_it_was_after_a_rollback() {
+    let mut harness = Harness::with(|settings| settings.set("txn.node", "n").unwrap());
+    let (mut one, mut other) = (harness.connect(), harness.connect());
+    harness.expect(&mut one, &[("SET a 1", "+OK\r\n")]);
+    prepare_flush(&harness);
+    assert_eq!((harness.line(&mut one, "RENAME a b"), one.step), (String::new(), Step::Park));
+    harness.expect(&mut other, &[("GET a", "$1\r\n1\r\n"), ("TX.RESOLVE 1-2a ROLLBACK", "+OK\r\n")]);
+    harness.server.on_unlock();
+    assert_eq!(harness.deliver(&mut one), b"+OK\r\n");
+    harness.expect(&mut other, &[("GET b", "$1\r\n1\r\n"), ("FLUSHDB", "+OK\r\n"), ("DBSIZE", ":0\r\n")]);
 }
 
 #[test]
@@ -272,4 +339,24 @@ fn write_to_a_key_that_stays_prepared_is_answered_with_whose_it_is_until_an_oper
     harness.expect(&mut wire, &[("TX.RESOLVE 1-2a ROLLBACK", "+OK\r\n"), ("SET k v", "+OK\r\n")]);
     let again = harness.line(&mut wire, "TX.RESOLVE 1-2a ROLLBACK");
     assert_eq!(again, "-NOTX no transaction 1-2a waits for an operator\r\n");
+}
+
+/// What the manual says: any command that writes can be staged.
+#[test]
+fn each_command_of_the_table_that_writes_can_be_staged() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let id = begin(&harness, &mut wire);
+    let mut refused = Vec::new();
+    for command in Table::of_server().commands().filter(|command| command.flags.has(Flags::WRITE)) {
+        let mut words = vec!["TX.DO".to_owned(), id.clone()];
+        words.extend(command.name.split('|').map(str::to_owned));
+        words.extend((words.len() - 2..command.arity.unsigned_abs() as usize).map(|n| n.to_string()));
+        let reply = harness.raw(&mut wire, &words);
+        assert!(!reply.contains("wrong number of arguments"), "{words:?}: {reply}");
+        if reply.contains("cannot stage") {
+            refused.push(command.name);
+        }
+    }
+    assert_eq!(refused, ["tx.do", "tx.commit"], "those that are about transactions themselves");
 }
