@@ -5,18 +5,20 @@
 //!
 //! ```text
 //!  sleeper: listen -> looks whether there is anything to do -> sleep, unless it rang since it listened      others: leave it -> ring
+//!                                                                                       the keeper, once a second: ring_all
 //! ```
 //!
 //! Invariants
 //!   1. A ring that came after [`Bell::listen`] ends [`Bell::sleep`].
 //!   2. A thread may be woken for nothing: it looks, and sleeps again.
+//!   3. Whoever waits for a time is woken by the keeper's ring, up to a second late: a sleep has no timer of its own, which the system would
+//!      set and cancel once a transaction.
 //!
 //! Source: event counts (Reed, Kanodia 1979) over the system's futex.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
-use rustix::thread::futex::{self, Flags, Timespec};
+use rustix::thread::futex::{self, Flags};
 
 /// The words that all sleep on.
 #[derive(Debug, Default)]
@@ -53,11 +55,10 @@ impl Bell {
         Heard { side, rung: self.word(side).load(Ordering::SeqCst) }
     }
 
-    /// Sleeps until it rings, at most `most`; not at all if it rang since `heard`.
-    pub(crate) fn sleep(&self, heard: Heard, most: Duration) {
-        let most = Timespec::try_from(most).ok();
-        // Rung before, too late, disturbed: whoever sleeps looks for itself.
-        let _ = futex::wait(self.word(heard.side), Flags::PRIVATE, heard.rung, most.as_ref());
+    /// Sleeps until it rings; not at all if it rang since `heard`.
+    pub(crate) fn sleep(&self, heard: Heard) {
+        // Rung before, disturbed: whoever sleeps looks for itself.
+        let _ = futex::wait(self.word(heard.side), Flags::PRIVATE, heard.rung, None);
     }
 
     /// Wakes all that sleep on this side.
@@ -66,6 +67,11 @@ impl Bell {
         word.fetch_add(1, Ordering::SeqCst);
         // It fails only for an address that is none.
         let _ = futex::wake(word, Flags::PRIVATE, i32::MAX as u32);
+    }
+
+    /// Wakes all that sleep.
+    pub(crate) fn ring_all(&self) {
+        [Side(false), Side(true)].into_iter().for_each(|side| self.ring(side));
     }
 
     fn word(&self, side: Side) -> &AtomicU32 {

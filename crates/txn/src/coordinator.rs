@@ -26,7 +26,7 @@ use crate::decision_log::{DecisionLog, LogCounters};
 use crate::id::{BranchId, NodeName, TxId};
 use crate::inbox::{Inbox, Wake, lock};
 use crate::keeper::Keeper;
-use crate::lane::{Lane, LaneError, Outcomes, Part, lane_of};
+use crate::lane::{Lane, LaneError, Outcomes, Part, Time, lane_of};
 use crate::phases::Phases;
 use crate::protocol::{BranchState, Effect, Misuse, Standing, State, Timing, Transaction};
 use crate::record::{Decision, RecordError};
@@ -278,7 +278,7 @@ impl Coordinator {
     /// # Errors
     /// [`Misuse::NotResolvable`].
     pub fn resolve(&self, tx: TxId, commit: bool) -> Option<Result<(), Misuse>> {
-        let (now, wall) = (self.shared.clock.now(), self.shared.clock.unix_ms());
+        let (now, wall) = self.shared.time();
         self.shared.change(tx, |machine, effects| machine.resolve(now, wall, commit, effects))
     }
 
@@ -343,6 +343,10 @@ impl Drop for Coordinator {
 }
 
 impl Shared {
+    pub(crate) fn time(&self) -> Time {
+        (self.clock.now(), self.clock.unix_ms())
+    }
+
     /// Counts one transaction more, if there may be one.
     pub(crate) fn admit(&self) -> Result<(), LaneError> {
         if self.ends.load(Ordering::Relaxed) {

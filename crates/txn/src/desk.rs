@@ -116,7 +116,7 @@ impl Desk {
     /// # Errors
     /// [`LaneError::Unknown`], [`LaneError::Misuse`].
     pub fn commit(&self, tx: TxId) -> Result<(), LaneError> {
-        self.end(|core, shared| core.commit(shared, tx))
+        self.end(|core, shared| core.commit(shared, shared.time(), tx))
     }
 
     /// Begins to roll back; the outcome, which has this reason, is told.
@@ -124,7 +124,7 @@ impl Desk {
     /// # Errors
     /// [`LaneError::Unknown`], [`LaneError::Misuse`].
     pub fn rollback(&self, tx: TxId, reason: &str) -> Result<(), LaneError> {
-        self.end(|core, shared| core.rollback(shared, tx, reason))
+        self.end(|core, shared| core.rollback(shared, shared.time(), tx, reason))
     }
 
     /// Its clerk may be about to sleep: it is woken if this leaves it something to do before it would look.

@@ -94,12 +94,13 @@ impl Inbox {
         }
     }
 
-    /// As [`Inbox::park`], together with all others whose records go with this cycle of the log. Any other event wakes all of them.
-    pub(crate) fn park_together(&self, cycle: u64, most: Duration) {
+    /// As [`Inbox::park`], together with all others whose records go with this cycle of the log. Any other event wakes all of them, and
+    /// so does the keeper, once a second.
+    pub(crate) fn park_together(&self, cycle: u64) {
         let side = Side::of_cycle(cycle);
         let heard = self.bell.listen(side);
         if self.is_about_to(if side.is_odd() { TOGETHER_ODD } else { TOGETHER_EVEN }) {
-            self.bell.sleep(heard, most);
+            self.bell.sleep(heard);
             self.sleeps.store(AWAKE, Ordering::SeqCst);
         }
     }
@@ -233,7 +234,7 @@ mod tests {
             for inbox in &inboxes {
                 scope.spawn(|| {
                     while inbox.is_empty() {
-                        inbox.park_together(7, Duration::from_secs(600));
+                        inbox.park_together(7);
                     }
                 });
             }
@@ -277,7 +278,7 @@ mod tests {
                         inbox.take(&mut events);
                         count += events.drain(..).count();
                         if count < 10_000 {
-                            inbox.park_together(count as u64, Duration::from_secs(60));
+                            inbox.park_together(count as u64);
                         }
                     }
                 });

@@ -31,6 +31,8 @@ pub(crate) struct Keeper {
     /// Answers to what recovery asks: what is prepared, and whether orphans are gone.
     found: Arc<Inbox>,
     next_recovery: Nanos,
+    /// When those who sleep together look at the time.
+    next_ring: Nanos,
 }
 
 impl Keeper {
@@ -49,7 +51,7 @@ impl Keeper {
         }
         let own = Arc::clone(&part.inbox);
         let found = Arc::new(Inbox::new(Wake::Call(Arc::new(move || own.wake())), Arc::clone(&shared.bell)));
-        Self { shared, part, recovery, found, next_recovery: now }
+        Self { shared, part, recovery, found, next_recovery: now, next_ring: now }
     }
 
     /// Works until the coordinator ends.
@@ -63,12 +65,13 @@ impl Keeper {
             self.recover_if_due();
             let adopted = self.shared.adopted();
             for part in adopted.iter().chain([&self.part]) {
-                part.turn(&self.shared, &mut told);
+                part.turn(&self.shared, self.shared.time(), &mut told);
                 part.offer(&self.shared);
             }
             // Nobody waits for what is told here: it was told before, or its thread is gone.
             told.clear();
-            let mut due = Some(self.next_recovery);
+            self.ring_if_due();
+            let mut due = Some(self.next_recovery.min(self.next_ring));
             for part in adopted.iter().chain([&self.part]) {
                 due = due.min(part.core().due().or(due));
             }
@@ -78,6 +81,15 @@ impl Keeper {
                 let most = due.map_or(WAIT_MOST, |due| due.since(self.shared.clock.now()).min(WAIT_MOST));
                 self.part.inbox.park(most);
             }
+        }
+    }
+
+    /// Has those look who sleep together, without a timer of their own: they may wait for a time.
+    fn ring_if_due(&mut self) {
+        let now = self.shared.clock.now();
+        if now >= self.next_ring {
+            self.next_ring = now + WAIT_MOST;
+            self.shared.bell.ring_all();
         }
     }
 

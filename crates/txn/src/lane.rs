@@ -12,7 +12,8 @@
 //! Invariants
 //!   1. A transaction is in one lane from begin to end; its number tells which.
 //!   2. An effect is carried out once, in the order in which its machine gave it.
-//!   3. Nothing waits but [`Lane::wait`] and [`Lane::commit_and_wait`], and those end by the next time that a machine waits for.
+//!   3. Nothing waits but [`Lane::wait`] and [`Lane::commit_and_wait`]. The first ends by the next time that a machine waits for, the other
+//!      has it looked at up to a second later.
 //!   4. A lane that is dropped loses nothing: the coordinator's keeper goes on with what is unfinished.
 //!
 //! Out of scope: what comes next in a transaction (`protocol`).
@@ -65,6 +66,9 @@ pub enum LaneError {
     #[error("resource {0} takes no branches: {1}")]
     NotReady(Box<str>, String),
 }
+
+/// Monotonic and wall-clock time of one moment.
+pub(crate) type Time = (Nanos, UnixMs);
 
 /// What a lane shares with those who look into it.
 #[derive(Debug)]
@@ -162,7 +166,7 @@ impl Lane {
     /// # Errors
     /// [`LaneError::Unknown`], [`LaneError::Misuse`].
     pub fn commit(&mut self, tx: TxId) -> Result<(), LaneError> {
-        self.part.core().commit(&self.shared, tx)
+        self.part.core().commit(&self.shared, self.shared.time(), tx)
     }
 
     /// Begins to roll back; [`Lane::turn`] tells the outcome, which has this reason.
@@ -170,13 +174,13 @@ impl Lane {
     /// # Errors
     /// [`LaneError::Unknown`], [`LaneError::Misuse`].
     pub fn rollback(&mut self, tx: TxId, reason: &str) -> Result<(), LaneError> {
-        self.part.core().rollback(&self.shared, tx, reason)
+        self.part.core().rollback(&self.shared, self.shared.time(), tx, reason)
     }
 
     /// Handles what came, and adds to `finished` what ended; never waits.
     pub fn turn(&mut self, finished: &mut Vec<(TxId, Outcome)>) {
         finished.append(&mut self.met);
-        self.part.turn(&self.shared, finished);
+        self.part.turn(&self.shared, self.shared.time(), finished);
     }
 
     /// Waits until something came or a time is due that a machine waits for. Makes its own decision durable, where that is
@@ -195,26 +199,27 @@ impl Lane {
             self.part.core().not_offered = 0;
             return;
         }
-        let (most, cycle) = self.offered();
+        let (due, cycle) = self.offered();
         match cycle.filter(|_| is_together) {
-            Some(cycle) => self.part.inbox.park_together(cycle, most),
-            None => self.part.inbox.park(most),
+            Some(cycle) => self.part.inbox.park_together(cycle),
+            None => self.part.inbox.park(self.until(due)),
         }
     }
 
     /// Tells the log that somebody waits, if nobody has; for how long there is nothing to be done.
     pub(crate) fn rest(&self) -> Duration {
-        self.offered().0
+        self.until(self.offered().0)
     }
 
-    /// As [`Lane::rest`]; and with which cycle of the log a lone transaction goes on.
-    fn offered(&self) -> (Duration, Cycle) {
-        let (due, cycle) = {
-            let mut core = self.part.core();
-            core.offer(&self.shared);
-            (core.due(), core.cycle_awaited())
-        };
-        (due.map_or(WAIT_MOST, |due| due.since(self.shared.clock.now()).min(WAIT_MOST)), cycle)
+    /// Tells the log that somebody waits; when there is something to be done, and with which cycle of the log a lone transaction goes on.
+    fn offered(&self) -> (Option<Nanos>, Cycle) {
+        let mut core = self.part.core();
+        core.offer(&self.shared);
+        (core.due(), core.cycle_awaited())
+    }
+
+    fn until(&self, due: Option<Nanos>) -> Duration {
+        due.map_or(WAIT_MOST, |due| due.since(self.shared.clock.now()).min(WAIT_MOST))
     }
 
     /// Commits, and waits for the outcome.
@@ -222,10 +227,11 @@ impl Lane {
     /// # Errors
     /// [`LaneError::Unknown`], [`LaneError::Misuse`].
     pub fn commit_and_wait(&mut self, tx: TxId) -> Result<Outcome, LaneError> {
-        self.commit(tx)?;
+        let mut time = self.shared.time();
+        self.part.core().commit(&self.shared, time, tx)?;
         loop {
             let mut finished = std::mem::take(&mut self.met);
-            self.part.turn(&self.shared, &mut finished);
+            self.part.turn(&self.shared, time, &mut finished);
             let found = finished.iter().position(|(other, _)| *other == tx);
             let outcome = found.map(|at| finished.swap_remove(at).1);
             self.met = finished;
@@ -233,6 +239,7 @@ impl Lane {
                 Some(outcome) => return Ok(outcome),
                 None => self.wait_as(true),
             }
+            time = self.shared.time();
         }
     }
 
@@ -309,8 +316,7 @@ impl Part {
     }
 
     /// Handles what came; adds what ended to `finished`.
-    pub(crate) fn turn(&self, shared: &Shared, finished: &mut Vec<(TxId, Outcome)>) {
-        let (now, wall) = (shared.clock.now(), shared.clock.unix_ms());
+    pub(crate) fn turn(&self, shared: &Shared, (now, wall): Time, finished: &mut Vec<(TxId, Outcome)>) {
         let (mut core, mut handled) = (self.core(), 0_usize);
         let mut events = std::mem::take(&mut core.events);
         loop {
@@ -355,22 +361,19 @@ impl Core {
         tx
     }
 
-    pub(crate) fn commit(&mut self, shared: &Shared, tx: TxId) -> Result<(), LaneError> {
-        self.end(shared, tx, |machine, now, wall, effects| machine.commit(now, wall, effects))
+    pub(crate) fn commit(&mut self, shared: &Shared, (now, wall): Time, tx: TxId) -> Result<(), LaneError> {
+        let done = self.change(shared, tx, |machine, effects| machine.commit(now, wall, effects));
+        Ok(done.ok_or(LaneError::Unknown(tx))??)
     }
 
-    pub(crate) fn rollback(&mut self, shared: &Shared, tx: TxId, reason: &str) -> Result<(), LaneError> {
-        self.end(shared, tx, |machine, now, wall, effects| machine.rollback(now, wall, reason, effects))
-    }
-
-    fn end(
+    pub(crate) fn rollback(
         &mut self,
         shared: &Shared,
+        (now, wall): Time,
         tx: TxId,
-        how: impl FnOnce(&mut Transaction, Nanos, UnixMs, &mut Vec<Effect>) -> Result<(), Misuse>,
+        reason: &str,
     ) -> Result<(), LaneError> {
-        let (now, wall) = (shared.clock.now(), shared.clock.unix_ms());
-        let done = self.change(shared, tx, |machine, effects| how(machine, now, wall, effects));
+        let done = self.change(shared, tx, |machine, effects| machine.rollback(now, wall, reason, effects));
         Ok(done.ok_or(LaneError::Unknown(tx))??)
     }
 
@@ -444,14 +447,14 @@ impl Core {
 
     /// The resource at this place answers again.
     pub(crate) fn on_back(&mut self, shared: &Shared, resource: u16) {
-        let (now, wall) = (shared.clock.now(), shared.clock.unix_ms());
+        let (now, wall) = shared.time();
         let waiting: Vec<TxId> = self.machines.live().map(Transaction::id).collect();
         for tx in waiting {
             self.change(shared, tx, |machine, effects| machine.on_back(now, wall, resource, effects));
         }
     }
 
-    fn on_event(&mut self, shared: &Shared, (now, wall): (Nanos, UnixMs), event: Event) {
+    fn on_event(&mut self, shared: &Shared, (now, wall): Time, event: Event) {
         let tx = match &event {
             Event::Answered(Call { branch: Some(branch), ask, .. }, _) => {
                 answered(*ask).into_iter().for_each(steps::reached);
@@ -476,7 +479,7 @@ impl Core {
     }
 
     /// Tells machines the time that waited for one.
-    fn on_time(&mut self, shared: &Shared, (now, wall): (Nanos, UnixMs)) {
+    fn on_time(&mut self, shared: &Shared, (now, wall): Time) {
         if self.machines.due().is_none_or(|due| now < due) {
             return;
         }
@@ -505,7 +508,7 @@ impl Core {
                     self.record.clear();
                     decision.encode(&mut self.record);
                     if let Err(refused) = self.write(shared, tx) {
-                        let (now, wall) = (shared.clock.now(), shared.clock.unix_ms());
+                        let (now, wall) = shared.time();
                         self.on_refused((now, wall), (tx, now + BUSY_MAX), refused, &mut effects);
                         is_settled = false;
                     }
@@ -562,7 +565,7 @@ impl Core {
     /// What was just encoded was not taken. Until `until` it is written again if that is for want of room alone.
     fn on_refused(
         &mut self,
-        (now, wall): (Nanos, UnixMs),
+        (now, wall): Time,
         (tx, until): (TxId, Nanos),
         refused: Refused,
         effects: &mut Vec<Effect>,
@@ -579,7 +582,7 @@ impl Core {
     }
 
     /// Writes what the log had no room for.
-    fn write_again(&mut self, shared: &Shared, (now, wall): (Nanos, UnixMs)) {
+    fn write_again(&mut self, shared: &Shared, (now, wall): Time) {
         if self.unwritten.again_at.is_none_or(|at| now < at) {
             return;
         }
