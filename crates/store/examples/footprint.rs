@@ -2,14 +2,18 @@
 //!
 //! `cargo run --release -p store --example footprint [KEYS]`
 
+use std::sync::Arc;
 use std::time::Instant;
 
+use clock::{SimClock, UnixMs};
 use store::{EngineKind, KeyRef, Options, Prepared, Scope, Store, Value};
 
 #[expect(clippy::disallowed_methods, reason = "a measurement reads the clock and /proc itself")]
 fn main() {
     let keys: u64 = std::env::args().nth(1).map_or(1_000_000, |arg| arg.parse().expect("a number of keys"));
-    let options = Options { engine: EngineKind::Memory, background: false, ..Options::default() };
+    // A clock that stands still: callgrind cannot read the system's.
+    let clock = Arc::new(SimClock::new(UnixMs(1_795_000_000_000)));
+    let options = Options { engine: EngineKind::Memory, background: false, clock, ..Options::default() };
     let store = Store::open(options).expect("memory always opens");
     let before = resident_bytes();
     let start = Instant::now();
