@@ -312,6 +312,25 @@ fn database_that_was_held_is_as_it_was_after_a_rollback() {
     harness.expect(&mut other, &[("GET b", "$1\r\n1\r\n"), ("FLUSHDB", "+OK\r\n"), ("DBSIZE", ":0\r\n")]);
 }
 
+/// The manual: it does not abort for what others wrote there before.
+#[test]
+fn key_set_behind_a_staged_flush_does_not_abort_for_what_others_write_there() {
+    let mut harness = Harness::new();
+    let (mut one, mut other) = (harness.connect(), harness.connect());
+    let id = begin(&harness, &mut one);
+    harness.expect(
+        &mut one,
+        &[
+            (&format!("TX.DO {id} FLUSHDB"), "+OK\r\n"),
+            (&format!("TX.DO {id} SET d 4"), "+OK\r\n"),
+            (&format!("TX.DO {id} GET e"), "$-1\r\n"),
+        ],
+    );
+    harness.expect(&mut other, &[("MSET d 9 e 9 f 9", "+OK\r\n")]);
+    assert_eq!(told(&harness, &mut one, &format!("TX.COMMIT {id}")), COMMITTED);
+    harness.expect(&mut other, &[("MGET d e f", "*3\r\n$1\r\n4\r\n$-1\r\n$-1\r\n")]);
+}
+
 #[test]
 fn write_to_a_key_that_stays_prepared_is_answered_with_whose_it_is_until_an_operator_ends_it() {
     let mut harness = Harness::with(|settings| settings.set("txn.node", "n").unwrap());

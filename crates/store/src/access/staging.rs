@@ -205,13 +205,13 @@ impl<'s> Access<'s> {
     /// Why `stage` cannot be prepared or committed: what changed first, for then waiting is in vain.
     fn conflict(&self, stage: &Stage) -> Result<Option<Staging>, Stop> {
         let mut cold = Vec::new();
-        for touched in stage.touched() {
+        for touched in stage.watched() {
             if self.changed(&touched.watch)? {
                 return Ok(Some(Staging::Changed { db: touched.db(), key: touched.key().into() }));
             }
             cold.extend(self.may_expire_unseen(touched)?);
         }
-        for touched in stage.touched() {
+        for touched in stage.watched() {
             let stripe = self.guards.stripe(touched.hash.stripe())?;
             let Some(keyspace) = self.store.index.keyspace(touched.db()) else { continue };
             if let Some(by) = stripe.holder(keyspace, touched.hash, touched.key()) {

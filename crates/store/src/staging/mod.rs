@@ -188,6 +188,12 @@ impl Stage {
         self.stripes.values().flatten()
     }
 
+    /// The keys that others can change: not those of contents that it has made, which are its own.
+    pub(crate) fn watched(&self) -> impl Iterator<Item = &Touched> {
+        let databases = u32::from(self.store.options.databases);
+        self.touched().filter(move |touched| touched.contents < databases)
+    }
+
     /// The keys of one stripe.
     pub(crate) fn stripes(&self) -> impl Iterator<Item = (usize, &[Touched])> {
         self.stripes.iter().map(|(number, touched)| (*number, touched.as_slice()))

@@ -145,9 +145,11 @@ impl World {
         store.touch(&mut open.stage, &keys).map_err(Trouble::Refused)?;
         for (db, key) in &names {
             let contents = open.contents[usize::from(*db)];
-            let before = if contents < DATABASES { contents } else { *db };
-            let seen = || self.model.current().get(before, key, now_ms).cloned();
-            open.seen.entry((before, key.clone())).or_insert_with(seen);
+            // what it emptied is its own, whatever others do there
+            if contents < DATABASES {
+                let seen = || self.model.current().get(contents, key, now_ms).cloned();
+                open.seen.entry((contents, key.clone())).or_insert_with(seen);
+            }
         }
         // what it reads is looked at before each change, so that one command reads what an earlier one staged
         let mut changes = open.changes.clone();

@@ -197,6 +197,42 @@ fn touched_keys_are_watched_where_their_contents_were() {
     });
 }
 
+/// A key that it set behind its own flush was watched where others still saw the old contents, so their writes, which the
+/// flush empties anyway, made it fail.
+#[test]
+fn key_behind_a_flush_is_its_own_whatever_others_do_there() {
+    Bench::each(|bench| {
+        for prepares in [false, true] {
+            let mut stage = bench.store.stage();
+            stage_flush(&bench, &mut stage, 0);
+            stage_swap(&bench, &mut stage, 0, 1);
+            stage_put(&bench, &mut stage, 1, b"set", b"new");
+            assert_eq!(stage_get(&bench, &mut stage, 1, b"read"), None);
+            for (db, key) in [(0, b"set".as_slice()), (0, b"read"), (1, b"set"), (1, b"read")] {
+                put(&bench, db, key, b"other").expect("free");
+            }
+            if prepares {
+                prepared(&bench, &stage);
+                bench.commit("b");
+            } else {
+                assert!(matches!(bench.commit_staged(&stage), Ok(Staging::Done { .. })));
+            }
+            assert_eq!(bench.get_in(1, b"set").as_deref(), Some(&b"new"[..]));
+            assert_eq!(bench.get_in(1, b"read"), None);
+            assert_eq!(bench.get(b"set").as_deref(), Some(&b"other"[..]), "what 1 had");
+            assert_eq!((bench.store.locked_keys(), bench.store.locked_databases()), (0, 0));
+        }
+        // What it saw before its flush it did see.
+        put(&bench, 0, b"k", b"v").expect("free");
+        let mut stage = bench.store.stage();
+        stage_get(&bench, &mut stage, 0, b"k");
+        stage_flush(&bench, &mut stage, 0);
+        stage_put(&bench, &mut stage, 0, b"k", b"new");
+        put(&bench, 0, b"k", b"other").expect("free");
+        assert!(matches!(bench.prepare("b", &stage), Ok(Staging::Changed { db: 0, .. })));
+    });
+}
+
 #[test]
 fn two_swaps_change_nothing_and_hold_nothing() {
     Bench::each(|bench| {
