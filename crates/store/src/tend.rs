@@ -126,8 +126,9 @@ impl Store {
                 next = next.min(now_ms + SWEEP_MS);
             }
             stripe.report(&self.index);
-            let firsts = stripe.spaces().filter_map(|(id, space)| {
-                space.expiry.iter().find(|entry| active && !is_held(&stripe, id, number, *entry))
+            let free = stripe.spaces().filter(|(id, _)| active && !stripe.is_held_whole(*id));
+            let firsts = free.filter_map(|(id, space)| {
+                space.expiry.iter().find(|entry| !is_held(&stripe, id, number, *entry))
             });
             next = next.min(firsts.map(|entry| entry.expiry_ms).min().unwrap_or(u64::MAX));
         }
@@ -144,7 +145,8 @@ impl Store {
     fn due_in(&self, number: usize, now_ms: u64, limit: usize) -> Vec<(u32, ExpiryEntry)> {
         let stripe = self.index.lock(number);
         let mut due = Vec::new();
-        for (keyspace, space) in stripe.spaces() {
+        // One that is held whole may have millions, none of which can go now.
+        for (keyspace, space) in stripe.spaces().filter(|(keyspace, _)| !stripe.is_held_whole(*keyspace)) {
             let entries = space.expiry.due(now_ms);
             let entries = entries.filter(|entry| !is_held(&stripe, keyspace, number, *entry));
             let entries = entries.take(limit - due.len());

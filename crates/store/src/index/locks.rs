@@ -63,6 +63,11 @@ impl Stripe {
         self.locks.as_ref()?.holder(keyspace, hash, key)
     }
 
+    /// Whether somebody holds all of `keyspace`.
+    pub(crate) fn is_held_whole(&self, keyspace: u32) -> bool {
+        self.locks.as_ref().is_some_and(|locks| locks.whole.contains_key(&keyspace))
+    }
+
     /// Gives `key` to `by`; returns false, and changes nothing, when another has it.
     pub(crate) fn hold(&mut self, keyspace: u32, hash: KeyHash, key: &[u8], by: &Arc<str>) -> bool {
         if self.holder(keyspace, hash, key).is_some() {
@@ -137,6 +142,7 @@ mod tests {
         let locks = stripe.locks.as_ref().expect("it is held");
         assert!(locks.has_slot(1, hash) && !locks.has_slot(2, hash));
         assert_eq!((locks.any_of(1), locks.any_of(2)), (Some((None, &one)), None));
+        assert!(stripe.is_held_whole(1) && !stripe.is_held_whole(2));
         stripe.let_whole_go(1, "two");
         assert!(stripe.locks.is_some(), "two does not have it");
         stripe.let_whole_go(1, "one");
