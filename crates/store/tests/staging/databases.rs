@@ -1,6 +1,9 @@
 //! Whole databases in transactions: FLUSHDB, FLUSHALL and SWAPDB that are staged.
 
-use store::{Stage, Staging, Stop, Value};
+use std::time::Duration;
+
+use clock::{Clock, UnixMs};
+use store::{EngineKind, Stage, Staging, Stop, Value};
 
 use crate::bench::{Bench, holder};
 
@@ -100,7 +103,7 @@ fn commit_leaves_what_the_same_commands_leave_one_by_one() {
 #[test]
 fn prepared_databases_outlive_crash_and_restart_and_are_held() {
     for commits in [true, false] {
-        let mut bench = Bench::new(store::EngineKind::Log, 128);
+        let mut bench = Bench::new(EngineKind::Log, 128);
         let stage = busy(&bench);
         prepared(&bench, &stage);
         drop(stage);
@@ -242,4 +245,55 @@ fn two_swaps_change_nothing_and_hold_nothing() {
         stage_flush(&bench, &mut stage, 0);
         assert_eq!((stage.writes(), stage.is_empty()), (1, false));
     });
+}
+
+/// `k` in database 0 and `beside` in 2, which nobody holds, both overdue; 0 and 1 are prepared to be swapped.
+fn overdue(bench: &Bench) {
+    let at = UnixMs(bench.clock.unix_ms().0 + 10);
+    for (db, key) in [(0, b"k".as_slice()), (2, b"beside")] {
+        let put = bench.run(&[(db, key)], |access| {
+            access.put(db, key, Value::String(b"v"), Some(at));
+            Ok(())
+        });
+        put.expect("room");
+    }
+    let mut stage = bench.store.stage();
+    stage_swap(bench, &mut stage, 0, 1);
+    prepared(bench, &stage);
+    bench.clock.advance(Duration::from_millis(20));
+}
+
+#[test]
+fn expired_key_of_a_held_database_reads_as_absent_and_goes_when_that_is_let_go() {
+    for commits in [true, false] {
+        Bench::each(|mut bench| {
+            overdue(&bench);
+            let newest = bench.store.newest();
+            assert_eq!(bench.get(b"k"), None);
+            assert_eq!(bench.store.newest(), newest, "its removal waits");
+            for _ in 0..3 {
+                bench.store.tend(100);
+            }
+            let next = bench.store.tend(100).map_or(u64::MAX, |next| next.0);
+            assert!(next > bench.store.now().0, "{next} is due: the tender would turn in circles");
+            assert_eq!((bench.store.key_counts()[0].0, bench.store.key_counts()[2].0), (1, 0));
+            assert_eq!(holder(put(&bench, 0, b"k", b"w")), ("b".to_owned(), 0, b"k".to_vec()));
+            if bench.is_log() {
+                bench.settle();
+                bench.crash();
+                bench.store.tend(100);
+                assert_eq!((bench.get(b"k"), bench.store.key_counts()[0].0), (None, 1));
+            }
+            if commits {
+                bench.commit("b");
+            } else {
+                bench.rollback("b");
+            }
+            let db = u16::from(commits);
+            assert_eq!(bench.store.key_counts()[usize::from(db)].0, 1);
+            bench.store.tend(100);
+            assert_eq!(bench.store.key_counts()[usize::from(db)].0, 0, "it was due");
+            put(&bench, db, b"k", b"w").expect("free");
+        });
+    }
 }
