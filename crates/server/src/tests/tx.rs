@@ -132,6 +132,27 @@ fn what_cannot_be_is_said_and_changes_nothing() {
     assert!(info.contains("txn_committed:1\r\n") && info.contains("txn_live:0\r\n"), "{info}");
 }
 
+#[test]
+fn command_that_fails_stages_nothing_and_the_rest_can_be_committed() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    harness.expect(&mut wire, &[("SET text abc", "+OK\r\n")]);
+    let id = begin(&harness, &mut wire);
+    let not_integer = "-ERR value is not an integer or out of range\r\n";
+    harness.expect(
+        &mut wire,
+        &[
+            (&format!("TX.DO {id} SET k 1"), "+OK\r\n"),
+            (&format!("TX.DO {id} INCR text"), not_integer),
+            (&format!("TX.DO {id} SET k 2 NX XX"), "-ERR syntax error\r\n"),
+            (&format!("TX.DO {id} RENAME none k"), "-ERR no such key\r\n"),
+            (&format!("TX.DO {id} GET k"), "$1\r\n1\r\n"),
+        ],
+    );
+    assert_eq!(told(&harness, &mut wire, &format!("TX.COMMIT {id}")), COMMITTED);
+    harness.expect(&mut wire, &[("MGET k text", "*2\r\n$1\r\n1\r\n$3\r\nabc\r\n")]);
+}
+
 /// The desk sleeps by the real clock; the store and the coordinator go by this one.
 #[test]
 fn transaction_that_nobody_ends_rolls_back() {
@@ -222,11 +243,15 @@ fn whole_databases_are_flushed_and_swapped_by_a_transaction_alone_until_it_commi
 
 /// Prepares a branch that empties database 0, which holds it whole.
 fn prepare_flush(harness: &Harness) {
+    prepare_moves(harness, |access| access.flush(0));
+}
+
+fn prepare_moves(harness: &Harness, moves: impl Fn(&mut store::Access<'_>) -> Result<(), store::Stop>) {
     let store = &harness.server.store;
     let (mut stage, prepared) = (store.stage(), store::Prepared::default());
     let mut access = store.access(store::Scope::Everything, &prepared, 0).unwrap();
     access.resume(&stage);
-    access.flush(0).unwrap();
+    moves(&mut access).unwrap();
     access.keep(&mut stage).unwrap();
     let staging = store.prepare("evk_n_1_2a_0", &stage, &prepared).unwrap();
     assert!(matches!(staging, store::Staging::Done { .. }), "{staging:?}");
@@ -312,6 +337,104 @@ fn database_that_was_held_is_as_it_was_after_a_rollback() {
     harness.expect(&mut other, &[("GET b", "$1\r\n1\r\n"), ("FLUSHDB", "+OK\r\n"), ("DBSIZE", ":0\r\n")]);
 }
 
+/// Prepares a branch that swaps databases 0 and 1, which holds both whole.
+fn prepare_swap(harness: &Harness) {
+    prepare_moves(harness, |access| access.swap(0, 1));
+}
+
+#[test]
+fn exec_that_writes_to_a_held_database_does_none_of_it() {
+    let mut harness = Harness::with(|settings| settings.set("txn.node", "n").unwrap());
+    let mut wire = harness.connect();
+    harness.expect(&mut wire, &[("SET a 1", "+OK\r\n"), ("SELECT 1", "+OK\r\n"), ("SET b 2", "+OK\r\n")]);
+    prepare_flush(&harness);
+    for (lines, what) in [
+        (&["INCR b", "SELECT 0", "SET k v"][..], "key 'k'"),
+        (&["INCR b", "SET new 1", "COPY b z DB 0"], "key 'z'"),
+        (&["INCR b", "MOVE b 0"], "key 'b'"),
+        (&["INCR b", "SELECT 0", "DEL a"], "key 'a'"),
+        (&["INCR b", "FLUSHALL"], "database 0"),
+        (&["INCR b", "SWAPDB 1 0"], "database 0"),
+    ] {
+        harness.expect(&mut wire, &[("MULTI", "+OK\r\n")]);
+        lines.iter().for_each(|line| harness.expect(&mut wire, &[(line, "+QUEUED\r\n")]));
+        let told = format!(
+            "-TRYAGAIN {what} is held by prepared transaction 1-2a, for longer than txn.lock_wait\r\n"
+        );
+        assert_eq!(held(&harness, &mut wire, "EXEC"), told, "{lines:?}");
+        let after = [("GET b", "$1\r\n2\r\n"), ("EXISTS new", ":0\r\n"), ("DBSIZE", ":1\r\n")];
+        harness.expect(&mut wire, &after);
+    }
+    // One that only reads there, and one that changes nothing there, wait for nobody.
+    let lines = [
+        ("MULTI", "+OK\r\n"),
+        ("INCR b", "+QUEUED\r\n"),
+        ("SELECT 0", "+QUEUED\r\n"),
+        ("GET a", "+QUEUED\r\n"),
+        ("DEL none", "+QUEUED\r\n"),
+        ("DBSIZE", "+QUEUED\r\n"),
+        ("EXEC", "*5\r\n:3\r\n+OK\r\n$1\r\n1\r\n:0\r\n:1\r\n"),
+    ];
+    harness.expect(&mut wire, &lines);
+}
+
+/// Lines that wait, each on a connection of its own, in database 0.
+fn parked(harness: &mut Harness, lines: &[&str]) -> Vec<Wire> {
+    let park = |line: &&str| {
+        let mut wire = harness.connect();
+        assert_eq!((harness.line(&mut wire, line), wire.step), (String::new(), Step::Park), "{line}");
+        wire
+    };
+    lines.iter().map(park).collect()
+}
+
+#[test]
+fn writers_that_waited_go_on_with_what_the_end_of_the_transaction_left() {
+    let lines = ["INCR n", "APPEND n 0", "COPY n k", "SET l v NX GET", "RENAME n m", "MOVE k 2"];
+    for (ending, replies, n_of_1, all) in [
+        ("COMMIT", [":11\r\n", ":3\r\n", ":1\r\n", "$-1\r\n", "+OK\r\n", ":1\r\n"], "1", "110"),
+        ("ROLLBACK", [":2\r\n", ":2\r\n", ":1\r\n", "$-1\r\n", "+OK\r\n", ":1\r\n"], "10", "20"),
+    ] {
+        let mut harness = Harness::with(|settings| settings.set("txn.node", "n").unwrap());
+        let mut wire = harness.connect();
+        let before = [
+            ("SET n 1", "+OK\r\n"),
+            ("SELECT 1", "+OK\r\n"),
+            ("SET n 10", "+OK\r\n"),
+            ("SELECT 0", "+OK\r\n"),
+        ];
+        harness.expect(&mut wire, &before);
+        prepare_swap(&harness);
+        let mut waiting = parked(&mut harness, &lines[..5]);
+        // There is no such key yet: it changes nothing, and waits for nobody.
+        harness.expect(&mut wire, &[(lines[5], ":0\r\n")]);
+        assert_eq!(harness.line(&mut wire, &format!("TX.RESOLVE 1-2a {ending}")), "+OK\r\n");
+        harness.server.on_unlock();
+        for ((wire, line), reply) in waiting.iter_mut().zip(lines).zip(replies) {
+            assert_eq!(String::from_utf8(harness.deliver(wire)).unwrap(), reply, "{ending}: {line}");
+        }
+        let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
+        let both = format!("*2\r\n{}{}", bulk(all), bulk(all));
+        harness.expect(&mut wire, &[("MGET m k", &both), (lines[5], replies[5])]);
+        harness.expect(&mut wire, &[("SELECT 1", "+OK\r\n"), ("GET n", &bulk(n_of_1))]);
+    }
+}
+
+#[test]
+fn watched_key_of_a_held_database_is_dirty_after_a_commit_alone() {
+    for (ending, reply) in [("COMMIT", "*-1\r\n"), ("ROLLBACK", "*1\r\n+OK\r\n")] {
+        let mut harness = Harness::with(|settings| settings.set("txn.node", "n").unwrap());
+        let (mut one, mut other) = (harness.connect(), harness.connect());
+        harness.expect(&mut one, &[("SET a 1", "+OK\r\n"), ("WATCH a", "+OK\r\n")]);
+        prepare_flush(&harness);
+        harness.expect(&mut one, &[("MULTI", "+OK\r\n"), ("SET k v", "+QUEUED\r\n")]);
+        assert_eq!((harness.line(&mut one, "EXEC"), one.step), (String::new(), Step::Park));
+        harness.expect(&mut other, &[(&format!("TX.RESOLVE 1-2a {ending}"), "+OK\r\n")]);
+        harness.server.on_unlock();
+        assert_eq!(String::from_utf8(harness.deliver(&mut one)).unwrap(), reply, "{ending}");
+    }
+}
+
 /// The manual: it does not abort for what others wrote there before.
 #[test]
 fn key_set_behind_a_staged_flush_does_not_abort_for_what_others_write_there() {
@@ -360,22 +483,45 @@ fn write_to_a_key_that_stays_prepared_is_answered_with_whose_it_is_until_an_oper
     assert_eq!(again, "-NOTX no transaction 1-2a waits for an operator\r\n");
 }
 
-/// What the manual says: any command that writes can be staged.
+/// Those that are refused are those that the manual names.
 #[test]
-fn each_command_of_the_table_that_writes_can_be_staged() {
+fn each_command_that_writes_is_staged_or_refused_as_the_manual_says() {
     let mut harness = Harness::new();
     let mut wire = harness.connect();
     let id = begin(&harness, &mut wire);
-    let mut refused = Vec::new();
-    for command in Table::of_server().commands().filter(|command| command.flags.has(Flags::WRITE)) {
+    let (mut refused, mut staged) = (Vec::new(), 0);
+    let writes =
+        Table::of_server().entries().iter().map(|it| it.command).filter(|it| it.flags.has(Flags::WRITE));
+    for command in writes {
         let mut words = vec!["TX.DO".to_owned(), id.clone()];
         words.extend(command.name.split('|').map(str::to_owned));
         words.extend((words.len() - 2..command.arity.unsigned_abs() as usize).map(|n| n.to_string()));
         let reply = harness.raw(&mut wire, &words);
-        assert!(!reply.contains("wrong number of arguments"), "{words:?}: {reply}");
+        assert!(!reply.contains("wrong number") && !reply.contains("unknown"), "{words:?}: {reply}");
         if reply.contains("cannot stage") {
+            let name = command.name.to_ascii_uppercase();
+            let told = format!(
+                "-ERR TX.DO cannot stage {name}: it names no keys; run it outside of the transaction\r\n"
+            );
+            assert_eq!(reply, told);
             refused.push(command.name);
+        } else {
+            staged += 1;
         }
     }
-    assert_eq!(refused, ["tx.do", "tx.commit"], "those that are about transactions themselves");
+    assert_eq!(refused, REFUSED);
+    assert!(staged >= 30, "{staged} of the table's commands that write were staged");
+    // None of them has reached the keys, nor the transaction another end.
+    harness.expect(&mut wire, &[("DBSIZE", ":0\r\n")]);
+    let manual = include_str!("../../../../docs/manual/transactions.md");
+    let row = manual.lines().find(|line| line.starts_with("| `ERR TX.DO cannot stage")).expect("a row");
+    let (_, row) = row.split_once("; not ").expect("what it does not stage");
+    for name in REFUSED {
+        let name = name.to_ascii_uppercase();
+        let name = name.split(['|', '.']).next().unwrap();
+        assert!(row.contains(name), "{name} is refused, of which the manual says nothing: {row}");
+    }
 }
+
+/// What writes, and cannot be staged: libraries of functions, of which there are none, and transactions themselves.
+const REFUSED: [&str; 4] = ["function|delete", "function|flush", "tx.do", "tx.commit"];
