@@ -74,6 +74,8 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Strin
         shutdown: Box::new(move |kind| drop(ends.send(End::Command(kind)))),
     });
     let _ = hooks.protocol.set(Arc::clone(&protocol));
+    // Transactions of an earlier start go on since they were opened: what became durable for them meanwhile was told to nobody.
+    protocol.on_advance();
     let handle = Reactor::start_on(listeners, reactor_options(&settings), Arc::clone(&protocol), clock)
         .map_err(|error| error.to_string())?;
     act_on_changes(&config, &handle, &store);

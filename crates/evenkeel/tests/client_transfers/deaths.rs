@@ -90,3 +90,23 @@ fn transaction_whose_client_died_ends_and_tells_how_also_after_a_restart() {
     assert_eq!(text(&parties.server.call(&["SET", "account:0", "1001"])), "OK");
     assert_eq!([&committed, &open, &aborted].map(|id| state(&parties, id)), ["committed", "none", "none"]);
 }
+
+/// Nobody is there whose requests would wake what waits: a commit of keys whose record was durable before the server knew whom to tell
+/// was answered only when it was asked again, after 30 s.
+#[test]
+fn server_that_starts_alone_carries_out_what_it_had_decided() {
+    let Some(mut parties) = Parties::start() else { return };
+    for number in 0..8 {
+        let mut client = Mortal::new(&parties);
+        let id = client.work(number, "60000");
+        parties.server.order_stop("decided", 1);
+        client.send(&["TX.COMMIT", &id]);
+        assert!(parties.server.await_stop(Duration::from_secs(20)), "it is decided");
+        parties.server.kill();
+        parties.server.run();
+        let took = judge::settle(&parties).unwrap();
+        assert!(took < Duration::from_secs(15), "{number}: it took {took:?}: an answer was lost");
+        assert_eq!(state(&parties, &id), "committed");
+    }
+    assert_eq!(balances(&parties), ["984", "1008", "1008"]);
+}

@@ -29,11 +29,15 @@ pub struct Tally {
 /// # Errors
 /// What still is, after [`SETTLE_TIME_MAX`].
 pub fn settle(parties: &Parties) -> Result<Duration, String> {
-    let start = Instant::now();
+    let (start, mut is_slow) = (Instant::now(), false);
     loop {
         let left = doubts(parties);
         if left.is_empty() {
             return Ok(start.elapsed());
+        }
+        if start.elapsed() > SETTLE_TIME_USUAL && !is_slow {
+            is_slow = true;
+            println!("after {SETTLE_TIME_USUAL:?} there still is: {}", left.join("; "));
         }
         if start.elapsed() > SETTLE_TIME_MAX {
             return Err(format!("after {SETTLE_TIME_MAX:?}: {}", left.join("; ")));
@@ -235,6 +239,8 @@ fn sets(parties: &Parties) -> Vec<String> {
     wrong
 }
 
+/// What is left after more than this is printed.
+const SETTLE_TIME_USUAL: Duration = Duration::from_secs(4);
 /// The promise.
 const SETTLE_TIME_MAX: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(10);
