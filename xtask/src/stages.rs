@@ -146,6 +146,8 @@ fn build(root: &Path, _: &mut Tally) -> Result<(), Failure> {
 }
 
 fn unit(root: &Path, tally: &mut Tally) -> Result<(), Failure> {
+    // Benchmarks and replays are tested beside it.
+    packages::ensure(root, &[packages::REDIS_SERVER])?;
     test(root, tally, "unit", &["--lib", "--bins"], &[])
 }
 
