@@ -30,6 +30,9 @@ enum What {
     List {
         /// Only those in this state: active, preparing, deciding, committing, rolling-back, heuristic, in-doubt, committed
         state: Option<String>,
+        /// So many at most: those that began first, or, of those that are committed, last
+        #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+        count: u16,
     },
     /// Show what is known of one
     Show {
@@ -66,9 +69,10 @@ pub(crate) fn run(options: &Tx) -> Result<(), String> {
         client::call(&mut stream, &words)
     };
     let text = match &options.what {
-        What::List { state } => {
-            let words: Vec<&str> = ["TX.LIST"].into_iter().chain(state.as_deref()).collect();
-            table(&call(&words)?)
+        What::List { state, count } => {
+            let most = count.to_string();
+            let words = ["TX.LIST"].into_iter().chain(state.as_deref()).chain(["COUNT", &most]);
+            table(&call(&words.collect::<Vec<_>>())?, usize::from(*count))
         }
         What::Show { id } => detail(&call(&["TX.STATUS", id])?),
         What::Resolve { id, end } => {
@@ -85,8 +89,8 @@ pub(crate) fn run(options: &Tx) -> Result<(), String> {
     Ok(())
 }
 
-/// The transactions of TX.LIST, one a line.
-fn table(list: &Value) -> String {
+/// The transactions of TX.LIST, of which there are `most` at most, one a line.
+fn table(list: &Value, most: usize) -> String {
     let all = items(list);
     if all.is_empty() {
         return "no transaction\n".to_owned();
@@ -97,6 +101,9 @@ fn table(list: &Value) -> String {
         let of_branch = |it: &Value| format!("{} {}", told(it, "resource"), told(it, "state"));
         let branches: Vec<String> = branches.iter().map(of_branch).collect();
         let _ = writeln!(text, "{:<20} {:<13} {}", told(one, "id"), told(one, "state"), branches.join(", "));
+    }
+    if all.len() >= most {
+        let _ = writeln!(text, "perhaps there are more: --count N lists up to 10000");
     }
     text
 }
@@ -179,9 +186,12 @@ mod tests {
 
     #[test]
     fn list_has_a_line_for_each_and_says_so_when_there_is_none() {
-        assert_eq!(table(&Value::Array(Vec::new())), "no transaction\n");
-        let listed = table(&Value::Array(vec![transaction()]));
+        assert_eq!(table(&Value::Array(Vec::new()), 1), "no transaction\n");
+        let listed = table(&Value::Array(vec![transaction()]), 2);
         assert_eq!(listed.lines().nth(1), Some("1-5                  committing    orders committing"));
+        assert_eq!(listed.lines().count(), 2);
+        let cut = table(&Value::Array(vec![transaction()]), 1);
+        assert_eq!(cut.lines().nth(2), Some("perhaps there are more: --count N lists up to 10000"));
     }
 
     #[test]

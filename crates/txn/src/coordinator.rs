@@ -12,13 +12,14 @@
 //!
 //! Out of scope: how a log and resources are made.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use clock::Clock;
+use clock::{Clock, Nanos};
 use crossbeam_utils::CachePadded;
 
 use crate::bell::Bell;
@@ -240,12 +241,17 @@ impl Coordinator {
         Lane::new(Arc::clone(&self.shared), part)
     }
 
-    /// Those that are done, and whose decision is kept for a while; there may be very many.
+    /// The newest of those that are done, and whose decision is kept for a while: `most` of what may be very many, in the order of
+    /// their numbers.
     #[must_use]
-    pub fn kept(&self) -> Vec<TransactionInfo> {
+    pub fn kept(&self, most: usize) -> Vec<TransactionInfo> {
         let parts = lock(&self.shared.lanes).all.clone();
         let node = &self.shared.options.node;
-        parts.iter().flat_map(|part| part.core().kept(node).collect::<Vec<_>>()).collect()
+        let newest = parts.iter().flat_map(|part| part.core().newest_kept(node, most));
+        let mut newest: Vec<(Nanos, TransactionInfo)> = newest.collect();
+        newest.sort_unstable_by_key(|(goes_at, info)| Reverse((*goes_at, info.tx)));
+        newest.truncate(most);
+        in_order(newest.into_iter().map(|(_, info)| info))
     }
 
     /// How many transactions are in which state, those that are kept among them. Cheap: for figures.
@@ -257,12 +263,15 @@ impl Coordinator {
         states
     }
 
-    /// All transactions that are under way.
+    /// The `most` transactions with the least numbers that are under way, of all or of those in `state`, in the order of their numbers.
     #[must_use]
-    pub fn transactions(&self) -> Vec<TransactionInfo> {
+    pub fn transactions(&self, state: Option<State>, most: usize) -> Vec<TransactionInfo> {
         let parts = lock(&self.shared.lanes).all.clone();
         let node = &self.shared.options.node;
-        parts.iter().flat_map(|part| part.core().infos(node).collect::<Vec<_>>()).collect()
+        let first = parts.iter().flat_map(|part| part.core().first_live(node, state, most));
+        let mut first = in_order(first);
+        first.truncate(most);
+        first
     }
 
     /// The transaction `tx`, unless it has ended.
@@ -493,6 +502,12 @@ impl TransactionInfo {
             branches: branches.collect(),
         }
     }
+}
+
+fn in_order(all: impl Iterator<Item = TransactionInfo>) -> Vec<TransactionInfo> {
+    let mut all: Vec<_> = all.collect();
+    all.sort_unstable_by_key(|info| info.tx);
+    all
 }
 
 /// The keeper's lane.

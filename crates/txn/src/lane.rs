@@ -408,20 +408,33 @@ impl Core {
         &self.phases
     }
 
-    /// Those under way.
-    pub(crate) fn infos(&self, node: &NodeName) -> impl Iterator<Item = TransactionInfo> {
-        self.machines.live().map(|machine| TransactionInfo::of(node, machine))
+    /// The `most` with the least numbers that are under way, of all or of those in `state`.
+    pub(crate) fn first_live(
+        &self,
+        node: &NodeName,
+        state: Option<State>,
+        most: usize,
+    ) -> Vec<TransactionInfo> {
+        let wanted =
+            self.machines.live().filter(|machine| state.is_none_or(|state| machine.state() == state));
+        let mut first: Vec<&Transaction> = wanted.collect();
+        if first.len() > most {
+            first.select_nth_unstable_by_key(most, |machine| machine.id());
+            first.truncate(most);
+        }
+        first.into_iter().map(|machine| TransactionInfo::of(node, machine)).collect()
     }
 
-    /// Those that are done, and kept.
-    pub(crate) fn kept(&self, node: &NodeName) -> impl Iterator<Item = TransactionInfo> {
-        self.machines.kept().map(|machine| TransactionInfo::of(node, machine))
+    /// The `most` that became done last of those that are kept, each with the time at which it goes.
+    pub(crate) fn newest_kept(&self, node: &NodeName, most: usize) -> Vec<(Nanos, TransactionInfo)> {
+        let newest = self.machines.newest_kept().take(most);
+        newest.map(|(at, machine)| (at, TransactionInfo::of(node, machine))).collect()
     }
 
     /// Adds how many are in which state.
     pub(crate) fn count_states(&self, states: &mut BTreeMap<State, u64>) {
         self.machines.live().for_each(|machine| *states.entry(machine.state()).or_default() += 1);
-        let kept = self.machines.kept().len() as u64;
+        let kept = self.machines.kept_len() as u64;
         if kept > 0 {
             *states.entry(State::Done).or_default() += kept;
         }

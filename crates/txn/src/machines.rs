@@ -141,9 +141,14 @@ impl Machines {
         self.live.values()
     }
 
-    /// Those that are done, and kept.
-    pub(crate) fn kept(&self) -> impl ExactSizeIterator<Item = &Transaction> {
-        self.kept.values()
+    /// Those that are done, and kept, each with the time at which it goes, the last first.
+    pub(crate) fn newest_kept(&self) -> impl Iterator<Item = (Nanos, &Transaction)> {
+        self.goes.iter().rev().filter_map(|(at, tx)| Some((*at, self.kept.get(tx)?)))
+    }
+
+    /// How many are done, and kept.
+    pub(crate) fn kept_len(&self) -> usize {
+        self.kept.len()
     }
 
     /// How many are under way.

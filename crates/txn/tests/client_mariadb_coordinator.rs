@@ -300,7 +300,7 @@ fn database_that_is_back_is_asked_before_its_pause_is_over() {
     }));
     assert_eq!(life.insert(&mut life.coordinator.lane(), 1), Outcome::Committed);
     wait_until("both wait to ask again", || {
-        let all = life.coordinator.transactions();
+        let all = life.coordinator.transactions(None, usize::MAX);
         all.iter().all(|it| it.branches.iter().all(|branch| !branch.trouble.is_empty()))
     });
     let server = Arc::get_mut(&mut world.server).unwrap();

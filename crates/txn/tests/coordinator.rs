@@ -133,7 +133,7 @@ fn both_branches_commit_and_the_record_goes() {
     }
     let log = coordinator.log_counters();
     assert_eq!((log.records, log.removed, world.records()), (3, 3, 0));
-    assert!(lane.is_empty() && coordinator.transactions().is_empty());
+    assert!(lane.is_empty() && coordinator.transactions(None, usize::MAX).is_empty());
     assert_eq!(coordinator.counters().committed, 3);
 }
 
@@ -207,7 +207,7 @@ fn decision_that_may_be_on_disk_is_never_said_to_be_aborted() {
     assert!(matches!(&outcome, Outcome::Unknown(why) if why.contains("EIO")), "{outcome:?}");
     assert_eq!(fates, [Some(Fate::Prepared); 2]);
     assert!(matches!(lane.begin(PATIENCE), Err(LaneError::Closed(_))));
-    assert_eq!(coordinator.transactions()[0].state, State::InDoubt);
+    assert_eq!(coordinator.transactions(None, usize::MAX)[0].state, State::InDoubt);
     drop(lane);
     coordinator.close();
     // It was on disk: the next start commits it.
@@ -217,7 +217,7 @@ fn decision_that_may_be_on_disk_is_never_said_to_be_aborted() {
     for books in &world.books {
         books.wait_until(|books| books.branches.values().all(|fate| *fate == Fate::Committed));
     }
-    while !coordinator.transactions().is_empty() {
+    while !coordinator.transactions(None, usize::MAX).is_empty() {
         std::thread::yield_now();
     }
     assert_eq!(world.records(), 0);
@@ -395,9 +395,31 @@ fn decisions_that_are_only_kept_are_not_under_way() {
     }
     let counters = coordinator.counters();
     assert_eq!((counters.live, counters.kept), (0, 20));
-    assert_eq!((coordinator.transactions(), coordinator.kept().len()), (Vec::new(), 20));
-    assert!(coordinator.kept().iter().all(|info| info.state == State::Done));
+    assert_eq!(
+        (coordinator.transactions(None, usize::MAX), coordinator.kept(usize::MAX).len()),
+        (Vec::new(), 20)
+    );
+    let all = coordinator.kept(usize::MAX);
+    assert!(all.iter().all(|info| info.state == State::Done) && all.is_sorted_by_key(|info| info.tx));
+    assert_eq!(coordinator.kept(3), all[17..], "those that ended last");
     assert_eq!(coordinator.states(), [(State::Done, 20)].into());
+}
+
+#[test]
+fn lists_of_transactions_are_cut_at_those_that_began_first() {
+    let mut world = World::new();
+    let coordinator = world.start_with(&mut |_| {});
+    let mut lane = coordinator.lane();
+    let all: Vec<TxId> = (0..20).map(|_| lane.begin(Duration::from_secs(60)).unwrap()).collect();
+    for (state, most, told) in [
+        (None, 3, &all[..3]),
+        (Some(State::Active), 19, &all[..19]),
+        (Some(State::Active), 20, &all[..]),
+        (Some(State::InDoubt), 20, &[]),
+    ] {
+        let listed: Vec<TxId> = coordinator.transactions(state, most).iter().map(|info| info.tx).collect();
+        assert_eq!(listed, told, "{state:?} {most}");
+    }
 }
 
 #[test]

@@ -197,18 +197,21 @@ pub(crate) fn status(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wr
     Ok(())
 }
 
+/// `TX.LIST [state] [COUNT n]`
 pub(crate) fn list(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Answer {
-    let wanted = match args.try_get(1) {
-        None => None,
-        Some(word) => {
-            let found = STATES.iter().find(|(_, name)| name.as_bytes().eq_ignore_ascii_case(word));
-            let names: Vec<&str> = STATES.iter().map(|(_, name)| *name).collect();
-            let unknown = || format!("ERR '{}' is no state: one of {}", shown(word), names.join(", "));
-            Some(found.ok_or_else(unknown)?.0)
-        }
+    let is_count = |at: usize| args.try_get(at).is_some_and(|word| word.eq_ignore_ascii_case(b"count"));
+    let (state, most) = match args.len() {
+        1 => (None, LISTED_USUALLY),
+        2 => (Some(state(args.get(1))?), LISTED_USUALLY),
+        3 if is_count(1) => (None, count(args.get(2))?),
+        4 if is_count(2) => (Some(state(args.get(1))?), count(args.get(3))?),
+        _ => return Err(text::SYNTAX.into()),
     };
-    let mut all = control.server.transactions()?.list(wanted == Some(State::Done));
-    all.retain(|info| wanted.is_none_or(|wanted| info.state == wanted));
+    let coordinator = control.server.transactions()?.coordinator();
+    let all = match state {
+        Some(State::Done) => coordinator.kept(most),
+        state => coordinator.transactions(state, most),
+    };
     let bytes = all
         .iter()
         .map(|info| 128 + info.branches.iter().map(|it| 160 + it.trouble.len()).sum::<usize>())
@@ -217,6 +220,21 @@ pub(crate) fn list(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
     out.array(all.len());
     all.iter().for_each(|info| write_info(info, out));
     Ok(())
+}
+
+fn state(word: &[u8]) -> Result<State, Failure> {
+    let found = STATES.iter().find(|(_, name)| name.as_bytes().eq_ignore_ascii_case(word));
+    found.map(|(state, _)| *state).ok_or_else(|| {
+        let names: Vec<&str> = STATES.iter().map(|(_, name)| *name).collect();
+        format!("ERR '{}' is no state: one of {}", shown(word), names.join(", ")).into()
+    })
+}
+
+fn count(text: &[u8]) -> Result<usize, Failure> {
+    let count: Option<usize> = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    count
+        .filter(|count| (1..=LISTED_MAX).contains(count))
+        .ok_or_else(|| format!("ERR COUNT is a whole number from 1 to {LISTED_MAX}").into())
 }
 
 pub(crate) fn resolve(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Answer {
@@ -333,6 +351,9 @@ pub(crate) const STATES: [(State, &str); 8] = [
 const NOTHING_KNOWN: &str = "nothing is known of it: it never began here, or was rolled back before the server was started \
                              again, or was committed longer than txn.keep ago, or by a single resource, which knows";
 const TIMEOUT_MS_MAX: u64 = 86_400_000;
+/// Transactions that TX.LIST tells unless it is told how many, and at most: other connections of the loop wait meanwhile.
+const LISTED_USUALLY: usize = 100;
+const LISTED_MAX: usize = 10_000;
 /// The message that an answer has come wakes the connection; these only bound a wait that lost it.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_secs(1);

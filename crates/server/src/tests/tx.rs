@@ -57,6 +57,25 @@ fn staged_writes_are_read_by_their_transaction_alone_until_it_commits() {
 }
 
 #[test]
+fn list_tells_so_many_as_are_asked_for() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let ids: Vec<String> = (0..120).map(|_| begin(&harness, &mut wire)).collect();
+    for (line, told) in [
+        ("TX.LIST", 100),
+        ("TX.LIST COUNT 2", 2),
+        ("TX.LIST active count 110", 110),
+        ("TX.LIST active COUNT 10000", 120),
+        ("TX.LIST committed", 0),
+    ] {
+        let reply = harness.line(&mut wire, line);
+        assert!(reply.starts_with(&format!("*{told}\r\n")), "{line}: {reply}");
+        let known = |id: &&String| reply.contains(&format!("\r\n{id}\r\n"));
+        assert_eq!(ids.iter().take_while(known).count(), told, "{line}: the first");
+    }
+}
+
+#[test]
 fn transaction_goes_on_over_several_connections_and_rolls_back() {
     let mut harness = Harness::new();
     let (mut one, mut other) = (harness.connect(), harness.connect());
@@ -117,6 +136,14 @@ fn what_cannot_be_is_said_and_changes_nothing() {
             "TX.LIST nonsense",
             "-ERR 'nonsense' is no state: one of active, preparing, deciding, committing, rolling-back, heuristic, in-doubt, committed\r\n",
         ),
+        (
+            "TX.LIST COUNT",
+            "-ERR 'COUNT' is no state: one of active, preparing, deciding, committing, rolling-back, heuristic, in-doubt, committed\r\n",
+        ),
+        ("TX.LIST COUNT 0", "-ERR COUNT is a whole number from 1 to 10000\r\n"),
+        ("TX.LIST active COUNT 10001", "-ERR COUNT is a whole number from 1 to 10000\r\n"),
+        ("TX.LIST active LIMIT 1", "-ERR syntax error\r\n"),
+        ("TX.LIST active COUNT 1 1", "-ERR syntax error\r\n"),
     ] {
         assert_eq!(harness.line(&mut wire, &line.replace("ID", &id)), expected, "{line}");
     }

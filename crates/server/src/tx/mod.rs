@@ -262,13 +262,6 @@ impl Transactions {
         format!("not carried out yet by {}, which will be asked until it is", names.join(", "))
     }
 
-    /// All that are under way, or (`kept`) done and kept, in the order of their numbers.
-    pub(crate) fn list(&self, kept: bool) -> Vec<TransactionInfo> {
-        let mut all = if kept { self.coordinator.kept() } else { self.coordinator.transactions() };
-        all.sort_by_key(|info| info.tx);
-        all
-    }
-
     /// Ends a branch of keys that no transaction here knows, as an operator says: one of a restored backup, of an epoch that the log has
     /// not reached. False: there is none.
     pub(crate) fn end_stray(&self, tx: TxId, commit: bool) -> bool {
