@@ -1,11 +1,14 @@
-//! A bell: any number of threads sleep on one word, and one system call wakes them all.
+//! A bell: any number of threads sleep on a few words, and a few system calls wake them all.
 //!
 //! Threads whose records one sync has made durable are woken together: a call for each of 400 is most of what the waker does, and
-//! some of those that it wakes take its processor before it has come to the others.
+//! some of those that it wakes take its processor before it has come to the others. They sleep apart by the processor on which they
+//! fell asleep. The waker wakes all of its own, and one of each other, who wakes the rest: a wake-up within one processor takes no
+//! lock of another's, and processors wake at the same time.
 //!
 //! ```text
 //!  sleeper: listen -> looks whether there is anything to do -> sleep, unless it rang since it listened      others: leave it -> ring
 //!                                                                                       the keeper, once a second: ring_all
+//!  ring: [ its processor: all ]  [ each other: one -> awake, and told to pass it on -> all ]
 //! ```
 //!
 //! Invariants
@@ -13,24 +16,38 @@
 //!   2. A thread may be woken for nothing: it looks, and sleeps again.
 //!   3. Whoever waits for a time is woken by the keeper's ring, up to a second late: a sleep has no timer of its own, which the system would
 //!      set and cancel once a transaction.
+//!   4. Who ends a sleep passes on what was left to be passed on, before it does anything else.
 //!
 //! Source: event counts (Reed, Kanodia 1979) over the system's futex.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use crossbeam_utils::CachePadded;
 use rustix::thread::futex::{self, Flags};
 
-/// The words that all sleep on.
+/// Where all sleep.
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
-    /// How often it rang for even cycles, and for odd ones. That it comes round within one sleeper's look is 2^32 rings away.
-    rung: [AtomicU32; 2],
+    /// For even cycles, and for odd ones.
+    sides: [[CachePadded<Shard>; SHARDS]; 2],
+}
+
+/// For those who fell asleep on one processor, or on one of a few.
+#[derive(Debug, Default)]
+struct Shard {
+    /// How often it rang: the word that they sleep on. That it comes round within one sleeper's look is 2^32 rings away.
+    rung: AtomicU32,
+    /// Who sleeps, or is about to.
+    asleep: AtomicU32,
+    /// One was woken, and the others are not yet.
+    must_pass_on: AtomicBool,
 }
 
 /// What a sleeper has heard so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Heard {
     pub(crate) side: Side,
+    shard: usize,
     rung: u32,
 }
 
@@ -52,21 +69,21 @@ impl Side {
 impl Bell {
     /// To be called before the look that decides whether to sleep.
     pub(crate) fn listen(&self, side: Side) -> Heard {
-        Heard { side, rung: self.word(side).load(Ordering::SeqCst) }
+        let shard = here();
+        Heard { side, shard, rung: self.shards(side)[shard].rung.load(Ordering::SeqCst) }
     }
 
     /// Sleeps until it rings; not at all if it rang since `heard`.
     pub(crate) fn sleep(&self, heard: Heard) {
-        // Rung before, disturbed: whoever sleeps looks for itself.
-        let _ = futex::wait(self.word(heard.side), Flags::PRIVATE, heard.rung, None);
+        self.shards(heard.side)[heard.shard].sleep(heard.rung);
     }
 
     /// Wakes all that sleep on this side.
     pub(crate) fn ring(&self, side: Side) {
-        let word = self.word(side);
-        word.fetch_add(1, Ordering::SeqCst);
-        // It fails only for an address that is none.
-        let _ = futex::wake(word, Flags::PRIVATE, i32::MAX as u32);
+        let (shards, here) = (self.shards(side), here());
+        let others = shards.iter().enumerate().filter(|(at, _)| *at != here);
+        others.for_each(|(_, shard)| shard.ring_one());
+        shards[here].ring();
     }
 
     /// Wakes all that sleep.
@@ -74,7 +91,123 @@ impl Bell {
         [Side(false), Side(true)].into_iter().for_each(|side| self.ring(side));
     }
 
-    fn word(&self, side: Side) -> &AtomicU32 {
-        &self.rung[usize::from(side.0)]
+    fn shards(&self, side: Side) -> &[CachePadded<Shard>; SHARDS] {
+        &self.sides[usize::from(side.0)]
+    }
+}
+
+impl Shard {
+    fn sleep(&self, rung: u32) {
+        // Before the system looks at the word: whoever rings after that look sees it.
+        self.asleep.fetch_add(1, Ordering::SeqCst);
+        // Rung before, disturbed: whoever sleeps looks for itself.
+        let _ = futex::wait(&self.rung, Flags::PRIVATE, rung, None);
+        self.asleep.fetch_sub(1, Ordering::SeqCst);
+        if self.must_pass_on.load(Ordering::SeqCst) && self.must_pass_on.swap(false, Ordering::SeqCst) {
+            self.wake(ALL);
+        }
+    }
+
+    /// Wakes all.
+    fn ring(&self) {
+        if self.has_rung_for_some() {
+            self.wake(ALL);
+        }
+    }
+
+    /// Wakes one, who wakes the others.
+    fn ring_one(&self) {
+        if self.has_rung_for_some() {
+            self.must_pass_on.store(true, Ordering::SeqCst);
+            self.wake(1);
+        }
+    }
+
+    /// From now on nobody falls asleep who has not heard it; false if nobody sleeps.
+    fn has_rung_for_some(&self) -> bool {
+        self.rung.fetch_add(1, Ordering::SeqCst);
+        self.asleep.load(Ordering::SeqCst) > 0
+    }
+
+    fn wake(&self, most: u32) {
+        // It fails only for an address that is none.
+        let _ = futex::wake(&self.rung, Flags::PRIVATE, most);
+    }
+}
+
+/// The shard of the processor that this thread runs on now; wrong a moment later is slow, no more.
+fn here() -> usize {
+    rustix::thread::sched_getcpu() % SHARDS
+}
+
+/// Processors beyond share them.
+const SHARDS: usize = 16;
+const ALL: u32 = i32::MAX as u32;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    /// Sleeps in the shard `at`, wherever it runs.
+    fn listen_at(bell: &Bell, side: Side, at: usize) -> Heard {
+        Heard { side, shard: at, rung: bell.shards(side)[at].rung.load(Ordering::SeqCst) }
+    }
+
+    #[test]
+    fn ring_wakes_all_of_all_shards_of_its_side() {
+        let (bell, woken) = (Bell::default(), [AtomicUsize::new(0), AtomicUsize::new(0)]);
+        let (bell, woken) = (&bell, &woken);
+        std::thread::scope(|scope| {
+            for number in 0..32 {
+                let side = Side::of_cycle(number % 2);
+                let heard = listen_at(bell, side, (number / 4) as usize % SHARDS);
+                scope.spawn(move || {
+                    bell.sleep(heard);
+                    woken[usize::from(side.is_odd())].fetch_add(1, Ordering::SeqCst);
+                });
+            }
+            let asleep =
+                || bell.sides.iter().flatten().map(|it| it.asleep.load(Ordering::SeqCst)).sum::<u32>();
+            let until = |is_done: &dyn Fn() -> bool| {
+                while !is_done() {
+                    std::thread::yield_now();
+                }
+            };
+            until(&|| asleep() == 32);
+            bell.ring(Side::of_cycle(1));
+            until(&|| woken[1].load(Ordering::SeqCst) == 16);
+            assert_eq!((woken[0].load(Ordering::SeqCst), asleep()), (0, 16), "the other side sleeps on");
+            bell.ring_all();
+            until(&|| woken[0].load(Ordering::SeqCst) == 16);
+        });
+    }
+
+    /// Sleepers of all shards, rung in a hurry: whoever misses one ring, or is not passed it on, hangs.
+    #[test]
+    fn sleeper_that_has_not_heard_a_ring_is_woken_by_it() {
+        const RINGS: usize = 20_000;
+        let (bell, rung) = (Bell::default(), AtomicUsize::new(0));
+        let (bell, rung) = (&bell, &rung);
+        std::thread::scope(|scope| {
+            for number in 0..12 {
+                scope.spawn(move || {
+                    let mut at = number;
+                    loop {
+                        at = (at + 1) % SHARDS;
+                        let heard = listen_at(bell, Side::of_cycle(0), at % 3);
+                        if rung.load(Ordering::SeqCst) == RINGS {
+                            return;
+                        }
+                        bell.sleep(heard);
+                    }
+                });
+            }
+            for _ in 0..RINGS {
+                rung.fetch_add(1, Ordering::SeqCst);
+                bell.ring(Side::of_cycle(0));
+            }
+        });
     }
 }
