@@ -110,3 +110,47 @@ fn server_that_starts_alone_carries_out_what_it_had_decided() {
     }
     assert_eq!(balances(&parties), ["984", "1008", "1008"]);
 }
+
+/// Databases that are swapped and flushed within a transaction are held whole from its vote on, also by a server that starts again.
+#[test]
+fn databases_move_with_the_row_or_stay_whatever_step_the_server_is_killed_at() {
+    let Some(mut parties) = Parties::start() else { return };
+    let steps = [
+        ("voted", false),
+        ("decide", false),
+        ("decided", true),
+        ("commit", true),
+        ("committed", true),
+        ("told", true),
+    ];
+    for (number, (step, moves)) in steps.into_iter().enumerate() {
+        let mut client = Mortal::new(&parties);
+        for (database, value) in [("4", "four"), ("5", "five"), ("6", "six")] {
+            client.call(&["SELECT", database]);
+            client.call(&["SET", "where", value]);
+        }
+        let begun = client.call(&["TX.BEGIN"]);
+        let id = field(&begun, "id").map(text).unwrap();
+        client.call(&["TX.SQL", &id, "pg", "INSERT INTO journal VALUES ($1)", &number.to_string()]);
+        client.call(&["TX.DO", &id, "SWAPDB", "4", "5"]);
+        client.call(&["TX.DO", &id, "FLUSHDB"]);
+        // Both have voted.
+        parties.server.order_stop(step, if step == "voted" { 2 } else { 1 });
+        client.send(&["TX.COMMIT", &id]);
+        assert!(parties.server.await_stop(Duration::from_secs(20)), "{step}: it comes to it");
+        parties.server.kill();
+        parties.server.run();
+        judge::settle(&parties).unwrap();
+        let mut client = Mortal::new(&parties);
+        let found = ["4", "5", "6"].map(|database| {
+            client.call(&["SELECT", database]);
+            text(&client.call(&["GET", "where"]))
+        });
+        let nothing = text(&Value::Null);
+        let (after, rows) =
+            if moves { (["five", "four", &nothing], "1") } else { (["four", "five", "six"], "0") };
+        assert_eq!(found, after, "{step}");
+        let row = format!("SELECT count(*) FROM journal WHERE transfer = {number}");
+        assert_eq!(parties.postgres.sql(&row).trim(), rows, "{step}");
+    }
+}

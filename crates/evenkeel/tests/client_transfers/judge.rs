@@ -55,7 +55,7 @@ fn doubts(parties: &Parties) -> Vec<String> {
         let open = all.iter().filter(|info| field(info, "state").map(text).as_deref() != Some("committed"));
         left.extend(open.map(text));
     }
-    for name in ["txn_prepared_branches", "txn_locked_keys"] {
+    for name in ["txn_prepared_branches", "txn_locked_keys", "txn_locked_databases"] {
         let value = parties.server.info(name);
         left.extend((value != "0").then(|| format!("{name}:{value}")));
     }
