@@ -424,11 +424,7 @@ impl Shared {
     /// The resource at this place answers again: nobody waits any longer to ask it.
     fn on_back(&self, resource: u16) {
         let parts = lock(&self.lanes).all.clone();
-        for part in parts {
-            part.core().on_back(self, resource);
-            part.offer(self);
-            part.inbox.wake();
-        }
+        parts.iter().for_each(|part| part.on_back(self, resource));
     }
 
     /// The lane that has `tx`: the one in which it began, or the keeper's, if it began before this start or is an orphan.

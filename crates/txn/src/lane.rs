@@ -341,6 +341,17 @@ impl Part {
         finished.append(&mut core.finished);
     }
 
+    /// The resource at this place answers again: whoever waits to ask it asks now.
+    pub(crate) fn on_back(&self, shared: &Shared, resource: u16) {
+        let waiting: Vec<TxId> = self.core().machines.live().map(Transaction::id).collect();
+        for some in waiting.chunks(TURN_EVENTS_MAX) {
+            self.core().on_back(shared, resource, some);
+            std::thread::yield_now();
+        }
+        self.offer(shared);
+        self.inbox.wake();
+    }
+
     /// Tells the log that somebody waits, if nobody has.
     pub(crate) fn offer(&self, shared: &Shared) {
         self.core().offer(shared);
@@ -458,12 +469,11 @@ impl Core {
         changed.map(|(done, _)| done)
     }
 
-    /// The resource at this place answers again.
-    pub(crate) fn on_back(&mut self, shared: &Shared, resource: u16) {
+    /// The resource at this place answers again; `waiting` may wait for it.
+    fn on_back(&mut self, shared: &Shared, resource: u16, waiting: &[TxId]) {
         let (now, wall) = shared.time();
-        let waiting: Vec<TxId> = self.machines.live().map(Transaction::id).collect();
         for tx in waiting {
-            self.change(shared, tx, |machine, effects| machine.on_back(now, wall, resource, effects));
+            self.change(shared, *tx, |machine, effects| machine.on_back(now, wall, resource, effects));
         }
     }
 
@@ -688,7 +698,7 @@ pub(crate) fn lane_of(tx: TxId) -> u16 {
     (tx.number >> LANE_SHIFT) as u16
 }
 
-/// So many events a lane handles before it lets others look into it.
+/// So many events, or transactions, a lane handles before it lets others look into it.
 const TURN_EVENTS_MAX: usize = 1_024;
 /// A lane that writes so many without a pause tells the log of them: the disk works while the lane does.
 const OFFER_AT: u64 = 128;
