@@ -30,7 +30,7 @@ pub fn example_file() -> String {
             let _ = writeln!(file, "#{} = {}", row.key, quoted(row, row.default));
         }
     }
-    file
+    file + EXAMPLE_TAIL
 }
 
 /// The setting whose name is closest to `name`, if any is close.
@@ -117,12 +117,25 @@ names where they mean the same (`maxmemory`, `maxclients`, `timeout`, `appendfsy
 
 Sizes are written `64MiB`, `100B`, or as Redis does (`64mb`); durations `250ms`, `1s`, `5m`. An unknown name, or a value out of
 its bounds, stops the start and says where. `evenkeel serve --print-config` prints an example file with every setting.
+
+Databases that take part in transactions are tables `[resource.NAME]` of the file, which the
+[manual of transactions](manual/transactions.md#setting-it-up) explains.
 ";
 
 const EXAMPLE_HEAD: &str = "\
 # Settings of Evenkeel: every one there is, with its default. Remove the # to change one.
 # evenkeel serve --config THIS_FILE
 ";
+
+const EXAMPLE_TAIL: &str = r#"
+# Databases that take part in transactions, a table each, behind all settings: docs/manual/transactions.md
+# [resource.orders]
+# url = "postgres://app@db.example/orders"      # or mysql://, mariadb://
+# password_env = "ORDERS_PASSWORD"
+# sessions_max = 16
+# connect_timeout = "5s"
+# statement_timeout = "30s"
+"#;
 
 #[cfg(test)]
 mod tests {
