@@ -59,6 +59,13 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// So many records are written at a time: all are made in one folder, whose lock more of them only wait for.
+    fn at_once_max(&self) -> usize {
+        if self.writers == 0 { usize::MAX } else { self.writers }
+    }
+}
+
 /// The log.
 #[derive(Debug)]
 pub struct FileLog {
@@ -152,15 +159,20 @@ impl DecisionLog for FileLog {
     }
 
     fn offer(&self) {
-        let waiting = self.shared.state().queue.len();
-        self.shared.wake(waiting);
+        let state = self.shared.state();
+        let (waiting, idle) = (state.queue.len(), state.idle);
+        drop(state);
+        self.shared.wake(waiting.min(idle));
     }
 
     fn help(&self, _: bool) -> bool {
         let state = self.shared.state();
+        if state.running >= self.shared.options.at_once_max() {
+            return false;
+        }
         let others = state.queue.len().saturating_sub(1);
         // Those of other callers, who come to help themselves, and of this one, who does not come again.
-        self.shared.wake(others);
+        self.shared.wake(others.min(state.idle));
         self.shared.run_one(state)
     }
 
@@ -182,6 +194,7 @@ impl DecisionLog for FileLog {
     fn close(&self) {
         self.shared.state().stopped.get_or_insert_with(|| "it was closed".to_owned());
         while self.help(false) {}
+        self.offer();
         let mut state = self.shared.state();
         while state.running > 0 || !state.queue.is_empty() {
             state = self.shared.rest.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -245,6 +258,8 @@ struct State {
     version: u64,
     /// Jobs that somebody works on.
     running: usize,
+    /// Writers that sleep, or were woken and have not looked yet.
+    idle: usize,
     /// Why no more records are taken.
     stopped: Option<String>,
     /// The writers end.
@@ -307,7 +322,7 @@ struct Shared {
     state: Mutex<State>,
     /// There is something to do.
     work: Condvar,
-    /// Something is done.
+    /// Something is done, and no more is taken.
     rest: Condvar,
 }
 
@@ -316,9 +331,9 @@ impl Shared {
         self.state.lock().expect("a panic under the file log's lock is a bug: stop")
     }
 
-    /// Has writers work on so many records, if they sleep.
-    fn wake(&self, records: usize) {
-        (0..records.min(self.options.writers)).for_each(|_| self.work.notify_one());
+    /// Has so many writers look: each call costs one of the system, also when all are awake.
+    fn wake(&self, writers: usize) {
+        (0..writers).for_each(|_| self.work.notify_one());
     }
 
     /// Does what is next: a record and a few removals, or all of those. False when there was nothing.
@@ -355,8 +370,11 @@ impl Shared {
                 state.end(job.name, false);
             }
         }
+        let may_rest = state.stopped.is_some();
         drop(state);
-        self.rest.notify_all();
+        if may_rest {
+            self.rest.notify_all();
+        }
         job.waiter.on_logged(job.name.tx, result);
         let reason = "an earlier record failed, and this one was not begun";
         for job in absent {
@@ -369,11 +387,15 @@ impl Shared {
         let is_idle = |state: &mut State| has_time(state) && state.sweep != Sweep::Wanted;
         loop {
             let mut state = self.state();
+            state.idle += 1;
             state = self.work.wait_while(state, is_idle).unwrap_or_else(PoisonError::into_inner);
+            state.idle -= 1;
             if has_time(&mut state) {
                 state.sweep = Sweep::Attended;
+                state.idle += 1;
                 let waited = self.work.wait_timeout_while(state, REMOVALS_PAUSE, has_time);
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                state.idle -= 1;
                 state.sweep = if state.queue.is_empty() { Sweep::None } else { Sweep::Wanted };
             }
             let ends = state.is_over;

@@ -16,8 +16,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 #[derive(Debug, Default)]
 pub(super) struct GroupSync {
     state: Mutex<State>,
-    /// A sync is over.
-    over: Condvar,
+    /// A sync is over: that of an even number, that of an odd one.
+    over: [Condvar; 2],
 }
 
 #[derive(Debug, Default)]
@@ -27,6 +27,8 @@ struct State {
     asked: u64,
     begun: u64,
     ended: u64,
+    /// The newest that somebody waits for, or has waited for.
+    wanted: u64,
     failure: Option<(io::ErrorKind, String)>,
 }
 
@@ -52,17 +54,31 @@ impl GroupSync {
             if state.begun == state.ended {
                 break;
             }
-            state = self.over.wait(state).unwrap_or_else(PoisonError::into_inner);
+            // Who was to begin one, and was outrun, waits again while others wait for the next already.
+            state.wanted = state.wanted.max(wanted);
+            state = self.over(wanted).wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.begun += 1;
+        let number = state.begun;
         drop(state);
         let result = sync();
         let mut state = self.state();
         state.ended += 1;
         state.failure = result.as_ref().err().map(|error| (error.kind(), error.to_string()));
+        let next_is_wanted = state.wanted > number;
         drop(state);
-        self.over.notify_all();
+        self.over(number).notify_all();
+        if result.is_err() {
+            self.over(number + 1).notify_all();
+        } else if next_is_wanted {
+            // The others who wait for it sleep on.
+            self.over(number + 1).notify_one();
+        }
         result
+    }
+
+    fn over(&self, number: u64) -> &Condvar {
+        &self.over[usize::from(number % 2 == 1)]
     }
 
     #[cfg(test)]
@@ -116,6 +132,35 @@ mod tests {
         assert_eq!(syncs.load(Ordering::Relaxed), 1);
         group.run(count).expect("synced");
         assert_eq!(syncs.load(Ordering::Relaxed), 2, "nobody syncs, and one that is over answers nobody");
+    }
+
+    /// Each is answered by a sync that began after it asked. Whoever is forgotten hangs: nobody comes after the last ones of a round.
+    #[test]
+    fn all_who_ask_at_any_moment_are_answered_by_a_later_sync() {
+        const THREADS: u64 = 8;
+        let (group, begun, ended) = (GroupSync::default(), AtomicU64::new(0), AtomicU64::new(0));
+        let (group, begun, ended) = (&group, &begun, &ended);
+        let round = &std::sync::Barrier::new(THREADS as usize);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                scope.spawn(move || {
+                    for number in 0..4_000_u64 {
+                        let asked = begun.load(Ordering::SeqCst);
+                        let sync = || {
+                            let it = begun.fetch_add(1, Ordering::SeqCst) + 1;
+                            (0..(number + thread) % 8).for_each(|_| std::thread::yield_now());
+                            ended.store(it, Ordering::SeqCst);
+                            Ok(())
+                        };
+                        group.run(sync).expect("synced");
+                        assert!(ended.load(Ordering::SeqCst) > asked, "what began before answers nobody");
+                        if number % 4 == 3 {
+                            round.wait();
+                        }
+                    }
+                });
+            }
+        });
     }
 
     #[test]
