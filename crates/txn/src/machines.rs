@@ -25,7 +25,7 @@ pub(crate) struct Machines {
     /// Of those under way none waits for a time before this.
     live_due: Option<Nanos>,
     kept: HashMap<TxId, Transaction, RandomState>,
-    /// When each that is kept goes, and some that are not kept any more.
+    /// When each that is kept goes, and some that are not kept any more, or go later.
     goes: BTreeSet<(Nanos, TxId)>,
 }
 
@@ -143,7 +143,9 @@ impl Machines {
 
     /// Those that are done, and kept, each with the time at which it goes, the last first.
     pub(crate) fn newest_kept(&self) -> impl Iterator<Item = (Nanos, &Transaction)> {
-        self.goes.iter().rev().filter_map(|(at, tx)| Some((*at, self.kept.get(tx)?)))
+        let kept = self.goes.iter().rev().filter_map(|(at, tx)| Some((*at, self.kept.get(tx)?)));
+        // One that was under way again meanwhile has an entry for each time.
+        kept.filter(|(at, machine)| machine.next_time() == Some(*at))
     }
 
     /// How many are done, and kept.

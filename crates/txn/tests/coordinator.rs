@@ -401,7 +401,21 @@ fn decisions_that_are_only_kept_are_not_under_way() {
     );
     let all = coordinator.kept(usize::MAX);
     assert!(all.iter().all(|info| info.state == State::Done) && all.is_sorted_by_key(|info| info.tx));
-    assert_eq!(coordinator.kept(3), all[17..], "those that ended last");
+    // A list that was made before a branch committed may have had it asked again: which three ended last is not sure here.
+    let three = coordinator.kept(3);
+    assert!(three.len() == 3 && three.iter().all(|info| all.contains(info)), "{three:?}");
+    // A database lists a branch that it had committed: it is asked again, and its decision is kept for as long again.
+    let again = all[0].branches[0].id.clone();
+    *world.books[0].state().branches.get_mut(&again).unwrap() = Fate::Prepared;
+    let begun = SystemClock.now();
+    while world.books[0].state().branches[&again] != Fate::Committed || coordinator.counters().live > 0 {
+        assert!(SystemClock.now().since(begun) < PATIENCE, "it is not asked again");
+        lane.turn(&mut Vec::new());
+        std::thread::yield_now();
+    }
+    let after: Vec<TxId> = coordinator.kept(usize::MAX).iter().map(|info| info.tx).collect();
+    assert_eq!(after, all.iter().map(|info| info.tx).collect::<Vec<_>>(), "each once");
+    assert_eq!(coordinator.kept(1)[0].tx, all[0].tx, "it ended last");
     assert_eq!(coordinator.states(), [(State::Done, 20)].into());
 }
 
