@@ -272,6 +272,25 @@ fn records_of_many_threads_are_there_at_the_next_start() {
     assert_eq!(opened.records.iter().map(|(tx, _)| *tx).collect::<BTreeSet<_>>(), kept);
 }
 
+/// More threads than may write at a time leave records to the writers; what nobody said that he waits for is written when the log is closed.
+#[test]
+fn file_log_with_fewer_writers_than_threads_writes_all_records() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = file::Options { writers: 2, ..file::Options::default() };
+    let opened = FileLog::open(Arc::new(RealDisk), folder.path(), &node(), options).unwrap();
+    let mut kept = many_threads(&*opened.log, 12, 40);
+    let ear = Arc::new(Ear::default());
+    for tx in (1..=5).map(|number| tx(1, 10_000 + number)) {
+        opened.log.write(tx, &tx.number.to_le_bytes(), &waiter(&ear)).unwrap();
+        kept.insert(tx);
+    }
+    opened.log.close();
+    assert!(ear.take().values().all(|heard| heard[..] == [Ok(())]));
+    drop(opened);
+    let opened = file_with_threads(folder.path());
+    assert_eq!(opened.records.iter().map(|(tx, _)| *tx).collect::<BTreeSet<_>>(), kept);
+}
+
 /// Files of removed decisions go although no record follows that takes them along.
 #[test]
 fn files_of_removed_decisions_go_by_themselves() {

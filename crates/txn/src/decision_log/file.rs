@@ -389,15 +389,13 @@ impl Shared {
             let mut state = self.state();
             state.idle += 1;
             state = self.work.wait_while(state, is_idle).unwrap_or_else(PoisonError::into_inner);
-            state.idle -= 1;
             if has_time(&mut state) {
                 state.sweep = Sweep::Attended;
-                state.idle += 1;
                 let waited = self.work.wait_timeout_while(state, REMOVALS_PAUSE, has_time);
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
-                state.idle -= 1;
                 state.sweep = if state.queue.is_empty() { Sweep::None } else { Sweep::Wanted };
             }
+            state.idle -= 1;
             let ends = state.is_over;
             if !self.run_one(state) && ends {
                 return;
