@@ -33,7 +33,11 @@ pub(crate) fn transaction_id(args: ArgsView<'_>) -> Result<TxId, Failure> {
 pub(crate) fn begin(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Answer {
     let timeout = match (args.len(), args.try_get(1)) {
         (1, _) => control.server.settings.current().txn_timeout,
-        (3, Some(word)) if word.eq_ignore_ascii_case(b"timeout") => timeout(args.get(2))?,
+        (3, Some(word)) if word.eq_ignore_ascii_case(b"timeout") => Duration::from_millis(number(
+            args.get(2),
+            "TIMEOUT is a whole number of milliseconds",
+            TIMEOUT_MS_MAX,
+        )?),
         _ => return Err(text::SYNTAX.into()),
     };
     let transactions = control.server.transactions()?;
@@ -47,12 +51,11 @@ pub(crate) fn begin(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
     Ok(())
 }
 
-fn timeout(text: &[u8]) -> Result<Duration, Failure> {
-    let millis: Option<u64> = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-    let within = millis.filter(|millis| (1..=TIMEOUT_MS_MAX).contains(millis));
-    within.map(Duration::from_millis).ok_or_else(|| {
-        format!("ERR TIMEOUT is a whole number of milliseconds from 1 to {TIMEOUT_MS_MAX}").into()
-    })
+/// A number from 1 to `most`; `what` begins the error.
+fn number(text: &[u8], what: &str, most: u64) -> Result<u64, Failure> {
+    let number: Option<u64> = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    let within = number.filter(|number| (1..=most).contains(number));
+    within.ok_or_else(|| format!("ERR {what} from 1 to {most}").into())
 }
 
 /// `TX.ENLIST id RESOURCE name [BRANCH branch] [OWNER session]`
@@ -231,10 +234,7 @@ fn state(word: &[u8]) -> Result<State, Failure> {
 }
 
 fn count(text: &[u8]) -> Result<usize, Failure> {
-    let count: Option<usize> = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-    count
-        .filter(|count| (1..=LISTED_MAX).contains(count))
-        .ok_or_else(|| format!("ERR COUNT is a whole number from 1 to {LISTED_MAX}").into())
+    Ok(number(text, "COUNT is a whole number", LISTED_MAX)? as usize)
 }
 
 pub(crate) fn resolve(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Answer {
@@ -353,7 +353,7 @@ const NOTHING_KNOWN: &str = "nothing is known of it: it never began here, or was
 const TIMEOUT_MS_MAX: u64 = 86_400_000;
 /// Transactions that TX.LIST tells unless it is told how many, and at most: other connections of the loop wait meanwhile.
 const LISTED_USUALLY: usize = 100;
-const LISTED_MAX: usize = 10_000;
+const LISTED_MAX: u64 = 10_000;
 /// The message that an answer has come wakes the connection; these only bound a wait that lost it.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
