@@ -187,8 +187,7 @@ impl Store {
             Err(stop) => return Err(Halted { stop, wanted: access.into_wanted() }),
         };
         drop(access);
-        // an overdue key that was held is due now
-        self.tender.wake();
+        self.tender.on_unlock();
         (self.options.hooks.on_unlock)();
         Ok(Some(ticket))
     }
