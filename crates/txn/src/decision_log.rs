@@ -6,7 +6,7 @@
 //! | log | durable when | for |
 //! |---|---|---|
 //! | [`volatile`] | never | comparison: the protocol alone |
-//! | [`mod@file`] | a file a transaction, written and synced, its folder synced | comparison: one sync (and more) a transaction |
+//! | [`mod@file`] | a file a transaction, written and synced, its folder synced if the file is new | comparison: one sync (and more) a transaction |
 //! | [`mod@journal`] | one sync for all that were written meanwhile | use |
 //! | [`sql`] | a row of a PostgreSQL table is committed | who has no disk of its own |
 //!

@@ -4,7 +4,7 @@
 mod common;
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clock::{SimClock, SystemClock, UnixMs};
@@ -15,7 +15,7 @@ use txn::decision_log::volatile::Volatile;
 use txn::decision_log::{DecisionLog, LogError, OpenError, Opened, Refused};
 use txn::id::NodeName;
 use vfs::sim::{Effect, Fault, Kinds};
-use vfs::{RealDisk, SimDisk, Vfs};
+use vfs::{OpenOptions, RealDisk, SimDisk, Vfs};
 
 const DIR: &str = "/decisions";
 
@@ -34,6 +34,23 @@ fn journal_by_hand(
 fn file_by_hand(disk: &SimDisk, node: &NodeName) -> Result<Opened<FileLog>, OpenError> {
     let options = file::Options { writers: 0, queue_max: 2 };
     FileLog::open(Arc::new(disk.clone()), Path::new(DIR), node, options)
+}
+
+fn record_files(disk: &SimDisk) -> Vec<PathBuf> {
+    disk.files()
+        .into_iter()
+        .map(|(path, _)| path)
+        .filter(|path| path.extension().is_some_and(|it| it == "tx"))
+        .collect()
+}
+
+/// A folder that a file log has left with one record.
+fn with_one_record(record: &[u8]) -> SimDisk {
+    let disk = SimDisk::new(1);
+    let opened = file_by_hand(&disk, &node()).unwrap();
+    opened.log.write(tx(1, 1), record, &waiter(&Arc::new(Ear::default()))).unwrap();
+    opened.log.close();
+    disk
 }
 
 fn journal_with_threads(dir: &Path) -> Opened<JournalLog> {
@@ -129,21 +146,14 @@ fn folder_that_is_open_is_in_use() {
 
 #[test]
 fn changed_bit_is_said_with_file_and_offset_and_nothing_is_handed_out() {
-    let disk = SimDisk::new(1);
-    let opened = file_by_hand(&disk, &node()).unwrap();
-    let ear = Arc::new(Ear::default());
-    opened.log.write(tx(1, 1), &[7; 700], &waiter(&ear)).unwrap();
-    opened.log.close();
-    drop(opened);
-    let (path, _) =
-        disk.files().into_iter().find(|(path, _)| path.display().to_string().ends_with(".tx")).unwrap();
-    disk.flip_bit(&path, 600, 3).unwrap();
+    let disk = with_one_record(&[7; 700]);
+    disk.flip_bit(&record_files(&disk)[0], 600, 3).unwrap();
     let error = file_by_hand(&disk, &node()).unwrap_err().to_string();
     assert!(error.contains("0000000000000001.tx") && error.contains("offset 512"), "{error}");
 
     let disk = SimDisk::new(1);
     let (opened, mut driver) = journal_by_hand(&disk, &node()).unwrap();
-    opened.log.write(tx(1, 1), &[7; 700], &waiter(&ear)).unwrap();
+    opened.log.write(tx(1, 1), &[7; 700], &waiter(&Arc::new(Ear::default()))).unwrap();
     driver.commit();
     opened.log.close();
     driver.seal();
@@ -153,13 +163,52 @@ fn changed_bit_is_said_with_file_and_offset_and_nothing_is_handed_out() {
     assert!(matches!(&error, OpenError::Damaged(text) if text.contains(".seg, offset")), "{error}");
 }
 
+/// Making a file and its name durable costs more than the record.
 #[test]
-fn records_of_a_lost_node_file_are_damage_not_a_new_folder() {
+fn file_of_a_removed_decision_takes_the_next_record_of_its_length() {
     let disk = SimDisk::new(1);
     let opened = file_by_hand(&disk, &node()).unwrap();
-    opened.log.write(tx(1, 1), b"record", &waiter(&Arc::new(Ear::default()))).unwrap();
-    opened.log.close();
-    drop(opened);
+    let (log, ear) = (opened.log, Arc::new(Ear::default()));
+    let put = |number, record: &[u8]| {
+        let before = log.counters().syncs;
+        log.write(tx(1, number), record, &waiter(&ear)).unwrap();
+        assert!(log.help(true));
+        log.counters().syncs - before
+    };
+    assert_eq!(put(1, &[1; 100]), 2, "a new file, and its folder");
+    let first = record_files(&disk);
+    log.remove(tx(1, 1));
+    assert_eq!(put(2, &[2; 200]), 1, "the folder has it");
+    assert_eq!(record_files(&disk), first);
+    log.remove(tx(1, 2));
+    assert_eq!(put(3, &[3; 700]), 2, "two sectors in place of one");
+    assert_eq!(record_files(&disk).len(), 1, "what no record fits into is unlinked");
+    log.remove(tx(1, 3));
+    assert_eq!(put(4, &[4; 800]), 1);
+    put(5, &[5; 800]);
+    log.remove(tx(1, 4));
+    assert_eq!(put(5, &[6; 800]), 2, "in a free file, and the older record is gone for good");
+    assert_eq!(record_files(&disk).len(), 1);
+    let opened = file_by_hand(&disk.crash(3), &node()).unwrap();
+    assert_eq!(opened.records, [(tx(1, 5), vec![6; 800])]);
+}
+
+#[test]
+fn file_that_holds_the_record_of_another_is_damage() {
+    let disk = with_one_record(b"record");
+    let mut bytes = [0; 512];
+    let written = disk.open(&record_files(&disk)[0], OpenOptions::default()).unwrap();
+    assert_eq!(written.read_at(&mut bytes, 0).unwrap(), bytes.len());
+    let options = OpenOptions { write: true, create_new: true, ..OpenOptions::default() };
+    let copy = disk.open(&Path::new(DIR).join("0000000000000009.tx"), options).unwrap();
+    assert_eq!(copy.write_at(&bytes, 0).unwrap(), bytes.len());
+    let error = file_by_hand(&disk, &node()).unwrap_err().to_string();
+    assert!(error.contains("0000000000000009.tx") && error.contains("the record of another file"), "{error}");
+}
+
+#[test]
+fn records_of_a_lost_node_file_are_damage_not_a_new_folder() {
+    let disk = with_one_record(b"record");
     disk.remove(Path::new("/decisions/NODE")).unwrap();
     assert!(matches!(file_by_hand(&disk, &node()), Err(OpenError::Damaged(_))));
 }

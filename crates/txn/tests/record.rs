@@ -3,7 +3,7 @@
 
 use clock::UnixMs;
 use proptest::prelude::*;
-use txn::decision_log::file::sectors::{self, Name};
+use txn::decision_log::file::sectors::{self, Stamp};
 use txn::id::TxId;
 use txn::protocol::BRANCHES_MAX;
 use txn::record::{Decision, DecisionKind, Participant, ParticipantState, RecordError};
@@ -59,15 +59,15 @@ fn bytes_are_those_of_the_golden_file() {
 #[test]
 fn bytes_of_the_file_log_are_those_of_the_golden_file() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/file-log.bin");
-    let name = Name { tx: TxId { epoch: 3, number: 0x1122_3344_5566_7788 }, version: 9 };
-    let mut bytes = sectors::encode(name, &[0xA5; 500]);
+    let stamp = Stamp { tx: TxId { epoch: 3, number: 0x1122_3344_5566_7788 }, version: 9 };
+    let mut bytes = sectors::encode(stamp, &[0xA5; 500]);
     bytes.extend(sectors::encode_node("node-1", 7));
     if std::env::var_os("EVENKEEL_BLESS").is_some() {
         #[allow(clippy::disallowed_methods, reason = "a file of the source tree")]
         std::fs::write(path, &bytes).unwrap();
     }
     assert_eq!(bytes, include_bytes!("golden/file-log.bin"));
-    assert_eq!(name.file_name(), "00000003-1122334455667788-0000000000000009.tx");
+    assert_eq!(sectors::file_name(0x2F), "000000000000002f.tx");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! Random bytes do not get past the checksums, so each input is tried as it is, and with checksums that are right.
 
 use clock::UnixMs;
-use txn::decision_log::file::sectors::{self, Found, Name, SECTOR_BYTES};
+use txn::decision_log::file::sectors::{self, Found, SECTOR_BYTES, Stamp};
 use txn::id::TxId;
 use txn::record::{Decision, DecisionKind, Participant, ParticipantState};
 
@@ -21,7 +21,7 @@ pub(super) const WORDS: &[&[u8]] = &[
     b"\xFF\xFF\xFF\xFF",
 ];
 
-const NAME: Name = Name { tx: TxId { epoch: 1, number: 2 }, version: 3 };
+const STAMP: Stamp = Stamp { tx: TxId { epoch: 1, number: 2 }, version: 3 };
 
 /// What is decoded is encoded to the same bytes.
 pub(super) fn decision(input: &[u8]) {
@@ -45,8 +45,8 @@ pub(super) fn file_log(input: &[u8]) {
         }
     }
     for bytes in [input, &sealed] {
-        if let Ok(Found::Record(record)) = sectors::decode(NAME, bytes) {
-            assert_eq!(sectors::encode(NAME, &record), bytes);
+        if let Ok(Found::Record(stamp, record)) = sectors::decode(bytes) {
+            assert_eq!(sectors::encode(stamp, &record), bytes);
         }
     }
     let mut node = input.to_vec();
@@ -56,8 +56,8 @@ pub(super) fn file_log(input: &[u8]) {
             assert_eq!(sectors::encode_node(name, epoch), bytes);
         }
     }
-    if let Some(name) = std::str::from_utf8(input).ok().and_then(Name::parse) {
-        assert_eq!(name.file_name().as_bytes(), input);
+    if let Some(number) = std::str::from_utf8(input).ok().and_then(sectors::file_number) {
+        assert_eq!(sectors::file_name(number).as_bytes(), input);
     }
 }
 
@@ -83,8 +83,10 @@ pub(super) fn decision_seeds() -> Vec<Vec<u8>> {
 pub(super) fn file_log_seeds() -> Vec<Vec<u8>> {
     let node = sectors::encode_node("node-1", 7);
     let body = node[..node.len() - 4].to_vec();
-    let (one, three) = (sectors::encode(NAME, b"record"), sectors::encode(NAME, &[7; 1_200]));
-    vec![one, three, node, body, NAME.file_name().into_bytes()]
+    let (one, three) = (sectors::encode(STAMP, b"record"), sectors::encode(STAMP, &[7; 1_200]));
+    let later = sectors::encode(Stamp { version: 4, ..STAMP }, &[8; 1_200]);
+    let mixed = [&later[..SECTOR_BYTES], &three[SECTOR_BYTES..]].concat();
+    vec![one, three, mixed, node, body, sectors::file_name(3).into_bytes()]
 }
 
 /// A comment in front changes nothing of what a statement is.

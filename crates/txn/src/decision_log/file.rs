@@ -1,25 +1,27 @@
-//! The baseline: a file for each transaction, written and synced, its folder synced, then the waiter hears of it.
+//! The baseline: a file for each decision that is kept, written and synced, its folder synced if the file is new, then the waiter hears of it.
 //!
 //! ```text
-//!  write -> queue -> writer, or whoever helps: create, write, sync, unlink what it replaces, sync the folder -> waiter
+//!  write -> queue -> writer, or whoever helps: a free file, or a new one; write, sync; new, or another replaced: sync the folder -> waiter
 //!                                                            those who come to it together: one of them (`group_sync`)
-//!  remove ---------> the same: unlink
+//!  remove ---------> its file is free: for the next record of its length, or unlinked when none comes
 //! ```
 //!
 //! | file | what |
 //! |---|---|
 //! | `LOCK` | held while the log is open |
 //! | `NODE` | whose folder it is, and the epoch: written to `NODE.tmp`, synced, renamed |
-//! | `EPOCH-NUMBER-VERSION.tx` | a record ([`sectors`]) |
+//! | `NUMBER.tx` | a record ([`sectors`]) |
 //!
 //! Invariants
-//!   1. A file gets its name at once and is synced under it. What a crash leaves of one that was never acknowledged is told by its
+//!   1. A file gets its name at once and is synced under it. What a crash leaves of a record that was never acknowledged is told by its
 //!      sectors. (A temporary name and a rename would tell as well, for a second commit of the file system's journal a record.)
-//!   2. A record that replaces another is a file of its own; the older one is unlinked when the newer one is synced.
-//!   3. The first failure whose outcome is unknown ends it. What waited in the queue had touched nothing and is absent.
-//!   4. What is found at start is written again before it is handed out: it may be in the page cache only.
+//!   2. A record that replaces another is in a file of its own; the older one is unlinked when the newer one is synced, and that is durable
+//!      when the newer one is acknowledged.
+//!   3. A file is free when the decision in it was removed: a crash may bring it back, as long as nothing is in its place.
+//!   4. The first failure whose outcome is unknown ends it. What waited in the queue had touched nothing and is absent.
+//!   5. What is found at start is written again before it is handed out: it may be in the page cache only.
 //!
-//! Out of scope: being quick. Source: JBossTS's file store.
+//! Out of scope: syncing several records at once. Source: JBossTS's file store.
 
 mod group_sync;
 pub mod sectors;
@@ -37,7 +39,7 @@ use vfs::{FileLock, Folder, OpenOptions, Vfs};
 use crate::decision_log::{Cycle, DecisionLog, LogCounters, LogError, OpenError, Opened, Refused, Waiter};
 use crate::id::{NodeName, TxId};
 use group_sync::GroupSync;
-use sectors::{Found, Name, RECORD_BYTES_MAX};
+use sectors::{Found, RECORD_BYTES_MAX, Stamp};
 
 /// Settings.
 ///
@@ -60,7 +62,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// So many records are written at a time: all are made in one folder, whose lock more of them only wait for.
+    /// So many records are written at a time: new files are made in one folder, whose lock more of them only wait for.
     fn at_once_max(&self) -> usize {
         if self.writers == 0 { usize::MAX } else { self.writers }
     }
@@ -106,7 +108,7 @@ impl FileLog {
         disk.put_node(node, epoch).map_err(|error| failed("writing NODE in", &error))?;
         let version = found.version + found.records.len() as u64;
         let records = disk.rewrite(found).map_err(|error| failed("writing the records again in", &error))?;
-        let entries = records.iter().map(|(name, _)| (name.tx, Entry::found(*name))).collect();
+        let entries = records.iter().map(|(filed, tx, _)| (*tx, Entry::found(*filed))).collect();
         let shared = Arc::new(Shared {
             disk,
             options,
@@ -115,7 +117,7 @@ impl FileLog {
             rest: Condvar::new(),
         });
         let threads = Mutex::new(spawn(&shared, options.writers)?);
-        let records = records.into_iter().map(|(name, record)| (name.tx, record)).collect();
+        let records = records.into_iter().map(|(_, tx, record)| (tx, record)).collect();
         Ok(Opened { log: Arc::new(Self { shared, threads }), epoch, records })
     }
 }
@@ -139,16 +141,16 @@ impl DecisionLog for FileLog {
                 "{most} records wait for the disk (queue_max of the file log)"
             )));
         }
-        let name = state.begin(tx);
-        let bytes = sectors::encode(name, record);
-        state.queue.push_back(Job { name, bytes, waiter: Arc::clone(waiter) });
+        let stamp = state.begin(tx);
+        let bytes = sectors::encode(stamp, record);
+        state.queue.push_back(Job { stamp, bytes, waiter: Arc::clone(waiter) });
         Ok(None)
     }
 
     fn remove(&self, tx: TxId) {
         let mut state = self.shared.state();
         state.remove(tx);
-        let wakes = !state.removals.is_empty() && state.sweep == Sweep::None;
+        let wakes = !state.free.is_empty() && state.sweep == Sweep::None;
         if wakes {
             state.sweep = Sweep::Wanted;
         }
@@ -167,7 +169,9 @@ impl DecisionLog for FileLog {
 
     fn help(&self, _: bool) -> bool {
         let state = self.shared.state();
-        if state.running >= self.shared.options.at_once_max() {
+        // Free files are kept for records that come soon; a writer looks after them.
+        let is_idle = state.queue.is_empty() && self.shared.options.writers > 0;
+        if is_idle || state.running >= self.shared.options.at_once_max() {
             return false;
         }
         let others = state.queue.len().saturating_sub(1);
@@ -220,29 +224,43 @@ impl Drop for FileLog {
 
 /// A record on its way.
 struct Job {
-    name: Name,
+    stamp: Stamp,
     bytes: Vec<u8>,
     waiter: Arc<dyn Waiter>,
 }
 
 impl std::fmt::Debug for Job {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Job").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Job").field("stamp", &self.stamp).finish_non_exhaustive()
     }
 }
 
-/// What is known of a transaction's files.
+/// A file of the folder.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    number: u64,
+    size_bytes: usize,
+}
+
+/// A record, and where it is.
+#[derive(Clone, Copy, Debug)]
+struct Filed {
+    version: u64,
+    place: Place,
+}
+
+/// What is known of a transaction's records.
 #[derive(Debug, Default)]
 struct Entry {
-    /// Versions whose files are there and synced; mostly one.
-    on_disk: Vec<u64>,
+    /// Those that are there and synced; mostly one.
+    on_disk: Vec<Filed>,
     in_flight: u32,
     removed: bool,
 }
 
 impl Entry {
-    fn found(name: Name) -> Self {
-        Self { on_disk: vec![name.version], ..Self::default() }
+    fn found(filed: Filed) -> Self {
+        Self { on_disk: vec![filed], ..Self::default() }
     }
 }
 
@@ -250,11 +268,11 @@ impl Entry {
 #[derive(Debug, Default)]
 struct State {
     queue: VecDeque<Job>,
-    /// Files to unlink: not more than there were records.
-    removals: VecDeque<Name>,
+    /// Files whose decisions were removed, the longest free first: not more than there were records.
+    free: VecDeque<Place>,
     sweep: Sweep,
     entries: HashMap<TxId, Entry>,
-    /// The last version that a file was given.
+    /// The last version that a record was given. A new file gets that of its first record for a number.
     version: u64,
     /// Jobs that somebody works on.
     running: usize,
@@ -268,7 +286,7 @@ struct State {
     removed: u64,
 }
 
-/// Who looks after files that no record takes along.
+/// Who looks after free files that no record takes.
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Sweep {
     #[default]
@@ -280,38 +298,62 @@ enum Sweep {
 }
 
 impl State {
-    fn begin(&mut self, tx: TxId) -> Name {
+    fn begin(&mut self, tx: TxId) -> Stamp {
         self.version += 1;
         let entry = self.entries.entry(tx).or_default();
         entry.in_flight += 1;
         entry.removed = false;
-        Name { tx, version: self.version }
+        Stamp { tx, version: self.version }
     }
 
     fn remove(&mut self, tx: TxId) {
         let Some(entry) = self.entries.get_mut(&tx) else { return };
         self.removed += 1;
         entry.removed = true;
-        self.removals.extend(entry.on_disk.drain(..).map(|version| Name { tx, version }));
+        self.free.extend(entry.on_disk.drain(..).map(|filed| filed.place));
         if entry.in_flight == 0 {
             self.entries.remove(&tx);
         }
     }
 
-    /// A job is over; `is_there` when its file is there and synced.
-    fn end(&mut self, name: Name, is_there: bool) {
+    /// A free file for a record of this size.
+    fn take_free(&mut self, size_bytes: usize) -> Option<Place> {
+        self.free.pop_front_if(|place| place.size_bytes == size_bytes)
+    }
+
+    /// Free files to unlink while a record is written: the first one, which was not as long, and what is too much.
+    fn take_surplus(&mut self, was_reused: bool) -> Vec<Place> {
+        let surplus = self.free.len().saturating_sub(FREE_MAX).min(UNLINKED_TOGETHER);
+        let is_in_the_way = !was_reused && !self.free.is_empty();
+        self.free.drain(..surplus.max(usize::from(is_in_the_way))).collect()
+    }
+
+    /// Takes what a record will replace: nobody else may have it meanwhile.
+    fn take_older(&mut self, stamp: Stamp) -> Vec<Filed> {
+        let entry = self.entries.get_mut(&stamp.tx).expect("an entry stays while a job of it runs");
+        entry.on_disk.extract_if(.., |filed| filed.version < stamp.version).collect()
+    }
+
+    /// A job is over; `place` is where its record is, synced, and what was `older` is unlinked. Without one that is as it was. Returns what
+    /// is to be unlinked, as a later record replaces it.
+    fn end(&mut self, stamp: Stamp, place: Option<Place>, older: Vec<Filed>) -> Vec<Filed> {
         self.running -= 1;
-        self.records += u64::from(is_there);
-        let entry = self.entries.get_mut(&name.tx).expect("an entry stays while a job of it runs");
+        self.records += u64::from(place.is_some());
+        let entry = self.entries.get_mut(&stamp.tx).expect("an entry stays while a job of it runs");
         entry.in_flight -= 1;
-        if is_there {
-            entry.on_disk.retain(|version| *version > name.version);
-            let is_old = entry.removed || !entry.on_disk.is_empty();
-            if is_old { self.removals.push_back(name) } else { entry.on_disk.push(name.version) }
+        let kept = place.map_or(older, |place| vec![Filed { version: stamp.version, place }]);
+        let mut replaced = Vec::new();
+        if entry.removed {
+            self.free.extend(kept.iter().map(|filed| filed.place));
+        } else if entry.on_disk.is_empty() {
+            entry.on_disk = kept;
+        } else {
+            replaced = kept;
         }
         if entry.in_flight == 0 && entry.on_disk.is_empty() {
-            self.entries.remove(&name.tx);
+            self.entries.remove(&stamp.tx);
         }
+        replaced
     }
 }
 
@@ -336,38 +378,36 @@ impl Shared {
         (0..writers).for_each(|_| self.work.notify_one());
     }
 
-    /// Does what is next: a record and a few removals, or all of those. False when there was nothing.
+    /// Does what is next: a record, or what is left to unlink. False when there was nothing.
     fn run_one(&self, mut state: MutexGuard<'_, State>) -> bool {
-        let job = state.queue.pop_front();
-        let most = if job.is_some() { REMOVALS_TOGETHER } else { usize::MAX };
-        let count = state.removals.len().min(most);
-        let removals: Vec<Name> = state.removals.drain(..count).collect();
-        let Some(job) = job else {
+        let Some(job) = state.queue.pop_front() else {
+            let free = std::mem::take(&mut state.free);
             drop(state);
-            removals.iter().for_each(|name| self.disk.unlink(*name));
-            return count > 0;
+            free.iter().for_each(|place| self.disk.unlink(*place));
+            return !free.is_empty();
         };
         state.running += 1;
-        let replaced: Vec<u64> =
-            state.entries.get(&job.name.tx).map(|entry| entry.on_disk.clone()).unwrap_or_default();
+        let free = state.take_free(job.bytes.len());
+        let surplus = state.take_surplus(free.is_some());
+        let older = state.take_older(job.stamp);
         drop(state);
-        removals.iter().for_each(|name| self.disk.unlink(*name));
-        let older = replaced.into_iter().filter(|version| *version < job.name.version);
-        let result = self.disk.put(job.name, &job.bytes, older);
-        self.end(&job, result);
+        surplus.iter().for_each(|place| self.disk.unlink(*place));
+        let fresh = Place { number: job.stamp.version, size_bytes: job.bytes.len() };
+        let result = self.disk.put(free.unwrap_or(fresh), free.is_none(), &job.bytes, &older);
+        self.end(&job, result, older);
         true
     }
 
-    fn end(&self, job: &Job, result: Result<(), LogError>) {
+    fn end(&self, job: &Job, result: Result<Place, LogError>, older: Vec<Filed>) {
         let mut state = self.state();
-        state.end(job.name, result.is_ok());
+        let replaced = state.end(job.stamp, result.as_ref().ok().copied(), older);
         let mut absent = VecDeque::new();
         if let Err(LogError::Unknown(what)) = &result {
             state.stopped = Some(what.clone());
             absent = std::mem::take(&mut state.queue);
             for job in &absent {
                 state.running += 1;
-                state.end(job.name, false);
+                state.end(job.stamp, None, Vec::new());
             }
         }
         let may_rest = state.stopped.is_some();
@@ -375,10 +415,11 @@ impl Shared {
         if may_rest {
             self.rest.notify_all();
         }
-        job.waiter.on_logged(job.name.tx, result);
+        replaced.iter().for_each(|filed| self.disk.unlink(filed.place));
+        job.waiter.on_logged(job.stamp.tx, result.map(drop));
         let reason = "an earlier record failed, and this one was not begun";
         for job in absent {
-            job.waiter.on_logged(job.name.tx, Err(LogError::Absent(reason.to_owned())));
+            job.waiter.on_logged(job.stamp.tx, Err(LogError::Absent(reason.to_owned())));
         }
     }
 
@@ -389,14 +430,21 @@ impl Shared {
             let mut state = self.state();
             state.idle += 1;
             state = self.work.wait_while(state, is_idle).unwrap_or_else(PoisonError::into_inner);
+            // Others write records, and the next ones take what is free.
+            let mut is_busy = false;
             if has_time(&mut state) {
                 state.sweep = Sweep::Attended;
-                let waited = self.work.wait_timeout_while(state, REMOVALS_PAUSE, has_time);
+                let version = state.version;
+                let waited = self.work.wait_timeout_while(state, FREE_PAUSE, has_time);
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
-                state.sweep = if state.queue.is_empty() { Sweep::None } else { Sweep::Wanted };
+                is_busy = state.version != version && !state.is_over;
+                state.sweep = if is_busy { Sweep::Wanted } else { Sweep::None };
             }
             state.idle -= 1;
             let ends = state.is_over;
+            if is_busy && state.queue.is_empty() {
+                continue;
+            }
             if !self.run_one(state) && ends {
                 return;
             }
@@ -432,30 +480,53 @@ struct Disk {
 /// What the folder held.
 struct FoundAll {
     epoch: u32,
-    records: Vec<(Name, Vec<u8>)>,
-    /// The highest version.
+    records: Vec<(Stamp, Vec<u8>, Place)>,
+    /// The highest version, or number of a file.
     version: u64,
     /// Torn ones, and those that were replaced.
-    useless: Vec<Name>,
+    useless: Vec<Place>,
 }
 
 impl Disk {
-    /// Makes `bytes` durable as the file `name`, in place of `older`.
-    fn put(&self, name: Name, bytes: &[u8], older: impl Iterator<Item = u64>) -> Result<(), LogError> {
-        let path = self.dir.join(name.file_name());
+    /// Makes `bytes` durable in a new file, or in one of their size that is free, in place of `older`.
+    fn put(&self, place: Place, is_new: bool, bytes: &[u8], older: &[Filed]) -> Result<Place, LogError> {
+        self.write(place, is_new, bytes)?;
+        // The folder has a file that was free already.
+        if is_new || !older.is_empty() {
+            self.replace(place, older)?;
+        }
+        Ok(place)
+    }
+
+    fn write(&self, place: Place, is_new: bool, bytes: &[u8]) -> Result<(), LogError> {
+        let options = OpenOptions { write: true, create_new: is_new, ..OpenOptions::default() };
+        let path = self.path(place);
         let text = |what: &str, error: &io::Error| format!("{what} {}: {error}", path.display());
-        let options = OpenOptions { write: true, create_new: true, ..OpenOptions::default() };
         let file =
-            self.vfs.open(&path, options).map_err(|error| LogError::Absent(text("creating", &error)))?;
+            self.vfs.open(&path, options).map_err(|error| LogError::Absent(text("opening", &error)))?;
         if let Err(error) = write_full(&*file, bytes) {
             let is_gone = self.vfs.remove(&path).and_then(|()| self.sync()).is_ok();
             return Err(sectors::after_failed_write(&text("writing", &error), is_gone));
         }
         self.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         self.syncs.fetch_add(1, Ordering::Relaxed);
-        file.sync_data().map_err(|error| LogError::Unknown(text("syncing", &error)))?;
-        older.for_each(|version| self.unlink(Name { version, ..name }));
-        self.sync().map_err(|error| LogError::Unknown(text("syncing the folder of", &error)))
+        file.sync_data().map_err(|error| LogError::Unknown(text("syncing", &error)))
+    }
+
+    /// Unlinks what the file at `place` replaces, and makes the folder durable. An older record that stays would be found when the newer
+    /// one is gone.
+    fn replace(&self, place: Place, older: &[Filed]) -> Result<(), LogError> {
+        let failed = |what: &str, place: Place, error: io::Error| {
+            LogError::Unknown(format!("{what} {}: {error}", self.path(place).display()))
+        };
+        for Filed { place, .. } in older {
+            self.vfs.remove(&self.path(*place)).map_err(|error| failed("unlinking", *place, error))?;
+        }
+        self.sync().map_err(|error| failed("syncing the folder of", place, error))
+    }
+
+    fn path(&self, place: Place) -> PathBuf {
+        self.dir.join(sectors::file_name(place.number))
     }
 
     /// What was done in the folder before is durable on return.
@@ -467,9 +538,10 @@ impl Disk {
     }
 
     /// Removes a file that nobody needs; one that stays is found at the next start, which is allowed.
-    fn unlink(&self, name: Name) {
-        if let Err(error) = self.vfs.remove(&self.dir.join(name.file_name())) {
-            tracing::warn!(name = name.file_name(), %error, "the file of a removed decision stays");
+    fn unlink(&self, place: Place) {
+        let path = self.path(place);
+        if let Err(error) = self.vfs.remove(&path) {
+            tracing::warn!(path = %path.display(), %error, "the file of a removed decision stays");
         }
     }
 
@@ -485,17 +557,24 @@ impl Disk {
             let damaged = |at: usize, what: &str| {
                 OpenError::Damaged(format!("{}, offset {at}: {what}", self.dir.join(file).display()))
             };
-            let name = Name::parse(file).ok_or_else(|| damaged(0, "no name of a record"))?;
+            let number = sectors::file_number(file).ok_or_else(|| damaged(0, "no name of a record"))?;
             if !is_made {
                 return Err(damaged(0, "a record, but no file NODE beside it"));
             }
-            found.version = found.version.max(name.version);
             let bytes = self.read(file).map_err(failed)?;
-            match sectors::decode(name, &bytes).map_err(|(at, what)| damaged(at, what))? {
-                Found::Record(record) => found.add(name, record),
-                Found::Torn => found.useless.push(name),
+            let place = Place { number, size_bytes: bytes.len() };
+            found.version = found.version.max(number);
+            match sectors::decode(&bytes).map_err(|(at, what)| damaged(at, what))? {
+                Found::Record(stamp, record) => found.records.push((stamp, record, place)),
+                Found::Torn => found.useless.push(place),
             }
         }
+        found.keep_newest().map_err(|place| {
+            OpenError::Damaged(format!(
+                "{}, offset 0: the record of another file",
+                self.path(place).display()
+            ))
+        })?;
         Ok(found)
     }
 
@@ -528,20 +607,23 @@ impl Disk {
     }
 
     /// Writes what was found to new files, and removes the old ones.
-    fn rewrite(&self, found: FoundAll) -> io::Result<Vec<(Name, Vec<u8>)>> {
+    fn rewrite(&self, found: FoundAll) -> io::Result<Vec<(Filed, TxId, Vec<u8>)>> {
         let mut records = Vec::with_capacity(found.records.len());
         let options = OpenOptions { write: true, create_new: true, ..OpenOptions::default() };
         let mut old = found.useless;
-        for (version, (name, record)) in (found.version + 1..).zip(found.records) {
-            let fresh = Name { version, ..name };
-            let file = self.vfs.open(&self.dir.join(fresh.file_name()), options)?;
-            write_full(&*file, &sectors::encode(fresh, &record))?;
+        for (version, (stamp, record, place)) in (found.version + 1..).zip(found.records) {
+            let bytes = sectors::encode(Stamp { version, ..stamp }, &record);
+            let fresh = Place { number: version, size_bytes: bytes.len() };
+            let file = self.vfs.open(&self.path(fresh), options)?;
+            write_full(&*file, &bytes)?;
             file.sync_data()?;
-            old.push(name);
-            records.push((fresh, record));
+            old.push(place);
+            records.push((Filed { version, place: fresh }, stamp.tx, record));
         }
         self.folder.sync()?;
-        old.iter().for_each(|name| self.unlink(*name));
+        for place in &old {
+            self.vfs.remove(&self.path(*place))?;
+        }
         if !old.is_empty() {
             self.folder.sync()?;
         }
@@ -566,14 +648,25 @@ impl Disk {
 }
 
 impl FoundAll {
-    /// Takes a record in, or the older of two.
-    fn add(&mut self, name: Name, record: Vec<u8>) {
-        // Names are sorted: the newest version of a transaction comes last.
-        if let Some((last, _)) = self.records.last().filter(|(last, _)| last.tx == name.tx) {
-            self.useless.push(*last);
-            self.records.pop();
+    /// Keeps the newest record of each transaction.
+    ///
+    /// # Errors
+    /// A file that holds a record which another holds, too.
+    fn keep_newest(&mut self) -> Result<(), Place> {
+        self.records.sort_unstable_by_key(|(stamp, _, place)| (*stamp, place.number));
+        let mut newest: Vec<(Stamp, Vec<u8>, Place)> = Vec::with_capacity(self.records.len());
+        for (stamp, record, place) in self.records.drain(..) {
+            self.version = self.version.max(stamp.version);
+            if let Some((last, ..)) = newest.last().filter(|(last, ..)| last.tx == stamp.tx) {
+                if last.version == stamp.version {
+                    return Err(place);
+                }
+                self.useless.extend(newest.pop().map(|(.., place)| place));
+            }
+            newest.push((stamp, record, place));
         }
-        self.records.push((name, record));
+        self.records = newest;
+        Ok(())
     }
 }
 
@@ -590,9 +683,10 @@ fn write_full(file: &dyn vfs::File, bytes: &[u8]) -> io::Result<()> {
 
 const NODE: &str = "NODE";
 const NODE_TMP: &str = "NODE.tmp";
-/// Files to unlink beside each record that is written.
-const REMOVALS_TOGETHER: usize = 2;
-/// How long files wait to be unlinked beside a record.
-const REMOVALS_PAUSE: Duration = Duration::from_millis(10);
+/// Most files that are kept for records to come; of more, some are unlinked beside each record.
+const FREE_MAX: usize = 64;
+const UNLINKED_TOGETHER: usize = 2;
+/// How long files are kept for records when none comes.
+const FREE_PAUSE: Duration = Duration::from_millis(10);
 /// No file of the folder is longer; what lies behind shows that one is.
 const FILE_BYTES_MAX: usize = RECORD_BYTES_MAX * 2;
