@@ -12,6 +12,12 @@ pub fn postgres_value(raw: &[u8]) -> usize {
     postgres::value(raw)
 }
 
+/// Hears what a PostgreSQL sends, in pieces of this many bytes; returns how often it says that a transaction was prepared.
+#[must_use]
+pub fn postgres_tags(sent: &[u8], piece_bytes: usize) -> u64 {
+    postgres::tags(sent, piece_bytes)
+}
+
 /// Judges `text` as a statement of each database; returns how many would run it.
 ///
 /// # Panics

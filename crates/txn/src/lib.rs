@@ -46,6 +46,10 @@
 //! server (`server`).
 //! Source: Gray 1978; Mohan, Lindsay 1983 (presumed abort); JBossTS's object store on a journal.
 
+// Files of tests that unit tests use, too, name this crate as other crates do.
+#[cfg(test)]
+extern crate self as txn;
+
 mod bell;
 pub mod coordinator;
 pub mod decision_log;

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants
-//!   1. A branch votes yes only when the server lists it as prepared, in this database.
+//!   1. A branch votes yes only when the server has answered that it prepared it, or lists it as prepared in this database.
 //!   2. A rollback is done only when nothing is left that could still prepare the branch, except in a session of an application's own.
 //!   3. Each wait ends: for a connection, and for a session, within `connect_timeout`; for a statement or a step of the protocol within
 //!      `statement_timeout`. Each queue has a bound.
@@ -29,6 +29,7 @@ mod guard;
 mod pool;
 mod session;
 mod steps;
+mod tags;
 mod value;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -242,6 +243,7 @@ async fn drive(inner: Arc<Inner>, branch: BranchId) {
 pub(crate) mod fuzzing {
     use tokio_postgres::types::Type;
 
+    use super::tags::Decoder;
     use super::{guard, value};
 
     pub(crate) fn value(raw: &[u8]) -> usize {
@@ -258,6 +260,11 @@ pub(crate) mod fuzzing {
             text.is_some()
         };
         value::KNOWN.iter().filter(told).count()
+    }
+
+    pub(crate) fn tags(sent: &[u8], piece_bytes: usize) -> u64 {
+        let mut decoder = Decoder::default();
+        sent.chunks(piece_bytes.max(1)).map(|piece| decoder.feed(piece)).sum()
     }
 
     /// What it is; `None`: it is not run.

@@ -191,9 +191,9 @@ impl Tls {
         }
     }
 
-    /// For PostgreSQL's driver, which does not use it in plain connections.
-    pub(crate) fn postgres(&self) -> MakeRustlsConnect {
-        self.connect.clone()
+    /// For PostgreSQL's driver, unless connections are plain.
+    pub(crate) fn postgres(&self) -> Option<MakeRustlsConnect> {
+        self.is_on().then(|| self.connect.clone())
     }
 
     /// For MariaDB's driver, if connections to `host` are not plain.

@@ -147,6 +147,13 @@ pub const TARGETS: &[Target] = &[
         input_bytes_max: 128,
     },
     Target {
+        name: "txn-postgres-tags",
+        run: txn::postgres_tags,
+        seeds: txn::postgres_tags_seeds,
+        words: txn::POSTGRES_TAGS_WORDS,
+        input_bytes_max: 256,
+    },
+    Target {
         name: "txn-postgres-value",
         run: txn::postgres_value,
         seeds: txn::postgres_value_seeds,

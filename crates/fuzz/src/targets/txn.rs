@@ -133,6 +133,38 @@ pub(super) fn postgres_value(input: &[u8]) {
     let _ = txn::fuzzing::postgres_value(input);
 }
 
+/// Tags are the same however what was sent is cut, and those that are found in the whole of it.
+pub(super) fn postgres_tags(input: &[u8]) {
+    let Some((size, sent)) = input.split_first() else { return };
+    let mut found = 0;
+    let mut rest = sent;
+    while let Some((&[kind, a, b, c, d], behind)) = rest.split_first_chunk() {
+        let length = (u32::from_be_bytes([a, b, c, d]) as usize).saturating_sub(4);
+        let Some((body, next)) = behind.split_at_checked(length) else { break };
+        found += u64::from(kind == b'C' && body == b"PREPARE TRANSACTION\0");
+        rest = next;
+    }
+    for piece_bytes in [usize::from(*size), sent.len()] {
+        assert_eq!(txn::fuzzing::postgres_tags(sent, piece_bytes), found, "in pieces of {piece_bytes}");
+    }
+}
+
+/// What a server answers to a prepare, and to one of a transaction that had failed.
+pub(super) fn postgres_tags_seeds() -> Vec<Vec<u8>> {
+    let message = |kind: u8, body: &[u8]| {
+        let length = u32::try_from(body.len() + 4).expect("short");
+        [&[kind], &length.to_be_bytes()[..], body].concat()
+    };
+    let answer = |tag: &[u8]| {
+        [&[7], &message(b'C', b"RESET\0")[..], &message(b'C', tag), &message(b'Z', b"I")].concat()
+    };
+    vec![answer(b"PREPARE TRANSACTION\0"), answer(b"ROLLBACK\0")]
+}
+
+/// Heads of messages, and the tag.
+pub(super) const POSTGRES_TAGS_WORDS: &[&[u8]] =
+    &[b"C\0\0\0\x18", b"PREPARE TRANSACTION\0", b"D\0\0\0\x04", b"\0\0\0\x03", b"\xFF\xFF\xFF\xFF"];
+
 /// Numbers with places, and one of each length.
 pub(super) fn postgres_value_seeds() -> Vec<Vec<u8>> {
     let numeric = |words: &[u16]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>();

@@ -42,16 +42,21 @@ pub(super) fn is_here(config: &Config) -> bool {
     })
 }
 
-/// Has the driver speak TLS, or not.
+/// Has the driver speak TLS, or not; and ask its hook for TLS for the stream, in any case, where it can (`tags`).
 ///
 /// # Errors
 /// There is none where it leads to, or nothing to look for in certificates.
 pub(super) fn secure(config: &mut Config, tls: &Tls) -> Result<(), String> {
+    let hosts = config.get_hosts();
+    let has_socket = hosts.iter().any(|host| matches!(host, Host::Unix(_)));
     if !tls.is_on() {
-        config.ssl_mode(SslMode::Disable);
+        let is_hooked = !hosts.is_empty() && !has_socket;
+        config.ssl_mode(if is_hooked { SslMode::Require } else { SslMode::Disable });
+        // The server is asked for nothing.
+        config.ssl_negotiation(SslNegotiation::Direct);
         return Ok(());
     }
-    if config.get_hosts().iter().any(|host| matches!(host, Host::Unix(_))) {
+    if has_socket {
         tls.refuse_socket()?;
     }
     if config.get_hosts().is_empty() {
@@ -66,22 +71,26 @@ mod tests {
     use super::*;
     use crate::tls::{TlsMode, TlsOptions};
 
-    fn mode(url: &str, said: Option<TlsMode>) -> Result<SslMode, String> {
+    /// Whether it is secret, and whether its stream is made by the hook.
+    fn mode(url: &str, said: Option<TlsMode>) -> Result<(bool, bool), String> {
         let mut config = read(url)?;
         let options = TlsOptions { mode: said, ..TlsOptions::default() };
         let tls = Tls::new(&options, is_here(&config)).map_err(|error| error.to_string())?;
-        secure(&mut config, &tls).map(|()| config.get_ssl_mode())
+        secure(&mut config, &tls)?;
+        let is_asked_for = config.get_ssl_negotiation() == SslNegotiation::Postgres;
+        assert_eq!(is_asked_for, tls.is_on(), "{url}");
+        Ok((tls.is_on(), config.get_ssl_mode() == SslMode::Require))
     }
 
     #[test]
     fn database_on_this_machine_is_plain_by_default_and_no_other() {
-        for url in [
-            "postgres://u@localhost/d",
-            "postgres://u@127.0.0.2/d",
-            "postgres://u@[::1]/d",
-            "postgres://u@%2Frun/d",
-        ] {
-            assert_eq!(mode(url, None), Ok(SslMode::Disable), "{url}");
+        for url in ["postgres://u@localhost/d", "postgres://u@127.0.0.2/d", "postgres://u@[::1]/d"] {
+            assert_eq!(mode(url, None), Ok((false, true)), "{url}");
+        }
+        for url in
+            ["postgres://u@%2Frun/d", "postgres://u@localhost,%2Frun/d", "postgres:///d?hostaddr=127.0.0.1"]
+        {
+            assert_eq!(mode(url, None), Ok((false, false)), "{url}");
         }
         for url in [
             "postgres://u@db/d",
@@ -89,7 +98,7 @@ mod tests {
             "postgres://u@localhost,db/d",
             "postgres://u@localhost/d?hostaddr=10.0.0.1",
         ] {
-            assert_eq!(mode(url, None), Ok(SslMode::Require), "{url}");
+            assert_eq!(mode(url, None), Ok((true, true)), "{url}");
         }
     }
 

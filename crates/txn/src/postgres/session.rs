@@ -10,20 +10,21 @@
 //! ```text
 //!  BEGIN READ WRITE; SET LOCAL statement_timeout -.- both are sent before either is answered
 //!  the first statement ---------------------------'
-//!  SET CONSTRAINTS ALL IMMEDIATE; RESET ALL; EXECUTE evenkeel_settle; PREPARE TRANSACTION; EXECUTE evenkeel_listed
+//!  SET CONSTRAINTS ALL IMMEDIATE; RESET ALL; EXECUTE evenkeel_settle; PREPARE TRANSACTION
 //!                                                                          one message: the first that fails ends it
 //! ```
 //!
 //! **Tags.** PostgreSQL answers `PREPARE TRANSACTION` and `COMMIT` in a transaction that has failed with the tag `ROLLBACK` and no error, and the
 //! driver tells no tags. So statements of the same message go in front that fail in a transaction that has failed: then the server skips
-//! the rest of the message, and says why. And what is prepared is looked up: a vote is given for nothing else. Nothing of an
-//! application's runs in between, as its deferred triggers were fired by the first of them.
+//! the rest of the message, and says why. And a vote is given only for the tag `PREPARE TRANSACTION` (`tags`), or, where that was not seen,
+//! if the server lists what was prepared. Nothing of an application's runs in between, as its deferred triggers were fired by the first
+//! of them.
 //!
 //! Names of the catalogue are written out: a branch may have set `search_path`.
 
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -31,10 +32,10 @@ use futures_core::Stream;
 use tokio::task::AbortHandle;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{CancelToken, Client, Config, Error, RowStream, SimpleQueryMessage};
-use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::failure::{Failure, text};
 use super::guard::quote;
+use super::tags::Tap;
 use super::value::{Raw, Text, decode, is_known};
 use crate::sql::{Answered, Statement};
 use crate::tls::Tls;
@@ -44,7 +45,9 @@ pub(super) struct Session {
     client: Client,
     connection: AbortHandle,
     /// To tell the server to stop something.
-    tls: MakeRustlsConnect,
+    tap: Tap,
+    /// How often the server said that a transaction was prepared, where it is heard.
+    prepared_count: Arc<AtomicU64>,
     /// It is being closed, so its end is no failure.
     closes: Arc<AtomicBool>,
     facts: Facts,
@@ -104,7 +107,9 @@ impl Session {
         limit: Duration,
         on_end: impl FnOnce(bool) + Send + 'static,
     ) -> Result<Self, String> {
-        let connected = config.connect(tls.postgres()).await;
+        let prepared_count = Arc::default();
+        let tap = Tap::new(tls.postgres(), Arc::clone(&prepared_count));
+        let connected = config.connect(tap.clone()).await;
         let (client, connection) = connected.map_err(|error| advised(&error, tls))?;
         let closes = Arc::new(AtomicBool::new(false));
         let is_asked = Arc::clone(&closes);
@@ -115,7 +120,8 @@ impl Session {
         let mut session = Self {
             client,
             connection: task.abort_handle(),
-            tls: tls.postgres(),
+            tap,
+            prepared_count,
             closes,
             facts: Facts::default(),
             limit,
@@ -150,12 +156,12 @@ impl Session {
 
     /// Breaks it off, and has the server stop what is under way.
     pub(super) fn abandon(self) {
-        tokio::spawn(cancel(self.client.cancel_token(), self.tls.clone(), self.limit));
+        tokio::spawn(cancel(self.client.cancel_token(), self.tap.clone(), self.limit));
     }
 
     /// Has the server stop what is under way; returns when it was told.
     pub(super) async fn cancel(&self) {
-        cancel(self.client.cancel_token(), self.tls.clone(), self.limit).await;
+        cancel(self.client.cancel_token(), self.tap.clone(), self.limit).await;
     }
 
     /// Begins a transaction whose statements last at most the limit, and runs its first statement, which is sent right behind. If the
@@ -236,27 +242,13 @@ impl Session {
     /// Prepares the transaction as `id`; whether it is prepared now. Then the session is clean: a transaction that was prepared has left no
     /// temporary table and no cursor, as the server prepares none that would, and the rest was taken away before.
     pub(super) async fn prepare(&self, id: &str) -> Result<bool, Failure> {
-        let quoted = quote(id);
-        let all = format!("{FIRE}; {SETTLE}; PREPARE TRANSACTION {quoted}; {}", listed(&quoted));
-        self.within(self.limit, self.try_prepare(id, &all)).await
-    }
-
-    async fn try_prepare(&self, id: &str, all: &str) -> Result<bool, Failure> {
-        let mut answers = std::pin::pin!(self.client.simple_query_raw(all).await?);
-        let (mut done, mut is_listed) = (0, false);
-        while let Some(answer) = std::future::poll_fn(|context| answers.as_mut().poll_next(context)).await {
-            match answer {
-                Ok(SimpleQueryMessage::Row(row)) => {
-                    is_listed |= done == PREPARED_COUNT && row.get(0) == Some(id);
-                }
-                Ok(SimpleQueryMessage::CommandComplete(_)) => done += 1,
-                Ok(_) => {}
-                // It was to be looked up: whether it is prepared is not known.
-                Err(error) if done >= PREPARED_COUNT => return Err(Failure::Lost(text(&error))),
-                Err(error) => return Err(error.into()),
-            }
+        let before = self.prepared_count.load(Ordering::Relaxed);
+        self.execute(&format!("{FIRE}; {SETTLE}; PREPARE TRANSACTION {}", quote(id))).await?;
+        if self.prepared_count.load(Ordering::Relaxed) > before {
+            return Ok(true);
         }
-        Ok(is_listed)
+        // What the server did is not known until it is found: a refusal to look refuses no more than that.
+        self.is_prepared(id).await.map_err(|failure| Failure::Lost(failure.text()))
     }
 
     /// Commits the transaction; the second says whether the session is clean.
@@ -322,7 +314,9 @@ impl Session {
 
     /// Whether something is prepared as `id`.
     pub(super) async fn is_prepared(&self, id: &str) -> Result<bool, Failure> {
-        Ok(self.value(&listed(&quote(id))).await?.is_some())
+        let database = &self.facts.database;
+        let listed = format!("{LISTED} WHERE gid = {} AND dbid = {database}", quote(id));
+        Ok(self.value(&listed).await?.is_some())
     }
 
     /// Whether something is prepared as `id`, and whether this user may end it: whose it is, or a superuser.
@@ -388,16 +382,14 @@ impl Session {
     }
 
     /// Names what is asked for each branch, so that the server parses and plans it once for a session: it takes longer than to
-    /// answer. The view `pg_prepared_xacts` takes 0.3 ms, as it joins names that are not asked for; the function below it 0.03.
+    /// answer.
     ///
     /// `evenkeel_settle` says what a branch is made durable under, whatever its statements have set, and takes away what
     /// `RESET ALL` leaves. It is no `DISCARD ALL`: what was prepared by name is the driver's or ours (`guard`).
     fn naming(&self) -> String {
-        let Facts { database, sync, .. } = &self.facts;
+        let sync = &self.facts.sync;
         format!(
-            "PREPARE evenkeel_listed (pg_catalog.text) AS SELECT gid FROM pg_catalog.pg_prepared_xact()
-                WHERE gid = $1 AND dbid = {database};
-             PREPARE evenkeel_number AS SELECT pg_catalog.pg_current_xact_id_if_assigned();
+            "PREPARE evenkeel_number AS SELECT pg_catalog.pg_current_xact_id_if_assigned();
              PREPARE evenkeel_settle AS SELECT
                 pg_catalog.set_config('session_authorization', NULL, false),
                 pg_catalog.set_config('role', 'none', false),
@@ -408,11 +400,6 @@ impl Session {
              EXECUTE evenkeel_settle"
         )
     }
-}
-
-/// Finds a row if something is prepared as `id`, a literal, in this database.
-fn listed(id: &str) -> String {
-    format!("EXECUTE evenkeel_listed ({id})")
 }
 
 impl Drop for Session {
@@ -513,9 +500,9 @@ fn unknown(why: String, number: Option<Option<String>>) -> Committed {
     }
 }
 
-async fn cancel(token: CancelToken, tls: MakeRustlsConnect, limit: Duration) {
+async fn cancel(token: CancelToken, tap: Tap, limit: Duration) {
     // A server that is not reached does nothing more for this session either.
-    let _ = tokio::time::timeout(limit, token.cancel_query(tls)).await;
+    let _ = tokio::time::timeout(limit, token.cancel_query(tap)).await;
 }
 
 /// What went wrong with a connection, and what to change if it has to do with TLS.
@@ -546,6 +533,8 @@ const FACTS: &str = "SELECT pid, extract(epoch FROM backend_start)::text,
 FROM pg_catalog.pg_stat_activity WHERE pid = pg_catalog.pg_backend_pid()";
 /// No row, or no value: nothing was written.
 const NUMBER: &str = "EXECUTE evenkeel_number";
+/// The view `pg_prepared_xacts` takes 0.3 ms, as it joins names that are not asked for; the function below it 0.03.
+const LISTED: &str = "SELECT gid FROM pg_catalog.pg_prepared_xact()";
 const ALL_PREPARED: &str = "SELECT gid, pg_catalog.trunc(extract(epoch FROM prepared) * 1000)::bigint
 FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database()";
 const END: &str = "SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity WHERE";
@@ -556,8 +545,6 @@ const VERSION_LEAST: u32 = 130_000;
 const FIRE: &str = "SET CONSTRAINTS ALL IMMEDIATE";
 /// Goes in front of what ends a transaction. Fails in a transaction that has failed.
 const SETTLE: &str = "RESET ALL; EXECUTE evenkeel_settle";
-/// Statements of a prepare up to `PREPARE TRANSACTION`.
-const PREPARED_COUNT: usize = 4;
 /// Takes away what other ends than a prepare may leave behind in a session. It goes behind the statement that ends a transaction, without a
 /// wait of its own.
 const CLEAN: &str = "CLOSE ALL; DISCARD TEMP; RESET ALL; EXECUTE evenkeel_settle";
@@ -576,22 +563,45 @@ const ROW_OVERHEAD_BYTES: usize = 24;
 #[path = "../../tests/common/postgres.rs"]
 mod common;
 
+#[cfg(test)]
+#[path = "../../tests/common/certificates.rs"]
+mod certificates;
+
 /// Against a server: what the protocol leans on, and no call from outside can bring about.
 #[cfg(test)]
 mod client_tests {
-    use super::*;
+    use tokio_postgres::config::SslMode;
 
-    /// A server, and a session of it.
-    fn with_session(test: impl AsyncFnOnce(&common::Postgres, &Session)) {
-        let Some(server) = common::Postgres::start(&[]) else { return };
+    use super::super::address;
+    use super::certificates::Ca;
+    use super::*;
+    use crate::tls::{TlsMode, TlsOptions};
+
+    /// A server, and a session of it where tags are heard, in plain and over TLS, then one where they are not.
+    fn with_session(test: &impl AsyncFn(&common::Postgres, &Session, bool)) {
+        let ca = Ca::new("a CA");
+        let settings = ca.of_postgres();
+        let Some(server) = common::Postgres::start(&settings.each_ref().map(String::as_str)) else { return };
         server.sql("CREATE TABLE t (key int)");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
-            let config = server.url().parse().expect("an address");
-            let tls = Tls::new(&crate::tls::TlsOptions::default(), true).expect("plain");
-            let session =
-                Session::open(&config, &tls, Duration::from_secs(30), |_| {}).await.expect("it connects");
-            test(&server, &session).await;
+            for (mode, hears) in
+                [(TlsMode::Disable, true), (TlsMode::Require, true), (TlsMode::Disable, false)]
+            {
+                let mut config = server.url().parse().expect("an address");
+                let tls = TlsOptions { mode: Some(mode), ..TlsOptions::default() };
+                let tls = Tls::new(&tls, true).expect("it can be");
+                address::secure(&mut config, &tls).expect("a host");
+                if !hears {
+                    config.ssl_mode(SslMode::Disable);
+                }
+                let session =
+                    Session::open(&config, &tls, Duration::from_secs(30), |_| {}).await.expect("it connects");
+                let ssl = "SELECT ssl FROM pg_catalog.pg_stat_ssl WHERE pid = pg_catalog.pg_backend_pid()";
+                let is_secret = session.value(ssl).await.map_err(Failure::text);
+                assert_eq!(is_secret.as_ref().map(|it| it.as_deref() == Some("t")), Ok(tls.is_on()));
+                test(&server, &session, hears).await;
+            }
         });
     }
 
@@ -602,7 +612,7 @@ mod client_tests {
     /// The server answers PREPARE TRANSACTION without an error there: a yes would be a commit that was rolled back.
     #[test]
     fn transaction_that_failed_unseen_is_not_taken_for_prepared() {
-        with_session(async |server, session| {
+        with_session(&async |server, session, hears| {
             for prepares in [false, true] {
                 let (begun, inserted) = session.begin(&insert()).await;
                 assert!(begun.is_ok() && inserted.is_ok(), "{begun:?} {inserted:?}");
@@ -617,8 +627,14 @@ mod client_tests {
                 } else {
                     session.client.batch_execute("PREPARE TRANSACTION 'x'").await.expect("no error");
                 }
+                assert_eq!(session.prepared_count.load(Ordering::Relaxed), 0);
                 assert_eq!(server.sql("SELECT count(*) FROM pg_prepared_xacts").trim(), "0");
             }
+            let (begun, inserted) = session.begin(&insert()).await;
+            assert!(begun.is_ok() && inserted.is_ok(), "{begun:?} {inserted:?}");
+            assert_eq!(session.prepare("x").await.map_err(Failure::text), Ok(true));
+            assert_eq!(session.prepared_count.load(Ordering::Relaxed), u64::from(hears));
+            assert_eq!(session.finish("x", false).await.map_err(Failure::text), Ok(true));
             assert_eq!(server.sql("SELECT count(*) FROM t").trim(), "0");
         });
     }
@@ -626,7 +642,7 @@ mod client_tests {
     /// A statement is sent behind its BEGIN unseen. Should that fail, the statement must not be a transaction of its own.
     #[test]
     fn statement_whose_begin_failed_writes_nothing() {
-        with_session(async |server, session| {
+        with_session(&async |server, session, _| {
             for cleans in [false, true] {
                 let no = session.run(&insert()).await;
                 assert!(matches!(&no, Err(Unanswered::Failed(why)) if why.contains("read-only")), "{no:?}");

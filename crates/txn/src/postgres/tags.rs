@@ -1,0 +1,238 @@
+//! Tags of commands, which the driver does not tell: read where its bytes come in.
+//!
+//! ```text
+//!  socket -> [TLS] -> Tapped: counts each "PREPARE TRANSACTION" -> driver -> answer
+//! ```
+//!
+//! The driver's hook for TLS is where a stream can be put in between, so connections without TLS take it, too: what is made of the socket there
+//! is the socket. The driver asks for the hook only where it knows the name of a host: connections to a socket in the file system are not
+//! tapped, and their count stays nothing.
+//!
+//! Invariants
+//!   1. The driver reads what came, no more and no less.
+//!   2. A tag is counted before the driver reads its last byte.
+//!
+//! Source: PostgreSQL's manual, "Message Formats": a byte that says what it is, four of its length with themselves, and the rest; the tag
+//! of a `CommandComplete`, `C`, ends with a zero.
+
+use std::error::Error;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_postgres::Socket;
+use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+/// Makes streams that count, of plain connections and of those with TLS.
+#[derive(Clone)]
+pub(super) struct Tap {
+    tls: Option<MakeRustlsConnect>,
+    count: Arc<AtomicU64>,
+}
+
+/// A stream that counts.
+pub(super) struct Tapped {
+    stream: Stream,
+    decoder: Decoder,
+    count: Arc<AtomicU64>,
+}
+
+/// What is written to and read from.
+enum Stream {
+    Plain(Socket),
+    Secret(Box<Secret>),
+}
+
+type Secret = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
+type SecretConnect = <MakeRustlsConnect as MakeTlsConnect<Socket>>::TlsConnect;
+
+/// Makes one stream.
+pub(super) struct TapOnce {
+    tls: Option<SecretConnect>,
+    count: Arc<AtomicU64>,
+}
+
+/// Finds the tags in what a server sends, however it is cut into pieces.
+#[derive(Debug, Default)]
+pub(super) struct Decoder {
+    head: [u8; HEAD_BYTES],
+    head_len: usize,
+    /// Bytes of the message that have not come.
+    left: usize,
+    /// So many bytes of the tag that is looked for have come; more than it has: it is another message.
+    matched: usize,
+}
+
+impl Tap {
+    /// Counts in `count`; `None`: without TLS.
+    pub(super) fn new(tls: Option<MakeRustlsConnect>, count: Arc<AtomicU64>) -> Self {
+        Self { tls, count }
+    }
+}
+
+impl MakeTlsConnect<Socket> for Tap {
+    type Stream = Tapped;
+    type TlsConnect = TapOnce;
+    type Error = Box<dyn Error + Send + Sync>;
+
+    fn make_tls_connect(&mut self, host: &str) -> Result<TapOnce, Self::Error> {
+        let secret = |tls: &mut MakeRustlsConnect| MakeTlsConnect::<Socket>::make_tls_connect(tls, host);
+        Ok(TapOnce { tls: self.tls.as_mut().map(secret).transpose()?, count: Arc::clone(&self.count) })
+    }
+}
+
+impl TlsConnect<Socket> for TapOnce {
+    type Stream = Tapped;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Tapped>> + Send>>;
+
+    fn connect(self, socket: Socket) -> Self::Future {
+        Box::pin(async move {
+            let stream = match self.tls {
+                Some(tls) => Stream::Secret(Box::new(tls.connect(socket).await?)),
+                None => Stream::Plain(socket),
+            };
+            Ok(Tapped { stream, decoder: Decoder::default(), count: self.count })
+        })
+    }
+}
+
+impl TlsStream for Tapped {
+    fn channel_binding(&self) -> ChannelBinding {
+        match &self.stream {
+            Stream::Plain(_) => ChannelBinding::none(),
+            Stream::Secret(stream) => stream.channel_binding(),
+        }
+    }
+}
+
+impl AsyncRead for Tapped {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = into.filled().len();
+        ready!(match &mut self.stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_read(context, into),
+            Stream::Secret(stream) => Pin::new(&mut **stream).poll_read(context, into),
+        })?;
+        let found = self.decoder.feed(&into.filled()[before..]);
+        if found > 0 {
+            self.count.fetch_add(found, Ordering::Relaxed);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Tapped {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+            Stream::Secret(stream) => Pin::new(&mut **stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_flush(context),
+            Stream::Secret(stream) => Pin::new(&mut **stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            Stream::Secret(stream) => Pin::new(&mut **stream).poll_shutdown(context),
+        }
+    }
+}
+
+impl Decoder {
+    /// Takes what came next; how many tags say that a transaction was prepared. What is no message of the protocol, the driver refuses.
+    pub(super) fn feed(&mut self, mut bytes: &[u8]) -> u64 {
+        let mut found = 0;
+        while !bytes.is_empty() {
+            let wanted = if self.left == 0 { HEAD_BYTES - self.head_len } else { self.left };
+            let (piece, rest) = bytes.split_at(wanted.min(bytes.len()));
+            bytes = rest;
+            if self.left == 0 {
+                self.head[self.head_len..][..piece.len()].copy_from_slice(piece);
+                self.head_len += piece.len();
+                if self.head_len == HEAD_BYTES {
+                    self.begin();
+                }
+                continue;
+            }
+            let is_next = PREPARED.get(self.matched..).is_some_and(|tag| tag.starts_with(piece));
+            self.matched = if is_next { self.matched + piece.len() } else { usize::MAX };
+            self.left -= piece.len();
+            found += u64::from(self.left == 0 && self.matched == PREPARED.len());
+        }
+        found
+    }
+
+    /// A message begins, whose head has come.
+    fn begin(&mut self) {
+        let [kind, length @ ..] = self.head;
+        // Its length counts itself.
+        self.left = (u32::from_be_bytes(length) as usize).saturating_sub(size_of_val(&length));
+        self.matched = if kind == COMMAND_COMPLETE { 0 } else { usize::MAX };
+        self.head_len = 0;
+    }
+}
+
+/// What it is, and its length.
+const HEAD_BYTES: usize = 5;
+const COMMAND_COMPLETE: u8 = b'C';
+const PREPARED: &[u8] = b"PREPARE TRANSACTION\0";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(body.len() + 4).expect("short");
+        [&[kind], &length.to_be_bytes()[..], body].concat()
+    }
+
+    #[test]
+    fn tag_is_found_however_it_is_cut_and_nothing_else_is_taken_for_it() {
+        let row = message(b'D', &message(b'C', PREPARED));
+        let stream = [
+            message(b'C', b"SET CONSTRAINTS\0"),
+            message(b'C', PREPARED),
+            message(b'n', b""),
+            row,
+            message(b'C', b"PREPARE TRANSACTION"),
+            message(b'C', b"PREPARE TRANSACTION\0\0"),
+            message(b'C', b"ROLLBACK\0"),
+            message(b'c', PREPARED),
+            message(b'Z', b"I"),
+            message(b'C', PREPARED),
+        ];
+        let stream = stream.concat();
+        for size in 1..=stream.len() {
+            let mut decoder = Decoder::default();
+            let found: u64 = stream.chunks(size).map(|piece| decoder.feed(piece)).sum();
+            assert_eq!(found, 2, "in pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn length_that_is_none_takes_nothing_with_it() {
+        let mut decoder = Decoder::default();
+        assert_eq!(decoder.feed(&[b'C', 0, 0, 0, 3]), 0);
+        assert_eq!(decoder.feed(&message(b'C', PREPARED)), 1);
+        assert_eq!(decoder.feed(&[b'C', 0xFF, 0xFF, 0xFF, 0xFF]), 0);
+        assert_eq!(decoder.feed(&message(b'C', PREPARED)), 0, "it is part of the one before");
+    }
+}
