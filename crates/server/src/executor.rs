@@ -170,6 +170,7 @@ impl Server {
                 let start = out.len();
                 self.write_failure(failure, session.resp3, out);
                 if let Some(entry) = entry {
+                    self.spoil(session, entry.command, request.args, &out[start..]);
                     self.capture_unrun(session, entry, request, &out[start..]);
                 }
                 return Verdict::answered(request);
@@ -215,6 +216,9 @@ impl Server {
         };
         match result {
             Ok(ran) => {
+                if ran.failed && session.newest_tx.is_some() {
+                    self.spoil(session, entry.command, request.args, &out[start..]);
+                }
                 if monitored && matches!(entry.command.handler, Handler::Exec) {
                     self.monitor(&session.client, session.db, entry, request.args);
                 }

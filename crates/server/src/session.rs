@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use clock::Nanos;
 use resp::{Args, RequestParser};
 use store::{Prepared, Watch};
+use txn::id::TxId;
 
 use crate::clients::Client;
 use crate::copies::Copies;
@@ -36,6 +37,8 @@ pub struct Session {
     pub(crate) watched: Vec<Watch>,
     pub(crate) subscriptions: Option<Box<Subscriptions>>,
     pub(crate) pending: Option<Box<Pending>>,
+    /// The transaction that its last TX.BEGIN began, if it did: commands name it `$`.
+    pub(crate) newest_tx: Option<Box<TxId>>,
 }
 
 impl Session {
@@ -53,6 +56,7 @@ impl Session {
             watched: Vec::new(),
             subscriptions: None,
             pending: None,
+            newest_tx: None,
         }
     }
 

@@ -2,7 +2,7 @@
 //! databases by hand.
 //!
 //! ```text
-//!  evenkeel   a row in each database and a key; prepared in parallel, a durable decision, committed    (client: TX.BEGIN, then one pipeline)
+//!  evenkeel   a row in each database and a key; prepared in parallel, a durable decision, committed    (client: one pipeline)
 //!  by hand    a row in each database; prepared in parallel, committed in parallel: no decision, no key, nothing survives its crash
 //! ```
 //!

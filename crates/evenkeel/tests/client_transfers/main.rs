@@ -29,6 +29,7 @@ mod judge;
 #[path = "../../../txn/tests/common/mariadb.rs"]
 mod mariadb;
 mod parties;
+mod pipeline;
 mod plan;
 #[path = "../../../txn/tests/common/postgres.rs"]
 mod postgres;

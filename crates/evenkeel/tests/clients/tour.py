@@ -81,6 +81,15 @@ except redis.ResponseError as error:
     assert str(error) == "value is not an integer or out of range", error
 assert r.ping()
 
+# A transaction in one pipeline; one of its commands fails in the second.
+for key, outcome in (("hits", "committed"), ("session", "aborted")):
+    with r.pipeline(transaction=False) as pipe:
+        for command in (["BEGIN"], ["DO", "$", "SET", "paid", 1], ["DO", "$", "INCR", key], ["COMMIT", "$"]):
+            pipe.execute_command("TX." + command[0], *command[1:])
+        replies = pipe.execute(raise_on_error=False)
+    assert replies[-1][0] == outcome, replies
+    assert r.delete("paid") == (outcome == "committed")
+
 # What tools ask.
 info = r.info()
 assert info["redis_version"] and info["connected_clients"] >= 1, info

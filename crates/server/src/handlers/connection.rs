@@ -69,6 +69,7 @@ pub(crate) fn reset(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
         server.pubsub.forget(client.id, &subscriptions);
     }
     session.drop_transaction();
+    session.newest_tx = None;
     session.db = 0;
     session.resp3 = false;
     session.replies = Replies::On;

@@ -10,9 +10,11 @@ use txn::sql::{Answered, Statement, StatementError};
 
 use super::args::shown;
 use crate::call::{Control, Failure, Outcome as Answer, text};
+use crate::command::Command;
 use crate::errors;
 use crate::message::Message;
 use crate::server::Server;
+use crate::session::Session;
 use crate::tx::{Ending, Known, Named, Transactions};
 
 impl Server {
@@ -20,10 +22,26 @@ impl Server {
     pub(crate) fn transactions(&self) -> Result<&Transactions, Failure> {
         self.transactions.as_deref().ok_or_else(|| "ERR this server was started without transactions".into())
     }
+
+    /// `command` was answered with an error. If it names its transaction as the newest of this connection, that only rolls back from
+    /// now on: whoever sends all of it in one pipeline has seen no reply when the commit comes.
+    pub(crate) fn spoil(&self, session: &Session, command: &Command, args: ArgsView<'_>, reply: &[u8]) {
+        let works = matches!(command.name, "tx.do" | "tx.enlist" | "tx.sql");
+        if let (true, Some(tx), Some(transactions)) = (works, &session.newest_tx, &self.transactions)
+            && args.try_get(1) == Some(NEWEST)
+        {
+            let error = String::from_utf8_lossy(reply);
+            let error = error.trim_start_matches('-').trim_end();
+            transactions.spoil(**tx, &format!("{}: {error}", command.name.to_ascii_uppercase()));
+        }
+    }
 }
 
-/// The transaction that the first argument names.
-pub(crate) fn transaction_id(args: ArgsView<'_>) -> Result<TxId, Failure> {
+/// The transaction that the first argument names: by its identifier, or as the newest of this connection.
+pub(crate) fn transaction_id(session: &Session, args: ArgsView<'_>) -> Result<TxId, Failure> {
+    if args.get(1) == NEWEST {
+        return session.newest_tx.as_deref().copied().ok_or_else(|| NO_NEWEST.into());
+    }
     let id = std::str::from_utf8(args.get(1)).ok().and_then(|id| id.parse().ok());
     id.ok_or_else(|| {
         format!("ERR '{}' is no identifier of a transaction: TX.BEGIN gives them", shown(args.get(1))).into()
@@ -31,6 +49,8 @@ pub(crate) fn transaction_id(args: ArgsView<'_>) -> Result<TxId, Failure> {
 }
 
 pub(crate) fn begin(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Answer {
+    // Should it fail, what follows in the same pipeline must not go into the one before.
+    control.session.newest_tx = None;
     let timeout = match (args.len(), args.try_get(1)) {
         (1, _) => control.server.settings.current().txn_timeout,
         (3, Some(word)) if word.eq_ignore_ascii_case(b"timeout") => Duration::from_millis(number(
@@ -42,6 +62,7 @@ pub(crate) fn begin(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
     };
     let transactions = control.server.transactions()?;
     let tx = transactions.begin(timeout).map_err(|error| errors::of_transaction(error.to_string()))?;
+    control.session.newest_tx = Some(Box::new(tx));
     let branches = transactions.branches(tx);
     out.map(2);
     pair(out, "id", &tx.to_string());
@@ -60,7 +81,7 @@ fn number(text: &[u8], what: &str, most: u64) -> Result<u64, Failure> {
 
 /// `TX.ENLIST id RESOURCE name [BRANCH branch] [OWNER session]`
 pub(crate) fn enlist(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Answer {
-    let tx = transaction_id(args)?;
+    let tx = transaction_id(control.session, args)?;
     if !args.get(2).eq_ignore_ascii_case(b"resource") {
         return Err(text::SYNTAX.into());
     }
@@ -97,14 +118,15 @@ fn database<'a>(transactions: &'a Transactions, name: &[u8]) -> Result<(u16, &'a
 pub(crate) fn sql(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Answer {
     let again = control.now + PATIENCE;
     let client = control.session.client.id;
-    let pending = control.session.pending.get_or_insert_with(Box::default);
-    match pending.answered.take() {
-        Some(answered) => return write_answered(control.server, answered, out),
-        // Woken for another reason: it still runs.
-        None if pending.until.is_some() => return Err(Failure::Wait(again)),
-        None => {}
+    if let Some(pending) = &mut control.session.pending {
+        match pending.answered.take() {
+            Some(answered) => return write_answered(control.server, answered, out),
+            // Woken for another reason: it still runs.
+            None if pending.until.is_some() => return Err(Failure::Wait(again)),
+            None => {}
+        }
     }
-    let tx = transaction_id(args)?;
+    let tx = transaction_id(control.session, args)?;
     let transactions = control.server.transactions()?;
     let (place, named) = database(transactions, args.get(2))?;
     let not_text = || Failure::from("ERR the statement is no UTF-8");
@@ -119,7 +141,7 @@ pub(crate) fn sql(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Write
         }
     };
     transactions.run(tx, place, named, statement, Box::new(done)).map_err(errors::of_transaction)?;
-    pending.until = Some(again);
+    control.session.pending.get_or_insert_default().until = Some(again);
     Err(Failure::Wait(again))
 }
 
@@ -163,7 +185,7 @@ fn end(
     rollback: Option<&str>,
     out: &mut Writer<'_>,
 ) -> Answer {
-    let tx = transaction_id(args)?;
+    let tx = transaction_id(control.session, args)?;
     let transactions = control.server.transactions()?;
     // It can be asked again, as it is when the connection is woken.
     match transactions.end(tx, control.session.client.id, rollback).map_err(errors::of_transaction)? {
@@ -180,7 +202,7 @@ fn end(
 }
 
 pub(crate) fn status(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Answer {
-    let tx = transaction_id(args)?;
+    let tx = transaction_id(control.session, args)?;
     let ended = |word: &str, why: &str, out: &mut Writer<'_>| {
         out.map(4);
         pair(out, "id", &tx.to_string());
@@ -238,7 +260,7 @@ fn count(text: &[u8]) -> Result<usize, Failure> {
 }
 
 pub(crate) fn resolve(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Answer {
-    let tx = transaction_id(args)?;
+    let tx = transaction_id(control.session, args)?;
     let commit = match args.get(2) {
         word if word.eq_ignore_ascii_case(b"commit") => true,
         word if word.eq_ignore_ascii_case(b"rollback") => false,
@@ -348,6 +370,9 @@ pub(crate) const STATES: [(State, &str); 8] = [
     (State::Done, "committed"),
 ];
 
+/// How commands name the transaction that their connection began last.
+const NEWEST: &[u8] = b"$";
+const NO_NEWEST: &str = "NOTX this connection has begun no transaction for $ to name: TX.BEGIN begins one";
 const NOTHING_KNOWN: &str = "nothing is known of it: it never began here, or was rolled back before the server was started \
                              again, or was committed longer than txn.keep ago, or by a single resource, which knows";
 const TIMEOUT_MS_MAX: u64 = 86_400_000;

@@ -57,6 +57,70 @@ fn staged_writes_are_read_by_their_transaction_alone_until_it_commits() {
 }
 
 #[test]
+fn newest_transaction_of_a_connection_has_a_short_name_there() {
+    let mut harness = Harness::with(|settings| settings.txn_transactions_max = 2);
+    let (mut one, mut other) = (harness.connect(), harness.connect());
+    let none = "-NOTX this connection has begun no transaction for $ to name: TX.BEGIN begins one\r\n";
+    harness.expect(&mut one, &[("TX.DO $ SET a 1", none), ("TX.COMMIT $", none)]);
+    let first = begin(&harness, &mut one);
+    harness.expect(&mut one, &[("TX.DO $ SET a 1", "+OK\r\n")]);
+    let second = begin(&harness, &mut one);
+    harness.expect(&mut one, &[("TX.DO $ GET a", "$-1\r\n")]);
+    harness.expect(&mut other, &[("TX.STATUS $", none)]);
+    assert!(harness.line(&mut one, "TX.STATUS $").contains(&second));
+    // One that was not begun must not be taken for the one before it.
+    let no = harness.line(&mut one, "TX.BEGIN");
+    assert!(no.starts_with('-'), "{no}");
+    harness.expect(&mut one, &[("TX.DO $ SET b 1", none)]);
+    assert!(harness.line(&mut one, "TX.BEGIN TIMEOUT soon").starts_with('-'));
+    harness.expect(&mut one, &[("TX.DO $ SET b 1", none)]);
+    assert_eq!(told(&harness, &mut one, &format!("TX.COMMIT {second}")), COMMITTED);
+    let third = begin(&harness, &mut one);
+    assert_eq!(told(&harness, &mut one, "TX.COMMIT $"), COMMITTED);
+    assert!(harness.line(&mut one, "TX.STATUS $").contains(&third), "it is known until the next");
+    harness.expect(&mut one, &[("RESET", "+RESET\r\n"), ("TX.STATUS $", none)]);
+    assert_eq!(told(&harness, &mut other, &format!("TX.COMMIT {first}")), COMMITTED);
+    harness.expect(&mut other, &[("GET a", "$1\r\n1\r\n")]);
+}
+
+/// Whoever sends all at once cannot look at a reply before the commit.
+#[test]
+fn error_of_a_command_by_the_short_name_leaves_nothing_to_commit() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    harness.expect(&mut wire, &[("SET text x", "+OK\r\n")]);
+    for (wrong, why) in [
+        ("TX.DO $ INCR text", "TX.DO: ERR value is not an integer or out of range"),
+        ("TX.DO $ INCR", "TX.DO: ERR wrong number of arguments for 'incr' command"),
+        ("TX.DO $", "TX.DO: ERR wrong number of arguments for 'tx.do' command"),
+        (
+            "TX.DO $ PING",
+            "TX.DO: ERR TX.DO cannot stage PING: it names no keys; run it outside of the transaction",
+        ),
+        ("TX.SQL $ nowhere x", "TX.SQL: ERR there is no resource 'nowhere': none is in the settings file"),
+        (
+            "TX.ENLIST $ RESOURCE nowhere",
+            "TX.ENLIST: ERR there is no resource 'nowhere': none is in the settings file",
+        ),
+    ] {
+        let id = begin(&harness, &mut wire);
+        harness.expect(&mut wire, &[("TX.DO $ SET a 1", "+OK\r\n")]);
+        assert!(harness.line(&mut wire, wrong).starts_with('-'), "{wrong}");
+        let late = harness.line(&mut wire, "TX.DO $ SET b 1");
+        assert!(late.starts_with(&format!("-ERR transaction {id} ")), "{late}");
+        let aborted = format!("*2\r\n$7\r\naborted\r\n${}\r\n{why}\r\n", why.len());
+        assert_eq!(told(&harness, &mut wire, "TX.COMMIT $"), aborted, "{wrong}");
+        harness.expect(&mut wire, &[("EXISTS a b", ":0\r\n")]);
+    }
+    // Named in full, it is as it was.
+    let id = begin(&harness, &mut wire);
+    harness.expect(&mut wire, &[("TX.DO $ SET a 1", "+OK\r\n")]);
+    assert!(harness.line(&mut wire, &format!("TX.DO {id} INCR text")).starts_with('-'));
+    assert_eq!(told(&harness, &mut wire, "TX.COMMIT $"), COMMITTED);
+    harness.expect(&mut wire, &[("GET a", "$1\r\n1\r\n")]);
+}
+
+#[test]
 fn list_tells_so_many_as_are_asked_for() {
     let mut harness = Harness::new();
     let mut wire = harness.connect();

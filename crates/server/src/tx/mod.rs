@@ -229,6 +229,18 @@ impl Transactions {
         }
     }
 
+    /// Leaves a transaction nothing but to roll back, because of a reason, unless its end was chosen.
+    pub(crate) fn spoil(&self, tx: TxId, reason: &str) {
+        let mut state = self.shared.state();
+        let Some(live) = state.live.get_mut(&tx) else { return };
+        if std::mem::replace(&mut live.ends, true) {
+            return;
+        }
+        drop(state);
+        // One that its deadline has ended in between is rolled back as well.
+        let _ = self.desk.rollback(tx, reason);
+    }
+
     /// How a transaction ended whose decision an earlier start has left, or that is no longer among the outcomes.
     fn ended_before(&self, tx: TxId) -> Option<Ending> {
         match self.coordinator.transaction(tx)?.state {

@@ -40,7 +40,7 @@ impl Server {
             Ok(Ran::plain(0, true))
         };
         let (tx, entry, run) =
-            match transaction_id(request.args).and_then(|tx| Ok((tx, staged_command(args)?))) {
+            match transaction_id(session, request.args).and_then(|tx| Ok((tx, staged_command(args)?))) {
                 Ok((tx, (entry, run))) => (tx, entry, run),
                 Err(failure) => return refused(failure, out),
             };

@@ -1,4 +1,4 @@
-//! Transfers through a server: TX.BEGIN, then both statements, the key and the commit in one pipeline.
+//! Transfers through a server: each is one pipeline, from TX.BEGIN to TX.COMMIT.
 
 use std::sync::Arc;
 
@@ -143,22 +143,20 @@ fn work(mut client: Client, number: u32, window: Window) -> Worked {
 
 /// Two from a row in PostgreSQL, one to a row in MariaDB, one to a key.
 fn transfer(client: &mut Client, account: u32) -> Result<(), Failure> {
-    let begun = client.call(&["TX.BEGIN"])?;
-    let id = match &begun {
-        Value::Array(items) => items.get(1),
-        _ => None,
-    };
-    let Some(Value::Bulk(id)) = id else { return Err(format!("TX.BEGIN: {begun:?}")) };
-    let id = String::from_utf8_lossy(id).into_owned();
     let row = account.to_string();
     let in_postgres = "UPDATE evenkeel_bench SET money = money - 2 WHERE id = $1";
     let in_mariadb = "UPDATE evenkeel_bench SET money = money + 1 WHERE id = ?";
     let mut requests = Vec::new();
-    resp::encode_command(&mut requests, &["TX.SQL", &id, "postgres", in_postgres, &row]);
-    resp::encode_command(&mut requests, &["TX.SQL", &id, "mariadb", in_mariadb, &row]);
-    resp::encode_command(&mut requests, &["TX.DO", &id, "INCR", &key(account)]);
-    resp::encode_command(&mut requests, &["TX.COMMIT", &id]);
+    resp::encode_command(&mut requests, &["TX.BEGIN"]);
+    resp::encode_command(&mut requests, &["TX.SQL", "$", "postgres", in_postgres, &row]);
+    resp::encode_command(&mut requests, &["TX.SQL", "$", "mariadb", in_mariadb, &row]);
+    resp::encode_command(&mut requests, &["TX.DO", "$", "INCR", &key(account)]);
+    resp::encode_command(&mut requests, &["TX.COMMIT", "$"]);
     client.send(&requests)?;
+    match client.receive()? {
+        Value::Array(_) => {}
+        other => return Err(format!("TX.BEGIN: {other:?}")),
+    }
     for expected in ["postgres", "mariadb", "key"] {
         match client.receive()? {
             Value::Integer(_) => {}
