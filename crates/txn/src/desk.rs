@@ -9,10 +9,15 @@
 //!         without             the thread `txn-desk`
 //! ```
 //!
+//! Where many commits are under way and each takes long, the clerk among the drivers rests between its turns (`pace`): what comes meanwhile, and
+//! commits that are asked for, go on together.
+//!
 //! Invariants
 //!   1. Calls wait for nothing but the lane's lock, which nobody holds for long.
 //!   2. The outcome of each transaction that began here is told once, by the desk's clerk; of those only that end before the desk
 //!      does.
+//!   3. A commit that waits for the clerk is begun at its next turn: while it rests it does not sleep longer than that, and whoever leaves one
+//!      otherwise wakes it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -23,7 +28,7 @@ use tokio::sync::Notify;
 
 use crate::coordinator::{Coordinator, Shared};
 use crate::id::{BranchId, TxId};
-use crate::inbox::Wake;
+use crate::inbox::{Wake, lock};
 use crate::lane::{Core, Lane, LaneError, Part};
 use crate::protocol::Outcome;
 use crate::sql::Drivers;
@@ -34,7 +39,16 @@ pub struct Desk {
     shared: Arc<Shared>,
     part: Arc<Part>,
     ends: Arc<AtomicBool>,
+    waiting: Arc<Waiting>,
     clerk: Mutex<Option<Clerk>>,
+}
+
+/// Commits that wait for the clerk's next turn.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// The clerk rests: commits wait.
+    rests: AtomicBool,
+    commits: Mutex<Vec<TxId>>,
 }
 
 /// Who turns the lane.
@@ -62,7 +76,8 @@ impl Desk {
         let thread = std::thread::Builder::new()
             .name("txn-desk".to_owned())
             .spawn(move || run(lane, &must_end, told))?;
-        Ok(Self { shared, part, ends, clerk: Mutex::new(Some(Clerk::Thread(thread))) })
+        let clerk = Mutex::new(Some(Clerk::Thread(thread)));
+        Ok(Self { shared, part, ends, waiting: Arc::default(), clerk })
     }
 
     /// Opens a desk that is turned on the thread of databases that take part; `told` hears of each outcome, and must not wait.
@@ -74,9 +89,11 @@ impl Desk {
         let lane = coordinator.lane();
         let (shared, part) = lane.parts();
         let ends = Arc::new(AtomicBool::new(false));
+        let waiting = Arc::default();
         let (alive, is_gone) = mpsc::channel();
-        drivers.handle().spawn(attend(lane, Arc::clone(&ends), told, alive));
-        Self { shared, part, ends, clerk: Mutex::new(Some(Clerk::Task(Arc::clone(drivers), is_gone))) }
+        drivers.handle().spawn(attend(lane, Arc::clone(&ends), Arc::clone(&waiting), told, alive));
+        let clerk = Mutex::new(Some(Clerk::Task(Arc::clone(drivers), is_gone)));
+        Self { shared, part, ends, waiting, clerk }
     }
 
     /// Begins a transaction, which rolls back if no end was chosen for it within `timeout`.
@@ -111,11 +128,18 @@ impl Desk {
         BranchId { tx, branch: resource }
     }
 
-    /// Begins to commit; the outcome is told.
+    /// Begins to commit, where many are under way a moment later; the outcome is told.
     ///
     /// # Errors
     /// [`LaneError::Unknown`], [`LaneError::Misuse`].
     pub fn commit(&self, tx: TxId) -> Result<(), LaneError> {
+        if self.waiting.rests.load(Ordering::SeqCst) {
+            self.part.core().check_active(tx)?;
+            lock(&self.waiting.commits).push(tx);
+            // Its rest may just have ended.
+            self.part.inbox.wake();
+            return Ok(());
+        }
         self.end(|core, shared| core.commit(shared, shared.time(), tx))
     }
 
@@ -188,22 +212,34 @@ fn run(mut lane: Lane, ends: &AtomicBool, told: impl Fn(TxId, Outcome)) {
 async fn attend(
     mut lane: Lane,
     ends: Arc<AtomicBool>,
+    waiting: Arc<Waiting>,
     told: impl Fn(TxId, Outcome) + Send,
     _alive: mpsc::Sender<()>,
 ) {
-    let (look, mut finished) = (Arc::new(Notify::new()), Vec::new());
-    let inbox = Arc::clone(&lane.parts().1.inbox);
+    let (look, mut finished, mut commits) = (Arc::new(Notify::new()), Vec::new(), Vec::new());
+    let part = lane.parts().1;
     let bell = Arc::clone(&look);
-    inbox.set_wake(Wake::Call(Arc::new(move || bell.notify_one())));
+    part.inbox.set_wake(Wake::Call(Arc::new(move || bell.notify_one())));
+    let mut rest = Duration::ZERO;
     loop {
-        let may_sleep = inbox.may_sleep();
+        // Who rests looks by itself: nobody need wake it.
+        let may_sleep = rest.is_zero() && part.inbox.may_sleep();
         if ends.load(Ordering::SeqCst) {
             return;
+        }
+        std::mem::swap(&mut *lock(&waiting.commits), &mut commits);
+        for tx in commits.drain(..) {
+            // One whose deadline came first is told so, as any other.
+            let _ = lane.commit(tx);
         }
         lane.turn(&mut finished);
         finished.drain(..).for_each(|(tx, outcome)| told(tx, outcome));
         let most = lane.rest();
-        if may_sleep {
+        rest = part.core().pace().rest();
+        waiting.rests.store(!rest.is_zero(), Ordering::SeqCst);
+        if !rest.is_zero() {
+            tokio::time::sleep(rest.min(most)).await;
+        } else if may_sleep {
             // Late is as well as woken: it looks at all there is.
             let _ = tokio::time::timeout(most, look.notified()).await;
         }

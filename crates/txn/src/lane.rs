@@ -30,6 +30,7 @@ use crate::decision_log::{Cycle, Refused, Waiter};
 use crate::id::{BranchId, NodeName, TxId};
 use crate::inbox::{Event, Inbox, lock};
 use crate::machines::{Machines, Moved};
+use crate::pace::Pace;
 use crate::phases::Phases;
 use crate::protocol::{Effect, Misuse, Outcome, Standing, State, Transaction};
 use crate::resource::{Ask, Call, Replies, Reply, Resource};
@@ -87,6 +88,7 @@ pub(crate) struct Core {
     finished: Vec<(TxId, Outcome)>,
     outcomes: Outcomes,
     phases: Phases,
+    pace: Pace,
     /// Those of the resources. The lane's own, since who counts references to what others count, too, waits for their cache line.
     names: Box<[Arc<str>]>,
     /// Written to the log, and not heard of.
@@ -278,6 +280,7 @@ impl Part {
             finished: Vec::new(),
             outcomes: Outcomes::default(),
             phases: Phases::default(),
+            pace: Pace::default(),
             names: resources.iter().map(|resource| Arc::from(resource.name())).collect(),
             writing: 0,
             cycle: None,
@@ -361,6 +364,7 @@ impl Part {
 impl Core {
     /// Takes in a machine.
     pub(crate) fn insert(&mut self, tx: TxId, machine: Transaction) {
+        self.pace.moved(false, machine.is_ending());
         self.machines.insert(tx, machine);
     }
 
@@ -393,6 +397,11 @@ impl Core {
         self.machines.get(branch.tx).map_or(Standing::Nobody, |machine| machine.standing(branch.branch))
     }
 
+    /// Whether work may still be done in it.
+    pub(crate) fn check_active(&self, tx: TxId) -> Result<(), LaneError> {
+        Ok(self.machines.get(tx).ok_or(LaneError::Unknown(tx))?.check_active()?)
+    }
+
     pub(crate) fn has(&self, tx: TxId) -> bool {
         self.machines.get(tx).is_some()
     }
@@ -417,6 +426,10 @@ impl Core {
 
     pub(crate) fn phases(&self) -> &Phases {
         &self.phases
+    }
+
+    pub(crate) fn pace(&self) -> Pace {
+        self.pace
     }
 
     /// The `most` with the least numbers that are under way, of all or of those in `state`.
@@ -463,7 +476,13 @@ impl Core {
         how: impl FnOnce(&mut Transaction, &mut Vec<Effect>) -> T,
     ) -> Option<T> {
         let mut effects = std::mem::take(&mut self.effects);
-        let changed = self.machines.change(tx, |machine| how(machine, &mut effects));
+        let pace = &mut self.pace;
+        let changed = self.machines.change(tx, |machine| {
+            let was_ending = machine.is_ending();
+            let done = how(machine, &mut effects);
+            pace.moved(was_ending, machine.is_ending());
+            done
+        });
         let is_settled = changed.as_ref().is_none_or(|(_, is_settled)| *is_settled);
         self.carry_out(shared, tx, effects, is_settled);
         changed.map(|(done, _)| done)
@@ -547,11 +566,17 @@ impl Core {
                     if outcome == Outcome::Committed
                         && let Some(machine) = self.machines.get(tx)
                     {
-                        self.phases.note(machine.marks());
+                        let marks = machine.marks();
+                        self.phases.note(marks);
+                        if marks.asked.0 != 0 {
+                            self.pace.took(marks.finished.since(marks.asked));
+                        }
                     }
                     self.finished.push((tx, outcome));
                 }
                 Effect::End => {
+                    let is_ending = self.machines.get(tx).is_some_and(Transaction::is_ending);
+                    self.pace.moved(is_ending, false);
                     let was_kept = self.machines.remove(tx);
                     shared.ended(was_kept);
                     is_settled = true;
@@ -600,7 +625,9 @@ impl Core {
             self.unwritten.again_at.get_or_insert(now + BUSY_PAUSE);
         } else {
             let machine = self.machines.get_mut(tx).expect("it waits for its record");
+            let was_ending = machine.is_ending();
             machine.on_refused(now, wall, refused, effects);
+            self.pace.moved(was_ending, machine.is_ending());
         }
     }
 

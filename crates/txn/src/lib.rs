@@ -63,6 +63,7 @@ mod keeper;
 pub mod lane;
 mod machines;
 pub mod mariadb;
+mod pace;
 pub mod phases;
 pub mod postgres;
 pub mod protocol;

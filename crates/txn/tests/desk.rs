@@ -3,7 +3,9 @@
 
 mod books;
 
-use std::sync::{Arc, mpsc};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use books::{Books, Fate};
@@ -14,7 +16,7 @@ use txn::desk::Desk;
 use txn::id::{BranchId, NodeName, TxId};
 use txn::lane::LaneError;
 use txn::protocol::{Misuse, Outcome};
-use txn::resource::Resource;
+use txn::resource::{Answer, Reply, Resource, Vote};
 use txn::sql::Drivers;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -23,7 +25,7 @@ struct World {
     books: [Arc<Books>; 2],
     coordinator: Coordinator,
     desk: Desk,
-    told: mpsc::Receiver<(TxId, Outcome)>,
+    told: Told,
 }
 
 /// One whose desk has a thread, and one whose desk is turned by the databases' drivers.
@@ -34,19 +36,128 @@ fn both() -> [World; 2] {
 fn open(drivers: Option<Arc<Drivers>>) -> World {
     let node = NodeName::new("n1").unwrap();
     let books = ["one", "two"].map(|name| Books::new(name, &node));
-    let resources = books.iter().map(|books| Arc::clone(books) as Arc<dyn Resource>).collect();
+    let resources = books.each_ref().map(|books| Arc::clone(books) as Arc<dyn Resource>);
+    let (coordinator, desk, told) = open_with(node, &resources, drivers);
+    World { books, coordinator, desk, told }
+}
+
+type Told = mpsc::Receiver<(TxId, Outcome)>;
+
+fn open_with(
+    node: NodeName,
+    resources: &[Arc<dyn Resource>; 2],
+    drivers: Option<Arc<Drivers>>,
+) -> (Coordinator, Desk, Told) {
     let log = Volatile::open(&node, 1);
     let started = Started { epoch: 1, records: Vec::new() };
     let options = Options::new(node);
     let coordinator =
-        Coordinator::start(Arc::new(SystemClock), log.log, &started, resources, options).unwrap();
+        Coordinator::start(Arc::new(SystemClock), log.log, &started, resources.to_vec(), options).unwrap();
     let (tell, told) = mpsc::channel();
     let tell = move |tx, outcome| drop(tell.send((tx, outcome)));
     let desk = match drivers {
         Some(drivers) => Desk::open_on(&drivers, &coordinator, tell),
         None => Desk::open(&coordinator, tell).unwrap(),
     };
-    World { books, coordinator, desk, told }
+    (coordinator, desk, told)
+}
+
+/// A resource that answers when it is told to.
+#[derive(Debug)]
+struct Slow {
+    name: &'static str,
+    waiting: Mutex<Vec<(Reply, Answer)>>,
+    /// Threads that had it prepare.
+    askers: Mutex<BTreeSet<String>>,
+}
+
+impl Slow {
+    fn new(name: &'static str) -> Arc<Self> {
+        Arc::new(Self { name, waiting: Mutex::default(), askers: Mutex::default() })
+    }
+
+    /// Answers the half that has waited longest: the others are under way still.
+    fn answer(&self) {
+        let mut waiting = self.waiting.lock().unwrap();
+        let half = waiting.len().div_ceil(2);
+        let half: Vec<_> = waiting.drain(..half).collect();
+        drop(waiting);
+        half.into_iter().for_each(|(reply, answer)| reply.answer(answer));
+    }
+}
+
+impl Resource for Slow {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn prepare(&self, _: BranchId, reply: Reply) {
+        let asker = std::thread::current().name().unwrap_or_default().to_owned();
+        self.askers.lock().unwrap().insert(asker);
+        self.waiting.lock().unwrap().push((reply, Answer::Voted(Vote::Yes)));
+    }
+
+    fn commit(&self, _: BranchId, reply: Reply) {
+        self.waiting.lock().unwrap().push((reply, Answer::Done));
+    }
+
+    fn commit_one_phase(&self, _: BranchId, reply: Reply) {
+        reply.answer(Answer::Done);
+    }
+
+    fn rollback(&self, _: BranchId, reply: Reply) {
+        reply.answer(Answer::Done);
+    }
+
+    fn recover(&self, reply: Reply) {
+        reply.answer(Answer::Found(Vec::new()));
+    }
+}
+
+/// Then the clerk gathers commits, and begins them itself.
+#[test]
+#[allow(clippy::disallowed_methods, reason = "the databases of this test are slow")]
+fn commits_that_are_gathered_where_databases_are_slow_all_end() {
+    let slow = [Slow::new("one"), Slow::new("two")];
+    let resources = slow.each_ref().map(|slow| Arc::clone(slow) as Arc<dyn Resource>);
+    let (_coordinator, desk, told) =
+        open_with(NodeName::new("n1").unwrap(), &resources, Some(Drivers::start().unwrap()));
+    let ends = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            while !ends.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(10));
+                slow.iter().for_each(|slow| slow.answer());
+            }
+        });
+        let commit = || {
+            let tx = desk.begin(PATIENCE).unwrap();
+            for place in 0..2 {
+                desk.enlist(tx, place).unwrap();
+            }
+            desk.commit(tx).unwrap();
+            tx
+        };
+        let mut open: BTreeSet<TxId> = (0..32).map(|_| commit()).collect();
+        let mut left = 600;
+        // Fewer and fewer at the end: then nothing is gathered any more, and nothing left lying.
+        while !open.is_empty() {
+            let (tx, outcome) = told.recv_timeout(PATIENCE).unwrap();
+            assert!(open.remove(&tx) && outcome == Outcome::Committed, "{tx}: {outcome:?}");
+            if left > 0 {
+                left -= 1;
+                open.insert(commit());
+            }
+        }
+        ends.store(true, Ordering::SeqCst);
+    });
+    let askers = slow[0].askers.lock().unwrap();
+    assert!(askers.contains("txn-sql"), "none was gathered: {askers:?}");
+    // Known to be none before it would wait.
+    let tx = desk.begin(PATIENCE).unwrap();
+    desk.rollback(tx, "no more").unwrap();
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap().0, tx);
+    assert_eq!(desk.commit(tx), Err(LaneError::Unknown(tx)));
 }
 
 #[test]

@@ -340,6 +340,11 @@ impl Transaction {
     }
 
     /// When it came to what.
+    /// Whether its end was chosen and its outcome is still to be told.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.state != State::Active && !self.is_finished
+    }
+
     pub(crate) fn marks(&self) -> Marks {
         self.marks
     }
@@ -362,7 +367,7 @@ impl Transaction {
         &self.reason
     }
 
-    fn check_active(&self) -> Result<(), Misuse> {
+    pub(crate) fn check_active(&self) -> Result<(), Misuse> {
         if self.state == State::Active { Ok(()) } else { Err(Misuse::NotActive(self.state)) }
     }
 
