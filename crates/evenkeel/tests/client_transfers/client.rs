@@ -110,6 +110,9 @@ struct Desk<'a> {
 
 impl Desk<'_> {
     async fn carry_out(&mut self) -> std::io::Result<()> {
+        if self.transfer.is_pipeline {
+            return self.pipeline().await;
+        }
         let begun = self.wire.call(&["TX.BEGIN", "TIMEOUT", TIMEOUT_MS]).await?;
         let (Some(id), Some(branches)) = (field(&begun, "id"), field(&begun, "branches")) else {
             self.note(text(&begun));
@@ -146,8 +149,42 @@ impl Desk<'_> {
         }
         self.tell(Told::Perhaps("asked, and not answered".to_owned()));
         let answer = self.wire.call(&["TX.COMMIT", id]).await?;
+        self.note_outcome(&answer, spoilt);
+        Ok(())
+    }
+
+    /// Sends all of it at once: whatever fails must leave nothing to commit.
+    async fn pipeline(&mut self) -> std::io::Result<()> {
+        let parts = self.transfer.parts.iter().flat_map(|part| self.commands("$", part));
+        let commands: Vec<Vec<String>> = parts.collect();
+        let (begin, commit) = (vec!["TX.BEGIN", "TIMEOUT", TIMEOUT_MS], vec!["TX.COMMIT", "$"]);
+        let all: Vec<Vec<&str>> = [begin]
+            .into_iter()
+            .chain(commands.iter().map(|command| words(command)))
+            .chain([commit])
+            .collect();
+        self.tell(Told::Perhaps("sent, and not answered".to_owned()));
+        self.wire.send(&all).await?;
+        let begun = self.wire.reply(&all[0]).await?;
+        let id = field(&begun, "id").map(text);
+        self.office.history.change(self.transfer.number, |record| record.tx = id);
+        let mut has_failed = false;
+        for command in &all[1..all.len() - 1] {
+            let answer = self.wire.reply(command).await?;
+            if matches!(answer, Value::Error(_)) {
+                has_failed = true;
+                self.note(text(&answer));
+            }
+        }
+        let answer = self.wire.reply(&all[all.len() - 1]).await?;
+        self.note_outcome(&answer, has_failed);
+        Ok(())
+    }
+
+    /// What the answer to a commit says; `spoilt`: it must not be that all of it is done.
+    fn note_outcome(&self, answer: &Value, spoilt: bool) {
         let number = self.transfer.number;
-        match &answer {
+        match answer {
             Value::Array(words) if words.len() == 2 => match (&*text(&words[0]), text(&words[1])) {
                 ("committed", _) => {
                     if spoilt {
@@ -164,19 +201,18 @@ impl Desk<'_> {
                     self.office.history.violation(format!("transfer {number} was told {other}: {why}"));
                 }
             },
-            Value::Error(_) => self.tell(Told::Aborted(text(&answer))),
+            Value::Error(_) => self.tell(Told::Aborted(text(answer))),
             _ => self.office.history.violation(format!("transfer {number} was told {answer:?}")),
         }
-        Ok(())
     }
 
     /// Does one party's part.
     async fn work(&mut self, id: &str, branches: &Value, part: &Part) -> Result<(), Stop> {
-        if part.party == Party::Keys {
-            return self.work_in_keys(id, part).await;
-        }
         if !part.is_own {
-            return self.work_in_database(id, part).await;
+            for command in self.commands(id, part) {
+                self.accept(&words(&command)).await?;
+            }
+            return Ok(());
         }
         let branch = field(branches, part.party.name()).map(text).unwrap_or_default();
         // What a prepare that was not heard of came to shows when all is to be committed.
@@ -187,35 +223,44 @@ impl Desk<'_> {
         if self.transfer.enlists_first { prepared } else { prepared.map_err(Stop::refused) }
     }
 
-    async fn work_in_keys(&mut self, id: &str, part: &Part) -> Result<(), Stop> {
-        if part.moves.is_empty() {
-            return self.accept(&["TX.DO", id, "GET", "account:0"]).await;
+    /// What the server is told to do in keys, or in a database of its own sessions.
+    fn commands(&self, id: &str, part: &Part) -> Vec<Vec<String>> {
+        let number = self.transfer.number.to_string();
+        let command = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        if part.party == Party::Keys {
+            let mut all = Vec::new();
+            for (account, amount) in &part.moves {
+                all.push(command(&[
+                    "TX.DO",
+                    id,
+                    "INCRBY",
+                    &format!("account:{account}"),
+                    &amount.to_string(),
+                ]));
+            }
+            all.push(match part.moves[..] {
+                [] => command(&["TX.DO", id, "GET", "account:0"]),
+                _ => command(&["TX.DO", id, "SET", &format!("transfer:{number}"), "1"]),
+            });
+            return all;
         }
-        for (account, amount) in &part.moves {
-            let (key, amount) = (format!("account:{account}"), amount.to_string());
-            self.accept(&["TX.DO", id, "INCRBY", &key, &amount]).await?;
-        }
-        let key = format!("transfer:{}", self.transfer.number);
-        self.accept(&["TX.DO", id, "SET", &key, "1"]).await
-    }
-
-    async fn work_in_database(&mut self, id: &str, part: &Part) -> Result<(), Stop> {
-        let name = part.party.name();
-        let is_postgres = part.party == Party::Postgres;
-        if part.moves.is_empty() {
-            return self.accept(&["TX.SQL", id, name, "SELECT balance FROM accounts WHERE id = 0"]).await;
-        }
-        let update = if is_postgres {
-            "UPDATE accounts SET balance = balance + $1 WHERE id = $2"
-        } else {
-            "UPDATE accounts SET balance = balance + ? WHERE id = ?"
+        let sql = |words: &[&str]| command(&[&["TX.SQL", id, part.party.name()], words].concat());
+        let (update, insert) = match part.party {
+            Party::Postgres => (
+                "UPDATE accounts SET balance = balance + $1 WHERE id = $2",
+                "INSERT INTO journal VALUES ($1)",
+            ),
+            _ => ("UPDATE accounts SET balance = balance + ? WHERE id = ?", "INSERT INTO journal VALUES (?)"),
         };
+        let mut all = Vec::new();
         for (account, amount) in &part.moves {
-            self.accept(&["TX.SQL", id, name, update, &amount.to_string(), &account.to_string()]).await?;
+            all.push(sql(&[update, &amount.to_string(), &account.to_string()]));
         }
-        let insert =
-            if is_postgres { "INSERT INTO journal VALUES ($1)" } else { "INSERT INTO journal VALUES (?)" };
-        self.accept(&["TX.SQL", id, name, insert, &self.transfer.number.to_string()]).await
+        all.push(match part.moves[..] {
+            [] => sql(&["SELECT balance FROM accounts WHERE id = 0"]),
+            _ => sql(&[insert, &number]),
+        });
+        all
     }
 
     /// A branch of PostgreSQL that the application works in and prepares by itself.
@@ -312,6 +357,10 @@ impl Desk<'_> {
     fn note(&self, why: String) {
         self.office.history.change(self.transfer.number, |record| record.trouble = why);
     }
+}
+
+fn words(command: &[String]) -> Vec<&str> {
+    command.iter().map(String::as_str).collect()
 }
 
 /// A step in a session of the application's own; what takes too long counts as lost.

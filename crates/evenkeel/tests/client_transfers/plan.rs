@@ -62,6 +62,8 @@ pub struct Transfer {
     pub keeps_sessions: bool,
     /// Goes on to commit although something went wrong.
     pub is_stubborn: bool,
+    /// Sends all at once, and looks at no reply before the commit.
+    pub is_pipeline: bool,
 }
 
 impl Transfer {
@@ -79,14 +81,17 @@ impl Transfer {
         let parts = parties.iter().take(writers + reads).enumerate();
         let mut parts: Vec<Part> = parts.map(|(at, party)| part(*party, at < writers, rng)).collect();
         balance(&mut parts, writers, rng);
+        let ends = match rng.below(40) {
+            0..=1 => Ends::RollsBack,
+            2 => Ends::Leaves,
+            _ => Ends::Commits,
+        };
+        let may_be_pipeline = ends == Ends::Commits && parts.iter().all(|part| !part.is_own);
         Self {
             number,
             parts,
-            ends: match rng.below(40) {
-                0..=1 => Ends::RollsBack,
-                2 => Ends::Leaves,
-                _ => Ends::Commits,
-            },
+            ends,
+            is_pipeline: may_be_pipeline && rng.chance(1, 2),
             enlists_first: rng.chance(1, 2),
             takes_lock: rng.chance(3, 4),
             keeps_sessions: rng.chance(1, 4),

@@ -27,15 +27,24 @@ impl Wire {
     /// # Errors
     /// [`ErrorKind::TimedOut`]: the server lives and says nothing; all others: the connection is gone.
     pub async fn call(&mut self, command: &[&str]) -> std::io::Result<Value> {
-        self.send(command).await?;
+        self.send(&[command]).await?;
+        self.reply(command).await
+    }
+
+    /// Waits for the reply to a command that was sent.
+    ///
+    /// # Errors
+    /// As [`Self::call`].
+    pub async fn reply(&mut self, command: &[impl std::fmt::Debug]) -> std::io::Result<Value> {
         let late =
             || Error::new(ErrorKind::TimedOut, format!("no reply to {command:?} within {REPLY_TIME_MAX:?}"));
         tokio::time::timeout(REPLY_TIME_MAX, self.receive()).await.map_err(|_| late())?
     }
 
-    pub async fn send(&mut self, command: &[&str]) -> std::io::Result<()> {
+    /// Sends commands at once.
+    pub async fn send(&mut self, commands: &[impl AsRef<[&str]>]) -> std::io::Result<()> {
         let mut output = Vec::new();
-        resp::encode_command(&mut output, command);
+        commands.iter().for_each(|command| resp::encode_command(&mut output, command.as_ref()));
         let mut sent = 0;
         while sent < output.len() {
             self.stream.writable().await?;
