@@ -158,6 +158,7 @@ fn commit_that_is_asked_for_again_after_a_crash_tells_the_outcome() {
     };
     assert_eq!(outcome(&bank.server, "TX.COMMIT", &made), bulk("committed"));
     bank.server.child.kill().expect("killed");
+    bank.server.child.wait().expect("it ends");
     bank.server = serve(bank.folder.path());
     assert_eq!(outcome(&bank.server, "TX.COMMIT", &made), bulk("committed"));
     assert_eq!(outcome(&bank.server, "TX.ROLLBACK", &made), bulk("committed"));
