@@ -224,13 +224,18 @@ async fn attend(
     loop {
         // Who rests looks by itself: nobody need wake it.
         let may_sleep = rest.is_zero() && part.inbox.may_sleep();
-        if ends.load(Ordering::SeqCst) {
-            return;
+        let is_over = ends.load(Ordering::SeqCst);
+        if is_over {
+            // From now on commits begin at once.
+            waiting.rests.store(false, Ordering::SeqCst);
         }
         std::mem::swap(&mut *lock(&waiting.commits), &mut commits);
         for tx in commits.drain(..) {
             // One whose deadline came first is told so, as any other.
             let _ = lane.commit(tx);
+        }
+        if is_over {
+            return;
         }
         lane.turn(&mut finished);
         finished.drain(..).for_each(|(tx, outcome)| told(tx, outcome));

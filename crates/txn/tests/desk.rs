@@ -4,7 +4,6 @@
 mod books;
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
@@ -13,9 +12,10 @@ use clock::SystemClock;
 use txn::coordinator::{Coordinator, Options, Started};
 use txn::decision_log::volatile::Volatile;
 use txn::desk::Desk;
+use txn::dummy::Dummy;
 use txn::id::{BranchId, NodeName, TxId};
 use txn::lane::LaneError;
-use txn::protocol::{Misuse, Outcome};
+use txn::protocol::{Misuse, Outcome, State};
 use txn::resource::{Answer, Reply, Resource, Vote};
 use txn::sql::Drivers;
 
@@ -62,18 +62,18 @@ fn open_with(
     (coordinator, desk, told)
 }
 
-/// A resource that answers when it is told to.
+/// A resource that answers votes and commits when it is told to.
 #[derive(Debug)]
 struct Slow {
-    name: &'static str,
+    dummy: Dummy,
     waiting: Mutex<Vec<(Reply, Answer)>>,
     /// Threads that had it prepare.
     askers: Mutex<BTreeSet<String>>,
 }
 
 impl Slow {
-    fn new(name: &'static str) -> Arc<Self> {
-        Arc::new(Self { name, waiting: Mutex::default(), askers: Mutex::default() })
+    fn new(name: &str) -> Arc<Self> {
+        Arc::new(Self { dummy: Dummy::new(name), waiting: Mutex::default(), askers: Mutex::default() })
     }
 
     /// Answers the half that has waited longest: the others are under way still.
@@ -88,7 +88,7 @@ impl Slow {
 
 impl Resource for Slow {
     fn name(&self) -> &str {
-        self.name
+        self.dummy.name()
     }
 
     fn prepare(&self, _: BranchId, reply: Reply) {
@@ -101,63 +101,93 @@ impl Resource for Slow {
         self.waiting.lock().unwrap().push((reply, Answer::Done));
     }
 
-    fn commit_one_phase(&self, _: BranchId, reply: Reply) {
-        reply.answer(Answer::Done);
+    fn commit_one_phase(&self, branch: BranchId, reply: Reply) {
+        self.dummy.commit_one_phase(branch, reply);
     }
 
-    fn rollback(&self, _: BranchId, reply: Reply) {
-        reply.answer(Answer::Done);
+    fn rollback(&self, branch: BranchId, reply: Reply) {
+        self.dummy.rollback(branch, reply);
     }
 
     fn recover(&self, reply: Reply) {
-        reply.answer(Answer::Found(Vec::new()));
+        self.dummy.recover(reply);
     }
+}
+
+/// Has commits gathered: 32 are under way, each time one ends another is begun, until `count` have ended; then those that are under way.
+fn keep_busy(desk: &Desk, told: &Told, count: usize) -> BTreeSet<TxId> {
+    let mut open: BTreeSet<TxId> = (0..32).map(|_| commit(desk)).collect();
+    for _ in 0..count {
+        end_one(&mut open, told);
+        open.insert(commit(desk));
+    }
+    open
+}
+
+fn commit(desk: &Desk) -> TxId {
+    let tx = desk.begin(PATIENCE).unwrap();
+    for place in 0..2 {
+        desk.enlist(tx, place).unwrap();
+    }
+    desk.commit(tx).unwrap();
+    tx
+}
+
+fn end_one(open: &mut BTreeSet<TxId>, told: &Told) {
+    let (tx, outcome) = told.recv_timeout(PATIENCE).unwrap();
+    assert!(open.remove(&tx) && outcome == Outcome::Committed, "{tx}: {outcome:?}");
+}
+
+/// A desk over two slow resources, which answer every 10 ms.
+#[allow(clippy::disallowed_methods, reason = "the databases of these tests are slow")]
+fn with_slow(test: impl FnOnce(&Coordinator, &Desk, &Told, &Slow)) {
+    let slow = [Slow::new("one"), Slow::new("two")];
+    let resources = slow.each_ref().map(|slow| Arc::clone(slow) as Arc<dyn Resource>);
+    let drivers = Some(Drivers::start().unwrap());
+    let (coordinator, desk, told) = open_with(NodeName::new("n1").unwrap(), &resources, drivers);
+    let (stop, stopped) = mpsc::channel::<()>();
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            let stopped = stopped;
+            while stopped.recv_timeout(Duration::from_millis(10)) == Err(mpsc::RecvTimeoutError::Timeout) {
+                slow.iter().for_each(|slow| slow.answer());
+            }
+        });
+        let _stop = stop;
+        test(&coordinator, &desk, &told, &slow[0]);
+    });
 }
 
 /// Then the clerk gathers commits, and begins them itself.
 #[test]
-#[allow(clippy::disallowed_methods, reason = "the databases of this test are slow")]
 fn commits_that_are_gathered_where_databases_are_slow_all_end() {
-    let slow = [Slow::new("one"), Slow::new("two")];
-    let resources = slow.each_ref().map(|slow| Arc::clone(slow) as Arc<dyn Resource>);
-    let (_coordinator, desk, told) =
-        open_with(NodeName::new("n1").unwrap(), &resources, Some(Drivers::start().unwrap()));
-    let ends = AtomicBool::new(false);
-    std::thread::scope(|threads| {
-        threads.spawn(|| {
-            while !ends.load(Ordering::SeqCst) {
-                std::thread::sleep(Duration::from_millis(10));
-                slow.iter().for_each(|slow| slow.answer());
-            }
-        });
-        let commit = || {
-            let tx = desk.begin(PATIENCE).unwrap();
-            for place in 0..2 {
-                desk.enlist(tx, place).unwrap();
-            }
-            desk.commit(tx).unwrap();
-            tx
-        };
-        let mut open: BTreeSet<TxId> = (0..32).map(|_| commit()).collect();
-        let mut left = 600;
+    with_slow(|_, desk, told, slow| {
+        let mut open = keep_busy(desk, told, 600);
         // Fewer and fewer at the end: then nothing is gathered any more, and nothing left lying.
         while !open.is_empty() {
-            let (tx, outcome) = told.recv_timeout(PATIENCE).unwrap();
-            assert!(open.remove(&tx) && outcome == Outcome::Committed, "{tx}: {outcome:?}");
-            if left > 0 {
-                left -= 1;
-                open.insert(commit());
-            }
+            end_one(&mut open, told);
         }
-        ends.store(true, Ordering::SeqCst);
+        let askers = slow.askers.lock().unwrap();
+        assert!(askers.contains("txn-sql"), "none was gathered: {askers:?}");
+        // Known to be none before it would wait.
+        let tx = desk.begin(PATIENCE).unwrap();
+        desk.rollback(tx, "no more").unwrap();
+        assert_eq!(told.recv_timeout(PATIENCE).unwrap().0, tx);
+        assert_eq!(desk.commit(tx), Err(LaneError::Unknown(tx)));
     });
-    let askers = slow[0].askers.lock().unwrap();
-    assert!(askers.contains("txn-sql"), "none was gathered: {askers:?}");
-    // Known to be none before it would wait.
-    let tx = desk.begin(PATIENCE).unwrap();
-    desk.rollback(tx, "no more").unwrap();
-    assert_eq!(told.recv_timeout(PATIENCE).unwrap().0, tx);
-    assert_eq!(desk.commit(tx), Err(LaneError::Unknown(tx)));
+}
+
+/// Its clerk begins what it has gathered before it goes, and nothing is left for one that has gone.
+#[test]
+fn commit_is_begun_though_the_desk_is_closed() {
+    with_slow(|coordinator, desk, told, _| {
+        let mut open = keep_busy(desk, told, 200);
+        desk.close();
+        open.insert(commit(desk));
+        // Those that have ended meanwhile are not there any more.
+        let states = open.iter().filter_map(|tx| coordinator.transaction(*tx)).map(|info| info.state);
+        assert_eq!(states.filter(|state| *state == State::Active).count(), 0);
+    });
 }
 
 #[test]
