@@ -216,7 +216,7 @@ impl Server {
         };
         match result {
             Ok(ran) => {
-                if ran.failed && session.newest_tx.is_some() {
+                if ran.failed {
                     self.spoil(session, entry.command, request.args, &out[start..]);
                 }
                 if monitored && matches!(entry.command.handler, Handler::Exec) {
