@@ -35,6 +35,9 @@ const READS_PER_TURN_MAX: usize = 4;
 /// Bytes that may come by themselves ahead of those that wait to be handled; what was on its way comes on top.
 const AHEAD_BYTES_MAX: usize = 256 << 10;
 
+/// Most of an output that stays because the protocol asked for it.
+const KEPT_BYTES_MAX: usize = 16 << 10;
+
 /// What a thread lends to the connections that it drives.
 pub(crate) struct Context<'a, P: Protocol> {
     pub(crate) handle: &'a Handle<P>,
@@ -80,6 +83,8 @@ pub(crate) struct Peer<P: Protocol> {
     output: Output,
     phase: Phase,
     parked: bool,
+    /// What is in the output waits until it goes on ([`Io::keep_output`]).
+    keeps: bool,
     /// More complete input is in the buffer.
     pending: bool,
     /// The socket may have more to read.
@@ -114,6 +119,7 @@ impl<P: Protocol> Peer<P> {
             output: Output::new(limits.output_bytes_soft, limits.held_bytes_max),
             phase: Phase::Open,
             parked: false,
+            keeps: false,
             pending: false,
             readable: false,
             read_closed: false,
@@ -199,7 +205,7 @@ impl<P: Protocol> Peer<P> {
 
     /// Sends what may leave, gives buffers back, and ends the connection when it has nothing left to do.
     pub(crate) fn finish(&mut self, context: &mut Context<'_, P>) -> Result<(), CloseReason> {
-        if !self.output.is_empty() || self.blocked {
+        if (!self.output.is_empty() || self.blocked) && !self.keeps_output() {
             self.flush(context)?;
         }
         self.output.settle(context.pool);
@@ -209,6 +215,12 @@ impl<P: Protocol> Peer<P> {
             Phase::Closing(reason) if self.output.is_empty() && self.unsent_bytes() == 0 => Err(reason),
             _ => Ok(()),
         }
+    }
+
+    /// Whether nothing leaves now, although it might.
+    fn keeps_output(&self) -> bool {
+        let goes_on = self.parked || self.pending;
+        self.keeps && goes_on && self.phase == Phase::Open && self.output.len() <= KEPT_BYTES_MAX
     }
 
     /// Says how many bytes it keeps.
@@ -286,17 +298,20 @@ impl<P: Protocol> Peer<P> {
             parked: self.parked,
             timer: &mut self.timer,
             patient: false,
+            keeps: false,
         };
         let step = match call {
             Call::Input => protocol.on_input(session, &mut io),
             Call::Message(message) => protocol.on_message(session, message, &mut io),
             Call::Timer => protocol.on_timer(session, &mut io),
         };
-        let is_patient = io.patient;
+        let (is_patient, keeps) = (io.patient, io.keeps);
         let commands = self.connection.commands() - commands;
         context.tally.commands += commands;
         let is_answered = commands > 0 || !from_input || step == Step::Park;
         context.unheld |= is_answered && !is_patient && self.output.first_ticket().is_none();
+        // A message that ends a park is followed by a turn.
+        self.keeps = if from_input { keeps && step == Step::Park } else { self.keeps && step != Step::Park };
         self.apply(step, from_input, context)
     }
 

@@ -110,6 +110,7 @@ pub struct Io<'a, P: Protocol> {
     pub parked: bool,
     pub(crate) timer: &'a mut Option<Nanos>,
     pub(crate) patient: bool,
+    pub(crate) keeps: bool,
 }
 
 impl<P: Protocol> Io<'_, P> {
@@ -125,5 +126,11 @@ impl<P: Protocol> Io<'_, P> {
     /// ([`Protocol::on_tick_end`]).
     pub fn set_patient(&mut self) {
         self.patient = true;
+    }
+
+    /// Asked of `on_input` that parks: what is in the output stays until the connection goes on, so that replies whose client waits for
+    /// the last of them leave together. It leaves earlier if there is much of it, or if a message or the timer leaves the connection parked.
+    pub fn keep_output(&mut self) {
+        self.keeps = true;
     }
 }

@@ -26,6 +26,8 @@ under_each_connector! {
     held_replies_leave_in_order_when_their_ticket_is_released,
     released_wake_ups_reach_every_holder,
     parked_connection_goes_on_with_its_input_after_the_message,
+    replies_that_are_kept_leave_with_what_ends_the_park,
+    kept_replies_leave_before_it_when_there_is_reason,
     message_to_itself_arrives,
     messages_arrive_in_the_order_in_which_they_were_posted,
     timer_fires_and_one_that_was_unset_does_not,
@@ -176,6 +178,42 @@ fn parked_connection_goes_on_with_its_input_after_the_message(connector: Connect
     assert!(server.handle.post_to(&connection, Message::Resume("resumed".to_owned())));
     client.expect("resumed");
     client.expect("after");
+}
+
+fn replies_that_are_kept_leave_with_what_ends_the_park(connector: Connector) {
+    let server = Server::start(options(connector, 2));
+    let (mut client, connection) = server.connect_known();
+    let before = (connection.bytes_out(), connection.write_events());
+    client.send("echo first\nkeep\nkeep\necho last\n");
+    for (kept, text) in [(6, "second"), (13, "third")] {
+        eventually("it is kept", || connection.output_bytes() == kept);
+        assert!(server.handle.post_to(&connection, Message::Resume(text.to_owned())));
+    }
+    for text in ["first", "second", "third", "last"] {
+        client.expect(text);
+    }
+    eventually("all is sent", || connection.bytes_out() == before.0 + 24);
+    assert_eq!(connection.write_events(), before.1 + 1);
+}
+
+fn kept_replies_leave_before_it_when_there_is_reason(connector: Connector) {
+    let server = Server::start(options(connector, 2));
+    let (mut client, connection) = server.connect_known();
+    client.send("echo first\nkeep\n");
+    eventually("it is kept", || connection.output_bytes() == 6);
+    assert!(server.handle.post_to(&connection, Message::Push("while".to_owned())));
+    client.expect("first");
+    client.expect("while");
+    assert!(server.handle.post_to(&connection, Message::Resume("resumed".to_owned())));
+    client.expect("resumed");
+    client.send("big 20000\nkeep\n");
+    client.expect(&"x".repeat(20_000));
+    assert!(server.handle.post_to(&connection, Message::Resume("resumed".to_owned())));
+    client.expect("resumed");
+    client.send("echo last\nkeep\n");
+    eventually("it is kept", || connection.output_bytes() == 5);
+    server.handle.shutdown();
+    client.expect("last");
 }
 
 fn message_to_itself_arrives(connector: Connector) {

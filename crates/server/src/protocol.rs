@@ -78,6 +78,9 @@ impl EvenkeelProtocol {
         io.connection.add_commands(turn.commands);
         if turn.step == Step::Park {
             io.set_timer(turn.wake);
+            if turn.keeps {
+                io.keep_output();
+            }
         } else {
             self.put_off_idle_timeout(session, io);
         }

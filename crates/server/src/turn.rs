@@ -16,7 +16,7 @@ use store::{Foreseen, Foresight, KeyRef};
 use crate::call::Attached;
 use crate::capture::recorder::Recorder;
 use crate::executor::{Parked, Request, Verdict};
-use crate::handlers::dump;
+use crate::handlers::{dump, tx};
 use crate::message::Message;
 use crate::pubsub;
 use crate::server::Server;
@@ -32,11 +32,13 @@ pub(crate) struct Turn {
     pub(crate) fetch: Option<store::Prepared>,
     /// Requests answered.
     pub(crate) commands: u64,
+    /// Replies wait until it goes on, as far as they may.
+    pub(crate) keeps: bool,
 }
 
 impl Turn {
     fn ended(step: Step, commands: u64) -> Self {
-        Turn { step, wake: None, fetch: None, commands }
+        Turn { step, wake: None, fetch: None, commands, keeps: false }
     }
 }
 
@@ -111,6 +113,10 @@ impl Server {
                 continue;
             }
             let (args, unix) = (args.view(input.bytes()), began.at(now));
+            if commands > 0 && !output.is_empty() && tx::ends_newest(args) {
+                // Before it is on its way its client has the identifier to look it up by.
+                return Turn::ended(Step::Yield, commands);
+            }
             // A capture tells keys by their hashes: what it works out, the lookup need not.
             let foreseen = foreseen.or_else(|| {
                 recorder.and(args.try_get(Request::FORESEEN_ARG)).map(|key| self.store.foreseen(key))
@@ -186,7 +192,8 @@ impl Server {
                 if session.replies == Replies::Skip {
                     session.replies = Replies::SkipNext;
                 }
-                Answer::Parked(self.park(session, parked, request.now))
+                let keeps = tx::names_newest(request.args);
+                Answer::Parked(Turn { keeps, ..self.park(session, parked, request.now) })
             }
         }
     }

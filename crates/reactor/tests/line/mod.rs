@@ -186,6 +186,10 @@ impl Lines {
             }
             "big" => answer(io, &"x".repeat(rest.parse().unwrap()), 0),
             "park" => return Step::Park,
+            "keep" => {
+                io.keep_output();
+                return Step::Park;
+            }
             "timer" => io.set_timer(Some(io.now + Duration::from_millis(rest.parse().unwrap()))),
             "where" => answer(io, &io.loop_index.to_string(), 0),
             "meet" => self.meeting.wait_twice(),

@@ -48,6 +48,18 @@ pub(crate) fn transaction_id(session: &Session, args: ArgsView<'_>) -> Result<Tx
     })
 }
 
+/// Whether a request names its transaction as the newest of its connection: what was begun in one pipeline may be answered at once.
+pub(crate) fn names_newest(args: ArgsView<'_>) -> bool {
+    args.try_get(1) == Some(NEWEST)
+        && args.get(0).get(..3).is_some_and(|verb| verb.eq_ignore_ascii_case(b"tx."))
+}
+
+/// Whether a request ends the newest transaction of its connection.
+pub(crate) fn ends_newest(args: ArgsView<'_>) -> bool {
+    names_newest(args)
+        && [&b"tx.commit"[..], b"tx.rollback"].iter().any(|verb| args.get(0).eq_ignore_ascii_case(verb))
+}
+
 pub(crate) fn begin(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Answer {
     // Should it fail, what follows in the same pipeline must not go into the one before.
     control.session.newest_tx = None;

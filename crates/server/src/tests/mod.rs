@@ -88,6 +88,8 @@ pub(crate) struct Wire {
     output: Output,
     pub(crate) step: Step,
     pub(crate) wake: Option<Nanos>,
+    /// Replies wait until it goes on.
+    pub(crate) keeps: bool,
 }
 
 impl Harness {
@@ -143,6 +145,7 @@ impl Harness {
             output: Output::default(),
             step: Step::Continue,
             wake: None,
+            keeps: false,
         }
     }
 
@@ -156,13 +159,21 @@ impl Harness {
     }
 
     fn run(&self, wire: &mut Wire) -> Vec<u8> {
+        let mut written = Vec::new();
         loop {
-            let turn = self.server.on_input(&mut wire.session, &mut wire.input, &mut wire.output, 0);
-            (wire.step, wire.wake) = (turn.step, turn.wake);
-            if turn.step != Step::Yield {
-                return wire.output.take();
+            written.extend(self.turn(wire, b""));
+            if wire.step != Step::Yield {
+                return written;
             }
         }
+    }
+
+    /// Feeds bytes and takes one turn; what was written.
+    pub(crate) fn turn(&self, wire: &mut Wire, bytes: &[u8]) -> Vec<u8> {
+        wire.input.feed(bytes);
+        let turn = self.server.on_input(&mut wire.session, &mut wire.input, &mut wire.output, 0);
+        (wire.step, wire.wake, wire.keeps) = (turn.step, turn.wake, turn.keeps);
+        wire.output.take()
     }
 
     /// Delivers what was posted to `wire`, and goes on with its input; returns what was written.

@@ -140,6 +140,24 @@ fn list_tells_so_many_as_are_asked_for() {
 }
 
 #[test]
+fn replies_of_a_pipeline_wait_together_but_leave_before_the_commit_begins() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let mut requests = Vec::new();
+    for request in [&["TX.BEGIN"][..], &["TX.DO", "$", "SET", "a", "1"], &["TX.COMMIT", "$"]] {
+        encode_command(&mut requests, request);
+    }
+    let first = harness.turn(&mut wire, &requests);
+    assert!(first.ends_with(b"+OK\r\n") && wire.step == Step::Yield, "{first:?}");
+    let active = Some(txn::protocol::State::Active);
+    assert_eq!(harness.server.transactions().unwrap().coordinator().transactions(active, 2).len(), 1);
+    assert_eq!((harness.turn(&mut wire, b""), wire.step, wire.keeps), (Vec::new(), Step::Park, true));
+    let mut other = harness.connect();
+    let id = begin(&harness, &mut other);
+    assert_eq!((harness.line(&mut other, &format!("TX.COMMIT {id}")), other.keeps), (String::new(), false));
+}
+
+#[test]
 fn transaction_goes_on_over_several_connections_and_rolls_back() {
     let mut harness = Harness::new();
     let (mut one, mut other) = (harness.connect(), harness.connect());
