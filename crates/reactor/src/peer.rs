@@ -205,7 +205,7 @@ impl<P: Protocol> Peer<P> {
 
     /// Sends what may leave, gives buffers back, and ends the connection when it has nothing left to do.
     pub(crate) fn finish(&mut self, context: &mut Context<'_, P>) -> Result<(), CloseReason> {
-        if (!self.output.is_empty() || self.blocked) && !self.keeps_output() {
+        if self.blocked || !(self.output.is_empty() || self.keeps_output()) {
             self.flush(context)?;
         }
         self.output.settle(context.pool);
@@ -217,7 +217,7 @@ impl<P: Protocol> Peer<P> {
         }
     }
 
-    /// Whether nothing leaves now, although it might.
+    /// Whether nothing leaves now, although it might. What the socket has refused is offered again as ever: it is asked when it has room.
     fn keeps_output(&self) -> bool {
         let goes_on = self.parked || self.pending;
         self.keeps && goes_on && self.phase == Phase::Open && self.output.len() <= KEPT_BYTES_MAX
