@@ -147,6 +147,8 @@ pub(crate) struct Control<'a> {
     pub session: &'a mut Session,
     /// Monotonic time, fresh.
     pub now: Nanos,
+    /// What was received behind the request.
+    pub behind: &'a [u8],
     /// Whether EXEC runs it: it must not wait.
     pub in_exec: bool,
     /// Messages to send when it has happened.

@@ -310,8 +310,8 @@ impl Server {
             unreachable!("only control commands are put off");
         };
         let (start, mut writer) = (out.len(), Writer::new(out, session.resp3));
-        let mut control =
-            Control { server: self, session, now: request.now, in_exec: true, outbox, ticket: 0 };
+        let (now, behind, in_exec, ticket) = (request.now, &[][..], true, 0);
+        let mut control = Control { server: self, session, now, behind, in_exec, outbox, ticket };
         let outcome = handle(&mut control, queued.args.view(&[]), &mut writer);
         let (ticket, failed) = (control.ticket, outcome.is_err());
         if let Err(failure) = outcome {

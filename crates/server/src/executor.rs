@@ -39,6 +39,8 @@ pub(crate) struct Request<'a> {
     pub(crate) foreseen: Option<Foreseen>,
     /// Its size as received.
     pub(crate) bytes: usize,
+    /// What was received behind it.
+    pub(crate) behind: &'a [u8],
     pub(crate) loop_index: usize,
     /// Monotonic time, fresh.
     pub(crate) now: Nanos,
@@ -392,8 +394,9 @@ impl Server {
         let start = out.len();
         let mut outbox = Outbox::new();
         let mut writer = Writer::new(out, session.resp3);
-        let (now, in_exec, ticket) = (request.now, false, 0);
-        let mut control = Control { server: self, session, now, in_exec, outbox: &mut outbox, ticket };
+        let (now, behind, in_exec, ticket) = (request.now, request.behind, false, 0);
+        let mut control =
+            Control { server: self, session, now, behind, in_exec, outbox: &mut outbox, ticket };
         let outcome = run(&mut control, request.args, &mut writer);
         let ticket = control.ticket;
         self.deliver(outbox, session.ticket);

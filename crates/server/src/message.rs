@@ -1,5 +1,6 @@
 //! What connections say to each other, and the seam to the reactor that carries it.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use store::Prepared;
 
 use crate::capture::{Chunk, Last};
 use crate::pubsub::Weight;
+use crate::tx::chain;
 
 /// Posted to a connection from another thread.
 #[derive(Debug)]
@@ -26,8 +28,8 @@ pub enum Message {
     Captured(Chunk),
     /// A capture is over.
     CaptureEnd(Last),
-    /// What a statement came to.
-    Answered(Box<Result<txn::sql::Answered, txn::sql::StatementError>>),
+    /// What a statement came to, and those that were run right behind it.
+    Answered(VecDeque<chain::Answer>),
     /// Work on a thread of its own is done.
     Done(Result<(), String>),
 }

@@ -6,7 +6,7 @@
 //!   2. `client` mirrors for other threads what CLIENT LIST shows; only the session's own thread writes it.
 //!   3. `pending` is `Some` exactly while the connection is parked, or runs the command that it parked for.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -19,6 +19,7 @@ use crate::clients::Client;
 use crate::copies::Copies;
 use crate::lookup::Entry;
 use crate::pubsub::Names;
+use crate::tx::chain;
 
 /// State of one connection; moves between loops with it.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ pub struct Session {
     pub(crate) subscriptions: Option<Box<Subscriptions>>,
     pub(crate) pending: Option<Box<Pending>>,
     /// The transaction that its last TX.BEGIN began, if it did: commands name it `$`.
-    pub(crate) newest_tx: Option<Box<TxId>>,
+    pub(crate) newest_tx: Option<Box<Newest>>,
 }
 
 impl Session {
@@ -99,6 +100,14 @@ impl Session {
     pub(crate) fn is_retry(&self) -> bool {
         self.pending.is_some()
     }
+}
+
+/// The transaction that a connection began last.
+#[derive(Debug)]
+pub(crate) struct Newest {
+    pub(crate) tx: TxId,
+    /// To the statements that are next in the connection's input: they were run with the one before them.
+    pub(crate) answers: VecDeque<chain::Answer>,
 }
 
 /// CLIENT REPLY.
@@ -165,8 +174,8 @@ pub(crate) struct Pending {
     pub(crate) unblocked: Option<bool>,
     /// How a thread of its own ended (BACKUP).
     pub(crate) result: Option<Result<(), String>>,
-    /// What a statement came to (TX.SQL).
-    pub(crate) answered: Option<Result<txn::sql::Answered, txn::sql::StatementError>>,
+    /// What a statement came to, and those behind it that were run with it (TX.SQL).
+    pub(crate) answers: VecDeque<chain::Answer>,
     /// Until when it waits for a key that a prepared transaction holds.
     pub(crate) locked_until: Option<Nanos>,
     /// How often records were fetched for it.

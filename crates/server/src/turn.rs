@@ -112,7 +112,7 @@ impl Server {
                 input.consume(consumed);
                 continue;
             }
-            let (args, unix) = (args.view(input.bytes()), began.at(now));
+            let (args, behind) = (args.view(input.bytes()), &input.bytes()[consumed..]);
             if commands > 0 && !output.is_empty() && tx::ends_newest(args) {
                 // Before it is on its way its client has the identifier to look it up by.
                 return Turn::ended(Step::Yield, commands);
@@ -121,7 +121,8 @@ impl Server {
             let foreseen = foreseen.or_else(|| {
                 recorder.and(args.try_get(Request::FORESEEN_ARG)).map(|key| self.store.foreseen(key))
             });
-            let request = Request { args, foreseen, bytes: consumed, loop_index, now, unix, recorder };
+            let (bytes, unix) = (consumed, began.at(now));
+            let request = Request { args, foreseen, bytes, behind, loop_index, now, unix, recorder };
             match self.answer(session, &request, output) {
                 Answer::Done(ended) => now = ended,
                 Answer::Parked(turn) => return Turn { commands, ..turn },
@@ -219,7 +220,8 @@ impl Server {
         Turn::ended(Step::Close, commands)
     }
 
-    fn limits(&self, session: &Session) -> Limits {
+    /// Limits of the requests that are taken from a connection now.
+    pub(crate) fn limits(&self, session: &Session) -> Limits {
         if !session.authenticated {
             return Limits::BEFORE_AUTH;
         }
@@ -277,9 +279,9 @@ impl Server {
                     pending.unblocked = Some(with_error);
                 }
             }
-            Message::Answered(answered) => {
+            Message::Answered(answers) => {
                 if let Some(pending) = &mut session.pending {
-                    pending.answered = Some(*answered);
+                    pending.answers = answers;
                 }
             }
             Message::Done(result) => {

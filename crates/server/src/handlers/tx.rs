@@ -1,8 +1,10 @@
 //! TX.*: transactions over keys and databases. TX.DO is in `tx::stage`.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use resp::{ArgsView, Writer};
+use clock::Nanos;
+use resp::{Args, ArgsView, Limits, Parsed, RequestParser, Writer};
 use txn::coordinator::TransactionInfo;
 use txn::id::TxId;
 use txn::protocol::{BranchState, Outcome, State};
@@ -12,10 +14,10 @@ use super::args::shown;
 use crate::call::{Control, Failure, Outcome as Answer, text};
 use crate::command::Command;
 use crate::errors;
-use crate::message::Message;
 use crate::server::Server;
-use crate::session::Session;
-use crate::tx::{Ending, Known, Named, Transactions};
+use crate::session::{Newest, Session};
+use crate::tx::chain::Statements;
+use crate::tx::{Ending, Known, Named, Transactions, rows_bytes};
 
 impl Server {
     /// The transactions, unless this server has none.
@@ -25,14 +27,15 @@ impl Server {
 
     /// `command` was answered with an error. If it names its transaction as the newest of this connection, that only rolls back from
     /// now on: whoever sends all of it in one pipeline has seen no reply when the commit comes.
-    pub(crate) fn spoil(&self, session: &Session, command: &Command, args: ArgsView<'_>, reply: &[u8]) {
+    pub(crate) fn spoil(&self, session: &mut Session, command: &Command, args: ArgsView<'_>, reply: &[u8]) {
         let works = matches!(command.name, "tx.do" | "tx.enlist" | "tx.sql");
-        if let (true, Some(tx), Some(transactions)) = (works, &session.newest_tx, &self.transactions)
+        if let (true, Some(newest), Some(transactions)) = (works, &mut session.newest_tx, &self.transactions)
             && args.try_get(1) == Some(NEWEST)
         {
+            newest.answers.clear();
             let error = String::from_utf8_lossy(reply);
             let error = error.trim_start_matches('-').trim_end();
-            transactions.spoil(**tx, &format!("{}: {error}", command.name.to_ascii_uppercase()));
+            transactions.spoil(newest.tx, &format!("{}: {error}", command.name.to_ascii_uppercase()));
         }
     }
 }
@@ -40,7 +43,7 @@ impl Server {
 /// The transaction that the first argument names: by its identifier, or as the newest of this connection.
 pub(crate) fn transaction_id(session: &Session, args: ArgsView<'_>) -> Result<TxId, Failure> {
     if args.get(1) == NEWEST {
-        return session.newest_tx.as_deref().copied().ok_or_else(|| NO_NEWEST.into());
+        return session.newest_tx.as_ref().map(|newest| newest.tx).ok_or_else(|| NO_NEWEST.into());
     }
     let id = std::str::from_utf8(args.get(1)).ok().and_then(|id| id.parse().ok());
     id.ok_or_else(|| {
@@ -74,7 +77,7 @@ pub(crate) fn begin(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
     };
     let transactions = control.server.transactions()?;
     let tx = transactions.begin(timeout).map_err(|error| errors::of_transaction(error.to_string()))?;
-    control.session.newest_tx = Some(Box::new(tx));
+    control.session.newest_tx = Some(Box::new(Newest { tx, answers: VecDeque::new() }));
     let branches = transactions.branches(tx);
     out.map(2);
     pair(out, "id", &tx.to_string());
@@ -129,32 +132,67 @@ fn database<'a>(transactions: &'a Transactions, name: &[u8]) -> Result<(u16, &'a
 /// `TX.SQL id resource statement [parameter ...]`
 pub(crate) fn sql(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Answer {
     let again = control.now + PATIENCE;
-    let client = control.session.client.id;
-    if let Some(pending) = &mut control.session.pending {
-        match pending.answered.take() {
-            Some(answered) => return write_answered(control.server, answered, out),
+    let session = &mut *control.session;
+    let is_newest = args.get(1) == NEWEST;
+    let answer = match (&mut session.pending, &mut session.newest_tx) {
+        (Some(pending), newest) if pending.until.is_some() => {
             // Woken for another reason: it still runs.
-            None if pending.until.is_some() => return Err(Failure::Wait(again)),
-            None => {}
+            let answer = pending.answers.pop_front().ok_or(Failure::Wait(again))?;
+            if let Some(newest) = newest.as_mut().filter(|_| is_newest) {
+                newest.answers = std::mem::take(&mut pending.answers);
+            }
+            Some(answer)
         }
+        (_, Some(newest)) if is_newest => newest.answers.pop_front(),
+        _ => None,
+    };
+    if let Some(answer) = answer {
+        // What it took itself: it may have waited for others of its chain.
+        let took_ns = u64::try_from(answer.took.as_nanos()).unwrap_or(u64::MAX);
+        session.pending.get_or_insert_default().since = Some(Nanos(control.now.0.saturating_sub(took_ns)));
+        return write_answered(control.server, answer.answered, out);
     }
-    let tx = transaction_id(control.session, args)?;
+    let tx = transaction_id(session, args)?;
     let transactions = control.server.transactions()?;
-    let (place, named) = database(transactions, args.get(2))?;
-    let not_text = || Failure::from("ERR the statement is no UTF-8");
-    let statement = Statement {
-        text: String::from_utf8(args.get(3).to_vec()).map_err(|_| not_text())?,
-        parameters: args.iter().skip(4).map(|parameter| Some(parameter.to_vec())).collect(),
-    };
-    let server = std::sync::Arc::downgrade(control.server);
-    let done = move |answered| {
-        if let Some(server) = server.upgrade() {
-            server.post(client, Message::Answered(Box::new(answered)));
-        }
-    };
-    transactions.run(tx, place, named, statement, Box::new(done)).map_err(errors::of_transaction)?;
-    control.session.pending.get_or_insert_default().until = Some(again);
+    let mut statements = Statements::from([statement(transactions, args)?]);
+    if is_newest {
+        let limits = control.server.limits(session);
+        statements.extend(statements_behind(transactions, control.behind, &limits));
+    }
+    transactions.run(control.server, session.client.id, tx, statements).map_err(errors::of_transaction)?;
+    session.pending.get_or_insert_default().until = Some(again);
     Err(Failure::Wait(again))
+}
+
+/// The statement of a request, and the place of its database.
+fn statement(transactions: &Transactions, args: ArgsView<'_>) -> Result<(u16, Statement), Failure> {
+    let (place, _) = database(transactions, args.get(2))?;
+    let not_text = || Failure::from("ERR the statement is no UTF-8");
+    let text = String::from_utf8(args.get(3).to_vec()).map_err(|_| not_text())?;
+    let parameters = args.iter().skip(4).map(|parameter| Some(parameter.to_vec())).collect();
+    Ok((place, Statement { text, parameters }))
+}
+
+/// The statements of the requests that `behind` begins with, as far as they are statements of the newest transaction, too, and can be run.
+fn statements_behind(
+    transactions: &Transactions,
+    mut behind: &[u8],
+    limits: &Limits,
+) -> Vec<(u16, Statement)> {
+    let (mut statements, mut args) = (Vec::new(), Args::default());
+    while statements.len() < STATEMENTS_BEHIND_MAX
+        && let Ok(Parsed::Complete { consumed }) = RequestParser::new().parse(behind, limits, &mut args)
+        && let request = args.view(behind)
+        && request.len() >= 4
+        && names_newest(request)
+        && request.get(0).eq_ignore_ascii_case(b"tx.sql")
+        && let Ok(statement) = statement(transactions, request)
+    {
+        statements.push(statement);
+        behind = &behind[consumed..];
+        args.clear();
+    }
+    statements
 }
 
 fn write_answered(
@@ -166,8 +204,7 @@ fn write_answered(
         Err(error) => return Err(format!("ERR {}", one_line(&error.to_string())).into()),
         Ok(Answered::Changed(count)) => out.integer(i64::try_from(count).unwrap_or(i64::MAX)),
         Ok(Answered::Rows(rows)) => {
-            let bytes = rows.iter().flatten().map(|value| 16 + value.as_ref().map_or(0, Vec::len)).sum();
-            server.admit_reply(bytes)?;
+            server.admit_reply(rows_bytes(&rows))?;
             out.array(rows.len());
             for row in rows {
                 out.array(row.len());
@@ -387,6 +424,8 @@ const NEWEST: &[u8] = b"$";
 const NO_NEWEST: &str = "NOTX this connection has begun no transaction for $ to name: TX.BEGIN begins one";
 const NOTHING_KNOWN: &str = "nothing is known of it: it never began here, or was rolled back before the server was started \
                              again, or was committed longer than txn.keep ago, or by a single resource, which knows";
+/// Statements that are run with the one before them.
+const STATEMENTS_BEHIND_MAX: usize = 15;
 const TIMEOUT_MS_MAX: u64 = 86_400_000;
 /// Transactions that TX.LIST tells unless it is told how many, and at most: other connections of the loop wait meanwhile.
 const LISTED_USUALLY: usize = 100;

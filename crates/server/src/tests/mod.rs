@@ -10,6 +10,7 @@ mod observed;
 mod pipelines;
 mod sessions;
 mod tx;
+mod tx_sql;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -25,7 +26,7 @@ use crate::message::{Accepts, Message, Peers};
 use crate::server::{Server, ServerOptions, ShutdownKind};
 use crate::session::Session;
 use crate::settings::{Config, Settings};
-use crate::tx::{Transactions, TransactionsOptions};
+use crate::tx::{Named, Transactions, TransactionsOptions};
 
 /// A server whose connections are values.
 pub(crate) struct Harness {
@@ -99,6 +100,11 @@ impl Harness {
 
     /// A server with settings changed by `change`.
     pub(crate) fn with(change: impl FnOnce(&mut Settings)) -> Self {
+        Self::over(Vec::new(), change)
+    }
+
+    /// The same, with databases that take part in transactions.
+    pub(crate) fn over(databases: Vec<Named>, change: impl FnOnce(&mut Settings)) -> Self {
         let clock = Arc::new(SimClock::new(UnixMs(1_700_000_000_000)));
         let mut settings = Settings::default();
         change(&mut settings);
@@ -112,12 +118,13 @@ impl Harness {
         })
         .expect("a store in memory opens");
         let stopped = Arc::new(Mutex::new(None));
-        let transactions = Transactions::open(TransactionsOptions {
+        let options = TransactionsOptions {
             store: Arc::clone(&store),
             settings: &settings,
             clock: clock.clone(),
             vfs: Arc::new(vfs::SimDisk::new(1)),
-        });
+        };
+        let transactions = Transactions::open_over(options, |_, _| Ok((databases, None)));
         let server = Server::new(ServerOptions {
             store,
             settings: Arc::new(Config::new(settings, None)),

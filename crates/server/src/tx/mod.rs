@@ -12,6 +12,7 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | `chain` | statements that follow each other in one pipeline |
 //! | `figures` | for INFO and metrics |
 //! | `open` | from settings to a running coordinator |
 //! | `keys` | the server's own keys as a resource |
@@ -19,6 +20,7 @@
 //!
 //! Out of scope: the protocol (`txn`), what a stage is (`store`).
 
+pub(crate) mod chain;
 mod figures;
 mod keys;
 mod open;
@@ -33,7 +35,7 @@ use txn::desk::Desk;
 use txn::id::{BranchId, NodeName, TxId};
 use txn::lane::LaneError;
 use txn::protocol::{self, BranchState, Misuse, Outcome};
-use txn::sql::{Database, Done, Drivers, Statement};
+use txn::sql::{Database, Drivers};
 
 use crate::message::Message;
 use crate::server::Server;
@@ -41,6 +43,7 @@ use crate::settings::ResourceKind;
 pub use figures::{ResourceFigures, TransactionFigures};
 pub use open::TransactionsOptions;
 
+use chain::{Chain, Statements};
 use keys::{Keys, Work};
 
 /// All transactions of a server.
@@ -155,17 +158,20 @@ impl Transactions {
         self.enlist(tx, place)
     }
 
-    /// Runs a statement in the branch of a database.
+    /// Runs statements one after the other, each in the branch of its database, and posts [`Message::Answered`] to connection `client`.
+    ///
+    /// # Errors
+    /// Why the first is not run.
     pub(crate) fn run(
         &self,
+        server: &Arc<Server>,
+        client: u64,
         tx: TxId,
-        place: u16,
-        named: &Named,
-        statement: Statement,
-        done: Done,
+        statements: Statements,
     ) -> Result<(), String> {
-        self.enlist(tx, place)?;
-        named.database.run(Desk::branch(tx, place), statement, done);
+        let chain = Chain::new(server, client, tx, statements);
+        let branch = self.enlist(tx, chain.next_place().expect("there is a statement"))?;
+        chain.begin_next(self, branch);
         Ok(())
     }
 
@@ -344,6 +350,12 @@ pub(crate) fn said(outcome: &Outcome) -> String {
         Outcome::Unknown(why) => format!("unknown: {why}"),
         Outcome::Heuristic(why) => format!("heuristic: {why}"),
     }
+}
+
+/// What rows take in a reply, about.
+pub(crate) fn rows_bytes(rows: &[Vec<Option<Vec<u8>>>]) -> usize {
+    let values = rows.iter().flatten().map(|value| value.as_ref().map_or(0, Vec::len));
+    rows.len() * 16 + values.map(|bytes| bytes + 16).sum::<usize>()
 }
 
 fn no_such(tx: TxId) -> String {

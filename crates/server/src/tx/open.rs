@@ -58,6 +58,14 @@ impl Transactions {
     /// # Errors
     /// What is wrong with the settings, the folder, or the log; one line.
     pub fn open(options: TransactionsOptions<'_>) -> Result<Arc<Self>, String> {
+        Self::open_over(options, open_databases)
+    }
+
+    /// As [`Transactions::open`], over databases that are made by `open_databases`.
+    pub(crate) fn open_over(
+        options: TransactionsOptions<'_>,
+        open_databases: impl FnOnce(&Settings, &NodeName) -> Result<Databases, String>,
+    ) -> Result<Arc<Self>, String> {
         let TransactionsOptions { store, settings, clock, vfs } = options;
         let dir = settings.dir.join(FOLDER);
         let keeps = settings.engine == Engine::Log;
@@ -219,7 +227,8 @@ fn write_name(vfs: &dyn Vfs, dir: &Path, name: &str) -> io::Result<()> {
     dir.parent().map_or(Ok(()), |above| vfs.sync_dir(above))
 }
 
-type Databases = (Vec<Named>, Option<Arc<Drivers>>);
+/// The databases, and where their drivers run, if they have any.
+pub(crate) type Databases = (Vec<Named>, Option<Arc<Drivers>>);
 
 fn open_databases(settings: &Settings, node: &NodeName) -> Result<Databases, String> {
     if settings.resources.is_empty() {
