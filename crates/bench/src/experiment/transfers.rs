@@ -6,7 +6,7 @@
 //!  by hand    a row in each database; prepared in parallel, committed in parallel: no decision, no key, nothing survives its crash
 //! ```
 //!
-//! Both have a session in each database for each client, and clients never meet in a row. After each run the sums are looked at:
+//! Both have a session in each database for each client; all clients are on one thread, and never meet in a row. After each run the sums are looked at:
 //! money that was made or lost makes the run invalid.
 
 mod by_hand;
@@ -167,6 +167,12 @@ impl Transfers {
             lines: vec![line],
         }
     }
+}
+
+/// The one thread of all clients, of either side.
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| format!("no runtime for the clients: {error}"))
 }
 
 /// Rows of one client: nobody else touches them.

@@ -7,7 +7,7 @@ use mysql_async::prelude::Queryable as _;
 use mysql_async::{Conn, Opts, OptsBuilder};
 use tokio_postgres::{Client, NoTls, Statement};
 
-use super::{ACCOUNTS_EACH, Transfers, Window, Worked};
+use super::{ACCOUNTS_EACH, Transfers, Window, Worked, runtime};
 use crate::Failure;
 
 /// Makes the tables, and rows for all clients.
@@ -140,11 +140,6 @@ async fn connect(of: &Transfers) -> Result<(Client, Conn), Failure> {
     // As the server connects: the driver would leave the address for the database's socket in the file system, which is quicker.
     let options = OptsBuilder::from_opts(options).prefer_socket(Some(false));
     Ok((client, Conn::new(options).await.map_err(of_mariadb)?))
-}
-
-fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|error| format!("no runtime for the databases: {error}"))
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]

@@ -1,11 +1,13 @@
 //! Transfers through a server: each is one pipeline, from TX.BEGIN to TX.COMMIT.
 
-use std::sync::Arc;
+use std::time::Duration;
 
 use clock::{Clock as _, SystemClock};
 use resp::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
-use super::{ACCOUNTS_EACH, Transfers, Window, Worked};
+use super::{ACCOUNTS_EACH, Transfers, Window, Worked, runtime};
 use crate::Failure;
 use crate::client::Client;
 use crate::servers::{Folder, Recipe, Server};
@@ -80,29 +82,27 @@ impl Served {
         }
     }
 
-    /// All clients, a thread each; then the keys are added up.
+    /// All clients, on a thread of their own; then the keys are added up.
     ///
     /// # Errors
     /// They cannot connect.
     pub(super) fn run(&self, of: &Transfers) -> Result<Vec<Worked>, Failure> {
-        let port = self.server.port();
-        let clients = (0..of.clients).map(|_| Client::connect(port)).collect::<Result<Vec<_>, _>>()?;
-        let window = of.window(SystemClock.now());
-        let barrier = Arc::new(std::sync::Barrier::new(clients.len()));
-        let threads: Vec<_> = clients
-            .into_iter()
-            .zip(0..)
-            .map(|(client, number)| {
-                let barrier = Arc::clone(&barrier);
-                std::thread::spawn(move || {
-                    barrier.wait();
-                    work(client, number, window)
-                })
-            })
-            .collect();
-        let ended = |_| "a client panicked".to_owned();
-        let worked: Vec<Worked> =
-            threads.into_iter().map(|thread| thread.join().map_err(ended)).collect::<Result<_, _>>()?;
+        let worked = runtime()?.block_on(async {
+            let mut clients = Vec::new();
+            for number in 0..of.clients {
+                let stream = TcpStream::connect(("127.0.0.1", self.server.port())).await;
+                let stream = stream.and_then(|stream| stream.set_nodelay(true).map(|()| stream));
+                let stream = stream.map_err(|error| format!("a client does not connect: {error}"))?;
+                clients.push(Piper { number: u32::from(number), stream, input: Vec::new() });
+            }
+            let window = of.window(SystemClock.now());
+            let tasks: Vec<_> = clients.into_iter().map(|client| tokio::spawn(client.work(window))).collect();
+            let mut worked = Vec::new();
+            for task in tasks {
+                worked.push(task.await.map_err(|error| error.to_string())?);
+            }
+            Ok::<_, Failure>(worked)
+        })?;
         self.add_up(u32::from(of.clients))?;
         Ok(worked)
     }
@@ -120,54 +120,80 @@ impl Served {
     }
 }
 
-fn work(mut client: Client, number: u32, window: Window) -> Worked {
-    let mut worked = Worked::new();
-    let mut count = 0;
-    loop {
-        let begun = SystemClock.now();
-        if begun >= window.ends {
-            return worked;
-        }
-        count += 1;
-        let account = number * ACCOUNTS_EACH + count % ACCOUNTS_EACH;
-        if let Err(failure) = transfer(&mut client, account) {
-            worked.failures.push(failure);
-            return worked;
-        }
-        let now = SystemClock.now();
-        if begun >= window.begins && now < window.ends {
-            worked.note(now.since(begun));
-        }
-    }
+/// One client, which sends each transfer as one pipeline.
+struct Piper {
+    number: u32,
+    stream: TcpStream,
+    /// Replies that were not looked at.
+    input: Vec<u8>,
 }
 
-/// Two from a row in PostgreSQL, one to a row in MariaDB, one to a key.
-fn transfer(client: &mut Client, account: u32) -> Result<(), Failure> {
-    let row = account.to_string();
-    let in_postgres = "UPDATE evenkeel_bench SET money = money - 2 WHERE id = $1";
-    let in_mariadb = "UPDATE evenkeel_bench SET money = money + 1 WHERE id = ?";
-    let mut requests = Vec::new();
-    resp::encode_command(&mut requests, &["TX.BEGIN"]);
-    resp::encode_command(&mut requests, &["TX.SQL", "$", "postgres", in_postgres, &row]);
-    resp::encode_command(&mut requests, &["TX.SQL", "$", "mariadb", in_mariadb, &row]);
-    resp::encode_command(&mut requests, &["TX.DO", "$", "INCR", &key(account)]);
-    resp::encode_command(&mut requests, &["TX.COMMIT", "$"]);
-    client.send(&requests)?;
-    match client.receive()? {
-        Value::Array(_) => {}
-        other => return Err(format!("TX.BEGIN: {other:?}")),
-    }
-    for expected in ["postgres", "mariadb", "key"] {
-        match client.receive()? {
-            Value::Integer(_) => {}
-            other => return Err(format!("{expected}: {other:?}")),
+impl Piper {
+    async fn work(mut self, window: Window) -> Worked {
+        let mut worked = Worked::new();
+        let mut count = 0;
+        loop {
+            let begun = SystemClock.now();
+            if begun >= window.ends {
+                return worked;
+            }
+            count += 1;
+            let transfer = self.transfer(self.number * ACCOUNTS_EACH + count % ACCOUNTS_EACH);
+            let late = |_| Err(format!("no reply within {} s", REPLY_MAX.as_secs()));
+            if let Err(failure) = tokio::time::timeout(REPLY_MAX, transfer).await.unwrap_or_else(late) {
+                worked.failures.push(failure);
+                return worked;
+            }
+            let now = SystemClock.now();
+            if begun >= window.begins && now < window.ends {
+                worked.note(now.since(begun));
+            }
         }
     }
-    match client.receive()? {
-        Value::Array(outcome) if matches!(&outcome[..], [Value::Bulk(word), _] if word == b"committed") => {
-            Ok(())
+
+    /// Two from a row in PostgreSQL, one to a row in MariaDB, one to a key.
+    async fn transfer(&mut self, account: u32) -> Result<(), Failure> {
+        let row = account.to_string();
+        let in_postgres = "UPDATE evenkeel_bench SET money = money - 2 WHERE id = $1";
+        let in_mariadb = "UPDATE evenkeel_bench SET money = money + 1 WHERE id = ?";
+        let mut requests = Vec::new();
+        resp::encode_command(&mut requests, &["TX.BEGIN"]);
+        resp::encode_command(&mut requests, &["TX.SQL", "$", "postgres", in_postgres, &row]);
+        resp::encode_command(&mut requests, &["TX.SQL", "$", "mariadb", in_mariadb, &row]);
+        resp::encode_command(&mut requests, &["TX.DO", "$", "INCR", &key(account)]);
+        resp::encode_command(&mut requests, &["TX.COMMIT", "$"]);
+        self.stream.write_all(&requests).await.map_err(|error| format!("sending: {error}"))?;
+        match self.receive().await? {
+            Value::Array(_) => {}
+            other => return Err(format!("TX.BEGIN: {other:?}")),
         }
-        other => Err(format!("TX.COMMIT: {other:?}")),
+        for expected in ["postgres", "mariadb", "key"] {
+            match self.receive().await? {
+                Value::Integer(_) => {}
+                other => return Err(format!("{expected}: {other:?}")),
+            }
+        }
+        match self.receive().await? {
+            Value::Array(outcome) if matches!(&outcome[..], [Value::Bulk(word), _] if word == b"committed") => {
+                Ok(())
+            }
+            other => Err(format!("TX.COMMIT: {other:?}")),
+        }
+    }
+
+    async fn receive(&mut self) -> Result<Value, Failure> {
+        loop {
+            if let Some((value, bytes)) =
+                resp::decode_value(&self.input).map_err(|error| error.to_string())?
+            {
+                self.input.drain(..bytes);
+                return Ok(value);
+            }
+            let read = self.stream.read_buf(&mut self.input).await;
+            if read.map_err(|error| format!("receiving: {error}"))? == 0 {
+                return Err("the server closed the connection".to_owned());
+            }
+        }
     }
 }
 
@@ -181,5 +207,6 @@ fn toml_text(text: &str) -> String {
 
 /// Where the sum is left.
 const MONEY: &str = "money";
-const READY_MAX: std::time::Duration = std::time::Duration::from_secs(30);
-const PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
+const READY_MAX: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(20);
+const REPLY_MAX: Duration = Duration::from_secs(60);
