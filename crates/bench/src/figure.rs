@@ -25,6 +25,9 @@ pub struct Figure {
     pub commands: Vec<String>,
     /// What a reader must know to judge it.
     pub note: String,
+    /// Where it was measured, a sentence; empty when that is the machine of the results.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub machine: String,
 }
 
 /// One value a run.
@@ -57,7 +60,7 @@ pub enum Verdict {
 }
 
 impl Figure {
-    /// A figure without commands and note.
+    /// A figure without commands, note and machine.
     #[must_use]
     pub fn new(
         id: &str,
@@ -76,6 +79,7 @@ impl Figure {
             b,
             commands: Vec::new(),
             note: String::new(),
+            machine: String::new(),
         }
     }
 

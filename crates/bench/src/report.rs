@@ -21,6 +21,7 @@ pub struct Report {
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Results {
+    /// Of the figures that name no other.
     machine: String,
     figures: Vec<Figure>,
 }
@@ -39,9 +40,16 @@ impl Report {
         Ok(Self { folder, results })
     }
 
-    /// Puts `figures` in the place of those with the same ids, or at the end.
+    /// Puts `figures`, measured on this machine, in the place of those with the same ids, or at the end.
     pub fn replace(&mut self, figures: Vec<Figure>) {
-        for figure in figures {
+        let here = machine();
+        if self.results.machine.is_empty() {
+            self.results.machine.clone_from(&here);
+        }
+        for mut figure in figures {
+            if self.results.machine != here {
+                figure.machine.clone_from(&here);
+            }
             match self.results.figures.iter_mut().find(|old| old.id == figure.id) {
                 Some(old) => *old = figure,
                 None => self.results.figures.push(figure),
@@ -52,7 +60,6 @@ impl Report {
             crate::suite::GROUPS.iter().position(|group| group.name == name)
         };
         self.results.figures.sort_by_key(group_of);
-        self.results.machine = machine();
     }
 
     /// Writes results, plots and page.
@@ -75,7 +82,8 @@ impl Report {
     }
 
     fn text(&self) -> String {
-        let mut text = format!("{}\n\n{TABLE_HEAD}", self.results.machine);
+        let mut text =
+            format!("{} A figure of another names it below.\n\n{TABLE_HEAD}", self.results.machine);
         for figure in &self.results.figures {
             text.push_str(&row(figure));
         }
@@ -90,8 +98,8 @@ impl Report {
                 figure.title,
                 figure.commands.join("\n")
             ));
-            if !figure.note.is_empty() {
-                text.push_str(&format!("\n{}\n", figure.note));
+            for remark in [&figure.note, &figure.machine].into_iter().filter(|remark| !remark.is_empty()) {
+                text.push_str(&format!("\n{remark}\n"));
             }
         }
         text
@@ -102,7 +110,7 @@ impl Report {
 #[must_use]
 pub fn line(figure: &Figure) -> String {
     let (least, most) = figure.spread();
-    let measured = number(figure.measured());
+    let measured = measured(figure);
     let spread = format!("{} to {}", number(least), number(most));
     format!("{:<28}{measured:>10}  ({spread})  target {:<12}{}", figure.id, target(figure), verdict(figure))
 }
@@ -114,7 +122,7 @@ fn row(figure: &Figure) -> String {
         "| {} | {} | **{}** | {} to {} | {} | {} | {} | {} |\n",
         figure.title,
         target(figure),
-        number(figure.measured()),
+        measured(figure),
         number(least),
         number(most),
         verdict(figure),
@@ -122,6 +130,19 @@ fn row(figure: &Figure) -> String {
         b,
         figure.unit,
     )
+}
+
+/// With a digit more where rounding would hide that the target was missed.
+fn measured(figure: &Figure) -> String {
+    let rounded = number(figure.measured());
+    match figure.target {
+        Some(Target::AtLeast(bound) | Target::AtMost(bound))
+            if figure.verdict() == Verdict::Missed && rounded == number(bound) =>
+        {
+            format!("{:.3}", figure.measured())
+        }
+        _ => rounded,
+    }
 }
 
 fn target(figure: &Figure) -> String {
@@ -231,6 +252,31 @@ mod tests {
         );
         assert!(page.find("`limit/y`").expect("limit") < page.find("`redis/x`").expect("redis"));
         assert!(folder.path().join("benchmarks/redis.svg").exists());
+    }
+
+    #[test]
+    fn former_figure_keeps_its_values_and_its_machine() {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::write(folder.path().join(PAGE), format!("{BEGIN}\n{END}\n")).expect("a page");
+        let mut report = Report::open(folder.path()).expect("a report");
+        report.results.machine = "Machine: another.".to_owned();
+        report.results.figures.push(figure("redis/old", 7.7339636249997845));
+        report.replace(vec![figure("limit/new", 1.0)]);
+        report.write().expect("written");
+
+        let report = Report::open(folder.path()).expect("a report");
+        let old =
+            &report.results.figures.iter().find(|figure| figure.id == "redis/old").expect("the old one");
+        assert_eq!((old.a.values[0].to_bits(), old.machine.as_str()), (7.7339636249997845_f64.to_bits(), ""));
+        let page = fs::read_to_string(folder.path().join(PAGE)).expect("the page");
+        assert!(page.contains("Machine: another. A figure of another names it below.\n"), "{page}");
+        assert_eq!(page.matches(&machine()).count(), 1, "{page}");
+    }
+
+    #[test]
+    fn miss_by_less_than_a_digit_shows_one_more() {
+        assert!(row(&figure("redis/x", 62_400.0)).contains("| **1.248** | 1.25 to 1.25 | **missed** |"));
+        assert!(row(&figure("redis/x", 62_500.0)).contains("| **1.25** | 1.25 to 1.25 | met |"));
     }
 
     #[test]
