@@ -132,16 +132,15 @@ fn row(figure: &Figure) -> String {
     )
 }
 
-/// With a digit more where rounding would hide that the target was missed.
+/// With as many digits more as it takes to tell a target that was missed from the value.
 fn measured(figure: &Figure) -> String {
-    let rounded = number(figure.measured());
+    let value = figure.measured();
     match figure.target {
-        Some(Target::AtLeast(bound) | Target::AtMost(bound))
-            if figure.verdict() == Verdict::Missed && rounded == number(bound) =>
-        {
-            format!("{:.3}", figure.measured())
+        Some(Target::AtLeast(bound) | Target::AtMost(bound)) if figure.verdict() == Verdict::Missed => {
+            let apart = |more: &usize| number_to(value, *more) != number_to(bound, *more);
+            number_to(value, (0..f64::DIGITS as usize).find(apart).unwrap_or(0))
         }
-        _ => rounded,
+        _ => number(value),
     }
 }
 
@@ -163,11 +162,17 @@ fn verdict(figure: &Figure) -> &'static str {
 
 /// Three significant digits, or a whole number with its thousands apart.
 fn number(value: f64) -> String {
+    number_to(value, 0)
+}
+
+/// The same with `more` decimals.
+fn number_to(value: f64, more: usize) -> String {
     if value.abs() < 100.0 {
-        let digits = if value.abs() < 10.0 { 2 } else { 1 };
+        let digits = more + if value.abs() < 10.0 { 2 } else { 1 };
         return format!("{value:.digits$}");
     }
-    let whole = format!("{value:.0}");
+    let rounded = format!("{value:.more$}");
+    let (whole, decimals) = rounded.split_at(rounded.find('.').unwrap_or(rounded.len()));
     let mut out = String::new();
     for (index, digit) in whole.chars().enumerate() {
         if index > 0 && (whole.len() - index) % 3 == 0 {
@@ -175,7 +180,7 @@ fn number(value: f64) -> String {
         }
         out.push(digit);
     }
-    out
+    out + decimals
 }
 
 /// A plot for each group that compares two series.
@@ -277,6 +282,10 @@ mod tests {
     fn miss_by_less_than_a_digit_shows_one_more() {
         assert!(row(&figure("redis/x", 62_400.0)).contains("| **1.248** | 1.25 to 1.25 | **missed** |"));
         assert!(row(&figure("redis/x", 62_500.0)).contains("| **1.25** | 1.25 to 1.25 | met |"));
+        assert!(row(&figure("redis/x", 62_499.0)).contains("| **1.24998** | 1.25 to 1.25 | **missed** |"));
+        let mut bytes = figure("redis/x", 1_024.4);
+        (bytes.b, bytes.target) = (None, Some(Target::AtMost(1_024.0)));
+        assert!(row(&bytes).contains("| <= 1,024 | **1,024.4** | 1,024 to 1,024 | **missed** |"));
     }
 
     #[test]
