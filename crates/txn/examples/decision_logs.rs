@@ -22,6 +22,7 @@ use txn::decision_log::volatile::Volatile;
 use txn::decision_log::{DecisionLog, LogError, Waiter};
 use txn::id::{NodeName, TxId};
 use txn::record::{Decision, DecisionKind, Participant, ParticipantState};
+use txn::tls::TlsOptions;
 use vfs::{OpenOptions, RealDisk, Vfs};
 
 const THREADS: [usize; 3] = [1, 100, 400];
@@ -47,7 +48,7 @@ fn main() {
         let opened = JournalLog::open(disk, clock, &folder, &node, journal::Options::default()).unwrap();
         measure("journal", &*opened.log, threads, run);
         if let Some(url) = &url {
-            measure("sql", &*SqlLog::open(url, &node).unwrap().log, threads, run);
+            measure("sql", &*SqlLog::open(url, &TlsOptions::default(), &node).unwrap().log, threads, run);
         }
     }
     std::fs::remove_dir_all(&dir).unwrap();

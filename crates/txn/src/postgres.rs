@@ -22,14 +22,14 @@
 //! Needs PostgreSQL 13, `max_prepared_transactions`, and `fsync`; the same user for as long as something is prepared.
 //! Out of scope: a pooler that gives each transaction another session: the address must be the server's.
 
-mod address;
+pub(crate) mod address;
 mod branch;
 pub(crate) mod failure;
 mod guard;
 mod pool;
-mod session;
+pub(crate) mod session;
 mod steps;
-mod tags;
+pub(crate) mod tags;
 mod value;
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -10,13 +10,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use common::postgres::Postgres;
 use common::{Ear, node, tx, waiter};
 use txn::decision_log::sql::SqlLog;
-use txn::decision_log::{DecisionLog, LogError, OpenError, Refused};
+use txn::decision_log::{DecisionLog, LogError, OpenError, Opened, Refused};
 use txn::id::{NodeName, TxId};
+use txn::tls::TlsOptions;
+
+fn open(url: &str, node: &NodeName) -> Result<Opened<SqlLog>, OpenError> {
+    SqlLog::open(url, &TlsOptions::default(), node)
+}
 
 #[test]
 fn records_are_there_at_the_next_start_and_removed_ones_are_not() {
     let Some(postgres) = Postgres::start(&[]) else { return };
-    let opened = SqlLog::open(&postgres.url(), &node()).unwrap();
+    let opened = open(&postgres.url(), &node()).unwrap();
     assert_eq!((opened.epoch, opened.records.len()), (1, 0));
     let ear = Arc::new(Ear::default());
     for number in [1, 2, u64::MAX] {
@@ -26,12 +31,12 @@ fn records_are_there_at_the_next_start_and_removed_ones_are_not() {
     opened.log.write(tx(1, 2), b"second", &waiter(&ear)).unwrap();
     ear.wait(tx(1, 2)).unwrap();
     opened.log.remove(tx(1, 1));
-    assert!(matches!(SqlLog::open(&postgres.url(), &node()), Err(OpenError::InUse(_))));
-    let other = SqlLog::open(&postgres.url(), &NodeName::new("other").unwrap()).unwrap();
+    assert!(matches!(open(&postgres.url(), &node()), Err(OpenError::InUse(_))));
+    let other = open(&postgres.url(), &NodeName::new("other").unwrap()).unwrap();
     assert_eq!((other.epoch, other.records.len()), (1, 0));
     opened.log.close();
     assert!(matches!(opened.log.write(tx(1, 3), b"", &waiter(&ear)), Err(Refused::Closed(_))));
-    let opened = SqlLog::open(&postgres.url(), &node()).unwrap();
+    let opened = open(&postgres.url(), &node()).unwrap();
     let kept = vec![(tx(1, 2), b"second".to_vec()), (tx(1, u64::MAX), b"first".to_vec())];
     assert_eq!((opened.epoch, BTreeMap::from_iter(opened.records)), (2, BTreeMap::from_iter(kept)));
 }
@@ -39,7 +44,7 @@ fn records_are_there_at_the_next_start_and_removed_ones_are_not() {
 #[test]
 fn records_that_wait_together_share_a_commit() {
     let Some(postgres) = Postgres::start(&[]) else { return };
-    let opened = SqlLog::open(&postgres.url(), &node()).unwrap();
+    let opened = open(&postgres.url(), &node()).unwrap();
     let ear = Arc::new(Ear::default());
     for number in 1..=1_000 {
         opened.log.write(tx(1, number), b"record", &waiter(&ear)).unwrap();
@@ -54,15 +59,15 @@ fn records_that_wait_together_share_a_commit() {
 
 #[test]
 fn server_that_is_not_there_or_syncs_nothing_is_said() {
-    let error = SqlLog::open("postgres://nobody:secret@127.0.0.1:1/none", &node()).unwrap_err().to_string();
+    let error = open("postgres://nobody:secret@127.0.0.1:1/none", &node()).unwrap_err().to_string();
     assert!(
         error.contains("127.0.0.1:1") && error.contains("refused") && !error.contains("secret"),
         "{error}"
     );
-    let error = SqlLog::open("nonsense", &node()).unwrap_err().to_string();
+    let error = open("nonsense", &node()).unwrap_err().to_string();
     assert!(error.contains("not an address of PostgreSQL"), "{error}");
     let Some(postgres) = Postgres::start(&["fsync=off"]) else { return };
-    let error = SqlLog::open(&postgres.url(), &node()).unwrap_err().to_string();
+    let error = open(&postgres.url(), &node()).unwrap_err().to_string();
     assert!(error.contains("fsync = off"), "{error}");
 }
 
@@ -70,7 +75,7 @@ fn server_that_is_not_there_or_syncs_nothing_is_said() {
 #[test]
 fn broken_connection_is_looked_up_and_nobody_is_told_what_is_not_so() {
     let Some(postgres) = Postgres::start(&[]) else { return };
-    let opened = SqlLog::open(&postgres.url(), &node()).unwrap();
+    let opened = open(&postgres.url(), &node()).unwrap();
     let log = &*opened.log;
     let (stop, told) = (AtomicBool::new(false), std::sync::Mutex::new(BTreeMap::new()));
     std::thread::scope(|scope| {
@@ -102,7 +107,7 @@ fn broken_connection_is_looked_up_and_nobody_is_told_what_is_not_so() {
     assert!(log.is_sound());
     log.close();
     let found: BTreeMap<TxId, Vec<u8>> =
-        SqlLog::open(&postgres.url(), &node()).unwrap().records.into_iter().collect();
+        open(&postgres.url(), &node()).unwrap().records.into_iter().collect();
     for (tx, result) in told.into_inner().unwrap() {
         match result {
             Ok(()) => assert!(found.contains_key(&tx), "{tx} was acknowledged"),
@@ -116,7 +121,7 @@ fn broken_connection_is_looked_up_and_nobody_is_told_what_is_not_so() {
 #[test]
 fn killed_server_keeps_what_was_acknowledged() {
     let Some(mut postgres) = Postgres::start(&[]) else { return };
-    let opened = SqlLog::open(&postgres.url(), &node()).unwrap();
+    let opened = open(&postgres.url(), &node()).unwrap();
     let log = &*opened.log;
     let (acked, told) = (AtomicU64::new(0), std::sync::Mutex::new(BTreeMap::new()));
     std::thread::scope(|scope| {
@@ -147,7 +152,7 @@ fn killed_server_keeps_what_was_acknowledged() {
     assert!(!log.is_sound(), "ten seconds without a server");
     log.close();
     postgres.run(&[]);
-    let opened = SqlLog::open(&postgres.url(), &node()).unwrap();
+    let opened = open(&postgres.url(), &node()).unwrap();
     assert_eq!(opened.epoch, 2);
     let found: BTreeMap<TxId, Vec<u8>> = opened.records.into_iter().collect();
     let told = told.into_inner().unwrap();

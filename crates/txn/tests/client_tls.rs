@@ -11,8 +11,11 @@ use std::sync::Arc;
 
 use certificates::Ca;
 use common::mariadb::MariaDb as MariaServer;
+use common::{Ear, node, tx, waiter};
 use databases::{World, until, value};
 use mariadb_bench::{Bench, branch, options, wait_until};
+use txn::decision_log::DecisionLog;
+use txn::decision_log::sql::SqlLog;
 use txn::mariadb::MariaDb;
 use txn::postgres::Postgres;
 use txn::protocol::Outcome;
@@ -149,6 +152,38 @@ fn postgres_that_does_not_prove_who_it_is_is_not_spoken_to() {
         no.contains("the server has no TLS, and tls = require goes on with it alone; tls = disable goes"),
         "{no}"
     );
+}
+
+#[test]
+fn decisions_are_written_over_tls_and_not_to_a_postgres_that_does_not_prove_who_it_is() {
+    let ca = Ca::new("a CA");
+    let Some(world) = postgres(&ca) else { return };
+    world.sql(0, "CREATE ROLE guest LOGIN; GRANT ALL ON SCHEMA public TO guest");
+    let url = named(&world.options(0).url).replace("postgres@", "guest@");
+    let opened = SqlLog::open(&url, &shown(&ca, "guest"), &node()).unwrap();
+    let ear = Arc::new(Ear::default());
+    opened.log.write(tx(1, 1), b"record", &waiter(&ear)).unwrap();
+    ear.wait(tx(1, 1)).unwrap();
+    let connections = "SELECT count(*), count(*) FILTER (WHERE ssl) FROM pg_stat_activity JOIN pg_stat_ssl USING (pid) \
+                       WHERE usename = 'guest' AND application_name = 'evenkeel'";
+    assert_eq!(world.sql(0, connections), "1|1");
+    // A session that breaks is followed by one that speaks TLS as well.
+    world.sql(0, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'guest'");
+    opened.log.write(tx(1, 2), b"record", &waiter(&ear)).unwrap();
+    until("it is looked up", || opened.log.is_sound() && world.sql(0, connections) == "1|1");
+    opened.log.close();
+    let no = |url: &str, tls: TlsOptions| SqlLog::open(url, &tls, &node()).unwrap_err().to_string();
+    let unproved = no(&url, of_ca(&Ca::new("another CA")));
+    assert!(
+        unproved.contains("UnknownIssuer; tls = verify-full") && unproved.contains("(tls_ca) has signed it"),
+        "{unproved}"
+    );
+    let plain = no(&url, mode(TlsMode::Disable));
+    assert!(plain.contains("no pg_hba.conf entry") && plain.contains("no encryption"), "{plain}");
+    let said = no(&format!("{url}?sslmode=require"), TlsOptions::default());
+    assert!(said.contains("'sslmode=require' does not belong there"), "{said}");
+    let unfit = TlsOptions { key: None, ..shown(&ca, "guest") };
+    assert!(no(&url, unfit).contains("tls_cert: it needs tls_key"));
 }
 
 /// As PostgreSQL's manual makes it: good enough to keep who listens out, and no proof.

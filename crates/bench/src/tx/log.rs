@@ -13,6 +13,7 @@ use txn::decision_log::sql::SqlLog;
 use txn::decision_log::volatile::Volatile;
 use txn::decision_log::{OpenError, Opened};
 use txn::id::{NodeName, TxId};
+use txn::tls::TlsOptions;
 use vfs::RealDisk;
 
 use crate::Failure;
@@ -83,7 +84,7 @@ impl LogKind {
             }
             Self::Sql => {
                 let url = options.url.as_deref().ok_or("the log sql needs --url, a PostgreSQL database")?;
-                of(SqlLog::open(url, node))
+                of(SqlLog::open(url, &TlsOptions::default(), node))
             }
         }
     }

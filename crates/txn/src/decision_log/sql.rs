@@ -11,8 +11,7 @@
 //!      durable, what is not is absent. If no session can be had in time it is unknown, and the log ends.
 //!   3. What was not sent is absent.
 //!
-//! Out of scope: TLS to the server (a socket of the machine, or a proxy); a server that fails over to a replica which lacks what it
-//! acknowledged: it must not (synchronous replication).
+//! Out of scope: a server that fails over to a replica which lacks what it acknowledged: it must not (synchronous replication).
 
 mod session;
 
@@ -22,12 +21,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio_postgres::Config;
 
 use crate::decision_log::{Cycle, DecisionLog, LogCounters, LogError, OpenError, Opened, Refused, Waiter};
 use crate::id::{NodeName, TxId};
+use crate::postgres::address;
 use crate::postgres::failure::{Failure, text};
-use session::{ANSWER_MAX, Found, Rows, Session};
+use crate::tls::{Tls, TlsOptions};
+use session::{ANSWER_MAX, Found, Place, Rows, Session};
 
 /// The log.
 #[derive(Debug)]
@@ -37,19 +37,22 @@ pub struct SqlLog {
 }
 
 impl SqlLog {
-    /// Opens the log of `node` in the database at `url` (`postgres://USER:PASSWORD@HOST:PORT/DATABASE`, or `key=value` pairs), and
-    /// makes its tables if they are not there.
+    /// Opens the log of `node` in the database at `url` (`postgres://USER:PASSWORD@HOST:PORT/DATABASE`, or `key=value` pairs), spoken
+    /// to as `tls` says, and makes its tables if they are not there.
     ///
     /// # Errors
     /// [`OpenError`].
-    pub fn open(url: &str, node: &NodeName) -> Result<Opened<Self>, OpenError> {
-        let mut config: Config = url
-            .parse()
-            .map_err(|error| OpenError::Failed(format!("not an address of PostgreSQL: {}", text(&error))))?;
+    pub fn open(url: &str, tls: &TlsOptions, node: &NodeName) -> Result<Opened<Self>, OpenError> {
+        let no = |why: String| OpenError::Failed(format!("not an address of PostgreSQL: {why}"));
+        let mut config = address::read(url).map_err(no)?;
+        let tls =
+            Tls::new(tls, address::is_here(&config)).map_err(|error| OpenError::Failed(error.to_string()))?;
+        address::secure(&mut config, &tls).map_err(no)?;
         config.application_name("evenkeel").connect_timeout(CONNECT_MAX).tcp_user_timeout(ANSWER_MAX);
+        let place = Place { config, tls };
         let shared = Arc::new(Shared::default());
         let (tell, told) = mpsc::channel();
-        let keeper = Keeper { shared: Arc::clone(&shared), config, node: node.clone(), epoch: 0 };
+        let keeper = Keeper { shared: Arc::clone(&shared), place, node: node.clone(), epoch: 0 };
         let thread = std::thread::Builder::new()
             .name("txn-sql".into())
             .spawn(move || keeper.run(&tell))
@@ -196,7 +199,7 @@ impl Shared {
 /// What the thread owns.
 struct Keeper {
     shared: Arc<Shared>,
-    config: Config,
+    place: Place,
     node: NodeName,
     epoch: u32,
 }
@@ -226,8 +229,8 @@ impl Keeper {
     }
 
     async fn open(&self) -> Result<(Session, Found), OpenError> {
-        let session = Session::open(&self.config, &self.node, LOCK_MAX).await?;
-        let found = session.start(&self.config, &self.node).await?;
+        let session = Session::open(&self.place, &self.node, LOCK_MAX).await?;
+        let found = session.start(&self.place, &self.node).await?;
         Ok((session, found))
     }
 
@@ -323,7 +326,7 @@ impl Keeper {
     }
 
     async fn try_look_up(&self, rows: &Rows) -> Result<(Session, HashMap<TxId, Vec<u8>>), (String, bool)> {
-        let opened = Session::open(&self.config, &self.node, Duration::ZERO).await;
+        let opened = Session::open(&self.place, &self.node, Duration::ZERO).await;
         let session = opened.map_err(|error| (error.to_string(), false))?;
         let txs = rows.writes.iter().map(|(tx, _)| *tx);
         match session.read_back(&self.node, self.epoch, txs).await {

@@ -17,7 +17,7 @@ use crate::tls::{BESIDE, Tls, refuse_in_address};
 ///
 /// # Errors
 /// It leads nowhere, or says how to get there (see the header).
-pub(super) fn read(url: &str) -> Result<Config, String> {
+pub(crate) fn read(url: &str) -> Result<Config, String> {
     refuse_in_address(url)?;
     let config = url.parse::<Config>().map_err(|error| text(&error))?;
     if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
@@ -31,7 +31,7 @@ pub(super) fn read(url: &str) -> Result<Config, String> {
 }
 
 /// Whether all that it leads to is on this machine.
-pub(super) fn is_here(config: &Config) -> bool {
+pub(crate) fn is_here(config: &Config) -> bool {
     let addresses = config.get_hostaddrs();
     if !addresses.is_empty() {
         return addresses.iter().all(IpAddr::is_loopback);
@@ -46,7 +46,7 @@ pub(super) fn is_here(config: &Config) -> bool {
 ///
 /// # Errors
 /// There is none where it leads to, or nothing to look for in certificates.
-pub(super) fn secure(config: &mut Config, tls: &Tls) -> Result<(), String> {
+pub(crate) fn secure(config: &mut Config, tls: &Tls) -> Result<(), String> {
     let hosts = config.get_hosts();
     let has_socket = hosts.iter().any(|host| matches!(host, Host::Unix(_)));
     if !tls.is_on() {

@@ -506,7 +506,7 @@ async fn cancel(token: CancelToken, tap: Tap, limit: Duration) {
 }
 
 /// What went wrong with a connection, and what to change if it has to do with TLS.
-fn advised(error: &Error, tls: &Tls) -> String {
+pub(crate) fn advised(error: &Error, tls: &Tls) -> String {
     let advice = tls.advice(error).map_or(String::new(), |advice| format!("; {advice}"));
     format!("{}{advice}", text(error))
 }

@@ -29,13 +29,13 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// Makes streams that count, of plain connections and of those with TLS.
 #[derive(Clone)]
-pub(super) struct Tap {
+pub(crate) struct Tap {
     tls: Option<MakeRustlsConnect>,
     count: Arc<AtomicU64>,
 }
 
 /// A stream that counts.
-pub(super) struct Tapped {
+pub(crate) struct Tapped {
     stream: Stream,
     decoder: Decoder,
     count: Arc<AtomicU64>,
@@ -51,7 +51,7 @@ type Secret = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
 type SecretConnect = <MakeRustlsConnect as MakeTlsConnect<Socket>>::TlsConnect;
 
 /// Makes one stream.
-pub(super) struct TapOnce {
+pub(crate) struct TapOnce {
     tls: Option<SecretConnect>,
     count: Arc<AtomicU64>,
 }
@@ -69,7 +69,7 @@ pub(super) struct Decoder {
 
 impl Tap {
     /// Counts in `count`; `None`: without TLS.
-    pub(super) fn new(tls: Option<MakeRustlsConnect>, count: Arc<AtomicU64>) -> Self {
+    pub(crate) fn new(tls: Option<MakeRustlsConnect>, count: Arc<AtomicU64>) -> Self {
         Self { tls, count }
     }
 }

@@ -11,15 +11,26 @@
 //!   2. `synchronous_commit` is on, whatever role, database or server say; a server without `fsync` is refused.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Config, Error, NoTls, Statement};
+use tokio_postgres::{Client, Config, Error, Statement};
 
 use crate::decision_log::OpenError;
 use crate::id::{NodeName, TxId};
 use crate::postgres::failure::{Failure, place, text};
+use crate::postgres::session::advised;
+use crate::postgres::tags::Tap;
+use crate::tls::Tls;
+
+/// Where the database is, and how it is spoken to.
+#[derive(Clone)]
+pub(super) struct Place {
+    pub(super) config: Config,
+    pub(super) tls: Tls,
+}
 
 /// A connection, locked for its node.
 pub(super) struct Session {
@@ -44,12 +55,15 @@ pub(super) struct Found {
 impl Session {
     /// Connects, and locks the node; `wait_max` for one who is about to let go of it.
     pub(super) async fn open(
-        config: &Config,
+        Place { config, tls }: &Place,
         node: &NodeName,
         wait_max: Duration,
     ) -> Result<Self, OpenError> {
         let no = |error: Error| OpenError::Failed(format!("{}: {}", place(config), text(&error)));
-        let (client, connection) = config.connect(NoTls).await.map_err(no)?;
+        let unreached =
+            |error: Error| OpenError::Failed(format!("{}: {}", place(config), advised(&error, tls)));
+        let tap = Tap::new(tls.postgres(), Arc::default());
+        let (client, connection) = config.connect(tap).await.map_err(unreached)?;
         let connection = tokio::spawn(async move {
             // What went wrong is told to whoever asks for something next.
             let _ = connection.await;
@@ -73,7 +87,11 @@ impl Session {
     }
 
     /// Begins the next epoch of `node`, and reads what is there.
-    pub(super) async fn start(&self, config: &Config, node: &NodeName) -> Result<Found, OpenError> {
+    pub(super) async fn start(
+        &self,
+        Place { config, .. }: &Place,
+        node: &NodeName,
+    ) -> Result<Found, OpenError> {
         let no = |error: Error| OpenError::Failed(format!("{}: {}", place(config), text(&error)));
         let damaged = |what: String| OpenError::Damaged(format!("{}, node {node}: {what}", place(config)));
         let row = self.client.query_one(NEXT_EPOCH, &[&node.as_str()]).await.map_err(no)?;
