@@ -162,7 +162,7 @@ fn run_suite(context: &Context, names: &[String], dry: bool) -> Result<(), Failu
                 for figure in &figures {
                     println!("{}", bench::report::line(figure));
                 }
-                report.replace(figures);
+                report.replace(figures, &context.folder);
                 if !dry {
                     report.write()?;
                 }

@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
@@ -40,9 +41,9 @@ impl Report {
         Ok(Self { folder, results })
     }
 
-    /// Puts `figures`, measured on this machine, in the place of those with the same ids, or at the end.
-    pub fn replace(&mut self, figures: Vec<Figure>) {
-        let here = machine();
+    /// Puts `figures`, measured on this machine with files in `measured`, in the place of those with the same ids, or at the end.
+    pub fn replace(&mut self, figures: Vec<Figure>, measured: &Path) {
+        let here = machine(measured);
         if self.results.machine.is_empty() {
             self.results.machine.clone_from(&here);
         }
@@ -208,8 +209,8 @@ fn between_markers(page: &str, text: &str) -> Result<String, Failure> {
     Ok(format!("{before}{BEGIN}\n{text}\n{END}{after}"))
 }
 
-/// Processor, cores and kernel.
-fn machine() -> String {
+/// Processor, cores and kernel, and the file system of `measured`.
+fn machine(measured: &Path) -> String {
     let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpus
         .lines()
@@ -217,7 +218,15 @@ fn machine() -> String {
         .map_or("", |rest| rest.trim_matches(['\t', ' ', ':']));
     let cores = cpus.lines().filter(|line| line.starts_with("processor")).count();
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    format!("Machine: {cores} cores of {model}, Linux {}; ext4.", kernel.trim())
+    format!("Machine: {cores} cores of {model}, Linux {}; {}.", kernel.trim(), file_system(measured))
+}
+
+fn file_system(folder: &Path) -> String {
+    let said = Command::new("df").arg("--output=fstype").arg(folder).output();
+    // A heading comes first.
+    said.ok()
+        .and_then(|said| String::from_utf8_lossy(&said.stdout).lines().nth(1).map(str::to_owned))
+        .unwrap_or_else(|| "a file system that df does not know".into())
 }
 
 const PAGE: &str = "benchmarks.md";
@@ -247,7 +256,7 @@ mod tests {
             .expect("a page");
         for (id, a) in [("redis/x", 40_000.0), ("limit/y", 1.0), ("redis/x", 90_000.0)] {
             let mut report = Report::open(folder.path()).expect("a report");
-            report.replace(vec![figure(id, a)]);
+            report.replace(vec![figure(id, a)], folder.path());
             report.write().expect("written");
         }
         let page = fs::read_to_string(folder.path().join(PAGE)).expect("the page");
@@ -266,7 +275,7 @@ mod tests {
         let mut report = Report::open(folder.path()).expect("a report");
         report.results.machine = "Machine: another.".to_owned();
         report.results.figures.push(figure("redis/old", 7.7339636249997845));
-        report.replace(vec![figure("limit/new", 1.0)]);
+        report.replace(vec![figure("limit/new", 1.0)], folder.path());
         report.write().expect("written");
 
         let report = Report::open(folder.path()).expect("a report");
@@ -275,7 +284,13 @@ mod tests {
         assert_eq!((old.a.values[0].to_bits(), old.machine.as_str()), (7.7339636249997845_f64.to_bits(), ""));
         let page = fs::read_to_string(folder.path().join(PAGE)).expect("the page");
         assert!(page.contains("Machine: another. A figure of another names it below.\n"), "{page}");
-        assert_eq!(page.matches(&machine()).count(), 1, "{page}");
+        assert_eq!(page.matches(&machine(folder.path())).count(), 1, "{page}");
+    }
+
+    #[test]
+    fn machine_names_the_file_system_that_was_measured() {
+        assert!(machine(Path::new("/proc")).ends_with("; proc."));
+        assert!(machine(Path::new("/no/such/folder")).ends_with("; a file system that df does not know."));
     }
 
     #[test]
