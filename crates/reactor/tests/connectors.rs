@@ -28,6 +28,7 @@ under_each_connector! {
     parked_connection_goes_on_with_its_input_after_the_message,
     replies_that_are_kept_leave_with_what_ends_the_park,
     kept_replies_leave_before_it_when_there_is_reason,
+    bytes_that_the_socket_refused_leave_while_others_are_kept,
     message_to_itself_arrives,
     messages_arrive_in_the_order_in_which_they_were_posted,
     timer_fires_and_one_that_was_unset_does_not,
@@ -214,6 +215,29 @@ fn kept_replies_leave_before_it_when_there_is_reason(connector: Connector) {
     eventually("it is kept", || connection.output_bytes() == 5);
     server.handle.shutdown();
     client.expect("last");
+}
+
+fn bytes_that_the_socket_refused_leave_while_others_are_kept(connector: Connector) {
+    let server = Server::start(options(connector, 2));
+    let (mut client, connection) = server.connect_known();
+    // Less than what is kept at most, so that nothing but the refusal makes it leave.
+    let text = "x".repeat(10_000);
+    let mut count = 0;
+    while connection.output_bytes() == 0 {
+        count += 1;
+        client.send("big 10000\n");
+        let all = 5 + count * 10_001;
+        eventually("it is sent or refused", || {
+            connection.bytes_out() == all || connection.output_bytes() > 0
+        });
+    }
+    client.send("keep\n");
+    eventually("it parks", || connection.commands() == count + 2);
+    for _ in 0..count {
+        client.expect(&text);
+    }
+    assert!(server.handle.post_to(&connection, Message::Resume("resumed".to_owned())));
+    client.expect("resumed");
 }
 
 fn message_to_itself_arrives(connector: Connector) {
