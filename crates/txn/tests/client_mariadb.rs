@@ -470,6 +470,27 @@ fn application_prepares_and_closes_and_the_branch_commits() {
     assert_eq!(world.count(), "2");
 }
 
+/// XAER_NOTA is what the server says, too, of a branch that another session is committing: then the commit may be done yet.
+#[test]
+fn commit_in_one_phase_that_had_no_answer_is_not_said_to_be_not_done() {
+    let Some(world) = own(&[]) else { return };
+    let mut options = options("db", &world.url());
+    options.statement_timeout = Duration::from_millis(300);
+    let bench = Bench::with(options);
+    let branch = branch();
+    let mut app = world.app();
+    let owner = app.prepare(&bench.id(branch), "INSERT INTO t VALUES (1, 0)");
+    app.close();
+    bench.db.adopt(branch, Some(owner)).unwrap();
+    let mut root = world.root();
+    root.sql("FLUSH TABLES WITH READ LOCK").unwrap();
+    let answer = bench.ask(branch, Ask::CommitOnePhase);
+    assert!(matches!(answer, Answer::Lost(_)), "{answer:?}");
+    root.sql("UNLOCK TABLES").unwrap();
+    bench.ask_until_done(branch, Ask::Commit);
+    assert_eq!((world.count().as_str(), bench.found().len()), ("1", 0));
+}
+
 /// XAER_NOTA is what the server says of a branch that a session holds: it is no "done".
 #[test]
 fn application_that_stays_connected_is_closed_for_the_commit() {

@@ -78,14 +78,16 @@ impl Work {
             other => return other,
         }
         // It is prepared: what a lost connection did shows in the list.
-        let mut answer = Answer::Failed(String::new());
+        let mut lost = None;
         for _ in 0..TRIES_MAX {
-            answer = self.end_apart(shared, branch, xid, true).await;
-            if !matches!(answer, Answer::Lost(_)) {
-                break;
+            match self.end_apart(shared, branch, xid, true).await {
+                Answer::Lost(why) => lost = Some(why),
+                // The session that holds it may be the one that was told to commit it, and has not answered.
+                Answer::Failed(why) if lost.is_some() => lost = Some(why),
+                other => return other,
             }
         }
-        answer
+        Answer::Lost(lost.unwrap_or_default())
     }
 
     /// Commits or rolls back a branch that is prepared, or not there any more.
