@@ -57,7 +57,7 @@ def statements(tx, branches, amount):
         if server.execute_command("TX.SQL", tx, *arguments) != 1:
             raise Refused("there is no such account")
     run("checking", "UPDATE account SET balance = balance - $1 WHERE id = $2", amount + FEE, "ada")
-    run("savings", "UPDATE account SET balance = balance + ? WHERE id = ?", amount, "bob")
+    run("savings", "UPDATE account SET balance = balance + CAST(? AS SIGNED) WHERE id = ?", amount, "bob")
 
 
 def branches_of_its_own(tx, branches, amount):

@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let tx = lane.begin(Duration::from_secs(30))?;
     let (from, to) = (lane.enlist(tx, 0)?, lane.enlist(tx, 1)?);
     let take = "UPDATE account SET balance = balance - $1 WHERE id = $2";
-    let give = "UPDATE account SET balance = balance + ? WHERE id = ?";
+    let give = "UPDATE account SET balance = balance + CAST(? AS SIGNED) WHERE id = ?";
     let worked = run(&*checking, from, take, &[amount, "ada"])
         .and_then(|()| run(&*savings, to, give, &[amount, "bob"]));
     if let Err(why) = worked {

@@ -44,7 +44,8 @@ pub trait Database: Resource {
 pub struct Statement {
     /// In the database's own words: parameters are `$1` in PostgreSQL, `?` in MariaDB.
     pub text: String,
-    /// As text; `None` is NULL. The database makes of them what the statement needs.
+    /// As text; `None` is NULL. PostgreSQL makes of them what the statement needs; MariaDB calculates with them as DOUBLE unless the
+    /// statement casts them.
     pub parameters: Vec<Option<Vec<u8>>>,
 }
 

@@ -250,7 +250,10 @@ impl Desk<'_> {
                 "UPDATE accounts SET balance = balance + $1 WHERE id = $2",
                 "INSERT INTO journal VALUES ($1)",
             ),
-            _ => ("UPDATE accounts SET balance = balance + ? WHERE id = ?", "INSERT INTO journal VALUES (?)"),
+            _ => (
+                "UPDATE accounts SET balance = balance + CAST(? AS SIGNED) WHERE id = ?",
+                "INSERT INTO journal VALUES (?)",
+            ),
         };
         let mut all = Vec::new();
         for (account, amount) in &part.moves {
