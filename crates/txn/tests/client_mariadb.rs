@@ -206,15 +206,19 @@ fn branch_that_only_read_drops_out_when_it_prepares() {
     let Some(world) = shared() else { return };
     let bench = world.bench();
     world.sql("INSERT INTO t VALUES (1, 0)");
-    for text in [
-        "SELECT * FROM t",
-        "SELECT * FROM t FOR UPDATE",
-        "SELECT DISTINCT v FROM t UNION SELECT 1 ORDER BY 1",
-    ] {
+    for text in ["SELECT * FROM t", "SELECT DISTINCT v FROM t UNION SELECT 1 ORDER BY 1"] {
         let branch = branch();
         bench.run(branch, text).unwrap();
         assert_eq!(bench.ask(branch, Ask::Prepare), Answer::Voted(Vote::ReadOnly), "{text}");
     }
+    // What others wait for is held until the decision.
+    let locks = branch();
+    bench.run(locks, "SELECT * FROM t FOR UPDATE").unwrap();
+    assert_eq!(bench.ask(locks, Ask::Prepare), Answer::Voted(Vote::Yes));
+    let app = world.app().sql("SET innodb_lock_wait_timeout = 0; UPDATE t SET v = 1");
+    assert!(app.is_err(), "the rows are locked");
+    assert_eq!(bench.ask(locks, Ask::Commit), Answer::Done);
+    world.sql("UPDATE t SET v = 0");
     // A function that writes is found by what it wrote.
     world.sql(
         "\nDELIMITER //\nCREATE FUNCTION f() RETURNS INT BEGIN INSERT INTO t VALUES (2, 0); RETURN 1; END//",
@@ -415,6 +419,56 @@ fn statement_that_takes_too_long_fails_and_leaves_no_locks() {
     bench.run(other, "INSERT INTO t VALUES (1, 0)").unwrap();
     assert_eq!(bench.ask(other, Ask::CommitOnePhase), Answer::Done);
     assert_eq!(bench.ask(slow, Ask::Rollback), Answer::Done);
+}
+
+/// An answer that comes late would be taken for that to the next question, and be a yes to a prepare that was not answered.
+#[test]
+fn answer_that_comes_late_is_not_taken_for_that_to_the_next_question() {
+    let Some(world) = own(&[]) else { return };
+    let mut options = options("db", &world.url());
+    options.statement_timeout = Duration::from_millis(400);
+    let bench = Bench::with(options);
+    let late = branch();
+    bench.run(late, "SELECT * FROM t").unwrap();
+    world.server.signal("STOP");
+    let answer = bench.begin(late, Ask::Prepare);
+    // Half as long again as an answer may take: the question that comes first is given up by then.
+    let early = answer.recv_timeout(Duration::from_millis(600));
+    world.server.signal("CONT");
+    let answer = early.unwrap_or_else(|_| answer.recv_timeout(PATIENCE).unwrap());
+    assert!(matches!(answer, Answer::Voted(Vote::No(_)) | Answer::Failed(_)), "{answer:?}");
+    bench.ask_until_done(late, Ask::Rollback);
+    for row in 0..4 {
+        let next = branch();
+        assert_eq!(bench.run(next, &format!("INSERT INTO t VALUES ({row}, 7)")), Ok(Answered::Changed(1)));
+        assert_eq!(bench.value(next, "SELECT SUM(v) FROM t"), (7 * (row + 1)).to_string());
+        assert_eq!(bench.ask(next, Ask::Prepare), Answer::Voted(Vote::Yes));
+        assert_eq!(bench.ask(next, Ask::Commit), Answer::Done);
+    }
+    assert_eq!((world.count().as_str(), bench.found().len()), ("4", 0));
+}
+
+#[test]
+fn identifier_that_one_branch_was_given_is_not_there_in_the_next() {
+    let Some(world) = shared() else { return };
+    let mut options = options("db", &world.url());
+    options.sessions_max = 1;
+    let bench = Bench::with(options);
+    world.sql("CREATE TABLE g (id BIGINT AUTO_INCREMENT PRIMARY KEY) ENGINE=InnoDB; CREATE SEQUENCE s");
+    for (text, told) in [
+        ("INSERT INTO g VALUES (DEFAULT)", "SELECT LAST_INSERT_ID()"),
+        ("SELECT LAST_INSERT_ID(77)", "SELECT LAST_INSERT_ID()"),
+        ("SELECT NEXTVAL(s)", "SELECT COALESCE(LASTVAL(s), 0)"),
+    ] {
+        for end in [Ask::CommitOnePhase, Ask::Rollback] {
+            let first = branch();
+            bench.run(first, text).unwrap();
+            assert_eq!(bench.ask(first, end), Answer::Done);
+            let second = branch();
+            assert_eq!(bench.value(second, told), "0", "{text}");
+            assert_eq!(bench.ask(second, Ask::Rollback), Answer::Done);
+        }
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@
 //! Invariants
 //!   1. A session that has its lock is registered: the lock of an identifier that is registered is not that of an earlier session. A server
 //!      that restarts gives identifiers again: the younger session stays registered when the older one is dropped.
-//!   2. After an error that is not the answer to what was asked, the session is not used again.
+//!   2. A session whose answer did not come, or was not understood, is asked nothing more.
 //!
 //! Out of scope: who has which session (`pool`).
 
@@ -24,11 +24,11 @@ use mysql_async::{Conn, Error, Opts, OptsBuilder, Row, from_row_opt};
 
 use super::StartError;
 use super::statement;
+use super::xid::Xid;
 use crate::sql::{Answered, DatabaseOptions, Statement};
 use crate::tls::{BESIDE, Tls, is_loopback, refuse_in_address};
 
 /// What all sessions of a database have in common.
-#[derive(Debug)]
 pub(super) struct Server {
     opts: Opts,
     tls: Tls,
@@ -47,6 +47,10 @@ pub(super) struct Session {
     server: Arc<Server>,
     /// Nothing was left in it that the next branch would meet.
     pub(super) is_clean: bool,
+    /// An answer is outstanding, or was not understood: the next would be taken for it.
+    is_behind: bool,
+    /// `LAST_INSERT_ID()` may tell of the branch before.
+    has_insert_id: bool,
 }
 
 /// Why a step came to nothing.
@@ -142,7 +146,14 @@ impl Session {
             return lost("the server gave no connection identifier");
         };
         server.register(id);
-        let mut session = Self { conn, id, server: Arc::clone(server), is_clean: true };
+        let mut session = Self {
+            conn,
+            id,
+            server: Arc::clone(server),
+            is_clean: true,
+            is_behind: false,
+            has_insert_id: false,
+        };
         let lock = format!("SELECT GET_LOCK('{}', 0)", server.lock(id));
         match first::<Option<u8>>(&mut session.conn, &lock).await?.flatten() {
             Some(1) => Ok(Ok(session)),
@@ -150,15 +161,23 @@ impl Session {
         }
     }
 
+    /// Begins a branch, in which nothing is known of the one before.
+    pub(super) async fn start(&mut self, xid: &Xid) -> Result<(), Trouble> {
+        if std::mem::take(&mut self.has_insert_id) {
+            return self.step(&format!("DO LAST_INSERT_ID(0); XA START {xid}")).await;
+        }
+        self.step(&format!("XA START {xid}")).await
+    }
+
     /// Runs one or more commands of the protocol; the first that is refused ends it.
     pub(super) async fn step(&mut self, commands: &str) -> Result<(), Trouble> {
-        within(self.server.statement_timeout, self.conn.query_drop(commands)).await
+        self.ask(async |conn| Ok(conn.query_drop(commands).await?)).await.map_err(Wrong::into_trouble)
     }
 
     /// How many rows this session has inserted, changed or deleted since it began, temporary tables included.
     pub(super) async fn writes(&mut self) -> Result<u64, Trouble> {
-        let count = first::<Option<f64>>(&mut self.conn, WRITES);
-        let count = within(self.server.statement_timeout, count).await?.flatten();
+        let count = self.ask(async |conn| Ok(first::<Option<f64>>(conn, WRITES).await?)).await;
+        let count = count.map_err(Wrong::into_trouble)?.flatten();
         count.map(|count| count as u64).ok_or_else(|| Trouble::Lost("the server counts nothing".to_owned()))
     }
 
@@ -167,12 +186,38 @@ impl Session {
     /// # Errors
     /// [`Wrong`].
     pub(super) async fn run(&mut self, statement: Statement) -> Result<Answered, Wrong> {
-        let limit = self.server.statement_timeout;
-        let running = run(&mut self.conn, statement);
-        match tokio::time::timeout(limit, running).await {
-            Ok(result) => result,
-            Err(_) => Err(Wrong::Trouble(Trouble::Lost(late(limit)))),
+        // `LAST_INSERT_ID(x)` sets it, too.
+        self.has_insert_id |= statement::names_insert_id(&statement.text);
+        let (answered, insert_id) = self.ask(async |conn| run(conn, statement).await).await?;
+        self.has_insert_id |= insert_id.is_some_and(|id| id > 0);
+        Ok(answered)
+    }
+
+    /// Asks something, and waits for the answer so long and no longer. A session whose answer did not come is asked nothing more: what comes
+    /// late would be taken for the next answer.
+    async fn ask<T>(
+        &mut self,
+        question: impl AsyncFnOnce(&mut Conn) -> Result<T, Wrong>,
+    ) -> Result<T, Wrong> {
+        if self.is_behind {
+            return Err(Wrong::Trouble(Trouble::Lost(
+                "an earlier answer of its session is outstanding".to_owned(),
+            )));
         }
+        // Also if nobody waits any longer.
+        self.is_behind = true;
+        let limit = self.server.statement_timeout;
+        let answer = tokio::time::timeout(limit, question(&mut self.conn)).await;
+        let answer = answer.unwrap_or_else(|_| Err(Wrong::Trouble(Trouble::Lost(late(limit)))));
+        self.is_behind = matches!(answer, Err(Wrong::Trouble(Trouble::Lost(_))));
+        answer
+    }
+}
+
+impl std::fmt::Debug for Server {
+    /// Without the address, which has a password.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("mark", &self.mark).finish_non_exhaustive()
     }
 }
 
@@ -191,13 +236,23 @@ pub(super) enum Wrong {
     Trouble(Trouble),
 }
 
+impl Wrong {
+    fn into_trouble(self) -> Trouble {
+        match self {
+            Self::NotRun(why) => Trouble::Lost(why),
+            Self::Trouble(trouble) => trouble,
+        }
+    }
+}
+
 impl From<Error> for Wrong {
     fn from(error: Error) -> Self {
         Self::Trouble(Trouble::of(&error))
     }
 }
 
-async fn run(conn: &mut Conn, statement: Statement) -> Result<Answered, Wrong> {
+/// Runs a statement; its result, and the identifier that it gave to a row that it inserted.
+async fn run(conn: &mut Conn, statement: Statement) -> Result<(Answered, Option<u64>), Wrong> {
     let prepared = conn.prep(statement.text).await?;
     let (wants, has) = (usize::from(prepared.num_params()), statement.parameters.len());
     if wants != has {
@@ -215,10 +270,10 @@ async fn run(conn: &mut Conn, statement: Statement) -> Result<Answered, Wrong> {
         }
         rows.push(texts);
     }
-    let changed = result.affected_rows();
+    let (changed, insert_id) = (result.affected_rows(), result.last_insert_id());
     // A procedure may return more: what it returned first is its result.
     result.drop_result().await?;
-    Ok(if has_rows { Answered::Rows(rows) } else { Answered::Changed(changed) })
+    Ok((if has_rows { Answered::Rows(rows) } else { Answered::Changed(changed) }, insert_id))
 }
 
 impl Trouble {

@@ -32,7 +32,9 @@ pub(super) fn judge(text: &str) -> Result<Kind, String> {
     let word = first_word(&upper);
     let kind = KINDS.iter().find(|(keyword, _)| *keyword == word).map(|(_, kind)| *kind);
     match kind {
-        Some(_) if upper.contains('@') || upper.contains("GET_LOCK") => Ok(Kind::Sullies),
+        Some(_) if SULLYING.iter().any(|what| upper.contains(what)) => Ok(Kind::Sullies),
+        // Its locks last until the transaction is decided, as those of what writes.
+        Some(Kind::Reads) if LOCKING.iter().any(|what| upper.contains(what)) => Ok(Kind::Writes),
         Some(kind) => Ok(kind),
         None => {
             let word: String = word.chars().take(32).collect();
@@ -40,6 +42,11 @@ pub(super) fn judge(text: &str) -> Result<Kind, String> {
             Err(format!("{word:?} is not for a branch, which runs {known}; it ends with its transaction"))
         }
     }
+}
+
+/// Whether `text` may set what `LAST_INSERT_ID()` tells.
+pub(super) fn names_insert_id(text: &str) -> bool {
+    text.to_ascii_uppercase().contains("LAST_INSERT_ID")
 }
 
 /// The parameters, as the driver wants them.
@@ -131,6 +138,10 @@ const KINDS: [(&str, Kind); 11] = [
     ("CALL", Kind::Sullies),
     ("DO", Kind::Sullies),
 ];
+/// User variables, locks, and sequences, whose last value a session remembers.
+const SULLYING: [&str; 4] = ["@", "GET_LOCK", "NEXTVAL", "NEXT VALUE"];
+/// `FOR UPDATE`, `FOR SHARE`, `LOCK IN SHARE MODE`, whatever blanks are within.
+const LOCKING: [&str; 2] = ["UPDATE", "SHARE"];
 const FORBIDDEN: [&str; 2] = ["RELEASE_ALL_LOCKS", "RELEASE_LOCK"];
 /// What a value takes beside its bytes.
 const VALUE_BYTES: usize = size_of::<Option<Vec<u8>>>();
@@ -152,7 +163,12 @@ mod tests {
         ] {
             assert_eq!(judge(text), Ok(Kind::Writes), "{text}");
         }
-        for text in ["CALL p()", "DO sleep(1)", "SELECT @a:=1", "select get_lock('a', 1)"] {
+        for text in ["SELECT 1 FROM t FOR\nUPDATE", "select 1 from t lock in share mode"] {
+            assert_eq!(judge(text), Ok(Kind::Writes), "{text}");
+        }
+        for text in
+            ["CALL p()", "DO sleep(1)", "SELECT @a:=1", "select get_lock('a', 1)", "SELECT nextval(s)"]
+        {
             assert_eq!(judge(text), Ok(Kind::Sullies), "{text}");
         }
     }

@@ -183,7 +183,7 @@ impl Work {
             let (session, _) = self.session.insert((session, place));
             let written = if kind == Kind::Reads { session.writes().await.map(Some) } else { Ok(None) };
             let begun = match written {
-                Ok(_) => session.step(&format!("XA START {xid}")).await,
+                Ok(_) => session.start(xid).await,
                 Err(ref trouble) => Err(trouble.clone()),
             };
             match begun {
@@ -216,25 +216,33 @@ impl Work {
     }
 
     async fn prepare_open(&mut self, shared: &Shared, xid: &Xid) -> Answer {
-        let (session, _) = self.session.as_mut().expect("an open branch has a session");
-        if let Some(before) = self.written
-            && session.writes().await == Ok(before)
-            && session.step(&format!("XA END {xid}; XA ROLLBACK {xid}")).await.is_ok()
-        {
-            self.release(shared);
-            return Answer::Voted(Vote::ReadOnly);
-        }
-        let (session, _) = self.session.as_mut().expect("an open branch has a session");
-        match session.step(&format!("XA END {xid}; XA PREPARE {xid}")).await {
-            Ok(()) => {
+        match self.try_prepare_open(xid).await {
+            Ok(Vote::Yes) => {
                 self.stage = Stage::Prepared;
                 Answer::Voted(Vote::Yes)
+            }
+            Ok(vote) => {
+                self.release(shared);
+                Answer::Voted(vote)
             }
             Err(trouble) => {
                 self.lose();
                 self.vote_apart(shared, xid, trouble.text()).await
             }
         }
+    }
+
+    /// Prepares, or rolls back what has not written.
+    async fn try_prepare_open(&mut self, xid: &Xid) -> Result<Vote, Trouble> {
+        let (session, _) = self.session.as_mut().expect("an open branch has a session");
+        if let Some(before) = self.written
+            && session.writes().await? == before
+        {
+            session.step(&format!("XA END {xid}; XA ROLLBACK {xid}")).await?;
+            return Ok(Vote::ReadOnly);
+        }
+        session.step(&format!("XA END {xid}; XA PREPARE {xid}")).await?;
+        Ok(Vote::Yes)
     }
 
     /// Votes on a branch whose session is lost.

@@ -167,6 +167,11 @@ impl MariaDb {
         self.server.as_ref().unwrap().id()
     }
 
+    /// Sends its process a signal.
+    pub(crate) fn signal(&self, name: &str) {
+        run(Command::new("kill").arg(format!("-{name}")).arg(self.id().to_string()));
+    }
+
     fn client(&self) -> Command {
         let mut command = Command::new(program("mariadb").unwrap());
         command
