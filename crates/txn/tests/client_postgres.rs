@@ -386,7 +386,7 @@ fn result_that_is_too_large_is_refused_with_a_word_about_it() {
 #[test]
 fn nothing_of_a_branch_is_left_in_its_session() {
     let Some(world) = World::shared() else { return };
-    world.sql(0, "CREATE ROLE low_0; GRANT ALL ON t TO low_0; CREATE SCHEMA other");
+    world.sql(0, "CREATE ROLE low_0; GRANT ALL ON t TO low_0; CREATE SCHEMA other; CREATE SEQUENCE s");
     // One session for branches, and one for commits.
     let node = world.start_with(&mut |database, _| database.sessions_max = 2, |log| log);
     let mut lane = node.coordinator.lane();
@@ -397,12 +397,14 @@ fn nothing_of_a_branch_is_left_in_its_session() {
         let pid = value(node.run(branch, 0, "SELECT pg_backend_pid()")).unwrap();
         if is_alone {
             node.run(branch, 0, "CREATE TEMP TABLE scratch (key int)").unwrap();
+            node.run(branch, 0, "DO $$ BEGIN EXECUTE 'LISTEN news'; END $$").unwrap();
         } else {
             let other = lane.enlist(tx, 1).unwrap();
             node.run(other, 1, "INSERT INTO t VALUES (1, '')").unwrap();
             node.run(branch, 0, "INSERT INTO t VALUES (1, '')").unwrap();
         }
         for statement in [
+            "SELECT nextval('s')",
             "SET synchronous_commit TO off",
             "SET statement_timeout TO 77",
             "SET application_name TO 'somebody'",
@@ -417,12 +419,18 @@ fn nothing_of_a_branch_is_left_in_its_session() {
         let state =
             "SELECT concat_ws(' ', current_setting('synchronous_commit'), current_setting('application_name'),
             current_setting('search_path'), current_user, to_regclass('pg_temp.scratch') IS NULL,
+            (SELECT count(*) FROM pg_listening_channels()),
             (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database =
                 (SELECT oid FROM pg_database WHERE datname = current_database())))";
         let state = value(node.run(branch, 0, state));
-        assert_eq!(state.as_deref(), Some("on evenkeel \"$user\", public postgres t 0"), "{is_alone}");
+        assert_eq!(state.as_deref(), Some("on evenkeel \"$user\", public postgres t 0 0"), "{is_alone}");
         node.run(other, 1, "SELECT 1").unwrap();
-        assert_eq!(lane.commit_and_wait(tx), Ok(Outcome::Committed));
+        let last = node.run(branch, 0, "SELECT lastval()");
+        assert!(
+            matches!(&last, Err(StatementError::Failed(why)) if why.contains("not yet defined")),
+            "{last:?}"
+        );
+        lane.rollback(tx, "it failed").unwrap();
     }
 }
 

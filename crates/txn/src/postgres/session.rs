@@ -243,7 +243,7 @@ impl Session {
     /// temporary table and no cursor, as the server prepares none that would, and the rest was taken away before.
     pub(super) async fn prepare(&self, id: &str) -> Result<bool, Failure> {
         let before = self.prepared_count.load(Ordering::Relaxed);
-        self.execute(&format!("{FIRE}; {SETTLE}; PREPARE TRANSACTION {}", quote(id))).await?;
+        self.execute(&format!("{FIRE}; {SETTLE}; {FORGET}; PREPARE TRANSACTION {}", quote(id))).await?;
         if self.prepared_count.load(Ordering::Relaxed) > before {
             return Ok(true);
         }
@@ -511,11 +511,13 @@ pub(crate) fn advised(error: &Error, tls: &Tls) -> String {
     format!("{}{advice}", text(error))
 }
 
+/// The first value of the first row, if there is one and it is not NULL.
 fn first(rows: &[SimpleQueryMessage]) -> Option<String> {
-    rows.iter().find_map(|message| match message {
-        SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+    let first = rows.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some(row),
         _ => None,
-    })
+    });
+    first.and_then(|row| row.get(0)).map(str::to_owned)
 }
 
 /// `remote_apply` waits for more than `on` does.
@@ -545,9 +547,12 @@ const VERSION_LEAST: u32 = 130_000;
 const FIRE: &str = "SET CONSTRAINTS ALL IMMEDIATE";
 /// Goes in front of what ends a transaction. Fails in a transaction that has failed.
 const SETTLE: &str = "RESET ALL; EXECUTE evenkeel_settle";
+/// What `currval` and `lastval` tell.
+const FORGET: &str = "DISCARD SEQUENCES";
 /// Takes away what other ends than a prepare may leave behind in a session. It goes behind the statement that ends a transaction, without a
 /// wait of its own.
-const CLEAN: &str = "CLOSE ALL; DISCARD TEMP; RESET ALL; EXECUTE evenkeel_settle";
+const CLEAN: &str =
+    "CLOSE ALL; DISCARD TEMP; DISCARD SEQUENCES; UNLISTEN *; RESET ALL; EXECUTE evenkeel_settle";
 /// So much later than the server's own limit a statement is given up.
 const LATE: Duration = Duration::from_secs(1);
 /// Most statements that a session keeps parsed, and the longest.
@@ -636,6 +641,21 @@ mod client_tests {
             assert_eq!(session.prepared_count.load(Ordering::Relaxed), u64::from(hears));
             assert_eq!(session.finish("x", false).await.map_err(Failure::text), Ok(true));
             assert_eq!(server.sql("SELECT count(*) FROM t").trim(), "0");
+        });
+    }
+
+    /// Else it would be looked up by what the next statement of the same message told.
+    #[test]
+    fn transaction_that_wrote_nothing_has_no_number() {
+        with_session(&async |_, session, _| {
+            let reads = Statement { text: "SELECT 1".to_owned(), ..Statement::default() };
+            for (statement, has_one) in [(reads, false), (insert(), true)] {
+                let (begun, answered) = session.begin(&statement).await;
+                assert!(begun.is_ok() && answered.is_ok(), "{begun:?} {answered:?}");
+                let rows = session.rows(&format!("{NUMBER}; {SETTLE}")).await.map_err(Failure::text);
+                assert_eq!(rows.map(|rows| first(&rows).is_some()), Ok(has_one));
+                assert!(session.rollback().await);
+            }
         });
     }
 
