@@ -34,9 +34,35 @@ impl Reported {
         let report = text.lines().last().and_then(|line| serde_json::from_str(line).ok());
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         let report: Value = report.ok_or_else(|| format!("no report: {said}"))?;
-        if report["valid"] != true {
-            return Err(format!("not valid: {}", report["failures"]));
+        if let Some(invalid) = invalid(&report) {
+            return Err(format!("not valid: {}: {}", invalid["server"], invalid["failures"]));
         }
         Ok(Self { command: format!("evenkeel {}", arguments.join(" ")), report, said })
+    }
+}
+
+/// What is no figure: the experiment itself, or one of those that it was measured beside.
+fn invalid(report: &Value) -> Option<&Value> {
+    let against = report["against"].as_array().into_iter().flatten();
+    std::iter::once(report).chain(against).find(|it| it["valid"] != true)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn report_is_as_valid_as_all_that_it_compares() {
+        let of = |own: bool, theirs: bool| {
+            let others = json!([{"server": "a", "valid": true}, {"server": "b", "valid": theirs}]);
+            let report = json!({"server": "own", "valid": own, "against": others});
+            invalid(&report).map(|it| it["server"].clone())
+        };
+        assert_eq!(of(true, true), None);
+        assert_eq!((of(false, true), of(true, false)), (Some(json!("own")), Some(json!("b"))));
+        assert_eq!(invalid(&json!({"valid": true})), None);
+        assert!(invalid(&json!({})).is_some());
     }
 }

@@ -22,6 +22,7 @@ import javax.transaction.xa.XAResource;
 import javax.transaction.xa.Xid;
 import org.HdrHistogram.Histogram;
 import org.HdrHistogram.HistogramIterationValue;
+import org.apache.activemq.artemis.core.io.aio.AIOSequentialFileFactory;
 
 /**
  * Narayana's part of {@code evenkeel bench tx}: empty transactions over two resources that answer at once.
@@ -81,7 +82,12 @@ public final class Peer {
         }
         HornetqJournalEnvironmentBean journal = BeanPopulator.getDefaultInstance(HornetqJournalEnvironmentBean.class);
         journal.setStoreDir(Path.of(dir, "journal").toString());
-        journal.setAsyncIO(store.equals("journal-aio"));
+        boolean isAsync = store.equals("journal-aio");
+        // The store would fall back to another way without a word that anybody hears.
+        if (isAsync && !AIOSequentialFileFactory.isSupported()) {
+            throw new IllegalStateException("no asynchronous I/O here: Debian's package libaio1 is missing");
+        }
+        journal.setAsyncIO(isAsync);
         if (options.text("tuned").equals("true")) {
             journal.setSyncDeletes(false);
             journal.setMaxIO(500);
