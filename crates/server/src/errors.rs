@@ -100,6 +100,13 @@ pub(crate) fn reply_too_large(most_bytes: usize) -> Failure {
     format!("ERR the reply would be larger than connections.output_max ({most_bytes} B)").into()
 }
 
+/// The same of a statement, which was run before its rows were known.
+pub(crate) fn rows_too_large(most_bytes: usize) -> String {
+    format!(
+        "ERR the rows of the statement are larger than connections.output_max ({most_bytes} B); its transaction is rolled back"
+    )
+}
+
 /// A command fetched values again and again and never had all of them at once.
 pub(crate) fn never_ready(tries: u32) -> Failure {
     format!("ERR gave up after reading from disk {tries} times: the values were moved or changed meanwhile; try again").into()

@@ -362,7 +362,7 @@ impl Shared {
             return Err(LaneError::Closed("the coordinator ends"));
         }
         if !self.log.is_sound() {
-            return Err(LaneError::Closed("the decision log failed"));
+            return Err(LaneError::Closed("the decision log failed; mend its disk, and start again"));
         }
         let before = self.live.fetch_add(1, Ordering::Relaxed);
         if before >= self.options.transactions_max {

@@ -49,7 +49,7 @@ pub struct Lane {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LaneError {
     /// There is no such transaction in this lane: it has ended, or never began.
-    #[error("there is no transaction {0} here")]
+    #[error("no transaction {0} is known here: it has ended, or never began")]
     Unknown(TxId),
     /// Its state does not allow it.
     #[error("{0}")]
@@ -58,7 +58,7 @@ pub enum LaneError {
     #[error("{0} transactions are under way, as many as txn.transactions_max allows")]
     TooMany(u64),
     /// The log takes nothing any more, or the coordinator ends.
-    #[error("no transaction can begin: {0}")]
+    #[error("transactions cannot begin: {0}")]
     Closed(&'static str),
     /// No resource has this place.
     #[error("there is no resource {0}")]

@@ -81,11 +81,40 @@ pub enum State {
     Done,
 }
 
+impl State {
+    /// All of them, in the order in which a transaction meets them.
+    pub const ALL: [Self; 8] = [
+        Self::Active,
+        Self::Preparing,
+        Self::Deciding,
+        Self::Committing,
+        Self::RollingBack,
+        Self::Heuristic,
+        Self::InDoubt,
+        Self::Done,
+    ];
+
+    /// What operators call it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Preparing => "preparing",
+            Self::Deciding => "deciding",
+            Self::Committing => "committing",
+            Self::RollingBack => "rolling-back",
+            Self::Heuristic => "heuristic",
+            Self::InDoubt => "in-doubt",
+            Self::Done => "committed",
+        }
+    }
+}
+
 /// A call that does not fit the state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Misuse {
     /// It is not [`State::Active`] any more.
-    #[error("transaction is {0:?}, no branch can be added and no end be chosen")]
+    #[error("the transaction is {}: no branch can be added and no end be chosen", .0.name())]
     NotActive(State),
     /// The transaction has a branch of this number.
     #[error("it is enlisted")]
@@ -94,7 +123,7 @@ pub enum Misuse {
     #[error("a second resource that cannot prepare")]
     SecondLastResource,
     /// An operator can decide only what is heuristic, or in doubt because of a last resource, and only once.
-    #[error("transaction is {0:?}: there is nothing for an operator to resolve")]
+    #[error("the transaction is {}: there is nothing for an operator to resolve", .0.name())]
     NotResolvable(State),
     /// It has as many branches as it can.
     #[error("a transaction has at most {BRANCHES_MAX} branches")]

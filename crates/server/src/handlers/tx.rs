@@ -7,7 +7,7 @@ use clock::Nanos;
 use resp::{Args, ArgsView, Limits, Parsed, RequestParser, Writer};
 use txn::coordinator::TransactionInfo;
 use txn::id::TxId;
-use txn::protocol::{BranchState, Outcome, State};
+use txn::protocol::{Outcome, State};
 use txn::sql::{Answered, Statement, StatementError};
 
 use super::args::shown;
@@ -150,7 +150,7 @@ pub(crate) fn sql(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Write
         // What it took itself: it may have waited for others of its chain.
         let took_ns = u64::try_from(answer.took.as_nanos()).unwrap_or(u64::MAX);
         session.pending.get_or_insert_default().since = Some(Nanos(control.now.0.saturating_sub(took_ns)));
-        return write_answered(control.server, answer.answered, out);
+        return write_answered(control.server, transaction_id(session, args)?, answer.answered, out);
     }
     let tx = transaction_id(session, args)?;
     let transactions = control.server.transactions()?;
@@ -197,6 +197,7 @@ fn statements_behind(
 
 fn write_answered(
     server: &Server,
+    tx: TxId,
     answered: Result<Answered, StatementError>,
     out: &mut Writer<'_>,
 ) -> Answer {
@@ -204,7 +205,12 @@ fn write_answered(
         Err(error) => return Err(format!("ERR {}", one_line(&error.to_string())).into()),
         Ok(Answered::Changed(count)) => out.integer(i64::try_from(count).unwrap_or(i64::MAX)),
         Ok(Answered::Rows(rows)) => {
-            server.admit_reply(rows_bytes(&rows))?;
+            if server.admit_reply(rows_bytes(&rows)).is_err() {
+                // The statement has run, and may have changed what it returned.
+                let why = errors::rows_too_large(server.reply_bytes_max());
+                server.transactions()?.spoil(tx, &why);
+                return Err(why.into());
+            }
             out.array(rows.len());
             for row in rows {
                 out.array(row.len());
@@ -297,9 +303,9 @@ pub(crate) fn list(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
 }
 
 fn state(word: &[u8]) -> Result<State, Failure> {
-    let found = STATES.iter().find(|(_, name)| name.as_bytes().eq_ignore_ascii_case(word));
-    found.map(|(state, _)| *state).ok_or_else(|| {
-        let names: Vec<&str> = STATES.iter().map(|(_, name)| *name).collect();
+    let found = State::ALL.into_iter().find(|state| state.name().as_bytes().eq_ignore_ascii_case(word));
+    found.ok_or_else(|| {
+        let names = State::ALL.map(State::name);
         format!("ERR '{}' is no state: one of {}", shown(word), names.join(", ")).into()
     })
 }
@@ -345,7 +351,7 @@ pub(crate) fn recover(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut 
 fn write_info(info: &TransactionInfo, out: &mut Writer<'_>) {
     out.map(4);
     pair(out, "id", &info.tx.to_string());
-    pair(out, "state", state_name(info.state));
+    pair(out, "state", info.state.name());
     pair(out, "reason", &one_line(&info.reason));
     out.bulk(b"branches");
     out.array(info.branches.len());
@@ -353,7 +359,7 @@ fn write_info(info: &TransactionInfo, out: &mut Writer<'_>) {
         out.map(5);
         pair(out, "resource", &branch.resource);
         pair(out, "branch", &branch.id);
-        pair(out, "state", branch_state_name(branch.state));
+        pair(out, "state", branch.state.name());
         out.bulk(b"attempts");
         out.integer(branch.attempts.into());
         let trouble = if branch.is_configured {
@@ -362,29 +368,6 @@ fn write_info(info: &TransactionInfo, out: &mut Writer<'_>) {
             "there is no such resource any more".to_owned()
         };
         pair(out, "trouble", &trouble);
-    }
-}
-
-/// A state, as clients see it.
-pub(crate) fn state_name(state: State) -> &'static str {
-    STATES.iter().find(|(other, _)| *other == state).expect("all are listed").1
-}
-
-fn branch_state_name(state: BranchState) -> &'static str {
-    match state {
-        BranchState::Active => "active",
-        BranchState::Preparing => "preparing",
-        BranchState::Prepared => "prepared",
-        BranchState::OnePhase => "committing-alone",
-        BranchState::ReadOnly => "read-only",
-        BranchState::Committing => "committing",
-        BranchState::Committed => "committed",
-        BranchState::RollingBack => "rolling-back",
-        BranchState::RolledBack => "rolled-back",
-        BranchState::Mixed => "mixed",
-        BranchState::Unknown => "unknown",
-        BranchState::Forgetting => "forgetting",
-        BranchState::Forgotten => "forgotten",
     }
 }
 
@@ -406,18 +389,6 @@ fn pair(out: &mut Writer<'_>, name: &str, value: &str) {
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
-
-/// All states, as clients see them.
-pub(crate) const STATES: [(State, &str); 8] = [
-    (State::Active, "active"),
-    (State::Preparing, "preparing"),
-    (State::Deciding, "deciding"),
-    (State::Committing, "committing"),
-    (State::RollingBack, "rolling-back"),
-    (State::Heuristic, "heuristic"),
-    (State::InDoubt, "in-doubt"),
-    (State::Done, "committed"),
-];
 
 /// How commands name the transaction that their connection began last.
 const NEWEST: &[u8] = b"$";

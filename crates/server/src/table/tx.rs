@@ -38,7 +38,7 @@ pub(crate) const ROWS: &[Command] = rows! {
     "tx.list", -1, [NOSCRIPT NO_MULTI], [], Handler::Control(tx::list),
         "slow transaction", "", "transactions", "7.2.0", "O(N)",
         "Lists transactions that are under way, or in a state (not in Redis)",
-        args "[state:string]";
+        args "[state:string] [count:integer=COUNT]";
     "tx.resolve", 3, [ADMIN NOSCRIPT NO_MULTI], [], Handler::Control(tx::resolve),
         "admin slow dangerous transaction", "", "transactions", "7.2.0", "O(N)",
         "An operator's word about a transaction that nobody else can end (not in Redis)",

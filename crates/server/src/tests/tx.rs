@@ -211,7 +211,7 @@ fn what_cannot_be_is_said_and_changes_nothing() {
         ("TX.BEGIN TIMEOUT 0", "-ERR TIMEOUT is a whole number of milliseconds from 1 to 86400000\r\n"),
         (
             "TX.RESOLVE ID COMMIT",
-            "-ERR transaction is Active: there is nothing for an operator to resolve\r\n",
+            "-ERR the transaction is active: there is nothing for an operator to resolve\r\n",
         ),
         ("TX.RESOLVE ID MAYBE", "-ERR syntax error\r\n"),
         (

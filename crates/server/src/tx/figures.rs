@@ -7,7 +7,6 @@ use txn::protocol::State;
 use txn::sql::Sessions;
 
 use super::Transactions;
-use crate::handlers::tx::STATES;
 use crate::settings::ResourceKind;
 
 /// Transactions at a moment.
@@ -65,8 +64,8 @@ impl Transactions {
     /// The figures, now. Counts all transactions under way.
     pub(crate) fn figures(&self) -> TransactionFigures {
         let counted = self.coordinator.states();
-        let count = |(state, name): &(State, &'static str)| (*name, counted.get(state).copied().unwrap_or(0));
-        let states = STATES.iter().map(count).collect();
+        let count = |state: State| (state.name(), counted.get(&state).copied().unwrap_or(0));
+        let states = State::ALL.into_iter().map(count).collect();
         let of_resource = |named: &super::Named| ResourceFigures {
             name: named.name.to_string(),
             kind: named.kind,

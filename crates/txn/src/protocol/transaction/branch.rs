@@ -52,6 +52,26 @@ pub enum BranchState {
 }
 
 impl BranchState {
+    /// What operators call it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Preparing => "preparing",
+            Self::Prepared => "prepared",
+            Self::ReadOnly => "read-only",
+            Self::OnePhase => "committing-alone",
+            Self::Committing => "committing",
+            Self::Committed => "committed",
+            Self::RollingBack => "rolling-back",
+            Self::RolledBack => "rolled-back",
+            Self::Mixed => "mixed",
+            Self::Unknown => "unknown",
+            Self::Forgetting => "forgetting",
+            Self::Forgotten => "forgotten",
+        }
+    }
+
     /// What a branch in this state is asked until it answers.
     #[must_use]
     pub fn question(self) -> Option<Ask> {

@@ -168,7 +168,7 @@ impl Transaction {
 
     /// Who ended otherwise than told, in words.
     fn disagreement(&self) -> String {
-        let told = |branch: &Branch| format!("{}: {:?} ({})", branch.name, branch.state, branch.trouble);
+        let told = |branch: &Branch| format!("{}: {} ({})", branch.name, branch.state.name(), branch.trouble);
         let heuristic = self.branches.iter().filter(|branch| branch.is_heuristic);
         heuristic.map(told).collect::<Vec<_>>().join("; ")
     }
