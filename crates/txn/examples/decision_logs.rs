@@ -41,7 +41,9 @@ fn main() {
     for threads in THREADS {
         measure("volatile", &*Volatile::open(&node, 1).log, threads, run);
         let folder = fresh(&dir, "file");
-        let opened = FileLog::open(Arc::new(RealDisk), &folder, &node, file::Options::default()).unwrap();
+        let opened =
+            FileLog::open(Arc::new(RealDisk), &SystemClock, &folder, &node, file::Options::default())
+                .unwrap();
         measure("file", &*opened.log, threads, run);
         let folder = fresh(&dir, "journal");
         let (disk, clock) = (Arc::new(RealDisk), Arc::new(SystemClock));

@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let savings = MariaDb::start(DatabaseOptions::new("savings", mariadb, node.clone()), &drivers)?;
     let (clock, disk) = (Arc::new(SystemClock), Arc::new(RealDisk));
     let log = JournalLog::open(disk, clock.clone(), dir.as_ref(), &node, journal::Options::default())?;
-    let started = Started { epoch: log.epoch, records: log.records };
+    let started = Started { epoch: log.epoch, born: log.born, records: log.records };
     let resources: Vec<Arc<dyn Resource>> = vec![checking.clone(), savings.clone()];
     let coordinator = Coordinator::start(clock, log.log, &started, resources, Options::new(node))?;
     wait_ready(&*checking)?;

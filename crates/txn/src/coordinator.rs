@@ -74,6 +74,8 @@ impl Options {
 pub struct Started {
     /// Greater than that of every start before.
     pub epoch: u32,
+    /// The epoch of the log's first start.
+    pub born: u32,
     /// Records that were not removed.
     pub records: Vec<(TxId, Vec<u8>)>,
 }
@@ -157,6 +159,7 @@ pub(crate) struct Shared {
     pub(crate) resources: Box<[Arc<dyn Resource>]>,
     pub(crate) options: Options,
     pub(crate) epoch: u32,
+    pub(crate) born: u32,
     /// Records that were written and not heard of.
     pub(crate) writing: CachePadded<AtomicU64>,
     pub(crate) orphans: AtomicU64,
@@ -164,6 +167,8 @@ pub(crate) struct Shared {
     /// Recovery is wanted before its time.
     pub(crate) recover_now: AtomicBool,
     live: CachePadded<AtomicU64>,
+    /// Under way as well: of earlier starts.
+    left: AtomicU64,
     /// Done, and kept.
     kept: CachePadded<AtomicU64>,
     lanes: Mutex<Lanes>,
@@ -204,11 +209,13 @@ impl Coordinator {
             resources: resources.into(),
             options,
             epoch: started.epoch,
+            born: started.born,
             writing: CachePadded::default(),
             orphans: AtomicU64::new(0),
             ends: AtomicBool::new(false),
             recover_now: AtomicBool::new(false),
             live: CachePadded::default(),
+            left: AtomicU64::new(0),
             kept: CachePadded::default(),
             lanes: Mutex::default(),
             bell: Arc::default(),
@@ -305,7 +312,7 @@ impl Coordinator {
             aborted,
             unknown,
             heuristic,
-            live: read(&shared.live),
+            live: read(&shared.live) + read(&shared.left),
             kept: read(&shared.kept),
             orphans: read(&shared.orphans),
         }
@@ -372,28 +379,34 @@ impl Shared {
         Ok(())
     }
 
-    /// Counts one that was found in the log.
-    pub(crate) fn resumed(&self) {
-        self.live.fetch_add(1, Ordering::Relaxed);
+    /// Counts one that was found in the log, or at a resource.
+    pub(crate) fn resumed(&self, tx: TxId) {
+        self.under_way(tx).fetch_add(1, Ordering::Relaxed);
     }
 
     /// One has ended, which was under way, or whose decision was only kept.
-    pub(crate) fn ended(&self, was_kept: bool) {
-        let counter: &AtomicU64 = if was_kept { &self.kept } else { &self.live };
+    pub(crate) fn ended(&self, tx: TxId, was_kept: bool) {
+        let counter: &AtomicU64 = if was_kept { &self.kept } else { self.under_way(tx) };
         let before = counter.fetch_sub(1, Ordering::Relaxed);
         assert!(before > 0, "more transactions ended than began");
     }
 
     /// One is done, and its decision is kept for a while.
-    pub(crate) fn is_kept(&self) {
+    pub(crate) fn is_kept(&self, tx: TxId) {
         self.kept.fetch_add(1, Ordering::Relaxed);
-        self.ended(false);
+        self.ended(tx, false);
     }
 
     /// One that was done is under way again.
-    pub(crate) fn is_live(&self) {
-        self.live.fetch_add(1, Ordering::Relaxed);
-        self.ended(true);
+    pub(crate) fn is_live(&self, tx: TxId) {
+        self.under_way(tx).fetch_add(1, Ordering::Relaxed);
+        self.ended(tx, true);
+    }
+
+    /// Where a transaction is counted while it is under way. What earlier starts have left bars none that would begin: a log keeps a minute
+    /// of decisions, which may be more than may be under way, and their databases may be down.
+    fn under_way(&self, tx: TxId) -> &AtomicU64 {
+        if tx.epoch == self.epoch { &self.live } else { &self.left }
     }
 
     /// Place and abilities of the resource of this name.

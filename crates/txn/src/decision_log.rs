@@ -27,6 +27,8 @@ pub mod volatile;
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use clock::Clock;
+
 use crate::bell::{Bell, Side};
 use crate::id::TxId;
 
@@ -72,6 +74,8 @@ pub struct Opened<L> {
     pub log: Arc<L>,
     /// Greater than that of every start before.
     pub epoch: u32,
+    /// The epoch of the log's first start: what was prepared in an earlier one was decided in another log.
+    pub born: u32,
     /// Records that were not removed, by transaction.
     pub records: Vec<(TxId, Vec<u8>)>,
 }
@@ -180,3 +184,12 @@ pub enum OpenError {
     #[error("cannot open the decision log: {0}")]
     Failed(String),
 }
+
+/// The epoch of the first start of a log, by the clock: a server that lost its log, or was restored without it, begins behind all that it
+/// may have used before, and knows that it has not decided those. In seconds of Unix time.
+fn first_epoch(clock: &dyn Clock) -> u32 {
+    u32::try_from(clock.unix_ms().0 / 1_000).unwrap_or(u32::MAX).max(1)
+}
+
+/// The first epoch of logs that did not note it.
+const BORN_UNKNOWN: u32 = 1;

@@ -39,9 +39,10 @@ impl Keeper {
     /// A keeper of the lane `part`, which begins with what the log knew.
     pub(crate) fn new(shared: Arc<Shared>, part: Arc<Part>, decisions: &[Decision]) -> Self {
         let (now, options) = (shared.clock.now(), &shared.options);
-        let recovery = Recovery::new(options.node.clone(), shared.epoch, options.safety_interval);
+        let recovery =
+            Recovery::new(options.node.clone(), shared.born..=shared.epoch, options.safety_interval);
         for decision in decisions {
-            shared.resumed();
+            shared.resumed(decision.tx);
             let mut effects = Vec::new();
             let find = |name: &str| shared.find(name);
             let machine = Transaction::resume(decision, find, options.timing, now, &mut effects);
@@ -153,8 +154,8 @@ impl Keeper {
                 self.adopt(now, resource, branch);
             }
             Action::Report { .. } => tracing::error!(
-                "{name} holds {id} prepared, of an epoch that this node's log has not reached: two nodes have one name (txn.node), \
-                 or the log is an old copy; it is not touched"
+                "{name} holds {id} prepared, of an epoch that is not of this node's log: two nodes have one name (txn.node), the log is \
+                 an old copy, or this server was restored without it; it is not touched"
             ),
         }
     }
@@ -163,7 +164,7 @@ impl Keeper {
     fn adopt(&self, now: Nanos, resource: u16, branch: BranchId) {
         let (shared, mut core) = (&self.shared, self.part.core());
         if !core.has(branch.tx) {
-            shared.resumed();
+            shared.resumed(branch.tx);
             core.insert(branch.tx, Transaction::orphan(branch.tx, shared.options.timing));
         }
         let it = &shared.resources[usize::from(resource)];

@@ -578,7 +578,7 @@ impl Core {
                     let is_ending = self.machines.get(tx).is_some_and(Transaction::is_ending);
                     self.pace.moved(is_ending, false);
                     let was_kept = self.machines.remove(tx);
-                    shared.ended(was_kept);
+                    shared.ended(tx, was_kept);
                     is_settled = true;
                 }
             }
@@ -590,8 +590,8 @@ impl Core {
         }
         match self.machines.settle(tx) {
             Moved::Stays => {}
-            Moved::IsKept => shared.is_kept(),
-            Moved::IsLive => shared.is_live(),
+            Moved::IsKept => shared.is_kept(tx),
+            Moved::IsLive => shared.is_live(tx),
         }
     }
 

@@ -21,7 +21,7 @@
 //! let coordinator = Coordinator::start(
 //!     clock,
 //!     log.log,
-//!     &Started { epoch: log.epoch, records: log.records },
+//!     &Started { epoch: log.epoch, born: log.born, records: log.records },
 //!     vec![Arc::new(Dummy::new("orders")), Arc::new(Dummy::new("stock"))],
 //!     Options::new(node),
 //! )?;

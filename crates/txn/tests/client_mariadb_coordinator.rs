@@ -141,7 +141,8 @@ impl World {
         options.recovery_interval = Duration::from_millis(100);
         options.safety_interval = Duration::from_millis(300);
         let resources = dbs.iter().map(|db| Arc::clone(db) as Arc<dyn Resource>).collect();
-        let started = Started { epoch: opened.epoch, records: opened.records };
+        // Branches that a test makes by hand are of epoch 1.
+        let started = Started { epoch: opened.epoch, born: 1, records: opened.records };
         let coordinator =
             Coordinator::start(clock, Arc::clone(&hook) as _, &started, resources, options).unwrap();
         Life { coordinator, dbs, hook }

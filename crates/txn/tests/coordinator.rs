@@ -100,7 +100,8 @@ impl World {
 
     fn start_with(&mut self, change: &mut dyn FnMut(&mut Options)) -> Coordinator {
         self.epoch += 1;
-        let started = Started { epoch: self.epoch, records: self.log.0.lock().unwrap().records.clone() };
+        let started =
+            Started { epoch: self.epoch, born: 1, records: self.log.0.lock().unwrap().records.clone() };
         let resources = self.books.iter().map(|books| Arc::clone(books) as Arc<dyn Resource>).collect();
         let mut options = Options::new(self.node.clone());
         options.recovery_interval = Duration::from_millis(20);
@@ -355,7 +356,7 @@ fn many_threads_commit_beside_each_other_under_numbers_of_their_own() {
 fn lane_that_decides_many_in_a_row_tells_the_log_before_it_rests() {
     let log = Arc::new(TestLog::default());
     let resources = ["one", "two"].map(|name| Arc::new(Dummy::new(name)) as Arc<dyn Resource>);
-    let started = Started { epoch: 1, records: Vec::new() };
+    let started = Started { epoch: 1, born: 1, records: Vec::new() };
     let options = Options::new(NodeName::new("n1").unwrap());
     let shared = Arc::clone(&log) as Arc<dyn DecisionLog>;
     let clock = Arc::new(SystemClock);
@@ -417,6 +418,28 @@ fn decisions_that_are_only_kept_are_not_under_way() {
     assert_eq!(after, all.iter().map(|info| info.tx).collect::<Vec<_>>(), "each once");
     assert_eq!(coordinator.kept(1)[0].tx, all[0].tx, "it ended last");
     assert_eq!(coordinator.states(), [(State::Done, 20)].into());
+}
+
+/// They may be more than may be under way, and wait for a database that is down.
+#[test]
+fn decisions_that_an_earlier_start_left_bar_no_transaction() {
+    let mut world = World::new();
+    for books in &world.books {
+        books.state().abilities.keep_decision_ms = 600_000;
+    }
+    let coordinator = world.start_with(&mut |options| options.transactions_max = 4);
+    let mut lane = coordinator.lane();
+    for _ in 0..20 {
+        assert_eq!(world.transfer(&mut lane).0, Outcome::Committed);
+    }
+    drop(lane);
+    coordinator.close();
+    world.books[1].state().is_mute = true;
+    let coordinator = world.start_with(&mut |options| options.transactions_max = 4);
+    let mut lane = coordinator.lane();
+    assert_eq!(coordinator.counters().live, 20);
+    let begun: Vec<TxId> = (0..4).map(|_| lane.begin(PATIENCE).unwrap()).collect();
+    assert_eq!((begun.len(), lane.begin(PATIENCE)), (4, Err(LaneError::TooMany(4))));
 }
 
 #[test]

@@ -40,7 +40,8 @@ impl Rig {
         let (vfs, dir) = (Arc::new(disk.clone()), Path::new("/decisions"));
         if kind == Kind::File {
             let options = file::Options { writers: 0, queue_max: 4 };
-            let opened = FileLog::open(vfs, dir, &node(), options)?;
+            let opened =
+                FileLog::open(vfs, &SimClock::new(UnixMs(1_795_000_000_000)), dir, &node(), options)?;
             return Ok((Self { log: opened.log, journal: None }, opened.epoch, opened.records));
         }
         let clock = Arc::new(SimClock::new(UnixMs(1_795_000_000_000)));

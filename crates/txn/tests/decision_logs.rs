@@ -18,6 +18,7 @@ use vfs::sim::{Effect, Fault, Kinds};
 use vfs::{OpenOptions, RealDisk, SimDisk, Vfs};
 
 const DIR: &str = "/decisions";
+const NOW: UnixMs = UnixMs(1_795_000_000_000);
 
 fn small() -> journal::Options {
     journal::Options { segment_size_bytes: 64 << 10, ..journal::Options::small() }
@@ -27,13 +28,13 @@ fn journal_by_hand(
     disk: &SimDisk,
     node: &NodeName,
 ) -> Result<(Opened<JournalLog>, journal::Driver), OpenError> {
-    let clock = Arc::new(SimClock::new(UnixMs(1_795_000_000_000)));
+    let clock = Arc::new(SimClock::new(NOW));
     JournalLog::open_manual(Arc::new(disk.clone()), clock, Path::new(DIR), node, small())
 }
 
 fn file_by_hand(disk: &SimDisk, node: &NodeName) -> Result<Opened<FileLog>, OpenError> {
     let options = file::Options { writers: 0, queue_max: 2 };
-    FileLog::open(Arc::new(disk.clone()), Path::new(DIR), node, options)
+    FileLog::open(Arc::new(disk.clone()), &SimClock::new(NOW), Path::new(DIR), node, options)
 }
 
 fn record_files(disk: &SimDisk) -> Vec<PathBuf> {
@@ -60,7 +61,7 @@ fn journal_with_threads(dir: &Path) -> Opened<JournalLog> {
 }
 
 fn file_with_threads(dir: &Path) -> Opened<FileLog> {
-    FileLog::open(Arc::new(RealDisk), dir, &node(), file::Options::default()).unwrap()
+    FileLog::open(Arc::new(RealDisk), &SystemClock, dir, &node(), file::Options::default()).unwrap()
 }
 
 #[test]
@@ -301,6 +302,7 @@ fn many_threads(log: &dyn DecisionLog, threads: u64, each: u64) -> BTreeSet<txn:
 fn records_of_many_threads_are_there_at_the_next_start() {
     let folder = tempfile::tempdir().unwrap();
     let opened = journal_with_threads(folder.path());
+    let first = opened.epoch;
     let kept = many_threads(&*opened.log, 8, 400);
     let counters = opened.log.counters();
     assert_eq!((counters.records, counters.removed), (3_200, 2_400));
@@ -308,7 +310,7 @@ fn records_of_many_threads_are_there_at_the_next_start() {
     opened.log.close();
     drop(opened);
     let opened = journal_with_threads(folder.path());
-    assert_eq!(opened.epoch, 2);
+    assert_eq!((opened.epoch, opened.born), (first + 1, first));
     assert_eq!(opened.records.iter().map(|(tx, _)| *tx).collect::<BTreeSet<_>>(), kept);
     assert!(opened.records.iter().all(|(tx, record)| record[..] == tx.number.to_le_bytes()));
 
@@ -326,7 +328,7 @@ fn records_of_many_threads_are_there_at_the_next_start() {
 fn file_log_with_fewer_writers_than_threads_writes_all_records() {
     let folder = tempfile::tempdir().unwrap();
     let options = file::Options { writers: 2, ..file::Options::default() };
-    let opened = FileLog::open(Arc::new(RealDisk), folder.path(), &node(), options).unwrap();
+    let opened = FileLog::open(Arc::new(RealDisk), &SystemClock, folder.path(), &node(), options).unwrap();
     let mut kept = many_threads(&*opened.log, 12, 40);
     let ear = Arc::new(Ear::default());
     for tx in (1..=5).map(|number| tx(1, 10_000 + number)) {

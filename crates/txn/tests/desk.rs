@@ -49,7 +49,7 @@ fn open_with(
     drivers: Option<Arc<Drivers>>,
 ) -> (Coordinator, Desk, Told) {
     let log = Volatile::open(&node, 1);
-    let started = Started { epoch: 1, records: Vec::new() };
+    let started = Started { epoch: 1, born: 1, records: Vec::new() };
     let options = Options::new(node);
     let coordinator =
         Coordinator::start(Arc::new(SystemClock), log.log, &started, resources.to_vec(), options).unwrap();

@@ -61,13 +61,15 @@ fn bytes_of_the_file_log_are_those_of_the_golden_file() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/file-log.bin");
     let stamp = Stamp { tx: TxId { epoch: 3, number: 0x1122_3344_5566_7788 }, version: 9 };
     let mut bytes = sectors::encode(stamp, &[0xA5; 500]);
-    bytes.extend(sectors::encode_node("node-1", 7));
+    bytes.extend(sectors::encode_node("node-1", 7, 3));
     if std::env::var_os("EVENKEEL_BLESS").is_some() {
         #[allow(clippy::disallowed_methods, reason = "a file of the source tree")]
         std::fs::write(path, &bytes).unwrap();
     }
     assert_eq!(bytes, include_bytes!("golden/file-log.bin"));
     assert_eq!(sectors::file_name(0x2F), "000000000000002f.tx");
+    // As version 1 wrote it, which did not note the first epoch.
+    assert_eq!(sectors::decode_node(b"EVKNODE1\x07\0\0\0\x06node-1\xC3\xFF\x30\x2E"), Some(("node-1", 7, 1)));
 }
 
 #[test]

@@ -45,6 +45,7 @@ pub struct LogOptions {
 pub(super) struct OpenLog {
     pub(super) log: Arc<dyn DecisionLog>,
     pub(super) epoch: u32,
+    pub(super) born: u32,
     pub(super) records: Vec<(TxId, Vec<u8>)>,
 }
 
@@ -77,7 +78,9 @@ impl LogKind {
     ) -> Result<OpenLog, Failure> {
         match self {
             Self::Volatile => Ok(OpenLog::from(Volatile::open(node, 1))),
-            Self::File => of(FileLog::open(Arc::new(RealDisk), folder, node, file::Options::default())),
+            Self::File => {
+                of(FileLog::open(Arc::new(RealDisk), &SystemClock, folder, node, file::Options::default()))
+            }
             Self::Journal => {
                 let journal = journal::Options { backend: options.backend, ..journal::Options::default() };
                 of(JournalLog::open(Arc::new(RealDisk), Arc::new(SystemClock), folder, node, journal))
@@ -91,8 +94,8 @@ impl LogKind {
 }
 
 impl<L: DecisionLog + 'static> From<Opened<L>> for OpenLog {
-    fn from(Opened { log, epoch, records }: Opened<L>) -> Self {
-        Self { log, epoch, records }
+    fn from(Opened { log, epoch, born, records }: Opened<L>) -> Self {
+        Self { log, epoch, born, records }
     }
 }
 

@@ -54,7 +54,7 @@ pub fn run_once(
         return Err(format!("a fresh log {} holds {} records", kind.name(), opened.records.len()));
     }
     let epoch = opened.epoch;
-    let started = Started { epoch, records: opened.records };
+    let started = Started { epoch, born: opened.born, records: opened.records };
     let resources: Vec<Arc<dyn Resource>> = vec![Arc::new(Dummy::new("one")), Arc::new(Dummy::new("two"))];
     let mut settings = coordinator::Options::new(node.clone());
     settings.transactions_max = settings.transactions_max.max(2 * load.clients() as u64);

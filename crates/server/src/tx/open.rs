@@ -129,12 +129,13 @@ fn open_log(
     clock: &Arc<dyn Clock>,
 ) -> Result<(Log, Started), String> {
     fn opened<L: DecisionLog + 'static>(log: Opened<L>) -> (Log, Started) {
-        (log.log, Started { epoch: log.epoch, records: log.records })
+        (log.log, Started { epoch: log.epoch, born: log.born, records: log.records })
     }
     let Some(dir) = dir else {
         // Identifiers must differ from those of the start before: the clock, in seconds, does.
         let epoch = u32::try_from(clock.unix_ms().0 / 1000).unwrap_or(u32::MAX);
-        return Ok(opened(Volatile::open(node, epoch)));
+        // What is prepared all the same is of a server that had a log.
+        return Ok(opened(Opened { born: epoch, ..Volatile::open(node, epoch) }));
     };
     let dir = dir.join(DECISIONS);
     refuse_another_log(settings, &**vfs, &dir)?;
@@ -145,7 +146,7 @@ fn open_log(
             JournalLog::open(Arc::clone(vfs), Arc::clone(clock), &dir, node, options).map(opened)
         }
         TxnLog::File => {
-            FileLog::open(Arc::clone(vfs), &dir, node, txn::decision_log::file::Options::default())
+            FileLog::open(Arc::clone(vfs), &**clock, &dir, node, txn::decision_log::file::Options::default())
                 .map(opened)
         }
     };

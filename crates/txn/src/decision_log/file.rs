@@ -34,9 +34,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use clock::Clock;
 use vfs::{FileLock, Folder, OpenOptions, Vfs};
 
-use crate::decision_log::{Cycle, DecisionLog, LogCounters, LogError, OpenError, Opened, Refused, Waiter};
+use crate::decision_log::{
+    Cycle, DecisionLog, LogCounters, LogError, OpenError, Opened, Refused, Waiter, first_epoch,
+};
 use crate::id::{NodeName, TxId};
 use group_sync::GroupSync;
 use sectors::{Found, RECORD_BYTES_MAX, Stamp};
@@ -82,6 +85,7 @@ impl FileLog {
     /// [`OpenError`].
     pub fn open(
         vfs: Arc<dyn Vfs>,
+        clock: &dyn Clock,
         dir: &Path,
         node: &NodeName,
         options: Options,
@@ -104,8 +108,17 @@ impl FileLog {
             bytes: 0.into(),
         };
         let found = disk.found(node)?;
-        let epoch = found.epoch.checked_add(1).ok_or_else(|| OpenError::Failed("no epoch is left".into()))?;
-        disk.put_node(node, epoch).map_err(|error| failed("writing NODE in", &error))?;
+        let (epoch, born) = match found.epochs {
+            Some((last, born)) => {
+                let next = last.checked_add(1);
+                (next.ok_or_else(|| OpenError::Failed("no epoch is left".into()))?, born)
+            }
+            None => {
+                let first = first_epoch(clock);
+                (first, first)
+            }
+        };
+        disk.put_node(node, epoch, born).map_err(|error| failed("writing NODE in", &error))?;
         let version = found.version + found.records.len() as u64;
         let records = disk.rewrite(found).map_err(|error| failed("writing the records again in", &error))?;
         let entries = records.iter().map(|(filed, tx, _)| (*tx, Entry::found(*filed))).collect();
@@ -118,7 +131,7 @@ impl FileLog {
         });
         let threads = Mutex::new(spawn(&shared, options.writers)?);
         let records = records.into_iter().map(|(_, tx, record)| (tx, record)).collect();
-        Ok(Opened { log: Arc::new(Self { shared, threads }), epoch, records })
+        Ok(Opened { log: Arc::new(Self { shared, threads }), epoch, born, records })
     }
 }
 
@@ -479,7 +492,8 @@ struct Disk {
 
 /// What the folder held.
 struct FoundAll {
-    epoch: u32,
+    /// The last, and the first of the log; none in a folder that was just made.
+    epochs: Option<(u32, u32)>,
     records: Vec<(Stamp, Vec<u8>, Place)>,
     /// The highest version, or number of a file.
     version: u64,
@@ -548,10 +562,10 @@ impl Disk {
     fn found(&self, node: &NodeName) -> Result<FoundAll, OpenError> {
         let failed = |error: io::Error| OpenError::Failed(format!("reading {}: {error}", self.dir.display()));
         let names = self.vfs.list(&self.dir).map_err(failed)?;
-        let mut found = FoundAll { epoch: 0, version: 0, records: Vec::new(), useless: Vec::new() };
+        let mut found = FoundAll { epochs: None, version: 0, records: Vec::new(), useless: Vec::new() };
         let is_made = names.iter().any(|name| name == NODE);
         if is_made {
-            found.epoch = self.epoch_of(node)?;
+            found.epochs = Some(self.epochs_of(node)?);
         }
         for file in names.iter().filter(|name| sectors::is_record_name(name)) {
             let damaged = |at: usize, what: &str| {
@@ -578,21 +592,21 @@ impl Disk {
         Ok(found)
     }
 
-    /// The epoch that NODE states, if the folder is `node`'s.
-    fn epoch_of(&self, node: &NodeName) -> Result<u32, OpenError> {
+    /// The last epoch and the first, as NODE states them, if the folder is `node`'s.
+    fn epochs_of(&self, node: &NodeName) -> Result<(u32, u32), OpenError> {
         let path = self.dir.join(NODE).display().to_string();
         let bytes = self.read(NODE).map_err(|error| OpenError::Failed(format!("reading {path}: {error}")))?;
-        let (name, epoch) = sectors::decode_node(&bytes)
+        let (name, epoch, born) = sectors::decode_node(&bytes)
             .ok_or_else(|| OpenError::Damaged(format!("{path}, offset 0: it does not verify")))?;
         if name == node.as_str() {
-            return Ok(epoch);
+            return Ok((epoch, born));
         }
         let place = self.dir.display().to_string();
         Err(OpenError::OtherNode { place, found: name.to_owned(), wanted: node.to_string() })
     }
 
-    /// States `epoch`, durable on return.
-    fn put_node(&self, node: &NodeName, epoch: u32) -> io::Result<()> {
+    /// States `epoch` and the first one, durable on return.
+    fn put_node(&self, node: &NodeName, epoch: u32, born: u32) -> io::Result<()> {
         let (temporary, path) = (self.dir.join(NODE_TMP), self.dir.join(NODE));
         match self.vfs.remove(&temporary) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -600,7 +614,7 @@ impl Disk {
         }
         let options = OpenOptions { write: true, create_new: true, ..OpenOptions::default() };
         let file = self.vfs.open(&temporary, options)?;
-        write_full(&*file, &sectors::encode_node(node.as_str(), epoch))?;
+        write_full(&*file, &sectors::encode_node(node.as_str(), epoch, born))?;
         file.sync_data()?;
         self.vfs.rename(&temporary, &path)?;
         self.folder.sync()

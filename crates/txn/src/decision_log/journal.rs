@@ -39,7 +39,9 @@ use clock::Clock;
 use journal::{Class, Draft, Driver, Hooks, Journal, JournalError, Place, Recovery, Refusal, Seq, footprint};
 use vfs::Vfs;
 
-use crate::decision_log::{Cycle, DecisionLog, LogCounters, LogError, OpenError, Opened, Refused, Waiter};
+use crate::decision_log::{
+    Cycle, DecisionLog, LogCounters, LogError, OpenError, Opened, Refused, Waiter, first_epoch,
+};
 use crate::id::{NodeName, TxId};
 use ledger::{Ledger, Live};
 use records::{Found, KEY_BYTES, KIND_DECISION, KIND_REMOVAL, KIND_START, key};
@@ -70,7 +72,7 @@ impl JournalLog {
         let shared = Arc::clone(&begun.shared);
         let journal = begun.recovery.start(hooks(&shared)).map_err(failed)?;
         let inner = Arc::new(Inner { journal, shared, retired: Mutex::default() });
-        let gate = inner.append_start(node, begun.epoch)?;
+        let gate = inner.append_start(node, begun.epoch, begun.born)?;
         inner.journal.offer();
         gate.wait()?;
         inner.await_room()?;
@@ -81,7 +83,7 @@ impl JournalLog {
             .map_err(|error| OpenError::Failed(format!("starting a thread: {error}")))?;
         inner.shared.set_tender(tender.thread().clone());
         let log = Self { inner, tender: Mutex::new(Some(tender)), is_manual: false };
-        Ok(Opened { log: Arc::new(log), epoch: begun.epoch, records: begun.records })
+        Ok(Opened { log: Arc::new(log), epoch: begun.epoch, born: begun.born, records: begun.records })
     }
 
     /// As [`JournalLog::open`], without threads: the driver does the journal's work, and [`JournalLog::tend`] this log's.
@@ -100,11 +102,14 @@ impl JournalLog {
         let (journal, mut driver) = begun.recovery.start_manual(hooks(&shared)).map_err(failed)?;
         driver.prepare();
         let inner = Arc::new(Inner { journal, shared, retired: Mutex::default() });
-        let gate = inner.append_start(node, begun.epoch)?;
+        let gate = inner.append_start(node, begun.epoch, begun.born)?;
         driver.commit();
         gate.wait()?;
         let log = Self { inner, tender: Mutex::default(), is_manual: true };
-        Ok((Opened { log: Arc::new(log), epoch: begun.epoch, records: begun.records }, driver))
+        Ok((
+            Opened { log: Arc::new(log), epoch: begun.epoch, born: begun.born, records: begun.records },
+            driver,
+        ))
     }
 
     /// Gives up what can be given up, and writes again what is in the way; false when there was nothing to do.
@@ -220,6 +225,7 @@ struct Begun {
     recovery: Recovery,
     shared: Arc<Shared>,
     epoch: u32,
+    born: u32,
     records: Vec<(TxId, Vec<u8>)>,
 }
 
@@ -231,11 +237,12 @@ impl Begun {
         node: &NodeName,
         options: journal::Options,
     ) -> Result<Self, OpenError> {
+        let first = first_epoch(&*clock);
         let recovery = Journal::open(vfs, clock, dir, options).map_err(failed)?;
         let found = scan(&recovery, dir)?;
         let place = dir.display().to_string();
         let mut needed = Vec::with_capacity(found.records.len() + 1);
-        let mut epoch = 1;
+        let (mut epoch, mut born) = (first, first);
         match &found.start {
             Some(start) if start.node != node.as_str() => {
                 return Err(OpenError::OtherNode {
@@ -247,8 +254,8 @@ impl Begun {
             Some(start) => {
                 let next = start.epoch.checked_add(1);
                 epoch = next.ok_or_else(|| OpenError::Failed(format!("no epoch is left in {place}")))?;
-                let payload_len = (4 + start.node.len()) as u32;
-                needed.push((START, Live { place: start.place, payload_len }));
+                born = start.born;
+                needed.push((START, Live { place: start.place, payload_len: start.payload_len }));
             }
             None if found.is_used => {
                 return Err(OpenError::Damaged(format!("{place} has records, but none says of which node")));
@@ -262,7 +269,7 @@ impl Begun {
         let mut records: Vec<_> = found.records.into_iter().map(|(tx, (_, record))| (tx, record)).collect();
         records.sort_unstable_by_key(|(tx, _)| *tx);
         let shared = Arc::new(Shared::new(ledger));
-        Ok(Self { recovery, shared, epoch, records })
+        Ok(Self { recovery, shared, epoch, born, records })
     }
 }
 
@@ -295,10 +302,10 @@ struct Inner {
 }
 
 impl Inner {
-    /// Appends the start of `epoch`.
-    fn append_start(&self, node: &NodeName, epoch: u32) -> Result<Arc<Gate>, OpenError> {
-        let epoch_bytes = epoch.to_le_bytes();
-        let parts = [&epoch_bytes[..], node.as_str().as_bytes()];
+    /// Appends the start of `epoch`, in a log whose first was `born`.
+    fn append_start(&self, node: &NodeName, epoch: u32, born: u32) -> Result<Arc<Gate>, OpenError> {
+        let (epoch, born) = (epoch.to_le_bytes(), born.to_le_bytes());
+        let parts = [&epoch[..], &born[..], node.as_str().as_bytes()];
         let draft = Draft::new(KIND_START, 0, &parts);
         let payload_len = draft.payload_len();
         let credits = self.await_credits(footprint([payload_len]), Class::Reclaim)?;

@@ -58,9 +58,9 @@ impl SqlLog {
             .spawn(move || keeper.run(&tell))
             .map_err(|error| OpenError::Failed(format!("starting a thread: {error}")))?;
         let ended = |_| Err(OpenError::Failed("the thread of the decision log ended".to_owned()));
-        let Found { epoch, records } = told.recv().unwrap_or_else(ended)?;
+        let Found { epoch, born, records } = told.recv().unwrap_or_else(ended)?;
         let log = Self { shared, thread: Mutex::new(Some(thread)) };
-        Ok(Opened { log: Arc::new(log), epoch, records })
+        Ok(Opened { log: Arc::new(log), epoch, born, records })
     }
 }
 

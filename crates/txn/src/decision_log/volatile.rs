@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::decision_log::{Cycle, DecisionLog, LogCounters, Opened, Refused, Waiter};
+use crate::decision_log::{BORN_UNKNOWN, Cycle, DecisionLog, LogCounters, Opened, Refused, Waiter};
 use crate::id::{NodeName, TxId};
 
 /// The log.
@@ -35,7 +35,7 @@ impl Volatile {
     #[must_use]
     pub fn open(node: &NodeName, epoch: u32) -> Opened<Self> {
         let log = Self { node: node.clone(), closed: AtomicBool::new(false), counts: Default::default() };
-        Opened { log: Arc::new(log), epoch, records: Vec::new() }
+        Opened { log: Arc::new(log), epoch, born: BORN_UNKNOWN, records: Vec::new() }
     }
 
     /// Whose log it is.

@@ -141,7 +141,8 @@ impl World {
         );
         let opened = opened.unwrap();
         let resources = databases.iter().map(|it| Arc::clone(it) as Arc<dyn Resource>).collect();
-        let started = Started { epoch: opened.epoch, records: opened.records };
+        // Branches that a test makes by hand are of epoch 1.
+        let started = Started { epoch: opened.epoch, born: 1, records: opened.records };
         let coordinator =
             Coordinator::start(clock, around(opened.log), &started, resources, options).unwrap();
         Node { databases, coordinator }

@@ -153,7 +153,7 @@ impl World {
             epoch: 0,
             number: 0,
             machines: BTreeMap::new(),
-            recovery: Recovery::new(self.name.clone(), self.log.epoch, SAFETY),
+            recovery: Recovery::new(self.name.clone(), 1..=self.log.epoch, SAFETY),
             live: BTreeSet::new(),
             is_open: false,
         });
@@ -172,7 +172,7 @@ impl World {
         self.log.epoch += u32::from(!planted(Bug::EpochReused) || self.log.epoch == 0);
         node.is_open = true;
         node.epoch = self.log.epoch;
-        node.recovery = Recovery::new(self.name.clone(), node.epoch, SAFETY);
+        node.recovery = Recovery::new(self.name.clone(), 1..=node.epoch, SAFETY);
         let sites = &self.sites;
         let find = |name: &str| {
             let place = name[1..].parse::<u16>().unwrap();

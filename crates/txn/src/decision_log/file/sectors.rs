@@ -6,7 +6,8 @@
 //!  record  sector, sector, ...                    the file NUMBER.tx, in hexadecimal with zeroes
 //!  sector  512 B | crc u32, CRC-32C of bytes 4..512 | epoch u32 | number u64 | version u64 | index u16 | count u16
 //!                | length of its part of the record u16 | zero u16 | its part | zeroes
-//!  NODE    magic `EVKNODE1` | epoch u32 | length of the name u8 | name | crc u32, CRC-32C of all before it
+//!  NODE    magic `EVKNODE2` | epoch u32 | born u32, the first epoch | length of the name u8 | name | crc u32, CRC-32C of all before it
+//!          `EVKNODE1` is read, too: without `born`
 //! ```
 //!
 //! Invariants
@@ -17,7 +18,7 @@
 //! What it cannot tell is a disk that loses a whole sector that it said was durable and reads zeroes, or what was there before, in its
 //! place: nothing else in the folder vouches for the file. The journal's batches vouch for each other.
 
-use crate::decision_log::LogError;
+use crate::decision_log::{BORN_UNKNOWN, LogError};
 use crate::id::TxId;
 
 /// What the file of a record holds.
@@ -120,9 +121,10 @@ pub fn decode(bytes: &[u8]) -> Result<Found, (usize, &'static str)> {
 /// # Panics
 /// If the name is longer than 255 B: no [`crate::id::NodeName`] is.
 #[must_use]
-pub fn encode_node(name: &str, epoch: u32) -> Vec<u8> {
+pub fn encode_node(name: &str, epoch: u32, born: u32) -> Vec<u8> {
     let mut out = NODE_MAGIC.to_vec();
     out.extend_from_slice(&epoch.to_le_bytes());
+    out.extend_from_slice(&born.to_le_bytes());
     out.push(u8::try_from(name.len()).expect("names of nodes are short"));
     out.extend_from_slice(name.as_bytes());
     let crc = crc_fast::crc32_iscsi(&out);
@@ -130,18 +132,23 @@ pub fn encode_node(name: &str, epoch: u32) -> Vec<u8> {
     out
 }
 
-/// Name and epoch that the file NODE states; `None` if it does not verify.
+/// Name, epoch and first epoch that the file NODE states; `None` if it does not verify.
 #[must_use]
-pub fn decode_node(bytes: &[u8]) -> Option<(&str, u32)> {
+pub fn decode_node(bytes: &[u8]) -> Option<(&str, u32, u32)> {
     let (bytes, crc) = bytes.split_last_chunk()?;
     if crc_fast::crc32_iscsi(bytes) != u32::from_le_bytes(*crc) {
         return None;
     }
-    let rest = bytes.strip_prefix(NODE_MAGIC)?;
+    let (magic, rest) = bytes.split_first_chunk()?;
     let (epoch, rest) = rest.split_first_chunk()?;
+    let (born, rest) = match magic {
+        NODE_MAGIC => rest.split_first_chunk().map(|(born, rest)| (u32::from_le_bytes(*born), rest))?,
+        NODE_MAGIC_1 => (BORN_UNKNOWN, rest),
+        _ => return None,
+    };
     let (len, name) = rest.split_first()?;
     let name = std::str::from_utf8(name).ok().filter(|name| name.len() == usize::from(*len))?;
-    Some((name, u32::from_le_bytes(*epoch)))
+    Some((name, u32::from_le_bytes(*epoch), born))
 }
 
 /// What became of a record whose write went wrong before its sync, by whether its file is gone for good.
@@ -193,7 +200,8 @@ const SECTORS_MAX: usize = 128;
 /// No folder counts as far: who counts on from one that was read need not fear the end.
 const VERSION_MAX: u64 = 1 << 62;
 const SUFFIX: &str = ".tx";
-const NODE_MAGIC: &[u8] = b"EVKNODE1";
+const NODE_MAGIC_1: &[u8; 8] = b"EVKNODE1";
+const NODE_MAGIC: &[u8; 8] = b"EVKNODE2";
 const _: () = assert!(SECTORS_MAX <= u16::MAX as usize);
 
 #[cfg(test)]
@@ -284,6 +292,6 @@ mod tests {
         {
             assert_eq!(file_number(name), None, "{name}");
         }
-        assert_eq!(decode_node(&encode_node("a", 7)), Some(("a", 7)));
+        assert_eq!(decode_node(&encode_node("a", 7, 3)), Some(("a", 7, 3)));
     }
 }

@@ -5,7 +5,8 @@
 //! ```text
 //!  kind d1, decision | epoch u32 | number u64 | record                   instead of what is known of that transaction
 //!  kind d2, removal  | epoch u32 | number u64 | again, once or more      these are not needed any more
-//!  kind d3, start    | epoch u32 | name of the node                      a start of that node, the newest counts
+//!  kind d3, start    | epoch u32 | name of the node                      as d4, of versions that did not note the first epoch
+//!  kind d4, start    | epoch u32 | born u32 | name of the node           a start of that node, the newest counts; born: the first one
 //! ```
 //!
 //! Invariants
@@ -15,6 +16,7 @@ use std::collections::HashMap;
 
 use journal::{Place, RecordView};
 
+use crate::decision_log::BORN_UNKNOWN;
 use crate::id::TxId;
 
 /// What the journal held.
@@ -32,6 +34,9 @@ pub(super) struct Found {
 #[derive(Debug)]
 pub(super) struct Start {
     pub(super) epoch: u32,
+    pub(super) born: u32,
+    /// Of the record.
+    pub(super) payload_len: u32,
     pub(super) node: String,
     pub(super) place: Place,
 }
@@ -55,15 +60,20 @@ impl Found {
                     self.records.remove(&tx);
                 }
             }
-            KIND_START => {
-                let (epoch, node) = view.payload.split_first_chunk().ok_or("a start without an epoch")?;
+            kind @ (KIND_START | KIND_START_1) => {
+                let (epoch, rest) = number(view.payload).ok_or("a start without an epoch")?;
+                let (born, node) = match kind {
+                    KIND_START => number(rest).ok_or("a start without the first epoch")?,
+                    _ => (BORN_UNKNOWN, rest),
+                };
                 let node =
                     std::str::from_utf8(node).map_err(|_| "a start of a node whose name is no text")?;
-                let epoch = u32::from_le_bytes(*epoch);
                 if self.start.as_ref().is_some_and(|last| last.epoch > epoch || last.node != node) {
                     return Err("a start of another node, or of an epoch before the last");
                 }
-                self.start = Some(Start { epoch, node: node.to_owned(), place: view.place });
+                let payload_len = view.payload.len() as u32;
+                self.start =
+                    Some(Start { epoch, born, payload_len, node: node.to_owned(), place: view.place });
             }
             _ => return Err("no record of a decision log"),
         }
@@ -79,13 +89,18 @@ pub(super) fn key(tx: TxId) -> [u8; KEY_BYTES] {
     key
 }
 
+fn number(payload: &[u8]) -> Option<(u32, &[u8])> {
+    payload.split_first_chunk().map(|(number, rest)| (u32::from_le_bytes(*number), rest))
+}
+
 fn split(payload: &[u8]) -> Option<(TxId, &[u8])> {
-    let (epoch, rest) = payload.split_first_chunk()?;
+    let (epoch, rest) = number(payload)?;
     let (number, rest) = rest.split_first_chunk()?;
-    Some((TxId { epoch: u32::from_le_bytes(*epoch), number: u64::from_le_bytes(*number) }, rest))
+    Some((TxId { epoch, number: u64::from_le_bytes(*number) }, rest))
 }
 
 pub(super) const KIND_DECISION: u8 = 0xD1;
 pub(super) const KIND_REMOVAL: u8 = 0xD2;
-pub(super) const KIND_START: u8 = 0xD3;
+pub(super) const KIND_START_1: u8 = 0xD3;
+pub(super) const KIND_START: u8 = 0xD4;
 pub(super) const KEY_BYTES: usize = 12;

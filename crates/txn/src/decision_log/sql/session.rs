@@ -1,7 +1,7 @@
 //! A connection to PostgreSQL that holds the node's lock, and every statement.
 //!
 //! ```text
-//!  evenkeel_nodes      node text primary key | epoch bigint: of the newest start
+//!  evenkeel_nodes      node text primary key | epoch bigint: of the newest start | born bigint: of the first
 //!  evenkeel_decisions  node text | epoch bigint | number bigint, its bits | record bytea     primary key (node, epoch, number)
 //! ```
 //!
@@ -49,6 +49,7 @@ pub(super) struct Rows {
 /// What a start found.
 pub(super) struct Found {
     pub(super) epoch: u32,
+    pub(super) born: u32,
     pub(super) records: Vec<(TxId, Vec<u8>)>,
 }
 
@@ -95,7 +96,7 @@ impl Session {
         let no = |error: Error| OpenError::Failed(format!("{}: {}", place(config), text(&error)));
         let damaged = |what: String| OpenError::Damaged(format!("{}, node {node}: {what}", place(config)));
         let row = self.client.query_one(NEXT_EPOCH, &[&node.as_str()]).await.map_err(no)?;
-        let epoch: i64 = row.get(0);
+        let (epoch, born): (i64, i64) = (row.get(0), row.get(1));
         let rows = self.client.query(READ_ALL, &[&node.as_str()]).await.map_err(no)?;
         let mut records = Vec::with_capacity(rows.len());
         for row in rows {
@@ -110,7 +111,8 @@ impl Session {
             records.push((TxId { epoch: of, number: number as u64 }, row.get(2)));
         }
         let epoch = u32::try_from(epoch).map_err(|_| damaged(format!("its epoch is {epoch}")))?;
-        Ok(Found { epoch, records })
+        let born = u32::try_from(born).map_err(|_| damaged(format!("its first epoch is {born}")))?;
+        Ok(Found { epoch, born, records })
     }
 
     /// Makes `rows` durable in one transaction.
@@ -168,12 +170,14 @@ const SETUP: &str = "SET synchronous_commit TO on;
 BEGIN;
 SELECT pg_advisory_xact_lock(hashtextextended('evenkeel_decisions', 0));
 CREATE TABLE IF NOT EXISTS evenkeel_nodes (node text PRIMARY KEY, epoch bigint NOT NULL);
+ALTER TABLE evenkeel_nodes ADD COLUMN IF NOT EXISTS born bigint NOT NULL DEFAULT 1;
 CREATE TABLE IF NOT EXISTS evenkeel_decisions (node text NOT NULL, epoch bigint NOT NULL, number bigint NOT NULL,
     record bytea NOT NULL, PRIMARY KEY (node, epoch, number));
 COMMIT";
 const LOCK: &str = "SELECT pg_try_advisory_lock(hashtextextended('evenkeel_decisions ' || $1::text, 0))";
-const NEXT_EPOCH: &str = "INSERT INTO evenkeel_nodes (node, epoch) VALUES ($1, 1)
-ON CONFLICT (node) DO UPDATE SET epoch = evenkeel_nodes.epoch + 1 RETURNING epoch";
+const NEXT_EPOCH: &str = "INSERT INTO evenkeel_nodes (node, epoch, born) SELECT $1, now, now
+FROM (SELECT extract(epoch FROM current_timestamp)::bigint AS now) AS clock
+ON CONFLICT (node) DO UPDATE SET epoch = evenkeel_nodes.epoch + 1 RETURNING epoch, born";
 const EPOCH: &str = "SELECT epoch FROM evenkeel_nodes WHERE node = $1";
 const READ_ALL: &str =
     "SELECT epoch, number, record FROM evenkeel_decisions WHERE node = $1 ORDER BY epoch, number";
