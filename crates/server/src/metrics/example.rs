@@ -5,6 +5,10 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use reactor::Longest;
 use store::LogReport;
+use txn::coordinator::Counters;
+use txn::decision_log::LogCounters;
+use txn::phases::{Phases, Times};
+use txn::sql::Sessions;
 
 use super::*;
 use crate::settings::ResourceKind;
@@ -50,18 +54,7 @@ pub(super) fn example() -> Snapshot {
             released_seq: 38,
         }),
         log: Some(LogReport { log_bytes: 1_000, live_bytes: 600, cold_reads: 4, ..Default::default() }),
-        transactions: Some(TransactionFigures {
-            node: "shop-1".to_owned(),
-            log: "journal".to_owned(),
-            states: vec![("active", 2), ("in-doubt", 1)],
-            resources: vec![ResourceFigures {
-                name: "orders".to_owned(),
-                kind: ResourceKind::Postgres,
-                trouble: "connection refused".to_owned(),
-                sessions: txn::sql::Sessions { failures: 3, ..Default::default() },
-            }],
-            ..TransactionFigures::default()
-        }),
+        transactions: Some(transactions()),
         memory: MemoryFigures {
             limit: 1 << 30,
             index: 1_000,
@@ -79,6 +72,58 @@ pub(super) fn example() -> Snapshot {
             files_max: 1_024,
         },
     }
+}
+
+/// Each figure has a value of its own: none can stand under another's name.
+fn transactions() -> TransactionFigures {
+    let states = ["active", "preparing", "deciding", "committing", "rolling-back", "heuristic", "in-doubt"];
+    let states = states.into_iter().chain(["committed"]).zip(101..).collect();
+    let resource = |name: &str, kind, trouble: &str, sessions| ResourceFigures {
+        name: name.to_owned(),
+        kind,
+        trouble: trouble.to_owned(),
+        sessions,
+    };
+    let orders = Sessions { open: 134, busy: 133, waiting: 132, failures: 131 };
+    let stock = Sessions { open: 144, busy: 143, waiting: 142, failures: 141 };
+    TransactionFigures {
+        node: "shop-1".to_owned(),
+        epoch: 11,
+        log: "journal".to_owned(),
+        counters: Counters {
+            committed: 12,
+            aborted: 13,
+            unknown: 14,
+            heuristic: 15,
+            live: 728,
+            kept: 108,
+            orphans: 16,
+        },
+        states,
+        phases: Phases {
+            prepare: times(&[(0, 1), (3, 20)], 8_000_000),
+            decide: times(&[(1, 2), (4, 21)], 17_000_000),
+            commit: times(&[(2, 3), (18, 22)], 200_000_000_000),
+        },
+        decisions: LogCounters { records: 17, removed: 18, syncs: 19, bytes: 20 },
+        prepared: 111,
+        locked_keys: 112,
+        locked_databases: 113,
+        resources: vec![
+            resource("orders", ResourceKind::Postgres, "connection refused", orders),
+            resource("stock", ResourceKind::MariaDb, "", stock),
+        ],
+    }
+}
+
+/// Of each place how many `counted`, and the sum of all.
+fn times(counted: &[(usize, u64)], sum_ns: u64) -> Times {
+    let mut times = Times { sum_ns, ..Times::default() };
+    for (place, count) in counted {
+        times.buckets[*place] += count;
+        times.count += count;
+    }
+    times
 }
 
 fn of_loop(connections: u64) -> LoopFigures {
