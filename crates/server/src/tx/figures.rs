@@ -18,9 +18,9 @@ pub struct TransactionFigures {
     pub epoch: u32,
     /// Where decisions are kept: `journal`, `file` or `none`.
     pub log: String,
-    /// Outcomes, and how many have not ended.
+    /// Outcomes, and how many are under way or kept.
     pub counters: Counters,
-    /// Of those that have not ended, how many are in which state.
+    /// How many are in which state; those that are done and kept count as `committed`.
     pub states: Vec<(&'static str, u64)>,
     /// How long phases took.
     pub phases: Phases,

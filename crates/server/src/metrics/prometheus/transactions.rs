@@ -15,9 +15,13 @@ pub(super) fn write(figures: &TransactionFigures, page: &mut Page) {
         ("heuristic", counters.heuristic),
     ];
     let outcomes = outcomes.map(|(outcome, count)| (vec![label("outcome", &outcome)], count as f64));
-    page.counters("transactions_total", "Transactions that ended, by their outcome.", outcomes);
+    page.counters("transactions_total", "Transactions whose outcome was told, by outcome.", outcomes);
     let states = figures.states.iter().map(|(state, count)| (vec![label("state", state)], *count as f64));
-    page.gauges("transactions_live", "Transactions that have not ended, by their state.", states);
+    page.gauges(
+        "transactions_live",
+        "Transactions that are under way, or committed and kept, by their state.",
+        states,
+    );
     page.counter(
         "transaction_orphans_total",
         "Prepared branches that nobody knew, and that were rolled back.",
@@ -30,7 +34,11 @@ pub(super) fn write(figures: &TransactionFigures, page: &mut Page) {
         "Databases that prepared branches hold whole.",
         figures.locked_databases,
     );
-    page.counter("transaction_decisions_total", "Decisions written to the log.", figures.decisions.records);
+    page.counter(
+        "transaction_decisions_total",
+        "Records written to the decision log.",
+        figures.decisions.records,
+    );
     let phases = &figures.phases;
     let phases = [("prepare", &phases.prepare), ("decide", &phases.decide), ("commit", &phases.commit)];
     page.histograms(
