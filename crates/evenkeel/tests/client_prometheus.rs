@@ -1,10 +1,12 @@
 //! A real Prometheus scrapes a real server: it finds every figure, and the dashboard finds what it draws.
 //!
 //! Debian's package `prometheus` is needed, with its `promtool`: `cargo xtask test clients` installs it. Nothing of the service
-//! that the package brings is used.
+//! that the package brings is used. Phases of transactions need a second resource, so PostgreSQL is needed, too.
 #![allow(clippy::disallowed_methods, reason = "tests start processes and sockets")]
 
 mod common;
+#[path = "../../txn/tests/common/postgres.rs"]
+mod postgres;
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
@@ -12,7 +14,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::Server;
+use common::{Server, bulk};
+use postgres::Postgres;
 use serde_json::Value;
 
 /// Longest wait for anything.
@@ -20,10 +23,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Instances of Prometheus that found their port taken: then something is wrong.
 const PORTS_TRIED_MAX: usize = 10;
 
-/// A server on two loops that shows its figures, and the port where.
-fn server(dir: &Path) -> (Server, u16) {
+/// A server on two loops that shows its figures, and the port where; `more` are arguments.
+fn server(dir: &Path, more: &[&str]) -> (Server, u16) {
     let file = format!("--metrics-file={}", dir.join("metrics.jsonl").display());
-    let arguments = ["--loops=2", "--metrics-listen=127.0.0.1:0", &*file, "--metrics-interval=100ms"];
+    let mut arguments = vec!["--loops=2", "--metrics-listen=127.0.0.1:0", &*file, "--metrics-interval=100ms"];
+    arguments.extend(more);
     let mut server = Server::start(&dir.join("data"), &arguments);
     let errors = server.child.stderr.as_mut().expect("piped");
     let mut line = String::new();
@@ -140,13 +144,42 @@ fn work(server: &Server) {
     server.call(&["INCR", "key:1"]);
     server.call(&["GET"]);
     server.call(&["CONFIG", "GET", "port"]);
+    transaction(server, &[&["TX.DO", "ID", "SET", "key:2", "other"]], "TX.COMMIT", "committed");
+    transaction(server, &[&["TX.DO", "ID", "SET", "key:3", "other"]], "TX.ROLLBACK", "aborted");
+}
+
+/// A transaction of `steps`, in which `ID` stands for it, that `end` ends as `outcome`.
+fn transaction(server: &Server, steps: &[&[&str]], end: &str, outcome: &str) {
+    let resp::Value::Array(begun) = server.call(&["TX.BEGIN"]) else { panic!("no transaction begins") };
+    let resp::Value::Bulk(id) = &begun[1] else { panic!("{begun:?}") };
+    let id = String::from_utf8_lossy(id);
+    for step in steps {
+        let step: Vec<&str> = step.iter().map(|word| if *word == "ID" { &*id } else { word }).collect();
+        let done = server.call(&step);
+        assert!(!matches!(done, resp::Value::Error(_)), "{step:?}: {done:?}");
+    }
+    let resp::Value::Array(ended) = server.call(&[end, &id]) else { panic!("{end} has no outcome") };
+    assert_eq!(ended[0], bulk(outcome), "{ended:?}");
+}
+
+/// A transaction over keys and the database `bank`: it commits in two phases, which one over keys alone does not.
+fn work_in_bank(server: &Server, port: u16) {
+    let ready = "evenkeel_resource_ready{resource=\"bank\",kind=\"postgresql\"} 1\n";
+    wait_for("the database is ready", || get(port, "/metrics")?.contains(ready).then_some(()));
+    let insert = ["TX.SQL", "ID", "bank", "INSERT INTO account VALUES (1)"];
+    transaction(server, &[&insert, &["TX.DO", "ID", "SET", "key:4", "other"]], "TX.COMMIT", "committed");
 }
 
 #[test]
 fn prometheus_finds_what_was_done_and_the_dashboard_what_it_draws() {
+    let Some(postgres) = Postgres::start(&[]) else { return };
+    postgres.sql("CREATE TABLE account (balance int)");
     let dir = tempfile::tempdir().expect("a folder");
-    let (server, port) = server(dir.path());
+    let settings = dir.path().join("settings.toml");
+    std::fs::write(&settings, format!("[resource.bank]\nurl = '{}'\n", postgres.url())).expect("written");
+    let (server, port) = server(dir.path(), &[&format!("--config={}", settings.display())]);
     work(&server);
+    work_in_bank(&server, port);
     let prometheus = Prometheus::start(dir.path(), port);
     prometheus.wait_until("up{job='evenkeel'}", &[1.0]);
     for (expression, expected) in [
@@ -163,8 +196,20 @@ fn prometheus_finds_what_was_done_and_the_dashboard_what_it_draws() {
         ("count(evenkeel_loop_busy_seconds_total)", 2.0),
         ("evenkeel_journal_records_total >= bool 11", 1.0),
         ("evenkeel_journal_sync_duration_seconds_count > bool 0", 1.0),
-        ("evenkeel_connections_accepted_total", 16.0),
+        ("evenkeel_connections_accepted_total", 26.0),
         ("count(evenkeel_build_info{engine='log'})", 1.0),
+        ("evenkeel_transactions_total{outcome='committed'}", 2.0),
+        ("evenkeel_transactions_total{outcome='aborted'}", 1.0),
+        ("sum(evenkeel_transactions_total{outcome=~'unknown|heuristic'})", 0.0),
+        ("evenkeel_transactions_live{state='committed'}", 1.0),
+        ("sum(evenkeel_transactions_live)", 1.0),
+        ("evenkeel_transaction_decisions_total", 1.0),
+        ("evenkeel_transaction_phase_seconds_count{phase='prepare'}", 1.0),
+        ("evenkeel_transaction_phase_seconds_count{phase='decide'}", 1.0),
+        ("evenkeel_transaction_phase_seconds_count{phase='commit'}", 1.0),
+        ("evenkeel_transaction_locked_keys", 0.0),
+        ("evenkeel_resource_ready{resource='bank',kind='postgresql'}", 1.0),
+        ("evenkeel_resource_sessions > bool 0", 1.0),
     ] {
         prometheus.wait_until(expression, &[expected]);
     }
@@ -192,7 +237,7 @@ fn dashboard() -> Vec<String> {
 #[test]
 fn promtool_has_nothing_to_say_of_the_page() {
     let dir = tempfile::tempdir().expect("a folder");
-    let (server, port) = server(dir.path());
+    let (server, port) = server(dir.path(), &[]);
     work(&server);
     let page = get(port, "/metrics").expect("a page");
     let mut promtool = Command::new("promtool")
@@ -211,7 +256,7 @@ fn promtool_has_nothing_to_say_of_the_page() {
 #[test]
 fn metrics_file_has_a_line_an_interval_and_one_at_the_end() {
     let dir = tempfile::tempdir().expect("a folder");
-    let (server, _port) = server(dir.path());
+    let (server, _port) = server(dir.path(), &[]);
     work(&server);
     let lines = || std::fs::read_to_string(dir.path().join("metrics.jsonl")).unwrap_or_default();
     wait_for("two lines", || (lines().lines().count() > 2).then_some(()));
@@ -225,4 +270,6 @@ fn metrics_file_has_a_line_an_interval_and_one_at_the_end() {
     assert_eq!(calls.map(|calls| calls.as_u64().expect("a count")).sum::<u64>(), 11, "{last}");
     assert!(last["journal"]["sync_us"]["p99"].as_f64() > Some(0.0), "{last}");
     assert!(last["interval_s"].as_f64() < Some(5.0), "{last}");
+    let transactions = &last["transactions"];
+    assert_eq!((&transactions["committed"], &transactions["aborted"]), (&1.into(), &1.into()), "{last}");
 }
