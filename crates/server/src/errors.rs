@@ -112,9 +112,9 @@ pub(crate) fn never_ready(tries: u32) -> Failure {
     format!("ERR gave up after reading from disk {tries} times: the values were moved or changed meanwhile; try again").into()
 }
 
-fn shortened(bytes: &[u8], most: usize) -> &[u8] {
+pub(crate) fn shortened(bytes: &[u8], most: usize) -> &[u8] {
     &bytes[..bytes.len().min(most)]
 }
 
 /// So much of what a client sent is sent back.
-const ECHO_BYTES_MAX: usize = 128;
+pub(crate) const ECHO_BYTES_MAX: usize = 128;

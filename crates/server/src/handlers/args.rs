@@ -80,7 +80,7 @@ pub(crate) fn option_value<'a>(args: ArgsView<'a>, index: usize) -> Result<&'a [
     args.try_get(index + 1).ok_or_else(|| text::SYNTAX.into())
 }
 
-/// `bytes` for a message, whatever they are.
+/// `bytes` for a message, whatever they are and however many.
 pub(crate) fn shown(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+    String::from_utf8_lossy(crate::errors::shortened(bytes, crate::errors::ECHO_BYTES_MAX)).into_owned()
 }

@@ -17,7 +17,7 @@ use crate::errors;
 use crate::server::Server;
 use crate::session::{Newest, Session};
 use crate::tx::chain::Statements;
-use crate::tx::{Ending, Known, Named, Transactions, rows_bytes};
+use crate::tx::{Ending, Known, Named, Stray, Transactions, rows_bytes};
 
 impl Server {
     /// The transactions, unless this server has none.
@@ -314,32 +314,43 @@ fn count(text: &[u8]) -> Result<usize, Failure> {
     Ok(number(text, "COUNT is a whole number", LISTED_MAX)? as usize)
 }
 
+/// `TX.RESOLVE id COMMIT|ROLLBACK`; `id` may be that of a branch, as TRYAGAIN tells it where no transaction of this server has begun it.
 pub(crate) fn resolve(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Answer {
-    let tx = transaction_id(control.session, args)?;
-    let commit = match args.get(2) {
-        word if word.eq_ignore_ascii_case(b"commit") => true,
-        word if word.eq_ignore_ascii_case(b"rollback") => false,
+    let transactions = control.server.transactions()?;
+    let branch = std::str::from_utf8(args.get(1)).ok().filter(|id| id.starts_with("evk_"));
+    let tx = match branch {
+        Some(branch) => transactions.transaction_of(branch),
+        None => Some(transaction_id(control.session, args)?),
+    };
+    let (commit, word) = match args.get(2) {
+        word if word.eq_ignore_ascii_case(b"commit") => (true, "commit"),
+        word if word.eq_ignore_ascii_case(b"rollback") => (false, "rollback"),
         _ => return Err(text::SYNTAX.into()),
     };
-    let transactions = control.server.transactions()?;
-    match transactions.coordinator().resolve(tx, commit) {
-        None if transactions.end_stray(tx, commit) => {
-            out.ok();
-            Ok(())
-        }
-        None => Err(errors::of_transaction(format!("no transaction {tx} waits for an operator"))),
-        Some(Err(misuse)) => Err(errors::of_transaction(misuse.to_string())),
-        Some(Ok(())) => {
-            let client = control.session.client.address();
-            tracing::warn!(
-                client,
-                "transaction {tx} was resolved by an operator: {}",
-                if commit { "commit" } else { "rollback" }
-            );
-            out.ok();
-            Ok(())
+    let resolved = tx.and_then(|tx| transactions.coordinator().resolve(tx, commit));
+    let what = tx.map_or_else(|| format!("of branch {}", shown(args.get(1))), |tx| tx.to_string());
+    match resolved {
+        Some(Err(misuse)) => return Err(errors::of_transaction(misuse.to_string())),
+        Some(Ok(())) => {}
+        None => {
+            let own = tx.map(|tx| transactions.keys_branch(tx));
+            let branch = own.as_deref().or(branch).expect("it has no transaction as it is a branch");
+            match transactions.end_stray(branch, commit) {
+                Stray::Ended => {}
+                Stray::Waits => return Err(Failure::Wait(control.now + STRAY_PAUSE)),
+                Stray::Unknown => {
+                    return Err(errors::of_transaction(format!(
+                        "no transaction {what} waits for an operator"
+                    )));
+                }
+                Stray::Failed(why) => return Err(format!("ERR {branch} is prepared as before: {why}").into()),
+            }
         }
     }
+    let client = control.session.client.address();
+    tracing::warn!(client, "transaction {what} was resolved by an operator: {word}");
+    out.ok();
+    Ok(())
 }
 
 pub(crate) fn recover(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Answer {
@@ -403,4 +414,6 @@ const LISTED_USUALLY: usize = 100;
 const LISTED_MAX: u64 = 10_000;
 /// The message that an answer has come wakes the connection; these only bound a wait that lost it.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Nothing tells when the end of a branch that an operator ends is durable.
+const STRAY_PAUSE: Duration = Duration::from_millis(10);
 const LOOK_AGAIN: Duration = Duration::from_secs(1);

@@ -592,6 +592,45 @@ fn write_to_a_key_that_stays_prepared_is_answered_with_whose_it_is_until_an_oper
     assert_eq!(again, "-NOTX no transaction 1-2a waits for an operator\r\n");
 }
 
+/// As after a restored backup without a name in the settings.
+#[test]
+fn keys_that_another_node_has_prepared_are_ended_by_the_name_of_their_branch() {
+    let mut harness = Harness::with(|settings| settings.set("txn.node", "other").unwrap());
+    let mut wire = harness.connect();
+    prepare(&harness, b"k");
+    let reply = held(&harness, &mut wire, "SET k v");
+    assert!(reply.contains("is held by prepared transaction evk_n_1_2a_0,"), "{reply}");
+    for (line, told) in [
+        ("TX.RESOLVE 1-2a COMMIT", "-NOTX no transaction 1-2a waits for an operator\r\n"),
+        (
+            "TX.RESOLVE evk_n_1_2b_0 COMMIT",
+            "-NOTX no transaction of branch evk_n_1_2b_0 waits for an operator\r\n",
+        ),
+        ("TX.RESOLVE evk_n_1_2a_0 NEVER", "-ERR syntax error\r\n"),
+        ("TX.RESOLVE evk_n_1_2a_0 ROLLBACK", "+OK\r\n"),
+        ("SET k v", "+OK\r\n"),
+        (
+            "TX.RESOLVE evk_n_1_2a_0 ROLLBACK",
+            "-NOTX no transaction of branch evk_n_1_2a_0 waits for an operator\r\n",
+        ),
+    ] {
+        harness.expect(&mut wire, &[(line, told)]);
+    }
+}
+
+/// What is echoed of a request is remembered with its outcome.
+#[test]
+fn reasons_are_short_whatever_a_client_sends() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    begin(&harness, &mut wire);
+    let long = "x".repeat(1 << 20);
+    let error = harness.line(&mut wire, &format!("TX.SQL $ {long} y"));
+    assert!(error.starts_with("-ERR there is no resource 'xxx") && error.len() < 1_024, "{}", error.len());
+    let outcome = told(&harness, &mut wire, "TX.COMMIT $");
+    assert!(outcome.contains("aborted") && outcome.len() < 2_048, "{}", outcome.len());
+}
+
 /// Those that are refused are those that the manual names.
 #[test]
 fn each_command_that_writes_is_staged_or_refused_as_the_manual_says() {

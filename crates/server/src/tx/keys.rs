@@ -31,6 +31,8 @@ pub(crate) struct Keys {
     /// Answers that wait for what they say to be durable.
     held: Mutex<Vec<Held>>,
     held_count: AtomicUsize,
+    /// Branches that operators end, each to be committed or not, and what came of it.
+    strays: Mutex<HashMap<(Arc<str>, bool), Option<Result<(), String>>>>,
     me: Weak<Self>,
 }
 
@@ -40,6 +42,8 @@ pub(crate) struct Work {
     pub(crate) stage: Stage,
     /// It has voted: what would be staged now would be in no vote.
     pub(crate) is_sealed: bool,
+    /// It was rolled back: a prepare that was on its way comes too late.
+    is_over: bool,
 }
 
 #[derive(Debug)]
@@ -49,12 +53,30 @@ struct Held {
     answer: Answer,
 }
 
-/// Hears what became of a branch that no transaction knows.
-struct Stray;
+/// What becomes of a prepared branch that no transaction knows.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Stray {
+    /// There is none of this name.
+    Unknown,
+    /// It is being ended: ask again.
+    Waits,
+    /// It has ended, durably.
+    Ended,
+    /// It is as it was, because.
+    Failed(String),
+}
 
-impl Replies for Stray {
-    fn on_answer(&self, call: Call, answer: Answer) {
-        tracing::warn!("a prepared branch of keys that no transaction knows was ended: {call:?}: {answer:?}");
+/// Hears that such a branch has ended.
+struct StrayEnded {
+    keys: Weak<Keys>,
+    stray: (Arc<str>, bool),
+}
+
+impl Replies for StrayEnded {
+    fn on_answer(&self, _: Call, _: Answer) {
+        if let Some(keys) = self.keys.upgrade() {
+            keys.note_stray(&self.stray, Ok(()));
+        }
     }
 }
 
@@ -75,27 +97,89 @@ impl Keys {
             works: Mutex::default(),
             held: Mutex::default(),
             held_count: AtomicUsize::new(0),
+            strays: Mutex::default(),
             me: Weak::clone(me),
         })
     }
 
     /// What a branch means to change; made when it is first asked for.
     pub(crate) fn work(&self, branch: BranchId) -> Arc<Mutex<Work>> {
-        let fresh = || Arc::new(Mutex::new(Work { stage: self.store.stage(), is_sealed: false }));
+        let fresh =
+            || Arc::new(Mutex::new(Work { stage: self.store.stage(), is_sealed: false, is_over: false }));
         Arc::clone(lock(&self.works).entry(branch).or_insert_with(fresh))
     }
 
-    /// Has a prepared branch ended that no transaction knows; false: there is none.
-    pub(crate) fn end_stray(&self, branch: BranchId, commit: bool) -> bool {
-        let id = self.node.branch_id(branch);
-        let is_there = self.store.prepared_branches().iter().any(|prepared| *prepared.id == *id);
-        if is_there {
-            let (question, ask) =
-                if commit { (Question::Commit, Ask::Commit) } else { (Question::Rollback, Ask::Rollback) };
-            let call = Call { resource: 0, branch: Some(branch), ask, attempt: 1 };
-            self.ask(question, branch, Prepared::default(), Reply::new(call, Arc::new(Stray)));
+    /// Ends a prepared branch that no transaction knows. Asked again until it does not wait.
+    pub(crate) fn end_stray(&self, id: &str, commit: bool) -> Stray {
+        let stray = (Arc::from(id), commit);
+        let mut strays = lock(&self.strays);
+        if !strays.contains_key(&stray) {
+            if !self.holds(id) {
+                return Stray::Unknown;
+            }
+            strays.insert((Arc::clone(&stray.0), commit), None);
+            drop(strays);
+            self.settle_stray((Arc::clone(&stray.0), commit), Prepared::default());
+            strays = lock(&self.strays);
         }
-        is_there
+        let Some(Some(_)) = strays.get(&stray) else { return Stray::Waits };
+        match strays.remove(&stray).flatten() {
+            Some(Err(why)) => Stray::Failed(why),
+            _ => Stray::Ended,
+        }
+    }
+
+    /// Whether a branch of this name is prepared.
+    fn holds(&self, id: &str) -> bool {
+        self.store.prepared_branches().iter().any(|prepared| *prepared.id == *id)
+    }
+
+    fn settle_stray(&self, stray: (Arc<str>, bool), mut prepared: Prepared) {
+        let (id, commit) = (&*stray.0, stray.1);
+        let settled = if commit {
+            self.store.commit_prepared(id, &prepared)
+        } else {
+            self.store.rollback_prepared(id, &prepared)
+        };
+        match settled {
+            Ok(ticket) => {
+                let ask = if commit { Ask::Commit } else { Ask::Rollback };
+                let call = Call { resource: 0, branch: None, ask, attempt: 1 };
+                let ended = Arc::new(StrayEnded { keys: Weak::clone(&self.me), stray });
+                let ticket = ticket.unwrap_or_else(|| self.store.newest());
+                self.hold(ticket, Reply::new(call, ended), Answer::Done);
+            }
+            Err(Halted { stop: Stop::Cold, wanted }) => {
+                prepared.want(wanted);
+                let me = Weak::clone(&self.me);
+                let go_on = move |prepared| {
+                    if let Some(keys) = me.upgrade() {
+                        keys.settle_stray(stray, prepared);
+                    }
+                };
+                self.store.fetch(prepared, Box::new(go_on));
+            }
+            Err(Halted { stop, .. }) => self.note_stray(&stray, Err(why(&stop).1)),
+        }
+    }
+
+    fn note_stray(&self, stray: &(Arc<str>, bool), result: Result<(), String>) {
+        if let Some(noted) = lock(&self.strays).get_mut(stray) {
+            *noted = Some(result);
+        }
+    }
+
+    /// Says in the log which keys stay held until an operator ends their branch: those of another node, as after a restored backup.
+    pub(crate) fn tell_foreign(&self) {
+        let all = self.store.prepared_branches();
+        for branch in all.iter().filter(|branch| self.node.parse_branch_id(&branch.id).is_none()) {
+            tracing::error!(
+                "keys are held by {}, a prepared branch of another node than {} (txn.node): TX.RESOLVE {} COMMIT or ROLLBACK ends it",
+                branch.id,
+                self.node,
+                branch.id
+            );
+        }
     }
 
     /// Branches that are prepared.
@@ -159,7 +243,11 @@ impl Keys {
                 Ok((ticket.unwrap_or_else(|| self.store.newest()), Answer::Done))
             }
             Question::Rollback => {
-                self.forget_work(branch);
+                let work = lock(&self.works).remove(&branch);
+                if let Some(work) = work {
+                    // A prepare that waits for what is cold finds it so; one that is at it has prepared when this goes on.
+                    lock(&work).is_over = true;
+                }
                 let ticket = self.store.rollback_prepared(&id, prepared)?;
                 Ok((ticket.unwrap_or_else(|| self.store.newest()), Answer::Done))
             }
@@ -169,6 +257,9 @@ impl Keys {
                     return Ok((0, no(question, "what it staged is gone".to_owned())));
                 };
                 let mut work = lock(&work);
+                if work.is_over {
+                    return Ok((0, no(question, "it was rolled back".to_owned())));
+                }
                 work.is_sealed = true;
                 let stage = &work.stage;
                 let is_whole = question == Question::CommitOnePhase || stage.writes() == 0;
@@ -226,10 +317,7 @@ impl Keys {
 
     /// The answer to a question that the store stopped.
     fn refusal(&self, question: Question, branch: BranchId, stop: &Stop) -> Answer {
-        let (is_final, why) = match stop {
-            Stop::Refused(error) | Stop::Damaged(error) => (true, error.to_string()),
-            Stop::Busy | Stop::Cold | Stop::Locked(_) => (false, "the journal has no room now".to_owned()),
-        };
+        let (is_final, why) = why(stop);
         match question {
             Question::Prepare | Question::CommitOnePhase if is_final => {
                 self.forget_work(branch);
@@ -237,6 +325,14 @@ impl Keys {
             }
             _ => Answer::Failed(why),
         }
+    }
+}
+
+/// Whether the same would stop it again, and what it is.
+fn why(stop: &Stop) -> (bool, String) {
+    match stop {
+        Stop::Refused(error) | Stop::Damaged(error) => (true, error.to_string()),
+        Stop::Busy | Stop::Cold | Stop::Locked(_) => (false, "the journal has no room now".to_owned()),
     }
 }
 

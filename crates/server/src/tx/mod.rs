@@ -46,6 +46,8 @@ pub use open::TransactionsOptions;
 use chain::{Chain, Statements};
 use keys::{Keys, Work};
 
+pub(crate) use keys::Stray;
+
 /// All transactions of a server.
 #[derive(Debug)]
 pub struct Transactions {
@@ -244,15 +246,19 @@ impl Transactions {
         }
         drop(state);
         // One that its deadline has ended in between is rolled back as well.
-        let _ = self.desk.rollback(tx, reason);
+        let _ = self.desk.rollback(tx, shortened(reason));
     }
 
     /// How a transaction ended whose decision an earlier start has left, or that is no longer among the outcomes.
     fn ended_before(&self, tx: TxId) -> Option<Ending> {
-        match self.coordinator.transaction(tx)?.state {
-            protocol::State::Committing | protocol::State::Done => Some(Ending::Ended(Outcome::Committed)),
-            _ => None,
-        }
+        let info = self.coordinator.transaction(tx)?;
+        let outcome = match info.state {
+            protocol::State::Committing | protocol::State::Done => Outcome::Committed,
+            protocol::State::Heuristic => Outcome::Heuristic(info.reason),
+            protocol::State::InDoubt => Outcome::Unknown(info.reason),
+            _ => return None,
+        };
+        Some(Ending::Ended(outcome))
     }
 
     /// The identifier of the branch of the resource at `place`.
@@ -280,11 +286,24 @@ impl Transactions {
         format!("not carried out yet by {}, which will be asked until it is", names.join(", "))
     }
 
-    /// Ends a branch of keys that no transaction here knows, as an operator says: one of a restored backup, of an epoch that the log has
-    /// not reached. False: there is none.
-    pub(crate) fn end_stray(&self, tx: TxId, commit: bool) -> bool {
-        self.coordinator.transaction(tx).is_none()
-            && self.shared.keys.end_stray(Desk::branch(tx, KEYS_PLACE), commit)
+    /// Ends a branch of keys that no transaction here knows, as an operator says: one of a restored backup, of an epoch that is not of the
+    /// log, or of another node.
+    pub(crate) fn end_stray(&self, id: &str, commit: bool) -> Stray {
+        let knows = |branch: BranchId| self.coordinator.transaction(branch.tx).is_some();
+        if self.node.parse_branch_id(id).is_some_and(knows) {
+            return Stray::Unknown;
+        }
+        self.shared.keys.end_stray(id, commit)
+    }
+
+    /// The branch of keys of `tx`.
+    pub(crate) fn keys_branch(&self, tx: TxId) -> String {
+        self.branch_id(tx, KEYS_PLACE)
+    }
+
+    /// The transaction that `id`, the identifier of a branch, belongs to, if it is one of this server.
+    pub(crate) fn transaction_of(&self, id: &str) -> Option<TxId> {
+        self.node.parse_branch_id(id).map(|branch| branch.tx)
     }
 
     /// The coordinator: what operators do, and figures.
@@ -326,6 +345,12 @@ impl Shared {
     fn told(&self, tx: TxId, outcome: Outcome) {
         let mut state = self.state();
         let live = state.live.remove(&tx).unwrap_or_default();
+        let outcome = match outcome {
+            Outcome::Committed => Outcome::Committed,
+            Outcome::Aborted(why) => Outcome::Aborted(shortened(&why).to_owned()),
+            Outcome::Unknown(why) => Outcome::Unknown(shortened(&why).to_owned()),
+            Outcome::Heuristic(why) => Outcome::Heuristic(shortened(&why).to_owned()),
+        };
         // From now on none is made any more: see `Transactions::work`.
         self.keys.forget_work(Desk::branch(tx, KEYS_PLACE));
         state.ended.insert(tx, outcome);
@@ -340,6 +365,11 @@ impl Shared {
             live.waiting.into_iter().for_each(|client| _ = server.post(client, Message::Retry));
         }
     }
+}
+
+/// As much of a reason as is remembered: what clients and databases say may be long.
+fn shortened(reason: &str) -> &str {
+    &reason[..reason.floor_char_boundary(REASON_BYTES_MAX)]
 }
 
 /// How a transaction ended, for people.
@@ -366,3 +396,4 @@ fn no_such(tx: TxId) -> String {
 const KEYS_PLACE: u16 = 0;
 /// Outcomes that are remembered.
 const ENDED_MAX: usize = 100_000;
+const REASON_BYTES_MAX: usize = 1 << 10;

@@ -88,6 +88,7 @@ impl Transactions {
         let node = node_name(settings, has_log.then_some((&*vfs, &*dir)))?;
         let (log, started) = open_log(settings, &node, has_log.then_some(dir), &vfs, &clock)?;
         let keys = Keys::new(store, node.clone());
+        keys.tell_foreign();
         let (databases, drivers) = open_databases(settings, &node)?;
         let mut resources: Vec<Arc<dyn Resource>> = vec![Arc::clone(&keys) as Arc<dyn Resource>];
         resources.extend(databases.iter().map(|named| Arc::clone(&named.database) as Arc<dyn Resource>));
