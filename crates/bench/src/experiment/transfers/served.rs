@@ -26,9 +26,9 @@ impl Served {
     /// It does not start, or a database does not answer in time.
     pub(super) fn start(of: &Transfers) -> Result<Self, Failure> {
         let id = std::process::id();
-        let parent =
-            of.dir.clone().unwrap_or_else(std::env::temp_dir).join(format!("evenkeel-transfers-{id}"));
-        let folder = Folder::fresh(parent)?;
+        let parent = of.dir.clone().unwrap_or_else(std::env::temp_dir).join(format!("evenkeel-bench-{id}"));
+        // The folder that it is in goes with it: that must not be the one that was named.
+        let folder = Folder::fresh(parent.join("transfers"))?;
         let file = folder.path().join("evenkeel.toml");
         let resource = |name: &str, url: &str| {
             // A quarter is kept for steps of the protocol: as many as there are clients are for branches.
