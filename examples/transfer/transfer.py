@@ -91,12 +91,10 @@ def commit(tx):
             if outcome != "unknown":
                 return outcome, why
             answer = outcome, why
-        except redis.ResponseError as error:
-            # The server was started anew and has no work of this transaction: what was not decided is rolled back.
-            if not str(error).startswith("NOTX"):
-                raise
-            return "unknown", str(error)
         except redis.RedisError as error:
+            # The server was started anew and has no work of this transaction: what was not decided is rolled back.
+            if str(error).startswith("NOTX"):
+                return "unknown", str(error)
             answer = "unknown", str(error)
         time.sleep(0.2)
     return answer
