@@ -8,6 +8,9 @@ mod common;
 mod mariadb;
 #[path = "../../txn/tests/common/postgres.rs"]
 mod postgres;
+#[path = "../../txn/examples/transfer.rs"]
+#[allow(dead_code, reason = "what it does with its process is left out")]
+mod transfer;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,6 +19,7 @@ use common::{Server, bulk, eventually};
 use mariadb::MariaDb;
 use postgres::Postgres;
 use resp::Value;
+use txn::protocol::Outcome;
 
 /// Two databases and a server.
 struct Bank {
@@ -131,6 +135,48 @@ fn transfers_in_python_and_go_move_all_or_nothing() {
     assert_eq!(bank.sums(), [before[0] - 11 * made, before[1] + 10 * made, before[2] + made]);
     assert_eq!(bank.postgres.sql("SELECT count(*) FROM pg_prepared_xacts").trim(), "0");
     assert_eq!(bank.mariadb.sql("XA RECOVER"), "");
+}
+
+/// It is called here as its `main` does: a stage builds no examples of other crates, and cargo does not tell a test where they are.
+#[test]
+fn embedded_transfer_moves_all_or_nothing_without_a_server() {
+    let Some(bank) = Bank::open() else { return };
+    let [ada, bob, fees] = bank.sums();
+    let (mariadb, folder) = (bank.mariadb.url(&bank.database), bank.folder.path().join("decisions"));
+    let run = |rest: &[&str]| {
+        let urls = [bank.postgres.url(), mariadb.clone(), folder.to_string_lossy().into_owned()];
+        let (status, text) = transfer::run(
+            &urls.into_iter().chain(rest.iter().map(|it| (*it).to_owned())).collect::<Vec<_>>(),
+        );
+        assert!(!text.contains('\n'), "{text}");
+        (status, text)
+    };
+    assert_eq!(run(&[]), (0, "committed".to_owned()));
+    assert_eq!(bank.sums(), [ada - 10, bob + 10, fees]);
+    assert_eq!(run(&["25"]), (0, "committed".to_owned()));
+    let made = [ada - 35, bob + 35, fees];
+    assert_eq!(bank.sums(), made);
+    let (status, text) = run(&["5000"]);
+    assert!(status == 1 && text.starts_with("aborted ") && text.contains("account_balance_check"), "{text}");
+    bank.mariadb.sql(&format!("UPDATE {}.account SET id = 'eve'", bank.database));
+    assert_eq!(
+        run(&["10"]),
+        (1, "aborted there is no such account".to_owned()),
+        "what Ada gave is given back"
+    );
+    assert_eq!(run(&["10", "20"]).0, 1);
+    assert_eq!(bank.sums(), made);
+    assert_eq!(bank.postgres.sql("SELECT count(*) FROM pg_prepared_xacts").trim(), "0");
+    assert_eq!(bank.mariadb.sql("XA RECOVER"), "");
+}
+
+/// Status 1 says that nothing has changed: whoever reads it makes the transfer again.
+#[test]
+fn embedded_transfer_that_may_have_been_made_is_never_told_as_aborted() {
+    let told = |outcome: fn(String) -> Outcome| transfer::told(&outcome("why".to_owned()));
+    assert_eq!(told(Outcome::Aborted), (1, "aborted why".to_owned()));
+    assert_eq!(told(Outcome::Unknown), (2, "unknown why".to_owned()));
+    assert_eq!(told(Outcome::Heuristic), (2, "heuristic why".to_owned()));
 }
 
 /// A client that lost the answer to TX.COMMIT with the server asked the next one, and was told that there is no such transaction,

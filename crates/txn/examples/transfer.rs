@@ -4,9 +4,13 @@
 //!
 //! The databases have the tables of `examples/transfer`. DIR keeps decisions: the next start with the same one ends what this one left, so it
 //! must not be lost, and belongs to one process at a time.
+//!
+//! It prints how the transfer ended, and why, and exits with 0 (committed), 1 (aborted: nothing has changed) or 2 (unknown, heuristic: look before
+//! it is made again).
 #![allow(clippy::disallowed_methods, reason = "an application's own clock and pauses")]
 
 use std::error::Error;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -22,12 +26,38 @@ use txn::resource::Resource;
 use txn::sql::{Answered, Database, DatabaseOptions, Drivers, Statement};
 use vfs::RealDisk;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [postgres, mariadb, dir, amount @ ..] = &arguments[..] else {
-        return Err("POSTGRES_URL MARIADB_URL DIR [AMOUNT]".into());
+    let (status, told) = run(&arguments);
+    println!("{told}");
+    ExitCode::from(status)
+}
+
+/// What the program exits with, and what it prints.
+pub(crate) fn run(arguments: &[String]) -> (u8, String) {
+    let outcome = match arguments {
+        [postgres, mariadb, dir] => transfer(postgres, mariadb, dir, "10"),
+        [postgres, mariadb, dir, amount] => transfer(postgres, mariadb, dir, amount),
+        _ => Err("it wants POSTGRES_URL MARIADB_URL DIR [AMOUNT]".into()),
     };
-    let amount = amount.first().map_or("10", String::as_str);
+    told(&outcome.unwrap_or_else(|error| Outcome::Aborted(error.to_string())))
+}
+
+/// Unknown: the next start with this folder ends it. Heuristic: an operator has to look. Either may have moved the money.
+pub(crate) fn told(outcome: &Outcome) -> (u8, String) {
+    match outcome {
+        Outcome::Committed => (0, "committed".to_owned()),
+        Outcome::Aborted(why) => (1, format!("aborted {why}")),
+        Outcome::Unknown(why) => (2, format!("unknown {why}")),
+        Outcome::Heuristic(why) => (2, format!("heuristic {why}")),
+    }
+}
+
+/// Makes the transfer.
+///
+/// # Errors
+/// There was nothing to commit, so nothing has changed.
+fn transfer(postgres: &str, mariadb: &str, dir: &str, amount: &str) -> Result<Outcome, Box<dyn Error>> {
     // In the databases, branches are known by this name: no two processes may have the same.
     let node = NodeName::new("transfer-example")?;
     let drivers = Drivers::start()?;
@@ -46,22 +76,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (from, to) = (lane.enlist(tx, 0)?, lane.enlist(tx, 1)?);
     let take = "UPDATE account SET balance = balance - $1 WHERE id = $2";
     let give = "UPDATE account SET balance = balance + CAST(? AS SIGNED) WHERE id = ?";
-    let worked = run(&*checking, from, take, &[amount, "ada"])
-        .and_then(|()| run(&*savings, to, give, &[amount, "bob"]));
+    let worked = change(&*checking, from, take, &[amount, "ada"])
+        .and_then(|()| change(&*savings, to, give, &[amount, "bob"]));
     if let Err(why) = worked {
         lane.rollback(tx, &why)?;
-        return Err(why.into());
+        return Ok(Outcome::Aborted(why));
     }
-    match lane.commit_and_wait(tx)? {
-        Outcome::Committed => println!("committed"),
-        // Aborted: nothing has changed. Unknown: the next start with this folder ends it. Heuristic: an operator has to look.
-        other => return Err(format!("{other:?}").into()),
-    }
-    Ok(())
+    // It refuses only what it has not begun to commit: a transaction whose time was over, say.
+    Ok(lane.commit_and_wait(tx)?)
 }
 
 /// Changes one row in a branch.
-fn run(database: &dyn Database, branch: BranchId, text: &str, parameters: &[&str]) -> Result<(), String> {
+fn change(database: &dyn Database, branch: BranchId, text: &str, parameters: &[&str]) -> Result<(), String> {
     let parameters = parameters.iter().map(|it| Some(it.as_bytes().to_vec())).collect();
     let (tell, told) = channel();
     let done = Box::new(move |answered| drop(tell.send(answered)));
