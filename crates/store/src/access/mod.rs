@@ -73,6 +73,8 @@ pub struct Access<'s> {
     store: &'s Store,
     prepared: &'s Prepared,
     guards: Guards<'s>,
+    /// The keys of the scope, where it names them.
+    keys: Option<&'s [KeyRef<'s>]>,
     /// The key of a scope of one, and its hash.
     only: Option<(&'s [u8], KeyHash)>,
     overlay: Overlay,
@@ -128,6 +130,7 @@ impl<'s> Access<'s> {
             store,
             prepared,
             guards,
+            keys: scope.keys(),
             only,
             overlay: Overlay::default(),
             expired: RefCell::default(),

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crate::KeyRef;
 use crate::error::{Locked, Stop, StoreError};
 use crate::hash::{KeyHash, STRIPES};
 use crate::index::PREPARED_KEYSPACE;
@@ -18,6 +19,8 @@ use super::{Access, Guards};
 impl<'s> Access<'s> {
     /// Shows this access what `stage` means to do to the keys of its scope. To be called before anything else, in an access that
     /// ends in [`Access::keep`] or is dropped. An access of scope [`Scope::Walk`](super::Scope::Walk) sees what is committed.
+    ///
+    /// Looks at the keys that the scope names; at all that `stage` has touched where it is everything.
     pub fn resume(&mut self, stage: &Stage) {
         if !stage.contents().is_empty() {
             let index = &self.store.index;
@@ -27,12 +30,12 @@ impl<'s> Access<'s> {
             self.overlay.change_mapping(|| (mapping, first + stage.made));
             self.fold_collections();
         }
-        let only = self.only.map(|(_, hash)| hash);
-        for (number, touched) in stage.stripes() {
-            if self.guards.stripe(number).is_ok() {
-                let seen = touched.iter().filter(|touched| only.is_none_or(|hash| hash == touched.hash));
-                seen.for_each(|touched| self.resume_key(stage, touched));
+        match self.keys {
+            Some(keys) => keys.iter().for_each(|key| self.resume_named(stage, *key)),
+            None if self.guards.everything().is_ok() => {
+                stage.touched().for_each(|touched| self.resume_key(stage, touched));
             }
+            None => {}
         }
         debug_assert!(self.overlay.iter().all(|staged| staged.cause == Cause::Resumed), "called too late");
     }
@@ -41,12 +44,22 @@ impl<'s> Access<'s> {
     fn fold_collections(&mut self) {
         let (store, prepared) = (self.store, self.prepared);
         for key in prepared.collections() {
-            (0..store.options.databases)
-                .for_each(|db| self.guards.warm(store, prepared, crate::KeyRef { db, key }));
+            (0..store.options.databases).for_each(|db| self.guards.warm(store, prepared, KeyRef { db, key }));
+        }
+    }
+
+    fn resume_named(&mut self, stage: &Stage, KeyRef { db, key }: KeyRef<'_>) {
+        let hash = self.hash(key);
+        // Engine `noop` locks nothing, and shows nothing.
+        if self.guards.stripe(hash.stripe()).is_ok()
+            && let Some(touched) = stage.find(stage.contents_of(db), hash, key)
+        {
+            self.resume_key(stage, touched);
         }
     }
 
     fn resume_key(&mut self, stage: &Stage, touched: &Touched) {
+        touched.on_look();
         let (Some(intent), Some(db)) = (&touched.intent, stage.target(touched.contents)) else { return };
         let Some(keyspace) = self.keyspace(db) else { return };
         let has_expired = match intent {

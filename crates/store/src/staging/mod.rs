@@ -15,6 +15,8 @@
 //!      otherwise two branches, each of which reads what the other writes, could both commit.
 //!   4. A database that the transaction empties or swaps is held whole from prepare on; its commit maps it anew.
 //!   5. A commit is one group: all changes and the removal of the record, or nothing.
+//!   6. A command that names its keys meets those of the stage and no others, each by its hash: what it does while their stripes
+//!      are locked grows with its own keys, however many the transaction touched before. Only who has all locks sees all.
 //!
 //! A transaction that empties or swaps databases knows keys by the *contents* that they lie in, not by a number that it may have changed:
 //! below the number of databases those that were of this database when it began, from there on those that it made by FLUSH.
@@ -53,8 +55,8 @@ use crate::{KeyRef, Store};
 /// used memory.
 pub struct Stage {
     store: Arc<Store>,
-    /// By stripe, in no order within one.
-    stripes: BTreeMap<usize, Vec<Touched>>,
+    /// Stripe by stripe, for a hash begins with that; equal seeds meet them in equal order.
+    touched: BTreeMap<Name, Touched>,
     /// The contents of each database; empty as long as they are where they were.
     contents: Vec<u32>,
     /// Contents that it has made.
@@ -64,6 +66,15 @@ pub struct Stage {
     /// The newest effect that some answer depended on.
     pub(crate) looked: u64,
     held: Held,
+}
+
+/// What tells touched keys apart.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Name {
+    hash: KeyHash,
+    contents: u32,
+    /// Counts keys that only their bytes tell apart, from 0 on without a gap: none is ever taken out.
+    nth: u32,
 }
 
 /// A key that the transaction has touched.
@@ -118,7 +129,7 @@ impl Stage {
     /// Whether it has touched nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.stripes.is_empty() && self.contents.is_empty()
+        self.touched.is_empty() && self.contents.is_empty()
     }
 
     /// Keys that it means to change, and databases.
@@ -163,7 +174,7 @@ impl Stage {
     pub(crate) fn rearrange(&mut self, contents: Vec<u32>, made: u32) {
         assert!(made >= self.made, "contents are made, and numbered on");
         let kept: BTreeSet<u32> = contents.iter().copied().collect();
-        for touched in self.stripes.values_mut().flatten().filter(|it| !kept.contains(&it.contents)) {
+        for touched in self.touched.values_mut().filter(|it| !kept.contains(&it.contents)) {
             if let Some(old) = touched.intent.take() {
                 self.bytes -= old.value_bytes();
                 self.held.take(old.memory_bytes());
@@ -180,12 +191,12 @@ impl Stage {
     /// Number of keys that it has touched.
     #[must_use]
     pub fn keys(&self) -> usize {
-        self.stripes.values().map(Vec::len).sum()
+        self.touched.len()
     }
 
     /// All keys, stripe by stripe.
     pub(crate) fn touched(&self) -> impl Iterator<Item = &Touched> {
-        self.stripes.values().flatten()
+        self.touched.values()
     }
 
     /// The keys that others can change: not those of contents that it has made, which are its own.
@@ -194,14 +205,20 @@ impl Stage {
         self.touched().filter(move |touched| touched.contents < databases)
     }
 
-    /// The keys of one stripe.
-    pub(crate) fn stripes(&self) -> impl Iterator<Item = (usize, &[Touched])> {
-        self.stripes.iter().map(|(number, touched)| (*number, touched.as_slice()))
-    }
-
     /// The key, if it was touched.
     pub(crate) fn find(&self, contents: u32, hash: KeyHash, key: &[u8]) -> Option<&Touched> {
-        self.stripes.get(&hash.stripe())?.iter().find(|touched| touched.is(contents, hash, key))
+        self.search(contents, hash, key).1
+    }
+
+    /// The key, if it was touched, and its name, or the one to touch it by.
+    fn search(&self, contents: u32, hash: KeyHash, key: &[u8]) -> (Name, Option<&Touched>) {
+        let mut name = Name { hash, contents, nth: 0 };
+        loop {
+            match self.touched.get(&name) {
+                Some(touched) if !touched.is(key) => name.nth += 1,
+                found => return (name, found),
+            }
+        }
     }
 
     /// Replaces what becomes of a touched key.
@@ -209,8 +226,8 @@ impl Stage {
     /// # Panics
     /// If it was not touched: callers have asked [`Stage::find`].
     pub(crate) fn intend(&mut self, contents: u32, hash: KeyHash, key: &[u8], intent: Intent) {
-        let stripe = self.stripes.get_mut(&hash.stripe()).expect("touched");
-        let touched = stripe.iter_mut().find(|touched| touched.is(contents, hash, key)).expect("touched");
+        let (name, _) = self.search(contents, hash, key);
+        let touched = self.touched.get_mut(&name).expect("touched");
         self.bytes += intent.value_bytes();
         self.held.add(intent.memory_bytes());
         match touched.intent.replace(intent) {
@@ -238,8 +255,16 @@ impl Stage {
 }
 
 impl Touched {
-    fn is(&self, contents: u32, hash: KeyHash, key: &[u8]) -> bool {
-        self.hash == hash && self.contents == contents && *self.watch.key == *key
+    /// Whether it is `key`, of keys of equal hash and contents.
+    fn is(&self, key: &[u8]) -> bool {
+        self.on_look();
+        *self.watch.key == *key
+    }
+
+    /// Hears that a command looks at it: tests count that.
+    pub(crate) fn on_look(&self) {
+        #[cfg(test)]
+        tests::LOOKS.set(tests::LOOKS.get() + 1);
     }
 
     /// Where it is watched: the database that has its contents before the commit; if they were made, where it was named.
@@ -269,7 +294,7 @@ impl Store {
     pub fn stage(self: &Arc<Self>) -> Stage {
         Stage {
             store: Arc::clone(self),
-            stripes: BTreeMap::new(),
+            touched: BTreeMap::new(),
             contents: Vec::new(),
             made: 0,
             bytes: 0,
@@ -314,11 +339,11 @@ impl Store {
         for (hash, KeyRef { db, key }) in fresh {
             // a command may name a key twice
             let contents = stage.contents_of(db);
-            if stage.find(contents, hash, key).is_none() {
+            if let (name, None) = stage.search(contents, hash, key) {
                 let before = u16::try_from(contents).ok().filter(|it| *it < self.options.databases);
                 let watch = self.watch(before.unwrap_or(db), key);
                 let touched = Touched { contents, hash, watch, intent: None };
-                stage.stripes.entry(hash.stripe()).or_default().push(touched);
+                stage.touched.insert(name, touched);
                 stage.bytes += KEY_BYTES + key.len() as u64;
                 stage.held.add(WATCH_BYTES + 2 * key.len() as u64);
             }

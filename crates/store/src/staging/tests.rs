@@ -1,5 +1,6 @@
-//! What of transactions only the log's side shows.
+//! What of transactions only the log's side shows, or the keys that staging looks at.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::engine::{Class, Engine};
@@ -8,6 +9,11 @@ use crate::index::{Index, PREPARED_KEYSPACE};
 use crate::record::{self, Draft};
 use crate::testlog::TestLog;
 use crate::{EngineKind, KeyRef, Options, Prepared, Scope, Staging, Store, StoreError, Value};
+
+thread_local! {
+    /// Keys of stages that were looked at.
+    pub(super) static LOOKS: Cell<u64> = const { Cell::new(0) };
+}
 
 /// Two groups that are appended one after the other mostly share a batch, which is there whole or not at all: a simulated crash
 /// hardly ever falls between them.
@@ -58,3 +64,32 @@ fn image_that_cannot_be_decoded_refuses_the_start_by_the_name_of_its_branch() {
         assert!(text.contains("prepared transaction branch") && text.contains(what), "{text}");
     }
 }
+
+/// Each command looked at every key of the stripes that it locked, four times for each of its own: an MSET of 1,000 keys as the
+/// 500th of a transaction held all of them for more than a second, and every connection stood still.
+#[test]
+fn commands_that_name_their_keys_look_at_no_others_of_the_transaction() {
+    let looks = |batches: u32| {
+        let options = Options { engine: EngineKind::Memory, background: false, ..Options::default() };
+        let store = Store::open(options).expect("nothing to read");
+        let (mut stage, prepared) = (store.stage(), Prepared::default());
+        LOOKS.set(0);
+        for batch in 0..batches {
+            let names: Vec<[u8; 4]> = (0..BATCH).map(|key| (batch * BATCH + key).to_be_bytes()).collect();
+            let keys: Vec<KeyRef<'_>> = names.iter().map(|name| KeyRef { db: 0, key: name }).collect();
+            for value in [b"fresh", b"again"] {
+                store.touch(&mut stage, &keys).expect("room");
+                let mut access = store.access(Scope::Keys(&keys), &prepared, 0).expect("room");
+                access.resume(&stage);
+                keys.iter().for_each(|key| access.put(0, key.key, Value::String(value), None));
+                access.keep(&mut stage).expect("room");
+            }
+        }
+        assert_eq!((stage.keys(), stage.writes()), ((batches * BATCH) as usize, (batches * BATCH) as usize));
+        LOOKS.get()
+    };
+    let (once, twice) = (looks(20), looks(40));
+    assert!(once > 0 && 10 * twice <= 22 * once, "{once} for 2,000 keys, {twice} for 4,000");
+}
+
+const BATCH: u32 = 100;
