@@ -76,18 +76,3 @@ fn statement_that_failed_leaves_nothing_of_the_others() {
         assert_eq!(text(&parties.server.call(&["GET", "account:0"])), "1000");
     }
 }
-
-/// What was run and cannot be told must not be committed by who takes the error for "not carried out".
-#[test]
-fn statement_whose_rows_are_too_large_to_reply_is_rolled_back() {
-    let Some(parties) = Parties::start() else { return };
-    parties.server.call(&["CONFIG", "SET", "connections.output_max", "64KiB"]);
-    let begun = parties.server.call(&["TX.BEGIN"]);
-    let id = field(&begun, "id").map(text).unwrap();
-    let insert = "INSERT INTO journal VALUES ('1') RETURNING repeat('x', 70000)";
-    let refused = parties.server.call(&["TX.SQL", &id, "pg", insert]);
-    assert!(text(&refused).contains("connections.output_max (65536 B)"), "{refused:?}");
-    let outcome = text(&parties.server.call(&["TX.COMMIT", &id]));
-    assert!(outcome.starts_with("[aborted, ERR the rows"), "{outcome}");
-    assert_eq!(parties.postgres.sql("SELECT count(*) FROM journal").trim(), "0");
-}

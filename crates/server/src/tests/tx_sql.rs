@@ -240,6 +240,26 @@ fn answers_behind_an_error_are_forgotten() {
     assert_eq!(scene.come(), ":1\r\n");
 }
 
+/// What was run and cannot be told must not be committed by who takes the error for "not carried out".
+#[test]
+fn statement_whose_rows_are_too_large_to_reply_is_rolled_back() {
+    let mut scene = Scene::with(|settings| settings.connections_output_max = Size(1_000));
+    let id = scene.send(&[&["TX.STATUS", "$"]]).split("\r\n").nth(4).unwrap().to_owned();
+    assert_eq!(scene.send(&[&["TX.SQL", &id, "one", "INSERT … RETURNING …"]]), "");
+    scene.one.answer(Ok(Answered::Rows(vec![vec![Some(vec![b'x'; 1_000])]])));
+    let told = scene.come();
+    let error = "-ERR the rows of the statement are larger than connections.output_max (1000 B); its transaction is rolled back\r\n";
+    assert_eq!(told, error);
+    let mut outcome = scene.send(&[&["TX.COMMIT", &id]]);
+    if outcome.is_empty() {
+        outcome = scene.outcome();
+    }
+    assert!(
+        outcome.starts_with("*2\r\n$7\r\naborted\r\n") && outcome.contains("are larger than"),
+        "{outcome}"
+    );
+}
+
 #[test]
 fn large_answer_is_not_kept_for_the_statements_behind_it() {
     let mut scene = Scene::new();

@@ -32,9 +32,12 @@ pub(crate) struct Keys {
     held: Mutex<Vec<Held>>,
     held_count: AtomicUsize,
     /// Branches that operators end, each to be committed or not, and what came of it.
-    strays: Mutex<HashMap<(Arc<str>, bool), Option<Result<(), String>>>>,
+    strays: Mutex<HashMap<Settled, Option<Result<(), String>>>>,
     me: Weak<Self>,
 }
+
+/// A branch, and whether it is to be committed.
+type Settled = (Arc<str>, bool);
 
 /// What a branch means to change.
 #[derive(Debug)]
@@ -69,7 +72,7 @@ pub(crate) enum Stray {
 /// Hears that such a branch has ended.
 struct StrayEnded {
     keys: Weak<Keys>,
-    stray: (Arc<str>, bool),
+    stray: Settled,
 }
 
 impl Replies for StrayEnded {
@@ -134,7 +137,7 @@ impl Keys {
         self.store.prepared_branches().iter().any(|prepared| *prepared.id == *id)
     }
 
-    fn settle_stray(&self, stray: (Arc<str>, bool), mut prepared: Prepared) {
+    fn settle_stray(&self, stray: Settled, mut prepared: Prepared) {
         let (id, commit) = (&*stray.0, stray.1);
         let settled = if commit {
             self.store.commit_prepared(id, &prepared)
@@ -163,7 +166,7 @@ impl Keys {
         }
     }
 
-    fn note_stray(&self, stray: &(Arc<str>, bool), result: Result<(), String>) {
+    fn note_stray(&self, stray: &Settled, result: Result<(), String>) {
         if let Some(noted) = lock(&self.strays).get_mut(stray) {
             *noted = Some(result);
         }
