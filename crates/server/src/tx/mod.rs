@@ -351,8 +351,6 @@ impl Shared {
             Outcome::Unknown(why) => Outcome::Unknown(shortened(&why).to_owned()),
             Outcome::Heuristic(why) => Outcome::Heuristic(shortened(&why).to_owned()),
         };
-        // From now on none is made any more: see `Transactions::work`.
-        self.keys.forget_work(Desk::branch(tx, KEYS_PLACE));
         state.ended.insert(tx, outcome);
         state.order.push_back(tx);
         if state.order.len() > ENDED_MAX
@@ -361,6 +359,8 @@ impl Shared {
             state.ended.remove(&oldest);
         }
         drop(state);
+        // None is made any more, see `Transactions::work`; to drop a large one takes a while.
+        self.keys.forget_work(Desk::branch(tx, KEYS_PLACE));
         if let Some(server) = self.server.get().and_then(Weak::upgrade) {
             live.waiting.into_iter().for_each(|client| _ = server.post(client, Message::Retry));
         }

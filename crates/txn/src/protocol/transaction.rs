@@ -339,12 +339,12 @@ impl Transaction {
         }
     }
 
-    /// When it came to what.
     /// Whether its end was chosen and its outcome is still to be told.
     pub(crate) fn is_ending(&self) -> bool {
         self.state != State::Active && !self.is_finished
     }
 
+    /// When it came to what.
     pub(crate) fn marks(&self) -> Marks {
         self.marks
     }
