@@ -4,8 +4,9 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use common::postgres::Postgres;
 use common::{Ear, node, tx, waiter};
@@ -16,6 +17,14 @@ use txn::tls::TlsOptions;
 
 fn open(url: &str, node: &NodeName) -> Result<Opened<SqlLog>, OpenError> {
     SqlLog::open(url, &TlsOptions::default(), node)
+}
+
+/// What `work` returns, or a failed test if it takes longer than `limit`.
+fn within<T: Send + 'static>(limit: Duration, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (tell, told) = mpsc::channel();
+    let thread = std::thread::Builder::new().name("within".into());
+    thread.spawn(move || drop(tell.send(work()))).unwrap();
+    told.recv_timeout(limit).unwrap_or_else(|_| panic!("not within {limit:?}"))
 }
 
 #[test]
@@ -170,3 +179,24 @@ fn killed_server_keeps_what_was_acknowledged() {
         }
     }
 }
+
+/// The database refused a removal, the log put it back, and `close` tried it again at once, for ever.
+#[test]
+fn close_ends_although_the_database_refuses_removals() {
+    let Some(postgres) = Postgres::start(&[]) else { return };
+    let log = open(&postgres.url(), &node()).unwrap().log;
+    let ear = Arc::new(Ear::default());
+    log.write(tx(1, 1), b"record", &waiter(&ear)).unwrap();
+    ear.wait(tx(1, 1)).unwrap();
+    postgres.sql(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''no''; END';
+        CREATE TRIGGER refuse BEFORE DELETE ON evenkeel_decisions FOR EACH ROW EXECUTE FUNCTION refuse()",
+    );
+    log.remove(tx(1, 1));
+    within(BOUNDED, move || log.close());
+    let kept = open(&postgres.url(), &node()).unwrap().records;
+    assert_eq!(kept, [(tx(1, 1), b"record".to_vec())], "what was not removed comes back");
+}
+
+/// What ends, ends within.
+const BOUNDED: Duration = Duration::from_secs(20);

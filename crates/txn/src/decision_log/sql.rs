@@ -73,9 +73,7 @@ impl DecisionLog for SqlLog {
         if state.queue.len() >= QUEUE_MAX {
             return Err(Refused::Full(format!("{QUEUE_MAX} records wait for PostgreSQL, the most that may")));
         }
-        // A removal that went with it would remove it, or not.
-        state.removals.remove(&tx);
-        state.queue.push_back(Job { tx, record: record.to_vec(), waiter: Arc::clone(waiter) });
+        state.push(Job { tx, record: record.to_vec(), waiter: Arc::clone(waiter) });
         drop(state);
         self.shared.work.notify_one();
         Ok(None)
@@ -161,6 +159,13 @@ impl State {
         LogCounters { records: self.records, removed: self.removed, syncs: self.commits, bytes: self.bytes }
     }
 
+    /// A record that goes with one of the next transactions.
+    fn push(&mut self, job: Job) {
+        // A removal that went with it would remove it, or not.
+        self.removals.remove(&job.tx);
+        self.queue.push_back(job);
+    }
+
     /// What goes into the next transaction; a transaction's second record goes with the one after it.
     fn take(&mut self) -> (Rows, Waiting) {
         let (mut rows, mut waiting, mut taken) = (Rows::default(), Waiting::new(), HashSet::new());
@@ -176,6 +181,14 @@ impl State {
             self.removals.remove(tx);
         }
         (rows, waiting)
+    }
+
+    /// What `rows` did not remove, or perhaps did not, is removed later. A log that was closed and wrote nothing else forgets it: it
+    /// would be tried again at once, for ever if the server goes on to refuse it.
+    fn put_back(&mut self, rows: &Rows) {
+        if self.stopped.is_none() || !rows.writes.is_empty() {
+            self.removals.extend(&rows.removals);
+        }
     }
 }
 
@@ -246,7 +259,7 @@ impl Keeper {
                 Ok(()) => self.note(&rows, &waiting),
                 Err(Failure::Refused(_, what)) => {
                     tracing::error!(what, "the database refused decisions");
-                    self.shared.state().removals.extend(rows.removals);
+                    self.shared.state().put_back(&rows);
                     tell_all(&waiting, |_| Err(LogError::Absent(what.clone())));
                 }
                 Err(Failure::Lost(what)) => {
@@ -305,7 +318,7 @@ impl Keeper {
                     let is_there = |tx: &TxId| found.get(tx) == sent.get(tx).copied();
                     let mut state = self.shared.state();
                     state.records += sent.keys().filter(|tx| is_there(tx)).count() as u64;
-                    state.removals.extend(rows.removals);
+                    state.put_back(&rows);
                     drop(state);
                     tell_all(waiting, |tx| {
                         let absent = || LogError::Absent("its transaction was rolled back".to_owned());
