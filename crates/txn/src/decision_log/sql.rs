@@ -187,7 +187,10 @@ impl State {
     /// would be tried again at once, for ever if the server goes on to refuse it.
     fn put_back(&mut self, rows: &Rows) {
         if self.stopped.is_none() || !rows.writes.is_empty() {
-            self.removals.extend(&rows.removals);
+            // They were taken before these records came, and would remove them.
+            let newer: HashSet<TxId> = self.queue.iter().map(|job| job.tx).collect();
+            let room = REMOVALS_MAX.saturating_sub(self.removals.len());
+            self.removals.extend(rows.removals.iter().filter(|tx| !newer.contains(tx)).take(room));
         }
     }
 }
@@ -376,3 +379,44 @@ const LOCK_MAX: Duration = Duration::from_secs(1);
 /// A connection that broke is looked after for ten seconds.
 const LOOK_UP_PAUSE: Duration = Duration::from_millis(100);
 const LOOK_UPS_MAX: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Deaf;
+
+    impl Waiter for Deaf {
+        fn on_logged(&self, _: TxId, _: Result<(), LogError>) {}
+    }
+
+    fn job(tx: TxId) -> Job {
+        Job { tx, record: b"record".to_vec(), waiter: Arc::new(Deaf) }
+    }
+
+    /// A removal was put back behind a newer record of its transaction, and removed that.
+    #[test]
+    fn removal_that_is_put_back_spares_a_record_that_came_meanwhile() {
+        let (tx, other) = (TxId { epoch: 1, number: 1 }, TxId { epoch: 1, number: 2 });
+        let mut state = State { removals: HashSet::from([tx, other]), ..State::default() };
+        let (sent, _) = state.take();
+        assert_eq!(HashSet::from_iter(sent.removals.iter().copied()), HashSet::from([tx, other]));
+        state.push(job(tx));
+        state.put_back(&sent);
+        let (next, waiting) = state.take();
+        assert_eq!((next.writes.len(), waiting.len(), next.removals), (1, 1, vec![other]));
+        let (last, _) = state.take();
+        assert_eq!((last.writes.len(), last.removals), (0, vec![]));
+    }
+
+    #[test]
+    fn removals_that_are_put_back_keep_to_the_bound() {
+        let all = (0..).map(|number| TxId { epoch: 1, number });
+        let mut state = State { removals: all.take(REMOVALS_MAX).collect(), ..State::default() };
+        let (sent, _) = state.take();
+        assert_eq!(sent.removals.len(), ROWS_MAX);
+        state.removals.extend((0..10).map(|number| TxId { epoch: 2, number }));
+        state.put_back(&sent);
+        assert_eq!(state.removals.len(), REMOVALS_MAX);
+    }
+}
