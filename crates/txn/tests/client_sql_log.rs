@@ -198,5 +198,39 @@ fn close_ends_although_the_database_refuses_removals() {
     assert_eq!(kept, [(tx(1, 1), b"record".to_vec())], "what was not removed comes back");
 }
 
+/// Each session altered a table: only its owner may, and it waits for all who read it.
+#[test]
+fn user_who_was_granted_the_tables_opens_the_log() {
+    let Some(postgres) = Postgres::start(&[]) else { return };
+    open(&postgres.url(), &node()).unwrap().log.close();
+    postgres.sql(
+        "CREATE ROLE keeper LOGIN;
+        GRANT SELECT, INSERT, UPDATE, DELETE ON evenkeel_nodes, evenkeel_decisions TO keeper",
+    );
+    let url = postgres.url().replace("//postgres@", "//keeper@");
+    let opened = open(&url, &node()).unwrap();
+    assert_eq!(opened.epoch, opened.born + 1);
+    let ear = Arc::new(Ear::default());
+    opened.log.write(tx(1, 1), b"record", &waiter(&ear)).unwrap();
+    ear.wait(tx(1, 1)).unwrap();
+    opened.log.close();
+    assert_eq!(open(&url, &node()).unwrap().records, [(tx(1, 1), b"record".to_vec())]);
+}
+
+#[test]
+fn table_without_the_first_epoch_gets_its_column() {
+    let Some(postgres) = Postgres::start(&[]) else { return };
+    postgres.sql(
+        "CREATE TABLE evenkeel_nodes (node text PRIMARY KEY, epoch bigint NOT NULL);
+        CREATE TABLE evenkeel_decisions (node text NOT NULL, epoch bigint NOT NULL, number bigint NOT NULL,
+            record bytea NOT NULL, PRIMARY KEY (node, epoch, number));
+        INSERT INTO evenkeel_nodes VALUES ('test', 7);
+        INSERT INTO evenkeel_decisions VALUES ('test', 7, 1, 'record')",
+    );
+    let opened = open(&postgres.url(), &node()).unwrap();
+    assert_eq!((opened.epoch, opened.born), (8, 1));
+    assert_eq!(opened.records, [(tx(7, 1), b"record".to_vec())]);
+}
+
 /// What ends, ends within.
 const BOUNDED: Duration = Duration::from_secs(20);

@@ -69,12 +69,16 @@ impl Session {
             // What went wrong is told to whoever asks for something next.
             let _ = connection.await;
         });
-        let row = client.query_one("SELECT current_setting('fsync')", &[]).await.map_err(no)?;
-        if row.get::<_, String>(0) != "on" {
+        client.batch_execute("SET synchronous_commit TO on").await.map_err(no)?;
+        let row = client.query_one(LOOK, &[]).await.map_err(no)?;
+        let (fsync, has_tables): (String, bool) = (row.get(0), row.get(1));
+        if fsync != "on" {
             let what = "it runs with fsync = off, so that no decision would be durable";
             return Err(OpenError::Failed(format!("{}: {what}", place(config))));
         }
-        client.batch_execute(SETUP).await.map_err(no)?;
+        if !has_tables {
+            client.batch_execute(SETUP).await.map_err(no)?;
+        }
         let mut waited = Duration::ZERO;
         while !client.query_one(LOCK, &[&node.as_str()]).await.map_err(no)?.get::<_, bool>(0) {
             if waited >= wait_max {
@@ -165,9 +169,14 @@ fn keys(txs: impl Iterator<Item = TxId>) -> (Vec<i64>, Vec<i64>) {
     txs.map(|tx| (i64::from(tx.epoch), tx.number as i64)).unzip()
 }
 
+/// What runs the server, and whether the tables are there, with the column that came later. To make what is there `IF NOT EXISTS` takes
+/// the right to make it, and to alter a table waits for all who read it.
+const LOOK: &str =
+    "SELECT current_setting('fsync'), to_regclass('evenkeel_decisions') IS NOT NULL AND EXISTS (
+    SELECT FROM pg_attribute
+    WHERE attrelid = to_regclass('evenkeel_nodes') AND attname = 'born' AND NOT attisdropped)";
 /// Tables are made by one at a time: `IF NOT EXISTS` alone fails when two try.
-const SETUP: &str = "SET synchronous_commit TO on;
-BEGIN;
+const SETUP: &str = "BEGIN;
 SELECT pg_advisory_xact_lock(hashtextextended('evenkeel_decisions', 0));
 CREATE TABLE IF NOT EXISTS evenkeel_nodes (node text PRIMARY KEY, epoch bigint NOT NULL);
 ALTER TABLE evenkeel_nodes ADD COLUMN IF NOT EXISTS born bigint NOT NULL DEFAULT 1;
