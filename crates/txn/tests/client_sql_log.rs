@@ -4,13 +4,14 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use common::postgres::Postgres;
 use common::{Ear, node, tx, waiter};
-use txn::decision_log::sql::SqlLog;
+use txn::decision_log::sql::{Limits, SqlLog};
 use txn::decision_log::{DecisionLog, LogError, OpenError, Opened, Refused};
 use txn::id::{NodeName, TxId};
 use txn::tls::TlsOptions;
@@ -232,5 +233,79 @@ fn table_without_the_first_epoch_gets_its_column() {
     assert_eq!(opened.records, [(tx(7, 1), b"record".to_vec())]);
 }
 
+/// The server said nothing any more and kept its connections: the log waited for a session, and `close` for the log, for ever.
+#[test]
+fn silent_server_leaves_nobody_waiting() {
+    let Some(postgres) = Postgres::start(&[]) else { return };
+    let log = open_soon(&postgres).unwrap().log;
+    let ear = Arc::new(Ear::default());
+    let silent = Silent::make(&postgres);
+    log.write(tx(1, 1), b"on its way", &waiter(&ear)).unwrap();
+    let hears = Arc::clone(&ear);
+    let heard = within(BOUNDED, move || hears.wait(tx(1, 1)));
+    assert!(matches!(&heard, Err(LogError::Unknown(what)) if what.contains("no answer")), "{heard:?}");
+    assert!(!log.is_sound());
+    assert!(matches!(log.write(tx(1, 2), b"", &waiter(&ear)), Err(Refused::Closed(_))));
+    within(BOUNDED, move || log.close());
+    let error = within(BOUNDED, {
+        let url = postgres.url();
+        move || SqlLog::open_within(&url, &TlsOptions::default(), &node(), SHORT).unwrap_err().to_string()
+    });
+    assert!(error.contains("no answer within 3s"), "{error}");
+    drop(silent);
+}
+
+#[test]
+fn close_ends_although_the_server_is_silent() {
+    let Some(postgres) = Postgres::start(&[]) else { return };
+    for has_removals in [false, true] {
+        let log = open_soon(&postgres).unwrap().log;
+        let silent = Silent::make(&postgres);
+        if has_removals {
+            log.remove(tx(1, 1));
+        }
+        within(BOUNDED, move || log.close());
+        drop(silent);
+    }
+}
+
+/// Opens the log with short limits, once nobody else has it.
+fn open_soon(postgres: &Postgres) -> Result<Opened<SqlLog>, OpenError> {
+    loop {
+        let opened = SqlLog::open_within(&postgres.url(), &TlsOptions::default(), &node(), SHORT);
+        if !matches!(opened, Err(OpenError::InUse(_))) {
+            return opened;
+        }
+    }
+}
+
+/// A server whose processes are stopped, until this is dropped.
+struct Silent(Vec<String>);
+
+impl Silent {
+    fn make(postgres: &Postgres) -> Self {
+        // First who starts the others. The kernel goes on to accept connections for it.
+        let pids = postgres.sql(
+            "SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)
+            UNION ALL SELECT pid::text FROM pg_stat_activity WHERE application_name = 'evenkeel'",
+        );
+        let silent = Self(pids.lines().map(str::to_owned).collect());
+        assert!(silent.0.len() > 1, "a backend of the log: {pids}");
+        silent.signal("-STOP");
+        silent
+    }
+
+    fn signal(&self, signal: &str) {
+        assert!(Command::new("kill").arg(signal).args(&self.0).status().unwrap().success());
+    }
+}
+
+impl Drop for Silent {
+    fn drop(&mut self) {
+        self.signal("-CONT");
+    }
+}
+
+const SHORT: Limits = Limits { answer_max: Duration::from_secs(2), look_up_max: Duration::from_secs(2) };
 /// What ends, ends within.
 const BOUNDED: Duration = Duration::from_secs(20);

@@ -10,6 +10,7 @@
 //!      node's lock only when the old backend is gone (`session`), and only if no other start came between: what is there is
 //!      durable, what is not is absent. If no session can be had in time it is unknown, and the log ends.
 //!   3. What was not sent is absent.
+//!   4. Every wait for the server ends ([`Limits`]), and so does `close`.
 //!
 //! Out of scope: a server that fails over to a replica which lacks what it acknowledged: it must not (synchronous replication).
 
@@ -25,9 +26,9 @@ use tokio::sync::Notify;
 use crate::decision_log::{Cycle, DecisionLog, LogCounters, LogError, OpenError, Opened, Refused, Waiter};
 use crate::id::{NodeName, TxId};
 use crate::postgres::address;
-use crate::postgres::failure::{Failure, text};
+use crate::postgres::failure::{self, Failure, text};
 use crate::tls::{Tls, TlsOptions};
-use session::{ANSWER_MAX, Found, Place, Rows, Session};
+use session::{Found, Place, Rows, Session, silence};
 
 /// The log.
 #[derive(Debug)]
@@ -43,16 +44,30 @@ impl SqlLog {
     /// # Errors
     /// [`OpenError`].
     pub fn open(url: &str, tls: &TlsOptions, node: &NodeName) -> Result<Opened<Self>, OpenError> {
+        Self::open_within(url, tls, node, Limits::default())
+    }
+
+    /// As [`SqlLog::open`], with other limits.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open_within(
+        url: &str,
+        tls: &TlsOptions,
+        node: &NodeName,
+        limits: Limits,
+    ) -> Result<Opened<Self>, OpenError> {
+        let Limits { answer_max, look_up_max } = limits;
         let no = |why: String| OpenError::Failed(format!("not an address of PostgreSQL: {why}"));
         let mut config = address::read(url).map_err(no)?;
         let tls =
             Tls::new(tls, address::is_here(&config)).map_err(|error| OpenError::Failed(error.to_string()))?;
         address::secure(&mut config, &tls).map_err(no)?;
-        config.application_name("evenkeel").connect_timeout(CONNECT_MAX).tcp_user_timeout(ANSWER_MAX);
-        let place = Place { config, tls };
+        config.application_name("evenkeel").connect_timeout(CONNECT_MAX).tcp_user_timeout(answer_max);
+        let place = Place { config, tls, answer_max };
         let shared = Arc::new(Shared::default());
         let (tell, told) = mpsc::channel();
-        let keeper = Keeper { shared: Arc::clone(&shared), place, node: node.clone(), epoch: 0 };
+        let keeper = Keeper { shared: Arc::clone(&shared), place, node: node.clone(), epoch: 0, look_up_max };
         let thread = std::thread::Builder::new()
             .name("txn-sql".into())
             .spawn(move || keeper.run(&tell))
@@ -116,6 +131,21 @@ impl DecisionLog for SqlLog {
 impl Drop for SqlLog {
     fn drop(&mut self) {
         self.close();
+    }
+}
+
+/// How long the log waits for the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// For an answer; then the connection counts as broken. When the log is opened: for all that come until the node is locked.
+    pub answer_max: Duration,
+    /// After a connection broke, for what became of what was on its way; then that is unknown, and the log ends.
+    pub look_up_max: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { answer_max: ANSWER_MAX, look_up_max: LOOK_UP_MAX }
     }
 }
 
@@ -218,6 +248,7 @@ struct Keeper {
     place: Place,
     node: NodeName,
     epoch: u32,
+    look_up_max: Duration,
 }
 
 impl Keeper {
@@ -242,10 +273,16 @@ impl Keeper {
                 Err(error) => drop(tell.send(Err(error))),
             }
         });
+        // It would wait for a name that is being looked up.
+        runtime.shutdown_background();
     }
 
     async fn open(&self) -> Result<(Session, Found), OpenError> {
-        let session = Session::open(&self.place, &self.node, LOCK_MAX).await?;
+        let Place { config, answer_max, .. } = &self.place;
+        let limit = *answer_max + LOCK_MAX;
+        let late = |_| OpenError::Failed(format!("{}: {}", failure::place(config), silence(limit)));
+        let opened = Session::open(&self.place, &self.node, LOCK_MAX);
+        let session = tokio::time::timeout(limit, opened).await.map_err(late)??;
         let found = session.start(&self.place, &self.node).await?;
         Ok((session, found))
     }
@@ -267,7 +304,8 @@ impl Keeper {
                 }
                 Err(Failure::Lost(what)) => {
                     tracing::warn!(what, "the connection of the decision log broke");
-                    session.abandon();
+                    // Whatever is under way there: its connection goes with it.
+                    drop(session);
                     match self.look_up(rows, &waiting).await {
                         Ok(fresh) => session = fresh,
                         Err(why) => return self.give_up(&waiting, &format!("{what}; {why}")),
@@ -312,33 +350,43 @@ impl Keeper {
     /// Finds out what became of `rows`, with a session that goes on; or says why it cannot.
     async fn look_up(&self, rows: Rows, waiting: &Waiting) -> Result<Session, String> {
         let mut why = String::new();
-        for _ in 0..LOOK_UPS_MAX {
-            match self.try_look_up(&rows).await {
-                Ok((session, found)) => {
-                    let sent: HashMap<TxId, &Vec<u8>> =
-                        rows.writes.iter().map(|(tx, record)| (*tx, record)).collect();
-                    // A removed record may come back: those that are there still are removed once more.
-                    let is_there = |tx: &TxId| found.get(tx) == sent.get(tx).copied();
-                    let mut state = self.shared.state();
-                    state.records += sent.keys().filter(|tx| is_there(tx)).count() as u64;
-                    state.put_back(&rows);
-                    drop(state);
-                    tell_all(waiting, |tx| {
-                        let absent = || LogError::Absent("its transaction was rolled back".to_owned());
-                        if is_there(&tx) { Ok(()) } else { Err(absent()) }
-                    });
-                    return Ok(session);
-                }
-                Err((what, is_final)) => {
-                    why = what;
+        let tries = tokio::time::timeout(self.look_up_max, self.try_until_found(&rows, &mut why)).await;
+        let Ok(Some((session, found))) = tries else { return Err(why) };
+        let sent: HashMap<TxId, &Vec<u8>> = rows.writes.iter().map(|(tx, record)| (*tx, record)).collect();
+        // A removed record may come back: those that are there still are removed once more.
+        let is_there = |tx: &TxId| found.get(tx) == sent.get(tx).copied();
+        let mut state = self.shared.state();
+        state.records += sent.keys().filter(|tx| is_there(tx)).count() as u64;
+        state.put_back(&rows);
+        drop(state);
+        tell_all(waiting, |tx| {
+            let absent = || LogError::Absent("its transaction was rolled back".to_owned());
+            if is_there(&tx) { Ok(()) } else { Err(absent()) }
+        });
+        Ok(session)
+    }
+
+    /// Tries until it is known, or will never be: then `None`. `why` is what the last one that ended found.
+    async fn try_until_found(
+        &self,
+        rows: &Rows,
+        why: &mut String,
+    ) -> Option<(Session, HashMap<TxId, Vec<u8>>)> {
+        // A server that was silent once may answer the next.
+        let limit = self.look_up_max / 2;
+        loop {
+            match tokio::time::timeout(limit, self.try_look_up(rows)).await {
+                Ok(Ok(found)) => return Some(found),
+                Ok(Err((what, is_final))) => {
+                    *why = what;
                     if is_final {
-                        break;
+                        return None;
                     }
                 }
+                Err(_) => *why = silence(limit),
             }
             tokio::time::sleep(LOOK_UP_PAUSE).await;
         }
-        Err(why)
     }
 
     async fn try_look_up(&self, rows: &Rows) -> Result<(Session, HashMap<TxId, Vec<u8>>), (String, bool)> {
@@ -376,9 +424,9 @@ const IDLE: Duration = Duration::from_secs(1);
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// A process that was just killed lets go of the lock within.
 const LOCK_MAX: Duration = Duration::from_secs(1);
-/// A connection that broke is looked after for ten seconds.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+const LOOK_UP_MAX: Duration = Duration::from_secs(10);
 const LOOK_UP_PAUSE: Duration = Duration::from_millis(100);
-const LOOK_UPS_MAX: usize = 100;
 
 #[cfg(test)]
 mod tests {

@@ -9,11 +9,15 @@
 //!   1. A session exists only with the node's advisory lock, which the server gives up when the backend that holds it is gone,
 //!      its last transaction committed or rolled back. So who has the lock sees what became of every session before.
 //!   2. `synchronous_commit` is on, whatever role, database or server say; a server without `fsync` is refused.
+//!   3. A session that is dropped, or given up while it is opened, leaves no connection behind.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_core::Stream;
 use tokio::task::JoinHandle;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, Error, Statement};
@@ -30,13 +34,25 @@ use crate::tls::Tls;
 pub(super) struct Place {
     pub(super) config: Config,
     pub(super) tls: Tls,
+    /// A server that says nothing for so long is given up.
+    pub(super) answer_max: Duration,
 }
 
 /// A connection, locked for its node.
 pub(super) struct Session {
     client: Client,
     write: Statement,
-    connection: JoinHandle<()>,
+    connection: Connection,
+    answer_max: Duration,
+}
+
+/// What carries a connection: it ends when this is dropped, whatever is under way.
+struct Connection(JoinHandle<()>);
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// What goes into one transaction.
@@ -54,9 +70,10 @@ pub(super) struct Found {
 }
 
 impl Session {
-    /// Connects, and locks the node; `wait_max` for one who is about to let go of it.
+    /// Connects, and locks the node; `wait_max` for one who is about to let go of it. A silent server lets it wait: the caller sets
+    /// a limit, as it may be dropped at any time.
     pub(super) async fn open(
-        Place { config, tls }: &Place,
+        Place { config, tls, answer_max }: &Place,
         node: &NodeName,
         wait_max: Duration,
     ) -> Result<Self, OpenError> {
@@ -65,10 +82,10 @@ impl Session {
             |error: Error| OpenError::Failed(format!("{}: {}", place(config), advised(&error, tls)));
         let tap = Tap::new(tls.postgres(), Arc::default());
         let (client, connection) = config.connect(tap).await.map_err(unreached)?;
-        let connection = tokio::spawn(async move {
+        let connection = Connection(tokio::spawn(async move {
             // What went wrong is told to whoever asks for something next.
             let _ = connection.await;
-        });
+        }));
         client.batch_execute("SET synchronous_commit TO on").await.map_err(no)?;
         let row = client.query_one(LOOK, &[]).await.map_err(no)?;
         let (fsync, has_tables): (String, bool) = (row.get(0), row.get(1));
@@ -88,7 +105,7 @@ impl Session {
             waited += LOCK_PAUSE;
         }
         let write = client.prepare(WRITE).await.map_err(no)?;
-        Ok(Self { client, write, connection })
+        Ok(Self { client, write, connection, answer_max: *answer_max })
     }
 
     /// Begins the next epoch of `node`, and reads what is there.
@@ -97,13 +114,19 @@ impl Session {
         Place { config, .. }: &Place,
         node: &NodeName,
     ) -> Result<Found, OpenError> {
-        let no = |error: Error| OpenError::Failed(format!("{}: {}", place(config), text(&error)));
+        let no = |failure: Failure| OpenError::Failed(format!("{}: {}", place(config), failure.text()));
         let damaged = |what: String| OpenError::Damaged(format!("{}, node {node}: {what}", place(config)));
-        let row = self.client.query_one(NEXT_EPOCH, &[&node.as_str()]).await.map_err(no)?;
+        let limit = self.answer_max;
+        let name = node.as_str();
+        let row = timely(limit, self.client.query_one(NEXT_EPOCH, &[&name])).await.map_err(no)?;
         let (epoch, born): (i64, i64) = (row.get(0), row.get(1));
-        let rows = self.client.query(READ_ALL, &[&node.as_str()]).await.map_err(no)?;
-        let mut records = Vec::with_capacity(rows.len());
-        for row in rows {
+        // However many rows there are: the limit is for each.
+        let rows = timely(limit, self.client.query_raw(READ_ALL, [name])).await.map_err(no)?;
+        let mut rows = pin!(rows);
+        let mut records = Vec::new();
+        loop {
+            let next = poll_fn(|context| rows.as_mut().poll_next(context).map(Option::transpose));
+            let Some(row) = timely(limit, next).await.map_err(no)? else { break };
             let (of, number): (i64, i64) = (row.get(0), row.get(1));
             let of = u32::try_from(of).ok().filter(|of| i64::from(*of) < epoch);
             let of = of.ok_or_else(|| {
@@ -127,12 +150,10 @@ impl Session {
         let name = node.as_str();
         let parameters: [&(dyn ToSql + Sync); 6] =
             [&name, &epochs, &numbers, &records, &gone_epochs, &gone_numbers];
-        let done = tokio::time::timeout(ANSWER_MAX, self.client.execute(&self.write, &parameters)).await;
-        let late = |_| Err(Failure::Lost(format!("no answer within {} s", ANSWER_MAX.as_secs())));
-        done.map_or_else(late, |done| Ok(done.map(drop)?))
+        timely(self.answer_max, self.client.execute(&self.write, &parameters)).await.map(drop)
     }
 
-    /// What is there of `txs`; `None` if another start of the node came meanwhile.
+    /// What is there of `txs`; `None` if another start of the node came meanwhile. The caller sets a limit.
     pub(super) async fn read_back(
         &self,
         node: &NodeName,
@@ -152,16 +173,22 @@ impl Session {
         Ok(Some(found.collect()))
     }
 
-    /// Breaks it off, whatever is under way.
-    pub(super) fn abandon(&self) {
-        self.connection.abort();
-    }
-
     /// Ends it: the server has given the lock up, or will.
-    pub(super) async fn close(self) {
+    pub(super) async fn close(mut self) {
         drop(self.client);
-        let _ = self.connection.await;
+        let _ = tokio::time::timeout(self.answer_max, &mut self.connection.0).await;
     }
+}
+
+/// What the server answers within `limit`.
+async fn timely<T>(limit: Duration, answer: impl Future<Output = Result<T, Error>>) -> Result<T, Failure> {
+    let done = tokio::time::timeout(limit, answer).await;
+    done.map_or_else(|_| Err(Failure::Lost(silence(limit))), |done| Ok(done?))
+}
+
+/// What is said of a server that says nothing.
+pub(super) fn silence(limit: Duration) -> String {
+    format!("no answer within {limit:?}")
 }
 
 /// Epochs and numbers as the server has them.
@@ -197,6 +224,4 @@ const WRITE: &str = "WITH gone AS (DELETE FROM evenkeel_decisions WHERE node = $
 INSERT INTO evenkeel_decisions (node, epoch, number, record)
 SELECT $1, * FROM unnest($2::bigint[], $3::bigint[], $4::bytea[])
 ON CONFLICT (node, epoch, number) DO UPDATE SET record = EXCLUDED.record";
-/// A server that says nothing for so long is given up.
-pub(super) const ANSWER_MAX: Duration = Duration::from_secs(30);
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
