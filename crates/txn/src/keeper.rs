@@ -144,7 +144,10 @@ impl Keeper {
             (shared.options.node.branch_id(branch), shared.resources[usize::from(resource)].name());
         match action {
             Action::Commit { .. } => {
-                tracing::warn!("{name} holds {id} prepared, which it had committed: it is asked again");
+                // Under load most such lists were made just before the commit.
+                tracing::info!(
+                    "{name} lists {id} as prepared, which it has committed: it is asked again, as its list may be the newer"
+                );
                 shared.change(branch.tx, |machine, effects| machine.on_found(now, branch.branch, effects));
             }
             Action::Rollback { .. } => {
