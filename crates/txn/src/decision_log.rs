@@ -187,8 +187,20 @@ pub enum OpenError {
 
 /// The epoch of the first start of a log, by the clock: a server that lost its log, or was restored without it, begins behind all that it
 /// may have used before, and knows that it has not decided those. In seconds of Unix time.
-fn first_epoch(clock: &dyn Clock) -> u32 {
+#[must_use]
+pub fn first_epoch(clock: &dyn Clock) -> u32 {
     u32::try_from(clock.unix_ms().0 / 1_000).unwrap_or(u32::MAX).max(1)
+}
+
+/// The epoch of a start and the first one, of a log in `place` that notes the last and the first, or of one that was just made.
+fn next_epochs(noted: Option<(u32, u32)>, clock: &dyn Clock, place: &str) -> Result<(u32, u32), OpenError> {
+    let Some((last, born)) = noted else {
+        let first = first_epoch(clock);
+        return Ok((first, first));
+    };
+    let next = last.checked_add(1);
+    let next = next.ok_or_else(|| OpenError::Failed(format!("no epoch is left in {place}")))?;
+    Ok((next, born))
 }
 
 /// The first epoch of logs that did not note it.

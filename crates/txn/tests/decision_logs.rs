@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use clock::{SimClock, SystemClock, UnixMs};
 use common::{Ear, node, tx, waiter};
+use journal::{Class, Draft, Journal, footprint};
 use txn::decision_log::file::{self, FileLog};
 use txn::decision_log::journal::JournalLog;
 use txn::decision_log::volatile::Volatile;
@@ -30,6 +31,29 @@ fn journal_by_hand(
 ) -> Result<(Opened<JournalLog>, journal::Driver), OpenError> {
     let clock = Arc::new(SimClock::new(NOW));
     JournalLog::open_manual(Arc::new(disk.clone()), clock, Path::new(DIR), node, small())
+}
+
+/// As a version wrote it that did not note the first epoch.
+#[test]
+fn journal_of_an_older_version_goes_on_and_may_have_decided_all_that_is_prepared() {
+    let disk = SimDisk::new(1);
+    let clock = Arc::new(SimClock::new(NOW));
+    let older = Journal::open(Arc::new(disk.clone()), clock, Path::new(DIR), small()).unwrap();
+    let (journal, mut driver) = older.start_manual(journal::Hooks::default()).unwrap();
+    driver.prepare();
+    let payload = [&7_u32.to_le_bytes()[..], node().as_str().as_bytes()].concat();
+    let parts = [&payload[..]];
+    let start = Draft::new(0xD3, 0, &parts);
+    let credits = journal.reserve(footprint([start.payload_len()]), Class::Write).unwrap();
+    journal.append(credits, &[start], &mut Vec::new());
+    driver.commit();
+    drop(driver);
+    drop(journal);
+    let (opened, driver) = journal_by_hand(&disk, &node()).unwrap();
+    assert_eq!((opened.epoch, opened.born), (8, 1));
+    drop((opened, driver));
+    let (opened, _driver) = journal_by_hand(&disk, &node()).unwrap();
+    assert_eq!((opened.epoch, opened.born), (9, 1), "as it notes it now");
 }
 
 fn file_by_hand(disk: &SimDisk, node: &NodeName) -> Result<Opened<FileLog>, OpenError> {

@@ -18,7 +18,7 @@ use txn::coordinator::{Coordinator, Options, Started};
 use txn::decision_log::file::FileLog;
 use txn::decision_log::journal::JournalLog;
 use txn::decision_log::volatile::Volatile;
-use txn::decision_log::{DecisionLog, Opened};
+use txn::decision_log::{DecisionLog, Opened, first_epoch};
 use txn::desk::Desk;
 use txn::id::NodeName;
 use txn::mariadb::MariaDb;
@@ -134,7 +134,7 @@ fn open_log(
     }
     let Some(dir) = dir else {
         // Identifiers must differ from those of the start before: the clock, in seconds, does.
-        let epoch = u32::try_from(clock.unix_ms().0 / 1000).unwrap_or(u32::MAX);
+        let epoch = first_epoch(&**clock);
         // What is prepared all the same is of a server that had a log.
         return Ok(opened(Opened { born: epoch, ..Volatile::open(node, epoch) }));
     };

@@ -38,7 +38,7 @@ use clock::Clock;
 use vfs::{FileLock, Folder, OpenOptions, Vfs};
 
 use crate::decision_log::{
-    Cycle, DecisionLog, LogCounters, LogError, OpenError, Opened, Refused, Waiter, first_epoch,
+    Cycle, DecisionLog, LogCounters, LogError, OpenError, Opened, Refused, Waiter, next_epochs,
 };
 use crate::id::{NodeName, TxId};
 use group_sync::GroupSync;
@@ -108,16 +108,7 @@ impl FileLog {
             bytes: 0.into(),
         };
         let found = disk.found(node)?;
-        let (epoch, born) = match found.epochs {
-            Some((last, born)) => {
-                let next = last.checked_add(1);
-                (next.ok_or_else(|| OpenError::Failed("no epoch is left".into()))?, born)
-            }
-            None => {
-                let first = first_epoch(clock);
-                (first, first)
-            }
-        };
+        let (epoch, born) = next_epochs(found.epochs, clock, &place)?;
         disk.put_node(node, epoch, born).map_err(|error| failed("writing NODE in", &error))?;
         let version = found.version + found.records.len() as u64;
         let records = disk.rewrite(found).map_err(|error| failed("writing the records again in", &error))?;

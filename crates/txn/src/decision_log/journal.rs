@@ -40,7 +40,7 @@ use journal::{Class, Draft, Driver, Hooks, Journal, JournalError, Place, Recover
 use vfs::Vfs;
 
 use crate::decision_log::{
-    Cycle, DecisionLog, LogCounters, LogError, OpenError, Opened, Refused, Waiter, first_epoch,
+    Cycle, DecisionLog, LogCounters, LogError, OpenError, Opened, Refused, Waiter, next_epochs,
 };
 use crate::id::{NodeName, TxId};
 use ledger::{Ledger, Live};
@@ -237,12 +237,11 @@ impl Begun {
         node: &NodeName,
         options: journal::Options,
     ) -> Result<Self, OpenError> {
-        let first = first_epoch(&*clock);
+        let wall = Arc::clone(&clock);
         let recovery = Journal::open(vfs, clock, dir, options).map_err(failed)?;
         let found = scan(&recovery, dir)?;
         let place = dir.display().to_string();
         let mut needed = Vec::with_capacity(found.records.len() + 1);
-        let (mut epoch, mut born) = (first, first);
         match &found.start {
             Some(start) if start.node != node.as_str() => {
                 return Err(OpenError::OtherNode {
@@ -252,9 +251,6 @@ impl Begun {
                 });
             }
             Some(start) => {
-                let next = start.epoch.checked_add(1);
-                epoch = next.ok_or_else(|| OpenError::Failed(format!("no epoch is left in {place}")))?;
-                born = start.born;
                 needed.push((START, Live { place: start.place, payload_len: start.payload_len }));
             }
             None if found.is_used => {
@@ -265,6 +261,8 @@ impl Begun {
         for (tx, (place, record)) in &found.records {
             needed.push((*tx, Live { place: *place, payload_len: (KEY_BYTES + record.len()) as u32 }));
         }
+        let noted = found.start.as_ref().map(|start| (start.epoch, start.born));
+        let (epoch, born) = next_epochs(noted, &*wall, &place)?;
         let ledger = Ledger::of(needed);
         let mut records: Vec<_> = found.records.into_iter().map(|(tx, (_, record))| (tx, record)).collect();
         records.sort_unstable_by_key(|(tx, _)| *tx);
