@@ -32,7 +32,7 @@ pub(crate) struct Keys {
     held: Mutex<Vec<Held>>,
     held_count: AtomicUsize,
     /// Branches that operators end, each to be committed or not, and what came of it.
-    strays: Mutex<HashMap<Settled, Option<Result<(), String>>>>,
+    strays: Mutex<HashMap<Settled, Option<Answer>>>,
     me: Weak<Self>,
 }
 
@@ -69,16 +69,17 @@ pub(crate) enum Stray {
     Failed(String),
 }
 
-/// Hears that such a branch has ended.
+/// Hears what became of the end of such a branch.
 struct StrayEnded {
     keys: Weak<Keys>,
     stray: Settled,
 }
 
 impl Replies for StrayEnded {
-    fn on_answer(&self, _: Call, _: Answer) {
-        if let Some(keys) = self.keys.upgrade() {
-            keys.note_stray(&self.stray, Ok(()));
+    fn on_answer(&self, _: Call, answer: Answer) {
+        let Some(keys) = self.keys.upgrade() else { return };
+        if let Some(noted) = lock(&keys.strays).get_mut(&self.stray) {
+            *noted = Some(answer);
         }
     }
 }
@@ -90,6 +91,13 @@ enum Question {
     Commit,
     CommitOnePhase,
     Rollback,
+}
+
+/// A branch that is asked something.
+struct Target {
+    id: Arc<str>,
+    /// None: no transaction here began it, so that nothing is staged for it.
+    branch: Option<BranchId>,
 }
 
 impl Keys {
@@ -122,54 +130,25 @@ impl Keys {
             }
             strays.insert((Arc::clone(&stray.0), commit), None);
             drop(strays);
-            self.settle_stray((Arc::clone(&stray.0), commit), Prepared::default());
+            let (question, ask) =
+                if commit { (Question::Commit, Ask::Commit) } else { (Question::Rollback, Ask::Rollback) };
+            let target = Target { id: Arc::clone(&stray.0), branch: None };
+            let ended = StrayEnded { keys: Weak::clone(&self.me), stray: (Arc::clone(&stray.0), commit) };
+            let call = Call { resource: 0, branch: None, ask, attempt: 1 };
+            self.ask(question, target, Prepared::default(), Reply::new(call, Arc::new(ended)));
             strays = lock(&self.strays);
         }
         let Some(Some(_)) = strays.get(&stray) else { return Stray::Waits };
         match strays.remove(&stray).flatten() {
-            Some(Err(why)) => Stray::Failed(why),
-            _ => Stray::Ended,
+            Some(Answer::Done) => Stray::Ended,
+            Some(Answer::Failed(why) | Answer::Lost(why)) => Stray::Failed(why),
+            other => unreachable!("no answer to an end: {other:?}"),
         }
     }
 
     /// Whether a branch of this name is prepared.
     fn holds(&self, id: &str) -> bool {
         self.store.prepared_branches().iter().any(|prepared| *prepared.id == *id)
-    }
-
-    fn settle_stray(&self, stray: Settled, mut prepared: Prepared) {
-        let (id, commit) = (&*stray.0, stray.1);
-        let settled = if commit {
-            self.store.commit_prepared(id, &prepared)
-        } else {
-            self.store.rollback_prepared(id, &prepared)
-        };
-        match settled {
-            Ok(ticket) => {
-                let ask = if commit { Ask::Commit } else { Ask::Rollback };
-                let call = Call { resource: 0, branch: None, ask, attempt: 1 };
-                let ended = Arc::new(StrayEnded { keys: Weak::clone(&self.me), stray });
-                let ticket = ticket.unwrap_or_else(|| self.store.newest());
-                self.hold(ticket, Reply::new(call, ended), Answer::Done);
-            }
-            Err(Halted { stop: Stop::Cold, wanted }) => {
-                prepared.want(wanted);
-                let me = Weak::clone(&self.me);
-                let go_on = move |prepared| {
-                    if let Some(keys) = me.upgrade() {
-                        keys.settle_stray(stray, prepared);
-                    }
-                };
-                self.store.fetch(prepared, Box::new(go_on));
-            }
-            Err(Halted { stop, .. }) => self.note_stray(&stray, Err(why(&stop).1)),
-        }
-    }
-
-    fn note_stray(&self, stray: &Settled, result: Result<(), String>) {
-        if let Some(noted) = lock(&self.strays).get_mut(stray) {
-            *noted = Some(result);
-        }
     }
 
     /// Says in the log which keys stay held until an operator ends their branch: those of another node, as after a restored backup.
@@ -213,20 +192,24 @@ impl Keys {
         ready.into_iter().for_each(|held| held.reply.answer(held.answer));
     }
 
-    fn ask(&self, question: Question, branch: BranchId, mut prepared: Prepared, reply: Reply) {
-        match self.attempt(question, branch, &prepared) {
+    fn target(&self, branch: BranchId) -> Target {
+        Target { id: self.node.branch_id(branch).into(), branch: Some(branch) }
+    }
+
+    fn ask(&self, question: Question, target: Target, mut prepared: Prepared, reply: Reply) {
+        match self.attempt(question, &target, &prepared) {
             Ok((ticket, answer)) => self.hold(ticket, reply, answer),
             Err(Halted { stop: Stop::Cold, wanted }) => {
                 prepared.want(wanted);
                 let me = Weak::clone(&self.me);
                 let go_on = move |prepared| {
                     if let Some(keys) = me.upgrade() {
-                        keys.ask(question, branch, prepared, reply);
+                        keys.ask(question, target, prepared, reply);
                     }
                 };
                 self.store.fetch(prepared, Box::new(go_on));
             }
-            Err(Halted { stop, .. }) => reply.answer(self.refusal(question, branch, &stop)),
+            Err(Halted { stop, .. }) => reply.answer(self.refusal(question, &target, &stop)),
         }
     }
 
@@ -234,28 +217,26 @@ impl Keys {
     fn attempt(
         &self,
         question: Question,
-        branch: BranchId,
+        Target { id, branch }: &Target,
         prepared: &Prepared,
     ) -> Result<(u64, Answer), Halted> {
-        let id = self.node.branch_id(branch);
         match question {
             Question::Commit => {
-                let ticket = self.store.commit_prepared(&id, prepared)?;
-                self.forget_work(branch);
+                let ticket = self.store.commit_prepared(id, prepared)?;
+                self.forget(*branch);
                 // One that is gone was committed before, perhaps a moment ago.
                 Ok((ticket.unwrap_or_else(|| self.store.newest()), Answer::Done))
             }
             Question::Rollback => {
-                let work = lock(&self.works).remove(&branch);
-                if let Some(work) = work {
+                if let Some(work) = branch.and_then(|branch| lock(&self.works).remove(&branch)) {
                     // A prepare that waits for what is cold finds it so; one that is at it has prepared when this goes on.
                     lock(&work).is_over = true;
                 }
-                let ticket = self.store.rollback_prepared(&id, prepared)?;
+                let ticket = self.store.rollback_prepared(id, prepared)?;
                 Ok((ticket.unwrap_or_else(|| self.store.newest()), Answer::Done))
             }
             Question::Prepare | Question::CommitOnePhase => {
-                let work = lock(&self.works).get(&branch).cloned();
+                let work = branch.and_then(|branch| lock(&self.works).get(&branch).cloned());
                 let Some(work) = work else {
                     return Ok((0, no(question, "what it staged is gone".to_owned())));
                 };
@@ -269,7 +250,7 @@ impl Keys {
                 let staging = if is_whole {
                     self.store.commit_staged(stage, prepared)?
                 } else {
-                    self.store.prepare(&id, stage, prepared)?
+                    self.store.prepare(id, stage, prepared)?
                 };
                 let (ticket, answer) = match staging {
                     Staging::Done { ticket } if question == Question::CommitOnePhase => {
@@ -291,9 +272,15 @@ impl Keys {
                     }
                 };
                 drop(work);
-                self.forget_work(branch);
+                self.forget(*branch);
                 Ok((ticket, answer))
             }
+        }
+    }
+
+    fn forget(&self, branch: Option<BranchId>) {
+        if let Some(branch) = branch {
+            self.forget_work(branch);
         }
     }
 
@@ -319,23 +306,18 @@ impl Keys {
     }
 
     /// The answer to a question that the store stopped.
-    fn refusal(&self, question: Question, branch: BranchId, stop: &Stop) -> Answer {
-        let (is_final, why) = why(stop);
+    fn refusal(&self, question: Question, target: &Target, stop: &Stop) -> Answer {
+        let (is_final, why) = match stop {
+            Stop::Refused(error) | Stop::Damaged(error) => (true, error.to_string()),
+            Stop::Busy | Stop::Cold | Stop::Locked(_) => (false, "the journal has no room now".to_owned()),
+        };
         match question {
             Question::Prepare | Question::CommitOnePhase if is_final => {
-                self.forget_work(branch);
+                self.forget(target.branch);
                 no(question, why)
             }
             _ => Answer::Failed(why),
         }
-    }
-}
-
-/// Whether the same would stop it again, and what it is.
-fn why(stop: &Stop) -> (bool, String) {
-    match stop {
-        Stop::Refused(error) | Stop::Damaged(error) => (true, error.to_string()),
-        Stop::Busy | Stop::Cold | Stop::Locked(_) => (false, "the journal has no room now".to_owned()),
     }
 }
 
@@ -350,19 +332,19 @@ impl Resource for Keys {
     }
 
     fn prepare(&self, branch: BranchId, reply: Reply) {
-        self.ask(Question::Prepare, branch, Prepared::default(), reply);
+        self.ask(Question::Prepare, self.target(branch), Prepared::default(), reply);
     }
 
     fn commit(&self, branch: BranchId, reply: Reply) {
-        self.ask(Question::Commit, branch, Prepared::default(), reply);
+        self.ask(Question::Commit, self.target(branch), Prepared::default(), reply);
     }
 
     fn commit_one_phase(&self, branch: BranchId, reply: Reply) {
-        self.ask(Question::CommitOnePhase, branch, Prepared::default(), reply);
+        self.ask(Question::CommitOnePhase, self.target(branch), Prepared::default(), reply);
     }
 
     fn rollback(&self, branch: BranchId, reply: Reply) {
-        self.ask(Question::Rollback, branch, Prepared::default(), reply);
+        self.ask(Question::Rollback, self.target(branch), Prepared::default(), reply);
     }
 
     fn recover(&self, reply: Reply) {
