@@ -14,7 +14,7 @@ use mariadb_bench::{App, Bench, PATIENCE, branch, options, timing, wait_until};
 use txn::id::{BranchId, TxId};
 use txn::mariadb::{MariaDb, StartError};
 use txn::resource::{Answer, Ask, Resource, Vote};
-use txn::sql::{Answered, Database, Drivers, Sessions, StatementError};
+use txn::sql::{Answered, Database, DatabaseOptions, Drivers, Sessions, StatementError};
 
 /// A server, and a database of the test's own with a table `t`.
 struct World<S: Deref<Target = Server>> {
@@ -47,6 +47,11 @@ impl<S: Deref<Target = Server>> World<S> {
 
     fn bench(&self) -> Bench {
         Bench::new(&self.url())
+    }
+
+    /// One that waits so long for an answer.
+    fn bench_within(&self, statement_timeout: Duration) -> Bench {
+        Bench::with(DatabaseOptions { statement_timeout, ..options("db", &self.url()) })
     }
 
     fn app(&self) -> App {
@@ -408,9 +413,7 @@ fn rollback_does_not_wait_for_a_statement_nor_for_a_prepare() {
 #[test]
 fn statement_that_takes_too_long_fails_and_leaves_no_locks() {
     let Some(world) = shared() else { return };
-    let mut options = options("db", &world.url());
-    options.statement_timeout = Duration::from_millis(300);
-    let bench = Bench::with(options);
+    let bench = world.bench_within(Duration::from_millis(300));
     let slow = branch();
     bench.run(slow, "INSERT INTO t VALUES (1, 0)").unwrap();
     let failed = bench.run(slow, "SELECT SLEEP(25)");
@@ -425,9 +428,7 @@ fn statement_that_takes_too_long_fails_and_leaves_no_locks() {
 #[test]
 fn answer_that_comes_late_is_not_taken_for_that_to_the_next_question() {
     let Some(world) = own(&[]) else { return };
-    let mut options = options("db", &world.url());
-    options.statement_timeout = Duration::from_millis(400);
-    let bench = Bench::with(options);
+    let bench = world.bench_within(Duration::from_millis(400));
     let late = branch();
     bench.run(late, "SELECT * FROM t").unwrap();
     world.server.signal("STOP");
@@ -539,9 +540,7 @@ fn application_prepares_and_closes_and_the_branch_commits() {
 #[test]
 fn commit_in_one_phase_that_had_no_answer_is_not_said_to_be_not_done() {
     let Some(world) = own(&[]) else { return };
-    let mut options = options("db", &world.url());
-    options.statement_timeout = Duration::from_millis(300);
-    let bench = Bench::with(options);
+    let bench = world.bench_within(Duration::from_millis(300));
     let branch = branch();
     let mut app = world.app();
     let owner = app.prepare(&bench.id(branch), "INSERT INTO t VALUES (1, 0)");

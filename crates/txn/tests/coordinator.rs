@@ -119,6 +119,20 @@ impl World {
         (outcome, [self.books[0].fate(branches[0]), self.books[1].fate(branches[1])])
     }
 
+    /// A node that has committed twenty transactions and keeps their decisions, where four may be under way.
+    fn with_kept(&mut self) -> (Coordinator, Lane) {
+        for books in &self.books {
+            books.state().abilities.keep_decision_ms = 600_000;
+        }
+        let coordinator = self.start_with(&mut |options| options.transactions_max = 4);
+        let mut lane = coordinator.lane();
+        for _ in 0..20 {
+            let (outcome, fates) = self.transfer(&mut lane);
+            assert_eq!((outcome, fates), (Outcome::Committed, [Some(Fate::Committed); 2]));
+        }
+        (coordinator, lane)
+    }
+
     fn records(&self) -> usize {
         self.log.0.lock().unwrap().records.len()
     }
@@ -385,15 +399,7 @@ fn lane_that_decides_many_in_a_row_tells_the_log_before_it_rests() {
 #[test]
 fn decisions_that_are_only_kept_are_not_under_way() {
     let mut world = World::new();
-    for books in &world.books {
-        books.state().abilities.keep_decision_ms = 600_000;
-    }
-    let coordinator = world.start_with(&mut |options| options.transactions_max = 4);
-    let mut lane = coordinator.lane();
-    for _ in 0..20 {
-        let (outcome, fates) = world.transfer(&mut lane);
-        assert_eq!((outcome, fates), (Outcome::Committed, [Some(Fate::Committed); 2]));
-    }
+    let (coordinator, mut lane) = world.with_kept();
     let counters = coordinator.counters();
     assert_eq!((counters.live, counters.kept), (0, 20));
     assert_eq!(
@@ -424,14 +430,7 @@ fn decisions_that_are_only_kept_are_not_under_way() {
 #[test]
 fn decisions_that_an_earlier_start_left_bar_no_transaction() {
     let mut world = World::new();
-    for books in &world.books {
-        books.state().abilities.keep_decision_ms = 600_000;
-    }
-    let coordinator = world.start_with(&mut |options| options.transactions_max = 4);
-    let mut lane = coordinator.lane();
-    for _ in 0..20 {
-        assert_eq!(world.transfer(&mut lane).0, Outcome::Committed);
-    }
+    let (coordinator, lane) = world.with_kept();
     drop(lane);
     coordinator.close();
     world.books[1].state().is_mute = true;
