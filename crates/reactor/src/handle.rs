@@ -12,7 +12,7 @@ use clock::Clock;
 use crate::balance::assign::{self, Candidate, Hosts};
 use crate::balance::runner::{self, Steering};
 use crate::connection::Killer;
-use crate::mailbox::{Mailbox, Post};
+use crate::mailbox::{Holders, Mailbox, Post};
 use crate::{
     AcceptStats, Address, Assignment, Balance, CloseReason, Connection, Connector, Limits, LoopStats,
     MoveError, Options, Protocol, StartError,
@@ -87,7 +87,7 @@ impl Reactor {
             acceptor: Mutex::new(None),
             threads: Mutex::default(),
             workers: threads::Workers::default(),
-            holders: Mutex::default(),
+            holders: Holders::default(),
             hosts: Mutex::default(),
             turns: AtomicUsize::new(0),
         });
@@ -171,7 +171,7 @@ impl<P: Protocol> Handle<P> {
             mailbox.wake_released(released);
         }
         if self.shared.options.connector == Connector::Threads {
-            threads::wake_released(&self.shared, released);
+            self.shared.holders.wake_released(released);
         }
     }
 
@@ -322,7 +322,7 @@ pub(crate) struct Shared<P: Protocol> {
     pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) workers: threads::Workers,
     /// Doors of threads that hold replies, under the connector `threads`.
-    pub(crate) holders: Mutex<Vec<Arc<Mailbox<P>>>>,
+    pub(crate) holders: Holders<P>,
     pub(crate) steering: Steering,
     /// Of the assignment by host.
     hosts: Mutex<Hosts>,

@@ -16,6 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
 use crate::handle::{Route, Shared};
+use crate::handover::NOTHING_HELD;
 use crate::mailbox::{Doorbell, Mailbox, Post};
 use crate::peer::{Context, Peer};
 use crate::pool::Pool;
@@ -48,18 +49,6 @@ pub(crate) fn start<P: Protocol>(handle: &Handle<P>, peer: Box<Peer<P>>) {
             handle.shared.forget(&connection);
         }
     }
-}
-
-/// Wakes the threads whose held replies may leave.
-pub(crate) fn wake_released<P: Protocol>(shared: &Shared<P>, released: u64) {
-    let mut holders = shared.holders.lock().unwrap_or_else(PoisonError::into_inner);
-    holders.retain(|mailbox| {
-        let woken = mailbox.wake_released(released);
-        if woken {
-            mailbox.listed.store(false, Ordering::SeqCst);
-        }
-        !woken
-    });
 }
 
 /// How many threads serve a connection.
@@ -128,8 +117,7 @@ impl<P: Protocol> Worker<P> {
                 break reason;
             }
         };
-        // The next release takes it off the list of holders.
-        if self.mailbox.set_lowest_held(0) != u64::MAX {
+        if shared.holders.leave(self.peer.connection.id(), &self.mailbox) != NOTHING_HELD {
             shared.stats[0].held.fetch_sub(1, Ordering::Relaxed);
         }
         shared.stats[0].absorb(&mut self.tally);
@@ -226,15 +214,13 @@ impl<P: Protocol> Worker<P> {
         self.tally.ticks += 1;
         self.tally.busy_ns += took;
         shared.stats[0].absorb(&mut self.tally);
-        let ticket = self.peer.first_ticket().unwrap_or(u64::MAX);
-        let before = self.mailbox.set_lowest_held(ticket);
-        match (before == u64::MAX, ticket == u64::MAX) {
+        let ticket = self.peer.first_ticket().unwrap_or(NOTHING_HELD);
+        let id = self.peer.connection.id();
+        let before = shared.holders.set_lowest_held(id, &self.mailbox, ticket);
+        match (before == NOTHING_HELD, ticket == NOTHING_HELD) {
             (true, false) => drop(shared.stats[0].held.fetch_add(1, Ordering::Relaxed)),
             (false, true) => drop(shared.stats[0].held.fetch_sub(1, Ordering::Relaxed)),
             _ => {}
-        }
-        if ticket != u64::MAX && !self.mailbox.listed.swap(true, Ordering::SeqCst) {
-            shared.holders.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&self.mailbox));
         }
     }
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `echo X` | answers `X` |
 //! | `hold T X` | answers `X` when ticket `T` is released |
+//! | `append X` | answers `X` when the next ticket is released, which it takes |
 //! | `aside X` | answers `X`, for which nobody waits |
 //! | `big N` | answers a line of `N` bytes |
 //! | `park` | parks until a message comes |
@@ -37,6 +38,8 @@ const BURST: usize = 16;
 #[derive(Default)]
 pub(crate) struct Lines {
     pub(crate) released: AtomicU64,
+    /// Tickets that `append` took.
+    pub(crate) appended: AtomicU64,
     /// Connections that opened before the protocol knew how to reach them.
     pub(crate) unreachable: AtomicUsize,
     is_reachable: AtomicBool,
@@ -183,6 +186,10 @@ impl Lines {
             "hold" => {
                 let (ticket, text) = rest.split_once(' ').unwrap();
                 answer(io, text, ticket.parse().unwrap());
+            }
+            "append" => {
+                let ticket = self.appended.fetch_add(1, Ordering::SeqCst) + 1;
+                answer(io, rest, ticket);
             }
             "big" => answer(io, &"x".repeat(rest.parse().unwrap()), 0),
             "park" => return Step::Park,
