@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The index tells keys apart by 48 bits: of 100 M keys, about 18 pairs share them and cost a read more.
-//! SCAN's cursor is the top 40 bits ([`KeyHash::position`]). Out of scope: the hash decides nothing about
+//! SCAN's cursor is the top 40 bits, as a number below 2^40 ([`KeyHash::position`]). Out of scope: the hash decides nothing about
 //! identity; equal bits make a candidate, and the key decides.
 
 use std::hash::Hasher;
@@ -60,9 +60,14 @@ impl KeyHash {
         (self.0 >> 80) as u8
     }
 
-    /// Where SCAN meets the key.
+    /// Where SCAN meets the key, below 2^[`POSITION_BITS`].
     pub(crate) fn position(self) -> u64 {
-        (self.stripe() as u64) << 56 | self.bits() >> 8
+        (self.0 >> (128 - POSITION_BITS)) as u64
+    }
+
+    /// The first hash at `position`.
+    pub(crate) fn at_position(position: u64) -> Self {
+        Self(u128::from(position) << (128 - POSITION_BITS))
     }
 
     /// Stripe, bits and tag: what an index slot can tell apart.
@@ -76,6 +81,8 @@ impl KeyHash {
     }
 }
 
+/// Bits of stripe and slot.
+pub(crate) const POSITION_BITS: u32 = 40;
 /// What [`KeyHash::bits`] has.
 pub(crate) const BITS_MASK: u64 = 0xffff_ffff_0000_0000;
 
@@ -87,7 +94,9 @@ mod tests {
     fn parts_of_a_hash_put_it_together_again() {
         let hash = KeyHasher::new(&[7; 16], 48).hash(b"some key");
         assert_eq!(KeyHash::from_parts(hash.stripe(), hash.bits(), hash.tag()), hash);
-        assert_eq!(hash.position(), (hash.0 >> 64) as u64 & !0xff_ffff);
+        assert_eq!(hash.position(), (hash.0 >> 88) as u64);
+        let at = KeyHash::at_position(hash.position());
+        assert_eq!((at.stripe(), at.bits()), (hash.stripe(), hash.bits()));
     }
 
     #[test]

@@ -2,13 +2,14 @@
 //!
 //! A cursor is a hash position: 8 bits stripe, 32 bits of the slot's hash. A key's position never changes and
 //! positions are visited in order, each whole, so a key that stays is met exactly once however the table grows,
-//! and a cursor means the same after a restart. 0 begins and ends.
+//! and a cursor means the same after a restart. 0 begins and ends. It is below 2^40: most clients read it as a
+//! signed number, some as one of 53 bits. Earlier releases had it 24 bits further to the left; such a cursor is still taken.
 //!
 //! Each page is looked at under its stripe's lock; a walk ([`super::Scope::Walk`]) holds no other meanwhile. What it
 //! shows was there when its page was looked at; a key that is there from beginning to end is shown.
 
 use crate::error::Stop;
-use crate::hash::{KeyHash, STRIPES};
+use crate::hash::{KeyHash, POSITION_BITS, STRIPES};
 use crate::index::stripe::{Current, Space, Stripe};
 use crate::index::table::Spot;
 use crate::record;
@@ -30,7 +31,25 @@ impl Access<'_> {
         budget: usize,
         visit: &mut dyn FnMut(&[u8], Meta),
     ) -> Result<u64, Stop> {
+        self.scan_weighed(db, cursor, budget, &mut |key, meta| {
+            visit(key, meta);
+            0
+        })
+    }
+
+    /// As [`Access::scan`]; `visit` returns as how many slots more a key counts that took long.
+    ///
+    /// # Errors
+    /// As [`Access::scan`].
+    pub fn scan_weighed(
+        &self,
+        db: u16,
+        cursor: u64,
+        budget: usize,
+        visit: &mut dyn FnMut(&[u8], Meta) -> usize,
+    ) -> Result<u64, Stop> {
         let Some(keyspace) = self.keyspace(db) else { return Ok(0) };
+        let cursor = if cursor >> POSITION_BITS == 0 { cursor } else { cursor >> (64 - POSITION_BITS) };
         let (mut at, mut looked, mut cold) = (cursor, 0, Vec::new());
         loop {
             let (number, bits) = split(at);
@@ -41,7 +60,7 @@ impl Access<'_> {
             })?;
             looked += page.slots;
             cold.append(&mut page.cold);
-            page.keys.iter().for_each(|(key, meta)| visit(key, *meta));
+            looked += page.keys.iter().map(|(key, meta)| visit(key, *meta)).sum::<usize>();
             at = join(number, next);
             if at == 0 || looked >= budget {
                 break;
@@ -63,7 +82,7 @@ impl Access<'_> {
     pub fn random_key(&self, db: u16) -> Result<Option<Vec<u8>>, Stop> {
         // Run again after a fetch, it goes where it went before: elsewhere it would meet cold keys again, and again.
         let fetched = self.prepared.first_key().map(|key| self.store.hasher.hash(key).position());
-        let start = fetched.unwrap_or_else(|| self.store.random());
+        let start = fetched.unwrap_or_else(|| self.store.random() >> (64 - POSITION_BITS));
         for from in [start, 0] {
             let mut cursor = from;
             loop {
@@ -91,10 +110,16 @@ impl Access<'_> {
     ) -> Option<u64> {
         let space = stripe.space(keyspace)?;
         let (spots, next) = page_part(space, bits, left);
-        page.slots = spots.len();
-        for (_, spot) in spots {
+        let mut previous = None;
+        for (bits, spot) in spots {
+            if page.bytes > PART_BYTES_MAX && previous != Some(bits) {
+                return Some(bits);
+            }
+            previous = Some(bits);
+            page.slots += 1;
             match space.current(spot, self.prepared) {
                 Ok(Some(current)) if self.is_visible(keyspace, current) => {
+                    page.bytes += current.key().len();
                     page.keys.push((current.key().into(), State::current(current).meta()));
                 }
                 // A damaged record has no key to show; reading it by name answers with the error.
@@ -112,7 +137,7 @@ impl Access<'_> {
         !gone && (self.overlay.len() == 0 || !staged())
     }
 
-    fn scan_overlay(&self, keyspace: u32, from: u64, to: u64, visit: &mut dyn FnMut(&[u8], Meta)) {
+    fn scan_overlay(&self, keyspace: u32, from: u64, to: u64, visit: &mut dyn FnMut(&[u8], Meta) -> usize) {
         for staged in self.overlay.iter().filter(|staged| staged.keyspace == keyspace) {
             let position = staged.hash.position();
             let in_range = position >= from && (to == 0 || position < to);
@@ -132,7 +157,12 @@ struct Page {
     cold: Vec<u64>,
     /// How many slots were looked at.
     slots: usize,
+    /// What the keys are long together.
+    bytes: usize,
 }
+
+/// Longer keys end a look at a page: they are copied while it is locked.
+const PART_BYTES_MAX: usize = 64 << 10;
 
 /// About `budget` slots of the page at `bits` in hash order, and where to go on.
 fn page_part(space: &Space, bits: u64, budget: usize) -> (Vec<(u64, Spot)>, Option<u64>) {
@@ -142,10 +172,10 @@ fn page_part(space: &Space, bits: u64, budget: usize) -> (Vec<(u64, Spot)>, Opti
             spots.push((slot.bits(), spot));
         }
     });
+    spots.sort_unstable_by_key(|(bits, _)| *bits);
     if spots.len() <= budget {
         return (spots, next);
     }
-    spots.sort_unstable_by_key(|(bits, _)| *bits);
     // Slots of one position stay together.
     let last = spots[budget - 1].0;
     let end = spots.partition_point(|(bits, _)| *bits <= last);
@@ -156,15 +186,15 @@ fn page_part(space: &Space, bits: u64, budget: usize) -> (Vec<(u64, Spot)>, Opti
 
 /// Stripe and slot bits of a cursor.
 fn split(cursor: u64) -> (usize, u64) {
-    let hash = KeyHash(u128::from(cursor) << 64);
+    let hash = KeyHash::at_position(cursor);
     (hash.stripe(), hash.bits())
 }
 
 /// The cursor of `bits` in stripe `number`, or of the next stripe.
 fn join(number: usize, bits: Option<u64>) -> u64 {
     match bits {
-        Some(bits) => (number as u64) << 56 | bits >> 8,
-        None if number + 1 < STRIPES => (number as u64 + 1) << 56,
+        Some(bits) => KeyHash::from_parts(number, bits, 0).position(),
+        None if number + 1 < STRIPES => KeyHash::from_parts(number + 1, 0, 0).position(),
         None => 0,
     }
 }

@@ -276,6 +276,65 @@ fn expiry_of_a_long_value_is_a_small_record_that_recovery_puts_back() {
     assert_eq!(again.store.tend(10), None, "entries that no key has any more are gone");
 }
 
+/// Half of all cursors were 2^63 or more: redis_exporter, which reads them as signed numbers, never ended. Some clients have
+/// numbers of 53 bits.
+#[test]
+fn cursors_fit_into_what_clients_read_them_as_and_older_ones_are_still_taken() {
+    let bench = Bench::new(128);
+    (0..600_u16).for_each(|i| {
+        bench.set(&i.to_le_bytes(), b"v", None);
+    });
+    let scan = |from: u64| {
+        let (_, found) = bench.run(Scope::Everything, |access| {
+            let mut keys = Vec::new();
+            let next = access.scan(0, from, 1, &mut |key, _| keys.push(key.to_vec()))?;
+            Ok((keys, next))
+        });
+        found
+    };
+    let (mut seen, mut cursor, mut most) = (std::collections::BTreeSet::new(), 0, 0);
+    loop {
+        let (keys, next) = scan(cursor);
+        assert_eq!(scan(cursor << 24), (keys.clone(), next), "as an earlier release wrote {cursor}");
+        keys.into_iter().for_each(|key| assert!(seen.insert(key), "met once"));
+        assert!(next == 0 || next > cursor, "{next} after {cursor}");
+        (cursor, most) = (next, most.max(next));
+        if cursor == 0 {
+            break;
+        }
+    }
+    assert_eq!(seen.len(), 600);
+    assert!((1 << 39..1 << 40).contains(&most), "{most}");
+    assert_eq!(scan(u64::MAX).1, 0);
+}
+
+/// Matching a long key against a pattern takes long: a SCAN of 10,000 slots looked at all of them nevertheless.
+#[test]
+fn scan_ends_early_when_what_it_visits_takes_long_and_goes_on_behind_it() {
+    let bench = Bench::new(128);
+    let name = |i: u32| [&i.to_le_bytes()[..], &vec![b'x'; 100_000 * (i as usize % 2)]].concat();
+    (0..300).for_each(|i| {
+        bench.set(&name(i), b"v", None);
+    });
+    let (mut seen, mut cursor, mut most) = (0, 0, 0);
+    loop {
+        let (_, (keys, next)) = bench.run(Scope::Everything, |access| {
+            let mut keys = 0;
+            let next = access.scan_weighed(0, cursor, 1_000, &mut |key, _| {
+                keys += 1;
+                key.len() / 100
+            })?;
+            Ok((keys, next))
+        });
+        (seen, most, cursor) = (seen + keys, most.max(keys), next);
+        if cursor == 0 {
+            break;
+        }
+    }
+    assert_eq!(seen, 300);
+    assert!(most <= 40, "{most} keys at once");
+}
+
 #[test]
 fn scan_reads_the_cold_keys_that_it_shows_and_keeps_to_its_budget() {
     for bits in [8, 12, 128] {
