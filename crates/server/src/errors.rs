@@ -64,6 +64,14 @@ pub(crate) fn subscribed(name: &str) -> Failure {
     .into()
 }
 
+/// The messages of a transaction match more patterns than can be told at once.
+pub(crate) fn too_many_matches(most: usize) -> Failure {
+    format!(
+        "ERR its messages match more than {most} patterns that clients listen to; publish outside of MULTI"
+    )
+    .into()
+}
+
 /// What the store refused, with the code that clients look at.
 pub(crate) fn of_store(error: &StoreError) -> Failure {
     let code = match error {

@@ -32,6 +32,7 @@ use crate::executor::{
     Halt, Outbox, Parked, Ran, Request, Unready, collect_keys, take_copies, take_prepared,
 };
 use crate::handlers::connection::{greeted, selected};
+use crate::pubsub::{CHANNEL_BYTES_MAX, Publishing, SLICE_STEPS};
 use crate::server::Server;
 use crate::session::{Queued, Session, Transaction};
 
@@ -116,9 +117,17 @@ impl Server {
         request: &Request<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Ran, Unready> {
-        if let Some(later) = self.exec_at(&transaction, request) {
-            session.transaction = Some(transaction);
-            return Err(Unready::Parked(Parked::Until(later)));
+        match self.ready_to_publish(session, &transaction, request.now) {
+            Ok(None) => {}
+            Ok(Some(later)) => {
+                session.transaction = Some(transaction);
+                return Err(Unready::Parked(Parked::Until(later)));
+            }
+            Err(failure) => {
+                session.drop_transaction();
+                self.write_failure(errors::exec_refused(failure), session.resp3, out);
+                return Ok(Ran::plain(0, true));
+            }
         }
         let mut prepared = take_prepared(session);
         // The locks must be gone before a watch is: dropping one locks its stripe.
@@ -171,10 +180,38 @@ impl Server {
         }
     }
 
-    /// When it may run, if it publishes and too much is on its way to listeners.
-    fn exec_at(&self, transaction: &Transaction, request: &Request<'_>) -> Option<Nanos> {
-        let publishes = transaction.queue.iter().any(|queued| queued.entry.command.name == "publish");
-        if publishes { self.publish_at(request.now) } else { None }
+    /// Looks for the patterns that what it publishes matches, slice by slice: when it has run it does not wait any more. Returns
+    /// when to go on, if it must wait: for the next slice, or because too much is on its way to listeners.
+    fn ready_to_publish(
+        &self,
+        session: &mut Session,
+        transaction: &Transaction,
+        now: Nanos,
+    ) -> Result<Option<Nanos>, Failure> {
+        let mut queue = transaction.queue.iter().filter(|it| it.entry.command.name == "publish").peekable();
+        if queue.peek().is_none() {
+            return Ok(None);
+        }
+        let publishing = &mut session.pending.get_or_insert_default().publishing;
+        let (mut steps_left, mut matches) = (SLICE_STEPS, 0);
+        for (index, queued) in queue.enumerate() {
+            let args = queued.args.view(&[]);
+            let (channel, payload) = (args.get(1), args.get(2));
+            if index == publishing.len() {
+                publishing.push_back(Publishing::new(channel, payload));
+            }
+            let walk = &mut publishing[index].walk;
+            if channel.len() <= CHANNEL_BYTES_MAX
+                && !self.pubsub.walk_patterns(channel, walk, &mut steps_left)
+            {
+                return Ok(Some(now));
+            }
+            matches += walk.found.len();
+            if matches > EXEC_MATCHES_MAX {
+                return Err(errors::too_many_matches(EXEC_MATCHES_MAX));
+            }
+        }
+        Ok(self.publish_at(now))
     }
 
     /// Runs the data commands and commits them; an error leaves everything as it was.
@@ -333,3 +370,6 @@ impl Server {
         everything
     }
 }
+
+/// Patterns that all messages of a transaction may match: they are sent at once.
+const EXEC_MATCHES_MAX: usize = 65_536;

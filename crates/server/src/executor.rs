@@ -28,6 +28,7 @@ use crate::command::{DataFn, Flags, Handler};
 use crate::copies::{Copied, Copies, Splice};
 use crate::errors;
 use crate::lookup::Entry;
+use crate::pubsub::Outgoing;
 use crate::server::Server;
 use crate::session::Session;
 
@@ -142,8 +143,8 @@ impl From<Stop> for Halt {
     }
 }
 
-/// Messages to send when the command that published them has happened: channel and payload.
-pub(crate) type Outbox = Vec<(Arc<[u8]>, Arc<[u8]>)>;
+/// Messages to send when the command that published them has happened.
+pub(crate) type Outbox = Vec<Outgoing>;
 
 impl Server {
     /// Runs `request` or queues it, and appends the reply to `out`.

@@ -6,11 +6,15 @@
 //!
 //! Invariants
 //!   1. A name is in the map exactly while somebody listens to it.
-//!   2. Messages on their way (posted and not taken, or taken and waiting for the disk) are weighed: the bytes that
+//!   2. A pattern is compiled when the first connection listens to it, and is at most [`Pattern::BYTES_MAX`] long, as a channel
+//!      is at most [`CHANNEL_BYTES_MAX`].
+//!   3. Nobody looks at all names at once: a walk is cut into slices of about half a millisecond, and is parked
+//!      between two of them. A name that is listened to from the walk's beginning to its end is met once.
+//!   4. Messages on their way (posted and not taken, or taken and waiting for the disk) are weighed: the bytes that
 //!      they become, for all listeners together. Past `connections.messages_max` PUBLISH waits; one message
 //!      always passes, however large.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -19,20 +23,67 @@ use clock::Nanos;
 use resp::Writer;
 
 use crate::executor::Outbox;
-use crate::glob;
+use crate::glob::Pattern;
 use crate::message::{Message, Published};
 use crate::server::Server;
 use crate::session::{Session, Subscriptions};
 
-type Listeners = RwLock<HashMap<Arc<[u8]>, Vec<u64>>>;
-
 /// Who listens to what.
 #[derive(Debug, Default)]
 pub(crate) struct PubSub {
-    channels: Listeners,
-    patterns: Listeners,
+    channels: RwLock<Listeners>,
+    patterns: RwLock<Listeners>,
     on_the_way: Arc<AtomicU64>,
     held: Held,
+}
+
+/// Who listens to the names of one kind. They are numbered as they come, so that a walk can go on where it stopped.
+#[derive(Debug, Default)]
+struct Listeners {
+    numbers: HashMap<Arc<[u8]>, u64>,
+    list: BTreeMap<u64, Listened>,
+    next: u64,
+}
+
+/// A name that somebody listens to.
+#[derive(Debug)]
+pub(crate) struct Listened {
+    pub(crate) name: Arc<[u8]>,
+    /// The compiled name, if it is a pattern.
+    pub(crate) pattern: Option<Box<Pattern>>,
+    /// Ids of connections.
+    pub(crate) listeners: Vec<u64>,
+}
+
+/// A walk through the names of one kind that is cut into slices.
+#[derive(Debug, Default)]
+pub(crate) struct Walk {
+    /// Number of the name to go on with.
+    next: u64,
+    is_done: bool,
+    /// What was found and is not used yet.
+    pub(crate) found: Vec<Arc<[u8]>>,
+    /// Who listens to what was found.
+    pub(crate) audience: usize,
+}
+
+/// A message that is being published, and the walk through the patterns for it.
+#[derive(Debug)]
+pub(crate) struct Publishing {
+    pub(crate) channel: Arc<[u8]>,
+    pub(crate) payload: Arc<[u8]>,
+    pub(crate) walk: Walk,
+}
+
+/// A message to send when the command that published it has happened.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) channel: Arc<[u8]>,
+    pub(crate) payload: Arc<[u8]>,
+    /// Whether those get it who listen to the channel itself.
+    pub(crate) is_for_channel: bool,
+    /// Patterns that the channel matches.
+    pub(crate) patterns: Vec<Arc<[u8]>>,
 }
 
 /// Messages that their listeners' loops took before the disk had what their publishers saw.
@@ -64,48 +115,88 @@ pub(crate) enum Names {
 }
 
 impl PubSub {
-    pub(crate) fn add(&self, names: Names, name: &Arc<[u8]>, id: u64) {
+    /// Adds a listener; `pattern` is the compiled name, if it is one.
+    pub(crate) fn add(&self, names: Names, name: &Arc<[u8]>, pattern: Option<Box<Pattern>>, id: u64) {
         let mut map = self.of(names).write().unwrap_or_else(PoisonError::into_inner);
-        map.entry(Arc::clone(name)).or_default().push(id);
+        let map = &mut *map;
+        let number = *map.numbers.entry(Arc::clone(name)).or_insert_with(|| {
+            map.next += 1;
+            map.next
+        });
+        let new = || Listened { name: Arc::clone(name), pattern, listeners: Vec::new() };
+        map.list.entry(number).or_insert_with(new).listeners.push(id);
     }
 
-    pub(crate) fn remove(&self, names: Names, name: &[u8], id: u64) {
+    /// Removes a listener; returns what the compiled name takes in memory.
+    pub(crate) fn remove(&self, names: Names, name: &[u8], id: u64) -> u64 {
         let mut map = self.of(names).write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(ids) = map.get_mut(name) {
-            ids.retain(|other| *other != id);
-            if ids.is_empty() {
-                map.remove(name);
-            }
+        let map = &mut *map;
+        let Some(number) = map.numbers.get(name).copied() else { return 0 };
+        let Some(listened) = map.list.get_mut(&number) else { return 0 };
+        let bytes = listened.pattern.as_deref().map_or(0, compiled_bytes);
+        listened.listeners.retain(|other| *other != id);
+        if listened.listeners.is_empty() {
+            map.list.remove(&number);
+            map.numbers.remove(name);
         }
+        bytes
     }
 
     /// Takes a connection out of all that it listens to.
     pub(crate) fn forget(&self, id: u64, subscriptions: &Subscriptions) {
-        subscriptions.channels.iter().for_each(|name| self.remove(Names::Channels, name, id));
-        subscriptions.patterns.iter().for_each(|name| self.remove(Names::Patterns, name, id));
-    }
-
-    /// How many would get a message for `channel`.
-    pub(crate) fn audience(&self, channel: &[u8]) -> usize {
-        let mut count = 0;
-        self.each_listener(channel, |_, ids| count += ids.len());
-        count
+        for name in &subscriptions.channels {
+            self.remove(Names::Channels, name, id);
+        }
+        for name in &subscriptions.patterns {
+            self.remove(Names::Patterns, name, id);
+        }
     }
 
     /// Listeners of exactly this channel.
     pub(crate) fn listeners(&self, channel: &[u8]) -> usize {
-        self.channels.read().unwrap_or_else(PoisonError::into_inner).get(channel).map_or(0, Vec::len)
+        self.with(Names::Channels, channel, <[u64]>::len).unwrap_or(0)
     }
 
-    /// Channels with listeners that `matches`.
-    pub(crate) fn channels(&self, matches: impl Fn(&[u8]) -> bool) -> Vec<Arc<[u8]>> {
-        let map = self.channels.read().unwrap_or_else(PoisonError::into_inner);
-        map.keys().filter(|name| matches(name)).cloned().collect()
+    /// Goes on with `walk` through the names that are listened to, for about `steps_left` steps, which it counts down; says
+    /// whether it is done. `fits` adds to its second argument the steps that it took.
+    pub(crate) fn walk(
+        &self,
+        names: Names,
+        walk: &mut Walk,
+        steps_left: &mut u64,
+        mut fits: impl FnMut(&Listened, &mut u64) -> bool,
+    ) -> bool {
+        if walk.is_done {
+            return true;
+        }
+        let map = self.of(names).read().unwrap_or_else(PoisonError::into_inner);
+        for (number, listened) in map.list.range(walk.next..) {
+            if *steps_left == 0 {
+                walk.next = *number;
+                return false;
+            }
+            let mut steps = NAME_STEPS;
+            if fits(listened, &mut steps) {
+                steps += FOUND_STEPS * listened.listeners.len() as u64;
+                walk.audience += listened.listeners.len();
+                walk.found.push(Arc::clone(&listened.name));
+            }
+            *steps_left = steps_left.saturating_sub(steps);
+        }
+        walk.is_done = true;
+        true
+    }
+
+    /// Goes on with `walk` through the patterns for those that `channel` matches.
+    pub(crate) fn walk_patterns(&self, channel: &[u8], walk: &mut Walk, steps_left: &mut u64) -> bool {
+        self.walk(Names::Patterns, walk, steps_left, |listened, steps| {
+            listened.pattern.as_ref().is_some_and(|pattern| pattern.matches(channel, steps))
+        })
     }
 
     /// How many channels and patterns there are.
     pub(crate) fn counts(&self) -> (usize, usize) {
-        let count = |map: &Listeners| map.read().unwrap_or_else(PoisonError::into_inner).len();
+        let count = |map: &RwLock<Listeners>| map.read().unwrap_or_else(PoisonError::into_inner).list.len();
         (count(&self.channels), count(&self.patterns))
     }
 
@@ -121,18 +212,13 @@ impl PubSub {
         Weight { bytes, sum: Arc::clone(&self.on_the_way) }
     }
 
-    fn each_listener(&self, channel: &[u8], mut found: impl FnMut(Option<&Arc<[u8]>>, &[u64])) {
-        if let Some(ids) = self.channels.read().unwrap_or_else(PoisonError::into_inner).get(channel) {
-            found(None, ids);
-        }
-        for (pattern, ids) in self.patterns.read().unwrap_or_else(PoisonError::into_inner).iter() {
-            if glob::matches(pattern, channel, false) {
-                found(Some(pattern), ids);
-            }
-        }
+    /// Calls `with` with those who listen to `name`, if somebody does.
+    fn with<T>(&self, names: Names, name: &[u8], with: impl FnOnce(&[u64]) -> T) -> Option<T> {
+        let map = self.of(names).read().unwrap_or_else(PoisonError::into_inner);
+        map.numbers.get(name).and_then(|number| map.list.get(number)).map(|it| with(&it.listeners))
     }
 
-    fn of(&self, names: Names) -> &Listeners {
+    fn of(&self, names: Names) -> &RwLock<Listeners> {
         match names {
             Names::Channels => &self.channels,
             Names::Patterns => &self.patterns,
@@ -176,10 +262,9 @@ impl Server {
 
     /// Posts published messages to their listeners; they wait for `ticket`.
     pub(crate) fn deliver(&self, outbox: Outbox, ticket: u64) {
-        for (channel, payload) in outbox {
-            self.pubsub.each_listener(&channel, |pattern, ids| {
-                let (pattern, channel) = (pattern.cloned(), Arc::clone(&channel));
-                let payload = Arc::clone(&payload);
+        for Outgoing { channel, payload, is_for_channel, patterns } in outbox {
+            let send = |pattern: Option<Arc<[u8]>>, ids: &[u64]| {
+                let (channel, payload) = (Arc::clone(&channel), Arc::clone(&payload));
                 let weight = self.pubsub.weigh(channel.len() + payload.len(), ids.len());
                 if ticket > self.store.released() {
                     self.pubsub.held.add(ticket, weight.bytes);
@@ -188,9 +273,32 @@ impl Server {
                 for id in ids {
                     self.post(*id, Message::Published(Arc::clone(&message)));
                 }
-            });
+            };
+            if is_for_channel {
+                self.pubsub.with(Names::Channels, &channel, |ids| send(None, ids));
+            }
+            for pattern in patterns {
+                self.pubsub.with(Names::Patterns, &pattern, |ids| send(Some(Arc::clone(&pattern)), ids));
+            }
         }
     }
+}
+
+impl Publishing {
+    pub(crate) fn new(channel: &[u8], payload: &[u8]) -> Self {
+        Self { channel: Arc::from(channel), payload: Arc::from(payload), walk: Walk::default() }
+    }
+
+    /// What was found of it, to be sent.
+    pub(crate) fn take(&mut self, is_for_channel: bool) -> Outgoing {
+        let (channel, payload) = (Arc::clone(&self.channel), Arc::clone(&self.payload));
+        Outgoing { channel, payload, is_for_channel, patterns: std::mem::take(&mut self.walk.found) }
+    }
+}
+
+/// What a compiled pattern takes in memory.
+pub(crate) fn compiled_bytes(pattern: &Pattern) -> u64 {
+    (size_of::<Pattern>() + pattern.memory_bytes()) as u64
 }
 
 /// Appends a message in the version that the listener speaks; nothing if it has stopped listening meanwhile.
@@ -215,5 +323,13 @@ pub(crate) fn write(message: &Published, session: &Session, out: &mut Vec<u8>) {
 
 /// What a message takes beside its bytes, in a mailbox or in an output.
 const POST_BYTES: usize = 64;
+/// Longest name of a channel: what a pattern is matched against.
+pub(crate) const CHANNEL_BYTES_MAX: usize = 64 << 10;
+/// Steps of a slice of a walk, about a nanosecond each.
+pub(crate) const SLICE_STEPS: u64 = 500_000;
+/// What looking at one more name takes.
+const NAME_STEPS: u64 = 50;
+/// What it takes to send a message to one more listener.
+const FOUND_STEPS: u64 = 200;
 /// A publisher looks again after this.
 const LISTENERS_RETRY: Duration = Duration::from_millis(1);

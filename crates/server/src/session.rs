@@ -18,7 +18,7 @@ use txn::id::TxId;
 use crate::clients::Client;
 use crate::copies::Copies;
 use crate::lookup::Entry;
-use crate::pubsub::Names;
+use crate::pubsub::{Names, Publishing, Walk};
 use crate::tx::chain;
 
 /// State of one connection; moves between loops with it.
@@ -180,4 +180,8 @@ pub(crate) struct Pending {
     pub(crate) locked_until: Option<Nanos>,
     /// How often records were fetched for it.
     pub(crate) fetches: u32,
+    /// What it publishes, and how far the walks through the patterns are (PUBLISH; EXEC, in the order of its queue).
+    pub(crate) publishing: VecDeque<Publishing>,
+    /// How far its walk through the channels is (PUBSUB CHANNELS).
+    pub(crate) walk: Walk,
 }

@@ -10,10 +10,11 @@ mod generate;
 #[path = "differential/servers.rs"]
 mod servers;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use compare::Verdict;
 use generate::Generator;
+use resp::Value;
 use servers::{Evenkeel, Link, Redis};
 use store::EngineKind;
 
@@ -21,6 +22,8 @@ use store::EngineKind;
 const BATCH: usize = 100;
 /// Commands whose first difference is reported.
 const REPORTED: usize = 12;
+/// Patterns of one run.
+const PATTERNS: usize = 3_000;
 /// A run of CI; more by the environment.
 const COMMANDS: usize = 100_000;
 
@@ -32,6 +35,53 @@ fn random_commands_get_the_replies_of_redis_7_0_from_memory() {
 #[test]
 fn random_commands_get_the_replies_of_redis_7_0_from_the_log() {
     run(EngineKind::Log, seed(2));
+}
+
+/// Patterns against channels, whose names may be any bytes; and, without regard to case, against names of commands.
+#[test]
+fn random_patterns_match_what_they_match_in_redis_7_0() {
+    let seed = seed(3);
+    println!("seed {seed}");
+    let (redis, evenkeel) = (Redis::start(), Evenkeel::start(EngineKind::Memory));
+    let mut generator = Generator::new(seed);
+    let texts: Vec<Vec<u8>> = (0..300).map(|_| generator.glob(b"aabbc-]^")).chain([Vec::new()]).collect();
+    let mut listeners = [Link::open(redis.port), Link::open(evenkeel.port)];
+    for listener in &mut listeners {
+        let command = [&[b"SUBSCRIBE".to_vec()], &texts[..]].concat();
+        listener.send(&[command]);
+        texts.iter().for_each(|_| drop(listener.reply().expect("a confirmation")));
+    }
+    let mut links = [Link::open(redis.port), Link::open(evenkeel.port)];
+    let names = |names: &[&[u8]]| names.iter().map(|name| name.to_vec()).collect::<Vec<_>>();
+    links
+        .iter_mut()
+        .for_each(|link| link.send(&[names(&[b"COMMAND", b"LIST", b"FILTERBY", b"PATTERN", b"*"])]));
+    let all = links.each_mut().map(|link| items(link.reply()));
+    for _ in 0..PATTERNS {
+        let pattern = generator.glob(b"aabbc-]]^**?[[\\\\");
+        let folded = generator.glob(b"gsetGSET-]^**?[[\\\\");
+        let commands = [
+            names(&[b"PUBSUB", b"CHANNELS", &pattern]),
+            names(&[b"COMMAND", b"LIST", b"FILTERBY", b"PATTERN", &folded]),
+        ];
+        links.iter_mut().for_each(|link| link.send(&commands));
+        let [expected, actual] = links.each_mut().map(|link| items(link.reply()));
+        assert_eq!(actual, expected, "seed {seed}: {}", pattern.escape_ascii());
+        let [mut expected, mut actual] = links.each_mut().map(|link| items(link.reply()));
+        expected.retain(|name| all[1].contains(name));
+        actual.retain(|name| all[0].contains(name));
+        assert_eq!(actual, expected, "seed {seed}: {} (folded)", folded.escape_ascii());
+    }
+}
+
+/// The elements of an array of strings.
+fn items(reply: Option<Value>) -> BTreeSet<Vec<u8>> {
+    let Some(Value::Array(items)) = reply else { panic!("no array: {reply:?}") };
+    let text = |item| match item {
+        Value::Bulk(bytes) => bytes,
+        other => panic!("no string: {other:?}"),
+    };
+    items.into_iter().map(text).collect()
 }
 
 #[test]

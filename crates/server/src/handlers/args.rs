@@ -5,6 +5,7 @@ use resp::{ArgsView, parse_i64};
 use store::{Found, ValueKind};
 
 use crate::call::{Data, Failure, text};
+use crate::glob::Pattern;
 
 /// An integer, or the error that every command gives.
 pub(crate) fn integer(arg: &[u8]) -> Result<i64, Failure> {
@@ -78,6 +79,11 @@ pub(crate) fn expiry(arg: &[u8], unit: Unit, now: UnixMs, command: &str) -> Resu
 /// The value of an option: the argument after `index`.
 pub(crate) fn option_value<'a>(args: ArgsView<'a>, index: usize) -> Result<&'a [u8], Failure> {
     args.try_get(index + 1).ok_or_else(|| text::SYNTAX.into())
+}
+
+/// The pattern that an argument is; `fold` ignores the case of letters.
+pub(crate) fn pattern(arg: &[u8], fold: bool) -> Result<Pattern, Failure> {
+    Pattern::new(arg, fold).map_err(|error| format!("ERR {error}").into())
 }
 
 /// `bytes` for a message, whatever they are and however many.

@@ -2,11 +2,10 @@
 
 use resp::{ArgsView, Writer};
 
-use super::args::is;
+use super::args::{is, pattern};
 use crate::arguments;
 use crate::call::{Control, Outcome, text};
 use crate::command::{Command, KeySpec};
-use crate::glob;
 use crate::lookup::Table;
 
 pub(crate) fn count(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -188,7 +187,8 @@ pub(crate) fn list(_control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
                 let has = |command: &&Command| command.categories.split_whitespace().any(|c| is(value, c));
                 entries.filter(has).map(|command| command.name).collect()
             } else if is(kind, "pattern") {
-                let fits = |command: &&Command| glob::matches(value, command.name.as_bytes(), true);
+                let pattern = pattern(value, true)?;
+                let fits = |command: &&Command| pattern.matches(command.name.as_bytes(), &mut 0);
                 entries.filter(fits).map(|command| command.name).collect()
             } else {
                 return Err(text::SYNTAX.into());

@@ -2,12 +2,16 @@
 
 use resp::{ArgsView, Writer};
 
-use super::args::shown;
+use super::args::{pattern, shown};
 use crate::call::{Control, Failure, Outcome, text};
-use crate::glob;
 
 pub(crate) fn get(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let fits = |name: &str| args.iter().skip(2).any(|arg| glob::matches(arg, name.as_bytes(), true));
+    if args.len() - 2 > PATTERNS_MAX {
+        let count = args.len() - 2;
+        return Err(format!("ERR {count} patterns are more than the limit of {PATTERNS_MAX}").into());
+    }
+    let patterns = args.iter().skip(2).map(|arg| pattern(arg, true)).collect::<Result<Vec<_>, _>>()?;
+    let fits = |name: &str| patterns.iter().any(|pattern| pattern.matches(name.as_bytes(), &mut 0));
     let mut pairs = control.server.settings.get(fits);
     // What holds, also where the setting leaves it to us: tools compare it with used_memory.
     if let Some((_, value)) = pairs.iter_mut().find(|(name, _)| *name == "maxmemory") {
@@ -61,3 +65,6 @@ pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
     super::help(out, "CONFIG", &lines);
     Ok(())
 }
+
+/// Patterns of one CONFIG GET: each is matched against the names of all settings.
+const PATTERNS_MAX: usize = 128;

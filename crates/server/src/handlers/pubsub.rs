@@ -6,23 +6,53 @@ use std::sync::atomic::Ordering;
 use resp::{ArgsView, Writer};
 
 use crate::call::{Control, Failure, Outcome};
-use crate::glob;
-use crate::pubsub::Names;
+use crate::glob::Pattern;
+use crate::pubsub::{CHANNEL_BYTES_MAX, Names, Publishing, SLICE_STEPS, compiled_bytes};
 
 pub(crate) fn publish(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let (channel, payload) = (args.get(1), args.get(2));
-    // EXEC asked before it ran.
-    if !control.in_exec
-        && let Some(later) = control.server.publish_at(control.now)
-    {
-        return Err(Failure::Wait(later));
+    let pubsub = &control.server.pubsub;
+    let begun = control.session.pending.as_mut().and_then(|pending| pending.publishing.pop_front());
+    admit_channel(channel)?;
+    // EXEC waited before it ran, and has looked for the patterns.
+    let (mut publishing, is_begun, is_done) = match begun {
+        Some(publishing) if control.in_exec => (publishing, false, true),
+        begun => {
+            if begun.is_none()
+                && let Some(later) = control.server.publish_at(control.now)
+            {
+                return Err(Failure::Wait(later));
+            }
+            let is_begun = begun.is_some();
+            let mut publishing = begun.unwrap_or_else(|| Publishing::new(channel, payload));
+            let is_done = pubsub.walk_patterns(channel, &mut publishing.walk, &mut { SLICE_STEPS });
+            (publishing, is_begun, is_done)
+        }
+    };
+    if !is_begun {
+        publishing.walk.audience += pubsub.listeners(channel);
     }
-    let audience = control.server.pubsub.audience(channel);
-    if audience > 0 {
-        control.outbox.push((Arc::from(channel), Arc::from(payload)));
+    if publishing.walk.audience > 0 {
+        control.outbox.push(publishing.take(!is_begun));
     }
-    out.integer(audience as i64);
+    if !is_done {
+        control.session.pending.get_or_insert_default().publishing.push_back(publishing);
+        return Err(Failure::Wait(control.now));
+    }
+    out.integer(publishing.walk.audience as i64);
     Ok(())
+}
+
+/// Refuses a name that matching could take long for.
+pub(crate) fn admit_channel(channel: &[u8]) -> Outcome {
+    if channel.len() <= CHANNEL_BYTES_MAX {
+        return Ok(());
+    }
+    let text = format!(
+        "ERR a channel's name of {} B is longer than the limit of {CHANNEL_BYTES_MAX} B",
+        channel.len()
+    );
+    Err(text.into())
 }
 
 pub(crate) fn subscribe(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -44,9 +74,9 @@ pub(crate) fn punsubscribe(control: &mut Control<'_>, args: ArgsView<'_>, out: &
 }
 
 fn add(control: &mut Control<'_>, args: ArgsView<'_>, names: Names, out: &mut Writer<'_>) -> Outcome {
-    admit(control, args, names)?;
+    let patterns = admit(control, args, names)?;
     let id = control.session.client.id;
-    for name in args.iter().skip(1) {
+    for (name, pattern) in args.iter().skip(1).zip(patterns) {
         let subscriptions = control.session.subscriptions.get_or_insert_default();
         let own = match names {
             Names::Channels => &mut subscriptions.channels,
@@ -55,8 +85,8 @@ fn add(control: &mut Control<'_>, args: ArgsView<'_>, names: Names, out: &mut Wr
         if !own.contains(name) {
             let name: Arc<[u8]> = Arc::from(name);
             own.insert(Arc::clone(&name));
-            subscriptions.bytes += name_bytes(&name);
-            control.server.pubsub.add(names, &name, id);
+            subscriptions.bytes += name_bytes(&name, pattern.as_deref());
+            control.server.pubsub.add(names, &name, pattern, id);
         }
         let verb: &[u8] = if names == Names::Channels { b"subscribe" } else { b"psubscribe" };
         confirm(out, verb, Some(name), subscriptions.count());
@@ -65,25 +95,45 @@ fn add(control: &mut Control<'_>, args: ArgsView<'_>, names: Names, out: &mut Wr
     Ok(())
 }
 
-/// Refuses names that would take more than one connection may.
-fn admit(control: &Control<'_>, args: ArgsView<'_>, names: Names) -> Outcome {
+/// Refuses names that are too long, or would take more than one connection may; returns the compiled patterns of those that
+/// are new.
+fn admit(
+    control: &Control<'_>,
+    args: ArgsView<'_>,
+    names: Names,
+) -> Result<Vec<Option<Box<Pattern>>>, Failure> {
     let most = control.server.settings.current().connections_subscriptions_max.0;
     let held = control.session.subscriptions.as_deref();
-    let is_new = |name: &&[u8]| !held.is_some_and(|held| held.of(names).contains(*name));
-    let new: u64 = args.iter().skip(1).filter(is_new).map(name_bytes).sum();
-    if held.map_or(0, |held| held.bytes) + new > most {
-        let text = format!(
-            "ERR the channels and patterns of this connection would take more than \
-             connections.subscriptions_max ({most} B)"
-        );
-        return Err(text.into());
+    let mut bytes = held.map_or(0, |held| held.bytes);
+    let mut patterns = Vec::with_capacity(args.len() - 1);
+    for name in args.iter().skip(1) {
+        if held.is_some_and(|held| held.of(names).contains(name)) {
+            patterns.push(None);
+            continue;
+        }
+        let pattern = match names {
+            Names::Channels => {
+                admit_channel(name)?;
+                None
+            }
+            Names::Patterns => Some(Box::new(super::args::pattern(name, false)?)),
+        };
+        bytes += name_bytes(name, pattern.as_deref());
+        patterns.push(pattern);
+        if bytes > most {
+            let text = format!(
+                "ERR the channels and patterns of this connection would take more than \
+                 connections.subscriptions_max ({most} B)"
+            );
+            return Err(text.into());
+        }
     }
-    Ok(())
+    Ok(patterns)
 }
 
-/// What a name takes, with its places in the two lists of it.
-fn name_bytes(name: &[u8]) -> u64 {
-    name.len() as u64 + NAME_OVERHEAD_BYTES
+/// What a name takes, with its places in the lists of it.
+fn name_bytes(name: &[u8], pattern: Option<&Pattern>) -> u64 {
+    name.len() as u64 + NAME_OVERHEAD_BYTES + pattern.map_or(0, compiled_bytes)
 }
 
 fn remove(control: &mut Control<'_>, args: ArgsView<'_>, names: Names, out: &mut Writer<'_>) {
@@ -102,8 +152,7 @@ fn remove(control: &mut Control<'_>, args: ArgsView<'_>, names: Names, out: &mut
             Names::Patterns => subscriptions.patterns.remove(name),
         };
         if gone {
-            subscriptions.bytes -= name_bytes(name);
-            control.server.pubsub.remove(names, name, id);
+            subscriptions.bytes -= name_bytes(name, None) + control.server.pubsub.remove(names, name, id);
         }
         confirm(out, verb, Some(name), subscriptions.count());
     }
@@ -136,11 +185,25 @@ pub(crate) fn channels(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut 
     if args.len() > 3 {
         return Err(crate::errors::sub_syntax("PUBSUB", args.get(1)));
     }
-    let pattern = args.try_get(2);
-    let fits = |name: &[u8]| pattern.is_none_or(|pattern| glob::matches(pattern, name, false));
-    let channels = control.server.pubsub.channels(fits);
-    out.array(channels.len());
-    channels.iter().for_each(|name| out.bulk(name));
+    let pattern = args.try_get(2).map(|pattern| super::args::pattern(pattern, false)).transpose()?;
+    let begun = control.session.pending.as_mut().map(|pending| std::mem::take(&mut pending.walk));
+    let mut walk = begun.unwrap_or_default();
+    let mut steps_left = if control.in_exec { EXEC_STEPS_MAX } else { SLICE_STEPS };
+    let is_done =
+        control.server.pubsub.walk(Names::Channels, &mut walk, &mut steps_left, |listened, steps| {
+            pattern.as_ref().is_none_or(|pattern| pattern.matches(&listened.name, steps))
+        });
+    if !is_done && control.in_exec {
+        return Err("ERR there are too many channels for PUBSUB CHANNELS inside MULTI".into());
+    }
+    let bytes: usize = walk.found.iter().map(|name| name.len() + super::scan::BULK_OVERHEAD_BYTES).sum();
+    control.server.admit_reply(bytes)?;
+    if !is_done {
+        control.session.pending.get_or_insert_default().walk = walk;
+        return Err(Failure::Wait(control.now));
+    }
+    out.array(walk.found.len());
+    walk.found.iter().for_each(|name| out.bulk(name));
     Ok(())
 }
 
@@ -194,5 +257,7 @@ pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
     Ok(())
 }
 
-/// Two sets and a list of listeners know each name.
-const NAME_OVERHEAD_BYTES: u64 = 128;
+/// Two sets, a list and the listeners' list know each name.
+const NAME_OVERHEAD_BYTES: u64 = 192;
+/// A transaction does not wait between two slices: it looks at so much, some 10 ms, or at nothing.
+const EXEC_STEPS_MAX: u64 = 10_000_000;

@@ -2,14 +2,14 @@
 
 use resp::{ArgsView, Writer};
 
-use super::args::{integer, is, option_value};
+use super::args::{integer, is, option_value, pattern};
 use crate::call::{Data, Failure, Outcome, text};
-use crate::glob;
+use crate::glob::Pattern;
 
 /// Options of SCAN.
 #[derive(Debug)]
 struct Options<'a> {
-    pattern: Option<&'a [u8]>,
+    pattern: Option<Pattern>,
     kind: Option<&'a [u8]>,
     count: usize,
 }
@@ -21,7 +21,7 @@ impl<'a> Options<'a> {
         while let Some(arg) = args.try_get(index) {
             let value = option_value(args, index)?;
             if is(arg, "match") {
-                options.pattern = Some(value).filter(|pattern| *pattern != b"*");
+                options.pattern = if value == b"*" { None } else { Some(pattern(value, false)?) };
             } else if is(arg, "type") {
                 options.kind = Some(value);
             } else if is(arg, "count") {
@@ -57,12 +57,14 @@ pub(crate) fn scan(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
     let options = Options::parse(args)?;
     let budget = options.count.min(SCAN_BUDGET_MAX);
     let mut keys: Vec<Vec<u8>> = Vec::new();
-    let next = data.access.scan(data.db, from, budget, &mut |key, meta| {
-        let fits = options.pattern.is_none_or(|pattern| glob::matches(pattern, key, false))
+    let next = data.access.scan_weighed(data.db, from, budget, &mut |key, meta| {
+        let mut steps = 0;
+        let fits = options.pattern.as_ref().is_none_or(|pattern| pattern.matches(key, &mut steps))
             && options.kind.is_none_or(|kind| is(kind, meta.kind.name()));
         if fits {
             keys.push(key.to_vec());
         }
+        slots_of(steps)
     })?;
     out.array(2);
     out.bulk(itoa::Buffer::new().format(next).as_bytes());
@@ -72,14 +74,17 @@ pub(crate) fn scan(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
 }
 
 pub(crate) fn keys(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let pattern = args.get(1);
+    let pattern = if args.get(1) == b"*" { None } else { Some(pattern(args.get(1), false)?) };
     let most = data.server.reply_bytes_max();
     let (mut found, mut bytes): (Vec<Vec<u8>>, usize) = (Vec::new(), 0);
-    data.access.scan(data.db, 0, usize::MAX, &mut |key, _| {
-        if bytes <= most && glob::matches(pattern, key, false) {
+    data.access.scan_weighed(data.db, 0, usize::MAX, &mut |key, _| {
+        let mut steps = 0;
+        let fits = |pattern: &Pattern| pattern.matches(key, &mut steps);
+        if bytes <= most && pattern.as_ref().is_none_or(fits) {
             bytes += key.len() + BULK_OVERHEAD_BYTES;
             found.push(key.to_vec());
         }
+        slots_of(steps)
     })?;
     data.admit_reply(bytes)?;
     out.array(found.len());
@@ -93,7 +98,14 @@ pub(crate) fn randomkey(data: &mut Data<'_, '_>, _args: ArgsView<'_>, out: &mut 
     Ok(())
 }
 
+/// As how many slots matching a key counts: a slot takes about as long as so many steps.
+fn slots_of(steps: u64) -> usize {
+    usize::try_from(steps / SLOT_STEPS).unwrap_or(usize::MAX)
+}
+
+/// Steps of a pattern that count as a slot.
+const SLOT_STEPS: u64 = 100;
 /// Slots that one SCAN looks at, whatever COUNT says: others of its loop wait meanwhile.
 const SCAN_BUDGET_MAX: usize = 10_000;
 /// Length and line ends around a short key.
-const BULK_OVERHEAD_BYTES: usize = 7;
+pub(super) const BULK_OVERHEAD_BYTES: usize = 7;

@@ -277,8 +277,8 @@ table! {
     }
     connections_subscriptions_max: Size = "connections.subscriptions_max" {
         form: "SIZE", default: "16MiB", bounds: ["1KiB", "4GiB"], runtime: true,
-        summary: "Channels and patterns that one connection may listen to: their names, and 128 B for each.",
-        reason: "Room for 100,000 channels with names of 30 bytes; without a bound one client could take all memory.",
+        summary: "Channels and patterns that one connection may listen to: their names, 192 B for each, and compiled patterns.",
+        reason: "Room for 75,000 channels with names of 30 bytes; without a bound one client could take all memory.",
     }
     connections_messages_max: Size = "connections.messages_max" {
         form: "SIZE", default: "64MiB", bounds: ["64KiB", "16GiB"], runtime: true,

@@ -3,8 +3,6 @@
 //! The classes of CVE-2021-29477 and its relatives, and of CVE-2022-36021: the commands come from the table, so a new row
 //! is tried as soon as it is there.
 
-use std::time::{Duration, Instant};
-
 use reactor::Step;
 
 use super::Harness;
@@ -104,14 +102,36 @@ fn every_number_of_every_command_is_answered_at_the_edges_of_its_types() {
     assert!(count > 3_000, "{count} commands were tried");
 }
 
+/// `*[` and a million bytes on 40,000 bytes took 28 s.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "asks how long it really took")]
-fn patterns_made_to_be_slow_cost_no_more_than_their_length_times_the_texts() {
+fn patterns_beyond_the_limit_are_refused_by_every_command_that_takes_one() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let pattern = format!("*[{}]c", "b".repeat(1_000_000));
+    let refusal = "-ERR a pattern of 1000004 B is longer than the limit of 1024 B\r\n";
+    for command in [
+        &["KEYS"][..],
+        &["SCAN", "0", "MATCH"],
+        &["PSUBSCRIBE", "a*"],
+        &["PUBSUB", "CHANNELS"],
+        &["CONFIG", "GET", "maxmemory"],
+        &["COMMAND", "LIST", "FILTERBY", "PATTERN"],
+    ] {
+        let command: Vec<&str> = command.iter().copied().chain([&*pattern]).collect();
+        assert_eq!(harness.raw(&mut wire, &command), refusal, "{}", command[0]);
+    }
+    assert_eq!(harness.line(&mut wire, "PUBSUB NUMPAT"), ":0\r\n", "PSUBSCRIBE is refused whole");
+    let many = vec!["x"; 129].join(" ");
+    let refusal = "-ERR 129 patterns are more than the limit of 128\r\n";
+    assert_eq!(harness.line(&mut wire, &format!("CONFIG GET {many}")), refusal);
+}
+
+#[test]
+fn patterns_made_to_be_slow_match_nothing_they_should_not() {
     let mut harness = Harness::new();
     let (mut wire, mut listener) = (harness.connect(), harness.connect());
     let text = "a".repeat(20_000);
-    let pattern = format!("{}b", "a*".repeat(2_000));
-    let started = Instant::now();
+    let pattern = format!("{}b", "a*".repeat(500));
     assert_eq!(harness.raw(&mut wire, &["SET", &text, "v"]), "+OK\r\n");
     assert_eq!(harness.raw(&mut wire, &["KEYS", &pattern]), "*0\r\n");
     assert_eq!(harness.raw(&mut wire, &["SCAN", "0", "MATCH", &pattern]), "*2\r\n$1\r\n0\r\n*0\r\n");
@@ -119,5 +139,4 @@ fn patterns_made_to_be_slow_cost_no_more_than_their_length_times_the_texts() {
     assert_eq!(harness.raw(&mut wire, &["PUBLISH", &text, "m"]), ":0\r\n");
     assert_eq!(harness.raw(&mut wire, &["CONFIG", "GET", &pattern]), "*0\r\n");
     assert_eq!(harness.raw(&mut wire, &["COMMAND", "LIST", "FILTERBY", "PATTERN", &pattern]), "*0\r\n");
-    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
 }

@@ -9,14 +9,14 @@ use crate::settings::Size;
 
 #[test]
 fn names_beyond_the_limit_of_subscriptions_are_refused_whole_and_room_comes_back() {
-    let mut harness = Harness::with(|settings| settings.connections_subscriptions_max = Size(300));
+    let mut harness = Harness::with(|settings| settings.connections_subscriptions_max = Size(600));
     let mut wire = harness.connect();
     let refusal = "-ERR the channels and patterns of this connection would take more than \
-                   connections.subscriptions_max (300 B)\r\n";
+                   connections.subscriptions_max (600 B)\r\n";
     harness.expect(
         &mut wire,
         &[
-            ("SUBSCRIBE a b c", refusal),
+            ("SUBSCRIBE a b c d", refusal),
             ("PUBSUB CHANNELS", "*0\r\n"),
             ("SUBSCRIBE a", "*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n"),
             ("PSUBSCRIBE b*", "*3\r\n$10\r\npsubscribe\r\n$2\r\nb*\r\n:2\r\n"),
@@ -275,5 +275,176 @@ fn subsequence_that_would_take_long_is_refused() {
         [("LCS a c", 2_047, 2_048), ("LCS d d LEN", 10_000_000, 10_000_000), ("LCS e d", 1, 10_000_000)]
     {
         assert_eq!(harness.line(&mut wire, line), refusal(a, b), "{line}");
+    }
+}
+
+#[test]
+fn channel_beyond_the_limit_is_refused_to_listeners_and_to_publishers_also_in_a_transaction() {
+    let mut harness = Harness::new();
+    let (mut wire, mut listener) = (harness.connect(), harness.connect());
+    let (name, longest) = ("c".repeat(65_537), "c".repeat(65_536));
+    let refusal = "-ERR a channel's name of 65537 B is longer than the limit of 65536 B\r\n";
+    assert_eq!(harness.raw(&mut listener, &["SUBSCRIBE", "c", &name]), refusal);
+    assert_eq!(harness.raw(&mut wire, &["PUBLISH", &name, "m"]), refusal);
+    harness.raw(&mut listener, &["SUBSCRIBE", &longest]);
+    assert_eq!(harness.raw(&mut wire, &["PUBLISH", &longest, "m"]), ":1\r\n");
+    harness.line(&mut wire, "MULTI");
+    for channel in [&longest, &name, &longest] {
+        harness.raw(&mut wire, &["PUBLISH", channel, "m"]);
+    }
+    assert_eq!(harness.line(&mut wire, "EXEC"), format!("*3\r\n:1\r\n{refusal}:1\r\n"));
+}
+
+/// Subscribes to `count` patterns of which every third matches channel `news`.
+fn subscribe_to_patterns(harness: &Harness, wire: &mut Wire, count: usize) {
+    let patterns =
+        (0..count).map(|i| if i % 3 == 0 { format!("n*{}s", "*".repeat(i)) } else { format!("x{i}*") });
+    let command: Vec<String> = std::iter::once("PSUBSCRIBE".to_owned()).chain(patterns).collect();
+    harness.raw(wire, &command);
+}
+
+/// One PUBLISH matched the patterns of all clients before its loop did anything else.
+#[test]
+fn publishing_to_many_patterns_runs_in_slices_and_reaches_each_listener_once() {
+    let mut harness = Harness::new();
+    let (mut listeners, mut wire) = ([harness.connect(), harness.connect()], harness.connect());
+    for listener in &mut listeners {
+        // Each of these patterns costs 50 steps or more: several slices of 500,000.
+        for first in 0..30 {
+            let patterns =
+                (0..500).map(|i| format!("n?[ew]*s{}", "*".repeat(first)) + &"*".repeat(30 * (i % 2)));
+            let own = (0..500).map(|i| format!("x{first}-{i}"));
+            let names = patterns.chain(own);
+            let command: Vec<String> = std::iter::once("PSUBSCRIBE".to_owned()).chain(names).collect();
+            harness.raw(listener, &command);
+        }
+    }
+    harness.raw(&mut listeners[0], &["SUBSCRIBE", "news"]);
+    assert_eq!(harness.line(&mut wire, "PUBLISH news m"), "", "not within one slice");
+    assert_eq!(wire.step, Step::Park);
+    let (mut slices, mut reply) = (1, Vec::new());
+    while reply.is_empty() {
+        reply = harness.after(&mut wire, Duration::ZERO);
+        slices += 1;
+        assert!(slices < 100, "{slices} slices and no reply");
+    }
+    let told: usize = String::from_utf8_lossy(&reply[1..]).trim().parse().expect("a number");
+    let got = listeners.each_mut().map(|listener| {
+        let messages = String::from_utf8(harness.deliver(listener)).expect("text");
+        messages.matches("message\r\n").count()
+    });
+    assert_eq!(told, got[0] + got[1]);
+    assert_eq!(got[0], got[1] + 1, "the channel itself");
+}
+
+#[test]
+fn a_transaction_looks_for_patterns_before_it_runs_and_publishes_all_at_once() {
+    let mut harness = Harness::new();
+    let (mut listener, mut wire) = (harness.connect(), harness.connect());
+    for first in 0..12 {
+        let names = (0..1_000).map(|i| format!("x{first}-{i}*"));
+        let command: Vec<String> = std::iter::once("PSUBSCRIBE".to_owned()).chain(names).collect();
+        harness.raw(&mut listener, &command);
+    }
+    subscribe_to_patterns(&harness, &mut listener, 30);
+    for line in ["MULTI", "INCR n", "PUBLISH news one", "PUBLISH other two", "PUBLISH news three"] {
+        harness.line(&mut wire, line);
+    }
+    assert_eq!(harness.line(&mut wire, "EXEC"), "", "not within one slice");
+    assert_eq!(harness.deliver(&mut listener), b"");
+    let (mut slices, mut reply) = (1, Vec::new());
+    while reply.is_empty() {
+        reply = harness.after(&mut wire, Duration::ZERO);
+        slices += 1;
+        assert!(slices < 100, "{slices} slices and no reply");
+    }
+    assert_eq!(reply, b"*4\r\n:1\r\n:10\r\n:0\r\n:10\r\n");
+    let messages = String::from_utf8(harness.deliver(&mut listener)).expect("text");
+    assert_eq!(messages.matches("\r\none\r\n").count(), 10);
+    assert_eq!(messages.matches("\r\nthree\r\n").count(), 10);
+}
+
+#[test]
+fn many_channels_are_listed_in_slices_and_a_transaction_refuses_to_look_at_too_many() {
+    let mut harness = Harness::new();
+    let (mut listener, mut wire) = (harness.connect(), harness.connect());
+    for first in 0..25 {
+        let names = (0..1_000).map(|i| format!("c{first}-{i}"));
+        let command: Vec<String> = std::iter::once("SUBSCRIBE".to_owned()).chain(names).collect();
+        harness.raw(&mut listener, &command);
+    }
+    assert_eq!(harness.line(&mut wire, "PUBSUB CHANNELS c7-*5"), "", "not within one slice");
+    let (mut slices, mut reply) = (1, Vec::new());
+    while reply.is_empty() {
+        reply = harness.after(&mut wire, Duration::ZERO);
+        slices += 1;
+        assert!(slices < 100, "{slices} slices and no reply");
+    }
+    assert!(reply.starts_with(b"*100\r\n"), "{}", String::from_utf8_lossy(&reply[..20]));
+    harness.line(&mut wire, "MULTI");
+    harness.line(&mut wire, "PUBSUB CHANNELS c7-*5");
+    assert!(harness.line(&mut wire, "EXEC").starts_with("*1\r\n*100\r\n"));
+    // Each of these takes 60,000 steps to match.
+    for i in 0..200 {
+        harness.raw(&mut listener, &["SUBSCRIBE", &format!("{i}{}", "a".repeat(60_000))]);
+    }
+    harness.line(&mut wire, "MULTI");
+    harness.line(&mut wire, "PUBSUB CHANNELS *a?[b]*");
+    let refusal = "*1\r\n-ERR there are too many channels for PUBSUB CHANNELS inside MULTI\r\n";
+    assert_eq!(harness.line(&mut wire, "EXEC"), refusal);
+}
+
+/// redis_exporter, redigo and others read every number as a signed one of 64 bits.
+#[test]
+fn no_number_that_clients_are_told_exceeds_what_they_read_it_as() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    for i in 0..300 {
+        harness.line(&mut wire, &format!("SET key:{i} v"));
+    }
+    harness.line(&mut wire, "CONFIG SET slowlog-log-slower-than 0");
+    let mut cursor = "0".to_owned();
+    loop {
+        let reply = harness.line(&mut wire, &format!("SCAN {cursor} COUNT 1"));
+        cursor = reply.lines().nth(2).expect("a cursor").to_owned();
+        assert!(cursor.parse::<i64>().is_ok_and(|cursor| cursor < 1 << 53), "{cursor}");
+        if cursor == "0" {
+            break;
+        }
+    }
+    for line in [
+        "INFO everything",
+        "CLIENT LIST",
+        "CLIENT INFO",
+        "CLIENT ID",
+        "CLIENT TRACKINGINFO",
+        "TIME",
+        "SLOWLOG GET -1",
+        "LATENCY HISTOGRAM",
+        "LATENCY LATEST",
+        "MEMORY STATS",
+        "MEMORY USAGE key:1",
+        "OBJECT FREQ key:1",
+        "OBJECT IDLETIME key:1",
+        "DEBUG OBJECT key:1",
+        "CONFIG GET *",
+        "COMMAND COUNT",
+        "DBSIZE",
+        "HELLO",
+        "TX.LIST",
+        "TX.BEGIN",
+        "LOOPS",
+        "PEXPIRETIME key:1",
+        "EXPIRETIME key:1",
+        "LASTSAVE",
+        "ROLE",
+        "XINFO",
+        "MEMORY DOCTOR",
+    ] {
+        let reply = harness.line(&mut wire, line);
+        for number in reply.split(|c: char| !c.is_ascii_alphanumeric() && c != '.') {
+            let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+            assert!(!is_number || number.parse::<i64>().is_ok(), "{line}: {number} in {reply}");
+        }
     }
 }

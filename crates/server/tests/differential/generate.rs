@@ -215,6 +215,11 @@ impl Generator {
         }
     }
 
+    /// Up to ten bytes of `alphabet`: a pattern, or what patterns are matched against.
+    pub(crate) fn glob(&mut self, alphabet: &[u8]) -> Vec<u8> {
+        (0..self.below(11)).map(|_| alphabet[self.below(alphabet.len() as u64) as usize]).collect()
+    }
+
     fn pattern(&mut self) -> Vec<u8> {
         self.pick(&["*", "k*", "?", "[a-c]", "[^a]", "key:\\*", "*:1", "a*b*c", "", "[b", "k\\"]).into()
     }
