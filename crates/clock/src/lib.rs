@@ -5,6 +5,8 @@
 //!   2. Nothing outside this crate asks the system for the time: a loop reads the clock once a tick and
 //!      passes the value down.
 //!
+//! [`Throttle`] is here because only who is told the time can bound how often something happens.
+//!
 //! Wall-clock time may jump; `store` keeps it from running back (`max(clock, newest time in the log)`).
 //! Out of scope: timers (a loop owns its own), time zones.
 
@@ -110,9 +112,45 @@ impl Clock for SimClock {
     }
 }
 
+/// Lets one event of its kind be told of in a while, and counts those between: a client that repeats itself must not fill the log.
+#[derive(Debug)]
+pub struct Throttle {
+    every: Duration,
+    next_ns: AtomicU64,
+    skipped: AtomicU64,
+}
+
+impl Throttle {
+    /// One event in `every`.
+    #[must_use]
+    pub const fn new(every: Duration) -> Self {
+        Self { every, next_ns: AtomicU64::new(0), skipped: AtomicU64::new(0) }
+    }
+
+    /// Whether an event is to be told of that happens `now`: then how many were not since the last that was.
+    pub fn admit(&self, now: Nanos) -> Option<u64> {
+        let next_ns = self.next_ns.load(Ordering::Relaxed);
+        let later = (now + self.every).0;
+        let is_due = now.0 >= next_ns
+            && self.next_ns.compare_exchange(next_ns, later, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if is_due {
+            return Some(self.skipped.swap(0, Ordering::Relaxed));
+        }
+        self.skipped.fetch_add(1, Ordering::Relaxed);
+        None
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn throttle_tells_of_the_first_event_and_of_how_many_it_left_out() {
+        let throttle = Throttle::new(Duration::from_nanos(10));
+        let told: Vec<_> = [0, 1, 9, 10, 11, 30].map(|at| throttle.admit(Nanos(at))).into();
+        assert_eq!(told, [Some(0), None, None, Some(2), None, Some(1)]);
+    }
 
     #[test]
     fn system_clock_never_runs_back() {
