@@ -21,7 +21,7 @@ use std::sync::{Arc, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
 
-use clock::Nanos;
+use clock::{Nanos, Throttle};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
 use rustix::event::EventfdFlags;
@@ -43,6 +43,8 @@ const BACK_OFF_MOST: Duration = Duration::from_secs(1);
 /// Time that a refused client has to read why.
 const LINGER: Duration = Duration::from_millis(500);
 const LINGERING_MAX: usize = 64;
+/// One line in this time, however many clients are refused.
+const LOGGED_EVERY: Duration = Duration::from_secs(10);
 
 /// Starts the acceptor's thread.
 pub(crate) fn start<P: Protocol>(handle: &Handle<P>, listeners: Vec<Listener>) -> Result<(), StartError> {
@@ -72,6 +74,7 @@ struct Acceptor<P: Protocol> {
     lingering: VecDeque<(Nanos, OwnedFd)>,
     back_off: Duration,
     failing: bool,
+    log: Throttle,
 }
 
 impl<P: Protocol> Acceptor<P> {
@@ -91,6 +94,7 @@ impl<P: Protocol> Acceptor<P> {
             lingering: VecDeque::new(),
             back_off: BACK_OFF_LEAST,
             failing: false,
+            log: Throttle::new(LOGGED_EVERY),
         })
     }
 
@@ -166,6 +170,11 @@ impl<P: Protocol> Acceptor<P> {
 
     /// Tells a client that it is one too many.
     fn refuse(&mut self, socket: OwnedFd) {
+        let shared = &self.handle.shared;
+        if let Some(skipped) = self.log.admit(shared.clock.now()) {
+            let max = shared.connections_max.load(Ordering::Relaxed);
+            tracing::warn!(max, skipped, "a client was refused: connections.max is reached");
+        }
         self.say_refusal(&socket);
         if self.lingering.len() == LINGERING_MAX {
             self.lingering.pop_front();

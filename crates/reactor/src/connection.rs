@@ -52,10 +52,14 @@ pub enum CloseReason {
     Grace,
     /// The system gave no thread, or refused the socket.
     System,
+    /// All connections together kept more than they may, and it was among those that kept most.
+    Memory,
+    /// Nobody knew who it was, and all such connections together kept more than they may.
+    Stranger,
 }
 
 impl CloseReason {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 11] = [
         Self::Open,
         Self::Peer,
         Self::Protocol,
@@ -65,6 +69,8 @@ impl CloseReason {
         Self::Shutdown,
         Self::Grace,
         Self::System,
+        Self::Memory,
+        Self::Stranger,
     ];
 }
 
@@ -87,6 +93,10 @@ pub struct Connection {
     /// Where the owning loop keeps it; meaningless to others.
     pub(crate) slot: AtomicU32,
     pub(crate) killed: AtomicBool,
+    /// Why it was killed.
+    doom: AtomicU8,
+    is_stranger: AtomicBool,
+    is_receiving: AtomicBool,
     reason: AtomicU8,
     pub(crate) read_events: Counter,
     pub(crate) write_events: Counter,
@@ -98,6 +108,8 @@ pub struct Connection {
     pub(crate) input_bytes: Counter,
     pub(crate) output_bytes: Counter,
     pub(crate) attached_bytes: Counter,
+    pub(crate) unsent_bytes: Counter,
+    pub(crate) kept_bytes: Counter,
     pub(crate) moves: Counter,
     account: Mutex<Account>,
     /// By host: the balancer leaves it where it is.
@@ -134,6 +146,9 @@ impl Connection {
             loop_index: AtomicU32::new(loop_index as u32),
             slot: AtomicU32::new(u32::MAX),
             killed: AtomicBool::new(false),
+            doom: AtomicU8::new(CloseReason::Killed as u8),
+            is_stranger: AtomicBool::new(false),
+            is_receiving: AtomicBool::new(false),
             reason: AtomicU8::new(CloseReason::Open as u8),
             read_events: Counter::default(),
             write_events: Counter::default(),
@@ -145,6 +160,8 @@ impl Connection {
             input_bytes: Counter::default(),
             output_bytes: Counter::default(),
             attached_bytes: Counter::default(),
+            unsent_bytes: Counter::default(),
+            kept_bytes: Counter::default(),
             moves: Counter::default(),
             account: Mutex::default(),
             is_bound,
@@ -162,6 +179,17 @@ impl Connection {
         if let Some(killer) = self.killer.upgrade() {
             killer.kill(self);
         }
+    }
+
+    /// As [`Connection::kill`], for a reason of the reactor's own.
+    pub(crate) fn kill_for(self: &Arc<Self>, reason: CloseReason) {
+        self.doom.store(reason as u8, Ordering::Relaxed);
+        self.kill();
+    }
+
+    /// Why it was killed.
+    pub(crate) fn doom(&self) -> CloseReason {
+        CloseReason::ALL[usize::from(self.doom.load(Ordering::Relaxed))]
     }
 
     /// Number of the connection, from 1, never reused while the process lives.
@@ -265,6 +293,37 @@ impl Connection {
     #[must_use]
     pub fn attached_bytes(&self) -> u64 {
         self.attached_bytes.load()
+    }
+
+    /// Bytes that may leave and that the peer has not taken.
+    #[must_use]
+    pub fn unsent_bytes(&self) -> u64 {
+        self.unsent_bytes.load()
+    }
+
+    /// Bytes of memory that are kept for it alone, what was granted to its request included.
+    #[must_use]
+    pub fn kept_bytes(&self) -> u64 {
+        self.kept_bytes.load()
+    }
+
+    /// Whether nobody knows who it is ([`crate::Keeps::is_stranger`]).
+    #[must_use]
+    pub fn is_stranger(&self) -> bool {
+        self.is_stranger.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_stranger(&self, is_stranger: bool) {
+        self.is_stranger.store(is_stranger, Ordering::Relaxed);
+    }
+
+    /// Whether the rest of a request is to come.
+    pub(crate) fn is_receiving(&self) -> bool {
+        self.is_receiving.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_receiving(&self, is_receiving: bool) {
+        self.is_receiving.store(is_receiving, Ordering::Relaxed);
     }
 
     /// How often it changed loops.

@@ -121,6 +121,8 @@ pub(crate) struct Loop<P: Protocol, D> {
     /// When the first of the ticks ended of whose end the protocol does not know yet.
     gathers_since: Option<Nanos>,
     stopping: bool,
+    /// By how much its connections grew since it last looked whether all keep too much.
+    grown_bytes: i64,
 }
 
 impl<P: Protocol, D: Driver<P>> Loop<P, D> {
@@ -147,6 +149,7 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
             gathers_since: None,
             moves: Vec::new(),
             stopping: false,
+            grown_bytes: 0,
         }
     }
 
@@ -167,7 +170,12 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
         self.tally.ticks += 1;
         self.tally.busy_ns += (lag.as_nanos() as u64).saturating_sub(self.tally.waited_ns);
         let longest = self.tally.longest;
+        self.grown_bytes += self.tally.kept.sum().max(0);
         self.stats.absorb(&mut self.tally);
+        if self.grown_bytes >= self.handle.shared.check_bytes() {
+            self.grown_bytes = 0;
+            self.handle.shared.check_budget();
+        }
         let cpu = (self.now - self.cpu_read_at >= CPU_READ_EVERY).then(|| {
             self.cpu_read_at = self.now;
             CpuMark { busy_ns: self.stats.busy_ns(), cpu_ns: thread_cpu_ns() }
@@ -233,13 +241,18 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
         self.now = now;
     }
 
+    /// What all loops share.
+    pub(crate) fn shared(&self) -> &Arc<crate::handle::Shared<P>> {
+        &self.handle.shared
+    }
+
     /// What a connection borrows of the loop while it works.
     pub(crate) fn context(&mut self) -> Context<'_, P> {
         Context {
             handle: &self.handle,
             pool: &mut self.pool,
             tally: &mut self.tally,
-            limits: self.handle.shared.limits.load(),
+            limits: self.handle.shared.limits_now(),
             now: self.now,
             loop_index: self.index,
             unheld: false,
@@ -307,7 +320,7 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
     pub(crate) fn end(&mut self, mut peer: Box<Peer<P>>, reason: CloseReason) {
         let shared = &self.handle.shared;
         shared.forget(&peer.connection);
-        peer.close(reason, &shared.protocol);
+        peer.close(reason, shared, &mut self.tally);
         let connection = Arc::clone(&peer.connection);
         if self.driver.end(peer) {
             self.slots.release(&connection);

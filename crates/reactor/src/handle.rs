@@ -11,11 +11,13 @@ use clock::Clock;
 
 use crate::balance::assign::{self, Candidate, Hosts};
 use crate::balance::runner::{self, Steering};
+use crate::budget::{Budget, PRESSED_SOFT_BYTES, tender};
 use crate::connection::Killer;
 use crate::mailbox::{Holders, Mailbox, Post};
+use crate::stats::Tally;
 use crate::{
-    AcceptStats, Address, Assignment, Balance, CloseReason, Connection, Connector, Limits, LoopStats,
-    MoveError, Options, Protocol, StartError,
+    AcceptStats, Address, Assignment, Balance, BudgetLimits, BudgetReport, CloseReason, Connection,
+    Connector, Limits, LoopStats, MoveError, Options, Protocol, StartError,
 };
 use crate::{Listeners, accept, epoll, event_loop, listen, threads, uring};
 
@@ -73,6 +75,7 @@ impl Reactor {
             limits: LimitCells::new(&options.limits),
             connections_max: AtomicUsize::new(options.connections_max),
             steering: Steering::new(options.balance),
+            budget: Budget::new(&options.budget),
             options,
             protocol,
             clock,
@@ -96,6 +99,7 @@ impl Reactor {
         let started = event_loop::start(&handle, rings)
             .and_then(|()| event_loop::start(&handle, polls))
             .and_then(|()| runner::start(&handle))
+            .and_then(|()| tender::start(&handle))
             .and_then(|()| accept::start(&handle, listeners));
         if let Err(error) = started {
             handle.shutdown();
@@ -262,11 +266,31 @@ impl<P: Protocol> Handle<P> {
         self.shared.limits.store(limits);
     }
 
+    /// What all connections keep, and what was done about it. Looks whether it is too much, as loops do only when they grow.
+    #[must_use]
+    pub fn budget(&self) -> BudgetReport {
+        self.shared.check_budget();
+        self.shared.budget_report()
+    }
+
+    /// Changes what all connections together may keep.
+    pub fn set_budget(&self, limits: &BudgetLimits) {
+        self.shared.budget.set_limits(limits);
+        self.shared.check_budget();
+    }
+
+    /// Whether more is kept than may be. One load.
+    #[must_use]
+    pub fn is_pressed(&self) -> bool {
+        self.shared.budget.is_pressed()
+    }
+
     /// Begins a stop: no more connections, no more input; what is or gets released within the grace time
     /// is sent. Returns at once.
     pub fn shutdown(&self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.shared.steering.stop();
+        self.shared.budget.stop();
         if let Some(waker) = &*self.shared.acceptor.lock().unwrap_or_else(PoisonError::into_inner) {
             // A failed wake-up costs the acceptor's poll interval, no more.
             let _ = waker.wake();
@@ -324,6 +348,7 @@ pub(crate) struct Shared<P: Protocol> {
     /// Doors of threads that hold replies, under the connector `threads`.
     pub(crate) holders: Holders<P>,
     pub(crate) steering: Steering,
+    pub(crate) budget: Budget,
     /// Of the assignment by host.
     hosts: Mutex<Hosts>,
     /// Of the assignment one after the other.
@@ -341,6 +366,22 @@ impl<P: Protocol> Shared<P> {
 
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Bounds of one connection's buffers, as narrow as they have to be now.
+    pub(crate) fn limits_now(&self) -> Limits {
+        let mut limits = self.limits.load();
+        if self.budget.is_pressed() {
+            limits.output_bytes_soft = limits.output_bytes_soft.min(PRESSED_SOFT_BYTES);
+        }
+        limits
+    }
+
+    /// Memory of a connection as such: what an idle one takes here.
+    pub(crate) fn connection_bytes<Q: Protocol>(&self) -> i64 {
+        let own = size_of::<crate::peer::Peer<Q>>() + size_of::<Connection>() + CONNECTION_LISTS_BYTES;
+        let of_thread = if self.options.connector == Connector::Threads { THREAD_BYTES } else { 0 };
+        (own + of_thread) as i64
     }
 
     /// The loop that has least to do.
@@ -421,7 +462,7 @@ impl<P: Protocol> Shared<P> {
             for post in posts.drain(..) {
                 if let Post::Arrive(mut peer, _) = post {
                     self.forget(&peer.connection);
-                    peer.close(CloseReason::Shutdown, &self.protocol);
+                    peer.close(CloseReason::Shutdown, self, &mut Tally::default());
                 }
             }
         });
@@ -434,6 +475,11 @@ impl<P: Protocol> Killer for Shared<P> {
         self.send(connection, Post::Kill(Arc::clone(connection)));
     }
 }
+
+/// Places of a connection in lists and tables.
+const CONNECTION_LISTS_BYTES: usize = 160;
+/// What a connection's thread takes: the used part of its stack, its mailbox, and what the system's library keeps for it.
+const THREAD_BYTES: usize = 24 << 10;
 
 /// [`Limits`] that change at run time.
 pub(crate) struct LimitCells([AtomicUsize; 4]);

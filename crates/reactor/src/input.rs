@@ -16,6 +16,10 @@ use crate::pool::{LARGE_BYTES, Pool};
 
 /// Most that [`Input::expect`] makes room for before the bytes have come.
 const EXPECT_BYTES_MAX: usize = 128 << 10;
+/// A buffer grows by this part of itself, where the request needs less at a time.
+const GROWTH_PART: usize = 4;
+/// And by no more than this beyond what the request needs.
+const GROWTH_BYTES_MAX: usize = 1 << 20;
 /// A rest below this moves to a buffer of its size between turns.
 const REST_BYTES_MAX: usize = 2 << 10;
 
@@ -24,6 +28,7 @@ pub struct Input {
     bytes: Vec<u8>,
     start: usize,
     limit_bytes: usize,
+    /// What the request at the front takes in all, as far as it is known; 0 while nothing is.
     expected_bytes: usize,
 }
 
@@ -52,6 +57,7 @@ impl Input {
     pub fn consume(&mut self, count: usize) {
         assert!(count <= self.len(), "consumed {count} of {} bytes", self.len());
         self.start += count;
+        self.expected_bytes = 0;
         if self.start == self.bytes.len() {
             self.bytes.clear();
             self.start = 0;
@@ -102,12 +108,13 @@ impl Input {
             pool.put(std::mem::replace(&mut self.bytes, large));
             self.start = 0;
         }
-        let expected = std::mem::take(&mut self.expected_bytes).min(EXPECT_BYTES_MAX);
-        let want = expected.saturating_sub(self.len()).max(LARGE_BYTES / 4);
+        let ahead = self.expected_bytes.saturating_sub(self.len()).min(EXPECT_BYTES_MAX);
+        let want = ahead.max(LARGE_BYTES / 4);
         if self.bytes.capacity() - self.bytes.len() < want {
             self.bytes.drain(..self.start);
             self.start = 0;
-            self.bytes.reserve(want);
+            // Not by doubling: what is granted to a request bounds what is reserved for it.
+            self.bytes.reserve_exact(want.max(self.bytes.len() / GROWTH_PART).min(want + GROWTH_BYTES_MAX));
         }
         &mut self.bytes
     }
@@ -126,8 +133,12 @@ impl Input {
         }
     }
 
+    /// Bytes that the request at the front will take, as far as it is known: none when nothing is pending.
+    pub(crate) fn wanted_bytes(&self) -> usize {
+        if self.is_empty() { 0 } else { self.expected_bytes.max(self.len() + LARGE_BYTES / 4) }
+    }
+
     /// Bytes of memory kept.
-    #[cfg(test)]
     pub(crate) fn capacity(&self) -> usize {
         self.bytes.capacity()
     }

@@ -12,7 +12,7 @@
 //!   2. Bytes leave in the order in which they were appended, and none leaves before the ticket that
 //!      holds it is at or below [`Protocol::released`].
 //!   3. `on_open` and `on_close` are called exactly once for each connection that was taken in.
-//!   4. Every buffer has a bound; an idle connection keeps no buffer.
+//!   4. Every buffer has a bound, and so have all together ([`BudgetLimits`]); an idle connection keeps no buffer.
 //!   5. A request costs one read and one write; the clock is read once for each turn of a connection,
 //!      never for each command; nothing is allocated on that path; the one lock, once a tick, is contended only while somebody
 //!      takes figures.
@@ -23,6 +23,7 @@
 
 mod accept;
 mod balance;
+mod budget;
 mod connect;
 mod connection;
 mod epoll;
@@ -49,6 +50,7 @@ mod timers;
 mod uring;
 
 pub use balance::{Assignment, Balance, By};
+pub use budget::{BudgetLimits, BudgetReport, Keeps, NoRoom};
 pub use connect::Dial;
 pub use connection::{Address, CloseReason, Connection};
 pub use error::{ConnectError, MoveError, StartError};

@@ -30,6 +30,8 @@ pub(crate) struct Link {
     pub(crate) outgoing: Option<Box<Parcel>>,
     /// What of the parcel that is with the system had not left when it was submitted.
     pub(crate) under_way_bytes: usize,
+    /// The memory of that parcel.
+    pub(crate) under_way_kept_bytes: usize,
     /// The wait in which it was submitted.
     pub(crate) submitted_in: u64,
     /// The socket did not take all that it was offered.
@@ -56,6 +58,13 @@ impl Link {
         output.sendable(released).is_empty()
     }
 
+    /// Bytes of memory kept for what was handed over.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        let own_bytes =
+            |parcel: &Option<Box<Parcel>>| parcel.as_ref().map_or(0, |parcel| parcel.own.capacity());
+        own_bytes(&self.outgoing) + own_bytes(&self.spare) + self.under_way_kept_bytes
+    }
+
     /// Bytes handed over that the socket has not taken, as far as is known.
     pub(crate) fn unsent_bytes(&self) -> usize {
         self.under_way_bytes + self.outgoing.as_ref().map_or(0, |parcel| parcel.range.len())
@@ -68,7 +77,7 @@ impl Link {
 
     /// Takes `parcel` back, of which `count` bytes left; its buffer when all did.
     pub(crate) fn take_back(&mut self, mut parcel: Box<Parcel>, count: usize) -> Option<Vec<u8>> {
-        self.under_way_bytes = 0;
+        (self.under_way_bytes, self.under_way_kept_bytes) = (0, 0);
         parcel.range.start += count;
         self.is_refused = !parcel.range.is_empty();
         if self.is_refused {

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use crate::handover::{self, Wake};
 use crate::peer::Peer;
-use crate::{Connection, Protocol};
+use crate::{Connection, NoRoom, Protocol};
 
 /// Something for a loop to do.
 pub(crate) enum Post<P: Protocol> {
@@ -27,6 +27,8 @@ pub(crate) enum Post<P: Protocol> {
     Kill(Arc<Connection>),
     /// Look whether it was ordered to another loop.
     Move(Arc<Connection>),
+    /// There is room for the rest of its request, or there will be none.
+    Room(Arc<Connection>, Option<NoRoom>),
 }
 
 /// The door of a loop, or of a connection's thread.

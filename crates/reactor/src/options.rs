@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{Assignment, Balance};
+use crate::{Assignment, Balance, BudgetLimits};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// How sockets meet threads.
@@ -97,6 +97,8 @@ pub struct Options {
     pub assignment: Assignment,
     /// How connections are balanced over the loops.
     pub balance: Balance,
+    /// Bounds of what all connections together keep.
+    pub budget: BudgetLimits,
     /// How long a stop, or a close, waits for replies that are not released or not read.
     pub close_grace: Duration,
     /// Stack of a connection's thread under the connector `threads`, in bytes.
@@ -117,6 +119,7 @@ impl Default for Options {
             backlog: 4_096,
             assignment: Assignment::default(),
             balance: Balance::default(),
+            budget: BudgetLimits::default(),
             close_grace: Duration::from_secs(10),
             thread_stack_bytes: 256 << 10,
         }

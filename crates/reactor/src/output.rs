@@ -29,6 +29,9 @@ const PARCEL_COPY_BYTES_MAX: usize = 1 << 10;
 /// Most that is copied into one parcel.
 const PARCEL_BYTES_MAX: usize = 64 << 10;
 
+/// Places for marks, and for attached bytes, that an output keeps when it is empty.
+const LISTED_KEPT_MAX: usize = 16;
+
 /// From `start` on, bytes wait for `ticket`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
@@ -63,6 +66,8 @@ pub struct Output {
     released: u64,
     marks: VecDeque<Mark>,
     attached: VecDeque<Attached>,
+    /// What of all attached is not sent.
+    attached_bytes: usize,
     soft_bytes: usize,
     held_bytes_max: usize,
 }
@@ -92,6 +97,7 @@ impl Output {
             released: 0,
             marks: VecDeque::new(),
             attached: VecDeque::new(),
+            attached_bytes: 0,
             soft_bytes,
             held_bytes_max,
         }
@@ -114,6 +120,7 @@ impl Output {
         let at = self.base + at as u64;
         assert!(self.attached.back().is_none_or(|last| last.at <= at), "attached out of order");
         if !part.is_empty() {
+            self.attached_bytes += part.len();
             self.attached.push_back(Attached { at, bytes, rest: part });
         }
     }
@@ -157,7 +164,7 @@ impl Output {
     /// How many of them are shared with others.
     #[must_use]
     pub fn attached_bytes(&self) -> usize {
-        self.attached_from(0)
+        self.attached_bytes
     }
 
     /// Whether all is sent.
@@ -252,6 +259,7 @@ impl Output {
         if let Some(first) = self.attached.front_mut().filter(|first| first.at == sent) {
             first.rest.start += count;
             assert!(first.rest.start <= first.rest.end, "sent more than there was");
+            self.attached_bytes -= count;
             if first.rest.is_empty() {
                 self.attached.pop_front();
             }
@@ -272,6 +280,12 @@ impl Output {
     pub(crate) fn settle(&mut self, pool: &mut Pool) {
         if self.is_empty() {
             pool.put(std::mem::take(&mut self.bytes));
+            if self.attached.capacity() > LISTED_KEPT_MAX {
+                self.attached = VecDeque::new();
+            }
+            if self.marks.capacity() > LISTED_KEPT_MAX {
+                self.marks = VecDeque::new();
+            }
         } else if self.bytes.len() - self.sent <= SMALL_BYTES && self.bytes.capacity() >= LARGE_BYTES {
             let mut small = pool.take_small();
             small.extend_from_slice(&self.bytes[self.sent..]);
@@ -295,7 +309,14 @@ impl Output {
         self.marks.front().map(|first| first.ticket)
     }
 
-    /// Bytes of memory kept.
+    /// Bytes of memory kept for this output alone.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.bytes.capacity()
+            + self.marks.capacity() * size_of::<Mark>()
+            + self.attached.capacity() * size_of::<Attached>()
+    }
+
+    /// Bytes of the buffer.
     #[cfg(test)]
     pub(crate) fn capacity(&self) -> usize {
         self.bytes.capacity()

@@ -24,16 +24,24 @@ use clock::Nanos;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
+use crate::budget::requests::Answer;
+use crate::budget::{FREE_BYTES, GRANT_STEP_BYTES, Kept};
+use crate::handle::Shared;
 use crate::link::Link;
 use crate::pool::Pool;
 use crate::stats::Tally;
-use crate::{CloseReason, Connection, Handle, Input, Io, Limits, Output, Protocol, Step};
+use crate::{CloseReason, Connection, Handle, Input, Io, Limits, NoRoom, Output, Protocol, Step};
 
 /// Reads of one turn, so that a fast sender does not starve others.
 const READS_PER_TURN_MAX: usize = 4;
 
 /// Bytes that may come by themselves ahead of those that wait to be handled; what was on its way comes on top.
-const AHEAD_BYTES_MAX: usize = 256 << 10;
+const AHEAD_BYTES_MAX: usize = 64 << 10;
+
+/// Reads of one turn of a connection whose bytes are dropped.
+const DRAINS_PER_TURN_MAX: usize = 16;
+/// Bytes that are dropped of a request for which there is no room.
+const DRAINED_BYTES_MAX: usize = 1 << 30;
 
 /// Most of an output that stays because the protocol asked for it.
 const KEPT_BYTES_MAX: usize = 16 << 10;
@@ -83,6 +91,16 @@ pub(crate) struct Peer<P: Protocol> {
     output: Output,
     phase: Phase,
     parked: bool,
+    /// Bytes of input that its request was granted.
+    granted_bytes: usize,
+    /// The rest of its request is not read until there is room for it.
+    waits_for_room: bool,
+    /// What of it is counted.
+    counted: Kept,
+    /// Bytes that are still taken and dropped, so that the peer comes to read why it was refused.
+    drains_bytes: usize,
+    /// It was told that nothing more comes.
+    is_half_closed: bool,
     /// What is in the output waits until it goes on ([`Io::keep_output`]).
     keeps: bool,
     /// More complete input is in the buffer.
@@ -119,6 +137,11 @@ impl<P: Protocol> Peer<P> {
             output: Output::new(limits.output_bytes_soft, limits.held_bytes_max),
             phase: Phase::Open,
             parked: false,
+            granted_bytes: 0,
+            waits_for_room: false,
+            counted: Kept::default(),
+            drains_bytes: 0,
+            is_half_closed: false,
             keeps: false,
             pending: false,
             readable: false,
@@ -137,11 +160,16 @@ impl<P: Protocol> Peer<P> {
     pub(crate) fn open(&mut self, protocol: &P) {
         if self.session.is_none() {
             self.session = Some(protocol.on_open(&self.connection));
+            self.timer = protocol.first_deadline(&self.connection);
         }
     }
 
     /// Reads, works and writes as far as its share goes. `Err`: the connection has ended.
     pub(crate) fn turn(&mut self, context: &mut Context<'_, P>) -> Result<(), CloseReason> {
+        if self.phase != Phase::Open {
+            self.drain(context)?;
+            return self.finish(context);
+        }
         let mut reads = 0;
         while self.wants_turn() {
             if !self.pending {
@@ -160,7 +188,7 @@ impl<P: Protocol> Peer<P> {
 
     /// Reads what came, for the turn that follows.
     pub(crate) fn receive(&mut self, context: &mut Context<'_, P>) -> Result<(), CloseReason> {
-        if !self.pending && self.wants_turn() && self.read(context)? {
+        if self.phase == Phase::Open && !self.pending && self.wants_turn() && self.read(context)? {
             self.pending = true;
         }
         Ok(())
@@ -210,11 +238,65 @@ impl<P: Protocol> Peer<P> {
         }
         self.output.settle(context.pool);
         self.input.settle(context.pool);
-        self.publish_sizes();
+        self.publish_sizes(&context.handle.shared, context.tally);
         match self.phase {
-            Phase::Closing(reason) if self.output.is_empty() && self.unsent_bytes() == 0 => Err(reason),
+            Phase::Closing(reason) if self.output.is_empty() && self.unsent_bytes() == 0 => {
+                self.half_close(reason)
+            }
             _ => Ok(()),
         }
+    }
+
+    /// All is sent: it is the end, unless the peer is to read that before.
+    fn half_close(&mut self, reason: CloseReason) -> Result<(), CloseReason> {
+        if self.drains_bytes == 0 {
+            return Err(reason);
+        }
+        if !std::mem::replace(&mut self.is_half_closed, true) {
+            // What has gone already needs no end.
+            rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write).map_err(|_| reason)?;
+        }
+        Ok(())
+    }
+
+    /// Takes what a refused peer still sends, and drops it.
+    fn drain(&mut self, context: &mut Context<'_, P>) -> Result<(), CloseReason> {
+        let Phase::Closing(reason) = self.phase else { return Ok(()) };
+        if self.drains_bytes == 0 || !self.readable {
+            return Ok(());
+        }
+        if self.link.is_some() {
+            // Bytes come by themselves; this is their end, or that of our patience.
+            return Err(reason);
+        }
+        let mut buffer = context.pool.take_large();
+        let mut ended = Ok(());
+        for _ in 0..DRAINS_PER_TURN_MAX {
+            buffer.clear();
+            let spare = rustix::buffer::spare_capacity(&mut buffer);
+            match rustix::net::recv(&self.socket, spare, RecvFlags::empty()).map(|(_, count)| count) {
+                Ok(count @ 1..) if count < self.drains_bytes => {
+                    self.drains_bytes -= count;
+                    self.count_read(count, context.tally, context.now);
+                }
+                Err(Errno::AGAIN) => {
+                    self.readable = false;
+                    break;
+                }
+                Err(Errno::INTR) => {}
+                Ok(_) | Err(_) => {
+                    ended = Err(reason);
+                    break;
+                }
+            }
+        }
+        context.pool.put(buffer);
+        ended
+    }
+
+    /// Whether what a refused peer sends is taken.
+    pub(crate) fn drains(&self) -> bool {
+        self.phase != Phase::Open && self.drains_bytes > 0
     }
 
     /// Whether nothing leaves now, although it might. What the socket has refused is offered again as ever: it is asked when it has room.
@@ -224,14 +306,40 @@ impl<P: Protocol> Peer<P> {
     }
 
     /// Says how many bytes it keeps.
-    pub(crate) fn publish_sizes(&self) {
-        self.connection.input_bytes.set(self.input.len() as u64);
-        self.connection.output_bytes.set((self.output.len() + self.unsent_bytes()) as u64);
-        self.connection.attached_bytes.set(self.output.attached_bytes() as u64);
+    pub(crate) fn publish_sizes(&mut self, shared: &Shared<P>, tally: &mut Tally) {
+        let keeps = self.session.as_ref().map(|session| shared.protocol.keeps(session)).unwrap_or_default();
+        let output_bytes = self.output.len() + self.unsent_bytes();
+        let connection = &self.connection;
+        connection.input_bytes.set(self.input.len() as u64);
+        connection.output_bytes.set(output_bytes as u64);
+        connection.attached_bytes.set(self.output.attached_bytes() as u64);
+        connection.unsent_bytes.set((output_bytes - self.output.held_bytes()) as u64);
+        if connection.is_stranger() != keeps.is_stranger {
+            connection.set_stranger(keeps.is_stranger);
+        }
+        let link_bytes = self.link.as_ref().map_or(0, |link| link.kept_bytes());
+        let mut kept = Kept {
+            connections: shared.connection_bytes::<P>(),
+            input: self.input.capacity().saturating_sub(self.granted_bytes) as i64,
+            output: (self.output.kept_bytes() + link_bytes) as i64,
+            session: keeps.bytes as i64,
+            strangers: 0,
+        };
+        let sum = kept.sum();
+        kept.strangers = if keeps.is_stranger { sum } else { 0 };
+        connection.kept_bytes.set(sum as u64 + self.granted_bytes as u64);
+        if kept != self.counted {
+            tally.kept += kept - self.counted;
+            self.counted = kept;
+        }
     }
 
     /// Takes no more input; ends when all is sent, or after the grace time.
     pub(crate) fn begin_close(&mut self, reason: CloseReason, context: &Context<'_, P>) {
+        if reason == CloseReason::Shutdown {
+            // Who was refused has had time to read why.
+            self.drains_bytes = 0;
+        }
         if self.phase == Phase::Open {
             self.phase = Phase::Closing(reason);
             self.pending = false;
@@ -240,10 +348,14 @@ impl<P: Protocol> Peer<P> {
     }
 
     /// Hands the session back to the protocol. The socket closes when `self` is dropped.
-    pub(crate) fn close(&mut self, reason: CloseReason, protocol: &P) {
+    pub(crate) fn close(&mut self, reason: CloseReason, shared: &Shared<P>, tally: &mut Tally) {
         self.connection.set_close_reason(reason);
         if let Some(session) = self.session.take() {
-            protocol.on_close(session, &self.connection);
+            shared.protocol.on_close(session, &self.connection);
+        }
+        tally.kept += Kept::default() - std::mem::take(&mut self.counted);
+        if self.granted_bytes > 0 || self.waits_for_room {
+            shared.budget.forget(&self.connection);
         }
     }
 
@@ -255,7 +367,7 @@ impl<P: Protocol> Peer<P> {
 
     /// Whether a turn could get anywhere.
     pub(crate) fn wants_turn(&self) -> bool {
-        (self.pending || self.readable) && self.takes_input()
+        ((self.pending || self.readable) && self.takes_input()) || (self.readable && self.drains())
     }
 
     /// Whether something goes on when the socket has taken what it was given: more leaves, or it is the end.
@@ -265,7 +377,7 @@ impl<P: Protocol> Peer<P> {
 
     /// Whether input is welcome: not while parked, closing, or full.
     pub(crate) fn takes_input(&self) -> bool {
-        self.phase == Phase::Open && !self.parked && !self.output.is_full()
+        self.phase == Phase::Open && !self.parked && !self.waits_for_room && !self.output.is_full()
     }
 
     /// Whether it may change loops now.
@@ -324,14 +436,92 @@ impl<P: Protocol> Peer<P> {
                 if self.input.is_full() {
                     return Err(CloseReason::InputLimit);
                 }
+                self.ask_for_room(context);
             }
             Step::Continue => self.pending |= was_parked && !self.input.is_empty(),
             Step::Yield => self.pending = true,
-            Step::Park => self.pending = false,
+            Step::Park => {
+                self.pending = false;
+                self.connection.set_receiving(false);
+            }
             Step::Close => self.begin_close(CloseReason::Protocol, context),
+            Step::Refuse(bytes) => {
+                self.begin_close(CloseReason::Protocol, context);
+                self.drop_input(bytes, context);
+            }
             Step::Kill => return Err(CloseReason::Protocol),
         }
         Ok(())
+    }
+
+    /// Sees that the rest of a long request is read only when there is room for it, and gives back what was granted for one that is done.
+    fn ask_for_room(&mut self, context: &Context<'_, P>) {
+        let wanted_bytes = self.input.wanted_bytes();
+        let shared = &context.handle.shared;
+        self.connection.set_receiving(wanted_bytes > FREE_BYTES);
+        if wanted_bytes <= FREE_BYTES {
+            if std::mem::take(&mut self.granted_bytes) > 0 {
+                shared.budget.give_back(&self.connection, 0);
+            }
+            return;
+        }
+        if wanted_bytes <= self.granted_bytes {
+            return;
+        }
+        let whole_bytes = wanted_bytes + GRANT_STEP_BYTES.max(self.input.len() / 4);
+        let more_bytes = (whole_bytes - self.granted_bytes) as u64;
+        match shared.ask_for_room(&self.connection, more_bytes, context.now) {
+            Answer::Granted => self.granted_bytes = whole_bytes,
+            Answer::Waits => {
+                self.waits_for_room = true;
+                self.connection.set_receiving(false);
+            }
+            Answer::Never => {
+                let max_bytes = shared.budget.limits().kept_bytes_max;
+                self.refuse(NoRoom::TooLarge(whole_bytes as u64, max_bytes), context);
+            }
+        }
+    }
+
+    /// There is room for the rest of its request, or there will be none.
+    pub(crate) fn on_room(
+        &mut self,
+        refusal: Option<NoRoom>,
+        context: &mut Context<'_, P>,
+    ) -> Result<(), CloseReason> {
+        if let Some(why) = refusal {
+            if why == NoRoom::Stalled && !self.connection.is_receiving() {
+                // It was complete in time.
+                context.handle.shared.budget.spare(&self.connection);
+            } else {
+                self.refuse(why, context);
+            }
+        } else {
+            self.granted_bytes = context.handle.shared.budget.granted_to(&self.connection) as usize;
+            self.connection.set_receiving(!self.input.is_empty());
+        }
+        self.waits_for_room = false;
+        self.finish(context)
+    }
+
+    /// Tells the client that there is no room for its request, and closes.
+    fn refuse(&mut self, why: NoRoom, context: &Context<'_, P>) {
+        if self.phase == Phase::Open {
+            let text = context.protocol().no_room(why);
+            self.output.buffer().extend_from_slice(&text);
+            self.begin_close(CloseReason::Memory, context);
+            self.drop_input(DRAINED_BYTES_MAX, context);
+        }
+    }
+
+    /// Drops what came and gives back what was granted for it; up to `drains_bytes` more are taken and dropped.
+    fn drop_input(&mut self, drains_bytes: usize, context: &Context<'_, P>) {
+        self.drains_bytes = drains_bytes;
+        self.input = Input::new(0);
+        if self.granted_bytes > 0 || self.waits_for_room {
+            (self.granted_bytes, self.waits_for_room) = (0, false);
+            context.handle.shared.budget.forget(&self.connection);
+        }
     }
 
     /// Bytes handed to the system that the socket has not taken.
@@ -345,6 +535,10 @@ impl<P: Protocol> Peer<P> {
         if self.phase == Phase::Open {
             self.input.room(pool).extend_from_slice(bytes);
             self.pending = true;
+        } else if self.drains_bytes > 0 {
+            self.drains_bytes = self.drains_bytes.saturating_sub(bytes.len()).max(1);
+            // The last byte stands for the end of our patience.
+            self.readable |= self.drains_bytes == 1;
         }
     }
 
@@ -352,8 +546,12 @@ impl<P: Protocol> Peer<P> {
     /// makes the difference that keeps it from changing its mind with each piece.
     pub(crate) fn wants_bytes(&self, are_coming: bool) -> bool {
         let enough = if are_coming { AHEAD_BYTES_MAX } else { AHEAD_BYTES_MAX / 2 };
+        if self.drains() {
+            return !self.readable;
+        }
         let handles = self.takes_input() && !self.pending;
         self.phase == Phase::Open
+            && !self.waits_for_room
             && (handles || self.input.len() < enough)
             && (are_coming || self.takes_input())
     }

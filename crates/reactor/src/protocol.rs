@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use clock::Nanos;
 
-use crate::{Connection, Handle, Input, Output};
+use crate::{Connection, Handle, Input, Keeps, NoRoom, Output};
 
 /// A server's behaviour, without its sockets.
 pub trait Protocol: Send + Sync + Sized + 'static {
@@ -46,6 +46,29 @@ pub trait Protocol: Send + Sync + Sized + 'static {
     /// The timer of [`Io::set_timer`] fired; it is unset.
     fn on_timer(&self, _session: &mut Self::Session, io: &mut Io<'_, Self>) -> Step {
         if io.parked { Step::Park } else { Step::Continue }
+    }
+
+    /// When `on_timer` is due for a connection of which nothing comes.
+    fn first_deadline(&self, _connection: &Connection) -> Option<Nanos> {
+        None
+    }
+
+    /// What is kept for a connection beside its buffers: asked after each callback. Keep it to a few loads.
+    fn keeps(&self, _session: &Self::Session) -> Keeps {
+        Keeps::default()
+    }
+
+    /// Bytes that are kept for several connections. Asked often: keep it to a few loads.
+    fn shared_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Told now and then, from any thread, what all connections keep.
+    fn on_kept(&self, _bytes: u64) {}
+
+    /// What a connection is told, before it is closed, that has no room for its request.
+    fn no_room(&self, _why: NoRoom) -> Vec<u8> {
+        Vec::new()
     }
 
     /// Called once, with the session, when the connection is gone; why is in [`Connection::close_reason`].
@@ -86,6 +109,9 @@ pub enum Step {
     Park,
     /// Take no more input; send what is or gets released, then close.
     Close,
+    /// As `Close`, for a client that may be in the middle of a long request: so many bytes of what it still sends are taken and
+    /// dropped, for a bounded time, so that it comes to read why. A socket closed with unread bytes may lose what was sent to it.
+    Refuse(usize),
     /// Close now; what was not sent is dropped.
     Kill,
 }

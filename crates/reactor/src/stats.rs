@@ -12,6 +12,7 @@ use hdrhistogram::Histogram;
 
 use crate::balance::STUCK_AFTER;
 use crate::balance::assign::Candidate;
+use crate::budget::{Kept, KeptCells};
 use crate::pace::{Doing, Longest, LongestOfTick, Pace, Pulse};
 
 /// What one loop has done since it started. Under the connector `threads` one value counts for all threads.
@@ -31,6 +32,8 @@ pub struct LoopStats {
     pub(crate) moves_in: AtomicU64,
     pub(crate) moves_out: AtomicU64,
     pub(crate) waited_ns: AtomicU64,
+    /// What its connections keep.
+    pub(crate) kept: KeptCells,
     pub(crate) pulse: Pulse,
     pub(crate) pace: Pace,
     pub(crate) stuck_count: AtomicU64,
@@ -176,8 +179,10 @@ impl LoopStats {
             messages,
             wakes,
             waited_ns,
+            kept,
             longest: _,
         } = taken;
+        self.kept.add(kept);
         self.ticks.fetch_add(ticks, Relaxed);
         self.busy_ns.fetch_add(busy_ns, Relaxed);
         for (counter, value) in [
@@ -210,6 +215,7 @@ pub(crate) struct Tally {
     pub(crate) messages: u64,
     pub(crate) wakes: u64,
     pub(crate) waited_ns: u64,
+    pub(crate) kept: Kept,
     pub(crate) longest: LongestOfTick,
 }
 

@@ -120,9 +120,9 @@ impl<P: Protocol> Worker<P> {
         if shared.holders.leave(self.peer.connection.id(), &self.mailbox) != NOTHING_HELD {
             shared.stats[0].held.fetch_sub(1, Ordering::Relaxed);
         }
-        shared.stats[0].absorb(&mut self.tally);
         shared.forget(&self.peer.connection);
-        self.peer.close(reason, &shared.protocol);
+        self.peer.close(reason, &shared, &mut self.tally);
+        shared.stats[0].absorb(&mut self.tally);
         shared.workers.leave();
     }
 
@@ -159,7 +159,7 @@ impl<P: Protocol> Worker<P> {
     /// What happened on the socket and at the bell; `None` after `timeout`.
     fn poll_until(&self, timeout: Option<Duration>) -> Result<Option<(PollFlags, PollFlags)>, CloseReason> {
         let mut wanted = PollFlags::empty();
-        wanted.set(PollFlags::IN, self.peer.takes_input());
+        wanted.set(PollFlags::IN, self.peer.takes_input() || self.peer.drains());
         wanted.set(PollFlags::OUT, self.peer.blocked);
         let mut entries = [PollFd::new(&self.peer.socket, wanted), PollFd::new(&*self.bell, PollFlags::IN)];
         // A wait that is too long for the type is as good as one without end.
@@ -181,19 +181,21 @@ impl<P: Protocol> Worker<P> {
             handle: &self.handle,
             pool: &mut self.pool,
             tally: &mut self.tally,
-            limits: shared.limits.load(),
+            limits: shared.limits_now(),
             now: self.now,
             loop_index: 0,
             unheld: false,
         };
         let peer = &mut self.peer;
         for post in posts {
-            if let Post::Message(_, message) = post {
-                peer.message(message, &mut context)?;
+            match post {
+                Post::Message(_, message) => peer.message(message, &mut context)?,
+                Post::Room(_, refusal) => peer.on_room(refusal, &mut context)?,
+                _ => {}
             }
         }
         if peer.connection.killed.load(Ordering::Acquire) {
-            return Err(CloseReason::Killed);
+            return Err(peer.connection.doom());
         }
         if shared.is_stopping() && !self.stopping {
             self.stopping = true;
@@ -213,7 +215,11 @@ impl<P: Protocol> Worker<P> {
         self.peer.connection.busy_ns.add(took);
         self.tally.ticks += 1;
         self.tally.busy_ns += took;
+        let grown_bytes = self.tally.kept.sum();
         shared.stats[0].absorb(&mut self.tally);
+        if grown_bytes >= shared.check_bytes() {
+            shared.check_budget();
+        }
         let ticket = self.peer.first_ticket().unwrap_or(NOTHING_HELD);
         let id = self.peer.connection.id();
         let before = shared.holders.set_lowest_held(id, &self.mailbox, ticket);

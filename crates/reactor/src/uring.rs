@@ -92,10 +92,11 @@ impl<P: Protocol> Driver<P> for Uring<P> {
             return Ok(());
         }
         if let Some(parcel) = link.outgoing.take() {
-            let bytes = parcel.range.len();
+            let (bytes, kept_bytes) = (parcel.range.len(), parcel.own.capacity());
             self.ring.send(peer.socket.as_fd(), token, parcel)?;
             // Not before: for a request that was not taken no completion comes.
             (link.under_way_bytes, link.submitted_in) = (bytes, self.waits);
+            link.under_way_kept_bytes = kept_bytes;
         }
         // A socket that takes it at once does so in the wait that submits it.
         link.is_refused |= link.under_way_bytes > 0 && self.waits > link.submitted_in + 1;
@@ -208,7 +209,8 @@ fn sent<P: Protocol>(
     if peer.waits_for_room() {
         of.drive(peer, Peer::turn);
     } else {
-        peer.publish_sizes();
+        let shared = Arc::clone(of.shared());
+        peer.publish_sizes(&shared, &mut of.tally);
         of.settle(peer);
     }
 }

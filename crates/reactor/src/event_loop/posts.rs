@@ -1,12 +1,13 @@
 //! What others ask of a loop: to take a connection in, to deliver a message, to end one, to stop.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Driver, Loop};
 use crate::mailbox::Post;
 use crate::peer::Peer;
 use crate::slots::token_of;
-use crate::{CloseReason, Connection, Protocol};
+use crate::{CloseReason, Connection, NoRoom, Protocol};
 
 impl<P: Protocol, D: Driver<P>> Loop<P, D> {
     pub(super) fn take_posts(&mut self) {
@@ -18,9 +19,10 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
                 Post::Message(connection, message) => self.deliver(&connection, message),
                 Post::Kill(connection) => {
                     if let Some(peer) = self.take_here(&connection) {
-                        self.end(peer, CloseReason::Killed);
+                        self.end(peer, connection.doom());
                     }
                 }
+                Post::Room(connection, refusal) => self.tell_of_room(connection, refusal),
                 Post::Move(connection) => self.ask_to_move(&connection),
             }
         }
@@ -36,7 +38,8 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
         self.slots.assign(&peer.connection);
         peer.open(&self.handle.shared.protocol);
         if peer.connection.killed.load(Ordering::Acquire) {
-            return self.end(peer, CloseReason::Killed);
+            let reason = peer.connection.doom();
+            return self.end(peer, reason);
         }
         if self.driver.attach(&mut peer).is_err() {
             return self.end(peer, CloseReason::System);
@@ -51,6 +54,19 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
                 peer.messages(messages, context)?;
                 peer.finish(context)
             });
+        }
+    }
+
+    fn tell_of_room(&mut self, connection: Arc<Connection>, refusal: Option<NoRoom>) {
+        match self.take_here(&connection) {
+            Some(peer) => {
+                self.drive(peer, |peer, context| peer.on_room(refusal, context));
+                self.make_ready(&connection);
+            }
+            None if connection.loop_index() != self.index => {
+                self.handle.shared.send(&Arc::clone(&connection), Post::Room(connection, refusal));
+            }
+            None => {}
         }
     }
 

@@ -10,6 +10,7 @@
 //! | `park` | parks until a message comes |
 //! | `timer MS` | answers `timer` after that time |
 //! | `where` | answers the index of the loop |
+//! | `refuse X` | answers `X`, takes and drops what still comes, and ends the connection |
 //! | `close`, `kill` | ends the connection, softly or not |
 //! | `meet` | holds its loop up from one meeting with the test to the next |
 //! | `later X` | answers `X` through a message that the connection posts to itself |
@@ -201,6 +202,10 @@ impl Lines {
             "where" => answer(io, &io.loop_index.to_string(), 0),
             "meet" => self.meeting.wait_twice(),
             "close" => return Step::Close,
+            "refuse" => {
+                answer(io, rest, 0);
+                return Step::Refuse(64 << 20);
+            }
             "kill" => return Step::Kill,
             "later" => {
                 assert!(io.handle.post_to(io.connection, Message::Resume(rest.to_owned())));

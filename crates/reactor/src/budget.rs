@@ -1,0 +1,362 @@
+//! One budget for what all connections make the server hold ([ADR 0013](../../../docs/adr/0013-client-memory.md)).
+//!
+//! ```text
+//!  each peer, after each callback: what it keeps now - what it kept before -> tally of its thread   (plain integers)
+//!  each thread, at the end of a tick:                     tally -> LoopStats.kept               (one add, if any)
+//!  a thread that grew by CHECK_BYTES since it last did:   sum of all loops > limit? -> pressed, tender
+//!  the tender, while there is something to do:            ends who makes it too much, grants room to who waits
+//! ```
+//!
+//! What counts is the capacity of buffers, not their length. A small request that comes whole keeps nothing after its turn, and is
+//! neither counted nor held up.
+//!
+//! Past the limit (`pressed`) a connection whose replies do not leave is not read, messages are published slowly, and the tender
+//! ends connections until 7/8 of the limit are kept: those with most unsent bytes first, then those that keep most. A request
+//! beyond [`FREE_BYTES`] is read only as far as it has a grant ([`requests`]): what is granted counts as if it had come.
+
+pub(crate) mod requests;
+pub(crate) mod tender;
+
+use std::ops::{AddAssign, Sub};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use clock::Nanos;
+
+use self::requests::{Answer, Requests, Room};
+use crate::handle::Shared;
+use crate::{Connection, Connector, Protocol};
+
+/// Bounds of what all connections together may make the server hold; changeable through [`crate::Handle::set_budget`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BudgetLimits {
+    /// Bytes of all connections together.
+    pub kept_bytes_max: u64,
+    /// Of these, what strangers ([`Keeps::is_stranger`]) may hold together.
+    pub strangers_bytes_max: u64,
+    /// Longest wait of a request for room.
+    pub room_wait_max: Duration,
+}
+
+impl Default for BudgetLimits {
+    fn default() -> Self {
+        Self {
+            kept_bytes_max: u64::MAX,
+            strangers_bytes_max: u64::MAX,
+            room_wait_max: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What the protocol keeps for a connection, beside its buffers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Keeps {
+    /// Bytes of its session, and of what others keep for it.
+    pub bytes: usize,
+    /// Nobody knows yet who it is.
+    pub is_stranger: bool,
+}
+
+/// Why a connection that wanted to send a request is told so, and closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoRoom {
+    /// The request is larger than the whole budget: its bytes, and the budget's.
+    TooLarge(u64, u64),
+    /// Others did not make room within the longest wait.
+    Waited,
+    /// It had room that others waited for, and did not send.
+    Stalled,
+}
+
+/// Bytes by what they are kept for; of one connection, or of all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Kept {
+    /// The connections themselves.
+    pub(crate) connections: i64,
+    pub(crate) input: i64,
+    pub(crate) output: i64,
+    pub(crate) session: i64,
+    /// How much of all that is of strangers; no part of the sum.
+    pub(crate) strangers: i64,
+}
+
+impl Kept {
+    pub(crate) fn sum(&self) -> i64 {
+        self.connections + self.input + self.output + self.session
+    }
+}
+
+impl Sub for Kept {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        Self {
+            connections: self.connections - other.connections,
+            input: self.input - other.input,
+            output: self.output - other.output,
+            session: self.session - other.session,
+            strangers: self.strangers - other.strangers,
+        }
+    }
+}
+
+impl AddAssign for Kept {
+    fn add_assign(&mut self, other: Self) {
+        self.connections += other.connections;
+        self.input += other.input;
+        self.output += other.output;
+        self.session += other.session;
+        self.strangers += other.strangers;
+    }
+}
+
+/// [`Kept`] of one loop, for others to read. One cell may be below zero, for a connection moves with what it keeps; their sum is not.
+#[derive(Debug, Default)]
+pub(crate) struct KeptCells([AtomicI64; 5]);
+
+impl KeptCells {
+    pub(crate) fn add(&self, kept: Kept) {
+        let values = [kept.connections, kept.input, kept.output, kept.session, kept.strangers];
+        for (cell, value) in self.0.iter().zip(values).filter(|(_, value)| *value != 0) {
+            cell.fetch_add(value, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn load(&self) -> Kept {
+        let [connections, input, output, session, strangers] =
+            self.0.each_ref().map(|cell| cell.load(Ordering::Relaxed));
+        Kept { connections, input, output, session, strangers }
+    }
+}
+
+/// What all connections make the server hold now, in bytes, and what was done about it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BudgetReport {
+    /// The limit.
+    pub max_bytes: u64,
+    /// All that counts against it.
+    pub kept_bytes: u64,
+    /// The connections themselves.
+    pub connections_bytes: u64,
+    /// Input buffers, but for what was granted.
+    pub input_bytes: u64,
+    /// Granted to long requests, whether it came or not.
+    pub requests_bytes: u64,
+    /// Output buffers.
+    pub output_bytes: u64,
+    /// Kept by the protocol for single connections.
+    pub session_bytes: u64,
+    /// Kept by the protocol for several connections.
+    pub shared_bytes: u64,
+    /// Kept by strangers; part of the others.
+    pub strangers_bytes: u64,
+    /// Requests that wait for room.
+    pub waiting: u64,
+    /// Requests that have waited for room.
+    pub waits: u64,
+    /// Requests that were refused for want of room.
+    pub refused: u64,
+    /// Requests that were ended because others waited and they did not come.
+    pub stalled: u64,
+    /// Connections that were cut for what they did not read, or kept.
+    pub cut: u64,
+    /// Strangers that were cut because they kept too much together.
+    pub strangers_cut: u64,
+}
+
+/// The budget of a reactor.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    kept_bytes_max: AtomicU64,
+    strangers_bytes_max: AtomicU64,
+    room_wait_max_ns: AtomicU64,
+    /// More is kept than may be.
+    pressed: AtomicBool,
+    desk: Mutex<Desk>,
+    bell: Condvar,
+    waits: AtomicU64,
+    refused: AtomicU64,
+    stalled: AtomicU64,
+    cut: AtomicU64,
+    strangers_cut: AtomicU64,
+}
+
+/// What is behind the lock of the budget.
+#[derive(Debug, Default)]
+struct Desk {
+    requests: Requests,
+    is_called: bool,
+    is_stopping: bool,
+}
+
+impl Budget {
+    pub(crate) fn new(limits: &BudgetLimits) -> Self {
+        let budget = Self {
+            kept_bytes_max: AtomicU64::new(0),
+            strangers_bytes_max: AtomicU64::new(0),
+            room_wait_max_ns: AtomicU64::new(0),
+            pressed: AtomicBool::new(false),
+            desk: Mutex::default(),
+            bell: Condvar::new(),
+            waits: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            stalled: AtomicU64::new(0),
+            cut: AtomicU64::new(0),
+            strangers_cut: AtomicU64::new(0),
+        };
+        budget.set_limits(limits);
+        budget
+    }
+
+    pub(crate) fn set_limits(&self, limits: &BudgetLimits) {
+        let wait_ns = u64::try_from(limits.room_wait_max.as_nanos()).unwrap_or(u64::MAX);
+        self.kept_bytes_max.store(limits.kept_bytes_max, Ordering::Relaxed);
+        self.strangers_bytes_max.store(limits.strangers_bytes_max, Ordering::Relaxed);
+        self.room_wait_max_ns.store(wait_ns, Ordering::Relaxed);
+    }
+
+    pub(crate) fn limits(&self) -> BudgetLimits {
+        BudgetLimits {
+            kept_bytes_max: self.kept_bytes_max.load(Ordering::Relaxed),
+            strangers_bytes_max: self.strangers_bytes_max.load(Ordering::Relaxed),
+            room_wait_max: Duration::from_nanos(self.room_wait_max_ns.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Whether more is kept than may be. One load.
+    pub(crate) fn is_pressed(&self) -> bool {
+        self.pressed.load(Ordering::Relaxed)
+    }
+
+    /// Ends the tender.
+    pub(crate) fn stop(&self) {
+        self.desk().is_stopping = true;
+        self.bell.notify_all();
+    }
+
+    /// Has the tender look.
+    pub(crate) fn call(&self) {
+        self.desk().is_called = true;
+        self.bell.notify_all();
+    }
+
+    /// Takes back what `connection` was granted beyond `kept_bytes`.
+    pub(crate) fn give_back(&self, connection: &Connection, kept_bytes: u64) {
+        if self.desk().requests.give_back(connection.id(), kept_bytes) {
+            self.call();
+        }
+    }
+
+    /// Forgets a connection that was granted something, or waits.
+    pub(crate) fn forget(&self, connection: &Connection) {
+        if self.desk().requests.forget(connection.id()) {
+            self.call();
+        }
+    }
+
+    /// What `connection` was granted is in use after all.
+    pub(crate) fn spare(&self, connection: &Connection) {
+        self.desk().requests.spare(connection.id());
+    }
+
+    /// Bytes granted to `connection`.
+    pub(crate) fn granted_to(&self, connection: &Connection) -> u64 {
+        self.desk().requests.granted_to(connection.id())
+    }
+
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<P: Protocol> Shared<P> {
+    /// Asks for room for `more_bytes` of a request of `connection`.
+    pub(crate) fn ask_for_room(&self, connection: &Connection, more_bytes: u64, now: Nanos) -> Answer {
+        let room = self.room();
+        let answer = self.budget.desk().requests.ask(connection.id(), more_bytes, room, now);
+        if answer == Answer::Waits {
+            self.budget.waits.fetch_add(1, Ordering::Relaxed);
+            self.budget.call();
+        }
+        answer
+    }
+
+    /// Looks whether too much is kept, tells the protocol how much it is, and calls the tender if there is something to do.
+    pub(crate) fn check_budget(&self) {
+        let kept = self.kept();
+        let limits = self.budget.limits();
+        let is_over = self.told_bytes(&kept) > limits.kept_bytes_max;
+        if is_over {
+            self.budget.pressed.store(true, Ordering::Relaxed);
+        }
+        if is_over || kept.strangers.max(0).cast_unsigned() > limits.strangers_bytes_max {
+            self.budget.call();
+        }
+    }
+
+    /// All that counts against the budget; the protocol is told.
+    fn told_bytes(&self, kept: &Kept) -> u64 {
+        let own_bytes = kept.sum().max(0).cast_unsigned();
+        let granted_bytes = self.budget.desk().requests.granted_bytes();
+        let bytes = own_bytes + granted_bytes + self.protocol.shared_bytes();
+        self.protocol.on_kept(bytes);
+        bytes
+    }
+
+    /// What connections keep, summed up over all loops.
+    pub(crate) fn kept(&self) -> Kept {
+        let mut sum = Kept::default();
+        self.stats.iter().for_each(|stats| sum += stats.kept.load());
+        sum
+    }
+
+    fn room(&self) -> Room {
+        let own_bytes = self.kept().sum().max(0).cast_unsigned();
+        let max_bytes = self.budget.kept_bytes_max.load(Ordering::Relaxed);
+        Room { max_bytes, other_bytes: own_bytes + self.protocol.shared_bytes() }
+    }
+
+    /// What is kept, and what was done about it.
+    pub(crate) fn budget_report(&self) -> BudgetReport {
+        let kept = self.kept();
+        let (granted_bytes, waiting) = {
+            let desk = self.budget.desk();
+            (desk.requests.granted_bytes(), desk.requests.waiting() as u64)
+        };
+        let bytes = |part: i64| part.max(0).cast_unsigned();
+        let shared_bytes = self.protocol.shared_bytes();
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        BudgetReport {
+            max_bytes: count(&self.budget.kept_bytes_max),
+            kept_bytes: bytes(kept.sum()) + granted_bytes + shared_bytes,
+            connections_bytes: bytes(kept.connections),
+            input_bytes: bytes(kept.input),
+            requests_bytes: granted_bytes,
+            output_bytes: bytes(kept.output),
+            session_bytes: bytes(kept.session),
+            shared_bytes,
+            strangers_bytes: bytes(kept.strangers),
+            waiting,
+            waits: count(&self.budget.waits),
+            refused: count(&self.budget.refused),
+            stalled: count(&self.budget.stalled),
+            cut: count(&self.budget.cut),
+            strangers_cut: count(&self.budget.strangers_cut),
+        }
+    }
+
+    /// By how much a thread may grow before it looks whether all together keep too much.
+    pub(crate) fn check_bytes(&self) -> i64 {
+        if self.options.connector == Connector::Threads { 1 } else { CHECK_BYTES }
+    }
+}
+
+/// A request up to here is read as it comes.
+pub(crate) const FREE_BYTES: usize = 64 << 10;
+/// What a request is granted beyond what is known of it, and the least step.
+pub(crate) const GRANT_STEP_BYTES: usize = 256 << 10;
+/// A loop looks at the sum when it has grown by this.
+const CHECK_BYTES: i64 = 256 << 10;
+/// Unsent replies above which a connection is not read while too much is kept.
+pub(crate) const PRESSED_SOFT_BYTES: usize = 16 << 10;

@@ -1,0 +1,215 @@
+//! The tender of the budget: a thread that sleeps while all is well, and ends connections when they keep too much together.
+//!
+//! Who is ended is chosen among all connections, by what they published last. Ends are asked for through the mailboxes of their loops;
+//! the next choice is made when all of the last one have ended, so that nobody is ended for bytes that are about to be free.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use clock::Throttle;
+
+use super::requests::{Doing, Verdict};
+use super::{Kept, NoRoom};
+use crate::handle::Shared;
+use crate::mailbox::Post;
+use crate::{CloseReason, Connection, Handle, Protocol, StartError};
+
+/// How often it looks while there is something to do.
+const LOOKS_EVERY: Duration = Duration::from_millis(5);
+
+/// Starts the tender's thread.
+pub(crate) fn start<P: Protocol>(handle: &Handle<P>) -> Result<(), StartError> {
+    let mut tender =
+        Tender { shared: Arc::clone(&handle.shared), doomed: Vec::new(), log: Throttle::new(LOGGED_EVERY) };
+    let thread = thread::Builder::new()
+        .name("budget".to_owned())
+        .spawn(move || tender.run())
+        .map_err(|source| StartError::System { what: "the budget's thread", source })?;
+    handle.shared.keep_thread(thread);
+    Ok(())
+}
+
+struct Tender<P: Protocol> {
+    shared: Arc<Shared<P>>,
+    /// Connections that were told to end, and have not.
+    doomed: Vec<Arc<Connection>>,
+    log: Throttle,
+}
+
+impl<P: Protocol> Tender<P> {
+    fn run(&mut self) {
+        let mut has_more = false;
+        while self.wait(has_more) {
+            has_more = self.tend();
+        }
+    }
+
+    /// Waits until it is called, or for the next look; `false` when the reactor stops.
+    fn wait(&self, has_more: bool) -> bool {
+        let budget = &self.shared.budget;
+        let mut desk = budget.desk();
+        if has_more && !desk.is_stopping && !desk.is_called {
+            desk = budget.bell.wait_timeout(desk, LOOKS_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        while !has_more && !desk.is_stopping && !desk.is_called {
+            desk = budget.bell.wait(desk).unwrap_or_else(PoisonError::into_inner);
+        }
+        desk.is_called = false;
+        !desk.is_stopping
+    }
+
+    /// Does what there is to do now; whether to look again by itself.
+    fn tend(&mut self) -> bool {
+        let shared = Arc::clone(&self.shared);
+        let limits = shared.budget.limits();
+        let kept = shared.kept();
+        let kept_bytes = shared.told_bytes(&kept);
+        let low_bytes = limits.kept_bytes_max - limits.kept_bytes_max / 8;
+        let is_pressed =
+            kept_bytes > if shared.budget.is_pressed() { low_bytes } else { limits.kept_bytes_max };
+        shared.budget.pressed.store(is_pressed, Ordering::Relaxed);
+
+        self.doomed.retain(|connection| !connection.is_closed());
+        let mut over_bytes = if is_pressed { kept_bytes - low_bytes } else { 0 };
+        if over_bytes == 0 {
+            let patience = limits.room_wait_max / 4;
+            let now = shared.clock.now();
+            over_bytes = shared.budget.desk().requests.lacking_bytes(shared.room(), now, patience);
+        }
+        if over_bytes > 0 && self.doomed.is_empty() {
+            self.cut(over_bytes, is_pressed);
+        }
+        let strangers_are_over = self.cut_strangers(&kept, limits.strangers_bytes_max);
+        let waiting = self.decide_requests();
+        is_pressed || waiting || strangers_are_over || !self.doomed.is_empty()
+    }
+
+    /// Ends connections until `over_bytes` will be free: those with most unsent bytes, then, if `all`, those that keep most.
+    fn cut(&mut self, over_bytes: u64, all: bool) {
+        let connections = self.shared.some_order();
+        let unsent_bytes: u64 = connections.iter().map(|connection| connection.unsent_bytes()).sum();
+        if !all && unsent_bytes < over_bytes {
+            // It would help nobody.
+            return;
+        }
+        let by_unsent = take_largest(&connections, over_bytes, |connection| connection.unsent_bytes());
+        let freed_bytes: u64 = by_unsent.iter().map(|connection| connection.unsent_bytes()).sum();
+        let count = by_unsent.len();
+        self.doom(by_unsent, CloseReason::Memory);
+        let mut cut = count;
+        if all && freed_bytes < over_bytes {
+            let others: Vec<_> = connections.into_iter().filter(|it| it.unsent_bytes() == 0).collect();
+            let by_kept =
+                take_largest(&others, over_bytes - freed_bytes, |connection| connection.kept_bytes());
+            cut += by_kept.len();
+            self.doom(by_kept, CloseReason::Memory);
+        }
+        self.shared.budget.cut.fetch_add(cut as u64, Ordering::Relaxed);
+        let now = self.shared.clock.now();
+        if cut > 0
+            && let Some(skipped) = self.log.admit(now)
+        {
+            let max_bytes = self.shared.budget.limits().kept_bytes_max;
+            tracing::warn!(
+                connections = cut,
+                unsent_bytes = freed_bytes,
+                max_bytes,
+                skipped,
+                "clients closed, those with most unsent bytes first: all together keep more than connections.memory_max"
+            );
+        }
+    }
+
+    /// Ends strangers while they keep too much together; whether they do.
+    fn cut_strangers(&mut self, kept: &Kept, max_bytes: u64) -> bool {
+        let strangers_bytes = kept.strangers.max(0).cast_unsigned();
+        if strangers_bytes <= max_bytes {
+            return false;
+        }
+        if !self.doomed.is_empty() {
+            return true;
+        }
+        let mut strangers = self.shared.some_order();
+        strangers.retain(|connection| connection.is_stranger());
+        // Of those that keep the same, the oldest first.
+        strangers.sort_unstable_by_key(|connection| connection.id());
+        let over_bytes = strangers_bytes - (max_bytes - max_bytes / 8);
+        let cut = take_largest(&strangers, over_bytes, |connection| connection.kept_bytes());
+        let count = cut.len();
+        self.doom(cut, CloseReason::Stranger);
+        self.shared.budget.strangers_cut.fetch_add(count as u64, Ordering::Relaxed);
+        if let Some(skipped) = self.log.admit(self.shared.clock.now()) {
+            tracing::warn!(
+                connections = count,
+                max_bytes,
+                skipped,
+                "clients closed that have not authenticated: all such together keep more than connections.unauthenticated_max"
+            );
+        }
+        true
+    }
+
+    fn doom(&mut self, connections: Vec<Arc<Connection>>, reason: CloseReason) {
+        for connection in connections {
+            connection.kill_for(reason);
+            self.doomed.push(connection);
+        }
+    }
+
+    /// Grants room, and ends requests for which there is none; whether some still wait.
+    fn decide_requests(&mut self) -> bool {
+        let shared = &self.shared;
+        if shared.budget.desk().requests.waiting() == 0 {
+            return false;
+        }
+        let (now, limits, room) = (shared.clock.now(), shared.budget.limits(), shared.room());
+        let doing = |id| match shared.table().get(&id) {
+            Some(route) if route.connection.is_receiving() => Doing::Receiving(route.connection.bytes_in()),
+            _ => Doing::Running,
+        };
+        let (verdicts, waiting) = {
+            let mut desk = shared.budget.desk();
+            (desk.requests.poll(room, now, limits.room_wait_max, doing), desk.requests.waiting())
+        };
+        for verdict in verdicts {
+            let (id, refusal) = match verdict {
+                Verdict::Granted(id) => (id, None),
+                Verdict::Refused(id) => (id, Some(NoRoom::Waited)),
+                Verdict::Stalled(id) => (id, Some(NoRoom::Stalled)),
+            };
+            match refusal {
+                Some(NoRoom::Stalled) => _ = shared.budget.stalled.fetch_add(1, Ordering::Relaxed),
+                Some(_) => _ = shared.budget.refused.fetch_add(1, Ordering::Relaxed),
+                None => {}
+            }
+            let connection = shared.table().get(&id).map(|route| Arc::clone(&route.connection));
+            if let Some(connection) = connection {
+                shared.send(&connection, Post::Room(Arc::clone(&connection), refusal));
+            }
+        }
+        waiting > 0
+    }
+}
+
+/// The connections with the largest `bytes`, as many as make up `over_bytes`; of equal ones the first.
+fn take_largest(
+    connections: &[Arc<Connection>],
+    over_bytes: u64,
+    bytes: impl Fn(&Connection) -> u64,
+) -> Vec<Arc<Connection>> {
+    let mut sized: Vec<_> = connections.iter().map(|connection| (bytes(connection), connection)).collect();
+    sized.retain(|(bytes, _)| *bytes > 0);
+    sized.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+    let mut taken_bytes = 0;
+    let taken = sized.into_iter().take_while(|(bytes, _)| {
+        let goes_on = taken_bytes < over_bytes;
+        taken_bytes += bytes;
+        goes_on
+    });
+    taken.map(|(_, connection)| Arc::clone(connection)).collect()
+}
+
+/// One line in this time, however many connections are closed.
+const LOGGED_EVERY: Duration = Duration::from_secs(10);
