@@ -7,7 +7,7 @@
 //!
 //! [`Throttle`] is here because only who is told the time can bound how often something happens.
 //!
-//! Wall-clock time may jump; `store` keeps it from running back (`max(clock, newest time in the log)`).
+//! Wall-clock time may jump; `store` counts a time of its own from [`Clock::uptime`] (docs/adr/0014-time-and-expiry.md).
 //! Out of scope: timers (a loop owns its own), time zones.
 
 use std::fmt::Debug;
@@ -53,6 +53,12 @@ pub trait Clock: Debug + Send + Sync {
     /// Wall-clock time in microseconds since 1970-01-01 UTC.
     fn unix_us(&self) -> u64;
 
+    /// Time since the machine started, suspends included: it goes on at the same rate while the process is not running.
+    fn uptime(&self) -> Nanos;
+
+    /// Which start of the machine [`Clock::uptime`] counts from; 0 when that is unknown.
+    fn boot(&self) -> u128;
+
     /// Wall-clock time in milliseconds.
     fn unix_ms(&self) -> UnixMs {
         UnixMs(self.unix_us() / 1_000)
@@ -73,12 +79,27 @@ impl Clock for SystemClock {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
         time.tv_sec.max(0) as u64 * 1_000_000 + time.tv_nsec as u64 / 1_000
     }
+
+    fn uptime(&self) -> Nanos {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "the kernel tells it in a file, not by a call")]
+    fn boot(&self) -> u128 {
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+        u128::from_str_radix(&digits, 16).unwrap_or(0)
+    }
 }
 
 /// A clock that stands still until a test moves it.
 #[derive(Debug)]
 pub struct SimClock {
     monotonic_ns: AtomicU64,
+    /// Monotonic time when the machine started last.
+    started_ns: AtomicU64,
+    boots: AtomicU64,
     unix_us: AtomicU64,
 }
 
@@ -86,7 +107,12 @@ impl SimClock {
     /// A clock at monotonic zero and wall-clock time `unix_ms`.
     #[must_use]
     pub fn new(unix_ms: UnixMs) -> Self {
-        Self { monotonic_ns: AtomicU64::new(0), unix_us: AtomicU64::new(unix_ms.0 * 1_000) }
+        Self {
+            monotonic_ns: AtomicU64::new(0),
+            started_ns: AtomicU64::new(0),
+            boots: AtomicU64::new(1),
+            unix_us: AtomicU64::new(unix_ms.0 * 1_000),
+        }
     }
 
     /// Moves both clocks forward by `step`.
@@ -100,6 +126,12 @@ impl SimClock {
     pub fn set_unix_ms(&self, unix_ms: UnixMs) {
         self.unix_us.store(unix_ms.0 * 1_000, Ordering::Relaxed);
     }
+
+    /// Starts the machine anew: its uptime begins at zero.
+    pub fn reboot(&self) {
+        self.started_ns.store(self.monotonic_ns.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.boots.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl Clock for SimClock {
@@ -109,6 +141,14 @@ impl Clock for SimClock {
 
     fn unix_us(&self) -> u64 {
         self.unix_us.load(Ordering::Relaxed)
+    }
+
+    fn uptime(&self) -> Nanos {
+        Nanos(self.monotonic_ns.load(Ordering::Relaxed) - self.started_ns.load(Ordering::Relaxed))
+    }
+
+    fn boot(&self) -> u128 {
+        self.boots.load(Ordering::Relaxed).into()
     }
 }
 
@@ -162,6 +202,9 @@ mod tests {
             last = now;
         }
         assert!(clock.unix_ms() > UnixMs(1_700_000_000_000));
+        let up = clock.uptime();
+        assert!(clock.uptime() >= up);
+        assert_eq!(clock.boot(), SystemClock.boot(), "one machine, one start");
     }
 
     #[test]
@@ -172,6 +215,9 @@ mod tests {
         assert_eq!((clock.now(), clock.unix_ms()), (Nanos(7_000_000), UnixMs(5_007)));
         clock.set_unix_ms(UnixMs(1));
         assert_eq!((clock.now(), clock.unix_ms()), (Nanos(7_000_000), UnixMs(1)));
+        assert_eq!((clock.uptime(), clock.boot()), (Nanos(7_000_000), 1));
+        clock.reboot();
+        assert_eq!((clock.now(), clock.uptime(), clock.boot()), (Nanos(7_000_000), Nanos(0), 2));
     }
 
     #[test]

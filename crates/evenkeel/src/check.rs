@@ -35,12 +35,14 @@ fn salvage(dir: &Path, out: &Path) -> Result<(), String> {
     let clock: Arc<dyn clock::Clock> = Arc::new(clock::SystemClock);
     let saved = store::salvage(&disk, &clock, dir, out).map_err(|error| error.to_string())?;
     let copied = saved.journal;
-    let mut text = format!(
-        "\n{} records copied to {}; {} places skipped, {} segments could not be read\n",
-        copied.records_copied,
-        out.display(),
-        copied.gaps,
-        copied.segments_lost
+    let mut text = format!("\n{} records copied to {}\n", copied.records_copied, out.display());
+    text += &format!(
+        "{} left out: of no use any more, says the checkpoint (replaced, removed or copied since)\n",
+        copied.records_unwanted
+    );
+    text += &format!(
+        "{} are lost ({} places skipped, {} segments could not be read)\n",
+        copied.records_lost, copied.gaps, copied.segments_lost
     );
     for assumed in &copied.assumed {
         text += &format!("assumed: {assumed}\n");

@@ -23,6 +23,7 @@ use crate::format::segment_header::Identity;
 use crate::format::{ALIGN_BYTES, SEGMENT_HEADER_SIZE_BYTES, Salt};
 use crate::journal::{SegmentInfo, SegmentState, info};
 use crate::manifest::{self, Facts, MANIFEST_NAME, State};
+use crate::recovery::content::Content;
 use crate::recovery::found::{lost_entries, read_header, read_tail_bytes, unheard_of};
 use crate::recovery::tail::{Torn, examine};
 use crate::recovery::{lock, open_reading};
@@ -79,6 +80,7 @@ pub struct Damage {
 pub fn check(
     vfs: &dyn Vfs,
     dir: &Path,
+    content: &Content,
     records: &mut dyn FnMut(RecordView<'_>),
 ) -> Result<CheckReport, JournalError> {
     let nothing = |what: String| JournalError::Invalid(format!("{}: {what}", dir.display()));
@@ -88,6 +90,7 @@ pub fn check(
     }
     let _lock = lock(vfs, dir)?;
     let state = manifest::read(vfs, dir)?.ok_or_else(|| nothing("the manifest is empty".to_owned()))?;
+    state.refuse_newer(dir, content)?;
     let mut checker =
         Checker { vfs, dir, state: &state, damage: Vec::new(), torn: None, clean: false, records };
     let mut segments = Vec::new();

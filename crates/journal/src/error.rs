@@ -27,6 +27,28 @@ pub enum JournalError {
         /// What this code reads.
         version: u16,
     },
+    /// A newer version of the journal's owner wrote the records.
+    #[error(
+        "{file} was written by a newer version of evenkeel: its records ask for a reader of version {reader_version_min}, this one reads up to {version}; upgrade evenkeel"
+    )]
+    NewerContent {
+        /// The file that says so.
+        file: String,
+        /// What it asks for.
+        reader_version_min: u16,
+        /// What this code reads.
+        version: u16,
+    },
+    /// A record that the journal's owner does not know. The folder was not changed.
+    #[error("{file} at offset {offset}: {what}; nothing in the folder was changed")]
+    UnknownRecord {
+        /// The file.
+        file: String,
+        /// Where in it, in bytes.
+        offset: u64,
+        /// What the owner says of it.
+        what: String,
+    },
     /// Something that was durable does not verify. Never served; `evenkeel check` tells more.
     #[error("damage in {file} at offset {offset}: {what}; see `evenkeel check DIR` and its --salvage")]
     Damaged {
@@ -51,7 +73,7 @@ pub enum JournalError {
     },
     /// The system refused something. Of a journal that runs it is final: nothing more becomes durable, and what was not
     /// acknowledged has an unknown outcome. Of one that starts nothing was acknowledged yet, and what the folder holds is kept.
-    #[error("{action} failed: {source}")]
+    #[error("{}{action} failed: {source}", cause(source))]
     Failed {
         /// What was tried, with the file's name.
         action: String,
@@ -70,6 +92,14 @@ impl JournalError {
 
     pub(crate) fn damaged(file: impl Into<String>, offset: u64, what: impl Into<String>) -> Self {
         Self::Damaged { file: file.into(), offset, what: what.into() }
+    }
+}
+
+/// What the manual calls this cause, where it has a name for it.
+fn cause(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "disk full: ",
+        _ => "",
     }
 }
 

@@ -22,7 +22,7 @@
 //! **Versions.** [`VERSION`] is what this code writes, [`READER_VERSION_MIN`] the oldest reader that may open it.
 //! A reader refuses a folder whose `reader_version_min` exceeds its own [`VERSION`]. Reserved
 //! fields are written as zero and ignored when read; giving one a meaning that an old reader must
-//! not ignore raises `reader_version_min`. Magic, version and reader_version_min keep their offsets for ever.
+//! not ignore raises `reader_version_min`. Version 2 states the version of the records' owner in the manifest. Magic, version and reader_version_min keep their offsets for ever.
 //!
 //! Out of scope: which bytes are where on disk at what time (`recovery`, `segment`, `manifest`).
 //! Source: docs/adr/0001-record-batch-segment-manifest-checkpoint-identity.md.
@@ -36,9 +36,9 @@ pub mod segment_header;
 use crate::types::SegmentId;
 
 /// Version of the format that this code writes.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// The oldest reader that understands what this code writes.
-pub const READER_VERSION_MIN: u16 = 1;
+pub const READER_VERSION_MIN: u16 = 2;
 /// Everything in a segment is aligned to this.
 pub const ALIGN_BYTES: u64 = 8;
 /// Batches begin here.

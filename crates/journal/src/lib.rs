@@ -68,6 +68,7 @@ pub use format::segment_header::Identity;
 pub use journal::{Journal, Pin, SegmentInfo, SegmentState};
 pub use manifest::MANIFEST_NAME;
 pub use options::{Backend, BackendKind, Options, SyncMode};
+pub use recovery::content::Content;
 pub use recovery::{LOCK_NAME, Recovery, Torn};
 pub use salvage::{Keep, SalvageReport, Stated, salvage, stated};
 pub use scan::{RecordView, Records, Scanner};

@@ -88,6 +88,9 @@ pub(crate) struct State {
     pub(crate) next_seq: Seq,
     /// Newest time that any entry states, Unix milliseconds.
     pub(crate) time_ms: u64,
+    /// Version of the records, and the oldest version that understands them.
+    pub(crate) content_version: u16,
+    pub(crate) content_reader_version_min: u16,
 }
 
 impl State {
@@ -118,7 +121,8 @@ impl State {
         self.time_ms = self.time_ms.max(time_ms);
         check_numbers(entry)?;
         match entry {
-            Entry::Folder { folder, next_segment, next_file, next_seq } => {
+            Entry::Folder { folder, next_segment, next_file, next_seq, content } => {
+                (self.content_version, self.content_reader_version_min) = *content;
                 self.identity.folder = *folder;
                 self.next_segment = *next_segment;
                 self.next_file = *next_file;
@@ -171,6 +175,7 @@ impl State {
                 next_segment: self.next_segment,
                 next_file: self.next_file,
                 next_seq: self.next_seq,
+                content: (self.content_version, self.content_reader_version_min),
             },
             Entry::HashKey { hash_key: identity.hash_key, hash_bits: identity.hash_bits },
         ];

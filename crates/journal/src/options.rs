@@ -13,6 +13,7 @@
 use std::time::Duration;
 
 use crate::format::segment_header::Identity;
+use crate::recovery::content::Content;
 
 /// When appended records become durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,6 +88,8 @@ pub struct Options {
     pub space_margin_bytes: u64,
     /// Time without traffic after which a stamp is written, in milliseconds.
     pub idle_stamp_ms: u64,
+    /// What the records are to their owner.
+    pub content: Content,
     /// Identity of a folder that is created by this open; `None` draws random ones. Tests set it.
     pub identity: Option<Identity>,
 }
@@ -103,6 +106,7 @@ impl Default for Options {
             reserve_segments: 1,
             space_margin_bytes: 64 << 20,
             idle_stamp_ms: 200,
+            content: Content::default(),
             identity: None,
         }
     }

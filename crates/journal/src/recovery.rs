@@ -12,6 +12,7 @@
 //!
 //! Source: docs/adr/0001-record-batch-segment-manifest-checkpoint-identity.md.
 
+pub(crate) mod content;
 pub(crate) mod found;
 pub(crate) mod settle;
 pub(crate) mod tail;
@@ -94,6 +95,9 @@ impl Journal {
         options.validate().map_err(JournalError::Invalid)?;
         let lock = lock(&*vfs, dir)?;
         let found = found::read(&*vfs, dir)?;
+        if let Some(found) = &found {
+            content::refuse_unknown(&*vfs, dir, found, &options.content)?;
+        }
         settle::settle(vfs, clock, dir, options, lock, found)
     }
 }

@@ -30,6 +30,7 @@ use crate::format::{ALIGN_BYTES, SEGMENT_HEADER_SIZE_BYTES, Salt, crc32c};
 use crate::journal::Journal;
 use crate::manifest::{self, Facts, State};
 use crate::options::{Options, SyncMode};
+use crate::recovery::content::Content;
 use crate::recovery::found::unheard_of;
 use crate::recovery::lock;
 use crate::scan::RecordView;
@@ -56,6 +57,9 @@ pub struct SalvageReport {
     pub records_copied: u64,
     /// Records that the callback did not want.
     pub records_unwanted: u64,
+    /// Records that were there, as the lsns of those before and behind them prove, and cannot be read. What lay at the end of
+    /// the open segment nothing proves.
+    pub records_lost: u64,
     /// Places where something did not verify and the walk looked for the next batch.
     pub gaps: u64,
     /// Bytes skipped in them.
@@ -86,9 +90,12 @@ pub enum Stated {
 ///
 /// # Errors
 /// [`JournalError`]: no folder, nothing in it that verifies, a newer version, or a failed read.
-pub fn stated(vfs: &dyn Vfs, dir: &Path) -> Result<Stated, JournalError> {
+pub fn stated(vfs: &dyn Vfs, dir: &Path, content: &Content) -> Result<Stated, JournalError> {
     Ok(match found(vfs, dir)? {
-        Found::Manifest(state) => Stated::Checkpoint(state.checkpoint),
+        Found::Manifest(state) => {
+            state.refuse_newer(dir, content)?;
+            Stated::Checkpoint(state.checkpoint)
+        }
         Found::Nothing { identity, why } => Stated::Nothing { identity, why },
     })
 }
@@ -184,9 +191,12 @@ impl Copier {
         let path = dir.join(facts.file.file_name());
         let Ok(bytes) = vfs.open(&path, OpenOptions::default()).and_then(|file| read_to(&*file, end)) else {
             self.report.segments_lost += 1;
+            self.report.records_lost += facts.sealed.map_or(0, |sealed| sealed.records.into());
             return Ok(());
         };
         let (mut at, mut skipped) = (SEGMENT_HEADER_SIZE_BYTES as usize, 0);
+        // a segment that only its file tells of begins with what it begins with
+        let mut next = Some(facts.first_lsn).filter(|lsn| *lsn > Lsn(0));
         while at + BATCH_HEADER_SIZE_BYTES <= bytes.len() {
             let Some(header) = batch_at(&bytes, at, segment, salt) else {
                 skipped += ALIGN_BYTES;
@@ -197,13 +207,22 @@ impl Copier {
             self.report.gaps += u64::from(skipped > 0);
             self.report.bytes_skipped += std::mem::take(&mut skipped);
             let body = at + BATCH_HEADER_SIZE_BYTES..at + header.total_bytes() as usize;
-            self.batch(&bytes[body], at, (segment, salt), header.first_lsn, wanted)?;
+            self.lose(next, header.first_lsn);
+            next = Some(self.batch(&bytes[body], at, (segment, salt), header.first_lsn, wanted)?);
             at += header.total_bytes() as usize;
+        }
+        if let Some(sealed) = facts.sealed {
+            self.lose(next, Lsn(sealed.last_lsn.0 + 1));
         }
         Ok(())
     }
 
-    /// Copies the groups of a batch.
+    /// Between two batches records `from` (if that is known) to `until` are missing.
+    fn lose(&mut self, from: Option<Lsn>, until: Lsn) {
+        self.report.records_lost += from.map_or(0, |from| until.0.saturating_sub(from.0));
+    }
+
+    /// Copies the groups of a batch; returns the lsn behind the last of its records that verify.
     fn batch(
         &mut self,
         body: &[u8],
@@ -211,7 +230,7 @@ impl Copier {
         (segment, salt): (SegmentId, Salt),
         first_lsn: Lsn,
         wanted: &mut dyn FnMut(&RecordView<'_>) -> Keep,
-    ) -> Result<(), JournalError> {
+    ) -> Result<Lsn, JournalError> {
         let (mut at, mut lsn, mut group) = (0, first_lsn, Vec::new());
         while let Some(header) = body.get(at..).and_then(|rest| RecordHeader::decode(rest, salt)) {
             let start = at + RECORD_HEADER_SIZE_BYTES;
@@ -232,7 +251,9 @@ impl Copier {
             at += header.stored_bytes() as usize;
             lsn.0 += 1;
         }
-        Ok(())
+        // a group whose end is missing is no group
+        self.report.records_lost += group.len() as u64;
+        Ok(lsn)
     }
 
     fn group(&mut self, group: &[(RecordHeader, &[u8])]) -> Result<(), JournalError> {

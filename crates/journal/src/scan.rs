@@ -33,7 +33,7 @@ pub struct RecordView<'a> {
 }
 
 impl RecordView<'_> {
-    /// What a footer says of it; `hash` is that of keyspace and key, 0 where there is no key.
+    /// What a footer says of it; `hash` is that of the key, 0 where there is no key.
     #[must_use]
     pub fn footer_entry(&self, hash: u128) -> FooterEntry {
         FooterEntry {

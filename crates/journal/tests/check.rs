@@ -5,13 +5,13 @@
 mod common;
 
 use common::{append, dir, start};
-use journal::{CheckReport, Hooks, JournalError, Options, RecordView, check};
+use journal::{CheckReport, Content, Hooks, JournalError, Options, RecordView, check};
 use vfs::SimDisk;
 
 fn checked(disk: &SimDisk) -> (CheckReport, Vec<Vec<u8>>) {
     let mut payloads = Vec::new();
     let mut keep = |view: RecordView<'_>| payloads.push(view.payload.to_vec());
-    let report = check(disk, &dir(), &mut keep).unwrap();
+    let report = check(disk, &dir(), &Content::default(), &mut keep).unwrap();
     (report, payloads)
 }
 
@@ -101,10 +101,15 @@ fn a_missing_segment_is_damage_and_the_others_are_read() {
 #[test]
 fn what_is_no_data_folder_or_in_use_is_refused() {
     let disk = SimDisk::new(1);
-    let refused = |disk: &SimDisk| check(disk, &dir(), &mut |_| {}).err().map(|error| error.to_string());
+    let refused = |disk: &SimDisk| {
+        check(disk, &dir(), &Content::default(), &mut |_| {}).err().map(|error| error.to_string())
+    };
     vfs::Vfs::create_dir_all(&disk, &dir()).unwrap();
     assert_eq!(refused(&disk).as_deref(), Some("/data: no data folder: it has no MANIFEST"));
     let recovery = common::open(&disk, &Options::small()).unwrap();
-    assert!(matches!(check(&disk, &dir(), &mut |_| {}), Err(JournalError::Locked { .. })));
+    assert!(matches!(
+        check(&disk, &dir(), &Content::default(), &mut |_| {}),
+        Err(JournalError::Locked { .. })
+    ));
     drop(recovery.start_manual(Hooks::default()).unwrap());
 }

@@ -401,7 +401,7 @@ fn every_flipped_bit_is_detected_and_no_wrong_payload_is_returned() {
 fn used_extents(disk: &SimDisk) -> Vec<(String, u64, u64, bool)> {
     let mut extents = Vec::new();
     extents.push(("MANIFEST".to_owned(), 0, manifest_end(disk), false));
-    let report = journal::check(&disk.clone(), &dir(), &mut |_| {}).unwrap();
+    let report = journal::check(&disk.clone(), &dir(), &journal::Content::default(), &mut |_| {}).unwrap();
     assert!(report.damage.is_empty(), "{:?}", report.damage);
     for segment in report.segments {
         let info = segment.info;

@@ -108,6 +108,20 @@ fn manifest_entries_have_the_golden_bytes() {
     }
 }
 
+#[test]
+fn folder_entry_of_version_1_is_read_and_states_no_version_of_the_records() {
+    let hex: String = include_str!("golden/manifest-v1.hex").split_whitespace().collect();
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+    let bytes: Vec<u8> = hex.as_bytes().chunks(2).map(byte).collect();
+    for (n, chunk) in bytes.as_chunks::<64>().0.iter().enumerate() {
+        let mut wanted = manifest_entries()[n].clone();
+        if let Entry::Folder { content, .. } = &mut wanted {
+            *content = (0, 0);
+        }
+        assert_eq!(Entry::decode(chunk, n as u64), Ok((wanted, 1_795_000_000_000 + n as u64)));
+    }
+}
+
 fn manifest_entries() -> Vec<Entry> {
     let segment = SEGMENT;
     vec![
@@ -116,6 +130,7 @@ fn manifest_entries() -> Vec<Entry> {
             next_segment: SegmentId(9),
             next_file: FileId(12),
             next_seq: Seq(13),
+            content: (3, 2),
         },
         Entry::HashKey { hash_key: 0xf0, hash_bits: 128 },
         Entry::Prepared { file: FileId(2), size_bytes: 64 << 20, zeroed: true },

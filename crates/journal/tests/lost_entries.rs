@@ -69,7 +69,7 @@ const OPEN: u8 = 4;
 const FREED: u8 = 7;
 
 fn assert_refused(disk: &SimDisk, context: &str) {
-    let report = check(&disk.fork(), &dir(), &mut |_| {}).unwrap();
+    let report = check(&disk.fork(), &dir(), &journal::Content::default(), &mut |_| {}).unwrap();
     let named = |what: &str| what.contains("lost its newest entries");
     assert!(report.damage.iter().any(|damage| named(&damage.what)), "{context}: {:?}", report.damage);
     match open(disk, &options()) {
@@ -146,7 +146,7 @@ fn start_cut_short_at_any_change_is_no_damage() {
             cut.plan(Fault::at(nth, Effect::PowerOff).of(Kinds::CHANGES));
             let _ = open(&cut, &options());
             let after = cut.crash(seed);
-            let report = check(&after.fork(), &dir(), &mut |_| {}).unwrap();
+            let report = check(&after.fork(), &dir(), &journal::Content::default(), &mut |_| {}).unwrap();
             assert_eq!(report.damage, [], "change {nth}, seed {seed}");
             assert_eq!(open(&after, &options()).unwrap().next_lsn(), last, "change {nth}, seed {seed}");
         }

@@ -28,10 +28,10 @@ fn filled(disk: &SimDisk, clean: bool) {
 fn flipped_payload_is_reported_refused_at_start_and_skipped_by_salvage() {
     let disk = SimDisk::new(1);
     filled(&disk, true);
-    let report = check(&disk, &dir(), &mut |_| {}).unwrap();
+    let report = check(&disk, &dir(), &journal::Content::default(), &mut |_| {}).unwrap();
     let file = report.segments[0].info.file.file_name();
     disk.flip_bit(&dir().join(&file), 10_000, 3).unwrap();
-    let report = check(&disk, &dir(), &mut |_| {}).unwrap();
+    let report = check(&disk, &dir(), &journal::Content::default(), &mut |_| {}).unwrap();
     assert_eq!(report.damage.len(), 1, "{:?}", report.damage);
     assert_eq!(report.damage[0].file, file);
     let recovery = open(&disk, &Options::small()).unwrap();
@@ -54,7 +54,7 @@ fn flipped_payload_is_reported_refused_at_start_and_skipped_by_salvage() {
 fn salvage_without_a_manifest_names_the_lsns_that_are_in_no_file() {
     let disk = SimDisk::new(1);
     filled(&disk, false);
-    let report = check(&disk, &dir(), &mut |_| {}).unwrap();
+    let report = check(&disk, &dir(), &journal::Content::default(), &mut |_| {}).unwrap();
     let gone = report.segments[1].info;
     disk.remove(&dir().join(gone.file.file_name())).unwrap();
     disk.remove(&dir().join(journal::MANIFEST_NAME)).unwrap();
@@ -78,7 +78,14 @@ fn salvage_without_a_manifest_takes_the_fuller_of_two_files_of_one_segment() {
     let disk = SimDisk::new(1);
     filled(&disk, false);
     let before = disk.process_death();
-    let last = check(&before, &dir(), &mut |_| {}).unwrap().segments.last().unwrap().info.file.file_name();
+    let last = check(&before, &dir(), &journal::Content::default(), &mut |_| {})
+        .unwrap()
+        .segments
+        .last()
+        .unwrap()
+        .info
+        .file
+        .file_name();
     let older = before.open(&dir().join(&last), OpenOptions::default()).unwrap();
     let mut bytes = vec![0; older.len().unwrap() as usize];
     older.read_at(&mut bytes, 0).unwrap();
@@ -125,7 +132,7 @@ fn tail_that_never_became_durable_is_cut_without_a_word_of_damage() {
     let file = journal.segments()[0].file.file_name();
     drop((journal, driver));
     disk.flip_bit(&dir().join(&file), places[0].offset_bytes() + 50, 0).unwrap();
-    let report = check(&disk, &dir(), &mut |_| {}).unwrap();
+    let report = check(&disk, &dir(), &journal::Content::default(), &mut |_| {}).unwrap();
     assert!(report.damage.is_empty() && report.torn.is_some(), "{report:?}");
     let recovery = open(&disk, &Options::small()).unwrap();
     assert_eq!(recovery.torn().map(|torn| torn.lsn), Some(Lsn(2)));
@@ -140,7 +147,10 @@ fn newer_folder_and_missing_files_are_refused_with_one_clear_error() {
     newer.flip_bit(&common::path("MANIFEST"), 7, 0).unwrap();
     let error = open(&newer, &Options::small()).unwrap_err();
     assert!(error.to_string().contains("newer version"), "{error}");
-    let file = check(&disk, &dir(), &mut |_| {}).unwrap().segments[0].info.file.file_name();
+    let file = check(&disk, &dir(), &journal::Content::default(), &mut |_| {}).unwrap().segments[0]
+        .info
+        .file
+        .file_name();
     let missing = disk.fork();
     missing.remove(&common::path(&file)).unwrap();
     let error = open(&missing, &Options::small()).unwrap_err();

@@ -46,7 +46,7 @@ fn trimmed_segment_takes_less_of_the_disk_and_reads_the_same() {
     assert_eq!(journal.segments()[0].state, SegmentState::Trimmed);
     let count = journal.next_lsn().0 - 1;
     drop((journal, driver));
-    let report = check(&disk, &dir(), &mut |_| {}).unwrap();
+    let report = check(&disk, &dir(), &journal::Content::default(), &mut |_| {}).unwrap();
     assert!(report.damage.is_empty(), "{:?}", report.damage);
     let recovery = open(&disk, &Options::small()).unwrap();
     assert_eq!(recovery.read_footer(segment).unwrap(), None);
@@ -64,7 +64,7 @@ fn crash_while_trimming_leaves_a_folder_without_damage() {
         let _ = journal.trim(segment);
         assert!(disk.operations(Kinds::CHANGES) - from <= 4);
         let found = disk.crash(seed);
-        let report = check(&found, &dir(), &mut |_| {}).unwrap();
+        let report = check(&found, &dir(), &journal::Content::default(), &mut |_| {}).unwrap();
         assert!(report.damage.is_empty(), "seed {seed}: {:?}", report.damage);
         open(&found, &Options::small()).unwrap();
     }
@@ -123,7 +123,7 @@ fn file_that_a_backup_shares_stays_whole() {
     disk.create_dir_all(Path::new("/out")).unwrap();
     journal.backup(Path::new("/out"), "0001.ckpt", Lsn(1_000_000)).unwrap();
     assert_eq!(journal.trim(segment).unwrap(), 0);
-    let report = check(&disk, Path::new("/out"), &mut |_| {}).unwrap();
+    let report = check(&disk, Path::new("/out"), &journal::Content::default(), &mut |_| {}).unwrap();
     assert!(report.damage.is_empty(), "{:?}", report.damage);
 }
 

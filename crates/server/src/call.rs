@@ -12,10 +12,10 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::sync::Arc;
 
-use clock::{Nanos, UnixMs};
+use clock::Nanos;
 use reactor::SharedBytes;
 use resp::Writer;
-use store::{Access, Found, Stop};
+use store::{Access, Found, Moment, Stop};
 
 use crate::copies::{Copied, Splice};
 use crate::executor::Outbox;
@@ -28,8 +28,8 @@ pub(crate) struct Data<'a, 's> {
     pub access: &'a mut Access<'s>,
     /// Database of the session.
     pub db: u16,
-    /// The store's time: what expiry is compared with.
-    pub now: UnixMs,
+    /// What deadlines are compared with.
+    pub now: Moment,
     /// Settings and counters.
     pub server: &'a Server,
     /// Large arguments, copied before the keys were locked.

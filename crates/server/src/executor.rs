@@ -16,9 +16,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use clock::{Nanos, UnixMs};
+use clock::Nanos;
 use resp::{ArgsView, Writer};
-use store::{Foreseen, KeyRef, Large, Prepared, Scope, Stop, StoreError, Wanted};
+use store::{Foreseen, KeyRef, Large, Moment, Prepared, Scope, Stop, StoreError, Wanted};
 
 use crate::admission::runs_in_multi;
 use crate::call::{Attachments, Control, Data, Failure, Outcome};
@@ -45,8 +45,8 @@ pub(crate) struct Request<'a> {
     pub(crate) loop_index: usize,
     /// Monotonic time, fresh.
     pub(crate) now: Nanos,
-    /// Wall-clock time of the same moment.
-    pub(crate) unix: UnixMs,
+    /// The same moment as the store counts.
+    pub(crate) moment: Moment,
     /// Where it is recorded, while somebody captures.
     pub(crate) recorder: Option<&'a Recorder>,
 }
@@ -357,7 +357,7 @@ impl Server {
         (scope, prepared, copies, credit_bytes): (Scope<'s>, &'s Prepared, Copied<'_>, u64),
         out: &mut Vec<u8>,
     ) -> Result<Ran, Halt> {
-        let mut access = self.store.access_at(scope, prepared, credit_bytes, request.unix)?;
+        let mut access = self.store.access_at(scope, prepared, credit_bytes, request.moment)?;
         let now = access.now();
         let start = out.len();
         let mut writer = Writer::new(out, session.resp3);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use clock::{Nanos, UnixMs};
+use clock::Nanos;
 use reactor::{Input, Output, Step};
 use resp::{Args, ArgsView, Limits, Parsed, ProtocolError, RequestParser, Writer};
 use store::{Foreseen, Foresight, KeyRef};
@@ -84,7 +84,7 @@ impl Server {
         if let Some(recorder) = recorder {
             recorder.arrive(now);
         }
-        let began = WallClock { at: now, unix_us: self.clock.unix_us() };
+        let (began, moment) = (now, self.store.now());
         let yield_at = now + TURN_TIME_MAX;
         loop {
             if session.closing {
@@ -121,8 +121,8 @@ impl Server {
             let foreseen = foreseen.or_else(|| {
                 recorder.and(args.try_get(Request::FORESEEN_ARG)).map(|key| self.store.foreseen(key))
             });
-            let (bytes, unix) = (consumed, began.at(now));
-            let request = Request { args, foreseen, bytes, behind, loop_index, now, unix, recorder };
+            let (bytes, moment) = (consumed, moment.later(now.since(began)));
+            let request = Request { args, foreseen, bytes, behind, loop_index, now, moment, recorder };
             match self.answer(session, &request, output) {
                 Answer::Done(ended) => now = ended,
                 Answer::Parked(turn) => return Turn { commands, ..turn },
@@ -370,18 +370,6 @@ impl Ahead {
         self.requests[..self.count].iter_mut().for_each(|request| request.args.clear());
         self.spare.clear();
         (self.next, self.count) = (0, 0);
-    }
-}
-
-/// A moment by both clocks: tells the wall clock's time of later moments of the same turn.
-struct WallClock {
-    at: Nanos,
-    unix_us: u64,
-}
-
-impl WallClock {
-    fn at(&self, now: Nanos) -> UnixMs {
-        UnixMs((self.unix_us + now.0.saturating_sub(self.at.0) / 1_000) / 1_000)
     }
 }
 

@@ -36,8 +36,14 @@ pub struct Checked {
 /// [`StoreError::Open`] when there is nothing to check, or reading fails; damage is in the report instead.
 pub fn check(vfs: &dyn Vfs, dir: &Path) -> Result<Checked, StoreError> {
     let mut log = Log::default();
-    let mut journal = journal::check(vfs, dir, &mut |view| log.take(&view))
+    let mut journal = journal::check(vfs, dir, &record::CONTENT, &mut |view| log.take(&view))
         .map_err(|error: JournalError| StoreError::Open(error.to_string()))?;
+    for (place, what) in std::mem::take(&mut log.strange) {
+        let segments = journal.segments.iter();
+        let file = segments.map(|found| &found.info).find(|info| info.segment == place.segment());
+        let file = file.map_or_else(|| format!("segment {}", place.segment()), |info| info.file.file_name());
+        journal.damage.push(Damage { file, offset: place.offset_bytes(), what });
+    }
     let mut checkpoint_keys = None;
     if let Some(checkpoint) = journal.checkpoint.clone() {
         let mut content = Content::new(&log, &journal);
@@ -56,6 +62,8 @@ struct Log {
     /// Places of all records that verify, ascending.
     places: Vec<u64>,
     payload_bytes: u64,
+    /// Records that are none of the store's, the first few.
+    strange: Vec<(journal::Place, String)>,
     /// Seq and keyspaces of the newest mapping.
     mapping: Option<(u64, Vec<u32>)>,
 }
@@ -64,6 +72,11 @@ impl Log {
     fn take(&mut self, view: &RecordView<'_>) {
         self.places.push(view.place.pack());
         self.payload_bytes += view.payload.len() as u64;
+        if let Err(what) = record::check(view.header.kind, Some(view.payload))
+            && self.strange.len() < STRANGE_MAX
+        {
+            self.strange.push((view.place, what));
+        }
         let seq = view.header.seq.0;
         if view.header.kind == MAPPING
             && self.mapping.as_ref().is_none_or(|(newest, _)| *newest < seq)
@@ -73,6 +86,9 @@ impl Log {
         }
     }
 }
+
+/// Strange records that are reported one by one.
+const STRANGE_MAX: usize = 100;
 
 /// A checkpoint as it is read.
 struct Content<'a> {

@@ -53,7 +53,6 @@ impl<'s> Foresight<'s> {
 
 #[cfg(test)]
 mod tests {
-    use clock::UnixMs;
 
     use super::*;
     use crate::{EngineKind, Options, Prepared, Scope, Value};
@@ -67,7 +66,7 @@ mod tests {
         let key = |name| KeyRef { db: 0, key: name };
         let keys: Vec<_> = names.iter().map(|name| key(name)).collect();
         let access =
-            |keys| store.access_at(Scope::Keys(keys), &prepared, 0, UnixMs(1)).expect("there is room");
+            |keys| store.access_at(Scope::Keys(keys), &prepared, 0, store.now()).expect("there is room");
         for (name, key) in names.iter().zip(keys.chunks(1)) {
             let mut access = access(key);
             access.put(0, name, Value::String(name), None);

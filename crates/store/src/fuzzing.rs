@@ -28,6 +28,11 @@ pub fn record(kind: u8, payload: &[u8]) -> bool {
             assert_eq!(payload.len(), 8 + 4 * record::mapping_ids(keyspaces).len());
             true
         }
+        Some(Payload::Clock(body)) => {
+            let record = record::decode_clock(body).expect("decoded a moment ago");
+            assert_eq!(record::encode_clock(&record), payload);
+            true
+        }
     }
 }
 

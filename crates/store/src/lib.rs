@@ -34,13 +34,12 @@ mod staging;
 mod tend;
 #[cfg(test)]
 mod testlog;
+mod time;
 mod value;
 mod watch;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-
-use clock::UnixMs;
 
 pub use access::{Access, Scope};
 pub use check::{Checked, check};
@@ -54,6 +53,7 @@ pub use options::{Durability, EngineKind, Hooks, Options};
 pub use prepared::{Prepared, Wanted};
 pub use salvage::{Salvaged, salvage};
 pub use staging::{Halted, PreparedBranch, Stage, Staging};
+pub use time::{ClockReport, Deadline, Moment};
 pub use value::{Found, Meta, Value, ValueKind};
 pub use watch::Watch;
 
@@ -62,6 +62,8 @@ use hash::KeyHasher;
 use index::Index;
 use index::stripe::Seek;
 use memory::Memory;
+use record::Draft;
+use time::{ClockRecord, Step, StoreClock};
 
 /// A key of a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +79,8 @@ pub struct KeyRef<'a> {
 pub struct Census {
     /// Keys, and those of them that have an expiry, of each database.
     pub databases: Vec<(u64, u64)>,
+    /// The average time that keys with an expiry have left, in ms, of each database.
+    pub ttl_ms: Vec<u64>,
     /// Bytes of values in memory, large ones left out; part of [`MemoryReport::index_bytes`].
     pub hot_bytes: u64,
 }
@@ -89,8 +93,7 @@ pub struct Store {
     index: Arc<Index>,
     engine: Arc<dyn Engine>,
     memory: Memory,
-    /// Newest time seen, in the log or by the clock: time never runs back behind it.
-    time_floor_ms: AtomicU64,
+    clock: StoreClock,
     active_expiry: AtomicBool,
     expired_keys: AtomicU64,
     random: AtomicU64,
@@ -127,12 +130,15 @@ impl Store {
         time_floor_ms: u64,
         log: Option<(Arc<log::LogEngine>, log::keeper::Keeper)>,
     ) -> Result<Arc<Self>, StoreError> {
+        let source = Arc::clone(&options.clock);
+        let record = index.clock().1.clone();
+        let clock = StoreClock::new(source, record.as_ref(), time_floor_ms, engine.newest());
         let store = Arc::new(Self {
             hasher,
             index,
             engine,
             memory: Memory::new(options.memory_limit_bytes),
-            time_floor_ms: AtomicU64::new(time_floor_ms),
+            clock,
             active_expiry: AtomicBool::new(true),
             expired_keys: AtomicU64::new(0),
             random: AtomicU64::new(0),
@@ -142,6 +148,10 @@ impl Store {
             log,
             options,
         });
+        if store.clock.is_unrecorded() && store.engine_keeps() && store.engine.newest() > 0 {
+            // without room now, it precedes the next effect with a deadline
+            let _ = store.record_clock();
+        }
         store.recover_branches()?;
         if store.options.background && store.engine_keeps() {
             tend::start(&store)?;
@@ -152,18 +162,55 @@ impl Store {
         Ok(store)
     }
 
-    /// Wall-clock time that never runs back: neither behind what it said before nor behind anything in the log.
+    /// The moment that the clocks show; meets steps of the wall clock.
     #[must_use]
-    pub fn now(&self) -> UnixMs {
-        self.time_at_least(self.options.clock.unix_ms())
+    pub fn now(&self) -> Moment {
+        let (moment, is_off) = self.clock.look();
+        if !is_off {
+            return moment;
+        }
+        self.clock.on_step(|step| self.record_step(step));
+        self.clock.at(moment.server_ms())
     }
 
-    fn time_at_least(&self, clock: UnixMs) -> UnixMs {
-        let (floor, clock) = (self.time_floor_ms.load(Ordering::Relaxed), clock.0);
-        if clock > floor {
-            self.time_floor_ms.fetch_max(clock, Ordering::Relaxed);
+    /// Appends the record of a step before anything is judged by it. `None`: it is met again when the journal has room.
+    fn record_step(&self, step: Step) -> Option<(Step, u64)> {
+        let nothing_to_tell = !self.engine_keeps() || self.engine.newest() == 0;
+        let seq = if nothing_to_tell { Ok(0) } else { self.append_clock(&step.record) };
+        self.tender.wake();
+        match seq {
+            Ok(seq) => Some((step, seq)),
+            Err(Stop::Busy) => None,
+            // on a full disk nothing else is logged either: the wall clock is followed all the same
+            Err(_) => {
+                self.clock.on_unrecorded();
+                Some((step, self.engine.newest()))
+            }
         }
-        UnixMs(clock.max(floor))
+    }
+
+    /// Appends a record of the clocks as they are.
+    fn record_clock(&self) -> Result<u64, Stop> {
+        self.append_clock(&self.clock.record())
+    }
+
+    fn append_clock(&self, record: &ClockRecord) -> Result<u64, Stop> {
+        let payload = record::encode_clock(record);
+        let draft = Draft::clock(&payload);
+        let credits = self.engine.reserve(draft.record_bytes(), 1, Class::Reclaim)?;
+        let mut newest = self.index.clock();
+        let seq = self.engine.append(credits, &[draft], &mut [0]);
+        *newest = (seq, Some(record.clone().with_seq(seq)));
+        drop(newest);
+        self.clock.on_recorded(record);
+        self.engine.offer();
+        Ok(seq)
+    }
+
+    /// Jumps of the wall clock.
+    #[must_use]
+    pub fn clock_report(&self) -> ClockReport {
+        self.clock.report()
     }
 
     /// Looks which records must be read before a command on `keys` can run, and adds them to `prepared`.
@@ -210,11 +257,11 @@ impl Store {
         prepared: &'s Prepared,
         credit_bytes: u64,
     ) -> Result<Access<'s>, Stop> {
-        self.access_at(scope, prepared, credit_bytes, self.options.clock.unix_ms())
+        self.access_at(scope, prepared, credit_bytes, self.now())
     }
 
-    /// As [`Store::access`], with the wall-clock time as the caller has just read it: whoever runs many
-    /// commands in a row knows it from one reading of the clock.
+    /// As [`Store::access`], with a moment from [`Store::now`] as of just now: whoever runs many commands in a row knows it
+    /// from one reading of the clocks.
     ///
     /// # Errors
     /// As [`Store::access`].
@@ -223,7 +270,7 @@ impl Store {
         scope: Scope<'s>,
         prepared: &'s Prepared,
         credit_bytes: u64,
-        clock: UnixMs,
+        now: Moment,
     ) -> Result<Access<'s>, Stop> {
         let credits = if credit_bytes == 0 {
             None
@@ -237,7 +284,7 @@ impl Store {
                 Err(stop) => return Err(stop),
             }
         };
-        Ok(Access::new(self, scope, prepared, credits, self.time_at_least(clock)))
+        Ok(Access::new(self, scope, prepared, credits, self.clock.at(now.server_ms())))
     }
 
     /// `value` as one to share, for [`Value::Large`]; a borrowed one is copied: best before any key is locked.
@@ -269,8 +316,9 @@ impl Store {
         let none = Prepared::default();
         let expired = match self.index.keyspace(db).map(|id| stripe.seek(id, hash, key, &none)) {
             Some(Seek::At { current, .. }) => {
-                let expiry_ms = current.expiry_ms();
-                expiry_ms != 0 && expiry_ms <= self.now().0
+                let (now, seq) = (self.now(), current.seq());
+                let at = Deadline::of(current.expiry_ms());
+                at.is_some_and(|at| now.has_passed(at) || self.clock.had_passed(at, seq))
             }
             _ => false,
         };
@@ -348,17 +396,23 @@ impl Store {
     #[must_use]
     pub fn census(&self) -> Census {
         let mapping = self.index.mapping();
-        let mut census = Census { databases: vec![(0, 0); mapping.len()], hot_bytes: 0 };
+        let (mut left_ms, now) = (vec![0_i128; mapping.len()], self.now());
+        let mut census = Census { databases: vec![(0, 0); mapping.len()], ..Census::default() };
         for number in 0..hash::STRIPES {
             let stripe = self.index.lock(number);
             for (id, space) in stripe.spaces() {
                 if let Some(db) = mapping.iter().position(|m| *m == id) {
                     census.databases[db].0 += space.table.live;
                     census.databases[db].1 += space.expiry.len();
+                    left_ms[db] += space.expiry.left_ms(now);
                 }
                 census.hot_bytes += space.hot_bytes.max(0).cast_unsigned();
             }
         }
+        let average = |(left_ms, (_, expire)): (i128, &(u64, u64))| {
+            u64::try_from(left_ms / i128::from((*expire).max(1))).unwrap_or(0)
+        };
+        census.ttl_ms = left_ms.into_iter().zip(&census.databases).map(average).collect();
         census
     }
 

@@ -1,7 +1,7 @@
 //! What the store writes into the journal: record kinds and their payloads, byte by byte.
 //!
 //! The journal's record header carries kind, keyspace id, seq and expiry_ms (0: none). Payloads are
-//! little-endian, without padding. Every kind that has a key begins with it:
+//! little-endian, without padding. An expiry with bit 63 is server time, one without it Unix time (`time`). Every kind that has a key begins with it:
 //!
 //! ```text
 //! key_len u32 | key | body
@@ -17,16 +17,28 @@
 //! 18 FIELD_DELETE   base_seq u64 | field_len u32 | field             one field less
 //!
 //!  4 MAPPING        next_keyspace u32 | count u32 | keyspace u32 x count       no key: database n is keyspace [n]
+//!  5 CLOCK          0 u32 | boot u128 | uptime_us u64 | server_us u64 | wall_us u64 | (wall_ms u64 | seq u64) x n, 16 at most
+//!                                                                    no key: what the clocks show, and ceilings (`time`)
 //! ```
 //!
 //! Kind bit 0x80 SHARED: when the record was written, another live key had the same 48 bits of hash. Where two
 //! records with equal bits both lack it, the later one's writer saw no other key alive, so the earlier one is
 //! dead whichever key it had: recovery reads no keys. Where one has it, the keys on disk decide.
 //!
-//! EXPIRY and FIELD_* are deltas: dead as soon as their base is, and meaningless on any other base. Kinds 5 to
+//! EXPIRY and FIELD_* are deltas: dead as soon as their base is, and meaningless on any other base. Kinds 6 to
 //! 15 and 19 to 31 are free; a hot object keeps 5 bits of kind.
 //!
 //! Out of scope: headers, checksums, places (`journal`).
+
+use crate::time::{CEILINGS_MAX, Ceiling, ClockRecord};
+
+/// Version of what this code writes; the manifest states it. 1: from CLOCK on (the folders before state none).
+const VERSION: u16 = 1;
+/// The oldest version that understands it.
+const READER_VERSION_MIN: u16 = 1;
+/// The store's records, to the journal.
+pub(crate) const CONTENT: journal::Content =
+    journal::Content { version: VERSION, reader_version_min: READER_VERSION_MIN, check };
 
 /// The key is a string.
 pub(crate) const STRING: u8 = 1;
@@ -36,6 +48,8 @@ pub(crate) const REMOVED: u8 = 2;
 pub(crate) const EXPIRY: u8 = 3;
 /// Which keyspace serves which database.
 pub(crate) const MAPPING: u8 = 4;
+/// What the clocks show.
+pub(crate) const CLOCK: u8 = 5;
 /// A whole test collection.
 pub(crate) const IMAGE: u8 = 16;
 /// One field of a test collection.
@@ -96,6 +110,13 @@ impl<'a> Draft<'a> {
         [&self.head, self.key, if self.has_base { &self.base_seq } else { &[] }, self.body]
     }
 
+    /// What the clocks show, encoded by [`encode_clock`].
+    pub(crate) fn clock(payload: &'a [u8]) -> Self {
+        let (head, body) = payload.split_first_chunk::<4>().expect("encode_clock writes 44 bytes at least");
+        let base = Self::whole(CLOCK, 0, &[], body, 0);
+        Self { head: *head, ..base }
+    }
+
     /// Bytes of the payload.
     pub(crate) fn payload_len(&self) -> usize {
         self.parts().iter().map(|part| part.len()).sum()
@@ -121,6 +142,8 @@ pub(crate) enum Payload<'a> {
     Delta { key: &'a [u8], base_seq: u64, body: &'a [u8] },
     /// MAPPING.
     Mapping { next_keyspace: u32, keyspaces: &'a [u8] },
+    /// CLOCK.
+    Clock(&'a [u8]),
 }
 
 impl<'a> Payload<'a> {
@@ -128,7 +151,7 @@ impl<'a> Payload<'a> {
     pub(crate) fn key(&self) -> Option<&'a [u8]> {
         match *self {
             Self::Whole { key, .. } | Self::Delta { key, .. } => Some(key),
-            Self::Mapping { .. } => None,
+            Self::Mapping { .. } | Self::Clock(_) => None,
         }
     }
 }
@@ -142,6 +165,9 @@ pub(crate) fn decode(kind: u8, payload: &[u8]) -> Option<Payload<'_>> {
         let whole = keyspaces.len() == usize::try_from(count).ok()?.checked_mul(4)?;
         return whole.then_some(Payload::Mapping { next_keyspace: first, keyspaces });
     }
+    if kind == CLOCK {
+        return decode_clock(payload).is_some().then_some(Payload::Clock(payload));
+    }
     let (key, body) = rest.split_at_checked(usize::try_from(first).ok()?)?;
     match kind {
         STRING | IMAGE => Some(Payload::Whole { key, value: body }),
@@ -152,6 +178,23 @@ pub(crate) fn decode(kind: u8, payload: &[u8]) -> Option<Payload<'_>> {
             fits.then_some(Payload::Delta { key, base_seq: u64::from_le_bytes(*base_seq), body })
         }
         _ => None,
+    }
+}
+
+/// Whether a record of `kind` is one of the store's, and has a payload that fits; otherwise what is wrong.
+pub(crate) fn check(kind: u8, payload: Option<&[u8]>) -> Result<(), String> {
+    let is_known = matches!(
+        kind & !SHARED,
+        STRING | REMOVED | EXPIRY | MAPPING | CLOCK | IMAGE | FIELD_SET | FIELD_DELETE
+    );
+    if !is_known {
+        return Err(format!("a record of kind {kind}, which this version of evenkeel does not know"));
+    }
+    match payload {
+        Some(payload) if decode(kind, payload).is_none() => {
+            Err(format!("a record of kind {kind} whose payload does not fit its kind"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -167,6 +210,41 @@ pub(crate) fn encode_mapping(next_keyspace: u32, keyspaces: &[u32]) -> Vec<u8> {
 /// The keyspaces of a [`Payload::Mapping`].
 pub(crate) fn mapping_ids(keyspaces: &[u8]) -> Vec<u32> {
     keyspaces.chunks_exact(4).map(|id| u32::from_le_bytes([id[0], id[1], id[2], id[3]])).collect()
+}
+
+/// Payload of a CLOCK.
+pub(crate) fn encode_clock(record: &ClockRecord) -> Vec<u8> {
+    let mut payload = vec![0; 4];
+    payload.extend_from_slice(&record.boot.to_le_bytes());
+    for field in [record.uptime_us, record.server_us, record.wall_us] {
+        payload.extend_from_slice(&field.to_le_bytes());
+    }
+    for ceiling in &record.ceilings {
+        payload.extend_from_slice(&ceiling.wall_ms.to_le_bytes());
+        payload.extend_from_slice(&ceiling.seq.to_le_bytes());
+    }
+    payload
+}
+
+/// The record in a [`Payload::Clock`], of which `seq` is not known yet.
+pub(crate) fn decode_clock(payload: &[u8]) -> Option<ClockRecord> {
+    let (head, rest) = payload.split_first_chunk::<4>()?;
+    let (boot, rest) = rest.split_first_chunk::<16>()?;
+    let (fields, _) = rest.as_chunks::<8>();
+    let (&[uptime_us, server_us, wall_us], ceilings) = fields.split_first_chunk::<3>()?;
+    let (pairs, odd) = ceilings.as_chunks::<2>();
+    let fits = *head == [0; 4] && rest.len() % 8 == 0 && odd.is_empty() && pairs.len() <= CEILINGS_MAX;
+    fits.then(|| ClockRecord {
+        boot: u128::from_le_bytes(*boot),
+        uptime_us: u64::from_le_bytes(uptime_us),
+        server_us: u64::from_le_bytes(server_us),
+        wall_us: u64::from_le_bytes(wall_us),
+        ceilings: pairs.iter().map(|&[wall_ms, seq]| ceiling(wall_ms, seq)).collect(),
+    })
+}
+
+fn ceiling(wall_ms: [u8; 8], seq: [u8; 8]) -> Ceiling {
+    Ceiling { wall_ms: u64::from_le_bytes(wall_ms), seq: u64::from_le_bytes(seq) }
 }
 
 fn split_u32(bytes: &[u8]) -> Option<(u32, &[u8])> {
@@ -193,6 +271,15 @@ mod tests {
         let mapping = encode_mapping(9, &[1, 8]);
         assert_eq!(payload(&Draft::mapping(&mapping)), b"\x09\0\0\0\x02\0\0\0\x01\0\0\0\x08\0\0\0");
         assert_eq!((string.record_bytes(), bytes_of(STRING, 2, 3)), (64, 64));
+        let ceilings = vec![Ceiling { wall_ms: 5, seq: 6 }];
+        let record = ClockRecord { boot: 1, uptime_us: 2, server_us: 3, wall_us: 4, ceilings };
+        let clock = encode_clock(&record);
+        let bytes: Vec<u8> = [0, 1, 0, 0, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0]
+            .iter()
+            .flat_map(|&word: &u32| word.to_le_bytes())
+            .collect();
+        assert_eq!(payload(&Draft::clock(&clock)), bytes);
+        assert_eq!(decode_clock(&clock), Some(record));
     }
 
     #[test]
@@ -211,13 +298,14 @@ mod tests {
 
     #[test]
     fn payload_that_does_not_fit_its_kind_is_refused() {
-        let cases: [(u8, &[u8]); 6] = [
+        let cases: [(u8, &[u8]); 7] = [
             (STRING, b"\x05\0\0\0ab"),
             (STRING, b"\x05\0"),
             (REMOVED, b"\x01\0\0\0kv"),
             (EXPIRY, b"\x01\0\0\0k1234567"),
             (MAPPING, b"\x01\0\0\0\xff\xff\xff\xff"),
             (99, b"\x01\0\0\0k"),
+            (CLOCK, &[0; 52]),
         ];
         for (kind, bytes) in cases {
             assert_eq!(decode(kind, bytes), None, "kind {kind}");

@@ -23,7 +23,8 @@ use vfs::Vfs;
 use crate::error::StoreError;
 use crate::log::checkpoint::Block;
 use crate::log::checkpoint_file;
-use crate::record::{self, MAPPING};
+use crate::record::{self, CLOCK, MAPPING};
+use crate::time::ClockRecord;
 
 /// What [`salvage`] did.
 #[derive(Clone, Debug)]
@@ -45,22 +46,27 @@ pub fn salvage(
     out: &Path,
 ) -> Result<Salvaged, StoreError> {
     let open_error = |error: JournalError| StoreError::Open(error.to_string());
-    let (alive, without_checkpoint) = match journal::stated(&**vfs, dir).map_err(open_error)? {
-        Stated::Checkpoint(None) => (None, None),
-        Stated::Checkpoint(Some(checkpoint)) => match Alive::read(&**vfs, dir, &checkpoint.name) {
-            Ok((_, alive)) => (Some(alive), None),
-            Err(why) => (None, Some(why)),
-        },
-        Stated::Nothing { identity, .. } => match newest_checkpoint(&**vfs, dir, identity.folder) {
-            Ok(alive) => (Some(alive), None),
-            Err(why) => (None, Some(why)),
-        },
-    };
+    let (alive, without_checkpoint) =
+        match journal::stated(&**vfs, dir, &record::CONTENT).map_err(open_error)? {
+            Stated::Checkpoint(None) => (None, None),
+            Stated::Checkpoint(Some(checkpoint)) => match Alive::read(&**vfs, dir, &checkpoint.name) {
+                Ok((_, alive)) => (Some(alive), None),
+                Err(why) => (None, Some(why)),
+            },
+            Stated::Nothing { identity, .. } => match newest_checkpoint(&**vfs, dir, identity.folder) {
+                Ok(alive) => (Some(alive), None),
+                Err(why) => (None, Some(why)),
+            },
+        };
     let covered = alive.as_ref().map_or(0, |alive| alive.lsn);
-    let mut mapping_seq = 0;
+    let (mut mapping_seq, mut clock_seq) = (0, 0);
     let mut wanted = |view: &RecordView<'_>| {
         if view.header.kind == MAPPING {
             mapping_seq = mapping_seq.max(view.header.seq.0);
+            return Keep::AsItIs;
+        }
+        if view.header.kind == CLOCK {
+            clock_seq = clock_seq.max(view.header.seq.0);
             return Keep::AsItIs;
         }
         match (&alive, &without_checkpoint) {
@@ -71,16 +77,23 @@ pub fn salvage(
             (None, Some(_)) => Keep::AsItIs,
         }
     };
-    let options = journal::Options::default();
+    let options = journal::Options { content: record::CONTENT, ..journal::Options::default() };
     let mut copied = journal::salvage(vfs, clock, dir, out, &options, &mut wanted).map_err(open_error)?;
     copied.missing.retain(|(_, last)| last.0 >= covered);
-    if let Some(alive) = alive.filter(|alive| alive.mapping_seq > mapping_seq) {
-        alive.state_mapping(vfs, clock, out)?;
+    if let Some(alive) = &alive {
+        let mapping = (alive.mapping_seq > mapping_seq).then(|| alive.mapping_record());
+        let clocks = alive.clock.as_ref().filter(|(seq, _)| *seq > clock_seq);
+        let clocks = clocks.map(|(seq, record)| (CLOCK, *seq, record::encode_clock(record)));
+        let records: Vec<_> = mapping.into_iter().chain(clocks).collect();
+        if !records.is_empty() {
+            state(&records, vfs, clock, out)?;
+        }
     }
     Ok(Salvaged { journal: copied, without_checkpoint })
 }
 
 /// What a checkpoint says is alive.
+#[derive(Default)]
 struct Alive {
     /// Records from this lsn on came after it.
     lsn: u64,
@@ -88,6 +101,7 @@ struct Alive {
     mapping_seq: u64,
     next_keyspace: u32,
     mapping: Vec<u32>,
+    clock: Option<(u64, ClockRecord)>,
 }
 
 /// The newest checkpoint file that is whole and of this folder. A file under its final name is complete and true: the
@@ -111,8 +125,7 @@ fn is_base(kind: u8) -> bool {
 impl Alive {
     /// Reads the checkpoint file `name`; also returns whose folder it is of.
     fn read(vfs: &dyn Vfs, dir: &Path, name: &str) -> Result<(u128, Self), String> {
-        let mut alive =
-            Alive { lsn: 0, places: HashSet::new(), mapping_seq: 0, next_keyspace: 0, mapping: Vec::new() };
+        let mut alive = Alive::default();
         let header = checkpoint_file::load(vfs, dir, name, &mut |_, block| alive.take(block))
             .map_err(|error| format!("{name} {error}"))?;
         alive.lsn = header.lsn + 1;
@@ -130,6 +143,7 @@ impl Alive {
                     self.places.extend(entry.deltas.iter().map(|delta| delta.place));
                 }
             }
+            Block::Clock(seq, record) => self.clock = Some((seq, record)),
             _ => {}
         }
     }
@@ -144,28 +158,34 @@ impl Alive {
         }
     }
 
-    /// Appends the mapping to the journal in `out`: the record that stated it is not there any more.
-    fn state_mapping(
-        &self,
-        vfs: &Arc<dyn Vfs>,
-        clock: &Arc<dyn Clock>,
-        out: &Path,
-    ) -> Result<(), StoreError> {
-        let failed = |error: &dyn std::fmt::Display| StoreError::Open(error.to_string());
-        let recovery = Journal::open(Arc::clone(vfs), Arc::clone(clock), out, journal::Options::default())
-            .map_err(|error| failed(&error))?;
-        let (journal, mut driver) =
-            recovery.start_manual(Hooks::default()).map_err(|error| failed(&error))?;
-        let body = record::encode_mapping(self.next_keyspace, &self.mapping);
-        let parts: [&[u8]; 1] = [&body];
-        let mut draft = Draft::new(MAPPING, 0, &parts);
-        draft.seq = Some(Seq(self.mapping_seq));
+    /// Kind, seq and payload of the mapping.
+    fn mapping_record(&self) -> (u8, u64, Vec<u8>) {
+        (MAPPING, self.mapping_seq, record::encode_mapping(self.next_keyspace, &self.mapping))
+    }
+}
+
+/// Appends `records` of kind, seq and payload to the journal in `out`: those that stated the same are not there any more.
+fn state(
+    records: &[(u8, u64, Vec<u8>)],
+    vfs: &Arc<dyn Vfs>,
+    clock: &Arc<dyn Clock>,
+    out: &Path,
+) -> Result<(), StoreError> {
+    let failed = |error: &dyn std::fmt::Display| StoreError::Open(error.to_string());
+    let options = journal::Options { content: record::CONTENT, ..journal::Options::default() };
+    let recovery =
+        Journal::open(Arc::clone(vfs), Arc::clone(clock), out, options).map_err(|error| failed(&error))?;
+    let (journal, mut driver) = recovery.start_manual(Hooks::default()).map_err(|error| failed(&error))?;
+    for (kind, seq, body) in records {
+        let parts: [&[u8]; 1] = [body];
+        let mut draft = Draft::new(*kind, 0, &parts);
+        draft.seq = Some(Seq(*seq));
         let bytes = footprint([u32::try_from(body.len()).unwrap_or(u32::MAX)]);
         let credits = journal.reserve(bytes, Class::Reclaim).map_err(|error| failed(&error))?;
         journal.append(credits, &[draft], &mut Vec::new());
-        driver.commit();
-        journal.close();
-        driver.seal();
-        Ok(())
     }
+    driver.commit();
+    journal.close();
+    driver.seal();
+    Ok(())
 }

@@ -21,12 +21,13 @@ use crate::error::{Stop, StoreError};
 use crate::hash::{KeyHash, STRIPES};
 use crate::index::stripe::{ExpiryEntry, Stripe};
 use crate::prepared::Prepared;
+use crate::time::{Deadline, Moment};
 use crate::{KeyRef, Store};
 
 /// The thread that tends, and what it waits for.
 #[derive(Debug, Default)]
 pub(crate) struct Tender {
-    /// When the thread will look again; effects with an earlier expiry wake it.
+    /// Server time when the thread will look again; effects with an earlier deadline wake it.
     next_due_ms: AtomicU64,
     /// The last turn passed over a key with an expiry that a prepared transaction holds. Written under the lock of the key's stripe: who
     /// looks when that lock was let go either finds it noted, or the turn finds the key free.
@@ -56,9 +57,11 @@ impl Tender {
         }
     }
 
-    /// Tells the tender that a key expires at `expiry_ms` (0: none).
-    pub(crate) fn expect(&self, expiry_ms: u64) {
-        if expiry_ms != 0 && expiry_ms < self.next_due_ms.load(Ordering::Relaxed) {
+    /// Tells the tender that a key expires at `deadline`.
+    pub(crate) fn expect(&self, deadline: Option<Deadline>, now: Moment) {
+        let Some(deadline) = deadline else { return };
+        let expiry_ms = now.server_ms_of(deadline);
+        if expiry_ms < self.next_due_ms.load(Ordering::Relaxed) {
             self.next_due_ms.fetch_min(expiry_ms, Ordering::Relaxed);
             self.wake();
         }
@@ -101,8 +104,9 @@ fn run(store: &Weak<Store>) {
     // A store that nobody holds ends within one wait.
     while let Some(store) = store.upgrade() {
         let due = store.tend(BUDGET_KEYS);
-        let wait = due
-            .map_or(WAIT_MAX, |at| Duration::from_millis(at.0.saturating_sub(store.now().0)).min(WAIT_MAX));
+        let wait = due.map_or(WAIT_MAX, |at| {
+            Duration::from_millis(at.0.saturating_sub(store.now().unix().0)).min(WAIT_MAX)
+        });
         if store.tender.wait(wait) {
             return;
         }
@@ -122,12 +126,13 @@ impl Store {
         self.memory.make_room(&self.index, &*self.engine, usize::MAX);
         self.tender.next_due_ms.store(u64::MAX, Ordering::Relaxed);
         self.tender.has_passed_over.store(false, Ordering::Relaxed);
-        let now_ms = self.now().0;
+        let now = self.now();
+        let now_ms = now.server_ms();
         let active = self.active_expiry.load(Ordering::Relaxed);
         let mut left = if active { budget } else { 0 };
         let (mut next, newest, mut progress) = (u64::MAX, self.engine.newest(), false);
         for number in 0..STRIPES {
-            let due = self.due_in(number, now_ms, left);
+            let due = self.due_in(number, now, left);
             left -= due.len();
             for (keyspace, entry) in due {
                 progress |= self.expire(keyspace, number, entry);
@@ -140,12 +145,10 @@ impl Store {
             for (id, space) in stripe.spaces().filter(|_| active) {
                 // One that is held whole may have millions, none of which can go now.
                 let most = if stripe.is_held_whole(id) { 1 } else { usize::MAX };
-                for entry in space.expiry.iter().take(most) {
-                    if !is_held(&stripe, id, number, entry) {
-                        next = next.min(entry.expiry_ms);
-                        break;
-                    }
-                    self.tender.has_passed_over.store(true, Ordering::Relaxed);
+                for entries in space.expiry.each_clock() {
+                    let held = |entry: &ExpiryEntry| is_held(&stripe, id, number, *entry);
+                    let first = self.first_free(entries.take(most), held);
+                    next = first.map_or(next, |at| next.min(now.server_ms_of(at)));
                 }
             }
         }
@@ -156,20 +159,35 @@ impl Store {
             next = now_ms + REFUSED_MS;
         }
         self.tender.next_due_ms.fetch_min(next, Ordering::Relaxed);
-        (next != u64::MAX).then_some(UnixMs(next))
+        (next != u64::MAX).then(|| now.unix_at(next))
     }
 
-    fn due_in(&self, number: usize, now_ms: u64, limit: usize) -> Vec<(u32, ExpiryEntry)> {
+    fn due_in(&self, number: usize, now: Moment, limit: usize) -> Vec<(u32, ExpiryEntry)> {
         let stripe = self.index.lock(number);
         let mut due = Vec::new();
         // One that is held whole may have millions, none of which can go now.
         for (keyspace, space) in stripe.spaces().filter(|(keyspace, _)| !stripe.is_held_whole(*keyspace)) {
-            let entries = space.expiry.due(now_ms);
+            let entries = space.expiry.due(now);
             let entries = entries.filter(|entry| !is_held(&stripe, keyspace, number, *entry));
             let entries = entries.take(limit - due.len());
             due.extend(entries.map(|entry| (keyspace, entry)));
         }
         due
+    }
+
+    /// The first deadline of `entries` whose key is not held; notes that held ones were passed over.
+    fn first_free(
+        &self,
+        entries: impl Iterator<Item = ExpiryEntry>,
+        held: impl Fn(&ExpiryEntry) -> bool,
+    ) -> Option<Deadline> {
+        for entry in entries {
+            if !held(&entry) {
+                return Deadline::of(entry.expiry_ms);
+            }
+            self.tender.has_passed_over.store(true, Ordering::Relaxed);
+        }
+        None
     }
 
     /// Removes the keys of `entry` whose time has come, reading cold candidates first; returns false if all of them stay.
@@ -267,7 +285,7 @@ mod tests {
         for (name, expires, commits) in [("a", false, true), ("b", true, true), ("c", true, false)] {
             let keys = [KeyRef { db: 0, key: name.as_bytes() }];
             let mut access = store.access(Scope::Keys(&keys), &prepared, 64).expect("room");
-            let expiry = expires.then(|| UnixMs(store.now().0 + 1_000_000));
+            let expiry = expires.then(|| store.now().after(1_000_000));
             access.put(0, keys[0].key, Value::String(b"v"), expiry);
             access.commit().expect("room");
             let mut stage = store.stage();

@@ -66,7 +66,10 @@ impl TestLog {
         if let Payload::Mapping { next_keyspace, keyspaces } = payload {
             return index.set_mapping(&record::mapping_ids(keyspaces), next_keyspace, seq);
         }
-        let key = payload.key().expect("only mappings have none");
+        if let Payload::Clock(body) = payload {
+            return index.set_clock(seq, record::decode_clock(body).expect("we wrote it"));
+        }
+        let key = payload.key().expect("all others have one");
         let replayed = Replayed {
             keyspace: record.keyspace,
             hash: hasher.hash(key),

@@ -6,10 +6,9 @@
 
 use std::sync::Arc;
 
-use clock::UnixMs;
-
 use crate::large::Large;
 use crate::record;
+use crate::time::Deadline;
 
 /// A value to store.
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +71,7 @@ pub struct Found<'a> {
     /// Its type.
     pub kind: ValueKind,
     /// When it expires.
-    pub expiry: Option<UnixMs>,
+    pub expiry: Option<Deadline>,
     /// The effect that wrote it; 0 when this transaction did.
     pub seq: u64,
 }
@@ -83,7 +82,7 @@ pub struct Meta {
     /// Its type.
     pub kind: ValueKind,
     /// When it expires.
-    pub expiry: Option<UnixMs>,
+    pub expiry: Option<Deadline>,
     /// The effect that wrote it; 0 when this transaction did.
     pub seq: u64,
     /// Bytes of the value.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clock::{Clock, SimClock, UnixMs};
 use proptest::prelude::*;
-use store::{EngineKind, KeyRef, Options, Prepared, Scope, Stop, Store, StoreError, Value};
+use store::{Deadline, EngineKind, KeyRef, Options, Prepared, Scope, Stop, Store, StoreError, Value};
 
 fn open(hash_bits: u32) -> (Arc<Store>, Arc<SimClock>) {
     let clock = Arc::new(SimClock::new(UnixMs(1_000_000)));
@@ -24,7 +24,7 @@ fn open(hash_bits: u32) -> (Arc<Store>, Arc<SimClock>) {
 fn set(store: &Store, key: &[u8], value: &[u8], expiry: Option<u64>) {
     let (keys, prepared) = ([KeyRef { db: 0, key }], Prepared::default());
     let mut access = store.access(Scope::Keys(&keys), &prepared, 1).expect("memory never refuses");
-    access.put(0, key, Value::String(value), expiry.map(UnixMs));
+    access.put(0, key, Value::String(value), expiry.map(|at| Deadline::at(UnixMs(at))));
     access.commit().expect("memory never refuses");
 }
 
@@ -156,11 +156,11 @@ fn expired_key_is_removed_in_the_turn_it_is_due() {
 #[test]
 fn background_thread_removes_expired_keys_unasked() {
     let store = Store::open(Options { engine: EngineKind::Memory, ..Options::default() }).expect("opens");
-    set(&store, b"long", b"v", Some(store.now().0 + 100_000));
-    set(&store, b"k", b"v", Some(store.now().0 + 20));
-    let deadline = store.now().0 + 20_000;
+    set(&store, b"long", b"v", Some(store.now().unix().0 + 100_000));
+    set(&store, b"k", b"v", Some(store.now().unix().0 + 20));
+    let deadline = store.now().unix().0 + 20_000;
     while store.key_counts()[0].0 == 2 {
-        assert!(store.now().0 < deadline, "never removed");
+        assert!(store.now().unix().0 < deadline, "never removed");
         std::thread::yield_now();
     }
     store.close();
@@ -213,7 +213,12 @@ fn run_group(store: &Store, clock: &SimClock, model: &mut Model, steps: &[Step])
         match *step {
             Step::Put(db, key, value, ttl) => {
                 let expiry = ttl.map(|ttl| now + u64::from(ttl));
-                access.put(db, &[key], Value::String(&value_of(value)), expiry.map(UnixMs));
+                access.put(
+                    db,
+                    &[key],
+                    Value::String(&value_of(value)),
+                    expiry.map(|at| Deadline::at(UnixMs(at))),
+                );
                 model[usize::from(db)].insert(key, (value_of(value), expiry));
             }
             Step::Remove(db, key) => {
@@ -222,7 +227,8 @@ fn run_group(store: &Store, clock: &SimClock, model: &mut Model, steps: &[Step])
             }
             Step::Expire(db, key, ttl) => {
                 let expiry = ttl.map(|ttl| now + 1 + u64::from(ttl));
-                let found = access.set_expiry(db, &[key], expiry.map(UnixMs)).expect("hot");
+                let found =
+                    access.set_expiry(db, &[key], expiry.map(|at| Deadline::at(UnixMs(at)))).expect("hot");
                 let entry = model[usize::from(db)].get_mut(&key);
                 assert_eq!(found, entry.is_some());
                 entry.into_iter().for_each(|entry| entry.1 = expiry);
@@ -249,8 +255,9 @@ fn run_group(store: &Store, clock: &SimClock, model: &mut Model, steps: &[Step])
 fn compare(access: &store::Access<'_>, model: &Model) {
     for (db, map) in (0_u16..).zip(model) {
         for key in 0..40_u8 {
-            let found =
-                access.get(db, &[key]).expect("hot").map(|f| (f.value.to_vec(), f.expiry.map(|e| e.0)));
+            let found = access.get(db, &[key]).expect("hot");
+            let unix = |at| access.now().unix_of(at).0;
+            let found = found.map(|found| (found.value.to_vec(), found.expiry.map(unix)));
             assert_eq!(found.as_ref(), map.get(&key), "db {db} key {key}");
         }
     }
@@ -409,7 +416,7 @@ fn count_without_locks_never_shows_half_of_a_move() {
 fn flushes_scans_and_writes_of_several_threads_end() {
     let store = Store::open(Options { engine: EngineKind::Memory, ..Options::default() })
         .expect("memory always opens");
-    let now = store.now().0;
+    let now = store.now().unix().0;
     std::thread::scope(|scope| {
         for thread in 0..4_u64 {
             let store = &store;

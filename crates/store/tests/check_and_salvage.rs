@@ -100,6 +100,109 @@ fn checkpoint_file(disk: &SimDisk) -> (PathBuf, u64) {
     disk.files().into_iter().find(|(path, _)| is_checkpoint(path)).expect("there is one")
 }
 
+/// All files of the folder with their bytes.
+fn all_bytes(disk: &SimDisk) -> Vec<(PathBuf, Vec<u8>)> {
+    disk.files().into_iter().map(|(path, _)| (path.clone(), bytes(disk, &path))).collect()
+}
+
+fn opening_fails(disk: &SimDisk) -> String {
+    let options = Options {
+        engine: EngineKind::Log,
+        background: false,
+        readers: 0,
+        clock: clock(),
+        vfs: Arc::new(disk.clone()),
+        dir: DIR.into(),
+        journal: journal::Options { segment_size_bytes: 64 << 10, ..journal::Options::small() },
+        ..Options::default()
+    };
+    Store::open(options).expect_err("refused").to_string()
+}
+
+/// An owner of the same version that takes any record.
+const TOLERANT: journal::Content =
+    journal::Content { version: 1, reader_version_min: 1, check: |_, _| Ok(()) };
+
+/// Lets another owner of the journal in the folder write a record of `kind`.
+fn strange(disk: &SimDisk, kind: u8, content: journal::Content, seals: bool) {
+    let options = journal::Options { segment_size_bytes: 64 << 10, content, ..journal::Options::small() };
+    let opened = journal::Journal::open(Arc::new(disk.clone()), clock(), Path::new(DIR), options);
+    let (journal, mut driver) =
+        opened.expect("good").start_manual(journal::Hooks::default()).expect("no fault");
+    let parts: [&[u8]; 1] = [b"\x01\0\0\0k and what this version does not know"];
+    let draft = journal::Draft::new(kind, 1, &parts);
+    let room = journal::footprint([draft.payload_len()]);
+    let credits = journal.reserve(room, journal::Class::Write).expect("room");
+    journal.append(credits, &[draft], &mut Vec::new());
+    while driver.commit() + driver.prepare() > 0 {}
+    if seals {
+        journal.close();
+        driver.seal();
+    }
+}
+
+/// Records of an unknown kind vanished at recovery without a word: a newer version's data was lost as soon as an older binary
+/// had opened the folder.
+#[test]
+fn record_of_an_unknown_kind_is_refused_with_its_place_and_nothing_is_changed() {
+    for (kind, seals) in [(99, false), (99, true), (6, true), (99 | 0x80, false)] {
+        let (disk, _) = filled();
+        strange(&disk, kind, TOLERANT, seals);
+        let disk = disk.process_death();
+        let before = all_bytes(&disk);
+        let error = opening_fails(&disk);
+        assert!(error.contains(&format!("a record of kind {kind}, which this version")), "{error}");
+        assert!(error.contains(".seg at offset "), "{error}");
+        assert!(all_bytes(&disk) == before, "the folder was changed");
+        let found = check(&disk, Path::new(DIR)).expect("a folder").journal.damage;
+        assert!(found.iter().any(|damage| damage.what.contains(&format!("kind {kind}"))), "{found:?}");
+    }
+}
+
+/// Two of the store's kinds, with payloads that no version wrote.
+#[test]
+fn payload_that_does_not_fit_its_kind_is_refused_with_its_place_and_nothing_is_changed() {
+    for kind in [4, 5] {
+        let (disk, _) = filled();
+        strange(&disk, kind, TOLERANT, false);
+        let disk = disk.process_death();
+        let before = all_bytes(&disk);
+        let error = opening_fails(&disk);
+        assert!(error.contains(&format!("a record of kind {kind} whose payload does not fit")), "{error}");
+        assert!(all_bytes(&disk) == before, "the folder was changed");
+    }
+}
+
+#[test]
+fn folder_of_a_newer_store_is_refused_by_version_and_nothing_is_changed() {
+    let (disk, _) = filled();
+    let newer = journal::Content { version: 9, reader_version_min: 8, ..journal::Content::default() };
+    strange(&disk, 1, newer, true);
+    let disk = disk.process_death();
+    let before = all_bytes(&disk);
+    let clock: Arc<dyn Clock> = clock();
+    let vfs: Arc<dyn Vfs> = Arc::new(disk.clone());
+    let errors = [
+        opening_fails(&disk),
+        check(&disk, Path::new(DIR)).expect_err("refused").to_string(),
+        salvage(&vfs, &clock, Path::new(DIR), Path::new(OUT)).expect_err("refused").to_string(),
+    ];
+    for error in errors {
+        assert!(error.contains("MANIFEST was written by a newer version of evenkeel"), "{error}");
+        assert!(error.contains("version 8"), "{error}");
+    }
+    assert!(all_bytes(&disk) == before, "the folder was changed");
+}
+
+/// As they are from before the store had a version.
+#[test]
+fn folder_whose_manifest_states_no_version_of_the_records_opens() {
+    let (disk, newest) = filled();
+    strange(&disk, 1, journal::Content { reader_version_min: 0, ..TOLERANT }, true);
+    let store = open(&disk.process_death(), DIR);
+    assert_eq!(store.key_counts()[0].0, newest.len() as u64 + 1);
+}
+
 #[test]
 fn good_folder_passes_with_the_keys_of_its_checkpoint() {
     let (disk, newest) = filled();

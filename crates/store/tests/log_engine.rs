@@ -7,7 +7,9 @@ use std::sync::mpsc;
 
 use clock::{SimClock, UnixMs};
 use proptest::prelude::*;
-use store::{Durability, EngineKind, KeyRef, Options, Prepared, Scope, Stop, Store, StoreError, Value};
+use store::{
+    Deadline, Durability, EngineKind, KeyRef, Options, Prepared, Scope, Stop, Store, StoreError, Value,
+};
 use vfs::SimDisk;
 
 struct Machine {
@@ -90,7 +92,7 @@ impl Machine {
 
     fn set(&self, db: u16, key: &[u8], value: &[u8], expiry: Option<u64>) {
         self.with(db, key, 4 + value.len() as u64, |access| {
-            access.put(db, key, Value::String(value), expiry.map(UnixMs));
+            access.put(db, key, Value::String(value), expiry.map(|at| Deadline::at(UnixMs(at))));
             Ok(())
         });
     }
@@ -100,13 +102,13 @@ impl Machine {
     }
 
     fn expire(&self, db: u16, key: &[u8], expiry: Option<u64>) -> bool {
-        self.with(db, key, 64, |access| access.set_expiry(db, key, expiry.map(UnixMs)))
+        self.with(db, key, 64, |access| access.set_expiry(db, key, expiry.map(|at| Deadline::at(UnixMs(at)))))
     }
 
     fn get(&self, db: u16, key: &[u8]) -> Option<(Vec<u8>, Option<u64>)> {
         self.with(db, key, 0, |access| {
             let found = access.get(db, key)?;
-            Ok(found.map(|found| (found.value.to_vec(), found.expiry.map(|at| at.0))))
+            Ok(found.map(|found| (found.value.to_vec(), found.expiry.map(|at| access.now().unix_of(at).0))))
         })
     }
 
@@ -478,4 +480,25 @@ fn writer_ahead_of_the_disk_waits_for_it_instead_of_meeting_the_memory_limit() {
         }
         assert!(waits > 3, "{waits}");
     }
+}
+
+/// The manual names each cause that stops a start; of a full disk one said only `writing MANIFEST failed`.
+#[test]
+fn start_that_a_full_disk_stops_says_so() {
+    let machine = Machine::new(128);
+    for key in 0..40_u8 {
+        machine.set(0, &[key], &[key; 900], None);
+        machine.settle();
+    }
+    let disk = machine.disk.process_death();
+    let mut refused = 0;
+    for step in 0..60 {
+        let full = disk.fork();
+        full.set_capacity(full.used_bytes() + step * 4_096);
+        if let Err(error) = Store::open(options(&full, &machine.clock, 128)) {
+            refused += 1;
+            assert!(error.to_string().contains("disk full: "), "{error}");
+        }
+    }
+    assert!(refused > 0, "there was room for all");
 }

@@ -17,8 +17,8 @@ use std::sync::{Arc, OnceLock};
 use clock::{SimClock, UnixMs};
 use journal::format::crc32c;
 use journal::{
-    Class, Draft, Hooks, Journal, Keep, Lsn, Options, RecordView, SegmentState, Seq, check, footprint,
-    salvage,
+    Class, Content, Draft, Hooks, Journal, Keep, Lsn, Options, RecordView, SegmentState, Seq, check,
+    footprint, salvage,
 };
 use vfs::{OpenOptions, SimDisk, Vfs};
 
@@ -184,7 +184,8 @@ fn right(view: &RecordView<'_>) {
 }
 
 fn checks(disk: &SimDisk) -> bool {
-    check(disk, Path::new(DIR), &mut |view| right(&view)).is_ok_and(|report| report.damage.is_empty())
+    check(disk, Path::new(DIR), &Content::default(), &mut |view| right(&view))
+        .is_ok_and(|report| report.damage.is_empty())
 }
 
 fn salvages(disk: &SimDisk) {
@@ -194,7 +195,8 @@ fn salvages(disk: &SimDisk) {
     if salvage(&vfs, &clock, Path::new(DIR), out, &options(), &mut |_| Keep::AsItIs).is_err() {
         return;
     }
-    let saved = check(disk, out, &mut |view| right(&view)).expect("what was saved is a folder");
+    let saved =
+        check(disk, out, &Content::default(), &mut |view| right(&view)).expect("what was saved is a folder");
     assert_eq!(saved.damage, [], "what was saved is good");
 }
 

@@ -172,8 +172,8 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         Lsn(10),
         &[entry, FooterEntry { lsn: Lsn(11), ..entry }],
     );
-    let folder =
-        Entry::Folder { folder: FOLDER, next_segment: SegmentId(8), next_file: FileId(3), next_seq: Seq(12) };
+    let (next_segment, next_file, next_seq) = (SegmentId(8), FileId(3), Seq(12));
+    let folder = Entry::Folder { folder: FOLDER, next_segment, next_file, next_seq, content: (1, 1) };
     let open = Entry::Open { segment: SEGMENT, file: FileId(2), first_lsn: Lsn(1), size_bytes: 1 << 26 };
     let structures = [
         batch.encode(salt()).0.to_vec(),

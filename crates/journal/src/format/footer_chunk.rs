@@ -18,9 +18,9 @@
 //!
 //! | at | size | field |
 //! |---|---|---|
-//! | 0 | 16 | hash of keyspace and key (meaning: `store`; 0 where there is no key) |
+//! | 0 | 16 | hash of the key alone, without its keyspace (meaning: `store`; 0 where there is no key) |
 //! | 16 | 8 | seq |
-//! | 24 | 8 | expiry, Unix milliseconds, 0 none |
+//! | 24 | 8 | expiry of the record, 0 none (meaning: `store`) |
 //! | 32 | 4 | offset of the record in the segment / 8 |
 //! | 36 | 4 | payload_len |
 //! | 40 | 4 | keyspace id |
@@ -46,11 +46,11 @@ pub const FOOTER_MAGIC: [u8; 4] = *b"EKF1";
 /// What start-up needs to know of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FooterEntry {
-    /// Hash of keyspace and key, 0 where there is no key.
+    /// Hash of the key alone, 0 where there is no key.
     pub hash: u128,
     /// Order of the effect.
     pub seq: Seq,
-    /// Absolute expiry in Unix milliseconds, 0 for none.
+    /// The record's expiry, 0 for none.
     pub expiry_ms: u64,
     /// Where the record is.
     pub place: Place,

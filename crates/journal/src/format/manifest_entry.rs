@@ -13,7 +13,7 @@
 //!
 //! | kind | bytes 16..56 |
 //! |---|---|
-//! | 1 Folder | folder id u128, version u16, 2 reserved, next segment number u32, next file number u32, 4 reserved, next seq u64 |
+//! | 1 Folder | folder id u128, version u16, content version u16, next segment number u32, next file number u32, content reader_version_min u16, 2 reserved, next seq u64 |
 //! | 2 HashKey | hash key u128, hash bits u32, 20 reserved |
 //! | 3 Prepared | 4 reserved, file u32, size u64, 24 reserved; small: 1 filled with zeroes, 0 fallocated |
 //! | 4 Open | segment u32, file u32, first_lsn u64, size u64, 16 reserved |
@@ -47,6 +47,9 @@ pub enum Entry {
         next_file: FileId,
         /// The seq that the next record gets, at least.
         next_seq: Seq,
+        /// Version of the records, which their owner counts (0: none, or from before version 2), and the oldest one that
+        /// understands them.
+        content: (u16, u16),
     },
     /// Second entry: the store's hash.
     HashKey {
@@ -200,7 +203,9 @@ impl Entry {
 
     fn encode_fields(&self, bytes: &mut [u8; MANIFEST_ENTRY_SIZE_BYTES]) {
         match self {
-            Self::Folder { folder, next_segment, next_file, next_seq } => {
+            Self::Folder { folder, next_segment, next_file, next_seq, content } => {
+                put(bytes, 34, &content.0.to_le_bytes());
+                put(bytes, 44, &content.1.to_le_bytes());
                 put(bytes, 6, &READER_VERSION_MIN.to_le_bytes());
                 put(bytes, 8, &MANIFEST_MAGIC);
                 put(bytes, 16, &folder.to_le_bytes());
@@ -264,6 +269,7 @@ impl Entry {
                 next_segment: SegmentId(u32_at(bytes, 36)),
                 next_file: FileId(u32_at(bytes, 40)),
                 next_seq: Seq(word(48)),
+                content: (u16_at(bytes, 34), u16_at(bytes, 44)),
             },
             2 => Self::HashKey { hash_key: u128_at(bytes, 16), hash_bits: u32_at(bytes, 32) },
             3 => Self::Prepared { file, size_bytes: word(24), zeroed: bytes[5] & 1 == 1 },

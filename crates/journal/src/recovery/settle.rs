@@ -64,6 +64,8 @@ pub(crate) fn settle(
     settler.prepare_missing(&mut state)?;
     state.closed = None;
     state.time_ms = standing.time_ms;
+    (state.content_version, state.content_reader_version_min) =
+        (options.content.version, options.content.reader_version_min);
     let manifest = Manifest::create(Arc::clone(&vfs), dir, state, settler.now_ms)?;
     settler.remove_unnamed(manifest.state())?;
     let mut handles = HashMap::new();

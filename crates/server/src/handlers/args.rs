@@ -2,7 +2,7 @@
 
 use clock::UnixMs;
 use resp::{ArgsView, parse_i64};
-use store::{Found, ValueKind};
+use store::{Deadline, Found, Moment, ValueKind};
 
 use crate::call::{Data, Failure, text};
 use crate::glob::Pattern;
@@ -64,16 +64,20 @@ impl Unit {
     }
 }
 
-/// The time at which a key set now expires; times that are not positive are refused, as SET does.
-pub(crate) fn expiry(arg: &[u8], unit: Unit, now: UnixMs, command: &str) -> Result<UnixMs, Failure> {
+/// When a key set now expires; times that are not positive are refused, as SET does.
+pub(crate) fn expiry(arg: &[u8], unit: Unit, now: Moment, command: &str) -> Result<Deadline, Failure> {
     let number = integer(arg)?;
     let invalid = || Failure::from(format!("ERR invalid expire time in '{command}' command"));
     if number <= 0 {
         return Err(invalid());
     }
     let millis = if unit.seconds { number.checked_mul(1_000).ok_or_else(invalid)? } else { number };
-    let at = if unit.absolute { Some(millis) } else { millis.checked_add_unsigned(now.0) };
-    at.map(|at| UnixMs(at.unsigned_abs())).ok_or_else(invalid)
+    if unit.absolute {
+        return Ok(Deadline::at(UnixMs(millis.unsigned_abs())));
+    }
+    // Redis refuses what ends beyond its numbers
+    millis.checked_add_unsigned(now.unix().0).ok_or_else(invalid)?;
+    Ok(now.after(millis.unsigned_abs()))
 }
 
 /// The value of an option: the argument after `index`.

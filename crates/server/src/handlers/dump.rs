@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use clock::UnixMs;
 use resp::{ArgsView, Writer};
-use store::{Found, Value, ValueKind};
+use store::{Deadline, Found, Value, ValueKind};
 
 use super::args::{integer, is, option_value};
 use crate::call::{Attached, Data, Failure, Outcome, text};
@@ -83,9 +83,9 @@ pub(crate) fn restore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
             Value::String(value)
         }
     };
-    let base = if options.absolute { 0 } else { data.now.0 };
-    let expiry = (ttl != 0).then(|| UnixMs(base.saturating_add(ttl)));
-    if expiry.is_some_and(|at| at <= data.now) {
+    let deadline = || if options.absolute { Deadline::at(UnixMs(ttl)) } else { data.now.after(ttl) };
+    let expiry = (ttl != 0).then(deadline);
+    if expiry.is_some_and(|at| data.now.has_passed(at)) {
         data.access.remove(data.db, key)?;
     } else {
         data.access.put(data.db, key, value, expiry);

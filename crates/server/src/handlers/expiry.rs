@@ -2,6 +2,7 @@
 
 use clock::UnixMs;
 use resp::{ArgsView, Writer};
+use store::{Deadline, Moment};
 
 use super::args::{Unit, integer, is};
 use crate::call::{Data, Failure, Outcome};
@@ -65,19 +66,20 @@ fn expire_by(
     let number = integer(args.get(2))?;
     let invalid = || Failure::from(format!("ERR invalid expire time in '{name}' command"));
     let millis = if unit.seconds { number.checked_mul(1_000).ok_or_else(invalid)? } else { number };
-    let base = if unit.absolute { 0 } else { data.now.0 };
+    let base = if unit.absolute { 0 } else { data.now.unix().0 };
     let at = millis.checked_add_unsigned(base).ok_or_else(invalid)?;
     let key = args.get(1);
     let Some(meta) = data.access.meta(data.db, key)? else {
         out.integer(0);
         return Ok(());
     };
-    if !conditions.allow(meta.expiry, at) {
+    if !conditions.allow(meta.expiry.map(|current| data.now.unix_of(current)), at) {
         out.integer(0);
         return Ok(());
     }
-    match u64::try_from(at) {
-        Ok(at) if UnixMs(at) > data.now => data.access.set_expiry(data.db, key, Some(UnixMs(at)))?,
+    let deadline = |ms| if unit.absolute { Deadline::at(UnixMs(ms)) } else { data.now.after(ms) };
+    match u64::try_from(millis).ok().map(deadline) {
+        Some(at) if !data.now.has_passed(at) => data.access.set_expiry(data.db, key, Some(at))?,
         _ => data.access.remove(data.db, key)?,
     };
     out.integer(1);
@@ -105,32 +107,32 @@ fn tell(
     data: &mut Data<'_, '_>,
     args: ArgsView<'_>,
     out: &mut Writer<'_>,
-    show: fn(at: u64, now: u64) -> u64,
+    show: fn(at: Deadline, now: Moment) -> u64,
 ) -> Outcome {
     let meta = data.access.meta(data.db, args.get(1))?;
     data.count_lookup(meta.is_some());
     out.integer(match meta.map(|meta| meta.expiry) {
         None => -2,
         Some(None) => -1,
-        Some(Some(at)) => show(at.0, data.now.0).cast_signed(),
+        Some(Some(at)) => show(at, data.now).cast_signed(),
     });
     Ok(())
 }
 
 pub(crate) fn ttl(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    tell(data, args, out, |at, now| at.saturating_sub(now).saturating_add(500) / 1_000)
+    tell(data, args, out, |at, now| now.left_ms(at).saturating_add(500) / 1_000)
 }
 
 pub(crate) fn pttl(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    tell(data, args, out, u64::saturating_sub)
+    tell(data, args, out, |at, now| now.left_ms(at))
 }
 
 pub(crate) fn expiretime(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    tell(data, args, out, |at, _| at.saturating_add(500) / 1_000)
+    tell(data, args, out, |at, now| now.unix_of(at).0.saturating_add(500) / 1_000)
 }
 
 pub(crate) fn pexpiretime(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    tell(data, args, out, |at, _| at)
+    tell(data, args, out, |at, now| now.unix_of(at).0)
 }
 
 pub(crate) fn persist(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {

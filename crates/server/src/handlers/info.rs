@@ -6,6 +6,7 @@ use std::ops::Deref;
 use std::sync::atomic::Ordering;
 
 use resp::{ArgsView, Writer};
+use store::Census;
 
 use super::args::is;
 use super::connection::COMPATIBLE_VERSION;
@@ -26,12 +27,16 @@ type Section = fn(&View<'_>, &mut String);
 /// could tell of a loop that is stuck in a long transaction.
 pub(super) struct View<'a> {
     server: &'a Server,
-    counts: OnceCell<Vec<(u64, u64)>>,
+    census: OnceCell<Census>,
 }
 
 impl View<'_> {
+    fn census(&self) -> &Census {
+        self.census.get_or_init(|| self.server.store.census())
+    }
+
     fn counts(&self) -> &[(u64, u64)] {
-        self.counts.get_or_init(|| self.server.store.key_counts())
+        &self.census().databases
     }
 }
 
@@ -70,7 +75,7 @@ pub(crate) fn info(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
         };
         if args.len() == 1 { by_default } else { args.iter().skip(1).any(named) }
     };
-    let view = View { server: control.server, counts: OnceCell::new() };
+    let view = View { server: control.server, census: OnceCell::new() };
     let mut text = String::new();
     let sections = SECTIONS.iter().copied().chain([("Keyspace", keyspace as Section, true)]);
     for (name, write, by_default) in sections {
@@ -161,6 +166,11 @@ fn server_section(server: &View<'_>, text: &mut String) {
     line(text, "run_id", &server.run_id);
     line(text, "tcp_port", server.peers().map_or(0, Peers::port));
     line(text, "server_time_usec", server.clock.unix_us());
+    let clock = server.store.clock_report();
+    line(text, "clock_jumps_forward", clock.jumps_forward);
+    line(text, "clock_jumps_back", clock.jumps_back);
+    line(text, "clock_last_jump_ms", clock.last_jump_ms);
+    line(text, "clock_offset_ms", clock.offset_ms);
     line(text, "uptime_in_seconds", uptime_s);
     line(text, "uptime_in_days", uptime_s / 86_400);
     line(text, "executable", std::env::current_exe().unwrap_or_default().display());
@@ -442,9 +452,10 @@ fn latency_stats(server: &View<'_>, text: &mut String) {
 }
 
 fn keyspace(server: &View<'_>, text: &mut String) {
-    for (db, (keys, expires)) in server.counts().iter().copied().enumerate() {
-        if keys > 0 {
-            line(text, &format!("db{db}"), format!("keys={keys},expires={expires},avg_ttl=0"));
+    let ttls = server.census().ttl_ms.iter();
+    for (db, ((keys, expires), ttl)) in server.counts().iter().zip(ttls).enumerate() {
+        if *keys > 0 {
+            line(text, &format!("db{db}"), format!("keys={keys},expires={expires},avg_ttl={ttl}"));
         }
     }
 }

@@ -3,9 +3,8 @@
 use std::iter::StepBy;
 use std::ops::Range;
 
-use clock::UnixMs;
 use resp::{ArgsView, Writer};
-use store::Value;
+use store::{Deadline, Value};
 
 use super::args::{Unit, expiry, is, string};
 use crate::call::{Data, Failure, Outcome, text};
@@ -91,8 +90,8 @@ pub(crate) fn set(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<
 }
 
 /// Stores `value`, unless its time is over already: then the key goes.
-fn put(data: &mut Data<'_, '_>, key: &[u8], value: Value<'_>, expires: Option<UnixMs>) -> Outcome {
-    if expires.is_some_and(|at| at <= data.now) {
+fn put(data: &mut Data<'_, '_>, key: &[u8], value: Value<'_>, expires: Option<Deadline>) -> Outcome {
+    if expires.is_some_and(|at| data.now.has_passed(at)) {
         data.access.remove(data.db, key)?;
     } else {
         data.access.put(data.db, key, value, expires);
@@ -185,7 +184,7 @@ pub(crate) fn getex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
     data.value(Some(found), out);
     match (retime, at) {
         (Retime::Keep, _) => {}
-        (_, Some(at)) if at <= data.now => drop(data.access.remove(data.db, key)?),
+        (_, Some(at)) if data.now.has_passed(at) => drop(data.access.remove(data.db, key)?),
         (Retime::Persist, _) if !expires => {}
         (_, at) => drop(data.access.set_expiry(data.db, key, at)?),
     }

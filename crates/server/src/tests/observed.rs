@@ -145,3 +145,111 @@ fn only_commands_that_ask_for_keys_count_as_hits_and_misses() {
         assert_eq!((after.0 - before.0, after.1 - before.1), (hits, misses), "{line}");
     }
 }
+
+/// `avg_ttl` was always 0.
+#[test]
+fn keyspace_tells_the_average_time_that_keys_have_left() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    for command in ["SET a v PX 1000", "SET b v PX 3000", "SET c v PXAT 1700000005000", "SET d v"] {
+        harness.expect(&mut wire, &[(command, "+OK\r\n")]);
+    }
+    let text = harness.line(&mut wire, "INFO keyspace");
+    assert!(text.contains("db0:keys=4,expires=3,avg_ttl=3000\r\n"), "{text}");
+    harness.expect(&mut wire, &[("DEL b", ":1\r\n"), ("PERSIST c", ":1\r\n")]);
+    harness.clock.advance(Duration::from_millis(400));
+    let text = harness.line(&mut wire, "INFO keyspace");
+    assert!(text.contains("db0:keys=3,expires=1,avg_ttl=600\r\n"), "{text}");
+}
+
+#[test]
+fn jump_of_the_wall_clock_is_counted_and_moves_the_times_that_clients_see_but_no_ttl() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    harness.expect(&mut wire, &[("SET k v PX 60000", "+OK\r\n"), ("PEXPIRETIME k", ":1700000060000\r\n")]);
+    for (unix_ms, jump_ms, forward, back) in [
+        (1_700_007_200_000, 7_200_000, 1, 0),
+        (1_700_000_000_000, -7_200_000, 1, 1),
+        (1_700_000_001_000, -7_200_000, 1, 1),
+    ] {
+        harness.clock.set_unix_ms(clock::UnixMs(unix_ms));
+        let end = format!(":{}\r\n", unix_ms + 60_000);
+        harness.expect(&mut wire, &[("PTTL k", ":60000\r\n"), ("TTL k", ":60\r\n"), ("PEXPIRETIME k", &end)]);
+        let text = harness.line(&mut wire, "INFO server");
+        let offset_ms = unix_ms - 1_700_000_000_000;
+        let wanted = format!(
+            "clock_jumps_forward:{forward}\r\nclock_jumps_back:{back}\r\nclock_last_jump_ms:{jump_ms}\r\nclock_offset_ms:{offset_ms}\r\n"
+        );
+        assert!(text.contains(&wanted), "{text}");
+    }
+}
+
+/// Every command that sets a deadline, each with a clock that is set back and forward between.
+#[test]
+fn every_ttl_ends_after_its_duration_and_every_time_when_the_wall_clock_shows_it() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let ttls = [
+        "SET k v PX 5000",
+        "SET k v EX 5",
+        "PSETEX k 5000 v",
+        "SETEX k 5 v",
+        "PEXPIRE k 5000",
+        "EXPIRE k 5",
+        "GETEX k PX 5000",
+        "GETEX k EX 5",
+    ];
+    let times = [
+        "SET k v PXAT 1700000005000",
+        "SET k v EXAT 1700000005",
+        "PEXPIREAT k 1700000005000",
+        "EXPIREAT k 1700000005",
+        "GETEX k PXAT 1700000005000",
+        "GETEX k EXAT 1700000005",
+    ];
+    for command in ttls {
+        harness.clock.set_unix_ms(clock::UnixMs(1_700_000_000_000));
+        harness.line(&mut wire, "SET k v");
+        harness.line(&mut wire, command);
+        for unix_ms in [1_600_000_000_000, 1_800_000_000_000, 1_700_000_001_000, 1_700_000_000_000] {
+            harness.clock.set_unix_ms(clock::UnixMs(unix_ms));
+            harness.expect(&mut wire, &[("PTTL k", ":5000\r\n"), ("EXISTS k", ":1\r\n")]);
+        }
+        harness.clock.advance(Duration::from_millis(4_999));
+        harness.clock.set_unix_ms(clock::UnixMs(1_600_000_000_000));
+        harness.expect(&mut wire, &[("PTTL k", ":1\r\n")]);
+        harness.clock.advance(Duration::from_millis(1));
+        harness.expect(&mut wire, &[("EXISTS k", ":0\r\n")]);
+    }
+    for command in times {
+        harness.clock.set_unix_ms(clock::UnixMs(1_700_000_000_000));
+        harness.line(&mut wire, "SET k v");
+        harness.line(&mut wire, command);
+        for (unix_ms, left_ms) in
+            [(1_699_999_000_000, 1_005_000), (1_700_000_004_999, 1), (1_700_000_000_000, 5_000)]
+        {
+            harness.clock.set_unix_ms(clock::UnixMs(unix_ms));
+            harness.expect(&mut wire, &[("PTTL k", &format!(":{left_ms}\r\n"))]);
+        }
+        harness.clock.set_unix_ms(clock::UnixMs(1_700_000_005_000));
+        harness.expect(&mut wire, &[("EXISTS k", ":0\r\n")]);
+        harness.clock.set_unix_ms(clock::UnixMs(1_700_000_000_000));
+        harness.expect(&mut wire, &[("EXISTS k", ":0\r\n")]);
+    }
+}
+
+/// A watched key that is gone, and would be back by the wall clock, is a change all the same; so is none that expired before.
+#[test]
+fn exec_sees_a_watched_key_expire_once_though_the_wall_clock_runs_back() {
+    let mut harness = Harness::new();
+    let (mut wire, mut other) = (harness.connect(), harness.connect());
+    harness.expect(&mut other, &[("SET k v PXAT 1700000001000", "+OK\r\n")]);
+    harness.expect(&mut wire, &[("WATCH k", "+OK\r\n"), ("MULTI", "+OK\r\n"), ("GET k", "+QUEUED\r\n")]);
+    harness.clock.set_unix_ms(clock::UnixMs(1_700_000_002_000));
+    harness.expect(&mut other, &[("DBSIZE", ":1\r\n"), ("KEYS *", "*0\r\n")]);
+    harness.clock.set_unix_ms(clock::UnixMs(1_700_000_000_000));
+    harness.expect(&mut wire, &[("EXEC", "*-1\r\n")]);
+    harness.expect(&mut wire, &[("WATCH k", "+OK\r\n"), ("MULTI", "+OK\r\n"), ("GET k", "+QUEUED\r\n")]);
+    harness.clock.set_unix_ms(clock::UnixMs(1_699_999_000_000));
+    harness.expect(&mut wire, &[("EXEC", "*1\r\n$-1\r\n")]);
+}

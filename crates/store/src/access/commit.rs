@@ -12,6 +12,8 @@ use crate::index::stripe::{Current, Delta, Seek, Space, Stripe};
 use crate::index::table::Spot;
 use crate::object::{WORD_DELTAS, WORD_SHARED, Word};
 use crate::record::{self, Draft};
+use crate::staging;
+use crate::time::Deadline;
 
 use super::overlay::{Cause, Change, Staged};
 use super::{Access, Guards};
@@ -67,12 +69,29 @@ impl Access<'_> {
         if self.overlay.len() == 0 && self.overlay.mapping().is_none() {
             return Ok(self.ticket());
         }
+        self.record_clock_if_due()?;
         let last_seq = match (self.overlay.len(), self.overlay.mapping()) {
             (1, None) => self.commit_one()?,
             _ => self.commit_many()?,
         };
         self.look(last_seq);
         Ok(self.ticket())
+    }
+
+    /// A clock record precedes effects with deadlines. Nothing is held while it asks for room.
+    fn record_clock_if_due(&mut self) -> Result<(), Stop> {
+        let (mut any, mut is_ttl) = (false, false);
+        for staged in self.overlay.iter() {
+            let at = Deadline::of(staged.object().view().expiry_ms());
+            any |= at.is_some() || staged.keyspace == PREPARED_KEYSPACE;
+            is_ttl |= at.is_some_and(|at| !at.is_wall());
+        }
+        is_ttl |= any && self.overlay.iter().any(prepares_ttl);
+        if any && self.store.engine_keeps() && self.store.clock.is_due(self.now, is_ttl) {
+            self.credits = None;
+            self.store.record_clock()?;
+        }
+        Ok(())
     }
 
     /// The hot path: one key, nothing on the heap but the object.
@@ -219,7 +238,7 @@ impl Access<'_> {
                 space.retire(plan, &staged.hash, &*store.engine);
                 store.engine.on_live(appended.place, appended.bytes);
                 space.expiry.insert(object.view().expiry_ms(), staged.hash);
-                store.tender.expect(object.view().expiry_ms());
+                store.tender.expect(Deadline::of(object.view().expiry_ms()), self.now);
                 space.live_more(plan);
                 let marks = if plan.shared { WORD_SHARED } else { 0 };
                 space.place_word(plan, staged.hash, Word::hot(object, marks))
@@ -230,7 +249,7 @@ impl Access<'_> {
                 space.expiry.remove(old.expiry_ms, staged.hash);
                 let expiry_ms = object.view().expiry_ms();
                 space.expiry.insert(expiry_ms, staged.hash);
-                store.tender.expect(expiry_ms);
+                store.tender.expect(Deadline::of(expiry_ms), self.now);
                 store.engine.on_live(appended.place, appended.bytes);
                 space.deltas.entry(old.place).or_insert_with(|| Vec::with_capacity(1)).push(Delta {
                     place: appended.place,
@@ -301,6 +320,9 @@ impl Access<'_> {
             let key = staged.object().view().key();
             // Whoever holds the key ends first; until then it reads as absent, and nothing says so in the log.
             let is_held = self.is_held(staged.keyspace, staged.hash, key);
+            if is_held {
+                self.record_passed(&staged);
+            }
             if !is_held && self.overlay.find(staged.keyspace, staged.hash, key).is_none() {
                 self.overlay.stage(staged);
             }
@@ -315,6 +337,21 @@ impl Access<'_> {
                 Ok(credits) => self.credits = Some(credits),
                 Err(_) => self.overlay.retain(|_| false),
             }
+        }
+    }
+
+    /// Of a key that cannot be removed now, the log says that its time had come: the reply waits for that. Not on a full disk.
+    fn record_passed(&self, staged: &Staged) {
+        let Ok(stripe) = self.guards.stripe(staged.hash.stripe()) else { return };
+        let key = staged.object().view().key();
+        let Seek::At { current, .. } = stripe.seek(staged.keyspace, staged.hash, key, self.prepared) else {
+            return;
+        };
+        let at = Deadline::of(current.expiry_ms());
+        if at.is_some_and(|at| !self.store.clock.is_on_record(at))
+            && let Ok(seq) = self.store.record_clock()
+        {
+            self.look(seq);
         }
     }
 
@@ -422,6 +459,11 @@ fn draft<'a>(staged: &'a Staged, plan: &Plan) -> Draft<'a> {
         }
         _ => Draft::whole(object.kind() | shared, staged.keyspace, key, object.value(), expiry_ms),
     }
+}
+
+/// Whether this prepares a transaction that gives a key a TTL.
+fn prepares_ttl(staged: &Staged) -> bool {
+    staged.keyspace == PREPARED_KEYSPACE && staging::has_ttl(staged.object().view().value())
 }
 
 fn is_reclaim(staged: &Staged) -> bool {

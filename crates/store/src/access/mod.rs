@@ -25,8 +25,6 @@ mod tests;
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, MutexGuard};
 
-use clock::UnixMs;
-
 use crate::engine::Credits;
 use crate::error::{Stop, StoreError};
 use crate::foresight::Foreseen;
@@ -38,6 +36,7 @@ use crate::large::Bytes;
 use crate::object::{Object, WORD_DELTAS, Word};
 use crate::prepared::{Prepared, Wanted};
 use crate::record;
+use crate::time::{Deadline, Moment};
 use crate::value::{Found, Meta, Value, ValueKind};
 use crate::watch::Watch;
 use crate::{KeyRef, Store};
@@ -84,7 +83,7 @@ pub struct Access<'s> {
     wanted: RefCell<Vec<u64>>,
     /// The newest effect that some answer depends on.
     looked: Cell<u64>,
-    now_ms: u64,
+    now: Moment,
     credits: Option<Credits>,
     /// A refusal that commit must return.
     refused: Option<StoreError>,
@@ -94,10 +93,7 @@ pub struct Access<'s> {
 
 impl std::fmt::Debug for Access<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Access")
-            .field("looked", &self.looked)
-            .field("now_ms", &self.now_ms)
-            .finish_non_exhaustive()
+        f.debug_struct("Access").field("looked", &self.looked).field("now", &self.now).finish_non_exhaustive()
     }
 }
 
@@ -107,7 +103,7 @@ impl<'s> Access<'s> {
         scope: Scope<'s>,
         prepared: &'s Prepared,
         credits: Option<Credits>,
-        now: UnixMs,
+        now: Moment,
     ) -> Self {
         let only = match scope {
             _ if !store.engine_keeps() => None,
@@ -136,7 +132,7 @@ impl<'s> Access<'s> {
             expired: RefCell::default(),
             wanted: RefCell::default(),
             looked: Cell::new(0),
-            now_ms: now.0,
+            now,
             credits,
             refused: None,
             settles: None,
@@ -148,7 +144,7 @@ impl<'s> Access<'s> {
     /// Stores `value` under `key`, replacing whatever is there and its expiry.
     ///
     /// What stands against it (a value too large, memory, a cold candidate) stops [`Access::commit`].
-    pub fn put(&mut self, db: u16, key: &[u8], value: Value<'_>, expiry: Option<UnixMs>) {
+    pub fn put(&mut self, db: u16, key: &[u8], value: Value<'_>, expiry: Option<Deadline>) {
         if !self.store.engine_keeps() {
             return;
         }
@@ -159,7 +155,7 @@ impl<'s> Access<'s> {
             return;
         }
         let Some(keyspace) = self.keyspace(db) else { return };
-        let expiry_ms = expiry.map_or(0, |at| at.0.max(1));
+        let expiry_ms = expiry.map_or(0, Deadline::raw);
         let made = match value {
             Value::String(bytes) => self.store.memory.large(bytes).ok(),
             Value::Large(large) => Some(Arc::clone(large)),
@@ -194,12 +190,12 @@ impl<'s> Access<'s> {
     ///
     /// # Errors
     /// [`Stop::Cold`] when a record decides that was not prepared.
-    pub fn set_expiry(&mut self, db: u16, key: &[u8], expiry: Option<UnixMs>) -> Result<bool, Stop> {
+    pub fn set_expiry(&mut self, db: u16, key: &[u8], expiry: Option<Deadline>) -> Result<bool, Stop> {
         let Some(keyspace) = self.keyspace(db) else { return Ok(false) };
         let hash = self.hash(key);
         let Some(state) = self.lookup(keyspace, hash, key, db)? else { return Ok(false) };
         self.check_value(&state)?;
-        let expiry_ms = expiry.map_or(0, |at| at.0.max(1));
+        let expiry_ms = expiry.map_or(0, Deadline::raw);
         let small = (state.value.slice().len() as u64) <= self.store.options.expiry_delta_bytes_min;
         let object = Object::new(state.kind, key, state.value, expiry_ms);
         let change = if small || !self.takes_delta(&state) {
@@ -260,7 +256,7 @@ impl<'s> Access<'s> {
             value: state.value.slice(),
             large: state.value.large(),
             kind: ValueKind::of(state.kind),
-            expiry: expiry_of(state.expiry_ms),
+            expiry: Deadline::of(state.expiry_ms),
             seq: state.seq,
         }))
     }
@@ -310,8 +306,8 @@ impl<'s> Access<'s> {
 
     /// The time that this access goes by.
     #[must_use]
-    pub fn now(&self) -> UnixMs {
-        UnixMs(self.now_ms)
+    pub fn now(&self) -> Moment {
+        self.now
     }
 
     /// Gives up and tells which records were missed; to be added to the prepared ones after [`Stop::Cold`].
@@ -372,7 +368,7 @@ impl<'s> Access<'s> {
         if current.is_removed() {
             return Ok(None);
         }
-        if self.expires_by_now(current.expiry_ms()) {
+        if self.expires_by_now(current.expiry_ms(), current.seq()) {
             self.note_expired(Staged {
                 db,
                 keyspace,
@@ -404,8 +400,10 @@ impl<'s> Access<'s> {
         !state.staged && state.deltas < DELTAS_MAX && self.store.engine.has_places()
     }
 
-    fn expires_by_now(&self, expiry_ms: u64) -> bool {
-        expiry_ms != 0 && expiry_ms <= self.now_ms
+    /// Whether the deadline that effect `seq` set has passed, now or before the wall clock was set back.
+    fn expires_by_now(&self, expiry_ms: u64, seq: u64) -> bool {
+        Deadline::of(expiry_ms)
+            .is_some_and(|at| self.now.has_passed(at) || self.store.clock.had_passed(at, seq))
     }
 
     fn note_expired(&self, staged: Staged) {
@@ -416,7 +414,9 @@ impl<'s> Access<'s> {
         let Some(keyspace) = self.store.index.keyspace(watch.db) else { return false };
         let hash = self.store.hasher.hash(&watch.key);
         match stripe.seek(keyspace, hash, &watch.key, self.prepared) {
-            Seek::At { current, .. } => !current.is_removed() && self.expires_by_now(current.expiry_ms()),
+            Seek::At { current, .. } => {
+                !current.is_removed() && self.expires_by_now(current.expiry_ms(), current.seq())
+            }
             _ => false,
         }
     }
@@ -492,7 +492,7 @@ impl<'a> State<'a> {
     fn meta(&self) -> Meta {
         Meta {
             kind: ValueKind::of(self.kind),
-            expiry: expiry_of(self.expiry_ms),
+            expiry: Deadline::of(self.expiry_ms),
             seq: self.seq,
             value_len: self.value_len,
             memory_bytes: self.memory_bytes,
@@ -520,10 +520,6 @@ impl Space {
         };
         Some((spot, Word::hot(object, self.table.word(spot).marks())))
     }
-}
-
-fn expiry_of(expiry_ms: u64) -> Option<UnixMs> {
-    (expiry_ms != 0).then_some(UnixMs(expiry_ms))
 }
 
 /// The locked stripes: one inline, several sorted, or all.

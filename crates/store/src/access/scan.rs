@@ -132,7 +132,8 @@ impl Access<'_> {
 
     fn is_visible(&self, keyspace: u32, current: Current<'_>) -> bool {
         let key = current.key();
-        let gone = current.kind() == record::REMOVED || self.expires_by_now(current.expiry_ms());
+        let gone =
+            current.kind() == record::REMOVED || self.expires_by_now(current.expiry_ms(), current.seq());
         let staged = || self.overlay.find(keyspace, self.store.hasher.hash(key), key).is_some();
         !gone && (self.overlay.len() == 0 || !staged())
     }

@@ -63,7 +63,7 @@ impl<'s> Access<'s> {
         let (Some(intent), Some(db)) = (&touched.intent, stage.target(touched.contents)) else { return };
         let Some(keyspace) = self.keyspace(db) else { return };
         let has_expired = match intent {
-            Intent::Put(object) => self.expires_by_now(object.view().expiry_ms()),
+            Intent::Put(object) => self.expires_by_now(object.view().expiry_ms(), u64::MAX),
             Intent::Remove => false,
         };
         let intent = if has_expired { Intent::Remove } else { intent.copied() };

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::hash::STRIPES;
+use crate::time::ClockRecord;
 use stripe::{Space, Stripe};
 
 /// The keyspace of prepared transactions (`staging`): no database is mapped to it, whose keyspaces begin at 1, so no command
@@ -41,6 +42,9 @@ pub(crate) struct Index {
     next_keyspace: AtomicU32,
     /// Bytes of index and hot objects, as far as stripes have reported them.
     memory_bytes: AtomicI64,
+    /// The newest clock record of the log, and its seq. Held while one is appended, so that a checkpoint that was begun
+    /// above the record has it.
+    clock: Mutex<(u64, Option<ClockRecord>)>,
     /// Spaces of flushed keyspaces, to be dropped in slices.
     graveyard: Mutex<Vec<Space>>,
 }
@@ -55,6 +59,7 @@ impl Index {
             mapping_seq: AtomicU64::new(0),
             next_keyspace: AtomicU32::new(u32::from(databases) + 1),
             memory_bytes: AtomicI64::new(0),
+            clock: Mutex::default(),
             graveyard: Mutex::default(),
         }
     }
@@ -132,6 +137,19 @@ impl Index {
             && let Some(db) = self.database(id)
         {
             self.keys[usize::from(db)].fetch_add(change, Ordering::Release);
+        }
+    }
+
+    /// The newest clock record of the log and its seq, to read or to replace by what is appended meanwhile.
+    pub(crate) fn clock(&self) -> MutexGuard<'_, (u64, Option<ClockRecord>)> {
+        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note of clock record `seq`, unless a newer one is known.
+    pub(crate) fn set_clock(&self, seq: u64, record: ClockRecord) {
+        let mut newest = self.clock();
+        if seq >= newest.0 {
+            *newest = (seq, Some(record.with_seq(seq)));
         }
     }
 

@@ -27,6 +27,7 @@ use crate::large::Bytes;
 use crate::object::{ObjectRef, View, WORD_DELTAS, WORD_SHARED, Word};
 use crate::prepared::{Fetched, Prepared};
 use crate::record;
+use crate::time::Moment;
 use crate::watch::Watches;
 
 /// One stripe.
@@ -81,12 +82,14 @@ struct Pending {
 pub(crate) struct Expiry {
     entries: BTreeMap<ExpiryEntry, u32>,
     keys: u64,
+    /// Keys and the sum of their deadlines, by the wall clock and by the server's.
+    sums: [(u64, u128); 2],
 }
 
-/// One moment, and the hash of the key (or keys) that expire then.
+/// One deadline, and the hash of the key (or keys) that expire then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ExpiryEntry {
-    /// Absolute time.
+    /// The deadline, as records have it.
     pub(crate) expiry_ms: u64,
     bits: u32,
     tag: u8,
@@ -108,7 +111,7 @@ impl Expiry {
     pub(crate) fn insert(&mut self, expiry_ms: u64, hash: KeyHash) {
         if expiry_ms != 0 {
             *self.entries.entry(ExpiryEntry::new(expiry_ms, hash)).or_default() += 1;
-            self.keys += 1;
+            self.count(expiry_ms, 1);
         }
     }
 
@@ -120,7 +123,8 @@ impl Expiry {
 
     /// Drops an entry that no key has any more, however often it was counted.
     pub(crate) fn drop_stale(&mut self, entry: ExpiryEntry) {
-        self.keys -= u64::from(self.entries.remove(&entry).unwrap_or(0));
+        let count = self.entries.remove(&entry).unwrap_or(0);
+        self.count(entry.expiry_ms, -i64::from(count));
     }
 
     /// Takes a key's expiry out; 0 is none.
@@ -131,20 +135,41 @@ impl Expiry {
         let entry = ExpiryEntry::new(expiry_ms, hash);
         let Some(count) = self.entries.get_mut(&entry) else { return };
         *count -= 1;
-        self.keys -= 1;
         if *count == 0 {
             self.entries.remove(&entry);
         }
+        self.count(expiry_ms, -1);
     }
 
-    /// All entries, in order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = ExpiryEntry> + '_ {
-        self.entries.keys().copied()
+    /// Entries that have passed at `now`: times of the wall clock in order, then those of the server in order.
+    pub(crate) fn due(&self, now: Moment) -> impl Iterator<Item = ExpiryEntry> + '_ {
+        let clocks = self.each_clock().into_iter().zip(now.passed());
+        clocks.flat_map(|(entries, until)| entries.take_while(move |entry| entry.expiry_ms <= until))
     }
 
-    /// Entries at or before `now_ms`, in order.
-    pub(crate) fn due(&self, now_ms: u64) -> impl Iterator<Item = ExpiryEntry> + '_ {
-        self.entries.keys().copied().take_while(move |entry| entry.expiry_ms <= now_ms)
+    /// Entries that are times of the wall clock, in order, and those that are times of the server, in order.
+    pub(crate) fn each_clock(&self) -> [impl Iterator<Item = ExpiryEntry> + '_; 2] {
+        let first = |expiry_ms| ExpiryEntry { expiry_ms, bits: 0, tag: 0 };
+        let ends = [(first(0), first(Moment::SERVER)), (first(Moment::SERVER), first(u64::MAX))];
+        ends.map(|(from, to)| self.entries.range(from..to).map(|(&entry, _)| entry))
+    }
+
+    /// `change` keys more have this deadline.
+    fn count(&mut self, expiry_ms: u64, change: i64) {
+        let (keys, sum) = &mut self.sums[usize::from(expiry_ms >= Moment::SERVER)];
+        self.keys = self.keys.saturating_add_signed(change);
+        *keys = keys.saturating_add_signed(change);
+        let at = u128::from(expiry_ms & !Moment::SERVER) * u128::from(change.unsigned_abs());
+        *sum = if change < 0 { sum.saturating_sub(at) } else { *sum + at };
+    }
+
+    /// Sum of the times that the keys have left at `now`; overdue ones count against it.
+    pub(crate) fn left_ms(&self, now: Moment) -> i128 {
+        let clocks = [now.unix().0, now.server_ms()];
+        let left = |((keys, sum), now_ms): (&(u64, u128), u64)| {
+            sum.cast_signed() - i128::from(*keys) * i128::from(now_ms)
+        };
+        self.sums.iter().zip(clocks).map(left).sum()
     }
 
     /// Number of keys that have an expiry.

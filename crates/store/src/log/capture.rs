@@ -93,6 +93,10 @@ impl Capture {
         let stripe = index.lock(0);
         encoder.mapping(index.mapping_seq(), index.next_keyspace(), &index.mapping());
         drop(stripe);
+        // held while one is appended: all that lie at or below the lsn are known
+        if let (seq, Some(record)) = &*index.clock() {
+            encoder.clock(*seq, record);
+        }
         let writer = Writer::create(vfs, dir)?;
         Ok(Self {
             lsn: header.lsn,

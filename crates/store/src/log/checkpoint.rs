@@ -43,16 +43,19 @@
 //! | 4 EXPIRIES | `count` hash bits u64, `count` expiry_ms u64, `count` tags u8: some key with this hash expires then |
 //! | 5 DELTAS | `count` times: bits u64, word u64, tag u8, n u8 x 3 (little-endian), n deltas of: place u64, seq u64, expiry_ms u64, record_bytes u32, kind u8, 0 u8 x 3 |
 //! | 6 END | entries of the whole file u64 |
+//! | 7 CLOCK | seq u64, then the payload of that clock record (`record`) |
 //!
 //! A word is the place of the base record (segment in bits 32-59, offset / 8 in bits 0-31); bit 62 is SHARED.
 //! Hash bits and tag are the index's (`hash`): with the stripe they are 48 bits of the key's hash, the bits left-aligned in their u64.
 //!
 //! **Versions.** Reserved fields are zero and ignored; a block of unknown kind is refused. A change that an old reader
-//! must not overlook raises reader_version_min.
+//! must not overlook raises reader_version_min. Version 2 has CLOCK, and expiries of server time (`time`).
 //!
-//! Out of scope: I/O and capture (`snapshot`), what to do with entries (`recovery`).
+//! Out of scope: I/O (`checkpoint_file`), capture (`capture`), what to do with entries (`recovery`).
 
 use crate::index::stripe::Delta;
+use crate::record::{decode_clock, encode_clock};
+use crate::time::ClockRecord;
 
 /// The header of a checkpoint file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +73,7 @@ pub(crate) struct Header {
 /// One key of the index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// 64 hash bits below the stripe's.
+    /// The hash bits below the stripe's (`hash`), left-aligned.
     pub(crate) bits: u64,
     /// 8 hash bits below those.
     pub(crate) tag: u8,
@@ -89,7 +92,7 @@ pub(crate) struct Expiry {
     pub(crate) bits: u64,
     /// As [`Entry::tag`].
     pub(crate) tag: u8,
-    /// Absolute time in Unix milliseconds.
+    /// The deadline, as records have it.
     pub(crate) expiry_ms: u64,
 }
 
@@ -133,6 +136,8 @@ pub(crate) enum Block {
     Expiries(Area, Vec<Expiry>),
     /// The end: number of entries in the file.
     End(u64),
+    /// The newest clock record, and its seq.
+    Clock(u64, ClockRecord),
 }
 
 /// Why bytes are no checkpoint.
@@ -188,6 +193,12 @@ impl Encoder {
         body.extend(next_keyspace.to_le_bytes());
         mapping.iter().for_each(|id| body.extend(id.to_le_bytes()));
         self.block(KIND_MAPPING, Area { keyspace: 0, stripe: 0 }, mapping.len(), &body);
+    }
+
+    /// Adds the newest clock record.
+    pub(crate) fn clock(&mut self, seq: u64, record: &ClockRecord) {
+        let body = [&seq.to_le_bytes()[..], &encode_clock(record)].concat();
+        self.block(KIND_CLOCK, Area { keyspace: 0, stripe: 0 }, 1, &body);
     }
 
     /// Adds what lives in each segment.
@@ -423,6 +434,10 @@ fn decode_body(kind: u16, area: Area, count: usize, body: &[u8]) -> Result<Block
             let expiry = |(bits, expiry_ms, tag)| Expiry { bits, tag, expiry_ms };
             Ok(Block::Expiries(area, rows(count, body).map(expiry).collect()))
         }
+        KIND_CLOCK if body.len() >= 8 => {
+            let record = decode_clock(&body[8..]).ok_or(FormatError::Content("not a clock record"))?;
+            Ok(Block::Clock(u64_at(body, 0), record))
+        }
         KIND_DELTAS => Ok(Block::Entries(area, decode_chained(count, body)?)),
         KIND_END if body.len() == 8 => Ok(Block::End(u64_at(body, 0))),
         _ => Err(FormatError::Content("unknown kind of block, or a length that is not its own")),
@@ -516,14 +531,15 @@ pub(crate) const BLOCK_HEADER_SIZE_BYTES: usize = 32;
 pub(crate) const BODY_SIZE_BYTES_MAX: usize = 256 * 1024;
 
 const MAGIC: [u8; 4] = *b"EKC1";
-const VERSION: u16 = 1;
-const READER_VERSION_MIN: u16 = 1;
+const VERSION: u16 = 2;
+const READER_VERSION_MIN: u16 = 2;
 const KIND_MAPPING: u16 = 1;
 const KIND_SEGMENTS: u16 = 2;
 const KIND_ENTRIES: u16 = 3;
 const KIND_EXPIRIES: u16 = 4;
 const KIND_DELTAS: u16 = 5;
 const KIND_END: u16 = 6;
+const KIND_CLOCK: u16 = 7;
 const WORD_SHARED: u64 = 1 << 62;
 const WORD_MARKS: u64 = 0xf << 60;
 const SEGMENT_ENTRY_BYTES: usize = 16;
@@ -536,6 +552,7 @@ const _: () = assert!(BLOCK_ENTRIES_MAX * ROW_BYTES <= BODY_SIZE_BYTES_MAX);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::Ceiling;
     use proptest::prelude::*;
 
     const HEADER: Header =
@@ -571,6 +588,8 @@ mod tests {
     fn small() -> Vec<u8> {
         let mut encoder = Encoder::new(&HEADER);
         encoder.mapping(9, 18, &[1, 17, 3]);
+        let ceilings = vec![Ceiling { wall_ms: 5, seq: 6 }];
+        encoder.clock(8, &ClockRecord { boot: 1, uptime_us: 2, server_us: 3, wall_us: 4, ceilings });
         encoder.segments(&[SegmentLive { segment: 2, records: 3, bytes: 528 }]);
         let area = Area { keyspace: 17, stripe: 255 };
         encoder.entry(area, entry(0x0102_0304_0506_0708, 0));
@@ -583,7 +602,7 @@ mod tests {
     #[ignore = "writes the golden file; only for a new version of the format"]
     fn write_golden() {
         let disk = vfs::RealDisk;
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/checkpoint-v1.bin");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/checkpoint-v2.bin");
         let options = vfs::OpenOptions { write: true, ..vfs::OpenOptions::default() };
         let file = vfs::Vfs::open(&disk, std::path::Path::new(path), options).expect("touched before");
         file.set_len(0).expect("writable");
@@ -592,18 +611,26 @@ mod tests {
 
     #[test]
     fn golden_bytes_decode_and_encode_to_themselves() {
-        let golden = include_bytes!("../../tests/golden/checkpoint-v1.bin");
+        let golden = include_bytes!("../../tests/golden/checkpoint-v2.bin");
         assert_eq!(small(), golden, "the format changed: raise the version, keep the old golden file");
         assert_eq!(decode(golden).expect("golden").0, HEADER);
     }
 
     #[test]
+    fn file_of_version_1_decodes_to_the_same_without_a_clock_record() {
+        let (header, mut blocks) = decode(&small()).expect("just encoded");
+        blocks.retain(|block| !matches!(block, Block::Clock(..)));
+        let golden = include_bytes!("../../tests/golden/checkpoint-v1.bin");
+        assert_eq!(decode(golden), Ok((header, blocks)));
+    }
+
+    #[test]
     fn file_of_a_newer_format_is_refused_by_version() {
         let mut bytes = small();
-        bytes[10] = 2;
+        bytes[10] = 3;
         let crc = crc32c(&bytes[8..HEADER_SIZE_BYTES]);
         put(&mut bytes, 4, &crc.to_le_bytes());
-        assert_eq!(decode(&bytes), Err(FormatError::Version(2)));
+        assert_eq!(decode(&bytes), Err(FormatError::Version(3)));
     }
 
     #[test]

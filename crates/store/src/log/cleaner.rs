@@ -178,8 +178,18 @@ impl Cleaning {
             Rest::Nothing => return Ok(None),
             Rest::Records(scanner) => {
                 let before = scanner.offset_bytes();
-                let look = &mut |records: Records<'_>| Found::among(records, context, found);
+                let mut strange = None;
+                let look = &mut |records: Records<'_>| {
+                    let unknown = |view: RecordView<'_>| {
+                        let known = record::check(view.header.kind, Some(view.payload));
+                        known.err().map(|what| damaged(view.place, &what))
+                    };
+                    strange = strange.take().or_else(|| records.iter().find_map(unknown));
+                    Found::among(records, context, found);
+                };
                 let more = scanner.groups(SLICE_BYTES, AHEAD_KEYS_MAX, look)?;
+                // it may be alive: what is taken for nothing would be given back
+                strange.map_or(Ok(()), Err)?;
                 (scanner.offset_bytes() - before, more)
             }
             Rest::Listed(listed) => {

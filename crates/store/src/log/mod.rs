@@ -88,6 +88,7 @@ pub(crate) fn open(options: &Options) -> Result<Opened, StoreError> {
             Durability::Never => journal::SyncMode::Never,
         },
         transaction_bytes_max: options.transaction_bytes_max + TRANSACTION_MARGIN_BYTES,
+        content: record::CONTENT,
         ..options.journal.clone()
     };
     if let Some(identity) = &mut settings.identity {
@@ -309,7 +310,7 @@ fn read(journal: &Journal, place: u64) -> Read {
     match journal.read(at, EXPECTED_PAYLOAD_BYTES, &mut payload) {
         Ok(header) => match fetched(&header, &payload) {
             Some(fetched) => Read::Record(fetched),
-            None => Read::Elsewhere(damaged(at, "the payload does not fit its kind")),
+            None => Read::Elsewhere(damaged(at, &misfit(header.kind, &payload))),
         },
         Err(error @ (ReadError::Gone(_) | ReadError::Mismatch(_))) => {
             Read::Elsewhere(damaged(at, &error.to_string()))
@@ -318,12 +319,19 @@ fn read(journal: &Journal, place: u64) -> Read {
     }
 }
 
+/// What is wrong with a record that holds no value.
+fn misfit(kind: u8, payload: &[u8]) -> String {
+    record::check(kind, Some(payload))
+        .err()
+        .unwrap_or_else(|| format!("a record of kind {kind} has no value"))
+}
+
 /// A record as commands take it: of a delta, its body is the value.
 fn fetched(header: &journal::RecordHeader, payload: &[u8]) -> Option<Fetched> {
     let (key, value) = match record::decode(header.kind, payload)? {
         Payload::Whole { key, value } => (key, value),
         Payload::Delta { key, body, .. } => (key, body),
-        Payload::Mapping { .. } => return None,
+        Payload::Mapping { .. } | Payload::Clock(_) => return None,
     };
     Some(Fetched {
         kind: header.kind & !record::SHARED,

@@ -115,6 +115,7 @@ impl<'a> Loader<'a> {
             Block::Mapping { seq, next_keyspace, mapping } => {
                 self.index.set_mapping(&mapping, next_keyspace, seq);
             }
+            Block::Clock(seq, record) => self.index.set_clock(seq, record),
             Block::Segments(live) => {
                 let averages =
                     live.iter().map(|live| (live.segment, live.bytes.checked_div(live.records.into())));
@@ -202,6 +203,7 @@ impl Replayer<'_> {
         self.replayed += 1;
         let result = match entry.kind & !record::SHARED {
             record::MAPPING => self.replay_mapping(entry, payload),
+            record::CLOCK => self.replay_clock(entry, payload),
             _ => self.replay_keyed(entry, payload),
         };
         self.error = result.err();
@@ -221,6 +223,20 @@ impl Replayer<'_> {
         if entry.seq.0 > self.index.mapping_seq() {
             self.index.set_mapping(&record::mapping_ids(keyspaces), next_keyspace, entry.seq.0);
         }
+        Ok(())
+    }
+
+    fn replay_clock(&mut self, entry: &FooterEntry, payload: Option<&[u8]>) -> Result<(), StoreError> {
+        let read;
+        let payload = if let Some(payload) = payload {
+            payload
+        } else {
+            read = self.read(entry.place)?;
+            &read
+        };
+        let record = record::decode_clock(payload);
+        let record = record.ok_or_else(|| damaged(entry.place, "the payload is no clock record"))?;
+        self.index.set_clock(entry.seq.0, record);
         Ok(())
     }
 

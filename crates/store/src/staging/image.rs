@@ -24,6 +24,7 @@
 //! log meanwhile, and a commit reads no value.
 
 use crate::record;
+use crate::time::Moment;
 
 /// One key of a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +104,15 @@ pub(crate) fn encode(since_ms: u64, moves: &[Move], entries: &[Entry<'_>]) -> Ve
         }
     }
     image
+}
+
+/// Whether the commit of the branch in `image` gives a key a TTL.
+pub(crate) fn has_ttl(image: &[u8]) -> bool {
+    let is_ttl = |entry: &Entry<'_>| match entry.change {
+        Change::Put { expiry_ms, .. } => expiry_ms >= Moment::SERVER,
+        Change::Read | Change::Remove => false,
+    };
+    decode(image).is_ok_and(|image| image.entries.iter().any(is_ttl))
 }
 
 /// Takes an image apart.

@@ -30,7 +30,7 @@ mod settle;
 mod tests;
 
 pub(crate) use branches::{Branch, BranchKey, Branches};
-pub(crate) use image::Move;
+pub(crate) use image::{Move, has_ttl};
 pub(crate) use image::{decode as decode_image, encode as encode_image};
 pub(crate) use settle::RECORD_DB;
 pub use settle::{Halted, PreparedBranch, Staging};

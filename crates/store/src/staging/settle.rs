@@ -88,7 +88,7 @@ impl Store {
             return Err(StoreError::Transaction(text).into());
         }
         self.memory.make_room(&self.index, &*self.engine, crate::memory::ROOM_PAGES_MAX);
-        let branch = Arc::new(Branch::of(self, branch, stage, self.now().0));
+        let branch = Arc::new(Branch::of(self, branch, stage, self.now().unix().0));
         let image = branch.encode();
         let bytes = image.len() as u64 + branch.id.len() as u64 + RECORD_OVERHEAD_BYTES;
         let credits = self.engine.reserve(bytes, 1, Class::Write)?;

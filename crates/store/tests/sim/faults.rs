@@ -22,6 +22,8 @@ pub struct Met {
     pub deaths_in_steps: u64,
     pub deaths_in_starts: u64,
     pub clock_steps_back: u64,
+    /// Starts of the machine.
+    pub reboots: u64,
     pub refusals: u64,
     pub starts_without_room: u64,
     pub room_again: u64,
@@ -39,6 +41,7 @@ impl Met {
         self.deaths_in_steps += other.deaths_in_steps;
         self.deaths_in_starts += other.deaths_in_starts;
         self.clock_steps_back += other.clock_steps_back;
+        self.reboots += other.reboots;
         self.refusals += other.refusals;
         self.starts_without_room += other.starts_without_room;
         self.room_again += other.room_again;
@@ -52,10 +55,11 @@ impl Met {
     }
 
     pub fn is_everything(&self) -> bool {
-        let Self { deaths_in_steps, deaths_in_starts, clock_steps_back, .. } = *self;
+        let Self { deaths_in_steps, deaths_in_starts, clock_steps_back, reboots, .. } = *self;
         let Self { refusals, starts_without_room, room_again, segments_that_wait, .. } = *self;
         let deaths = [deaths_in_steps, deaths_in_starts];
-        let others = [clock_steps_back, refusals, starts_without_room, room_again, segments_that_wait];
+        let others =
+            [clock_steps_back, reboots, refusals, starts_without_room, room_again, segments_that_wait];
         let Self { branches_prepared, branches_found_by_starts, branches_committed, .. } = *self;
         let Self { branches_rolled_back, conflicts, locked, .. } = *self;
         let branches =
@@ -85,6 +89,14 @@ impl World {
     /// Starts on `disk`, sometimes under another time; now and then the power goes during the start, and again.
     pub fn restart_in_peril(&mut self, disk: SimDisk) -> Outcome<()> {
         self.abandon(disk);
+        if self.rng.chance(1, 3) {
+            self.clock.reboot();
+            self.has_rebooted = true;
+            self.met.reboots += 1;
+        }
+        if self.rng.chance(1, 3) {
+            self.advance()?;
+        }
         if self.rng.chance(1, 3) {
             self.set_wall_clock()?;
         }

@@ -127,8 +127,8 @@ fn backup_holds_what_the_running_store_holds() {
             world.quiet_step().unwrap(); // the original goes on, and recycles what the backup may link to
         }
         world.checkpoint().unwrap();
-        let now_ms = world.store().now().0;
-        assert_eq!(sweep::opened_copy(&world, out).unwrap(), wanted.alive(now_ms), "seed {seed}");
+        let now = world.store().now();
+        assert_eq!(sweep::opened_copy(&world, out).unwrap(), wanted.alive(now), "seed {seed}");
     }
 }
 

@@ -15,14 +15,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::{self, Debug, Formatter};
 use std::ops::RangeInclusive;
 
+use store::{Deadline, Moment};
+
 /// How many databases the simulation uses.
 pub const DATABASES: u16 = 3;
 
-/// A value and when it expires, in Unix milliseconds.
+/// A value and when it expires.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Entry {
     pub value: Vec<u8>,
-    pub expiry_ms: Option<u64>,
+    pub expiry: Option<Deadline>,
+    /// Its time had come before the wall clock was set back.
+    pub lapsed: bool,
 }
 
 /// One database.
@@ -60,7 +64,8 @@ pub enum Effect {
         db: u16,
         key: Vec<u8>,
         value: Vec<u8>,
-        expiry_ms: Option<u64>,
+        expiry: Option<Deadline>,
+        lapsed: bool,
     },
     Remove {
         db: u16,
@@ -69,7 +74,8 @@ pub enum Effect {
     Expiry {
         db: u16,
         key: Vec<u8>,
-        expiry_ms: Option<u64>,
+        expiry: Option<Deadline>,
+        lapsed: bool,
     },
     Flush {
         db: u16,
@@ -94,22 +100,36 @@ pub enum Effect {
 }
 
 impl Entry {
-    fn is_alive(&self, now_ms: u64) -> bool {
-        self.expiry_ms.is_none_or(|expiry_ms| expiry_ms > now_ms)
+    pub fn new(value: Vec<u8>, expiry: Option<Deadline>) -> Self {
+        Self { value, expiry, lapsed: false }
+    }
+
+    pub fn is_alive(&self, now: Moment) -> bool {
+        !self.lapsed && self.would_live(now)
+    }
+
+    /// Whether it is alive unless it had lapsed.
+    fn would_live(&self, now: Moment) -> bool {
+        self.expiry.is_none_or(|at| !now.has_passed(at))
+    }
+
+    /// The wall clock showed `before` and is set back.
+    fn on_step_back(&mut self, before: Moment) {
+        self.lapsed |= has_lapsed(self.expiry, before);
     }
 }
 
 impl State {
     pub fn apply(&mut self, effect: &Effect) {
         match effect {
-            Effect::Put { db, key, value, expiry_ms } => {
-                let entry = Entry { value: value.clone(), expiry_ms: *expiry_ms };
+            Effect::Put { db, key, value, expiry, lapsed } => {
+                let entry = Entry { value: value.clone(), expiry: *expiry, lapsed: *lapsed };
                 self.0[usize::from(*db)].insert(key.clone(), entry);
             }
             Effect::Remove { db, key } => drop(self.0[usize::from(*db)].remove(key)),
-            Effect::Expiry { db, key, expiry_ms } => {
+            Effect::Expiry { db, key, expiry, lapsed } => {
                 if let Some(entry) = self.0[usize::from(*db)].get_mut(key) {
-                    entry.expiry_ms = *expiry_ms;
+                    (entry.expiry, entry.lapsed) = (*expiry, *lapsed);
                 }
             }
             Effect::Flush { db } => self.0[usize::from(*db)].clear(),
@@ -124,11 +144,11 @@ impl State {
         }
     }
 
-    /// The same without what has expired at `now_ms`.
-    pub fn alive(&self, now_ms: u64) -> Self {
+    /// The same without what has expired at `now`.
+    pub fn alive(&self, now: Moment) -> Self {
         let mut alive = self.clone();
         for keys in &mut alive.0 {
-            keys.retain(|_, entry| entry.is_alive(now_ms));
+            keys.retain(|_, entry| entry.is_alive(now));
         }
         alive
     }
@@ -146,16 +166,27 @@ impl State {
     }
 
     /// Whether `key` is still there but for its time, which has come.
-    pub fn has_expired(&self, db: u16, key: &[u8], now_ms: u64) -> bool {
-        self.0[usize::from(db)].get(key).is_some_and(|entry| !entry.is_alive(now_ms))
+    pub fn has_expired(&self, db: u16, key: &[u8], now: Moment) -> bool {
+        self.0[usize::from(db)].get(key).is_some_and(|entry| !entry.is_alive(now))
     }
 
-    pub fn get(&self, db: u16, key: &[u8], now_ms: u64) -> Option<&Entry> {
-        self.0[usize::from(db)].get(key).filter(|entry| entry.is_alive(now_ms))
+    pub fn get(&self, db: u16, key: &[u8], now: Moment) -> Option<&Entry> {
+        self.0[usize::from(db)].get(key).filter(|entry| entry.is_alive(now))
     }
 }
 
+fn has_lapsed(expiry: Option<Deadline>, before: Moment) -> bool {
+    expiry.is_some_and(|at| at.is_wall() && before.has_passed(at))
+}
+
 impl Effect {
+    /// The wall clock showed `before` and is set back.
+    fn on_step_back(&mut self, before: Moment) {
+        if let Self::Put { expiry, lapsed, .. } | Self::Expiry { expiry, lapsed, .. } = self {
+            *lapsed |= has_lapsed(*expiry, before);
+        }
+    }
+
     /// Whether it decides what is read at `key` of `db`.
     pub fn concerns(&self, of: u16, at: &[u8]) -> bool {
         match self {
@@ -191,8 +222,8 @@ pub struct Model {
     settled: State,
     groups: VecDeque<Group>,
     current: State,
-    /// Newest time that the store has shown.
-    latest_ms: u64,
+    /// The last moment that the store has shown.
+    latest: Moment,
 }
 
 impl Model {
@@ -205,13 +236,23 @@ impl Model {
         self.groups.is_empty()
     }
 
-    /// Takes note of the store's time.
+    /// Takes note of the store's time. What had expired stays so when the wall clock runs back.
     ///
     /// # Errors
-    /// When it ran back.
-    pub fn on_time(&mut self, now_ms: u64) -> Result<(), String> {
-        let before = std::mem::replace(&mut self.latest_ms, now_ms);
-        if now_ms >= before { Ok(()) } else { Err(format!("time ran back from {before} to {now_ms}")) }
+    /// When server time ran back.
+    pub fn on_time(&mut self, now: Moment) -> Result<(), String> {
+        let before = std::mem::replace(&mut self.latest, now);
+        if now.unix() < before.unix() {
+            for state in [&mut self.settled, &mut self.current] {
+                state.0.iter_mut().flat_map(Keys::values_mut).for_each(|entry| entry.on_step_back(before));
+            }
+            let effects = self.groups.iter_mut().flat_map(|group| &mut group.effects);
+            effects.for_each(|effect| effect.on_step_back(before));
+        }
+        match now.server_ms() >= before.server_ms() {
+            true => Ok(()),
+            false => Err(format!("server time ran back from {before:?} to {now:?}")),
+        }
     }
 
     /// Adds what a commit did in the effects numbered `seqs`.
@@ -255,24 +296,25 @@ impl Model {
         format!("{:?}", self.groups.iter().find(|group| group.first == first))
     }
 
-    /// Settles on the longest prefix that explains `found`, as a crash left it and the store shows it at `now_ms`.
+    /// Settles on the longest prefix that explains `found`, as a crash left it and the store shows it at `now`.
     ///
     /// # Errors
     /// How `found` differs from the settled state and from the newest one.
-    pub fn recover(&mut self, found: &State, now_ms: u64) -> Result<(), String> {
-        let latest_ms = std::mem::replace(&mut self.latest_ms, now_ms).max(now_ms);
+    pub fn recover(&mut self, found: &State, now: Moment) -> Result<(), String> {
+        let latest = std::mem::replace(&mut self.latest, now);
         let mut candidate = self.settled.clone();
-        let mut best = explains(&candidate, found, now_ms, latest_ms).then(|| candidate.clone());
+        let mut best = explains(&candidate, found, now, latest).then(|| candidate.clone());
         for group in &self.groups {
             group.apply(&mut candidate);
-            if explains(&candidate, found, now_ms, latest_ms) {
+            if explains(&candidate, found, now, latest) {
                 best = Some(candidate.clone());
             }
         }
-        let Some(mut state) = best else { return Err(self.explain(found, now_ms)) };
+        let Some(mut state) = best else { return Err(self.explain(found, now)) };
         for (keys, found) in state.0.iter_mut().zip(&found.0) {
             // what time has not taken (yet, or again) and is not there was removed
-            keys.retain(|key, entry| found.contains_key(key) || !entry.is_alive(now_ms));
+            keys.retain(|key, entry| found.contains_key(key) || !entry.is_alive(now));
+            keys.iter_mut().for_each(|(key, entry)| entry.lapsed &= !found.contains_key(key));
         }
         self.groups.clear();
         self.current.clone_from(&state);
@@ -280,8 +322,8 @@ impl Model {
         Ok(())
     }
 
-    fn explain(&self, found: &State, now_ms: u64) -> String {
-        let (settled, current) = (self.settled.alive(now_ms), self.current.alive(now_ms));
+    fn explain(&self, found: &State, now: Moment) -> String {
+        let (settled, current) = (self.settled.alive(now), self.current.alive(now));
         let mut text = format!("no prefix of {} groups explains what was found:", self.groups.len());
         for group in &self.groups {
             text += &format!("\n  {group:?}");
@@ -317,22 +359,25 @@ impl Model {
     }
 }
 
-/// Whether `state` is what was `found` at `now_ms`, where time had been at `latest_ms` before: a key whose time had come
+/// Whether `state` is what was `found` at `now`, where time had been at `latest` before: a key whose time had come
 /// by then may have been removed or not.
-fn explains(state: &State, found: &State, now_ms: u64, latest_ms: u64) -> bool {
+fn explains(state: &State, found: &State, now: Moment, latest: Moment) -> bool {
     if state.1 != found.1 {
         return false;
     }
-    let (alive, lasting) = (state.alive(now_ms), state.alive(latest_ms));
-    alive.0.iter().zip(&lasting.0).zip(&found.0).all(|((alive, lasting), found)| {
-        found.iter().all(|(key, entry)| alive.get(key) == Some(entry))
-            && lasting.keys().all(|key| found.contains_key(key))
+    let same = |known: &Entry, entry: &Entry| {
+        known.would_live(now) && (&known.value, known.expiry) == (&entry.value, entry.expiry)
+    };
+    state.0.iter().zip(&found.0).all(|(known, found)| {
+        let mut lasting = known.iter().filter(|(_, entry)| entry.is_alive(latest) && entry.is_alive(now));
+        found.iter().all(|(key, entry)| known.get(key).is_some_and(|known| same(known, entry)))
+            && lasting.all(|(key, _)| found.contains_key(key))
     })
 }
 
 fn short(entry: &Entry) -> String {
     let head = &entry.value[..entry.value.len().min(24)];
-    format!("{} ({} B, expires {:?})", head.escape_ascii(), entry.value.len(), entry.expiry_ms)
+    format!("{} ({} B, expires {:?})", head.escape_ascii(), entry.value.len(), entry.expiry)
 }
 
 impl Debug for Entry {
@@ -344,13 +389,13 @@ impl Debug for Entry {
 impl Debug for Effect {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Put { db, key, value, expiry_ms } => {
-                let entry = Entry { value: value.clone(), expiry_ms: *expiry_ms };
+            Self::Put { db, key, value, expiry, lapsed } => {
+                let entry = Entry { value: value.clone(), expiry: *expiry, lapsed: *lapsed };
                 write!(f, "put {db} {} {entry:?}", key.escape_ascii())
             }
             Self::Remove { db, key } => write!(f, "remove {db} {}", key.escape_ascii()),
-            Self::Expiry { db, key, expiry_ms } => {
-                write!(f, "expiry {db} {} {expiry_ms:?}", key.escape_ascii())
+            Self::Expiry { db, key, expiry, .. } => {
+                write!(f, "expiry {db} {} {expiry:?}", key.escape_ascii())
             }
             Self::Flush { db } => write!(f, "flush {db}"),
             Self::Rearrange { from } => write!(f, "rearrange {from:?}"),
@@ -364,10 +409,20 @@ impl Debug for Effect {
 
 #[cfg(test)]
 mod tests {
+    use clock::UnixMs;
+
     use super::*;
 
+    fn at(ms: u64) -> Moment {
+        Moment::new(ms, UnixMs(ms))
+    }
+
+    fn wall(ms: u64) -> Option<Deadline> {
+        Some(Deadline::at(UnixMs(ms)))
+    }
+
     fn put(value: &str) -> Effect {
-        Effect::Put { db: 0, key: b"k".to_vec(), value: value.into(), expiry_ms: None }
+        Effect::Put { db: 0, key: b"k".to_vec(), value: value.into(), expiry: None, lapsed: false }
     }
 
     fn holding(value: Option<&str>) -> State {
@@ -387,7 +442,7 @@ mod tests {
             model.commit(1..=1, vec![put("one")]);
             model.commit(2..=2, vec![put("two")]);
             model.release(1);
-            assert_eq!(model.recover(&holding(found), 0).is_ok(), explained, "{found:?}");
+            assert_eq!(model.recover(&holding(found), at(0)).is_ok(), explained, "{found:?}");
         }
     }
 
@@ -405,37 +460,44 @@ mod tests {
         {
             let mut model = Model::default();
             model.commit(1..=1, vec![prepare.clone()]);
-            assert_eq!(model.recover(&found, 0).is_ok(), explained, "{found:?}");
+            assert_eq!(model.recover(&found, at(0)).is_ok(), explained, "{found:?}");
         }
     }
 
     #[test]
     fn half_of_a_group_is_not_explained() {
         let mut model = Model::default();
-        let other = Effect::Put { db: 1, key: b"k".to_vec(), value: b"one".to_vec(), expiry_ms: None };
+        let other =
+            Effect::Put { db: 1, key: b"k".to_vec(), value: b"one".to_vec(), expiry: None, lapsed: false };
         model.commit(1..=1, vec![put("one"), other]);
-        assert!(model.recover(&holding(Some("one")), 0).is_err());
+        assert!(model.recover(&holding(Some("one")), at(0)).is_err());
     }
 
     #[test]
     fn key_whose_time_had_come_may_be_back_unless_somebody_was_told_that_it_is_gone() {
-        let expiring = Effect::Put { db: 0, key: b"k".to_vec(), value: b"one".to_vec(), expiry_ms: Some(50) };
+        let expiring = Effect::Put {
+            db: 0,
+            key: b"k".to_vec(),
+            value: b"one".to_vec(),
+            expiry: wall(50),
+            lapsed: false,
+        };
         let (gone, mut back) = (State::default(), State::default());
         back.apply(&expiring);
         for (told, found, explained) in [(false, &gone, true), (false, &back, true), (true, &back, false)] {
             let mut model = Model::default();
-            model.on_time(100).unwrap();
+            model.on_time(at(100)).unwrap();
             model.commit(1..=1, vec![expiring.clone()]);
             model.release(1);
             if told {
                 model.expire(0, b"k", 0);
             }
-            assert_eq!(model.recover(found, 40).is_ok(), explained, "told {told}, found {found:?}");
+            assert_eq!(model.recover(found, at(40)).is_ok(), explained, "told {told}, found {found:?}");
         }
         let mut model = Model::default();
         model.commit(1..=1, vec![expiring.clone()]);
         model.release(1);
-        assert!(model.recover(&gone, 40).is_err(), "its time had not come");
+        assert!(model.recover(&gone, at(40)).is_err(), "its time had not come");
     }
 
     #[test]

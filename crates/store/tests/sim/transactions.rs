@@ -133,7 +133,7 @@ impl World {
         let (db, key) = self.random_key();
         match self.rng.below(8) {
             0 | 1 => Effect::Remove { db, key },
-            2 | 3 => Effect::Expiry { db, key, expiry_ms: self.random_expiry() },
+            2 | 3 => self.random_retime(db, key),
             _ => self.random_put(),
         }
     }
@@ -141,13 +141,14 @@ impl World {
     fn stage_effects(&mut self, open: &mut Open, effects: &[Effect]) -> Outcome<()> {
         let names: Vec<Name> = effects.iter().map(name).collect();
         let keys: Vec<KeyRef<'_>> = names.iter().map(|(db, key)| KeyRef { db: *db, key }).collect();
-        let (store, now_ms) = (self.store(), self.store().now().0);
+        let now = self.now()?;
+        let store = self.store();
         store.touch(&mut open.stage, &keys).map_err(Trouble::Refused)?;
         for (db, key) in &names {
             let contents = open.contents[usize::from(*db)];
             // what it emptied is its own, whatever others do there
             if contents < DATABASES {
-                let seen = || self.model.current().get(contents, key, now_ms).cloned();
+                let seen = || self.model.current().get(contents, key, now).cloned();
                 open.seen.entry((contents, key.clone())).or_insert_with(seen);
             }
         }
@@ -157,21 +158,21 @@ impl World {
         for (effect, name) in effects.iter().zip(&names) {
             let name = &(open.contents[usize::from(name.0)], name.1.clone());
             let visible = match changes.get(name) {
-                Some(change) => change.clone().filter(|entry| entry.expiry_ms.is_none_or(|at| at > now_ms)),
-                None if name.0 < DATABASES => self.model.current().get(name.0, &name.1, now_ms).cloned(),
+                Some(change) => change.clone().filter(|entry| entry.is_alive(now)),
+                None if name.0 < DATABASES => self.model.current().get(name.0, &name.1, now).cloned(),
                 None => None,
             };
             wanted.push(visible.clone());
             match effect {
-                Effect::Put { value, expiry_ms, .. } => {
-                    let entry = Entry { value: value.clone(), expiry_ms: *expiry_ms };
+                Effect::Put { value, expiry, .. } => {
+                    let entry = Entry::new(value.clone(), *expiry);
                     changes.insert(name.clone(), Some(entry));
                     presence.push(None);
                 }
-                Effect::Expiry { expiry_ms, .. } => {
+                Effect::Expiry { expiry, .. } => {
                     presence.push(Some(visible.is_some()));
                     if let Some(entry) = visible {
-                        changes.insert(name.clone(), Some(Entry { expiry_ms: *expiry_ms, ..entry }));
+                        changes.insert(name.clone(), Some(Entry { expiry: *expiry, ..entry }));
                     }
                 }
                 _ => {
@@ -230,16 +231,16 @@ impl World {
 
     /// The ticket, if it is done and rightly so.
     fn judge(&mut self, open: &Open, staging: Staging) -> Outcome<Option<u64>> {
-        let now_ms = self.store().now().0;
+        let now = self.now()?;
         match staging {
             Staging::Done { ticket } => {
                 for ((db, key), seen) in &open.seen {
                     let current = self.model.current();
-                    let (now, holder) = (current.get(*db, key, now_ms), current.holder(*db, key));
-                    if now != seen.as_ref() || holder.is_some() {
+                    let (there, holder) = (current.get(*db, key, now), current.holder(*db, key));
+                    if there != seen.as_ref() || holder.is_some() {
                         let key = key.escape_ascii();
                         return violation(format!(
-                            "db {db} {key} was {seen:?}, is {now:?}, held by {holder:?}: no conflict"
+                            "db {db} {key} was {seen:?}, is {there:?}, held by {holder:?}: no conflict"
                         ));
                     }
                 }
@@ -249,9 +250,8 @@ impl World {
                 self.met.conflicts += 1;
                 let name = (db, key.to_vec());
                 let seen = open.seen.get(&name);
-                let has_expired = seen.is_some_and(|seen| {
-                    seen.as_ref().is_some_and(|entry| entry.expiry_ms.is_some_and(|at| at <= now_ms))
-                });
+                let has_expired =
+                    seen.is_some_and(|seen| seen.as_ref().is_some_and(|entry| !entry.is_alive(now)));
                 if open.changed.contains(&name) || has_expired {
                     return Ok(None);
                 }
@@ -266,7 +266,7 @@ impl World {
 
     /// What the commit of `open` does, as long as its keys are as they are.
     fn effects_of(&self, open: &Open) -> Vec<Effect> {
-        let now_ms = self.store().now().0;
+        let now = self.store().now();
         let mut effects = Vec::new();
         if (0..).zip(open.contents).any(|(db, contents)| db != contents) {
             let from = open.contents.map(|contents| (contents < DATABASES).then_some(contents));
@@ -276,13 +276,12 @@ impl World {
             let db = (0..).zip(open.contents).find(|(_, it)| it == contents);
             let (db, key) = (db.expect("others are forgotten").0, key.clone());
             match change {
-                Some(Entry { value, expiry_ms }) => {
-                    effects.push(Effect::Put { db, key, value: value.clone(), expiry_ms: *expiry_ms });
+                Some(Entry { value, expiry, .. }) => {
+                    let (value, expiry) = (value.clone(), *expiry);
+                    effects.push(Effect::Put { db, key, value, expiry, lapsed: false });
                 }
                 // what it set and removed again was never there
-                None if *contents < DATABASES
-                    && self.model.current().get(*contents, &key, now_ms).is_some() =>
-                {
+                None if *contents < DATABASES && self.model.current().get(*contents, &key, now).is_some() => {
                     effects.push(Effect::Remove { db, key });
                 }
                 None => {}

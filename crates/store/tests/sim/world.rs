@@ -10,8 +10,8 @@ use std::sync::{Arc, mpsc};
 use clock::{Clock, SimClock, UnixMs};
 use journal::BackendKind;
 use store::{
-    Access, Durability, EngineKind, Hooks, KeyRef, Locked, Options, Prepared, Scope, Stop, Store, StoreError,
-    Value, Wanted,
+    Access, Deadline, Durability, EngineKind, Hooks, KeyRef, Locked, Moment, Options, Prepared, Scope, Stop,
+    Store, StoreError, Value, Wanted,
 };
 use vfs::SimDisk;
 use vfs::sim::Rng;
@@ -86,8 +86,10 @@ pub struct World {
     pub(crate) is_limited: bool,
     /// And the limit left the journal its margin.
     pub(crate) has_margin: bool,
-    /// Time of the newest batch that replies were released for.
-    logged_ms: u64,
+    /// Server time less what all clocks were moved by.
+    server_ahead_ms: i64,
+    /// The machine went down since the store was open.
+    pub(crate) has_rebooted: bool,
     store: Option<Arc<Store>>,
     failed: Arc<AtomicBool>,
     serial: u64,
@@ -106,7 +108,8 @@ impl World {
             met: Met::default(),
             is_limited: false,
             has_margin: false,
-            logged_ms: 0,
+            server_ahead_ms: START_MS.0 as i64,
+            has_rebooted: false,
             clock: Arc::new(SimClock::new(START_MS)),
             store: None,
             failed: Arc::default(),
@@ -150,15 +153,22 @@ impl World {
         })?;
         let read = self.read_all();
         let found = read.map_err(never)?;
-        let now_ms = self.store().now().0;
-        if now_ms < self.logged_ms {
-            let logged_ms = self.logged_ms;
-            return violation(format!(
-                "time is {now_ms} after a start, {logged_ms} was in the log before it"
-            ));
+        let now = self.store().now();
+        let is_ttl = |entry: &Entry| entry.expiry.is_some_and(|at| !at.is_wall());
+        let has_ttl = found.0.iter().flat_map(|keys| keys.values()).any(is_ttl);
+        if self.has_rebooted || !has_ttl {
+            // how long the machine was off is not known for certain; without a TTL server time may begin anew
+            self.server_ahead_ms = now.server_ms() as i64 - self.uptime_ms();
         }
+        self.check_server_time(now)?;
         self.met.branches_found_by_starts += found.1.len() as u64;
-        self.model.recover(&found, now_ms).map_err(Trouble::Violation)
+        self.model.recover(&found, now).map_err(Trouble::Violation)?;
+        if self.has_rebooted {
+            // once its record is durable this start of the machine is known
+            self.drive()?;
+            self.has_rebooted = false;
+        }
+        Ok(())
     }
 
     /// Opens the store and nothing more.
@@ -246,7 +256,28 @@ impl World {
         let outcome = self.random_step();
         let outcome = self.survive(outcome);
         self.pardon(outcome)?;
-        self.model.on_time(self.store().now().0).map_err(Trouble::Violation)
+        self.now().map(drop)
+    }
+
+    /// The store's time, which the model takes note of.
+    pub(crate) fn now(&mut self) -> Outcome<Moment> {
+        let now = self.store().now();
+        self.check_server_time(now)?;
+        self.model.on_time(now).map_err(Trouble::Violation)?;
+        Ok(now)
+    }
+
+    /// Whatever the wall clock does, server time has gone on as far as the clocks were moved.
+    fn check_server_time(&self, now: Moment) -> Outcome<()> {
+        let wanted = self.uptime_ms() + self.server_ahead_ms;
+        match now.server_ms() as i64 == wanted {
+            true => Ok(()),
+            false => violation(format!("server time is {} instead of {wanted}", now.server_ms())),
+        }
+    }
+
+    fn uptime_ms(&self) -> i64 {
+        (self.clock.now().0 / 1_000_000) as i64
     }
 
     fn random_step(&mut self) -> Outcome<()> {
@@ -305,8 +336,8 @@ impl World {
 
     fn expire(&mut self) -> Outcome<()> {
         let (db, key) = self.random_key();
-        let expiry_ms = self.random_expiry();
-        self.commit(&[Effect::Expiry { db, key, expiry_ms }])
+        let retime = self.random_retime(db, key);
+        self.commit(&[retime])
     }
 
     fn multi(&mut self) -> Outcome<()> {
@@ -315,7 +346,7 @@ impl World {
             let (db, key) = self.random_key();
             match self.rng.below(4) {
                 0 => Effect::Remove { db, key },
-                1 => Effect::Expiry { db, key, expiry_ms: self.random_expiry() },
+                1 => self.random_retime(db, key),
                 _ => self.random_put(),
             }
         });
@@ -354,8 +385,8 @@ impl World {
     fn read_key(&mut self, db: u16, key: &[u8]) -> Outcome<()> {
         let read = self.run(&[(db, key)], 0, |access| entry(access, db, key));
         let (found, ticket) = read.map_err(never)?;
-        let now_ms = self.store().now().0;
-        let wanted = self.model.current().get(db, key, now_ms);
+        let now = self.now()?;
+        let wanted = self.model.current().get(db, key, now);
         if found.as_ref() != wanted {
             let key = key.escape_ascii();
             return violation(format!("db {db} {key} reads {found:?} instead of {wanted:?}"));
@@ -370,7 +401,7 @@ impl World {
         }
         // Who holds a key that has expired ends first: until then its removal is not in the log.
         let current = self.model.current();
-        if current.has_expired(db, key, now_ms) && current.holder(db, key).is_none() {
+        if current.has_expired(db, key, now) && current.holder(db, key).is_none() {
             self.model.release(released);
             self.model.expire(db, key, ticket);
         }
@@ -379,7 +410,6 @@ impl World {
 
     /// Lets the journal write and sync once.
     pub fn drive(&mut self) -> Outcome<()> {
-        let before = self.store().released();
         if self.rng.chance(1, 2) {
             self.store().offer_idly(); // as a loop does that has nothing else to do
         }
@@ -389,9 +419,6 @@ impl World {
         self.met.segments_that_wait += waiting;
         let released = self.store().released();
         self.model.release(released);
-        if released > before && self.plan.durability == Durability::Always {
-            self.logged_ms = self.logged_ms.max(self.clock.unix_ms().0);
-        }
         Ok(())
     }
 
@@ -445,13 +472,13 @@ impl World {
                     + if let Effect::Put { value, .. } = effect { value.len() as u64 } else { 8 };
             }
         }
-        let now_ms = self.store().now().0;
-        let mut expected = self.model.current().alive(now_ms);
+        let now = self.now()?;
+        let mut expected = self.model.current().alive(now);
         let (mut presence, mut lasting, mut held) = (Vec::new(), Vec::new(), None);
         for effect in effects {
             let mut present = true;
             if let Effect::Remove { db, key } | Effect::Expiry { db, key, .. } = effect {
-                present = expected.get(*db, key, now_ms).is_some();
+                present = expected.get(*db, key, now).is_some();
                 presence.push(present);
             }
             if present {
@@ -467,7 +494,7 @@ impl World {
         let before = self.model.current();
         lasting.retain(|effect| match effect {
             Effect::Put { db, key, .. } | Effect::Remove { db, key } | Effect::Expiry { db, key, .. } => {
-                before.get(*db, key, now_ms).is_some() || expected.get(*db, key, now_ms).is_some()
+                before.get(*db, key, now).is_some() || expected.get(*db, key, now).is_some()
             }
             _ => true,
         });
@@ -487,7 +514,7 @@ impl World {
         self.model.commit(first..=ticket, lasting.clone());
         self.note(&lasting);
         // A key whose time has come is removed by the command that meets it, if nothing else did before.
-        keys.retain(|(db, key)| self.model.current().has_expired(*db, key, now_ms));
+        keys.retain(|(db, key)| self.model.current().has_expired(*db, key, now));
         let met: Vec<(u16, Vec<u8>)> = keys.iter().map(|(db, key)| (*db, key.to_vec())).collect();
         met.iter().try_for_each(|(db, key)| self.read_key(*db, key))
     }
@@ -611,13 +638,20 @@ impl World {
         let mut value = format!("{}:", self.serial).into_bytes();
         let length = self.rng.below(self.plan.value_bytes_max);
         value.extend((0..length).map(|at| (at ^ self.serial) as u8));
-        let expiry_ms = if self.rng.chance(1, 6) { self.random_expiry() } else { None };
-        Effect::Put { db, key, value, expiry_ms }
+        let expiry = if self.rng.chance(1, 6) { self.random_expiry() } else { None };
+        Effect::Put { db, key, value, expiry, lapsed: false }
     }
 
-    pub(crate) fn random_expiry(&mut self) -> Option<u64> {
-        let now_ms = self.store().now().0;
-        self.rng.chance(4, 5).then(|| now_ms + 1 + self.rng.below(1 << self.rng.clone().below(16)))
+    pub(crate) fn random_retime(&mut self, db: u16, key: Vec<u8>) -> Effect {
+        Effect::Expiry { db, key, expiry: self.random_expiry(), lapsed: false }
+    }
+
+    fn random_expiry(&mut self) -> Option<Deadline> {
+        let now = self.store().now();
+        let left_ms = 1 + self.rng.below(1 << self.rng.clone().below(16));
+        let at_wall = self.rng.chance(1, 2);
+        let after = if at_wall { Deadline::at(UnixMs(now.unix().0 + left_ms)) } else { now.after(left_ms) };
+        self.rng.chance(4, 5).then_some(after)
     }
 }
 
@@ -640,19 +674,19 @@ fn attempt<T>(
 /// Stages `effect`; says whether its key was there, where that is asked.
 pub(crate) fn stage(access: &mut Access<'_>, effect: &Effect) -> Result<Option<bool>, Stop> {
     match effect {
-        Effect::Put { db, key, value, expiry_ms } => {
-            access.put(*db, key, Value::String(value), expiry_ms.map(UnixMs));
+        Effect::Put { db, key, value, expiry, .. } => {
+            access.put(*db, key, Value::String(value), *expiry);
             Ok(None)
         }
         Effect::Remove { db, key } => access.remove(*db, key).map(Some),
-        Effect::Expiry { db, key, expiry_ms } => access.set_expiry(*db, key, expiry_ms.map(UnixMs)).map(Some),
+        Effect::Expiry { db, key, expiry, .. } => access.set_expiry(*db, key, *expiry).map(Some),
         _ => Ok(None),
     }
 }
 
 pub(crate) fn entry(access: &Access<'_>, db: u16, key: &[u8]) -> Result<Option<Entry>, Stop> {
     let found = access.get(db, key)?;
-    Ok(found.map(|found| Entry { value: found.value.to_vec(), expiry_ms: found.expiry.map(|at| at.0) }))
+    Ok(found.map(|found| Entry::new(found.value.to_vec(), found.expiry)))
 }
 
 fn names(access: &mut Access<'_>, db: u16) -> Result<Vec<Vec<u8>>, Stop> {

@@ -6,8 +6,8 @@ use std::sync::{Arc, mpsc};
 
 use clock::{SimClock, UnixMs};
 use store::{
-    Access, EngineKind, Halted, Hooks, KeyRef, Options, Prepared, Scope, Stage, Staging, Stop, Store,
-    StoreError, Value,
+    Access, Deadline, EngineKind, Halted, Hooks, KeyRef, Options, Prepared, Scope, Stage, Staging, Stop,
+    Store, StoreError, Value,
 };
 use vfs::SimDisk;
 
@@ -174,7 +174,7 @@ impl Bench {
 
     pub fn set(&self, key: &[u8], value: &[u8], expiry: Option<u64>) -> Result<(), Stop> {
         self.run(&[(0, key)], |access| {
-            access.put(0, key, Value::String(value), expiry.map(UnixMs));
+            access.put(0, key, Value::String(value), expiry.map(|at| Deadline::at(UnixMs(at))));
             Ok(())
         })
     }
@@ -200,7 +200,7 @@ impl Bench {
         expiry: Option<u64>,
     ) -> Result<(), Stop> {
         self.staged(stage, &[(0, key)], |access| {
-            access.put(0, key, Value::String(value), expiry.map(UnixMs));
+            access.put(0, key, Value::String(value), expiry.map(|at| Deadline::at(UnixMs(at))));
             Ok(())
         })
     }
@@ -215,7 +215,10 @@ impl Bench {
     }
 
     pub fn stage_expire(&self, stage: &mut Stage, key: &[u8], expiry: Option<u64>) -> bool {
-        self.staged(stage, &[(0, key)], |access| access.set_expiry(0, key, expiry.map(UnixMs))).expect("room")
+        self.staged(stage, &[(0, key)], |access| {
+            access.set_expiry(0, key, expiry.map(|at| Deadline::at(UnixMs(at))))
+        })
+        .expect("room")
     }
 
     /// A branch that sets `key` to `value`, prepared.

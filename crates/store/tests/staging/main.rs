@@ -90,13 +90,16 @@ fn prepared_changes_are_seen_when_they_are_committed_and_not_before() {
         assert_eq!(bench.store.locked_keys(), 4);
         let branches = bench.store.prepared_branches();
         assert_eq!(branches.len(), 1);
-        assert_eq!((&*branches[0].id, branches[0].since, branches[0].keys), ("one", bench.store.now(), 4));
+        assert_eq!(
+            (&*branches[0].id, branches[0].since, branches[0].keys),
+            ("one", bench.store.now().unix(), 4)
+        );
         assert_eq!(bench.store.key_counts()[0].0, 2, "nobody counts the branch's record");
         assert!(bench.commit("one").is_some());
         assert_eq!((bench.get(b"k"), bench.get(b"gone")), (Some(b"v".to_vec()), None));
         let expiry =
             bench.run(&[(0, b"kept")], |access| Ok(access.get(0, b"kept")?.and_then(|found| found.expiry)));
-        assert_eq!(expiry.expect("a read").map(|at| at.0), Some(5_000_000));
+        assert_eq!(expiry.expect("a read"), Some(store::Deadline::at(clock::UnixMs(5_000_000))));
         assert_eq!((bench.store.locked_keys(), bench.store.prepared_branches().len()), (0, 0));
         assert_eq!((bench.commit("one"), bench.rollback("one")), (None, None), "it has ended");
     });
