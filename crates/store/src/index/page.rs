@@ -1,4 +1,4 @@
-//! A page: up to about 128 slots whose hashes share a prefix.
+//! A page: up to 128 slots whose hashes share a prefix; more only where nothing parts them.
 //!
 //! ```text
 //! tags   | u8 x capacity |                        8 hash bits each: what a lookup scans
@@ -44,6 +44,8 @@ pub(crate) struct Page {
     slots: Vec<Slot>,
     /// How many hash bits all slots of this page share.
     pub(crate) depth: u8,
+    /// Number of slots when a split was last found to be impossible; 0: never.
+    stuck_slots: u32,
 }
 
 impl Page {
@@ -69,15 +71,33 @@ impl Page {
         slot
     }
 
+    /// An empty page at `depth`.
+    pub(crate) fn empty(depth: u8) -> Self {
+        Self { depth, ..Self::default() }
+    }
+
+    /// Whether the page should be split before it takes another slot. Where that was impossible it is tried again at twice the
+    /// size, so that the tries of a page look at each slot twice on average.
+    pub(crate) fn is_full(&self) -> bool {
+        self.slots.len() >= PAGE_SLOTS_MAX.max(2 * self.stuck_slots as usize)
+    }
+
+    /// Takes note that the page cannot be split.
+    pub(crate) fn set_stuck(&mut self) {
+        self.stuck_slots = self.slots.len() as u32;
+    }
+
+    /// How many leading hash bits all slots share, 32 if they are equal: the first bit that a split can go by. Looks at all slots.
+    pub(crate) fn shared_bits(&self) -> u8 {
+        let first = self.slots.first().map_or(0, |slot| slot.bits);
+        let differing = self.slots.iter().fold(0, |differing, slot| differing | (slot.bits ^ first));
+        differing.leading_zeros() as u8
+    }
+
     /// Moves the slots whose hash bit number `depth` (from the top) is set into a new page; both go one deeper.
-    ///
-    /// Returns `None`, and changes nothing, when the bit does not separate them.
-    pub(crate) fn split(&mut self) -> Option<Self> {
+    pub(crate) fn split(&mut self) -> Self {
         let bit = 1_u64 << (63 - self.depth);
         let upper = self.slots.iter().filter(|slot| slot.bits() & bit != 0).count();
-        if upper == 0 || upper == self.slots.len() {
-            return None;
-        }
         let mut low = Self::with_room(self.slots.len() - upper, self.depth + 1);
         let mut high = Self::with_room(upper, self.depth + 1);
         for (tag, slot) in self.tags.drain(..).zip(self.slots.drain(..)) {
@@ -88,7 +108,12 @@ impl Page {
             };
         }
         *self = low;
-        Some(high)
+        high
+    }
+
+    /// Takes all slots out.
+    pub(crate) fn take_slots(&mut self) -> impl Iterator<Item = (u8, Slot)> {
+        std::mem::take(&mut self.tags).into_iter().zip(std::mem::take(&mut self.slots))
     }
 
     /// Positions of the slots whose bits and tag equal `hash`'s, in order.
@@ -140,7 +165,7 @@ impl Page {
 
     fn with_room(slots: usize, depth: u8) -> Self {
         let room = slots.next_multiple_of(GROWTH_SLOTS);
-        Self { tags: Vec::with_capacity(room), slots: Vec::with_capacity(room), depth }
+        Self { tags: Vec::with_capacity(room), slots: Vec::with_capacity(room), depth, stuck_slots: 0 }
     }
 }
 
@@ -215,7 +240,7 @@ mod tests {
         for i in 0..100_u64 {
             page.push(i as u8, slot(i << 57));
         }
-        let high = page.split().expect("both halves");
+        let high = page.split();
         assert_eq!((page.depth, high.depth), (1, 1));
         assert_eq!(page.len() + high.len(), 100);
         assert!((0..high.len()).all(|at| high.get(at).1.bits() >> 63 == 1));
@@ -233,13 +258,28 @@ mod tests {
     }
 
     #[test]
-    fn equal_hashes_are_not_split() {
+    fn shared_bits_are_those_before_the_first_that_differs() {
         let mut page = Page::default();
-        (0..200).for_each(|_| {
+        assert_eq!(page.shared_bits(), 32, "nothing differs in an empty page");
+        page.push(0, slot(0xf0f0_0000_0000_0000));
+        page.push(0, slot(0xf0f0_0000_0000_0000));
+        assert_eq!(page.shared_bits(), 32);
+        page.push(0, slot(0xf0f1_0000_0000_0000));
+        assert_eq!(page.shared_bits(), 15);
+    }
+
+    #[test]
+    fn page_that_cannot_be_split_is_tried_again_at_twice_the_size() {
+        let mut page = Page::default();
+        let mut tried_at = Vec::new();
+        for _ in 0..1_000 {
+            if page.is_full() {
+                tried_at.push(page.len());
+                page.set_stuck();
+            }
             page.push(0, slot(0));
-        });
-        assert!(page.split().is_none());
-        assert_eq!((page.len(), page.depth), (200, 0));
+        }
+        assert_eq!(tried_at, [128, 256, 512]);
     }
 
     #[test]

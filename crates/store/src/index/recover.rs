@@ -70,6 +70,17 @@ pub(crate) struct Replayed {
     pub(crate) moved: bool,
 }
 
+/// A key as a checkpoint has it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LoadedSlot<'a> {
+    pub(crate) hash: KeyHash,
+    /// Of the base.
+    pub(crate) place: u64,
+    pub(crate) shared: bool,
+    /// On top of the base.
+    pub(crate) deltas: &'a [Delta],
+}
+
 /// What a replayed record did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Replay {
@@ -173,24 +184,40 @@ impl Index {
         None
     }
 
-    /// Adds a checkpoint's slot to an index that has not seen the key.
-    pub(crate) fn load_slot(&self, keyspace: u32, hash: KeyHash, place: u64, shared: bool, deltas: &[Delta]) {
-        let mut stripe = self.lock(hash.stripe());
+    /// Adds slots of a checkpoint, all of stripe `number`, to an index that has not seen their keys.
+    pub(crate) fn load_slots<'a>(
+        &self,
+        keyspace: u32,
+        number: usize,
+        slots: impl Iterator<Item = LoadedSlot<'a>>,
+    ) {
+        let mut stripe = self.lock(number);
+        let (mut loaded, mut grown) = (0, 0);
         let space = stripe.space_mut(keyspace);
-        let mut marks = if shared { WORD_SHARED } else { 0 };
-        if !deltas.is_empty() {
-            marks |= WORD_DELTAS;
-            space.deltas.insert(place, deltas.to_vec());
+        for LoadedSlot { hash, place, shared, deltas } in slots {
+            let mut marks = if shared { WORD_SHARED } else { 0 };
+            if !deltas.is_empty() {
+                marks |= WORD_DELTAS;
+                space.deltas.insert(place, deltas.to_vec());
+            }
+            grown += space.insert(hash, Word::cold(place, marks)).1;
+            loaded += 1;
         }
-        space.table.live += 1;
-        let grown = space.insert(hash, Word::cold(place, marks)).1;
+        space.table.live += loaded;
         stripe.unreported_bytes += grown;
         stripe.report(self);
     }
 
-    /// Adds a checkpoint's expiry.
-    pub(crate) fn load_expiry(&self, keyspace: u32, hash: KeyHash, expiry_ms: u64) {
-        self.lock(hash.stripe()).space_mut(keyspace).expiry.insert(expiry_ms, hash);
+    /// Adds expiries of a checkpoint, all of stripe `number`.
+    pub(crate) fn load_expiries(
+        &self,
+        keyspace: u32,
+        number: usize,
+        expiries: impl Iterator<Item = (KeyHash, u64)>,
+    ) {
+        let mut stripe = self.lock(number);
+        let space = stripe.space_mut(keyspace);
+        expiries.for_each(|(hash, expiry_ms)| space.expiry.insert(expiry_ms, hash));
     }
 
     /// Replays one record with a key; `same_key` reads whether the record at a place has this record's key.
@@ -529,7 +556,8 @@ mod tests {
     fn removal_finds_the_older_slot_and_not_a_younger_one_of_equal_bits() {
         let bench = Bench::new();
         let hash = bench.hash(b"same bits");
-        bench.index.load_slot(KEYSPACE, hash, 50, false, &[]);
+        let slot = LoadedSlot { hash, place: 50, shared: false, deltas: &[] };
+        bench.index.load_slots(KEYSPACE, hash.stripe(), std::iter::once(slot));
         let replayed = |place, kind| bench.replayed(b"same bits", kind, place);
         let other = &mut |_| Ok(false);
         let set = bench.index.replay(&replayed(20, record::STRING | record::SHARED), other).expect("reads");
@@ -578,7 +606,8 @@ mod tests {
             if i % 3 == 0 {
                 bench.replay(&i.to_le_bytes(), record::EXPIRY, i * 10 + 2, i * 10 + 2, false);
             }
-            bench.index.load_expiry(KEYSPACE, bench.hash(&i.to_le_bytes()), 1_000 + i % 5);
+            let (hash, expiry_ms) = (bench.hash(&i.to_le_bytes()), 1_000 + i % 5);
+            bench.index.load_expiries(KEYSPACE, hash.stripe(), std::iter::once((hash, expiry_ms)));
         }
         let take = |index: &Index, budget| {
             let (mut slots, mut expiries) = (Vec::new(), Vec::new());
@@ -602,10 +631,13 @@ mod tests {
         assert_eq!((whole.0.len(), whole.1.len()), (2_000, 2_000));
         assert_eq!(take(&bench.index, 1), whole);
         let loaded = Index::new(2);
-        for (keyspace, hash, place, shared, deltas) in &whole.0 {
-            loaded.load_slot(*keyspace, *hash, *place, *shared, deltas);
+        for &(keyspace, hash, place, shared, ref deltas) in &whole.0 {
+            let slot = LoadedSlot { hash, place, shared, deltas };
+            loaded.load_slots(keyspace, hash.stripe(), std::iter::once(slot));
         }
-        whole.1.iter().for_each(|(keyspace, hash, at)| loaded.load_expiry(*keyspace, *hash, *at));
+        for &(keyspace, hash, at) in &whole.1 {
+            loaded.load_expiries(keyspace, hash.stripe(), std::iter::once((hash, at)));
+        }
         loaded.finish();
         assert_eq!(take(&loaded, 7), whole);
     }

@@ -53,6 +53,7 @@
 //!
 //! Out of scope: I/O (`checkpoint_file`), capture (`capture`), what to do with entries (`recovery`).
 
+use crate::hash::STRIPES;
 use crate::index::stripe::Delta;
 use crate::record::{decode_clock, encode_clock};
 use crate::time::ClockRecord;
@@ -394,6 +395,9 @@ impl Decoder {
         let count = u32_at(header, 12) as usize;
         let area =
             Area { keyspace: u32_at(header, 16), stripe: u16::from_le_bytes([header[22], header[23]]) };
+        if usize::from(area.stripe) >= STRIPES {
+            return Err(FormatError::Content("a stripe that no index has"));
+        }
         let kind = u16::from_le_bytes([header[20], header[21]]);
         let block = decode_body(kind, area, count, body)?;
         match &block {

@@ -17,19 +17,20 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use journal::{FooterEntry, Lsn, Place, RecordView, Recovery, SegmentInfo, SegmentState, record_flags};
 
 use super::capture::Published;
-use super::checkpoint::{Area, Block, Entry, Header};
+use super::checkpoint::{Area, Block, Entry, Expiry, Header};
+use super::checkpoint_file::LoadError;
 use super::footer::entry_of;
 use super::liveness::{Live, Liveness};
 use super::{checkpoint_file, open_error};
 use crate::error::StoreError;
 use crate::hash::{KeyHash, KeyHasher};
 use crate::index::Index;
-use crate::index::recover::Replayed;
+use crate::index::recover::{LoadedSlot, Replayed};
 use crate::options::Options;
 use crate::record::{self, Payload};
 
@@ -57,11 +58,11 @@ pub(crate) fn recover(
 ) -> Result<Recovered, StoreError> {
     let segments = recovery.segments();
     let mut recovered = Recovered::default();
-    let (mut from, mut missing) = (Lsn(1), Vec::new());
+    let (mut from, mut missing) = (Lsn(1), BTreeSet::new());
     if let Some(checkpoint) = recovery.checkpoint() {
-        let mut loader = Loader::new(index, &segments, recovery.identity().folder);
-        let take = &mut |header: &Header, block| loader.take(header.folder, block);
-        match checkpoint_file::load(&*options.vfs, &options.dir, &checkpoint.name, take) {
+        let loader = Loader::new(index, &segments, recovery.identity().folder);
+        let (loader, loaded) = load(loader, options, &checkpoint.name)?;
+        match loaded {
             Ok(header) => {
                 missing = loader.finish(liveness);
                 from = checkpoint.lsn;
@@ -90,23 +91,48 @@ pub(crate) fn recover(
     Ok(recovered)
 }
 
+/// Reads and decodes the checkpoint `name` here while a thread takes its blocks in.
+fn load<'a>(
+    mut loader: Loader<'a>,
+    options: &Options,
+    name: &str,
+) -> Result<(Loader<'a>, Result<Header, LoadError>), StoreError> {
+    std::thread::scope(|scope| {
+        let (send, receive) = mpsc::sync_channel(BLOCKS_WAITING_MAX);
+        let take = move || {
+            receive.iter().for_each(|(folder, block)| loader.take(folder, block));
+            loader
+        };
+        let taken = std::thread::Builder::new().name("store-load".into()).spawn_scoped(scope, take);
+        let taken = taken.map_err(|error| StoreError::Open(format!("no thread for the start: {error}")))?;
+        let loaded = checkpoint_file::load(&*options.vfs, &options.dir, name, &mut |header, block| {
+            // it ends early only by a panic, which goes on below
+            let _ = send.send((header.folder, block));
+        });
+        drop(send);
+        let loader = taken.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok((loader, loaded))
+    })
+}
+
 /// Takes a checkpoint's blocks in.
 struct Loader<'a> {
     index: &'a Index,
-    known: BTreeSet<u32>,
+    /// The segments that are there, in order, and how many of their records the entries point at.
+    counted: Vec<(u32, u64)>,
     folder: u128,
     foreign: bool,
-    /// Entries that point into segments that are not there, by keyspace: fine only where the keyspace is dead.
-    missing: Vec<(u32, u32)>,
-    counted: BTreeMap<u32, u64>,
+    /// Segments that are not there and that entries point into, by keyspace: fine only where the keyspace is dead.
+    missing: BTreeSet<(u32, u32)>,
     average_bytes: BTreeMap<u32, u64>,
 }
 
 impl<'a> Loader<'a> {
     fn new(index: &'a Index, segments: &[SegmentInfo], folder: u128) -> Self {
-        let known = segments.iter().map(|info| info.segment.0).collect();
-        let (missing, counted, average_bytes) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
-        Self { index, known, folder, foreign: false, missing, counted, average_bytes }
+        let mut counted: Vec<_> = segments.iter().map(|info| (info.segment.0, 0)).collect();
+        counted.sort_unstable();
+        let (missing, average_bytes) = (BTreeSet::new(), BTreeMap::new());
+        Self { index, counted, folder, foreign: false, missing, average_bytes }
     }
 
     fn take(&mut self, folder: u128, block: Block) {
@@ -124,38 +150,37 @@ impl<'a> Loader<'a> {
             }
             Block::Entries(area, entries) => self.entries(area, &entries),
             Block::Expiries(area, expiries) => {
-                for expiry in expiries {
-                    let hash = KeyHash::from_parts(area.stripe.into(), expiry.bits, expiry.tag);
-                    self.index.load_expiry(area.keyspace, hash, expiry.expiry_ms);
-                }
+                let number = usize::from(area.stripe);
+                let hash = |expiry: &Expiry| KeyHash::from_parts(number, expiry.bits, expiry.tag);
+                let expiries = expiries.iter().map(|expiry| (hash(expiry), expiry.expiry_ms));
+                self.index.load_expiries(area.keyspace, number, expiries);
             }
             Block::End(_) => {}
         }
     }
 
-    /// Entries lie in hash order. Inserted so, each would meet a full page whose next hash bit is the same in all its
-    /// slots and cannot be split yet; in strides pages fill evenly.
     fn entries(&mut self, area: Area, entries: &[Entry]) {
-        let count = entries.len();
-        let stride = (count * 5 / 13..).find(|stride| gcd(*stride, count) == 1).unwrap_or(1);
-        (0..count).for_each(|n| self.entry(area, &entries[n * stride % count]));
-    }
-
-    fn entry(&mut self, area: Area, entry: &Entry) {
-        let hash = KeyHash::from_parts(area.stripe.into(), entry.bits, entry.tag);
-        self.index.load_slot(area.keyspace, hash, entry.place, entry.shared, &entry.deltas);
-        for place in std::iter::once(entry.place).chain(entry.deltas.iter().map(|delta| delta.place)) {
+        let number = usize::from(area.stripe);
+        let slots = entries.iter().map(|entry| LoadedSlot {
+            hash: KeyHash::from_parts(number, entry.bits, entry.tag),
+            place: entry.place,
+            shared: entry.shared,
+            deltas: &entry.deltas,
+        });
+        self.index.load_slots(area.keyspace, number, slots);
+        let deltas = entries.iter().flat_map(|entry| &entry.deltas).map(|delta| delta.place);
+        for place in entries.iter().map(|entry| entry.place).chain(deltas) {
             let segment = Place::unpack(place).segment().0;
-            if !self.known.contains(&segment) {
-                self.missing.push((area.keyspace, segment));
+            match self.counted.binary_search_by_key(&segment, |(segment, _)| *segment) {
+                Ok(at) => self.counted[at].1 += 1,
+                Err(_) => drop(self.missing.insert((area.keyspace, segment))),
             }
-            *self.counted.entry(segment).or_default() += 1;
         }
     }
 
     /// Sets the live counters: counts are exact, bytes are as the checkpoint's averages say.
-    fn finish(self, liveness: &Liveness) -> Vec<(u32, u32)> {
-        for (segment, records) in self.counted {
+    fn finish(self, liveness: &Liveness) -> BTreeSet<(u32, u32)> {
+        for (segment, records) in self.counted.into_iter().filter(|(_, records)| *records > 0) {
             let average = self.average_bytes.get(&segment).copied().unwrap_or(0);
             liveness.set(segment, Live { records, bytes: records * average });
         }
@@ -290,10 +315,6 @@ impl Replayer<'_> {
     }
 }
 
-fn gcd(a: usize, b: usize) -> usize {
-    if b == 0 { a } else { gcd(b, a % b) }
-}
-
 fn key_of(kind: u8, payload: &[u8]) -> Option<Box<[u8]>> {
     record::decode(kind, payload)?.key().map(Box::from)
 }
@@ -319,3 +340,6 @@ fn is_complete(segments: &[SegmentInfo]) -> bool {
         follows
     })
 }
+
+/// Decoded blocks that wait for the thread that takes them in: 0.5 MB each.
+const BLOCKS_WAITING_MAX: usize = 4;
