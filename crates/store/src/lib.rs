@@ -272,10 +272,13 @@ impl Store {
         credit_bytes: u64,
         now: Moment,
     ) -> Result<Access<'s>, Stop> {
+        if credit_bytes != 0 || prepared.has_records() {
+            let pages = memory::ROOM_PAGES_MAX.max(prepared.records_count());
+            self.memory.make_room(&self.index, &*self.engine, pages, prepared.kept_bytes());
+        }
         let credits = if credit_bytes == 0 {
             None
         } else {
-            self.memory.make_room(&self.index, &*self.engine, memory::ROOM_PAGES_MAX);
             let keys = scope.keys().map_or(1, |keys| keys.len() as u64);
             match self.engine.reserve(credit_bytes + keys * RECORD_OVERHEAD_BYTES, keys, Class::Write) {
                 Ok(credits) => Some(credits),

@@ -1,14 +1,14 @@
 //! The memory budget: what counts, what is dropped, what is refused.
 //!
 //! Counted: index pages and hot objects (`index`), large values, what commands have read from disk and what transactions stage (`large`), what waits in the journal (`engine`), and what others report
-//! in: connection buffers. From 15/16 of `memory.limit` on, each command that stores something first moves a clock hand on by a
-//! bounded number of pages: it drops clean hot values (their slot turns back into a place) that nobody looked at
-//! since its last visit. At the limit, effects that grow are refused by name, while reads, removals and expiry
+//! in: connection buffers. From 15/16 of `memory.limit` on, each command that stores something or has read from disk first moves a clock hand on
+//! by a bounded number of pages: it drops clean hot values (their slot turns back into a place) that nobody looked at
+//! since its last visit. So what is read often stays, and what was read once takes the place of what nobody reads. At the limit, effects that grow are refused by name, while reads, removals and expiry
 //! changes go on. Growth that only lacks what waits for the disk is held back until it has caught up.
 //!
 //! Invariant: a value whose effect is not released stays hot.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::engine::Engine;
@@ -26,6 +26,8 @@ pub(crate) struct Memory {
     reported_bytes: AtomicU64,
     ledger: Ledger,
     hand: Mutex<Hand>,
+    /// A read has made a value hot since the hand last found nothing to drop.
+    has_warmed: AtomicBool,
 }
 
 /// Where the clock stands.
@@ -36,7 +38,8 @@ struct Hand {
     bits: u64,
     /// Stripes passed since anything was dropped.
     barren_stripes: usize,
-    /// What was released when two whole rounds had found nothing; more must be before another try makes sense.
+    /// What was released when two whole rounds had found nothing; more must be, or a read must have made something hot, before another
+    /// try makes sense.
     barren_at: Option<u64>,
 }
 
@@ -71,6 +74,7 @@ impl Memory {
             reported_bytes: AtomicU64::new(0),
             ledger: Ledger::default(),
             hand: Mutex::default(),
+            has_warmed: AtomicBool::new(false),
         }
     }
 
@@ -106,29 +110,23 @@ impl Memory {
         &self.ledger
     }
 
-    /// Whether used memory is beyond the limit, or (`soon`) close to it.
-    fn is_over(&self, index: &Index, engine: &dyn Engine, soon: bool) -> bool {
-        let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
-        let bound = if soon { limit_bytes - limit_bytes / 16 } else { limit_bytes };
-        limit_bytes != 0 && self.used(index, engine) > bound
-    }
-
     /// Drops clean hot values that nobody looked at, until memory is well within its limit, `pages` were visited or
     /// two rounds found none.
     ///
-    /// Takes one stripe's lock at a time; callers hold none. Whoever comes while another drops does not wait.
-    pub(crate) fn make_room(&self, index: &Index, engine: &dyn Engine, pages: usize) {
-        if !self.is_over(index, engine, true) || !engine.has_places() {
+    /// `for_bytes` are to come beside what is used. Takes one stripe's lock at a time; callers hold none. Whoever comes while
+    /// another drops does not wait.
+    pub(crate) fn make_room(&self, index: &Index, engine: &dyn Engine, pages: usize, for_bytes: u64) {
+        if self.has_room(index, engine, for_bytes) || !engine.has_places() {
             return;
         }
         let Ok(mut hand) = self.hand.try_lock() else { return };
         let released = engine.released().min(engine.newest());
-        if hand.barren_at == Some(released) {
+        if !self.has_warmed.swap(false, Ordering::Relaxed) && hand.barren_at == Some(released) {
             return;
         }
         hand.barren_at = None;
         for _ in 0..pages {
-            if !self.is_over(index, engine, true) {
+            if self.has_room(index, engine, for_bytes) {
                 return;
             }
             if hand.advance(index, released) {
@@ -141,18 +139,24 @@ impl Memory {
         }
     }
 
-    /// Whether memory has room for values that a read brought in.
-    pub(crate) fn has_room(&self, index: &Index, engine: &dyn Engine) -> bool {
-        !self.is_over(index, engine, true)
+    /// Whether used memory and `bytes` more are well within the limit.
+    pub(crate) fn has_room(&self, index: &Index, engine: &dyn Engine, bytes: u64) -> bool {
+        let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
+        limit_bytes == 0 || self.used(index, engine).saturating_add(bytes) <= limit_bytes - limit_bytes / 16
+    }
+
+    /// Takes note that a read has made a value hot.
+    pub(crate) fn on_warm(&self) {
+        self.has_warmed.store(true, Ordering::Relaxed);
     }
 
     /// Refuses growth past the limit; holds it back where there will be room once the disk has caught up.
     pub(crate) fn admit(&self, index: &Index, engine: &dyn Engine) -> Result<(), Stop> {
-        if !self.is_over(index, engine, false) {
-            return Ok(());
-        }
         let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
         let used_bytes = self.used(index, engine);
+        if limit_bytes == 0 || used_bytes <= limit_bytes {
+            return Ok(());
+        }
         // what waits is counted there, and until it is released as a value that cannot be dropped
         let waiting_bytes = 2 * engine.buffered_bytes();
         if used_bytes.saturating_sub(waiting_bytes) <= limit_bytes && engine.awaits_disk() {

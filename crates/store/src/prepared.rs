@@ -180,6 +180,16 @@ impl Prepared {
         images.map(|fetched| &*fetched.key)
     }
 
+    /// Number of records that were fetched.
+    pub(crate) fn records_count(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Bytes of the values that were fetched and kept.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        self.reading.as_ref().map_or(0, |reading| reading.kept_bytes)
+    }
+
     /// Whether anything was fetched.
     pub(crate) fn has_records(&self) -> bool {
         !self.records.is_empty()

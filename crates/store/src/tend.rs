@@ -123,7 +123,7 @@ impl Store {
         while let Some(space) = self.index.exhume() {
             space.each_record(&mut |place, bytes| self.engine.on_dead(place, bytes));
         }
-        self.memory.make_room(&self.index, &*self.engine, usize::MAX);
+        self.memory.make_room(&self.index, &*self.engine, usize::MAX, 0);
         self.tender.next_due_ms.store(u64::MAX, Ordering::Relaxed);
         self.tender.has_passed_over.store(false, Ordering::Relaxed);
         let now = self.now();

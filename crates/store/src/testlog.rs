@@ -18,6 +18,7 @@ pub(crate) struct TestLog {
     released: AtomicU64,
     is_full: AtomicBool,
     groups: AtomicU64,
+    reads: AtomicU64,
 }
 
 #[derive(Clone, Debug)]
@@ -44,16 +45,17 @@ impl TestLog {
         self.groups.load(Ordering::Relaxed)
     }
 
+    /// Records read.
+    pub(crate) fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
+    }
+
     /// What recovery would make of the first `count` records.
     pub(crate) fn recover(&self, count: u64, hasher: &KeyHasher, databases: u16) -> (Self, Index) {
         let records = self.records.lock().expect("no panic")[..count as usize].to_vec();
         let index = Index::new(databases);
-        let log = Self {
-            records: Mutex::new(records.clone()),
-            released: AtomicU64::new(count),
-            is_full: AtomicBool::new(false),
-            groups: AtomicU64::new(0),
-        };
+        let log =
+            Self { records: Mutex::new(records.clone()), released: AtomicU64::new(count), ..Self::default() };
         for (seq, record) in (1..).zip(&records) {
             log.replay(&index, hasher, seq, record);
         }
@@ -118,6 +120,7 @@ impl Engine for TestLog {
     }
 
     fn read(&self, place: u64) -> Result<Fetched, StoreError> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
         let records = self.records.lock().expect("no panic");
         let record = &records[place as usize - 1];
         let payload = record::decode(record.kind, &record.payload).expect("we wrote it");

@@ -551,14 +551,15 @@ impl<'s> Guards<'s> {
     /// Makes hot what was read: the keys of the scope if memory has room, and collections, which must be folded.
     fn warm_all(&mut self, store: &Store, scope: Scope<'_>, prepared: &Prepared) {
         match scope {
-            Scope::Keys(_) | Scope::Foreseen(..)
-                if store.memory.has_room(&store.index, &*store.engine)
-                    || prepared.collections().next().is_some() =>
-            {
-                let keys = scope.keys().unwrap_or_default();
-                keys.iter().for_each(|key| self.warm(store, prepared, *key));
+            Scope::Keys(_) | Scope::Foreseen(..) => {
+                let folds = prepared.collections().next().is_some();
+                for key in scope.keys().unwrap_or_default() {
+                    if folds || store.memory.has_room(&store.index, &*store.engine, 0) {
+                        self.warm(store, prepared, *key);
+                    }
+                }
             }
-            Scope::Keys(_) | Scope::Foreseen(..) | Scope::Walk => {}
+            Scope::Walk => {}
             Scope::Everything => {
                 for key in prepared.collections() {
                     (0..store.options.databases)
@@ -579,6 +580,7 @@ impl<'s> Guards<'s> {
         };
         stripe.unreported_bytes += stripe.space_mut(keyspace).set_word(spot, word);
         stripe.report(&store.index);
+        store.memory.on_warm();
     }
 
     fn stripe(&self, number: usize) -> Result<&Stripe, Stop> {

@@ -87,7 +87,7 @@ impl Store {
             let text = format!("the name of a transaction's branch has 1 to {BRANCH_BYTES_MAX} bytes");
             return Err(StoreError::Transaction(text).into());
         }
-        self.memory.make_room(&self.index, &*self.engine, crate::memory::ROOM_PAGES_MAX);
+        self.memory.make_room(&self.index, &*self.engine, crate::memory::ROOM_PAGES_MAX, 0);
         let branch = Arc::new(Branch::of(self, branch, stage, self.now().unix().0));
         let image = branch.encode();
         let bytes = image.len() as u64 + branch.id.len() as u64 + RECORD_OVERHEAD_BYTES;
@@ -108,7 +108,7 @@ impl Store {
     /// As [`Store::prepare`].
     pub fn commit_staged(&self, stage: &Stage, prepared: &Prepared) -> Result<Staging, Halted> {
         self.admit_staging()?;
-        self.memory.make_room(&self.index, &*self.engine, crate::memory::ROOM_PAGES_MAX);
+        self.memory.make_room(&self.index, &*self.engine, crate::memory::ROOM_PAGES_MAX, 0);
         let keys: Vec<KeyRef<'_>> =
             stage.touched().map(|touched| KeyRef { db: touched.db(), key: touched.key() }).collect();
         let credits = match self.engine.reserve(stage.bytes(), stage.writes() as u64, Class::Write) {
