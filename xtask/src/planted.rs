@@ -51,6 +51,8 @@ const BUGS: &[Bug] = &[
           from: "manifest.say(&entries, shared.unix_ms())?;", to: "if !PLANTED { manifest.say(&entries, shared.unix_ms())?; }" },
     Bug { name: "writes take the reserve of deletes", test: LIVES, file: "journal/src/admission.rs",
           from: "if class == Class::Write {", to: "if class == Class::Write && !PLANTED {" },
+    Bug { name: "expiry names another state than it leaves", test: LIVES, file: "store/src/access/commit.rs",
+          from: "key, (old.since, old.seq), expiry_ms)", to: "key, (old.since + u64::from(PLANTED) * 8, old.seq + u64::from(PLANTED) * 8), expiry_ms)" },
     Bug { name: "clock record forgotten at a start", test: LIVES, file: "store/src/log/recovery.rs",
           from: "self.index.set_clock(entry.seq.0, record);", to: "if !PLANTED { self.index.set_clock(entry.seq.0, record); }" },
     Bug { name: "clock record left out of a checkpoint", test: LIVES, file: "store/src/log/capture.rs",

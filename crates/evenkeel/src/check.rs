@@ -53,6 +53,12 @@ fn salvage(dir: &Path, out: &Path) -> Result<(), String> {
     if copied.gaps > 0 || copied.segments_lost > 0 || !copied.missing.is_empty() {
         text += "a skipped record may have been a removal or a newer value: its key then shows what was there before\n";
     }
+    if saved.broken_chains > 0 {
+        text += &format!(
+            "{} keys have changes of another state of theirs: they read as damaged\n",
+            saved.broken_chains
+        );
+    }
     if let Some(why) = saved.without_checkpoint {
         text += &format!("the checkpoint could not be read ({why}): removed keys may be back\n");
     }

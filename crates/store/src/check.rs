@@ -5,9 +5,9 @@
 //!   2. A checkpoint is good if all of it verifies, it belongs to this folder and to the lsn that the manifest states, and
 //!      each record that it points at for a database in use, or for a prepared transaction, is there.
 //!
-//! Memory: eight bytes for each record of the log.
+//! Memory: sixteen bytes for each record of the log.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use journal::{CheckReport, Damage, JournalError, RecordView};
@@ -15,6 +15,7 @@ use vfs::Vfs;
 
 use crate::error::StoreError;
 use crate::index::PREPARED_KEYSPACE;
+use crate::index::stripe::chain;
 use crate::log::checkpoint::{Area, Block, Entry, Header};
 use crate::log::checkpoint_file::{self, LoadError};
 use crate::record::{self, MAPPING, Payload};
@@ -59,8 +60,10 @@ pub fn check(vfs: &dyn Vfs, dir: &Path) -> Result<Checked, StoreError> {
 /// What of the log the checkpoint is compared with.
 #[derive(Default)]
 struct Log {
-    /// Places of all records that verify, ascending.
-    places: Vec<u64>,
+    /// Place and seq of all records that verify, ascending.
+    places: Vec<(u64, u64)>,
+    /// Of deltas: what they may lie on (`Delta::since`).
+    since: BTreeMap<u64, u64>,
     payload_bytes: u64,
     /// Records that are none of the store's, the first few.
     strange: Vec<(journal::Place, String)>,
@@ -69,8 +72,18 @@ struct Log {
 }
 
 impl Log {
+    /// The seq of the record at `place`.
+    fn seq(&self, place: u64) -> Option<u64> {
+        let at = self.places.binary_search_by_key(&place, |(place, _)| *place).ok()?;
+        Some(self.places[at].1)
+    }
+
     fn take(&mut self, view: &RecordView<'_>) {
-        self.places.push(view.place.pack());
+        self.places.push((view.place.pack(), view.header.seq.0));
+        let since = record::decode(view.header.kind, view.payload).map_or(0, |payload| payload.since());
+        if since != 0 {
+            self.since.insert(view.place.pack(), since);
+        }
         self.payload_bytes += view.payload.len() as u64;
         if let Err(what) = record::check(view.header.kind, Some(view.payload))
             && self.strange.len() < STRANGE_MAX
@@ -101,6 +114,9 @@ struct Content<'a> {
     /// Records that are not there, and the first of them.
     missing: u64,
     first_missing: u64,
+    /// Keys whose deltas are of another state of theirs, and the place of the first of them.
+    broken: u64,
+    first_broken: u64,
 }
 
 impl<'a> Content<'a> {
@@ -114,6 +130,8 @@ impl<'a> Content<'a> {
             keys: 0,
             missing: 0,
             first_missing: 0,
+            broken: 0,
+            first_broken: 0,
         }
     }
 
@@ -134,13 +152,31 @@ impl<'a> Content<'a> {
         if !self.used.contains(&area.keyspace) {
             return;
         }
+        if !self.is_chained(entry) {
+            self.first_broken = if self.broken == 0 { entry.place } else { self.first_broken };
+            self.broken += 1;
+        }
         for place in std::iter::once(entry.place).chain(entry.deltas.iter().map(|delta| delta.place)) {
             let segment = journal::Place::unpack(place).segment().0;
-            if !self.hurt.contains(&segment) && self.log.places.binary_search(&place).is_err() {
+            if !self.hurt.contains(&segment) && self.log.seq(place).is_none() {
                 self.first_missing = if self.missing == 0 { place } else { self.first_missing };
                 self.missing += 1;
             }
         }
+    }
+
+    /// Whether the deltas of `entry` follow its base and each other, as far as they are there.
+    fn is_chained(&self, entry: &Entry) -> bool {
+        let Some(seq) = self.log.seq(entry.place) else { return true };
+        let mut deltas = entry.deltas.clone();
+        for delta in &mut deltas {
+            match self.log.seq(delta.place) {
+                None => return true,
+                Some(seq) if seq != delta.seq => return false,
+                Some(_) => delta.since = self.log.since.get(&delta.place).copied().unwrap_or(0),
+            }
+        }
+        chain(seq, &deltas).is_some()
     }
 
     /// Everything that is wrong with it: offset in its file, and what.
@@ -163,6 +199,15 @@ impl<'a> Content<'a> {
             let what = format!(
                 "the checkpoint points at {} records that are not there, first at segment {segment} offset {offset}",
                 self.missing
+            );
+            faults.push((0, what));
+        }
+        if self.broken > 0 {
+            let first = journal::Place::unpack(self.first_broken);
+            let (segment, offset) = (first.segment(), first.offset_bytes());
+            let what = format!(
+                "the deltas of {} keys belong to another state of theirs, first at segment {segment} offset {offset}",
+                self.broken
             );
             faults.push((0, what));
         }

@@ -449,5 +449,5 @@ fn hash_key(options: &Options) -> [u8; 16] {
     KeyHasher::new(&[0x3c; 16], 128).hash(&seed).0.to_le_bytes()
 }
 
-/// What a record takes beside key and value, at most: header, key length, base seq, padding.
-const RECORD_OVERHEAD_BYTES: u64 = record::HEADER_BYTES + 4 + 8 + 7;
+/// What a record takes beside key and value, at most: header, key length, base seq, since, padding.
+const RECORD_OVERHEAD_BYTES: u64 = record::HEADER_BYTES + 4 + 8 + 8 + 7;

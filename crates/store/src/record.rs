@@ -9,7 +9,8 @@
 //! kind              body                                             meaning
 //!  1 STRING         value                                            the key is this string
 //!  2 REMOVED        (empty)                                          the key is gone (DEL, or its time had come)
-//!  3 EXPIRY         base_seq u64                                     the value of effect base_seq stays, the header's
+//!  3 EXPIRY         base_seq u64 | since u64                         the value of effect base_seq, which is that of each
+//!                                                                    effect from since on, stays (older: no since), the header's
 //!                                                                    expiry replaces its own
 //! 16 IMAGE          count u32 | (field_len u32 | value_len u32 | field | value) x count, fields ascending
 //!                                                                    the key is this test collection (a fold)
@@ -75,6 +76,8 @@ pub(crate) struct Draft<'a> {
     key: &'a [u8],
     base_seq: [u8; 8],
     has_base: bool,
+    since: [u8; 8],
+    has_since: bool,
     body: &'a [u8],
 }
 
@@ -82,7 +85,18 @@ impl<'a> Draft<'a> {
     /// A whole value, or a removal (`body` empty).
     pub(crate) fn whole(kind: u8, keyspace: u32, key: &'a [u8], body: &'a [u8], expiry_ms: u64) -> Self {
         let head = (key.len() as u32).to_le_bytes();
-        Self { kind, keyspace, expiry_ms, head, key, base_seq: [0; 8], has_base: false, body }
+        Self {
+            kind,
+            keyspace,
+            expiry_ms,
+            head,
+            key,
+            base_seq: [0; 8],
+            has_base: false,
+            since: [0; 8],
+            has_since: false,
+            body,
+        }
     }
 
     /// A delta on the value of effect `base_seq`.
@@ -98,6 +112,18 @@ impl<'a> Draft<'a> {
         Self { base_seq: base_seq.to_le_bytes(), has_base: true, ..base }
     }
 
+    /// A delta that leaves the value of effects `since` to `base_seq` as it is, and changes its expiry.
+    pub(crate) fn expiry(
+        shared: u8,
+        keyspace: u32,
+        key: &'a [u8],
+        (since, base_seq): (u64, u64),
+        expiry_ms: u64,
+    ) -> Self {
+        let base = Self::delta(EXPIRY | shared, keyspace, key, base_seq, &[], expiry_ms);
+        Self { since: since.to_le_bytes(), has_since: true, ..base }
+    }
+
     /// A mapping, encoded by [`encode_mapping`].
     pub(crate) fn mapping(payload: &'a [u8]) -> Self {
         let (head, body) = payload.split_first_chunk::<4>().expect("encode_mapping writes 8 bytes at least");
@@ -106,8 +132,10 @@ impl<'a> Draft<'a> {
     }
 
     /// The payload's parts, in order.
-    pub(crate) fn parts(&self) -> [&[u8]; 4] {
-        [&self.head, self.key, if self.has_base { &self.base_seq } else { &[] }, self.body]
+    pub(crate) fn parts(&self) -> [&[u8]; 5] {
+        let base_seq: &[u8] = if self.has_base { &self.base_seq } else { &[] };
+        let since: &[u8] = if self.has_since { &self.since } else { &[] };
+        [&self.head, self.key, base_seq, since, self.body]
     }
 
     /// What the clocks show, encoded by [`encode_clock`].
@@ -147,6 +175,20 @@ pub(crate) enum Payload<'a> {
 }
 
 impl<'a> Payload<'a> {
+    /// Of a delta: the oldest effect whose value it may lie on; 0 of others.
+    pub(crate) fn since(&self) -> u64 {
+        match *self {
+            Self::Delta { base_seq, body, .. } => match body.first_chunk() {
+                // a field's body begins with its length, and is never as short
+                Some(since) if body.len() == 8 && u64::from_le_bytes(*since) <= base_seq => {
+                    u64::from_le_bytes(*since)
+                }
+                _ => base_seq,
+            },
+            _ => 0,
+        }
+    }
+
     /// The key, if the kind has one.
     pub(crate) fn key(&self) -> Option<&'a [u8]> {
         match *self {
@@ -174,7 +216,7 @@ pub(crate) fn decode(kind: u8, payload: &[u8]) -> Option<Payload<'_>> {
         REMOVED if body.is_empty() => Some(Payload::Whole { key, value: body }),
         EXPIRY | FIELD_SET | FIELD_DELETE => {
             let (base_seq, body) = body.split_first_chunk::<8>()?;
-            let fits = kind != EXPIRY || body.is_empty();
+            let fits = kind != EXPIRY || body.is_empty() || body.len() == 8;
             fits.then_some(Payload::Delta { key, base_seq: u64::from_le_bytes(*base_seq), body })
         }
         _ => None,
@@ -268,6 +310,10 @@ mod tests {
         assert_eq!(payload(&removed), b"\x02\0\0\0ab");
         let expiry = Draft::delta(EXPIRY, 1, b"ab", 0x0102, b"", 5);
         assert_eq!(payload(&expiry), b"\x02\0\0\0ab\x02\x01\0\0\0\0\0\0");
+        let retimed = payload(&Draft::expiry(0, 1, b"ab", (1, 0x0102), 5));
+        assert_eq!(retimed, b"\x02\0\0\0ab\x02\x01\0\0\0\0\0\0\x01\0\0\0\0\0\0\0");
+        assert_eq!(decode(EXPIRY, &retimed).map(|payload| payload.since()), Some(1));
+        assert_eq!(decode(EXPIRY, &payload(&expiry)).map(|payload| payload.since()), Some(0x0102));
         let mapping = encode_mapping(9, &[1, 8]);
         assert_eq!(payload(&Draft::mapping(&mapping)), b"\x09\0\0\0\x02\0\0\0\x01\0\0\0\x08\0\0\0");
         assert_eq!((string.record_bytes(), bytes_of(STRING, 2, 3)), (64, 64));

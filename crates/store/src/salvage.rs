@@ -10,7 +10,7 @@
 //!   2. A damaged manifest is not needed: the newest whole checkpoint file counts then, which is as true.
 //!   3. Databases are mapped as the checkpoint says, unless a copied record says something newer.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,6 +21,7 @@ use journal::{
 use vfs::Vfs;
 
 use crate::error::StoreError;
+use crate::index::stripe::{Delta, chain};
 use crate::log::checkpoint::Block;
 use crate::log::checkpoint_file;
 use crate::record::{self, CLOCK, MAPPING};
@@ -31,6 +32,8 @@ use crate::time::ClockRecord;
 pub struct Salvaged {
     /// What the journal copied and skipped.
     pub journal: SalvageReport,
+    /// Keys whose deltas are of another state of theirs: they read as damaged.
+    pub broken_chains: u64,
     /// Set when the checkpoint could not say what was alive: removed keys may be back.
     pub without_checkpoint: Option<String>,
 }
@@ -46,7 +49,7 @@ pub fn salvage(
     out: &Path,
 ) -> Result<Salvaged, StoreError> {
     let open_error = |error: JournalError| StoreError::Open(error.to_string());
-    let (alive, without_checkpoint) =
+    let (mut alive, without_checkpoint) =
         match journal::stated(&**vfs, dir, &record::CONTENT).map_err(open_error)? {
             Stated::Checkpoint(None) => (None, None),
             Stated::Checkpoint(Some(checkpoint)) => match Alive::read(&**vfs, dir, &checkpoint.name) {
@@ -69,7 +72,7 @@ pub fn salvage(
             clock_seq = clock_seq.max(view.header.seq.0);
             return Keep::AsItIs;
         }
-        match (&alive, &without_checkpoint) {
+        match (&mut alive, &without_checkpoint) {
             (Some(alive), _) => alive.keep(view),
             (None, None) => Keep::AsItIs,
             // what a base was copied from may be gone, and nothing says so: better an old key back than one lost
@@ -89,7 +92,8 @@ pub fn salvage(
             state(&records, vfs, clock, out)?;
         }
     }
-    Ok(Salvaged { journal: copied, without_checkpoint })
+    let broken_chains = alive.as_ref().map_or(0, Alive::broken_chains);
+    Ok(Salvaged { journal: copied, broken_chains, without_checkpoint })
 }
 
 /// What a checkpoint says is alive.
@@ -98,6 +102,9 @@ struct Alive {
     /// Records from this lsn on came after it.
     lsn: u64,
     places: HashSet<u64>,
+    /// Bases with deltas, and the seqs of all these records, as far as they were met.
+    chains: Vec<(u64, Vec<Delta>)>,
+    seqs: HashMap<u64, u64>,
     mapping_seq: u64,
     next_keyspace: u32,
     mapping: Vec<u32>,
@@ -141,6 +148,10 @@ impl Alive {
                 for entry in entries {
                     self.places.insert(entry.place);
                     self.places.extend(entry.deltas.iter().map(|delta| delta.place));
+                    if !entry.deltas.is_empty() {
+                        self.seqs.insert(entry.place, 0);
+                        self.chains.push((entry.place, entry.deltas));
+                    }
                 }
             }
             Block::Clock(seq, record) => self.clock = Some((seq, record)),
@@ -150,12 +161,24 @@ impl Alive {
 
     /// What the checkpoint names is alive whatever its source: a copy that cleaning made has none any more, and replay
     /// lets copies create nothing. Other copies change something that the checkpoint names, or are dead.
-    fn keep(&self, view: &RecordView<'_>) -> Keep {
+    fn keep(&mut self, view: &RecordView<'_>) -> Keep {
+        if let Some(seq) = self.seqs.get_mut(&view.place.pack()) {
+            *seq = view.header.seq.0;
+        }
         match (self.places.contains(&view.place.pack()), view.lsn.0 >= self.lsn) {
             (true, _) => Keep::AsOriginal,
             (false, true) => Keep::AsItIs,
             (false, false) => Keep::No,
         }
+    }
+
+    /// How many of the bases that were met have deltas of another state.
+    fn broken_chains(&self) -> u64 {
+        let is_broken = |(base, deltas): &&(u64, Vec<Delta>)| match self.seqs.get(base) {
+            Some(0) | None => false,
+            Some(seq) => chain(*seq, deltas).is_none(),
+        };
+        self.chains.iter().filter(is_broken).count() as u64
     }
 
     /// Kind, seq and payload of the mapping.

@@ -77,6 +77,7 @@ impl TestLog {
             hash: hasher.hash(key),
             place: seq,
             seq,
+            since: payload.since(),
             kind: record.kind,
             expiry_ms: record.expiry_ms,
             record_bytes: 0,

@@ -462,7 +462,7 @@ const JUMP_US: i64 = 1_000_000;
 /// longer by at most this.
 const RECORD_AGE_MS: u64 = 60_000;
 /// Jumps within this of a log line are counted in the next one.
-const TELL_REST_MS: u64 = 10_000;
+const TELL_REST_MS: u64 = 1_000;
 /// Ceilings that are kept apart.
 pub(crate) const CEILINGS_MAX: usize = 16;
 const MEASURES_MAX: usize = 8;

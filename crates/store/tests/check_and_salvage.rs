@@ -125,11 +125,15 @@ const TOLERANT: journal::Content =
 
 /// Lets another owner of the journal in the folder write a record of `kind`.
 fn strange(disk: &SimDisk, kind: u8, content: journal::Content, seals: bool) {
+    append(disk, kind, b"\x01\0\0\0k and what this version does not know", content, seals);
+}
+
+fn append(disk: &SimDisk, kind: u8, payload: &[u8], content: journal::Content, seals: bool) {
     let options = journal::Options { segment_size_bytes: 64 << 10, content, ..journal::Options::small() };
     let opened = journal::Journal::open(Arc::new(disk.clone()), clock(), Path::new(DIR), options);
     let (journal, mut driver) =
         opened.expect("good").start_manual(journal::Hooks::default()).expect("no fault");
-    let parts: [&[u8]; 1] = [b"\x01\0\0\0k and what this version does not know"];
+    let parts: [&[u8]; 1] = [payload];
     let draft = journal::Draft::new(kind, 1, &parts);
     let room = journal::footprint([draft.payload_len()]);
     let credits = journal.reserve(room, journal::Class::Write).expect("room");
@@ -192,6 +196,47 @@ fn folder_of_a_newer_store_is_refused_by_version_and_nothing_is_changed() {
         assert!(error.contains("version 8"), "{error}");
     }
     assert!(all_bytes(&disk) == before, "the folder was changed");
+}
+
+/// A change of the expiry names the state whose value it leaves. Nobody read that: on any other state it changed the expiry all
+/// the same.
+#[test]
+fn delta_of_another_state_is_found_wherever_it_meets_its_base() {
+    let (disk, newest) = filled();
+    let (key, damaged) = (1_u64, "belong to another state");
+    let payload = [&8_u32.to_le_bytes()[..], &key.to_le_bytes(), &1_000_000_u64.to_le_bytes()].concat();
+    append(&disk, 3, &payload, TOLERANT, true);
+    let disk = disk.process_death();
+    let store = open(&disk, DIR);
+    let reads = |store: &Arc<Store>| {
+        let name = key.to_le_bytes();
+        let (keys, mut prepared) = ([KeyRef { db: 0, key: &name }], Prepared::default());
+        while !store.missing(&keys, &mut prepared) {
+            let (sender, receiver) = std::sync::mpsc::channel();
+            store.fetch(prepared, Box::new(move |fetched| sender.send(fetched).expect("the test waits")));
+            prepared = receiver.recv().expect("it is fetched at once");
+        }
+        let access = store.access(Scope::Keys(&keys), &prepared, 0).expect("no room is asked for");
+        access.get(0, &name).map(|found| found.is_some())
+    };
+    let Err(Stop::Damaged(error)) = reads(&store) else { panic!("{:?}", reads(&store)) };
+    assert!(error.to_string().contains(damaged), "{error}");
+    assert_eq!(with(&store, 2, |access, name| Ok(access.get(0, name)?.is_some())), newest.contains_key(&2));
+    store.checkpoint().expect("no fault");
+    store.close();
+    let disk = disk.process_death();
+    let found = check(&disk, Path::new(DIR)).expect("a folder").journal.damage;
+    assert!(found.iter().any(|damage| damage.what.contains(damaged)), "{found:?}");
+    let vfs: Arc<dyn Vfs> = Arc::new(disk.clone());
+    let time: Arc<dyn Clock> = clock();
+    let saved = salvage(&vfs, &time, Path::new(DIR), Path::new(OUT)).expect("readable");
+    assert_eq!(saved.broken_chains, 1);
+    let store = open(&disk, DIR);
+    with(&store, key, |access, name| {
+        access.put(0, name, Value::String(b"new"), None);
+        Ok(())
+    });
+    assert_eq!(reads(&store).ok(), Some(true), "what cannot be read can be replaced");
 }
 
 /// As they are from before the store had a version.

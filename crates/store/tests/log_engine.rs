@@ -502,3 +502,36 @@ fn start_that_a_full_disk_stops_says_so() {
     }
     assert!(refused > 0, "there was room for all");
 }
+
+/// Sliding sessions: each EXPIRE of a long value added a record that stayed in memory, uncounted, and alive in the log.
+#[test]
+fn expiry_that_is_changed_again_and_again_leaves_one_live_record_of_it() {
+    const KEYS: u16 = 400;
+    let mut machine = Machine::new(128);
+    let each = |machine: &Machine, f: &dyn Fn(&Machine, &[u8])| {
+        (0..KEYS).for_each(|key| f(machine, &key.to_le_bytes()));
+        machine.settle();
+    };
+    let live_bytes = |machine: &Machine| machine.store.log_report().expect("there is a log").live_bytes;
+    each(&machine, &|machine, key| machine.set(0, key, &[7; 200], Some(9_000_000)));
+    let retime = |machine: &Machine, round: u64| {
+        each(machine, &|machine, key| assert!(machine.expire(0, key, Some(9_000_000 + round))));
+    };
+    retime(&machine, 1);
+    let once = live_bytes(&machine);
+    (2..20).for_each(|round| retime(&machine, round));
+    let often = live_bytes(&machine);
+    assert_eq!(often, once, "after many as after one");
+    for crash in [false, true] {
+        if crash {
+            machine.crash(3)
+        } else {
+            machine.restart()
+        }
+        for key in 0..KEYS {
+            assert_eq!(machine.get(0, &key.to_le_bytes()), Some((vec![7; 200], Some(9_000_019))));
+        }
+        let (found, wanted) = (live_bytes(&machine), often);
+        assert!(found.abs_diff(wanted) < wanted / 5, "{found} B live after a start, {wanted} B before");
+    }
+}

@@ -19,7 +19,8 @@
 //!   7. Slots hold a few hash bits and no key. A record that meets another live key of equal bits says so
 //!      (SHARED); where neither of two is SHARED, equal bits are the same key, or the earlier one is dead. So a replayed
 //!      record is matched with older slots first: a younger one may be of a key that came when the record's was dead.
-//!   8. A delta names the seq of the state that it changes. A folded copy with seq `s` keeps the deltas above `s`.
+//!   8. A delta names the seq of the state that it changes. A folded copy with seq `s` keeps the deltas above `s`. A change of
+//!      the expiry supersedes the newest delta if that is one, too, and says since when the value is the same.
 //!   9. Server time goes on with the uptime of the machine; over a restart of the machine, as the newest clock record and the
 //!      wall clock say. A clock record that is not too old precedes each TTL in the log, and a checkpoint repeats the newest one.
 //!  10. A step of the wall clock is in the log before anything is judged by it. A step back leaves a ceiling: deadlines up to it
@@ -58,7 +59,7 @@ struct Image {
 enum Body {
     Image(Image),
     Removed,
-    Expiry { base_seq: Seq },
+    Expiry { base_seq: Seq, since: Seq },
     Field { base_seq: Seq, field: u8, value: Option<u8> },
     Mapping { mapping: [Keyspace; DATABASES], next: Keyspace },
     Clock(ClockRecord),
@@ -230,7 +231,9 @@ impl World {
             Op::Delete { db, key } => self.delete(self.mapping[db], key),
             Op::Expire { db, key, ttl, at_wall } => {
                 if let Some((base_seq, _, _)) = self.state(self.mapping[db], key) {
-                    self.write_until(self.mapping[db], key, Body::Expiry { base_seq }, (ttl, at_wall));
+                    let since = self.superseded(self.mapping[db], key).map_or(base_seq, |(_, since)| since);
+                    let body = Body::Expiry { base_seq, since };
+                    self.write_until(self.mapping[db], key, body, (ttl, at_wall));
                 }
             }
             Op::ActiveExpiry => self.active_expiry(),
@@ -361,12 +364,17 @@ impl World {
             expiry,
             body: body.clone(),
         });
+        let supersedes = matches!(body, Body::Expiry { .. });
+        let dead = self.superseded(keyspace, key).map(|(seq, _)| seq).filter(|_| supersedes);
         let bucket = self.index.entry((keyspace, hash(key))).or_default();
         match (body, found) {
             (Body::Image(_), Some(at)) => bucket[at] = Slot { base: place, shared, deltas: BTreeMap::new() },
             (Body::Image(_), None) => bucket.push(Slot { base: place, shared, deltas: BTreeMap::new() }),
             (Body::Removed, Some(at)) => drop(bucket.remove(at)),
             (Body::Expiry { .. } | Body::Field { .. }, Some(at)) => {
+                if let Some(dead) = dead {
+                    bucket[at].deltas.remove(&dead);
+                }
                 bucket[at].deltas.insert(seq, place);
             }
 
@@ -374,6 +382,17 @@ impl World {
             (Body::Mapping { .. } | Body::Clock(_), Some(_)) => unreachable!("has no key"),
         }
         self.remember();
+    }
+
+    /// The newest delta of a key, if it changes the expiry: the next one that does supersedes it. Its seq, and since when the
+    /// value is the same.
+    fn superseded(&self, keyspace: Keyspace, key: u8) -> Option<(Seq, Seq)> {
+        let slot = &self.index.get(&(keyspace, hash(key)))?[self.find(keyspace, key)?];
+        let (&seq, &place) = slot.deltas.last_key_value()?;
+        match self.record(place).body {
+            Body::Expiry { since, .. } => Some((seq, since)),
+            _ => None,
+        }
     }
 
     fn append(&mut self, mut record: Record) -> Place {
@@ -623,7 +642,15 @@ impl World {
             (Body::Removed, Some(at)) if bucket[at].base < place => drop(bucket.remove(at)),
             (Body::Expiry { .. } | Body::Field { .. }, Some(at)) if bucket[at].base < place => {
                 let known = bucket[at].deltas.get(&record.seq).copied();
-                if known.map_or(creates, |known| known < place) {
+                let last = bucket[at].deltas.last_key_value().map(|(&seq, &place)| (seq, place));
+                // a later one without it: it was superseded
+                let is_dead = known.is_none() && last.is_some_and(|(seq, _)| seq > record.seq);
+                if !is_dead && known.map_or(creates, |known| known < place) {
+                    if let (Body::Expiry { .. }, None, Some((seq, place))) = (&record.body, known, last)
+                        && matches!(self.try_record(place)?.body, Body::Expiry { .. })
+                    {
+                        bucket[at].deltas.remove(&seq);
+                    }
                     bucket[at].deltas.insert(record.seq, place);
                 }
             }
@@ -692,7 +719,7 @@ impl World {
         for &place in slot.deltas.values() {
             let delta = self.try_record(place)?;
             match delta.body {
-                Body::Expiry { base_seq } if base_seq == seq => expiry = delta.expiry,
+                Body::Expiry { base_seq, since } if since <= seq && seq <= base_seq => expiry = delta.expiry,
                 Body::Field { base_seq, field, value: Some(value) } if base_seq == seq => {
                     image.fields.insert(field, value);
                 }

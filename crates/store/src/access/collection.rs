@@ -114,6 +114,9 @@ impl Space {
         let mut fields = owned(decode_image(&base.value)?);
         let (mut seq, mut expiry_ms) = (base.seq, base.expiry_ms);
         for delta in self.deltas_of(place) {
+            if !delta.follows(seq) {
+                return None;
+            }
             seq = delta.seq;
             match delta.kind {
                 record::EXPIRY => expiry_ms = delta.expiry_ms,

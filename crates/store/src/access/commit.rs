@@ -35,6 +35,8 @@ struct Old {
     spot: Spot,
     place: u64,
     seq: u64,
+    /// The oldest effect whose value is the same, as far as a change of the expiry replaces one.
+    since: u64,
     record_bytes: u64,
     hot_bytes: i64,
     expiry_ms: u64,
@@ -179,7 +181,11 @@ impl Access<'_> {
         match stripe.seek(staged.keyspace, staged.hash, key, self.prepared) {
             Seek::Absent { shared } => Ok(Plan { shared: shared || beside, old: None, skip: removal }),
             Seek::At { spot, word, shared, current, .. } => {
-                let old = Old::of(spot, word.place(), current);
+                let mut old = Old::of(spot, word.place(), current);
+                let deltas =
+                    stripe.space(staged.keyspace).map_or(&[][..], |space| space.deltas_of(old.place));
+                let last = deltas.last().filter(|last| last.can_be_superseded());
+                old.since = last.map_or(old.seq, |last| last.since);
                 Ok(Plan { shared: shared || beside, old: Some(old), skip: removal && old.removed })
             }
             Seek::Unknown(places) => Err(self.miss(places)),
@@ -251,13 +257,17 @@ impl Access<'_> {
                 space.expiry.insert(expiry_ms, staged.hash);
                 store.tender.expect(Deadline::of(expiry_ms), self.now);
                 store.engine.on_live(appended.place, appended.bytes);
-                space.deltas.entry(old.place).or_insert_with(|| Vec::with_capacity(1)).push(Delta {
+                let delta = Delta {
                     place: appended.place,
                     seq: appended.seq,
+                    since: if kind == record::EXPIRY { old.since } else { old.seq },
                     kind,
                     record_bytes: appended.bytes as u32,
                     expiry_ms: if kind == record::EXPIRY { expiry_ms } else { 0 },
-                });
+                };
+                if let Some(dead) = space.deltas.push(old.place, delta) {
+                    store.engine.on_dead(dead.place, dead.record_bytes.into());
+                }
                 let marks = space.table.word(old.spot).marks() | WORD_DELTAS;
                 space.set_word(old.spot, Word::hot(object, marks))
             }
@@ -399,6 +409,7 @@ impl Old {
             spot,
             place,
             seq: current.seq(),
+            since: current.seq(),
             record_bytes: current.record_bytes(),
             hot_bytes: if let Current::Hot(object) = current { object.memory_bytes() as i64 } else { 0 },
             expiry_ms: current.expiry_ms(),
@@ -409,7 +420,7 @@ impl Old {
     /// A state whose record is damaged. The accounts take an average for its size; the entry of its expiry stays until
     /// it is due, as those that a restart leaves.
     fn unreadable(spot: Spot, place: u64) -> Self {
-        Self { spot, place, seq: 0, record_bytes: 0, hot_bytes: 0, expiry_ms: 0, removed: false }
+        Self { spot, place, seq: 0, since: 0, record_bytes: 0, hot_bytes: 0, expiry_ms: 0, removed: false }
     }
 }
 
@@ -420,7 +431,7 @@ impl Space {
         self.expiry.remove(old.expiry_ms, *hash);
         engine.on_dead(old.place, old.record_bytes);
         if self.table.word(old.spot).marks() & WORD_DELTAS != 0 {
-            for delta in self.deltas.remove(&old.place).into_iter().flatten() {
+            for delta in self.deltas.remove(old.place) {
                 engine.on_dead(delta.place, delta.record_bytes.into());
             }
         }
@@ -454,8 +465,10 @@ fn draft<'a>(staged: &'a Staged, plan: &Plan) -> Draft<'a> {
     let (key, expiry_ms) = (object.key(), object.expiry_ms());
     match (&staged.change, plan.old) {
         (Change::Delta { kind, body, .. }, Some(old)) => {
-            let expiry_ms = if *kind == record::EXPIRY { expiry_ms } else { 0 };
-            Draft::delta(kind | shared, staged.keyspace, key, old.seq, body, expiry_ms)
+            if *kind == record::EXPIRY {
+                return Draft::expiry(shared, staged.keyspace, key, (old.since, old.seq), expiry_ms);
+            }
+            Draft::delta(kind | shared, staged.keyspace, key, old.seq, body, 0)
         }
         _ => Draft::whole(object.kind() | shared, staged.keyspace, key, object.value(), expiry_ms),
     }

@@ -288,6 +288,35 @@ fn accounted_memory_is_what_the_index_holds() {
     assert!(bench.store.memory().index_bytes < 50_000, "{}", bench.store.memory().index_bytes);
 }
 
+/// Sliding sessions: each EXPIRE of a long value added a delta that stayed, and that no figure of memory knew.
+#[test]
+fn expiry_that_is_changed_again_and_again_is_one_delta_which_memory_counts() {
+    let bench = Bench::new(128);
+    let each = |f: &dyn Fn(&mut crate::Access<'_>, &[u8])| {
+        for key in 0..100_u8 {
+            bench.run(Scope::Keys(&[KeyRef { db: 0, key: &[key] }]), |access| {
+                f(access, &[key]);
+                Ok(())
+            });
+        }
+    };
+    let retime = |at: u64| {
+        each(&|access, key| {
+            let found = access.set_expiry(0, key, Some(Deadline::at(UnixMs(9_000 + at))));
+            assert!(found.expect("hot"));
+        });
+    };
+    let index_bytes = || bench.store.memory().index_bytes;
+    each(&|access, key| access.put(0, key, Value::String(&[7; 200]), Some(Deadline::at(UnixMs(9_000)))));
+    let bare = index_bytes();
+    retime(1);
+    let once = index_bytes();
+    (2..20).for_each(retime);
+    let per_key = (once - bare) / 100;
+    assert!((60..300).contains(&per_key), "{per_key} B a key are counted, one in nearly each stripe");
+    assert_eq!(index_bytes(), once, "after many as after one");
+}
+
 #[test]
 fn server_time_goes_on_whatever_the_wall_clock_does() {
     let bench = Bench::new(128);

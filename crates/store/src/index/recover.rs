@@ -13,7 +13,7 @@
 
 use crate::error::StoreError;
 use crate::hash::KeyHash;
-use crate::index::stripe::{Delta, ExpiryEntry, Space};
+use crate::index::stripe::{Delta, ExpiryEntry, Space, broken_chain};
 use crate::index::table::Spot;
 use crate::index::{Index, PREPARED_KEYSPACE};
 use crate::object::{WORD_DELTAS, WORD_SHARED, Word};
@@ -60,6 +60,8 @@ pub(crate) struct Replayed {
     pub(crate) hash: KeyHash,
     pub(crate) place: u64,
     pub(crate) seq: u64,
+    /// Of a delta: [`Delta::since`].
+    pub(crate) since: u64,
     /// With SHARED.
     pub(crate) kind: u8,
     /// The header's expiry.
@@ -100,7 +102,7 @@ impl Index {
         let space = stripe.space(keyspace)?;
         let spot = space.owner(hash, place)?;
         let word = space.table.word(spot);
-        let deltas = space.deltas.get(&word.place()).cloned().unwrap_or_default();
+        let deltas = space.deltas_of(word.place()).to_vec();
         Some(Owned { base: word.place(), deltas, shared: word.marks() & WORD_SHARED != 0 })
     }
 
@@ -140,12 +142,16 @@ impl Index {
         let spot = space.owner(hash, from)?;
         let base = space.table.word(spot).place();
         if base != from {
-            let delta = space.deltas.get_mut(&base)?.iter_mut().find(|delta| delta.place == from)?;
+            let delta = space.deltas.find_mut(base, |delta| delta.place == from)?;
             delta.place = to;
             return Some(Vec::new());
         }
+        let side_bytes = space.side_bytes();
         let dropped = space.rebase(spot, from, to, seq);
         space.table.word_mut(spot).swing(to);
+        let freed = side_bytes - space.side_bytes();
+        stripe.unreported_bytes -= freed;
+        stripe.report(self);
         Some(dropped)
     }
 
@@ -232,7 +238,7 @@ impl Index {
         let mut stripe = self.lock(replayed.hash.stripe());
         let space = stripe.space_mut(replayed.keyspace);
         let spot = space.same_key_slot(replayed, same_key)?;
-        let (replay, grown) = space.replay(replayed, spot);
+        let (replay, grown) = space.replay(replayed, spot)?;
         stripe.unreported_bytes += grown;
         stripe.report(self);
         Ok(replay)
@@ -266,7 +272,10 @@ impl Space {
 
     /// Moves the deltas above `seq` from base `from` to base `to`; returns the others.
     fn rebase(&mut self, spot: Spot, from: u64, to: u64, seq: u64) -> Vec<Delta> {
-        let Some(deltas) = self.deltas.remove(&from) else { return Vec::new() };
+        let deltas = self.deltas.remove(from);
+        if deltas.is_empty() {
+            return deltas;
+        }
         let (dropped, kept): (Vec<_>, Vec<_>) = deltas.into_iter().partition(|delta| delta.seq <= seq);
         if kept.is_empty() {
             self.table.word_mut(spot).clear_mark(WORD_DELTAS);
@@ -298,23 +307,23 @@ impl Space {
         Ok(None)
     }
 
-    fn replay(&mut self, replayed: &Replayed, spot: Option<Spot>) -> (Replay, i64) {
-        match (replayed.kind & !record::SHARED, spot) {
+    fn replay(&mut self, replayed: &Replayed, spot: Option<Spot>) -> Result<(Replay, i64), StoreError> {
+        Ok(match (replayed.kind & !record::SHARED, spot) {
             // A copy without its source: the key died after the copy was made, and the checkpoint says so.
             (record::STRING | record::IMAGE, None) if replayed.moved => (Replay::default(), 0),
             (record::STRING | record::IMAGE, None) => (LIVE, self.replay_new(replayed)),
             (record::STRING | record::IMAGE, Some(spot)) => (self.replay_base(replayed, spot), 0),
             (record::REMOVED, Some(spot)) if self.table.word(spot).place() < replayed.place => {
                 let base = self.table.word(spot).place();
-                let dead_deltas = self.deltas.remove(&base).unwrap_or_default();
+                let dead_deltas = self.deltas.remove(base);
                 self.table.live -= 1;
                 (Replay { live: false, dead_base: Some(base), dead_deltas }, -self.remove(spot))
             }
             (record::EXPIRY | record::FIELD_SET | record::FIELD_DELETE, Some(spot)) => {
-                (self.replay_delta(replayed, spot), 0)
+                (self.replay_delta(replayed, spot)?, 0)
             }
             _ => (Replay::default(), 0),
-        }
+        })
     }
 
     fn replay_new(&mut self, replayed: &Replayed) -> i64 {
@@ -337,32 +346,31 @@ impl Space {
         Replay { live: true, dead_base: Some(base), dead_deltas }
     }
 
-    fn replay_delta(&mut self, replayed: &Replayed, spot: Spot) -> Replay {
+    /// A delta that is not known although a later one is was superseded, or a base has taken it in.
+    fn replay_delta(&mut self, replayed: &Replayed, spot: Spot) -> Result<Replay, StoreError> {
         let base = self.table.word(spot).place();
-        let deltas = self.deltas.entry(base).or_default();
-        let known = deltas.iter_mut().find(|delta| delta.seq == replayed.seq);
-        let live = match known {
-            Some(delta) => {
-                delta.place = delta.place.max(replayed.place);
-                delta.place == replayed.place
+        let Replayed { place, seq, since, kind, record_bytes, .. } = *replayed;
+        let expiry_ms = if kind & !record::SHARED == record::EXPIRY { replayed.expiry_ms } else { 0 };
+        let mut dead_deltas = Vec::new();
+        if let Some(delta) = self.deltas.find_mut(base, |delta| delta.seq == seq) {
+            delta.place = delta.place.max(place);
+            if delta.place != place {
+                return Ok(Replay::default());
             }
-            None if replayed.moved || replayed.place < base => false,
-            None => {
-                let Replayed { place, seq, kind, record_bytes, expiry_ms, .. } = *replayed;
-                deltas.push(Delta { place, seq, kind: kind & !record::SHARED, record_bytes, expiry_ms });
-                true
+        } else {
+            let last = self.deltas.of(base).last();
+            if replayed.moved || place < base || last.is_some_and(|last| last.seq > seq) {
+                return Ok(Replay::default());
             }
-        };
-        if deltas.is_empty() {
-            self.deltas.remove(&base);
+            let delta = Delta { place, seq, since, kind: kind & !record::SHARED, record_bytes, expiry_ms };
+            if !last.is_none_or(|last| delta.supersedes(last) || delta.follows(last.seq)) {
+                return Err(broken_chain(place));
+            }
+            dead_deltas.extend(self.deltas.push(base, delta));
         }
-        if live {
-            self.table.word_mut(spot).set_mark(WORD_DELTAS);
-            let expiry_ms =
-                if replayed.kind & !record::SHARED == record::EXPIRY { replayed.expiry_ms } else { 0 };
-            self.expiry.insert(expiry_ms, replayed.hash);
-        }
-        Replay { live, ..Replay::default() }
+        self.table.word_mut(spot).set_mark(WORD_DELTAS);
+        self.expiry.insert(expiry_ms, replayed.hash);
+        Ok(Replay { live: true, dead_base: None, dead_deltas })
     }
 
     fn snapshot_slots(
@@ -464,6 +472,7 @@ mod tests {
                 hash: self.hash(key),
                 place,
                 seq: place,
+                since: 0,
                 kind,
                 expiry_ms: 0,
                 record_bytes: 64,

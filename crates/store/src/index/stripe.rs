@@ -51,8 +51,71 @@ pub(crate) struct Space {
     /// When keys expire.
     pub(crate) expiry: Expiry,
     /// Small records on top of a base, by the base's place.
-    pub(crate) deltas: HashMap<u64, Vec<Delta>>,
+    pub(crate) deltas: Deltas,
     pub(crate) hot_bytes: i64,
+}
+
+/// Small records on top of bases, by the place of the base, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Deltas {
+    lists: HashMap<u64, Vec<Delta>>,
+    /// Deltas that the lists have room for.
+    room: usize,
+}
+
+impl Deltas {
+    /// Those on the base at `base`.
+    pub(crate) fn of(&self, base: u64) -> &[Delta] {
+        self.lists.get(&base).map_or(&[], Vec::as_slice)
+    }
+
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Delta> {
+        self.lists.values().flatten()
+    }
+
+    /// Adds `delta`; returns the one that it supersedes, if so.
+    pub(crate) fn push(&mut self, base: u64, delta: Delta) -> Option<Delta> {
+        let list = self.lists.entry(base).or_default();
+        if let Some(last) = list.last_mut().filter(|last| delta.supersedes(last)) {
+            return Some(std::mem::replace(last, delta));
+        }
+        let room = list.capacity();
+        if list.is_empty() {
+            list.reserve_exact(1);
+        }
+        list.push(delta);
+        self.room += list.capacity() - room;
+        None
+    }
+
+    /// The delta on `base` that `is` says, to change.
+    pub(crate) fn find_mut(&mut self, base: u64, is: impl Fn(&Delta) -> bool) -> Option<&mut Delta> {
+        self.lists.get_mut(&base)?.iter_mut().find(|delta| is(delta))
+    }
+
+    /// Puts `list`, which is not empty, on a base that has none.
+    pub(crate) fn insert(&mut self, base: u64, list: Vec<Delta>) {
+        self.room += list.capacity();
+        self.lists.insert(base, list);
+    }
+
+    /// Takes those on `base` out.
+    pub(crate) fn remove(&mut self, base: u64) -> Vec<Delta> {
+        let Some(list) = self.lists.remove(&base) else { return Vec::new() };
+        self.room -= list.capacity();
+        if self.lists.capacity() > 4 * self.lists.len() + 64 {
+            self.lists.shrink_to(2 * self.lists.len());
+        }
+        list
+    }
+
+    /// About what they cost: the table of lists, eight slots for seven lists, and a chunk for each list.
+    fn memory_bytes(&self) -> i64 {
+        let table = self.lists.capacity() * 8 / 7 * TABLE_SLOT_BYTES;
+        let chunks = self.room * size_of::<Delta>() + self.lists.len() * CHUNK_HEAD_BYTES;
+        (table + chunks) as i64
+    }
 }
 
 /// A small record on top of a base.
@@ -62,12 +125,36 @@ pub(crate) struct Delta {
     pub(crate) place: u64,
     /// The effect.
     pub(crate) seq: u64,
+    /// The oldest effect whose value it may lie on: what it follows has a seq from this one to below its own. 0: not known.
+    pub(crate) since: u64,
     /// [`record::EXPIRY`], [`record::FIELD_SET`] or [`record::FIELD_DELETE`].
     pub(crate) kind: u8,
     /// Bytes of the record in its segment.
     pub(crate) record_bytes: u32,
     /// The new expiry, for [`record::EXPIRY`]; 0 is none.
     pub(crate) expiry_ms: u64,
+}
+
+impl Delta {
+    /// Whether it may lie on the state of effect `seq`.
+    pub(crate) fn follows(&self, seq: u64) -> bool {
+        self.since <= seq && seq < self.seq
+    }
+
+    /// Whether a change of expiry may take the place of this one: both then leave the same value as it is.
+    pub(crate) fn can_be_superseded(&self) -> bool {
+        self.kind == record::EXPIRY && self.since != 0
+    }
+
+    /// Whether this does so, and lies on whatever `last` lay on.
+    pub(crate) fn supersedes(&self, last: &Self) -> bool {
+        self.kind == record::EXPIRY && last.can_be_superseded() && self.since <= last.since && self.since != 0
+    }
+}
+
+/// The seq of what `deltas` make of the state of effect `seq`; `None` if they do not follow it and each other.
+pub(crate) fn chain(seq: u64, deltas: &[Delta]) -> Option<u64> {
+    deltas.iter().try_fold(seq, |seq, delta| delta.follows(seq).then_some(delta.seq))
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -300,7 +387,8 @@ impl Space {
             None if !unknown.is_empty() => Seek::Unknown(unknown),
             None => match damaged.first() {
                 None => Seek::Absent { shared },
-                Some(&(spot, error)) => {
+                Some((spot, error)) => {
+                    let spot = *spot;
                     let alone = !shared && damaged.len() == 1;
                     let alone = alone && self.table.word(spot).marks() & WORD_SHARED == 0;
                     Seek::Damaged { error: error.clone(), own: alone.then_some(spot) }
@@ -314,22 +402,17 @@ impl Space {
         &'a self,
         spot: Spot,
         prepared: &'a Prepared,
-    ) -> Result<Option<Current<'a>>, &'a StoreError> {
+    ) -> Result<Option<Current<'a>>, StoreError> {
         let place = match self.table.word(spot).view() {
             View::Hot(object) => return Ok(Some(Current::Hot(object))),
             View::Cold(place) => place,
         };
         let Some(fetched) = prepared.record(place) else { return Ok(None) };
-        let fetched = fetched.as_ref()?;
-        let (mut seq, mut expiry_ms) = (fetched.seq, fetched.expiry_ms);
-        if let Some(deltas) = self.deltas.get(&place) {
-            for delta in deltas {
-                seq = seq.max(delta.seq);
-                if delta.kind == record::EXPIRY {
-                    expiry_ms = delta.expiry_ms;
-                }
-            }
-        }
+        let fetched = fetched.as_ref().map_err(Clone::clone)?;
+        let deltas = self.deltas.of(place);
+        let seq = chain(fetched.seq, deltas).ok_or_else(|| broken_chain(place))?;
+        let retimed = deltas.iter().rfind(|delta| delta.kind == record::EXPIRY);
+        let expiry_ms = retimed.map_or(fetched.expiry_ms, |delta| delta.expiry_ms);
         Ok(Some(Current::Cold { fetched, seq, expiry_ms }))
     }
 
@@ -341,7 +424,7 @@ impl Space {
 
     /// The deltas on the base at `base`.
     pub(crate) fn deltas_of(&self, base: u64) -> &[Delta] {
-        self.deltas.get(&base).map_or(&[], Vec::as_slice)
+        self.deltas.of(base)
     }
 
     /// Replaces the word at `spot`; accounts its hot bytes.
@@ -391,7 +474,7 @@ impl Space {
                 View::Hot(object) => visit(object.place(), Current::Hot(object).record_bytes()),
             });
         }
-        self.deltas.values().flatten().for_each(|delta| visit(delta.place, delta.record_bytes.into()));
+        self.deltas.iter().for_each(|delta| visit(delta.place, delta.record_bytes.into()));
     }
 
     /// Bytes of table, hot objects and what hangs beside them.
@@ -401,8 +484,14 @@ impl Space {
 
     /// About what expiries and deltas cost.
     pub(crate) fn side_bytes(&self) -> i64 {
-        self.expiry.keys as i64 * EXPIRY_BYTES + self.deltas.len() as i64 * DELTAS_BYTES
+        self.expiry.keys as i64 * EXPIRY_BYTES + self.deltas.memory_bytes()
     }
+}
+
+/// The error of a base whose deltas are of another state.
+pub(crate) fn broken_chain(place: u64) -> StoreError {
+    let reason = "its deltas belong to another state of the key".to_owned();
+    StoreError::Damaged { segment: (place >> 32) as u32, offset: (place & 0xffff_ffff) * 8, reason }
 }
 
 /// What the word's object costs; a large value is in its ledger.
@@ -498,8 +587,10 @@ impl Stripe {
 
 /// An entry of the expiry index: a B-tree two thirds full.
 const EXPIRY_BYTES: i64 = 32;
-/// The deltas of one base: an entry of the map and a list of one.
-const DELTAS_BYTES: i64 = 96;
+/// A slot of the table of deltas: place, list and a control byte.
+const TABLE_SLOT_BYTES: usize = size_of::<(u64, Vec<Delta>)>() + 1;
+/// What malloc adds to a list.
+const CHUNK_HEAD_BYTES: usize = 8;
 /// Memory may change by this much in a stripe before the index hears of it: 1 MiB over all stripes. Unit tests
 /// work with a few keys.
 const REPORT_BYTES: i64 = if cfg!(test) { 1 } else { 4096 };

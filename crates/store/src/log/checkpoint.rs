@@ -43,6 +43,7 @@
 //! | 4 EXPIRIES | `count` hash bits u64, `count` expiry_ms u64, `count` tags u8: some key with this hash expires then |
 //! | 5 DELTAS | `count` times: bits u64, word u64, tag u8, n u8 x 3 (little-endian), n deltas of: place u64, seq u64, expiry_ms u64, record_bytes u32, kind u8, 0 u8 x 3 |
 //! | 6 END | entries of the whole file u64 |
+//! | 8 CHAINS | as DELTAS, which version 1 wrote, with since u64 behind the seq of each delta |
 //! | 7 CLOCK | seq u64, then the payload of that clock record (`record`) |
 //!
 //! A word is the place of the base record (segment in bits 32-59, offset / 8 in bits 0-31); bit 62 is SHARED.
@@ -312,7 +313,7 @@ impl Encoder {
             body.extend((count << 8 | u32::from(entry.tag)).to_le_bytes());
             entry.deltas.iter().for_each(|delta| encode_delta(&mut body, delta));
         }
-        self.block(KIND_DELTAS, self.area, entries.len(), &body);
+        self.block(KIND_CHAINS, self.area, entries.len(), &body);
     }
 
     fn block(&mut self, kind: u16, area: Area, count: usize, body: &[u8]) {
@@ -442,7 +443,8 @@ fn decode_body(kind: u16, area: Area, count: usize, body: &[u8]) -> Result<Block
             let record = decode_clock(&body[8..]).ok_or(FormatError::Content("not a clock record"))?;
             Ok(Block::Clock(u64_at(body, 0), record))
         }
-        KIND_DELTAS => Ok(Block::Entries(area, decode_chained(count, body)?)),
+        KIND_DELTAS => Ok(Block::Entries(area, decode_chained(count, body, false)?)),
+        KIND_CHAINS => Ok(Block::Entries(area, decode_chained(count, body, true)?)),
         KIND_END if body.len() == 8 => Ok(Block::End(u64_at(body, 0))),
         _ => Err(FormatError::Content("unknown kind of block, or a length that is not its own")),
     }
@@ -452,16 +454,17 @@ fn rows(count: usize, body: &[u8]) -> impl Iterator<Item = (u64, u64, u8)> {
     (0..count).map(move |at| (u64_at(body, at * 8), u64_at(body, (count + at) * 8), body[count * 16 + at]))
 }
 
-fn decode_chained(count: usize, mut body: &[u8]) -> Result<Vec<Entry>, FormatError> {
+fn decode_chained(count: usize, mut body: &[u8], has_since: bool) -> Result<Vec<Entry>, FormatError> {
+    let delta_bytes = if has_since { DELTA_BYTES } else { DELTA_BYTES - 8 };
     let short = FormatError::Content("deltas are cut short");
     let mut entries = Vec::new();
     for _ in 0..count {
         let (head, rest) = body.split_at_checked(CHAIN_HEAD_BYTES).ok_or(short.clone())?;
         let packed = u32_at(head, 16);
         let (list, rest) =
-            rest.split_at_checked((packed >> 8) as usize * DELTA_BYTES).ok_or(short.clone())?;
+            rest.split_at_checked((packed >> 8) as usize * delta_bytes).ok_or(short.clone())?;
         let word = u64_at(head, 8);
-        let list = list.chunks_exact(DELTA_BYTES).map(decode_delta).collect();
+        let list = list.chunks_exact(delta_bytes).map(decode_delta).collect();
         entries.push(Entry {
             bits: u64_at(head, 0),
             tag: packed as u8,
@@ -475,7 +478,7 @@ fn decode_chained(count: usize, mut body: &[u8]) -> Result<Vec<Entry>, FormatErr
 }
 
 fn encode_delta(out: &mut Vec<u8>, delta: &Delta) {
-    for field in [delta.place, delta.seq, delta.expiry_ms] {
+    for field in [delta.place, delta.seq, delta.since, delta.expiry_ms] {
         out.extend(field.to_le_bytes());
     }
     out.extend(delta.record_bytes.to_le_bytes());
@@ -483,12 +486,14 @@ fn encode_delta(out: &mut Vec<u8>, delta: &Delta) {
 }
 
 fn decode_delta(bytes: &[u8]) -> Delta {
+    let (head, tail) = (&bytes[..16], &bytes[bytes.len() - 16..]);
     Delta {
-        place: u64_at(bytes, 0),
-        seq: u64_at(bytes, 8),
-        expiry_ms: u64_at(bytes, 16),
-        record_bytes: u32_at(bytes, 24),
-        kind: bytes[28],
+        place: u64_at(head, 0),
+        seq: u64_at(head, 8),
+        since: if bytes.len() == DELTA_BYTES { u64_at(bytes, 16) } else { 0 },
+        expiry_ms: u64_at(tail, 0),
+        record_bytes: u32_at(tail, 8),
+        kind: tail[12],
     }
 }
 
@@ -544,12 +549,13 @@ const KIND_EXPIRIES: u16 = 4;
 const KIND_DELTAS: u16 = 5;
 const KIND_END: u16 = 6;
 const KIND_CLOCK: u16 = 7;
+const KIND_CHAINS: u16 = 8;
 const WORD_SHARED: u64 = 1 << 62;
 const WORD_MARKS: u64 = 0xf << 60;
 const SEGMENT_ENTRY_BYTES: usize = 16;
 const CHAIN_HEAD_BYTES: usize = 20;
 const ROW_BYTES: usize = 17;
-const DELTA_BYTES: usize = 32;
+const DELTA_BYTES: usize = 40;
 const BLOCK_ENTRIES_MAX: usize = BODY_SIZE_BYTES_MAX / 32;
 const _: () = assert!(BLOCK_ENTRIES_MAX * ROW_BYTES <= BODY_SIZE_BYTES_MAX);
 
@@ -584,7 +590,7 @@ mod tests {
     }
 
     fn entry(bits: u64, deltas: u64) -> Entry {
-        let delta = |n| Delta { place: n, seq: n + 5, kind: 3, record_bytes: 64, expiry_ms: n };
+        let delta = |n| Delta { place: n, seq: n + 5, since: 0, kind: 3, record_bytes: 64, expiry_ms: n };
         let (tag, place) = (bits as u8, bits & 0xffff);
         Entry { bits, tag, place, shared: bits % 2 == 1, deltas: (0..deltas).map(delta).collect() }
     }

@@ -31,7 +31,7 @@ use crate::hash::{KeyHash, KeyHasher};
 use crate::index::Index;
 use crate::index::ahead::AHEAD_KEYS_MAX;
 use crate::index::recover::Owned;
-use crate::index::stripe::Delta;
+use crate::index::stripe::{Delta, chain};
 use crate::record;
 
 /// What a slice of cleaning needs.
@@ -301,6 +301,9 @@ impl Found {
         let folded = if is_base { fold(&self.payload, owned, context)? } else { None };
         let payload: &[u8] = folded.as_deref().unwrap_or(&self.payload);
         let (mut seq, mut expiry_ms) = (self.seq, self.expiry_ms);
+        if is_base && chain(self.seq, &owned.deltas).is_none() {
+            return Err(damaged(Place::unpack(self.place), "its deltas belong to another state of the key"));
+        }
         for delta in owned.deltas.iter().filter(|_| is_base) {
             seq = delta.seq;
             expiry_ms =

@@ -4,7 +4,8 @@
 //! kept free, so a footer never holds more than a chunk and a slice in memory. Only starts read footers, and only of
 //! segments above the checkpoint.
 //!
-//! `extra` of an entry is unused. Out of scope: the bytes (`journal::format::footer_chunk`), when (`keeper`).
+//! `extra` of a delta's entry is how far its `since` lies below its seq; 0: farther than it can say, or not known;
+//! [`IMPOSSIBLE`]: not below. Out of scope: the bytes (`journal::format::footer_chunk`), when (`keeper`).
 
 use journal::{
     FOOTER_CHUNK_ENTRIES_MAX, FooterEntry, FooterWriter, Journal, JournalError, RecordView, Scanner,
@@ -68,9 +69,29 @@ impl Footing {
 
 /// What the footer says of a record.
 pub(crate) fn entry_of(view: &RecordView<'_>, hasher: &KeyHasher) -> FooterEntry {
-    let key = record::decode(view.header.kind, view.payload).and_then(|payload| payload.key());
-    view.footer_entry(key.map_or(0, |key| hasher.hash(key).0))
+    let payload = record::decode(view.header.kind, view.payload);
+    let key = payload.and_then(|payload| payload.key());
+    let since = payload.map_or(0, |payload| payload.since());
+    let entry = view.footer_entry(key.map_or(0, |key| hasher.hash(key).0));
+    // what lies on nothing older than itself is impossible, and has to look so
+    let extra = match entry.seq.0.checked_sub(since) {
+        _ if since == 0 => 0,
+        None | Some(0) => IMPOSSIBLE,
+        Some(below) => u16::try_from(below).ok().filter(|below| *below < IMPOSSIBLE).unwrap_or(0),
+    };
+    FooterEntry { extra, ..entry }
 }
 
+/// What [`entry_of`] noted: what the delta may lie on; 0: not known.
+pub(crate) fn since(entry: &FooterEntry) -> u64 {
+    match entry.extra {
+        0 => 0,
+        IMPOSSIBLE => u64::MAX,
+        below => entry.seq.0.saturating_sub(below.into()).max(1),
+    }
+}
+
+/// `extra` of a delta that names no state before it.
+const IMPOSSIBLE: u16 = u16::MAX;
 /// Bytes read in one slice.
 const SLICE_BYTES: u64 = 256 * 1024;

@@ -354,7 +354,7 @@ impl Extend<Place> for Places<'_> {
     }
 }
 
-fn journal_draft<'a>(draft: &Draft<'_>, parts: &'a [&'a [u8]; 4]) -> journal::Draft<'a> {
+fn journal_draft<'a>(draft: &Draft<'_>, parts: &'a [&'a [u8]; 5]) -> journal::Draft<'a> {
     journal::Draft::new(draft.kind, draft.keyspace, parts).expiring(draft.expiry_ms)
 }
 

@@ -24,7 +24,7 @@ use journal::{FooterEntry, Lsn, Place, RecordView, Recovery, SegmentInfo, Segmen
 use super::capture::Published;
 use super::checkpoint::{Area, Block, Entry, Expiry, Header};
 use super::checkpoint_file::LoadError;
-use super::footer::entry_of;
+use super::footer::{self, entry_of};
 use super::liveness::{Live, Liveness};
 use super::{checkpoint_file, open_error};
 use crate::error::StoreError;
@@ -267,11 +267,16 @@ impl Replayer<'_> {
 
     fn replay_keyed(&mut self, entry: &FooterEntry, payload: Option<&[u8]>) -> Result<(), StoreError> {
         let record_bytes = record::HEADER_BYTES + u64::from(entry.payload_len).next_multiple_of(8);
+        let since = match payload {
+            Some(payload) => record::decode(entry.kind, payload).map_or(0, |payload| payload.since()),
+            None => footer::since(entry),
+        };
         let replayed = Replayed {
             keyspace: entry.keyspace,
             hash: KeyHash(entry.hash),
             place: entry.place.pack(),
             seq: entry.seq.0,
+            since,
             kind: entry.kind,
             expiry_ms: entry.expiry_ms,
             record_bytes: u32::try_from(record_bytes).unwrap_or(u32::MAX),

@@ -7,7 +7,7 @@ use crate::{Lsn, Planted, Seq};
 
 /// What a clock record states.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClockRecord {
+pub(crate) struct ClockRecord {
     boot: u64,
     uptime: u64,
     server: u64,
@@ -33,7 +33,7 @@ struct Set {
 }
 
 #[derive(Debug)]
-pub struct Clocks {
+pub(crate) struct Clocks {
     planted: Planted,
     // the machine
     boot: u64,
@@ -52,7 +52,7 @@ pub struct Clocks {
 }
 
 impl Clocks {
-    pub fn new(planted: Planted) -> Self {
+    pub(crate) fn new(planted: Planted) -> Self {
         Self {
             planted,
             boot: 1,
@@ -70,7 +70,7 @@ impl Clocks {
     }
 
     /// Time passes while the machine is up.
-    pub fn tick(&mut self, ms: u64) {
+    pub(crate) fn tick(&mut self, ms: u64) {
         self.uptime += ms;
         self.wall += ms;
         self.elapsed += ms;
@@ -78,7 +78,7 @@ impl Clocks {
     }
 
     /// The wall clock is set; the record that must be in the log before the store goes by it.
-    pub fn set_wall(&mut self, by: i64, newest: Seq) -> ClockRecord {
+    pub(crate) fn set_wall(&mut self, by: i64, newest: Seq) -> ClockRecord {
         let shown = self.server() as i64 + self.offset;
         self.wall = self.wall.saturating_add_signed(by);
         let mut record = self.record();
@@ -91,19 +91,19 @@ impl Clocks {
     }
 
     /// Goes by what `record`, which was appended at `lsn`, states.
-    pub fn on_step(&mut self, record: &ClockRecord, lsn: Lsn) {
+    pub(crate) fn on_step(&mut self, record: &ClockRecord, lsn: Lsn) {
         self.offset = record.wall as i64 - record.server as i64;
         self.ceilings.clone_from(&record.ceilings);
         self.show();
         self.on_recorded(record, lsn);
     }
 
-    pub fn record(&self) -> ClockRecord {
+    pub(crate) fn record(&self) -> ClockRecord {
         let (boot, uptime, server, ceilings) = (self.boot, self.uptime, self.server(), self.ceilings.clone());
         ClockRecord { boot, uptime, server, wall: (server as i64 + self.offset) as u64, ceilings }
     }
 
-    pub fn on_recorded(&mut self, record: &ClockRecord, lsn: Lsn) {
+    pub(crate) fn on_recorded(&mut self, record: &ClockRecord, lsn: Lsn) {
         (self.recorded, self.is_unrecorded) = (Some(record.server), false);
         for set in
             self.sets.iter_mut().filter(|set| set.deadline & SERVER == 0 && set.wall_shown >= set.deadline)
@@ -113,14 +113,14 @@ impl Clocks {
     }
 
     /// Whether a record must precede an effect with this deadline.
-    pub fn is_due(&self, deadline: u64) -> bool {
+    pub(crate) fn is_due(&self, deadline: u64) -> bool {
         let is_old = self.recorded.is_none_or(|at| self.server() - at >= RECORD_AGE);
         let is_ttl = deadline & SERVER != 0 && self.planted != Planted::TtlWithoutRecord;
         deadline != 0 && (is_ttl && is_old || self.is_unrecorded)
     }
 
     /// The deadline of a TTL, or of the time of the wall clock at which it would end.
-    pub fn deadline(&self, ttl: u64, at_wall: bool) -> u64 {
+    pub(crate) fn deadline(&self, ttl: u64, at_wall: bool) -> u64 {
         match ttl {
             0 => 0,
             _ if at_wall || self.planted == Planted::TtlByTheWallClock => {
@@ -131,14 +131,14 @@ impl Clocks {
     }
 
     /// Effect `seq` at `lsn` has set `deadline`, meant as a TTL or not.
-    pub fn on_set(&mut self, deadline: u64, ttl: Option<u64>, seq: Seq, lsn: Lsn) {
+    pub(crate) fn on_set(&mut self, deadline: u64, ttl: Option<u64>, seq: Seq, lsn: Lsn) {
         let wall_shown = (self.server() as i64 + self.offset) as u64;
         let due = ttl.map_or(0, |ttl| self.elapsed + ttl);
         let ttl = ttl.unwrap_or(0);
         self.sets.push(Set { deadline, seq, lsn, due, ttl, wall_shown, has_passed: false, recorded: None });
     }
 
-    pub fn has_passed(&self, deadline: u64, seq: Seq) -> bool {
+    pub(crate) fn has_passed(&self, deadline: u64, seq: Seq) -> bool {
         let now =
             if deadline & SERVER != 0 { self.server() as i64 } else { self.server() as i64 + self.offset };
         let is_under = |&(wall, newest): &(u64, Seq)| deadline <= wall && seq <= newest;
@@ -148,7 +148,7 @@ impl Clocks {
     }
 
     /// The process dies, and of the log what lies above `kept`; `off` passes, and the wall clock may be set by `by`.
-    pub fn crash(&mut self, kept: Lsn, off: u64, by: i64, reboots: bool) {
+    pub(crate) fn crash(&mut self, kept: Lsn, off: u64, by: i64, reboots: bool) {
         self.sets.retain(|set| set.lsn <= kept);
         for set in &mut self.sets {
             set.recorded = set.recorded.filter(|lsn| *lsn <= kept);
@@ -166,7 +166,7 @@ impl Clocks {
     }
 
     /// A start whose log states `record`, and whose newest effect is `newest`.
-    pub fn recover(&mut self, record: Option<&ClockRecord>, newest: Seq) {
+    pub(crate) fn recover(&mut self, record: Option<&ClockRecord>, newest: Seq) {
         let boot = self.boot;
         let is_same = record.is_some_and(|record| record.boot == boot);
         let server = match record {
@@ -199,7 +199,7 @@ impl Clocks {
     }
 
     /// Every deadline has passed when it should have, and stays so.
-    pub fn check(&mut self) -> Result<(), String> {
+    pub(crate) fn check(&mut self) -> Result<(), String> {
         if let Some(what) = &self.broken {
             return Err(what.clone());
         }
@@ -230,5 +230,5 @@ impl Clocks {
     }
 }
 
-pub const SERVER: u64 = 1 << 63;
+pub(crate) const SERVER: u64 = 1 << 63;
 const RECORD_AGE: u64 = 40;
