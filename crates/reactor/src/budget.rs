@@ -300,7 +300,8 @@ impl<P: Protocol> Shared<P> {
         let own_bytes = kept.sum().max(0).cast_unsigned();
         let granted_bytes = self.budget.desk().requests.granted_bytes();
         let bytes = own_bytes + granted_bytes + self.protocol.shared_bytes();
-        self.protocol.on_kept(bytes);
+        // What is beyond the limit is about to go: others are not refused for it.
+        self.protocol.on_kept(bytes.min(self.budget.kept_bytes_max.load(Ordering::Relaxed)));
         bytes
     }
 

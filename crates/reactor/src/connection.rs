@@ -97,6 +97,7 @@ pub struct Connection {
     doom: AtomicU8,
     is_stranger: AtomicBool,
     is_receiving: AtomicBool,
+    is_parked: AtomicBool,
     reason: AtomicU8,
     pub(crate) read_events: Counter,
     pub(crate) write_events: Counter,
@@ -149,6 +150,7 @@ impl Connection {
             doom: AtomicU8::new(CloseReason::Killed as u8),
             is_stranger: AtomicBool::new(false),
             is_receiving: AtomicBool::new(false),
+            is_parked: AtomicBool::new(false),
             reason: AtomicU8::new(CloseReason::Open as u8),
             read_events: Counter::default(),
             write_events: Counter::default(),
@@ -301,7 +303,7 @@ impl Connection {
         self.unsent_bytes.load()
     }
 
-    /// Bytes of memory that are kept for it alone, what was granted to its request included.
+    /// Bytes of memory that are kept for it alone, but for what was granted to its request.
     #[must_use]
     pub fn kept_bytes(&self) -> u64 {
         self.kept_bytes.load()
@@ -315,6 +317,15 @@ impl Connection {
 
     pub(crate) fn set_stranger(&self, is_stranger: bool) {
         self.is_stranger.store(is_stranger, Ordering::Relaxed);
+    }
+
+    /// Whether its request waits for something.
+    pub(crate) fn is_parked(&self) -> bool {
+        self.is_parked.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_parked(&self, is_parked: bool) {
+        self.is_parked.store(is_parked, Ordering::Relaxed);
     }
 
     /// Whether the rest of a request is to come.

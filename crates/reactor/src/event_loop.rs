@@ -170,12 +170,8 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
         self.tally.ticks += 1;
         self.tally.busy_ns += (lag.as_nanos() as u64).saturating_sub(self.tally.waited_ns);
         let longest = self.tally.longest;
-        self.grown_bytes += self.tally.kept.sum().max(0);
+        self.publish_kept();
         self.stats.absorb(&mut self.tally);
-        if self.grown_bytes >= self.handle.shared.check_bytes() {
-            self.grown_bytes = 0;
-            self.handle.shared.check_budget();
-        }
         let cpu = (self.now - self.cpu_read_at >= CPU_READ_EVERY).then(|| {
             self.cpu_read_at = self.now;
             CpuMark { busy_ns: self.stats.busy_ns(), cpu_ns: thread_cpu_ns() }
@@ -183,6 +179,17 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
         let is_longest = self.stats.pace.note(&Tick { lag, longest, cpu });
         if is_longest && let Some(what) = self.handle.shared.protocol.doing(longest.connection_id) {
             self.stats.pace.name_longest(what);
+        }
+    }
+
+    /// Tells others what the connections keep, and looks whether that is too much once it has grown.
+    fn publish_kept(&mut self) {
+        let kept = std::mem::take(&mut self.tally.kept);
+        self.grown_bytes += kept.sum().max(0);
+        self.stats.kept.add(kept);
+        if self.grown_bytes >= self.handle.shared.check_bytes() {
+            self.grown_bytes = 0;
+            self.handle.shared.check_budget();
         }
     }
 
@@ -273,6 +280,10 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
         let now = self.handle.shared.clock.now();
         if unheld {
             self.unheld_at = now;
+        }
+        if self.tally.kept.sum() >= self.handle.shared.check_bytes() {
+            // Large replies: not only at the end of the tick.
+            self.publish_kept();
         }
         let took = now - self.now;
         peer.connection.busy_ns.add(took.as_nanos() as u64);

@@ -327,7 +327,7 @@ impl<P: Protocol> Peer<P> {
         };
         let sum = kept.sum();
         kept.strangers = if keeps.is_stranger { sum } else { 0 };
-        connection.kept_bytes.set(sum as u64 + self.granted_bytes as u64);
+        connection.kept_bytes.set(sum as u64);
         if kept != self.counted {
             tally.kept += kept - self.counted;
             self.counted = kept;
@@ -429,6 +429,9 @@ impl<P: Protocol> Peer<P> {
 
     fn apply(&mut self, step: Step, from_input: bool, context: &Context<'_, P>) -> Result<(), CloseReason> {
         let was_parked = std::mem::replace(&mut self.parked, step == Step::Park);
+        if was_parked != self.parked {
+            self.connection.set_parked(self.parked);
+        }
         match step {
             // Input that waited for the end of the park may hold complete requests.
             Step::Continue if from_input => {

@@ -63,7 +63,7 @@ pub trait Protocol: Send + Sync + Sized + 'static {
         0
     }
 
-    /// Told now and then, from any thread, what all connections keep.
+    /// Told now and then, from any thread, what all connections keep, as far as they may.
     fn on_kept(&self, _bytes: u64) {}
 
     /// What a connection is told, before it is closed, that has no room for its request.

@@ -79,35 +79,46 @@ impl<P: Protocol> Tender<P> {
             over_bytes = shared.budget.desk().requests.lacking_bytes(shared.room(), now, patience);
         }
         if over_bytes > 0 && self.doomed.is_empty() {
-            self.cut(over_bytes, is_pressed);
+            self.cut(over_bytes, (!is_pressed).then_some(limits.room_wait_max / 4));
         }
         let strangers_are_over = self.cut_strangers(&kept, limits.strangers_bytes_max);
         let waiting = self.decide_requests();
         is_pressed || waiting || strangers_are_over || !self.doomed.is_empty()
     }
 
-    /// Ends connections until `over_bytes` will be free: those with most unsent bytes, then, if `all`, those that keep most.
-    fn cut(&mut self, over_bytes: u64, all: bool) {
+    /// Ends connections of one kind until `over_bytes` will be free: those with most unsent bytes; if there are none, those that
+    /// keep most; if there are none, those of them that wait for something. With `patience` it is for requests that wait for room:
+    /// then only who has been silent for so long is ended, and only if that makes enough room. The next look finds whether it did.
+    fn cut(&mut self, over_bytes: u64, patience: Option<Duration>) {
         let connections = self.shared.some_order();
-        let unsent_bytes: u64 = connections.iter().map(|connection| connection.unsent_bytes()).sum();
-        if !all && unsent_bytes < over_bytes {
-            // It would help nobody.
-            return;
-        }
-        let by_unsent = take_largest(&connections, over_bytes, |connection| connection.unsent_bytes());
-        let freed_bytes: u64 = by_unsent.iter().map(|connection| connection.unsent_bytes()).sum();
-        let count = by_unsent.len();
-        self.doom(by_unsent, CloseReason::Memory);
-        let mut cut = count;
-        if all && freed_bytes < over_bytes {
-            let others: Vec<_> = connections.into_iter().filter(|it| it.unsent_bytes() == 0).collect();
-            let by_kept =
-                take_largest(&others, over_bytes - freed_bytes, |connection| connection.kept_bytes());
-            cut += by_kept.len();
-            self.doom(by_kept, CloseReason::Memory);
-        }
-        self.shared.budget.cut.fetch_add(cut as u64, Ordering::Relaxed);
+        let modest_bytes = self.shared.connection_bytes::<P>().cast_unsigned() + MODEST_BYTES;
         let now = self.shared.clock.now();
+        let is_silent = |it: &Connection| patience.is_none_or(|patience| now - it.last_active() >= patience);
+        let kept =
+            |it: &Connection| if is_silent(it) { it.kept_bytes().saturating_sub(modest_bytes) } else { 0 };
+        let unsent = |it: &Connection| match it.unsent_bytes() {
+            // Less is on its way in any case.
+            bytes @ MODEST_BYTES.. if is_silent(it) => bytes.max(kept(it)),
+            _ => 0,
+        };
+        let idle = |it: &Connection| if it.is_parked() { 0 } else { kept(it) };
+        let mut victims = if patience.is_some() {
+            let most = |it: &Connection| unsent(it).max(idle(it));
+            let victims = take_largest(&connections, over_bytes, most);
+            if victims.iter().map(|it| most(it)).sum::<u64>() < over_bytes { Vec::new() } else { victims }
+        } else {
+            take_largest(&connections, over_bytes, unsent)
+        };
+        if victims.is_empty() && patience.is_none() {
+            victims = take_largest(&connections, over_bytes, idle);
+        }
+        if victims.is_empty() && patience.is_none() {
+            victims = take_largest(&connections, over_bytes, kept);
+        }
+        let freed_bytes: u64 = victims.iter().map(|connection| connection.unsent_bytes()).sum();
+        let cut = victims.len();
+        self.doom(victims, CloseReason::Memory);
+        self.shared.budget.cut.fetch_add(cut as u64, Ordering::Relaxed);
         if cut > 0
             && let Some(skipped) = self.log.admit(now)
         {
@@ -211,5 +222,7 @@ fn take_largest(
     taken.map(|(_, connection)| Arc::clone(connection)).collect()
 }
 
+/// What every connection may keep beside itself, or have unsent.
+const MODEST_BYTES: u64 = 4 << 10;
 /// One line in this time, however many connections are closed.
 const LOGGED_EVERY: Duration = Duration::from_secs(10);
