@@ -48,7 +48,7 @@ pub use foresight::{Foreseen, Foresight};
 pub use index::cpu::prefetch;
 pub use large::Large;
 pub use log::LogReport;
-pub use memory::MemoryReport;
+pub use memory::{MemoryReport, Reserved};
 pub use options::{Durability, EngineKind, Hooks, Options};
 pub use prepared::{Prepared, Wanted};
 pub use salvage::{Salvaged, salvage};
@@ -288,6 +288,21 @@ impl Store {
             }
         };
         Ok(Access::new(self, scope, prepared, credits, self.clock.at(now.server_ms())))
+    }
+
+    /// Holds memory for a large value of about `bytes` that is about to be copied or made, unless it `is_copied` already, and for
+    /// what of it will wait for the disk, until the result is dropped.
+    ///
+    /// # Errors
+    /// [`Stop::Busy`] or [`Stop::Refused`] when there is no room for it.
+    pub fn reserve_memory(&self, bytes: u64, is_copied: bool) -> Result<Reserved, Stop> {
+        self.memory.reserve((&self.index, &*self.engine), bytes, is_copied)
+    }
+
+    /// Whether values can leave memory and be read again.
+    #[must_use]
+    pub fn can_drop_values(&self) -> bool {
+        self.engine.has_places()
     }
 
     /// `value` as one to share, for [`Value::Large`]; a borrowed one is copied: best before any key is locked.

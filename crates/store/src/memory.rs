@@ -9,13 +9,13 @@
 //! Invariant: a value whose effect is not released stays hot.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::engine::Engine;
 use crate::error::{Stop, StoreError};
 use crate::hash::STRIPES;
 use crate::index::Index;
-use crate::large::{LARGE_BYTES, Large, Ledger};
+use crate::large::{Held, LARGE_BYTES, Large, Ledger};
 use crate::object::{View, WORD_REFERENCED, Word};
 use crate::record;
 
@@ -25,6 +25,8 @@ pub(crate) struct Memory {
     limit_bytes: AtomicU64,
     reported_bytes: AtomicU64,
     ledger: Ledger,
+    /// Sum of what is reserved: who decides about more has it locked.
+    reserved_bytes: Arc<Mutex<u64>>,
     hand: Mutex<Hand>,
     /// A read has made a value hot since the hand last found nothing to drop.
     has_warmed: AtomicBool,
@@ -66,6 +68,32 @@ impl MemoryReport {
     }
 }
 
+/// Memory held by [`crate::Store::reserve_memory`].
+#[derive(Debug)]
+pub struct Reserved {
+    held: Held,
+    /// What is held, and how much of it for the copy.
+    bytes: u64,
+    copy_bytes: u64,
+    all_bytes: Arc<Mutex<u64>>,
+}
+
+impl Reserved {
+    /// The value was copied or made, and is counted by itself from now on.
+    pub fn copied(&mut self) {
+        let copy_bytes = std::mem::take(&mut self.copy_bytes);
+        self.held.take(copy_bytes);
+        self.bytes -= copy_bytes;
+        *self.all_bytes.lock().unwrap_or_else(PoisonError::into_inner) -= copy_bytes;
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        *self.all_bytes.lock().unwrap_or_else(PoisonError::into_inner) -= self.bytes;
+    }
+}
+
 impl Memory {
     /// A budget of `limit_bytes`, 0 for none.
     pub(crate) fn new(limit_bytes: u64) -> Self {
@@ -73,6 +101,7 @@ impl Memory {
             limit_bytes: AtomicU64::new(limit_bytes),
             reported_bytes: AtomicU64::new(0),
             ledger: Ledger::default(),
+            reserved_bytes: Arc::default(),
             hand: Mutex::default(),
             has_warmed: AtomicBool::new(false),
         }
@@ -165,6 +194,34 @@ impl Memory {
         Err(StoreError::MemoryLimit { used_bytes, limit_bytes }.into())
     }
 
+    /// Holds `bytes` for a large value that is about to be made, unless that has happened, and as many again where it will wait
+    /// for the disk, until the result is dropped; drops values for it that are not needed here. Who only lacks what others hold
+    /// in this way, or what waits for the disk, is to come again.
+    pub(crate) fn reserve(
+        &self,
+        (index, engine): (&Index, &dyn Engine),
+        bytes: u64,
+        is_copied: bool,
+    ) -> Result<Reserved, Stop> {
+        let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
+        let copy_bytes = if is_copied { 0 } else { bytes };
+        let bytes = copy_bytes + if engine.has_places() { bytes } else { 0 };
+        let mut all_bytes = self.reserved_bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = Held::new(&self.ledger);
+        held.add(bytes);
+        self.make_room(index, engine, RESERVE_PAGES_MAX, 0);
+        let used_bytes = self.used(index, engine);
+        if limit_bytes == 0 || used_bytes <= limit_bytes {
+            *all_bytes += bytes;
+            return Ok(Reserved { held, bytes, copy_bytes, all_bytes: Arc::clone(&self.reserved_bytes) });
+        }
+        let waiting_bytes = if engine.awaits_disk() { 2 * engine.buffered_bytes() } else { 0 };
+        if used_bytes.saturating_sub(waiting_bytes + *all_bytes) <= limit_bytes {
+            return Err(Stop::Busy);
+        }
+        Err(StoreError::MemoryLimit { used_bytes, limit_bytes }.into())
+    }
+
     /// Memory by parts.
     pub(crate) fn report(&self, index: &Index, engine: &dyn Engine) -> MemoryReport {
         let (large_bytes, journal_bytes) = (self.ledger.bytes(), engine.buffered_bytes());
@@ -221,6 +278,9 @@ fn cool(word: &mut Word, released: u64) {
 
 /// What one command may read from disk is the limit divided by this: some of them at a time leave room for the rest.
 const READ_SHARE: u64 = 8;
+
+/// Pages visited for one large value: it takes longer to copy.
+const RESERVE_PAGES_MAX: usize = 16_384;
 
 /// Pages that one command visits at most to make room: about 0.1 ms.
 pub(crate) const ROOM_PAGES_MAX: usize = 64;
