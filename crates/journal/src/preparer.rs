@@ -320,7 +320,10 @@ impl Preparer {
 
     fn clear_shortage(&self) {
         let mut shortage = self.shared.shortage.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        *shortage = None;
+        if shortage.take().is_some() {
+            drop(shortage);
+            tracing::info!("the disk has room again: writes go on");
+        }
     }
 }
 
