@@ -4,6 +4,7 @@
 //! standard error and an exit status: 2 for a wrong setting or flag, 1 for anything else, 3 for a measurement that is not valid. What it does not have: commands
 //! (`server`), data (`store`), sockets (`reactor`).
 
+mod allocator;
 mod backup;
 mod capture;
 mod check;
@@ -23,6 +24,7 @@ mod watching;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    allocator::tune();
     let request = match cli::parse(std::env::args_os()) {
         Ok(request) => request,
         Err(message) => return fail(&message, 2),

@@ -1,0 +1,26 @@
+//! How the system's allocator is told to work: freed buffers of clients go back to the system.
+//!
+//! By itself glibc raises the size from which on a block is mapped alone each time that such a block is freed, up to 32 MiB. From then
+//! on the buffers of requests lie between others in its heaps, and what is freed there stays with the process.
+#![allow(unsafe_code, reason = "mallopt(3) is a plain call, and has no safe wrapper")]
+
+/// Fixes the size from which on a block is mapped alone. Before the first thread starts.
+pub(crate) fn tune() {
+    #[cfg(target_env = "gnu")]
+    {
+        // SAFETY: the call reads two integers and changes parameters of the allocator, which is valid at any time; no other thread
+        // runs that could call it as well.
+        let fixed = unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_BYTES_MIN) };
+        // A refusal costs memory, nothing else.
+        debug_assert_eq!(fixed, 1, "glibc knows this parameter");
+        // SAFETY: as above.
+        unsafe { libc::mallopt(libc::M_TRIM_THRESHOLD, TRIMMED_BYTES_MIN) };
+    }
+}
+
+/// Smaller blocks are cheap to reuse, and their heaps are trimmed.
+#[cfg(target_env = "gnu")]
+const MAPPED_BYTES_MIN: libc::c_int = 256 << 10;
+/// Free bytes at the end of a heap that are given back.
+#[cfg(target_env = "gnu")]
+const TRIMMED_BYTES_MIN: libc::c_int = 1 << 20;
