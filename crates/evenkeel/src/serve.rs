@@ -85,8 +85,9 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Strin
     note_running(&running, &settings);
     greeting::print(&settings, &running, &handle, &store);
     let end = wait_for_end(&ended, &|| {
-        protocol.report_buffers();
         fit_connections(&config.current(), &handle, &store);
+        // Sums up what connections keep, also while nobody grows.
+        handle.set_budget(&client_budget(&config.current(), Some(&*store)));
     })?;
     stop(&end, &ended, (&handle, console), (&store, &transactions), &settings)
 }
@@ -259,6 +260,7 @@ fn reactor_options(settings: &Settings) -> reactor::Options {
             server::settings::Assignment::ByHost => reactor::Assignment::ByHost,
         },
         balance: balance(settings),
+        budget: client_budget(settings, None),
         ..reactor::Options::default()
     }
 }
@@ -304,10 +306,29 @@ fn act_on_changes(config: &Config, handle: &Handle<EvenkeelProtocol>, store: &Ar
         }
         fit_connections(new, &handle, &store);
         handle.set_limits(&reactor_limits(new));
+        handle.set_budget(&client_budget(new, Some(&*store)));
         handle.set_balance(balance(new));
         store.set_memory_limit(memory_limit_bytes(new));
         Ok(())
     });
+}
+
+/// What all connections together may hold. It is a part of the limit of memory; where values cannot leave memory, they go first.
+fn client_budget(settings: &Settings, store: Option<&Store>) -> reactor::BudgetLimits {
+    let limit = memory_limit_bytes(settings);
+    let granted = if limit == 0 { machine::memory_granted_bytes().unwrap_or(u64::MAX) } else { limit };
+    let asked = settings.connections_memory_max.0;
+    let kept_bytes_max = if asked == 0 { granted / 8 * 3 } else { asked.min(granted / 4 * 3) };
+    let data_bytes = store
+        .filter(|store| limit != 0 && !store.can_drop_values())
+        .map_or(0, |store| store.memory().index_bytes);
+    let kept_bytes_max =
+        kept_bytes_max.min(granted.saturating_sub(data_bytes + granted / 16)).max(granted / 16);
+    reactor::BudgetLimits {
+        kept_bytes_max,
+        strangers_bytes_max: settings.connections_unauthenticated_max.0.min(kept_bytes_max / 4),
+        room_wait_max: settings.connections_room_wait_max,
+    }
 }
 
 /// The memory limit as the store takes it: 0 is none.

@@ -14,6 +14,7 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use common::crowd::Crowd;
 use common::{Server, ok, receive};
 use resp::Value;
 
@@ -144,4 +145,19 @@ fn count_up(stream: &mut TcpStream, number: usize, stop: &AtomicBool) -> u64 {
         count += 16;
     }
     count
+}
+
+#[test]
+#[ignore = "long: ten thousand greedy clients for a minute, on each of two connectors"]
+fn ten_thousand_greedy_clients_leave_memory_within_its_bounds_and_writers_served() {
+    let files = reactor::raise_descriptor_limit(20_000).expect("the system allows it");
+    assert!(files >= 11_000, "this process may open {files} files");
+    for (connector, clients) in [("epoll", 10_000), ("uring", 10_000), ("threads", 1_000)] {
+        let dir = tempfile::tempdir().expect("a folder for the test");
+        let lasts = Duration::from_secs(30);
+        let crowd = Crowd { connector, clients, memory_limit_mib: 256, value_mib: 60, lasts };
+        let outcome = crowd.run(dir.path());
+        println!("{crowd:?}: {outcome:?}");
+        outcome.check(crowd);
+    }
 }

@@ -86,18 +86,19 @@ impl Server {
     ) {
         let limit = self.tuned.transaction_bytes_max.load(Ordering::Relaxed);
         let Some(transaction) = &mut session.transaction else { return };
+        if transaction.aborted {
+            return out.extend_from_slice(b"+QUEUED\r\n");
+        }
         transaction.queued_bytes += request.bytes as u64;
-        let kept_bytes = transaction.queued_bytes + (transaction.queue.len() * QUEUED_BYTES) as u64;
-        if kept_bytes > limit {
+        if transaction.kept_bytes() > limit {
             transaction.aborted = true;
             transaction.queue = Vec::new();
+            transaction.queued_bytes = 0;
             session.show_transaction();
             let text = format!("ERR transaction is larger than transaction.max ({limit} B)");
             return self.write_failure(text.into(), session.resp3, out);
         }
-        if !transaction.aborted {
-            transaction.queue.push(Queued { entry, args: Args::copied(request.args) });
-        }
+        transaction.queue.push(Queued { entry, args: Args::copied(request.args) });
         session.show_transaction();
         out.extend_from_slice(b"+QUEUED\r\n");
     }
@@ -112,6 +113,3 @@ pub(crate) fn runs_in_multi(entry: &Entry) -> bool {
 fn runs_subscribed(name: &str) -> bool {
     matches!(name, "ping" | "subscribe" | "psubscribe" | "unsubscribe" | "punsubscribe" | "quit" | "reset")
 }
-
-/// What a queued command keeps beside its bytes.
-const QUEUED_BYTES: usize = size_of::<Queued>() + 64;

@@ -126,3 +126,18 @@ pub(crate) fn shortened(bytes: &[u8], most: usize) -> &[u8] {
 
 /// So much of what a client sent is sent back.
 pub(crate) const ECHO_BYTES_MAX: usize = 128;
+
+/// Why the rest of a request is not taken; the connection is closed then.
+pub(crate) fn no_room(why: reactor::NoRoom) -> String {
+    match why {
+        reactor::NoRoom::TooLarge(bytes, max_bytes) => format!(
+            "OOM a request of {bytes} B is larger than connections.memory_max ({max_bytes} B), which all clients share"
+        ),
+        reactor::NoRoom::Waited => "OOM the request waited for connections.room_wait_max, but other clients hold \
+                                    connections.memory_max together: try again later"
+            .to_owned(),
+        reactor::NoRoom::Stalled => {
+            "OOM the rest of the request did not come while others waited for its room (connections.memory_max)".to_owned()
+        }
+    }
+}

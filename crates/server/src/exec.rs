@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use clock::Nanos;
 use resp::Writer;
-use store::{KeyRef, Large, Prepared, Scope};
+use store::{KeyRef, Large, Prepared, Reserved, Scope, Stop, Wanted};
 
 use crate::call::{Attachments, Control, Data, Failure, Outcome};
 use crate::calls::Ending;
@@ -117,7 +117,7 @@ impl Server {
         request: &Request<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Ran, Unready> {
-        match self.ready_to_publish(session, &transaction, request.now) {
+        match self.exec_at(session, &transaction, request.now) {
             Ok(None) => {}
             Ok(Some(later)) => {
                 session.transaction = Some(transaction);
@@ -132,17 +132,18 @@ impl Server {
         let mut prepared = take_prepared(session);
         // The locks must be gone before a watch is: dropping one locks its stripe.
         let watched = std::mem::take(&mut session.watched);
+        let watched_bytes = std::mem::take(&mut session.watched_bytes);
         let (start, course) = (out.len(), Course::of(session));
         let mut keys = Vec::new();
         let everything = self.gather(&transaction.queue, course, &mut keys);
         keys.extend(watched.iter().map(|watch| KeyRef { db: watch.db(), key: watch.key() }));
         let scope = if everything { Scope::Everything } else { Scope::Keys(&keys) };
         let mut copies = take_copies(session);
-        if transaction.queued_bytes >= Large::BYTES_MIN as u64 && copies.is_empty() {
-            let queue = transaction.queue.iter().enumerate();
-            queue.for_each(|(at, q)| copies.add(&self.store, at, q.entry.command.stored, q.args.view(&[])));
-        }
+        let reserved = self.copy_large(&transaction, &mut copies);
         let result = loop {
+            if let Err(stop) = reserved {
+                break Err((stop, Wanted::default()));
+            }
             let run = Run { transaction: &transaction, watched: &watched, copies: &copies, course };
             let (command, splice) = match self.exec_once(run, (scope, &prepared), out) {
                 Ok(executed) => break Ok(executed),
@@ -160,10 +161,7 @@ impl Server {
                 session.ticket = session.ticket.max(executed.ticket);
                 self.act(session, request, &mut executed, start, out);
                 let Executed { ticket, attached, calls, failed, lookups, .. } = executed;
-                for (id, failed) in calls {
-                    let ending = if failed { Ending::Failed } else { Ending::Answered };
-                    self.calls.note(request.loop_index, id, None, ending);
-                }
+                self.note_calls(request, calls);
                 Ok(Ran { ticket, failed, lookups, attached })
             }
             Err((stop, wanted)) => {
@@ -172,12 +170,52 @@ impl Server {
                 let result = self.stopped(stop, session, (prepared, copies), &keys, out);
                 if result.is_err() {
                     drop(keys);
-                    session.watched = watched;
+                    (session.watched, session.watched_bytes) = (watched, watched_bytes);
                     session.transaction = Some(transaction);
                 }
                 result
             }
         }
+    }
+
+    /// Counts what it ran.
+    fn note_calls(&self, request: &Request<'_>, calls: Vec<(u16, bool)>) {
+        for (id, failed) in calls {
+            let ending = if failed { Ending::Failed } else { Ending::Answered };
+            self.calls.note(request.loop_index, id, None, ending);
+        }
+    }
+
+    /// When it may run, if it must wait: after a wrong password, or as [`Server::ready_to_publish`] says.
+    fn exec_at(
+        &self,
+        session: &mut Session,
+        transaction: &Transaction,
+        now: Nanos,
+    ) -> Result<Option<Nanos>, Failure> {
+        let takes_password = |it: &Queued| matches!(it.entry.command.name, "auth" | "hello");
+        if transaction.queue.iter().any(takes_password)
+            && let Some(later) = self.password_at(session, now)
+        {
+            return Ok(Some(later));
+        }
+        self.ready_to_publish(session, transaction, now)
+    }
+
+    /// Copies the large values that it stores. What is returned holds memory for them, and for what of them will wait for the disk,
+    /// until it has run.
+    fn copy_large(&self, transaction: &Transaction, copies: &mut Copies) -> Result<Option<Reserved>, Stop> {
+        let grows = transaction.queue.iter().any(|it| it.entry.command.flags.has(Flags::DENYOOM));
+        if !grows || transaction.queued_bytes < Large::BYTES_MIN as u64 {
+            return Ok(None);
+        }
+        let mut reserved = self.store.reserve_memory(transaction.queued_bytes, !copies.is_empty())?;
+        if copies.is_empty() {
+            let queue = transaction.queue.iter().enumerate();
+            queue.for_each(|(at, q)| copies.add(&self.store, at, q.entry.command.stored, q.args.view(&[])));
+            reserved.copied();
+        }
+        Ok(Some(reserved))
     }
 
     /// Looks for the patterns that what it publishes matches, slice by slice: when it has run it does not wait any more. Returns

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use clock::Nanos;
 use resp::{ArgsView, Writer};
-use store::{Foreseen, KeyRef, Large, Moment, Prepared, Scope, Stop, StoreError, Wanted};
+use store::{Foreseen, KeyRef, Large, Moment, Prepared, Reserved, Scope, Stop, StoreError, Wanted};
 
 use crate::admission::runs_in_multi;
 use crate::call::{Attachments, Control, Data, Failure, Outcome};
@@ -233,7 +233,9 @@ impl Server {
                 out.truncate(start);
                 let pending = session.pending.get_or_insert_default();
                 // WAIT was told to wait: that is not slow
-                if !session.client.blocked.load(Ordering::Relaxed) {
+                // and so was a password after a wrong one
+                let waits = entry.command.flags.has(Flags::NO_AUTH);
+                if !waits && !session.client.blocked.load(Ordering::Relaxed) {
                     pending.since.get_or_insert(request.now);
                 }
                 Verdict::Park(parked)
@@ -328,9 +330,10 @@ impl Server {
         // Only what makes data larger reserves ahead: on a full disk the rest must get at the reserve for deletes.
         let credit_bytes = if entry.command.flags.has(Flags::DENYOOM) { request.bytes as u64 } else { 0 };
         let mut copies = take_copies(session);
-        if credit_bytes >= Large::BYTES_MIN as u64 && copies.is_empty() {
-            copies.add(&self.store, 0, entry.command.stored, request.args);
-        }
+        let mut reserved = match self.copy_stored(entry, request, credit_bytes, &mut copies) {
+            Ok(reserved) => reserved,
+            Err(stop) => return self.stopped(stop, session, (prepared, copies), keys, out),
+        };
         let start = out.len();
         loop {
             let ahead = (scope, &prepared, copies.of(0), credit_bytes);
@@ -339,6 +342,7 @@ impl Server {
                 Err(Halt::Make(command, splice)) => {
                     out.truncate(start);
                     copies.make(&self.store, command, splice, request.args);
+                    reserved.as_mut().into_iter().for_each(Reserved::copied);
                 }
                 Err(Halt::Stopped(stop, wanted)) => {
                     out.truncate(start);
@@ -347,6 +351,28 @@ impl Server {
                 }
             }
         }
+    }
+
+    /// Copies the large values that a command stores. What is returned holds memory for them, and for what of them will wait for
+    /// the disk, until the command has run.
+    fn copy_stored(
+        &self,
+        entry: &Entry,
+        request: &Request<'_>,
+        credit_bytes: u64,
+        copies: &mut Copies,
+    ) -> Result<Option<Reserved>, Stop> {
+        if credit_bytes < Large::BYTES_MIN as u64 {
+            return Ok(None);
+        }
+        let mut reserved = self.store.reserve_memory(credit_bytes, !copies.is_empty())?;
+        if copies.is_empty() {
+            copies.add(&self.store, 0, entry.command.stored, request.args);
+            if !copies.is_empty() {
+                reserved.copied();
+            }
+        }
+        Ok(Some(reserved))
     }
 
     fn try_data<'s>(

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-use reactor::{Connector, LoopStats};
+use reactor::{BudgetReport, Connector, LoopStats};
 use store::Prepared;
 
 use crate::capture::{Chunk, Last};
-use crate::pubsub::Weight;
+use crate::pubsub::{Payload, Weight};
 use crate::tx::chain;
 
 /// Posted to a connection from another thread.
@@ -39,7 +39,7 @@ pub enum Message {
 pub struct Published {
     pub(crate) pattern: Option<Arc<[u8]>>,
     pub(crate) channel: Arc<[u8]>,
-    pub(crate) payload: Arc<[u8]>,
+    pub(crate) payload: Arc<Payload>,
     /// What its publisher had seen: it must not arrive before that is durable.
     pub(crate) ticket: u64,
     /// Counts until the last listener's loop took it.
@@ -76,6 +76,10 @@ pub(crate) trait Peers: Send + Sync {
     fn loops(&self) -> Vec<Arc<LoopStats>>;
     /// Messages that a loop has not taken yet.
     fn mailbox_depth(&self, loop_index: usize) -> usize;
+    /// What all connections keep, and what was done about it.
+    fn budget(&self) -> BudgetReport;
+    /// Whether that is too much. One load.
+    fn is_pressed(&self) -> bool;
     /// What became of connections that came.
     fn accepts(&self) -> Accepts;
     /// Wakes the loops that hold replies.

@@ -6,10 +6,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use clock::Nanos;
-use reactor::{Connection, Connector, Handle, Input, Io, LoopStats, Output, Protocol, Step};
+use reactor::{
+    BudgetReport, Connection, Connector, Handle, Input, Io, Keeps, LoopStats, NoRoom, Output, Protocol, Step,
+};
+use resp::Writer;
 
 use crate::clients::Client;
-use crate::handlers::info::CLIENT_BYTES;
+use crate::errors;
 use crate::message::{Accepts, Message, Peers};
 use crate::metrics::Snapshot;
 use crate::server::{Server, ServerOptions};
@@ -48,21 +51,6 @@ impl EvenkeelProtocol {
         self.server.on_unlock();
     }
 
-    /// Adds up what connections and messages hold, for the budget of memory. Takes a moment for thousands of connections.
-    pub fn report_buffers(&self) {
-        let server = &self.server;
-        let of_client = |client: &Client| {
-            // What is attached is the store's: it counts a value once, however many replies share it.
-            let kept = |c: &Connection| c.input_bytes() + c.output_bytes().saturating_sub(c.attached_bytes());
-            let buffers = client.connection.as_deref().map_or(0, kept);
-            buffers + u64::from(client.queued_bytes.load(Ordering::Relaxed)) + CLIENT_BYTES
-        };
-        let clients: u64 = server.clients.all().iter().map(|client| of_client(client)).sum();
-        let messages = server.pubsub.bytes_on_the_way(server.store.released());
-        // Not the journal's: its counters are behind a lock that a sync holds, and the caller must not wait for a disk.
-        server.store.report_buffers(clients + messages);
-    }
-
     /// All figures, now. Not for a loop: it waits for the disk where it must, and adds up what loops keep apart.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
@@ -96,9 +84,19 @@ impl EvenkeelProtocol {
 
     fn put_off_idle_timeout(&self, session: &Session, io: &mut Io<'_, Self>) {
         let timeout = self.server.tuned.idle_timeout_ns.load(Ordering::Relaxed);
-        if timeout != 0 && !session.listens() {
-            io.set_timer(Some(io.now + Duration::from_nanos(timeout)));
+        let idle = (timeout != 0 && !session.listens()).then(|| io.now + Duration::from_nanos(timeout));
+        let auth =
+            if session.authenticated { None } else { self.server.auth_deadline(session.stranger.since) };
+        if let Some(deadline) = idle.into_iter().chain(auth).min() {
+            io.set_timer(Some(deadline));
         }
+    }
+
+    /// Closes a connection that did not authenticate in time.
+    fn end_stranger(&self, io: &mut Io<'_, Self>) -> Step {
+        self.server.stats.strangers_timed_out.fetch_add(1, Ordering::Relaxed);
+        Writer::new(io.output.buffer(), false).error("ERR no AUTH within connections.auth_timeout");
+        Step::Close
     }
 }
 
@@ -141,14 +139,47 @@ impl Protocol for EvenkeelProtocol {
             self.server.end_wait_for_pause(session);
             return Step::Continue;
         }
+        let auth =
+            if session.authenticated { None } else { self.server.auth_deadline(session.stranger.since) };
+        if auth.is_some_and(|deadline| deadline <= io.now) {
+            return self.end_stranger(io);
+        }
+        io.set_timer(auth);
         let timeout = self.server.tuned.idle_timeout_ns.load(Ordering::Relaxed);
         if timeout == 0 || session.listens() {
             return Step::Continue;
         }
         let (active, timeout) = (io.connection.last_active(), Duration::from_nanos(timeout));
         let again = idle_until(io.output, active, io.now, timeout);
-        io.set_timer(again);
+        io.set_timer(again.into_iter().chain(auth).min());
         if again.is_some() { Step::Continue } else { Step::Close }
+    }
+
+    fn first_deadline(&self, connection: &Connection) -> Option<Nanos> {
+        let timeout = self.server.tuned.idle_timeout_ns.load(Ordering::Relaxed);
+        let idle = (timeout != 0).then(|| connection.created() + Duration::from_nanos(timeout));
+        let wants_password = self.server.wants_password();
+        let auth = wants_password.then(|| self.server.auth_deadline(connection.created())).flatten();
+        idle.into_iter().chain(auth).min()
+    }
+
+    fn keeps(&self, session: &Session) -> Keeps {
+        Keeps { bytes: session.kept_bytes(), is_stranger: !session.authenticated }
+    }
+
+    fn shared_bytes(&self) -> u64 {
+        self.server.pubsub.kept_bytes() + self.server.slowlog.bytes()
+    }
+
+    fn on_kept(&self, bytes: u64) {
+        self.server.store.report_buffers(bytes);
+    }
+
+    fn no_room(&self, why: NoRoom) -> Vec<u8> {
+        let mut text = Vec::new();
+        Writer::new(&mut text, false).error(&errors::no_room(why));
+        self.server.stats.error(b"OOM");
+        text
     }
 
     fn on_close(&self, session: Session, _connection: &Arc<Connection>) {
@@ -199,6 +230,14 @@ impl Peers for Reach {
 
     fn mailbox_depth(&self, loop_index: usize) -> usize {
         self.0.mailbox_depth(loop_index)
+    }
+
+    fn budget(&self) -> BudgetReport {
+        self.0.budget()
+    }
+
+    fn is_pressed(&self) -> bool {
+        self.0.is_pressed()
     }
 
     fn accepts(&self) -> Accepts {

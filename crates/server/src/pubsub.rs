@@ -1,7 +1,8 @@
 //! Channels, patterns, and who listens.
 //!
 //! Publishing posts to each listener's loop; the listener writes the message in its own version of the
-//! protocol. A message waits for the ticket that its publisher had seen last: who publishes "it is done" after a write
+//! protocol. A long payload is stored once, however many listeners have not read it: their outputs share it. A message waits for
+//! the ticket that its publisher had seen last: who publishes "it is done" after a write
 //! is never heard before the write is durable.
 //!
 //! Invariants
@@ -10,21 +11,22 @@
 //!      is at most [`CHANNEL_BYTES_MAX`].
 //!   3. Nobody looks at all names at once: a walk is cut into slices of about half a millisecond, and is parked
 //!      between two of them. A name that is listened to from the walk's beginning to its end is met once.
-//!   4. Messages on their way (posted and not taken, or taken and waiting for the disk) are weighed: the bytes that
-//!      they become, for all listeners together. Past `connections.messages_max` PUBLISH waits; one message
+//!   4. Messages on their way (posted and not taken, or taken and waiting for the disk) are weighed: their
+//!      bytes, once, and a post for each listener. Past `connections.messages_max` PUBLISH waits; one message
 //!      always passes, however large.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use clock::Nanos;
+use reactor::Output;
 use resp::Writer;
 
 use crate::executor::Outbox;
 use crate::glob::Pattern;
-use crate::message::{Message, Published};
+use crate::message::{Message, Peers, Published};
 use crate::server::Server;
 use crate::session::{Session, Subscriptions};
 
@@ -34,6 +36,8 @@ pub(crate) struct PubSub {
     channels: RwLock<Listeners>,
     patterns: RwLock<Listeners>,
     on_the_way: Arc<AtomicU64>,
+    /// Payloads that outputs share.
+    shared: Arc<AtomicU64>,
     held: Held,
 }
 
@@ -92,6 +96,38 @@ struct Held {
     bytes: AtomicU64,
     /// Ticket and weight of each; released about in this order.
     messages: Mutex<VecDeque<(u64, u64)>>,
+}
+
+/// The bytes of a message, for all its listeners.
+#[derive(Debug)]
+pub(crate) struct Payload {
+    bytes: Arc<[u8]>,
+    /// Outputs share it: it is counted in `shared` until the last has sent it.
+    is_shared: AtomicBool,
+    shared: Arc<AtomicU64>,
+}
+
+impl Payload {
+    /// Counts it among those that outputs share.
+    fn share(&self) {
+        if !self.is_shared.swap(true, Ordering::Relaxed) {
+            self.shared.fetch_add(self.bytes.len() as u64, Ordering::Relaxed);
+        }
+    }
+}
+
+impl AsRef<[u8]> for Payload {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Payload {
+    fn drop(&mut self) {
+        if *self.is_shared.get_mut() {
+            self.shared.fetch_sub(self.bytes.len() as u64, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Adds to the bytes on their way for as long as it lives.
@@ -205,9 +241,14 @@ impl PubSub {
         self.on_the_way.load(Ordering::Relaxed) + self.held.bytes_beyond(released)
     }
 
-    /// Weighs `bytes` that go to `count` listeners.
+    /// Bytes that messages take, in mailboxes and in outputs that share them.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        self.on_the_way.load(Ordering::Relaxed) + self.shared.load(Ordering::Relaxed)
+    }
+
+    /// Weighs `bytes` that go to `count` listeners, who share them.
     pub(crate) fn weigh(&self, bytes: usize, count: usize) -> Weight {
-        let bytes = (bytes + POST_BYTES) as u64 * count as u64;
+        let bytes = (bytes + POST_BYTES * count) as u64;
         self.on_the_way.fetch_add(bytes, Ordering::Relaxed);
         Weight { bytes, sum: Arc::clone(&self.on_the_way) }
     }
@@ -253,7 +294,8 @@ impl Server {
     /// When a command that publishes may run: now, or after a moment because too much is on its way.
     pub(crate) fn publish_at(&self, now: Nanos) -> Option<Nanos> {
         let on_the_way = self.pubsub.bytes_on_the_way(self.store.released());
-        if on_the_way < self.tuned.messages_bytes_max.load(Ordering::Relaxed) {
+        let is_pressed = self.peers().is_some_and(Peers::is_pressed);
+        if !is_pressed && on_the_way < self.tuned.messages_bytes_max.load(Ordering::Relaxed) {
             return None;
         }
         self.stats.waits_for_listeners.fetch_add(1, Ordering::Relaxed);
@@ -263,9 +305,13 @@ impl Server {
     /// Posts published messages to their listeners; they wait for `ticket`.
     pub(crate) fn deliver(&self, outbox: Outbox, ticket: u64) {
         for Outgoing { channel, payload, is_for_channel, patterns } in outbox {
-            let send = |pattern: Option<Arc<[u8]>>, ids: &[u64]| {
+            let mut weighed_bytes = payload.len();
+            let (is_shared, shared) = (AtomicBool::new(false), Arc::clone(&self.pubsub.shared));
+            let payload = Arc::new(Payload { bytes: payload, is_shared, shared });
+            let mut send = |pattern: Option<Arc<[u8]>>, ids: &[u64]| {
                 let (channel, payload) = (Arc::clone(&channel), Arc::clone(&payload));
-                let weight = self.pubsub.weigh(channel.len() + payload.len(), ids.len());
+                // Whoever listens to what else: the payload is there once.
+                let weight = self.pubsub.weigh(channel.len() + std::mem::take(&mut weighed_bytes), ids.len());
                 if ticket > self.store.released() {
                     self.pubsub.held.add(ticket, weight.bytes);
                 }
@@ -302,9 +348,9 @@ pub(crate) fn compiled_bytes(pattern: &Pattern) -> u64 {
 }
 
 /// Appends a message in the version that the listener speaks; nothing if it has stopped listening meanwhile.
-pub(crate) fn write(message: &Published, session: &Session, out: &mut Vec<u8>) {
+pub(crate) fn write(message: &Published, session: &Session, output: &mut Output) {
     let Some(subscriptions) = &session.subscriptions else { return };
-    let mut writer = Writer::new(out, session.resp3);
+    let mut writer = Writer::new(output.buffer(), session.resp3);
     match &message.pattern {
         Some(pattern) if subscriptions.patterns.contains(pattern) => {
             writer.push(4);
@@ -318,9 +364,17 @@ pub(crate) fn write(message: &Published, session: &Session, out: &mut Vec<u8>) {
         _ => return,
     }
     writer.bulk(&message.channel);
-    writer.bulk(&message.payload);
+    let payload = &message.payload;
+    if payload.bytes.len() < SHARED_BYTES_MIN {
+        return writer.bulk(&payload.bytes);
+    }
+    let at = writer.bulk_around(&[], payload.bytes.len(), &[]);
+    payload.share();
+    output.attach(at, Arc::<Payload>::clone(payload), 0..payload.bytes.len());
 }
 
+/// Shorter payloads are copied: to share one costs each listener a piece of its own to send.
+const SHARED_BYTES_MIN: usize = 4 << 10;
 /// What a message takes beside its bytes, in a mailbox or in an output.
 const POST_BYTES: usize = 64;
 /// Longest name of a channel: what a pattern is matched against.

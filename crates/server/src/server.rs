@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
-use clock::{Clock, Nanos};
+use clock::{Clock, Nanos, Throttle};
 use store::Store;
 
 use crate::calls::Calls;
@@ -22,6 +22,7 @@ use crate::pubsub::PubSub;
 use crate::settings::{Config, Settings, Threshold};
 use crate::slowlog::SlowLog;
 use crate::stats::Stats;
+use crate::strangers::Addresses;
 use crate::tx::Transactions;
 
 /// What a server is made from.
@@ -71,6 +72,9 @@ pub(crate) struct Server {
     pub(crate) calls: Calls,
     pub(crate) captures: Captures,
     pub(crate) slowlog: SlowLog,
+    pub(crate) addresses: Addresses,
+    /// The log's share of requests that cannot be taken.
+    pub(crate) refused_log: Throttle,
     pub(crate) latency: Latency,
     pub(crate) tuned: Tuned,
     pub(crate) pause: Pause,
@@ -108,6 +112,7 @@ pub(crate) struct Tuned {
     pub(crate) output_bytes_max: AtomicU64,
     pub(crate) messages_bytes_max: AtomicU64,
     pub(crate) idle_timeout_ns: AtomicU64,
+    pub(crate) auth_timeout_ns: AtomicU64,
 }
 
 /// CLIENT PAUSE.
@@ -134,6 +139,8 @@ impl Server {
             calls: Calls::new(loaded.loops_resolved(), Table::of_server().entries().len()),
             captures: Captures::new(loaded.loops_resolved(), loaded.connector),
             slowlog: SlowLog::default(),
+            addresses: Addresses::default(),
+            refused_log: Throttle::new(LOGGED_EVERY),
             latency: Latency::default(),
             tuned: Tuned { generation: AtomicU64::new(u64::MAX), ..Tuned::default() },
             pause: Pause::default(),
@@ -186,7 +193,11 @@ impl Server {
         let generation = self.settings.generation();
         if self.tuned.generation.load(Ordering::Relaxed) != generation {
             self.tuned.load(&self.settings.current());
-            self.slowlog.set_length_max(self.settings.current().slowlog_length_max);
+            let slowlog_bytes_max = match self.store.memory().limit_bytes {
+                0 => SLOWLOG_BYTES_MAX,
+                limit_bytes => (limit_bytes / SLOWLOG_SHARE).min(SLOWLOG_BYTES_MAX),
+            };
+            self.slowlog.set_max(self.settings.current().slowlog_length_max, slowlog_bytes_max);
             self.tuned.generation.store(generation, Ordering::Relaxed);
         }
     }
@@ -267,6 +278,7 @@ impl Tuned {
         self.slow_ns.store(slow_ns, Ordering::Relaxed);
         self.latency_ns.store(or_off(nanos(settings.latency_threshold)), Ordering::Relaxed);
         self.idle_timeout_ns.store(nanos(settings.connections_idle_timeout), Ordering::Relaxed);
+        self.auth_timeout_ns.store(nanos(settings.connections_auth_timeout), Ordering::Relaxed);
         self.value_bytes_max.store(settings.value_max.0, Ordering::Relaxed);
         self.input_bytes_max.store(settings.connections_input_max.0, Ordering::Relaxed);
         self.output_bytes_max.store(settings.connections_output_max.0, Ordering::Relaxed);
@@ -325,6 +337,13 @@ impl Pause {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// One line in this time, however many requests cannot be taken.
+const LOGGED_EVERY: std::time::Duration = std::time::Duration::from_secs(10);
+/// What SLOWLOG may hold of the limit of memory.
+const SLOWLOG_SHARE: u64 = 64;
+/// And at most.
+const SLOWLOG_BYTES_MAX: u64 = 64 << 20;
 
 /// Forty hexadecimal digits that differ from run to run; nothing secret.
 fn run_id(unix_us: u64, now: Nanos) -> String {

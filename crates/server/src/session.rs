@@ -19,6 +19,7 @@ use crate::clients::Client;
 use crate::copies::Copies;
 use crate::lookup::Entry;
 use crate::pubsub::{Names, Publishing, Walk};
+use crate::strangers::Stranger;
 use crate::tx::chain;
 
 /// State of one connection; moves between loops with it.
@@ -29,6 +30,7 @@ pub struct Session {
     pub(crate) db: u16,
     pub(crate) resp3: bool,
     pub(crate) authenticated: bool,
+    pub(crate) stranger: Stranger,
     /// Take no more commands; send what there is, then close.
     pub(crate) closing: bool,
     pub(crate) replies: Replies,
@@ -36,6 +38,8 @@ pub struct Session {
     pub(crate) ticket: u64,
     pub(crate) transaction: Option<Box<Transaction>>,
     pub(crate) watched: Vec<Watch>,
+    /// What they take.
+    pub(crate) watched_bytes: u64,
     pub(crate) subscriptions: Option<Box<Subscriptions>>,
     pub(crate) pending: Option<Box<Pending>>,
     /// The transaction that its last TX.BEGIN began, if it did: commands name it `$`.
@@ -45,6 +49,7 @@ pub struct Session {
 impl Session {
     pub(crate) fn new(client: Arc<Client>, authenticated: bool) -> Self {
         Session {
+            stranger: Stranger { since: client.created, ..Stranger::default() },
             client,
             parser: RequestParser::new(),
             db: 0,
@@ -55,6 +60,7 @@ impl Session {
             ticket: 0,
             transaction: None,
             watched: Vec::new(),
+            watched_bytes: 0,
             subscriptions: None,
             pending: None,
             newest_tx: None,
@@ -77,8 +83,21 @@ impl Session {
     /// Ends MULTI and WATCH.
     pub(crate) fn drop_transaction(&mut self) {
         self.transaction = None;
-        self.watched = Vec::new();
+        self.unwatch();
         self.show_transaction();
+    }
+
+    /// Ends WATCH.
+    pub(crate) fn unwatch(&mut self) {
+        (self.watched, self.watched_bytes) = (Vec::new(), 0);
+    }
+
+    /// Bytes kept for this connection, beside its buffers.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        let queued_bytes = self.transaction.as_ref().map_or(0, |transaction| transaction.kept_bytes());
+        let subscribed_bytes = self.subscriptions.as_ref().map_or(0, |subscriptions| subscriptions.bytes);
+        let bytes = queued_bytes + subscribed_bytes + self.watched_bytes;
+        SESSION_BYTES + self.parser.capacity_bytes() + bytes as usize
     }
 
     /// Shows others what MULTI and WATCH keep: after each change of it.
@@ -129,6 +148,18 @@ pub(crate) struct Transaction {
     /// A command could not be queued: EXEC must fail.
     pub(crate) aborted: bool,
 }
+
+impl Transaction {
+    /// What it takes.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        self.queued_bytes + (self.queue.len() * QUEUED_BYTES) as u64
+    }
+}
+
+/// What a queued command keeps beside its bytes.
+const QUEUED_BYTES: usize = size_of::<Queued>() + 64;
+/// What a session takes, with what others see of it.
+const SESSION_BYTES: usize = size_of::<Session>() + size_of::<Client>();
 
 /// A queued command; its arguments own their bytes.
 #[derive(Debug)]

@@ -1,10 +1,10 @@
 //! SLOWLOG: the newest commands that took longer than the threshold.
 //!
 //! Only slow commands come here, so a mutex serves. Arguments are shortened as Redis does: 32 of them, 128
-//! bytes each; passwords are not kept.
+//! bytes each; passwords are not kept. What all entries take is bounded as well: the oldest leave first.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use resp::ArgsView;
@@ -28,6 +28,8 @@ pub(crate) struct Slow {
 #[derive(Debug, Default)]
 pub(crate) struct SlowLog {
     length_max: AtomicUsize,
+    bytes_max: AtomicU64,
+    bytes: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -35,12 +37,44 @@ pub(crate) struct SlowLog {
 struct State {
     next_id: u64,
     entries: VecDeque<Slow>,
+    bytes: u64,
+}
+
+impl State {
+    /// Drops the oldest until no more than so many entries and bytes are left.
+    fn truncate(&mut self, length_max: usize, bytes_max: u64) {
+        while (self.entries.len() > length_max || self.bytes > bytes_max)
+            && let Some(oldest) = self.entries.pop_back()
+        {
+            self.bytes -= oldest.kept_bytes();
+        }
+        if self.entries.capacity() > 4 * self.entries.len().max(64) {
+            self.entries.shrink_to_fit();
+        }
+    }
+}
+
+impl Slow {
+    /// What it takes.
+    fn kept_bytes(&self) -> u64 {
+        let args: usize =
+            self.args.iter().map(|arg| size_of::<Vec<u8>>() + arg.capacity() + ALLOCATION_BYTES).sum();
+        (size_of::<Self>() + args + self.address.capacity() + self.name.len() + 2 * ALLOCATION_BYTES) as u64
+    }
 }
 
 impl SlowLog {
-    pub(crate) fn set_length_max(&self, length_max: usize) {
+    pub(crate) fn set_max(&self, length_max: usize, bytes_max: u64) {
         self.length_max.store(length_max, Ordering::Relaxed);
-        self.lock().entries.truncate(length_max);
+        self.bytes_max.store(bytes_max, Ordering::Relaxed);
+        let mut state = self.lock();
+        state.truncate(length_max, bytes_max);
+        self.bytes.store(state.bytes, Ordering::Relaxed);
+    }
+
+    /// What all entries take.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
     }
 
     pub(crate) fn add(
@@ -56,8 +90,11 @@ impl SlowLog {
         state.next_id += 1;
         let name = client.labels().name.clone();
         let args = shortened(entry, args);
-        state.entries.push_front(Slow { id, unix_s, micros, args, address: client.address(), name });
-        state.entries.truncate(length_max);
+        let slow = Slow { id, unix_s, micros, args, address: client.address(), name };
+        state.bytes += slow.kept_bytes();
+        state.entries.push_front(slow);
+        state.truncate(length_max, self.bytes_max.load(Ordering::Relaxed));
+        self.bytes.store(state.bytes, Ordering::Relaxed);
     }
 
     /// The newest `count`.
@@ -70,7 +107,8 @@ impl SlowLog {
     }
 
     pub(crate) fn reset(&self) {
-        self.lock().entries.clear();
+        self.lock().truncate(0, 0);
+        self.bytes.store(0, Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -97,6 +135,8 @@ fn shortened_arg(arg: &[u8]) -> Vec<u8> {
     text
 }
 
+/// What the allocator takes beside the bytes.
+const ALLOCATION_BYTES: usize = 16;
 /// Arguments kept of one command.
 const ARGS_MAX: usize = 32;
 /// Bytes kept of one argument.

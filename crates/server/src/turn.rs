@@ -21,6 +21,7 @@ use crate::message::Message;
 use crate::pubsub;
 use crate::server::Server;
 use crate::session::{Replies, Session};
+use crate::strangers::TOO_TALKATIVE;
 
 /// How a turn ended.
 #[derive(Debug)]
@@ -105,7 +106,7 @@ impl Server {
                         input.expect(needed_bytes_min);
                         return Turn::ended(Step::Continue, commands);
                     }
-                    Err(error) => return self.refuse(error, output, commands),
+                    Err(error) => return self.refuse(session, error, output, commands),
                 },
             };
             if args.is_empty() {
@@ -186,6 +187,10 @@ impl Server {
                 if ticket != 0 {
                     output.hold(ticket);
                 }
+                if !session.authenticated && self.is_talkative(session, output.buffer().len() - start) {
+                    Writer::new(output.buffer(), false).error(TOO_TALKATIVE);
+                    session.closing = true;
+                }
                 Answer::Done(ended)
             }
             Verdict::Kill => Answer::Parked(Turn::ended(Step::Kill, 0)),
@@ -213,17 +218,32 @@ impl Server {
         turn
     }
 
-    fn refuse(&self, error: ProtocolError, output: &mut Output, commands: u64) -> Turn {
-        let text = format!("ERR {error}");
+    fn refuse(&self, session: &Session, error: ProtocolError, output: &mut Output, commands: u64) -> Turn {
+        let limits = self.limits(session);
+        let text = match error {
+            ProtocolError::InvalidLength if session.authenticated => {
+                format!("ERR {error}: the longest value is value.max ({} B)", limits.bulk_bytes_max)
+            }
+            _ => format!("ERR {error}"),
+        };
         self.stats.error(text.as_bytes());
         Writer::new(output.buffer(), false).error(&text);
-        Turn::ended(Step::Close, commands)
+        if let Some(skipped) = self.refused_log.admit(self.clock.now()) {
+            tracing::warn!(
+                client = session.client.address(),
+                error = text,
+                skipped,
+                "closed after a request that cannot be taken"
+            );
+        }
+        let drains_bytes = if session.authenticated { DRAINED_BYTES_MAX } else { STRANGER_DRAINED_BYTES_MAX };
+        Turn::ended(Step::Refuse(drains_bytes), commands)
     }
 
     /// Limits of the requests that are taken from a connection now.
     pub(crate) fn limits(&self, session: &Session) -> Limits {
         if !session.authenticated {
-            return Limits::BEFORE_AUTH;
+            return STRANGER_LIMITS;
         }
         let bytes = |setting: &std::sync::atomic::AtomicU64| {
             usize::try_from(setting.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
@@ -246,7 +266,7 @@ impl Server {
         let unchanged = if parked { Step::Park } else { Step::Continue };
         match message {
             Message::Published(published) => {
-                pubsub::write(&published, session, output.buffer());
+                pubsub::write(&published, session, output);
                 output.hold(published.ticket);
                 return unchanged;
             }
@@ -411,6 +431,13 @@ fn is_http(request: &Request<'_>) -> bool {
     matches!(name.len(), 4 | 5) && (name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:"))
 }
 
+/// What a client may send that has to authenticate: so little that no room has to be granted for it.
+const STRANGER_LIMITS: Limits =
+    Limits { inline_bytes_max: 16 << 10, query_bytes_max: 48 << 10, ..Limits::BEFORE_AUTH };
+/// Bytes dropped of what a refused client still sends, so that it comes to read why.
+const DRAINED_BYTES_MAX: usize = 1 << 30;
+/// The same before AUTH.
+const STRANGER_DRAINED_BYTES_MAX: usize = 64 << 10;
 /// Requests of one connection before others get their turn.
 const TURN_COMMANDS_MAX: u64 = 256;
 /// Requests of a pipeline whose keys are brought near together.

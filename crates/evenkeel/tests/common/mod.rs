@@ -6,6 +6,8 @@
     reason = "tests start processes and sockets; each binary of tests uses a part of this"
 )]
 
+pub mod crowd;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;

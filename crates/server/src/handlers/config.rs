@@ -39,7 +39,12 @@ pub(crate) fn set(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Write
 }
 
 pub(crate) fn rewrite(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    control.server.settings.rewrite().map_err(|error| Failure::from(format!("ERR {error}")))?;
+    let changes = control.server.settings.rewrite().map_err(|error| Failure::from(format!("ERR {error}")))?;
+    tracing::info!(
+        client = control.session.client.address(),
+        changes = changes.join(", "),
+        "settings written to the file"
+    );
     out.ok();
     Ok(())
 }

@@ -73,7 +73,10 @@ pub(crate) fn reset(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
     session.db = 0;
     session.resp3 = false;
     session.replies = Replies::On;
-    session.authenticated = !server.wants_password();
+    session.authenticated = true;
+    if server.wants_password() {
+        session.become_stranger(control.now);
+    }
     out.set_resp3(false);
     out.simple("RESET");
     Ok(())
@@ -86,8 +89,8 @@ pub(crate) fn auth(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
                         user. Are you sure your configuration is correct?"
                 .into());
         }
-        2 => authenticate(control.server, b"default", args.get(1))?,
-        3 => authenticate(control.server, args.get(1), args.get(2))?,
+        2 => authenticate(control, b"default", args.get(1))?,
+        3 => authenticate(control, args.get(1), args.get(2))?,
         _ => return Err(text::SYNTAX.into()),
     }
     control.session.authenticated = true;
@@ -95,17 +98,28 @@ pub(crate) fn auth(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
     Ok(())
 }
 
-/// Refuses who is not who they say.
-fn authenticate(server: &Server, user: &[u8], password: &[u8]) -> Outcome {
+/// Refuses who is not who they say, and lets those wait who were not before.
+fn authenticate(control: &mut Control<'_>, user: &[u8], password: &[u8]) -> Outcome {
+    let (server, now) = (control.server, control.now);
+    if let Some(later) = server.password_at(control.session, now) {
+        // EXEC waited before it ran: this is another password behind a wrong one.
+        let refusal = "ERR no password is looked at in a transaction after a wrong one";
+        return Err(if control.in_exec { refusal.into() } else { Failure::Wait(later) });
+    }
+    if !is_right(server, user, password) {
+        server.note_wrong_password(control.session, now);
+        return Err("WRONGPASS invalid username-password pair or user is disabled.".into());
+    }
+    Ok(())
+}
+
+fn is_right(server: &Server, user: &[u8], password: &[u8]) -> bool {
     let settings = server.settings.current();
     let right = match settings.requirepass.reveal() {
         Some(wanted) => same_secret(wanted.as_bytes(), password),
         None => true,
     };
-    if user != b"default" || !right {
-        return Err("WRONGPASS invalid username-password pair or user is disabled.".into());
-    }
-    Ok(())
+    user == b"default" && right
 }
 
 /// Compares in a time that depends on the lengths alone.
@@ -158,16 +172,18 @@ impl<'a> Greeting<'a> {
 /// The version that HELLO, sent by an authenticated client, changes to; `None` if it changes none or is refused.
 pub(crate) fn greeted(server: &Server, args: ArgsView<'_>) -> Option<bool> {
     let greeting = Greeting::parse(args).ok()?;
-    admit(server, &greeting, true).ok()?;
+    if greeting.user.is_some_and(|(user, password)| !is_right(server, user, password)) {
+        return None;
+    }
     greeting.name.map_or(Ok(()), super::client::check_name).ok()?;
     greeting.version.map(|version| version == 3)
 }
 
 /// Refuses a stranger.
-fn admit(server: &Server, greeting: &Greeting<'_>, authenticated: bool) -> Outcome {
+fn admit(control: &mut Control<'_>, greeting: &Greeting<'_>) -> Outcome {
     match greeting.user {
-        Some((user, password)) => authenticate(server, user, password),
-        None if authenticated => Ok(()),
+        Some((user, password)) => authenticate(control, user, password),
+        None if control.session.authenticated => Ok(()),
         None => Err("NOAUTH HELLO must be called with the client already authenticated, otherwise the \
                      HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
                      select the RESP protocol version at the same time"
@@ -179,7 +195,7 @@ pub(crate) fn hello(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
     let greeting = Greeting::parse(args)?;
     // A name that is refused lets nobody in.
     greeting.name.map_or(Ok(()), super::client::check_name)?;
-    admit(control.server, &greeting, control.session.authenticated)?;
+    admit(control, &greeting)?;
     control.session.authenticated = true;
     if let Some(name) = greeting.name {
         super::client::set_name(control.session, name)?;

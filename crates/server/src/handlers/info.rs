@@ -13,6 +13,7 @@ use super::connection::COMPATIBLE_VERSION;
 use crate::call::{Control, Outcome};
 use crate::calls::{Counts, Summary};
 use crate::capture::Progress;
+use crate::held::ClientFigures;
 use crate::lookup::Table;
 use crate::message::{Accepts, Peers};
 use crate::metrics::{ProcessFigures, machine_bytes, resident_bytes};
@@ -217,7 +218,8 @@ fn memory(server: &View<'_>, text: &mut String) {
     let machine = machine_bytes();
     line(text, "total_system_memory", machine);
     line(text, "total_system_memory_human", human(machine));
-    line(text, "mem_clients_normal", server.clients.count() as u64 * CLIENT_BYTES);
+    let clients = ClientFigures::of(server);
+    line(text, "mem_clients_normal", clients.bytes());
     let buffered = server.store.journal_counters().map_or(0, |counters| counters.buffered_bytes);
     line(text, "mem_aof_buffer", buffered);
     zeros(
@@ -226,7 +228,12 @@ fn memory(server: &View<'_>, text: &mut String) {
     );
     zeros(text, &["mem_replication_backlog", "active_defrag_running", "lazyfree_pending_objects"]);
     line(text, "used_memory_buffers", report.reported_bytes);
-    line(text, "used_memory_clients", server.clients.count() as u64 * CLIENT_BYTES);
+    line(text, "used_memory_clients", clients.bytes());
+    line(text, "clients_memory_max", clients.max_bytes);
+    for (part, bytes) in &clients.parts {
+        line(text, &format!("clients_memory_{part}"), bytes);
+    }
+    line(text, "clients_memory_unauthenticated", clients.unauthenticated_bytes);
     line(text, "used_memory_bytes_per_key", report.index_bytes.checked_div(keys).unwrap_or(0));
     line(text, "maxmemory", report.limit_bytes);
     line(text, "maxmemory_human", human(report.limit_bytes));
@@ -390,6 +397,11 @@ fn stats(server: &View<'_>, text: &mut String) {
     let on_the_way = server.pubsub.bytes_on_the_way(server.store.released());
     line(text, "pubsub_bytes_on_the_way", on_the_way);
     line(text, "pubsub_waits", server.stats.waits_for_listeners.load(Ordering::Relaxed));
+    let clients = ClientFigures::of(server);
+    line(text, "requests_waiting_for_room", clients.waiting);
+    for (name, _, count) in &clients.counts {
+        line(text, name, count);
+    }
     line(text, "monitors_cut", server.stats.monitors_cut.load(Ordering::Relaxed));
     zeros(text, &["pubsubshard_channels", "latest_fork_usec", "total_forks", "migrate_cached_sockets"]);
     zeros(text, &["slave_expires_tracked_keys", "tracking_total_keys", "tracking_total_items"]);

@@ -42,9 +42,11 @@ pub(crate) fn watch(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
         }
     }
     let most = control.server.tuned.transaction_bytes_max.load(Ordering::Relaxed);
-    if held + new.iter().map(|key| bytes(key)).sum::<u64>() > most {
+    let held = held + new.iter().map(|key| bytes(key)).sum::<u64>();
+    if held > most {
         return Err(format!("ERR watched keys would take more than transaction.max ({most} B)").into());
     }
+    session.watched_bytes = held;
     session.watched.extend(new.into_iter().map(|key| control.server.store.watch(session.db, key)));
     session.show_transaction();
     out.ok();
@@ -52,7 +54,7 @@ pub(crate) fn watch(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
 }
 
 pub(crate) fn unwatch(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    control.session.watched = Vec::new();
+    control.session.unwatch();
     control.session.show_transaction();
     out.ok();
     Ok(())

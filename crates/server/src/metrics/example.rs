@@ -63,6 +63,13 @@ pub(super) fn example() -> Snapshot {
             buffers: 300,
             journal: 40,
         },
+        clients: ClientFigures {
+            max_bytes: 1 << 29,
+            parts: vec![("connections", 200), ("output", 100)],
+            unauthenticated_bytes: 50,
+            waiting: 2,
+            counts: vec![("auth_failures", "Wrong passwords.", 3)],
+        },
         process: ProcessFigures {
             cpu_user_s: 1.5,
             cpu_system_s: 0.25,

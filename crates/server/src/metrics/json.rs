@@ -44,6 +44,17 @@ pub(super) fn line(snapshot: &Snapshot, former: Option<&Snapshot>) -> String {
     for (part, bytes) in snapshot.memory.parts() {
         all["memory"][format!("{part}_bytes")] = bytes.into();
     }
+    let clients = &snapshot.clients;
+    all["clients"] = json!({
+        "memory_max_bytes": clients.max_bytes, "unauthenticated_bytes": clients.unauthenticated_bytes,
+        "waiting_for_room": clients.waiting,
+    });
+    for (part, bytes) in &clients.parts {
+        all["clients"][format!("{part}_bytes")] = (*bytes).into();
+    }
+    for (name, _, count) in &clients.counts {
+        all["clients"][*name] = (*count).into();
+    }
     if let Some(figures) = &snapshot.journal {
         all["journal"] = journal(figures);
     }

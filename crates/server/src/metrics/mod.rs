@@ -24,6 +24,7 @@ use reactor::{Longest, LoopStats};
 use store::{Census, LogReport, MemoryReport};
 
 use crate::calls::Summary;
+use crate::held::ClientFigures;
 use crate::lookup::Table;
 use crate::message::{Accepts, Peers};
 use crate::server::Server;
@@ -59,6 +60,8 @@ pub struct Snapshot {
     pub transactions: Option<TransactionFigures>,
     /// Memory by budget.
     pub memory: MemoryFigures,
+    /// What clients make the server hold.
+    pub clients: ClientFigures,
     /// The process.
     pub process: ProcessFigures,
 }
@@ -216,6 +219,7 @@ impl Snapshot {
             commands: commands(server),
             errors: server.stats.errors(),
             connections: connections(server),
+            clients: ClientFigures::of(server),
             memory: MemoryFigures::of(&server.store.memory(), &census),
             keys: KeyFigures {
                 hits,

@@ -30,6 +30,7 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
         transactions::write(figures, &mut page);
     }
     memory(snapshot, &mut page);
+    clients(snapshot, &mut page);
     process(snapshot, &mut page);
     TextEncoder::new().encode_to_string(&page.0).expect("every family has a name and a metric")
 }
@@ -353,6 +354,26 @@ fn memory(snapshot: &Snapshot, page: &mut Page) {
     let parts = memory.parts().map(|(part, bytes)| (vec![label("part", &part)], bytes as f64));
     page.gauges("memory_bytes", "Memory that counts against the limit, by what it is for.", parts);
     page.gauge("memory_limit_bytes", "The setting memory.limit; 0 for none.", memory.limit);
+}
+
+fn clients(snapshot: &Snapshot, page: &mut Page) {
+    let clients = &snapshot.clients;
+    let parts = clients.parts.iter().map(|(part, bytes)| (vec![label("part", part)], *bytes as f64));
+    page.gauges(
+        "clients_memory_bytes",
+        "Memory that clients make the server hold, by what it is for.",
+        parts,
+    );
+    page.gauge("clients_memory_max_bytes", "Most of it, connections.memory_max.", clients.max_bytes);
+    page.gauge(
+        "clients_memory_unauthenticated_bytes",
+        "Part of it before AUTH.",
+        clients.unauthenticated_bytes,
+    );
+    page.gauge("requests_waiting_for_room", "Requests that wait for room now.", clients.waiting);
+    for (name, help, count) in &clients.counts {
+        page.counter(&format!("{name}_total"), help, *count);
+    }
 }
 
 fn process(snapshot: &Snapshot, page: &mut Page) {

@@ -143,9 +143,11 @@ impl Config {
     /// Writes the settings in force into the file that the server was started with; comments stay. Paths are written from
     /// the root: a relative one was meant in the folder that this server was started in, which the next one need not be.
     ///
+    /// Returns what has changed in the file, old values and new ones; never a secret.
+    ///
     /// # Errors
     /// [`RewriteError`]; the file is as it was then.
-    pub fn rewrite(&self) -> Result<(), RewriteError> {
+    pub fn rewrite(&self) -> Result<Vec<String>, RewriteError> {
         let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.file.as_ref().ok_or(RewriteError::NoFile)?;
         let mut settings = self.current().with_absolute_paths()?;
@@ -155,9 +157,10 @@ impl Config {
             Some(_) => settings.requirepass_file = None,
             None => {}
         }
-        let text = settings.rewritten(&std::fs::read_to_string(path)?)?;
+        let before = std::fs::read_to_string(path)?;
+        let text = settings.rewritten(&before)?;
         replace_file(path, &text)?;
-        Ok(())
+        Ok(settings.changes_since(&before))
     }
 }
 

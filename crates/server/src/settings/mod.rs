@@ -64,6 +64,10 @@ pub struct Settings {
     pub connections_output_max: Size,
     pub connections_held_max: Size,
     pub connections_idle_timeout: Duration,
+    pub connections_auth_timeout: Duration,
+    pub connections_unauthenticated_max: Size,
+    pub connections_memory_max: Size,
+    pub connections_room_wait_max: Duration,
     pub connections_subscriptions_max: Size,
     pub connections_messages_max: Size,
 
@@ -131,6 +135,21 @@ impl Settings {
     /// If `toml` is not a settings file.
     pub fn rewritten(&self, toml: &str) -> Result<String, FileError> {
         file::rewrite(self, toml)
+    }
+
+    /// How these settings differ from those of the file's text `toml`: old values and new ones, but no secret.
+    pub(crate) fn changes_since(&self, toml: &str) -> Vec<String> {
+        let mut former = Settings::default();
+        // What was rewritten has been read as settings.
+        let _ = file::apply(&mut former, toml);
+        let changed = ROWS.iter().filter(|row| row.text(self) != row.text(&former));
+        let shown = |row: &Row| match row.key {
+            "requirepass" => "requirepass: another password".to_owned(),
+            key => {
+                format!("{key}: {} -> {}", table::shown(&row.text(&former)), table::shown(&row.text(self)))
+            }
+        };
+        changed.map(shown).collect()
     }
 
     /// The same settings, with paths that do not depend on the working directory.

@@ -275,6 +275,29 @@ table! {
         summary: "Close a connection that sent nothing for so long; 0 for never.",
         reason: "As in Redis: pools of clients expect their idle connections to stay. Subscribers and MONITOR are never closed.",
     }
+    connections_auth_timeout: Duration = "connections.auth_timeout" {
+        form: "DURATION", default: "30s", bounds: ["0", "1d"], runtime: true,
+        summary: "Close a connection that has not authenticated for so long, where a password is set; 0 for never.",
+        reason: "Clients authenticate at once. Who cannot must not hold connections for ever.",
+    }
+    connections_unauthenticated_max: Size = "connections.unauthenticated_max" {
+        form: "SIZE", default: "32MiB", bounds: ["64KiB", "4GiB"], runtime: true,
+        summary: "Memory for all connections together that have not authenticated, at most a quarter of connections.memory_max; \
+                  beyond it those that hold most are closed, and of equal ones the oldest.",
+        reason: "Some ten thousand that connect at the same moment. They get 8 KiB of replies each before AUTH.",
+    }
+    connections_memory_max: Size = "connections.memory_max" {
+        form: "SIZE", default: "0", bounds: ["0", "1TiB"], runtime: true,
+        summary: "Memory for all connections together: input, requests in progress, replies, messages, transactions. Part of \
+                  memory.limit, of which it is at most three quarters; 0 for three eighths.",
+        reason: "Beyond it, requests wait for room, and clients that do not read are closed. limits.md of the manual has the rules.",
+    }
+    connections_room_wait_max: Duration = "connections.room_wait_max" {
+        form: "DURATION", default: "10s", bounds: ["10ms", "1h"], runtime: true,
+        summary: "Longest wait of a large request for room in connections.memory_max; then it is refused. One that has room, and of \
+                  which next to nothing comes for a quarter of that time while others wait, is ended.",
+        reason: "Long enough for some large requests before it, short enough for a client to try again.",
+    }
     connections_subscriptions_max: Size = "connections.subscriptions_max" {
         form: "SIZE", default: "16MiB", bounds: ["1KiB", "4GiB"], runtime: true,
         summary: "Channels and patterns that one connection may listen to: their names, 192 B for each, and compiled patterns.",

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use clock::Clock as _;
 use reactor::Step;
 
 use super::{Harness, Wire};
@@ -447,4 +448,147 @@ fn no_number_that_clients_are_told_exceeds_what_they_read_it_as() {
             assert!(!is_number || number.parse::<i64>().is_ok(), "{line}: {number} in {reply}");
         }
     }
+}
+
+/// A client that did not authenticate got any number of replies: 3,000 of them that looped HELLO and never read took 3.5 GB.
+#[test]
+fn client_that_asks_on_and_on_before_auth_is_closed_after_some_dozens_of_replies() {
+    let mut harness = Harness::with(|settings| settings.set("requirepass", "secret").expect("a password"));
+    for line in ["HELLO 3", "GET k", "AUTH wrong", "PING"] {
+        let mut wire = harness.connect();
+        let mut bytes = 0;
+        for _ in 0..1_000 {
+            bytes += harness.line(&mut wire, line).len();
+            if wire.step == Step::Park {
+                bytes += harness.after(&mut wire, Duration::from_secs(5)).len();
+            }
+            if wire.step == Step::Close {
+                break;
+            }
+        }
+        assert_eq!(wire.step, Step::Close, "{line}");
+        assert!((8 << 10..10 << 10).contains(&bytes), "{bytes} bytes for {line}");
+    }
+    let mut wire = harness.connect();
+    let pipeline = "HELLO 3 AUTH default secret\r\n".to_owned() + &"PING\r\n".repeat(10_000);
+    let replies = harness.feed(&mut wire, pipeline.as_bytes());
+    assert!(replies.ends_with(b"+PONG\r\n+PONG\r\n") && replies.len() > 70_000);
+    assert_eq!(wire.step, Step::Continue, "who has authenticated may ask for more");
+    let info = harness.line(&mut wire, "INFO stats");
+    assert!(info.contains("unauthenticated_cut_for_output:4\r\n"), "{info}");
+}
+
+/// 2.6 million passwords a second could be tried on one connection, and nothing told of it.
+#[test]
+fn wrong_passwords_make_the_next_ones_wait_longer_and_longer() {
+    for guess in
+        ["AUTH wrong", "AUTH default wrong", "HELLO 3 AUTH default wrong", "HELLO 2 AUTH other secret"]
+    {
+        let mut harness =
+            Harness::with(|settings| settings.set("requirepass", "secret").expect("a password"));
+        let mut wire = harness.connect();
+        let wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
+        assert_eq!(harness.line(&mut wire, guess), wrong);
+        for wait_ms in [50, 100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000] {
+            let (began, wait) = (harness.clock.now(), Duration::from_millis(wait_ms));
+            assert_eq!(harness.line(&mut wire, guess), "");
+            assert_eq!((wire.step, wire.wake), (Step::Park, Some(began + wait)), "{guess}");
+            assert_eq!(harness.after(&mut wire, wait), wrong.as_bytes(), "{guess}");
+        }
+        let pipeline = format!("{guess}\r\n").repeat(2);
+        assert_eq!(harness.feed(&mut wire, pipeline.as_bytes()), b"");
+        assert_eq!(harness.after(&mut wire, Duration::from_secs(5)), wrong.as_bytes(), "one at a time");
+        assert_eq!(wire.step, Step::Park);
+    }
+}
+
+#[test]
+fn right_password_behind_a_wrong_one_waits_as_well_and_lets_in() {
+    let mut harness = Harness::with(|settings| settings.set("requirepass", "secret").expect("a password"));
+    let mut wire = harness.connect();
+    assert!(harness.line(&mut wire, "AUTH wrong").starts_with("-WRONGPASS"));
+    assert_eq!(harness.feed(&mut wire, b"AUTH secret\r\nPING\r\n"), b"");
+    assert_eq!(harness.after(&mut wire, Duration::from_millis(50)), b"+OK\r\n+PONG\r\n");
+    let info = harness.line(&mut wire, "INFO stats");
+    assert!(info.contains("auth_failures:1\r\n") && info.contains("auth_delays:1\r\n"), "{info}");
+}
+
+#[test]
+fn transaction_tries_one_wrong_password_and_the_next_transaction_waits() {
+    let mut harness = Harness::with(|settings| settings.set("requirepass", "secret").expect("a password"));
+    let mut wire = harness.connect();
+    harness.expect(&mut wire, &[("AUTH secret", "+OK\r\n")]);
+    let queue = ["MULTI", "AUTH one", "AUTH two", "HELLO 3 AUTH default secret", "AUTH three"];
+    queue.iter().for_each(|line| drop(harness.line(&mut wire, line)));
+    let reply = harness.line(&mut wire, "EXEC");
+    assert_eq!(reply.matches("-WRONGPASS").count(), 1, "{reply}");
+    assert_eq!(reply.matches("-ERR no password is looked at").count(), 3, "{reply}");
+    for line in ["MULTI", "AUTH four"] {
+        harness.line(&mut wire, line);
+    }
+    assert_eq!(harness.line(&mut wire, "EXEC"), "");
+    let reply = harness.after(&mut wire, Duration::from_millis(50));
+    assert!(reply.starts_with(b"*1\r\n-WRONGPASS"), "{}", String::from_utf8_lossy(&reply));
+}
+
+/// A million entries of the slow log took 2.6 GB, of which used_memory knew nothing.
+#[test]
+fn slow_log_is_bounded_by_the_limit_of_memory_and_counted() {
+    let mut harness = Harness::with(|settings| {
+        settings.slowlog_length_max = 1_000_000;
+        settings.slowlog_threshold = crate::settings::Threshold::From(Duration::ZERO);
+    });
+    harness.server.store.set_memory_limit(16 << 20);
+    let mut wire = harness.connect();
+    harness.server.settings.change(&[("slowlog.length_max", "999999")]).expect("settings are read anew");
+    let arguments = vec!["x".repeat(128); 30];
+    let words: Vec<&str> = ["DEL"].into_iter().chain(arguments.iter().map(String::as_str)).collect();
+    for _ in 0..1_000 {
+        harness.raw(&mut wire, &words);
+    }
+    let most = (16 << 20) / 64;
+    assert!(
+        (most / 2..=most).contains(&harness.server.slowlog.bytes()),
+        "{}",
+        harness.server.slowlog.bytes()
+    );
+    let length = harness.line(&mut wire, "SLOWLOG LEN");
+    assert!(length.trim_start_matches(':').trim().parse::<u64>().expect("a count") < 100, "{length}");
+    let info = harness.line(&mut wire, "INFO memory");
+    assert!(info.contains("clients_memory_slowlog:2"), "{info}");
+    harness.expect(&mut wire, &[("SLOWLOG RESET", "+OK\r\n")]);
+    assert!(harness.server.slowlog.bytes() < 10_000);
+}
+
+/// Each listener had a copy of each message in its output: 50 that never read took 50 times what was published.
+#[test]
+fn long_message_is_stored_once_for_all_listeners_of_both_versions() {
+    let mut harness = Harness::new();
+    let mut listeners: Vec<_> = (0..20).map(|_| harness.connect()).collect();
+    for (index, listener) in listeners.iter_mut().enumerate() {
+        if index % 2 == 1 {
+            harness.line(listener, "HELLO 3");
+        }
+        let names = ["SUBSCRIBE c", "PSUBSCRIBE c*"];
+        names.iter().take(1 + index % 3).for_each(|line| drop(harness.line(listener, line)));
+    }
+    let mut publisher = harness.connect();
+    let payload = "x".repeat(1 << 20);
+    harness.raw(&mut publisher, &["PUBLISH", "c", &payload]);
+    let on_the_way = harness.server.pubsub.kept_bytes();
+    assert!(((1 << 20)..(1 << 20) + 10_000).contains(&on_the_way), "{on_the_way} bytes for one message");
+    let mut shared = Vec::new();
+    for listener in &mut listeners {
+        shared.push(harness.take_in(listener));
+    }
+    assert!(shared.iter().all(|bytes| *bytes >= 1 << 20), "nobody has a copy: {shared:?}");
+    let kept = harness.server.pubsub.kept_bytes();
+    assert_eq!(kept, 1 << 20, "it is still there once");
+    for (index, listener) in listeners.iter_mut().enumerate() {
+        let text = harness.sent(listener);
+        let push = if index % 2 == 1 { '>' } else { '*' };
+        assert!(text.starts_with(&format!("{push}3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1048576\r\nxxx")));
+        assert_eq!(text.matches(&payload).count(), if index % 3 == 0 { 1 } else { 2 });
+    }
+    assert_eq!(harness.server.pubsub.kept_bytes(), 0);
 }

@@ -71,6 +71,14 @@ impl Peers for Arc<Posts> {
         Accepts::default()
     }
 
+    fn budget(&self) -> reactor::BudgetReport {
+        reactor::BudgetReport::default()
+    }
+
+    fn is_pressed(&self) -> bool {
+        false
+    }
+
     fn connector(&self) -> reactor::Connector {
         reactor::Connector::Epoll
     }
@@ -198,6 +206,21 @@ impl Harness {
             Step::Park | Step::Kill => wire.output.take(),
             _ => self.run(wire),
         }
+    }
+
+    /// Delivers what was posted to `wire` and sends nothing; returns how many bytes of its output are shared.
+    pub(crate) fn take_in(&self, wire: &mut Wire) -> usize {
+        let messages =
+            self.posts.messages.lock().unwrap().remove(&wire.session.client.id).unwrap_or_default();
+        for message in messages {
+            wire.step = self.server.on_message(&mut wire.session, message, &mut wire.output, false);
+        }
+        wire.output.attached_bytes()
+    }
+
+    /// Sends what is in the output of `wire`.
+    pub(crate) fn sent(&self, wire: &mut Wire) -> String {
+        String::from_utf8_lossy(&wire.output.take()).into_owned()
     }
 
     /// Connections that were to be ended.

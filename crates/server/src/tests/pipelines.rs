@@ -33,7 +33,8 @@ fn request_that_is_wrong_ends_the_pipeline_after_the_replies_before_it() {
     let mut wire = harness.connect();
     let replies = harness.feed(&mut wire, b"PING\r\n*1\r\n$4\r\nPING\r\n*1\r\n!\r\nPING\r\n");
     let said = "+PONG\r\n+PONG\r\n-ERR Protocol error: expected '$', got '!'\r\n";
-    assert_eq!((String::from_utf8_lossy(&replies).as_ref(), wire.step), (said, Step::Close));
+    assert_eq!(String::from_utf8_lossy(&replies), said);
+    assert!(matches!(wire.step, Step::Refuse(_)), "{:?}", wire.step);
 }
 
 /// The limits before AUTH hold for nothing behind it, though it was there when AUTH was read.
