@@ -8,8 +8,11 @@
 //!   1. `durable` advances only after the write returned the full length and the sync returned 0.
 //!   2. A segment is sealed in the manifest only when all of it is durable.
 //!   3. The first error ends it: no write or sync is tried after it.
+//!   4. It looks each second, if it writes, and before the seal whether its folder is still the one that was opened: after
+//!      that nothing is called durable.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use clock::Nanos;
 use vfs::File;
@@ -48,6 +51,8 @@ pub(crate) struct Committer {
     stamped: bool,
     /// A stamp was written that no sync of this segment has covered.
     stamp_unsynced: bool,
+    /// When it last looked whether the folder is there.
+    last_look: Nanos,
 }
 
 impl std::fmt::Debug for Committer {
@@ -86,6 +91,7 @@ impl Committer {
             last_sync,
             stamped: true,
             stamp_unsynced: false,
+            last_look: last_sync,
         })
     }
 
@@ -188,6 +194,11 @@ impl Committer {
         self.written = (cycle.last_lsn, cycle.next_seq);
         if sync {
             self.note_sync(started, cycle.records);
+        }
+        if started.since(self.last_look) >= LOOK_INTERVAL {
+            self.look_at_folder()?;
+        }
+        if sync {
             self.advance();
         }
         self.finish(cycle);
@@ -268,7 +279,14 @@ impl Committer {
         Ok(())
     }
 
+    /// Fails unless the folder is still the one that was opened.
+    fn look_at_folder(&mut self) -> Result<(), JournalError> {
+        self.last_look = self.shared.clock.now();
+        self.shared.look_at_folder()
+    }
+
     fn try_seal(&mut self) -> Result<bool, JournalError> {
+        self.look_at_folder()?;
         let mut core = self.shared.core();
         core.mark(BATCH_SEAL);
         let (end_bytes, next_seq, last_lsn) = (core.end_bytes(), core.next_seq(), Lsn(core.next_lsn().0 - 1));
@@ -314,5 +332,7 @@ impl Committer {
     }
 }
 
+/// Between two looks whether the folder is there, while something is written.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// A group larger than this is written by the journal's thread while the loop goes on.
 const GROUP_HERE_BYTES_MAX: usize = 16 << 10;

@@ -80,6 +80,14 @@ pub enum JournalError {
         /// What the system said.
         source: Arc<io::Error>,
     },
+    /// The folder was removed, renamed or replaced under a journal that runs: what is written goes where nobody finds it. Final.
+    #[error(
+        "the folder {dir} is not the one that was opened: it, or its LOCK file, was removed, renamed or replaced while the server ran"
+    )]
+    FolderGone {
+        /// The folder.
+        dir: String,
+    },
     /// A request that this journal cannot serve; says why.
     #[error("{0}")]
     Invalid(String),

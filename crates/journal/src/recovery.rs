@@ -291,7 +291,7 @@ impl Recovery {
             is_led_here: AtomicBool::new(false),
             backend,
             threads: Mutex::default(),
-            lock: Arc::from(lock),
+            lock,
         };
         Ok((journal, Driver { committer, preparer }))
     }
@@ -312,7 +312,7 @@ impl Recovery {
         hooks: Hooks,
         ready: Vec<ReadyFile>,
         open_options: OpenOptions,
-    ) -> (Arc<Shared>, Box<dyn FileLock>) {
+    ) -> (Arc<Shared>, Arc<dyn FileLock>) {
         let Self { vfs, clock, dir, options, lock, manifest, standing, handles, file_size_bytes, .. } = self;
         let state = manifest.state();
         let facts = state.segments[&standing.segment];
@@ -351,7 +351,9 @@ impl Recovery {
         let ordering = std::sync::atomic::Ordering::Relaxed;
         progress.appended_seq.store(standing.next_seq.0 - 1, ordering);
         progress.written.store(Place::new(standing.segment, standing.end_bytes).pack(), ordering);
+        let lock: Arc<dyn FileLock> = Arc::from(lock);
         let shared = Shared {
+            lock: Arc::downgrade(&lock),
             identity: state.identity,
             vfs,
             clock,

@@ -14,11 +14,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::thread::Thread;
 
 use clock::Clock;
-use vfs::{File, OpenOptions, Vfs};
+use vfs::{File, FileLock, OpenOptions, Vfs};
 
 use crate::admission::Admission;
 use crate::core::Core;
@@ -28,6 +28,7 @@ use crate::format::Salt;
 use crate::format::segment_header::Identity;
 use crate::manifest::Manifest;
 use crate::options::Options;
+use crate::recovery::LOCK_NAME;
 use crate::segment::ReadyFile;
 use crate::types::{FileId, Lsn, SegmentId, Seq};
 
@@ -145,6 +146,8 @@ pub(crate) struct Shared {
     pub(crate) vfs: Arc<dyn Vfs>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) dir: PathBuf,
+    /// The folder's lock, as long as somebody holds it.
+    pub(crate) lock: Weak<dyn FileLock>,
     pub(crate) options: Options,
     /// How the backend opens files for batches.
     pub(crate) open_options: OpenOptions,
@@ -211,9 +214,26 @@ impl Shared {
         self.dir.join(id.file_name())
     }
 
+    /// Whether the folder is still the one that was opened.
+    ///
+    /// # Errors
+    /// [`JournalError::FolderGone`] if it is not.
+    pub(crate) fn look_at_folder(&self) -> Result<(), JournalError> {
+        let Some(lock) = self.lock.upgrade() else { return Ok(()) };
+        let dir = self.dir.display();
+        match lock.is_at(&self.dir.join(LOCK_NAME)) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(JournalError::FolderGone { dir: dir.to_string() }),
+            Err(error) => Err(JournalError::failed(format!("looking at {dir}"), error)),
+        }
+    }
+
     /// Something final happened: refuses new credits and tells the owner, once.
     pub(crate) fn fail(&self, error: &JournalError) {
         if self.progress.enter(Phase::Failed) {
+            // A file that is not found is mostly a folder that is gone, and then more is lost than one file.
+            let gone = self.look_at_folder().err().filter(|it| matches!(it, JournalError::FolderGone { .. }));
+            let error = gone.as_ref().unwrap_or(error);
             tracing::error!(%error, "journal has failed");
             (self.hooks.on_failure)(error);
             (self.hooks.on_credits)();

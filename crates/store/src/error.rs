@@ -40,6 +40,10 @@ pub enum StoreError {
         /// The setting.
         limit_bytes: u64,
     },
+    /// The folder was removed, renamed or replaced while the store was open: nothing more becomes durable, and what did since
+    /// then may be gone.
+    #[error("{0}")]
+    FolderGone(String),
     /// One value is too large.
     #[error("key and value of {size_bytes} B exceed value.max ({limit_bytes} B)")]
     ValueTooLarge {
@@ -66,7 +70,7 @@ pub enum StoreError {
         limit_bytes: u64,
     },
     /// The disk has no room for what was asked; deletes still pass.
-    #[error("disk full: {0}")]
+    #[error("{0}")]
     DiskFull(String),
     /// A record failed its checksum or is not what the index says.
     #[error("record of segment {segment} at byte {offset} is damaged: {reason}")]

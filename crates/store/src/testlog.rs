@@ -91,7 +91,7 @@ impl TestLog {
 impl Engine for TestLog {
     fn reserve(&self, bytes: u64, records: u64, _class: Class) -> Result<Credits, Stop> {
         if self.is_full.load(Ordering::Relaxed) {
-            return Err(Stop::Refused(StoreError::DiskFull("the test says so".into())));
+            return Err(Stop::Refused(StoreError::DiskFull("disk full: the test says so".into())));
         }
         Ok(Credits::free(bytes, records))
     }

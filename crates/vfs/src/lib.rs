@@ -128,7 +128,14 @@ pub trait Folder: Debug + Send + Sync {
 }
 
 /// An exclusive lock that ends when it is dropped.
-pub trait FileLock: Debug + Send + Sync {}
+pub trait FileLock: Debug + Send + Sync {
+    /// Whether the file that is locked is the one that `path` leads to now: not if it, or its folder, was removed, renamed
+    /// or replaced.
+    ///
+    /// # Errors
+    /// What the system reports, but for `NotFound`, which is no.
+    fn is_at(&self, path: &Path) -> io::Result<bool>;
+}
 
 /// An open file. Offsets and lengths are bytes.
 pub trait File: Debug + Send + Sync {

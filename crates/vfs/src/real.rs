@@ -3,6 +3,9 @@
 //! Thin: each method is one system call, retried on `EINTR`. Two things go further:
 //! [`Vfs::create_dir_all`] syncs the parent of every folder that it creates, so that a folder is durable
 //! once it was reported; [`Vfs::lock`] uses `flock`, which also excludes a second handle of this process.
+//!
+//! A file that is written, or locked, is never reached through a symbolic link: whoever may make one in the folder would have
+//! another file written.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -22,6 +25,7 @@ impl Vfs for RealDisk {
     fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
         let mut flags = OFlags::CLOEXEC | if options.write { OFlags::RDWR } else { OFlags::RDONLY };
         flags.set(OFlags::CREATE | OFlags::EXCL, options.create_new);
+        flags.set(OFlags::NOFOLLOW, options.write);
         flags.set(OFlags::DIRECT, options.direct);
         flags.set(OFlags::DSYNC, options.dsync);
         let fd = retry_on_intr(|| rustix::fs::open(path, flags, FILE_MODE))?;
@@ -92,10 +96,13 @@ impl Vfs for RealDisk {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
-        let fd = retry_on_intr(|| rustix::fs::open(path, flags, FILE_MODE))?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let fd = retry_on_intr(|| rustix::fs::open(path, flags, FILE_MODE)).map_err(|error| match error {
+            rustix::io::Errno::LOOP => io::Error::other("it is a symbolic link: remove it"),
+            error => error.into(),
+        })?;
         retry_on_intr(|| rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive))?;
-        Ok(Box::new(RealLock { _fd: fd }))
+        Ok(Box::new(RealLock { fd }))
     }
 }
 
@@ -163,10 +170,19 @@ impl File for RealFile {
 /// Holds the descriptor: `flock` ends when the last one of this open is closed.
 #[derive(Debug)]
 struct RealLock {
-    _fd: OwnedFd,
+    fd: OwnedFd,
 }
 
-impl FileLock for RealLock {}
+impl FileLock for RealLock {
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        let own = rustix::fs::fstat(&self.fd)?;
+        match retry_on_intr(|| rustix::fs::lstat(path)) {
+            Ok(there) => Ok((there.st_dev, there.st_ino) == (own.st_dev, own.st_ino)),
+            Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
 
 fn open_dir(path: &Path) -> io::Result<OwnedFd> {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };

@@ -377,7 +377,13 @@ fn hooks(options: &Options) -> journal::Hooks {
     journal::Hooks {
         on_advance: Box::new(move |_| (advance.on_advance)()),
         on_credits: Box::new(move || (credits.on_credits)()),
-        on_failure: Box::new(move |error| (failure.on_failure)(StoreError::Journal(error.to_string()))),
+        on_failure: Box::new(move |error| {
+            let text = error.to_string();
+            (failure.on_failure)(match error {
+                JournalError::FolderGone { .. } => StoreError::FolderGone(text),
+                _ => StoreError::Journal(text),
+            });
+        }),
     }
 }
 
