@@ -222,6 +222,33 @@ fn prometheus_finds_what_was_done_and_the_dashboard_what_it_draws() {
     }
 }
 
+/// Each rule is one that Prometheus takes, of figures that there are, and says for how long and what to do.
+#[test]
+fn promtool_takes_the_alert_rules_and_the_page_has_their_figures() {
+    let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/../../contrib/prometheus/evenkeel.rules.yml");
+    let output = Command::new("promtool").args(["check", "rules", rules]).output();
+    let output = output.expect("promtool is installed (cargo xtask test clients does that)");
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success() && said.contains("SUCCESS: 17 rules found"), "{said}");
+    let text = std::fs::read_to_string(rules).expect("readable");
+    let count = |word: &str| text.matches(word).count();
+    assert_eq!((count("alert: "), count("for: "), count("description: ")), (17, 17, 17));
+    assert!(text.contains("up{job=\"evenkeel\"} == 0"));
+    let page = include_str!("../../server/tests/golden/metrics.prom");
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    for expression in text.lines().filter_map(|line| line.trim().strip_prefix("expr: ")) {
+        for name in expression.split(|c| !is_name(c)).filter(|name| name.starts_with("evenkeel_")) {
+            assert!(
+                page.lines().any(|line| line.split(['{', ' ']).next() == Some(name)),
+                "{name}: {expression}"
+            );
+        }
+        for selector in expression.split('{').skip(1).filter_map(|rest| rest.split('}').next()) {
+            assert!(page.contains(selector) || selector == "job=\"evenkeel\"", "{selector}: {expression}");
+        }
+    }
+}
+
 /// The expressions of all panels.
 fn dashboard() -> Vec<String> {
     let text = include_str!("../../../contrib/grafana/evenkeel.json");
