@@ -224,6 +224,10 @@ impl Database for MariaDb {
         self.shared.pool.sessions()
     }
 
+    fn renew(&self, options: &DatabaseOptions) -> Result<(), String> {
+        self.shared.server.renew(options).map_err(|error| error.to_string())
+    }
+
     fn close(&self) {
         let _runtime = self.shared.handle.enter();
         self.shared.closed.notify_one();

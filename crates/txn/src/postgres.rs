@@ -37,6 +37,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio_postgres::Config;
 
 use crate::id::{BranchId, NodeName};
 use crate::inbox::lock;
@@ -95,12 +96,7 @@ impl Postgres {
     /// # Errors
     /// [`StartError`]. A server that is not there is none.
     pub fn start(options: &DatabaseOptions, drivers: &Arc<Drivers>) -> Result<Arc<Self>, StartError> {
-        let name = || options.name.clone();
-        let no = |why: String| StartError::Address { name: name(), why };
-        let mut config = address::read(&options.url).map_err(no)?;
-        let tls = Tls::new(&options.tls, address::is_here(&config));
-        let tls = tls.map_err(|why| StartError::Tls { name: name(), why })?;
-        address::secure(&mut config, &tls).map_err(no)?;
+        let (config, tls) = login(options)?;
         let pool = Arc::new(Pool::new(config, tls, options));
         let inner = Arc::new(Inner {
             name: options.name.clone(),
@@ -127,6 +123,17 @@ impl Postgres {
             self.handle.spawn(drive(Arc::clone(&self.inner), branch));
         }
     }
+}
+
+/// How sessions are opened.
+fn login(options: &DatabaseOptions) -> Result<(Config, Tls), StartError> {
+    let name = || options.name.clone();
+    let no = |why: String| StartError::Address { name: name(), why };
+    let mut config = address::read(&options.url).map_err(no)?;
+    let tls = Tls::new(&options.tls, address::is_here(&config));
+    let tls = tls.map_err(|why| StartError::Tls { name: name(), why })?;
+    address::secure(&mut config, &tls).map_err(no)?;
+    Ok((config, tls))
 }
 
 impl Resource for Postgres {
@@ -189,6 +196,12 @@ impl Database for Postgres {
 
     fn sessions(&self) -> Sessions {
         self.inner.pool.sessions()
+    }
+
+    fn renew(&self, options: &DatabaseOptions) -> Result<(), String> {
+        let (config, tls) = login(options).map_err(|error| error.to_string())?;
+        self.inner.pool.renew(config, tls, options);
+        Ok(())
     }
 
     fn close(&self) {

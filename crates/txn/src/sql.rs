@@ -35,6 +35,12 @@ pub trait Database: Resource {
     /// Its sessions now.
     fn sessions(&self) -> Sessions;
 
+    /// Uses the address, password and certificates of `options` for sessions that are opened from now on.
+    ///
+    /// # Errors
+    /// What is wrong with them; nothing has changed then.
+    fn renew(&self, options: &DatabaseOptions) -> Result<(), String>;
+
     /// Ends all sessions; what is not prepared is rolled back by the database.
     fn close(&self);
 }

@@ -14,7 +14,7 @@
 //!   2. What is given and would have no effect is refused.
 //!   3. No message shows a key.
 //!
-//! Out of scope: reading files (whoever starts the server does); renewal: files are read at the start, and hold until the next.
+//! Out of scope: reading files (whoever starts the server does); when files are read anew (the server does, at SIGHUP).
 
 use std::error::Error;
 use std::fmt;

@@ -42,6 +42,8 @@ pub struct ResourceSettings {
     pub statement_timeout: Duration,
     /// How connections are kept secret; complete once [`ResourceSettings::read_tls`] was called.
     pub tls: TlsOptions,
+    /// As the file says it.
+    url_said: String,
     password: PasswordFrom,
 }
 
@@ -73,7 +75,7 @@ impl fmt::Debug for ResourceSettings {
 
 impl ResourceSettings {
     /// Puts the password into the address, from where the file says that it is: `read_file` has the first line of a file,
-    /// `environment` a variable.
+    /// `environment` a variable. Reads it again when called again.
     ///
     /// # Errors
     /// What is missing, by the setting's name.
@@ -83,15 +85,15 @@ impl ResourceSettings {
         environment: impl FnOnce(&str) -> Option<String>,
     ) -> Result<(), String> {
         let name = &self.name;
-        let password = match std::mem::replace(&mut self.password, PasswordFrom::Url) {
+        let password = match &self.password {
             PasswordFrom::Url => return Ok(()),
             PasswordFrom::File(path) => {
-                read_file(&path).map_err(|why| format!("resource.{name}.password_file: {why}"))?
+                read_file(path).map_err(|why| format!("resource.{name}.password_file: {why}"))?
             }
-            PasswordFrom::Environment(variable) => environment(&variable)
+            PasswordFrom::Environment(variable) => environment(variable)
                 .ok_or_else(|| format!("resource.{name}.password_env: there is no variable {variable}"))?,
         };
-        self.url = with_password(&self.url, &password)
+        self.url = with_password(&self.url_said, &password)
             .ok_or_else(|| format!("resource.{name}.url: a password is given beside it, so it must be SCHEME://USER@HOST/DATABASE, without one of its own"))?;
         Ok(())
     }
@@ -190,6 +192,7 @@ fn read_one(name: &str, at: Range<usize>, table: &DeTable<'_>) -> Result<Resourc
     Ok(ResourceSettings {
         name: name.to_owned(),
         kind,
+        url_said: url.clone(),
         url,
         sessions_max,
         connect_timeout: connect,
@@ -310,6 +313,13 @@ mod tests {
             Ok("postgres://app:from%3Aenv@db:5432/x")
         );
         assert_eq!(read(url).as_deref(), Ok("postgres://app@db:5432/x"));
+        let mut settings = Settings::default();
+        settings.apply_toml(&format!("[resource.a]\n{url}\npassword_file = '/pw'\n")).expect("right");
+        for password in ["one", "two"] {
+            let resource = &mut settings.resources[0];
+            resource.read_password(|_| Ok(password.to_owned()), |_| None).expect("a password");
+            assert_eq!(resource.url, format!("postgres://app:{password}@db:5432/x"), "read again");
+        }
         assert!(
             read(&format!("{url}\npassword_env = 'NO'")).is_err_and(|why| why.contains("no variable NO"))
         );

@@ -10,7 +10,7 @@ use resp::encode_command;
 use txn::dummy::Dummy;
 use txn::id::BranchId;
 use txn::resource::{Reply, Resource};
-use txn::sql::{Answered, Database, Done, Sessions, Statement, StatementError};
+use txn::sql::{Answered, Database, DatabaseOptions, Done, Sessions, Statement, StatementError};
 
 use super::{Harness, Wire};
 use crate::settings::{ResourceKind, Settings, Size};
@@ -21,6 +21,8 @@ use crate::tx::Named;
 struct Scripted {
     protocol: Dummy,
     given: Mutex<VecDeque<Given>>,
+    /// Addresses that it was given anew.
+    renewed: Mutex<Vec<String>>,
 }
 
 struct Given {
@@ -36,7 +38,8 @@ impl std::fmt::Debug for Given {
 
 impl Scripted {
     fn named(name: &str, kind: ResourceKind) -> (Arc<Self>, Named) {
-        let database = Arc::new(Self { protocol: Dummy::new(name), given: Mutex::default() });
+        let database =
+            Arc::new(Self { protocol: Dummy::new(name), given: Mutex::default(), renewed: Mutex::default() });
         (Arc::clone(&database), Named { name: name.into(), kind, database })
     }
 
@@ -92,6 +95,11 @@ impl Database for Scripted {
 
     fn sessions(&self) -> Sessions {
         Sessions::default()
+    }
+
+    fn renew(&self, options: &DatabaseOptions) -> Result<(), String> {
+        self.renewed.lock().unwrap().push(options.url.clone());
+        if options.url.contains("wrong") { Err("a wrong address".to_owned()) } else { Ok(()) }
     }
 
     fn close(&self) {
@@ -327,4 +335,24 @@ fn no_more_than_some_statements_are_run_together() {
     }
     told.push(scene.come());
     assert_eq!(told, [":1\r\n".repeat(16), ":1\r\n".repeat(16), ":1\r\n".repeat(8)]);
+}
+
+/// Passwords and certificates held until the next start, and SIGHUP ended the server.
+#[test]
+fn databases_are_given_new_passwords_by_name_and_one_that_is_wrong_is_named() {
+    let scene = Scene::new();
+    let resources = |urls: [(&str, &str); 2]| {
+        let mut settings = Settings::default();
+        let toml: String =
+            urls.iter().map(|(name, url)| format!("[resource.{name}]\nurl = '{url}'\n")).collect();
+        settings.apply_toml(&toml).unwrap();
+        settings.resources
+    };
+    let transactions = scene.harness.server.transactions.as_ref().unwrap();
+    let new = resources([("one", "postgres://a:new@h/d"), ("elsewhere", "postgres://a@h/d")]);
+    assert_eq!(transactions.renew(&new), Ok(()));
+    assert_eq!(*scene.one.renewed.lock().unwrap(), ["postgres://a:new@h/d"]);
+    assert!(scene.other.renewed.lock().unwrap().is_empty());
+    let wrong = resources([("one", "postgres://a@h/d"), ("other", "mysql://a@wrong/d")]);
+    assert_eq!(transactions.renew(&wrong), Err("resource.other: a wrong address".to_owned()));
 }

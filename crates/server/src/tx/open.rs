@@ -61,6 +61,19 @@ impl Transactions {
         Self::open_over(options, open_databases)
     }
 
+    /// Uses the passwords and certificates of `resources` for sessions of databases that are opened from now on.
+    ///
+    /// # Errors
+    /// What is wrong with those of one of them, by its name; that one stays as it was.
+    pub fn renew(&self, resources: &[ResourceSettings]) -> Result<(), String> {
+        for named in &self.databases {
+            let Some(resource) = resources.iter().find(|it| *it.name == *named.name) else { continue };
+            let renewed = named.database.renew(&options_of(resource, &self.node));
+            renewed.map_err(|error| format!("resource.{}: {error}", named.name))?;
+        }
+        Ok(())
+    }
+
     /// As [`Transactions::open`], over databases that are made by `open_databases`.
     pub(crate) fn open_over(
         options: TransactionsOptions<'_>,
@@ -229,6 +242,18 @@ fn write_name(vfs: &dyn Vfs, dir: &Path, name: &str) -> io::Result<()> {
     dir.parent().map_or(Ok(()), |above| vfs.sync_dir(above))
 }
 
+fn options_of(resource: &ResourceSettings, node: &NodeName) -> DatabaseOptions {
+    DatabaseOptions {
+        name: resource.name.clone(),
+        url: resource.url.clone(),
+        tls: resource.tls.clone(),
+        node: node.clone(),
+        sessions_max: resource.sessions_max,
+        connect_timeout: resource.connect_timeout,
+        statement_timeout: resource.statement_timeout,
+    }
+}
+
 /// The databases, and where their drivers run, if they have any.
 pub(crate) type Databases = (Vec<Named>, Option<Arc<Drivers>>);
 
@@ -238,15 +263,7 @@ fn open_databases(settings: &Settings, node: &NodeName) -> Result<Databases, Str
     }
     let drivers = Drivers::start().map_err(|error| format!("no thread for databases: {error}"))?;
     let open = |resource: &ResourceSettings| {
-        let options = DatabaseOptions {
-            name: resource.name.clone(),
-            url: resource.url.clone(),
-            tls: resource.tls.clone(),
-            node: node.clone(),
-            sessions_max: resource.sessions_max,
-            connect_timeout: resource.connect_timeout,
-            statement_timeout: resource.statement_timeout,
-        };
+        let options = options_of(resource, node);
         let database = match resource.kind {
             ResourceKind::Postgres => Postgres::start(&options, &drivers)
                 .map(|it| it as Arc<dyn Database>)

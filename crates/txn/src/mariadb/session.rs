@@ -30,8 +30,8 @@ use crate::tls::{BESIDE, Tls, is_loopback, refuse_in_address};
 
 /// What all sessions of a database have in common.
 pub(super) struct Server {
-    opts: Opts,
-    tls: Tls,
+    /// How the next session is opened.
+    login: Mutex<(Opts, Tls)>,
     /// Told apart from those of other nodes and databases by this, in hexadecimal.
     mark: String,
     /// Identifiers of the sessions that are here, and how many have each.
@@ -68,7 +68,25 @@ impl Server {
     /// # Errors
     /// [`StartError`].
     pub(super) fn new(options: &DatabaseOptions) -> Result<Self, StartError> {
-        let DatabaseOptions { name, url, tls, node, connect_timeout, statement_timeout, .. } = options;
+        let DatabaseOptions { name, node, connect_timeout, statement_timeout, .. } = options;
+        let login = Mutex::new(Self::login(options)?);
+        let mark = format!("{:016x}", fnv(format!("{node} {name}").as_bytes()));
+        let (connect_timeout, statement_timeout) = (*connect_timeout, *statement_timeout);
+        Ok(Self { login, mark, live: Mutex::default(), connect_timeout, statement_timeout })
+    }
+
+    /// Opens sessions as `options` say from now on.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing has changed then.
+    pub(super) fn renew(&self, options: &DatabaseOptions) -> Result<(), StartError> {
+        let login = Self::login(options)?;
+        *self.login.lock().unwrap_or_else(PoisonError::into_inner) = login;
+        Ok(())
+    }
+
+    fn login(options: &DatabaseOptions) -> Result<(Opts, Tls), StartError> {
+        let DatabaseOptions { name, url, tls, .. } = options;
         let no = |why: String| StartError::Address { name: name.clone(), why };
         let opts = address(url).map_err(no)?;
         let is_here = opts.socket().is_some() || is_loopback(opts.ip_or_hostname());
@@ -83,9 +101,7 @@ impl Server {
             .prefer_socket(Some(false))
             .tcp_keepalive(Some(KEEPALIVE))
             .wait_timeout(Some(0));
-        let mark = format!("{:016x}", fnv(format!("{node} {name}").as_bytes()));
-        let (connect_timeout, statement_timeout) = (*connect_timeout, *statement_timeout);
-        Ok(Self { opts: opts.into(), tls, mark, live: Mutex::default(), connect_timeout, statement_timeout })
+        Ok((opts.into(), tls))
     }
 
     /// A connection that holds no lock: for questions, never for branches.
@@ -94,11 +110,10 @@ impl Server {
     }
 
     async fn dial(&self) -> Result<Conn, Trouble> {
-        Conn::new(self.opts.clone()).await.map_err(|error| {
-            match (Trouble::of(&error), self.tls.advice(&error)) {
-                (Trouble::Lost(why), Some(advice)) => Trouble::Lost(format!("{why}; {advice}")),
-                (trouble, _) => trouble,
-            }
+        let (opts, tls) = self.login.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Conn::new(opts).await.map_err(|error| match (Trouble::of(&error), tls.advice(&error)) {
+            (Trouble::Lost(why), Some(advice)) => Trouble::Lost(format!("{why}; {advice}")),
+            (trouble, _) => trouble,
         })
     }
 

@@ -32,8 +32,8 @@ use crate::tls::Tls;
 
 /// The sessions.
 pub(super) struct Pool {
-    config: Config,
-    tls: Tls,
+    /// How the next session is opened.
+    login: Mutex<Arc<Login>>,
     connect_max: Duration,
     limit: Duration,
     /// As many as branches may have.
@@ -46,6 +46,22 @@ pub(super) struct Pool {
     look: Notify,
     /// Called when the server answers again.
     back: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+/// How sessions are opened.
+struct Login {
+    config: Config,
+    tls: Tls,
+}
+
+impl Login {
+    fn new(mut config: Config, tls: Tls, options: &DatabaseOptions) -> Arc<Self> {
+        config
+            .application_name("evenkeel")
+            .connect_timeout(options.connect_timeout)
+            .tcp_user_timeout(options.statement_timeout);
+        Arc::new(Self { config, tls })
+    }
 }
 
 /// Who needs a session.
@@ -77,17 +93,13 @@ struct State {
 }
 
 impl Pool {
-    pub(super) fn new(mut config: Config, tls: Tls, options: &DatabaseOptions) -> Self {
-        config
-            .application_name("evenkeel")
-            .connect_timeout(options.connect_timeout)
-            .tcp_user_timeout(options.statement_timeout);
+    pub(super) fn new(config: Config, tls: Tls, options: &DatabaseOptions) -> Self {
+        let login = Login::new(config, tls, options);
         let sessions_max = options.sessions_max.clamp(SESSIONS_LEAST, SESSIONS_MOST);
         let reserve = (sessions_max / 4).max(1);
-        let ready = Err(format!("{}: not connected yet", place(&config)));
+        let ready = Err(format!("{}: not connected yet", place(&login.config)));
         Self {
-            config,
-            tls,
+            login: Mutex::new(login),
             connect_max: options.connect_timeout,
             limit: options.statement_timeout,
             branches: Arc::new(Semaphore::new(sessions_max - reserve)),
@@ -111,9 +123,21 @@ impl Pool {
         let _ = self.back.set(back);
     }
 
+    /// Opens sessions in this way from now on; those that are idle are closed.
+    pub(super) fn renew(&self, config: Config, tls: Tls, options: &DatabaseOptions) {
+        *lock(&self.login) = Login::new(config, tls, options);
+        let idle = std::mem::take(&mut self.state().idle);
+        drop(idle);
+        self.look.notify_one();
+    }
+
+    fn login(&self) -> Arc<Login> {
+        Arc::clone(&lock(&self.login))
+    }
+
     /// Where it is, for messages.
     pub(super) fn place(&self) -> String {
-        place(&self.config)
+        place(&self.login().config)
     }
 
     pub(super) fn ready(&self) -> Result<(), String> {
@@ -238,7 +262,8 @@ impl Pool {
         let entry = Entry::new(self);
         let index = entry.index;
         let on_end = move |is_failure: bool| entry.on_end(is_failure);
-        let session = Session::open(&self.config, &self.tls, self.limit, on_end).await?;
+        let login = self.login();
+        let session = Session::open(&login.config, &login.tls, self.limit, on_end).await?;
         if let Some(known) = self.state().open.get_mut(&index) {
             *known = Some(session.connection().clone());
         }
