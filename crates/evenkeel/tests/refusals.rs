@@ -144,8 +144,8 @@ fn a_wrong_command_line_is_one_line() {
     for (flag, expected) in [
         ("--durabilty=never", "unknown setting '--durabilty'; did you mean '--durability'?"),
         ("--conections-max=5", "unknown setting '--conections-max'; did you mean '--connections-max'?"),
-        ("--maxmemory=100mb", "unknown setting '--maxmemory'; '--memory-limit' is what Redis calls so"),
-        ("--appendfsync=always", "unknown setting '--appendfsync'; '--durability' is what Redis calls so"),
+        ("--maxmemory=100mb", "unknown setting '--maxmemory' (of Redis); did you mean '--memory-limit'?"),
+        ("--appendfsync=always", "unknown setting '--appendfsync' (of Redis); did you mean '--durability'?"),
         ("--nothing-like-it", "unknown setting '--nothing-like-it'; `evenkeel serve --help` lists all"),
         ("extra", "unexpected argument 'extra' found"),
     ] {

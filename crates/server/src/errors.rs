@@ -4,9 +4,13 @@ use resp::ArgsView;
 use store::{Locked, StoreError};
 
 use crate::call::Failure;
+use crate::later;
 
 /// No row has this name.
 pub(crate) fn unknown(args: ArgsView<'_>) -> Failure {
+    if let Some(failure) = unsupported(args.get(0)) {
+        return failure;
+    }
     let mut text = b"ERR unknown command '".to_vec();
     text.extend_from_slice(shortened(args.get(0), ECHO_BYTES_MAX));
     text.extend_from_slice(b"', with args beginning with: ");
@@ -23,8 +27,24 @@ pub(crate) fn unknown(args: ArgsView<'_>) -> Failure {
     Failure::Bytes(text)
 }
 
+/// Redis has a command of this name, and no row here has.
+pub(crate) fn unsupported(name: &[u8]) -> Option<Failure> {
+    let text = || {
+        let name = String::from_utf8_lossy(name);
+        format!("ERR unknown command '{name}': it is a command of Redis that is not supported yet")
+    };
+    later::is_of_redis(name).then(|| text().into())
+}
+
 /// `container` has no such subcommand.
 pub(crate) fn unknown_sub(container: &str, name: &[u8]) -> Failure {
+    if later::is_sub_of_redis(container, name) {
+        let name = String::from_utf8_lossy(name);
+        return format!(
+            "ERR unknown subcommand '{name}' of {container}: Redis has it, it is not supported yet"
+        )
+        .into();
+    }
     let mut text = b"ERR unknown subcommand '".to_vec();
     text.extend_from_slice(shortened(name, ECHO_BYTES_MAX));
     text.extend_from_slice(format!("'. Try {} HELP.", container.to_ascii_uppercase()).as_bytes());

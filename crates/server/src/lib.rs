@@ -31,6 +31,7 @@ pub mod glob;
 mod handlers;
 mod held;
 mod latency;
+mod later;
 mod lookup;
 mod message;
 pub mod metrics;

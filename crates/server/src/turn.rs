@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use clock::Nanos;
+use clock::{Nanos, Throttle};
 use reactor::{Input, Output, Step};
 use resp::{Args, ArgsView, Limits, Parsed, ProtocolError, RequestParser, Writer};
 use store::{Foreseen, Foresight, KeyRef};
@@ -168,10 +168,13 @@ impl Server {
 
     fn answer(self: &Arc<Self>, session: &mut Session, request: &Request<'_>, output: &mut Output) -> Answer {
         if is_http(request) {
-            tracing::warn!(
-                client = session.client.address(),
-                "closed: a web browser was made to speak to us"
-            );
+            if let Some(left_out) = HTTP_LINES.admit(request.now) {
+                tracing::warn!(
+                    client = session.client.address(),
+                    left_out,
+                    "closed: it sent an HTTP request to the port of the Redis protocol"
+                );
+            }
             return Answer::Parked(Turn::ended(Step::Kill, 0));
         }
         let start = output.buffer().len();
@@ -438,6 +441,9 @@ const STRANGER_LIMITS: Limits =
 const DRAINED_BYTES_MAX: usize = 1 << 30;
 /// The same before AUTH.
 const STRANGER_DRAINED_BYTES_MAX: usize = 64 << 10;
+/// Each HTTP request was a line, as many as somebody liked.
+static HTTP_LINES: Throttle = Throttle::new(Duration::from_secs(1));
+
 /// Requests of one connection before others get their turn.
 const TURN_COMMANDS_MAX: u64 = 256;
 /// Requests of a pipeline whose keys are brought near together.

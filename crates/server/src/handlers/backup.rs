@@ -33,6 +33,11 @@ pub(crate) fn backup(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wr
     if !path.is_absolute() {
         return Err(NO_PATH.into());
     }
+    // The copy would be somewhere else than it was asked for.
+    let is_link = std::fs::symlink_metadata(&path).is_ok_and(|there| there.is_symlink());
+    if is_link {
+        return Err("ERR BACKUP: the path is a symbolic link: name the folder itself".into());
+    }
     pending.until = Some(again);
     let (server, id) = (Arc::clone(control.server), control.session.client.id);
     let copy = move || {

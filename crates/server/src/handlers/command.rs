@@ -6,6 +6,7 @@ use super::args::{is, pattern};
 use crate::arguments;
 use crate::call::{Control, Outcome, text};
 use crate::command::{Command, KeySpec};
+use crate::errors;
 use crate::lookup::Table;
 
 pub(crate) fn count(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -205,7 +206,9 @@ pub(crate) fn list(_control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
 fn keys_of<'a>(args: ArgsView<'a>, mut found: impl FnMut(&'static Command, usize, &'a [u8])) -> Outcome {
     let table = Table::of_server();
     let args = args.from(2);
-    let mut entry = table.find(args.get(0)).ok_or("ERR Invalid command specified")?;
+    let unknown =
+        || errors::unsupported(args.get(0)).unwrap_or_else(|| "ERR Invalid command specified".into());
+    let mut entry = table.find(args.get(0)).ok_or_else(unknown)?;
     if !entry.command.subcommands().is_empty()
         && let Some(name) = args.try_get(1)
     {

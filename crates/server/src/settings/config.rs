@@ -19,8 +19,10 @@ pub struct Config {
     /// One change at a time, from check to act.
     changing: Mutex<Option<Hook>>,
     file: Option<PathBuf>,
-    /// The password that the start read from `requirepass_file`: it stays there.
-    filed_password: Option<Secret>,
+    /// The password that was read from `requirepass_file` last: it stays there.
+    filed_password: Mutex<Option<Secret>>,
+    /// The password that the server was started with.
+    first_password: Secret,
 }
 
 /// Acts on a change: former settings, new settings. An error refuses the change.
@@ -60,13 +62,33 @@ pub enum RewriteError {
     /// Reading or writing it failed.
     #[error("Rewriting config file: {0}")]
     Io(#[from] std::io::Error),
+    /// It cannot be replaced.
+    #[error(
+        "Rewriting config file: {0}; the server must be allowed to write to the folder of {1}: a new file takes the place of the \
+         former one (under systemd: ReadWritePaths= of the unit, and a folder that belongs to its User=)"
+    )]
+    Unwritable(std::io::Error, PathBuf),
+    /// The password would be written where others may read it.
+    #[error(
+        "Rewriting config file: the password was changed by CONFIG SET, and is not written to {file} in plain text: write it to \
+         {place}, and send SIGHUP or set it back; then rewrite again"
+    )]
+    Password {
+        /// The settings file.
+        file: PathBuf,
+        /// Where the password belongs.
+        place: String,
+    },
 }
 
 impl Config {
     /// Starts with `settings`, which came from `file` if there was one.
     pub fn new(settings: Settings, file: Option<PathBuf>) -> Self {
         Config {
-            filed_password: settings.requirepass_file.is_some().then(|| settings.requirepass.clone()),
+            filed_password: Mutex::new(
+                settings.requirepass_file.is_some().then(|| settings.requirepass.clone()),
+            ),
+            first_password: settings.requirepass.clone(),
             current: RwLock::new(Arc::new(settings)),
             generation: AtomicU64::new(0),
             changing: Mutex::new(None),
@@ -92,6 +114,19 @@ impl Config {
     /// Sets who acts on changes; it sees the former and the new settings before anybody else does.
     pub fn on_change(&self, hook: impl Fn(&Settings, &Settings) -> Result<(), String> + Send + 'static) {
         *self.changing.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(hook));
+    }
+
+    /// Takes the password that `requirepass_file` has now; says whether it is another one than was in force.
+    ///
+    /// # Errors
+    /// [`ChangeError`]; nothing has changed then.
+    pub fn renew_password(&self, password: &Secret) -> Result<bool, ChangeError> {
+        let is_new = self.current().requirepass != *password;
+        if is_new {
+            self.change(&[("requirepass", password.reveal().unwrap_or_default())])?;
+        }
+        *self.filed_password.lock().unwrap_or_else(PoisonError::into_inner) = Some(password.clone());
+        Ok(is_new)
     }
 
     /// Changes several settings, named in our spelling or Redis's, all or none.
@@ -151,15 +186,33 @@ impl Config {
         let _one_at_a_time = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.file.as_ref().ok_or(RewriteError::NoFile)?;
         let mut settings = self.current().with_absolute_paths()?;
-        match &self.filed_password {
-            Some(password) if *password == settings.requirepass => settings.requirepass = Secret::default(),
-            // Changed since: the next start must not find the former one, nor both.
-            Some(_) => settings.requirepass_file = None,
-            None => {}
+        let filed = self.filed_password.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let refused = |place: String| RewriteError::Password { file: path.clone(), place };
+        match (filed, &settings.requirepass_file) {
+            (Some(password), _) if password == settings.requirepass => {
+                settings.requirepass = Secret::default();
+            }
+            (_, Some(file)) => return Err(refused(format!("requirepass_file = {}", file.display()))),
+            (_, None) if settings.requirepass != self.first_password => {
+                let place = "a file that only the server may read, name that as requirepass_file in the settings file, and \
+                             restart it";
+                return Err(refused(place.to_owned()));
+            }
+            // From the file, or from a flag, which the next start gets as well: the file keeps what it says.
+            _ => {
+                let mut said = Settings::default();
+                said.apply_toml(&std::fs::read_to_string(path)?)?;
+                settings.requirepass = said.requirepass;
+            }
         }
         let before = std::fs::read_to_string(path)?;
         let text = settings.rewritten(&before)?;
-        replace_file(path, &text)?;
+        replace_file(path, &text).map_err(|error| match error.kind() {
+            std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
+                RewriteError::Unwritable(error, path.clone())
+            }
+            _ => error.into(),
+        })?;
         Ok(settings.changes_since(&before))
     }
 }
@@ -202,11 +255,14 @@ fn change_one(settings: &mut Settings, name: &str, text: &str) -> Result<Option<
 )]
 fn replace_file(path: &Path, text: &str) -> std::io::Result<()> {
     use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
     // A link stays one: what it leads to is replaced.
     let path = std::fs::canonicalize(path)?;
     let new = path.with_extension("toml.new");
     let written = (|| {
-        let mut file = std::fs::File::create(&new)?;
+        let _ = std::fs::remove_file(&new);
+        // Nobody else reads it before it has the former one's permissions, and no link is followed.
+        let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
         file.set_permissions(std::fs::metadata(&path)?.permissions())?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
@@ -328,10 +384,67 @@ mod tests {
         let text = std::fs::read_to_string(&path).expect("readable");
         assert!(text.contains("requirepass_file = \"/run/password\"") && !text.contains("secret"), "{text}");
 
+        // It was written in plain text into a file that everybody may read, and `requirepass_file` was emptied.
         config.change(&[("requirepass", "changed")]).expect("allowed");
+        let error = config.rewrite().expect_err("refused").to_string();
+        assert!(
+            error.contains("requirepass_file = /run/password") && !error.contains("changed by \""),
+            "{error}"
+        );
+        assert_eq!(std::fs::read_to_string(&path).expect("readable"), text, "as it was");
+        assert_eq!(
+            config.renew_password(&settings_password("changed")),
+            Ok(false),
+            "it was written to its file"
+        );
         config.rewrite().expect("rewritten");
-        let text = std::fs::read_to_string(&path).expect("readable");
-        assert!(text.contains("requirepass = \"changed\"") && !text.contains("/run/password"), "{text}");
+        assert_eq!(std::fs::read_to_string(&path).expect("readable"), text);
+        assert_eq!(config.renew_password(&settings_password("newer")), Ok(true));
+        assert_eq!(config.current().requirepass.reveal(), Some("newer"));
+        config.rewrite().expect("rewritten");
+    }
+
+    fn settings_password(password: &str) -> Secret {
+        let mut settings = Settings::default();
+        settings.set("requirepass", password).expect("any text");
+        settings.requirepass
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a settings file is the user's, as above")]
+    fn a_rewrite_writes_no_password_that_config_set_gave() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("settings.toml");
+        for (said, password) in [("", ""), ("", "flag"), ("requirepass = \"first\"\n", "first")] {
+            std::fs::write(&path, said).expect("written");
+            let mut settings = Settings::default();
+            settings.apply_toml(said).expect("right");
+            settings.set("requirepass", password).expect("any text");
+            let config = Config::new(settings, Some(path.clone()));
+            config.rewrite().expect("what the file says is no secret from it");
+            let before = std::fs::read_to_string(&path).expect("readable");
+            assert!(!before.contains("flag"), "{before}");
+            config.change(&[("requirepass", "changed")]).expect("allowed");
+            let error = config.rewrite().expect_err("refused").to_string();
+            assert!(error.contains("name that as requirepass_file in the settings file"), "{error}");
+            assert_eq!(std::fs::read_to_string(&path).expect("readable"), before, "as it was");
+            config.change(&[("requirepass", password)]).expect("allowed");
+            config.rewrite().expect("it is the one that the file says");
+        }
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a settings file is the user's, as above")]
+    fn a_rewrite_follows_no_link_where_its_new_file_is_made() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, victim) = (folder.path().join("settings.toml"), folder.path().join("victim"));
+        std::fs::write(&path, "port = 1\n").expect("written");
+        std::fs::write(&victim, "mine").expect("written");
+        std::os::unix::fs::symlink(&victim, folder.path().join("settings.toml.new")).expect("linked");
+        let settings = Settings { port: 1, dir: "/data".into(), ..Settings::default() };
+        Config::new(settings, Some(path.clone())).rewrite().expect("rewritten");
+        assert_eq!(std::fs::read_to_string(&victim).expect("readable"), "mine");
+        assert!(std::fs::read_to_string(&path).expect("readable").contains("/data"));
     }
 
     #[test]

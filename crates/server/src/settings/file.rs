@@ -111,9 +111,9 @@ pub(super) fn quoted(row: &Row, text: &str) -> String {
 }
 
 fn entries(toml: &str) -> Result<Vec<Entry>, FileError> {
-    let table = DeTable::parse(toml).map_err(|error| FileError {
-        line: line_of(toml, error.span().map_or(0, |span| span.start)),
-        message: error.message().to_owned(),
+    let table = DeTable::parse(toml).map_err(|error| {
+        let line = line_of(toml, error.span().map_or(0, |span| span.start));
+        FileError { line, message: not_toml(toml, line, error.message()) }
     })?;
     let mut entries = Vec::new();
     flatten("", table.get_ref(), &mut entries);
@@ -121,6 +121,65 @@ fn entries(toml: &str) -> Result<Vec<Entry>, FileError> {
     entries.sort_by_key(|entry| entry.name_at.start);
     Ok(entries)
 }
+
+/// What is wrong with a line that is no TOML: most are of a redis.conf, `NAME VALUE`.
+fn not_toml(toml: &str, line: usize, message: &str) -> String {
+    let text = toml.lines().nth(line - 1).unwrap_or_default();
+    let mut words = text.split_whitespace();
+    let (name, is_pair) = (words.next().unwrap_or_default(), words.next().is_some_and(|word| word != "="));
+    let key = match (Row::find(name), super::redis::Alias::find(name)) {
+        (Some(row), _) => Some(row.key),
+        (None, Some(alias)) => alias.key,
+        (None, None) if is_pair && OF_REDIS.contains(&name) => None,
+        _ => return message.to_owned(),
+    };
+    if !is_pair {
+        return message.to_owned();
+    }
+    let meant = key.map_or_else(
+        || "it has no such setting, or another name for it".to_owned(),
+        |key| format!("here it is `{key} = ...`"),
+    );
+    format!(
+        "`{name} ...` is a line of a redis.conf, and this file is TOML: {meant}; `evenkeel serve --print-config` prints all settings"
+    )
+}
+
+/// Other names that lines of a redis.conf begin with.
+const OF_REDIS: &[&str] = &[
+    "aclfile",
+    "aof-load-truncated",
+    "aof-use-rdb-preamble",
+    "appenddirname",
+    "appendfilename",
+    "auto-aof-rewrite-min-size",
+    "auto-aof-rewrite-percentage",
+    "client-output-buffer-limit",
+    "cluster-enabled",
+    "daemonize",
+    "dbfilename",
+    "hz",
+    "include",
+    "lazyfree-lazy-eviction",
+    "list-max-listpack-size",
+    "loadmodule",
+    "logfile",
+    "masterauth",
+    "maxmemory-samples",
+    "notify-keyspace-events",
+    "pidfile",
+    "rdbchecksum",
+    "rdbcompression",
+    "rename-command",
+    "replica-read-only",
+    "replicaof",
+    "stop-writes-on-bgsave-error",
+    "supervised",
+    "syslog-enabled",
+    "tcp-backlog",
+    "tls-port",
+    "user",
+];
 
 fn resources(toml: &str) -> Result<Vec<super::ResourceSettings>, FileError> {
     // What is no TOML is told with the settings.
@@ -212,8 +271,25 @@ mod tests {
         );
         assert_eq!(
             error("loops = 1\nmaxmemory = '1gb'\n"),
-            "line 2: unknown setting 'maxmemory'; 'memory.limit' is what Redis calls so"
+            "line 2: unknown setting 'maxmemory' (of Redis); did you mean 'memory.limit'?"
         );
+        let hint = "`evenkeel serve --print-config` prints all settings";
+        for (file, expected) in [
+            (
+                "# Redis\nbind 127.0.0.1 -::1\n",
+                "line 2: `bind ...` is a line of a redis.conf, and this file is TOML: here it is `bind = ...`",
+            ),
+            (
+                "maxmemory 100mb\n",
+                "line 1: `maxmemory ...` is a line of a redis.conf, and this file is TOML: here it is `memory.limit = ...`",
+            ),
+            (
+                "daemonize no\n",
+                "line 1: `daemonize ...` is a line of a redis.conf, and this file is TOML: it has no such setting, or another name for it",
+            ),
+        ] {
+            assert_eq!(error(file), format!("{expected}; {hint}"));
+        }
         assert_eq!(error("port = 70000"), "line 1: port = 70000: expected a whole number from 0 to 65535");
         assert_eq!(error("connections.max = 0"), "line 1: connections.max = 0: the least is 1");
         assert_eq!(error("port = 1.5"), "line 1: port: expected a text, a whole number, true or false");

@@ -368,6 +368,31 @@ impl Kind for Every {
     }
 }
 
+/// Name of a machine, as a URL has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostName(pub String);
+
+impl Kind for Vec<HostName> {
+    fn read(text: &str) -> Result<Self, String> {
+        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        let names: Vec<_> = text.split([' ', ',']).filter(|name| !name.is_empty()).collect();
+        let is_name = |name: &&str| name.len() <= HOST_BYTES_MAX && name.bytes().all(is_part);
+        if names.len() > HOSTS_MAX || !names.iter().all(is_name) {
+            return Err(format!("up to {HOSTS_MAX} names of hosts such as evenkeel.example, without port"));
+        }
+        Ok(names.into_iter().map(|name| HostName(name.to_owned())).collect())
+    }
+
+    fn write(&self) -> String {
+        self.iter().map(|name| name.0.as_str()).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// Each request is compared with all of them.
+const HOSTS_MAX: usize = 64;
+/// As DNS has it.
+const HOST_BYTES_MAX: usize = 253;
+
 /// A share of all calls, in percent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Percent(pub f64);

@@ -29,8 +29,8 @@ use kinds::Kind as _;
 pub use config::{ChangeError, Config, RewriteError};
 pub use file::FileError;
 pub use kinds::{
-    Assignment, Backend, BalanceBy, Connector, Durability, Engine, Every, LogLevel, MemoryLimit, Node,
-    Percent, Secret, Size, Threshold, TxnLog,
+    Assignment, Backend, BalanceBy, Connector, Durability, Engine, Every, HostName, LogLevel, MemoryLimit,
+    Node, Percent, Secret, Size, Threshold, TxnLog,
 };
 pub use resources::{KEYS, ResourceKind, ResourceSettings};
 pub use table::{ROWS, Row};
@@ -99,6 +99,7 @@ pub struct Settings {
     pub metrics_latency: bool,
     pub metrics_percentiles: Vec<Percent>,
     pub metrics_listen: Option<SocketAddr>,
+    pub metrics_hosts: Vec<HostName>,
     pub metrics_file: Option<PathBuf>,
     pub metrics_interval: Duration,
     pub metrics_file_bytes_max: Size,
@@ -251,7 +252,7 @@ const SEGMENT_SIZE_STEP_BYTES: u64 = 4096;
 pub fn unknown_flag(name: &str) -> String {
     let flag = |key: &str| Row::find(key).map(|row| format!("--{}", row.flag()));
     if let Some(flag) = redis::Alias::find(name).and_then(|alias| alias.key).and_then(flag) {
-        return format!("unknown setting '--{name}'; '{flag}' is what Redis calls so");
+        return format!("unknown setting '--{name}' (of Redis); did you mean '{flag}'?");
     }
     match text::nearest_by(name, Row::flag) {
         Some(row) => format!("unknown setting '--{name}'; did you mean '--{}'?", row.flag()),
@@ -261,7 +262,7 @@ pub fn unknown_flag(name: &str) -> String {
 
 fn unknown(name: &str) -> String {
     if let Some(key) = redis::Alias::find(name).and_then(|alias| alias.key) {
-        return format!("unknown setting '{name}'; '{key}' is what Redis calls so");
+        return format!("unknown setting '{name}' (of Redis); did you mean '{key}'?");
     }
     if file::is_group(name) {
         let keys: Vec<_> = ROWS.iter().filter(|row| row.group() == Some(name)).map(|row| row.key).collect();

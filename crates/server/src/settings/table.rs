@@ -5,8 +5,8 @@
 
 use super::kinds::{Kind, Size};
 use super::{
-    Assignment, Backend, BalanceBy, Connector, Durability, Engine, Every, LogLevel, MemoryLimit, Node,
-    Percent, Secret, Settings, Threshold, TxnLog,
+    Assignment, Backend, BalanceBy, Connector, Durability, Engine, Every, HostName, LogLevel, MemoryLimit,
+    Node, Percent, Secret, Settings, Threshold, TxnLog,
 };
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -429,6 +429,11 @@ table! {
         form: "ADDRESS:PORT", default: "", bounds: ["", ""], runtime: false,
         summary: "Where Prometheus finds the figures, at /metrics; empty for nowhere.",
         reason: "Off: an open port that nobody asked for is one to guard, and it asks for no password. Usually 127.0.0.1:9379.",
+    }
+    metrics_hosts: Vec<HostName> = "metrics.hosts" {
+        form: "NAME...", default: "", bounds: ["", ""], runtime: false,
+        summary: "Names of this machine by which metrics.listen may be asked, separated by spaces, beside IP addresses and localhost.",
+        reason: "A web page can have its own name lead to this machine, and a browser then reads for it what is here (DNS rebinding).",
     }
     metrics_file: Option<PathBuf> = "metrics.file" {
         form: "PATH", default: "", bounds: ["", ""], runtime: false,

@@ -135,3 +135,47 @@ fn refusals_of_too_many_words_are_those_of_redis() {
         ],
     );
 }
+
+/// They got the error for a wrong name, as if it were misspelt.
+#[test]
+fn commands_of_redis_that_are_not_here_yet_say_so_and_are_in_no_list() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let refusal = |name: &str| {
+        format!("-ERR unknown command '{name}': it is a command of Redis that is not supported yet\r\n")
+    };
+    for line in [
+        "HSET k f v",
+        "eval return 0",
+        "ACL WHOAMI",
+        "XADD s * a b",
+        "JSON.SET k $ 1",
+        "CLUSTER INFO",
+        "HSET",
+    ] {
+        let name = line.split(' ').next().unwrap_or_default();
+        assert_eq!(harness.line(&mut wire, line), refusal(name), "{line}");
+        assert_eq!(harness.line(&mut wire, &format!("COMMAND INFO {name}")), "*1\r\n$-1\r\n", "{name}");
+        assert_eq!(
+            harness.line(&mut wire, &format!("COMMAND LIST FILTERBY PATTERN {name}")),
+            "*0\r\n",
+            "{name}"
+        );
+    }
+    harness.expect(
+        &mut wire,
+        &[
+            ("COMMAND GETKEYS HSET k f v", &refusal("HSET")),
+            ("COMMAND GETKEYS HSETT k f v", "-ERR Invalid command specified\r\n"),
+            (
+                "FUNCTION LOAD x",
+                "-ERR unknown subcommand 'LOAD' of function: Redis has it, it is not supported yet\r\n",
+            ),
+            ("MULTI", "+OK\r\n"),
+            ("HSET k f v", &refusal("HSET")),
+            ("EXEC", "-EXECABORT Transaction discarded because of previous errors.\r\n"),
+        ],
+    );
+    let info = harness.line(&mut wire, "INFO errorstats");
+    assert!(info.contains("errorstat_ERR:count="), "{info}");
+}

@@ -1,0 +1,74 @@
+//! Commands of Redis that this server does not have yet: they get an error that says so, and not one for a wrong name.
+//!
+//! They are in no table: COMMAND does not list them. Out of scope: subcommands of commands that are there, but for FUNCTION's.
+//! Source: COMMAND LIST of Redis 7.2 and 8, and of the modules that Redis 8 contains.
+
+/// Whether Redis has a command of this name, in any case, that this server does not have.
+pub(crate) fn is_of_redis(name: &[u8]) -> bool {
+    let has = |names: &str| names.split_whitespace().any(|other| other.as_bytes().eq_ignore_ascii_case(name));
+    let is_of_module = |prefix: &&str| {
+        name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix.as_bytes()))
+    };
+    COMMANDS.iter().any(|names| has(names)) || MODULES.iter().any(is_of_module)
+}
+
+/// Whether Redis has this subcommand.
+pub(crate) fn is_sub_of_redis(container: &str, name: &[u8]) -> bool {
+    container == "function" && [&b"load"[..], b"restore"].iter().any(|other| other.eq_ignore_ascii_case(name))
+}
+
+/// By group.
+const COMMANDS: &[&str] = &[
+    // strings and bits
+    "bitcount bitfield bitfield_ro bitop bitpos getbit setbit pfadd pfcount pfdebug pfmerge pfselftest digest delex msetex",
+    // hashes
+    "hdel hexists hexpire hexpireat hexpiretime hget hgetall hgetdel hgetex hincrby hincrbyfloat hkeys hlen hmget hmset \
+     hpersist hpexpire hpexpireat hpexpiretime hpttl hrandfield hscan hset hsetex hsetnx hstrlen httl hvals",
+    // lists
+    "blmove blmpop blpop brpop brpoplpush lindex linsert llen lmove lmpop lpop lpos lpush lpushx lrange lrem lset ltrim \
+     rpop rpoplpush rpush rpushx sort sort_ro",
+    // sets
+    "sadd scard sdiff sdiffstore sinter sintercard sinterstore sismember smembers smismember smove spop srandmember srem \
+     sscan sunion sunionstore",
+    // sorted sets
+    "bzmpop bzpopmax bzpopmin zadd zcard zcount zdiff zdiffstore zincrby zinter zintercard zinterstore zlexcount zmpop \
+     zmscore zpopmax zpopmin zrandmember zrange zrangebylex zrangebyscore zrangestore zrank zrem zremrangebylex \
+     zremrangebyrank zremrangebyscore zrevrange zrevrangebylex zrevrangebyscore zrevrank zscan zscore zunion zunionstore",
+    // geography
+    "geoadd geodist geohash geopos georadius georadius_ro georadiusbymember georadiusbymember_ro geosearch geosearchstore",
+    // streams
+    "xack xackdel xadd xautoclaim xcfgset xclaim xdel xdelex xgroup xinfo xlen xpending xrange xread xreadgroup xrevrange \
+     xsetid xtrim",
+    // vector sets
+    "vadd vcard vdim vemb vgetattr vinfo vismember vlinks vrandmember vrange vrem vsetattr vsim",
+    // scripts and functions
+    "eval eval_ro evalsha evalsha_ro fcall fcall_ro script",
+    // messages
+    "spublish ssubscribe sunsubscribe",
+    // users, replication, cluster, server
+    "acl asking bgrewriteaof cluster failover lolwut migrate module psync readonly readwrite replconf replicaof \
+     restore-asking slaveof sync",
+];
+
+/// What names of modules' commands begin with.
+const MODULES: &[&str] =
+    &["bf.", "cf.", "cms.", "ft.", "json.", "tdigest.", "timeseries.", "topk.", "ts.", "search."];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lookup::Table;
+
+    #[test]
+    fn what_is_not_here_yet_is_in_no_table() {
+        for name in COMMANDS.iter().flat_map(|names| names.split_whitespace()) {
+            assert!(
+                Table::of_server().find(name.as_bytes()).is_none(),
+                "{name} is supported: take it out of the list"
+            );
+            assert!(is_of_redis(name.to_ascii_uppercase().as_bytes()), "{name}");
+        }
+        assert!(is_of_redis(b"JSON.SET") && is_of_redis(b"ft.search"));
+        assert!(!is_of_redis(b"HSETT") && !is_of_redis(b"") && !is_of_redis(b"json") && !is_of_redis(b"get"));
+    }
+}
