@@ -74,7 +74,7 @@ impl MetricsFile {
         let mut options = OpenOptions::new();
         // A pipe that nobody reads fills up and fails, instead of waiting.
         let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-        options.read(true).append(true).create(true).custom_flags(flags).open(&self.options.path)
+        options.read(true).append(true).create(true).mode(0o640).custom_flags(flags).open(&self.options.path)
     }
 
     /// Makes the file the newest of the former ones.

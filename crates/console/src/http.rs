@@ -1,32 +1,48 @@
 //! The page over HTTP/1.1, within bounds that a misbehaving client cannot move.
 
+use std::cell::Cell;
 use std::convert::Infallible;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ALLOW, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::http::uri::Authority;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
-use tokio::task::LocalSet;
+use tokio::task::{AbortHandle, LocalSet};
 
 /// Makes the page.
 pub(crate) type Page = Box<dyn Fn() -> String + Send>;
 
+/// What all connections share.
+struct Site {
+    page: Page,
+    hosts: Vec<String>,
+    /// Counts what connections did: the one with the least did nothing for longest.
+    moves: Cell<u64>,
+}
+
+/// A connection that is served.
+struct Served {
+    /// When it was accepted, or asked last: [`Site::moves`] then.
+    moved: Rc<Cell<u64>>,
+    task: AbortHandle,
+}
+
 /// Serves `page` at `/metrics` until it is dropped.
-pub(crate) async fn serve(listener: TcpListener, page: Page) {
+pub(crate) async fn serve(listener: TcpListener, page: Page, hosts: Vec<String>) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "metrics.listen: nothing is served"),
     };
-    let (page, room) = (Rc::new(page), Arc::new(Semaphore::new(CONNECTIONS_MAX)));
+    let site = Rc::new(Site { page, hosts, moves: Cell::default() });
+    let mut connections: Vec<Served> = Vec::new();
     let accept = async {
         loop {
             let stream = match listener.accept().await {
@@ -38,21 +54,28 @@ pub(crate) async fn serve(listener: TcpListener, page: Page) {
                     continue;
                 }
             };
-            // One too many is closed: whoever scrapes comes back.
-            let Ok(permit) = Arc::clone(&room).try_acquire_owned() else { continue };
-            let page = Rc::clone(&page);
-            tokio::task::spawn_local(async move {
-                connection(stream, page).await;
-                drop(permit);
-            });
+            connections.retain(|connection| !connection.task.is_finished());
+            if connections.len() >= CONNECTIONS_MAX {
+                // Sixteen that say nothing kept everybody out.
+                let idlest = (0..connections.len()).min_by_key(|index| connections[*index].moved.get());
+                idlest.map(|index| connections.swap_remove(index)).inspect(|idlest| idlest.task.abort());
+            }
+            let moved = Rc::new(Cell::new(site.moved()));
+            let served = connection(stream, Rc::clone(&site), Rc::clone(&moved));
+            connections.push(Served { moved, task: tokio::task::spawn_local(served).abort_handle() });
         }
     };
     LocalSet::new().run_until(accept).await;
 }
 
-async fn connection(stream: TcpStream, page: Rc<Page>) {
+async fn connection(stream: TcpStream, site: Rc<Site>, moved: Rc<Cell<u64>>) {
     let answer = service_fn(move |request: Request<Incoming>| {
-        let response = answer(request.method(), request.uri().path(), &page);
+        moved.set(site.moved());
+        let response = if is_known(&request, &site.hosts) {
+            answer(request.method(), request.uri().path(), &site.page)
+        } else {
+            text(StatusCode::MISDIRECTED_REQUEST, UNKNOWN_HOST.to_owned())
+        };
         async move { Ok::<_, Infallible>(response) }
     });
     let served = http1::Builder::new()
@@ -64,8 +87,32 @@ async fn connection(stream: TcpStream, page: Rc<Page>) {
     let _ = tokio::time::timeout(CONNECTION_TIME_MAX, served).await;
 }
 
+impl Site {
+    fn moved(&self) -> u64 {
+        self.moves.set(self.moves.get() + 1);
+        self.moves.get()
+    }
+}
+
+/// Whether the request is for an IP address, `localhost`, or one of `hosts`, wherever it says so. One that names no host is from no
+/// web page.
+fn is_known<T>(request: &Request<T>, hosts: &[String]) -> bool {
+    let in_header = request.headers().get_all(HOST).iter().map(|value| value.to_str().unwrap_or("?"));
+    let in_target = request.uri().authority().map(Authority::as_str);
+    in_header.chain(in_target).all(|host| is_known_host(host, hosts))
+}
+
+fn is_known_host(host: &str, hosts: &[String]) -> bool {
+    let name = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
+    let name = name.map_or(host, |(name, _)| name);
+    let v6 = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+    v6.map_or(name.parse::<Ipv4Addr>().is_ok(), |v6| v6.parse::<Ipv6Addr>().is_ok())
+        || name.eq_ignore_ascii_case("localhost")
+        || hosts.iter().any(|known| known.eq_ignore_ascii_case(name))
+}
+
 fn answer(method: &Method, path: &str, page: &Page) -> Response<Full<Bytes>> {
-    let (status, text) = match (method, path) {
+    let (status, body) = match (method, path) {
         (&Method::GET | &Method::HEAD, "/metrics") => (StatusCode::OK, page()),
         (&Method::GET | &Method::HEAD, "/") => {
             (StatusCode::OK, "Figures for Prometheus: /metrics\n".to_owned())
@@ -73,15 +120,22 @@ fn answer(method: &Method, path: &str, page: &Page) -> Response<Full<Bytes>> {
         (&Method::GET | &Method::HEAD, _) => (StatusCode::NOT_FOUND, "there is only /metrics\n".to_owned()),
         _ => (StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n".to_owned()),
     };
-    let mut response = Response::new(Full::from(text));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(TEXT_FORMAT));
+    let mut response = text(status, body);
     if status == StatusCode::METHOD_NOT_ALLOWED {
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
     }
     response
 }
 
+fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(TEXT_FORMAT));
+    response
+}
+
+const UNKNOWN_HOST: &str =
+    "this host is unknown here: ask by IP address or localhost, or name it in metrics.hosts\n";
 /// Prometheus' text format.
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Connections at a time.
@@ -94,3 +148,49 @@ const HEADERS_BYTES_MAX: usize = 16 * 1024;
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(60);
 /// Between two tries to accept when the first one failed.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A web page whose own name was made to lead to this machine could read the figures: it sends that name.
+    #[test]
+    fn requests_are_for_addresses_localhost_and_named_hosts_alone() {
+        let hosts = ["evenkeel.internal".to_owned()];
+        for host in [
+            "127.0.0.1",
+            "127.0.0.1:9379",
+            "10.0.0.5:9379",
+            "[::1]",
+            "[::1]:9379",
+            "localhost",
+            "LocalHost:9379",
+            "evenkeel.internal",
+            "Evenkeel.Internal:9379",
+        ] {
+            assert!(is_known_host(host, &hosts), "{host}");
+        }
+        for host in [
+            "",
+            "x",
+            "evil.example",
+            "evil.example:9379",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "::1",
+            "127.0.0.1@evil.example",
+            "[::1",
+            "localhost:x",
+        ] {
+            assert!(!is_known_host(host, &hosts), "{host}");
+        }
+        let request = |target: &str, host: Option<&str>| {
+            let request = Request::builder().uri(target);
+            let request = if let Some(host) = host { request.header(HOST, host) } else { request };
+            is_known(&request.body(()).expect("a request"), &hosts)
+        };
+        assert!(request("/metrics", None) && request("/metrics", Some("localhost")));
+        assert!(!request("/metrics", Some("evil.example")));
+        assert!(!request("http://evil.example/metrics", Some("localhost")));
+    }
+}

@@ -2,14 +2,17 @@
 //!
 //! ```text
 //!  thread "control" (tokio, one thread)
-//!    accept -> at most 16 connections -> GET /metrics -> the page that it was given
+//!    accept -> at most 16 connections -> a host that is known -> GET /metrics -> the page that it was given
 //!    every interval                   -> a line that it was given -> file, rotated
 //! ```
 //!
 //! Invariants
 //!   1. No loop waits for it: it asks closures, which read counters, and they run on this thread.
-//!   2. A client costs at most a connection for a minute, 16 KiB of headers, and one page at a time.
+//!   2. A client costs at most a connection for a minute, 16 KiB of headers, and one page at a time. A connection too many ends
+//!      the one that has asked nothing for longest.
 //!   3. What goes wrong with the file is told once, loses lines of the file, and nothing else.
+//!   4. A page is for requests that name an IP address, `localhost` or one of [`Options::hosts`]: a web page whose own name leads to
+//!      this machine (DNS rebinding) gets none.
 //!
 //! It knows nothing of what the figures are of. hyper by itself, not axum: there is one page, and the bounds on headers, time
 //! and connections are settings of hyper's that axum's own server hides. Out of scope: TLS, passwords; listen on loopback.
@@ -33,6 +36,8 @@ use file::MetricsFile;
 pub struct Options {
     /// Serves the page, if there is one; see [`listen`].
     pub listener: Option<TcpListener>,
+    /// Names of this machine that a request may be for, beside IP addresses and `localhost`.
+    pub hosts: Vec<String>,
     /// Keeps lines, if there is one.
     pub file: Option<FileOptions>,
 }
@@ -119,7 +124,7 @@ async fn run(options: Options, sources: Sources, stopped: watch::Receiver<bool>)
     let Sources { page, mut line } = sources;
     let serving = async {
         if let Some(listener) = options.listener {
-            http::serve(listener, page).await;
+            http::serve(listener, page, options.hosts).await;
         }
         std::future::pending::<()>().await;
     };

@@ -18,7 +18,9 @@ fn start(file: Option<FileOptions>) -> (Console, SocketAddr) {
     let page = move || format!("pages_total {}\n", count(&pages));
     let line = move || format!("{{\"line\":{}}}", count(&lines));
     let sources = Sources { page: Box::new(page), line: Box::new(line) };
-    let console = Console::start(Options { listener: Some(listener), file }, sources).expect("it starts");
+    let console =
+        Console::start(Options { listener: Some(listener), hosts: vec!["x".to_owned()], file }, sources)
+            .expect("it starts");
     let address = console.address().expect("it listens");
     (console, address)
 }
@@ -84,15 +86,35 @@ fn everything_else_is_refused() {
 #[test]
 fn connections_are_bounded_and_room_comes_back() {
     let (_console, address) = start(None);
+    let ask = |stream: &mut TcpStream| {
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").expect("sent");
+        stream.read(&mut [0; 1_000]).unwrap_or(0)
+    };
+    // Sixteen that said nothing kept everybody out for a minute: the one that is idle for longest leaves.
     let mut idle: Vec<_> = (0..16).map(|_| connect(address)).collect();
-    // The last of them is served, so all are taken in.
-    let last = idle.last_mut().expect("sixteen");
-    last.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").expect("sent");
-    assert!(last.read(&mut [0; 1_000]).expect("a reply") > 0);
-    let reply = exchange(address, &request("GET", "/metrics"));
-    assert_eq!(reply, "", "one too many");
-    drop(idle);
-    eventually("room comes back", || !exchange(address, &request("GET", "/metrics")).is_empty());
+    assert!(
+        ask(&mut idle[0]) > 0 && ask(&mut idle[15]) > 0,
+        "all are taken in, the first is no longer the idlest"
+    );
+    let mut more: Vec<_> = (0..3).map(|_| connect(address)).collect();
+    assert!(ask(&mut more[2]) > 0, "one too many is served");
+    for (index, stream) in idle.iter_mut().enumerate().skip(1).take(3) {
+        assert_eq!(stream.read(&mut [0; 10]).unwrap_or(0), 0, "{index} was closed");
+    }
+    assert!(ask(&mut idle[0]) > 0, "one that asks is kept");
+}
+
+#[test]
+fn requests_for_a_host_that_is_not_known_get_no_figures() {
+    let (_console, address) = start(None);
+    for (host, status) in
+        [("x", "200"), ("127.0.0.1", "200"), ("localhost:9", "200"), ("evil.example", "421")]
+    {
+        let reply =
+            exchange(address, &request("GET", "/metrics").replace("Host: x", &format!("Host: {host}")));
+        assert!(reply.starts_with(&format!("HTTP/1.1 {status}")), "{host}: {reply}");
+        assert_eq!(reply.contains("pages_total"), status == "200", "{host}: {reply}");
+    }
 }
 
 #[test]

@@ -35,6 +35,7 @@ pub(crate) fn start(
     if listener.is_none() && file.is_none() {
         return Ok(None);
     }
+    let hosts = settings.metrics_hosts.iter().map(|name| name.0.clone()).collect();
     let (for_page, for_line) = (Arc::clone(protocol), Arc::clone(protocol));
     let mut former = None;
     let line = move || {
@@ -44,7 +45,7 @@ pub(crate) fn start(
         line
     };
     let sources = Sources { page: Box::new(move || for_page.snapshot().prometheus()), line: Box::new(line) };
-    let console = Console::start(Options { listener, file }, sources)
+    let console = Console::start(Options { listener, hosts, file }, sources)
         .map_err(|error| format!("cannot start the thread for metrics: {error}"))?;
     if let Some(address) = console.address() {
         tracing::info!("metrics on http://{address}/metrics");
