@@ -4,6 +4,7 @@
 //! redis-cli does.
 
 use crate::client;
+use crate::peer;
 use crate::running::Running;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -15,7 +16,7 @@ use std::path::Path;
 /// # Errors
 /// One line: no server, a refused password, or what the server says.
 pub(crate) fn run(dir: &Path, out: &Path) -> Result<(), String> {
-    let running = Running::read(dir)?;
+    let running = peer::running(dir)?;
     let out = std::path::absolute(out).map_err(|error| format!("{}: {error}", out.display()))?;
     let mut stream = connect(&running, dir)?;
     client::log_in(&mut stream)?;

@@ -118,7 +118,9 @@ fn told_of_end(chunk: &[u8]) -> Option<String> {
 
 #[expect(clippy::disallowed_methods, reason = "a user's file, outside of the data that a simulation owns")]
 fn create(path: &Path) -> Result<File, String> {
-    let opened = File::options().write(true).create_new(true).open(path);
+    use std::os::unix::fs::OpenOptionsExt as _;
+    // As the data: with --values it has them.
+    let opened = File::options().write(true).create_new(true).mode(0o640).open(path);
     opened.map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => format!("{} is there already: name another file", path.display()),
         _ => format!("cannot make {}: {error}", path.display()),

@@ -66,13 +66,19 @@ fn salvage(dir: &Path, out: &Path) -> Result<(), String> {
     Ok(())
 }
 
+/// `count` of a thing, in words.
+fn counted(count: u64, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
+}
+
 fn text(checked: &store::Checked) -> String {
     let (report, payload_bytes) = (&checked.journal, checked.payload_bytes);
     let mut text = format!(
-        "folder {:032x}: {} segments, {} files ready\n\n  segment   file          state      records      lost         bytes\n",
+        "folder {:032x}: {}, {} ready\n\n  segment   file          state      records      lost         bytes\n",
         report.identity.folder,
-        report.segments.len(),
-        report.prepared
+        counted(report.segments.len() as u64, "segment"),
+        counted(report.prepared as u64, "file")
     );
     for segment in &report.segments {
         let info = &segment.info;
@@ -92,9 +98,11 @@ fn text(checked: &store::Checked) -> String {
         );
     }
     let records: u64 = report.segments.iter().map(|segment| segment.records_read).sum();
-    let _ = writeln!(text, "\n{records} records verify, {payload_bytes} bytes of keys and values");
+    let verify =
+        if records == 1 { "1 record verifies".to_owned() } else { format!("{records} records verify") };
+    let _ = writeln!(text, "\n{verify}, {payload_bytes} bytes of keys and values");
     if let Some(checkpoint) = &report.checkpoint {
-        let keys = checked.checkpoint_keys.map_or("damaged".to_owned(), |keys| format!("{keys} keys"));
+        let keys = checked.checkpoint_keys.map_or("damaged".to_owned(), |keys| counted(keys, "key"));
         let _ = writeln!(
             text,
             "checkpoint {}: {keys}, records from lsn {} on follow it",

@@ -75,7 +75,11 @@ pub(crate) fn parse(arguments: impl Iterator<Item = std::ffi::OsString>) -> Resu
 
 /// What is wrong with the arguments; prints help or version and ends the process where that is what they ask for.
 fn one_line(error: &clap::Error, is_bench: bool) -> String {
-    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+    // Without its subcommand `bench` prints its help, as an error: in one line nobody found what there is.
+    let prints_help = ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    if error.kind() == prints_help
+        || matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion)
+    {
         error.exit();
     }
     if !is_bench
@@ -113,7 +117,18 @@ fn serve(matches: &ArgMatches) -> Result<Request, String> {
             row.set(&mut settings, &text).map_err(|e| format!("--{}: {e}", row.flag()))?;
         }
     }
-    read_password_file(&mut settings)?;
+    read_secrets(&mut settings)?;
+    settings.check()?;
+    crate::serve::refuse_exposure(&settings)?;
+    Ok(Request::Serve { settings: Box::new(settings), file })
+}
+
+/// Reads the files of passwords and certificates that `settings` name; again, when it is called again with no `requirepass`.
+///
+/// # Errors
+/// The first one that is missing or wrong.
+pub(crate) fn read_secrets(settings: &mut Settings) -> Result<(), String> {
+    read_password_file(settings)?;
     for resource in &mut settings.resources {
         let first_line = |path: &str| {
             let text = read_small("the file", Path::new(path))?;
@@ -126,9 +141,7 @@ fn serve(matches: &ArgMatches) -> Result<Request, String> {
         resource.read_password(first_line, |name| std::env::var(name).ok())?;
         resource.read_tls(|path| read_small("the file", Path::new(path)))?;
     }
-    settings.check()?;
-    crate::serve::refuse_exposure(&settings)?;
-    Ok(Request::Serve { settings: Box::new(settings), file })
+    Ok(())
 }
 
 /// What the flag of `row` says, if it was given; several values are a list.

@@ -1,4 +1,4 @@
-//! What the machine grants this process, and who started it asks: memory, open files, ignored signals.
+//! What the machine grants this process, and who runs it: memory, open files, the user.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,17 +34,9 @@ pub(crate) fn files_in(dir: &Path) -> usize {
     std::fs::read_dir(dir).map_or(0, Iterator::count)
 }
 
-/// Whether the process ignores `signal`, as who started it may have arranged (nohup).
-pub(crate) fn ignores(signal: i32) -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    is_ignored(&status, signal)
-}
-
-/// Reads the mask of ignored signals: bit 0 is signal 1.
-fn is_ignored(status: &str, signal: i32) -> bool {
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    (1..=64).contains(&signal) && mask >> (signal - 1) & 1 == 1
+/// The user whose rights this process has.
+pub(crate) fn user() -> u32 {
+    rustix::process::geteuid().as_raw()
 }
 
 /// Open files that the system granted when it was last asked: as many as one likes, unless it answered.
@@ -91,13 +83,6 @@ mod tests {
     fn the_total_is_read_from_meminfo() {
         assert_eq!(total_of_meminfo("MemTotal:       16316412 kB\nMemFree: 1 kB\n"), Some(16_316_412 * 1024));
         assert_eq!(total_of_meminfo("nothing"), None);
-    }
-
-    #[test]
-    fn ignored_signals_are_read_from_the_status() {
-        let status = "Name:\tx\nSigIgn:\t0000000000000003\nSigCgt:\tffffffffffffffff\n";
-        assert!(is_ignored(status, 1) && is_ignored(status, 2) && !is_ignored(status, 15));
-        assert!(!is_ignored("", 1) && !is_ignored(status, 0));
     }
 
     #[test]

@@ -14,6 +14,8 @@ mod greeting;
 mod logging;
 mod machine;
 mod notify;
+mod peer;
+mod reload;
 mod running;
 mod serve;
 #[cfg(debug_assertions)]

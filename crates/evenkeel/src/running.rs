@@ -8,9 +8,17 @@
 //!
 //! Written when connections are served, removed at a clean stop. After a kill it is left over: whoever reads it finds
 //! nobody at the address, and the folder's lock, not this file, says whether a server runs.
+//!
+//! It is written beside its place and renamed, and read through no link: whoever may write to the folder makes no other file be
+//! overwritten. Its owner is the user of the server: whoever sends a password there looks first who listens (`peer`).
 
+use std::fs::File;
+use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+
+use crate::machine;
 
 /// Where a running server is reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,13 +29,16 @@ pub(crate) struct Running {
     pub(crate) tcp: Option<SocketAddr>,
     /// Its Unix socket, if it has one.
     pub(crate) unix: Option<PathBuf>,
+    /// Who wrote it.
+    pub(crate) owner: u32,
 }
 
 impl Running {
     /// This process, listening on `addresses` and `unix`.
     pub(crate) fn this_process(addresses: &[SocketAddr], unix: Option<&Path>) -> Self {
         let unix = unix.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
-        Running { pid: std::process::id(), tcp: addresses.first().copied().map(reachable), unix }
+        let tcp = addresses.first().copied().map(reachable);
+        Running { pid: std::process::id(), tcp, unix, owner: machine::user() }
     }
 
     /// Reads the file in `dir`.
@@ -36,9 +47,9 @@ impl Running {
     /// One line that says what is missing.
     pub(crate) fn read(dir: &Path) -> Result<Self, String> {
         let path = dir.join(NAME);
-        let text = std::fs::read_to_string(&path)
+        let (text, owner) = read_file(&path)
             .map_err(|error| format!("no server runs on {}: {}: {error}", dir.display(), path.display()))?;
-        let mut running = Running::default();
+        let mut running = Running { owner, ..Running::default() };
         for (key, value) in text.lines().filter_map(|line| line.split_once(' ')) {
             match key {
                 "pid" => running.pid = value.parse().unwrap_or(0),
@@ -63,7 +74,14 @@ impl Running {
         if let Some(unix) = &self.unix {
             text.push_str(&format!("unix {}\n", unix.display()));
         }
-        std::fs::write(dir.join(NAME), text)
+        let (new, path) = (dir.join(NEW_NAME), dir.join(NAME));
+        match std::fs::remove_file(&new) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = File::options().write(true).create_new(true).mode(0o640).open(&new)?;
+        file.write_all(text.as_bytes())?;
+        std::fs::rename(new, path)
     }
 
     /// Removes the file from `dir`.
@@ -74,6 +92,19 @@ impl Running {
     pub(crate) fn remove(dir: &Path) {
         let _ = std::fs::remove_file(dir.join(NAME));
     }
+}
+
+/// What the file says, and whose it is; a link is not followed.
+#[expect(clippy::disallowed_methods, reason = "a note for other processes, no data")]
+fn read_file(path: &Path) -> std::io::Result<(String, u32)> {
+    let file = File::options()
+        .read(true)
+        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
+        .open(path)?;
+    let owner = file.metadata()?.uid();
+    let mut text = String::new();
+    file.take(BYTES_MAX).read_to_string(&mut text)?;
+    Ok((text, owner))
 }
 
 /// An address that this machine can connect to: a wildcard listens on loopback as well.
@@ -89,12 +120,16 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
 }
 
 const NAME: &str = "RUNNING";
+const NEW_NAME: &str = "RUNNING.new";
+/// A path, an address and a number have less.
+const BYTES_MAX: u64 = 16 << 10;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test makes the files that others would")]
     fn what_is_written_is_read_back() {
         let dir = tempfile::tempdir().expect("a folder");
         let address = "0.0.0.0:6379".parse().expect("an address");
@@ -102,6 +137,19 @@ mod tests {
         running.write(dir.path()).expect("written");
         assert_eq!(Running::read(dir.path()), Ok(running.clone()));
         assert_eq!(running.tcp.map(|tcp| tcp.to_string()).as_deref(), Some("127.0.0.1:6379"));
+        // Root overwrote what a link of that name led to.
+        let victim = dir.path().join("victim");
+        std::fs::write(&victim, "mine").expect("written");
+        for name in [NAME, NEW_NAME] {
+            let _ = std::fs::remove_file(dir.path().join(name));
+            std::os::unix::fs::symlink(&victim, dir.path().join(name)).expect("linked");
+        }
+        assert!(Running::read(dir.path()).is_err(), "through a link");
+        running.write(dir.path()).expect("written");
+        assert_eq!(std::fs::read_to_string(&victim).expect("there"), "mine");
+        assert_eq!(Running::read(dir.path()), Ok(running));
+        let mode = std::fs::metadata(dir.path().join(NAME)).expect("there").mode();
+        assert_eq!(mode & 0o007, 0, "{mode:o}");
         Running::remove(dir.path());
         assert!(Running::read(dir.path()).is_err_and(|error| error.starts_with("no server runs on")));
     }

@@ -10,7 +10,7 @@
 //! Everything that stops a start is one line on standard error and a status that is not 0.
 
 use crate::running::Running;
-use crate::{greeting, logging, machine, notify, watching};
+use crate::{greeting, logging, machine, notify, reload, watching};
 use clock::{Clock, SystemClock};
 use console::Console;
 use reactor::{Handle, Listeners, Reactor};
@@ -32,6 +32,25 @@ enum End {
     Command(ShutdownKind),
     /// Nothing more becomes durable.
     Failed(String),
+    /// The folder is gone, and with it what was written since.
+    FolderGone(String),
+    /// SIGHUP, which ends nothing.
+    Reload,
+}
+
+impl End {
+    /// Why it is a failure, if it is one.
+    fn failure(&self) -> Option<String> {
+        match self {
+            Self::Failed(why) => Some(format!(
+                "stopped: {why}. Nothing acknowledged is lost; writes without an answer may or may not be there"
+            )),
+            Self::FolderGone(why) => Some(format!(
+                "stopped: {why}. What was acknowledged since then is in no file with a name, and may be lost"
+            )),
+            _ => None,
+        }
+    }
 }
 
 /// Runs a server until it is asked to end.
@@ -44,8 +63,8 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Strin
     crate::steps::obey();
     end_on_panic();
     warn_of_exposure(&settings);
-    refuse_a_file(&settings)?;
-    let settings = with_files_that_fit(settings);
+    refuse_a_wrong_folder(&settings)?;
+    let settings = with_files_that_fit(settings)?;
     let config = Arc::new(Config::new(settings, file));
     let settings = config.current();
     let (ends, ended) = mpsc::channel();
@@ -84,18 +103,20 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Strin
     let running = Running::this_process(handle.tcp_addresses(), settings.unixsocket.as_deref());
     note_running(&running, &settings);
     greeting::print(&settings, &running, &handle, &store);
-    let end = wait_for_end(&ended, &|| {
+    let report = || {
         fit_connections(&config.current(), &handle, &store);
         // Sums up what connections keep, also while nobody grows.
         handle.set_budget(&client_budget(&config.current(), Some(&*store)));
-    })?;
+    };
+    let end = wait_for_end(&ended, &report, &|| reload::reload(&config, &transactions))?;
     stop(&end, &ended, (&handle, console), (&store, &transactions), &settings)
 }
 
-/// Waits for a reason to end; meanwhile calls `report` now and then.
-fn wait_for_end(ended: &Receiver<End>, report: &dyn Fn()) -> Result<End, String> {
+/// Waits for a reason to end; meanwhile calls `report` now and then, and `reload` when asked.
+fn wait_for_end(ended: &Receiver<End>, report: &dyn Fn(), reload: &dyn Fn()) -> Result<End, String> {
     loop {
         match ended.recv_timeout(REPORTED) {
+            Ok(End::Reload) => reload(),
             Ok(end) => return Ok(end),
             Err(RecvTimeoutError::Timeout) => report(),
             // The protocol holds a sender as long as it lives, so there is always an end to come.
@@ -113,25 +134,32 @@ fn stop(
     (store, transactions): (&Store, &Transactions),
     settings: &Settings,
 ) -> Result<(), String> {
+    if let Some(why) = end.failure() {
+        return Err(why);
+    }
     match end {
-        End::Failed(why) => return Err(failed(why)),
-        End::Signal(name) => tracing::info!("{name}: stopping"),
         End::Command(kind) => tracing::info!("SHUTDOWN ({kind:?}): stopping"),
+        End::Signal(name) => tracing::info!("{name}: stopping"),
+        End::Failed(_) | End::FolderGone(_) | End::Reload => unreachable!("a failure, and what ends nothing"),
     }
     notify::stopping();
     bound_the_stop();
     handle.shutdown();
-    handle.join();
+    let loops = handle.clone();
+    if !ends_within(LOOPS_END_MAX, move || loops.join()) {
+        tracing::warn!(
+            "a command still runs after {} s: the server ends without it, and it is not acknowledged",
+            LOOPS_END_MAX.as_secs()
+        );
+    }
     if let Some(console) = console {
         console.stop();
     }
     transactions.close();
     store.close();
     // The journal may have failed on the way out: then the last writes are not on disk, and the status must say so.
-    if let Some(why) =
-        ended.try_iter().find_map(|end| if let End::Failed(why) = end { Some(why) } else { None })
-    {
-        return Err(failed(&why));
+    if let Some(why) = ended.try_iter().find_map(|end| end.failure()) {
+        return Err(why);
     }
     if keeps_files(settings) {
         Running::remove(&settings.dir);
@@ -142,8 +170,20 @@ fn stop(
     Ok(())
 }
 
-fn failed(why: &str) -> String {
-    format!("stopped: {why}. Nothing acknowledged is lost; writes without an answer may or may not be there")
+/// Whether `work`, on a thread of its own, ends within `limit`; the thread is left alone otherwise.
+fn ends_within(limit: Duration, work: impl FnOnce() + Send + 'static) -> bool {
+    let (end, ended) = mpsc::channel();
+    let thread = std::thread::Builder::new().name("stop".to_owned()).spawn(move || {
+        work();
+        let _ = end.send(());
+    });
+    match thread {
+        Ok(_) => ended.recv_timeout(limit).is_ok(),
+        Err(error) => {
+            tracing::warn!(%error, "no thread to wait for the loops");
+            false
+        }
+    }
 }
 
 /// A panic in one thread is a bug whose reach nobody knows: better no server than half of one. What was
@@ -198,7 +238,11 @@ impl Hooks {
             }),
             on_failure: Arc::new(move |error| {
                 let ends = ends.lock().unwrap_or_else(PoisonError::into_inner);
-                let _ = ends.send(End::Failed(error.to_string()));
+                let text = error.to_string();
+                let _ = ends.send(match error {
+                    store::StoreError::FolderGone(_) => End::FolderGone(text),
+                    _ => End::Failed(text),
+                });
             }),
         }
     }
@@ -375,19 +419,45 @@ fn warn_of_exposure(settings: &Settings) {
     }
 }
 
-/// The store would say that making the folder failed because a file exists.
-fn refuse_a_file(settings: &Settings) -> Result<(), String> {
-    let dir = &settings.dir;
-    if keeps_files(settings) && std::fs::metadata(dir).is_ok_and(|there| !there.is_dir()) {
-        return Err(format!("dir = {} is a file, no folder", dir.display()));
+/// Refuses a folder that is none, or that another user made: who owns it may put links and files there that are not what they seem.
+/// One of root's is trusted.
+fn refuse_a_wrong_folder(settings: &Settings) -> Result<(), String> {
+    use std::os::unix::fs::MetadataExt as _;
+    let dir = settings.dir.display();
+    let Ok(there) = std::fs::metadata(&settings.dir) else { return Ok(()) };
+    if !keeps_files(settings) {
+        return Ok(());
+    }
+    if !there.is_dir() {
+        return Err(format!("dir = {dir} is a file, no folder"));
+    }
+    let (owner, own) = (there.uid(), machine::user());
+    if owner != own && owner != 0 {
+        return Err(format!(
+            "dir = {dir} belongs to another user (id {owner}; this process runs as {own}): run the server as that user, or \
+             give it the folder with `chown -R {own} {dir}`"
+        ));
     }
     Ok(())
 }
 
 /// Lowers connections.max to what the limit of open files allows.
-fn with_files_that_fit(mut settings: Settings) -> Settings {
+///
+/// # Errors
+/// There is room for nearly no connection.
+fn with_files_that_fit(mut settings: Settings) -> Result<Settings, String> {
     let spare = files_spare(machine::files_in(&settings.dir));
-    let fits = machine::raise_open_files(settings.connections_max, spare).max(1);
+    let fits = machine::raise_open_files(settings.connections_max, spare);
+    let least = settings.connections_max.min(CONNECTIONS_LEAST);
+    if fits < least {
+        return Err(format!(
+            "the limit of open files (ulimit -n) leaves room for {fits} connections: it must be at least {}, and {} for \
+             connections.max = {}",
+            spare + least,
+            spare + settings.connections_max,
+            settings.connections_max
+        ));
+    }
     if fits < settings.connections_max {
         tracing::warn!(
             "connections.max lowered from {} to {fits}: the limit of open files (ulimit -n) allows no more",
@@ -395,7 +465,7 @@ fn with_files_that_fit(mut settings: Settings) -> Settings {
         );
         settings.connections_max = fits;
     }
-    settings
+    Ok(settings)
 }
 
 /// Lets in as many connections as fit beside the files that the data has by now; those that are there stay.
@@ -456,23 +526,21 @@ pub(crate) fn keeps_files(settings: &Settings) -> bool {
     settings.engine == server::settings::Engine::Log
 }
 
-/// Turns signals into an end. The second one ends at once: somebody is in a hurry. SIGHUP stays ignored if it was when the
-/// process began: that is how nohup says that it is not meant for it. A shell that runs a script's command in the background
-/// ignores SIGINT in the same way; whoever sends that by hand means it.
+/// Turns signals into an end, SIGHUP into a reload. The second one that ends it does so at once: somebody is in a hurry. A shell
+/// that runs a script's command in the background ignores SIGINT; whoever sends that by hand means it.
 fn watch_signals(ends: Sender<End>) -> Result<(), String> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    let hang_up = (!machine::ignores(SIGHUP)).then_some(SIGHUP);
-    let watched = [SIGTERM, SIGINT].into_iter().chain(hang_up);
-    let mut signals = signal_hook::iterator::Signals::new(watched)
+    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|error| format!("cannot watch for signals: {error}"))?;
     let watch = move || {
-        for (count, signal) in signals.forever().enumerate() {
-            let name = match signal {
-                SIGTERM => "SIGTERM",
-                SIGINT => "SIGINT",
-                _ => "SIGHUP",
-            };
-            if count > 0 {
+        let mut is_ending = false;
+        for signal in signals.forever() {
+            if signal == SIGHUP {
+                let _ = ends.send(End::Reload);
+                continue;
+            }
+            let name = if signal == SIGTERM { "SIGTERM" } else { "SIGINT" };
+            if std::mem::replace(&mut is_ending, true) {
                 crate::say(std::io::stderr(), &format!("evenkeel: {name} again: ending at once\n"));
                 std::process::exit(1);
             }
@@ -483,6 +551,8 @@ fn watch_signals(ends: Sender<End>) -> Result<(), String> {
     thread.map(drop).map_err(|error| format!("cannot start the thread for signals: {error}"))
 }
 
+/// With room for fewer connections the server does not start.
+const CONNECTIONS_LEAST: usize = 16;
 /// Files left beside connections, at least: sockets, pollers, segments.
 const FILES_SPARE: usize = 256;
 /// Of these, what is no file of the data's.
@@ -494,12 +564,26 @@ const FILES_STEP: usize = 16;
 /// nor against connections.max.
 const REPORTED: Duration = Duration::from_millis(250);
 
+/// Longest wait for loops: they send what is due for 10 s, and a command that runs is not broken off.
+const LOOPS_END_MAX: Duration = Duration::from_secs(12);
 /// Longest time from the request to stop to the end of the process.
 const STOP_MAX: Duration = Duration::from_secs(20);
+const _: () = assert!(LOOPS_END_MAX.as_secs() < STOP_MAX.as_secs());
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A command that ran for long held up the stop, which then ended with status 1 and without a seal.
+    #[test]
+    fn a_stop_does_not_wait_for_ever_for_what_still_runs() {
+        let (go, gone) = mpsc::channel::<()>();
+        assert!(!ends_within(Duration::from_millis(1), move || {
+            let _ = gone.recv();
+        }));
+        drop(go);
+        assert!(ends_within(STOP_MAX, || {}));
+    }
 
     /// CONFIG SET once left as many as an empty folder needs, however many segments there were.
     #[test]

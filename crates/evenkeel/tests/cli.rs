@@ -3,7 +3,8 @@
 
 mod common;
 
-use common::{Server, bulk, call, evenkeel, finished, ok, receive, serve};
+use common::{Server, bulk, call, evenkeel, eventually, finished, ok, receive, serve};
+use resp::Value;
 use std::io::Write as _;
 use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
@@ -47,6 +48,20 @@ fn a_wrong_value_is_refused_with_its_bounds() {
         refused(&["--durability", "sometimes"]),
         "--durability: durability = sometimes: expected always, never, or a duration such as 1s"
     );
+}
+
+/// It printed what it is for, and not what there is.
+#[test]
+fn a_command_without_its_subcommand_lists_them() {
+    for (command, subcommands) in
+        [("bench", ["remote-test", "map-test", "skew"]), ("tx", ["list", "show", "resolve"])]
+    {
+        let (status, text) = finished(evenkeel().arg(command));
+        assert_eq!(status, 2, "{text}");
+        for subcommand in subcommands {
+            assert!(text.contains(&format!("\n  {subcommand}")), "{subcommand} in {text}");
+        }
+    }
 }
 
 #[test]
@@ -160,7 +175,7 @@ fn the_password_of_a_server_that_other_machines_reach_stays() {
     let requests = b"AUTH s3cret\r\nCONFIG SET requirepass \"\"\r\nCONFIG SET requirepass other\r\n";
     client.write_all(requests).expect("sent");
     assert_eq!(receive(&mut client).expect("a reply"), ok());
-    let Ok(resp::Value::Error(refused)) = receive(&mut client) else { panic!("not refused") };
+    let Ok(Value::Error(refused)) = receive(&mut client) else { panic!("not refused") };
     let refused = String::from_utf8_lossy(&refused);
     assert!(refused.contains("lets other machines in without a password"), "{refused}");
     assert_eq!(receive(&mut client).expect("a reply"), ok());
@@ -262,7 +277,135 @@ fn a_server_under_nohup_survives_its_terminal() {
     server.signal(libc::SIGTERM);
     let (status, log) = server.end();
     assert!(status.success(), "{status}: {log}");
-    assert!(log.contains("SIGTERM: stopping") && !log.contains("SIGHUP"), "{log}");
+    assert!(log.contains("SIGTERM: stopping"), "{log}");
+}
+
+/// SIGHUP ended the server, which operators send after they changed a password.
+#[test]
+fn sighup_reads_the_password_again_and_stops_nothing() {
+    let dir = folder();
+    let (data, password) = (dir.path().join("data"), dir.path().join("password"));
+    std::fs::write(&password, "first\n").expect("written");
+    let server = Server::start(&data, &[&format!("--requirepass-file={}", password.display())]);
+    assert_eq!(server.call(&["AUTH", "first"]), ok());
+    std::fs::write(&password, "second\n").expect("written");
+    server.signal(libc::SIGHUP);
+    eventually("the new password holds", || server.call(&["AUTH", "second"]) == ok());
+    assert!(matches!(server.call(&["AUTH", "first"]), Value::Error(_)));
+    std::fs::remove_file(&password).expect("removed");
+    server.signal(libc::SIGHUP);
+    server.signal(libc::SIGHUP);
+    assert_eq!(server.call(&["AUTH", "second"]), ok(), "as it was");
+    server.signal(libc::SIGTERM);
+    let (status, log) = server.end();
+    assert!(status.success(), "{status}: {log}");
+    assert!(
+        log.contains(&format!("SIGHUP: requirepass_file {} read, a new password", password.display())),
+        "{log}"
+    );
+    assert!(log.contains("SIGHUP: nothing was reloaded: cannot read requirepass_file"), "{log}");
+}
+
+/// Writes went on into files without a name, were acknowledged, and the stop said that they were kept.
+#[test]
+fn a_server_whose_folder_is_gone_ends_and_says_that_writes_may_be_lost() {
+    for gone in ["removed", "renamed", "replaced", "emptied", "idle"] {
+        let dir = folder();
+        let (data, other) = (dir.path().join("data"), dir.path().join("other"));
+        let server = Server::start(&data, &[]);
+        assert_eq!(server.call(&["SET", "key", "value"]), ok());
+        match gone {
+            "renamed" => std::fs::rename(&data, &other).expect("renamed"),
+            "emptied" => {
+                for file in std::fs::read_dir(&data).expect("listed") {
+                    std::fs::remove_file(file.expect("an entry").path()).expect("removed");
+                }
+            }
+            _ => std::fs::remove_dir_all(&data).expect("removed"),
+        }
+        if gone == "replaced" {
+            std::fs::create_dir(&data).expect("made");
+            std::fs::write(data.join("LOCK"), "").expect("made");
+        }
+        if gone == "idle" {
+            server.signal(libc::SIGTERM);
+        } else {
+            eventually("writes end", || call(server.port, &["SET", "key", "value"]).is_err());
+        }
+        let (status, log) = server.end();
+        assert_eq!(status.code(), Some(1), "{gone}: {log}");
+        assert!(
+            log.contains("is not the one that was opened") && log.contains("may be lost"),
+            "{gone}: {log}"
+        );
+        assert!(
+            !log.contains("acknowledged is kept") && !log.contains("Nothing acknowledged"),
+            "{gone}: {log}"
+        );
+    }
+}
+
+/// A server that root started in a folder of another user overwrote what `RUNNING` led to, and made what `LOCK` led to.
+#[test]
+fn links_in_the_folder_lead_nowhere() {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    let dir = folder();
+    let (data, victim) = (dir.path().join("data"), dir.path().join("victim"));
+    std::fs::create_dir(&data).expect("made");
+    symlink(&victim, data.join("LOCK")).expect("linked");
+    let (status, text) = finished(&mut serve(&data, &[]));
+    assert!(status == 1 && text.contains("it is a symbolic link: remove it"), "{status}: {text}");
+    assert!(!victim.exists());
+    std::fs::remove_file(data.join("LOCK")).expect("removed");
+    std::fs::write(&victim, "mine").expect("written");
+    symlink(&victim, data.join("RUNNING")).expect("linked");
+    let metrics = dir.path().join("metrics.jsonl");
+    let server =
+        Server::start(&data, &[&format!("--metrics-file={}", metrics.display()), "--metrics-interval=100ms"]);
+    assert_eq!(std::fs::read_to_string(&victim).expect("there"), "mine");
+    eventually("there are figures", || metrics.exists());
+    let files = std::fs::read_dir(&data).expect("listed").map(|file| file.expect("an entry").path());
+    for file in files.chain([metrics]) {
+        let mode = std::fs::symlink_metadata(&file).expect("there").permissions().mode();
+        assert_eq!(mode & 0o007, 0, "{} is {mode:o}", file.display());
+    }
+    let link = dir.path().join("link");
+    std::fs::create_dir(dir.path().join("empty")).expect("made");
+    symlink(dir.path().join("empty"), &link).expect("linked");
+    let (status, text) = finished(evenkeel().arg("backup").arg(&data).arg(&link));
+    assert!(status == 1 && text.contains("the path is a symbolic link"), "{status}: {text}");
+    drop(server);
+}
+
+#[test]
+fn a_folder_of_another_user_is_refused() {
+    use std::os::unix::fs::{MetadataExt as _, chown};
+    let dir = folder();
+    if std::fs::metadata(dir.path()).expect("there").uid() != 0 {
+        return; // only root may give a folder away
+    }
+    let data = dir.path().join("data");
+    std::fs::create_dir(&data).expect("made");
+    chown(&data, Some(4711), Some(4711)).expect("given away");
+    let (status, text) = finished(&mut serve(&data, &[]));
+    assert!(
+        status == 1 && text.contains("belongs to another user (id 4711; this process runs as 0)"),
+        "{status}: {text}"
+    );
+    assert_eq!(std::fs::read_dir(&data).expect("listed").count(), 0, "nothing was made");
+}
+
+/// With 256 files it served one connection.
+#[test]
+fn a_limit_of_open_files_that_leaves_room_for_nearly_no_connection_is_refused() {
+    let dir = folder();
+    let script = "ulimit -n 256; exec \"$0\" serve --dir \"$1\"";
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_evenkeel")]).arg(dir.path().join("data"));
+    let (status, text) = finished(&mut command);
+    assert_eq!(status, 1, "{text}");
+    let expected = "the limit of open files (ulimit -n) leaves room for 0 connections: it must be at least 272, and 10256 for";
+    assert!(text.contains(expected), "{text}");
 }
 
 /// A shell without job control ignores SIGINT for what it runs in the background, and so did the server: nothing but SIGTERM ended it.
@@ -322,7 +465,7 @@ fn config_set_and_rewrite_reach_the_file_and_the_next_start() {
         serve(&dir.path().join("data"), &arguments)
     });
     assert_eq!(server.call(&["CONFIG", "SET", "maxclients", "77", "slowlog.threshold", "5ms"]), ok());
-    assert!(matches!(server.call(&["CONFIG", "SET", "port", "1"]), resp::Value::Error(_)));
+    assert!(matches!(server.call(&["CONFIG", "SET", "port", "1"]), Value::Error(_)));
     assert_eq!(server.call(&["CONFIG", "REWRITE"]), ok());
     drop(server);
     let text = std::fs::read_to_string(&file).expect("read");
@@ -331,7 +474,7 @@ fn config_set_and_rewrite_reach_the_file_and_the_next_start() {
         serve(&dir.path().join("data"), &[arguments[0], arguments[1], "--port", &port.to_string()])
     });
     let values = again.call(&["CONFIG", "GET", "connections.max"]);
-    assert_eq!(values, resp::Value::Array(vec![bulk("connections.max"), bulk("77")]));
+    assert_eq!(values, Value::Array(vec![bulk("connections.max"), bulk("77")]));
 }
 
 #[test]
@@ -394,7 +537,7 @@ fn stopped_folder(dir: &Path) {
         assert_eq!(server.call(&["SET", &format!("key:{number}"), &format!("{number:0>1000}")]), ok());
     }
     for number in (0..400).step_by(10) {
-        assert_eq!(server.call(&["DEL", &format!("key:{number}")]), resp::Value::Integer(1));
+        assert_eq!(server.call(&["DEL", &format!("key:{number}")]), Value::Integer(1));
     }
     server.signal(libc::SIGTERM);
     assert!(server.end().0.success());
@@ -434,7 +577,7 @@ fn damage_is_found_named_and_salvaged_around() {
             found += 1;
             assert!(number % 10 != 0, "a removed key is back: {number}");
         } else {
-            assert_eq!(value, resp::Value::Null);
+            assert_eq!(value, Value::Null);
         }
     }
     assert!((300..360).contains(&found), "{found} keys were saved");
@@ -463,7 +606,7 @@ fn a_folder_with_a_damaged_manifest_is_salvaged_from_its_segments() {
     let server = Server::start(&out, &[]);
     for number in 0..400 {
         let value = server.call(&["GET", &format!("key:{number}")]);
-        let wanted = if number % 10 == 0 { resp::Value::Null } else { bulk(&format!("{number:0>1000}")) };
+        let wanted = if number % 10 == 0 { Value::Null } else { bulk(&format!("{number:0>1000}")) };
         assert_eq!(value, wanted, "key:{number}");
     }
 }
@@ -568,7 +711,7 @@ fn backups_at_the_same_time_are_whole_or_refused_with_a_clear_line() {
     assert!(!whole.is_empty(), "one at least is alone");
     for (out, _) in whole {
         let copy = Server::start(out, &[]);
-        assert_eq!(copy.call(&["DBSIZE"]), resp::Value::Integer(50));
+        assert_eq!(copy.call(&["DBSIZE"]), Value::Integer(50));
     }
     refused.iter().for_each(|(out, _)| assert!(!out.exists(), "{} was begun", out.display()));
 }
@@ -602,6 +745,6 @@ impl NotifySocket {
     }
 }
 
-fn common_pong() -> resp::Value {
-    resp::Value::Simple(b"PONG".to_vec())
+fn common_pong() -> Value {
+    Value::Simple(b"PONG".to_vec())
 }
