@@ -14,16 +14,21 @@
 //!   3. `Write` leaves `reserve_segments * Q` of room to `Reclaim` (deletes, cleaning).
 //!   4. A group larger than U/4 brings a file of its own; its credit also takes Q, since it may cut the
 //!      open segment short.
-//!   5. Files only grow (`Options::file_size_bytes`): 1 holds with U of the smallest that a group may meet, 4 with Q of the
+//!   5. What is held while something else is asked for is given back first ([`Credits::give_back_first`], `Journal::reserve_instead`):
+//!      nobody waits with credits in hand, so that whoever waits alone finds room once files are ready.
+//!   6. Who is refused is woken by the end of a write cycle, a file that is ready, or credits that come back unused.
+//!   7. Files only grow (`Options::file_size_bytes`): 1 holds with U of the smallest that a group may meet, 4 with Q of the
 //!      largest, which is why files do not grow while such a credit is out.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::format::SEGMENT_HEADER_SIZE_BYTES;
 use crate::format::batch::BATCH_HEADER_SIZE_BYTES;
 use crate::format::record::record_size_bytes;
+use crate::own_files::{OwnFiles, Step};
 use crate::segment::ReadyFile;
+use crate::shared::{Shortage, Wake};
 
 /// Who asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,18 +88,30 @@ pub(crate) struct Admission {
     shared_max: AtomicU64,
     /// Somebody was refused for want of memory or room since the last [`Admission::take_starved`].
     starved: AtomicBool,
+    /// Credits came back unused while somebody was starved.
+    given_back: AtomicBool,
+    /// Whom to tell that.
+    preparer: Arc<Wake>,
     own: Mutex<Own>,
 }
 
 /// What large groups need.
 #[derive(Debug)]
 struct Own {
-    /// Files of their own that they asked for and nobody holds.
-    files: Vec<ReadyFile>,
-    /// Credits with such a file that are out.
-    granted: u32,
+    files: OwnFiles,
     /// Size of the next shared file.
     file_size_bytes: u64,
+}
+
+/// What a request lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lack {
+    /// Buffer memory.
+    Memory,
+    /// Room in files that are ready.
+    Room,
+    /// A file of its own, of this size.
+    File(u64),
 }
 
 impl Admission {
@@ -102,10 +119,10 @@ impl Admission {
     pub(crate) fn new(
         charged_max: u64,
         reserve_segments: u32,
-        file_size_bytes: u64,
-        open_size_bytes: u64,
+        (file_size_bytes, open_size_bytes): (u64, u64),
+        preparer: Arc<Wake>,
     ) -> Self {
-        let own = Own { files: Vec::new(), granted: 0, file_size_bytes };
+        let own = Own { files: OwnFiles::default(), file_size_bytes };
         Self {
             charged: AtomicU64::new(0),
             charged_max,
@@ -113,6 +130,8 @@ impl Admission {
             reserve: AtomicI64::new(reserve_bytes(reserve_segments, file_size_bytes)),
             shared_max: AtomicU64::new(shared_footprint_max(file_size_bytes.min(open_size_bytes))),
             starved: AtomicBool::new(false),
+            given_back: AtomicBool::new(false),
+            preparer,
             own: Mutex::new(own),
         }
     }
@@ -121,7 +140,7 @@ impl Admission {
     /// counts on the old size.
     pub(crate) fn grow_files(&self, wanted_bytes: u64) -> u64 {
         let mut own = self.own();
-        if own.granted == 0 {
+        if own.files.granted() == 0 {
             own.file_size_bytes = own.file_size_bytes.max(wanted_bytes);
         }
         own.file_size_bytes
@@ -147,14 +166,35 @@ impl Admission {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes `bytes` of memory. A single request larger than the limit passes when nothing else is charged.
-    pub(crate) fn charge(&self, bytes: u64) -> bool {
-        let before = self.charged.fetch_add(bytes, Ordering::Relaxed);
-        if before == 0 || before + bytes <= self.charged_max {
-            return true;
+    /// Credits for a group of this footprint.
+    pub(crate) fn reserve(self: &Arc<Self>, footprint: u64, class: Class) -> Result<Credits, Lack> {
+        let (room, own_file) = if footprint > self.shared_max() {
+            let (room, file) = self.take_own_file(footprint, class)?;
+            (room, Some(file))
+        } else if self.take_room(footprint, class) {
+            (footprint, None)
+        } else {
+            return Err(Lack::Room);
+        };
+        let owns = own_file.is_some();
+        let admission = Arc::clone(self);
+        let mut credits = Credits { admission, bytes: 0, room, own_file, owns, is_quiet: false };
+        if !self.charge(footprint) {
+            // nobody is told: who was refused for want of this is woken with whoever is refused here
+            credits.is_quiet = true;
+            return Err(Lack::Memory);
         }
-        self.charged.fetch_sub(bytes, Ordering::Relaxed);
-        false
+        credits.bytes = footprint;
+        Ok(credits)
+    }
+
+    /// Takes `bytes` of memory. A request larger than the limit passes unless another one has: it would never find nothing
+    /// charged beside others that go on.
+    pub(crate) fn charge(&self, bytes: u64) -> bool {
+        let most = self.charged_max;
+        let fits = |before: u64| before + bytes <= most || (bytes > most && before <= most);
+        let charge = |before: u64| fits(before).then_some(before + bytes);
+        self.charged.fetch_update(Ordering::Relaxed, Ordering::Relaxed, charge).is_ok()
     }
 
     /// Gives memory back.
@@ -167,12 +207,8 @@ impl Admission {
     pub(crate) fn take_room(&self, bytes: u64, class: Class) -> bool {
         let bytes = bytes as i64;
         let floor = if class == Class::Write { self.reserve.load(Ordering::Relaxed) } else { 0 };
-        let before = self.room.fetch_sub(bytes, Ordering::Relaxed);
-        if before - bytes >= floor {
-            return true;
-        }
-        self.room.fetch_add(bytes, Ordering::Relaxed);
-        false
+        let take = |before: i64| (before - bytes >= floor).then_some(before - bytes);
+        self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }
 
     /// Gives disk room (back).
@@ -189,25 +225,83 @@ impl Admission {
         self.charged_max
     }
 
-    /// Puts a file of its own where large groups look for one.
-    pub(crate) fn put_own_file(&self, file: ReadyFile) {
-        self.own().files.push(file);
+    /// Whether a large group waits for a file.
+    pub(crate) fn wants_own_file(&self) -> bool {
+        self.own().files.is_wanted()
     }
 
-    /// Room and a file of its own for a group of this footprint.
-    pub(crate) fn take_own_file(&self, footprint: u64, class: Class) -> Option<(u64, ReadyFile)> {
+    /// Whether files for large groups lie there, and no group waits.
+    pub(crate) fn has_idle_own_files(&self) -> bool {
+        self.own().files.is_idle()
+    }
+
+    /// What to do next about files of large groups; `is_at_rest`: nobody has asked for a while.
+    pub(crate) fn next_own_step(&self, is_at_rest: bool) -> Step {
+        self.own().files.next(is_at_rest)
+    }
+
+    /// A file of `size_bytes` is to be made for a large group, but not while one that fits lies there.
+    pub(crate) fn wish_own_file(&self, size_bytes: u64, class: Class) {
+        self.own().files.wish(size_bytes, class);
+    }
+
+    /// Puts a file of its own where large groups look for one.
+    pub(crate) fn put_own_file(&self, file: ReadyFile) {
+        self.own().files.put(file);
+    }
+
+    /// As [`OwnFiles::on_short`].
+    pub(crate) fn on_own_shortage(
+        &self,
+        size_bytes: u64,
+        shortage: Shortage,
+        now_ns: u64,
+    ) -> Result<ReadyFile, bool> {
+        self.own().files.on_short(size_bytes, shortage, now_ns)
+    }
+
+    /// As [`OwnFiles::shortage`].
+    pub(crate) fn own_shortage(&self, size_bytes: u64, now_ns: u64) -> Option<Shortage> {
+        self.own().files.shortage(size_bytes, now_ns)
+    }
+
+    /// Space has come free on the disk.
+    pub(crate) fn on_space(&self) {
+        self.own().files.on_space();
+    }
+
+    /// Room and a file of its own for a group of this footprint. Room first: a file that must wait for room would take
+    /// what the room is made of.
+    fn take_own_file(&self, footprint: u64, class: Class) -> Result<(u64, ReadyFile), Lack> {
         let mut own = self.own();
-        let fits = own.files.iter().position(|file| usable_bytes(file.size_bytes) >= footprint)?;
-        let room = promise_bytes(own.file_size_bytes);
+        let (room, size_bytes) = (promise_bytes(own.file_size_bytes), own_file_bytes(footprint));
         if !self.take_room(room, class) {
-            return None;
+            return Err(Lack::Room);
         }
-        own.granted += 1;
-        Some((room, own.files.swap_remove(fits)))
+        own.files.claim(size_bytes).map(|file| (room, file)).ok_or_else(|| {
+            self.add_room(room);
+            Lack::File(size_bytes)
+        })
+    }
+
+    /// Something came back that somebody else may have been refused for.
+    pub(crate) fn tell_given_back(&self) {
+        // either this sees the note of who was refused, or he sees in his second try what was given back
+        fence(Ordering::SeqCst);
+        if self.starved.load(Ordering::Relaxed) {
+            self.given_back.store(true, Ordering::Release);
+            self.preparer.notify();
+        }
+    }
+
+    /// Whether something came back since the last call, and somebody is starved.
+    pub(crate) fn take_given_back(&self) -> bool {
+        self.given_back.load(Ordering::Relaxed) && self.given_back.swap(false, Ordering::AcqRel)
     }
 
     pub(crate) fn note_starved(&self) {
         self.starved.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
     }
 
     /// Whether somebody was refused since the last call.
@@ -228,6 +322,9 @@ pub struct Credits {
     pub(crate) own_file: Option<ReadyFile>,
     /// It had one when it was granted.
     pub(crate) owns: bool,
+    /// What is given back is told to nobody: the group was appended, and the end of its cycle tells; or the same caller
+    /// asks for other credits at once.
+    pub(crate) is_quiet: bool,
 }
 
 impl Credits {
@@ -236,12 +333,18 @@ impl Credits {
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
+
+    /// Gives back what it holds before others are asked for. Nobody is told: if those are refused, whatever wakes the caller
+    /// wakes everybody.
+    pub(crate) fn give_back_first(mut self) {
+        self.is_quiet = true;
+    }
 }
 
 impl Drop for Credits {
     fn drop(&mut self) {
-        if let Some(file) = self.own_file.take() {
-            self.admission.put_own_file(file);
+        if self.owns {
+            self.admission.own().files.end_claim(self.own_file.take());
         }
         if self.bytes > 0 {
             self.admission.discharge(self.bytes);
@@ -249,8 +352,8 @@ impl Drop for Credits {
         if self.room > 0 {
             self.admission.add_room(self.room);
         }
-        if self.owns {
-            self.admission.own().granted -= 1;
+        if !self.is_quiet {
+            self.admission.tell_given_back();
         }
     }
 }
@@ -266,14 +369,18 @@ mod tests {
 
     const SIZE: u64 = 64 << 10;
 
+    fn admission(charged_max: u64, reserve_segments: u32) -> Arc<Admission> {
+        Arc::new(Admission::new(charged_max, reserve_segments, (SIZE, SIZE), Arc::default()))
+    }
+
     #[test]
     fn files_do_not_grow_while_a_large_group_counts_on_their_size() {
-        let admission = Arc::new(Admission::new(1 << 30, 0, SIZE, SIZE));
+        let admission = admission(1 << 30, 0);
         admission.add_room(1 << 30);
         admission.put_own_file(ReadyFile::in_a_test(FileId(1), 8 * SIZE));
-        let (room, file) = admission.take_own_file(4 * SIZE, Class::Write).expect("room and a file");
-        assert_eq!((room, admission.grow_files(2 * SIZE)), (promise_bytes(SIZE), SIZE));
-        drop(Credits { admission: Arc::clone(&admission), bytes: 0, room, own_file: Some(file), owns: true });
+        let credits = admission.reserve(4 * SIZE, Class::Write).expect("room and a file");
+        assert_eq!((credits.room, admission.grow_files(2 * SIZE)), (promise_bytes(SIZE), SIZE));
+        drop(credits);
         assert_eq!(admission.grow_files(2 * SIZE), 2 * SIZE);
         assert_eq!(admission.grow_files(SIZE), 2 * SIZE, "files never shrink");
         assert_eq!(admission.shared_max(), shared_footprint_max(SIZE), "the open one is small still");
@@ -283,7 +390,7 @@ mod tests {
 
     #[test]
     fn memory_is_refused_beyond_its_limit_and_given_back() {
-        let admission = Admission::new(100, 0, SIZE, SIZE);
+        let admission = admission(100, 0);
         assert!(admission.charge(60));
         assert!(!admission.charge(41));
         assert!(admission.charge(40));
@@ -291,16 +398,59 @@ mod tests {
         assert_eq!(admission.charged(), 0);
     }
 
+    /// A request above the limit passed only when nothing else was charged: beside others that went on, it waited for ever.
     #[test]
-    fn one_request_above_the_limit_passes_when_nothing_else_is_charged() {
-        let admission = Admission::new(100, 0, SIZE, SIZE);
+    fn one_request_above_the_limit_passes_beside_others_and_no_second_one() {
+        let admission = admission(100, 0);
+        assert!(admission.charge(99));
         assert!(admission.charge(500));
+        assert!(!admission.charge(500));
         assert!(!admission.charge(1));
+        admission.discharge(500);
+        assert!(admission.charge(1));
+    }
+
+    #[test]
+    fn refused_request_leaves_nothing_taken() {
+        let admission = admission(100, 0);
+        admission.add_room(promise_bytes(SIZE));
+        assert_eq!(
+            admission.reserve(SIZE, Class::Write).expect_err("no file"),
+            Lack::File(own_file_bytes(SIZE))
+        );
+        admission.put_own_file(ReadyFile::in_a_test(FileId(1), 8 * SIZE));
+        assert!(admission.charge(101));
+        assert_eq!(admission.reserve(SIZE, Class::Write).expect_err("no memory"), Lack::Memory);
+        assert_eq!(admission.reserve(10, Class::Write).expect_err("no memory"), Lack::Memory);
+        admission.discharge(101);
+        let credits = admission.reserve(SIZE, Class::Write).expect("all of it is back");
+        assert_eq!(admission.reserve(10, Class::Write).expect_err("taken"), Lack::Room);
+        drop(credits);
+        assert!(admission.has_idle_own_files());
+    }
+
+    /// Credits that came back unused woke nobody: who had been refused for want of them waited until something was written.
+    #[test]
+    fn credits_that_come_back_unused_are_told_to_who_was_refused() {
+        let admission = admission(100, 0);
+        admission.add_room(promise_bytes(SIZE));
+        let held = admission.reserve(90, Class::Write).expect("room");
+        drop(held);
+        assert!(!admission.take_given_back(), "nobody was refused");
+        let held = admission.reserve(90, Class::Write).expect("room");
+        assert!(admission.reserve(90, Class::Write).is_err());
+        admission.note_starved();
+        assert!(!admission.take_given_back());
+        drop(held);
+        assert!(admission.take_given_back());
+        let held = admission.reserve(90, Class::Write).expect("room");
+        held.give_back_first();
+        assert!(!admission.take_given_back(), "the same caller asks again");
     }
 
     #[test]
     fn write_leaves_the_reserve_to_reclaim() {
-        let admission = Admission::new(100, 1, SIZE, SIZE);
+        let admission = admission(100, 1);
         let reserve = promise_bytes(SIZE);
         admission.add_room(20 + reserve);
         assert!(!admission.take_room(21, Class::Write));

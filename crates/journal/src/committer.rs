@@ -156,6 +156,7 @@ impl Committer {
         let cycle = if fits { core.take_cycle() } else { None };
         drop(core);
         self.shared.admission.add_room(footprint - taken);
+        self.shared.admission.tell_given_back();
         let Some(mut cycle) = cycle else { return false };
         self.stamped = true;
         Live::add(&self.shared.counters.stamps, 1);

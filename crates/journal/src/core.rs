@@ -270,6 +270,11 @@ impl Core {
         self.ready.iter().map(|file| file.size_bytes).fold(open, u64::min)
     }
 
+    /// What the files that wait can promise together.
+    pub(crate) fn ready_promise_bytes(&self) -> u64 {
+        self.ready.iter().map(|file| promise_bytes(file.size_bytes)).sum()
+    }
+
     pub(crate) fn ready(&self) -> &VecDeque<ReadyFile> {
         &self.ready
     }

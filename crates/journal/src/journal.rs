@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 
-use crate::admission::{Class, Credits, own_file_bytes};
+use crate::admission::{Class, Credits, Lack};
 use crate::committer::{self, Committer};
 use crate::counters::{Counters, Live};
 use crate::error::{JournalError, ReadError, Refusal};
@@ -114,15 +114,22 @@ impl Journal {
         if bytes > limit_bytes {
             return Err(Refusal::TooLarge { bytes, limit_bytes });
         }
-        if let Ok(credits) = self.try_reserve(bytes, class) {
+        if let Ok(credits) = shared.admission.reserve(bytes, class) {
             return Ok(credits);
         }
         shared.admission.note_starved();
-        if bytes > shared.admission.shared_max() {
-            shared.own_wanted.fetch_max(own_file_bytes(bytes), Ordering::AcqRel);
-        }
         // Once more: what was freed before the note above woke nobody.
-        self.try_reserve(bytes, class).map_err(|lack| self.refusal(lack))
+        shared.admission.reserve(bytes, class).map_err(|lack| self.refusal(lack, class))
+    }
+
+    /// As [`Journal::reserve`], for who holds credits that turned out not to be enough: they are given back first. To hold some
+    /// and wait for others would take what the others are made of.
+    ///
+    /// # Errors
+    /// As [`Journal::reserve`]; `held` is given back then, too.
+    pub fn reserve_instead(&self, held: Credits, bytes: u64, class: Class) -> Result<Credits, Refusal> {
+        held.give_back_first();
+        self.reserve(bytes, class)
     }
 
     /// Appends `drafts` as one atomic group, and adds each record's place to `places`; cannot fail or wait.
@@ -138,6 +145,7 @@ impl Journal {
         places: &mut impl Extend<Place>,
     ) -> Appended {
         let own_file = credits.own_file.take();
+        credits.is_quiet = true;
         let mut core = self.shared.core();
         let placed = core.append(drafts, own_file, places);
         self.shared.progress.appended_seq.store(placed.appended.last_seq.0, Ordering::Release);
@@ -393,29 +401,21 @@ impl Journal {
         }
     }
 
-    fn try_reserve(&self, bytes: u64, class: Class) -> Result<Credits, Lack> {
+    /// What to tell a request that lacks something, and the wish for it.
+    fn refusal(&self, lack: Lack, class: Class) -> Refusal {
         let shared = &self.shared;
-        if !shared.admission.charge(bytes) {
-            return Err(Lack::Memory);
-        }
-        let admission = Arc::clone(&shared.admission);
-        let mut credits = Credits { admission, bytes, room: 0, own_file: None, owns: false };
-        if bytes > shared.admission.shared_max() {
-            let (room, file) = shared.admission.take_own_file(bytes, class).ok_or(Lack::Room)?;
-            (credits.room, credits.own_file, credits.owns) = (room, Some(file), true);
-        } else if shared.admission.take_room(bytes, class) {
-            credits.room = bytes;
-        } else {
-            return Err(Lack::Room);
-        }
-        Ok(credits)
-    }
-
-    fn refusal(&self, lack: Lack) -> Refusal {
-        let shared = &self.shared;
-        let shortage = *shared.shortage.lock().unwrap_or_else(PoisonError::into_inner);
+        let shortage = match lack {
+            Lack::Memory => None,
+            Lack::Room => *shared.shortage.lock().unwrap_or_else(PoisonError::into_inner),
+            Lack::File(size_bytes) => {
+                shared.admission.wish_own_file(size_bytes, class);
+                shared.admission.own_shortage(size_bytes, shared.clock.now().0)
+            }
+        };
         shared.preparer.notify();
-        if let Some(shortage) = shortage.filter(|_| lack == Lack::Room) {
+        if let Some(shortage) = shortage {
+            // Others may have been refused for what this request held for a moment, and it does not come back.
+            shared.admission.tell_given_back();
             Live::add(&shared.counters.refused_full, 1);
             return Refusal::Full {
                 needed_bytes: shortage.needed_bytes,
@@ -449,13 +449,6 @@ impl Drop for Journal {
     fn drop(&mut self) {
         self.close();
     }
-}
-
-/// What credits were refused for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lack {
-    Memory,
-    Room,
 }
 
 fn unknown(segment: SegmentId) -> JournalError {

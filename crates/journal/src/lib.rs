@@ -19,7 +19,7 @@
 //! | `core`, `batch_buffer` | batching and placing, without I/O |
 //! | `gather` | whether a cycle lets those join whom the last one released |
 //! | `committer`, `backend` | write cycles, syncs, rolls, stamps, the seal; buffered, direct, uring |
-//! | `preparer`, `segment` | files ready ahead of need, freed and recycled ones |
+//! | `preparer`, `own_files`, `segment` | files ready ahead of need, freed and recycled ones |
 //! | `manifest` | which file holds which segment |
 //! | `recovery` | start: read all, decide torn or damaged, copy the tail, switch by one rename |
 //! | `scan`, `footer` | reading records in order, and what stands for them at start |
@@ -45,6 +45,7 @@ mod gather;
 mod journal;
 mod manifest;
 mod options;
+mod own_files;
 mod preparer;
 mod recovery;
 mod salvage;

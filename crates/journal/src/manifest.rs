@@ -26,7 +26,9 @@ use std::sync::Arc;
 use vfs::{File, Folder, OpenOptions, Vfs};
 
 use crate::error::JournalError;
-use crate::format::manifest_entry::{Checkpoint, Entry, Footer, MANIFEST_ENTRY_SIZE_BYTES, Sealed};
+use crate::format::manifest_entry::{
+    Checkpoint, Entry, Footer, GONE_SIZE_BYTES, MANIFEST_ENTRY_SIZE_BYTES, Sealed,
+};
 use crate::format::segment_header::{HeaderError, Identity};
 use crate::format::{SEGMENT_HEADER_SIZE_BYTES, VERSION};
 use crate::segment::{lacks_descriptors, read_full, write_full};
@@ -132,6 +134,7 @@ impl State {
                 self.identity.hash_key = *hash_key;
                 self.identity.hash_bits = *hash_bits;
             }
+            Entry::Prepared { file, size_bytes: GONE_SIZE_BYTES, .. } => drop(self.prepared.remove(file)),
             Entry::Prepared { file, size_bytes, zeroed } => {
                 self.next_file = self.next_file.max(FileId(file.0 + 1));
                 self.prepared.insert(*file, Prepared { size_bytes: *size_bytes, zeroed: *zeroed });

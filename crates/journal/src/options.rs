@@ -3,6 +3,7 @@
 //! | field | unit | default | least | most | simulated | reason |
 //! |---|---|---|---|---|---|---|
 //! | segment_size_bytes | B | 64 Mi | 64 Ki | 4 Gi | 64 Ki-256 Ki | one sequential read of a segment takes ~60 ms; a small log has smaller files |
+//! | file_size_bytes_min | B | 8 Mi | 64 Ki | - | 64 Ki | of a small folder, ready files would be most |
 //! | buffer_bytes_max | B | 32 Mi | 64 Ki | 4 Gi | 64 Ki | bounds what a stalled disk piles up |
 //! | transaction_bytes_max | B | 1 Gi | 4 Ki | 4 Gi | 256 Ki | one group is one write |
 //! | ready_segments | count | 1 | 1 | 16 | 1 | zero-filling keeps ahead of 400 MB/s with one |
@@ -72,6 +73,8 @@ impl std::fmt::Display for Backend {
 pub struct Options {
     /// Size of a segment file once the log is large; see `Options::file_size_bytes`.
     pub segment_size_bytes: u64,
+    /// Size of the first files, unless `segment_size_bytes` is smaller.
+    pub file_size_bytes_min: u64,
     /// How bytes reach the disk.
     pub backend: BackendKind,
     /// When appended records become durable.
@@ -98,6 +101,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             segment_size_bytes: 64 << 20,
+            file_size_bytes_min: SMALL_FILE_SIZE_BYTES,
             backend: BackendKind::default(),
             sync: SyncMode::default(),
             buffer_bytes_max: 32 << 20,
@@ -127,12 +131,12 @@ impl Options {
     }
 
     /// Size of the next files of a journal whose segments take `log_bytes`: a [`LOG_SHARE`]th of it as a power of two,
-    /// at least [`SMALL_FILE_SIZE_BYTES`], at most `segment_size_bytes`.
+    /// at least `file_size_bytes_min`, at most `segment_size_bytes`.
     ///
     /// Besides what lives, a folder holds files that are ready and one that is half full: with files of 64 MiB they would
     /// be most of a small one.
     pub(crate) fn file_size_bytes(&self, log_bytes: u64) -> u64 {
-        let share = (log_bytes / LOG_SHARE).max(SMALL_FILE_SIZE_BYTES);
+        let share = (log_bytes / LOG_SHARE).max(self.file_size_bytes_min);
         (1 << share.ilog2()).min(self.segment_size_bytes)
     }
 

@@ -9,9 +9,12 @@
 //! Invariants
 //!   1. `Freed` is durable before the file is recycled or unlinked; a pinned segment stays.
 //!   2. A file with a second name (a backup's hard link) is unlinked, never recycled.
-//!   3. A full disk is no failure: it is noted, and tried again when space was freed or asked for. Neither is the limit of open
+//!   3. Ready files promise what their number at full size would ([`Preparer::lacks_ready_file`]): a request that waits alone
+//!      finds room, whatever its size and that of the files. They never promise more than one file beyond that.
+//!   4. Files of large groups are `own_files`' to decide about; those that nobody asked for in a while are removed.
+//!   5. A full disk is no failure: it is noted, and tried again when space was freed or asked for. Neither is the limit of open
 //!      files: a file that cannot be opened now is tried again a little later, and the log says so once.
-//!   4. Zeroes leave the disk to commits: 256 KiB at a time, one piece in flight, and while commits run no faster than the
+//!   6. Zeroes leave the disk to commits: 256 KiB at a time, one piece in flight, and while commits run no faster than the
 //!      open segment fills, plus a head start ([`pause`]).
 
 use std::io;
@@ -21,11 +24,12 @@ use std::time::Duration;
 
 use clock::Nanos;
 
-use crate::admission::promise_bytes;
+use crate::admission::{Class, promise_bytes};
 use crate::counters::Live;
 use crate::error::JournalError;
-use crate::format::manifest_entry::Entry;
+use crate::format::manifest_entry::{Entry, GONE_SIZE_BYTES};
 use crate::manifest::Facts;
+use crate::own_files::Step;
 use crate::segment::{Filler, ReadyFile, create, lacks_descriptors, prepare_error};
 use crate::shared::{Phase, Shared, Shortage};
 use crate::trim::take_back;
@@ -43,6 +47,15 @@ pub(crate) struct Preparer {
     spares_max: usize,
     /// The open segment that was seen last, and since when it is open.
     open: (SegmentId, Nanos),
+    /// Since when files for large groups lie there that nobody asks for.
+    own_idle: Option<Nanos>,
+}
+
+/// How making a file went.
+enum Made {
+    File(ReadyFile),
+    Short(Shortage),
+    LacksDescriptor,
 }
 
 impl Preparer {
@@ -54,6 +67,7 @@ impl Preparer {
             lacks_descriptors: false,
             spares_max: 0,
             open: (SegmentId(0), Nanos(0)),
+            own_idle: None,
         }
     }
 
@@ -62,16 +76,23 @@ impl Preparer {
         self.spares_max = SPARES_MAX;
     }
 
-    /// When retired segments will have waited for long enough; `None` when none waits.
+    /// When what waits for its next use will have waited for long enough: retired segments, files for large groups; `None` when
+    /// nothing waits.
     pub(crate) fn spares_rest(&self) -> Option<Duration> {
+        let now = self.shared.clock.now();
         let waits = self.spares_max > 0 && self.retired().0 > 0;
-        waits.then(|| SPARES_REST.saturating_sub(self.shared.clock.now().since(self.open.1)))
+        let retired = waits.then(|| SPARES_REST.saturating_sub(now.since(self.open.1)));
+        let own = self.own_idle.map(|since| self.own_rest().saturating_sub(now.since(since)));
+        retired.into_iter().chain(own).min()
     }
 
     /// Does one thing; false when there is nothing to do (now).
     pub(crate) fn step(&mut self) -> bool {
         if self.shared.progress.phase() != Phase::Running {
             return false;
+        }
+        if self.shared.admission.take_given_back() {
+            self.shared.wake_starved();
         }
         let worked = self.try_step().unwrap_or_else(|error| {
             self.shared.fail(&error);
@@ -86,8 +107,8 @@ impl Preparer {
         let filler = self.filler.as_ref()?;
         let batches = self.shared.counters.batches.load(Ordering::Relaxed);
         let commits_run = std::mem::replace(&mut self.batches_seen, batches) != batches;
-        let large_waits = self.shared.own_wanted.load(Ordering::Acquire) > 0;
-        if !commits_run || large_waits || self.next_to_free().is_some() || self.missing_files() > 0 {
+        let large_waits = self.shared.admission.wants_own_file();
+        if !commits_run || large_waits || self.next_to_free().is_some() || self.lacks_ready_file() {
             return None;
         }
         let open = *self.shared.core().segment();
@@ -105,11 +126,10 @@ impl Preparer {
             self.free(segment)?;
             return Ok(true);
         }
-        let own = self.shared.own_wanted.load(Ordering::Acquire);
-        if own > 0 {
-            return self.make_own_file(own);
+        if self.tend_own_files()? {
+            return Ok(true);
         }
-        if self.missing_files() > 0 {
+        if self.lacks_ready_file() {
             return self.make_ready_file();
         }
         self.fill()
@@ -125,7 +145,7 @@ impl Preparer {
     /// The next retired segment that is not worth keeping until the next roll.
     fn next_to_free(&self) -> Option<SegmentId> {
         let (count, first) = self.retired();
-        first.filter(|_| self.missing_files() > 0 || count > self.spares())
+        first.filter(|_| self.lacks_ready_file() || count > self.spares())
     }
 
     /// How many retired segments nobody needs, and the first of them.
@@ -138,7 +158,7 @@ impl Preparer {
 
     /// How many retired segments may wait now: none when nothing rolls, or somebody needs the space.
     fn spares(&self) -> usize {
-        let large_waits = self.shared.own_wanted.load(Ordering::Acquire) > 0;
+        let large_waits = self.shared.admission.wants_own_file();
         let idle = self.shared.clock.now().since(self.open.1) >= SPARES_REST;
         if large_waits || idle || self.is_short() { 0 } else { self.spares_max }
     }
@@ -151,7 +171,7 @@ impl Preparer {
         let path = shared.path_of(facts.file);
         let failed = |error| JournalError::failed(format!("freeing {}", path.display()), error);
         let standard = facts.size_bytes == shared.admission.file_size_bytes();
-        let wanted = standard && self.missing_files() > 0;
+        let wanted = standard && self.lacks_ready_file();
         let is_whole = wanted && take_back(shared, &facts).map_err(failed)?;
         let ready = if is_whole { self.reopen(&facts).map_err(failed)? } else { None };
         let mut manifest = shared.manifest();
@@ -177,7 +197,7 @@ impl Preparer {
             // A name that a crash brings back is one that the manifest does not know: the next start removes it.
             synced.or_else(|error| if lacks_descriptors(&error) { Ok(()) } else { Err(failed(error)) })?;
             Live::add(&shared.counters.files_removed, 1);
-            self.clear_shortage();
+            self.on_space();
         }
         Ok(())
     }
@@ -190,33 +210,90 @@ impl Preparer {
         }
     }
 
-    fn missing_files(&self) -> usize {
-        let wanted = self.shared.options.ready_segments + self.shared.options.reserve_segments;
-        (wanted as usize).saturating_sub(self.shared.core().ready().len())
+    /// Whether fewer files are ready than there should be, or, while files grow, old small ones do not promise what as many of
+    /// the next size would: that is what a large group and the reserve take.
+    fn lacks_ready_file(&self) -> bool {
+        let wanted = self.ready_wanted();
+        let most = promise_bytes(self.shared.admission.file_size_bytes());
+        let core = self.shared.core();
+        (core.ready().len() as u64) < wanted || core.ready_promise_bytes() < wanted * most
+    }
+
+    fn ready_wanted(&self) -> u64 {
+        u64::from(self.shared.options.ready_segments) + u64::from(self.shared.options.reserve_segments)
     }
 
     fn make_ready_file(&mut self) -> Result<bool, JournalError> {
         let log_bytes = self.shared.manifest().state().log_bytes();
         let size_bytes = self.shared.admission.grow_files(self.shared.options.file_size_bytes(log_bytes));
         let is_reserve = self.shared.core().ready().len() < self.shared.options.reserve_segments as usize;
-        let margin_bytes = self.shared.options.margin_bytes(is_reserve);
-        let Some(file) = self.make_file(size_bytes, margin_bytes)? else { return Ok(false) };
-        self.publish(file);
+        match self.make_file(size_bytes, self.shared.options.margin_bytes(is_reserve))? {
+            Made::File(file) => {
+                self.publish(file);
+                return Ok(true);
+            }
+            Made::Short(shortage) => self.note_shortage(shortage),
+            Made::LacksDescriptor => {}
+        }
+        Ok(false)
+    }
+
+    /// Does the next thing about files of large groups, if there is one.
+    fn tend_own_files(&mut self) -> Result<bool, JournalError> {
+        let now = self.shared.clock.now();
+        let is_idle = self.shared.admission.has_idle_own_files();
+        self.own_idle = self.own_idle.or(Some(now)).filter(|_| is_idle);
+        let is_at_rest = self.own_idle.is_some_and(|since| now.since(since) >= self.own_rest());
+        match self.shared.admission.next_own_step(is_at_rest) {
+            Step::Nothing => return Ok(false),
+            Step::Wake => self.shared.wake_starved(),
+            Step::Make(size_bytes, class) => return self.make_own_file(size_bytes, class),
+            Step::GiveBack(file) => self.remove_unused(&file)?,
+        }
         Ok(true)
     }
 
-    fn make_own_file(&mut self, size_bytes: u64) -> Result<bool, JournalError> {
-        let margin_bytes = self.shared.options.margin_bytes(false);
-        let Some(file) = self.make_file(size_bytes, margin_bytes)? else { return Ok(false) };
-        self.shared.admission.put_own_file(file);
-        // Somebody may have asked for more meanwhile: then the wish stays.
-        let _ = self.shared.own_wanted.compare_exchange(size_bytes, 0, Ordering::AcqRel, Ordering::Relaxed);
-        self.shared.wake_starved();
+    /// How long files of large groups wait for the next one: not long where their space is needed.
+    fn own_rest(&self) -> Duration {
+        if self.is_short() { SPARES_REST } else { OWN_REST }
+    }
+
+    fn make_own_file(&mut self, size_bytes: u64, class: Class) -> Result<bool, JournalError> {
+        let shared = Arc::clone(&self.shared);
+        match self.make_file(size_bytes, shared.options.margin_bytes(class == Class::Reclaim))? {
+            Made::File(file) => shared.admission.put_own_file(file),
+            Made::LacksDescriptor => return Ok(false),
+            Made::Short(shortage) => {
+                match shared.admission.on_own_shortage(size_bytes, shortage, shared.clock.now().0) {
+                    Ok(in_the_way) => self.remove_unused(&in_the_way)?,
+                    Err(true) => warn_short(&shortage),
+                    Err(false) => {}
+                }
+            }
+        }
+        // Who waits claims the file, or learns that the disk is full.
+        shared.wake_starved();
         Ok(true)
     }
 
-    /// Makes and states a file of `size_bytes` that leaves `margin_bytes`; `None` when the disk has no room for it.
-    fn make_file(&mut self, size_bytes: u64, margin_bytes: u64) -> Result<Option<ReadyFile>, JournalError> {
+    /// Removes a prepared file that nobody uses.
+    fn remove_unused(&self, file: &ReadyFile) -> Result<(), JournalError> {
+        let shared = &self.shared;
+        let path = shared.path_of(file.id);
+        let gone = Entry::Prepared { file: file.id, size_bytes: GONE_SIZE_BYTES, zeroed: false };
+        shared.manifest().say(&[gone], shared.unix_ms())?;
+        let synced = shared.vfs.remove(&path).and_then(|()| shared.vfs.sync_dir(&shared.dir));
+        // As where a segment is freed: the next start removes what nobody names.
+        synced
+            .or_else(|error| if lacks_descriptors(&error) { Ok(()) } else { Err(error) })
+            .map_err(|error| JournalError::failed(format!("removing {}", path.display()), error))?;
+        Live::add(&shared.counters.files_removed, 1);
+        self.on_space();
+        Ok(())
+    }
+
+    /// Makes and states a file of `size_bytes` that leaves `margin_bytes`.
+    fn make_file(&mut self, size_bytes: u64, margin_bytes: u64) -> Result<Made, JournalError> {
         let shared = Arc::clone(&self.shared);
         let needed_bytes = size_bytes + margin_bytes;
         let space = shared
@@ -224,7 +301,7 @@ impl Preparer {
             .space(&shared.dir)
             .map_err(|error| JournalError::failed("asking for the disk's space", error))?;
         if space.available_bytes < needed_bytes {
-            return Ok(self.note_shortage(needed_bytes, space.available_bytes));
+            return Ok(Made::Short(Shortage { needed_bytes, available_bytes: space.available_bytes }));
         }
         let id = shared.manifest().take_file_id();
         let now = shared.unix_ms();
@@ -237,19 +314,18 @@ impl Preparer {
             Ok(file) => file,
             Err(error) if lacks_descriptors(&error) => {
                 self.note_lack(&error);
-                return Ok(None);
+                return Ok(Made::LacksDescriptor);
             }
             Err(error) => match prepare_error(&*shared.vfs, &shared.dir, size_bytes, error) {
                 JournalError::Full { needed_bytes, available_bytes, .. } => {
-                    return Ok(self.note_shortage(needed_bytes, available_bytes));
+                    return Ok(Made::Short(Shortage { needed_bytes, available_bytes }));
                 }
                 failed => return Err(failed),
             },
         };
         shared.manifest().say(&[Entry::Prepared { file: id, size_bytes, zeroed: false }], now)?;
         Live::add(&shared.counters.files_created, 1);
-        self.clear_shortage();
-        Ok(Some(file))
+        Ok(Made::File(file))
     }
 
     /// Writes the next zeroes into the first ready file that is not filled.
@@ -294,28 +370,30 @@ impl Preparer {
 
     fn publish(&self, file: ReadyFile) {
         let size_bytes = file.size_bytes;
+        let admission = &self.shared.admission;
+        let promise_max =
+            (self.ready_wanted() + 1) * promise_bytes(admission.file_size_bytes().max(size_bytes));
         let mut core = self.shared.core();
         core.add_ready(file);
         let least_bytes = core.least_file_bytes();
+        let promised = core.ready_promise_bytes();
         drop(core);
-        let admission = &self.shared.admission;
+        assert!(promised < promise_max, "ready files promise {promised} B, at most {promise_max} B");
         admission.note_sizes(size_bytes, least_bytes, self.shared.options.reserve_segments);
         admission.add_room(promise_bytes(size_bytes));
         self.clear_shortage();
         self.shared.wake_starved();
     }
 
-    fn note_shortage(&self, needed_bytes: u64, available_bytes: u64) -> Option<ReadyFile> {
-        let mut shortage = self.shared.shortage.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let first = shortage.replace(Shortage { needed_bytes, available_bytes }).is_none();
-        drop(shortage);
-        self.shared.own_wanted.store(0, Ordering::Release);
+    fn note_shortage(&self, shortage: Shortage) {
+        let mut noted = self.shared.shortage.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let first = noted.replace(shortage).is_none();
+        drop(noted);
         if first {
-            tracing::warn!(needed_bytes, available_bytes, "disk full: no room for another segment");
+            warn_short(&shortage);
         }
         // Who waits for credits learns that the disk is full.
         self.shared.wake_starved();
-        None
     }
 
     fn clear_shortage(&self) {
@@ -325,6 +403,17 @@ impl Preparer {
             tracing::info!("the disk has room again: writes go on");
         }
     }
+
+    /// Space has come free: what was refused for want of it is tried again.
+    fn on_space(&self) {
+        self.clear_shortage();
+        self.shared.admission.on_space();
+    }
+}
+
+fn warn_short(shortage: &Shortage) {
+    let Shortage { needed_bytes, available_bytes } = *shortage;
+    tracing::warn!(needed_bytes, available_bytes, "disk full: no room for another segment");
 }
 
 /// How long to wait before the next zeroes while commits run: the filled share of the next file need only be ahead of the
@@ -338,6 +427,8 @@ fn pause(filled: (u64, u64), used: (u64, u64)) -> Option<Duration> {
 const SPARES_MAX: usize = 4;
 /// How long after a roll they wait.
 const SPARES_REST: Duration = Duration::from_secs(1);
+/// How long files of large groups wait for the next one.
+const OWN_REST: Duration = Duration::from_secs(10);
 /// How far filling may be ahead of the open segment while commits run.
 const HEAD_START_PERCENT: u64 = 15;
 /// How soon to look again: some commits later.

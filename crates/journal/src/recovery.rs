@@ -335,11 +335,12 @@ impl Recovery {
         let batch_bytes = BATCH_BYTES_MAX.min(options.segment_size_bytes as usize / 4);
         let mut core = Core::new(state.identity.folder, resume, batch_bytes);
         let open_size_bytes = if segment.closed { u64::MAX } else { segment.size_bytes };
+        let preparer = Arc::<crate::shared::Wake>::default();
         let admission = Admission::new(
             options.buffer_bytes_max,
             options.reserve_segments,
-            file_size_bytes,
-            open_size_bytes,
+            (file_size_bytes, open_size_bytes),
+            Arc::clone(&preparer),
         );
         admission.add_room(segment.promise);
         for file in ready {
@@ -362,7 +363,6 @@ impl Recovery {
             open_options,
             core: Mutex::new(core),
             admission: Arc::new(admission),
-            own_wanted: 0.into(),
             shortage: Mutex::default(),
             manifest: Mutex::new(manifest),
             handles: RwLock::new(handles),
@@ -371,7 +371,7 @@ impl Recovery {
             counters: crate::counters::Live::default(),
             hooks,
             committer: crate::shared::Wake::default(),
-            preparer: crate::shared::Wake::default(),
+            preparer,
         };
         (Arc::new(shared), lock)
     }

@@ -154,8 +154,7 @@ pub(crate) struct Shared {
     pub(crate) identity: Identity,
     pub(crate) core: Mutex<Core>,
     pub(crate) admission: Arc<Admission>,
-    /// Size of the file that a refused large group waits for, 0 for none.
-    pub(crate) own_wanted: AtomicU64,
+    /// Why no shared file could be prepared.
     pub(crate) shortage: Mutex<Option<Shortage>>,
     pub(crate) manifest: Mutex<Manifest>,
     pub(crate) handles: RwLock<HashMap<SegmentId, Arc<dyn File>>>,
@@ -164,7 +163,7 @@ pub(crate) struct Shared {
     pub(crate) counters: Live,
     pub(crate) hooks: Hooks,
     pub(crate) committer: Wake,
-    pub(crate) preparer: Wake,
+    pub(crate) preparer: Arc<Wake>,
 }
 
 impl Shared {

@@ -1,7 +1,8 @@
 //! Where effects go: the seam between the keyspace and `log`, `memory` and `noop`.
 //!
 //! Contract of every engine
-//!   1. `reserve` may refuse; `append` after it neither waits nor fails.
+//!   1. `reserve` may refuse; `append` after it neither waits nor fails. Nobody asks while he holds credits (`reserve_instead`):
+//!      what he holds may be what is missing.
 //!   2. The drafts of one `append` are one atomic group; their seqs are consecutive, and grow over all appends.
 //!   3. `released() <= newest()`; both only grow; a reply may leave when its ticket is released.
 //!
@@ -52,6 +53,18 @@ impl Credits {
 pub(crate) trait Engine: Send + Sync + std::fmt::Debug {
     /// Asks for room for `records` records of `bytes` together.
     fn reserve(&self, bytes: u64, records: u64, class: Class) -> Result<Credits, Stop>;
+
+    /// As [`Engine::reserve`], for who holds `held`, which are not enough: they are given back first.
+    fn reserve_instead(
+        &self,
+        held: Option<Credits>,
+        bytes: u64,
+        records: u64,
+        class: Class,
+    ) -> Result<Credits, Stop> {
+        drop(held);
+        self.reserve(bytes, records, class)
+    }
 
     /// Appends one atomic group, fills one place for each draft and returns the last seq.
     fn append(&self, credits: Credits, drafts: &[Draft<'_>], places: &mut [u64]) -> u64;

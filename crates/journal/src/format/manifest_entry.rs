@@ -15,7 +15,7 @@
 //! |---|---|
 //! | 1 Folder | folder id u128, version u16, content version u16, next segment number u32, next file number u32, content reader_version_min u16, 2 reserved, next seq u64 |
 //! | 2 HashKey | hash key u128, hash bits u32, 20 reserved |
-//! | 3 Prepared | 4 reserved, file u32, size u64, 24 reserved; small: 1 filled with zeroes, 0 fallocated |
+//! | 3 Prepared | 4 reserved, file u32, size u64, 24 reserved; small: 1 filled with zeroes, 0 fallocated; size 4096: no more, the file is nobody's |
 //! | 4 Open | segment u32, file u32, first_lsn u64, size u64, 16 reserved |
 //! | 5 Sealed | segment u32, records u32, first_lsn u64, last_lsn u64, end u64 (bytes), next_seq u64 |
 //! | 6 Footed | segment u32, entries u32, footer offset u64, footer length u64 (0: given back, the file has a hole from its offset on), 16 reserved |
@@ -33,6 +33,9 @@ pub const MANIFEST_ENTRY_SIZE_BYTES: usize = 64;
 pub const MANIFEST_MAGIC: [u8; 8] = *b"EVNKMAN1";
 /// Longest name of a checkpoint, in bytes.
 pub const CHECKPOINT_NAME_BYTES_MAX: usize = 32;
+
+/// A prepared file of this size, which has room for its header alone, is no more. Older readers find it missing and forget it.
+pub const GONE_SIZE_BYTES: u64 = super::SEGMENT_HEADER_SIZE_BYTES;
 
 /// What an entry says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +65,7 @@ pub enum Entry {
     Prepared {
         /// Which.
         file: FileId,
-        /// Its size.
+        /// Its size; [`GONE_SIZE_BYTES`]: it is no more.
         size_bytes: u64,
         /// Filled with zeroes (or used before), rather than only fallocated.
         zeroed: bool,

@@ -492,6 +492,9 @@ fn secure(
 ) -> Result<Credits, Stop> {
     match had {
         Some(credits) if credits.cover(bytes, records) => Ok(credits),
-        _ => engine.reserve(bytes, records, if reclaim { Class::Reclaim } else { Class::Write }),
+        had => {
+            let class = if reclaim { Class::Reclaim } else { Class::Write };
+            engine.reserve_instead(had, bytes, records, class)
+        }
     }
 }

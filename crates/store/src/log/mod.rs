@@ -170,12 +170,26 @@ impl LogEngine {
 
 impl Engine for LogEngine {
     fn reserve(&self, bytes: u64, records: u64, class: Class) -> Result<Credits, Stop> {
+        self.reserve_instead(None, bytes, records, class)
+    }
+
+    fn reserve_instead(
+        &self,
+        held: Option<Credits>,
+        bytes: u64,
+        records: u64,
+        class: Class,
+    ) -> Result<Credits, Stop> {
         let journal_class = match class {
             Class::Write => journal::Class::Write,
             Class::Reclaim => journal::Class::Reclaim,
         };
         let room = bytes + records * FOOTER_SHARE_BYTES + BATCH_SHARE_BYTES;
-        match self.journal.reserve(room, journal_class) {
+        let reserved = match held.and_then(|held| held.inner) {
+            Some(held) => self.journal.reserve_instead(held, room, journal_class),
+            None => self.journal.reserve(room, journal_class),
+        };
+        match reserved {
             Ok(_) if class == Class::Write && !self.brake.pass(room) => Err(Stop::Busy),
             Ok(credits) => Ok(Credits::of(bytes, records, credits)),
             Err(Refusal::Busy { .. }) => Err(Stop::Busy),
