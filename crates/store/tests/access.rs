@@ -473,3 +473,99 @@ fn overdue_key_that_must_stay_gives_the_tender_nothing_to_do() {
     assert_eq!(store.tend(100), None);
     assert_eq!(store.expired_keys(), 1);
 }
+
+/// One command of a group, at the limit of memory.
+#[derive(Clone, Debug)]
+enum Charged {
+    Set { key: u8, size: u16 },
+    Expire { key: u8, at: bool },
+    Del { key: u8 },
+    Rename { from: u8, to: u8 },
+}
+
+fn charged() -> impl Strategy<Value = Charged> {
+    let key = || 0_u8..40;
+    prop_oneof![
+        3 => (key(), 0_u16..40_000).prop_map(|(key, size)| Charged::Set { key, size }),
+        4 => (key(), any::<bool>()).prop_map(|(key, at)| Charged::Expire { key, at }),
+        1 => key().prop_map(|key| Charged::Del { key }),
+        1 => (key(), key()).prop_map(|(from, to)| Charged::Rename { from, to }),
+    ]
+}
+
+fn run_charged(store: &Store, group: &[Charged]) -> Result<u64, Stop> {
+    let names: Vec<[u8; 1]> = (0_u8..40).map(|key| [key]).collect();
+    let (prepared, db) = (Prepared::default(), 0);
+    let keys: Vec<KeyRef<'_>> = names.iter().map(|key| KeyRef { db, key }).collect();
+    let mut access = store.access(Scope::Keys(&keys), &prepared, 1).expect("memory never refuses");
+    for command in group {
+        match *command {
+            Charged::Set { key, size } => access.put(db, &[key], Value::String(&vec![7; size.into()]), None),
+            Charged::Expire { key, at } => {
+                _ = access
+                    .set_expiry(db, &[key], at.then_some(Deadline::at(UnixMs(1_000_000_000))))
+                    .expect("hot");
+            }
+            Charged::Del { key } => _ = access.remove(db, &[key]).expect("hot"),
+            Charged::Rename { from, to } => {
+                let value = access.get(db, &[from]).expect("hot").map(|found| found.value.to_vec());
+                if let Some(value) = value {
+                    access.put(db, &[to], Value::String(&value), None);
+                    access.remove(db, &[from]).expect("hot");
+                }
+            }
+        }
+    }
+    access.commit()
+}
+
+/// Effects were charged by the last command on their key: `MULTI`, `SET new`, `EXPIRE new 100`, `EXEC` stored whatever it
+/// liked beyond `memory.limit`.
+#[test]
+fn value_that_a_group_stores_is_charged_whatever_the_group_does_to_its_key_after_that() {
+    let (store, _) = open(128);
+    set(&store, &[0], &[7; 20_000], None);
+    store.set_memory_limit(1);
+    let (new, old) = (Charged::Set { key: 1, size: 400 }, Charged::Set { key: 0, size: 10_000 });
+    let (expire, persist) = (Charged::Expire { key: 1, at: true }, Charged::Expire { key: 1, at: false });
+    for last in [&[expire.clone()][..], &[persist.clone()], &[expire, persist]] {
+        let group = [&[new.clone()], last].concat();
+        let refused = run_charged(&store, &group).expect_err("it grows");
+        assert!(matches!(refused, Stop::Refused(StoreError::MemoryLimit { .. })), "{refused:?} {group:?}");
+    }
+    let retime = Charged::Expire { key: 0, at: true };
+    run_charged(&store, &[retime.clone()]).expect("a key that is there gets another time");
+    run_charged(&store, &[retime.clone(), old, retime]).expect("less than what is there");
+    run_charged(&store, &[Charged::Rename { from: 0, to: 2 }]).expect("as much as what is there");
+    run_charged(&store, &[new, Charged::Del { key: 1 }]).expect("nothing");
+    run_charged(&store, &[Charged::Del { key: 2 }]).expect("a removal");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// With engine `memory` nothing leaves memory but by removal: at the limit no group may make it more, but for the times
+    /// at which keys expire.
+    #[test]
+    fn no_group_of_commands_grows_memory_beyond_its_limit(
+        groups in prop::collection::vec(prop::collection::vec(charged(), 1..6), 1..120)
+    ) {
+        const LIMIT: u64 = 400_000;
+        let (store, _) = open(128);
+        store.set_memory_limit(LIMIT + store.memory().used_bytes());
+        let most = LIMIT + store.memory().used_bytes() + 6 * 41_000 + 40 * UNREPORTED_BYTES;
+        for group in &groups {
+            let before = store.memory().used_bytes();
+            match run_charged(&store, group) {
+                Ok(_) => prop_assert!(store.memory().used_bytes() <= most, "{group:?}"),
+                Err(Stop::Refused(StoreError::MemoryLimit { .. })) => {
+                    prop_assert_eq!(store.memory().used_bytes(), before);
+                }
+                Err(stop) => prop_assert!(false, "{stop:?}"),
+            }
+        }
+    }
+}
+
+/// By how much the count of a stripe may be behind, and more than what the time of a key takes.
+const UNREPORTED_BYTES: u64 = 4_096 + 256;

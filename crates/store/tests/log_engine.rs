@@ -535,3 +535,38 @@ fn expiry_that_is_changed_again_and_again_leaves_one_live_record_of_it() {
         assert!(found.abs_diff(wanted) < wanted / 5, "{found} B live after a start, {wanted} B before");
     }
 }
+
+/// The reserve of a full disk, which is for what frees space, was open to whatever a group stored, if the last thing that it
+/// did to the key was to change when it expires.
+#[test]
+fn group_that_stores_takes_nothing_of_what_a_full_disk_keeps_for_removals() {
+    let machine = Machine::new(128);
+    machine.disk.set_capacity(machine.disk.used_bytes());
+    let keys = |n: u32| n.to_be_bytes();
+    let group = |n: u32, retime: bool| -> Result<u64, Stop> {
+        let (key, prepared) = (keys(n), Prepared::default());
+        let scope = [KeyRef { db: 0, key: &key }];
+        let mut access = machine.store.access(Scope::Keys(&scope), &prepared, 2_000)?;
+        access.put(0, &key, Value::String(&[7; 2_000]), None);
+        if retime {
+            access.set_expiry(0, &key, Some(Deadline::at(UnixMs(1_000_000_000))))?;
+        }
+        let ticket = access.commit();
+        machine.settle();
+        ticket
+    };
+    let is_full = |result: &Result<u64, Stop>| matches!(result, Err(Stop::Refused(StoreError::DiskFull(_))));
+    let stored = (0..10_000).find(|n| is_full(&group(*n, false))).expect("the disk is full");
+    for n in 0..50 {
+        let result = group(20_000 + n, true);
+        assert!(is_full(&result), "{n}: {result:?}");
+    }
+    for n in 0..stored.min(20) {
+        let is_there = machine.with(0, &keys(n), 100, |access| {
+            access.set_expiry(0, &keys(n), Some(Deadline::at(UnixMs(1 << 40))))
+        });
+        assert!(is_there, "what is there gets another time");
+        assert!(machine.with(0, &keys(n), 100, |access| access.remove(0, &keys(n))), "and can go");
+        machine.settle();
+    }
+}

@@ -213,16 +213,7 @@ impl Access<'_> {
         if self.settles.is_some() {
             return Ok(());
         }
-        let grown: i64 = self
-            .overlay
-            .iter()
-            .zip(plans)
-            .filter(|(staged, _)| !is_reclaim(staged))
-            .map(|(staged, plan)| {
-                let new = staged.object().view().memory_bytes() as i64;
-                new - plan.old.map_or(0, |old| old.hot_bytes)
-            })
-            .sum();
+        let grown: i64 = self.overlay.iter().zip(plans).map(|(staged, plan)| grown_bytes(staged, plan)).sum();
         if grown > 0 { self.store.memory.admit(&self.store.index, &*self.store.engine) } else { Ok(()) }
     }
 
@@ -479,11 +470,23 @@ fn prepares_ttl(staged: &Staged) -> bool {
     staged.keyspace == PREPARED_KEYSPACE && staging::has_ttl(staged.object().view().value())
 }
 
+/// By how much a change grows what memory holds, compared with what is there now. Removals and other expiry times never do:
+/// they go on where growth is refused, also of a key that is not in memory.
+fn grown_bytes(staged: &Staged, plan: &Plan) -> i64 {
+    let old = plan.old.map_or(0, |old| old.hot_bytes);
+    match (&staged.change, staged.cause) {
+        (Change::Remove(_), _) => -old,
+        (_, Cause::Command) => staged.object().view().memory_bytes() as i64 - old,
+        _ => 0,
+    }
+}
+
+/// Whether a change may take what the disk keeps for those that free space.
 fn is_reclaim(staged: &Staged) -> bool {
     staged.cause != Cause::Command || matches!(staged.change, Change::Remove(_))
 }
 
-/// What was reserved before the locks, or (asked without waiting) enough for what it turned out to be.
+/// What was reserved before the locks, or (asked without waiting) enough for what it turned out to be, in its place.
 fn secure(
     had: Option<Credits>,
     engine: &dyn Engine,

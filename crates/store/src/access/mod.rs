@@ -203,7 +203,10 @@ impl<'s> Access<'s> {
         } else {
             Change::Delta { object, kind: record::EXPIRY, body: Vec::new() }
         };
-        self.overlay.stage(Staged { db, keyspace, hash, change, cause: Cause::Retime });
+        // A value that this group stores is charged as such, whatever comes after it.
+        let is_stored = state.staged && self.is_stored(keyspace, hash, key);
+        let cause = if is_stored { Cause::Command } else { Cause::Retime };
+        self.overlay.stage(Staged { db, keyspace, hash, change, cause });
         Ok(true)
     }
 
@@ -386,6 +389,11 @@ impl<'s> Access<'s> {
     fn check_value(&self, state: &State<'_>) -> Result<(), Stop> {
         let limit_bytes = self.prepared.values_bytes_max();
         if state.has_value { Ok(()) } else { Err(StoreError::ReadTooLarge { limit_bytes }.into()) }
+    }
+
+    /// Whether a command of this access has stored `key`.
+    fn is_stored(&self, keyspace: u32, hash: KeyHash, key: &[u8]) -> bool {
+        self.overlay.find(keyspace, hash, key).is_some_and(|staged| staged.cause == Cause::Command)
     }
 
     /// Whether a damaged record is `key`'s.

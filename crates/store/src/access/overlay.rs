@@ -25,7 +25,7 @@ pub(super) struct Staged {
 pub(super) enum Cause {
     /// A command stores or removes it.
     Command,
-    /// A command changes when it expires: allowed where growth is refused.
+    /// Commands change when it expires, and nothing else of what is there: allowed where growth is refused.
     Retime,
     /// Its time had come.
     Expired,
