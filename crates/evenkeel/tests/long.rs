@@ -161,3 +161,68 @@ fn ten_thousand_greedy_clients_leave_memory_within_its_bounds_and_writers_served
         outcome.check(crowd);
     }
 }
+
+/// As `store`'s test of the bound does on a simulated disk, but with the server's own threads, commands and sizes.
+#[test]
+#[ignore = "long: writes 20 GB"]
+fn disk_stays_within_the_bound_of_the_manual_for_random_sizes_and_commands() {
+    const SEGMENT_BYTES: u64 = 16 << 20;
+    const VALUE_BYTES_MAX: u64 = 16 << 20;
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let arguments = ["--journal-segment-size=16MiB", "--value-max=16MiB", "--memory-limit=512MiB"];
+    let mut server = Server::start(dir.path(), &arguments);
+    let mut stream = connect(&server);
+    let (seed, mut state, mut most) = (4_711_u64, 4_711_u64, 0);
+    let mut random = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    for n in 0..6_000 {
+        let (key, other) = (format!("k{}", random(30)), format!("k{}", random(30)));
+        let size = random(1 << random(24)) + 1;
+        let command: Vec<String> = match random(12) {
+            0..=3 => vec!["SET".into(), key, "v".repeat(size as usize)],
+            4..=5 => vec!["APPEND".into(), key, "v".repeat((size % 1_000) as usize)],
+            6..=7 => vec!["SETRANGE".into(), key, random(VALUE_BYTES_MAX / 2).to_string(), "v".into()],
+            8..=9 => vec!["COPY".into(), key, other, "REPLACE".into()],
+            10 => vec!["DEL".into(), key],
+            _ if n % 500 == 0 => vec!["FLUSHALL".into()],
+            _ => vec!["EXPIRE".into(), key, "1000".into()],
+        };
+        let mut request = Vec::new();
+        resp::encode_command(&mut request, &command);
+        stream.write_all(&request).expect("sent");
+        let reply = receive(&mut stream).expect("a reply");
+        let is_expected = !matches!(&reply, Value::Error(text) if !text.starts_with(b"ERR string exceeds"));
+        assert!(is_expected, "{reply:?} to {} of seed {seed}", command[0]);
+        if n % 1_500 == 1_499 {
+            drop(stream);
+            assert!(server.end().0.success());
+            server = Server::start(dir.path(), &arguments);
+            stream = connect(&server);
+        }
+        if n % 10 == 0 {
+            let live_bytes = field(&server, "log_live_bytes");
+            let bound = 2 * live_bytes + 16 * SEGMENT_BYTES + 6 * VALUE_BYTES_MAX;
+            let used = taken_bytes(dir.path());
+            most = most.max(used * 100 / bound);
+            assert!(used <= bound, "{used} B of {bound} B, {live_bytes} B live, command {n} of seed {seed}");
+        }
+    }
+    println!("at most {most} % of the bound");
+}
+
+/// A field of INFO, as a number.
+fn field(server: &Server, name: &str) -> u64 {
+    let Value::Bulk(info) = server.call(&["info", "everything"]) else { panic!("INFO is text") };
+    let info = String::from_utf8(info).expect("text");
+    let line = info.lines().find_map(|line| line.strip_prefix(&format!("{name}:"))).expect(name);
+    line.parse().expect("a number")
+}
+
+/// Blocks that the files of `dir` take, in bytes.
+fn taken_bytes(dir: &std::path::Path) -> u64 {
+    use std::os::unix::fs::MetadataExt as _;
+    let entries = std::fs::read_dir(dir).expect("a folder");
+    entries.filter_map(|entry| entry.ok()?.metadata().ok()).map(|it| it.blocks() * 512).sum()
+}

@@ -10,6 +10,8 @@
 //!
 //! Out of scope: expiry and dead keyspaces (`tend`).
 
+#[cfg(test)]
+mod bound;
 mod clean;
 mod rules;
 mod trim;
@@ -285,7 +287,7 @@ impl Keeper {
             let (died, waits) = (work.died_whole(info, store), emptied.is_some_and(|begun| *begun >= began));
             let is_above = info.state != SegmentState::Open && info.last_lsn.0 > covered;
             counts.log_bytes += info.end_bytes;
-            counts.above_bytes += if is_above { info.end_bytes } else { 0 };
+            counts.above_bytes += if is_above { taken_bytes(info) } else { 0 };
             counts.freed_bytes += if died || waits { info.size_bytes } else { 0 };
             // what waits for its checkpoint is as good as free
             counts.kept_bytes += if died || emptied.is_some() { 0 } else { info.end_bytes };
@@ -574,6 +576,11 @@ fn run(store: &Weak<Store>) {
             return;
         }
     }
+}
+
+/// What a sealed segment takes until a checkpoint covers it: of one that a large group cut short, most of its file.
+fn taken_bytes(info: &SegmentInfo) -> u64 {
+    info.end_bytes.max(info.size_bytes / 4 * 3)
 }
 
 /// About what a checkpoint would have.

@@ -6,7 +6,7 @@
 //! | # | begins | when | because |
 //! |---|---|---|---|
 //! | 1 | a footer | a sealed segment above the checkpoint has none, unless keys are few | a start reads a footer in a third of the time |
-//! | 2 | a checkpoint | the log above it is two segments and half its size | a start reads all of that |
+//! | 2 | a checkpoint | the log above it is two segments and half its size | a start reads all of that, and room is given back below it alone |
 //! | 3 | a checkpoint | keys are few and the log above it is eight times what they take | it is less work than footers |
 //! | 4 | a checkpoint | it gives files back: of its own size, and half a segment or after a rest | room comes back by checkpoints only |
 //! | 5 | cleaning any segment | log to live data is beyond 1.35, or the disk is nearly full | the pace rises with what is dead |
@@ -26,7 +26,7 @@ pub(super) struct Counts {
     pub(super) hands: Hands,
     /// Whether a sealed segment with records above the checkpoint in force has no footer and could have one.
     pub(super) lacks_footer: bool,
-    /// Batches of sealed segments that reach above the checkpoint in force.
+    /// Batches of sealed segments that reach above the checkpoint in force, or most of their files where these are larger.
     pub(super) above_bytes: u64,
     /// The checkpoint in force; 0 for none.
     pub(super) checkpoint_bytes: u64,
