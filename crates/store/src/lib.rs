@@ -14,6 +14,7 @@
 //! Out of scope: commands (`server`), segments and syncs (`journal`).
 
 mod access;
+mod allocator;
 mod check;
 mod engine;
 mod error;

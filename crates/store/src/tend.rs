@@ -1,11 +1,12 @@
 //! What the store does by itself: removing expired keys on time, dropping slots of released removals, freeing
-//! flushed keyspaces, dropping clean values when memory runs short.
+//! flushed keyspaces, dropping clean values when memory runs short, giving freed memory back to the system.
 //!
 //! [`Store::tend`] is one deterministic turn; a thread of its own calls it when the next key is due. Each removal
 //! is a logged effect. Nothing is sampled: stripes keep their expiries in order.
 //!
 //! Invariants
-//!   1. A turn holds one stripe's lock at a time, and for a bounded number of keys.
+//!   1. A turn holds one stripe's lock at a time, and for a bounded number of keys. It frees flushed keyspaces a stripe's share at a time
+//!      without any lock, a bounded number of them.
 //!   2. A key that a prepared transaction holds is not due. If the last turn passed one over, whoever ends a transaction wakes the tender.
 //!   3. A turn that could remove nothing of what is overdue (the disk is full) is followed by a pause.
 
@@ -17,6 +18,7 @@ use std::time::Duration;
 use clock::UnixMs;
 
 use crate::access::Scope;
+use crate::allocator::{self, Ebb};
 use crate::error::{Stop, StoreError};
 use crate::hash::{KeyHash, STRIPES};
 use crate::index::stripe::{ExpiryEntry, Stripe};
@@ -32,6 +34,9 @@ pub(crate) struct Tender {
     /// The last turn passed over a key with an expiry that a prepared transaction holds. Written under the lock of the key's stripe: who
     /// looks when that lock was let go either finds it noted, or the turn finds the key free.
     has_passed_over: AtomicBool,
+    /// Somebody asked for freed memory to go back to the system.
+    must_give_back: AtomicBool,
+    ebb: Mutex<Ebb>,
     state: Mutex<State>,
     changed: Condvar,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -114,16 +119,22 @@ fn run(store: &Weak<Store>) {
 }
 
 impl Store {
+    /// Gives freed memory back to the system, soon and on a thread of the store's own, which also does it by itself when
+    /// much was freed. Threads that allocate meanwhile may wait, about 0.1 s for each GB that goes back.
+    pub fn purge_memory(&self) {
+        self.tender.must_give_back.store(true, Ordering::Relaxed);
+        self.tender.wake();
+    }
+
     /// One turn: removes at most `budget` expired keys, drops released removals, frees dead keyspaces, makes room.
     ///
     /// Returns when the next key is due (in the past when the budget ran out; after a pause when what is overdue cannot be
     /// removed now), `None` when none has an expiry or [active expiry](Self::set_active_expiry) is off.
     /// Blocks on reads where expired keys are cold.
     pub fn tend(&self, budget: usize) -> Option<UnixMs> {
-        while let Some(space) = self.index.exhume() {
-            space.each_record(&mut |place, bytes| self.engine.on_dead(place, bytes));
-        }
+        let frees_more = self.free_spaces();
         self.memory.make_room(&self.index, &*self.engine, usize::MAX, 0);
+        self.give_memory_back(frees_more);
         self.tender.next_due_ms.store(u64::MAX, Ordering::Relaxed);
         self.tender.has_passed_over.store(false, Ordering::Relaxed);
         let now = self.now();
@@ -158,8 +169,34 @@ impl Store {
         if left < budget && active && !progress && next <= now_ms {
             next = now_ms + REFUSED_MS;
         }
+        if frees_more {
+            next = next.min(now_ms);
+        }
         self.tender.next_due_ms.fetch_min(next, Ordering::Relaxed);
         (next != u64::MAX).then(|| now.unix_at(next))
+    }
+
+    /// Frees some of what was flushed; returns whether there is more.
+    fn free_spaces(&self) -> bool {
+        for _ in 0..BUDGET_SPACES {
+            let Some(space) = self.index.exhume() else { return false };
+            space.each_record(&mut |place, bytes| self.engine.on_dead(place, bytes));
+        }
+        true
+    }
+
+    /// Gives memory back to the system if much was freed, or somebody asked for it, unless more is about to be freed (`frees_more`).
+    fn give_memory_back(&self, frees_more: bool) {
+        if frees_more {
+            return;
+        }
+        let mut ebb = self.tender.ebb.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_asked = self.tender.must_give_back.swap(false, Ordering::Relaxed);
+        let has_fallen = ebb.is_time(self.options.clock.now())
+            && ebb.look(self.memory().index_bytes, self.index.take_memory_peak());
+        if has_fallen || is_asked {
+            allocator::give_back();
+        }
     }
 
     fn due_in(&self, number: usize, now: Moment, limit: usize) -> Vec<(u32, ExpiryEntry)> {
@@ -264,6 +301,8 @@ fn is_held(stripe: &Stripe, keyspace: u32, number: usize, entry: ExpiryEntry) ->
 
 /// Keys that one turn removes at most.
 const BUDGET_KEYS: usize = 1_000;
+/// Spaces that one turn frees at most: a sixteenth of a flushed database.
+const BUDGET_SPACES: usize = STRIPES / 16;
 /// How soon released removals are looked for again.
 const SWEEP_MS: u64 = 10;
 /// How soon removals that found no room are tried again: a full disk stays full for a while.

@@ -47,6 +47,9 @@ impl Watches {
         entry.watchers -= 1;
         if entry.watchers == 0 {
             self.0.remove(&id);
+            if self.0.len() < self.0.capacity() / 8 {
+                self.0.shrink_to(self.0.len() * 2);
+            }
         }
     }
 

@@ -79,8 +79,9 @@ pub(crate) fn malloc_stats(_control: &mut Control<'_>, _args: ArgsView<'_>, out:
     Ok(())
 }
 
-/// Has nothing to give back: freed memory goes to the allocator at once.
-pub(crate) fn purge(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+/// Does not wait: that would hold up the other clients of this loop.
+pub(crate) fn purge(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    control.server.store.purge_memory();
     out.ok();
     Ok(())
 }
@@ -92,7 +93,7 @@ pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
         "MALLOC-STATS",
         "    Return internal statistics report from the memory allocator.",
         "PURGE",
-        "    Attempt to purge dirty pages for reclamation by the allocator.",
+        "    Give freed memory back to the operating system, within a moment.",
         "STATS",
         "    Return information about the memory usage of the server.",
         "USAGE <key> [SAMPLES <count>]",

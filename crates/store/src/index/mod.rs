@@ -42,6 +42,8 @@ pub(crate) struct Index {
     next_keyspace: AtomicU32,
     /// Bytes of index and hot objects, as far as stripes have reported them.
     memory_bytes: AtomicI64,
+    /// The most that they were since [`Index::take_memory_peak`].
+    memory_peak_bytes: AtomicI64,
     /// The newest clock record of the log, and its seq. Held while one is appended, so that a checkpoint that was begun
     /// above the record has it.
     clock: Mutex<(u64, Option<ClockRecord>)>,
@@ -59,6 +61,7 @@ impl Index {
             mapping_seq: AtomicU64::new(0),
             next_keyspace: AtomicU32::new(u32::from(databases) + 1),
             memory_bytes: AtomicI64::new(0),
+            memory_peak_bytes: AtomicI64::new(0),
             clock: Mutex::default(),
             graveyard: Mutex::default(),
         }
@@ -156,13 +159,22 @@ impl Index {
     /// Reports a change of memory.
     pub(crate) fn account(&self, bytes: i64) {
         if bytes != 0 {
-            self.memory_bytes.fetch_add(bytes, Ordering::Relaxed);
+            let now = self.memory_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+            if now > self.memory_peak_bytes.load(Ordering::Relaxed) {
+                self.memory_peak_bytes.fetch_max(now, Ordering::Relaxed);
+            }
         }
     }
 
     /// Bytes of index and hot objects.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.memory_bytes.load(Ordering::Relaxed).max(0) as u64
+    }
+
+    /// The most that [`Index::memory_bytes`] was since it was last asked for.
+    pub(crate) fn take_memory_peak(&self) -> u64 {
+        let now = self.memory_bytes.load(Ordering::Relaxed);
+        self.memory_peak_bytes.swap(now, Ordering::Relaxed).max(0) as u64
     }
 
     /// Hands over a dead space; [`Index::exhume`] gives it to who frees it.

@@ -563,6 +563,9 @@ impl Stripe {
             self.pending.pop_front();
             self.drop_removed(seq, keyspace, hash);
         }
+        if self.pending.capacity() > PENDING_KEPT {
+            self.pending.shrink_to(PENDING_KEPT / 4);
+        }
         false
     }
 
@@ -585,6 +588,8 @@ impl Stripe {
     }
 }
 
+/// Room for removals that wait that a stripe keeps when none waits.
+const PENDING_KEPT: usize = 256;
 /// An entry of the expiry index: a B-tree two thirds full.
 const EXPIRY_BYTES: i64 = 32;
 /// A slot of the table of deltas: place, list and a control byte.
