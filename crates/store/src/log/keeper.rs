@@ -526,8 +526,8 @@ impl Work {
         }
         self.survivors = survivors;
         let segments = self.segments(store);
-        self.turned.retain(|segment, _| segments.iter().any(|info| info.segment.0 == *segment));
-        self.miscounted.retain(|segment| segments.iter().any(|info| info.segment.0 == *segment));
+        self.turned.retain(|segment, _| lists(&segments, *segment));
+        self.miscounted.retain(|segment| lists(&segments, *segment));
     }
 
     /// Whether nothing in a sealed segment lives, as far as was counted: a checkpoint will find out and give it back
@@ -544,7 +544,7 @@ impl Work {
     /// The journal's segments but for those that were given back.
     fn segments(&mut self, store: Parts<'_>) -> Vec<SegmentInfo> {
         let mut segments = store.engine.journal.segments();
-        self.retired.retain(|retired| segments.iter().any(|info| info.segment.0 == *retired));
+        self.retired.retain(|retired| lists(&segments, *retired));
         segments.retain(|info| !self.retired.contains(&info.segment.0));
         segments
     }
@@ -581,6 +581,11 @@ fn run(store: &Weak<Store>) {
 /// What a sealed segment takes until a checkpoint covers it: of one that a large group cut short, most of its file.
 fn taken_bytes(info: &SegmentInfo) -> u64 {
     info.end_bytes.max(info.size_bytes / 4 * 3)
+}
+
+/// Whether `segment` is among `segments`, which the journal gives in the order of their numbers.
+fn lists(segments: &[SegmentInfo], segment: u32) -> bool {
+    segments.binary_search_by_key(&segment, |info| info.segment.0).is_ok()
 }
 
 /// About what a checkpoint would have.
