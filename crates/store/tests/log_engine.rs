@@ -524,9 +524,9 @@ fn expiry_that_is_changed_again_and_again_leaves_one_live_record_of_it() {
     assert_eq!(often, once, "after many as after one");
     for crash in [false, true] {
         if crash {
-            machine.crash(3)
+            machine.crash(3);
         } else {
-            machine.restart()
+            machine.restart();
         }
         for key in 0..KEYS {
             assert_eq!(machine.get(0, &key.to_le_bytes()), Some((vec![7; 200], Some(9_000_019))));

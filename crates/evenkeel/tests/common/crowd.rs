@@ -175,7 +175,7 @@ fn write_large(port: u16, bytes: usize, figures: &Figures) {
             match receive(&mut stream) {
                 Ok(reply) if reply == ok() => _ = figures.large_writes.fetch_add(1, Ordering::Relaxed),
                 Ok(Value::Error(text)) => {
-                    assert!(text.starts_with(b"OOM"), "{}", String::from_utf8_lossy(&text))
+                    assert!(text.starts_with(b"OOM"), "{}", String::from_utf8_lossy(&text));
                 }
                 _ => break,
             }

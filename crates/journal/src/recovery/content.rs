@@ -97,12 +97,12 @@ impl Look<'_> {
             && let Some(entries) = footer::read(&*file, (segment, salt), place, sealed.first_lsn)
                 .map_err(|error| JournalError::failed(format!("reading {file_name}"), error))?
         {
-            let newer = entries.iter().filter(|entry| entry.lsn >= self.from);
+            let mut newer = entries.iter().filter(|entry| entry.lsn >= self.from);
             let check = |entry: &crate::FooterEntry| {
                 (self.content.check)(entry.kind, None)
                     .map_err(|what| unknown(entry.place.offset_bytes(), what))
             };
-            return newer.map(check).collect();
+            return newer.try_for_each(check);
         }
         let (first_lsn, name) = (facts.first_lsn, file_name.clone());
         let extent = Extent { segment, salt, first_lsn, end_bytes, file_name: name };
