@@ -310,7 +310,7 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
             peer.in_ready = true;
             self.ready.push(token);
         }
-        if let Some(deadline) = peer.timer
+        if let Some(deadline) = peer.deadline()
             && peer.timer_queued.is_none_or(|queued| deadline < queued)
         {
             peer.timer_queued = Some(deadline);

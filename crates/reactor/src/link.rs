@@ -38,6 +38,8 @@ pub(crate) struct Link {
     pub(crate) is_refused: bool,
     /// Everything under way was told to stop.
     pub(crate) is_stopping: bool,
+    /// The system was asked to tell when the peer closes, for nothing is received now.
+    pub(crate) is_watched: bool,
     /// The stream broke, rather than ended.
     pub(crate) is_broken: bool,
     /// Used again: most connections send one parcel after the other.
@@ -72,7 +74,7 @@ impl Link {
 
     /// Whether the system has nothing to do for it.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.coming == Coming::Off && self.under_way_bytes == 0
+        self.coming == Coming::Off && self.under_way_bytes == 0 && !self.is_watched
     }
 
     /// Takes `parcel` back, of which `count` bytes left; its buffer when all did.

@@ -103,12 +103,16 @@ pub(crate) struct Peer<P: Protocol> {
     is_half_closed: bool,
     /// What is in the output waits until it goes on ([`Io::keep_output`]).
     keeps: bool,
+    /// Its park is for nothing once the peer has closed its side ([`Io::end_with_peer`]).
+    ends_with_peer: bool,
     /// More complete input is in the buffer.
     pending: bool,
     /// The socket may have more to read.
     pub(crate) readable: bool,
-    /// The peer has closed its side: reads must go on until they bring the end.
+    /// The peer has closed its side: reads must go on until they bring the end. Known although nothing is read now.
     pub(crate) read_closed: bool,
+    /// The peer is gone for both directions. Reading need not tell: behind the end of its stream a reset is no error.
+    hung_up: bool,
     /// The socket took less than was offered.
     pub(crate) blocked: bool,
     /// The poller tells of writability.
@@ -118,7 +122,9 @@ pub(crate) struct Peer<P: Protocol> {
     /// The loop lists it among those with work.
     pub(crate) in_ready: bool,
     /// When the protocol's timer, or the close, is due.
-    pub(crate) timer: Option<Nanos>,
+    timer: Option<Nanos>,
+    /// When to look whether a connection whose peer has closed its side still gets anywhere.
+    gone_at: Option<Nanos>,
     /// Deadline of its newest entry in the loop's timers.
     pub(crate) timer_queued: Option<Nanos>,
     /// Where it is to move.
@@ -143,14 +149,17 @@ impl<P: Protocol> Peer<P> {
             drains_bytes: 0,
             is_half_closed: false,
             keeps: false,
+            ends_with_peer: false,
             pending: false,
             readable: false,
             read_closed: false,
+            hung_up: false,
             blocked: false,
             watches_writes: false,
             in_held: false,
             in_ready: false,
             timer: None,
+            gone_at: None,
             timer_queued: None,
             move_to: None,
         }
@@ -221,8 +230,36 @@ impl<P: Protocol> Peer<P> {
         messages.into_iter().try_for_each(|message| self.message(message, context))
     }
 
-    /// Fires the timer.
-    pub(crate) fn fire_timer(&mut self, context: &mut Context<'_, P>) -> Result<(), CloseReason> {
+    /// When something is due although nothing came.
+    pub(crate) fn deadline(&self) -> Option<Nanos> {
+        self.timer.into_iter().chain(self.gone_at).min()
+    }
+
+    /// Does what is due.
+    pub(crate) fn fire_timers(&mut self, context: &mut Context<'_, P>) -> Result<(), CloseReason> {
+        let is_due = |at: Option<Nanos>| at.is_some_and(|at| at <= context.now);
+        let (timer_is_due, gone_is_due) = (is_due(self.timer), is_due(self.gone_at));
+        if gone_is_due {
+            self.gone_at = None;
+            self.check_gone(context)?;
+        }
+        if timer_is_due { self.fire_timer(context) } else { Ok(()) }
+    }
+
+    /// Ends a connection whose peer has closed its side if nothing came or went for the grace time; else it has as long again.
+    fn check_gone(&mut self, context: &Context<'_, P>) -> Result<(), CloseReason> {
+        if !self.misses_end() || self.phase != Phase::Open {
+            return Ok(());
+        }
+        let until = self.connection.last_active() + context.handle.shared.options.close_grace;
+        if until <= context.now {
+            return Err(CloseReason::Grace);
+        }
+        self.gone_at = Some(until);
+        Ok(())
+    }
+
+    fn fire_timer(&mut self, context: &mut Context<'_, P>) -> Result<(), CloseReason> {
         self.timer = None;
         match self.phase {
             Phase::Closing(CloseReason::Shutdown) => Err(CloseReason::Shutdown),
@@ -233,6 +270,10 @@ impl<P: Protocol> Peer<P> {
 
     /// Sends what may leave, gives buffers back, and ends the connection when it has nothing left to do.
     pub(crate) fn finish(&mut self, context: &mut Context<'_, P>) -> Result<(), CloseReason> {
+        if self.hung_up && self.misses_end() {
+            return Err(CloseReason::Peer);
+        }
+        self.heed_end(context);
         if self.blocked || !(self.output.is_empty() || self.keeps_output()) {
             self.flush(context)?;
         }
@@ -299,6 +340,24 @@ impl<P: Protocol> Peer<P> {
         self.phase != Phase::Open && self.drains_bytes > 0
     }
 
+    /// A connection that takes no input does not come to the end that its peer has made. It ends now if it waits for what is nobody's any
+    /// more, else when it takes input again, or after the grace time without a byte.
+    fn heed_end(&mut self, context: &Context<'_, P>) {
+        if self.phase != Phase::Open || !self.misses_end() {
+            return;
+        }
+        if self.parked && self.ends_with_peer {
+            self.begin_close(CloseReason::Peer, context);
+        } else if self.gone_at.is_none() {
+            self.gone_at = Some(context.now + context.handle.shared.options.close_grace);
+        }
+    }
+
+    /// Whether the peer has closed its side and reading will not tell, for now.
+    fn misses_end(&self) -> bool {
+        self.read_closed && !self.takes_input()
+    }
+
     /// Whether nothing leaves now, although it might. What the socket has refused is offered again as ever: it is asked when it has room.
     fn keeps_output(&self) -> bool {
         let goes_on = self.parked || self.pending;
@@ -344,6 +403,7 @@ impl<P: Protocol> Peer<P> {
             self.phase = Phase::Closing(reason);
             self.pending = false;
             self.timer = Some(context.now + context.handle.shared.options.close_grace);
+            self.gone_at = None;
         }
     }
 
@@ -361,7 +421,7 @@ impl<P: Protocol> Peer<P> {
 
     /// The peer is gone for both directions. What it sent before is still taken, if it can be now.
     pub(crate) fn on_hang_up(&mut self) -> Result<(), CloseReason> {
-        (self.readable, self.read_closed) = (true, true);
+        (self.readable, self.read_closed, self.hung_up) = (true, true, true);
         if self.takes_input() { Ok(()) } else { Err(CloseReason::Peer) }
     }
 
@@ -411,19 +471,23 @@ impl<P: Protocol> Peer<P> {
             timer: &mut self.timer,
             patient: false,
             keeps: false,
+            ends_with_peer: false,
         };
         let step = match call {
             Call::Input => protocol.on_input(session, &mut io),
             Call::Message(message) => protocol.on_message(session, message, &mut io),
             Call::Timer => protocol.on_timer(session, &mut io),
         };
-        let (is_patient, keeps) = (io.patient, io.keeps);
+        let (is_patient, keeps, ends_with_peer) = (io.patient, io.keeps, io.ends_with_peer);
         let commands = self.connection.commands() - commands;
         context.tally.commands += commands;
         let is_answered = commands > 0 || !from_input || step == Step::Park;
         context.unheld |= is_answered && !is_patient && self.output.first_ticket().is_none();
         // A message that ends a park is followed by a turn.
         self.keeps = if from_input { keeps && step == Step::Park } else { self.keeps && step != Step::Park };
+        // A message that leaves it parked leaves it waiting for the same.
+        self.ends_with_peer =
+            step == Step::Park && if from_input { ends_with_peer } else { self.ends_with_peer };
         self.apply(step, from_input, context)
     }
 

@@ -9,7 +9,7 @@
 //! ```text
 //!  on_start, of all; then of each connection
 //!  on_open -> (on_input | on_message | on_timer)* -> on_close
-//!                 |  Park: no on_input until on_message or on_timer answers Continue or Yield
+//!                 |  Park: no on_input until on_message or on_timer answers Continue or Yield, or the peer is gone
 //!                 |  Close: what is released is sent first     Kill: at once
 //! ```
 
@@ -141,6 +141,7 @@ pub struct Io<'a, P: Protocol> {
 
 impl<P: Protocol> Io<'_, P> {
     /// Asks for `on_timer` at `deadline`, in place of what was asked before; `None` unsets it.
+    pub(crate) ends_with_peer: bool,
     ///
     /// Fires late by up to a millisecond and never early. Costs next to nothing when a deadline is only
     /// put off, as an idle timeout is.
@@ -160,3 +161,10 @@ impl<P: Protocol> Io<'_, P> {
         self.keeps = true;
     }
 }
+
+    /// Asked of `on_input` that parks: the wait ends with the connection as soon as the peer has closed its side, what it is owed is sent
+    /// before. For waits that may be long or without end. Other waits go on, so that a peer that closed its side alone gets its reply: as
+    /// long as the grace time of a close ([`crate::Options::close_grace`]). A peer that is gone for both directions ends any wait at once.
+    pub fn end_with_peer(&mut self) {
+        self.ends_with_peer = true;
+    }

@@ -3,7 +3,8 @@
 //! ```text
 //!  receive ---> armed --(bytes)*--> armed --(end, error, cancel, no buffer)--> off      [the completion without MORE]
 //!  send    ---> under way ---------(some or all was taken, error, cancel)----> off      [the bytes come back]
-//!  stop    ---> both of the above end, each with a completion of its own
+//!  watch   ---> under way ---------(the peer closed, error, cancel)----------> off
+//!  stop    ---> all of the above end, each with a completion of its own
 //! ```
 //!
 //! Invariants
@@ -52,6 +53,7 @@ const RECEIVE: u64 = 0;
 const SEND: u64 = 1 << KIND_SHIFT;
 const STOP: u64 = 2 << KIND_SHIFT;
 const WAKE: u64 = 3 << KIND_SHIFT;
+const WATCH: u64 = 4 << KIND_SHIFT;
 /// Slots that a token can name.
 pub(crate) const SLOTS_MAX: usize = 1 << KIND_SHIFT;
 
@@ -110,6 +112,17 @@ pub(crate) enum Completion {
     },
     /// The socket took so many bytes.
     Sent { token: u64, parcel: Box<Parcel>, outcome: Result<usize, Errno> },
+    /// The peer closed its side, or both; or the watch was stopped.
+    Watched { token: u64, outcome: Result<Closed, Errno> },
+}
+
+/// What a peer has closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closed {
+    /// Its side: it sends nothing more.
+    Sending,
+    /// The connection.
+    Both,
 }
 
 impl Ring {
@@ -176,6 +189,17 @@ impl Ring {
         Ok(())
     }
 
+    /// Tells once when the peer of `socket` closes the connection; with `its_side` also when it closes its side alone.
+    ///
+    /// # Errors
+    /// The kernel takes no more requests.
+    pub(crate) fn watch(&mut self, socket: BorrowedFd<'_>, token: u64, its_side: bool) -> io::Result<()> {
+        // A broken connection is told of by any poll.
+        let events = if its_side { libc::POLLRDHUP } else { 0 };
+        let poll = opcode::PollAdd::new(Fd(socket.as_raw_fd()), events.cast_unsigned().into());
+        self.push(&poll.build().user_data(token | WATCH))
+    }
+
     /// Ends what is under way on `socket`, all of it or receiving alone; each part still gets its completion.
     ///
     /// # Errors
@@ -238,6 +262,11 @@ impl Ring {
                     self.under_way -= 1;
                     let parcel = self.sends[slot_of(token)].take().expect("kept since it was sent");
                     return Some(Completion::Sent { token, parcel, outcome: outcome(entry.result()) });
+                }
+                WATCH => {
+                    let both = (libc::POLLERR | libc::POLLHUP) as usize;
+                    let closed = |events| if events & both == 0 { Closed::Sending } else { Closed::Both };
+                    return Some(Completion::Watched { token, outcome: outcome(entry.result()).map(closed) });
                 }
                 // How a stop itself went does not matter: what it stops completes for itself.
                 STOP => {}

@@ -151,13 +151,14 @@ impl<P: Protocol> Worker<P> {
     }
 
     fn timeout(&self) -> Option<Duration> {
-        let timer = self.peer.timer.map(|deadline| deadline - self.handle.shared.clock.now());
+        let timer = self.peer.deadline().map(|deadline| deadline - self.handle.shared.clock.now());
         let buffers = if self.pool.is_empty() { None } else { Some(BUFFERS_KEPT) };
         timer.into_iter().chain(buffers).min()
     }
 
     /// What happened on the socket and at the bell; `None` after `timeout`.
     fn poll_until(&self, timeout: Option<Duration>) -> Result<Option<(PollFlags, PollFlags)>, CloseReason> {
+        self.peer.read_closed |= socket.contains(PollFlags::RDHUP);
         let mut wanted = PollFlags::empty();
         wanted.set(PollFlags::IN, self.peer.takes_input() || self.peer.drains());
         wanted.set(PollFlags::OUT, self.peer.blocked);
@@ -172,6 +173,8 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
+        // Once: it stays true.
+        wanted.set(PollFlags::RDHUP, !self.peer.read_closed);
     fn work(&mut self) -> Result<(), CloseReason> {
         let shared = Arc::clone(&self.handle.shared);
         self.now = shared.clock.now();
@@ -201,8 +204,8 @@ impl<P: Protocol> Worker<P> {
             self.stopping = true;
             peer.begin_close(CloseReason::Shutdown, &context);
         }
-        if peer.timer.is_some_and(|deadline| deadline <= self.now) {
-            peer.fire_timer(&mut context)?;
+        if peer.deadline().is_some_and(|deadline| deadline <= self.now) {
+            peer.fire_timers(&mut context)?;
         }
         let done = peer.turn(&mut context);
         shared.protocol.on_tick_end(0, false);

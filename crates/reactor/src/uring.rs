@@ -25,7 +25,7 @@ use crate::event_loop::{Driver, Loop, Parts};
 use crate::link::Coming;
 use crate::mailbox::{Doorbell, Mailbox};
 use crate::peer::Peer;
-use crate::ring::{Completion, Lease, Parcel, Ring};
+use crate::ring::{Closed, Completion, Lease, Parcel, Ring};
 use crate::slots::token_of;
 use crate::{CloseReason, Protocol};
 
@@ -65,6 +65,7 @@ impl<P: Protocol> Driver<P> for Uring<P> {
                 Completion::Woken => of.tally.wakes += 1,
                 Completion::Received { token, outcome, armed } => received(of, token, outcome, armed),
                 Completion::Sent { token, parcel, outcome } => sent(of, token, parcel, outcome),
+                Completion::Watched { token, outcome } => watched(of, token, outcome),
             }
         }
         brought_events
@@ -108,6 +109,11 @@ impl<P: Protocol> Driver<P> for Uring<P> {
             (Coming::On, false) => {
                 self.ring.stop(peer.socket.as_fd(), token, true)?;
                 link.coming = Coming::Stopping;
+            }
+            // No bytes come that would bring the end.
+            (Coming::Off, false) if !link.is_watched => {
+                self.ring.watch(peer.socket.as_fd(), token, !peer.read_closed)?;
+                link.is_watched = true;
             }
             _ => {}
         }
@@ -156,7 +162,7 @@ fn received<P: Protocol>(
             }
         });
     };
-    let (wanted_turn, takes_input) = (peer.wants_turn(), peer.takes_input());
+    let (wanted_turn, takes_input, was_closed) = (peer.wants_turn(), peer.takes_input(), peer.read_closed);
     let link = peer.link.as_mut().expect("given when it came");
     if !armed {
         link.coming = Coming::Off;
@@ -167,13 +173,14 @@ fn received<P: Protocol>(
             peer.take_in(bytes, &mut of.pool, &mut of.tally, of.now);
             of.driver.ring.give(lease);
         }
-        Ok(None) => peer.readable = true,
+        Ok(None) => (peer.readable, peer.read_closed) = (true, true),
         // Asked for again, by and by: `settle` sees that bytes do not come.
         Err(Errno::NOBUFS | Errno::CANCELED | Errno::INTR | Errno::AGAIN) => {}
         Err(_) if takes_input => (link.is_broken, peer.readable) = (true, true),
         Err(_) => return of.end(peer, CloseReason::Peer),
     }
-    if peer.wants_turn() && !wanted_turn {
+    let ends_unread = !was_closed && peer.read_closed && !takes_input;
+    if (peer.wants_turn() && !wanted_turn) || ends_unread {
         of.slots.put(peer);
         of.received.push(token);
     } else {
@@ -212,6 +219,23 @@ fn sent<P: Protocol>(
         let shared = Arc::clone(of.shared());
         peer.publish_sizes(&shared, &mut of.tally);
         of.settle(peer);
+    }
+}
+
+/// The peer of the connection with `token` closed its side, or the connection, while nothing was received.
+fn watched<P: Protocol>(of: &mut Loop<P, Uring<P>>, token: u64, outcome: Result<Closed, Errno>) {
+    let Some(mut peer) = of.slots.take(token) else {
+        return finish_ended(of, token, |link| link.is_watched = false);
+    };
+    peer.link.as_mut().expect("given when it came").is_watched = false;
+    match outcome {
+        Ok(Closed::Both) if !peer.takes_input() => of.end(peer, CloseReason::Peer),
+        Ok(_) => {
+            peer.read_closed = true;
+            of.slots.put(peer);
+            of.received.push(token);
+        }
+        Err(_) => of.settle(peer),
     }
 }
 

@@ -80,7 +80,7 @@ pub(crate) enum Parked {
     Fetch(Prepared),
     /// Room in the journal.
     Credits,
-    /// A time, or to be woken.
+    /// A time, or to be woken: for others, or by its own will. Ends with the client that asked.
     Until(Nanos),
 }
 

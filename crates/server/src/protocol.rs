@@ -69,6 +69,9 @@ impl EvenkeelProtocol {
             if turn.keeps {
                 io.keep_output();
             }
+            if turn.ends_with_peer {
+                io.end_with_peer();
+            }
         } else {
             self.put_off_idle_timeout(session, io);
         }

@@ -37,7 +37,7 @@ pub struct ServerOptions {
     pub version: &'static str,
     /// Transactions over keys and databases; without, TX.* answer with an error.
     pub transactions: Option<Arc<Transactions>>,
-    /// Called by SHUTDOWN; must not wait.
+    /// Called by SHUTDOWN, and when a part of the server works no more; must not wait.
     pub shutdown: Box<dyn Fn(ShutdownKind) + Send + Sync>,
 }
 
@@ -47,7 +47,7 @@ impl fmt::Debug for ServerOptions {
     }
 }
 
-/// How SHUTDOWN wants it.
+/// How a server is to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShutdownKind {
     /// As SIGTERM.
@@ -230,6 +230,13 @@ impl Server {
 
     /// Sends `line` to everybody in MONITOR, and cuts them off if they cannot keep up: nobody else waits for them.
     pub(crate) fn feed_monitors(&self, line: Vec<u8>) {
+    /// A connection ended while it waited for credits or for such a key.
+    pub(crate) fn forget_waits(&self, id: u64) {
+        for waiting in [&self.busy, &self.locked] {
+            waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        }
+    }
+
         let monitors = self.monitors.read().unwrap_or_else(PoisonError::into_inner);
         let on_the_way = self.pubsub.bytes_on_the_way(self.store.released());
         if on_the_way >= self.tuned.messages_bytes_max.load(Ordering::Relaxed) {

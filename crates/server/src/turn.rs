@@ -35,11 +35,13 @@ pub(crate) struct Turn {
     pub(crate) commands: u64,
     /// Replies wait until it goes on, as far as they may.
     pub(crate) keeps: bool,
+    /// What it waits for may take long, and is nobody's when its client has gone.
+    pub(crate) ends_with_peer: bool,
 }
 
 impl Turn {
     fn ended(step: Step, commands: u64) -> Self {
-        Turn { step, wake: None, fetch: None, commands, keeps: false }
+        Turn { step, wake: None, fetch: None, commands, keeps: false, ends_with_peer: false }
     }
 }
 
@@ -211,7 +213,7 @@ impl Server {
         let mut turn = Turn::ended(Step::Park, 0);
         match parked {
             Parked::Fetch(prepared) => turn.fetch = Some(prepared),
-            Parked::Until(until) => turn.wake = Some(until),
+            Parked::Until(until) => (turn.wake, turn.ends_with_peer) = (Some(until), true),
             Parked::Credits => {
                 self.wait_for_credits(session.client.id);
                 // The hook may have run between the refusal and the line above.
@@ -329,6 +331,9 @@ impl Server {
         }
         self.abandon_capture(&session.client);
         self.end_wait_for_pause(session);
+        if session.pending.is_some() {
+            self.forget_waits(id);
+        }
         self.clients.remove(id);
     }
 }

@@ -87,9 +87,9 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
                 continue;
             }
             peer.timer_queued = None;
-            if peer.timer.is_some_and(|due| due <= self.now) {
+            if peer.deadline().is_some_and(|due| due <= self.now) {
                 self.drive(peer, |peer, context| {
-                    peer.fire_timer(context)?;
+                    peer.fire_timers(context)?;
                     peer.turn(context)
                 });
             } else {

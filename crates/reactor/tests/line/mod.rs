@@ -8,6 +8,7 @@
 //! | `aside X` | answers `X`, for which nobody waits |
 //! | `big N` | answers a line of `N` bytes |
 //! | `park` | parks until a message comes |
+//! | `wait` | parks until a message comes or the peer closes its side |
 //! | `timer MS` | answers `timer` after that time |
 //! | `where` | answers the index of the loop |
 //! | `refuse X` | answers `X`, takes and drops what still comes, and ends the connection |
@@ -213,6 +214,10 @@ impl Lines {
             }
             other => panic!("no such line: {other}"),
         }
+            "wait" => {
+                io.end_with_peer();
+                return Step::Park;
+            }
         Step::Continue
     }
 }

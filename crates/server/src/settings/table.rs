@@ -273,7 +273,7 @@ table! {
     connections_idle_timeout: Duration = "connections.idle_timeout" {
         form: "DURATION", default: "0", bounds: ["0", "365d"], runtime: true,
         summary: "Close a connection that sent nothing for so long; 0 for never.",
-        reason: "As in Redis: pools of clients expect their idle connections to stay. Subscribers and MONITOR are never closed.",
+        reason: "As in Redis: pools of clients expect their idle connections to stay. Subscribers, MONITOR and clients that wait for a reply are never closed.",
     }
     connections_auth_timeout: Duration = "connections.auth_timeout" {
         form: "DURATION", default: "30s", bounds: ["0", "1d"], runtime: true,
