@@ -496,11 +496,25 @@ fn files_spare(files: usize) -> usize {
 
 fn listen_error(error: &reactor::StartError, settings: &Settings) -> String {
     let reactor::StartError::Listen { address, source } = error else { return error.to_string() };
-    if source.kind() != std::io::ErrorKind::AddrInUse {
-        return error.to_string();
+    let advice = match source.kind() {
+        ErrorKind::AddrInUse => None,
+        ErrorKind::AddrNotAvailable => {
+            Some("this machine has no such address: `ip address` lists those it has")
+        }
+        ErrorKind::InvalidInput => Some(
+            "only an address of this machine can be listened on, and a link-local one (fe80::) not by its number alone",
+        ),
+        ErrorKind::PermissionDenied => {
+            Some("ports below 1024 need the capability CAP_NET_BIND_SERVICE, a folder the right to write")
+        }
+        _ => return error.to_string(),
+    };
+    if let Some(advice) = advice {
+        return format!("{error}: {advice}");
     }
     if settings.unixsocket.as_ref().is_some_and(|path| path.display().to_string() == *address) {
         return format!(
+    use std::io::ErrorKind;
             "cannot listen on {address}: a server does, or the file is no socket; stop it, remove it or choose another \
              path with --unixsocket"
         );

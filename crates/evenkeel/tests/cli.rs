@@ -122,6 +122,12 @@ fn other_machines_are_not_let_in_without_a_password() {
     let server = Server::start(dir.path(), &arguments);
     assert!(format!("{:?}", server.call(&["GET", "k"])).contains("Error"));
     assert_eq!(server.call(&["AUTH", "s3cret"]), ok());
+    // An address of IPv4 in the words of IPv6 is what it stands for.
+    let line = refused(&["--bind", "::ffff:0.0.0.0"]);
+    assert!(line.starts_with("bind = 0.0.0.0 lets other machines in without a password"), "{line}");
+    let mapped = Server::start(dir.path(), &["--engine=memory", "--bind=::ffff:127.0.0.1"]);
+    assert_eq!(mapped.call(&["SET", "k", "v"]), ok());
+    drop(mapped);
     let open = Server::start(dir.path(), &["--engine=memory", "--bind=127.0.0.1", "--protected-mode=false"]);
     assert_eq!(open.call(&["SET", "k", "v"]), ok());
 }
@@ -151,6 +157,16 @@ fn a_port_that_is_taken_is_named() {
     assert!(line.starts_with(&format!("cannot listen on {}: ", socket.display())), "{line}");
     assert!(!mistaken.exists());
     assert_eq!(first.call(&["PING"]), common_pong());
+}
+
+#[test]
+fn an_address_that_cannot_be_listened_on_is_named_with_what_to_do() {
+    let refused = |address: &str| refused(&["--bind", address, "--requirepass=s3cret", "--engine=memory"]);
+    let line = refused("192.0.2.1");
+    assert!(line.contains("192.0.2.1") && line.contains("this machine has no such address"), "{line}");
+    // Link-local: invalid without its interface, or there is no IPv6.
+    let line = refused("fe80::1");
+    assert!(line.contains("[fe80::1]:") && !line.ends_with("(os error 22)"), "{line}");
 }
 
 #[test]

@@ -172,7 +172,11 @@ impl Kind for Option<PathBuf> {
 impl Kind for Option<SocketAddr> {
     fn read(text: &str) -> Result<Self, String> {
         let expected = |_| "an address with a port, such as 127.0.0.1:9379 or [::1]:9379".to_owned();
-        if text.is_empty() { Ok(None) } else { text.parse().map(Some).map_err(expected) }
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let address: SocketAddr = text.parse().map_err(expected)?;
+        Ok(Some(SocketAddr::new(address.ip().to_canonical(), address.port())))
     }
 
     fn write(&self) -> String {
@@ -185,8 +189,10 @@ impl Kind for Vec<IpAddr> {
         let address = |word: &str| match word {
             "localhost" => Ok(IpAddr::from([127, 0, 0, 1])),
             "*" => Ok(IpAddr::from([0, 0, 0, 0])),
+            // As IPv6 writes an address of IPv4: a socket of IPv6 alone, as ours are, does not take it.
             word => word
-                .parse()
+                .parse::<IpAddr>()
+                .map(|address| address.to_canonical())
                 .map_err(|_| format!("IP addresses such as 127.0.0.1, 0.0.0.0 or ::1, not '{word}'")),
         };
         let mut addresses = Vec::new();
