@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  exposure, files, memory -> listen -> open the store -> protocol -> reactor -> greeting, RUNNING, systemd
-//!       -> wait for: signal | SHUTDOWN | failed journal
+//!       -> wait for: signal | SHUTDOWN | failed journal or event loop
 //!       -> asked:  stop accepting, send what is released (bounded), close the store, exit 0
 //!          failed: exit 1 at once; connections close without a reply, because nobody knows the outcome
 //! ```
@@ -30,7 +30,7 @@ enum End {
     Signal(&'static str),
     /// The command SHUTDOWN.
     Command(ShutdownKind),
-    /// Nothing more becomes durable.
+    /// Nothing more becomes durable, or a part works no more.
     Failed(String),
     /// The folder is gone, and with it what was written since.
     FolderGone(String),
@@ -90,7 +90,13 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Strin
         settings: Arc::clone(&config),
         clock: Arc::clone(&clock),
         version: env!("CARGO_PKG_VERSION"),
-        shutdown: Box::new(move |kind| drop(ends.send(End::Command(kind)))),
+        shutdown: Box::new(move |kind| {
+            let end = match kind {
+                ShutdownKind::Failed(what) => End::Failed(what.to_owned()),
+                kind => End::Command(kind),
+            };
+            drop(ends.send(end));
+        }),
     });
     let _ = hooks.protocol.set(Arc::clone(&protocol));
     // Transactions of an earlier start go on since they were opened: what became durable for them meanwhile was told to nobody.
@@ -495,6 +501,7 @@ fn files_spare(files: usize) -> usize {
 }
 
 fn listen_error(error: &reactor::StartError, settings: &Settings) -> String {
+    use std::io::ErrorKind;
     let reactor::StartError::Listen { address, source } = error else { return error.to_string() };
     let advice = match source.kind() {
         ErrorKind::AddrInUse => None,
@@ -514,7 +521,6 @@ fn listen_error(error: &reactor::StartError, settings: &Settings) -> String {
     }
     if settings.unixsocket.as_ref().is_some_and(|path| path.display().to_string() == *address) {
         return format!(
-    use std::io::ErrorKind;
             "cannot listen on {address}: a server does, or the file is no socket; stop it, remove it or choose another \
              path with --unixsocket"
         );

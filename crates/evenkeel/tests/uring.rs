@@ -107,15 +107,25 @@ fn client_that_sends_ahead_without_reading_is_paused_and_loses_nothing() {
     });
 }
 
-/// Containers and hardened kernels refuse io_uring: the server said so and served, rather than ended.
+/// Containers and hardened kernels refuse io_uring: the server said so and served, rather than ended. Where they refused a part of it
+/// alone, it started, answered nobody, and filled its log.
 #[test]
-fn where_io_uring_is_refused_the_server_says_so_and_serves_by_epoll() {
+fn where_io_uring_or_a_part_of_it_is_refused_the_server_says_so_and_serves_by_epoll() {
+    for call in [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register] {
+        for errno in [libc::EPERM, libc::ENOSYS] {
+            serves_without(call, errno as u32);
+        }
+    }
+}
+
+fn serves_without(call: libc::c_long, errno: u32) {
     let dir = folder();
     let server = Server::spawn_on(|port| {
-        let mut command = serve(dir.path(), &["--connector=uring", &format!("--port={port}")]);
+        let port = format!("--port={port}");
+        let mut command = serve(dir.path(), &["--connector=uring", "--journal-backend=uring", &port]);
         // SAFETY: the closure only makes two system calls with data on its own stack: nothing that allocates or takes locks
         // between fork and exec.
-        unsafe { command.pre_exec(|| seccomp::answer(&[libc::SYS_io_uring_setup], libc::EPERM as u32)) };
+        unsafe { command.pre_exec(move || seccomp::answer(&[call], errno)) };
         command
     });
     assert!(!server.greeting.contains("io_uring"), "{}", server.greeting);
@@ -124,5 +134,5 @@ fn where_io_uring_is_refused_the_server_says_so_and_serves_by_epoll() {
     server.signal(libc::SIGTERM);
     let (status, errors) = server.end();
     assert!(status.success(), "{errors}");
-    assert!(errors.contains("no io_uring for the loops"), "{errors}");
+    assert!(errors.contains("no io_uring for the loops"), "call {call}, error {errno}: {errors}");
 }

@@ -37,6 +37,8 @@ use crate::{CloseReason, Handle, LoopStats, Protocol, StartError};
 
 /// A loop has only writers once nobody else was answered for this long.
 const ALL_WAIT_AFTER: Duration = Duration::from_millis(100);
+/// Waits that fail in a row before a loop gives up: the kernel may lack memory for a moment.
+pub(crate) const WAIT_FAILURES_MAX: u32 = 100;
 /// Longest that ticks are one to the protocol.
 const GATHER_MAX: Duration = Duration::from_micros(500);
 
@@ -123,6 +125,8 @@ pub(crate) struct Loop<P: Protocol, D> {
     stopping: bool,
     /// By how much its connections grew since it last looked whether all keep too much.
     grown_bytes: i64,
+    /// Waits in a row that failed.
+    failures: u32,
 }
 
 impl<P: Protocol, D: Driver<P>> Loop<P, D> {
@@ -150,12 +154,15 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
             moves: Vec::new(),
             stopping: false,
             grown_bytes: 0,
+            failures: 0,
         }
     }
 
     fn run(&mut self) {
         while !(self.stopping && self.slots.count() == 0) {
-            self.wait();
+            if self.wait().is_err() {
+                return self.give_up();
+            }
             let began = self.handle.shared.clock.now();
             self.now = began;
             self.stats.pulse.between(began);
@@ -193,8 +200,21 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
         }
     }
 
+    /// Ends all connections, for nothing that comes for them is heard of any more. What others still leave at the door, the stop takes away.
+    fn give_up(&mut self) {
+        for index in 0..self.slots.size() {
+            if let Some(peer) = self.slots.take_at(index) {
+                self.end(peer, CloseReason::System);
+            }
+        }
+        self.handle.shared.protocol.on_failure("an event loop cannot wait for events");
+    }
+
     /// Waits for events, unless there is work already.
-    fn wait(&mut self) {
+    ///
+    /// # Errors
+    /// The system refuses, time after time.
+    fn wait(&mut self) -> io::Result<()> {
         let shared = &self.handle.shared;
         let idle = self.ready.is_empty() && self.gathers_since.is_none();
         let timeout = if idle && !self.mailbox.begin_sleep(|| shared.protocol.released()) {
@@ -203,10 +223,18 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
             Some(Duration::ZERO)
         };
         self.stats.pulse.asleep();
-        if let Err(error) = self.driver.wait(timeout) {
-            tracing::error!(%error, loop_index = self.index, "cannot wait for events");
-        }
+        let waited = self.driver.wait(timeout);
         self.mailbox.end_sleep();
+        let Err(error) = waited else {
+            self.failures = 0;
+            return Ok(());
+        };
+        self.failures += 1;
+        if self.failures < WAIT_FAILURES_MAX {
+            return Ok(());
+        }
+        tracing::error!(%error, loop_index = self.index, "an event loop cannot wait for events, and ends");
+        Err(error)
     }
 
     fn tick(&mut self) {

@@ -94,6 +94,10 @@ pub trait Protocol: Send + Sync + Sized + 'static {
         u64::MAX
     }
 
+    /// A part of the reactor works no more, for good: `what`. Said once for each part. Who serves should end: connections of a loop that
+    /// cannot wait for events have ended without a reply.
+    fn on_failure(&self, _what: &'static str) {}
+
     /// What a connection is told that is one too many, before it is closed.
     fn refusal(&self) -> &'static [u8];
 }
@@ -137,11 +141,11 @@ pub struct Io<'a, P: Protocol> {
     pub(crate) timer: &'a mut Option<Nanos>,
     pub(crate) patient: bool,
     pub(crate) keeps: bool,
+    pub(crate) ends_with_peer: bool,
 }
 
 impl<P: Protocol> Io<'_, P> {
     /// Asks for `on_timer` at `deadline`, in place of what was asked before; `None` unsets it.
-    pub(crate) ends_with_peer: bool,
     ///
     /// Fires late by up to a millisecond and never early. Costs next to nothing when a deadline is only
     /// put off, as an idle timeout is.
@@ -160,7 +164,6 @@ impl<P: Protocol> Io<'_, P> {
     pub fn keep_output(&mut self) {
         self.keeps = true;
     }
-}
 
     /// Asked of `on_input` that parks: the wait ends with the connection as soon as the peer has closed its side, what it is owed is sent
     /// before. For waits that may be long or without end. Other waits go on, so that a peer that closed its side alone gets its reply: as
@@ -168,3 +171,4 @@ impl<P: Protocol> Io<'_, P> {
     pub fn end_with_peer(&mut self) {
         self.ends_with_peer = true;
     }
+}

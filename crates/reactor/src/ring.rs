@@ -27,15 +27,16 @@ use std::fmt;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use io_uring::squeue::Entry;
 use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode};
+use rustix::event::EventfdFlags;
 use rustix::io::Errno;
-use rustix::net::SendFlags;
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 
 use crate::SharedBytes;
 use buffers::Buffers;
@@ -124,6 +125,67 @@ pub(crate) enum Closed {
     /// The connection.
     Both,
 }
+
+/// Does with a pair of sockets what loops do with connections, on a ring that ends with it: parts of io_uring may be refused one by one.
+///
+/// # Errors
+/// What the system reports for what it refuses, or that a request did not complete.
+pub(crate) fn try_out() -> io::Result<()> {
+    let bell = Arc::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?);
+    let mut ring = Ring::new(Arc::clone(&bell))?;
+    let flags = SocketFlags::CLOEXEC;
+    let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let (receiver, sender) = (0, (1 << 32) | 1);
+    ring.receive(ours.as_fd(), receiver)?;
+    ring.send(
+        theirs.as_fd(),
+        sender,
+        Box::new(Parcel { own: vec![7; 9], range: 0..9, ..Parcel::default() }),
+    )?;
+    ring.watch(theirs.as_fd(), sender, true)?;
+    rustix::io::write(&*bell, &1u64.to_ne_bytes())?;
+    let (mut came, mut went, mut woken, mut stops, mut ended) = (false, false, false, false, [false; 2]);
+    for timeout in [None; TRIES_MAX].into_iter().chain([Some(TRY_MAX); TRIES_MAX]) {
+        // One of each kind of wait; what must come comes within the first of them.
+        let has_all = came && went && woken;
+        if has_all && !stops {
+            ring.stop(ours.as_fd(), receiver, false)?;
+            ring.stop(theirs.as_fd(), sender, false)?;
+            stops = true;
+        }
+        ring.wait(if has_all { Some(TRY_MAX) } else { timeout })?;
+        while let Some(completion) = ring.next() {
+            match completion {
+                Completion::Woken => woken = true,
+                Completion::Received { outcome, armed, .. } => {
+                    ended[0] |= !armed;
+                    if let (false, Some(lease)) = (came, outcome.or_else(cancelled)?) {
+                        came = ring.bytes(&lease) == [7; 9];
+                        ring.give(lease);
+                    }
+                }
+                Completion::Sent { outcome, .. } => went = outcome? == 9,
+                Completion::Watched { outcome, .. } => {
+                    outcome.map(drop).or_else(|error| cancelled::<()>(error).map(drop))?;
+                    ended[1] = true;
+                }
+            }
+        }
+        if ended == [true; 2] && has_all {
+            return Ok(());
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::TimedOut, "requests to io_uring do not complete"))
+}
+
+/// What a stop does is no failure.
+fn cancelled<T>(error: Errno) -> io::Result<Option<T>> {
+    if error == Errno::CANCELED { Ok(None) } else { Err(error.into()) }
+}
+
+/// Waits of a trial, and the longest of those that are bounded.
+const TRIES_MAX: usize = 8;
+const TRY_MAX: Duration = Duration::from_secs(1);
 
 impl Ring {
     /// A ring with its buffers, woken through `bell`, an eventfd. Whatever thread waits first owns it from then on.
@@ -241,7 +303,7 @@ impl Ring {
         };
         self.completed.extend(self.ring.completion());
         match entered.map_err(|error| (error.raw_os_error(), error)) {
-            Ok(()) | Err((Some(libc::EINTR | libc::ETIME | libc::EAGAIN | libc::EBUSY), _)) => Ok(()),
+            Ok(()) | Err((Some(libc::EINTR | libc::ETIME), _)) => Ok(()),
             Err((_, error)) => Err(error),
         }
     }

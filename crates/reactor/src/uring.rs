@@ -25,7 +25,7 @@ use crate::event_loop::{Driver, Loop, Parts};
 use crate::link::Coming;
 use crate::mailbox::{Doorbell, Mailbox};
 use crate::peer::Peer;
-use crate::ring::{Closed, Completion, Lease, Parcel, Ring};
+use crate::ring::{Closed, Completion, Lease, Parcel, Ring, try_out};
 use crate::slots::token_of;
 use crate::{CloseReason, Protocol};
 
@@ -37,10 +37,10 @@ pub(crate) struct Uring<P: Protocol> {
     ended: HashMap<u64, Box<Peer<P>>>,
 }
 
-/// Rings and mailboxes of `count` loops.
+/// Rings and mailboxes of `count` loops, after a trial of all that they do.
 ///
 /// # Errors
-/// The system has io_uring switched off, or lacks what this driver needs.
+/// The system has io_uring or a part of it switched off, or lacks what this driver needs.
 pub(crate) fn parts<P: Protocol>(count: usize) -> io::Result<Vec<Parts<P, Uring<P>>>> {
     let make = || {
         let bell = Doorbell::new()?;
@@ -48,6 +48,7 @@ pub(crate) fn parts<P: Protocol>(count: usize) -> io::Result<Vec<Parts<P, Uring<
         let driver = Uring { ring, waits: 0, ended: HashMap::new() };
         Ok(Parts { driver, mailbox: Arc::new(Mailbox::new(Box::new(bell))) })
     };
+    try_out()?;
     (0..count).map(|_| make()).collect()
 }
 

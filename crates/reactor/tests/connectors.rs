@@ -91,6 +91,42 @@ fn all_wait_while_only_held_replies_are_given_and_not_beside_others() {
     }
 }
 
+/// With `io_uring_enter` refused, a loop logged three million lines in 19 s and heard of no stop for 12 s.
+#[test]
+fn loop_that_cannot_wait_ends_with_its_connections_and_says_so_once() {
+    for connector in [Connector::Epoll, Connector::Uring] {
+        let server = Server::start(options(connector, 2));
+        let (mut client, connection) = server.connect_known();
+        let others: Vec<_> = (0..4).map(|_| server.connect_known()).collect();
+        client.send("deny\n");
+        assert_eq!(server.close_reason(connection.id()), CloseReason::System);
+        let failures = || server.protocol.failures.lock().unwrap().clone();
+        eventually("it is said", || !failures().is_empty());
+        assert_eq!(failures(), ["an event loop cannot wait for events"]);
+        for (mut client, known) in others {
+            if known.loop_index() != connection.loop_index() {
+                assert_eq!(client.ask("echo the other loop serves"), "the other loop serves");
+            }
+        }
+    }
+}
+
+/// Under `ulimit -u 60` clients beyond were cut without a word, and counted nowhere.
+#[test]
+fn connection_without_a_thread_is_told_so_and_counted() {
+    // More than there are addresses: no thread can start.
+    let options = reactor::Options { thread_stack_bytes: 1 << 47, ..options(Connector::Threads, 1) };
+    let server = Server::start(options);
+    for count in 1..=3 {
+        let mut client = server.connect();
+        client.send("echo not served\n");
+        client.expect("too many");
+        assert_eq!(client.line(), None);
+        eventually("it is counted", || server.handle.accept_stats().refused() == count);
+    }
+    assert_eq!((server.handle.accept_stats().accepted(), server.handle.connection_count()), (0, 0));
+}
+
 /// What came from several connections is read before any of it is handled, and the protocol hears of all of it.
 #[test]
 fn inputs_that_came_together_are_announced_together() {

@@ -15,7 +15,7 @@ use crate::clients::Client;
 use crate::errors;
 use crate::message::{Accepts, Message, Peers};
 use crate::metrics::Snapshot;
-use crate::server::{Server, ServerOptions};
+use crate::server::{Server, ServerOptions, ShutdownKind};
 use crate::session::Session;
 use crate::turn::Turn;
 
@@ -204,6 +204,10 @@ impl Protocol for EvenkeelProtocol {
 
     fn released(&self) -> u64 {
         self.server.store.released()
+    }
+
+    fn on_failure(&self, what: &'static str) {
+        (self.server.shutdown)(ShutdownKind::Failed(what));
     }
 
     fn refusal(&self) -> &'static [u8] {

@@ -54,6 +54,8 @@ pub enum ShutdownKind {
     Clean,
     /// NOW or FORCE were given: do not wait for clients.
     Now,
+    /// A part of the server works no more, and which.
+    Failed(&'static str),
 }
 
 /// What all connections share.
@@ -228,8 +230,6 @@ impl Server {
         self.busy.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
     }
 
-    /// Sends `line` to everybody in MONITOR, and cuts them off if they cannot keep up: nobody else waits for them.
-    pub(crate) fn feed_monitors(&self, line: Vec<u8>) {
     /// A connection ended while it waited for credits or for such a key.
     pub(crate) fn forget_waits(&self, id: u64) {
         for waiting in [&self.busy, &self.locked] {
@@ -237,6 +237,8 @@ impl Server {
         }
     }
 
+    /// Sends `line` to everybody in MONITOR, and cuts them off if they cannot keep up: nobody else waits for them.
+    pub(crate) fn feed_monitors(&self, line: Vec<u8>) {
         let monitors = self.monitors.read().unwrap_or_else(PoisonError::into_inner);
         let on_the_way = self.pubsub.bytes_on_the_way(self.store.released());
         if on_the_way >= self.tuned.messages_bytes_max.load(Ordering::Relaxed) {

@@ -13,12 +13,16 @@
 //! | `where` | answers the index of the loop |
 //! | `refuse X` | answers `X`, takes and drops what still comes, and ends the connection |
 //! | `close`, `kill` | ends the connection, softly or not |
+//! | `deny` | has the kernel refuse its loop to wait from now on |
 //! | `meet` | holds its loop up from one meeting with the test to the next |
 //! | `later X` | answers `X` through a message that the connection posts to itself |
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::disallowed_methods, reason = "tests connect for themselves")]
+
+#[path = "../../../evenkeel/tests/common/seccomp.rs"]
+mod seccomp;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -34,6 +38,11 @@ use reactor::{
 
 /// Longest that any condition of a test may take to come true.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// By which loops wait.
+#[cfg(target_arch = "x86_64")]
+const WAITS: [libc::c_long; 3] = [libc::SYS_epoll_wait, libc::SYS_epoll_pwait, libc::SYS_io_uring_enter];
+#[cfg(not(target_arch = "x86_64"))]
+const WAITS: [libc::c_long; 2] = [libc::SYS_epoll_pwait, libc::SYS_io_uring_enter];
 /// Commands of one call.
 const BURST: usize = 16;
 
@@ -53,6 +62,8 @@ pub(crate) struct Lines {
     pub(crate) announced_max: AtomicUsize,
     pub(crate) meeting: Meeting,
     pub(crate) closed: Mutex<Vec<(u64, CloseReason)>>,
+    /// Parts of the reactor that work no more.
+    pub(crate) failures: Mutex<Vec<&'static str>>,
     /// How long the end of a tick takes at which all wait.
     commit_ms: AtomicU64,
     /// What ran last, and for which connection.
@@ -166,6 +177,10 @@ impl Protocol for Lines {
         self.released.load(Ordering::SeqCst)
     }
 
+    fn on_failure(&self, what: &'static str) {
+        self.failures.lock().unwrap().push(what);
+    }
+
     fn refusal(&self) -> &'static [u8] {
         b"too many\n"
     }
@@ -195,12 +210,17 @@ impl Lines {
             }
             "big" => answer(io, &"x".repeat(rest.parse().unwrap()), 0),
             "park" => return Step::Park,
+            "wait" => {
+                io.end_with_peer();
+                return Step::Park;
+            }
             "keep" => {
                 io.keep_output();
                 return Step::Park;
             }
             "timer" => io.set_timer(Some(io.now + Duration::from_millis(rest.parse().unwrap()))),
             "where" => answer(io, &io.loop_index.to_string(), 0),
+            "deny" => seccomp::answer(&WAITS, libc::EPERM as u32).unwrap(),
             "meet" => self.meeting.wait_twice(),
             "close" => return Step::Close,
             "refuse" => {
@@ -214,10 +234,6 @@ impl Lines {
             }
             other => panic!("no such line: {other}"),
         }
-            "wait" => {
-                io.end_with_peer();
-                return Step::Park;
-            }
         Step::Continue
     }
 }
