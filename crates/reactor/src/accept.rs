@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!  AGAIN                      wait for the next
-//!  one too many               answer the refusal, linger briefly, close
+//!  one too many, or no thread answer the refusal, linger briefly, close
 //!  EMFILE, ENFILE             give up the spare descriptor, accept, refuse, close, take the spare back
 //!  ENOBUFS, ENOMEM            back off, 50 ms doubling to 1 s
 //!  other (aborted, network)   concerns one connection: go on
@@ -15,6 +15,7 @@
 //! the refusal away from a client that sent its first request before it read.
 
 use std::collections::VecDeque;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
@@ -29,6 +30,7 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown};
 
 use crate::connection::{Killer, NewConnection};
+use crate::event_loop::WAIT_FAILURES_MAX;
 use crate::handle::Route;
 use crate::listen::{Accepted, Listener};
 use crate::mailbox::Post;
@@ -75,10 +77,11 @@ struct Acceptor<P: Protocol> {
     back_off: Duration,
     failing: bool,
     log: Throttle,
+    unserved_log: Throttle,
 }
 
 impl<P: Protocol> Acceptor<P> {
-    fn new(handle: Handle<P>, listeners: Vec<Listener>) -> std::io::Result<Self> {
+    fn new(handle: Handle<P>, listeners: Vec<Listener>) -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKE)?;
         for (index, listener) in listeners.iter().enumerate() {
@@ -95,17 +98,23 @@ impl<P: Protocol> Acceptor<P> {
             back_off: BACK_OFF_LEAST,
             failing: false,
             log: Throttle::new(LOGGED_EVERY),
+            unserved_log: Throttle::new(LOGGED_EVERY),
         })
     }
 
     fn run(&mut self) {
         let mut events = Events::with_capacity(16);
-        let mut timeout = Some(Duration::ZERO);
+        let (mut timeout, mut failures) = (Some(Duration::ZERO), 0);
         while !self.handle.shared.is_stopping() {
-            if let Err(error) = self.poll.poll(&mut events, timeout)
-                && error.kind() != std::io::ErrorKind::Interrupted
-            {
-                tracing::error!(%error, "cannot wait for connections");
+            match self.poll.poll(&mut events, timeout) {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => {
+                    failures += 1;
+                    if failures == WAIT_FAILURES_MAX {
+                        tracing::error!(%error, "cannot wait for connections");
+                        return self.handle.shared.protocol.on_failure("connections cannot be waited for");
+                    }
+                }
+                _ => failures = 0,
             }
             if self.handle.shared.is_stopping() {
                 return;
@@ -161,20 +170,41 @@ impl<P: Protocol> Acceptor<P> {
     fn take_in(&mut self, accepted: Accepted) {
         let shared = &self.handle.shared;
         if shared.open.load(Ordering::Relaxed) >= shared.connections_max.load(Ordering::Relaxed) {
+            self.say_full();
             return self.refuse(accepted.socket);
         }
-        shared.accept_stats.accepted.fetch_add(1, Ordering::Relaxed);
         let place = shared.choose_loop(&accepted.peer);
-        admit(&self.handle, accepted, place);
+        match admit(&self.handle, accepted, place) {
+            Ok(_) => _ = shared.accept_stats.accepted.fetch_add(1, Ordering::Relaxed),
+            Err((error, socket)) => {
+                self.say_unserved(&error);
+                self.refuse(socket);
+            }
+        }
     }
 
-    /// Tells a client that it is one too many.
-    fn refuse(&mut self, socket: OwnedFd) {
+    /// Logs now and then that a client is one too many.
+    fn say_full(&self) {
         let shared = &self.handle.shared;
         if let Some(skipped) = self.log.admit(shared.clock.now()) {
             let max = shared.connections_max.load(Ordering::Relaxed);
             tracing::warn!(max, skipped, "a client was refused: connections.max is reached");
         }
+    }
+
+    /// Logs now and then that the system gives no thread for a connection.
+    fn say_unserved(&self, error: &io::Error) {
+        if let Some(skipped) = self.unserved_log.admit(self.handle.shared.clock.now()) {
+            let connections = self.handle.connection_count();
+            tracing::warn!(
+                %error, connections, skipped,
+                "a client was refused: no thread for it (limits: ulimit -u, TasksMax)"
+            );
+        }
+    }
+
+    /// Tells a client that it is one too many.
+    fn refuse(&mut self, socket: OwnedFd) {
         self.say_refusal(&socket);
         if self.lingering.len() == LINGERING_MAX {
             self.lingering.pop_front();
@@ -232,11 +262,14 @@ impl<P: Protocol> Acceptor<P> {
 }
 
 /// Makes a socket one of the reactor's connections: it is counted, found by its id, and on its way to its loop.
+///
+/// # Errors
+/// The system gives no thread for it; the socket comes back.
 pub(crate) fn admit<P: Protocol>(
     handle: &Handle<P>,
     accepted: Accepted,
     (loop_index, is_bound): (usize, bool),
-) -> Arc<Connection> {
+) -> Result<Arc<Connection>, (io::Error, OwnedFd)> {
     let shared = &handle.shared;
     shared.open.fetch_add(1, Ordering::Relaxed);
     shared.stats[loop_index].connections.fetch_add(1, Ordering::Relaxed);
@@ -255,12 +288,11 @@ pub(crate) fn admit<P: Protocol>(
     }));
     let peer = Box::new(Peer::new(Arc::clone(&connection), accepted.socket, &shared.limits.load()));
     if shared.options.connector == Connector::Threads {
-        threads::start(handle, peer);
-        return connection;
+        return threads::start(handle, peer).map(|()| connection);
     }
     shared.table().insert(connection.id(), Route { connection: Arc::clone(&connection), mailbox: None });
     shared.mailboxes[loop_index].post(Post::Arrive(peer, VecDeque::new()));
-    connection
+    Ok(connection)
 }
 
 fn make_spare() -> Option<OwnedFd> {

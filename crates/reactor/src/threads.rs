@@ -27,28 +27,40 @@ use crate::{CloseReason, Handle, Protocol};
 const BUFFERS_KEPT: Duration = Duration::from_millis(100);
 
 /// Starts the thread of a connection that was just accepted.
-pub(crate) fn start<P: Protocol>(handle: &Handle<P>, peer: Box<Peer<P>>) {
+///
+/// # Errors
+/// The system gives no thread, or no eventfd; and the socket, whose client is to be told so.
+pub(crate) fn start<P: Protocol>(handle: &Handle<P>, peer: Box<Peer<P>>) -> Result<(), (io::Error, OwnedFd)> {
     let connection = Arc::clone(&peer.connection);
-    let started = Worker::new(handle, peer).and_then(|mut worker| {
-        let route = Route { connection: Arc::clone(&connection), mailbox: Some(Arc::clone(&worker.mailbox)) };
-        handle.shared.table().insert(connection.id(), route);
-        handle.shared.workers.enter();
-        thread::Builder::new()
-            .name(format!("client-{}", connection.id()))
-            .stack_size(handle.shared.options.thread_stack_bytes)
-            .spawn(move || worker.run())
-            .inspect_err(|_| handle.shared.workers.leave())
-    });
-    match started {
-        // Threads come and go: the count of workers is what a stop waits for.
-        Ok(thread) => drop(thread),
-        Err(error) => {
-            tracing::warn!(%error, "cannot serve a connection");
-            handle.shared.accept_stats.failures.fetch_add(1, Ordering::Relaxed);
-            connection.set_close_reason(CloseReason::System);
-            handle.shared.forget(&connection);
-        }
-    }
+    let doorbell = match Doorbell::new() {
+        Ok(doorbell) => doorbell,
+        Err(error) => return Err((error, abandon(handle, *peer))),
+    };
+    let worker = Worker::new(handle, peer, doorbell);
+    let route = Route { connection: Arc::clone(&connection), mailbox: Some(Arc::clone(&worker.mailbox)) };
+    handle.shared.table().insert(connection.id(), route);
+    handle.shared.workers.enter();
+    // A thread that does not start would take what it was given with it.
+    let given = Arc::new(Mutex::new(Some(worker)));
+    let taken = Arc::clone(&given);
+    let take =
+        |worker: &Mutex<Option<Worker<P>>>| worker.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let started = thread::Builder::new()
+        .name(format!("client-{}", connection.id()))
+        .stack_size(handle.shared.options.thread_stack_bytes)
+        .spawn(move || take(&taken).expect("taken once").run());
+    // Threads come and go: the count of workers is what a stop waits for.
+    let Err(error) = started else { return Ok(()) };
+    handle.shared.workers.leave();
+    let worker = take(&given).expect("no thread took it");
+    Err((error, abandon(handle, *worker.peer)))
+}
+
+/// Forgets a connection that nobody serves; its socket.
+fn abandon<P: Protocol>(handle: &Handle<P>, peer: Peer<P>) -> OwnedFd {
+    peer.connection.set_close_reason(CloseReason::System);
+    handle.shared.forget(&peer.connection);
+    peer.socket
 }
 
 /// How many threads serve a connection.
@@ -89,11 +101,10 @@ struct Worker<P: Protocol> {
 }
 
 impl<P: Protocol> Worker<P> {
-    fn new(handle: &Handle<P>, peer: Box<Peer<P>>) -> io::Result<Self> {
-        let doorbell = Doorbell::new()?;
+    fn new(handle: &Handle<P>, peer: Box<Peer<P>>, doorbell: Doorbell) -> Self {
         let bell = doorbell.descriptor();
         let mailbox = Arc::new(Mailbox::new(Box::new(doorbell)));
-        Ok(Self {
+        Self {
             now: handle.shared.clock.now(),
             handle: handle.clone(),
             mailbox,
@@ -102,10 +113,10 @@ impl<P: Protocol> Worker<P> {
             pool: Pool::default(),
             tally: Tally::default(),
             stopping: false,
-        })
+        }
     }
 
-    fn run(&mut self) {
+    fn run(mut self) {
         let shared = Arc::clone(&self.handle.shared);
         self.peer.open(&shared.protocol);
         if shared.is_stopping() {
@@ -147,6 +158,7 @@ impl<P: Protocol> Worker<P> {
             return self.peer.on_hang_up();
         }
         self.peer.readable |= socket.contains(PollFlags::IN);
+        self.peer.read_closed |= socket.contains(PollFlags::RDHUP);
         Ok(())
     }
 
@@ -158,10 +170,11 @@ impl<P: Protocol> Worker<P> {
 
     /// What happened on the socket and at the bell; `None` after `timeout`.
     fn poll_until(&self, timeout: Option<Duration>) -> Result<Option<(PollFlags, PollFlags)>, CloseReason> {
-        self.peer.read_closed |= socket.contains(PollFlags::RDHUP);
         let mut wanted = PollFlags::empty();
         wanted.set(PollFlags::IN, self.peer.takes_input() || self.peer.drains());
         wanted.set(PollFlags::OUT, self.peer.blocked);
+        // Once: it stays true.
+        wanted.set(PollFlags::RDHUP, !self.peer.read_closed);
         let mut entries = [PollFd::new(&self.peer.socket, wanted), PollFd::new(&*self.bell, PollFlags::IN)];
         // A wait that is too long for the type is as good as one without end.
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
@@ -173,8 +186,6 @@ impl<P: Protocol> Worker<P> {
         }
     }
 
-        // Once: it stays true.
-        wanted.set(PollFlags::RDHUP, !self.peer.read_closed);
     fn work(&mut self) -> Result<(), CloseReason> {
         let shared = Arc::clone(&self.handle.shared);
         self.now = shared.clock.now();
