@@ -8,6 +8,8 @@
 )]
 
 mod common;
+#[path = "common/stress.rs"]
+mod stress;
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
@@ -77,6 +79,15 @@ fn million_moves_under_load_lose_and_swap_nothing() {
 #[ignore = "long: a million moves take minutes"]
 fn million_moves_between_rings_lose_and_swap_nothing() {
     million_moves("uring");
+}
+
+#[test]
+#[ignore = "long: a minute of each connector"]
+fn no_connection_is_lost_or_stuck_in_a_minute_of_each_connector() {
+    for connector in ["epoll", "uring", "threads"] {
+        stress::run(connector, Duration::from_secs(60));
+        println!("{connector}: nothing stays");
+    }
 }
 
 fn million_moves(connector: &str) {
