@@ -211,6 +211,11 @@ fn between_markers(page: &str, text: &str) -> Result<String, Failure> {
 
 /// Processor, cores and kernel, and the file system of `measured`.
 fn machine(measured: &Path) -> String {
+    format!("Machine: {}; {}.", hardware(), file_system(measured))
+}
+
+/// Processors and kernel of this machine.
+pub(crate) fn hardware() -> String {
     let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpus
         .lines()
@@ -218,7 +223,7 @@ fn machine(measured: &Path) -> String {
         .map_or("", |rest| rest.trim_matches(['\t', ' ', ':']));
     let cores = cpus.lines().filter(|line| line.starts_with("processor")).count();
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    format!("Machine: {cores} cores of {model}, Linux {}; {}.", kernel.trim(), file_system(measured))
+    format!("{cores} cores of {model}, Linux {}", kernel.trim())
 }
 
 /// Its name, or that of the place where it was: groups remove their folders.

@@ -1,257 +1,305 @@
-//! The report as one HTML file: tables and plots (SVG), nothing to load and nothing to run.
+//! The report as one HTML file: tables and plots (SVG), nothing to load and nothing to run. Light and dark, from 420 pixels of width on.
 //!
-//! What is not valid is drawn hollow: dots without filling, so that nobody takes a survivors' figure for one.
+//! A server has one colour in all plots; where one server alone was measured, each of its lines has. What is not valid is drawn hollow:
+//! dots without filling, so that nobody takes a survivors' figure for one.
 
-use std::fmt::{Display, Write};
+use std::fmt::Write;
 
-use plotters::prelude::*;
-
+use super::chart::{COLOURS, Chart, Series, Style, escaped};
+use super::measure::Spread;
 use super::report::{Line, Report, ratios};
+use crate::drive::Row;
+
+/// Where figures come from.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Origin {
+    /// Day and time, in UTC.
+    pub(super) date: String,
+    pub(super) version: &'static str,
+    pub(super) machine: String,
+    /// What was typed.
+    pub(super) command: String,
+}
 
 /// The page with all reports, the first one compared with the others.
-pub(super) fn page(reports: &[Report]) -> String {
+pub(super) fn page(reports: &[Report], origin: &Origin) -> String {
     let title = reports
         .first()
         .map_or("evenkeel bench".to_owned(), |first| format!("evenkeel bench {}", first.experiment));
     let mut page = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title>\n{STYLE}</head><body>\n<h1>{title}</h1>\n"
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, \
+         initial-scale=1\"><meta name=\"color-scheme\" content=\"light dark\"><title>{title}</title>\n{}</head><body>\n<p \
+         class=\"kind\">{title}</p>\n",
+        style()
     );
-    for report in reports {
-        let _ = writeln!(page, "<pre>{}</pre>", escaped(&report.text()));
-    }
-    if let Some((first, others)) = reports.split_first() {
-        for other in others {
-            let names = format!("{} / {}", escaped(&first.server), escaped(&other.server));
-            let ratios = ratios(first, other);
-            if ratios.is_empty() {
-                let _ = writeln!(page, "<p>{names}: no ratio: not both are valid</p>");
-            }
-            for (what, ratio) in ratios {
-                let _ = writeln!(page, "<p>{names}, {what}: <b>{ratio:.3}</b></p>");
-            }
-        }
-    }
-    for chart in charts(reports) {
-        // A plot that cannot be drawn is said so in its place; the tables have its figures.
-        let _ = writeln!(
-            page,
-            "{}",
-            chart.svg().unwrap_or_else(|error| format!("<p>{}: {error}</p>", chart.title))
-        );
-    }
-    for report in reports {
-        let settings = serde_json::to_string_pretty(&report.settings).unwrap_or_default();
-        let name = escaped(&report.server);
-        let _ = writeln!(
-            page,
-            "<details><summary>settings of {name}</summary><pre>{}</pre></details>",
-            escaped(&settings)
-        );
-    }
+    page += &headline(reports);
+    page += &origin_table(origin);
+    page += &comparisons(reports);
+    page += "<div class=\"plots\">\n";
+    charts(reports).iter().for_each(|chart| page += &chart.figure());
+    page += "</div>\n";
+    reports.iter().for_each(|report| page += &figures(report));
+    reports.iter().for_each(|report| page += &settings(report));
     page + "</body></html>\n"
 }
 
-fn charts(reports: &[Report]) -> Vec<Chart> {
-    let named: Vec<(String, &Line)> = reports
+/// The result in one line.
+fn headline(reports: &[Report]) -> String {
+    let Some((first, others)) = reports.split_first() else {
+        return "<h1>nothing was measured</h1>\n".to_owned();
+    };
+    let all = first.all();
+    let server = escaped(&first.server);
+    if !first.is_valid() {
+        return format!("<h1 class=\"bad\">{server}: not valid, no figure</h1>\n");
+    }
+    let (rate, p99) = (grouped(all.per_second()), grouped(all.us(0.99)));
+    let mut text = format!("<h1>{server}: {rate} operations a second, p99 {p99} µs</h1>\n");
+    let times = others.iter().filter_map(|other| {
+        let ratios = ratios(first, other);
+        let (_, ratio) = ratios.iter().find(|(what, _)| *what == "operations a second")?;
+        Some(format!("{ratio:.2} times {}", escaped(&other.server)))
+    });
+    let times: Vec<String> = times.collect();
+    if !times.is_empty() {
+        let _ = writeln!(text, "<p class=\"times\">{}</p>", times.join(", "));
+    }
+    text
+}
+
+fn origin_table(origin: &Origin) -> String {
+    let rows = [
+        ("date", origin.date.as_str()),
+        ("version", origin.version),
+        ("machine", origin.machine.as_str()),
+        ("command", origin.command.as_str()),
+    ];
+    let rows: Vec<String> = rows
         .iter()
-        .flat_map(|report| {
-            report.lines.iter().map(move |line| (format!("{}: {}", report.server, line.what), line))
-        })
+        .map(|(name, value)| format!("<tr><th>{name}</th><td>{}</td></tr>\n", escaped(value)))
         .collect();
+    format!("<div class=\"wide\"><table class=\"origin\">\n{}</table></div>\n", rows.concat())
+}
+
+fn comparisons(reports: &[Report]) -> String {
+    let Some((first, others)) = reports.split_first().filter(|(_, others)| !others.is_empty()) else {
+        return String::new();
+    };
+    let mut text = "<h2>Ratios</h2>\n<div class=\"wide\"><table>\n".to_owned();
+    for other in others {
+        let names = format!("{} / {}", escaped(&first.server), escaped(&other.server));
+        let ratios = ratios(first, other);
+        if ratios.is_empty() {
+            let _ = writeln!(text, "<tr><td>{names}</td><td>no ratio: not both are valid</td></tr>");
+        }
+        for (what, ratio) in ratios {
+            let _ = writeln!(
+                text,
+                "<tr><td>{names}, {what}</td><td class=\"number\"><b>{ratio:.3}</b></td></tr>"
+            );
+        }
+    }
+    text + "</table></div>\n"
+}
+
+/// The table of a server.
+fn figures(report: &Report) -> String {
+    let mut text = format!("<h2>{}</h2>\n", escaped(&report.server));
+    if let Some(command) = &report.command {
+        let _ = writeln!(text, "<p><code>{}</code></p>", escaped(command));
+    }
+    text += "<div class=\"wide\"><table>\n<tr><th></th>";
+    for head in ["a second", "least", "most", "spread", "p50 µs", "p99 µs", "p99.9 µs"] {
+        let _ = write!(text, "<th class=\"number\">{head}</th>");
+    }
+    text += "</tr>\n";
+    for line in &report.lines {
+        let (all, spread) = (line.all(), line.spread());
+        let of = |figure: fn(&Spread) -> f64| {
+            spread.as_ref().map_or("–".to_owned(), |spread| grouped(figure(spread)))
+        };
+        let percent = spread.map_or("–".to_owned(), |spread| format!("{:.1} %", spread.percent()));
+        let (least, most) = (of(|spread| spread.min), of(|spread| spread.max));
+        let latencies = [0.5, 0.99, 0.999].map(|quantile| grouped(all.us(quantile)));
+        let _ = write!(text, "<tr><td>{}</td>", escaped(&line.what));
+        for cell in [grouped(all.per_second()), least, most, percent].iter().chain(&latencies) {
+            let _ = write!(text, "<td class=\"number\">{cell}</td>");
+        }
+        text += "</tr>\n";
+        for (class, words) in [("note", line.note.clone()), ("bad", line.why_not_valid().unwrap_or_default())]
+        {
+            if !words.is_empty() {
+                let _ =
+                    writeln!(text, "<tr><td class=\"{class}\" colspan=\"8\">{}</td></tr>", escaped(&words));
+            }
+        }
+    }
+    text + "</table></div>\n"
+}
+
+fn settings(report: &Report) -> String {
+    let mut text = format!("<details><summary>settings of {}</summary>", escaped(&report.server));
+    text += "<div class=\"wide\"><table>\n";
+    for (name, value) in &report.settings {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let _ = writeln!(text, "<tr><td>{}</td><td>{}</td></tr>", escaped(name), escaped(&value));
+    }
+    text + "</table></div></details>\n"
+}
+
+/// A line of a report, as plots know it.
+struct Named<'a> {
+    name: String,
+    line: &'a Line,
+    style: Style,
+}
+
+fn named(reports: &[Report]) -> Vec<Named<'_>> {
+    let mut named = Vec::new();
+    for (server, report) in reports.iter().enumerate() {
+        for (index, line) in report.lines.iter().enumerate() {
+            let style = if reports.len() == 1 {
+                Style { colour: index, dash: 0 }
+            } else {
+                Style { colour: server, dash: index }
+            };
+            named.push(Named { name: format!("{}: {}", report.server, line.what), line, style });
+        }
+    }
+    named
+}
+
+fn charts(reports: &[Report]) -> Vec<Chart> {
+    let named = named(reports);
     let mut charts = vec![runs(&named), throughput(&named), latency(&named), percentiles(&named)];
-    let balance = named.iter().filter(|(_, line)| !line.loops.is_empty());
-    charts.extend(balance.map(|(name, line)| loops(name, line)));
+    charts.extend(named.iter().filter(|named| !named.line.loops.is_empty()).map(loops));
     charts
 }
 
 /// Each run as a dot: what lies how far apart.
-fn runs(named: &[(String, &Line)]) -> Chart {
-    let series = named.iter().enumerate().flat_map(|(index, (name, line))| {
+fn runs(named: &[Named<'_>]) -> Chart {
+    let series = named.iter().enumerate().flat_map(|(index, Named { name, line, style })| {
         let of = |is_valid: bool| {
             let runs = line.runs.iter().filter(move |run| run.is_valid() == is_valid);
             runs.map(|run| (index as f64, run.per_second())).collect::<Vec<_>>()
         };
-        let hollow = Series { name: format!("{name} (not valid)"), points: of(false), is_hollow: true };
-        [Series { name: name.clone(), points: of(true), is_hollow: false }, hollow]
+        let hollow =
+            Series { name: format!("{name} (not valid)"), points: of(false), is_hollow: true, style: *style };
+        [Series { name: name.clone(), points: of(true), is_hollow: false, style: *style }, hollow]
     });
-    Chart { title: "runs", x: "", y: "operations a second", dots: true, ..Chart::of(series) }
+    Chart { title: "runs", y: "operations a second", dots: true, ..Chart::of(series) }
 }
 
-fn throughput(named: &[(String, &Line)]) -> Chart {
-    let series = named.iter().map(|(name, line)| {
-        let rows = line.all().rows;
-        // What is left of an interval at the end of a run is too short for a rate.
-        let longest = rows.iter().map(|row| row.length).max().unwrap_or_default();
-        let whole = rows.iter().filter(|row| row.length * 2 >= longest);
-        let points = whole.map(|row| (row.at.as_secs_f64(), row.per_second())).collect();
-        Series { name: name.clone(), points, is_hollow: !line.is_valid() }
+fn throughput(named: &[Named<'_>]) -> Chart {
+    let series = named.iter().map(|Named { name, line, style }| {
+        let points = whole_rows(line).iter().map(|row| (row.at.as_secs_f64(), row.per_second())).collect();
+        Series { name: name.clone(), points, is_hollow: !line.is_valid(), style: *style }
     });
     Chart { title: "throughput over time", x: "seconds", y: "operations a second", ..Chart::of(series) }
 }
 
-fn latency(named: &[(String, &Line)]) -> Chart {
-    let series = named.iter().flat_map(|(name, line)| {
-        let rows = line.all().rows;
-        [("p50", 0.5), ("p99", 0.99)].map(|(label, quantile)| {
-            let rows = rows.iter().filter(|row| row.answered > 0);
-            let us = rows.map(|row| (row.at.as_secs_f64(), row.latencies.quantile(quantile) as f64 / 1e3));
-            Series { name: format!("{name}, {label}"), points: us.collect(), is_hollow: !line.is_valid() }
-        })
-    });
-    Chart { title: "latency over time", x: "seconds", y: "us", is_log: true, ..Chart::of(series) }
+/// Without what is left of an interval at the end of a run, which is too short for a rate and for percentiles.
+fn whole_rows(line: &Line) -> Vec<Row> {
+    let mut rows = line.all().rows;
+    let longest = rows.iter().map(|row| row.length).max().unwrap_or_default();
+    rows.retain(|row| row.length * 2 >= longest);
+    rows
 }
 
-fn percentiles(named: &[(String, &Line)]) -> Chart {
-    let series = named.iter().map(|(name, line)| {
+fn latency(named: &[Named<'_>]) -> Chart {
+    let series = named.iter().flat_map(|Named { name, line, style }| {
+        let rows = whole_rows(line);
+        [("p50", 0.5), ("p99", 0.99)].into_iter().enumerate().map(move |(dash, (label, quantile))| {
+            let rows = rows.iter().filter(|row| row.answered > 0);
+            let us = rows.map(|row| (row.at.as_secs_f64(), row.latencies.quantile(quantile) as f64 / 1e3));
+            let style = Style { dash: style.dash + dash, ..*style };
+            Series {
+                name: format!("{name}, {label}"),
+                points: us.collect(),
+                is_hollow: !line.is_valid(),
+                style,
+            }
+        })
+    });
+    Chart { title: "latency over time", x: "seconds", y: "µs", is_log: true, ..Chart::of(series) }
+}
+
+fn percentiles(named: &[Named<'_>]) -> Chart {
+    let series = named.iter().map(|Named { name, line, style }| {
         let latencies = line.all().latencies;
         let points = PERCENTILES.iter().enumerate();
         let points =
             points.map(|(index, (_, quantile))| (index as f64, latencies.quantile(*quantile) as f64 / 1e3));
-        Series { name: name.clone(), points: points.collect(), is_hollow: !line.is_valid() }
+        Series { name: name.clone(), points: points.collect(), is_hollow: !line.is_valid(), style: *style }
     });
     let names = PERCENTILES.map(|(name, _)| name);
     Chart {
         title: "latency by percentile",
-        y: "us",
+        y: "µs",
         is_log: true,
         x_names: names.to_vec(),
         ..Chart::of(series)
     }
 }
 
-fn loops(name: &str, line: &Line) -> Chart {
+/// Loops of one server have its colour.
+fn loops(Named { name, line, style }: &Named<'_>) -> Chart {
     let count = line.loops.first().map_or(0, |sample| sample.loads.len());
     let series = (0..count).map(|index| {
         let share = |loads: &[f64]| 100.0 * loads[index] / loads.iter().sum::<f64>().max(1.0);
         let points = line.loops.iter().filter(|sample| sample.loads.len() == count);
         let points = points.map(|sample| (sample.at, share(&sample.loads))).collect();
-        Series { name: format!("loop {index}"), points, is_hollow: !line.is_valid() }
+        let style = Style { dash: index, ..*style };
+        Series { name: format!("loop {index}"), points, is_hollow: !line.is_valid(), style }
     });
     let chart = Chart::of(series);
     Chart {
         title: "loops' shares over time",
-        subject: name.to_owned(),
+        subject: name.clone(),
         x: "seconds",
         y: "percent of the load",
         ..chart
     }
 }
 
-/// One line, or one cloud of dots.
-struct Series {
-    name: String,
-    points: Vec<(f64, f64)>,
-    is_hollow: bool,
-}
-
-#[derive(Default)]
-struct Chart {
-    title: &'static str,
-    /// What it is about, when there are several of its kind.
-    subject: String,
-    x: &'static str,
-    y: &'static str,
-    dots: bool,
-    is_log: bool,
-    /// Names of the whole numbers on the x axis.
-    x_names: Vec<&'static str>,
-    series: Vec<Series>,
-}
-
-impl Chart {
-    fn of(series: impl Iterator<Item = Series>) -> Self {
-        Self { series: series.filter(|series| !series.points.is_empty()).collect(), ..Self::default() }
+/// With thousands apart; a tenth below a hundred.
+fn grouped(number: f64) -> String {
+    if number < 100.0 {
+        return format!("{number:.1}");
     }
-
-    fn svg(&self) -> Result<String, Box<dyn std::error::Error>> {
-        let mut svg = String::new();
-        {
-            let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-            area.fill(&WHITE)?;
-            let (least, most) = self.bounds();
-            let mut chart = ChartBuilder::on(&area)
-                .caption([self.title, &self.subject].join(" ").trim_end(), ("sans-serif", 16))
-                .margin(8)
-                .x_label_area_size(36)
-                .y_label_area_size(80)
-                .build_cartesian_2d(least.0..most.0, least.1..most.1)?;
-            chart
-                .configure_mesh()
-                .x_desc(self.x)
-                .y_desc(self.y)
-                .x_label_formatter(&|x| self.x_label(*x))
-                .y_label_formatter(&|y| self.y_label(*y))
-                .light_line_style(BLACK.mix(0.04))
-                .draw()?;
-            for (index, series) in self.series.iter().enumerate() {
-                let color = Palette99::pick(index).to_rgba();
-                let points: Vec<(f64, f64)> =
-                    series.points.iter().map(|(x, y)| (*x, self.scaled(*y))).collect();
-                let dot = if series.is_hollow { color.stroke_width(1) } else { color.filled() };
-                if self.dots || series.is_hollow {
-                    chart.draw_series(points.iter().map(|point| Circle::new(*point, 4, dot)))?
-                } else {
-                    chart.draw_series(LineSeries::new(points, color.stroke_width(2)))?
-                }
-                .label(series.name.clone())
-                .legend(move |(x, y)| Circle::new((x + 8, y), 4, dot));
-            }
-            chart
-                .configure_series_labels()
-                .background_style(WHITE.mix(0.8))
-                .border_style(BLACK.mix(0.2))
-                .draw()?;
-            area.present()?;
+    let digits = format!("{number:.0}");
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
         }
-        Ok(svg)
+        text.push(digit);
     }
-
-    /// The corners of what is drawn.
-    fn bounds(&self) -> ((f64, f64), (f64, f64)) {
-        let points = || self.series.iter().flat_map(|series| &series.points);
-        let x_most = points().map(|point| point.0).fold(0.0, f64::max);
-        let y_most = points().map(|point| self.scaled(point.1)).fold(0.0, f64::max);
-        let margin = if self.dots || !self.x_names.is_empty() { 0.5 } else { 0.0 };
-        ((-margin, 0.0), ((x_most + margin).max(1e-3) / self.share_of_the_plot(), y_most.max(1e-3) * 1.1))
-    }
-
-    /// What the names of the series, at the right, leave of the width.
-    fn share_of_the_plot(&self) -> f64 {
-        let longest = self.series.iter().map(|series| series.name.chars().count()).max().unwrap_or(0);
-        let names_px = LEGEND_PX + longest as f64 * CHARACTER_PX;
-        (1.0 - names_px / f64::from(SIZE.0 - SIDES_PX)).max(0.3)
-    }
-
-    fn scaled(&self, y: f64) -> f64 {
-        if self.is_log { y.max(1.0).log10() } else { y }
-    }
-
-    fn x_label(&self, x: f64) -> String {
-        if self.dots {
-            return String::new();
-        }
-        if self.x_names.is_empty() {
-            return format!("{x:.1}");
-        }
-        let name = (x.fract().abs() < 1e-6 && x >= 0.0).then(|| self.x_names.get(x as usize)).flatten();
-        name.map_or(String::new(), |name| (*name).to_owned())
-    }
-
-    fn y_label(&self, y: f64) -> String {
-        let value = if self.is_log { 10f64.powf(y) } else { y };
-        format!("{value:.0}")
-    }
+    text
 }
 
-fn escaped(text: &impl Display) -> String {
-    text.to_string().replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+fn style() -> String {
+    let colours = |of: fn(&(&'static str, &'static str)) -> &'static str| -> String {
+        COLOURS.iter().enumerate().map(|(index, pair)| format!("--c{index}:{};", of(pair))).collect()
+    };
+    let (light, dark) = (colours(|pair| pair.0), colours(|pair| pair.1));
+    format!(
+        "<style>:root{{--page:#fff;--text:#1a1d21;--soft:#5a626d;--grid:#d9dde3;--bad:#b3261e;{light}}}\n\
+         @media(prefers-color-scheme:dark){{:root{{--page:#14171b;--text:#e8eaed;--soft:#a3abb6;--grid:#363c45;--bad:#ff8a80;{dark}}}}}\n\
+         {RULES}</style>\n"
+    )
 }
 
-const SIZE: (u32, u32) = (960, 360);
-/// What a legend is wide beside its text, a character of it, and what stands left and right of a plot.
-const LEGEND_PX: f64 = 60.0;
-const CHARACTER_PX: f64 = 6.5;
-const SIDES_PX: u32 = 100;
+const RULES: &str = "body{background:var(--page);color:var(--text);font:15px/1.4 system-ui,sans-serif;max-width:1120px;margin:0 auto;padding:12px}\
+    .kind,.unit,.note,summary,th{color:var(--soft)}.kind,.times{margin:0}h1{font-size:1.45em;margin:.2em 0}h2{font-size:1.1em;margin:1.4em 0 .4em}\
+    .times{font-size:1.15em}.bad{color:var(--bad)}.wide{overflow-x:auto}code{overflow-wrap:anywhere}\n\
+    table{border-collapse:collapse;margin:.6em 0}th,td{text-align:left;padding:3px 12px 3px 0;vertical-align:top;font-weight:normal}\
+    td:first-child{min-width:7em}tr{border-bottom:1px solid var(--grid)}.number{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}\
+    .origin td{overflow-wrap:anywhere}\n\
+    .plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,390px),1fr));gap:20px;margin-top:1em}figure{margin:0;min-width:0}\
+    .legend{list-style:none;display:flex;flex-wrap:wrap;gap:2px 14px;margin:4px 0;padding:0;font-size:.87em}.key{width:24px;height:12px;margin-right:5px}\
+    .plot{display:block;width:100%;height:auto}.plot text{font:12px system-ui,sans-serif;fill:var(--soft)}\
+    .grid{stroke:var(--grid)}.axis{stroke:var(--soft)}.line{fill:none;stroke-linejoin:round}\n";
 const PERCENTILES: [(&str, f64); 7] = [
     ("p0", 0.0),
     ("p50", 0.5),
@@ -261,7 +309,6 @@ const PERCENTILES: [(&str, f64); 7] = [
     ("p99.99", 0.9999),
     ("max", 1.0),
 ];
-const STYLE: &str = "<style>body{font:14px sans-serif;max-width:1000px;margin:2em auto;padding:0 1em}pre{overflow-x:auto}svg{max-width:100%;height:auto}</style>\n";
 
 #[cfg(test)]
 mod tests {
@@ -270,7 +317,7 @@ mod tests {
     use super::super::measure::Measured;
     use super::super::report::LoopSample;
     use super::*;
-    use crate::drive::{Row, Tally};
+    use crate::drive::Tally;
 
     fn report(lost: u64) -> Report {
         let length = Duration::from_secs(1);
@@ -296,11 +343,13 @@ mod tests {
 
     #[test]
     fn page_is_whole_and_needs_nothing_from_elsewhere() {
-        let page = page(&[report(0), report(0)]);
+        let page = page(&[report(0), report(0)], &origin());
         assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"));
-        assert_eq!(page.matches("<svg").count(), 6, "four plots of all, and the loops of each");
+        assert_eq!(page.matches("<figure").count(), 6, "four plots of all, and the loops of each");
         assert!(
-            page.contains("evenkeel &amp; co") && page.contains("write &lt;b&gt;") && !page.contains("<b>:")
+            page.contains("evenkeel &amp; co")
+                && page.contains("write &lt;b&gt;")
+                && !page.contains("write <b>")
         );
         for loaded in ["<script", "src=", "href=", "url("] {
             assert!(!page.contains(loaded), "{loaded}");
@@ -309,9 +358,58 @@ mod tests {
 
     #[test]
     fn run_that_is_not_valid_is_hollow_and_has_no_ratio() {
+        let page = |reports: &[Report]| page(reports, &origin());
         let (valid, not_valid) = (page(&[report(0)]), page(&[report(0), report(1)]));
         let hollow = |page: &str| page.matches("fill=\"none\"").count();
         assert!(hollow(&not_valid) > hollow(&valid));
         assert!(not_valid.contains("no ratio"));
+    }
+
+    fn origin() -> Origin {
+        let (date, machine) = ("2026-11-25 10:00 UTC".to_owned(), "2 cores".to_owned());
+        Origin {
+            date,
+            version: "0.9.9",
+            machine,
+            command: "evenkeel bench remote-test --clients '<9>'".to_owned(),
+        }
+    }
+
+    /// Pages were passed on without a word where their figures came from.
+    #[test]
+    fn page_begins_with_the_result_and_where_it_comes_from() {
+        let page = page(&[report(0), report(0)], &origin());
+        let head = &page[..page.find("<figure").expect("plots")];
+        assert!(head.contains("<h1>evenkeel &amp; co: 5.0 operations a second, p99"), "{head}");
+        for part in [
+            "1.00 times evenkeel &amp; co",
+            "2026-11-25 10:00 UTC",
+            "0.9.9",
+            "2 cores",
+            "--clients '&lt;9&gt;'",
+        ] {
+            assert!(head.contains(part), "{part} in {head}");
+        }
+        assert!(!page.contains("<pre>"));
+        assert!(super::page(&[report(1)], &origin()).contains("not valid, no figure</h1>"));
+    }
+
+    /// A server had another colour in each plot.
+    #[test]
+    fn server_has_one_colour_in_all_plots() {
+        let page = page(&[report(0), report(0)], &origin());
+        for plot in page.split("<figure").skip(1).take(4) {
+            assert!(
+                plot.contains("var(--c0)") && plot.contains("var(--c1)") && !plot.contains("var(--c2)"),
+                "{plot}"
+            );
+        }
+        for (of_server, plot) in page.split("<figure").skip(5).enumerate() {
+            let plot = &plot[..plot.find("</figure").expect("its end")];
+            assert!(
+                plot.contains(&format!("var(--c{of_server})"))
+                    && !plot.contains(&format!("var(--c{})", 1 - of_server))
+            );
+        }
     }
 }

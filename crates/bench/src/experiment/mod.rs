@@ -6,12 +6,14 @@
 //! lost is not valid: it is said so, leaves every ratio and mean, and ends the program with a status of its own.
 
 mod arguments;
+mod chart;
 mod hazelcast;
 mod host;
 mod html;
 mod map_test;
 mod maven;
 mod measure;
+mod origin;
 mod progress;
 mod remote_test;
 mod replay;
@@ -96,7 +98,7 @@ fn clean_up_when_told_to_end() -> std::io::Result<()> {
 /// Prints the reports; whether all are valid.
 fn show(shown: &Shown, reports: &[Report]) -> Result<bool, Failure> {
     if let Some(path) = &shown.html {
-        std::fs::write(path, html::page(reports))
+        std::fs::write(path, html::page(reports, &origin::of_this_run()))
             .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     }
     let mut text = String::new();

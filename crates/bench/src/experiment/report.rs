@@ -68,6 +68,21 @@ impl Line {
         Spread::of(&valid.map(Measured::per_second).collect::<Vec<_>>())
     }
 
+    /// Why it is no figure, if it is none.
+    pub(super) fn why_not_valid(&self) -> Option<String> {
+        if self.is_valid() {
+            return None;
+        }
+        let all = self.all();
+        let other = if all.tally.absent > 0 {
+            "connections were missing that had failed before"
+        } else {
+            "nothing was answered, or keys were lost"
+        };
+        let why = all.tally.failures.first.as_deref().unwrap_or(other);
+        Some(format!("NOT VALID, no figure: {} errors, {} lost: {why}", all.errors(), all.lost))
+    }
+
     pub(super) fn is_valid(&self) -> bool {
         !self.runs.is_empty() && self.runs.iter().all(Measured::is_valid)
     }
@@ -158,15 +173,8 @@ impl Line {
         if !self.note.is_empty() {
             let _ = writeln!(text, "    {}", self.note);
         }
-        if !self.is_valid() {
-            let other = if all.tally.absent > 0 {
-                "connections were missing that had failed before"
-            } else {
-                "nothing was answered, or keys were lost"
-            };
-            let why = all.tally.failures.first.as_deref().unwrap_or(other);
-            let (errors, lost) = (all.errors(), all.lost);
-            let _ = writeln!(text, "    NOT VALID, no figure: {errors} errors, {lost} lost: {why}");
+        if let Some(why) = self.why_not_valid() {
+            let _ = writeln!(text, "    {why}");
         }
     }
 }

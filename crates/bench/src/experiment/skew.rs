@@ -143,6 +143,12 @@ impl Skew {
                 "skew measures evenkeel alone, which it starts, from one process: it takes neither --url, another --server, --against nor --processes".to_owned(),
             );
         }
+        if self.duration < self.balance_interval {
+            return Err(format!(
+                "--duration {:?} is shorter than --balance-interval {:?}: the balancer would do nothing, and no interval could be shown",
+                self.duration, self.balance_interval
+            ));
+        }
         let mut kinds = if self.no_even { Vec::new() } else { vec![EVEN] };
         for start in &self.starts {
             kinds.extend(self.balance.iter().map(|balance| (*start, *balance)));
