@@ -13,7 +13,11 @@ use crate::Store;
 
 /// Watched keys of one stripe.
 #[derive(Debug, Default)]
-pub(crate) struct Watches(HashMap<(u16, Box<[u8]>), Entry>);
+pub(crate) struct Watches {
+    keys: HashMap<(u16, Box<[u8]>), Entry>,
+    /// Effects on whole databases while too many keys were watched to look at each; counted for every key of them.
+    whole: HashMap<u16, WatchState>,
+}
 
 #[derive(Debug, Default)]
 struct Entry {
@@ -35,30 +39,34 @@ pub(crate) struct WatchState {
 impl Watches {
     /// Adds a watcher; returns how often the key has changed.
     pub(crate) fn add(&mut self, db: u16, key: &[u8]) -> WatchState {
-        let entry = self.0.entry((db, key.into())).or_default();
+        let entry = self.keys.entry((db, key.into())).or_default();
         entry.watchers += 1;
-        entry.state
+        let state = entry.state;
+        self.with_whole(db, state)
     }
 
     /// Takes a watcher away.
     pub(crate) fn drop_watcher(&mut self, db: u16, key: &[u8]) {
         let id = (db, Box::from(key));
-        let entry = self.0.get_mut(&id).expect("an entry lives as long as its watchers");
+        let entry = self.keys.get_mut(&id).expect("an entry lives as long as its watchers");
         entry.watchers -= 1;
         if entry.watchers == 0 {
-            self.0.remove(&id);
-            if self.0.len() < self.0.capacity() / 8 {
-                self.0.shrink_to(self.0.len() * 2);
+            self.keys.remove(&id);
+            if self.keys.len() < self.keys.capacity() / 8 {
+                self.keys.shrink_to(self.keys.len() * 2);
             }
+        }
+        if self.keys.is_empty() {
+            *self = Self::default();
         }
     }
 
     /// Notes an effect on a key; `expired` when it was a removal because its time had come.
     pub(crate) fn touch(&mut self, db: u16, key: &[u8], seq: u64, expired: bool) {
-        if self.0.is_empty() {
+        if self.keys.is_empty() {
             return;
         }
-        if let Some(entry) = self.0.get_mut(&(db, Box::from(key))) {
+        if let Some(entry) = self.keys.get_mut(&(db, Box::from(key))) {
             *if expired { &mut entry.state.expiries } else { &mut entry.state.changes } += 1;
             entry.state.seq = seq;
         }
@@ -66,14 +74,41 @@ impl Watches {
 
     /// How often a key has changed; `None` when nobody watches it.
     pub(crate) fn state(&self, db: u16, key: &[u8]) -> Option<WatchState> {
-        self.0.get(&(db, Box::from(key))).map(|entry| entry.state)
+        self.keys.get(&(db, Box::from(key))).map(|entry| self.with_whole(db, entry.state))
+    }
+
+    /// Whether so many keys are watched that looking at each would hold others up.
+    pub(crate) fn are_many(&self) -> bool {
+        self.keys.len() > MANY
+    }
+
+    /// Notes an effect on all of database `db`, whether its keys were there or not.
+    pub(crate) fn touch_all(&mut self, db: u16, seq: u64) {
+        if !self.keys.is_empty() {
+            let whole = self.whole.entry(db).or_default();
+            whole.changes += 1;
+            whole.seq = seq;
+        }
+    }
+
+    fn with_whole(&self, db: u16, state: WatchState) -> WatchState {
+        match self.whole.get(&db) {
+            Some(whole) => {
+                WatchState { changes: state.changes + whole.changes, seq: state.seq.max(whole.seq), ..state }
+            }
+            None => state,
+        }
     }
 
     /// Watched keys of database `db`.
     pub(crate) fn keys(&self, db: u16) -> Vec<Box<[u8]>> {
-        self.0.keys().filter(|(d, _)| *d == db).map(|(_, key)| key.clone()).collect()
+        self.keys.keys().filter(|(d, _)| *d == db).map(|(_, key)| key.clone()).collect()
     }
 }
+
+/// Watched keys of one stripe that are looked at one by one when a database is flushed or swapped: with 256 stripes some
+/// milliseconds.
+const MANY: usize = 64;
 
 /// A watched key; dropping it is UNWATCH.
 #[derive(Debug)]

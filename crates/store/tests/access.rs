@@ -136,6 +136,25 @@ fn watch_sees_what_versions_would_miss() {
     assert!(!changed(&store, &expired), "removed, but had expired before");
 }
 
+/// FLUSHALL looked at each watched key with everything locked: half a million of them held all others up for half a second.
+#[test]
+fn flush_beside_very_many_watched_keys_changes_them_all_and_beside_few_those_that_were_there() {
+    let (store, _) = open(128);
+    set(&store, b"there", b"v", None);
+    let few = [b"there".as_slice(), b"absent"].map(|key| store.watch(0, key));
+    flush(&store);
+    assert_eq!(few.each_ref().map(|watch| changed(&store, watch)), [true, false]);
+    let names: Vec<[u8; 4]> = (0..40_000_u32).map(u32::to_le_bytes).collect();
+    let many: Vec<store::Watch> = names.iter().map(|key| store.watch(0, key)).collect();
+    let elsewhere = store.watch(1, b"absent");
+    flush(&store);
+    assert!(many.iter().all(|watch| changed(&store, watch)) && !changed(&store, &elsewhere));
+    let again = store.watch(0, &names[0]);
+    assert!(!changed(&store, &again), "it began after the flush");
+    drop(many);
+    assert!(!changed(&store, &again) && changed(&store, &few[0]));
+}
+
 #[test]
 fn expired_key_is_removed_in_the_turn_it_is_due() {
     let (store, clock) = open(128);
