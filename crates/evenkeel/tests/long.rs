@@ -190,7 +190,8 @@ fn disk_stays_within_the_bound_of_the_manual_for_random_sizes_and_commands() {
     };
     for n in 0..6_000 {
         let (key, other) = (format!("k{}", random(30)), format!("k{}", random(30)));
-        let size = random(1 << random(24)) + 1;
+        let magnitude = random(24);
+        let size = random(1 << magnitude) + 1;
         let command: Vec<String> = match random(12) {
             0..=3 => vec!["SET".into(), key, "v".repeat(size as usize)],
             4..=5 => vec!["APPEND".into(), key, "v".repeat((size % 1_000) as usize)],
