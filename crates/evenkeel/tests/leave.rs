@@ -104,14 +104,14 @@ fn leaves(server: &Server, lines: &[&str], leave: Leave, case: &str) {
     match leave {
         Leave::Close => {}
         Leave::Half => {
-            clients.iter().for_each(|client| client.shutdown(Shutdown::Write).expect("half-closed"))
+            clients.iter().for_each(|client| client.shutdown(Shutdown::Write).expect("half-closed"));
         }
         Leave::Reset => {
             let linger = |client: &TcpStream| socket2::SockRef::from(client).set_linger(Some(Duration::ZERO));
             clients.iter().for_each(|client| linger(client).expect("a socket option"));
         }
         Leave::Kill => {
-            assert!(matches!(server.call(&["CLIENT", "KILL", "TYPE", "normal"]), Value::Integer(3..)))
+            assert!(matches!(server.call(&["CLIENT", "KILL", "TYPE", "normal"]), Value::Integer(3..)));
         }
     }
     let mut kept = clients;

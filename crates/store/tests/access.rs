@@ -547,13 +547,15 @@ fn value_that_a_group_stores_is_charged_whatever_the_group_does_to_its_key_after
     store.set_memory_limit(1);
     let (new, old) = (Charged::Set { key: 1, size: 400 }, Charged::Set { key: 0, size: 10_000 });
     let (expire, persist) = (Charged::Expire { key: 1, at: true }, Charged::Expire { key: 1, at: false });
-    for last in [&[expire.clone()][..], &[persist.clone()], &[expire, persist]] {
-        let group = [&[new.clone()], last].concat();
+    for last in
+        [std::slice::from_ref(&expire), std::slice::from_ref(&persist), &[expire.clone(), persist.clone()]]
+    {
+        let group = [std::slice::from_ref(&new), last].concat();
         let refused = run_charged(&store, &group).expect_err("it grows");
         assert!(matches!(refused, Stop::Refused(StoreError::MemoryLimit { .. })), "{refused:?} {group:?}");
     }
     let retime = Charged::Expire { key: 0, at: true };
-    run_charged(&store, &[retime.clone()]).expect("a key that is there gets another time");
+    run_charged(&store, std::slice::from_ref(&retime)).expect("a key that is there gets another time");
     run_charged(&store, &[retime.clone(), old, retime]).expect("less than what is there");
     run_charged(&store, &[Charged::Rename { from: 0, to: 2 }]).expect("as much as what is there");
     run_charged(&store, &[new, Charged::Del { key: 1 }]).expect("nothing");
