@@ -172,8 +172,8 @@ impl Server {
                 }
                 let start = out.len();
                 self.write_failure(failure, session.resp3, out);
+                self.spoil(session, request.args, &out[start..]);
                 if let Some(entry) = entry {
-                    self.spoil(session, entry.command, request.args, &out[start..]);
                     self.capture_unrun(session, entry, request, &out[start..]);
                 }
                 return Verdict::answered(request);
@@ -220,7 +220,7 @@ impl Server {
         match result {
             Ok(ran) => {
                 if ran.failed {
-                    self.spoil(session, entry.command, request.args, &out[start..]);
+                    self.spoil(session, request.args, &out[start..]);
                 }
                 if monitored && matches!(entry.command.handler, Handler::Exec) {
                     self.monitor(&session.client, session.db, entry, request.args);

@@ -108,7 +108,7 @@ impl Server {
                         input.expect(needed_bytes_min);
                         return Turn::ended(Step::Continue, commands);
                     }
-                    Err(error) => return self.refuse(session, error, output, commands),
+                    Err(error) => return self.refuse(session, error, input, output, commands),
                 },
             };
             if args.is_empty() {
@@ -223,7 +223,14 @@ impl Server {
         turn
     }
 
-    fn refuse(&self, session: &Session, error: ProtocolError, output: &mut Output, commands: u64) -> Turn {
+    fn refuse(
+        &self,
+        session: &mut Session,
+        error: ProtocolError,
+        input: &Input,
+        output: &mut Output,
+        commands: u64,
+    ) -> Turn {
         let limits = self.limits(session);
         let text = match error {
             ProtocolError::InvalidLength if session.authenticated => {
@@ -232,6 +239,7 @@ impl Server {
             _ => format!("ERR {error}"),
         };
         self.stats.error(text.as_bytes());
+        self.spoil_unparsed(session, input.bytes(), text.as_bytes());
         Writer::new(output.buffer(), false).error(&text);
         if let Some(skipped) = self.refused_log.admit(self.clock.now()) {
             tracing::warn!(

@@ -55,9 +55,9 @@ impl Drop for PostgresSession {
 enum Stop {
     /// The connection to the server is gone.
     Cut(std::io::Error),
-    /// The server, or a database, refused; the text says what.
+    /// A database refused a session of the application's own; the text says what.
     Refused(String),
-    /// As [`Stop::Refused`], and the branch can only roll back.
+    /// The transaction can only roll back: a command was answered with an error, or a branch failed.
     Spoilt(String),
 }
 
@@ -189,7 +189,7 @@ impl Desk<'_> {
                 ("committed", _) => {
                     if spoilt {
                         let transfer = self.transfer;
-                        let what = format!("committed though a statement had failed: {transfer:?}");
+                        let what = format!("committed after an error: {transfer:?}");
                         self.office.history.violation(what);
                     }
                     self.office.committed.fetch_add(1, Ordering::Relaxed);
@@ -350,7 +350,8 @@ impl Desk<'_> {
             return Ok(());
         }
         let why = text(&answer);
-        Err(if why.contains("can only roll back") { Stop::Spoilt(why) } else { Stop::Refused(why) })
+        // Whatever it was, its transaction must not be committed any more.
+        Err(Stop::Spoilt(why))
     }
 
     fn tell(&self, told: Told) {

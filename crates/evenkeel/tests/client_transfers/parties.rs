@@ -33,6 +33,8 @@ pub struct Parties {
 pub struct Server {
     child: Option<Child>,
     pub port: u16,
+    /// `txn.start_wait` of its next start.
+    pub start_wait: &'static str,
     folder: tempfile::TempDir,
 }
 
@@ -48,7 +50,8 @@ impl Parties {
         postgres.sql(&fill);
         let database = mariadb.database();
         mariadb.sql(&format!("USE {database}; {fill}"));
-        let mut server = Server { child: None, port: free_port(), folder: tempfile::tempdir().unwrap() };
+        let mut server =
+            Server { child: None, port: free_port(), start_wait: "5s", folder: tempfile::tempdir().unwrap() };
         let settings = format!(
             "[txn]\nrecovery_interval = '200ms'\nsafety_interval = '200ms'\n\
              [resource.pg]\nurl = '{}'\n{TIMEOUTS}[resource.my]\nurl = '{}'\n{TIMEOUTS}",
@@ -96,6 +99,7 @@ impl Server {
         let mut command = evenkeel();
         command.arg("serve").arg("--dir").arg(self.folder.path().join("data"));
         command.arg("--config").arg(self.settings()).args(["--loops", "1", "--port", &self.port.to_string()]);
+        command.args(["--txn-start-wait", self.start_wait]);
         command.env("EVENKEEL_STOP_FILE", self.order());
         command.stdout(log.try_clone().unwrap()).stderr(log);
         self.child = Some(command.spawn().unwrap());

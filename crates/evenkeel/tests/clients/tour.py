@@ -90,6 +90,29 @@ for key, outcome in (("hits", "committed"), ("session", "aborted")):
     assert replies[-1][0] == outcome, replies
     assert r.delete("paid") == (outcome == "committed")
 
+# Step by step: an error dooms its transaction, whoever meets it, and whatever is done after it.
+for wrong in (["DO", "ID", "INCR", "session"], ["SQL", "ID", "nowhere", "SELECT 1"], ["DO", "ID"], ["DOO", "ID", "x"]):
+    begun = r.execute_command("TX.BEGIN")
+    ident = begun["id"] if isinstance(begun, dict) else begun[1]
+
+    def tx(words: list) -> object:
+        return r.execute_command("TX." + words[0], *(ident if word == "ID" else word for word in words[1:]))
+
+    assert tx(["DO", "ID", "SET", "paid", 1]) in ("OK", True)
+    try:
+        tx(wrong)
+        raise AssertionError(f"{wrong} is answered with an error")
+    except redis.ResponseError as error:
+        why = str(error)
+    try:
+        tx(["DO", "ID", "SET", "paid", 2])
+        raise AssertionError("nothing can be added any more")
+    except redis.ResponseError as error:
+        assert "has ended" in str(error) or "being ended" in str(error), error
+    outcome, reason = tx(["COMMIT", "ID"])
+    assert outcome == "aborted" and why in reason, (outcome, reason, why)
+    assert r.exists("paid") == 0
+
 # What tools ask.
 info = r.info()
 assert info["redis_version"] and info["connected_clients"] >= 1, info

@@ -12,7 +12,6 @@ use txn::sql::{Answered, Statement, StatementError};
 
 use super::args::shown;
 use crate::call::{Control, Failure, Outcome as Answer, text};
-use crate::command::Command;
 use crate::errors;
 use crate::server::Server;
 use crate::session::{Newest, Session};
@@ -25,29 +24,66 @@ impl Server {
         self.transactions.as_deref().ok_or_else(|| "ERR this server was started without transactions".into())
     }
 
-    /// `command` was answered with an error. If it names its transaction as the newest of this connection, that only rolls back from
-    /// now on: whoever sends all of it in one pipeline has seen no reply when the commit comes.
-    pub(crate) fn spoil(&self, session: &mut Session, command: &Command, args: ArgsView<'_>, reply: &[u8]) {
-        let works = matches!(command.name, "tx.do" | "tx.enlist" | "tx.sql");
-        if let (true, Some(newest), Some(transactions)) = (works, &mut session.newest_tx, &self.transactions)
-            && args.try_get(1) == Some(NEWEST)
-        {
-            newest.answers.clear();
-            let error = String::from_utf8_lossy(reply);
-            let error = error.trim_start_matches('-').trim_end();
-            transactions.spoil(newest.tx, &format!("{}: {error}", command.name.to_ascii_uppercase()));
+    /// A request was answered with an error. If it is a TX.* command of a transaction, by its identifier or as the newest of its
+    /// connection, that transaction can only roll back from now on: who sends several at once has seen no reply when the commit comes, and
+    /// who goes on after an error would commit a part.
+    pub(crate) fn spoil(&self, session: &mut Session, args: ArgsView<'_>, reply: &[u8]) {
+        let (verb, Some(id)) = (args.get(0), args.try_get(1)) else { return };
+        self.spoil_named(session, verb, id, reply);
+    }
+
+    /// As [`Server::spoil`], for a request that could not be parsed: what it begins with is looked at.
+    pub(crate) fn spoil_unparsed(&self, session: &mut Session, input: &[u8], reply: &[u8]) {
+        let words: [Option<&[u8]>; 2] = if input.starts_with(b"*") {
+            // *COUNT $LENGTH VERB $LENGTH ID, each on a line.
+            let head = &input[..input.len().min(UNPARSED_BYTES_MAX)];
+            let mut lines =
+                head.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+            [lines.nth(2), lines.nth(1)]
+        } else {
+            let mut words = input.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+            [words.next(), words.next()]
+        };
+        if let [Some(verb), Some(id)] = words {
+            self.spoil_named(session, verb, id, reply);
         }
     }
+
+    fn spoil_named(&self, session: &mut Session, verb: &[u8], id: &[u8], reply: &[u8]) {
+        let Some(transactions) = &self.transactions else { return };
+        if !session.authenticated || !works_in_transaction(verb) {
+            return;
+        }
+        let Ok(tx) = named(session, id) else { return };
+        if let Some(newest) = session.newest_tx.as_mut().filter(|newest| newest.tx == tx) {
+            newest.answers.clear();
+        }
+        let error = String::from_utf8_lossy(errors::shortened(reply, REPLY_BYTES_MAX));
+        let error = error.trim_start_matches('-').trim_end();
+        let verb = String::from_utf8_lossy(errors::shortened(verb, errors::ECHO_BYTES_MAX));
+        transactions.spoil(tx, &format!("{}: {error}", verb.to_ascii_uppercase()));
+    }
+}
+
+/// Whether an error of this command leaves its transaction nothing but to roll back: it is none that only looks, or that operators use.
+fn works_in_transaction(verb: &[u8]) -> bool {
+    let looks = [&b"tx.status"[..], b"tx.list", b"tx.resolve", b"tx.recover", b"tx.begin"];
+    verb.get(..3).is_some_and(|head| head.eq_ignore_ascii_case(b"tx."))
+        && !looks.iter().any(|other| verb.eq_ignore_ascii_case(other))
 }
 
 /// The transaction that the first argument names: by its identifier, or as the newest of this connection.
 pub(crate) fn transaction_id(session: &Session, args: ArgsView<'_>) -> Result<TxId, Failure> {
-    if args.get(1) == NEWEST {
+    named(session, args.get(1))
+}
+
+fn named(session: &Session, id: &[u8]) -> Result<TxId, Failure> {
+    if id == NEWEST {
         return session.newest_tx.as_ref().map(|newest| newest.tx).ok_or_else(|| NO_NEWEST.into());
     }
-    let id = std::str::from_utf8(args.get(1)).ok().and_then(|id| id.parse().ok());
-    id.ok_or_else(|| {
-        format!("ERR '{}' is no identifier of a transaction: TX.BEGIN gives them", shown(args.get(1))).into()
+    let tx = std::str::from_utf8(id).ok().and_then(|id| id.parse().ok());
+    tx.ok_or_else(|| {
+        format!("ERR '{}' is no identifier of a transaction: TX.BEGIN gives them", shown(id)).into()
     })
 }
 
@@ -66,13 +102,18 @@ pub(crate) fn ends_newest(args: ArgsView<'_>) -> bool {
 pub(crate) fn begin(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Answer {
     // Should it fail, what follows in the same pipeline must not go into the one before.
     control.session.newest_tx = None;
+    let settings = control.server.settings.current();
+    let (usual, most) = (settings.txn_timeout, settings.txn_timeout_max);
     let timeout = match (args.len(), args.try_get(1)) {
-        (1, _) => control.server.settings.current().txn_timeout,
-        (3, Some(word)) if word.eq_ignore_ascii_case(b"timeout") => Duration::from_millis(number(
-            args.get(2),
-            "TIMEOUT is a whole number of milliseconds",
-            TIMEOUT_MS_MAX,
-        )?),
+        (1, _) => usual.min(most),
+        (3, Some(word)) if word.eq_ignore_ascii_case(b"timeout") => {
+            let most_ms = u64::try_from(most.as_millis()).unwrap_or(u64::MAX);
+            let what = format!("TIMEOUT '{}' is not a whole number of milliseconds", shown(args.get(2)));
+            let ms = number(args.get(2), most_ms);
+            Duration::from_millis(
+                ms.ok_or_else(|| format!("ERR {what} from 1 to {most_ms} (txn.timeout_max)"))?,
+            )
+        }
         _ => return Err(text::SYNTAX.into()),
     };
     let transactions = control.server.transactions()?;
@@ -87,11 +128,10 @@ pub(crate) fn begin(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
     Ok(())
 }
 
-/// A number from 1 to `most`; `what` begins the error.
-fn number(text: &[u8], what: &str, most: u64) -> Result<u64, Failure> {
+/// A number from 1 to `most`.
+fn number(text: &[u8], most: u64) -> Option<u64> {
     let number: Option<u64> = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-    let within = number.filter(|number| (1..=most).contains(number));
-    within.ok_or_else(|| format!("ERR {what} from 1 to {most}").into())
+    number.filter(|number| (1..=most).contains(number))
 }
 
 /// `TX.ENLIST id RESOURCE name [BRANCH branch] [OWNER session]`
@@ -114,6 +154,7 @@ pub(crate) fn enlist(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wr
     }
     let transactions = control.server.transactions()?;
     let (place, named) = database(transactions, args.get(3))?;
+    await_start(control, transactions, tx, place)?;
     let id = transactions.branch_id(tx, place);
     if branch.is_some_and(|branch| branch != id.as_bytes()) {
         return Err(format!("ERR the branch of {} in transaction {tx} is {id}", named.name).into());
@@ -121,6 +162,14 @@ pub(crate) fn enlist(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wr
     transactions.adopt(tx, place, named, owner).map_err(errors::of_transaction)?;
     out.bulk(id.as_bytes());
     Ok(())
+}
+
+/// Waits for a database that is not ready, if the server has just started: it may not have had the time to connect.
+fn await_start(control: &Control<'_>, transactions: &Transactions, tx: TxId, place: u16) -> Answer {
+    match transactions.may_become_ready(tx, place, control.now) {
+        true => Err(Failure::Wait(control.now + START_PAUSE)),
+        false => Ok(()),
+    }
 }
 
 fn database<'a>(transactions: &'a Transactions, name: &[u8]) -> Result<(u16, &'a Named), Failure> {
@@ -150,11 +199,14 @@ pub(crate) fn sql(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Write
         // What it took itself: it may have waited for others of its chain.
         let took_ns = u64::try_from(answer.took.as_nanos()).unwrap_or(u64::MAX);
         session.pending.get_or_insert_default().since = Some(Nanos(control.now.0.saturating_sub(took_ns)));
-        return write_answered(control.server, transaction_id(session, args)?, answer.answered, out);
+        return write_answered(control.server, answer.answered, out);
     }
     let tx = transaction_id(session, args)?;
     let transactions = control.server.transactions()?;
-    let mut statements = Statements::from([statement(transactions, args)?]);
+    let first = statement(transactions, args)?;
+    await_start(control, transactions, tx, first.0)?;
+    let mut statements = Statements::from([first]);
+    let session = &mut *control.session;
     if is_newest {
         let limits = control.server.limits(session);
         statements.extend(statements_behind(transactions, control.behind, &limits));
@@ -197,7 +249,6 @@ fn statements_behind(
 
 fn write_answered(
     server: &Server,
-    tx: TxId,
     answered: Result<Answered, StatementError>,
     out: &mut Writer<'_>,
 ) -> Answer {
@@ -207,9 +258,7 @@ fn write_answered(
         Ok(Answered::Rows(rows)) => {
             if server.admit_reply(rows_bytes(&rows)).is_err() {
                 // The statement has run, and may have changed what it returned.
-                let why = errors::rows_too_large(server.reply_bytes_max());
-                server.transactions()?.spoil(tx, &why);
-                return Err(why.into());
+                return Err(errors::rows_too_large(server.reply_bytes_max()).into());
             }
             out.array(rows.len());
             for row in rows {
@@ -311,7 +360,8 @@ fn state(word: &[u8]) -> Result<State, Failure> {
 }
 
 fn count(text: &[u8]) -> Result<usize, Failure> {
-    Ok(number(text, "COUNT is a whole number", LISTED_MAX)? as usize)
+    let number = number(text, LISTED_MAX).map(|number| number as usize);
+    number.ok_or_else(|| format!("ERR COUNT is a whole number from 1 to {LISTED_MAX}").into())
 }
 
 /// `TX.RESOLVE id COMMIT|ROLLBACK`; `id` may be that of a branch, as TRYAGAIN tells it where no transaction of this server has begun it.
@@ -406,9 +456,14 @@ const NEWEST: &[u8] = b"$";
 const NO_NEWEST: &str = "NOTX this connection has begun no transaction for $ to name: TX.BEGIN begins one";
 const NOTHING_KNOWN: &str = "nothing is known of it: it never began here, or was rolled back before the server was started \
                              again, or was committed longer than txn.keep ago, or by a single resource, which knows";
+/// A database that is not ready is looked at again after so long, while a server has just started.
+const START_PAUSE: Duration = Duration::from_millis(20);
+/// So much of an error is looked at: less is remembered.
+const REPLY_BYTES_MAX: usize = 2 << 10;
+/// A request that is wrong has its verb and its transaction within so much.
+const UNPARSED_BYTES_MAX: usize = 256;
 /// Statements that are run with the one before them.
 const STATEMENTS_BEHIND_MAX: usize = 15;
-const TIMEOUT_MS_MAX: u64 = 86_400_000;
 /// Transactions that TX.LIST tells unless it is told how many, and at most: other connections of the loop wait meanwhile.
 const LISTED_USUALLY: usize = 100;
 const LISTED_MAX: u64 = 10_000;

@@ -83,6 +83,8 @@ pub struct Settings {
     pub txn_node: Node,
     pub txn_log: TxnLog,
     pub txn_timeout: Duration,
+    pub txn_timeout_max: Duration,
+    pub txn_start_wait: Duration,
     pub txn_lock_wait: Duration,
     pub txn_keep: Duration,
     pub txn_transactions_max: usize,

@@ -365,6 +365,16 @@ table! {
         summary: "A transaction that is neither committed nor rolled back for so long is rolled back; TX.BEGIN may say less or more.",
         reason: "Long enough for a request of a user, short enough that what its client left behind holds nobody up.",
     }
+    txn_timeout_max: Duration = "txn.timeout_max" {
+        form: "DURATION", default: "10m", bounds: ["1ms", "1d"], runtime: true,
+        summary: "Longest TIMEOUT that TX.BEGIN takes. Without TIMEOUT a transaction has the shorter of this and txn.timeout.",
+        reason: "A transaction that its client has left holds rows and a session of each of its databases until its time is over.",
+    }
+    txn_start_wait: Duration = "txn.start_wait" {
+        form: "DURATION", default: "5s", bounds: ["0s", "10m"], runtime: false,
+        summary: "For so long after the start, TX.SQL and TX.ENLIST wait for a database that is not ready, instead of an error.",
+        reason: "The server accepts clients at once, and connects to databases meanwhile.",
+    }
     txn_lock_wait: Duration = "txn.lock_wait" {
         form: "DURATION", default: "1s", bounds: ["0s", "1h"], runtime: true,
         summary: "How long a command waits for a key that a prepared transaction holds, before it is answered with TRYAGAIN.",

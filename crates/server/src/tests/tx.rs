@@ -83,41 +83,147 @@ fn newest_transaction_of_a_connection_has_a_short_name_there() {
     harness.expect(&mut other, &[("GET a", "$1\r\n1\r\n")]);
 }
 
-/// Whoever sends all at once cannot look at a reply before the commit.
+/// What a transaction answers when it is asked to commit after an error.
+fn aborted(why: &str) -> String {
+    format!("*2\r\n$7\r\naborted\r\n${}\r\n{why}\r\n", why.len())
+}
+
+/// A statement was refused because its database was down, the next ones in another database and in keys were carried out, and TX.COMMIT said
+/// `committed`: half of a transfer. Only `$` doomed its transaction, and only for three commands.
 #[test]
-fn error_of_a_command_by_the_short_name_leaves_nothing_to_commit() {
+fn any_error_of_a_command_leaves_its_transaction_nothing_to_commit_however_it_is_named() {
     let mut harness = Harness::new();
-    let mut wire = harness.connect();
+    let (mut wire, mut other) = (harness.connect(), harness.connect());
     harness.expect(&mut wire, &[("SET text x", "+OK\r\n")]);
     for (wrong, why) in [
-        ("TX.DO $ INCR text", "TX.DO: ERR value is not an integer or out of range"),
-        ("TX.DO $ INCR", "TX.DO: ERR wrong number of arguments for 'incr' command"),
-        ("TX.DO $", "TX.DO: ERR wrong number of arguments for 'tx.do' command"),
+        ("TX.DO ID INCR text", "TX.DO: ERR value is not an integer or out of range"),
+        ("TX.DO ID INCR", "TX.DO: ERR wrong number of arguments for 'incr' command"),
+        ("TX.DO ID", "TX.DO: ERR wrong number of arguments for 'tx.do' command"),
+        ("tx.do ID NOSUCH x", "TX.DO: ERR unknown command 'NOSUCH', with args beginning with: 'x'"),
         (
-            "TX.DO $ PING",
+            "TX.DO ID PING",
             "TX.DO: ERR TX.DO cannot stage PING: it names no keys; run it outside of the transaction",
         ),
-        ("TX.SQL $ nowhere x", "TX.SQL: ERR there is no resource 'nowhere': none is in the settings file"),
+        ("TX.SQL ID nowhere x", "TX.SQL: ERR there is no resource 'nowhere': none is in the settings file"),
+        ("TX.SQL ID", "TX.SQL: ERR wrong number of arguments for 'tx.sql' command"),
         (
-            "TX.ENLIST $ RESOURCE nowhere",
+            "TX.ENLIST ID RESOURCE nowhere",
             "TX.ENLIST: ERR there is no resource 'nowhere': none is in the settings file",
         ),
+        ("TX.ENLIST ID nowhere nowhere", "TX.ENLIST: ERR syntax error"),
+        ("TX.COMMIT ID now", "TX.COMMIT: ERR wrong number of arguments for 'tx.commit' command"),
+        (
+            "TX.DOO ID SET k v",
+            "TX.DOO: ERR unknown command 'TX.DOO', with args beginning with: 'ID' 'SET' 'k' 'v'",
+        ),
     ] {
-        let id = begin(&harness, &mut wire);
-        harness.expect(&mut wire, &[("TX.DO $ SET a 1", "+OK\r\n")]);
-        assert!(harness.line(&mut wire, wrong).starts_with('-'), "{wrong}");
-        let late = harness.line(&mut wire, "TX.DO $ SET b 1");
-        assert!(late.starts_with(&format!("-ERR transaction {id} ")), "{late}");
-        let aborted = format!("*2\r\n$7\r\naborted\r\n${}\r\n{why}\r\n", why.len());
-        assert_eq!(told(&harness, &mut wire, "TX.COMMIT $"), aborted, "{wrong}");
-        harness.expect(&mut wire, &[("EXISTS a b", ":0\r\n")]);
+        for by_identifier in [false, true] {
+            let id = begin(&harness, &mut wire);
+            let name = if by_identifier { &*id } else { "$" };
+            let named = |line: &str| line.replace("ID", name);
+            harness.expect(&mut wire, &[(&named("TX.DO ID SET a 1"), "+OK\r\n")]);
+            // By its identifier, whoever made the mistake.
+            let whose = if by_identifier { &mut other } else { &mut wire };
+            assert!(harness.line(whose, &named(wrong)).starts_with('-'), "{wrong}");
+            for late in ["TX.DO ID SET b 1", "TX.DO ID INCR text"] {
+                let late = harness.line(&mut wire, &named(late));
+                assert!(late.starts_with(&format!("-ERR transaction {id} ")), "{late}");
+            }
+            let first = named(why);
+            assert_eq!(told(&harness, &mut wire, &named("TX.COMMIT ID")), aborted(&first), "{wrong}");
+            assert_eq!(told(&harness, &mut other, &format!("TX.COMMIT {id}")), aborted(&first), "{wrong}");
+            harness.expect(&mut wire, &[("EXISTS a b", ":0\r\n")]);
+        }
     }
-    // Named in full, it is as it was.
+}
+
+/// Which state a connection is in does not matter: the refused command belonged to the transaction.
+#[test]
+fn command_that_its_connection_may_not_run_now_dooms_its_transaction_too() {
+    for (before, why) in [
+        ("MULTI", "TX.DO: ERR Command not allowed inside a transaction"),
+        (
+            "SUBSCRIBE c",
+            "TX.DO: ERR Can't execute 'tx.do': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
+        ),
+        ("CLIENT REPLY OFF", "TX.DO: ERR value is not an integer or out of range"),
+    ] {
+        let mut harness = Harness::new();
+        let (mut wire, mut other) = (harness.connect(), harness.connect());
+        harness.expect(&mut wire, &[("SET text x", "+OK\r\n")]);
+        let id = begin(&harness, &mut wire);
+        harness.line(&mut wire, before);
+        harness.line(&mut wire, &format!("TX.DO {id} INCR text"));
+        assert_eq!(told(&harness, &mut other, &format!("TX.COMMIT {id}")), aborted(why));
+    }
+}
+
+/// Its connection is closed, but its transaction belongs to no connection.
+#[test]
+fn request_that_cannot_be_parsed_dooms_the_transaction_that_it_names() {
+    for wrong in [
+        "*5\r\n$5\r\nTX.DO\r\n$LEN\r\nID\r\n$3\r\nSET\r\n$1\r\nk\r\n$999999999999\r\n",
+        "*3\r\n$6\r\ntx.sql\r\n$LEN\r\nID\r\nx\r\n",
+        "TX.DO ID SET k \"v\r\n",
+    ] {
+        let mut harness = Harness::new();
+        let (mut wire, mut other) = (harness.connect(), harness.connect());
+        let id = begin(&harness, &mut wire);
+        harness.expect(&mut wire, &[(&format!("TX.DO {id} SET a 1"), "+OK\r\n")]);
+        let wrong = wrong.replace("LEN", &id.len().to_string()).replace("ID", &id);
+        let error = String::from_utf8(harness.feed(&mut wire, wrong.as_bytes())).unwrap();
+        assert!(error.starts_with("-ERR Protocol error") && wire.step == Step::Close, "{error}");
+        let outcome = told(&harness, &mut other, &format!("TX.COMMIT {id}"));
+        assert!(outcome.contains("aborted") && outcome.contains("ERR Protocol error"), "{outcome}");
+    }
+}
+
+/// Looking at a transaction is not working in it, nor does a stranger end one by guessing its identifier.
+#[test]
+fn error_of_who_only_looks_or_has_no_password_dooms_nothing() {
+    let mut harness = Harness::with(|settings| settings.set("requirepass", "secret").unwrap());
+    let (mut wire, mut stranger) = (harness.connect(), harness.connect());
+    harness.expect(&mut wire, &[("AUTH secret", "+OK\r\n")]);
     let id = begin(&harness, &mut wire);
+    for line in ["TX.DO ID SET", "TX.DOO ID", "TX.COMMIT ID"] {
+        let no = harness.line(&mut stranger, &line.replace("ID", &id));
+        assert!(no.starts_with('-'), "{no}");
+    }
+    for line in ["TX.STATUS ID x", "TX.RESOLVE ID COMMIT", "TX.RESOLVE ID x", "TX.LIST ID", "GET ID x"] {
+        let no = harness.line(&mut wire, &line.replace("ID", &id));
+        assert!(no.starts_with('-'), "{no}");
+    }
     harness.expect(&mut wire, &[("TX.DO $ SET a 1", "+OK\r\n")]);
-    assert!(harness.line(&mut wire, &format!("TX.DO {id} INCR text")).starts_with('-'));
     assert_eq!(told(&harness, &mut wire, "TX.COMMIT $"), COMMITTED);
-    harness.expect(&mut wire, &[("GET a", "$1\r\n1\r\n")]);
+}
+
+#[test]
+fn refusal_for_want_of_room_dooms_its_transaction() {
+    let mut harness = Harness::with(|settings| settings.set("value.max", "1KiB").unwrap());
+    let mut wire = harness.connect();
+    let id = begin(&harness, &mut wire);
+    harness.expect(&mut wire, &[(&format!("TX.DO {id} SET k v"), "+OK\r\n")]);
+    let no = harness.line(&mut wire, &format!("TX.DO {id} SETRANGE k 1024 x"));
+    assert!(no.starts_with('-'), "{no}");
+    let outcome = told(&harness, &mut wire, &format!("TX.COMMIT {id}"));
+    assert!(outcome.contains("aborted") && outcome.contains(no[1..].trim_end()), "{outcome}");
+    harness.expect(&mut wire, &[("DBSIZE", ":0\r\n")]);
+}
+
+/// `TX.BEGIN TIMEOUT 86400000` kept sessions of databases, and rows, for a day.
+#[test]
+fn timeout_of_a_transaction_is_bounded_by_a_setting() {
+    let mut harness = Harness::with(|settings| settings.txn_timeout_max = Duration::from_secs(90));
+    let mut wire = harness.connect();
+    assert!(harness.line(&mut wire, "TX.BEGIN TIMEOUT 90000").starts_with('*'));
+    let no =
+        "-ERR TIMEOUT '90001' is not a whole number of milliseconds from 1 to 90000 (txn.timeout_max)\r\n";
+    harness.expect(&mut wire, &[("TX.BEGIN TIMEOUT 90001", no)]);
+    harness.expect(&mut wire, &[("CONFIG SET txn.timeout_max 50ms", "+OK\r\n")]);
+    let id = begin(&harness, &mut wire);
+    harness.clock.advance(Duration::from_millis(51));
+    let outcome = told(&harness, &mut wire, &format!("TX.COMMIT {id}"));
+    assert!(outcome.contains("the transaction's time is over"), "{outcome}");
 }
 
 #[test]
@@ -191,7 +297,6 @@ fn key_that_changed_meanwhile_aborts() {
 fn what_cannot_be_is_said_and_changes_nothing() {
     let mut harness = Harness::new();
     let mut wire = harness.connect();
-    let id = begin(&harness, &mut wire);
     for (line, expected) in [
         (
             "TX.DO ID PING",
@@ -208,7 +313,10 @@ fn what_cannot_be_is_said_and_changes_nothing() {
         ),
         ("TX.ENLIST ID orders orders", "-ERR syntax error\r\n"),
         ("TX.BEGIN TIMEOUT", "-ERR syntax error\r\n"),
-        ("TX.BEGIN TIMEOUT 0", "-ERR TIMEOUT is a whole number of milliseconds from 1 to 86400000\r\n"),
+        (
+            "TX.BEGIN TIMEOUT 0",
+            "-ERR TIMEOUT '0' is not a whole number of milliseconds from 1 to 600000 (txn.timeout_max)\r\n",
+        ),
         (
             "TX.RESOLVE ID COMMIT",
             "-ERR the transaction is active: there is nothing for an operator to resolve\r\n",
@@ -227,7 +335,9 @@ fn what_cannot_be_is_said_and_changes_nothing() {
         ("TX.LIST active LIMIT 1", "-ERR syntax error\r\n"),
         ("TX.LIST active COUNT 1 1", "-ERR syntax error\r\n"),
     ] {
+        let id = begin(&harness, &mut wire);
         assert_eq!(harness.line(&mut wire, &line.replace("ID", &id)), expected, "{line}");
+        told(&harness, &mut wire, &format!("TX.ROLLBACK {id}"));
     }
     let unknown = harness.line(&mut wire, "TX.COMMIT 1-1");
     assert!(unknown.starts_with("-NOTX no transaction 1-1 is known"), "{unknown}");
@@ -235,31 +345,12 @@ fn what_cannot_be_is_said_and_changes_nothing() {
         &mut wire,
         &[("MULTI", "+OK\r\n"), ("TX.BEGIN", "-ERR Command not allowed inside a transaction\r\n")],
     );
-    harness.expect(&mut wire, &[("DISCARD", "+OK\r\n"), (&format!("TX.DO {id} SET k v"), "+OK\r\n")]);
+    harness.expect(&mut wire, &[("DISCARD", "+OK\r\n")]);
+    let id = begin(&harness, &mut wire);
+    harness.expect(&mut wire, &[(&format!("TX.DO {id} SET k v"), "+OK\r\n")]);
     assert_eq!(told(&harness, &mut wire, &format!("TX.COMMIT {id}")), COMMITTED);
     let info = harness.line(&mut wire, "INFO transactions");
     assert!(info.contains("txn_committed:1\r\n") && info.contains("txn_live:0\r\n"), "{info}");
-}
-
-#[test]
-fn command_that_fails_stages_nothing_and_the_rest_can_be_committed() {
-    let mut harness = Harness::new();
-    let mut wire = harness.connect();
-    harness.expect(&mut wire, &[("SET text abc", "+OK\r\n")]);
-    let id = begin(&harness, &mut wire);
-    let not_integer = "-ERR value is not an integer or out of range\r\n";
-    harness.expect(
-        &mut wire,
-        &[
-            (&format!("TX.DO {id} SET k 1"), "+OK\r\n"),
-            (&format!("TX.DO {id} INCR text"), not_integer),
-            (&format!("TX.DO {id} SET k 2 NX XX"), "-ERR syntax error\r\n"),
-            (&format!("TX.DO {id} RENAME none k"), "-ERR no such key\r\n"),
-            (&format!("TX.DO {id} GET k"), "$1\r\n1\r\n"),
-        ],
-    );
-    assert_eq!(told(&harness, &mut wire, &format!("TX.COMMIT {id}")), COMMITTED);
-    harness.expect(&mut wire, &[("MGET k text", "*2\r\n$1\r\n1\r\n$3\r\nabc\r\n")]);
 }
 
 /// The desk sleeps by the real clock; the store and the coordinator go by this one.
@@ -636,11 +727,11 @@ fn reasons_are_short_whatever_a_client_sends() {
 fn each_command_that_writes_is_staged_or_refused_as_the_manual_says() {
     let mut harness = Harness::new();
     let mut wire = harness.connect();
-    let id = begin(&harness, &mut wire);
     let (mut refused, mut staged) = (Vec::new(), 0);
     let writes =
         Table::of_server().entries().iter().map(|it| it.command).filter(|it| it.flags.has(Flags::WRITE));
     for command in writes {
+        let id = begin(&harness, &mut wire);
         let mut words = vec!["TX.DO".to_owned(), id.clone()];
         words.extend(command.name.split('|').map(str::to_owned));
         words.extend((words.len() - 2..command.arity.unsigned_abs() as usize).map(|n| n.to_string()));

@@ -1,6 +1,7 @@
 //! Statements in databases that answer when a test says so.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,10 +17,11 @@ use super::{Harness, Wire};
 use crate::settings::{ResourceKind, Settings, Size};
 use crate::tx::Named;
 
-/// A database that is always ready, and keeps statements until they are answered.
+/// A database that is ready unless it is told otherwise, and keeps statements until they are answered.
 #[derive(Debug)]
 struct Scripted {
     protocol: Dummy,
+    is_down: AtomicBool,
     given: Mutex<VecDeque<Given>>,
     /// Addresses that it was given anew.
     renewed: Mutex<Vec<String>>,
@@ -38,8 +40,12 @@ impl std::fmt::Debug for Given {
 
 impl Scripted {
     fn named(name: &str, kind: ResourceKind) -> (Arc<Self>, Named) {
-        let database =
-            Arc::new(Self { protocol: Dummy::new(name), given: Mutex::default(), renewed: Mutex::default() });
+        let database = Arc::new(Self {
+            protocol: Dummy::new(name),
+            is_down: AtomicBool::new(false),
+            given: Mutex::default(),
+            renewed: Mutex::default(),
+        });
         (Arc::clone(&database), Named { name: name.into(), kind, database })
     }
 
@@ -58,6 +64,10 @@ impl Scripted {
 impl Resource for Scripted {
     fn name(&self) -> &str {
         self.protocol.name()
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        if self.is_down.load(Ordering::SeqCst) { Err("not connected yet".to_owned()) } else { Ok(()) }
     }
 
     fn prepare(&self, branch: BranchId, reply: Reply) {
@@ -127,6 +137,11 @@ impl Scene {
         let mut wire = harness.connect();
         assert!(harness.line(&mut wire, "TX.BEGIN").starts_with('*'));
         Self { harness, wire, one, other }
+    }
+
+    /// The transaction.
+    fn id(&mut self) -> String {
+        self.send(&[&["TX.STATUS", "$"]]).split("\r\n").nth(4).unwrap().to_owned()
     }
 
     /// Sends all of it at once.
@@ -228,6 +243,7 @@ fn error_ends_what_is_run_together() {
     assert_eq!(lines[..2], [":1", "-ERR no such table; the branch can only roll back"], "{told}");
     assert!(lines[2].starts_with("-ERR transaction "), "{told}");
     assert_eq!(lines[4..7], ["$7", "aborted", "$56"], "{told}");
+    assert_eq!(lines[7], "TX.SQL: ERR no such table; the branch can only roll back", "{told}");
 }
 
 /// An answer belongs to the command whose statement it answers, whatever the ones before it came to.
@@ -248,11 +264,72 @@ fn answers_behind_an_error_are_forgotten() {
     assert_eq!(scene.come(), ":1\r\n");
 }
 
-/// What was run and cannot be told must not be committed by who takes the error for "not carried out".
+/// PostgreSQL was down: its statement was refused, that of MariaDB and the key were carried out, and TX.COMMIT said `committed`.
+#[test]
+fn statement_that_was_not_run_leaves_nothing_to_commit() {
+    for answers_early in [true, false] {
+        let mut scene = Scene::new();
+        let id = scene.id();
+        scene.send(&[&["TX.SQL", &id, "one", "a"]]);
+        if !answers_early {
+            // Its client has waited long enough, and goes on with another connection.
+            scene.wire = scene.harness.connect();
+        }
+        scene.one.answer(Err(StatementError::Refused("all sessions are busy".to_owned())));
+        assert_eq!(scene.come(), if answers_early { "-ERR all sessions are busy\r\n" } else { "" });
+        for line in [&["TX.SQL", &id, "other", "b"][..], &["TX.DO", &id, "INCR", "k"]] {
+            let no = scene.send(&[line]);
+            assert!(no.starts_with(&format!("-ERR transaction {id} ")), "{no}");
+        }
+        assert_eq!(scene.other.given(), nothing());
+        let mut outcome = scene.send(&[&["TX.COMMIT", &id]]);
+        if outcome.is_empty() {
+            outcome = scene.outcome();
+        }
+        let why = "TX.SQL: ERR all sessions are busy";
+        assert_eq!(outcome, format!("*2\r\n$7\r\naborted\r\n${}\r\n{why}\r\n", why.len()));
+        assert_eq!(scene.send(&[&["EXISTS", "k"]]), ":0\r\n");
+    }
+}
+
+/// The first clients after a restart met `not connected yet`.
+#[test]
+fn server_that_has_just_started_waits_for_a_database_and_not_for_ever() {
+    for comes in [true, false] {
+        let mut scene = Scene::with(|settings| settings.txn_start_wait = Duration::from_secs(2));
+        let id = scene.id();
+        scene.one.is_down.store(true, Ordering::SeqCst);
+        let statement = ["TX.SQL", "$", "one", "a"];
+        let enlist = ["TX.ENLIST", &id, "RESOURCE", "one"];
+        let mut enlists = scene.harness.connect();
+        assert_eq!(scene.send(&[&statement]), "");
+        assert_eq!(scene.harness.raw(&mut enlists, &enlist), "");
+        assert_eq!((scene.wire.step, enlists.step), (Step::Park, Step::Park));
+        assert_eq!(scene.harness.after(&mut scene.wire, Duration::from_millis(1_900)), b"");
+        scene.one.is_down.store(!comes, Ordering::SeqCst);
+        let told = scene.harness.after(&mut scene.wire, Duration::from_millis(100));
+        let enlisted = scene.harness.after(&mut enlists, Duration::ZERO);
+        if comes {
+            assert_eq!((told.as_slice(), scene.one.given()), (&b""[..], vec!["a".to_owned()]));
+            assert!(enlisted.starts_with(b"$"), "{enlisted:?}");
+            scene.one.answer(CHANGED);
+            assert_eq!(scene.come(), ":1\r\n");
+            continue;
+        }
+        let told = String::from_utf8_lossy(&told).into_owned();
+        assert!(told.starts_with("-ERR") && told.contains("not connected yet"), "{told}");
+        // The server is no longer new: nobody waits.
+        let id = scene.send(&[&["TX.BEGIN"]]).split("\r\n").nth(4).unwrap().to_owned();
+        let told = scene.send(&[&["TX.SQL", &id, "one", "a"]]);
+        assert!(told.starts_with("-ERR"), "{told}");
+    }
+}
+
+/// What was run and cannot be told must not be committed.
 #[test]
 fn statement_whose_rows_are_too_large_to_reply_is_rolled_back() {
     let mut scene = Scene::with(|settings| settings.connections_output_max = Size(1_000));
-    let id = scene.send(&[&["TX.STATUS", "$"]]).split("\r\n").nth(4).unwrap().to_owned();
+    let id = scene.id();
     assert_eq!(scene.send(&[&["TX.SQL", &id, "one", "INSERT … RETURNING …"]]), "");
     scene.one.answer(Ok(Answered::Rows(vec![vec![Some(vec![b'x'; 1_000])]])));
     let told = scene.come();
@@ -283,7 +360,7 @@ fn large_answer_is_not_kept_for_the_statements_behind_it() {
 #[test]
 fn statements_are_not_run_any_more_once_their_transaction_ends() {
     let mut scene = Scene::new();
-    let id = scene.send(&[&["TX.STATUS", "$"]]).split("\r\n").nth(4).unwrap().to_owned();
+    let id = scene.id();
     scene.send(&[&["TX.SQL", "$", "one", "a"], &["TX.SQL", "$", "other", "b"]]);
     let mut operator = scene.harness.connect();
     scene.harness.line(&mut operator, &format!("TX.ROLLBACK {id}"));
@@ -306,7 +383,7 @@ fn statements_of_other_transactions_or_no_resource_are_run_by_themselves() {
     .enumerate()
     {
         let mut scene = Scene::new();
-        let id = scene.send(&[&["TX.STATUS", "$"]]).split("\r\n").nth(4).unwrap().to_owned();
+        let id = scene.id();
         let next: Vec<&str> = next.iter().map(|word| if *word == "ID" { &id } else { *word }).collect();
         let first = if at == 3 { &id } else { "$" };
         assert_eq!(scene.send(&[&["TX.SQL", first, "one", "a"], &next]), "");

@@ -73,6 +73,10 @@ impl Chain {
         if let Ok(Answered::Rows(rows)) = &answered {
             self.answers_bytes += rows_bytes(rows);
         }
+        // Also if its connection is gone, and nobody reads the error.
+        if let (Err(error), Some(transactions)) = (&answered, &server.transactions) {
+            transactions.spoil(self.tx, &format!("TX.SQL: ERR {error}"));
+        }
         let may_go_on = answered.is_ok() && self.answers_bytes <= ANSWERS_BYTES_MAX;
         self.answers.push_back(Answer { answered, took: now.since(self.begun) });
         self.begun = now;

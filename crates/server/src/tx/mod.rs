@@ -30,6 +30,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+use clock::Nanos;
 use txn::coordinator::{Coordinator, TransactionInfo};
 use txn::desk::Desk;
 use txn::id::{BranchId, NodeName, TxId};
@@ -61,6 +62,8 @@ pub struct Transactions {
     coordinator: Coordinator,
     _drivers: Option<Arc<Drivers>>,
     shared: Arc<Shared>,
+    /// Until then a database that is not ready is waited for (`txn.start_wait`).
+    starts_until: Nanos,
 }
 
 /// A database, as the settings name it.
@@ -144,6 +147,13 @@ impl Transactions {
     pub(crate) fn names(&self) -> String {
         let names: Vec<&str> = self.databases.iter().map(|named| &*named.name).collect();
         if names.is_empty() { "none is in the settings file".to_owned() } else { names.join(", ") }
+    }
+
+    /// Whether the database at `place` is not ready and worth waiting for: the server has just started, and `tx` may still use it.
+    pub(crate) fn may_become_ready(&self, tx: TxId, place: u16, now: Nanos) -> bool {
+        now < self.starts_until
+            && self.databases[usize::from(place) - 1].database.ready().is_err()
+            && self.check_active(tx).is_ok()
     }
 
     /// Adds the branch that the application prepares itself.

@@ -105,7 +105,7 @@ impl Transactions {
         let (databases, drivers) = open_databases(settings, &node)?;
         let mut resources: Vec<Arc<dyn Resource>> = vec![Arc::clone(&keys) as Arc<dyn Resource>];
         resources.extend(databases.iter().map(|named| Arc::clone(&named.database) as Arc<dyn Resource>));
-        let epoch = started.epoch;
+        let (epoch, starts_until) = (started.epoch, clock.now() + settings.txn_start_wait);
         let coordinator = Coordinator::start(
             clock,
             log,
@@ -129,7 +129,17 @@ impl Transactions {
                 .map_err(|error| format!("no thread for transactions: {error}"))?,
         };
         let log = if has_log { settings.txn_log.to_string() } else { "none".to_owned() };
-        Ok(Arc::new(Self { node, epoch, log, databases, desk, coordinator, _drivers: drivers, shared }))
+        Ok(Arc::new(Self {
+            node,
+            epoch,
+            log,
+            databases,
+            desk,
+            coordinator,
+            _drivers: drivers,
+            shared,
+            starts_until,
+        }))
     }
 }
 

@@ -40,6 +40,7 @@ pub enum Bug {
     PrepareTimerNotArmed,
     LastResourceBeforeRecord,
     FinishedAgain,
+    ErrorForgotten,
 }
 
 /// Whether this mistake is to be made.

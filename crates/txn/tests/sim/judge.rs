@@ -53,6 +53,7 @@ impl World {
             has_rolled_back || self.sites.iter().any(|site| site.committed_alone.contains(&serial));
         let is_told = truth.seen || matches!(truth.told.first(), Some(Outcome::Heuristic(_)));
         let is_kept = match truth.told.first() {
+            told if truth.is_doomed && !is_heuristic => committed == 0 && told != Some(&Outcome::Committed),
             // There is no record of an abort: a commit against it is not asked for again after a death.
             _ if is_heuristic => is_told || (truth.died && !has_rolled_back),
             Some(Outcome::Heuristic(_)) => false,

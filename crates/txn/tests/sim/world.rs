@@ -33,6 +33,7 @@ pub struct Met {
     pub refused: u64,
     pub absent: u64,
     pub dead_logs: u64,
+    pub doomed: u64,
 }
 
 impl Met {
@@ -47,7 +48,7 @@ impl Met {
         self.counters().iter().all(|count| **count > 0)
     }
 
-    fn counters(&mut self) -> [&mut u64; 12] {
+    fn counters(&mut self) -> [&mut u64; 13] {
         let Self {
             committed,
             aborted,
@@ -61,11 +62,12 @@ impl Met {
             refused,
             absent,
             dead_logs,
+            doomed,
         } = self;
 
         [
             committed, aborted, unknown, heuristic, crashes, resumed, orphans, came_back, resolved, refused,
-            absent, dead_logs,
+            absent, dead_logs, doomed,
         ]
     }
 }
@@ -80,11 +82,15 @@ pub struct Truth {
     pub seen: bool,
     /// The node died while it knew it.
     pub died: bool,
+    /// A command in it was answered with an error before its end was chosen.
+    pub is_doomed: bool,
 }
 
 #[derive(Debug)]
 pub enum Event {
     Begin,
+    /// A command in it is answered with an error; its application goes on all the same.
+    Fail(TxId),
     Choose(TxId),
     Request(Message),
     Reply(Message, Answer),
@@ -242,6 +248,7 @@ impl World {
     pub(crate) fn handle(&mut self, event: Event) {
         match event {
             Event::Begin => self.begin(),
+            Event::Fail(tx) => self.fail(tx),
             Event::Choose(tx) => self.choose(tx),
             Event::Request(message) => self.request(&message),
             Event::Reply(message, answer) => self.reply(&message, answer),
@@ -292,10 +299,24 @@ impl World {
         self.truths.push(truth);
         self.serials.insert(tx, serial);
         let work_us = self.rng.below(if is_quick { 5_000 } else { 60_000 });
+        if self.rng.chance(1, 20) {
+            let fails_us = self.rng.below(work_us + 1);
+            self.after(fails_us, Event::Fail(tx));
+        }
         if self.rng.chance(19, 20) {
             self.after(work_us, Event::Choose(tx));
         }
         self.arm();
+    }
+
+    pub(crate) fn fail(&mut self, tx: TxId) {
+        let (now, wall, mut effects) = (self.now(), self.wall(), Vec::new());
+        let Some(machine) = self.node.as_mut().and_then(|node| node.machines.get_mut(&tx)) else { return };
+        if machine.rollback(now, wall, "a command failed", &mut effects).is_ok() {
+            self.truths[self.serials[&tx]].is_doomed = true;
+            self.met.doomed += 1;
+        }
+        self.perform(tx, effects);
     }
 
     pub(crate) fn choose(&mut self, tx: TxId) {
@@ -407,7 +428,7 @@ impl World {
             Event::Reply(message, answer) => {
                 (message, std::mem::discriminant(answer)).hash(&mut self.trace);
             }
-            Event::Choose(tx) => tx.hash(&mut self.trace),
+            Event::Choose(tx) | Event::Fail(tx) => tx.hash(&mut self.trace),
             Event::SiteCrash(place) | Event::SiteStart(place) => place.hash(&mut self.trace),
             _ => {}
         }
