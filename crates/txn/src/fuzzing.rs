@@ -12,9 +12,10 @@ pub fn postgres_value(raw: &[u8]) -> usize {
     postgres::value(raw)
 }
 
-/// Hears what a PostgreSQL sends, in pieces of this many bytes; returns how often it says that a transaction was prepared.
+/// Hears what a PostgreSQL sends, in pieces of this many bytes; returns how often it says that a transaction was prepared, or `None` if it
+/// sends what is refused.
 #[must_use]
-pub fn postgres_tags(sent: &[u8], piece_bytes: usize) -> u64 {
+pub fn postgres_tags(sent: &[u8], piece_bytes: usize) -> Option<u64> {
     postgres::tags(sent, piece_bytes)
 }
 

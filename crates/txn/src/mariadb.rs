@@ -75,7 +75,7 @@ impl Default for Timing {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
     /// Its address is none.
-    #[error("{name}: not an address of MariaDB, mysql://USER:PASSWORD@HOST:PORT/DATABASE: {why}")]
+    #[error("not an address of MariaDB, mysql://USER:PASSWORD@HOST:PORT/DATABASE: {why}")]
     Address {
         /// Of which database.
         name: String,
@@ -83,7 +83,7 @@ pub enum StartError {
         why: String,
     },
     /// It is to be spoken to in a way that cannot be.
-    #[error("{name}: {why}")]
+    #[error("{why}")]
     Tls {
         /// Which database.
         name: String,

@@ -25,6 +25,7 @@
 pub(crate) mod address;
 mod branch;
 pub(crate) mod failure;
+pub(crate) mod gate;
 mod guard;
 mod pool;
 pub(crate) mod session;
@@ -32,6 +33,7 @@ mod steps;
 pub(crate) mod tags;
 mod value;
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -42,9 +44,10 @@ use tokio_postgres::Config;
 use crate::id::{BranchId, NodeName};
 use crate::inbox::lock;
 use crate::resource::{Answer, Ask, Reply, Resource};
-use crate::sql::{Database, DatabaseOptions, Done, Drivers, Sessions, Statement, StatementError};
+use crate::sql::{Complaints, Database, DatabaseOptions, Done, Drivers, Sessions, Statement, StatementError};
 use crate::tls::{Tls, TlsError};
 use branch::{Branches, Job, Told, Work};
+use failure::Failure;
 use pool::Pool;
 
 /// A database.
@@ -60,7 +63,7 @@ pub struct Postgres {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
     /// Its address is none.
-    #[error("{name}: not an address of PostgreSQL: {why} (postgres://USER:PASSWORD@HOST:PORT/DATABASE)")]
+    #[error("not an address of PostgreSQL: {why} (postgres://USER:PASSWORD@HOST:PORT/DATABASE)")]
     Address {
         /// Of which database.
         name: String,
@@ -68,7 +71,7 @@ pub enum StartError {
         why: String,
     },
     /// It is to be spoken to in a way that cannot be.
-    #[error("{name}: {why}")]
+    #[error("{why}")]
     Tls {
         /// Which database.
         name: String,
@@ -87,6 +90,26 @@ struct Inner {
     branches: Mutex<Branches>,
     /// A look at what is prepared is under way.
     recovers: AtomicBool,
+    /// Looks at what this node has prepared, shared by those who ask meanwhile: one at a time.
+    looks: tokio::sync::Mutex<()>,
+    lists: Mutex<Lists>,
+    complaints: Mutex<Complaints>,
+}
+
+/// Looks at what is prepared, and whether this user may end it.
+#[derive(Debug)]
+struct Lists {
+    /// So many have begun.
+    begun: u64,
+    /// Which of them the last one was that came to something.
+    newest: u64,
+    found: Result<Arc<HashMap<String, bool>>, Failure>,
+}
+
+impl Default for Lists {
+    fn default() -> Self {
+        Self { begun: 0, newest: 0, found: Ok(Arc::default()) }
+    }
 }
 
 impl Postgres {
@@ -96,8 +119,8 @@ impl Postgres {
     /// # Errors
     /// [`StartError`]. A server that is not there is none.
     pub fn start(options: &DatabaseOptions, drivers: &Arc<Drivers>) -> Result<Arc<Self>, StartError> {
-        let (config, tls) = login(options)?;
-        let pool = Arc::new(Pool::new(config, tls, options));
+        let (config, trust) = login(options)?;
+        let pool = Arc::new(Pool::new(config, trust, options));
         let inner = Arc::new(Inner {
             name: options.name.clone(),
             node: options.node.clone(),
@@ -105,6 +128,9 @@ impl Postgres {
             pool: Arc::clone(&pool),
             branches: Mutex::default(),
             recovers: AtomicBool::new(false),
+            looks: tokio::sync::Mutex::default(),
+            lists: Mutex::default(),
+            complaints: Mutex::default(),
         });
         let handle = drivers.handle().clone();
         handle.spawn(pool.tend());
@@ -125,15 +151,16 @@ impl Postgres {
     }
 }
 
-/// How sessions are opened.
-fn login(options: &DatabaseOptions) -> Result<(Config, Tls), StartError> {
+/// How sessions are opened, and what proves to each side who the other is.
+fn login(options: &DatabaseOptions) -> Result<(Config, (Tls, Proof)), StartError> {
     let name = || options.name.clone();
     let no = |why: String| StartError::Address { name: name(), why };
     let mut config = address::read(&options.url).map_err(no)?;
     let tls = Tls::new(&options.tls, address::is_here(&config));
     let tls = tls.map_err(|why| StartError::Tls { name: name(), why })?;
     address::secure(&mut config, &tls).map_err(no)?;
-    Ok((config, tls))
+    let proof = address::proof(&config, &tls, options.auth).map_err(no)?;
+    Ok((config, (tls, proof)))
 }
 
 impl Resource for Postgres {
@@ -199,8 +226,8 @@ impl Database for Postgres {
     }
 
     fn renew(&self, options: &DatabaseOptions) -> Result<(), String> {
-        let (config, tls) = login(options).map_err(|error| error.to_string())?;
-        self.inner.pool.renew(config, tls, options);
+        let (config, trust) = login(options).map_err(|error| error.to_string())?;
+        self.inner.pool.renew(config, trust, options);
         Ok(())
     }
 
@@ -256,6 +283,7 @@ async fn drive(inner: Arc<Inner>, branch: BranchId) {
 pub(crate) mod fuzzing {
     use tokio_postgres::types::Type;
 
+    use super::gate::Proof;
     use super::tags::Decoder;
     use super::{guard, value};
 
@@ -275,9 +303,10 @@ pub(crate) mod fuzzing {
         value::KNOWN.iter().filter(told).count()
     }
 
-    pub(crate) fn tags(sent: &[u8], piece_bytes: usize) -> u64 {
-        let mut decoder = Decoder::default();
-        sent.chunks(piece_bytes.max(1)).map(|piece| decoder.feed(piece)).sum()
+    /// `None`: it is refused before its end.
+    pub(crate) fn tags(sent: &[u8], piece_bytes: usize) -> Option<u64> {
+        let mut decoder = Decoder::new(Proof::Scram);
+        sent.chunks(piece_bytes.max(1)).map(|piece| decoder.feed(piece).ok()).sum()
     }
 
     /// What it is; `None`: it is not run.

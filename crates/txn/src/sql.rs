@@ -13,6 +13,7 @@
 //!
 //! Out of scope: what a statement means.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -91,6 +92,8 @@ pub struct DatabaseOptions {
     pub node: NodeName,
     /// Most sessions at a time; who needs one more waits.
     pub sessions_max: usize,
+    /// How the server must let us in; only PostgreSQL has a choice. `None`: with SCRAM if a password is given and the connection is plain.
+    pub auth: Option<Auth>,
     /// Longest wait for a connection, or for a session that is free.
     pub connect_timeout: Duration,
     /// Longest wait for a statement or for a step of the protocol.
@@ -107,8 +110,50 @@ impl DatabaseOptions {
             tls: TlsOptions::default(),
             node,
             sessions_max: 16,
+            auth: None,
             connect_timeout: Duration::from_secs(5),
             statement_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Branches that cannot be ended, and were told of in the log: asked again every few seconds, each is told of once.
+#[derive(Debug, Default)]
+pub(crate) struct Complaints(HashSet<String>);
+
+impl Complaints {
+    /// Whether nothing was told of this branch.
+    pub(crate) fn is_first(&mut self, branch: &str) -> bool {
+        if self.0.contains(branch) {
+            return false;
+        }
+        // Rather told again than remembered for ever.
+        if self.0.len() >= COMPLAINTS_MAX {
+            self.0.clear();
+        }
+        self.0.insert(branch.to_owned())
+    }
+}
+
+const COMPLAINTS_MAX: usize = 1_024;
+
+/// How a server lets us in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Auth {
+    /// With SCRAM: the password is not sent, and the server proves that it knows it.
+    Scram,
+    /// As it likes.
+    Any,
+}
+
+impl std::str::FromStr for Auth {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "scram" => Ok(Self::Scram),
+            "any" => Ok(Self::Any),
+            _ => Err(format!("expected scram or any, not '{text}'")),
         }
     }
 }

@@ -7,6 +7,7 @@
 //!  sessions_max = 16
 //!  connect_timeout = "5s"
 //!  statement_timeout = "30s"
+//!  auth = "scram"                                or any: how PostgreSQL must let us in
 //!  tls = "verify-full"                           or disable, require
 //!  tls_ca = "/etc/ssl/db-ca.pem"                 tls_cert, tls_key: who this server is
 //! ```
@@ -20,6 +21,7 @@ use std::time::Duration;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use toml::de::{DeTable, DeValue};
 use txn::resource::RESOURCE_NAME_BYTES_MAX;
+use txn::sql::Auth;
 use txn::tls::{PemFile, TlsOptions};
 
 use super::file::text_of;
@@ -36,6 +38,8 @@ pub struct ResourceSettings {
     pub url: String,
     /// Most sessions at a time.
     pub sessions_max: usize,
+    /// How the server must let us in.
+    pub auth: Option<Auth>,
     /// Longest wait for a session.
     pub connect_timeout: Duration,
     /// Longest wait for a statement.
@@ -152,7 +156,7 @@ fn read_one(name: &str, at: Range<usize>, table: &DeTable<'_>) -> Result<Resourc
     let mut password = None;
     let (mut sessions_max, mut connect, mut statement) =
         (16, Duration::from_secs(5), Duration::from_secs(30));
-    let mut tls = TlsOptions::default();
+    let (mut tls, mut auth) = (TlsOptions::default(), None);
     for (key, value) in table {
         let wrong = |why: String| (value.span(), format!("{GROUP}.{name}.{}: {why}", key.get_ref()));
         let text = text_of(value.get_ref()).map_err(wrong)?;
@@ -170,6 +174,7 @@ fn read_one(name: &str, at: Range<usize>, table: &DeTable<'_>) -> Result<Resourc
             }
             "connect_timeout" => connect = timeout(&text).map_err(wrong)?,
             "statement_timeout" => statement = timeout(&text).map_err(wrong)?,
+            "auth" => auth = Some((text.parse().map_err(wrong)?, value.span())),
             "tls" => tls.mode = Some(text.parse().map_err(wrong)?),
             "tls_ca" => tls.ca = Some(unread(text)),
             "tls_cert" => tls.cert = Some(unread(text)),
@@ -189,12 +194,17 @@ fn read_one(name: &str, at: Range<usize>, table: &DeTable<'_>) -> Result<Resourc
             return Err((url_at, text));
         }
     };
+    if let (ResourceKind::MariaDb, Some((_, at))) = (kind, &auth) {
+        let text = format!("{GROUP}.{name}.auth: only PostgreSQL has a choice of how it lets in");
+        return Err((at.clone(), text));
+    }
     Ok(ResourceSettings {
         name: name.to_owned(),
         kind,
         url_said: url.clone(),
         url,
         sessions_max,
+        auth: auth.map(|(auth, _)| auth),
         connect_timeout: connect,
         statement_timeout: statement,
         tls,
@@ -223,7 +233,7 @@ fn with_password(url: &str, password: &str) -> Option<String> {
     Some(format!("{scheme}://{user}:{}{behind}", utf8_percent_encode(password, NON_ALPHANUMERIC)))
 }
 
-const ALL: &str = "url, password_file, password_env, sessions_max, connect_timeout, statement_timeout, tls, tls_ca, tls_cert, tls_key";
+const ALL: &str = "url, password_file, password_env, sessions_max, connect_timeout, statement_timeout, auth, tls, tls_ca, tls_cert, tls_key";
 /// The table's name in the file.
 pub(super) const GROUP: &str = "resource";
 /// The resource that is the server's own.

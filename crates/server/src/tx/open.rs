@@ -259,6 +259,7 @@ fn options_of(resource: &ResourceSettings, node: &NodeName) -> DatabaseOptions {
         tls: resource.tls.clone(),
         node: node.clone(),
         sessions_max: resource.sessions_max,
+        auth: resource.auth,
         connect_timeout: resource.connect_timeout,
         statement_timeout: resource.statement_timeout,
     }

@@ -64,7 +64,8 @@ impl SqlLog {
             Tls::new(tls, address::is_here(&config)).map_err(|error| OpenError::Failed(error.to_string()))?;
         address::secure(&mut config, &tls).map_err(no)?;
         config.application_name("evenkeel").connect_timeout(CONNECT_MAX).tcp_user_timeout(answer_max);
-        let place = Place { config, tls, answer_max };
+        let proof = address::proof(&config, &tls, None).map_err(OpenError::Failed)?;
+        let place = Place { config, tls, proof, answer_max };
         let shared = Arc::new(Shared::default());
         let (tell, told) = mpsc::channel();
         let keeper = Keeper { shared: Arc::clone(&shared), place, node: node.clone(), epoch: 0, look_up_max };

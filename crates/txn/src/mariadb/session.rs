@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use mysql_async::prelude::{FromRow, Queryable};
-use mysql_async::{Conn, Error, Opts, OptsBuilder, Row, from_row_opt};
+use mysql_async::{Conn, Error, Opts, OptsBuilder, Row, Value, from_row_opt};
 
 use super::StartError;
 use super::statement;
@@ -94,12 +94,20 @@ impl Server {
         if opts.socket().is_some() {
             tls.refuse_socket().map_err(no)?;
         }
+        if !tls.is_on() && opts.socket().is_none() && (opts.enable_cleartext_plugin() || !opts.secure_auth())
+        {
+            return Err(no("it lets the server have the password in plain text, or as good as that (enable_cleartext_plugin, secure_auth), \
+                           over a connection without TLS"
+                .to_owned()));
+        }
         let secret = tls.mariadb(opts.ip_or_hostname());
         let opts = OptsBuilder::from_opts(opts)
             .ssl_opts(secret)
             // The socket that a server names is one of its own machine, which may be another.
             .prefer_socket(Some(false))
             .tcp_keepalive(Some(KEEPALIVE))
+            // Else the server says how much it may send at once.
+            .max_allowed_packet(Some(PACKET_BYTES_MAX))
             .wait_timeout(Some(0));
         Ok((opts.into(), tls))
     }
@@ -316,10 +324,27 @@ impl Trouble {
 
 /// All rows of an answer. A row that is not what was asked for is an error.
 pub(super) async fn all<T: FromRow>(conn: &mut Conn, question: &str) -> mysql_async::Result<Vec<T>> {
-    let rows = conn.query::<Row, _>(question).await?;
-    let values =
-        rows.into_iter().map(|row| from_row_opt::<T>(row).map_err(|error| Error::Other(error.into())));
-    values.collect()
+    let mut result = conn.query_iter(question).await?;
+    let (mut all, mut size_bytes) = (Vec::new(), 0);
+    while let Some(row) = result.next().await? {
+        size_bytes += row_bytes(&row);
+        if size_bytes > RESULT_BYTES_MAX {
+            let text = format!("it answered with more than {RESULT_BYTES_MAX} B, the most that are taken");
+            return Err(Error::Other(text.into()));
+        }
+        all.push(from_row_opt::<T>(row).map_err(|error| Error::Other(error.into()))?);
+    }
+    result.drop_result().await?;
+    Ok(all)
+}
+
+/// What a row takes in memory, about.
+fn row_bytes(row: &Row) -> usize {
+    let value = |at| match row.as_ref(at) {
+        Some(Value::Bytes(bytes)) => bytes.len(),
+        _ => 0,
+    };
+    (0..row.len()).map(|at| VALUE_BYTES + value(at)).sum()
 }
 
 /// The first row of an answer.
@@ -383,5 +408,9 @@ const DYING: [u16; 9] = [1053, 1152, 1158, 1159, 1160, 1161, 1184, 1317, 1927];
 const WRITES: &str = "SELECT SUM(VARIABLE_VALUE) FROM information_schema.SESSION_STATUS \
      WHERE VARIABLE_NAME IN ('HANDLER_WRITE', 'HANDLER_UPDATE', 'HANDLER_DELETE')";
 const KEEPALIVE: Duration = Duration::from_secs(10);
+/// Most bytes that a server sends at once, or is sent: a statement with its parameters, a row.
+const PACKET_BYTES_MAX: usize = 64 << 20;
+/// What a value takes beside its bytes.
+const VALUE_BYTES: usize = 32;
 /// Largest result of a statement, in memory.
 pub(super) const RESULT_BYTES_MAX: usize = 16 << 20;

@@ -25,6 +25,7 @@ use tokio::task::AbortHandle;
 use tokio_postgres::Config;
 
 use super::failure::place;
+use super::gate::Proof;
 use super::session::Session;
 use crate::inbox::lock;
 use crate::sql::{DatabaseOptions, Sessions};
@@ -52,15 +53,16 @@ pub(super) struct Pool {
 struct Login {
     config: Config,
     tls: Tls,
+    proof: Proof,
 }
 
 impl Login {
-    fn new(mut config: Config, tls: Tls, options: &DatabaseOptions) -> Arc<Self> {
+    fn new(mut config: Config, (tls, proof): (Tls, Proof), options: &DatabaseOptions) -> Arc<Self> {
         config
             .application_name("evenkeel")
             .connect_timeout(options.connect_timeout)
             .tcp_user_timeout(options.statement_timeout);
-        Arc::new(Self { config, tls })
+        Arc::new(Self { config, tls, proof })
     }
 }
 
@@ -93,8 +95,8 @@ struct State {
 }
 
 impl Pool {
-    pub(super) fn new(config: Config, tls: Tls, options: &DatabaseOptions) -> Self {
-        let login = Login::new(config, tls, options);
+    pub(super) fn new(config: Config, trust: (Tls, Proof), options: &DatabaseOptions) -> Self {
+        let login = Login::new(config, trust, options);
         let sessions_max = options.sessions_max.clamp(SESSIONS_LEAST, SESSIONS_MOST);
         let reserve = (sessions_max / 4).max(1);
         let ready = Err(format!("{}: not connected yet", place(&login.config)));
@@ -124,8 +126,8 @@ impl Pool {
     }
 
     /// Opens sessions in this way from now on; those that are idle are closed.
-    pub(super) fn renew(&self, config: Config, tls: Tls, options: &DatabaseOptions) {
-        *lock(&self.login) = Login::new(config, tls, options);
+    pub(super) fn renew(&self, config: Config, trust: (Tls, Proof), options: &DatabaseOptions) {
+        *lock(&self.login) = Login::new(config, trust, options);
         let idle = std::mem::take(&mut self.state().idle);
         drop(idle);
         self.look.notify_one();
@@ -263,7 +265,7 @@ impl Pool {
         let index = entry.index;
         let on_end = move |is_failure: bool| entry.on_end(is_failure);
         let login = self.login();
-        let session = Session::open(&login.config, &login.tls, self.limit, on_end).await?;
+        let session = Session::open(&login.config, (&login.tls, login.proof), self.limit, on_end).await?;
         if let Some(known) = self.state().open.get_mut(&index) {
             *known = Some(session.connection().clone());
         }

@@ -34,6 +34,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{CancelToken, Client, Config, Error, RowStream, SimpleQueryMessage};
 
 use super::failure::{Failure, text};
+use super::gate::Proof;
 use super::guard::quote;
 use super::tags::Tap;
 use super::value::{Raw, Text, decode, is_known};
@@ -103,12 +104,12 @@ impl Session {
     /// Connects. `on_end` is dropped when the connection has ended; it is told first whether that was a failure.
     pub(super) async fn open(
         config: &Config,
-        tls: &Tls,
+        (tls, proof): (&Tls, Proof),
         limit: Duration,
         on_end: impl FnOnce(bool) + Send + 'static,
     ) -> Result<Self, String> {
         let prepared_count = Arc::default();
-        let tap = Tap::new(tls.postgres(), Arc::clone(&prepared_count));
+        let tap = Tap::new(tls.postgres(), proof, Arc::clone(&prepared_count));
         let connected = config.connect(tap.clone()).await;
         let (client, connection) = connected.map_err(|error| advised(&error, tls))?;
         let closes = Arc::new(AtomicBool::new(false));
@@ -330,6 +331,23 @@ impl Session {
         Ok(self.value(&look).await?.map(|ours| ours == "t"))
     }
 
+    /// What is prepared under names of `node`, in any database of the server, and whether this user may end it. Of another database's
+    /// that is not said.
+    pub(super) async fn prepared_by(&self, node: &str) -> Result<Vec<(String, bool)>, Failure> {
+        let look = format!(
+            "SELECT gid, dbid <> {} OR found.ownerid = own.oid OR own.rolsuper FROM pg_catalog.pg_prepared_xact() AS found, \
+             pg_catalog.pg_roles AS own WHERE own.rolname = current_user AND pg_catalog.starts_with(gid, {})",
+            self.facts.database,
+            quote(&format!("evk_{node}_"))
+        );
+        let rows = self.rows(&look).await?;
+        let found = rows.iter().filter_map(|message| match message {
+            SimpleQueryMessage::Row(row) => Some((row.get(0)?.to_owned(), row.get(1) == Some("t"))),
+            _ => None,
+        });
+        Ok(found.collect())
+    }
+
     /// What is prepared in this database, and since when, in milliseconds of Unix time.
     pub(super) async fn prepared(&self) -> Result<Vec<(String, Option<u64>)>, Failure> {
         let rows = self.rows(ALL_PREPARED).await?;
@@ -365,7 +383,7 @@ impl Session {
     }
 
     async fn rows(&self, query: &str) -> Result<Vec<SimpleQueryMessage>, Failure> {
-        self.within(self.limit, async { Ok(self.client.simple_query(query).await?) }).await
+        self.within(self.limit, simple(&self.client, query)).await
     }
 
     async fn within<T>(
@@ -441,7 +459,7 @@ impl From<Error> for Unanswered {
 
 async fn look(client: &Client) -> Result<Facts, Failure> {
     client.batch_execute(SETUP).await?;
-    let rows = client.simple_query(FACTS).await?;
+    let rows = simple(client, FACTS).await?;
     let row = rows.iter().find_map(|message| match message {
         SimpleQueryMessage::Row(row) => Some(row),
         _ => None,
@@ -464,6 +482,27 @@ async fn look(client: &Client) -> Result<Facts, Failure> {
     let backend = Backend { pid: value(0), started: value(1) };
     let is_read_only = value(9) == "on";
     Ok(Facts { backend, incarnation: value(6), sync: value(7), database: value(8), is_read_only, ready })
+}
+
+/// What one or more statements of the protocol return. Those return little: what is more is not from a PostgreSQL.
+async fn simple(client: &Client, query: &str) -> Result<Vec<SimpleQueryMessage>, Failure> {
+    let mut messages = std::pin::pin!(client.simple_query_raw(query).await?);
+    let (mut all, mut size_bytes) = (Vec::new(), 0);
+    while let Some(message) = std::future::poll_fn(|context| messages.as_mut().poll_next(context)).await {
+        let message = message?;
+        size_bytes += size_of_val(&message);
+        if let SimpleQueryMessage::Row(row) = &message {
+            let values = (0..row.len()).map(|at| row.get(at).map_or(0, str::len) + ROW_OVERHEAD_BYTES);
+            size_bytes += values.sum::<usize>();
+        }
+        if size_bytes > OWN_RESULT_BYTES_MAX {
+            return Err(Failure::Lost(format!(
+                "it answered with more than {OWN_RESULT_BYTES_MAX} B, the most that are taken"
+            )));
+        }
+        all.push(message);
+    }
+    Ok(all)
 }
 
 /// Reads all rows, at most so many.
@@ -563,6 +602,8 @@ const ROWS_MAX: usize = 65_536;
 /// Most bytes of a result, with what it takes in memory. A row is read whole before it is measured, as the driver has it.
 const RESULT_BYTES_MAX: usize = 64 << 20;
 const ROW_OVERHEAD_BYTES: usize = 24;
+/// Most bytes of an answer to the protocol: a list of 50,000 branches that are prepared.
+const OWN_RESULT_BYTES_MAX: usize = 16 << 20;
 
 #[cfg(test)]
 #[path = "../../tests/common/postgres.rs"]
@@ -600,8 +641,9 @@ mod client_tests {
                 if !hears {
                     config.ssl_mode(SslMode::Disable);
                 }
-                let session =
-                    Session::open(&config, &tls, Duration::from_secs(30), |_| {}).await.expect("it connects");
+                let session = Session::open(&config, (&tls, Proof::Any), Duration::from_secs(30), |_| {})
+                    .await
+                    .expect("it connects");
                 let ssl = "SELECT ssl FROM pg_catalog.pg_stat_ssl WHERE pid = pg_catalog.pg_backend_pid()";
                 let is_secret = session.value(ssl).await.map_err(Failure::text);
                 assert_eq!(is_secret.as_ref().map(|it| it.as_deref() == Some("t")), Ok(tls.is_on()));

@@ -25,6 +25,7 @@ use tokio_postgres::{Client, Config, Error, Statement};
 use crate::decision_log::OpenError;
 use crate::id::{NodeName, TxId};
 use crate::postgres::failure::{Failure, place, text};
+use crate::postgres::gate::Proof;
 use crate::postgres::session::advised;
 use crate::postgres::tags::Tap;
 use crate::tls::Tls;
@@ -34,6 +35,7 @@ use crate::tls::Tls;
 pub(super) struct Place {
     pub(super) config: Config,
     pub(super) tls: Tls,
+    pub(super) proof: Proof,
     /// A server that says nothing for so long is given up.
     pub(super) answer_max: Duration,
 }
@@ -73,14 +75,14 @@ impl Session {
     /// Connects, and locks the node; `wait_max` for one who is about to let go of it. A silent server lets it wait: the caller sets
     /// a limit, as it may be dropped at any time.
     pub(super) async fn open(
-        Place { config, tls, answer_max }: &Place,
+        Place { config, tls, proof, answer_max }: &Place,
         node: &NodeName,
         wait_max: Duration,
     ) -> Result<Self, OpenError> {
         let no = |error: Error| OpenError::Failed(format!("{}: {}", place(config), text(&error)));
         let unreached =
             |error: Error| OpenError::Failed(format!("{}: {}", place(config), advised(&error, tls)));
-        let tap = Tap::new(tls.postgres(), Arc::default());
+        let tap = Tap::new(tls.postgres(), *proof, Arc::default());
         let (client, connection) = config.connect(tap).await.map_err(unreached)?;
         let connection = Connection(tokio::spawn(async move {
             // What went wrong is told to whoever asks for something next.
