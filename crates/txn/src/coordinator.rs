@@ -298,6 +298,14 @@ impl Coordinator {
         self.shared.change(tx, |machine, effects| machine.resolve(now, wall, commit, effects))
     }
 
+    /// Whether [`Coordinator::resolve`] would be obeyed. `None`: there is no such transaction.
+    ///
+    /// # Errors
+    /// [`Misuse::NotResolvable`].
+    pub fn check_resolvable(&self, tx: TxId) -> Option<Result<(), Misuse>> {
+        self.shared.change(tx, |machine, _| machine.check_resolvable())
+    }
+
     /// The counters.
     #[must_use]
     pub fn counters(&self) -> Counters {

@@ -50,7 +50,8 @@ pub trait Resource: Debug + Send + Sync {
     fn commit(&self, branch: BranchId, reply: Reply);
 
     /// Commits a branch that was not prepared: it is the only one of its transaction that wrote, or the last.
-    /// Answered with [`Answer::Done`], [`Answer::RolledBack`], or, if that is not known, with [`Answer::Lost`].
+    /// Answered with [`Answer::Done`], [`Answer::RolledBack`], [`Vote::No`] if it is left as it is because it may not be committed, or, if
+    /// that is not known, with [`Answer::Lost`].
     fn commit_one_phase(&self, branch: BranchId, reply: Reply);
 
     /// Rolls a branch back, prepared or not.

@@ -7,6 +7,7 @@ mod databases;
 use std::time::Duration;
 
 use databases::{PATIENCE, World, aborted, prepared, until, value};
+use txn::coordinator::Options;
 use txn::id::{BranchId, TxId};
 use txn::postgres::Postgres;
 use txn::protocol::Outcome;
@@ -180,6 +181,49 @@ fn branch_that_the_application_prepared_commits_with_the_others() {
         }
     }
     assert_eq!(world.rows()[0], "1|ours\n2|theirs");
+}
+
+/// TX.COMMIT took 30 s, and told `unknown: … it has committed or rolled back by itself`, while the branch was prepared as before.
+#[test]
+fn branch_that_another_user_prepared_votes_no_at_once_and_says_who_can_end_it() {
+    let Some(world) = World::shared() else { return };
+    let name = format!("server_{}", world.names[0]);
+    world.sql(0, &format!("CREATE ROLE {name} LOGIN; GRANT ALL ON ALL TABLES IN SCHEMA public TO {name}"));
+    let own = |database: &mut DatabaseOptions, _: &mut Options| {
+        database.url = database.url.replace("postgres@", &format!("{name}@"));
+    };
+    let node = world.start_with(&mut { own }, |log| log);
+    world.sql(1, &format!("GRANT ALL ON ALL TABLES IN SCHEMA public TO {name}"));
+    let mut lane = node.coordinator.lane();
+    for has_other in [false, true] {
+        let tx = lane.begin(PATIENCE).unwrap();
+        let branch = lane.enlist(tx, 0).unwrap();
+        let id = world.node.branch_id(branch);
+        node.databases[0].adopt(branch, None).unwrap();
+        if has_other {
+            let other = lane.enlist(tx, 1).unwrap();
+            node.run(other, 1, "INSERT INTO t VALUES (1, 'ours')").unwrap();
+        }
+        // By a superuser, who is neither this node's user nor owned by it.
+        world.sql(0, &format!("BEGIN; INSERT INTO t VALUES (1, 'theirs'); PREPARE TRANSACTION '{id}'"));
+        let why = aborted(lane.commit_and_wait(tx).unwrap());
+        for part in
+            ["one voted no", "another user has prepared", "superuser", &format!("ROLLBACK PREPARED '{id}'")]
+        {
+            assert!(why.contains(part), "{why}");
+        }
+        assert_eq!(prepared(&world, 0), "1", "it is as it was");
+        // Whoever has to end it is told why it cannot, and nothing is sent that the database would refuse.
+        for (ask, end) in [(Ask::Rollback, "ROLLBACK"), (Ask::Commit, "COMMIT")] {
+            let answer = node.ask(0, ask, branch);
+            let is_told =
+                matches!(&answer, Answer::Failed(why) if why.contains(&format!("{end} PREPARED '{id}'")));
+            assert!(is_told, "{answer:?}");
+        }
+        world.sql(0, &format!("ROLLBACK PREPARED '{id}'"));
+        assert_eq!(node.ask(0, Ask::Rollback, branch), Answer::Done);
+    }
+    assert_eq!(world.rows(), ["", ""]);
 }
 
 #[test]
@@ -520,7 +564,10 @@ fn branch_that_took_on_another_role_is_committed_by_its_own() {
     let id = world.node.branch_id(branch);
     world.sql(0, &format!("BEGIN; INSERT INTO t VALUES (2, ''); PREPARE TRANSACTION '{id}'"));
     let failed = node.ask(0, Ask::Commit, branch);
-    assert!(matches!(&failed, Answer::Failed(why) if why.contains("the user of this address")), "{failed:?}");
+    assert!(
+        matches!(&failed, Answer::Failed(why) if why.contains("as the user of this resource")),
+        "{failed:?}"
+    );
     world.sql(0, &format!("ROLLBACK PREPARED '{id}'"));
 }
 
@@ -576,7 +623,7 @@ fn address_that_cannot_be_read_is_refused_without_its_password() {
     for url in ["nonsense", "postgres://user:secret@/", "postgres://user:secret@host:port/x"] {
         let options = DatabaseOptions::new("orders", url, node.clone());
         let error = Postgres::start(&options, &drivers).unwrap_err().to_string();
-        assert!(error.contains("orders") && !error.contains("secret"), "{error}");
+        assert!(error.contains("not an address") && !error.contains("secret"), "{error}");
     }
     let options = DatabaseOptions::new("orders", "postgres://nobody:secret@127.0.0.1:1/none", node);
     let database = Postgres::start(&options, &drivers).unwrap();

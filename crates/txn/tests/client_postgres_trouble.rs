@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use databases::{PATIENCE, World, aborted, prepared, until, value};
+use txn::coordinator::Options;
 use txn::decision_log::{Cycle, DecisionLog, LogCounters, Refused, Waiter};
 use txn::id::{BranchId, NodeName, TxId};
 use txn::protocol::Outcome;
 use txn::resource::{Answer, Ask, Resource, Vote};
-use txn::sql::{Database, StatementError};
+use txn::sql::{Database, DatabaseOptions, StatementError};
 
 /// A log before which something happens: all branches are prepared, and nothing is decided.
 struct Before {
@@ -181,6 +182,44 @@ fn decision_of_a_node_that_died_is_carried_out_by_the_next_start() {
     for id in foreign {
         world.sql(0, &format!("ROLLBACK PREPARED '{id}{}'", world.names[0]));
     }
+}
+
+/// Each start sent COMMIT PREPARED for each decision of the last `txn.keep`: 2,619 errors in PostgreSQL's log.
+#[test]
+fn start_carries_out_only_what_is_still_prepared() {
+    let logs = ["logging_collector=on", "log_directory=log", "log_filename=all.log", "log_statement=all"];
+    let Some(world) = World::alone(&logs) else { return };
+    let keeps = &mut |_: &mut DatabaseOptions, options: &mut Options| {
+        options.timing.keep = Duration::from_secs(600);
+    };
+    let node = world.start_with(keeps, |log| log);
+    let mut lane = node.coordinator.lane();
+    for key in 0..20 {
+        let tx = node.insert(&mut lane, key, "x");
+        assert_eq!(lane.commit_and_wait(tx), Ok(Outcome::Committed));
+    }
+    drop(lane);
+    node.databases.iter().for_each(|database| database.close());
+    drop(node);
+    let log = || world.sql(0, "SELECT pg_read_file('log/all.log')");
+    let count = |log: &str, what: &str| log.matches(what).count();
+    let before = log();
+    assert_eq!(count(&before, "COMMIT PREPARED"), 40, "{before}");
+    let node = world.start_with(keeps, |log| log);
+    until("all decisions are done", || node.coordinator.counters().live == 0);
+    assert_eq!(node.coordinator.counters().kept, 20);
+    let after = log();
+    assert_eq!(count(&after, "COMMIT PREPARED"), 40, "none is sent again");
+    assert_eq!(count(&after, "prepared transaction with identifier"), 0, "{after}");
+    let looks = count(&after, "pg_prepared_xact()") - count(&before, "pg_prepared_xact()");
+    assert!(looks <= 8, "{looks} looks for 40 branches");
+    // What is still prepared is carried out, and what is rolled back unprepared asks for nothing that is not there.
+    let mut lane = node.coordinator.lane();
+    let (tx, branches) = node.begin(&mut lane);
+    node.databases[0].adopt(branches[0], None).unwrap();
+    node.run(branches[1], 1, "INSERT INTO t VALUES (99, 'x')").unwrap();
+    aborted(lane.commit_and_wait(tx).unwrap());
+    assert_eq!(count(&log(), "prepared transaction with identifier"), 0);
 }
 
 #[test]

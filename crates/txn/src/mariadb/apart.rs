@@ -126,9 +126,9 @@ impl Work {
             }
             By::Holder => {
                 self.see_holder(shared, xid).await?;
-                self.wait_foreign(shared, branch, By::Holder).await?;
+                self.wait_foreign(shared, branch, xid, By::Holder).await?;
             }
-            By::Anybody => self.wait_foreign(shared, branch, By::Anybody).await?,
+            By::Anybody => self.wait_foreign(shared, branch, xid, By::Anybody).await?,
         }
         let command = if commits { "XA COMMIT" } else { "XA ROLLBACK" };
         match shared.control.command(&format!("{command} {found}")).await {
@@ -144,14 +144,20 @@ impl Work {
     }
 
     /// Waits until no session of the application holds the branch.
-    async fn wait_foreign(&mut self, shared: &Shared, branch: &Branch, by: By) -> Result<(), Trouble> {
+    async fn wait_foreign(
+        &mut self,
+        shared: &Shared,
+        branch: &Branch,
+        xid: &Xid,
+        by: By,
+    ) -> Result<(), Trouble> {
         let named = branch.adopted().and_then(|Owner(owner)| owner);
         if let Some(owner) = self.holder.or(named) {
             let started = match self.started {
                 Some(started) => started,
                 None => *self.started.insert(shared.control.started().await?),
             };
-            return shared.control.end_owner(owner, started, shared.timing.owner_grace).await;
+            return shared.control.end_owner(owner, started, shared.timing.owner_grace, &xid.id).await;
         }
         if by == By::Holder {
             return shared.control.wait_torn_down().await;

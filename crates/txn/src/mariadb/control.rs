@@ -27,6 +27,7 @@
 //! Out of scope: which branch has which session (`branch`).
 //! Source: `unlink_thd` and `THD::cleanup` of MariaDB 10.11; docs/adr/0010-mariadb.md.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -38,6 +39,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::monitor;
 use super::session::{NO_SUCH_THREAD, Server, Trouble, all, first, within};
 use super::xid::Xid;
+use crate::sql::Complaints;
 
 /// Asks the server.
 #[derive(Debug)]
@@ -45,6 +47,7 @@ pub(super) struct Control {
     server: Arc<Server>,
     conn: tokio::sync::Mutex<Option<Conn>>,
     lists: Mutex<Lists>,
+    complaints: Mutex<Complaints>,
     state: Mutex<State>,
     /// The connection broke.
     broke: Notify,
@@ -83,6 +86,7 @@ impl Control {
             server,
             conn: tokio::sync::Mutex::default(),
             lists: Mutex::default(),
+            complaints: Mutex::default(),
             state: Mutex::new(state),
             broke: Notify::new(),
             back: OnceLock::new(),
@@ -211,9 +215,15 @@ impl Control {
     ///
     /// # Errors
     /// It may have one.
-    pub(super) async fn end_owner(&self, id: u64, since: Instant, grace: Duration) -> Result<(), Trouble> {
-        let began = Instant::now();
-        self.wait(|| async {
+    pub(super) async fn end_owner(
+        &self,
+        id: u64,
+        since: Instant,
+        grace: Duration,
+        branch: &str,
+    ) -> Result<(), Trouble> {
+        let (began, refused) = (Instant::now(), AtomicBool::new(false));
+        let waited = self.wait(|| async {
             if !self.attached().await?.iter().any(|(_, session)| *session == id)
                 || self.started().await? > since + RESTART
             {
@@ -221,13 +231,28 @@ impl Control {
             }
             if began.elapsed() >= grace {
                 match self.kill(id).await {
-                    Err(Trouble::Refused(_, text)) => tracing::warn!("session {id} holds a branch: {text}"),
+                    Err(Trouble::Refused(_, text)) => {
+                        refused.store(true, Ordering::Relaxed);
+                        self.complain(branch, &held_by(id, branch, &text));
+                    }
                     other => other?,
                 }
             }
             Ok(Some(vec![id]))
-        })
-        .await
+        });
+        match waited.await {
+            Err(Trouble::Lost(_)) if refused.load(Ordering::Relaxed) => {
+                Err(Trouble::Lost(held_by(id, branch, "this user may not close it")))
+            }
+            other => other,
+        }
+    }
+
+    /// Says in the log why a branch cannot be ended, once.
+    fn complain(&self, branch: &str, why: &str) {
+        if self.complaints.lock().unwrap_or_else(PoisonError::into_inner).is_first(branch) {
+            tracing::warn!("{why}");
+        }
     }
 
     /// Waits until no session that is being torn down has a prepared transaction: one whose lock was free before has none then.
@@ -414,6 +439,13 @@ async fn check(conn: &mut Conn, limit: Duration) -> Result<bool, Trouble> {
         Err(Trouble::Lost(why)) => Err(Trouble::Lost(why)),
         seen => Ok(seen.is_ok()),
     }
+}
+
+fn held_by(id: u64, branch: &str, why: &str) -> String {
+    format!(
+        "session {id} of the application holds branch {branch}, which cannot be ended before it closes: {why}. Close that session, or GRANT \
+         CONNECTION ADMIN ON *.* to the user of this resource, which then closes it"
+    )
 }
 
 fn unreadable(why: &str) -> Trouble {

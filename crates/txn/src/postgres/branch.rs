@@ -12,7 +12,8 @@
 //! Invariants
 //!   1. One task works for a branch. It has the branch's session; who asks leaves a note, and has it stopped for a rollback.
 //!   2. Statements that came before a question are run before it is answered, except that a rollback waits for none.
-//!   3. A branch that is over is forgotten, but the last ones are remembered: a statement that comes too late begins nothing.
+//!   3. Each branch that voted yes is asked how it ends, so that those that are noted are not more than there are under way.
+//!   4. A branch that is over is forgotten, but the last ones are remembered: a statement that comes too late begins nothing.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -29,6 +30,8 @@ use crate::sql::{Answered, Done, Statement, StatementError};
 #[derive(Debug, Default)]
 pub(super) struct Branches {
     cells: HashMap<BranchId, Cell>,
+    /// Those that voted yes here, and were not asked how they end: they are prepared.
+    prepared: HashSet<BranchId>,
     over: VecDeque<BranchId>,
     is_over: HashSet<BranchId>,
     pub(super) is_closed: bool,
@@ -194,6 +197,16 @@ impl Branches {
         let left = self.cells.values_mut().map(take).collect();
         self.cells.retain(|_, cell| cell.is_driven);
         left
+    }
+
+    /// A branch has voted yes.
+    pub(super) fn note_prepared(&mut self, branch: BranchId) {
+        self.prepared.insert(branch);
+    }
+
+    /// Whether a branch voted yes, and was not asked before how it ends.
+    pub(super) fn take_prepared(&mut self, branch: BranchId) -> bool {
+        self.prepared.remove(&branch)
     }
 
     fn note_over(&mut self, branch: BranchId) {

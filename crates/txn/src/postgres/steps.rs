@@ -5,10 +5,10 @@
 //! | prepare | open | `PREPARE TRANSACTION`, behind what fails in a transaction that has failed, and a look whether it is there | nobody is told yes; its process may still prepare it, which the rollback sees to |
 //! | prepare | open, and it has only read | `COMMIT`: read-only | it is rolled back |
 //! | prepare | elsewhere | a look whether it is there | asked again |
-//! | commit | prepared | `COMMIT PREPARED`; not there: done before | asked again |
+//! | commit | prepared here, first asked | `COMMIT PREPARED` | asked again |
+//! | commit, rollback | perhaps prepared: of an earlier start, or asked again | the list: not there: done before; another user's: not done, and said why; else as above | asked again |
 //! | commit in one phase | open | its number, `COMMIT` | `pg_xact_status` of the number |
 //! | rollback | open | `ROLLBACK` | the server rolls back |
-//! | rollback | prepared | `ROLLBACK PREPARED`; not there: done before | asked again |
 //! | rollback | perhaps prepared | its process is ended, and has gone; then as above | asked again |
 //!
 //! **Why a broken prepare is not looked up for a yes.** The process that was told to prepare may not have begun, so that a look that finds nothing
@@ -22,6 +22,8 @@
 //! Out of scope: a database that comes back without what it acknowledged; one whose operator ends prepared transactions by hand, which
 //! leaves no trace there.
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_postgres::error::SqlState;
@@ -33,6 +35,7 @@ use super::guard::{self, Kind};
 use super::pool::{Lease, Use};
 use super::session::{Backend, Committed, Unanswered};
 use crate::id::BranchId;
+use crate::inbox::lock;
 use crate::resource::{Answer, Ask, Prepared, Vote};
 use crate::sql::{Answered, Statement, StatementError};
 
@@ -113,11 +116,17 @@ impl Inner {
         match ask {
             Ask::Prepare => {
                 let answer = self.prepare(&id, work).await;
+                if answer == Answer::Voted(Vote::Yes) {
+                    lock(&self.branches).note_prepared(branch);
+                }
                 let is_over = matches!(answer, Answer::Voted(_));
                 (answer, is_over)
             }
             Ask::Commit => {
-                let answer = self.commit(&id, work).await;
+                let answer = match work {
+                    Work::Away => self.finish(branch, &id, true).await,
+                    _ => Answer::Failed("it is not prepared".to_owned()),
+                };
                 let is_over = answer == Answer::Done;
                 (answer, is_over)
             }
@@ -127,7 +136,7 @@ impl Inner {
                 (answer, is_over)
             }
             Ask::Rollback => {
-                let answer = self.rollback(&id, work).await;
+                let answer = self.rollback(branch, &id, work).await;
                 let is_over = answer == Answer::Done;
                 (answer, is_over)
             }
@@ -183,11 +192,7 @@ impl Inner {
     async fn find(&self, id: &str) -> Answer {
         match self.ask(async |lease| lease.is_prepared_and_ours(id).await).await {
             Ok(Some(true)) => Answer::Voted(Vote::Yes),
-            Ok(Some(false)) => Answer::Voted(Vote::No(format!(
-                "{}: another user has prepared {id}, and only who prepared it may commit it: use the user of this \
-                 resource, or end it by hand (ROLLBACK PREPARED '{id}')",
-                self.pool.place()
-            ))),
+            Ok(Some(false)) => Answer::Voted(Vote::No(self.of_another_user(id, "ROLLBACK"))),
             Ok(None) => Answer::Voted(Vote::No(self.nothing_here(id))),
             Err(failure) => Answer::Failed(failure.text()),
         }
@@ -201,14 +206,62 @@ impl Inner {
         )
     }
 
-    async fn commit(&self, id: &str, work: &Work) -> Answer {
-        if !matches!(work, Work::Away) {
-            return Answer::Failed("it is not prepared".to_owned());
+    /// Commits or rolls back what is prepared. If it is not certain that it is, the database's list is looked at first: a start asks for
+    /// each decision that is kept, nearly all of which were carried out, and the database would log an error for each.
+    async fn finish(&self, branch: BranchId, id: &str, commits: bool) -> Answer {
+        let is_prepared = lock(&self.branches).take_prepared(branch);
+        if !is_prepared {
+            match self.listed(id).await {
+                // It has ended before.
+                Ok(None) => return Answer::Done,
+                Ok(Some(true)) => {}
+                Ok(Some(false)) => return Answer::Failed(self.complain(id, commits)),
+                Err(failure) => return unfinished(failure),
+            }
         }
-        match self.ask(async |lease| lease.finish(id, true).await).await {
+        match self.ask(async |lease| lease.finish(id, commits).await).await {
             Ok(_) => Answer::Done,
+            Err(Failure::Refused(SqlState::INSUFFICIENT_PRIVILEGE, _)) => {
+                Answer::Failed(self.complain(id, commits))
+            }
             Err(failure) => unfinished(failure),
         }
+    }
+
+    /// Whether the server lists `id` as prepared, in whatever database, and this user may end it. Those who ask meanwhile share one look.
+    async fn listed(&self, id: &str) -> Result<Option<bool>, Failure> {
+        let wanted = lock(&self.lists).begun + 1;
+        let _turn = self.looks.lock().await;
+        let number = {
+            let mut lists = lock(&self.lists);
+            if lists.newest >= wanted {
+                return lists.found.clone().map(|found| found.get(id).copied());
+            }
+            lists.begun += 1;
+            lists.begun
+        };
+        let looked = self.ask(async |lease| lease.prepared_by(self.node.as_str()).await).await;
+        let found = looked.map(|found| Arc::new(found.into_iter().collect::<HashMap<_, _>>()));
+        let mut lists = lock(&self.lists);
+        (lists.newest, lists.found) = (number, found);
+        lists.found.clone().map(|found| found.get(id).copied())
+    }
+
+    /// Says why a branch cannot be ended, and what to do; in the log, too, but once.
+    fn complain(&self, id: &str, commits: bool) -> String {
+        let why = self.of_another_user(id, if commits { "COMMIT" } else { "ROLLBACK" });
+        if lock(&self.complaints).is_first(id) {
+            tracing::warn!(resource = self.name, "{why}");
+        }
+        why
+    }
+
+    fn of_another_user(&self, id: &str, end: &str) -> String {
+        format!(
+            "{}: another user has prepared {id}, and only that user or a superuser may end it: it stays prepared, and its rows locked, \
+             until one of them runs {end} PREPARED '{id}'; applications must prepare as the user of this resource",
+            self.pool.place()
+        )
     }
 
     async fn commit_one_phase(&self, id: &str, work: &mut Work) -> Answer {
@@ -236,18 +289,25 @@ impl Inner {
 
     /// Commits what the application has prepared, if it has.
     async fn commit_adopted(&self, id: &str) -> Answer {
-        match self.ask(async |lease| lease.is_prepared(id).await).await {
-            Ok(true) => {}
-            Ok(false) => return Answer::RolledBack(self.nothing_here(id)),
+        let no = || Answer::Voted(Vote::No(self.of_another_user(id, "ROLLBACK")));
+        match self.ask(async |lease| lease.is_prepared_and_ours(id).await).await {
+            Ok(Some(true)) => {}
+            // Nothing is tried that cannot be done: it would be refused until the time is over, and be said to be unknown then.
+            Ok(Some(false)) => return no(),
+            Ok(None) => return Answer::RolledBack(self.nothing_here(id)),
             Err(failure) => return Answer::Failed(failure.text()),
         }
-        let mut why = String::new();
+        let (mut why, mut was_lost) = (String::new(), false);
         let until = tokio::time::Instant::now() + self.limit;
         while tokio::time::Instant::now() < until {
             match self.ask(async |lease| lease.finish(id, true).await).await {
                 // Gone after it was there: an earlier try has committed it.
                 Ok(_) => return Answer::Done,
-                Err(failure) => why = failure.text(),
+                Err(Failure::Refused(SqlState::INSUFFICIENT_PRIVILEGE, _)) if !was_lost => return no(),
+                Err(failure) => {
+                    was_lost |= matches!(failure, Failure::Lost(_));
+                    why = failure.text();
+                }
             }
             tokio::time::sleep(LOOK_PAUSE).await;
         }
@@ -280,7 +340,7 @@ impl Inner {
         Answer::Lost(format!("{why}; nor does the database tell what became of transaction {number}"))
     }
 
-    async fn rollback(&self, id: &str, work: &mut Work) -> Answer {
+    async fn rollback(&self, branch: BranchId, id: &str, work: &mut Work) -> Answer {
         match std::mem::take(work) {
             Work::Open(open) => {
                 let is_clean = open.lease.rollback().await;
@@ -288,10 +348,10 @@ impl Inner {
                 Answer::Done
             }
             Work::Failed(_) => Answer::Done,
-            Work::Away => self.rollback_prepared(id).await,
+            Work::Away => self.finish(branch, id, false).await,
             Work::Unsure(backend) => {
                 let answer = match self.end(&backend).await {
-                    Ok(()) => self.rollback_prepared(id).await,
+                    Ok(()) => self.finish(branch, id, false).await,
                     Err(why) => Answer::Failed(why),
                 };
                 if answer != Answer::Done {
@@ -299,13 +359,6 @@ impl Inner {
                 }
                 answer
             }
-        }
-    }
-
-    async fn rollback_prepared(&self, id: &str) -> Answer {
-        match self.ask(async |lease| lease.finish(id, false).await).await {
-            Ok(_) => Answer::Done,
-            Err(failure) => unfinished(failure),
         }
     }
 
@@ -359,9 +412,6 @@ async fn vote_of_reader(lease: Lease) -> Answer {
 /// A commit or rollback of what is prepared that has not been done, or not for certain.
 fn unfinished(failure: Failure) -> Answer {
     match failure {
-        Failure::Refused(SqlState::INSUFFICIENT_PRIVILEGE, why) => Answer::Failed(format!(
-            "{why}; who has prepared it, or a superuser, must be the user of this address"
-        )),
         Failure::Refused(_, why) => Answer::Failed(why),
         Failure::Lost(why) => Answer::Lost(why),
     }

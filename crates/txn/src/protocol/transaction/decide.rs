@@ -87,9 +87,14 @@ impl Transaction {
                     self.finish_undecided(step, Outcome::Committed);
                 }
             }
-            Answer::RolledBack(why) | Answer::Voted(Vote::No(why)) => {
+            Answer::RolledBack(why) => {
                 branch.settle(BranchState::RolledBack);
                 let reason = format!("{} rolled back: {why}", branch.name);
+                self.abort(step, reason);
+            }
+            Answer::Voted(Vote::No(why)) => {
+                branch.settle(BranchState::RolledBack);
+                let reason = format!("{} voted no: {why}", branch.name);
                 self.abort(step, reason);
             }
             Answer::Failed(why) if now >= self.deadline => {

@@ -91,15 +91,26 @@ impl Transaction {
         commit: bool,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Misuse> {
+        self.check_resolvable()?;
         let step = &mut Step { now, wall, effects };
-        match (self.state, self.doubt) {
-            (State::Heuristic, _) if !self.is_acknowledged => self.acknowledge(step),
-            (State::InDoubt, Doubt::LastResource) if self.log.writing.is_none() => {
-                self.write(step, Record::Resolution(commit));
-            }
-            (state, _) => return Err(Misuse::NotResolvable(state)),
+        if self.state == State::Heuristic {
+            self.acknowledge(step);
+        } else {
+            self.write(step, Record::Resolution(commit));
         }
         Ok(())
+    }
+
+    /// Whether [`Transaction::resolve`] would do something.
+    ///
+    /// # Errors
+    /// [`Misuse::NotResolvable`].
+    pub fn check_resolvable(&self) -> Result<(), Misuse> {
+        match (self.state, self.doubt) {
+            (State::Heuristic, _) if !self.is_acknowledged => Ok(()),
+            (State::InDoubt, Doubt::LastResource) if self.log.writing.is_none() => Ok(()),
+            (state, _) => Err(Misuse::NotResolvable(state)),
+        }
     }
 
     /// Branch `at`, given up for unknown, says after all whether it committed: what an operator would have had to find out.
