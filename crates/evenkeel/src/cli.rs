@@ -75,11 +75,13 @@ pub(crate) fn parse(arguments: impl Iterator<Item = std::ffi::OsString>) -> Resu
 
 /// What is wrong with the arguments; prints help or version and ends the process where that is what they ask for.
 fn one_line(error: &clap::Error, is_bench: bool) -> String {
-    // Without its subcommand `bench` prints its help, as an error: in one line nobody found what there is.
-    let prints_help = ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
-    if error.kind() == prints_help
-        || matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion)
-    {
+    // A command that wants a subcommand, and has none, shows which there are.
+    let shows = [
+        ErrorKind::DisplayHelp,
+        ErrorKind::DisplayVersion,
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand,
+    ];
+    if shows.contains(&error.kind()) {
         error.exit();
     }
     if !is_bench

@@ -43,9 +43,20 @@ fn begun(server: &Server, key: &str) -> String {
     id
 }
 
+/// What a list shows, without widths of columns, times and ports.
+fn listed(server: &Server, arguments: &[&str]) -> String {
+    let word = |word: &str| match word {
+        _ if word.starts_with("127.0.0.1:") => "CLIENT".to_owned(),
+        _ if word.ends_with('s') && word.starts_with(|sign: char| sign.is_ascii_digit()) => "AGE".to_owned(),
+        _ => word.to_owned(),
+    };
+    let line = |line: &str| line.split_whitespace().map(word).collect::<Vec<_>>().join(" ") + "\n";
+    told(server, arguments).lines().map(line).collect()
+}
+
 /// The row of a transaction over keys that is under way.
 fn row(id: &str) -> String {
-    format!("{id:<20} {:<13} keys active\n", "active")
+    format!("{id} active AGE CLIENT keys active keys: SET\n")
 }
 
 #[test]
@@ -54,29 +65,39 @@ fn transaction_that_is_under_way_is_listed_and_shown_and_not_resolved() {
     let server = Server::start(folder.path(), &["--txn-node=n"]);
     assert_eq!(told(&server, &["list"]), "no transaction\n");
     let ids = [begun(&server, "a"), begun(&server, "b")];
-    let head = format!("{:<20} {:<13} branches\n", "id", "state");
+    let head = "id state age client branches last statement\n";
     let both = format!("{head}{}{}", row(&ids[0]), row(&ids[1]));
-    assert_eq!(told(&server, &["list"]), both);
+    assert_eq!(listed(&server, &["list"]), both);
     let first = format!("{head}{}perhaps there are more: --count N lists up to 10000\n", row(&ids[0]));
-    assert_eq!(told(&server, &["list", "active", "--count", "1"]), first, "the one that began first");
+    assert_eq!(listed(&server, &["list", "active", "--count", "1"]), first, "the one that began first");
     assert_eq!(told(&server, &["list", "preparing"]), "no transaction\n");
+    let json: serde_json::Value = serde_json::from_str(&told(&server, &["list", "--json"])).expect("JSON");
+    assert_eq!((&json[0]["id"], &json[1]["last"]), (&ids[0].as_str().into(), &"keys: SET".into()), "{json}");
+    assert!(json[0]["age_ms"].is_u64() && json[0]["branches"][0]["resource"] == "keys", "{json}");
     let branch = format!("evk_n_{}_0", ids[0].replace('-', "_"));
-    let shown = format!("transaction {}\nstate       active\nbranch      keys  active  {branch}\n", ids[0]);
-    assert_eq!(told(&server, &["show", &ids[0]]), shown);
+    let shown = format!(
+        "transaction {}\nstate active\nage AGE\nclient CLIENT\nlast keys: SET\nbranch keys active {branch}\n",
+        ids[0]
+    );
+    assert_eq!(listed(&server, &["show", &ids[0]]), shown);
+    let json: serde_json::Value =
+        serde_json::from_str(&told(&server, &["show", "--json", &ids[0]])).expect("JSON");
+    assert_eq!(json["state"], "active", "{json}");
     let asked = "all databases are asked; `evenkeel tx list` shows what comes of it\n";
     assert_eq!(told(&server, &["recover"]), asked);
     for end in ["commit", "rollback"] {
-        let line = refused(&mut at(server.port, &["resolve", &ids[0], end]));
-        let why =
-            "the server refused: ERR the transaction is active: there is nothing for an operator to resolve";
-        assert_eq!(line, why);
+        for also in [&[][..], &["--dry-run"]] {
+            let line = refused(&mut at(server.port, &[&["resolve", &ids[0], end], also].concat()));
+            let why = "the server refused: ERR the transaction is active: there is nothing for an operator to resolve";
+            assert_eq!(line, why);
+        }
     }
-    assert_eq!(told(&server, &["list"]), both, "nothing has come of it");
+    assert_eq!(listed(&server, &["list"]), both, "nothing has come of it");
     assert_eq!(
         server.call(&["TX.ROLLBACK", &ids[1]]),
         Value::Array(vec![bulk("aborted"), bulk("the client rolled it back")])
     );
-    assert_eq!(told(&server, &["list"]), format!("{head}{}", row(&ids[0])));
+    assert_eq!(listed(&server, &["list"]), format!("{head}{}", row(&ids[0])));
     let shown = told(&server, &["show", &ids[1]]);
     let ended =
         format!("transaction {}\nstate       aborted\nreason      the client rolled it back\n", ids[1]);
@@ -175,12 +196,42 @@ fn prepared_keys_of_a_transaction_that_nobody_knows_end_as_the_operator_says() {
     held("k", "ffff-2a");
     held("l", "ffff-2b");
     for (id, end) in [("ffff-2a", "commit"), ("ffff-2b", "rollback")] {
+        let planned = told(&server, &["resolve", id, end, "--dry-run"]);
+        let verb = if end == "commit" { "commit" } else { "roll back" };
+        let last = format!("the server would {verb} the keys that are prepared under this identifier\n");
+        assert!(planned.ends_with(&last), "{planned}");
         let shown = told(&server, &["resolve", id, end]);
         assert!(shown.starts_with(&format!("transaction {id}\nstate       none\n")), "{shown}");
         let again = refused(&mut at(server.port, &["resolve", id, end]));
+        assert_eq!(again, format!("the server refused: NOTX no transaction {id} waits for an operator"));
+        let again = refused(&mut at(server.port, &["resolve", id, end, "--dry-run"]));
         assert_eq!(again, format!("the server refused: NOTX no transaction {id} waits for an operator"));
     }
     assert_eq!(server.call(&["MGET", "k", "l"]), Value::Array(vec![bulk("prepared"), Value::Null]));
     assert_eq!(server.call(&["SET", "k", "mine"]), ok());
     assert_eq!(server.call(&["SET", "l", "mine"]), ok());
+    // Who decided what, and when, is in the log; what was only tried is not.
+    server.signal(libc::SIGTERM);
+    let (_, log) = server.end();
+    let decisions: Vec<&str> = log.lines().filter(|line| line.contains("operator decision on")).collect();
+    assert_eq!(decisions.len(), 4, "{log}");
+    for part in ["ffff-2a", "commit", "done", "evenkeel-tx:", "127.0.0.1:"] {
+        assert!(decisions[0].contains(part), "{part}: {}", decisions[0]);
+    }
+    assert!(decisions[1].contains("refused"), "{}", decisions[1]);
+}
+
+/// `evenkeel tx` and `evenkeel bench` printed one line about themselves, and no subcommand.
+#[test]
+fn command_without_its_subcommand_lists_them() {
+    for (command, subcommands) in
+        [("tx", &["list", "show", "resolve", "recover"][..]), ("bench", &["map-test", "skew", "transfers"])]
+    {
+        let (status, text) = finished(evenkeel().arg(command));
+        assert_eq!(status, 2, "{text}");
+        for subcommand in subcommands {
+            let is_listed = text.lines().any(|line| line.trim_start().starts_with(subcommand));
+            assert!(is_listed, "{command} has {subcommand}: {text}");
+        }
+    }
 }

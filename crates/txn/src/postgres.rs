@@ -48,6 +48,7 @@ use crate::sql::{Complaints, Database, DatabaseOptions, Done, Drivers, Sessions,
 use crate::tls::{Tls, TlsError};
 use branch::{Branches, Job, Told, Work};
 use failure::Failure;
+use gate::Proof;
 use pool::Pool;
 
 /// A database.

@@ -110,7 +110,7 @@ for wrong in (["DO", "ID", "INCR", "session"], ["SQL", "ID", "nowhere", "SELECT 
     except redis.ResponseError as error:
         assert "has ended" in str(error) or "being ended" in str(error), error
     outcome, reason = tx(["COMMIT", "ID"])
-    assert outcome == "aborted" and why in reason, (outcome, reason, why)
+    assert outcome == "aborted" and why.strip() in reason, (outcome, reason, why)
     assert r.exists("paid") == 0
 
 # What tools ask.

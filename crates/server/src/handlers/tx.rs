@@ -12,11 +12,12 @@ use txn::sql::{Answered, Statement, StatementError};
 
 use super::args::shown;
 use crate::call::{Control, Failure, Outcome as Answer, text};
+use crate::clients::Client;
 use crate::errors;
 use crate::server::Server;
 use crate::session::{Newest, Session};
 use crate::tx::chain::Statements;
-use crate::tx::{Ending, Known, Named, Stray, Transactions, rows_bytes};
+use crate::tx::{Ending, Known, Named, Note, Stray, Transactions, rows_bytes};
 
 impl Server {
     /// The transactions, unless this server has none.
@@ -117,7 +118,8 @@ pub(crate) fn begin(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
         _ => return Err(text::SYNTAX.into()),
     };
     let transactions = control.server.transactions()?;
-    let tx = transactions.begin(timeout).map_err(|error| errors::of_transaction(error.to_string()))?;
+    let begun = transactions.begin(timeout, control.now, &who(&control.session.client));
+    let tx = begun.map_err(|error| errors::of_transaction(error.to_string()))?;
     control.session.newest_tx = Some(Box::new(Newest { tx, answers: VecDeque::new() }));
     let branches = transactions.branches(tx);
     out.map(2);
@@ -316,7 +318,7 @@ pub(crate) fn status(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wr
         out.array(0);
     };
     match control.server.transactions()?.known(tx) {
-        Known::Live(info) => write_info(&info, out),
+        Known::Live(info) => write_info(control, &info, out),
         Known::Ended(outcome) => {
             let (word, why) = outcome_words(&outcome);
             ended(word, why, out);
@@ -343,11 +345,11 @@ pub(crate) fn list(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
     };
     let bytes = all
         .iter()
-        .map(|info| 128 + info.branches.iter().map(|it| 160 + it.trouble.len()).sum::<usize>())
+        .map(|info| NOTE_BYTES + 128 + info.branches.iter().map(|it| 160 + it.trouble.len()).sum::<usize>())
         .sum();
     control.server.admit_reply(bytes)?;
     out.array(all.len());
-    all.iter().for_each(|info| write_info(info, out));
+    all.iter().for_each(|info| write_info(control, info, out));
     Ok(())
 }
 
@@ -364,56 +366,108 @@ fn count(text: &[u8]) -> Result<usize, Failure> {
     number.ok_or_else(|| format!("ERR COUNT is a whole number from 1 to {LISTED_MAX}").into())
 }
 
-/// `TX.RESOLVE id COMMIT|ROLLBACK`; `id` may be that of a branch, as TRYAGAIN tells it where no transaction of this server has begun it.
+/// `TX.RESOLVE id COMMIT|ROLLBACK [DRYRUN]`; `id` may be that of a branch, as TRYAGAIN tells it where no transaction of this server has
+/// begun it.
 pub(crate) fn resolve(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Answer {
+    let (commit, word) = match args.get(2) {
+        word if word.eq_ignore_ascii_case(b"commit") => (true, "commit"),
+        word if word.eq_ignore_ascii_case(b"rollback") => (false, "rollback"),
+        _ => return Err(text::SYNTAX.into()),
+    };
+    let is_dry = match args.try_get(3) {
+        None => false,
+        Some(word) if args.len() == 4 && word.eq_ignore_ascii_case(b"dryrun") => true,
+        Some(_) => return Err(text::SYNTAX.into()),
+    };
     let transactions = control.server.transactions()?;
     let branch = std::str::from_utf8(args.get(1)).ok().filter(|id| id.starts_with("evk_"));
     let tx = match branch {
         Some(branch) => transactions.transaction_of(branch),
         None => Some(transaction_id(control.session, args)?),
     };
-    let (commit, word) = match args.get(2) {
-        word if word.eq_ignore_ascii_case(b"commit") => (true, "commit"),
-        word if word.eq_ignore_ascii_case(b"rollback") => (false, "rollback"),
-        _ => return Err(text::SYNTAX.into()),
-    };
-    let resolved = tx.and_then(|tx| transactions.coordinator().resolve(tx, commit));
     let what = tx.map_or_else(|| format!("of branch {}", shown(args.get(1))), |tx| tx.to_string());
-    match resolved {
-        Some(Err(misuse)) => return Err(errors::of_transaction(misuse.to_string())),
-        Some(Ok(())) => {}
-        None => {
-            let own = tx.map(|tx| transactions.keys_branch(tx));
-            let branch = own.as_deref().or(branch).expect("it has no transaction as it is a branch");
-            match transactions.end_stray(branch, commit) {
-                Stray::Ended => {}
-                Stray::Waits => return Err(Failure::Wait(control.now + STRAY_PAUSE)),
-                Stray::Unknown => {
-                    return Err(errors::of_transaction(format!(
-                        "no transaction {what} waits for an operator"
-                    )));
-                }
-                Stray::Failed(why) => return Err(format!("ERR {branch} is prepared as before: {why}").into()),
-            }
-        }
+    let state = tx.and_then(|tx| transactions.coordinator().transaction(tx)).map(|info| info.state.name());
+    let resolved = resolve_one(control, transactions, (tx, branch, &what), commit, is_dry);
+    if !is_dry && !matches!(resolved, Err(Failure::Wait(_))) {
+        let who = who(&control.session.client);
+        let (state, outcome) =
+            (state.unwrap_or("not known here"), if resolved.is_ok() { "done" } else { "refused" });
+        tracing::warn!(
+            who,
+            decision = word,
+            outcome,
+            "operator decision on transaction {what}, which was {state}"
+        );
     }
-    let client = control.session.client.address();
-    tracing::warn!(client, "transaction {what} was resolved by an operator: {word}");
+    resolved?;
     out.ok();
     Ok(())
+}
+
+/// Resolves, or only looks whether that can be.
+fn resolve_one(
+    control: &Control<'_>,
+    transactions: &Transactions,
+    (tx, branch, what): (Option<TxId>, Option<&str>, &str),
+    commit: bool,
+    is_dry: bool,
+) -> Answer {
+    let coordinator = transactions.coordinator();
+    let resolved = tx.and_then(|tx| match is_dry {
+        true => coordinator.check_resolvable(tx),
+        false => coordinator.resolve(tx, commit),
+    });
+    if let Some(resolved) = resolved {
+        return resolved.map_err(|misuse| errors::of_transaction(misuse.to_string()));
+    }
+    let own = tx.map(|tx| transactions.keys_branch(tx));
+    let branch = own.as_deref().or(branch).expect("it has no transaction as it is a branch");
+    let unknown = || Err(errors::of_transaction(format!("no transaction {what} waits for an operator")));
+    if is_dry {
+        return if transactions.has_stray(branch) { Ok(()) } else { unknown() };
+    }
+    match transactions.end_stray(branch, commit) {
+        Stray::Ended => Ok(()),
+        Stray::Waits => Err(Failure::Wait(control.now + STRAY_PAUSE)),
+        Stray::Unknown => unknown(),
+        Stray::Failed(why) => Err(format!("ERR {branch} is prepared as before: {why}").into()),
+    }
+}
+
+/// A client, for operators: its address, and its name if it has one.
+fn who(client: &Client) -> String {
+    let (address, labels) = (client.address(), client.labels());
+    if labels.name.is_empty() {
+        return address;
+    }
+    format!("{address} ({})", shown(&labels.name))
 }
 
 pub(crate) fn recover(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Answer {
     control.server.transactions()?.coordinator().recover_now();
+    tracing::info!(
+        who = who(&control.session.client),
+        "operator decision: databases are asked what they hold prepared"
+    );
     out.ok();
     Ok(())
 }
 
-fn write_info(info: &TransactionInfo, out: &mut Writer<'_>) {
-    out.map(4);
+fn write_info(control: &Control<'_>, info: &TransactionInfo, out: &mut Writer<'_>) {
+    let note = control.server.transactions.as_ref().and_then(|all| all.noted(info.tx));
+    out.map(7);
     pair(out, "id", &info.tx.to_string());
     pair(out, "state", info.state.name());
     pair(out, "reason", &one_line(&info.reason));
+    out.bulk(b"age_ms");
+    match &note {
+        Some(note) => {
+            out.integer(i64::try_from(control.now.since(note.begun).as_millis()).unwrap_or(i64::MAX));
+        }
+        None => out.null(),
+    }
+    pair(out, "client", note.as_ref().map_or("", |note| &note.client));
+    pair(out, "last", &note.as_ref().map(Note::last).unwrap_or_default());
     out.bulk(b"branches");
     out.array(info.branches.len());
     for branch in &info.branches {
@@ -467,6 +521,8 @@ const STATEMENTS_BEHIND_MAX: usize = 15;
 /// Transactions that TX.LIST tells unless it is told how many, and at most: other connections of the loop wait meanwhile.
 const LISTED_USUALLY: usize = 100;
 const LISTED_MAX: u64 = 10_000;
+/// What is told of a note, at most.
+const NOTE_BYTES: usize = 512;
 /// The message that an answer has come wakes the connection; these only bound a wait that lost it.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Nothing tells when the end of a branch that an operator ends is durable.

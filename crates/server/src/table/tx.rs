@@ -39,10 +39,10 @@ pub(crate) const ROWS: &[Command] = rows! {
         "slow transaction", "", "transactions", "7.2.0", "O(N)",
         "Lists transactions that are under way, or in a state (not in Redis)",
         args "[state:string] [count:integer=COUNT]";
-    "tx.resolve", 3, [ADMIN NOSCRIPT NO_MULTI], [], Handler::Control(tx::resolve),
+    "tx.resolve", -3, [ADMIN NOSCRIPT NO_MULTI], [], Handler::Control(tx::resolve),
         "admin slow dangerous transaction", "", "transactions", "7.2.0", "O(N)",
         "An operator's word about a transaction that nobody else can end (not in Redis)",
-        args "id:string end(commit=COMMIT|rollback=ROLLBACK)";
+        args "id:string end(commit=COMMIT|rollback=ROLLBACK) [dryrun=DRYRUN]";
     "tx.recover", 1, [ADMIN NOSCRIPT NO_MULTI], [], Handler::Control(tx::recover),
         "admin slow transaction", "", "transactions", "7.2.0", "O(1)",
         "Asks all databases now what they hold prepared (not in Redis)";

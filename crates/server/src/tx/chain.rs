@@ -63,6 +63,7 @@ impl Chain {
     /// Begins the next statement, in this branch.
     pub(super) fn begin_next(mut self, transactions: &Transactions, branch: BranchId) {
         let (place, statement) = self.statements.pop_front().expect("a statement is next");
+        transactions.note(self.tx, place, &statement.text);
         let database = &transactions.databases[usize::from(place) - 1].database;
         database.run(branch, statement, Box::new(move |answered| self.on_answer(answered)));
     }

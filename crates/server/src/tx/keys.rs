@@ -147,7 +147,7 @@ impl Keys {
     }
 
     /// Whether a branch of this name is prepared.
-    fn holds(&self, id: &str) -> bool {
+    pub(super) fn holds(&self, id: &str) -> bool {
         self.store.prepared_branches().iter().any(|prepared| *prepared.id == *id)
     }
 

@@ -16,6 +16,7 @@
 //! | `figures` | for INFO and metrics |
 //! | `open` | from settings to a running coordinator |
 //! | `keys` | the server's own keys as a resource |
+//! | `note` | what operators are told of a transaction beside its protocol |
 //! | `stage` | TX.DO: a command that is staged |
 //!
 //! Out of scope: the protocol (`txn`), what a stage is (`store`).
@@ -23,6 +24,7 @@
 pub(crate) mod chain;
 mod figures;
 mod keys;
+mod note;
 mod open;
 pub(crate) mod stage;
 
@@ -40,7 +42,7 @@ use txn::sql::{Database, Drivers};
 
 use crate::message::Message;
 use crate::server::Server;
-use crate::settings::ResourceKind;
+use crate::settings::{KEYS, ResourceKind};
 pub use figures::{ResourceFigures, TransactionFigures};
 pub use open::TransactionsOptions;
 
@@ -48,6 +50,7 @@ use chain::{Chain, Statements};
 use keys::{Keys, Work};
 
 pub(crate) use keys::Stray;
+pub(crate) use note::Note;
 
 /// All transactions of a server.
 #[derive(Debug)]
@@ -88,6 +91,7 @@ struct State {
     ended: HashMap<TxId, Outcome>,
     /// By age.
     order: VecDeque<TxId>,
+    left: note::Left,
 }
 
 /// A transaction that has not ended.
@@ -97,6 +101,7 @@ struct Live {
     ends: bool,
     /// Connections that wait for its outcome.
     waiting: Vec<u64>,
+    note: Note,
 }
 
 /// What became of the wish to end a transaction.
@@ -120,10 +125,11 @@ pub(crate) enum Known {
 }
 
 impl Transactions {
-    /// Begins a transaction.
-    pub(crate) fn begin(&self, timeout: Duration) -> Result<TxId, LaneError> {
+    /// Begins a transaction for `client`.
+    pub(crate) fn begin(&self, timeout: Duration, now: Nanos, client: &str) -> Result<TxId, LaneError> {
         let tx = self.desk.begin(timeout)?;
-        self.shared.state().live.insert(tx, Live::default());
+        let live = Live { note: Note::new(now, client), ..Live::default() };
+        self.shared.state().live.insert(tx, live);
         // A time-out of some milliseconds may have ended it before it was noted.
         if self.coordinator.transaction(tx).is_none() {
             self.shared.state().live.remove(&tx);
@@ -195,6 +201,20 @@ impl Transactions {
             Some(live) if !live.ends => Ok(self.shared.keys.work(branch)),
             _ => Err(format!("transaction {tx} is being ended")),
         }
+    }
+
+    /// A statement is run, in the resource at `place`.
+    pub(crate) fn note(&self, tx: TxId, place: u16, text: &str) {
+        let name = place.checked_sub(1).map_or(KEYS, |at| &self.databases[usize::from(at)].name);
+        if let Some(live) = self.shared.state().live.get_mut(&tx) {
+            live.note.ran(name, text);
+        }
+    }
+
+    /// What was noted of a transaction of this start that is under way, or was until lately.
+    pub(crate) fn noted(&self, tx: TxId) -> Option<Note> {
+        let state = self.shared.state();
+        state.live.get(&tx).map(|live| &live.note).or_else(|| state.left.find(tx)).cloned()
     }
 
     /// Adds the branch of the resource at `place`, unless it is there.
@@ -306,6 +326,12 @@ impl Transactions {
         self.shared.keys.end_stray(id, commit)
     }
 
+    /// Whether [`Transactions::end_stray`] would end something.
+    pub(crate) fn has_stray(&self, id: &str) -> bool {
+        let knows = |branch: BranchId| self.coordinator.transaction(branch.tx).is_some();
+        !self.node.parse_branch_id(id).is_some_and(knows) && self.shared.keys.holds(id)
+    }
+
     /// The branch of keys of `tx`.
     pub(crate) fn keys_branch(&self, tx: TxId) -> String {
         self.branch_id(tx, KEYS_PLACE)
@@ -354,7 +380,8 @@ impl Shared {
     /// A transaction has ended; told by the desk's clerk.
     fn told(&self, tx: TxId, outcome: Outcome) {
         let mut state = self.state();
-        let live = state.live.remove(&tx).unwrap_or_default();
+        let mut live = state.live.remove(&tx).unwrap_or_default();
+        state.left.keep(tx, std::mem::take(&mut live.note));
         let outcome = match outcome {
             Outcome::Committed => Outcome::Committed,
             Outcome::Aborted(why) => Outcome::Aborted(shortened(&why).to_owned()),
@@ -403,7 +430,7 @@ fn no_such(tx: TxId) -> String {
 }
 
 /// Keys are the first resource, databases follow.
-const KEYS_PLACE: u16 = 0;
+pub(crate) const KEYS_PLACE: u16 = 0;
 /// Outcomes that are remembered.
 const ENDED_MAX: usize = 100_000;
 const REASON_BYTES_MAX: usize = 1 << 10;

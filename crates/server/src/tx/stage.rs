@@ -15,6 +15,7 @@ use std::sync::PoisonError;
 use resp::{ArgsView, Writer};
 use store::{Large, Prepared, Scope};
 
+use super::KEYS_PLACE;
 use super::keys::Work;
 use crate::call::{Attachments, Data, Failure};
 use crate::command::{DataFn, Handler};
@@ -48,6 +49,9 @@ impl Server {
             Ok(work) => work,
             Err(failure) => return refused(failure, out),
         };
+        if let Some(transactions) = &self.transactions {
+            transactions.note(tx, KEYS_PLACE, &entry.command.name.to_ascii_uppercase());
+        }
         let mut keys = Vec::new();
         collect_keys(entry, session.db, args, &mut keys);
         let mut work = work.lock().unwrap_or_else(PoisonError::into_inner);
