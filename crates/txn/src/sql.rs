@@ -225,3 +225,20 @@ impl Drop for Drivers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MariaDB's `You are not owner of thread 11` was logged ten times a second.
+    #[test]
+    fn branch_that_cannot_be_ended_is_told_of_once() {
+        let mut complaints = Complaints::default();
+        assert!(complaints.is_first("evk_n_1_1_1"));
+        assert!(!complaints.is_first("evk_n_1_1_1"));
+        for number in 0..3 * COMPLAINTS_MAX {
+            assert!(complaints.is_first(&format!("evk_n_2_{number}_1")));
+            assert!(complaints.0.len() <= COMPLAINTS_MAX);
+        }
+    }
+}

@@ -134,7 +134,7 @@ fn handshake() -> Vec<u8> {
 fn postgres_that_never_ends_its_login_is_given_up_with_its_reason() {
     let long = [b"SNOTICE\0M".as_slice(), &[b'x'; 60_000], b"\0\0"].concat();
     for (kind, body) in [
-        (b'N', long.clone()),
+        (b'N', long),
         (b'N', b"\0".to_vec()),
         (b'S', [b"name\0".as_slice(), &[b'x'; 60_000], b"\0"].concat()),
         (b'R', 11_u32.to_be_bytes().to_vec()),
