@@ -42,7 +42,7 @@ mod watch;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-pub use access::{Access, Scope};
+pub use access::{Access, ClaimReport, Scope};
 pub use check::{Checked, check};
 pub use error::{Locked, Stop, StoreError};
 pub use foresight::{Foreseen, Foresight};
@@ -100,6 +100,7 @@ pub struct Store {
     random: AtomicU64,
     tender: tend::Tender,
     branches: staging::Branches,
+    claims: access::Claims,
     /// Held while a backup is made.
     backup: Mutex<()>,
     /// Engine `log`'s own side, and its housekeeping.
@@ -145,6 +146,7 @@ impl Store {
             random: AtomicU64::new(0),
             tender: tend::Tender::default(),
             branches: staging::Branches::default(),
+            claims: access::Claims::default(),
             backup: Mutex::default(),
             log,
             options,
@@ -408,6 +410,12 @@ impl Store {
     #[must_use]
     pub fn key_counts(&self) -> Vec<(u64, u64)> {
         self.census().databases
+    }
+
+    /// Keys of database `db`, 0 of none such. Reads a counter.
+    #[must_use]
+    pub fn keys_of(&self, db: u16) -> u64 {
+        self.index.keyspace(db).map_or(0, |id| self.index.keys_of(id))
     }
 
     /// Counts what the index holds; locks stripe by stripe, each for a few instructions, so it is exact only while nobody

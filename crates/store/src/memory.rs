@@ -264,7 +264,7 @@ impl Hand {
 }
 
 /// Turns a clean hot word that nobody looked at into its place; spares one that was looked at, once.
-fn cool(word: &mut Word, released: u64) {
+pub(crate) fn cool(word: &mut Word, released: u64) {
     let View::Hot(object) = word.view() else { return };
     if object.kind() == record::REMOVED || object.seq() > released {
         return;

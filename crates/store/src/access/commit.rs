@@ -20,23 +20,23 @@ use super::{Access, Guards};
 
 /// What a staged change will meet.
 #[derive(Clone, Copy, Debug)]
-struct Plan {
+pub(super) struct Plan {
     /// Another live key has the same bits.
-    shared: bool,
+    pub(super) shared: bool,
     /// What the key is now.
-    old: Option<Old>,
+    pub(super) old: Option<Old>,
     /// A removal of what is not there.
-    skip: bool,
+    pub(super) skip: bool,
 }
 
 /// The state that a change replaces.
 #[derive(Clone, Copy, Debug)]
-struct Old {
+pub(super) struct Old {
     spot: Spot,
-    place: u64,
+    pub(super) place: u64,
     seq: u64,
     /// The oldest effect whose value is the same, as far as a change of the expiry replaces one.
-    since: u64,
+    pub(super) since: u64,
     record_bytes: u64,
     hot_bytes: i64,
     expiry_ms: u64,
@@ -53,6 +53,7 @@ impl Access<'_> {
         let committed = self.carry_out();
         // Not left to the drop: a caller that keeps the access would lock itself out.
         self.guards = Guards::None;
+        self.claim = None;
         committed
     }
 
@@ -73,7 +74,7 @@ impl Access<'_> {
         }
         self.record_clock_if_due()?;
         let last_seq = match (self.overlay.len(), self.overlay.mapping()) {
-            (1, None) => self.commit_one()?,
+            (1, None) if self.claim.is_none() => self.commit_one()?,
             _ => self.commit_many()?,
         };
         self.look(last_seq);
@@ -118,7 +119,15 @@ impl Access<'_> {
     }
 
     fn commit_many(&mut self) -> Result<u64, Stop> {
-        let plans = (0..self.overlay.len()).map(|at| self.resolve(at)).collect::<Result<Vec<_>, _>>()?;
+        let mut plans = Vec::with_capacity(self.overlay.len());
+        for at in 0..self.overlay.len() {
+            self.turn_to_change(at);
+            plans.push(self.resolve(at)?);
+        }
+        // The append of many records takes long enough for others to mind.
+        if self.claim.is_some() {
+            self.guards = Guards::None;
+        }
         self.admit(&plans)?;
         let mapping = self.overlay.mapping().map(|(ids, next)| record::encode_mapping(*next, ids));
         let mut drafts: Vec<Draft<'_>> = mapping.iter().map(|payload| Draft::mapping(payload)).collect();
@@ -136,8 +145,15 @@ impl Access<'_> {
         }
         let reclaim = self.settles.is_some() || pairs().all(|(staged, _)| is_reclaim(staged));
         let room = (size_bytes, drafts.len() as u64);
-        let credits = secure(self.credits.take(), &*self.store.engine, room, reclaim)?;
+        let had = self.credits.take();
+        let credits = self.secure_many(had, room, reclaim)?;
         let mut places = vec![0; drafts.len()];
+        let store = self.store;
+        let _rests = self.claim.as_ref().and_then(|claimed| {
+            let rests = store.rest_housekeeping();
+            claimed.claim().begin_to_apply();
+            rests
+        });
         let last_seq = self.store.engine.append(credits, &drafts, &mut places);
         drop(drafts);
         let first_seq = last_seq + 1 - places.len() as u64;
@@ -150,9 +166,11 @@ impl Access<'_> {
             let mapping = appended.next().expect("the mapping was drafted first");
             self.apply_mapping(mapping.seq);
         }
-        let staged: Vec<Staged> = self.overlay.drain().collect();
+        let mut staged: Vec<Option<Staged>> = self.overlay.drain().map(Some).collect();
         let mut counts = BTreeMap::new();
-        for (staged, plan) in staged.into_iter().zip(plans).filter(|(_, plan)| !plan.skip) {
+        for (at, plan) in plans.into_iter().enumerate() {
+            self.turn_to_first(&staged, at);
+            let Some(staged) = staged[at].take().filter(|_| !plan.skip) else { continue };
             let appended = appended.next().expect("one record for each change");
             let plan = self.refresh(&staged, plan);
             let count = counts.entry(staged.keyspace).or_default();
@@ -161,6 +179,19 @@ impl Access<'_> {
         // at once, so that no count shows half a group
         counts.into_iter().for_each(|(keyspace, change)| self.store.index.count_keys(keyspace, change));
         Ok(last_seq)
+    }
+
+    /// As [`secure`]; with claimed keys it waits for a while, for to begin anew would take longer.
+    fn secure_many(&self, had: Option<Credits>, room: (u64, u64), reclaim: bool) -> Result<Credits, Stop> {
+        let mut secured = secure(had, &*self.store.engine, room, reclaim);
+        for _ in 0..WAITS_MAX {
+            if self.claim.is_none() || !matches!(secured, Err(Stop::Busy)) {
+                break;
+            }
+            self.store.wait_for_room();
+            secured = secure(None, &*self.store.engine, room, reclaim);
+        }
+        secured
     }
 
     /// Finds out what change number `at` meets, and that no prepared transaction holds its key.
@@ -198,7 +229,10 @@ impl Access<'_> {
     }
 
     /// The same plan after earlier changes of the group may have moved slots.
-    fn refresh(&self, staged: &Staged, mut plan: Plan) -> Plan {
+    fn refresh(&mut self, staged: &Staged, mut plan: Plan) -> Plan {
+        if self.claim.is_some() {
+            return self.planned_anew(staged, plan);
+        }
         let key = staged.object().view().key();
         let stripe = self.guards.stripe(staged.hash.stripe()).expect("resolved before");
         match (&mut plan.old, stripe.seek(staged.keyspace, staged.hash, key, self.prepared)) {
@@ -324,6 +358,7 @@ impl Access<'_> {
         for staged in self.expired.take() {
             let key = staged.object().view().key();
             // Whoever holds the key ends first; until then it reads as absent, and nothing says so in the log.
+            self.turn_to_stripe(staged.hash.stripe());
             let is_held = self.is_held(staged.keyspace, staged.hash, key);
             if is_held {
                 self.record_passed(&staged);
@@ -399,7 +434,7 @@ struct Appended {
 }
 
 impl Old {
-    fn of(spot: Spot, place: u64, current: Current<'_>) -> Self {
+    pub(super) fn of(spot: Spot, place: u64, current: Current<'_>) -> Self {
         Self {
             spot,
             place,
@@ -414,7 +449,7 @@ impl Old {
 
     /// A state whose record is damaged. The accounts take an average for its size; the entry of its expiry stays until
     /// it is due, as those that a restart leaves.
-    fn unreadable(spot: Spot, place: u64) -> Self {
+    pub(super) fn unreadable(spot: Spot, place: u64) -> Self {
         Self { spot, place, seq: 0, since: 0, record_bytes: 0, hot_bytes: 0, expiry_ms: 0, removed: false }
     }
 }
@@ -505,3 +540,6 @@ fn secure(
         }
     }
 }
+
+/// How often a long command asks for room before it lets its keys go: for a second or two.
+const WAITS_MAX: u32 = 500;

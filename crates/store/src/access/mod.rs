@@ -14,6 +14,9 @@
 //!
 //! Out of scope: reading cold records (`prepared`), which commands exist (`server`).
 
+mod claim;
+#[cfg(test)]
+mod claim_tests;
 mod collection;
 mod commit;
 mod overlay;
@@ -40,15 +43,27 @@ use crate::time::{Deadline, Moment};
 use crate::value::{Found, Meta, Value, ValueKind};
 use crate::watch::Watch;
 use crate::{KeyRef, Store};
+pub use claim::ClaimReport;
+use claim::Claimed;
+pub(crate) use claim::Claims;
 use overlay::{Cause, Change, Overlay, Staged};
 
-/// What an access may touch; it locks the stripes of all of it.
+/// What an access may touch; it locks the stripes of all of it, but of what is claimed.
 #[derive(Clone, Copy, Debug)]
 pub enum Scope<'a> {
     /// These keys and no others.
     Keys(&'a [KeyRef<'a>]),
     /// This key alone, and what [`Foresight::add`](crate::Foresight::add) told of it.
     Foreseen(&'a KeyRef<'a>, Foreseen),
+    /// These keys and no others, for a command on so many that others must not wait for their stripes: they are claimed, to be
+    /// changed or only read, and each is locked when it is [turned to](Access::turn_to). Waits while another claims one of
+    /// them: for threads that may.
+    Claimed {
+        /// The keys.
+        keys: &'a [KeyRef<'a>],
+        /// They may be changed.
+        writes: bool,
+    },
     /// Any key, and the keyspaces themselves.
     Everything,
     /// Any key, but each stripe at a moment of its own: for answers about a whole database that nothing else depends
@@ -60,7 +75,7 @@ impl<'a> Scope<'a> {
     /// The keys, where they are named.
     pub(crate) fn keys(self) -> Option<&'a [KeyRef<'a>]> {
         match self {
-            Self::Keys(keys) => Some(keys),
+            Self::Keys(keys) | Self::Claimed { keys, .. } => Some(keys),
             Self::Foreseen(key, _) => Some(std::slice::from_ref(key)),
             Self::Everything | Self::Walk => None,
         }
@@ -72,6 +87,8 @@ pub struct Access<'s> {
     store: &'s Store,
     prepared: &'s Prepared,
     guards: Guards<'s>,
+    /// The keys, where they are claimed. Behind the guards: those go first.
+    claim: Option<Claimed<'s>>,
     /// The keys of the scope, where it names them.
     keys: Option<&'s [KeyRef<'s>]>,
     /// The key of a scope of one, and its hash.
@@ -115,17 +132,22 @@ impl<'s> Access<'s> {
             only.is_none_or(|(key, hash)| hash == store.hasher.hash(key)),
             "another key was foreseen"
         );
-        let mut guards = match only {
-            Some((_, hash)) => Guards::One(hash.stripe(), store.index.lock(hash.stripe())),
-            None => Guards::lock(store, scope),
-        };
-        if prepared.has_records() {
+        let (mut guards, mut claim) = (Guards::None, None);
+        match (only, scope) {
+            (Some((_, hash)), _) => guards = Guards::One(hash.stripe(), store.index.lock(hash.stripe())),
+            (None, Scope::Claimed { keys, writes }) if store.engine_keeps() => {
+                claim = Some(store.claim(keys, writes));
+            }
+            _ => guards = Guards::lock(store, scope),
+        }
+        if prepared.has_records() && claim.is_none() {
             guards.warm_all(store, scope, prepared);
         }
         let access = Self {
             store,
             prepared,
             guards,
+            claim,
             keys: scope.keys(),
             only,
             overlay: Overlay::default(),
@@ -296,6 +318,9 @@ impl<'s> Access<'s> {
             return Ok(false);
         }
         let stripe = self.guards.stripe(watch.stripe)?;
+        if let (Some(_), Some(keyspace)) = (&stripe.locks, self.store.index.keyspace(watch.db)) {
+            self.check_claim(stripe, keyspace, self.store.hasher.hash(&watch.key), false)?;
+        }
         let state = stripe.watches.state(watch.db, &watch.key).unwrap_or_default();
         self.look(state.seq);
         if state.changes != watch.state.changes {
@@ -353,7 +378,11 @@ impl<'s> Access<'s> {
                 Change::Remove(_) => None,
             });
         }
-        let Some(space) = self.guards.stripe(hash.stripe())?.space(keyspace) else { return Ok(None) };
+        let stripe = self.guards.stripe(hash.stripe())?;
+        if stripe.locks.is_some() {
+            self.check_claim(stripe, keyspace, hash, false)?;
+        }
+        let Some(space) = stripe.space(keyspace) else { return Ok(None) };
         let (word, current) = match space.hot(hash, key) {
             Some((word, object)) => {
                 word.refer();
@@ -544,7 +573,7 @@ impl<'s> Guards<'s> {
         let keys = match scope {
             Scope::Walk => return Self::Walk,
             Scope::Everything => return Self::Many((0..STRIPES).map(|n| (n, store.index.lock(n))).collect()),
-            Scope::Keys(_) | Scope::Foreseen(..) => scope.keys().unwrap_or_default(),
+            Scope::Keys(_) | Scope::Foreseen(..) | Scope::Claimed { .. } => scope.keys().unwrap_or_default(),
         };
         // The engine `noop` measures the road to here: it has no keys to lock.
         if keys.is_empty() || !store.engine_keeps() {
@@ -567,7 +596,7 @@ impl<'s> Guards<'s> {
                     }
                 }
             }
-            Scope::Walk => {}
+            Scope::Claimed { .. } | Scope::Walk => {}
             Scope::Everything => {
                 for key in prepared.collections() {
                     (0..store.options.databases)

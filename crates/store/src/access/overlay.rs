@@ -2,10 +2,11 @@
 //!
 //! Invariants
 //!   1. At most one staged change for each (keyspace, key); the newest replaces the older in place.
-//!   2. Beyond [`LINEAR_MAX`] changes, `by_slot` names the positions of each slot identity, so that an MSET of thousands of
-//!      keys stays linear; below it, a single SET pays nothing for it.
+//!   2. Beyond [`LINEAR_MAX`] changes, `by_slot` names the newest position of each slot identity and `before` the one before
+//!      it, so that an MSET of thousands of keys stays linear; below it, a single SET pays nothing for it.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::hash::KeyHash;
 use crate::object::Object;
@@ -66,13 +67,38 @@ pub(super) struct Overlay {
 #[derive(Debug, Default)]
 struct More {
     rest: Vec<Staged>,
-    by_slot: HashMap<u64, Vec<usize>>,
+    by_slot: HashMap<u64, u32, BuildHasherDefault<SlotHasher>>,
+    /// For each change the one before it of the same slot identity, [`NONE`] for the first; empty while `by_slot` is.
+    before: Vec<u32>,
+    /// Some change has one before it.
+    shares_slots: bool,
     mapping: Option<Mapping>,
 }
 
 impl Overlay {
     /// Adds a change, or replaces what was staged for the same key.
     pub(super) fn stage(&mut self, staged: Staged) {
+        if self.more.as_ref().is_some_and(|more| !more.by_slot.is_empty()) {
+            return self.stage_listed(staged);
+        }
+        let key = staged.object().view().key();
+        match self.position(staged.keyspace, staged.hash, key) {
+            Some(0) => self.first = Some(staged),
+            Some(at) => self.more().rest[at - 1] = staged,
+            None => self.push(staged),
+        }
+    }
+
+    /// As [`Overlay::stage`], where slots are listed: looks them up once.
+    fn stage_listed(&mut self, staged: Staged) {
+        let slot = staged.hash.slot();
+        let more = self.more();
+        more.note(slot);
+        if more.before.last() == Some(&NONE) {
+            return more.rest.push(staged);
+        }
+        let newest = more.before.pop().expect("just listed");
+        more.by_slot.insert(slot, newest);
         let key = staged.object().view().key();
         match self.position(staged.keyspace, staged.hash, key) {
             Some(0) => self.first = Some(staged),
@@ -87,14 +113,14 @@ impl Overlay {
             self.first = Some(staged);
             return;
         }
+        let slot = staged.hash.slot();
         if at == LINEAR_MAX {
             let slots: Vec<u64> = self.iter().map(|staged| staged.hash.slot()).collect();
-            let by_slot = &mut self.more().by_slot;
-            slots.into_iter().enumerate().for_each(|(at, slot)| by_slot.entry(slot).or_default().push(at));
+            slots.into_iter().for_each(|slot| self.more().note(slot));
         }
         let more = self.more();
         if at >= LINEAR_MAX {
-            more.by_slot.entry(staged.hash.slot()).or_default().push(at);
+            more.note(slot);
         }
         more.rest.push(staged);
     }
@@ -107,8 +133,13 @@ impl Overlay {
         self.more.as_ref().map_or(&[], |more| &more.rest)
     }
 
-    fn by_slot(&self) -> Option<&HashMap<u64, Vec<usize>>> {
-        self.more.as_ref().map(|more| &more.by_slot).filter(|by_slot| !by_slot.is_empty())
+    /// Positions of changes with this slot identity; `None` while there are too few to have them listed.
+    fn positions(&self, slot: u64) -> Option<impl Iterator<Item = usize>> {
+        let more = self.more.as_ref().filter(|more| !more.by_slot.is_empty())?;
+        let newest = more.by_slot.get(&slot).copied();
+        let listed =
+            std::iter::successors(newest, |at| Some(more.before[*at as usize]).filter(|at| *at != NONE));
+        Some(listed.map(|at| at as usize))
     }
 
     /// The new mapping, if there is one.
@@ -138,8 +169,11 @@ impl Overlay {
             let staged = self.get(other);
             other != at && staged.keyspace == this.keyspace && staged.hash.slot() == this.hash.slot()
         };
-        match self.by_slot().and_then(|by_slot| by_slot.get(&this.hash.slot())) {
-            Some(positions) => positions.iter().copied().any(collides),
+        if self.more.as_ref().is_some_and(|more| !more.by_slot.is_empty() && !more.shares_slots) {
+            return false;
+        }
+        match self.positions(this.hash.slot()) {
+            Some(mut positions) => positions.any(collides),
             None => (0..self.len()).any(collides),
         }
     }
@@ -166,6 +200,8 @@ impl Overlay {
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Staged> {
         let rest = self.more.as_mut().map(|more| {
             more.by_slot.clear();
+            more.before.clear();
+            more.shares_slots = false;
             std::mem::take(&mut more.rest)
         });
         self.first.take().into_iter().chain(rest.into_iter().flatten())
@@ -181,12 +217,43 @@ impl Overlay {
         let same = |staged: &Staged| {
             staged.hash == hash && staged.keyspace == keyspace && staged.object().view().key() == key
         };
-        match self.by_slot() {
+        match self.positions(hash.slot()) {
             None => self.iter().position(same),
-            Some(by_slot) => by_slot.get(&hash.slot())?.iter().copied().find(|&at| same(self.get(at))),
+            Some(mut positions) => positions.find(|&at| same(self.get(at))),
         }
     }
 }
+
+impl More {
+    /// Lists the next change under its slot identity.
+    fn note(&mut self, slot: u64) {
+        let at = u32::try_from(self.before.len()).expect("a group of transaction.max has fewer records");
+        let before = self.by_slot.insert(slot, at);
+        self.before.push(before.unwrap_or(NONE));
+        self.shares_slots |= before.is_some();
+    }
+}
+
+/// Spreads slot identities: they are bits of a keyed hash already.
+#[derive(Debug, Default)]
+struct SlotHasher(u64);
+
+impl Hasher for SlotHasher {
+    fn write(&mut self, _bytes: &[u8]) {
+        unreachable!("slot identities are of 64 bits");
+    }
+
+    fn write_u64(&mut self, slot: u64) {
+        self.0 = slot.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0.rotate_left(32)
+    }
+}
+
+/// In place of a position.
+const NONE: u32 = u32::MAX;
 
 /// Changes that are searched one by one.
 const LINEAR_MAX: usize = 16;

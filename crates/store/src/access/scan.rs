@@ -167,6 +167,7 @@ const PART_BYTES_MAX: usize = 64 << 10;
 
 /// About `budget` slots of the page at `bits` in hash order, and where to go on.
 fn page_part(space: &Space, bits: u64, budget: usize) -> (Vec<(u64, Spot)>, Option<u64>) {
+    space.table.bring_page(bits);
     let mut spots = Vec::new();
     let next = space.table.visit_page(bits, &mut |spot, _, slot| {
         if slot.bits() >= bits {

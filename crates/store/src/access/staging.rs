@@ -227,10 +227,16 @@ impl<'s> Access<'s> {
         for touched in stage.watched() {
             let stripe = self.guards.stripe(touched.hash.stripe())?;
             let Some(keyspace) = self.store.index.keyspace(touched.db()) else { continue };
+            if stripe.locks.is_some() {
+                self.check_claim(stripe, keyspace, touched.hash, true)?;
+            }
             if let Some(by) = stripe.holder(keyspace, touched.hash, touched.key()) {
                 let (by, db, key) = (Arc::clone(by), touched.db(), Some(touched.key().into()));
                 return Ok(Some(Staging::Locked { by, db, key }));
             }
+        }
+        if !stage.moves().is_empty() {
+            self.check_no_claims()?;
         }
         let moved = stage.moves().into_iter().map(|it| (it.db, it.db));
         let moved = moved.filter_map(|(db, of)| Some((db, self.store.index.keyspace(of)?)));
@@ -318,9 +324,10 @@ impl<'s> Access<'s> {
         self.overlay.stage(Staged { db, keyspace, hash, change, cause: Cause::Command });
     }
 
-    /// Stops if somebody else holds the key of `staged`.
+    /// Stops if somebody else holds the key of `staged`, or has claimed it.
     #[cold]
     pub(super) fn check_lock(&self, stripe: &Stripe, staged: &Staged) -> Result<(), Stop> {
+        self.check_claim(stripe, staged.keyspace, staged.hash, true)?;
         let key = staged.object().view().key();
         match stripe.holder(staged.keyspace, staged.hash, key) {
             Some(by) if self.settles != Some(&**by) => Err(Stop::Locked(Box::new(Locked {
@@ -340,6 +347,7 @@ impl<'s> Access<'s> {
     /// Stops if somebody holds a key of a database that would get another keyspace.
     pub(super) fn check_mapping_locks(&self) -> Result<(), Stop> {
         let Some(mapping) = self.overlay.mapping() else { return Ok(()) };
+        self.check_no_claims()?;
         self.mapping_lock(mapping).map_or(Ok(()), |locked| Err(Stop::Locked(Box::new(locked))))
     }
 

@@ -1,4 +1,5 @@
-//! Keys of one stripe that prepared transactions hold, and databases that they hold whole.
+//! Keys of one stripe that prepared transactions hold, and databases that they hold whole; with the claims of long commands
+//! (`claims`).
 //!
 //! A stripe without locks has no [`Locks`] at all: then a change pays one look at an empty pointer under a lock that it
 //! holds anyway.
@@ -11,6 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::hash::KeyHash;
+use crate::index::claims::Share;
 use crate::index::stripe::Stripe;
 
 /// What is held.
@@ -20,6 +22,8 @@ pub(crate) struct Locks {
     keys: BTreeMap<(u32, u64), Vec<Lock>>,
     /// Keyspaces, and who holds each.
     whole: BTreeMap<u32, Arc<str>>,
+    /// What long commands have claimed.
+    pub(crate) claims: Vec<Share>,
 }
 
 #[derive(Debug)]
@@ -53,7 +57,7 @@ impl Locks {
     }
 
     fn is_empty(&self) -> bool {
-        self.keys.is_empty() && self.whole.is_empty()
+        self.keys.is_empty() && self.whole.is_empty() && self.claims.is_empty()
     }
 }
 
@@ -90,9 +94,7 @@ impl Stripe {
         if same_slot.is_empty() {
             locks.keys.remove(&slot);
         }
-        if locks.is_empty() {
-            self.locks = None;
-        }
+        self.drop_empty_locks();
         held
     }
 
@@ -107,7 +109,12 @@ impl Stripe {
         if locks.whole.get(&keyspace).is_some_and(|holder| **holder == *by) {
             locks.whole.remove(&keyspace);
         }
-        if locks.is_empty() {
+        self.drop_empty_locks();
+    }
+
+    /// A stripe in which nothing is held pays for no locks.
+    pub(crate) fn drop_empty_locks(&mut self) {
+        if self.locks.as_ref().is_some_and(|locks| locks.is_empty()) {
             self.locks = None;
         }
     }

@@ -8,6 +8,7 @@
 //! changes only while all stripes are locked, so whoever holds one stripe sees it stand still.
 
 pub(crate) mod ahead;
+pub(crate) mod claims;
 pub(crate) mod cpu;
 pub(crate) mod locks;
 pub(crate) mod page;
@@ -76,6 +77,12 @@ impl Index {
     /// Locks stripe `number` unless somebody holds it.
     fn try_lock(&self, number: usize) -> Option<MutexGuard<'_, Stripe>> {
         self.stripes[number].0.try_lock().ok()
+    }
+
+    /// Whether somebody holds stripe `number`.
+    #[cfg(test)]
+    pub(crate) fn is_locked(&self, number: usize) -> bool {
+        self.try_lock(number).is_none()
     }
 
     /// Brings stripe `number` near.

@@ -4,7 +4,7 @@
 //! spaces   keyspace -> Space { table, expiry (ordered), deltas (base place -> small records) }
 //! pending  removals whose slots wait until the removal is released, oldest first
 //! watches  keys that some transaction watches
-//! locks    keys that prepared transactions hold
+//! locks    keys that prepared transactions hold, or long commands have claimed
 //! ```
 //!
 //! Invariants
@@ -395,6 +395,11 @@ impl Space {
                 }
             },
         }
+    }
+
+    /// The candidate of `hash` whose record lies at a place that `is_it`.
+    pub(crate) fn spot_at(&self, hash: KeyHash, is_it: impl Fn(u64) -> bool) -> Option<Spot> {
+        self.table.candidates(hash).find(|spot| is_it(self.table.word(*spot).place()))
     }
 
     /// The state of the slot at `spot`; `None` when it is cold and not prepared.

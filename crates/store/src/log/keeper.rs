@@ -51,6 +51,8 @@ pub(crate) struct Keeper {
     checkpoints: AtomicU64,
     cleaned_bytes: AtomicU64,
     work: Mutex<Work>,
+    /// Segments and checkpoint as they were when a backup began that is under way: it holds `work` for as long as it copies.
+    while_copying: Mutex<Option<(Vec<SegmentInfo>, Option<Published>)>>,
     stop: Mutex<bool>,
     woken: Condvar,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -130,6 +132,7 @@ impl Keeper {
             checkpoints: AtomicU64::new(0),
             cleaned_bytes: AtomicU64::new(0),
             work: Mutex::new(Work { published: checkpoint, ..Work::default() }),
+            while_copying: Mutex::default(),
             stop: Mutex::new(false),
             woken: Condvar::new(),
             thread: Mutex::default(),
@@ -141,6 +144,8 @@ impl Keeper {
     /// # Errors
     /// [`JournalError::Failed`]: the journal has stopped.
     pub(crate) fn turn(&self, store: Parts<'_>, manner: Manner) -> Result<Turn, JournalError> {
+        // before `work`, which others look into
+        let _in_step = store.engine.apply_alone();
         let mut work = self.work();
         let now = self.clock.now();
         let available_bytes = self.vfs.space(&self.dir).map_or(u64::MAX, |space| space.available_bytes);
@@ -159,6 +164,7 @@ impl Keeper {
     /// # Errors
     /// When the disk refuses, or the journal has stopped.
     pub(crate) fn checkpoint(&self, store: Parts<'_>) -> Result<(), StoreError> {
+        let _in_step = store.engine.apply_alone();
         let mut work = self.work();
         self.release(store);
         self.checkpoint_now(&mut work, store)?;
@@ -172,10 +178,16 @@ impl Keeper {
     /// [`StoreError::Backup`], or what [`Keeper::checkpoint`] returns.
     pub(crate) fn backup(&self, store: Parts<'_>, out: &Path) -> Result<(), StoreError> {
         backup::prepare(&*self.vfs, out)?;
+        let in_step = store.engine.apply_alone();
         let mut work = self.work();
+        *lock(&self.while_copying) = Some((work.segments(store), work.published.clone()));
         self.release(store);
-        let published = self.checkpoint_now(&mut work, store)?;
-        backup::copy(&store.engine.journal, &self.vfs, &self.dir, &published, out)
+        let published = self.checkpoint_now(&mut work, store);
+        drop(in_step);
+        let copied = published
+            .and_then(|published| backup::copy(&store.engine.journal, &self.vfs, &self.dir, &published, out));
+        *lock(&self.while_copying) = None;
+        copied
     }
 
     fn checkpoint_now(&self, work: &mut Work, store: Parts<'_>) -> Result<Published, StoreError> {
@@ -198,12 +210,14 @@ impl Keeper {
 
     /// The checkpoint in force.
     pub(crate) fn published(&self) -> Option<Published> {
-        self.work().published.clone()
+        let known = lock(&self.while_copying).as_ref().map(|(_, published)| published.clone());
+        known.unwrap_or_else(|| self.work().published.clone())
     }
 
     /// The segments that were not given back.
     pub(crate) fn segments(&self, store: Parts<'_>) -> Vec<SegmentInfo> {
-        self.work().segments(store)
+        let known = lock(&self.while_copying).as_ref().map(|(segments, _)| segments.clone());
+        known.unwrap_or_else(|| self.work().segments(store))
     }
 
     /// Starts the thread; it ends with the store, or by [`Keeper::stop`].

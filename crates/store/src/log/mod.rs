@@ -33,7 +33,7 @@ pub use store::LogReport;
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use journal::{Driver, Journal, JournalError, Place, ReadError, Refusal, SegmentInfo};
 
@@ -60,6 +60,8 @@ pub(crate) struct LogEngine {
     apart: Arc<Apart>,
     /// What cleaning lets writers append.
     pub(crate) brake: brake::Brake,
+    /// Held by housekeeping while it looks at index and log, and by a group that is appended and not yet in the index.
+    applying: Mutex<()>,
 }
 
 /// Segments that are set apart because something in them is damaged.
@@ -121,12 +123,18 @@ pub(crate) fn open(options: &Options) -> Result<Opened, StoreError> {
         driver,
         apart,
         brake: brake::Brake::default(),
+        applying: Mutex::default(),
     });
     let keeper = keeper::Keeper::new(options, identity.folder, recovered.checkpoint);
     Ok(Opened { engine, index, hasher, time_floor_ms, keeper })
 }
 
 impl LogEngine {
+    /// Waits until housekeeping rests, or every group is in the index that is in the log, and keeps it so.
+    pub(crate) fn apply_alone(&self) -> MutexGuard<'_, ()> {
+        self.applying.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Segments that are set apart.
     pub(crate) fn apart(&self) -> &Apart {
         &self.apart
@@ -296,7 +304,7 @@ impl Apart {
         self.lock().len()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeSet<u32>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<u32>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

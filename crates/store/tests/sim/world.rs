@@ -501,6 +501,8 @@ impl World {
         let stage = |access: &mut Access<'_>| {
             let mut found = Vec::new();
             for effect in effects {
+                let (db, key) = name(effect);
+                access.turn_to(&[KeyRef { db, key: &key }]);
                 found.extend(stage(access, effect)?);
             }
             Ok(found)
@@ -527,7 +529,12 @@ impl World {
         mut body: impl FnMut(&mut Access<'_>) -> Result<T, Stop>,
     ) -> Outcome<(T, u64)> {
         let keys: Vec<KeyRef<'_>> = keys.iter().map(|&(db, key)| KeyRef { db, key }).collect();
-        let scope = if keys.is_empty() { Scope::Everything } else { Scope::Keys(&keys) };
+        let scope = match keys.len() {
+            0 => Scope::Everything,
+            // every second group goes the way of long commands
+            2.. if self.store().newest().is_multiple_of(2) => Scope::Claimed { keys: &keys, writes: true },
+            _ => Scope::Keys(&keys),
+        };
         self.tries(&keys, |prepared| attempt(self.store(), scope, prepared, bytes, &mut body))
     }
 

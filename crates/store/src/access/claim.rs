@@ -1,0 +1,300 @@
+//! Accesses of commands on thousands of keys: the keys are claimed, and their stripes are locked for one key at a time
+//! (docs/adr/0017-commands-on-many-keys.md).
+//!
+//! ```text
+//! claim, stripe by stripe -> handler, key by key -> resolve, key by key -> append -> apply, key by key -> count -> let go
+//!                                                                      ^ others no longer read the keys
+//! ```
+//!
+//! Invariants
+//!   1. Whoever waits for a claim has none, so that no two wait for each other.
+//!   2. From the append to the end of the last apply the housekeeping of the log rests: it never meets an effect that is in
+//!      the log and not in the index.
+//!   3. Nobody sees one change of the group before all of them are in the index.
+//!
+//! Out of scope: which commands are long, and the threads that run them (`server`).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::commit::{Old, Plan};
+use super::overlay::Staged;
+use super::{Access, Guards, Scope};
+use crate::error::Stop;
+use crate::hash::{KeyHash, STRIPES};
+use crate::index::ahead::AHEAD_KEYS_MAX;
+use crate::index::claims::{Claim, Slots};
+use crate::index::stripe::{Seek, Stripe};
+use crate::prepared::Prepared;
+use crate::{KeyRef, Store};
+
+/// Who waits for claims of others, and how often.
+#[derive(Debug, Default)]
+pub(crate) struct Claims {
+    /// How many have ended.
+    ended: Mutex<u64>,
+    changed: Condvar,
+    begun: AtomicU64,
+    waits: AtomicU64,
+}
+
+/// Long commands so far, and how often one or another command waited for one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClaimReport {
+    /// Claims that were made.
+    pub claims: u64,
+    /// Commands that were held back because a key of theirs was claimed; each look again counts.
+    pub waits: u64,
+}
+
+/// Keys that this access has claimed; dropping it lets them go.
+pub(super) struct Claimed<'s> {
+    store: &'s Store,
+    claim: Arc<Claim>,
+    /// Stripes where it has a share.
+    stripes: Vec<usize>,
+}
+
+impl Claimed<'_> {
+    pub(super) fn claim(&self) -> &Arc<Claim> {
+        &self.claim
+    }
+}
+
+impl Drop for Claimed<'_> {
+    fn drop(&mut self) {
+        for number in &self.stripes {
+            self.store.index.lock(*number).unclaim(&self.claim);
+        }
+        *lock(&self.store.claims.ended) += 1;
+        self.store.claims.changed.notify_all();
+        (self.store.options.hooks.on_credits)();
+    }
+}
+
+impl Store {
+    /// What became of claims so far.
+    #[must_use]
+    pub fn claim_report(&self) -> ClaimReport {
+        let Claims { begun, waits, .. } = &self.claims;
+        ClaimReport { claims: begun.load(Ordering::Relaxed), waits: waits.load(Ordering::Relaxed) }
+    }
+
+    /// Claims `keys`, waiting for other claims to end. For threads that may wait, with nothing locked and nothing claimed.
+    pub(super) fn claim(&self, keys: &[KeyRef<'_>], writes: bool) -> Claimed<'_> {
+        let slots = self.slots_of(keys);
+        self.claims.begun.fetch_add(1, Ordering::Relaxed);
+        loop {
+            let ended = *lock(&self.claims.ended);
+            if let Some(claimed) = self.try_claim(&slots, writes) {
+                return claimed;
+            }
+            self.claims.waits.fetch_add(1, Ordering::Relaxed);
+            let now = lock(&self.claims.ended);
+            drop(self.claims.changed.wait_while(now, |now| *now == ended));
+        }
+    }
+
+    /// Claims in stripe order; gives up what it has when another claim is met.
+    fn try_claim(&self, slots: &[(usize, Slots<u16>)], writes: bool) -> Option<Claimed<'_>> {
+        let mut claimed =
+            Claimed { store: self, claim: Claim::new(writes), stripes: Vec::with_capacity(slots.len()) };
+        for (number, of_stripe) in slots {
+            let mut stripe = self.index.lock(*number);
+            // With the first share in place no database gets another keyspace.
+            let keyspaced = of_stripe
+                .iter()
+                .filter_map(|(db, slots)| Some((self.index.keyspace(*db)?, Arc::clone(slots))));
+            if !stripe.claim(&claimed.claim, keyspaced.collect()) {
+                drop(stripe);
+                return None;
+            }
+            claimed.stripes.push(*number);
+        }
+        Some(claimed)
+    }
+
+    /// The slots of `keys` by stripe, in order.
+    fn slots_of(&self, keys: &[KeyRef<'_>]) -> Vec<(usize, Slots<u16>)> {
+        let mut by_stripe: Vec<Vec<(u16, u64)>> = vec![Vec::new(); STRIPES];
+        for key in keys {
+            let hash = self.hasher.hash(key.key);
+            by_stripe[hash.stripe()].push((key.db, hash.slot()));
+        }
+        let filled = by_stripe.into_iter().enumerate().filter(|(_, of_stripe)| !of_stripe.is_empty());
+        let sorted = filled.map(|(number, mut of_stripe)| {
+            of_stripe.sort_unstable();
+            of_stripe.dedup();
+            let of_db = of_stripe.chunk_by(|a, b| a.0 == b.0);
+            let slots = of_db.map(|part| (part[0].0, part.iter().map(|(_, slot)| *slot).collect()));
+            (number, slots.collect())
+        });
+        sorted.collect()
+    }
+
+    /// Lets the journal's threads work for a moment: a large group may wait for a file of its own. The journal has whoever has no
+    /// threads work by hand.
+    pub(super) fn wait_for_room(&self) {
+        self.offer();
+        if !self.drive() && self.options.background {
+            drop(self.claims.changed.wait_timeout(lock(&self.claims.ended), ROOM_RETRY));
+        }
+    }
+
+    /// Rests the housekeeping of the log until the guard is dropped; nothing without a log.
+    pub(super) fn rest_housekeeping(&self) -> Option<MutexGuard<'_, ()>> {
+        self.log.as_ref().map(|(engine, _)| engine.apply_alone())
+    }
+}
+
+impl Access<'_> {
+    /// Whether the keys are claimed, not locked: then each must be [turned to](Access::turn_to) before it is looked up.
+    #[must_use]
+    pub fn is_claimed(&self) -> bool {
+        self.claim.is_some()
+    }
+
+    /// Locks the stripes of `keys`, and lets those go that were locked before. Does nothing unless the keys are claimed.
+    pub fn turn_to(&mut self, keys: &[KeyRef<'_>]) {
+        if self.claim.is_none() {
+            return;
+        }
+        match keys {
+            [key] => self.turn_to_stripe(self.store.hasher.hash(key.key).stripe()),
+            keys => {
+                self.guards = Guards::None;
+                self.guards = Guards::lock(self.store, Scope::Keys(keys));
+            }
+        }
+        if self.prepared.has_records() {
+            self.guards.warm_all(self.store, Scope::Keys(keys), self.prepared);
+        }
+    }
+
+    /// Brings near what lookups of `keys` read: at most [`Access::NEAR_KEYS_MAX`], soon to be turned to.
+    pub fn bring_near<'k>(&self, keys: impl Iterator<Item = KeyRef<'k>>) {
+        let index = &self.store.index;
+        let known = keys.filter_map(|key| Some((index.keyspace(key.db)?, self.store.hasher.hash(key.key))));
+        self.near(known);
+    }
+
+    /// Keys that are brought near together.
+    pub const NEAR_KEYS_MAX: usize = AHEAD_KEYS_MAX;
+
+    fn near(&self, keys: impl Iterator<Item = (u32, KeyHash)>) {
+        let (mut list, mut count) = ([(0, KeyHash(0)); AHEAD_KEYS_MAX], 0);
+        for key in keys.take(AHEAD_KEYS_MAX) {
+            list[count] = key;
+            count += 1;
+        }
+        self.store.index.bring_near(&list[..count]);
+    }
+
+    /// Locks stripe `number` alone, if the keys are claimed.
+    pub(super) fn turn_to_stripe(&mut self, number: usize) {
+        if self.claim.is_none() || matches!(self.guards, Guards::One(at, _) if at == number) {
+            return;
+        }
+        // never two at once: they would not be in order
+        self.guards = Guards::None;
+        self.guards = Guards::One(number, self.store.index.lock(number));
+    }
+
+    /// Turns to change number `at`; brings those behind it near.
+    pub(super) fn turn_to_change(&mut self, at: usize) {
+        if self.claim.is_none() {
+            return;
+        }
+        if at.is_multiple_of(AHEAD_KEYS_MAX) {
+            let end = self.overlay.len().min(at + AHEAD_KEYS_MAX);
+            self.near((at..end).map(|at| {
+                let staged = self.overlay.get(at);
+                (staged.keyspace, staged.hash)
+            }));
+        }
+        self.turn_to_stripe(self.overlay.get(at).hash.stripe());
+    }
+
+    /// As [`Access::turn_to_change`] for the first of `staged`.
+    pub(super) fn turn_to_first(&mut self, staged: &[Option<Staged>], at: usize) {
+        if self.claim.is_none() {
+            return;
+        }
+        if at.is_multiple_of(AHEAD_KEYS_MAX) {
+            self.near(staged[at..].iter().flatten().map(|staged| (staged.keyspace, staged.hash)));
+        }
+        if let Some(staged) = &staged[at] {
+            self.turn_to_stripe(staged.hash.stripe());
+        }
+    }
+
+    /// Stops if another command has claimed a key that this one would read, or (`writes`) change.
+    #[cold]
+    pub(super) fn check_claim(
+        &self,
+        stripe: &Stripe,
+        keyspace: u32,
+        hash: KeyHash,
+        writes: bool,
+    ) -> Result<(), Stop> {
+        let own = self.claim.as_ref().map(Claimed::claim);
+        let claimed =
+            stripe.locks.as_ref().is_some_and(|locks| locks.is_claimed(keyspace, hash, writes, own));
+        if claimed { Err(self.held_back()) } else { Ok(()) }
+    }
+
+    /// Stops if anything is claimed: a database would get another keyspace.
+    pub(super) fn check_no_claims(&self) -> Result<(), Stop> {
+        let has_claims = |stripe: &Stripe| stripe.locks.as_ref().is_some_and(|locks| locks.has_claims());
+        let claimed = self.guards.everything()?.iter().any(|(_, stripe)| has_claims(stripe));
+        if claimed { Err(self.held_back()) } else { Ok(()) }
+    }
+
+    fn held_back(&self) -> Stop {
+        self.store.claims.waits.fetch_add(1, Ordering::Relaxed);
+        Stop::Busy
+    }
+
+    /// What the change `staged` meets now that others had the stripe since it was planned: the key's state is the same, but it
+    /// may have cooled down, or its record may lie elsewhere. Records that decide are read without a lock.
+    pub(super) fn planned_anew(&mut self, staged: &Staged, plan: Plan) -> Plan {
+        let key = staged.object().view().key();
+        let mut late: Option<Prepared> = None;
+        loop {
+            self.turn_to_stripe(staged.hash.stripe());
+            let stripe = self.guards.stripe(staged.hash.stripe()).expect("just locked");
+            let prepared = late.as_ref().unwrap_or(self.prepared);
+            let found = stripe.seek(staged.keyspace, staged.hash, key, prepared);
+            let unknown = match found {
+                Seek::At { spot, word, current, .. } => {
+                    let mut old = Old::of(spot, word.place(), current);
+                    // as it was logged
+                    old.since = plan.old.map_or(old.since, |planned| planned.since);
+                    return Plan { old: Some(old), ..plan };
+                }
+                Seek::Absent { .. } => return Plan { old: None, ..plan },
+                Seek::Damaged { own, .. } => {
+                    let space = stripe.space(staged.keyspace);
+                    let is_it = |place| plan.old.is_some_and(|old| old.place == place);
+                    let spot = own.or_else(|| space?.spot_at(staged.hash, is_it));
+                    let old = spot
+                        .zip(space)
+                        .map(|(spot, space)| Old::unreadable(spot, space.table.word(spot).place()));
+                    return Plan { old, ..plan };
+                }
+                Seek::Unknown(places) => places,
+            };
+            self.guards = Guards::None;
+            let late = late.get_or_insert_default();
+            unknown.into_iter().for_each(|place| late.supply(place, self.store.engine.read(place)));
+        }
+    }
+}
+
+/// A long command asks for room again after this.
+const ROOM_RETRY: Duration = Duration::from_millis(3);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

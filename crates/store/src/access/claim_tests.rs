@@ -1,0 +1,249 @@
+//! What others may do while a claimed group is on its way, asked at each of its steps.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+use clock::{Clock, SimClock, UnixMs};
+
+use crate::engine::{Class, Credits, Engine};
+use crate::error::{Stop, StoreError};
+use crate::hash::{KeyHasher, STRIPES};
+use crate::index::Index;
+use crate::prepared::Fetched;
+use crate::record::Draft;
+use crate::testlog::TestLog;
+use crate::{EngineKind, KeyRef, Options, Prepared, Scope, Staging, Store, Value};
+
+/// A log that looks at the store whenever it is called, if there are many records.
+#[derive(Debug, Default)]
+struct Probe {
+    log: TestLog,
+    store: OnceLock<Weak<Store>>,
+    /// What others met at the append.
+    met: Mutex<Vec<(&'static str, bool)>>,
+    /// Most stripes that were locked at once while the group was applied, and how often that was looked at.
+    stripes_max: AtomicUsize,
+    looks: AtomicU64,
+    /// Cool everything when a change is applied, as if memory was short.
+    cools: bool,
+}
+
+impl Probe {
+    fn store(&self) -> Option<Arc<Store>> {
+        self.store.get().and_then(Weak::upgrade)
+    }
+
+    fn look(&self) {
+        let Some(store) = self.store() else { return };
+        let locked = (0..STRIPES).filter(|number| store.index.is_locked(*number)).count();
+        self.stripes_max.fetch_max(locked, Ordering::Relaxed);
+        self.looks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn ask(&self, store: &Arc<Store>) {
+        let is_busy = |result: Result<(), Stop>| matches!(result, Err(Stop::Busy));
+        let mut met = self.met.lock().expect("no panic");
+        met.push(("a claimed key is read", !is_busy(read(store, &key(3)))));
+        met.push(("another key is read", !is_busy(read(store, b"other"))));
+        met.push(("a claimed key is written", !is_busy(put(store, &key(3)))));
+        met.push(("a database is flushed", !is_busy(flush(store))));
+        let mut stage = store.stage();
+        store.touch(&mut stage, &[KeyRef { db: 0, key: &key(4) }]).expect("room");
+        let prepared = store.prepare("branch", &stage, &Prepared::default());
+        met.push(("a claimed key is prepared", prepared.is_ok_and(|it| matches!(it, Staging::Done { .. }))));
+    }
+}
+
+impl Engine for Probe {
+    fn reserve(&self, bytes: u64, records: u64, class: Class) -> Result<Credits, Stop> {
+        self.log.reserve(bytes, records, class)
+    }
+
+    fn append(&self, credits: Credits, drafts: &[Draft<'_>], places: &mut [u64]) -> u64 {
+        if let Some(store) = self.store().filter(|_| drafts.len() > 1) {
+            self.look();
+            self.ask(&store);
+        }
+        self.log.append(credits, drafts, places)
+    }
+
+    fn released(&self) -> u64 {
+        self.log.released()
+    }
+
+    fn newest(&self) -> u64 {
+        self.log.newest()
+    }
+
+    fn read(&self, place: u64) -> Result<Fetched, StoreError> {
+        self.log.read(place)
+    }
+
+    fn has_places(&self) -> bool {
+        true
+    }
+
+    fn on_live(&self, place: u64, _bytes: u64) {
+        if place > u64::from(KEYS) {
+            self.look();
+        }
+    }
+
+    fn on_dead(&self, _place: u64, _bytes: u64) {
+        if self.cools {
+            let store = self.store().expect("alive");
+            self.log.release(self.log.newest());
+            (0..STRIPES).filter(|number| !store.index.is_locked(*number)).for_each(|number| {
+                cool(&store, number);
+            });
+        }
+    }
+}
+
+const KEYS: u8 = 100;
+
+fn key(number: u8) -> [u8; 2] {
+    [b'k', number]
+}
+
+fn open(cools: bool, bits: u32) -> (Arc<Store>, Arc<Probe>) {
+    let clock = Arc::new(SimClock::new(UnixMs(1_000)));
+    let options = Options {
+        engine: EngineKind::Log,
+        hash_bits: bits,
+        background: false,
+        clock: Arc::<SimClock>::clone(&clock) as Arc<dyn Clock>,
+        ..Options::default()
+    };
+    let probe = Arc::new(Probe { cools, ..Probe::default() });
+    let (index, hasher) = (Arc::new(Index::new(options.databases)), KeyHasher::new(&[9; 16], bits));
+    let engine: Arc<dyn Engine> = Arc::<Probe>::clone(&probe);
+    let store = Store::assemble(options, engine, index, hasher, 0, None).expect("no threads");
+    probe.store.set(Arc::downgrade(&store)).expect("set once");
+    (store, probe)
+}
+
+/// Turns what is clean in a stripe back into places.
+fn cool(store: &Store, number: usize) {
+    let mut stripe = store.index.lock(number);
+    let newest = store.newest();
+    for at in 0.. {
+        let Some(space) = stripe.space_at_mut(at) else { return };
+        let mut next = Some(0);
+        while let Some(bits) = next {
+            next = space
+                .visit_words(bits, &mut |word| {
+                    crate::memory::cool(word, newest);
+                    crate::memory::cool(word, newest);
+                })
+                .0;
+        }
+    }
+}
+
+fn read(store: &Store, key: &[u8]) -> Result<(), Stop> {
+    let (keys, prepared) = ([KeyRef { db: 0, key }], Prepared::default());
+    let access = store.access(Scope::Keys(&keys), &prepared, 0)?;
+    access.meta(0, key).map(|_| ())
+}
+
+fn put(store: &Store, key: &[u8]) -> Result<(), Stop> {
+    let (keys, prepared) = ([KeyRef { db: 0, key }], Prepared::default());
+    let mut access = store.access(Scope::Keys(&keys), &prepared, 1)?;
+    access.put(0, key, Value::String(b"v"), None);
+    access.commit().map(|_| ())
+}
+
+fn flush(store: &Store) -> Result<(), Stop> {
+    let prepared = Prepared::default();
+    let mut access = store.access(Scope::Everything, &prepared, 1)?;
+    access.flush(1)?;
+    access.commit().map(|_| ())
+}
+
+/// Overwrites the first half of the keys and removes the rest, as one claimed group.
+fn change_all(store: &Store) {
+    let names: Vec<[u8; 2]> = (0..KEYS).map(key).collect();
+    let keys: Vec<KeyRef<'_>> = names.iter().map(|key| KeyRef { db: 0, key }).collect();
+    let mut prepared = Prepared::default();
+    loop {
+        let scope = Scope::Claimed { keys: &keys, writes: true };
+        let mut access = store.access(scope, &prepared, 1).expect("room");
+        for (n, key) in keys.iter().enumerate() {
+            access.turn_to(&[*key]);
+            if n < keys.len() / 2 {
+                access.put(0, key.key, Value::String(b"new"), None);
+            } else if let Err(stop) = access.remove(0, key.key) {
+                assert!(matches!(stop, Stop::Cold), "{stop:?}");
+            }
+        }
+        match access.commit() {
+            Ok(_) => return,
+            Err(Stop::Cold) => {}
+            Err(stop) => panic!("{stop:?}"),
+        }
+        prepared.want(access.into_wanted());
+        store.missing(&keys, &mut prepared);
+        let (sender, receiver) = std::sync::mpsc::channel();
+        store.fetch(prepared, Box::new(move |done| sender.send(done).expect("received below")));
+        prepared = receiver.recv().expect("sent above");
+    }
+}
+
+/// DEL of a million keys locked all stripes for seconds: each request of every other client waited.
+#[test]
+fn claimed_group_locks_one_stripe_at_a_time_and_shows_nothing_before_it_is_applied_whole() {
+    let (store, probe) = open(false, 128);
+    (0..KEYS).for_each(|n| put(&store, &key(n)).expect("room"));
+    change_all(&store);
+    let met = [
+        ("a claimed key is read", false),
+        ("another key is read", true),
+        ("a claimed key is written", false),
+        ("a database is flushed", false),
+        ("a claimed key is prepared", false),
+    ];
+    assert_eq!(*probe.met.lock().expect("no panic"), met);
+    assert_eq!(probe.stripes_max.load(Ordering::Relaxed), 1);
+    assert_eq!(probe.looks.load(Ordering::Relaxed), 1 + u64::from(KEYS) / 2, "each change was looked at");
+    assert_eq!(store.keys_of(0), u64::from(KEYS) / 2);
+    assert!((0..STRIPES).all(|number| store.index.lock(number).locks.is_none()), "claims are let go");
+    assert!(read(&store, &key(3)).is_ok() && put(&store, &key(3)).is_ok() && flush(&store).is_ok());
+    assert_eq!(store.claim_report().claims, 1);
+    assert!(store.claim_report().waits >= 4, "{:?}", store.claim_report());
+}
+
+/// Between plan and apply a key's value may leave memory: what the plan found is looked for anew, in the log if need be.
+#[test]
+fn keys_that_cool_down_while_a_claimed_group_is_applied_are_changed_all_the_same() {
+    for bits in [8, 12, 128] {
+        let (store, probe) = open(true, bits);
+        (0..KEYS).for_each(|n| put(&store, &key(n)).expect("room"));
+        probe.log.release(store.newest());
+        change_all(&store);
+        assert_eq!(store.keys_of(0), u64::from(KEYS) / 2, "{bits} bits");
+        let census = store.census();
+        assert_eq!(census.databases[0].0, u64::from(KEYS) / 2, "{bits} bits");
+    }
+}
+
+#[test]
+fn claim_to_read_lets_others_read_and_dropped_it_lets_them_write() {
+    let (store, _) = open(false, 128);
+    put(&store, &key(1)).expect("room");
+    let names = [key(1), key(2)];
+    let keys = names.each_ref().map(|key| KeyRef { db: 0, key });
+    let prepared = Prepared::default();
+    let claim = |writes| store.access(Scope::Claimed { keys: &keys, writes }, &prepared, 0).expect("room");
+    let reading = claim(false);
+    let also = claim(false);
+    assert!(read(&store, &key(1)).is_ok() && matches!(put(&store, &key(1)), Err(Stop::Busy)));
+    assert!(matches!(flush(&store), Err(Stop::Busy)), "what was read would be gone");
+    drop(reading);
+    assert!(matches!(put(&store, &key(2)), Err(Stop::Busy)), "of one of them");
+    drop(also);
+    let writing = claim(true);
+    assert!(read(&store, &key(1)).is_ok(), "nothing is appended yet");
+    drop(writing);
+    assert!(put(&store, &key(1)).is_ok() && flush(&store).is_ok());
+}
