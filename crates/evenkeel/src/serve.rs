@@ -115,7 +115,7 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Strin
         handle.set_budget(&client_budget(&config.current(), Some(&*store)));
     };
     let end = wait_for_end(&ended, &report, &|| reload::reload(&config, &transactions))?;
-    stop(&end, &ended, (&handle, console), (&store, &transactions), &settings)
+    stop(&end, &ended, (&handle, &protocol, console), (&store, &transactions), &settings)
 }
 
 /// Waits for a reason to end; meanwhile calls `report` now and then, and `reload` when asked.
@@ -136,7 +136,7 @@ fn wait_for_end(ended: &Receiver<End>, report: &dyn Fn(), reload: &dyn Fn()) -> 
 fn stop(
     end: &End,
     ended: &Receiver<End>,
-    (handle, console): (&Handle<EvenkeelProtocol>, Option<Console>),
+    (handle, protocol, console): (&Handle<EvenkeelProtocol>, &EvenkeelProtocol, Option<Console>),
     (store, transactions): (&Store, &Transactions),
     settings: &Settings,
 ) -> Result<(), String> {
@@ -161,6 +161,7 @@ fn stop(
     if let Some(console) = console {
         console.stop();
     }
+    protocol.close();
     transactions.close();
     store.close();
     // The journal may have failed on the way out: then the last writes are not on disk, and the status must say so.

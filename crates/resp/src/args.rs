@@ -33,6 +33,13 @@ impl Args {
         args
     }
 
+    /// As [`Args::copied`], but copies all bytes of the request at once, its line ends too: for very many arguments, which one
+    /// by one would take too long.
+    pub fn copied_whole(view: ArgsView<'_>) -> Self {
+        let end = view.ranges.iter().map(|range| range.end).max().unwrap_or(0);
+        Args { ranges: view.ranges.to_vec(), own: view.bytes[..end as usize].to_vec(), is_own: true }
+    }
+
     /// Arguments made from slices, for callers that have no received bytes.
     pub fn from_slices(slices: &[&[u8]]) -> Self {
         let mut args = Args::new();
@@ -230,9 +237,12 @@ mod tests {
     fn a_copy_outlives_the_input() {
         let original = Args::from_slices(&[b"SET", b"", b"v\r\n"]);
         let copy = Args::copied(original.view(&[]));
+        let whole = Args::copied_whole(original.view(&[]));
         drop(original);
+        for copy in [&copy, &whole] {
+            assert_eq!(copy.view(&[]).iter().collect::<Vec<_>>(), [b"SET".as_slice(), b"", b"v\r\n"]);
+        }
         let view = copy.view(&[]);
-        assert_eq!(view.iter().collect::<Vec<_>>(), [b"SET".as_slice(), b"", b"v\r\n"]);
         assert_eq!(view.from(2).get(0), b"v\r\n");
         assert_eq!(view.try_get(3), None);
     }

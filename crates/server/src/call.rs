@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use clock::Nanos;
 use reactor::SharedBytes;
-use resp::Writer;
-use store::{Access, Found, Moment, Stop};
+use resp::{ArgsView, Writer};
+use store::{Access, Found, KeyRef, Moment, Stop};
 
 use crate::copies::{Copied, Splice};
 use crate::executor::Outbox;
@@ -103,6 +103,25 @@ impl std::fmt::Debug for Attached {
 }
 
 impl Data<'_, '_> {
+    /// Turns to the key at `index` of the arguments, where the keys of a long command are claimed; brings those behind it
+    /// near, of which there is one every `step` arguments.
+    #[inline]
+    pub(crate) fn turn_to(&mut self, args: ArgsView<'_>, index: usize, step: usize) {
+        if self.access.is_claimed() {
+            self.turn_long(args, index, step);
+        }
+    }
+
+    #[cold]
+    fn turn_long(&mut self, args: ArgsView<'_>, index: usize, step: usize) {
+        let db = self.db;
+        if ((index - 1) / step).is_multiple_of(Access::NEAR_KEYS_MAX) {
+            let ahead = (index..args.len()).step_by(step).take(Access::NEAR_KEYS_MAX);
+            self.access.bring_near(ahead.map(|at| KeyRef { db, key: args.get(at) }));
+        }
+        self.access.turn_to(&[KeyRef { db, key: args.get(index) }]);
+    }
+
     /// Counts a key that a command looked for, for INFO's hits and misses.
     pub(crate) fn count_lookup(&self, found: bool) {
         let (hits, misses) = self.lookups.get();

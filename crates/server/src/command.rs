@@ -65,6 +65,17 @@ impl Command {
         self.name.split_once('|').map_or(self.name, |(_, own)| own)
     }
 
+    /// How many keys there are among `count` arguments.
+    pub fn count_keys(&self, count: usize) -> usize {
+        let of_spec = |spec: &KeySpec| {
+            let (count, first) = (count as i64, i64::from(spec.first));
+            let last = i64::from(spec.last) + if spec.last < 0 { count } else { first };
+            let last = last.min(count - 1);
+            if last < first { 0 } else { ((last - first) / i64::from(spec.step) + 1) as usize }
+        };
+        self.keys.iter().map(of_spec).sum()
+    }
+
     /// Calls `found` with the index of each key among `count` arguments, in order.
     pub fn each_key(&self, count: usize, mut found: impl FnMut(usize)) {
         for spec in self.keys {

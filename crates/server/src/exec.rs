@@ -13,6 +13,8 @@
 //!   3. So a setting that CONFIG SET changes holds from the end of its transaction on; what SELECT and HELLO change for
 //!      the replies behind them is foreseen by [`Course`].
 //!
+//! A long one (`long`) runs its data commands on a thread of its own: its keys are claimed, and locked command by command.
+//!
 //! Control commands cannot be taken back, so a reply that they make too large no longer refuses the whole: from there on
 //! each of them is answered with that error, and does not run.
 
@@ -32,21 +34,22 @@ use crate::executor::{
     Halt, Outbox, Parked, Ran, Request, Unready, collect_keys, take_copies, take_prepared,
 };
 use crate::handlers::connection::{greeted, selected};
+use crate::long::{Job, Work};
+use crate::lookup::Table;
 use crate::pubsub::{CHANNEL_BYTES_MAX, Publishing, SLICE_STEPS};
 use crate::server::Server;
 use crate::session::{Queued, Session, Transaction};
 
 /// What EXEC runs.
 #[derive(Clone, Copy)]
-struct Run<'a> {
-    transaction: &'a Transaction,
-    watched: &'a [store::Watch],
-    copies: &'a Copies,
-    course: Course,
+pub(crate) struct Run<'a> {
+    pub(crate) transaction: &'a Transaction,
+    pub(crate) watched: &'a [store::Watch],
+    pub(crate) course: Course,
 }
 
 /// The database and the version of the protocol that a command will find, before SELECT and HELLO have acted.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Course {
     pub(crate) db: u16,
     resp3: bool,
@@ -70,8 +73,8 @@ impl Course {
 }
 
 /// What a run of all data commands leaves to be done when it is committed.
-#[derive(Default)]
-struct Executed<'a> {
+#[derive(Debug, Default)]
+pub(crate) struct Executed {
     /// Whether the commands ran; not if a watched key has changed, or the reply would be too large.
     ran: bool,
     ticket: u64,
@@ -79,12 +82,20 @@ struct Executed<'a> {
     attached: Attachments,
     /// What ran, and whether it failed: counted when it has happened, for a run that stops is repeated.
     calls: Vec<(u16, bool)>,
-    /// Control commands, and the index in the replies where each one's belongs.
-    later: Vec<(&'a Queued, usize)>,
+    /// Control commands by their number, and the index in the replies where each one's belongs.
+    later: Vec<(usize, usize)>,
     /// EXEC itself is answered with an error.
     failed: bool,
     /// Keys that were found, and not.
     lookups: (u32, u32),
+}
+
+impl Executed {
+    /// Lets the replies begin at `start` of their buffer.
+    pub(crate) fn make_room(&mut self, start: usize) {
+        self.attached.make_room(&[(0, start)]);
+        self.later.iter_mut().for_each(|(_, at)| *at += start);
+    }
 }
 
 impl Server {
@@ -100,7 +111,8 @@ impl Server {
             return Ok(Ran::plain(0, true));
         };
         if transaction.aborted {
-            session.drop_transaction();
+            session.transaction = Some(transaction);
+            self.end_transaction(session);
             let text = "EXECABORT Transaction discarded because of previous errors.";
             self.write_failure(text.into(), session.resp3, out);
             return Ok(Ran::plain(0, true));
@@ -124,45 +136,30 @@ impl Server {
                 return Err(Unready::Parked(Parked::Until(later)));
             }
             Err(failure) => {
-                session.drop_transaction();
+                session.transaction = Some(transaction);
+                self.end_transaction(session);
                 self.write_failure(errors::exec_refused(failure), session.resp3, out);
                 return Ok(Ran::plain(0, true));
             }
         }
-        let mut prepared = take_prepared(session);
         // The locks must be gone before a watch is: dropping one locks its stripe.
         let watched = std::mem::take(&mut session.watched);
         let watched_bytes = std::mem::take(&mut session.watched_bytes);
         let (start, course) = (out.len(), Course::of(session));
+        if self.is_long_transaction(&transaction) {
+            let entry = Table::of_server().find(b"exec").expect("a row of the table");
+            let job = Job::new(session, entry, request, Work::Exec { transaction, watched, course });
+            return Err(self.start_long(session, job));
+        }
+        let (mut prepared, mut copies) = (take_prepared(session), take_copies(session));
         let mut keys = Vec::new();
         let everything = self.gather(&transaction.queue, course, &mut keys);
         keys.extend(watched.iter().map(|watch| KeyRef { db: watch.db(), key: watch.key() }));
         let scope = if everything { Scope::Everything } else { Scope::Keys(&keys) };
-        let mut copies = take_copies(session);
-        let reserved = self.copy_large(&transaction, &mut copies);
-        let result = loop {
-            if let Err(stop) = reserved {
-                break Err((stop, Wanted::default()));
-            }
-            let run = Run { transaction: &transaction, watched: &watched, copies: &copies, course };
-            let (command, splice) = match self.exec_once(run, (scope, &prepared), out) {
-                Ok(executed) => break Ok(executed),
-                Err(Halt::Stopped(stop, wanted)) => break Err((stop, wanted)),
-                Err(Halt::Make(command, splice)) => (command, splice),
-            };
-            out.truncate(start);
-            copies.make(&self.store, command, splice, transaction.queue[command].args.view(&[]));
-        };
-        match result {
-            Ok(mut executed) => {
-                if executed.ran {
-                    self.monitor_transaction(&session.client, course, &transaction);
-                }
-                session.ticket = session.ticket.max(executed.ticket);
-                self.act(session, request, &mut executed, start, out);
-                let Executed { ticket, attached, calls, failed, lookups, .. } = executed;
-                self.note_calls(request, calls);
-                Ok(Ran { ticket, failed, lookups, attached })
+        let run = Run { transaction: &transaction, watched: &watched, course };
+        match self.exec_data(run, (scope, &prepared, &mut copies), out) {
+            Ok(executed) => {
+                Ok(self.exec_done(session, request, (&transaction, course), executed, (start, out)))
             }
             Err((stop, wanted)) => {
                 out.truncate(start);
@@ -178,12 +175,49 @@ impl Server {
         }
     }
 
-    /// Counts what it ran.
-    fn note_calls(&self, request: &Request<'_>, calls: Vec<(u16, bool)>) {
+    /// Runs the data commands until they have happened or are stopped; makes what they ask for.
+    pub(crate) fn exec_data(
+        &self,
+        run: Run<'_>,
+        (scope, prepared, copies): (Scope<'_>, &Prepared, &mut Copies),
+        out: &mut Vec<u8>,
+    ) -> Result<Executed, (Stop, Wanted)> {
+        let (start, transaction) = (out.len(), run.transaction);
+        let _reserved = match self.copy_large(transaction, copies) {
+            Ok(reserved) => reserved,
+            Err(stop) => return Err((stop, Wanted::default())),
+        };
+        loop {
+            let (command, splice) = match self.exec_once(run, (scope, prepared, copies), out) {
+                Ok(executed) => return Ok(executed),
+                Err(Halt::Stopped(stop, wanted)) => return Err((stop, wanted)),
+                Err(Halt::Make(command, splice)) => (command, splice),
+            };
+            out.truncate(start);
+            copies.make(&self.store, command, splice, transaction.queue[command].args.view(&[]));
+        }
+    }
+
+    /// Does what is to be done once the data commands have happened; their replies begin at `start` of `out`.
+    pub(crate) fn exec_done(
+        self: &Arc<Self>,
+        session: &mut Session,
+        request: &Request<'_>,
+        (transaction, course): (&Transaction, Course),
+        mut executed: Executed,
+        (start, out): (usize, &mut Vec<u8>),
+    ) -> Ran {
+        if executed.ran {
+            self.monitor_transaction(&session.client, course, transaction);
+        }
+        session.ticket = session.ticket.max(executed.ticket);
+        self.act(session, request, (transaction, &mut executed), start, out);
+        let Executed { ticket, attached, calls, failed, lookups, .. } = executed;
         for (id, failed) in calls {
             let ending = if failed { Ending::Failed } else { Ending::Answered };
             self.calls.note(request.loop_index, id, None, ending);
         }
+        Ran { ticket, failed, lookups, attached }
     }
 
     /// When it may run, if it must wait: after a wrong password, or as [`Server::ready_to_publish`] says.
@@ -253,19 +287,20 @@ impl Server {
     }
 
     /// Runs the data commands and commits them; an error leaves everything as it was.
-    fn exec_once<'s, 'a>(
+    fn exec_once<'s>(
         &'s self,
-        run: Run<'a>,
-        (scope, prepared): (Scope<'_>, &'s Prepared),
+        run: Run<'_>,
+        (scope, prepared, copies): (Scope<'_>, &'s Prepared, &Copies),
         out: &mut Vec<u8>,
-    ) -> Result<Executed<'a>, Halt> {
-        let Run { transaction, watched, copies, mut course } = run;
+    ) -> Result<Executed, Halt> {
+        let Run { transaction, watched, mut course } = run;
         let resp3 = course.resp3;
         let grows = transaction.queue.iter().any(|queued| queued.entry.command.flags.has(Flags::DENYOOM));
         let credit_bytes = if grows { transaction.queued_bytes } else { 0 };
         let mut access = self.store.access(scope, prepared, credit_bytes)?;
         let mut executed = Executed::default();
         for watch in watched {
+            access.turn_to(&[KeyRef { db: watch.db(), key: watch.key() }]);
             match access.changed(watch) {
                 Ok(false) => {}
                 Ok(true) => {
@@ -280,7 +315,7 @@ impl Server {
         Writer::new(out, resp3).array(transaction.queue.len());
         for (at, queued) in transaction.queue.iter().enumerate() {
             let known = (course, copies.of(at));
-            let result = self.exec_one(queued, known, &mut access, &mut executed, out);
+            let result = self.exec_one((at, queued), known, &mut access, &mut executed, out);
             if let Err(failure) = result {
                 return Err(Halt::of(failure, at, access.into_wanted()));
             }
@@ -297,12 +332,12 @@ impl Server {
     }
 
     /// Runs a data command; notes where the reply of a control command belongs. Fails with what [`Halt::of`] takes.
-    fn exec_one<'a>(
+    fn exec_one(
         &self,
-        queued: &'a Queued,
+        (number, queued): (usize, &Queued),
         (Course { db, resp3 }, copies): (Course, Copied<'_>),
         access: &mut store::Access<'_>,
-        executed: &mut Executed<'a>,
+        executed: &mut Executed,
         out: &mut Vec<u8>,
     ) -> Outcome {
         let (start, args) = (out.len(), queued.args.view(&[]));
@@ -312,13 +347,18 @@ impl Server {
             | Handler::Everything(handle)
             | Handler::Walk(handle) => handle,
             Handler::Control(_) => {
-                executed.later.push((queued, start));
+                executed.later.push((number, start));
                 return Ok(());
             }
             Handler::Exec | Handler::Stage | Handler::Container(_) => {
                 unreachable!("none of them is ever queued")
             }
         };
+        if access.is_claimed() && queued.entry.command.count_keys(args.len()) <= TURN_KEYS_MAX {
+            let mut keys = Vec::new();
+            collect_keys(queued.entry, db, args, &mut keys);
+            access.turn_to(&keys);
+        }
         let now = access.now();
         let (lookups, attached) = (Cell::default(), RefCell::default());
         let mut data = Data { access, db, now, server: self, copies, lookups, attached };
@@ -343,7 +383,7 @@ impl Server {
         self: &Arc<Self>,
         session: &mut Session,
         request: &Request<'_>,
-        executed: &mut Executed<'_>,
+        (transaction, executed): (&Transaction, &mut Executed),
         start: usize,
         out: &mut Vec<u8>,
     ) {
@@ -352,7 +392,8 @@ impl Server {
         let mut outbox = Outbox::new();
         let (data, mut taken, most) = (out.split_off(first), 0, self.reply_bytes_max());
         let mut inserted = Vec::with_capacity(later.len());
-        for (queued, at) in later {
+        for (number, at) in later {
+            let queued = &transaction.queue[number];
             out.extend_from_slice(&data[taken..at - first]);
             taken = at - first;
             let before = out.len();
@@ -398,7 +439,12 @@ impl Server {
 
     /// Adds the keys of all queued commands, each in the database that it will run in; returns whether one of them
     /// needs everything.
-    fn gather<'a>(&self, queue: &'a [Queued], mut course: Course, keys: &mut Vec<KeyRef<'a>>) -> bool {
+    pub(crate) fn gather<'a>(
+        &self,
+        queue: &'a [Queued],
+        mut course: Course,
+        keys: &mut Vec<KeyRef<'a>>,
+    ) -> bool {
         let mut everything = false;
         for queued in queue {
             everything |= matches!(queued.entry.command.handler, Handler::Everything(_) | Handler::Walk(_));
@@ -411,3 +457,5 @@ impl Server {
 
 /// Patterns that all messages of a transaction may match: they are sent at once.
 const EXEC_MATCHES_MAX: usize = 65_536;
+/// A command of more keys turns to each of them by itself.
+const TURN_KEYS_MAX: usize = 16;

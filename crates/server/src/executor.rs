@@ -27,6 +27,7 @@ use crate::capture::recorder::{Answered, Recorder};
 use crate::command::{DataFn, Flags, Handler};
 use crate::copies::{Copied, Copies, Splice};
 use crate::errors;
+use crate::long::{Job, Work};
 use crate::lookup::Entry;
 use crate::pubsub::Outgoing;
 use crate::server::Server;
@@ -82,6 +83,8 @@ pub(crate) enum Parked {
     Credits,
     /// A time, or to be woken: for others, or by its own will. Ends with the client that asked.
     Until(Nanos),
+    /// The thread on which it runs.
+    Long,
 }
 
 /// A run that ended with a reply.
@@ -159,7 +162,7 @@ impl Server {
             Err((entry, failure)) => {
                 let failure = match entry.map(|entry| entry.command.handler) {
                     Some(Handler::Exec) => {
-                        session.drop_transaction();
+                        self.end_transaction(session);
                         errors::exec_refused(failure)
                     }
                     _ => failure,
@@ -217,11 +220,24 @@ impl Server {
             Handler::Stage => self.run_stage(session, request, out),
             Handler::Container(_) => unreachable!("admit resolves subcommands"),
         };
+        self.conclude(session, entry, request, (result, start), out)
+    }
+
+    /// Counts what ran, or has the connection wait; the reply begins at `start` of `out`.
+    pub(crate) fn conclude(
+        self: &Arc<Self>,
+        session: &mut Session,
+        entry: &'static Entry,
+        request: &Request<'_>,
+        (result, start): (Result<Ran, Unready>, usize),
+        out: &mut Vec<u8>,
+    ) -> Verdict {
         match result {
             Ok(ran) => {
                 if ran.failed {
                     self.spoil(session, request.args, &out[start..]);
                 }
+                let monitored = self.monitor_count.load(Ordering::Relaxed) > 0;
                 if monitored && matches!(entry.command.handler, Handler::Exec) {
                     self.monitor(&session.client, session.db, entry, request.args);
                 }
@@ -290,13 +306,17 @@ impl Server {
     }
 
     fn run_data(
-        &self,
+        self: &Arc<Self>,
         session: &mut Session,
         entry: &'static Entry,
         run: DataFn,
         request: &Request<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Ran, Unready> {
+        if self.is_long(session.db, entry, request.args.len()) {
+            let job = Job::new(session, entry, request, Work::Data(run));
+            return Err(self.start_long(session, job));
+        }
         let mut prepared = take_prepared(session);
         let one;
         let many;
@@ -330,14 +350,15 @@ impl Server {
         // Only what makes data larger reserves ahead: on a full disk the rest must get at the reserve for deletes.
         let credit_bytes = if entry.command.flags.has(Flags::DENYOOM) { request.bytes as u64 } else { 0 };
         let mut copies = take_copies(session);
-        let mut reserved = match self.copy_stored(entry, request, credit_bytes, &mut copies) {
+        let mut reserved = match self.copy_stored(entry, request.args, credit_bytes, &mut copies) {
             Ok(reserved) => reserved,
             Err(stop) => return self.stopped(stop, session, (prepared, copies), keys, out),
         };
         let start = out.len();
         loop {
             let ahead = (scope, &prepared, copies.of(0), credit_bytes);
-            match self.try_data(session, run, request, ahead, out) {
+            let place = (session.db, session.resp3);
+            match self.try_data(place, run, (request.args, request.moment), ahead, out) {
                 Ok(ran) => return Ok(ran),
                 Err(Halt::Make(command, splice)) => {
                     out.truncate(start);
@@ -355,10 +376,10 @@ impl Server {
 
     /// Copies the large values that a command stores. What is returned holds memory for them, and for what of them will wait for
     /// the disk, until the command has run.
-    fn copy_stored(
+    pub(crate) fn copy_stored(
         &self,
         entry: &Entry,
-        request: &Request<'_>,
+        args: ArgsView<'_>,
         credit_bytes: u64,
         copies: &mut Copies,
     ) -> Result<Option<Reserved>, Stop> {
@@ -367,7 +388,7 @@ impl Server {
         }
         let mut reserved = self.store.reserve_memory(credit_bytes, !copies.is_empty())?;
         if copies.is_empty() {
-            copies.add(&self.store, 0, entry.command.stored, request.args);
+            copies.add(&self.store, 0, entry.command.stored, args);
             if !copies.is_empty() {
                 reserved.copied();
             }
@@ -375,22 +396,22 @@ impl Server {
         Ok(Some(reserved))
     }
 
-    fn try_data<'s>(
+    /// Runs a command of database `db` once, and commits it.
+    pub(crate) fn try_data<'s>(
         &'s self,
-        session: &Session,
+        (db, resp3): (u16, bool),
         run: DataFn,
-        request: &Request<'_>,
+        (args, moment): (ArgsView<'_>, Moment),
         (scope, prepared, copies, credit_bytes): (Scope<'s>, &'s Prepared, Copied<'_>, u64),
         out: &mut Vec<u8>,
     ) -> Result<Ran, Halt> {
-        let mut access = self.store.access_at(scope, prepared, credit_bytes, request.moment)?;
+        let mut access = self.store.access_at(scope, prepared, credit_bytes, moment)?;
         let now = access.now();
         let start = out.len();
-        let mut writer = Writer::new(out, session.resp3);
-        let (access_to, db, lookups, attached) =
-            (&mut access, session.db, Cell::default(), RefCell::default());
+        let mut writer = Writer::new(out, resp3);
+        let (access_to, lookups, attached) = (&mut access, Cell::default(), RefCell::default());
         let mut data = Data { access: access_to, db, now, server: self, copies, lookups, attached };
-        let outcome = run(&mut data, request.args, &mut writer);
+        let outcome = run(&mut data, args, &mut writer);
         let (lookups, mut attached) = (data.lookups.get(), data.attached.take());
         let failed = match outcome {
             Ok(()) => false,
@@ -400,7 +421,7 @@ impl Server {
             Err(failure) => {
                 out.truncate(start);
                 attached = Attachments::default();
-                self.write_failure(failure, session.resp3, out);
+                self.write_failure(failure, resp3, out);
                 true
             }
         };
@@ -418,6 +439,12 @@ impl Server {
         let Handler::Control(run) = entry.command.handler else {
             unreachable!("called for control handlers alone")
         };
+        let watches = entry.command.name == "watch" && session.transaction.is_none();
+        if watches && self.is_long(session.db, entry, request.args.len()) {
+            let watched = std::mem::take(&mut session.watched);
+            let job = Job::new(session, entry, request, Work::Watch { watched });
+            return Err(self.start_long(session, job));
+        }
         let start = out.len();
         let mut outbox = Outbox::new();
         let mut writer = Writer::new(out, session.resp3);
@@ -551,4 +578,4 @@ pub(crate) fn collect_keys<'a>(entry: &Entry, db: u16, args: ArgsView<'a>, keys:
 const LOCK_RETRY: Duration = Duration::from_millis(20);
 /// Reads from disk for one command. Each but the first means that what was read moved, or led to more: a command that
 /// needs all keys while others write could go on for ever.
-const FETCHES_MAX: u32 = 100;
+pub(crate) const FETCHES_MAX: u32 = 100;

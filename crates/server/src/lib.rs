@@ -32,6 +32,7 @@ mod handlers;
 mod held;
 mod latency;
 mod later;
+mod long;
 mod lookup;
 mod message;
 pub mod metrics;

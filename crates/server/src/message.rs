@@ -8,6 +8,7 @@ use reactor::{BudgetReport, Connector, LoopStats};
 use store::Prepared;
 
 use crate::capture::{Chunk, Last};
+use crate::long::Done;
 use crate::pubsub::{Payload, Weight};
 use crate::tx::chain;
 
@@ -30,6 +31,8 @@ pub enum Message {
     CaptureEnd(Last),
     /// What a statement came to, and those that were run right behind it.
     Answered(VecDeque<chain::Answer>),
+    /// A long command has run, or was stopped.
+    LongDone(Box<Done>),
     /// Work on a thread of its own is done.
     Done(Result<(), String>),
 }

@@ -57,6 +57,11 @@ impl EvenkeelProtocol {
         Snapshot::take(&self.server)
     }
 
+    /// Begins no more long commands, and waits for those that run: before the store is closed.
+    pub fn close(&self) {
+        self.server.long.close();
+    }
+
     /// The journal's hook: there are credits again.
     pub fn on_credits(&self) {
         self.server.on_credits();
@@ -171,7 +176,7 @@ impl Protocol for EvenkeelProtocol {
     }
 
     fn shared_bytes(&self) -> u64 {
-        self.server.pubsub.kept_bytes() + self.server.slowlog.bytes()
+        self.server.pubsub.kept_bytes() + self.server.slowlog.bytes() + self.server.long.bytes()
     }
 
     fn on_kept(&self, bytes: u64) {
@@ -187,6 +192,7 @@ impl Protocol for EvenkeelProtocol {
 
     fn on_close(&self, session: Session, _connection: &Arc<Connection>) {
         self.server.on_close(&session);
+        self.server.drop_session(session);
     }
 
     fn on_tick_end(&self, loop_index: usize, all_wait: bool) {

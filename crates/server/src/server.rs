@@ -15,6 +15,7 @@ use crate::calls::Calls;
 use crate::capture::Captures;
 use crate::clients::Clients;
 use crate::latency::Latency;
+use crate::long::LongCommands;
 use crate::lookup::Table;
 use crate::message::{Line, Message, Peers};
 use crate::metrics::resident_bytes;
@@ -87,6 +88,8 @@ pub(crate) struct Server {
     pub(crate) busy: Mutex<BTreeSet<u64>>,
     /// Connections that wait for keys which prepared transactions hold.
     pub(crate) locked: Mutex<BTreeSet<u64>>,
+    /// Commands that run beside their loops.
+    pub(crate) long: LongCommands,
     pub(crate) active_expiry: AtomicBool,
     pub(crate) last_save_unix_s: AtomicU64,
     /// Memory of the process before it served, keys that were found left out.
@@ -150,6 +153,7 @@ impl Server {
             monitor_count: AtomicUsize::new(0),
             busy: Mutex::default(),
             locked: Mutex::default(),
+            long: LongCommands::default(),
             active_expiry: AtomicBool::new(true),
             last_save_unix_s: AtomicU64::new(unix_us / 1_000_000),
             startup_bytes: resident_bytes().saturating_sub(store.memory().used_bytes()),

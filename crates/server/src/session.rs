@@ -17,6 +17,7 @@ use txn::id::TxId;
 
 use crate::clients::Client;
 use crate::copies::Copies;
+use crate::long::Long;
 use crate::lookup::Entry;
 use crate::pubsub::{Names, Publishing, Walk};
 use crate::strangers::Stranger;
@@ -80,16 +81,15 @@ impl Session {
             || client.capture.load(Ordering::Relaxed) != 0
     }
 
-    /// Ends MULTI and WATCH.
-    pub(crate) fn drop_transaction(&mut self) {
-        self.transaction = None;
-        self.unwatch();
-        self.show_transaction();
+    /// Takes out what MULTI and WATCH keep, to be dropped.
+    pub(crate) fn take_transaction(&mut self) -> (Option<Box<Transaction>>, Vec<Watch>) {
+        (self.transaction.take(), self.unwatch())
     }
 
-    /// Ends WATCH.
-    pub(crate) fn unwatch(&mut self) {
-        (self.watched, self.watched_bytes) = (Vec::new(), 0);
+    /// Takes out what WATCH keeps, to be dropped.
+    pub(crate) fn unwatch(&mut self) -> Vec<Watch> {
+        self.watched_bytes = 0;
+        std::mem::take(&mut self.watched)
     }
 
     /// Bytes kept for this connection, beside its buffers.
@@ -215,4 +215,6 @@ pub(crate) struct Pending {
     pub(crate) publishing: VecDeque<Publishing>,
     /// How far its walk through the channels is (PUBSUB CHANNELS).
     pub(crate) walk: Walk,
+    /// Where it is, if it is long.
+    pub(crate) long: Option<Long>,
 }

@@ -11,12 +11,13 @@ use std::time::Duration;
 use clock::{Nanos, Throttle};
 use reactor::{Input, Output, Step};
 use resp::{Args, ArgsView, Limits, Parsed, ProtocolError, RequestParser, Writer};
-use store::{Foreseen, Foresight, KeyRef};
+use store::{Foreseen, Foresight, KeyRef, Moment};
 
 use crate::call::Attached;
 use crate::capture::recorder::Recorder;
-use crate::executor::{Parked, Request, Verdict};
+use crate::executor::{Parked, Request, Unready, Verdict};
 use crate::handlers::{dump, tx};
+use crate::long::{Done, Long, Work};
 use crate::message::Message;
 use crate::pubsub;
 use crate::server::Server;
@@ -89,6 +90,15 @@ impl Server {
         }
         let (began, moment) = (now, self.store.now());
         let yield_at = now + TURN_TIME_MAX;
+        let here = Here { loop_index, now, moment, recorder };
+        if let Some((answer, consumed)) = self.go_on_long(session, here, output) {
+            match answer {
+                Answer::Done(ended) => now = ended,
+                Answer::Parked(turn) => return turn,
+            }
+            input.consume(consumed);
+            commands = 1;
+        }
         loop {
             if session.closing {
                 return Turn::ended(Step::Close, commands);
@@ -140,7 +150,9 @@ impl Server {
     pub(crate) fn on_ahead(&self, inputs: &mut dyn Iterator<Item = (&Session, &Input)>) {
         let Some(mut foresight) = self.store.foresight() else { return };
         let mut ahead = AHEAD.take().unwrap_or_default();
-        for (session, input) in inputs.filter(|(session, _)| session.parser.is_fresh()) {
+        // What was parked was parsed before: a long one takes its time.
+        let is_new = |session: &Session| session.pending.is_none() && session.parser.is_fresh();
+        for (session, input) in inputs.filter(|(session, _)| is_new(session)) {
             let args = ahead.spare();
             let parsed = RequestParser::new().parse(input.bytes(), &self.limits(session), args);
             if parsed == Ok(Parsed::Complete { consumed: input.len() }) {
@@ -183,7 +195,62 @@ impl Server {
         if session.replies == Replies::SkipNext {
             session.replies = Replies::Skip;
         }
-        match self.execute(session, request, output.buffer()) {
+        let verdict = self.execute(session, request, output.buffer());
+        self.settle_answer(session, request, (verdict, start), output)
+    }
+
+    /// Goes on with the long command of a connection, if it has one; what came of it, and the size of its request.
+    fn go_on_long(
+        self: &Arc<Self>,
+        session: &mut Session,
+        here: Here<'_>,
+        output: &mut Output,
+    ) -> Option<(Answer, usize)> {
+        let pending = session.pending.as_mut()?;
+        let parked = || Answer::Parked(Turn::ended(Step::Park, 0));
+        match pending.long.take()? {
+            Long::Out => {
+                pending.long = Some(Long::Out);
+                Some((parked(), 0))
+            }
+            Long::Again(job) => {
+                self.start_long(session, job);
+                Some((parked(), 0))
+            }
+            Long::Back(done) => {
+                let Done { mut job, out, end } = *done;
+                let (args, bytes, start) = (std::mem::take(&mut job.args), job.bytes, output.buffer().len());
+                let Here { loop_index, now, moment, recorder } = here;
+                let (args_view, behind, foreseen) = (args.view(&[]), &[][..], None);
+                let request =
+                    Request { args: args_view, foreseen, bytes, behind, loop_index, now, moment, recorder };
+                if session.replies == Replies::SkipNext {
+                    session.replies = Replies::Skip;
+                }
+                let out_to = output.buffer();
+                let result = self.end_long(session, &request, (&mut job.work, end, out), out_to);
+                let waits = matches!(&result, Err(Unready::Parked(_)));
+                let verdict = self.conclude(session, job.entry, &request, (result, start), out_to);
+                let answer = self.settle_answer(session, &request, (verdict, start), output);
+                if let (true, Some(pending)) = (waits, &mut session.pending) {
+                    job.args = args;
+                    pending.long = Some(Long::Again(job));
+                } else if let Work::Exec { .. } = job.work {
+                    self.drop_apart(job);
+                }
+                Some((answer, bytes))
+            }
+        }
+    }
+
+    fn settle_answer(
+        &self,
+        session: &mut Session,
+        request: &Request<'_>,
+        (verdict, start): (Verdict, usize),
+        output: &mut Output,
+    ) -> Answer {
+        match verdict {
             Verdict::Done { ticket, attached, ended } => {
                 let silent = session.replies != Replies::On && suppress(session, request, start, output);
                 if !silent {
@@ -214,6 +281,7 @@ impl Server {
         match parked {
             Parked::Fetch(prepared) => turn.fetch = Some(prepared),
             Parked::Until(until) => (turn.wake, turn.ends_with_peer) = (Some(until), true),
+            Parked::Long => {}
             Parked::Credits => {
                 self.wait_for_credits(session.client.id);
                 // The hook may have run between the refusal and the line above.
@@ -317,6 +385,11 @@ impl Server {
                     pending.answers = answers;
                 }
             }
+            Message::LongDone(done) => {
+                if let Some(pending) = &mut session.pending {
+                    pending.long = Some(Long::Back(done));
+                }
+            }
             Message::Done(result) => {
                 if let Some(pending) = &mut session.pending {
                     pending.result = Some(result);
@@ -407,6 +480,15 @@ impl Ahead {
         self.spare.clear();
         (self.next, self.count) = (0, 0);
     }
+}
+
+/// When, and where, requests run.
+#[derive(Clone, Copy)]
+struct Here<'a> {
+    loop_index: usize,
+    now: Nanos,
+    moment: Moment,
+    recorder: Option<&'a Recorder>,
 }
 
 /// Lets a lent value follow what is in the buffer.

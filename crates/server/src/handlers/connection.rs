@@ -68,7 +68,7 @@ pub(crate) fn reset(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
     if let Some(subscriptions) = session.subscriptions.take() {
         server.pubsub.forget(client.id, &subscriptions);
     }
-    session.drop_transaction();
+    server.end_transaction(session);
     session.newest_tx = None;
     session.db = 0;
     session.resp3 = false;

@@ -403,6 +403,9 @@ fn stats(server: &View<'_>, text: &mut String) {
         line(text, name, count);
     }
     line(text, "monitors_cut", server.stats.monitors_cut.load(Ordering::Relaxed));
+    line(text, "long_commands", server.long.count());
+    line(text, "long_commands_waiting", server.long.waiting());
+    line(text, "long_commands_held_others_back", server.store.claim_report().waits);
     zeros(text, &["pubsubshard_channels", "latest_fork_usec", "total_forks", "migrate_cached_sockets"]);
     zeros(text, &["slave_expires_tracked_keys", "tracking_total_keys", "tracking_total_items"]);
     line(text, "total_error_replies", server.stats.error_replies.load(Ordering::Relaxed));

@@ -8,8 +8,9 @@ use crate::call::{Data, Failure, Outcome, text};
 
 pub(crate) fn del(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let mut count = 0;
-    for key in args.iter().skip(1) {
-        count += i64::from(data.access.remove(data.db, key)?);
+    for at in 1..args.len() {
+        data.turn_to(args, at, 1);
+        count += i64::from(data.access.remove(data.db, args.get(at))?);
     }
     out.integer(count);
     Ok(())
@@ -21,8 +22,9 @@ pub(crate) fn unlink(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
 
 pub(crate) fn exists(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let mut count = 0;
-    for key in args.iter().skip(1) {
-        let found = data.access.meta(data.db, key)?.is_some();
+    for at in 1..args.len() {
+        data.turn_to(args, at, 1);
+        let found = data.access.meta(data.db, args.get(at))?.is_some();
         data.count_lookup(found);
         count += i64::from(found);
     }

@@ -76,19 +76,25 @@ pub(crate) fn scan(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
 pub(crate) fn keys(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let pattern = if args.get(1) == b"*" { None } else { Some(pattern(args.get(1), false)?) };
     let most = data.server.reply_bytes_max();
-    let (mut found, mut bytes): (Vec<Vec<u8>>, usize) = (Vec::new(), 0);
+    // one buffer for all of them: there may be millions
+    let (mut found, mut ends, mut bytes) = (Vec::new(), Vec::new(), 0);
     data.access.scan_weighed(data.db, 0, usize::MAX, &mut |key, _| {
         let mut steps = 0;
         let fits = |pattern: &Pattern| pattern.matches(key, &mut steps);
         if bytes <= most && pattern.as_ref().is_none_or(fits) {
             bytes += key.len() + BULK_OVERHEAD_BYTES;
-            found.push(key.to_vec());
+            found.extend_from_slice(key);
+            ends.push(found.len());
         }
         slots_of(steps)
     })?;
     data.admit_reply(bytes)?;
-    out.array(found.len());
-    found.iter().for_each(|key| out.bulk(key));
+    out.array(ends.len());
+    let mut start = 0;
+    for end in ends {
+        out.bulk(&found[start..end]);
+        start = end;
+    }
     Ok(())
 }
 

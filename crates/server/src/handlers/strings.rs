@@ -194,9 +194,11 @@ pub(crate) fn getex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
 pub(crate) fn mget(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let start = out.position();
     out.array(args.len() - 1);
-    for key in args.iter().skip(1) {
+    for at in 1..args.len() {
+        data.turn_to(args, at, 1);
         // Keys of other types are absent here, not errors.
-        let found = data.access.get(data.db, key)?.filter(|found| found.kind == store::ValueKind::String);
+        let found =
+            data.access.get(data.db, args.get(at))?.filter(|found| found.kind == store::ValueKind::String);
         data.count_lookup(found.is_some());
         data.value(found, out);
         data.admit_reply(out.position() - start)?;
@@ -227,6 +229,7 @@ pub(crate) fn mset(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
 pub(crate) fn msetnx(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let pairs = pairs(args, "msetnx")?;
     for at in pairs.clone() {
+        data.turn_to(args, at, 2);
         if data.access.meta(data.db, args.get(at))?.is_some() {
             out.integer(0);
             return Ok(());

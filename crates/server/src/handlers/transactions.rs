@@ -1,11 +1,14 @@
 //! MULTI and WATCH; EXEC itself is in `exec`.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use resp::{ArgsView, Writer};
+use store::Watch;
 
-use crate::call::{Control, Outcome};
+use crate::call::{Control, Failure, Outcome};
+use crate::server::Server;
 use crate::session::Transaction;
 
 pub(crate) fn multi(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -22,7 +25,7 @@ pub(crate) fn discard(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut 
     if control.session.transaction.is_none() {
         return Err("ERR DISCARD without MULTI".into());
     }
-    control.session.drop_transaction();
+    control.server.end_transaction(control.session);
     out.ok();
     Ok(())
 }
@@ -31,30 +34,41 @@ pub(crate) fn watch(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
     if control.session.transaction.is_some() {
         return Err("ERR WATCH inside MULTI is not allowed".into());
     }
-    let session = &mut *control.session;
-    let mut new: HashSet<&[u8]> = args.iter().skip(1).collect();
-    let bytes = |key: &[u8]| (key.len() + WATCH_BYTES) as u64;
-    let mut held = 0;
-    for watch in &session.watched {
-        held += bytes(watch.key());
-        if watch.db() == session.db {
-            new.remove(watch.key());
-        }
-    }
-    let most = control.server.tuned.transaction_bytes_max.load(Ordering::Relaxed);
-    let held = held + new.iter().map(|key| bytes(key)).sum::<u64>();
-    if held > most {
-        return Err(format!("ERR watched keys would take more than transaction.max ({most} B)").into());
-    }
-    session.watched_bytes = held;
-    session.watched.extend(new.into_iter().map(|key| control.server.store.watch(session.db, key)));
+    let (server, session) = (control.server, &mut *control.session);
+    session.watched_bytes = watch_keys(server, session.db, &mut session.watched, args)?;
     session.show_transaction();
     out.ok();
     Ok(())
 }
 
+/// Adds the keys of WATCH to those that are `watched`; returns the bytes that all of them keep.
+pub(crate) fn watch_keys(
+    server: &Arc<Server>,
+    db: u16,
+    watched: &mut Vec<Watch>,
+    args: ArgsView<'_>,
+) -> Result<u64, Failure> {
+    let mut new: HashSet<&[u8]> = args.iter().skip(1).collect();
+    let bytes = |key: &[u8]| (key.len() + WATCH_BYTES) as u64;
+    let mut held = 0;
+    for watch in &*watched {
+        held += bytes(watch.key());
+        if watch.db() == db {
+            new.remove(watch.key());
+        }
+    }
+    let most = server.tuned.transaction_bytes_max.load(Ordering::Relaxed);
+    let held = held + new.iter().map(|key| bytes(key)).sum::<u64>();
+    if held > most {
+        return Err(format!("ERR watched keys would take more than transaction.max ({most} B)").into());
+    }
+    watched.extend(new.into_iter().map(|key| server.store.watch(db, key)));
+    Ok(held)
+}
+
 pub(crate) fn unwatch(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    control.session.unwatch();
+    let watched = control.session.unwatch();
+    control.server.drop_large(watched.len(), watched);
     control.session.show_transaction();
     out.ok();
     Ok(())

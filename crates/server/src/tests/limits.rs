@@ -225,11 +225,11 @@ fn watched_keys_are_bounded_and_many_at_once_are_quick() {
     let mut wire = harness.connect();
     let mut words = vec!["WATCH".to_owned()];
     words.extend((0..100_000).map(|key| format!("key:{key}")));
-    assert_eq!(harness.raw(&mut wire, &words), "+OK\r\n");
-    assert_eq!(harness.raw(&mut wire, &words), "+OK\r\n", "known ones take no more room");
+    assert_eq!(harness.long(&mut wire, &[words.clone()]), "+OK\r\n");
+    assert_eq!(harness.long(&mut wire, &[words.clone()]), "+OK\r\n", "known ones take no more room");
     words.extend((100_000..200_000).map(|key| format!("key:{key}")));
     let refusal = "-ERR watched keys would take more than transaction.max (40000000 B)\r\n";
-    assert_eq!(harness.raw(&mut wire, &words), refusal);
+    assert_eq!(harness.long(&mut wire, &[words]), refusal);
     harness.expect(&mut wire, &[("UNWATCH", "+OK\r\n"), ("WATCH a", "+OK\r\n")]);
 }
 

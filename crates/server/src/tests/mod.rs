@@ -5,6 +5,7 @@ mod captured;
 mod edges;
 mod large;
 mod limits;
+mod long;
 mod newer;
 mod observed;
 mod pipelines;

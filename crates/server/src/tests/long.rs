@@ -1,0 +1,127 @@
+//! Commands on many keys, which run on a thread of their own.
+
+use reactor::Step;
+use resp::encode_command;
+
+use super::{Harness, Wire};
+
+/// A server where ten keys are many.
+fn harness() -> Harness {
+    let harness = Harness::new();
+    harness.server.long.set_from(10);
+    harness
+}
+
+impl Harness {
+    /// Runs `commands` as one pipeline to the end, and returns all replies.
+    pub(super) fn long(&self, wire: &mut Wire, commands: &[Vec<String>]) -> String {
+        let mut bytes = Vec::new();
+        commands.iter().for_each(|command| encode_command(&mut bytes, command));
+        let mut replies = self.feed(wire, &bytes);
+        while wire.step == Step::Park {
+            replies.extend(self.deliver(wire));
+            std::thread::yield_now();
+        }
+        String::from_utf8_lossy(&replies).into_owned()
+    }
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split(' ').map(str::to_owned).collect()
+}
+
+/// `name`, and for each of `numbers` a key; with a value behind it if there is one.
+fn of_keys(name: &str, numbers: std::ops::Range<u32>, value: Option<&str>) -> Vec<String> {
+    let keys = numbers.flat_map(|n| [Some(format!("key{n}")), value.map(str::to_owned)]).flatten();
+    std::iter::once(name.to_owned()).chain(keys).collect()
+}
+
+/// DEL of a million keys kept its loop, and every other one, from serving anybody for seconds.
+#[test]
+fn command_on_many_keys_is_parked_and_its_loop_goes_on() {
+    let mut harness = harness();
+    let (mut one, mut two) = (harness.connect(), harness.connect());
+    assert_eq!(harness.long(&mut one, &[of_keys("mset", 0..50, Some("v"))]), "+OK\r\n");
+    let mut request = Vec::new();
+    encode_command(&mut request, &of_keys("del", 0..50, None));
+    assert_eq!(harness.feed(&mut one, &request), b"", "it waits for no loop");
+    assert_eq!(one.step, Step::Park);
+    assert_eq!(harness.line(&mut two, "set other v"), "+OK\r\n");
+    assert_eq!(harness.long(&mut one, &[words("ping")]), ":50\r\n+PONG\r\n");
+    assert_eq!(harness.server.long.count(), 2);
+    assert_eq!(harness.server.long.bytes(), 0, "no request is held any more");
+    assert_eq!(harness.line(&mut two, "get key7"), "$-1\r\n");
+}
+
+/// Each of these is answered the same whether it is long or not, and leaves the same behind.
+#[test]
+fn long_commands_answer_as_short_ones_do() {
+    let large = "x".repeat(70_000);
+    let scripts: Vec<Vec<Vec<String>>> = vec![
+        vec![of_keys("mset", 0..40, Some("v")), words("dbsize"), of_keys("mget", 30..50, None)],
+        vec![words("get key1"), of_keys("exists", 20..60, None), words("get key2")],
+        vec![of_keys("touch", 0..40, None), of_keys("msetnx", 35..60, Some("w")), words("dbsize")],
+        vec![of_keys("msetnx", 100..120, Some("w")), words("dbsize"), of_keys("mset", 0..20, None)],
+        vec![words("set large 1"), of_keys("mset", 200..215, Some(&large)), of_keys("mget", 195..230, None)],
+        vec![words("keys key20*"), words("keys nothing*"), words("dbsize")],
+        vec![words("set text v"), words("multi"), words("set a 1"), words("incr a"), words("incr text")],
+        (0..30).map(|_| words("incr a")).collect(),
+        vec![words("select 1"), words("set in-db-1 v"), of_keys("mget", 0..12, None), words("select 0")],
+        vec![words("publish channel text"), words("exec"), words("get a"), words("ping")],
+        vec![words("client reply skip"), of_keys("del", 100..120, None), words("ping")],
+        vec![words("watch a"), words("multi"), of_keys("del", 0..20, None), words("exec")],
+        vec![words("client reply off"), of_keys("del", 20..40, None), words("client reply on")],
+        vec![of_keys("unlink", 190..240, None), words("dbsize"), words("get in-db-1")],
+    ];
+    let (mut long, mut short) = (harness(), Harness::new());
+    let (mut long_wire, mut short_wire) = (long.connect(), short.connect());
+    for script in &scripts {
+        let (found, expected) = (long.long(&mut long_wire, script), short.long(&mut short_wire, script));
+        // KEYS has no order
+        let sorted = |text: &str| {
+            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            lines.sort_unstable();
+            lines
+        };
+        assert_eq!(sorted(&found), sorted(&expected), "{:.200}", format!("{script:?}"));
+        assert_eq!(found.len(), expected.len());
+    }
+    assert!(long.server.long.count() >= 14, "{} were long", long.server.long.count());
+    assert_eq!(short.server.long.count(), 0);
+    let stats = |harness: &Harness, wire: &mut Wire| {
+        let text = harness.long(wire, &[words("info commandstats")]);
+        let calls = text
+            .lines()
+            .filter_map(|line| Some((line.split(',').next()?.to_owned(), line.contains("failed_calls=0"))));
+        calls.filter(|(line, _)| line.starts_with("cmdstat")).collect::<Vec<_>>()
+    };
+    assert_eq!(stats(&long, &mut long_wire), stats(&short, &mut short_wire));
+}
+
+#[test]
+fn long_transaction_is_called_off_by_what_it_watched() {
+    let mut harness = harness();
+    let (mut one, mut two) = (harness.connect(), harness.connect());
+    let script = [words("watch a"), words("multi"), of_keys("mset", 0..30, Some("v"))];
+    assert_eq!(harness.long(&mut one, &script), "+OK\r\n+OK\r\n+QUEUED\r\n");
+    assert_eq!(harness.line(&mut two, "set a 1"), "+OK\r\n");
+    assert_eq!(harness.long(&mut one, &[words("exec"), words("dbsize")]), "*-1\r\n:1\r\n");
+    assert_eq!(harness.server.long.count(), 1);
+}
+
+/// A client that closes while its command runs leaves nothing behind but what the command did.
+#[test]
+fn client_that_leaves_its_long_command_is_not_waited_for() {
+    let mut harness = harness();
+    let mut one = harness.connect();
+    let mut request = Vec::new();
+    encode_command(&mut request, &of_keys("mset", 0..30, Some("v")));
+    assert_eq!(harness.feed(&mut one, &request), b"");
+    harness.server.on_close(&one.session);
+    drop(one);
+    while harness.server.long.waiting() > 0 {
+        std::thread::yield_now();
+    }
+    let mut two = harness.connect();
+    assert_eq!(harness.line(&mut two, "dbsize"), ":30\r\n");
+}
