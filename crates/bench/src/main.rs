@@ -48,6 +48,10 @@ enum Task {
         /// Loops of our server and of the limit servers
         #[arg(long, default_value_t = 2)]
         loops: usize,
+        /// Numbers of keys of group scale, from few to many; each needs about 300 bytes of memory and 600 of disk a key
+        #[arg(long, value_name = "N,...", value_delimiter = ',', default_value = "1000000,3000000,10000000",
+              value_parser = clap::value_parser!(u64).range(1_000..=100_000_000))]
+        keys: Vec<u64>,
         /// Print only
         #[arg(long)]
         dry: bool,
@@ -120,9 +124,10 @@ fn main() -> ExitCode {
             }
             Ok(())
         }
-        Task::Suite { names, quick, runs, loops, dry, .. } => {
+        Task::Suite { names, quick, runs, loops, dry, keys, .. } => {
             let runs = if quick { 1 } else { runs };
-            let context = Context { folder: PathBuf::from("target/bench"), loops, runs, quick };
+            let scale_keys = if quick { keys.iter().map(|keys| keys / 10).collect() } else { keys };
+            let context = Context { folder: PathBuf::from("target/bench"), loops, runs, quick, scale_keys };
             run_suite(&context, &names, dry || quick)
         }
         Task::Limit { port, loops, request_bytes, journal, parse, no_greeting, pool } => {

@@ -179,6 +179,17 @@ impl Server {
         Self::start_in(&recipe, folder, free_port()?)
     }
 
+    /// Ends it gracefully, runs `look` on its folder, and starts it again.
+    ///
+    /// # Errors
+    /// It did not end or not start, or `look` failed.
+    pub fn check(mut self, look: impl FnOnce(&Path) -> Result<(), Failure>) -> Result<Self, Failure> {
+        self.end(true)?;
+        look(&self.folder)?;
+        let (recipe, folder) = (self.recipe.clone(), std::mem::take(&mut self.folder)); // kept when `self` drops
+        Self::start_in(&recipe, folder, free_port()?)
+    }
+
     /// Its port.
     #[must_use]
     pub fn port(&self) -> u16 {

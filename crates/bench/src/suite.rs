@@ -11,6 +11,7 @@ mod map;
 mod memory;
 mod overheads;
 mod reported;
+mod scale;
 mod skew;
 mod throughput;
 mod transfers;
@@ -33,6 +34,8 @@ pub struct Context {
     pub runs: usize,
     /// Tenth of the work a run: to see that everything works, not to judge.
     pub quick: bool,
+    /// Numbers of keys of group `scale`, from few to many.
+    pub scale_keys: Vec<u64>,
 }
 
 impl Context {
@@ -108,4 +111,5 @@ pub const GROUPS: &[Group] = &[
     Group { name: "keys", about: "memory of a key beside Redis", run: memory::keys },
     Group { name: "disk", about: "disk used after overwriting, cleaning on", run: disk::overwritten },
     Group { name: "start", about: "time to start", run: disk::start },
+    Group { name: "scale", about: "cost of one of many keys beside one of few", run: scale::scale },
 ];
