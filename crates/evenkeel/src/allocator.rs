@@ -2,9 +2,12 @@
 //!
 //! By itself glibc raises the size from which on a block is mapped alone each time that such a block is freed, up to 32 MiB. From then
 //! on the buffers of requests lie between others in its heaps, and what is freed there stays with the process.
+//!
+//! Blocks of up to 128 B that are freed go to lists ("fast bins") which are emptied all at once, by the next thread that asks for a large block:
+//! after a long command freed a million of them, a loop stood still for a quarter of a second. Without these lists each is given back as it is freed.
 #![allow(unsafe_code, reason = "mallopt(3) is a plain call, and has no safe wrapper")]
 
-/// Fixes the size from which on a block is mapped alone. Before the first thread starts.
+/// Fixes the size from which on a block is mapped alone, and switches fast bins off. Before the first thread starts.
 pub(crate) fn tune() {
     #[cfg(target_env = "gnu")]
     {
@@ -15,6 +18,8 @@ pub(crate) fn tune() {
         debug_assert_eq!(fixed, 1, "glibc knows this parameter");
         // SAFETY: as above.
         unsafe { libc::mallopt(libc::M_TRIM_THRESHOLD, TRIMMED_BYTES_MIN) };
+        // SAFETY: as above.
+        unsafe { libc::mallopt(libc::M_MXFAST, 0) };
     }
 }
 
