@@ -41,7 +41,8 @@ fn wrong_values(row: &Row) -> Vec<(&'static str, String)> {
             ("", range()),
         ],
         "SIZE" | "auto|SIZE" => vec![
-            ("1", format!("the least is {least}")),
+            // Where the least is 0 there is nothing below it.
+            if least == "0" { ("-1", "expected".to_owned()) } else { ("1", format!("the least is {least}")) },
             ("99TiB", format!("the most is {most}")),
             ("99999999999999999999GiB", format!("the most is {most}")),
             ("-1", "expected".to_owned()),

@@ -286,7 +286,7 @@ fn what_cannot_be_obeyed_is_refused_at_the_start() {
     for url in ["postgres://u:p-w@db/d", "mysql://u:p-w@db/d"] {
         let unfit = TlsOptions { key: shown(&ca, "guest").key, ..shown(&ca, "guest") };
         let no = refused(url, unfit);
-        assert!(no.starts_with("db: tls_key: ") && no.contains("guest.key is not the key of "), "{no}");
+        assert!(no.starts_with("tls_key: ") && no.contains("guest.key is not the key of "), "{no}");
         let none = TlsOptions { key: Some(ca.pem()), ..shown(&ca, "guest") };
         let no = refused(url, none);
         assert!(no.contains("ca.pem has no key in PEM that is not encrypted"), "{no}");

@@ -162,9 +162,8 @@ pub fn receive(stream: &mut TcpStream) -> std::io::Result<Value> {
         if let Some((value, _)) = resp::decode_value(&reply).expect("the server speaks RESP") {
             return Ok(value);
         }
-        if stream.read(&mut byte)? == 0 {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
-        }
+        // Not `read`: a signal ends it where a time-out is set.
+        stream.read_exact(&mut byte)?;
         reply.push(byte[0]);
     }
 }

@@ -16,6 +16,8 @@ use crate::handle::Shared;
 use crate::mailbox::Post;
 use crate::{CloseReason, Connection, Handle, Protocol, StartError};
 
+/// A connection from which nothing has come for so long is in the middle of nothing.
+const RESTING: Duration = Duration::from_millis(200);
 /// How often it looks while there is something to do.
 const LOOKS_EVERY: Duration = Duration::from_millis(5);
 
@@ -87,7 +89,7 @@ impl<P: Protocol> Tender<P> {
     }
 
     /// Ends connections of one kind until `over_bytes` will be free: those with most unsent bytes; if there are none, those that
-    /// keep most; if there are none, those of them that wait for something. With `patience` it is for requests that wait for room:
+    /// keep most and rest, then those that send, and then those that wait for something. With `patience` it is for requests that wait for room:
     /// then only who has been silent for so long is ended, and only if that makes enough room. The next look finds whether it did.
     fn cut(&mut self, over_bytes: u64, patience: Option<Duration>) {
         let connections = self.shared.some_order();
@@ -102,19 +104,17 @@ impl<P: Protocol> Tender<P> {
             _ => 0,
         };
         let idle = |it: &Connection| if it.is_parked() { 0 } else { kept(it) };
-        let mut victims = if patience.is_some() {
+        // Whoever is in the middle of a request that comes goes on, as long as others keep more than they need.
+        let resting = |it: &Connection| if now - it.last_active() >= RESTING { idle(it) } else { 0 };
+        let victims = if patience.is_some() {
             let most = |it: &Connection| unsent(it).max(idle(it));
             let victims = take_largest(&connections, over_bytes, most);
             if victims.iter().map(|it| most(it)).sum::<u64>() < over_bytes { Vec::new() } else { victims }
         } else {
-            take_largest(&connections, over_bytes, unsent)
+            let kinds: [&dyn Fn(&Connection) -> u64; 4] = [&unsent, &resting, &idle, &kept];
+            let mut victims = kinds.iter().map(|bytes| take_largest(&connections, over_bytes, bytes));
+            victims.find(|victims| !victims.is_empty()).unwrap_or_default()
         };
-        if victims.is_empty() && patience.is_none() {
-            victims = take_largest(&connections, over_bytes, idle);
-        }
-        if victims.is_empty() && patience.is_none() {
-            victims = take_largest(&connections, over_bytes, kept);
-        }
         let freed_bytes: u64 = victims.iter().map(|connection| connection.unsent_bytes()).sum();
         let cut = victims.len();
         self.doom(victims, CloseReason::Memory);

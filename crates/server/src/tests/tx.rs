@@ -172,7 +172,7 @@ fn request_that_cannot_be_parsed_dooms_the_transaction_that_it_names() {
         harness.expect(&mut wire, &[(&format!("TX.DO {id} SET a 1"), "+OK\r\n")]);
         let wrong = wrong.replace("LEN", &id.len().to_string()).replace("ID", &id);
         let error = String::from_utf8(harness.feed(&mut wire, wrong.as_bytes())).unwrap();
-        assert!(error.starts_with("-ERR Protocol error") && wire.step == Step::Close, "{error}");
+        assert!(error.starts_with("-ERR Protocol error") && matches!(wire.step, Step::Refuse(_)), "{error}");
         let outcome = told(&harness, &mut other, &format!("TX.COMMIT {id}"));
         assert!(outcome.contains("aborted") && outcome.contains("ERR Protocol error"), "{outcome}");
     }
