@@ -215,7 +215,7 @@ fn disk_stays_within_the_bound_of_the_manual_for_random_sizes_and_commands() {
         }
         if n % 10 == 0 {
             let live_bytes = field(&server, "log_live_bytes");
-            let bound = 2 * live_bytes + 16 * SEGMENT_BYTES + 6 * VALUE_BYTES_MAX;
+            let bound = 2 * live_bytes + 32 * SEGMENT_BYTES + 6 * VALUE_BYTES_MAX;
             let used = taken_bytes(dir.path());
             most = most.max(used * 100 / bound);
             assert!(used <= bound, "{used} B of {bound} B, {live_bytes} B live, command {n} of seed {seed}");

@@ -182,7 +182,7 @@ impl Bench {
 /// `store.space_ratio_max` by default.
 const RATIO: u64 = 2;
 /// What the manual allows beside it ("Sizing"), in segments of full size and in the largest values that were written.
-const SEGMENTS_MORE: u64 = 16;
+const SEGMENTS_MORE: u64 = 32;
 const VALUES_MORE: u64 = 6;
 
 fn size() -> impl Strategy<Value = u32> {
