@@ -11,16 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use line::{Client, Message, Server, all_sent, eventually, options};
+use line::{Client, Message, Server, all_sent, eventually, options, under_each_connector};
 use reactor::{CloseReason, Connector, Dial, Limits, MoveError};
-
-macro_rules! under_each_connector {
-    ($($name:ident),+ $(,)?) => {
-        mod epoll { $(#[test] fn $name() { super::$name(reactor::Connector::Epoll); })+ }
-        mod uring { $(#[test] fn $name() { super::$name(reactor::Connector::Uring); })+ }
-        mod threads { $(#[test] fn $name() { super::$name(reactor::Connector::Threads); })+ }
-    };
-}
 
 under_each_connector! {
     pipeline_of_many_lines_is_answered_in_order,

@@ -12,7 +12,7 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use line::{Client, Message, Server, eventually, options};
+use line::{Client, Message, Server, eventually, options, under_each_connector};
 use reactor::{CloseReason, Connection, Connector, Limits, Options};
 
 /// What a connection waits for.
@@ -223,14 +223,6 @@ fn half_closed_client_that_reads_slowly_gets_all_its_replies(connector: Connecto
     }
     assert_eq!(client.line(), None);
     eventually("it ends", || connection.is_closed());
-}
-
-macro_rules! under_each_connector {
-    ($($name:ident),+ $(,)?) => {
-        mod epoll { $(#[test] fn $name() { super::$name(reactor::Connector::Epoll); })+ }
-        mod uring { $(#[test] fn $name() { super::$name(reactor::Connector::Uring); })+ }
-        mod threads { $(#[test] fn $name() { super::$name(reactor::Connector::Threads); })+ }
-    };
 }
 
 under_each_connector! {

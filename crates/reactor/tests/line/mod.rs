@@ -394,3 +394,15 @@ pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
         std::thread::park_timeout(Duration::from_millis(1));
     }
 }
+
+/// Makes a test for each connector of each of these functions, which take one.
+#[allow(unused_macros, reason = "each test file uses its part")]
+macro_rules! under_each_connector {
+    ($($name:ident),+ $(,)?) => {
+        mod epoll { $(#[test] fn $name() { super::$name(reactor::Connector::Epoll); })+ }
+        mod uring { $(#[test] fn $name() { super::$name(reactor::Connector::Uring); })+ }
+        mod threads { $(#[test] fn $name() { super::$name(reactor::Connector::Threads); })+ }
+    };
+}
+#[allow(unused_imports, reason = "each test file uses its part")]
+pub(crate) use under_each_connector;
