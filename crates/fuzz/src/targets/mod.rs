@@ -119,6 +119,13 @@ pub const TARGETS: &[Target] = &[
         input_bytes_max: 128,
     },
     Target {
+        name: "server-pattern",
+        run: server::glob,
+        seeds: server::glob_seeds,
+        words: server::PATTERN_WORDS,
+        input_bytes_max: 512,
+    },
+    Target {
         name: "settings-toml",
         run: settings::toml,
         seeds: settings::seeds,

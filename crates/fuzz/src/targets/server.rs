@@ -1,6 +1,6 @@
-//! The payload of DUMP and RESTORE: bytes that a client may have kept, or made.
+//! The payload of DUMP and RESTORE, and glob patterns: bytes that a client may have kept, or made.
 
-use server::fuzzing::{dump_payload, with_checksum};
+use server::fuzzing::{dump_payload, pattern, with_checksum};
 
 /// Bytes that mean something in a payload.
 pub(super) const WORDS: &[&[u8]] =
@@ -23,4 +23,31 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         [&b""[..], b"E", b"EVK", b"EVK\x01", b"EVK\x01\x01", b"EVK\x01\x01value", b"EVK\x02\x01value"];
     let more = [&b"EVK\x01\x02value"[..], b"evk\x01\x01value", redis];
     bodies.iter().chain(&more).flat_map(|body| [body.to_vec(), with_checksum(body)]).collect()
+}
+
+/// Bytes that mean something in a pattern.
+pub(super) const PATTERN_WORDS: &[&[u8]] =
+    &[b"*", b"?", b"[", b"[^", b"]", b"-", b"a-z", b"z-a", b"\\", b"\\]", b"\n", b"key:"];
+
+/// The first line is the pattern, what follows is the text.
+pub(super) fn glob(input: &[u8]) {
+    let (words, text) = match input.iter().position(|byte| *byte == b'\n') {
+        Some(at) => (&input[..at], &input[at + 1..]),
+        None => (input, &b""[..]),
+    };
+    let _ = pattern(words, text, false);
+    let _ = pattern(words, text, true);
+}
+
+pub(super) fn glob_seeds() -> Vec<Vec<u8>> {
+    let seeds = [
+        &b"*\nkey"[..],
+        b"",
+        b"k?y:[a-c]*\nkey:b1",
+        b"[^x]*[x-\nyx",
+        b"\\*\n*",
+        b"*a*b[\\]]*c\naab]c",
+        b"[z-a]\nm",
+    ];
+    seeds.map(<[u8]>::to_vec).into()
 }
