@@ -15,6 +15,7 @@
 //! Keys are read only where records with equal hash bits are SHARED (`record`).
 //! Out of scope: the torn tail (`journal`), matching records with slots (`index::recover`).
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, mpsc};
@@ -235,14 +236,8 @@ impl Replayer<'_> {
     }
 
     fn replay_mapping(&mut self, entry: &FooterEntry, payload: Option<&[u8]>) -> Result<(), StoreError> {
-        let read;
-        let payload = if let Some(payload) = payload {
-            payload
-        } else {
-            read = self.read(entry.place)?;
-            &read
-        };
-        let Some(Payload::Mapping { next_keyspace, keyspaces }) = record::decode(entry.kind, payload) else {
+        let payload = self.payload_of(entry, payload)?;
+        let Some(Payload::Mapping { next_keyspace, keyspaces }) = record::decode(entry.kind, &payload) else {
             return Err(damaged(entry.place, "the payload is no mapping"));
         };
         if entry.seq.0 > self.index.mapping_seq() {
@@ -252,14 +247,8 @@ impl Replayer<'_> {
     }
 
     fn replay_clock(&mut self, entry: &FooterEntry, payload: Option<&[u8]>) -> Result<(), StoreError> {
-        let read;
-        let payload = if let Some(payload) = payload {
-            payload
-        } else {
-            read = self.read(entry.place)?;
-            &read
-        };
-        let record = record::decode_clock(payload);
+        let payload = self.payload_of(entry, payload)?;
+        let record = record::decode_clock(&payload);
         let record = record.ok_or_else(|| damaged(entry.place, "the payload is no clock record"))?;
         self.index.set_clock(entry.seq.0, record);
         Ok(())
@@ -302,6 +291,15 @@ impl Replayer<'_> {
             self.liveness.on_dead(segment(delta.place), delta.record_bytes.into());
         }
         Ok(())
+    }
+
+    /// The payload of a record: as it was replayed, or read where a footer stood for it.
+    fn payload_of<'a>(
+        &self,
+        entry: &FooterEntry,
+        replayed: Option<&'a [u8]>,
+    ) -> Result<Cow<'a, [u8]>, StoreError> {
+        replayed.map_or_else(|| self.read(entry.place).map(Cow::Owned), |payload| Ok(Cow::Borrowed(payload)))
     }
 
     fn read(&self, place: Place) -> Result<Vec<u8>, StoreError> {
