@@ -2,7 +2,7 @@
 //!
 //! The C library keeps what is freed: it takes a page at the end of its heap back by itself, and no other. After a FLUSHALL of 5 M keys a
 //! process would stay as large as it was. [`give_back`] returns every page that holds nothing, about 10 GB a second; meanwhile threads
-//! that allocate from the same arena wait, so it is not called for little ([`Ebb`]).
+//! that allocate from the same arena wait, so it is not called for little ([`TrimSchedule`]).
 //!
 //! Out of scope: what is freed, and by whom (`tend`, `memory`).
 #![allow(unsafe_code, reason = "one call of the C library; proof beside it")]
@@ -22,7 +22,7 @@ pub(crate) fn give_back() {
 
 /// Watches used memory for falls after which the heap has pages to give back.
 #[derive(Debug, Default)]
-pub(crate) struct Ebb {
+pub(crate) struct TrimSchedule {
     /// Most that was in use since the last fall ended.
     high_bytes: u64,
     /// What was in use at the last look.
@@ -32,7 +32,7 @@ pub(crate) struct Ebb {
     kept_bytes: u64,
 }
 
-impl Ebb {
+impl TrimSchedule {
     /// Whether [`LOOK_INTERVAL`] has passed since this last said so.
     pub(crate) fn is_time(&mut self, now: Nanos) -> bool {
         let is_time = self.looked_at.is_none_or(|at| now.since(at) >= LOOK_INTERVAL);
@@ -78,8 +78,8 @@ mod tests {
 
     /// How often pages are given back while memory takes these values, a look each.
     fn looks(mib: &[u64]) -> Vec<usize> {
-        let mut ebb = Ebb::default();
-        (0..mib.len()).filter(|&n| ebb.look(mib[n] << 20, 0)).collect()
+        let mut trim = TrimSchedule::default();
+        (0..mib.len()).filter(|&n| trim.look(mib[n] << 20, 0)).collect()
     }
 
     #[test]
@@ -93,16 +93,16 @@ mod tests {
 
     #[test]
     fn rise_and_fall_between_two_looks_is_noticed() {
-        let mut ebb = Ebb::default();
-        assert!(!ebb.look(1 << 20, 1 << 20));
-        assert!(ebb.look(1 << 20, 50 << 20));
+        let mut trim = TrimSchedule::default();
+        assert!(!trim.look(1 << 20, 1 << 20));
+        assert!(trim.look(1 << 20, 50 << 20));
     }
 
     #[test]
     fn looks_are_an_interval_apart() {
-        let mut ebb = Ebb::default();
-        assert!(ebb.is_time(Nanos(5)));
-        assert!((6..1_000).all(|n| !ebb.is_time(Nanos(n))));
-        assert!(ebb.is_time(Nanos(5 + LOOK_INTERVAL.as_nanos() as u64)));
+        let mut trim = TrimSchedule::default();
+        assert!(trim.is_time(Nanos(5)));
+        assert!((6..1_000).all(|n| !trim.is_time(Nanos(n))));
+        assert!(trim.is_time(Nanos(5 + LOOK_INTERVAL.as_nanos() as u64)));
     }
 }

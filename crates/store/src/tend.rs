@@ -18,7 +18,7 @@ use std::time::Duration;
 use clock::UnixMs;
 
 use crate::access::Scope;
-use crate::allocator::{self, Ebb};
+use crate::allocator::{self, TrimSchedule};
 use crate::error::{Stop, StoreError};
 use crate::hash::{KeyHash, STRIPES};
 use crate::index::stripe::{ExpiryEntry, Stripe};
@@ -36,7 +36,7 @@ pub(crate) struct Tender {
     has_passed_over: AtomicBool,
     /// Somebody asked for freed memory to go back to the system.
     must_give_back: AtomicBool,
-    ebb: Mutex<Ebb>,
+    trim: Mutex<TrimSchedule>,
     state: Mutex<State>,
     changed: Condvar,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -190,10 +190,10 @@ impl Store {
         if frees_more {
             return;
         }
-        let mut ebb = self.tender.ebb.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut trim = self.tender.trim.lock().unwrap_or_else(PoisonError::into_inner);
         let is_asked = self.tender.must_give_back.swap(false, Ordering::Relaxed);
-        let has_fallen = ebb.is_time(self.options.clock.now())
-            && ebb.look(self.memory().index_bytes, self.index.take_memory_peak());
+        let has_fallen = trim.is_time(self.options.clock.now())
+            && trim.look(self.memory().index_bytes, self.index.take_memory_peak());
         if has_fallen || is_asked {
             allocator::give_back();
         }
