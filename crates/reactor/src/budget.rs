@@ -173,8 +173,8 @@ pub(crate) struct Budget {
     room_wait_max_ns: AtomicU64,
     /// More is kept than may be.
     pressed: AtomicBool,
-    desk: Mutex<Desk>,
-    bell: Condvar,
+    state: Mutex<BudgetState>,
+    called: Condvar,
     waits: AtomicU64,
     refused: AtomicU64,
     stalled: AtomicU64,
@@ -184,7 +184,7 @@ pub(crate) struct Budget {
 
 /// What is behind the lock of the budget.
 #[derive(Debug, Default)]
-struct Desk {
+struct BudgetState {
     requests: Requests,
     is_called: bool,
     is_stopping: bool,
@@ -197,8 +197,8 @@ impl Budget {
             strangers_bytes_max: AtomicU64::new(0),
             room_wait_max_ns: AtomicU64::new(0),
             pressed: AtomicBool::new(false),
-            desk: Mutex::default(),
-            bell: Condvar::new(),
+            state: Mutex::default(),
+            called: Condvar::new(),
             waits: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             stalled: AtomicU64::new(0),
@@ -231,42 +231,42 @@ impl Budget {
 
     /// Ends the tender.
     pub(crate) fn stop(&self) {
-        self.desk().is_stopping = true;
-        self.bell.notify_all();
+        self.state().is_stopping = true;
+        self.called.notify_all();
     }
 
     /// Has the tender look.
     pub(crate) fn call(&self) {
-        self.desk().is_called = true;
-        self.bell.notify_all();
+        self.state().is_called = true;
+        self.called.notify_all();
     }
 
     /// Takes back what `connection` was granted beyond `kept_bytes`.
     pub(crate) fn give_back(&self, connection: &Connection, kept_bytes: u64) {
-        if self.desk().requests.give_back(connection.id(), kept_bytes) {
+        if self.state().requests.give_back(connection.id(), kept_bytes) {
             self.call();
         }
     }
 
     /// Forgets a connection that was granted something, or waits.
     pub(crate) fn forget(&self, connection: &Connection) {
-        if self.desk().requests.forget(connection.id()) {
+        if self.state().requests.forget(connection.id()) {
             self.call();
         }
     }
 
     /// What `connection` was granted is in use after all.
     pub(crate) fn spare(&self, connection: &Connection) {
-        self.desk().requests.spare(connection.id());
+        self.state().requests.spare(connection.id());
     }
 
     /// Bytes granted to `connection`.
     pub(crate) fn granted_to(&self, connection: &Connection) -> u64 {
-        self.desk().requests.granted_to(connection.id())
+        self.state().requests.granted_to(connection.id())
     }
 
-    fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, BudgetState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -274,7 +274,7 @@ impl<P: Protocol> Shared<P> {
     /// Asks for room for `more_bytes` of a request of `connection`.
     pub(crate) fn ask_for_room(&self, connection: &Connection, more_bytes: u64, now: Nanos) -> Answer {
         let room = self.room();
-        let answer = self.budget.desk().requests.ask(connection.id(), more_bytes, room, now);
+        let answer = self.budget.state().requests.ask(connection.id(), more_bytes, room, now);
         if answer == Answer::Waits {
             self.budget.waits.fetch_add(1, Ordering::Relaxed);
             self.budget.call();
@@ -298,7 +298,7 @@ impl<P: Protocol> Shared<P> {
     /// All that counts against the budget; the protocol is told.
     fn told_bytes(&self, kept: &Kept) -> u64 {
         let own_bytes = kept.sum().max(0).cast_unsigned();
-        let granted_bytes = self.budget.desk().requests.granted_bytes();
+        let granted_bytes = self.budget.state().requests.granted_bytes();
         let bytes = own_bytes + granted_bytes + self.protocol.shared_bytes();
         // What is beyond the limit is about to go: others are not refused for it.
         self.protocol.on_kept(bytes.min(self.budget.kept_bytes_max.load(Ordering::Relaxed)));
@@ -322,8 +322,8 @@ impl<P: Protocol> Shared<P> {
     pub(crate) fn budget_report(&self) -> BudgetReport {
         let kept = self.kept();
         let (granted_bytes, waiting) = {
-            let desk = self.budget.desk();
-            (desk.requests.granted_bytes(), desk.requests.waiting() as u64)
+            let state = self.budget.state();
+            (state.requests.granted_bytes(), state.requests.waiting() as u64)
         };
         let bytes = |part: i64| part.max(0).cast_unsigned();
         let shared_bytes = self.protocol.shared_bytes();

@@ -94,7 +94,7 @@ pub struct Connection {
     pub(crate) slot: AtomicU32,
     pub(crate) killed: AtomicBool,
     /// Why it was killed.
-    doom: AtomicU8,
+    kill_reason: AtomicU8,
     is_stranger: AtomicBool,
     is_receiving: AtomicBool,
     is_parked: AtomicBool,
@@ -147,7 +147,7 @@ impl Connection {
             loop_index: AtomicU32::new(loop_index as u32),
             slot: AtomicU32::new(u32::MAX),
             killed: AtomicBool::new(false),
-            doom: AtomicU8::new(CloseReason::Killed as u8),
+            kill_reason: AtomicU8::new(CloseReason::Killed as u8),
             is_stranger: AtomicBool::new(false),
             is_receiving: AtomicBool::new(false),
             is_parked: AtomicBool::new(false),
@@ -185,13 +185,13 @@ impl Connection {
 
     /// As [`Connection::kill`], for a reason of the reactor's own.
     pub(crate) fn kill_for(self: &Arc<Self>, reason: CloseReason) {
-        self.doom.store(reason as u8, Ordering::Relaxed);
+        self.kill_reason.store(reason as u8, Ordering::Relaxed);
         self.kill();
     }
 
     /// Why it was killed.
-    pub(crate) fn doom(&self) -> CloseReason {
-        CloseReason::ALL[usize::from(self.doom.load(Ordering::Relaxed))]
+    pub(crate) fn kill_reason(&self) -> CloseReason {
+        CloseReason::ALL[usize::from(self.kill_reason.load(Ordering::Relaxed))]
     }
 
     /// Number of the connection, from 1, never reused while the process lives.

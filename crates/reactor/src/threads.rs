@@ -209,7 +209,7 @@ impl<P: Protocol> Worker<P> {
             }
         }
         if peer.connection.killed.load(Ordering::Acquire) {
-            return Err(peer.connection.doom());
+            return Err(peer.connection.kill_reason());
         }
         if shared.is_stopping() && !self.stopping {
             self.stopping = true;

@@ -65,7 +65,7 @@ struct Grant {
     /// When it was last seen to get on, and how many bytes had come then.
     marked_at: Nanos,
     marked_bytes: Option<u64>,
-    doomed: bool,
+    ending: bool,
 }
 
 #[derive(Debug)]
@@ -119,7 +119,7 @@ impl Requests {
     /// A connection that was to end has got on.
     pub(crate) fn spare(&mut self, id: u64) {
         if let Some(grant) = self.grants.get_mut(&id) {
-            grant.doomed = false;
+            grant.ending = false;
         }
     }
 
@@ -198,7 +198,7 @@ impl Requests {
         let mut stalled = Vec::new();
         for (id, grant) in &mut self.grants {
             match doing(*id) {
-                _ if grant.doomed => lacking_bytes = lacking_bytes.saturating_sub(grant.bytes),
+                _ if grant.ending => lacking_bytes = lacking_bytes.saturating_sub(grant.bytes),
                 Doing::Receiving(bytes) if !waiting.contains(id) => {
                     let came = grant.marked_bytes.map_or(u64::MAX, |marked| bytes.saturating_sub(marked));
                     if grant.marked_bytes.is_none() || came >= STALLED_BYTES {
@@ -216,7 +216,7 @@ impl Requests {
                 return;
             }
             if let Some(grant) = self.grants.get_mut(&id) {
-                grant.doomed = true;
+                grant.ending = true;
                 lacking_bytes = lacking_bytes.saturating_sub(grant.bytes);
                 verdicts.push(Verdict::Stalled(id));
             }
@@ -235,7 +235,7 @@ impl Requests {
             bytes: 0,
             marked_at: now,
             marked_bytes: None,
-            doomed: false,
+            ending: false,
         });
         grant.bytes += more_bytes;
         (grant.marked_at, grant.marked_bytes) = (now, None);

@@ -24,7 +24,7 @@ const LOOKS_EVERY: Duration = Duration::from_millis(5);
 /// Starts the tender's thread.
 pub(crate) fn start<P: Protocol>(handle: &Handle<P>) -> Result<(), StartError> {
     let mut tender =
-        Tender { shared: Arc::clone(&handle.shared), doomed: Vec::new(), log: Throttle::new(LOGGED_EVERY) };
+        Tender { shared: Arc::clone(&handle.shared), ending: Vec::new(), log: Throttle::new(LOGGED_EVERY) };
     let thread = thread::Builder::new()
         .name("budget".to_owned())
         .spawn(move || tender.run())
@@ -36,7 +36,7 @@ pub(crate) fn start<P: Protocol>(handle: &Handle<P>) -> Result<(), StartError> {
 struct Tender<P: Protocol> {
     shared: Arc<Shared<P>>,
     /// Connections that were told to end, and have not.
-    doomed: Vec<Arc<Connection>>,
+    ending: Vec<Arc<Connection>>,
     log: Throttle,
 }
 
@@ -51,15 +51,15 @@ impl<P: Protocol> Tender<P> {
     /// Waits until it is called, or for the next look; `false` when the reactor stops.
     fn wait(&self, has_more: bool) -> bool {
         let budget = &self.shared.budget;
-        let mut desk = budget.desk();
-        if has_more && !desk.is_stopping && !desk.is_called {
-            desk = budget.bell.wait_timeout(desk, LOOKS_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+        let mut state = budget.state();
+        if has_more && !state.is_stopping && !state.is_called {
+            state = budget.called.wait_timeout(state, LOOKS_EVERY).unwrap_or_else(PoisonError::into_inner).0;
         }
-        while !has_more && !desk.is_stopping && !desk.is_called {
-            desk = budget.bell.wait(desk).unwrap_or_else(PoisonError::into_inner);
+        while !has_more && !state.is_stopping && !state.is_called {
+            state = budget.called.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        desk.is_called = false;
-        !desk.is_stopping
+        state.is_called = false;
+        !state.is_stopping
     }
 
     /// Does what there is to do now; whether to look again by itself.
@@ -73,19 +73,19 @@ impl<P: Protocol> Tender<P> {
             kept_bytes > if shared.budget.is_pressed() { low_bytes } else { limits.kept_bytes_max };
         shared.budget.pressed.store(is_pressed, Ordering::Relaxed);
 
-        self.doomed.retain(|connection| !connection.is_closed());
+        self.ending.retain(|connection| !connection.is_closed());
         let mut over_bytes = if is_pressed { kept_bytes - low_bytes } else { 0 };
         if over_bytes == 0 {
             let patience = limits.room_wait_max / 4;
             let now = shared.clock.now();
-            over_bytes = shared.budget.desk().requests.lacking_bytes(shared.room(), now, patience);
+            over_bytes = shared.budget.state().requests.lacking_bytes(shared.room(), now, patience);
         }
-        if over_bytes > 0 && self.doomed.is_empty() {
+        if over_bytes > 0 && self.ending.is_empty() {
             self.cut(over_bytes, (!is_pressed).then_some(limits.room_wait_max / 4));
         }
         let strangers_are_over = self.cut_strangers(&kept, limits.strangers_bytes_max);
         let waiting = self.decide_requests();
-        is_pressed || waiting || strangers_are_over || !self.doomed.is_empty()
+        is_pressed || waiting || strangers_are_over || !self.ending.is_empty()
     }
 
     /// Ends connections of one kind until `over_bytes` will be free: those with most unsent bytes; if there are none, those that
@@ -117,7 +117,7 @@ impl<P: Protocol> Tender<P> {
         };
         let freed_bytes: u64 = victims.iter().map(|connection| connection.unsent_bytes()).sum();
         let cut = victims.len();
-        self.doom(victims, CloseReason::Memory);
+        self.end_all(victims, CloseReason::Memory);
         self.shared.budget.cut.fetch_add(cut as u64, Ordering::Relaxed);
         if cut > 0
             && let Some(skipped) = self.log.admit(now)
@@ -139,7 +139,7 @@ impl<P: Protocol> Tender<P> {
         if strangers_bytes <= max_bytes {
             return false;
         }
-        if !self.doomed.is_empty() {
+        if !self.ending.is_empty() {
             return true;
         }
         let mut strangers = self.shared.some_order();
@@ -149,7 +149,7 @@ impl<P: Protocol> Tender<P> {
         let over_bytes = strangers_bytes - (max_bytes - max_bytes / 8);
         let cut = take_largest(&strangers, over_bytes, |connection| connection.kept_bytes());
         let count = cut.len();
-        self.doom(cut, CloseReason::Stranger);
+        self.end_all(cut, CloseReason::Stranger);
         self.shared.budget.strangers_cut.fetch_add(count as u64, Ordering::Relaxed);
         if let Some(skipped) = self.log.admit(self.shared.clock.now()) {
             tracing::warn!(
@@ -162,17 +162,17 @@ impl<P: Protocol> Tender<P> {
         true
     }
 
-    fn doom(&mut self, connections: Vec<Arc<Connection>>, reason: CloseReason) {
+    fn end_all(&mut self, connections: Vec<Arc<Connection>>, reason: CloseReason) {
         for connection in connections {
             connection.kill_for(reason);
-            self.doomed.push(connection);
+            self.ending.push(connection);
         }
     }
 
     /// Grants room, and ends requests for which there is none; whether some still wait.
     fn decide_requests(&mut self) -> bool {
         let shared = &self.shared;
-        if shared.budget.desk().requests.waiting() == 0 {
+        if shared.budget.state().requests.waiting() == 0 {
             return false;
         }
         let (now, limits, room) = (shared.clock.now(), shared.budget.limits(), shared.room());
@@ -181,8 +181,8 @@ impl<P: Protocol> Tender<P> {
             _ => Doing::Running,
         };
         let (verdicts, waiting) = {
-            let mut desk = shared.budget.desk();
-            (desk.requests.poll(room, now, limits.room_wait_max, doing), desk.requests.waiting())
+            let mut state = shared.budget.state();
+            (state.requests.poll(room, now, limits.room_wait_max, doing), state.requests.waiting())
         };
         for verdict in verdicts {
             let (id, refusal) = match verdict {

@@ -19,7 +19,7 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
                 Post::Message(connection, message) => self.deliver(&connection, message),
                 Post::Kill(connection) => {
                     if let Some(peer) = self.take_here(&connection) {
-                        self.end(peer, connection.doom());
+                        self.end(peer, connection.kill_reason());
                     }
                 }
                 Post::Room(connection, refusal) => self.tell_of_room(connection, refusal),
@@ -38,7 +38,7 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
         self.slots.assign(&peer.connection);
         peer.open(&self.handle.shared.protocol);
         if peer.connection.killed.load(Ordering::Acquire) {
-            let reason = peer.connection.doom();
+            let reason = peer.connection.kill_reason();
             return self.end(peer, reason);
         }
         if self.driver.attach(&mut peer).is_err() {
