@@ -62,6 +62,9 @@ pub struct Options {
     pub dir: PathBuf,
     /// The disk that holds it.
     pub vfs: Arc<dyn Vfs>,
+    /// A transaction that has touched more keys than this claims them when it prepares or ends, and others go on meanwhile; fewer
+    /// are locked together, which is quicker.
+    pub claims_from: usize,
     /// Settings of the journal; `sync` and `transaction_bytes_max` follow from the fields above.
     pub journal: journal::Options,
     /// Threads that read cold values; 0 reads on the calling thread, for simulations.
@@ -117,6 +120,7 @@ impl Default for Options {
             clock: Arc::new(SystemClock),
             dir: PathBuf::from("evenkeel-data"),
             vfs: Arc::new(RealDisk),
+            claims_from: 1_024,
             journal: journal::Options::default(),
             readers: 8,
             hooks: Hooks::default(),

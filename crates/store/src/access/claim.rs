@@ -23,10 +23,12 @@ use super::overlay::Staged;
 use super::{Access, Guards, Scope};
 use crate::error::Stop;
 use crate::hash::{KeyHash, STRIPES};
+use crate::index::PREPARED_KEYSPACE;
 use crate::index::ahead::AHEAD_KEYS_MAX;
 use crate::index::claims::{Claim, Slots};
 use crate::index::stripe::{Seek, Stripe};
 use crate::prepared::Prepared;
+use crate::staging::RECORD_DB;
 use crate::{KeyRef, Store};
 
 /// Who waits for claims of others, and how often.
@@ -103,9 +105,8 @@ impl Store {
         for (number, of_stripe) in slots {
             let mut stripe = self.index.lock(*number);
             // With the first share in place no database gets another keyspace.
-            let keyspaced = of_stripe
-                .iter()
-                .filter_map(|(db, slots)| Some((self.index.keyspace(*db)?, Arc::clone(slots))));
+            let keyspaced =
+                of_stripe.iter().filter_map(|(db, slots)| Some((self.keyspace_of(*db)?, Arc::clone(slots))));
             if !stripe.claim(&claimed.claim, keyspaced.collect()) {
                 drop(stripe);
                 return None;
@@ -113,6 +114,11 @@ impl Store {
             claimed.stripes.push(*number);
         }
         Some(claimed)
+    }
+
+    /// The keyspace of `db`, or of the records of prepared branches.
+    fn keyspace_of(&self, db: u16) -> Option<u32> {
+        if db == RECORD_DB { Some(PREPARED_KEYSPACE) } else { self.index.keyspace(db) }
     }
 
     /// The slots of `keys` by stripe, in order.

@@ -1,6 +1,6 @@
 //! What others may do while a claimed group is on its way, asked at each of its steps.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use clock::{Clock, SimClock, UnixMs};
@@ -12,7 +12,7 @@ use crate::index::Index;
 use crate::prepared::Fetched;
 use crate::record::Draft;
 use crate::testlog::TestLog;
-use crate::{EngineKind, KeyRef, Options, Prepared, Scope, Staging, Store, Value};
+use crate::{EngineKind, KeyRef, Options, Prepared, Scope, Stage, Staging, Store, Value};
 
 /// A log that looks at the store whenever it is called, if there are many records.
 #[derive(Debug, Default)]
@@ -24,6 +24,8 @@ struct Probe {
     /// Most stripes that were locked at once while the group was applied, and how often that was looked at.
     stripes_max: AtomicUsize,
     looks: AtomicU64,
+    /// Look at each append, also of one record.
+    asks: AtomicBool,
     /// Cool everything when a change is applied, as if memory was short.
     cools: bool,
 }
@@ -60,7 +62,8 @@ impl Engine for Probe {
     }
 
     fn append(&self, credits: Credits, drafts: &[Draft<'_>], places: &mut [u64]) -> u64 {
-        if let Some(store) = self.store().filter(|_| drafts.len() > 1) {
+        let asks = drafts.len() > 1 || self.asks.load(Ordering::Relaxed);
+        if let Some(store) = self.store().filter(|_| asks) {
             self.look();
             self.ask(&store);
         }
@@ -112,6 +115,7 @@ fn open(cools: bool, bits: u32) -> (Arc<Store>, Arc<Probe>) {
         engine: EngineKind::Log,
         hash_bits: bits,
         background: false,
+        claims_from: 10,
         clock: Arc::<SimClock>::clone(&clock) as Arc<dyn Clock>,
         ..Options::default()
     };
@@ -225,6 +229,64 @@ fn keys_that_cool_down_while_a_claimed_group_is_applied_are_changed_all_the_same
         let census = store.census();
         assert_eq!(census.databases[0].0, u64::from(KEYS) / 2, "{bits} bits");
     }
+}
+
+/// TX.COMMIT of half a million keys locked all stripes for seconds, and on a loop.
+#[test]
+fn branch_of_many_keys_locks_one_stripe_at_a_time_when_it_prepares_and_ends() {
+    let (store, probe) = open(false, 128);
+    (0..KEYS).for_each(|n| put(&store, &key(n)).expect("room"));
+    let names: Vec<[u8; 2]> = (0..KEYS).map(key).collect();
+    let keys: Vec<KeyRef<'_>> = names.iter().map(|key| KeyRef { db: 0, key }).collect();
+    let prepared = Prepared::default();
+    let stage_all = || {
+        let mut stage = store.stage();
+        store.touch(&mut stage, &keys).expect("room");
+        let scope = Scope::Claimed { keys: &keys, writes: false };
+        let mut access = store.access(scope, &prepared, 0).expect("room");
+        access.resume(&stage);
+        keys.iter().for_each(|key| access.put(0, key.key, Value::String(b"new"), None));
+        access.keep(&mut stage).expect("room");
+        access_again(&store, &keys, &mut stage);
+        stage
+    };
+    let of_claimed = |reads| {
+        let seen = [("a claimed key is read", reads), ("another key is read", true)];
+        let not = ["a claimed key is written", "a database is flushed", "a claimed key is prepared"];
+        seen.into_iter().chain(not.map(|what| (what, false))).collect::<Vec<_>>()
+    };
+    let met = || std::mem::take(&mut *probe.met.lock().expect("no panic"));
+    probe.asks.store(true, Ordering::Relaxed);
+    for commits in [true, false] {
+        let stage = stage_all();
+        let done = store.prepare("tx", &stage, &prepared).expect("room");
+        assert!(matches!(done, Staging::Done { .. }), "{done:?}");
+        assert_eq!(met(), of_claimed(true), "a prepare changes no key");
+        assert_eq!(store.locked_keys(), u64::from(KEYS));
+        let end = if commits { Store::commit_prepared } else { Store::rollback_prepared };
+        assert!(end(&store, "tx", &prepared).expect("room").is_some());
+        assert_eq!(met(), of_claimed(!commits), "commits: {commits}");
+        assert_eq!(store.locked_keys(), 0);
+        assert!(end(&store, "tx", &prepared).expect("room").is_none(), "it has ended");
+    }
+    let done = store.commit_staged(&stage_all(), &prepared).expect("room");
+    assert!(matches!(done, Staging::Done { .. }), "{done:?}");
+    assert_eq!(met(), of_claimed(false));
+    assert_eq!(probe.stripes_max.load(Ordering::Relaxed), 1);
+    assert!((0..STRIPES).all(|number| store.index.lock(number).locks.is_none()), "claims are let go");
+}
+
+/// A later command of the transaction sees what it has staged.
+fn access_again(store: &Store, keys: &[KeyRef<'_>], stage: &mut Stage) {
+    let prepared = Prepared::default();
+    let mut access = store.access(Scope::Claimed { keys, writes: false }, &prepared, 0).expect("room");
+    access.resume(stage);
+    for key in keys {
+        access.turn_to(&[*key]);
+        let found = access.get(0, key.key).expect("hot").expect("staged");
+        assert_eq!(found.value, b"new");
+    }
+    access.keep(stage).expect("room");
 }
 
 #[test]

@@ -151,7 +151,9 @@ impl Access<'_> {
         let store = self.store;
         let _rests = self.claim.as_ref().and_then(|claimed| {
             let rests = store.rest_housekeeping();
-            claimed.claim().begin_to_apply();
+            if self.changes_keys() {
+                claimed.claim().begin_to_apply();
+            }
             rests
         });
         let last_seq = self.store.engine.append(credits, &drafts, &mut places);
@@ -179,6 +181,11 @@ impl Access<'_> {
         // at once, so that no count shows half a group
         counts.into_iter().for_each(|(keyspace, change)| self.store.index.count_keys(keyspace, change));
         Ok(last_seq)
+    }
+
+    /// Whether others can see what is staged: the record of a prepared branch they cannot.
+    fn changes_keys(&self) -> bool {
+        self.overlay.iter().any(|staged| staged.keyspace != PREPARED_KEYSPACE)
     }
 
     /// As [`secure`]; with claimed keys it waits for a while, for to begin anew would take longer.

@@ -51,7 +51,7 @@ impl<'s> Access<'s> {
     fn resume_named(&mut self, stage: &Stage, KeyRef { db, key }: KeyRef<'_>) {
         let hash = self.hash(key);
         // Engine `noop` locks nothing, and shows nothing.
-        if self.guards.stripe(hash.stripe()).is_ok()
+        if (self.is_claimed() || self.guards.stripe(hash.stripe()).is_ok())
             && let Some(touched) = stage.find(stage.contents_of(db), hash, key)
         {
             self.resume_key(stage, touched);
@@ -164,6 +164,7 @@ impl<'s> Access<'s> {
         }
         for key in branch.held_keys() {
             let keyspace = self.keyspace(key.db).expect("touched by its number");
+            self.turn_to_stripe(key.hash.stripe());
             let stripe = self.guards.stripe_mut(key.hash.stripe()).expect("of the scope");
             let held = stripe.hold(keyspace, key.hash, &key.key, &branch.id);
             assert!(held, "the conflict was looked for");
@@ -171,6 +172,7 @@ impl<'s> Access<'s> {
         }
         self.store.branches.insert(Arc::clone(branch), locks);
         self.guards = Guards::None;
+        self.claim = None;
         Ok(Staging::Done { ticket })
     }
 
@@ -207,24 +209,29 @@ impl<'s> Access<'s> {
         }
         for key in branch.held_keys() {
             let keyspace = self.keyspace(key.db).expect("touched by its number");
+            self.turn_to_stripe(key.hash.stripe());
             let stripe = self.guards.stripe_mut(key.hash.stripe()).expect("of the scope");
             locks += u64::from(stripe.let_go(keyspace, key.hash, &key.key, &branch.id));
         }
         self.store.branches.remove(&branch.id, locks);
         self.guards = Guards::None;
+        self.claim = None;
         Ok(ticket)
     }
 
     /// Why `stage` cannot be prepared or committed: what changed first, for then waiting is in vain.
-    fn conflict(&self, stage: &Stage) -> Result<Option<Staging>, Stop> {
+    fn conflict(&mut self, stage: &Stage) -> Result<Option<Staging>, Stop> {
         let mut cold = Vec::new();
+        // stripe by stripe, so that each is locked once
         for touched in stage.watched() {
+            self.turn_to_stripe(touched.hash.stripe());
             if self.changed(&touched.watch)? {
                 return Ok(Some(Staging::Changed { db: touched.db(), key: touched.key().into() }));
             }
             cold.extend(self.may_expire_unseen(touched)?);
         }
         for touched in stage.watched() {
+            self.turn_to_stripe(touched.hash.stripe());
             let stripe = self.guards.stripe(touched.hash.stripe())?;
             let Some(keyspace) = self.store.index.keyspace(touched.db()) else { continue };
             if stripe.locks.is_some() {
@@ -290,10 +297,11 @@ impl<'s> Access<'s> {
 
     /// Finds out whether changes of `keys` can be resolved, so that nothing stands against a commit later; asks for all
     /// cold records at once.
-    fn meet_keys<'k>(&self, keys: impl Iterator<Item = &'k BranchKey>) -> Result<(), Stop> {
+    fn meet_keys<'k>(&mut self, keys: impl Iterator<Item = &'k BranchKey>) -> Result<(), Stop> {
         let mut cold = Vec::new();
         for BranchKey { db, hash, key, intent } in keys {
             let (Some(_), Some(keyspace)) = (intent, self.keyspace(*db)) else { continue };
+            self.turn_to_stripe(hash.stripe());
             match self.guards.stripe(hash.stripe())?.seek(keyspace, *hash, key, self.prepared) {
                 Seek::Unknown(places) => cold.extend(places),
                 Seek::Damaged { own: None, error } => return Err(Stop::Damaged(error)),

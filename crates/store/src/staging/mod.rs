@@ -145,6 +145,12 @@ impl Stage {
         self.bytes + moves_bytes(self.contents.len())
     }
 
+    /// Whether it has emptied or exchanged databases.
+    #[must_use]
+    pub fn moves_databases(&self) -> bool {
+        !self.contents.is_empty()
+    }
+
     /// What becomes of databases, in order.
     pub(crate) fn moves(&self) -> Vec<Move> {
         let databases = self.contents.len() as u32;

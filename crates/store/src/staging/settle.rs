@@ -93,7 +93,7 @@ impl Store {
         let bytes = image.len() as u64 + branch.id.len() as u64 + RECORD_OVERHEAD_BYTES;
         let credits = self.engine.reserve(bytes, 1, Class::Write)?;
         let keys = branch_keys(&branch);
-        let scope = scope_of(&branch.moves, &keys);
+        let scope = self.scope_of(&branch.moves, &keys, true);
         let mut access = Access::new(self, scope, prepared, Some(credits), self.now());
         match access.prepare(&branch, stage, image) {
             Ok(staging) => Ok(staging),
@@ -118,7 +118,7 @@ impl Store {
             Err(Stop::Refused(StoreError::DiskFull(_))) => None,
             Err(stop) => return Err(stop.into()),
         };
-        let scope = scope_of(&stage.moves(), &keys);
+        let scope = self.scope_of(&stage.moves(), &keys, stage.writes() > 0);
         let mut access = Access::new(self, scope, prepared, credits, self.now());
         match access.commit_stage(stage) {
             Ok(staging) => Ok(staging),
@@ -177,7 +177,7 @@ impl Store {
         let (bytes, records) = branch.room(commits, self.options.databases);
         let credits = self.engine.reserve(bytes, records, Class::Reclaim)?;
         let keys = branch_keys(&branch);
-        let scope = scope_of(&branch.moves, &keys);
+        let scope = self.scope_of(&branch.moves, &keys, true);
         let mut access = Access::new(self, scope, prepared, Some(credits), self.now());
         if !self.branches.has(&branch) {
             return Ok(None);
@@ -192,17 +192,36 @@ impl Store {
         Ok(Some(ticket))
     }
 
+    /// Whether a transaction that has touched so many keys claims them to prepare or end ([`Options::claims_from`](crate::Options)).
+    /// That takes long, and may wait for others: not on a loop.
+    #[must_use]
+    pub fn is_long(&self, keys: usize) -> bool {
+        keys > self.options.claims_from
+    }
+
+    /// Keys that the prepared branch `branch` has touched; 0 if there is none.
+    #[must_use]
+    pub fn branch_keys(&self, branch: &str) -> usize {
+        self.branches.find(branch).map_or(0, |branch| branch.keys.len())
+    }
+
+    /// Databases are held, and mapped anew, under all locks.
+    fn scope_of<'a>(&self, moves: &[Move], keys: &'a [KeyRef<'a>], writes: bool) -> Scope<'a> {
+        if !moves.is_empty() {
+            Scope::Everything
+        } else if self.is_long(keys.len()) {
+            Scope::Claimed { keys, writes }
+        } else {
+            Scope::Keys(keys)
+        }
+    }
+
     fn admit_staging(&self) -> Result<(), StoreError> {
         if self.engine_keeps() {
             return Ok(());
         }
         Err(StoreError::Transaction("engine noop keeps nothing: it takes part in no transaction".to_owned()))
     }
-}
-
-/// Databases are held, and mapped anew, under all locks.
-fn scope_of<'a>(moves: &[Move], keys: &'a [KeyRef<'a>]) -> Scope<'a> {
-    if moves.is_empty() { Scope::Keys(keys) } else { Scope::Everything }
 }
 
 /// What the access of a branch locks: its keys, and the stripe of its record, whose database no command can name.

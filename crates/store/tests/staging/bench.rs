@@ -52,11 +52,12 @@ impl Bench {
         Self { store, clock, disk, unlocks, options }
     }
 
-    /// Both engines that keep something, with hashes that are whole and hashes that all collide.
+    /// Both engines that keep something, with hashes that are whole and hashes that all collide, and with keys that are locked
+    /// together or claimed.
     pub fn each(test: impl Fn(Self)) {
         for engine in [EngineKind::Memory, EngineKind::Log] {
-            for bits in [8, 128] {
-                test(Self::new(engine, bits));
+            for (bits, claims_from) in [(8, usize::MAX), (128, usize::MAX), (8, 0), (128, 1)] {
+                test(Self::with(engine, bits, |options| options.claims_from = claims_from));
             }
         }
     }
