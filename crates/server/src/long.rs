@@ -35,6 +35,7 @@ use crate::lookup::Entry;
 use crate::message::Message;
 use crate::server::Server;
 use crate::session::{Session, Transaction};
+use crate::tx::stage::{COMMAND_AT, Staged};
 
 /// The long commands of a server.
 #[derive(Debug)]
@@ -61,6 +62,8 @@ struct State {
 /// What a thread has to do.
 enum Errand {
     Run(Box<Job>),
+    /// To be called; may wait for claims.
+    Call(Box<dyn FnOnce() + Send>),
     /// To be dropped where nobody waits for it.
     Drop(Box<dyn Send>),
 }
@@ -69,6 +72,7 @@ impl fmt::Debug for Errand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Run(job) => job.fmt(f),
+            Self::Call(_) => f.write_str("Call"),
             Self::Drop(_) => f.write_str("Drop"),
         }
     }
@@ -96,6 +100,7 @@ pub(crate) enum Work {
     Data(DataFn),
     Exec { transaction: Box<Transaction>, watched: Vec<Watch>, course: Course },
     Watch { watched: Vec<Watch> },
+    Stage(Staged),
 }
 
 /// A job that has run, or that the store has stopped.
@@ -210,7 +215,7 @@ impl Job {
     fn held_bytes(&self) -> u64 {
         let queued_bytes = match &self.work {
             Work::Exec { transaction, .. } => transaction.kept_bytes(),
-            Work::Data(_) | Work::Watch { .. } => 0,
+            Work::Data(_) | Work::Watch { .. } | Work::Stage(_) => 0,
         };
         self.args.capacity_bytes() as u64 + queued_bytes
     }
@@ -276,6 +281,11 @@ impl Server {
         self.run_errand(Errand::Drop(Box::new(thing)));
     }
 
+    /// Calls `call` on another thread: it takes long, or waits for what does. Dropped when the server ends.
+    pub(crate) fn call_apart(self: &Arc<Self>, call: Box<dyn FnOnce() + Send>) {
+        self.run_errand(Errand::Call(call));
+    }
+
     fn run_errand(self: &Arc<Self>, errand: Errand) {
         let mut state = self.long.state();
         if state.is_closed {
@@ -314,6 +324,12 @@ impl Server {
             drop(state);
             let mut job = match errand {
                 Errand::Run(job) => job,
+                Errand::Call(call) => {
+                    call();
+                    self.long.count.fetch_add(1, Ordering::Relaxed);
+                    self.store.offer();
+                    continue;
+                }
                 Errand::Drop(thing) => {
                     drop(thing);
                     continue;
@@ -381,6 +397,14 @@ impl Server {
                 let run = Run { transaction, watched, course: *course };
                 let scope = Scope::Claimed { keys: &keys, writes };
                 self.exec_data(run, (scope, &prepared, &mut job.copies), out).map(End::Executed)
+            }
+            Work::Stage(staged) => {
+                let args = job.args.view(&[]).from(COMMAND_AT);
+                collect_keys(staged.entry, job.db, args, &mut keys);
+                let known = (job.db, job.resp3, job.bytes);
+                let mut work = staged.lock();
+                let ahead = (&keys[..], &prepared, &mut job.copies);
+                self.stage((&*staged, &mut *work), known, args, ahead, out).map(End::Ran)
             }
             Work::Watch { watched } => {
                 Ok(End::Watched(watch_keys(self, job.db, watched, job.args.view(&[]))))

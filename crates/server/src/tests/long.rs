@@ -3,6 +3,7 @@
 use reactor::Step;
 use resp::encode_command;
 
+use super::tx::{COMMITTED, begin, told};
 use super::{Harness, Wire};
 
 /// A server where ten keys are many.
@@ -124,4 +125,56 @@ fn client_that_leaves_its_long_command_is_not_waited_for() {
     }
     let mut two = harness.connect();
     assert_eq!(harness.line(&mut two, "dbsize"), ":30\r\n");
+}
+
+/// TX.DO of half a million keys, and the commit of what it staged, ran on a loop for seconds each, with all stripes locked.
+#[test]
+fn transaction_over_many_keys_works_and_ends_beside_the_loop() {
+    let mut harness = harness();
+    let (mut one, mut two) = (harness.connect(), harness.connect());
+    for (end, outcome) in [("commit", COMMITTED), ("rollback", "aborted")] {
+        harness.line(&mut two, "flushall");
+        let (id, before) = (begin(&harness, &mut one), harness.server.long.count());
+        let staged = |command: Vec<String>| [words("tx.do"), vec![id.clone()], command].concat();
+        let mut request = Vec::new();
+        encode_command(&mut request, &staged(of_keys("mset", 0..50, Some("v"))));
+        assert_eq!(harness.feed(&mut one, &request), b"", "it waits for no loop");
+        assert_eq!(one.step, Step::Park);
+        assert_eq!(harness.line(&mut two, "set other v"), "+OK\r\n");
+        let script = [staged(of_keys("exists", 40..60, None)), staged(words("get key7"))];
+        assert_eq!(harness.long(&mut one, &script), "+OK\r\n:10\r\n$1\r\nv\r\n");
+        let deleted = [staged(of_keys("del", 0..20, None)), staged(words("get key7"))];
+        assert_eq!(harness.long(&mut two, &deleted), ":20\r\n$-1\r\n", "from another connection");
+        assert_eq!(harness.line(&mut two, "dbsize"), ":1\r\n", "nobody else sees it");
+        let told = told(&harness, &mut one, &format!("tx.{end} {id}"));
+        assert!(told.contains(outcome), "{told}");
+        assert!(harness.server.long.count() >= before + 4, "three commands and the end");
+        let left = if end == "commit" { ":31\r\n" } else { ":1\r\n" };
+        assert_eq!(harness.line(&mut two, "dbsize"), left);
+        assert_eq!(harness.server.store.locked_keys(), 0);
+        assert_eq!(harness.server.long.bytes(), 0, "no request is held any more");
+    }
+}
+
+/// Another connection may work in a transaction, or end it, while a long command of it runs: the loop waited for that.
+#[test]
+fn loop_does_not_wait_for_a_long_command_of_the_same_transaction() {
+    let mut harness = harness();
+    let (mut one, mut two) = (harness.connect(), harness.connect());
+    let id = begin(&harness, &mut one);
+    harness.expect(&mut one, &[(&format!("tx.do {id} set a 1"), "+OK\r\n")]);
+    let transactions = harness.server.transactions.clone().expect("it has them");
+    let work = transactions.work(id.parse().expect("an identifier")).expect("it has not ended");
+    let at_work = work.lock().expect("nobody panicked");
+    assert_eq!(harness.line(&mut one, &format!("tx.do {id} set b 1")), "");
+    assert_eq!(one.step, Step::Park);
+    assert_eq!(harness.line(&mut two, "ping"), "+PONG\r\n");
+    drop(at_work);
+    assert_eq!(harness.long(&mut one, &[]), "+OK\r\n");
+    let at_work = work.lock().expect("nobody panicked");
+    assert_eq!(harness.line(&mut two, &format!("tx.commit {id}")), "", "it goes on without the loop");
+    assert_eq!(harness.line(&mut one, "ping"), "+PONG\r\n");
+    drop(at_work);
+    assert_eq!(harness.long(&mut two, &[]), COMMITTED);
+    harness.expect(&mut one, &[("get a", "$1\r\n1\r\n"), ("get b", "$1\r\n1\r\n")]);
 }

@@ -123,6 +123,7 @@ impl Harness {
             value_bytes_max: settings.value_max.0,
             clock: clock.clone(),
             background: false,
+            claims_from: 10,
             ..Options::default()
         })
         .expect("a store in memory opens");

@@ -7,7 +7,7 @@ use crate::command::Flags;
 use crate::lookup::Table;
 
 /// Runs a command that waits for an outcome, and waits for it.
-fn told(harness: &Harness, wire: &mut Wire, line: &str) -> String {
+pub(super) fn told(harness: &Harness, wire: &mut Wire, line: &str) -> String {
     let mut reply = harness.line(wire, line).into_bytes();
     let begun = clock::SystemClock.now();
     while reply.is_empty() {
@@ -19,14 +19,14 @@ fn told(harness: &Harness, wire: &mut Wire, line: &str) -> String {
 }
 
 /// Begins a transaction; its identifier.
-fn begin(harness: &Harness, wire: &mut Wire) -> String {
+pub(super) fn begin(harness: &Harness, wire: &mut Wire) -> String {
     let reply = harness.line(wire, "TX.BEGIN");
     let lines: Vec<&str> = reply.split("\r\n").collect();
     assert_eq!((lines[2], lines[6]), ("id", "branches"), "{reply}");
     lines[4].to_owned()
 }
 
-const COMMITTED: &str = "*2\r\n$9\r\ncommitted\r\n$0\r\n\r\n";
+pub(super) const COMMITTED: &str = "*2\r\n$9\r\ncommitted\r\n$0\r\n\r\n";
 
 #[test]
 fn staged_writes_are_read_by_their_transaction_alone_until_it_commits() {

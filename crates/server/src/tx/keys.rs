@@ -6,13 +6,13 @@
 //!
 //! Invariants
 //!   1. An answer that says something is done leaves when that is durable.
-//!   2. No call waits: what is cold is read by the store's readers, and the call goes on there; what has no room is answered with
-//!      "failed, ask again".
+//!   2. No call waits: what is cold is read by the store's readers, and the call goes on there; what takes long, for its keys are many,
+//!      goes on beside the loops (`long`); what has no room is answered with "failed, ask again".
 //!   3. A stage is gone when its branch has ended or can only roll back.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 
 use store::{Halted, Prepared, Stage, Staging, Stop, Store};
 use txn::id::{BranchId, NodeName};
@@ -20,6 +20,7 @@ use txn::resource::{Answer, Ask, Call, Prepared as PreparedBranch, Replies, Repl
 
 use crate::errors;
 use crate::handlers::args::shown;
+use crate::server::Server;
 use crate::settings::KEYS;
 
 /// Keys that take part.
@@ -33,6 +34,8 @@ pub(crate) struct Keys {
     held_count: AtomicUsize,
     /// Branches that operators end, each to be committed or not, and what came of it.
     strays: Mutex<HashMap<Settled, Option<Answer>>>,
+    /// Where what takes long goes on; until it is there the server serves nobody.
+    server: OnceLock<Weak<Server>>,
     me: Weak<Self>,
 }
 
@@ -109,6 +112,7 @@ impl Keys {
             held: Mutex::default(),
             held_count: AtomicUsize::new(0),
             strays: Mutex::default(),
+            server: OnceLock::new(),
             me: Weak::clone(me),
         })
     }
@@ -196,7 +200,39 @@ impl Keys {
         Target { id: self.node.branch_id(branch).into(), branch: Some(branch) }
     }
 
-    fn ask(&self, question: Question, target: Target, mut prepared: Prepared, reply: Reply) {
+    /// Has `server` carry out what takes long beside its loops.
+    pub(super) fn attach(&self, server: &Arc<Server>) {
+        let attached = self.server.set(Arc::downgrade(server));
+        debug_assert!(attached.is_ok(), "attached twice");
+    }
+
+    fn ask(&self, question: Question, target: Target, prepared: Prepared, reply: Reply) {
+        let server = self.server.get().and_then(Weak::upgrade);
+        let Some(server) = server.filter(|_| self.takes_long(&target)) else {
+            return self.ask_here(question, target, prepared, reply);
+        };
+        let me = Weak::clone(&self.me);
+        server.call_apart(Box::new(move || {
+            if let Some(keys) = me.upgrade() {
+                keys.ask_here(question, target, prepared, reply);
+            }
+        }));
+    }
+
+    /// Whether the branch has touched many keys, or a command of it runs on another thread.
+    fn takes_long(&self, Target { id, branch }: &Target) -> bool {
+        if self.store.is_long(self.store.branch_keys(id)) {
+            return true;
+        }
+        let work = branch.and_then(|branch| lock(&self.works).get(&branch).cloned());
+        work.is_some_and(|work| match work.try_lock() {
+            Ok(work) => self.store.is_long(work.stage.keys()),
+            Err(TryLockError::WouldBlock) => true,
+            Err(TryLockError::Poisoned(work)) => self.store.is_long(work.into_inner().stage.keys()),
+        })
+    }
+
+    fn ask_here(&self, question: Question, target: Target, mut prepared: Prepared, reply: Reply) {
         match self.attempt(question, &target, &prepared) {
             Ok((ticket, answer)) => self.hold(ticket, reply, answer),
             Err(Halted { stop: Stop::Cold, wanted }) => {

@@ -354,6 +354,7 @@ impl Transactions {
 
     /// Outcomes are told to connections of `server` from now on.
     pub(crate) fn attach(&self, server: &Arc<Server>) {
+        self.shared.keys.attach(server);
         let attached = self.shared.server.set(Arc::downgrade(server));
         debug_assert!(attached.is_ok(), "attached twice");
     }

@@ -7,89 +7,144 @@
 //! Invariants
 //!   1. The command sees the transaction's own writes, and of others what is committed; nobody sees what it does.
 //!   2. A command that parks has staged nothing, and is run again whole.
-//!   3. The reply waits until what it looked at is durable.
+//!   3. A loop never waits for a transaction that another thread works on.
+//!   4. The reply waits until what it looked at is durable.
 
 use std::cell::{Cell, RefCell};
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use resp::{ArgsView, Writer};
-use store::{Large, Prepared, Scope};
+use store::{KeyRef, Large, Prepared, Scope, Stop, Wanted};
+use txn::id::TxId;
 
 use super::KEYS_PLACE;
 use super::keys::Work;
 use crate::call::{Attachments, Data, Failure};
 use crate::command::{DataFn, Handler};
-use crate::copies::Copied;
+use crate::copies::{Copied, Copies};
 use crate::errors;
 use crate::executor::{Halt, Ran, Request, Unready, collect_keys, take_copies, take_prepared};
 use crate::handlers::tx::transaction_id;
+use crate::long::{self, Job};
 use crate::lookup::{Entry, Table};
 use crate::server::Server;
 use crate::session::Session;
 
+/// A command that is to be staged, and where.
+#[derive(Debug)]
+pub(crate) struct Staged {
+    tx: TxId,
+    pub(crate) entry: &'static Entry,
+    run: DataFn,
+    work: Arc<Mutex<Work>>,
+}
+
+impl Staged {
+    /// What the transaction means to change; waits for whoever works on it.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Work> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Server {
-    /// Runs TX.DO.
+    /// Runs TX.DO; beside the loop if it names many keys, or if another command of its transaction runs there.
     pub(crate) fn run_stage(
-        &self,
+        self: &Arc<Self>,
         session: &mut Session,
         request: &Request<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Ran, Unready> {
         let args = request.args.from(COMMAND_AT);
+        let staged = match self.staged(session, request.args) {
+            Ok(staged) => staged,
+            Err(failure) => {
+                self.write_failure(failure, session.resp3, out);
+                return Ok(Ran::plain(0, true));
+            }
+        };
+        let work = match staged.work.try_lock() {
+            Ok(work) => Some(work),
+            Err(TryLockError::Poisoned(work)) => Some(work.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        let is_short = staged.entry.command.count_keys(args.len()) <= self.long.from();
+        let Some(mut work) = work.filter(|_| is_short) else {
+            let entry = Table::of_server().find(b"tx.do").expect("a row of the table");
+            let job = Job::new(session, entry, request, long::Work::Stage(staged));
+            return Err(self.start_long(session, job));
+        };
+        let mut keys = Vec::new();
+        collect_keys(staged.entry, session.db, args, &mut keys);
+        let (mut prepared, mut copies) = (take_prepared(session), take_copies(session));
+        let known = (session.db, session.resp3, request.bytes);
+        let start = out.len();
+        match self.stage((&staged, &mut work), known, args, (&keys, &prepared, &mut copies), out) {
+            Ok(ran) => Ok(ran),
+            Err((stop, wanted)) => {
+                out.truncate(start);
+                prepared.want(wanted);
+                self.stopped(stop, session, (prepared, copies), &keys, out)
+            }
+        }
+    }
+
+    /// The command that TX.DO stages, noted for operators.
+    fn staged(&self, session: &Session, args: ArgsView<'_>) -> Result<Staged, Failure> {
+        let tx = transaction_id(session, args)?;
+        let (entry, run) = staged_command(args.from(COMMAND_AT))?;
+        let transactions = self.transactions()?;
+        let work = transactions.work(tx).map_err(errors::of_transaction)?;
+        transactions.note(tx, KEYS_PLACE, &entry.command.name.to_ascii_uppercase());
+        Ok(Staged { tx, entry, run, work })
+    }
+
+    /// Stages a command on `keys`; an error that is no stop is answered. A stop leaves nothing behind.
+    pub(crate) fn stage(
+        &self,
+        (staged, work): (&Staged, &mut Work),
+        (db, resp3, bytes): (u16, bool, usize),
+        args: ArgsView<'_>,
+        (keys, prepared, copies): (&[KeyRef<'_>], &Prepared, &mut Copies),
+        out: &mut Vec<u8>,
+    ) -> Result<Ran, (Stop, Wanted)> {
+        let Staged { tx, entry, run, .. } = staged;
         let refused = |failure: Failure, out: &mut Vec<u8>| {
-            self.write_failure(failure, session.resp3, out);
+            self.write_failure(failure, resp3, out);
             Ok(Ran::plain(0, true))
         };
-        let (tx, entry, run) =
-            match transaction_id(session, request.args).and_then(|tx| Ok((tx, staged_command(args)?))) {
-                Ok((tx, (entry, run))) => (tx, entry, run),
-                Err(failure) => return refused(failure, out),
-            };
-        let work = match self.transactions().and_then(|all| all.work(tx).map_err(errors::of_transaction)) {
-            Ok(work) => work,
-            Err(failure) => return refused(failure, out),
-        };
-        if let Some(transactions) = &self.transactions {
-            transactions.note(tx, KEYS_PLACE, &entry.command.name.to_ascii_uppercase());
-        }
-        let mut keys = Vec::new();
-        collect_keys(entry, session.db, args, &mut keys);
-        let mut work = work.lock().unwrap_or_else(PoisonError::into_inner);
         if work.is_sealed {
             return refused(errors::of_transaction(format!("transaction {tx} is being ended")), out);
         }
-        if let Err(error) = self.store.touch(&mut work.stage, &keys) {
+        if let Err(error) = self.store.touch(&mut work.stage, keys) {
             return refused(errors::of_store(&error), out);
         }
         let scope = match entry.command.handler {
             Handler::Everything(_) => Scope::Everything,
-            _ => Scope::Keys(&keys),
+            // what it has moved is found under all locks
+            _ if keys.len() > self.long.from() && !work.stage.moves_databases() => {
+                Scope::Claimed { keys, writes: false }
+            }
+            _ => Scope::Keys(keys),
         };
-        let mut prepared = take_prepared(session);
-        let mut copies = take_copies(session);
-        if request.bytes >= Large::BYTES_MIN && copies.is_empty() {
+        if bytes >= Large::BYTES_MIN && copies.is_empty() {
             copies.add(&self.store, 0, entry.command.stored, args);
         }
         let start = out.len();
         loop {
-            match self.try_stage(session, run, args, (scope, &prepared, copies.of(0)), &mut work, out) {
+            match self.try_stage((db, resp3), *run, args, (scope, prepared, copies.of(0)), work, out) {
                 Ok(ran) => return Ok(ran),
                 Err(Halt::Make(command, splice)) => {
                     out.truncate(start);
                     copies.make(&self.store, command, splice, args);
                 }
-                Err(Halt::Stopped(stop, wanted)) => {
-                    out.truncate(start);
-                    prepared.want(wanted);
-                    return self.stopped(stop, session, (prepared, copies), &keys, out);
-                }
+                Err(Halt::Stopped(stop, wanted)) => return Err((stop, wanted)),
             }
         }
     }
 
     fn try_stage(
         &self,
-        session: &Session,
+        (db, resp3): (u16, bool),
         run: DataFn,
         args: ArgsView<'_>,
         (scope, prepared, copies): (Scope<'_>, &Prepared, Copied<'_>),
@@ -100,9 +155,8 @@ impl Server {
         access.resume(&work.stage);
         let (now, start) = (access.now(), out.len());
         let (lookups, attached) = (Cell::default(), RefCell::default());
-        let mut data =
-            Data { access: &mut access, db: session.db, now, server: self, copies, lookups, attached };
-        let outcome = run(&mut data, args, &mut Writer::new(out, session.resp3));
+        let mut data = Data { access: &mut access, db, now, server: self, copies, lookups, attached };
+        let outcome = run(&mut data, args, &mut Writer::new(out, resp3));
         let (lookups, mut attached) = (data.lookups.get(), data.attached.take());
         let failed = match outcome {
             Ok(()) => false,
@@ -112,7 +166,7 @@ impl Server {
             Err(failure) => {
                 out.truncate(start);
                 attached = Attachments::default();
-                self.write_failure(failure, session.resp3, out);
+                self.write_failure(failure, resp3, out);
                 true
             }
         };
@@ -143,4 +197,4 @@ fn staged_command(args: ArgsView<'_>) -> Result<(&'static Entry, DataFn), Failur
 }
 
 /// Where the command begins in TX.DO's arguments.
-const COMMAND_AT: usize = 2;
+pub(crate) const COMMAND_AT: usize = 2;
