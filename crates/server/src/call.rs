@@ -102,20 +102,63 @@ impl std::fmt::Debug for Attached {
     }
 }
 
+/// The keys of a command with many of them.
+pub(crate) struct Keys {
+    /// Their numbers, where they are claimed and known.
+    order: Option<Vec<u32>>,
+    pub(crate) count: usize,
+    step: usize,
+}
+
+impl Keys {
+    /// The index of key number `at` among the arguments.
+    fn index(&self, at: usize) -> usize {
+        1 + self.step * self.order.as_ref().map_or(at, |order| order[at] as usize)
+    }
+}
+
 impl Data<'_, '_> {
-    /// Turns to the key at `index` of the arguments, where the keys of a long command are claimed; brings those behind it
-    /// near, of which there is one every `step` arguments.
+    /// The keys at every `step`-th argument, in the order in which it is quickest to change them: stripe by stripe. To read them once
+    /// the given order is as good, in which their values may lie side by side.
+    pub(crate) fn quick_keys(&self, args: ArgsView<'_>, step: usize) -> Keys {
+        let count = (args.len() - 1) / step;
+        Keys { order: self.access.quick_order(count), count, step }
+    }
+
+    /// The same as they come.
+    pub(crate) fn keys(&self, args: ArgsView<'_>, step: usize) -> Keys {
+        let count = (args.len() - 1) / step;
+        Keys { order: self.access.given_order(count), count, step }
+    }
+
+    /// Turns to key number `at` of `keys`, where those of a long command are claimed, and brings those behind it near; returns
+    /// its index among the arguments.
     #[inline]
-    pub(crate) fn turn_to(&mut self, args: ArgsView<'_>, index: usize, step: usize) {
+    pub(crate) fn turn_to(&mut self, args: ArgsView<'_>, keys: &Keys, at: usize) -> usize {
+        let index = keys.index(at);
         if self.access.is_claimed() {
-            self.turn_long(args, index, step);
+            self.turn_long(args, keys, (at, index));
         }
+        index
+    }
+
+    /// Returns the index of key number `at` among the arguments; it is the next to be stored.
+    #[inline]
+    pub(crate) fn expect(&mut self, keys: &Keys, at: usize) -> usize {
+        if let Some(order) = &keys.order {
+            self.access.expect_next(order, at);
+        }
+        keys.index(at)
     }
 
     #[cold]
-    fn turn_long(&mut self, args: ArgsView<'_>, index: usize, step: usize) {
+    fn turn_long(&mut self, args: ArgsView<'_>, keys: &Keys, (at, index): (usize, usize)) {
+        if let Some(order) = &keys.order {
+            return self.access.turn_to_next(order, at);
+        }
+        let step = keys.step;
         let db = self.db;
-        if ((index - 1) / step).is_multiple_of(Access::NEAR_KEYS_MAX) {
+        if at.is_multiple_of(Access::NEAR_KEYS_MAX) {
             let ahead = (index..args.len()).step_by(step).take(Access::NEAR_KEYS_MAX);
             self.access.bring_near(ahead.map(|at| KeyRef { db, key: args.get(at) }));
         }

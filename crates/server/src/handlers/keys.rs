@@ -7,9 +7,9 @@ use super::args::{is, option_value, small_integer};
 use crate::call::{Data, Failure, Outcome, text};
 
 pub(crate) fn del(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let mut count = 0;
-    for at in 1..args.len() {
-        data.turn_to(args, at, 1);
+    let (mut count, keys) = (0, data.quick_keys(args, 1));
+    for at in 0..keys.count {
+        let at = data.turn_to(args, &keys, at);
         count += i64::from(data.access.remove(data.db, args.get(at))?);
     }
     out.integer(count);
@@ -21,9 +21,9 @@ pub(crate) fn unlink(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
 }
 
 pub(crate) fn exists(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let mut count = 0;
-    for at in 1..args.len() {
-        data.turn_to(args, at, 1);
+    let (mut count, keys) = (0, data.keys(args, 1));
+    for at in 0..keys.count {
+        let at = data.turn_to(args, &keys, at);
         let found = data.access.meta(data.db, args.get(at))?.is_some();
         data.count_lookup(found);
         count += i64::from(found);

@@ -1,13 +1,10 @@
 //! Reading and writing whole strings.
 
-use std::iter::StepBy;
-use std::ops::Range;
-
 use resp::{ArgsView, Writer};
 use store::{Deadline, Value};
 
 use super::args::{Unit, expiry, is, string};
-use crate::call::{Data, Failure, Outcome, text};
+use crate::call::{Data, Failure, Keys, Outcome, text};
 
 /// Options of SET.
 #[derive(Debug, Default)]
@@ -194,8 +191,9 @@ pub(crate) fn getex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
 pub(crate) fn mget(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let start = out.position();
     out.array(args.len() - 1);
-    for at in 1..args.len() {
-        data.turn_to(args, at, 1);
+    let keys = data.keys(args, 1);
+    for at in 0..keys.count {
+        let at = data.turn_to(args, &keys, at);
         // Keys of other types are absent here, not errors.
         let found =
             data.access.get(data.db, args.get(at))?.filter(|found| found.kind == store::ValueKind::String);
@@ -206,36 +204,35 @@ pub(crate) fn mget(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
     Ok(())
 }
 
-/// Indices of the keys of MSET, each before its value.
-fn pairs(args: ArgsView<'_>, name: &str) -> Result<StepBy<Range<usize>>, Failure> {
-    if args.len().is_multiple_of(2) {
-        return Err(crate::errors::arity(name));
-    }
-    Ok((1..args.len()).step_by(2))
+/// The keys of MSET, each before its value.
+fn pairs(data: &Data<'_, '_>, args: ArgsView<'_>, name: &str) -> Result<Keys, Failure> {
+    if args.len().is_multiple_of(2) { Err(crate::errors::arity(name)) } else { Ok(data.quick_keys(args, 2)) }
 }
 
-fn put_pairs(data: &mut Data<'_, '_>, args: ArgsView<'_>, pairs: StepBy<Range<usize>>) {
-    for at in pairs {
+fn put_pairs(data: &mut Data<'_, '_>, args: ArgsView<'_>, pairs: &Keys) {
+    for at in 0..pairs.count {
+        let at = data.expect(pairs, at);
         data.access.put(data.db, args.get(at), data.copies.value(args, at + 1), None);
     }
 }
 
 pub(crate) fn mset(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    put_pairs(data, args, pairs(args, "mset")?);
+    let pairs = pairs(data, args, "mset")?;
+    put_pairs(data, args, &pairs);
     out.ok();
     Ok(())
 }
 
 pub(crate) fn msetnx(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let pairs = pairs(args, "msetnx")?;
-    for at in pairs.clone() {
-        data.turn_to(args, at, 2);
+    let pairs = pairs(data, args, "msetnx")?;
+    for at in 0..pairs.count {
+        let at = data.turn_to(args, &pairs, at);
         if data.access.meta(data.db, args.get(at))?.is_some() {
             out.integer(0);
             return Ok(());
         }
     }
-    put_pairs(data, args, pairs);
+    put_pairs(data, args, &pairs);
     out.integer(1);
     Ok(())
 }

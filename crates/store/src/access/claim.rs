@@ -56,11 +56,18 @@ pub(super) struct Claimed<'s> {
     claim: Arc<Claim>,
     /// Stripes where it has a share.
     stripes: Vec<usize>,
+    /// The hash of each key of the scope.
+    hashes: Vec<KeyHash>,
 }
 
 impl Claimed<'_> {
     pub(super) fn claim(&self) -> &Arc<Claim> {
         &self.claim
+    }
+
+    /// The hash of each key of the scope.
+    pub(super) fn hashes(&self) -> &[KeyHash] {
+        &self.hashes
     }
 }
 
@@ -85,11 +92,13 @@ impl Store {
 
     /// Claims `keys`, waiting for other claims to end. For threads that may wait, with nothing locked and nothing claimed.
     pub(super) fn claim(&self, keys: &[KeyRef<'_>], writes: bool) -> Claimed<'_> {
-        let slots = self.slots_of(keys);
+        let hashes: Vec<KeyHash> = keys.iter().map(|key| self.hasher.hash(key.key)).collect();
+        let slots = slots_of(keys, &hashes);
         self.claims.begun.fetch_add(1, Ordering::Relaxed);
         loop {
             let ended = *lock(&self.claims.ended);
-            if let Some(claimed) = self.try_claim(&slots, writes) {
+            if let Some(mut claimed) = self.try_claim(&slots, writes) {
+                claimed.hashes = hashes;
                 return claimed;
             }
             self.claims.waits.fetch_add(1, Ordering::Relaxed);
@@ -100,8 +109,8 @@ impl Store {
 
     /// Claims in stripe order; gives up what it has when another claim is met.
     fn try_claim(&self, slots: &[(usize, Slots<u16>)], writes: bool) -> Option<Claimed<'_>> {
-        let mut claimed =
-            Claimed { store: self, claim: Claim::new(writes), stripes: Vec::with_capacity(slots.len()) };
+        let (claim, stripes) = (Claim::new(writes), Vec::with_capacity(slots.len()));
+        let mut claimed = Claimed { store: self, claim, stripes, hashes: Vec::new() };
         for (number, of_stripe) in slots {
             let mut stripe = self.index.lock(*number);
             // With the first share in place no database gets another keyspace.
@@ -119,24 +128,6 @@ impl Store {
     /// The keyspace of `db`, or of the records of prepared branches.
     fn keyspace_of(&self, db: u16) -> Option<u32> {
         if db == RECORD_DB { Some(PREPARED_KEYSPACE) } else { self.index.keyspace(db) }
-    }
-
-    /// The slots of `keys` by stripe, in order.
-    fn slots_of(&self, keys: &[KeyRef<'_>]) -> Vec<(usize, Slots<u16>)> {
-        let mut by_stripe: Vec<Vec<(u16, u64)>> = vec![Vec::new(); STRIPES];
-        for key in keys {
-            let hash = self.hasher.hash(key.key);
-            by_stripe[hash.stripe()].push((key.db, hash.slot()));
-        }
-        let filled = by_stripe.into_iter().enumerate().filter(|(_, of_stripe)| !of_stripe.is_empty());
-        let sorted = filled.map(|(number, mut of_stripe)| {
-            of_stripe.sort_unstable();
-            of_stripe.dedup();
-            let of_db = of_stripe.chunk_by(|a, b| a.0 == b.0);
-            let slots = of_db.map(|part| (part[0].0, part.iter().map(|(_, slot)| *slot).collect()));
-            (number, slots.collect())
-        });
-        sorted.collect()
     }
 
     /// Lets the journal's threads work for a moment: a large group may wait for a file of its own. The journal has whoever has no
@@ -173,6 +164,11 @@ impl Access<'_> {
                 self.guards = Guards::lock(self.store, Scope::Keys(keys));
             }
         }
+        self.warm(keys);
+    }
+
+    /// Makes hot what was read of `keys`, whose stripes are locked.
+    pub(super) fn warm(&mut self, keys: &[KeyRef<'_>]) {
         if self.prepared.has_records() {
             self.guards.warm_all(self.store, Scope::Keys(keys), self.prepared);
         }
@@ -188,13 +184,18 @@ impl Access<'_> {
     /// Keys that are brought near together.
     pub const NEAR_KEYS_MAX: usize = AHEAD_KEYS_MAX;
 
-    fn near(&self, keys: impl Iterator<Item = (u32, KeyHash)>) {
+    pub(super) fn near(&self, keys: impl Iterator<Item = (u32, KeyHash)>) {
         let (mut list, mut count) = ([(0, KeyHash(0)); AHEAD_KEYS_MAX], 0);
         for key in keys.take(AHEAD_KEYS_MAX) {
             list[count] = key;
             count += 1;
         }
         self.store.index.bring_near(&list[..count]);
+    }
+
+    /// Lets others at the stripe that is locked, and brings near what it holds: what is locked is passed by.
+    pub(super) fn let_go(&mut self) {
+        self.guards = Guards::None;
     }
 
     /// Locks stripe `number` alone, if the keys are claimed.
@@ -213,6 +214,7 @@ impl Access<'_> {
             return;
         }
         if at.is_multiple_of(AHEAD_KEYS_MAX) {
+            self.let_go();
             let end = self.overlay.len().min(at + AHEAD_KEYS_MAX);
             self.near((at..end).map(|at| {
                 let staged = self.overlay.get(at);
@@ -222,17 +224,17 @@ impl Access<'_> {
         self.turn_to_stripe(self.overlay.get(at).hash.stripe());
     }
 
-    /// As [`Access::turn_to_change`] for the first of `staged`.
-    pub(super) fn turn_to_first(&mut self, staged: &[Option<Staged>], at: usize) {
+    /// As [`Access::turn_to_change`], while the changes are taken out: to `staged`, before those of `rest`.
+    pub(super) fn turn_to_taken(&mut self, at: usize, staged: &Staged, rest: &[Staged]) {
         if self.claim.is_none() {
             return;
         }
         if at.is_multiple_of(AHEAD_KEYS_MAX) {
-            self.near(staged[at..].iter().flatten().map(|staged| (staged.keyspace, staged.hash)));
+            self.let_go();
+            let taken = std::iter::once(staged).chain(rest);
+            self.near(taken.map(|staged| (staged.keyspace, staged.hash)));
         }
-        if let Some(staged) = &staged[at] {
-            self.turn_to_stripe(staged.hash.stripe());
-        }
+        self.turn_to_stripe(staged.hash.stripe());
     }
 
     /// Stops if another command has claimed a key that this one would read, or (`writes`) change.
@@ -300,6 +302,23 @@ impl Access<'_> {
 
 /// A long command asks for room again after this.
 const ROOM_RETRY: Duration = Duration::from_millis(3);
+
+/// The slots of `keys` by stripe, in order.
+fn slots_of(keys: &[KeyRef<'_>], hashes: &[KeyHash]) -> Vec<(usize, Slots<u16>)> {
+    let mut by_stripe: Vec<Vec<(u16, u64)>> = vec![Vec::new(); STRIPES];
+    for (key, hash) in keys.iter().zip(hashes) {
+        by_stripe[hash.stripe()].push((key.db, hash.slot()));
+    }
+    let filled = by_stripe.into_iter().enumerate().filter(|(_, of_stripe)| !of_stripe.is_empty());
+    let sorted = filled.map(|(number, mut of_stripe)| {
+        of_stripe.sort_unstable();
+        of_stripe.dedup();
+        let of_db = of_stripe.chunk_by(|a, b| a.0 == b.0);
+        let slots = of_db.map(|part| (part[0].0, part.iter().map(|(_, slot)| *slot).collect()));
+        (number, slots.collect())
+    });
+    sorted.collect()
+}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -168,11 +168,14 @@ impl Access<'_> {
             let mapping = appended.next().expect("the mapping was drafted first");
             self.apply_mapping(mapping.seq);
         }
-        let mut staged: Vec<Option<Staged>> = self.overlay.drain().map(Some).collect();
-        let mut counts = BTreeMap::new();
+        let (mut first, rest) = self.overlay.take_all();
+        let (mut rest, mut counts) = (rest.into_iter(), BTreeMap::new());
         for (at, plan) in plans.into_iter().enumerate() {
-            self.turn_to_first(&staged, at);
-            let Some(staged) = staged[at].take().filter(|_| !plan.skip) else { continue };
+            let staged = first.take().or_else(|| rest.next()).expect("one plan for each change");
+            self.turn_to_taken(at, &staged, rest.as_slice());
+            if plan.skip {
+                continue;
+            }
             let appended = appended.next().expect("one record for each change");
             let plan = self.refresh(&staged, plan);
             let count = counts.entry(staged.keyspace).or_default();

@@ -19,6 +19,7 @@ mod claim;
 mod claim_tests;
 mod collection;
 mod commit;
+mod order;
 mod overlay;
 mod scan;
 mod staging;
@@ -91,7 +92,7 @@ pub struct Access<'s> {
     claim: Option<Claimed<'s>>,
     /// The keys of the scope, where it names them.
     keys: Option<&'s [KeyRef<'s>]>,
-    /// The key of a scope of one, and its hash.
+    /// The key of a scope of one, or whose turn it is, and its hash.
     only: Option<(&'s [u8], KeyHash)>,
     overlay: Overlay,
     /// Removals of expired keys that lookups met.

@@ -198,13 +198,19 @@ impl Overlay {
 
     /// Takes all changes out, in order.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Staged> {
+        let (first, rest) = self.take_all();
+        first.into_iter().chain(rest)
+    }
+
+    /// Takes all changes out, in order: the first one, and the others.
+    pub(super) fn take_all(&mut self) -> (Option<Staged>, Vec<Staged>) {
         let rest = self.more.as_mut().map(|more| {
             more.by_slot.clear();
             more.before.clear();
             more.shares_slots = false;
             std::mem::take(&mut more.rest)
         });
-        self.first.take().into_iter().chain(rest.into_iter().flatten())
+        (self.first.take(), rest.unwrap_or_default())
     }
 
     /// Keeps the changes that `keep` approves of.
