@@ -170,7 +170,9 @@ impl Committer {
 
     /// Writes what is left, then the seal, synced, and says so in the manifest.
     pub(crate) fn seal(&mut self) {
-        while self.turn() {}
+        while self.turn() || self.shared.core().is_filling() {
+            std::thread::yield_now();
+        }
         if self.shared.progress.phase() != Phase::Failed {
             self.run(Self::try_seal);
         }

@@ -9,7 +9,9 @@
 //!   2. At most one cycle is in flight. A cycle stays in one segment: a roll begins a new one.
 //!   3. A batch's place in its segment is fixed when it starts; batches follow each other without a gap.
 //!   4. Every record of a group is in one batch; the last one has GROUP_END.
-//!   5. Nothing here waits, fails, or asks the time: `admission` granted the room before.
+//!   5. A large group is copied into a batch of its own without the lock; its place in the queue is kept meanwhile, and what comes after
+//!      it is written after it.
+//!   6. Nothing here waits, fails, or asks the time: `admission` granted the room before.
 //!
 //! Out of scope: threads, files, what was granted (`thread`, `segment`, `admission`).
 
@@ -89,8 +91,33 @@ pub(crate) struct Cycle {
 
 #[derive(Debug)]
 enum Work {
-    Batch { batch: BatchBuffer, charge: u64 },
+    Batch {
+        batch: BatchBuffer,
+        charge: u64,
+    },
+    /// The place of a batch that is being filled: what comes after it waits.
+    Filling(SegmentId, u64),
     Roll(Box<Roll>),
+}
+
+/// A large group whose place is fixed, and which is copied without the journal's lock.
+#[derive(Debug)]
+pub(crate) struct Filling {
+    batch: BatchBuffer,
+    next_seq: Seq,
+    charge: u64,
+}
+
+impl Filling {
+    /// Copies the group's records and adds their places.
+    pub(crate) fn fill(&mut self, drafts: &[Draft<'_>], places: &mut impl Extend<Place>) {
+        for (n, draft) in drafts.iter().enumerate() {
+            let header = header_of(draft, self.next_seq, group_end(n, drafts.len()));
+            self.next_seq.0 += 1;
+            places.extend([self.batch.push(header, draft)]);
+        }
+        assert_eq!(self.next_seq, self.batch.next_seq, "each record has the seq that was kept for it");
+    }
 }
 
 /// What [`Core::append`] did, for the counters of admission.
@@ -176,23 +203,76 @@ impl Core {
         let shared = if self.open.records == 0 { 0 } else { BATCH_HEADER_SIZE_BYTES as u64 };
         let spent = footprint - shared;
         for (n, draft) in drafts.iter().enumerate() {
-            let group_end = if n + 1 == drafts.len() { record_flags::GROUP_END } else { 0 };
-            places.extend([self.push(draft, group_end)]);
+            places.extend([self.push(draft, group_end(n, drafts.len()))]);
         }
-        let promised = spent.min(self.segment.promise);
-        self.segment.promise -= promised;
-        self.segment.used += spent;
-        self.segment.closed = owns;
         self.open_charge += footprint;
-        let (last_seq, last_lsn) = (Seq(self.next_seq.0 - 1), Lsn(self.next_lsn.0 - 1));
-        let appended = Appended { last_seq, last_lsn, cycle: self.cycles };
-        Placed { appended, charge: footprint, room: promised + wasted }
+        self.take_room((footprint, spent), owns, wasted)
     }
 
-    /// Everything that was appended and not taken, up to the next roll; `None` when there is nothing or a cycle is in
+    /// Whether a group of `bytes` is to be filled apart ([`Core::begin_apart`]): to copy it would hold others up.
+    pub(crate) fn is_large(&self, bytes: u64) -> bool {
+        bytes > APART_BYTES_MIN.min(self.batch_bytes_max as u64 / 2)
+    }
+
+    /// Fixes the place of a group of `records` of `bytes`, none of them a moved copy; it is filled without the lock, and given back
+    /// to [`Core::finish_apart`]. `memory` is [`Core::memory_for`] the bytes.
+    ///
+    /// # Panics
+    /// As [`Core::append`].
+    pub(crate) fn begin_apart(
+        &mut self,
+        (bytes, records): (u64, u32),
+        own_file: Option<ReadyFile>,
+        memory: BatchBuffer,
+    ) -> (Placed, Filling) {
+        assert!(records > 0, "a group has at least one record");
+        let footprint = footprint_of(bytes, records.into());
+        let owns = own_file.is_some();
+        let wasted = self.make_segment_room(footprint, own_file);
+        self.close_open_batch();
+        let mut batch = memory;
+        batch.start(self.segment.id, self.salt(), self.open.offset, self.next_lsn);
+        self.queue.push_back(Work::Filling(batch.segment, batch.offset));
+        let first_seq = self.next_seq;
+        self.next_seq.0 += u64::from(records);
+        self.next_lsn.0 += u64::from(records);
+        self.segment.records += records;
+        batch.next_seq = self.next_seq;
+        let end = batch.end() + bytes;
+        self.open.start(self.segment.id, self.salt(), end, self.next_lsn);
+        let placed = self.take_room((footprint, footprint), owns, wasted);
+        (placed, Filling { batch, next_seq: first_seq, charge: footprint })
+    }
+
+    /// Memory that [`Core::begin_apart`] needs; made without the lock.
+    pub(crate) fn memory_for(bytes: u64) -> BatchBuffer {
+        BatchBuffer::with_capacity(BATCH_HEADER_SIZE_BYTES + bytes as usize)
+    }
+
+    /// The group is filled: it may be written.
+    ///
+    /// # Panics
+    /// If it is not from [`Core::begin_apart`].
+    pub(crate) fn finish_apart(&mut self, Filling { batch, charge, .. }: Filling) {
+        let is_it = |work: &&mut Work| matches!(work, Work::Filling(segment, offset) if (*segment, *offset) == (batch.segment, batch.offset));
+        let place = self.queue.iter_mut().find(is_it).expect("its place is kept");
+        *place = Work::Batch { batch, charge };
+    }
+
+    /// Whether a group is being filled.
+    pub(crate) fn is_filling(&self) -> bool {
+        self.queue.iter().any(|work| matches!(work, Work::Filling(..)))
+    }
+
+    /// Everything that was appended and not taken, up to the next roll or what is being filled; `None` when there is nothing or a cycle is in
     /// flight.
     pub(crate) fn take_cycle(&mut self) -> Option<Cycle> {
-        if !self.flight.is_empty() || (self.queue.is_empty() && self.open.is_blank()) {
+        let is_filling = match self.queue.front() {
+            Some(Work::Filling(..)) => true,
+            Some(Work::Roll(_)) => matches!(self.queue.get(1), Some(Work::Filling(..))),
+            _ => false,
+        };
+        if is_filling || !self.flight.is_empty() || (self.queue.is_empty() && self.open.is_blank()) {
             return None;
         }
         self.cycles += 1;
@@ -205,8 +285,8 @@ impl Core {
                     cycle.next_seq = roll.sealed.next_seq;
                     cycle.roll = Some(*roll);
                 }
-                roll @ Work::Roll(_) => {
-                    self.queue.push_front(roll);
+                later @ (Work::Roll(_) | Work::Filling(..)) => {
+                    self.queue.push_front(later);
                     return Some(cycle);
                 }
             }
@@ -235,7 +315,8 @@ impl Core {
             // A reader that still looks into it keeps it; the pool then gets a new one when needed.
             let Ok(batch) = Arc::try_unwrap(batch) else { continue };
             let batch = batch.into_inner().unwrap_or_else(PoisonError::into_inner);
-            if self.pool.len() < POOLED_BATCHES_MAX && batch.capacity() < 2 * self.batch_bytes_max {
+            let is_usual = (self.batch_bytes_max..2 * self.batch_bytes_max).contains(&batch.capacity());
+            if self.pool.len() < POOLED_BATCHES_MAX && is_usual {
                 self.pool.push(batch);
             }
         }
@@ -325,17 +406,7 @@ impl Core {
 
     /// Sees to it that the open batch takes `bytes` more; returns what was promised of a segment that was cut short.
     fn make_room(&mut self, bytes: u64, footprint: u64, own_file: Option<ReadyFile>) -> u64 {
-        let mut wasted = 0;
-        let fits = self.segment.used + footprint <= usable_bytes(self.segment.size_bytes);
-        if let Some(file) = own_file {
-            wasted = self.segment.promise;
-            self.roll(file);
-            self.segment.promise = 0;
-        } else if self.segment.closed || !fits {
-            wasted = self.segment.promise;
-            let file = self.ready.pop_front().expect("admission granted this append a ready file");
-            self.roll(file);
-        }
+        let wasted = self.make_segment_room(footprint, own_file);
         if self.open.len() as u64 + bytes > self.open.capacity() as u64 {
             self.close_open_batch();
             let needed = bytes as usize + self.open.len();
@@ -348,6 +419,33 @@ impl Core {
         wasted
     }
 
+    /// Sees to it that the open segment takes a group; returns what was promised of one that was cut short.
+    fn make_segment_room(&mut self, footprint: u64, own_file: Option<ReadyFile>) -> u64 {
+        let mut wasted = 0;
+        let fits = self.segment.used + footprint <= usable_bytes(self.segment.size_bytes);
+        if let Some(file) = own_file {
+            wasted = self.segment.promise;
+            self.roll(file);
+            self.segment.promise = 0;
+        } else if self.segment.closed || !fits {
+            wasted = self.segment.promise;
+            let file = self.ready.pop_front().expect("admission granted this append a ready file");
+            self.roll(file);
+        }
+        wasted
+    }
+
+    /// Accounts for a group of `footprint` that `spent` room.
+    fn take_room(&mut self, (footprint, spent): (u64, u64), owns: bool, wasted: u64) -> Placed {
+        let promised = spent.min(self.segment.promise);
+        self.segment.promise -= promised;
+        self.segment.used += spent;
+        self.segment.closed = owns;
+        let (last_seq, last_lsn) = (Seq(self.next_seq.0 - 1), Lsn(self.next_lsn.0 - 1));
+        let appended = Appended { last_seq, last_lsn, cycle: self.cycles };
+        Placed { appended, charge: footprint, room: promised + wasted }
+    }
+
     fn salt(&self) -> Salt {
         Salt::new(self.folder, self.segment.id)
     }
@@ -356,20 +454,9 @@ impl Core {
         let seq = draft.seq.unwrap_or(self.next_seq);
         // A moved copy's seq is an old one; in a salvaged folder all are, and new ones must not repeat them.
         self.next_seq.0 = self.next_seq.0.max(seq.0 + 1);
-        let header = RecordHeader {
-            payload_crc: 0, // BatchBuffer::push knows it
-            payload_len: draft.payload_len(),
-            kind: draft.kind,
-            flags: draft.flags & !record_flags::GROUP_END | group_end,
-            keyspace: draft.keyspace,
-            group: 0,
-            term: 0,
-            seq,
-            expiry_ms: draft.expiry_ms,
-        };
         self.next_lsn.0 += 1;
         self.segment.records += 1;
-        self.open.push(header, draft)
+        self.open.push(header_of(draft, seq, group_end), draft)
     }
 
     /// Seals the open segment and opens the next in `file`.
@@ -420,6 +507,27 @@ impl Core {
     }
 }
 
+fn header_of(draft: &Draft<'_>, seq: Seq, group_end: u8) -> RecordHeader {
+    RecordHeader {
+        payload_crc: 0, // BatchBuffer::push knows it
+        payload_len: draft.payload_len(),
+        kind: draft.kind,
+        flags: draft.flags & !record_flags::GROUP_END | group_end,
+        keyspace: draft.keyspace,
+        group: 0,
+        term: 0,
+        seq,
+        expiry_ms: draft.expiry_ms,
+    }
+}
+
+/// The flag of record number `n` of `count` of a group.
+fn group_end(n: usize, count: usize) -> u8 {
+    if n + 1 == count { record_flags::GROUP_END } else { 0 }
+}
+
+/// Groups beyond this are copied without the lock: of small records these take about a millisecond.
+const APART_BYTES_MIN: u64 = 128 << 10;
 /// Write buffers kept for reuse: one open, one in flight, one to spare.
 const POOLED_BATCHES_MAX: usize = 2;
 
@@ -427,6 +535,7 @@ const POOLED_BATCHES_MAX: usize = 2;
 mod tests {
     use super::*;
     use crate::admission::shared_footprint_max;
+    use crate::format::record::RECORD_HEADER_SIZE_BYTES;
     use crate::types::FileId;
 
     const SIZE: u64 = 64 << 10;
@@ -451,7 +560,55 @@ mod tests {
         let parts: Vec<[&[u8]; 1]> = payloads.iter().map(|payload| [payload.as_slice()]).collect();
         let drafts: Vec<Draft<'_>> = parts.iter().map(|parts| Draft::new(1, 0, parts)).collect();
         let mut places = Vec::new();
-        (core.append(&drafts, None, &mut places), places)
+        let bytes = drafts.iter().map(|draft| record_size_bytes(draft.payload_len())).sum();
+        if !core.is_large(bytes) {
+            return (core.append(&drafts, None, &mut places), places);
+        }
+        let (placed, filling) = begin(core, lens.len() as u32, bytes);
+        finish(core, filling, &drafts, &mut places);
+        (placed, places)
+    }
+
+    fn begin(core: &mut Core, records: u32, bytes: u64) -> (Placed, Filling) {
+        core.begin_apart((bytes, records), None, Core::memory_for(bytes))
+    }
+
+    fn finish(core: &mut Core, mut filling: Filling, drafts: &[Draft<'_>], places: &mut Vec<Place>) {
+        filling.fill(drafts, places);
+        core.finish_apart(filling);
+    }
+
+    /// A group of 60 MB was copied under the lock: loops that appended something small waited for it, and all of their clients.
+    #[test]
+    fn group_that_is_filled_apart_lets_others_append_and_is_written_before_them() {
+        let mut core = core();
+        let (before, _) = append(&mut core, &[10]);
+        let payload = [7; 5_000];
+        let parts: [&[u8]; 1] = [&payload];
+        let draft = Draft::new(1, 0, &parts);
+        let bytes = record_size_bytes(draft.payload_len());
+        assert!(core.is_large(bytes));
+        let (placed, filling) = begin(&mut core, 1, bytes);
+        let (after, later) = append(&mut core, &[20, 30]);
+        let last = |placed: Placed| (placed.appended.last_seq.0, placed.appended.last_lsn.0);
+        assert_eq!([before, placed, after].map(last), [(1, 1), (2, 2), (4, 4)]);
+        let mut cycle = core.take_cycle().expect("what came before it");
+        assert_eq!((cycle.records, cycle.last_lsn, cycle.next_seq), (1, Lsn(1), Seq(2)));
+        core.on_cycle_done(&mut cycle);
+        assert!(core.take_cycle().is_none() && core.is_filling() && !core.is_drained());
+        let mut places = Vec::new();
+        finish(&mut core, filling, &[draft], &mut places);
+        assert!(later[0].pack() > places[0].pack() && !core.is_filling());
+        let found =
+            core.with_unwritten(places[0], |bytes| bytes[RECORD_HEADER_SIZE_BYTES..][..5_000] == payload);
+        assert_eq!(found, Some(true), "it is read before it is written");
+        let cycle = core.take_cycle().expect("the rest");
+        assert_eq!((cycle.records, cycle.last_lsn, cycle.next_seq), (3, Lsn(4), Seq(5)));
+        let ends = cycle.batches.iter().map(|batch| {
+            let batch = batch.read().expect("nobody panicked");
+            (batch.offset, batch.end())
+        });
+        assert!(ends.collect::<Vec<_>>().windows(2).all(|pair| pair[0].1 == pair[1].0), "without a gap");
     }
 
     #[test]

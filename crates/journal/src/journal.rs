@@ -6,15 +6,17 @@ use std::thread::JoinHandle;
 
 use crate::admission::{Class, Credits, Lack};
 use crate::committer::{self, Committer};
+use crate::core::{Core, Placed};
 use crate::counters::{Counters, Live};
 use crate::error::{JournalError, ReadError, Refusal};
 use crate::footer::FooterWriter;
 use crate::format::manifest_entry::{CHECKPOINT_NAME_BYTES_MAX, Checkpoint, Entry};
-use crate::format::record::{RECORD_HEADER_SIZE_BYTES, RecordHeader};
+use crate::format::record::{RECORD_HEADER_SIZE_BYTES, RecordHeader, record_size_bytes};
 use crate::format::segment_header::Identity;
 use crate::manifest::{Facts, State};
 use crate::options::{Backend, SyncMode};
 use crate::scan::{Extent, Scanner, read_record, verified};
+use crate::segment::ReadyFile;
 use crate::shared::{Phase, Shared};
 use crate::syncs::SyncFigures;
 use crate::types::{Appended, Draft, FileId, Lsn, Place, SegmentId, Seq};
@@ -134,7 +136,8 @@ impl Journal {
 
     /// Appends `drafts` as one atomic group, and adds each record's place to `places`; cannot fail or wait.
     ///
-    /// Cost under the journal's lock, for each record: a copy and a checksum of 48 bytes and, if it is short, its payload.
+    /// Cost under the journal's lock, for each record: a copy and a checksum of 48 bytes and, if it is short, its payload. A group
+    /// beyond 128 KiB is copied without the lock; others append behind it meanwhile.
     ///
     /// # Panics
     /// If the group is empty or larger than what was reserved: a bug in the caller.
@@ -146,16 +149,51 @@ impl Journal {
     ) -> Appended {
         let own_file = credits.own_file.take();
         credits.is_quiet = true;
+        let bytes: u64 = drafts.iter().map(|draft| record_size_bytes(draft.payload_len())).sum();
+        let is_plain = drafts.iter().all(|draft| draft.seq.is_none());
         let mut core = self.shared.core();
-        let placed = core.append(drafts, own_file, places);
-        self.shared.progress.appended_seq.store(placed.appended.last_seq.0, Ordering::Release);
-        self.shared.progress.appended_lsn.store(placed.appended.last_lsn.0, Ordering::Release);
-        drop(core);
+        let placed = if is_plain && core.is_large(bytes) {
+            drop(core);
+            self.append_apart(bytes, drafts, own_file, places)
+        } else {
+            let placed = core.append(drafts, own_file, places);
+            self.note_appended(&placed.appended);
+            drop(core);
+            placed
+        };
         assert!(placed.charge <= credits.bytes, "group of {} B, reserved {} B", placed.charge, credits.bytes);
         // What the group took stays taken; dropping the credits gives the rest back.
         credits.bytes = placed.charge.abs_diff(credits.bytes);
         credits.room = credits.room.saturating_sub(placed.room);
         placed.appended
+    }
+
+    /// As [`Journal::append`], of a group that takes a while to copy: the lock is held before and after that.
+    fn append_apart(
+        &self,
+        bytes: u64,
+        drafts: &[Draft<'_>],
+        own_file: Option<ReadyFile>,
+        places: &mut impl Extend<Place>,
+    ) -> Placed {
+        let memory = Core::memory_for(bytes);
+        let records = u32::try_from(drafts.len()).expect("credits bound the records of a group");
+        let mut core = self.shared.core();
+        let (placed, mut filling) = core.begin_apart((bytes, records), own_file, memory);
+        // No group behind this one is durable before it, whoever waits for that.
+        self.note_appended(&placed.appended);
+        drop(core);
+        filling.fill(drafts, places);
+        self.shared.core().finish_apart(filling);
+        // Offers that were made meanwhile found it unfinished.
+        self.shared.committer.notify();
+        placed
+    }
+
+    /// Says how far the journal goes; under its lock.
+    fn note_appended(&self, appended: &Appended) {
+        self.shared.progress.appended_seq.store(appended.last_seq.0, Ordering::Release);
+        self.shared.progress.appended_lsn.store(appended.last_lsn.0, Ordering::Release);
     }
 
     /// Tells the journal's thread that somebody waits for what was appended. Two loads when nothing was appended since
