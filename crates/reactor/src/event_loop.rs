@@ -18,6 +18,7 @@ mod moves;
 mod posts;
 mod turns;
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -108,7 +109,8 @@ pub(crate) struct Loop<P: Protocol, D> {
     pub(crate) pool: Pool,
     pub(crate) tally: Tally,
     timers: Timers,
-    posts: Vec<Post<P>>,
+    /// What was taken from the mailbox and waits for its turn.
+    posts: VecDeque<Post<P>>,
     held: Vec<Held>,
     lowest_held: u64,
     ready: Vec<u64>,
@@ -144,7 +146,7 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
             pool: Pool::default(),
             tally: Tally::default(),
             timers: Timers::default(),
-            posts: Vec::new(),
+            posts: VecDeque::new(),
             held: Vec::new(),
             lowest_held: u64::MAX,
             ready: Vec::new(),
@@ -159,7 +161,7 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
     }
 
     fn run(&mut self) {
-        while !(self.stopping && self.slots.count() == 0) {
+        while !(self.stopping && self.slots.count() == 0 && self.posts.is_empty()) {
             if self.wait().is_err() {
                 return self.give_up();
             }
@@ -202,6 +204,9 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
 
     /// Ends all connections, for nothing that comes for them is heard of any more. What others still leave at the door, the stop takes away.
     fn give_up(&mut self) {
+        while !self.posts.is_empty() {
+            self.take_posts();
+        }
         for index in 0..self.slots.size() {
             if let Some(peer) = self.slots.take_at(index) {
                 self.end(peer, CloseReason::System);
@@ -216,7 +221,7 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
     /// The system refuses, time after time.
     fn wait(&mut self) -> io::Result<()> {
         let shared = &self.handle.shared;
-        let idle = self.ready.is_empty() && self.gathers_since.is_none();
+        let idle = self.ready.is_empty() && self.posts.is_empty() && self.gathers_since.is_none();
         let timeout = if idle && !self.mailbox.begin_sleep(|| shared.protocol.released()) {
             self.timers.next().map(|deadline| deadline - shared.clock.now())
         } else {

@@ -36,6 +36,8 @@ under_both_drivers! {
     thousands_of_moves_under_pipelined_load_lose_and_double_nothing,
     of_several_orders_to_move_the_last_holds,
     connection_that_comes_back_with_a_held_reply_is_listed_once,
+    thousands_of_messages_are_handled_in_several_ticks,
+    messages_that_wait_for_their_turn_move_with_their_connection,
 }
 
 fn server(connector: Connector) -> Server {
@@ -305,4 +307,35 @@ fn of_several_orders_to_move_the_last_holds(connector: Connector) {
         // Two turns of its loop later whatever was on its way has arrived.
         (0..2).for_each(|_| assert_eq!(client.ask("where"), last.to_string(), "round {round}"));
     }
+}
+
+/// A message to 9,000 listeners came to a loop as so many posts, and it handled all of them before anybody else's request.
+fn thousands_of_messages_are_handled_in_several_ticks(connector: Connector) {
+    let server = Server::start(options(connector, 1));
+    let (mut client, connection) = server.connect_known();
+    client.send("meet\n");
+    server.protocol.meeting.wait();
+    let ticks = server.protocol.ticks.load(Ordering::SeqCst);
+    for n in 0..8_000 {
+        assert!(server.handle.post(connection.id(), Message::Push(n.to_string())));
+    }
+    server.protocol.meeting.wait();
+    (0..8_000).for_each(|n| client.expect(&n.to_string()));
+    let took = server.protocol.ticks.load(Ordering::SeqCst) - ticks;
+    assert!(took >= 8_000 / 512, "{took} ticks");
+}
+
+fn messages_that_wait_for_their_turn_move_with_their_connection(connector: Connector) {
+    let server = server(connector);
+    let (mut client, connection) = server.connect_known();
+    let to = (connection.loop_index() + 1) % LOOPS;
+    client.send("meet\n");
+    server.protocol.meeting.wait();
+    let post = |n: u32| assert!(server.handle.post(connection.id(), Message::Push(n.to_string())));
+    (0..300).for_each(post);
+    server.handle.move_connection(connection.id(), to).unwrap();
+    (300..3_000).for_each(post);
+    server.protocol.meeting.wait();
+    (0..3_000).for_each(|n: u32| client.expect(&n.to_string()));
+    eventually("it has moved", || connection.loop_index() == to);
 }

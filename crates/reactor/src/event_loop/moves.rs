@@ -24,7 +24,8 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
     }
 
     pub(super) fn move_peers(&mut self) {
-        if self.moves.is_empty() {
+        // Messages that wait here for their turn would be late.
+        if self.moves.is_empty() || !self.posts.is_empty() {
             return;
         }
         let mut took_held = false;
