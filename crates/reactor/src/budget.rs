@@ -3,23 +3,27 @@
 //! ```text
 //!  each peer, after each callback: what it keeps now - what it kept before -> tally of its thread   (plain integers)
 //!  each thread, at the end of a tick:                     tally -> LoopStats.kept               (one add, if any)
-//!  a thread that grew by CHECK_BYTES since it last did:   sum of all loops > limit? -> pressed, tender
+//!  a thread that grew by CHECK_BYTES since it last did:   sum of all loops > limit? -> pressure, tender
 //!  the tender, while there is something to do:            ends who makes it too much, grants room to who waits
 //! ```
 //!
 //! What counts is the capacity of buffers, not their length. A small request that comes whole keeps nothing after its turn, and is
 //! neither counted nor held up.
 //!
-//! Past the limit (`pressed`) a connection whose replies do not leave is not read, messages are published slowly, and the tender
+//! Past the limit ([`Pressure::Over`]) only connections that keep little are read, messages are published slowly, and the tender
 //! ends connections until 7/8 of the limit are kept: those with most unsent bytes first, then those that keep most. A request
 //! beyond [`FREE_BYTES`] is read only as far as it has a grant ([`requests`]): what is granted counts as if it had come.
+//!
+//! Ends take a while: their loops have other things to do. So it is not they that bound what is kept, but that nothing more is
+//! read: past 9/8 of the limit ([`Pressure::FarOver`]) from nobody, but for what was granted. Beyond that come the replies of the
+//! commands that run just then, one on each loop. Whoever is not read is told when it may go on ([`Budget::hold_back`]).
 
 pub(crate) mod requests;
 pub(crate) mod tender;
 
 use std::ops::{AddAssign, Sub};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use clock::Nanos;
@@ -37,6 +41,15 @@ pub struct BudgetLimits {
     pub strangers_bytes_max: u64,
     /// Longest wait of a request for room.
     pub room_wait_max: Duration,
+}
+
+impl BudgetLimits {
+    /// Most that requests may be granted. The rest is for what comes beside them: else whoever sends the least would make it too
+    /// much, and those who wait would be ended for it.
+    #[must_use]
+    pub fn requests_bytes_max(&self) -> u64 {
+        self.kept_bytes_max - self.kept_bytes_max / 8
+    }
 }
 
 impl Default for BudgetLimits {
@@ -61,7 +74,7 @@ pub struct Keeps {
 /// Why a connection that wanted to send a request is told so, and closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoRoom {
-    /// The request is larger than the whole budget: its bytes, and the budget's.
+    /// The request is larger than what all requests may be granted: its bytes, and those.
     TooLarge(u64, u64),
     /// Others did not make room within the longest wait.
     Waited,
@@ -165,14 +178,49 @@ pub struct BudgetReport {
     pub strangers_cut: u64,
 }
 
+/// How far what is kept is from what may be, and who is read no more because of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Pressure {
+    /// All are read.
+    Low,
+    /// A request has waited long for room that connections of other kinds keep: those that keep more than a little are not read.
+    Wanted,
+    /// More is kept than may be: the same, and messages wait.
+    Over,
+    /// So much more that nobody is read.
+    FarOver,
+}
+
+impl Pressure {
+    const ALL: [Self; 4] = [Self::Low, Self::Wanted, Self::Over, Self::FarOver];
+
+    fn of(kept_bytes: u64, max_bytes: u64) -> Self {
+        match kept_bytes.saturating_sub(max_bytes) {
+            0 => Self::Low,
+            over_bytes if over_bytes <= max_bytes / 8 => Self::Over,
+            _ => Self::FarOver,
+        }
+    }
+
+    /// Whether a connection is not read that keeps `own_bytes` beside itself.
+    fn holds_back(self, own_bytes: u64) -> bool {
+        match self {
+            Self::Low => false,
+            Self::Wanted | Self::Over => own_bytes > MODEST_BYTES,
+            Self::FarOver => true,
+        }
+    }
+}
+
 /// The budget of a reactor.
 #[derive(Debug)]
 pub(crate) struct Budget {
     kept_bytes_max: AtomicU64,
     strangers_bytes_max: AtomicU64,
     room_wait_max_ns: AtomicU64,
-    /// More is kept than may be.
-    pressed: AtomicBool,
+    /// A [`Pressure`].
+    pressure: AtomicU8,
     state: Mutex<BudgetState>,
     called: Condvar,
     waits: AtomicU64,
@@ -186,6 +234,8 @@ pub(crate) struct Budget {
 #[derive(Debug, Default)]
 struct BudgetState {
     requests: Requests,
+    /// Connections that are not read. Ended ones leave with the tender's next look.
+    held_back: Vec<Arc<Connection>>,
     is_called: bool,
     is_stopping: bool,
 }
@@ -196,7 +246,7 @@ impl Budget {
             kept_bytes_max: AtomicU64::new(0),
             strangers_bytes_max: AtomicU64::new(0),
             room_wait_max_ns: AtomicU64::new(0),
-            pressed: AtomicBool::new(false),
+            pressure: AtomicU8::new(Pressure::Low as u8),
             state: Mutex::default(),
             called: Condvar::new(),
             waits: AtomicU64::new(0),
@@ -226,7 +276,34 @@ impl Budget {
 
     /// Whether more is kept than may be. One load.
     pub(crate) fn is_pressed(&self) -> bool {
-        self.pressed.load(Ordering::Relaxed)
+        self.pressure() >= Pressure::Over
+    }
+
+    /// One load.
+    pub(crate) fn pressure(&self) -> Pressure {
+        Pressure::ALL[usize::from(self.pressure.load(Ordering::Relaxed))]
+    }
+
+    /// Whether `connection`, which keeps `own_bytes` beside itself, is not read now. Then the tender lets it go on by and by.
+    pub(crate) fn hold_back(&self, connection: &Arc<Connection>, own_bytes: u64) -> bool {
+        if !self.pressure().holds_back(own_bytes) {
+            return false;
+        }
+        let mut state = self.state();
+        // The tender changes the pressure before it looks at the list.
+        let is_held_back = self.pressure().holds_back(own_bytes);
+        if is_held_back {
+            state.held_back.push(Arc::clone(connection));
+        }
+        is_held_back
+    }
+
+    /// Takes those off the list who may be read again, by the `own_bytes` that each keeps beside itself.
+    fn let_go(&self, own_bytes: impl Fn(&Connection) -> u64) -> Vec<Arc<Connection>> {
+        let mut state = self.state();
+        let pressure = self.pressure();
+        let goes = |it: &mut Arc<Connection>| it.is_closed() || !pressure.holds_back(own_bytes(it));
+        state.held_back.extract_if(.., goes).collect()
     }
 
     /// Ends the tender.
@@ -286,11 +363,11 @@ impl<P: Protocol> Shared<P> {
     pub(crate) fn check_budget(&self) {
         let kept = self.kept();
         let limits = self.budget.limits();
-        let is_over = self.told_bytes(&kept) > limits.kept_bytes_max;
-        if is_over {
-            self.budget.pressed.store(true, Ordering::Relaxed);
+        let pressure = Pressure::of(self.told_bytes(&kept), limits.kept_bytes_max);
+        if pressure > Pressure::Low {
+            self.budget.pressure.fetch_max(pressure as u8, Ordering::Relaxed);
         }
-        if is_over || kept.strangers.max(0).cast_unsigned() > limits.strangers_bytes_max {
+        if pressure > Pressure::Low || kept.strangers.max(0).cast_unsigned() > limits.strangers_bytes_max {
             self.budget.call();
         }
     }
@@ -301,7 +378,8 @@ impl<P: Protocol> Shared<P> {
         let granted_bytes = self.budget.state().requests.granted_bytes();
         let bytes = own_bytes + granted_bytes + self.protocol.shared_bytes();
         // What is beyond the limit is about to go: others are not refused for it.
-        self.protocol.on_kept(bytes.min(self.budget.kept_bytes_max.load(Ordering::Relaxed)));
+        let max_bytes = self.budget.kept_bytes_max.load(Ordering::Relaxed);
+        self.protocol.on_kept(bytes.min(max_bytes), max_bytes);
         bytes
     }
 
@@ -314,7 +392,7 @@ impl<P: Protocol> Shared<P> {
 
     fn room(&self) -> Room {
         let own_bytes = self.kept().sum().max(0).cast_unsigned();
-        let max_bytes = self.budget.kept_bytes_max.load(Ordering::Relaxed);
+        let max_bytes = self.budget.limits().requests_bytes_max();
         Room { max_bytes, other_bytes: own_bytes + self.protocol.shared_bytes() }
     }
 
@@ -359,5 +437,30 @@ pub(crate) const FREE_BYTES: usize = 64 << 10;
 pub(crate) const GRANT_STEP_BYTES: usize = 256 << 10;
 /// A loop looks at the sum when it has grown by this.
 const CHECK_BYTES: i64 = 256 << 10;
+/// What every connection may keep beside itself, or have unsent, whatever others keep.
+const MODEST_BYTES: u64 = 4 << 10;
 /// Unsent replies above which a connection is not read while too much is kept.
 pub(crate) const PRESSED_SOFT_BYTES: usize = 16 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pressure_rises_past_the_limit_and_past_nine_eighths_of_it() {
+        let of = |kept_bytes| Pressure::of(kept_bytes, 800);
+        assert_eq!(
+            [0, 800, 801, 900, 901].map(of),
+            [Pressure::Low, Pressure::Low, Pressure::Over, Pressure::Over, Pressure::FarOver]
+        );
+        assert_eq!(Pressure::of(u64::MAX, u64::MAX), Pressure::Low);
+    }
+
+    #[test]
+    fn who_keeps_little_is_read_unless_far_too_much_is_kept() {
+        let read = |own_bytes| Pressure::ALL.map(|pressure| !pressure.holds_back(own_bytes));
+        assert_eq!(read(0), [true, true, true, false]);
+        assert_eq!(read(MODEST_BYTES), [true, true, true, false]);
+        assert_eq!(read(MODEST_BYTES + 1), [true, false, false, false]);
+    }
+}

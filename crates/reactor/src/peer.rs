@@ -25,7 +25,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
 use crate::budget::requests::Answer;
-use crate::budget::{FREE_BYTES, GRANT_STEP_BYTES, Kept};
+use crate::budget::{Budget, FREE_BYTES, GRANT_STEP_BYTES, Kept, Pressure};
 use crate::handle::Shared;
 use crate::link::Link;
 use crate::pool::Pool;
@@ -93,7 +93,7 @@ pub(crate) struct Peer<P: Protocol> {
     parked: bool,
     /// Bytes of input that its request was granted.
     granted_bytes: usize,
-    /// The rest of its request is not read until there is room for it.
+    /// Nothing is read until there is room for the rest of its request, or all together keep less.
     waits_for_room: bool,
     /// What of it is counted.
     counted: Kept,
@@ -179,8 +179,9 @@ impl<P: Protocol> Peer<P> {
             self.drain(context)?;
             return self.finish(context);
         }
+        let budget = &context.handle.shared.budget;
         let mut reads = 0;
-        while self.wants_turn() {
+        while self.wants_turn() && !self.hold_back(budget) {
             if !self.pending {
                 reads += 1;
                 if reads > READS_PER_TURN_MAX || !self.read(context)? {
@@ -188,16 +189,28 @@ impl<P: Protocol> Peer<P> {
                 }
             }
             self.call(Call::Input, context)?;
-            if self.pending {
+            // What it keeps now is known after the turn.
+            if self.pending || budget.pressure() > Pressure::Low {
                 break;
             }
         }
         self.finish(context)
     }
 
+    /// Whether nothing is read or begun for it now, since all together keep too much.
+    fn hold_back(&mut self, budget: &Budget) -> bool {
+        if budget.pressure() > Pressure::Low && self.granted_bytes == 0 {
+            let own_bytes = self.counted.sum() - self.counted.connections;
+            self.waits_for_room = budget.hold_back(&self.connection, own_bytes.max(0).cast_unsigned());
+        }
+        self.waits_for_room
+    }
+
     /// Reads what came, for the turn that follows.
     pub(crate) fn receive(&mut self, context: &mut Context<'_, P>) -> Result<(), CloseReason> {
-        if self.phase == Phase::Open && !self.pending && self.wants_turn() && self.read(context)? {
+        let budget = &context.handle.shared.budget;
+        let reads = self.phase == Phase::Open && !self.pending && self.wants_turn();
+        if reads && !self.hold_back(budget) && self.read(context)? {
             self.pending = true;
         }
         Ok(())
@@ -544,7 +557,7 @@ impl<P: Protocol> Peer<P> {
                 self.connection.set_receiving(false);
             }
             Answer::Never => {
-                let max_bytes = shared.budget.limits().kept_bytes_max;
+                let max_bytes = shared.budget.limits().requests_bytes_max();
                 self.refuse(NoRoom::TooLarge(whole_bytes as u64, max_bytes), context);
             }
         }
@@ -565,7 +578,7 @@ impl<P: Protocol> Peer<P> {
             }
         } else {
             self.granted_bytes = context.handle.shared.budget.granted_to(&self.connection) as usize;
-            self.connection.set_receiving(!self.input.is_empty());
+            self.connection.set_receiving(self.granted_bytes > 0 && !self.input.is_empty());
         }
         self.waits_for_room = false;
         self.finish(context)

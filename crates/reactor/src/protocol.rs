@@ -63,8 +63,8 @@ pub trait Protocol: Send + Sync + Sized + 'static {
         0
     }
 
-    /// Told now and then, from any thread, what all connections keep, as far as they may.
-    fn on_kept(&self, _bytes: u64) {}
+    /// Told now and then, from any thread, what all connections keep, as far as they may, and how much that is.
+    fn on_kept(&self, _bytes: u64, _bytes_max: u64) {}
 
     /// What a connection is told, before it is closed, that has no room for its request.
     fn no_room(&self, _why: NoRoom) -> Vec<u8> {

@@ -151,7 +151,7 @@ pub(crate) const ECHO_BYTES_MAX: usize = 128;
 pub(crate) fn no_room(why: reactor::NoRoom) -> String {
     match why {
         reactor::NoRoom::TooLarge(bytes, max_bytes) => format!(
-            "OOM a request of {bytes} B is larger than connections.memory_max ({max_bytes} B), which all clients share"
+            "OOM a request of {bytes} B is larger than {max_bytes} B, seven eighths of connections.memory_max, which all clients share"
         ),
         reactor::NoRoom::Waited => "OOM the request waited for connections.room_wait_max, but other clients hold \
                                     connections.memory_max together: try again later"

@@ -183,12 +183,13 @@ impl Server {
         out: &mut Vec<u8>,
     ) -> Result<Executed, (Stop, Wanted)> {
         let (start, transaction) = (out.len(), run.transaction);
-        let _reserved = match self.copy_large(transaction, copies) {
+        let mut reserved = match self.copy_large(transaction, copies) {
             Ok(reserved) => reserved,
             Err(stop) => return Err((stop, Wanted::default())),
         };
         loop {
-            let (command, splice) = match self.exec_once(run, (scope, prepared, copies), out) {
+            let (command, splice) = match self.exec_once(run, (scope, prepared, copies), (&mut reserved, out))
+            {
                 Ok(executed) => return Ok(executed),
                 Err(Halt::Stopped(stop, wanted)) => return Err((stop, wanted)),
                 Err(Halt::Make(command, splice)) => (command, splice),
@@ -291,13 +292,14 @@ impl Server {
         &'s self,
         run: Run<'_>,
         (scope, prepared, copies): (Scope<'_>, &'s Prepared, &Copies),
-        out: &mut Vec<u8>,
+        (reserved, out): (&mut Option<Reserved>, &mut Vec<u8>),
     ) -> Result<Executed, Halt> {
         let Run { transaction, watched, mut course } = run;
         let resp3 = course.resp3;
         let grows = transaction.queue.iter().any(|queued| queued.entry.command.flags.has(Flags::DENYOOM));
         let credit_bytes = if grows { transaction.queued_bytes } else { 0 };
         let mut access = self.store.access(scope, prepared, credit_bytes)?;
+        reserved.iter_mut().for_each(Reserved::credited);
         let mut executed = Executed::default();
         for watch in watched {
             access.turn_to(&[KeyRef { db: watch.db(), key: watch.key() }]);

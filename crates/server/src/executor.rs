@@ -358,7 +358,7 @@ impl Server {
         loop {
             let ahead = (scope, &prepared, copies.of(0), credit_bytes);
             let place = (session.db, session.resp3);
-            match self.try_data(place, run, (request.args, request.moment), ahead, out) {
+            match self.try_data(place, run, (request.args, request.moment), ahead, (&mut reserved, out)) {
                 Ok(ran) => return Ok(ran),
                 Err(Halt::Make(command, splice)) => {
                     out.truncate(start);
@@ -403,9 +403,10 @@ impl Server {
         run: DataFn,
         (args, moment): (ArgsView<'_>, Moment),
         (scope, prepared, copies, credit_bytes): (Scope<'s>, &'s Prepared, Copied<'_>, u64),
-        out: &mut Vec<u8>,
+        (reserved, out): (&mut Option<Reserved>, &mut Vec<u8>),
     ) -> Result<Ran, Halt> {
         let mut access = self.store.access_at(scope, prepared, credit_bytes, moment)?;
+        reserved.iter_mut().for_each(Reserved::credited);
         let now = access.now();
         let start = out.len();
         let mut writer = Writer::new(out, resp3);

@@ -179,8 +179,8 @@ impl Protocol for EvenkeelProtocol {
         self.server.pubsub.kept_bytes() + self.server.slowlog.bytes() + self.server.long.bytes()
     }
 
-    fn on_kept(&self, bytes: u64) {
-        self.server.store.report_buffers(bytes);
+    fn on_kept(&self, bytes: u64, bytes_max: u64) {
+        self.server.store.report_buffers(bytes, bytes_max);
     }
 
     fn no_room(&self, why: NoRoom) -> Vec<u8> {

@@ -383,9 +383,9 @@ impl Store {
         self.memory.set_limit(limit_bytes);
     }
 
-    /// Takes note of the bytes that connection buffers hold now; they count against `memory.limit`.
-    pub fn report_buffers(&self, bytes: u64) {
-        self.memory.report_buffers(bytes);
+    /// Takes note of the bytes that connection buffers hold now, which count against `memory.limit`, and of the most that they may.
+    pub fn report_buffers(&self, bytes: u64, bytes_max: u64) {
+        self.memory.report_buffers(bytes, bytes_max);
     }
 
     /// Switches the removal of expired keys that nobody looks at.

@@ -9,7 +9,7 @@
 //! Invariant: a value whose effect is not released stays hot.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::engine::Engine;
 use crate::error::{Stop, StoreError};
@@ -24,6 +24,8 @@ use crate::record;
 pub(crate) struct Memory {
     limit_bytes: AtomicU64,
     reported_bytes: AtomicU64,
+    /// Most that will be reported.
+    reported_bytes_max: AtomicU64,
     ledger: Ledger,
     /// Sum of what is reserved: who decides about more has it locked.
     reserved_bytes: Arc<Mutex<u64>>,
@@ -82,9 +84,19 @@ impl Reserved {
     /// The value was copied or made, and is counted by itself from now on.
     pub fn copied(&mut self) {
         let copy_bytes = std::mem::take(&mut self.copy_bytes);
-        self.held.take(copy_bytes);
-        self.bytes -= copy_bytes;
-        *self.all_bytes.lock().unwrap_or_else(PoisonError::into_inner) -= copy_bytes;
+        self.give_back(copy_bytes);
+    }
+
+    /// The journal has credits for it, and counts by itself from now on what will wait there. Counted twice, a value that fits
+    /// would wait for itself.
+    pub fn credited(&mut self) {
+        self.give_back(self.bytes - self.copy_bytes);
+    }
+
+    fn give_back(&mut self, bytes: u64) {
+        self.held.take(bytes);
+        self.bytes -= bytes;
+        *self.all_bytes.lock().unwrap_or_else(PoisonError::into_inner) -= bytes;
     }
 }
 
@@ -100,6 +112,7 @@ impl Memory {
         Self {
             limit_bytes: AtomicU64::new(limit_bytes),
             reported_bytes: AtomicU64::new(0),
+            reported_bytes_max: AtomicU64::new(0),
             ledger: Ledger::default(),
             reserved_bytes: Arc::default(),
             hand: Mutex::default(),
@@ -112,9 +125,10 @@ impl Memory {
         self.limit_bytes.store(limit_bytes, Ordering::Relaxed);
     }
 
-    /// Takes note of what buffers elsewhere hold now.
-    pub(crate) fn report_buffers(&self, bytes: u64) {
+    /// Takes note of what buffers elsewhere hold now, and of the most that they will.
+    pub(crate) fn report_buffers(&self, bytes: u64, bytes_max: u64) {
         self.reported_bytes.store(bytes, Ordering::Relaxed);
+        self.reported_bytes_max.store(bytes_max, Ordering::Relaxed);
     }
 
     /// `value` as one to share, if it is large; a borrowed one is copied.
@@ -179,24 +193,34 @@ impl Memory {
         self.has_warmed.store(true, Ordering::Relaxed);
     }
 
-    /// Refuses growth past the limit; holds it back where there will be room once the disk has caught up.
+    /// Refuses growth past the limit; holds it back where there will be room once the disk has caught up, or large values that are
+    /// being stored are.
     pub(crate) fn admit(&self, index: &Index, engine: &dyn Engine) -> Result<(), Stop> {
         let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
         let used_bytes = self.used(index, engine);
         if limit_bytes == 0 || used_bytes <= limit_bytes {
             return Ok(());
         }
-        // what waits is counted there, and until it is released as a value that cannot be dropped
-        let waiting_bytes = 2 * engine.buffered_bytes();
-        if used_bytes.saturating_sub(waiting_bytes) <= limit_bytes && engine.awaits_disk() {
-            return Err(Stop::Busy);
+        Err(self.lacks(index, engine, *self.reserved(), limit_bytes))
+    }
+
+    /// What becomes of one for whom there is no room: others that reserved `reserved_bytes` give them back, what waits for the disk
+    /// leaves, or it is refused.
+    fn lacks(&self, index: &Index, engine: &dyn Engine, reserved_bytes: u64, limit_bytes: u64) -> Stop {
+        // What waits is counted there, and until it is released as a value that cannot be dropped.
+        let waiting_bytes = if engine.awaits_disk() { 2 * engine.buffered_bytes() } else { 0 };
+        // After that look: what waited before may have left meanwhile.
+        let used_bytes = self.used(index, engine);
+        if used_bytes.saturating_sub(waiting_bytes + reserved_bytes) <= limit_bytes {
+            return Stop::Busy;
         }
-        Err(StoreError::MemoryLimit { used_bytes, limit_bytes }.into())
+        StoreError::MemoryLimit { used_bytes, limit_bytes }.into()
     }
 
     /// Holds `bytes` for a large value that is about to be made, unless that has happened, and as many again where it will wait
-    /// for the disk, until the result is dropped; drops values for it that are not needed here. Who only lacks what others hold
-    /// in this way, or what waits for the disk, is to come again.
+    /// for the disk, until the result is dropped; drops values for it that are not needed here. Several at a time leave what buffers
+    /// elsewhere may come to, so that no small write is refused for them when they do. Who only lacks what others hold in this way,
+    /// or what waits for the disk, is to come again.
     pub(crate) fn reserve(
         &self,
         (index, engine): (&Index, &dyn Engine),
@@ -206,20 +230,19 @@ impl Memory {
         let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
         let copy_bytes = if is_copied { 0 } else { bytes };
         let bytes = copy_bytes + if engine.has_places() { bytes } else { 0 };
-        let mut all_bytes = self.reserved_bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all_bytes = self.reserved();
         let mut held = Held::new(&self.ledger);
         held.add(bytes);
-        self.make_room(index, engine, RESERVE_PAGES_MAX, 0);
+        let to_come_bytes = self.reported_bytes_max.load(Ordering::Relaxed);
+        let to_come_bytes = to_come_bytes.saturating_sub(self.reported_bytes.load(Ordering::Relaxed));
+        self.make_room(index, engine, RESERVE_PAGES_MAX, to_come_bytes);
         let used_bytes = self.used(index, engine);
-        if limit_bytes == 0 || used_bytes <= limit_bytes {
+        let beside_bytes = if *all_bytes == 0 { 0 } else { to_come_bytes };
+        if limit_bytes == 0 || used_bytes.saturating_add(beside_bytes) <= limit_bytes {
             *all_bytes += bytes;
             return Ok(Reserved { held, bytes, copy_bytes, all_bytes: Arc::clone(&self.reserved_bytes) });
         }
-        let waiting_bytes = if engine.awaits_disk() { 2 * engine.buffered_bytes() } else { 0 };
-        if used_bytes.saturating_sub(waiting_bytes + *all_bytes) <= limit_bytes {
-            return Err(Stop::Busy);
-        }
-        Err(StoreError::MemoryLimit { used_bytes, limit_bytes }.into())
+        Err(self.lacks(index, engine, *all_bytes, limit_bytes))
     }
 
     /// Memory by parts.
@@ -232,6 +255,10 @@ impl Memory {
             journal_bytes,
             limit_bytes: self.limit_bytes.load(Ordering::Relaxed),
         }
+    }
+
+    fn reserved(&self) -> MutexGuard<'_, u64> {
+        self.reserved_bytes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn used(&self, index: &Index, engine: &dyn Engine) -> u64 {

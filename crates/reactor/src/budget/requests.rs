@@ -18,7 +18,7 @@
 //!
 //! No I/O, no clock: the time is an argument.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use clock::Nanos;
@@ -133,15 +133,26 @@ impl Requests {
         self.grants.get(&id).map_or(0, |grant| grant.bytes)
     }
 
+    /// Who waits.
+    pub(crate) fn waiting_ids(&self) -> HashSet<u64> {
+        self.waiters.iter().map(|waiter| waiter.id).collect()
+    }
+
+    /// Those who have waited longest.
+    pub(crate) fn first_ids(&self) -> HashSet<u64> {
+        self.waiters.iter().take(FIRST_COUNT).map(|waiter| waiter.id).collect()
+    }
+
     /// How many wait.
     pub(crate) fn waiting(&self) -> usize {
         self.waiters.len()
     }
 
-    /// Bytes that the first of those who wait lacks, if it has waited for `long`.
-    pub(crate) fn lacking_bytes(&self, room: Room, now: Nanos, long: Duration) -> u64 {
-        let first = self.waiters.front().filter(|first| now - first.since >= long);
-        first.map_or(0, |first| first.more_bytes.saturating_sub(self.free_bytes(room)))
+    /// By how much others than requests keep more than they could beside the first of those who wait, if it has waited for `long`.
+    pub(crate) fn owed_bytes(&self, room: Room, now: Nanos, long: Duration) -> u64 {
+        let Some(first) = self.waiters.front().filter(|first| now - first.since >= long) else { return 0 };
+        let whole_bytes = self.granted_to(first.id) + first.more_bytes;
+        room.other_bytes.saturating_sub(room.max_bytes.saturating_sub(whole_bytes))
     }
 
     /// Decides what can be decided now; nobody waits longer than `longest`.
@@ -194,7 +205,7 @@ impl Requests {
     ) {
         let Some(first) = self.waiters.front() else { return };
         let mut lacking_bytes = first.more_bytes.saturating_sub(self.free_bytes(room));
-        let waiting: std::collections::HashSet<u64> = self.waiters.iter().map(|waiter| waiter.id).collect();
+        let waiting = self.waiting_ids();
         let mut stalled = Vec::new();
         for (id, grant) in &mut self.grants {
             match doing(*id) {
@@ -249,6 +260,8 @@ impl Requests {
 
 /// Patience is this part of the longest wait: with one who has room and does not use it, and with one who waits and is overtaken.
 const PATIENCE_PARTS: u32 = 4;
+/// So many of those who wait are not ended for what they hold already.
+const FIRST_COUNT: usize = 16;
 /// Fewer bytes than this in that time, and a request is stalled.
 const STALLED_BYTES: u64 = 64 << 10;
 
@@ -328,6 +341,19 @@ mod tests {
         assert_eq!(poll(&mut requests, 101), []);
         assert_eq!(poll(&mut requests, 401), [Verdict::Refused(2)], "nobody waits longer");
         assert_eq!(poll(&mut requests, 402), [Verdict::Granted(4)]);
+    }
+
+    #[test]
+    fn others_owe_what_they_keep_beyond_the_rest_of_the_limit_once_a_request_has_waited_long() {
+        let mut requests = Requests::default();
+        let others = |other_bytes| Room { max_bytes: 100, other_bytes };
+        requests.ask(1, 20, others(0), at(0));
+        assert_eq!(requests.ask(1, 40, others(70), at(0)), Answer::Waits);
+        let owed = |other_bytes, ms| requests.owed_bytes(others(other_bytes), at(ms), LONGEST / 4);
+        assert_eq!(owed(70, 99), 0, "it has not waited long");
+        assert_eq!(owed(70, 100), 30, "it needs 60 in all");
+        assert_eq!(owed(40, 100), 0, "what it lacks is granted to others, who get on");
+        assert_eq!(Requests::default().owed_bytes(others(100), at(1_000), LONGEST / 4), 0);
     }
 
     proptest! {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use clock::Throttle;
 
 use super::requests::{Doing, Verdict};
-use super::{Kept, NoRoom};
+use super::{Kept, MODEST_BYTES, NoRoom, Pressure};
 use crate::handle::Shared;
 use crate::mailbox::Post;
 use crate::{CloseReason, Connection, Handle, Protocol, StartError};
@@ -69,58 +69,97 @@ impl<P: Protocol> Tender<P> {
         let kept = shared.kept();
         let kept_bytes = shared.told_bytes(&kept);
         let low_bytes = limits.kept_bytes_max - limits.kept_bytes_max / 8;
-        let is_pressed =
-            kept_bytes > if shared.budget.is_pressed() { low_bytes } else { limits.kept_bytes_max };
-        shared.budget.pressed.store(is_pressed, Ordering::Relaxed);
-
-        self.ending.retain(|connection| !connection.is_closed());
-        let mut over_bytes = if is_pressed { kept_bytes - low_bytes } else { 0 };
-        if over_bytes == 0 {
-            let patience = limits.room_wait_max / 4;
-            let now = shared.clock.now();
-            over_bytes = shared.budget.state().requests.lacking_bytes(shared.room(), now, patience);
+        let mut pressure = Pressure::of(kept_bytes, limits.kept_bytes_max);
+        if pressure == Pressure::Low && shared.budget.is_pressed() && kept_bytes > low_bytes {
+            pressure = Pressure::Over;
         }
-        if over_bytes > 0 && self.ending.is_empty() {
-            self.cut(over_bytes, (!is_pressed).then_some(limits.room_wait_max / 4));
+        self.ending.retain(|connection| !connection.is_closed());
+        let patience = limits.room_wait_max / 4;
+        let owed_bytes =
+            shared.budget.state().requests.owed_bytes(shared.room(), shared.clock.now(), patience);
+        if pressure == Pressure::Low {
+            pressure = self.make_room_for_requests(owed_bytes, patience);
+        } else if self.ending.is_empty() && !self.cut(kept_bytes.saturating_sub(low_bytes).max(owed_bytes)) {
+            // All keep little, and would wait for ever.
+            pressure = Pressure::Over;
+        }
+        shared.budget.pressure.store(pressure as u8, Ordering::Relaxed);
+        let connection_bytes = shared.connection_bytes::<P>().cast_unsigned();
+        for connection in shared.budget.let_go(|it| it.kept_bytes().saturating_sub(connection_bytes)) {
+            shared.send(&connection, Post::Room(Arc::clone(&connection), None));
         }
         let strangers_are_over = self.cut_strangers(&kept, limits.strangers_bytes_max);
         let waiting = self.decide_requests();
-        is_pressed || waiting || strangers_are_over || !self.ending.is_empty()
+        pressure > Pressure::Low || waiting || strangers_are_over || !self.ending.is_empty()
+    }
+
+    /// Makes room of `over_bytes` that connections keep and the first request needs which has waited for `patience`. Those that keep
+    /// more than a little are not read until then, and those of them that were silent for as long are ended, those with most first,
+    /// when that makes enough room. Nothing is done if all of them together could not make it.
+    fn make_room_for_requests(&mut self, over_bytes: u64, patience: Duration) -> Pressure {
+        if over_bytes == 0 {
+            return Pressure::Low;
+        }
+        let now = self.shared.clock.now();
+        let connections = self.shared.some_order();
+        let modest_bytes = self.modest_bytes();
+        let most = |it: &Connection| {
+            let kept_bytes = it.kept_bytes().saturating_sub(modest_bytes);
+            if it.unsent_bytes() < MODEST_BYTES && it.is_parked() { 0 } else { kept_bytes }
+        };
+        if connections.iter().map(|it| most(it)).sum::<u64>() < over_bytes {
+            return Pressure::Low;
+        }
+        let silent = |it: &Connection| if now - it.last_active() >= patience { most(it) } else { 0 };
+        let victims = take_largest(&connections, over_bytes, silent);
+        if self.ending.is_empty() && victims.iter().map(|it| silent(it)).sum::<u64>() >= over_bytes {
+            self.end_for_memory(victims);
+        }
+        Pressure::Wanted
+    }
+
+    /// What a connection keeps that keeps little.
+    fn modest_bytes(&self) -> u64 {
+        self.shared.connection_bytes::<P>().cast_unsigned() + MODEST_BYTES
     }
 
     /// Ends connections of one kind until `over_bytes` will be free: those with most unsent bytes; if there are none, those that
-    /// keep most and rest, then those that send, and then those that wait for something. With `patience` it is for requests that wait for room:
-    /// then only who has been silent for so long is ended, and only if that makes enough room. The next look finds whether it did.
-    fn cut(&mut self, over_bytes: u64, patience: Option<Duration>) {
+    /// keep most and rest, then those that send, and then those that wait for something. The next look finds whether it was enough.
+    /// Returns whether there were any.
+    fn cut(&mut self, over_bytes: u64) -> bool {
         let connections = self.shared.some_order();
-        let modest_bytes = self.shared.connection_bytes::<P>().cast_unsigned() + MODEST_BYTES;
+        let modest_bytes = self.modest_bytes();
         let now = self.shared.clock.now();
-        let is_silent = |it: &Connection| patience.is_none_or(|patience| now - it.last_active() >= patience);
-        let kept =
-            |it: &Connection| if is_silent(it) { it.kept_bytes().saturating_sub(modest_bytes) } else { 0 };
+        let kept = |it: &Connection| it.kept_bytes().saturating_sub(modest_bytes);
         let unsent = |it: &Connection| match it.unsent_bytes() {
             // Less is on its way in any case.
-            bytes @ MODEST_BYTES.. if is_silent(it) => bytes.max(kept(it)),
+            bytes @ MODEST_BYTES.. => bytes.max(kept(it)),
             _ => 0,
         };
-        let idle = |it: &Connection| if it.is_parked() { 0 } else { kept(it) };
+        let (waiting, first) = {
+            let state = self.shared.budget.state();
+            (state.requests.waiting_ids(), state.requests.first_ids())
+        };
+        let late = |it: &Connection| if first.contains(&it.id()) { 0 } else { kept(it) };
+        let idle = |it: &Connection| if it.is_parked() || waiting.contains(&it.id()) { 0 } else { kept(it) };
         // Whoever is in the middle of a request that comes goes on, as long as others keep more than they need.
         let resting = |it: &Connection| if now - it.last_active() >= RESTING { idle(it) } else { 0 };
-        let victims = if patience.is_some() {
-            let most = |it: &Connection| unsent(it).max(idle(it));
-            let victims = take_largest(&connections, over_bytes, most);
-            if victims.iter().map(|it| most(it)).sum::<u64>() < over_bytes { Vec::new() } else { victims }
-        } else {
-            let kinds: [&dyn Fn(&Connection) -> u64; 4] = [&unsent, &resting, &idle, &kept];
-            let mut victims = kinds.iter().map(|bytes| take_largest(&connections, over_bytes, bytes));
-            victims.find(|victims| !victims.is_empty()).unwrap_or_default()
-        };
+        let kinds: [&dyn Fn(&Connection) -> u64; 4] = [&unsent, &resting, &idle, &late];
+        let mut victims = kinds.iter().map(|bytes| take_largest(&connections, over_bytes, bytes));
+        let victims = victims.find(|victims| !victims.is_empty()).unwrap_or_default();
+        let any = !victims.is_empty();
+        self.end_for_memory(victims);
+        any
+    }
+
+    /// Ends `victims` for what they keep.
+    fn end_for_memory(&mut self, victims: Vec<Arc<Connection>>) {
         let freed_bytes: u64 = victims.iter().map(|connection| connection.unsent_bytes()).sum();
         let cut = victims.len();
         self.end_all(victims, CloseReason::Memory);
         self.shared.budget.cut.fetch_add(cut as u64, Ordering::Relaxed);
         if cut > 0
-            && let Some(skipped) = self.log.admit(now)
+            && let Some(skipped) = self.log.admit(self.shared.clock.now())
         {
             let max_bytes = self.shared.budget.limits().kept_bytes_max;
             tracing::warn!(
@@ -222,7 +261,5 @@ fn take_largest(
     taken.map(|(_, connection)| Arc::clone(connection)).collect()
 }
 
-/// What every connection may keep beside itself, or have unsent.
-const MODEST_BYTES: u64 = 4 << 10;
 /// One line in this time, however many connections are closed.
 const LOGGED_EVERY: Duration = Duration::from_secs(10);
