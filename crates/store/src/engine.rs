@@ -101,6 +101,7 @@ pub(crate) trait Engine: Send + Sync + std::fmt::Debug {
         for place in prepared.take_wanted() {
             prepared.supply(place, self.read(place));
         }
+        prepared.fold();
         done(prepared);
     }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use vfs::{OpenOptions, SimDisk, Vfs};
 
 use crate::log::checkpoint_file;
+use crate::log::fold::{put_part, split_part};
 use crate::record::{self, Payload};
 use crate::staging;
 
@@ -22,6 +23,13 @@ pub fn record(kind: u8, payload: &[u8]) -> bool {
         }
         Some(Payload::Delta { key, body, .. }) => {
             assert_eq!(payload.len(), 12 + key.len() + body.len());
+            if kind & !record::SHARED == record::PART {
+                let mut string = vec![0; 16];
+                let fits = put_part(&mut string, 0, body).is_some();
+                let end =
+                    split_part(body).map_or(0, |(offset, part)| offset.saturating_add(part.len() as u64));
+                assert_eq!(string.len() as u64, if fits { end.max(16) } else { 16 });
+            }
             true
         }
         Some(Payload::Mapping { keyspaces, .. }) => {

@@ -233,11 +233,18 @@ impl Store {
             };
             let unknown: Vec<u64> = match space.seek(hash, key.key, prepared) {
                 Seek::Unknown(places) => places,
-                Seek::At { word, whole: false, .. } => space.field_places(word).collect(),
+                Seek::At { word, whole: false, current, .. } if current.kind() == record::STRING => {
+                    vec![word.place()]
+                }
+                Seek::At { word, whole: false, .. } => {
+                    space.changes(word, 0).map(|delta| delta.place).collect()
+                }
                 _ => continue,
             };
+            let folds: Vec<_> = unknown.iter().filter_map(|place| space.parts_of(*place)).collect();
             drop(stripe);
             unknown.into_iter().for_each(|place| prepared.want_place(place));
+            folds.into_iter().for_each(|fold| prepared.want_fold(fold));
         }
         prepared.is_complete()
     }

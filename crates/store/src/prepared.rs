@@ -2,11 +2,16 @@
 //!
 //! Records are kept by place. The index decides at execution whether a slot still names that place, so a record
 //! that went stale meanwhile is simply not asked for.
+//!
+//! A long string with parts written over it is folded once all of these records are here, before anybody locks anything: it is
+//! then as if the record at its base's place held the state of the newest of them. Deltas that came later lie on top of that.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::StoreError;
+use crate::index::stripe::{Delta, broken_chain, later};
 use crate::large::{Ledger, Owned};
+use crate::log::fold::{put_part, split_part};
 use crate::record;
 
 /// Places to fetch, and what was fetched; travels from [`crate::Store::missing`] through
@@ -32,6 +37,17 @@ struct Reading {
     kept_bytes: u64,
     /// Of these, what `ledger` holds for small values.
     small_bytes: u64,
+    /// What to fold once it is here.
+    folds: Vec<Fold>,
+}
+
+/// A long string and the deltas on it.
+#[derive(Clone, Debug)]
+pub(crate) struct Fold {
+    /// Place of the base.
+    pub(crate) base: u64,
+    /// All on top of it, oldest first.
+    pub(crate) deltas: Vec<Delta>,
 }
 
 impl Default for Reading {
@@ -44,25 +60,32 @@ impl Default for Reading {
             kept: 0,
             kept_bytes: 0,
             small_bytes: 0,
+            folds: Vec::new(),
         }
     }
 }
 
 impl Reading {
     /// `fetched` with its value shared if it is large, or left out if there is no room for it. Two are
-    /// always kept: RENAME and LCS cannot do with less.
+    /// always kept: RENAME and LCS cannot do with less. So are deltas, which are no values.
     fn keep(&mut self, fetched: Fetched) -> Fetched {
-        let bytes = fetched.value.len() as u64;
-        if self.kept >= 2 && self.kept_bytes + bytes > self.kept_bytes_max {
+        let (bytes, is_delta) = (fetched.value.len() as u64, record::is_delta(fetched.kind));
+        if self.kept >= 2 && !is_delta && self.kept_bytes + bytes > self.kept_bytes_max {
             return Fetched { value: Owned::from(&[][..]), left_out_bytes: bytes, ..fetched };
         }
-        (self.kept, self.kept_bytes) = (self.kept + 1, self.kept_bytes + bytes);
-        let value = fetched.value.shared(&self.ledger);
-        if value.bytes().large().is_none() {
-            self.ledger.add(bytes);
-            self.small_bytes += bytes;
-        }
+        (self.kept, self.kept_bytes) = (self.kept + u32::from(!is_delta), self.kept_bytes + bytes);
+        let value = self.shared(fetched.value);
         Fetched { value, ..fetched }
+    }
+
+    /// `value`, counted, and shared if it is large.
+    fn shared(&mut self, value: Owned) -> Owned {
+        let value = value.shared(&self.ledger);
+        if value.bytes().large().is_none() {
+            self.ledger.add(value.len() as u64);
+            self.small_bytes += value.len() as u64;
+        }
+        value
     }
 }
 
@@ -82,6 +105,8 @@ pub(crate) struct Fetched {
     pub(crate) expiry_ms: u64,
     /// Bytes of the value, which was left out: more was read already than one command may hold. 0: it is here.
     pub(crate) left_out_bytes: u64,
+    /// By how many bytes the value is longer than in the record, after folding.
+    pub(crate) grown_bytes: u64,
 }
 
 impl Fetched {
@@ -89,22 +114,88 @@ impl Fetched {
     pub(crate) fn value_len(&self) -> u64 {
         self.value.len() as u64 + self.left_out_bytes
     }
+
+    /// Bytes of the record in its segment.
+    pub(crate) fn record_bytes(&self) -> u64 {
+        record::bytes_of(self.kind, self.key.len(), (self.value_len() - self.grown_bytes) as usize)
+    }
 }
 
-/// Places that an access missed, to be added to a [`Prepared`].
+impl Fold {
+    /// The string with its deltas in it; `None` if not all of them are here, or one is damaged.
+    fn fold(
+        &self,
+        records: &BTreeMap<u64, Result<Fetched, StoreError>>,
+    ) -> Option<Result<Fetched, StoreError>> {
+        let base = records.get(&self.base)?.as_ref().ok()?;
+        let deltas = later(&self.deltas, base.seq);
+        let mut read = Vec::with_capacity(deltas.len());
+        for delta in deltas {
+            read.push(match delta.kind {
+                record::EXPIRY => None,
+                _ => Some(records.get(&delta.place)?.as_ref().ok()?),
+            });
+        }
+        Some(folded(base, deltas, &read).ok_or_else(|| broken_chain(self.base)))
+    }
+}
+
+/// `base` after `deltas`, of which those that change the value are `read`; `None` if they do not fit each other.
+fn folded(base: &Fetched, deltas: &[Delta], read: &[Option<&Fetched>]) -> Option<Fetched> {
+    let (mut seq, mut expiry_ms, mut len) = (base.seq, base.expiry_ms, base.value_len());
+    for (delta, read) in deltas.iter().zip(read) {
+        if !delta.follows(seq) {
+            return None;
+        }
+        (seq, expiry_ms) = (delta.seq, delta.expiry_after(expiry_ms));
+        if let Some(part) = read {
+            let (offset, bytes) = split_part(&part.value)?;
+            let fits = part.kind == record::PART && part.seq == seq && part.key == base.key && offset <= len;
+            len = if fits { len.max(offset + bytes.len() as u64) } else { return None };
+        }
+    }
+    let (mut value, mut left_out_bytes) = (Vec::new(), len);
+    if base.left_out_bytes == 0 {
+        value.reserve_exact(usize::try_from(len).ok()?);
+        value.extend_from_slice(&base.value);
+        read.iter().flatten().try_for_each(|part| put_part(&mut value, 0, &part.value))?;
+        left_out_bytes = 0;
+    }
+    let grown_bytes = base.grown_bytes + len - base.value_len();
+    let (key, value) = (base.key.clone(), Owned::Plain(value.into_boxed_slice()));
+    Some(Fetched { kind: base.kind, key, value, seq, expiry_ms, left_out_bytes, grown_bytes })
+}
+
+/// What an access missed, to be added to a [`Prepared`].
 #[derive(Debug, Default)]
-pub struct Wanted(pub(crate) Vec<u64>);
+pub struct Wanted {
+    places: Vec<u64>,
+    folds: Vec<Fold>,
+}
+
+impl Wanted {
+    /// Adds these places.
+    pub(crate) fn add(&mut self, places: Vec<u64>) {
+        self.places.extend(places);
+    }
+
+    /// Adds what is to be folded.
+    pub(crate) fn add_fold(&mut self, fold: Fold) {
+        self.folds.push(fold);
+    }
+}
 
 impl Prepared {
     /// Adds what an access missed.
     pub fn want(&mut self, wanted: Wanted) {
-        wanted.0.into_iter().for_each(|place| self.want_place(place));
+        wanted.places.into_iter().for_each(|place| self.want_place(place));
+        wanted.folds.into_iter().for_each(|fold| self.want_fold(fold));
     }
 
     /// Whether nothing waits to be fetched.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.wanted.is_empty()
+        self.wanted.is_empty() && self.reading.as_ref().is_none_or(|reading| reading.folds.is_empty())
     }
 
     /// Forgets everything.
@@ -118,6 +209,28 @@ impl Prepared {
     pub(crate) fn want_place(&mut self, place: u64) {
         if !self.records.contains_key(&place) {
             self.wanted.insert(place);
+        }
+    }
+
+    /// Asks for the records of a long string, and that they are folded.
+    pub(crate) fn want_fold(&mut self, fold: Fold) {
+        self.want_place(fold.base);
+        for delta in fold.deltas.iter().filter(|delta| delta.kind != record::EXPIRY) {
+            self.want_place(delta.place);
+        }
+        self.reading.get_or_insert_default().folds.push(fold);
+    }
+
+    /// Folds what it was asked to, as far as it is here: to be called when everything that was wanted was read, and no key is
+    /// locked.
+    pub(crate) fn fold(&mut self) {
+        let Some(reading) = &mut self.reading else { return };
+        for fold in std::mem::take(&mut reading.folds) {
+            // otherwise the command looks again, and asks for what is there then
+            let Some(folded) = fold.fold(&self.records) else { continue };
+            let folded = folded.map(|it| Fetched { value: reading.shared(it.value), ..it });
+            self.records.insert(fold.base, folded);
+            fold.deltas.iter().for_each(|delta| drop(self.records.remove(&delta.place)));
         }
     }
 

@@ -12,6 +12,8 @@
 //!  3 EXPIRY         base_seq u64 | since u64                         the value of effect base_seq, which is that of each
 //!                                                                    effect from since on, stays (older: no since), the header's
 //!                                                                    expiry replaces its own
+//!  6 PART           base_seq u64 | offset u64 | bytes, one or more   the string of effect base_seq with these bytes from offset on, which is its
+//!                                                                    length at most; the header's expiry replaces its own, unless 0
 //! 16 IMAGE          count u32 | (field_len u32 | value_len u32 | field | value) x count, fields ascending
 //!                                                                    the key is this test collection (a fold)
 //! 17 FIELD_SET      base_seq u64 | field_len u32 | field | value     one field of the collection on top of its base
@@ -26,7 +28,7 @@
 //! records with equal bits both lack it, the later one's writer saw no other key alive, so the earlier one is
 //! dead whichever key it had: recovery reads no keys. Where one has it, the keys on disk decide.
 //!
-//! EXPIRY and FIELD_* are deltas: dead as soon as their base is, and meaningless on any other base. Kinds 6 to
+//! EXPIRY, PART and FIELD_* are deltas: dead as soon as their base is, and meaningless on any other base. Kinds 7 to
 //! 15 and 19 to 31 are free; a hot object keeps 5 bits of kind.
 //!
 //! Out of scope: headers, checksums, places (`journal`).
@@ -51,6 +53,8 @@ pub(crate) const EXPIRY: u8 = 3;
 pub(crate) const MAPPING: u8 = 4;
 /// What the clocks show.
 pub(crate) const CLOCK: u8 = 5;
+/// Some bytes of a string.
+pub(crate) const PART: u8 = 6;
 /// A whole test collection.
 pub(crate) const IMAGE: u8 = 16;
 /// One field of a test collection.
@@ -76,8 +80,9 @@ pub(crate) struct Draft<'a> {
     key: &'a [u8],
     base_seq: [u8; 8],
     has_base: bool,
-    since: [u8; 8],
-    has_since: bool,
+    /// Of EXPIRY `since`, of PART the offset.
+    number: [u8; 8],
+    has_number: bool,
     body: &'a [u8],
 }
 
@@ -93,8 +98,8 @@ impl<'a> Draft<'a> {
             key,
             base_seq: [0; 8],
             has_base: false,
-            since: [0; 8],
-            has_since: false,
+            number: [0; 8],
+            has_number: false,
             body,
         }
     }
@@ -121,7 +126,20 @@ impl<'a> Draft<'a> {
         expiry_ms: u64,
     ) -> Self {
         let base = Self::delta(EXPIRY | shared, keyspace, key, base_seq, &[], expiry_ms);
-        Self { since: since.to_le_bytes(), has_since: true, ..base }
+        Self { number: since.to_le_bytes(), has_number: true, ..base }
+    }
+
+    /// A delta that puts `bytes` over the string of effect `base_seq` from `offset` on, and changes its expiry unless that is 0.
+    pub(crate) fn part(
+        shared: u8,
+        keyspace: u32,
+        key: &'a [u8],
+        base_seq: u64,
+        (offset, bytes): (u64, &'a [u8]),
+        expiry_ms: u64,
+    ) -> Self {
+        let base = Self::delta(PART | shared, keyspace, key, base_seq, bytes, expiry_ms);
+        Self { number: offset.to_le_bytes(), has_number: true, ..base }
     }
 
     /// A mapping, encoded by [`encode_mapping`].
@@ -134,8 +152,8 @@ impl<'a> Draft<'a> {
     /// The payload's parts, in order.
     pub(crate) fn parts(&self) -> [&[u8]; 5] {
         let base_seq: &[u8] = if self.has_base { &self.base_seq } else { &[] };
-        let since: &[u8] = if self.has_since { &self.since } else { &[] };
-        [&self.head, self.key, base_seq, since, self.body]
+        let number: &[u8] = if self.has_number { &self.number } else { &[] };
+        [&self.head, self.key, base_seq, number, self.body]
     }
 
     /// What the clocks show, encoded by [`encode_clock`].
@@ -161,12 +179,22 @@ pub(crate) fn bytes_of(_kind: u8, key_len: usize, value_len: usize) -> u64 {
     HEADER_BYTES + (4 + key_len as u64 + value_len as u64).next_multiple_of(8)
 }
 
+/// Bytes in its segment of a PART with `len` bytes of a string.
+pub(crate) fn part_bytes(key_len: usize, len: usize) -> u64 {
+    HEADER_BYTES + (4 + key_len as u64 + 16 + len as u64).next_multiple_of(8)
+}
+
+/// Whether a record of `kind` is small and lies on top of another one.
+pub(crate) fn is_delta(kind: u8) -> bool {
+    matches!(kind & !SHARED, EXPIRY | PART | FIELD_SET | FIELD_DELETE)
+}
+
 /// A decoded payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Payload<'a> {
     /// STRING, IMAGE, REMOVED: key and value.
     Whole { key: &'a [u8], value: &'a [u8] },
-    /// EXPIRY, FIELD_SET, FIELD_DELETE.
+    /// EXPIRY, PART, FIELD_SET, FIELD_DELETE.
     Delta { key: &'a [u8], base_seq: u64, body: &'a [u8] },
     /// MAPPING.
     Mapping { next_keyspace: u32, keyspaces: &'a [u8] },
@@ -179,7 +207,7 @@ impl<'a> Payload<'a> {
     pub(crate) fn since(&self) -> u64 {
         match *self {
             Self::Delta { base_seq, body, .. } => match body.first_chunk() {
-                // a field's body begins with its length, and is never as short
+                // a field's body begins with its length, and is never as short; nor is a part's
                 Some(since) if body.len() == 8 && u64::from_le_bytes(*since) <= base_seq => {
                     u64::from_le_bytes(*since)
                 }
@@ -214,9 +242,13 @@ pub(crate) fn decode(kind: u8, payload: &[u8]) -> Option<Payload<'_>> {
     match kind {
         STRING | IMAGE => Some(Payload::Whole { key, value: body }),
         REMOVED if body.is_empty() => Some(Payload::Whole { key, value: body }),
-        EXPIRY | FIELD_SET | FIELD_DELETE => {
+        EXPIRY | PART | FIELD_SET | FIELD_DELETE => {
             let (base_seq, body) = body.split_first_chunk::<8>()?;
-            let fits = kind != EXPIRY || body.is_empty() || body.len() == 8;
+            let fits = match kind {
+                EXPIRY => body.is_empty() || body.len() == 8,
+                PART => body.len() > 8,
+                _ => true,
+            };
             fits.then_some(Payload::Delta { key, base_seq: u64::from_le_bytes(*base_seq), body })
         }
         _ => None,
@@ -227,7 +259,7 @@ pub(crate) fn decode(kind: u8, payload: &[u8]) -> Option<Payload<'_>> {
 pub(crate) fn check(kind: u8, payload: Option<&[u8]>) -> Result<(), String> {
     let is_known = matches!(
         kind & !SHARED,
-        STRING | REMOVED | EXPIRY | MAPPING | CLOCK | IMAGE | FIELD_SET | FIELD_DELETE
+        STRING | REMOVED | EXPIRY | MAPPING | CLOCK | PART | IMAGE | FIELD_SET | FIELD_DELETE
     );
     if !is_known {
         return Err(format!("a record of kind {kind}, which this version of evenkeel does not know"));
@@ -314,6 +346,10 @@ mod tests {
         assert_eq!(retimed, b"\x02\0\0\0ab\x02\x01\0\0\0\0\0\0\x01\0\0\0\0\0\0\0");
         assert_eq!(decode(EXPIRY, &retimed).map(|payload| payload.since()), Some(1));
         assert_eq!(decode(EXPIRY, &payload(&expiry)).map(|payload| payload.since()), Some(0x0102));
+        let part = Draft::part(0, 1, b"ab", 0x0102, (0x0304, b"xyz"), 0);
+        assert_eq!(payload(&part), b"\x02\0\0\0ab\x02\x01\0\0\0\0\0\0\x04\x03\0\0\0\0\0\0xyz");
+        assert_eq!(part.record_bytes(), part_bytes(2, 3));
+        assert_eq!(decode(PART, &payload(&part)).map(|payload| payload.since()), Some(0x0102));
         let mapping = encode_mapping(9, &[1, 8]);
         assert_eq!(payload(&Draft::mapping(&mapping)), b"\x09\0\0\0\x02\0\0\0\x01\0\0\0\x08\0\0\0");
         assert_eq!((string.record_bytes(), bytes_of(STRING, 2, 3)), (64, 64));
@@ -344,11 +380,13 @@ mod tests {
 
     #[test]
     fn payload_that_does_not_fit_its_kind_is_refused() {
-        let cases: [(u8, &[u8]); 7] = [
+        let cases: [(u8, &[u8]); 9] = [
             (STRING, b"\x05\0\0\0ab"),
             (STRING, b"\x05\0"),
             (REMOVED, b"\x01\0\0\0kv"),
             (EXPIRY, b"\x01\0\0\0k1234567"),
+            (PART, b"\x01\0\0\0k12345678"),
+            (PART, b"\x01\0\0\0k1234567812345678"),
             (MAPPING, b"\x01\0\0\0\xff\xff\xff\xff"),
             (99, b"\x01\0\0\0k"),
             (CLOCK, &[0; 52]),

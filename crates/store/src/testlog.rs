@@ -135,6 +135,7 @@ impl Engine for TestLog {
             seq: place,
             expiry_ms: record.expiry_ms,
             left_out_bytes: 0,
+            grown_bytes: 0,
         })
     }
 

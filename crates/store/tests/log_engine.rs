@@ -82,6 +82,7 @@ impl Machine {
                 Ok(mut access) => match f(&mut access).and_then(|value| access.commit().map(|_| value)) {
                     Ok(value) => return value,
                     Err(Stop::Cold) => continue,
+                    Err(Stop::Busy) => self.settle(),
                     Err(stop) => panic!("{stop:?}"),
                 },
                 Err(Stop::Busy) => self.settle(),
@@ -123,12 +124,30 @@ impl Machine {
         self.with(db, key, 0, |access| access.fields(db, key))
     }
 
+    /// What APPEND and SETRANGE do: `bytes` over the value from `at` on, zeroes in a gap.
+    fn part(&self, db: u16, key: &[u8], at: usize, bytes: &[u8]) {
+        self.with(db, key, 4 + bytes.len() as u64, |access| part(access, db, key, at, bytes));
+    }
+
     fn everything(&self, f: impl Fn(&mut store::Access<'_>) -> Result<(), Stop>) {
         let prepared = Prepared::default();
         let mut access = self.store.access(Scope::Everything, &prepared, 64).expect("room");
         f(&mut access).expect("everything is in scope");
         access.commit().expect("room");
     }
+}
+
+fn part(access: &mut store::Access<'_>, db: u16, key: &[u8], at: usize, bytes: &[u8]) -> Result<(), Stop> {
+    let found = access.get(db, key)?;
+    let (mut value, expiry) = found.map_or((Vec::new(), None), |found| (found.value.to_vec(), found.expiry));
+    let changed = at.min(value.len())..at + bytes.len();
+    put_over(&mut value, at, bytes);
+    access.put_part(db, key, (Value::String(&value), changed), expiry)
+}
+
+fn put_over(value: &mut Vec<u8>, at: usize, bytes: &[u8]) {
+    value.resize(value.len().max(at + bytes.len()), 0);
+    value[at..at + bytes.len()].copy_from_slice(bytes);
 }
 
 fn fetch(store: &Store, prepared: Prepared) -> Prepared {
@@ -269,6 +288,7 @@ enum Op {
     Set { db: u16, key: u8, len: usize, ttl: u64 },
     Del { db: u16, key: u8 },
     Expire { db: u16, key: u8, ttl: u64 },
+    Part { db: u16, key: u8, at: usize, len: usize },
     Field { db: u16, key: u8, field: u8, len: Option<usize> },
     Fold { db: u16, key: u8 },
     Flush { db: u16 },
@@ -288,7 +308,10 @@ fn op() -> impl Strategy<Value = Op> {
         60 => (db.clone(), key, 0..3_000_usize, ttl.clone())
             .prop_map(|(db, key, len, ttl)| Op::Set { db, key, len, ttl }),
         15 => (db.clone(), 0..KEYS).prop_map(|(db, key)| Op::Del { db, key }),
-        10 => (db.clone(), 0..KEYS, ttl).prop_map(|(db, key, ttl)| Op::Expire { db, key, ttl }),
+        // mostly of a few keys, so that they get long and are changed more often than they may have deltas
+        60 => (0..2_u16, 0..4_u8, 0..12_000_usize, prop_oneof![4 => 1..60_usize, 1 => 60..5_000_usize])
+            .prop_map(|(db, key, at, len)| Op::Part { db, key, at, len }),
+        10 => (db.clone(), prop_oneof![0..4_u8, 0..KEYS], ttl).prop_map(|(db, key, ttl)| Op::Expire { db, key, ttl }),
         20 => (db.clone(), COLLECTIONS, 0..6_u8, proptest::option::weighted(0.7, 0..600_usize))
             .prop_map(|(db, key, field, len)| Op::Field { db, key, field, len }),
         2 => (db.clone(), COLLECTIONS).prop_map(|(db, key)| Op::Fold { db, key }),
@@ -327,6 +350,11 @@ fn run(machine: &mut Machine, expected: &mut Expected, at: usize, op: &Op) {
             if let Some(state) = expected.get_mut(&(db, key)) {
                 state.1 = expiry;
             }
+        }
+        Op::Part { db, key, at: offset, len } => {
+            let bytes = vec![at as u8; len];
+            machine.part(db, &[key], offset, &bytes);
+            put_over(&mut expected.entry((db, key)).or_default().0, offset, &bytes);
         }
         Op::Field { .. } | Op::Fold { .. } => run_fields(machine, expected, at, op),
         Op::Flush { db } => {
@@ -441,6 +469,94 @@ proptest! {
         machine.crash(9);
         check(&machine, &expected);
     }
+}
+
+/// APPEND of 10 B to a value of 1 MB logged all of it.
+#[test]
+fn part_of_a_long_string_costs_its_own_bytes_and_not_those_of_the_string() {
+    let machine = Machine::new(128);
+    let written = || {
+        machine.settle();
+        machine.store.log_report().expect("engine log").log_bytes
+    };
+    let mut value = vec![1; 40_000];
+    machine.set(0, b"k", &value, None);
+    let before = written();
+    for n in 0..39_u8 {
+        // at the end, inside, over the end, and behind it
+        let at = [value.len(), 77, value.len() - 5, value.len() + 3][usize::from(n % 4)];
+        machine.part(0, b"k", at, &[n; 10]);
+        put_over(&mut value, at, &[n; 10]);
+    }
+    let parts = written() - before;
+    assert!(parts < 39 * 300, "{parts} B for 39 parts");
+    machine.part(0, b"k", 0, b"the one part too many");
+    let whole = written() - before - parts;
+    assert!((40_000..48_000).contains(&whole), "{whole} B: the string is written anew");
+    value[..21].copy_from_slice(b"the one part too many");
+    assert_eq!(machine.get(0, b"k"), Some((value, None)));
+}
+
+/// Parts and changes of the expiry that one group makes of one key are one record.
+#[test]
+fn parts_that_one_group_writes_are_one_record_with_the_expiry_that_it_sets() {
+    for sets_first in [true, false] {
+        let mut machine = Machine::new(128);
+        let mut value = vec![1; 20_000];
+        machine.set(0, b"k", &value, None);
+        machine.settle();
+        let before = (machine.store.newest(), machine.store.log_report().expect("engine log").log_bytes);
+        let at = Some(Deadline::at(UnixMs(9_000_000)));
+        machine.with(0, b"k", 64, |access| {
+            if sets_first {
+                assert!(access.set_expiry(0, b"k", at)?);
+            }
+            for n in 0..20_u8 {
+                let len = access.get(0, b"k")?.expect("it is there").value.len();
+                part(access, 0, b"k", len, &[n; 10])?;
+            }
+            if sets_first { Ok(true) } else { access.set_expiry(0, b"k", at) }
+        });
+        (0..20_u8).for_each(|n| value.extend([n; 10]));
+        machine.settle();
+        let after = (machine.store.newest(), machine.store.log_report().expect("engine log").log_bytes);
+        assert_eq!(after.0 - before.0, 1, "one record");
+        assert!(after.1 - before.1 < 8_192, "{} B", after.1 - before.1);
+        for _ in 0..2 {
+            assert_eq!(machine.get(0, b"k"), Some((value.clone(), Some(9_000_000))));
+            machine.crash(3);
+        }
+        assert_eq!(machine.store.key_counts()[0], (1, 1), "one key, one expiry");
+    }
+}
+
+/// The log counted a string that had grown since its base was written as if that had been as long.
+#[test]
+fn live_bytes_of_strings_that_parts_made_longer_are_what_lies_in_the_log() {
+    let mut machine = Machine::new(128);
+    let live = |machine: &Machine| {
+        machine.settle();
+        machine.store.log_report().expect("engine log").live_bytes
+    };
+    let record = |len: u64| 48 + (4 + 1 + len).next_multiple_of(8);
+    for round in 0..3 {
+        machine.set(0, b"k", &[1; 20_000], None);
+        assert_eq!(live(&machine), record(20_000), "round {round}");
+        (0..8).for_each(|n| machine.part(0, b"k", 20_000 + n * 500, &[2; 500]));
+        assert_eq!(live(&machine), record(20_000) + 8 * record(16 + 500));
+        if round == 1 {
+            machine.store.set_memory_limit(1);
+            machine.settle();
+            machine.get(0, b"k");
+        }
+        machine.set(0, b"k", &[3; 4_000], None);
+        assert_eq!(live(&machine), record(4_000));
+        machine.store.set_memory_limit(0);
+    }
+    assert!(machine.del(0, b"k"));
+    assert_eq!(live(&machine), 0);
+    machine.crash(1);
+    assert_eq!(machine.get(0, b"k"), None);
 }
 
 /// Without durability a fast writer of large values got ahead of the disk, what waited in the journal filled the memory limit,

@@ -1,7 +1,7 @@
 //! Executable model of recovery, cleaning and expiry: the rules, without bytes, files or threads.
 //!
 //! The store's log side (`recovery`, `checkpoint`, `cleaner`) is written against these rules. The model
-//! runs random histories (set, delete, expire, change of one field, flush, swap, clean, checkpoint,
+//! runs random histories (set, delete, expire, change of one field or of part of a text, flush, swap, clean, checkpoint,
 //! retire, sync, crash, restart, in any order) and compares what a start finds with the prefix of history that
 //! the surviving log states.
 //!
@@ -48,10 +48,11 @@ struct Place {
     offset: usize,
 }
 
-/// A value of any type: a scalar and the fields of the test-only collection.
+/// A value of any type: a scalar, a text and the fields of the test-only collection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Image {
     scalar: u16,
+    text: Vec<u8>,
     fields: BTreeMap<u8, u8>,
 }
 
@@ -59,9 +60,25 @@ struct Image {
 enum Body {
     Image(Image),
     Removed,
-    Expiry { base_seq: Seq, since: Seq },
-    Field { base_seq: Seq, field: u8, value: Option<u8> },
-    Mapping { mapping: [Keyspace; DATABASES], next: Keyspace },
+    Expiry {
+        base_seq: Seq,
+        since: Seq,
+    },
+    Field {
+        base_seq: Seq,
+        field: u8,
+        value: Option<u8>,
+    },
+    /// `byte` at `at` of the text, which is its length at most; the record's expiry, unless 0, replaces the key's.
+    Part {
+        base_seq: Seq,
+        at: usize,
+        byte: u8,
+    },
+    Mapping {
+        mapping: [Keyspace; DATABASES],
+        next: Keyspace,
+    },
     Clock(ClockRecord),
 }
 
@@ -171,6 +188,7 @@ struct World {
 enum Op {
     Set { db: usize, key: u8, scalar: u16, ttl: u64, at_wall: bool },
     Field { db: usize, key: u8, field: u8, value: Option<u8> },
+    Part { db: usize, key: u8, at: usize, byte: u8, ttl: u64 },
     Delete { db: usize, key: u8 },
     Expire { db: usize, key: u8, ttl: u64, at_wall: bool },
     ActiveExpiry,
@@ -224,10 +242,17 @@ impl World {
     fn run(&mut self, op: &Op) -> Result<(), String> {
         match *op {
             Op::Set { db, key, scalar, ttl, at_wall } => {
-                let image = Image { scalar, fields: BTreeMap::new() };
+                let image = Image { scalar, ..Image::default() };
                 self.write_until(self.mapping[db], key, Body::Image(image), (ttl, at_wall));
             }
             Op::Field { db, key, field, value } => self.change_field(db, key, field, value),
+            Op::Part { db, key, at, byte, ttl } => {
+                if let Some((base_seq, image, _)) = self.state(self.mapping[db], key) {
+                    let at = at.min(image.text.len());
+                    let body = Body::Part { base_seq, at, byte };
+                    self.write_until(self.mapping[db], key, body, (ttl, false));
+                }
+            }
             Op::Delete { db, key } => self.delete(self.mapping[db], key),
             Op::Expire { db, key, ttl, at_wall } => {
                 if let Some((base_seq, _, _)) = self.state(self.mapping[db], key) {
@@ -274,7 +299,7 @@ impl World {
                 self.write(keyspace, key, Body::Field { base_seq, field, value }, expiry);
             }
             (None, Some(value)) => {
-                let image = Image { scalar: 0, fields: BTreeMap::from([(field, value)]) };
+                let image = Image { fields: BTreeMap::from([(field, value)]), ..Image::default() };
                 self.write(keyspace, key, Body::Image(image), 0);
             }
             (None, None) => {}
@@ -371,7 +396,7 @@ impl World {
             (Body::Image(_), Some(at)) => bucket[at] = Slot { base: place, shared, deltas: BTreeMap::new() },
             (Body::Image(_), None) => bucket.push(Slot { base: place, shared, deltas: BTreeMap::new() }),
             (Body::Removed, Some(at)) => drop(bucket.remove(at)),
-            (Body::Expiry { .. } | Body::Field { .. }, Some(at)) => {
+            (Body::Expiry { .. } | Body::Field { .. } | Body::Part { .. }, Some(at)) => {
                 if let Some(dead) = dead {
                     bucket[at].deltas.remove(&dead);
                 }
@@ -640,7 +665,9 @@ impl World {
                 bucket.push(Slot { base: place, shared: record.shared, deltas: BTreeMap::new() });
             }
             (Body::Removed, Some(at)) if bucket[at].base < place => drop(bucket.remove(at)),
-            (Body::Expiry { .. } | Body::Field { .. }, Some(at)) if bucket[at].base < place => {
+            (Body::Expiry { .. } | Body::Field { .. } | Body::Part { .. }, Some(at))
+                if bucket[at].base < place =>
+            {
                 let known = bucket[at].deltas.get(&record.seq).copied();
                 let last = bucket[at].deltas.last_key_value().map(|(&seq, &place)| (seq, place));
                 // a later one without it: it was superseded
@@ -726,6 +753,11 @@ impl World {
                 Body::Field { base_seq, field, value: None } if base_seq == seq => {
                     image.fields.remove(&field);
                 }
+                Body::Part { base_seq, at, byte } if base_seq == seq && at <= image.text.len() => {
+                    image.text.resize(image.text.len().max(at + 1), 0);
+                    image.text[at] = byte;
+                    expiry = if delta.expiry == 0 { expiry } else { delta.expiry };
+                }
                 _ => return Err(format!("{delta:?} does not follow seq {seq}")),
             }
             seq = delta.seq;
@@ -803,6 +835,8 @@ fn op(clocks: bool) -> impl Strategy<Value = Op> {
             .prop_map(|(db, key, scalar, (ttl, at_wall))| Op::Set { db, key, scalar, ttl, at_wall }),
         6 => (db.clone(), key.clone(), 0..3_u8, proptest::option::weighted(0.7, any::<u8>()))
             .prop_map(|(db, key, field, value)| Op::Field { db, key, field, value }),
+        6 => (db.clone(), key.clone(), 0..4_usize, any::<u8>(), prop_oneof![3 => Just(0), 1 => 1..50_u64])
+            .prop_map(|(db, key, at, byte, ttl)| Op::Part { db, key, at, byte, ttl }),
         6 => (db.clone(), key.clone()).prop_map(|(db, key)| Op::Delete { db, key }),
         4 => (db.clone(), key, ttl)
             .prop_map(|(db, key, (ttl, at_wall))| Op::Expire { db, key, ttl, at_wall }),

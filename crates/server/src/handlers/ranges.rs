@@ -51,16 +51,18 @@ fn splice(
     let at = at as usize;
     let len = former.len().max(at + part.len());
     out.integer(len as i64);
+    // with the zeroes in a gap
+    let changed = at.min(former.len())..at + part.len();
     if let Some(made) = data.copies.made(argument, found) {
-        data.access.put(data.db, key, made, expiry);
+        data.access.put_part(data.db, key, (made, changed), expiry)?;
         return Ok(());
     }
     if len >= Large::BYTES_MIN && data.copies.may_ask() {
         return Err(Failure::Make(Splice::new(found, at, argument)));
     }
     match data.server.store.large(spliced(former, at, part)) {
-        Ok(large) => data.access.put(data.db, key, Value::Large(&large), expiry),
-        Err(value) => data.access.put(data.db, key, Value::String(&value), expiry),
+        Ok(large) => data.access.put_part(data.db, key, (Value::Large(&large), changed), expiry)?,
+        Err(value) => data.access.put_part(data.db, key, (Value::String(&value), changed), expiry)?,
     }
     Ok(())
 }

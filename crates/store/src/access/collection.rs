@@ -20,7 +20,7 @@ use crate::object::Object;
 use crate::prepared::Prepared;
 use crate::record;
 
-use super::overlay::{Cause, Change, Staged};
+use super::overlay::{Cause, Change, Small, Staged};
 use super::{Access, State};
 use crate::index::stripe::Space;
 
@@ -95,12 +95,12 @@ impl Access<'_> {
         let hash = self.hash(key);
         let mut fields = self.fields(db, key)?;
         let state = self.lookup(keyspace, hash, key, db)?;
-        let whole = fields.is_none() || state.is_none_or(|state| !self.takes_delta(&state));
+        let takes_delta = fields.is_some() && state.is_some_and(|state| self.takes_delta(&state));
         let expiry_ms = state.filter(|_| fields.is_some()).map_or(0, |state: State<'_>| state.expiry_ms);
         let changed = change(fields.get_or_insert_default());
         let object =
             Object::new(record::IMAGE, key, Bytes::Plain(&encode(&fields.unwrap_or_default())), expiry_ms);
-        let change = if whole { Change::Put(object) } else { Change::Delta { object, kind, body } };
+        let change = Change::of(object, takes_delta.then_some(Small::Field { kind, body }));
         self.overlay.stage(Staged { db, keyspace, hash, change, cause: Cause::Command });
         Ok(changed)
     }
@@ -118,9 +118,9 @@ impl Space {
                 return None;
             }
             seq = delta.seq;
-            match delta.kind {
-                record::EXPIRY => expiry_ms = delta.expiry_ms,
-                _ => change(&mut fields, delta, prepared)?,
+            expiry_ms = delta.expiry_after(expiry_ms);
+            if delta.kind != record::EXPIRY {
+                change(&mut fields, delta, prepared)?;
             }
         }
         let mut object = Object::new(record::IMAGE, &base.key, Bytes::Plain(&encode(&fields)), expiry_ms);

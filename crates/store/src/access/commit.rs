@@ -15,7 +15,7 @@ use crate::record::{self, Draft};
 use crate::staging;
 use crate::time::Deadline;
 
-use super::overlay::{Cause, Change, Staged};
+use super::overlay::{Cause, Change, Small, Staged};
 use super::{Access, Guards};
 
 /// What a staged change will meet.
@@ -284,7 +284,7 @@ impl Access<'_> {
                 let marks = if plan.shared { WORD_SHARED } else { 0 };
                 space.place_word(plan, staged.hash, Word::hot(object, marks))
             }
-            Change::Delta { mut object, kind, .. } => {
+            Change::Delta { mut object, delta } => {
                 let old = plan.old.expect("a delta changes what is there");
                 object.stamp(old.place, appended.seq);
                 space.expiry.remove(old.expiry_ms, staged.hash);
@@ -295,14 +295,16 @@ impl Access<'_> {
                 let delta = Delta {
                     place: appended.place,
                     seq: appended.seq,
-                    since: if kind == record::EXPIRY { old.since } else { old.seq },
-                    kind,
+                    since: if matches!(delta, Small::Expiry) { old.since } else { old.seq },
+                    kind: delta.kind(),
                     record_bytes: appended.bytes as u32,
-                    expiry_ms: if kind == record::EXPIRY { expiry_ms } else { 0 },
+                    expiry_ms: delta.expiry_ms(expiry_ms),
                 };
+                let base_bytes = space.base_bytes(&old);
                 if let Some(dead) = space.deltas.push(old.place, delta) {
                     store.engine.on_dead(dead.place, dead.record_bytes.into());
                 }
+                space.deltas.note_base_bytes(old.place, base_bytes);
                 let marks = space.table.word(old.spot).marks() | WORD_DELTAS;
                 space.set_word(old.spot, Word::hot(object, marks))
             }
@@ -469,12 +471,17 @@ impl Space {
     fn retire(&mut self, plan: &Plan, hash: &KeyHash, engine: &dyn Engine) {
         let Some(old) = plan.old.filter(|old| !old.removed) else { return };
         self.expiry.remove(old.expiry_ms, *hash);
-        engine.on_dead(old.place, old.record_bytes);
+        engine.on_dead(old.place, self.base_bytes(&old));
         if self.table.word(old.spot).marks() & WORD_DELTAS != 0 {
             for delta in self.deltas.remove(old.place) {
                 engine.on_dead(delta.place, delta.record_bytes.into());
             }
         }
+    }
+
+    /// Bytes of the base record of `old` in its segment.
+    fn base_bytes(&self, old: &Old) -> u64 {
+        self.deltas.base_bytes(old.place).unwrap_or(old.record_bytes)
     }
 
     fn live_more(&mut self, plan: &Plan) {
@@ -504,12 +511,17 @@ fn draft<'a>(staged: &'a Staged, plan: &Plan) -> Draft<'a> {
     let shared = if plan.shared { record::SHARED } else { 0 };
     let (key, expiry_ms) = (object.key(), object.expiry_ms());
     match (&staged.change, plan.old) {
-        (Change::Delta { kind, body, .. }, Some(old)) => {
-            if *kind == record::EXPIRY {
-                return Draft::expiry(shared, staged.keyspace, key, (old.since, old.seq), expiry_ms);
+        (Change::Delta { delta, .. }, Some(old)) => match delta {
+            Small::Expiry => Draft::expiry(shared, staged.keyspace, key, (old.since, old.seq), expiry_ms),
+            Small::Field { kind, body } => {
+                Draft::delta(kind | shared, staged.keyspace, key, old.seq, body, 0)
             }
-            Draft::delta(kind | shared, staged.keyspace, key, old.seq, body, 0)
-        }
+            Small::Part { range, .. } => {
+                let part = (range.start as u64, &object.value()[range.clone()]);
+                let expiry_ms = delta.expiry_ms(expiry_ms);
+                Draft::part(shared, staged.keyspace, key, old.seq, part, expiry_ms)
+            }
+        },
         _ => Draft::whole(object.kind() | shared, staged.keyspace, key, object.value(), expiry_ms),
     }
 }

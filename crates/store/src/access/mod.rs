@@ -21,6 +21,7 @@ mod collection;
 mod commit;
 mod order;
 mod overlay;
+mod part;
 mod scan;
 mod staging;
 #[cfg(test)]
@@ -34,9 +35,10 @@ use crate::error::{Stop, StoreError};
 use crate::foresight::Foreseen;
 use crate::hash::{KeyHash, STRIPES};
 use crate::index::stripe::Space;
-use crate::index::stripe::{Current, Seek, Stripe};
+use crate::index::stripe::{Current, Delta, Seek, Stripe};
 use crate::index::table::Spot;
 use crate::large::Bytes;
+use crate::log::checkpoint::BODY_SIZE_BYTES_MAX;
 use crate::object::{Object, WORD_DELTAS, Word};
 use crate::prepared::{Prepared, Wanted};
 use crate::record;
@@ -47,7 +49,8 @@ use crate::{KeyRef, Store};
 pub use claim::ClaimReport;
 use claim::Claimed;
 pub(crate) use claim::Claims;
-use overlay::{Cause, Change, Overlay, Staged};
+use overlay::{Cause, Change, Overlay, Small, Staged};
+pub(crate) use part::LONG_BYTES;
 
 /// What an access may touch; it locks the stripes of all of it, but of what is claimed.
 #[derive(Clone, Copy, Debug)]
@@ -97,8 +100,8 @@ pub struct Access<'s> {
     overlay: Overlay,
     /// Removals of expired keys that lookups met.
     expired: RefCell<Vec<Staged>>,
-    /// Places that lookups missed.
-    wanted: RefCell<Vec<u64>>,
+    /// What lookups missed.
+    wanted: RefCell<Wanted>,
     /// The newest effect that some answer depends on.
     looked: Cell<u64>,
     now: Moment,
@@ -168,6 +171,18 @@ impl<'s> Access<'s> {
     ///
     /// What stands against it (a value too large, memory, a cold candidate) stops [`Access::commit`].
     pub fn put(&mut self, db: u16, key: &[u8], value: Value<'_>, expiry: Option<Deadline>) {
+        self.put_as(db, key, value, expiry, None);
+    }
+
+    /// As [`Access::put`]; what is logged is `delta`, if there is one.
+    fn put_as(
+        &mut self,
+        db: u16,
+        key: &[u8],
+        value: Value<'_>,
+        expiry: Option<Deadline>,
+        delta: Option<Small>,
+    ) {
         if !self.store.engine_keeps() {
             return;
         }
@@ -185,8 +200,8 @@ impl<'s> Access<'s> {
         };
         let bytes = Bytes::of(value.bytes(), made.as_ref());
         let object = Object::new(value.kind(), key, bytes, expiry_ms);
-        let hash = self.hash(key);
-        self.overlay.stage(Staged { db, keyspace, hash, change: Change::Put(object), cause: Cause::Command });
+        let (hash, change) = (self.hash(key), Change::of(object, delta));
+        self.overlay.stage(Staged { db, keyspace, hash, change, cause: Cause::Command });
     }
 
     /// Removes `key`; returns whether it was there. A key whose record is damaged was.
@@ -221,11 +236,15 @@ impl<'s> Access<'s> {
         let expiry_ms = expiry.map_or(0, Deadline::raw);
         let small = (state.value.slice().len() as u64) <= self.store.options.expiry_delta_bytes_min;
         let object = Object::new(state.kind, key, state.value, expiry_ms);
-        let change = if small || !self.takes_delta(&state) {
-            Change::Put(object)
-        } else {
-            Change::Delta { object, kind: record::EXPIRY, body: Vec::new() }
+        let delta = match self.overlay.find(keyspace, hash, key).map(|staged| &staged.change) {
+            None if small || !self.takes_delta(&state) => None,
+            None | Some(Change::Delta { delta: Small::Expiry, .. }) => Some(Small::Expiry),
+            Some(Change::Delta { delta: Small::Part { range, .. }, .. }) if expiry_ms != 0 => {
+                Some(Small::Part { range: range.clone(), retimes: true })
+            }
+            Some(_) => None,
         };
+        let change = Change::of(object, delta);
         // A value that this group stores is charged as such, whatever comes after it.
         let is_stored = state.staged && self.is_stored(keyspace, hash, key);
         let cause = if is_stored { Cause::Command } else { Cause::Retime };
@@ -342,7 +361,7 @@ impl<'s> Access<'s> {
     /// Gives up and tells which records were missed; to be added to the prepared ones after [`Stop::Cold`].
     #[must_use]
     pub fn into_wanted(self) -> Wanted {
-        Wanted(self.wanted.into_inner())
+        self.wanted.into_inner()
     }
 
     /// The hash of `key`, computed once where it is the only one.
@@ -379,6 +398,17 @@ impl<'s> Access<'s> {
                 Change::Remove(_) => None,
             });
         }
+        self.lookup_there(keyspace, hash, key, db)
+    }
+
+    /// As [`Access::lookup`], whatever is staged.
+    fn lookup_there(
+        &self,
+        keyspace: u32,
+        hash: KeyHash,
+        key: &[u8],
+        db: u16,
+    ) -> Result<Option<State<'_>>, Stop> {
         let stripe = self.guards.stripe(hash.stripe())?;
         if stripe.locks.is_some() {
             self.check_claim(stripe, keyspace, hash, false)?;
@@ -391,9 +421,11 @@ impl<'s> Access<'s> {
             }
             None => match space.seek(hash, key, self.prepared) {
                 Seek::Absent { .. } => return Ok(None),
-                Seek::At { word, whole: false, .. } => return Err(self.unfolded(space, word)),
+                Seek::At { word, whole: false, current, .. } => {
+                    return Err(self.unfolded(space, word, current.kind()));
+                }
                 Seek::At { word, current, .. } => (word, current),
-                Seek::Unknown(places) => return Err(self.miss(places)),
+                Seek::Unknown(places) => return Err(self.miss_all(space, places)),
                 Seek::Damaged { error, .. } => return Err(Stop::Damaged(error)),
             },
         };
@@ -411,7 +443,7 @@ impl<'s> Access<'s> {
             });
             return Ok(None);
         }
-        let deltas = if word.marks() & WORD_DELTAS == 0 { 0 } else { space.deltas_of(word.place()).len() };
+        let deltas = if word.marks() & WORD_DELTAS == 0 { &[] } else { space.deltas_of(word.place()) };
         Ok(Some(State { deltas, ..State::current(current) }))
     }
 
@@ -435,7 +467,7 @@ impl<'s> Access<'s> {
 
     /// Whether a change of this state may be a small record on top of what lies in the log.
     fn takes_delta(&self, state: &State<'_>) -> bool {
-        !state.staged && state.deltas < DELTAS_MAX && self.store.engine.has_places()
+        !state.staged && state.deltas.len() < state.deltas_max() && self.store.engine.has_places()
     }
 
     /// Whether the deadline that effect `seq` set has passed, now or before the wall clock was set back.
@@ -464,14 +496,25 @@ impl<'s> Access<'s> {
     }
 
     fn miss(&self, places: Vec<u64>) -> Stop {
-        self.wanted.borrow_mut().extend(places);
+        self.wanted.borrow_mut().add(places);
         Stop::Cold
     }
 
-    /// A cold collection that was not folded: fields are missing, or do not fit.
-    fn unfolded(&self, space: &Space, word: &Word) -> Stop {
-        let missing: Vec<u64> =
-            space.field_places(word).filter(|place| self.prepared.record(*place).is_none()).collect();
+    /// As [`Access::miss`], and what lies on these bases: more than one of them there is seldom.
+    fn miss_all(&self, space: &Space, places: Vec<u64>) -> Stop {
+        places.iter().filter_map(|place| space.parts_of(*place)).for_each(|fold| {
+            self.wanted.borrow_mut().add_fold(fold);
+        });
+        self.miss(places)
+    }
+
+    /// A cold string or collection that was not folded: deltas are missing, or do not fit.
+    fn unfolded(&self, space: &Space, word: &Word, kind: u8) -> Stop {
+        if kind == record::STRING {
+            return self.miss_all(space, vec![word.place()]);
+        }
+        let fields = space.changes(word, 0).map(|delta| delta.place);
+        let missing: Vec<u64> = fields.filter(|place| self.prepared.record(*place).is_none()).collect();
         if !missing.is_empty() {
             return self.miss(missing);
         }
@@ -501,7 +544,8 @@ struct State<'a> {
     seq: u64,
     memory_bytes: u64,
     staged: bool,
-    deltas: usize,
+    /// What lies on its base in the log.
+    deltas: &'a [Delta],
     value_len: u64,
     has_value: bool,
 }
@@ -521,10 +565,18 @@ impl<'a> State<'a> {
             seq: current.seq(),
             memory_bytes,
             staged: false,
-            deltas: 0,
+            deltas: &[],
             value_len: current.value_len(),
             has_value: current.has_value(),
         }
+    }
+
+    /// How many deltas its base has at most: to read one costs about as much as to read [`BYTES_A_DELTA`] of a string.
+    fn deltas_max(&self) -> usize {
+        if self.kind != record::STRING {
+            return DELTAS_MAX;
+        }
+        (self.value_len as usize / BYTES_A_DELTA).clamp(DELTAS_MAX, PARTS_MAX)
     }
 
     fn meta(&self) -> Meta {
@@ -616,7 +668,12 @@ impl<'s> Guards<'s> {
         else {
             return;
         };
-        stripe.unreported_bytes += stripe.space_mut(keyspace).set_word(spot, word);
+        let space = stripe.space_mut(keyspace);
+        let base = word.place();
+        if let Some(Ok(fetched)) = prepared.record(base) {
+            space.deltas.note_base_bytes(base, fetched.record_bytes());
+        }
+        stripe.unreported_bytes += space.set_word(spot, word);
         stripe.report(&store.index);
         store.memory.on_warm();
     }
@@ -659,5 +716,12 @@ impl<'s> Guards<'s> {
     }
 }
 
-/// Deltas on one base, at most: the next change writes a whole image.
+/// Deltas on one base, at most: the next change writes a whole image. A long string may have more.
 const DELTAS_MAX: usize = 8;
+/// A string may have as many deltas as it has this many bytes: so a small change costs so much more when the string is written
+/// anew at last, and the list of them in memory a twentieth of the string.
+const BYTES_A_DELTA: usize = 1 << 10;
+/// The most of them. They are read one by one.
+const PARTS_MAX: usize = 1 << 10;
+const _: () =
+    assert!(PARTS_MAX * size_of::<Delta>() < BODY_SIZE_BYTES_MAX / 2, "a checkpoint's block has room");

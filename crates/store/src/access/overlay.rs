@@ -7,9 +7,11 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
 
 use crate::hash::KeyHash;
 use crate::object::Object;
+use crate::record;
 
 /// One key's change.
 #[derive(Debug)]
@@ -39,10 +41,50 @@ pub(super) enum Cause {
 pub(super) enum Change {
     /// A whole value.
     Put(Object),
-    /// A changed state that is logged as a delta of `kind` on what is there: another expiry, another field.
-    Delta { object: Object, kind: u8, body: Vec<u8> },
+    /// A changed state that is logged as a delta on what is there.
+    Delta { object: Object, delta: Small },
     /// A removal: the object has the key and no value.
     Remove(Object),
+}
+
+/// What a delta changes.
+#[derive(Debug)]
+pub(super) enum Small {
+    /// When the key expires.
+    Expiry,
+    /// These bytes of a string, and when it expires.
+    Part { range: Range<usize>, retimes: bool },
+    /// A field: kind and body of the record.
+    Field { kind: u8, body: Vec<u8> },
+}
+
+impl Small {
+    /// The record kind.
+    pub(super) fn kind(&self) -> u8 {
+        match self {
+            Self::Expiry => record::EXPIRY,
+            Self::Part { .. } => record::PART,
+            Self::Field { kind, .. } => *kind,
+        }
+    }
+
+    /// The expiry in the record, of a key that expires at `expiry_ms`.
+    pub(super) fn expiry_ms(&self, expiry_ms: u64) -> u64 {
+        match self {
+            Self::Expiry | Self::Part { retimes: true, .. } => expiry_ms,
+            Self::Part { .. } | Self::Field { .. } => 0,
+        }
+    }
+}
+
+impl Change {
+    /// `object`, logged as `delta` if there is one, and whole if not.
+    pub(super) fn of(object: Object, delta: Option<Small>) -> Self {
+        match delta {
+            Some(delta) => Self::Delta { object, delta },
+            None => Self::Put(object),
+        }
+    }
 }
 
 impl Staged {

@@ -476,6 +476,7 @@ enum Step {
     Put(u16, u8, u8, Option<u8>),
     Remove(u16, u8),
     Expire(u16, u8, Option<u8>),
+    Part(u16, u8, u16, u8),
     FieldSet(u16, u8, u8, u8),
     FieldDelete(u16, u8, u8),
     Fold(u16, u8),
@@ -497,6 +498,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(d, k, v, e)| Step::Put(d, k, v, e)),
         6 => (db.clone(), key.clone()).prop_map(|(d, k)| Step::Remove(d, k)),
         6 => (db.clone(), key.clone(), proptest::option::of(1..60_u8)).prop_map(|(d, k, e)| Step::Expire(d, k, e)),
+        12 => (0..1_u16, 0..3_u8, 0..6_000_u16, 1..=u8::MAX).prop_map(|(d, k, a, l)| Step::Part(d, k, a, l)),
         8 => (db.clone(), key.clone(), 0..5_u8, any::<u8>()).prop_map(|(d, k, f, v)| Step::FieldSet(d, k, f, v)),
         3 => (db.clone(), key.clone(), 0..5_u8).prop_map(|(d, k, f)| Step::FieldDelete(d, k, f)),
         1 => (db.clone(), key.clone()).prop_map(|(d, k)| Step::Fold(d, k)),
@@ -595,6 +597,27 @@ fn apply_to_key(bench: &Bench, state: &mut State, step: &Step) -> Option<u64> {
             });
             assert_eq!(found, expected);
             ticket
+        }
+        Step::Part(db, key, at, len) => {
+            let (at, bytes) = (usize::from(at), vec![len; len.into()]);
+            let entry = state[usize::from(db)].entry(key).or_insert((Content::String(Vec::new()), None));
+            let expiry = entry.1;
+            let mut value = match &entry.0 {
+                Content::String(value) => value.clone(),
+                Content::Fields(_) => Vec::new(),
+            };
+            let changed = at.min(value.len())..at + bytes.len();
+            value.resize(value.len().max(changed.end), 0);
+            value[at..at + bytes.len()].copy_from_slice(&bytes);
+            entry.0 = Content::String(value.clone());
+            let id = [key];
+            let keys = [KeyRef { db, key: &id }];
+            bench
+                .run(Scope::Keys(&keys), |access| {
+                    let value = (Value::String(&value), changed.clone());
+                    access.put_part(db, &id, value, expiry.and_then(Deadline::of))
+                })
+                .0
         }
         Step::Read(db, key) => {
             let id = [key];

@@ -124,7 +124,7 @@ impl Index {
         same.then(append)
     }
 
-    /// Turns the key from the record at `from` to its durable copy at `to`.
+    /// Turns the key from the record at `from` to its durable copy of `bytes` at `to`.
     ///
     /// A base's copy is the state of effect `seq`: it replaces the deltas up to there, which are returned; later
     /// ones stay on top of it. `None` if the key moved on meanwhile: then the copy is dead.
@@ -133,7 +133,7 @@ impl Index {
         keyspace: u32,
         hash: KeyHash,
         from: u64,
-        to: u64,
+        (to, bytes): (u64, u64),
         seq: u64,
     ) -> Option<Vec<Delta>> {
         let mut stripe = self.lock(hash.stripe());
@@ -147,7 +147,7 @@ impl Index {
             return Some(Vec::new());
         }
         let side_bytes = space.side_bytes();
-        let dropped = space.rebase(spot, from, to, seq);
+        let dropped = space.rebase(spot, from, (to, bytes), seq);
         space.table.word_mut(spot).swing(to);
         let freed = side_bytes - space.side_bytes();
         stripe.unreported_bytes -= freed;
@@ -204,7 +204,7 @@ impl Index {
             let mut marks = if shared { WORD_SHARED } else { 0 };
             if !deltas.is_empty() {
                 marks |= WORD_DELTAS;
-                space.deltas.insert(place, deltas.to_vec());
+                space.deltas.insert(place, deltas.to_vec(), 0);
             }
             grown += space.insert(hash, Word::cold(place, marks)).1;
             loaded += 1;
@@ -270,8 +270,8 @@ impl Space {
         })
     }
 
-    /// Moves the deltas above `seq` from base `from` to base `to`; returns the others.
-    fn rebase(&mut self, spot: Spot, from: u64, to: u64, seq: u64) -> Vec<Delta> {
+    /// Moves the deltas above `seq` from base `from` to base `to`, of so many bytes; returns the others.
+    fn rebase(&mut self, spot: Spot, from: u64, (to, bytes): (u64, u64), seq: u64) -> Vec<Delta> {
         let deltas = self.deltas.remove(from);
         if deltas.is_empty() {
             return deltas;
@@ -280,7 +280,7 @@ impl Space {
         if kept.is_empty() {
             self.table.word_mut(spot).clear_mark(WORD_DELTAS);
         } else {
-            self.deltas.insert(to, kept);
+            self.deltas.insert(to, kept, bytes);
         }
         dropped
     }
@@ -319,9 +319,7 @@ impl Space {
                 self.table.live -= 1;
                 (Replay { live: false, dead_base: Some(base), dead_deltas }, -self.remove(spot))
             }
-            (record::EXPIRY | record::FIELD_SET | record::FIELD_DELETE, Some(spot)) => {
-                (self.replay_delta(replayed, spot)?, 0)
-            }
+            (kind, Some(spot)) if record::is_delta(kind) => (self.replay_delta(replayed, spot)?, 0),
             _ => (Replay::default(), 0),
         })
     }
@@ -339,31 +337,36 @@ impl Space {
         }
         // A copy carries its deltas up to its seq; a new value outlives them all.
         let folded = if replayed.moved { replayed.seq } else { u64::MAX };
-        let dead_deltas = self.rebase(spot, base, replayed.place, folded);
+        let copy = (replayed.place, replayed.record_bytes.into());
+        let dead_deltas = self.rebase(spot, base, copy, folded);
         let deltas = self.table.word(spot).marks() & WORD_DELTAS;
         self.set_word(spot, Word::cold(replayed.place, shared_mark(replayed) | deltas));
         self.expiry.insert(replayed.expiry_ms, replayed.hash);
         Replay { live: true, dead_base: Some(base), dead_deltas }
     }
 
-    /// A delta that is not known although a later one is was superseded, or a base has taken it in.
+    /// A change of the expiry that is not known although a later delta is was superseded. Others are there unless a base has taken
+    /// them in: one that is missing shows when the value is read, and harms no other key.
     fn replay_delta(&mut self, replayed: &Replayed, spot: Spot) -> Result<Replay, StoreError> {
         let base = self.table.word(spot).place();
-        let Replayed { place, seq, since, kind, record_bytes, .. } = *replayed;
-        let expiry_ms = if kind & !record::SHARED == record::EXPIRY { replayed.expiry_ms } else { 0 };
+        let Replayed { place, seq, since, kind, record_bytes, expiry_ms, .. } = *replayed;
         let mut dead_deltas = Vec::new();
-        if let Some(delta) = self.deltas.find_mut(base, |delta| delta.seq == seq) {
+        let is_newest = self.deltas.of(base).last().is_none_or(|last| last.seq < seq);
+        let known = if is_newest { None } else { self.deltas.find_mut(base, |delta| delta.seq == seq) };
+        if let Some(delta) = known {
             delta.place = delta.place.max(place);
             if delta.place != place {
                 return Ok(Replay::default());
             }
         } else {
             let last = self.deltas.of(base).last();
-            if replayed.moved || place < base || last.is_some_and(|last| last.seq > seq) {
+            let is_expiry = kind & !record::SHARED == record::EXPIRY;
+            let is_superseded = is_expiry && last.is_some_and(|last| last.seq > seq);
+            if replayed.moved || place < base || is_superseded {
                 return Ok(Replay::default());
             }
             let delta = Delta { place, seq, since, kind: kind & !record::SHARED, record_bytes, expiry_ms };
-            if !last.is_none_or(|last| delta.supersedes(last) || delta.follows(last.seq)) {
+            if is_expiry && !last.is_none_or(|last| delta.supersedes(last) || delta.follows(last.seq)) {
                 return Err(broken_chain(place));
             }
             dead_deltas.extend(self.deltas.push(base, delta));
@@ -400,7 +403,7 @@ impl Space {
                         shared,
                         deltas: self.deltas_of(place),
                     });
-                    *left = left.saturating_sub(1);
+                    *left = left.saturating_sub(1 + self.deltas_of(place).len());
                 }
             });
         }
@@ -524,12 +527,12 @@ mod tests {
         bench.replay(b"k", record::EXPIRY, 11, 2, false);
         bench.replay(b"k", record::EXPIRY, 12, 3, false);
         let hash = bench.hash(b"k");
-        assert_eq!(bench.index.turn(KEYSPACE, hash, 12, 40, 3), Some(vec![]), "a delta alone");
-        let dropped = bench.index.turn(KEYSPACE, hash, 10, 50, 2).expect("still there");
+        assert_eq!(bench.index.turn(KEYSPACE, hash, 12, (40, 64), 3), Some(vec![]), "a delta alone");
+        let dropped = bench.index.turn(KEYSPACE, hash, 10, (50, 64), 2).expect("still there");
         assert_eq!(dropped.iter().map(|delta| delta.place).collect::<Vec<_>>(), [11]);
         let owned = bench.owned(b"k", 50).expect("turned");
         assert_eq!(owned.deltas.iter().map(|delta| delta.place).collect::<Vec<_>>(), [40]);
-        assert_eq!(bench.index.turn(KEYSPACE, hash, 10, 60, 9), None, "gone");
+        assert_eq!(bench.index.turn(KEYSPACE, hash, 10, (60, 64), 9), None, "gone");
     }
 
     #[test]

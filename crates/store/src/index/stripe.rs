@@ -25,7 +25,7 @@ use crate::index::locks::Locks;
 use crate::index::table::{Spot, Table};
 use crate::large::Bytes;
 use crate::object::{ObjectRef, View, WORD_DELTAS, WORD_SHARED, Word};
-use crate::prepared::{Fetched, Prepared};
+use crate::prepared::{Fetched, Fold, Prepared};
 use crate::record;
 use crate::time::Moment;
 use crate::watch::Watches;
@@ -58,25 +58,45 @@ pub(crate) struct Space {
 /// Small records on top of bases, by the place of the base, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Deltas {
-    lists: HashMap<u64, Vec<Delta>>,
+    lists: HashMap<u64, List>,
     /// Deltas that the lists have room for.
     room: usize,
+}
+
+/// What lies on one base.
+#[derive(Debug, Default)]
+struct List {
+    /// Bytes of the base in its segment, which the value in memory does not tell; 0: not known, but known wherever that is hot.
+    base_bytes: u64,
+    deltas: Vec<Delta>,
 }
 
 impl Deltas {
     /// Those on the base at `base`.
     pub(crate) fn of(&self, base: u64) -> &[Delta] {
-        self.lists.get(&base).map_or(&[], Vec::as_slice)
+        self.lists.get(&base).map_or(&[], |list| &list.deltas)
+    }
+
+    /// Bytes of the base at `base` in its segment, if it has deltas and they are known.
+    pub(crate) fn base_bytes(&self, base: u64) -> Option<u64> {
+        self.lists.get(&base).map(|list| list.base_bytes).filter(|bytes| *bytes != 0)
+    }
+
+    /// Notes the bytes of the base at `base`, where it has deltas.
+    pub(crate) fn note_base_bytes(&mut self, base: u64, bytes: u64) {
+        if let Some(list) = self.lists.get_mut(&base) {
+            list.base_bytes = bytes;
+        }
     }
 
     /// All of them.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Delta> {
-        self.lists.values().flatten()
+        self.lists.values().flat_map(|list| &list.deltas)
     }
 
     /// Adds `delta`; returns the one that it supersedes, if so.
     pub(crate) fn push(&mut self, base: u64, delta: Delta) -> Option<Delta> {
-        let list = self.lists.entry(base).or_default();
+        let list = &mut self.lists.entry(base).or_default().deltas;
         if let Some(last) = list.last_mut().filter(|last| delta.supersedes(last)) {
             return Some(std::mem::replace(last, delta));
         }
@@ -84,30 +104,32 @@ impl Deltas {
         if list.is_empty() {
             list.reserve_exact(1);
         }
-        list.push(delta);
+        // the newest, but where salvage kept an older one that cleaning had moved behind it
+        let at = list.partition_point(|other| other.seq < delta.seq);
+        list.insert(at, delta);
         self.room += list.capacity() - room;
         None
     }
 
     /// The delta on `base` that `is` says, to change.
     pub(crate) fn find_mut(&mut self, base: u64, is: impl Fn(&Delta) -> bool) -> Option<&mut Delta> {
-        self.lists.get_mut(&base)?.iter_mut().find(|delta| is(delta))
+        self.lists.get_mut(&base)?.deltas.iter_mut().find(|delta| is(delta))
     }
 
-    /// Puts `list`, which is not empty, on a base that has none.
-    pub(crate) fn insert(&mut self, base: u64, list: Vec<Delta>) {
-        self.room += list.capacity();
-        self.lists.insert(base, list);
+    /// Puts `deltas`, of which there are some, on a base that has none; `base_bytes` as in [`List`].
+    pub(crate) fn insert(&mut self, base: u64, deltas: Vec<Delta>, base_bytes: u64) {
+        self.room += deltas.capacity();
+        self.lists.insert(base, List { base_bytes, deltas });
     }
 
     /// Takes those on `base` out.
     pub(crate) fn remove(&mut self, base: u64) -> Vec<Delta> {
-        let Some(list) = self.lists.remove(&base) else { return Vec::new() };
-        self.room -= list.capacity();
+        let Some(List { deltas, .. }) = self.lists.remove(&base) else { return Vec::new() };
+        self.room -= deltas.capacity();
         if self.lists.capacity() > 4 * self.lists.len() + 64 {
             self.lists.shrink_to(2 * self.lists.len());
         }
-        list
+        deltas
     }
 
     /// About what they cost: the table of lists, eight slots for seven lists, and a chunk for each list.
@@ -127,11 +149,11 @@ pub(crate) struct Delta {
     pub(crate) seq: u64,
     /// The oldest effect whose value it may lie on: what it follows has a seq from this one to below its own. 0: not known.
     pub(crate) since: u64,
-    /// [`record::EXPIRY`], [`record::FIELD_SET`] or [`record::FIELD_DELETE`].
+    /// [`record::EXPIRY`], [`record::PART`], [`record::FIELD_SET`] or [`record::FIELD_DELETE`].
     pub(crate) kind: u8,
     /// Bytes of the record in its segment.
     pub(crate) record_bytes: u32,
-    /// The new expiry, for [`record::EXPIRY`]; 0 is none.
+    /// The new expiry, for [`record::EXPIRY`]; 0 is none. For others the new one where not 0.
     pub(crate) expiry_ms: u64,
 }
 
@@ -139,6 +161,11 @@ impl Delta {
     /// Whether it may lie on the state of effect `seq`.
     pub(crate) fn follows(&self, seq: u64) -> bool {
         self.since <= seq && seq < self.seq
+    }
+
+    /// The expiry after this, of what expired at `before`.
+    pub(crate) fn expiry_after(&self, before: u64) -> u64 {
+        if self.kind == record::EXPIRY || self.expiry_ms != 0 { self.expiry_ms } else { before }
     }
 
     /// Whether a change of expiry may take the place of this one: both then leave the same value as it is.
@@ -150,6 +177,13 @@ impl Delta {
     pub(crate) fn supersedes(&self, last: &Self) -> bool {
         self.kind == record::EXPIRY && last.can_be_superseded() && self.since <= last.since && self.since != 0
     }
+}
+
+/// Those of `deltas` that came after effect `seq`: a value that was fetched and folded has the others in it.
+pub(crate) fn later(deltas: &[Delta], seq: u64) -> &[Delta] {
+    // most values that are looked at have none in them
+    let first = deltas.first().map_or(0, |first| first.seq);
+    if first > seq { deltas } else { &deltas[deltas.partition_point(|delta| delta.seq <= seq)..] }
 }
 
 /// The seq of what `deltas` make of the state of effect `seq`; `None` if they do not follow it and each other.
@@ -269,7 +303,7 @@ impl Expiry {
 pub(crate) enum Seek<'a> {
     /// No candidate is the key. `shared`: another live key has its bits.
     Absent { shared: bool },
-    /// The slot at `spot` is the key's. Not `whole`: its value is that of the base, and field deltas lie on top.
+    /// The slot at `spot` is the key's. Not `whole`: its value is that of the base, and deltas that change it lie on top.
     At { spot: Spot, word: &'a Word, shared: bool, current: Current<'a>, whole: bool },
     /// Records that decide and were not prepared.
     Unknown(Vec<u64>),
@@ -335,9 +369,12 @@ impl<'a> Current<'a> {
         }
     }
 
-    /// Bytes of the base record in its segment.
+    /// Bytes of the base record in its segment; of what is hot if no deltas lie on it.
     pub(crate) fn record_bytes(self) -> u64 {
-        record::bytes_of(self.kind(), self.key().len(), self.value_len() as usize)
+        match self {
+            Self::Hot(object) => record::bytes_of(object.kind(), object.key().len(), object.value().len()),
+            Self::Cold { fetched, .. } => fetched.record_bytes(),
+        }
     }
 
     /// Whether this is a removal that waits for its release.
@@ -369,13 +406,15 @@ impl Space {
         match found {
             Some((spot, current)) => {
                 let word = self.table.word(spot);
-                let mut fields = self.field_places(word).filter_map(|place| prepared.record(place));
-                if let (Current::Cold { .. }, Some(Err(error))) =
-                    (current, fields.find(|field| field.is_err()))
-                {
-                    return Seek::Damaged { error: error.clone(), own: Some(spot) };
+                let mut whole = true;
+                if let Current::Cold { fetched, .. } = current {
+                    let changes = || self.changes(word, fetched.seq);
+                    let mut read = changes().filter_map(|delta| prepared.record(delta.place));
+                    if let Some(Err(error)) = read.find(|read| read.is_err()) {
+                        return Seek::Damaged { error: error.clone(), own: Some(spot) };
+                    }
+                    whole = changes().next().is_none();
                 }
-                let whole = matches!(current, Current::Hot(_)) || self.field_places(word).next().is_none();
                 Seek::At {
                     spot,
                     word,
@@ -414,17 +453,23 @@ impl Space {
         };
         let Some(fetched) = prepared.record(place) else { return Ok(None) };
         let fetched = fetched.as_ref().map_err(Clone::clone)?;
-        let deltas = self.deltas.of(place);
+        let deltas = later(self.deltas.of(place), fetched.seq);
         let seq = chain(fetched.seq, deltas).ok_or_else(|| broken_chain(place))?;
-        let retimed = deltas.iter().rfind(|delta| delta.kind == record::EXPIRY);
-        let expiry_ms = retimed.map_or(fetched.expiry_ms, |delta| delta.expiry_ms);
+        let expiry_ms = deltas.iter().fold(fetched.expiry_ms, |before, delta| delta.expiry_after(before));
         Ok(Some(Current::Cold { fetched, seq, expiry_ms }))
     }
 
-    /// Places of the field deltas on top of a slot's base.
-    pub(crate) fn field_places<'a>(&'a self, word: &Word) -> impl Iterator<Item = u64> + use<'a> {
+    /// The deltas on top of a slot's base that change the value of effect `seq`.
+    pub(crate) fn changes<'a>(&'a self, word: &Word, seq: u64) -> impl Iterator<Item = &'a Delta> + use<'a> {
         let deltas = if word.marks() & WORD_DELTAS == 0 { &[] } else { self.deltas_of(word.place()) };
-        deltas.iter().filter(|delta| delta.kind != record::EXPIRY).map(|delta| delta.place)
+        later(deltas, seq).iter().filter(|delta| delta.kind != record::EXPIRY)
+    }
+
+    /// What is to be folded where parts lie on the base at `base`.
+    pub(crate) fn parts_of(&self, base: u64) -> Option<Fold> {
+        let deltas = self.deltas_of(base);
+        let has_parts = deltas.iter().any(|delta| delta.kind == record::PART);
+        has_parts.then(|| Fold { base, deltas: deltas.to_vec() })
     }
 
     /// The deltas on the base at `base`.
@@ -476,7 +521,10 @@ impl Space {
             at = self.table.visit_page(bits, &mut |_, _, slot| match slot.word.view() {
                 View::Cold(place) => visit(place, 0),
                 View::Hot(object) if object.kind() == record::REMOVED => {}
-                View::Hot(object) => visit(object.place(), Current::Hot(object).record_bytes()),
+                View::Hot(object) => {
+                    let own = || Current::Hot(object).record_bytes();
+                    visit(object.place(), self.deltas.base_bytes(object.place()).unwrap_or_else(own));
+                }
             });
         }
         self.deltas.iter().for_each(|delta| visit(delta.place, delta.record_bytes.into()));
@@ -598,7 +646,7 @@ const PENDING_KEPT: usize = 256;
 /// An entry of the expiry index: a B-tree two thirds full.
 const EXPIRY_BYTES: i64 = 32;
 /// A slot of the table of deltas: place, list and a control byte.
-const TABLE_SLOT_BYTES: usize = size_of::<(u64, Vec<Delta>)>() + 1;
+const TABLE_SLOT_BYTES: usize = size_of::<(u64, List)>() + 1;
 /// What malloc adds to a list.
 const CHUNK_HEAD_BYTES: usize = 8;
 /// Memory may change by this much in a stripe before the index hears of it: 1 MiB over all stripes. Unit tests

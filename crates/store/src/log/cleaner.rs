@@ -31,7 +31,7 @@ use crate::hash::{KeyHash, KeyHasher};
 use crate::index::Index;
 use crate::index::ahead::AHEAD_KEYS_MAX;
 use crate::index::recover::Owned;
-use crate::index::stripe::{Delta, chain};
+use crate::index::stripe::chain;
 use crate::record;
 
 /// What a slice of cleaning needs.
@@ -155,7 +155,7 @@ impl Cleaning {
         self.copies = waiting;
         for copy in ready {
             let Found { keyspace, hash, place, .. } = copy.found;
-            match context.index.turn(keyspace, hash, place, copy.to, copy.seq) {
+            match context.index.turn(keyspace, hash, place, (copy.to, copy.bytes), copy.seq) {
                 Some(dropped) => {
                     self.turned.insert(segment_of(copy.to));
                     context.engine.liveness.on_live(segment_of(copy.to), copy.bytes);
@@ -216,7 +216,11 @@ impl Cleaning {
                     bytes += copied;
                     self.copies.push(Copy { found, to, seq, lsn, bytes: copied });
                 }
-                Appended::Changed => self.found.push(found),
+                // it changes all the time: the others first, and then it is read and folded again
+                Appended::Changed => {
+                    bytes += found.record_bytes();
+                    self.found.insert(0, found);
+                }
                 Appended::NoRoom => {
                     self.found.push(found);
                     break;
@@ -298,7 +302,7 @@ impl Found {
     /// Appends a copy: of a base with its deltas folded in, of a delta alone.
     fn append(&self, owned: &Owned, context: Context<'_>) -> Result<Appended, JournalError> {
         let is_base = owned.base == self.place;
-        let folded = if is_base { fold(&self.payload, owned, context)? } else { None };
+        let folded = if is_base { self.folded(owned, context)? } else { None };
         let payload: &[u8] = folded.as_deref().unwrap_or(&self.payload);
         let (mut seq, mut expiry_ms) = (self.seq, self.expiry_ms);
         if is_base && chain(self.seq, &owned.deltas).is_none() {
@@ -306,8 +310,7 @@ impl Found {
         }
         for delta in owned.deltas.iter().filter(|_| is_base) {
             seq = delta.seq;
-            expiry_ms =
-                if delta.kind & !record::SHARED == record::EXPIRY { delta.expiry_ms } else { expiry_ms };
+            expiry_ms = delta.expiry_after(expiry_ms);
         }
         let journal = &context.engine.journal;
         let parts = [payload];
@@ -325,31 +328,25 @@ impl Found {
         let bytes = record::HEADER_BYTES + (payload.len() as u64).next_multiple_of(8);
         Ok(appended.map_or(Appended::Changed, |to| Appended::Copied { to, seq, lsn, bytes }))
     }
+
+    /// A base's payload with what its deltas change; `None` when they change nothing of it.
+    fn folded(&self, owned: &Owned, context: Context<'_>) -> Result<Option<Vec<u8>>, JournalError> {
+        let (mut folded, mut bytes) = (None, Vec::new());
+        for delta in owned.deltas.iter().filter(|delta| delta.kind & !record::SHARED != record::EXPIRY) {
+            let place = Place::unpack(delta.place);
+            let read = context.engine.journal.read(place, delta.record_bytes as usize, &mut bytes);
+            let header = read.map_err(|error| damaged(place, &error.to_string()))?;
+            let payload = folded.get_or_insert_with(|| self.payload.to_vec());
+            fold::fold(payload, self.kind, header.kind, &bytes)
+                .ok_or_else(|| damaged(place, "a delta does not fit its base"))?;
+        }
+        Ok(folded)
+    }
 }
 
 /// The key of a record, `None` of a mapping.
 fn key_of<'a>(view: &RecordView<'a>) -> Option<&'a [u8]> {
     record::decode(view.header.kind, view.payload).and_then(|payload| payload.key())
-}
-
-/// The base's payload with the fields that its deltas change; `None` when they change none.
-fn fold(payload: &[u8], owned: &Owned, context: Context<'_>) -> Result<Option<Vec<u8>>, JournalError> {
-    let is_field = |delta: &&Delta| delta.kind & !record::SHARED != record::EXPIRY;
-    let mut folded = None;
-    for delta in owned.deltas.iter().filter(is_field) {
-        let mut bytes = Vec::new();
-        let place = Place::unpack(delta.place);
-        let header = context
-            .engine
-            .journal
-            .read(place, delta.record_bytes as usize, &mut bytes)
-            .map_err(|error| damaged(place, &error.to_string()))?;
-        let base = folded.as_deref().unwrap_or(payload);
-        let next = fold::fold(base, header.kind, &bytes)
-            .ok_or_else(|| damaged(place, "a delta does not fit its base"))?;
-        folded = Some(next);
-    }
-    Ok(folded)
 }
 
 fn damaged(place: Place, what: &str) -> JournalError {

@@ -104,6 +104,7 @@ impl Readers {
     pub(crate) fn submit(&self, mut prepared: Prepared, done: Done) {
         let places = prepared.take_wanted();
         if places.is_empty() {
+            prepared.fold();
             return done(prepared);
         }
         let fetch = Arc::new(Fetch {
@@ -172,8 +173,9 @@ impl Shared {
             self.supply(prepared, place, read);
         }
         if fetch.left.fetch_sub(1, Ordering::AcqRel) == 1
-            && let Some((prepared, done)) = lock(&fetch.state).take()
+            && let Some((mut prepared, done)) = lock(&fetch.state).take()
         {
+            prepared.fold();
             done(prepared);
         }
     }
@@ -225,6 +227,7 @@ mod tests {
                     seq: place,
                     expiry_ms: 0,
                     left_out_bytes: 0,
+                    grown_bytes: 0,
                 }),
                 1_000..2_000 => Read::Elsewhere(error()),
                 _ => Read::Failed(error()),

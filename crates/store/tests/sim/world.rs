@@ -3,6 +3,7 @@
 //! Nothing here runs in a thread of its own: the journal commits when [`World::drive`] says so, cold reads
 //! happen on the calling thread, and time stands still until a step moves it. So a seed fixes everything.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
@@ -287,7 +288,8 @@ impl World {
             return self.transaction_step();
         }
         match self.rng.below(if self.plan.engine == EngineKind::Log { 207 } else { 189 }) {
-            0..56 => self.put(),
+            0..44 => self.put(),
+            44..56 => self.part(),
             56..72 => self.remove(),
             72..82 => self.expire(),
             82..96 => self.multi(),
@@ -315,7 +317,8 @@ impl World {
     pub fn quiet_step(&mut self) -> Outcome<()> {
         match self.rng.below(24) {
             20..24 => self.transaction_step(),
-            0..8 => self.put(),
+            0..7 => self.put(),
+            7 => self.part(),
             8..10 => self.remove(),
             10 => self.expire(),
             11..13 => self.multi(),
@@ -328,6 +331,20 @@ impl World {
     pub fn put(&mut self) -> Outcome<()> {
         let effect = self.random_put();
         self.commit(&[effect])
+    }
+
+    /// Changes some bytes of a long string, or makes one.
+    pub fn part(&mut self) -> Outcome<()> {
+        let (db, key) = (0, key_name(self.rng.below(LONG_KEYS)));
+        let now = self.now()?;
+        let found = self.model.current().get(db, &key, now).cloned();
+        let Entry { mut value, expiry, .. } = found.unwrap_or(Entry::new(Vec::new(), None));
+        self.serial += 1;
+        let bytes = format!("{}.", self.serial).repeat(1 + self.rng.below(20) as usize).into_bytes();
+        let at = if self.rng.chance(1, 2) { value.len() } else { self.rng.below(LONG_BYTES) as usize };
+        value.resize(value.len().max(at + bytes.len()).max(LONG_BYTES as usize), b'-');
+        value[at..at + bytes.len()].copy_from_slice(&bytes);
+        self.commit(&[Effect::Put { db, key, value, expiry, lapsed: false }])
     }
 
     pub fn remove(&mut self) -> Outcome<()> {
@@ -684,7 +701,13 @@ fn attempt<T>(
 pub(crate) fn stage(access: &mut Access<'_>, effect: &Effect) -> Result<Option<bool>, Stop> {
     match effect {
         Effect::Put { db, key, value, expiry, .. } => {
-            access.put(*db, key, Value::String(value), *expiry);
+            let whole = Value::String(value);
+            match changed(access, *db, key, value) {
+                Ok(Some(part)) => access.put_part(*db, key, (whole, part), *expiry)?,
+                // what is damaged can be replaced
+                Ok(None) | Err(Stop::Damaged(_)) => access.put(*db, key, whole, *expiry),
+                Err(stop) => return Err(stop),
+            }
             Ok(None)
         }
         Effect::Remove { db, key } => access.remove(*db, key).map(Some),
@@ -692,6 +715,24 @@ pub(crate) fn stage(access: &mut Access<'_>, effect: &Effect) -> Result<Option<b
         _ => Ok(None),
     }
 }
+
+/// What `value` has other than the string there, if that is long and no longer than it.
+fn changed(access: &Access<'_>, db: u16, key: &[u8], value: &[u8]) -> Result<Option<Range<usize>>, Stop> {
+    if (value.len() as u64) < LONG_BYTES {
+        return Ok(None);
+    }
+    let Some(found) = access.get(db, key)?.filter(|found| found.value.len() <= value.len()) else {
+        return Ok(None);
+    };
+    let differs = |at: &usize| found.value.get(*at) != value.get(*at);
+    let first = (0..value.len()).find(differs);
+    let last = (0..value.len()).rfind(differs);
+    Ok(first.zip(last).map(|(first, last)| first..last + 1))
+}
+
+/// Length that parts of strings begin with, and keys that have such strings.
+const LONG_BYTES: u64 = 4_500;
+const LONG_KEYS: u64 = 3;
 
 pub(crate) fn entry(access: &Access<'_>, db: u16, key: &[u8]) -> Result<Option<Entry>, Stop> {
     let found = access.get(db, key)?;

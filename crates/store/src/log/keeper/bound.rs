@@ -12,16 +12,19 @@ use vfs::SimDisk;
 use super::Manner;
 use crate::{KeyRef, Options, Prepared, Scope, Stop, Store, Value};
 
-/// A write, as APPEND, SETRANGE, COPY, RESTORE and SET end up at the log: a whole value of some size.
+/// A write, as COPY, RESTORE and SET end up at the log, a whole value of some size, or as APPEND and SETRANGE do.
 #[derive(Clone, Debug)]
 enum Write {
     Set {
         key: u8,
         size: u32,
     },
-    /// A value of its old size and a little more.
-    Append {
+    /// Some bytes of the value, from some place in it on or behind it: often enough to write it anew.
+    Part {
         key: u8,
+        at: u32,
+        size: u32,
+        times: u32,
     },
     Copy {
         from: u8,
@@ -93,10 +96,13 @@ impl Bench {
     fn run(&mut self, write: &Write) {
         match *write {
             Write::Set { key, size } => self.put(key, size),
-            Write::Append { key } => {
-                let size = self.sizes[usize::from(key)] + 10;
-                self.put(key, size.min(VALUE_BYTES_MAX as u32 - 16));
-            }
+            Write::Part { key, at, size, times } => (0..times).for_each(|n| {
+                let old = self.sizes[usize::from(key)];
+                let start = if n % 2 == 0 { old } else { at.min(old) };
+                if start + size <= VALUE_BYTES_MAX as u32 - 16 {
+                    self.part(key, start..start + size);
+                }
+            }),
             Write::Copy { from, to } => {
                 let size = self.sizes[usize::from(from)];
                 self.put(to, size);
@@ -139,6 +145,18 @@ impl Bench {
         self.commit(key, |access| {
             access.put(0, &[key], Value::String(&value), None);
             Ok(())
+        });
+    }
+
+    fn part(&mut self, key: u8, part: std::ops::Range<u32>) {
+        let size = &mut self.sizes[usize::from(key)];
+        *size = part.end.max(*size);
+        let value = vec![7; *size as usize];
+        self.largest = self.largest.max(value.len() as u64);
+        self.commit(key, |access| {
+            let part = part.start as usize..part.end as usize;
+            access.get(0, &[key])?;
+            access.put_part(0, &[key], (Value::String(&value), part), None)
         });
     }
 
@@ -194,7 +212,8 @@ fn write() -> impl Strategy<Value = Write> {
     let key = || 0..KEYS;
     prop_oneof![
         12 => (key(), size()).prop_map(|(key, size)| Write::Set { key, size }),
-        8 => key().prop_map(|key| Write::Append { key }),
+        8 => (key(), 0..VALUE_BYTES_MAX as u32, prop_oneof![1_u32..100, 1_000_u32..20_000], 1_u32..60)
+            .prop_map(|(key, at, size, times)| Write::Part { key, at, size, times }),
         4 => (key(), key()).prop_map(|(from, to)| Write::Copy { from, to }),
         2 => key().prop_map(|key| Write::Delete { key }),
         1 => Just(Write::Rest),
