@@ -59,6 +59,12 @@ fn salvage(dir: &Path, out: &Path) -> Result<(), String> {
             saved.broken_chains
         );
     }
+    if saved.loose_deltas > 0 {
+        text += &format!(
+            "{} changes to parts of long values were left out, because what they changed is lost: these keys show older values\n",
+            saved.loose_deltas
+        );
+    }
     if let Some(why) = saved.without_checkpoint {
         text += &format!("the checkpoint could not be read ({why}): removed keys may be back\n");
     }

@@ -11,15 +11,18 @@
 //!   3. Databases are mapped as the checkpoint says, unless a copied record says something newer.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 use std::sync::Arc;
 
 use clock::Clock;
 use journal::{
     Class, Draft, Hooks, Journal, JournalError, Keep, RecordView, SalvageReport, Seq, Stated, footprint,
+    record_flags,
 };
 use vfs::Vfs;
 
+use crate::access::LONG_BYTES;
 use crate::error::StoreError;
 use crate::index::stripe::{Delta, chain};
 use crate::log::checkpoint::Block;
@@ -34,6 +37,8 @@ pub struct Salvaged {
     pub journal: SalvageReport,
     /// Keys whose deltas are of another state of theirs: they read as damaged.
     pub broken_chains: u64,
+    /// Changes to parts of values that were left out, because the state that they changed is lost: such a key holds an older one.
+    pub loose_deltas: u64,
     /// Set when the checkpoint could not say what was alive: removed keys may be back.
     pub without_checkpoint: Option<String>,
 }
@@ -62,7 +67,7 @@ pub fn salvage(
             },
         };
     let covered = alive.as_ref().map_or(0, |alive| alive.lsn);
-    let (mut mapping_seq, mut clock_seq) = (0, 0);
+    let (mut mapping_seq, mut clock_seq, mut states) = (0, 0, States::default());
     let mut wanted = |view: &RecordView<'_>| {
         if view.header.kind == MAPPING {
             mapping_seq = mapping_seq.max(view.header.seq.0);
@@ -73,10 +78,10 @@ pub fn salvage(
             return Keep::AsItIs;
         }
         match (&mut alive, &without_checkpoint) {
-            (Some(alive), _) => alive.keep(view),
-            (None, None) => Keep::AsItIs,
-            // what a base was copied from may be gone, and nothing says so: better an old key back than one lost
-            (None, Some(_)) if is_base(view.header.kind) => Keep::AsOriginal,
+            (Some(alive), _) => states.keep(view, alive.keep(view)),
+            (None, None) => states.keep(view, Keep::AsItIs),
+            // what a base or a part was copied from may be gone, and nothing says so: better an old key back than one lost
+            (None, Some(_)) if may_be_alone(view.header.kind) => Keep::AsOriginal,
             (None, Some(_)) => Keep::AsItIs,
         }
     };
@@ -93,7 +98,57 @@ pub fn salvage(
         }
     }
     let broken_chains = alive.as_ref().map_or(0, Alive::broken_chains);
-    Ok(Salvaged { journal: copied, broken_chains, without_checkpoint })
+    let loose_deltas = states.loose;
+    Ok(Salvaged { journal: copied, broken_chains, loose_deltas, without_checkpoint })
+}
+
+/// Which states of long values were kept, to leave out what was made of others.
+#[derive(Default)]
+struct States {
+    hasher: RandomState,
+    /// Hash of keyspace and key of such values -> the newest effect of theirs that was kept.
+    newest: HashMap<u64, u64>,
+    loose: u64,
+}
+
+impl States {
+    /// `keep`, unless the record changes part of a value of which it is not known that it was as the record says.
+    fn keep(&mut self, view: &RecordView<'_>, keep: Keep) -> Keep {
+        let seq = view.header.seq.0;
+        let Some(payload) = record::decode(view.header.kind, view.payload).filter(|_| keep != Keep::No)
+        else {
+            return keep;
+        };
+        let Some(key) = payload.key() else { return keep };
+        let hash = self.hasher.hash_one((view.header.keyspace, key));
+        if !record::is_delta(view.header.kind) {
+            let is_moved = view.header.flags & record_flags::MOVED != 0;
+            if takes_parts(view) {
+                let newest = self.newest.entry(hash).or_insert(seq);
+                *newest = if is_moved { seq.max(*newest) } else { seq };
+            } else {
+                self.newest.remove(&hash);
+            }
+            return keep;
+        }
+        let Some(newest) = self.newest.get_mut(&hash) else { return keep };
+        // what the checkpoint names lies in any order, and all of it counts
+        if keep == Keep::AsItIs && payload.since() > *newest {
+            self.loose += 1;
+            return Keep::No;
+        }
+        *newest = seq.max(*newest);
+        keep
+    }
+}
+
+/// Whether parts of the value in a record may have been changed by themselves.
+fn takes_parts(view: &RecordView<'_>) -> bool {
+    match view.header.kind & !record::SHARED {
+        record::IMAGE => true,
+        record::STRING => view.payload.len() as u64 >= LONG_BYTES,
+        _ => false,
+    }
 }
 
 /// What a checkpoint says is alive.
@@ -125,8 +180,10 @@ fn newest_checkpoint(vfs: &dyn Vfs, dir: &Path, folder: u128) -> Result<Alive, S
     Err(if faults.is_empty() { "there is none".to_owned() } else { faults.join("; ") })
 }
 
-fn is_base(kind: u8) -> bool {
-    matches!(kind & !record::SHARED, record::STRING | record::IMAGE)
+/// Whether a record of `kind` counts though what lies around it is gone; a changed expiry of another state does not.
+fn may_be_alone(kind: u8) -> bool {
+    let kind = kind & !record::SHARED;
+    matches!(kind, record::STRING | record::IMAGE | record::PART | record::FIELD_SET | record::FIELD_DELETE)
 }
 
 impl Alive {
