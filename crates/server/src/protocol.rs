@@ -190,8 +190,8 @@ impl Protocol for EvenkeelProtocol {
         text
     }
 
-    fn on_close(&self, session: Session, _connection: &Arc<Connection>) {
-        self.server.on_close(&session);
+    fn on_close(&self, mut session: Session, _connection: &Arc<Connection>) {
+        self.server.on_close(&mut session);
         self.server.drop_session(session);
     }
 

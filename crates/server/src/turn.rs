@@ -402,10 +402,15 @@ impl Server {
     }
 
     /// Ends what a connection holds in the registries.
-    pub(crate) fn on_close(&self, session: &Session) {
+    pub(crate) fn on_close(self: &Arc<Self>, session: &mut Session) {
         let id = session.client.id;
-        if let Some(subscriptions) = &session.subscriptions {
-            self.pubsub.forget(id, subscriptions);
+        if let Some(subscriptions) = session.subscriptions.take() {
+            if subscriptions.channels.len() + subscriptions.patterns.len() <= NAMES_FORGOTTEN_HERE {
+                self.pubsub.forget(id, &subscriptions);
+            } else {
+                let server = Arc::clone(self);
+                self.call_apart(Box::new(move || server.pubsub.forget(id, &subscriptions)));
+            }
         }
         if session.client.monitor.load(Ordering::Relaxed) {
             self.remove_monitor(id);
@@ -539,6 +544,8 @@ const STRANGER_DRAINED_BYTES_MAX: usize = 64 << 10;
 /// Each HTTP request was a line, as many as somebody liked.
 static HTTP_LINES: Throttle = Throttle::new(Duration::from_secs(1));
 
+/// A closed connection that listened to more names is taken out of them beside the loop: many that close at once held it up.
+const NAMES_FORGOTTEN_HERE: usize = 64;
 /// Requests of one connection before others get their turn.
 const TURN_COMMANDS_MAX: u64 = 256;
 /// Requests of a pipeline whose keys are brought near together.

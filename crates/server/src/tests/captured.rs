@@ -149,7 +149,7 @@ fn second_capture_is_refused_until_the_first_has_ended() {
     harness.deliver(&mut other);
     harness.deliver(&mut wire);
     assert!(start(&harness, &mut other, "").starts_with(b"$"));
-    harness.server.on_close(&other.session);
+    harness.server.on_close(&mut other.session);
     assert!(start(&harness, &mut wire, "").starts_with(b"$"), "its end ended it");
     harness.expect(&mut wire, &[("RESET", "+RESET\r\n")]);
     assert!(start(&harness, &mut wire, "").starts_with(b"$"), "RESET ends it, too");

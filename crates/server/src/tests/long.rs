@@ -118,7 +118,7 @@ fn client_that_leaves_its_long_command_is_not_waited_for() {
     let mut request = Vec::new();
     encode_command(&mut request, &of_keys("mset", 0..30, Some("v")));
     assert_eq!(harness.feed(&mut one, &request), b"");
-    harness.server.on_close(&one.session);
+    harness.server.on_close(&mut one.session);
     drop(one);
     while harness.server.long.waiting() > 0 {
         std::thread::yield_now();
@@ -177,4 +177,21 @@ fn loop_does_not_wait_for_a_long_command_of_the_same_transaction() {
     drop(at_work);
     assert_eq!(harness.long(&mut two, &[]), COMMITTED);
     harness.expect(&mut one, &[("get a", "$1\r\n1\r\n"), ("get b", "$1\r\n1\r\n")]);
+}
+
+/// A hundred clients that listened to 9,000 channels each, and closed together, kept their loop busy for half a second.
+#[test]
+fn closed_connection_is_taken_out_of_many_names_beside_the_loop() {
+    let mut harness = harness();
+    let (mut one, mut two) = (harness.connect(), harness.connect());
+    harness.long(&mut one, &[of_keys("subscribe", 0..100, None), of_keys("psubscribe", 0..100, None)]);
+    harness.long(&mut two, &[of_keys("subscribe", 90..110, None)]);
+    let before = harness.server.long.count();
+    harness.server.on_close(&mut one.session);
+    while harness.server.long.count() == before {
+        std::thread::yield_now();
+    }
+    assert_eq!(harness.server.pubsub.counts(), (20, 0), "those of the other one are left");
+    harness.server.on_close(&mut two.session);
+    assert_eq!(harness.server.pubsub.counts(), (0, 0), "few names are forgotten at once");
 }

@@ -127,7 +127,7 @@ fn connection_that_ends_or_goes_on_by_itself_is_not_among_those_who_wait_for_a_p
     harness.expect(&mut wire, &[("SET k v", "")]);
     harness.expect(&mut other, &[("SET k v", "")]);
     assert_eq!(harness.server.pause.waiting().len(), 2);
-    harness.server.on_close(&other.session);
+    harness.server.on_close(&mut other.session);
     assert_eq!(harness.server.pause.waiting().len(), 1);
     harness.after(&mut wire, Duration::from_millis(1_000));
     assert!(harness.server.pause.waiting().is_empty());
