@@ -18,15 +18,30 @@ const SMALL_COUNT_MAX: usize = 1_024;
 const _: () = assert!(SMALL_BYTES < LARGE_BYTES && LARGE_BYTES <= KEPT_BYTES_MAX);
 const _: () = assert!(KEPT_BYTES_MAX <= LARGE_TOTAL_BYTES_MAX);
 
+/// The same for a thread with a single connection, of which there may be thousands.
+const WORKER_BYTES_MAX: usize = 64 << 10;
+
 /// Empty buffers of one loop.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Pool {
     large: Vec<Vec<u8>>,
     large_bytes: usize,
+    large_bytes_max: usize,
     small: Vec<Vec<u8>>,
 }
 
+impl Default for Pool {
+    fn default() -> Self {
+        Self { large: Vec::new(), large_bytes: 0, large_bytes_max: LARGE_TOTAL_BYTES_MAX, small: Vec::new() }
+    }
+}
+
 impl Pool {
+    /// For a thread with a single connection.
+    pub(crate) fn of_worker() -> Self {
+        Self { large_bytes_max: WORKER_BYTES_MAX, ..Self::default() }
+    }
+
     /// An empty buffer of at least [`LARGE_BYTES`]; the one given back last.
     pub(crate) fn take_large(&mut self) -> Vec<u8> {
         match self.large.pop() {
@@ -48,7 +63,7 @@ impl Pool {
         let capacity = buffer.capacity();
         buffer.clear();
         if capacity >= LARGE_BYTES {
-            if capacity <= KEPT_BYTES_MAX && self.large_bytes + capacity <= LARGE_TOTAL_BYTES_MAX {
+            if capacity <= KEPT_BYTES_MAX && self.large_bytes + capacity <= self.large_bytes_max {
                 self.large_bytes += capacity;
                 self.large.push(buffer);
             }

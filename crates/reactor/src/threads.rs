@@ -110,7 +110,7 @@ impl<P: Protocol> Worker<P> {
             mailbox,
             bell,
             peer,
-            pool: Pool::default(),
+            pool: Pool::of_worker(),
             tally: Tally::default(),
             stopping: false,
         }
@@ -146,7 +146,7 @@ impl<P: Protocol> Worker<P> {
         let ready = self.poll_until(self.timeout());
         self.mailbox.end_sleep();
         let Some((socket, bell)) = ready? else {
-            self.pool = Pool::default();
+            self.pool = Pool::of_worker();
             return Ok(());
         };
         if bell.contains(PollFlags::IN) {
