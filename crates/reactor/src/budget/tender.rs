@@ -105,7 +105,12 @@ impl<P: Protocol> Tender<P> {
         let modest_bytes = self.modest_bytes();
         let most = |it: &Connection| {
             let kept_bytes = it.kept_bytes().saturating_sub(modest_bytes);
-            if it.unsent_bytes() < MODEST_BYTES && it.is_parked() { 0 } else { kept_bytes }
+            match it.unsent_bytes() {
+                // Of what listeners share each holds a part.
+                bytes @ MODEST_BYTES.. => bytes.max(kept_bytes),
+                _ if it.is_parked() => 0,
+                _ => kept_bytes,
+            }
         };
         if connections.iter().map(|it| most(it)).sum::<u64>() < over_bytes {
             return Pressure::Low;
