@@ -44,7 +44,8 @@ fn has_the_shape(value: &Value) {
 
 #[test]
 fn each_log_commits_and_holds_nothing_afterwards() {
-    for (log, syncs) in [("volatile", 0.0..=0.0), ("file", 1.0..=3.0), ("journal", 0.1..=1.1)] {
+    // At the edges of the run a transaction may count whose sync does not.
+    for (log, syncs) in [("volatile", 0.0..=0.0), ("file", 0.9..=3.0), ("journal", 0.1..=1.1)] {
         let value = measured(&["--log", log, "--threads", "2"]);
         has_the_shape(&value);
         assert_eq!((value["log"].as_str(), value["threads"].as_u64()), (Some(log), Some(2)));
