@@ -133,14 +133,9 @@ impl Requests {
         self.grants.get(&id).map_or(0, |grant| grant.bytes)
     }
 
-    /// Who waits.
-    pub(crate) fn waiting_ids(&self) -> HashSet<u64> {
+    /// Who waits, those who have waited longest first.
+    pub(crate) fn waiting_ids(&self) -> Vec<u64> {
         self.waiters.iter().map(|waiter| waiter.id).collect()
-    }
-
-    /// Those who have waited longest.
-    pub(crate) fn first_ids(&self) -> HashSet<u64> {
-        self.waiters.iter().take(FIRST_COUNT).map(|waiter| waiter.id).collect()
     }
 
     /// How many wait.
@@ -205,7 +200,7 @@ impl Requests {
     ) {
         let Some(first) = self.waiters.front() else { return };
         let mut lacking_bytes = first.more_bytes.saturating_sub(self.free_bytes(room));
-        let waiting = self.waiting_ids();
+        let waiting: HashSet<u64> = self.waiting_ids().into_iter().collect();
         let mut stalled = Vec::new();
         for (id, grant) in &mut self.grants {
             match doing(*id) {
@@ -260,8 +255,6 @@ impl Requests {
 
 /// Patience is this part of the longest wait: with one who has room and does not use it, and with one who waits and is overtaken.
 const PATIENCE_PARTS: u32 = 4;
-/// So many of those who wait are not ended for what they hold already.
-const FIRST_COUNT: usize = 16;
 /// Fewer bytes than this in that time, and a request is stalled.
 const STALLED_BYTES: u64 = 64 << 10;
 

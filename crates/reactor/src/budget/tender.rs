@@ -3,12 +3,13 @@
 //! Who is ended is chosen among all connections, by what they published last. Ends are asked for through the mailboxes of their loops;
 //! the next choice is made when all of the last one have ended, so that nobody is ended for bytes that are about to be free.
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use clock::Throttle;
+use clock::{Nanos, Throttle};
 
 use super::requests::{Doing, Verdict};
 use super::{Kept, MODEST_BYTES, NoRoom, Pressure};
@@ -18,6 +19,8 @@ use crate::{CloseReason, Connection, Handle, Protocol, StartError};
 
 /// A connection from which nothing has come for so long is in the middle of nothing.
 const RESTING: Duration = Duration::from_millis(200);
+/// So many of those who wait for room are not ended for what they hold already.
+const FIRST_COUNT: usize = 16;
 /// How often it looks while there is something to do.
 const LOOKS_EVERY: Duration = Duration::from_millis(5);
 
@@ -100,61 +103,55 @@ impl<P: Protocol> Tender<P> {
         if over_bytes == 0 {
             return Pressure::Low;
         }
-        let now = self.shared.clock.now();
-        let connections = self.shared.some_order();
-        let modest_bytes = self.modest_bytes();
-        let most = |it: &Connection| {
-            let kept_bytes = it.kept_bytes().saturating_sub(modest_bytes);
-            match it.unsent_bytes() {
-                // Of what listeners share each holds a part.
-                bytes @ MODEST_BYTES.. => bytes.max(kept_bytes),
-                _ if it.is_parked() => 0,
-                _ => kept_bytes,
-            }
+        let survey = self.survey();
+        let freed = |it: &Connection| match survey.unsent_bytes(it) {
+            _ if survey.is_first(it) => 0,
+            // Its command is taken, and ends by itself.
+            0 if it.is_parked() => 0,
+            0 => survey.kept_bytes(it),
+            unsent_bytes => unsent_bytes,
         };
-        if connections.iter().map(|it| most(it)).sum::<u64>() < over_bytes {
+        if survey.connections.iter().map(|it| freed(it)).sum::<u64>() < over_bytes {
             return Pressure::Low;
         }
-        let silent = |it: &Connection| if now - it.last_active() >= patience { most(it) } else { 0 };
-        let victims = take_largest(&connections, over_bytes, silent);
+        let silent = |it: &Connection| if survey.is_silent(it, patience) { freed(it) } else { 0 };
+        let victims = take_largest(&survey.connections, over_bytes, silent);
         if self.ending.is_empty() && victims.iter().map(|it| silent(it)).sum::<u64>() >= over_bytes {
             self.end_for_memory(victims);
         }
         Pressure::Wanted
     }
 
-    /// What a connection keeps that keeps little.
-    fn modest_bytes(&self) -> u64 {
-        self.shared.connection_bytes::<P>().cast_unsigned() + MODEST_BYTES
-    }
-
     /// Ends connections of one kind until `over_bytes` will be free: those with most unsent bytes; if there are none, those that
     /// keep most and rest, then those that send, and then those that wait for something. The next look finds whether it was enough.
     /// Returns whether there were any.
     fn cut(&mut self, over_bytes: u64) -> bool {
-        let connections = self.shared.some_order();
-        let modest_bytes = self.modest_bytes();
-        let now = self.shared.clock.now();
-        let kept = |it: &Connection| it.kept_bytes().saturating_sub(modest_bytes);
-        let unsent = |it: &Connection| match it.unsent_bytes() {
-            // Less is on its way in any case.
-            bytes @ MODEST_BYTES.. => bytes.max(kept(it)),
-            _ => 0,
-        };
-        let (waiting, first) = {
-            let state = self.shared.budget.state();
-            (state.requests.waiting_ids(), state.requests.first_ids())
-        };
-        let late = |it: &Connection| if first.contains(&it.id()) { 0 } else { kept(it) };
-        let idle = |it: &Connection| if it.is_parked() || waiting.contains(&it.id()) { 0 } else { kept(it) };
+        let survey = self.survey();
+        let unsent = |it: &Connection| survey.unsent_bytes(it);
+        let late = |it: &Connection| if survey.is_first(it) { 0 } else { survey.kept_bytes(it) };
+        let idle =
+            |it: &Connection| if it.is_parked() || survey.waits(it) { 0 } else { survey.kept_bytes(it) };
         // Whoever is in the middle of a request that comes goes on, as long as others keep more than they need.
-        let resting = |it: &Connection| if now - it.last_active() >= RESTING { idle(it) } else { 0 };
+        let resting = |it: &Connection| if survey.is_silent(it, RESTING) { idle(it) } else { 0 };
         let kinds: [&dyn Fn(&Connection) -> u64; 4] = [&unsent, &resting, &idle, &late];
-        let mut victims = kinds.iter().map(|bytes| take_largest(&connections, over_bytes, bytes));
+        let mut victims = kinds.iter().map(|bytes| take_largest(&survey.connections, over_bytes, bytes));
         let victims = victims.find(|victims| !victims.is_empty()).unwrap_or_default();
         let any = !victims.is_empty();
         self.end_for_memory(victims);
         any
+    }
+
+    /// All connections as they are now.
+    fn survey(&self) -> Survey {
+        let modest_bytes = self.shared.connection_bytes::<P>().cast_unsigned() + MODEST_BYTES;
+        let waiting = self.shared.budget.state().requests.waiting_ids();
+        Survey {
+            connections: self.shared.some_order(),
+            now: self.shared.clock.now(),
+            modest_bytes,
+            first: waiting.iter().take(FIRST_COUNT).copied().collect(),
+            waiting: waiting.into_iter().collect(),
+        }
     }
 
     /// Ends `victims` for what they keep.
@@ -245,6 +242,48 @@ impl<P: Protocol> Tender<P> {
             }
         }
         waiting > 0
+    }
+}
+
+/// All connections, and what the end of each would free.
+struct Survey {
+    connections: Vec<Arc<Connection>>,
+    now: Nanos,
+    /// What a connection keeps that keeps little.
+    modest_bytes: u64,
+    /// Connections that wait for room, and of them those who have waited longest.
+    waiting: HashSet<u64>,
+    first: HashSet<u64>,
+}
+
+impl Survey {
+    /// What it keeps beyond a little.
+    fn kept_bytes(&self, connection: &Connection) -> u64 {
+        connection.kept_bytes().saturating_sub(self.modest_bytes)
+    }
+
+    /// What it keeps if it has not read what was sent to it; a little is on its way in any case.
+    fn unsent_bytes(&self, connection: &Connection) -> u64 {
+        match connection.unsent_bytes() {
+            // Of what listeners share each holds a part.
+            bytes @ MODEST_BYTES.. => bytes.max(self.kept_bytes(connection)),
+            _ => 0,
+        }
+    }
+
+    /// Whether nothing has come from it for so long.
+    fn is_silent(&self, connection: &Connection, rest: Duration) -> bool {
+        self.now - connection.last_active() >= rest
+    }
+
+    /// Whether it waits for room.
+    fn waits(&self, connection: &Connection) -> bool {
+        self.waiting.contains(&connection.id())
+    }
+
+    /// Whether it is among those that room is made for.
+    fn is_first(&self, connection: &Connection) -> bool {
+        self.first.contains(&connection.id())
     }
 }
 
