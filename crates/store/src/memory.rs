@@ -6,10 +6,12 @@
 //! since its last visit. So what is read often stays, and what was read once takes the place of what nobody reads. At the limit, effects that grow are refused by name, while reads, removals and expiry
 //! changes go on. Growth that only lacks what waits for the disk is held back until it has caught up.
 //!
-//! Invariant: a value whose effect is not released stays hot.
+//! Invariants
+//!   1. A value whose effect is not released stays hot.
+//!   2. Whoever holds a stripe waits for nobody here: making room takes stripes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::engine::Engine;
 use crate::error::{Stop, StoreError};
@@ -27,8 +29,10 @@ pub(crate) struct Memory {
     /// Most that will be reported.
     reported_bytes_max: AtomicU64,
     ledger: Ledger,
-    /// Sum of what is reserved: who decides about more has it locked.
-    reserved_bytes: Arc<Mutex<u64>>,
+    /// Sum of what is reserved, or about to be: counted here before it is counted as used, and until after.
+    reserved_bytes: Arc<AtomicU64>,
+    /// Held by who is about to reserve, who may wait for stripes meanwhile.
+    reserving: Mutex<()>,
     hand: Mutex<Hand>,
     /// A read has made a value hot since the hand last found nothing to drop.
     has_warmed: AtomicBool,
@@ -77,7 +81,7 @@ pub struct Reserved {
     /// What is held, and how much of it for the copy.
     bytes: u64,
     copy_bytes: u64,
-    all_bytes: Arc<Mutex<u64>>,
+    all_bytes: Arc<AtomicU64>,
 }
 
 impl Reserved {
@@ -96,13 +100,13 @@ impl Reserved {
     fn give_back(&mut self, bytes: u64) {
         self.held.take(bytes);
         self.bytes -= bytes;
-        *self.all_bytes.lock().unwrap_or_else(PoisonError::into_inner) -= bytes;
+        self.all_bytes.fetch_sub(bytes, Ordering::SeqCst);
     }
 }
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        *self.all_bytes.lock().unwrap_or_else(PoisonError::into_inner) -= self.bytes;
+        self.give_back(self.bytes);
     }
 }
 
@@ -115,6 +119,7 @@ impl Memory {
             reported_bytes_max: AtomicU64::new(0),
             ledger: Ledger::default(),
             reserved_bytes: Arc::default(),
+            reserving: Mutex::default(),
             hand: Mutex::default(),
             has_warmed: AtomicBool::new(false),
         }
@@ -201,16 +206,22 @@ impl Memory {
         if limit_bytes == 0 || used_bytes <= limit_bytes {
             return Ok(());
         }
-        Err(self.lacks(index, engine, *self.reserved(), limit_bytes))
+        Err(self.lacks(index, engine, 0, limit_bytes))
     }
 
-    /// What becomes of one for whom there is no room: others that reserved `reserved_bytes` give them back, what waits for the disk
-    /// leaves, or it is refused.
-    fn lacks(&self, index: &Index, engine: &dyn Engine, reserved_bytes: u64, limit_bytes: u64) -> Stop {
+    /// What becomes of one for whom there is no room, who reserved `own_bytes` himself: others give back what they reserved, what
+    /// waits for the disk leaves, or it is refused.
+    fn lacks(&self, index: &Index, engine: &dyn Engine, own_bytes: u64, limit_bytes: u64) -> Stop {
         // What waits is counted there, and until it is released as a value that cannot be dropped.
         let waiting_bytes = if engine.awaits_disk() { 2 * engine.buffered_bytes() } else { 0 };
-        // After that look: what waited before may have left meanwhile.
-        let used_bytes = self.used(index, engine);
+        let (used_bytes, reserved_bytes) = loop {
+            let reserved_bytes = self.reserved_bytes.load(Ordering::SeqCst);
+            // After the look at what waits: what waited before may have left meanwhile.
+            let used_bytes = self.used(index, engine);
+            if self.reserved_bytes.load(Ordering::SeqCst) == reserved_bytes {
+                break (used_bytes, reserved_bytes - own_bytes);
+            }
+        };
         if used_bytes.saturating_sub(waiting_bytes + reserved_bytes) <= limit_bytes {
             return Stop::Busy;
         }
@@ -230,19 +241,20 @@ impl Memory {
         let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
         let copy_bytes = if is_copied { 0 } else { bytes };
         let bytes = copy_bytes + if engine.has_places() { bytes } else { 0 };
-        let mut all_bytes = self.reserved();
+        let _reserving = self.reserving.lock().unwrap_or_else(PoisonError::into_inner);
+        let others_bytes = self.reserved_bytes.fetch_add(bytes, Ordering::SeqCst);
         let mut held = Held::new(&self.ledger);
         held.add(bytes);
+        let reserved = Reserved { held, bytes, copy_bytes, all_bytes: Arc::clone(&self.reserved_bytes) };
         let to_come_bytes = self.reported_bytes_max.load(Ordering::Relaxed);
         let to_come_bytes = to_come_bytes.saturating_sub(self.reported_bytes.load(Ordering::Relaxed));
         self.make_room(index, engine, RESERVE_PAGES_MAX, to_come_bytes);
         let used_bytes = self.used(index, engine);
-        let beside_bytes = if *all_bytes == 0 { 0 } else { to_come_bytes };
+        let beside_bytes = if others_bytes == 0 { 0 } else { to_come_bytes };
         if limit_bytes == 0 || used_bytes.saturating_add(beside_bytes) <= limit_bytes {
-            *all_bytes += bytes;
-            return Ok(Reserved { held, bytes, copy_bytes, all_bytes: Arc::clone(&self.reserved_bytes) });
+            return Ok(reserved);
         }
-        Err(self.lacks(index, engine, *all_bytes, limit_bytes))
+        Err(self.lacks(index, engine, bytes, limit_bytes))
     }
 
     /// Memory by parts.
@@ -255,10 +267,6 @@ impl Memory {
             journal_bytes,
             limit_bytes: self.limit_bytes.load(Ordering::Relaxed),
         }
-    }
-
-    fn reserved(&self) -> MutexGuard<'_, u64> {
-        self.reserved_bytes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn used(&self, index: &Index, engine: &dyn Engine) -> u64 {
@@ -311,3 +319,40 @@ const RESERVE_PAGES_MAX: usize = 16_384;
 
 /// Pages that one command visits at most to make room: about 0.1 ms.
 pub(crate) const ROOM_PAGES_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::testlog::TestLog;
+
+    /// `SET` of a large value beside small ones at the limit: who made room for the large one waited for a stripe, and who had the
+    /// stripe for what the other had reserved. All writers stood still, for ever.
+    #[test]
+    fn write_at_the_limit_does_not_wait_for_one_who_makes_room() {
+        let (index, engine, memory) = (Index::new(1), TestLog::default(), Memory::new(1_000));
+        assert!(engine.has_places(), "else no room is made");
+        memory.report_buffers(1_001, 1_001);
+        thread::scope(|scope| {
+            let stripe = index.lock(0);
+            let large = scope.spawn(|| memory.reserve((&index, &engine), 100, false).map(drop));
+            // It has the clock hand, and waits for the stripe.
+            while memory.hand.try_lock().is_ok() {
+                thread::yield_now();
+            }
+            let (sender, receiver) = mpsc::channel();
+            let (index, engine, memory) = (&index, &engine, &memory);
+            let small =
+                scope.spawn(move || sender.send(memory.admit(index, engine)).expect("it is received"));
+            let admitted = receiver.recv_timeout(Duration::from_secs(10));
+            drop(stripe);
+            assert!(matches!(admitted, Ok(Err(_))), "{admitted:?}");
+            small.join().expect("no panic");
+            assert!(large.join().expect("no panic").is_err(), "there is no room");
+        });
+        assert_eq!((memory.reserved_bytes.load(Ordering::SeqCst), memory.ledger.bytes()), (0, 0));
+    }
+}
