@@ -549,7 +549,8 @@ fn crowd_of_greedy_clients_leaves_memory_within_its_bounds_and_writers_served() 
         let dir = tempfile::tempdir().expect("a folder for the test");
         let clients = if connector == "threads" { 150 } else { 500 };
         let lasts = Duration::from_secs(1);
-        let crowd = Crowd { connector, clients, memory_limit_mib: 64, value_mib: 12, lasts };
+        let crowd =
+            Crowd { connector, clients, memory_limit_mib: 64, value_mib: 12, is_value_taken: true, lasts };
         crowd.run(dir.path()).check(crowd);
     }
 }

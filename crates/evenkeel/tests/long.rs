@@ -166,7 +166,8 @@ fn ten_thousand_greedy_clients_leave_memory_within_its_bounds_and_writers_served
     for (connector, clients) in [("epoll", 10_000), ("uring", 10_000), ("threads", 1_000)] {
         let dir = tempfile::tempdir().expect("a folder for the test");
         let lasts = Duration::from_secs(30);
-        let crowd = Crowd { connector, clients, memory_limit_mib: 256, value_mib: 30, lasts };
+        let crowd =
+            Crowd { connector, clients, memory_limit_mib: 256, value_mib: 60, is_value_taken: false, lasts };
         let outcome = crowd.run(dir.path());
         println!("{crowd:?}: {outcome:?}");
         outcome.check(crowd);

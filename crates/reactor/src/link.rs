@@ -3,6 +3,7 @@
 //! ```text
 //!  coming:  Off --receive--> On --stop--> Stopping
 //!            ^---- the last completion ------'        (On ends by itself, too: no buffer, the end)
+//!             after want of a buffer the next request is to be told when bytes come; then it is as before
 //!  out:     (none) --hand_over--> outgoing --submitted--> under way --all taken--> (none)
 //!                                    ^---- a part was taken ---'
 //! ```
@@ -26,6 +27,8 @@ pub(crate) enum Coming {
 #[derive(Debug, Default)]
 pub(crate) struct Link {
     pub(crate) coming: Coming,
+    /// All buffers of the ring were taken when bytes were asked for: next it is asked when bytes come.
+    pub(crate) lacked_buffer: bool,
     /// To be submitted.
     pub(crate) outgoing: Option<Box<Parcel>>,
     /// What of the parcel that is with the system had not left when it was submitted.

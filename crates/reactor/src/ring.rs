@@ -224,6 +224,18 @@ impl Ring {
         Ok(())
     }
 
+    /// Tells once, without bytes, when some come on `socket` or it ends: needs no buffer. Ends as [`Ring::receive`].
+    ///
+    /// # Errors
+    /// The kernel takes no more requests.
+    pub(crate) fn await_bytes(&mut self, socket: BorrowedFd<'_>, token: u64) -> io::Result<()> {
+        let events = (libc::POLLIN | libc::POLLRDHUP).cast_unsigned();
+        let poll = opcode::PollAdd::new(Fd(socket.as_raw_fd()), events.into());
+        self.push(&poll.build().user_data(token | RECEIVE))?;
+        self.under_way += 1;
+        Ok(())
+    }
+
     /// Sends `parcel` on `socket`; it comes back with `token`.
     ///
     /// # Errors

@@ -19,14 +19,18 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clock::Nanos;
 use rustix::io::Errno;
+use rustix::net::RecvFlags;
 
 use crate::event_loop::{Driver, Loop, Parts};
 use crate::link::Coming;
 use crate::mailbox::{Doorbell, Mailbox};
 use crate::peer::Peer;
+use crate::pool::Pool;
 use crate::ring::{Closed, Completion, Lease, Parcel, Ring, try_out};
 use crate::slots::token_of;
+use crate::stats::Tally;
 use crate::{CloseReason, Protocol};
 
 /// A loop's ring, and who of it has ended but for its completions.
@@ -104,7 +108,11 @@ impl<P: Protocol> Driver<P> for Uring<P> {
         link.is_refused |= link.under_way_bytes > 0 && self.waits > link.submitted_in + 1;
         match (coming, wants_bytes) {
             (Coming::Off, true) if !peer.readable => {
-                self.ring.receive(peer.socket.as_fd(), token)?;
+                if link.lacked_buffer {
+                    self.ring.await_bytes(peer.socket.as_fd(), token)?;
+                } else {
+                    self.ring.receive(peer.socket.as_fd(), token)?;
+                }
                 link.coming = Coming::On;
             }
             (Coming::On, false) => {
@@ -146,6 +154,9 @@ impl<P: Protocol> Driver<P> for Uring<P> {
     }
 }
 
+/// Bytes read at a time while the ring has no buffer.
+const LITTLE_BYTES: usize = 4 << 10;
+
 /// Bytes came for the connection with `token`, or its stream ended.
 fn received<P: Protocol>(
     of: &mut Loop<P, Uring<P>>,
@@ -168,6 +179,14 @@ fn received<P: Protocol>(
     if !armed {
         link.coming = Coming::Off;
     }
+    let was_awaited = std::mem::take(&mut link.lacked_buffer);
+    link.lacked_buffer = outcome.as_ref().is_err_and(|error| *error == Errno::NOBUFS);
+    let has_none = was_awaited && matches!(outcome, Ok(None));
+    let outcome = if has_none || link.lacked_buffer {
+        take_little(&mut peer, &mut of.pool, &mut of.tally, of.now)
+    } else {
+        outcome
+    };
     match outcome {
         Ok(Some(lease)) => {
             let bytes = of.driver.ring.bytes(&lease);
@@ -177,7 +196,10 @@ fn received<P: Protocol>(
         Ok(None) => (peer.readable, peer.read_closed) = (true, true),
         // Asked for again, by and by: `settle` sees that bytes do not come.
         Err(Errno::NOBUFS | Errno::CANCELED | Errno::INTR | Errno::AGAIN) => {}
-        Err(_) if takes_input => (link.is_broken, peer.readable) = (true, true),
+        Err(_) if takes_input => {
+            peer.readable = true;
+            peer.link.as_mut().expect("given when it came").is_broken = true;
+        }
         Err(_) => return of.end(peer, CloseReason::Peer),
     }
     let ends_unread = !was_closed && peer.read_closed && !takes_input;
@@ -187,6 +209,27 @@ fn received<P: Protocol>(
     } else {
         of.settle(peer);
     }
+}
+
+/// Reads a little of what came while all buffers of the ring are taken. The kernel takes a buffer before it looks for bytes: asked for
+/// again at once, with thousands of connections, next to all would be told again that there is none, and who comes last waits for
+/// as long as the others send. `Ok` is the end; bytes that came are the peer's already.
+fn take_little<P: Protocol>(
+    peer: &mut Peer<P>,
+    pool: &mut Pool,
+    tally: &mut Tally,
+    now: Nanos,
+) -> Result<Option<Lease>, Errno> {
+    if !peer.wants_bytes(true) {
+        return Err(Errno::NOBUFS);
+    }
+    let mut bytes = [0; LITTLE_BYTES];
+    let (_, count) = rustix::net::recv(&peer.socket, &mut bytes, RecvFlags::DONTWAIT)?;
+    if count == 0 {
+        return Ok(None);
+    }
+    peer.take_in(&bytes[..count], pool, tally, now);
+    Err(Errno::NOBUFS)
 }
 
 /// The socket of the connection with `token` took a part of `parcel`, or all of it.

@@ -25,6 +25,9 @@ pub struct Crowd {
     pub clients: usize,
     pub memory_limit_mib: u64,
     pub value_mib: usize,
+    /// Whether a value of this size must be taken. One must when few others have announced as much, not when a thousand have, each
+    /// of which may hold the room for a quarter of the longest wait.
+    pub is_value_taken: bool,
     pub lasts: Duration,
 }
 
@@ -75,8 +78,11 @@ impl Crowd {
         spawn(Box::new(move |figures| publish(port, figures)));
         spawn(Box::new(move |figures| throng(port, self.clients, figures)));
         let (began, mut outcome) = (Instant::now(), Outcome::default());
-        let all =
-            [(&figures.small_writes, SMALL_WRITES_MIN), (&figures.large_writes, 1), (&figures.messages, 1)];
+        let all = [
+            (&figures.small_writes, SMALL_WRITES_MIN),
+            (&figures.large_writes, u64::from(self.is_value_taken)),
+            (&figures.messages, 1),
+        ];
         let lacks = || all.iter().any(|(count, min)| count.load(Ordering::Relaxed) < *min);
         while began.elapsed() < self.lasts || lacks() {
             assert!(

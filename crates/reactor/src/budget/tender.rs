@@ -3,6 +3,7 @@
 //! Who is ended is chosen among all connections, by what they published last. Ends are asked for through the mailboxes of their loops;
 //! the next choice is made when all of the last one have ended, so that nobody is ended for bytes that are about to be free.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -115,27 +116,31 @@ impl<P: Protocol> Tender<P> {
             return Pressure::Low;
         }
         let silent = |it: &Connection| if survey.is_silent(it, patience) { freed(it) } else { 0 };
-        let victims = take_largest(&survey.connections, over_bytes, silent);
+        let victims = take_largest(&survey.connections, over_bytes, |it| (Rank::Resting, silent(it)));
         if self.ending.is_empty() && victims.iter().map(|it| silent(it)).sum::<u64>() >= over_bytes {
             self.end_for_memory(victims);
         }
         Pressure::Wanted
     }
 
-    /// Ends connections of one kind until `over_bytes` will be free: those with most unsent bytes; if there are none, those that
-    /// keep most and rest, then those that send, and then those that wait for something. The next look finds whether it was enough.
-    /// Returns whether there were any.
+    /// Ends connections until `over_bytes` will be free: first those with most unsent bytes, then those that keep most and rest, those
+    /// that send, and those that wait for something. Returns whether there were any.
     fn cut(&mut self, over_bytes: u64) -> bool {
         let survey = self.survey();
-        let unsent = |it: &Connection| survey.unsent_bytes(it);
-        let late = |it: &Connection| if survey.is_first(it) { 0 } else { survey.kept_bytes(it) };
-        let idle =
-            |it: &Connection| if it.is_parked() || survey.waits(it) { 0 } else { survey.kept_bytes(it) };
-        // Whoever is in the middle of a request that comes goes on, as long as others keep more than they need.
-        let resting = |it: &Connection| if survey.is_silent(it, RESTING) { idle(it) } else { 0 };
-        let kinds: [&dyn Fn(&Connection) -> u64; 4] = [&unsent, &resting, &idle, &late];
-        let mut victims = kinds.iter().map(|bytes| take_largest(&survey.connections, over_bytes, bytes));
-        let victims = victims.find(|victims| !victims.is_empty()).unwrap_or_default();
+        let victims = take_largest(&survey.connections, over_bytes, |it| {
+            let (unsent_bytes, kept_bytes) = (survey.unsent_bytes(it), survey.kept_bytes(it));
+            if unsent_bytes > 0 {
+                (Rank::Unsent, unsent_bytes)
+            } else if survey.is_first(it) {
+                (Rank::Waiting, 0)
+            } else if it.is_parked() || survey.waits(it) {
+                (Rank::Waiting, kept_bytes)
+            } else if survey.is_silent(it, RESTING) {
+                (Rank::Resting, kept_bytes)
+            } else {
+                (Rank::Sending, kept_bytes)
+            }
+        });
         let any = !victims.is_empty();
         self.end_for_memory(victims);
         any
@@ -188,7 +193,7 @@ impl<P: Protocol> Tender<P> {
         // Of those that keep the same, the oldest first.
         strangers.sort_unstable_by_key(|connection| connection.id());
         let over_bytes = strangers_bytes - (max_bytes - max_bytes / 8);
-        let cut = take_largest(&strangers, over_bytes, |connection| connection.kept_bytes());
+        let cut = take_largest(&strangers, over_bytes, |it| (Rank::Resting, it.kept_bytes()));
         let count = cut.len();
         self.end_all(cut, CloseReason::Stranger);
         self.shared.budget.strangers_cut.fetch_add(count as u64, Ordering::Relaxed);
@@ -287,17 +292,30 @@ impl Survey {
     }
 }
 
-/// The connections with the largest `bytes`, as many as make up `over_bytes`; of equal ones the first.
+/// Who is ended first when too much is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    /// It does not read what was sent to it.
+    Unsent,
+    /// It has stopped in the middle of a request.
+    Resting,
+    /// Its request comes: it goes on as long as others keep more than they need.
+    Sending,
+    /// It waits for room, or for its command.
+    Waiting,
+}
+
+/// The connections of the lowest ranks with the largest bytes, as many as make up `over_bytes`; of equal ones the first.
 fn take_largest(
     connections: &[Arc<Connection>],
     over_bytes: u64,
-    bytes: impl Fn(&Connection) -> u64,
+    ranked_bytes: impl Fn(&Connection) -> (Rank, u64),
 ) -> Vec<Arc<Connection>> {
-    let mut sized: Vec<_> = connections.iter().map(|connection| (bytes(connection), connection)).collect();
-    sized.retain(|(bytes, _)| *bytes > 0);
-    sized.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+    let mut sized: Vec<_> = connections.iter().map(|it| (ranked_bytes(it), it)).collect();
+    sized.retain(|((_, bytes), _)| *bytes > 0);
+    sized.sort_by_key(|((rank, bytes), _)| (*rank, Reverse(*bytes)));
     let mut taken_bytes = 0;
-    let taken = sized.into_iter().take_while(|(bytes, _)| {
+    let taken = sized.into_iter().take_while(|((_, bytes), _)| {
         let goes_on = taken_bytes < over_bytes;
         taken_bytes += bytes;
         goes_on
