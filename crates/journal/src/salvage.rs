@@ -75,8 +75,13 @@ pub struct SalvageReport {
 /// What the manifest of a folder says to whom salvages it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stated {
-    /// It verifies, and names this checkpoint.
-    Checkpoint(Option<Checkpoint>),
+    /// It verifies.
+    Checkpoint {
+        /// The folder's identity.
+        identity: Identity,
+        /// The checkpoint that it names.
+        checkpoint: Option<Checkpoint>,
+    },
     /// It does not verify, or is gone.
     Nothing {
         /// The identity, as segment headers state it.
@@ -94,7 +99,7 @@ pub fn stated(vfs: &dyn Vfs, dir: &Path, content: &Content) -> Result<Stated, Jo
     Ok(match found(vfs, dir)? {
         Found::Manifest(state) => {
             state.refuse_newer(dir, content)?;
-            Stated::Checkpoint(state.checkpoint)
+            Stated::Checkpoint { identity: state.identity, checkpoint: state.checkpoint }
         }
         Found::Nothing { identity, why } => Stated::Nothing { identity, why },
     })

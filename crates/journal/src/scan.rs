@@ -1,7 +1,8 @@
 //! Reading a segment's records in order, in bounded slices, every checksum verified.
 //!
 //! Invariants
-//!   1. A record is handed out only if its batch's header, its own header and its payload verify.
+//!   1. A record is handed out only if its batch's header, its own header and its payload verify. Whether the batch has the
+//!      records that it was written with is known at its end: a record that a disk put in the place of another verifies.
 //!   2. Memory is bounded by the larger of 256 KiB and the largest record: what is handed out together lies in one window.
 //!
 //! Sealed segments are durable to their end, so whatever does not verify there is damage. The tail found at
@@ -99,6 +100,10 @@ pub struct Scanner {
     extent: Extent,
     offset: u64,
     batch_end: u64,
+    /// Of the batch's records: what its header says, and of those before `summed`.
+    body_crc: u32,
+    sum: crc_fast::Digest,
+    summed: u64,
     lsn: Lsn,
     window: Vec<u8>,
     window_at: u64,
@@ -108,12 +113,23 @@ impl Scanner {
     pub(crate) fn new(file: Arc<dyn File>, extent: Extent) -> Self {
         let lsn = extent.first_lsn;
         let start = SEGMENT_HEADER_SIZE_BYTES;
-        Self { file, extent, offset: start, batch_end: start, lsn, window: Vec::new(), window_at: start }
+        Self::resumed(file, extent, start, lsn)
     }
 
     /// A walk that starts at the batch at `offset`, whose first record is `lsn`.
     pub(crate) fn resumed(file: Arc<dyn File>, extent: Extent, offset: u64, lsn: Lsn) -> Self {
-        Self { file, extent, offset, batch_end: offset, lsn, window: Vec::new(), window_at: offset }
+        Self {
+            file,
+            extent,
+            offset,
+            batch_end: offset,
+            body_crc: 0,
+            sum: new_sum(),
+            summed: offset,
+            lsn,
+            window: Vec::new(),
+            window_at: offset,
+        }
     }
 
     /// The lsn of the next record.
@@ -170,7 +186,7 @@ impl Scanner {
         let header = self.record_header()?;
         self.keep_or_hand_out(header.stored_bytes(), met, f);
         met.push(self.record(header)?);
-        Ok(())
+        if self.offset == self.batch_end { self.leave_batch() } else { Ok(()) }
     }
 
     /// Hands out what was met if the next `len` bytes would replace it in the window.
@@ -198,7 +214,23 @@ impl Scanner {
         }
         self.offset += BATCH_HEADER_SIZE_BYTES as u64;
         self.batch_end = end;
+        (self.body_crc, self.sum, self.summed) = (header.body_crc, new_sum(), self.offset);
         Ok(())
+    }
+
+    /// Adds the records that were met and not added yet to the batch's sum; they lie in the window.
+    fn sum_up(&mut self) {
+        let [from, to] = [self.summed, self.offset].map(|at| (at - self.window_at) as usize);
+        self.sum.update(&self.window[from..to]);
+        self.summed = self.offset;
+    }
+
+    fn leave_batch(&mut self) -> Result<(), JournalError> {
+        self.sum_up();
+        if self.sum.finalize() as u32 == self.body_crc {
+            return Ok(());
+        }
+        Err(self.damaged("the batch that ends here has other records than it was written with"))
     }
 
     fn record_header(&mut self) -> Result<RecordHeader, JournalError> {
@@ -243,6 +275,9 @@ impl Scanner {
         }
         if self.offset + len > self.extent.end_bytes {
             return Err(self.damaged("a batch or record goes beyond the segment's end"));
+        }
+        if self.summed < self.offset {
+            self.sum_up();
         }
         let want = len.max(WINDOW_BYTES).min(self.extent.end_bytes - self.offset);
         self.window.resize(want as usize, 0);
@@ -300,6 +335,10 @@ pub(crate) fn verified(
         return Err(ReadError::Mismatch(place));
     }
     Ok(header)
+}
+
+fn new_sum() -> crc_fast::Digest {
+    crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi)
 }
 
 /// Background reads are never larger, but for a larger record.

@@ -3,22 +3,24 @@
 //! Invariants
 //!   1. Nothing in the folder is changed.
 //!   2. A checkpoint is good if all of it verifies, it belongs to this folder and to the lsn that the manifest states, and
-//!      each record that it points at for a database in use, or for a prepared transaction, is there.
+//!      each record that it points at for a database in use, or for a prepared transaction, is there, and of the key that it says.
 //!
-//! Memory: sixteen bytes for each record of the log.
+//! Memory: twenty bytes for each record of the log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use journal::{CheckReport, Damage, JournalError, RecordView};
+use journal::{CheckReport, Damage, JournalError, RecordView, Stated};
 use vfs::Vfs;
 
 use crate::error::StoreError;
+use crate::hash::{KeyHash, KeyHasher};
 use crate::index::PREPARED_KEYSPACE;
 use crate::index::stripe::chain;
 use crate::log::checkpoint::{Area, Block, Entry, Header};
 use crate::log::checkpoint_file::{self, LoadError};
 use crate::record::{self, MAPPING, Payload};
+use crate::sought::{mark, mark_of};
 
 /// What [`check`] found.
 #[derive(Debug)]
@@ -36,9 +38,11 @@ pub struct Checked {
 /// # Errors
 /// [`StoreError::Open`] when there is nothing to check, or reading fails; damage is in the report instead.
 pub fn check(vfs: &dyn Vfs, dir: &Path) -> Result<Checked, StoreError> {
-    let mut log = Log::default();
+    let (Stated::Checkpoint { identity, .. } | Stated::Nothing { identity, .. }) =
+        journal::stated(vfs, dir, &record::CONTENT).map_err(|error| open_error(&error))?;
+    let mut log = Log::new(KeyHasher::new(&identity.hash_key.to_le_bytes(), identity.hash_bits));
     let mut journal = journal::check(vfs, dir, &record::CONTENT, &mut |view| log.take(&view))
-        .map_err(|error: JournalError| StoreError::Open(error.to_string()))?;
+        .map_err(|error| open_error(&error))?;
     for (place, what) in std::mem::take(&mut log.strange) {
         let segments = journal.segments.iter();
         let file = segments.map(|found| &found.info).find(|info| info.segment == place.segment());
@@ -58,10 +62,12 @@ pub fn check(vfs: &dyn Vfs, dir: &Path) -> Result<Checked, StoreError> {
 }
 
 /// What of the log the checkpoint is compared with.
-#[derive(Default)]
 struct Log {
+    hasher: KeyHasher,
     /// Place and seq of all records that verify, ascending.
     places: Vec<(u64, u64)>,
+    /// Whose each of them is (`sought::mark`).
+    marks: Vec<u32>,
     /// Of deltas: what they may lie on (`Delta::since`).
     since: BTreeMap<u64, u64>,
     payload_bytes: u64,
@@ -72,14 +78,31 @@ struct Log {
 }
 
 impl Log {
+    fn new(hasher: KeyHasher) -> Self {
+        Self {
+            hasher,
+            places: Vec::new(),
+            marks: Vec::new(),
+            since: BTreeMap::new(),
+            payload_bytes: 0,
+            strange: Vec::new(),
+            mapping: None,
+        }
+    }
+
+    /// Which of the records lies at `place`.
+    fn at(&self, place: u64) -> Option<usize> {
+        self.places.binary_search_by_key(&place, |(place, _)| *place).ok()
+    }
+
     /// The seq of the record at `place`.
     fn seq(&self, place: u64) -> Option<u64> {
-        let at = self.places.binary_search_by_key(&place, |(place, _)| *place).ok()?;
-        Some(self.places[at].1)
+        Some(self.places[self.at(place)?].1)
     }
 
     fn take(&mut self, view: &RecordView<'_>) {
         self.places.push((view.place.pack(), view.header.seq.0));
+        self.marks.push(mark_of(view, &self.hasher));
         let since = record::decode(view.header.kind, view.payload).map_or(0, |payload| payload.since());
         if since != 0 {
             self.since.insert(view.place.pack(), since);
@@ -114,6 +137,9 @@ struct Content<'a> {
     /// Records that are not there, and the first of them.
     missing: u64,
     first_missing: u64,
+    /// Records of other keys than it says, and the place of the first of them.
+    foreign: u64,
+    first_foreign: u64,
     /// Keys whose deltas are of another state of theirs, and the place of the first of them.
     broken: u64,
     first_broken: u64,
@@ -130,6 +156,8 @@ impl<'a> Content<'a> {
             keys: 0,
             missing: 0,
             first_missing: 0,
+            foreign: 0,
+            first_foreign: 0,
             broken: 0,
             first_broken: 0,
         }
@@ -156,11 +184,21 @@ impl<'a> Content<'a> {
             self.first_broken = if self.broken == 0 { entry.place } else { self.first_broken };
             self.broken += 1;
         }
+        let hash = KeyHash::from_parts(area.stripe.into(), entry.bits, entry.tag);
+        let whose = mark(area.keyspace, hash);
         for place in std::iter::once(entry.place).chain(entry.deltas.iter().map(|delta| delta.place)) {
             let segment = journal::Place::unpack(place).segment().0;
-            if !self.hurt.contains(&segment) && self.log.seq(place).is_none() {
-                self.first_missing = if self.missing == 0 { place } else { self.first_missing };
-                self.missing += 1;
+            match self.log.at(place) {
+                Some(at) if self.log.marks[at] != whose => {
+                    self.first_foreign = if self.foreign == 0 { place } else { self.first_foreign };
+                    self.foreign += 1;
+                }
+                Some(_) => {}
+                None if self.hurt.contains(&segment) => {}
+                None => {
+                    self.first_missing = if self.missing == 0 { place } else { self.first_missing };
+                    self.missing += 1;
+                }
             }
         }
     }
@@ -193,24 +231,24 @@ impl<'a> Content<'a> {
             let stated = header.lsn + 1;
             faults.push((0, format!("the manifest replays from lsn {lsn}, the checkpoint from {stated}")));
         }
-        if self.missing > 0 {
-            let first = journal::Place::unpack(self.first_missing);
-            let (segment, offset) = (first.segment(), first.offset_bytes());
-            let what = format!(
-                "the checkpoint points at {} records that are not there, first at segment {segment} offset {offset}",
-                self.missing
-            );
-            faults.push((0, what));
-        }
-        if self.broken > 0 {
-            let first = journal::Place::unpack(self.first_broken);
-            let (segment, offset) = (first.segment(), first.offset_bytes());
-            let what = format!(
-                "the deltas of {} keys belong to another state of theirs, first at segment {segment} offset {offset}",
-                self.broken
-            );
-            faults.push((0, what));
-        }
+        let what = |count| format!("the checkpoint points at {count} records that are not there");
+        faults.extend(fault(what, self.missing, self.first_missing));
+        let what =
+            |count| format!("the checkpoint points at {count} records that are of other keys than it says");
+        faults.extend(fault(what, self.foreign, self.first_foreign));
+        let what = |count| format!("the deltas of {count} keys belong to another state of theirs");
+        faults.extend(fault(what, self.broken, self.first_broken));
         faults
     }
+}
+
+/// What is wrong with `count` records, with the place of the first of them; nothing if there are none.
+fn fault(what: impl Fn(u64) -> String, count: u64, first: u64) -> Option<(u64, String)> {
+    let first = journal::Place::unpack(first);
+    let at = format!("first at segment {} offset {}", first.segment(), first.offset_bytes());
+    (count > 0).then(|| (0, format!("{}, {at}", what(count))))
+}
+
+fn open_error(error: &JournalError) -> StoreError {
+    StoreError::Open(error.to_string())
 }

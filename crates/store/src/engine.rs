@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::error::{Stop, StoreError};
 use crate::prepared::{Fetched, Prepared};
 use crate::record::Draft;
+use crate::sought::Sought;
 
 /// What the room is for: writes stop earlier than what frees room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,13 +94,16 @@ pub(crate) trait Engine: Send + Sync + std::fmt::Debug {
         false
     }
 
-    /// Reads the record at `place`; blocks.
-    fn read(&self, place: u64) -> Result<Fetched, StoreError>;
+    /// Reads a record; blocks.
+    fn read(&self, sought: &Sought) -> Result<Fetched, StoreError>;
+
+    /// What [`Engine::read`] found at `place` is damage: the index still names it.
+    fn on_damaged(&self, _place: u64) {}
 
     /// Reads what `prepared` wants and hands it to `done`, from a thread of the engine's.
     fn fetch(&self, mut prepared: Prepared, done: Box<dyn FnOnce(Prepared) + Send>) {
-        for place in prepared.take_wanted() {
-            prepared.supply(place, self.read(place));
+        for sought in prepared.take_wanted() {
+            prepared.supply(sought.place, self.read(&sought));
         }
         prepared.fold();
         done(prepared);
@@ -139,7 +143,7 @@ impl Engine for Memory {
         self.seq.load(Ordering::Relaxed)
     }
 
-    fn read(&self, _place: u64) -> Result<Fetched, StoreError> {
+    fn read(&self, _sought: &Sought) -> Result<Fetched, StoreError> {
         unreachable!("engine memory has no cold values")
     }
 
@@ -173,7 +177,7 @@ impl Engine for Noop {
         0
     }
 
-    fn read(&self, _place: u64) -> Result<Fetched, StoreError> {
+    fn read(&self, _sought: &Sought) -> Result<Fetched, StoreError> {
         unreachable!("engine noop has no values")
     }
 

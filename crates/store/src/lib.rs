@@ -31,6 +31,7 @@ mod options;
 mod prepared;
 mod record;
 mod salvage;
+mod sought;
 mod staging;
 mod tend;
 #[cfg(test)]
@@ -64,6 +65,7 @@ use index::Index;
 use index::stripe::Seek;
 use memory::Memory;
 use record::Draft;
+use sought::Sought;
 use time::{ClockRecord, Step, StoreClock};
 
 /// A key of a database.
@@ -231,19 +233,20 @@ impl Store {
             else {
                 continue;
             };
-            let unknown: Vec<u64> = match space.seek(hash, key.key, prepared) {
-                Seek::Unknown(places) => places,
+            let base = |word: &object::Word| Sought::base(word.place(), keyspace, hash);
+            let unknown: Vec<Sought> = match space.seek((keyspace, hash), key.key, prepared) {
+                Seek::Unknown(records) => records,
                 Seek::At { word, whole: false, current, .. } if current.kind() == record::STRING => {
-                    vec![word.place()]
+                    vec![base(word)]
                 }
                 Seek::At { word, whole: false, .. } => {
-                    space.changes(word, 0).map(|delta| delta.place).collect()
+                    space.changes(word, 0).map(|delta| base(word).delta(delta)).collect()
                 }
                 _ => continue,
             };
-            let folds: Vec<_> = unknown.iter().filter_map(|place| space.parts_of(*place)).collect();
+            let folds: Vec<_> = unknown.iter().filter_map(|record| space.parts_of(*record)).collect();
             drop(stripe);
-            unknown.into_iter().for_each(|place| prepared.want_place(place));
+            unknown.into_iter().for_each(|record| prepared.want_record(record));
             folds.into_iter().for_each(|fold| prepared.want_fold(fold));
         }
         prepared.is_complete()

@@ -13,6 +13,7 @@ use crate::index::stripe::{Delta, broken_chain, later};
 use crate::large::{Ledger, Owned};
 use crate::log::fold::{put_part, split_part};
 use crate::record;
+use crate::sought::Sought;
 
 /// Places to fetch, and what was fetched; travels from [`crate::Store::missing`] through
 /// [`crate::Store::fetch`] to [`crate::Store::access`].
@@ -20,7 +21,7 @@ use crate::record;
 /// Most commands fetch nothing: an empty one costs nothing to make, which trees promise and hashed sets do not.
 #[derive(Debug, Default)]
 pub struct Prepared {
-    wanted: BTreeSet<u64>,
+    wanted: BTreeSet<Sought>,
     records: BTreeMap<u64, Result<Fetched, StoreError>>,
     reading: Option<Box<Reading>>,
 }
@@ -44,8 +45,8 @@ struct Reading {
 /// A long string and the deltas on it.
 #[derive(Clone, Debug)]
 pub(crate) struct Fold {
-    /// Place of the base.
-    pub(crate) base: u64,
+    /// The base.
+    pub(crate) base: Sought,
     /// All on top of it, oldest first.
     pub(crate) deltas: Vec<Delta>,
 }
@@ -127,7 +128,7 @@ impl Fold {
         &self,
         records: &BTreeMap<u64, Result<Fetched, StoreError>>,
     ) -> Option<Result<Fetched, StoreError>> {
-        let base = records.get(&self.base)?.as_ref().ok()?;
+        let base = records.get(&self.base.place)?.as_ref().ok()?;
         let deltas = later(&self.deltas, base.seq);
         let mut read = Vec::with_capacity(deltas.len());
         for delta in deltas {
@@ -136,7 +137,7 @@ impl Fold {
                 _ => Some(records.get(&delta.place)?.as_ref().ok()?),
             });
         }
-        Some(folded(base, deltas, &read).ok_or_else(|| broken_chain(self.base)))
+        Some(folded(base, deltas, &read).ok_or_else(|| broken_chain(self.base.place)))
     }
 }
 
@@ -169,14 +170,14 @@ fn folded(base: &Fetched, deltas: &[Delta], read: &[Option<&Fetched>]) -> Option
 /// What an access missed, to be added to a [`Prepared`].
 #[derive(Debug, Default)]
 pub struct Wanted {
-    places: Vec<u64>,
+    records: Vec<Sought>,
     folds: Vec<Fold>,
 }
 
 impl Wanted {
-    /// Adds these places.
-    pub(crate) fn add(&mut self, places: Vec<u64>) {
-        self.places.extend(places);
+    /// Adds these records.
+    pub(crate) fn add(&mut self, records: Vec<Sought>) {
+        self.records.extend(records);
     }
 
     /// Adds what is to be folded.
@@ -188,7 +189,7 @@ impl Wanted {
 impl Prepared {
     /// Adds what an access missed.
     pub fn want(&mut self, wanted: Wanted) {
-        wanted.places.into_iter().for_each(|place| self.want_place(place));
+        wanted.records.into_iter().for_each(|record| self.want_record(record));
         wanted.folds.into_iter().for_each(|fold| self.want_fold(fold));
     }
 
@@ -205,18 +206,18 @@ impl Prepared {
         self.reading = None;
     }
 
-    /// Asks for the record at `place`, unless it is here already.
-    pub(crate) fn want_place(&mut self, place: u64) {
-        if !self.records.contains_key(&place) {
-            self.wanted.insert(place);
+    /// Asks for a record, unless it is here already.
+    pub(crate) fn want_record(&mut self, sought: Sought) {
+        if !self.records.contains_key(&sought.place) {
+            self.wanted.insert(sought);
         }
     }
 
     /// Asks for the records of a long string, and that they are folded.
     pub(crate) fn want_fold(&mut self, fold: Fold) {
-        self.want_place(fold.base);
+        self.want_record(fold.base);
         for delta in fold.deltas.iter().filter(|delta| delta.kind != record::EXPIRY) {
-            self.want_place(delta.place);
+            self.want_record(fold.base.delta(delta));
         }
         self.reading.get_or_insert_default().folds.push(fold);
     }
@@ -229,13 +230,13 @@ impl Prepared {
             // otherwise the command looks again, and asks for what is there then
             let Some(folded) = fold.fold(&self.records) else { continue };
             let folded = folded.map(|it| Fetched { value: reading.shared(it.value), ..it });
-            self.records.insert(fold.base, folded);
+            self.records.insert(fold.base.place, folded);
             fold.deltas.iter().for_each(|delta| drop(self.records.remove(&delta.place)));
         }
     }
 
     /// Takes the list of what to fetch, in the order of the disk.
-    pub(crate) fn take_wanted(&mut self) -> Vec<u64> {
+    pub(crate) fn take_wanted(&mut self) -> Vec<Sought> {
         std::mem::take(&mut self.wanted).into_iter().collect()
     }
 

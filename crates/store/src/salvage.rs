@@ -10,24 +10,26 @@
 //!   2. A damaged manifest is not needed: the newest whole checkpoint file counts then, which is as true.
 //!   3. Databases are mapped as the checkpoint says, unless a copied record says something newer.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 use std::sync::Arc;
 
 use clock::Clock;
 use journal::{
-    Class, Draft, Hooks, Journal, JournalError, Keep, RecordView, SalvageReport, Seq, Stated, footprint,
-    record_flags,
+    Class, Draft, Hooks, Identity, Journal, JournalError, Keep, RecordView, SalvageReport, Seq, Stated,
+    footprint, record_flags,
 };
 use vfs::Vfs;
 
 use crate::access::LONG_BYTES;
 use crate::error::StoreError;
+use crate::hash::{KeyHash, KeyHasher};
 use crate::index::stripe::{Delta, chain};
 use crate::log::checkpoint::Block;
 use crate::log::checkpoint_file;
 use crate::record::{self, CLOCK, MAPPING};
+use crate::sought::{mark, mark_of};
 use crate::time::ClockRecord;
 
 /// What [`salvage`] did.
@@ -56,12 +58,14 @@ pub fn salvage(
     let open_error = |error: JournalError| StoreError::Open(error.to_string());
     let (mut alive, without_checkpoint) =
         match journal::stated(&**vfs, dir, &record::CONTENT).map_err(open_error)? {
-            Stated::Checkpoint(None) => (None, None),
-            Stated::Checkpoint(Some(checkpoint)) => match Alive::read(&**vfs, dir, &checkpoint.name) {
-                Ok((_, alive)) => (Some(alive), None),
-                Err(why) => (None, Some(why)),
-            },
-            Stated::Nothing { identity, .. } => match newest_checkpoint(&**vfs, dir, identity.folder) {
+            Stated::Checkpoint { checkpoint: None, .. } => (None, None),
+            Stated::Checkpoint { checkpoint: Some(checkpoint), identity } => {
+                match Alive::read(&**vfs, dir, &checkpoint.name, &identity) {
+                    Ok((_, alive)) => (Some(alive), None),
+                    Err(why) => (None, Some(why)),
+                }
+            }
+            Stated::Nothing { identity, .. } => match newest_checkpoint(&**vfs, dir, &identity) {
                 Ok(alive) => (Some(alive), None),
                 Err(why) => (None, Some(why)),
             },
@@ -152,11 +156,12 @@ fn takes_parts(view: &RecordView<'_>) -> bool {
 }
 
 /// What a checkpoint says is alive.
-#[derive(Default)]
 struct Alive {
+    hasher: KeyHasher,
     /// Records from this lsn on came after it.
     lsn: u64,
-    places: HashSet<u64>,
+    /// Where it lies, and whose it is (`sought::mark`).
+    places: HashMap<u64, u32>,
     /// Bases with deltas, and the seqs of all these records, as far as they were met.
     chains: Vec<(u64, Vec<Delta>)>,
     seqs: HashMap<u64, u64>,
@@ -168,11 +173,11 @@ struct Alive {
 
 /// The newest checkpoint file that is whole and of this folder. A file under its final name is complete and true: the
 /// manifest's entry only says from when on.
-fn newest_checkpoint(vfs: &dyn Vfs, dir: &Path, folder: u128) -> Result<Alive, String> {
+fn newest_checkpoint(vfs: &dyn Vfs, dir: &Path, identity: &Identity) -> Result<Alive, String> {
     let mut faults = Vec::new();
     for name in checkpoint_file::names(vfs, dir).map_err(|error| error.to_string())?.iter().rev() {
-        match Alive::read(vfs, dir, name) {
-            Ok((of, alive)) if of == folder => return Ok(alive),
+        match Alive::read(vfs, dir, name, identity) {
+            Ok((of, alive)) if of == identity.folder => return Ok(alive),
             Ok(_) => faults.push(format!("{name} belongs to another folder")),
             Err(why) => faults.push(why),
         }
@@ -187,9 +192,23 @@ fn may_be_alone(kind: u8) -> bool {
 }
 
 impl Alive {
+    fn new(identity: &Identity) -> Self {
+        Self {
+            hasher: KeyHasher::new(&identity.hash_key.to_le_bytes(), identity.hash_bits),
+            lsn: 0,
+            places: HashMap::new(),
+            chains: Vec::new(),
+            seqs: HashMap::new(),
+            mapping_seq: 0,
+            next_keyspace: 0,
+            mapping: Vec::new(),
+            clock: None,
+        }
+    }
+
     /// Reads the checkpoint file `name`; also returns whose folder it is of.
-    fn read(vfs: &dyn Vfs, dir: &Path, name: &str) -> Result<(u128, Self), String> {
-        let mut alive = Alive::default();
+    fn read(vfs: &dyn Vfs, dir: &Path, name: &str, identity: &Identity) -> Result<(u128, Self), String> {
+        let mut alive = Self::new(identity);
         let header = checkpoint_file::load(vfs, dir, name, &mut |_, block| alive.take(block))
             .map_err(|error| format!("{name} {error}"))?;
         alive.lsn = header.lsn + 1;
@@ -201,10 +220,12 @@ impl Alive {
             Block::Mapping { seq, next_keyspace, mapping } => {
                 (self.mapping_seq, self.next_keyspace, self.mapping) = (seq, next_keyspace, mapping);
             }
-            Block::Entries(_, entries) => {
+            Block::Entries(area, entries) => {
                 for entry in entries {
-                    self.places.insert(entry.place);
-                    self.places.extend(entry.deltas.iter().map(|delta| delta.place));
+                    let hash = KeyHash::from_parts(area.stripe.into(), entry.bits, entry.tag);
+                    let whose = mark(area.keyspace, hash);
+                    self.places.insert(entry.place, whose);
+                    self.places.extend(entry.deltas.iter().map(|delta| (delta.place, whose)));
                     if !entry.deltas.is_empty() {
                         self.seqs.insert(entry.place, 0);
                         self.chains.push((entry.place, entry.deltas));
@@ -217,12 +238,15 @@ impl Alive {
     }
 
     /// What the checkpoint names is alive whatever its source: a copy that cleaning made has none any more, and replay
-    /// lets copies create nothing. Other copies change something that the checkpoint names, or are dead.
+    /// lets copies create nothing. Other copies change something that the checkpoint names, or are dead. A record of another
+    /// key at a place that it names was put there by the disk.
     fn keep(&mut self, view: &RecordView<'_>) -> Keep {
+        let whose = self.places.get(&view.place.pack());
+        let is_named = whose.is_some_and(|whose| *whose == mark_of(view, &self.hasher));
         if let Some(seq) = self.seqs.get_mut(&view.place.pack()) {
             *seq = view.header.seq.0;
         }
-        match (self.places.contains(&view.place.pack()), view.lsn.0 >= self.lsn) {
+        match (is_named, view.lsn.0 >= self.lsn) {
             (true, _) => Keep::AsOriginal,
             (false, true) => Keep::AsItIs,
             (false, false) => Keep::No,

@@ -23,6 +23,7 @@ use crate::error::{Stop, StoreError};
 use crate::hash::{KeyHash, STRIPES};
 use crate::index::stripe::{ExpiryEntry, Stripe};
 use crate::prepared::Prepared;
+use crate::sought::Sought;
 use crate::time::{Deadline, Moment};
 use crate::{KeyRef, Store};
 
@@ -239,13 +240,13 @@ impl Store {
                 keys.iter().for_each(|key| self.expire_key(db, key, &prepared));
                 return keys.is_empty() || self.expired_keys() > before;
             }
-            for place in unknown {
-                prepared.supply(place, self.engine.read(place));
+            for sought in unknown {
+                prepared.supply(sought.place, self.engine.read(&sought));
             }
         }
     }
 
-    /// Keys that expire by `entry`, and the places that decide and were not read; an entry that no key has any
+    /// Keys that expire by `entry`, and the records that decide and were not read; an entry that no key has any
     /// more is dropped.
     fn expired_candidates(
         &self,
@@ -253,7 +254,7 @@ impl Store {
         hash: KeyHash,
         entry: ExpiryEntry,
         prepared: &Prepared,
-    ) -> (Vec<Box<[u8]>>, Vec<u64>) {
+    ) -> (Vec<Box<[u8]>>, Vec<Sought>) {
         let mut stripe = self.index.lock(hash.stripe());
         let (mut keys, mut unknown) = (Vec::new(), Vec::new());
         let Some(space) = stripe.existing_space_mut(keyspace) else { return (keys, unknown) };
@@ -261,8 +262,11 @@ impl Store {
             match space.current(spot, prepared) {
                 Ok(Some(current)) if current.is_removed() || current.expiry_ms() != entry.expiry_ms => {}
                 Ok(Some(current)) => keys.push(current.key().into()),
-                Ok(None) => unknown.push(space.table.word(spot).place()),
-                Err(error) => tracing::warn!(%error, "an expired key cannot be read"),
+                Ok(None) => unknown.push(Sought::base(space.table.word(spot).place(), keyspace, hash)),
+                Err(error) => {
+                    self.engine.on_damaged(space.table.word(spot).place());
+                    tracing::warn!(%error, "an expired key cannot be read");
+                }
             }
         }
         if keys.is_empty() && unknown.is_empty() {

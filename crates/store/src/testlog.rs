@@ -10,6 +10,7 @@ use crate::index::Index;
 use crate::index::recover::Replayed;
 use crate::prepared::Fetched;
 use crate::record::{self, Draft, Payload};
+use crate::sought::Sought;
 
 /// Records in append order; record n has place and seq n + 1.
 #[derive(Debug, Default)]
@@ -83,7 +84,7 @@ impl TestLog {
             record_bytes: 0,
             moved: false,
         };
-        let mut same_key = |place| self.read(place).map(|fetched| *fetched.key == *key);
+        let mut same_key = |place| self.read_at(place).map(|fetched| *fetched.key == *key);
         index.replay(&replayed, &mut same_key).expect("test logs are whole");
     }
 }
@@ -120,7 +121,21 @@ impl Engine for TestLog {
         self.records.lock().expect("no panic").len() as u64
     }
 
-    fn read(&self, place: u64) -> Result<Fetched, StoreError> {
+    fn read(&self, sought: &Sought) -> Result<Fetched, StoreError> {
+        self.read_at(sought.place)
+    }
+
+    fn has_places(&self) -> bool {
+        true
+    }
+
+    fn on_live(&self, _place: u64, _bytes: u64) {}
+
+    fn on_dead(&self, _place: u64, _bytes: u64) {}
+}
+
+impl TestLog {
+    fn read_at(&self, place: u64) -> Result<Fetched, StoreError> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         let records = self.records.lock().expect("no panic");
         let record = &records[place as usize - 1];
@@ -138,12 +153,4 @@ impl Engine for TestLog {
             grown_bytes: 0,
         })
     }
-
-    fn has_places(&self) -> bool {
-        true
-    }
-
-    fn on_live(&self, _place: u64, _bytes: u64) {}
-
-    fn on_dead(&self, _place: u64, _bytes: u64) {}
 }

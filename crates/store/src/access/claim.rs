@@ -295,7 +295,7 @@ impl Access<'_> {
             };
             self.guards = Guards::None;
             let late = late.get_or_insert_default();
-            unknown.into_iter().for_each(|place| late.supply(place, self.store.engine.read(place)));
+            unknown.iter().for_each(|sought| late.supply(sought.place, self.store.engine.read(sought)));
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::hash::{KeyHasher, STRIPES};
 use crate::index::Index;
 use crate::prepared::Fetched;
 use crate::record::Draft;
+use crate::sought::Sought;
 use crate::testlog::TestLog;
 use crate::{EngineKind, KeyRef, Options, Prepared, Scope, Stage, Staging, Store, Value};
 
@@ -78,8 +79,8 @@ impl Engine for Probe {
         self.log.newest()
     }
 
-    fn read(&self, place: u64) -> Result<Fetched, StoreError> {
-        self.log.read(place)
+    fn read(&self, sought: &Sought) -> Result<Fetched, StoreError> {
+        self.log.read(sought)
     }
 
     fn has_places(&self) -> bool {

@@ -229,7 +229,7 @@ impl Access<'_> {
                 old.since = last.map_or(old.seq, |last| last.since);
                 Ok(Plan { shared: shared || beside, old: Some(old), skip: removal && old.removed })
             }
-            Seek::Unknown(places) => Err(self.miss(places)),
+            Seek::Unknown(records) => Err(self.miss(records)),
             Seek::Damaged { own: Some(spot), .. } if !matches!(staged.change, Change::Delta { .. }) => {
                 let place = stripe.space(staged.keyspace).map_or(0, |space| space.table.word(spot).place());
                 Ok(Plan { shared: beside, old: Some(Old::unreadable(spot, place)), skip: false })

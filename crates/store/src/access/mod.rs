@@ -42,6 +42,7 @@ use crate::log::checkpoint::BODY_SIZE_BYTES_MAX;
 use crate::object::{Object, WORD_DELTAS, Word};
 use crate::prepared::{Prepared, Wanted};
 use crate::record;
+use crate::sought::Sought;
 use crate::time::{Deadline, Moment};
 use crate::value::{Found, Meta, Value, ValueKind};
 use crate::watch::Watch;
@@ -419,13 +420,14 @@ impl<'s> Access<'s> {
                 word.refer();
                 (word, Current::Hot(object))
             }
-            None => match space.seek(hash, key, self.prepared) {
+            None => match space.seek((keyspace, hash), key, self.prepared) {
                 Seek::Absent { .. } => return Ok(None),
                 Seek::At { word, whole: false, current, .. } => {
-                    return Err(self.unfolded(space, word, current.kind()));
+                    let base = Sought::base(word.place(), keyspace, hash);
+                    return Err(self.unfolded(space, (word, base), current.kind()));
                 }
                 Seek::At { word, current, .. } => (word, current),
-                Seek::Unknown(places) => return Err(self.miss_all(space, places)),
+                Seek::Unknown(records) => return Err(self.miss_all(space, records)),
                 Seek::Damaged { error, .. } => return Err(Stop::Damaged(error)),
             },
         };
@@ -495,26 +497,26 @@ impl<'s> Access<'s> {
         self.looked.set(self.looked.get().max(seq));
     }
 
-    fn miss(&self, places: Vec<u64>) -> Stop {
-        self.wanted.borrow_mut().add(places);
+    fn miss(&self, records: Vec<Sought>) -> Stop {
+        self.wanted.borrow_mut().add(records);
         Stop::Cold
     }
 
     /// As [`Access::miss`], and what lies on these bases: more than one of them there is seldom.
-    fn miss_all(&self, space: &Space, places: Vec<u64>) -> Stop {
-        places.iter().filter_map(|place| space.parts_of(*place)).for_each(|fold| {
+    fn miss_all(&self, space: &Space, bases: Vec<Sought>) -> Stop {
+        bases.iter().filter_map(|base| space.parts_of(*base)).for_each(|fold| {
             self.wanted.borrow_mut().add_fold(fold);
         });
-        self.miss(places)
+        self.miss(bases)
     }
 
     /// A cold string or collection that was not folded: deltas are missing, or do not fit.
-    fn unfolded(&self, space: &Space, word: &Word, kind: u8) -> Stop {
+    fn unfolded(&self, space: &Space, (word, base): (&Word, Sought), kind: u8) -> Stop {
         if kind == record::STRING {
-            return self.miss_all(space, vec![word.place()]);
+            return self.miss_all(space, vec![base]);
         }
-        let fields = space.changes(word, 0).map(|delta| delta.place);
-        let missing: Vec<u64> = fields.filter(|place| self.prepared.record(*place).is_none()).collect();
+        let fields = space.changes(word, 0).map(|delta| base.delta(delta));
+        let missing: Vec<_> = fields.filter(|field| self.prepared.record(field.place).is_none()).collect();
         if !missing.is_empty() {
             return self.miss(missing);
         }
@@ -592,9 +594,9 @@ impl<'a> State<'a> {
 
 impl Space {
     /// The slot of a cold key that was fetched, and its word once hot.
-    fn warmed(&self, hash: KeyHash, key: &[u8], prepared: &Prepared) -> Option<(Spot, Word)> {
+    fn warmed(&self, slot: (u32, KeyHash), key: &[u8], prepared: &Prepared) -> Option<(Spot, Word)> {
         let Seek::At { spot, word, current: current @ Current::Cold { .. }, whole, .. } =
-            self.seek(hash, key, prepared)
+            self.seek(slot, key, prepared)
         else {
             return None;
         };
@@ -664,7 +666,7 @@ impl<'s> Guards<'s> {
         let hash = store.hasher.hash(key.key);
         let Ok(stripe) = self.stripe_mut(hash.stripe()) else { return };
         let Some((spot, word)) =
-            stripe.space(keyspace).and_then(|space| space.warmed(hash, key.key, prepared))
+            stripe.space(keyspace).and_then(|space| space.warmed((keyspace, hash), key.key, prepared))
         else {
             return;
         };

@@ -13,6 +13,7 @@ use crate::hash::{KeyHash, POSITION_BITS, STRIPES};
 use crate::index::stripe::{Current, Space, Stripe};
 use crate::index::table::Spot;
 use crate::record;
+use crate::sought::Sought;
 use crate::value::Meta;
 
 use super::overlay::Change;
@@ -56,7 +57,7 @@ impl Access<'_> {
             let mut page = Page::default();
             let left = budget.saturating_sub(looked).max(1);
             let next = self.guards.with_stripe(self.store, number, |stripe| {
-                self.scan_page(stripe, (keyspace, bits), left, &mut page)
+                self.scan_page(stripe, (keyspace, number, bits), left, &mut page)
             })?;
             looked += page.slots;
             cold.append(&mut page.cold);
@@ -104,14 +105,14 @@ impl Access<'_> {
     fn scan_page(
         &self,
         stripe: &Stripe,
-        (keyspace, bits): (u32, u64),
+        (keyspace, number, bits): (u32, usize, u64),
         left: usize,
         page: &mut Page,
     ) -> Option<u64> {
         let space = stripe.space(keyspace)?;
         let (spots, next) = page_part(space, bits, left);
         let mut previous = None;
-        for (bits, spot) in spots {
+        for (bits, tag, spot) in spots {
             if page.bytes > PART_BYTES_MAX && previous != Some(bits) {
                 return Some(bits);
             }
@@ -124,7 +125,10 @@ impl Access<'_> {
                 }
                 // A damaged record has no key to show; reading it by name answers with the error.
                 Ok(Some(_)) | Err(_) => {}
-                Ok(None) => page.cold.push(space.table.word(spot).place()),
+                Ok(None) => {
+                    let hash = KeyHash::from_parts(number, bits, tag);
+                    page.cold.push(Sought::base(space.table.word(spot).place(), keyspace, hash));
+                }
             }
         }
         next
@@ -154,8 +158,8 @@ impl Access<'_> {
 #[derive(Default)]
 struct Page {
     keys: Vec<(Box<[u8]>, Meta)>,
-    /// Places to be read first.
-    cold: Vec<u64>,
+    /// Records to be read first.
+    cold: Vec<Sought>,
     /// How many slots were looked at.
     slots: usize,
     /// What the keys are long together.
@@ -165,23 +169,23 @@ struct Page {
 /// Longer keys end a look at a page: they are copied while it is locked.
 const PART_BYTES_MAX: usize = 64 << 10;
 
-/// About `budget` slots of the page at `bits` in hash order, and where to go on.
-fn page_part(space: &Space, bits: u64, budget: usize) -> (Vec<(u64, Spot)>, Option<u64>) {
+/// About `budget` slots of the page at `bits` in hash order, with bits and tag, and where to go on.
+fn page_part(space: &Space, bits: u64, budget: usize) -> (Vec<(u64, u8, Spot)>, Option<u64>) {
     space.table.bring_page(bits);
     let mut spots = Vec::new();
-    let next = space.table.visit_page(bits, &mut |spot, _, slot| {
+    let next = space.table.visit_page(bits, &mut |spot, tag, slot| {
         if slot.bits() >= bits {
-            spots.push((slot.bits(), spot));
+            spots.push((slot.bits(), tag, spot));
         }
     });
-    spots.sort_unstable_by_key(|(bits, _)| *bits);
+    spots.sort_unstable_by_key(|(bits, ..)| *bits);
     if spots.len() <= budget {
         return (spots, next);
     }
     // Slots of one position stay together.
     let last = spots[budget - 1].0;
-    let end = spots.partition_point(|(bits, _)| *bits <= last);
-    let next = spots.get(end).map_or(next, |(bits, _)| Some(*bits));
+    let end = spots.partition_point(|(bits, ..)| *bits <= last);
+    let next = spots.get(end).map_or(next, |(bits, ..)| Some(*bits));
     spots.truncate(end);
     (spots, next)
 }

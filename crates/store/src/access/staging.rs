@@ -7,10 +7,11 @@ use crate::KeyRef;
 use crate::error::{Locked, Stop, StoreError};
 use crate::hash::{KeyHash, STRIPES};
 use crate::index::PREPARED_KEYSPACE;
-use crate::index::stripe::{Seek, Stripe};
+use crate::index::stripe::{Seek, Space, Stripe};
 use crate::large::Bytes;
 use crate::object::Object;
 use crate::record;
+use crate::sought::Sought;
 use crate::staging::{Branch, BranchKey, Intent, Move, RECORD_DB, Stage, Staging, Touched};
 
 use super::overlay::{Cause, Change, Mapping, Staged};
@@ -283,14 +284,13 @@ impl<'s> Access<'s> {
     }
 
     /// Records that say whether the key has expired since it was touched, and were not prepared.
-    fn may_expire_unseen(&self, touched: &Touched) -> Result<Vec<u64>, Stop> {
+    fn may_expire_unseen(&self, touched: &Touched) -> Result<Vec<Sought>, Stop> {
         let stripe = self.guards.stripe(touched.hash.stripe())?;
-        let space = self.store.index.keyspace(touched.db()).and_then(|keyspace| stripe.space(keyspace));
-        let Some(space) = space.filter(|space| space.expiry.len() > 0 && !touched.watch.expired) else {
-            return Ok(Vec::new());
-        };
-        match space.seek(touched.hash, touched.key(), self.prepared) {
-            Seek::Unknown(places) => Ok(places),
+        let Some(keyspace) = self.store.index.keyspace(touched.db()) else { return Ok(Vec::new()) };
+        let has_expiries = |space: &&Space| space.expiry.len() > 0 && !touched.watch.expired;
+        let Some(space) = stripe.space(keyspace).filter(has_expiries) else { return Ok(Vec::new()) };
+        match space.seek((keyspace, touched.hash), touched.key(), self.prepared) {
+            Seek::Unknown(records) => Ok(records),
             _ => Ok(Vec::new()),
         }
     }
@@ -303,7 +303,7 @@ impl<'s> Access<'s> {
             let (Some(_), Some(keyspace)) = (intent, self.keyspace(*db)) else { continue };
             self.turn_to_stripe(hash.stripe());
             match self.guards.stripe(hash.stripe())?.seek(keyspace, *hash, key, self.prepared) {
-                Seek::Unknown(places) => cold.extend(places),
+                Seek::Unknown(records) => cold.extend(records),
                 Seek::Damaged { own: None, error } => return Err(Stop::Damaged(error)),
                 Seek::Damaged { own: Some(_), .. } | Seek::Absent { .. } | Seek::At { .. } => {}
             }

@@ -27,6 +27,7 @@ use crate::large::Bytes;
 use crate::object::{ObjectRef, View, WORD_DELTAS, WORD_SHARED, Word};
 use crate::prepared::{Fetched, Fold, Prepared};
 use crate::record;
+use crate::sought::Sought;
 use crate::time::Moment;
 use crate::watch::Watches;
 
@@ -306,7 +307,7 @@ pub(crate) enum Seek<'a> {
     /// The slot at `spot` is the key's. Not `whole`: its value is that of the base, and deltas that change it lie on top.
     At { spot: Spot, word: &'a Word, shared: bool, current: Current<'a>, whole: bool },
     /// Records that decide and were not prepared.
-    Unknown(Vec<u64>),
+    Unknown(Vec<Sought>),
     /// A record that decides is damaged. `own`: it is as good as certain to be the key's, for nothing else has its bits.
     Damaged { error: StoreError, own: Option<Spot> },
 }
@@ -392,14 +393,19 @@ impl Space {
         })
     }
 
-    /// Looks for `key` among all candidates of `hash`.
-    pub(crate) fn seek<'a>(&'a self, hash: KeyHash, key: &[u8], prepared: &'a Prepared) -> Seek<'a> {
+    /// Looks for `key` among all candidates of `hash`; `keyspace` is that of this space.
+    pub(crate) fn seek<'a>(
+        &'a self,
+        (keyspace, hash): (u32, KeyHash),
+        key: &[u8],
+        prepared: &'a Prepared,
+    ) -> Seek<'a> {
         let (mut found, mut shared, mut unknown, mut damaged) = (None, false, Vec::new(), Vec::new());
         for spot in self.table.candidates(hash) {
             match self.current(spot, prepared) {
                 Ok(Some(current)) if current.key() == key => found = Some((spot, current)),
                 Ok(Some(current)) => shared |= !current.is_removed(),
-                Ok(None) => unknown.push(self.table.word(spot).place()),
+                Ok(None) => unknown.push(Sought::base(self.table.word(spot).place(), keyspace, hash)),
                 Err(error) => damaged.push((spot, error)),
             }
         }
@@ -465,9 +471,9 @@ impl Space {
         later(deltas, seq).iter().filter(|delta| delta.kind != record::EXPIRY)
     }
 
-    /// What is to be folded where parts lie on the base at `base`.
-    pub(crate) fn parts_of(&self, base: u64) -> Option<Fold> {
-        let deltas = self.deltas_of(base);
+    /// What is to be folded where parts lie on `base`.
+    pub(crate) fn parts_of(&self, base: Sought) -> Option<Fold> {
+        let deltas = self.deltas_of(base.place);
         let has_parts = deltas.iter().any(|delta| delta.kind == record::PART);
         has_parts.then(|| Fold { base, deltas: deltas.to_vec() })
     }
@@ -597,7 +603,7 @@ impl Stripe {
         prepared: &'a Prepared,
     ) -> Seek<'a> {
         match self.space(keyspace) {
-            Some(space) => space.seek(hash, key, prepared),
+            Some(space) => space.seek((keyspace, hash), key, prepared),
             None => Seek::Absent { shared: false },
         }
     }

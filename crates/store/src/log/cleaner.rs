@@ -33,6 +33,7 @@ use crate::index::ahead::AHEAD_KEYS_MAX;
 use crate::index::recover::Owned;
 use crate::index::stripe::chain;
 use crate::record;
+use crate::sought::{OF_ANOTHER, Sought};
 
 /// What a slice of cleaning needs.
 #[derive(Clone, Copy)]
@@ -57,7 +58,7 @@ pub(crate) struct Cleaning {
 #[derive(Debug)]
 enum Rest {
     /// The records from here on.
-    Records(Scanner),
+    Records(Box<Scanner>),
     /// Of all that may live these, the last in the segment first.
     Listed(Vec<Survivor>),
     Nothing,
@@ -111,7 +112,7 @@ impl Cleaning {
                 listed.sort_unstable_by_key(|survivor| Reverse(survivor.place));
                 Rest::Listed(listed)
             }
-            None => Rest::Records(journal.scanner(SegmentId(segment))?),
+            None => Rest::Records(Box::new(journal.scanner(SegmentId(segment))?)),
         };
         Ok(Self { segment, rest, found: Vec::new(), copies: Vec::new(), turned: BTreeSet::new() })
     }
@@ -275,9 +276,10 @@ impl Found {
     /// The record of `survivor`, if the index still points at it.
     fn read(survivor: &Survivor, context: Context<'_>) -> Result<Option<Self>, JournalError> {
         let Survivor { place, keyspace, hash } = *survivor;
-        if context.index.owns(keyspace, hash, place).is_none() {
-            return Ok(None);
-        }
+        let Some(owned) = context.index.owns(keyspace, hash, place) else { return Ok(None) };
+        let base = Sought::base(owned.base, keyspace, hash);
+        let delta = owned.deltas.iter().find(|delta| delta.place == place);
+        let sought = delta.map_or(base, |delta| base.delta(delta));
         let (at, mut payload) = (Place::unpack(place), Vec::new());
         let read = context.engine.journal.read(at, EXPECTED_PAYLOAD_BYTES, &mut payload);
         let header = read.map_err(|error| match error {
@@ -288,8 +290,8 @@ impl Found {
             error => damaged(at, &error.to_string()),
         })?;
         let key = record::decode(header.kind, &payload).and_then(|payload| payload.key());
-        if key.is_none_or(|key| context.hasher.hash(key).slot() != hash.slot()) {
-            return Err(damaged(at, "the record is of another key than the index says"));
+        if key.is_none_or(|key| !sought.is(&header, key, context.hasher)) {
+            return Err(damaged(at, OF_ANOTHER));
         }
         let (kind, seq, expiry_ms) = (header.kind, header.seq.0, header.expiry_ms);
         Ok(Some(Self { keyspace, hash, place, kind, seq, expiry_ms, payload: payload.into() }))
@@ -336,6 +338,9 @@ impl Found {
             let place = Place::unpack(delta.place);
             let read = context.engine.journal.read(place, delta.record_bytes as usize, &mut bytes);
             let header = read.map_err(|error| damaged(place, &error.to_string()))?;
+            if header.seq.0 != delta.seq || header.keyspace != self.keyspace {
+                return Err(damaged(place, OF_ANOTHER));
+            }
             let payload = folded.get_or_insert_with(|| self.payload.to_vec());
             fold::fold(payload, self.kind, header.kind, &bytes)
                 .ok_or_else(|| damaged(place, "a delta does not fit its base"))?;

@@ -44,6 +44,7 @@ use crate::index::Index;
 use crate::options::{Durability, Options};
 use crate::prepared::{Fetched, Prepared};
 use crate::record::{self, Draft, Payload};
+use crate::sought::{OF_ANOTHER, Sought};
 use liveness::Liveness;
 use reader::{Read, Readers, Source};
 
@@ -54,6 +55,7 @@ pub(crate) struct LogEngine {
     /// Whether replies wait for the disk.
     waits: bool,
     readers: Readers,
+    source: Arc<JournalSource>,
     /// The journal's work, where it has no threads of its own.
     driver: Option<Mutex<Option<Driver>>>,
     /// Segments with damage: never cleaned, never retired.
@@ -111,8 +113,12 @@ pub(crate) fn open(options: &Options) -> Result<Opened, StoreError> {
         (journal, Some(Mutex::new(Some(driver))))
     };
     let apart = Arc::new(Apart::default());
-    let source = Arc::new(JournalSource { journal: Arc::clone(&journal), apart: Arc::clone(&apart) });
-    let readers = Readers::start(source, options.readers)
+    let source = Arc::new(JournalSource {
+        journal: Arc::clone(&journal),
+        hasher: hasher.clone(),
+        apart: Arc::clone(&apart),
+    });
+    let readers = Readers::start(Arc::clone(&source) as Arc<dyn Source>, options.readers)
         .map_err(|error| StoreError::Open(format!("no threads for cold reads: {error}")))?;
     let waits = options.durability == Durability::Always;
     let engine = Arc::new(LogEngine {
@@ -120,6 +126,7 @@ pub(crate) fn open(options: &Options) -> Result<Opened, StoreError> {
         liveness,
         waits,
         readers,
+        source,
         driver,
         apart,
         brake: brake::Brake::default(),
@@ -253,11 +260,15 @@ impl Engine for LogEngine {
         self.journal.awaits_disk()
     }
 
-    fn read(&self, place: u64) -> Result<Fetched, StoreError> {
-        match read(&self.journal, place) {
+    fn read(&self, sought: &Sought) -> Result<Fetched, StoreError> {
+        match self.source.read_record(sought) {
             Read::Record(fetched) => Ok(fetched),
             Read::Elsewhere(error) | Read::Failed(error) => Err(error),
         }
+    }
+
+    fn on_damaged(&self, place: u64) {
+        self.readers.on_damaged(place);
     }
 
     fn fetch(&self, prepared: Prepared, done: Box<dyn FnOnce(Prepared) + Send>) {
@@ -312,32 +323,32 @@ impl Apart {
 /// Where the readers' records come from.
 struct JournalSource {
     journal: Arc<Journal>,
+    hasher: KeyHasher,
     apart: Arc<Apart>,
 }
 
 impl Source for JournalSource {
-    fn read_record(&self, place: u64) -> Read {
-        read(&self.journal, place)
+    fn read_record(&self, sought: &Sought) -> Read {
+        let mut payload = Vec::new();
+        let at = Place::unpack(sought.place);
+        match self.journal.read(at, EXPECTED_PAYLOAD_BYTES, &mut payload) {
+            Ok(header) => match fetched(&header, &payload) {
+                Some(fetched) if sought.is(&header, &fetched.key, &self.hasher) => Read::Record(fetched),
+                Some(_) => Read::Elsewhere(damaged(at, OF_ANOTHER)),
+                None => Read::Elsewhere(damaged(at, &misfit(header.kind, &payload))),
+            },
+            Err(error @ (ReadError::Gone(_) | ReadError::Mismatch(_))) => {
+                Read::Elsewhere(damaged(at, &error.to_string()))
+            }
+            Err(error) => Read::Failed(damaged(at, &error.to_string())),
+        }
     }
 
     fn set_apart(&self, place: u64) {
-        self.apart.add(Place::unpack(place).segment().0, "a record that the index points at does not verify");
-    }
-}
-
-/// Reads and takes apart the record at `place`.
-fn read(journal: &Journal, place: u64) -> Read {
-    let mut payload = Vec::new();
-    let at = Place::unpack(place);
-    match journal.read(at, EXPECTED_PAYLOAD_BYTES, &mut payload) {
-        Ok(header) => match fetched(&header, &payload) {
-            Some(fetched) => Read::Record(fetched),
-            None => Read::Elsewhere(damaged(at, &misfit(header.kind, &payload))),
-        },
-        Err(error @ (ReadError::Gone(_) | ReadError::Mismatch(_))) => {
-            Read::Elsewhere(damaged(at, &error.to_string()))
-        }
-        Err(error) => Read::Failed(damaged(at, &error.to_string())),
+        self.apart.add(
+            Place::unpack(place).segment().0,
+            "a record that the index points at does not verify, or is of another key",
+        );
     }
 }
 

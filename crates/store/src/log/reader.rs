@@ -19,6 +19,7 @@ use std::thread::JoinHandle;
 
 use crate::error::StoreError;
 use crate::prepared::{Fetched, Prepared};
+use crate::sought::Sought;
 
 /// What [`Readers`] call when a fetch is complete.
 pub(crate) type Done = Box<dyn FnOnce(Prepared) + Send>;
@@ -36,8 +37,8 @@ pub(crate) enum Read {
 
 /// Where records come from; blocks.
 pub(crate) trait Source: Send + Sync + 'static {
-    /// Reads the record at `place`.
-    fn read_record(&self, place: u64) -> Read;
+    /// Reads the record that is sought.
+    fn read_record(&self, sought: &Sought) -> Read;
 
     /// The record at `place` is damaged: its segment must not be cleaned away.
     fn set_apart(&self, place: u64);
@@ -58,7 +59,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Queue {
-    jobs: VecDeque<(Arc<Fetch>, u64)>,
+    jobs: VecDeque<(Arc<Fetch>, Sought)>,
     closed: bool,
 }
 
@@ -102,24 +103,30 @@ impl Readers {
 
     /// Fetches what `prepared` wants and calls `done` with it, from a thread of the pool.
     pub(crate) fn submit(&self, mut prepared: Prepared, done: Done) {
-        let places = prepared.take_wanted();
-        if places.is_empty() {
+        let records = prepared.take_wanted();
+        if records.is_empty() {
             prepared.fold();
             return done(prepared);
         }
         let fetch = Arc::new(Fetch {
-            left: AtomicUsize::new(places.len()),
+            left: AtomicUsize::new(records.len()),
             state: Mutex::new(Some((prepared, done))),
         });
         if lock(&self.threads).is_empty() {
-            places.into_iter().for_each(|place| self.shared.serve(&fetch, place));
+            records.into_iter().for_each(|sought| self.shared.serve(&fetch, sought));
             return;
         }
         let mut queue = lock(&self.shared.queue);
-        queue.jobs.extend(places.iter().map(|&place| (Arc::clone(&fetch), place)));
+        queue.jobs.extend(records.iter().map(|&sought| (Arc::clone(&fetch), sought)));
         self.shared.counters.queue_length_max.fetch_max(queue.jobs.len(), Ordering::Relaxed);
         drop(queue);
-        if places.len() == 1 { self.shared.ready.notify_one() } else { self.shared.ready.notify_all() }
+        if records.len() == 1 { self.shared.ready.notify_one() } else { self.shared.ready.notify_all() }
+    }
+
+    /// What lies at `place` is damage, as another than the pool has found.
+    pub(crate) fn on_damaged(&self, place: u64) {
+        self.shared.source.set_apart(place);
+        self.shared.counters.failures.fetch_add(1, Ordering::Relaxed);
     }
 
     /// What was done so far.
@@ -154,7 +161,7 @@ impl Shared {
     fn run(&self) {
         loop {
             let mut queue = lock(&self.queue);
-            let (fetch, place) = loop {
+            let (fetch, sought) = loop {
                 match queue.jobs.pop_front() {
                     Some(job) => break job,
                     None if queue.closed => return,
@@ -162,15 +169,15 @@ impl Shared {
                 }
             };
             drop(queue);
-            self.serve(&fetch, place);
+            self.serve(&fetch, sought);
         }
     }
 
-    fn serve(&self, fetch: &Fetch, place: u64) {
-        let read = self.source.read_record(place);
+    fn serve(&self, fetch: &Fetch, sought: Sought) {
+        let read = self.source.read_record(&sought);
         self.counters.reads.fetch_add(1, Ordering::Relaxed);
         if let Some((prepared, _)) = lock(&fetch.state).as_mut() {
-            self.supply(prepared, place, read);
+            self.supply(prepared, sought.place, read);
         }
         if fetch.left.fetch_sub(1, Ordering::AcqRel) == 1
             && let Some((mut prepared, done)) = lock(&fetch.state).take()
@@ -208,6 +215,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
     use std::collections::HashSet;
+
+    use crate::hash::KeyHash;
     use std::sync::mpsc;
 
     /// Places below 1,000 hold records, those below 2,000 fail to verify, the rest fail to read.
@@ -217,7 +226,8 @@ mod tests {
     }
 
     impl Source for Places {
-        fn read_record(&self, place: u64) -> Read {
+        fn read_record(&self, sought: &Sought) -> Read {
+            let place = sought.place;
             let error = || StoreError::Damaged { segment: 1, offset: place, reason: "test".to_owned() };
             match place {
                 0..1_000 => Read::Record(Fetched {
@@ -240,7 +250,7 @@ mod tests {
     }
 
     fn fetch(readers: &Readers, mut prepared: Prepared, places: &[u64]) -> Prepared {
-        places.iter().for_each(|&place| prepared.want_place(place));
+        places.iter().for_each(|&place| prepared.want_record(Sought::base(place, 1, KeyHash(0))));
         let (sender, receiver) = mpsc::channel();
         readers.submit(prepared, Box::new(move |prepared| sender.send(prepared).expect("the test waits")));
         receiver.recv().expect("every fetch is completed")
@@ -287,7 +297,7 @@ mod tests {
         let (sender, receiver) = mpsc::channel();
         for place in 0..50 {
             let mut prepared = Prepared::default();
-            prepared.want_place(place);
+            prepared.want_record(Sought::base(place, 1, KeyHash(0)));
             let sender = sender.clone();
             readers.submit(prepared, Box::new(move |_| sender.send(place).expect("the test waits")));
         }

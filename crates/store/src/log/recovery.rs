@@ -34,6 +34,7 @@ use crate::index::Index;
 use crate::index::recover::{LoadedSlot, Replayed};
 use crate::options::Options;
 use crate::record::{self, Payload};
+use crate::sought::OF_ANOTHER;
 
 /// What recovery found beside the index.
 #[derive(Debug, Default)]
@@ -275,9 +276,9 @@ impl Replayer<'_> {
             RefCell::new(payload.and_then(|payload| key_of(entry.kind, payload)));
         let replay = self.index.replay(&replayed, &mut |place| {
             if own_key.borrow().is_none() {
-                *own_key.borrow_mut() = Some(self.read_key(entry.place)?);
+                *own_key.borrow_mut() = Some(self.read_key(entry.place, entry)?);
             }
-            let other = self.read_key(Place::unpack(place))?;
+            let other = self.read_key(Place::unpack(place), entry)?;
             Ok(own_key.borrow().as_deref() == Some(&*other))
         })?;
         let segment = |place: u64| Place::unpack(place).segment().0;
@@ -299,22 +300,32 @@ impl Replayer<'_> {
         entry: &FooterEntry,
         replayed: Option<&'a [u8]>,
     ) -> Result<Cow<'a, [u8]>, StoreError> {
-        replayed.map_or_else(|| self.read(entry.place).map(Cow::Owned), |payload| Ok(Cow::Borrowed(payload)))
+        replayed.map_or_else(|| self.read(entry).map(Cow::Owned), |payload| Ok(Cow::Borrowed(payload)))
     }
 
-    fn read(&self, place: Place) -> Result<Vec<u8>, StoreError> {
-        let mut payload = Vec::new();
-        self.recovery.read(place, 0, &mut payload).map_err(|error| damaged(place, &error.to_string()))?;
+    fn read(&self, entry: &FooterEntry) -> Result<Vec<u8>, StoreError> {
+        let (place, mut payload) = (entry.place, Vec::new());
+        let read = self.recovery.read(place, 0, &mut payload);
+        let header = read.map_err(|error| damaged(place, &error.to_string()))?;
+        if (header.kind, header.seq) != (entry.kind, entry.seq) {
+            return Err(damaged(place, "the record is another than the footer says"));
+        }
         Ok(payload)
     }
 
-    fn read_key(&self, place: Place) -> Result<Box<[u8]>, StoreError> {
+    /// The key of the record at `place`, which has the hash bits of `entry`, and is it or one that the index names.
+    fn read_key(&self, place: Place, entry: &FooterEntry) -> Result<Box<[u8]>, StoreError> {
         let mut payload = Vec::new();
         let header = self
             .recovery
             .read(place, 256, &mut payload)
             .map_err(|error| damaged(place, &error.to_string()))?;
-        key_of(header.kind, &payload).ok_or_else(|| damaged(place, "the record has no key"))
+        let key = key_of(header.kind, &payload).ok_or_else(|| damaged(place, "the record has no key"))?;
+        let same_bits = self.hasher.hash(&key).slot() == KeyHash(entry.hash).slot();
+        let is_it = same_bits
+            && header.keyspace == entry.keyspace
+            && (place != entry.place || header.seq == entry.seq);
+        if is_it { Ok(key) } else { Err(damaged(place, OF_ANOTHER)) }
     }
 }
 

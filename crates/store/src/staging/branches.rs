@@ -12,6 +12,7 @@ use crate::hash::{KeyHash, STRIPES};
 use crate::index::PREPARED_KEYSPACE;
 use crate::large::{Bytes, Held};
 use crate::object::Object;
+use crate::sought::Sought;
 
 /// A prepared branch.
 #[derive(Debug)]
@@ -177,8 +178,8 @@ impl Store {
     /// [`StoreError::Open`] when a branch cannot be read, a newer version wrote it, or it is of a database beyond `databases`.
     pub(crate) fn recover_branches(&self) -> Result<(), StoreError> {
         for number in 0..STRIPES {
-            for place in self.branch_places(number) {
-                let fetched = self.engine.read(place).map_err(|error| {
+            for sought in self.branch_records(number) {
+                let fetched = self.engine.read(&sought).map_err(|error| {
                     StoreError::Open(format!(
                         "a prepared transaction cannot be read: {error}; run `evenkeel check`"
                     ))
@@ -189,13 +190,16 @@ impl Store {
         Ok(())
     }
 
-    fn branch_places(&self, number: usize) -> Vec<u64> {
+    fn branch_records(&self, number: usize) -> Vec<Sought> {
         let stripe = self.index.lock(number);
-        let (mut places, mut at) = (Vec::new(), Some(0));
+        let (mut records, mut at) = (Vec::new(), Some(0));
         while let (Some(space), Some(bits)) = (stripe.space(PREPARED_KEYSPACE), at) {
-            at = space.table.visit_page(bits, &mut |_, _, slot| places.push(slot.word.place()));
+            at = space.table.visit_page(bits, &mut |_, tag, slot| {
+                let hash = KeyHash::from_parts(number, slot.bits(), tag);
+                records.push(Sought::base(slot.word.place(), PREPARED_KEYSPACE, hash));
+            });
         }
-        places
+        records
     }
 
     fn recover_branch(&self, id: &[u8], image: &[u8]) -> Result<(), StoreError> {

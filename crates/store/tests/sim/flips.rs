@@ -58,9 +58,12 @@ pub fn stray(seed: u64, tally: &mut Tally) -> Result<(), String> {
         1 => Effect::Misdirect(by),
         _ => Effect::Misdirect(-by),
     };
-    let mut world = World::new(Plan::of(seed), Box::new(|_| {}));
+    // a record in the place of another is told by the key's hash bits: it takes more than eight
+    let plan = Plan { hash_bits: 128, ..Plan::of(seed) };
+    let mut world = World::new(plan, Box::new(|_| {}));
     world.open().map_err(|trouble| format!("{trouble:?}"))?;
     let nth = 1 + rng.below(if path == ".seg" || path.is_empty() { 200 } else { 12 });
+    world.is_struck = true;
     world.disk.plan(Fault::at(nth, effect).of(Kinds::WRITE).on(path));
     let place = format!("{effect:?} at write {nth} of {path:?}");
     let state = match age(&mut world) {

@@ -252,7 +252,8 @@ impl World {
                 let seen = open.seen.get(&name);
                 let has_expired =
                     seen.is_some_and(|seen| seen.as_ref().is_some_and(|entry| !entry.is_alive(now)));
-                if open.changed.contains(&name) || has_expired {
+                // of a key that cannot be read nobody knows that it had expired, and so that a flush took nothing
+                if open.changed.contains(&name) || has_expired || self.is_struck {
                     return Ok(None);
                 }
                 violation(format!("db {db} {} was {seen:?}, and nobody changed it", key.escape_ascii()))

@@ -91,6 +91,8 @@ pub struct World {
     server_ahead_ms: i64,
     /// The machine went down since the store was open.
     pub(crate) has_rebooted: bool,
+    /// A write goes elsewhere, or nowhere: some key may be damaged.
+    pub is_struck: bool,
     store: Option<Arc<Store>>,
     failed: Arc<AtomicBool>,
     serial: u64,
@@ -111,6 +113,7 @@ impl World {
             has_margin: false,
             server_ahead_ms: START_MS.0 as i64,
             has_rebooted: false,
+            is_struck: false,
             clock: Arc::new(SimClock::new(START_MS)),
             store: None,
             failed: Arc::default(),

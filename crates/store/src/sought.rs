@@ -1,0 +1,104 @@
+//! A record that the index names: where it lies, and what is known of it before it is read.
+//!
+//! A disk can put a write at another place of the file than it was told to. What lies there verifies, checksums and all, and is
+//! of another key. Without this it would look like a key of equal hash bits, and the key that the index means like an absent one. So
+//! each record that is read by its place is compared with what named the place: a slot knows keyspace, 48 bits of the hash
+//! and that it is a whole value, a list of deltas the seq, too. What differs is damage.
+//!
+//! Out of scope: an older record of the same key. The place of a key's newest record is above those of all older ones, and was
+//! written once: a write that went elsewhere has left nothing there that verifies.
+
+use crate::hash::{KeyHash, KeyHasher};
+use crate::index::stripe::Delta;
+use crate::record;
+
+/// A record to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Sought {
+    /// Where it lies.
+    pub(crate) place: u64,
+    keyspace: u32,
+    /// [`KeyHash::slot`] of its key.
+    slot: u64,
+    /// The effect, of a delta; 0: a whole value.
+    delta_seq: u64,
+}
+
+impl Sought {
+    /// The whole value at `place` of a key with this hash.
+    pub(crate) fn base(place: u64, keyspace: u32, hash: KeyHash) -> Self {
+        Self { place, keyspace, slot: hash.slot(), delta_seq: 0 }
+    }
+
+    /// `delta` on this base.
+    pub(crate) fn delta(self, delta: &Delta) -> Self {
+        Self { place: delta.place, delta_seq: delta.seq, ..self }
+    }
+
+    /// Whether the record that was read may be this one.
+    pub(crate) fn is(&self, header: &journal::RecordHeader, key: &[u8], hasher: &KeyHasher) -> bool {
+        let kind = header.kind & !record::SHARED;
+        let fits = match self.delta_seq {
+            0 => kind == record::STRING || kind == record::IMAGE,
+            seq => record::is_delta(kind) && header.seq.0 == seq,
+        };
+        fits && header.keyspace == self.keyspace && hasher.hash(key).slot() == self.slot
+    }
+}
+
+/// A few bits of whose record one is, for `check` and salvage, which keep them for many.
+pub(crate) fn mark(keyspace: u32, hash: KeyHash) -> u32 {
+    let mixed = (hash.slot() ^ u64::from(keyspace) << 48).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 32) as u32
+}
+
+/// The mark of a record, 0 of one without a key.
+pub(crate) fn mark_of(view: &journal::RecordView<'_>, hasher: &KeyHasher) -> u32 {
+    let key = record::decode(view.header.kind, view.payload).and_then(|payload| payload.key());
+    key.map_or(0, |key| mark(view.header.keyspace, hasher.hash(key)))
+}
+
+/// What is said of a record that is not the one that was sought.
+pub(crate) const OF_ANOTHER: &str = "the record is of another key than the index says";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn record_is_the_one_that_was_sought_by_kind_keyspace_hash_and_seq() {
+        let hasher = KeyHasher::new(&[1; 16], 128);
+        let header = |kind, keyspace, seq| journal::RecordHeader {
+            kind,
+            keyspace,
+            seq: journal::Seq(seq),
+            ..journal::RecordHeader::default()
+        };
+        let base = Sought::base(5, 1, hasher.hash(b"k"));
+        for kind in [record::STRING, record::IMAGE, record::STRING | record::SHARED] {
+            assert!(base.is(&header(kind, 1, 9), b"k", &hasher));
+        }
+        assert!(!base.is(&header(record::STRING, 1, 9), b"other", &hasher));
+        assert!(
+            !base.is(&header(record::STRING, 0, 9), b"k", &hasher),
+            "a prepared transaction of that name"
+        );
+        for kind in [record::REMOVED, record::EXPIRY, record::PART, record::FIELD_SET] {
+            assert!(!base.is(&header(kind, 1, 9), b"k", &hasher), "kind {kind} is no value");
+        }
+        let delta = Delta { place: 7, seq: 9, since: 8, kind: record::PART, record_bytes: 64, expiry_ms: 0 };
+        let delta = base.delta(&delta);
+        assert!(delta.is(&header(record::PART, 1, 9), b"k", &hasher));
+        assert!(!delta.is(&header(record::PART, 1, 8), b"k", &hasher), "an older part of the same string");
+        assert!(!delta.is(&header(record::STRING, 1, 9), b"k", &hasher));
+    }
+
+    #[test]
+    fn marks_tell_keys_and_keyspaces_apart() {
+        let hasher = KeyHasher::new(&[1; 16], 128);
+        let marks =
+            [(1, "k"), (2, "k"), (0, "k"), (1, "l")].map(|(id, key)| mark(id, hasher.hash(key.as_bytes())));
+        let distinct: std::collections::BTreeSet<_> = marks.into_iter().collect();
+        assert_eq!(distinct.len(), marks.len());
+    }
+}
