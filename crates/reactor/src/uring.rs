@@ -4,6 +4,8 @@
 //! leave as parcels, one under way a connection. What a tick asks for is submitted by the wait that ends it: a busy loop makes one
 //! system call a tick, however many connections it serves.
 //!
+//! While all buffers are taken, a connection reads a little by itself and is told when more comes ([`take_little`]).
+//!
 //! Invariants
 //!   1. Whose input cannot be handled and is long has its bytes stopped, until it is short again: the bound on input holds as it
 //!      does under `epoll`, but for what was on its way.

@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
 use rustix::event::EventfdFlags;
+use rustix::net::RecvFlags;
 
 use super::*;
 
@@ -82,6 +83,7 @@ fn buffers_that_are_given_back_serve_a_stream_longer_than_all_of_them() {
     assert!(writer == sent);
 }
 
+const OTHER_TOKEN: u64 = TOKEN + 1;
 const MEMORY: usize = buffers::COUNT as usize * buffers::SIZE_BYTES;
 
 #[test]
@@ -100,6 +102,17 @@ fn receiving_ends_without_buffers_and_goes_on_when_they_are_back() {
     };
     assert_eq!(no_buffer, (Err(Errno::NOBUFS), false));
     assert_eq!(leases.len(), usize::from(buffers::COUNT));
+    // Also for one to which nothing came: the kernel looks for a buffer first.
+    let (mut other_client, other) = UnixStream::pair().expect("a pair of sockets");
+    ring.receive(other.as_fd(), OTHER_TOKEN).expect("room");
+    let Completion::Received { token, outcome, armed } = next(&mut ring) else { panic!("not received") };
+    assert_eq!((token, outcome.map(drop), armed), (OTHER_TOKEN, Err(Errno::NOBUFS), false));
+    ring.await_bytes(other.as_fd(), OTHER_TOKEN).expect("room");
+    other_client.write_all(b"y").expect("room");
+    let Completion::Received { token, outcome, armed } = next(&mut ring) else { panic!("not received") };
+    assert!((token, armed) == (OTHER_TOKEN, false) && matches!(outcome, Ok(None)), "{outcome:?}");
+    let mut waits = [0; 8];
+    assert_eq!(rustix::net::recv(&other, &mut waits, RecvFlags::DONTWAIT).expect("it is there").1, 1);
     leases.into_iter().for_each(|lease| ring.give(lease));
     ring.receive(socket.as_fd(), TOKEN).expect("room");
     assert_eq!(received(&mut ring).0.as_deref(), Some(&b"x"[..]), "nothing was lost");
