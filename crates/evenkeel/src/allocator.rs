@@ -23,6 +23,19 @@ pub(crate) fn tune() {
     }
 }
 
+/// Has all threads share a few heaps: for the connector `threads`. Else each of up to eight heaps a core may keep what is free at
+/// its end, which with a thread for each client came to a quarter of a small `memory.limit`. Before those threads start.
+pub(crate) fn share_heaps() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: as in `tune`; threads that have a heap keep it.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, HEAPS_MAX);
+    }
+}
+
+/// Heaps of the connector `threads`.
+#[cfg(target_env = "gnu")]
+const HEAPS_MAX: libc::c_int = 4;
 /// Smaller blocks are cheap to reuse, and their heaps are trimmed.
 #[cfg(target_env = "gnu")]
 const MAPPED_BYTES_MIN: libc::c_int = 256 << 10;

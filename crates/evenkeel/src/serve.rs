@@ -58,6 +58,9 @@ impl End {
 /// # Errors
 /// One line that says why it did not start, or why it stopped.
 pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), String> {
+    if settings.connector == server::settings::Connector::Threads {
+        crate::allocator::share_heaps();
+    }
     logging::start(&settings);
     #[cfg(debug_assertions)]
     crate::steps::obey();
