@@ -550,7 +550,7 @@ fn crowd_of_greedy_clients_leaves_memory_within_its_bounds_and_writers_served() 
         let clients = if connector == "threads" { 150 } else { 500 };
         let lasts = Duration::from_secs(1);
         let crowd =
-            Crowd { connector, clients, memory_limit_mib: 64, value_mib: 12, is_value_taken: true, lasts };
+            Crowd { connector, clients, memory_limit_mib: 128, value_mib: 24, is_value_taken: true, lasts };
         crowd.run(dir.path()).check(crowd);
     }
 }
