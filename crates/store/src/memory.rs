@@ -212,17 +212,18 @@ impl Memory {
     /// What becomes of one for whom there is no room, who reserved `own_bytes` himself: others give back what they reserved, what
     /// waits for the disk leaves, or it is refused.
     fn lacks(&self, index: &Index, engine: &dyn Engine, own_bytes: u64, limit_bytes: u64) -> Stop {
-        // What waits is counted there, and until it is released as a value that cannot be dropped.
-        let waiting_bytes = if engine.awaits_disk() { 2 * engine.buffered_bytes() } else { 0 };
-        let (used_bytes, reserved_bytes) = loop {
+        let (used_bytes, for_now_bytes) = loop {
+            // First: what a group reserved for its way to the disk is given back when the journal counts it.
             let reserved_bytes = self.reserved_bytes.load(Ordering::SeqCst);
-            // After the look at what waits: what waited before may have left meanwhile.
+            // What waits is counted there, and until it is released as a value that cannot be dropped.
+            let waiting_bytes = if engine.awaits_disk() { 2 * engine.buffered_bytes() } else { 0 };
+            // After that look: what waited before may have left meanwhile.
             let used_bytes = self.used(index, engine);
             if self.reserved_bytes.load(Ordering::SeqCst) == reserved_bytes {
-                break (used_bytes, reserved_bytes - own_bytes);
+                break (used_bytes, waiting_bytes + reserved_bytes - own_bytes);
             }
         };
-        if used_bytes.saturating_sub(waiting_bytes + reserved_bytes) <= limit_bytes {
+        if used_bytes.saturating_sub(for_now_bytes) <= limit_bytes {
             return Stop::Busy;
         }
         StoreError::MemoryLimit { used_bytes, limit_bytes }.into()
