@@ -3,7 +3,6 @@
 //! Who is ended is chosen among all connections, by what they published last. Ends are asked for through the mailboxes of their loops;
 //! the next choice is made when all of the last one have ended, so that nobody is ended for bytes that are about to be free.
 
-use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -16,12 +15,15 @@ use super::requests::{Doing, Verdict};
 use super::{Kept, MODEST_BYTES, NoRoom, Pressure};
 use crate::handle::Shared;
 use crate::mailbox::Post;
+use crate::pool::LARGE_BYTES;
 use crate::{CloseReason, Connection, Handle, Protocol, StartError};
 
 /// A connection from which nothing has come for so long is in the middle of nothing.
 const RESTING: Duration = Duration::from_millis(200);
 /// So many of those who wait for room are not ended for what they hold already.
 const FIRST_COUNT: usize = 16;
+/// What a turn is lent: a buffer for input and one for output.
+const TURN_BYTES: u64 = 2 * LARGE_BYTES as u64;
 /// How often it looks while there is something to do.
 const LOOKS_EVERY: Duration = Duration::from_millis(5);
 
@@ -116,31 +118,31 @@ impl<P: Protocol> Tender<P> {
             return Pressure::Low;
         }
         let silent = |it: &Connection| if survey.is_silent(it, patience) { freed(it) } else { 0 };
-        let victims = take_largest(&survey.connections, over_bytes, |it| (Rank::Resting, silent(it)));
+        let victims = take_largest(&survey.connections, over_bytes, silent);
         if self.ending.is_empty() && victims.iter().map(|it| silent(it)).sum::<u64>() >= over_bytes {
             self.end_for_memory(victims);
         }
         Pressure::Wanted
     }
 
-    /// Ends connections until `over_bytes` will be free: first those with most unsent bytes, then those that keep most and rest, those
-    /// that send, and those that wait for something. Returns whether there were any.
+    /// Ends connections of one kind until `over_bytes` will be free: those with most unsent bytes; if there are none, those that
+    /// keep most and rest, then those that send, and then those that wait for something. The next look finds whether it was enough.
+    /// Returns whether there were any.
     fn cut(&mut self, over_bytes: u64) -> bool {
         let survey = self.survey();
-        let victims = take_largest(&survey.connections, over_bytes, |it| {
-            let (unsent_bytes, kept_bytes) = (survey.unsent_bytes(it), survey.kept_bytes(it));
-            if unsent_bytes > 0 {
-                (Rank::Unsent, unsent_bytes)
-            } else if survey.is_first(it) {
-                (Rank::Waiting, 0)
-            } else if it.is_parked() || survey.waits(it) {
-                (Rank::Waiting, kept_bytes)
-            } else if survey.is_silent(it, RESTING) {
-                (Rank::Resting, kept_bytes)
-            } else {
-                (Rank::Sending, kept_bytes)
-            }
-        });
+        let unsent = |it: &Connection| survey.unsent_bytes(it);
+        let idle =
+            |it: &Connection| if it.is_parked() || survey.waits(it) { 0 } else { survey.kept_bytes(it) };
+        // Whoever is in the middle of a request that comes goes on, as long as others keep more than they need.
+        let resting = |it: &Connection| if survey.is_silent(it, RESTING) { idle(it) } else { 0 };
+        // Also one whose request is small is lent these for the time of its turn.
+        let beyond_a_turn = |bytes: u64| if bytes > TURN_BYTES { bytes } else { 0 };
+        let sending = |it: &Connection| beyond_a_turn(idle(it));
+        let late =
+            |it: &Connection| if survey.is_first(it) { 0 } else { beyond_a_turn(survey.kept_bytes(it)) };
+        let kinds: [&dyn Fn(&Connection) -> u64; 4] = [&unsent, &resting, &sending, &late];
+        let mut victims = kinds.iter().map(|bytes| take_largest(&survey.connections, over_bytes, bytes));
+        let victims = victims.find(|victims| !victims.is_empty()).unwrap_or_default();
         let any = !victims.is_empty();
         self.end_for_memory(victims);
         any
@@ -193,7 +195,7 @@ impl<P: Protocol> Tender<P> {
         // Of those that keep the same, the oldest first.
         strangers.sort_unstable_by_key(|connection| connection.id());
         let over_bytes = strangers_bytes - (max_bytes - max_bytes / 8);
-        let cut = take_largest(&strangers, over_bytes, |it| (Rank::Resting, it.kept_bytes()));
+        let cut = take_largest(&strangers, over_bytes, |connection| connection.kept_bytes());
         let count = cut.len();
         self.end_all(cut, CloseReason::Stranger);
         self.shared.budget.strangers_cut.fetch_add(count as u64, Ordering::Relaxed);
@@ -292,30 +294,17 @@ impl Survey {
     }
 }
 
-/// Who is ended first when too much is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Rank {
-    /// It does not read what was sent to it.
-    Unsent,
-    /// It has stopped in the middle of a request.
-    Resting,
-    /// Its request comes: it goes on as long as others keep more than they need.
-    Sending,
-    /// It waits for room, or for its command.
-    Waiting,
-}
-
-/// The connections of the lowest ranks with the largest bytes, as many as make up `over_bytes`; of equal ones the first.
+/// The connections with the largest `bytes`, as many as make up `over_bytes`; of equal ones the first.
 fn take_largest(
     connections: &[Arc<Connection>],
     over_bytes: u64,
-    ranked_bytes: impl Fn(&Connection) -> (Rank, u64),
+    bytes: impl Fn(&Connection) -> u64,
 ) -> Vec<Arc<Connection>> {
-    let mut sized: Vec<_> = connections.iter().map(|it| (ranked_bytes(it), it)).collect();
-    sized.retain(|((_, bytes), _)| *bytes > 0);
-    sized.sort_by_key(|((rank, bytes), _)| (*rank, Reverse(*bytes)));
+    let mut sized: Vec<_> = connections.iter().map(|connection| (bytes(connection), connection)).collect();
+    sized.retain(|(bytes, _)| *bytes > 0);
+    sized.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
     let mut taken_bytes = 0;
-    let taken = sized.into_iter().take_while(|((_, bytes), _)| {
+    let taken = sized.into_iter().take_while(|(bytes, _)| {
         let goes_on = taken_bytes < over_bytes;
         taken_bytes += bytes;
         goes_on
