@@ -67,7 +67,7 @@ pub struct Options {
     pub claims_from: usize,
     /// Settings of the journal; `sync` and `transaction_bytes_max` follow from the fields above.
     pub journal: journal::Options,
-    /// Threads that read cold values; 0 reads on the calling thread, for simulations.
+    /// Threads that read cold values, and the most that replay the log at a start; 0 does both on the calling thread, for simulations.
     pub readers: usize,
     /// Whom the store tells of events.
     pub hooks: Hooks,

@@ -292,16 +292,22 @@ impl Space {
         replayed: &Replayed,
         same_key: &mut dyn FnMut(u64) -> Result<bool, StoreError>,
     ) -> Result<Option<Spot>, StoreError> {
-        for younger in [false, true] {
-            for spot in self.table.candidates(replayed.hash) {
-                let word = self.table.word(spot);
-                if (word.place() > replayed.place) != younger {
-                    continue;
-                }
-                let shared = replayed.kind & record::SHARED != 0 || word.marks() & WORD_SHARED != 0;
-                if !shared || word.place() == replayed.place || same_key(word.place())? {
-                    return Ok(Some(spot));
-                }
+        let is_same_key = |spot: &Spot, same_key: &mut dyn FnMut(u64) -> Result<bool, StoreError>| {
+            let word = self.table.word(*spot);
+            let shared = replayed.kind & record::SHARED != 0 || word.marks() & WORD_SHARED != 0;
+            Ok(!shared || word.place() == replayed.place || same_key(word.place())?)
+        };
+        let mut younger = Vec::new();
+        for spot in self.table.candidates(replayed.hash) {
+            if self.table.word(spot).place() > replayed.place {
+                younger.push(spot);
+            } else if is_same_key(&spot, same_key)? {
+                return Ok(Some(spot));
+            }
+        }
+        for spot in younger {
+            if is_same_key(&spot, same_key)? {
+                return Ok(Some(spot));
             }
         }
         Ok(None)

@@ -12,11 +12,11 @@
 //!      there; anything else is damage, and the folder is not served. Only while no segment was ever given back does the
 //!      log alone tell everything: then it is replayed whole instead.
 //!
+//! Stripes are replayed by several threads: each record waits for memory, a page of the index far from the last one's.
 //! Keys are read only where records with equal hash bits are SHARED (`record`).
 //! Out of scope: the torn tail (`journal`), matching records with slots (`index::recover`).
 
 use std::borrow::Cow;
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, mpsc};
 
@@ -31,6 +31,7 @@ use super::{checkpoint_file, open_error};
 use crate::error::StoreError;
 use crate::hash::{KeyHash, KeyHasher};
 use crate::index::Index;
+use crate::index::ahead::AHEAD_KEYS_MAX;
 use crate::index::recover::{LoadedSlot, Replayed};
 use crate::options::Options;
 use crate::record::{self, Payload};
@@ -80,11 +81,8 @@ pub(crate) fn recover(
         }
     }
     let index = &*index;
-    let mut replayer = Replayer { recovery, index, hasher, liveness, replayed: 0, error: None };
-    for segment in segments.iter().filter(|segment| segment.last_lsn >= from) {
-        replayer.segment(segment, from)?;
-    }
-    recovered.replayed = replayer.replayed;
+    let replayer = Replayer { recovery, index, hasher, liveness };
+    recovered.replayed = replay(&replayer, options.readers, &segments, from)?;
     index.finish();
     if let Some((_, segment)) = missing.iter().find(|(keyspace, _)| index.lives(*keyspace)) {
         let what = format!("the checkpoint points into segment {segment:08x}, which is missing");
@@ -106,7 +104,7 @@ fn load<'a>(
             loader
         };
         let taken = std::thread::Builder::new().name("store-load".into()).spawn_scoped(scope, take);
-        let taken = taken.map_err(|error| StoreError::Open(format!("no thread for the start: {error}")))?;
+        let taken = taken.map_err(|error| no_thread(&error))?;
         let loaded = checkpoint_file::load(&*options.vfs, &options.dir, name, &mut |header, block| {
             // it ends early only by a panic, which goes on below
             let _ = send.send((header.folder, block));
@@ -190,26 +188,69 @@ impl<'a> Loader<'a> {
     }
 }
 
-/// Replays segments in order.
-struct Replayer<'a> {
-    recovery: &'a Recovery,
-    index: &'a Index,
-    hasher: &'a KeyHasher,
-    liveness: &'a Liveness,
+/// Replays what `segments` hold from lsn `from` on; returns how many records that were.
+///
+/// This thread reads. Keys are replayed by threads of their own, as many as help and at most `threads_max`, each of which has some
+/// of the stripes, so that a key's records stay in order; with 0 on this thread.
+fn replay(
+    replayer: &Replayer<'_>,
+    threads_max: usize,
+    segments: &[SegmentInfo],
+    from: Lsn,
+) -> Result<u64, StoreError> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let parts = cores.min(REPLAY_THREADS_MAX).min(threads_max);
+    std::thread::scope(|scope| {
+        let (mut senders, mut threads) = (Vec::new(), Vec::new());
+        for part in 0..parts {
+            let (send, receive) = mpsc::sync_channel::<Arc<[Item]>>(BATCHES_WAITING_MAX);
+            let run = move || receive.iter().try_for_each(|batch| replayer.batch(&batch, part, parts));
+            let thread = std::thread::Builder::new().name("store-replay".into()).spawn_scoped(scope, run);
+            threads.push(thread.map_err(|error| no_thread(&error))?);
+            senders.push(send);
+        }
+        let is_alone = senders.is_empty();
+        let mut reader = Reader { replayer, senders, is_alone, batch: Vec::new(), replayed: 0, error: None };
+        let mut from_on = segments.iter().filter(|segment| segment.last_lsn >= from);
+        let read = from_on.try_for_each(|segment| reader.segment(segment, from));
+        let read = read.and_then(|()| reader.send());
+        let replayed = reader.replayed;
+        drop(reader);
+        for thread in threads {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        }
+        read.map(|()| replayed)
+    })
+}
+
+/// A record with a key that waits to be replayed.
+struct Item {
+    entry: FooterEntry,
+    /// Of a delta: [`crate::index::stripe::Delta::since`].
+    since: u64,
+}
+
+/// Reads segments in order: replays what concerns no key, and hands out the rest in batches.
+struct Reader<'a> {
+    replayer: &'a Replayer<'a>,
+    /// To the threads that replay; each looks at every batch.
+    senders: Vec<mpsc::SyncSender<Arc<[Item]>>>,
+    /// There are no such threads.
+    is_alone: bool,
+    batch: Vec<Item>,
     replayed: u64,
     error: Option<StoreError>,
 }
 
-impl Replayer<'_> {
+impl Reader<'_> {
     fn segment(&mut self, info: &SegmentInfo, from: Lsn) -> Result<(), StoreError> {
         if info.state == SegmentState::Footed && self.footer(info, from)? {
             return self.error.take().map_or(Ok(()), Err);
         }
-        let recovery = self.recovery;
-        let hasher = self.hasher;
+        let Replayer { recovery, hasher, .. } = *self.replayer;
         recovery
             .scan(info.segment, from, &mut |view: RecordView<'_>| {
-                self.replay(&entry_of(&view, hasher), Some(view.payload));
+                self.replay(entry_of(&view, hasher), Some(view.payload));
             })
             .map_err(|error| open_error(&error))?;
         self.error.take().map_or(Ok(()), Err)
@@ -217,26 +258,74 @@ impl Replayer<'_> {
 
     /// Replays a footer; false when it does not verify: then the records tell the same.
     fn footer(&mut self, info: &SegmentInfo, from: Lsn) -> Result<bool, StoreError> {
-        let footer = self.recovery.read_footer(info.segment).map_err(|error| open_error(&error))?;
+        let footer = self.replayer.recovery.read_footer(info.segment).map_err(|error| open_error(&error))?;
         let Some(entries) = footer else { return Ok(false) };
-        entries.iter().filter(|entry| entry.lsn >= from).for_each(|entry| self.replay(entry, None));
+        entries.into_iter().filter(|entry| entry.lsn >= from).for_each(|entry| self.replay(entry, None));
         Ok(true)
     }
 
-    fn replay(&mut self, entry: &FooterEntry, payload: Option<&[u8]>) {
+    fn replay(&mut self, entry: FooterEntry, payload: Option<&[u8]>) {
         if self.error.is_some() {
             return;
         }
         self.replayed += 1;
         let result = match entry.kind & !record::SHARED {
-            record::MAPPING => self.replay_mapping(entry, payload),
-            record::CLOCK => self.replay_clock(entry, payload),
-            _ => self.replay_keyed(entry, payload),
+            record::MAPPING => self.replayer.replay_mapping(&entry, payload),
+            record::CLOCK => self.replayer.replay_clock(&entry, payload),
+            _ => self.hand_out(entry, payload),
         };
         self.error = result.err();
     }
 
-    fn replay_mapping(&mut self, entry: &FooterEntry, payload: Option<&[u8]>) -> Result<(), StoreError> {
+    fn hand_out(&mut self, entry: FooterEntry, payload: Option<&[u8]>) -> Result<(), StoreError> {
+        let since = match payload {
+            Some(payload) => record::decode(entry.kind, payload).map_or(0, |payload| payload.since()),
+            None => footer::since(&entry),
+        };
+        self.batch.push(Item { entry, since });
+        if self.batch.len() == BATCH_RECORDS { self.send() } else { Ok(()) }
+    }
+
+    fn send(&mut self) -> Result<(), StoreError> {
+        let batch = std::mem::take(&mut self.batch);
+        if self.is_alone {
+            return self.replayer.batch(&batch, 0, 1);
+        }
+        let batch: Arc<[Item]> = batch.into();
+        // a thread that has met an error takes no more: its result says why
+        self.senders.retain(|sender| sender.send(Arc::clone(&batch)).is_ok());
+        Ok(())
+    }
+}
+
+/// Replays records.
+struct Replayer<'a> {
+    recovery: &'a Recovery,
+    index: &'a Index,
+    hasher: &'a KeyHasher,
+    liveness: &'a Liveness,
+}
+
+impl Replayer<'_> {
+    /// Replays what of `batch` is in stripes of part `part` of `parts`.
+    fn batch(&self, batch: &[Item], part: usize, parts: usize) -> Result<(), StoreError> {
+        let hash = |item: &Item| KeyHash(item.entry.hash);
+        let mut own = batch.iter().filter(|item| hash(item).stripe() % parts == part);
+        // each record looks up a page far from the last one's
+        let mut ahead: Vec<&Item> = Vec::with_capacity(AHEAD_KEYS_MAX);
+        loop {
+            ahead.extend(own.by_ref().take(AHEAD_KEYS_MAX));
+            if ahead.is_empty() {
+                return Ok(());
+            }
+            let mut keys = [(0, KeyHash(0)); AHEAD_KEYS_MAX];
+            keys.iter_mut().zip(&ahead).for_each(|(key, item)| *key = (item.entry.keyspace, hash(item)));
+            self.index.bring_near(&keys[..ahead.len()]);
+            ahead.drain(..).try_for_each(|item| self.replay_keyed(&item.entry, item.since))?;
+        }
+    }
+
+    fn replay_mapping(&self, entry: &FooterEntry, payload: Option<&[u8]>) -> Result<(), StoreError> {
         let payload = self.payload_of(entry, payload)?;
         let Some(Payload::Mapping { next_keyspace, keyspaces }) = record::decode(entry.kind, &payload) else {
             return Err(damaged(entry.place, "the payload is no mapping"));
@@ -247,7 +336,7 @@ impl Replayer<'_> {
         Ok(())
     }
 
-    fn replay_clock(&mut self, entry: &FooterEntry, payload: Option<&[u8]>) -> Result<(), StoreError> {
+    fn replay_clock(&self, entry: &FooterEntry, payload: Option<&[u8]>) -> Result<(), StoreError> {
         let payload = self.payload_of(entry, payload)?;
         let record = record::decode_clock(&payload);
         let record = record.ok_or_else(|| damaged(entry.place, "the payload is no clock record"))?;
@@ -255,12 +344,8 @@ impl Replayer<'_> {
         Ok(())
     }
 
-    fn replay_keyed(&mut self, entry: &FooterEntry, payload: Option<&[u8]>) -> Result<(), StoreError> {
+    fn replay_keyed(&self, entry: &FooterEntry, since: u64) -> Result<(), StoreError> {
         let record_bytes = record::HEADER_BYTES + u64::from(entry.payload_len).next_multiple_of(8);
-        let since = match payload {
-            Some(payload) => record::decode(entry.kind, payload).map_or(0, |payload| payload.since()),
-            None => footer::since(entry),
-        };
         let replayed = Replayed {
             keyspace: entry.keyspace,
             hash: KeyHash(entry.hash),
@@ -272,14 +357,13 @@ impl Replayer<'_> {
             record_bytes: u32::try_from(record_bytes).unwrap_or(u32::MAX),
             moved: entry.flags & record_flags::MOVED != 0,
         };
-        let own_key: RefCell<Option<Box<[u8]>>> =
-            RefCell::new(payload.and_then(|payload| key_of(entry.kind, payload)));
+        let mut own_key = None;
         let replay = self.index.replay(&replayed, &mut |place| {
-            if own_key.borrow().is_none() {
-                *own_key.borrow_mut() = Some(self.read_key(entry.place, entry)?);
+            if own_key.is_none() {
+                own_key = Some(self.read_key(entry.place, entry)?);
             }
             let other = self.read_key(Place::unpack(place), entry)?;
-            Ok(own_key.borrow().as_deref() == Some(&*other))
+            Ok(own_key.as_deref() == Some(&*other))
         })?;
         let segment = |place: u64| Place::unpack(place).segment().0;
         if replay.live {
@@ -333,6 +417,10 @@ fn key_of(kind: u8, payload: &[u8]) -> Option<Box<[u8]>> {
     record::decode(kind, payload)?.key().map(Box::from)
 }
 
+fn no_thread(error: &std::io::Error) -> StoreError {
+    StoreError::Open(format!("no thread for the start: {error}"))
+}
+
 fn damaged(place: Place, what: &str) -> StoreError {
     let (segment, offset) = (place.segment(), place.offset_bytes());
     StoreError::Open(format!("damage in segment {segment} at offset {offset}: {what}; run `evenkeel check`"))
@@ -357,3 +445,9 @@ fn is_complete(segments: &[SegmentInfo]) -> bool {
 
 /// Decoded blocks that wait for the thread that takes them in: 0.5 MB each.
 const BLOCKS_WAITING_MAX: usize = 4;
+/// Records handed out at once, of about 100 bytes each.
+const BATCH_RECORDS: usize = 4_096;
+/// Batches that wait for each thread that replays.
+const BATCHES_WAITING_MAX: usize = 4;
+/// Threads that replay: beyond this the reader is what they wait for.
+const REPLAY_THREADS_MAX: usize = 4;
