@@ -369,8 +369,12 @@ impl StoreClock {
         None
     }
 
-    /// Goes by `step`, which record `seq` states; if none does, `seq` is that of the newest effect.
+    /// Goes by `step`, which record `seq` states; if none does, `seq` is that of the newest effect: 0 if there is none.
     fn take(&self, step: Step, seq: u64, told: &mut Told) {
+        if seq == 0 {
+            // the log may state the time before the step all the same: a record precedes the first effect with a deadline
+            self.on_unrecorded();
+        }
         let ceilings = step.record.with_seq(seq).ceilings;
         self.has_ceilings.store(!ceilings.is_empty(), Ordering::Release);
         *self.ceilings.write().unwrap_or_else(PoisonError::into_inner) = ceilings;

@@ -181,6 +181,30 @@ fn clock_that_was_ahead_before_a_restart_freezes_nothing() {
     assert_eq!(machine.left_ms(b"old"), Some(59_300));
 }
 
+/// The clock was set back while the folder had no effect yet: no record said so, and the newest time in the log was taken for the ceiling of all
+/// that came later. A key with a deadline between the two times was gone after the next start.
+#[test]
+fn clock_set_back_before_the_first_effect_ends_no_later_deadline_early() {
+    for (kill, reboot, restart) in [(true, false, false), (false, true, false), (true, true, true)] {
+        let mut machine = Machine::new();
+        machine.set_wall(-(HOUR_MS as i64));
+        if restart {
+            machine.stop(true);
+            machine.start();
+        }
+        machine.at(b"k", START_MS - HOUR_MS + 10_000);
+        assert_eq!(machine.left_ms(b"k"), Some(10_000));
+        machine.stop(kill);
+        if reboot {
+            machine.clock.reboot();
+        }
+        machine.start();
+        assert_eq!(machine.left_ms(b"k"), Some(10_000), "kill {kill}, reboot {reboot}, restart {restart}");
+        machine.clock.advance(Duration::from_millis(10_000));
+        assert_eq!(machine.left_ms(b"k"), None);
+    }
+}
+
 #[test]
 fn many_small_steps_back_delay_no_ttl_and_each_is_on_record_once() {
     let machine = Machine::new();
