@@ -10,6 +10,9 @@
 //! Expired keys are absent whatever the maps say; when they are removed is the store's own business. But absent they stay
 //! once somebody was told so: a removal that a command met is a group like any other. A crash after the wall clock
 //! was set back may show a key again only if its time had come and nobody had looked ([`Model::recover`]).
+//!
+//! What a start finds may be explained by several prefixes, which differ in keys whose time has come. A crash that takes time back
+//! shows which it was, so all of them are kept.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::{self, Debug, Formatter};
@@ -217,13 +220,21 @@ impl Group {
 }
 
 /// The settled state and what may still be taken back.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Model {
-    settled: State,
+    /// What may be settled, never empty: states that differ in keys whose time has come. The first counts as the current one's.
+    settled: Vec<State>,
     groups: VecDeque<Group>,
     current: State,
     /// The last moment that the store has shown.
     latest: Moment,
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        let (groups, current, latest) = Default::default();
+        Self { settled: vec![State::default()], groups, current, latest }
+    }
 }
 
 impl Model {
@@ -243,7 +254,7 @@ impl Model {
     pub fn on_time(&mut self, now: Moment) -> Result<(), String> {
         let before = std::mem::replace(&mut self.latest, now);
         if now.unix() < before.unix() {
-            for state in [&mut self.settled, &mut self.current] {
+            for state in self.settled.iter_mut().chain([&mut self.current]) {
                 state.0.iter_mut().flat_map(Keys::values_mut).for_each(|entry| entry.on_step_back(before));
             }
             let effects = self.groups.iter_mut().flat_map(|group| &mut group.effects);
@@ -267,9 +278,10 @@ impl Model {
         let effect = Effect::Remove { db, key: key.to_vec() };
         self.current.apply(&effect);
         if ticket == 0 {
-            return self.settled.apply(&effect);
+            return self.settled.iter_mut().for_each(|state| state.apply(&effect));
         }
-        let later = self.groups.iter().position(|group| group.ticket > ticket);
+        // after the group that has effect `ticket`, whatever else that group has
+        let later = self.groups.iter().position(|group| group.first > ticket);
         let at = later.unwrap_or(self.groups.len());
         self.groups.insert(at, Group { first: ticket, ticket, effects: vec![effect] });
     }
@@ -278,8 +290,17 @@ impl Model {
     pub fn release(&mut self, released: u64) {
         while self.groups.front().is_some_and(|group| group.ticket <= released) {
             let group = self.groups.pop_front().expect("there is a first one");
-            group.apply(&mut self.settled);
+            self.settled.iter_mut().for_each(|state| group.apply(state));
         }
+    }
+
+    /// Whether `key` is not there at `now`, and the store may have it still, as one whose time has come.
+    pub fn may_have_expired(&self, db: u16, key: &[u8], now: Moment) -> bool {
+        let may_be_settled = || self.settled.iter().any(|state| state.has_expired(db, key, now));
+        let is_written =
+            || self.groups.iter().flat_map(|group| &group.effects).any(|it| it.concerns(db, key));
+        self.current.has_expired(db, key, now)
+            || self.current.get(db, key, now).is_none() && may_be_settled() && !is_written()
     }
 
     /// The effect that a reader of `key` must wait for, at least: any of a group, since none comes without the rest.
@@ -296,35 +317,50 @@ impl Model {
         format!("{:?}", self.groups.iter().find(|group| group.first == first))
     }
 
-    /// Settles on the longest prefix that explains `found`, as a crash left it and the store shows it at `now`.
+    /// Settles on the prefixes that explain `found`, as a crash left it and the store shows it at `now`: the longest first.
     ///
     /// # Errors
     /// How `found` differs from the settled state and from the newest one.
     pub fn recover(&mut self, found: &State, now: Moment) -> Result<(), String> {
         let latest = std::mem::replace(&mut self.latest, now);
-        let mut candidate = self.settled.clone();
-        let mut best = explains(&candidate, found, now, latest).then(|| candidate.clone());
-        for group in &self.groups {
-            group.apply(&mut candidate);
-            if explains(&candidate, found, now, latest) {
-                best = Some(candidate.clone());
+        let mut explaining = Vec::new();
+        for settled in &self.settled {
+            let mut candidate = settled.clone();
+            let mut prefixes =
+                Vec::from_iter(explains(&candidate, found, now, latest).then(|| candidate.clone()));
+            for group in &self.groups {
+                group.apply(&mut candidate);
+                if explains(&candidate, found, now, latest) {
+                    prefixes.push(candidate.clone());
+                }
+            }
+            explaining.extend(prefixes.into_iter().rev());
+        }
+        let mut kept: Vec<State> = Vec::new();
+        for mut state in explaining {
+            for (keys, found) in state.0.iter_mut().zip(&found.0) {
+                // what time has not taken (yet, or again) and is not there was removed
+                keys.retain(|key, entry| found.contains_key(key) || !entry.is_alive(now));
+                keys.iter_mut().for_each(|(key, entry)| entry.lapsed &= !found.contains_key(key));
+            }
+            if !kept.contains(&state) {
+                kept.push(state);
             }
         }
-        let Some(mut state) = best else { return Err(self.explain(found, now)) };
-        for (keys, found) in state.0.iter_mut().zip(&found.0) {
-            // what time has not taken (yet, or again) and is not there was removed
-            keys.retain(|key, entry| found.contains_key(key) || !entry.is_alive(now));
-            keys.iter_mut().for_each(|(key, entry)| entry.lapsed &= !found.contains_key(key));
+        if kept.is_empty() {
+            return Err(self.explain(found, now));
         }
         self.groups.clear();
-        self.current.clone_from(&state);
-        self.settled = state;
+        self.current.clone_from(&kept[0]);
+        self.settled = kept;
         Ok(())
     }
 
     fn explain(&self, found: &State, now: Moment) -> String {
-        let (settled, current) = (self.settled.alive(now), self.current.alive(now));
-        let mut text = format!("no prefix of {} groups explains what was found:", self.groups.len());
+        let (settled, current) = (self.settled[0].alive(now), self.current.alive(now));
+        let count = self.settled.len();
+        let mut text =
+            format!("no prefix of {} groups on {count} explains what was found:", self.groups.len());
         for group in &self.groups {
             text += &format!("\n  {group:?}");
         }
@@ -345,9 +381,9 @@ impl Model {
             let keys = settled.0[db].keys().chain(current.0[db].keys()).chain(found.0[db].keys());
             let keys: BTreeSet<_> = keys.collect();
             for key in keys {
-                let versions = [&settled, &current, found].map(|state| state.0[db].get(key).map(short));
+                let versions = [&settled, &current, found].map(|state| state.0[db].get(key));
                 if versions[0] != versions[2] || versions[1] != versions[2] {
-                    let [settled, current, found] = versions;
+                    let [settled, current, found] = versions.map(|entry| entry.map(short));
                     let key = key.escape_ascii();
                     text += &format!(
                         "\n  db {db} {key}: settled {settled:?}, newest {current:?}, found {found:?}"
@@ -498,6 +534,43 @@ mod tests {
         model.commit(1..=1, vec![expiring.clone()]);
         model.release(1);
         assert!(model.recover(&gone, at(40)).is_err(), "its time had not come");
+    }
+
+    /// A start took the longest prefix for the one that survived: what an earlier one had of a key whose time had come was a lost
+    /// write once the machine's next start took time back.
+    #[test]
+    fn prefix_that_an_expired_key_hid_may_show_when_time_has_run_back() {
+        let expiring = |value: &str, ms| Effect::Put {
+            db: 0,
+            key: b"k".to_vec(),
+            value: value.into(),
+            expiry: wall(ms),
+            lapsed: false,
+        };
+        for (value, ms, explained) in [("one", 50, true), ("two", 60, true), ("three", 60, false)] {
+            let mut found = State::default();
+            found.apply(&expiring(value, ms));
+            let mut model = Model::default();
+            model.commit(1..=1, vec![expiring("one", 50)]);
+            model.release(1);
+            model.commit(2..=2, vec![expiring("two", 60)]);
+            model.recover(&State::default(), at(100)).unwrap();
+            assert_eq!(model.clone().recover(&found, at(40)).is_ok(), explained, "{value}");
+            assert!(model.may_have_expired(0, b"k", at(100)));
+            model.expire(0, b"k", 0);
+            assert!(model.recover(&found, at(40)).is_err(), "a reader was told that {value} is gone");
+        }
+    }
+
+    #[test]
+    fn removal_of_an_expired_key_follows_the_group_that_it_waits_for() {
+        let mut model = Model::default();
+        model.commit(1..=1, vec![put("one")]);
+        model.commit(2..=3, vec![Effect::Swap { a: 0, b: 1 }, Effect::Remove { db: 2, key: b"k".to_vec() }]);
+        model.expire(0, b"k", 2);
+        let mut found = holding(Some("one"));
+        found.apply(&Effect::Swap { a: 0, b: 1 });
+        model.recover(&found, at(0)).unwrap();
     }
 
     #[test]

@@ -250,8 +250,9 @@ impl World {
                 self.met.conflicts += 1;
                 let name = (db, key.to_vec());
                 let seen = open.seen.get(&name);
-                let has_expired =
-                    seen.is_some_and(|seen| seen.as_ref().is_some_and(|entry| !entry.is_alive(now)));
+                // gone and not changed: its time had come, though the wall clock may have been set back since
+                let is_gone = self.model.current().get(db, &name.1, now).is_none();
+                let has_expired = is_gone && seen.is_some_and(Option::is_some);
                 // of a key that cannot be read nobody knows that it had expired, and so that a flush took nothing
                 if open.changed.contains(&name) || has_expired || self.is_struck {
                     return Ok(None);

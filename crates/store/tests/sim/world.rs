@@ -422,8 +422,8 @@ impl World {
             ));
         }
         // Who holds a key that has expired ends first: until then its removal is not in the log.
-        let current = self.model.current();
-        if current.has_expired(db, key, now) && current.holder(db, key).is_none() {
+        let holder = self.model.current().holder(db, key);
+        if holder.is_none() && self.model.may_have_expired(db, key, now) {
             self.model.release(released);
             self.model.expire(db, key, ticket);
         }
@@ -538,7 +538,7 @@ impl World {
         self.model.commit(first..=ticket, lasting.clone());
         self.note(&lasting);
         // A key whose time has come is removed by the command that meets it, if nothing else did before.
-        keys.retain(|(db, key)| self.model.current().has_expired(*db, key, now));
+        keys.retain(|(db, key)| self.model.may_have_expired(*db, key, now));
         let met: Vec<(u16, Vec<u8>)> = keys.iter().map(|(db, key)| (*db, key.to_vec())).collect();
         met.iter().try_for_each(|(db, key)| self.read_key(*db, key))
     }
