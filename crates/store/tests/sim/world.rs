@@ -336,18 +336,31 @@ impl World {
         self.commit(&[effect])
     }
 
-    /// Changes some bytes of a long string, or makes one.
+    /// Changes some bytes of a long string, or makes one; now and then at two places, and with another expiry, in one group.
     pub fn part(&mut self) -> Outcome<()> {
         let (db, key) = (0, key_name(self.rng.below(LONG_KEYS)));
         let now = self.now()?;
         let found = self.model.current().get(db, &key, now).cloned();
-        let Entry { mut value, expiry, .. } = found.unwrap_or(Entry::new(Vec::new(), None));
+        let Entry { mut value, mut expiry, .. } = found.unwrap_or(Entry::new(Vec::new(), None));
+        let mut effects = Vec::new();
+        if self.rng.chance(1, 6) {
+            expiry = self.random_expiry();
+            let retime = Effect::Expiry { db, key: key.clone(), expiry, lapsed: false };
+            effects.extend(self.rng.chance(1, 2).then_some(retime));
+        }
+        for _ in 0..if self.rng.chance(1, 4) { 2 } else { 1 } {
+            self.change_part(&mut value);
+            effects.push(Effect::Put { db, key: key.clone(), value: value.clone(), expiry, lapsed: false });
+        }
+        self.commit(&effects)
+    }
+
+    fn change_part(&mut self, value: &mut Vec<u8>) {
         self.serial += 1;
         let bytes = format!("{}.", self.serial).repeat(1 + self.rng.below(20) as usize).into_bytes();
         let at = if self.rng.chance(1, 2) { value.len() } else { self.rng.below(LONG_BYTES) as usize };
         value.resize(value.len().max(at + bytes.len()).max(LONG_BYTES as usize), b'-');
         value[at..at + bytes.len()].copy_from_slice(&bytes);
-        self.commit(&[Effect::Put { db, key, value, expiry, lapsed: false }])
     }
 
     pub fn remove(&mut self) -> Outcome<()> {
