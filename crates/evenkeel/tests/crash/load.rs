@@ -1,7 +1,7 @@
 //! Fifty clients that write keys of their own, read each other's, and write down what they were told.
 //!
-//! Each client owns `PLAIN` keys (SET, SET PX, DEL, PEXPIRE), one counter (INCR) and a pair that is only
-//! written inside MULTI. A value names its key and version and fills up with bytes that follow from both,
+//! Each client owns `PLAIN` keys (SET, SET PX, DEL, PEXPIRE), one counter (INCR), a pair that is only
+//! written inside MULTI, and a long string that is changed in parts (module `long`). A value names its key and version and fills up with bytes that follow from both,
 //! so that a wrong, mixed or torn value shows.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -13,17 +13,20 @@ use vfs::sim::Rng;
 
 use crate::client::Client;
 use crate::history::{Deadline, Expires, History, Sight, State, Version};
+use crate::long::{self, Change, Kind};
 
 pub const CLIENTS: usize = 50;
 const PLAIN: usize = 6;
 pub const COUNTER: usize = PLAIN;
 pub const PAIR: [usize; 2] = [PLAIN + 1, PLAIN + 2];
-pub const SLOTS: usize = PLAIN + 3;
+/// The long string.
+const LONG: usize = PLAIN + 3;
+pub const SLOTS: usize = PLAIN + 4;
 /// Most commands that a client sends at once.
 const PIPELINE_MAX: u64 = 8;
 /// An unanswered command was executed within this, or never.
 const EXECUTION_TIME_MAX: Duration = Duration::from_secs(60);
-const LONG: Duration = Duration::from_secs(3_600);
+const LATER: Duration = Duration::from_secs(3_600);
 
 /// What all clients may know of all keys: the newest version that was sent, and that was acknowledged.
 pub struct Shared {
@@ -82,6 +85,7 @@ pub struct Worker<'a> {
 enum Planned {
     Write { slot: usize, version: Version, expected: Expected, ttl: Option<Duration> },
     Pair { version: Version },
+    Long { version: Version, replies: Vec<Value> },
     Read { client: usize, slot: usize, acked: Version },
     ReadPair { client: usize, acked: Version },
 }
@@ -109,11 +113,12 @@ impl<'a> Worker<'a> {
     fn batch(&mut self) -> Result<(), Stop> {
         let count = if self.rng.chance(1, 4) { 1 + self.rng.below(PIPELINE_MAX) } else { 1 };
         for _ in 0..count {
-            match self.rng.below(20) {
+            match self.rng.below(22) {
                 0..7 => self.plan_write(),
                 7..9 => self.plan_count(),
                 9..12 => self.plan_pair(),
                 12..14 => self.plan_read_pair(),
+                14..16 => self.plan_long(),
                 _ => self.plan_read(),
             }
         }
@@ -145,7 +150,7 @@ impl<'a> Worker<'a> {
                 (State::Absent, expected, None)
             }
             (kind @ 2..5, Some(written)) => {
-                let ttl = if kind == 2 { soon } else { LONG };
+                let ttl = if kind == 2 { soon } else { LATER };
                 self.client.queue(&["PEXPIRE", &key, &ttl.as_millis().to_string()]);
                 (until(written, now, ttl), Expected::Integer(1), Some(ttl))
             }
@@ -195,6 +200,36 @@ impl<'a> Worker<'a> {
         self.plan.push(Planned::Pair { version });
     }
 
+    fn plan_long(&mut self) {
+        let (key, version) = (key(self.index, LONG), self.histories[LONG].sent() + 1);
+        let changes = long::changes(self.index, version);
+        self.send(LONG, State::Present { written: version, deadline: None });
+        let is_group = changes.len() > 1;
+        if is_group {
+            self.client.queue(&["MULTI"]);
+        }
+        let mut replies = Vec::new();
+        for Change { kind, bytes, len } in changes {
+            match kind {
+                Kind::Set => self.client.queue(&[b"SET", key.as_bytes(), &bytes]),
+                Kind::Append => self.client.queue(&[b"APPEND", key.as_bytes(), &bytes]),
+                Kind::SetRange(at) => {
+                    let at = at.to_string();
+                    self.client.queue(&[b"SETRANGE", key.as_bytes(), at.as_bytes(), &bytes]);
+                }
+            }
+            replies.push(if kind == Kind::Set { simple("OK") } else { Value::Integer(len as i64) });
+        }
+        if is_group {
+            self.client.queue(&["EXEC"]);
+            let queued = replies.iter().map(|_| simple("QUEUED"));
+            let mut all: Vec<Value> = [simple("OK")].into_iter().chain(queued).collect();
+            all.push(Value::Array(replies));
+            replies = all;
+        }
+        self.plan.push(Planned::Long { version, replies });
+    }
+
     fn plan_read(&mut self) {
         let (client, slot) = (self.rng.index(CLIENTS), self.rng.index(SLOTS));
         let acked = self.shared.acked[client][slot].load(SeqCst);
@@ -237,6 +272,7 @@ impl<'a> Worker<'a> {
                 self.acknowledge(*slot, *version, *ttl);
             }
             Planned::Pair { version } => self.on_exec(*version, reply)?,
+            Planned::Long { version, replies } => self.on_long(*version, replies, reply)?,
             Planned::Read { client, slot, acked } => {
                 self.check_not_cut()?;
                 let sight = sight(*client, *slot, &reply, from)?;
@@ -263,15 +299,32 @@ impl<'a> Worker<'a> {
             replies.push(self.client.receive().map_err(broken)?);
         }
         self.check_not_cut()?;
-        let queued = |reply: &Value| *reply == Value::Simple(b"QUEUED".to_vec());
+        let queued = |reply: &Value| *reply == simple("QUEUED");
         let executed = |reply: &Value| matches!(reply, Value::Array(items) if items.len() == 2);
-        let ok = Value::Simple(b"OK".to_vec());
-        if replies[0] != ok || !queued(&replies[1]) || !queued(&replies[2]) || !executed(&replies[3]) {
+        if replies[0] != simple("OK")
+            || !queued(&replies[1])
+            || !queued(&replies[2])
+            || !executed(&replies[3])
+        {
             return wrong(format!("MULTI: {replies:?}"));
         }
         for slot in PAIR {
             self.acknowledge(slot, version, None);
         }
+        Ok(())
+    }
+
+    fn on_long(&mut self, version: Version, wanted: &[Value], first: Value) -> Result<(), Stop> {
+        let mut replies = vec![first];
+        for _ in 1..wanted.len() {
+            replies.push(self.client.receive().map_err(broken)?);
+        }
+        self.check_not_cut()?;
+        if replies != wanted {
+            let key = key(self.index, LONG);
+            return wrong(format!("write {version} of {key}: {replies:?} instead of {wanted:?}"));
+        }
+        self.acknowledge(LONG, version, None);
         Ok(())
     }
 
@@ -291,7 +344,7 @@ impl<'a> Worker<'a> {
 fn certain_to_last(state: State, now: Nanos) -> Option<Version> {
     match state {
         State::Present { written, deadline: None } => Some(written),
-        State::Present { written, deadline: Some(deadline) } if deadline.earliest > now + LONG / 2 => {
+        State::Present { written, deadline: Some(deadline) } if deadline.earliest > now + LATER / 2 => {
             Some(written)
         }
         _ => None,
@@ -307,6 +360,10 @@ fn until(written: Version, now: Nanos, ttl: Duration) -> State {
 pub fn sight(client: usize, slot: usize, reply: &Value, from: Nanos) -> Result<Sight, Stop> {
     let value = match reply {
         Value::Null => None,
+        Value::Bulk(bytes) if slot == LONG => match long::version_of(client, bytes) {
+            Ok(version) => Some(version),
+            Err(what) => return wrong(format!("{}: {what}", key(client, slot))),
+        },
         Value::Bulk(bytes) => match version_of(client, slot, bytes) {
             Some(version) => Some(version),
             None => return wrong(format!("{} holds {}", key(client, slot), bytes.escape_ascii())),
@@ -336,6 +393,10 @@ fn version_of(client: usize, slot: usize, bytes: &[u8]) -> Option<Version> {
     }
     let version = text.split('.').nth(2)?.parse().ok()?;
     (value(client, slot, version) == bytes).then_some(version)
+}
+
+fn simple(text: &str) -> Value {
+    Value::Simple(text.as_bytes().to_vec())
 }
 
 fn broken(error: std::io::Error) -> Stop {

@@ -18,6 +18,7 @@ mod evidence;
 mod fleet;
 mod history;
 mod load;
+mod long;
 mod power;
 #[path = "../common/seccomp.rs"]
 mod seccomp;
