@@ -4,20 +4,27 @@
 //!  counters of connections -> account -> decide -> orders to move        every balance.interval
 //!  counters of loops       -> interval figures (INFO), arrivals          every balance.interval, also when it is off
 //!  heartbeats              -> watchdog -> log, INFO                      every quarter of a second
+//!  threads and cores       -> active -> loops that park or wake          every tenth of a second, while loops work
 //! ```
 //!
-//! What decides is pure ([`decide`], [`account`], [`assign`]): counters in, orders out, no clock, no threads, no atomics. The
+//! What decides is pure ([`decide`], [`account`], [`assign`], [`active`]): counters in, orders out, no clock, no threads, no atomics. The
 //! [`runner`] is a thread of its own: the acceptor must not stop accepting while twenty thousand accounts are closed, and a
 //! loop cannot watch itself.
 //!
 //! The load of a connection is the time between its loop's looks at the clock around its callbacks, scaled by the processor time
 //! of the loop's thread in the same interval: a loop that was not running, or that waited for the disk, does not blame its
-//! connections. docs/adr/0005-balance.md has what was weighed.
+//! connections. docs/adr/0005-balance.md has what was weighed, and 0021-active-loops.md for the number of loops.
 
 pub(crate) mod account;
+pub(crate) mod active;
+mod adapt;
 pub(crate) mod assign;
 mod decide;
+#[cfg(test)]
+mod machine;
+pub(crate) mod resize;
 pub(crate) mod runner;
+pub(crate) mod signals;
 #[cfg(test)]
 mod simulation;
 mod watchdog;

@@ -41,6 +41,16 @@ pub enum MoveError {
         /// How many there are.
         count: usize,
     },
+    /// Nobody lives there now.
+    #[error(
+        "loop {index} is parked: {active} loops are active, from 0 (setting loops: 0 adapts their number, a count fixes it)"
+    )]
+    ParkedLoop {
+        /// What was asked for.
+        index: usize,
+        /// How many loops are active.
+        active: usize,
+    },
     /// Connections of the connector `threads` own their thread.
     #[error("connections do not move under the connector 'threads'")]
     Connector,

@@ -129,6 +129,8 @@ pub(crate) struct Loop<P: Protocol, D> {
     grown_bytes: i64,
     /// Waits in a row that failed.
     failures: u32,
+    /// The next slot whose connection is sent away, since the loop is parked; the number of slots when all were.
+    leaves_from: usize,
 }
 
 impl<P: Protocol, D: Driver<P>> Loop<P, D> {
@@ -157,10 +159,12 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
             stopping: false,
             grown_bytes: 0,
             failures: 0,
+            leaves_from: 0,
         }
     }
 
     fn run(&mut self) {
+        self.stats.set_thread();
         while !(self.stopping && self.slots.count() == 0 && self.posts.is_empty()) {
             if self.wait().is_err() {
                 return self.give_up();
@@ -221,7 +225,8 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
     /// The system refuses, time after time.
     fn wait(&mut self) -> io::Result<()> {
         let shared = &self.handle.shared;
-        let idle = self.ready.is_empty() && self.posts.is_empty() && self.gathers_since.is_none();
+        let nothing_to_do = self.ready.is_empty() && self.posts.is_empty() && self.gathers_since.is_none();
+        let idle = nothing_to_do && !(self.is_parked() && self.leaves_from < self.slots.size());
         let timeout = if idle && !self.mailbox.begin_sleep(|| shared.protocol.released()) {
             self.timers.next().map(|deadline| deadline - shared.clock.now())
         } else {
@@ -250,7 +255,9 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
         self.run_ready();
         self.fire_timers();
         self.end_tick(brought_events);
+        self.leave_if_parked();
         self.move_peers();
+        self.rest_if_parked();
         if !self.stopping && self.handle.shared.is_stopping() {
             self.stop();
         }

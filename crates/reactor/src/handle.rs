@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use clock::Clock;
 
 use crate::balance::assign::{self, Candidate, Hosts};
+use crate::balance::resize::Active;
 use crate::balance::runner::{self, Steering};
 use crate::budget::{Budget, PRESSED_SOFT_BYTES, tender};
 use crate::connection::Killer;
@@ -75,6 +76,7 @@ impl Reactor {
             limits: LimitCells::new(&options.limits),
             connections_max: AtomicUsize::new(options.connections_max),
             steering: Steering::new(options.balance),
+            active: Active::new(&options, clock.now()),
             budget: Budget::new(&options.budget),
             options,
             protocol,
@@ -158,6 +160,10 @@ impl<P: Protocol> Handle<P> {
         let count = self.shared.mailboxes.len();
         if loop_index >= count {
             return Err(MoveError::UnknownLoop { index: loop_index, count });
+        }
+        let active = self.shared.active.count();
+        if loop_index >= active {
+            return Err(MoveError::ParkedLoop { index: loop_index, active });
         }
         let unknown = MoveError::UnknownConnection(connection_id);
         let connection = self.connection(connection_id).ok_or(unknown)?;
@@ -348,6 +354,7 @@ pub(crate) struct Shared<P: Protocol> {
     /// Doors of threads that hold replies, under the connector `threads`.
     pub(crate) holders: Holders<P>,
     pub(crate) steering: Steering,
+    pub(crate) active: Active,
     pub(crate) budget: Budget,
     /// Of the assignment by host.
     hosts: Mutex<Hosts>,
@@ -391,25 +398,35 @@ impl<P: Protocol> Shared<P> {
 
     /// The loop for a connection that was accepted from `peer`, and whether it is bound to it.
     pub(crate) fn choose_loop(&self, peer: &Address) -> (usize, bool) {
-        let candidates = self.candidates();
-        match (self.options.assignment, peer) {
-            (Assignment::ByHost, Address::Tcp(address)) => {
-                (self.hosts().enter(address.ip(), &candidates), true)
-            }
-            (Assignment::RoundRobin, _) => {
-                let turn = self.turns.fetch_add(1, Ordering::Relaxed);
-                (assign::round_robin(&candidates, turn), false)
-            }
-            _ => (assign::least_loaded(&candidates), false),
+        if let (Assignment::ByHost, Address::Tcp(address)) = (self.options.assignment, peer) {
+            // First the lock: the number of active loops changes under it.
+            let mut hosts = self.hosts();
+            return (hosts.enter(address.ip(), &self.candidates()), true);
         }
+        let candidates = self.candidates();
+        if self.options.assignment == Assignment::RoundRobin {
+            let turn = self.turns.fetch_add(1, Ordering::Relaxed);
+            return (assign::round_robin(&candidates, turn), false);
+        }
+        (assign::least_loaded(&candidates), false)
     }
 
+    /// The loop for a connection whose own is parked.
+    pub(crate) fn choose_loop_again(&self, connection: &Connection) -> usize {
+        let bound = match connection.peer() {
+            Address::Tcp(address) if connection.is_bound() => self.hosts().loop_of(address.ip()),
+            _ => None,
+        };
+        bound.unwrap_or_else(|| self.idlest_loop())
+    }
+
+    /// The active loops, as an arrival sees them.
     fn candidates(&self) -> Vec<Candidate> {
         let now = self.clock.now();
-        self.stats.iter().map(|stats| stats.candidate(now)).collect()
+        self.stats[..self.active.count()].iter().map(|stats| stats.candidate(now)).collect()
     }
 
-    fn hosts(&self) -> MutexGuard<'_, Hosts> {
+    pub(crate) fn hosts(&self) -> MutexGuard<'_, Hosts> {
         self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

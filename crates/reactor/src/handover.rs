@@ -149,6 +149,7 @@ pub(crate) fn relocate<T>(
     (from, to): (usize, usize),
     take: impl FnOnce(&mut Vec<T>) -> T,
 ) {
+    assert_ne!(from, to, "a mailbox is locked once");
     let (low, high) = (mailboxes[from.min(to)].lock(), mailboxes[from.max(to)].lock());
     let (mut here, mut there) = if from < to { (low, high) } else { (high, low) };
     there.push(take(&mut here));

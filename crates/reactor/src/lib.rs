@@ -49,6 +49,8 @@ mod threads;
 mod timers;
 mod uring;
 
+pub use balance::active::Reason;
+pub use balance::resize::ActiveReport;
 pub use balance::{Assignment, Balance, By};
 pub use budget::{BudgetLimits, BudgetReport, Keeps, NoRoom};
 pub use connect::Dial;

@@ -79,6 +79,8 @@ pub struct Options {
     pub connector: Connector,
     /// Loops of the connectors `epoll` and `uring`, at least 1.
     pub loops: usize,
+    /// As few of them are active as the load needs; otherwise all are.
+    pub adapts_loops: bool,
     /// TCP addresses to listen on; port 0 takes a free one.
     pub tcp: Vec<SocketAddr>,
     /// Unix socket to listen on; a socket file that nobody serves is replaced.
@@ -110,6 +112,7 @@ impl Default for Options {
         Self {
             connector: Connector::Epoll,
             loops: 1,
+            adapts_loops: false,
             tcp: Vec::new(),
             unix: None,
             connections_max: 10_000,

@@ -4,7 +4,7 @@
 //! locked instruction for each event.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use clock::Nanos;
@@ -12,6 +12,7 @@ use hdrhistogram::Histogram;
 
 use crate::balance::STUCK_AFTER;
 use crate::balance::assign::Candidate;
+use crate::balance::signals::{ThreadFile, ThreadTimes};
 use crate::budget::{Kept, KeptCells};
 use crate::pace::{Doing, Longest, LongestOfTick, Pace, Pulse};
 
@@ -41,6 +42,8 @@ pub struct LoopStats {
     pub(crate) arrivals: AtomicU64,
     busy_ppm: AtomicU64,
     interval: Mutex<Interval>,
+    /// Of its thread, if the system shows it.
+    thread: OnceLock<ThreadFile>,
 }
 
 /// What a loop did in an interval.
@@ -123,6 +126,25 @@ impl LoopStats {
     #[must_use]
     pub fn stuck_for(&self, now: Nanos) -> Option<Duration> {
         self.silent_for(now).filter(|silent| *silent >= STUCK_AFTER)
+    }
+
+    /// Time that its thread was ready to run and waited for a core, since the start. `None` where the system does not tell, and
+    /// under the connector `threads`. A system call.
+    #[must_use]
+    pub fn run_queue_delay(&self) -> Option<Duration> {
+        self.thread_times().map(|times| times.delayed)
+    }
+
+    pub(crate) fn thread_times(&self) -> Option<ThreadTimes> {
+        self.thread.get()?.read()
+    }
+
+    /// Says which thread it is: the calling one.
+    pub(crate) fn set_thread(&self) {
+        if let Ok(file) = ThreadFile::of_this_thread() {
+            // Once: a loop has one thread.
+            let _ = self.thread.set(file);
+        }
     }
 
     pub(crate) fn set_interval(&self, interval: Interval, ends: bool) {

@@ -5,16 +5,15 @@
 
 mod line;
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use clock::{Clock, SystemClock};
-use line::{Client, PATIENCE, Server, eventually, options};
+use line::{Client, Server, connect_from, eventually, options};
 use reactor::{Assignment, Balance, By, Connection, Connector, Doing, Options};
-use socket2::{Domain, Socket, Type};
 
 const INTERVAL: Duration = Duration::from_millis(200);
 
@@ -140,19 +139,6 @@ fn stuck_loop_is_told_of_avoided_and_forgiven() {
     let later: Vec<_> = (0..6).map(|_| server.connect_known()).collect();
     assert_eq!(later.iter().filter(|(_, other)| other.loop_index() == stuck).count(), 3);
     assert_eq!(stats.stuck_count(), 1);
-}
-
-fn connect_from(server: &Server, host: u8) -> (Client<TcpStream>, Arc<Connection>) {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    socket.bind(&SocketAddr::from(([127, 0, 0, host], 0)).into()).unwrap();
-    socket.connect(&server.address().into()).unwrap();
-    let stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let own = stream.local_addr().unwrap().to_string();
-    let mut client = Client::new(stream);
-    assert_eq!(client.ask("echo here"), "here");
-    let known = server.handle.connections().into_iter().find(|c| c.peer().to_string() == own);
-    (client, known.unwrap())
 }
 
 #[test]

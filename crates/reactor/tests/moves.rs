@@ -222,41 +222,7 @@ fn thousands_of_moves_under_pipelined_load_lose_and_double_nothing(connector: Co
         });
         let running: Vec<_> = clients
             .into_iter()
-            .map(|mut client| {
-                scope.spawn(move || {
-                    let mut pushed = 0;
-                    for round in 0.. {
-                        if enough.load(Ordering::Relaxed) {
-                            break;
-                        }
-                        let from = round * 30;
-                        let lines = (from..from + 30).map(|number| match number % 10 {
-                            3 => format!("hold {number} {number}\n"),
-                            7 => format!("later {number}\n"),
-                            _ => format!("echo {number}\n"),
-                        });
-                        client.send(&lines.collect::<String>());
-                        let mut number = from;
-                        while number < from + 30 {
-                            let line = client.line().expect("an answer");
-                            match line.strip_prefix("push ") {
-                                Some(push) => {
-                                    assert_eq!(push, pushed.to_string());
-                                    pushed += 1;
-                                }
-                                None => {
-                                    assert_eq!(line, number.to_string());
-                                    number += 1;
-                                }
-                            }
-                        }
-                    }
-                    while pushed < 2_000 {
-                        client.expect(&format!("push {pushed}"));
-                        pushed += 1;
-                    }
-                })
-            })
+            .map(|mut client| scope.spawn(move || client.ask_until(enough, 2_000)))
             .collect();
         for client in running {
             client.join().unwrap();

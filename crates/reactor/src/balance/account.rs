@@ -107,6 +107,11 @@ impl Account {
         }
     }
 
+    /// Time that its loop spent on it in the last interval, and in this one until its busy time came to `busy_ns`.
+    pub(crate) fn busy_lately_ns(&self, busy_ns: u64) -> u64 {
+        self.busy_ns + busy_ns.saturating_sub(self.totals.busy_ns)
+    }
+
     /// Notes that it is sent elsewhere in `round`.
     pub(crate) fn order(&mut self, round: u64) {
         self.rests_until = round + REST_ROUNDS + 1;

@@ -73,6 +73,37 @@ impl Hosts {
         loop_index
     }
 
+    /// Changes to `count` loops: hosts of others go to the loops with the fewest hosts, and those that have two more than a loop
+    /// give to it.
+    pub(crate) fn resize(&mut self, count: usize) {
+        let mut hosts: Vec<_> = self.0.iter_mut().collect();
+        // The same order each time: a map has none.
+        hosts.sort_unstable_by_key(|(address, _)| **address);
+        let mut counts = vec![0_usize; count];
+        for (_, host) in &hosts {
+            if let Some(known) = counts.get_mut(host.loop_index) {
+                *known += 1;
+            }
+        }
+        for (_, host) in hosts {
+            let fewest = first_least(&counts, |known| *known);
+            let here = counts.get(host.loop_index).copied();
+            if here.is_some_and(|here| here < counts[fewest] + 2) {
+                continue;
+            }
+            if let Some(known) = counts.get_mut(host.loop_index) {
+                *known -= 1;
+            }
+            counts[fewest] += 1;
+            host.loop_index = fewest;
+        }
+    }
+
+    /// The loop of `host`, if it has connections.
+    pub(crate) fn loop_of(&self, host: IpAddr) -> Option<usize> {
+        self.0.get(&host).map(|known| known.loop_index)
+    }
+
     /// A connection of `host` has ended.
     pub(crate) fn leave(&mut self, host: IpAddr) {
         if let Some(known) = self.0.get_mut(&host) {
@@ -173,5 +204,29 @@ mod tests {
             (0..6).for_each(|_| hosts.leave(address(host)));
         }
         assert_eq!(hosts.count(), 0);
+    }
+
+    #[test]
+    fn hosts_of_a_parked_loop_go_to_others_and_come_to_a_new_one() {
+        let mut hosts = Hosts::default();
+        let address = |number: u8| IpAddr::from([10, 0, 0, number]);
+        for number in 0..12 {
+            hosts.enter(address(number), &[Candidate::default(); 3]);
+        }
+        let counts = |hosts: &Hosts, loops: usize| -> Vec<usize> {
+            let on = |index| (0..12).filter(|n| hosts.loop_of(address(*n)) == Some(index)).count();
+            (0..loops).map(on).collect()
+        };
+        assert_eq!(counts(&hosts, 3), [4, 4, 4]);
+        hosts.resize(2);
+        assert_eq!(counts(&hosts, 3), [6, 6, 0]);
+        let stayed = hosts.loop_of(address(0));
+        hosts.resize(2);
+        assert_eq!(hosts.loop_of(address(0)), stayed, "nobody moves without need");
+        hosts.resize(4);
+        assert_eq!(counts(&hosts, 4), [3, 3, 3, 3]);
+        hosts.resize(1);
+        assert_eq!(counts(&hosts, 4), [12, 0, 0, 0]);
+        assert_eq!(hosts.enter(address(3), &[Candidate::default()]), 0);
     }
 }

@@ -8,6 +8,8 @@ use clock::Nanos;
 use hdrhistogram::Histogram;
 
 use super::account::{Scale, Totals};
+use super::active::Reason;
+use super::adapt::Adapt;
 use super::decide::{LoopView, Member, Rules, decide};
 use super::watchdog::{Notice, Watch};
 use super::{Balance, INTERVAL};
@@ -18,7 +20,7 @@ use crate::{Connection, Connector, Handle, LoopStats, Protocol, StartError};
 /// How often heartbeats are looked at.
 const WATCHED: Duration = Duration::from_millis(250);
 /// Moves of one round: each costs two loops some microseconds, so that a round costs a loop at most a fifth of a second.
-const MOVES_MAX: usize = 32_768;
+pub(crate) const MOVES_MAX: usize = 32_768;
 /// Loops that are less busy than this are not worth a move.
 const BUSY_PERMILLE_MIN: u32 = 2;
 
@@ -82,6 +84,8 @@ pub(crate) fn start<P: Protocol>(handle: &Handle<P>) -> Result<(), StartError> {
 
 struct Runner<P: Protocol> {
     handle: Handle<P>,
+    /// Where the number of active loops adapts to the load.
+    adapt: Option<Adapt>,
     loops: Vec<LoopMarks>,
     round: u64,
     /// When the interval began that runs.
@@ -101,19 +105,26 @@ struct LoopMarks {
 impl<P: Protocol> Runner<P> {
     fn new(handle: Handle<P>) -> Self {
         let began = handle.shared.clock.now();
-        let loops = handle.shared.stats.iter().map(|stats| LoopMarks::new(stats)).collect();
-        Self { handle, loops, round: 0, began }
+        let loops: Vec<_> = handle.shared.stats.iter().map(|stats| LoopMarks::new(stats)).collect();
+        let adapts = handle.active_loops().reason == Reason::Start && loops.len() > 1;
+        let adapt = adapts.then(|| Adapt::new(&handle.shared).ok()).flatten();
+        Self { handle, adapt, loops, round: 0, began }
     }
 
     fn run(&mut self) {
         let mut balance = self.handle.shared.steering.balance();
         loop {
             let ends = self.began + balance.interval.unwrap_or(INTERVAL);
-            let timeout = (ends - self.handle.shared.clock.now()).min(WATCHED);
+            let now = self.handle.shared.clock.now();
+            let looks = self.adapt.as_ref().and_then(Adapt::next_look).map_or(WATCHED, |at| at - now);
+            let timeout = (ends - now).min(looks).min(WATCHED);
             let Some(now_set) = self.handle.shared.steering.wait(timeout) else { break };
             balance = now_set;
             let now = self.handle.shared.clock.now();
             self.watch(now);
+            if let Some(adapt) = &mut self.adapt {
+                adapt.look(&self.handle.shared, now, balance.interval.is_some());
+            }
             let ends = self.began + balance.interval.unwrap_or(INTERVAL);
             if now >= ends {
                 self.end_interval(now, &balance);
@@ -155,11 +166,14 @@ impl<P: Protocol> Runner<P> {
     }
 
     fn balance(&self, now: Nanos, balance: &Balance, connections: &[Arc<Connection>]) {
+        let active = self.handle.shared.active.count();
         let mut views: Vec<LoopView> =
-            self.handle.shared.stats.iter().map(|stats| view(stats, now)).collect();
+            self.handle.shared.stats[..active].iter().map(|stats| view(stats, now)).collect();
         for (index, connection) in connections.iter().enumerate() {
+            // Who is still on a parked loop is on the way to another.
+            let Some(view) = views.get_mut(self.index_of(connection)) else { continue };
             let account = connection.account();
-            views[self.index_of(connection)].members.push(Member {
+            view.members.push(Member {
                 id: index as u64,
                 cost: account.cost(),
                 is_free: !account.rests(self.round) && !connection.is_bound(),

@@ -14,7 +14,7 @@ const RULES: Rules = Rules { threshold_percent: 10, busy_permille_min: 2, moves_
 const CAPACITY: f64 = 5e9;
 
 /// SplitMix64.
-struct Dice(u64);
+pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
     fn next(&mut self) -> u64 {
@@ -26,11 +26,11 @@ impl Dice {
     }
 
     /// From 0, exclusive, to 1.
-    fn unit(&mut self) -> f64 {
+    pub(super) fn unit(&mut self) -> f64 {
         ((self.next() >> 11) as f64 + 1.0) / (1u64 << 53) as f64
     }
 
-    fn below(&mut self, count: usize) -> usize {
+    pub(super) fn below(&mut self, count: usize) -> usize {
         (self.next() % count as u64) as usize
     }
 

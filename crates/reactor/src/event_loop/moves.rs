@@ -6,13 +6,20 @@ use std::sync::atomic::Ordering;
 use super::{Driver, Loop};
 use crate::mailbox::{Post, relocate};
 use crate::peer::Peer;
+use crate::pool::Pool;
+use crate::slots::Slots;
+use crate::timers::Timers;
 use crate::{CloseReason, Connection, Protocol};
+
+/// Connections that a parked loop sends away in one tick: others have events meanwhile.
+const LEAVES_PER_TICK: usize = 256;
 
 impl<P: Protocol, D: Driver<P>> Loop<P, D> {
     pub(super) fn ask_to_move(&mut self, connection: &Arc<Connection>) {
         match self.take_here(connection) {
             Some(mut peer) => {
-                peer.move_to = connection.take_order().or(peer.move_to).filter(|to| *to != self.index);
+                let ordered = connection.take_order().filter(|to| *to < self.handle.shared.active.count());
+                peer.move_to = ordered.or(peer.move_to).filter(|to| *to != self.index);
                 self.settle(peer);
             }
             // It moved since it was asked: the question follows it.
@@ -21,6 +28,39 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
             }
             None => {}
         }
+    }
+
+    pub(super) fn is_parked(&self) -> bool {
+        self.index >= self.handle.shared.active.count()
+    }
+
+    /// Sends connections away while the loop is parked, some a tick.
+    pub(super) fn leave_if_parked(&mut self) {
+        if !self.is_parked() {
+            self.leaves_from = 0;
+            return;
+        }
+        for index in self.leaves_from..self.slots.size().min(self.leaves_from + LEAVES_PER_TICK) {
+            if let Some(mut peer) = self.slots.take_at(index) {
+                self.send_away(&mut peer);
+                self.settle(peer);
+            }
+            self.leaves_from = index + 1;
+        }
+    }
+
+    /// Gives up the memory and the timers of a parked loop that all connections have left.
+    pub(super) fn rest_if_parked(&mut self) {
+        if self.slots.count() == 0 && self.slots.size() > 0 && self.is_parked() {
+            (self.slots, self.timers, self.pool) = (Slots::default(), Timers::default(), Pool::default());
+            self.leaves_from = 0;
+        }
+    }
+
+    /// Has `peer` leave for an active loop. This one may have become active meanwhile.
+    pub(super) fn send_away(&self, peer: &mut Peer<P>) {
+        let to = self.handle.shared.choose_loop_again(&peer.connection);
+        peer.move_to = (to != self.index).then_some(to);
     }
 
     pub(super) fn move_peers(&mut self) {

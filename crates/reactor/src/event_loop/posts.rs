@@ -47,6 +47,10 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
         if self.driver.attach(&mut peer).is_err() {
             return self.end(peer, CloseReason::System);
         }
+        if self.is_parked() {
+            // It was sent before the loop was parked.
+            self.send_away(&mut peer);
+        }
         if self.stopping {
             self.drive(peer, |peer, context| {
                 peer.begin_close(CloseReason::Shutdown, context);

@@ -35,6 +35,7 @@ use clock::SystemClock;
 use reactor::{
     CloseReason, Connection, Connector, Handle, Input, Io, Listeners, Options, Protocol, Reactor, Step,
 };
+use socket2::{Domain, Socket, Type};
 
 /// Longest that any condition of a test may take to come true.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -315,6 +316,19 @@ impl Drop for Server {
     }
 }
 
+pub(crate) fn connect_from(server: &Server, host: u8) -> (Client<TcpStream>, Arc<Connection>) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, host], 0)).into()).unwrap();
+    socket.connect(&server.address().into()).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let own = stream.local_addr().unwrap().to_string();
+    let mut client = Client::new(stream);
+    assert_eq!(client.ask("echo here"), "here");
+    let known = server.handle.connections().into_iter().find(|c| c.peer().to_string() == own);
+    (client, known.unwrap())
+}
+
 /// Options of a test: a free port, short grace.
 pub(crate) fn options(connector: Connector, loops: usize) -> Options {
     Options {
@@ -368,6 +382,42 @@ impl<S: Read + Write> Client<S> {
     pub(crate) fn ask(&mut self, line: &str) -> String {
         self.send(&format!("{line}\n"));
         self.line().expect("an answer")
+    }
+
+    /// Sends pipelines of lines, of which some are answered late, until `enough`, and expects all answers in order; between them, in
+    /// order, too, `pushes` pushes by the test.
+    pub(crate) fn ask_until(&mut self, enough: &AtomicBool, pushes: usize) {
+        let mut pushed = 0;
+        for round in 0.. {
+            if enough.load(Ordering::Relaxed) {
+                break;
+            }
+            let from = round * 30;
+            let lines = (from..from + 30).map(|number| match number % 10 {
+                3 => format!("hold {number} {number}\n"),
+                7 => format!("later {number}\n"),
+                _ => format!("echo {number}\n"),
+            });
+            self.send(&lines.collect::<String>());
+            let mut number = from;
+            while number < from + 30 {
+                let line = self.line().expect("an answer");
+                match line.strip_prefix("push ") {
+                    Some(push) => {
+                        assert_eq!(push, pushed.to_string());
+                        pushed += 1;
+                    }
+                    None => {
+                        assert_eq!(line, number.to_string());
+                        number += 1;
+                    }
+                }
+            }
+        }
+        while pushed < pushes {
+            self.expect(&format!("push {pushed}"));
+            pushed += 1;
+        }
     }
 
     /// Reads until the end; what came.
