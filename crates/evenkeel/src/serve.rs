@@ -273,6 +273,8 @@ fn store_options(settings: &Settings, clock: &Arc<dyn Clock>, hooks: store::Hook
         },
         databases: settings.databases,
         memory_limit_bytes: memory_limit_bytes(settings),
+        eviction: eviction(settings),
+        disk_limit_bytes: settings.store_disk_limit.0,
         value_bytes_max: settings.value_max.0,
         transaction_bytes_max: settings.transaction_max.0,
         space_ratio_max_percent: settings.store_space_ratio_max.into(),
@@ -360,9 +362,11 @@ fn act_on_changes(config: &Config, handle: &Handle<EvenkeelProtocol>, store: &Ar
         }
         fit_connections(new, &handle, &store);
         handle.set_limits(&reactor_limits(new));
+        store.set_memory_limit(memory_limit_bytes(new));
+        store.set_eviction(eviction(new));
+        store.set_disk_limit(new.store_disk_limit.0);
         handle.set_budget(&client_budget(new, Some(&*store)));
         handle.set_balance(balance(new));
-        store.set_memory_limit(memory_limit_bytes(new));
         Ok(())
     });
 }
@@ -374,7 +378,9 @@ fn client_budget(settings: &Settings, store: Option<&Store>) -> reactor::BudgetL
     let asked = settings.connections_memory_max.0;
     let kept_bytes_max = if asked == 0 { granted / 8 * 3 } else { asked.min(granted / 4 * 3) };
     let data_bytes = store
-        .filter(|store| limit != 0 && !store.can_drop_values())
+        .filter(|store| {
+            limit != 0 && !store.can_drop_values() && store.eviction() == store::Eviction::NoEviction
+        })
         .map_or(0, |store| store.memory().index_bytes);
     let kept_bytes_max =
         kept_bytes_max.min(granted.saturating_sub(data_bytes + granted / 16)).max(granted / 16);
@@ -382,6 +388,21 @@ fn client_budget(settings: &Settings, store: Option<&Store>) -> reactor::BudgetL
         kept_bytes_max,
         strangers_bytes_max: settings.connections_unauthenticated_max.0.min(kept_bytes_max / 4),
         room_wait_max: settings.connections_room_wait_max,
+    }
+}
+
+/// Which keys go, as the store takes it.
+fn eviction(settings: &Settings) -> store::Eviction {
+    use server::settings::Policy;
+    match settings.memory_policy {
+        Policy::NoEviction => store::Eviction::NoEviction,
+        Policy::AllKeysLru => store::Eviction::AllKeysLru,
+        Policy::AllKeysLfu => store::Eviction::AllKeysLfu,
+        Policy::AllKeysRandom => store::Eviction::AllKeysRandom,
+        Policy::VolatileLru => store::Eviction::VolatileLru,
+        Policy::VolatileLfu => store::Eviction::VolatileLfu,
+        Policy::VolatileRandom => store::Eviction::VolatileRandom,
+        Policy::VolatileTtl => store::Eviction::VolatileTtl,
     }
 }
 

@@ -110,7 +110,7 @@ fn names_of_redis_say_what_they_take() {
         ("appendfsync", "sometimes", "expected one of always, everysec, no"),
         ("appendonly", "no", "expected yes: engine decides at the start"),
         ("loglevel", "loud", "expected one of debug, verbose, notice, warning, nothing"),
-        ("maxmemory-policy", "allkeys-lru", "maxmemory-policy = allkeys-lru: here it is always noeviction"),
+        ("lfu-log-factor", "3", "lfu-log-factor = 3: here it is always 10"),
         ("save", "900 1", "save = 900 1: here it is always ''"),
     ] {
         let reply = config_set(&server, name, value);

@@ -357,7 +357,8 @@ impl Server {
         let start = out.len();
         loop {
             let ahead = (scope, &prepared, copies.of(0), credit_bytes);
-            let place = (session.db, session.resp3);
+            let uses = !session.client.no_touch.load(Ordering::Relaxed);
+            let place = (session.db, session.resp3, uses);
             match self.try_data(place, run, (request.args, request.moment), ahead, (&mut reserved, out)) {
                 Ok(ran) => return Ok(ran),
                 Err(Halt::Make(command, splice)) => {
@@ -396,10 +397,10 @@ impl Server {
         Ok(Some(reserved))
     }
 
-    /// Runs a command of database `db` once, and commits it.
+    /// Runs a command of database `db` once, and commits it. `uses`: keys that it looks up count as used.
     pub(crate) fn try_data<'s>(
         &'s self,
-        (db, resp3): (u16, bool),
+        (db, resp3, uses): (u16, bool, bool),
         run: DataFn,
         (args, moment): (ArgsView<'_>, Moment),
         (scope, prepared, copies, credit_bytes): (Scope<'s>, &'s Prepared, Copied<'_>, u64),
@@ -407,6 +408,9 @@ impl Server {
     ) -> Result<Ran, Halt> {
         let mut access = self.store.access_at(scope, prepared, credit_bytes, moment)?;
         reserved.iter_mut().for_each(Reserved::credited);
+        if !uses {
+            access.set_without_use();
+        }
         let now = access.now();
         let start = out.len();
         let mut writer = Writer::new(out, resp3);

@@ -439,7 +439,7 @@ impl Server {
         loop {
             let moment = self.store.now();
             let ahead = (scope, prepared, copies.of(0), credit_bytes);
-            match self.try_data((db, resp3), run, (args, moment), ahead, (&mut reserved, out)) {
+            match self.try_data((db, resp3, true), run, (args, moment), ahead, (&mut reserved, out)) {
                 Ok(ran) => return Ok(End::Ran(ran)),
                 Err(Halt::Make(command, splice)) => {
                     out.clear();

@@ -18,6 +18,7 @@ mod allocator;
 mod check;
 mod engine;
 mod error;
+mod evict;
 mod foresight;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -46,6 +47,7 @@ use std::sync::{Arc, Mutex};
 pub use access::{Access, ClaimReport, Scope};
 pub use check::{Checked, check};
 pub use error::{Locked, Stop, StoreError};
+pub use evict::{Eviction, Usage};
 pub use foresight::{Foreseen, Foresight};
 pub use index::cpu::prefetch;
 pub use large::Large;
@@ -63,6 +65,7 @@ use engine::{Class, Engine};
 use hash::KeyHasher;
 use index::Index;
 use index::stripe::Seek;
+use large::LARGE_BYTES;
 use memory::Memory;
 use record::Draft;
 use sought::Sought;
@@ -101,6 +104,7 @@ pub struct Store {
     expired_keys: AtomicU64,
     random: AtomicU64,
     tender: tend::Tender,
+    evictor: evict::Evictor,
     branches: staging::Branches,
     claims: access::Claims,
     /// Held while a backup is made.
@@ -147,6 +151,7 @@ impl Store {
             expired_keys: AtomicU64::new(0),
             random: AtomicU64::new(0),
             tender: tend::Tender::default(),
+            evictor: evict::Evictor::new(options.eviction, options.disk_limit_bytes),
             branches: staging::Branches::default(),
             claims: access::Claims::default(),
             backup: Mutex::default(),
@@ -158,6 +163,7 @@ impl Store {
             let _ = store.record_clock();
         }
         store.recover_branches()?;
+        store.track_use();
         if store.options.background && store.engine_keeps() {
             tend::start(&store)?;
         }
@@ -289,6 +295,10 @@ impl Store {
             let pages = memory::ROOM_PAGES_MAX.max(prepared.records_count());
             self.memory.make_room(&self.index, &*self.engine, pages, prepared.kept_bytes());
         }
+        // large values are counted by now: room was made before they were copied
+        if credit_bytes != 0 && self.evict_for(credit_bytes.min(LARGE_BYTES as u64)) {
+            return Err(Stop::Busy);
+        }
         let credits = if credit_bytes == 0 {
             None
         } else {
@@ -309,6 +319,9 @@ impl Store {
     /// # Errors
     /// [`Stop::Busy`] or [`Stop::Refused`] when there is no room for it.
     pub fn reserve_memory(&self, bytes: u64, is_copied: bool) -> Result<Reserved, Stop> {
+        if self.evict_for(bytes) {
+            return Err(Stop::Busy);
+        }
         self.memory.reserve((&self.index, &*self.engine), bytes, is_copied)
     }
 
@@ -408,6 +421,29 @@ impl Store {
     #[must_use]
     pub fn expired_keys(&self) -> u64 {
         self.expired_keys.load(Ordering::Relaxed)
+    }
+
+    /// Which keys go when there is no room.
+    #[must_use]
+    pub fn eviction(&self) -> Eviction {
+        self.evictor.policy()
+    }
+
+    /// Sets which keys go when there is no room. Soon after it the use of keys is tracked as the policy needs it, from then on.
+    pub fn set_eviction(&self, policy: Eviction) {
+        self.evictor.set_policy(policy);
+        self.tender.wake();
+    }
+
+    /// Changes `store.disk_limit`; 0: as the file system has room.
+    pub fn set_disk_limit(&self, bytes: u64) {
+        self.evictor.set_disk_limit(bytes);
+    }
+
+    /// Keys removed to make room, since the start.
+    #[must_use]
+    pub fn evicted_keys(&self) -> u64 {
+        self.evictor.evicted_keys.load(Ordering::Relaxed)
     }
 
     /// Number of databases.

@@ -8,6 +8,7 @@ use clock::{Clock, SystemClock};
 use vfs::{RealDisk, Vfs};
 
 use crate::error::StoreError;
+use crate::evict::Eviction;
 
 /// Which engine keeps the data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,6 +45,10 @@ pub struct Options {
     pub databases: u16,
     /// Most bytes of index, hot values and the buffers that are reported in; 0 is no limit.
     pub memory_limit_bytes: u64,
+    /// Which keys go when memory (engine `memory`) or disk (engine `log`) has no room.
+    pub eviction: Eviction,
+    /// Most bytes of the folder, beyond which keys are evicted or writes refused; 0: as the file system has room.
+    pub disk_limit_bytes: u64,
     /// Most bytes of one key with its value.
     pub value_bytes_max: u64,
     /// Most bytes of all effects of one transaction.
@@ -111,6 +116,8 @@ impl Default for Options {
             durability: Durability::default(),
             databases: 16,
             memory_limit_bytes: 0,
+            eviction: Eviction::default(),
+            disk_limit_bytes: 0,
             value_bytes_max: 16 << 20,
             transaction_bytes_max: 64 << 20,
             hash_bits: 128,

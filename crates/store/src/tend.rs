@@ -1,5 +1,5 @@
 //! What the store does by itself: removing expired keys on time, dropping slots of released removals, freeing
-//! flushed keyspaces, dropping clean values when memory runs short, giving freed memory back to the system.
+//! flushed keyspaces, dropping clean values and evicting keys when room runs short, giving freed memory back to the system.
 //!
 //! [`Store::tend`] is one deterministic turn; a thread of its own calls it when the next key is due. Each removal
 //! is a logged effect. Nothing is sampled: stripes keep their expiries in order.
@@ -135,6 +135,8 @@ impl Store {
     pub fn tend(&self, budget: usize) -> Option<UnixMs> {
         let frees_more = self.free_spaces();
         self.memory.make_room(&self.index, &*self.engine, usize::MAX, 0);
+        self.track_use();
+        let evicts_more = self.evict_some(budget);
         self.give_memory_back(frees_more);
         self.tender.next_due_ms.store(u64::MAX, Ordering::Relaxed);
         self.tender.has_passed_over.store(false, Ordering::Relaxed);
@@ -170,7 +172,7 @@ impl Store {
         if left < budget && active && !progress && next <= now_ms {
             next = now_ms + REFUSED_MS;
         }
-        if frees_more {
+        if frees_more || evicts_more {
             next = next.min(now_ms);
         }
         self.tender.next_due_ms.fetch_min(next, Ordering::Relaxed);

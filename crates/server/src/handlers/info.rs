@@ -237,7 +237,7 @@ fn memory(server: &View<'_>, text: &mut String) {
     line(text, "used_memory_bytes_per_key", report.index_bytes.checked_div(keys).unwrap_or(0));
     line(text, "maxmemory", report.limit_bytes);
     line(text, "maxmemory_human", human(report.limit_bytes));
-    line(text, "maxmemory_policy", "noeviction");
+    line(text, "maxmemory_policy", server.settings.current().memory_policy);
     line(text, "mem_fragmentation_ratio", format!("{fragmentation:.2}"));
     line(text, "mem_fragmentation_bytes", rss.cast_signed() - (startup + used).cast_signed());
     line(text, "mem_allocator", "system");
@@ -387,7 +387,8 @@ fn stats(server: &View<'_>, text: &mut String) {
     line(text, "rejected_connections", refused);
     line(text, "failed_accepts", failures);
     line(text, "expired_keys", server.store.expired_keys());
-    zeros(text, &["evicted_keys", "evicted_clients", "expired_time_cap_reached_count"]);
+    line(text, "evicted_keys", server.store.evicted_keys());
+    zeros(text, &["evicted_clients", "expired_time_cap_reached_count"]);
     line(text, "expired_stale_perc", "0.00");
     zeros(text, &["sync_full", "sync_partial_ok", "sync_partial_err"]);
     line(text, "keyspace_hits", hits);

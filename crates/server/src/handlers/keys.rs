@@ -1,7 +1,7 @@
 //! Keys of any type: whether they are there, and where.
 
 use resp::{ArgsView, Writer};
-use store::{Value, ValueKind};
+use store::{Stop, Value, ValueKind};
 
 use super::args::{is, option_value, small_integer};
 use crate::call::{Data, Failure, Outcome, text};
@@ -21,19 +21,28 @@ pub(crate) fn unlink(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
 }
 
 pub(crate) fn exists(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    count_found(data, args, out, |data, key| Ok(data.access.meta(data.db, key)?.is_some()))
+}
+
+pub(crate) fn touch(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    count_found(data, args, out, |data, key| data.access.touch(data.db, key))
+}
+
+fn count_found(
+    data: &mut Data<'_, '_>,
+    args: ArgsView<'_>,
+    out: &mut Writer<'_>,
+    find: impl Fn(&Data<'_, '_>, &[u8]) -> Result<bool, Stop>,
+) -> Outcome {
     let (mut count, keys) = (0, data.keys(args, 1));
     for at in 0..keys.count {
         let at = data.turn_to(args, &keys, at);
-        let found = data.access.meta(data.db, args.get(at))?.is_some();
+        let found = find(data, args.get(at))?;
         data.count_lookup(found);
         count += i64::from(found);
     }
     out.integer(count);
     Ok(())
-}
-
-pub(crate) fn touch(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    exists(data, args, out)
 }
 
 pub(crate) fn type_(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {

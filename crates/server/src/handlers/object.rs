@@ -2,10 +2,12 @@
 
 use resp::{ArgsView, Writer, parse_i64};
 
+use store::Usage;
+
 use crate::call::{Control, Data, Failure, Outcome};
 
 pub(crate) fn encoding(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let found = data.access.get(data.db, args.get(2))?;
+    let found = data.access.peek(data.db, args.get(2))?;
     data.count_lookup(found.is_some());
     match found {
         Some(found) => out.bulk(encoding_of(found.value).as_bytes()),
@@ -39,23 +41,40 @@ fn is_there(data: &Data<'_, '_>, args: ArgsView<'_>) -> Result<bool, Failure> {
     Ok(found)
 }
 
-/// Nothing here evicts by idle time, so nobody keeps it; 0 would tell tools that every key was just used.
+/// Only the policies with LRU keep it; 0 would tell tools that every key was just used.
 pub(crate) fn idletime(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    if !is_there(data, args)? {
-        out.null();
-        return Ok(());
+    match usage(data, args)? {
+        None => out.null(),
+        Some(Usage::IdleMs(ms)) => out.integer((ms / 1_000).cast_signed()),
+        Some(Usage::Frequency(_)) => {
+            let text = "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching \
+                        between policies at runtime LRU and LFU data will take some time to adjust.";
+            return Err(text.into());
+        }
+        Some(Usage::Untracked) => {
+            return Err("ERR idle time is not tracked: maxmemory-policy is none of those with lru".into());
+        }
     }
-    Err("ERR idle time is not tracked: no policy of this server evicts by it".into())
+    Ok(())
 }
 
 pub(crate) fn freq(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    if !is_there(data, args)? {
-        out.null();
-        return Ok(());
+    match usage(data, args)? {
+        None => out.null(),
+        Some(Usage::Frequency(count)) => out.integer(count.into()),
+        Some(_) => {
+            let text = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when \
+                        switching between policies at runtime LRU and LFU data will take some time to adjust.";
+            return Err(text.into());
+        }
     }
-    Err("ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when \
-         switching between policies at runtime LRU and LFU data will take some time to adjust."
-        .into())
+    Ok(())
+}
+
+fn usage(data: &Data<'_, '_>, args: ArgsView<'_>) -> Result<Option<Usage>, Failure> {
+    let usage = data.access.usage(data.db, args.get(2))?;
+    data.count_lookup(usage.is_some());
+    Ok(usage)
 }
 
 pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {

@@ -39,7 +39,7 @@ pub(super) fn example() -> Snapshot {
             blocked: 1,
             message_bytes: 64,
         },
-        keys: KeyFigures { hits: 5, misses: 6, expired: 7, databases: vec![(10, 2), (0, 0)] },
+        keys: KeyFigures { hits: 5, misses: 6, expired: 7, evicted: 8, databases: vec![(10, 2), (0, 0)] },
         journal: Some(JournalFigures {
             counters: journal::Counters {
                 batches: 9,

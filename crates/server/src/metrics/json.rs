@@ -32,7 +32,7 @@ pub(super) fn line(snapshot: &Snapshot, former: Option<&Snapshot>) -> String {
             "max": connections.max, "blocked": connections.blocked, "message_bytes": connections.message_bytes,
         },
         "keys": {
-            "hits": keys.hits, "misses": keys.misses, "expired": keys.expired,
+            "hits": keys.hits, "misses": keys.misses, "expired": keys.expired, "evicted": keys.evicted,
             "databases": databases.map(|(db, (keys, expiring))| json!({"db": db, "keys": keys, "expiring": expiring})).collect::<Vec<_>>(),
         },
         "memory": {"limit_bytes": snapshot.memory.limit},

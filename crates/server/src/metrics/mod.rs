@@ -159,6 +159,8 @@ pub struct KeyFigures {
     pub misses: u64,
     /// Removed because their time had come.
     pub expired: u64,
+    /// Keys removed to make room.
+    pub evicted: u64,
     /// Keys, and those of them with an expiry, of each database.
     pub databases: Vec<(u64, u64)>,
 }
@@ -225,6 +227,7 @@ impl Snapshot {
                 hits,
                 misses,
                 expired: server.store.expired_keys(),
+                evicted: server.store.evicted_keys(),
                 databases: census.databases,
             },
             journal: journal(server),

@@ -221,6 +221,7 @@ fn keys(snapshot: &Snapshot, page: &mut Page) {
     page.counter("keyspace_hits_total", "Keys that commands looked up and found.", keys.hits);
     page.counter("keyspace_misses_total", "Keys that commands looked up and did not find.", keys.misses);
     page.counter("expired_keys_total", "Keys removed because their time had come.", keys.expired);
+    page.counter("evicted_keys_total", "Keys removed to make room.", keys.evicted);
     let used = || {
         let all = keys.databases.iter().enumerate();
         all.filter(|(db, (keys, _))| *db == 0 || *keys > 0)

@@ -499,6 +499,28 @@ choice! {
 }
 
 choice! {
+    /// Which keys are evicted when there is no room.
+    Policy {
+        /// None: what needs room is refused.
+        NoEviction = "noeviction",
+        /// Those that were not used for longest.
+        AllKeysLru = "allkeys-lru",
+        /// Those that are used least often.
+        AllKeysLfu = "allkeys-lfu",
+        /// Any.
+        AllKeysRandom = "allkeys-random",
+        /// As `allkeys-lru`, of those with an expiry.
+        VolatileLru = "volatile-lru",
+        /// As `allkeys-lfu`, of those with an expiry.
+        VolatileLfu = "volatile-lfu",
+        /// Any with an expiry.
+        VolatileRandom = "volatile-random",
+        /// Those that expire soonest.
+        VolatileTtl = "volatile-ttl",
+    }
+}
+
+choice! {
     /// How sockets meet threads.
     Connector {
         /// A few event loops that share all connections.

@@ -30,7 +30,7 @@ pub use config::{ChangeError, Config, RewriteError};
 pub use file::FileError;
 pub use kinds::{
     Assignment, Backend, BalanceBy, Connector, Durability, Engine, Every, HostName, LogLevel, MemoryLimit,
-    Node, Percent, Secret, Size, Threshold, TxnLog,
+    Node, Percent, Policy, Secret, Size, Threshold, TxnLog,
 };
 pub use resources::{KEYS, ResourceKind, ResourceSettings};
 pub use table::{ROWS, Row};
@@ -74,7 +74,9 @@ pub struct Settings {
     pub value_max: Size,
     pub transaction_max: Size,
     pub memory_limit: MemoryLimit,
+    pub memory_policy: Policy,
     pub store_space_ratio_max: u16,
+    pub store_disk_limit: Size,
 
     pub journal_backend: Backend,
     pub journal_segment_size: Size,

@@ -6,7 +6,7 @@
 use super::kinds::{Kind, Size};
 use super::{
     Assignment, Backend, BalanceBy, Connector, Durability, Engine, Every, HostName, LogLevel, MemoryLimit,
-    Node, Percent, Secret, Settings, Threshold, TxnLog,
+    Node, Percent, Policy, Secret, Settings, Threshold, TxnLog,
 };
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -326,12 +326,27 @@ table! {
         reason: "At the limit values leave memory first (they are on disk); then commands that grow the data are refused \
                  while reads, DEL and EXPIRE go on. Never killed for memory.",
     }
+    memory_policy: Policy = "memory.policy" {
+        form: "noeviction|allkeys-lru|allkeys-lfu|allkeys-random|volatile-lru|volatile-lfu|volatile-random|volatile-ttl",
+        default: "noeviction", bounds: ["", ""], runtime: true,
+        summary: "Which keys are evicted when there is no room: in memory with engine memory, on disk (store.disk_limit) with \
+                  engine log. Redis: maxmemory-policy.",
+        reason: "Data is not thrown away unless somebody says so. The policies of names with lru and lfu track the use of keys, in \
+                 4 bytes for each.",
+    }
     store_space_ratio_max: u16 = "store.space_ratio_max" {
         form: "PERCENT", default: "200", bounds: ["0", "10000"], runtime: false,
         summary: "Log beside the records that live; beyond it writers are slowed down until cleaning has caught up. \
                   0 for never.",
         reason: "Cleaning begins at 135 and runs at full speed from 170, so only what outruns it meets the bound. Deletes \
                  are never slowed down.",
+    }
+    store_disk_limit: Size = "store.disk_limit" {
+        form: "SIZE", default: "0", bounds: ["0", "1024TiB"], runtime: true,
+        summary: "Most bytes that the log may come to: what lives, times store.space_ratio_max. From 15/16 of it on keys are \
+                  evicted if memory.policy says so; beyond it writes are refused, or wait for the eviction. 0: as the file system \
+                  has room.",
+        reason: "Without a limit a folder may fill its file system, where a reserve for deletes is kept.",
     }
     journal_backend: Backend = "journal.backend" {
         form: "auto|buffered|direct|uring", default: "auto", bounds: ["", ""], runtime: false,

@@ -258,7 +258,11 @@ impl Access<'_> {
             return Ok(());
         }
         let grown: i64 = self.overlay.iter().zip(plans).map(|(staged, plan)| grown_bytes(staged, plan)).sum();
-        if grown > 0 { self.store.memory.admit(&self.store.index, &*self.store.engine) } else { Ok(()) }
+        if grown <= 0 {
+            return Ok(());
+        }
+        self.store.admit_to_disk()?;
+        self.store.memory.admit(&self.store.index, &*self.store.engine)
     }
 
     /// Returns by how much the number of keys changed.
@@ -266,9 +270,11 @@ impl Access<'_> {
         let store = self.store;
         let released = store.engine.released();
         let expired = staged.cause == Cause::Expired;
-        if expired {
-            store.expired_keys.fetch_add(1, Ordering::Relaxed);
-        }
+        match staged.cause {
+            Cause::Expired => store.expired_keys.fetch_add(1, Ordering::Relaxed),
+            Cause::Evicted => store.evictor.evicted_keys.fetch_add(1, Ordering::Relaxed),
+            _ => 0,
+        };
         let stripe = self.guards.stripe_mut(staged.hash.stripe()).expect("resolved before");
         stripe.watches.touch(staged.db, staged.object().view().key(), appended.seq, expired);
         let space = stripe.space_mut(staged.keyspace);
@@ -282,7 +288,8 @@ impl Access<'_> {
                 store.tender.expect(Deadline::of(object.view().expiry_ms()), self.now);
                 space.live_more(plan);
                 let marks = if plan.shared { WORD_SHARED } else { 0 };
-                space.place_word(plan, staged.hash, Word::hot(object, marks))
+                let now_ms = self.now.server_ms();
+                space.place_word(plan, staged.hash, Word::hot(object, marks), now_ms)
             }
             Change::Delta { mut object, delta } => {
                 let old = plan.old.expect("a delta changes what is there");
@@ -490,11 +497,17 @@ impl Space {
         }
     }
 
-    fn place_word(&mut self, plan: &Plan, hash: KeyHash, word: Word) -> i64 {
-        match plan.old {
-            Some(old) => self.set_word(old.spot, word),
-            None => self.insert(hash, word).1,
+    fn place_word(&mut self, plan: &Plan, hash: KeyHash, word: Word, now_ms: u64) -> i64 {
+        if let Some(old) = plan.old.filter(|old| !old.removed) {
+            self.table.touch(old.spot, now_ms);
+            return self.set_word(old.spot, word);
         }
+        let (spot, grown) = match plan.old {
+            Some(old) => (old.spot, self.set_word(old.spot, word)),
+            None => self.insert(hash, word),
+        };
+        self.table.stamp_fresh(spot, now_ms);
+        grown
     }
 
     /// Whether `key` is here, or a cold record that is as good as certain to be it.

@@ -32,6 +32,7 @@ use std::sync::{Arc, MutexGuard};
 
 use crate::engine::Credits;
 use crate::error::{Stop, StoreError};
+use crate::evict::Usage;
 use crate::foresight::Foreseen;
 use crate::hash::{KeyHash, STRIPES};
 use crate::index::stripe::Space;
@@ -105,6 +106,8 @@ pub struct Access<'s> {
     wanted: RefCell<Wanted>,
     /// The newest effect that some answer depends on.
     looked: Cell<u64>,
+    /// Whether a key that is looked up counts as used.
+    touches: Cell<bool>,
     now: Moment,
     credits: Option<Credits>,
     /// A refusal that commit must return.
@@ -159,6 +162,7 @@ impl<'s> Access<'s> {
             expired: RefCell::default(),
             wanted: RefCell::default(),
             looked: Cell::new(0),
+            touches: Cell::new(true),
             now,
             credits,
             refused: None,
@@ -211,6 +215,18 @@ impl<'s> Access<'s> {
     /// [`Stop::Cold`] when a record decides that was not prepared; [`Stop::Damaged`] when a damaged one may be another
     /// key's.
     pub fn remove(&mut self, db: u16, key: &[u8]) -> Result<bool, Stop> {
+        self.remove_for(db, key, Cause::Command)
+    }
+
+    /// As [`Access::remove`], to make room.
+    ///
+    /// # Errors
+    /// As [`Access::remove`].
+    pub(crate) fn evict(&mut self, db: u16, key: &[u8]) -> Result<bool, Stop> {
+        self.remove_for(db, key, Cause::Evicted)
+    }
+
+    fn remove_for(&mut self, db: u16, key: &[u8], cause: Cause) -> Result<bool, Stop> {
         let Some(keyspace) = self.keyspace(db) else { return Ok(false) };
         let hash = self.hash(key);
         match self.lookup(keyspace, hash, key, db) {
@@ -221,7 +237,7 @@ impl<'s> Access<'s> {
             Err(stop) => return Err(stop),
         }
         let change = Change::Remove(Object::new(record::REMOVED, key, Bytes::Plain(&[]), 0));
-        self.overlay.stage(Staged { db, keyspace, hash, change, cause: Cause::Command });
+        self.overlay.stage(Staged { db, keyspace, hash, change, cause });
         Ok(true)
     }
 
@@ -312,7 +328,61 @@ impl<'s> Access<'s> {
     /// # Errors
     /// As [`Access::get`]: a cold candidate must be read to know whether it is the key.
     pub fn meta(&self, db: u16, key: &[u8]) -> Result<Option<Meta>, Stop> {
-        Ok(self.find(db, key)?.map(|state| state.meta()))
+        Ok(self.without_use(|| self.find(db, key))?.map(|state| state.meta()))
+    }
+
+    /// As [`Access::get`], for who only looks at how the value is kept: the key counts as not used.
+    ///
+    /// # Errors
+    /// As [`Access::get`].
+    pub fn peek(&self, db: u16, key: &[u8]) -> Result<Option<Found<'_>>, Stop> {
+        self.without_use(|| self.get(db, key))
+    }
+
+    /// Counts `key` as used; returns whether it is there.
+    ///
+    /// # Errors
+    /// As [`Access::meta`].
+    pub fn touch(&self, db: u16, key: &[u8]) -> Result<bool, Stop> {
+        let touches = self.touches.replace(true);
+        let found = self.find(db, key);
+        self.touches.set(touches);
+        Ok(found?.is_some())
+    }
+
+    /// From now on no key counts as used, but for [`Access::touch`].
+    pub fn set_without_use(&self) {
+        self.touches.set(false);
+    }
+
+    /// How `key` was used: `None` when it is absent.
+    ///
+    /// # Errors
+    /// As [`Access::meta`].
+    pub fn usage(&self, db: u16, key: &[u8]) -> Result<Option<Usage>, Stop> {
+        if self.without_use(|| self.find(db, key))?.is_none() {
+            return Ok(None);
+        }
+        let now_ms = self.now.server_ms();
+        let stamped = self.keyspace(db).and_then(|keyspace| {
+            let hash = self.hash(key);
+            let space = self.guards.stripe(hash.stripe()).ok()?.space(keyspace)?;
+            let Seek::At { spot, .. } = space.seek((keyspace, hash), key, self.prepared) else { return None };
+            let (tracking, stamp) = space.table.stamp(spot)?;
+            Some(tracking.usage(stamp.get(), now_ms))
+        });
+        // one that this access has just made is not there yet
+        let tracking = self.store.eviction().tracking();
+        Ok(Some(
+            stamped.or_else(|| tracking.map(|it| it.usage(it.fresh(now_ms), now_ms))).unwrap_or_default(),
+        ))
+    }
+
+    fn without_use<T>(&self, look: impl FnOnce() -> T) -> T {
+        let touches = self.touches.replace(false);
+        let found = look();
+        self.touches.set(touches);
+        found
     }
 
     /// Number of keys of database `db`, exact; expired ones count until they are removed. Reads a counter.
@@ -415,10 +485,11 @@ impl<'s> Access<'s> {
             self.check_claim(stripe, keyspace, hash, false)?;
         }
         let Some(space) = stripe.space(keyspace) else { return Ok(None) };
-        let (word, current) = match space.hot(hash, key) {
-            Some((word, object)) => {
+        let (spot, word, current) = match space.hot(hash, key) {
+            Some((spot, object)) => {
+                let word = space.table.word(spot);
                 word.refer();
-                (word, Current::Hot(object))
+                (spot, word, Current::Hot(object))
             }
             None => match space.seek((keyspace, hash), key, self.prepared) {
                 Seek::Absent { .. } => return Ok(None),
@@ -426,7 +497,7 @@ impl<'s> Access<'s> {
                     let base = Sought::base(word.place(), keyspace, hash);
                     return Err(self.unfolded(space, (word, base), current.kind()));
                 }
-                Seek::At { word, current, .. } => (word, current),
+                Seek::At { spot, word, current, .. } => (spot, word, current),
                 Seek::Unknown(records) => return Err(self.miss_all(space, records)),
                 Seek::Damaged { error, .. } => return Err(Stop::Damaged(error)),
             },
@@ -444,6 +515,9 @@ impl<'s> Access<'s> {
                 cause: Cause::Expired,
             });
             return Ok(None);
+        }
+        if self.touches.get() {
+            space.table.touch(spot, self.now.server_ms());
         }
         let deltas = if word.marks() & WORD_DELTAS == 0 { &[] } else { space.deltas_of(word.place()) };
         Ok(Some(State { deltas, ..State::current(current) }))

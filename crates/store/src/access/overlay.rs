@@ -32,6 +32,8 @@ pub(super) enum Cause {
     Retime,
     /// Its time had come.
     Expired,
+    /// It makes room for others.
+    Evicted,
     /// A transaction staged it before; for this access to see, not to commit.
     Resumed,
 }

@@ -3,15 +3,18 @@
 //! ```text
 //! tags   | u8 x capacity |                        8 hash bits each: what a lookup scans
 //! slots  | (bits u32, word u64) x capacity |      the other 32 hash bits, and place or object
+//! stamps | u32 x capacity |                       when and how often the key was used, while that is tracked (`evict`)
 //! ```
 //!
-//! Both arrays grow together in steps of [`GROWTH_SLOTS`], so a page wastes half a step on average.
+//! The arrays grow together in steps of [`GROWTH_SLOTS`], so a page wastes half a step on average.
 //!
 //! Invariants
-//!   1. `tags` and `slots` have the same length; entry i of both is one slot.
+//!   1. `tags` and `slots` have the same length; entry i of both is one slot. `stamps` has it, too, or is empty.
 //!   2. Several slots may have equal bits and tag: candidates, told apart by their keys.
 //!
 //! Out of scope: which hashes belong here and when to split (`table`).
+
+use std::cell::Cell;
 
 use crate::hash::KeyHash;
 use crate::index::cpu::{equal_bytes, prefetch};
@@ -42,6 +45,7 @@ impl Slot {
 pub(crate) struct Page {
     tags: Vec<u8>,
     slots: Vec<Slot>,
+    stamps: Vec<Cell<u32>>,
     /// How many hash bits all slots of this page share.
     pub(crate) depth: u8,
     /// Number of slots when a split was last found to be impossible; 0: never.
@@ -49,14 +53,18 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// Adds a slot; the caller has split the page if it should not grow.
-    pub(crate) fn push(&mut self, tag: u8, slot: Slot) -> usize {
+    /// Adds a slot, with a stamp if they are tracked; the caller has split the page if it should not grow.
+    pub(crate) fn push(&mut self, tag: u8, slot: Slot, stamp: Option<u32>) -> usize {
         if self.slots.len() == self.slots.capacity() {
             self.tags.reserve_exact(GROWTH_SLOTS);
             self.slots.reserve_exact(GROWTH_SLOTS);
         }
         self.tags.push(tag);
         self.slots.push(slot);
+        if let Some(stamp) = stamp {
+            self.stamps.reserve_exact(self.slots.capacity() - self.stamps.len());
+            self.stamps.push(Cell::new(stamp));
+        }
         self.slots.len() - 1
     }
 
@@ -64,9 +72,13 @@ impl Page {
     pub(crate) fn swap_remove(&mut self, at: usize) -> Slot {
         self.tags.swap_remove(at);
         let slot = self.slots.swap_remove(at);
+        if !self.stamps.is_empty() {
+            self.stamps.swap_remove(at);
+        }
         if self.slots.capacity() - self.slots.len() > 3 * GROWTH_SLOTS {
             self.tags.shrink_to(self.slots.len() + GROWTH_SLOTS);
             self.slots.shrink_to(self.slots.len() + GROWTH_SLOTS);
+            self.stamps.shrink_to(self.stamps.len() + if self.stamps.is_empty() { 0 } else { GROWTH_SLOTS });
         }
         slot
     }
@@ -100,20 +112,33 @@ impl Page {
         let upper = self.slots.iter().filter(|slot| slot.bits() & bit != 0).count();
         let mut low = Self::with_room(self.slots.len() - upper, self.depth + 1);
         let mut high = Self::with_room(upper, self.depth + 1);
-        for (tag, slot) in self.tags.drain(..).zip(self.slots.drain(..)) {
-            if slot.bits() & bit == 0 {
-                low.push(tag, slot)
-            } else {
-                high.push(tag, slot)
-            };
+        for (tag, slot, stamp) in self.take_slots() {
+            let half = if slot.bits() & bit == 0 { &mut low } else { &mut high };
+            half.push(tag, slot, stamp);
         }
         *self = low;
         high
     }
 
-    /// Takes all slots out.
-    pub(crate) fn take_slots(&mut self) -> impl Iterator<Item = (u8, Slot)> {
-        std::mem::take(&mut self.tags).into_iter().zip(std::mem::take(&mut self.slots))
+    /// Takes all slots out, with their stamps.
+    pub(crate) fn take_slots(&mut self) -> impl Iterator<Item = (u8, Slot, Option<u32>)> + use<> {
+        let (tags, slots) = (std::mem::take(&mut self.tags), std::mem::take(&mut self.slots));
+        let mut stamps = std::mem::take(&mut self.stamps).into_iter();
+        tags.into_iter().zip(slots).map(move |(tag, slot)| (tag, slot, stamps.next().map(Cell::into_inner)))
+    }
+
+    /// Gives all slots this stamp, or none.
+    pub(crate) fn stamp_all(&mut self, stamp: Option<u32>) {
+        self.stamps = Vec::new();
+        if let Some(stamp) = stamp {
+            self.stamps.reserve_exact(self.slots.capacity());
+            self.stamps.resize(self.slots.len(), Cell::new(stamp));
+        }
+    }
+
+    /// The stamp of slot `at`, if they are tracked.
+    pub(crate) fn stamp(&self, at: usize) -> Option<&Cell<u32>> {
+        self.stamps.get(at)
     }
 
     /// Positions of the slots whose bits and tag equal `hash`'s, in order.
@@ -160,12 +185,17 @@ impl Page {
             return 0;
         }
         let slots = crate::object::chunk_bytes(self.slots.capacity() * size_of::<Slot>());
-        slots + crate::object::chunk_bytes(self.tags.capacity())
+        let stamps = match self.stamps.capacity() {
+            0 => 0,
+            stamps => crate::object::chunk_bytes(stamps * size_of::<Cell<u32>>()),
+        };
+        slots + stamps + crate::object::chunk_bytes(self.tags.capacity())
     }
 
     fn with_room(slots: usize, depth: u8) -> Self {
         let room = slots.next_multiple_of(GROWTH_SLOTS);
-        Self { tags: Vec::with_capacity(room), slots: Vec::with_capacity(room), depth, stuck_slots: 0 }
+        let (tags, slots) = (Vec::with_capacity(room), Vec::with_capacity(room));
+        Self { tags, slots, stamps: Vec::new(), depth, stuck_slots: 0 }
     }
 }
 
@@ -238,7 +268,7 @@ mod tests {
     fn split_separates_by_the_next_bit_and_keeps_all_slots() {
         let mut page = Page::default();
         for i in 0..100_u64 {
-            page.push(i as u8, slot(i << 57));
+            page.push(i as u8, slot(i << 57), None);
         }
         let high = page.split();
         assert_eq!((page.depth, high.depth), (1, 1));
@@ -261,10 +291,10 @@ mod tests {
     fn shared_bits_are_those_before_the_first_that_differs() {
         let mut page = Page::default();
         assert_eq!(page.shared_bits(), 32, "nothing differs in an empty page");
-        page.push(0, slot(0xf0f0_0000_0000_0000));
-        page.push(0, slot(0xf0f0_0000_0000_0000));
+        page.push(0, slot(0xf0f0_0000_0000_0000), None);
+        page.push(0, slot(0xf0f0_0000_0000_0000), None);
         assert_eq!(page.shared_bits(), 32);
-        page.push(0, slot(0xf0f1_0000_0000_0000));
+        page.push(0, slot(0xf0f1_0000_0000_0000), None);
         assert_eq!(page.shared_bits(), 15);
     }
 
@@ -277,7 +307,7 @@ mod tests {
                 tried_at.push(page.len());
                 page.set_stuck();
             }
-            page.push(0, slot(0));
+            page.push(0, slot(0), None);
         }
         assert_eq!(tried_at, [128, 256, 512]);
     }
@@ -286,7 +316,7 @@ mod tests {
     fn removal_moves_the_last_slot_and_gives_memory_back() {
         let mut page = Page::default();
         (0..128).for_each(|i| {
-            page.push(i as u8, slot(i));
+            page.push(i as u8, slot(i), None);
         });
         let full = page.memory_bytes();
         (0..120).for_each(|_| {

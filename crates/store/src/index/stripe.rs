@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
 
 use crate::error::StoreError;
+use crate::evict::Tracking;
 use crate::hash::KeyHash;
 use crate::index::Index;
 use crate::index::locks::Locks;
@@ -40,6 +41,8 @@ pub(crate) struct Stripe {
     pub(crate) watches: Watches,
     /// Keys that prepared transactions hold; `None` when there are none.
     pub(crate) locks: Option<Box<Locks>>,
+    /// How the use of keys is tracked, in all spaces.
+    tracking: Option<Tracking>,
     /// Bytes that changed since they were last reported to the index.
     pub(crate) unreported_bytes: i64,
 }
@@ -386,10 +389,10 @@ impl<'a> Current<'a> {
 
 impl Space {
     /// The hot object of `key`, if it is hot: what most lookups are.
-    pub(crate) fn hot<'a>(&'a self, hash: KeyHash, key: &[u8]) -> Option<(&'a Word, ObjectRef<'a>)> {
+    pub(crate) fn hot<'a>(&'a self, hash: KeyHash, key: &[u8]) -> Option<(Spot, ObjectRef<'a>)> {
         self.table.candidates(hash).find_map(|spot| {
-            let word = self.table.word(spot);
-            word.object().filter(|object| object.key() == key).map(|object| (word, object))
+            let object = self.table.word(spot).object();
+            object.filter(|object| object.key() == key).map(|object| (spot, object))
         })
     }
 
@@ -567,7 +570,9 @@ impl Stripe {
     /// The space of `keyspace`, created when missing.
     pub(crate) fn space_mut(&mut self, keyspace: u32) -> &mut Space {
         let at = self.spaces.iter().position(|(id, _)| *id == keyspace).unwrap_or_else(|| {
-            self.spaces.push((keyspace, Space::default()));
+            let mut space = Space::default();
+            space.table.track(self.tracking, 0);
+            self.spaces.push((keyspace, space));
             self.spaces.len() - 1
         });
         &mut self.spaces[at].1
@@ -581,6 +586,13 @@ impl Stripe {
     /// Space number `at`, in no particular order.
     pub(crate) fn space_at_mut(&mut self, at: usize) -> Option<&mut Space> {
         self.spaces.get_mut(at).map(|(_, space)| space)
+    }
+
+    /// Begins to track the use of keys, from `now_ms` on, or ends it.
+    pub(crate) fn track(&mut self, tracking: Option<Tracking>, now_ms: u64) {
+        self.tracking = tracking;
+        let grown: i64 = self.spaces.iter_mut().map(|(_, space)| space.table.track(tracking, now_ms)).sum();
+        self.unreported_bytes += grown;
     }
 
     /// All spaces, with their keyspace.

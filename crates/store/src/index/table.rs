@@ -19,6 +19,9 @@
 //!
 //! Source: Fagin et al. 1979, extendible hashing.
 
+use std::cell::Cell;
+
+use crate::evict::Tracking;
 use crate::hash::KeyHash;
 use crate::index::page::{PAGE_SLOTS_MAX, Page, Slot};
 use crate::object::Word;
@@ -42,6 +45,9 @@ pub(crate) struct Table {
     slots_when_grown: usize,
     /// Keys that live: slots without pending removals.
     pub(crate) live: u64,
+    tracking: Option<Tracking>,
+    /// Makes the count of uses go up by chance.
+    dice: Cell<u32>,
     /// Slots that were looked at and directory entries that were written, to split.
     #[cfg(test)]
     work: usize,
@@ -56,6 +62,8 @@ impl Default for Table {
             slots: 0,
             slots_when_grown: 0,
             live: 0,
+            tracking: None,
+            dice: Cell::new(1),
             #[cfg(test)]
             work: 0,
         }
@@ -65,7 +73,42 @@ impl Default for Table {
 impl Table {
     /// Adds a slot; returns where it lies and by how many bytes the table grew.
     pub(crate) fn insert(&mut self, hash: KeyHash, word: Word) -> (Spot, i64) {
-        self.add(hash.bits(), hash.tag(), Slot::new(hash, word))
+        // used for the first time when it was never before: whoever makes a key says so by `touch`
+        let stamp = self.tracking.map(|_| 0);
+        self.add(hash.bits(), hash.tag(), Slot::new(hash, word), stamp)
+    }
+
+    /// Begins to track the use of keys, from `now_ms` on, or ends it; returns by how many bytes the table grew.
+    pub(crate) fn track(&mut self, tracking: Option<Tracking>, now_ms: u64) -> i64 {
+        let before = self.memory_bytes() as i64;
+        self.tracking = tracking;
+        let stamp = tracking.map(|tracking| tracking.fresh(now_ms));
+        self.pages.iter_mut().for_each(|page| page.stamp_all(stamp));
+        self.memory_bytes() as i64 - before
+    }
+
+    /// The key at `spot` is used now.
+    pub(crate) fn touch(&self, spot: Spot, now_ms: u64) {
+        let Some((tracking, stamp)) = self.stamp(spot) else { return };
+        // xorshift
+        let mut dice = self.dice.get();
+        dice ^= dice << 13;
+        dice ^= dice >> 17;
+        dice ^= dice << 5;
+        self.dice.set(dice);
+        stamp.set(tracking.used(stamp.get(), now_ms, dice));
+    }
+
+    /// The key at `spot` was made now.
+    pub(crate) fn stamp_fresh(&self, spot: Spot, now_ms: u64) {
+        if let Some((tracking, stamp)) = self.stamp(spot) {
+            stamp.set(tracking.fresh(now_ms));
+        }
+    }
+
+    /// When and how often the key at `spot` was used, if that is tracked.
+    pub(crate) fn stamp(&self, spot: Spot) -> Option<(Tracking, &Cell<u32>)> {
+        Some((self.tracking?, self.pages[spot.page as usize].stamp(spot.slot as usize)?))
     }
 
     /// Removes the slot at `spot`, after which no other spot is valid; returns its word and by how many bytes the table shrank.
@@ -130,7 +173,7 @@ impl Table {
     }
 
     /// First of three steps towards the object of `hash`, each of which brings near what the next one reads. The pages'
-    /// own 56 bytes are few enough to be near already.
+    /// own 80 bytes are few enough to be near already.
     pub(crate) fn bring_tags(&self, hash: KeyHash) {
         self.pages[self.page_of(hash)].bring_tags();
     }
@@ -168,7 +211,7 @@ impl Table {
         self.directory[entry as usize] as usize
     }
 
-    fn add(&mut self, bits: u64, tag: u8, slot: Slot) -> (Spot, i64) {
+    fn add(&mut self, bits: u64, tag: u8, slot: Slot, stamp: Option<u32>) -> (Spot, i64) {
         let (mut number, mut grown) = (self.number_at(bits), 0);
         if self.pages[number].is_full() {
             grown = self.split(number);
@@ -176,7 +219,7 @@ impl Table {
         }
         let page = &mut self.pages[number];
         let before = page.memory_bytes();
-        let at = page.push(tag, slot);
+        let at = page.push(tag, slot, stamp);
         grown += page.memory_bytes() as i64 - before as i64;
         self.slots += 1;
         (Spot { page: number as u32, slot: at as u32 }, grown)
@@ -257,10 +300,10 @@ impl Table {
     /// At least as many slots were removed since pages were last added: that pays for it.
     fn rebuild(&mut self) -> u64 {
         let before = self.memory_bytes();
-        let mut table = Self { live: self.live, ..Self::default() };
+        let mut table = Self { live: self.live, tracking: self.tracking, ..Self::default() };
         for page in &mut self.pages {
-            for (tag, slot) in page.take_slots() {
-                table.add(slot.bits(), tag, slot);
+            for (tag, slot, stamp) in page.take_slots() {
+                table.add(slot.bits(), tag, slot, stamp);
             }
         }
         table.slots_when_grown = table.slots;

@@ -31,7 +31,7 @@ use super::capture::{Capture, Published, Survivor};
 use super::checkpoint::{Header, SegmentLive};
 use super::cleaner::Cleaning;
 use super::footer::Footing;
-use super::{LogEngine, backup, checkpoint_file};
+use super::{LogEngine, Room, backup, checkpoint_file};
 use crate::error::StoreError;
 use crate::options::{Hooks, Options};
 use crate::{Store, index::Index};
@@ -150,6 +150,10 @@ impl Keeper {
         let now = self.clock.now();
         let available_bytes = self.vfs.space(&self.dir).map_or(u64::MAX, |space| space.available_bytes);
         let survey = Survey { store, manner, now, segments: work.segments(store), available_bytes };
+        store.engine.set_room(Room {
+            taken_bytes: survey.segments.iter().map(|info| info.size_bytes).sum(),
+            available_bytes,
+        });
         let mut worked = self.work_by_rules(&mut work, &survey)?;
         worked |= self.retire(&mut work, store)?;
         if manner == Manner::Eager || !worked {

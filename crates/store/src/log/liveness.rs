@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 #[derive(Debug)]
 pub(crate) struct Liveness {
     chunks: Box<[OnceLock<Box<[Counters]>>]>,
+    /// Of all segments.
+    bytes: AtomicI64,
 }
 
 #[derive(Debug, Default)]
@@ -36,7 +38,7 @@ pub(crate) struct Live {
 impl Liveness {
     /// Nothing lives yet.
     pub(crate) fn new() -> Self {
-        Self { chunks: (0..CHUNKS).map(|_| OnceLock::new()).collect() }
+        Self { chunks: (0..CHUNKS).map(|_| OnceLock::new()).collect(), bytes: AtomicI64::new(0) }
     }
 
     /// A record of `bytes` in `segment` came to life.
@@ -44,6 +46,7 @@ impl Liveness {
         let counters = self.counters(segment);
         counters.records.fetch_add(1, Ordering::Relaxed);
         counters.bytes.fetch_add(bytes as i64, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as i64, Ordering::Relaxed);
     }
 
     /// A record of `bytes` in `segment` died; 0 bytes means unknown and counts the segment's average.
@@ -52,13 +55,20 @@ impl Liveness {
         let counters = self.counters(segment);
         counters.records.fetch_sub(1, Ordering::Relaxed);
         counters.bytes.fetch_sub(bytes as i64, Ordering::Relaxed);
+        self.bytes.fetch_sub(bytes as i64, Ordering::Relaxed);
     }
 
     /// Replaces what is known of `segment`, after a walk has counted.
     pub(crate) fn set(&self, segment: u32, live: Live) {
         let counters = self.counters(segment);
         counters.records.store(live.records as i64, Ordering::Relaxed);
-        counters.bytes.store(live.bytes as i64, Ordering::Relaxed);
+        let before = counters.bytes.swap(live.bytes as i64, Ordering::Relaxed);
+        self.bytes.fetch_add(live.bytes as i64 - before, Ordering::Relaxed);
+    }
+
+    /// Bytes that live, in all segments.
+    pub(crate) fn all_bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed).max(0) as u64
     }
 
     /// What lives in `segment`, as far as was counted.

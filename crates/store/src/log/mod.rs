@@ -64,6 +64,7 @@ pub(crate) struct LogEngine {
     pub(crate) brake: brake::Brake,
     /// Held by housekeeping while it looks at index and log, and by a group that is appended and not yet in the index.
     applying: Mutex<()>,
+    room: Mutex<Option<Room>>,
 }
 
 /// Segments that are set apart because something in them is damaged.
@@ -131,15 +132,40 @@ pub(crate) fn open(options: &Options) -> Result<Opened, StoreError> {
         apart,
         brake: brake::Brake::default(),
         applying: Mutex::default(),
+        room: Mutex::default(),
     });
     let keeper = keeper::Keeper::new(options, identity.folder, recovered.checkpoint);
     Ok(Opened { engine, index, hasher, time_floor_ms, keeper })
+}
+
+/// The disk, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// Files of all segments.
+    pub(crate) taken_bytes: u64,
+    /// What the file system still has.
+    pub(crate) available_bytes: u64,
 }
 
 impl LogEngine {
     /// Waits until housekeeping rests, or every group is in the index that is in the log, and keeps it so.
     pub(crate) fn apply_alone(&self) -> MutexGuard<'_, ()> {
         self.applying.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes of records that live.
+    pub(crate) fn all_live_bytes(&self) -> u64 {
+        self.liveness.all_bytes()
+    }
+
+    /// What the folder takes and what the file system has, as housekeeping last saw it; `None` before that.
+    pub(crate) fn room(&self) -> Option<Room> {
+        *self.room.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes what housekeeping sees.
+    pub(crate) fn set_room(&self, room: Room) {
+        *self.room.lock().unwrap_or_else(PoisonError::into_inner) = Some(room);
     }
 
     /// Segments that are set apart.

@@ -1,0 +1,173 @@
+//! Eviction through the shipped binary: a cache that forgets as `maxmemory-policy` says.
+#![allow(clippy::disallowed_methods, reason = "tests start processes and sockets")]
+
+mod common;
+
+use std::io::Write as _;
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::{Duration, Instant};
+
+use common::{Server, bulk, ok, receive};
+use resp::Value;
+
+const VALUE: &str =
+    "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789";
+
+fn connect(server: &Server) -> TcpStream {
+    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)).expect("it listens");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket option");
+    stream
+}
+
+/// Sends `commands` in one write; returns the replies.
+fn pipeline(stream: &mut TcpStream, commands: &[Vec<String>]) -> Vec<Value> {
+    let mut request = Vec::new();
+    for command in commands {
+        let command: Vec<&str> = command.iter().map(String::as_str).collect();
+        resp::encode_command(&mut request, &command);
+    }
+    stream.write_all(&request).expect("sent");
+    commands.iter().map(|_| receive(stream).expect("a reply")).collect()
+}
+
+fn command(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// A field of INFO.
+fn figure(server: &Server, field: &str) -> u64 {
+    let Value::Bulk(text) = server.call(&["info", "everything"]) else { panic!("INFO") };
+    let text = String::from_utf8(text).expect("text");
+    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("{field} in {text}")).parse().expect("a number")
+}
+
+/// Sets keys `name`0 and on, `count` of them; returns how many were refused.
+fn fill(stream: &mut TcpStream, name: &str, count: usize, ttl: Option<&str>) -> usize {
+    let value = VALUE.repeat(10);
+    let mut refused = 0;
+    for first in (0..count).step_by(500) {
+        let sets = (first..count.min(first + 500)).map(|n| {
+            let mut set = command(&["set", &format!("{name}{n}"), &value]);
+            ttl.into_iter().for_each(|ttl| set.extend(command(&["ex", ttl])));
+            set
+        });
+        let replies = pipeline(stream, &sets.collect::<Vec<_>>());
+        refused += replies.iter().filter(|reply| **reply != ok()).count();
+    }
+    refused
+}
+
+/// Whether each of the keys `name`0 and on is there.
+fn found(stream: &mut TcpStream, name: &str, count: usize) -> Vec<bool> {
+    let gets: Vec<_> = (0..count).map(|n| command(&["get", &format!("{name}{n}")])).collect();
+    let replies = gets.chunks(500).flat_map(|gets| pipeline(stream, gets));
+    replies.map(|reply| matches!(reply, Value::Bulk(_))).collect()
+}
+
+fn kept(stream: &mut TcpStream, name: &str, count: usize) -> usize {
+    found(stream, name, count).into_iter().filter(|found| *found).count()
+}
+
+#[test]
+fn engine_memory_evicts_at_its_limit_by_each_policy() {
+    for (policy, ttl) in [
+        ("allkeys-lru", None),
+        ("allkeys-lfu", None),
+        ("allkeys-random", None),
+        ("volatile-lru", Some("1000")),
+        ("volatile-lfu", Some("1000")),
+        ("volatile-random", Some("1000")),
+        ("volatile-ttl", Some("1000")),
+    ] {
+        let dir = tempfile::tempdir().expect("a folder for the test");
+        let policy_argument = format!("--memory-policy={policy}");
+        let arguments = ["--engine=memory", "--memory-limit=16MiB", &policy_argument];
+        let server = Server::start(dir.path(), &arguments);
+        let mut stream = connect(&server);
+        assert_eq!(fill(&mut stream, "k", 20_000, ttl), 0, "{policy}");
+        let (evicted, keys) = (figure(&server, "evicted_keys"), server.call(&["dbsize"]));
+        assert_eq!(keys, Value::Integer(20_000 - i64::try_from(evicted).expect("few")), "{policy}");
+        assert!(figure(&server, "used_memory") <= 16 << 20, "{policy}");
+        assert!(evicted < 8_000, "{policy}: {evicted} evicted of 20,000, where more than 12,000 fit");
+        if ttl.is_some() {
+            assert_eq!(fill(&mut stream, "stays", 8_000, None), 0, "{policy}: those with an expiry go");
+            assert_eq!(kept(&mut stream, "stays", 8_000), 8_000, "{policy}");
+            assert!(fill(&mut stream, "more", 12_000, None) > 0, "{policy}: nothing is left to evict");
+        }
+    }
+}
+
+#[test]
+fn policy_is_changed_at_run_time_and_use_is_told() {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let server = Server::start(dir.path(), &["--engine=memory", "--memory-limit=16MiB"]);
+    let mut stream = connect(&server);
+    assert!(fill(&mut stream, "k", 20_000, None) > 0, "noeviction is the default");
+    let policy = |name: &str| server.call(&["config", "set", "maxmemory-policy", name]);
+    assert_eq!(policy("allkeys-LFU"), ok());
+    assert!(
+        matches!(policy("allkeys-mru"), Value::Error(text) if String::from_utf8_lossy(&text).contains("allkeys-lfu"))
+    );
+    let shown = server.call(&["config", "get", "maxmemory-policy"]);
+    assert_eq!(shown, Value::Array(vec![bulk("maxmemory-policy"), bulk("allkeys-lfu")]));
+    assert_eq!(fill(&mut stream, "more", 20_000, None), 0);
+    assert!(figure(&server, "evicted_keys") > 10_000);
+
+    assert_eq!(server.call(&["set", "used", "v"]), ok());
+    let gets = vec![command(&["get", "used"]); 1_000];
+    drop(pipeline(&mut stream, &gets));
+    let Value::Integer(often) = server.call(&["object", "freq", "used"]) else { panic!("a count") };
+    assert!(often > 8, "{often} after 1,000 uses");
+    assert!(
+        matches!(server.call(&["object", "idletime", "used"]), Value::Error(text) if String::from_utf8_lossy(&text).contains("LFU"))
+    );
+    assert_eq!(server.call(&["object", "freq", "absent"]), Value::Null);
+
+    // who does not touch is not counted, but for TOUCH
+    assert_eq!(policy("volatile-lru"), ok());
+    let idle = || match server.call(&["object", "idletime", "used"]) {
+        Value::Integer(seconds) => Some(seconds),
+        _ => None,
+    };
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while idle() != Some(1) {
+        assert!(Instant::now() < deadline, "{:?}", server.call(&["object", "idletime", "used"]));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let quiet =
+        ["client no-touch on", "get used", "exists used", "ttl used", "type used", "object encoding used"];
+    let quiet: Vec<_> = quiet.iter().map(|line| command(&line.split(' ').collect::<Vec<_>>())).collect();
+    drop(pipeline(&mut stream, &quiet));
+    assert!(idle() >= Some(1));
+    drop(pipeline(&mut stream, &[command(&["touch", "used"])]));
+    assert_eq!(idle(), Some(0));
+}
+
+/// Engine `log`: values go to disk first, and keys when the log may come to more than its limit.
+#[test]
+fn engine_log_evicts_at_the_limit_of_the_disk_and_what_went_stays_gone_after_kill() {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let arguments = [
+        "--memory-limit=16MiB",
+        "--memory-policy=allkeys-lru",
+        "--store-disk-limit=32MiB",
+        "--journal-segment-size=2MiB",
+    ];
+    let server = Server::start(dir.path(), &arguments);
+    let mut stream = connect(&server);
+    assert_eq!(fill(&mut stream, "k", 40_000, None), 0);
+    assert!(figure(&server, "evicted_keys") > 15_000, "40 MB do not fit 32 MiB");
+    let before = found(&mut stream, "k", 40_000);
+    let count = before.iter().filter(|found| **found).count();
+    assert!(count > 7_000, "{count} of about 15,000 kept");
+    server.signal(libc::SIGKILL);
+    drop(server.end());
+
+    let server = Server::start(dir.path(), &arguments);
+    let mut stream = connect(&server);
+    let after = found(&mut stream, "k", 40_000);
+    let back = before.iter().zip(&after).filter(|(before, after)| **after && !**before).count();
+    assert_eq!(back, 0, "keys that were seen to be gone are there again");
+    assert_eq!(fill(&mut stream, "again", 2_000, None), 0);
+}

@@ -1,0 +1,508 @@
+//! Eviction: which keys go when there is no room for more, as `maxmemory-policy` says.
+//!
+//! ```text
+//! engine `memory`   beyond 15/16 of `memory.limit`: whoever writes evicts a few keys first, as many as its value needs
+//! engine `log`      values leave memory first (`memory`); keys go when what lives, times the log's largest ratio, is beyond
+//!                   15/16 of `store.disk_limit`, or slots alone fill memory: on the store's own thread, which may read keys
+//! ```
+//!
+//! Nothing is listed: a victim is the best of a sample, about [`SAMPLE_KEYS`] keys of one page of the index, or of the next ones that
+//! have an expiry. While the policy needs it, a stamp of 4 bytes beside each slot says when and how often its key was used.
+//!
+//! An eviction is a logged removal like any other: who finds the key gone waits for it, and it stays gone after a crash.
+//!
+//! Invariants
+//!   1. Nobody who evicts holds a stripe.
+//!   2. One command evicts at most [`EVICTIONS_MAX`] keys before it lets others have a turn.
+//!
+//! Source: Redis's approximated LRU and LFU (a sample instead of a list; a logarithmic counter that decays by the minute).
+//! Out of scope: values that leave memory and stay on disk (`memory`), expiry (`tend`).
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::access::Scope;
+use crate::error::{Stop, StoreError};
+use crate::hash::{KeyHash, STRIPES};
+use crate::index::PREPARED_KEYSPACE;
+use crate::index::stripe::{ExpiryEntry, Space, Stripe};
+use crate::index::table::Spot;
+use crate::prepared::Prepared;
+use crate::record;
+use crate::sought::Sought;
+use crate::time::{Deadline, Moment};
+use crate::{KeyRef, Store};
+
+/// Which keys are evicted, by Redis's names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Eviction {
+    /// None: what needs room is refused.
+    #[default]
+    NoEviction,
+    /// Those that were not used for longest.
+    AllKeysLru,
+    /// Those that are used least often.
+    AllKeysLfu,
+    /// Any.
+    AllKeysRandom,
+    /// Of those with an expiry, the ones that were not used for longest.
+    VolatileLru,
+    /// Of those with an expiry, the ones that are used least often.
+    VolatileLfu,
+    /// Any with an expiry.
+    VolatileRandom,
+    /// Those that expire soonest.
+    VolatileTtl,
+}
+
+impl Eviction {
+    const ALL: [Self; 8] = [
+        Self::NoEviction,
+        Self::AllKeysLru,
+        Self::AllKeysLfu,
+        Self::AllKeysRandom,
+        Self::VolatileLru,
+        Self::VolatileLfu,
+        Self::VolatileRandom,
+        Self::VolatileTtl,
+    ];
+
+    /// What must be known of each key.
+    pub(crate) fn tracking(self) -> Option<Tracking> {
+        match self {
+            Self::AllKeysLru | Self::VolatileLru => Some(Tracking::Recency),
+            Self::AllKeysLfu | Self::VolatileLfu => Some(Tracking::Frequency),
+            _ => None,
+        }
+    }
+
+    fn is_volatile(self) -> bool {
+        matches!(self, Self::VolatileLru | Self::VolatileLfu | Self::VolatileRandom | Self::VolatileTtl)
+    }
+}
+
+/// How a key was used, as far as the policy tracks it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Usage {
+    /// The policy does not need it.
+    #[default]
+    Untracked,
+    /// Not for so long, in ms.
+    IdleMs(u64),
+    /// About the logarithm of how often, 0 to 255.
+    Frequency(u8),
+}
+
+/// What a stamp says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tracking {
+    /// The time of the last use, in units of [`TICK_MS`], modulo 2^32: two years.
+    Recency,
+    /// Bits 8-23: the minute of the last use, modulo 2^16; bits 0-7: the count, to be lowered by one for each minute since then.
+    Frequency,
+}
+
+impl Tracking {
+    /// The stamp of a key that is made now.
+    pub(crate) fn fresh(self, now_ms: u64) -> u32 {
+        match self {
+            Self::Recency => (now_ms / TICK_MS) as u32,
+            Self::Frequency => minute(now_ms) << 8 | u32::from(COUNT_FRESH),
+        }
+    }
+
+    /// The stamp after a use; `dice` is any number.
+    pub(crate) fn used(self, stamp: u32, now_ms: u64, dice: u32) -> u32 {
+        match self {
+            Self::Recency => self.fresh(now_ms),
+            Self::Frequency => {
+                let count = count(stamp, now_ms);
+                let odds = u32::from(count.saturating_sub(COUNT_FRESH)) * COUNT_FACTOR + 1;
+                let count = if dice.is_multiple_of(odds) { count.saturating_add(1) } else { count };
+                minute(now_ms) << 8 | u32::from(count)
+            }
+        }
+    }
+
+    /// What the stamp tells.
+    pub(crate) fn usage(self, stamp: u32, now_ms: u64) -> Usage {
+        match self {
+            Self::Recency => Usage::IdleMs(u64::from(idle_ticks(stamp, now_ms)) * TICK_MS),
+            Self::Frequency => Usage::Frequency(count(stamp, now_ms)),
+        }
+    }
+
+    /// Of two keys the one with the higher rank goes first.
+    fn rank(self, stamp: u32, now_ms: u64) -> u64 {
+        match self {
+            Self::Recency => idle_ticks(stamp, now_ms).into(),
+            Self::Frequency => (u8::MAX - count(stamp, now_ms)).into(),
+        }
+    }
+}
+
+fn idle_ticks(stamp: u32, now_ms: u64) -> u32 {
+    let idle = ((now_ms / TICK_MS) as u32).wrapping_sub(stamp);
+    // a little ahead: another thread looked at the clock later
+    if idle > u32::MAX - AHEAD_TICKS { 0 } else { idle }
+}
+
+fn minute(now_ms: u64) -> u32 {
+    (now_ms / 60_000) as u32 & 0xffff
+}
+
+fn count(stamp: u32, now_ms: u64) -> u8 {
+    let minutes = minute(now_ms).wrapping_sub(stamp >> 8) & 0xffff;
+    (stamp as u8).saturating_sub(u8::try_from(minutes).unwrap_or(u8::MAX))
+}
+
+/// The policy, and where it stands.
+#[derive(Debug)]
+pub(crate) struct Evictor {
+    policy: AtomicU8,
+    /// What all tables track.
+    tracked: Mutex<Option<Tracking>>,
+    disk_limit_bytes: AtomicU64,
+    /// Keys that went, since the start.
+    pub(crate) evicted_keys: AtomicU64,
+    dice: AtomicU64,
+    /// For each stripe: the expiry up to which keys were looked at.
+    hands: Mutex<Box<[Option<ExpiryEntry>]>>,
+}
+
+impl Evictor {
+    /// One that has evicted nothing.
+    pub(crate) fn new(policy: Eviction, disk_limit_bytes: u64) -> Self {
+        Self {
+            policy: AtomicU8::new(policy as u8),
+            tracked: Mutex::new(None),
+            disk_limit_bytes: AtomicU64::new(disk_limit_bytes),
+            evicted_keys: AtomicU64::new(0),
+            dice: AtomicU64::new(1),
+            hands: Mutex::new(vec![None; STRIPES].into()),
+        }
+    }
+
+    /// Which keys go.
+    pub(crate) fn policy(&self) -> Eviction {
+        Eviction::ALL[usize::from(self.policy.load(Ordering::Relaxed))]
+    }
+
+    /// Sets which keys go.
+    pub(crate) fn set_policy(&self, policy: Eviction) {
+        self.policy.store(policy as u8, Ordering::Relaxed);
+    }
+
+    /// Sets the most that the folder may take; 0: as the file system has room.
+    pub(crate) fn set_disk_limit(&self, bytes: u64) {
+        self.disk_limit_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// splitmix64
+    fn roll(&self) -> u64 {
+        let mut dice = self.dice.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        dice = (dice ^ dice >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        dice = (dice ^ dice >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        dice ^ dice >> 31
+    }
+}
+
+/// A key that may go.
+struct Victim {
+    rank: u64,
+    keyspace: u32,
+    name: Name,
+}
+
+enum Name {
+    /// It is in memory.
+    Key(Box<[u8]>),
+    /// The record that has the key.
+    Cold(Sought),
+}
+
+/// The best victim of one stripe, while that is locked.
+struct Sample<'a> {
+    stripe: &'a Stripe,
+    number: usize,
+    moment: Moment,
+    /// The best rank so far, of this stripe or others.
+    rank: Option<u64>,
+    best: Option<(u32, KeyHash, Spot)>,
+    /// Keys that were looked at.
+    seen: usize,
+}
+
+impl Store {
+    /// Makes all tables track what the policy needs.
+    pub(crate) fn track_use(&self) {
+        let wanted = self.evictor.policy().tracking();
+        let mut tracked = self.evictor.tracked.lock().unwrap_or_else(PoisonError::into_inner);
+        if *tracked == wanted {
+            return;
+        }
+        let now_ms = self.now().server_ms();
+        for number in 0..STRIPES {
+            let mut stripe = self.index.lock(number);
+            stripe.track(wanted, now_ms);
+            stripe.report(&self.index);
+        }
+        *tracked = wanted;
+    }
+
+    /// Evicts keys before `bytes` are added, where memory is all there is. Returns whether more must go than one command may
+    /// evict: then it is to come again.
+    pub(crate) fn evict_for(&self, bytes: u64) -> bool {
+        let policy = self.evictor.policy();
+        if policy == Eviction::NoEviction || self.engine.has_places() || !self.engine_keeps() {
+            return false;
+        }
+        let memory = self.memory();
+        if memory.limit_bytes == 0 || bytes > memory.limit_bytes.saturating_sub(memory.reported_bytes) {
+            return false;
+        }
+        let mut evicted = 0;
+        loop {
+            let fits = self.memory().used_bytes().saturating_add(bytes) <= memory.limit_bytes;
+            let most = match fits {
+                true if self.memory.has_room(&self.index, &*self.engine, 0) => return false,
+                true => EVICTIONS_FEW,
+                false => EVICTIONS_MAX,
+            };
+            if evicted >= most {
+                return !fits;
+            }
+            if !self.evict_one(policy) {
+                return false;
+            }
+            evicted += 1;
+        }
+    }
+
+    /// Evicts at most `budget` keys while there is too little room; returns whether there still is. Blocks on reads.
+    pub(crate) fn evict_some(&self, budget: usize) -> bool {
+        let policy = self.evictor.policy();
+        if policy == Eviction::NoEviction || !self.engine_keeps() {
+            return false;
+        }
+        for _ in 0..budget {
+            if !self.is_short() || !self.evict_one(policy) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether keys must go.
+    fn is_short(&self) -> bool {
+        let has_memory = || self.memory.has_room(&self.index, &*self.engine, 0);
+        // values that wait for the disk leave memory after it
+        self.is_disk_short(16, 15) || !self.engine.awaits_disk() && !has_memory()
+    }
+
+    /// Whether what lives may come to more on disk than `share` of `of` parts of the limit.
+    fn is_disk_short(&self, of: u64, share: u64) -> bool {
+        let Some((engine, _)) = &self.log else { return false };
+        let limit_bytes = match self.evictor.disk_limit_bytes.load(Ordering::Relaxed) {
+            0 => engine.room().map_or(u64::MAX, |room| room.taken_bytes.saturating_add(room.available_bytes)),
+            limit_bytes => limit_bytes,
+        };
+        // without a bound of the log it is cleaned all the same
+        let ratio_percent = self.options.space_ratio_max_percent.max(UNBOUND_RATIO_PERCENT);
+        engine.all_live_bytes() / 100 * ratio_percent > limit_bytes / of * share
+    }
+
+    /// Refuses growth beyond `store.disk_limit`; holds it back where keys are evicted for it.
+    pub(crate) fn admit_to_disk(&self) -> Result<(), Stop> {
+        let limit_bytes = self.evictor.disk_limit_bytes.load(Ordering::Relaxed);
+        if limit_bytes == 0 || !self.is_disk_short(64, 61) {
+            return Ok(());
+        }
+        let evicts = self.evictor.policy() != Eviction::NoEviction;
+        if evicts {
+            self.tender.wake();
+        }
+        if !self.is_disk_short(1, 1) {
+            return Ok(());
+        }
+        if evicts {
+            return Err(Stop::Busy);
+        }
+        let text = format!("disk full: the log may come to more than store.disk_limit ({limit_bytes} B)");
+        Err(Stop::Refused(StoreError::DiskFull(text)))
+    }
+
+    fn evict_one(&self, policy: Eviction) -> bool {
+        (0..TRIES_MAX).any(|_| self.victim(policy).is_some_and(|victim| self.evict(policy, &victim)))
+    }
+
+    fn victim(&self, policy: Eviction) -> Option<Victim> {
+        let (dice, moment) = (self.evictor.roll(), self.now());
+        let mut hands = self.evictor.hands.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut victim, mut seen): (Option<Victim>, _) = (None, 0);
+        for number in (0..STRIPES).map(|n| (dice as usize + n) % STRIPES) {
+            let stripe = self.index.lock(number);
+            let rank = victim.as_ref().map(|victim| victim.rank);
+            let mut sample = Sample { stripe: &stripe, number, moment, rank, best: None, seen };
+            for (keyspace, space) in stripe.spaces() {
+                if keyspace == PREPARED_KEYSPACE || !self.index.lives(keyspace) {
+                    continue;
+                }
+                match policy {
+                    Eviction::VolatileTtl => sample.soonest(keyspace, space),
+                    _ if policy.is_volatile() => sample.expiring(keyspace, space, &mut hands[number], dice),
+                    _ => sample.any(keyspace, space, dice),
+                }
+            }
+            seen = sample.seen;
+            victim = sample.victim().or(victim);
+            if seen >= SAMPLE_KEYS {
+                break;
+            }
+        }
+        victim
+    }
+
+    /// Whether the victim went.
+    fn evict(&self, policy: Eviction, victim: &Victim) -> bool {
+        let Some(db) = self.index.database(victim.keyspace) else { return false };
+        let mut prepared = Prepared::default();
+        let key: Box<[u8]> = match &victim.name {
+            Name::Key(key) => key.clone(),
+            Name::Cold(sought) => {
+                let read = self.engine.read(sought);
+                if let Err(error) = &read {
+                    self.engine.on_damaged(sought.place);
+                    tracing::warn!(%error, "a key cannot be read to be evicted");
+                }
+                let Ok(key) = read.as_ref().map(|fetched| fetched.key.clone()) else { return false };
+                prepared.supply(sought.place, read);
+                key
+            }
+        };
+        let keys = [KeyRef { db, key: &key }];
+        let Ok(mut access) = self.access(Scope::Keys(&keys), &prepared, 0) else { return false };
+        let stays =
+            |meta: Option<crate::Meta>| meta.is_none_or(|it| policy.is_volatile() && it.expiry.is_none());
+        if access.meta(db, &key).map_or(true, stays) || !matches!(access.evict(db, &key), Ok(true)) {
+            return false;
+        }
+        match access.commit() {
+            Ok(_) => true,
+            Err(Stop::Refused(error) | Stop::Damaged(error)) => {
+                tracing::warn!(%error, "a key cannot be evicted");
+                false
+            }
+            // it changed meanwhile, somebody holds it, or the journal has no room now
+            Err(Stop::Cold | Stop::Busy | Stop::Locked(_)) => false,
+        }
+    }
+}
+
+impl Sample<'_> {
+    /// Looks at the slots around some hash bits.
+    fn any(&mut self, keyspace: u32, space: &Space, dice: u64) {
+        let (from, enough) = (dice >> 32 << 32, self.seen + SAMPLE_KEYS);
+        let (mut at, mut has_wrapped) = (Some(from), false);
+        while self.seen < enough {
+            let Some(bits) = at.filter(|bits| !has_wrapped || *bits < from) else {
+                if has_wrapped {
+                    return;
+                }
+                (at, has_wrapped) = (Some(0), true);
+                continue;
+            };
+            at = space.table.visit_page(bits, &mut |spot, tag, slot| {
+                let hash = KeyHash::from_parts(self.number, slot.bits(), tag);
+                let chance = dice ^ slot.bits().wrapping_mul(u64::from(tag) | 1);
+                let rank = self.rank_of(space, spot, chance);
+                self.offer(keyspace, space, (hash, spot), rank);
+            });
+        }
+    }
+
+    /// Looks at the next keys that have an expiry.
+    fn expiring(&mut self, keyspace: u32, space: &Space, hand: &mut Option<ExpiryEntry>, dice: u64) {
+        let next = space.expiry.after(*hand).chain(space.expiry.after(None));
+        let most = SAMPLE_EXPIRIES.min(space.expiry.len() as usize);
+        for (entry, _) in next.take(most) {
+            *hand = Some(entry);
+            let hash = entry.hash(self.number);
+            for spot in space.table.candidates(hash) {
+                let rank = self.rank_of(space, spot, dice ^ hash.bits());
+                self.offer(keyspace, space, (hash, spot), rank);
+            }
+        }
+    }
+
+    /// Looks at the keys that expire first.
+    fn soonest(&mut self, keyspace: u32, space: &Space) {
+        for entry in space.expiry.each_clock().into_iter().filter_map(|mut entries| entries.next()) {
+            let hash = entry.hash(self.number);
+            let deadline = Deadline::of(entry.expiry_ms);
+            let rank = deadline.map_or(0, |at| u64::MAX - self.moment.server_ms_of(at));
+            for spot in space.table.candidates(hash) {
+                // one head stands for those behind it
+                self.seen += SAMPLE_KEYS / SAMPLE_EXPIRIES - 1;
+                self.offer(keyspace, space, (hash, spot), rank);
+            }
+        }
+    }
+
+    /// By use, or by chance where that is not tracked.
+    fn rank_of(&self, space: &Space, spot: Spot, chance: u64) -> u64 {
+        let stamped = space.table.stamp(spot);
+        let used =
+            |(tracking, stamp): (Tracking, &Cell<u32>)| tracking.rank(stamp.get(), self.moment.server_ms());
+        stamped.map_or(chance, used)
+    }
+
+    fn offer(&mut self, keyspace: u32, space: &Space, (hash, spot): (KeyHash, Spot), rank: u64) {
+        self.seen += 1;
+        if self.rank.is_some_and(|best| best >= rank) {
+            return;
+        }
+        let is_removed = || space.table.word(spot).object().is_some_and(|it| it.kind() == record::REMOVED);
+        let is_held = || self.stripe.locks.as_ref().is_some_and(|locks| locks.has_slot(keyspace, hash));
+        if !is_held() && !is_removed() {
+            (self.rank, self.best) = (Some(rank), Some((keyspace, hash, spot)));
+        }
+    }
+
+    /// The best of this stripe, if it is better than those before.
+    fn victim(self) -> Option<Victim> {
+        let (keyspace, hash, spot) = self.best?;
+        let word = self.stripe.space(keyspace)?.table.word(spot);
+        let name = match word.object() {
+            Some(object) => Name::Key(object.key().into()),
+            None => Name::Cold(Sought::base(word.place(), keyspace, hash)),
+        };
+        Some(Victim { rank: self.rank?, keyspace, name })
+    }
+}
+
+/// Keys that are looked at for one victim, about.
+const SAMPLE_KEYS: usize = 64;
+/// Of them, those with an expiry of one stripe; and the stripes of which the key that expires first is looked at.
+const SAMPLE_EXPIRIES: usize = 16;
+/// Victims that turn out to be held, or to have changed, before it is given up for now.
+const TRIES_MAX: usize = 4;
+/// Keys that a command evicts, beyond those that it needs the room of, while memory is above its watermark.
+const EVICTIONS_FEW: usize = 16;
+/// Keys that one command evicts: a few milliseconds.
+const EVICTIONS_MAX: usize = 1_024;
+/// Unit of the time of the last use.
+const TICK_MS: u64 = 16;
+/// How far a clock that others looked at may be ahead.
+const AHEAD_TICKS: u32 = 1 << 16;
+/// Count of a key that was just made: it is not the first to go.
+const COUNT_FRESH: u8 = 5;
+/// How much rarer a count grows with each step.
+const COUNT_FACTOR: u32 = 10;
+/// Log to live data at which cleaning runs at full speed.
+const UNBOUND_RATIO_PERCENT: u64 = 170;
+
+#[cfg(test)]
+mod tests;
