@@ -3,7 +3,8 @@
 //! Invariants
 //!   1. A record is handed out only if its batch's header, its own header and its payload verify. Whether the batch has the
 //!      records that it was written with is known at its end: a record that a disk put in the place of another verifies.
-//!   2. Memory is bounded by the larger of 256 KiB and the largest record: what is handed out together lies in one window.
+//!   2. Memory is bounded by the larger of 256 KiB and the largest record: what is handed out together lies in one window. Between
+//!      slices it is 512 KiB at most.
 //!
 //! Sealed segments are durable to their end, so whatever does not verify there is damage. The tail found at
 //! start is decided by `recovery::tail` before anything is scanned.
@@ -167,7 +168,19 @@ impl Scanner {
             }
         }
         self.hand_out(&mut met, f);
-        scanned.map(|()| self.offset < self.extent.end_bytes)
+        scanned?;
+        self.drop_large_window();
+        Ok(self.offset < self.extent.end_bytes)
+    }
+
+    /// Keeps no window that a large record needed: whoever reads slices may rest between them.
+    fn drop_large_window(&mut self) {
+        if self.window.capacity() as u64 > 2 * WINDOW_BYTES {
+            if self.summed < self.offset {
+                self.sum_up();
+            }
+            (self.window, self.window_at) = (Vec::new(), self.offset);
+        }
     }
 
     /// Bytes of the segment that lie before the next record.

@@ -76,10 +76,11 @@ struct Found {
     payload: Box<[u8]>,
 }
 
-/// A copy that waits to be durable.
+/// A copy that waits to be durable. The record itself is not kept meanwhile: it may be long, and that may take.
 #[derive(Debug)]
 struct Copy {
-    found: Found,
+    source: Survivor,
+    source_bytes: u64,
     to: u64,
     seq: u64,
     lsn: u64,
@@ -155,18 +156,18 @@ impl Cleaning {
             std::mem::take(&mut self.copies).into_iter().partition(|copy: &Copy| copy.lsn <= durable);
         self.copies = waiting;
         for copy in ready {
-            let Found { keyspace, hash, place, .. } = copy.found;
+            let Survivor { keyspace, hash, place } = copy.source;
             match context.index.turn(keyspace, hash, place, (copy.to, copy.bytes), copy.seq) {
                 Some(dropped) => {
                     self.turned.insert(segment_of(copy.to));
                     context.engine.liveness.on_live(segment_of(copy.to), copy.bytes);
-                    context.engine.liveness.on_dead(segment_of(place), copy.found.record_bytes());
+                    context.engine.liveness.on_dead(segment_of(place), copy.source_bytes);
                     for delta in dropped {
                         context.engine.liveness.on_dead(segment_of(delta.place), delta.record_bytes.into());
                     }
                 }
-                None if context.index.owns(keyspace, hash, place).is_some() => self.found.push(copy.found),
-                None => {}
+                // it points there still, but not as it was copied
+                None => self.found.extend(Found::read(&copy.source, context)?),
             }
         }
         Ok(())
@@ -215,7 +216,9 @@ impl Cleaning {
             match found.append(&owned, context)? {
                 Appended::Copied { to, seq, lsn, bytes: copied } => {
                     bytes += copied;
-                    self.copies.push(Copy { found, to, seq, lsn, bytes: copied });
+                    let Found { keyspace, hash, place, .. } = found;
+                    let (source, source_bytes) = (Survivor { keyspace, hash, place }, found.record_bytes());
+                    self.copies.push(Copy { source, source_bytes, to, seq, lsn, bytes: copied });
                 }
                 // it changes all the time: the others first, and then it is read and folded again
                 Appended::Changed => {
