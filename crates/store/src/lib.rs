@@ -29,6 +29,7 @@ mod log;
 mod memory;
 mod object;
 mod options;
+mod policy;
 mod prepared;
 mod record;
 mod salvage;
@@ -293,7 +294,7 @@ impl Store {
     ) -> Result<Access<'s>, Stop> {
         if credit_bytes != 0 || prepared.has_records() {
             let pages = memory::ROOM_PAGES_MAX.max(prepared.records_count());
-            self.memory.make_room(&self.index, &*self.engine, pages, prepared.kept_bytes());
+            self.memory.make_room(&self.index, &*self.engine, pages, 0);
         }
         // large values are counted by now: room was made before they were copied
         if credit_bytes != 0 && self.evict_for(credit_bytes.min(LARGE_BYTES as u64)) {

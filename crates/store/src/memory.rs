@@ -2,8 +2,8 @@
 //!
 //! Counted: index pages and hot objects (`index`), large values, what commands have read from disk and what transactions stage (`large`), what waits in the journal (`engine`), and what others report
 //! in: connection buffers. From 15/16 of `memory.limit` on, each command that stores something or has read from disk first moves a clock hand on
-//! by a bounded number of pages: it drops clean hot values (their slot turns back into a place) that nobody looked at
-//! since its last visit. So what is read often stays, and what was read once takes the place of what nobody reads. At the limit, effects that grow are refused by name, while reads, removals and expiry
+//! by a bounded number of pages: it drops clean hot values (their slot turns back into a place) that were read least lately, as `policy`
+//! says. What was read from disk stays in memory as `policy` says, too. At the limit, effects that grow are refused by name, while reads, removals and expiry
 //! changes go on. Growth that only lacks what waits for the disk is held back until it has caught up.
 //!
 //! Invariants
@@ -18,7 +18,8 @@ use crate::error::{Stop, StoreError};
 use crate::hash::STRIPES;
 use crate::index::Index;
 use crate::large::{Held, LARGE_BYTES, Large, Ledger};
-use crate::object::{View, WORD_REFERENCED, Word};
+use crate::object::{View, Word};
+use crate::policy::{LEVEL_MAX, Room, Round, Verdict, admit};
 use crate::record;
 
 /// The budget.
@@ -46,7 +47,9 @@ struct Hand {
     bits: u64,
     /// Stripes passed since anything was dropped.
     barren_stripes: usize,
-    /// What was released when two whole rounds had found nothing; more must be, or a read must have made something hot, before another
+    /// What it has met since it began at stripe 0.
+    round: Round,
+    /// What was released when whole rounds had found nothing; more must be, or a read must have made something hot, before another
     /// try makes sense.
     barren_at: Option<u64>,
 }
@@ -158,8 +161,8 @@ impl Memory {
         &self.ledger
     }
 
-    /// Drops clean hot values that nobody looked at, until memory is well within its limit, `pages` were visited or
-    /// two rounds found none.
+    /// Drops clean hot values that were read least lately, until memory is well within its limit, `pages` were visited or
+    /// whole rounds found none.
     ///
     /// `for_bytes` are to come beside what is used. Takes one stripe's lock at a time; callers hold none. Whoever comes while
     /// another drops does not wait.
@@ -177,9 +180,10 @@ impl Memory {
             if self.has_room(index, engine, for_bytes) {
                 return;
             }
-            if hand.advance(index, released) {
+            let hurries = !self.used_within(index, engine, HURRY_SHARE, for_bytes);
+            if hand.advance(index, released, hurries) {
                 hand.barren_stripes = 0;
-            } else if hand.barren_stripes > 2 * STRIPES {
+            } else if hand.barren_stripes > BARREN_STRIPES_MAX {
                 hand.barren_stripes = 0;
                 hand.barren_at = Some(released);
                 return;
@@ -189,8 +193,27 @@ impl Memory {
 
     /// Whether used memory and `bytes` more are well within the limit.
     pub(crate) fn has_room(&self, index: &Index, engine: &dyn Engine, bytes: u64) -> bool {
+        self.used_within(index, engine, ROOM_SHARE, bytes)
+    }
+
+    /// What becomes of a value that was just read from disk, and is counted in what is used, from a slot with or without a mark. It
+    /// may take a little more than `make_room` leaves; the next command makes up for it.
+    pub(crate) fn verdict(&self, index: &Index, engine: &dyn Engine, is_marked: bool) -> Verdict {
+        let room = if self.used_within(index, engine, AMPLE_SHARE, 0) {
+            Room::Ample
+        } else if self.used_within(index, engine, FULL_SHARE, 0) {
+            Room::Short
+        } else {
+            Room::Full
+        };
+        admit(is_marked, room)
+    }
+
+    /// Whether used memory and `bytes` more leave a `share`-th of the limit.
+    fn used_within(&self, index: &Index, engine: &dyn Engine, share: u64, bytes: u64) -> bool {
         let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
-        limit_bytes == 0 || self.used(index, engine).saturating_add(bytes) <= limit_bytes - limit_bytes / 16
+        limit_bytes == 0
+            || self.used(index, engine).saturating_add(bytes) <= limit_bytes - limit_bytes / share
     }
 
     /// Takes note that a read has made a value hot.
@@ -277,18 +300,19 @@ impl Memory {
 
 impl Hand {
     /// Visits one page; returns whether something was dropped.
-    fn advance(&mut self, index: &Index, released: u64) -> bool {
+    fn advance(&mut self, index: &Index, released: u64, hurries: bool) -> bool {
         let mut stripe = index.lock(self.stripe);
         let Some(space) = stripe.space_at_mut(self.space) else {
             drop(stripe);
-            *self = Self {
-                stripe: (self.stripe + 1) % STRIPES,
-                barren_stripes: self.barren_stripes + 1,
-                ..Self::default()
-            };
+            (self.stripe, self.space, self.bits) = ((self.stripe + 1) % STRIPES, 0, 0);
+            self.barren_stripes += 1;
+            if self.stripe == 0 {
+                self.round.end();
+            }
             return false;
         };
-        let (next, freed) = space.visit_words(self.bits, &mut |word| cool(word, released));
+        let (next, freed) =
+            space.visit_words(self.bits, &mut |word| pass(word, released, &mut self.round, hurries));
         stripe.unreported_bytes -= freed;
         index.account(std::mem::take(&mut stripe.unreported_bytes));
         match next {
@@ -299,18 +323,38 @@ impl Hand {
     }
 }
 
-/// Turns a clean hot word that nobody looked at into its place; spares one that was looked at, once.
-pub(crate) fn cool(word: &mut Word, released: u64) {
-    let View::Hot(object) = word.view() else { return };
+/// The hand passes `word`: a clean hot one whose turn it is becomes its place.
+pub(crate) fn pass(word: &mut Word, released: u64, round: &mut Round, hurries: bool) {
+    let View::Hot(object) = word.view() else {
+        if word.is_marked() && !round.pass_mark() {
+            word.set_marked(false);
+        }
+        return;
+    };
     if object.kind() == record::REMOVED || object.seq() > released {
         return;
     }
-    if word.marks() & WORD_REFERENCED != 0 {
-        word.clear_mark(WORD_REFERENCED);
-        return;
+    match round.pass_value(word.level(), hurries) {
+        Some(level) => word.set_level(level),
+        None => *word = Word::cold(object.place(), word.marks()),
     }
-    *word = Word::cold(object.place(), word.marks());
 }
+
+/// Values leave memory until this share of the limit is free.
+const ROOM_SHARE: u64 = 16;
+
+/// With this share free, what is read stays in memory whatever it is.
+const AMPLE_SHARE: u64 = 8;
+
+/// With less than this share free, nothing that is read stays in memory.
+const FULL_SHARE: u64 = 64;
+
+/// With less than this share free, the hand hurries: what grows is refused soon.
+const HURRY_SHARE: u64 = 32;
+
+/// Stripes in which the hand finds nothing before it gives up: by then every value that can go has come to level 0, and was
+/// passed again.
+const BARREN_STRIPES_MAX: usize = (LEVEL_MAX as usize + 1) * STRIPES;
 
 /// What one command may read from disk is the limit divided by this: some of them at a time leave room for the rest.
 const READ_SHARE: u64 = 8;
@@ -328,7 +372,33 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::large::Bytes;
+    use crate::object::Object;
     use crate::testlog::TestLog;
+
+    #[test]
+    fn hand_turns_a_released_value_that_is_not_read_into_its_place_and_leaves_few_marks_alone() {
+        let mut object = Object::new(1, b"key", Bytes::Plain(b"value"), 0);
+        object.stamp(8, 5);
+        let (mut word, mut round) = (Word::hot(object, 0), Round::default());
+        word.refer();
+        pass(&mut word, 4, &mut round, false);
+        assert_eq!(word.level(), 1, "its effect is not released: the hand does not count");
+        pass(&mut word, 5, &mut round, false);
+        assert_eq!(word.level(), 0);
+        pass(&mut word, 5, &mut round, false);
+        assert!(matches!(word.view(), View::Cold(8)) && !word.is_marked());
+        word.set_marked(true);
+        pass(&mut word, 5, &mut round, false);
+        assert!(word.is_marked(), "one mark beside two values");
+        (0..2).for_each(|_| {
+            round = Round::default();
+            pass(&mut word, 5, &mut round, false);
+            round.end();
+        });
+        pass(&mut word, 5, &mut round, false);
+        assert!(matches!(word.view(), View::Cold(8)) && !word.is_marked(), "a mark beside no values");
+    }
 
     /// `SET` of a large value beside small ones at the limit: who made room for the large one waited for a stripe, and who had the
     /// stripe for what the other had reserved. All writers stood still, for ever.

@@ -23,8 +23,8 @@
 //! bit 63 HOT         the rest is a pointer, and the word owns the object
 //! bit 62 SHARED      another live key had the same 48 bits when the record was written (`record`)
 //! bit 61 DELTAS      the stripe lists deltas for this base (`index::stripe`)
-//! bit 60 REFERENCED  looked at since the clock passed (hot only)
-//! cold: bits 32-59 segment, bits 0-31 offset in units of 8 bytes;  hot: bits 0-47 pointer
+//! hot: bits 59-60 level of use (`policy`), bits 0-47 pointer
+//! cold: bit 60 mark of use (`policy`), bits 32-59 segment, bits 0-31 offset in units of 8 bytes
 //! ```
 //!
 //! Invariants
@@ -47,6 +47,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::large::{Bytes, LARGE_BYTES, Large};
+use crate::policy::{self, LEVEL_MAX};
 
 use crate::index::cpu::prefetch;
 
@@ -316,7 +317,7 @@ impl Word {
     pub(crate) fn cold(place: u64, marks: u64) -> Self {
         assert_eq!(place & !PLACE_MASK, 0, "segment number beyond 28 bits");
         debug_assert_eq!(marks & !MARKS_MASK, 0);
-        Self(Halves::new(place | marks & !WORD_REFERENCED))
+        Self(Halves::new(place | marks))
     }
 
     /// What the word holds.
@@ -356,7 +357,9 @@ impl Word {
     /// Turns the word to another place of the same record.
     pub(crate) fn swing(&mut self, place: u64) {
         if self.0.get() & WORD_HOT == 0 {
+            let is_marked = self.is_marked();
             *self = Self::cold(place, self.marks());
+            self.set_marked(is_marked);
             return;
         }
         // SAFETY: invariant 1: the word owns the object, and `&mut self` excludes readers. ManuallyDrop
@@ -366,17 +369,41 @@ impl Word {
         object.stamp(place, seq);
     }
 
-    /// SHARED, DELTAS and REFERENCED.
+    /// SHARED and DELTAS.
     pub(crate) fn marks(&self) -> u64 {
         self.0.get() & MARKS_MASK
     }
 
-    /// Marks the object as looked at; writes only when that is news.
+    /// Counts a read of the object; writes only where that changes its level.
     pub(crate) fn refer(&self) {
-        let word = self.0.get();
-        if word & WORD_REFERENCED == 0 {
-            self.0.set(word | WORD_REFERENCED);
+        let level = self.level();
+        let touched = policy::touched(level);
+        if touched != level {
+            self.set_level(touched);
         }
+    }
+
+    /// The level of use of a hot word.
+    pub(crate) fn level(&self) -> u8 {
+        debug_assert_ne!(self.0.get() & WORD_HOT, 0, "cold words have a mark");
+        ((self.0.get() & LEVEL_MASK) >> LEVEL_SHIFT) as u8
+    }
+
+    /// Sets the level of use of a hot word.
+    pub(crate) fn set_level(&self, level: u8) {
+        debug_assert!(self.0.get() & WORD_HOT != 0 && level <= LEVEL_MAX, "level {level}");
+        self.0.set(self.0.get() & !LEVEL_MASK | u64::from(level) << LEVEL_SHIFT);
+    }
+
+    /// Whether a cold word has the mark of use.
+    pub(crate) fn is_marked(&self) -> bool {
+        self.0.get() & (WORD_HOT | MARKED) == MARKED
+    }
+
+    /// Sets or clears the mark of use of a cold word.
+    pub(crate) fn set_marked(&self, is_marked: bool) {
+        debug_assert_eq!(self.0.get() & WORD_HOT, 0, "hot words have a level");
+        self.0.set(self.0.get() & !MARKED | if is_marked { MARKED } else { 0 });
     }
 
     /// Sets `mark`.
@@ -451,13 +478,16 @@ fn layout(size: usize) -> Layout {
 pub(crate) const WORD_SHARED: u64 = 1 << 62;
 /// The stripe lists deltas for this base.
 pub(crate) const WORD_DELTAS: u64 = 1 << 61;
-/// Looked at since the clock passed.
-pub(crate) const WORD_REFERENCED: u64 = 1 << 60;
 /// The largest segment number that a word can hold.
 pub(crate) const SEGMENT_MAX: u32 = (1 << 28) - 1;
 
 const WORD_HOT: u64 = 1 << 63;
-const MARKS_MASK: u64 = WORD_SHARED | WORD_DELTAS | WORD_REFERENCED;
+const MARKS_MASK: u64 = WORD_SHARED | WORD_DELTAS;
+/// Of a hot word.
+const LEVEL_SHIFT: u32 = 59;
+const LEVEL_MASK: u64 = 3 << LEVEL_SHIFT;
+/// Of a cold word.
+const MARKED: u64 = 1 << 60;
 const PLACE_MASK: u64 = (1 << 60) - 1;
 const POINTER_MASK: u64 = (1 << 48) - 1;
 const ALIGN_BYTES: usize = 8;
@@ -473,7 +503,9 @@ const FLAG_EXPIRY: u8 = 0x40;
 const FLAG_LARGE: u8 = 0x80;
 const _: () = assert!(LARGE_BYTES > u16::MAX as usize, "large values have the wide header");
 const _: () = assert!(align_of::<Arc<Large>>() <= ALIGN_BYTES);
-const _: () = assert!(WORD_HOT & MARKS_MASK == 0 && MARKS_MASK & PLACE_MASK == 0);
+const _: () = assert!((WORD_HOT | MARKED) & MARKS_MASK == 0 && (MARKS_MASK | MARKED) & PLACE_MASK == 0);
+const _: () = assert!((WORD_HOT | MARKS_MASK | POINTER_MASK) & LEVEL_MASK == 0);
+const _: () = assert!(LEVEL_MAX as u64 <= LEVEL_MASK >> LEVEL_SHIFT);
 const _: () = assert!((SEGMENT_MAX as u64) << 32 | 0xffff_ffff == PLACE_MASK);
 
 #[cfg(test)]
@@ -528,8 +560,13 @@ mod tests {
         let mut word = Word::cold(place, WORD_SHARED);
         word.set_mark(WORD_DELTAS);
         assert!(matches!(word.view(), View::Cold(p) if p == place));
+        assert!(!word.is_marked(), "the largest segment is no mark");
+        word.set_marked(true);
         word.swing(8);
         assert_eq!((word.place(), word.marks()), (8, WORD_SHARED | WORD_DELTAS));
+        assert!(word.is_marked(), "the same value lies elsewhere");
+        word.set_marked(false);
+        assert_eq!((word.place(), word.is_marked()), (8, false));
         word.clear_mark(WORD_DELTAS);
         assert_eq!(word.marks(), WORD_SHARED);
     }
@@ -538,10 +575,13 @@ mod tests {
     fn hot_word_owns_its_object_and_swings_in_place() {
         let mut object = Object::new(1, b"key", Bytes::Plain(b"value"), 0);
         object.stamp(3, 4);
-        let mut word = Word::hot(object, WORD_REFERENCED);
+        let mut word = Word::hot(object, WORD_SHARED);
+        (0..5).for_each(|_| word.refer());
         word.swing(9);
         let view = word.object().expect("hot");
         assert_eq!((view.place(), view.seq(), view.key(), view.value()), (9, 4, &b"key"[..], &b"value"[..]));
-        assert_eq!(word.marks(), WORD_REFERENCED);
+        assert_eq!((word.marks(), word.level(), word.is_marked()), (WORD_SHARED, LEVEL_MAX, false));
+        word.set_level(1);
+        assert_eq!((word.marks(), word.level(), word.place()), (WORD_SHARED, 1, 9));
     }
 }

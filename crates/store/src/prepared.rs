@@ -299,11 +299,6 @@ impl Prepared {
         self.records.len()
     }
 
-    /// Bytes of the values that were fetched and kept.
-    pub(crate) fn kept_bytes(&self) -> u64 {
-        self.reading.as_ref().map_or(0, |reading| reading.kept_bytes)
-    }
-
     /// Whether anything was fetched.
     pub(crate) fn has_records(&self) -> bool {
         !self.records.is_empty()

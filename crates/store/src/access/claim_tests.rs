@@ -9,6 +9,7 @@ use crate::engine::{Class, Credits, Engine};
 use crate::error::{Stop, StoreError};
 use crate::hash::{KeyHasher, STRIPES};
 use crate::index::Index;
+use crate::policy::{LEVEL_MAX, Round};
 use crate::prepared::Fetched;
 use crate::record::Draft;
 use crate::sought::Sought;
@@ -138,8 +139,8 @@ fn cool(store: &Store, number: usize) {
         while let Some(bits) = next {
             next = space
                 .visit_words(bits, &mut |word| {
-                    crate::memory::cool(word, newest);
-                    crate::memory::cool(word, newest);
+                    let mut round = Round::default();
+                    (0..=LEVEL_MAX).for_each(|_| crate::memory::pass(word, newest, &mut round, false));
                 })
                 .0;
         }

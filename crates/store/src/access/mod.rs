@@ -41,6 +41,7 @@ use crate::index::table::Spot;
 use crate::large::Bytes;
 use crate::log::checkpoint::BODY_SIZE_BYTES_MAX;
 use crate::object::{Object, WORD_DELTAS, Word};
+use crate::policy::Verdict;
 use crate::prepared::{Prepared, Wanted};
 use crate::record;
 use crate::sought::Sought;
@@ -667,8 +668,15 @@ impl<'a> State<'a> {
 }
 
 impl Space {
-    /// The slot of a cold key that was fetched, and its word once hot.
-    fn warmed(&self, slot: (u32, KeyHash), key: &[u8], prepared: &Prepared) -> Option<(Spot, Word)> {
+    /// The slot of a cold key that was fetched, and its word once hot; `None` if it is to stay cold. Collections must be folded, and
+    /// cannot.
+    fn warmed(
+        &self,
+        slot: (u32, KeyHash),
+        key: &[u8],
+        prepared: &Prepared,
+        judge: impl FnOnce(bool) -> Verdict,
+    ) -> Option<(Spot, Word)> {
         let Seek::At { spot, word, current: current @ Current::Cold { .. }, whole, .. } =
             self.seek(slot, key, prepared)
         else {
@@ -677,6 +685,13 @@ impl Space {
         if !current.has_value() {
             return None;
         }
+        let level = match judge(word.is_marked()) {
+            Verdict::Keep(level) => level,
+            Verdict::Mark => {
+                word.set_marked(true);
+                if current.kind() == record::IMAGE { 0 } else { return None }
+            }
+        };
         let object = if whole {
             let mut object = Object::new(current.kind(), key, current.value(), current.expiry_ms());
             object.stamp(word.place(), current.seq());
@@ -684,7 +699,9 @@ impl Space {
         } else {
             self.folded(spot, prepared)?
         };
-        Some((spot, Word::hot(object, self.table.word(spot).marks())))
+        let hot = Word::hot(object, self.table.word(spot).marks());
+        hot.set_level(level);
+        Some((spot, hot))
     }
 }
 
@@ -714,16 +731,12 @@ impl<'s> Guards<'s> {
         Self::Many(numbers.into_iter().map(|n| (n, store.index.lock(n))).collect())
     }
 
-    /// Makes hot what was read: the keys of the scope if memory has room, and collections, which must be folded.
+    /// Makes hot what was read: of the keys of the scope what is to stay in memory, and collections, which must be folded.
     fn warm_all(&mut self, store: &Store, scope: Scope<'_>, prepared: &Prepared) {
         match scope {
             Scope::Keys(_) | Scope::Foreseen(..) => {
-                let folds = prepared.collections().next().is_some();
-                for key in scope.keys().unwrap_or_default() {
-                    if folds || store.memory.has_room(&store.index, &*store.engine, 0) {
-                        self.warm(store, prepared, *key);
-                    }
-                }
+                let keys = scope.keys().unwrap_or_default();
+                keys.iter().for_each(|key| self.warm(store, prepared, *key));
             }
             Scope::Claimed { .. } | Scope::Walk => {}
             Scope::Everything => {
@@ -739,8 +752,9 @@ impl<'s> Guards<'s> {
         let Some(keyspace) = store.index.keyspace(key.db) else { return };
         let hash = store.hasher.hash(key.key);
         let Ok(stripe) = self.stripe_mut(hash.stripe()) else { return };
+        let judge = |is_marked| store.memory.verdict(&store.index, &*store.engine, is_marked);
         let Some((spot, word)) =
-            stripe.space(keyspace).and_then(|space| space.warmed((keyspace, hash), key.key, prepared))
+            stripe.space(keyspace).and_then(|space| space.warmed((keyspace, hash), key.key, prepared, judge))
         else {
             return;
         };

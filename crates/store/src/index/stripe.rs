@@ -26,6 +26,7 @@ use crate::index::locks::Locks;
 use crate::index::table::{Spot, Table};
 use crate::large::Bytes;
 use crate::object::{ObjectRef, View, WORD_DELTAS, WORD_SHARED, Word};
+use crate::policy;
 use crate::prepared::{Fetched, Fold, Prepared};
 use crate::record;
 use crate::sought::Sought;
@@ -486,9 +487,12 @@ impl Space {
         self.deltas.of(base)
     }
 
-    /// Replaces the word at `spot`; accounts its hot bytes.
+    /// Replaces the word at `spot`; accounts its hot bytes. What takes the place of a hot object keeps its level of use.
     pub(crate) fn set_word(&mut self, spot: Spot, word: Word) -> i64 {
         let slot = self.table.word_mut(spot);
+        if slot.object().is_some() && word.object().is_some() {
+            word.set_level(policy::rewritten(slot.level()));
+        }
         let change = hot_bytes(&word) - hot_bytes(slot);
         *slot = word;
         self.hot_bytes += change;
