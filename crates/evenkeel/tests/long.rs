@@ -11,6 +11,7 @@ mod common;
 #[path = "common/stress.rs"]
 mod stress;
 
+use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -226,6 +227,149 @@ fn disk_stays_within_the_bound_of_the_manual_for_random_sizes_and_commands() {
         }
     }
     println!("at most {most} % of the bound");
+}
+
+/// Prints the hit ratios of docs/benchmarks.md. 100,000 values of 4,000 bytes, `memory.limit` a tenth of that; Zipf 0.99 with
+/// another order of all keys after each million reads, beside two LRUs that see the same: one for as many values as the server holds beside its
+/// index, one for 10,000, the whole limit. Then a set of 4,000 keys beside SCAN.
+#[test]
+#[ignore = "3 million reads of 400 MB: a few minutes"]
+fn hit_ratio_on_a_hot_set_that_shifts_is_above_that_of_an_lru_and_scan_leaves_it_alone() {
+    const KEYS: usize = 100_000;
+    let (dir, value) = (tempfile::tempdir().expect("a folder for the test"), "v".repeat(4_000));
+    let server = Server::start(dir.path(), &["--memory-limit=40000000", "--durability=never"]);
+    let mut stream = connect(&server);
+    let numbers: Vec<usize> = (0..KEYS).collect();
+    for part in numbers.chunks(50) {
+        send_all(&mut stream, part, |key| vec!["set".into(), format!("key:{key}"), value.clone()]);
+    }
+    let seed = 42;
+    println!("seed {seed}");
+    let (mut dice, mut by_rank) = (Dice(seed), numbers);
+    let mut sum = 0.0;
+    let zipf: Vec<f64> = (1..=KEYS).map(|rank| (sum += (rank as f64).powf(-0.99), sum).1).collect();
+    let mut lrus =
+        [8_850, KEYS / 10].map(|room| Lru { room, order: BTreeMap::new(), used: vec![0; KEYS], now: 0 });
+    let mut sums = [0.0; 3];
+    for shift in 0..3 {
+        (1..KEYS).rev().for_each(|at| by_rank.swap(at, dice.below(at + 1)));
+        let (before, mut lru_misses) = (field(&server, "log_cold_reads"), [0, 0]);
+        for _ in 0..20_000 {
+            let keys = [(); 50].map(|()| {
+                let at = dice.unit() * zipf[KEYS - 1];
+                by_rank[zipf.partition_point(|sum| *sum <= at)]
+            });
+            read(&mut stream, &keys);
+            for (lru, misses) in lrus.iter_mut().zip(&mut lru_misses) {
+                *misses += keys.iter().filter(|key| !lru.read(**key)).count() as u64;
+            }
+        }
+        let misses = field(&server, "log_cold_reads") - before;
+        let ratios = [misses, lru_misses[0], lru_misses[1]].map(|misses| 1.0 - misses as f64 / 1e6);
+        println!("order {shift}: hit ratio {:.4}; LRUs {:.4}, {:.4}", ratios[0], ratios[1], ratios[2]);
+        if shift > 0 {
+            sums.iter_mut().zip(ratios).for_each(|(sum, ratio)| *sum += ratio);
+        }
+    }
+    let by = [sums[0] / sums[1], sums[0] / sums[2]];
+    println!(
+        "after a shift: {:.3} of the LRU for as many values, {:.3} of that for the whole limit",
+        by[0], by[1]
+    );
+    assert!(by[0] >= 1.05, "{by:?}");
+    let (hot, mut cursor) = (&by_rank[..4_000], "0".to_owned());
+    let mut misses_of = |stream: &mut TcpStream, batches: usize| {
+        let before = field(&server, "log_cold_reads");
+        (0..batches).for_each(|_| read(stream, &[(); 50].map(|()| hot[dice.below(hot.len())])));
+        (field(&server, "log_cold_reads") - before) as f64
+    };
+    misses_of(&mut stream, 2_000);
+    let before = 1.0 - misses_of(&mut stream, 2_000) / 1e5;
+    let (mut missed, mut pages) = (0.0, 0);
+    while pages == 0 || cursor != "0" {
+        // what SCAN itself reads is not in this
+        cursor = scanned(&mut stream, &cursor);
+        missed += misses_of(&mut stream, 2);
+        pages += 1;
+    }
+    let during = 1.0 - missed / f64::from(pages * 100);
+    println!("hot set: {before:.4} before SCAN, {during:.4} beside it ({pages} pages)");
+    assert!(during / before >= 0.99);
+}
+
+/// Numbers by SplitMix64.
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        ((u128::from(self.next()) * end as u128) >> 64) as usize
+    }
+
+    fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+/// The keys that were read last.
+struct Lru {
+    room: usize,
+    /// By time of the last read.
+    order: BTreeMap<u64, usize>,
+    /// That time, 0 for those that are not in it.
+    used: Vec<u64>,
+    now: u64,
+}
+
+impl Lru {
+    /// Whether it had the key.
+    fn read(&mut self, key: usize) -> bool {
+        self.now += 1;
+        let had = self.order.remove(&self.used[key]).is_some();
+        self.order.insert(self.now, key);
+        self.used[key] = self.now;
+        if self.order.len() > self.room
+            && let Some((_, gone)) = self.order.pop_first()
+        {
+            self.used[gone] = 0;
+        }
+        had
+    }
+}
+
+/// Sends a command for each key in one write, and takes the replies.
+fn send_all(stream: &mut TcpStream, keys: &[usize], command: impl Fn(usize) -> Vec<String>) {
+    let mut request = Vec::new();
+    for key in keys {
+        resp::encode_command(&mut request, &command(*key));
+    }
+    stream.write_all(&request).expect("sent");
+    for _ in keys {
+        let reply = receive(stream).expect("a reply");
+        assert!(!matches!(reply, Value::Error(_)), "{reply:?}");
+    }
+}
+
+/// Reads values, with short replies.
+fn read(stream: &mut TcpStream, keys: &[usize]) {
+    send_all(stream, keys, |key| vec!["getrange".into(), format!("key:{key}"), "0".into(), "0".into()]);
+}
+
+/// One call of SCAN; returns the next cursor.
+fn scanned(stream: &mut TcpStream, cursor: &str) -> String {
+    let mut request = Vec::new();
+    resp::encode_command(&mut request, &["scan", cursor, "count", "100"]);
+    stream.write_all(&request).expect("sent");
+    let Ok(Value::Array(parts)) = receive(stream) else { panic!("cursor and keys") };
+    let Some(Value::Bulk(next)) = parts.into_iter().next() else { panic!("a cursor") };
+    String::from_utf8(next).expect("digits")
 }
 
 /// A field of INFO, as a number.
