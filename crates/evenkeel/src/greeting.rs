@@ -45,7 +45,10 @@ pub(crate) fn print(
 }
 
 fn threads(settings: &Settings, connector: Connector) -> String {
-    let loops = || counted(settings.loops_resolved(), "event loop");
+    let loops = || {
+        let most = if settings.loops == 0 && settings.loops_resolved() > 1 { "up to " } else { "" };
+        format!("{most}{}", counted(settings.loops_resolved(), "event loop"))
+    };
     match connector {
         Connector::Epoll => loops(),
         Connector::Uring => format!("{} on io_uring", loops()),

@@ -306,6 +306,7 @@ fn reactor_options(settings: &Settings) -> reactor::Options {
             server::settings::Connector::Threads => reactor::Connector::Threads,
         },
         loops: settings.loops_resolved(),
+        adapts_loops: settings.loops == 0,
         tcp: tcp.iter().map(|address| SocketAddr::new(*address, settings.port)).collect(),
         unix: settings.unixsocket.clone(),
         connections_max: settings.connections_max,

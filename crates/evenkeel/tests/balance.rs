@@ -305,3 +305,41 @@ fn stuck_loop_is_told_of_by_info_and_log_with_what_it_was_doing() {
     );
     assert!(errors.contains(&format!("loop {index} moves again after about")), "{errors}");
 }
+
+/// Every new user's server had a loop for each core, whatever else the cores were needed for.
+#[test]
+fn default_server_starts_with_one_active_loop_and_says_so() {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let server = Server::start(dir.path(), &["--engine=memory", "--loops=0"]);
+    let mut clients: Vec<Client> = (0..20).map(|_| Client::connect(&server)).collect();
+    let ids: Vec<i64> = clients.iter_mut().map(Client::id).collect();
+    let info = clients[0].text(&["INFO", "loops"]);
+    for line in
+        ["loops_active:1", "loops_active_reason:start", "loops_active_changes:0", "loop0_connections:20"]
+    {
+        assert!(info.lines().any(|has| has == line), "{line} in {info}");
+    }
+    assert!(info.contains("loop0_run_queue_delay_us:"), "{info}");
+    let Value::Error(refused) = clients[0].call(&["CLIENT", "MOVE", &ids[0].to_string(), "1"]) else {
+        panic!("it is parked, or there is none on this machine");
+    };
+    assert!(refused.starts_with(b"ERR "), "{}", String::from_utf8_lossy(&refused));
+    let fixed = Server::start(&dir.path().join("fixed"), &["--engine=memory", "--loops=3"]);
+    let info = Client::connect(&fixed).text(&["INFO", "loops"]);
+    assert!(info.contains("loops_active:3\r\nloops_active_reason:fixed\r\n"), "{info}");
+}
+
+#[test]
+fn server_that_may_use_one_core_has_one_loop() {
+    let all = rustix::thread::sched_getaffinity(None).expect("the cores of this thread");
+    let first = (0..rustix::thread::CpuSet::MAX_CPU).find(|core| all.is_set(*core)).expect("a core");
+    let mut one = rustix::thread::CpuSet::new();
+    one.set(first);
+    // The server inherits it from the thread that starts it.
+    rustix::thread::sched_setaffinity(None, &one).expect("fewer cores");
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let server = Server::start(dir.path(), &["--engine=memory", "--loops=0"]);
+    let info = Client::connect(&server).text(&["INFO", "loops"]);
+    assert!(info.contains("loop0_connections:") && !info.contains("loop1_"), "{info}");
+    assert!(info.contains("loops_active:1\r\n"), "{info}");
+}

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-use reactor::{BudgetReport, Connector, LoopStats};
+use reactor::{ActiveReport, BudgetReport, Connector, LoopStats};
 use store::Prepared;
 
 use crate::capture::{Chunk, Last};
@@ -75,6 +75,8 @@ pub(crate) trait Peers: Send + Sync {
     fn kill(&self, id: u64) -> bool;
     /// Has a connection change loops.
     fn move_connection(&self, id: u64, loop_index: usize) -> Result<(), String>;
+    /// How many loops are active.
+    fn active_loops(&self) -> ActiveReport;
     /// Counters of the loops.
     fn loops(&self) -> Vec<Arc<LoopStats>>;
     /// Messages that a loop has not taken yet.

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use clock::Nanos;
 use reactor::{
-    BudgetReport, Connection, Connector, Handle, Input, Io, Keeps, LoopStats, NoRoom, Output, Protocol, Step,
+    ActiveReport, BudgetReport, Connection, Connector, Handle, Input, Io, Keeps, LoopStats, NoRoom, Output,
+    Protocol, Step,
 };
 use resp::Writer;
 
@@ -235,6 +236,10 @@ impl Peers for Reach {
 
     fn move_connection(&self, id: u64, loop_index: usize) -> Result<(), String> {
         self.0.move_connection(id, loop_index).map_err(|error| error.to_string())
+    }
+
+    fn active_loops(&self) -> ActiveReport {
+        self.0.active_loops()
     }
 
     fn loops(&self) -> Vec<Arc<LoopStats>> {

@@ -1,4 +1,4 @@
-//! INFO's section of the loops: what each of them does, never only as sums.
+//! INFO's section of the loops: how many are active and why, and what each of them does, never only as sums.
 //!
 //! `connections`, `inbox_depth`, `held_connections` and `stuck_*` are of this moment; `busy_permille`, `lag_us_p99` and `longest_*`
 //! of the last interval (`balance.interval`, or 5 s when that is off; before the first is over, since the start); all others
@@ -11,9 +11,17 @@ use crate::server::Server;
 
 pub(super) fn section(server: &View<'_>, text: &mut String) {
     let Some(peers) = server.peers() else { return };
+    let active = peers.active_loops();
+    line(text, "loops_active", active.count);
+    line(text, "loops_active_reason", active.reason.as_str());
+    line(text, "loops_active_since_s", server.clock.now().since(active.since).as_secs());
+    line(text, "loops_active_changes", active.changes);
     for (index, stats) in peers.loops().iter().enumerate() {
         for (name, value) in counts(stats, peers.mailbox_depth(index)) {
             line(text, &format!("loop{index}_{name}"), value);
+        }
+        if let Some(delay) = stats.run_queue_delay() {
+            line(text, &format!("loop{index}_run_queue_delay_us"), delay.as_micros());
         }
         longest(stats, index, text);
         stuck(server, stats, index, text);

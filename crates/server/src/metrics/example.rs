@@ -29,6 +29,7 @@ pub(super) fn example() -> Snapshot {
         uptime: Duration::from_secs(100),
         build: vec![("version", "1.2.3".to_owned()), ("engine", "log".to_owned())],
         loops: vec![of_loop(5), of_loop(6)],
+        active: Some(ActiveFigures { count: 2, reason: "loops_busy", changes: 3 }),
         commands: vec![set],
         errors: [("ERR".to_owned(), 3), ("WRONGTYPE".to_owned(), 1)].into(),
         connections: ConnectionFigures {
@@ -152,6 +153,7 @@ fn of_loop(connections: u64) -> LoopFigures {
         moves_out: 2,
         busy: Duration::from_millis(250),
         cpu: Duration::from_millis(300),
+        run_queue_delay: (connections == 5).then_some(Duration::from_millis(20)),
         committing: Duration::from_millis(50),
         stuck: 1,
         lag_us: histogram(&[10, 20, 30, 4_000]),

@@ -41,6 +41,10 @@ pub(super) fn line(snapshot: &Snapshot, former: Option<&Snapshot>) -> String {
             "threads": process.threads, "files_open": process.files_open, "files_max": process.files_max,
         },
     });
+    if let Some(active) = &snapshot.active {
+        all["loops_active"] =
+            json!({"count": active.count, "reason": active.reason, "changes": active.changes});
+    }
     for (part, bytes) in snapshot.memory.parts() {
         all["memory"][format!("{part}_bytes")] = bytes.into();
     }
@@ -84,6 +88,9 @@ fn of_loop(index: usize, figures: &LoopFigures, before: Option<&LoopFigures>, in
         "cpu_s": rounded(figures.cpu.as_secs_f64()), "commit_s": rounded(figures.committing.as_secs_f64()),
         "lag_us": percentiles(&figures.lag_us, 1.0),
     });
+    if let Some(delay) = figures.run_queue_delay {
+        all["run_queue_delay_s"] = rounded(delay.as_secs_f64()).into();
+    }
     if let Some(longest) = &figures.longest {
         let micros = rounded(longest.took.as_secs_f64() * 1e6);
         all["longest_callback"] = json!({"us": micros, "command": longest.what});

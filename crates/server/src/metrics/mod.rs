@@ -44,6 +44,8 @@ pub struct Snapshot {
     pub build: Vec<(&'static str, String)>,
     /// Loops, by their number.
     pub loops: Vec<LoopFigures>,
+    /// How many of them are active; `None` without a reactor.
+    pub active: Option<ActiveFigures>,
     /// Commands that were called or refused.
     pub commands: Vec<CommandFigures>,
     /// Error replies by their code.
@@ -64,6 +66,17 @@ pub struct Snapshot {
     pub clients: ClientFigures,
     /// The process.
     pub process: ProcessFigures,
+}
+
+/// How many loops are active.
+#[derive(Clone, Debug)]
+pub struct ActiveFigures {
+    /// They are the first ones.
+    pub count: u64,
+    /// Why there are so many.
+    pub reason: &'static str,
+    /// How often the number changed.
+    pub changes: u64,
 }
 
 /// One loop.
@@ -99,6 +112,8 @@ pub struct LoopFigures {
     pub busy: Duration,
     /// Processor time of its thread.
     pub cpu: Duration,
+    /// Time that its thread was ready to run and waited for a core, where the system tells.
+    pub run_queue_delay: Option<Duration>,
     /// Time that it waited for the disk because all its clients did.
     pub committing: Duration,
     /// How long ticks took, in microseconds.
@@ -218,6 +233,7 @@ impl Snapshot {
             uptime: server.clock.now().since(server.started),
             build: build(server),
             loops: loops(server.peers()),
+            active: server.peers().map(active),
             commands: commands(server),
             errors: server.stats.errors(),
             connections: connections(server),
@@ -256,6 +272,7 @@ impl LoopFigures {
             moves_out: stats.moves_out(),
             busy: Duration::from_nanos(stats.busy_ns()),
             cpu: Duration::from_nanos(stats.cpu_ns()),
+            run_queue_delay: stats.run_queue_delay(),
             committing: Duration::from_nanos(stats.waited_ns()),
             lag_us: stats.lag_us(),
             stuck: stats.stuck_count(),
@@ -293,6 +310,11 @@ fn build(server: &Server) -> Vec<(&'static str, String)> {
         ("connector", server.connector()),
         ("journal_backend", server.store.backend().unwrap_or_default()),
     ]
+}
+
+fn active(peers: &dyn Peers) -> ActiveFigures {
+    let reactor::ActiveReport { count, reason, changes, since: _ } = peers.active_loops();
+    ActiveFigures { count: count as u64, reason: reason.as_str(), changes }
 }
 
 fn loops(peers: Option<&dyn Peers>) -> Vec<LoopFigures> {

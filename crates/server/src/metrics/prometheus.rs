@@ -141,12 +141,26 @@ fn loops(snapshot: &Snapshot, page: &mut Page) {
         let of_one = move |(index, figures)| (vec![label("loop", &index)], figure(figures));
         snapshot.loops.iter().enumerate().map(of_one)
     };
+    if let Some(active) = &snapshot.active {
+        let reason = vec![label("reason", &active.reason)];
+        page.gauge("loops_active", "Loops that may have connections: the first ones.", active.count);
+        page.gauges("loops_active_reason", "Why there are so many; always 1.", [(reason, 1.0)]);
+        page.counter("loops_active_changes_total", "Changes of the number of active loops.", active.changes);
+    }
     for (name, help, figure) in LOOP_GAUGES {
         page.gauges(name, help, of_each(*figure));
     }
     for (name, help, figure) in LOOP_COUNTERS {
         page.counters(name, help, of_each(*figure));
     }
+    let delays = snapshot.loops.iter().enumerate().filter_map(|(index, figures)| {
+        Some((vec![label("loop", &index)], figures.run_queue_delay?.as_secs_f64()))
+    });
+    page.counters(
+        "loop_run_queue_delay_seconds_total",
+        "Time that the loop's thread was ready to run and waited for a core.",
+        delays,
+    );
     let longest = snapshot.loops.iter().enumerate().filter_map(|(index, figures)| {
         let longest = figures.longest.as_ref()?;
         let labels = vec![label("loop", &index), label("command", &longest.what.as_deref().unwrap_or(""))];

@@ -177,7 +177,8 @@ impl Settings {
         redis::listed(self, own, matches)
     }
 
-    /// The number of event loops: what is set, or one for each core.
+    /// The number of event loops: what is set, or one for each core that this process may use, by its affinity mask and by the
+    /// processor time that its control group grants.
     pub fn loops_resolved(&self) -> usize {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         if self.loops == 0 { cores() } else { self.loops }

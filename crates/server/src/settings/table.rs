@@ -220,8 +220,10 @@ table! {
     }
     loops: usize = "loops" {
         form: "COUNT", default: "0", bounds: ["0", "256"], runtime: false,
-        summary: "Event loops, each a thread with its own connections; 0 for one on each core.",
-        reason: "More loops than cores only wait for each other.",
+        summary: "Event loops, each a thread with its own connections; 0 for as many as the load needs, at most one for each core \
+                  that the process may use (affinity mask, CPU quota of the control group).",
+        reason: "More loops than cores only wait for each other, and on cores that other processes need fewer loops are faster. \
+                 INFO loops shows how many are active and why. A count is fixed.",
     }
     connector: Connector = "connector" {
         form: "epoll|uring|threads", default: "epoll", bounds: ["", ""], runtime: false,

@@ -60,6 +60,10 @@ impl Peers for Arc<Posts> {
         if loop_index == 0 { Ok(()) } else { Err(format!("no loop {loop_index} for connection {id}")) }
     }
 
+    fn active_loops(&self) -> reactor::ActiveReport {
+        reactor::ActiveReport { count: 1, ..Default::default() }
+    }
+
     fn loops(&self) -> Vec<Arc<reactor::LoopStats>> {
         Vec::new()
     }
