@@ -119,7 +119,11 @@ impl Client {
         number.ok_or_else(|| format!("INFO {section} has no number {field}"))
     }
 
-    fn info_text(&mut self, section: &str) -> Result<String, Failure> {
+    /// `INFO section` as it came.
+    ///
+    /// # Errors
+    /// The server does not know the section.
+    pub fn info_text(&mut self, section: &str) -> Result<String, Failure> {
         match self.call(&["INFO", section])? {
             Value::Bulk(text) | Value::Verbatim { text, .. } => {
                 Ok(String::from_utf8_lossy(&text).into_owned())

@@ -361,6 +361,30 @@ fn skew_without_the_even_start_measures_only_what_was_asked_for() {
 }
 
 #[test]
+fn skew_in_phases_shows_how_many_loops_are_active_and_why() {
+    let small = ["skew", "--phases", "--clients", "20", "--keys", "2", "--value-size", "100"];
+    let short = ["--duration", "300ms", "--balance-interval", "200ms", "--interval", "100ms"];
+    let (status, value) = measured(&[&small[..], &short].concat());
+    assert_eq!(status, 0, "{value}");
+    has_the_common_shape(&value, "skew");
+    let phases = value["phases"].as_array().unwrap();
+    let names: Vec<_> = phases.iter().map(|phase| phase["phase"].as_str().unwrap()).collect();
+    assert_eq!(names, ["light", "grown", "contended", "fallen"]);
+    let first = &phases[0]["loops"][0];
+    assert_eq!((&first["active"], &first["changes"]), (&Value::from(1), &Value::from(0)), "{first}");
+    let samples: Vec<_> = phases.iter().flat_map(|phase| phase["loops"].as_array().unwrap()).collect();
+    let changes = samples.iter().map(|sample| sample["changes"].as_u64().unwrap());
+    assert!(changes.is_sorted(), "{value}");
+    for sample in samples {
+        let loops = sample["connections"].as_array().unwrap().len();
+        let active = sample["active"].as_u64().unwrap() as usize;
+        assert!((1..=loops).contains(&active) && sample["reason"].is_string(), "{sample}");
+    }
+    let light = phases[0]["operations_per_second"].as_f64().unwrap();
+    assert!(light <= 1_100.0, "its rate is fixed: {light}");
+}
+
+#[test]
 fn quiet_prints_a_line_for_each_operation() {
     let small = ["remote-test", "-q", "--clients", "2", "--requests", "50", "--iterations", "1"];
     let (status, text) = finished(&mut bench(&small));

@@ -10,7 +10,9 @@
 //!
 //! A loop's load is the bytes that it sent: with MGET of values of one size that is its work, whatever the server counts.
 //! The server's own measure, `loopN_busy_permille`, is in the JSON beside it. Pinned by host, connections stay where the server
-//! puts them.
+//! puts them. `--phases` measures something else: see [`phases`].
+
+mod phases;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -39,6 +41,9 @@ pub(super) struct Skew {
     /// How connections meet loops at the start; `even` is measured, too, to compare with
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "one-loop")]
     starts: Vec<Start>,
+    /// Instead of all that: how many loops are active while the load grows, while another thread wants a core, after the load has fallen
+    #[arg(long, conflicts_with_all = ["starts", "balance", "no_even"])]
+    phases: bool,
     /// Leave the even start out, and with it what is compared with it
     #[arg(long)]
     no_even: bool,
@@ -149,6 +154,9 @@ impl Skew {
                 self.duration, self.balance_interval
             ));
         }
+        if self.phases {
+            return Ok(vec![self.run_phases()?]);
+        }
         let mut kinds = if self.no_even { Vec::new() } else { vec![EVEN] };
         for start in &self.starts {
             kinds.extend(self.balance.iter().map(|balance| (*start, *balance)));
@@ -165,15 +173,15 @@ impl Skew {
         Ok(vec![self.report(&runs)?])
     }
 
+    /// What `--server evenkeel=FLAGS` gives.
+    fn server_flags(&self) -> Vec<String> {
+        let flags = self.common.server.split_once('=').map_or("", |parts| parts.1);
+        flags.split_whitespace().map(Into::into).collect()
+    }
+
     fn host(&self, start: Start, balance: Balance) -> Result<Host, Failure> {
         let common = &self.common;
-        let mut flags: Vec<String> = common
-            .server
-            .split_once('=')
-            .map_or("", |parts| parts.1)
-            .split_whitespace()
-            .map(Into::into)
-            .collect();
+        let mut flags = self.server_flags();
         let mut add = |flag: &str, value: &str| flags.extend([flag.to_owned(), value.to_owned()]);
         if common.engine.is_none() {
             add("--engine", "memory");
@@ -246,16 +254,13 @@ impl Skew {
         Ok(fleet)
     }
 
-    fn phase(&self, start: Start) -> Phase {
-        let group = |keys: usize, connections: usize| Group {
+    fn group(&self, keys: usize, connections: usize) -> Group {
+        let picked =
+            Keys { first: 0, count: u64::from(self.key_count), pick: Pick::Random, form: KeyForm::Benchmark };
+        Group {
             work: Work {
                 action: Action::MultiGet(keys),
-                keys: Keys {
-                    first: 0,
-                    count: u64::from(self.key_count),
-                    pick: Pick::Random,
-                    form: KeyForm::Benchmark,
-                },
+                keys: picked,
                 value_bytes: self.value_size as usize,
                 value_count: 1,
                 verify: false,
@@ -265,14 +270,17 @@ impl Skew {
             depth: usize::from(self.common.pipeline),
             limit: Limit::For(self.duration),
             per_second: self.common.rate,
-        };
+        }
+    }
+
+    fn phase(&self, start: Start) -> Phase {
         let clients = self.clients as usize;
         let groups = match start {
             Start::Loads => {
                 let part = |index: usize| (index + 1) * clients / LOADS.len() - index * clients / LOADS.len();
-                LOADS.iter().enumerate().map(|(index, keys)| group(*keys, part(index))).collect()
+                LOADS.iter().enumerate().map(|(index, keys)| self.group(*keys, part(index))).collect()
             }
-            _ => vec![group(usize::from(self.keys), clients)],
+            _ => vec![self.group(usize::from(self.keys), clients)],
         };
         let interval = self.common.interval.min(self.balance_interval);
         Phase { groups, request_timeout: self.common.request_timeout, interval }
