@@ -344,7 +344,7 @@ table! {
                  are never slowed down.",
     }
     store_disk_limit: Size = "store.disk_limit" {
-        form: "SIZE", default: "0", bounds: ["0", "1024TiB"], runtime: true,
+        form: "SIZE", default: "0", bounds: ["0", "64TiB"], runtime: true,
         summary: "Most bytes that the log may come to: what lives, times store.space_ratio_max. From 15/16 of it on keys are \
                   evicted if memory.policy says so; beyond it writes are refused, or wait for the eviction. 0: as the file system \
                   has room.",
