@@ -13,13 +13,14 @@
 #[cfg(test)]
 mod bound;
 mod clean;
+pub(crate) mod rest;
 mod rules;
 mod trim;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -35,6 +36,7 @@ use super::{LogEngine, Room, backup, checkpoint_file};
 use crate::error::StoreError;
 use crate::options::{Hooks, Options};
 use crate::{Store, index::Index};
+use rest::{Alarm, Rests, WORKED};
 use rules::{Counts, Hand, Hands, Piece};
 
 /// A store's housekeeping.
@@ -53,8 +55,7 @@ pub(crate) struct Keeper {
     work: Mutex<Work>,
     /// Segments and checkpoint as they were when a backup began that is under way: it holds `work` for as long as it copies.
     while_copying: Mutex<Option<(Vec<SegmentInfo>, Option<Published>)>>,
-    stop: Mutex<bool>,
-    woken: Condvar,
+    alarm: Arc<Alarm>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -119,8 +120,13 @@ pub(crate) enum Manner {
 }
 
 impl Keeper {
-    /// A keeper for the folder of `options`, which was recovered from `checkpoint`.
-    pub(crate) fn new(options: &Options, folder: u128, checkpoint: Option<Published>) -> Self {
+    /// A keeper for the folder of `options`, which was recovered from `checkpoint`; `alarm` is told of what is appended.
+    pub(crate) fn new(
+        options: &Options,
+        folder: u128,
+        checkpoint: Option<Published>,
+        alarm: Arc<Alarm>,
+    ) -> Self {
         Self {
             vfs: Arc::clone(&options.vfs),
             clock: Arc::clone(&options.clock),
@@ -133,8 +139,7 @@ impl Keeper {
             cleaned_bytes: AtomicU64::new(0),
             work: Mutex::new(Work { published: checkpoint, ..Work::default() }),
             while_copying: Mutex::default(),
-            stop: Mutex::new(false),
-            woken: Condvar::new(),
+            alarm,
             thread: Mutex::default(),
         }
     }
@@ -240,8 +245,7 @@ impl Keeper {
 
     /// Ends the thread.
     pub(crate) fn stop(&self) {
-        *lock(&self.stop) = true;
-        self.woken.notify_all();
+        self.alarm.stop();
         let thread = lock(&self.thread).take();
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
             // a panic of the thread was reported where it happened
@@ -483,19 +487,10 @@ impl Keeper {
             if waited > DURABLE_WAIT_MAX || store.engine.journal.has_failed() {
                 return Err(StoreError::Journal("the journal does not become durable".to_owned()));
             }
-            self.rest(REST_WORKED);
-            waited += REST_WORKED;
+            self.alarm.sleep(WORKED);
+            waited += WORKED;
         }
         Ok(())
-    }
-
-    /// Rests for `time`, or until stopped; returns whether stopped.
-    fn rest(&self, time: Duration) -> bool {
-        let stop = lock(&self.stop);
-        if *stop {
-            return true;
-        }
-        *self.woken.wait_timeout(stop, time).unwrap_or_else(PoisonError::into_inner).0
     }
 }
 
@@ -577,19 +572,20 @@ pub(crate) struct Parts<'a> {
 }
 
 fn run(store: &Weak<Store>) {
+    let mut rests = Rests::new();
     // a store that nobody holds ends within one rest
     while let Some(store) = store.upgrade() {
         let Some((keeper, parts)) = store.keeping() else { return };
+        let next_lsn = parts.engine.journal.next_lsn();
         let rest = match keeper.turn(parts, Manner::Paced) {
-            Ok(Turn { worked, brakes }) if worked || brakes => REST_WORKED,
-            Ok(_) => REST_IDLE,
+            Ok(Turn { worked, brakes }) => rests.next(next_lsn, worked || brakes),
             Err(error) => {
                 tracing::error!(%error, "housekeeping ends");
                 keeper.release(parts);
                 return;
             }
         };
-        if keeper.rest(rest) {
+        if keeper.alarm.rest(rest, || parts.engine.journal.next_lsn() != next_lsn) {
             keeper.release(parts);
             return;
         }
@@ -616,16 +612,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Between two slices: 256 KiB each 2 ms is 125 MB/s at most.
-const REST_WORKED: Duration = Duration::from_millis(2);
 /// A key in a checkpoint, about.
 const ENTRY_BYTES: u64 = 17;
 /// How long one turn cleans; it still reads and writes one piece at a time.
 const CLEAN_TIME_MAX: Duration = Duration::from_millis(4);
 /// How long one turn captures.
 const CAPTURE_TIME_MAX: Duration = Duration::from_millis(2);
-/// When there was nothing to do.
-const REST_IDLE: Duration = Duration::from_millis(50);
 /// Between checkpoints that free little.
 const SMALL_CAPTURE_REST: Duration = Duration::from_secs(1);
 /// After a checkpoint that failed.

@@ -65,6 +65,8 @@ pub(crate) struct LogEngine {
     /// Held by housekeeping while it looks at index and log, and by a group that is appended and not yet in the index.
     applying: Mutex<()>,
     room: Mutex<Option<Room>>,
+    /// Of housekeeping.
+    alarm: Arc<keeper::rest::Alarm>,
 }
 
 /// Segments that are set apart because something in them is damaged.
@@ -122,6 +124,7 @@ pub(crate) fn open(options: &Options) -> Result<Opened, StoreError> {
     let readers = Readers::start(Arc::clone(&source) as Arc<dyn Source>, options.readers)
         .map_err(|error| StoreError::Open(format!("no threads for cold reads: {error}")))?;
     let waits = options.durability == Durability::Always;
+    let alarm = Arc::new(keeper::rest::Alarm::default());
     let engine = Arc::new(LogEngine {
         journal,
         liveness,
@@ -133,8 +136,9 @@ pub(crate) fn open(options: &Options) -> Result<Opened, StoreError> {
         brake: brake::Brake::default(),
         applying: Mutex::default(),
         room: Mutex::default(),
+        alarm: Arc::clone(&alarm),
     });
-    let keeper = keeper::Keeper::new(options, identity.folder, recovered.checkpoint);
+    let keeper = keeper::Keeper::new(options, identity.folder, recovered.checkpoint, alarm);
     Ok(Opened { engine, index, hasher, time_floor_ms, keeper })
 }
 
@@ -259,6 +263,7 @@ impl Engine for LogEngine {
                 self.journal.append(credits, &drafts, &mut places)
             }
         };
+        self.alarm.on_append();
         appended.last_seq.0
     }
 
