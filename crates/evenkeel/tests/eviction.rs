@@ -5,6 +5,7 @@ mod common;
 
 use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpStream};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use common::{Server, bulk, ok, receive};
@@ -170,4 +171,82 @@ fn engine_log_evicts_at_the_limit_of_the_disk_and_what_went_stays_gone_after_kil
     let back = before.iter().zip(&after).filter(|(before, after)| **after && !**before).count();
     assert_eq!(back, 0, "keys that were seen to be gone are there again");
     assert_eq!(fill(&mut stream, "again", 2_000, None), 0);
+}
+
+/// Each key is set once, and read by others: what was told to be gone never comes back, whenever the server dies.
+#[test]
+fn keys_that_were_seen_to_be_gone_stay_gone_over_kills_under_load() {
+    const CYCLES: usize = 3;
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let arguments = [
+        "--memory-limit=16MiB",
+        "--memory-policy=allkeys-random",
+        "--store-disk-limit=16MiB",
+        "--journal-segment-size=1MiB",
+    ];
+    // of each key: 0 not acknowledged, 1 acknowledged, 2 seen to be gone after that
+    let states: Vec<AtomicU8> = (0..200_000).map(|_| AtomicU8::new(0)).collect();
+    let next = AtomicUsize::new(0);
+    for cycle in 0..CYCLES {
+        let server = Server::start(dir.path(), &arguments);
+        let mut stream = connect(&server);
+        let (mut back, mut gone) = (0, 0);
+        let newest = next.load(SeqCst);
+        for (found, state) in found(&mut stream, "k", newest).into_iter().zip(&states) {
+            back += usize::from(found && state.load(SeqCst) == 2);
+            gone += usize::from(state.load(SeqCst) == 2);
+        }
+        assert_eq!(back, 0, "cycle {cycle}: of {gone} keys that were seen to be gone, so many came back");
+        assert!(
+            cycle < 2 || gone > 1_000,
+            "cycle {cycle}: {gone} keys were seen to be gone: too few to show anything"
+        );
+        std::thread::scope(|scope| {
+            for worker in 0..4 {
+                let (states, next, mut stream) = (&states, &next, connect(&server));
+                scope.spawn(move || while turn(worker, &mut stream, states, next).is_ok() {});
+            }
+            let evicted = figure(&server, "evicted_keys");
+            let deadline = Instant::now() + Duration::from_secs(30);
+            while figure(&server, "evicted_keys") < evicted + 4_000 {
+                assert!(Instant::now() < deadline, "nothing is evicted");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            server.signal(libc::SIGKILL);
+        });
+        drop(server.end());
+    }
+}
+
+/// Sets some new keys and reads some older ones; ends when the server does.
+fn turn(
+    worker: usize,
+    stream: &mut TcpStream,
+    states: &[AtomicU8],
+    next: &AtomicUsize,
+) -> std::io::Result<()> {
+    let mut request = Vec::new();
+    let first = next.fetch_add(16, SeqCst);
+    assert!(first + 16 <= states.len(), "more keys than were thought of");
+    let read: Vec<usize> =
+        (1..17).map(|n| ((first + worker) * n).wrapping_mul(2_654_435_761) % (first + 1)).collect();
+    let value = VALUE.repeat(10);
+    for n in first..first + 16 {
+        resp::encode_command(&mut request, &["set", &format!("k{n}"), &value]);
+    }
+    // what had been acknowledged before the read
+    let known: Vec<bool> = read.iter().map(|n| states[*n].load(SeqCst) == 1).collect();
+    read.iter().for_each(|n| resp::encode_command(&mut request, &["get", &format!("k{n}")]));
+    stream.write_all(&request)?;
+    for state in &states[first..first + 16] {
+        if receive(stream)? == ok() {
+            state.store(1, SeqCst);
+        }
+    }
+    for (n, known) in read.into_iter().zip(known) {
+        if receive(stream)? == Value::Null && known {
+            states[n].store(2, SeqCst);
+        }
+    }
+    Ok(())
 }

@@ -365,7 +365,7 @@ impl Store {
         victim
     }
 
-    /// Whether the victim went.
+    /// Whether the victim went, or was gone.
     fn evict(&self, policy: Eviction, victim: &Victim) -> bool {
         let Some(db) = self.index.database(victim.keyspace) else { return false };
         let mut prepared = Prepared::default();
@@ -373,9 +373,8 @@ impl Store {
             Name::Key(key) => key.clone(),
             Name::Cold(sought) => {
                 let read = self.engine.read(sought);
-                if let Err(error) = &read {
+                if read.is_err() {
                     self.engine.on_damaged(sought.place);
-                    tracing::warn!(%error, "a key cannot be read to be evicted");
                 }
                 let Ok(key) = read.as_ref().map(|fetched| fetched.key.clone()) else { return false };
                 prepared.supply(sought.place, read);
@@ -384,10 +383,12 @@ impl Store {
         };
         let keys = [KeyRef { db, key: &key }];
         let Ok(mut access) = self.access(Scope::Keys(&keys), &prepared, 0) else { return false };
-        let stays =
-            |meta: Option<crate::Meta>| meta.is_none_or(|it| policy.is_volatile() && it.expiry.is_none());
-        if access.meta(db, &key).map_or(true, stays) || !matches!(access.evict(db, &key), Ok(true)) {
-            return false;
+        match access.meta(db, &key) {
+            // its time had come: the commit says so
+            Ok(None) => {}
+            Ok(Some(meta)) if policy.is_volatile() && meta.expiry.is_none() => return false,
+            Ok(Some(_)) if matches!(access.evict(db, &key), Ok(true)) => {}
+            _ => return false,
         }
         match access.commit() {
             Ok(_) => true,

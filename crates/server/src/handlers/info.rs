@@ -234,6 +234,17 @@ fn memory(server: &View<'_>, text: &mut String) {
         line(text, &format!("clients_memory_{part}"), bytes);
     }
     line(text, "clients_memory_unauthenticated", clients.unauthenticated_bytes);
+    let values = server.census().hot_bytes + report.large_bytes;
+    let whole = if report.limit_bytes == 0 { used } else { report.limit_bytes };
+    for (part, bytes) in [
+        ("values", values),
+        ("index", report.index_bytes.saturating_sub(values)),
+        ("journal", report.journal_bytes),
+        ("buffers", report.reported_bytes.saturating_sub(report.journal_bytes)),
+    ] {
+        line(text, &format!("memory_{part}"), bytes);
+        line(text, &format!("memory_{part}_perc"), percent(bytes, whole));
+    }
     line(text, "used_memory_bytes_per_key", report.index_bytes.checked_div(keys).unwrap_or(0));
     line(text, "maxmemory", report.limit_bytes);
     line(text, "maxmemory_human", human(report.limit_bytes));

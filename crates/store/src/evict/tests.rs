@@ -143,6 +143,21 @@ fn keys_that_expire_first_go_first() {
     assert!(bench.kept("k", 400) >= 395, "{} of those that expire last", bench.kept("k", 400));
 }
 
+/// Keys whose time has come are the first to go under `volatile-ttl`, and nobody may have removed them yet.
+#[test]
+fn expired_keys_make_room_as_well() {
+    for policy in [Eviction::VolatileTtl, Eviction::AllKeysLru] {
+        let bench = Bench::new(policy);
+        (0..900).for_each(|i| bench.put(&format!("short{i}"), 1_000, Some(60_000)).expect("room"));
+        bench.clock.advance(Duration::from_secs(120));
+        for i in 0..900 {
+            bench.put(&format!("k{i}"), 1_000, Some(100_000_000)).expect("the expired ones go");
+        }
+        assert!(bench.store.expired_keys() > 700, "{policy:?}: {}", bench.store.expired_keys());
+        assert!(bench.kept("k", 900) > 800, "{policy:?}: {} kept", bench.kept("k", 900));
+    }
+}
+
 /// A value larger than what one command may evict for.
 #[test]
 fn large_value_comes_again_until_there_is_room() {
