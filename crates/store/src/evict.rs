@@ -297,9 +297,17 @@ impl Store {
 
     /// Whether keys must go.
     fn is_short(&self) -> bool {
-        let has_memory = || self.memory.has_room(&self.index, &*self.engine, 0);
-        // values that wait for the disk leave memory after it
-        self.is_disk_short(16, 15) || !self.engine.awaits_disk() && !has_memory()
+        if self.memory.has_room(&self.index, &*self.engine, 0) {
+            return self.is_disk_short(16, 15);
+        }
+        !self.engine.has_places() || self.is_disk_short(16, 15) || self.is_full_without_values()
+    }
+
+    /// Whether memory would have too little room even if all values had left it.
+    fn is_full_without_values(&self) -> bool {
+        let memory = self.memory();
+        let values_bytes = self.census().hot_bytes + memory.large_bytes + memory.journal_bytes;
+        memory.used_bytes().saturating_sub(values_bytes) > memory.limit_bytes - memory.limit_bytes / 16
     }
 
     /// Whether what lives may come to more on disk than `share` of `of` parts of the limit.
@@ -365,7 +373,7 @@ impl Store {
         victim
     }
 
-    /// Whether the victim went, or was gone.
+    /// Whether the victim went.
     fn evict(&self, policy: Eviction, victim: &Victim) -> bool {
         let Some(db) = self.index.database(victim.keyspace) else { return false };
         let mut prepared = Prepared::default();
@@ -383,6 +391,8 @@ impl Store {
         };
         let keys = [KeyRef { db, key: &key }];
         let Ok(mut access) = self.access(Scope::Keys(&keys), &prepared, 0) else { return false };
+        let removed = || self.expired_keys() + self.evicted_keys();
+        let removed_before = removed();
         match access.meta(db, &key) {
             // its time had come: the commit says so
             Ok(None) => {}
@@ -391,7 +401,8 @@ impl Store {
             _ => return false,
         }
         match access.commit() {
-            Ok(_) => true,
+            // without room in the journal one whose time had come stays for now
+            Ok(_) => removed() > removed_before,
             Err(Stop::Refused(error) | Stop::Damaged(error)) => {
                 tracing::warn!(%error, "a key cannot be evicted");
                 false

@@ -366,6 +366,14 @@ const RESERVE_PAGES_MAX: usize = 16_384;
 pub(crate) const ROOM_PAGES_MAX: usize = 64;
 
 #[cfg(test)]
+impl Memory {
+    /// For as long as the result lives, somebody else makes room.
+    pub(crate) fn as_if_making_room(&self) -> impl Drop + '_ {
+        self.hand.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use std::sync::mpsc;
     use std::thread;

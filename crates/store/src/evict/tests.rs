@@ -321,6 +321,23 @@ fn keys_are_evicted_for_the_disk_and_stay_gone_after_a_power_loss() {
     }
 }
 
+/// The store's own thread took the moment at which another one made room, or memory had just filled again, for one in which no
+/// value could leave it: keys went from the disk for want of memory, under the load that engine `log` is for.
+#[test]
+fn keys_stay_on_disk_while_values_can_leave_memory() {
+    let bench = LogBench::new(Eviction::AllKeysLru);
+    for i in 0..2_500 {
+        bench.put(&format!("k{i}")).expect("there is room");
+        if i % 8 == 0 {
+            bench.turn();
+        }
+        while bench.store.drive() {}
+        let _other = bench.store.memory.as_if_making_room();
+        bench.store.tend(100);
+    }
+    assert_eq!(bench.store.evicted_keys(), 0, "2.5 MB fit the disk");
+}
+
 #[test]
 fn without_eviction_growth_is_refused_at_the_limit_of_the_disk_and_removals_go_on() {
     let bench = LogBench::new(Eviction::NoEviction);
