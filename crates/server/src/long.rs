@@ -45,7 +45,7 @@ pub(crate) struct LongCommands {
     ended: Condvar,
     /// Bytes of requests that wait or run.
     bytes: AtomicU64,
-    /// So many have run.
+    /// So many have run, or run.
     count: AtomicU64,
     /// From so many keys or queued commands on a command is long.
     from: AtomicUsize,
@@ -325,8 +325,9 @@ impl Server {
             let mut job = match errand {
                 Errand::Run(job) => job,
                 Errand::Call(call) => {
-                    call();
+                    // before it tells anybody of its end, who may ask for the count
                     self.long.count.fetch_add(1, Ordering::Relaxed);
+                    call();
                     self.store.offer();
                     continue;
                 }
