@@ -76,4 +76,4 @@ cargo xtask planted [NAME...]   bugs planted in a copy of the tree: does the sim
 cargo xtask tidy [--update]     the checks of stage `tidy`; --update shrinks the list of long functions
 
 cargo xtask bench [NAME...] [--quick] [--runs N]
-                                comparisons side by side, written to docs/benchmarks.md; --help lists them";
+                                comparisons side by side, written to docs/benchmarks/figures.md; --help lists them";

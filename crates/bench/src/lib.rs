@@ -1,7 +1,7 @@
 //! Measuring servers: `evenkeel bench` for everybody, and the project's own figures.
 //!
 //! - `drive` is the load engine, `experiment` what `evenkeel bench` does with it: for any server, in a user's hands.
-//! - `suite` are the comparisons that docs/benchmarks.md shows, `limit` the servers that do the least there is to do.
+//! - `suite` are the comparisons that docs/benchmarks/figures.md shows, `limit` the servers that do the least there is to do.
 //!
 //! Everything measured here is measured from outside: servers are processes of their own (`servers`), driven by
 //! redis-benchmark or by our own engine (`load`), A and B alternating on the same machine (`suite`). A run in which

@@ -34,7 +34,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Measure groups of figures side by side and write them into docs/benchmarks.md
+    /// Measure groups of figures side by side and write them into docs/benchmarks/figures.md
     Suite {
         /// Groups; all when none is named
         #[arg(value_name = "NAME")]

@@ -1,7 +1,7 @@
-//! docs/benchmarks.md: the table, the commands and the plots, written between two markers.
+//! docs/benchmarks/figures.md: the table, the plots and the commands, written between two markers.
 //!
 //! All figures, also those of former runs, are kept in docs/benchmarks/results.json, so that measuring one group
-//! leaves the others as they were. Text outside the markers is the author's.
+//! leaves the others as they were. Text outside the markers, and the summary docs/benchmarks.md, are written by hand.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -84,14 +84,15 @@ impl Report {
 
     fn text(&self) -> String {
         let mut text =
-            format!("{} A figure of another names it below.\n\n{TABLE_HEAD}", self.results.machine);
+            format!("{} A figure from another machine names it below.\n\n{TABLE_HEAD}", self.results.machine);
         for figure in &self.results.figures {
             text.push_str(&row(figure));
         }
         for (name, _) in plots(&self.results.figures) {
-            text.push_str(&format!("\n![{}]({name})\n", plot_title(&name)));
+            let file = name.trim_start_matches(PLOTS);
+            text.push_str(&format!("\n![{}]({file})\n", plot_title(file)));
         }
-        text.push_str("\n### Commands\n");
+        text.push_str("\n## Commands\n");
         for figure in &self.results.figures {
             text.push_str(&format!(
                 "\n`{}`: {}\n\n```sh\n{}\n```\n",
@@ -192,14 +193,14 @@ fn plots(figures: &[Figure]) -> Vec<(String, String)> {
         let pairs: Vec<&Figure> =
             figures.iter().filter(|f| f.id.starts_with(&prefix) && f.b.is_some()).collect();
         if !pairs.is_empty() {
-            plots.push((format!("benchmarks/{}.svg", group.name), svg::ratios(group.about, &pairs)));
+            plots.push((format!("{PLOTS}{}.svg", group.name), svg::ratios(group.about, &pairs)));
         }
     }
     plots
 }
 
-fn plot_title(name: &str) -> &str {
-    let group = name.trim_start_matches("benchmarks/").trim_end_matches(".svg");
+fn plot_title(file: &str) -> &str {
+    let group = file.trim_end_matches(".svg");
     crate::suite::GROUPS.iter().find(|known| known.name == group).map_or(group, |known| known.about)
 }
 
@@ -236,7 +237,9 @@ fn file_system(folder: &Path) -> String {
         .unwrap_or_else(|| "a file system that df does not know".into())
 }
 
-const PAGE: &str = "benchmarks.md";
+const PAGE: &str = "benchmarks/figures.md";
+/// Before the names of the plots, which lie beside the page.
+const PLOTS: &str = "benchmarks/";
 const RESULTS: &str = "benchmarks/results.json";
 const BEGIN: &str = "<!-- figures: written by `cargo xtask bench` -->";
 const END: &str = "<!-- end of figures -->";
@@ -259,6 +262,7 @@ mod tests {
     #[test]
     fn new_figure_replaces_its_old_one_and_leaves_the_others() {
         let folder = tempfile::tempdir().expect("a folder");
+        fs::create_dir(folder.path().join(PLOTS)).expect("a folder");
         fs::write(folder.path().join(PAGE), format!("Mine.\n{BEGIN}\nold\n{END}\nMine too.\n"))
             .expect("a page");
         for (id, a) in [("redis/x", 40_000.0), ("limit/y", 1.0), ("redis/x", 90_000.0)] {
@@ -272,12 +276,13 @@ mod tests {
             page.contains("| SET | >= 1.25 | **1.80** | 1.80 to 1.80 | met | 90,000 | 50,000 | requests/s |")
         );
         assert!(page.find("`limit/y`").expect("limit") < page.find("`redis/x`").expect("redis"));
-        assert!(folder.path().join("benchmarks/redis.svg").exists());
+        assert!(page.contains("](redis.svg)") && folder.path().join("benchmarks/redis.svg").exists());
     }
 
     #[test]
     fn former_figure_keeps_its_values_and_its_machine() {
         let folder = tempfile::tempdir().expect("a folder");
+        fs::create_dir(folder.path().join(PLOTS)).expect("a folder");
         fs::write(folder.path().join(PAGE), format!("{BEGIN}\n{END}\n")).expect("a page");
         let mut report = Report::open(folder.path()).expect("a report");
         report.results.machine = "Machine: another.".to_owned();
@@ -290,7 +295,7 @@ mod tests {
             &report.results.figures.iter().find(|figure| figure.id == "redis/old").expect("the old one");
         assert_eq!((old.a.values[0].to_bits(), old.machine.as_str()), (7.7339636249997845_f64.to_bits(), ""));
         let page = fs::read_to_string(folder.path().join(PAGE)).expect("the page");
-        assert!(page.contains("Machine: another. A figure of another names it below.\n"), "{page}");
+        assert!(page.contains("Machine: another. A figure from another machine names it below.\n"), "{page}");
         assert_eq!(page.matches(&machine(folder.path())).count(), 1, "{page}");
     }
 
