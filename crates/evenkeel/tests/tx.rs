@@ -160,14 +160,14 @@ fn with_strays(dir: &Path) {
         store::Options { dir: dir.to_owned(), clock: Arc::new(clock::SystemClock), ..Default::default() };
     let store = store::Store::open(options).expect("the folder opens");
     for (branch, key) in [("evk_n_ffff_2a_0", b"k"), ("evk_n_ffff_2b_0", b"l")] {
-        let (mut stage, none) = (store.stage(), store::Prepared::default());
+        let (mut workspace, none) = (store.workspace(), store::Prepared::default());
         let keys = [store::KeyRef { db: 0, key }];
-        store.touch(&mut stage, &keys).expect("there is room");
+        store.touch(&mut workspace, &keys).expect("there is room");
         let mut access = store.access(store::Scope::Keys(&keys), &none, 0).expect("nobody holds it");
-        access.resume(&stage);
+        access.resume(&workspace);
         access.put(0, key, store::Value::String(b"prepared"), None);
-        access.keep(&mut stage).expect("there is room");
-        let staging = store.prepare(branch, &stage, &none).expect("it prepares");
+        access.keep(&mut workspace).expect("there is room");
+        let staging = store.prepare(branch, &workspace, &none).expect("it prepares");
         let store::Staging::Done { ticket } = staging else { panic!("{staging:?}") };
         store.offer();
         eventually("it is on the disk", || store.released() >= ticket);

@@ -102,15 +102,15 @@ fn many_writers(dir: &Path, backend: BackendKind) -> (f64, Counters) {
 /// 200 writers, each with one record on its way; returns how many became durable.
 fn writer_loop(journal: &Journal, stop: &AtomicBool) -> u64 {
     let mut waiting: std::collections::VecDeque<u64> = std::iter::repeat_n(0, WRITERS_PER_LOOP).collect();
-    let (mut places, mut done) = (Vec::new(), 0);
+    let (mut addresses, mut done) = (Vec::new(), 0);
     while !stop.load(Ordering::Relaxed) {
         let durable = journal.durable_seq().0;
         let mut appended = false;
         while waiting.front().is_some_and(|ticket| *ticket <= durable) {
             let Ok(credits) = journal.reserve(footprint([PAYLOAD.len() as u32]), Class::Write) else { break };
             let parts: [&[u8]; 1] = [&PAYLOAD];
-            places.clear();
-            let ticket = journal.append(credits, &[Draft::new(1, 0, &parts)], &mut places).last_seq.0;
+            addresses.clear();
+            let ticket = journal.append(credits, &[Draft::new(1, 0, &parts)], &mut addresses).last_seq.0;
             done += u64::from(waiting.pop_front() != Some(0));
             waiting.push_back(ticket);
             appended = true;

@@ -14,7 +14,7 @@ use vfs::{AlignedBuffer, BLOCK_SIZE_BYTES};
 use crate::format::batch::{BATCH_HEADER_SIZE_BYTES, BatchHeader};
 use crate::format::record::{RECORD_HEADER_SIZE_BYTES, RecordHeader};
 use crate::format::{Salt, align, crc32c};
-use crate::types::{Draft, Lsn, Place, SegmentId, Seq};
+use crate::types::{Draft, LogAddress, Lsn, SegmentId, Seq};
 
 /// An unwritten batch.
 #[derive(Debug)]
@@ -85,12 +85,12 @@ impl BatchBuffer {
         self.records == 0 && self.flags == 0
     }
 
-    /// Copies a record behind the others, its payload's checksum into the header; returns its place.
+    /// Copies a record behind the others, its payload's checksum into the header; returns its address.
     ///
     /// # Panics
     /// If it does not fit: the core looked before.
-    pub(crate) fn push(&mut self, header: RecordHeader, draft: &Draft<'_>) -> Place {
-        let place = Place::new(self.segment, self.offset + self.len as u64);
+    pub(crate) fn push(&mut self, header: RecordHeader, draft: &Draft<'_>) -> LogAddress {
+        let address = LogAddress::new(self.segment, self.offset + self.len as u64);
         let padded = align(RECORD_HEADER_SIZE_BYTES as u64 + u64::from(header.payload_len)) as usize;
         let at = self.pad + self.len;
         let (head, rest) = self.memory[at..at + padded].split_at_mut(RECORD_HEADER_SIZE_BYTES);
@@ -107,7 +107,7 @@ impl BatchBuffer {
         head.copy_from_slice(&RecordHeader { payload_crc, ..header }.encode(self.salt));
         self.len += padded;
         self.records += 1;
-        place
+        address
     }
 
     /// CRC-32C of the records; the expensive part of finishing, outside of every lock.
@@ -219,8 +219,8 @@ mod tests {
         let mut batch = BatchBuffer::with_capacity(8192);
         batch.start(SegmentId(1), Salt(3), 4096 + 104, Lsn(1));
         let draft = Draft::new(1, 0, &[b"value"]);
-        let place = batch.push(RecordHeader { payload_len: 5, ..Default::default() }, &draft);
-        assert_eq!(place.offset_bytes(), 4096 + 104 + 64);
+        let address = batch.push(RecordHeader { payload_len: 5, ..Default::default() }, &draft);
+        assert_eq!(address.offset_bytes(), 4096 + 104 + 64);
         batch.finish(batch.body_crc(), Lsn(0), 1, 0);
         let prefix = [7_u8; 104];
         let blocks = batch.blocks(&prefix).to_vec();

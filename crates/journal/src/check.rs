@@ -29,7 +29,7 @@ use crate::recovery::tail::{Torn, examine};
 use crate::recovery::{lock, open_reading};
 use crate::scan::{Extent, RecordView, Scanner};
 use crate::segment::read_full;
-use crate::types::{FileId, Lsn, Place, SegmentId, Seq};
+use crate::types::{FileId, LogAddress, Lsn, SegmentId, Seq};
 
 /// What a folder holds, and what of it does not verify.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ pub struct SegmentReport {
     pub records_lost: u64,
 }
 
-/// A place that does not verify.
+/// An address that does not verify.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// The file.
@@ -125,7 +125,7 @@ struct Checker<'a> {
 /// What a walk over a segment found.
 #[derive(Default)]
 struct Walked {
-    places: Vec<(Place, Seq)>,
+    addresses: Vec<(LogAddress, Seq)>,
     lost: u64,
     last_lsn: Option<Lsn>,
 }
@@ -146,7 +146,7 @@ impl Checker<'_> {
             None => self.settle_tail(segment, facts, &mut info)?,
         }
         let walked = self.walk(&file, &info)?;
-        let records_read = walked.places.len() as u64;
+        let records_read = walked.addresses.len() as u64;
         if facts.sealed.is_some() {
             self.compare_with_seal(&info, &walked);
             self.compare_with_footer(&file, (segment, facts), &info, &walked)?;
@@ -196,7 +196,7 @@ impl Checker<'_> {
         loop {
             let records = &mut *self.records;
             let taken = scanner.slice(u64::MAX / 2, &mut |view| {
-                walked.places.push((view.place, view.header.seq));
+                walked.addresses.push((view.address, view.header.seq));
                 walked.last_lsn = Some(view.lsn);
                 records(view);
             });
@@ -220,7 +220,7 @@ impl Checker<'_> {
     }
 
     fn compare_with_seal(&mut self, info: &SegmentInfo, walked: &Walked) {
-        let found = walked.places.len() as u64 + walked.lost;
+        let found = walked.addresses.len() as u64 + walked.lost;
         if found != info.records {
             let what = format!("the manifest says {} records, there are {found}", info.records);
             self.damage.push(Damage { file: info.file.file_name(), offset: info.end_bytes, what });
@@ -234,20 +234,22 @@ impl Checker<'_> {
         info: &SegmentInfo,
         walked: &Walked,
     ) -> Result<(), JournalError> {
-        let Some(place) = facts.footer.filter(|footer| !footer.is_given_back()) else { return Ok(()) };
+        let Some(address) = facts.footer.filter(|footer| !footer.is_given_back()) else { return Ok(()) };
         let salt = Salt::new(self.state.identity.folder, segment);
-        let entries = footer::read(&**file, (segment, salt), place, info.first_lsn)
+        let entries = footer::read(&**file, (segment, salt), address, info.first_lsn)
             .map_err(|error| JournalError::failed(format!("reading {}", info.file.file_name()), error))?;
         let what = match entries {
             None => "the footer does not verify (a start scans the records instead)",
             Some(_) if walked.lost > 0 => return Ok(()),
-            Some(entries) if entries.iter().map(|e| (e.place, e.seq)).eq(walked.places.iter().copied()) => {
+            Some(entries)
+                if entries.iter().map(|e| (e.address, e.seq)).eq(walked.addresses.iter().copied()) =>
+            {
                 return Ok(());
             }
             Some(_) => "the footer names other records than the segment holds",
         };
         let damage =
-            Damage { file: info.file.file_name(), offset: place.offset_bytes, what: what.to_owned() };
+            Damage { file: info.file.file_name(), offset: address.offset_bytes, what: what.to_owned() };
         self.damage.push(damage);
         Ok(())
     }

@@ -26,7 +26,7 @@ use crate::format::batch::{BATCH_SEAL, BATCH_STAMP};
 use crate::format::manifest_entry::Entry;
 use crate::options::SyncMode;
 use crate::shared::{Phase, Shared};
-use crate::types::{Lsn, Place, SegmentId, Seq};
+use crate::types::{LogAddress, Lsn, SegmentId, Seq};
 
 /// Where the committer goes on after start.
 #[derive(Debug)]
@@ -241,7 +241,7 @@ impl Committer {
             let last = n + 1 == count;
             self.writer.write(&mut batch, sync && last).map_err(|error| self.failed(&error))?;
             if last {
-                let written = Place::new(batch.segment, batch.end()).pack();
+                let written = LogAddress::new(batch.segment, batch.end()).pack();
                 self.shared.progress.written.store(written, std::sync::atomic::Ordering::Release);
             }
         }

@@ -7,7 +7,7 @@
 //! Invariants
 //!   1. `durable_lsn < next_lsn`, `durable_seq < next_seq`; all only grow.
 //!   2. At most one cycle is in flight. A cycle stays in one segment: a roll begins a new one.
-//!   3. A batch's place in its segment is fixed when it starts; batches follow each other without a gap.
+//!   3. A batch's address in its segment is fixed when it starts; batches follow each other without a gap.
 //!   4. Every record of a group is in one batch; the last one has GROUP_END.
 //!   5. A large group is copied into a batch of its own without the lock; its place in the queue is kept meanwhile, and what comes after
 //!      it is written after it.
@@ -25,7 +25,7 @@ use crate::format::manifest_entry::Sealed;
 use crate::format::record::{RecordHeader, record_size_bytes};
 use crate::format::{SEGMENT_HEADER_SIZE_BYTES, Salt};
 use crate::segment::ReadyFile;
-use crate::types::{Appended, Draft, Lsn, Place, SegmentId, Seq, record_flags};
+use crate::types::{Appended, Draft, LogAddress, Lsn, SegmentId, Seq, record_flags};
 
 /// The segment that batches go to.
 #[derive(Clone, Copy, Debug)]
@@ -95,12 +95,12 @@ enum Work {
         batch: BatchBuffer,
         charge: u64,
     },
-    /// The place of a batch that is being filled: what comes after it waits.
+    /// The address of a batch that is being filled: what comes after it waits.
     Filling(SegmentId, u64),
     Roll(Box<Roll>),
 }
 
-/// A large group whose place is fixed, and which is copied without the journal's lock.
+/// A large group whose address is fixed, and which is copied without the journal's lock.
 #[derive(Debug)]
 pub(crate) struct Filling {
     batch: BatchBuffer,
@@ -109,12 +109,12 @@ pub(crate) struct Filling {
 }
 
 impl Filling {
-    /// Copies the group's records and adds their places.
-    pub(crate) fn fill(&mut self, drafts: &[Draft<'_>], places: &mut impl Extend<Place>) {
+    /// Copies the group's records and adds their addresses.
+    pub(crate) fn fill(&mut self, drafts: &[Draft<'_>], addresses: &mut impl Extend<LogAddress>) {
         for (n, draft) in drafts.iter().enumerate() {
             let header = header_of(draft, self.next_seq, group_end(n, drafts.len()));
             self.next_seq.0 += 1;
-            places.extend([self.batch.push(header, draft)]);
+            addresses.extend([self.batch.push(header, draft)]);
         }
         assert_eq!(self.next_seq, self.batch.next_seq, "each record has the seq that was kept for it");
     }
@@ -184,7 +184,7 @@ impl Core {
         }
     }
 
-    /// Appends a group and pushes each record's place. `own_file` is the file of a large group.
+    /// Appends a group and pushes each record's address. `own_file` is the file of a large group.
     ///
     /// # Panics
     /// If no file is ready: the caller's credits were not granted by admission.
@@ -192,7 +192,7 @@ impl Core {
         &mut self,
         drafts: &[Draft<'_>],
         own_file: Option<ReadyFile>,
-        places: &mut impl Extend<Place>,
+        addresses: &mut impl Extend<LogAddress>,
     ) -> Placed {
         assert!(!drafts.is_empty(), "a group has at least one record");
         let bytes: u64 = drafts.iter().map(|draft| record_size_bytes(draft.payload_len())).sum();
@@ -203,23 +203,23 @@ impl Core {
         let shared = if self.open.records == 0 { 0 } else { BATCH_HEADER_SIZE_BYTES as u64 };
         let spent = footprint - shared;
         for (n, draft) in drafts.iter().enumerate() {
-            places.extend([self.push(draft, group_end(n, drafts.len()))]);
+            addresses.extend([self.push(draft, group_end(n, drafts.len()))]);
         }
         self.open_charge += footprint;
         self.take_room((footprint, spent), owns, wasted)
     }
 
-    /// Whether a group of `bytes` is to be filled apart ([`Core::begin_apart`]): to copy it would hold others up.
+    /// Whether a group of `bytes` is to be filled without the lock ([`Core::begin_filling`]): to copy it would hold others up.
     pub(crate) fn is_large(&self, bytes: u64) -> bool {
-        bytes > APART_BYTES_MIN.min(self.batch_bytes_max as u64 / 2)
+        bytes > FILL_OUTSIDE_LOCK_BYTES_MIN.min(self.batch_bytes_max as u64 / 2)
     }
 
-    /// Fixes the place of a group of `records` of `bytes`, none of them a moved copy; it is filled without the lock, and given back
-    /// to [`Core::finish_apart`]. `memory` is [`Core::memory_for`] the bytes.
+    /// Fixes the address of a group of `records` of `bytes`, none of them a moved copy; it is filled without the lock, and given back
+    /// to [`Core::finish_filling`]. `memory` is [`Core::memory_for`] the bytes.
     ///
     /// # Panics
     /// As [`Core::append`].
-    pub(crate) fn begin_apart(
+    pub(crate) fn begin_filling(
         &mut self,
         (bytes, records): (u64, u32),
         own_file: Option<ReadyFile>,
@@ -244,7 +244,7 @@ impl Core {
         (placed, Filling { batch, next_seq: first_seq, charge: footprint })
     }
 
-    /// Memory that [`Core::begin_apart`] needs; made without the lock.
+    /// Memory that [`Core::begin_filling`] needs; made without the lock.
     pub(crate) fn memory_for(bytes: u64) -> BatchBuffer {
         BatchBuffer::with_capacity(BATCH_HEADER_SIZE_BYTES + bytes as usize)
     }
@@ -252,11 +252,11 @@ impl Core {
     /// The group is filled: it may be written.
     ///
     /// # Panics
-    /// If it is not from [`Core::begin_apart`].
-    pub(crate) fn finish_apart(&mut self, Filling { batch, charge, .. }: Filling) {
+    /// If it is not from [`Core::begin_filling`].
+    pub(crate) fn finish_filling(&mut self, Filling { batch, charge, .. }: Filling) {
         let is_it = |work: &&mut Work| matches!(work, Work::Filling(segment, offset) if (*segment, *offset) == (batch.segment, batch.offset));
-        let place = self.queue.iter_mut().find(is_it).expect("its place is kept");
-        *place = Work::Batch { batch, charge };
+        let address = self.queue.iter_mut().find(is_it).expect("its place is kept");
+        *address = Work::Batch { batch, charge };
     }
 
     /// Whether a group is being filled.
@@ -382,9 +382,9 @@ impl Core {
         self.flight.is_empty() && self.queue.is_empty() && self.open.is_blank()
     }
 
-    /// Calls `f` with the bytes from `place` to the end of its batch, if the batch is not written yet.
-    pub(crate) fn with_unwritten<R>(&self, place: Place, f: impl FnOnce(&[u8]) -> R) -> Option<R> {
-        let (segment, offset) = (place.segment(), place.offset_bytes());
+    /// Calls `f` with the bytes from `address` to the end of its batch, if the batch is not written yet.
+    pub(crate) fn with_unwritten<R>(&self, address: LogAddress, f: impl FnOnce(&[u8]) -> R) -> Option<R> {
+        let (segment, offset) = (address.segment(), address.offset_bytes());
         if let Some(bytes) = self.open.bytes_from(segment, offset) {
             return Some(f(bytes));
         }
@@ -450,7 +450,7 @@ impl Core {
         Salt::new(self.folder, self.segment.id)
     }
 
-    fn push(&mut self, draft: &Draft<'_>, group_end: u8) -> Place {
+    fn push(&mut self, draft: &Draft<'_>, group_end: u8) -> LogAddress {
         let seq = draft.seq.unwrap_or(self.next_seq);
         // A moved copy's seq is an old one; in a salvaged folder all are, and new ones must not repeat them.
         self.next_seq.0 = self.next_seq.0.max(seq.0 + 1);
@@ -527,7 +527,7 @@ fn group_end(n: usize, count: usize) -> u8 {
 }
 
 /// Groups beyond this are copied without the lock: of small records these take about a millisecond.
-const APART_BYTES_MIN: u64 = 128 << 10;
+const FILL_OUTSIDE_LOCK_BYTES_MIN: u64 = 128 << 10;
 /// Write buffers kept for reuse: one open, one in flight, one to spare.
 const POOLED_BATCHES_MAX: usize = 2;
 
@@ -555,32 +555,32 @@ mod tests {
         ReadyFile::in_a_test(FileId(id), size_bytes)
     }
 
-    fn append(core: &mut Core, lens: &[usize]) -> (Placed, Vec<Place>) {
+    fn append(core: &mut Core, lens: &[usize]) -> (Placed, Vec<LogAddress>) {
         let payloads: Vec<Vec<u8>> = lens.iter().map(|len| vec![1; *len]).collect();
         let parts: Vec<[&[u8]; 1]> = payloads.iter().map(|payload| [payload.as_slice()]).collect();
         let drafts: Vec<Draft<'_>> = parts.iter().map(|parts| Draft::new(1, 0, parts)).collect();
-        let mut places = Vec::new();
+        let mut addresses = Vec::new();
         let bytes = drafts.iter().map(|draft| record_size_bytes(draft.payload_len())).sum();
         if !core.is_large(bytes) {
-            return (core.append(&drafts, None, &mut places), places);
+            return (core.append(&drafts, None, &mut addresses), addresses);
         }
         let (placed, filling) = begin(core, lens.len() as u32, bytes);
-        finish(core, filling, &drafts, &mut places);
-        (placed, places)
+        finish(core, filling, &drafts, &mut addresses);
+        (placed, addresses)
     }
 
     fn begin(core: &mut Core, records: u32, bytes: u64) -> (Placed, Filling) {
-        core.begin_apart((bytes, records), None, Core::memory_for(bytes))
+        core.begin_filling((bytes, records), None, Core::memory_for(bytes))
     }
 
-    fn finish(core: &mut Core, mut filling: Filling, drafts: &[Draft<'_>], places: &mut Vec<Place>) {
-        filling.fill(drafts, places);
-        core.finish_apart(filling);
+    fn finish(core: &mut Core, mut filling: Filling, drafts: &[Draft<'_>], addresses: &mut Vec<LogAddress>) {
+        filling.fill(drafts, addresses);
+        core.finish_filling(filling);
     }
 
     /// A group of 60 MB was copied under the lock: loops that appended something small waited for it, and all of their clients.
     #[test]
-    fn group_that_is_filled_apart_lets_others_append_and_is_written_before_them() {
+    fn group_that_is_filled_without_the_lock_lets_others_append_and_is_written_before_them() {
         let mut core = core();
         let (before, _) = append(&mut core, &[10]);
         let payload = [7; 5_000];
@@ -596,11 +596,11 @@ mod tests {
         assert_eq!((cycle.records, cycle.last_lsn, cycle.next_seq), (1, Lsn(1), Seq(2)));
         core.on_cycle_done(&mut cycle);
         assert!(core.take_cycle().is_none() && core.is_filling() && !core.is_drained());
-        let mut places = Vec::new();
-        finish(&mut core, filling, &[draft], &mut places);
-        assert!(later[0].pack() > places[0].pack() && !core.is_filling());
+        let mut addresses = Vec::new();
+        finish(&mut core, filling, &[draft], &mut addresses);
+        assert!(later[0].pack() > addresses[0].pack() && !core.is_filling());
         let found =
-            core.with_unwritten(places[0], |bytes| bytes[RECORD_HEADER_SIZE_BYTES..][..5_000] == payload);
+            core.with_unwritten(addresses[0], |bytes| bytes[RECORD_HEADER_SIZE_BYTES..][..5_000] == payload);
         assert_eq!(found, Some(true), "it is read before it is written");
         let cycle = core.take_cycle().expect("the rest");
         assert_eq!((cycle.records, cycle.last_lsn, cycle.next_seq), (3, Lsn(4), Seq(5)));
@@ -675,7 +675,7 @@ mod tests {
             let mut core = core();
             let mut room = core.segment().promise;
             let mut files = 2;
-            let mut last = Place::default();
+            let mut last = LogAddress::default();
             for len in lens {
                 let footprint = footprint_of(record_size_bytes(len as u32), 1);
                 proptest::prop_assume!(footprint <= shared_footprint_max(SIZE));
@@ -684,12 +684,12 @@ mod tests {
                     files += 1;
                     room += promise_bytes(SIZE);
                 }
-                let (placed, places) = append(&mut core, &[len]);
+                let (placed, addresses) = append(&mut core, &[len]);
                 proptest::prop_assert!(placed.room <= footprint, "took {} for {footprint}", placed.room);
-                proptest::prop_assert!(places[0].pack() > last.pack(), "places grow");
+                proptest::prop_assert!(addresses[0].pack() > last.pack(), "addresses grow");
                 proptest::prop_assert!(core.end_bytes() + 4096 <= SIZE);
                 room -= placed.room;
-                last = places[0];
+                last = addresses[0];
             }
         }
     }

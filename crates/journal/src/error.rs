@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::types::{Place, SegmentId};
+use crate::types::{LogAddress, SegmentId};
 
 /// Why the journal did not open, or stopped.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -153,14 +153,14 @@ pub enum ReadError {
     /// The segment is no more (cleaned, recycled): look the key up again.
     #[error("segment {0} is no more")]
     Gone(SegmentId),
-    /// Nothing at this place verifies. Look the key up again; an unchanged place then means damage.
+    /// Nothing at this address verifies. Look the key up again; an unchanged address then means damage.
     #[error("record at segment {} offset {} does not verify", .0.segment(), .0.offset_bytes())]
-    Mismatch(Place),
+    Mismatch(LogAddress),
     /// The system's error.
-    #[error("reading segment {} at offset {}: {source}", .place.segment(), .place.offset_bytes())]
+    #[error("reading segment {} at offset {}: {source}", .address.segment(), .address.offset_bytes())]
     Io {
-        /// The place asked for.
-        place: Place,
+        /// The address asked for.
+        address: LogAddress,
         /// What the system said.
         source: io::Error,
     },

@@ -124,13 +124,13 @@ fn failed(shared: &Shared, segment: SegmentId, error: std::io::Error) -> Journal
 pub(crate) fn read(
     file: &dyn File,
     (segment, salt): (SegmentId, Salt),
-    place: Footer,
+    address: Footer,
     first_lsn: Lsn,
 ) -> std::io::Result<Option<Vec<FooterEntry>>> {
-    let len = file.len()?.saturating_sub(place.offset_bytes).min(place.len_bytes);
+    let len = file.len()?.saturating_sub(address.offset_bytes).min(address.len_bytes);
     let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
-    let read = read_full(file, &mut bytes, place.offset_bytes)?;
-    Ok(decode(&bytes[..read], (segment, salt), place.entries, first_lsn))
+    let read = read_full(file, &mut bytes, address.offset_bytes)?;
+    Ok(decode(&bytes[..read], (segment, salt), address.entries, first_lsn))
 }
 
 /// Decodes a whole footer.

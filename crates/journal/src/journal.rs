@@ -19,7 +19,7 @@ use crate::scan::{Extent, Scanner, read_record, verified};
 use crate::segment::ReadyFile;
 use crate::shared::{Phase, Shared};
 use crate::syncs::SyncFigures;
-use crate::types::{Appended, Draft, FileId, Lsn, Place, SegmentId, Seq};
+use crate::types::{Appended, Draft, FileId, LogAddress, Lsn, SegmentId, Seq};
 
 /// What a segment is to the manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +134,7 @@ impl Journal {
         self.reserve(bytes, class)
     }
 
-    /// Appends `drafts` as one atomic group, and adds each record's place to `places`; cannot fail or wait.
+    /// Appends `drafts` as one atomic group, and adds each record's address to `addresses`; cannot fail or wait.
     ///
     /// Cost under the journal's lock, for each record: a copy and a checksum of 48 bytes and, if it is short, its payload. A group
     /// beyond 128 KiB is copied without the lock; others append behind it meanwhile.
@@ -145,7 +145,7 @@ impl Journal {
         &self,
         mut credits: Credits,
         drafts: &[Draft<'_>],
-        places: &mut impl Extend<Place>,
+        addresses: &mut impl Extend<LogAddress>,
     ) -> Appended {
         let own_file = credits.own_file.take();
         credits.is_quiet = true;
@@ -154,9 +154,9 @@ impl Journal {
         let mut core = self.shared.core();
         let placed = if is_plain && core.is_large(bytes) {
             drop(core);
-            self.append_apart(bytes, drafts, own_file, places)
+            self.append_outside_lock(bytes, drafts, own_file, addresses)
         } else {
-            let placed = core.append(drafts, own_file, places);
+            let placed = core.append(drafts, own_file, addresses);
             self.note_appended(&placed.appended);
             drop(core);
             placed
@@ -169,22 +169,22 @@ impl Journal {
     }
 
     /// As [`Journal::append`], of a group that takes a while to copy: the lock is held before and after that.
-    fn append_apart(
+    fn append_outside_lock(
         &self,
         bytes: u64,
         drafts: &[Draft<'_>],
         own_file: Option<ReadyFile>,
-        places: &mut impl Extend<Place>,
+        addresses: &mut impl Extend<LogAddress>,
     ) -> Placed {
         let memory = Core::memory_for(bytes);
         let records = u32::try_from(drafts.len()).expect("credits bound the records of a group");
         let mut core = self.shared.core();
-        let (placed, mut filling) = core.begin_apart((bytes, records), own_file, memory);
+        let (placed, mut filling) = core.begin_filling((bytes, records), own_file, memory);
         // No group behind this one is durable before it, whoever waits for that.
         self.note_appended(&placed.appended);
         drop(core);
-        filling.fill(drafts, places);
-        self.shared.core().finish_apart(filling);
+        filling.fill(drafts, addresses);
+        self.shared.core().finish_filling(filling);
         // Offers that were made meanwhile found it unfinished.
         self.shared.committer.notify();
         placed
@@ -298,7 +298,7 @@ impl Journal {
         &self.backend
     }
 
-    /// Reads the record at `place`: its payload replaces what `payload` held.
+    /// Reads the record at `address`: its payload replaces what `payload` held.
     ///
     /// `expected_len` is the payload's length if known; a wrong one costs a second read.
     ///
@@ -306,13 +306,13 @@ impl Journal {
     /// [`ReadError`]; every checksum was verified when there is none.
     pub fn read(
         &self,
-        place: Place,
+        address: LogAddress,
         expected_len: usize,
         payload: &mut Vec<u8>,
     ) -> Result<RecordHeader, ReadError> {
-        let salt = self.shared.salt(place.segment());
-        if place.pack() >= self.shared.progress.written.load(Ordering::Acquire) {
-            let found = self.shared.core().with_unwritten(place, |bytes| {
+        let salt = self.shared.salt(address.segment());
+        if address.pack() >= self.shared.progress.written.load(Ordering::Acquire) {
+            let found = self.shared.core().with_unwritten(address, |bytes| {
                 let header = RecordHeader::decode(bytes, salt)?;
                 let stored = bytes.get(RECORD_HEADER_SIZE_BYTES..)?.get(..header.payload_len as usize)?;
                 payload.clear();
@@ -320,11 +320,11 @@ impl Journal {
                 Some(header)
             });
             if let Some(found) = found {
-                return verified(place, found, payload);
+                return verified(address, found, payload);
             }
         }
-        let file = self.shared.handle(place.segment()).ok_or(ReadError::Gone(place.segment()))?;
-        read_record(&*file, salt, place, expected_len, payload)
+        let file = self.shared.handle(address.segment()).ok_or(ReadError::Gone(address.segment()))?;
+        read_record(&*file, salt, address, expected_len, payload)
     }
 
     /// All segments, oldest first. Takes the manifest's lock: not for event loops.

@@ -43,7 +43,7 @@ const ENTRIES_ROOM: usize = 8192;
 pub(crate) const MANIFEST_SIZE_BYTES: u64 = (ENTRIES_ROOM * MANIFEST_ENTRY_SIZE_BYTES) as u64;
 /// No lsn or seq is ever as large.
 const ORDINAL_MAX: u64 = 1 << 62;
-/// No segment file is larger: places count eight bytes in 32 bits.
+/// No segment file is larger: addresses count eight bytes in 32 bits.
 const FILE_SIZE_BYTES_MAX: u64 = 8 << 32;
 /// Where an entry's time lies, its last field.
 const TIME_AT: usize = 56;

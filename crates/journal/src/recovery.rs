@@ -7,7 +7,7 @@
 //! Invariants
 //!   1. Nothing is written before everything was read and found good.
 //!   2. Nothing that was found is appended to: the tail's valid part goes to a fresh file, byte for byte at the same
-//!      offsets and under the same segment number, so every place stays true.
+//!      offsets and under the same segment number, so every address stays true.
 //!   3. One rename (the manifest's) switches from the old state to the new one; a crash before or after it starts again.
 //!
 //! Source: docs/adr/0001-record-batch-segment-manifest-checkpoint-identity.md.
@@ -44,7 +44,7 @@ use crate::scan::{Extent, RecordView, Scanner, read_record};
 use crate::segment::ReadyFile;
 use crate::shared::{Hooks, Pins, Progress, Shared};
 use crate::thread::{Driver, spawn};
-use crate::types::{Lsn, Place, SegmentId, Seq};
+use crate::types::{LogAddress, Lsn, SegmentId, Seq};
 pub use tail::Torn;
 
 /// Batches close at this many bytes; larger groups get a batch of their own size.
@@ -177,9 +177,9 @@ impl Recovery {
         let (file, _) = self.file_of(segment)?;
         let facts = &self.manifest.state().segments[&segment];
         let footer = facts.footer.filter(|footer| !footer.is_given_back());
-        let (Some(place), Some(sealed)) = (footer, facts.sealed) else { return Ok(None) };
+        let (Some(address), Some(sealed)) = (footer, facts.sealed) else { return Ok(None) };
         let salt = Salt::new(self.identity().folder, segment);
-        let read = footer::read(&**file, (segment, salt), place, sealed.first_lsn)
+        let read = footer::read(&**file, (segment, salt), address, sealed.first_lsn)
             .map_err(|error| JournalError::failed(format!("reading {}", facts.file.file_name()), error))?;
         if read.is_none() {
             tracing::warn!(segment = segment.0, "footer does not verify: the segment is scanned instead");
@@ -207,19 +207,19 @@ impl Recovery {
         Ok(())
     }
 
-    /// Reads the record at `place`, as [`Journal::read`] does.
+    /// Reads the record at `address`, as [`Journal::read`] does.
     ///
     /// # Errors
     /// [`ReadError`]; every checksum was verified when there is none.
     pub fn read(
         &self,
-        place: Place,
+        address: LogAddress,
         expected_len: usize,
         payload: &mut Vec<u8>,
     ) -> Result<RecordHeader, ReadError> {
-        let file = self.handles.get(&place.segment()).ok_or(ReadError::Gone(place.segment()))?;
-        let salt = Salt::new(self.identity().folder, place.segment());
-        read_record(&**file, salt, place, expected_len, payload)
+        let file = self.handles.get(&address.segment()).ok_or(ReadError::Gone(address.segment()))?;
+        let salt = Salt::new(self.identity().folder, address.segment());
+        read_record(&**file, salt, address, expected_len, payload)
     }
 
     /// A walk over the records of `segment`, the open one included.
@@ -351,7 +351,7 @@ impl Recovery {
         progress.set_durable(Lsn(standing.next_lsn.0 - 1), standing.next_seq);
         let ordering = std::sync::atomic::Ordering::Relaxed;
         progress.appended_seq.store(standing.next_seq.0 - 1, ordering);
-        progress.written.store(Place::new(standing.segment, standing.end_bytes).pack(), ordering);
+        progress.written.store(LogAddress::new(standing.segment, standing.end_bytes).pack(), ordering);
         let lock: Arc<dyn FileLock> = Arc::from(lock);
         let shared = Shared {
             lock: Arc::downgrade(&lock),

@@ -4,7 +4,7 @@
 //!   1. The damaged folder is not changed.
 //!   2. Seqs, keyspaces and expiries are kept, flags too (but MOVED, where the callback says so), order is kept; a group is
 //!      copied whole or not at all.
-//!   3. The copy has the same identity and a clean stop; lsns and places are new, so it has no checkpoint.
+//!   3. The copy has the same identity and a clean stop; lsns and addresses are new, so it has no checkpoint.
 //!   4. A damaged manifest decides nothing: the segment files themselves do (`rebuilt`), and what that assumes is reported.
 //!
 //! Behind damage the walk goes on at the next batch header that verifies. What was lost may have been a removal, so
@@ -37,7 +37,7 @@ use crate::scan::RecordView;
 use crate::segment::read_to;
 use crate::shared::Hooks;
 use crate::thread::Driver;
-use crate::types::{Draft, Lsn, Place, SegmentId, record_flags};
+use crate::types::{Draft, LogAddress, Lsn, SegmentId, record_flags};
 
 /// What becomes of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -240,8 +240,8 @@ impl Copier {
         while let Some(header) = body.get(at..).and_then(|rest| RecordHeader::decode(rest, salt)) {
             let start = at + RECORD_HEADER_SIZE_BYTES;
             let Some(payload) = body.get(start..start + header.payload_len as usize) else { break };
-            let place = Place::new(segment, (batch_at + BATCH_HEADER_SIZE_BYTES + at) as u64);
-            match wanted(&RecordView { lsn, place, header, payload }) {
+            let address = LogAddress::new(segment, (batch_at + BATCH_HEADER_SIZE_BYTES + at) as u64);
+            match wanted(&RecordView { lsn, address, header, payload }) {
                 Keep::AsItIs => group.push((header, payload)),
                 Keep::AsOriginal => {
                     let flags = header.flags & !record_flags::MOVED;

@@ -19,7 +19,7 @@ use crate::format::footer_chunk::FooterEntry;
 use crate::format::record::{RECORD_HEADER_SIZE_BYTES, RecordHeader};
 use crate::format::{SEGMENT_HEADER_SIZE_BYTES, Salt, crc32c};
 use crate::segment::read_full;
-use crate::types::{Lsn, Place, SegmentId};
+use crate::types::{LogAddress, Lsn, SegmentId};
 
 /// A record as it lies in a segment.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ pub struct RecordView<'a> {
     /// Its ordinal.
     pub lsn: Lsn,
     /// Where its header lies.
-    pub place: Place,
+    pub address: LogAddress,
     /// Its header.
     pub header: RecordHeader,
     /// Its payload, verified.
@@ -42,7 +42,7 @@ impl RecordView<'_> {
             hash,
             seq: self.header.seq,
             expiry_ms: self.header.expiry_ms,
-            place: self.place,
+            address: self.address,
             payload_len: self.header.payload_len,
             keyspace: self.header.keyspace,
             kind: self.header.kind,
@@ -69,7 +69,7 @@ impl<'a> Records<'a> {
         met.iter().map(move |&Met { lsn, offset, header }| {
             let from = (offset - window_at) as usize + RECORD_HEADER_SIZE_BYTES;
             let payload = &window[from..from + header.payload_len as usize];
-            RecordView { lsn, place: Place::new(segment, offset), header, payload }
+            RecordView { lsn, address: LogAddress::new(segment, offset), header, payload }
         })
     }
 }
@@ -310,42 +310,42 @@ impl Scanner {
     }
 }
 
-/// Reads the record at `place` of `file`: its payload replaces what `payload` held.
+/// Reads the record at `address` of `file`: its payload replaces what `payload` held.
 ///
 /// # Errors
 /// [`ReadError::Mismatch`] when it does not verify, [`ReadError::Io`].
 pub(crate) fn read_record(
     file: &dyn File,
     salt: Salt,
-    place: Place,
+    address: LogAddress,
     expected_len: usize,
     payload: &mut Vec<u8>,
 ) -> Result<RecordHeader, ReadError> {
-    let io = |source| ReadError::Io { place, source };
+    let io = |source| ReadError::Io { address, source };
     payload.resize(RECORD_HEADER_SIZE_BYTES + expected_len, 0);
-    let read = read_full(file, payload, place.offset_bytes()).map_err(io)?;
-    let header = RecordHeader::decode(&payload[..read], salt).ok_or(ReadError::Mismatch(place))?;
+    let read = read_full(file, payload, address.offset_bytes()).map_err(io)?;
+    let header = RecordHeader::decode(&payload[..read], salt).ok_or(ReadError::Mismatch(address))?;
     let total = RECORD_HEADER_SIZE_BYTES + header.payload_len as usize;
     if total > read {
         payload.resize(total, 0);
-        let rest = place.offset_bytes() + read as u64;
+        let rest = address.offset_bytes() + read as u64;
         let more = read_full(file, &mut payload[read..], rest).map_err(io)?;
         payload.truncate(read + more);
     }
     payload.truncate(total);
     payload.drain(..RECORD_HEADER_SIZE_BYTES);
-    verified(place, Some(header), payload)
+    verified(address, Some(header), payload)
 }
 
 /// Checks a payload that was read against its header.
 pub(crate) fn verified(
-    place: Place,
+    address: LogAddress,
     header: Option<RecordHeader>,
     payload: &[u8],
 ) -> Result<RecordHeader, ReadError> {
-    let header = header.ok_or(ReadError::Mismatch(place))?;
+    let header = header.ok_or(ReadError::Mismatch(address))?;
     if payload.len() != header.payload_len as usize || crc32c(payload) != header.payload_crc {
-        return Err(ReadError::Mismatch(place));
+        return Err(ReadError::Mismatch(address));
     }
     Ok(header)
 }

@@ -71,7 +71,7 @@ pub(crate) struct Progress {
     pub(crate) offered_lsn: AtomicU64,
     pub(crate) durable_seq: AtomicU64,
     pub(crate) durable_lsn: AtomicU64,
-    /// Packed place up to which files hold what was appended.
+    /// Packed address up to which files hold what was appended.
     pub(crate) written: AtomicU64,
     phase: AtomicU8,
 }

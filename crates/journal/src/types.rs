@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //!   1. Zero is nobody: the first [`Lsn`], [`Seq`] and [`SegmentId`] are 1.
-//!   2. A [`Place`] is a multiple of 8 bytes; it packs into a `u64` and back without loss.
+//!   2. A [`LogAddress`] is a multiple of 8 bytes; it packs into a `u64` and back without loss.
 //!
 //! Out of scope: what a record's kind means (`store`).
 
@@ -47,19 +47,19 @@ impl FileId {
 
 /// Where a record's header lies: segment, and offset in units of 8 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct LogAddress {
     segment: SegmentId,
     unit: u32,
 }
 
-impl Place {
-    /// The place `offset_bytes` into `segment`.
+impl LogAddress {
+    /// The address `offset_bytes` into `segment`.
     ///
     /// # Panics
-    /// If the offset is no multiple of 8 or beyond 32 GiB: the journal hands out no such place.
+    /// If the offset is no multiple of 8 or beyond 32 GiB: the journal hands out no such address.
     #[must_use]
     pub fn new(segment: SegmentId, offset_bytes: u64) -> Self {
-        assert!(offset_bytes.is_multiple_of(8), "place at unaligned offset {offset_bytes}");
+        assert!(offset_bytes.is_multiple_of(8), "address at unaligned offset {offset_bytes}");
         let unit = u32::try_from(offset_bytes / 8).expect("segments are at most 32 GiB");
         Self { segment, unit }
     }
@@ -82,7 +82,7 @@ impl Place {
         u64::from(self.segment.0) << 32 | u64::from(self.unit)
     }
 
-    /// The inverse of [`Place::pack`].
+    /// The inverse of [`LogAddress::pack`].
     #[must_use]
     pub fn unpack(packed: u64) -> Self {
         Self { segment: SegmentId((packed >> 32) as u32), unit: packed as u32 }
@@ -99,7 +99,7 @@ pub mod record_flags {
     pub const GROUP_END: u8 = 0b0000_1000;
 }
 
-/// A record before it has a place: built outside of every lock, and checksummed there if it is long.
+/// A record before it has an address: built outside of every lock, and checksummed there if it is long.
 #[derive(Clone, Copy, Debug)]
 pub struct Draft<'a> {
     /// What the record is; belongs to the store.
@@ -184,11 +184,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn place_packs_and_unpacks_without_loss() {
+    fn address_packs_and_unpacks_without_loss() {
         for (segment, offset) in [(1, 4096), (u32::MAX, 8 * u64::from(u32::MAX)), (7, 0)] {
-            let place = Place::new(SegmentId(segment), offset);
-            assert_eq!(Place::unpack(place.pack()), place);
-            assert_eq!((place.segment().0, place.offset_bytes()), (segment, offset));
+            let address = LogAddress::new(SegmentId(segment), offset);
+            assert_eq!(LogAddress::unpack(address.pack()), address);
+            assert_eq!((address.segment().0, address.offset_bytes()), (segment, offset));
         }
     }
 }

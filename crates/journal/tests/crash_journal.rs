@@ -106,15 +106,15 @@ fn append_group(journal: &Journal, log: &mut Log, rng: &mut Rng) {
     let Ok(credits) = journal.reserve(bytes, Class::Write) else { return };
     let parts: Vec<[&[u8]; 1]> = payloads.iter().map(|payload| [payload.as_slice()]).collect();
     let drafts: Vec<Draft<'_>> = parts.iter().map(|parts| Draft::new(1, 7, parts)).collect();
-    let mut places = Vec::new();
-    let appended = journal.append(credits, &drafts, &mut places);
+    let mut addresses = Vec::new();
+    let appended = journal.append(credits, &drafts, &mut addresses);
     for (n, payload) in payloads.into_iter().enumerate() {
         log.appended.push((payload, n + 1 == count));
     }
     assert_eq!(appended.last_lsn.0, log.appended.len() as u64);
     let mut read = Vec::new();
     // May fail once power is off; what is read is right.
-    if journal.read(places[0], 0, &mut read).is_ok() {
+    if journal.read(addresses[0], 0, &mut read).is_ok() {
         assert_eq!(read, log.appended[log.appended.len() - count].0);
     }
 }

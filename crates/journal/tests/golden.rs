@@ -5,7 +5,7 @@ use journal::format::batch::BatchHeader;
 use journal::format::footer_chunk::{decode_chunk, encode_chunk};
 use journal::format::manifest_entry::{Checkpoint, Entry, Footer, Sealed};
 use journal::format::segment_header::{Identity, SegmentHeader};
-use journal::{FileId, FooterEntry, Lsn, Place, RecordHeader, SegmentId, Seq};
+use journal::{FileId, FooterEntry, LogAddress, Lsn, RecordHeader, SegmentId, Seq};
 
 const SEGMENT: SegmentId = SegmentId(0x0102_0304);
 const FOLDER: u128 = 0x0f;
@@ -77,7 +77,7 @@ fn footer_chunk_has_the_golden_bytes() {
         hash: 0x00ff,
         seq: Seq(8),
         expiry_ms: 9,
-        place: Place::new(SEGMENT, 4096 + 64),
+        address: LogAddress::new(SEGMENT, 4096 + 64),
         payload_len: 10,
         keyspace: 11,
         kind: 12,

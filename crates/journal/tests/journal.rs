@@ -22,17 +22,17 @@ fn appended_records_are_durable_after_one_commit_and_readable_before_and_after()
     let recovery = open(&disk, &Options::small()).unwrap();
     let (journal, mut driver) = recovery.start_manual(hooks(&told)).unwrap();
     driver.prepare();
-    let (places, seq, lsn) = append(&journal, &[b"one", b"two"]).unwrap();
+    let (addresses, seq, lsn) = append(&journal, &[b"one", b"two"]).unwrap();
     append(&journal, &[b"three"]).unwrap();
     assert_eq!((seq, lsn, journal.durable_seq()), (Seq(2), Lsn(2), Seq(0)));
     let mut payload = Vec::new();
-    assert_eq!(journal.read(places[1], 0, &mut payload).unwrap().seq, Seq(2));
+    assert_eq!(journal.read(addresses[1], 0, &mut payload).unwrap().seq, Seq(2));
     assert_eq!(payload, b"two");
     assert_eq!(driver.commit(), 1);
     assert_eq!((journal.durable_seq(), journal.durable_lsn()), (Seq(3), Lsn(3)));
     assert_eq!(*told.advances.lock().unwrap(), [Seq(3)], "one advance for both groups");
     for expected_len in [0, 3, 100] {
-        let header = journal.read(places[0], expected_len, &mut payload).unwrap();
+        let header = journal.read(addresses[0], expected_len, &mut payload).unwrap();
         assert_eq!((header.keyspace, header.kind, payload.as_slice()), (7, 1, b"one".as_slice()));
     }
     assert_eq!((journal.counters().syncs, journal.counters().syncs_unawaited), (1, 0));
@@ -166,11 +166,11 @@ fn segments_roll_in_order_and_all_records_survive() {
     let options = Options::small();
     let (journal, mut driver) = start(&disk, &options);
     let payload = vec![7_u8; 1000];
-    let mut last = journal::Place::default();
+    let mut last = journal::LogAddress::default();
     for n in 0..1000 {
-        let (places, ..) = append(&journal, &[&payload, b"x"]).unwrap_or_else(|| panic!("refused at {n}"));
-        assert!(places[0].pack() > last.pack(), "places grow with lsns");
-        last = places[1];
+        let (addresses, ..) = append(&journal, &[&payload, b"x"]).unwrap_or_else(|| panic!("refused at {n}"));
+        assert!(addresses[0].pack() > last.pack(), "addresses grow with lsns");
+        last = addresses[1];
         if n % 7 == 0 {
             driver.commit();
             driver.prepare();
@@ -208,12 +208,12 @@ fn large_group_gets_a_segment_of_its_own_and_order_is_kept() {
     append(&journal, &[b"overtakes the credits, not the append"]).unwrap();
     let (large_part, small_part): ([&[u8]; 1], [&[u8]; 1]) = ([&large], [b"small"]);
     let drafts = [Draft::new(1, 0, &large_part), Draft::new(1, 0, &small_part)];
-    let mut places = Vec::new();
-    journal.append(credits, &drafts, &mut places);
+    let mut addresses = Vec::new();
+    journal.append(credits, &drafts, &mut addresses);
     append(&journal, &[b"after"]).unwrap();
     driver.commit();
     let mut payload = Vec::new();
-    journal.read(places[0], large.len(), &mut payload).unwrap();
+    journal.read(addresses[0], large.len(), &mut payload).unwrap();
     assert_eq!(payload, large);
     drop((journal, driver));
     let found = records(&open(&disk, &options).unwrap()).unwrap();
@@ -276,7 +276,7 @@ fn records_handed_out_in_groups_are_those_that_come_one_by_one() {
     }
     let segment = journal.segments()[0].segment;
     let mut one_by_one = Vec::new();
-    let mut note = |view: RecordView<'_>| one_by_one.push((view.lsn, view.place, view.payload.to_vec()));
+    let mut note = |view: RecordView<'_>| one_by_one.push((view.lsn, view.address, view.payload.to_vec()));
     assert!(!journal.scanner(segment).unwrap().slice(u64::MAX / 2, &mut note).unwrap());
     assert!(journal.segments()[0].end_bytes > 4 * (256 << 10), "{:?}", journal.segments());
     for (bytes_max, count_max) in [(u64::MAX / 2, 16), (10_000, 16), (u64::MAX / 2, 3), (1, 16)] {
@@ -284,7 +284,7 @@ fn records_handed_out_in_groups_are_those_that_come_one_by_one() {
         let mut scanner = journal.scanner(segment).unwrap();
         let mut note = |records: Records<'_>| {
             let before = all.len();
-            all.extend(records.iter().map(|view| (view.lsn, view.place, view.payload.to_vec())));
+            all.extend(records.iter().map(|view| (view.lsn, view.address, view.payload.to_vec())));
             largest = largest.max(all.len() - before);
         };
         while scanner.groups(bytes_max, count_max, &mut note).unwrap() {}
@@ -294,12 +294,12 @@ fn records_handed_out_in_groups_are_those_that_come_one_by_one() {
 }
 
 #[test]
-fn retired_segment_is_recycled_once_unpinned_and_its_old_places_are_gone() {
+fn retired_segment_is_recycled_once_unpinned_and_its_old_addresses_are_gone() {
     let disk = SimDisk::new(1);
     let options = Options::small();
     let (journal, mut driver) = start(&disk, &options);
     let payload = vec![3_u8; 3000];
-    let (places, ..) = append(&journal, &[&payload]).unwrap();
+    let (addresses, ..) = append(&journal, &[&payload]).unwrap();
     while journal.segments().len() < 3 {
         append(&journal, &[&payload]).unwrap();
         driver.commit();
@@ -311,10 +311,10 @@ fn retired_segment_is_recycled_once_unpinned_and_its_old_places_are_gone() {
     assert!(journal.pin(segment).is_none(), "no new pins on a retired segment");
     driver.prepare();
     let mut read = Vec::new();
-    journal.read(places[0], 3000, &mut read).unwrap();
+    journal.read(addresses[0], 3000, &mut read).unwrap();
     drop(pin);
     driver.prepare();
-    assert!(matches!(journal.read(places[0], 3000, &mut read), Err(ReadError::Gone(_))));
+    assert!(matches!(journal.read(addresses[0], 3000, &mut read), Err(ReadError::Gone(_))));
     let counters = journal.counters();
     assert_eq!(counters.files_recycled + counters.files_removed, 1, "{counters:?}");
     drop((journal, driver));

@@ -110,13 +110,13 @@ fn salvage_without_a_manifest_takes_the_fuller_of_two_files_of_one_segment() {
 fn damaged_tail_under_a_stamp_is_refused_with_file_and_offset() {
     let disk = SimDisk::new(1);
     let (journal, mut driver) = start(&disk, &Options::small());
-    let (places, ..) = append(&journal, &[b"acknowledged"]).unwrap();
+    let (addresses, ..) = append(&journal, &[b"acknowledged"]).unwrap();
     driver.commit();
     assert!(driver.stamp());
     assert!(!driver.stamp(), "one stamp vouches for all before it");
     let file = journal.segments()[0].file.file_name();
     drop((journal, driver));
-    disk.flip_bit(&dir().join(&file), places[0].offset_bytes() + 50, 0).unwrap();
+    disk.flip_bit(&dir().join(&file), addresses[0].offset_bytes() + 50, 0).unwrap();
     let error = open(&disk, &Options::small()).unwrap_err().to_string();
     assert!(error.contains(&file) && error.contains("offset 4096") && error.contains("--salvage"), "{error}");
 }
@@ -127,11 +127,11 @@ fn tail_that_never_became_durable_is_cut_without_a_word_of_damage() {
     let (journal, mut driver) = start(&disk, &Options::small());
     append(&journal, &[b"kept"]).unwrap();
     driver.commit();
-    let (places, ..) = append(&journal, &[b"torn"]).unwrap();
+    let (addresses, ..) = append(&journal, &[b"torn"]).unwrap();
     driver.commit();
     let file = journal.segments()[0].file.file_name();
     drop((journal, driver));
-    disk.flip_bit(&dir().join(&file), places[0].offset_bytes() + 50, 0).unwrap();
+    disk.flip_bit(&dir().join(&file), addresses[0].offset_bytes() + 50, 0).unwrap();
     let report = check(&disk, &dir(), &journal::Content::default(), &mut |_| {}).unwrap();
     assert!(report.damage.is_empty() && report.torn.is_some(), "{report:?}");
     let recovery = open(&disk, &Options::small()).unwrap();

@@ -28,12 +28,12 @@ use std::time::Duration;
 use clock::Nanos;
 
 use crate::mailbox::{Mailbox, Post};
-use crate::pace::{CPU_READ_EVERY, CpuMark, Tick, thread_cpu_ns};
 use crate::peer::{Context, Peer};
 use crate::pool::Pool;
 use crate::slots::{Slots, token_of};
 use crate::stats::Tally;
 use crate::timers::Timers;
+use crate::timing::{CPU_READ_EVERY, CpuMark, Tick, thread_cpu_ns};
 use crate::{CloseReason, Handle, LoopStats, Protocol, StartError};
 
 /// A loop has only writers once nobody else was answered for this long.
@@ -189,9 +189,9 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
             self.cpu_read_at = self.now;
             CpuMark { busy_ns: self.stats.busy_ns(), cpu_ns: thread_cpu_ns() }
         });
-        let is_longest = self.stats.pace.note(&Tick { lag, longest, cpu });
+        let is_longest = self.stats.timing.note(&Tick { lag, longest, cpu });
         if is_longest && let Some(what) = self.handle.shared.protocol.doing(longest.connection_id) {
-            self.stats.pace.name_longest(what);
+            self.stats.timing.name_longest(what);
         }
     }
 

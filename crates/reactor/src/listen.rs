@@ -18,11 +18,11 @@ use crate::{Address, Options, StartError};
 #[derive(Debug)]
 pub(crate) struct Listener {
     socket: Socket,
-    place: Place,
+    endpoint: Endpoint,
 }
 
 #[derive(Debug)]
-enum Place {
+enum Endpoint {
     Tcp(SocketAddr),
     /// The name for display, and the file to remove in the end: only as long as it is the one that was made here.
     Unix(Arc<str>, PathBuf, Option<FileId>),
@@ -82,7 +82,7 @@ fn listen_tcp(address: SocketAddr, options: &Options) -> io::Result<Listener> {
     socket.listen(i32::from(options.backlog))?;
     socket.set_nonblocking(true)?;
     let bound = socket.local_addr()?.as_socket().unwrap_or(address);
-    Ok(Listener { socket, place: Place::Tcp(bound) })
+    Ok(Listener { socket, endpoint: Endpoint::Tcp(bound) })
 }
 
 /// How the kernel probes a peer that was silent for `idle`.
@@ -103,7 +103,7 @@ fn listen_unix(path: &Path, options: &Options) -> io::Result<Listener> {
     socket.listen(i32::from(options.backlog))?;
     socket.set_nonblocking(true)?;
     let name = path.display().to_string().into();
-    Ok(Listener { socket, place: Place::Unix(name, path.to_owned(), socket_at(path)) })
+    Ok(Listener { socket, endpoint: Endpoint::Unix(name, path.to_owned(), socket_at(path)) })
 }
 
 /// Whether `path` is a socket that nobody listens on, left by a server that was killed. Connecting to any other file
@@ -127,8 +127,8 @@ impl Listener {
     /// The system's: `AGAIN` when none waits.
     pub(crate) fn accept(&self) -> Result<Accepted, Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        match &self.place {
-            Place::Tcp(bound) => {
+        match &self.endpoint {
+            Endpoint::Tcp(bound) => {
                 let (socket, peer) = rustix::net::acceptfrom_with(&self.socket, flags)?;
                 let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
                 let local = rustix::net::getsockname(&socket).and_then(SocketAddr::try_from);
@@ -138,7 +138,7 @@ impl Listener {
                     socket,
                 })
             }
-            Place::Unix(name, ..) => {
+            Endpoint::Unix(name, ..) => {
                 let socket = rustix::net::accept_with(&self.socket, flags)?;
                 let address = Address::Unix(Arc::clone(name));
                 Ok(Accepted { socket, peer: address.clone(), local: address })
@@ -148,9 +148,9 @@ impl Listener {
 
     /// The TCP address that it is bound to.
     pub(crate) fn tcp_address(&self) -> Option<SocketAddr> {
-        match &self.place {
-            Place::Tcp(address) => Some(*address),
-            Place::Unix(..) => None,
+        match &self.endpoint {
+            Endpoint::Tcp(address) => Some(*address),
+            Endpoint::Unix(..) => None,
         }
     }
 
@@ -162,7 +162,7 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Place::Unix(_, path, made) = &self.place
+        if let Endpoint::Unix(_, path, made) = &self.endpoint
             && made.is_some()
             && *made == socket_at(path)
         {

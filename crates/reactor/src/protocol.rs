@@ -74,7 +74,7 @@ pub trait Protocol: Send + Sync + Sized + 'static {
     /// Called once, with the session, when the connection is gone; why is in [`Connection::close_reason`].
     fn on_close(&self, session: Self::Session, connection: &Arc<Connection>);
 
-    /// Several connections have input, and `on_input` comes for each of them next: what it will look up can be brought near for
+    /// Several connections have input, and `on_input` comes for each of them next: what it will look up can be prefetched for
     /// all at once. A hint, without effect but on time.
     fn on_ahead(&self, _inputs: &mut dyn Iterator<Item = (&Self::Session, &Input)>) {}
 

@@ -14,7 +14,7 @@ use crate::balance::STUCK_AFTER;
 use crate::balance::assign::Candidate;
 use crate::balance::signals::{ThreadFile, ThreadTimes};
 use crate::budget::{Kept, KeptCells};
-use crate::pace::{Doing, Longest, LongestOfTick, Pace, Pulse};
+use crate::timing::{Doing, Longest, LongestOfTick, LoopTiming, Pulse};
 
 /// What one loop has done since it started. Under the connector `threads` one value counts for all threads.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ pub struct LoopStats {
     /// What its connections keep.
     pub(crate) kept: KeptCells,
     pub(crate) pulse: Pulse,
-    pub(crate) pace: Pace,
+    pub(crate) timing: LoopTiming,
     pub(crate) stuck_count: AtomicU64,
     /// Connections that came since the last interval ended.
     pub(crate) arrivals: AtomicU64,
@@ -113,7 +113,7 @@ impl LoopStats {
     /// its beginning had to wait. Empty under the connector `threads`.
     #[must_use]
     pub fn lag_us(&self) -> Histogram<u64> {
-        self.pace.lag_us()
+        self.timing.lag_us()
     }
 
     /// What it did in the last interval of the balancer; before the first is over, since the start.
@@ -172,7 +172,7 @@ impl LoopStats {
     /// Processor time of the loop's thread, in nanoseconds, as of at most some milliseconds of work ago. 0 under `threads`.
     #[must_use]
     pub fn cpu_ns(&self) -> u64 {
-        self.pace.cpu().cpu_ns
+        self.timing.cpu().cpu_ns
     }
 
     /// Time since the loop last looked at the clock, which it does around every callback; `None` while it sleeps in its poller.

@@ -160,7 +160,7 @@ impl Data<'_, '_> {
         let db = self.db;
         if at.is_multiple_of(Access::NEAR_KEYS_MAX) {
             let ahead = (index..args.len()).step_by(step).take(Access::NEAR_KEYS_MAX);
-            self.access.bring_near(ahead.map(|at| KeyRef { db, key: args.get(at) }));
+            self.access.prefetch(ahead.map(|at| KeyRef { db, key: args.get(at) }));
         }
         self.access.turn_to(&[KeyRef { db, key: args.get(index) }]);
     }

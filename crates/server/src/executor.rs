@@ -331,7 +331,7 @@ impl Server {
                 collect_keys(entry, session.db, request.args, &mut list);
                 if let Some(mut foresight) = self.store.foresight().filter(|_| list.len() > 1) {
                     list.iter().for_each(|key| _ = foresight.add(*key));
-                    foresight.bring_near();
+                    foresight.prefetch();
                 }
                 many = list;
                 &many

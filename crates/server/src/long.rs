@@ -265,24 +265,24 @@ impl Server {
         self.end_transaction(&mut session);
         let long = session.pending.as_mut().and_then(|pending| pending.long.take());
         if let Some(long @ (Long::Back(_) | Long::Again(_))) = long {
-            self.drop_apart(long);
+            self.drop_in_background(long);
         }
     }
 
     /// Drops `thing`, which has `parts`, here if these are few.
     pub(crate) fn drop_large(self: &Arc<Self>, parts: usize, thing: impl Send + 'static) {
         if parts > self.long.from() {
-            self.drop_apart(thing);
+            self.drop_in_background(thing);
         }
     }
 
     /// Drops `thing` on another thread: it is large, and others of the loop would wait.
-    pub(crate) fn drop_apart(self: &Arc<Self>, thing: impl Send + 'static) {
+    pub(crate) fn drop_in_background(self: &Arc<Self>, thing: impl Send + 'static) {
         self.run_errand(Errand::Drop(Box::new(thing)));
     }
 
     /// Calls `call` on another thread: it takes long, or waits for what does. Dropped when the server ends.
-    pub(crate) fn call_apart(self: &Arc<Self>, call: Box<dyn FnOnce() + Send>) {
+    pub(crate) fn call_in_background(self: &Arc<Self>, call: Box<dyn FnOnce() + Send>) {
         self.run_errand(Errand::Call(call));
     }
 

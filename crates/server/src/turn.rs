@@ -145,7 +145,7 @@ impl Server {
         }
     }
 
-    /// Brings near what the request of each input will look up. Pipelines do that for themselves, and a request that comes in
+    /// Prefetches what the request of each input will look up. Pipelines do that for themselves, and a request that comes in
     /// parts is left alone: what came of it before would be parsed again with each part.
     pub(crate) fn on_ahead(&self, inputs: &mut dyn Iterator<Item = (&Session, &Input)>) {
         let Some(mut foresight) = self.store.foresight() else { return };
@@ -159,12 +159,12 @@ impl Server {
                 foresee(&mut foresight, session.db, args.view(input.bytes()));
             }
         }
-        foresight.bring_near();
+        foresight.prefetch();
         ahead.clear();
         AHEAD.set(Some(ahead));
     }
 
-    /// Parses the complete requests at the front of `input`, up to some bound, and brings near what they will look up if there
+    /// Parses the complete requests at the front of `input`, up to some bound, and prefetches what they will look up if there
     /// are several.
     fn look_ahead(&self, db: u16, input: &[u8], limits: &Limits, ahead: &mut Ahead) {
         ahead.parse(input, limits);
@@ -177,7 +177,7 @@ impl Server {
             request.foreseen = foresee(&mut foresight, db, request.args.view(rest));
             rest = &rest[request.bytes..];
         }
-        foresight.bring_near();
+        foresight.prefetch();
     }
 
     fn answer(self: &Arc<Self>, session: &mut Session, request: &Request<'_>, output: &mut Output) -> Answer {
@@ -236,7 +236,7 @@ impl Server {
                     job.args = args;
                     pending.long = Some(Long::Again(job));
                 } else if let Work::Exec { .. } = job.work {
-                    self.drop_apart(job);
+                    self.drop_in_background(job);
                 }
                 Some((answer, bytes))
             }
@@ -409,7 +409,7 @@ impl Server {
                 self.pubsub.forget(id, &subscriptions);
             } else {
                 let server = Arc::clone(self);
-                self.call_apart(Box::new(move || server.pubsub.forget(id, &subscriptions)));
+                self.call_in_background(Box::new(move || server.pubsub.forget(id, &subscriptions)));
             }
         }
         if session.client.monitor.load(Ordering::Relaxed) {
@@ -548,7 +548,7 @@ static HTTP_LINES: Throttle = Throttle::new(Duration::from_secs(1));
 const NAMES_FORGOTTEN_HERE: usize = 64;
 /// Requests of one connection before others get their turn.
 const TURN_COMMANDS_MAX: u64 = 256;
-/// Requests of a pipeline whose keys are brought near together.
+/// Requests of a pipeline whose keys are prefetched together.
 const AHEAD_REQUESTS_MAX: usize = 16;
 /// Time of one connection before others get their turn.
 const TURN_TIME_MAX: Duration = Duration::from_millis(2);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clock::{SimClock, UnixMs};
-use store::{EngineKind, KeyRef, Options, Prepared, Scope, Stage, Store, Value};
+use store::{EngineKind, KeyRef, Options, Prepared, Scope, Store, Value, Workspace};
 
 #[expect(clippy::disallowed_methods, reason = "a measurement reads the clock itself")]
 fn main() {
@@ -17,7 +17,7 @@ fn main() {
     let clock = Arc::new(SimClock::new(UnixMs(1_795_000_000_000)));
     let options = Options { engine, transaction_bytes_max, background: false, clock, ..Options::default() };
     let store = Store::open(options).expect("memory always opens");
-    let mut stage = store.stage();
+    let mut workspace = store.workspace();
     let part = (commands / PARTS).max(1);
     let (mut touched, mut locked, mut longest) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
     for command in 1..=commands {
@@ -26,9 +26,9 @@ fn main() {
         let names: Vec<KeyRef<'_>> =
             names.iter().map(|name| KeyRef { db: 0, key: name.as_bytes() }).collect();
         let start = Instant::now();
-        store.touch(&mut stage, &names).expect("memory never refuses");
+        store.touch(&mut workspace, &names).expect("memory never refuses");
         let watched = Instant::now();
-        put(&store, &mut stage, &names);
+        put(&store, &mut workspace, &names);
         let held = watched.elapsed();
         (touched, locked, longest) = (touched + (watched - start), locked + held, longest.max(held));
         if command % part == 0 {
@@ -44,14 +44,14 @@ fn main() {
 }
 
 /// MSET: the stripes of `names` are locked from beginning to end.
-fn put(store: &Store, stage: &mut Stage, names: &[KeyRef<'_>]) {
+fn put(store: &Store, workspace: &mut Workspace, names: &[KeyRef<'_>]) {
     let prepared = Prepared::default();
     let mut access = store.access(Scope::Keys(names), &prepared, 0).expect("memory never refuses");
-    access.resume(stage);
+    access.resume(workspace);
     for name in names {
         access.put(name.db, name.key, Value::String(&[b'v'; 16]), None);
     }
-    access.keep(stage).expect("memory never refuses");
+    access.keep(workspace).expect("memory never refuses");
 }
 
 /// Lines that are printed.

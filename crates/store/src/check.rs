@@ -43,11 +43,12 @@ pub fn check(vfs: &dyn Vfs, dir: &Path) -> Result<Checked, StoreError> {
     let mut log = Log::new(KeyHasher::new(&identity.hash_key.to_le_bytes(), identity.hash_bits));
     let mut journal = journal::check(vfs, dir, &record::CONTENT, &mut |view| log.take(&view))
         .map_err(|error| open_error(&error))?;
-    for (place, what) in std::mem::take(&mut log.strange) {
+    for (address, what) in std::mem::take(&mut log.strange) {
         let segments = journal.segments.iter();
-        let file = segments.map(|found| &found.info).find(|info| info.segment == place.segment());
-        let file = file.map_or_else(|| format!("segment {}", place.segment()), |info| info.file.file_name());
-        journal.damage.push(Damage { file, offset: place.offset_bytes(), what });
+        let file = segments.map(|found| &found.info).find(|info| info.segment == address.segment());
+        let file =
+            file.map_or_else(|| format!("segment {}", address.segment()), |info| info.file.file_name());
+        journal.damage.push(Damage { file, offset: address.offset_bytes(), what });
     }
     let mut checkpoint_keys = None;
     if let Some(checkpoint) = journal.checkpoint.clone() {
@@ -64,15 +65,15 @@ pub fn check(vfs: &dyn Vfs, dir: &Path) -> Result<Checked, StoreError> {
 /// What of the log the checkpoint is compared with.
 struct Log {
     hasher: KeyHasher,
-    /// Place and seq of all records that verify, ascending.
-    places: Vec<(u64, u64)>,
+    /// LogAddress and seq of all records that verify, ascending.
+    addresses: Vec<(u64, u64)>,
     /// Whose each of them is (`sought::mark`).
     marks: Vec<u32>,
     /// Of deltas: what they may lie on (`Delta::since`).
     since: BTreeMap<u64, u64>,
     payload_bytes: u64,
     /// Records that are none of the store's, the first few.
-    strange: Vec<(journal::Place, String)>,
+    strange: Vec<(journal::LogAddress, String)>,
     /// Seq and keyspaces of the newest mapping.
     mapping: Option<(u64, Vec<u32>)>,
 }
@@ -81,7 +82,7 @@ impl Log {
     fn new(hasher: KeyHasher) -> Self {
         Self {
             hasher,
-            places: Vec::new(),
+            addresses: Vec::new(),
             marks: Vec::new(),
             since: BTreeMap::new(),
             payload_bytes: 0,
@@ -90,28 +91,28 @@ impl Log {
         }
     }
 
-    /// Which of the records lies at `place`.
-    fn at(&self, place: u64) -> Option<usize> {
-        self.places.binary_search_by_key(&place, |(place, _)| *place).ok()
+    /// Which of the records lies at `address`.
+    fn at(&self, address: u64) -> Option<usize> {
+        self.addresses.binary_search_by_key(&address, |(address, _)| *address).ok()
     }
 
-    /// The seq of the record at `place`.
-    fn seq(&self, place: u64) -> Option<u64> {
-        Some(self.places[self.at(place)?].1)
+    /// The seq of the record at `address`.
+    fn seq(&self, address: u64) -> Option<u64> {
+        Some(self.addresses[self.at(address)?].1)
     }
 
     fn take(&mut self, view: &RecordView<'_>) {
-        self.places.push((view.place.pack(), view.header.seq.0));
+        self.addresses.push((view.address.pack(), view.header.seq.0));
         self.marks.push(mark_of(view, &self.hasher));
         let since = record::decode(view.header.kind, view.payload).map_or(0, |payload| payload.since());
         if since != 0 {
-            self.since.insert(view.place.pack(), since);
+            self.since.insert(view.address.pack(), since);
         }
         self.payload_bytes += view.payload.len() as u64;
         if let Err(what) = record::check(view.header.kind, Some(view.payload))
             && self.strange.len() < STRANGE_MAX
         {
-            self.strange.push((view.place, what));
+            self.strange.push((view.address, what));
         }
         let seq = view.header.seq.0;
         if view.header.kind == MAPPING
@@ -137,10 +138,10 @@ struct Content<'a> {
     /// Records that are not there, and the first of them.
     missing: u64,
     first_missing: u64,
-    /// Records of other keys than it says, and the place of the first of them.
+    /// Records of other keys than it says, and the address of the first of them.
     foreign: u64,
     first_foreign: u64,
-    /// Keys whose deltas are of another state of theirs, and the place of the first of them.
+    /// Keys whose deltas are of another state of theirs, and the address of the first of them.
     broken: u64,
     first_broken: u64,
 }
@@ -181,22 +182,22 @@ impl<'a> Content<'a> {
             return;
         }
         if !self.is_chained(entry) {
-            self.first_broken = if self.broken == 0 { entry.place } else { self.first_broken };
+            self.first_broken = if self.broken == 0 { entry.address } else { self.first_broken };
             self.broken += 1;
         }
         let hash = KeyHash::from_parts(area.stripe.into(), entry.bits, entry.tag);
         let whose = mark(area.keyspace, hash);
-        for place in std::iter::once(entry.place).chain(entry.deltas.iter().map(|delta| delta.place)) {
-            let segment = journal::Place::unpack(place).segment().0;
-            match self.log.at(place) {
+        for address in std::iter::once(entry.address).chain(entry.deltas.iter().map(|delta| delta.address)) {
+            let segment = journal::LogAddress::unpack(address).segment().0;
+            match self.log.at(address) {
                 Some(at) if self.log.marks[at] != whose => {
-                    self.first_foreign = if self.foreign == 0 { place } else { self.first_foreign };
+                    self.first_foreign = if self.foreign == 0 { address } else { self.first_foreign };
                     self.foreign += 1;
                 }
                 Some(_) => {}
                 None if self.hurt.contains(&segment) => {}
                 None => {
-                    self.first_missing = if self.missing == 0 { place } else { self.first_missing };
+                    self.first_missing = if self.missing == 0 { address } else { self.first_missing };
                     self.missing += 1;
                 }
             }
@@ -205,13 +206,13 @@ impl<'a> Content<'a> {
 
     /// Whether the deltas of `entry` follow its base and each other, as far as they are there.
     fn is_chained(&self, entry: &Entry) -> bool {
-        let Some(seq) = self.log.seq(entry.place) else { return true };
+        let Some(seq) = self.log.seq(entry.address) else { return true };
         let mut deltas = entry.deltas.clone();
         for delta in &mut deltas {
-            match self.log.seq(delta.place) {
+            match self.log.seq(delta.address) {
                 None => return true,
                 Some(seq) if seq != delta.seq => return false,
-                Some(_) => delta.since = self.log.since.get(&delta.place).copied().unwrap_or(0),
+                Some(_) => delta.since = self.log.since.get(&delta.address).copied().unwrap_or(0),
             }
         }
         chain(seq, &deltas).is_some()
@@ -242,9 +243,9 @@ impl<'a> Content<'a> {
     }
 }
 
-/// What is wrong with `count` records, with the place of the first of them; nothing if there are none.
+/// What is wrong with `count` records, with the address of the first of them; nothing if there are none.
 fn fault(what: impl Fn(u64) -> String, count: u64, first: u64) -> Option<(u64, String)> {
-    let first = journal::Place::unpack(first);
+    let first = journal::LogAddress::unpack(first);
     let at = format!("first at segment {} offset {}", first.segment(), first.offset_bytes());
     (count > 0).then(|| (0, format!("{}, {at}", what(count))))
 }

@@ -67,8 +67,8 @@ pub(crate) trait Engine: Send + Sync + std::fmt::Debug {
         self.reserve(bytes, records, class)
     }
 
-    /// Appends one atomic group, fills one place for each draft and returns the last seq.
-    fn append(&self, credits: Credits, drafts: &[Draft<'_>], places: &mut [u64]) -> u64;
+    /// Appends one atomic group, fills one address for each draft and returns the last seq.
+    fn append(&self, credits: Credits, drafts: &[Draft<'_>], addresses: &mut [u64]) -> u64;
 
     /// Everything up to this seq may be told.
     fn released(&self) -> u64;
@@ -97,26 +97,26 @@ pub(crate) trait Engine: Send + Sync + std::fmt::Debug {
     /// Reads a record; blocks.
     fn read(&self, sought: &Sought) -> Result<Fetched, StoreError>;
 
-    /// What [`Engine::read`] found at `place` is damage: the index still names it.
+    /// What [`Engine::read`] found at `address` is damage: the index still names it.
     fn on_damaged(&self, _place: u64) {}
 
     /// Reads what `prepared` wants and hands it to `done`, from a thread of the engine's.
     fn fetch(&self, mut prepared: Prepared, done: Box<dyn FnOnce(Prepared) + Send>) {
         for sought in prepared.take_wanted() {
-            prepared.supply(sought.place, self.read(&sought));
+            prepared.supply(sought.address, self.read(&sought));
         }
         prepared.fold();
         done(prepared);
     }
 
-    /// Whether a value can be found again by its place: then hot ones may be dropped.
-    fn has_places(&self) -> bool;
+    /// Whether a value can be found again by its address: then hot ones may be dropped.
+    fn has_addresses(&self) -> bool;
 
-    /// `bytes` of records at `place` are the newest state of a key.
-    fn on_live(&self, place: u64, bytes: u64);
+    /// `bytes` of records at `address` are the newest state of a key.
+    fn on_live(&self, address: u64, bytes: u64);
 
     /// They no longer are.
-    fn on_dead(&self, place: u64, bytes: u64);
+    fn on_dead(&self, address: u64, bytes: u64);
 }
 
 /// Engine `memory`: effects have an order and no home. Nothing waits.
@@ -147,7 +147,7 @@ impl Engine for Memory {
         unreachable!("engine memory has no cold values")
     }
 
-    fn has_places(&self) -> bool {
+    fn has_addresses(&self) -> bool {
         false
     }
 
@@ -181,7 +181,7 @@ impl Engine for Noop {
         unreachable!("engine noop has no values")
     }
 
-    fn has_places(&self) -> bool {
+    fn has_addresses(&self) -> bool {
         false
     }
 

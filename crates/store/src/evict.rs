@@ -256,7 +256,7 @@ impl Store {
     /// evict: then it is to come again.
     pub(crate) fn evict_for(&self, bytes: u64) -> bool {
         let policy = self.evictor.policy();
-        if policy == Eviction::NoEviction || self.engine.has_places() || !self.engine_keeps() {
+        if policy == Eviction::NoEviction || self.engine.has_addresses() || !self.engine_keeps() {
             return false;
         }
         let memory = self.memory();
@@ -300,7 +300,7 @@ impl Store {
         if self.memory.has_room(&self.index, &*self.engine, 0) {
             return self.is_disk_short(16, 15);
         }
-        !self.engine.has_places() || self.is_disk_short(16, 15) || self.is_full_without_values()
+        !self.engine.has_addresses() || self.is_disk_short(16, 15) || self.is_full_without_values()
     }
 
     /// Whether memory would have too little room even if all values had left it.
@@ -382,10 +382,10 @@ impl Store {
             Name::Cold(sought) => {
                 let read = self.engine.read(sought);
                 if read.is_err() {
-                    self.engine.on_damaged(sought.place);
+                    self.engine.on_damaged(sought.address);
                 }
                 let Ok(key) = read.as_ref().map(|fetched| fetched.key.clone()) else { return false };
-                prepared.supply(sought.place, read);
+                prepared.supply(sought.address, read);
                 key
             }
         };
@@ -489,7 +489,7 @@ impl Sample<'_> {
         let word = self.stripe.space(keyspace)?.table.word(spot);
         let name = match word.object() {
             Some(object) => Name::Key(object.key().into()),
-            None => Name::Cold(Sought::base(word.place(), keyspace, hash)),
+            None => Name::Cold(Sought::base(word.address(), keyspace, hash)),
         };
         Some(Victim { rank: self.rank?, keyspace, name })
     }

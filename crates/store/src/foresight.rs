@@ -1,4 +1,4 @@
-//! Keys that are looked up soon, as those of a pipeline are: what their lookups read is brought near for all at once.
+//! Keys that are looked up soon, as those of a pipeline are: what their lookups read is prefetched for all at once.
 //!
 //! Out of scope: how (`index::ahead`).
 
@@ -39,14 +39,14 @@ impl<'s> Foresight<'s> {
             self.count += 1;
         }
         if self.count == AHEAD_KEYS_MAX {
-            self.bring_near();
+            self.prefetch();
         }
         Foreseen(hash)
     }
 
-    /// Brings near what lookups of the listed keys read, and empties the list.
-    pub fn bring_near(&mut self) {
-        self.store.index.bring_near(&self.keys[..self.count]);
+    /// Prefetches what lookups of the listed keys read, and empties the list.
+    pub fn prefetch(&mut self) {
+        self.store.index.prefetch(&self.keys[..self.count]);
         self.count = 0;
     }
 }
@@ -77,7 +77,7 @@ mod tests {
         names.iter().for_each(|name| _ = foresight.add(key(name)));
         foresight.add(KeyRef { db: u16::MAX, key: b"no such database" });
         foresight.add(key(b"no such key"));
-        foresight.bring_near();
+        foresight.prefetch();
         drop(held);
         for (name, key) in names.iter().zip(keys.chunks(1)) {
             let access = access(key);

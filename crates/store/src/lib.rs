@@ -57,7 +57,7 @@ pub use memory::{MemoryReport, Reserved};
 pub use options::{Durability, EngineKind, Hooks, Options};
 pub use prepared::{Prepared, Wanted};
 pub use salvage::{Salvaged, salvage};
-pub use staging::{Halted, PreparedBranch, Stage, Staging};
+pub use staging::{Halted, PreparedBranch, Staging, Workspace};
 pub use time::{ClockReport, Deadline, Moment};
 pub use value::{Found, Meta, Value, ValueKind};
 pub use watch::Watch;
@@ -111,7 +111,7 @@ pub struct Store {
     /// Held while a backup is made.
     backup: Mutex<()>,
     /// Engine `log`'s own side, and its housekeeping.
-    log: Option<(Arc<log::LogEngine>, log::keeper::Keeper)>,
+    log: Option<(Arc<log::LogEngine>, log::housekeeping::Housekeeping)>,
 }
 
 impl Store {
@@ -137,7 +137,7 @@ impl Store {
         index: Arc<Index>,
         hasher: KeyHasher,
         time_floor_ms: u64,
-        log: Option<(Arc<log::LogEngine>, log::keeper::Keeper)>,
+        log: Option<(Arc<log::LogEngine>, log::housekeeping::Housekeeping)>,
     ) -> Result<Arc<Self>, StoreError> {
         let source = Arc::clone(&options.clock);
         let record = index.clock().1.clone();
@@ -168,8 +168,8 @@ impl Store {
         if store.options.background && store.engine_keeps() {
             tend::start(&store)?;
         }
-        if let Some((_, keeper)) = store.log.as_ref().filter(|_| store.options.background) {
-            keeper.start(&store)?;
+        if let Some((_, housekeeping)) = store.log.as_ref().filter(|_| store.options.background) {
+            housekeeping.start(&store)?;
         }
         Ok(store)
     }
@@ -229,7 +229,7 @@ impl Store {
     ///
     /// Returns true when there are none: go on to [`Store::access`]. Takes each stripe's lock for a moment.
     pub fn missing(&self, keys: &[KeyRef<'_>], prepared: &mut Prepared) -> bool {
-        if !self.engine.has_places() {
+        if !self.engine.has_addresses() {
             return true;
         }
         for key in keys {
@@ -240,7 +240,7 @@ impl Store {
             else {
                 continue;
             };
-            let base = |word: &object::Word| Sought::base(word.place(), keyspace, hash);
+            let base = |word: &object::Word| Sought::base(word.address(), keyspace, hash);
             let unknown: Vec<Sought> = match space.seek((keyspace, hash), key.key, prepared) {
                 Seek::Unknown(records) => records,
                 Seek::At { word, whole: false, current, .. } if current.kind() == record::STRING => {
@@ -329,7 +329,7 @@ impl Store {
     /// Whether values can leave memory and be read again.
     #[must_use]
     pub fn can_drop_values(&self) -> bool {
-        self.engine.has_places()
+        self.engine.has_addresses()
     }
 
     /// `value` as one to share, for [`Value::Large`]; a borrowed one is copied: best before any key is locked.

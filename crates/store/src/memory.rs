@@ -2,7 +2,7 @@
 //!
 //! Counted: index pages and hot objects (`index`), large values, what commands have read from disk and what transactions stage (`large`), what waits in the journal (`engine`), and what others report
 //! in: connection buffers. From 15/16 of `memory.limit` on, each command that stores something or has read from disk first moves a clock hand on
-//! by a bounded number of pages: it drops clean hot values (their slot turns back into a place) that were read least lately, as `policy`
+//! by a bounded number of pages: it drops clean hot values (their slot turns back into an address) that were read least lately, as `policy`
 //! says. What was read from disk stays in memory as `policy` says, too. At the limit, effects that grow are refused by name, while reads, removals and expiry
 //! changes go on. Growth that only lacks what waits for the disk is held back until it has caught up.
 //!
@@ -167,7 +167,7 @@ impl Memory {
     /// `for_bytes` are to come beside what is used. Takes one stripe's lock at a time; callers hold none. Whoever comes while
     /// another drops does not wait.
     pub(crate) fn make_room(&self, index: &Index, engine: &dyn Engine, pages: usize, for_bytes: u64) {
-        if self.has_room(index, engine, for_bytes) || !engine.has_places() {
+        if self.has_room(index, engine, for_bytes) || !engine.has_addresses() {
             return;
         }
         let Ok(mut hand) = self.hand.try_lock() else { return };
@@ -264,7 +264,7 @@ impl Memory {
     ) -> Result<Reserved, Stop> {
         let limit_bytes = self.limit_bytes.load(Ordering::Relaxed);
         let copy_bytes = if is_copied { 0 } else { bytes };
-        let bytes = copy_bytes + if engine.has_places() { bytes } else { 0 };
+        let bytes = copy_bytes + if engine.has_addresses() { bytes } else { 0 };
         let _reserving = self.reserving.lock().unwrap_or_else(PoisonError::into_inner);
         let others_bytes = self.reserved_bytes.fetch_add(bytes, Ordering::SeqCst);
         let mut held = Held::new(&self.ledger);
@@ -323,7 +323,7 @@ impl Hand {
     }
 }
 
-/// The hand passes `word`: a clean hot one whose turn it is becomes its place.
+/// The hand passes `word`: a clean hot one whose turn it is becomes its address.
 pub(crate) fn pass(word: &mut Word, released: u64, round: &mut Round, hurries: bool) {
     let View::Hot(object) = word.view() else {
         if word.is_marked() && !round.pass_mark() {
@@ -336,7 +336,7 @@ pub(crate) fn pass(word: &mut Word, released: u64, round: &mut Round, hurries: b
     }
     match round.pass_value(word.level(), hurries) {
         Some(level) => word.set_level(level),
-        None => *word = Word::cold(object.place(), word.marks()),
+        None => *word = Word::cold(object.address(), word.marks()),
     }
 }
 
@@ -385,7 +385,7 @@ mod tests {
     use crate::testlog::TestLog;
 
     #[test]
-    fn hand_turns_a_released_value_that_is_not_read_into_its_place_and_leaves_few_marks_alone() {
+    fn hand_turns_a_released_value_that_is_not_read_into_its_address_and_leaves_few_marks_alone() {
         let mut object = Object::new(1, b"key", Bytes::Plain(b"value"), 0);
         object.stamp(8, 5);
         let (mut word, mut round) = (Word::hot(object, 0), Round::default());
@@ -413,7 +413,7 @@ mod tests {
     #[test]
     fn write_at_the_limit_does_not_wait_for_one_who_makes_room() {
         let (index, engine, memory) = (Index::new(1), TestLog::default(), Memory::new(1_000));
-        assert!(engine.has_places(), "else no room is made");
+        assert!(engine.has_addresses(), "else no room is made");
         memory.report_buffers(1_001, 1_001);
         thread::scope(|scope| {
             let stripe = index.lock(0);

@@ -1,10 +1,10 @@
 //! Hot objects and the slot word that owns them: the store's unsafe code, but for two instructions in `index::cpu`.
 //!
-//! A hot object is one allocation that holds header, key and value; its place and its seq stay with it, so
-//! that dropping a clean value only turns the slot back into a place.
+//! A hot object is one allocation that holds header, key and value; its address and its seq stay with it, so
+//! that dropping a clean value only turns the slot back into an address.
 //!
 //! ```text
-//!  0 place u64            where the newest full record lies (0 in engine memory)
+//!  0 address u64            where the newest full record lies (0 in engine memory)
 //!  8 seq u64              the effect that wrote it; WATCH, tickets and deltas name it
 //! 16 flags u8             bits 0-4 kind, bit 5 WIDE, bit 6 EXPIRY, bit 7 LARGE
 //! 17 key_len u8           (0 when WIDE)
@@ -60,7 +60,7 @@ unsafe impl Send for Object {}
 unsafe impl Sync for Object {}
 
 impl Object {
-    /// An object of `kind` with place and seq 0; `expiry_ms` 0 means none.
+    /// An object of `kind` with address and seq 0; `expiry_ms` 0 means none.
     ///
     /// # Panics
     /// If `kind` needs more than 5 bits or a length more than 32: callers check `value.max` first.
@@ -106,11 +106,11 @@ impl Object {
     }
 
     /// Writes where the record lies and which effect it is.
-    pub(crate) fn stamp(&mut self, place: u64, seq: u64) {
+    pub(crate) fn stamp(&mut self, address: u64, seq: u64) {
         // SAFETY: both fields lie within HEADER_BYTES of an allocation that `self` owns alone; the base is
         // aligned to 8 (`layout`).
         unsafe {
-            self.0.as_ptr().add(OFFSET_PLACE).cast::<u64>().write(place);
+            self.0.as_ptr().add(OFFSET_PLACE).cast::<u64>().write(address);
             self.0.as_ptr().add(OFFSET_SEQ).cast::<u64>().write(seq);
         }
     }
@@ -209,7 +209,7 @@ impl<'a> ObjectRef<'a> {
     }
 
     /// Where the newest full record lies.
-    pub(crate) fn place(self) -> u64 {
+    pub(crate) fn address(self) -> u64 {
         self.u64_at(OFFSET_PLACE)
     }
 
@@ -271,7 +271,7 @@ pub(crate) fn chunk_bytes(len: usize) -> u64 {
     ((len + 8).next_multiple_of(16)).max(32) as u64
 }
 
-/// A slot's word: a place, or a hot object that it owns. Two halves, so that a slot packs into 12 bytes.
+/// A slot's word: an address, or a hot object that it owns. Two halves, so that a slot packs into 12 bytes.
 pub(crate) struct Word(Halves);
 
 /// A u64 that is aligned to 4.
@@ -299,7 +299,7 @@ impl Halves {
 pub(crate) enum View<'a> {
     /// The object is in memory.
     Hot(ObjectRef<'a>),
-    /// The record lies at this place.
+    /// The record lies at this address.
     Cold(u64),
 }
 
@@ -310,14 +310,14 @@ impl Word {
         Self(Halves::new(object.into_raw() | WORD_HOT | marks))
     }
 
-    /// A word that names `place`.
+    /// A word that names `address`.
     ///
     /// # Panics
     /// If the segment number needs more than 28 bits.
-    pub(crate) fn cold(place: u64, marks: u64) -> Self {
-        assert_eq!(place & !PLACE_MASK, 0, "segment number beyond 28 bits");
+    pub(crate) fn cold(address: u64, marks: u64) -> Self {
+        assert_eq!(address & !PLACE_MASK, 0, "segment number beyond 28 bits");
         debug_assert_eq!(marks & !MARKS_MASK, 0);
-        Self(Halves::new(place | marks))
+        Self(Halves::new(address | marks))
     }
 
     /// What the word holds.
@@ -339,7 +339,7 @@ impl Word {
     }
 
     /// Brings the object near, if hot: header, key and a short value.
-    pub(crate) fn bring_near(&self) {
+    pub(crate) fn prefetch(&self) {
         if let Some(object) = self.object() {
             let base = object.base.as_ptr();
             [0, 64, 128].into_iter().for_each(|offset| prefetch(base.wrapping_add(offset)));
@@ -347,18 +347,18 @@ impl Word {
     }
 
     /// Where the base record lies.
-    pub(crate) fn place(&self) -> u64 {
+    pub(crate) fn address(&self) -> u64 {
         match self.view() {
-            View::Hot(object) => object.place(),
-            View::Cold(place) => place,
+            View::Hot(object) => object.address(),
+            View::Cold(address) => address,
         }
     }
 
-    /// Turns the word to another place of the same record.
-    pub(crate) fn swing(&mut self, place: u64) {
+    /// Turns the word to another address of the same record.
+    pub(crate) fn swing(&mut self, address: u64) {
         if self.0.get() & WORD_HOT == 0 {
             let is_marked = self.is_marked();
-            *self = Self::cold(place, self.marks());
+            *self = Self::cold(address, self.marks());
             self.set_marked(is_marked);
             return;
         }
@@ -366,7 +366,7 @@ impl Word {
         // leaves the ownership with the word.
         let mut object = ManuallyDrop::new(unsafe { Object::from_raw(self.0.get() & POINTER_MASK) });
         let seq = object.view().seq();
-        object.stamp(place, seq);
+        object.stamp(address, seq);
     }
 
     /// SHARED and DELTAS.
@@ -522,7 +522,10 @@ mod tests {
                 let mut object = Object::new(5, &key, Bytes::Plain(&value), expiry_ms);
                 object.stamp(77, 99);
                 let view = object.view();
-                assert_eq!((view.place(), view.seq(), view.kind(), view.expiry_ms()), (77, 99, 5, expiry_ms));
+                assert_eq!(
+                    (view.address(), view.seq(), view.kind(), view.expiry_ms()),
+                    (77, 99, 5, expiry_ms)
+                );
                 assert_eq!((view.key(), view.value()), (&key[..], &value[..]));
             }
         }
@@ -537,7 +540,7 @@ mod tests {
             let mut object = Object::new(1, &key, Bytes::Large(&large), expiry_ms);
             object.stamp(77, 99);
             let view = object.view();
-            assert_eq!((view.place(), view.seq(), view.expiry_ms()), (77, 99, expiry_ms));
+            assert_eq!((view.address(), view.seq(), view.expiry_ms()), (77, 99, expiry_ms));
             assert_eq!((view.key(), view.value().len()), (&key[..], LARGE_BYTES));
             assert!(view.own_bytes() < 400 && view.memory_bytes() > LARGE_BYTES as u64);
             let lent = Arc::clone(view.bytes().large().expect("it is large"));
@@ -555,18 +558,18 @@ mod tests {
     }
 
     #[test]
-    fn word_keeps_marks_and_place_apart() {
-        let place = u64::from(SEGMENT_MAX) << 32 | 0xffff_ffff;
-        let mut word = Word::cold(place, WORD_SHARED);
+    fn word_keeps_marks_and_address_apart() {
+        let address = u64::from(SEGMENT_MAX) << 32 | 0xffff_ffff;
+        let mut word = Word::cold(address, WORD_SHARED);
         word.set_mark(WORD_DELTAS);
-        assert!(matches!(word.view(), View::Cold(p) if p == place));
+        assert!(matches!(word.view(), View::Cold(p) if p == address));
         assert!(!word.is_marked(), "the largest segment is no mark");
         word.set_marked(true);
         word.swing(8);
-        assert_eq!((word.place(), word.marks()), (8, WORD_SHARED | WORD_DELTAS));
+        assert_eq!((word.address(), word.marks()), (8, WORD_SHARED | WORD_DELTAS));
         assert!(word.is_marked(), "the same value lies elsewhere");
         word.set_marked(false);
-        assert_eq!((word.place(), word.is_marked()), (8, false));
+        assert_eq!((word.address(), word.is_marked()), (8, false));
         word.clear_mark(WORD_DELTAS);
         assert_eq!(word.marks(), WORD_SHARED);
     }
@@ -579,9 +582,12 @@ mod tests {
         (0..5).for_each(|_| word.refer());
         word.swing(9);
         let view = word.object().expect("hot");
-        assert_eq!((view.place(), view.seq(), view.key(), view.value()), (9, 4, &b"key"[..], &b"value"[..]));
+        assert_eq!(
+            (view.address(), view.seq(), view.key(), view.value()),
+            (9, 4, &b"key"[..], &b"value"[..])
+        );
         assert_eq!((word.marks(), word.level(), word.is_marked()), (WORD_SHARED, LEVEL_MAX, false));
         word.set_level(1);
-        assert_eq!((word.marks(), word.level(), word.place()), (WORD_SHARED, 1, 9));
+        assert_eq!((word.marks(), word.level(), word.address()), (WORD_SHARED, 1, 9));
     }
 }

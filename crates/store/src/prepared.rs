@@ -1,10 +1,10 @@
 //! What a command fetched from disk before it took any lock.
 //!
-//! Records are kept by place. The index decides at execution whether a slot still names that place, so a record
+//! Records are kept by address. The index decides at execution whether a slot still names that address, so a record
 //! that went stale meanwhile is simply not asked for.
 //!
 //! A long string with parts written over it is folded once all of these records are here, before anybody locks anything: it is
-//! then as if the record at its base's place held the state of the newest of them. Deltas that came later lie on top of that.
+//! then as if the record at its base's address held the state of the newest of them. Deltas that came later lie on top of that.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::log::fold::{put_part, split_part};
 use crate::record;
 use crate::sought::Sought;
 
-/// Places to fetch, and what was fetched; travels from [`crate::Store::missing`] through
+/// Addresses to fetch, and what was fetched; travels from [`crate::Store::missing`] through
 /// [`crate::Store::fetch`] to [`crate::Store::access`].
 ///
 /// Most commands fetch nothing: an empty one costs nothing to make, which trees promise and hashed sets do not.
@@ -128,16 +128,16 @@ impl Fold {
         &self,
         records: &BTreeMap<u64, Result<Fetched, StoreError>>,
     ) -> Option<Result<Fetched, StoreError>> {
-        let base = records.get(&self.base.place)?.as_ref().ok()?;
+        let base = records.get(&self.base.address)?.as_ref().ok()?;
         let deltas = later(&self.deltas, base.seq);
         let mut read = Vec::with_capacity(deltas.len());
         for delta in deltas {
             read.push(match delta.kind {
                 record::EXPIRY => None,
-                _ => Some(records.get(&delta.place)?.as_ref().ok()?),
+                _ => Some(records.get(&delta.address)?.as_ref().ok()?),
             });
         }
-        Some(folded(base, deltas, &read).ok_or_else(|| broken_chain(self.base.place)))
+        Some(folded(base, deltas, &read).ok_or_else(|| broken_chain(self.base.address)))
     }
 }
 
@@ -208,7 +208,7 @@ impl Prepared {
 
     /// Asks for a record, unless it is here already.
     pub(crate) fn want_record(&mut self, sought: Sought) {
-        if !self.records.contains_key(&sought.place) {
+        if !self.records.contains_key(&sought.address) {
             self.wanted.insert(sought);
         }
     }
@@ -230,8 +230,8 @@ impl Prepared {
             // otherwise the command looks again, and asks for what is there then
             let Some(folded) = fold.fold(&self.records) else { continue };
             let folded = folded.map(|it| Fetched { value: reading.shared(it.value), ..it });
-            self.records.insert(fold.base.place, folded);
-            fold.deltas.iter().for_each(|delta| drop(self.records.remove(&delta.place)));
+            self.records.insert(fold.base.address, folded);
+            fold.deltas.iter().for_each(|delta| drop(self.records.remove(&delta.address)));
         }
     }
 
@@ -260,27 +260,27 @@ impl Prepared {
         self.reading.as_ref().map_or(u64::MAX, |reading| reading.kept_bytes_max)
     }
 
-    /// Adds what was read at `place`.
-    pub(crate) fn supply(&mut self, place: u64, record: Result<Fetched, StoreError>) {
+    /// Adds what was read at `address`.
+    pub(crate) fn supply(&mut self, address: u64, record: Result<Fetched, StoreError>) {
         let reading = self.reading.get_or_insert_default();
         let record = record.map(|fetched| reading.keep(fetched));
-        self.records.insert(place, record);
+        self.records.insert(address, record);
     }
 
-    /// Notes that `place` held something else, as it does once after its segment was recycled; returns false if
+    /// Notes that `address` held something else, as it does once after its segment was recycled; returns false if
     /// that was noted before: then the index still says so, and it is damage.
-    pub(crate) fn note_elsewhere(&mut self, place: u64) -> bool {
+    pub(crate) fn note_elsewhere(&mut self, address: u64) -> bool {
         let elsewhere = &mut self.reading.get_or_insert_default().elsewhere;
-        let first = !elsewhere.contains(&place);
+        let first = !elsewhere.contains(&address);
         if first {
-            elsewhere.push(place);
+            elsewhere.push(address);
         }
         first
     }
 
-    /// What was read at `place`.
-    pub(crate) fn record(&self, place: u64) -> Option<&Result<Fetched, StoreError>> {
-        self.records.get(&place)
+    /// What was read at `address`.
+    pub(crate) fn record(&self, address: u64) -> Option<&Result<Fetched, StoreError>> {
+        self.records.get(&address)
     }
 
     /// The key that was fetched and comes first; any will do, but always the same.

@@ -31,7 +31,7 @@
 //! EXPIRY, PART and FIELD_* are deltas: dead as soon as their base is, and meaningless on any other base. Kinds 7 to
 //! 15 and 19 to 31 are free; a hot object keeps 5 bits of kind.
 //!
-//! Out of scope: headers, checksums, places (`journal`).
+//! Out of scope: headers, checksums, addresses (`journal`).
 
 use crate::time::{CEILINGS_MAX, Ceiling, ClockRecord};
 

@@ -161,7 +161,7 @@ struct Alive {
     /// Records from this lsn on came after it.
     lsn: u64,
     /// Where it lies, and whose it is (`sought::mark`).
-    places: HashMap<u64, u32>,
+    addresses: HashMap<u64, u32>,
     /// Bases with deltas, and the seqs of all these records, as far as they were met.
     chains: Vec<(u64, Vec<Delta>)>,
     seqs: HashMap<u64, u64>,
@@ -196,7 +196,7 @@ impl Alive {
         Self {
             hasher: KeyHasher::new(&identity.hash_key.to_le_bytes(), identity.hash_bits),
             lsn: 0,
-            places: HashMap::new(),
+            addresses: HashMap::new(),
             chains: Vec::new(),
             seqs: HashMap::new(),
             mapping_seq: 0,
@@ -224,11 +224,11 @@ impl Alive {
                 for entry in entries {
                     let hash = KeyHash::from_parts(area.stripe.into(), entry.bits, entry.tag);
                     let whose = mark(area.keyspace, hash);
-                    self.places.insert(entry.place, whose);
-                    self.places.extend(entry.deltas.iter().map(|delta| (delta.place, whose)));
+                    self.addresses.insert(entry.address, whose);
+                    self.addresses.extend(entry.deltas.iter().map(|delta| (delta.address, whose)));
                     if !entry.deltas.is_empty() {
-                        self.seqs.insert(entry.place, 0);
-                        self.chains.push((entry.place, entry.deltas));
+                        self.seqs.insert(entry.address, 0);
+                        self.chains.push((entry.address, entry.deltas));
                     }
                 }
             }
@@ -239,11 +239,11 @@ impl Alive {
 
     /// What the checkpoint names is alive whatever its source: a copy that cleaning made has none any more, and replay
     /// lets copies create nothing. Other copies change something that the checkpoint names, or are dead. A record of another
-    /// key at a place that it names was put there by the disk.
+    /// key at an address that it names was put there by the disk.
     fn keep(&mut self, view: &RecordView<'_>) -> Keep {
-        let whose = self.places.get(&view.place.pack());
+        let whose = self.addresses.get(&view.address.pack());
         let is_named = whose.is_some_and(|whose| *whose == mark_of(view, &self.hasher));
-        if let Some(seq) = self.seqs.get_mut(&view.place.pack()) {
+        if let Some(seq) = self.seqs.get_mut(&view.address.pack()) {
             *seq = view.header.seq.0;
         }
         match (is_named, view.lsn.0 >= self.lsn) {

@@ -2,10 +2,10 @@
 //!
 //! A disk can put a write at another place of the file than it was told to. What lies there verifies, checksums and all, and is
 //! of another key. Without this it would look like a key of equal hash bits, and the key that the index means like an absent one. So
-//! each record that is read by its place is compared with what named the place: a slot knows keyspace, 48 bits of the hash
+//! each record that is read by its address is compared with what named the address: a slot knows keyspace, 48 bits of the hash
 //! and that it is a whole value, a list of deltas the seq, too. What differs is damage.
 //!
-//! Out of scope: an older record of the same key. The place of a key's newest record is above those of all older ones, and was
+//! Out of scope: an older record of the same key. The address of a key's newest record is above those of all older ones, and was
 //! written once: a write that went elsewhere has left nothing there that verifies.
 
 use crate::hash::{KeyHash, KeyHasher};
@@ -16,7 +16,7 @@ use crate::record;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Sought {
     /// Where it lies.
-    pub(crate) place: u64,
+    pub(crate) address: u64,
     keyspace: u32,
     /// [`KeyHash::slot`] of its key.
     slot: u64,
@@ -25,14 +25,14 @@ pub(crate) struct Sought {
 }
 
 impl Sought {
-    /// The whole value at `place` of a key with this hash.
-    pub(crate) fn base(place: u64, keyspace: u32, hash: KeyHash) -> Self {
-        Self { place, keyspace, slot: hash.slot(), delta_seq: 0 }
+    /// The whole value at `address` of a key with this hash.
+    pub(crate) fn base(address: u64, keyspace: u32, hash: KeyHash) -> Self {
+        Self { address, keyspace, slot: hash.slot(), delta_seq: 0 }
     }
 
     /// `delta` on this base.
     pub(crate) fn delta(self, delta: &Delta) -> Self {
-        Self { place: delta.place, delta_seq: delta.seq, ..self }
+        Self { address: delta.address, delta_seq: delta.seq, ..self }
     }
 
     /// Whether the record that was read may be this one.
@@ -86,7 +86,8 @@ mod tests {
         for kind in [record::REMOVED, record::EXPIRY, record::PART, record::FIELD_SET] {
             assert!(!base.is(&header(kind, 1, 9), b"k", &hasher), "kind {kind} is no value");
         }
-        let delta = Delta { place: 7, seq: 9, since: 8, kind: record::PART, record_bytes: 64, expiry_ms: 0 };
+        let delta =
+            Delta { address: 7, seq: 9, since: 8, kind: record::PART, record_bytes: 64, expiry_ms: 0 };
         let delta = base.delta(&delta);
         assert!(delta.is(&header(record::PART, 1, 9), b"k", &hasher));
         assert!(!delta.is(&header(record::PART, 1, 8), b"k", &hasher), "an older part of the same string");

@@ -182,8 +182,8 @@ impl Store {
     /// Frees some of what was flushed; returns whether there is more.
     fn free_spaces(&self) -> bool {
         for _ in 0..BUDGET_SPACES {
-            let Some(space) = self.index.exhume() else { return false };
-            space.each_record(&mut |place, bytes| self.engine.on_dead(place, bytes));
+            let Some(space) = self.index.take_deferred() else { return false };
+            space.each_record(&mut |address, bytes| self.engine.on_dead(address, bytes));
         }
         true
     }
@@ -243,7 +243,7 @@ impl Store {
                 return keys.is_empty() || self.expired_keys() > before;
             }
             for sought in unknown {
-                prepared.supply(sought.place, self.engine.read(&sought));
+                prepared.supply(sought.address, self.engine.read(&sought));
             }
         }
     }
@@ -264,9 +264,9 @@ impl Store {
             match space.current(spot, prepared) {
                 Ok(Some(current)) if current.is_removed() || current.expiry_ms() != entry.expiry_ms => {}
                 Ok(Some(current)) => keys.push(current.key().into()),
-                Ok(None) => unknown.push(Sought::base(space.table.word(spot).place(), keyspace, hash)),
+                Ok(None) => unknown.push(Sought::base(space.table.word(spot).address(), keyspace, hash)),
                 Err(error) => {
-                    self.engine.on_damaged(space.table.word(spot).place());
+                    self.engine.on_damaged(space.table.word(spot).address());
                     tracing::warn!(%error, "an expired key cannot be read");
                 }
             }
@@ -333,13 +333,13 @@ mod tests {
             let expiry = expires.then(|| store.now().after(1_000_000));
             access.put(0, keys[0].key, Value::String(b"v"), expiry);
             access.commit().expect("room");
-            let mut stage = store.stage();
-            store.touch(&mut stage, &keys).expect("room");
+            let mut workspace = store.workspace();
+            store.touch(&mut workspace, &keys).expect("room");
             let mut access = store.access(Scope::Keys(&keys), &prepared, 64).expect("room");
-            access.resume(&stage);
+            access.resume(&workspace);
             access.put(0, keys[0].key, Value::String(b"w"), None);
-            access.keep(&mut stage).expect("room");
-            assert!(matches!(store.prepare(name, &stage, &prepared), Ok(Staging::Done { .. })));
+            access.keep(&mut workspace).expect("room");
+            assert!(matches!(store.prepare(name, &workspace, &prepared), Ok(Staging::Done { .. })));
             assert_eq!(store.tend(100), None, "it is held");
             store.tender.state.lock().expect("no panic").woken = false;
             let ended = if commits {

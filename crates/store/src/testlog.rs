@@ -1,4 +1,4 @@
-//! A log in memory for tests: records have places, releasing is up to the test, and a crash keeps a prefix.
+//! A log in memory for tests: records have addresses, releasing is up to the test, and a crash keeps a prefix.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::prepared::Fetched;
 use crate::record::{self, Draft, Payload};
 use crate::sought::Sought;
 
-/// Records in append order; record n has place and seq n + 1.
+/// Records in append order; record n has address and seq n + 1.
 #[derive(Debug, Default)]
 pub(crate) struct TestLog {
     records: Mutex<Vec<Record>>,
@@ -76,7 +76,7 @@ impl TestLog {
         let replayed = Replayed {
             keyspace: record.keyspace,
             hash: hasher.hash(key),
-            place: seq,
+            address: seq,
             seq,
             since: payload.since(),
             kind: record.kind,
@@ -84,7 +84,7 @@ impl TestLog {
             record_bytes: 0,
             moved: false,
         };
-        let mut same_key = |place| self.read_at(place).map(|fetched| *fetched.key == *key);
+        let mut same_key = |address| self.read_at(address).map(|fetched| *fetched.key == *key);
         index.replay(&replayed, &mut same_key).expect("test logs are whole");
     }
 }
@@ -97,18 +97,18 @@ impl Engine for TestLog {
         Ok(Credits::free(bytes, records))
     }
 
-    fn append(&self, credits: Credits, drafts: &[Draft<'_>], places: &mut [u64]) -> u64 {
+    fn append(&self, credits: Credits, drafts: &[Draft<'_>], addresses: &mut [u64]) -> u64 {
         assert!(credits.cover(drafts.iter().map(Draft::record_bytes).sum(), drafts.len() as u64));
         self.groups.fetch_add(1, Ordering::Relaxed);
         let mut records = self.records.lock().expect("no panic");
-        for (draft, place) in drafts.iter().zip(places) {
+        for (draft, address) in drafts.iter().zip(addresses) {
             records.push(Record {
                 kind: draft.kind,
                 keyspace: draft.keyspace,
                 expiry_ms: draft.expiry_ms,
                 payload: draft.parts().concat(),
             });
-            *place = records.len() as u64;
+            *address = records.len() as u64;
         }
         records.len() as u64
     }
@@ -122,10 +122,10 @@ impl Engine for TestLog {
     }
 
     fn read(&self, sought: &Sought) -> Result<Fetched, StoreError> {
-        self.read_at(sought.place)
+        self.read_at(sought.address)
     }
 
-    fn has_places(&self) -> bool {
+    fn has_addresses(&self) -> bool {
         true
     }
 
@@ -135,10 +135,10 @@ impl Engine for TestLog {
 }
 
 impl TestLog {
-    fn read_at(&self, place: u64) -> Result<Fetched, StoreError> {
+    fn read_at(&self, address: u64) -> Result<Fetched, StoreError> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         let records = self.records.lock().expect("no panic");
-        let record = &records[place as usize - 1];
+        let record = &records[address as usize - 1];
         let payload = record::decode(record.kind, &record.payload).expect("we wrote it");
         let (Payload::Whole { key, value } | Payload::Delta { key, body: value, .. }) = payload else {
             panic!("mappings are not read");
@@ -147,7 +147,7 @@ impl TestLog {
             kind: record.kind & !record::SHARED,
             key: key.into(),
             value: value.into(),
-            seq: place,
+            seq: address,
             expiry_ms: record.expiry_ms,
             left_out_bytes: 0,
             grown_bytes: 0,

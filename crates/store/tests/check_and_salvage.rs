@@ -149,7 +149,7 @@ fn append(disk: &SimDisk, kind: u8, payload: &[u8], content: journal::Content, s
 /// Records of an unknown kind vanished at recovery without a word: a newer version's data was lost as soon as an older binary
 /// had opened the folder.
 #[test]
-fn record_of_an_unknown_kind_is_refused_with_its_place_and_nothing_is_changed() {
+fn record_of_an_unknown_kind_is_refused_with_its_address_and_nothing_is_changed() {
     for (kind, seals) in [(99, false), (99, true), (7, true), (99 | 0x80, false)] {
         let (disk, _) = filled();
         strange(&disk, kind, TOLERANT, seals);
@@ -166,7 +166,7 @@ fn record_of_an_unknown_kind_is_refused_with_its_place_and_nothing_is_changed() 
 
 /// Two of the store's kinds, with payloads that no version wrote.
 #[test]
-fn payload_that_does_not_fit_its_kind_is_refused_with_its_place_and_nothing_is_changed() {
+fn payload_that_does_not_fit_its_kind_is_refused_with_its_address_and_nothing_is_changed() {
     for kind in [4, 5] {
         let (disk, _) = filled();
         strange(&disk, kind, TOLERANT, false);

@@ -1,4 +1,4 @@
-//! Long commands of several threads over the same keys, beside housekeeping and cooling: nobody sees half of one, and a
+//! Long commands of several threads over the same keys, beside housekeeping and evicting: nobody sees half of one, and a
 //! start finds all or nothing of each.
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 

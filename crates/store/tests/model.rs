@@ -15,7 +15,7 @@
 //!   5. A segment is retired when nothing points into it and a checkpoint whose capture began after that is
 //!      published. So a tombstone vanishes only when a durable checkpoint covers it. A capture is itself a look: of what was
 //!      sealed when it began nothing lives but what it met, but for copies turned to since, or waiting to be.
-//!   6. A start loads the checkpoint and replays the records above its LSN in LSN order; the later place wins.
+//!   6. A start loads the checkpoint and replays the records above its LSN in LSN order; the later address wins.
 //!   7. Slots hold a few hash bits and no key. A record that meets another live key of equal bits says so
 //!      (SHARED); where neither of two is SHARED, equal bits are the same key, or the earlier one is dead. So a replayed
 //!      record is matched with older slots first: a younger one may be of a key that came when the record's was dead.
@@ -43,7 +43,7 @@ type Seq = u64;
 type Keyspace = u32;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct LogAddress {
     segment: u32,
     offset: usize,
 }
@@ -97,10 +97,10 @@ struct Record {
 /// What the index knows of a key: no key, no seq of the image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Slot {
-    base: Place,
+    base: LogAddress,
     shared: bool,
     /// Deltas on the base, by seq.
-    deltas: BTreeMap<Seq, Place>,
+    deltas: BTreeMap<Seq, LogAddress>,
 }
 
 type Index = BTreeMap<(Keyspace, u8), Vec<Slot>>;
@@ -118,16 +118,16 @@ struct Checkpoint {
     index: Index,
     stripes_left: Vec<u8>,
     /// Segments that were sealed when it began -> what something pointed at.
-    met: BTreeMap<u32, BTreeSet<Place>>,
+    met: BTreeMap<u32, BTreeSet<LogAddress>>,
 }
 
 /// A copy on its way: read, then appended, then turned to.
 #[derive(Clone, Debug)]
 struct Copy {
     keyspace: Keyspace,
-    from: Place,
+    from: LogAddress,
     record: Record,
-    to: Option<(Place, Lsn)>,
+    to: Option<(LogAddress, Lsn)>,
 }
 
 /// Breaks one rule, to show that the model notices.
@@ -179,7 +179,7 @@ struct World {
     /// Segment -> captures begun when the index was last turned to a copy in it.
     turned: BTreeMap<u32, u64>,
     /// What a checkpoint met in a segment: all that lives there.
-    listed: BTreeMap<u32, BTreeSet<Place>>,
+    listed: BTreeMap<u32, BTreeSet<LogAddress>>,
     /// What is visible after each LSN since the last start (key: LSN).
     history: BTreeMap<Lsn, Visible>,
 }
@@ -379,7 +379,7 @@ impl World {
         let bucket_len = self.index.get(&(keyspace, hash(key))).map_or(0, Vec::len);
         let shared = self.planted != Planted::SharedIgnored && bucket_len > usize::from(found.is_some());
         let seq = self.seq;
-        let place = self.append(Record {
+        let address = self.append(Record {
             lsn: 0,
             seq,
             keyspace,
@@ -393,14 +393,16 @@ impl World {
         let dead = self.superseded(keyspace, key).map(|(seq, _)| seq).filter(|_| supersedes);
         let bucket = self.index.entry((keyspace, hash(key))).or_default();
         match (body, found) {
-            (Body::Image(_), Some(at)) => bucket[at] = Slot { base: place, shared, deltas: BTreeMap::new() },
-            (Body::Image(_), None) => bucket.push(Slot { base: place, shared, deltas: BTreeMap::new() }),
+            (Body::Image(_), Some(at)) => {
+                bucket[at] = Slot { base: address, shared, deltas: BTreeMap::new() }
+            }
+            (Body::Image(_), None) => bucket.push(Slot { base: address, shared, deltas: BTreeMap::new() }),
             (Body::Removed, Some(at)) => drop(bucket.remove(at)),
             (Body::Expiry { .. } | Body::Field { .. } | Body::Part { .. }, Some(at)) => {
                 if let Some(dead) = dead {
                     bucket[at].deltas.remove(&dead);
                 }
-                bucket[at].deltas.insert(seq, place);
+                bucket[at].deltas.insert(seq, address);
             }
 
             (body, None) => unreachable!("{body:?} needs a key that is there"),
@@ -413,28 +415,28 @@ impl World {
     /// value is the same.
     fn superseded(&self, keyspace: Keyspace, key: u8) -> Option<(Seq, Seq)> {
         let slot = &self.index.get(&(keyspace, hash(key)))?[self.find(keyspace, key)?];
-        let (&seq, &place) = slot.deltas.last_key_value()?;
-        match self.record(place).body {
+        let (&seq, &address) = slot.deltas.last_key_value()?;
+        match self.record(address).body {
             Body::Expiry { since, .. } => Some((seq, since)),
             _ => None,
         }
     }
 
-    fn append(&mut self, mut record: Record) -> Place {
+    fn append(&mut self, mut record: Record) -> LogAddress {
         self.appended += 1;
         record.lsn = self.appended;
         let segment = self.segments.get_mut(&self.open).expect("the open segment is there");
         segment.push(record);
-        Place { segment: self.open, offset: segment.len() - 1 }
+        LogAddress { segment: self.open, offset: segment.len() - 1 }
     }
 
     /// The cleaner looks at one record of a sealed segment and reads what a copy of it would hold.
     fn clean_read(&mut self, pick: usize) {
-        let places: Vec<Place> = self.sealed_places().collect();
-        if places.is_empty() {
+        let addresses: Vec<LogAddress> = self.sealed_addresses().collect();
+        if addresses.is_empty() {
             return;
         }
-        let from = places[pick % places.len()];
+        let from = addresses[pick % addresses.len()];
         let record = self.record(from).clone();
         let Some(slot) = self.owner(from) else { return };
         let mut copy = record.clone();
@@ -464,8 +466,8 @@ impl World {
             return;
         }
         let record = self.copies[at].record.clone();
-        let place = self.append(record);
-        self.copies[at].to = Some((place, self.appended));
+        let address = self.append(record);
+        self.copies[at].to = Some((address, self.appended));
         self.remember();
     }
 
@@ -513,8 +515,8 @@ impl World {
         let Some(stripe) = capture.stripes_left.pop() else { return };
         for (&(keyspace, bits), slots) in self.index.iter().filter(|((_, bits), _)| *bits == stripe) {
             capture.index.insert((keyspace, bits), slots.clone());
-            for place in slots.iter().flat_map(|slot| slot.deltas.values().chain([&slot.base])) {
-                capture.met.entry(place.segment).and_modify(|met| met.extend([*place]));
+            for address in slots.iter().flat_map(|slot| slot.deltas.values().chain([&slot.base])) {
+                capture.met.entry(address.segment).and_modify(|met| met.extend([*address]));
             }
         }
         capture.captured = self.appended;
@@ -537,11 +539,12 @@ impl World {
     /// What the checkpoint met in a segment is all that lives there, unless a copy in it was or will be turned to.
     fn note_met(&mut self, checkpoint: &Checkpoint) {
         let slots = checkpoint.index.values().flatten();
-        let places: Vec<Place> =
+        let addresses: Vec<LogAddress> =
             slots.flat_map(|slot| slot.deltas.values().chain([&slot.base])).copied().collect();
         let mut met = checkpoint.met.clone();
         if self.planted == Planted::UnreferencedThoughSealedLater {
-            let of = |segment| places.iter().copied().filter(|place| place.segment == segment).collect();
+            let of =
+                |segment| addresses.iter().copied().filter(|address| address.segment == segment).collect();
             met = self.sealed().map(|segment| (segment, of(segment))).collect();
         }
         self.listed.clear();
@@ -568,11 +571,12 @@ impl World {
         let durable = self.segments[&number].last().is_none_or(|last| last.lsn <= self.durable);
         // the store cleans one segment at a time, and has turned to all copies before it walks over the next
         let awaited = self.awaits(number) && self.planted != Planted::EmptiedThoughAwaited;
-        let all =
-            || (0..self.segments[&number].len()).map(|offset| Place { segment: number, offset }).collect();
-        let places: Vec<_> =
+        let all = || {
+            (0..self.segments[&number].len()).map(|offset| LogAddress { segment: number, offset }).collect()
+        };
+        let addresses: Vec<_> =
             self.listed.get(&number).map_or_else(all, |listed| listed.iter().copied().collect());
-        if durable && !awaited && places.into_iter().all(|place| self.owner(place).is_none()) {
+        if durable && !awaited && addresses.into_iter().all(|address| self.owner(address).is_none()) {
             self.emptied.entry(number).or_insert(self.captures_begun);
         }
     }
@@ -624,25 +628,25 @@ impl World {
         (self.mapping, self.next) = (self.checkpoint.mapping, self.checkpoint.next);
         self.clock.clone_from(&self.checkpoint.clock);
         self.index = self.checkpoint.index.clone();
-        let mut tail: Vec<(Place, Record)> = Vec::new();
+        let mut tail: Vec<(LogAddress, Record)> = Vec::new();
         for (&segment, records) in &self.segments {
             for (offset, record) in records.iter().enumerate() {
                 self.seq = self.seq.max(record.seq);
                 if record.lsn > self.checkpoint.lsn {
-                    tail.push((Place { segment, offset }, record.clone()));
+                    tail.push((LogAddress { segment, offset }, record.clone()));
                 }
             }
         }
         tail.sort_by_key(|(_, record)| record.lsn);
-        for (place, record) in tail {
-            self.replay(place, &record)?;
+        for (address, record) in tail {
+            self.replay(address, &record)?;
         }
         let mapping = self.mapping;
         self.index.retain(|(keyspace, _), slots| mapping.contains(keyspace) && !slots.is_empty());
         Ok(())
     }
 
-    fn replay(&mut self, place: Place, record: &Record) -> Result<(), String> {
+    fn replay(&mut self, address: LogAddress, record: &Record) -> Result<(), String> {
         if let Body::Mapping { mapping, next } = record.body {
             (self.mapping, self.next) = (mapping, next.max(self.next));
             return Ok(());
@@ -653,32 +657,32 @@ impl World {
         }
         let bits = (record.keyspace, hash(record.key));
         let mut bucket = self.index.remove(&bits).unwrap_or_default();
-        let at = self.same_key(&bucket, place, record)?;
+        let at = self.same_key(&bucket, address, record)?;
         let creates = !record.moved || self.planted == Planted::CopyCreates;
         match (&record.body, at) {
-            (Body::Image(_), Some(at)) if bucket[at].base < place => {
+            (Body::Image(_), Some(at)) if bucket[at].base < address => {
                 let mut deltas = std::mem::take(&mut bucket[at].deltas);
                 deltas.retain(|&seq, _| record.moved && seq > record.seq);
-                bucket[at] = Slot { base: place, shared: record.shared, deltas };
+                bucket[at] = Slot { base: address, shared: record.shared, deltas };
             }
             (Body::Image(_), None) if creates => {
-                bucket.push(Slot { base: place, shared: record.shared, deltas: BTreeMap::new() });
+                bucket.push(Slot { base: address, shared: record.shared, deltas: BTreeMap::new() });
             }
-            (Body::Removed, Some(at)) if bucket[at].base < place => drop(bucket.remove(at)),
+            (Body::Removed, Some(at)) if bucket[at].base < address => drop(bucket.remove(at)),
             (Body::Expiry { .. } | Body::Field { .. } | Body::Part { .. }, Some(at))
-                if bucket[at].base < place =>
+                if bucket[at].base < address =>
             {
                 let known = bucket[at].deltas.get(&record.seq).copied();
-                let last = bucket[at].deltas.last_key_value().map(|(&seq, &place)| (seq, place));
+                let last = bucket[at].deltas.last_key_value().map(|(&seq, &address)| (seq, address));
                 // a later one without it: it was superseded
                 let is_dead = known.is_none() && last.is_some_and(|(seq, _)| seq > record.seq);
-                if !is_dead && known.map_or(creates, |known| known < place) {
-                    if let (Body::Expiry { .. }, None, Some((seq, place))) = (&record.body, known, last)
-                        && matches!(self.try_record(place)?.body, Body::Expiry { .. })
+                if !is_dead && known.map_or(creates, |known| known < address) {
+                    if let (Body::Expiry { .. }, None, Some((seq, address))) = (&record.body, known, last)
+                        && matches!(self.try_record(address)?.body, Body::Expiry { .. })
                     {
                         bucket[at].deltas.remove(&seq);
                     }
-                    bucket[at].deltas.insert(record.seq, place);
+                    bucket[at].deltas.insert(record.seq, address);
                 }
             }
             _ => {}
@@ -687,12 +691,17 @@ impl World {
         Ok(())
     }
 
-    /// The slot that the record at `place` speaks of: an older one first. A younger one comes from a fuzzy checkpoint; where
+    /// The slot that the record at `address` speaks of: an older one first. A younger one comes from a fuzzy checkpoint; where
     /// neither is SHARED it may be of another key, which came when this record's was dead.
-    fn same_key(&self, bucket: &[Slot], place: Place, record: &Record) -> Result<Option<usize>, String> {
+    fn same_key(
+        &self,
+        bucket: &[Slot],
+        address: LogAddress,
+        record: &Record,
+    ) -> Result<Option<usize>, String> {
         let mut slots: Vec<usize> = (0..bucket.len()).collect();
         if self.planted != Planted::YoungerSlotFirst {
-            slots.sort_by_key(|&at| bucket[at].base > place);
+            slots.sort_by_key(|&at| bucket[at].base > address);
         }
         for at in slots {
             let read = record.shared || bucket[at].shared;
@@ -712,25 +721,28 @@ impl World {
         self.segments.keys().copied().filter(|&number| number != self.open)
     }
 
-    fn sealed_places(&self) -> impl Iterator<Item = Place> {
+    fn sealed_addresses(&self) -> impl Iterator<Item = LogAddress> {
         let sealed = self.segments.iter().filter(|(number, _)| **number != self.open);
-        sealed.flat_map(|(&segment, records)| (0..records.len()).map(move |offset| Place { segment, offset }))
+        sealed.flat_map(|(&segment, records)| {
+            (0..records.len()).map(move |offset| LogAddress { segment, offset })
+        })
     }
 
-    fn try_record(&self, place: Place) -> Result<&Record, String> {
-        let records = self.segments.get(&place.segment).ok_or_else(|| format!("{place:?} was retired"))?;
-        records.get(place.offset).ok_or_else(|| format!("{place:?} was lost"))
+    fn try_record(&self, address: LogAddress) -> Result<&Record, String> {
+        let records =
+            self.segments.get(&address.segment).ok_or_else(|| format!("{address:?} was retired"))?;
+        records.get(address.offset).ok_or_else(|| format!("{address:?} was lost"))
     }
 
-    fn record(&self, place: Place) -> &Record {
-        self.try_record(place).expect("the index points at records that are there")
+    fn record(&self, address: LogAddress) -> &Record {
+        self.try_record(address).expect("the index points at records that are there")
     }
 
-    /// The slot that needs the record at `place`, as its base or as a delta.
-    fn owner(&self, place: Place) -> Option<&Slot> {
-        let record = self.try_record(place).ok()?;
+    /// The slot that needs the record at `address`, as its base or as a delta.
+    fn owner(&self, address: LogAddress) -> Option<&Slot> {
+        let record = self.try_record(address).ok()?;
         let bucket = self.index.get(&(record.keyspace, hash(record.key)))?;
-        bucket.iter().find(|slot| slot.base == place || slot.deltas.values().any(|&delta| delta == place))
+        bucket.iter().find(|slot| slot.base == address || slot.deltas.values().any(|&delta| delta == address))
     }
 
     fn find(&self, keyspace: Keyspace, key: u8) -> Option<usize> {
@@ -743,8 +755,8 @@ impl World {
         let base = self.try_record(slot.base)?;
         let Body::Image(image) = &base.body else { return Err(format!("{base:?} is no image")) };
         let (mut seq, mut image, mut expiry) = (base.seq, image.clone(), base.expiry);
-        for &place in slot.deltas.values() {
-            let delta = self.try_record(place)?;
+        for &address in slot.deltas.values() {
+            let delta = self.try_record(address)?;
             match delta.body {
                 Body::Expiry { base_seq, since } if since <= seq && seq <= base_seq => expiry = delta.expiry,
                 Body::Field { base_seq, field, value: Some(value) } if base_seq == seq => {

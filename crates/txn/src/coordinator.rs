@@ -1,8 +1,8 @@
-//! The coordinator of a node: its log, its resources, its lanes, and the keeper, a thread that finishes what was left.
+//! The coordinator of a node: its log, its resources, its lanes, and the recovery manager, a thread that finishes what was left.
 //!
 //! ```text
-//!  start: records of the log -> machines of the keeper's lane, which commit what was decided
-//!  keeper, while it runs: turns lanes whose threads are gone; asks resources what they hold prepared, and has orphans rolled back
+//!  start: records of the log -> machines of the recovery manager's lane, which commit what was decided
+//!  recovery manager, while it runs: turns lanes whose threads are gone; asks resources what they hold prepared, and has orphans rolled back
 //! ```
 //!
 //! Invariants
@@ -22,22 +22,22 @@ use std::time::Duration;
 use clock::{Clock, Nanos};
 use crossbeam_utils::CachePadded;
 
-use crate::bell::Bell;
 use crate::decision_log::{DecisionLog, LogCounters};
+use crate::event_count::EventCount;
 use crate::id::{BranchId, NodeName, TxId};
 use crate::inbox::{Inbox, Wake, lock};
-use crate::keeper::Keeper;
 use crate::lane::{Lane, LaneError, Outcomes, Part, Time, lane_of};
 use crate::phases::Phases;
 use crate::protocol::{BranchState, Effect, Misuse, Standing, State, Timing, Transaction};
 use crate::record::{Decision, RecordError};
+use crate::recovery_manager::RecoveryManager;
 use crate::resource::{Abilities, RESOURCE_NAME_BYTES_MAX, Resource};
 
 /// Transactions of one node.
 #[derive(Debug)]
 pub struct Coordinator {
     shared: Arc<Shared>,
-    keeper: Mutex<Option<JoinHandle<()>>>,
+    recovery_manager: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// Settings of a coordinator.
@@ -97,7 +97,7 @@ pub enum StartError {
     )]
     Resource(String),
     /// The system gives no thread.
-    #[error("cannot start the thread of the transactions' keeper: {0}")]
+    #[error("cannot start the thread of the transactions' recovery manager: {0}")]
     Thread(std::io::Error),
 }
 
@@ -152,7 +152,7 @@ pub struct Counters {
     pub orphans: u64,
 }
 
-/// What lanes and the keeper share. What changes with each transaction has cache lines of its own: the rest is read by all.
+/// What lanes and the recovery manager share. What changes with each transaction has cache lines of its own: the rest is read by all.
 pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) log: Arc<dyn DecisionLog>,
@@ -173,10 +173,10 @@ pub(crate) struct Shared {
     kept: CachePadded<AtomicU64>,
     lanes: Mutex<Lanes>,
     /// Threads that wait for the log sleep on it.
-    pub(crate) bell: Arc<Bell>,
+    pub(crate) event_count: Arc<EventCount>,
 }
 
-/// All lanes, by number; the first is the keeper's.
+/// All lanes, by number; the first is the recovery manager's.
 #[derive(Debug, Default)]
 struct Lanes {
     all: Vec<Arc<Part>>,
@@ -218,7 +218,7 @@ impl Coordinator {
             left: AtomicU64::new(0),
             kept: CachePadded::default(),
             lanes: Mutex::default(),
-            bell: Arc::default(),
+            event_count: Arc::default(),
         });
         for (place, resource) in shared.resources.iter().enumerate() {
             let shared = Arc::downgrade(&shared);
@@ -226,12 +226,12 @@ impl Coordinator {
             resource.watch(Box::new(back));
         }
         let own = shared.new_part(&mut lock(&shared.lanes));
-        let keeper = Keeper::new(Arc::clone(&shared), own, &decisions);
-        let run = move || keeper.run();
+        let recovery_manager = RecoveryManager::new(Arc::clone(&shared), own, &decisions);
+        let run = move || recovery_manager.run();
         #[allow(clippy::disallowed_methods, reason = "the coordinator owns this thread, and ends it")]
-        let thread = std::thread::Builder::new().name("txn-keeper".to_owned()).spawn(run);
-        let keeper = Mutex::new(Some(thread.map_err(StartError::Thread)?));
-        Ok(Self { shared, keeper })
+        let thread = std::thread::Builder::new().name("txn-recovery".to_owned()).spawn(run);
+        let recovery_manager = Mutex::new(Some(thread.map_err(StartError::Thread)?));
+        Ok(Self { shared, recovery_manager })
     }
 
     /// A lane for the calling thread, or for one that it is sent to.
@@ -351,10 +351,10 @@ impl Coordinator {
     /// A new start goes on with what was decided, and rolls back the rest.
     pub fn close(&self) {
         self.shared.ends.store(true, Ordering::SeqCst);
-        let keeper = lock(&self.keeper).take();
+        let recovery_manager = lock(&self.recovery_manager).take();
         lock(&self.shared.lanes).all[0].inbox.wake();
-        if keeper.is_some_and(|keeper| keeper.join().is_err()) {
-            tracing::error!("the transactions' keeper panicked");
+        if recovery_manager.is_some_and(|recovery_manager| recovery_manager.join().is_err()) {
+            tracing::error!("the transactions' recovery manager panicked");
         }
         self.shared.log.close();
     }
@@ -448,16 +448,16 @@ impl Shared {
         parts.iter().for_each(|part| part.on_back(self, resource));
     }
 
-    /// The lane that has `tx`: the one in which it began, or the keeper's, if it began before this start or is an orphan.
+    /// The lane that has `tx`: the one in which it began, or the recovery manager's, if it began before this start or is an orphan.
     fn part_of(&self, tx: TxId) -> Option<Arc<Part>> {
         let lanes = lock(&self.lanes);
-        let own = if tx.epoch == self.epoch { lane_of(tx) } else { KEEPER };
-        let parts = [own, KEEPER].map(|index| lanes.all.get(usize::from(index)).cloned());
+        let own = if tx.epoch == self.epoch { lane_of(tx) } else { RECOVERY_LANE };
+        let parts = [own, RECOVERY_LANE].map(|index| lanes.all.get(usize::from(index)).cloned());
         drop(lanes);
         parts.into_iter().flatten().find(|part| part.core().has(tx))
     }
 
-    /// A lane's thread is gone: the keeper goes on with what is unfinished.
+    /// A lane's thread is gone: the recovery manager goes on with what is unfinished.
     pub(crate) fn adopt(&self, part: &Arc<Part>) {
         let mut lanes = lock(&self.lanes);
         if part.core().is_empty() {
@@ -465,11 +465,11 @@ impl Shared {
             return;
         }
         lanes.adopted.push(part.index);
-        let keeper = Arc::clone(&lanes.all[0].inbox);
+        let recovery_manager = Arc::clone(&lanes.all[0].inbox);
         drop(lanes);
-        let wake = Arc::clone(&keeper);
+        let wake = Arc::clone(&recovery_manager);
         part.inbox.set_wake(Wake::Call(Arc::new(move || wake.wake())));
-        keeper.wake();
+        recovery_manager.wake();
     }
 
     /// The lanes whose threads are gone; those that have nothing more to do are given back.
@@ -485,7 +485,7 @@ impl Shared {
 
     fn new_part(&self, lanes: &mut Lanes) -> Arc<Part> {
         let index = u16::try_from(lanes.all.len()).expect("65,536 lanes are more than threads");
-        let inbox = Inbox::new(Wake::Nobody, Arc::clone(&self.bell));
+        let inbox = Inbox::new(Wake::Nobody, Arc::clone(&self.event_count));
         let part = Arc::new(Part::new(index, inbox, &self.resources));
         lanes.all.push(Arc::clone(&part));
         part
@@ -527,8 +527,8 @@ fn in_order(all: impl Iterator<Item = TransactionInfo>) -> Vec<TransactionInfo> 
     all
 }
 
-/// The keeper's lane.
-const KEEPER: u16 = 0;
+/// The recovery manager's lane.
+const RECOVERY_LANE: u16 = 0;
 
 fn check_names(resources: &[Arc<dyn Resource>]) -> Result<(), StartError> {
     for (at, resource) in resources.iter().enumerate() {

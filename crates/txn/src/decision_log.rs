@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use clock::Clock;
 
-use crate::bell::{Bell, Side};
+use crate::event_count::{EventCount, Side};
 use crate::id::TxId;
 
 /// A log that is open.
@@ -97,29 +97,30 @@ pub type Cycle = Option<u64>;
 
 /// Waiters who are told in a row. Its end, when it is dropped, wakes those who sleep together.
 #[derive(Debug, Default)]
-pub struct Round(Option<(Arc<Bell>, Side)>);
+pub struct Round(Option<(Arc<EventCount>, Side)>);
 
 impl Round {
-    /// At the end of the round `bell` rings, once.
-    pub(crate) fn rings(&mut self, bell: &Arc<Bell>, side: Side) {
-        let is_known = |(known, its): &(Arc<Bell>, Side)| *its == side && Arc::ptr_eq(known, bell);
+    /// At the end of the round `event_count` notifies, once.
+    pub(crate) fn notifies(&mut self, event_count: &Arc<EventCount>, side: Side) {
+        let is_known =
+            |(known, its): &(Arc<EventCount>, Side)| *its == side && Arc::ptr_eq(known, event_count);
         if !self.0.as_ref().is_some_and(is_known) {
             // Those before are woken now: mostly there is one side, and one coordinator.
-            self.ring();
-            self.0 = Some((Arc::clone(bell), side));
+            self.notify();
+            self.0 = Some((Arc::clone(event_count), side));
         }
     }
 
-    fn ring(&mut self) {
-        if let Some((bell, side)) = self.0.take() {
-            bell.ring(side);
+    fn notify(&mut self) {
+        if let Some((event_count, side)) = self.0.take() {
+            event_count.notify(side);
         }
     }
 }
 
 impl Drop for Round {
     fn drop(&mut self) {
-        self.ring();
+        self.notify();
     }
 }
 

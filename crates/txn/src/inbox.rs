@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 use std::time::Duration;
 
-use crate::bell::{Bell, Side};
 use crate::decision_log::{LogError, Round, Waiter};
+use crate::event_count::{EventCount, Side};
 use crate::id::TxId;
 use crate::resource::{Answer, Call, Replies};
 
@@ -33,7 +33,7 @@ pub(crate) struct Inbox {
     sleeps: AtomicU8,
     wake: Mutex<Wake>,
     /// Of all inboxes of a coordinator.
-    bell: Arc<Bell>,
+    event_count: Arc<EventCount>,
 }
 
 /// How who turns a lane hears that something came.
@@ -48,8 +48,8 @@ pub(crate) enum Wake {
 }
 
 impl Inbox {
-    pub(crate) fn new(wake: Wake, bell: Arc<Bell>) -> Self {
-        Self { events: Mutex::default(), sleeps: AtomicU8::new(AWAKE), wake: Mutex::new(wake), bell }
+    pub(crate) fn new(wake: Wake, event_count: Arc<EventCount>) -> Self {
+        Self { events: Mutex::default(), sleeps: AtomicU8::new(AWAKE), wake: Mutex::new(wake), event_count }
     }
 
     /// From now on `wake` is called.
@@ -95,12 +95,12 @@ impl Inbox {
     }
 
     /// As [`Inbox::park`], together with all others whose records go with this cycle of the log. Any other event wakes all of them, and
-    /// so does the keeper, once a second.
+    /// so does the recovery manager, once a second.
     pub(crate) fn park_together(&self, cycle: u64) {
         let side = Side::of_cycle(cycle);
-        let heard = self.bell.listen(side);
+        let heard = self.event_count.listen(side);
         if self.is_about_to(if side.is_odd() { TOGETHER_ODD } else { TOGETHER_EVEN }) {
-            self.bell.sleep(heard);
+            self.event_count.sleep(heard);
             self.sleeps.store(AWAKE, Ordering::SeqCst);
         }
     }
@@ -110,7 +110,7 @@ impl Inbox {
         match self.sleeps.swap(AWAKE, Ordering::SeqCst) {
             AWAKE => {}
             ALONE => self.wake_owner(),
-            side => self.bell.ring(Side::of_cycle(side.into())),
+            side => self.event_count.notify(Side::of_cycle(side.into())),
         }
     }
 
@@ -152,7 +152,7 @@ impl Waiter for Inbox {
         match self.sleeps.swap(AWAKE, Ordering::SeqCst) {
             AWAKE => {}
             ALONE => self.wake_owner(),
-            side => round.rings(&self.bell, Side::of_cycle(side.into())),
+            side => round.notifies(&self.event_count, Side::of_cycle(side.into())),
         }
     }
 }
@@ -172,7 +172,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 const AWAKE: u8 = 0;
 /// Its owner sleeps, and is woken as [`Wake`] says.
 const ALONE: u8 = 1;
-/// Its owner sleeps on that side of the bell.
+/// Its owner sleeps on that side of the event_count.
 const TOGETHER_EVEN: u8 = 2;
 const TOGETHER_ODD: u8 = 3;
 
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(woken.load(Ordering::Relaxed), 1);
     }
 
-    /// The keeper sleeps in one inbox and looks at others, which pass their wake on: one that came between its look and its sleep was lost.
+    /// The recovery manager sleeps in one inbox and looks at others, which pass their wake on: one that came between its look and its sleep was lost.
     #[test]
     fn wake_between_the_look_and_the_sleep_ends_the_sleep_at_once() {
         let inbox = inbox(Wake::Thread(std::thread::current()));
@@ -228,8 +228,8 @@ mod tests {
 
     #[test]
     fn round_wakes_all_who_sleep_together_and_nobody_before_it_ends() {
-        let bell = Arc::new(Bell::default());
-        let inboxes: Vec<_> = (0..8).map(|_| Inbox::new(Wake::Nobody, Arc::clone(&bell))).collect();
+        let event_count = Arc::new(EventCount::default());
+        let inboxes: Vec<_> = (0..8).map(|_| Inbox::new(Wake::Nobody, Arc::clone(&event_count))).collect();
         std::thread::scope(|scope| {
             for inbox in &inboxes {
                 scope.spawn(|| {
@@ -242,22 +242,22 @@ mod tests {
             while !inboxes.iter().all(sleeps) {
                 std::thread::yield_now();
             }
-            let [even, odd] = [0, 1].map(|cycle| bell.listen(Side::of_cycle(cycle)));
+            let [even, odd] = [0, 1].map(|cycle| event_count.listen(Side::of_cycle(cycle)));
             let mut round = Round::default();
             let tx = TxId { epoch: 1, number: 1 };
             inboxes.iter().for_each(|inbox| inbox.on_logged_of(&mut round, &[tx], &Ok(())));
-            assert_eq!(bell.listen(Side::of_cycle(1)), odd, "it rings once, at the end");
+            assert_eq!(event_count.listen(Side::of_cycle(1)), odd, "it rings once, at the end");
             drop(round);
-            assert_ne!(bell.listen(Side::of_cycle(1)), odd);
-            assert_eq!(bell.listen(Side::of_cycle(0)), even, "those of the next cycle sleep on");
+            assert_ne!(event_count.listen(Side::of_cycle(1)), odd);
+            assert_eq!(event_count.listen(Side::of_cycle(0)), even, "those of the next cycle sleep on");
         });
     }
 
     /// A round is over when the log has told all: what comes alone, an answer or an operator's word, rings by itself.
     #[test]
     fn thread_that_sleeps_with_others_hears_of_every_push() {
-        let bell = Arc::new(Bell::default());
-        let inboxes = [0, 1].map(|_| Inbox::new(Wake::Nobody, Arc::clone(&bell)));
+        let event_count = Arc::new(EventCount::default());
+        let inboxes = [0, 1].map(|_| Inbox::new(Wake::Nobody, Arc::clone(&event_count)));
         std::thread::scope(|scope| {
             let pushed = &inboxes;
             scope.spawn(move || {

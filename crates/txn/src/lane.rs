@@ -14,7 +14,7 @@
 //!   2. An effect is carried out once, in the order in which its machine gave it.
 //!   3. Nothing waits but [`Lane::wait`] and [`Lane::commit_and_wait`]. The first ends by the next time that a machine waits for, the other
 //!      has it looked at up to a second later.
-//!   4. A lane that is dropped loses nothing: the coordinator's keeper goes on with what is unfinished.
+//!   4. A lane that is dropped loses nothing: the coordinator's recovery manager goes on with what is unfinished.
 //!
 //! Out of scope: what comes next in a transaction (`protocol`).
 
@@ -25,12 +25,12 @@ use std::time::Duration;
 
 use clock::{Nanos, UnixMs};
 
+use crate::commit_delay::CommitDelay;
 use crate::coordinator::{Shared, TransactionInfo};
 use crate::decision_log::{Cycle, Refused, Waiter};
 use crate::id::{BranchId, NodeName, TxId};
 use crate::inbox::{Event, Inbox, lock};
 use crate::machines::{Machines, Moved};
-use crate::pace::Pace;
 use crate::phases::Phases;
 use crate::protocol::{Effect, Misuse, Outcome, Standing, State, Transaction};
 use crate::resource::{Ask, Call, Replies, Reply, Resource};
@@ -88,7 +88,7 @@ pub(crate) struct Core {
     finished: Vec<(TxId, Outcome)>,
     outcomes: Outcomes,
     phases: Phases,
-    pace: Pace,
+    commit_delay: CommitDelay,
     /// Those of the resources. The lane's own, since who counts references to what others count, too, waits for their cache line.
     names: Box<[Arc<str>]>,
     /// Written to the log, and not heard of.
@@ -257,7 +257,7 @@ impl Lane {
         self.len() == 0
     }
 
-    /// What others may use of it: see [`Desk`](crate::desk::Desk).
+    /// What others may use of it: see [`SharedLane`](crate::shared lane::SharedLane).
     pub(crate) fn parts(&self) -> (Arc<Shared>, Arc<Part>) {
         (Arc::clone(&self.shared), Arc::clone(&self.part))
     }
@@ -280,7 +280,7 @@ impl Part {
             finished: Vec::new(),
             outcomes: Outcomes::default(),
             phases: Phases::default(),
-            pace: Pace::default(),
+            commit_delay: CommitDelay::default(),
             names: resources.iter().map(|resource| Arc::from(resource.name())).collect(),
             writing: 0,
             cycle: None,
@@ -364,7 +364,7 @@ impl Part {
 impl Core {
     /// Takes in a machine.
     pub(crate) fn insert(&mut self, tx: TxId, machine: Transaction) {
-        self.pace.moved(false, machine.is_ending());
+        self.commit_delay.moved(false, machine.is_ending());
         self.machines.insert(tx, machine);
     }
 
@@ -428,8 +428,8 @@ impl Core {
         &self.phases
     }
 
-    pub(crate) fn pace(&self) -> Pace {
-        self.pace
+    pub(crate) fn commit_delay(&self) -> CommitDelay {
+        self.commit_delay
     }
 
     /// The `most` with the least numbers that are under way, of all or of those in `state`.
@@ -476,11 +476,11 @@ impl Core {
         how: impl FnOnce(&mut Transaction, &mut Vec<Effect>) -> T,
     ) -> Option<T> {
         let mut effects = std::mem::take(&mut self.effects);
-        let pace = &mut self.pace;
+        let commit_delay = &mut self.commit_delay;
         let changed = self.machines.change(tx, |machine| {
             let was_ending = machine.is_ending();
             let done = how(machine, &mut effects);
-            pace.moved(was_ending, machine.is_ending());
+            commit_delay.moved(was_ending, machine.is_ending());
             done
         });
         let is_settled = changed.as_ref().is_none_or(|(_, is_settled)| *is_settled);
@@ -502,7 +502,7 @@ impl Core {
                 answered(*ask).into_iter().for_each(steps::reached);
                 branch.tx
             }
-            // Of a recovery: the keeper takes those before it turns.
+            // Of a recovery: the recovery manager takes those before it turns.
             Event::Answered(..) => return,
             Event::Logged(tx, _) => {
                 steps::reached(Step::Decided);
@@ -569,14 +569,14 @@ impl Core {
                         let marks = machine.marks();
                         self.phases.note(marks);
                         if marks.asked.0 != 0 {
-                            self.pace.took(marks.finished.since(marks.asked));
+                            self.commit_delay.took(marks.finished.since(marks.asked));
                         }
                     }
                     self.finished.push((tx, outcome));
                 }
                 Effect::End => {
                     let is_ending = self.machines.get(tx).is_some_and(Transaction::is_ending);
-                    self.pace.moved(is_ending, false);
+                    self.commit_delay.moved(is_ending, false);
                     let was_kept = self.machines.remove(tx);
                     shared.ended(tx, was_kept);
                     is_settled = true;
@@ -627,7 +627,7 @@ impl Core {
             let machine = self.machines.get_mut(tx).expect("it waits for its record");
             let was_ending = machine.is_ending();
             machine.on_refused(now, wall, refused, effects);
-            self.pace.moved(was_ending, machine.is_ending());
+            self.commit_delay.moved(was_ending, machine.is_ending());
         }
     }
 

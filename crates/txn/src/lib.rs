@@ -50,25 +50,25 @@
 #[cfg(test)]
 extern crate self as txn;
 
-mod bell;
+mod commit_delay;
 pub mod coordinator;
 pub mod decision_log;
-pub mod desk;
 pub mod dummy;
+mod event_count;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod id;
 mod inbox;
-mod keeper;
 pub mod lane;
 mod machines;
 pub mod mariadb;
-mod pace;
 pub mod phases;
 pub mod postgres;
 pub mod protocol;
 pub mod record;
+mod recovery_manager;
 pub mod resource;
+pub mod shared_lane;
 pub mod sql;
 pub mod steps;
 pub mod tls;

@@ -21,9 +21,9 @@
 //! than InnoDB are out of scope.
 //! Source: docs/adr/0010-mariadb.md.
 
-mod apart;
 mod branch;
 mod control;
+mod detached;
 mod monitor;
 mod pool;
 mod session;
@@ -139,14 +139,14 @@ impl MariaDb {
             branches: Mutex::default(),
             closed: tokio::sync::Notify::new(),
         });
-        let keeper = Arc::clone(&shared);
+        let watch = Arc::clone(&shared);
         shared.handle.spawn(async move {
             let count = || {
-                keeper.pool.failures.fetch_add(1, Ordering::Relaxed);
+                watch.pool.failures.fetch_add(1, Ordering::Relaxed);
             };
             tokio::select! {
-                () = keeper.closed.notified() => {}
-                () = keeper.control.keep(count) => {}
+                () = watch.closed.notified() => {}
+                () = watch.control.keep(count) => {}
             }
         });
         Ok(Arc::new(Self { shared, _drivers: Arc::clone(drivers) }))

@@ -1,4 +1,4 @@
-//! Transactions through lanes: a coordinator with its keeper, over resources that keep books.
+//! Transactions through lanes: a coordinator with its recovery manager, over resources that keep books.
 #![allow(clippy::unwrap_used, missing_docs, reason = "a test fails by panicking")]
 
 mod books;
@@ -295,7 +295,7 @@ fn nothing_is_presumed_while_the_log_is_not_sound() {
     world.books[0].state().branches.insert("evk_n1_1_7_0".to_owned(), Fate::Prepared);
     world.log.0.lock().unwrap().failed = true;
     let coordinator = world.start();
-    // The keeper asks every 20 ms, and believes what it has seen for 50 ms: in the tenth pass it would have acted.
+    // The recovery manager asks every 20 ms, and believes what it has seen for 50 ms: in the tenth pass it would have acted.
     world.books[0].wait_until(|books| books.asked >= 10);
     assert_eq!(world.books[0].state().branches["evk_n1_1_7_0"], Fate::Prepared);
     assert_eq!(coordinator.counters().orphans, 0);

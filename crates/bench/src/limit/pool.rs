@@ -46,12 +46,12 @@ pub(super) fn serve(
 }
 
 /// A connection while nobody works on it; whoever does has it alone.
-type Place = Option<(TcpStream, Counter)>;
+type Slot = Option<(TcpStream, Counter)>;
 
 struct Pool {
     poller: OwnedFd,
     /// By descriptor.
-    connections: Mutex<Vec<Place>>,
+    connections: Mutex<Vec<Slot>>,
     ready: Mutex<VecDeque<usize>>,
     arrived: Condvar,
 }

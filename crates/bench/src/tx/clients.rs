@@ -49,7 +49,7 @@ pub(super) struct Usage {
 /// # Errors
 /// A thread could not be started.
 pub(super) fn drive(coordinator: &Coordinator, load: &Load) -> Result<Totals, Failure> {
-    let stage = Stage(AtomicU8::new(WARMING));
+    let stage = Phase(AtomicU8::new(WARMING));
     std::thread::scope(|scope| {
         let started = (0..load.threads).map(|index| start(scope, coordinator, load, index, &stage));
         let threads = started.collect::<Result<Vec<_>, _>>();
@@ -74,7 +74,7 @@ fn start<'scope>(
     coordinator: &Coordinator,
     load: &Load,
     index: usize,
-    stage: &'scope Stage,
+    stage: &'scope Phase,
 ) -> Result<ScopedJoinHandle<'scope, Client>, Failure> {
     let mut lane = coordinator.lane();
     // The first lanes take what does not divide.
@@ -107,9 +107,9 @@ impl Usage {
 }
 
 /// Which part of the run it is.
-struct Stage(AtomicU8);
+struct Phase(AtomicU8);
 
-impl Stage {
+impl Phase {
     fn enter(&self, part: u8) {
         self.0.store(part, Ordering::Relaxed);
     }
@@ -131,7 +131,7 @@ impl Client {
     }
 
     /// A closed loop of one transaction.
-    fn commit_one_by_one(&mut self, lane: &mut Lane, stage: &Stage) -> Result<(), LaneError> {
+    fn commit_one_by_one(&mut self, lane: &mut Lane, stage: &Phase) -> Result<(), LaneError> {
         while !stage.is(ENDING) {
             let tx = begin(lane)?;
             let started = Instant::now();
@@ -142,7 +142,7 @@ impl Client {
     }
 
     /// A closed loop of `many`: each that ends is followed by the next.
-    fn keep_under_way(&mut self, lane: &mut Lane, many: usize, stage: &Stage) -> Result<(), LaneError> {
+    fn keep_under_way(&mut self, lane: &mut Lane, many: usize, stage: &Phase) -> Result<(), LaneError> {
         let mut under_way: HashMap<TxId, Instant, RandomState> =
             HashMap::with_capacity_and_hasher(many, RandomState::default());
         let mut finished = Vec::with_capacity(many);

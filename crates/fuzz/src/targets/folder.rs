@@ -215,7 +215,7 @@ fn starts(disk: &SimDisk, whole: bool) {
         });
         for entry in recovery.read_footer(info.segment).ok().flatten().unwrap_or_default() {
             let mut bytes = Vec::new();
-            if let Ok(header) = recovery.read(entry.place, entry.payload_len as usize, &mut bytes) {
+            if let Ok(header) = recovery.read(entry.address, entry.payload_len as usize, &mut bytes) {
                 assert_eq!(bytes, payload(header.seq.0));
             }
         }

@@ -9,7 +9,7 @@ use journal::format::footer_chunk::{self, FOOTER_MAGIC};
 use journal::format::manifest_entry::{Entry, MANIFEST_ENTRY_SIZE_BYTES, MANIFEST_MAGIC};
 use journal::format::segment_header::{SEGMENT_MAGIC, SegmentHeader};
 use journal::format::{Salt, crc32c};
-use journal::{FileId, FooterEntry, Lsn, Place, RecordHeader, SegmentId, Seq};
+use journal::{FileId, FooterEntry, LogAddress, Lsn, RecordHeader, SegmentId, Seq};
 
 /// Bytes that mean something in the journal's files.
 pub(super) const WORDS: &[&[u8]] = &[
@@ -156,7 +156,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         hash: 1 << 100,
         seq: Seq(10),
         expiry_ms: 0,
-        place: Place::new(SEGMENT, 4_160),
+        address: LogAddress::new(SEGMENT, 4_160),
         payload_len: 20,
         keyspace: 1,
         kind: 1,

@@ -29,7 +29,7 @@
 //! | 46 | 2 | extra (meaning: `store`) |
 
 use super::{Salt, crc32c, put, u16_at, u32_at, u64_at, u128_at};
-use crate::types::{Lsn, Place, SegmentId, Seq};
+use crate::types::{LogAddress, Lsn, SegmentId, Seq};
 
 /// Size of an entry in bytes.
 pub const FOOTER_ENTRY_SIZE_BYTES: usize = 48;
@@ -53,7 +53,7 @@ pub struct FooterEntry {
     /// The record's expiry, 0 for none.
     pub expiry_ms: u64,
     /// Where the record is.
-    pub place: Place,
+    pub address: LogAddress,
     /// Length of the payload in bytes.
     pub payload_len: u32,
     /// Keyspace id.
@@ -90,7 +90,7 @@ pub fn encode_chunk(
     let start = out.len();
     out.resize(start + FOOTER_HEADER_SIZE_BYTES, 0);
     for entry in entries {
-        assert_eq!(entry.place.segment(), segment, "entry of another segment");
+        assert_eq!(entry.address.segment(), segment, "entry of another segment");
         out.extend_from_slice(&encode_entry(entry));
     }
     let body_crc = crc32c(&out[start + FOOTER_HEADER_SIZE_BYTES..]);
@@ -145,7 +145,7 @@ fn encode_entry(entry: &FooterEntry) -> [u8; FOOTER_ENTRY_SIZE_BYTES] {
     put(&mut bytes, 0, &entry.hash.to_le_bytes());
     put(&mut bytes, 16, &entry.seq.0.to_le_bytes());
     put(&mut bytes, 24, &entry.expiry_ms.to_le_bytes());
-    put(&mut bytes, 32, &(entry.place.pack() as u32).to_le_bytes());
+    put(&mut bytes, 32, &(entry.address.pack() as u32).to_le_bytes());
     put(&mut bytes, 36, &entry.payload_len.to_le_bytes());
     put(&mut bytes, 40, &entry.keyspace.to_le_bytes());
     bytes[44] = entry.kind;
@@ -159,7 +159,7 @@ fn decode_entry(bytes: &[u8; FOOTER_ENTRY_SIZE_BYTES], segment: SegmentId, lsn: 
         hash: u128_at(bytes, 0),
         seq: Seq(u64_at(bytes, 16)),
         expiry_ms: u64_at(bytes, 24),
-        place: Place::new(segment, u64::from(u32_at(bytes, 32)) * 8),
+        address: LogAddress::new(segment, u64::from(u32_at(bytes, 32)) * 8),
         payload_len: u32_at(bytes, 36),
         keyspace: u32_at(bytes, 40),
         kind: bytes[44],

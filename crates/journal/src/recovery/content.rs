@@ -93,14 +93,14 @@ impl Look<'_> {
         let unknown =
             |offset: u64, what| JournalError::UnknownRecord { file: file_name.clone(), offset, what };
         let placed = facts.footer.filter(|footer| !footer.is_given_back());
-        if let (Some(place), Some(sealed)) = (placed, facts.sealed)
-            && let Some(entries) = footer::read(&*file, (segment, salt), place, sealed.first_lsn)
+        if let (Some(address), Some(sealed)) = (placed, facts.sealed)
+            && let Some(entries) = footer::read(&*file, (segment, salt), address, sealed.first_lsn)
                 .map_err(|error| JournalError::failed(format!("reading {file_name}"), error))?
         {
             let mut newer = entries.iter().filter(|entry| entry.lsn >= self.from);
             let check = |entry: &crate::FooterEntry| {
                 (self.content.check)(entry.kind, None)
-                    .map_err(|what| unknown(entry.place.offset_bytes(), what))
+                    .map_err(|what| unknown(entry.address.offset_bytes(), what))
             };
             return newer.try_for_each(check);
         }
@@ -110,7 +110,7 @@ impl Look<'_> {
         let mut look = |view: RecordView<'_>| {
             if view.lsn >= self.from && wrong.is_none() {
                 let known = (self.content.check)(view.header.kind, Some(view.payload));
-                wrong = known.err().map(|what| (view.place.offset_bytes(), what));
+                wrong = known.err().map(|what| (view.address.offset_bytes(), what));
             }
         };
         while scanner.slice(u64::MAX / 2, &mut look)? {}

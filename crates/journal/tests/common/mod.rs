@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use clock::{SimClock, UnixMs};
 use journal::{
-    Class, Draft, Driver, FOOTER_CHUNK_ENTRIES_MAX, FooterEntry, Hooks, Journal, JournalError, Lsn, Options,
-    Place, Recovery, SegmentId, Seq, footprint,
+    Class, Draft, Driver, FOOTER_CHUNK_ENTRIES_MAX, FooterEntry, Hooks, Journal, JournalError, LogAddress,
+    Lsn, Options, Recovery, SegmentId, Seq, footprint,
 };
 use vfs::SimDisk;
 
@@ -30,18 +30,18 @@ pub fn start(disk: &SimDisk, options: &Options) -> (Arc<Journal>, Driver) {
 }
 
 /// Appends one group; `None` when credits are refused.
-pub fn append(journal: &Journal, payloads: &[&[u8]]) -> Option<(Vec<Place>, Seq, Lsn)> {
+pub fn append(journal: &Journal, payloads: &[&[u8]]) -> Option<(Vec<LogAddress>, Seq, Lsn)> {
     append_as(journal, payloads, Class::Write)
 }
 
-pub fn append_as(journal: &Journal, payloads: &[&[u8]], class: Class) -> Option<(Vec<Place>, Seq, Lsn)> {
+pub fn append_as(journal: &Journal, payloads: &[&[u8]], class: Class) -> Option<(Vec<LogAddress>, Seq, Lsn)> {
     let bytes = footprint(payloads.iter().map(|payload| payload.len() as u32));
     let credits = journal.reserve(bytes, class).ok()?;
     let parts: Vec<[&[u8]; 1]> = payloads.iter().map(|payload| [*payload]).collect();
     let drafts: Vec<Draft<'_>> = parts.iter().map(|parts| Draft::new(1, 7, parts)).collect();
-    let mut places = Vec::new();
-    let appended = journal.append(credits, &drafts, &mut places);
-    Some((places, appended.last_seq, appended.last_lsn))
+    let mut addresses = Vec::new();
+    let appended = journal.append(credits, &drafts, &mut addresses);
+    Some((addresses, appended.last_seq, appended.last_lsn))
 }
 
 /// Writes a whole footer; does nothing when there is no descriptor for it.

@@ -13,8 +13,8 @@ use super::adapt::Adapt;
 use super::decide::{LoopView, Member, Rules, decide};
 use super::watchdog::{Notice, Watch};
 use super::{Balance, INTERVAL};
-use crate::pace::{CpuMark, Doing};
 use crate::stats::Interval;
+use crate::timing::{CpuMark, Doing};
 use crate::{Connection, Connector, Handle, LoopStats, Protocol, StartError};
 
 /// How often heartbeats are looked at.
@@ -226,14 +226,14 @@ impl LoopMarks {
 
     /// What the loop did in the `span` that ends now; `ends` the interval.
     fn figures(&mut self, stats: &LoopStats, span: Duration, ends: bool) -> Interval {
-        let (busy_ns, cpu, lag_us) = (stats.busy_ns(), stats.pace.cpu(), stats.lag_us());
+        let (busy_ns, cpu, lag_us) = (stats.busy_ns(), stats.timing.cpu(), stats.lag_us());
         let cpu_ns = cpu.cpu_ns.saturating_sub(self.cpu.cpu_ns);
         let scale = Scale::of(cpu_ns, cpu.busy_ns.saturating_sub(self.cpu.busy_ns), self.scale);
         let mut lags = lag_us.clone();
         // Lags of former intervals are a part of all lags: nothing is taken that is not there.
         let _ = lags.subtract(&self.lag_us);
         let busy = Duration::from_nanos(scale.apply(busy_ns.saturating_sub(self.busy_ns)));
-        let longest = if ends { stats.pace.take_longest() } else { stats.pace.longest() };
+        let longest = if ends { stats.timing.take_longest() } else { stats.timing.longest() };
         if ends {
             (self.busy_ns, self.cpu, self.lag_us, self.scale) = (busy_ns, cpu, lag_us, scale);
         }

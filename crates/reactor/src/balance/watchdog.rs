@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clock::Nanos;
 
-use crate::pace::Doing;
+use crate::timing::Doing;
 
 /// A loop whose heart stands still for so long, while it is awake, is stuck: ten times what a client with an eye on its
 /// latency bears, and far beyond what a loaded machine keeps a thread waiting for.

@@ -365,8 +365,8 @@ fn journal(server: &View<'_>, text: &mut String) {
             ("log_cold_reads", report.cold_reads),
             ("log_cold_retries", report.cold_retries),
             ("log_cold_failures", report.cold_failures),
-            ("log_writers_bytes_per_second_max", report.brake_bytes_per_second),
-            ("log_writers_waits", report.brake_waits),
+            ("log_writers_bytes_per_second_max", report.throttle_bytes_per_second),
+            ("log_writers_waits", report.throttle_waits),
         ] {
             line(text, name, value);
         }

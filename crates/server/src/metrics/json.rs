@@ -70,7 +70,7 @@ pub(super) fn line(snapshot: &Snapshot, former: Option<&Snapshot>) -> String {
             "bytes": log.log_bytes, "live_bytes": log.live_bytes, "disk_bytes": log.disk_bytes,
             "cleaned_bytes": log.cleaned_bytes, "checkpoints": log.checkpoints, "damaged_segments": log.damaged_segments,
             "cold_reads": log.cold_reads, "cold_retries": log.cold_retries, "cold_failures": log.cold_failures,
-            "writer_waits": log.brake_waits,
+            "writer_waits": log.throttle_waits,
         });
     }
     all.to_string()

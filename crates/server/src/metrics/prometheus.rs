@@ -340,14 +340,14 @@ fn log(snapshot: &Snapshot, page: &mut Page) {
         ("checkpoint_bytes", "Size of the checkpoint.", log.checkpoint_bytes),
         (
             "damaged_segments",
-            "Segments set apart because something in them is damaged.",
+            "Segments in quarantine because something in them is damaged.",
             log.damaged_segments,
         ),
         ("cold_queue_length_max", "Most cold reads that waited at once.", log.cold_queue_max),
         (
             "writers_bytes_per_second_max",
             "What writers may append while cleaning is behind; 0 for any.",
-            log.brake_bytes_per_second,
+            log.throttle_bytes_per_second,
         ),
     ] {
         page.gauge(&format!("log_{name}"), help, value);
@@ -358,7 +358,7 @@ fn log(snapshot: &Snapshot, page: &mut Page) {
         ("cold_read_failures_total", "Reads from disk that were answered with an error.", log.cold_failures),
         ("cleaned_bytes_total", "Bytes that cleaning read or copied.", log.cleaned_bytes),
         ("checkpoints_total", "Checkpoints taken.", log.checkpoints),
-        ("writer_waits_total", "Times that a writer was told to wait for cleaning.", log.brake_waits),
+        ("writer_waits_total", "Times that a writer was told to wait for cleaning.", log.throttle_waits),
     ] {
         page.counter(&format!("log_{name}"), help, value);
     }

@@ -353,7 +353,7 @@ fn what_cannot_be_is_said_and_changes_nothing() {
     assert!(info.contains("txn_committed:1\r\n") && info.contains("txn_live:0\r\n"), "{info}");
 }
 
-/// The desk sleeps by the real clock; the store and the coordinator go by this one.
+/// The shared lane sleeps by the real clock; the store and the coordinator go by this one.
 #[test]
 fn transaction_that_nobody_ends_rolls_back() {
     let mut harness = Harness::new();
@@ -370,9 +370,9 @@ fn transaction_that_nobody_ends_rolls_back() {
 /// A branch that is prepared while its databases are asked.
 fn prepare(harness: &Harness, key: &[u8]) {
     let store = &harness.server.store;
-    let mut stage = store.stage();
-    store.touch(&mut stage, &[store::KeyRef { db: 0, key }]).unwrap();
-    let staging = store.prepare("evk_n_1_2a_0", &stage, &store::Prepared::default()).unwrap();
+    let mut workspace = store.workspace();
+    store.touch(&mut workspace, &[store::KeyRef { db: 0, key }]).unwrap();
+    let staging = store.prepare("evk_n_1_2a_0", &workspace, &store::Prepared::default()).unwrap();
     assert!(matches!(staging, store::Staging::Done { .. }), "{staging:?}");
 }
 
@@ -448,12 +448,12 @@ fn prepare_flush(harness: &Harness) {
 
 fn prepare_moves(harness: &Harness, moves: impl Fn(&mut store::Access<'_>) -> Result<(), store::Stop>) {
     let store = &harness.server.store;
-    let (mut stage, prepared) = (store.stage(), store::Prepared::default());
+    let (mut workspace, prepared) = (store.workspace(), store::Prepared::default());
     let mut access = store.access(store::Scope::Everything, &prepared, 0).unwrap();
-    access.resume(&stage);
+    access.resume(&workspace);
     moves(&mut access).unwrap();
-    access.keep(&mut stage).unwrap();
-    let staging = store.prepare("evk_n_1_2a_0", &stage, &prepared).unwrap();
+    access.keep(&mut workspace).unwrap();
+    let staging = store.prepare("evk_n_1_2a_0", &workspace, &prepared).unwrap();
     assert!(matches!(staging, store::Staging::Done { .. }), "{staging:?}");
 }
 

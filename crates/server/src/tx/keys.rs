@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 
-use store::{Halted, Prepared, Stage, Staging, Stop, Store};
+use store::{Halted, Prepared, Staging, Stop, Store, Workspace};
 use txn::id::{BranchId, NodeName};
 use txn::resource::{Answer, Ask, Call, Prepared as PreparedBranch, Replies, Reply, Resource, Vote};
 
@@ -45,7 +45,7 @@ type Settled = (Arc<str>, bool);
 /// What a branch means to change.
 #[derive(Debug)]
 pub(crate) struct Work {
-    pub(crate) stage: Stage,
+    pub(crate) workspace: Workspace,
     /// It has voted: what would be staged now would be in no vote.
     pub(crate) is_sealed: bool,
     /// It was rolled back: a prepare that was on its way comes too late.
@@ -119,8 +119,9 @@ impl Keys {
 
     /// What a branch means to change; made when it is first asked for.
     pub(crate) fn work(&self, branch: BranchId) -> Arc<Mutex<Work>> {
-        let fresh =
-            || Arc::new(Mutex::new(Work { stage: self.store.stage(), is_sealed: false, is_over: false }));
+        let fresh = || {
+            Arc::new(Mutex::new(Work { workspace: self.store.workspace(), is_sealed: false, is_over: false }))
+        };
         Arc::clone(lock(&self.works).entry(branch).or_insert_with(fresh))
     }
 
@@ -212,7 +213,7 @@ impl Keys {
             return self.ask_here(question, target, prepared, reply);
         };
         let me = Weak::clone(&self.me);
-        server.call_apart(Box::new(move || {
+        server.call_in_background(Box::new(move || {
             if let Some(keys) = me.upgrade() {
                 keys.ask_here(question, target, prepared, reply);
             }
@@ -226,9 +227,9 @@ impl Keys {
         }
         let work = branch.and_then(|branch| lock(&self.works).get(&branch).cloned());
         work.is_some_and(|work| match work.try_lock() {
-            Ok(work) => self.store.is_long(work.stage.keys()),
+            Ok(work) => self.store.is_long(work.workspace.keys()),
             Err(TryLockError::WouldBlock) => true,
-            Err(TryLockError::Poisoned(work)) => self.store.is_long(work.into_inner().stage.keys()),
+            Err(TryLockError::Poisoned(work)) => self.store.is_long(work.into_inner().workspace.keys()),
         })
     }
 
@@ -281,7 +282,7 @@ impl Keys {
                     return Ok((0, no(question, "it was rolled back".to_owned())));
                 }
                 work.is_sealed = true;
-                let stage = &work.stage;
+                let stage = &work.workspace;
                 let is_whole = question == Question::CommitOnePhase || stage.writes() == 0;
                 let staging = if is_whole {
                     self.store.commit_staged(stage, prepared)?

@@ -1,8 +1,8 @@
 //! Transactions over keys and databases, as connections use them.
 //!
 //! ```text
-//!  TX.* on any loop -> Transactions -> Desk -> machines -> Keys (the store), databases (drivers' thread), decision log
-//!                          ^------ outcome, by the desk's clerk -> the connections that wait are woken
+//!  TX.* on any loop -> Transactions -> SharedLane -> machines -> Keys (the store), databases (drivers' thread), decision log
+//!                          ^------ outcome, by the lane's worker -> the connections that wait are woken
 //! ```
 //!
 //! Invariants
@@ -34,10 +34,10 @@ use std::time::Duration;
 
 use clock::Nanos;
 use txn::coordinator::{Coordinator, TransactionInfo};
-use txn::desk::Desk;
 use txn::id::{BranchId, NodeName, TxId};
 use txn::lane::LaneError;
 use txn::protocol::{self, BranchState, Misuse, Outcome};
+use txn::shared_lane::SharedLane;
 use txn::sql::{Database, Drivers};
 
 use crate::message::Message;
@@ -61,7 +61,7 @@ pub struct Transactions {
     log: String,
     databases: Vec<Named>,
     // In the order in which they end.
-    desk: Desk,
+    lane: SharedLane,
     coordinator: Coordinator,
     _drivers: Option<Arc<Drivers>>,
     shared: Arc<Shared>,
@@ -77,7 +77,7 @@ pub(crate) struct Named {
     pub(crate) database: Arc<dyn Database>,
 }
 
-/// What the desk's clerk shares with the connections.
+/// What the lane's worker shares with the connections.
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
@@ -127,7 +127,7 @@ pub(crate) enum Known {
 impl Transactions {
     /// Begins a transaction for `client`.
     pub(crate) fn begin(&self, timeout: Duration, now: Nanos, client: &str) -> Result<TxId, LaneError> {
-        let tx = self.desk.begin(timeout)?;
+        let tx = self.lane.begin(timeout)?;
         let live = Live { note: Note::new(now, client), ..Live::default() };
         self.shared.state().live.insert(tx, live);
         // A time-out of some milliseconds may have ended it before it was noted.
@@ -172,7 +172,7 @@ impl Transactions {
     ) -> Result<BranchId, String> {
         self.check_active(tx)?;
         named.database.ready()?;
-        named.database.adopt(Desk::branch(tx, place), owner)?;
+        named.database.adopt(SharedLane::branch(tx, place), owner)?;
         self.enlist(tx, place)
     }
 
@@ -220,9 +220,9 @@ impl Transactions {
     /// Adds the branch of the resource at `place`, unless it is there.
     fn enlist(&self, tx: TxId, place: u16) -> Result<BranchId, String> {
         self.check_active(tx)?;
-        match self.desk.enlist(tx, place) {
+        match self.lane.enlist(tx, place) {
             Ok(branch) => Ok(branch),
-            Err(LaneError::Misuse(Misuse::EnlistedBefore)) => Ok(Desk::branch(tx, place)),
+            Err(LaneError::Misuse(Misuse::EnlistedBefore)) => Ok(SharedLane::branch(tx, place)),
             Err(error) => Err(error.to_string()),
         }
     }
@@ -257,8 +257,8 @@ impl Transactions {
         }
         drop(state);
         let done = match rollback {
-            None => self.desk.commit(tx),
-            Some(reason) => self.desk.rollback(tx, reason),
+            None => self.lane.commit(tx),
+            Some(reason) => self.lane.rollback(tx, reason),
         };
         match done {
             // If its deadline came first, the outcome is on its way, or was told just now.
@@ -276,7 +276,7 @@ impl Transactions {
         }
         drop(state);
         // One that its deadline has ended in between is rolled back as well.
-        let _ = self.desk.rollback(tx, shortened(reason));
+        let _ = self.lane.rollback(tx, shortened(reason));
     }
 
     /// How a transaction ended whose decision an earlier start has left, or that is no longer among the outcomes.
@@ -293,7 +293,7 @@ impl Transactions {
 
     /// The identifier of the branch of the resource at `place`.
     pub(crate) fn branch_id(&self, tx: TxId, place: u16) -> String {
-        self.node.branch_id(Desk::branch(tx, place))
+        self.node.branch_id(SharedLane::branch(tx, place))
     }
 
     /// What is known of `tx`.
@@ -367,7 +367,7 @@ impl Transactions {
     /// Ends: no transaction begins any more, and sessions of databases are closed, so that they roll back what is not prepared. What
     /// was decided is durable and goes on at the next start.
     pub fn close(&self) {
-        self.desk.close();
+        self.lane.close();
         self.coordinator.close();
         self.databases.iter().for_each(|named| named.database.close());
     }
@@ -378,7 +378,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A transaction has ended; told by the desk's clerk.
+    /// A transaction has ended; told by the lane's worker.
     fn told(&self, tx: TxId, outcome: Outcome) {
         let mut state = self.state();
         let mut live = state.live.remove(&tx).unwrap_or_default();
@@ -398,7 +398,7 @@ impl Shared {
         }
         drop(state);
         // None is made any more, see `Transactions::work`; to drop a large one takes a while.
-        self.keys.forget_work(Desk::branch(tx, KEYS_PLACE));
+        self.keys.forget_work(SharedLane::branch(tx, KEYS_PLACE));
         if let Some(server) = self.server.get().and_then(Weak::upgrade) {
             live.waiting.into_iter().for_each(|client| _ = server.post(client, Message::Retry));
         }

@@ -19,12 +19,12 @@ use txn::decision_log::file::FileLog;
 use txn::decision_log::journal::JournalLog;
 use txn::decision_log::volatile::Volatile;
 use txn::decision_log::{DecisionLog, Opened, first_epoch};
-use txn::desk::Desk;
 use txn::id::NodeName;
 use txn::mariadb::MariaDb;
 use txn::postgres::Postgres;
 use txn::protocol::Timing;
 use txn::resource::Resource;
+use txn::shared_lane::SharedLane;
 use txn::sql::{Database, DatabaseOptions, Drivers};
 use vfs::{OpenOptions, Vfs};
 
@@ -123,9 +123,9 @@ impl Transactions {
         let shared = Arc::new(Shared { state: Mutex::new(State::default()), keys, server: OnceLock::new() });
         let hears = Arc::clone(&shared);
         let told = move |tx, outcome| hears.told(tx, outcome);
-        let desk = match &drivers {
-            Some(drivers) => Desk::open_on(drivers, &coordinator, told),
-            None => Desk::open(&coordinator, told)
+        let lane = match &drivers {
+            Some(drivers) => SharedLane::open_on(drivers, &coordinator, told),
+            None => SharedLane::open(&coordinator, told)
                 .map_err(|error| format!("no thread for transactions: {error}"))?,
         };
         let log = if has_log { settings.txn_log.to_string() } else { "none".to_owned() };
@@ -134,7 +134,7 @@ impl Transactions {
             epoch,
             log,
             databases,
-            desk,
+            lane,
             coordinator,
             _drivers: drivers,
             shared,

@@ -115,13 +115,13 @@ impl Server {
         if work.is_sealed {
             return refused(errors::of_transaction(format!("transaction {tx} is being ended")), out);
         }
-        if let Err(error) = self.store.touch(&mut work.stage, keys) {
+        if let Err(error) = self.store.touch(&mut work.workspace, keys) {
             return refused(errors::of_store(&error), out);
         }
         let scope = match entry.command.handler {
             Handler::Everything(_) => Scope::Everything,
             // what it has moved is found under all locks
-            _ if keys.len() > self.long.from() && !work.stage.moves_databases() => {
+            _ if keys.len() > self.long.from() && !work.workspace.moves_databases() => {
                 Scope::Claimed { keys, writes: false }
             }
             _ => Scope::Keys(keys),
@@ -152,7 +152,7 @@ impl Server {
         out: &mut Vec<u8>,
     ) -> Result<Ran, Halt> {
         let mut access = self.store.access(scope, prepared, 0)?;
-        access.resume(&work.stage);
+        access.resume(&work.workspace);
         let (now, start) = (access.now(), out.len());
         let (lookups, attached) = (Cell::default(), RefCell::default());
         let mut data = Data { access: &mut access, db, now, server: self, copies, lookups, attached };
@@ -170,7 +170,7 @@ impl Server {
                 true
             }
         };
-        let ticket = access.keep(&mut work.stage)?;
+        let ticket = access.keep(&mut work.workspace)?;
         Ok(Ran { ticket, failed, lookups, attached })
     }
 }

@@ -174,14 +174,14 @@ impl Access<'_> {
         }
     }
 
-    /// Brings near what lookups of `keys` read: at most [`Access::NEAR_KEYS_MAX`], soon to be turned to.
-    pub fn bring_near<'k>(&self, keys: impl Iterator<Item = KeyRef<'k>>) {
+    /// Prefetches what lookups of `keys` read: at most [`Access::NEAR_KEYS_MAX`], soon to be turned to.
+    pub fn prefetch<'k>(&self, keys: impl Iterator<Item = KeyRef<'k>>) {
         let index = &self.store.index;
         let known = keys.filter_map(|key| Some((index.keyspace(key.db)?, self.store.hasher.hash(key.key))));
         self.near(known);
     }
 
-    /// Keys that are brought near together.
+    /// Keys that are prefetched together.
     pub const NEAR_KEYS_MAX: usize = AHEAD_KEYS_MAX;
 
     pub(super) fn near(&self, keys: impl Iterator<Item = (u32, KeyHash)>) {
@@ -190,10 +190,10 @@ impl Access<'_> {
             list[count] = key;
             count += 1;
         }
-        self.store.index.bring_near(&list[..count]);
+        self.store.index.prefetch(&list[..count]);
     }
 
-    /// Lets others at the stripe that is locked, and brings near what it holds: what is locked is passed by.
+    /// Lets others at the stripe that is locked, and prefetches what it holds: what is locked is passed by.
     pub(super) fn let_go(&mut self) {
         self.guards = Guards::None;
     }
@@ -265,7 +265,7 @@ impl Access<'_> {
     }
 
     /// What the change `staged` meets now that others had the stripe since it was planned: the key's state is the same, but it
-    /// may have cooled down, or its record may lie elsewhere. Records that decide are read without a lock.
+    /// may have been evicted, or its record may lie elsewhere. Records that decide are read without a lock.
     pub(super) fn planned_anew(&mut self, staged: &Staged, plan: Plan) -> Plan {
         let key = staged.object().view().key();
         let mut late: Option<Prepared> = None;
@@ -276,7 +276,7 @@ impl Access<'_> {
             let found = stripe.seek(staged.keyspace, staged.hash, key, prepared);
             let unknown = match found {
                 Seek::At { spot, word, current, .. } => {
-                    let mut old = Old::of(spot, word.place(), current);
+                    let mut old = Old::of(spot, word.address(), current);
                     // as it was logged
                     old.since = plan.old.map_or(old.since, |planned| planned.since);
                     return Plan { old: Some(old), ..plan };
@@ -284,18 +284,18 @@ impl Access<'_> {
                 Seek::Absent { .. } => return Plan { old: None, ..plan },
                 Seek::Damaged { own, .. } => {
                     let space = stripe.space(staged.keyspace);
-                    let is_it = |place| plan.old.is_some_and(|old| old.place == place);
+                    let is_it = |address| plan.old.is_some_and(|old| old.address == address);
                     let spot = own.or_else(|| space?.spot_at(staged.hash, is_it));
                     let old = spot
                         .zip(space)
-                        .map(|(spot, space)| Old::unreadable(spot, space.table.word(spot).place()));
+                        .map(|(spot, space)| Old::unreadable(spot, space.table.word(spot).address()));
                     return Plan { old, ..plan };
                 }
-                Seek::Unknown(places) => places,
+                Seek::Unknown(addresses) => addresses,
             };
             self.guards = Guards::None;
             let late = late.get_or_insert_default();
-            unknown.iter().for_each(|sought| late.supply(sought.place, self.store.engine.read(sought)));
+            unknown.iter().for_each(|sought| late.supply(sought.address, self.store.engine.read(sought)));
         }
     }
 }

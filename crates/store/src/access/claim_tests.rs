@@ -14,7 +14,7 @@ use crate::prepared::Fetched;
 use crate::record::Draft;
 use crate::sought::Sought;
 use crate::testlog::TestLog;
-use crate::{EngineKind, KeyRef, Options, Prepared, Scope, Stage, Staging, Store, Value};
+use crate::{EngineKind, KeyRef, Options, Prepared, Scope, Staging, Store, Value, Workspace};
 
 /// A log that looks at the store whenever it is called, if there are many records.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ struct Probe {
     /// Look at each append, also of one record.
     asks: AtomicBool,
     /// Cool everything when a change is applied, as if memory was short.
-    cools: bool,
+    evicts: bool,
 }
 
 impl Probe {
@@ -51,9 +51,9 @@ impl Probe {
         met.push(("another key is read", !is_busy(read(store, b"other"))));
         met.push(("a claimed key is written", !is_busy(put(store, &key(3)))));
         met.push(("a database is flushed", !is_busy(flush(store))));
-        let mut stage = store.stage();
-        store.touch(&mut stage, &[KeyRef { db: 0, key: &key(4) }]).expect("room");
-        let prepared = store.prepare("branch", &stage, &Prepared::default());
+        let mut workspace = store.workspace();
+        store.touch(&mut workspace, &[KeyRef { db: 0, key: &key(4) }]).expect("room");
+        let prepared = store.prepare("branch", &workspace, &Prepared::default());
         met.push(("a claimed key is prepared", prepared.is_ok_and(|it| matches!(it, Staging::Done { .. }))));
     }
 }
@@ -63,13 +63,13 @@ impl Engine for Probe {
         self.log.reserve(bytes, records, class)
     }
 
-    fn append(&self, credits: Credits, drafts: &[Draft<'_>], places: &mut [u64]) -> u64 {
+    fn append(&self, credits: Credits, drafts: &[Draft<'_>], addresses: &mut [u64]) -> u64 {
         let asks = drafts.len() > 1 || self.asks.load(Ordering::Relaxed);
         if let Some(store) = self.store().filter(|_| asks) {
             self.look();
             self.ask(&store);
         }
-        self.log.append(credits, drafts, places)
+        self.log.append(credits, drafts, addresses)
     }
 
     fn released(&self) -> u64 {
@@ -84,22 +84,22 @@ impl Engine for Probe {
         self.log.read(sought)
     }
 
-    fn has_places(&self) -> bool {
+    fn has_addresses(&self) -> bool {
         true
     }
 
-    fn on_live(&self, place: u64, _bytes: u64) {
-        if place > u64::from(KEYS) {
+    fn on_live(&self, address: u64, _bytes: u64) {
+        if address > u64::from(KEYS) {
             self.look();
         }
     }
 
     fn on_dead(&self, _place: u64, _bytes: u64) {
-        if self.cools {
+        if self.evicts {
             let store = self.store().expect("alive");
             self.log.release(self.log.newest());
             (0..STRIPES).filter(|number| !store.index.is_locked(*number)).for_each(|number| {
-                cool(&store, number);
+                evict(&store, number);
             });
         }
     }
@@ -111,7 +111,7 @@ fn key(number: u8) -> [u8; 2] {
     [b'k', number]
 }
 
-fn open(cools: bool, bits: u32) -> (Arc<Store>, Arc<Probe>) {
+fn open(evicts: bool, bits: u32) -> (Arc<Store>, Arc<Probe>) {
     let clock = Arc::new(SimClock::new(UnixMs(1_000)));
     let options = Options {
         engine: EngineKind::Log,
@@ -121,7 +121,7 @@ fn open(cools: bool, bits: u32) -> (Arc<Store>, Arc<Probe>) {
         clock: Arc::<SimClock>::clone(&clock) as Arc<dyn Clock>,
         ..Options::default()
     };
-    let probe = Arc::new(Probe { cools, ..Probe::default() });
+    let probe = Arc::new(Probe { evicts, ..Probe::default() });
     let (index, hasher) = (Arc::new(Index::new(options.databases)), KeyHasher::new(&[9; 16], bits));
     let engine: Arc<dyn Engine> = Arc::<Probe>::clone(&probe);
     let store = Store::assemble(options, engine, index, hasher, 0, None).expect("no threads");
@@ -129,8 +129,8 @@ fn open(cools: bool, bits: u32) -> (Arc<Store>, Arc<Probe>) {
     (store, probe)
 }
 
-/// Turns what is clean in a stripe back into places.
-fn cool(store: &Store, number: usize) {
+/// Turns what is clean in a stripe back into addresses.
+fn evict(store: &Store, number: usize) {
     let mut stripe = store.index.lock(number);
     let newest = store.newest();
     for at in 0.. {
@@ -221,7 +221,7 @@ fn claimed_group_locks_one_stripe_at_a_time_and_shows_nothing_before_it_is_appli
 
 /// Between plan and apply a key's value may leave memory: what the plan found is looked for anew, in the log if need be.
 #[test]
-fn keys_that_cool_down_while_a_claimed_group_is_applied_are_changed_all_the_same() {
+fn keys_whose_values_are_evicted_while_a_claimed_group_is_applied_are_changed_all_the_same() {
     for bits in [8, 12, 128] {
         let (store, probe) = open(true, bits);
         (0..KEYS).for_each(|n| put(&store, &key(n)).expect("room"));
@@ -242,15 +242,15 @@ fn branch_of_many_keys_locks_one_stripe_at_a_time_when_it_prepares_and_ends() {
     let keys: Vec<KeyRef<'_>> = names.iter().map(|key| KeyRef { db: 0, key }).collect();
     let prepared = Prepared::default();
     let stage_all = || {
-        let mut stage = store.stage();
-        store.touch(&mut stage, &keys).expect("room");
+        let mut workspace = store.workspace();
+        store.touch(&mut workspace, &keys).expect("room");
         let scope = Scope::Claimed { keys: &keys, writes: false };
         let mut access = store.access(scope, &prepared, 0).expect("room");
-        access.resume(&stage);
+        access.resume(&workspace);
         keys.iter().for_each(|key| access.put(0, key.key, Value::String(b"new"), None));
-        access.keep(&mut stage).expect("room");
-        access_again(&store, &keys, &mut stage);
-        stage
+        access.keep(&mut workspace).expect("room");
+        access_again(&store, &keys, &mut workspace);
+        workspace
     };
     let of_claimed = |reads| {
         let seen = [("a claimed key is read", reads), ("another key is read", true)];
@@ -260,8 +260,8 @@ fn branch_of_many_keys_locks_one_stripe_at_a_time_when_it_prepares_and_ends() {
     let met = || std::mem::take(&mut *probe.met.lock().expect("no panic"));
     probe.asks.store(true, Ordering::Relaxed);
     for commits in [true, false] {
-        let stage = stage_all();
-        let done = store.prepare("tx", &stage, &prepared).expect("room");
+        let workspace = stage_all();
+        let done = store.prepare("tx", &workspace, &prepared).expect("room");
         assert!(matches!(done, Staging::Done { .. }), "{done:?}");
         assert_eq!(met(), of_claimed(true), "a prepare changes no key");
         assert_eq!(store.locked_keys(), u64::from(KEYS));
@@ -279,16 +279,16 @@ fn branch_of_many_keys_locks_one_stripe_at_a_time_when_it_prepares_and_ends() {
 }
 
 /// A later command of the transaction sees what it has staged.
-fn access_again(store: &Store, keys: &[KeyRef<'_>], stage: &mut Stage) {
+fn access_again(store: &Store, keys: &[KeyRef<'_>], workspace: &mut Workspace) {
     let prepared = Prepared::default();
     let mut access = store.access(Scope::Claimed { keys, writes: false }, &prepared, 0).expect("room");
-    access.resume(stage);
+    access.resume(workspace);
     for key in keys {
         access.turn_to(&[*key]);
         let found = access.get(0, key.key).expect("hot").expect("staged");
         assert_eq!(found.value, b"new");
     }
-    access.keep(stage).expect("room");
+    access.keep(workspace).expect("room");
 }
 
 #[test]

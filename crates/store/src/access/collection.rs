@@ -109,11 +109,11 @@ impl Access<'_> {
 impl Space {
     /// The folded object of the cold collection at `spot`, if base and deltas were all fetched and fit.
     pub(super) fn folded(&self, spot: Spot, prepared: &Prepared) -> Option<Object> {
-        let place = self.table.word(spot).place();
-        let base = prepared.record(place)?.as_ref().ok()?;
+        let address = self.table.word(spot).address();
+        let base = prepared.record(address)?.as_ref().ok()?;
         let mut fields = owned(decode_image(&base.value)?);
         let (mut seq, mut expiry_ms) = (base.seq, base.expiry_ms);
-        for delta in self.deltas_of(place) {
+        for delta in self.deltas_of(address) {
             if !delta.follows(seq) {
                 return None;
             }
@@ -124,13 +124,13 @@ impl Space {
             }
         }
         let mut object = Object::new(record::IMAGE, &base.key, Bytes::Plain(&encode(&fields)), expiry_ms);
-        object.stamp(place, seq);
+        object.stamp(address, seq);
         Some(object)
     }
 }
 
 fn change(fields: &mut Fields, delta: &Delta, prepared: &Prepared) -> Option<()> {
-    let fetched = prepared.record(delta.place)?.as_ref().ok()?;
+    let fetched = prepared.record(delta.address)?.as_ref().ok()?;
     let (len, rest) = fetched.value.split_first_chunk::<4>()?;
     let (field, value) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
     if delta.kind == record::FIELD_SET {

@@ -33,7 +33,7 @@ pub(super) struct Plan {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Old {
     spot: Spot,
-    pub(super) place: u64,
+    pub(super) address: u64,
     seq: u64,
     /// The oldest effect whose value is the same, as far as a change of the expiry replaces one.
     pub(super) since: u64,
@@ -108,12 +108,12 @@ impl Access<'_> {
         let draft = draft(staged, &plan);
         let credits =
             secure(self.credits.take(), &*self.store.engine, (draft.record_bytes(), 1), is_reclaim(staged))?;
-        let mut places = [0];
-        let seq = self.store.engine.append(credits, &[draft], &mut places);
+        let mut addresses = [0];
+        let seq = self.store.engine.append(credits, &[draft], &mut addresses);
         let bytes = draft.record_bytes();
         let staged = self.overlay.drain().next().expect("one is staged");
         let keyspace = staged.keyspace;
-        let change = self.apply(staged, &plan, Appended { place: places[0], seq, bytes });
+        let change = self.apply(staged, &plan, Appended { address: addresses[0], seq, bytes });
         self.store.index.count_keys(keyspace, change);
         Ok(seq)
     }
@@ -147,7 +147,7 @@ impl Access<'_> {
         let room = (size_bytes, drafts.len() as u64);
         let had = self.credits.take();
         let credits = self.secure_many(had, room, reclaim)?;
-        let mut places = vec![0; drafts.len()];
+        let mut addresses = vec![0; drafts.len()];
         let store = self.store;
         let _rests = self.claim.as_ref().and_then(|claimed| {
             let rests = store.rest_housekeeping();
@@ -156,14 +156,14 @@ impl Access<'_> {
             }
             rests
         });
-        let last_seq = self.store.engine.append(credits, &drafts, &mut places);
+        let last_seq = self.store.engine.append(credits, &drafts, &mut addresses);
         drop(drafts);
-        let first_seq = last_seq + 1 - places.len() as u64;
-        let mut appended = places
+        let first_seq = last_seq + 1 - addresses.len() as u64;
+        let mut appended = addresses
             .into_iter()
             .zip(sizes)
             .zip(first_seq..)
-            .map(|((place, bytes), seq)| Appended { place, seq, bytes });
+            .map(|((address, bytes), seq)| Appended { address, seq, bytes });
         if self.overlay.mapping().is_some() {
             let mapping = appended.next().expect("the mapping was drafted first");
             self.apply_mapping(mapping.seq);
@@ -222,17 +222,18 @@ impl Access<'_> {
         match stripe.seek(staged.keyspace, staged.hash, key, self.prepared) {
             Seek::Absent { shared } => Ok(Plan { shared: shared || beside, old: None, skip: removal }),
             Seek::At { spot, word, shared, current, .. } => {
-                let mut old = Old::of(spot, word.place(), current);
+                let mut old = Old::of(spot, word.address(), current);
                 let deltas =
-                    stripe.space(staged.keyspace).map_or(&[][..], |space| space.deltas_of(old.place));
+                    stripe.space(staged.keyspace).map_or(&[][..], |space| space.deltas_of(old.address));
                 let last = deltas.last().filter(|last| last.can_be_superseded());
                 old.since = last.map_or(old.seq, |last| last.since);
                 Ok(Plan { shared: shared || beside, old: Some(old), skip: removal && old.removed })
             }
             Seek::Unknown(records) => Err(self.miss(records)),
             Seek::Damaged { own: Some(spot), .. } if !matches!(staged.change, Change::Delta { .. }) => {
-                let place = stripe.space(staged.keyspace).map_or(0, |space| space.table.word(spot).place());
-                Ok(Plan { shared: beside, old: Some(Old::unreadable(spot, place)), skip: false })
+                let address =
+                    stripe.space(staged.keyspace).map_or(0, |space| space.table.word(spot).address());
+                Ok(Plan { shared: beside, old: Some(Old::unreadable(spot, address)), skip: false })
             }
             Seek::Damaged { error, .. } => Err(Stop::Damaged(error)),
         }
@@ -281,26 +282,26 @@ impl Access<'_> {
         let (side_bytes, keys) = (space.side_bytes(), space.table.live);
         let grown = match staged.change {
             Change::Put(mut object) => {
-                object.stamp(appended.place, appended.seq);
+                object.stamp(appended.address, appended.seq);
                 space.retire(plan, &staged.hash, &*store.engine);
-                store.engine.on_live(appended.place, appended.bytes);
+                store.engine.on_live(appended.address, appended.bytes);
                 space.expiry.insert(object.view().expiry_ms(), staged.hash);
                 store.tender.expect(Deadline::of(object.view().expiry_ms()), self.now);
                 space.live_more(plan);
                 let marks = if plan.shared { WORD_SHARED } else { 0 };
                 let now_ms = self.now.server_ms();
-                space.place_word(plan, staged.hash, Word::hot(object, marks), now_ms)
+                space.address_word(plan, staged.hash, Word::hot(object, marks), now_ms)
             }
             Change::Delta { mut object, delta } => {
                 let old = plan.old.expect("a delta changes what is there");
-                object.stamp(old.place, appended.seq);
+                object.stamp(old.address, appended.seq);
                 space.expiry.remove(old.expiry_ms, staged.hash);
                 let expiry_ms = object.view().expiry_ms();
                 space.expiry.insert(expiry_ms, staged.hash);
                 store.tender.expect(Deadline::of(expiry_ms), self.now);
-                store.engine.on_live(appended.place, appended.bytes);
+                store.engine.on_live(appended.address, appended.bytes);
                 let delta = Delta {
-                    place: appended.place,
+                    address: appended.address,
                     seq: appended.seq,
                     since: if matches!(delta, Small::Expiry) { old.since } else { old.seq },
                     kind: delta.kind(),
@@ -308,10 +309,10 @@ impl Access<'_> {
                     expiry_ms: delta.expiry_ms(expiry_ms),
                 };
                 let base_bytes = space.base_bytes(&old);
-                if let Some(dead) = space.deltas.push(old.place, delta) {
-                    store.engine.on_dead(dead.place, dead.record_bytes.into());
+                if let Some(dead) = space.deltas.push(old.address, delta) {
+                    store.engine.on_dead(dead.address, dead.record_bytes.into());
                 }
-                space.deltas.note_base_bytes(old.place, base_bytes);
+                space.deltas.note_base_bytes(old.address, base_bytes);
                 let marks = space.table.word(old.spot).marks() | WORD_DELTAS;
                 space.set_word(old.spot, Word::hot(object, marks))
             }
@@ -322,7 +323,7 @@ impl Access<'_> {
                 if appended.seq <= released {
                     -space.remove(old.spot)
                 } else {
-                    object.stamp(appended.place, appended.seq);
+                    object.stamp(appended.address, appended.seq);
                     let grown = space.set_word(old.spot, Word::hot(object, 0));
                     stripe.await_release(appended.seq, staged.keyspace, staged.hash);
                     grown
@@ -362,7 +363,7 @@ impl Access<'_> {
             }
             for id in before.iter().filter(|id| !mapping.contains(id)) {
                 if let Some(space) = stripe.take_space(*id) {
-                    index.bury(space);
+                    index.defer_free(space);
                 }
             }
         }
@@ -447,16 +448,16 @@ impl Access<'_> {
 /// Where a change's record went.
 #[derive(Clone, Copy, Debug)]
 struct Appended {
-    place: u64,
+    address: u64,
     seq: u64,
     bytes: u64,
 }
 
 impl Old {
-    pub(super) fn of(spot: Spot, place: u64, current: Current<'_>) -> Self {
+    pub(super) fn of(spot: Spot, address: u64, current: Current<'_>) -> Self {
         Self {
             spot,
-            place,
+            address,
             seq: current.seq(),
             since: current.seq(),
             record_bytes: current.record_bytes(),
@@ -468,8 +469,8 @@ impl Old {
 
     /// A state whose record is damaged. The accounts take an average for its size; the entry of its expiry stays until
     /// it is due, as those that a restart leaves.
-    pub(super) fn unreadable(spot: Spot, place: u64) -> Self {
-        Self { spot, place, seq: 0, since: 0, record_bytes: 0, hot_bytes: 0, expiry_ms: 0, removed: false }
+    pub(super) fn unreadable(spot: Spot, address: u64) -> Self {
+        Self { spot, address, seq: 0, since: 0, record_bytes: 0, hot_bytes: 0, expiry_ms: 0, removed: false }
     }
 }
 
@@ -478,17 +479,17 @@ impl Space {
     fn retire(&mut self, plan: &Plan, hash: &KeyHash, engine: &dyn Engine) {
         let Some(old) = plan.old.filter(|old| !old.removed) else { return };
         self.expiry.remove(old.expiry_ms, *hash);
-        engine.on_dead(old.place, self.base_bytes(&old));
+        engine.on_dead(old.address, self.base_bytes(&old));
         if self.table.word(old.spot).marks() & WORD_DELTAS != 0 {
-            for delta in self.deltas.remove(old.place) {
-                engine.on_dead(delta.place, delta.record_bytes.into());
+            for delta in self.deltas.remove(old.address) {
+                engine.on_dead(delta.address, delta.record_bytes.into());
             }
         }
     }
 
     /// Bytes of the base record of `old` in its segment.
     fn base_bytes(&self, old: &Old) -> u64 {
-        self.deltas.base_bytes(old.place).unwrap_or(old.record_bytes)
+        self.deltas.base_bytes(old.address).unwrap_or(old.record_bytes)
     }
 
     fn live_more(&mut self, plan: &Plan) {
@@ -497,7 +498,7 @@ impl Space {
         }
     }
 
-    fn place_word(&mut self, plan: &Plan, hash: KeyHash, word: Word, now_ms: u64) -> i64 {
+    fn address_word(&mut self, plan: &Plan, hash: KeyHash, word: Word, now_ms: u64) -> i64 {
         if let Some(old) = plan.old.filter(|old| !old.removed) {
             self.table.touch(old.spot, now_ms);
             return self.set_word(old.spot, word);

@@ -495,7 +495,7 @@ impl<'s> Access<'s> {
             None => match space.seek((keyspace, hash), key, self.prepared) {
                 Seek::Absent { .. } => return Ok(None),
                 Seek::At { word, whole: false, current, .. } => {
-                    let base = Sought::base(word.place(), keyspace, hash);
+                    let base = Sought::base(word.address(), keyspace, hash);
                     return Err(self.unfolded(space, (word, base), current.kind()));
                 }
                 Seek::At { spot, word, current, .. } => (spot, word, current),
@@ -520,7 +520,7 @@ impl<'s> Access<'s> {
         if self.touches.get() {
             space.table.touch(spot, self.now.server_ms());
         }
-        let deltas = if word.marks() & WORD_DELTAS == 0 { &[] } else { space.deltas_of(word.place()) };
+        let deltas = if word.marks() & WORD_DELTAS == 0 { &[] } else { space.deltas_of(word.address()) };
         Ok(Some(State { deltas, ..State::current(current) }))
     }
 
@@ -544,7 +544,7 @@ impl<'s> Access<'s> {
 
     /// Whether a change of this state may be a small record on top of what lies in the log.
     fn takes_delta(&self, state: &State<'_>) -> bool {
-        !state.staged && state.deltas.len() < state.deltas_max() && self.store.engine.has_places()
+        !state.staged && state.deltas.len() < state.deltas_max() && self.store.engine.has_addresses()
     }
 
     /// Whether the deadline that effect `seq` set has passed, now or before the wall clock was set back.
@@ -591,14 +591,14 @@ impl<'s> Access<'s> {
             return self.miss_all(space, vec![base]);
         }
         let fields = space.changes(word, 0).map(|delta| base.delta(delta));
-        let missing: Vec<_> = fields.filter(|field| self.prepared.record(field.place).is_none()).collect();
+        let missing: Vec<_> = fields.filter(|field| self.prepared.record(field.address).is_none()).collect();
         if !missing.is_empty() {
             return self.miss(missing);
         }
-        let (place, reason) = (word.place(), "its deltas do not fit it".to_owned());
+        let (address, reason) = (word.address(), "its deltas do not fit it".to_owned());
         Stop::Damaged(StoreError::Damaged {
-            segment: (place >> 32) as u32,
-            offset: (place & 0xffff_ffff) * 8,
+            segment: (address >> 32) as u32,
+            offset: (address & 0xffff_ffff) * 8,
             reason,
         })
     }
@@ -694,7 +694,7 @@ impl Space {
         };
         let object = if whole {
             let mut object = Object::new(current.kind(), key, current.value(), current.expiry_ms());
-            object.stamp(word.place(), current.seq());
+            object.stamp(word.address(), current.seq());
             object
         } else {
             self.folded(spot, prepared)?
@@ -759,7 +759,7 @@ impl<'s> Guards<'s> {
             return;
         };
         let space = stripe.space_mut(keyspace);
-        let base = word.place();
+        let base = word.address();
         if let Some(Ok(fetched)) = prepared.record(base) {
             space.deltas.note_base_bytes(base, fetched.record_bytes());
         }

@@ -302,7 +302,7 @@ impl Hasher for SlotHasher {
     }
 }
 
-/// In place of a position.
+/// In address of a position.
 const NONE: u32 = u32::MAX;
 
 /// Changes that are searched one by one.

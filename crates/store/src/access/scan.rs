@@ -127,7 +127,7 @@ impl Access<'_> {
                 Ok(Some(_)) | Err(_) => {}
                 Ok(None) => {
                     let hash = KeyHash::from_parts(number, bits, tag);
-                    page.cold.push(Sought::base(space.table.word(spot).place(), keyspace, hash));
+                    page.cold.push(Sought::base(space.table.word(spot).address(), keyspace, hash));
                 }
             }
         }

@@ -1,5 +1,5 @@
 //! Accesses on behalf of transactions: they see what was staged, and keep what they change instead of committing it; and the
-//! accesses that prepare a stage and end a branch.
+//! accesses that prepare a workspace and end a branch.
 
 use std::sync::Arc;
 
@@ -12,29 +12,29 @@ use crate::large::Bytes;
 use crate::object::Object;
 use crate::record;
 use crate::sought::Sought;
-use crate::staging::{Branch, BranchKey, Intent, Move, RECORD_DB, Stage, Staging, Touched};
+use crate::staging::{Branch, BranchKey, Intent, Move, RECORD_DB, Staging, Touched, Workspace};
 
 use super::overlay::{Cause, Change, Mapping, Staged};
 use super::{Access, Guards};
 
 impl<'s> Access<'s> {
-    /// Shows this access what `stage` means to do to the keys of its scope. To be called before anything else, in an access that
+    /// Shows this access what `workspace` means to do to the keys of its scope. To be called before anything else, in an access that
     /// ends in [`Access::keep`] or is dropped. An access of scope [`Scope::Walk`](super::Scope::Walk) sees what is committed.
     ///
-    /// Looks at the keys that the scope names; at all that `stage` has touched where it is everything.
-    pub fn resume(&mut self, stage: &Stage) {
-        if !stage.contents().is_empty() {
+    /// Looks at the keys that the scope names; at all that `workspace` has touched where it is everything.
+    pub fn resume(&mut self, workspace: &Workspace) {
+        if !workspace.contents().is_empty() {
             let index = &self.store.index;
             let (before, first) = (index.mapping(), index.next_keyspace());
-            let contents = stage.contents().iter();
+            let contents = workspace.contents().iter();
             let mapping = contents.map(|it| keyspace_of(*it, &before, first)).collect();
-            self.overlay.change_mapping(|| (mapping, first + stage.made));
+            self.overlay.change_mapping(|| (mapping, first + workspace.made));
             self.fold_collections();
         }
         match self.keys {
-            Some(keys) => keys.iter().for_each(|key| self.resume_named(stage, *key)),
+            Some(keys) => keys.iter().for_each(|key| self.resume_named(workspace, *key)),
             None if self.guards.everything().is_ok() => {
-                stage.touched().for_each(|touched| self.resume_key(stage, touched));
+                workspace.touched().for_each(|touched| self.resume_key(workspace, touched));
             }
             None => {}
         }
@@ -49,19 +49,19 @@ impl<'s> Access<'s> {
         }
     }
 
-    fn resume_named(&mut self, stage: &Stage, KeyRef { db, key }: KeyRef<'_>) {
+    fn resume_named(&mut self, workspace: &Workspace, KeyRef { db, key }: KeyRef<'_>) {
         let hash = self.hash(key);
         // Engine `noop` locks nothing, and shows nothing.
         if (self.is_claimed() || self.guards.stripe(hash.stripe()).is_ok())
-            && let Some(touched) = stage.find(stage.contents_of(db), hash, key)
+            && let Some(touched) = workspace.find(workspace.contents_of(db), hash, key)
         {
-            self.resume_key(stage, touched);
+            self.resume_key(workspace, touched);
         }
     }
 
-    fn resume_key(&mut self, stage: &Stage, touched: &Touched) {
+    fn resume_key(&mut self, workspace: &Workspace, touched: &Touched) {
         touched.on_look();
-        let (Some(intent), Some(db)) = (&touched.intent, stage.target(touched.contents)) else { return };
+        let (Some(intent), Some(db)) = (&touched.intent, workspace.target(touched.contents)) else { return };
         let Some(keyspace) = self.keyspace(db) else { return };
         let has_expired = match intent {
             Intent::Put(object) => self.expires_by_now(object.view().expiry_ms(), u64::MAX),
@@ -71,7 +71,7 @@ impl<'s> Access<'s> {
         self.stage_intent(intent, db, keyspace, touched.hash, touched.key(), Cause::Resumed);
     }
 
-    /// Ends the access and keeps what it changed in `stage`, instead of committing it. Returns the ticket that the reply must
+    /// Ends the access and keeps what it changed in `workspace`, instead of committing it. Returns the ticket that the reply must
     /// be held by (0: none).
     ///
     /// Expired keys that it met are not removed. Whole values are kept, of a changed expiry too; large ones are shared.
@@ -79,9 +79,9 @@ impl<'s> Access<'s> {
     /// # Errors
     /// [`Stop::Refused`]: an earlier refusal of this access; [`StoreError::TransactionTooLarge`];
     /// [`StoreError::MemoryLimit`]; [`StoreError::OutOfScope`] for
-    /// a key that was not [touched](crate::Store::touch). [`Stop::Busy`] where memory waits for the disk. The stage is then as it
+    /// a key that was not [touched](crate::Store::touch). [`Stop::Busy`] where memory waits for the disk. The workspace is then as it
     /// was.
-    pub fn keep(mut self, stage: &mut Stage) -> Result<u64, Stop> {
+    pub fn keep(mut self, workspace: &mut Workspace) -> Result<u64, Stop> {
         if let Some(error) = self.refused.take() {
             return Err(error.into());
         }
@@ -90,59 +90,65 @@ impl<'s> Access<'s> {
         let mapping = self.overlay.take_mapping().filter(|_| self.guards.everything().is_ok());
         self.overlay.retain(|staged| staged.cause != Cause::Resumed);
         let contents = |keyspace| contents_in(keyspace, &before, first);
-        self.admit_kept(stage, mapping.is_some(), contents)?;
+        self.admit_kept(workspace, mapping.is_some(), contents)?;
         if let Some((mapping, next)) = mapping {
-            stage.rearrange(mapping.into_iter().map(contents).collect(), next - first);
+            workspace.rearrange(mapping.into_iter().map(contents).collect(), next - first);
         }
         for staged in self.overlay.drain() {
             let intent = match staged.change {
                 Change::Put(object) | Change::Delta { object, .. } => Intent::Put(object),
                 Change::Remove(object) => {
                     let key = object.view().key();
-                    stage.intend(contents(staged.keyspace), staged.hash, key, Intent::Remove);
+                    workspace.intend(contents(staged.keyspace), staged.hash, key, Intent::Remove);
                     continue;
                 }
             };
             let key: Box<[u8]> = staged_key(&intent);
-            stage.intend(contents(staged.keyspace), staged.hash, &key, intent);
+            workspace.intend(contents(staged.keyspace), staged.hash, &key, intent);
         }
-        stage.looked = stage.looked.max(self.looked.get());
+        workspace.looked = workspace.looked.max(self.looked.get());
         Ok(self.ticket())
     }
 
-    /// Whether the stage may take what was staged.
-    fn admit_kept(&self, stage: &Stage, moves: bool, contents: impl Fn(u32) -> u32) -> Result<(), Stop> {
+    /// Whether the workspace may take what was staged.
+    fn admit_kept(
+        &self,
+        workspace: &Workspace,
+        moves: bool,
+        contents: impl Fn(u32) -> u32,
+    ) -> Result<(), Stop> {
         let mut kept = Vec::with_capacity(self.overlay.len());
         for staged in self.overlay.iter() {
             let view = staged.object().view();
-            let touched = stage
+            let touched = workspace
                 .find(contents(staged.keyspace), staged.hash, view.key())
                 .ok_or(StoreError::OutOfScope)?;
             kept.push((touched, view.value().len() as u64));
         }
         let limit_bytes = self.store.options.transaction_bytes_max;
-        let size_bytes = stage.bytes_with(kept.into_iter(), moves.then_some(self.store.options.databases));
+        let size_bytes =
+            workspace.bytes_with(kept.into_iter(), moves.then_some(self.store.options.databases));
         if size_bytes > limit_bytes {
             return Err(StoreError::TransactionTooLarge { size_bytes, limit_bytes }.into());
         }
-        if size_bytes > stage.bytes() {
+        if size_bytes > workspace.bytes() {
             self.store.memory.admit(&self.store.index, &*self.store.engine)?;
         }
         Ok(())
     }
 
-    /// Logs `image` as the record of `branch`, which is what `stage` holds, and locks its keys, if all it touched is as it was.
+    /// Logs `image` as the record of `branch`, which is what `workspace` holds, and locks its keys, if all it touched is as it was.
     pub(crate) fn prepare(
         &mut self,
         branch: &Arc<Branch>,
-        stage: &Stage,
+        workspace: &Workspace,
         image: Vec<u8>,
     ) -> Result<Staging, Stop> {
         if self.store.branches.find(&branch.id).is_some() {
             let text = format!("transaction {} is prepared already: commit it, or roll it back", branch.id);
             return Err(StoreError::Transaction(text).into());
         }
-        if let Some(conflict) = self.conflict(stage)? {
+        if let Some(conflict) = self.conflict(workspace)? {
             return Ok(conflict);
         }
         self.map(&branch.moves);
@@ -177,15 +183,15 @@ impl<'s> Access<'s> {
         Ok(Staging::Done { ticket })
     }
 
-    /// Commits what `stage` holds, if all it touched is as it was.
-    pub(crate) fn commit_stage(&mut self, stage: &Stage) -> Result<Staging, Stop> {
-        if let Some(conflict) = self.conflict(stage)? {
+    /// Commits what `workspace` holds, if all it touched is as it was.
+    pub(crate) fn commit_workspace(&mut self, workspace: &Workspace) -> Result<Staging, Stop> {
+        if let Some(conflict) = self.conflict(workspace)? {
             return Ok(conflict);
         }
-        let branch = Branch::of(self.store, "", stage, 0);
+        let branch = Branch::of(self.store, "", workspace, 0);
         self.map(&branch.moves);
         self.stage_branch(&branch)?;
-        self.look(stage.looked);
+        self.look(workspace.looked);
         let ticket = self.commit()?;
         Ok(Staging::Done { ticket })
     }
@@ -220,18 +226,18 @@ impl<'s> Access<'s> {
         Ok(ticket)
     }
 
-    /// Why `stage` cannot be prepared or committed: what changed first, for then waiting is in vain.
-    fn conflict(&mut self, stage: &Stage) -> Result<Option<Staging>, Stop> {
+    /// Why `workspace` cannot be prepared or committed: what changed first, for then waiting is in vain.
+    fn conflict(&mut self, workspace: &Workspace) -> Result<Option<Staging>, Stop> {
         let mut cold = Vec::new();
         // stripe by stripe, so that each is locked once
-        for touched in stage.watched() {
+        for touched in workspace.watched() {
             self.turn_to_stripe(touched.hash.stripe());
             if self.changed(&touched.watch)? {
                 return Ok(Some(Staging::Changed { db: touched.db(), key: touched.key().into() }));
             }
             cold.extend(self.may_expire_unseen(touched)?);
         }
-        for touched in stage.watched() {
+        for touched in workspace.watched() {
             self.turn_to_stripe(touched.hash.stripe());
             let stripe = self.guards.stripe(touched.hash.stripe())?;
             let Some(keyspace) = self.store.index.keyspace(touched.db()) else { continue };
@@ -243,10 +249,10 @@ impl<'s> Access<'s> {
                 return Ok(Some(Staging::Locked { by, db, key }));
             }
         }
-        if !stage.moves().is_empty() {
+        if !workspace.moves().is_empty() {
             self.check_no_claims()?;
         }
-        let moved = stage.moves().into_iter().map(|it| (it.db, it.db));
+        let moved = workspace.moves().into_iter().map(|it| (it.db, it.db));
         let moved = moved.filter_map(|(db, of)| Some((db, self.store.index.keyspace(of)?)));
         if let Some(Locked { by, db, key }) = self.lock_in(&moved.collect::<Vec<_>>()) {
             return Ok(Some(Staging::Locked { by, db, key }));

@@ -1,4 +1,4 @@
-//! Access over a log whose releasing, cooling and crashing the test owns.
+//! Access over a log whose releasing, evicting and crashing the test owns.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -126,7 +126,7 @@ impl Bench {
     }
 
     /// Drops everything clean from memory.
-    fn cool(&self) {
+    fn evict(&self) {
         self.store.set_memory_limit(1);
         self.store.memory.make_room(&self.store.index, &*self.store.engine, usize::MAX, 0);
         self.store.set_memory_limit(0);
@@ -187,7 +187,7 @@ fn cold_keys_are_read_before_they_are_overwritten_or_removed() {
             bench.set(&[i], &[i; 50], None);
         });
         bench.log.release(100);
-        bench.cool();
+        bench.evict();
         let keys = [KeyRef { db: 0, key: &[7] }];
         assert!(!bench.store.missing(&keys, &mut Prepared::default()), "cold");
         let unprepared = Prepared::default();
@@ -243,7 +243,7 @@ fn keys_that_are_read_again_and_again_come_to_stay_in_full_memory() {
     }
     let limit_bytes = bench.store.memory().used_bytes() / 2;
     for (how, at_once) in [("GET", 1), ("MGET", 50)] {
-        bench.cool();
+        bench.evict();
         bench.store.set_memory_limit(limit_bytes);
         // what nobody reads fills memory first
         for key in &keys[400..] {
@@ -309,8 +309,8 @@ fn accounted_memory_is_what_the_index_holds() {
     });
     close("overwritten without expiry");
     bench.log.release(bench.store.newest());
-    bench.cool();
-    close("cooled");
+    bench.evict();
+    close("evicted");
     (0..20_000).for_each(|i| {
         bench.del(&key(i));
     });
@@ -375,7 +375,7 @@ fn expiry_of_a_long_value_is_a_small_record_that_recovery_puts_back() {
     bench.run(Scope::Keys(&keys), |access| access.set_expiry(0, b"k", Some(Deadline::at(UnixMs(5_000)))));
     bench.run(Scope::Keys(&keys), |access| access.set_expiry(0, b"k", Some(Deadline::at(UnixMs(6_000)))));
     bench.log.release(3);
-    bench.cool();
+    bench.evict();
     let expiry =
         |bench: &Bench| bench.run(Scope::Keys(&keys), |access| Ok(access.get(0, b"k")?.map(|f| f.expiry))).1;
     assert_eq!(expiry(&bench), Some(Some(Deadline::at(UnixMs(6_000)))));
@@ -457,7 +457,7 @@ fn scan_reads_the_cold_keys_that_it_shows_and_keeps_to_its_budget() {
             bench.set(&i.to_le_bytes(), b"v", None);
         });
         bench.log.release(600);
-        bench.cool();
+        bench.evict();
         let (mut seen, mut cursor) = (std::collections::BTreeSet::new(), 0);
         loop {
             let (_, (keys, next)) = bench.run(Scope::Everything, |access| {
@@ -491,14 +491,14 @@ fn collection_is_folded_from_image_and_deltas_when_it_is_cold() {
         bench.run(Scope::Keys(&keys), |access| access.field_delete(0, b"c", b"b"));
         assert_eq!(bench.store.newest(), 5, "one record each");
         bench.log.release(5);
-        bench.cool();
+        bench.evict();
         let expected = BTreeMap::from([(b"a".to_vec(), b"3".to_vec())]);
         let (log, index) = bench.log.recover(5, &bench.hasher, DATABASES);
         let again = Bench::over(log, index, Arc::clone(&bench.clock), bench.hasher.clone(), bits);
         for bench in [&bench, &again] {
             let fields = bench.run(Scope::Everything, |access| access.fields(0, b"c")).1;
             assert_eq!(fields.as_ref(), Some(&expected));
-            bench.cool();
+            bench.evict();
             assert_eq!(
                 bench.run(Scope::Keys(&keys), |access| access.fields(0, b"c")).1.as_ref(),
                 Some(&expected)
@@ -728,7 +728,7 @@ fn apply_to_all(bench: &Bench, state: &mut State, step: &Step) -> u64 {
             0
         }
         Step::Cool => {
-            bench.cool();
+            bench.evict();
             0
         }
         _ => 0,

@@ -247,8 +247,8 @@ impl LogBench {
     /// Housekeeping, expiry and eviction have their turn.
     fn turn(&self) {
         self.clock.advance(Duration::from_millis(2));
-        let (keeper, parts) = self.store.keeping().expect("engine log");
-        keeper.turn(parts, crate::log::keeper::Manner::Paced).expect("the journal runs");
+        let (housekeeping, parts) = self.store.housekeeping().expect("engine log");
+        housekeeping.turn(parts, crate::log::housekeeping::Manner::Paced).expect("the journal runs");
         while self.store.drive() {}
         self.store.tend(100);
         while self.store.drive() {}
@@ -258,7 +258,7 @@ impl LogBench {
         let mut prepared = Prepared::default();
         while !self.store.missing(keys, &mut prepared) {
             for sought in prepared.take_wanted() {
-                prepared.supply(sought.place, self.store.engine.read(&sought));
+                prepared.supply(sought.address, self.store.engine.read(&sought));
             }
         }
         prepared

@@ -15,8 +15,8 @@ use crate::index::table::Table;
 pub(crate) const AHEAD_KEYS_MAX: usize = 16;
 
 impl Index {
-    /// Brings near what a lookup of each key will read: at most [`AHEAD_KEYS_MAX`] of `keyspace` and hash.
-    pub(crate) fn bring_near(&self, keys: &[(u32, KeyHash)]) {
+    /// Prefetches what a lookup of each key will read: at most [`AHEAD_KEYS_MAX`] of `keyspace` and hash.
+    pub(crate) fn prefetch(&self, keys: &[(u32, KeyHash)]) {
         debug_assert!(keys.len() <= AHEAD_KEYS_MAX, "{} keys ahead", keys.len());
         let mut guesses = [None; AHEAD_KEYS_MAX];
         keys.iter().for_each(|(_, hash)| self.bring_stripe(hash.stripe()));

@@ -49,7 +49,7 @@ pub(crate) struct Index {
     /// above the record has it.
     clock: Mutex<(u64, Option<ClockRecord>)>,
     /// Spaces of flushed keyspaces, to be dropped in slices.
-    graveyard: Mutex<Vec<Space>>,
+    dead_spaces: Mutex<Vec<Space>>,
 }
 
 impl Index {
@@ -64,7 +64,7 @@ impl Index {
             memory_bytes: AtomicI64::new(0),
             memory_peak_bytes: AtomicI64::new(0),
             clock: Mutex::default(),
-            graveyard: Mutex::default(),
+            dead_spaces: Mutex::default(),
         }
     }
 
@@ -184,14 +184,14 @@ impl Index {
         self.memory_peak_bytes.swap(now, Ordering::Relaxed).max(0) as u64
     }
 
-    /// Hands over a dead space; [`Index::exhume`] gives it to who frees it.
-    pub(crate) fn bury(&self, space: Space) {
-        self.graveyard.lock().unwrap_or_else(PoisonError::into_inner).push(space);
+    /// Hands over a dead space; [`Index::take_deferred`] gives it to who frees it.
+    pub(crate) fn defer_free(&self, space: Space) {
+        self.dead_spaces.lock().unwrap_or_else(PoisonError::into_inner).push(space);
     }
 
-    /// Takes one buried space out, to be freed outside of every lock.
-    pub(crate) fn exhume(&self) -> Option<Space> {
-        let space = self.graveyard.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
+    /// Takes a dead space, to be freed outside of every lock.
+    pub(crate) fn take_deferred(&self) -> Option<Space> {
+        let space = self.dead_spaces.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
         self.account(-(space.memory_bytes() as i64));
         Some(space)
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! tags   | u8 x capacity |                        8 hash bits each: what a lookup scans
-//! slots  | (bits u32, word u64) x capacity |      the other 32 hash bits, and place or object
+//! slots  | (bits u32, word u64) x capacity |      the other 32 hash bits, and address or object
 //! stamps | u32 x capacity |                       when and how often the key was used, while that is tracked (`evict`)
 //! ```
 //!
@@ -24,7 +24,7 @@ use crate::object::Word;
 #[derive(Debug)]
 pub(crate) struct Slot {
     bits: u32,
-    /// Place or hot object.
+    /// LogAddress or hot object.
     pub(crate) word: Word,
 }
 

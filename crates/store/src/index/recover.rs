@@ -1,7 +1,7 @@
 //! What recovery, checkpoints and cleaning do with the index.
 //!
-//! Recovery replays in LSN order, and places grow with LSNs (segment numbers only grow), so for each key the
-//! higher place wins and slots need no seq. A moved copy obeys the same rule, because the cleaner appends it
+//! Recovery replays in LSN order, and addresses grow with LSNs (segment numbers only grow), so for each key the
+//! higher address wins and slots need no seq. A moved copy obeys the same rule, because the cleaner appends it
 //! under the stripe's lock after checking that the slot still names the source. Two records with equal hash bits
 //! are of one key, or the earlier one is dead, unless either is SHARED (`record`): then `same_key` reads.
 //!
@@ -22,7 +22,7 @@ use crate::record;
 /// The records that make up a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owned {
-    /// Place of the base.
+    /// LogAddress of the base.
     pub(crate) base: u64,
     /// What lies on top, oldest first.
     pub(crate) deltas: Vec<Delta>,
@@ -34,7 +34,7 @@ pub(crate) struct Owned {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SnapshotItem<'a> {
     /// A key, as far as the index knows it.
-    Slot { keyspace: u32, hash: KeyHash, place: u64, shared: bool, deltas: &'a [Delta] },
+    Slot { keyspace: u32, hash: KeyHash, address: u64, shared: bool, deltas: &'a [Delta] },
     /// Some key with this hash expires then.
     Expires { keyspace: u32, hash: KeyHash, expiry_ms: u64 },
 }
@@ -58,7 +58,7 @@ impl SnapshotAt {
 pub(crate) struct Replayed {
     pub(crate) keyspace: u32,
     pub(crate) hash: KeyHash,
-    pub(crate) place: u64,
+    pub(crate) address: u64,
     pub(crate) seq: u64,
     /// Of a delta: [`Delta::since`].
     pub(crate) since: u64,
@@ -77,7 +77,7 @@ pub(crate) struct Replayed {
 pub(crate) struct LoadedSlot<'a> {
     pub(crate) hash: KeyHash,
     /// Of the base.
-    pub(crate) place: u64,
+    pub(crate) address: u64,
     pub(crate) shared: bool,
     /// On top of the base.
     pub(crate) deltas: &'a [Delta],
@@ -95,15 +95,15 @@ pub(crate) struct Replay {
 }
 
 impl Index {
-    /// The records of the key that `place` is part of; `None` when it is part of none.
-    pub(crate) fn owns(&self, keyspace: u32, hash: KeyHash, place: u64) -> Option<Owned> {
+    /// The records of the key that `address` is part of; `None` when it is part of none.
+    pub(crate) fn owns(&self, keyspace: u32, hash: KeyHash, address: u64) -> Option<Owned> {
         let stripe = self.lock(hash.stripe());
         self.lives(keyspace).then_some(())?;
         let space = stripe.space(keyspace)?;
-        let spot = space.owner(hash, place)?;
+        let spot = space.owner(hash, address)?;
         let word = space.table.word(spot);
-        let deltas = space.deltas_of(word.place()).to_vec();
-        Some(Owned { base: word.place(), deltas, shared: word.marks() & WORD_SHARED != 0 })
+        let deltas = space.deltas_of(word.address()).to_vec();
+        Some(Owned { base: word.address(), deltas, shared: word.marks() & WORD_SHARED != 0 })
     }
 
     /// Calls `append` under the stripe's lock if the key at `base` still consists of what `owned` says, so that
@@ -119,8 +119,8 @@ impl Index {
         self.lives(keyspace).then_some(())?;
         let space = stripe.space(keyspace)?;
         let spot = space.owner(hash, owned.base)?;
-        let place = space.table.word(spot).place();
-        let same = place == owned.base && space.deltas_of(place) == owned.deltas;
+        let address = space.table.word(spot).address();
+        let same = address == owned.base && space.deltas_of(address) == owned.deltas;
         same.then(append)
     }
 
@@ -140,10 +140,10 @@ impl Index {
         self.lives(keyspace).then_some(())?;
         let space = stripe.existing_space_mut(keyspace)?;
         let spot = space.owner(hash, from)?;
-        let base = space.table.word(spot).place();
+        let base = space.table.word(spot).address();
         if base != from {
-            let delta = space.deltas.find_mut(base, |delta| delta.place == from)?;
-            delta.place = to;
+            let delta = space.deltas.find_mut(base, |delta| delta.address == from)?;
+            delta.address = to;
             return Some(Vec::new());
         }
         let side_bytes = space.side_bytes();
@@ -200,13 +200,13 @@ impl Index {
         let mut stripe = self.lock(number);
         let (mut loaded, mut grown) = (0, 0);
         let space = stripe.space_mut(keyspace);
-        for LoadedSlot { hash, place, shared, deltas } in slots {
+        for LoadedSlot { hash, address, shared, deltas } in slots {
             let mut marks = if shared { WORD_SHARED } else { 0 };
             if !deltas.is_empty() {
                 marks |= WORD_DELTAS;
-                space.deltas.insert(place, deltas.to_vec(), 0);
+                space.deltas.insert(address, deltas.to_vec(), 0);
             }
-            grown += space.insert(hash, Word::cold(place, marks)).1;
+            grown += space.insert(hash, Word::cold(address, marks)).1;
             loaded += 1;
         }
         space.table.live += loaded;
@@ -226,7 +226,7 @@ impl Index {
         expiries.for_each(|(hash, expiry_ms)| space.expiry.insert(expiry_ms, hash));
     }
 
-    /// Replays one record with a key; `same_key` reads whether the record at a place has this record's key.
+    /// Replays one record with a key; `same_key` reads whether the record at an address has this record's key.
     ///
     /// # Errors
     /// What `same_key` returns.
@@ -250,7 +250,7 @@ impl Index {
             let mut stripe = self.lock(number);
             let dead: Vec<u32> = stripe.spaces().map(|(id, _)| id).filter(|id| !self.lives(*id)).collect();
             for id in dead {
-                stripe.take_space(id).into_iter().for_each(|space| self.bury(space));
+                stripe.take_space(id).into_iter().for_each(|space| self.defer_free(space));
             }
             stripe.spaces().for_each(|(id, space)| self.count_keys(id, space.table.live as i64));
             let side_bytes: i64 = stripe.spaces().map(|(_, space)| space.side_bytes()).sum();
@@ -260,13 +260,13 @@ impl Index {
 }
 
 impl Space {
-    /// The slot of a live key whose base or one of whose deltas lies at `place`.
-    fn owner(&self, hash: KeyHash, place: u64) -> Option<Spot> {
+    /// The slot of a live key whose base or one of whose deltas lies at `address`.
+    fn owner(&self, hash: KeyHash, address: u64) -> Option<Spot> {
         self.table.candidates(hash).find(|spot| {
             let word = self.table.word(*spot);
             let removed = word.object().is_some_and(|object| object.kind() == record::REMOVED);
-            let base = word.place();
-            !removed && (base == place || self.deltas_of(base).iter().any(|delta| delta.place == place))
+            let base = word.address();
+            !removed && (base == address || self.deltas_of(base).iter().any(|delta| delta.address == address))
         })
     }
 
@@ -295,11 +295,11 @@ impl Space {
         let is_same_key = |spot: &Spot, same_key: &mut dyn FnMut(u64) -> Result<bool, StoreError>| {
             let word = self.table.word(*spot);
             let shared = replayed.kind & record::SHARED != 0 || word.marks() & WORD_SHARED != 0;
-            Ok(!shared || word.place() == replayed.place || same_key(word.place())?)
+            Ok(!shared || word.address() == replayed.address || same_key(word.address())?)
         };
         let mut younger = Vec::new();
         for spot in self.table.candidates(replayed.hash) {
-            if self.table.word(spot).place() > replayed.place {
+            if self.table.word(spot).address() > replayed.address {
                 younger.push(spot);
             } else if is_same_key(&spot, same_key)? {
                 return Ok(Some(spot));
@@ -319,8 +319,8 @@ impl Space {
             (record::STRING | record::IMAGE, None) if replayed.moved => (Replay::default(), 0),
             (record::STRING | record::IMAGE, None) => (LIVE, self.replay_new(replayed)),
             (record::STRING | record::IMAGE, Some(spot)) => (self.replay_base(replayed, spot), 0),
-            (record::REMOVED, Some(spot)) if self.table.word(spot).place() < replayed.place => {
-                let base = self.table.word(spot).place();
+            (record::REMOVED, Some(spot)) if self.table.word(spot).address() < replayed.address => {
+                let base = self.table.word(spot).address();
                 let dead_deltas = self.deltas.remove(base);
                 self.table.live -= 1;
                 (Replay { live: false, dead_base: Some(base), dead_deltas }, -self.remove(spot))
@@ -333,20 +333,20 @@ impl Space {
     fn replay_new(&mut self, replayed: &Replayed) -> i64 {
         self.expiry.insert(replayed.expiry_ms, replayed.hash);
         self.table.live += 1;
-        self.insert(replayed.hash, Word::cold(replayed.place, shared_mark(replayed))).1
+        self.insert(replayed.hash, Word::cold(replayed.address, shared_mark(replayed))).1
     }
 
     fn replay_base(&mut self, replayed: &Replayed, spot: Spot) -> Replay {
-        let base = self.table.word(spot).place();
-        if base >= replayed.place {
-            return Replay { live: base == replayed.place, ..Replay::default() };
+        let base = self.table.word(spot).address();
+        if base >= replayed.address {
+            return Replay { live: base == replayed.address, ..Replay::default() };
         }
         // A copy carries its deltas up to its seq; a new value outlives them all.
         let folded = if replayed.moved { replayed.seq } else { u64::MAX };
-        let copy = (replayed.place, replayed.record_bytes.into());
+        let copy = (replayed.address, replayed.record_bytes.into());
         let dead_deltas = self.rebase(spot, base, copy, folded);
         let deltas = self.table.word(spot).marks() & WORD_DELTAS;
-        self.set_word(spot, Word::cold(replayed.place, shared_mark(replayed) | deltas));
+        self.set_word(spot, Word::cold(replayed.address, shared_mark(replayed) | deltas));
         self.expiry.insert(replayed.expiry_ms, replayed.hash);
         Replay { live: true, dead_base: Some(base), dead_deltas }
     }
@@ -354,26 +354,26 @@ impl Space {
     /// A change of the expiry that is not known although a later delta is was superseded. Others are there unless a base has taken
     /// them in: one that is missing shows when the value is read, and harms no other key.
     fn replay_delta(&mut self, replayed: &Replayed, spot: Spot) -> Result<Replay, StoreError> {
-        let base = self.table.word(spot).place();
-        let Replayed { place, seq, since, kind, record_bytes, expiry_ms, .. } = *replayed;
+        let base = self.table.word(spot).address();
+        let Replayed { address, seq, since, kind, record_bytes, expiry_ms, .. } = *replayed;
         let mut dead_deltas = Vec::new();
         let is_newest = self.deltas.of(base).last().is_none_or(|last| last.seq < seq);
         let known = if is_newest { None } else { self.deltas.find_mut(base, |delta| delta.seq == seq) };
         if let Some(delta) = known {
-            delta.place = delta.place.max(place);
-            if delta.place != place {
+            delta.address = delta.address.max(address);
+            if delta.address != address {
                 return Ok(Replay::default());
             }
         } else {
             let last = self.deltas.of(base).last();
             let is_expiry = kind & !record::SHARED == record::EXPIRY;
             let is_superseded = is_expiry && last.is_some_and(|last| last.seq > seq);
-            if replayed.moved || place < base || is_superseded {
+            if replayed.moved || address < base || is_superseded {
                 return Ok(Replay::default());
             }
-            let delta = Delta { place, seq, since, kind: kind & !record::SHARED, record_bytes, expiry_ms };
+            let delta = Delta { address, seq, since, kind: kind & !record::SHARED, record_bytes, expiry_ms };
             if is_expiry && !last.is_none_or(|last| delta.supersedes(last) || delta.follows(last.seq)) {
-                return Err(broken_chain(place));
+                return Err(broken_chain(address));
             }
             dead_deltas.extend(self.deltas.push(base, delta));
         }
@@ -399,17 +399,17 @@ impl Space {
             at = self.table.visit_page(bits, &mut |_, tag, slot| {
                 let removed = slot.word.object().is_some_and(|object| object.kind() == record::REMOVED);
                 if slot.bits() >= bits && !removed {
-                    let place = slot.word.place();
+                    let address = slot.word.address();
                     let hash = KeyHash::from_parts(stripe, slot.bits(), tag);
                     let shared = slot.word.marks() & WORD_SHARED != 0;
                     visit(SnapshotItem::Slot {
                         keyspace,
                         hash,
-                        place,
+                        address,
                         shared,
-                        deltas: self.deltas_of(place),
+                        deltas: self.deltas_of(address),
                     });
-                    *left = left.saturating_sub(1 + self.deltas_of(place).len());
+                    *left = left.saturating_sub(1 + self.deltas_of(address).len());
                 }
             });
         }
@@ -469,18 +469,18 @@ mod tests {
             self.hasher.hash(key)
         }
 
-        fn replay(&self, key: &[u8], kind: u8, place: u64, seq: u64, moved: bool) -> Replay {
-            let replayed = Replayed { seq, moved, ..self.replayed(key, kind, place) };
+        fn replay(&self, key: &[u8], kind: u8, address: u64, seq: u64, moved: bool) -> Replay {
+            let replayed = Replayed { seq, moved, ..self.replayed(key, kind, address) };
             self.index.replay(&replayed, &mut |_| panic!("no key is SHARED")).expect("reads nothing")
         }
 
-        /// A record of `key` at `place` whose seq is that, too.
-        fn replayed(&self, key: &[u8], kind: u8, place: u64) -> Replayed {
+        /// A record of `key` at `address` whose seq is that, too.
+        fn replayed(&self, key: &[u8], kind: u8, address: u64) -> Replayed {
             Replayed {
                 keyspace: KEYSPACE,
                 hash: self.hash(key),
-                place,
-                seq: place,
+                address,
+                seq: address,
                 since: 0,
                 kind,
                 expiry_ms: 0,
@@ -489,13 +489,13 @@ mod tests {
             }
         }
 
-        fn owned(&self, key: &[u8], place: u64) -> Option<Owned> {
-            self.index.owns(KEYSPACE, self.hash(key), place)
+        fn owned(&self, key: &[u8], address: u64) -> Option<Owned> {
+            self.index.owns(KEYSPACE, self.hash(key), address)
         }
     }
 
     #[test]
-    fn higher_place_wins_whatever_the_order() {
+    fn higher_address_wins_whatever_the_order() {
         let bench = Bench::new();
         assert!(bench.replay(b"k", record::STRING, 10, 1, false).live);
         assert_eq!(bench.replay(b"k", record::STRING, 20, 2, false).dead_base, Some(10));
@@ -518,7 +518,7 @@ mod tests {
         bench.replay(b"k", record::EXPIRY, 11, 2, false);
         bench.replay(b"k", record::EXPIRY, 12, 3, false);
         let replay = bench.replay(b"k", record::STRING, 13, 2, true);
-        assert_eq!(replay.dead_deltas.iter().map(|delta| delta.place).collect::<Vec<_>>(), [11]);
+        assert_eq!(replay.dead_deltas.iter().map(|delta| delta.address).collect::<Vec<_>>(), [11]);
         let owned = bench.owned(b"k", 12).expect("a delta is owned");
         assert_eq!((owned.base, owned.deltas.len()), (13, 1));
         let replay = bench.replay(b"k", record::STRING, 14, 4, false);
@@ -535,9 +535,9 @@ mod tests {
         let hash = bench.hash(b"k");
         assert_eq!(bench.index.turn(KEYSPACE, hash, 12, (40, 64), 3), Some(vec![]), "a delta alone");
         let dropped = bench.index.turn(KEYSPACE, hash, 10, (50, 64), 2).expect("still there");
-        assert_eq!(dropped.iter().map(|delta| delta.place).collect::<Vec<_>>(), [11]);
+        assert_eq!(dropped.iter().map(|delta| delta.address).collect::<Vec<_>>(), [11]);
         let owned = bench.owned(b"k", 50).expect("turned");
-        assert_eq!(owned.deltas.iter().map(|delta| delta.place).collect::<Vec<_>>(), [40]);
+        assert_eq!(owned.deltas.iter().map(|delta| delta.address).collect::<Vec<_>>(), [40]);
         assert_eq!(bench.index.turn(KEYSPACE, hash, 10, (60, 64), 9), None, "gone");
     }
 
@@ -555,13 +555,13 @@ mod tests {
     #[test]
     fn shared_records_are_told_apart_by_their_keys() {
         let bench = Bench::new();
-        let replayed = |place, kind| bench.replayed(b"same bits", kind, place);
+        let replayed = |address, kind| bench.replayed(b"same bits", kind, address);
         let other = &mut |_| Ok(false);
         bench.index.replay(&replayed(10, record::STRING), other).expect("reads");
         let second =
             bench.index.replay(&replayed(20, record::STRING | record::SHARED), other).expect("reads");
         assert_eq!((second.live, second.dead_base), (true, None));
-        let same = &mut |place| Ok(place == 10);
+        let same = &mut |address| Ok(address == 10);
         let removed =
             bench.index.replay(&replayed(30, record::REMOVED | record::SHARED), same).expect("reads");
         assert_eq!(removed.dead_base, Some(10));
@@ -574,13 +574,13 @@ mod tests {
     fn removal_finds_the_older_slot_and_not_a_younger_one_of_equal_bits() {
         let bench = Bench::new();
         let hash = bench.hash(b"same bits");
-        let slot = LoadedSlot { hash, place: 50, shared: false, deltas: &[] };
+        let slot = LoadedSlot { hash, address: 50, shared: false, deltas: &[] };
         bench.index.load_slots(KEYSPACE, hash.stripe(), std::iter::once(slot));
-        let replayed = |place, kind| bench.replayed(b"same bits", kind, place);
+        let replayed = |address, kind| bench.replayed(b"same bits", kind, address);
         let other = &mut |_| Ok(false);
         let set = bench.index.replay(&replayed(20, record::STRING | record::SHARED), other).expect("reads");
         assert!(set.live, "key 0 is another one than key 2");
-        let same = &mut |place| Ok(place == 20);
+        let same = &mut |address| Ok(address == 20);
         let removed = bench.index.replay(&replayed(40, record::REMOVED), same).expect("reads");
         assert_eq!(removed.dead_base, Some(20));
         assert_eq!(bench.owned(b"same bits", 50).map(|owned| owned.base), Some(50), "key 2 stays");
@@ -633,8 +633,8 @@ mod tests {
                 let mut at = Some(SnapshotAt::START);
                 while let Some(from) = at {
                     at = index.snapshot_slice(number, from, budget, &mut |item| match item {
-                        SnapshotItem::Slot { keyspace, hash, place, shared, deltas } => {
-                            slots.push((keyspace, hash, place, shared, deltas.to_vec()));
+                        SnapshotItem::Slot { keyspace, hash, address, shared, deltas } => {
+                            slots.push((keyspace, hash, address, shared, deltas.to_vec()));
                         }
                         SnapshotItem::Expires { keyspace, hash, expiry_ms } => {
                             expiries.push((keyspace, hash, expiry_ms));
@@ -649,8 +649,8 @@ mod tests {
         assert_eq!((whole.0.len(), whole.1.len()), (2_000, 2_000));
         assert_eq!(take(&bench.index, 1), whole);
         let loaded = Index::new(2);
-        for &(keyspace, hash, place, shared, ref deltas) in &whole.0 {
-            let slot = LoadedSlot { hash, place, shared, deltas };
+        for &(keyspace, hash, address, shared, ref deltas) in &whole.0 {
+            let slot = LoadedSlot { hash, address, shared, deltas };
             loaded.load_slots(keyspace, hash.stripe(), std::iter::once(slot));
         }
         for &(keyspace, hash, at) in &whole.1 {

@@ -1,7 +1,7 @@
 //! A stripe: one lock's share of the index, with what hangs on its keys.
 //!
 //! ```text
-//! spaces   keyspace -> Space { table, expiry (ordered), deltas (base place -> small records) }
+//! spaces   keyspace -> Space { table, expiry (ordered), deltas (base address -> small records) }
 //! pending  removals whose slots wait until the removal is released, oldest first
 //! watches  keys that some transaction watches
 //! locks    keys that prepared transactions hold, or long commands have claimed
@@ -55,12 +55,12 @@ pub(crate) struct Space {
     pub(crate) table: Table,
     /// When keys expire.
     pub(crate) expiry: Expiry,
-    /// Small records on top of a base, by the base's place.
+    /// Small records on top of a base, by the base's address.
     pub(crate) deltas: Deltas,
     pub(crate) hot_bytes: i64,
 }
 
-/// Small records on top of bases, by the place of the base, oldest first.
+/// Small records on top of bases, by the address of the base, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Deltas {
     lists: HashMap<u64, List>,
@@ -149,7 +149,7 @@ impl Deltas {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Delta {
     /// Where it lies.
-    pub(crate) place: u64,
+    pub(crate) address: u64,
     /// The effect.
     pub(crate) seq: u64,
     /// The oldest effect whose value it may lie on: what it follows has a seq from this one to below its own. 0: not known.
@@ -409,7 +409,7 @@ impl Space {
             match self.current(spot, prepared) {
                 Ok(Some(current)) if current.key() == key => found = Some((spot, current)),
                 Ok(Some(current)) => shared |= !current.is_removed(),
-                Ok(None) => unknown.push(Sought::base(self.table.word(spot).place(), keyspace, hash)),
+                Ok(None) => unknown.push(Sought::base(self.table.word(spot).address(), keyspace, hash)),
                 Err(error) => damaged.push((spot, error)),
             }
         }
@@ -419,7 +419,7 @@ impl Space {
                 let mut whole = true;
                 if let Current::Cold { fetched, .. } = current {
                     let changes = || self.changes(word, fetched.seq);
-                    let mut read = changes().filter_map(|delta| prepared.record(delta.place));
+                    let mut read = changes().filter_map(|delta| prepared.record(delta.address));
                     if let Some(Err(error)) = read.find(|read| read.is_err()) {
                         return Seek::Damaged { error: error.clone(), own: Some(spot) };
                     }
@@ -446,9 +446,9 @@ impl Space {
         }
     }
 
-    /// The candidate of `hash` whose record lies at a place that `is_it`.
+    /// The candidate of `hash` whose record lies at an address that `is_it`.
     pub(crate) fn spot_at(&self, hash: KeyHash, is_it: impl Fn(u64) -> bool) -> Option<Spot> {
-        self.table.candidates(hash).find(|spot| is_it(self.table.word(*spot).place()))
+        self.table.candidates(hash).find(|spot| is_it(self.table.word(*spot).address()))
     }
 
     /// The state of the slot at `spot`; `None` when it is cold and not prepared.
@@ -457,27 +457,27 @@ impl Space {
         spot: Spot,
         prepared: &'a Prepared,
     ) -> Result<Option<Current<'a>>, StoreError> {
-        let place = match self.table.word(spot).view() {
+        let address = match self.table.word(spot).view() {
             View::Hot(object) => return Ok(Some(Current::Hot(object))),
-            View::Cold(place) => place,
+            View::Cold(address) => address,
         };
-        let Some(fetched) = prepared.record(place) else { return Ok(None) };
+        let Some(fetched) = prepared.record(address) else { return Ok(None) };
         let fetched = fetched.as_ref().map_err(Clone::clone)?;
-        let deltas = later(self.deltas.of(place), fetched.seq);
-        let seq = chain(fetched.seq, deltas).ok_or_else(|| broken_chain(place))?;
+        let deltas = later(self.deltas.of(address), fetched.seq);
+        let seq = chain(fetched.seq, deltas).ok_or_else(|| broken_chain(address))?;
         let expiry_ms = deltas.iter().fold(fetched.expiry_ms, |before, delta| delta.expiry_after(before));
         Ok(Some(Current::Cold { fetched, seq, expiry_ms }))
     }
 
     /// The deltas on top of a slot's base that change the value of effect `seq`.
     pub(crate) fn changes<'a>(&'a self, word: &Word, seq: u64) -> impl Iterator<Item = &'a Delta> + use<'a> {
-        let deltas = if word.marks() & WORD_DELTAS == 0 { &[] } else { self.deltas_of(word.place()) };
+        let deltas = if word.marks() & WORD_DELTAS == 0 { &[] } else { self.deltas_of(word.address()) };
         later(deltas, seq).iter().filter(|delta| delta.kind != record::EXPIRY)
     }
 
     /// What is to be folded where parts lie on `base`.
     pub(crate) fn parts_of(&self, base: Sought) -> Option<Fold> {
-        let deltas = self.deltas_of(base.place);
+        let deltas = self.deltas_of(base.address);
         let has_parts = deltas.iter().any(|delta| delta.kind == record::PART);
         has_parts.then(|| Fold { base, deltas: deltas.to_vec() })
     }
@@ -527,20 +527,20 @@ impl Space {
         (next, freed)
     }
 
-    /// Visits place and bytes of every record that a key here consists of; 0 bytes where a cold slot does not know.
+    /// Visits address and bytes of every record that a key here consists of; 0 bytes where a cold slot does not know.
     pub(crate) fn each_record(&self, visit: &mut dyn FnMut(u64, u64)) {
         let mut at = Some(0);
         while let Some(bits) = at {
             at = self.table.visit_page(bits, &mut |_, _, slot| match slot.word.view() {
-                View::Cold(place) => visit(place, 0),
+                View::Cold(address) => visit(address, 0),
                 View::Hot(object) if object.kind() == record::REMOVED => {}
                 View::Hot(object) => {
                     let own = || Current::Hot(object).record_bytes();
-                    visit(object.place(), self.deltas.base_bytes(object.place()).unwrap_or_else(own));
+                    visit(object.address(), self.deltas.base_bytes(object.address()).unwrap_or_else(own));
                 }
             });
         }
-        self.deltas.iter().for_each(|delta| visit(delta.place, delta.record_bytes.into()));
+        self.deltas.iter().for_each(|delta| visit(delta.address, delta.record_bytes.into()));
     }
 
     /// Bytes of table, hot objects and what hangs beside them.
@@ -555,9 +555,9 @@ impl Space {
 }
 
 /// The error of a base whose deltas are of another state.
-pub(crate) fn broken_chain(place: u64) -> StoreError {
+pub(crate) fn broken_chain(address: u64) -> StoreError {
     let reason = "its deltas belong to another state of the key".to_owned();
-    StoreError::Damaged { segment: (place >> 32) as u32, offset: (place & 0xffff_ffff) * 8, reason }
+    StoreError::Damaged { segment: (address >> 32) as u32, offset: (address & 0xffff_ffff) * 8, reason }
 }
 
 /// What the word's object costs; a large value is in its ledger.
@@ -667,7 +667,7 @@ impl Stripe {
 const PENDING_KEPT: usize = 256;
 /// An entry of the expiry index: a B-tree two thirds full.
 const EXPIRY_BYTES: i64 = 32;
-/// A slot of the table of deltas: place, list and a control byte.
+/// A slot of the table of deltas: address, list and a control byte.
 const TABLE_SLOT_BYTES: usize = size_of::<(u64, List)>() + 1;
 /// What malloc adds to a list.
 const CHUNK_HEAD_BYTES: usize = 8;

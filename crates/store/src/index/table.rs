@@ -172,7 +172,7 @@ impl Table {
         pages + ((self.directory.len() - 1) * 4 + (self.pages.len() - 1) * size_of::<Page>()) as u64
     }
 
-    /// First of three steps towards the object of `hash`, each of which brings near what the next one reads. The pages'
+    /// First of three steps towards the object of `hash`, each of which prefetches what the next one reads. The pages'
     /// own 80 bytes are few enough to be near already.
     pub(crate) fn bring_tags(&self, hash: KeyHash) {
         self.pages[self.page_of(hash)].bring_tags();
@@ -192,14 +192,14 @@ impl Table {
             (page.bits_at(spot.slot as usize)? == hash.bits()).then_some(*spot)
         };
         if let Some(spot) = holds(&guess).or_else(|| self.candidates(hash).next()) {
-            self.word(spot).bring_near();
+            self.word(spot).prefetch();
         }
     }
 
     /// Brings near the objects of the page that holds hash bits `bits`.
     pub(crate) fn bring_page(&self, bits: u64) {
         let page = &self.pages[self.number_at(bits)];
-        (0..page.len()).for_each(|at| page.get(at).1.word.bring_near());
+        (0..page.len()).for_each(|at| page.get(at).1.word.prefetch());
     }
 
     fn page_of(&self, hash: KeyHash) -> usize {
@@ -360,7 +360,7 @@ mod tests {
         for (i, hash) in hashes(10_000).into_iter().enumerate() {
             let mut candidates = table.candidates(hash);
             let spot = candidates.next().expect("inserted");
-            assert_eq!(table.word(spot).place(), i as u64);
+            assert_eq!(table.word(spot).address(), i as u64);
             assert_eq!(candidates.next(), None);
         }
         assert_eq!(table.slots, 10_000);

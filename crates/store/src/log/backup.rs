@@ -4,7 +4,7 @@
 //! the durable part of the open one. The result is a folder like any other: its start is a start after a power loss.
 //! Everything acknowledged before the call is in it.
 //!
-//! Invariant: between checkpoint and copy nothing that the checkpoint points into is retired: the keeper's lock is
+//! Invariant: between checkpoint and copy nothing that the checkpoint points into is retired: the housekeeping's lock is
 //! held for both.
 //!
 //! Out of scope: bytes and files of segments and manifest (`journal`).

@@ -9,17 +9,17 @@
 //!   1. Whatever was appended before `begin` is in the capture: an effect is applied under its stripe's lock, and every
 //!      stripe is visited after the lsn was noted.
 //!   2. It is published only when everything in it is durable.
-//!   3. It has met every place that the index held. New places are only ever in younger segments, but for copies that
+//!   3. It has met every address that the index held. New addresses are only ever in younger segments, but for copies that
 //!      cleaning turns to: so of a segment sealed before that no copy was turned into since, nothing lives but what it met.
 //!
-//! Out of scope: when to begin (`keeper`), bytes (`checkpoint`), files (`checkpoint_file`).
+//! Out of scope: when to begin (`housekeeping`), bytes (`checkpoint`), files (`checkpoint_file`).
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use journal::Place;
+use journal::LogAddress;
 use vfs::Vfs;
 
 use super::checkpoint::{Area, Encoder, Entry, Expiry, Header, SegmentLive};
@@ -46,7 +46,7 @@ pub(crate) struct Capture {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Survivor {
     /// Where the record lies.
-    pub(crate) place: u64,
+    pub(crate) address: u64,
     pub(crate) keyspace: u32,
     /// As much of it as the index keeps.
     pub(crate) hash: KeyHash,
@@ -174,7 +174,7 @@ impl Survivors {
     }
 
     fn meet(&mut self, survivor: Survivor) {
-        let segment = Place::unpack(survivor.place).segment().0;
+        let segment = LogAddress::unpack(survivor.address).segment().0;
         let Some(list) = self.segments.get_mut(&segment) else { return };
         list.push(survivor);
         self.listed += 1;
@@ -192,13 +192,13 @@ impl Survivors {
 
 fn add(encoder: &mut Encoder, survivors: &mut Survivors, item: SnapshotItem<'_>) {
     match item {
-        SnapshotItem::Slot { keyspace, hash, place, shared, deltas } => {
+        SnapshotItem::Slot { keyspace, hash, address, shared, deltas } => {
             let area = Area { keyspace, stripe: hash.stripe() as u16 };
             let deltas = deltas.to_vec();
-            for place in std::iter::once(place).chain(deltas.iter().map(|delta| delta.place)) {
-                survivors.meet(Survivor { place, keyspace, hash });
+            for address in std::iter::once(address).chain(deltas.iter().map(|delta| delta.address)) {
+                survivors.meet(Survivor { address, keyspace, hash });
             }
-            encoder.entry(area, Entry { bits: hash.bits(), tag: hash.tag(), place, shared, deltas });
+            encoder.entry(area, Entry { bits: hash.bits(), tag: hash.tag(), address, shared, deltas });
         }
         SnapshotItem::Expires { keyspace, hash, expiry_ms } => {
             let area = Area { keyspace, stripe: hash.stripe() as u16 };
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     fn survivor(segment: u32, at: u32) -> Survivor {
-        Survivor { place: u64::from(segment) << 32 | u64::from(at), keyspace: 1, hash: KeyHash(0) }
+        Survivor { address: u64::from(segment) << 32 | u64::from(at), keyspace: 1, hash: KeyHash(0) }
     }
 
     #[test]

@@ -41,12 +41,12 @@
 //! | 2 SEGMENTS | `count` times: segment u32, live_records u32, live_bytes u64 |
 //! | 3 ENTRIES | `count` hash bits u64, `count` words u64, `count` tags u8 |
 //! | 4 EXPIRIES | `count` hash bits u64, `count` expiry_ms u64, `count` tags u8: some key with this hash expires then |
-//! | 5 DELTAS | `count` times: bits u64, word u64, tag u8, n u8 x 3 (little-endian), n deltas of: place u64, seq u64, expiry_ms u64, record_bytes u32, kind u8, 0 u8 x 3 |
+//! | 5 DELTAS | `count` times: bits u64, word u64, tag u8, n u8 x 3 (little-endian), n deltas of: address u64, seq u64, expiry_ms u64, record_bytes u32, kind u8, 0 u8 x 3 |
 //! | 6 END | entries of the whole file u64 |
 //! | 8 CHAINS | as DELTAS, which version 1 wrote, with since u64 behind the seq of each delta |
 //! | 7 CLOCK | seq u64, then the payload of that clock record (`record`) |
 //!
-//! A word is the place of the base record (segment in bits 32-59, offset / 8 in bits 0-31); bit 62 is SHARED.
+//! A word is the address of the base record (segment in bits 32-59, offset / 8 in bits 0-31); bit 62 is SHARED.
 //! Hash bits and tag are the index's (`hash`): with the stripe they are 48 bits of the key's hash, the bits left-aligned in their u64.
 //!
 //! **Versions.** Reserved fields are zero and ignored; a block of unknown kind is refused. A change that an old reader
@@ -79,8 +79,8 @@ pub(crate) struct Entry {
     pub(crate) bits: u64,
     /// 8 hash bits below those.
     pub(crate) tag: u8,
-    /// Place of the base record.
-    pub(crate) place: u64,
+    /// LogAddress of the base record.
+    pub(crate) address: u64,
     /// Whether equal hash bits may be another key.
     pub(crate) shared: bool,
     /// Small records on top of the base.
@@ -430,8 +430,8 @@ fn decode_body(kind: u16, area: Area, count: usize, body: &[u8]) -> Result<Block
         }
         KIND_ENTRIES if body.len() == count * ROW_BYTES => {
             let entry = |(bits, word, tag)| {
-                let (place, shared) = (word & !WORD_SHARED, word & WORD_SHARED != 0);
-                Entry { bits, tag, place, shared, deltas: Vec::new() }
+                let (address, shared) = (word & !WORD_SHARED, word & WORD_SHARED != 0);
+                Entry { bits, tag, address, shared, deltas: Vec::new() }
             };
             Ok(Block::Entries(area, rows(count, body).map(entry).collect()))
         }
@@ -468,7 +468,7 @@ fn decode_chained(count: usize, mut body: &[u8], has_since: bool) -> Result<Vec<
         entries.push(Entry {
             bits: u64_at(head, 0),
             tag: packed as u8,
-            place: word & !WORD_SHARED,
+            address: word & !WORD_SHARED,
             shared: word & WORD_SHARED != 0,
             deltas: list,
         });
@@ -478,7 +478,7 @@ fn decode_chained(count: usize, mut body: &[u8], has_since: bool) -> Result<Vec<
 }
 
 fn encode_delta(out: &mut Vec<u8>, delta: &Delta) {
-    for field in [delta.place, delta.seq, delta.since, delta.expiry_ms] {
+    for field in [delta.address, delta.seq, delta.since, delta.expiry_ms] {
         out.extend(field.to_le_bytes());
     }
     out.extend(delta.record_bytes.to_le_bytes());
@@ -488,7 +488,7 @@ fn encode_delta(out: &mut Vec<u8>, delta: &Delta) {
 fn decode_delta(bytes: &[u8]) -> Delta {
     let (head, tail) = (&bytes[..16], &bytes[bytes.len() - 16..]);
     Delta {
-        place: u64_at(head, 0),
+        address: u64_at(head, 0),
         seq: u64_at(head, 8),
         since: if bytes.len() == DELTA_BYTES { u64_at(bytes, 16) } else { 0 },
         expiry_ms: u64_at(tail, 0),
@@ -512,8 +512,8 @@ fn encode_header(header: &Header) -> [u8; HEADER_SIZE_BYTES] {
 }
 
 fn word(entry: &Entry) -> u64 {
-    debug_assert_eq!(entry.place & WORD_MARKS, 0, "a place has 60 bits");
-    entry.place | if entry.shared { WORD_SHARED } else { 0 }
+    debug_assert_eq!(entry.address & WORD_MARKS, 0, "an address has 60 bits");
+    entry.address | if entry.shared { WORD_SHARED } else { 0 }
 }
 
 fn crc32c(bytes: &[u8]) -> u32 {
@@ -590,9 +590,9 @@ mod tests {
     }
 
     fn entry(bits: u64, deltas: u64) -> Entry {
-        let delta = |n| Delta { place: n, seq: n + 5, since: 0, kind: 3, record_bytes: 64, expiry_ms: n };
-        let (tag, place) = (bits as u8, bits & 0xffff);
-        Entry { bits, tag, place, shared: bits % 2 == 1, deltas: (0..deltas).map(delta).collect() }
+        let delta = |n| Delta { address: n, seq: n + 5, since: 0, kind: 3, record_bytes: 64, expiry_ms: n };
+        let (tag, address) = (bits as u8, bits & 0xffff);
+        Entry { bits, tag, address, shared: bits % 2 == 1, deltas: (0..deltas).map(delta).collect() }
     }
 
     fn small() -> Vec<u8> {

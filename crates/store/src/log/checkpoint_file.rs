@@ -228,7 +228,7 @@ mod tests {
     fn bytes(count: u64) -> Vec<u8> {
         let mut encoder = Encoder::new(&HEADER);
         for bits in 0..count {
-            let entry = Entry { bits, tag: 1, place: bits, shared: false, deltas: Vec::new() };
+            let entry = Entry { bits, tag: 1, address: bits, shared: false, deltas: Vec::new() };
             encoder.entry(Area { keyspace: 1, stripe: 3 }, entry);
         }
         encoder.finish()

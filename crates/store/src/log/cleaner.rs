@@ -14,15 +14,15 @@
 //!   3. *Done* means: each record was met by the scan or by the checkpoint that listed them, and nothing points at any of
 //!      them. A record that is dead stays dead, so looking once is enough.
 //!
-//! Out of scope: which segment (`liveness`), when and how fast (`keeper::rules`), when the segment may vanish (`keeper`).
+//! Out of scope: which segment (`liveness`), when and how fast (`housekeeping::rules`), when the segment may vanish (`housekeeping`).
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use journal::{
-    Class, Draft, Journal, JournalError, Place, ReadError, RecordView, Records, Refusal, Scanner, SegmentId,
-    Seq,
+    Class, Draft, Journal, JournalError, LogAddress, ReadError, RecordView, Records, Refusal, Scanner,
+    SegmentId, Seq,
 };
 
 use super::capture::Survivor;
@@ -69,7 +69,7 @@ enum Rest {
 struct Found {
     keyspace: u32,
     hash: KeyHash,
-    place: u64,
+    address: u64,
     kind: u8,
     seq: u64,
     expiry_ms: u64,
@@ -110,7 +110,7 @@ impl Cleaning {
     ) -> Result<Self, JournalError> {
         let rest = match survivors {
             Some(mut listed) => {
-                listed.sort_unstable_by_key(|survivor| Reverse(survivor.place));
+                listed.sort_unstable_by_key(|survivor| Reverse(survivor.address));
                 Rest::Listed(listed)
             }
             None => Rest::Records(Box::new(journal.scanner(SegmentId(segment))?)),
@@ -136,7 +136,7 @@ impl Cleaning {
     /// Does at most about [`SLICE_BYTES`] of work.
     ///
     /// # Errors
-    /// [`JournalError::Damaged`] when a record of the segment does not verify: it must be set apart, not retired.
+    /// [`JournalError::Damaged`] when a record of the segment does not verify: it must be quarantined, not retired.
     pub(crate) fn slice(&mut self, context: Context<'_>) -> Result<Progress, JournalError> {
         self.settle(context)?;
         if !self.found.is_empty() {
@@ -156,14 +156,14 @@ impl Cleaning {
             std::mem::take(&mut self.copies).into_iter().partition(|copy: &Copy| copy.lsn <= durable);
         self.copies = waiting;
         for copy in ready {
-            let Survivor { keyspace, hash, place } = copy.source;
-            match context.index.turn(keyspace, hash, place, (copy.to, copy.bytes), copy.seq) {
+            let Survivor { keyspace, hash, address } = copy.source;
+            match context.index.turn(keyspace, hash, address, (copy.to, copy.bytes), copy.seq) {
                 Some(dropped) => {
                     self.turned.insert(segment_of(copy.to));
                     context.engine.liveness.on_live(segment_of(copy.to), copy.bytes);
-                    context.engine.liveness.on_dead(segment_of(place), copy.source_bytes);
+                    context.engine.liveness.on_dead(segment_of(address), copy.source_bytes);
                     for delta in dropped {
-                        context.engine.liveness.on_dead(segment_of(delta.place), delta.record_bytes.into());
+                        context.engine.liveness.on_dead(segment_of(delta.address), delta.record_bytes.into());
                     }
                 }
                 // it points there still, but not as it was copied
@@ -184,7 +184,7 @@ impl Cleaning {
                 let look = &mut |records: Records<'_>| {
                     let unknown = |view: RecordView<'_>| {
                         let known = record::check(view.header.kind, Some(view.payload));
-                        known.err().map(|what| damaged(view.place, &what))
+                        known.err().map(|what| damaged(view.address, &what))
                     };
                     strange = strange.take().or_else(|| records.iter().find_map(unknown));
                     Found::among(records, context, found);
@@ -212,12 +212,12 @@ impl Cleaning {
     fn copy(&mut self, context: Context<'_>) -> Result<Progress, JournalError> {
         let mut bytes = 0;
         while let Some(found) = self.found.pop() {
-            let Some(owned) = context.index.owns(found.keyspace, found.hash, found.place) else { continue };
+            let Some(owned) = context.index.owns(found.keyspace, found.hash, found.address) else { continue };
             match found.append(&owned, context)? {
                 Appended::Copied { to, seq, lsn, bytes: copied } => {
                     bytes += copied;
-                    let Found { keyspace, hash, place, .. } = found;
-                    let (source, source_bytes) = (Survivor { keyspace, hash, place }, found.record_bytes());
+                    let Found { keyspace, hash, address, .. } = found;
+                    let (source, source_bytes) = (Survivor { keyspace, hash, address }, found.record_bytes());
                     self.copies.push(Copy { source, source_bytes, to, seq, lsn, bytes: copied });
                 }
                 // it changes all the time: the others first, and then it is read and folded again
@@ -246,7 +246,7 @@ enum Appended {
 }
 
 impl Found {
-    /// Adds those of `records` that the index points at to `found`; what tells is brought near for all of them at once.
+    /// Adds those of `records` that the index points at to `found`; what tells is prefetched for all of them at once.
     fn among(records: Records<'_>, context: Context<'_>, found: &mut Vec<Self>) {
         let (mut keys, mut count) = ([(0, KeyHash(0)); AHEAD_KEYS_MAX], 0);
         for view in records.iter() {
@@ -255,7 +255,7 @@ impl Found {
                 count += 1;
             }
         }
-        context.index.bring_near(&keys[..count]);
+        context.index.prefetch(&keys[..count]);
         let with_keys = records.iter().filter(|view| key_of(view).is_some());
         found.extend(with_keys.zip(keys).filter_map(|(view, (_, hash))| Self::of(&view, hash, context)));
     }
@@ -263,12 +263,12 @@ impl Found {
     /// The record with key `hash`, if the index points at it.
     fn of(view: &RecordView<'_>, hash: KeyHash, context: Context<'_>) -> Option<Self> {
         let header = &view.header;
-        let place = view.place.pack();
-        context.index.owns(header.keyspace, hash, place)?;
+        let address = view.address.pack();
+        context.index.owns(header.keyspace, hash, address)?;
         Some(Self {
             keyspace: header.keyspace,
             hash,
-            place,
+            address,
             kind: header.kind,
             seq: header.seq.0,
             expiry_ms: header.expiry_ms,
@@ -278,12 +278,12 @@ impl Found {
 
     /// The record of `survivor`, if the index still points at it.
     fn read(survivor: &Survivor, context: Context<'_>) -> Result<Option<Self>, JournalError> {
-        let Survivor { place, keyspace, hash } = *survivor;
-        let Some(owned) = context.index.owns(keyspace, hash, place) else { return Ok(None) };
+        let Survivor { address, keyspace, hash } = *survivor;
+        let Some(owned) = context.index.owns(keyspace, hash, address) else { return Ok(None) };
         let base = Sought::base(owned.base, keyspace, hash);
-        let delta = owned.deltas.iter().find(|delta| delta.place == place);
+        let delta = owned.deltas.iter().find(|delta| delta.address == address);
         let sought = delta.map_or(base, |delta| base.delta(delta));
-        let (at, mut payload) = (Place::unpack(place), Vec::new());
+        let (at, mut payload) = (LogAddress::unpack(address), Vec::new());
         let read = context.engine.journal.read(at, EXPECTED_PAYLOAD_BYTES, &mut payload);
         let header = read.map_err(|error| match error {
             ReadError::Io { source, .. } => JournalError::Failed {
@@ -297,7 +297,7 @@ impl Found {
             return Err(damaged(at, OF_ANOTHER));
         }
         let (kind, seq, expiry_ms) = (header.kind, header.seq.0, header.expiry_ms);
-        Ok(Some(Self { keyspace, hash, place, kind, seq, expiry_ms, payload: payload.into() }))
+        Ok(Some(Self { keyspace, hash, address, kind, seq, expiry_ms, payload: payload.into() }))
     }
 
     fn record_bytes(&self) -> u64 {
@@ -306,12 +306,15 @@ impl Found {
 
     /// Appends a copy: of a base with its deltas folded in, of a delta alone.
     fn append(&self, owned: &Owned, context: Context<'_>) -> Result<Appended, JournalError> {
-        let is_base = owned.base == self.place;
+        let is_base = owned.base == self.address;
         let folded = if is_base { self.folded(owned, context)? } else { None };
         let payload: &[u8] = folded.as_deref().unwrap_or(&self.payload);
         let (mut seq, mut expiry_ms) = (self.seq, self.expiry_ms);
         if is_base && chain(self.seq, &owned.deltas).is_none() {
-            return Err(damaged(Place::unpack(self.place), "its deltas belong to another state of the key"));
+            return Err(damaged(
+                LogAddress::unpack(self.address),
+                "its deltas belong to another state of the key",
+            ));
         }
         for delta in owned.deltas.iter().filter(|_| is_base) {
             seq = delta.seq;
@@ -325,10 +328,10 @@ impl Found {
             Err(Refusal::Busy { .. } | Refusal::Full { .. }) => return Ok(Appended::NoRoom),
             Err(refusal) => return Err(JournalError::Invalid(refusal.to_string())),
         };
-        let (mut places, mut lsn) = (Vec::with_capacity(1), 0);
+        let (mut addresses, mut lsn) = (Vec::with_capacity(1), 0);
         let appended = context.index.append_if(self.keyspace, self.hash, owned, || {
-            lsn = journal.append(credits, &[draft], &mut places).last_lsn.0;
-            places[0].pack()
+            lsn = journal.append(credits, &[draft], &mut addresses).last_lsn.0;
+            addresses[0].pack()
         });
         let bytes = record::HEADER_BYTES + (payload.len() as u64).next_multiple_of(8);
         Ok(appended.map_or(Appended::Changed, |to| Appended::Copied { to, seq, lsn, bytes }))
@@ -338,15 +341,15 @@ impl Found {
     fn folded(&self, owned: &Owned, context: Context<'_>) -> Result<Option<Vec<u8>>, JournalError> {
         let (mut folded, mut bytes) = (None, Vec::new());
         for delta in owned.deltas.iter().filter(|delta| delta.kind & !record::SHARED != record::EXPIRY) {
-            let place = Place::unpack(delta.place);
-            let read = context.engine.journal.read(place, delta.record_bytes as usize, &mut bytes);
-            let header = read.map_err(|error| damaged(place, &error.to_string()))?;
+            let address = LogAddress::unpack(delta.address);
+            let read = context.engine.journal.read(address, delta.record_bytes as usize, &mut bytes);
+            let header = read.map_err(|error| damaged(address, &error.to_string()))?;
             if header.seq.0 != delta.seq || header.keyspace != self.keyspace {
-                return Err(damaged(place, OF_ANOTHER));
+                return Err(damaged(address, OF_ANOTHER));
             }
             let payload = folded.get_or_insert_with(|| self.payload.to_vec());
             fold::fold(payload, self.kind, header.kind, &bytes)
-                .ok_or_else(|| damaged(place, "a delta does not fit its base"))?;
+                .ok_or_else(|| damaged(address, "a delta does not fit its base"))?;
         }
         Ok(folded)
     }
@@ -357,16 +360,16 @@ fn key_of<'a>(view: &RecordView<'a>) -> Option<&'a [u8]> {
     record::decode(view.header.kind, view.payload).and_then(|payload| payload.key())
 }
 
-fn damaged(place: Place, what: &str) -> JournalError {
+fn damaged(address: LogAddress, what: &str) -> JournalError {
     JournalError::Damaged {
-        file: format!("segment {}", place.segment()),
-        offset: place.offset_bytes(),
+        file: format!("segment {}", address.segment()),
+        offset: address.offset_bytes(),
         what: what.to_owned(),
     }
 }
 
-fn segment_of(place: u64) -> u32 {
-    Place::unpack(place).segment().0
+fn segment_of(address: u64) -> u32 {
+    LogAddress::unpack(address).segment().0
 }
 
 /// Bytes read or copied in one slice: background I/O never has more in flight.

@@ -5,7 +5,7 @@
 //! segments above the checkpoint.
 //!
 //! `extra` of a delta's entry is how far its `since` lies below its seq; 0: farther than it can say, or not known;
-//! [`IMPOSSIBLE`]: not below. Out of scope: the bytes (`journal::format::footer_chunk`), when (`keeper`).
+//! [`IMPOSSIBLE`]: not below. Out of scope: the bytes (`journal::format::footer_chunk`), when (`housekeeping`).
 
 use journal::{
     FOOTER_CHUNK_ENTRIES_MAX, FooterEntry, FooterWriter, Journal, JournalError, RecordView, Scanner,

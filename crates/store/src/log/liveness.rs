@@ -7,7 +7,7 @@
 //!   1. Counting takes no lock: it runs under the stripes' locks of every commit.
 //!   2. A number below zero is read as zero.
 //!
-//! Out of scope: I/O; when to clean (`keeper::rules`), when copies may be made (`cleaner`).
+//! Out of scope: I/O; when to clean (`housekeeping::rules`), when copies may be made (`cleaner`).
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -3,10 +3,10 @@
 //! | module | what |
 //! |---|---|
 //! | [`recovery`] | from checkpoint, footers and records to an index |
-//! | [`keeper`] | the housekeeping thread: footers, checkpoints, cleaning, all paced; when, its `rules` say |
+//! | [`housekeeping`] | the housekeeping thread: footers, checkpoints, cleaning, all paced; when, its `rules` say |
 //! | [`capture`], [`checkpoint_file`], [`checkpoint`] | checkpoints: taken in slices, their files, their bytes |
 //! | [`cleaner`], [`liveness`] | cleaning one segment; which one |
-//! | [`brake`] | slows writers down while cleaning is behind |
+//! | [`throttle`] | slows writers down while cleaning is behind |
 //! | [`fold`] | an image with its deltas merged in |
 //! | [`footer`] | footers of sealed segments |
 //! | [`reader`] | the pool that fetches cold records |
@@ -16,18 +16,18 @@
 //! Out of scope: bytes of segments and batches, group commit (`journal`); the index (`index`).
 
 pub(crate) mod backup;
-pub(crate) mod brake;
 pub(crate) mod capture;
 pub(crate) mod checkpoint;
 pub(crate) mod checkpoint_file;
 pub(crate) mod cleaner;
 pub(crate) mod fold;
 pub(crate) mod footer;
-pub(crate) mod keeper;
+pub(crate) mod housekeeping;
 pub(crate) mod liveness;
 pub(crate) mod reader;
 pub(crate) mod recovery;
 mod store;
+pub(crate) mod throttle;
 
 pub use store::LogReport;
 
@@ -35,7 +35,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use journal::{Driver, Journal, JournalError, Place, ReadError, Refusal, SegmentInfo};
+use journal::{Driver, Journal, JournalError, LogAddress, ReadError, Refusal, SegmentInfo};
 
 use crate::engine::{Class, Credits, Engine};
 use crate::error::{Stop, StoreError};
@@ -59,19 +59,19 @@ pub(crate) struct LogEngine {
     /// The journal's work, where it has no threads of its own.
     driver: Option<Mutex<Option<Driver>>>,
     /// Segments with damage: never cleaned, never retired.
-    apart: Arc<Apart>,
+    quarantine: Arc<Quarantine>,
     /// What cleaning lets writers append.
-    pub(crate) brake: brake::Brake,
+    pub(crate) throttle: throttle::WriteThrottle,
     /// Held by housekeeping while it looks at index and log, and by a group that is appended and not yet in the index.
     applying: Mutex<()>,
     room: Mutex<Option<Room>>,
     /// Of housekeeping.
-    alarm: Arc<keeper::rest::Alarm>,
+    alarm: Arc<housekeeping::rest::Alarm>,
 }
 
-/// Segments that are set apart because something in them is damaged.
+/// Segments in quarantine because something in them is damaged.
 #[derive(Debug, Default)]
-pub(crate) struct Apart(Mutex<BTreeSet<u32>>);
+pub(crate) struct Quarantine(Mutex<BTreeSet<u32>>);
 
 /// What opening a folder gives.
 pub(crate) struct Opened {
@@ -80,7 +80,7 @@ pub(crate) struct Opened {
     pub(crate) hasher: KeyHasher,
     /// Newest time in the log.
     pub(crate) time_floor_ms: u64,
-    pub(crate) keeper: keeper::Keeper,
+    pub(crate) housekeeping: housekeeping::Housekeeping,
 }
 
 /// Opens the folder that `options` name, or creates it.
@@ -115,16 +115,16 @@ pub(crate) fn open(options: &Options) -> Result<Opened, StoreError> {
         let (journal, driver) = recovery.start_manual(hooks(options)).map_err(|error| open_error(&error))?;
         (journal, Some(Mutex::new(Some(driver))))
     };
-    let apart = Arc::new(Apart::default());
+    let quarantine = Arc::new(Quarantine::default());
     let source = Arc::new(JournalSource {
         journal: Arc::clone(&journal),
         hasher: hasher.clone(),
-        apart: Arc::clone(&apart),
+        quarantine: Arc::clone(&quarantine),
     });
     let readers = Readers::start(Arc::clone(&source) as Arc<dyn Source>, options.readers)
         .map_err(|error| StoreError::Open(format!("no threads for cold reads: {error}")))?;
     let waits = options.durability == Durability::Always;
-    let alarm = Arc::new(keeper::rest::Alarm::default());
+    let alarm = Arc::new(housekeeping::rest::Alarm::default());
     let engine = Arc::new(LogEngine {
         journal,
         liveness,
@@ -132,14 +132,14 @@ pub(crate) fn open(options: &Options) -> Result<Opened, StoreError> {
         readers,
         source,
         driver,
-        apart,
-        brake: brake::Brake::default(),
+        quarantine,
+        throttle: throttle::WriteThrottle::default(),
         applying: Mutex::default(),
         room: Mutex::default(),
         alarm: Arc::clone(&alarm),
     });
-    let keeper = keeper::Keeper::new(options, identity.folder, recovered.checkpoint, alarm);
-    Ok(Opened { engine, index, hasher, time_floor_ms, keeper })
+    let housekeeping = housekeeping::Housekeeping::new(options, identity.folder, recovered.checkpoint, alarm);
+    Ok(Opened { engine, index, hasher, time_floor_ms, housekeeping })
 }
 
 /// The disk, in bytes.
@@ -172,9 +172,9 @@ impl LogEngine {
         *self.room.lock().unwrap_or_else(PoisonError::into_inner) = Some(room);
     }
 
-    /// Segments that are set apart.
-    pub(crate) fn apart(&self) -> &Apart {
-        &self.apart
+    /// Segments in quarantine.
+    pub(crate) fn quarantine(&self) -> &Quarantine {
+        &self.quarantine
     }
 
     /// Bytes of records in `segments` that something points at.
@@ -235,7 +235,7 @@ impl Engine for LogEngine {
             None => self.journal.reserve(room, journal_class),
         };
         match reserved {
-            Ok(_) if class == Class::Write && !self.brake.pass(room) => Err(Stop::Busy),
+            Ok(_) if class == Class::Write && !self.throttle.pass(room) => Err(Stop::Busy),
             Ok(credits) => Ok(Credits::of(bytes, records, credits)),
             Err(Refusal::Busy { .. }) => Err(Stop::Busy),
             Err(refusal @ Refusal::Full { .. }) => {
@@ -249,18 +249,18 @@ impl Engine for LogEngine {
         }
     }
 
-    fn append(&self, credits: Credits, drafts: &[Draft<'_>], places: &mut [u64]) -> u64 {
-        assert_eq!(drafts.len(), places.len(), "one place for each draft");
+    fn append(&self, credits: Credits, drafts: &[Draft<'_>], addresses: &mut [u64]) -> u64 {
+        assert_eq!(drafts.len(), addresses.len(), "one address for each draft");
         let credits = credits.inner.expect("credits of engine log come from its journal");
-        let mut places = Places(places.iter_mut());
+        let mut addresses = Addresses(addresses.iter_mut());
         let appended = match drafts {
             // nothing on the heap for what most commands do
-            [draft] => self.journal.append(credits, &[journal_draft(draft, &draft.parts())], &mut places),
+            [draft] => self.journal.append(credits, &[journal_draft(draft, &draft.parts())], &mut addresses),
             _ => {
                 let parts: Vec<_> = drafts.iter().map(Draft::parts).collect();
                 let drafts: Vec<_> =
                     drafts.iter().zip(&parts).map(|(draft, parts)| journal_draft(draft, parts)).collect();
-                self.journal.append(credits, &drafts, &mut places)
+                self.journal.append(credits, &drafts, &mut addresses)
             }
         };
         self.alarm.on_append();
@@ -298,24 +298,24 @@ impl Engine for LogEngine {
         }
     }
 
-    fn on_damaged(&self, place: u64) {
-        self.readers.on_damaged(place);
+    fn on_damaged(&self, address: u64) {
+        self.readers.on_damaged(address);
     }
 
     fn fetch(&self, prepared: Prepared, done: Box<dyn FnOnce(Prepared) + Send>) {
         self.readers.submit(prepared, done);
     }
 
-    fn has_places(&self) -> bool {
+    fn has_addresses(&self) -> bool {
         true
     }
 
-    fn on_live(&self, place: u64, bytes: u64) {
-        self.liveness.on_live(Place::unpack(place).segment().0, bytes);
+    fn on_live(&self, address: u64, bytes: u64) {
+        self.liveness.on_live(LogAddress::unpack(address).segment().0, bytes);
     }
 
-    fn on_dead(&self, place: u64, bytes: u64) {
-        self.liveness.on_dead(Place::unpack(place).segment().0, bytes);
+    fn on_dead(&self, address: u64, bytes: u64) {
+        self.liveness.on_dead(LogAddress::unpack(address).segment().0, bytes);
     }
 }
 
@@ -323,21 +323,21 @@ impl fmt::Debug for LogEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LogEngine")
             .field("waits", &self.waits)
-            .field("apart", &self.apart)
+            .field("quarantine", &self.quarantine)
             .finish_non_exhaustive()
     }
 }
 
-impl Apart {
+impl Quarantine {
     /// Whether `segment` must stay as it is.
     pub(crate) fn contains(&self, segment: u32) -> bool {
         self.lock().contains(&segment)
     }
 
-    /// Sets `segment` apart; says so once.
+    /// Puts `segment` in quarantine, and logs it once.
     pub(crate) fn add(&self, segment: u32, why: &str) {
         if self.lock().insert(segment) {
-            tracing::error!(segment, why, "segment is damaged: set apart, its other keys are served");
+            tracing::error!(segment, why, "segment is damaged: quarantined; its other keys are served");
         }
     }
 
@@ -355,13 +355,13 @@ impl Apart {
 struct JournalSource {
     journal: Arc<Journal>,
     hasher: KeyHasher,
-    apart: Arc<Apart>,
+    quarantine: Arc<Quarantine>,
 }
 
 impl Source for JournalSource {
     fn read_record(&self, sought: &Sought) -> Read {
         let mut payload = Vec::new();
-        let at = Place::unpack(sought.place);
+        let at = LogAddress::unpack(sought.address);
         match self.journal.read(at, EXPECTED_PAYLOAD_BYTES, &mut payload) {
             Ok(header) => match fetched(&header, &payload) {
                 Some(fetched) if sought.is(&header, &fetched.key, &self.hasher) => Read::Record(fetched),
@@ -375,9 +375,9 @@ impl Source for JournalSource {
         }
     }
 
-    fn set_apart(&self, place: u64) {
-        self.apart.add(
-            Place::unpack(place).segment().0,
+    fn quarantine(&self, address: u64) {
+        self.quarantine.add(
+            LogAddress::unpack(address).segment().0,
             "a record that the index points at does not verify, or is of another key",
         );
     }
@@ -408,13 +408,13 @@ fn fetched(header: &journal::RecordHeader, payload: &[u8]) -> Option<Fetched> {
     })
 }
 
-/// Where the journal puts the places of an append.
-struct Places<'a>(std::slice::IterMut<'a, u64>);
+/// Where the journal puts the addresses of an append.
+struct Addresses<'a>(std::slice::IterMut<'a, u64>);
 
-impl Extend<Place> for Places<'_> {
-    fn extend<I: IntoIterator<Item = Place>>(&mut self, given: I) {
-        for place in given {
-            *self.0.next().expect("one place for each draft") = place.pack();
+impl Extend<LogAddress> for Addresses<'_> {
+    fn extend<I: IntoIterator<Item = LogAddress>>(&mut self, given: I) {
+        for address in given {
+            *self.0.next().expect("one address for each draft") = address.pack();
         }
     }
 }
@@ -423,10 +423,10 @@ fn journal_draft<'a>(draft: &Draft<'_>, parts: &'a [&'a [u8]; 5]) -> journal::Dr
     journal::Draft::new(draft.kind, draft.keyspace, parts).expiring(draft.expiry_ms)
 }
 
-fn damaged(place: Place, reason: &str) -> StoreError {
+fn damaged(address: LogAddress, reason: &str) -> StoreError {
     StoreError::Damaged {
-        segment: place.segment().0,
-        offset: place.offset_bytes(),
+        segment: address.segment().0,
+        offset: address.offset_bytes(),
         reason: reason.to_owned(),
     }
 }

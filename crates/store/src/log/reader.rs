@@ -1,13 +1,13 @@
 //! Cold reads: a small pool of threads that fetch records for parked connections.
 //!
-//! A fetch names places; the pool's threads share them, so the reads of one pipeline run side by side. The last one to
+//! A fetch names addresses; the pool's threads share them, so the reads of one pipeline run side by side. The last one to
 //! finish calls the fetch's completion.
 //!
 //! Invariants
 //!   1. A loop never blocks here: submitting takes one short lock.
 //!   2. The queue is bounded by the connections: each has at most one fetch under way, and its length is counted.
-//!   3. A place that does not verify is left out once (its record may have moved: the command looks it up
-//!      again). Asked for again unchanged, it is damage: an error for that key alone, and its segment is set apart.
+//!   3. An address that does not verify is left out once (its record may have moved: the command looks it up
+//!      again). Asked for again unchanged, it is damage: an error for that key alone, and its segment is quarantined.
 //!
 //! Out of scope: what a record means; keeping what was read (`memory`).
 
@@ -24,7 +24,7 @@ use crate::sought::Sought;
 /// What [`Readers`] call when a fetch is complete.
 pub(crate) type Done = Box<dyn FnOnce(Prepared) + Send>;
 
-/// What a read of one place found.
+/// What a read of one address found.
 #[derive(Debug)]
 pub(crate) enum Read {
     /// The record, verified.
@@ -40,8 +40,8 @@ pub(crate) trait Source: Send + Sync + 'static {
     /// Reads the record that is sought.
     fn read_record(&self, sought: &Sought) -> Read;
 
-    /// The record at `place` is damaged: its segment must not be cleaned away.
-    fn set_apart(&self, place: u64);
+    /// The record at `address` is damaged: its segment must not be cleaned away.
+    fn quarantine(&self, address: u64);
 }
 
 /// The pool.
@@ -77,7 +77,7 @@ pub(crate) struct Counters {
     pub(crate) retries: AtomicU64,
     /// Reads answered with an error.
     pub(crate) failures: AtomicU64,
-    /// Places that waited at most.
+    /// Addresses that waited at most.
     pub(crate) queue_length_max: AtomicUsize,
 }
 
@@ -123,9 +123,9 @@ impl Readers {
         if records.len() == 1 { self.shared.ready.notify_one() } else { self.shared.ready.notify_all() }
     }
 
-    /// What lies at `place` is damage, as another than the pool has found.
-    pub(crate) fn on_damaged(&self, place: u64) {
-        self.shared.source.set_apart(place);
+    /// What lies at `address` is damage, as another than the pool has found.
+    pub(crate) fn on_damaged(&self, address: u64) {
+        self.shared.source.quarantine(address);
         self.shared.counters.failures.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -177,7 +177,7 @@ impl Shared {
         let read = self.source.read_record(&sought);
         self.counters.reads.fetch_add(1, Ordering::Relaxed);
         if let Some((prepared, _)) = lock(&fetch.state).as_mut() {
-            self.supply(prepared, sought.place, read);
+            self.supply(prepared, sought.address, read);
         }
         if fetch.left.fetch_sub(1, Ordering::AcqRel) == 1
             && let Some((mut prepared, done)) = lock(&fetch.state).take()
@@ -187,20 +187,20 @@ impl Shared {
         }
     }
 
-    fn supply(&self, prepared: &mut Prepared, place: u64, read: Read) {
+    fn supply(&self, prepared: &mut Prepared, address: u64, read: Read) {
         match read {
-            Read::Record(record) => prepared.supply(place, Ok(record)),
-            Read::Elsewhere(_) if prepared.note_elsewhere(place) => {
+            Read::Record(record) => prepared.supply(address, Ok(record)),
+            Read::Elsewhere(_) if prepared.note_elsewhere(address) => {
                 self.counters.retries.fetch_add(1, Ordering::Relaxed);
             }
             Read::Elsewhere(error) => {
-                self.source.set_apart(place);
+                self.source.quarantine(address);
                 self.counters.failures.fetch_add(1, Ordering::Relaxed);
-                prepared.supply(place, Err(error));
+                prepared.supply(address, Err(error));
             }
             Read::Failed(error) => {
                 self.counters.failures.fetch_add(1, Ordering::Relaxed);
-                prepared.supply(place, Err(error));
+                prepared.supply(address, Err(error));
             }
         }
     }
@@ -219,22 +219,22 @@ mod tests {
     use crate::hash::KeyHash;
     use std::sync::mpsc;
 
-    /// Places below 1,000 hold records, those below 2,000 fail to verify, the rest fail to read.
+    /// Addresses below 1,000 hold records, those below 2,000 fail to verify, the rest fail to read.
     #[derive(Default)]
-    struct Places {
-        apart: Mutex<HashSet<u64>>,
+    struct Addresses {
+        quarantine: Mutex<HashSet<u64>>,
     }
 
-    impl Source for Places {
+    impl Source for Addresses {
         fn read_record(&self, sought: &Sought) -> Read {
-            let place = sought.place;
-            let error = || StoreError::Damaged { segment: 1, offset: place, reason: "test".to_owned() };
-            match place {
+            let address = sought.address;
+            let error = || StoreError::Damaged { segment: 1, offset: address, reason: "test".to_owned() };
+            match address {
                 0..1_000 => Read::Record(Fetched {
                     kind: 1,
                     key: Box::from(&b"k"[..]),
-                    value: (&place.to_le_bytes()[..]).into(),
-                    seq: place,
+                    value: (&address.to_le_bytes()[..]).into(),
+                    seq: address,
                     expiry_ms: 0,
                     left_out_bytes: 0,
                     grown_bytes: 0,
@@ -244,27 +244,27 @@ mod tests {
             }
         }
 
-        fn set_apart(&self, place: u64) {
-            lock(&self.apart).insert(place);
+        fn quarantine(&self, address: u64) {
+            lock(&self.quarantine).insert(address);
         }
     }
 
-    fn fetch(readers: &Readers, mut prepared: Prepared, places: &[u64]) -> Prepared {
-        places.iter().for_each(|&place| prepared.want_record(Sought::base(place, 1, KeyHash(0))));
+    fn fetch(readers: &Readers, mut prepared: Prepared, addresses: &[u64]) -> Prepared {
+        addresses.iter().for_each(|&address| prepared.want_record(Sought::base(address, 1, KeyHash(0))));
         let (sender, receiver) = mpsc::channel();
         readers.submit(prepared, Box::new(move |prepared| sender.send(prepared).expect("the test waits")));
         receiver.recv().expect("every fetch is completed")
     }
 
     #[test]
-    fn places_of_one_fetch_come_back_together() {
+    fn addresses_of_one_fetch_come_back_together() {
         for threads in [0, 1, 4] {
-            let readers = Readers::start(Arc::new(Places::default()), threads).expect("threads");
-            let places: Vec<u64> = (0..100).collect();
-            let prepared = fetch(&readers, Prepared::default(), &places);
-            for place in places {
-                let record = prepared.record(place).expect("fetched").as_ref().expect("whole");
-                assert_eq!(record.seq, place);
+            let readers = Readers::start(Arc::new(Addresses::default()), threads).expect("threads");
+            let addresses: Vec<u64> = (0..100).collect();
+            let prepared = fetch(&readers, Prepared::default(), &addresses);
+            for address in addresses {
+                let record = prepared.record(address).expect("fetched").as_ref().expect("whole");
+                assert_eq!(record.seq, address);
             }
             assert_eq!(readers.counters().reads.load(Ordering::Relaxed), 100);
         }
@@ -272,20 +272,20 @@ mod tests {
 
     #[test]
     fn record_that_does_not_verify_is_looked_up_again_then_damage() {
-        let places = Arc::new(Places::default());
-        let readers = Readers::start(Arc::clone(&places) as Arc<dyn Source>, 2).expect("threads");
+        let addresses = Arc::new(Addresses::default());
+        let readers = Readers::start(Arc::clone(&addresses) as Arc<dyn Source>, 2).expect("threads");
         let prepared = fetch(&readers, Prepared::default(), &[5, 1_500]);
         assert!(prepared.record(5).is_some());
         assert!(prepared.record(1_500).is_none(), "the command looks the key up again");
-        assert!(lock(&places.apart).is_empty());
+        assert!(lock(&addresses.quarantine).is_empty());
         let prepared = fetch(&readers, prepared, &[1_500]);
         assert!(prepared.record(1_500).expect("answered").is_err());
-        assert!(lock(&places.apart).contains(&1_500), "the segment is set apart");
+        assert!(lock(&addresses.quarantine).contains(&1_500), "the segment is quarantined");
     }
 
     #[test]
     fn failing_disk_is_an_error_for_that_key_alone() {
-        let readers = Readers::start(Arc::new(Places::default()), 2).expect("threads");
+        let readers = Readers::start(Arc::new(Addresses::default()), 2).expect("threads");
         let prepared = fetch(&readers, Prepared::default(), &[7, 9_999]);
         assert!(prepared.record(7).expect("answered").is_ok());
         assert!(prepared.record(9_999).expect("answered").is_err());
@@ -293,13 +293,13 @@ mod tests {
 
     #[test]
     fn closing_completes_what_was_submitted() {
-        let readers = Readers::start(Arc::new(Places::default()), 2).expect("threads");
+        let readers = Readers::start(Arc::new(Addresses::default()), 2).expect("threads");
         let (sender, receiver) = mpsc::channel();
-        for place in 0..50 {
+        for address in 0..50 {
             let mut prepared = Prepared::default();
-            prepared.want_record(Sought::base(place, 1, KeyHash(0)));
+            prepared.want_record(Sought::base(address, 1, KeyHash(0)));
             let sender = sender.clone();
-            readers.submit(prepared, Box::new(move |_| sender.send(place).expect("the test waits")));
+            readers.submit(prepared, Box::new(move |_| sender.send(address).expect("the test waits")));
         }
         readers.close();
         assert_eq!(receiver.try_iter().count(), 50);

@@ -1,4 +1,4 @@
-//! From a folder to an index: the checkpoint, then everything above it in LSN order; the later place wins.
+//! From a folder to an index: the checkpoint, then everything above it in LSN order; the later address wins.
 //!
 //! ```text
 //! checkpoint --> slots, expiries, mapping      segments above its lsn, oldest first:
@@ -20,7 +20,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, mpsc};
 
-use journal::{FooterEntry, Lsn, Place, RecordView, Recovery, SegmentInfo, SegmentState, record_flags};
+use journal::{FooterEntry, LogAddress, Lsn, RecordView, Recovery, SegmentInfo, SegmentState, record_flags};
 
 use super::capture::Published;
 use super::checkpoint::{Area, Block, Entry, Expiry, Header};
@@ -163,14 +163,14 @@ impl<'a> Loader<'a> {
         let number = usize::from(area.stripe);
         let slots = entries.iter().map(|entry| LoadedSlot {
             hash: KeyHash::from_parts(number, entry.bits, entry.tag),
-            place: entry.place,
+            address: entry.address,
             shared: entry.shared,
             deltas: &entry.deltas,
         });
         self.index.load_slots(area.keyspace, number, slots);
-        let deltas = entries.iter().flat_map(|entry| &entry.deltas).map(|delta| delta.place);
-        for place in entries.iter().map(|entry| entry.place).chain(deltas) {
-            let segment = Place::unpack(place).segment().0;
+        let deltas = entries.iter().flat_map(|entry| &entry.deltas).map(|delta| delta.address);
+        for address in entries.iter().map(|entry| entry.address).chain(deltas) {
+            let segment = LogAddress::unpack(address).segment().0;
             match self.counted.binary_search_by_key(&segment, |(segment, _)| *segment) {
                 Ok(at) => self.counted[at].1 += 1,
                 Err(_) => drop(self.missing.insert((area.keyspace, segment))),
@@ -320,7 +320,7 @@ impl Replayer<'_> {
             }
             let mut keys = [(0, KeyHash(0)); AHEAD_KEYS_MAX];
             keys.iter_mut().zip(&ahead).for_each(|(key, item)| *key = (item.entry.keyspace, hash(item)));
-            self.index.bring_near(&keys[..ahead.len()]);
+            self.index.prefetch(&keys[..ahead.len()]);
             ahead.drain(..).try_for_each(|item| self.replay_keyed(&item.entry, item.since))?;
         }
     }
@@ -328,7 +328,7 @@ impl Replayer<'_> {
     fn replay_mapping(&self, entry: &FooterEntry, payload: Option<&[u8]>) -> Result<(), StoreError> {
         let payload = self.payload_of(entry, payload)?;
         let Some(Payload::Mapping { next_keyspace, keyspaces }) = record::decode(entry.kind, &payload) else {
-            return Err(damaged(entry.place, "the payload is no mapping"));
+            return Err(damaged(entry.address, "the payload is no mapping"));
         };
         if entry.seq.0 > self.index.mapping_seq() {
             self.index.set_mapping(&record::mapping_ids(keyspaces), next_keyspace, entry.seq.0);
@@ -339,7 +339,7 @@ impl Replayer<'_> {
     fn replay_clock(&self, entry: &FooterEntry, payload: Option<&[u8]>) -> Result<(), StoreError> {
         let payload = self.payload_of(entry, payload)?;
         let record = record::decode_clock(&payload);
-        let record = record.ok_or_else(|| damaged(entry.place, "the payload is no clock record"))?;
+        let record = record.ok_or_else(|| damaged(entry.address, "the payload is no clock record"))?;
         self.index.set_clock(entry.seq.0, record);
         Ok(())
     }
@@ -349,7 +349,7 @@ impl Replayer<'_> {
         let replayed = Replayed {
             keyspace: entry.keyspace,
             hash: KeyHash(entry.hash),
-            place: entry.place.pack(),
+            address: entry.address.pack(),
             seq: entry.seq.0,
             since,
             kind: entry.kind,
@@ -358,22 +358,22 @@ impl Replayer<'_> {
             moved: entry.flags & record_flags::MOVED != 0,
         };
         let mut own_key = None;
-        let replay = self.index.replay(&replayed, &mut |place| {
+        let replay = self.index.replay(&replayed, &mut |address| {
             if own_key.is_none() {
-                own_key = Some(self.read_key(entry.place, entry)?);
+                own_key = Some(self.read_key(entry.address, entry)?);
             }
-            let other = self.read_key(Place::unpack(place), entry)?;
+            let other = self.read_key(LogAddress::unpack(address), entry)?;
             Ok(own_key.as_deref() == Some(&*other))
         })?;
-        let segment = |place: u64| Place::unpack(place).segment().0;
+        let segment = |address: u64| LogAddress::unpack(address).segment().0;
         if replay.live {
-            self.liveness.on_live(segment(replayed.place), record_bytes);
+            self.liveness.on_live(segment(replayed.address), record_bytes);
         }
         if let Some(base) = replay.dead_base {
             self.liveness.on_dead(segment(base), 0);
         }
         for delta in replay.dead_deltas {
-            self.liveness.on_dead(segment(delta.place), delta.record_bytes.into());
+            self.liveness.on_dead(segment(delta.address), delta.record_bytes.into());
         }
         Ok(())
     }
@@ -388,28 +388,28 @@ impl Replayer<'_> {
     }
 
     fn read(&self, entry: &FooterEntry) -> Result<Vec<u8>, StoreError> {
-        let (place, mut payload) = (entry.place, Vec::new());
-        let read = self.recovery.read(place, 0, &mut payload);
-        let header = read.map_err(|error| damaged(place, &error.to_string()))?;
+        let (address, mut payload) = (entry.address, Vec::new());
+        let read = self.recovery.read(address, 0, &mut payload);
+        let header = read.map_err(|error| damaged(address, &error.to_string()))?;
         if (header.kind, header.seq) != (entry.kind, entry.seq) {
-            return Err(damaged(place, "the record is another than the footer says"));
+            return Err(damaged(address, "the record is another than the footer says"));
         }
         Ok(payload)
     }
 
-    /// The key of the record at `place`, which has the hash bits of `entry`, and is it or one that the index names.
-    fn read_key(&self, place: Place, entry: &FooterEntry) -> Result<Box<[u8]>, StoreError> {
+    /// The key of the record at `address`, which has the hash bits of `entry`, and is it or one that the index names.
+    fn read_key(&self, address: LogAddress, entry: &FooterEntry) -> Result<Box<[u8]>, StoreError> {
         let mut payload = Vec::new();
         let header = self
             .recovery
-            .read(place, 256, &mut payload)
-            .map_err(|error| damaged(place, &error.to_string()))?;
-        let key = key_of(header.kind, &payload).ok_or_else(|| damaged(place, "the record has no key"))?;
+            .read(address, 256, &mut payload)
+            .map_err(|error| damaged(address, &error.to_string()))?;
+        let key = key_of(header.kind, &payload).ok_or_else(|| damaged(address, "the record has no key"))?;
         let same_bits = self.hasher.hash(&key).slot() == KeyHash(entry.hash).slot();
         let is_it = same_bits
             && header.keyspace == entry.keyspace
-            && (place != entry.place || header.seq == entry.seq);
-        if is_it { Ok(key) } else { Err(damaged(place, OF_ANOTHER)) }
+            && (address != entry.address || header.seq == entry.seq);
+        if is_it { Ok(key) } else { Err(damaged(address, OF_ANOTHER)) }
     }
 }
 
@@ -421,8 +421,8 @@ fn no_thread(error: &std::io::Error) -> StoreError {
     StoreError::Open(format!("no thread for the start: {error}"))
 }
 
-fn damaged(place: Place, what: &str) -> StoreError {
-    let (segment, offset) = (place.segment(), place.offset_bytes());
+fn damaged(address: LogAddress, what: &str) -> StoreError {
+    let (segment, offset) = (address.segment(), address.offset_bytes());
     StoreError::Open(format!("damage in segment {segment} at offset {offset}: {what}; run `evenkeel check`"))
 }
 

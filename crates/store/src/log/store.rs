@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Opened;
-use super::keeper::{Keeper, Manner, Parts};
+use super::housekeeping::{Housekeeping, Manner, Parts};
 use crate::Store;
 use crate::error::StoreError;
 use crate::options::{Durability, Options};
@@ -21,7 +21,7 @@ pub struct LogReport {
     pub cold_failures: u64,
     /// Most cold reads that waited at once.
     pub cold_queue_max: u64,
-    /// Segments set apart because something in them is damaged.
+    /// Segments in quarantine because something in them is damaged.
     pub damaged_segments: u64,
     /// Bytes of records that live, as far as was counted.
     pub live_bytes: u64,
@@ -30,9 +30,9 @@ pub struct LogReport {
     /// Bytes on disk: files of segments, given back and ready ones too, and the checkpoint (unless it was found at start).
     pub disk_bytes: u64,
     /// Bytes a second that writers may append while cleaning is behind; 0: as many as they like.
-    pub brake_bytes_per_second: u64,
+    pub throttle_bytes_per_second: u64,
     /// How often a writer was told to wait for cleaning.
-    pub brake_waits: u64,
+    pub throttle_waits: u64,
     /// Bytes that cleaning read or copied.
     pub cleaned_bytes: u64,
     /// Checkpoints taken since the start.
@@ -45,15 +45,15 @@ pub struct LogReport {
 
 impl Store {
     pub(crate) fn open_log(options: Options) -> Result<Arc<Self>, StoreError> {
-        let Opened { engine, index, hasher, time_floor_ms, keeper } = super::open(&options)?;
-        let log = Some((Arc::clone(&engine), keeper));
+        let Opened { engine, index, hasher, time_floor_ms, housekeeping } = super::open(&options)?;
+        let log = Some((Arc::clone(&engine), housekeeping));
         Self::assemble(options, engine, index, hasher, time_floor_ms, log)
     }
 
-    /// The keeper, and what it works on; `None` without a log.
-    pub(crate) fn keeping(&self) -> Option<(&Keeper, Parts<'_>)> {
-        let (engine, keeper) = self.log.as_ref()?;
-        Some((keeper, Parts { engine, index: &self.index, hasher: &self.hasher }))
+    /// The housekeeping, and what it works on; `None` without a log.
+    pub(crate) fn housekeeping(&self) -> Option<(&Housekeeping, Parts<'_>)> {
+        let (engine, housekeeping) = self.log.as_ref()?;
+        Some((housekeeping, Parts { engine, index: &self.index, hasher: &self.hasher }))
     }
 
     /// One turn of housekeeping (footers, checkpoints, cleaning) at full speed; whether anything was done.
@@ -63,8 +63,8 @@ impl Store {
     /// # Errors
     /// [`StoreError::Journal`] when the journal has stopped.
     pub fn housekeep(&self) -> Result<bool, StoreError> {
-        let Some((keeper, parts)) = self.keeping() else { return Ok(false) };
-        let turn = keeper.turn(parts, Manner::Eager);
+        let Some((housekeeping, parts)) = self.housekeeping() else { return Ok(false) };
+        let turn = housekeeping.turn(parts, Manner::Eager);
         turn.map(|turn| turn.worked).map_err(|error| StoreError::Journal(error.to_string()))
     }
 
@@ -86,8 +86,8 @@ impl Store {
     /// # Errors
     /// [`StoreError::Journal`] when the disk refuses or the journal has stopped; the checkpoint before stays in force.
     pub fn checkpoint(&self) -> Result<(), StoreError> {
-        let Some((keeper, parts)) = self.keeping() else { return Ok(()) };
-        keeper.checkpoint(parts)
+        let Some((housekeeping, parts)) = self.housekeeping() else { return Ok(()) };
+        housekeeping.checkpoint(parts)
     }
 
     /// Copies the running store consistently to the new or empty folder `out`, which a server can open; blocks.
@@ -102,8 +102,8 @@ impl Store {
             let text = "another backup of this server is under way: try again when it is done";
             return Err(StoreError::Backup(text.to_owned()));
         };
-        match self.keeping() {
-            Some((keeper, parts)) => keeper.backup(parts, out),
+        match self.housekeeping() {
+            Some((housekeeping, parts)) => housekeeping.backup(parts, out),
             None => Err(StoreError::Backup("only engine log has something to back up".to_owned())),
         }
     }
@@ -135,22 +135,22 @@ impl Store {
     /// What engine `log` tells of itself; `None` without one. For INFO: takes locks that syncs hold.
     #[must_use]
     pub fn log_report(&self) -> Option<LogReport> {
-        let (engine, keeper) = self.log.as_ref()?;
+        let (engine, housekeeping) = self.log.as_ref()?;
         let readers = engine.reader_counters();
-        let segments = keeper.segments(Parts { engine, index: &self.index, hasher: &self.hasher });
-        let published = keeper.published().unwrap_or_default();
-        let (checkpoints, cleaned_bytes) = keeper.counts();
+        let segments = housekeeping.segments(Parts { engine, index: &self.index, hasher: &self.hasher });
+        let published = housekeeping.published().unwrap_or_default();
+        let (checkpoints, cleaned_bytes) = housekeeping.counts();
         Some(LogReport {
             cold_reads: readers.reads.load(Ordering::Relaxed),
             cold_retries: readers.retries.load(Ordering::Relaxed),
             cold_failures: readers.failures.load(Ordering::Relaxed),
             cold_queue_max: readers.queue_length_max.load(Ordering::Relaxed) as u64,
-            damaged_segments: engine.apart().count() as u64,
+            damaged_segments: engine.quarantine().count() as u64,
             live_bytes: engine.live_bytes(&segments),
             log_bytes: segments.iter().map(|info| info.end_bytes).sum(),
             disk_bytes: engine.journal.counters().disk_bytes + published.size_bytes,
-            brake_bytes_per_second: engine.brake.rate_bytes(),
-            brake_waits: engine.brake.waits(),
+            throttle_bytes_per_second: engine.throttle.rate_bytes(),
+            throttle_waits: engine.throttle.waits(),
             cleaned_bytes,
             checkpoints,
             checkpoint_lsn: published.lsn,
@@ -159,8 +159,8 @@ impl Store {
     }
 
     pub(crate) fn close_log(&self) {
-        let Some((engine, keeper)) = &self.log else { return };
-        keeper.stop();
+        let Some((engine, housekeeping)) = &self.log else { return };
+        housekeeping.stop();
         // without durability nothing syncs before the seal, so the checkpoint comes after it
         let seal_first = self.options.durability != Durability::Always;
         if seal_first {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::image::{self, Change, Entry, Image, Move};
-use super::{Intent, Stage};
+use super::{Intent, Workspace};
 use crate::Store;
 use crate::error::StoreError;
 use crate::hash::{KeyHash, STRIPES};
@@ -84,11 +84,11 @@ impl Branches {
 }
 
 impl Branch {
-    /// What `stage` would be as the branch `id` from `since_ms` on.
-    pub(crate) fn of(store: &Store, id: &str, stage: &Stage, since_ms: u64) -> Self {
-        let moves = stage.moves();
-        let keys = stage.touched().filter_map(|touched| {
-            let db = stage.target(touched.contents)?;
+    /// What `workspace` would be as the branch `id` from `since_ms` on.
+    pub(crate) fn of(store: &Store, id: &str, workspace: &Workspace, since_ms: u64) -> Self {
+        let moves = workspace.moves();
+        let keys = workspace.touched().filter_map(|touched| {
+            let db = workspace.target(touched.contents)?;
             // Whose database is held whole needs no mention if it was only read.
             let is_needed = touched.intent.is_some() || !moves.iter().any(|it| it.db == db);
             let intent = touched.intent.as_ref().map(Intent::copied);
@@ -196,7 +196,7 @@ impl Store {
         while let (Some(space), Some(bits)) = (stripe.space(PREPARED_KEYSPACE), at) {
             at = space.table.visit_page(bits, &mut |_, tag, slot| {
                 let hash = KeyHash::from_parts(number, slot.bits(), tag);
-                records.push(Sought::base(slot.word.place(), PREPARED_KEYSPACE, hash));
+                records.push(Sought::base(slot.word.address(), PREPARED_KEYSPACE, hash));
             });
         }
         records

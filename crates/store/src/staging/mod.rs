@@ -15,7 +15,7 @@
 //!      otherwise two branches, each of which reads what the other writes, could both commit.
 //!   4. A database that the transaction empties or swaps is held whole from prepare on; its commit maps it anew.
 //!   5. A commit is one group: all changes and the removal of the record, or nothing.
-//!   6. A command that names its keys meets those of the stage and no others, each by its hash: what it does while their stripes
+//!   6. A command that names its keys meets those of the workspace and no others, each by its hash: what it does while their stripes
 //!      are locked grows with its own keys, however many the transaction touched before. Only who has all locks sees all.
 //!
 //! A transaction that empties or swaps databases knows keys by the *contents* that they lie in, not by a number that it may have changed:
@@ -51,9 +51,9 @@ use crate::{KeyRef, Store};
 ///
 /// Dropping it locks a stripe for each key: not while the same thread has an access open.
 ///
-/// Made by [`Store::stage`]; [`Store::touch`] adds keys, [`Access::keep`](crate::Access::keep) changes. What it holds counts as
+/// Made by [`Store::workspace`]; [`Store::touch`] adds keys, [`Access::keep`](crate::Access::keep) changes. What it holds counts as
 /// used memory.
-pub struct Stage {
+pub struct Workspace {
     store: Arc<Store>,
     /// Stripe by stripe, for a hash begins with that; equal seeds meet them in equal order.
     touched: BTreeMap<Name, Touched>,
@@ -125,7 +125,7 @@ impl Intent {
     }
 }
 
-impl Stage {
+impl Workspace {
     /// Whether it has touched nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -230,7 +230,7 @@ impl Stage {
     /// Replaces what becomes of a touched key.
     ///
     /// # Panics
-    /// If it was not touched: callers have asked [`Stage::find`].
+    /// If it was not touched: callers have asked [`Workspace::find`].
     pub(crate) fn intend(&mut self, contents: u32, hash: KeyHash, key: &[u8], intent: Intent) {
         let (name, _) = self.search(contents, hash, key);
         let touched = self.touched.get_mut(&name).expect("touched");
@@ -245,7 +245,7 @@ impl Stage {
         }
     }
 
-    /// What [`Stage::bytes`] would be with `intents` for keys that were touched.
+    /// What [`Workspace::bytes`] would be with `intents` for keys that were touched.
     ///
     /// `databases`: some are moved, of so many.
     pub(crate) fn bytes_with<'a>(
@@ -283,10 +283,10 @@ impl Touched {
     }
 }
 
-impl fmt::Debug for Stage {
+impl fmt::Debug for Workspace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let keys = self.keys();
-        f.debug_struct("Stage")
+        f.debug_struct("Workspace")
             .field("keys", &keys)
             .field("writes", &self.writes)
             .field("bytes", &self.bytes)
@@ -297,8 +297,8 @@ impl fmt::Debug for Stage {
 impl Store {
     /// Begins a transaction that has touched nothing.
     #[must_use]
-    pub fn stage(self: &Arc<Self>) -> Stage {
-        Stage {
+    pub fn workspace(self: &Arc<Self>) -> Workspace {
+        Workspace {
             store: Arc::clone(self),
             touched: BTreeMap::new(),
             contents: Vec::new(),
@@ -310,7 +310,7 @@ impl Store {
         }
     }
 
-    /// Watches `keys` on behalf of `stage`, if it does not yet. To be called before the access of the command that is about to
+    /// Watches `keys` on behalf of `workspace`, if it does not yet. To be called before the access of the command that is about to
     /// touch them: what others do to them from now on makes the transaction fail.
     ///
     /// Locks one stripe at a time.
@@ -318,13 +318,13 @@ impl Store {
     /// # Errors
     /// [`StoreError::TransactionTooLarge`] when the keys are too many, [`StoreError::MemoryLimit`] when there is no memory for
     /// them, [`StoreError::NoSuchDatabase`]; then none was added.
-    pub fn touch(self: &Arc<Self>, stage: &mut Stage, keys: &[KeyRef<'_>]) -> Result<(), StoreError> {
-        debug_assert!(Arc::ptr_eq(self, &stage.store), "of another store");
+    pub fn touch(self: &Arc<Self>, workspace: &mut Workspace, keys: &[KeyRef<'_>]) -> Result<(), StoreError> {
+        debug_assert!(Arc::ptr_eq(self, &workspace.store), "of another store");
         let mut fresh: Vec<(KeyHash, KeyRef<'_>)> = Vec::new();
-        let mut size_bytes = stage.bytes();
+        let mut size_bytes = workspace.bytes();
         for key in keys {
             let hash = self.hasher.hash(key.key);
-            if stage.find(stage.contents_of(key.db), hash, key.key).is_none() {
+            if workspace.find(workspace.contents_of(key.db), hash, key.key).is_none() {
                 if key.db >= self.options.databases {
                     return Err(StoreError::NoSuchDatabase);
                 }
@@ -344,14 +344,14 @@ impl Store {
         }
         for (hash, KeyRef { db, key }) in fresh {
             // a command may name a key twice
-            let contents = stage.contents_of(db);
-            if let (name, None) = stage.search(contents, hash, key) {
+            let contents = workspace.contents_of(db);
+            if let (name, None) = workspace.search(contents, hash, key) {
                 let before = u16::try_from(contents).ok().filter(|it| *it < self.options.databases);
                 let watch = self.watch(before.unwrap_or(db), key);
                 let touched = Touched { contents, hash, watch, intent: None };
-                stage.touched.insert(name, touched);
-                stage.bytes += KEY_BYTES + key.len() as u64;
-                stage.held.add(WATCH_BYTES + 2 * key.len() as u64);
+                workspace.touched.insert(name, touched);
+                workspace.bytes += KEY_BYTES + key.len() as u64;
+                workspace.held.add(WATCH_BYTES + 2 * key.len() as u64);
             }
         }
         Ok(())
@@ -366,7 +366,7 @@ fn moves_bytes(databases: usize) -> u64 {
     if databases == 0 { 0 } else { 256 + 8 * databases as u64 }
 }
 
-/// What a watch takes in memory beside the key, which is there twice: the entry of the stripe, and of the stage.
+/// What a watch takes in memory beside the key, which is there twice: the entry of the stripe, and of the workspace.
 const WATCH_BYTES: u64 = 240;
 // what is prepared is written whole: no record of it has a `since`
 const _: () = assert!(KEY_BYTES >= crate::RECORD_OVERHEAD_BYTES - 8 + 56);

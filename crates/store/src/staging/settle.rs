@@ -1,10 +1,10 @@
-//! What the store does with a stage: prepare it, commit it at once; and with a prepared branch: commit it, roll it back.
+//! What the store does with a workspace: prepare it, commit it at once; and with a prepared branch: commit it, roll it back.
 
 use std::sync::Arc;
 
 use clock::UnixMs;
 
-use super::{Branch, Move, Stage};
+use super::{Branch, Move, Workspace};
 use crate::access::{Access, Scope};
 use crate::engine::Class;
 use crate::error::{Stop, StoreError};
@@ -72,55 +72,60 @@ impl From<StoreError> for Halted {
 }
 
 impl Store {
-    /// Prepares what `stage` holds as the branch called `branch`: from now on only its commit or rollback changes the keys that
+    /// Prepares what `workspace` holds as the branch called `branch`: from now on only its commit or rollback changes the keys that
     /// it touched, also after a crash, if the ticket was released before.
     ///
-    /// `branch` is of 1 to 1,024 bytes. The stage may be dropped then; whatever else is returned, nothing happened, and it may
+    /// `branch` is of 1 to 1,024 bytes. The workspace may be dropped then; whatever else is returned, nothing happened, and it may
     /// be tried again.
     ///
     /// # Errors
     /// [`Halted`]: [`StoreError::Transaction`] for a name that is in use or not of that length, or engine `noop`; otherwise as
     /// [`Access::commit`] but [`Stop::Locked`], which is [`Staging::Locked`] here.
-    pub fn prepare(&self, branch: &str, stage: &Stage, prepared: &Prepared) -> Result<Staging, Halted> {
+    pub fn prepare(
+        &self,
+        branch: &str,
+        workspace: &Workspace,
+        prepared: &Prepared,
+    ) -> Result<Staging, Halted> {
         self.admit_staging()?;
         if !(1..=BRANCH_BYTES_MAX).contains(&branch.len()) {
             let text = format!("the name of a transaction's branch has 1 to {BRANCH_BYTES_MAX} bytes");
             return Err(StoreError::Transaction(text).into());
         }
         self.memory.make_room(&self.index, &*self.engine, crate::memory::ROOM_PAGES_MAX, 0);
-        let branch = Arc::new(Branch::of(self, branch, stage, self.now().unix().0));
+        let branch = Arc::new(Branch::of(self, branch, workspace, self.now().unix().0));
         let image = branch.encode();
         let bytes = image.len() as u64 + branch.id.len() as u64 + RECORD_OVERHEAD_BYTES;
         let credits = self.engine.reserve(bytes, 1, Class::Write)?;
         let keys = branch_keys(&branch);
         let scope = self.scope_of(&branch.moves, &keys, true);
         let mut access = Access::new(self, scope, prepared, Some(credits), self.now());
-        match access.prepare(&branch, stage, image) {
+        match access.prepare(&branch, workspace, image) {
             Ok(staging) => Ok(staging),
             Err(stop) => Err(Halted { stop, wanted: access.into_wanted() }),
         }
     }
 
-    /// Commits what `stage` holds at once, with nothing prepared: for a transaction of this store alone. With nothing but reads it
+    /// Commits what `workspace` holds at once, with nothing prepared: for a transaction of this store alone. With nothing but reads it
     /// only looks whether one of them still holds.
     ///
     /// # Errors
     /// As [`Store::prepare`].
-    pub fn commit_staged(&self, stage: &Stage, prepared: &Prepared) -> Result<Staging, Halted> {
+    pub fn commit_staged(&self, workspace: &Workspace, prepared: &Prepared) -> Result<Staging, Halted> {
         self.admit_staging()?;
         self.memory.make_room(&self.index, &*self.engine, crate::memory::ROOM_PAGES_MAX, 0);
         let keys: Vec<KeyRef<'_>> =
-            stage.touched().map(|touched| KeyRef { db: touched.db(), key: touched.key() }).collect();
-        let credits = match self.engine.reserve(stage.bytes(), stage.writes() as u64, Class::Write) {
-            _ if stage.writes() == 0 => None,
+            workspace.touched().map(|touched| KeyRef { db: touched.db(), key: touched.key() }).collect();
+        let credits = match self.engine.reserve(workspace.bytes(), workspace.writes() as u64, Class::Write) {
+            _ if workspace.writes() == 0 => None,
             Ok(credits) => Some(credits),
             // Only the commit knows whether all that it does is to remove: it asks again, and names the cause if not.
             Err(Stop::Refused(StoreError::DiskFull(_))) => None,
             Err(stop) => return Err(stop.into()),
         };
-        let scope = self.scope_of(&stage.moves(), &keys, stage.writes() > 0);
+        let scope = self.scope_of(&workspace.moves(), &keys, workspace.writes() > 0);
         let mut access = Access::new(self, scope, prepared, credits, self.now());
-        match access.commit_stage(stage) {
+        match access.commit_workspace(workspace) {
             Ok(staging) => Ok(staging),
             Err(stop) => Err(Halted { stop, wanted: access.into_wanted() }),
         }

@@ -26,18 +26,18 @@ fn each_step_of_a_branch_is_one_group() {
     let store =
         Store::assemble(options, engine, Arc::new(Index::new(1)), hasher, 0, None).expect("no threads");
     let prepared = Prepared::default();
-    let mut stage = store.stage();
+    let mut workspace = store.workspace();
     let keys = [KeyRef { db: 0, key: b"a" }, KeyRef { db: 0, key: b"b" }];
-    store.touch(&mut stage, &keys).expect("room");
+    store.touch(&mut workspace, &keys).expect("room");
     let mut access = store.access(Scope::Keys(&keys), &prepared, 64).expect("room");
-    access.resume(&stage);
+    access.resume(&workspace);
     access.put(0, b"a", Value::String(b"v"), None);
     access.put(0, b"b", Value::String(b"v"), None);
-    access.keep(&mut stage).expect("room");
+    access.keep(&mut workspace).expect("room");
     let counts = || (log.groups(), store.newest());
     assert_eq!(counts(), (0, 0), "nothing is logged before it is prepared");
     let prepare = || {
-        let staging = store.prepare("branch", &stage, &prepared).expect("room");
+        let staging = store.prepare("branch", &workspace, &prepared).expect("room");
         assert!(matches!(staging, Staging::Done { .. }), "{staging:?}");
     };
     prepare();
@@ -72,20 +72,23 @@ fn commands_that_name_their_keys_look_at_no_others_of_the_transaction() {
     let looks = |batches: u32| {
         let options = Options { engine: EngineKind::Memory, background: false, ..Options::default() };
         let store = Store::open(options).expect("nothing to read");
-        let (mut stage, prepared) = (store.stage(), Prepared::default());
+        let (mut workspace, prepared) = (store.workspace(), Prepared::default());
         LOOKS.set(0);
         for batch in 0..batches {
             let names: Vec<[u8; 4]> = (0..BATCH).map(|key| (batch * BATCH + key).to_be_bytes()).collect();
             let keys: Vec<KeyRef<'_>> = names.iter().map(|name| KeyRef { db: 0, key: name }).collect();
             for value in [b"fresh", b"again"] {
-                store.touch(&mut stage, &keys).expect("room");
+                store.touch(&mut workspace, &keys).expect("room");
                 let mut access = store.access(Scope::Keys(&keys), &prepared, 0).expect("room");
-                access.resume(&stage);
+                access.resume(&workspace);
                 keys.iter().for_each(|key| access.put(0, key.key, Value::String(value), None));
-                access.keep(&mut stage).expect("room");
+                access.keep(&mut workspace).expect("room");
             }
         }
-        assert_eq!((stage.keys(), stage.writes()), ((batches * BATCH) as usize, (batches * BATCH) as usize));
+        assert_eq!(
+            (workspace.keys(), workspace.writes()),
+            ((batches * BATCH) as usize, (batches * BATCH) as usize)
+        );
         LOOKS.get()
     };
     let (once, twice) = (looks(20), looks(40));

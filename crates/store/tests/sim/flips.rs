@@ -65,10 +65,10 @@ pub fn stray(seed: u64, tally: &mut Tally) -> Result<(), String> {
     let nth = 1 + rng.below(if path == ".seg" || path.is_empty() { 200 } else { 12 });
     world.is_struck = true;
     world.disk.plan(Fault::at(nth, effect).of(Kinds::WRITE).on(path));
-    let place = format!("{effect:?} at write {nth} of {path:?}");
+    let address = format!("{effect:?} at write {nth} of {path:?}");
     let state = match age(&mut world) {
         Ok(state) => state,
-        Err(Trouble::Violation(what)) => return Err(format!("{place}: {what}")),
+        Err(Trouble::Violation(what)) => return Err(format!("{address}: {what}")),
         Err(_) => {
             tally.errors += 1; // found while it ran
             return Ok(());
@@ -76,7 +76,7 @@ pub fn stray(seed: u64, tally: &mut Tally) -> Result<(), String> {
     };
     let mut copy = World::at(&world, &folder());
     copy.disk = world.disk.fork();
-    judge(&mut copy, &state, tally).map_err(|what| format!("{place}: {what}"))
+    judge(&mut copy, &state, tally).map_err(|what| format!("{address}: {what}"))
 }
 
 /// Flips one random bit of one random file, and looks at everything.
@@ -89,8 +89,8 @@ pub fn flip(world: &World, state: &State, rng: &mut Rng, tally: &mut Tally) -> R
     disk.flip_bit(&path, offset, bit).expect("the file is there");
     let mut copy = World::at(world, &folder());
     copy.disk = disk;
-    let place = format!("bit {bit} of byte {offset} of {}", path.display());
-    judge(&mut copy, state, tally).map_err(|what| format!("{place}: {what}"))
+    let address = format!("bit {bit} of byte {offset} of {}", path.display());
+    judge(&mut copy, state, tally).map_err(|what| format!("{address}: {what}"))
 }
 
 /// Opens the store and looks at everything: it is as in `state`, or an error.

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use store::{Halted, KeyRef, Prepared, Scope, Stage, Staging, Stop, Wanted};
+use store::{Halted, KeyRef, Prepared, Scope, Staging, Stop, Wanted, Workspace};
 
 use crate::model::{Branch, DATABASES, Effect, Entry, Name};
 use crate::world::{Outcome, Trouble, World, entry, never, stage, violation};
@@ -15,7 +15,7 @@ const BRANCHES_MAX: usize = 3;
 
 /// A transaction that is being staged.
 pub struct Open {
-    stage: Stage,
+    workspace: Workspace,
     /// What it has staged, by contents and key; `None` is a removal.
     changes: BTreeMap<Name, Option<Entry>>,
     /// The contents of each database: those that one had before, or made since.
@@ -80,7 +80,7 @@ impl World {
     fn stage_command(&mut self) -> Outcome<()> {
         let store = self.store().clone();
         let mut open = self.open.take().unwrap_or_else(|| Open {
-            stage: store.stage(),
+            workspace: store.workspace(),
             changes: BTreeMap::new(),
             contents: std::array::from_fn(|db| db as u16),
             made: DATABASES,
@@ -102,7 +102,7 @@ impl World {
 
     /// FLUSHDB, FLUSHALL or SWAPDB.
     fn stage_move(&mut self, open: &mut Open, effect: &Effect) -> Outcome<()> {
-        let (store, staging) = (self.store(), &mut open.stage);
+        let (store, staging) = (self.store(), &mut open.workspace);
         self.tries(&[], |prepared| {
             let none = |stop| (stop, Wanted::default());
             let mut access = store.access(Scope::Everything, prepared, 0).map_err(none)?;
@@ -143,7 +143,7 @@ impl World {
         let keys: Vec<KeyRef<'_>> = names.iter().map(|(db, key)| KeyRef { db: *db, key }).collect();
         let now = self.now()?;
         let store = self.store();
-        store.touch(&mut open.stage, &keys).map_err(Trouble::Refused)?;
+        store.touch(&mut open.workspace, &keys).map_err(Trouble::Refused)?;
         for (db, key) in &names {
             let contents = open.contents[usize::from(*db)];
             // what it emptied is its own, whatever others do there
@@ -183,7 +183,7 @@ impl World {
                 }
             }
         }
-        let staging = &mut open.stage;
+        let staging = &mut open.workspace;
         let found = self.tries(&keys, |prepared| staged(store, staging, &keys, effects, prepared))?;
         if found != (wanted.clone(), presence.clone()) {
             return violation(format!("{effects:?} staged on {wanted:?} found {found:?}, not {presence:?}"));
@@ -202,7 +202,7 @@ impl World {
         let first = self.store().newest() + 1;
         let store = self.store();
         let staging =
-            self.tries(&[], |prepared| store.prepare(&id, &open.stage, prepared).map_err(halted))?;
+            self.tries(&[], |prepared| store.prepare(&id, &open.workspace, prepared).map_err(halted))?;
         let Some(ticket) = self.judge(&open, staging)? else { return Ok(()) };
         let whole: BTreeSet<u16> =
             (0..DATABASES).filter(|db| open.contents[usize::from(*db)] != *db).collect();
@@ -219,7 +219,7 @@ impl World {
         let first = self.store().newest() + 1;
         let store = self.store();
         let staging =
-            self.tries(&[], |prepared| store.commit_staged(&open.stage, prepared).map_err(halted))?;
+            self.tries(&[], |prepared| store.commit_staged(&open.workspace, prepared).map_err(halted))?;
         let Some(ticket) = self.judge(&open, staging)? else { return Ok(()) };
         if self.store().newest() >= first {
             let effects = self.effects_of(&open);
@@ -343,7 +343,7 @@ impl World {
             .collect();
         for key in keys {
             for db in 0..DATABASES {
-                let mut probe = store.stage();
+                let mut probe = store.workspace();
                 store.touch(&mut probe, &[KeyRef { db, key: &key }]).map_err(Trouble::Refused)?;
                 let look = self.tries(&[], |prepared| store.commit_staged(&probe, prepared).map_err(halted));
                 if let Staging::Locked { by, .. } = look.map_err(never)? {
@@ -375,7 +375,7 @@ type Found = (Vec<Option<Entry>>, Vec<Option<bool>>);
 /// One try of a command of a transaction.
 fn staged(
     store: &store::Store,
-    staging: &mut Stage,
+    staging: &mut Workspace,
     keys: &[KeyRef<'_>],
     effects: &[Effect],
     prepared: &Prepared,

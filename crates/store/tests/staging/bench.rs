@@ -6,8 +6,8 @@ use std::sync::{Arc, mpsc};
 
 use clock::{SimClock, UnixMs};
 use store::{
-    Access, Deadline, EngineKind, Halted, Hooks, KeyRef, Options, Prepared, Scope, Stage, Staging, Stop,
-    Store, StoreError, Value,
+    Access, Deadline, EngineKind, Halted, Hooks, KeyRef, Options, Prepared, Scope, Staging, Stop, Store,
+    StoreError, Value, Workspace,
 };
 use vfs::SimDisk;
 
@@ -111,15 +111,15 @@ impl Bench {
     /// Runs a command of a transaction.
     pub fn staged<T>(
         &self,
-        stage: &mut Stage,
+        workspace: &mut Workspace,
         scope: &[(u16, &[u8])],
         mut body: impl FnMut(&mut Access<'_>) -> Result<T, Stop>,
     ) -> Result<T, Stop> {
-        self.store.touch(stage, &refs(scope))?;
+        self.store.touch(workspace, &refs(scope))?;
         self.carry_out(scope, |mut access| {
-            access.resume(stage);
+            access.resume(workspace);
             match body(&mut access) {
-                Ok(value) => access.keep(stage).map(|_| value).map_err(Halted::from),
+                Ok(value) => access.keep(workspace).map(|_| value).map_err(Halted::from),
                 Err(stop) => Err(Halted { stop, wanted: access.into_wanted() }),
             }
         })
@@ -157,12 +157,12 @@ impl Bench {
         panic!("a command did not get through");
     }
 
-    pub fn prepare(&self, branch: &str, stage: &Stage) -> Result<Staging, Stop> {
-        self.ended(|prepared| self.store.prepare(branch, stage, prepared))
+    pub fn prepare(&self, branch: &str, workspace: &Workspace) -> Result<Staging, Stop> {
+        self.ended(|prepared| self.store.prepare(branch, workspace, prepared))
     }
 
-    pub fn commit_staged(&self, stage: &Stage) -> Result<Staging, Stop> {
-        self.ended(|prepared| self.store.commit_staged(stage, prepared))
+    pub fn commit_staged(&self, workspace: &Workspace) -> Result<Staging, Stop> {
+        self.ended(|prepared| self.store.commit_staged(workspace, prepared))
     }
 
     pub fn commit(&self, branch: &str) -> Option<u64> {
@@ -189,34 +189,36 @@ impl Bench {
             .expect("a read")
     }
 
-    pub fn stage_set(&self, stage: &mut Stage, key: &[u8], value: &[u8]) {
-        self.stage_put(stage, key, value, None).expect("room");
+    pub fn stage_set(&self, workspace: &mut Workspace, key: &[u8], value: &[u8]) {
+        self.stage_put(workspace, key, value, None).expect("room");
     }
 
     pub fn stage_put(
         &self,
-        stage: &mut Stage,
+        workspace: &mut Workspace,
         key: &[u8],
         value: &[u8],
         expiry: Option<u64>,
     ) -> Result<(), Stop> {
-        self.staged(stage, &[(0, key)], |access| {
+        self.staged(workspace, &[(0, key)], |access| {
             access.put(0, key, Value::String(value), expiry.map(|at| Deadline::at(UnixMs(at))));
             Ok(())
         })
     }
 
-    pub fn stage_get(&self, stage: &mut Stage, key: &[u8]) -> Option<Vec<u8>> {
-        self.staged(stage, &[(0, key)], |access| Ok(access.get(0, key)?.map(|found| found.value.to_vec())))
-            .expect("a read")
+    pub fn stage_get(&self, workspace: &mut Workspace, key: &[u8]) -> Option<Vec<u8>> {
+        self.staged(workspace, &[(0, key)], |access| {
+            Ok(access.get(0, key)?.map(|found| found.value.to_vec()))
+        })
+        .expect("a read")
     }
 
-    pub fn stage_del(&self, stage: &mut Stage, key: &[u8]) -> bool {
-        self.staged(stage, &[(0, key)], |access| access.remove(0, key)).expect("room")
+    pub fn stage_del(&self, workspace: &mut Workspace, key: &[u8]) -> bool {
+        self.staged(workspace, &[(0, key)], |access| access.remove(0, key)).expect("room")
     }
 
-    pub fn stage_expire(&self, stage: &mut Stage, key: &[u8], expiry: Option<u64>) -> bool {
-        self.staged(stage, &[(0, key)], |access| {
+    pub fn stage_expire(&self, workspace: &mut Workspace, key: &[u8], expiry: Option<u64>) -> bool {
+        self.staged(workspace, &[(0, key)], |access| {
             access.set_expiry(0, key, expiry.map(|at| Deadline::at(UnixMs(at))))
         })
         .expect("room")
@@ -224,9 +226,9 @@ impl Bench {
 
     /// A branch that sets `key` to `value`, prepared.
     pub fn prepared_set(&self, branch: &str, key: &[u8], value: &[u8]) {
-        let mut stage = self.store.stage();
-        self.stage_set(&mut stage, key, value);
-        assert!(matches!(self.prepare(branch, &stage), Ok(Staging::Done { .. })));
+        let mut workspace = self.store.workspace();
+        self.stage_set(&mut workspace, key, value);
+        assert!(matches!(self.prepare(branch, &workspace), Ok(Staging::Done { .. })));
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clock::{Clock, UnixMs};
-use store::{Deadline, EngineKind, Stage, Staging, Stop, Value};
+use store::{Deadline, EngineKind, Staging, Stop, Value, Workspace};
 
 use crate::bench::{Bench, holder};
 
@@ -14,50 +14,50 @@ fn put(bench: &Bench, db: u16, key: &[u8], value: &[u8]) -> Result<(), Stop> {
     })
 }
 
-fn stage_put(bench: &Bench, stage: &mut Stage, db: u16, key: &[u8], value: &[u8]) {
-    let staged = bench.staged(stage, &[(db, key)], |access| {
+fn stage_put(bench: &Bench, workspace: &mut Workspace, db: u16, key: &[u8], value: &[u8]) {
+    let staged = bench.staged(workspace, &[(db, key)], |access| {
         access.put(db, key, Value::String(value), None);
         Ok(())
     });
     staged.expect("room");
 }
 
-fn stage_get(bench: &Bench, stage: &mut Stage, db: u16, key: &[u8]) -> Option<Vec<u8>> {
+fn stage_get(bench: &Bench, workspace: &mut Workspace, db: u16, key: &[u8]) -> Option<Vec<u8>> {
     bench
-        .staged(stage, &[(db, key)], |access| Ok(access.get(db, key)?.map(|found| found.value.to_vec())))
+        .staged(workspace, &[(db, key)], |access| Ok(access.get(db, key)?.map(|found| found.value.to_vec())))
         .expect("a read")
 }
 
-fn stage_flush(bench: &Bench, stage: &mut Stage, db: u16) {
-    bench.staged(stage, &[], |access| access.flush(db)).expect("room");
+fn stage_flush(bench: &Bench, workspace: &mut Workspace, db: u16) {
+    bench.staged(workspace, &[], |access| access.flush(db)).expect("room");
 }
 
-fn stage_swap(bench: &Bench, stage: &mut Stage, a: u16, b: u16) {
-    bench.staged(stage, &[], |access| access.swap(a, b)).expect("room");
+fn stage_swap(bench: &Bench, workspace: &mut Workspace, a: u16, b: u16) {
+    bench.staged(workspace, &[], |access| access.swap(a, b)).expect("room");
 }
 
-fn prepared(bench: &Bench, stage: &Stage) {
-    let staging = bench.prepare("b", stage).expect("room");
+fn prepared(bench: &Bench, workspace: &Workspace) {
+    let staging = bench.prepare("b", workspace).expect("room");
     assert!(matches!(staging, Staging::Done { .. }), "{staging:?}");
 }
 
 /// Database 0 has `a` and `b`, 1 has `c`. The transaction changes `a`, swaps 0 and 1, changes keys of both, flushes 2, sets a key there.
-fn busy(bench: &Bench) -> Stage {
+fn busy(bench: &Bench) -> Workspace {
     for (db, key) in [(0, b"a"), (0, b"b"), (1, b"c"), (2, b"d")] {
         put(bench, db, key, b"old").expect("free");
     }
-    let mut stage = bench.store.stage();
-    stage_put(bench, &mut stage, 0, b"a", b"before");
-    stage_swap(bench, &mut stage, 0, 1);
-    assert_eq!(stage_get(bench, &mut stage, 1, b"a").as_deref(), Some(&b"before"[..]));
-    assert_eq!(stage_get(bench, &mut stage, 0, b"a"), None);
-    assert_eq!(stage_get(bench, &mut stage, 0, b"c").as_deref(), Some(&b"old"[..]));
-    stage_put(bench, &mut stage, 1, b"b", b"after");
-    stage_put(bench, &mut stage, 2, b"d", b"lost");
-    stage_flush(bench, &mut stage, 2);
-    assert_eq!(stage_get(bench, &mut stage, 2, b"d"), None);
-    stage_put(bench, &mut stage, 2, b"e", b"new");
-    stage
+    let mut workspace = bench.store.workspace();
+    stage_put(bench, &mut workspace, 0, b"a", b"before");
+    stage_swap(bench, &mut workspace, 0, 1);
+    assert_eq!(stage_get(bench, &mut workspace, 1, b"a").as_deref(), Some(&b"before"[..]));
+    assert_eq!(stage_get(bench, &mut workspace, 0, b"a"), None);
+    assert_eq!(stage_get(bench, &mut workspace, 0, b"c").as_deref(), Some(&b"old"[..]));
+    stage_put(bench, &mut workspace, 1, b"b", b"after");
+    stage_put(bench, &mut workspace, 2, b"d", b"lost");
+    stage_flush(bench, &mut workspace, 2);
+    assert_eq!(stage_get(bench, &mut workspace, 2, b"d"), None);
+    stage_put(bench, &mut workspace, 2, b"e", b"new");
+    workspace
 }
 
 fn contents(bench: &Bench) -> Vec<(u16, u8, String)> {
@@ -83,14 +83,14 @@ const AFTER: [(u16, u8, &str); 4] =
 #[test]
 fn commit_leaves_what_the_same_commands_leave_one_by_one() {
     Bench::each(|bench| {
-        let stage = busy(&bench);
+        let workspace = busy(&bench);
         assert_eq!(contents(&bench), told(&BEFORE), "nobody else sees it");
-        assert!(matches!(bench.commit_staged(&stage), Ok(Staging::Done { .. })));
+        assert!(matches!(bench.commit_staged(&workspace), Ok(Staging::Done { .. })));
         assert_eq!(contents(&bench), told(&AFTER));
     });
     Bench::each(|bench| {
-        let stage = busy(&bench);
-        prepared(&bench, &stage);
+        let workspace = busy(&bench);
+        prepared(&bench, &workspace);
         assert_eq!(contents(&bench), told(&BEFORE), "nobody else sees it");
         bench.commit("b");
         assert_eq!(contents(&bench), told(&AFTER));
@@ -104,9 +104,9 @@ fn commit_leaves_what_the_same_commands_leave_one_by_one() {
 fn prepared_databases_outlive_crash_and_restart_and_are_held() {
     for commits in [true, false] {
         let mut bench = Bench::new(EngineKind::Log, 128);
-        let stage = busy(&bench);
-        prepared(&bench, &stage);
-        drop(stage);
+        let workspace = busy(&bench);
+        prepared(&bench, &workspace);
+        drop(workspace);
         bench.settle();
         for crashes in [true, false] {
             if crashes {
@@ -136,10 +136,10 @@ fn prepared_databases_outlive_crash_and_restart_and_are_held() {
 fn whole_database_is_held_from_prepare_to_the_end() {
     Bench::each(|bench| {
         put(&bench, 1, b"k", b"v").expect("free");
-        let mut stage = bench.store.stage();
-        stage_flush(&bench, &mut stage, 1);
+        let mut workspace = bench.store.workspace();
+        stage_flush(&bench, &mut workspace, 1);
         put(&bench, 1, b"j", b"v").expect("until it is prepared it is in the way of nobody");
-        prepared(&bench, &stage);
+        prepared(&bench, &workspace);
         let all = ("b".to_owned(), 1, b"(all)".to_vec());
         assert_eq!(holder(put(&bench, 1, b"new", b"v")), ("b".to_owned(), 1, b"new".to_vec()));
         assert_eq!(
@@ -150,10 +150,10 @@ fn whole_database_is_held_from_prepare_to_the_end() {
         assert_eq!(holder(bench.run(&[], |access| access.swap(0, 1))), all);
         assert_eq!(holder(bench.run(&[], |access| access.flush_all())), all);
         assert_eq!(bench.get_in(1, b"k").as_deref(), Some(&b"v"[..]), "reads see what is committed");
-        let mut other = bench.store.stage();
+        let mut other = bench.store.workspace();
         stage_get(&bench, &mut other, 1, b"k");
         assert!(matches!(bench.prepare("c", &other), Ok(Staging::Locked { db: 1, key: Some(_), .. })));
-        let mut other = bench.store.stage();
+        let mut other = bench.store.workspace();
         stage_swap(&bench, &mut other, 1, 2);
         assert!(matches!(bench.prepare("c", &other), Ok(Staging::Locked { db: 1, key: None, .. })));
         put(&bench, 0, b"k", b"v").expect("another database");
@@ -167,13 +167,13 @@ fn whole_database_is_held_from_prepare_to_the_end() {
 fn flush_waits_for_a_branch_that_holds_a_key_of_the_database() {
     Bench::each(|bench| {
         bench.prepared_set("first", b"k", b"v");
-        let mut stage = bench.store.stage();
-        stage_flush(&bench, &mut stage, 0);
+        let mut workspace = bench.store.workspace();
+        stage_flush(&bench, &mut workspace, 0);
         let locked = Staging::Locked { by: "first".into(), db: 0, key: Some(b"k".as_slice().into()) };
-        assert_eq!(bench.prepare("b", &stage).expect("room"), locked);
-        assert_eq!(bench.commit_staged(&stage).expect("room"), locked);
+        assert_eq!(bench.prepare("b", &workspace).expect("room"), locked);
+        assert_eq!(bench.commit_staged(&workspace).expect("room"), locked);
         bench.commit("first");
-        prepared(&bench, &stage);
+        prepared(&bench, &workspace);
         bench.commit("b");
         assert_eq!(bench.get(b"k"), None);
     });
@@ -183,20 +183,20 @@ fn flush_waits_for_a_branch_that_holds_a_key_of_the_database() {
 fn touched_keys_are_watched_where_their_contents_were() {
     Bench::each(|bench| {
         put(&bench, 1, b"k", b"v").expect("free");
-        let mut stage = bench.store.stage();
-        stage_swap(&bench, &mut stage, 0, 1);
-        stage_get(&bench, &mut stage, 0, b"k");
+        let mut workspace = bench.store.workspace();
+        stage_swap(&bench, &mut workspace, 0, 1);
+        stage_get(&bench, &mut workspace, 0, b"k");
         put(&bench, 0, b"k", b"other").expect("free");
         assert!(
-            matches!(bench.commit_staged(&stage), Ok(Staging::Done { .. })),
+            matches!(bench.commit_staged(&workspace), Ok(Staging::Done { .. })),
             "nobody changed what it read"
         );
         assert_eq!(bench.get_in(1, b"k").as_deref(), Some(&b"other"[..]));
-        let mut stage = bench.store.stage();
-        stage_swap(&bench, &mut stage, 0, 1);
-        stage_get(&bench, &mut stage, 0, b"k");
+        let mut workspace = bench.store.workspace();
+        stage_swap(&bench, &mut workspace, 0, 1);
+        stage_get(&bench, &mut workspace, 0, b"k");
         bench.run(&[], |access| access.flush(1)).expect("free");
-        assert!(matches!(bench.prepare("b", &stage), Ok(Staging::Changed { db: 1, .. })));
+        assert!(matches!(bench.prepare("b", &workspace), Ok(Staging::Changed { db: 1, .. })));
     });
 }
 
@@ -206,19 +206,19 @@ fn touched_keys_are_watched_where_their_contents_were() {
 fn key_behind_a_flush_is_its_own_whatever_others_do_there() {
     Bench::each(|bench| {
         for prepares in [false, true] {
-            let mut stage = bench.store.stage();
-            stage_flush(&bench, &mut stage, 0);
-            stage_swap(&bench, &mut stage, 0, 1);
-            stage_put(&bench, &mut stage, 1, b"set", b"new");
-            assert_eq!(stage_get(&bench, &mut stage, 1, b"read"), None);
+            let mut workspace = bench.store.workspace();
+            stage_flush(&bench, &mut workspace, 0);
+            stage_swap(&bench, &mut workspace, 0, 1);
+            stage_put(&bench, &mut workspace, 1, b"set", b"new");
+            assert_eq!(stage_get(&bench, &mut workspace, 1, b"read"), None);
             for (db, key) in [(0, b"set".as_slice()), (0, b"read"), (1, b"set"), (1, b"read")] {
                 put(&bench, db, key, b"other").expect("free");
             }
             if prepares {
-                prepared(&bench, &stage);
+                prepared(&bench, &workspace);
                 bench.commit("b");
             } else {
-                assert!(matches!(bench.commit_staged(&stage), Ok(Staging::Done { .. })));
+                assert!(matches!(bench.commit_staged(&workspace), Ok(Staging::Done { .. })));
             }
             assert_eq!(bench.get_in(1, b"set").as_deref(), Some(&b"new"[..]));
             assert_eq!(bench.get_in(1, b"read"), None);
@@ -227,23 +227,23 @@ fn key_behind_a_flush_is_its_own_whatever_others_do_there() {
         }
         // What it saw before its flush it did see.
         put(&bench, 0, b"k", b"v").expect("free");
-        let mut stage = bench.store.stage();
-        stage_get(&bench, &mut stage, 0, b"k");
-        stage_flush(&bench, &mut stage, 0);
-        stage_put(&bench, &mut stage, 0, b"k", b"new");
+        let mut workspace = bench.store.workspace();
+        stage_get(&bench, &mut workspace, 0, b"k");
+        stage_flush(&bench, &mut workspace, 0);
+        stage_put(&bench, &mut workspace, 0, b"k", b"new");
         put(&bench, 0, b"k", b"other").expect("free");
-        assert!(matches!(bench.prepare("b", &stage), Ok(Staging::Changed { db: 0, .. })));
+        assert!(matches!(bench.prepare("b", &workspace), Ok(Staging::Changed { db: 0, .. })));
     });
 }
 
 #[test]
 fn two_swaps_change_nothing_and_hold_nothing() {
     Bench::each(|bench| {
-        let mut stage = bench.store.stage();
-        (0..2).for_each(|_| stage_swap(&bench, &mut stage, 0, 1));
-        assert_eq!((stage.writes(), stage.is_empty()), (0, true));
-        stage_flush(&bench, &mut stage, 0);
-        assert_eq!((stage.writes(), stage.is_empty()), (1, false));
+        let mut workspace = bench.store.workspace();
+        (0..2).for_each(|_| stage_swap(&bench, &mut workspace, 0, 1));
+        assert_eq!((workspace.writes(), workspace.is_empty()), (0, true));
+        stage_flush(&bench, &mut workspace, 0);
+        assert_eq!((workspace.writes(), workspace.is_empty()), (1, false));
     });
 }
 
@@ -257,9 +257,9 @@ fn overdue(bench: &Bench) {
         });
         put.expect("room");
     }
-    let mut stage = bench.store.stage();
-    stage_swap(bench, &mut stage, 0, 1);
-    prepared(bench, &stage);
+    let mut workspace = bench.store.workspace();
+    stage_swap(bench, &mut workspace, 0, 1);
+    prepared(bench, &workspace);
     bench.clock.advance(Duration::from_millis(20));
 }
 

@@ -13,10 +13,10 @@ fn every_change_of_a_locked_key_stops_and_names_the_branch() {
     Bench::each(|bench| {
         bench.set(b"k", b"v", None).expect("room");
         bench.set(b"free", b"v", None).expect("room");
-        let mut stage = bench.store.stage();
-        bench.stage_get(&mut stage, b"k");
-        bench.stage_set(&mut stage, b"target", b"v");
-        assert!(matches!(bench.prepare("b", &stage), Ok(Staging::Done { .. })));
+        let mut workspace = bench.store.workspace();
+        bench.stage_get(&mut workspace, b"k");
+        bench.stage_set(&mut workspace, b"target", b"v");
+        assert!(matches!(bench.prepare("b", &workspace), Ok(Staging::Done { .. })));
         let newest = bench.store.newest();
         let held = |key: &[u8]| ("b".to_owned(), 0, key.to_vec());
         assert_eq!(holder(bench.set(b"k", b"w", None)), held(b"k"), "SET, RESTORE");
@@ -69,14 +69,14 @@ fn removing_what_is_not_there_meets_no_lock() {
 #[test]
 fn flush_and_swap_of_a_database_with_a_locked_key_stop() {
     Bench::each(|bench| {
-        let mut stage = bench.store.stage();
+        let mut workspace = bench.store.workspace();
         bench
-            .staged(&mut stage, &[(1, b"k")], |access| {
+            .staged(&mut workspace, &[(1, b"k")], |access| {
                 access.put(1, b"k", Value::String(b"v"), None);
                 Ok(())
             })
             .expect("room");
-        bench.prepare("b", &stage).expect("nothing changed");
+        bench.prepare("b", &workspace).expect("nothing changed");
         let held = ("b".to_owned(), 1, b"k".to_vec());
         assert_eq!(holder(bench.run(&[], |access| access.flush(1))), held);
         assert_eq!(holder(bench.run(&[], |access| access.flush_all())), held);
@@ -96,13 +96,13 @@ fn flush_and_swap_of_a_database_with_a_locked_key_stop() {
 fn second_branch_waits_for_the_first_and_fails_if_that_changed_a_key() {
     Bench::each(|bench| {
         let staged = || {
-            let mut stage = bench.store.stage();
-            bench.stage_get(&mut stage, b"k");
-            bench.stage_set(&mut stage, b"own", b"v");
-            stage
+            let mut workspace = bench.store.workspace();
+            bench.stage_get(&mut workspace, b"k");
+            bench.stage_set(&mut workspace, b"own", b"v");
+            workspace
         };
         for (changes, last) in [(false, "done"), (true, "changed")] {
-            let mut first = bench.store.stage();
+            let mut first = bench.store.workspace();
             bench.stage_get(&mut first, b"k");
             if changes {
                 bench.stage_set(&mut first, b"k", b"v");
@@ -127,7 +127,7 @@ fn second_branch_waits_for_the_first_and_fails_if_that_changed_a_key() {
 #[test]
 fn write_skew_between_two_branches_is_not_possible() {
     Bench::each(|bench| {
-        let (mut one, mut two) = (bench.store.stage(), bench.store.stage());
+        let (mut one, mut two) = (bench.store.workspace(), bench.store.workspace());
         bench.stage_get(&mut one, b"a");
         bench.stage_set(&mut one, b"b", b"1");
         bench.stage_get(&mut two, b"b");
@@ -146,9 +146,9 @@ fn expired_key_that_is_locked_reads_as_absent_and_stays_until_the_end() {
         for key in [&b"k"[..], b"beside"] {
             bench.set(key, b"v", Some(at)).expect("room");
         }
-        let mut stage = bench.store.stage();
-        assert!(bench.stage_expire(&mut stage, b"k", None), "PERSIST");
-        bench.prepare("b", &stage).expect("nothing changed");
+        let mut workspace = bench.store.workspace();
+        assert!(bench.stage_expire(&mut workspace, b"k", None), "PERSIST");
+        bench.prepare("b", &workspace).expect("nothing changed");
         bench.clock.advance(Duration::from_millis(20));
         let newest = bench.store.newest();
         assert_eq!(bench.get(b"k"), None);
@@ -169,9 +169,9 @@ fn expired_key_that_is_locked_reads_as_absent_and_stays_until_the_end() {
         assert_eq!(bench.get(b"k").as_deref(), Some(&b"v"[..]), "it was persisted before its time had come");
 
         bench.set(b"k", b"v", Some(bench.clock.unix_ms().0 + 10)).expect("room");
-        let mut stage = bench.store.stage();
-        bench.stage_get(&mut stage, b"k");
-        bench.prepare("b", &stage).expect("nothing changed");
+        let mut workspace = bench.store.workspace();
+        bench.stage_get(&mut workspace, b"k");
+        bench.prepare("b", &workspace).expect("nothing changed");
         bench.clock.advance(Duration::from_millis(20));
         bench.store.tend(100);
         assert_eq!(bench.store.key_counts()[0].0, 1);
@@ -186,15 +186,15 @@ fn expired_key_that_is_locked_reads_as_absent_and_stays_until_the_end() {
 fn locked_keys_that_are_overdue_leave_the_tender_its_budget() {
     let bench = Bench::new(EngineKind::Memory, 128);
     let at = bench.clock.unix_ms().0 + 10;
-    let mut stage = bench.store.stage();
+    let mut workspace = bench.store.workspace();
     for n in 0..50_u8 {
         bench.set(&[n], b"v", Some(at)).expect("room");
-        bench.stage_get(&mut stage, &[n]);
+        bench.stage_get(&mut workspace, &[n]);
     }
     for n in 50..60_u8 {
         bench.set(&[n], b"v", Some(at)).expect("room");
     }
-    bench.prepare("b", &stage).expect("nothing changed");
+    bench.prepare("b", &workspace).expect("nothing changed");
     bench.clock.advance(Duration::from_millis(20));
     bench.store.tend(10);
     assert_eq!((bench.store.expired_keys(), bench.store.key_counts()[0].0), (10, 50));
@@ -205,12 +205,15 @@ fn locked_keys_that_are_overdue_leave_the_tender_its_budget() {
 fn transaction_may_stage_a_locked_key_and_meets_the_lock_when_it_prepares() {
     Bench::each(|bench| {
         bench.prepared_set("b", b"k", b"v");
-        let mut stage = bench.store.stage();
-        bench.stage_set(&mut stage, b"k", b"w");
-        assert_eq!(bench.staged(&mut stage, &[], |access| access.len(0)).expect("a read"), 1);
-        assert!(matches!(bench.prepare("c", &stage), Ok(Staging::Locked { .. })));
+        let mut workspace = bench.store.workspace();
+        bench.stage_set(&mut workspace, b"k", b"w");
+        assert_eq!(bench.staged(&mut workspace, &[], |access| access.len(0)).expect("a read"), 1);
+        assert!(matches!(bench.prepare("c", &workspace), Ok(Staging::Locked { .. })));
         bench.rollback("b");
-        assert!(matches!(bench.prepare("c", &stage), Ok(Staging::Done { .. })), "nothing changed after all");
+        assert!(
+            matches!(bench.prepare("c", &workspace), Ok(Staging::Done { .. })),
+            "nothing changed after all"
+        );
     });
 }
 
@@ -242,9 +245,9 @@ fn full_disk_refuses_prepare_and_lets_a_prepared_branch_end() {
     bench.disk.set_capacity(bench.disk.used_bytes() + (640 << 10));
     let full = (0..200_u8).any(|n| matches!(bench.set(&[n], &[n; 3_000], None), Err(Stop::Refused(_))));
     assert!(full, "the disk is full");
-    let mut stage = bench.store.stage();
-    bench.stage_set(&mut stage, b"more", &[1; 3_000]);
-    assert!(matches!(bench.prepare("d", &stage), Err(Stop::Refused(store::StoreError::DiskFull(_)))));
+    let mut workspace = bench.store.workspace();
+    bench.stage_set(&mut workspace, b"more", &[1; 3_000]);
+    assert!(matches!(bench.prepare("d", &workspace), Err(Stop::Refused(store::StoreError::DiskFull(_)))));
     assert!(bench.commit("b").is_some() && bench.rollback("c").is_some());
     assert_eq!(bench.get(b"k"), Some(vec![7; 3_000]));
 }

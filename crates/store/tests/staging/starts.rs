@@ -10,11 +10,11 @@ fn bench(bits: u32) -> Bench {
     let bench = Bench::new(EngineKind::Log, bits);
     bench.set(b"read", b"v", None).expect("room");
     bench.set(b"gone", b"v", None).expect("room");
-    let mut stage = bench.store.stage();
-    bench.stage_get(&mut stage, b"read");
-    bench.stage_del(&mut stage, b"gone");
-    bench.stage_put(&mut stage, b"k", &[7; 70_000], Some(5_000_000)).expect("room");
-    assert!(matches!(bench.prepare("b", &stage), Ok(Staging::Done { .. })));
+    let mut workspace = bench.store.workspace();
+    bench.stage_get(&mut workspace, b"read");
+    bench.stage_del(&mut workspace, b"gone");
+    bench.stage_put(&mut workspace, b"k", &[7; 70_000], Some(5_000_000)).expect("room");
+    assert!(matches!(bench.prepare("b", &workspace), Ok(Staging::Done { .. })));
     bench.settle();
     bench
 }
@@ -117,12 +117,12 @@ fn salvaged_folder_has_the_branch() {
 #[test]
 fn branch_of_a_database_beyond_the_setting_refuses_the_start_by_its_name() {
     let mut bench = Bench::new(EngineKind::Log, 128);
-    let mut stage = bench.store.stage();
+    let mut workspace = bench.store.workspace();
     let scope: [(u16, &[u8]); 1] = [(2, b"k")];
-    bench.staged(&mut stage, &scope, |access| access.get(2, b"k").map(drop)).expect("a read");
-    bench.prepare("b", &stage).expect("nothing changed");
+    bench.staged(&mut workspace, &scope, |access| access.get(2, b"k").map(drop)).expect("a read");
+    bench.prepare("b", &workspace).expect("nothing changed");
     bench.settle();
-    drop(stage);
+    drop(workspace);
     bench.options.databases = 2;
     let disk = bench.disk.process_death();
     let Err(StoreError::Open(text)) = bench.reopen(disk) else { panic!("it cannot be served") };

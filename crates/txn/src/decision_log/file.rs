@@ -90,11 +90,11 @@ impl FileLog {
         node: &NodeName,
         options: Options,
     ) -> Result<Opened<Self>, OpenError> {
-        let place = dir.display().to_string();
-        let failed = |what: &str, error: &io::Error| OpenError::Failed(format!("{what} {place}: {error}"));
+        let shown = dir.display().to_string();
+        let failed = |what: &str, error: &io::Error| OpenError::Failed(format!("{what} {shown}: {error}"));
         vfs.create_dir_all(dir).map_err(|error| failed("making", &error))?;
         let lock = vfs.lock(&dir.join("LOCK")).map_err(|error| match error.kind() {
-            io::ErrorKind::WouldBlock => OpenError::InUse(place.clone()),
+            io::ErrorKind::WouldBlock => OpenError::InUse(shown.clone()),
             _ => failed("locking", &error),
         })?;
         let folder = vfs.open_dir(dir).map_err(|error| failed("opening", &error))?;
@@ -108,7 +108,7 @@ impl FileLog {
             bytes: 0.into(),
         };
         let found = disk.found(node)?;
-        let (epoch, born) = next_epochs(found.epochs, clock, &place)?;
+        let (epoch, born) = next_epochs(found.epochs, clock, &shown)?;
         disk.put_node(node, epoch, born).map_err(|error| failed("writing NODE in", &error))?;
         let version = found.version + found.records.len() as u64;
         let records = disk.rewrite(found).map_err(|error| failed("writing the records again in", &error))?;
@@ -241,7 +241,7 @@ impl std::fmt::Debug for Job {
 
 /// A file of the folder.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct FileEntry {
     number: u64,
     size_bytes: usize,
 }
@@ -250,7 +250,7 @@ struct Place {
 #[derive(Clone, Copy, Debug)]
 struct Filed {
     version: u64,
-    place: Place,
+    file: FileEntry,
 }
 
 /// What is known of a transaction's records.
@@ -273,7 +273,7 @@ impl Entry {
 struct State {
     queue: VecDeque<Job>,
     /// Files whose decisions were removed, the longest free first: not more than there were records.
-    free: VecDeque<Place>,
+    free: VecDeque<FileEntry>,
     sweep: Sweep,
     entries: HashMap<TxId, Entry>,
     /// The last version that a record was given. A new file gets that of its first record for a number.
@@ -314,19 +314,19 @@ impl State {
         let Some(entry) = self.entries.get_mut(&tx) else { return };
         self.removed += 1;
         entry.removed = true;
-        self.free.extend(entry.on_disk.drain(..).map(|filed| filed.place));
+        self.free.extend(entry.on_disk.drain(..).map(|filed| filed.file));
         if entry.in_flight == 0 {
             self.entries.remove(&tx);
         }
     }
 
     /// A free file for a record of this size.
-    fn take_free(&mut self, size_bytes: usize) -> Option<Place> {
-        self.free.pop_front_if(|place| place.size_bytes == size_bytes)
+    fn take_free(&mut self, size_bytes: usize) -> Option<FileEntry> {
+        self.free.pop_front_if(|file| file.size_bytes == size_bytes)
     }
 
     /// Free files to unlink while a record is written: the first one, which was not as long, and what is too much.
-    fn take_surplus(&mut self, was_reused: bool) -> Vec<Place> {
+    fn take_surplus(&mut self, was_reused: bool) -> Vec<FileEntry> {
         let surplus = self.free.len().saturating_sub(FREE_MAX).min(UNLINKED_TOGETHER);
         let is_in_the_way = !was_reused && !self.free.is_empty();
         self.free.drain(..surplus.max(usize::from(is_in_the_way))).collect()
@@ -338,17 +338,17 @@ impl State {
         entry.on_disk.extract_if(.., |filed| filed.version < stamp.version).collect()
     }
 
-    /// A job is over; `place` is where its record is, synced, and what was `older` is unlinked. Without one that is as it was. Returns what
+    /// A job is over; `file` is where its record is, synced, and what was `older` is unlinked. Without one that is as it was. Returns what
     /// is to be unlinked, as a later record replaces it.
-    fn end(&mut self, stamp: Stamp, place: Option<Place>, older: Vec<Filed>) -> Vec<Filed> {
+    fn end(&mut self, stamp: Stamp, file: Option<FileEntry>, older: Vec<Filed>) -> Vec<Filed> {
         self.running -= 1;
-        self.records += u64::from(place.is_some());
+        self.records += u64::from(file.is_some());
         let entry = self.entries.get_mut(&stamp.tx).expect("an entry stays while a job of it runs");
         entry.in_flight -= 1;
-        let kept = place.map_or(older, |place| vec![Filed { version: stamp.version, place }]);
+        let kept = file.map_or(older, |file| vec![Filed { version: stamp.version, file }]);
         let mut replaced = Vec::new();
         if entry.removed {
-            self.free.extend(kept.iter().map(|filed| filed.place));
+            self.free.extend(kept.iter().map(|filed| filed.file));
         } else if entry.on_disk.is_empty() {
             entry.on_disk = kept;
         } else {
@@ -387,7 +387,7 @@ impl Shared {
         let Some(job) = state.queue.pop_front() else {
             let free = std::mem::take(&mut state.free);
             drop(state);
-            free.iter().for_each(|place| self.disk.unlink(*place));
+            free.iter().for_each(|file| self.disk.unlink(*file));
             return !free.is_empty();
         };
         state.running += 1;
@@ -395,14 +395,14 @@ impl Shared {
         let surplus = state.take_surplus(free.is_some());
         let older = state.take_older(job.stamp);
         drop(state);
-        surplus.iter().for_each(|place| self.disk.unlink(*place));
-        let fresh = Place { number: job.stamp.version, size_bytes: job.bytes.len() };
+        surplus.iter().for_each(|file| self.disk.unlink(*file));
+        let fresh = FileEntry { number: job.stamp.version, size_bytes: job.bytes.len() };
         let result = self.disk.put(free.unwrap_or(fresh), free.is_none(), &job.bytes, &older);
         self.end(&job, result, older);
         true
     }
 
-    fn end(&self, job: &Job, result: Result<Place, LogError>, older: Vec<Filed>) {
+    fn end(&self, job: &Job, result: Result<FileEntry, LogError>, older: Vec<Filed>) {
         let mut state = self.state();
         let replaced = state.end(job.stamp, result.as_ref().ok().copied(), older);
         let mut absent = VecDeque::new();
@@ -419,7 +419,7 @@ impl Shared {
         if may_rest {
             self.rest.notify_all();
         }
-        replaced.iter().for_each(|filed| self.disk.unlink(filed.place));
+        replaced.iter().for_each(|filed| self.disk.unlink(filed.file));
         job.waiter.on_logged(job.stamp.tx, result.map(drop));
         let reason = "an earlier record failed, and this one was not begun";
         for job in absent {
@@ -485,27 +485,33 @@ struct Disk {
 struct FoundAll {
     /// The last, and the first of the log; none in a folder that was just made.
     epochs: Option<(u32, u32)>,
-    records: Vec<(Stamp, Vec<u8>, Place)>,
+    records: Vec<(Stamp, Vec<u8>, FileEntry)>,
     /// The highest version, or number of a file.
     version: u64,
     /// Torn ones, and those that were replaced.
-    useless: Vec<Place>,
+    useless: Vec<FileEntry>,
 }
 
 impl Disk {
     /// Makes `bytes` durable in a new file, or in one of their size that is free, in place of `older`.
-    fn put(&self, place: Place, is_new: bool, bytes: &[u8], older: &[Filed]) -> Result<Place, LogError> {
-        self.write(place, is_new, bytes)?;
+    fn put(
+        &self,
+        file: FileEntry,
+        is_new: bool,
+        bytes: &[u8],
+        older: &[Filed],
+    ) -> Result<FileEntry, LogError> {
+        self.write(file, is_new, bytes)?;
         // The folder has a file that was free already.
         if is_new || !older.is_empty() {
-            self.replace(place, older)?;
+            self.replace(file, older)?;
         }
-        Ok(place)
+        Ok(file)
     }
 
-    fn write(&self, place: Place, is_new: bool, bytes: &[u8]) -> Result<(), LogError> {
+    fn write(&self, file: FileEntry, is_new: bool, bytes: &[u8]) -> Result<(), LogError> {
         let options = OpenOptions { write: true, create_new: is_new, ..OpenOptions::default() };
-        let path = self.path(place);
+        let path = self.path(file);
         let text = |what: &str, error: &io::Error| format!("{what} {}: {error}", path.display());
         let file =
             self.vfs.open(&path, options).map_err(|error| LogError::Absent(text("opening", &error)))?;
@@ -518,20 +524,20 @@ impl Disk {
         file.sync_data().map_err(|error| LogError::Unknown(text("syncing", &error)))
     }
 
-    /// Unlinks what the file at `place` replaces, and makes the folder durable. An older record that stays would be found when the newer
+    /// Unlinks what the file at `file` replaces, and makes the folder durable. An older record that stays would be found when the newer
     /// one is gone.
-    fn replace(&self, place: Place, older: &[Filed]) -> Result<(), LogError> {
-        let failed = |what: &str, place: Place, error: io::Error| {
-            LogError::Unknown(format!("{what} {}: {error}", self.path(place).display()))
+    fn replace(&self, file: FileEntry, older: &[Filed]) -> Result<(), LogError> {
+        let failed = |what: &str, file: FileEntry, error: io::Error| {
+            LogError::Unknown(format!("{what} {}: {error}", self.path(file).display()))
         };
-        for Filed { place, .. } in older {
-            self.vfs.remove(&self.path(*place)).map_err(|error| failed("unlinking", *place, error))?;
+        for Filed { file, .. } in older {
+            self.vfs.remove(&self.path(*file)).map_err(|error| failed("unlinking", *file, error))?;
         }
-        self.sync().map_err(|error| failed("syncing the folder of", place, error))
+        self.sync().map_err(|error| failed("syncing the folder of", file, error))
     }
 
-    fn path(&self, place: Place) -> PathBuf {
-        self.dir.join(sectors::file_name(place.number))
+    fn path(&self, file: FileEntry) -> PathBuf {
+        self.dir.join(sectors::file_name(file.number))
     }
 
     /// What was done in the folder before is durable on return.
@@ -543,8 +549,8 @@ impl Disk {
     }
 
     /// Removes a file that nobody needs; one that stays is found at the next start, which is allowed.
-    fn unlink(&self, place: Place) {
-        let path = self.path(place);
+    fn unlink(&self, file: FileEntry) {
+        let path = self.path(file);
         if let Err(error) = self.vfs.remove(&path) {
             tracing::warn!(path = %path.display(), %error, "the file of a removed decision stays");
         }
@@ -567,18 +573,15 @@ impl Disk {
                 return Err(damaged(0, "a record, but no file NODE beside it"));
             }
             let bytes = self.read(file).map_err(failed)?;
-            let place = Place { number, size_bytes: bytes.len() };
+            let file = FileEntry { number, size_bytes: bytes.len() };
             found.version = found.version.max(number);
             match sectors::decode(&bytes).map_err(|(at, what)| damaged(at, what))? {
-                Found::Record(stamp, record) => found.records.push((stamp, record, place)),
-                Found::Torn => found.useless.push(place),
+                Found::Record(stamp, record) => found.records.push((stamp, record, file)),
+                Found::Torn => found.useless.push(file),
             }
         }
-        found.keep_newest().map_err(|place| {
-            OpenError::Damaged(format!(
-                "{}, offset 0: the record of another file",
-                self.path(place).display()
-            ))
+        found.keep_newest().map_err(|file| {
+            OpenError::Damaged(format!("{}, offset 0: the record of another file", self.path(file).display()))
         })?;
         Ok(found)
     }
@@ -616,18 +619,18 @@ impl Disk {
         let mut records = Vec::with_capacity(found.records.len());
         let options = OpenOptions { write: true, create_new: true, ..OpenOptions::default() };
         let mut old = found.useless;
-        for (version, (stamp, record, place)) in (found.version + 1..).zip(found.records) {
+        for (version, (stamp, record, file)) in (found.version + 1..).zip(found.records) {
             let bytes = sectors::encode(Stamp { version, ..stamp }, &record);
-            let fresh = Place { number: version, size_bytes: bytes.len() };
-            let file = self.vfs.open(&self.path(fresh), options)?;
-            write_full(&*file, &bytes)?;
-            file.sync_data()?;
-            old.push(place);
-            records.push((Filed { version, place: fresh }, stamp.tx, record));
+            let fresh = FileEntry { number: version, size_bytes: bytes.len() };
+            let written = self.vfs.open(&self.path(fresh), options)?;
+            write_full(&*written, &bytes)?;
+            written.sync_data()?;
+            old.push(file);
+            records.push((Filed { version, file: fresh }, stamp.tx, record));
         }
         self.folder.sync()?;
-        for place in &old {
-            self.vfs.remove(&self.path(*place))?;
+        for file in &old {
+            self.vfs.remove(&self.path(*file))?;
         }
         if !old.is_empty() {
             self.folder.sync()?;
@@ -657,18 +660,18 @@ impl FoundAll {
     ///
     /// # Errors
     /// A file that holds a record which another holds, too.
-    fn keep_newest(&mut self) -> Result<(), Place> {
-        self.records.sort_unstable_by_key(|(stamp, _, place)| (*stamp, place.number));
-        let mut newest: Vec<(Stamp, Vec<u8>, Place)> = Vec::with_capacity(self.records.len());
-        for (stamp, record, place) in self.records.drain(..) {
+    fn keep_newest(&mut self) -> Result<(), FileEntry> {
+        self.records.sort_unstable_by_key(|(stamp, _, file)| (*stamp, file.number));
+        let mut newest: Vec<(Stamp, Vec<u8>, FileEntry)> = Vec::with_capacity(self.records.len());
+        for (stamp, record, file) in self.records.drain(..) {
             self.version = self.version.max(stamp.version);
             if let Some((last, ..)) = newest.last().filter(|(last, ..)| last.tx == stamp.tx) {
                 if last.version == stamp.version {
-                    return Err(place);
+                    return Err(file);
                 }
-                self.useless.extend(newest.pop().map(|(.., place)| place));
+                self.useless.extend(newest.pop().map(|(.., file)| file));
             }
-            newest.push((stamp, record, place));
+            newest.push((stamp, record, file));
         }
         self.records = newest;
         Ok(())

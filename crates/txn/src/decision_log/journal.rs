@@ -36,7 +36,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use clock::Clock;
-use journal::{Class, Draft, Driver, Hooks, Journal, JournalError, Place, Recovery, Refusal, Seq, footprint};
+use journal::{
+    Class, Draft, Driver, Hooks, Journal, JournalError, LogAddress, Recovery, Refusal, Seq, footprint,
+};
 use vfs::Vfs;
 
 use crate::decision_log::{
@@ -140,7 +142,7 @@ impl DecisionLog for JournalLog {
         let mut one = One::default();
         let journal::Appended { last_seq: seq, cycle, .. } = journal.append(credits, &[draft], &mut one);
         state.waiting.push(seq, tx, waiter);
-        let has_rolled = state.note_record(tx, Live { place: one.place(), payload_len: len }, seq);
+        let has_rolled = state.note_record(tx, Live { address: one.address(), payload_len: len }, seq);
         drop(state);
         if has_rolled {
             shared.has_rolled.store(true, Ordering::Release);
@@ -251,15 +253,15 @@ impl Begun {
                 });
             }
             Some(start) => {
-                needed.push((START, Live { place: start.place, payload_len: start.payload_len }));
+                needed.push((START, Live { address: start.address, payload_len: start.payload_len }));
             }
             None if found.is_used => {
                 return Err(OpenError::Damaged(format!("{place} has records, but none says of which node")));
             }
             None => {}
         }
-        for (tx, (place, record)) in &found.records {
-            needed.push((*tx, Live { place: *place, payload_len: (KEY_BYTES + record.len()) as u32 }));
+        for (tx, (address, record)) in &found.records {
+            needed.push((*tx, Live { address: *address, payload_len: (KEY_BYTES + record.len()) as u32 }));
         }
         let noted = found.start.as_ref().map(|start| (start.epoch, start.born));
         let (epoch, born) = next_epochs(noted, &*wall, &place)?;
@@ -278,7 +280,7 @@ fn scan(recovery: &Recovery, dir: &Path) -> Result<Found, OpenError> {
         let from = info.first_lsn;
         let mut apply = |view: journal::RecordView<'_>| {
             if let (None, Err(what)) = (wrong, found.apply(&view)) {
-                wrong = Some((view.place.offset_bytes(), what));
+                wrong = Some((view.address.offset_bytes(), what));
             }
         };
         recovery.scan(info.segment, from, &mut apply).map_err(failed)?;
@@ -312,7 +314,7 @@ impl Inner {
         let seq = self.journal.append(credits, &[draft], &mut one).last_seq;
         let waiter: Arc<dyn Waiter> = Arc::clone(&gate) as _;
         state.waiting.push(seq, START, &waiter);
-        state.ledger.put(START, Live { place: one.place(), payload_len }, seq);
+        state.ledger.put(START, Live { address: one.address(), payload_len }, seq);
         if self.journal.has_failed() {
             // Perhaps the hook came before it was noted.
             drop(state);
@@ -437,7 +439,7 @@ impl State {
             self.removals.swap_remove(at);
         }
         self.ledger.put(tx, live, seq);
-        let segment = live.place.segment();
+        let segment = live.address.segment();
         std::mem::replace(&mut self.newest, segment) != segment
     }
 
@@ -483,19 +485,19 @@ impl Waiter for Gate {
     }
 }
 
-/// The place of a group of one record.
+/// The address of a group of one record.
 #[derive(Debug, Default)]
-struct One(Option<Place>);
+struct One(Option<LogAddress>);
 
 impl One {
-    fn place(&self) -> Place {
-        self.0.expect("append names the place of each record")
+    fn address(&self) -> LogAddress {
+        self.0.expect("append names the address of each record")
     }
 }
 
-impl Extend<Place> for One {
-    fn extend<T: IntoIterator<Item = Place>>(&mut self, places: T) {
-        self.0 = places.into_iter().last().or(self.0);
+impl Extend<LogAddress> for One {
+    fn extend<T: IntoIterator<Item = LogAddress>>(&mut self, addresses: T) {
+        self.0 = addresses.into_iter().last().or(self.0);
     }
 }
 

@@ -28,7 +28,7 @@ use crate::id::{NodeName, TxId};
 use crate::postgres::address;
 use crate::postgres::failure::{self, Failure, text};
 use crate::tls::{Tls, TlsOptions};
-use session::{Found, Place, Rows, Session, silence};
+use session::{Found, Rows, Session, Target, silence};
 
 /// The log.
 #[derive(Debug)]
@@ -65,13 +65,14 @@ impl SqlLog {
         address::secure(&mut config, &tls).map_err(no)?;
         config.application_name("evenkeel").connect_timeout(CONNECT_MAX).tcp_user_timeout(answer_max);
         let proof = address::proof(&config, &tls, None).map_err(OpenError::Failed)?;
-        let place = Place { config, tls, proof, answer_max };
+        let target = Target { config, tls, proof, answer_max };
         let shared = Arc::new(Shared::default());
         let (tell, told) = mpsc::channel();
-        let keeper = Keeper { shared: Arc::clone(&shared), place, node: node.clone(), epoch: 0, look_up_max };
+        let thread =
+            LogThread { shared: Arc::clone(&shared), target, node: node.clone(), epoch: 0, look_up_max };
         let thread = std::thread::Builder::new()
             .name("txn-sql".into())
-            .spawn(move || keeper.run(&tell))
+            .spawn(move || thread.run(&tell))
             .map_err(|error| OpenError::Failed(format!("starting a thread: {error}")))?;
         let ended = |_| Err(OpenError::Failed("the thread of the decision log ended".to_owned()));
         let Found { epoch, born, records } = told.recv().unwrap_or_else(ended)?;
@@ -244,15 +245,15 @@ impl Shared {
 }
 
 /// What the thread owns.
-struct Keeper {
+struct LogThread {
     shared: Arc<Shared>,
-    place: Place,
+    target: Target,
     node: NodeName,
     epoch: u32,
     look_up_max: Duration,
 }
 
-impl Keeper {
+impl LogThread {
     fn run(mut self, tell: &mpsc::Sender<Result<Found, OpenError>>) {
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
@@ -279,12 +280,12 @@ impl Keeper {
     }
 
     async fn open(&self) -> Result<(Session, Found), OpenError> {
-        let Place { config, answer_max, .. } = &self.place;
+        let Target { config, answer_max, .. } = &self.target;
         let limit = *answer_max + LOCK_MAX;
         let late = |_| OpenError::Failed(format!("{}: {}", failure::place(config), silence(limit)));
-        let opened = Session::open(&self.place, &self.node, LOCK_MAX);
+        let opened = Session::open(&self.target, &self.node, LOCK_MAX);
         let session = tokio::time::timeout(limit, opened).await.map_err(late)??;
-        let found = session.start(&self.place, &self.node).await?;
+        let found = session.start(&self.target, &self.node).await?;
         Ok((session, found))
     }
 
@@ -391,7 +392,7 @@ impl Keeper {
     }
 
     async fn try_look_up(&self, rows: &Rows) -> Result<(Session, HashMap<TxId, Vec<u8>>), (String, bool)> {
-        let opened = Session::open(&self.place, &self.node, Duration::ZERO).await;
+        let opened = Session::open(&self.target, &self.node, Duration::ZERO).await;
         let session = opened.map_err(|error| (error.to_string(), false))?;
         let txs = rows.writes.iter().map(|(tx, _)| *tx);
         match session.read_back(&self.node, self.epoch, txs).await {

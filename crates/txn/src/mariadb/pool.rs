@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Invariants
-//!   1. A place is held until the server has no session in it any more: there are never more sessions than places.
+//!   1. A place is held until the server has no session in it any more: there are never more sessions than permits.
 //!   2. Idle sessions are in no branch, and nothing was left in them.
 //!
 //! Out of scope: the session that asks about others (`control`).
@@ -23,7 +23,7 @@ use crate::sql::Sessions;
 pub(super) struct Pool {
     pub(super) server: Arc<Server>,
     sessions_max: usize,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     idle: Mutex<Vec<Session>>,
     waiting: AtomicUsize,
     pub(super) failures: AtomicU64,
@@ -31,7 +31,7 @@ pub(super) struct Pool {
 
 /// A place among the sessions, held by whoever has the session, or has lost it.
 #[derive(Debug)]
-pub(super) struct Place(#[expect(dead_code, reason = "held")] OwnedSemaphorePermit);
+pub(super) struct Permit(#[expect(dead_code, reason = "held")] OwnedSemaphorePermit);
 
 impl Pool {
     pub(super) fn new(server: Arc<Server>, sessions_max: usize) -> Self {
@@ -39,7 +39,7 @@ impl Pool {
         Self {
             server,
             sessions_max,
-            places: Arc::new(Semaphore::new(sessions_max)),
+            permits: Arc::new(Semaphore::new(sessions_max)),
             idle: Mutex::default(),
             waiting: AtomicUsize::new(0),
             failures: AtomicU64::new(0),
@@ -50,13 +50,13 @@ impl Pool {
     ///
     /// # Errors
     /// None was free in time.
-    pub(super) async fn place(&self) -> Result<Place, String> {
+    pub(super) async fn place(&self) -> Result<Permit, String> {
         let limit = self.server.connect_timeout;
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let _waits = Waits(&self.waiting);
-        let permit = tokio::time::timeout(limit, Arc::clone(&self.places).acquire_owned()).await;
+        let permit = tokio::time::timeout(limit, Arc::clone(&self.permits).acquire_owned()).await;
         match permit {
-            Ok(Ok(permit)) => Ok(Place(permit)),
+            Ok(Ok(permit)) => Ok(Permit(permit)),
             Ok(Err(_)) => Err("the database was closed".to_owned()),
             Err(_) => Err(format!(
                 "no session was free within {limit:?}, all {} are in branches",
@@ -66,7 +66,7 @@ impl Pool {
     }
 
     /// A session for who has a place: one that is idle, and then `true`, or a new one.
-    pub(super) async fn session(&self, _place: &Place) -> Result<(Session, bool), Trouble> {
+    pub(super) async fn session(&self, _place: &Permit) -> Result<(Session, bool), Trouble> {
         if let Some(session) = self.idle().pop() {
             return Ok((session, true));
         }
@@ -78,8 +78,8 @@ impl Pool {
     }
 
     /// Takes a session back that is in no branch any more.
-    pub(super) fn put(&self, session: Session, place: Place) {
-        if session.is_clean && !self.places.is_closed() {
+    pub(super) fn put(&self, session: Session, place: Permit) {
+        if session.is_clean && !self.permits.is_closed() {
             self.idle().push(session);
         }
         drop(place);
@@ -87,12 +87,12 @@ impl Pool {
 
     /// Gives no more sessions, and closes those that are idle.
     pub(super) fn close(&self) {
-        self.places.close();
+        self.permits.close();
         self.idle().clear();
     }
 
     pub(super) fn sessions(&self) -> Sessions {
-        let busy = self.sessions_max.saturating_sub(self.places.available_permits());
+        let busy = self.sessions_max.saturating_sub(self.permits.available_permits());
         Sessions {
             open: busy + self.idle().len(),
             busy,

@@ -3,7 +3,7 @@
 //! ```text
 //!  New -XA START-> Open -XA END, XA PREPARE-> Prepared -XA COMMIT-> Over
 //!   |               |  '-error-> Broken -XA ROLLBACK-> Over   |
-//!   |               '---session lost, end sent-> Apart <------'      ended on another session, once the lost one is gone
+//!   |               '---session lost, end sent-> Detached <------'      ended on another session, once the lost one is gone
 //!   '- prepared by an application, or before a restart -'
 //! ```
 //!
@@ -12,14 +12,14 @@
 //!   2. After an answer that was not expected from a step of the protocol, the session is killed, and what XA RECOVER lists is believed.
 //!   3. A lost session keeps its place until the server has torn it down.
 //!
-//! Out of scope: ending a branch on another session (`apart`).
+//! Out of scope: ending a branch on another session (`detached`).
 
 use tokio::time::{Instant, sleep};
 
 use super::Shared;
 use super::branch::Branch;
 use super::control::Attached;
-use super::pool::Place;
+use super::pool::Permit;
 use super::session::{RBDEADLOCK, RBROLLBACK, RBTIMEOUT, RMFAIL, Session, Trouble, Wrong};
 use super::statement::{self, Kind};
 use super::xid::Xid;
@@ -29,10 +29,10 @@ use crate::sql::{Answered, Statement, StatementError};
 /// What a branch has, and how far it is.
 #[derive(Debug, Default)]
 pub(super) struct Work {
-    pub(super) stage: Stage,
-    session: Option<(Session, Place)>,
+    pub(super) state: BranchState,
+    session: Option<(Session, Permit)>,
     /// A session that may live still.
-    lost: Option<(u64, Place)>,
+    lost: Option<(u64, Permit)>,
     /// Rows that the session had written when the branch began, if nothing but reads was run since.
     written: Option<u64>,
     /// When the server had started, as of the moment in which the session was known that an application prepares the branch in.
@@ -45,7 +45,7 @@ pub(super) struct Work {
 
 /// How far a branch is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum BranchState {
     /// Nothing was done here.
     #[default]
     New,
@@ -56,7 +56,7 @@ pub(super) enum Stage {
     /// Prepared, and its session is here.
     Prepared,
     /// Its session was here and is gone, and what became of the branch is for XA RECOVER to say.
-    Apart,
+    Detached,
     /// It has ended.
     Over,
 }
@@ -70,13 +70,13 @@ impl Work {
         statement: Statement,
     ) -> Result<Answered, StatementError> {
         let kind = statement::judge(&statement.text).map_err(StatementError::Refused)?;
-        match &self.stage {
-            Stage::New | Stage::Open => {}
-            Stage::Broken(why) => return Err(StatementError::Failed(why.clone())),
-            Stage::Prepared | Stage::Apart => {
+        match &self.state {
+            BranchState::New | BranchState::Open => {}
+            BranchState::Broken(why) => return Err(StatementError::Failed(why.clone())),
+            BranchState::Prepared | BranchState::Detached => {
                 return Err(StatementError::Refused("the branch is prepared".to_owned()));
             }
-            Stage::Over => return Err(StatementError::Refused("the branch has ended".to_owned())),
+            BranchState::Over => return Err(StatementError::Refused("the branch has ended".to_owned())),
         }
         let xid = shared.own(branch);
         tokio::select! {
@@ -86,7 +86,7 @@ impl Work {
         }
         let why = "the branch is being rolled back".to_owned();
         self.lose();
-        self.stage = Stage::Broken(why.clone());
+        self.state = BranchState::Broken(why.clone());
         Err(StatementError::Failed(why))
     }
 
@@ -112,7 +112,7 @@ impl Work {
         };
         if matches!(answer, Answer::Voted(Vote::No(_)) | Answer::RolledBack(_)) {
             // Nobody will ask again.
-            self.stage = Stage::Over;
+            self.state = BranchState::Over;
         }
         if self.lost.is_some() {
             // The sooner it is gone, the sooner are its locks; whoever asks next tries again.
@@ -123,17 +123,17 @@ impl Work {
 
     /// Whether the branch can be forgotten, once nothing is owed.
     pub(super) fn is_over(&self) -> bool {
-        self.stage == Stage::Over
+        self.state == BranchState::Over
     }
 
     /// Whether nothing was done here, and nothing is remembered.
     pub(super) fn is_idle(&self) -> bool {
-        self.stage == Stage::New && self.session.is_none() && self.held.is_none()
+        self.state == BranchState::New && self.session.is_none() && self.held.is_none()
     }
 
     /// Whether a session that nobody asks for any more may live still.
     pub(super) fn owes(&self) -> bool {
-        self.lost.is_some() && matches!(self.stage, Stage::Over | Stage::New)
+        self.lost.is_some() && matches!(self.state, BranchState::Over | BranchState::New)
     }
 
     /// Tries to get rid of a session that is owed, or waits for a while.
@@ -150,7 +150,7 @@ impl Work {
         statement: Statement,
         kind: Kind,
     ) -> Result<Answered, StatementError> {
-        if self.stage == Stage::New {
+        if self.state == BranchState::New {
             self.begin(shared, xid, kind).await.map_err(StatementError::Refused)?;
         }
         let (session, _) = self.session.as_mut().expect("an open branch has a session");
@@ -164,7 +164,7 @@ impl Work {
             Err(Wrong::Trouble(trouble)) => trouble,
         };
         let text = trouble.text().to_owned();
-        self.stage = Stage::Broken(text.clone());
+        self.state = BranchState::Broken(text.clone());
         if matches!(trouble, Trouble::Lost(_)) {
             self.lose();
             // Whoever tries again soon must not meet its locks.
@@ -189,7 +189,7 @@ impl Work {
             match begun {
                 Ok(()) => {
                     self.written = written.ok().flatten();
-                    self.stage = Stage::Open;
+                    self.state = BranchState::Open;
                     return Ok(());
                 }
                 Err(Trouble::Lost(_)) if was_idle => self.lose(),
@@ -202,23 +202,23 @@ impl Work {
     }
 
     async fn prepare(&mut self, shared: &Shared, branch: &Branch, xid: &Xid) -> Answer {
-        match self.stage.clone() {
-            Stage::New => self.vote_foreign(shared, branch, xid).await,
-            Stage::Open => self.prepare_open(shared, xid).await,
-            Stage::Prepared => Answer::Voted(Vote::Yes),
-            Stage::Apart => self.vote_apart(shared, xid, "its session was lost").await,
-            Stage::Broken(why) => {
+        match self.state.clone() {
+            BranchState::New => self.vote_foreign(shared, branch, xid).await,
+            BranchState::Open => self.prepare_open(shared, xid).await,
+            BranchState::Prepared => Answer::Voted(Vote::Yes),
+            BranchState::Detached => self.vote_detached(shared, xid, "its session was lost").await,
+            BranchState::Broken(why) => {
                 self.give_up(shared, xid).await;
                 Answer::Voted(Vote::No(why))
             }
-            Stage::Over => Answer::Voted(Vote::No("it has ended".to_owned())),
+            BranchState::Over => Answer::Voted(Vote::No("it has ended".to_owned())),
         }
     }
 
     async fn prepare_open(&mut self, shared: &Shared, xid: &Xid) -> Answer {
         match self.try_prepare_open(xid).await {
             Ok(Vote::Yes) => {
-                self.stage = Stage::Prepared;
+                self.state = BranchState::Prepared;
                 Answer::Voted(Vote::Yes)
             }
             Ok(vote) => {
@@ -227,7 +227,7 @@ impl Work {
             }
             Err(trouble) => {
                 self.lose();
-                self.vote_apart(shared, xid, trouble.text()).await
+                self.vote_detached(shared, xid, trouble.text()).await
             }
         }
     }
@@ -246,14 +246,14 @@ impl Work {
     }
 
     /// Votes on a branch whose session is lost.
-    async fn vote_apart(&mut self, shared: &Shared, xid: &Xid, why: &str) -> Answer {
+    async fn vote_detached(&mut self, shared: &Shared, xid: &Xid, why: &str) -> Answer {
         if let Err(why) = self.settle(shared).await {
             return Answer::Failed(why);
         }
         match shared.control.find(&xid.id).await {
             Ok(Some(_)) => Answer::Voted(Vote::Yes),
             Ok(None) => {
-                self.stage = Stage::Over;
+                self.state = BranchState::Over;
                 Answer::Voted(Vote::No(why.to_owned()))
             }
             Err(trouble) => Answer::Failed(trouble.text().to_owned()),
@@ -261,10 +261,10 @@ impl Work {
     }
 
     async fn commit(&mut self, shared: &Shared, branch: &Branch, xid: &Xid) -> Answer {
-        match self.stage {
-            Stage::Prepared => {
+        match self.state {
+            BranchState::Prepared => {
                 let (session, _) =
-                    self.session.as_mut().expect("a prepared branch has a session, or is apart");
+                    self.session.as_mut().expect("a prepared branch has a session, or is detached");
                 match session.step(&format!("XA COMMIT {xid}")).await {
                     Ok(()) => {
                         self.release(shared);
@@ -273,23 +273,25 @@ impl Work {
                     Err(_) => self.lose(),
                 }
             }
-            Stage::Open | Stage::Broken(_) => return Answer::Failed("the branch is not prepared".to_owned()),
+            BranchState::Open | BranchState::Broken(_) => {
+                return Answer::Failed("the branch is not prepared".to_owned());
+            }
             // What has ended here may be prepared all the same: the list tells.
-            Stage::New | Stage::Apart | Stage::Over => {}
+            BranchState::New | BranchState::Detached | BranchState::Over => {}
         }
-        self.end_apart(shared, branch, xid, true).await
+        self.end_detached(shared, branch, xid, true).await
     }
 
     async fn commit_one_phase(&mut self, shared: &Shared, branch: &Branch, xid: &Xid) -> Answer {
-        match self.stage.clone() {
-            Stage::New => self.commit_foreign(shared, branch, xid).await,
-            Stage::Open => self.commit_open(shared, xid).await,
-            Stage::Prepared | Stage::Apart => self.commit(shared, branch, xid).await,
-            Stage::Broken(why) => {
+        match self.state.clone() {
+            BranchState::New => self.commit_foreign(shared, branch, xid).await,
+            BranchState::Open => self.commit_open(shared, xid).await,
+            BranchState::Prepared | BranchState::Detached => self.commit(shared, branch, xid).await,
+            BranchState::Broken(why) => {
                 self.give_up(shared, xid).await;
                 Answer::RolledBack(why)
             }
-            Stage::Over => Answer::RolledBack("it has ended".to_owned()),
+            BranchState::Over => Answer::RolledBack("it has ended".to_owned()),
         }
     }
 
@@ -303,7 +305,7 @@ impl Work {
             Err(trouble) => trouble,
         };
         self.lose();
-        self.stage = Stage::Over;
+        self.state = BranchState::Over;
         let is_certain = [RMFAIL, RBROLLBACK, RBTIMEOUT, RBDEADLOCK].iter().any(|code| trouble.is(*code));
         let text = trouble.text().to_owned();
         // What was lost leaves no trace: XA RECOVER lists neither what was committed in one phase nor what was not.
@@ -318,13 +320,13 @@ impl Work {
             }
             self.lose();
         }
-        self.end_apart(shared, branch, xid, false).await
+        self.end_detached(shared, branch, xid, false).await
     }
 
     /// Rolls back on the branch's session.
     async fn undo(&mut self, xid: &Xid) -> Result<(), Trouble> {
         let Some((session, _)) = &mut self.session else { return Ok(()) };
-        if self.stage != Stage::Prepared {
+        if self.state != BranchState::Prepared {
             match session.step(&format!("XA END {xid}; XA ROLLBACK {xid}")).await {
                 // The server has given up on it: then it is at its end already.
                 Err(Trouble::Refused(..)) => {}
@@ -340,12 +342,12 @@ impl Work {
             Ok(()) => self.release(shared),
             Err(_) => self.lose(),
         }
-        self.stage = Stage::Over;
+        self.state = BranchState::Over;
     }
 
     /// The branch has ended; its session goes back.
     fn release(&mut self, shared: &Shared) {
-        self.stage = Stage::Over;
+        self.state = BranchState::Over;
         match self.session.take() {
             Some((session, place)) if session.is_clean => shared.pool.put(session, place),
             Some((session, place)) => self.lost = Some((session.id, place)),
@@ -358,8 +360,8 @@ impl Work {
         if let Some((session, place)) = self.session.take() {
             self.lost = Some((session.id, place));
         }
-        if matches!(self.stage, Stage::Open | Stage::Prepared) {
-            self.stage = Stage::Apart;
+        if matches!(self.state, BranchState::Open | BranchState::Prepared) {
+            self.state = BranchState::Detached;
         }
     }
 

@@ -4,13 +4,13 @@
 //!   1. Segments go from the oldest on: a removal stays for as long as anything that it removes, so that nothing that was removed
 //!      comes back while younger segments are there.
 //!   2. A segment out of which a record was replaced stays until what replaced it is durable.
-//!   3. Records come in the order of their places: what is written again goes to the tail. So a queue has them in order, and with them
+//!   3. Records come in the order of their addresses: what is written again goes to the tail. So a queue has them in order, and with them
 //!      some that are gone, at most as many as are needed and [`GONE_MOST`] more.
 
 use std::collections::{HashMap, VecDeque};
 
 use foldhash::fast::RandomState;
-use journal::{Place, SegmentId, Seq, record_size_bytes};
+use journal::{LogAddress, SegmentId, Seq, record_size_bytes};
 
 use crate::id::TxId;
 
@@ -18,8 +18,8 @@ use crate::id::TxId;
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     live: HashMap<TxId, Live, RandomState>,
-    /// The same in the order of their places, and some that are gone. The first is needed.
-    by_place: VecDeque<(Place, TxId)>,
+    /// The same in the order of their addresses, and some that are gone. The first is needed.
+    by_address: VecDeque<(LogAddress, TxId)>,
     bytes: u64,
     /// What replaced a record last.
     replaced: Seq,
@@ -28,7 +28,7 @@ pub(super) struct Ledger {
 /// Where a record lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Live {
-    pub(super) place: Place,
+    pub(super) address: LogAddress,
     pub(super) payload_len: u32,
 }
 
@@ -42,7 +42,7 @@ impl Live {
 impl Ledger {
     /// Of what a start found, in any order.
     pub(super) fn of(mut found: Vec<(TxId, Live)>) -> Self {
-        found.sort_unstable_by_key(|(_, live)| live.place);
+        found.sort_unstable_by_key(|(_, live)| live.address);
         let mut ledger = Self::default();
         found.into_iter().for_each(|(tx, live)| ledger.put(tx, live, Seq(0)));
         ledger
@@ -55,8 +55,11 @@ impl Ledger {
             self.replaced = seq;
         }
         self.bytes += live.size_bytes();
-        assert!(self.by_place.back().is_none_or(|(last, _)| *last < live.place), "a place before the last");
-        self.by_place.push_back((live.place, tx));
+        assert!(
+            self.by_address.back().is_none_or(|(last, _)| *last < live.address),
+            "an address before the last"
+        );
+        self.by_address.push_back((live.address, tx));
         self.drop_gone();
     }
 
@@ -77,14 +80,14 @@ impl Ledger {
 
     /// Whether nothing of `segment` and of those before it is needed, given what is durable.
     pub(super) fn is_free(&self, segment: SegmentId, durable: Seq) -> bool {
-        let oldest = self.by_place.front();
-        self.replaced <= durable && oldest.is_none_or(|(place, _)| place.segment() > segment)
+        let oldest = self.by_address.front();
+        self.replaced <= durable && oldest.is_none_or(|(address, _)| address.segment() > segment)
     }
 
     /// The oldest records of `segment`, at most `count`.
     pub(super) fn oldest_of(&self, segment: SegmentId, count: usize) -> Vec<(TxId, Live)> {
-        let within = self.by_place.iter().take_while(|(place, _)| place.segment() <= segment);
-        let needed = within.filter(|(place, tx)| self.needs(*place, *tx));
+        let within = self.by_address.iter().take_while(|(address, _)| address.segment() <= segment);
+        let needed = within.filter(|(address, tx)| self.needs(*address, *tx));
         needed.take(count).map(|(_, tx)| (*tx, self.live[tx])).collect()
     }
 
@@ -97,19 +100,19 @@ impl Ledger {
         self.bytes -= old.size_bytes();
     }
 
-    fn needs(&self, place: Place, tx: TxId) -> bool {
-        self.live.get(&tx).is_some_and(|live| live.place == place)
+    fn needs(&self, address: LogAddress, tx: TxId) -> bool {
+        self.live.get(&tx).is_some_and(|live| live.address == address)
     }
 
     /// Takes those that are gone from the front, and all when they are many.
     fn drop_gone(&mut self) {
-        while self.by_place.front().is_some_and(|(place, tx)| !self.needs(*place, *tx)) {
-            self.by_place.pop_front();
+        while self.by_address.front().is_some_and(|(address, tx)| !self.needs(*address, *tx)) {
+            self.by_address.pop_front();
         }
-        if self.by_place.len() > 2 * self.live.len() + GONE_MOST {
-            let mut queue = std::mem::take(&mut self.by_place);
-            queue.retain(|(place, tx)| self.needs(*place, *tx));
-            self.by_place = queue;
+        if self.by_address.len() > 2 * self.live.len() + GONE_MOST {
+            let mut queue = std::mem::take(&mut self.by_address);
+            queue.retain(|(address, tx)| self.needs(*address, *tx));
+            self.by_address = queue;
         }
     }
 }
@@ -124,7 +127,7 @@ mod tests {
     use super::*;
 
     fn live(segment: u32, at: u64) -> Live {
-        Live { place: Place::new(SegmentId(segment), at * 8), payload_len: 10 }
+        Live { address: LogAddress::new(SegmentId(segment), at * 8), payload_len: 10 }
     }
 
     #[test]
@@ -150,10 +153,10 @@ mod tests {
             let tx = TxId { epoch: 1, number };
             ledger.put(tx, live(1, number), Seq(number));
             ledger.remove(tx);
-            assert!(ledger.by_place.len() <= GONE_MOST + 2, "{number}");
+            assert!(ledger.by_address.len() <= GONE_MOST + 2, "{number}");
         }
         assert_eq!(ledger.oldest_of(SegmentId(1), 9), [(first, live(1, 1))]);
         ledger.remove(first);
-        assert!(ledger.by_place.is_empty() && ledger.bytes() == 0);
+        assert!(ledger.by_address.is_empty() && ledger.bytes() == 0);
     }
 }

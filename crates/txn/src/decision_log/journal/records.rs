@@ -14,7 +14,7 @@
 
 use std::collections::HashMap;
 
-use journal::{Place, RecordView};
+use journal::{LogAddress, RecordView};
 
 use crate::decision_log::BORN_UNKNOWN;
 use crate::id::TxId;
@@ -25,7 +25,7 @@ pub(super) struct Found {
     /// Epoch and node of the newest start, and where it lies.
     pub(super) start: Option<Start>,
     /// Records that were not removed, and where they lie.
-    pub(super) records: HashMap<TxId, (Place, Vec<u8>)>,
+    pub(super) records: HashMap<TxId, (LogAddress, Vec<u8>)>,
     /// Some record was there.
     pub(super) is_used: bool,
 }
@@ -38,7 +38,7 @@ pub(super) struct Start {
     /// Of the record.
     pub(super) payload_len: u32,
     pub(super) node: String,
-    pub(super) place: Place,
+    pub(super) address: LogAddress,
 }
 
 impl Found {
@@ -51,7 +51,7 @@ impl Found {
         match view.header.kind {
             KIND_DECISION => {
                 let (tx, record) = split(view.payload).ok_or("a decision without a transaction")?;
-                self.records.insert(tx, (view.place, record.to_vec()));
+                self.records.insert(tx, (view.address, record.to_vec()));
             }
             KIND_REMOVAL => {
                 let keys = view.payload.chunks(KEY_BYTES).map(split);
@@ -73,7 +73,7 @@ impl Found {
                 }
                 let payload_len = view.payload.len() as u32;
                 self.start =
-                    Some(Start { epoch, born, payload_len, node: node.to_owned(), place: view.place });
+                    Some(Start { epoch, born, payload_len, node: node.to_owned(), address: view.address });
             }
             _ => return Err("no record of a decision log"),
         }

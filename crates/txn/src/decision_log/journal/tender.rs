@@ -73,7 +73,7 @@ impl Inner {
     }
 
     fn move_one(&self, tx: TxId, live: Live, payload: &mut Vec<u8>) -> bool {
-        let read = self.journal.read(live.place, live.payload_len as usize, payload);
+        let read = self.journal.read(live.address, live.payload_len as usize, payload);
         let Ok(credits) = self.journal.reserve(footprint([live.payload_len]), Class::Reclaim) else {
             return false;
         };
@@ -92,7 +92,7 @@ impl Inner {
         let kind = if tx == START { KIND_START } else { KIND_DECISION };
         let mut one = One::default();
         let seq = self.journal.append(credits, &[Draft::new(kind, 0, &parts)], &mut one).last_seq;
-        state.ledger.put(tx, Live { place: one.place(), ..live }, seq);
+        state.ledger.put(tx, Live { address: one.address(), ..live }, seq);
         true
     }
 

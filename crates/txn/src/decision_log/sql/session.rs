@@ -32,7 +32,7 @@ use crate::tls::Tls;
 
 /// Where the database is, and how it is spoken to.
 #[derive(Clone)]
-pub(super) struct Place {
+pub(super) struct Target {
     pub(super) config: Config,
     pub(super) tls: Tls,
     pub(super) proof: Proof,
@@ -75,7 +75,7 @@ impl Session {
     /// Connects, and locks the node; `wait_max` for one who is about to let go of it. A silent server lets it wait: the caller sets
     /// a limit, as it may be dropped at any time.
     pub(super) async fn open(
-        Place { config, tls, proof, answer_max }: &Place,
+        Target { config, tls, proof, answer_max }: &Target,
         node: &NodeName,
         wait_max: Duration,
     ) -> Result<Self, OpenError> {
@@ -113,7 +113,7 @@ impl Session {
     /// Begins the next epoch of `node`, and reads what is there.
     pub(super) async fn start(
         &self,
-        Place { config, .. }: &Place,
+        Target { config, .. }: &Target,
         node: &NodeName,
     ) -> Result<Found, OpenError> {
         let no = |failure: Failure| OpenError::Failed(format!("{}: {}", place(config), failure.text()));

@@ -1,7 +1,7 @@
 //! Housekeeping's cleaning: which segment, slice by slice, and how far writers are slowed down meanwhile.
 //!
 //! Segments that died whole are never read: the next checkpoint gives them back. Out of scope: when and how fast (`rules`),
-//! cleaning one segment (`cleaner`), the choice as numbers (`liveness`, `brake`).
+//! cleaning one segment (`cleaner`), the choice as numbers (`liveness`, `throttle`).
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,19 +9,19 @@ use std::time::Duration;
 use journal::format::SEGMENT_HEADER_SIZE_BYTES;
 use journal::{JournalError, SegmentId, SegmentInfo, SegmentState};
 
-use super::rules::{Pace, small_log_bytes};
-use super::{Keeper, Manner, Parts, Survey, Work};
-use crate::log::brake::{Debt, rate};
+use super::rules::{CleaningRate, small_log_bytes};
+use super::{Housekeeping, Manner, Parts, Survey, Work};
 use crate::log::cleaner::{Cleaning, Context, Progress};
 use crate::log::liveness::{Candidate, choose};
+use crate::log::throttle::{Debt, rate};
 
-impl Keeper {
+impl Housekeeping {
     /// Slows writers down as far as the log outgrows what lives; returns whether it does.
-    pub(super) fn brake(&self, work: &mut Work, survey: &Survey<'_>) -> bool {
+    pub(super) fn throttle(&self, work: &mut Work, survey: &Survey<'_>) -> bool {
         let Survey { store, now, ref segments, .. } = *survey;
         // what cannot be cleaned is no debt: writers would pay for it for ever
         let counted = |info: &&SegmentInfo| {
-            !work.retired.contains(&info.segment.0) && !store.engine.apart().contains(info.segment.0)
+            !work.retired.contains(&info.segment.0) && !store.engine.quarantine().contains(info.segment.0)
         };
         let debt = Debt {
             log_bytes: segments.iter().filter(counted).map(|info| info.end_bytes).sum(),
@@ -35,10 +35,10 @@ impl Keeper {
                 .min(self.segment_bytes),
             small_log_bytes: small_log_bytes(self.segment_bytes),
         };
-        let elapsed = now.since(std::mem::replace(&mut work.braked, now));
+        let elapsed = now.since(std::mem::replace(&mut work.throttled_at, now));
         let rate = rate(&debt, self.ratio_max_percent);
         let elapsed_ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
-        if store.engine.brake.refill(rate, elapsed_ns) {
+        if store.engine.throttle.refill(rate, elapsed_ns) {
             (self.hooks.on_credits)();
         }
         rate.is_some()
@@ -46,7 +46,7 @@ impl Keeper {
 
     /// Lets writers go on, before this thread ends or does something long.
     pub(super) fn release(&self, store: Parts<'_>) {
-        if store.engine.brake.release() {
+        if store.engine.throttle.release() {
             (self.hooks.on_credits)();
         }
     }
@@ -56,23 +56,23 @@ impl Keeper {
         &self,
         work: &mut Work,
         survey: &Survey<'_>,
-        pace: Pace,
+        rate: CleaningRate,
     ) -> Result<bool, JournalError> {
         let (now, store) = (self.clock.now(), survey.store);
         if work.cleaning.is_none() {
-            work.cleaning = begin_cleaning(work, survey, pace);
+            work.cleaning = begin_cleaning(work, survey, rate);
         }
         let Some(mut cleaning) = work.cleaning.take() else { return Ok(false) };
         let segment = SegmentId(cleaning.segment());
         let context = Context { engine: store.engine, index: store.index, hasher: store.hasher };
-        let progress = self.set_apart(store, segment, cleaning.slice(context))?;
+        let progress = self.or_quarantine(store, segment, cleaning.slice(context))?;
         let turned = cleaning.take_turned().into_iter();
         work.turned.extend(turned.map(|segment| (segment, work.captures_begun)));
         let Some(progress) = progress else { return Ok(true) };
         match progress {
             Progress::Worked(bytes) => {
                 self.cleaned_bytes.fetch_add(bytes, Ordering::Relaxed);
-                work.next_clean = now + Duration::from_nanos(bytes * 1_000_000_000 / pace.bytes_per_second);
+                work.next_clean = now + Duration::from_nanos(bytes * 1_000_000_000 / rate.bytes_per_second);
                 work.cleaning = Some(cleaning);
                 Ok(true)
             }
@@ -88,13 +88,13 @@ impl Keeper {
     }
 }
 
-/// Begins with the segment that `pace` allows and that has most to give.
-fn begin_cleaning(work: &mut Work, survey: &Survey<'_>, pace: Pace) -> Option<Cleaning> {
+/// Begins with the segment that `rate` allows and that has most to give.
+fn begin_cleaning(work: &mut Work, survey: &Survey<'_>, rate: CleaningRate) -> Option<Cleaning> {
     let mut candidates = candidates(work, survey);
-    if pace.only_listed {
+    if rate.only_listed {
         candidates.retain(|candidate| work.survivors.contains_key(&candidate.segment));
     }
-    let chosen = choose(&candidates, pace.dead_percent_min)?;
+    let chosen = choose(&candidates, rate.dead_percent_min)?;
     let survivors = work.survivors.remove(&chosen.segment);
     Cleaning::begin(&survey.store.engine.journal, chosen.segment, survivors).ok()
 }
@@ -107,7 +107,7 @@ fn candidates(work: &Work, survey: &Survey<'_>) -> Vec<Candidate> {
         info.state != SegmentState::Open
             && info.last_lsn <= durable
             && !work.emptied.contains_key(&info.segment.0)
-            && !store.engine.apart().contains(info.segment.0)
+            && !store.engine.quarantine().contains(info.segment.0)
             && (manner == Manner::Eager || !work.died_whole(info, store))
     });
     let candidate = |info: &SegmentInfo| Candidate {
@@ -180,10 +180,10 @@ mod tests {
         }
 
         fn turn(&self) -> bool {
-            let (keeper, parts) = self.store.keeping().expect("engine log");
-            let turn = keeper.turn(parts, Manner::Paced).expect("the journal runs");
+            let (housekeeping, parts) = self.store.housekeeping().expect("engine log");
+            let turn = housekeeping.turn(parts, Manner::Paced).expect("the journal runs");
             self.settle();
-            turn.brakes
+            turn.throttles
         }
     }
 
@@ -213,10 +213,10 @@ mod tests {
             bench.clock.advance(Duration::from_millis(2));
             bench.turn()
         });
-        assert!(turns.count() < 1_000, "what is dead comes back, and the brake is let go");
+        assert!(turns.count() < 1_000, "what is dead comes back, and the throttle is let go");
         let report = bench.store.log_report().expect("engine log");
         assert!(report.log_bytes <= 5 * (64 << 10), "{report:?}");
-        assert!(report.brake_waits > 0 && report.brake_bytes_per_second == 0, "{report:?}");
+        assert!(report.throttle_waits > 0 && report.throttle_bytes_per_second == 0, "{report:?}");
         assert_eq!(report.cleaned_bytes, 0, "segments that died whole are not read");
     }
 
@@ -255,7 +255,7 @@ mod tests {
             bench.set_key(&(n % 10).to_be_bytes(), &[7; 1_000]).expect("room");
             bench.settle();
         }
-        let (_, parts) = bench.store.keeping().expect("engine log");
+        let (_, parts) = bench.store.housekeeping().expect("engine log");
         let is_footed = |info: &SegmentInfo| info.state == SegmentState::Footed;
         for _ in 0..100 {
             bench.clock.advance(Duration::from_millis(50));
@@ -280,12 +280,12 @@ mod tests {
         }
         bench.settle();
         disk.set_capacity(disk.used_bytes() + (400 << 10));
-        let (keeper, parts) = bench.store.keeping().expect("engine log");
+        let (housekeeping, parts) = bench.store.housekeeping().expect("engine log");
         let (mut turns, mut idle) = (0, 0);
         while idle < 100 {
             turns += 1;
-            assert!(turns < 3_000, "no rest: {} B cleaned", keeper.counts().1);
-            let turn = keeper.turn(parts, Manner::Paced).expect("the journal runs");
+            assert!(turns < 3_000, "no rest: {} B cleaned", housekeeping.counts().1);
+            let turn = housekeeping.turn(parts, Manner::Paced).expect("the journal runs");
             idle = if turn.worked { 0 } else { idle + 1 };
             bench.clock.advance(Duration::from_millis(50));
             bench.settle();

@@ -16,7 +16,7 @@ use super::Shared;
 use super::branch::{Branch, Owner};
 use super::control::TEARDOWN_MAX;
 use super::session::{NOTA, RBDEADLOCK, RBROLLBACK, RBTIMEOUT, Trouble};
-use super::work::{Stage, Work};
+use super::work::{BranchState, Work};
 use super::xid::{By, Xid};
 use crate::resource::{Answer, Vote};
 
@@ -56,7 +56,7 @@ impl Work {
             (None, None) if found.by != By::Holder => return no(NOT_TOLD),
             _ => {}
         }
-        self.stage = Stage::Apart;
+        self.state = BranchState::Detached;
         Ok(Vote::Yes)
     }
 
@@ -80,7 +80,7 @@ impl Work {
         // It is prepared: what a lost connection did shows in the list.
         let mut lost = None;
         for _ in 0..TRIES_MAX {
-            match self.end_apart(shared, branch, xid, true).await {
+            match self.end_detached(shared, branch, xid, true).await {
                 Answer::Lost(why) => lost = Some(why),
                 // The session that holds it may be the one that was told to commit it, and has not answered.
                 Answer::Failed(why) if lost.is_some() => lost = Some(why),
@@ -91,16 +91,16 @@ impl Work {
     }
 
     /// Commits or rolls back a branch that is prepared, or not there any more.
-    pub(super) async fn end_apart(
+    pub(super) async fn end_detached(
         &mut self,
         shared: &Shared,
         branch: &Branch,
         xid: &Xid,
         commits: bool,
     ) -> Answer {
-        match self.try_end_apart(shared, branch, xid, commits).await {
+        match self.try_end_detached(shared, branch, xid, commits).await {
             Ok(()) => {
-                self.stage = Stage::Over;
+                self.state = BranchState::Over;
                 Answer::Done
             }
             Err(Trouble::Refused(_, why)) => Answer::Failed(why),
@@ -108,7 +108,7 @@ impl Work {
         }
     }
 
-    async fn try_end_apart(
+    async fn try_end_detached(
         &mut self,
         shared: &Shared,
         branch: &Branch,
@@ -119,7 +119,7 @@ impl Work {
         let Some(found) = shared.control.find(&xid.id).await? else { return Ok(()) };
         match found.by {
             By::Here => {
-                if self.stage != Stage::Apart {
+                if self.state != BranchState::Detached {
                     shared.control.end_former().await?;
                 }
                 shared.control.wait_torn_down().await?;

@@ -4,9 +4,9 @@
 
 use journal::{JournalError, SegmentInfo, SegmentState};
 
-use super::{Keeper, Survey, Work};
+use super::{Housekeeping, Survey, Work};
 
-impl Keeper {
+impl Housekeeping {
     /// Gives back the room behind one segment's batches; whether there was one.
     pub(super) fn trim(&self, work: &mut Work, survey: &Survey<'_>) -> Result<bool, JournalError> {
         let Survey { store, ref segments, .. } = *survey;
@@ -80,7 +80,7 @@ mod tests {
         let disk = SimDisk::new(1);
         let store = open(&disk);
         fill(&store, 20_000);
-        let (_, parts) = store.keeping().expect("engine log");
+        let (_, parts) = store.housekeeping().expect("engine log");
         let sealed = parts.engine.journal.segments()[0];
         let report = || store.log_report().expect("engine log");
         let before = report();
@@ -103,8 +103,8 @@ mod tests {
         fill(&store, 40_000);
         store.checkpoint().expect("published");
         let before = disk.used_bytes();
-        let (keeper, parts) = store.keeping().expect("engine log");
-        while keeper.turn(parts, Manner::Paced).expect("the journal runs").worked {
+        let (housekeeping, parts) = store.housekeeping().expect("engine log");
+        while housekeeping.turn(parts, Manner::Paced).expect("the journal runs").worked {
             while store.drive() {}
         }
         let report = store.log_report().expect("engine log");

@@ -136,17 +136,17 @@ impl LongestOfTick {
 
 /// What a loop writes down once a tick.
 #[derive(Debug)]
-pub(crate) struct Pace(Mutex<Books>);
+pub(crate) struct LoopTiming(Mutex<Books>);
 
 #[derive(Debug)]
 struct Books {
     lag_us: Histogram<u64>,
-    /// Since [`Pace::take_longest`].
+    /// Since [`LoopTiming::take_longest`].
     longest: Option<Longest>,
     cpu: CpuMark,
 }
 
-impl Default for Pace {
+impl Default for LoopTiming {
     fn default() -> Self {
         let most = LAG_MAX.as_micros() as u64;
         let lag_us = Histogram::new_with_bounds(1, most, 2).expect("constants that a histogram takes");
@@ -154,8 +154,8 @@ impl Default for Pace {
     }
 }
 
-impl Pace {
-    /// Notes a tick; whether its longest callback is the longest now. Then [`Pace::name_longest`] may tell what it was.
+impl LoopTiming {
+    /// Notes a tick; whether its longest callback is the longest now. Then [`LoopTiming::name_longest`] may tell what it was.
     pub(crate) fn note(&self, tick: &Tick) -> bool {
         let mut books = self.lock();
         books.lag_us.saturating_record(tick.lag.as_micros() as u64);
@@ -182,7 +182,7 @@ impl Pace {
         self.lock().longest.take()
     }
 
-    /// The longest callback since [`Pace::take_longest`].
+    /// The longest callback since [`LoopTiming::take_longest`].
     pub(crate) fn longest(&self) -> Option<Longest> {
         self.lock().longest.clone()
     }
@@ -212,25 +212,25 @@ mod tests {
 
     #[test]
     fn longest_callback_is_kept_with_its_name_until_it_is_taken() {
-        let pace = Pace::default();
-        assert!(!pace.note(&tick(5, 0, 0)), "a tick without callbacks");
-        assert!(pace.note(&tick(50, 7, 40)));
-        pace.name_longest("lcs".to_owned());
-        assert!(!pace.note(&tick(50, 8, 39)));
-        let longest = pace.longest().expect("there was one");
+        let timing = LoopTiming::default();
+        assert!(!timing.note(&tick(5, 0, 0)), "a tick without callbacks");
+        assert!(timing.note(&tick(50, 7, 40)));
+        timing.name_longest("lcs".to_owned());
+        assert!(!timing.note(&tick(50, 8, 39)));
+        let longest = timing.longest().expect("there was one");
         assert_eq!((longest.connection_id, longest.took), (7, Duration::from_micros(40)));
         assert_eq!(longest.what.as_deref(), Some("lcs"));
-        assert_eq!(pace.take_longest(), Some(longest));
-        assert!(pace.note(&tick(1, 8, 1)), "a new interval, a new longest");
+        assert_eq!(timing.take_longest(), Some(longest));
+        assert!(timing.note(&tick(1, 8, 1)), "a new interval, a new longest");
     }
 
     #[test]
     fn lag_beyond_the_histogram_counts_as_its_most() {
-        let pace = Pace::default();
+        let timing = LoopTiming::default();
         for lag in [0, 100, u64::MAX / 1_000] {
-            pace.note(&tick(lag, 0, 0));
+            timing.note(&tick(lag, 0, 0));
         }
-        let lags = pace.lag_us();
+        let lags = timing.lag_us();
         assert_eq!(lags.len(), 3);
         assert!(lags.max() >= LAG_MAX.as_micros() as u64);
     }

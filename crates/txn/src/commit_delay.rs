@@ -1,4 +1,4 @@
-//! When the clerk of a desk rests between its turns, so that what comes meanwhile goes on together.
+//! When the worker of a shared lane rests between its turns, so that what comes meanwhile goes on together.
 //!
 //! Where commits are slow because many are under way, each step of each of them is a write, a sync or a wake-up of its own. Gathered for a
 //! moment, decisions go with one write, the commits of a database share its syncs, and connections are woken together: the last of them
@@ -14,13 +14,13 @@ use std::time::Duration;
 
 /// What is known of the commits of a lane.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Pace {
+pub(crate) struct CommitDelay {
     under_way: usize,
     /// What a commit takes, the newest counting a sixteenth.
     took_ns: u64,
 }
 
-impl Pace {
+impl CommitDelay {
     /// Something happened to a transaction: whether its commit, or rollback, was under way before, and is after.
     pub(crate) fn moved(&mut self, before: bool, after: bool) {
         match (before, after) {
@@ -58,11 +58,11 @@ const TOOK_NS_MAX: u64 = 1_000_000_000;
 mod tests {
     use super::*;
 
-    fn pace(under_way: usize, took: Duration) -> Pace {
-        let mut pace = Pace::default();
-        (0..under_way).for_each(|_| pace.moved(false, true));
-        (0..200).for_each(|_| pace.took(took));
-        pace
+    fn commit_delay(under_way: usize, took: Duration) -> CommitDelay {
+        let mut commit_delay = CommitDelay::default();
+        (0..under_way).for_each(|_| commit_delay.moved(false, true));
+        (0..200).for_each(|_| commit_delay.took(took));
+        commit_delay
     }
 
     #[test]
@@ -76,26 +76,26 @@ mod tests {
             (500, ms(9), 1),
             (500, Duration::MAX, 1),
         ] {
-            assert_eq!(pace(under_way, took).rest(), ms(rest), "{under_way} of {took:?}");
+            assert_eq!(commit_delay(under_way, took).rest(), ms(rest), "{under_way} of {took:?}");
         }
     }
 
     #[test]
     fn one_that_moves_on_is_counted_once() {
-        let mut pace = pace(8, Duration::from_millis(50));
-        pace.moved(true, true);
-        pace.moved(false, false);
-        assert!(!pace.rest().is_zero());
-        pace.moved(true, false);
-        assert!(pace.rest().is_zero());
+        let mut commit_delay = commit_delay(8, Duration::from_millis(50));
+        commit_delay.moved(true, true);
+        commit_delay.moved(false, false);
+        assert!(!commit_delay.rest().is_zero());
+        commit_delay.moved(true, false);
+        assert!(commit_delay.rest().is_zero());
     }
 
     #[test]
     fn commits_that_become_quick_end_it() {
-        let mut pace = pace(100, Duration::from_secs(3_600));
+        let mut commit_delay = commit_delay(100, Duration::from_secs(3_600));
         for _ in 0..200 {
-            pace.took(Duration::from_micros(500));
+            commit_delay.took(Duration::from_micros(500));
         }
-        assert!(pace.rest().is_zero());
+        assert!(commit_delay.rest().is_zero());
     }
 }

@@ -41,7 +41,7 @@ use rules::{Counts, Hand, Hands, Piece};
 
 /// A store's housekeeping.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct Housekeeping {
     vfs: Arc<dyn Vfs>,
     clock: Arc<dyn Clock>,
     dir: PathBuf,
@@ -85,8 +85,8 @@ struct Work {
     next_capture: Nanos,
     /// Before this a checkpoint only frees if that is worth much.
     next_small_capture: Nanos,
-    /// When the brake was last refilled.
-    braked: Nanos,
+    /// When the throttle was last refilled.
+    throttled_at: Nanos,
 }
 
 /// What a turn found when it began.
@@ -106,7 +106,7 @@ pub(crate) struct Turn {
     /// Something was done, and more may be to do at once.
     pub(crate) worked: bool,
     /// Writers are slowed down: they count on the next turn.
-    pub(crate) brakes: bool,
+    pub(crate) throttles: bool,
 }
 
 /// How to take the turns.
@@ -119,8 +119,8 @@ pub(crate) enum Manner {
     Eager,
 }
 
-impl Keeper {
-    /// A keeper for the folder of `options`, which was recovered from `checkpoint`; `alarm` is told of what is appended.
+impl Housekeeping {
+    /// A housekeeping for the folder of `options`, which was recovered from `checkpoint`; `alarm` is told of what is appended.
     pub(crate) fn new(
         options: &Options,
         folder: u128,
@@ -164,8 +164,8 @@ impl Keeper {
         if manner == Manner::Eager || !worked {
             worked |= self.trim(&mut work, &survey)?;
         }
-        let brakes = manner == Manner::Paced && self.brake(&mut work, &survey);
-        Ok(Turn { worked, brakes })
+        let throttles = manner == Manner::Paced && self.throttle(&mut work, &survey);
+        Ok(Turn { worked, throttles })
     }
 
     /// A whole checkpoint now.
@@ -184,7 +184,7 @@ impl Keeper {
     /// A copy of the store in `out`; nothing is retired meanwhile.
     ///
     /// # Errors
-    /// [`StoreError::Backup`], or what [`Keeper::checkpoint`] returns.
+    /// [`StoreError::Backup`], or what [`Housekeeping::checkpoint`] returns.
     pub(crate) fn backup(&self, store: Parts<'_>, out: &Path) -> Result<(), StoreError> {
         backup::prepare(&*self.vfs, out)?;
         let in_step = store.engine.apply_alone();
@@ -229,7 +229,7 @@ impl Keeper {
         known.unwrap_or_else(|| self.work().segments(store))
     }
 
-    /// Starts the thread; it ends with the store, or by [`Keeper::stop`].
+    /// Starts the thread; it ends with the store, or by [`Housekeeping::stop`].
     ///
     /// # Errors
     /// When the system has no threads left.
@@ -270,9 +270,9 @@ impl Keeper {
                     hands.checkpoint = Hand::Rests;
                     self.advance_capture(work, survey)?
                 }
-                Piece::Cleaning(pace) => {
+                Piece::Cleaning(rate) => {
                     let until = *clean_until.get_or_insert_with(|| self.clock.now() + CLEAN_TIME_MAX);
-                    let cleaned = self.clean(work, survey, pace)?;
+                    let cleaned = self.clean(work, survey, rate)?;
                     let now = self.clock.now();
                     let goes_on = cleaned && survey.manner == Manner::Paced && now < until;
                     hands.cleaning = if goes_on { work.hands(survey, now).cleaning } else { Hand::Rests };
@@ -325,16 +325,16 @@ impl Keeper {
             let lacking = segments.iter().find(|info| work.lacks_footer(info, store));
             let Some(info) = lacking else { return Ok(false) };
             work.footing =
-                self.set_apart(store, info.segment, Footing::begin(journal, info.segment))?.flatten();
+                self.or_quarantine(store, info.segment, Footing::begin(journal, info.segment))?.flatten();
             // without a descriptor it is tried again after a rest
-            return Ok(work.footing.is_some() || store.engine.apart().contains(info.segment.0));
+            return Ok(work.footing.is_some() || store.engine.quarantine().contains(info.segment.0));
         };
         let covered = work.covered();
         if !segments.iter().any(|info| info.segment == footing.segment() && info.last_lsn.0 > covered) {
             return Ok(true);
         }
         let segment = footing.segment();
-        match self.set_apart(store, segment, footing.slice(store.hasher))? {
+        match self.or_quarantine(store, segment, footing.slice(store.hasher))? {
             None => {}
             Some(true) => work.footing = Some(footing),
             Some(false) => footing.finish()?,
@@ -342,8 +342,8 @@ impl Keeper {
         Ok(true)
     }
 
-    /// Passes a result on; damage sets its segment apart and gives `None`.
-    fn set_apart<T>(
+    /// Passes a result on; damage quarantines its segment and gives `None`.
+    fn or_quarantine<T>(
         &self,
         store: Parts<'_>,
         segment: SegmentId,
@@ -351,7 +351,7 @@ impl Keeper {
     ) -> Result<Option<T>, JournalError> {
         match result {
             Err(error @ (JournalError::Damaged { .. } | JournalError::Invalid(_))) => {
-                store.engine.apart().add(segment.0, &error.to_string());
+                store.engine.quarantine().add(segment.0, &error.to_string());
                 Ok(None)
             }
             other => other.map(Some),
@@ -520,7 +520,7 @@ impl Work {
         info.state == SegmentState::Sealed
             && info.last_lsn.0 > self.covered()
             && info.records > 0
-            && !store.engine.apart().contains(info.segment.0)
+            && !store.engine.quarantine().contains(info.segment.0)
     }
 
     /// What checkpoint `began` met in a segment is all that lives there, unless a copy in it was or will be turned to.
@@ -531,7 +531,7 @@ impl Work {
         survivors.retain(|segment, _| {
             let turned = self.turned.get(segment).is_some_and(|begun| *begun >= began);
             let awaited = self.cleaning.as_ref().is_some_and(|cleaning| cleaning.awaits(*segment));
-            !turned && !awaited && !store.engine.apart().contains(*segment)
+            !turned && !awaited && !store.engine.quarantine().contains(*segment)
         });
         for (segment, _) in survivors.extract_if(.., |_, list| list.is_empty()) {
             self.emptied.insert(segment, began - 1);
@@ -551,7 +551,7 @@ impl Work {
             && store.engine.liveness.live(segment).records == 0
             && !self.emptied.contains_key(&segment)
             && !self.miscounted.contains(&segment)
-            && !store.engine.apart().contains(segment)
+            && !store.engine.quarantine().contains(segment)
     }
 
     /// The journal's segments but for those that were given back.
@@ -575,18 +575,18 @@ fn run(store: &Weak<Store>) {
     let mut rests = Rests::new();
     // a store that nobody holds ends within one rest
     while let Some(store) = store.upgrade() {
-        let Some((keeper, parts)) = store.keeping() else { return };
+        let Some((housekeeping, parts)) = store.housekeeping() else { return };
         let next_lsn = parts.engine.journal.next_lsn();
-        let rest = match keeper.turn(parts, Manner::Paced) {
-            Ok(Turn { worked, brakes }) => rests.next(next_lsn, worked || brakes),
+        let rest = match housekeeping.turn(parts, Manner::Paced) {
+            Ok(Turn { worked, throttles }) => rests.next(next_lsn, worked || throttles),
             Err(error) => {
                 tracing::error!(%error, "housekeeping ends");
-                keeper.release(parts);
+                housekeeping.release(parts);
                 return;
             }
         };
-        if keeper.alarm.rest(rest, || parts.engine.journal.next_lsn() != next_lsn) {
-            keeper.release(parts);
+        if housekeeping.alarm.rest(rest, || parts.engine.journal.next_lsn() != next_lsn) {
+            housekeeping.release(parts);
             return;
         }
     }

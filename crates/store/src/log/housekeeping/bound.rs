@@ -88,8 +88,8 @@ impl Bench {
     /// Time passes, and housekeeping has its turn.
     fn turn(&mut self) {
         self.clock.advance(Duration::from_millis(2));
-        let (keeper, parts) = self.store.keeping().expect("engine log");
-        keeper.turn(parts, Manner::Paced).expect("the journal runs");
+        let (housekeeping, parts) = self.store.housekeeping().expect("engine log");
+        housekeeping.turn(parts, Manner::Paced).expect("the journal runs");
         while self.store.drive() {}
     }
 

@@ -1,4 +1,4 @@
-//! A bell: any number of threads sleep on a few words, and a few system calls wake them all.
+//! An event count: any number of threads sleep on a few words, and a few system calls wake them all.
 //!
 //! Threads whose records one sync has made durable are woken together: a call for each of 400 is most of what the waker does, and
 //! some of those that it wakes take its processor before it has come to the others. They sleep apart by the processor on which they
@@ -6,15 +6,15 @@
 //! lock of another's, and processors wake at the same time.
 //!
 //! ```text
-//!  sleeper: listen -> looks whether there is anything to do -> sleep, unless it rang since it listened      others: leave it -> ring
-//!                                                                                       the keeper, once a second: ring_all
-//!  ring: [ its processor: all ]  [ each other: one -> awake, and told to pass it on -> all ]
+//!  sleeper: listen -> looks whether there is anything to do -> sleep, unless it was notified since it listened      others: leave it -> notify
+//!                                                                                       the recovery manager, once a second: notify_all
+//!  notify: [ its processor: all ]  [ each other: one -> awake, and told to pass it on -> all ]
 //! ```
 //!
 //! Invariants
-//!   1. A ring that came after [`Bell::listen`] ends [`Bell::sleep`].
+//!   1. A notification after [`EventCount::listen`] ends [`EventCount::sleep`].
 //!   2. A thread may be woken for nothing: it looks, and sleeps again.
-//!   3. Whoever waits for a time is woken by the keeper's ring, up to a second late: a sleep has no timer of its own, which the system would
+//!   3. Whoever waits for a time is woken by the recovery manager's notification, up to a second late: a sleep has no timer of its own, which the system would
 //!      set and cancel once a transaction.
 //!   4. Who ends a sleep passes on what was left to be passed on, before it does anything else.
 //!
@@ -27,7 +27,7 @@ use rustix::thread::futex::{self, Flags};
 
 /// Where all sleep.
 #[derive(Debug, Default)]
-pub(crate) struct Bell {
+pub(crate) struct EventCount {
     /// For even cycles, and for odd ones.
     sides: [[CachePadded<Shard>; SHARDS]; 2],
 }
@@ -35,8 +35,8 @@ pub(crate) struct Bell {
 /// For those who fell asleep on one processor, or on one of a few.
 #[derive(Debug, Default)]
 struct Shard {
-    /// How often it rang: the word that they sleep on. That it comes round within one sleeper's look is 2^32 rings away.
-    rung: AtomicU32,
+    /// Notifications so far: the word that they sleep on. It comes round within one sleeper's look only after 2^32 of them.
+    notified: AtomicU32,
     /// Who sleeps, or is about to.
     asleep: AtomicU32,
     /// One was woken, and the others are not yet.
@@ -48,10 +48,10 @@ struct Shard {
 pub(crate) struct Heard {
     pub(crate) side: Side,
     shard: usize,
-    rung: u32,
+    notified: u32,
 }
 
-/// Who is woken at a ring: those whose records go with even cycles of the log, or with odd ones. So a ring leaves those asleep
+/// Who is woken by a notification: those whose records go with even cycles of the log, or with odd ones. So it leaves those asleep
 /// whose records were appended while a cycle was being written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Side(bool);
@@ -66,29 +66,29 @@ impl Side {
     }
 }
 
-impl Bell {
+impl EventCount {
     /// To be called before the look that decides whether to sleep.
     pub(crate) fn listen(&self, side: Side) -> Heard {
         let shard = here();
-        Heard { side, shard, rung: self.shards(side)[shard].rung.load(Ordering::SeqCst) }
+        Heard { side, shard, notified: self.shards(side)[shard].notified.load(Ordering::SeqCst) }
     }
 
-    /// Sleeps until it rings; not at all if it rang since `heard`.
+    /// Sleeps until it is notified; not at all if that came since `heard`.
     pub(crate) fn sleep(&self, heard: Heard) {
-        self.shards(heard.side)[heard.shard].sleep(heard.rung);
+        self.shards(heard.side)[heard.shard].sleep(heard.notified);
     }
 
     /// Wakes all that sleep on this side.
-    pub(crate) fn ring(&self, side: Side) {
+    pub(crate) fn notify(&self, side: Side) {
         let (shards, here) = (self.shards(side), here());
         let others = shards.iter().enumerate().filter(|(at, _)| *at != here);
-        others.for_each(|(_, shard)| shard.ring_one());
-        shards[here].ring();
+        others.for_each(|(_, shard)| shard.notify_one());
+        shards[here].notify();
     }
 
     /// Wakes all that sleep.
-    pub(crate) fn ring_all(&self) {
-        [Side(false), Side(true)].into_iter().for_each(|side| self.ring(side));
+    pub(crate) fn notify_all(&self) {
+        [Side(false), Side(true)].into_iter().for_each(|side| self.notify(side));
     }
 
     fn shards(&self, side: Side) -> &[CachePadded<Shard>; SHARDS] {
@@ -97,11 +97,11 @@ impl Bell {
 }
 
 impl Shard {
-    fn sleep(&self, rung: u32) {
-        // Before the system looks at the word: whoever rings after that look sees it.
+    fn sleep(&self, notified: u32) {
+        // Before the system looks at the word: whoever notifies after that look sees it.
         self.asleep.fetch_add(1, Ordering::SeqCst);
-        // Rung before, disturbed: whoever sleeps looks for itself.
-        let _ = futex::wait(&self.rung, Flags::PRIVATE, rung, None);
+        // Notified before, disturbed: whoever sleeps looks for itself.
+        let _ = futex::wait(&self.notified, Flags::PRIVATE, notified, None);
         self.asleep.fetch_sub(1, Ordering::SeqCst);
         if self.must_pass_on.load(Ordering::SeqCst) && self.must_pass_on.swap(false, Ordering::SeqCst) {
             self.wake(ALL);
@@ -109,29 +109,29 @@ impl Shard {
     }
 
     /// Wakes all.
-    fn ring(&self) {
-        if self.has_rung_for_some() {
+    fn notify(&self) {
+        if self.has_sleepers_to_wake() {
             self.wake(ALL);
         }
     }
 
     /// Wakes one, who wakes the others.
-    fn ring_one(&self) {
-        if self.has_rung_for_some() {
+    fn notify_one(&self) {
+        if self.has_sleepers_to_wake() {
             self.must_pass_on.store(true, Ordering::SeqCst);
             self.wake(1);
         }
     }
 
     /// From now on nobody falls asleep who has not heard it; false if nobody sleeps.
-    fn has_rung_for_some(&self) -> bool {
-        self.rung.fetch_add(1, Ordering::SeqCst);
+    fn has_sleepers_to_wake(&self) -> bool {
+        self.notified.fetch_add(1, Ordering::SeqCst);
         self.asleep.load(Ordering::SeqCst) > 0
     }
 
     fn wake(&self, most: u32) {
         // It fails only for an address that is none.
-        let _ = futex::wake(&self.rung, Flags::PRIVATE, most);
+        let _ = futex::wake(&self.notified, Flags::PRIVATE, most);
     }
 }
 
@@ -151,62 +151,62 @@ mod tests {
     use super::*;
 
     /// Sleeps in the shard `at`, wherever it runs.
-    fn listen_at(bell: &Bell, side: Side, at: usize) -> Heard {
-        Heard { side, shard: at, rung: bell.shards(side)[at].rung.load(Ordering::SeqCst) }
+    fn listen_at(event_count: &EventCount, side: Side, at: usize) -> Heard {
+        Heard { side, shard: at, notified: event_count.shards(side)[at].notified.load(Ordering::SeqCst) }
     }
 
     #[test]
     fn ring_wakes_all_of_all_shards_of_its_side() {
-        let (bell, woken) = (Bell::default(), [AtomicUsize::new(0), AtomicUsize::new(0)]);
-        let (bell, woken) = (&bell, &woken);
+        let (event_count, woken) = (EventCount::default(), [AtomicUsize::new(0), AtomicUsize::new(0)]);
+        let (event_count, woken) = (&event_count, &woken);
         std::thread::scope(|scope| {
             for number in 0..32 {
                 let side = Side::of_cycle(number % 2);
-                let heard = listen_at(bell, side, (number / 4) as usize % SHARDS);
+                let heard = listen_at(event_count, side, (number / 4) as usize % SHARDS);
                 scope.spawn(move || {
-                    bell.sleep(heard);
+                    event_count.sleep(heard);
                     woken[usize::from(side.is_odd())].fetch_add(1, Ordering::SeqCst);
                 });
             }
             let asleep =
-                || bell.sides.iter().flatten().map(|it| it.asleep.load(Ordering::SeqCst)).sum::<u32>();
+                || event_count.sides.iter().flatten().map(|it| it.asleep.load(Ordering::SeqCst)).sum::<u32>();
             let until = |is_done: &dyn Fn() -> bool| {
                 while !is_done() {
                     std::thread::yield_now();
                 }
             };
             until(&|| asleep() == 32);
-            bell.ring(Side::of_cycle(1));
+            event_count.notify(Side::of_cycle(1));
             until(&|| woken[1].load(Ordering::SeqCst) == 16);
             assert_eq!((woken[0].load(Ordering::SeqCst), asleep()), (0, 16), "the other side sleeps on");
-            bell.ring_all();
+            event_count.notify_all();
             until(&|| woken[0].load(Ordering::SeqCst) == 16);
         });
     }
 
-    /// Sleepers of all shards, rung in a hurry: whoever misses one ring, or is not passed it on, hangs.
+    /// Sleepers of all shards, notified in a hurry: whoever misses one ring, or is not passed it on, hangs.
     #[test]
     fn sleeper_that_has_not_heard_a_ring_is_woken_by_it() {
-        const RINGS: usize = 20_000;
-        let (bell, rung) = (Bell::default(), AtomicUsize::new(0));
-        let (bell, rung) = (&bell, &rung);
+        const NOTIFICATIONS: usize = 20_000;
+        let (event_count, notified) = (EventCount::default(), AtomicUsize::new(0));
+        let (event_count, notified) = (&event_count, &notified);
         std::thread::scope(|scope| {
             for number in 0..12 {
                 scope.spawn(move || {
                     let mut at = number;
                     loop {
                         at = (at + 1) % SHARDS;
-                        let heard = listen_at(bell, Side::of_cycle(0), at % 3);
-                        if rung.load(Ordering::SeqCst) == RINGS {
+                        let heard = listen_at(event_count, Side::of_cycle(0), at % 3);
+                        if notified.load(Ordering::SeqCst) == NOTIFICATIONS {
                             return;
                         }
-                        bell.sleep(heard);
+                        event_count.sleep(heard);
                     }
                 });
             }
-            for _ in 0..RINGS {
-                rung.fetch_add(1, Ordering::SeqCst);
-                bell.ring(Side::of_cycle(0));
+            for _ in 0..NOTIFICATIONS {
+                notified.fetch_add(1, Ordering::SeqCst);
+                event_count.notify(Side::of_cycle(0));
             }
         });
     }

@@ -1,22 +1,22 @@
-//! A desk: a lane that any thread may use, turned where the databases' answers come in, or by a thread of its own.
+//! A shared lane: one that any thread may use, turned where the databases' answers come in, or by a thread of its own.
 //!
 //! For who has connections instead of threads: a transaction begins on one event loop and is committed on another.
 //!
 //! ```text
-//!  any thread: begin, enlist, commit -> lane's machines -> resources, log        its clerk: turn, wait, tell outcomes
+//!  any thread: begin, enlist, commit -> lane's machines -> resources, log        its worker: turn, wait, tell outcomes
 //!
-//!  clerk, with databases      a task on the drivers' thread: who answers does not wake a thread, nor does what is asked next
-//!         without             the thread `txn-desk`
+//!  worker, with databases      a task on the drivers' thread: who answers does not wake a thread, nor does what is asked next
+//!         without             the thread `txn-lane`
 //! ```
 //!
-//! Where many commits are under way and each takes long, the clerk among the drivers rests between its turns (`pace`): what comes meanwhile, and
+//! Where many commits are under way and each takes long, the worker among the drivers rests between its turns (`commit_delay`): what comes meanwhile, and
 //! commits that are asked for, go on together.
 //!
 //! Invariants
 //!   1. Calls wait for nothing but the lane's lock, which nobody holds for long.
-//!   2. The outcome of each transaction that began here is told once, by the desk's clerk; of those only that end before the desk
+//!   2. The outcome of each transaction that began here is told once, by the lane's worker; of those only that end before the shared lane
 //!      does.
-//!   3. A commit that waits for the clerk is begun at its next turn: while it rests it does not sleep longer than that, and whoever leaves one
+//!   3. A commit that waits for the worker is begun at its next turn: while it rests it does not sleep longer than that, and whoever leaves one
 //!      otherwise wakes it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,32 +35,32 @@ use crate::sql::Drivers;
 
 /// A lane for all threads.
 #[derive(Debug)]
-pub struct Desk {
+pub struct SharedLane {
     shared: Arc<Shared>,
     part: Arc<Part>,
     ends: Arc<AtomicBool>,
     waiting: Arc<Waiting>,
-    clerk: Mutex<Option<Clerk>>,
+    worker: Mutex<Option<LaneWorker>>,
 }
 
-/// Commits that wait for the clerk's next turn.
+/// Commits that wait for the worker's next turn.
 #[derive(Debug, Default)]
 struct Waiting {
-    /// The clerk rests: commits wait.
+    /// The worker rests: commits wait.
     rests: AtomicBool,
     commits: Mutex<Vec<TxId>>,
 }
 
 /// Who turns the lane.
 #[derive(Debug)]
-enum Clerk {
+enum LaneWorker {
     Thread(JoinHandle<()>),
     /// A task, and what breaks off when it is gone.
     Task(Arc<Drivers>, mpsc::Receiver<()>),
 }
 
-impl Desk {
-    /// Opens a desk; `told` hears of each outcome, and must not wait.
+impl SharedLane {
+    /// Opens a shared lane; `told` hears of each outcome, and must not wait.
     ///
     /// # Errors
     /// The system's, if it gives no thread.
@@ -74,13 +74,13 @@ impl Desk {
         let must_end = Arc::clone(&ends);
         #[allow(clippy::disallowed_methods, reason = "owned here, and joined when it is closed")]
         let thread = std::thread::Builder::new()
-            .name("txn-desk".to_owned())
+            .name("txn-lane".to_owned())
             .spawn(move || run(lane, &must_end, told))?;
-        let clerk = Mutex::new(Some(Clerk::Thread(thread)));
-        Ok(Self { shared, part, ends, waiting: Arc::default(), clerk })
+        let worker = Mutex::new(Some(LaneWorker::Thread(thread)));
+        Ok(Self { shared, part, ends, waiting: Arc::default(), worker })
     }
 
-    /// Opens a desk that is turned on the thread of databases that take part; `told` hears of each outcome, and must not wait.
+    /// Opens a shared lane that is turned on the thread of databases that take part; `told` hears of each outcome, and must not wait.
     pub fn open_on(
         drivers: &Arc<Drivers>,
         coordinator: &Coordinator,
@@ -92,8 +92,8 @@ impl Desk {
         let waiting = Arc::default();
         let (alive, is_gone) = mpsc::channel();
         drivers.handle().spawn(attend(lane, Arc::clone(&ends), Arc::clone(&waiting), told, alive));
-        let clerk = Mutex::new(Some(Clerk::Task(Arc::clone(drivers), is_gone)));
-        Self { shared, part, ends, waiting, clerk }
+        let worker = Mutex::new(Some(LaneWorker::Task(Arc::clone(drivers), is_gone)));
+        Self { shared, part, ends, waiting, worker }
     }
 
     /// Begins a transaction, which rolls back if no end was chosen for it within `timeout`.
@@ -114,7 +114,7 @@ impl Desk {
     }
 
     /// Adds the branch of the resource at this place among the coordinator's: one for each resource. Its identifier is
-    /// [`Desk::branch`], before and after.
+    /// [`SharedLane::branch`], before and after.
     ///
     /// # Errors
     /// [`LaneError::Unknown`], [`LaneError::NoResource`], [`LaneError::NotReady`], [`LaneError::Misuse`].
@@ -151,7 +151,7 @@ impl Desk {
         self.end(|core, shared| core.rollback(shared, shared.time(), tx, reason))
     }
 
-    /// Its clerk may be about to sleep: it is woken if this leaves it something to do before it would look.
+    /// Its worker may be about to sleep: it is woken if this leaves it something to do before it would look.
     fn end<T>(&self, how: impl FnOnce(&mut Core, &Shared) -> T) -> T {
         let mut core = self.part.core();
         let before = core.due();
@@ -165,26 +165,26 @@ impl Desk {
         done
     }
 
-    /// Ends; what has not ended is left to the coordinator's keeper, and its outcome is not told. Waits for the desk's clerk.
+    /// Ends; what has not ended is left to the coordinator's recovery manager, and its outcome is not told. Waits for the lane's worker.
     pub fn close(&self) {
         self.ends.store(true, Ordering::SeqCst);
         self.part.inbox.wake();
-        let clerk = self.clerk.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let is_well = match clerk {
-            Some(Clerk::Thread(thread)) if thread.thread().id() != std::thread::current().id() => {
+        let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let is_well = match worker {
+            Some(LaneWorker::Thread(thread)) if thread.thread().id() != std::thread::current().id() => {
                 thread.join().is_ok()
             }
             // It says nothing, and hangs up.
-            Some(Clerk::Task(drivers, is_gone)) if !drivers.is_here() => is_gone.recv().is_err(),
+            Some(LaneWorker::Task(drivers, is_gone)) if !drivers.is_here() => is_gone.recv().is_err(),
             _ => true,
         };
         if !is_well {
-            tracing::error!("the thread of the transactions' desk panicked");
+            tracing::error!("the thread of the transactions' lane panicked");
         }
     }
 }
 
-impl Drop for Desk {
+impl Drop for SharedLane {
     fn drop(&mut self) {
         self.close();
     }
@@ -218,8 +218,8 @@ async fn attend(
 ) {
     let (look, mut finished, mut commits) = (Arc::new(Notify::new()), Vec::new(), Vec::new());
     let part = lane.parts().1;
-    let bell = Arc::clone(&look);
-    part.inbox.set_wake(Wake::Call(Arc::new(move || bell.notify_one())));
+    let wake = Arc::clone(&look);
+    part.inbox.set_wake(Wake::Call(Arc::new(move || wake.notify_one())));
     let mut rest = Duration::ZERO;
     loop {
         // Who rests looks by itself: nobody need wake it.
@@ -240,7 +240,7 @@ async fn attend(
         lane.turn(&mut finished);
         finished.drain(..).for_each(|(tx, outcome)| told(tx, outcome));
         let most = lane.rest();
-        rest = part.core().pace().rest();
+        rest = part.core().commit_delay().rest();
         waiting.rests.store(!rest.is_zero(), Ordering::SeqCst);
         if !rest.is_zero() {
             tokio::time::sleep(rest.min(most)).await;

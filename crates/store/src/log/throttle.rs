@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants
-//!   1. A set brake lets at least [`RATE_MIN_BYTES`] a second through, and whoever waited is woken by the next turn.
+//!   1. A set throttle lets at least [`RATE_MIN_BYTES`] a second through, and whoever waited is woken by the next turn.
 //!   2. Deletes and cleaning never wait for it.
 //!
 //! Weighed: writers that clean themselves (a command would wait for the disk), refusing (an error where waiting helps).
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 /// What writers may append, shared by them and housekeeping.
 #[derive(Debug, Default)]
-pub(crate) struct Brake {
+pub(crate) struct WriteThrottle {
     /// Bytes a second; 0 is off.
     rate: AtomicU64,
     /// What may be appended until the next refill; below zero after a large write.
@@ -26,7 +26,7 @@ pub(crate) struct Brake {
     waits: AtomicU64,
 }
 
-impl Brake {
+impl WriteThrottle {
     /// Whether `bytes` may be appended now; if not, whoever asks waits for credits.
     pub(crate) fn pass(&self, bytes: u64) -> bool {
         if self.rate.load(Ordering::Relaxed) == 0 {
@@ -104,7 +104,7 @@ pub(crate) fn rate(debt: &Debt, ratio_max_percent: u64) -> Option<u64> {
 /// Percent of ratio by which the rate halves.
 const HALVING_PERCENT: u64 = 10;
 const HALVINGS_MAX: u32 = 8;
-/// Rate where the brake begins to hold: what a fast disk takes.
+/// Rate where the throttle begins to hold: what a fast disk takes.
 const RATE_MAX_BYTES: u64 = 256 << 20;
 /// The least that goes through.
 const RATE_MIN_BYTES: u64 = 1 << 20;
@@ -150,20 +150,20 @@ mod tests {
     }
 
     #[test]
-    fn set_brake_lets_through_what_time_grants_and_wakes_who_waits() {
-        let brake = Brake::default();
-        assert!(brake.pass(1 << 40), "off");
-        assert!(!brake.refill(Some(1_000_000), 1_000_000), "nobody waits");
-        assert!(brake.pass(5_000), "a large write passes while anything is left");
-        assert!(!brake.pass(1));
-        assert!(!brake.refill(Some(1_000_000), 1_000_000), "still below zero");
-        assert!(brake.refill(Some(1_000_000), 10_000_000));
-        assert!(brake.pass(1));
-        assert!(!brake.refill(Some(1_000_000), u64::MAX), "nobody waits any more");
-        (0..20).for_each(|_| assert!(brake.pass(1_000)));
-        assert!(!brake.pass(1), "a long rest saves up no more than a burst");
-        assert!(brake.release());
-        assert!(brake.pass(1 << 40));
-        assert_eq!(brake.waits(), 2);
+    fn throttle_that_is_set_lets_through_what_time_grants_and_wakes_who_waits() {
+        let throttle = WriteThrottle::default();
+        assert!(throttle.pass(1 << 40), "off");
+        assert!(!throttle.refill(Some(1_000_000), 1_000_000), "nobody waits");
+        assert!(throttle.pass(5_000), "a large write passes while anything is left");
+        assert!(!throttle.pass(1));
+        assert!(!throttle.refill(Some(1_000_000), 1_000_000), "still below zero");
+        assert!(throttle.refill(Some(1_000_000), 10_000_000));
+        assert!(throttle.pass(1));
+        assert!(!throttle.refill(Some(1_000_000), u64::MAX), "nobody waits any more");
+        (0..20).for_each(|_| assert!(throttle.pass(1_000)));
+        assert!(!throttle.pass(1), "a long rest saves up no more than a burst");
+        assert!(throttle.release());
+        assert!(throttle.pass(1 << 40));
+        assert_eq!(throttle.waits(), 2);
     }
 }

@@ -1,4 +1,4 @@
-//! The keeper: a thread that finishes what no other does, and finds what was left behind.
+//! The recovery manager: a thread that finishes what no other does, and finds what was left behind.
 //!
 //! ```text
 //!  at a start    records of the log -> machines -> branches commit, again and again until they answer
@@ -22,9 +22,9 @@ use crate::protocol::{Action, List, Recovery, Transaction};
 use crate::record::Decision;
 use crate::resource::{Answer, Ask, Call, Prepared, Replies, Reply};
 
-/// What the keeper's thread owns.
+/// What the recovery manager's thread owns.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct RecoveryManager {
     shared: Arc<Shared>,
     part: Arc<Part>,
     recovery: Recovery,
@@ -35,8 +35,8 @@ pub(crate) struct Keeper {
     next_ring: Nanos,
 }
 
-impl Keeper {
-    /// A keeper of the lane `part`, which begins with what the log knew.
+impl RecoveryManager {
+    /// A recovery manager of the lane `part`, which begins with what the log knew.
     pub(crate) fn new(shared: Arc<Shared>, part: Arc<Part>, decisions: &[Decision]) -> Self {
         let (now, options) = (shared.clock.now(), &shared.options);
         let recovery =
@@ -51,7 +51,8 @@ impl Keeper {
             core.change(&shared, decision.tx, |_, out| out.append(&mut effects));
         }
         let own = Arc::clone(&part.inbox);
-        let found = Arc::new(Inbox::new(Wake::Call(Arc::new(move || own.wake())), Arc::clone(&shared.bell)));
+        let found =
+            Arc::new(Inbox::new(Wake::Call(Arc::new(move || own.wake())), Arc::clone(&shared.event_count)));
         Self { shared, part, recovery, found, next_recovery: now, next_ring: now }
     }
 
@@ -90,7 +91,7 @@ impl Keeper {
         let now = self.shared.clock.now();
         if now >= self.next_ring {
             self.next_ring = now + WAIT_MOST;
-            self.shared.bell.ring_all();
+            self.shared.event_count.notify_all();
         }
     }
 
@@ -163,7 +164,7 @@ impl Keeper {
         }
     }
 
-    /// Gives an orphan to a machine in the keeper's lane.
+    /// Gives an orphan to a machine in the recovery manager's lane.
     fn adopt(&self, now: Nanos, resource: u16, branch: BranchId) {
         let (shared, mut core) = (&self.shared, self.part.core());
         if !core.has(branch.tx) {

@@ -9,13 +9,13 @@
 //! | 2 | a checkpoint | the log above it is two segments and half its size | a start reads all of that, and room is given back below it alone |
 //! | 3 | a checkpoint | keys are few and the log above it is eight times what they take | it is less work than footers |
 //! | 4 | a checkpoint | it gives files back: of its own size, and half a segment or after a rest | room comes back by checkpoints only |
-//! | 5 | cleaning any segment | log to live data is beyond 1.35, or the disk is nearly full | the pace rises with what is dead |
+//! | 5 | cleaning any segment | log to live data is beyond 1.35, or the disk is nearly full | the rate rises with what is dead |
 //! | 6 | cleaning a listed segment | next to nothing lives there | a few records are read, not the segment |
 //!
 //! Keys are few where their checkpoint is an eighth of a segment at most. Rule 3 rests between two checkpoints. Rules 4 and 5 leave a small
 //! log alone, unless the disk is nearly full. By hand ([`Manner::Eager`]) keys are never few to rule 1, and rule 5 always holds.
 //!
-//! Out of scope: which segment (`liveness`), writers (`brake`), doing it (`keeper`).
+//! Out of scope: which segment (`liveness`), writers (`throttle`), doing it (`housekeeping`).
 
 use super::Manner;
 
@@ -75,13 +75,13 @@ pub(super) enum Hand {
 pub(super) enum Piece {
     Footer,
     Checkpoint,
-    Cleaning(Pace),
+    Cleaning(CleaningRate),
     Nothing,
 }
 
 /// How to clean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Pace {
+pub(super) struct CleaningRate {
     /// Segments with less than this share dead are left alone.
     pub(super) dead_percent_min: u64,
     /// Only segments of which all that lives is listed are begun.
@@ -107,10 +107,10 @@ pub(super) fn next(counts: &Counts) -> Piece {
     if cleaning == Hand::Rests {
         return Piece::Nothing;
     }
-    match counts.urgent_pace() {
-        Some(pace) => Piece::Cleaning(pace),
+    match counts.urgent_rate() {
+        Some(rate) => Piece::Cleaning(rate),
         // what has begun is finished, slowly; to read a segment for the little that lives there can wait for its list
-        None if cleaning == Hand::Busy || counts.listed_segments > 0 => Piece::Cleaning(LISTED_PACE),
+        None if cleaning == Hand::Busy || counts.listed_segments > 0 => Piece::Cleaning(LISTED_RATE),
         None => Piece::Nothing,
     }
 }
@@ -141,24 +141,24 @@ impl Counts {
 
     /// Rule 5: at a trickle from [`RATIO_START_PERCENT`] on, at full speed from [`RATIO_FULL_PERCENT`] on and on a disk that is
     /// nearly full.
-    fn urgent_pace(&self) -> Option<Pace> {
-        let pace = |dead_percent_min, bytes_per_second| {
-            Some(Pace { dead_percent_min, only_listed: false, bytes_per_second })
+    fn urgent_rate(&self) -> Option<CleaningRate> {
+        let rate = |dead_percent_min, bytes_per_second| {
+            Some(CleaningRate { dead_percent_min, only_listed: false, bytes_per_second })
         };
         if self.manner == Manner::Eager {
-            return pace(1, u64::MAX);
+            return rate(1, u64::MAX);
         }
         let dead_bytes = self.kept_bytes.saturating_sub(self.live_bytes);
         if self.is_nearly_full() {
-            return if dead_bytes > 0 { pace(DEAD_PERCENT_MIN_FULL, PACE_FULL_BYTES) } else { None };
+            return if dead_bytes > 0 { rate(DEAD_PERCENT_MIN_FULL, RATE_FULL_BYTES) } else { None };
         }
         let ratio_percent = self.kept_bytes * 100 / self.live_bytes.max(1);
         if self.kept_bytes < small_log_bytes(self.segment_bytes) || ratio_percent < RATIO_START_PERCENT {
             return None;
         }
         let over = (ratio_percent - RATIO_START_PERCENT).min(RATIO_FULL_PERCENT - RATIO_START_PERCENT);
-        let rise = (PACE_FULL_BYTES - PACE_SLOW_BYTES) * over / (RATIO_FULL_PERCENT - RATIO_START_PERCENT);
-        pace(DEAD_PERCENT_MIN, PACE_SLOW_BYTES + rise)
+        let rise = (RATE_FULL_BYTES - RATE_SLOW_BYTES) * over / (RATIO_FULL_PERCENT - RATIO_START_PERCENT);
+        rate(DEAD_PERCENT_MIN, RATE_SLOW_BYTES + rise)
     }
 
     /// Whether the next checkpoint is a small part of `bytes`.
@@ -190,12 +190,12 @@ const RATIO_FULL_PERCENT: u64 = 170;
 const DEAD_PERCENT_MIN: u64 = 15;
 const DEAD_PERCENT_MIN_FULL: u64 = 5;
 /// Bytes a second when little is dead.
-const PACE_SLOW_BYTES: u64 = 4 << 20;
+const RATE_SLOW_BYTES: u64 = 4 << 20;
 /// Bytes a second when the disk fills: two pieces of 256 KiB in flight measured 21-419 MB/s without hurting reads.
-const PACE_FULL_BYTES: u64 = 200 << 20;
+const RATE_FULL_BYTES: u64 = 200 << 20;
 /// Rule 6, and finishing what is no longer urgent.
-const LISTED_PACE: Pace =
-    Pace { dead_percent_min: 100, only_listed: true, bytes_per_second: PACE_SLOW_BYTES };
+const LISTED_RATE: CleaningRate =
+    CleaningRate { dead_percent_min: 100, only_listed: true, bytes_per_second: RATE_SLOW_BYTES };
 
 #[cfg(test)]
 mod tests {
@@ -224,9 +224,9 @@ mod tests {
         }
     }
 
-    fn is_cleaning(counts: &Counts) -> Option<Pace> {
+    fn is_cleaning(counts: &Counts) -> Option<CleaningRate> {
         match next(counts) {
-            Piece::Cleaning(pace) => Some(pace),
+            Piece::Cleaning(rate) => Some(rate),
             _ => None,
         }
     }
@@ -244,7 +244,7 @@ mod tests {
         counts.hands.footer = Hand::Rests;
         assert_eq!(next(&counts), Piece::Checkpoint);
         counts.hands.checkpoint = Hand::Rests;
-        assert_eq!(next(&counts), Piece::Cleaning(LISTED_PACE), "slowly: nothing is urgent");
+        assert_eq!(next(&counts), Piece::Cleaning(LISTED_RATE), "slowly: nothing is urgent");
         counts.hands.cleaning = Hand::Rests;
         assert_eq!(next(&counts), Piece::Nothing);
         let all = Counts { lacks_footer: true, above_bytes: 1 << 40, manner: Manner::Eager, ..counts };
@@ -308,7 +308,7 @@ mod tests {
         let faster = is_cleaning(&kept(1_500)).expect("more is dead");
         let full = is_cleaning(&kept(1_700)).expect("much is dead");
         assert!(slow.bytes_per_second < faster.bytes_per_second, "{slow:?} {faster:?}");
-        assert_eq!((slow.bytes_per_second, full.bytes_per_second), (PACE_SLOW_BYTES, PACE_FULL_BYTES));
+        assert_eq!((slow.bytes_per_second, full.bytes_per_second), (RATE_SLOW_BYTES, RATE_FULL_BYTES));
         assert_eq!(is_cleaning(&kept(9_000)), Some(full));
         assert_eq!((full.dead_percent_min, full.only_listed), (15, false));
         let few = |kept_mib: u64| Counts { live_bytes: MIB, ..kept(kept_mib) };
@@ -317,7 +317,7 @@ mod tests {
         let tight = Counts { available_bytes: 511 * MIB, ..kept(1_001) };
         assert_eq!(
             is_cleaning(&tight),
-            Some(Pace { dead_percent_min: 5, ..full }),
+            Some(CleaningRate { dead_percent_min: 5, ..full }),
             "a disk that is nearly full"
         );
         assert_eq!(next(&Counts { available_bytes: 0, ..kept(1_000) }), Piece::Nothing, "all of it lives");
@@ -328,8 +328,8 @@ mod tests {
     #[test]
     fn rule_6_where_nothing_is_urgent_only_listed_segments_are_cleaned() {
         let listed = Counts { listed_segments: 1, ..at_rest() };
-        assert_eq!(next(&listed), Piece::Cleaning(LISTED_PACE));
+        assert_eq!(next(&listed), Piece::Cleaning(LISTED_RATE));
         let urgent = Counts { kept_bytes: 2_000 * MIB, ..listed };
-        assert!(is_cleaning(&urgent).is_some_and(|pace| !pace.only_listed), "rule 5 comes first");
+        assert!(is_cleaning(&urgent).is_some_and(|rate| !rate.only_listed), "rule 5 comes first");
     }
 }

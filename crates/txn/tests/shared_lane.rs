@@ -11,12 +11,12 @@ use books::{Books, Fate};
 use clock::SystemClock;
 use txn::coordinator::{Coordinator, Options, Started};
 use txn::decision_log::volatile::Volatile;
-use txn::desk::Desk;
 use txn::dummy::Dummy;
 use txn::id::{BranchId, NodeName, TxId};
 use txn::lane::LaneError;
 use txn::protocol::{Misuse, Outcome, State};
 use txn::resource::{Answer, Reply, Resource, Vote};
+use txn::shared_lane::SharedLane;
 use txn::sql::Drivers;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -24,11 +24,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 struct World {
     books: [Arc<Books>; 2],
     coordinator: Coordinator,
-    desk: Desk,
+    lane: SharedLane,
     told: Told,
 }
 
-/// One whose desk has a thread, and one whose desk is turned by the databases' drivers.
+/// One whose shared lane has a thread, and one whose shared lane is turned by the databases' drivers.
 fn both() -> [World; 2] {
     [open(None), open(Some(Drivers::start().unwrap()))]
 }
@@ -37,8 +37,8 @@ fn open(drivers: Option<Arc<Drivers>>) -> World {
     let node = NodeName::new("n1").unwrap();
     let books = ["one", "two"].map(|name| Books::new(name, &node));
     let resources = books.each_ref().map(|books| Arc::clone(books) as Arc<dyn Resource>);
-    let (coordinator, desk, told) = open_with(node, &resources, drivers);
-    World { books, coordinator, desk, told }
+    let (coordinator, lane, told) = open_with(node, &resources, drivers);
+    World { books, coordinator, lane, told }
 }
 
 type Told = mpsc::Receiver<(TxId, Outcome)>;
@@ -47,7 +47,7 @@ fn open_with(
     node: NodeName,
     resources: &[Arc<dyn Resource>; 2],
     drivers: Option<Arc<Drivers>>,
-) -> (Coordinator, Desk, Told) {
+) -> (Coordinator, SharedLane, Told) {
     let log = Volatile::open(&node, 1);
     let started = Started { epoch: 1, born: 1, records: Vec::new() };
     let options = Options::new(node);
@@ -55,11 +55,11 @@ fn open_with(
         Coordinator::start(Arc::new(SystemClock), log.log, &started, resources.to_vec(), options).unwrap();
     let (tell, told) = mpsc::channel();
     let tell = move |tx, outcome| drop(tell.send((tx, outcome)));
-    let desk = match drivers {
-        Some(drivers) => Desk::open_on(&drivers, &coordinator, tell),
-        None => Desk::open(&coordinator, tell).unwrap(),
+    let lane = match drivers {
+        Some(drivers) => SharedLane::open_on(&drivers, &coordinator, tell),
+        None => SharedLane::open(&coordinator, tell).unwrap(),
     };
-    (coordinator, desk, told)
+    (coordinator, lane, told)
 }
 
 /// A resource that answers votes and commits when it is told to.
@@ -115,21 +115,21 @@ impl Resource for Slow {
 }
 
 /// Has commits gathered: 32 are under way, each time one ends another is begun, until `count` have ended; then those that are under way.
-fn keep_busy(desk: &Desk, told: &Told, count: usize) -> BTreeSet<TxId> {
-    let mut open: BTreeSet<TxId> = (0..32).map(|_| commit(desk)).collect();
+fn keep_busy(lane: &SharedLane, told: &Told, count: usize) -> BTreeSet<TxId> {
+    let mut open: BTreeSet<TxId> = (0..32).map(|_| commit(lane)).collect();
     for _ in 0..count {
         end_one(&mut open, told);
-        open.insert(commit(desk));
+        open.insert(commit(lane));
     }
     open
 }
 
-fn commit(desk: &Desk) -> TxId {
-    let tx = desk.begin(PATIENCE).unwrap();
+fn commit(lane: &SharedLane) -> TxId {
+    let tx = lane.begin(PATIENCE).unwrap();
     for place in 0..2 {
-        desk.enlist(tx, place).unwrap();
+        lane.enlist(tx, place).unwrap();
     }
-    desk.commit(tx).unwrap();
+    lane.commit(tx).unwrap();
     tx
 }
 
@@ -138,13 +138,13 @@ fn end_one(open: &mut BTreeSet<TxId>, told: &Told) {
     assert!(open.remove(&tx) && outcome == Outcome::Committed, "{tx}: {outcome:?}");
 }
 
-/// A desk over two slow resources, which answer every 10 ms.
+/// A shared lane over two slow resources, which answer every 10 ms.
 #[allow(clippy::disallowed_methods, reason = "the databases of these tests are slow")]
-fn with_slow(test: impl FnOnce(&Coordinator, &Desk, &Told, &Slow)) {
+fn with_slow(test: impl FnOnce(&Coordinator, &SharedLane, &Told, &Slow)) {
     let slow = [Slow::new("one"), Slow::new("two")];
     let resources = slow.each_ref().map(|slow| Arc::clone(slow) as Arc<dyn Resource>);
     let drivers = Some(Drivers::start().unwrap());
-    let (coordinator, desk, told) = open_with(NodeName::new("n1").unwrap(), &resources, drivers);
+    let (coordinator, lane, told) = open_with(NodeName::new("n1").unwrap(), &resources, drivers);
     let (stop, stopped) = mpsc::channel::<()>();
     std::thread::scope(|threads| {
         threads.spawn(|| {
@@ -154,15 +154,15 @@ fn with_slow(test: impl FnOnce(&Coordinator, &Desk, &Told, &Slow)) {
             }
         });
         let _stop = stop;
-        test(&coordinator, &desk, &told, &slow[0]);
+        test(&coordinator, &lane, &told, &slow[0]);
     });
 }
 
-/// Then the clerk gathers commits, and begins them itself.
+/// Then the worker gathers commits, and begins them itself.
 #[test]
 fn commits_that_are_gathered_where_databases_are_slow_all_end() {
-    with_slow(|_, desk, told, slow| {
-        let mut open = keep_busy(desk, told, 600);
+    with_slow(|_, lane, told, slow| {
+        let mut open = keep_busy(lane, told, 600);
         // Fewer and fewer at the end: then nothing is gathered any more, and nothing left lying.
         while !open.is_empty() {
             end_one(&mut open, told);
@@ -170,20 +170,20 @@ fn commits_that_are_gathered_where_databases_are_slow_all_end() {
         let askers = slow.askers.lock().unwrap();
         assert!(askers.contains("txn-sql"), "none was gathered: {askers:?}");
         // Known to be none before it would wait.
-        let tx = desk.begin(PATIENCE).unwrap();
-        desk.rollback(tx, "no more").unwrap();
+        let tx = lane.begin(PATIENCE).unwrap();
+        lane.rollback(tx, "no more").unwrap();
         assert_eq!(told.recv_timeout(PATIENCE).unwrap().0, tx);
-        assert_eq!(desk.commit(tx), Err(LaneError::Unknown(tx)));
+        assert_eq!(lane.commit(tx), Err(LaneError::Unknown(tx)));
     });
 }
 
-/// Its clerk begins what it has gathered before it goes, and nothing is left for one that has gone.
+/// Its worker begins what it has gathered before it goes, and nothing is left for one that has gone.
 #[test]
-fn commit_is_begun_though_the_desk_is_closed() {
-    with_slow(|coordinator, desk, told, _| {
-        let mut open = keep_busy(desk, told, 200);
-        desk.close();
-        open.insert(commit(desk));
+fn commit_is_begun_though_the_lane_is_closed() {
+    with_slow(|coordinator, lane, told, _| {
+        let mut open = keep_busy(lane, told, 200);
+        lane.close();
+        open.insert(commit(lane));
         // Those that have ended meanwhile are not there any more.
         let states = open.iter().filter_map(|tx| coordinator.transaction(*tx)).map(|info| info.state);
         assert_eq!(states.filter(|state| *state == State::Active).count(), 0);
@@ -197,13 +197,13 @@ fn transactions_of_many_threads_end_once_each() {
             for _ in 0..8 {
                 threads.spawn(|| {
                     for number in 0..200 {
-                        let tx = world.desk.begin(PATIENCE).unwrap();
-                        world.desk.enlist(tx, 0).unwrap();
-                        world.desk.enlist(tx, 1).unwrap();
+                        let tx = world.lane.begin(PATIENCE).unwrap();
+                        world.lane.enlist(tx, 0).unwrap();
+                        world.lane.enlist(tx, 1).unwrap();
                         if number % 2 == 0 {
-                            world.desk.commit(tx).unwrap();
+                            world.lane.commit(tx).unwrap();
                         } else {
-                            world.desk.rollback(tx, "no more").unwrap();
+                            world.lane.rollback(tx, "no more").unwrap();
                         }
                     }
                 });
@@ -224,17 +224,17 @@ fn transactions_of_many_threads_end_once_each() {
 #[test]
 fn branch_is_known_before_it_is_enlisted_and_enlisted_once() {
     for world in both() {
-        let tx = world.desk.begin(PATIENCE).unwrap();
-        let branch = Desk::branch(tx, 1);
+        let tx = world.lane.begin(PATIENCE).unwrap();
+        let branch = SharedLane::branch(tx, 1);
         assert_eq!(branch, BranchId { tx, branch: 1 });
-        assert_eq!(world.desk.enlist(tx, 1), Ok(branch));
-        assert_eq!(world.desk.enlist(tx, 1), Err(LaneError::Misuse(Misuse::EnlistedBefore)));
-        assert_eq!(world.desk.enlist(tx, 2), Err(LaneError::NoResource(2)));
-        assert!(world.desk.enlist(tx, 0).is_ok());
-        world.desk.commit(tx).unwrap();
+        assert_eq!(world.lane.enlist(tx, 1), Ok(branch));
+        assert_eq!(world.lane.enlist(tx, 1), Err(LaneError::Misuse(Misuse::EnlistedBefore)));
+        assert_eq!(world.lane.enlist(tx, 2), Err(LaneError::NoResource(2)));
+        assert!(world.lane.enlist(tx, 0).is_ok());
+        world.lane.commit(tx).unwrap();
         assert_eq!(world.told.recv_timeout(PATIENCE).unwrap(), (tx, Outcome::Committed));
         assert_eq!(world.books[1].fate(branch), Some(Fate::Committed));
-        assert_eq!(world.desk.commit(tx), Err(LaneError::Unknown(tx)));
+        assert_eq!(world.lane.commit(tx), Err(LaneError::Unknown(tx)));
     }
 }
 
@@ -242,41 +242,41 @@ fn branch_is_known_before_it_is_enlisted_and_enlisted_once() {
 fn resource_that_is_not_ready_says_so_at_enlistment() {
     let world = open(None);
     world.books[0].state().not_ready = Some("it has max_prepared_transactions = 0".to_owned());
-    let tx = world.desk.begin(PATIENCE).unwrap();
-    let error = world.desk.enlist(tx, 0).unwrap_err().to_string();
+    let tx = world.lane.begin(PATIENCE).unwrap();
+    let error = world.lane.enlist(tx, 0).unwrap_err().to_string();
     assert_eq!(error, "resource one takes no branches: it has max_prepared_transactions = 0");
 }
 
-/// The desk sleeps until the first time that anybody waits for, which a new transaction may bring forward.
+/// The shared lane sleeps until the first time that anybody waits for, which a new transaction may bring forward.
 #[test]
 fn transaction_without_an_end_is_rolled_back_in_time() {
     for world in both() {
-        world.desk.begin(PATIENCE).unwrap();
-        let tx = world.desk.begin(Duration::from_millis(1)).unwrap();
+        world.lane.begin(PATIENCE).unwrap();
+        let tx = world.lane.begin(Duration::from_millis(1)).unwrap();
         let (told, outcome) = world.told.recv_timeout(PATIENCE).unwrap();
         assert_eq!(told, tx);
         assert!(matches!(outcome, Outcome::Aborted(_)), "{outcome:?}");
     }
 }
 
-/// The drivers' thread may be the one that lets go of a desk last: it must not wait for itself.
+/// The drivers' thread may be the one that lets go of a shared lane last: it must not wait for itself.
 #[test]
-fn desk_that_is_closed_tells_no_more_whoever_closes_it() {
+fn lane_that_is_closed_tells_no_more_whoever_closes_it() {
     for is_there in [false, true] {
         let drivers = Drivers::start().unwrap();
-        let World { coordinator, desk, told, .. } = open(Some(Arc::clone(&drivers)));
-        let tx = desk.begin(PATIENCE).unwrap();
+        let World { coordinator, lane, told, .. } = open(Some(Arc::clone(&drivers)));
+        let tx = lane.begin(PATIENCE).unwrap();
         if is_there {
             let (gone, is_gone) = mpsc::channel();
             drivers.handle().spawn(async move {
-                drop(desk);
+                drop(lane);
                 gone.send(()).unwrap();
             });
             is_gone.recv_timeout(PATIENCE).unwrap();
         } else {
-            drop(desk);
+            drop(lane);
         }
         assert_eq!(told.recv_timeout(PATIENCE), Err(mpsc::RecvTimeoutError::Disconnected));
-        assert!(coordinator.transaction(tx).is_some(), "it is the keeper's now");
+        assert!(coordinator.transaction(tx).is_some(), "it is the recovery manager's now");
     }
 }
