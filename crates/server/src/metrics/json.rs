@@ -2,7 +2,7 @@
 //!
 //! Everything counts since the start, but for `interval_s` and what ends in `_permille`: shares of the time since the line before.
 //! Times have their unit in their names. Absent parts (the journal without engine `log`) are absent. Fields may be added; one
-//! that is there keeps its meaning. docs/manual/README.md lists them.
+//! that is there keeps its meaning. docs/manual/monitoring.md lists them.
 
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};

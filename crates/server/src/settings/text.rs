@@ -118,8 +118,8 @@ names where they mean the same (`maxmemory`, `maxclients`, `timeout`, `appendfsy
 Sizes are written `64MiB`, `100B`, or as Redis does (`64mb`); durations `250ms`, `1s`, `5m`. An unknown name, or a value out of
 its bounds, stops the start and says where. `evenkeel serve --print-config` prints an example file with every setting.
 
-Databases that take part in transactions are tables `[resource.NAME]` of the file, which the
-[manual of transactions](manual/transactions.md#setting-it-up) explains.
+Databases that take part in transactions are tables `[resource.NAME]` of the file:
+see [transactions](manual/transactions.md#set-up).
 ";
 
 const EXAMPLE_HEAD: &str = "\

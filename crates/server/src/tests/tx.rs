@@ -752,7 +752,7 @@ fn each_command_that_writes_is_staged_or_refused_as_the_manual_says() {
     assert!(staged >= 30, "{staged} of the table's commands that write were staged");
     // None of them has reached the keys, nor the transaction another end.
     harness.expect(&mut wire, &[("DBSIZE", ":0\r\n")]);
-    let manual = include_str!("../../../../docs/manual/transactions.md");
+    let manual = include_str!("../../../../docs/manual/transactions-commands.md");
     let row = manual.lines().find(|line| line.starts_with("| `ERR TX.DO cannot stage")).expect("a row");
     let (_, row) = row.split_once("; not ").expect("what it does not stage");
     for name in REFUSED {
