@@ -1,8 +1,8 @@
-//! Everything that a developer or CI runs: `cargo xtask test | tidy | bench | planted`.
+//! Everything that a developer or CI runs: `cargo xtask test | tidy | docs | bench | planted`.
 //!
 //! Depends on nothing of the workspace, so that it builds in seconds and can judge a tree that does not
 //! compile. `test` (module `stages`) runs the stages that CI runs, `tidy` checks what the compiler cannot
-//! (floor plan, headers, lengths, links), `bench` builds the optimized binaries and hands over to the
+//! (floor plan, headers, lengths, links), `docs` builds the manual as a site, `bench` builds the optimized binaries and hands over to the
 //! harness in `crates/bench`, `planted` asks whether the simulation finds bugs that it is given.
 //!
 //! Out of scope: packaging, releases.
@@ -13,6 +13,7 @@
 )]
 
 mod bench;
+mod manual;
 mod packages;
 mod planted;
 mod process;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
     let outcome = match task {
         "test" => stages::run(&root, rest),
         "tidy" => tidy::run(&root, rest),
+        "docs" => manual::run(&root, rest),
         "bench" => bench::run(&root, rest),
         "planted" => planted::run(&root, rest),
         "help" | "--help" | "-h" => {
@@ -74,6 +76,8 @@ cargo xtask test [STAGE...]     all stages, or the named ones, in the order belo
 cargo xtask planted [NAME...]   bugs planted in a copy of the tree: does the simulation find each?
 
 cargo xtask tidy [--update]     the checks of stage `tidy`; --update shrinks the list of long functions
+
+cargo xtask docs                the manual as a site with search, in target/manual/html; installs mdBook below target/
 
 cargo xtask bench [NAME...] [--quick] [--runs N]
                                 comparisons side by side, written to docs/benchmarks/figures.md; --help lists them";

@@ -91,7 +91,7 @@ fn apt_install(root: &Path, package: &str) -> Result<(), Failure> {
         .map_err(|error| format!("cannot install {package}: {error}"))
 }
 
-fn is_installed(program: &str) -> bool {
+pub(crate) fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/sbin", "/sbin"].map(PathBuf::from);
     // Debian keeps the programs of PostgreSQL's server out of the path, by version.

@@ -6,11 +6,12 @@
 //! Source of the idea: TigerBeetle's `tidy.zig`, Oxide's `check_workspace_deps`.
 
 mod architecture;
+pub(crate) mod book;
 mod floors;
 mod headers;
 mod lengths;
 mod lexer;
-mod links;
+pub(crate) mod links;
 mod tree;
 mod words;
 
@@ -40,6 +41,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
     problems.extend(headers::check(&tree));
     problems.extend(lengths::check(root, &tree));
     problems.extend(links::check(root, &tree));
+    problems.extend(book::check(&tree));
     problems.extend(architecture::check(root, &tree));
     problems.extend(words::check(&tree));
     if problems.is_empty() {

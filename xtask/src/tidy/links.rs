@@ -22,7 +22,7 @@ fn check_file(root: &Path, tree: &Tree, file: &File) -> Vec<String> {
 }
 
 /// Lines outside fenced code, with their numbers from 1.
-pub(super) fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(crate) fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
     text.lines().enumerate().filter_map(move |(index, line)| {
         if line.trim_start().starts_with("```") {
@@ -34,23 +34,32 @@ pub(super) fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
 }
 
 /// The targets of `[text](target)` in a line.
-fn targets(line: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn targets(line: &str) -> impl Iterator<Item = &str> {
     line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next())
 }
 
 fn problem(root: &Path, tree: &Tree, file: &File, target: &str) -> Option<String> {
+    let path = resolved(&file.path, target)?;
+    let heading = target.split_once('#').map_or("", |(_, heading)| heading);
+    if tree.file(&path).is_none() && !root.join(&path).exists() {
+        return Some(format!("`{target}` leads nowhere: there is no {path}"));
+    }
+    let page = tree.file(&path).filter(|page| page.path.ends_with(".md"))?;
+    let missing = !heading.is_empty() && !headings(&page.text).any(|slug| slug == heading);
+    missing.then(|| format!("`{target}`: no heading of {} gives #{heading}", page.path))
+}
+
+/// The file in the repository that a link to `target` in the file `from` leads to; none if it leads out of the repository.
+pub(crate) fn resolved(from: &str, target: &str) -> Option<String> {
     if target.contains("://") || target.starts_with("mailto:") {
         return None;
     }
-    let (path, heading) = target.split_once('#').unwrap_or((target, ""));
-    let folder = Path::new(&file.path).parent().unwrap_or(Path::new(""));
-    let path = if path.is_empty() { PathBuf::from(&file.path) } else { normal(&folder.join(path))? };
-    if tree.file(&path.to_string_lossy()).is_none() && !root.join(&path).exists() {
-        return Some(format!("`{target}` leads nowhere: there is no {}", path.display()));
+    let path = target.split('#').next().unwrap_or("");
+    if path.is_empty() {
+        return Some(from.to_owned());
     }
-    let page = tree.file(&path.to_string_lossy()).filter(|page| page.path.ends_with(".md"))?;
-    let missing = !heading.is_empty() && !headings(&page.text).any(|slug| slug == heading);
-    missing.then(|| format!("`{target}`: no heading of {} gives #{heading}", page.path))
+    let folder = Path::new(from).parent().unwrap_or(Path::new(""));
+    normal(&folder.join(path)).map(|path| path.to_string_lossy().into_owned())
 }
 
 /// `path` without `.` and `..`; none if it leaves the tree, which is not ours to check.
