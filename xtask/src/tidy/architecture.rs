@@ -1,4 +1,4 @@
-//! ARCHITECTURE.md names only what exists: every path and every type or function in its code spans.
+//! ARCHITECTURE.md and the glossary name only what exists: every path and every type, function or module in their code spans.
 //!
 //! A span is a path when it has a `/` or a known file ending; it is a name when it is a Rust path such as
 //! `Journal`, `store::Access` or `Access::commit`. Each part of a name must be declared in some source file, be a
@@ -9,21 +9,25 @@ use std::path::Path;
 
 use super::lexer;
 use super::links::prose;
-use super::tree::Tree;
+use super::tree::{File, Tree};
 
-/// Paths and names in ARCHITECTURE.md that do not exist.
+/// Paths and names in these pages that do not exist.
 pub(super) fn check(root: &Path, tree: &Tree) -> Vec<String> {
-    let Some(page) = tree.file(PAGE) else { return Vec::new() };
     let known = Declared::read(tree);
+    let pages = PAGES.iter().filter_map(|page| tree.file(page));
+    pages.flat_map(|page| check_page(root, page, &known)).collect()
+}
+
+fn check_page(root: &Path, page: &File, known: &Declared) -> Vec<String> {
     let mut problems = Vec::new();
     for (number, line) in prose(&page.text) {
         for span in spans(line) {
             if is_path(span) {
                 if !root.join(span.trim_end_matches('/')).exists() {
-                    problems.push(format!("{PAGE}:{number}: there is no `{span}`"));
+                    problems.push(format!("{}:{number}: there is no `{span}`", page.path));
                 }
             } else if let Some(missing) = names(span).into_iter().find(|name| !known.has(name)) {
-                problems.push(format!("{PAGE}:{number}: `{span}`: no source declares {missing}"));
+                problems.push(format!("{}:{number}: `{span}`: no source declares {missing}", page.path));
             }
         }
     }
@@ -74,16 +78,17 @@ fn is_path(span: &str) -> bool {
     plain && !span.starts_with('/') && (ends || span.contains('/'))
 }
 
-/// The parts of a Rust path that starts or goes on with a type; none if the span is something else.
+/// The parts of a path of modules, or of one that starts or goes on with a type; none if the span is something else.
 fn names(span: &str) -> Vec<&str> {
     let span = span.trim_end_matches("()");
     let is_rust = span.chars().all(|c| c.is_alphanumeric() || c == '_' || c == ':');
     let parts: Vec<&str> = span.split("::").collect();
     let is_type = |part: &&str| part.starts_with(char::is_uppercase) && part.contains(char::is_lowercase);
-    if is_rust && !parts.contains(&"") && parts.iter().any(is_type) { parts } else { Vec::new() }
+    let names_something = parts.len() > 1 || parts.iter().any(is_type);
+    if is_rust && !parts.contains(&"") && names_something { parts } else { Vec::new() }
 }
 
-const PAGE: &str = "ARCHITECTURE.md";
+const PAGES: &[&str] = &["ARCHITECTURE.md", "docs/glossary.md"];
 const DECLARATIONS: &[&str] = &["struct", "enum", "trait", "type", "fn", "const", "static", "mod", "union"];
 
 #[cfg(test)]
@@ -92,7 +97,7 @@ mod tests {
 
     fn problems(page: &str) -> Vec<String> {
         let source = "pub struct Journal;\nimpl Journal {\n    pub fn append(&self) {}\n}\nenum Step {\n    Park,\n}\n";
-        check(Path::new("/nowhere"), &Tree::of(&[(PAGE, page), ("crates/journal/src/lib.rs", source)]))
+        check(Path::new("/nowhere"), &Tree::of(&[(PAGES[0], page), ("crates/journal/src/lib.rs", source)]))
     }
 
     #[test]
@@ -104,6 +109,7 @@ mod tests {
     fn undeclared_names_and_missing_paths_are_problems() {
         assert!(problems("\n`Ledger`")[0].starts_with("ARCHITECTURE.md:2:"));
         assert!(problems("`Journal::erase`")[0].contains("erase"));
+        assert!(problems("`journal::ledger`")[0].contains("ledger"));
         assert!(problems("`crates/ledger/src/lib.rs`")[0].contains("there is no"));
     }
 
@@ -115,7 +121,7 @@ mod tests {
     #[test]
     fn names_in_comments_and_strings_declare_nothing() {
         let source = "// struct Ledger\nconst A: &str = \"struct Ledger\";\n";
-        let tree = Tree::of(&[(PAGE, "`Ledger`"), ("crates/a/src/lib.rs", source)]);
+        let tree = Tree::of(&[(PAGES[1], "`Ledger`"), ("crates/a/src/lib.rs", source)]);
         assert_eq!(check(Path::new("/nowhere"), &tree).len(), 1);
     }
 }
