@@ -168,29 +168,29 @@ const SWITCH: &str = "true|false";
 table! {
     dir: PathBuf = "dir" {
         form: "PATH", default: "./evenkeel-data", bounds: ["", ""], runtime: false,
-        summary: "Folder of the data; made if it is missing. One server at a time.",
-        reason: "Beside the place where the server was started, so that a first try leaves nothing elsewhere.",
+        summary: "Folder of the data; created if it does not exist. Only one server may use it at a time.",
+        reason: "A folder below the current one, so that a first try leaves nothing elsewhere.",
     }
     engine: Engine = "engine" {
         form: "log|memory|noop", default: "log", bounds: ["", ""], runtime: false,
-        summary: "Where values live: on disk (log), in memory only (memory), nowhere (noop).",
-        reason: "Only log keeps what it acknowledged. memory is for caches and tests, noop measures the network alone.",
+        summary: "Where values live: on disk (log), only in memory (memory), or nowhere (noop).",
+        reason: "Only log keeps data over a restart. memory is for caches and tests, noop for measuring the network alone.",
     }
     durability: Durability = "durability" {
         form: "always|never|DURATION", default: "always", bounds: ["1ms", "1h"], runtime: false,
-        summary: "When an acknowledged write is on disk: before the reply (always), at most so long after it, or when \
-                  the operating system sees fit (never).",
-        reason: "With anything but always, a loss of power takes back writes that were acknowledged; INFO says so.",
+        summary: "When a write is on disk: before its reply (always), within a time after its reply (DURATION), or when the \
+                  operating system writes it (never).",
+        reason: "With anything but always a loss of power can undo acknowledged writes; INFO persistence says so.",
     }
     databases: u16 = "databases" {
         form: "COUNT", default: "16", bounds: ["1", "1024"], runtime: false,
-        summary: "Numbered databases that SELECT can reach.",
+        summary: "Number of databases that SELECT can reach.",
         reason: "As in Redis.",
     }
     bind: Vec<IpAddr> = "bind" {
         form: "ADDRESS...", default: "127.0.0.1", bounds: ["", ""], runtime: false,
         summary: "IP addresses to listen on, separated by spaces.",
-        reason: "This machine only. Listen elsewhere together with requirepass: see protected_mode.",
+        reason: "Only this machine can connect. For other addresses set a password: see protected_mode.",
     }
     port: u16 = "port" {
         form: "PORT", default: "6379", bounds: ["0", "65535"], runtime: false,
@@ -200,287 +200,297 @@ table! {
     unixsocket: Option<PathBuf> = "unixsocket" {
         form: "PATH", default: "", bounds: ["", ""], runtime: false,
         summary: "Unix socket to listen on; empty for none.",
-        reason: "Spares TCP on the same machine, but clients must be told.",
+        reason: "It is faster than TCP on the same machine, but clients must know the path.",
     }
     requirepass: Secret = "requirepass" {
         form: "PASSWORD", default: "", bounds: ["", ""], runtime: true,
-        summary: "Password that AUTH must give, 512 B at most; empty for none. Other users of the machine can see a flag: \
-                  requirepass_file is the better place.",
-        reason: "None, because the default listens on this machine only.",
+        summary: "Password for AUTH, at most 512 B; empty for none. Other users of the machine can see flags: prefer \
+                  requirepass_file.",
+        reason: "None, because by default only this machine can connect.",
     }
     requirepass_file: Option<PathBuf> = "requirepass_file" {
         form: "PATH", default: "", bounds: ["", ""], runtime: false,
-        summary: "File whose first line is the password, for example a secret that systemd or Kubernetes mounts.",
-        reason: "A password in a file of its own can be readable to the server alone.",
+        summary: "File with the password in its first line, for example a secret that systemd or Kubernetes mounts.",
+        reason: "Only the server needs to be able to read this file.",
     }
     protected_mode: bool = "protected_mode" {
         form: SWITCH, default: "true", bounds: ["", ""], runtime: false,
-        summary: "Refuse to start on an address that other machines reach when no password is set.",
-        reason: "Open servers are found and emptied within hours. Turn it off where a firewall is the lock.",
+        summary: "Refuse to start without a password on an address that other machines reach.",
+        reason: "Open servers are found and emptied within hours. Turn it off where something else protects the server, for \
+                 example a firewall.",
     }
     loops: usize = "loops" {
         form: "COUNT", default: "0", bounds: ["0", "256"], runtime: false,
-        summary: "Event loops, each a thread with its own connections; 0 for as many as the load needs, at most one for each core \
-                  that the process may use (affinity mask, CPU quota of the control group).",
-        reason: "More loops than cores only wait for each other, and on cores that other processes need fewer loops are faster. \
-                 INFO loops shows how many are active and why. A count is fixed.",
+        summary: "Number of event loops; each is a thread with its own connections. 0: as many as the load needs, at most \
+                  one for each core that the process may use (affinity mask, CPU quota of the control group).",
+        reason: "More loops than cores wait for each other. Where other processes use the cores, fewer loops are faster. \
+                 INFO loops shows how many are active and why. A number other than 0 is fixed.",
     }
     connector: Connector = "connector" {
         form: "epoll|uring|threads", default: "epoll", bounds: ["", ""], runtime: false,
-        summary: "How sockets meet threads: event loops, by readiness (epoll) or completions (uring), or a thread for each connection.",
-        reason: "uring falls back to epoll where io_uring is switched off. Threads are the baseline to compare with.",
+        summary: "How threads do the I/O of connections: event loops with readiness (epoll) or completions (uring), or one \
+                  thread for each connection (threads).",
+        reason: "epoll runs everywhere. uring falls back to epoll where io_uring is not available. threads is for comparison.",
     }
     assignment: Assignment = "assignment" {
         form: "least-loaded|round-robin|by-host", default: "least-loaded", bounds: ["", ""], runtime: false,
-        summary: "Which loop a new connection goes to: the one with least to do, one after the other, or, for each IP address, \
-                  always the same.",
-        reason: "Round robin is upset by connections that close at once; by-host by hosts that differ, and it binds: such \
+        summary: "Which loop gets a new connection: the least busy one (least-loaded), each in turn (round-robin), or the \
+                  same one for each IP address (by-host).",
+        reason: "Round robin becomes uneven when connections close immediately. by-host is uneven when hosts differ, and its \
                  connections are not balanced.",
     }
     balance_interval: Every = "balance.interval" {
         form: "0|DURATION", default: "5s", bounds: ["10ms", "1h"], runtime: true,
-        summary: "How often loops are compared, and connections moved from the busiest to the idlest; 0 or less for never.",
-        reason: "Long enough to see a load, short enough that three rounds mend a bad start. Figures are taken in any case.",
+        summary: "How often the loops are compared, and connections moved from the busiest to the idlest; 0 or less for never.",
+        reason: "Long enough to measure a load, short enough that three rounds correct a bad start. Loads are measured in any case.",
     }
     balance_by: BalanceBy = "balance.by" {
         form: "time|bytes|events", default: "time", bounds: ["", ""], runtime: true,
-        summary: "What is compared: the time that a loop spends on its connections, their bytes, or their reads and writes.",
-        reason: "Time is what a loop runs out of; bytes and events are what other servers count.",
+        summary: "What is compared: the CPU time that a loop spends on its connections (time), their bytes, or their reads \
+                  and writes (events).",
+        reason: "Loops run out of time, not of bytes or events. Other servers count bytes or events.",
     }
     balance_threshold: u16 = "balance.threshold" {
         form: "PERCENT", default: "10", bounds: ["1", "90"], runtime: true,
-        summary: "Difference between the busiest and the idlest loop, in percent of the busiest, up to which nothing is done.",
-        reason: "Less would move connections for differences that come and go by themselves.",
+        summary: "Largest difference between the busiest and the idlest loop that is left alone, in percent of the busiest.",
+        reason: "With less, connections would move for differences that disappear by themselves.",
     }
     connections_max: usize = "connections.max" {
         form: "COUNT", default: "10000", bounds: ["1", "1000000"], runtime: true,
-        summary: "Connections at a time; one more is told so and closed.",
-        reason: "As in Redis. Lowered, with a warning, to what the limit of open files allows beside the data.",
+        summary: "Most connections at a time; further connections get an error and are closed.",
+        reason: "As in Redis. Lowered, with a warning, to what the limit of open files allows beside the data's files.",
     }
     connections_input_max: Size = "connections.input_max" {
         form: "SIZE", default: "128MiB", bounds: ["1KiB", "1GiB"], runtime: true,
         summary: "Largest request as a whole; a larger one closes its connection.",
-        reason: "Room for a value of value.max and a little more. 16 KiB a string and 10 strings before AUTH.",
+        reason: "Room for a value of value.max and a little more. Before AUTH: 10 strings of 16 KiB.",
     }
     connections_output_max: Size = "connections.output_max" {
         form: "SIZE", default: "256MiB", bounds: ["64KiB", "4GiB"], runtime: true,
-        summary: "Replies that may wait for a client that does not read; beyond it the connection is closed.",
-        reason: "Room for several values of value.max. Requests are not read while replies wait.",
+        summary: "Most bytes of replies that wait for a client that does not read; beyond it the connection is closed.",
+        reason: "Room for several values of value.max. While replies wait, requests are not read.",
     }
     connections_held_max: Size = "connections.held_max" {
         form: "SIZE", default: "16MiB", bounds: ["64KiB", "4GiB"], runtime: false,
-        summary: "Replies of one connection that may wait for the disk; beyond it the connection is not read.",
-        reason: "A slow disk slows clients down and never cuts a healthy one.",
+        summary: "Most bytes of one connection's replies that wait for the disk; beyond it the connection is not read.",
+        reason: "A slow disk then slows clients down, and closes no connection.",
     }
     connections_idle_timeout: Duration = "connections.idle_timeout" {
         form: "DURATION", default: "0", bounds: ["0", "365d"], runtime: true,
-        summary: "Close a connection that sent nothing for so long; 0 for never.",
-        reason: "As in Redis: pools of clients expect their idle connections to stay. Subscribers, MONITOR and clients that wait for a reply are never closed.",
+        summary: "Close a connection that has sent nothing for this time; 0 for never.",
+        reason: "As in Redis: client pools expect idle connections to stay. Subscribers, MONITOR and clients that wait for a \
+                 reply are never closed.",
     }
     connections_auth_timeout: Duration = "connections.auth_timeout" {
         form: "DURATION", default: "30s", bounds: ["0", "1d"], runtime: true,
-        summary: "Close a connection that has not authenticated for so long, where a password is set; 0 for never.",
-        reason: "Clients authenticate at once. Who cannot must not hold connections for ever.",
+        summary: "Close a connection that has not authenticated within this time, if a password is set; 0 for never.",
+        reason: "Clients authenticate at once. Strangers must not occupy connections for ever.",
     }
     connections_unauthenticated_max: Size = "connections.unauthenticated_max" {
         form: "SIZE", default: "32MiB", bounds: ["64KiB", "4GiB"], runtime: true,
-        summary: "Memory for all connections together that have not authenticated, at most a quarter of connections.memory_max; \
-                  beyond it those that hold most are closed, and of equal ones the oldest.",
-        reason: "Some ten thousand that connect at the same moment. They get 8 KiB of replies each before AUTH.",
+        summary: "Most memory for all unauthenticated connections together, at most a quarter of connections.memory_max; \
+                  beyond it the connections that use most are closed, of equal ones the oldest.",
+        reason: "Room for about ten thousand clients that connect at the same moment. Each gets at most 8 KiB of replies \
+                 before AUTH.",
     }
     connections_memory_max: Size = "connections.memory_max" {
         form: "SIZE", default: "0", bounds: ["0", "1TiB"], runtime: true,
-        summary: "Memory for all connections together: input, requests in progress, replies, messages, transactions. Part of \
-                  memory.limit, of which it is at most three quarters; 0 for three eighths.",
-        reason: "Beyond it, requests wait for room, and clients that do not read are closed. limits.md of the manual has the rules.",
+        summary: "Most memory for all connections together: input, requests in progress, replies, messages, transactions. It \
+                  is a part of memory.limit, at most three quarters of it; 0 for three eighths.",
+        reason: "Beyond it requests wait for room, and clients that do not read are closed. See limits.md in the manual.",
     }
     connections_room_wait_max: Duration = "connections.room_wait_max" {
         form: "DURATION", default: "10s", bounds: ["10ms", "1h"], runtime: true,
-        summary: "Longest wait of a large request for room in connections.memory_max; then it is refused. One that has room, and of \
-                  which next to nothing comes for a quarter of that time while others wait, is ended.",
+        summary: "Longest wait of a large request for room in connections.memory_max; then it is refused. A request that has \
+                  room is ended if almost nothing of it arrives in a quarter of this time while others wait.",
         reason: "Long enough for some large requests before it, short enough for a client to try again.",
     }
     connections_subscriptions_max: Size = "connections.subscriptions_max" {
         form: "SIZE", default: "16MiB", bounds: ["1KiB", "4GiB"], runtime: true,
-        summary: "Channels and patterns that one connection may listen to: their names, 192 B for each, and compiled patterns.",
-        reason: "Room for 75,000 channels with names of 30 bytes; without a bound one client could take all memory.",
+        summary: "Most memory for the channels and patterns of one connection: their names, 192 B for each, and compiled patterns.",
+        reason: "Room for 75,000 channels with names of 30 bytes. Without a bound one client could use all memory.",
     }
     connections_messages_max: Size = "connections.messages_max" {
         form: "SIZE", default: "64MiB", bounds: ["64KiB", "16GiB"], runtime: true,
-        summary: "Published messages on their way to all listeners together; beyond it PUBLISH waits, and connections in \
-                  MONITOR are closed.",
-        reason: "Loops take messages within a millisecond: so much is only on its way when they, or the disk, fall behind.",
+        summary: "Most bytes of published messages on their way to all listeners together; beyond it PUBLISH waits, and \
+                  connections in MONITOR are closed.",
+        reason: "Loops take messages within a millisecond. So many bytes are on their way only when the loops, or the disk, \
+                 fall behind.",
     }
     value_max: Size = "value.max" {
         form: "SIZE", default: "64MiB", bounds: ["1KiB", "512MiB"], runtime: false,
         summary: "Largest value of a key.",
-        reason: "A larger one would hold the disk for a tenth of a second while others wait. Redis: 512 MiB.",
+        reason: "A larger value would occupy the disk for more than a tenth of a second while others wait. Redis: 512 MiB.",
     }
     transaction_max: Size = "transaction.max" {
         form: "SIZE", default: "128MiB", bounds: ["1KiB", "1GiB"], runtime: false,
         summary: "Most bytes that one MULTI, MSET or other atomic command may write.",
-        reason: "They go to disk as one piece, all or nothing.",
+        reason: "They are written to disk in one piece, all or nothing.",
     }
     memory_limit: MemoryLimit = "memory.limit" {
         form: "auto|SIZE", default: "auto", bounds: ["16MiB", "16TiB"], runtime: true,
-        summary: "Memory for index, values and buffers: auto for three quarters of what the machine or the control \
-                  group grants, 0 for no limit.",
-        reason: "At the limit values leave memory first (they are on disk); then commands that grow the data are refused \
-                 while reads, DEL and EXPIRE go on. Never killed for memory.",
+        summary: "Most memory for index, values and buffers: auto for three quarters of what the machine or the control \
+                  group has, 0 for no limit.",
+        reason: "At the limit values leave memory first (they are on disk). Then commands that store more are refused, and \
+                 reads, DEL and EXPIRE continue. So the system does not kill the server for its memory.",
     }
     memory_policy: Policy = "memory.policy" {
         form: "noeviction|allkeys-lru|allkeys-lfu|allkeys-random|volatile-lru|volatile-lfu|volatile-random|volatile-ttl",
         default: "noeviction", bounds: ["", ""], runtime: true,
-        summary: "Which keys are evicted when there is no room: in memory with engine memory, on disk (store.disk_limit) with \
-                  engine log. Redis: maxmemory-policy.",
-        reason: "Data is not thrown away unless somebody says so. The policies of names with lru and lfu track the use of keys, in \
-                 4 bytes for each.",
+        summary: "Which keys are evicted for lack of room: room in memory with engine memory, room on disk \
+                  (store.disk_limit) with engine log. Redis: maxmemory-policy.",
+        reason: "No data is deleted unless you choose a policy. Policies with lru and lfu in their names track the use of \
+                 keys, in 4 bytes for each key.",
     }
     store_space_ratio_max: u16 = "store.space_ratio_max" {
         form: "PERCENT", default: "200", bounds: ["0", "10000"], runtime: false,
-        summary: "Log beside the records that live; beyond it writers are slowed down until cleaning has caught up. \
-                  0 for never.",
-        reason: "Cleaning begins at 135 and runs at full speed from 170, so only what outruns it meets the bound. Deletes \
-                 are never slowed down.",
+        summary: "Largest size of the log, in percent of the live records; beyond it writers are slowed down until cleaning \
+                  has caught up. 0 for no bound.",
+        reason: "Cleaning begins at 135 and runs at full speed from 170, so only writers that are faster than cleaning reach \
+                 the bound. Deletes are never slowed down.",
     }
     store_disk_limit: Size = "store.disk_limit" {
         form: "SIZE", default: "0", bounds: ["0", "64TiB"], runtime: true,
-        summary: "Most bytes that the log may come to: what lives, times store.space_ratio_max. From 15/16 of it on keys are \
-                  evicted if memory.policy says so; beyond it writes are refused, or wait for the eviction. 0: as the file system \
-                  has room.",
-        reason: "Without a limit a folder may fill its file system, where a reserve for deletes is kept.",
+        summary: "Most bytes that the log may reach, counted as live data times store.space_ratio_max. From 15/16 of it on \
+                  keys are evicted if memory.policy says so; beyond it writes are refused, or wait for the eviction. 0: the \
+                  size of the file system.",
+        reason: "Without a limit the folder may fill its file system; a reserve for deletes is kept.",
     }
     journal_backend: Backend = "journal.backend" {
         form: "auto|buffered|direct|uring", default: "auto", bounds: ["", ""], runtime: false,
         summary: "How the journal writes and syncs. The start prints what was chosen.",
-        reason: "auto is buffered; direct goes past the page cache; uring falls back to buffered where the kernel has none.",
+        reason: "auto is buffered. direct bypasses the page cache. uring falls back to buffered where the kernel has no io_uring.",
     }
     journal_segment_size: Size = "journal.segment_size" {
         form: "SIZE", default: "64MiB", bounds: ["64KiB", "1GiB"], runtime: false,
-        summary: "Size of a segment file. A change holds for new segments.",
-        reason: "Larger ones are recycled less often, smaller ones waste less space: a log below 2 GiB has smaller ones by \
-                 itself, from 8 MiB on.",
+        summary: "Size of a segment file. A change applies to new segments.",
+        reason: "Larger segments are recycled less often, smaller ones waste less space. A log below 2 GiB uses smaller ones \
+                 by itself, from 8 MiB on.",
     }
     journal_buffer_max: Size = "journal.buffer_max" {
         form: "SIZE", default: "64MiB", bounds: ["64KiB", "4GiB"], runtime: false,
-        summary: "Writes that may wait for the disk in memory; beyond it writers are slowed down.",
-        reason: "A second of a slow disk. A larger single write is let through alone.",
+        summary: "Most bytes of writes that wait in memory for the disk; beyond it writers are slowed down.",
+        reason: "A second of a slow disk. A single larger write is accepted when it is alone.",
     }
     txn_node: Node = "txn.node" {
         form: "NAME", default: "", bounds: ["", ""], runtime: false,
-        summary: "Name of this server in the databases that take part in its transactions: 1 to 24 of a-z, 0-9 and -. \
-                  Empty: one is made at the first start, and kept with the data.",
-        reason: "It tells this server's branches from those of all others, so no two may have the same.",
+        summary: "Name of this server in the databases of its transactions: 1 to 24 characters of a-z, 0-9 and -. Empty: a \
+                  name is made at the first start and kept with the data.",
+        reason: "The name distinguishes this server's branches from all others, so no two servers may have the same.",
     }
     txn_log: TxnLog = "txn.log" {
         form: "journal|file", default: "journal", bounds: ["", ""], runtime: false,
-        summary: "Where decisions are kept: in a journal of their own, or in a file each. It holds from the first start on.",
-        reason: "The journal makes many durable with one sync; files are for comparison.",
+        summary: "Where decisions are kept: in a journal of their own, or in a file for each. It cannot be changed after the \
+                  first start.",
+        reason: "The journal makes many decisions durable with one sync. file is for comparison.",
     }
     txn_timeout: Duration = "txn.timeout" {
         form: "DURATION", default: "1m", bounds: ["1ms", "1d"], runtime: true,
-        summary: "A transaction that is neither committed nor rolled back for so long is rolled back; TX.BEGIN may say less or more.",
-        reason: "Long enough for a request of a user, short enough that what its client left behind holds nobody up.",
+        summary: "A transaction that is neither committed nor rolled back within this time is rolled back. TX.BEGIN may \
+                  choose another time.",
+        reason: "Long enough for a user's request, short enough that an abandoned transaction does not block others.",
     }
     txn_timeout_max: Duration = "txn.timeout_max" {
         form: "DURATION", default: "10m", bounds: ["1ms", "1d"], runtime: true,
-        summary: "Longest TIMEOUT that TX.BEGIN takes. Without TIMEOUT a transaction has the shorter of this and txn.timeout.",
-        reason: "A transaction that its client has left holds rows and a session of each of its databases until its time is over.",
+        summary: "Largest TIMEOUT that TX.BEGIN accepts. Without TIMEOUT a transaction has the smaller of this and txn.timeout.",
+        reason: "An abandoned transaction holds rows, and a session of each of its databases, until its time is over.",
     }
     txn_start_wait: Duration = "txn.start_wait" {
         form: "DURATION", default: "5s", bounds: ["0s", "10m"], runtime: false,
-        summary: "For so long after the start, TX.SQL and TX.ENLIST wait for a database that is not ready, instead of an error.",
-        reason: "The server accepts clients at once, and connects to databases meanwhile.",
+        summary: "For this time after the start TX.SQL and TX.ENLIST wait for a database that is not ready, instead of failing.",
+        reason: "The server accepts clients at once and connects to the databases meanwhile.",
     }
     txn_lock_wait: Duration = "txn.lock_wait" {
         form: "DURATION", default: "1s", bounds: ["0s", "1h"], runtime: true,
-        summary: "How long a command waits for a key that a prepared transaction holds, before it is answered with TRYAGAIN.",
-        reason: "Most transactions are prepared for some milliseconds only; one whose database is down holds its keys for longer.",
+        summary: "Longest wait of a command for a key that a prepared transaction holds; then the reply is TRYAGAIN.",
+        reason: "Most transactions are prepared for some milliseconds. One whose database is down holds its keys for longer.",
     }
     txn_keep: Duration = "txn.keep" {
         form: "DURATION", default: "1m", bounds: ["0s", "1d"], runtime: false,
-        summary: "How long a decision is kept after all have carried it out, so that TX.STATUS tells it after a restart, too.",
-        reason: "A client that lost the answer to TX.COMMIT asks within that time.",
+        summary: "How long a decision is kept after all branches have carried it out, so that TX.STATUS knows it also after \
+                  a restart.",
+        reason: "A client that lost the reply to TX.COMMIT asks again within this time.",
     }
     txn_transactions_max: usize = "txn.transactions_max" {
         form: "COUNT", default: "65536", bounds: ["1", "1000000"], runtime: false,
         summary: "Most transactions that have begun and not ended.",
-        reason: "Some 64 MiB of memory, keys and values left out.",
+        reason: "About 64 MiB of memory, without keys and values.",
     }
     txn_recovery_interval: Duration = "txn.recovery_interval" {
         form: "DURATION", default: "10s", bounds: ["10ms", "1h"], runtime: false,
-        summary: "How often databases are asked what they hold prepared.",
+        summary: "How often the databases are asked for their prepared branches.",
         reason: "It is one short query.",
     }
     txn_safety_interval: Duration = "txn.safety_interval" {
         form: "DURATION", default: "10s", bounds: ["10ms", "1h"], runtime: false,
-        summary: "A prepared branch that no transaction of this server knows is rolled back after so long.",
-        reason: "Longer than any branch takes from prepared to known.",
+        summary: "A prepared branch that no transaction of this server knows is rolled back after this time.",
+        reason: "Longer than the time from the prepare of any branch until the server knows of it.",
     }
     log_level: LogLevel = "log.level" {
         form: "error|warn|info|debug|trace", default: "info", bounds: ["", ""], runtime: false,
-        summary: "Least important lines that are logged, to standard error.",
-        reason: "info is silent while nothing happens.",
+        summary: "Least important level that is logged to standard error.",
+        reason: "At info nothing is logged while nothing happens.",
     }
     log_json: bool = "log.json" {
         form: SWITCH, default: "false", bounds: ["", ""], runtime: false,
         summary: "Log one JSON object on each line.",
-        reason: "For collectors; people read the plain form.",
+        reason: "JSON is for log collectors, the default form for people.",
     }
     slowlog_threshold: Threshold = "slowlog.threshold" {
         form: "off|DURATION", default: "10ms", bounds: ["0", "1h"], runtime: true,
-        summary: "Commands that run for so long are kept for SLOWLOG; 0 keeps all, off none.",
+        summary: "Commands that run for this time or longer are kept for SLOWLOG; 0 keeps all, off none.",
         reason: "As in Redis.",
     }
     slowlog_length_max: usize = "slowlog.length_max" {
         form: "COUNT", default: "128", bounds: ["0", "1000000"], runtime: true,
-        summary: "Commands that SLOWLOG keeps; the oldest leave first, 0 keeps none.",
+        summary: "Most commands that SLOWLOG keeps; the oldest are removed first. 0 keeps none.",
         reason: "As in Redis.",
     }
     latency_threshold: Duration = "latency.threshold" {
         form: "DURATION", default: "0", bounds: ["0", "1h"], runtime: true,
-        summary: "Events that take so long are kept for LATENCY; 0 keeps none.",
+        summary: "Events that take this time or longer are kept for LATENCY; 0 keeps none.",
         reason: "As in Redis.",
     }
     metrics_latency: bool = "metrics.latency" {
         form: SWITCH, default: "true", bounds: ["", ""], runtime: true,
-        summary: "Time each command, for INFO latencystats, LATENCY HISTOGRAM and the metrics; calls are counted in any case.",
-        reason: "Costs 20 instructions of 1,900, and 52 KiB for each command that a loop has run.",
+        summary: "Measure the time of each command, for INFO latencystats, LATENCY HISTOGRAM and the metrics. Calls are \
+                  counted in any case.",
+        reason: "It costs 20 of 1,900 instructions for each call, and 52 KiB for each command that a loop has run.",
     }
     metrics_percentiles: Vec<Percent> = "metrics.percentiles" {
         form: "PERCENT...", default: "50 99 99.9 99.99", bounds: ["", ""], runtime: true,
         summary: "Percentiles of each command's time that INFO latencystats shows, separated by spaces.",
-        reason: "As in Redis, and the one call in ten thousand that people remember.",
+        reason: "As in Redis, and the slowest call in ten thousand.",
     }
     metrics_listen: Option<SocketAddr> = "metrics.listen" {
         form: "ADDRESS:PORT", default: "", bounds: ["", ""], runtime: false,
-        summary: "Where Prometheus finds the figures, at /metrics; empty for nowhere.",
-        reason: "Off: an open port that nobody asked for is one to guard, and it asks for no password. Usually 127.0.0.1:9379.",
+        summary: "Address where Prometheus reads the metrics, at /metrics; empty for none. Usually 127.0.0.1:9379.",
+        reason: "Off, because the page asks for no password, and an open port has to be protected.",
     }
     metrics_hosts: Vec<HostName> = "metrics.hosts" {
         form: "NAME...", default: "", bounds: ["", ""], runtime: false,
-        summary: "Names of this machine by which metrics.listen may be asked, separated by spaces, beside IP addresses and localhost.",
-        reason: "A web page can have its own name lead to this machine, and a browser then reads for it what is here (DNS rebinding).",
+        summary: "Host names under which metrics.listen answers, separated by spaces, besides IP addresses and localhost.",
+        reason: "A web page can point its own name at this machine, and read the metrics through a browser here (DNS rebinding).",
     }
     metrics_file: Option<PathBuf> = "metrics.file" {
         form: "PATH", default: "", bounds: ["", ""], runtime: false,
-        summary: "File that gets a line of JSON with the figures every metrics.interval; empty for none.",
-        reason: "For machines without Prometheus, and for looking back. A full disk loses lines of it and nothing else.",
+        summary: "File to which the metrics are appended as a line of JSON every metrics.interval; empty for none.",
+        reason: "For machines without Prometheus, and for a look at the past. When the disk is full only these lines are lost.",
     }
     metrics_interval: Duration = "metrics.interval" {
         form: "DURATION", default: "5s", bounds: ["100ms", "1d"], runtime: false,
-        summary: "Time from line to line of metrics.file.",
-        reason: "Short enough to see a stall, and some 60 MB a day.",
+        summary: "Time between two lines of metrics.file.",
+        reason: "Short enough to show a stall, at about 60 MB a day.",
     }
     metrics_file_bytes_max: Size = "metrics.file_bytes_max" {
         form: "SIZE", default: "16MiB", bounds: ["64KiB", "16GiB"], runtime: false,
-        summary: "Size from which on metrics.file is set aside, as metrics.file.1, and begun anew.",
-        reason: "A few hours in a file that every editor opens.",
+        summary: "Size at which metrics.file is renamed to metrics.file.1 and a new file begins.",
+        reason: "Some hours in a file that every editor can open.",
     }
     metrics_files_max: usize = "metrics.files_max" {
         form: "COUNT", default: "8", bounds: ["0", "1000"], runtime: false,
-        summary: "Files set aside that are kept, the newest as metrics.file.1.",
-        reason: "With metrics.file_bytes_max some two days, and 144 MiB at most.",
+        summary: "Most renamed files that are kept, the newest as metrics.file.1.",
+        reason: "With metrics.file_bytes_max about two days, and at most 144 MiB.",
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is generated from the table: the manual page, the example file, the nearest name to a misspelt one.
+//! What is generated from the table: the manual page, the example file, the name most similar to a misspelt one.
 
 use super::file::quoted;
 use super::table::{ROWS, Row};
@@ -17,7 +17,7 @@ pub fn manual_page() -> String {
     page
 }
 
-/// The commented example file: every setting with its default, none of them in force.
+/// The example file: every setting with its default, all of them commented out.
 pub fn example_file() -> String {
     let mut file = String::from(EXAMPLE_HEAD);
     for (heading, rows) in sections() {
@@ -51,7 +51,7 @@ fn facts(row: &Row) -> String {
         ["", ""] => String::new(),
         [least, most] => format!(" · from `{least}` to `{most}`"),
     };
-    let change = if row.runtime { "CONFIG SET changes it" } else { "holds from start to stop" };
+    let change = if row.runtime { "CONFIG SET can change it" } else { "read at the start" };
     format!("`--{}` · {} · default {default}{bounds} · {change}", row.flag(), form(row))
 }
 
@@ -109,26 +109,28 @@ const MANUAL_HEAD: &str = "\
 
 <!-- Generated from the table in crates/server/src/settings/table.rs: change it there. -->
 
-A setting has one name. In the file (`evenkeel serve --config evenkeel.toml`) it is `name = value`, or a table:
-`connections.max = 10` is `[connections]` with `max = 10`. On the command line it is `--` and the name with `-` for `.` and
-`_`. A flag wins over the file, the file over the default. `CONFIG GET` shows all, `CONFIG SET` changes those that may change
-while the server runs, `CONFIG REWRITE` writes them back into the file, paths from the root, and keeps its comments. `CONFIG` also knows Redis's
-names where they mean the same (`maxmemory`, `maxclients`, `timeout`, `appendfsync`, ...).
+A setting has one name. In the settings file (`evenkeel serve --config evenkeel.toml`) it is `name = value`, or a line of a table:
+`connections.max = 10` is `max = 10` in `[connections]`. On the command line it is `--` and the name with `-` for `.` and `_`. A flag wins
+over the file, the file over the default.
 
-Sizes are written `64MiB`, `100B`, or as Redis does (`64mb`); durations `250ms`, `1s`, `5m`. An unknown name, or a value out of
-its bounds, stops the start and says where. `evenkeel serve --print-config` prints an example file with every setting.
+`CONFIG GET` shows all settings. `CONFIG SET` changes those that may change while the server runs. `CONFIG REWRITE` writes the changes into
+the file, with absolute paths, and keeps the file's comments. `CONFIG` also accepts Redis's names where they mean the same (`maxmemory`,
+`maxclients`, `timeout`, `appendfsync`, ...).
+
+Sizes are written `64MiB`, `100B`, or as in Redis (`64mb`). Durations are written `250ms`, `1s`, `5m`. An unknown name, or a value outside its
+bounds, stops the start with a message. `evenkeel serve --print-config` prints an example file with every setting.
 
 Databases that take part in transactions are tables `[resource.NAME]` of the file:
 see [transactions](manual/transactions.md#set-up).
 ";
 
 const EXAMPLE_HEAD: &str = "\
-# Settings of Evenkeel: every one there is, with its default. Remove the # to change one.
+# All settings of Evenkeel with their defaults. Remove the # to change one.
 # evenkeel serve --config THIS_FILE
 ";
 
 const EXAMPLE_TAIL: &str = r#"
-# Databases that take part in transactions, a table each, behind all settings: docs/manual/transactions.md
+# Databases for transactions, one table each, after all settings: see docs/manual/transactions.md
 # [resource.orders]
 # url = "postgres://app@db.example/orders"      # or mysql://, mariadb://
 # password_env = "ORDERS_PASSWORD"
