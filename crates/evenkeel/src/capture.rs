@@ -23,7 +23,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 /// The arguments of `evenkeel capture`.
 #[derive(Debug, Args)]
 pub(crate) struct Capture {
-    /// File to write; it must not be there yet
+    /// File to write; it must not exist
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// The server.
@@ -34,25 +34,25 @@ pub(crate) struct Capture {
         help = "Server: redis://[user:password@]host[:port]"
     )]
     url: Target,
-    /// How long; without it, until Ctrl-C
+    /// Duration; without it, until Ctrl-C
     #[arg(long = "for", value_name = "TIME", value_parser = bench::experiment::some_time)]
     length: Option<Duration>,
-    /// Largest file
+    /// Largest size of the file
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     bytes_max: Size,
-    /// How keys are told: by a hash, another one in each capture, or as they are
+    /// How keys are recorded
     #[arg(long, value_name = "HOW", default_value = "hashed")]
     keys: Keys,
-    /// Tell all arguments in full up to 64 KiB, values among them; passwords never are
+    /// Record all arguments of up to 64 KiB in full, including values; passwords are never recorded
     #[arg(long)]
     values: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Keys {
-    /// By a hash
+    /// As a hash, different in each capture
     Hashed,
-    /// As they are
+    /// As plain text
     Plain,
 }
 

@@ -189,33 +189,32 @@ fn path(matches: &ArgMatches, name: &str) -> PathBuf {
 
 fn command() -> Command {
     let flags = ROWS.iter().map(flag);
-    let serve =
-        serve_only(Command::new("serve").about("Run a server (what happens without a subcommand, too)"));
+    let serve = serve_only(Command::new("serve").about("Run a server (the default without a subcommand)"));
     let command = Command::new("evenkeel")
         .about("A durable server for keys and values that speaks the Redis protocol")
         .version(env!("CARGO_PKG_VERSION"))
         .subcommand(serve.args(flags.clone()))
         .subcommand(
             Command::new("check")
-                .about("Read a stopped server's folder and report every segment; exit status 1 on damage")
+                .about("Check the data folder of a stopped server and report every segment; exit status 1 on corruption")
                 .arg(path_arg("DIR", "Folder of the data"))
                 .arg(
                     Arg::new("salvage")
                         .long("salvage")
                         .value_name("OUT")
                         .value_parser(clap::value_parser!(PathBuf))
-                        .help("Put everything that can still be read into a new folder that serves"),
+                        .help("Write everything readable into a new folder that a server can open"),
                 ),
         )
         .subcommand(
             Command::new("backup")
-                .about("Copy the data of a running server, consistently, into a new folder that a server can open")
+                .about("Copy the data of a running server, as of one moment, into a new folder")
                 .arg(path_arg("DIR", "Folder of the running server's data"))
-                .arg(path_arg("OUT", "Folder to make, on the machine of the server")),
+                .arg(path_arg("OUT", "New folder, on the server's machine")),
         )
         .subcommand(
             crate::capture::Capture::augment_args(Command::new("capture"))
-                .about("Record what clients send to a running server, for `bench replay`"),
+                .about("Record the requests to a running server, for `bench replay`"),
         )
         .subcommand(
             crate::tx::Tx::augment_args(Command::new("tx"))
@@ -242,7 +241,7 @@ fn serve_only(command: Command) -> Command {
                 .value_parser(clap::value_parser!(PathBuf))
                 .help("Settings file (TOML); flags win over it"),
         )
-        .arg(print("print-config", "Print a commented settings file with every default, and exit"))
+        .arg(print("print-config", "Print a commented settings file with all defaults, and exit"))
         .arg(print("print-manual", "Print the manual page of the settings, and exit").hide(true))
 }
 

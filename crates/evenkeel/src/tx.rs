@@ -31,14 +31,14 @@ enum What {
     List {
         /// Only those in this state: active, preparing, deciding, committing, rolling-back, heuristic, in-doubt, committed
         state: Option<String>,
-        /// So many at most: those that began first, or, of those that are committed, last
+        /// Most transactions to list: the oldest first, of committed ones the newest
         #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=10_000))]
         count: u16,
         /// Print JSON: an array of objects
         #[arg(long)]
         json: bool,
     },
-    /// Show what is known of one
+    /// Show one transaction
     Show {
         /// Its identifier
         id: String,
@@ -46,17 +46,17 @@ enum What {
         #[arg(long)]
         json: bool,
     },
-    /// Decide about one that is in doubt or heuristic, when you have looked at its databases
+    /// Commit or roll back one that is in-doubt or heuristic; look into its databases first
     Resolve {
         /// Its identifier
         id: String,
-        /// What is to become of its branches
+        /// What to do with its branches
         end: End,
-        /// Change nothing: check that the server would do it, and show what it would do
+        /// Change nothing: check whether the server would accept it, and show what it would do
         #[arg(long)]
         dry_run: bool,
     },
-    /// Ask all databases now what they hold prepared
+    /// Ask all databases now for their prepared branches
     Recover,
 }
 

@@ -11,11 +11,10 @@ use crate::drive::{FleetOptions, Target};
 /// Which server, which load, and how the result is shown: what experiments on servers have.
 #[derive(Debug, Args)]
 pub(super) struct Common {
-    /// Server that runs already: redis://[user:password@]host[:port][/database], or memcached://host[:port]; without it, servers are
-    /// started
+    /// Running server: redis://[user:password@]host[:port][/database], or memcached://host[:port]; without it, servers are started for the test
     #[arg(long, value_name = "URL", conflicts_with_all = ["server", "against", "engine", "connector", "loops"])]
     pub(super) url: Option<Target>,
-    /// Server to start, afresh for each test: evenkeel, redis, valkey, memcached, hazelcast (map-test only) or limit, with flags
+    /// Server to start anew for each test: evenkeel, redis, valkey, memcached, hazelcast (map-test only) or limit, with flags
     /// after `=`
     #[arg(long, value_name = "NAME[=FLAGS]", default_value = "evenkeel")]
     pub(super) server: String,
@@ -31,28 +30,28 @@ pub(super) struct Common {
     /// Loops of an evenkeel (or limit, or threads of a memcached) that is started
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_024))]
     pub(super) loops: Option<u16>,
-    /// Where folders of servers are made and removed
+    /// Where folders of servers are created and removed
     #[arg(long, value_name = "DIR")]
     pub(super) folder: Option<PathBuf>,
-    /// Processes that make the load
+    /// Processes that generate the load
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(super) processes: u16,
-    /// Loops of each of them
+    /// Event loops of each of these processes
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(super) load_loops: u16,
-    /// Requests under way on each connection
+    /// Requests in flight on each connection
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub(super) pipeline: u16,
-    /// Requests a second of all connections, at times fixed in advance; without it, each waits for its reply (closed loop)
+    /// Requests a second over all connections, at times fixed in advance (open loop); without it each connection waits for its reply (closed loop)
     #[arg(long, value_name = "N", value_parser = positive)]
     pub(super) rate: Option<f64>,
-    /// Most time that a connection may take to open
+    /// Longest time for opening a connection
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     pub(super) connect_timeout: Duration,
-    /// Most time that a reply may take; 0: any
+    /// Longest time for a reply; 0 for no limit
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     pub(super) request_timeout: Duration,
-    /// Length of a step of the time series
+    /// Step of the time series
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     pub(super) interval: Duration,
     #[command(flatten)]

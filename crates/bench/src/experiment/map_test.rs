@@ -29,10 +29,10 @@ use crate::drive::{Action, Drivers, Group, KeyForm, Keys, Limit, Outcome, Phase,
 pub(super) struct MapTest {
     #[command(flatten)]
     pub(super) common: Common,
-    /// Threads of the report, each with one request under way (or --pipeline)
+    /// Threads of the report, each with one request in flight (or --pipeline)
     #[arg(long, value_name = "N", default_value = "40")]
     threads: Numbers,
-    /// Connections that the threads share, as those of Hazelcast's client share one; without it, each has its own
+    /// Connections that the threads share (Hazelcast's client has one); without it each thread has its own
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     connections: Option<u16>,
     /// Characters of a key
@@ -41,31 +41,31 @@ pub(super) struct MapTest {
     /// Characters of a value
     #[arg(long, value_name = "N", default_value = "100")]
     value_length: Numbers,
-    /// Keys
+    /// Number of keys
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
     key_count: u64,
-    /// Values among which a put chooses
+    /// Number of different values for puts
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..))]
     value_count: u64,
     /// Share of puts, 0.0 to 1.0; the others are gets
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
     put_probability: f64,
-    /// Which keys a thread takes
+    /// Which keys a thread uses
     #[arg(long, value_name = "WHICH", default_value = "random")]
     key_locality: Locality,
-    /// How long a run is
+    /// Duration of a run
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = some_time)]
     duration: Duration,
-    /// How long a run is, in seconds
+    /// Duration of a run, in seconds
     #[arg(long, value_name = "N", conflicts_with = "duration", value_parser = clap::value_parser!(u64).range(1..))]
     seconds: Option<u64>,
     /// Runs, each on a fresh server
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
-    /// Requests a second of the latency probe; 0: no probe
+    /// Requests a second of the latency probe; 0 for none
     #[arg(long, value_name = "N", default_value_t = 100)]
     probe_rate: u32,
-    /// Load of a server in a JVM that does not count, before each run: a cold one is slow
+    /// Load before each run that does not count, for servers in a JVM, which start slowly
     #[arg(long, value_name = "TIME", default_value = "40s", value_parser = duration)]
     jvm_warm_up: Duration,
 }
@@ -74,9 +74,9 @@ pub(super) struct MapTest {
 enum Locality {
     /// Any key
     Random,
-    /// Each thread has a part of the keys for itself
+    /// Each thread uses its own part of the keys
     Local,
-    /// All threads take one key
+    /// All threads use one key
     Single,
 }
 

@@ -44,17 +44,17 @@ pub struct Bench {
 
 #[derive(Debug, Subcommand)]
 enum Experiment {
-    /// Voldemort's remote test: iterations of writes and deletes by many clients; losses show
+    /// Voldemort's remote test: iterations of writes and deletes by many clients; detects lost keys
     RemoteTest(remote_test::RemoteTest),
-    /// Hazelcast's map test: gets and puts by a few threads; runs on fresh servers, and how far they lie apart
+    /// Hazelcast's map test: gets and puts by a few threads, in runs on fresh servers, with their spread
     MapTest(map_test::MapTest),
-    /// Connections that burden the loops unevenly: what the balancer makes of them
+    /// Connections that load the event loops unevenly, with and without the balancer
     Skew(skew::Skew),
-    /// What `evenkeel capture` recorded, played against any server, beside what was recorded
+    /// Replay what `evenkeel capture` recorded against any server, and compare with the recording
     Replay(replay::Replay),
-    /// Empty transactions over two resources: the transaction manager and its decision logs, beside the bare disk
+    /// Empty transactions over two resources: the transaction manager and its decision logs, compared with the bare disk
     Tx(tx::Tx),
-    /// Money transfers between PostgreSQL, MariaDB and keys, beside a program that prepares and commits both databases by hand
+    /// Money transfers between PostgreSQL, MariaDB and keys, compared with a program that prepares and commits both databases itself
     Transfers(transfers::Transfers),
     /// Part of a load of several processes
     #[command(hide = true)]

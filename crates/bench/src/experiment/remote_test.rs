@@ -21,25 +21,25 @@ use crate::drive::{Action, Drivers, Group, KeyForm, Keys, Limit, Outcome, Phase,
 pub(super) struct RemoteTest {
     #[command(flatten)]
     pub(super) common: Common,
-    /// Connections; several, or a range that doubles, are tests of their own
+    /// Connections; several values, or a doubling range such as 64..1024, are separate tests
     #[arg(long, value_name = "N,...", default_value = "100")]
     clients: Numbers,
-    /// Requests of an iteration and operation, over all clients
+    /// Requests for each iteration and operation, over all clients
     #[arg(long, value_name = "TOTAL", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     requests: u64,
     /// Iterations
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     iterations: u32,
-    /// Operations of an iteration, in their order
+    /// Operations of an iteration, in this order
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "write,delete")]
     operations: Vec<Operation>,
-    /// Bytes of a value; several, or a range that doubles, are tests of their own
+    /// Bytes of a value; several values, or a doubling range such as 64..65536, are separate tests
     #[arg(long, value_name = "BYTES,...", default_value = "1024")]
     value_size: Numbers,
     /// Number of the first key
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..u64::MAX >> 1))]
     start_key: u64,
-    /// Percent of reads that go to a key which was read before
+    /// Percentage of reads of keys that were read before
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
     percent_cached: u8,
     /// Compare values that are read with what was written

@@ -25,7 +25,7 @@ pub(super) struct Replay {
     /// File that `evenkeel capture` wrote
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// 1: as it was; another number: so many times as fast; max: each turn of a connection as soon as the one before is answered
+    /// 1: as recorded; N: N times as fast; max: each connection sends its next requests as soon as the ones before are answered
     #[arg(long, value_name = "1|N|max", default_value = "1", value_parser = speed)]
     speed: Speed,
 }

@@ -38,22 +38,22 @@ pub(super) struct Skew {
     /// Connections
     #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(2..=20_000))]
     clients: u32,
-    /// How connections meet loops at the start; `even` is measured, too, to compare with
+    /// How connections are distributed over the loops at the start; `even` is measured in any case, for comparison
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "one-loop")]
     starts: Vec<Start>,
-    /// Instead of all that: how many loops are active while the load grows, while another thread wants a core, after the load has fallen
+    /// Show instead how many loops are active while the load grows, while another thread uses a core, and after the load has fallen
     #[arg(long, conflicts_with_all = ["starts", "balance", "no_even"])]
     phases: bool,
-    /// Leave the even start out, and with it what is compared with it
+    /// Leave out the even start and the comparison with it
     #[arg(long)]
     no_even: bool,
-    /// What is done about it
+    /// Whether connections are balanced, or assigned by host
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "off,by-host,on")]
     balance: Vec<Balance>,
     /// The balancer's interval when it is on
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = some_time)]
     balance_interval: Duration,
-    /// How long a run is
+    /// Duration of a run
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = some_time)]
     duration: Duration,
     /// Fresh starts of each kind
@@ -65,7 +65,7 @@ pub(super) struct Skew {
     /// Bytes of a value
     #[arg(long, value_name = "BYTES", default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     value_size: u32,
-    /// Keys that there are
+    /// Number of keys
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
     key_count: u32,
 }

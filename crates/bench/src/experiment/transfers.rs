@@ -30,25 +30,25 @@ use crate::drive::{Sparse, Tally};
 pub(super) struct Transfers {
     #[command(flatten)]
     pub(super) shown: Shown,
-    /// PostgreSQL database for the run, with max_prepared_transactions of --clients at least; the table evenkeel_bench is made in it
+    /// PostgreSQL database for the run, with max_prepared_transactions of at least --clients; the table evenkeel_bench is created in it
     #[arg(long, value_name = "URL")]
     postgres: String,
-    /// MariaDB database for the run; the table evenkeel_bench is made in it
+    /// MariaDB database for the run; the table evenkeel_bench is created in it
     #[arg(long, value_name = "URL")]
     mariadb: String,
-    /// Who works at a time
+    /// Clients, all on one thread
     #[arg(long, value_name = "N", default_value = "16", value_parser = clap::value_parser!(u16).range(1..=1_000))]
     clients: u16,
-    /// Where the server's folder is made and removed: choose the disk that you mean to measure
+    /// Where the server's folder is created and removed: choose the disk that you want to measure
     #[arg(long, value_name = "DIR", visible_alias = "folder")]
     dir: Option<PathBuf>,
-    /// How long a run is
+    /// Duration of a run
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = some_time)]
     duration: Duration,
     /// Transfers before each run that do not count
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     warm_up: Duration,
-    /// Runs of each, by turns
+    /// Runs of each, alternating
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     runs: u32,
 }

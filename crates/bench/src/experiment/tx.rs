@@ -33,36 +33,36 @@ pub(super) struct Tx {
     /// Where decisions are kept
     #[arg(long, value_name = "LOG", default_value = "journal")]
     log: LogKind,
-    /// Others, whose runs alternate: volatile, file, journal, sql; raw, a loop that writes and syncs a record of --log's size for each
-    /// client at once (raw=BYTES: of this size; raw=run: as many at once as shared a sync); narayana, or narayana=STORE: volatile,
+    /// Further logs, whose runs alternate: volatile, file, journal, sql; raw, a loop that writes and syncs a record of --log's size for each
+    /// client at once (raw=BYTES: of this size; raw=run: as many records as shared a sync); narayana, or narayana=STORE: volatile,
     /// file, journal, journal-aio, journal-tuned, journal-aio-tuned
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     against: Vec<Contender>,
-    /// Where folders of logs are made and removed: choose the disk that you mean to measure
+    /// Where folders of logs are created and removed: choose the disk that you want to measure
     #[arg(long, value_name = "DIR", visible_alias = "folder")]
     dir: Option<PathBuf>,
     /// PostgreSQL database of the log sql: postgres://user:password@host/database
     #[arg(long, value_name = "URL")]
     url: Option<String>,
-    /// How the journal's bytes reach the disk: buffered, direct or uring
+    /// How the journal writes: buffered, direct or uring
     #[arg(long, value_name = "BACKEND", value_parser = ["buffered", "direct", "uring"])]
     backend: Option<String>,
     /// Threads; each waits for its transaction. 400, or 1 with --logical
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     threads: Option<u16>,
-    /// Transactions under way at a time, over all threads: a thread keeps many, instead of waiting for one
+    /// Transactions in progress at a time, over all threads: a thread drives many instead of waiting for one
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     logical: Option<u32>,
-    /// How long a run is
+    /// Duration of a run
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = some_time)]
     duration: Duration,
-    /// How long a run is, in seconds
+    /// Duration of a run, in seconds
     #[arg(long, value_name = "N", conflicts_with = "duration", value_parser = clap::value_parser!(u64).range(1..))]
     seconds: Option<u64>,
     /// Transactions before each run that do not count
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     warm_up: Duration,
-    /// Transactions of a manager in a JVM that do not count, before each run: a cold one is slow
+    /// Transactions before each run that do not count, for managers in a JVM, which start slowly
     #[arg(long, value_name = "TIME", default_value = "40s", value_parser = duration)]
     jvm_warm_up: Duration,
     /// Runs, each with a fresh log
