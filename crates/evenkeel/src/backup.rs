@@ -47,6 +47,6 @@ fn connect(running: &Running, dir: &Path) -> Result<Box<dyn Stream>, String> {
             Ok(stream) => Ok(Box::new(stream)),
             Err(error) => Err(nobody(&path.display(), error)),
         },
-        (None, None) => Err(format!("{} says no address of its server", dir.display())),
+        (None, None) => Err(format!("{} has no address of its server", dir.display())),
     }
 }

@@ -66,13 +66,13 @@ pub(crate) fn run(options: &Capture) -> Result<(), String> {
         signal_hook::flag::register(signal, Arc::clone(&is_told)).map_err(|error| error.to_string())?;
     }
     if options.url.protocol != Protocol::Resp {
-        return Err(format!("{} is no Evenkeel: only that can capture", options.url));
+        return Err(format!("{} is not an Evenkeel server: only Evenkeel can capture", options.url));
     }
     let mut source = Source::connect(&options.url)?;
     let header = source.start(options)?;
     let mut file = create(&options.file)?;
     let failed = |error: std::io::Error| {
-        format!("cannot write {}: {error}; it has what came before", options.file.display())
+        format!("cannot write {}: {error}; it has everything recorded before", options.file.display())
     };
     file.write_all(&header).map_err(failed)?;
     let deadline = options.length.map(|length| SystemClock.now() + length);
@@ -95,7 +95,7 @@ pub(crate) fn run(options: &Capture) -> Result<(), String> {
             Some(_) => {}
             None if given_up.is_some_and(is_over) => {
                 return Err(format!(
-                    "the server did not end the capture within {PATIENCE:?}; the file has what came before"
+                    "the server did not end the capture within {PATIENCE:?}; the file has everything recorded before"
                 ));
             }
             None => {}
@@ -122,8 +122,8 @@ fn create(path: &Path) -> Result<File, String> {
     // As the data: with --values it has them.
     let opened = File::options().write(true).create_new(true).mode(0o640).open(path);
     opened.map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => format!("{} is there already: name another file", path.display()),
-        _ => format!("cannot make {}: {error}", path.display()),
+        ErrorKind::AlreadyExists => format!("{} exists: name another file", path.display()),
+        _ => format!("cannot create {}: {error}", path.display()),
     })
 }
 
@@ -205,7 +205,9 @@ impl Source {
             self.input.drain(..self.consumed);
             self.consumed = 0;
             match self.stream.read(&mut self.buffer) {
-                Ok(0) => return Err("the server went away; the file has what came before".to_owned()),
+                Ok(0) => {
+                    return Err("the server went away; the file has everything recorded before".to_owned());
+                }
                 Ok(count) => self.input.extend_from_slice(&self.buffer[..count]),
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock | ErrorKind::Interrupted => {

@@ -175,7 +175,7 @@ fn read_small(what: &str, path: &Path) -> Result<String, String> {
         std::fs::File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text));
     let bytes = read.map_err(|e| format!("cannot read {what} {}: {e}", path.display()))?;
     if bytes as u64 > FILE_BYTES_MAX {
-        return Err(format!("{what} {} has more than 1 MiB: that is none", path.display()));
+        return Err(format!("{what} {} is larger than 1 MiB, the limit", path.display()));
     }
     Ok(text)
 }

@@ -78,12 +78,12 @@ fn durable(settings: &Settings, store: &Store) -> String {
         Durability::Always => format!("always: a write is on disk before its reply (journal: {backend})"),
         Durability::Interval(interval) => {
             format!(
-                "within {interval:?}: a loss of power takes back what was acknowledged since (journal: {backend})"
+                "within {interval:?}: a loss of power can undo the writes of this time (journal: {backend})"
             )
         }
         Durability::Never => {
             format!(
-                "when the system sees fit: a loss of power takes back acknowledged writes (journal: {backend})"
+                "when the system chooses: a loss of power can undo acknowledged writes (journal: {backend})"
             )
         }
     }

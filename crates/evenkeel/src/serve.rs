@@ -46,7 +46,7 @@ impl End {
                 "stopped: {why}. Nothing acknowledged is lost; writes without an answer may or may not be there"
             )),
             Self::FolderGone(why) => Some(format!(
-                "stopped: {why}. What was acknowledged since then is in no file with a name, and may be lost"
+                "stopped: {why}. Writes acknowledged since then went to files without a name, and may be lost"
             )),
             _ => None,
         }
@@ -428,8 +428,8 @@ pub(crate) fn refuse_exposure(settings: &Settings) -> Result<(), String> {
     }
     if let Some(address) = settings.metrics_listen.filter(|address| !address.ip().is_loopback()) {
         return Err(format!(
-            "metrics.listen = {address} shows other machines the figures, and asks for no password: listen on 127.0.0.1, or say \
-             --protected-mode=false if something else is the lock"
+            "metrics.listen = {address} shows other machines the figures, and asks for no password: listen on 127.0.0.1, or use \
+             --protected-mode=false if something else protects the server"
         ));
     }
     if !exposed(settings) {
@@ -438,7 +438,7 @@ pub(crate) fn refuse_exposure(settings: &Settings) -> Result<(), String> {
     let addresses: Vec<_> = settings.bind.iter().map(ToString::to_string).collect();
     Err(format!(
         "bind = {} lets other machines in without a password: set requirepass_file (or requirepass), bind 127.0.0.1, \
-         or say --protected-mode=false if something else is the lock",
+         or use --protected-mode=false if something else protects the server",
         addresses.join(" ")
     ))
 }
@@ -446,7 +446,7 @@ pub(crate) fn refuse_exposure(settings: &Settings) -> Result<(), String> {
 fn warn_of_exposure(settings: &Settings) {
     if exposed(settings) {
         tracing::warn!(
-            "protected_mode is off and no password is set: whoever reaches the port owns the data"
+            "protected_mode is off and no password is set: anybody who reaches the port can read and change the data"
         );
     }
 }
@@ -461,7 +461,7 @@ fn refuse_a_wrong_folder(settings: &Settings) -> Result<(), String> {
         return Ok(());
     }
     if !there.is_dir() {
-        return Err(format!("dir = {dir} is a file, no folder"));
+        return Err(format!("dir = {dir} is a file, not a folder"));
     }
     let (owner, own) = (there.uid(), machine::user());
     if owner != own && owner != 0 {
@@ -534,12 +534,12 @@ fn listen_error(error: &reactor::StartError, settings: &Settings) -> String {
         ErrorKind::AddrNotAvailable => {
             Some("this machine has no such address: `ip address` lists those it has")
         }
-        ErrorKind::InvalidInput => Some(
-            "only an address of this machine can be listened on, and a link-local one (fe80::) not by its number alone",
-        ),
-        ErrorKind::PermissionDenied => {
-            Some("ports below 1024 need the capability CAP_NET_BIND_SERVICE, a folder the right to write")
+        ErrorKind::InvalidInput => {
+            Some("use an address of this machine; a link-local one (fe80::) is not enough by itself")
         }
+        ErrorKind::PermissionDenied => Some(
+            "ports below 1024 need the capability CAP_NET_BIND_SERVICE; a unix socket needs write access to its folder",
+        ),
         _ => return error.to_string(),
     };
     if let Some(advice) = advice {

@@ -102,7 +102,7 @@ pub(crate) fn run(options: &Tx) -> Result<(), String> {
         }
         What::Recover => {
             call(&["TX.RECOVER"])?;
-            "all databases are asked; `evenkeel tx list` shows what comes of it\n".to_owned()
+            "all databases are asked; `evenkeel tx list` shows the result\n".to_owned()
         }
     };
     crate::say(std::io::stdout(), &text);
@@ -144,7 +144,7 @@ fn table(list: &Value, most: usize) -> String {
         let _ = writeln!(text, "{}", cells.collect::<Vec<_>>().join("  ").trim_end());
     }
     if all.len() >= most {
-        let _ = writeln!(text, "perhaps there are more: --count N lists up to 10000");
+        let _ = writeln!(text, "there may be more: --count N lists up to 10000");
     }
     text
 }
@@ -309,7 +309,7 @@ mod tests {
         );
         assert_eq!(listed.lines().count(), 2);
         let cut = table(&Value::Array(vec![transaction()]), 1);
-        assert_eq!(cut.lines().nth(2), Some("perhaps there are more: --count N lists up to 10000"));
+        assert_eq!(cut.lines().nth(2), Some("there may be more: --count N lists up to 10000"));
     }
 
     /// Identifiers were cut off from their column, and what held a row locked was not told.

@@ -168,7 +168,7 @@ fn capture_ends_by_its_time_and_its_size_and_leaves_no_file_of_others() {
     assert!(said.starts_with("0 requests in "), "{said}");
     let url = format!("redis://127.0.0.1:{}", server.port);
     let (status, text) = finished(evenkeel().arg("capture").arg(&file).args(["--url", &url, "--for", "1s"]));
-    assert!(status == 1 && text.contains("is there already"), "{text}");
+    assert!(status == 1 && text.contains("exists: name another file"), "{text}");
     let file = dir.path().join("size");
     let child = captures(&server, &file, &["--bytes-max", "200KiB"]);
     loaded(&server, &["remote-test", "--clients", "4", "--requests", "10000", "--iterations", "1"]);
@@ -182,7 +182,7 @@ fn capture_ends_by_its_time_and_its_size_and_leaves_no_file_of_others() {
     let (status, text) = finished(
         evenkeel().arg("capture").arg(dir.path().join("none")).args(["--url", "memcached://127.0.0.1"]),
     );
-    assert!(status == 1 && text.contains("only that can capture"), "{text}");
+    assert!(status == 1 && text.contains("only Evenkeel can capture"), "{text}");
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn file_that_cannot_grow_keeps_what_came_before_and_the_server_goes_on() {
     loaded(&server, &["remote-test", "--clients", "2", "--requests", "1000", "--iterations", "1"]);
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("it has what came before"), "{said}");
+    assert!(!output.status.success() && said.contains("it has everything recorded before"), "{said}");
     let (status, value, text) = replayed(&file, &["--engine", "memory", "--speed", "max"]);
     assert_eq!(status, 0, "{text}");
     assert!(value["requests"].as_u64() > Some(50) && text.contains("a chunk is cut at byte"), "{text}");

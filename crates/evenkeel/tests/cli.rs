@@ -103,7 +103,7 @@ fn settings_that_contradict_each_other_are_refused() {
     assert_eq!(refused(&["--port=0"]), "port = 0 and no unixsocket: nobody could connect");
     assert_eq!(
         refused(&["--value-max=64MiB", "--connections-input-max=1MiB"]),
-        "connections.input_max = 1MiB is smaller than value.max = 64MiB: such a value could not pass"
+        "connections.input_max = 1MiB is smaller than value.max = 64MiB: such a value could not be sent"
     );
 }
 

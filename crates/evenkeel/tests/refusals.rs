@@ -163,10 +163,10 @@ fn a_wrong_command_line_is_one_line() {
 fn a_file_that_cannot_be_a_settings_file_is_not_read() {
     assert_eq!(
         refused(&["--config=/dev/zero"]),
-        "the settings file /dev/zero has more than 1 MiB: that is none"
+        "the settings file /dev/zero is larger than 1 MiB, the limit"
     );
     let password = refused(&["--requirepass-file=/dev/zero"]);
-    assert_eq!(password, "requirepass_file /dev/zero has more than 1 MiB: that is none");
+    assert_eq!(password, "requirepass_file /dev/zero is larger than 1 MiB, the limit");
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn settings_that_can_never_work_are_refused_before_anything_is_done() {
     let long = format!("--unixsocket=/tmp/{}", "s".repeat(110));
     assert!(refused(&[&long]).ends_with(": 107 B at most, this has 115"));
     let line = refused(&["--bind=0.0.0.0 127.0.0.1", "--protected-mode=false"]);
-    assert_eq!(line, "bind = 0.0.0.0 127.0.0.1: 0.0.0.0 is every address already; keep it alone");
+    assert_eq!(line, "bind = 0.0.0.0 127.0.0.1: 0.0.0.0 includes every address: keep only it");
     let line = refused(&["--journal-segment-size=70001B"]);
     assert_eq!(line, "journal.segment_size = 70001: expected a multiple of 4KiB");
     assert_eq!(
@@ -216,7 +216,7 @@ fn a_folder_of_data_that_is_a_file_is_named_as_the_setting() {
     let (status, line) = finished(&mut serve(&file, &[]));
     assert_eq!(
         (status, line.trim_end()),
-        (1, &*format!("evenkeel: dir = {} is a file, no folder", file.display()))
+        (1, &*format!("evenkeel: dir = {} is a file, not a folder", file.display()))
     );
 }
 

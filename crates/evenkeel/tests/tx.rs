@@ -68,7 +68,7 @@ fn transaction_that_is_under_way_is_listed_and_shown_and_not_resolved() {
     let head = "id state age client branches last statement\n";
     let both = format!("{head}{}{}", row(&ids[0]), row(&ids[1]));
     assert_eq!(listed(&server, &["list"]), both);
-    let first = format!("{head}{}perhaps there are more: --count N lists up to 10000\n", row(&ids[0]));
+    let first = format!("{head}{}there may be more: --count N lists up to 10000\n", row(&ids[0]));
     assert_eq!(listed(&server, &["list", "active", "--count", "1"]), first, "the one that began first");
     assert_eq!(told(&server, &["list", "preparing"]), "no transaction\n");
     let json: serde_json::Value = serde_json::from_str(&told(&server, &["list", "--json"])).expect("JSON");
@@ -83,7 +83,7 @@ fn transaction_that_is_under_way_is_listed_and_shown_and_not_resolved() {
     let json: serde_json::Value =
         serde_json::from_str(&told(&server, &["show", "--json", &ids[0]])).expect("JSON");
     assert_eq!(json["state"], "active", "{json}");
-    let asked = "all databases are asked; `evenkeel tx list` shows what comes of it\n";
+    let asked = "all databases are asked; `evenkeel tx list` shows the result\n";
     assert_eq!(told(&server, &["recover"]), asked);
     for end in ["commit", "rollback"] {
         for also in [&[][..], &["--dry-run"]] {

@@ -137,7 +137,7 @@ fn not_toml(toml: &str, line: usize, message: &str) -> String {
         return message.to_owned();
     }
     let meant = key.map_or_else(
-        || "it has no such setting, or another name for it".to_owned(),
+        || "there is no such setting here, or it has another name".to_owned(),
         |key| format!("here it is `{key} = ...`"),
     );
     format!(
@@ -285,7 +285,7 @@ mod tests {
             ),
             (
                 "daemonize no\n",
-                "line 1: `daemonize ...` is a line of a redis.conf, and this file is TOML: it has no such setting, or another name for it",
+                "line 1: `daemonize ...` is a line of a redis.conf, and this file is TOML: there is no such setting here, or it has another name",
             ),
         ] {
             assert_eq!(error(file), format!("{expected}; {hint}"));

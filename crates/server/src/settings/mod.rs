@@ -214,7 +214,7 @@ impl Settings {
             if bytes < self.value_max.0 {
                 let (most, own) = (table::size_text(self.value_max.0), table::size_text(bytes));
                 return Err(format!(
-                    "{name} = {own} is smaller than value.max = {most}: such a value could not pass"
+                    "{name} = {own} is smaller than value.max = {most}: such a value could not be sent"
                 ));
             }
         }
@@ -229,7 +229,7 @@ impl Settings {
         });
         if let Some(all) = all {
             let bind = self.bind.write();
-            return Err(format!("bind = {bind}: {all} is every address already; keep it alone"));
+            return Err(format!("bind = {bind}: {all} includes every address: keep only it"));
         }
         if let Some(path) = &self.unixsocket {
             let bytes = path.as_os_str().len();

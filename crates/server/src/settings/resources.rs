@@ -98,7 +98,7 @@ impl ResourceSettings {
                 .ok_or_else(|| format!("resource.{name}.password_env: there is no variable {variable}"))?,
         };
         self.url = with_password(&self.url_said, &password)
-            .ok_or_else(|| format!("resource.{name}.url: a password is given beside it, so it must be SCHEME://USER@HOST/DATABASE, without one of its own"))?;
+            .ok_or_else(|| format!("resource.{name}.url: a password is set beside it, so the url must be SCHEME://USER@HOST/DATABASE, without a password"))?;
         Ok(())
     }
 
@@ -195,7 +195,7 @@ fn read_one(name: &str, at: Range<usize>, table: &DeTable<'_>) -> Result<Resourc
         }
     };
     if let (ResourceKind::MariaDb, Some((_, at))) = (kind, &auth) {
-        let text = format!("{GROUP}.{name}.auth: only PostgreSQL has a choice of how it lets in");
+        let text = format!("{GROUP}.{name}.auth: auth is for PostgreSQL only");
         return Err((at.clone(), text));
     }
     Ok(ResourceSettings {

@@ -113,8 +113,8 @@ A setting has one name. In the settings file (`evenkeel serve --config evenkeel.
 `connections.max = 10` is `max = 10` in `[connections]`. On the command line it is `--` and the name with `-` for `.` and `_`. A flag wins
 over the file, the file over the default.
 
-`CONFIG GET` shows all settings. `CONFIG SET` changes those that may change while the server runs. `CONFIG REWRITE` writes the changes into
-the file, with absolute paths, and keeps the file's comments. `CONFIG` also accepts Redis's names where they mean the same (`maxmemory`,
+`CONFIG GET` shows all settings. `CONFIG SET` changes those that may change while the server runs. `CONFIG REWRITE` writes the current
+settings into the file, with absolute paths, and keeps the file's comments. `CONFIG` also accepts Redis's names where they mean the same (`maxmemory`,
 `maxclients`, `timeout`, `appendfsync`, ...).
 
 Sizes are written `64MiB`, `100B`, or as in Redis (`64mb`). Durations are written `250ms`, `1s`, `5m`. An unknown name, or a value outside its
