@@ -96,7 +96,7 @@ impl Server {
             transaction.queued_bytes = 0;
             session.show_transaction();
             let text = format!("ERR transaction is larger than transaction.max ({limit} B)");
-            return self.write_failure(text.into(), session.resp3, out);
+            return self.stats.write_failure(text.into(), session.resp3, out);
         }
         transaction.queue.push(Queued { entry, args: Args::copied(request.args) });
         session.show_transaction();

@@ -7,7 +7,6 @@
 //!      nothing but the access and the reply, and both are thrown away on [`Failure::Stop`] and [`Failure::Make`].
 //!   3. A control handler that returns [`Failure::Wait`] is called again and has changed nothing.
 
-use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,12 +14,14 @@ use std::sync::Arc;
 use clock::Nanos;
 use reactor::SharedBytes;
 use resp::{ArgsView, Writer};
-use store::{Access, Found, KeyRef, Moment, Stop};
+use store::{Access, Found, KeyRef, Moment, Store};
 
-use crate::copies::{Copied, Splice};
+use crate::copies::Copied;
 use crate::executor::Outbox;
+pub(crate) use crate::failure::{Failure, Outcome, text};
 use crate::server::Server;
 use crate::session::Session;
+use crate::tuned::Tuned;
 
 /// What a data handler works on.
 pub(crate) struct Data<'a, 's> {
@@ -30,8 +31,10 @@ pub(crate) struct Data<'a, 's> {
     pub db: u16,
     /// What deadlines are compared with.
     pub now: Moment,
-    /// Settings and counters.
-    pub server: &'a Server,
+    /// The data as a whole: large values are made there.
+    pub store: &'a Store,
+    /// Settings.
+    pub tuned: &'a Tuned,
     /// Large arguments, copied before the keys were locked.
     pub copies: Copied<'a>,
     /// Lookups by commands that read: found, and not.
@@ -199,7 +202,7 @@ impl Data<'_, '_> {
 
     /// Refuses a reply of more than `bytes` if no connection could hold it.
     pub(crate) fn admit_reply(&self, bytes: usize) -> Outcome {
-        self.server.admit_reply(bytes + self.attached.borrow().bytes())
+        self.tuned.admit_reply(bytes + self.attached.borrow().bytes())
     }
 }
 
@@ -219,54 +222,5 @@ pub(crate) struct Control<'a> {
     pub ticket: u64,
 }
 
-/// The reply is written, or why not.
-pub(crate) type Outcome = Result<(), Failure>;
-
-/// Why a handler wrote no reply.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    /// Answer with this error; the text starts with its code.
-    Error(Cow<'static, str>),
-    /// The same, with bytes of the client in it.
-    Bytes(Vec<u8>),
-    /// The store could not do it now, or at all.
-    Stop(Stop),
-    /// Unlock, make this, and call again.
-    Make(Splice),
-    /// Call again at this time, or when woken.
-    Wait(Nanos),
-}
-
-impl From<Stop> for Failure {
-    fn from(stop: Stop) -> Self {
-        Failure::Stop(stop)
-    }
-}
-
-impl From<&'static str> for Failure {
-    fn from(text: &'static str) -> Self {
-        Failure::Error(Cow::Borrowed(text))
-    }
-}
-
-impl From<String> for Failure {
-    fn from(text: String) -> Self {
-        Failure::Error(Cow::Owned(text))
-    }
-}
-
 /// Less of a large value is copied.
 const LENT_BYTES_MIN: usize = 16 << 10;
-
-/// Error texts that several commands answer with.
-pub(crate) mod text {
-    pub(crate) const SYNTAX: &str = "ERR syntax error";
-    pub(crate) const NOT_INTEGER: &str = "ERR value is not an integer or out of range";
-    pub(crate) const NOT_FLOAT: &str = "ERR value is not a valid float";
-    pub(crate) const NO_SUCH_KEY: &str = "ERR no such key";
-    pub(crate) const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
-    pub(crate) const DB_RANGE: &str = "ERR DB index is out of range";
-    pub(crate) const OVERFLOW: &str = "ERR increment or decrement would overflow";
-    pub(crate) const OUT_OF_RANGE: &str = "ERR value is out of range";
-    pub(crate) const NOT_POSITIVE: &str = "ERR value is out of range, must be positive";
-}

@@ -348,7 +348,7 @@ impl Server {
         if client.capture.load(Ordering::Relaxed) != running.number {
             return;
         }
-        let room = OUTPUT_BYTES_MAX.min(self.reply_bytes_max() / 2);
+        let room = OUTPUT_BYTES_MAX.min(self.tuned.reply_bytes_max() / 2);
         let bytes = running.bytes.load(Ordering::Relaxed) + count as u64;
         let is_full = bytes + END_BYTES as u64 > running.plan.wanted.bytes_max;
         if is_full || output.len() + count > room {

@@ -3,7 +3,7 @@
 use resp::ArgsView;
 use store::{Locked, StoreError};
 
-use crate::call::Failure;
+use crate::failure::Failure;
 use crate::later;
 
 /// No row has this name.

@@ -18,31 +18,30 @@
 //! Control commands cannot be taken back, so a reply that they make too large no longer refuses the whole: from there on
 //! each of them is answered with that error, and does not run.
 
-use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use clock::Nanos;
-use resp::Writer;
-use store::{KeyRef, Large, Prepared, Reserved, Scope, Stop, Wanted};
+use resp::{ArgsView, Writer};
+use store::{Access, KeyRef, Prepared, Scope, Stop, Store};
 
-use crate::call::{Attachments, Control, Data, Failure, Outcome};
+use crate::call::{Attachments, Control, Failure};
 use crate::calls::Ending;
 use crate::command::{Flags, Handler};
-use crate::copies::{Copied, Copies};
+use crate::copies::Copies;
 use crate::errors;
-use crate::executor::{
-    Halt, Outbox, Parked, Ran, Request, Unready, collect_keys, take_copies, take_prepared,
-};
+use crate::executor::{Outbox, Parked, Ran, Request, Unready, take_copies, take_prepared};
 use crate::handlers::connection::{greeted, selected};
 use crate::long::{Job, Work};
 use crate::lookup::Table;
 use crate::pubsub::{CHANNEL_BYTES_MAX, Publishing, SLICE_STEPS};
+use crate::run::{Body, Effects, Halt, Plan, Step, Within, collect_keys};
 use crate::server::Server;
 use crate::session::{Queued, Session, Transaction};
 
 /// What EXEC runs.
 #[derive(Clone, Copy)]
 pub(crate) struct Run<'a> {
+    pub(crate) server: &'a Server,
     pub(crate) transaction: &'a Transaction,
     pub(crate) watched: &'a [store::Watch],
     pub(crate) course: Course,
@@ -91,10 +90,106 @@ pub(crate) struct Executed {
 }
 
 impl Executed {
+    /// What a run came to, and its ticket.
+    pub(crate) fn of((executed, ticket): (Self, u64)) -> Self {
+        Self { ticket, ..executed }
+    }
+
     /// Lets the replies begin at `start` of their buffer.
     pub(crate) fn make_room(&mut self, start: usize) {
         self.attached.make_room(&[(0, start)]);
         self.later.iter_mut().for_each(|(_, at)| *at += start);
+    }
+}
+
+impl<'a> Run<'a> {
+    /// How it is run, over keys that are known; `uses` as in [`Plan`].
+    pub(crate) fn plan(&self, (scope, prepared): (Scope<'a>, &'a Prepared), uses: bool) -> Plan<'a> {
+        let grows = self.transaction.queue.iter().any(|it| it.entry.command.flags.has(Flags::DENYOOM));
+        let growth_bytes = if grows { self.transaction.queued_bytes } else { 0 };
+        Plan { scope, prepared, moment: None, growth_bytes, uses, effects: Effects::Commit }
+    }
+
+    /// Whether a key that is watched has changed.
+    fn is_called_off(&self, access: &mut Access<'_>) -> Result<bool, Stop> {
+        for watch in self.watched {
+            access.turn_to(&[KeyRef { db: watch.db(), key: watch.key() }]);
+            if access.changed(watch)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Runs a data command; notes where the reply of a control command belongs.
+    fn run_one(
+        &self,
+        (number, queued): (usize, &Queued),
+        Course { db, resp3 }: Course,
+        within: &mut Within<'_, '_>,
+        executed: &mut Executed,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Halt<Executed>> {
+        let args = queued.args.view(&[]);
+        let handler = match queued.entry.command.handler {
+            Handler::Data(handler)
+            | Handler::Across(handler, _)
+            | Handler::Everything(handler)
+            | Handler::Walk(handler) => handler,
+            Handler::Control(_) => {
+                executed.later.push((number, out.len()));
+                return Ok(());
+            }
+            Handler::Exec | Handler::Stage | Handler::Container(_) => {
+                unreachable!("none of them is ever queued")
+            }
+        };
+        if within.access.is_claimed() && queued.entry.command.count_keys(args.len()) <= TURN_KEYS_MAX {
+            let mut keys = Vec::new();
+            collect_keys(queued.entry, db, args, &mut keys);
+            within.access.turn_to(&keys);
+        }
+        let answered = within.step(number, Step { handler, args, db, resp3 }, out)?;
+        let (hits, misses) = answered.lookups;
+        executed.lookups = (executed.lookups.0 + hits, executed.lookups.1 + misses);
+        executed.attached.append(answered.attached);
+        executed.calls.push((queued.entry.id, answered.failed));
+        Ok(())
+    }
+}
+
+impl Body for Run<'_> {
+    type Done = Executed;
+
+    fn run(&self, within: &mut Within<'_, '_>, out: &mut Vec<u8>) -> Result<Executed, Halt<Executed>> {
+        let (server, mut course, mut executed) = (self.server, self.course, Executed::default());
+        let resp3 = course.resp3;
+        if self.is_called_off(within.access).map_err(|stop| Halt::At(0, stop.into()))? {
+            Writer::new(out, resp3).null_array();
+            return Ok(executed);
+        }
+        let (start, most) = (out.len(), server.tuned.reply_bytes_max());
+        Writer::new(out, resp3).array(self.transaction.queue.len());
+        for (number, queued) in self.transaction.queue.iter().enumerate() {
+            self.run_one((number, queued), course, within, &mut executed, out)?;
+            if out.len() - start + executed.attached.bytes() > most {
+                out.truncate(start);
+                server.stats.write_failure(errors::reply_too_large(most), resp3, out);
+                return Err(Halt::GivenUp(Executed { failed: true, ..Executed::default() }));
+            }
+            course.pass(server, queued);
+        }
+        executed.ran = true;
+        Ok(executed)
+    }
+
+    fn copy_stored(&self, store: &Store, copies: &mut Copies) {
+        let queue = self.transaction.queue.iter().enumerate();
+        queue.for_each(|(at, q)| copies.add(store, at, q.entry.command.stored, q.args.view(&[])));
+    }
+
+    fn args(&self, command: usize) -> ArgsView<'_> {
+        self.transaction.queue[command].args.view(&[])
     }
 }
 
@@ -107,14 +202,14 @@ impl Server {
         out: &mut Vec<u8>,
     ) -> Result<Ran, Unready> {
         let Some(transaction) = session.transaction.take() else {
-            self.write_failure("ERR EXEC without MULTI".into(), session.resp3, out);
+            self.stats.write_failure("ERR EXEC without MULTI".into(), session.resp3, out);
             return Ok(Ran::plain(0, true));
         };
         if transaction.aborted {
             session.transaction = Some(transaction);
             self.end_transaction(session);
             let text = "EXECABORT Transaction discarded because of previous errors.";
-            self.write_failure(text.into(), session.resp3, out);
+            self.stats.write_failure(text.into(), session.resp3, out);
             return Ok(Ran::plain(0, true));
         }
         let result = self.exec_queue(session, transaction, request, out);
@@ -138,7 +233,7 @@ impl Server {
             Err(failure) => {
                 session.transaction = Some(transaction);
                 self.end_transaction(session);
-                self.write_failure(errors::exec_refused(failure), session.resp3, out);
+                self.stats.write_failure(errors::exec_refused(failure), session.resp3, out);
                 return Ok(Ran::plain(0, true));
             }
         }
@@ -156,13 +251,14 @@ impl Server {
         let everything = self.gather(&transaction.queue, course, &mut keys);
         keys.extend(watched.iter().map(|watch| KeyRef { db: watch.db(), key: watch.key() }));
         let scope = if everything { Scope::Everything } else { Scope::Keys(&keys) };
-        let run = Run { transaction: &transaction, watched: &watched, course };
-        match self.exec_data(run, (scope, &prepared, &mut copies), out) {
-            Ok(executed) => {
+        let run = Run { server: self, transaction: &transaction, watched: &watched, course };
+        let plan = run.plan((scope, &prepared), session.caller().uses);
+        match self.runner().run(&run, plan, &mut copies, out) {
+            Ok(done) => {
+                let executed = Executed::of(done);
                 Ok(self.exec_done(session, request, (&transaction, course), executed, (start, out)))
             }
             Err((stop, wanted)) => {
-                out.truncate(start);
                 prepared.want(wanted);
                 let result = self.stopped(stop, session, (prepared, copies), &keys, out);
                 if result.is_err() {
@@ -172,30 +268,6 @@ impl Server {
                 }
                 result
             }
-        }
-    }
-
-    /// Runs the data commands until they have happened or are stopped; makes what they ask for.
-    pub(crate) fn exec_data(
-        &self,
-        run: Run<'_>,
-        (scope, prepared, copies): (Scope<'_>, &Prepared, &mut Copies),
-        out: &mut Vec<u8>,
-    ) -> Result<Executed, (Stop, Wanted)> {
-        let (start, transaction) = (out.len(), run.transaction);
-        let mut reserved = match self.copy_large(transaction, copies) {
-            Ok(reserved) => reserved,
-            Err(stop) => return Err((stop, Wanted::default())),
-        };
-        loop {
-            let (command, splice) = match self.exec_once(run, (scope, prepared, copies), (&mut reserved, out))
-            {
-                Ok(executed) => return Ok(executed),
-                Err(Halt::Stopped(stop, wanted)) => return Err((stop, wanted)),
-                Err(Halt::Make(command, splice)) => (command, splice),
-            };
-            out.truncate(start);
-            copies.make(&self.store, command, splice, transaction.queue[command].args.view(&[]));
         }
     }
 
@@ -237,22 +309,6 @@ impl Server {
         self.ready_to_publish(session, transaction, now)
     }
 
-    /// Copies the large values that it stores. What is returned holds memory for them, and for what of them will wait for the disk,
-    /// until it has run.
-    fn copy_large(&self, transaction: &Transaction, copies: &mut Copies) -> Result<Option<Reserved>, Stop> {
-        let grows = transaction.queue.iter().any(|it| it.entry.command.flags.has(Flags::DENYOOM));
-        if !grows || transaction.queued_bytes < Large::BYTES_MIN as u64 {
-            return Ok(None);
-        }
-        let mut reserved = self.store.reserve_memory(transaction.queued_bytes, !copies.is_empty())?;
-        if copies.is_empty() {
-            let queue = transaction.queue.iter().enumerate();
-            queue.for_each(|(at, q)| copies.add(&self.store, at, q.entry.command.stored, q.args.view(&[])));
-            reserved.copied();
-        }
-        Ok(Some(reserved))
-    }
-
     /// Looks for the patterns that what it publishes matches, slice by slice: when it has run it does not wait any more. Returns
     /// when to go on, if it must wait: for the next slice, or because too much is on its way to listeners.
     fn ready_to_publish(
@@ -287,99 +343,6 @@ impl Server {
         Ok(self.publish_at(now))
     }
 
-    /// Runs the data commands and commits them; an error leaves everything as it was.
-    fn exec_once<'s>(
-        &'s self,
-        run: Run<'_>,
-        (scope, prepared, copies): (Scope<'_>, &'s Prepared, &Copies),
-        (reserved, out): (&mut Option<Reserved>, &mut Vec<u8>),
-    ) -> Result<Executed, Halt> {
-        let Run { transaction, watched, mut course } = run;
-        let resp3 = course.resp3;
-        let grows = transaction.queue.iter().any(|queued| queued.entry.command.flags.has(Flags::DENYOOM));
-        let credit_bytes = if grows { transaction.queued_bytes } else { 0 };
-        let mut access = self.store.access(scope, prepared, credit_bytes)?;
-        reserved.iter_mut().for_each(Reserved::credited);
-        let mut executed = Executed::default();
-        for watch in watched {
-            access.turn_to(&[KeyRef { db: watch.db(), key: watch.key() }]);
-            match access.changed(watch) {
-                Ok(false) => {}
-                Ok(true) => {
-                    Writer::new(out, resp3).null_array();
-                    executed.ticket = access.commit()?;
-                    return Ok(executed);
-                }
-                Err(stop) => return Err(Halt::Stopped(stop, access.into_wanted())),
-            }
-        }
-        let (start, most) = (out.len(), self.reply_bytes_max());
-        Writer::new(out, resp3).array(transaction.queue.len());
-        for (at, queued) in transaction.queue.iter().enumerate() {
-            let known = (course, copies.of(at));
-            let result = self.exec_one((at, queued), known, &mut access, &mut executed, out);
-            if let Err(failure) = result {
-                return Err(Halt::of(failure, at, access.into_wanted()));
-            }
-            if out.len() - start + executed.attached.bytes() > most {
-                out.truncate(start);
-                self.write_failure(errors::reply_too_large(most), resp3, out);
-                return Ok(Executed { ticket: self.store.newest(), failed: true, ..Executed::default() });
-            }
-            course.pass(self, queued);
-        }
-        executed.ticket = access.commit()?;
-        executed.ran = true;
-        Ok(executed)
-    }
-
-    /// Runs a data command; notes where the reply of a control command belongs. Fails with what [`Halt::of`] takes.
-    fn exec_one(
-        &self,
-        (number, queued): (usize, &Queued),
-        (Course { db, resp3 }, copies): (Course, Copied<'_>),
-        access: &mut store::Access<'_>,
-        executed: &mut Executed,
-        out: &mut Vec<u8>,
-    ) -> Outcome {
-        let (start, args) = (out.len(), queued.args.view(&[]));
-        let handle = match queued.entry.command.handler {
-            Handler::Data(handle)
-            | Handler::Across(handle, _)
-            | Handler::Everything(handle)
-            | Handler::Walk(handle) => handle,
-            Handler::Control(_) => {
-                executed.later.push((number, start));
-                return Ok(());
-            }
-            Handler::Exec | Handler::Stage | Handler::Container(_) => {
-                unreachable!("none of them is ever queued")
-            }
-        };
-        if access.is_claimed() && queued.entry.command.count_keys(args.len()) <= TURN_KEYS_MAX {
-            let mut keys = Vec::new();
-            collect_keys(queued.entry, db, args, &mut keys);
-            access.turn_to(&keys);
-        }
-        let now = access.now();
-        let (lookups, attached) = (Cell::default(), RefCell::default());
-        let mut data = Data { access, db, now, server: self, copies, lookups, attached };
-        let outcome = handle(&mut data, args, &mut Writer::new(out, resp3));
-        let (hits, misses) = data.lookups.get();
-        executed.lookups = (executed.lookups.0 + hits, executed.lookups.1 + misses);
-        let failed = outcome.is_err();
-        match outcome {
-            Ok(()) => executed.attached.append(data.attached.take()),
-            Err(failure @ (Failure::Stop(_) | Failure::Make(_))) => return Err(failure),
-            Err(failure) => {
-                out.truncate(start);
-                self.write_failure(failure, resp3, out);
-            }
-        }
-        executed.calls.push((queued.entry.id, failed));
-        Ok(())
-    }
-
     /// Runs the control commands of a transaction whose data is committed, and puts their replies between the others.
     fn act(
         self: &Arc<Self>,
@@ -392,7 +355,7 @@ impl Server {
         let later = std::mem::take(&mut executed.later);
         let Some(first) = later.first().map(|(_, at)| *at) else { return };
         let mut outbox = Outbox::new();
-        let (data, mut taken, most) = (out.split_off(first), 0, self.reply_bytes_max());
+        let (data, mut taken, most) = (out.split_off(first), 0, self.tuned.reply_bytes_max());
         let mut inserted = Vec::with_capacity(later.len());
         for (number, at) in later {
             let queued = &transaction.queue[number];
@@ -401,7 +364,7 @@ impl Server {
             let before = out.len();
             let reply_bytes = before - start + data.len() - taken + executed.attached.bytes();
             let (ticket, failed) = if reply_bytes >= most {
-                self.write_failure(errors::reply_too_large(most), session.resp3, out);
+                self.stats.write_failure(errors::reply_too_large(most), session.resp3, out);
                 (0, true)
             } else {
                 self.act_one(session, queued, request, &mut outbox, out)
@@ -434,7 +397,7 @@ impl Server {
         let (ticket, failed) = (control.ticket, outcome.is_err());
         if let Err(failure) = outcome {
             out.truncate(start);
-            self.write_failure(failure, session.resp3, out);
+            self.stats.write_failure(failure, session.resp3, out);
         }
         (ticket, failed)
     }

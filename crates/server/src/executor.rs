@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  request -> admission -> queue (MULTI)
-//!                   \-> run -> access -> handler -> commit -> ticket
-//!                                 \-- Stop: reply taken back, parked, run again
+//!                   \-> a Body and its Plan -> run -> ticket
+//!                                                \-- Stop: parked, run again
 //! ```
 //!
 //! Invariants
@@ -11,27 +11,27 @@
 //!   2. Whatever a reply depends on is in its ticket, also when it is an error or nothing was found.
 //!   3. A request that parked is counted, monitored and logged once.
 
-use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use clock::Nanos;
 use resp::{ArgsView, Writer};
-use store::{Foreseen, KeyRef, Large, Moment, Prepared, Reserved, Scope, Stop, StoreError, Wanted};
+use store::{Foreseen, KeyRef, Moment, Prepared, Scope, Stop, StoreError};
 
 use crate::admission::runs_in_multi;
-use crate::call::{Attachments, Control, Data, Failure, Outcome};
+use crate::call::{Attachments, Control, Failure};
 use crate::calls::Ending;
-use crate::capture::recorder::{Answered, Recorder};
+use crate::capture::recorder::{self, Recorder};
 use crate::command::{DataFn, Flags, Handler};
-use crate::copies::{Copied, Copies, Splice};
+use crate::copies::Copies;
 use crate::errors;
 use crate::long::{Job, Work};
 use crate::lookup::Entry;
 use crate::pubsub::Outgoing;
+use crate::run::{Answered, Effects, Plan, Single, Step, collect_keys};
 use crate::server::Server;
-use crate::session::Session;
+use crate::session::{Caller, Session};
 
 /// A request and where it came from.
 #[derive(Clone, Copy, Debug)]
@@ -100,6 +100,11 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
+    /// Of a data command.
+    pub(crate) fn answered(Answered { failed, lookups, attached }: Answered, ticket: u64) -> Self {
+        Self { ticket, failed, lookups, attached }
+    }
+
     /// A reply without large values.
     pub(crate) fn plain(ticket: u64, failed: bool) -> Self {
         Self { ticket, failed, lookups: (0, 0), attached: Attachments::default() }
@@ -118,32 +123,6 @@ impl Verdict {
 pub(crate) enum Unready {
     Parked(Parked),
     Dead,
-}
-
-/// Why a run of data commands left nothing behind, not even a reply.
-#[derive(Debug)]
-pub(crate) enum Halt {
-    /// The store stopped it; the records that it missed.
-    Stopped(Stop, Wanted),
-    /// This command asks for a value to be made.
-    Make(usize, Splice),
-}
-
-impl Halt {
-    /// What became of command number `command`, which missed `wanted`.
-    pub(crate) fn of(failure: Failure, command: usize, wanted: Wanted) -> Self {
-        match failure {
-            Failure::Stop(stop) => Self::Stopped(stop, wanted),
-            Failure::Make(splice) => Self::Make(command, splice),
-            answered => unreachable!("{answered:?} is answered"),
-        }
-    }
-}
-
-impl From<Stop> for Halt {
-    fn from(stop: Stop) -> Self {
-        Self::Stopped(stop, Wanted::default())
-    }
 }
 
 /// Messages to send when the command that published them has happened.
@@ -174,7 +153,7 @@ impl Server {
                     self.calls.note(request.loop_index, entry.id, None, Ending::Rejected);
                 }
                 let start = out.len();
-                self.write_failure(failure, session.resp3, out);
+                self.stats.write_failure(failure, session.resp3, out);
                 self.spoil(session, request.args, &out[start..]);
                 if let Some(entry) = entry {
                     self.capture_unrun(session, entry, request, &out[start..]);
@@ -288,7 +267,8 @@ impl Server {
         if let Some(recorder) = request.recorder {
             let (ticket, lookups, failed) = (ran.ticket, ran.lookups, ran.failed);
             let (reply_bytes, database, queued) = (reply_bytes + ran.attached.bytes(), session.db, false);
-            let answered = Answered { since, ended, database, ticket, lookups, reply_bytes, failed, queued };
+            let answered =
+                recorder::Answered { since, ended, database, ticket, lookups, reply_bytes, failed, queued };
             recorder.note(self, entry, request, &answered);
         }
         ended
@@ -299,8 +279,14 @@ impl Server {
         if let Some(recorder) = request.recorder {
             let failed = reply.starts_with(b"-");
             let (ended, database, reply_bytes) = (request.now, session.db, reply.len());
-            let answered =
-                Answered { ended, database, reply_bytes, failed, queued: !failed, ..Answered::default() };
+            let answered = recorder::Answered {
+                ended,
+                database,
+                reply_bytes,
+                failed,
+                queued: !failed,
+                ..recorder::Answered::default()
+            };
             recorder.note(self, entry, request, &answered);
         }
     }
@@ -347,91 +333,25 @@ impl Server {
                 _ => Scope::Keys(keys),
             },
         };
-        // Only what makes data larger reserves ahead: on a full disk the rest must get at the reserve for deletes.
-        let credit_bytes = if entry.command.flags.has(Flags::DENYOOM) { request.bytes as u64 } else { 0 };
+        let Caller { db, resp3, uses } = session.caller();
+        let step = Step { handler: run, args: request.args, db, resp3 };
+        let plan = Plan {
+            scope,
+            prepared: &prepared,
+            moment: Some(request.moment),
+            growth_bytes: entry.growth_bytes(request.bytes),
+            uses,
+            effects: Effects::Commit,
+        };
         let mut copies = take_copies(session);
-        let mut reserved = match self.copy_stored(entry, request.args, credit_bytes, &mut copies) {
-            Ok(reserved) => reserved,
-            Err(stop) => return self.stopped(stop, session, (prepared, copies), keys, out),
-        };
-        let start = out.len();
-        loop {
-            let ahead = (scope, &prepared, copies.of(0), credit_bytes);
-            let uses = !session.client.no_touch.load(Ordering::Relaxed);
-            let place = (session.db, session.resp3, uses);
-            match self.try_data(place, run, (request.args, request.moment), ahead, (&mut reserved, out)) {
-                Ok(ran) => return Ok(ran),
-                Err(Halt::Make(command, splice)) => {
-                    out.truncate(start);
-                    copies.make(&self.store, command, splice, request.args);
-                    reserved.as_mut().into_iter().for_each(Reserved::copied);
-                }
-                Err(Halt::Stopped(stop, wanted)) => {
-                    out.truncate(start);
-                    prepared.want(wanted);
-                    return self.stopped(stop, session, (prepared, copies), keys, out);
-                }
+        let body = Single { step, stored: entry.command.stored };
+        match self.runner().run(&body, plan, &mut copies, out) {
+            Ok((answered, ticket)) => Ok(Ran::answered(answered, ticket)),
+            Err((stop, wanted)) => {
+                prepared.want(wanted);
+                self.stopped(stop, session, (prepared, copies), keys, out)
             }
         }
-    }
-
-    /// Copies the large values that a command stores. What is returned holds memory for them, and for what of them will wait for
-    /// the disk, until the command has run.
-    pub(crate) fn copy_stored(
-        &self,
-        entry: &Entry,
-        args: ArgsView<'_>,
-        credit_bytes: u64,
-        copies: &mut Copies,
-    ) -> Result<Option<Reserved>, Stop> {
-        if credit_bytes < Large::BYTES_MIN as u64 {
-            return Ok(None);
-        }
-        let mut reserved = self.store.reserve_memory(credit_bytes, !copies.is_empty())?;
-        if copies.is_empty() {
-            copies.add(&self.store, 0, entry.command.stored, args);
-            if !copies.is_empty() {
-                reserved.copied();
-            }
-        }
-        Ok(Some(reserved))
-    }
-
-    /// Runs a command of database `db` once, and commits it. `uses`: keys that it looks up count as used.
-    pub(crate) fn try_data<'s>(
-        &'s self,
-        (db, resp3, uses): (u16, bool, bool),
-        run: DataFn,
-        (args, moment): (ArgsView<'_>, Moment),
-        (scope, prepared, copies, credit_bytes): (Scope<'s>, &'s Prepared, Copied<'_>, u64),
-        (reserved, out): (&mut Option<Reserved>, &mut Vec<u8>),
-    ) -> Result<Ran, Halt> {
-        let mut access = self.store.access_at(scope, prepared, credit_bytes, moment)?;
-        reserved.iter_mut().for_each(Reserved::credited);
-        if !uses {
-            access.set_without_use();
-        }
-        let now = access.now();
-        let start = out.len();
-        let mut writer = Writer::new(out, resp3);
-        let (access_to, lookups, attached) = (&mut access, Cell::default(), RefCell::default());
-        let mut data = Data { access: access_to, db, now, server: self, copies, lookups, attached };
-        let outcome = run(&mut data, args, &mut writer);
-        let (lookups, mut attached) = (data.lookups.get(), data.attached.take());
-        let failed = match outcome {
-            Ok(()) => false,
-            Err(failure @ (Failure::Stop(_) | Failure::Make(_))) => {
-                return Err(Halt::of(failure, 0, access.into_wanted()));
-            }
-            Err(failure) => {
-                out.truncate(start);
-                attached = Attachments::default();
-                self.write_failure(failure, resp3, out);
-                true
-            }
-        };
-        let ticket = access.commit()?;
-        Ok(Ran { ticket, failed, lookups, attached })
     }
 
     fn run_control(
@@ -464,7 +384,7 @@ impl Server {
             Err(Failure::Wait(until)) => Err(Unready::Parked(Parked::Until(until))),
             Err(failure) => {
                 out.truncate(start);
-                self.write_failure(failure, session.resp3, out);
+                self.stats.write_failure(failure, session.resp3, out);
                 Ok(Ran::plain(ticket, true))
             }
         }
@@ -487,11 +407,11 @@ impl Server {
                 if pending.fetches > FETCHES_MAX {
                     self.stats.fetches_given_up.fetch_add(1, Ordering::Relaxed);
                     let failure = errors::never_ready(FETCHES_MAX);
-                    self.write_failure(failure, session.resp3, out);
+                    self.stats.write_failure(failure, session.resp3, out);
                     return Ok(Ran::plain(self.store.newest(), true));
                 }
                 self.store.missing(keys, &mut prepared);
-                prepared.bound_values(self.reply_bytes_max() as u64);
+                prepared.bound_values(self.tuned.reply_bytes_max() as u64);
                 self.stats.fetches.fetch_add(1, Ordering::Relaxed);
                 Err(Unready::Parked(Parked::Fetch(prepared)))
             }
@@ -512,7 +432,7 @@ impl Server {
                         .transactions
                         .as_ref()
                         .map_or_else(|| locked.by.to_string(), |it| it.owner_of(&locked.by));
-                    self.write_failure(errors::locked(&locked, &by), session.resp3, out);
+                    self.stats.write_failure(errors::locked(&locked, &by), session.resp3, out);
                     return Ok(Ran::plain(self.store.newest(), true));
                 }
                 (pending.prepared, pending.copies) = (prepared, copies);
@@ -522,38 +442,10 @@ impl Server {
             }
             Stop::Refused(StoreError::Journal(_)) => Err(Unready::Dead),
             Stop::Refused(error) | Stop::Damaged(error) => {
-                self.write_failure(errors::of_store(&error), session.resp3, out);
+                self.stats.write_failure(errors::of_store(&error), session.resp3, out);
                 Ok(Ran::plain(self.store.newest(), true))
             }
         }
-    }
-
-    /// Writes an error reply and counts it.
-    pub(crate) fn write_failure(&self, failure: Failure, resp3: bool, out: &mut Vec<u8>) {
-        let text: Vec<u8> = match failure {
-            Failure::Error(text) => text.into_owned().into_bytes(),
-            Failure::Bytes(text) => text,
-            // None of these reaches this place: the callers handle them.
-            Failure::Stop(stop) => format!("ERR {stop:?}").into_bytes(),
-            Failure::Make(splice) => format!("ERR {splice:?}").into_bytes(),
-            Failure::Wait(_) => b"ERR cannot wait inside a transaction".to_vec(),
-        };
-        self.stats.error(&text);
-        Writer::new(out, resp3).error_bytes(&text);
-    }
-}
-
-impl Server {
-    /// The largest reply of one command.
-    pub(crate) fn reply_bytes_max(&self) -> usize {
-        usize::try_from(self.tuned.output_bytes_max.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
-    }
-
-    /// Refuses a reply of more than `bytes` if no connection could hold it. A command whose reply may be many times its
-    /// request asks while it writes.
-    pub(crate) fn admit_reply(&self, bytes: usize) -> Outcome {
-        let most = self.reply_bytes_max();
-        if bytes > most { Err(errors::reply_too_large(most)) } else { Ok(()) }
     }
 }
 
@@ -565,18 +457,6 @@ pub(crate) fn take_prepared(session: &mut Session) -> Prepared {
 /// What was copied for a request that parked, or nothing.
 pub(crate) fn take_copies(session: &mut Session) -> Copies {
     session.pending.as_mut().map_or_else(Copies::default, |p| std::mem::take(&mut p.copies))
-}
-
-/// Adds the keys that a command names, in database `db`.
-pub(crate) fn collect_keys<'a>(entry: &Entry, db: u16, args: ArgsView<'a>, keys: &mut Vec<KeyRef<'a>>) {
-    let target = match entry.command.handler {
-        Handler::Across(_, target) => target(args).filter(|target| *target != db),
-        _ => None,
-    };
-    entry.command.each_key(args.len(), |index| {
-        keys.push(KeyRef { db, key: args.get(index) });
-        keys.extend(target.map(|db| KeyRef { db, key: args.get(index) }));
-    });
 }
 
 /// A connection that waits for a key looks again by itself after this.

@@ -1,8 +1,8 @@
 //! RESP commands, sessions and the settings of a server.
 //!
 //! ```text
-//!  reactor -> protocol -> turn -> executor -> handlers -> store::Access
-//!                                    |  \-> exec (MULTI)
+//!  reactor -> protocol -> turn -> executor -> run -> handlers -> store::Access
+//!                                    |  \-> exec (MULTI), tx::stage (TX.DO), long (beside the loop): over run, too
 //!                                    \-> lookup -> table (one row a command)
 //! ```
 //!
@@ -25,6 +25,7 @@ mod decimal;
 mod errors;
 mod exec;
 mod executor;
+mod failure;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod glob;
@@ -39,6 +40,7 @@ pub mod metrics;
 mod monitor;
 mod protocol;
 mod pubsub;
+mod run;
 mod secrets;
 mod server;
 mod session;
@@ -47,6 +49,7 @@ mod slowlog;
 mod stats;
 mod strangers;
 mod table;
+mod tuned;
 mod turn;
 mod tx;
 

@@ -20,21 +20,20 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 
 use resp::{Args, Writer};
-use store::{KeyRef, Prepared, Reserved, Scope, Stop, StoreError, Wanted, Watch};
+use store::{KeyRef, Prepared, Scope, Stop, StoreError, Watch};
 
 use crate::call::Failure;
 use crate::command::{DataFn, Flags, Handler};
 use crate::copies::Copies;
 use crate::errors;
 use crate::exec::{Course, Executed, Run};
-use crate::executor::{
-    FETCHES_MAX, Halt, Parked, Ran, Request, Unready, collect_keys, take_copies, take_prepared,
-};
+use crate::executor::{FETCHES_MAX, Parked, Ran, Request, Unready, take_copies, take_prepared};
 use crate::handlers::transactions::watch_keys;
 use crate::lookup::Entry;
 use crate::message::Message;
+use crate::run::{Effects, Plan, Single, Step, Stopped, collect_keys};
 use crate::server::Server;
-use crate::session::{Session, Transaction};
+use crate::session::{Caller, Session, Transaction};
 use crate::tx::stage::{COMMAND_AT, Staged};
 
 /// The long commands of a server.
@@ -87,8 +86,7 @@ pub(crate) struct Job {
     pub(crate) args: Args,
     /// Its size as received.
     pub(crate) bytes: usize,
-    db: u16,
-    resp3: bool,
+    caller: Caller,
     prepared: Prepared,
     copies: Copies,
     pub(crate) work: Work,
@@ -204,8 +202,7 @@ impl Job {
                 Args::copied(request.args)
             },
             bytes: request.bytes,
-            db: session.db,
-            resp3: session.resp3,
+            caller: session.caller(),
             prepared: take_prepared(session),
             copies: take_copies(session),
             work,
@@ -358,7 +355,7 @@ impl Server {
                 return End::Stopped(stop);
             }
             job.prepared.want(wanted);
-            job.prepared.bound_values(self.reply_bytes_max() as u64);
+            job.prepared.bound_values(self.tuned.reply_bytes_max() as u64);
             self.stats.fetches.fetch_add(1, Ordering::Relaxed);
             let (fetched, done) = mpsc::channel();
             self.store.fetch(
@@ -375,13 +372,13 @@ impl Server {
     }
 
     /// Runs it once. A stop comes with the records that it missed; after [`Stop::Cold`] all that its keys miss are asked for.
-    fn try_job(self: &Arc<Self>, job: &mut Job, out: &mut Vec<u8>) -> Result<End, (Stop, Wanted)> {
+    fn try_job(self: &Arc<Self>, job: &mut Job, out: &mut Vec<u8>) -> Result<End, Stopped> {
         let mut prepared = std::mem::take(&mut job.prepared);
         let mut keys = Vec::new();
         let result = match &mut job.work {
             Work::Data(run) => {
-                collect_keys(job.entry, job.db, job.args.view(&[]), &mut keys);
-                let known = (job.db, job.resp3, job.bytes);
+                collect_keys(job.entry, job.caller.db, job.args.view(&[]), &mut keys);
+                let known = (job.caller, job.bytes);
                 self.run_long_data(
                     (job.entry, *run),
                     known,
@@ -395,20 +392,21 @@ impl Server {
                 keys.extend(watched.iter().map(|watch| KeyRef { db: watch.db(), key: watch.key() }));
                 let writes = |queued: &crate::session::Queued| queued.entry.command.flags.has(Flags::WRITE);
                 let writes = transaction.queue.iter().any(writes);
-                let run = Run { transaction, watched, course: *course };
-                let scope = Scope::Claimed { keys: &keys, writes };
-                self.exec_data(run, (scope, &prepared, &mut job.copies), out).map(End::Executed)
+                let run = Run { server: self, transaction, watched, course: *course };
+                let plan = run.plan((Scope::Claimed { keys: &keys, writes }, &prepared), job.caller.uses);
+                let done = self.runner().run(&run, plan, &mut job.copies, out);
+                done.map(|done| End::Executed(Executed::of(done)))
             }
             Work::Stage(staged) => {
                 let args = job.args.view(&[]).from(COMMAND_AT);
-                collect_keys(staged.entry, job.db, args, &mut keys);
-                let known = (job.db, job.resp3, job.bytes);
+                collect_keys(staged.entry, job.caller.db, args, &mut keys);
+                let known = (job.caller, job.bytes);
                 let mut work = staged.lock();
                 let ahead = (&keys[..], &prepared, &mut job.copies);
                 self.stage((&*staged, &mut *work), known, args, ahead, out).map(End::Ran)
             }
             Work::Watch { watched } => {
-                Ok(End::Watched(watch_keys(self, job.db, watched, job.args.view(&[]))))
+                Ok(End::Watched(watch_keys(self, job.caller.db, watched, job.args.view(&[]))))
             }
         };
         if matches!(result, Err((Stop::Cold, _))) {
@@ -422,34 +420,21 @@ impl Server {
     fn run_long_data(
         &self,
         (entry, run): (&Entry, DataFn),
-        (db, resp3, bytes): (u16, bool, usize),
+        (Caller { db, resp3, uses }, bytes): (Caller, usize),
         args: &Args,
         (keys, prepared, copies): (&[KeyRef<'_>], &Prepared, &mut Copies),
         out: &mut Vec<u8>,
-    ) -> Result<End, (Stop, Wanted)> {
-        let (args, flags) = (args.view(&[]), entry.command.flags);
+    ) -> Result<End, Stopped> {
         let scope = match entry.command.handler {
             Handler::Walk(_) => Scope::Walk,
-            _ => Scope::Claimed { keys, writes: flags.has(Flags::WRITE) },
+            _ => Scope::Claimed { keys, writes: entry.command.flags.has(Flags::WRITE) },
         };
-        let credit_bytes = if flags.has(Flags::DENYOOM) { bytes as u64 } else { 0 };
-        let mut reserved = match self.copy_stored(entry, args, credit_bytes, copies) {
-            Ok(reserved) => reserved,
-            Err(stop) => return Err((stop, Wanted::default())),
-        };
-        loop {
-            let moment = self.store.now();
-            let ahead = (scope, prepared, copies.of(0), credit_bytes);
-            match self.try_data((db, resp3, true), run, (args, moment), ahead, (&mut reserved, out)) {
-                Ok(ran) => return Ok(End::Ran(ran)),
-                Err(Halt::Make(command, splice)) => {
-                    out.clear();
-                    copies.make(&self.store, command, splice, args);
-                    reserved.as_mut().into_iter().for_each(Reserved::copied);
-                }
-                Err(Halt::Stopped(stop, wanted)) => return Err((stop, wanted)),
-            }
-        }
+        let step = Step { handler: run, args: args.view(&[]), db, resp3 };
+        let growth_bytes = entry.growth_bytes(bytes);
+        let plan = Plan { scope, prepared, moment: None, growth_bytes, uses, effects: Effects::Commit };
+        let body = Single { step, stored: entry.command.stored };
+        let (answered, ticket) = self.runner().run(&body, plan, copies, out)?;
+        Ok(End::Ran(Ran::answered(answered, ticket)))
     }
 
     /// What a long command that came back comes to: a reply, or another wait.
@@ -489,7 +474,7 @@ impl Server {
                         session.watched_bytes = bytes;
                         Writer::new(out, session.resp3).ok();
                     }
-                    Err(failure) => self.write_failure(failure, session.resp3, out),
+                    Err(failure) => self.stats.write_failure(failure, session.resp3, out),
                 }
                 Ok(Ran::plain(0, failed))
             }
@@ -499,7 +484,7 @@ impl Server {
             }
             End::NeverReady => {
                 out.truncate(start);
-                self.write_failure(errors::never_ready(FETCHES_MAX), session.resp3, out);
+                self.stats.write_failure(errors::never_ready(FETCHES_MAX), session.resp3, out);
                 Ok(Ran::plain(self.store.newest(), true))
             }
         }

@@ -8,7 +8,7 @@
 
 use std::sync::LazyLock;
 
-use crate::command::Command;
+use crate::command::{Command, Flags};
 use crate::table;
 
 /// A row with its place in the statistics.
@@ -20,6 +20,14 @@ pub struct Entry {
     pub id: u16,
     /// Id of the first subcommand; they follow each other.
     sub_first: u16,
+}
+
+impl Entry {
+    /// What a request of `bytes` may make the data grow by: nothing, unless its row says that it does.
+    #[inline]
+    pub(crate) fn growth_bytes(&self, bytes: usize) -> u64 {
+        if self.command.flags.has(Flags::DENYOOM) { bytes as u64 } else { 0 }
+    }
 }
 
 /// All commands and subcommands.

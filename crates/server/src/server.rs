@@ -1,7 +1,6 @@
 //! What all connections share: the store, the settings, the registries and the counters.
 //!
-//! Settings that the executor needs for each command are kept in atomics, refreshed when the generation of
-//! [`Config`] has grown: one load a command.
+//! Settings that are read for each command are in [`Tuned`].
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -20,10 +19,12 @@ use crate::lookup::Table;
 use crate::message::{Line, Message, Peers};
 use crate::metrics::resident_bytes;
 use crate::pubsub::PubSub;
-use crate::settings::{Config, Settings, Threshold};
+use crate::run::Runner;
+use crate::settings::Config;
 use crate::slowlog::SlowLog;
 use crate::stats::Stats;
 use crate::strangers::Addresses;
+use crate::tuned::Tuned;
 use crate::tx::Transactions;
 
 /// What a server is made from.
@@ -103,23 +104,6 @@ impl fmt::Debug for Server {
     }
 }
 
-/// Settings that are read for each command.
-#[derive(Debug, Default)]
-pub(crate) struct Tuned {
-    generation: AtomicU64,
-    /// Whether commands are timed.
-    pub(crate) timed: AtomicBool,
-    pub(crate) slow_ns: AtomicU64,
-    pub(crate) latency_ns: AtomicU64,
-    pub(crate) value_bytes_max: AtomicU64,
-    pub(crate) transaction_bytes_max: AtomicU64,
-    pub(crate) input_bytes_max: AtomicU64,
-    pub(crate) output_bytes_max: AtomicU64,
-    pub(crate) messages_bytes_max: AtomicU64,
-    pub(crate) idle_timeout_ns: AtomicU64,
-    pub(crate) auth_timeout_ns: AtomicU64,
-}
-
 /// CLIENT PAUSE.
 #[derive(Debug, Default)]
 pub(crate) struct Pause {
@@ -147,7 +131,7 @@ impl Server {
             addresses: Addresses::default(),
             refused_log: Throttle::new(LOGGED_EVERY),
             latency: Latency::default(),
-            tuned: Tuned { generation: AtomicU64::new(u64::MAX), ..Tuned::default() },
+            tuned: Tuned::new(),
             pause: Pause::default(),
             monitors: RwLock::default(),
             monitor_count: AtomicUsize::new(0),
@@ -196,16 +180,19 @@ impl Server {
     /// Copies the settings that are read for each command, if they have changed.
     #[inline]
     pub(crate) fn refresh_settings(&self) {
-        let generation = self.settings.generation();
-        if self.tuned.generation.load(Ordering::Relaxed) != generation {
-            self.tuned.load(&self.settings.current());
+        if self.tuned.refresh(&self.settings) {
             let slowlog_bytes_max = match self.store.memory().limit_bytes {
                 0 => SLOWLOG_BYTES_MAX,
                 limit_bytes => (limit_bytes / SLOWLOG_SHARE).min(SLOWLOG_BYTES_MAX),
             };
             self.slowlog.set_max(self.settings.current().slowlog_length_max, slowlog_bytes_max);
-            self.tuned.generation.store(generation, Ordering::Relaxed);
         }
+    }
+
+    /// What runs data commands.
+    #[inline]
+    pub(crate) fn runner(&self) -> Runner<'_> {
+        Runner { store: &self.store, tuned: &self.tuned, stats: &self.stats }
     }
 
     /// Has the connections that wait for credits try again.
@@ -276,27 +263,6 @@ impl Server {
     /// Whether a client must authenticate.
     pub(crate) fn wants_password(&self) -> bool {
         self.settings.current().requirepass.reveal().is_some()
-    }
-}
-
-impl Tuned {
-    fn load(&self, settings: &Settings) {
-        let nanos = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let or_off = |ns: u64| if ns == 0 { u64::MAX } else { ns };
-        let slow_ns = match settings.slowlog_threshold {
-            Threshold::Off => u64::MAX,
-            Threshold::From(time) => nanos(time),
-        };
-        self.timed.store(settings.metrics_latency, Ordering::Relaxed);
-        self.slow_ns.store(slow_ns, Ordering::Relaxed);
-        self.latency_ns.store(or_off(nanos(settings.latency_threshold)), Ordering::Relaxed);
-        self.idle_timeout_ns.store(nanos(settings.connections_idle_timeout), Ordering::Relaxed);
-        self.auth_timeout_ns.store(nanos(settings.connections_auth_timeout), Ordering::Relaxed);
-        self.value_bytes_max.store(settings.value_max.0, Ordering::Relaxed);
-        self.input_bytes_max.store(settings.connections_input_max.0, Ordering::Relaxed);
-        self.output_bytes_max.store(settings.connections_output_max.0, Ordering::Relaxed);
-        self.messages_bytes_max.store(settings.connections_messages_max.0, Ordering::Relaxed);
-        self.transaction_bytes_max.store(settings.transaction_max.0, Ordering::Relaxed);
     }
 }
 

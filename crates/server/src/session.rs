@@ -68,6 +68,12 @@ impl Session {
         }
     }
 
+    /// What commands need to know of it.
+    #[inline]
+    pub(crate) fn caller(&self) -> Caller {
+        Caller { db: self.db, resp3: self.resp3, uses: !self.client.no_touch.load(Ordering::Relaxed) }
+    }
+
     /// Whether the client has subscribed to anything.
     pub(crate) fn is_subscribed(&self) -> bool {
         self.subscriptions.is_some()
@@ -119,6 +125,15 @@ impl Session {
     pub(crate) fn is_retry(&self) -> bool {
         self.pending.is_some()
     }
+}
+
+/// What a connection is set to, for a command of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller {
+    pub(crate) db: u16,
+    pub(crate) resp3: bool,
+    /// Keys that it looks up count as used: not after CLIENT NO-TOUCH.
+    pub(crate) uses: bool,
 }
 
 /// The transaction that a connection began last.

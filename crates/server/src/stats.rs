@@ -6,6 +6,9 @@ use std::sync::{Mutex, PoisonError};
 use std::collections::BTreeMap;
 
 use clock::Nanos;
+use resp::Writer;
+
+use crate::failure::Failure;
 
 /// Counters of the server.
 #[derive(Debug, Default)]
@@ -51,6 +54,20 @@ impl Stats {
         if errors.len() < ERROR_CODES_MAX || errors.contains_key(&code) {
             *errors.entry(code).or_default() += 1;
         }
+    }
+
+    /// Writes an error reply and counts it.
+    pub(crate) fn write_failure(&self, failure: Failure, resp3: bool, out: &mut Vec<u8>) {
+        let text: Vec<u8> = match failure {
+            Failure::Error(text) => text.into_owned().into_bytes(),
+            Failure::Bytes(text) => text,
+            // None of these reaches this place: the callers handle them.
+            Failure::Stop(stop) => format!("ERR {stop:?}").into_bytes(),
+            Failure::Make(splice) => format!("ERR {splice:?}").into_bytes(),
+            Failure::Wait(_) => b"ERR cannot wait inside a transaction".to_vec(),
+        };
+        self.error(&text);
+        Writer::new(out, resp3).error_bytes(&text);
     }
 
     /// Errors by code.

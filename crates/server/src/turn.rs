@@ -353,7 +353,7 @@ impl Server {
             }
             Message::Monitor(line) => {
                 if session.client.monitor.load(Ordering::Relaxed) {
-                    if output.len() + line.bytes.len() > self.reply_bytes_max() {
+                    if output.len() + line.bytes.len() > self.tuned.reply_bytes_max() {
                         self.stats.monitors_cut.fetch_add(1, Ordering::Relaxed);
                         return Step::Kill;
                     }

@@ -37,7 +37,7 @@ pub(crate) fn info(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
             }
             None => out.null(),
         }
-        control.server.admit_reply(out.position() - start)?;
+        control.server.tuned.admit_reply(out.position() - start)?;
     }
     Ok(())
 }
@@ -116,7 +116,7 @@ pub(crate) fn docs(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
     out.map(chosen.len());
     for command in chosen {
         write_docs(command, out);
-        control.server.admit_reply(out.position() - start)?;
+        control.server.tuned.admit_reply(out.position() - start)?;
     }
     Ok(())
 }

@@ -147,7 +147,7 @@ pub(crate) fn copy_target(args: ArgsView<'_>) -> Option<u16> {
 }
 
 pub(crate) fn copy(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let (target, replace) = copy_options(args, data.server.store.databases())?;
+    let (target, replace) = copy_options(args, data.store.databases())?;
     let target = target.unwrap_or(data.db);
     let (from, to) = ((data.db, args.get(1)), (target, args.get(2)));
     if from == to {
@@ -162,7 +162,7 @@ pub(crate) fn copy(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
 }
 
 fn database_of(data: &Data<'_, '_>, number: i32) -> Result<u16, Failure> {
-    within(number, data.server.store.databases())
+    within(number, data.store.databases())
 }
 
 fn within(number: i32, databases: u16) -> Result<u16, Failure> {

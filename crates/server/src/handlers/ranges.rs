@@ -60,7 +60,7 @@ fn splice(
     if len >= Large::BYTES_MIN && data.copies.may_ask() {
         return Err(Failure::Make(Splice::new(found, at, argument)));
     }
-    match data.server.store.large(spliced(former, at, part)) {
+    match data.store.large(spliced(former, at, part)) {
         Ok(large) => data.access.put_part(data.db, key, (Value::Large(&large), changed), expiry)?,
         Err(value) => data.access.put_part(data.db, key, (Value::String(&value), changed), expiry)?,
     }
@@ -69,7 +69,7 @@ fn splice(
 
 /// Refuses a value of `size_bytes` before it is made.
 fn check_size(data: &Data<'_, '_>, size_bytes: u64) -> Outcome {
-    let limit_bytes = data.server.tuned.value_bytes_max.load(Ordering::Relaxed);
+    let limit_bytes = data.tuned.value_bytes_max.load(Ordering::Relaxed);
     if size_bytes > limit_bytes {
         let text = format!("ERR string exceeds maximum allowed size (value.max is {limit_bytes} B)");
         return Err(Failure::from(text));

@@ -75,7 +75,7 @@ pub(crate) fn scan(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
 
 pub(crate) fn keys(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let pattern = if args.get(1) == b"*" { None } else { Some(pattern(args.get(1), false)?) };
-    let most = data.server.reply_bytes_max();
+    let most = data.tuned.reply_bytes_max();
     // one buffer for all of them: there may be millions
     let (mut found, mut ends, mut bytes) = (Vec::new(), Vec::new(), 0);
     data.access.scan_weighed(data.db, 0, usize::MAX, &mut |key, _| {

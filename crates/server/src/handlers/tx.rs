@@ -258,9 +258,9 @@ fn write_answered(
         Err(error) => return Err(format!("ERR {}", one_line(&error.to_string())).into()),
         Ok(Answered::Changed(count)) => out.integer(i64::try_from(count).unwrap_or(i64::MAX)),
         Ok(Answered::Rows(rows)) => {
-            if server.admit_reply(rows_bytes(&rows)).is_err() {
+            if server.tuned.admit_reply(rows_bytes(&rows)).is_err() {
                 // The statement has run, and may have changed what it returned.
-                return Err(errors::rows_too_large(server.reply_bytes_max()).into());
+                return Err(errors::rows_too_large(server.tuned.reply_bytes_max()).into());
             }
             out.array(rows.len());
             for row in rows {
@@ -347,7 +347,7 @@ pub(crate) fn list(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
         .iter()
         .map(|info| NOTE_BYTES + 128 + info.branches.iter().map(|it| 160 + it.trouble.len()).sum::<usize>())
         .sum();
-    control.server.admit_reply(bytes)?;
+    control.server.tuned.admit_reply(bytes)?;
     out.array(all.len());
     all.iter().for_each(|info| write_info(control, info, out));
     Ok(())

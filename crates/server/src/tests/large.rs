@@ -167,9 +167,11 @@ fn asked(harness: &Harness, copies: &Copies, command: &[&[u8]]) -> Option<Splice
     let (request, args) = parsed(command);
     let (keys, prepared) = ([KeyRef { db: 0, key: command[1] }], Prepared::default());
     let mut access = harness.server.store.access(Scope::Keys(&keys), &prepared, 0).unwrap();
-    let (now, server, mut out) = (access.now(), &*harness.server, Vec::new());
+    let (now, mut out) = (access.now(), Vec::new());
+    let (store, tuned) = (&*harness.server.store, &harness.server.tuned);
     let (lookups, attached) = (Cell::default(), RefCell::default());
-    let mut data = Data { access: &mut access, db: 0, now, server, copies: copies.of(0), lookups, attached };
+    let mut data =
+        Data { access: &mut access, db: 0, now, store, tuned, copies: copies.of(0), lookups, attached };
     let handler = if command[0] == b"APPEND" { ranges::append } else { ranges::setrange };
     let outcome = handler(&mut data, args.view(&request), &mut Writer::new(&mut out, false));
     match outcome {

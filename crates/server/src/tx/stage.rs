@@ -10,25 +10,25 @@
 //!   3. A loop never waits for a transaction that another thread works on.
 //!   4. The reply waits until what it looked at is durable.
 
-use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use resp::{ArgsView, Writer};
-use store::{KeyRef, Large, Prepared, Scope, Stop, Wanted};
+use resp::ArgsView;
+use store::{KeyRef, Prepared, Scope};
 use txn::id::TxId;
 
 use super::KEYS_PLACE;
 use super::keys::Work;
-use crate::call::{Attachments, Data, Failure};
+use crate::call::Failure;
 use crate::command::{DataFn, Handler};
-use crate::copies::{Copied, Copies};
+use crate::copies::Copies;
 use crate::errors;
-use crate::executor::{Halt, Ran, Request, Unready, collect_keys, take_copies, take_prepared};
+use crate::executor::{Ran, Request, Unready, take_copies, take_prepared};
 use crate::handlers::tx::transaction_id;
 use crate::long::{self, Job};
 use crate::lookup::{Entry, Table};
+use crate::run::{Effects, Plan, Single, Step, Stopped, collect_keys};
 use crate::server::Server;
-use crate::session::Session;
+use crate::session::{Caller, Session};
 
 /// A command that is to be staged, and where.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl Server {
         let staged = match self.staged(session, request.args) {
             Ok(staged) => staged,
             Err(failure) => {
-                self.write_failure(failure, session.resp3, out);
+                self.stats.write_failure(failure, session.resp3, out);
                 return Ok(Ran::plain(0, true));
             }
         };
@@ -76,12 +76,10 @@ impl Server {
         let mut keys = Vec::new();
         collect_keys(staged.entry, session.db, args, &mut keys);
         let (mut prepared, mut copies) = (take_prepared(session), take_copies(session));
-        let known = (session.db, session.resp3, request.bytes);
-        let start = out.len();
+        let known = (session.caller(), request.bytes);
         match self.stage((&staged, &mut work), known, args, (&keys, &prepared, &mut copies), out) {
             Ok(ran) => Ok(ran),
             Err((stop, wanted)) => {
-                out.truncate(start);
                 prepared.want(wanted);
                 self.stopped(stop, session, (prepared, copies), &keys, out)
             }
@@ -102,14 +100,14 @@ impl Server {
     pub(crate) fn stage(
         &self,
         (staged, work): (&Staged, &mut Work),
-        (db, resp3, bytes): (u16, bool, usize),
+        (Caller { db, resp3, uses }, bytes): (Caller, usize),
         args: ArgsView<'_>,
         (keys, prepared, copies): (&[KeyRef<'_>], &Prepared, &mut Copies),
         out: &mut Vec<u8>,
-    ) -> Result<Ran, (Stop, Wanted)> {
+    ) -> Result<Ran, Stopped> {
         let Staged { tx, entry, run, .. } = staged;
         let refused = |failure: Failure, out: &mut Vec<u8>| {
-            self.write_failure(failure, resp3, out);
+            self.stats.write_failure(failure, resp3, out);
             Ok(Ran::plain(0, true))
         };
         if work.is_sealed {
@@ -126,52 +124,18 @@ impl Server {
             }
             _ => Scope::Keys(keys),
         };
-        if bytes >= Large::BYTES_MIN && copies.is_empty() {
-            copies.add(&self.store, 0, entry.command.stored, args);
-        }
-        let start = out.len();
-        loop {
-            match self.try_stage((db, resp3), *run, args, (scope, prepared, copies.of(0)), work, out) {
-                Ok(ran) => return Ok(ran),
-                Err(Halt::Make(command, splice)) => {
-                    out.truncate(start);
-                    copies.make(&self.store, command, splice, args);
-                }
-                Err(Halt::Stopped(stop, wanted)) => return Err((stop, wanted)),
-            }
-        }
-    }
-
-    fn try_stage(
-        &self,
-        (db, resp3): (u16, bool),
-        run: DataFn,
-        args: ArgsView<'_>,
-        (scope, prepared, copies): (Scope<'_>, &Prepared, Copied<'_>),
-        work: &mut Work,
-        out: &mut Vec<u8>,
-    ) -> Result<Ran, Halt> {
-        let mut access = self.store.access(scope, prepared, 0)?;
-        access.resume(&work.workspace);
-        let (now, start) = (access.now(), out.len());
-        let (lookups, attached) = (Cell::default(), RefCell::default());
-        let mut data = Data { access: &mut access, db, now, server: self, copies, lookups, attached };
-        let outcome = run(&mut data, args, &mut Writer::new(out, resp3));
-        let (lookups, mut attached) = (data.lookups.get(), data.attached.take());
-        let failed = match outcome {
-            Ok(()) => false,
-            Err(failure @ (Failure::Stop(_) | Failure::Make(_))) => {
-                return Err(Halt::of(failure, 0, access.into_wanted()));
-            }
-            Err(failure) => {
-                out.truncate(start);
-                attached = Attachments::default();
-                self.write_failure(failure, resp3, out);
-                true
-            }
+        let step = Step { handler: *run, args, db, resp3 };
+        let plan = Plan {
+            scope,
+            prepared,
+            moment: None,
+            growth_bytes: entry.growth_bytes(bytes),
+            uses,
+            effects: Effects::Keep(&mut work.workspace),
         };
-        let ticket = access.keep(&mut work.workspace)?;
-        Ok(Ran { ticket, failed, lookups, attached })
+        let body = Single { step, stored: entry.command.stored };
+        let (answered, ticket) = self.runner().run(&body, plan, copies, out)?;
+        Ok(Ran::answered(answered, ticket))
     }
 }
 

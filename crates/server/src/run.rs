@@ -1,0 +1,384 @@
+//! Where data commands run: over their keys, in one access, until they have happened or have to wait.
+//!
+//! ```text
+//!  copies -> access -> body: one command, the queue of EXEC -> commit, or keep in a workspace -> ticket
+//!              ^         \-- a value to make: made while nothing is locked, then all of it again
+//!              |          \- stop: cold, busy, locked: nothing has happened; whoever called waits, and runs it again
+//!              '---------------/
+//! ```
+//!
+//! One command on a loop (`executor`), EXEC (`exec`), TX.DO (`tx::stage`) and what runs beside the loops (`long`) differ in their
+//! [`Body`] and in their [`Plan`]. A body may run any number of commands within its access, one after the other, and look at each
+//! reply before it goes on: [`Within::step`].
+//!
+//! Invariants
+//!   1. A run that ends with a stop has changed nothing, and has appended nothing to the replies.
+//!   2. A body runs again from its first command; what it keeps of an attempt is not in it, but in what it returns.
+//!   3. A command that answers with an error has no effect; those before and behind it in the same body have theirs.
+//!
+//! Out of scope: what a stopped request does next (`executor`), who has which keys (`store`).
+
+use std::cell::{Cell, RefCell};
+
+use resp::{ArgsView, Writer};
+use store::{Access, KeyRef, Large, Moment, Prepared, Reserved, Scope, Stop, Store, Wanted, Workspace};
+
+use crate::call::{Attachments, Data, Failure};
+use crate::command::{DataFn, Handler};
+use crate::copies::{Copies, Splice, Stored};
+use crate::lookup::Entry;
+use crate::stats::Stats;
+use crate::tuned::Tuned;
+
+/// Runs data commands.
+#[derive(Clone, Copy)]
+pub(crate) struct Runner<'a> {
+    pub(crate) store: &'a Store,
+    pub(crate) tuned: &'a Tuned,
+    pub(crate) stats: &'a Stats,
+}
+
+/// What is run in one access.
+pub(crate) trait Body {
+    /// What a run of it comes to.
+    type Done;
+
+    /// Runs it and appends the replies to `out`. May be called again, and is then called as if for the first time.
+    ///
+    /// # Errors
+    /// What ends the attempt: nothing that it did happens.
+    fn run(&self, within: &mut Within<'_, '_>, out: &mut Vec<u8>) -> Result<Self::Done, Halt<Self::Done>>;
+
+    /// Copies the large values that it will certainly store.
+    fn copy_stored(&self, store: &Store, copies: &mut Copies);
+
+    /// The arguments of its command number `command`.
+    fn args(&self, command: usize) -> ArgsView<'_>;
+}
+
+/// How a body is run.
+pub(crate) struct Plan<'a> {
+    /// The keys that it may touch.
+    pub(crate) scope: Scope<'a>,
+    /// What was read for it.
+    pub(crate) prepared: &'a Prepared,
+    /// Now, if it was read just now.
+    pub(crate) moment: Option<Moment>,
+    /// Size of the requests that make data larger, 0 if none does: on a full disk the others must get at the reserve for deletes.
+    pub(crate) growth_bytes: u64,
+    /// Whether keys that it looks up count as used.
+    pub(crate) uses: bool,
+    pub(crate) effects: Effects<'a>,
+}
+
+/// Where the effects go.
+pub(crate) enum Effects<'a> {
+    /// Into the log, as one group.
+    Commit,
+    /// Into a workspace, whose contents the body sees: no lock is kept, nothing logged.
+    Keep(&'a mut Workspace),
+}
+
+/// Why an attempt left nothing behind.
+#[derive(Debug)]
+pub(crate) enum Halt<D> {
+    /// The store stopped its command of this number, or the command asks for a value to be made.
+    At(usize, Failure),
+    /// The body is over, and what it did is not to happen.
+    GivenUp(D),
+}
+
+/// Why a run has to wait, or cannot go on at all; the records that it missed.
+pub(crate) type Stopped = (Stop, Wanted);
+
+/// An access that is open, for the body that runs in it.
+pub(crate) struct Within<'r, 's> {
+    runner: Runner<'r>,
+    copies: &'r Copies,
+    pub(crate) access: &'r mut Access<'s>,
+}
+
+/// A data command as its handler gets it.
+#[derive(Clone, Copy)]
+pub(crate) struct Step<'a> {
+    pub(crate) handler: DataFn,
+    pub(crate) args: ArgsView<'a>,
+    /// The database it runs in.
+    pub(crate) db: u16,
+    /// The version of the protocol that it answers in.
+    pub(crate) resp3: bool,
+}
+
+/// What is known of a command that has answered.
+#[derive(Debug, Default)]
+pub(crate) struct Answered {
+    /// The reply is an error.
+    pub(crate) failed: bool,
+    /// Keys that were found, and not.
+    pub(crate) lookups: (u32, u32),
+    /// Large values of the reply, in order.
+    pub(crate) attached: Attachments,
+}
+
+/// A single command.
+pub(crate) struct Single<'a> {
+    pub(crate) step: Step<'a>,
+    pub(crate) stored: Stored,
+}
+
+impl Runner<'_> {
+    /// Runs `body` until it has happened, which returns what it came to and the ticket of that, or is stopped.
+    #[inline]
+    pub(crate) fn run<B: Body>(
+        &self,
+        body: &B,
+        mut plan: Plan<'_>,
+        copies: &mut Copies,
+        out: &mut Vec<u8>,
+    ) -> Result<(B::Done, u64), Stopped> {
+        let start = out.len();
+        let mut reserved = match self.copy_stored(body, &plan, copies) {
+            Ok(reserved) => reserved,
+            Err(stop) => return Err((stop, Wanted::default())),
+        };
+        loop {
+            let (command, splice) = match self.attempt(body, &mut plan, (copies, &mut reserved), out) {
+                Ok(done) => return Ok(done),
+                Err(Missing::Value(command, splice)) => (command, splice),
+                Err(Missing::Stopped(stop, wanted)) => {
+                    out.truncate(start);
+                    return Err((stop, wanted));
+                }
+            };
+            out.truncate(start);
+            copies.make(self.store, command, splice, body.args(command));
+            reserved.iter_mut().for_each(Reserved::copied);
+        }
+    }
+
+    /// Copies the large values that a body stores. What is returned holds memory for them, and for what of them will wait for the
+    /// disk, until the body has run; in a workspace they are counted as it is.
+    #[inline]
+    fn copy_stored<B: Body>(
+        &self,
+        body: &B,
+        plan: &Plan<'_>,
+        copies: &mut Copies,
+    ) -> Result<Option<Reserved>, Stop> {
+        if plan.growth_bytes < Large::BYTES_MIN as u64 {
+            return Ok(None);
+        }
+        let mut reserved = match plan.effects {
+            Effects::Commit => Some(self.store.reserve_memory(plan.growth_bytes, !copies.is_empty())?),
+            Effects::Keep(_) => None,
+        };
+        if copies.is_empty() {
+            body.copy_stored(self.store, copies);
+            if !copies.is_empty() {
+                reserved.iter_mut().for_each(Reserved::copied);
+            }
+        }
+        Ok(reserved)
+    }
+
+    #[inline]
+    fn attempt<B: Body>(
+        &self,
+        body: &B,
+        plan: &mut Plan<'_>,
+        (copies, reserved): (&Copies, &mut Option<Reserved>),
+        out: &mut Vec<u8>,
+    ) -> Result<(B::Done, u64), Missing> {
+        let mut access = self.open(plan)?;
+        reserved.iter_mut().for_each(Reserved::credited);
+        let result = body.run(&mut Within { runner: *self, copies, access: &mut access }, out);
+        let done = match result {
+            Ok(done) => done,
+            Err(Halt::GivenUp(done)) => return Ok((done, self.store.newest())),
+            Err(Halt::At(command, failure)) => return Err(Missing::of(failure, command, access)),
+        };
+        let ticket = match &mut plan.effects {
+            Effects::Commit => access.commit()?,
+            Effects::Keep(workspace) => access.keep(workspace)?,
+        };
+        Ok((done, ticket))
+    }
+
+    #[inline]
+    fn open<'s>(&'s self, plan: &Plan<'s>) -> Result<Access<'s>, Stop> {
+        let credit_bytes = match plan.effects {
+            Effects::Commit => plan.growth_bytes,
+            Effects::Keep(_) => 0,
+        };
+        let moment = plan.moment.unwrap_or_else(|| self.store.now());
+        let mut access = self.store.access_at(plan.scope, plan.prepared, credit_bytes, moment)?;
+        if !plan.uses {
+            access.set_without_use();
+        }
+        if let Effects::Keep(workspace) = &plan.effects {
+            access.resume(workspace);
+        }
+        Ok(access)
+    }
+}
+
+impl Within<'_, '_> {
+    /// Runs one command, the body's number `number`, and appends its reply to `out`, errors included.
+    ///
+    /// # Errors
+    /// What the whole body has to wait for.
+    #[inline]
+    pub(crate) fn step(
+        &mut self,
+        number: usize,
+        Step { handler, args, db, resp3 }: Step<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Answered, (usize, Failure)> {
+        let (now, start) = (self.access.now(), out.len());
+        let Runner { store, tuned, stats } = self.runner;
+        let (copies, lookups, attached) = (self.copies.of(number), Cell::default(), RefCell::default());
+        let mut data = Data { access: &mut *self.access, db, now, store, tuned, copies, lookups, attached };
+        let outcome = handler(&mut data, args, &mut Writer::new(out, resp3));
+        let (lookups, attached) = (data.lookups.get(), data.attached.take());
+        match outcome {
+            Ok(()) => Ok(Answered { failed: false, lookups, attached }),
+            Err(failure @ (Failure::Stop(_) | Failure::Make(_))) => Err((number, failure)),
+            Err(failure) => {
+                out.truncate(start);
+                stats.write_failure(failure, resp3, out);
+                Ok(Answered { failed: true, lookups, attached: Attachments::default() })
+            }
+        }
+    }
+}
+
+impl Body for Single<'_> {
+    type Done = Answered;
+
+    #[inline]
+    fn run(&self, within: &mut Within<'_, '_>, out: &mut Vec<u8>) -> Result<Answered, Halt<Answered>> {
+        Ok(within.step(0, self.step, out)?)
+    }
+
+    fn copy_stored(&self, store: &Store, copies: &mut Copies) {
+        copies.add(store, 0, self.stored, self.step.args);
+    }
+
+    fn args(&self, _: usize) -> ArgsView<'_> {
+        self.step.args
+    }
+}
+
+impl<D> From<(usize, Failure)> for Halt<D> {
+    fn from((command, failure): (usize, Failure)) -> Self {
+        Self::At(command, failure)
+    }
+}
+
+/// What an attempt lacked.
+enum Missing {
+    Stopped(Stop, Wanted),
+    /// A value that command of this number wants made.
+    Value(usize, Splice),
+}
+
+impl Missing {
+    fn of(failure: Failure, command: usize, access: Access<'_>) -> Self {
+        match failure {
+            Failure::Stop(stop) => Self::Stopped(stop, access.into_wanted()),
+            Failure::Make(splice) => Self::Value(command, splice),
+            answered => unreachable!("{answered:?} is answered"),
+        }
+    }
+}
+
+impl From<Stop> for Missing {
+    fn from(stop: Stop) -> Self {
+        Self::Stopped(stop, Wanted::default())
+    }
+}
+
+/// Adds the keys that a command names, in database `db`.
+pub(crate) fn collect_keys<'a>(entry: &Entry, db: u16, args: ArgsView<'a>, keys: &mut Vec<KeyRef<'a>>) {
+    let target = match entry.command.handler {
+        Handler::Across(_, target) => target(args).filter(|target| *target != db),
+        _ => None,
+    };
+    entry.command.each_key(args.len(), |index| {
+        keys.push(KeyRef { db, key: args.get(index) });
+        keys.extend(target.map(|db| KeyRef { db, key: args.get(index) }));
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use resp::{Args, Limits, RequestParser, encode_command};
+
+    use super::*;
+    use crate::handlers::strings;
+    use crate::tests::Harness;
+
+    /// As a script does: looks for a key, and sets it if it is not there; then gives up, if it is told to.
+    struct SetIfAbsent {
+        get: (Vec<u8>, Args),
+        set: (Vec<u8>, Args),
+        gives_up: bool,
+    }
+
+    fn parsed(command: &[&str]) -> (Vec<u8>, Args) {
+        let (mut request, mut args) = (Vec::new(), Args::default());
+        encode_command(&mut request, command);
+        RequestParser::new().parse(&request, &Limits::REDIS, &mut args).expect("a request");
+        (request, args)
+    }
+
+    impl SetIfAbsent {
+        fn new(gives_up: bool) -> Self {
+            Self { get: parsed(&["GET", "k"]), set: parsed(&["SET", "k", "v"]), gives_up }
+        }
+    }
+
+    impl Body for SetIfAbsent {
+        type Done = bool;
+
+        fn run(&self, within: &mut Within<'_, '_>, out: &mut Vec<u8>) -> Result<bool, Halt<bool>> {
+            let (mut reply, db, resp3) = (Vec::new(), 0, false);
+            within.step(0, Step { handler: strings::get, args: self.args(0), db, resp3 }, &mut reply)?;
+            let is_absent = reply == b"$-1\r\n";
+            if is_absent {
+                within.step(1, Step { handler: strings::set, args: self.args(1), db, resp3 }, out)?;
+            }
+            if self.gives_up { Err(Halt::GivenUp(is_absent)) } else { Ok(is_absent) }
+        }
+
+        fn copy_stored(&self, _: &Store, _: &mut Copies) {}
+
+        fn args(&self, command: usize) -> ArgsView<'_> {
+            let (request, args) = if command == 0 { &self.get } else { &self.set };
+            args.view(request)
+        }
+    }
+
+    #[test]
+    fn body_looks_at_each_reply_and_all_of_it_happens_or_nothing() {
+        let harness = Harness::new();
+        let (keys, prepared) = ([KeyRef { db: 0, key: b"k" }], Prepared::default());
+        let run = |gives_up| {
+            let plan = Plan {
+                scope: Scope::Keys(&keys),
+                prepared: &prepared,
+                moment: None,
+                growth_bytes: 0,
+                uses: true,
+                effects: Effects::Commit,
+            };
+            let mut out = Vec::new();
+            let body = SetIfAbsent::new(gives_up);
+            let done = harness.server.runner().run(&body, plan, &mut Copies::default(), &mut out);
+            (done.expect("the store is in memory").0, String::from_utf8(out).expect("text"))
+        };
+        assert_eq!(run(true), (true, "+OK\r\n".to_owned()));
+        assert_eq!(run(false), (true, "+OK\r\n".to_owned()), "who gave up has set nothing");
+        assert_eq!(run(false), (false, String::new()), "now it is there");
+    }
+}

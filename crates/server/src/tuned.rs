@@ -1,0 +1,76 @@
+//! Settings that are read for each command, as atomics: they are copied when the settings have changed.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::errors;
+use crate::failure::Outcome;
+use crate::settings::{Config, Settings, Threshold};
+
+/// Settings that are read for each command.
+#[derive(Debug, Default)]
+pub(crate) struct Tuned {
+    generation: AtomicU64,
+    /// Whether commands are timed.
+    pub(crate) timed: AtomicBool,
+    pub(crate) slow_ns: AtomicU64,
+    pub(crate) latency_ns: AtomicU64,
+    pub(crate) value_bytes_max: AtomicU64,
+    pub(crate) transaction_bytes_max: AtomicU64,
+    pub(crate) input_bytes_max: AtomicU64,
+    pub(crate) output_bytes_max: AtomicU64,
+    pub(crate) messages_bytes_max: AtomicU64,
+    pub(crate) idle_timeout_ns: AtomicU64,
+    pub(crate) auth_timeout_ns: AtomicU64,
+}
+
+impl Tuned {
+    /// Nothing is known before the first [`Tuned::refresh`].
+    pub(crate) fn new() -> Self {
+        Tuned { generation: AtomicU64::new(u64::MAX), ..Tuned::default() }
+    }
+
+    /// Copies `settings` if they have changed, which costs one load if they have not; says whether.
+    #[inline]
+    pub(crate) fn refresh(&self, settings: &Config) -> bool {
+        let generation = settings.generation();
+        let has_changed = self.generation.load(Ordering::Relaxed) != generation;
+        if has_changed {
+            self.load(&settings.current());
+            self.generation.store(generation, Ordering::Relaxed);
+        }
+        has_changed
+    }
+
+    #[cold]
+    fn load(&self, settings: &Settings) {
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let or_off = |ns: u64| if ns == 0 { u64::MAX } else { ns };
+        let slow_ns = match settings.slowlog_threshold {
+            Threshold::Off => u64::MAX,
+            Threshold::From(time) => nanos(time),
+        };
+        self.timed.store(settings.metrics_latency, Ordering::Relaxed);
+        self.slow_ns.store(slow_ns, Ordering::Relaxed);
+        self.latency_ns.store(or_off(nanos(settings.latency_threshold)), Ordering::Relaxed);
+        self.idle_timeout_ns.store(nanos(settings.connections_idle_timeout), Ordering::Relaxed);
+        self.auth_timeout_ns.store(nanos(settings.connections_auth_timeout), Ordering::Relaxed);
+        self.value_bytes_max.store(settings.value_max.0, Ordering::Relaxed);
+        self.input_bytes_max.store(settings.connections_input_max.0, Ordering::Relaxed);
+        self.output_bytes_max.store(settings.connections_output_max.0, Ordering::Relaxed);
+        self.messages_bytes_max.store(settings.connections_messages_max.0, Ordering::Relaxed);
+        self.transaction_bytes_max.store(settings.transaction_max.0, Ordering::Relaxed);
+    }
+
+    /// The largest reply of one command.
+    pub(crate) fn reply_bytes_max(&self) -> usize {
+        usize::try_from(self.output_bytes_max.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
+    }
+
+    /// Refuses a reply of more than `bytes` if no connection could hold it. A command whose reply may be many times its
+    /// request asks while it writes.
+    pub(crate) fn admit_reply(&self, bytes: usize) -> Outcome {
+        let most = self.reply_bytes_max();
+        if bytes > most { Err(errors::reply_too_large(most)) } else { Ok(()) }
+    }
+}
