@@ -132,7 +132,7 @@ fn label(name: &str, value: &dyn std::fmt::Display) -> LabelPair {
 
 fn about(snapshot: &Snapshot, page: &mut Page) {
     let labels = snapshot.build.iter().map(|(name, value)| label(name, value)).collect();
-    page.gauges("build_info", "What runs; always 1.", [(labels, 1.0)]);
+    page.gauges("build_info", "The running version, as labels; always 1.", [(labels, 1.0)]);
     page.gauges("uptime_seconds", "Time since the start.", [(vec![], snapshot.uptime.as_secs_f64())]);
 }
 
@@ -143,8 +143,12 @@ fn loops(snapshot: &Snapshot, page: &mut Page) {
     };
     if let Some(active) = &snapshot.active {
         let reason = vec![label("reason", &active.reason)];
-        page.gauge("loops_active", "Loops that may have connections: the first ones.", active.count);
-        page.gauges("loops_active_reason", "Why there are so many; always 1.", [(reason, 1.0)]);
+        page.gauge("loops_active", "Number of active loops: those that own connections.", active.count);
+        page.gauges(
+            "loops_active_reason",
+            "Reason for the number of active loops, as a label; always 1.",
+            [(reason, 1.0)],
+        );
         page.counter("loops_active_changes_total", "Changes of the number of active loops.", active.changes);
     }
     for (name, help, figure) in LOOP_GAUGES {
@@ -179,7 +183,7 @@ fn loops(snapshot: &Snapshot, page: &mut Page) {
     let lags = snapshot.loops.iter().enumerate().map(lag).collect();
     page.histograms(
         "loop_lag_seconds",
-        "How long ticks took: whoever came first in one waited for so long at most.",
+        "Duration of ticks: the longest time that a request waits for its loop.",
         lags,
     );
 }
@@ -193,15 +197,15 @@ fn commands(snapshot: &Snapshot, page: &mut Page) {
             command.loops.iter().enumerate().map(of_one)
         })
     };
-    page.counters("command_calls_total", "Calls that ran.", of_each(|calls| calls.calls));
+    page.counters("command_calls_total", "Calls that were executed.", of_each(|calls| calls.calls));
     page.counters(
         "command_failures_total",
-        "Calls that ran and answered with an error.",
+        "Calls that were executed and answered with an error.",
         of_each(|calls| calls.failed),
     );
     page.counters(
         "command_rejections_total",
-        "Calls refused before they ran.",
+        "Calls refused before execution.",
         of_each(|calls| calls.rejected),
     );
     let timed = snapshot.commands.iter().filter(|command| !command.nanos.is_empty()).map(|command| {
@@ -209,8 +213,7 @@ fn commands(snapshot: &Snapshot, page: &mut Page) {
         Distribution { values: &command.nanos, unit: 1e9, sum, bounds: SECONDS }
             .metric(vec![label("command", &command.name)])
     });
-    let help =
-        "Time of calls on their loop, waits for cold values and for room included, for the reply's sync not.";
+    let help = "Time of calls on their loop, with waits for values on disk and for memory, without the wait for the sync.";
     page.histograms("command_duration_seconds", help, timed.collect());
     let errors = snapshot.errors.iter().map(|(code, count)| (vec![label("code", &code)], *count as f64));
     page.counters("error_replies_total", "Error replies by their first word.", errors);
@@ -218,15 +221,23 @@ fn commands(snapshot: &Snapshot, page: &mut Page) {
 
 fn connections(snapshot: &Snapshot, page: &mut Page) {
     let figures = &snapshot.connections;
-    page.counter("connections_accepted_total", "Connections taken in.", figures.accepted);
-    page.counter("connections_refused_total", "Connections that were one too many.", figures.refused);
+    page.counter("connections_accepted_total", "Connections accepted.", figures.accepted);
+    page.counter(
+        "connections_refused_total",
+        "Connections refused because connections.max was reached.",
+        figures.refused,
+    );
     page.counter(
         "accept_failures_total",
-        "Accepts that failed for want of descriptors or memory.",
+        "Accepts that failed for lack of descriptors or memory.",
         figures.failures,
     );
-    page.gauge("connections_max", "Connections served at once, at most.", figures.max);
-    page.gauge("clients_blocked", "Clients whose command waits for something but the disk.", figures.blocked);
+    page.gauge("connections_max", "Most connections at a time.", figures.max);
+    page.gauge(
+        "clients_blocked",
+        "Clients whose command waits for something other than the disk.",
+        figures.blocked,
+    );
     page.gauge("messages_bytes", "Published messages on their way to listeners.", figures.message_bytes);
 }
 
@@ -234,8 +245,8 @@ fn keys(snapshot: &Snapshot, page: &mut Page) {
     let keys = &snapshot.keys;
     page.counter("keyspace_hits_total", "Keys that commands looked up and found.", keys.hits);
     page.counter("keyspace_misses_total", "Keys that commands looked up and did not find.", keys.misses);
-    page.counter("expired_keys_total", "Keys removed because their time had come.", keys.expired);
-    page.counter("evicted_keys_total", "Keys removed to make room.", keys.evicted);
+    page.counter("expired_keys_total", "Keys removed because they expired.", keys.expired);
+    page.counter("evicted_keys_total", "Keys evicted for lack of room.", keys.evicted);
     let used = || {
         let all = keys.databases.iter().enumerate();
         all.filter(|(db, (keys, _))| *db == 0 || *keys > 0)
@@ -256,19 +267,19 @@ fn journal(figures: &JournalFigures, page: &mut Page) {
         ("records_total", "Records written.", counters.records),
         (
             "written_bytes_total",
-            "Bytes of batches written, headers and padding included.",
+            "Bytes of batches written, with headers and padding.",
             counters.bytes_written,
         ),
         ("commits_by_loops_total", "Batches that loops wrote and synced themselves.", counters.commits_here),
-        ("syncs_unawaited_total", "Syncs that nobody waited for.", counters.syncs_unawaited),
+        ("syncs_unawaited_total", "Syncs for which no reply waited.", counters.syncs_unawaited),
         ("stamps_total", "Stamps written while idle.", counters.stamps),
         (
             "fallocated_segments_total",
             "Segments begun in a file that was not filled in time.",
             counters.fallocated_fallbacks,
         ),
-        ("files_created_total", "Files made.", counters.files_created),
-        ("files_recycled_total", "Files that served again.", counters.files_recycled),
+        ("files_created_total", "Files created.", counters.files_created),
+        ("files_recycled_total", "Files used again.", counters.files_recycled),
         ("files_removed_total", "Files removed.", counters.files_removed),
     ] {
         page.counter(&format!("journal_{name}"), help, value);
@@ -290,13 +301,13 @@ fn journal(figures: &JournalFigures, page: &mut Page) {
     page.gauges("journal_segments", "Segments by state.", segments);
     page.gauge(
         "journal_segments_retired",
-        "Segments given back whose files are still in use.",
+        "Retired segments whose files are still in use.",
         counters.segments_retired,
     );
     page.gauge("journal_files_ready", "Files prepared for segments.", counters.files_ready);
     page.gauge(
         "journal_disk_bytes",
-        "Files of segments on disk, prepared ones included.",
+        "Size of segment files on disk, with prepared ones.",
         counters.disk_bytes,
     );
     let seqs = [
@@ -307,7 +318,7 @@ fn journal(figures: &JournalFigures, page: &mut Page) {
     let seqs = seqs.map(|(which, seq)| (vec![label("which", &which)], seq as f64));
     page.gauges(
         "journal_sequence",
-        "Numbers of effects: the newest, the newest on disk, the newest that replies may show.",
+        "Sequence numbers of effects: the newest, the newest on disk, the newest that replies may show.",
         seqs,
     );
     syncs(&figures.syncs, page);
@@ -319,7 +330,7 @@ fn syncs(syncs: &journal::SyncFigures, page: &mut Page) {
         ("records", "Records that a sync made durable.", &syncs.records, syncs.records_sum, 1.0, COUNTS),
         (
             "bytes",
-            "Bytes that a sync made durable, headers and padding included.",
+            "Bytes that a sync made durable, with headers and padding.",
             &syncs.bytes,
             syncs.bytes_sum,
             1.0,
@@ -334,19 +345,15 @@ fn syncs(syncs: &journal::SyncFigures, page: &mut Page) {
 fn log(snapshot: &Snapshot, page: &mut Page) {
     let Some(log) = &snapshot.log else { return };
     for (name, help, value) in [
-        ("bytes", "Batches in all segments.", log.log_bytes),
-        ("live_bytes", "Records that live.", log.live_bytes),
-        ("disk_bytes", "Files on disk, the checkpoint included.", log.disk_bytes),
+        ("bytes", "Bytes of batches in all segments.", log.log_bytes),
+        ("live_bytes", "Bytes of live records.", log.live_bytes),
+        ("disk_bytes", "Size of all files on disk, with the checkpoint.", log.disk_bytes),
         ("checkpoint_bytes", "Size of the checkpoint.", log.checkpoint_bytes),
-        (
-            "damaged_segments",
-            "Segments in quarantine because something in them is damaged.",
-            log.damaged_segments,
-        ),
-        ("cold_queue_length_max", "Most cold reads that waited at once.", log.cold_queue_max),
+        ("damaged_segments", "Segments in quarantine because of corruption.", log.damaged_segments),
+        ("cold_queue_length_max", "Most reads from disk that waited at a time.", log.cold_queue_max),
         (
             "writers_bytes_per_second_max",
-            "What writers may append while cleaning is behind; 0 for any.",
+            "Rate to which writers are limited while cleaning is behind; 0 for no limit.",
             log.throttle_bytes_per_second,
         ),
     ] {
@@ -355,10 +362,14 @@ fn log(snapshot: &Snapshot, page: &mut Page) {
     for (name, help, value) in [
         ("cold_reads_total", "Values read from disk.", log.cold_reads),
         ("cold_read_retries_total", "Reads from disk that met a moved record.", log.cold_retries),
-        ("cold_read_failures_total", "Reads from disk that were answered with an error.", log.cold_failures),
+        ("cold_read_failures_total", "Reads from disk that failed.", log.cold_failures),
         ("cleaned_bytes_total", "Bytes that cleaning read or copied.", log.cleaned_bytes),
         ("checkpoints_total", "Checkpoints taken.", log.checkpoints),
-        ("writer_waits_total", "Times that a writer was told to wait for cleaning.", log.throttle_waits),
+        (
+            "writer_waits_total",
+            "Times that a writer was slowed down to wait for cleaning.",
+            log.throttle_waits,
+        ),
     ] {
         page.counter(&format!("log_{name}"), help, value);
     }
@@ -367,25 +378,25 @@ fn log(snapshot: &Snapshot, page: &mut Page) {
 fn memory(snapshot: &Snapshot, page: &mut Page) {
     let memory = &snapshot.memory;
     let parts = memory.parts().map(|(part, bytes)| (vec![label("part", &part)], bytes as f64));
-    page.gauges("memory_bytes", "Memory that counts against the limit, by what it is for.", parts);
+    page.gauges("memory_bytes", "Memory that counts against the limit, by purpose.", parts);
     page.gauge("memory_limit_bytes", "The setting memory.limit; 0 for none.", memory.limit);
 }
 
 fn clients(snapshot: &Snapshot, page: &mut Page) {
     let clients = &snapshot.clients;
     let parts = clients.parts.iter().map(|(part, bytes)| (vec![label("part", part)], *bytes as f64));
-    page.gauges(
-        "clients_memory_bytes",
-        "Memory that clients make the server hold, by what it is for.",
-        parts,
+    page.gauges("clients_memory_bytes", "Memory that clients use, by purpose.", parts);
+    page.gauge(
+        "clients_memory_max_bytes",
+        "Limit of this memory, connections.memory_max.",
+        clients.max_bytes,
     );
-    page.gauge("clients_memory_max_bytes", "Most of it, connections.memory_max.", clients.max_bytes);
     page.gauge(
         "clients_memory_unauthenticated_bytes",
-        "Part of it before AUTH.",
+        "Part of this memory that unauthenticated clients use.",
         clients.unauthenticated_bytes,
     );
-    page.gauge("requests_waiting_for_room", "Requests that wait for room now.", clients.waiting);
+    page.gauge("requests_waiting_for_room", "Requests that wait for memory now.", clients.waiting);
     for (name, help, count) in &clients.counts {
         page.counter(&format!("{name}_total"), help, *count);
     }
@@ -395,11 +406,11 @@ fn process(snapshot: &Snapshot, page: &mut Page) {
     let process = &snapshot.process;
     let cpu = [("user", process.cpu_user_s), ("system", process.cpu_system_s)];
     let cpu = cpu.map(|(mode, seconds)| (vec![label("mode", &mode)], seconds));
-    page.counters("process_cpu_seconds_total", "Processor time of the process.", cpu);
+    page.counters("process_cpu_seconds_total", "CPU time of the process.", cpu);
     page.gauge("process_resident_memory_bytes", "Memory of the process in RAM.", process.resident_bytes);
     page.gauge("process_threads", "Threads.", process.threads);
-    page.gauge("process_open_fds", "Open files, sockets included.", process.files_open);
-    page.gauge("process_max_fds", "Open files, at most.", process.files_max);
+    page.gauge("process_open_fds", "Open files, with sockets.", process.files_open);
+    page.gauge("process_max_fds", "Most open files.", process.files_max);
 }
 
 fn seconds(time: Duration) -> f64 {
@@ -428,10 +439,12 @@ const LOOP_COUNTERS: &[Figure] = &[
     ("loop_moves_in_total", "Connections that came from another loop.", |l| l.moves_in as f64),
     ("loop_moves_out_total", "Connections that left for another loop.", |l| l.moves_out as f64),
     ("loop_busy_seconds_total", "Time spent on connections.", |l| seconds(l.busy)),
-    ("loop_cpu_seconds_total", "Processor time of the loop's thread.", |l| seconds(l.cpu)),
-    ("loop_commit_seconds_total", "Time waited for the disk, because all clients did.", |l| {
-        seconds(l.committing)
-    }),
+    ("loop_cpu_seconds_total", "CPU time of the loop's thread.", |l| seconds(l.cpu)),
+    (
+        "loop_commit_seconds_total",
+        "Time in which the loop waited for a sync, because all its clients did.",
+        |l| seconds(l.committing),
+    ),
 ];
 
 const PREFIX: &str = "evenkeel_";

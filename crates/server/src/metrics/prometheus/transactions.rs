@@ -15,23 +15,23 @@ pub(super) fn write(figures: &TransactionFigures, page: &mut Page) {
         ("heuristic", counters.heuristic),
     ];
     let outcomes = outcomes.map(|(outcome, count)| (vec![label("outcome", &outcome)], count as f64));
-    page.counters("transactions_total", "Transactions whose outcome was told, by outcome.", outcomes);
+    page.counters("transactions_total", "Transactions that ended, by outcome.", outcomes);
     let states = figures.states.iter().map(|(state, count)| (vec![label("state", state)], *count as f64));
     page.gauges(
         "transactions_live",
-        "Transactions that are under way, or committed and kept, by their state.",
+        "Transactions in progress, or committed with their decision kept, by state.",
         states,
     );
     page.counter(
         "transaction_orphans_total",
-        "Prepared branches that nobody knew, and that were rolled back.",
+        "Prepared branches that no transaction knew; rolled back.",
         counters.orphans,
     );
-    page.gauge("transaction_prepared_branches", "Branches of keys that are prepared.", figures.prepared);
-    page.gauge("transaction_locked_keys", "Keys that prepared branches hold.", figures.locked_keys);
+    page.gauge("transaction_prepared_branches", "Prepared branches over keys.", figures.prepared);
+    page.gauge("transaction_locked_keys", "Keys that prepared branches have locked.", figures.locked_keys);
     page.gauge(
         "transaction_locked_databases",
-        "Databases that prepared branches hold whole.",
+        "Databases that prepared branches have locked as a whole.",
         figures.locked_databases,
     );
     page.counter(
@@ -43,7 +43,7 @@ pub(super) fn write(figures: &TransactionFigures, page: &mut Page) {
     let phases = [("prepare", &phases.prepare), ("decide", &phases.decide), ("commit", &phases.commit)];
     page.histograms(
         "transaction_phase_seconds",
-        "Time of the phases of transactions that committed in two.",
+        "Time of each phase of two-phase commits.",
         phases.map(|(phase, times)| histogram(times, vec![label("phase", &phase)])).into(),
     );
     let of_each = |figure: fn(&ResourceFigures) -> f64| {
@@ -57,12 +57,12 @@ pub(super) fn write(figures: &TransactionFigures, page: &mut Page) {
     page.gauges("resource_sessions", "Sessions of a database.", of_each(|it| it.sessions.open as f64));
     page.gauges(
         "resource_sessions_busy",
-        "Of these, those in a branch.",
+        "Sessions of a database that work in a branch.",
         of_each(|it| it.sessions.busy as f64),
     );
     page.gauges(
         "resource_sessions_waited_for",
-        "Who waits for one.",
+        "Branches that wait for a session.",
         of_each(|it| it.sessions.waiting as f64),
     );
     page.counters(
