@@ -104,7 +104,7 @@ impl Log {
     fn take(&mut self, view: &RecordView<'_>) {
         self.addresses.push((view.address.pack(), view.header.seq.0));
         self.marks.push(mark_of(view, &self.hasher));
-        let since = record::decode(view.header.kind, view.payload).map_or(0, |payload| payload.since());
+        let since = record::since(view.header.kind, view.payload);
         if since != 0 {
             self.since.insert(view.address.pack(), since);
         }

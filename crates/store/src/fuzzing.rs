@@ -6,6 +6,7 @@ use vfs::{OpenOptions, SimDisk, Vfs};
 
 use crate::log::checkpoint_file;
 use crate::log::fold::{put_part, split_part};
+use crate::packed::{self, Edit, Packed};
 use crate::record::{self, Payload};
 use crate::staging;
 
@@ -19,11 +20,14 @@ pub fn record(kind: u8, payload: &[u8]) -> bool {
         None => false,
         Some(Payload::Whole { key, value }) => {
             assert_eq!(payload.len(), 4 + key.len() + value.len());
+            if let Some(shape) = record::base(kind).and_then(|base| base.value.shape()) {
+                read_and_change(Packed::new(shape, value));
+            }
             true
         }
         Some(Payload::Delta { key, body, .. }) => {
             assert_eq!(payload.len(), 12 + key.len() + body.len());
-            if kind & !record::SHARED == record::PART {
+            if record::changes(kind) == Some(record::Changes::Bytes) {
                 let mut string = vec![0; 16];
                 let fits = put_part(&mut string, 0, body).is_some();
                 let end =
@@ -41,6 +45,25 @@ pub fn record(kind: u8, payload: &[u8]) -> bool {
             assert_eq!(record::encode_clock(&record), payload);
             true
         }
+    }
+}
+
+/// Reads all of a collection, takes some elements out and folds the same.
+fn read_and_change(packed: Packed<'_>) {
+    let mut edit = Edit::new(packed);
+    for at in 0..packed.len() {
+        let (key, _) = packed.element(at);
+        assert!(packed.find(packed.tag(at), key).is_some_and(|first| first <= at), "each is found");
+        if at % 3 == 0 {
+            edit.delete(packed.tag(at), key);
+        }
+    }
+    let changed = edit.encode();
+    assert!(Packed::check(packed.shape(), &changed));
+    let unchanged = Edit::new(packed).encode();
+    if edit.is_changed() {
+        let folded = packed::fold(packed.shape(), &unchanged, &[edit.operations()]);
+        assert_eq!(folded.as_ref(), Some(&changed));
     }
 }
 

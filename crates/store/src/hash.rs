@@ -60,6 +60,11 @@ impl KeyHash {
         (self.0 >> 80) as u8
     }
 
+    /// 16 bits that the index does not use.
+    pub(crate) fn low_bits(self) -> u16 {
+        self.0 as u16
+    }
+
     /// Where SCAN meets the key, below 2^[`POSITION_BITS`].
     pub(crate) fn position(self) -> u64 {
         (self.0 >> (128 - POSITION_BITS)) as u64

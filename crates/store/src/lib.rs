@@ -29,6 +29,7 @@ mod log;
 mod memory;
 mod object;
 mod options;
+mod packed;
 mod policy;
 mod prepared;
 mod record;
@@ -45,7 +46,7 @@ mod watch;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-pub use access::{Access, ClaimReport, Scope};
+pub use access::{Access, ClaimReport, Scope, WrongType};
 pub use check::{Checked, check};
 pub use error::{Locked, Stop, StoreError};
 pub use evict::{Eviction, Usage};
@@ -55,6 +56,7 @@ pub use large::Large;
 pub use log::LogReport;
 pub use memory::{MemoryReport, Reserved};
 pub use options::{Durability, EngineKind, Hooks, Options};
+pub use packed::{Edit, Element, Form, Packed, Shape};
 pub use prepared::{Prepared, Wanted};
 pub use salvage::{Salvaged, salvage};
 pub use staging::{Halted, PreparedBranch, Staging, Workspace};
@@ -243,15 +245,10 @@ impl Store {
             let base = |word: &object::Word| Sought::base(word.address(), keyspace, hash);
             let unknown: Vec<Sought> = match space.seek((keyspace, hash), key.key, prepared) {
                 Seek::Unknown(records) => records,
-                Seek::At { word, whole: false, current, .. } if current.kind() == record::STRING => {
-                    vec![base(word)]
-                }
-                Seek::At { word, whole: false, .. } => {
-                    space.changes(word, 0).map(|delta| base(word).delta(delta)).collect()
-                }
+                Seek::At { word, whole: false, .. } => vec![base(word)],
                 _ => continue,
             };
-            let folds: Vec<_> = unknown.iter().filter_map(|record| space.parts_of(*record)).collect();
+            let folds: Vec<_> = unknown.iter().filter_map(|record| space.fold_of(*record)).collect();
             drop(stripe);
             unknown.into_iter().for_each(|record| prepared.want_record(record));
             folds.into_iter().for_each(|fold| prepared.want_fold(fold));

@@ -3,7 +3,7 @@
 //! Records are kept by address. The index decides at execution whether a slot still names that address, so a record
 //! that went stale meanwhile is simply not asked for.
 //!
-//! A long string with parts written over it is folded once all of these records are here, before anybody locks anything: it is
+//! A value with changes on top of it is folded once all of these records are here, before anybody locks anything: it is
 //! then as if the record at its base's address held the state of the newest of them. Deltas that came later lie on top of that.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::error::StoreError;
 use crate::index::stripe::{Delta, broken_chain, later};
 use crate::large::{Ledger, Owned};
-use crate::log::fold::{put_part, split_part};
 use crate::record;
 use crate::sought::Sought;
 
@@ -42,7 +41,7 @@ struct Reading {
     folds: Vec<Fold>,
 }
 
-/// A long string and the deltas on it.
+/// A value and the deltas on it.
 #[derive(Clone, Debug)]
 pub(crate) struct Fold {
     /// The base.
@@ -106,8 +105,8 @@ pub(crate) struct Fetched {
     pub(crate) expiry_ms: u64,
     /// Bytes of the value, which was left out: more was read already than one command may hold. 0: it is here.
     pub(crate) left_out_bytes: u64,
-    /// By how many bytes the value is longer than in the record, after folding.
-    pub(crate) grown_bytes: u64,
+    /// After folding: bytes of the base in its segment.
+    pub(crate) base_bytes: Option<u64>,
 }
 
 impl Fetched {
@@ -118,12 +117,13 @@ impl Fetched {
 
     /// Bytes of the record in its segment.
     pub(crate) fn record_bytes(&self) -> u64 {
-        record::bytes_of(self.kind, self.key.len(), (self.value_len() - self.grown_bytes) as usize)
+        let own = || record::bytes_of(self.kind, self.key.len(), self.value_len() as usize);
+        self.base_bytes.unwrap_or_else(own)
     }
 }
 
 impl Fold {
-    /// The string with its deltas in it; `None` if not all of them are here, or one is damaged.
+    /// The value with its deltas in it; `None` if not all of them are here, or one is damaged.
     fn fold(
         &self,
         records: &BTreeMap<u64, Result<Fetched, StoreError>>,
@@ -132,9 +132,9 @@ impl Fold {
         let deltas = later(&self.deltas, base.seq);
         let mut read = Vec::with_capacity(deltas.len());
         for delta in deltas {
-            read.push(match delta.kind {
-                record::EXPIRY => None,
-                _ => Some(records.get(&delta.address)?.as_ref().ok()?),
+            read.push(match record::changes_value(delta.kind) {
+                false => None,
+                true => Some(records.get(&delta.address)?.as_ref().ok()?),
             });
         }
         Some(folded(base, deltas, &read).ok_or_else(|| broken_chain(self.base.address)))
@@ -143,28 +143,27 @@ impl Fold {
 
 /// `base` after `deltas`, of which those that change the value are `read`; `None` if they do not fit each other.
 fn folded(base: &Fetched, deltas: &[Delta], read: &[Option<&Fetched>]) -> Option<Fetched> {
-    let (mut seq, mut expiry_ms, mut len) = (base.seq, base.expiry_ms, base.value_len());
+    let (row, mut bodies) = (record::base(base.kind)?, Vec::with_capacity(read.len()));
+    let (mut seq, mut expiry_ms) = (base.seq, base.expiry_ms);
     for (delta, read) in deltas.iter().zip(read) {
         if !delta.follows(seq) {
             return None;
         }
         (seq, expiry_ms) = (delta.seq, delta.expiry_after(expiry_ms));
-        if let Some(part) = read {
-            let (offset, bytes) = split_part(&part.value)?;
-            let fits = part.kind == record::PART && part.seq == seq && part.key == base.key && offset <= len;
-            len = if fits { len.max(offset + bytes.len() as u64) } else { return None };
+        if let Some(change) = read {
+            let fits = change.seq == seq && change.key == base.key;
+            if !fits || record::changes(change.kind) != Some(row.changes) {
+                return None;
+            }
+            bodies.push(&*change.value);
         }
     }
-    let (mut value, mut left_out_bytes) = (Vec::new(), len);
-    if base.left_out_bytes == 0 {
-        value.reserve_exact(usize::try_from(len).ok()?);
-        value.extend_from_slice(&base.value);
-        read.iter().flatten().try_for_each(|part| put_part(&mut value, 0, &part.value))?;
-        left_out_bytes = 0;
-    }
-    let grown_bytes = base.grown_bytes + len - base.value_len();
+    // what was left out stays so, whatever its size is now
+    let left_out_bytes = base.left_out_bytes;
+    let value = if left_out_bytes == 0 { (row.fold)(&base.value, &bodies)? } else { Vec::new() };
+    let base_bytes = Some(base.record_bytes());
     let (key, value) = (base.key.clone(), Owned::Plain(value.into_boxed_slice()));
-    Some(Fetched { kind: base.kind, key, value, seq, expiry_ms, left_out_bytes, grown_bytes })
+    Some(Fetched { kind: base.kind, key, value, seq, expiry_ms, left_out_bytes, base_bytes })
 }
 
 /// What an access missed, to be added to a [`Prepared`].
@@ -213,10 +212,10 @@ impl Prepared {
         }
     }
 
-    /// Asks for the records of a long string, and that they are folded.
+    /// Asks for the records of a value, and that they are folded.
     pub(crate) fn want_fold(&mut self, fold: Fold) {
         self.want_record(fold.base);
-        for delta in fold.deltas.iter().filter(|delta| delta.kind != record::EXPIRY) {
+        for delta in fold.deltas.iter().filter(|delta| record::changes_value(delta.kind)) {
             self.want_record(fold.base.delta(delta));
         }
         self.reading.get_or_insert_default().folds.push(fold);
@@ -286,12 +285,6 @@ impl Prepared {
     /// The key that was fetched and comes first; any will do, but always the same.
     pub(crate) fn first_key(&self) -> Option<&[u8]> {
         self.records.values().flatten().map(|fetched| &*fetched.key).min()
-    }
-
-    /// Keys of the collections that were fetched.
-    pub(crate) fn collections(&self) -> impl Iterator<Item = &[u8]> {
-        let images = self.records.values().flatten().filter(|fetched| fetched.kind == record::IMAGE);
-        images.map(|fetched| &*fetched.key)
     }
 
     /// Number of records that were fetched.

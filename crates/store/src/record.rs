@@ -14,10 +14,10 @@
 //!                                                                    expiry replaces its own
 //!  6 PART           base_seq u64 | offset u64 | bytes, one or more   the string of effect base_seq with these bytes from offset on, which is its
 //!                                                                    length at most; the header's expiry replaces its own, unless 0
-//! 16 IMAGE          count u32 | (field_len u32 | value_len u32 | field | value) x count, fields ascending
-//!                                                                    the key is this test collection (a fold)
-//! 17 FIELD_SET      base_seq u64 | field_len u32 | field | value     one field of the collection on top of its base
-//! 18 FIELD_DELETE   base_seq u64 | field_len u32 | field             one field less
+//!  7 HASH           packed entries (`packed`)                        the key is this hash
+//!  8 SET            packed entries                                   the key is this set
+//! 19 CHANGE         base_seq u64 | operations, one or more (`packed`)
+//!                                                                    the collection of effect base_seq after these operations
 //!
 //!  4 MAPPING        next_keyspace u32 | count u32 | keyspace u32 x count       no key: database n is keyspace [n]
 //!  5 CLOCK          0 u32 | boot u128 | uptime_us u64 | server_us u64 | wall_us u64 | (wall_ms u64 | seq u64) x n, 16 at most
@@ -28,17 +28,24 @@
 //! records with equal bits both lack it, the later one's writer saw no other key alive, so the earlier one is
 //! dead whichever key it had: recovery reads no keys. Where one has it, the keys on disk decide.
 //!
-//! EXPIRY, PART and FIELD_* are deltas: dead as soon as their base is, and meaningless on any other base. Kinds 7 to
-//! 15 and 19 to 31 are free; a hot object keeps 5 bits of kind.
+//! EXPIRY, PART and CHANGE are deltas: dead as soon as their base is, and meaningless on any other base.
+//!
+//! [`KINDS`] says of each kind what it is for, and what follows from that: which bases a delta changes and how, what salvage keeps
+//! of it, which type TYPE names. A new type is a row of it, and a codec. Other kinds up to 31 are free; a hot object keeps 5 bits of kind.
 //!
 //! Out of scope: headers, checksums, addresses (`journal`).
 
+use crate::access::LONG_BYTES;
+use crate::log::fold;
+use crate::packed::{self, Packed, Shape};
 use crate::time::{CEILINGS_MAX, Ceiling, ClockRecord};
+use crate::value::ValueKind;
 
-/// Version of what this code writes; the manifest states it. 1: from CLOCK on (the folders before state none).
-const VERSION: u16 = 1;
+/// Version of what this code writes; the manifest states it. 1: from CLOCK on (the folders before state none). 2: from HASH, SET and
+/// CHANGE on.
+const VERSION: u16 = 2;
 /// The oldest version that understands it.
-const READER_VERSION_MIN: u16 = 1;
+const READER_VERSION_MIN: u16 = 2;
 /// The store's records, to the journal.
 pub(crate) const CONTENT: journal::Content =
     journal::Content { version: VERSION, reader_version_min: READER_VERSION_MIN, check };
@@ -55,17 +62,132 @@ pub(crate) const MAPPING: u8 = 4;
 pub(crate) const CLOCK: u8 = 5;
 /// Some bytes of a string.
 pub(crate) const PART: u8 = 6;
-/// A whole test collection.
-pub(crate) const IMAGE: u8 = 16;
-/// One field of a test collection.
-pub(crate) const FIELD_SET: u8 = 17;
-/// One field less.
-pub(crate) const FIELD_DELETE: u8 = 18;
+/// The key is a hash.
+pub(crate) const HASH: u8 = 7;
+/// The key is a set.
+pub(crate) const SET: u8 = 8;
+/// Some elements of a collection.
+pub(crate) const CHANGE: u8 = 19;
 /// Another live key had the same 48 bits.
 pub(crate) const SHARED: u8 = 0x80;
 
 /// Bytes of the journal's record header.
 pub(crate) const HEADER_BYTES: u64 = 48;
+
+/// What a kind of record is for.
+#[derive(Clone, Copy)]
+pub(crate) enum Role {
+    /// The whole value of a key.
+    Base(Base),
+    /// A small change on top of a base.
+    Delta(Changes),
+    /// The key is gone.
+    Removal,
+    /// Something of the whole store: no key.
+    State,
+}
+
+/// Makes of a value and the bodies of some deltas the value after them.
+type Fold = fn(&[u8], &[&[u8]]) -> Option<Vec<u8>>;
+
+/// A type of value.
+#[derive(Clone, Copy)]
+pub(crate) struct Base {
+    /// The type.
+    pub(crate) value: ValueKind,
+    /// The deltas that change such a value.
+    pub(crate) changes: Changes,
+    /// Smaller values are written whole.
+    pub(crate) delta_bytes_min: u64,
+    /// The value after the bodies of some deltas, oldest first; `None` when one does not fit.
+    pub(crate) fold: Fold,
+    /// Whether these bytes are such a value.
+    fits: fn(&[u8]) -> bool,
+}
+
+/// What a delta changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Changes {
+    /// When any key expires; the value stays.
+    Expiry,
+    /// Bytes of a string.
+    Bytes,
+    /// Elements of a collection.
+    Elements,
+}
+
+/// What each kind is for; `None`: there is no such kind.
+const KINDS: [Option<Role>; 32] = {
+    let mut kinds = [None; 32];
+    kinds[STRING as usize] = Some(Role::Base(Base {
+        value: ValueKind::String,
+        changes: Changes::Bytes,
+        delta_bytes_min: LONG_BYTES,
+        fold: fold::parts,
+        fits: |_| true,
+    }));
+    kinds[HASH as usize] = Some(Role::Base(Base {
+        value: ValueKind::Hash,
+        changes: Changes::Elements,
+        delta_bytes_min: packed::DELTA_BYTES_MIN,
+        fold: |value, operations| packed::fold(Shape::Map, value, operations),
+        fits: |value| Packed::check(Shape::Map, value),
+    }));
+    kinds[SET as usize] = Some(Role::Base(Base {
+        value: ValueKind::Set,
+        changes: Changes::Elements,
+        delta_bytes_min: packed::DELTA_BYTES_MIN,
+        fold: |value, operations| packed::fold(Shape::Set, value, operations),
+        fits: |value| Packed::check(Shape::Set, value),
+    }));
+    kinds[REMOVED as usize] = Some(Role::Removal);
+    kinds[EXPIRY as usize] = Some(Role::Delta(Changes::Expiry));
+    kinds[PART as usize] = Some(Role::Delta(Changes::Bytes));
+    kinds[CHANGE as usize] = Some(Role::Delta(Changes::Elements));
+    kinds[MAPPING as usize] = Some(Role::State);
+    kinds[CLOCK as usize] = Some(Role::State);
+    kinds
+};
+
+/// What `kind`, with or without SHARED, is for.
+pub(crate) fn role(kind: u8) -> Option<&'static Role> {
+    KINDS.get(usize::from(kind & !SHARED))?.as_ref()
+}
+
+/// The row of a whole value's kind; `None` of other kinds.
+pub(crate) fn base(kind: u8) -> Option<&'static Base> {
+    match role(kind) {
+        Some(Role::Base(base)) => Some(base),
+        _ => None,
+    }
+}
+
+/// Whether `bytes` are a value of `kind`, without SHARED.
+pub(crate) fn is_value(kind: u8, bytes: &[u8]) -> bool {
+    kind & SHARED == 0 && base(kind).is_some_and(|base| (base.fits)(bytes))
+}
+
+/// What a delta of `kind` changes; `None` of other kinds.
+pub(crate) fn changes(kind: u8) -> Option<Changes> {
+    match role(kind) {
+        Some(Role::Delta(changes)) => Some(*changes),
+        _ => None,
+    }
+}
+
+/// Whether `kind` is a delta that changes a value, not only its expiry.
+pub(crate) fn changes_value(kind: u8) -> bool {
+    changes(kind).is_some_and(|changes| changes != Changes::Expiry)
+}
+
+/// The kind of whole values of this type.
+pub(crate) fn kind_of(value: ValueKind) -> u8 {
+    match value {
+        ValueKind::String => STRING,
+        ValueKind::Hash => HASH,
+        ValueKind::Set => SET,
+    }
+}
 
 /// A record about to be appended; borrows key and value.
 #[derive(Clone, Copy, Debug)]
@@ -184,17 +306,22 @@ pub(crate) fn part_bytes(key_len: usize, len: usize) -> u64 {
     HEADER_BYTES + (4 + key_len as u64 + 16 + len as u64).next_multiple_of(8)
 }
 
+/// Bytes in its segment of a CHANGE with operations of `len` bytes.
+pub(crate) fn change_bytes(key_len: usize, len: usize) -> u64 {
+    HEADER_BYTES + (4 + key_len as u64 + 8 + len as u64).next_multiple_of(8)
+}
+
 /// Whether a record of `kind` is small and lies on top of another one.
 pub(crate) fn is_delta(kind: u8) -> bool {
-    matches!(kind & !SHARED, EXPIRY | PART | FIELD_SET | FIELD_DELETE)
+    changes(kind).is_some()
 }
 
 /// A decoded payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Payload<'a> {
-    /// STRING, IMAGE, REMOVED: key and value.
+    /// A base, or REMOVED: key and value.
     Whole { key: &'a [u8], value: &'a [u8] },
-    /// EXPIRY, PART, FIELD_SET, FIELD_DELETE.
+    /// EXPIRY, PART, CHANGE.
     Delta { key: &'a [u8], base_seq: u64, body: &'a [u8] },
     /// MAPPING.
     Mapping { next_keyspace: u32, keyspaces: &'a [u8] },
@@ -203,20 +330,6 @@ pub(crate) enum Payload<'a> {
 }
 
 impl<'a> Payload<'a> {
-    /// Of a delta: the oldest effect whose value it may lie on; 0 of others.
-    pub(crate) fn since(&self) -> u64 {
-        match *self {
-            Self::Delta { base_seq, body, .. } => match body.first_chunk() {
-                // a field's body begins with its length, and is never as short; nor is a part's
-                Some(since) if body.len() == 8 && u64::from_le_bytes(*since) <= base_seq => {
-                    u64::from_le_bytes(*since)
-                }
-                _ => base_seq,
-            },
-            _ => 0,
-        }
-    }
-
     /// The key, if the kind has one.
     pub(crate) fn key(&self) -> Option<&'a [u8]> {
         match *self {
@@ -228,40 +341,49 @@ impl<'a> Payload<'a> {
 
 /// Takes a payload apart; `None` when it does not fit its kind.
 pub(crate) fn decode(kind: u8, payload: &[u8]) -> Option<Payload<'_>> {
-    let kind = kind & !SHARED;
-    let (first, rest) = split_u32(payload)?;
-    if kind == MAPPING {
-        let (count, keyspaces) = split_u32(rest)?;
-        let whole = keyspaces.len() == usize::try_from(count).ok()?.checked_mul(4)?;
-        return whole.then_some(Payload::Mapping { next_keyspace: first, keyspaces });
-    }
-    if kind == CLOCK {
-        return decode_clock(payload).is_some().then_some(Payload::Clock(payload));
+    let (role, (first, rest)) = (role(kind)?, split_u32(payload)?);
+    if matches!(role, Role::State) {
+        return decode_state(kind & !SHARED, payload);
     }
     let (key, body) = rest.split_at_checked(usize::try_from(first).ok()?)?;
-    match kind {
-        STRING | IMAGE => Some(Payload::Whole { key, value: body }),
-        REMOVED if body.is_empty() => Some(Payload::Whole { key, value: body }),
-        EXPIRY | PART | FIELD_SET | FIELD_DELETE => {
+    match role {
+        Role::Base(base) => (base.fits)(body).then_some(Payload::Whole { key, value: body }),
+        Role::Removal => body.is_empty().then_some(Payload::Whole { key, value: body }),
+        Role::Delta(changes) => {
             let (base_seq, body) = body.split_first_chunk::<8>()?;
-            let fits = match kind {
-                EXPIRY => body.is_empty() || body.len() == 8,
-                PART => body.len() > 8,
-                _ => true,
+            let fits = match changes {
+                Changes::Expiry => body.is_empty() || body.len() == 8,
+                Changes::Bytes => body.len() > 8,
+                Changes::Elements => packed::are_operations(body),
             };
             fits.then_some(Payload::Delta { key, base_seq: u64::from_le_bytes(*base_seq), body })
         }
-        _ => None,
+        Role::State => None,
+    }
+}
+
+fn decode_state(kind: u8, payload: &[u8]) -> Option<Payload<'_>> {
+    if kind == CLOCK {
+        return decode_clock(payload).is_some().then_some(Payload::Clock(payload));
+    }
+    let (next_keyspace, rest) = split_u32(payload)?;
+    let (count, keyspaces) = split_u32(rest)?;
+    let whole = keyspaces.len() == usize::try_from(count).ok()?.checked_mul(4)?;
+    whole.then_some(Payload::Mapping { next_keyspace, keyspaces })
+}
+
+/// Of a delta of `kind`: the oldest effect whose value it may lie on; 0 of others.
+pub(crate) fn since(kind: u8, payload: &[u8]) -> u64 {
+    let Some(Payload::Delta { base_seq, body, .. }) = decode(kind, payload) else { return 0 };
+    match body.first_chunk() {
+        Some(since) if changes(kind) == Some(Changes::Expiry) => u64::from_le_bytes(*since).min(base_seq),
+        _ => base_seq,
     }
 }
 
 /// Whether a record of `kind` is one of the store's, and has a payload that fits; otherwise what is wrong.
 pub(crate) fn check(kind: u8, payload: Option<&[u8]>) -> Result<(), String> {
-    let is_known = matches!(
-        kind & !SHARED,
-        STRING | REMOVED | EXPIRY | MAPPING | CLOCK | PART | IMAGE | FIELD_SET | FIELD_DELETE
-    );
-    if !is_known {
+    if role(kind).is_none() {
         return Err(format!("a record of kind {kind}, which this version of evenkeel does not know"));
     }
     match payload {
@@ -344,12 +466,12 @@ mod tests {
         assert_eq!(payload(&expiry), b"\x02\0\0\0ab\x02\x01\0\0\0\0\0\0");
         let retimed = payload(&Draft::expiry(0, 1, b"ab", (1, 0x0102), 5));
         assert_eq!(retimed, b"\x02\0\0\0ab\x02\x01\0\0\0\0\0\0\x01\0\0\0\0\0\0\0");
-        assert_eq!(decode(EXPIRY, &retimed).map(|payload| payload.since()), Some(1));
-        assert_eq!(decode(EXPIRY, &payload(&expiry)).map(|payload| payload.since()), Some(0x0102));
+        assert_eq!(since(EXPIRY, &retimed), 1);
+        assert_eq!(since(EXPIRY, &payload(&expiry)), 0x0102);
         let part = Draft::part(0, 1, b"ab", 0x0102, (0x0304, b"xyz"), 0);
         assert_eq!(payload(&part), b"\x02\0\0\0ab\x02\x01\0\0\0\0\0\0\x04\x03\0\0\0\0\0\0xyz");
         assert_eq!(part.record_bytes(), part_bytes(2, 3));
-        assert_eq!(decode(PART, &payload(&part)).map(|payload| payload.since()), Some(0x0102));
+        assert_eq!(since(PART, &payload(&part)), 0x0102);
         let mapping = encode_mapping(9, &[1, 8]);
         assert_eq!(payload(&Draft::mapping(&mapping)), b"\x09\0\0\0\x02\0\0\0\x01\0\0\0\x08\0\0\0");
         assert_eq!((string.record_bytes(), bytes_of(STRING, 2, 3)), (64, 64));
@@ -368,9 +490,9 @@ mod tests {
     fn decode_gives_back_what_was_drafted() {
         let string = payload(&Draft::whole(STRING, 1, b"k", b"v", 0));
         assert_eq!(decode(STRING | SHARED, &string), Some(Payload::Whole { key: b"k", value: b"v" }));
-        let field = payload(&Draft::delta(FIELD_SET, 1, b"k", 7, b"\x01\0\0\0fv", 0));
-        let expected = Payload::Delta { key: b"k", base_seq: 7, body: b"\x01\0\0\0fv" };
-        assert_eq!(decode(FIELD_SET, &field), Some(expected));
+        let put = b"\x01\x02\0\x01\x01fv";
+        let change = payload(&Draft::delta(CHANGE, 1, b"k", 7, put, 0));
+        assert_eq!(decode(CHANGE, &change), Some(Payload::Delta { key: b"k", base_seq: 7, body: put }));
         let mapping = encode_mapping(9, &[1, 8]);
         let Some(Payload::Mapping { next_keyspace: 9, keyspaces }) = decode(MAPPING, &mapping) else {
             panic!()
@@ -380,12 +502,15 @@ mod tests {
 
     #[test]
     fn payload_that_does_not_fit_its_kind_is_refused() {
-        let cases: [(u8, &[u8]); 9] = [
+        let cases: [(u8, &[u8]); 12] = [
             (STRING, b"\x05\0\0\0ab"),
             (STRING, b"\x05\0"),
             (REMOVED, b"\x01\0\0\0kv"),
             (EXPIRY, b"\x01\0\0\0k1234567"),
             (PART, b"\x01\0\0\0k12345678"),
+            (HASH, b"\x01\0\0\0k"),
+            (SET, b"\x01\0\0\0k\x01\0\0\0\0\0\0\0"),
+            (CHANGE, b"\x01\0\0\0k12345678"),
             (PART, b"\x01\0\0\0k1234567812345678"),
             (MAPPING, b"\x01\0\0\0\xff\xff\xff\xff"),
             (99, b"\x01\0\0\0k"),

@@ -22,7 +22,6 @@ use journal::{
 };
 use vfs::Vfs;
 
-use crate::access::LONG_BYTES;
 use crate::error::StoreError;
 use crate::hash::{KeyHash, KeyHasher};
 use crate::index::stripe::{Delta, chain};
@@ -137,7 +136,7 @@ impl States {
         }
         let Some(newest) = self.newest.get_mut(&hash) else { return keep };
         // what the checkpoint names lies in any order, and all of it counts
-        if keep == Keep::AsItIs && payload.since() > *newest {
+        if keep == Keep::AsItIs && record::since(view.header.kind, view.payload) > *newest {
             self.loose += 1;
             return Keep::No;
         }
@@ -148,11 +147,7 @@ impl States {
 
 /// Whether parts of the value in a record may have been changed by themselves.
 fn takes_parts(view: &RecordView<'_>) -> bool {
-    match view.header.kind & !record::SHARED {
-        record::IMAGE => true,
-        record::STRING => view.payload.len() as u64 >= LONG_BYTES,
-        _ => false,
-    }
+    record::base(view.header.kind).is_some_and(|base| view.payload.len() as u64 >= base.delta_bytes_min)
 }
 
 /// What a checkpoint says is alive.
@@ -187,8 +182,7 @@ fn newest_checkpoint(vfs: &dyn Vfs, dir: &Path, identity: &Identity) -> Result<A
 
 /// Whether a record of `kind` counts though what lies around it is gone; a changed expiry of another state does not.
 fn may_be_alone(kind: u8) -> bool {
-    let kind = kind & !record::SHARED;
-    matches!(kind, record::STRING | record::IMAGE | record::PART | record::FIELD_SET | record::FIELD_DELETE)
+    record::base(kind).is_some() || record::changes_value(kind)
 }
 
 impl Alive {

@@ -37,10 +37,9 @@ impl Sought {
 
     /// Whether the record that was read may be this one.
     pub(crate) fn is(&self, header: &journal::RecordHeader, key: &[u8], hasher: &KeyHasher) -> bool {
-        let kind = header.kind & !record::SHARED;
         let fits = match self.delta_seq {
-            0 => kind == record::STRING || kind == record::IMAGE,
-            seq => record::is_delta(kind) && header.seq.0 == seq,
+            0 => record::base(header.kind).is_some(),
+            seq => record::is_delta(header.kind) && header.seq.0 == seq,
         };
         fits && header.keyspace == self.keyspace && hasher.hash(key).slot() == self.slot
     }
@@ -75,7 +74,7 @@ mod tests {
             ..journal::RecordHeader::default()
         };
         let base = Sought::base(5, 1, hasher.hash(b"k"));
-        for kind in [record::STRING, record::IMAGE, record::STRING | record::SHARED] {
+        for kind in [record::STRING, record::HASH, record::STRING | record::SHARED] {
             assert!(base.is(&header(kind, 1, 9), b"k", &hasher));
         }
         assert!(!base.is(&header(record::STRING, 1, 9), b"other", &hasher));
@@ -83,7 +82,7 @@ mod tests {
             !base.is(&header(record::STRING, 0, 9), b"k", &hasher),
             "a prepared transaction of that name"
         );
-        for kind in [record::REMOVED, record::EXPIRY, record::PART, record::FIELD_SET] {
+        for kind in [record::REMOVED, record::EXPIRY, record::PART, record::CHANGE] {
             assert!(!base.is(&header(kind, 1, 9), b"k", &hasher), "kind {kind} is no value");
         }
         let delta =

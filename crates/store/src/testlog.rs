@@ -64,6 +64,11 @@ impl TestLog {
         (log, index)
     }
 
+    /// The kind of the record of effect `seq`.
+    pub(crate) fn kind_at(&self, seq: u64) -> u8 {
+        self.records.lock().expect("no test panics here")[seq as usize - 1].kind
+    }
+
     fn replay(&self, index: &Index, hasher: &KeyHasher, seq: u64, record: &Record) {
         let payload = record::decode(record.kind, &record.payload).expect("we wrote it");
         if let Payload::Mapping { next_keyspace, keyspaces } = payload {
@@ -78,7 +83,7 @@ impl TestLog {
             hash: hasher.hash(key),
             address: seq,
             seq,
-            since: payload.since(),
+            since: record::since(record.kind, &record.payload),
             kind: record.kind,
             expiry_ms: record.expiry_ms,
             record_bytes: 0,
@@ -150,7 +155,7 @@ impl TestLog {
             seq: address,
             expiry_ms: record.expiry_ms,
             left_out_bytes: 0,
-            grown_bytes: 0,
+            base_bytes: None,
         })
     }
 }

@@ -1,8 +1,6 @@
 //! The closed set of value types, behind one seam: what a command puts in and what it finds.
 //!
-//! A type is a record kind for its base image (`record`) plus, for collections, kinds for small deltas on top.
-//! Strings are the only type that commands reach; the test collection takes the same road so that log,
-//! cleaning, restart and simulation are ready for hashes, lists, sets, sorted sets and streams.
+//! A type is a row of `record::KINDS`: its base image, and which small deltas lie on top.
 
 use std::sync::Arc;
 
@@ -17,6 +15,8 @@ pub enum Value<'a> {
     String(&'a [u8]),
     /// Bytes that are held already, by [`crate::Store::large`] or by another key; shared.
     Large(&'a Arc<Large>),
+    /// A whole collection of this type, as [`crate::Packed`] has it.
+    Collection(ValueKind, &'a [u8]),
 }
 
 impl<'a> Value<'a> {
@@ -24,13 +24,14 @@ impl<'a> Value<'a> {
     pub(crate) fn kind(self) -> u8 {
         match self {
             Self::String(_) | Self::Large(_) => record::STRING,
+            Self::Collection(kind, _) => record::kind_of(kind),
         }
     }
 
     /// The base image.
     pub(crate) fn bytes(self) -> &'a [u8] {
         match self {
-            Self::String(bytes) => bytes,
+            Self::String(bytes) | Self::Collection(_, bytes) => bytes,
             Self::Large(large) => large.as_ref().as_ref(),
         }
     }
@@ -41,14 +42,19 @@ impl<'a> Value<'a> {
 pub enum ValueKind {
     /// Bytes.
     String,
-    /// A map of fields that only tests reach.
-    TestCollection,
+    /// Fields with values.
+    Hash,
+    /// Distinct members.
+    Set,
 }
 
 impl ValueKind {
     /// The type whose base image has record kind `kind`.
+    ///
+    /// # Panics
+    /// If `kind` is none of a base.
     pub(crate) fn of(kind: u8) -> Self {
-        if kind == record::IMAGE { Self::TestCollection } else { Self::String }
+        record::base(kind).expect("values have the kind of a base").value
     }
 
     /// What TYPE answers.
@@ -56,7 +62,8 @@ impl ValueKind {
     pub fn name(self) -> &'static str {
         match self {
             Self::String => "string",
-            Self::TestCollection => "testcollection",
+            Self::Hash => "hash",
+            Self::Set => "set",
         }
     }
 }

@@ -122,7 +122,7 @@ fn opening_fails(disk: &SimDisk) -> String {
 
 /// An owner of the same version that takes any record.
 const TOLERANT: journal::Content =
-    journal::Content { version: 1, reader_version_min: 1, check: |_, _| Ok(()) };
+    journal::Content { version: 2, reader_version_min: 2, check: |_, _| Ok(()) };
 
 /// Lets another owner of the journal in the folder write a record of `kind`.
 fn strange(disk: &SimDisk, kind: u8, content: journal::Content, seals: bool) {
@@ -150,7 +150,7 @@ fn append(disk: &SimDisk, kind: u8, payload: &[u8], content: journal::Content, s
 /// had opened the folder.
 #[test]
 fn record_of_an_unknown_kind_is_refused_with_its_address_and_nothing_is_changed() {
-    for (kind, seals) in [(99, false), (99, true), (7, true), (99 | 0x80, false)] {
+    for (kind, seals) in [(99, false), (99, true), (15, true), (99 | 0x80, false)] {
         let (disk, _) = filled();
         strange(&disk, kind, TOLERANT, seals);
         let disk = disk.process_death();

@@ -1,150 +1,142 @@
-//! The test collection: the road that hashes, sets and the like will take, walked today by a map that only tests
-//! reach.
+//! Collections: hashes and sets, each one value (`packed`) of which small parts change.
 //!
 //! ```text
-//! IMAGE { a: 1 }  <-  FIELD_SET b = 2  <-  FIELD_DELETE a        small records, each names the state it builds on
-//! fold: IMAGE { b: 2 }                                           one record again
+//! HASH { a: 1, ... }  <-  CHANGE put b = 2  <-  CHANGE delete a, put c = 3       each names the state it builds on
+//! fold: HASH { ..., b: 2, c: 3 }                                                 one record again
 //! ```
 //!
-//! In memory a collection is its folded image. Cold, it is base and deltas in the log; both are fetched, and
-//! [`super::Guards::warm`] folds them under the lock. A collection is folded by itself after a few deltas.
-
-use std::collections::BTreeMap;
+//! What a group changes of a collection is one record: the whole collection where it is small or new, the operations otherwise.
+//! In memory there is the whole collection; cold, it is base and changes, folded when they have been read (`prepared`).
+//!
+//! Invariants
+//!   1. No collection is empty: the change that takes the last element removes the key.
+//!   2. A change keeps the key's expiry.
+//!   3. What changes nothing logs nothing.
+//!
+//! Out of scope: commands (`server`), when a record is written whole (`part`).
 
 use crate::error::Stop;
-use crate::index::stripe::Delta;
-use crate::index::table::Spot;
 use crate::large::Bytes;
-use crate::log::fold::{decode_image, encode_image};
 use crate::object::Object;
-use crate::prepared::Prepared;
+use crate::packed::{Edit, Packed, Shape};
 use crate::record;
+use crate::value::ValueKind;
 
+use super::Access;
 use super::overlay::{Cause, Change, Small, Staged};
-use super::{Access, State};
-use crate::index::stripe::Space;
 
-/// Fields of a test collection.
-pub(super) type Fields = BTreeMap<Vec<u8>, Vec<u8>>;
+/// The key holds a value of another type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WrongType;
+
+impl ValueKind {
+    /// How such a value is packed; `None`: it is a string.
+    #[must_use]
+    pub fn shape(self) -> Option<Shape> {
+        match self {
+            Self::String => None,
+            Self::Hash => Some(Shape::Map),
+            Self::Set => Some(Shape::Set),
+        }
+    }
+}
 
 impl Access<'_> {
-    /// Sets a field of the test collection `key`, which is created when missing (a string is replaced).
-    ///
-    /// # Errors
-    /// [`Stop::Cold`] when records decide that were not prepared.
-    #[doc(hidden)]
-    pub fn field_set(&mut self, db: u16, key: &[u8], field: &[u8], value: &[u8]) -> Result<(), Stop> {
-        let body = [&(field.len() as u32).to_le_bytes(), field, value].concat();
-        self.change_fields(db, key, record::FIELD_SET, body, |fields| {
-            fields.insert(field.into(), value.into()).is_none()
-        })?;
-        Ok(())
+    /// 16 bits of the keyed hash of an element: what [`Packed::find`] and [`Edit`] want to know.
+    #[must_use]
+    pub fn tag(&self, element: &[u8]) -> u16 {
+        self.store.hasher.hash(element).low_bits()
     }
 
-    /// Deletes a field of the test collection `key`; returns whether it was there.
+    /// The collection of type `kind` at `key`, to read; empty when it is absent.
     ///
     /// # Errors
-    /// As [`Access::field_set`].
-    #[doc(hidden)]
-    pub fn field_delete(&mut self, db: u16, key: &[u8], field: &[u8]) -> Result<bool, Stop> {
-        if self.fields(db, key)?.is_none_or(|fields| !fields.contains_key(field)) {
-            return Ok(false);
-        }
-        let body = [&(field.len() as u32).to_le_bytes(), field].concat();
-        self.change_fields(db, key, record::FIELD_DELETE, body, |fields| fields.remove(field).is_some())
+    /// As [`Access::get`]; inside, [`WrongType`].
+    ///
+    /// # Panics
+    /// If `kind` is no collection.
+    pub fn collection(
+        &self,
+        db: u16,
+        key: &[u8],
+        kind: ValueKind,
+    ) -> Result<Result<Packed<'_>, WrongType>, Stop> {
+        let shape = kind.shape().expect("a type of collections");
+        Ok(match self.get(db, key)? {
+            None => Ok(Packed::empty(shape)),
+            Some(found) if found.kind == kind => Ok(Packed::new(shape, found.value)),
+            Some(_) => Err(WrongType),
+        })
     }
 
-    /// Writes the test collection `key` as one image; returns whether it is there.
+    /// Lets `change` change the collection of type `kind` at `key`, which is made if it is absent, and removed if nothing is left
+    /// in it. Takes time that grows with its size.
     ///
     /// # Errors
-    /// As [`Access::field_set`].
-    #[doc(hidden)]
-    pub fn fold(&mut self, db: u16, key: &[u8]) -> Result<bool, Stop> {
-        let Some(keyspace) = self.keyspace(db) else { return Ok(false) };
-        let hash = self.hash(key);
-        let Some(state) = self.lookup(keyspace, hash, key, db)? else { return Ok(false) };
-        self.check_value(&state)?;
-        let object = Object::new(state.kind, key, state.value, state.expiry_ms);
-        self.overlay.stage(Staged { db, keyspace, hash, change: Change::Put(object), cause: Cause::Command });
-        Ok(true)
-    }
-
-    /// The fields of the test collection `key`, `None` when it is absent or a string.
+    /// As [`Access::get`]; inside, [`WrongType`]. A collection that would be too large stops [`Access::commit`].
     ///
-    /// # Errors
-    /// As [`Access::field_set`].
-    #[doc(hidden)]
-    pub fn fields(&self, db: u16, key: &[u8]) -> Result<Option<Fields>, Stop> {
-        let Some(state) = self.find(db, key)? else { return Ok(None) };
-        self.check_value(&state)?;
-        let fields = (state.kind == record::IMAGE).then(|| decode_image(state.value.slice())).flatten();
-        Ok(fields.map(|fields| {
-            fields.into_iter().map(|(field, value)| (field.to_vec(), value.to_vec())).collect()
-        }))
-    }
-
-    fn change_fields(
+    /// # Panics
+    /// If `kind` is no collection.
+    pub fn edit<R>(
         &mut self,
         db: u16,
         key: &[u8],
-        kind: u8,
-        body: Vec<u8>,
-        change: impl FnOnce(&mut Fields) -> bool,
-    ) -> Result<bool, Stop> {
-        let Some(keyspace) = self.keyspace(db) else { return Ok(false) };
-        let hash = self.hash(key);
-        let mut fields = self.fields(db, key)?;
-        let state = self.lookup(keyspace, hash, key, db)?;
-        let takes_delta = fields.is_some() && state.is_some_and(|state| self.takes_delta(&state));
-        let expiry_ms = state.filter(|_| fields.is_some()).map_or(0, |state: State<'_>| state.expiry_ms);
-        let changed = change(fields.get_or_insert_default());
-        let object =
-            Object::new(record::IMAGE, key, Bytes::Plain(&encode(&fields.unwrap_or_default())), expiry_ms);
-        let change = Change::of(object, takes_delta.then_some(Small::Field { kind, body }));
-        self.overlay.stage(Staged { db, keyspace, hash, change, cause: Cause::Command });
-        Ok(changed)
-    }
-}
-
-impl Space {
-    /// The folded object of the cold collection at `spot`, if base and deltas were all fetched and fit.
-    pub(super) fn folded(&self, spot: Spot, prepared: &Prepared) -> Option<Object> {
-        let address = self.table.word(spot).address();
-        let base = prepared.record(address)?.as_ref().ok()?;
-        let mut fields = owned(decode_image(&base.value)?);
-        let (mut seq, mut expiry_ms) = (base.seq, base.expiry_ms);
-        for delta in self.deltas_of(address) {
-            if !delta.follows(seq) {
-                return None;
-            }
-            seq = delta.seq;
-            expiry_ms = delta.expiry_after(expiry_ms);
-            if delta.kind != record::EXPIRY {
-                change(&mut fields, delta, prepared)?;
-            }
+        kind: ValueKind,
+        change: impl FnOnce(&mut Edit<'_>) -> R,
+    ) -> Result<Result<R, WrongType>, Stop> {
+        let packed = match self.collection(db, key, kind)? {
+            Ok(packed) => packed,
+            Err(wrong) => return Ok(Err(wrong)),
+        };
+        let (was_empty, mut edit) = (packed.is_empty(), Edit::new(packed));
+        let done = change(&mut edit);
+        if !edit.is_changed() {
+            return Ok(Ok(done));
         }
-        let mut object = Object::new(record::IMAGE, &base.key, Bytes::Plain(&encode(&fields)), expiry_ms);
-        object.stamp(address, seq);
-        Some(object)
+        if edit.is_empty() {
+            if !was_empty {
+                self.remove(db, key)?;
+            }
+            return Ok(Ok(done));
+        }
+        let (value, operations) = (edit.encode(), edit.into_operations());
+        self.put_changed(db, key, (kind, &value), operations)?;
+        Ok(Ok(done))
     }
-}
 
-fn change(fields: &mut Fields, delta: &Delta, prepared: &Prepared) -> Option<()> {
-    let fetched = prepared.record(delta.address)?.as_ref().ok()?;
-    let (len, rest) = fetched.value.split_first_chunk::<4>()?;
-    let (field, value) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
-    if delta.kind == record::FIELD_SET {
-        fields.insert(field.into(), value.into());
-    } else {
-        fields.remove(field);
+    /// Stores what a collection has become by `operations`.
+    fn put_changed(
+        &mut self,
+        db: u16,
+        key: &[u8],
+        (kind, value): (ValueKind, &[u8]),
+        operations: Vec<u8>,
+    ) -> Result<(), Stop> {
+        if !self.store.engine_keeps() || self.refuses_size(key, value.len()) {
+            return Ok(());
+        }
+        let Some(keyspace) = self.keyspace(db) else { return Ok(()) };
+        let hash = self.hash(key);
+        let expiry_ms = self.lookup(keyspace, hash, key, db)?.map_or(0, |state| state.expiry_ms);
+        let there = self.lookup_there(keyspace, hash, key, db)?;
+        let there = there.filter(|state| state.kind == record::kind_of(kind));
+        let staged = self.overlay.find(keyspace, hash, key).map(|staged| &staged.change);
+        // Of one key a group has one record: that has all that its commands changed.
+        let operations = match (staged, there) {
+            (None, Some(_)) => Some(operations),
+            (Some(Change::Delta { delta: Small::Elements { operations: before }, .. }), Some(_)) => {
+                Some([&before[..], &operations].concat())
+            }
+            _ => None,
+        };
+        let delta = operations.zip(there).filter(|(operations, there)| {
+            self.takes_change(there, record::change_bytes(key.len(), operations.len()))
+        });
+        let delta = delta.map(|(operations, _)| Small::Elements { operations });
+        let large = self.store.memory.large(value).ok();
+        let object = Object::new(record::kind_of(kind), key, Bytes::of(value, large.as_ref()), expiry_ms);
+        let change = Change::of(object, delta);
+        self.overlay.stage(Staged { db, keyspace, hash, change, cause: Cause::Command });
+        Ok(())
     }
-    Some(())
-}
-
-fn owned(fields: BTreeMap<&[u8], &[u8]>) -> Fields {
-    fields.into_iter().map(|(field, value)| (field.to_vec(), value.to_vec())).collect()
-}
-
-fn encode(fields: &Fields) -> Vec<u8> {
-    encode_image(&fields.iter().map(|(field, value)| (field.as_slice(), value.as_slice())).collect())
 }

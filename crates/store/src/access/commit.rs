@@ -290,7 +290,7 @@ impl Access<'_> {
                 space.live_more(plan);
                 let marks = if plan.shared { WORD_SHARED } else { 0 };
                 let now_ms = self.now.server_ms();
-                space.address_word(plan, staged.hash, Word::hot(object, marks), now_ms)
+                space.put_word(plan, staged.hash, Word::hot(object, marks), now_ms)
             }
             Change::Delta { mut object, delta } => {
                 let old = plan.old.expect("a delta changes what is there");
@@ -498,7 +498,7 @@ impl Space {
         }
     }
 
-    fn address_word(&mut self, plan: &Plan, hash: KeyHash, word: Word, now_ms: u64) -> i64 {
+    fn put_word(&mut self, plan: &Plan, hash: KeyHash, word: Word, now_ms: u64) -> i64 {
         if let Some(old) = plan.old.filter(|old| !old.removed) {
             self.table.touch(old.spot, now_ms);
             return self.set_word(old.spot, word);
@@ -527,8 +527,8 @@ fn draft<'a>(staged: &'a Staged, plan: &Plan) -> Draft<'a> {
     match (&staged.change, plan.old) {
         (Change::Delta { delta, .. }, Some(old)) => match delta {
             Small::Expiry => Draft::expiry(shared, staged.keyspace, key, (old.since, old.seq), expiry_ms),
-            Small::Field { kind, body } => {
-                Draft::delta(kind | shared, staged.keyspace, key, old.seq, body, 0)
+            Small::Elements { operations } => {
+                Draft::delta(record::CHANGE | shared, staged.keyspace, key, old.seq, operations, 0)
             }
             Small::Part { range, .. } => {
                 let part = (range.start as u64, &object.value()[range.clone()]);

@@ -52,6 +52,7 @@ use crate::{KeyRef, Store};
 pub use claim::ClaimReport;
 use claim::Claimed;
 pub(crate) use claim::Claims;
+pub use collection::WrongType;
 use overlay::{Cause, Change, Overlay, Small, Staged};
 pub(crate) use part::LONG_BYTES;
 
@@ -192,10 +193,7 @@ impl<'s> Access<'s> {
         if !self.store.engine_keeps() {
             return;
         }
-        let size_bytes = (key.len() + value.bytes().len()) as u64;
-        let limit_bytes = self.store.options.value_bytes_max;
-        if size_bytes > limit_bytes {
-            self.refused.get_or_insert(StoreError::ValueTooLarge { size_bytes, limit_bytes });
+        if self.refuses_size(key, value.bytes().len()) {
             return;
         }
         let Some(keyspace) = self.keyspace(db) else { return };
@@ -203,11 +201,22 @@ impl<'s> Access<'s> {
         let made = match value {
             Value::String(bytes) => self.store.memory.large(bytes).ok(),
             Value::Large(large) => Some(Arc::clone(large)),
+            Value::Collection(_, bytes) => self.store.memory.large(bytes).ok(),
         };
         let bytes = Bytes::of(value.bytes(), made.as_ref());
         let object = Object::new(value.kind(), key, bytes, expiry_ms);
         let (hash, change) = (self.hash(key), Change::of(object, delta));
         self.overlay.stage(Staged { db, keyspace, hash, change, cause: Cause::Command });
+    }
+
+    /// Whether key and value are too large; then [`Access::commit`] says so.
+    fn refuses_size(&mut self, key: &[u8], value_len: usize) -> bool {
+        let (size_bytes, limit_bytes) = ((key.len() + value_len) as u64, self.store.options.value_bytes_max);
+        let refuses = size_bytes > limit_bytes;
+        if refuses {
+            self.refused.get_or_insert(StoreError::ValueTooLarge { size_bytes, limit_bytes });
+        }
+        refuses
     }
 
     /// Removes `key`; returns whether it was there. A key whose record is damaged was.
@@ -486,19 +495,15 @@ impl<'s> Access<'s> {
             self.check_claim(stripe, keyspace, hash, false)?;
         }
         let Some(space) = stripe.space(keyspace) else { return Ok(None) };
-        let (spot, word, current) = match space.hot(hash, key) {
+        let (spot, word, current, whole) = match space.hot(hash, key) {
             Some((spot, object)) => {
                 let word = space.table.word(spot);
                 word.refer();
-                (spot, word, Current::Hot(object))
+                (spot, word, Current::Hot(object), true)
             }
             None => match space.seek((keyspace, hash), key, self.prepared) {
                 Seek::Absent { .. } => return Ok(None),
-                Seek::At { word, whole: false, current, .. } => {
-                    let base = Sought::base(word.address(), keyspace, hash);
-                    return Err(self.unfolded(space, (word, base), current.kind()));
-                }
-                Seek::At { spot, word, current, .. } => (spot, word, current),
+                Seek::At { spot, word, current, whole, .. } => (spot, word, current, whole),
                 Seek::Unknown(records) => return Err(self.miss_all(space, records)),
                 Seek::Damaged { error, .. } => return Err(Stop::Damaged(error)),
             },
@@ -516,6 +521,9 @@ impl<'s> Access<'s> {
                 cause: Cause::Expired,
             });
             return Ok(None);
+        }
+        if !whole {
+            return Err(self.miss_all(space, vec![Sought::base(word.address(), keyspace, hash)]));
         }
         if self.touches.get() {
             space.table.touch(spot, self.now.server_ms());
@@ -579,28 +587,10 @@ impl<'s> Access<'s> {
 
     /// As [`Access::miss`], and what lies on these bases: more than one of them there is seldom.
     fn miss_all(&self, space: &Space, bases: Vec<Sought>) -> Stop {
-        bases.iter().filter_map(|base| space.parts_of(*base)).for_each(|fold| {
+        bases.iter().filter_map(|base| space.fold_of(*base)).for_each(|fold| {
             self.wanted.borrow_mut().add_fold(fold);
         });
         self.miss(bases)
-    }
-
-    /// A cold string or collection that was not folded: deltas are missing, or do not fit.
-    fn unfolded(&self, space: &Space, (word, base): (&Word, Sought), kind: u8) -> Stop {
-        if kind == record::STRING {
-            return self.miss_all(space, vec![base]);
-        }
-        let fields = space.changes(word, 0).map(|delta| base.delta(delta));
-        let missing: Vec<_> = fields.filter(|field| self.prepared.record(field.address).is_none()).collect();
-        if !missing.is_empty() {
-            return self.miss(missing);
-        }
-        let (address, reason) = (word.address(), "its deltas do not fit it".to_owned());
-        Stop::Damaged(StoreError::Damaged {
-            segment: (address >> 32) as u32,
-            offset: (address & 0xffff_ffff) * 8,
-            reason,
-        })
     }
 
     fn change_mapping(&mut self, change: impl FnOnce(&mut Vec<u32>, &mut u32)) -> Result<(), Stop> {
@@ -648,11 +638,8 @@ impl<'a> State<'a> {
         }
     }
 
-    /// How many deltas its base has at most: to read one costs about as much as to read [`BYTES_A_DELTA`] of a string.
+    /// How many deltas its base has at most: to read one costs about as much as to read [`BYTES_A_DELTA`] of a value.
     fn deltas_max(&self) -> usize {
-        if self.kind != record::STRING {
-            return DELTAS_MAX;
-        }
         (self.value_len as usize / BYTES_A_DELTA).clamp(DELTAS_MAX, PARTS_MAX)
     }
 
@@ -668,8 +655,7 @@ impl<'a> State<'a> {
 }
 
 impl Space {
-    /// The slot of a cold key that was fetched, and its word once hot; `None` if it is to stay cold. Collections must be folded, and
-    /// cannot.
+    /// The slot of a cold key that was fetched, and its word once hot; `None` if it is to stay cold.
     fn warmed(
         &self,
         slot: (u32, KeyHash),
@@ -677,7 +663,7 @@ impl Space {
         prepared: &Prepared,
         judge: impl FnOnce(bool) -> Verdict,
     ) -> Option<(Spot, Word)> {
-        let Seek::At { spot, word, current: current @ Current::Cold { .. }, whole, .. } =
+        let Seek::At { spot, word, current: current @ Current::Cold { .. }, whole: true, .. } =
             self.seek(slot, key, prepared)
         else {
             return None;
@@ -685,20 +671,12 @@ impl Space {
         if !current.has_value() {
             return None;
         }
-        let level = match judge(word.is_marked()) {
-            Verdict::Keep(level) => level,
-            Verdict::Mark => {
-                word.set_marked(true);
-                if current.kind() == record::IMAGE { 0 } else { return None }
-            }
+        let Verdict::Keep(level) = judge(word.is_marked()) else {
+            word.set_marked(true);
+            return None;
         };
-        let object = if whole {
-            let mut object = Object::new(current.kind(), key, current.value(), current.expiry_ms());
-            object.stamp(word.address(), current.seq());
-            object
-        } else {
-            self.folded(spot, prepared)?
-        };
+        let mut object = Object::new(current.kind(), key, current.value(), current.expiry_ms());
+        object.stamp(word.address(), current.seq());
         let hot = Word::hot(object, self.table.word(spot).marks());
         hot.set_level(level);
         Some((spot, hot))
@@ -731,20 +709,11 @@ impl<'s> Guards<'s> {
         Self::Many(numbers.into_iter().map(|n| (n, store.index.lock(n))).collect())
     }
 
-    /// Makes hot what was read: of the keys of the scope what is to stay in memory, and collections, which must be folded.
+    /// Makes hot what was read and is to stay in memory, of keys that the scope names.
     fn warm_all(&mut self, store: &Store, scope: Scope<'_>, prepared: &Prepared) {
-        match scope {
-            Scope::Keys(_) | Scope::Foreseen(..) => {
-                let keys = scope.keys().unwrap_or_default();
-                keys.iter().for_each(|key| self.warm(store, prepared, *key));
-            }
-            Scope::Claimed { .. } | Scope::Walk => {}
-            Scope::Everything => {
-                for key in prepared.collections() {
-                    (0..store.options.databases)
-                        .for_each(|db| self.warm(store, prepared, KeyRef { db, key }));
-                }
-            }
+        if let Scope::Keys(_) | Scope::Foreseen(..) = scope {
+            let keys = scope.keys().unwrap_or_default();
+            keys.iter().for_each(|key| self.warm(store, prepared, *key));
         }
     }
 
@@ -806,10 +775,10 @@ impl<'s> Guards<'s> {
     }
 }
 
-/// Deltas on one base, at most: the next change writes a whole image. A long string may have more.
+/// Deltas on one base, at most: the next change writes the whole value. A large one may have more.
 const DELTAS_MAX: usize = 8;
-/// A string may have as many deltas as it has this many bytes: so a small change costs so much more when the string is written
-/// anew at last, and the list of them in memory a twentieth of the string.
+/// A value may have as many deltas as it has this many bytes: so a small change costs so much more when the value is written
+/// anew at last, and the list of them in memory a twentieth of the value.
 const BYTES_A_DELTA: usize = 1 << 10;
 /// The most of them. They are read one by one.
 const PARTS_MAX: usize = 1 << 10;

@@ -56,8 +56,8 @@ pub(super) enum Small {
     Expiry,
     /// These bytes of a string, and when it expires.
     Part { range: Range<usize>, retimes: bool },
-    /// A field: kind and body of the record.
-    Field { kind: u8, body: Vec<u8> },
+    /// Elements of a collection: the body of the record.
+    Elements { operations: Vec<u8> },
 }
 
 impl Small {
@@ -66,7 +66,7 @@ impl Small {
         match self {
             Self::Expiry => record::EXPIRY,
             Self::Part { .. } => record::PART,
-            Self::Field { kind, .. } => *kind,
+            Self::Elements { .. } => record::CHANGE,
         }
     }
 
@@ -74,7 +74,7 @@ impl Small {
     pub(super) fn expiry_ms(&self, expiry_ms: u64) -> u64 {
         match self {
             Self::Expiry | Self::Part { retimes: true, .. } => expiry_ms,
-            Self::Part { .. } | Self::Field { .. } => 0,
+            Self::Part { .. } | Self::Elements { .. } => 0,
         }
     }
 }
@@ -302,7 +302,7 @@ impl Hasher for SlotHasher {
     }
 }
 
-/// In address of a position.
+/// In place of a position.
 const NONE: u32 = u32::MAX;
 
 /// Changes that are searched one by one.

@@ -8,7 +8,7 @@
 //! In memory there is the whole string. Cold, it is base and parts in the log, and they are folded when they have been read
 //! (`prepared`). Cleaning folds them when it copies the base.
 //!
-//! Invariant: a string has `deltas_max` deltas at most, and their records take half as many bytes as it has at most. Then it
+//! Invariant: a value has `deltas_max` deltas at most, and their records take half as many bytes as it has at most. Then it
 //! is written whole: so a change costs a fixed multiple of its own bytes, or of a page where it is small.
 
 use std::ops::Range;
@@ -70,12 +70,19 @@ impl Access<'_> {
 
     /// Whether `range` of the string in `state` may be written over it as a delta.
     fn takes_part(&self, state: &State<'_>, key: &[u8], range: &Range<usize>) -> bool {
-        let is_long = state.kind == record::STRING && state.value_len >= LONG_BYTES;
-        if !is_long || range.start as u64 > state.value_len || !self.takes_delta(state) {
+        state.kind == record::STRING
+            && range.start as u64 <= state.value_len
+            && self.takes_change(state, record::part_bytes(key.len(), range.len()))
+    }
+
+    /// Whether a change of the value in `state` that makes a record of `bytes` may lie on top of what is in the log.
+    pub(super) fn takes_change(&self, state: &State<'_>, bytes: u64) -> bool {
+        let is_small = record::base(state.kind).is_none_or(|base| state.value_len < base.delta_bytes_min);
+        if is_small || !self.takes_delta(state) {
             return false;
         }
         let deltas_bytes: u64 = state.deltas.iter().map(|delta| u64::from(delta.record_bytes)).sum();
-        deltas_bytes + record::part_bytes(key.len(), range.len()) <= state.value_len / 2
+        deltas_bytes + bytes <= state.value_len / 2
     }
 }
 

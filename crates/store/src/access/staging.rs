@@ -29,7 +29,6 @@ impl<'s> Access<'s> {
             let contents = workspace.contents().iter();
             let mapping = contents.map(|it| keyspace_of(*it, &before, first)).collect();
             self.overlay.change_mapping(|| (mapping, first + workspace.made));
-            self.fold_collections();
         }
         match self.keys {
             Some(keys) => keys.iter().for_each(|key| self.resume_named(workspace, *key)),
@@ -39,14 +38,6 @@ impl<'s> Access<'s> {
             None => {}
         }
         debug_assert!(self.overlay.iter().all(|staged| staged.cause == Cause::Resumed), "called too late");
-    }
-
-    /// Makes collections hot that were read, in whatever database: this transaction may know it by another number.
-    fn fold_collections(&mut self) {
-        let (store, prepared) = (self.store, self.prepared);
-        for key in prepared.collections() {
-            (0..store.options.databases).for_each(|db| self.guards.warm(store, prepared, KeyRef { db, key }));
-        }
     }
 
     fn resume_named(&mut self, workspace: &Workspace, KeyRef { db, key }: KeyRef<'_>) {

@@ -10,7 +10,10 @@ use proptest::prelude::*;
 use crate::hash::KeyHasher;
 use crate::index::Index;
 use crate::testlog::TestLog;
-use crate::{Deadline, EngineKind, KeyRef, Moment, Options, Prepared, Scope, Stop, Store, StoreError, Value};
+use crate::{
+    Deadline, EngineKind, KeyRef, Moment, Options, Prepared, Scope, Stop, Store, StoreError, Value,
+    ValueKind, record,
+};
 
 struct Bench {
     store: Arc<Store>,
@@ -483,28 +486,62 @@ fn collection_is_folded_from_image_and_deltas_when_it_is_cold() {
         let bench = Bench::new(bits);
         let keys = [KeyRef { db: 0, key: b"c" }];
         bench.set(b"beside", b"v", None);
-        for (field, value) in [("a", "1"), ("b", "2"), ("a", "3")] {
+        let large = "x".repeat(4_000);
+        for (field, value) in [("large", &*large), ("a", "1"), ("b", "2"), ("a", "3")] {
             bench.run(Scope::Keys(&keys), |access| {
-                access.field_set(0, b"c", field.as_bytes(), value.as_bytes())
+                field_set(access, 0, b"c", field.as_bytes(), value.as_bytes())
             });
         }
-        bench.run(Scope::Keys(&keys), |access| access.field_delete(0, b"c", b"b"));
-        assert_eq!(bench.store.newest(), 5, "one record each");
-        bench.log.release(5);
+        bench.run(Scope::Keys(&keys), |access| field_delete(access, 0, b"c", b"b"));
+        bench.run(Scope::Keys(&keys), |access| field_delete(access, 0, b"c", b"none"));
+        assert_eq!(bench.store.newest(), 6, "one record each, none of what changes nothing");
+        let kinds: Vec<_> = (2..=6).map(|seq| bench.log.kind_at(seq)).collect();
+        assert_eq!(kinds, [&[record::HASH][..], &[record::CHANGE; 4]].concat());
+        bench.log.release(6);
         bench.evict();
-        let expected = BTreeMap::from([(b"a".to_vec(), b"3".to_vec())]);
-        let (log, index) = bench.log.recover(5, &bench.hasher, DATABASES);
+        let expected = BTreeMap::from([(b"a".to_vec(), b"3".to_vec()), (b"large".to_vec(), large.into())]);
+        let (log, index) = bench.log.recover(6, &bench.hasher, DATABASES);
         let again = Bench::over(log, index, Arc::clone(&bench.clock), bench.hasher.clone(), bits);
         for bench in [&bench, &again] {
-            let fields = bench.run(Scope::Everything, |access| access.fields(0, b"c")).1;
-            assert_eq!(fields.as_ref(), Some(&expected));
+            let found = bench.run(Scope::Everything, |access| fields(access, 0, b"c")).1;
+            assert_eq!(found.as_ref(), Some(&expected));
             bench.evict();
             assert_eq!(
-                bench.run(Scope::Keys(&keys), |access| access.fields(0, b"c")).1.as_ref(),
+                bench.run(Scope::Keys(&keys), |access| fields(access, 0, b"c")).1.as_ref(),
                 Some(&expected)
             );
         }
     }
+}
+
+fn field_set(
+    access: &mut crate::Access<'_>,
+    db: u16,
+    key: &[u8],
+    field: &[u8],
+    value: &[u8],
+) -> Result<(), Stop> {
+    let tag = access.tag(field);
+    let mut set = || access.edit(db, key, ValueKind::Hash, |hash| hash.put(tag, field, value));
+    if set()?.is_err() {
+        access.remove(db, key)?;
+        access.edit(db, key, ValueKind::Hash, |hash| hash.put(tag, field, value))?.expect("nothing is there");
+    }
+    Ok(())
+}
+
+fn field_delete(access: &mut crate::Access<'_>, db: u16, key: &[u8], field: &[u8]) -> Result<bool, Stop> {
+    let tag = access.tag(field);
+    let deleted = access.edit(db, key, ValueKind::Hash, |hash| hash.delete(tag, field))?;
+    Ok(deleted.unwrap_or(false))
+}
+
+type Fields = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn fields(access: &crate::Access<'_>, db: u16, key: &[u8]) -> Result<Option<Fields>, Stop> {
+    let Ok(hash) = access.collection(db, key, ValueKind::Hash)? else { return Ok(None) };
+    let fields: BTreeMap<_, _> = hash.iter().map(|(field, value)| (field.to_vec(), value.to_vec())).collect();
+    Ok((!fields.is_empty()).then_some(fields))
 }
 
 #[derive(Clone, Debug)]
@@ -515,7 +552,6 @@ enum Step {
     Part(u16, u8, u16, u8),
     FieldSet(u16, u8, u8, u8),
     FieldDelete(u16, u8, u8),
-    Fold(u16, u8),
     Flush(u16),
     Swap,
     Read(u16, u8),
@@ -537,7 +573,6 @@ fn step() -> impl Strategy<Value = Step> {
         12 => (0..1_u16, 0..3_u8, 0..6_000_u16, 1..=u8::MAX).prop_map(|(d, k, a, l)| Step::Part(d, k, a, l)),
         8 => (db.clone(), key.clone(), 0..5_u8, any::<u8>()).prop_map(|(d, k, f, v)| Step::FieldSet(d, k, f, v)),
         3 => (db.clone(), key.clone(), 0..5_u8).prop_map(|(d, k, f)| Step::FieldDelete(d, k, f)),
-        1 => (db.clone(), key.clone()).prop_map(|(d, k)| Step::Fold(d, k)),
         1 => db.clone().prop_map(Step::Flush),
         1 => Just(Step::Swap),
         6 => (db.clone(), key).prop_map(|(d, k)| Step::Read(d, k)),
@@ -560,7 +595,7 @@ enum Content {
 
 fn content(access: &crate::Access<'_>, db: u16, key: &[u8]) -> Result<Option<(Content, Option<u64>)>, Stop> {
     let Some(found) = access.get(db, key)? else { return Ok(None) };
-    let content = match access.fields(db, key)? {
+    let content = match fields(access, db, key)? {
         Some(fields) => Content::Fields(fields),
         None => Content::String(found.value.to_vec()),
     };
@@ -666,33 +701,39 @@ fn apply_to_key(bench: &Bench, state: &mut State, step: &Step) -> Option<u64> {
     })
 }
 
+/// Of one field long, so that changes of the others are logged as such.
+fn value_of(field: u8, value: u8) -> Vec<u8> {
+    vec![value; if field == 0 { 900 } else { 9 }]
+}
+
 fn apply_to_fields(bench: &Bench, state: &mut State, step: &Step) -> Option<u64> {
     Some(match *step {
         Step::FieldSet(db, key, field, value) => {
             let entry = state[usize::from(db)].entry(key).or_insert((Content::String(Vec::new()), None));
             match entry {
-                (Content::Fields(fields), _) => drop(fields.insert(vec![field], vec![value; 9])),
-                other => *other = (Content::Fields([(vec![field], vec![value; 9])].into()), None),
+                (Content::Fields(fields), _) => drop(fields.insert(vec![field], value_of(field, value))),
+                other => *other = (Content::Fields([(vec![field], value_of(field, value))].into()), None),
             }
             let id = [key];
             let keys = [KeyRef { db, key: &id }];
-            bench.run(Scope::Keys(&keys), |access| access.field_set(db, &id, &[field], &[value; 9])).0
+            bench
+                .run(Scope::Keys(&keys), |access| {
+                    field_set(access, db, &id, &[field], &value_of(field, value))
+                })
+                .0
         }
         Step::FieldDelete(db, key, field) => {
             let expected = match state[usize::from(db)].get_mut(&key) {
                 Some((Content::Fields(fields), _)) => fields.remove(&[field][..]).is_some(),
                 _ => false,
             };
+            state[usize::from(db)].retain(|_, (content, _)| *content != Content::Fields(BTreeMap::new()));
             let id = [key];
             let keys = [KeyRef { db, key: &id }];
             let (ticket, deleted) =
-                bench.run(Scope::Keys(&keys), |access| access.field_delete(db, &id, &[field]));
+                bench.run(Scope::Keys(&keys), |access| field_delete(access, db, &id, &[field]));
             assert_eq!(deleted, expected);
             ticket
-        }
-        Step::Fold(db, key) => {
-            let id = [key];
-            bench.run(Scope::Keys(&[KeyRef { db, key: &id }]), |access| access.fold(db, &id)).0
         }
         _ => return None,
     })

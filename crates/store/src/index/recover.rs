@@ -17,12 +17,12 @@ use crate::index::stripe::{Delta, ExpiryEntry, Space, broken_chain};
 use crate::index::table::Spot;
 use crate::index::{Index, PREPARED_KEYSPACE};
 use crate::object::{WORD_DELTAS, WORD_SHARED, Word};
-use crate::record;
+use crate::record::{self, Role};
 
 /// The records that make up a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owned {
-    /// LogAddress of the base.
+    /// Address of the base.
     pub(crate) base: u64,
     /// What lies on top, oldest first.
     pub(crate) deltas: Vec<Delta>,
@@ -314,18 +314,18 @@ impl Space {
     }
 
     fn replay(&mut self, replayed: &Replayed, spot: Option<Spot>) -> Result<(Replay, i64), StoreError> {
-        Ok(match (replayed.kind & !record::SHARED, spot) {
+        Ok(match (record::role(replayed.kind), spot) {
             // A copy without its source: the key died after the copy was made, and the checkpoint says so.
-            (record::STRING | record::IMAGE, None) if replayed.moved => (Replay::default(), 0),
-            (record::STRING | record::IMAGE, None) => (LIVE, self.replay_new(replayed)),
-            (record::STRING | record::IMAGE, Some(spot)) => (self.replay_base(replayed, spot), 0),
-            (record::REMOVED, Some(spot)) if self.table.word(spot).address() < replayed.address => {
+            (Some(Role::Base(_)), None) if replayed.moved => (Replay::default(), 0),
+            (Some(Role::Base(_)), None) => (LIVE, self.replay_new(replayed)),
+            (Some(Role::Base(_)), Some(spot)) => (self.replay_base(replayed, spot), 0),
+            (Some(Role::Removal), Some(spot)) if self.table.word(spot).address() < replayed.address => {
                 let base = self.table.word(spot).address();
                 let dead_deltas = self.deltas.remove(base);
                 self.table.live -= 1;
                 (Replay { live: false, dead_base: Some(base), dead_deltas }, -self.remove(spot))
             }
-            (kind, Some(spot)) if record::is_delta(kind) => (self.replay_delta(replayed, spot)?, 0),
+            (Some(Role::Delta(_)), Some(spot)) => (self.replay_delta(replayed, spot)?, 0),
             _ => (Replay::default(), 0),
         })
     }

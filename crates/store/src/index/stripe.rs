@@ -154,7 +154,7 @@ pub(crate) struct Delta {
     pub(crate) seq: u64,
     /// The oldest effect whose value it may lie on: what it follows has a seq from this one to below its own. 0: not known.
     pub(crate) since: u64,
-    /// [`record::EXPIRY`], [`record::PART`], [`record::FIELD_SET`] or [`record::FIELD_DELETE`].
+    /// One of [`record::Role::Delta`].
     pub(crate) kind: u8,
     /// Bytes of the record in its segment.
     pub(crate) record_bytes: u32,
@@ -472,14 +472,14 @@ impl Space {
     /// The deltas on top of a slot's base that change the value of effect `seq`.
     pub(crate) fn changes<'a>(&'a self, word: &Word, seq: u64) -> impl Iterator<Item = &'a Delta> + use<'a> {
         let deltas = if word.marks() & WORD_DELTAS == 0 { &[] } else { self.deltas_of(word.address()) };
-        later(deltas, seq).iter().filter(|delta| delta.kind != record::EXPIRY)
+        later(deltas, seq).iter().filter(|delta| record::changes_value(delta.kind))
     }
 
-    /// What is to be folded where parts lie on `base`.
-    pub(crate) fn parts_of(&self, base: Sought) -> Option<Fold> {
+    /// What is to be folded where changes of the value lie on `base`.
+    pub(crate) fn fold_of(&self, base: Sought) -> Option<Fold> {
         let deltas = self.deltas_of(base.address);
-        let has_parts = deltas.iter().any(|delta| delta.kind == record::PART);
-        has_parts.then(|| Fold { base, deltas: deltas.to_vec() })
+        let is_changed = deltas.iter().any(|delta| record::changes_value(delta.kind));
+        is_changed.then(|| Fold { base, deltas: deltas.to_vec() })
     }
 
     /// The deltas on the base at `base`.

@@ -339,19 +339,23 @@ impl Found {
 
     /// A base's payload with what its deltas change; `None` when they change nothing of it.
     fn folded(&self, owned: &Owned, context: Context<'_>) -> Result<Option<Vec<u8>>, JournalError> {
-        let (mut folded, mut bytes) = (None, Vec::new());
-        for delta in owned.deltas.iter().filter(|delta| delta.kind & !record::SHARED != record::EXPIRY) {
+        let mut deltas = Vec::new();
+        for delta in owned.deltas.iter().filter(|delta| record::changes_value(delta.kind)) {
+            let mut bytes = Vec::new();
             let address = LogAddress::unpack(delta.address);
             let read = context.engine.journal.read(address, delta.record_bytes as usize, &mut bytes);
             let header = read.map_err(|error| damaged(address, &error.to_string()))?;
             if header.seq.0 != delta.seq || header.keyspace != self.keyspace {
                 return Err(damaged(address, OF_ANOTHER));
             }
-            let payload = folded.get_or_insert_with(|| self.payload.to_vec());
-            fold::fold(payload, self.kind, header.kind, &bytes)
-                .ok_or_else(|| damaged(address, "a delta does not fit its base"))?;
+            deltas.push((header.kind, bytes));
         }
-        Ok(folded)
+        if deltas.is_empty() {
+            return Ok(None);
+        }
+        let folded = fold::fold(&self.payload, self.kind, &deltas);
+        let base = LogAddress::unpack(owned.base);
+        folded.map(Some).ok_or_else(|| damaged(base, "its deltas do not fit it"))
     }
 }
 

@@ -404,7 +404,7 @@ fn fetched(header: &journal::RecordHeader, payload: &[u8]) -> Option<Fetched> {
         seq: header.seq.0,
         expiry_ms: header.expiry_ms,
         left_out_bytes: 0,
-        grown_bytes: 0,
+        base_bytes: None,
     })
 }
 

@@ -237,7 +237,7 @@ mod tests {
                     seq: address,
                     expiry_ms: 0,
                     left_out_bytes: 0,
-                    grown_bytes: 0,
+                    base_bytes: None,
                 }),
                 1_000..2_000 => Read::Elsewhere(error()),
                 _ => Read::Failed(error()),

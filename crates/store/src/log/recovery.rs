@@ -279,7 +279,7 @@ impl Reader<'_> {
 
     fn hand_out(&mut self, entry: FooterEntry, payload: Option<&[u8]>) -> Result<(), StoreError> {
         let since = match payload {
-            Some(payload) => record::decode(entry.kind, payload).map_or(0, |payload| payload.since()),
+            Some(payload) => record::since(entry.kind, payload),
             None => footer::since(&entry),
         };
         self.batch.push(Item { entry, since });

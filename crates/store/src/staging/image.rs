@@ -178,10 +178,11 @@ impl<'a> Cursor<'a> {
             REMOVE => Change::Remove,
             PUT => {
                 let (kind, expiry_ms, value_len) = (self.u8()?, self.u64()?, self.u32()?);
-                if !matches!(kind, record::STRING | record::IMAGE) {
+                let value = self.bytes(value_len)?;
+                if !record::is_value(kind, value) {
                     return Err(ImageError::Damaged("a value is of no kind that there is"));
                 }
-                Change::Put { kind, expiry_ms, value: self.bytes(value_len)? }
+                Change::Put { kind, expiry_ms, value }
             }
             _ => return Err(ImageError::Damaged("a change is of no kind that there is")),
         };
@@ -326,7 +327,7 @@ mod tests {
                     None => Change::Read,
                     Some(None) => Change::Remove,
                     Some(Some((expiry_ms, value))) => {
-                        Change::Put { kind: record::IMAGE, expiry_ms: *expiry_ms, value }
+                        Change::Put { kind: record::STRING, expiry_ms: *expiry_ms, value }
                     }
                 };
                 Entry { db: *db, key, change }
