@@ -2,9 +2,9 @@
 #![allow(clippy::disallowed_methods, reason = "tests start processes and sockets")]
 
 mod common;
-#[path = "../../txn/tests/common/mariadb.rs"]
+#[path = "../../sql/tests/common/mariadb.rs"]
 mod mariadb;
-#[path = "../../txn/tests/common/postgres.rs"]
+#[path = "../../sql/tests/common/postgres.rs"]
 mod postgres;
 
 use common::{evenkeel, finished};

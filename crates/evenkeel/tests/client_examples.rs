@@ -4,11 +4,11 @@
 #![allow(clippy::disallowed_methods, reason = "tests start processes and sockets")]
 
 mod common;
-#[path = "../../txn/tests/common/mariadb.rs"]
+#[path = "../../sql/tests/common/mariadb.rs"]
 mod mariadb;
-#[path = "../../txn/tests/common/postgres.rs"]
+#[path = "../../sql/tests/common/postgres.rs"]
 mod postgres;
-#[path = "../../txn/examples/transfer.rs"]
+#[path = "../../sql/examples/transfer.rs"]
 #[allow(dead_code, reason = "what it does with its process is left out")]
 mod transfer;
 

@@ -5,7 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests start processes and sockets")]
 
 mod common;
-#[path = "../../txn/tests/common/postgres.rs"]
+#[path = "../../sql/tests/common/postgres.rs"]
 mod postgres;
 
 use std::io::{Read as _, Write as _};

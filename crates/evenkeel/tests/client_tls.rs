@@ -1,12 +1,12 @@
 //! A server whose databases speak TLS: from its settings file to a transaction.
 #![allow(clippy::disallowed_methods, reason = "tests start processes and make files")]
 
-#[path = "../../txn/tests/common/certificates.rs"]
+#[path = "../../sql/tests/common/certificates.rs"]
 mod certificates;
 mod common;
-#[path = "../../txn/tests/common/mariadb.rs"]
+#[path = "../../sql/tests/common/mariadb.rs"]
 mod mariadb;
-#[path = "../../txn/tests/common/postgres.rs"]
+#[path = "../../sql/tests/common/postgres.rs"]
 mod postgres;
 
 use certificates::Ca;

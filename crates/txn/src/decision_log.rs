@@ -8,7 +8,7 @@
 //! | [`volatile`] | never | comparison: the protocol alone |
 //! | [`mod@file`] | a file a transaction, written and synced, its folder synced if the file is new | comparison: one sync (and more) a transaction |
 //! | [`mod@journal`] | one sync for all that were written meanwhile | use |
-//! | [`sql`] | a row of a PostgreSQL table is committed | who has no disk of its own |
+//! | `sql::decision_log` | a row of a PostgreSQL table is committed | who has no disk of its own |
 //!
 //! Invariants
 //!   1. A waiter hears `Ok` only after the record is durable, and hears once.
@@ -21,7 +21,6 @@
 
 pub mod file;
 pub mod journal;
-pub mod sql;
 pub mod volatile;
 
 use std::fmt::Debug;

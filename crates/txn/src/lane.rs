@@ -257,7 +257,16 @@ impl Lane {
         self.len() == 0
     }
 
-    /// What others may use of it: see [`SharedLane`](crate::shared lane::SharedLane).
+    /// How long to let commits gather now.
+    pub(crate) fn commit_delay(&self) -> Duration {
+        self.part.core().commit_delay().rest()
+    }
+
+    pub(crate) fn inbox(&self) -> &Inbox {
+        &self.part.inbox
+    }
+
+    /// What others may use of it: see [`SharedLane`](crate::shared_lane::SharedLane).
     pub(crate) fn parts(&self) -> (Arc<Shared>, Arc<Part>) {
         (Arc::clone(&self.shared), Arc::clone(&self.part))
     }

@@ -43,32 +43,22 @@
 //!   5. Only branches with this node's name, byte for byte, are ever touched by recovery.
 //!
 //! Out of scope: isolation between resources (atomic commit is not atomic visibility); the protocol by which applications talk to a
-//! server (`server`).
+//! server (`server`); databases (`sql`).
 //! Source: Gray 1978; Mohan, Lindsay 1983 (presumed abort); JBossTS's object store on a journal.
-
-// Files of tests that unit tests use, too, name this crate as other crates do.
-#[cfg(test)]
-extern crate self as txn;
 
 mod commit_delay;
 pub mod coordinator;
 pub mod decision_log;
 pub mod dummy;
 mod event_count;
-#[doc(hidden)]
-pub mod fuzzing;
 pub mod id;
 mod inbox;
 pub mod lane;
 mod machines;
-pub mod mariadb;
 pub mod phases;
-pub mod postgres;
 pub mod protocol;
 pub mod record;
 mod recovery_manager;
 pub mod resource;
 pub mod shared_lane;
-pub mod sql;
 pub mod steps;
-pub mod tls;

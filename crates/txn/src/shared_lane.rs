@@ -3,13 +3,13 @@
 //! For who has connections instead of threads: a transaction begins on one event loop and is committed on another.
 //!
 //! ```text
-//!  any thread: begin, enlist, commit -> lane's machines -> resources, log        its worker: turn, wait, tell outcomes
+//!  any thread: begin, enlist, commit -> lane's machines -> resources, log        its worker: turn, pause, tell outcomes
 //!
-//!  worker, with databases      a task on the drivers' thread: who answers does not wake a thread, nor does what is asked next
-//!         without             the thread `txn-lane`
+//!  host of the worker   the databases' drivers: who answers does not wake a thread, nor does what is asked next
+//!                       LaneThread, without databases: the thread `txn-lane`
 //! ```
 //!
-//! Where many commits are under way and each takes long, the worker among the drivers rests between its turns (`commit_delay`): what comes meanwhile, and
+//! Where many commits are under way and each takes long, the worker rests between its turns (`commit_delay`): what comes meanwhile, and
 //! commits that are asked for, go on together.
 //!
 //! Invariants
@@ -20,18 +20,15 @@
 //!      otherwise wakes it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::thread::ThreadId;
 use std::time::Duration;
-
-use tokio::sync::Notify;
 
 use crate::coordinator::{Coordinator, Shared};
 use crate::id::{BranchId, TxId};
 use crate::inbox::{Wake, lock};
 use crate::lane::{Core, Lane, LaneError, Part};
 use crate::protocol::Outcome;
-use crate::sql::Drivers;
 
 /// A lane for all threads.
 #[derive(Debug)]
@@ -40,7 +37,9 @@ pub struct SharedLane {
     part: Arc<Part>,
     ends: Arc<AtomicBool>,
     waiting: Arc<Waiting>,
-    worker: Mutex<Option<LaneWorker>>,
+    host: Arc<dyn LaneHost>,
+    /// Breaks off when the worker is gone; taken by whoever closes first.
+    worker: Mutex<Option<mpsc::Receiver<()>>>,
 }
 
 /// Commits that wait for the worker's next turn.
@@ -51,49 +50,71 @@ struct Waiting {
     commits: Mutex<Vec<TxId>>,
 }
 
-/// Who turns the lane.
-#[derive(Debug)]
-enum LaneWorker {
-    Thread(JoinHandle<()>),
-    /// A task, and what breaks off when it is gone.
-    Task(Arc<Drivers>, mpsc::Receiver<()>),
+/// Where the worker of a shared lane runs.
+pub trait LaneHost: std::fmt::Debug + Send + Sync {
+    /// Begins to call [`LaneWorker::turn`], and goes on, with the pauses that it asks for, until it is over; then drops it. Returns at once.
+    /// Before the first turn it says with [`LaneWorker::set_wake`] how a pause is ended early.
+    ///
+    /// # Errors
+    /// The system's, if it gives no thread.
+    fn run(&self, worker: LaneWorker) -> std::io::Result<()>;
+
+    /// Whether the calling thread is the one that turns the worker: it must not wait for it.
+    fn is_here(&self) -> bool;
+}
+
+/// Who turns a shared lane, and tells outcomes.
+pub struct LaneWorker {
+    lane: Lane,
+    ends: Arc<AtomicBool>,
+    waiting: Arc<Waiting>,
+    told: Box<dyn Fn(TxId, Outcome) + Send>,
+    rest: Duration,
+    // Kept for their memory.
+    finished: Vec<(TxId, Outcome)>,
+    commits: Vec<TxId>,
+    /// Breaks off when all the above is gone.
+    _alive: mpsc::Sender<()>,
+}
+
+/// What a worker does until its next turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// Nothing: something has come already.
+    None,
+    /// It lets work gather for so long, and is not woken.
+    Rest(Duration),
+    /// It sleeps until it is woken, at most for so long.
+    Sleep(Duration),
+    /// There is no next turn.
+    Over,
 }
 
 impl SharedLane {
-    /// Opens a shared lane; `told` hears of each outcome, and must not wait.
+    /// Opens a shared lane whose worker runs on `host`; `told` hears of each outcome, and must not wait.
     ///
     /// # Errors
     /// The system's, if it gives no thread.
     pub fn open(
+        host: Arc<dyn LaneHost>,
         coordinator: &Coordinator,
         told: impl Fn(TxId, Outcome) + Send + 'static,
     ) -> std::io::Result<Self> {
         let lane = coordinator.lane();
         let (shared, part) = lane.parts();
-        let ends = Arc::new(AtomicBool::new(false));
-        let must_end = Arc::clone(&ends);
-        #[allow(clippy::disallowed_methods, reason = "owned here, and joined when it is closed")]
-        let thread = std::thread::Builder::new()
-            .name("txn-lane".to_owned())
-            .spawn(move || run(lane, &must_end, told))?;
-        let worker = Mutex::new(Some(LaneWorker::Thread(thread)));
-        Ok(Self { shared, part, ends, waiting: Arc::default(), worker })
-    }
-
-    /// Opens a shared lane that is turned on the thread of databases that take part; `told` hears of each outcome, and must not wait.
-    pub fn open_on(
-        drivers: &Arc<Drivers>,
-        coordinator: &Coordinator,
-        told: impl Fn(TxId, Outcome) + Send + 'static,
-    ) -> Self {
-        let lane = coordinator.lane();
-        let (shared, part) = lane.parts();
-        let ends = Arc::new(AtomicBool::new(false));
-        let waiting = Arc::default();
+        let (ends, waiting) = (Arc::default(), Arc::default());
         let (alive, is_gone) = mpsc::channel();
-        drivers.handle().spawn(attend(lane, Arc::clone(&ends), Arc::clone(&waiting), told, alive));
-        let worker = Mutex::new(Some(LaneWorker::Task(Arc::clone(drivers), is_gone)));
-        Self { shared, part, ends, waiting, worker }
+        host.run(LaneWorker {
+            lane,
+            ends: Arc::clone(&ends),
+            waiting: Arc::clone(&waiting),
+            told: Box::new(told),
+            rest: Duration::ZERO,
+            finished: Vec::new(),
+            commits: Vec::new(),
+            _alive: alive,
+        })?;
+        Ok(Self { shared, part, ends, waiting, host, worker: Mutex::new(Some(is_gone)) })
     }
 
     /// Begins a transaction, which rolls back if no end was chosen for it within `timeout`.
@@ -169,17 +190,10 @@ impl SharedLane {
     pub fn close(&self) {
         self.ends.store(true, Ordering::SeqCst);
         self.part.inbox.wake();
-        let worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let is_well = match worker {
-            Some(LaneWorker::Thread(thread)) if thread.thread().id() != std::thread::current().id() => {
-                thread.join().is_ok()
-            }
+        let worker = lock(&self.worker).take();
+        if let Some(is_gone) = worker.filter(|_| !self.host.is_here()) {
             // It says nothing, and hangs up.
-            Some(LaneWorker::Task(drivers, is_gone)) if !drivers.is_here() => is_gone.recv().is_err(),
-            _ => true,
-        };
-        if !is_well {
-            tracing::error!("the thread of the transactions' lane panicked");
+            let _ = is_gone.recv();
         }
     }
 }
@@ -190,63 +204,87 @@ impl Drop for SharedLane {
     }
 }
 
-fn run(mut lane: Lane, ends: &AtomicBool, told: impl Fn(TxId, Outcome)) {
-    let mut finished = Vec::new();
-    let inbox = Arc::clone(&lane.parts().1.inbox);
-    inbox.set_wake(Wake::Thread(std::thread::current()));
-    loop {
-        // Before it looks at anything: whoever changes that afterwards wakes it, though it does not sleep yet.
-        let may_sleep = inbox.may_sleep();
-        if ends.load(Ordering::SeqCst) {
-            return;
+impl LaneWorker {
+    /// From now on `wake` is called to end a pause early; from any thread.
+    pub fn set_wake(&self, wake: impl Fn() + Send + Sync + 'static) {
+        self.lane.inbox().set_wake(Wake::Call(Arc::new(wake)));
+    }
+
+    /// Begins the commits that wait, handles what came, tells what ended. Does not wait.
+    pub fn turn(&mut self) -> Pause {
+        // Before it looks at anything: whoever changes that afterwards wakes it, though it does not sleep yet. Who has rested
+        // looks by itself: nobody need wake it.
+        let may_sleep = self.rest.is_zero() && self.lane.inbox().may_sleep();
+        let is_over = self.ends.load(Ordering::SeqCst);
+        if is_over {
+            // From now on commits begin at once.
+            self.waiting.rests.store(false, Ordering::SeqCst);
         }
-        lane.turn(&mut finished);
-        finished.drain(..).for_each(|(tx, outcome)| told(tx, outcome));
-        if may_sleep {
-            lane.wait();
+        self.begin_commits();
+        if is_over {
+            return Pause::Over;
+        }
+        self.lane.turn(&mut self.finished);
+        self.finished.drain(..).for_each(|(tx, outcome)| (self.told)(tx, outcome));
+        let most = self.lane.rest();
+        self.rest = self.lane.commit_delay();
+        self.waiting.rests.store(!self.rest.is_zero(), Ordering::SeqCst);
+        match (self.rest, may_sleep) {
+            (Duration::ZERO, true) => Pause::Sleep(most),
+            (Duration::ZERO, false) => Pause::None,
+            (rest, _) => Pause::Rest(rest.min(most)),
+        }
+    }
+
+    fn begin_commits(&mut self) {
+        std::mem::swap(&mut *lock(&self.waiting.commits), &mut self.commits);
+        for tx in self.commits.drain(..) {
+            // One whose deadline came first is told so, as any other.
+            let _ = self.lane.commit(tx);
         }
     }
 }
 
-/// As [`run`], between the tasks of the drivers. `_alive` is dropped when it is gone.
-async fn attend(
-    mut lane: Lane,
-    ends: Arc<AtomicBool>,
-    waiting: Arc<Waiting>,
-    told: impl Fn(TxId, Outcome) + Send,
-    _alive: mpsc::Sender<()>,
-) {
-    let (look, mut finished, mut commits) = (Arc::new(Notify::new()), Vec::new(), Vec::new());
-    let part = lane.parts().1;
-    let wake = Arc::clone(&look);
-    part.inbox.set_wake(Wake::Call(Arc::new(move || wake.notify_one())));
-    let mut rest = Duration::ZERO;
+impl std::fmt::Debug for LaneWorker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LaneWorker").field("lane", &self.lane).finish_non_exhaustive()
+    }
+}
+
+/// A host with a thread of its own, which ends with the worker. It takes one worker.
+#[derive(Debug, Default)]
+pub struct LaneThread {
+    id: OnceLock<ThreadId>,
+}
+
+impl LaneHost for LaneThread {
+    fn run(&self, worker: LaneWorker) -> std::io::Result<()> {
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "it ends with the worker, for which `SharedLane::close` waits"
+        )]
+        let thread =
+            std::thread::Builder::new().name("txn-lane".to_owned()).spawn(move || turn_until_over(worker))?;
+        let is_first = self.id.set(thread.thread().id()).is_ok();
+        assert!(is_first, "a lane's thread runs one worker");
+        Ok(())
+    }
+
+    fn is_here(&self) -> bool {
+        self.id.get() == Some(&std::thread::current().id())
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "a worker rests as long as it says")]
+fn turn_until_over(mut worker: LaneWorker) {
+    let thread = std::thread::current();
+    worker.set_wake(move || thread.unpark());
     loop {
-        // Who rests looks by itself: nobody need wake it.
-        let may_sleep = rest.is_zero() && part.inbox.may_sleep();
-        let is_over = ends.load(Ordering::SeqCst);
-        if is_over {
-            // From now on commits begin at once.
-            waiting.rests.store(false, Ordering::SeqCst);
-        }
-        std::mem::swap(&mut *lock(&waiting.commits), &mut commits);
-        for tx in commits.drain(..) {
-            // One whose deadline came first is told so, as any other.
-            let _ = lane.commit(tx);
-        }
-        if is_over {
-            return;
-        }
-        lane.turn(&mut finished);
-        finished.drain(..).for_each(|(tx, outcome)| told(tx, outcome));
-        let most = lane.rest();
-        rest = part.core().commit_delay().rest();
-        waiting.rests.store(!rest.is_zero(), Ordering::SeqCst);
-        if !rest.is_zero() {
-            tokio::time::sleep(rest.min(most)).await;
-        } else if may_sleep {
-            // Late is as well as woken: it looks at all there is.
-            let _ = tokio::time::timeout(most, look.notified()).await;
+        match worker.turn() {
+            Pause::None => {}
+            Pause::Rest(rest) => std::thread::sleep(rest),
+            Pause::Sleep(most) => std::thread::park_timeout(most),
+            Pause::Over => return,
         }
     }
 }

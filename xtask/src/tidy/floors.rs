@@ -9,6 +9,7 @@ const FLOORS: &[&[&str]] = &[
     &["capture", "clock", "resp", "vfs"],
     &["journal", "reactor"],
     &["store", "txn"],
+    &["sql"],
     &["bench", "console", "server"],
     &["evenkeel", "fuzz", "xtask"],
 ];

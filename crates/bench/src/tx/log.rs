@@ -6,14 +6,14 @@ use std::sync::Arc;
 use clap::ValueEnum;
 use clock::SystemClock;
 use journal::BackendKind;
+use sql::decision_log::SqlLog;
+use sql::tls::TlsOptions;
 use txn::decision_log::DecisionLog;
 use txn::decision_log::file::{self, FileLog};
 use txn::decision_log::journal::JournalLog;
-use txn::decision_log::sql::SqlLog;
 use txn::decision_log::volatile::Volatile;
 use txn::decision_log::{OpenError, Opened};
 use txn::id::{NodeName, TxId};
-use txn::tls::TlsOptions;
 use vfs::RealDisk;
 
 use crate::Failure;

@@ -26,12 +26,12 @@ mod crowd;
 mod deaths;
 mod history;
 mod judge;
-#[path = "../../../txn/tests/common/mariadb.rs"]
+#[path = "../../../sql/tests/common/mariadb.rs"]
 mod mariadb;
 mod parties;
 mod pipeline;
 mod plan;
-#[path = "../../../txn/tests/common/postgres.rs"]
+#[path = "../../../sql/tests/common/postgres.rs"]
 mod postgres;
 mod wire;
 

@@ -6,6 +6,7 @@ mod journal;
 mod resp;
 mod server;
 mod settings;
+mod sql;
 mod store;
 mod txn;
 
@@ -148,37 +149,37 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "txn-statement",
-        run: txn::statement,
-        seeds: txn::statement_seeds,
-        words: txn::STATEMENT_WORDS,
+        run: sql::statement,
+        seeds: sql::statement_seeds,
+        words: sql::STATEMENT_WORDS,
         input_bytes_max: 128,
     },
     Target {
         name: "txn-postgres-tags",
-        run: txn::postgres_tags,
-        seeds: txn::postgres_tags_seeds,
-        words: txn::POSTGRES_TAGS_WORDS,
+        run: sql::postgres_tags,
+        seeds: sql::postgres_tags_seeds,
+        words: sql::POSTGRES_TAGS_WORDS,
         input_bytes_max: 256,
     },
     Target {
         name: "txn-postgres-value",
-        run: txn::postgres_value,
-        seeds: txn::postgres_value_seeds,
-        words: txn::POSTGRES_WORDS,
+        run: sql::postgres_value,
+        seeds: sql::postgres_value_seeds,
+        words: sql::POSTGRES_WORDS,
         input_bytes_max: 64,
     },
     Target {
         name: "txn-monitor",
-        run: txn::monitor,
-        seeds: txn::monitor_seeds,
-        words: txn::MONITOR_WORDS,
+        run: sql::monitor,
+        seeds: sql::monitor_seeds,
+        words: sql::MONITOR_WORDS,
         input_bytes_max: 256,
     },
     Target {
         name: "txn-xid",
-        run: txn::xid,
-        seeds: txn::xid_seeds,
-        words: txn::XID_WORDS,
+        run: sql::xid,
+        seeds: sql::xid_seeds,
+        words: sql::XID_WORDS,
         input_bytes_max: 80,
     },
 ];

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use clock::Nanos;
 use resp::{Args, ArgsView, Limits, Parsed, RequestParser, Writer};
+use sql::{Answered, Statement, StatementError};
 use txn::coordinator::TransactionInfo;
 use txn::id::TxId;
 use txn::protocol::{Outcome, State};
-use txn::sql::{Answered, Statement, StatementError};
 
 use super::args::shown;
 use crate::call::{Control, Failure, Outcome as Answer, text};

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use reactor::Longest;
+use sql::Sessions;
 use store::LogReport;
 use txn::coordinator::Counters;
 use txn::decision_log::LogCounters;
 use txn::phases::{Phases, Times};
-use txn::sql::Sessions;
 
 use super::*;
 use crate::settings::ResourceKind;

@@ -19,10 +19,10 @@ use std::ops::Range;
 use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use sql::Auth;
+use sql::tls::{PemFile, TlsOptions};
 use toml::de::{DeTable, DeValue};
 use txn::resource::RESOURCE_NAME_BYTES_MAX;
-use txn::sql::Auth;
-use txn::tls::{PemFile, TlsOptions};
 
 use super::file::text_of;
 use super::kinds::Kind;

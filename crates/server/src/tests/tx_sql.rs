@@ -8,10 +8,10 @@ use std::time::Duration;
 use clock::Clock as _;
 use reactor::Step;
 use resp::encode_command;
+use sql::{Answered, Database, DatabaseOptions, Done, Sessions, Statement, StatementError};
 use txn::dummy::Dummy;
 use txn::id::BranchId;
 use txn::resource::{Reply, Resource};
-use txn::sql::{Answered, Database, DatabaseOptions, Done, Sessions, Statement, StatementError};
 
 use super::{Harness, Wire};
 use crate::settings::{ResourceKind, Settings, Size};

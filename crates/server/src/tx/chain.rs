@@ -19,8 +19,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use clock::Nanos;
+use sql::{Answered, Statement, StatementError};
 use txn::id::{BranchId, TxId};
-use txn::sql::{Answered, Statement, StatementError};
 
 use super::{Transactions, rows_bytes};
 use crate::message::Message;

@@ -1,10 +1,10 @@
 //! Figures of transactions, for INFO and metrics.
 
+use sql::Sessions;
 use txn::coordinator::Counters;
 use txn::decision_log::LogCounters;
 use txn::phases::Phases;
 use txn::protocol::State;
-use txn::sql::Sessions;
 
 use super::Transactions;
 use crate::settings::ResourceKind;

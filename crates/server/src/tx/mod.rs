@@ -33,12 +33,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use clock::Nanos;
+use sql::{Database, Drivers};
 use txn::coordinator::{Coordinator, TransactionInfo};
 use txn::id::{BranchId, NodeName, TxId};
 use txn::lane::LaneError;
 use txn::protocol::{self, BranchState, Misuse, Outcome};
 use txn::shared_lane::SharedLane;
-use txn::sql::{Database, Drivers};
 
 use crate::message::Message;
 use crate::server::Server;

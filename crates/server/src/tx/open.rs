@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use clock::Clock;
+use sql::mariadb::MariaDb;
+use sql::postgres::Postgres;
+use sql::{Database, DatabaseOptions, Drivers};
 use store::Store;
 use txn::coordinator::{Coordinator, Options, Started};
 use txn::decision_log::file::FileLog;
@@ -20,12 +23,9 @@ use txn::decision_log::journal::JournalLog;
 use txn::decision_log::volatile::Volatile;
 use txn::decision_log::{DecisionLog, Opened, first_epoch};
 use txn::id::NodeName;
-use txn::mariadb::MariaDb;
-use txn::postgres::Postgres;
 use txn::protocol::Timing;
 use txn::resource::Resource;
-use txn::shared_lane::SharedLane;
-use txn::sql::{Database, DatabaseOptions, Drivers};
+use txn::shared_lane::{LaneHost, LaneThread, SharedLane};
 use vfs::{OpenOptions, Vfs};
 
 use super::keys::Keys;
@@ -123,11 +123,12 @@ impl Transactions {
         let shared = Arc::new(Shared { state: Mutex::new(State::default()), keys, server: OnceLock::new() });
         let hears = Arc::clone(&shared);
         let told = move |tx, outcome| hears.told(tx, outcome);
-        let lane = match &drivers {
-            Some(drivers) => SharedLane::open_on(drivers, &coordinator, told),
-            None => SharedLane::open(&coordinator, told)
-                .map_err(|error| format!("no thread for transactions: {error}"))?,
+        let host: Arc<dyn LaneHost> = match &drivers {
+            Some(drivers) => Arc::clone(drivers) as _,
+            None => Arc::new(LaneThread::default()),
         };
+        let lane = SharedLane::open(host, &coordinator, told)
+            .map_err(|error| format!("no thread for transactions: {error}"))?;
         let log = if has_log { settings.txn_log.to_string() } else { "none".to_owned() };
         Ok(Arc::new(Self {
             node,

@@ -1,8 +1,5 @@
-//! What tests of the decision logs share.
+//! What tests of the decision logs share. Other crates' tests use this file by its path.
 #![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part of it, and fails by panicking")]
-
-pub(crate) mod mariadb;
-pub(crate) mod postgres;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex};
