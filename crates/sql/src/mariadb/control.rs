@@ -428,7 +428,7 @@ async fn check(conn: &mut Conn, limit: Duration) -> Result<bool, Trouble> {
             format!("XA RECOVER: {}; MySQL wants GRANT XA_RECOVER_ADMIN ON *.* for it", trouble.text());
         return Err(Trouble::Lost(text));
     }
-    let flush = "SELECT recovery managerinnodb_flush_log_at_trx_commit";
+    let flush = "SELECT @@innodb_flush_log_at_trx_commit";
     let flush = within(limit, first::<u8>(conn, flush)).await?;
     if !matches!(flush, Some(1 | 3)) {
         let text =

@@ -61,7 +61,7 @@ impl Bench {
     pub(crate) fn with(options: DatabaseOptions) -> Self {
         let drivers = Drivers::start().unwrap();
         let db = MariaDb::start_with(options.clone(), timing(), &drivers).unwrap();
-        wait_until("it is ready", || db.ready().is_ok());
+        wait_until_or(|| format!("it is ready: {:?}", db.ready()), || db.ready().is_ok());
         Self { db, node: options.node.clone(), drivers, options }
     }
 

@@ -1,0 +1,348 @@
+//! The transactions of a lane, and all that is known of them: the one place where their state is. No I/O.
+//!
+//! ```text
+//!  under way (some, looked through when a time is due) -> done, kept (perhaps very many, by the time when they go) -> gone
+//!       '-- finished: the outcome is there, and is told at the end of the turn
+//! ```
+//!
+//! Invariants
+//!   1. A transaction is in one of the two. What is kept waits for one time alone: when it goes.
+//!   2. Nobody waits for a time before [`TransactionTable::due`].
+//!   3. As many commits and rollbacks are under way as the commit delay counts.
+//!   4. As many records are on their way to the log as machines wait for one that it took.
+//!
+//! Out of scope: what comes next in a transaction (`protocol`), who carries it out (`lane`).
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use clock::Nanos;
+use foldhash::fast::RandomState;
+
+use crate::commit_delay::CommitDelay;
+use crate::coordinator::TransactionInfo;
+use crate::decision_log::Cycle;
+use crate::id::{BranchId, NodeName, TxId};
+use crate::lane::LaneError;
+use crate::phases::Phases;
+use crate::protocol::{Outcome, Standing, State, Transaction};
+
+/// All transactions of a lane.
+#[derive(Debug, Default)]
+pub(crate) struct TransactionTable {
+    live: HashMap<TxId, Transaction, RandomState>,
+    /// Of those under way none waits for a time before this.
+    live_due: Option<Nanos>,
+    kept: HashMap<TxId, Transaction, RandomState>,
+    /// When each that is kept goes, and some that are not kept any more, or go later.
+    goes: BTreeSet<(Nanos, TxId)>,
+    /// Transactions that began here.
+    begun: u64,
+    finished: Vec<(TxId, Outcome)>,
+    outcomes: Outcomes,
+    phases: Phases,
+    commit_delay: CommitDelay,
+    /// Commits wait for the worker of a shared lane, which lets them gather.
+    pub(crate) is_gathering: bool,
+    written: Written,
+}
+
+/// Records that are on their way to the log.
+#[derive(Debug, Default)]
+struct Written {
+    /// Taken, and not heard of.
+    count: u64,
+    /// With which cycle of the log the newest of them goes.
+    cycle: Cycle,
+    /// So many were taken, or had no room, since the log was told that somebody waits.
+    not_offered: u64,
+}
+
+/// How many transactions of a lane ended how.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Outcomes {
+    pub(crate) committed: u64,
+    pub(crate) aborted: u64,
+    pub(crate) unknown: u64,
+    pub(crate) heuristic: u64,
+}
+
+impl Outcomes {
+    fn note(&mut self, outcome: &Outcome) {
+        *match outcome {
+            Outcome::Committed => &mut self.committed,
+            Outcome::Aborted(_) => &mut self.aborted,
+            Outcome::Unknown(_) => &mut self.unknown,
+            Outcome::Heuristic(_) => &mut self.heuristic,
+        } += 1;
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
+        self.committed += other.committed;
+        self.aborted += other.aborted;
+        self.unknown += other.unknown;
+        self.heuristic += other.heuristic;
+    }
+}
+
+/// Where a transaction has gone after a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moved {
+    /// It is where it was.
+    Stays,
+    /// It was under way, and is only kept now.
+    IsKept,
+    /// It was only kept, and is under way again.
+    IsLive,
+}
+
+impl TransactionTable {
+    /// How many have begun here, the next one included.
+    pub(crate) fn count_next(&mut self) -> u64 {
+        self.begun += 1;
+        self.begun
+    }
+
+    /// Takes in one that is under way.
+    pub(crate) fn insert(&mut self, machine: Transaction) {
+        self.commit_delay.moved(false, machine.is_ending());
+        self.put_live(machine);
+    }
+
+    /// Adds a branch to it, or the like: nothing that makes it wait for another time.
+    pub(crate) fn get_mut(&mut self, tx: TxId) -> Option<&mut Transaction> {
+        match self.live.get_mut(&tx) {
+            Some(machine) => Some(machine),
+            None => self.kept.get_mut(&tx),
+        }
+    }
+
+    /// Changes it; [`TransactionTable::settle`] is to follow, when the effects are carried out.
+    pub(crate) fn change<T>(&mut self, tx: TxId, how: impl FnOnce(&mut Transaction) -> T) -> Option<T> {
+        let machine = match self.live.get_mut(&tx) {
+            Some(machine) => machine,
+            None => self.kept.get_mut(&tx)?,
+        };
+        let was_ending = machine.is_ending();
+        let done = how(machine);
+        self.commit_delay.moved(was_ending, machine.is_ending());
+        Some(done)
+    }
+
+    /// Puts it where it belongs after a change.
+    pub(crate) fn settle(&mut self, tx: TxId) -> Moved {
+        if let Some(machine) = self.live.get(&tx) {
+            let next = machine.next_time();
+            if machine.state() != State::Done {
+                self.live_due = self.live_due.into_iter().chain(next).min();
+                return Moved::Stays;
+            }
+            let machine = self.live.remove(&tx).expect("it was just looked at");
+            self.goes.insert((next.expect("what is kept goes at a time"), tx));
+            self.kept.insert(tx, machine);
+            return Moved::IsKept;
+        }
+        if self.kept.get(&tx).is_none_or(|machine| machine.state() == State::Done) {
+            return Moved::Stays;
+        }
+        let machine = self.kept.remove(&tx).expect("it was just looked at");
+        self.put_live(machine);
+        Moved::IsLive
+    }
+
+    /// It came to `outcome`, which is to be told.
+    pub(crate) fn on_finish(&mut self, tx: TxId, outcome: Outcome) {
+        self.outcomes.note(&outcome);
+        if outcome == Outcome::Committed
+            && let Some(machine) = self.get(tx)
+        {
+            let marks = machine.marks();
+            self.phases.note(marks);
+            if marks.asked.0 != 0 {
+                self.commit_delay.took(marks.finished.since(marks.asked));
+            }
+        }
+        self.finished.push((tx, outcome));
+    }
+
+    /// Removes one that has ended; whether it was only kept.
+    pub(crate) fn on_end(&mut self, tx: TxId) -> bool {
+        let (live, kept) = (self.live.remove(&tx), self.kept.remove(&tx));
+        let is_ending = live.iter().chain(&kept).any(Transaction::is_ending);
+        self.commit_delay.moved(is_ending, false);
+        kept.is_some()
+    }
+
+    /// A record was taken by the log, and goes with this cycle.
+    pub(crate) fn on_written(&mut self, cycle: Cycle) {
+        self.written.count += 1;
+        self.written.cycle = cycle;
+        self.written.not_offered += 1;
+    }
+
+    /// A record had no room: what fills the log may be ours, and nobody else offers it.
+    pub(crate) fn on_no_room(&mut self) {
+        self.written.not_offered += 1;
+    }
+
+    /// A record that the log took was heard of.
+    pub(crate) fn on_logged(&mut self) {
+        assert!(self.written.count > 0, "more records were heard of than written");
+        self.written.count -= 1;
+    }
+
+    /// Whether something was written since the last call: the log is to be told that somebody waits.
+    pub(crate) fn take_offer(&mut self) -> bool {
+        std::mem::take(&mut self.written.not_offered) > 0
+    }
+
+    /// So much was written since the log was told that somebody waits.
+    pub(crate) fn not_offered(&self) -> u64 {
+        self.written.not_offered
+    }
+
+    /// Records that the log took, and that were not heard of.
+    pub(crate) fn writing(&self) -> u64 {
+        self.written.count
+    }
+
+    /// With which cycle of the log a lone transaction goes on; `None` if anything else is waited for.
+    pub(crate) fn cycle_awaited(&self) -> Cycle {
+        if self.written.count == 1 && self.live.len() == 1 { self.written.cycle } else { None }
+    }
+
+    /// The outcome of `tx`, if it is there and was not told.
+    pub(crate) fn take_outcome(&mut self, tx: TxId) -> Option<Outcome> {
+        let at = self.finished.iter().position(|(other, _)| *other == tx)?;
+        Some(self.finished.swap_remove(at).1)
+    }
+
+    /// Adds what is to be told to `finished`.
+    pub(crate) fn take_finished(&mut self, finished: &mut Vec<(TxId, Outcome)>) {
+        finished.append(&mut self.finished);
+    }
+
+    /// Those that wait for a time that has come.
+    pub(crate) fn take_due(&mut self, now: Nanos) -> Vec<TxId> {
+        let mut all = Vec::new();
+        while let Some((at, tx)) = self.goes.first().copied().filter(|(at, _)| *at <= now) {
+            self.goes.remove(&(at, tx));
+            all.push(tx);
+        }
+        if self.live_due.is_some_and(|due| due <= now) {
+            let is_due = |machine: &Transaction| machine.next_time().is_some_and(|time| time <= now);
+            all.extend(self.live.iter().filter(|(_, machine)| is_due(machine)).map(|(tx, _)| *tx));
+        }
+        all
+    }
+
+    /// Looks again for when those under way wait, after all that were due were told.
+    pub(crate) fn forget_past(&mut self, now: Nanos) {
+        if self.live_due.is_some_and(|due| due <= now) {
+            self.live_due = self.live.values().filter_map(Transaction::next_time).min();
+        }
+    }
+
+    /// Nobody waits for a time before this.
+    pub(crate) fn due(&self) -> Option<Nanos> {
+        let kept = self.goes.first().map(|(at, _)| *at);
+        self.live_due.into_iter().chain(kept).min()
+    }
+
+    pub(crate) fn get(&self, tx: TxId) -> Option<&Transaction> {
+        self.live.get(&tx).or_else(|| self.kept.get(&tx))
+    }
+
+    pub(crate) fn has(&self, tx: TxId) -> bool {
+        self.get(tx).is_some()
+    }
+
+    /// How many have not gone.
+    pub(crate) fn len(&self) -> usize {
+        self.live.len() + self.kept.len()
+    }
+
+    /// Whether all have gone, and were told.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0 && !self.has_finished()
+    }
+
+    /// Whether outcomes are there that were not told.
+    pub(crate) fn has_finished(&self) -> bool {
+        !self.finished.is_empty()
+    }
+
+    /// What is known here of a branch.
+    pub(crate) fn standing(&self, branch: BranchId) -> Standing {
+        self.get(branch.tx).map_or(Standing::Nobody, |machine| machine.standing(branch.branch))
+    }
+
+    /// The transaction `tx`, in which work may still be done.
+    pub(crate) fn active(&self, tx: TxId) -> Result<&Transaction, LaneError> {
+        let machine = self.get(tx).ok_or(LaneError::Unknown(tx))?;
+        machine.check_active()?;
+        Ok(machine)
+    }
+
+    pub(crate) fn outcomes(&self) -> Outcomes {
+        self.outcomes
+    }
+
+    pub(crate) fn phases(&self) -> &Phases {
+        &self.phases
+    }
+
+    /// How long to let commits gather now.
+    pub(crate) fn rest(&self) -> Duration {
+        self.commit_delay.rest()
+    }
+
+    /// Those under way.
+    pub(crate) fn live(&self) -> impl ExactSizeIterator<Item = &Transaction> {
+        self.live.values()
+    }
+
+    /// The `most` with the least numbers that are under way, of all or of those in `state`.
+    pub(crate) fn first_live(
+        &self,
+        node: &NodeName,
+        state: Option<State>,
+        most: usize,
+    ) -> Vec<TransactionInfo> {
+        let wanted = self.live().filter(|machine| state.is_none_or(|state| machine.state() == state));
+        let mut first: Vec<&Transaction> = wanted.collect();
+        if first.len() > most {
+            first.select_nth_unstable_by_key(most, |machine| machine.id());
+            first.truncate(most);
+        }
+        first.into_iter().map(|machine| TransactionInfo::of(node, machine)).collect()
+    }
+
+    /// The `most` that became done last of those that are kept, each with the time at which it goes.
+    pub(crate) fn newest_kept(&self, node: &NodeName, most: usize) -> Vec<(Nanos, TransactionInfo)> {
+        let kept = self.goes.iter().rev().filter_map(|(at, tx)| Some((*at, self.kept.get(tx)?)));
+        // One that was under way again meanwhile has an entry for each time.
+        let newest = kept.filter(|(at, machine)| machine.next_time() == Some(*at)).take(most);
+        newest.map(|(at, machine)| (at, TransactionInfo::of(node, machine))).collect()
+    }
+
+    /// Adds how many are in which state.
+    pub(crate) fn count_states(&self, states: &mut BTreeMap<State, u64>) {
+        self.live().for_each(|machine| *states.entry(machine.state()).or_default() += 1);
+        let kept = self.kept.len() as u64;
+        if kept > 0 {
+            *states.entry(State::Done).or_default() += kept;
+        }
+    }
+
+    pub(crate) fn info(&self, node: &NodeName, tx: TxId) -> Option<TransactionInfo> {
+        self.get(tx).map(|machine| TransactionInfo::of(node, machine))
+    }
+
+    fn put_live(&mut self, machine: Transaction) {
+        let tx = machine.id();
+        self.live_due = self.live_due.into_iter().chain(machine.next_time()).min();
+        let before = self.live.insert(tx, machine);
+        assert!(before.is_none() && !self.kept.contains_key(&tx), "transaction {tx} began twice");
+    }
+}
