@@ -12,96 +12,89 @@ use clock::Nanos;
 use resp::Args;
 
 use crate::call::Failure;
-use crate::command::{Flags, Handler};
+use crate::command::{Flags, Kind};
 use crate::errors;
-use crate::executor::Request;
-use crate::lookup::{Entry, Table};
+use crate::lookup::Entry;
+use crate::pause::Pause;
+use crate::request::Request;
 use crate::server::Server;
-use crate::session::{Queued, Session};
+use crate::session::Session;
+use crate::table::commands;
+use crate::transaction::Queued;
 
-impl Server {
-    /// Which row it is, or why the request is refused; with the row, if the name was one.
-    #[inline]
-    pub(crate) fn admit(
-        &self,
-        session: &Session,
-        request: &Request<'_>,
-    ) -> Result<&'static Entry, (Option<&'static Entry>, Failure)> {
-        let args = request.args;
-        let table = Table::of_server();
-        let Some(mut entry) = table.find(args.get(0)) else { return Err((None, errors::unknown(args))) };
-        if let (Handler::Container(_), Some(name)) = (entry.command.handler, args.try_get(1)) {
-            let sub = table.find_sub(entry, name);
-            entry = sub.ok_or_else(|| (None, errors::unknown_sub(entry.command.name, name)))?;
-        }
-        let command = entry.command;
-        if !command.takes(args.len()) {
-            return Err((Some(entry), errors::arity(command.name)));
-        }
-        if !session.authenticated && !command.flags.has(Flags::NO_AUTH) {
-            return Err((Some(entry), "NOAUTH Authentication required.".into()));
-        }
-        if session.transaction.is_some() && command.flags.has(Flags::NO_MULTI) {
-            return Err((Some(entry), "ERR Command not allowed inside a transaction".into()));
-        }
-        if session.subscriptions.is_some() && !session.resp3 && !runs_subscribed(command.name) {
-            return Err((Some(entry), errors::subscribed(command.name)));
-        }
-        if let Handler::Container(_) = command.handler {
-            // COMMAND alone, the only container that may stand alone, is COMMAND INFO of everything.
-            entry = table.find_sub(entry, b"info").unwrap_or(entry);
-        }
-        Ok(entry)
+/// Which row it is, or why the request is refused; with the row, if the name was one.
+#[inline]
+pub(crate) fn admit(
+    session: &Session,
+    request: &Request<'_>,
+) -> Result<&'static Entry, (Option<&'static Entry>, Failure)> {
+    let args = request.args;
+    let table = commands();
+    let Some(mut entry) = table.find(args.get(0)) else { return Err((None, errors::unknown(args))) };
+    if let (Kind::Container, Some(name)) = (entry.command.kind, args.try_get(1)) {
+        let sub = table.find_sub(entry, name);
+        entry = sub.ok_or_else(|| (None, errors::unknown_sub(entry.command.name, name)))?;
     }
-
-    /// When the request may run, if CLIENT PAUSE stops it; the connection is woken when that ends earlier.
-    pub(crate) fn paused_until(&self, session: &Session, entry: &Entry, now: Nanos) -> Option<Nanos> {
-        let flags = entry.command.flags;
-        let writes = match (&session.transaction, entry.command.handler) {
-            (Some(transaction), Handler::Exec) => {
-                transaction.queue.iter().any(|queued| queued.entry.command.flags.has(Flags::WRITE))
-            }
-            _ => flags.has(Flags::WRITE) || entry.command.name == "publish",
-        };
-        if flags.has(Flags::ADMIN) || flags.has(Flags::NO_AUTH) {
-            return None;
-        }
-        self.pause.wait(session.client.id, writes, now)
+    let command = entry.command;
+    if !command.takes(args.len()) {
+        return Err((Some(entry), errors::arity(command.name)));
     }
-
-    /// Whatever the connection waited for has come: it waits for the end of no pause any more.
-    pub(crate) fn end_wait_for_pause(&self, session: &Session) {
-        if session.client.paused.swap(false, Ordering::Relaxed) {
-            self.pause.forget(session.client.id);
-        }
+    if !session.authenticated && !command.flags.has(Flags::NO_AUTH) {
+        return Err((Some(entry), "NOAUTH Authentication required.".into()));
     }
+    if session.transaction.is_some() && command.flags.has(Flags::NO_MULTI) {
+        return Err((Some(entry), "ERR Command not allowed inside a transaction".into()));
+    }
+    if session.subscriptions.is_some() && !session.resp3 && !runs_subscribed(command.name) {
+        return Err((Some(entry), errors::subscribed(command.name)));
+    }
+    if command.is_container() {
+        // COMMAND alone, the only container that may stand alone, is COMMAND INFO of everything.
+        entry = table.find_sub(entry, b"info").unwrap_or(entry);
+    }
+    Ok(entry)
+}
 
-    /// Keeps the request for EXEC.
-    pub(crate) fn queue(
-        &self,
-        session: &mut Session,
-        entry: &'static Entry,
-        request: &Request<'_>,
-        out: &mut Vec<u8>,
-    ) {
-        let limit = self.tuned.transaction_bytes_max.load(Ordering::Relaxed);
-        let Some(transaction) = &mut session.transaction else { return };
-        if transaction.aborted {
-            return out.extend_from_slice(b"+QUEUED\r\n");
+/// When the request may run, if CLIENT PAUSE stops it; the connection is woken when that ends earlier.
+pub(crate) fn paused_until(pause: &Pause, session: &Session, entry: &Entry, now: Nanos) -> Option<Nanos> {
+    let flags = entry.command.flags;
+    let writes = match (&session.transaction, entry.command.kind) {
+        (Some(transaction), Kind::Exec) => {
+            transaction.queue.iter().any(|queued| queued.entry.command.flags.has(Flags::WRITE))
         }
-        transaction.queued_bytes += request.bytes as u64;
-        if transaction.kept_bytes() > limit {
-            transaction.aborted = true;
-            transaction.queue = Vec::new();
-            transaction.queued_bytes = 0;
-            session.show_transaction();
-            let text = format!("ERR transaction is larger than transaction.max ({limit} B)");
-            return self.stats.write_failure(text.into(), session.resp3, out);
-        }
-        transaction.queue.push(Queued { entry, args: Args::copied(request.args) });
+        _ => flags.has(Flags::WRITE) || entry.command.name == "publish",
+    };
+    if flags.has(Flags::ADMIN) || flags.has(Flags::NO_AUTH) {
+        return None;
+    }
+    pause.wait(session.client.id, writes, now)
+}
+
+/// Keeps the request for EXEC.
+pub(crate) fn queue(
+    server: &Server,
+    session: &mut Session,
+    entry: &'static Entry,
+    request: &Request<'_>,
+    out: &mut Vec<u8>,
+) {
+    let limit = server.tuned.transaction_bytes_max.load(Ordering::Relaxed);
+    let Some(transaction) = &mut session.transaction else { return };
+    if transaction.aborted {
+        return out.extend_from_slice(b"+QUEUED\r\n");
+    }
+    transaction.queued_bytes += request.bytes as u64;
+    if transaction.kept_bytes() > limit {
+        transaction.aborted = true;
+        transaction.queue = Vec::new();
+        transaction.queued_bytes = 0;
         session.show_transaction();
-        out.extend_from_slice(b"+QUEUED\r\n");
+        let text = format!("ERR transaction is larger than transaction.max ({limit} B)");
+        return server.stats.write_failure(text.into(), session.resp3, out);
     }
+    transaction.queue.push(Queued { entry, args: Args::copied(request.args) });
+    session.show_transaction();
+    out.extend_from_slice(b"+QUEUED\r\n");
 }
 
 /// Runs at once although MULTI is open.

@@ -155,7 +155,7 @@ fn pair(out: &mut Writer<'_>, name: &str, value: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lookup::Table;
+    use crate::table::commands;
 
     #[test]
     fn every_row_describes_its_arguments_and_names_key_specs_that_it_has() {
@@ -168,7 +168,7 @@ mod tests {
                 }
             }
         }
-        for entry in Table::of_server().entries() {
+        for entry in commands().entries() {
             let command = entry.command;
             let arguments =
                 parse(command.args).unwrap_or_else(|| panic!("{}: {}", command.name, command.args));
@@ -176,7 +176,7 @@ mod tests {
             keys(&arguments, &mut indices);
             assert!(indices.iter().all(|index| usize::from(*index) < command.keys.len()), "{}", command.name);
             let takes_arguments = command.arity != 1 + i32::from(command.name.contains('|'));
-            let tells = !arguments.is_empty() || !command.subcommands().is_empty();
+            let tells = !arguments.is_empty() || command.is_container();
             let variadic_for_later = ["quit", "command|getkeys", "command|getkeysandflags", "debug|reload"];
             let excused = variadic_for_later.contains(&command.name);
             assert!(excused || takes_arguments == tells, "{}: {}", command.name, command.arity);

@@ -1,26 +1,21 @@
-//! What a handler gets, and what it answers.
+//! What a data handler gets, and what it answers. What a control handler gets is in `control`.
 //!
 //! Invariants
 //!   1. A handler that changes data checks all that can fail before its first `put`, `remove` or
 //!      `set_expiry`: a command that answers with an error has no effect.
 //!   2. A data handler may be called again for the same request (a cold value, no credits): it changes
 //!      nothing but the access and the reply, and both are thrown away on [`Failure::Stop`] and [`Failure::Make`].
-//!   3. A control handler that returns [`Failure::Wait`] is called again and has changed nothing.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::sync::Arc;
 
-use clock::Nanos;
 use reactor::SharedBytes;
 use resp::{ArgsView, Writer};
 use store::{Access, Found, KeyRef, Moment, Store};
 
 use crate::copies::Copied;
-use crate::executor::Outbox;
 pub(crate) use crate::failure::{Failure, Outcome, text};
-use crate::server::Server;
-use crate::session::Session;
 use crate::tuned::Tuned;
 
 /// What a data handler works on.
@@ -206,21 +201,8 @@ impl Data<'_, '_> {
     }
 }
 
-/// What a control handler works on.
-pub(crate) struct Control<'a> {
-    pub server: &'a Arc<Server>,
-    pub session: &'a mut Session,
-    /// Monotonic time, fresh.
-    pub now: Nanos,
-    /// What was received behind the request.
-    pub behind: &'a [u8],
-    /// Whether EXEC runs it: it must not wait.
-    pub in_exec: bool,
-    /// Messages to send when it has happened.
-    pub outbox: &'a mut Outbox,
-    /// What the reply depends on; handlers that looked at no data leave it.
-    pub ticket: u64,
-}
+/// Function over the keys that a command names.
+pub(crate) type DataFn = fn(&mut Data<'_, '_>, ArgsView<'_>, &mut Writer<'_>) -> Outcome;
 
 /// Less of a large value is copied.
 const LENT_BYTES_MIN: usize = 16 << 10;

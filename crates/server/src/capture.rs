@@ -18,7 +18,8 @@
 //! Out of scope: the bytes (crate `capture`), what is done with them (`evenkeel capture`, `evenkeel bench replay`).
 
 pub(crate) mod recorder;
-mod what;
+pub(crate) mod running;
+pub(crate) mod what;
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -26,30 +27,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use capture::{CHUNK_HEAD_BYTES, Command, END_BYTES, End, Ending};
-use clock::Nanos;
+use clock::{Clock, Nanos};
 use reactor::{Output, SharedBytes};
 use resp::Writer;
+use store::Store;
 
 use self::recorder::Recorder;
+use self::running::{Chunk, Last, Running};
+use self::what::Wanted;
 use crate::clients::Client;
 use crate::command::Flags;
 use crate::lookup::Table;
 use crate::message::Message;
-use crate::server::Server;
+use crate::peers::Connections;
 use crate::settings::Connector;
-
-/// What somebody wants captured.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
-    pub(crate) hashes_keys: bool,
-    pub(crate) keeps_values: bool,
-    /// The header's bytes and those of all chunks.
-    pub(crate) bytes_max: u64,
-}
 
 /// The capture of a server, if there is one.
 #[derive(Debug)]
 pub(crate) struct Captures {
+    store: Arc<Store>,
+    clock: Arc<dyn Clock>,
+    peers: Arc<Connections>,
+    table: &'static Table,
     /// Its number; 0: there is none, or it was stopped. All that turns look at.
     number: AtomicU64,
     /// How many there have been.
@@ -77,46 +76,6 @@ struct Slot(Mutex<Option<Recorder>>);
 /// A slot that a turn has; `None`: the capture is over.
 pub(crate) type Taken<'a> = MutexGuard<'a, Option<Recorder>>;
 
-/// A capture.
-#[derive(Debug)]
-pub(crate) struct Running {
-    /// Never 0.
-    number: u64,
-    /// The connection that gets it.
-    client: u64,
-    plan: what::Plan,
-    started: Nanos,
-    /// Bytes of chunks that were posted and not taken.
-    posted_bytes: AtomicU64,
-    /// What follows is written by the loop of the connection that gets it, and `dropped` by all.
-    bytes: AtomicU64,
-    records: AtomicU64,
-    dropped: AtomicU64,
-}
-
-/// Turns on their way to who captures.
-#[derive(Debug)]
-pub struct Chunk {
-    running: Arc<Running>,
-    loop_index: usize,
-    records: u32,
-    bytes: Arc<Vec<u8>>,
-}
-
-impl Drop for Chunk {
-    fn drop(&mut self) {
-        self.running.posted_bytes.fetch_sub(self.bytes.len() as u64, Ordering::Relaxed);
-    }
-}
-
-/// The end of a capture, on its way to who captures.
-#[derive(Debug)]
-pub struct Last {
-    running: Arc<Running>,
-    ending: Ending,
-    length: Duration,
-}
-
 /// How far a capture is.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Progress {
@@ -131,10 +90,18 @@ pub(crate) struct Progress {
 }
 
 impl Captures {
-    /// For so many loops.
-    pub(crate) fn new(loops: usize, connector: Connector) -> Self {
+    /// For so many loops under a connector.
+    pub(crate) fn new(
+        (loops, connector): (usize, Connector),
+        (store, clock, peers): (Arc<Store>, Arc<dyn Clock>, Arc<Connections>),
+        table: &'static Table,
+    ) -> Self {
         let slots_each = if connector == Connector::Threads { THREAD_SLOTS } else { 1 };
         Captures {
+            store,
+            clock,
+            peers,
+            table,
             number: AtomicU64::new(0),
             count: AtomicU64::new(0),
             current: Mutex::default(),
@@ -167,13 +134,13 @@ impl Slot {
     }
 }
 
-impl Server {
+impl Captures {
     /// Begins a capture for `client`; returns the file's beginning.
     ///
     /// # Errors
     /// Whose capture runs already.
-    pub(crate) fn start_capture(&self, client: &Client, wanted: Wanted, now: Nanos) -> Result<Vec<u8>, u64> {
-        let mut current = self.captures.current();
+    pub(crate) fn start(&self, client: &Client, wanted: Wanted, now: Nanos) -> Result<Vec<u8>, u64> {
+        let mut current = self.current();
         if let Some(current) = &*current {
             return Err(current.running.client);
         }
@@ -185,7 +152,7 @@ impl Server {
         let plan = capture::Plan { hashes_keys, keeps_values, started_unix_us: self.clock.unix_us() };
         let header = capture::header(
             &plan,
-            Table::of_server().entries().iter().map(|entry| Command {
+            self.table.entries().iter().map(|entry| Command {
                 name: entry.command.name,
                 reads: entry.command.flags.has(Flags::READONLY),
                 writes: entry.command.flags.has(Flags::WRITE),
@@ -195,35 +162,35 @@ impl Server {
         // Its keys are the system's randomness.
         let random = RandomState::new();
         let secret = [random.hash_one(0), random.hash_one(1)];
-        let number = self.captures.count.fetch_add(1, Ordering::Relaxed) + 1;
+        let number = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         let new = Arc::new(Running {
             number,
             client: client.id,
-            plan: what::Plan::new(&wanted, secret),
+            plan: what::Plan::new(&wanted, self.table, secret),
             started: now,
             posted_bytes: AtomicU64::new(0),
             bytes: AtomicU64::new(header.len() as u64),
             records: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
         });
-        for slot in &self.captures.slots {
+        for slot in &self.slots {
             *slot.lock() = Some(Recorder::new(&new, now));
         }
         client.capture.store(number, Ordering::Relaxed);
-        self.captures.number.store(number, Ordering::SeqCst);
+        self.number.store(number, Ordering::SeqCst);
         *current = Some(Current { running: new, ending: None });
         Ok(header)
     }
 
     /// What the turn that begins records into; `None`, for one load, while nothing is captured.
     #[inline]
-    pub(crate) fn begin_capture_turn(&self, loop_index: usize) -> Option<Taken<'_>> {
-        if self.captures.number.load(Ordering::Relaxed) == 0 { None } else { self.take_slot(loop_index) }
+    pub(crate) fn begin_turn(&self, loop_index: usize) -> Option<Taken<'_>> {
+        if self.number.load(Ordering::Relaxed) == 0 { None } else { self.take_slot(loop_index) }
     }
 
     #[cold]
     fn take_slot(&self, loop_index: usize) -> Option<Taken<'_>> {
-        let slots = self.captures.slots_of(loop_index);
+        let slots = self.slots_of(loop_index);
         let mut slot = slots.iter().find_map(Slot::try_lock).unwrap_or_else(|| slots[0].lock());
         if let Some(recorder) = &mut *slot {
             recorder.begin(self.store.released());
@@ -238,36 +205,36 @@ impl Server {
         drop(slot);
         // Either who stops it sees the slot free, or this sees the stop.
         fence(Ordering::SeqCst);
-        if self.captures.number.load(Ordering::Relaxed) == 0 {
-            self.end_stopped_capture();
+        if self.number.load(Ordering::Relaxed) == 0 {
+            self.end_stopped();
         }
     }
 
     /// Stops the capture, if one runs; returns whether one did. It ends with the turns that run now: this one, if it is recorded.
-    pub(crate) fn stop_capture(&self, ending: Ending) -> bool {
-        let is_new = match &mut *self.captures.current() {
+    pub(crate) fn stop(&self, ending: Ending) -> bool {
+        let is_new = match &mut *self.current() {
             Some(current) if current.ending.is_none() => {
                 current.ending = Some((ending, self.clock.now()));
-                self.captures.number.store(0, Ordering::Relaxed);
+                self.number.store(0, Ordering::Relaxed);
                 true
             }
             _ => false,
         };
         if is_new {
             fence(Ordering::SeqCst);
-            self.end_stopped_capture();
+            self.end_stopped();
         }
         is_new
     }
 
     /// Sends what is left of a capture that was stopped, and its end, unless somebody has a slot: who gives it back asks again.
     #[cold]
-    fn end_stopped_capture(&self) {
-        let mut current = self.captures.current();
+    fn end_stopped(&self) {
+        let mut current = self.current();
         let Some(Current { running, ending: Some((ending, at)) }) = &*current else { return };
         let (released, now) = (self.store.released(), self.clock.now());
-        for loop_index in 0..self.captures.slots.len() / self.captures.slots_each {
-            for slot in self.captures.slots_of(loop_index) {
+        for loop_index in 0..self.slots.len() / self.slots_each {
+            for slot in self.slots_of(loop_index) {
                 let Some(mut slot) = slot.try_lock() else { return };
                 if let Some(mut recorder) = slot.take() {
                     recorder.resolve(released, now);
@@ -277,13 +244,26 @@ impl Server {
             }
         }
         let last = Last { length: at.since(running.started), running: Arc::clone(running), ending: *ending };
-        self.post(running.client, Message::CaptureEnd(last));
+        self.peers.post(running.client, Message::CaptureEnd(last));
         *current = None;
     }
 
+    /// Ends the turn of `connection` that is recorded.
+    #[cold]
+    pub(crate) fn end_turn(&self, mut slot: Taken<'_>, loop_index: usize, connection: u64) {
+        let released = self.store.released();
+        if let Some(recorder) = &mut *slot
+            && let Some(now) = recorder.end(connection, released)
+        {
+            recorder.resolve(released, now);
+            self.flush_if_due(recorder, loop_index, now);
+        }
+        self.give_back(slot);
+    }
+
     /// How far the capture is; `None` if there is none.
-    pub(crate) fn capture_progress(&self) -> Option<Progress> {
-        let current = self.captures.current();
+    pub(crate) fn progress(&self) -> Option<Progress> {
+        let current = self.current();
         let running = &current.as_ref()?.running;
         Some(Progress {
             client: running.client,
@@ -295,18 +275,18 @@ impl Server {
     }
 
     /// Ends the capture if it is that of `client`, which is gone, or wants no more of it.
-    pub(crate) fn abandon_capture(&self, client: &Client) {
+    pub(crate) fn abandon(&self, client: &Client) {
         let number = client.capture.swap(0, Ordering::Relaxed);
-        if number != 0 && number == self.captures.number.load(Ordering::Relaxed) {
-            self.stop_capture(Ending::Stopped);
+        if number != 0 && number == self.number.load(Ordering::Relaxed) {
+            self.stop(Ending::Stopped);
             tracing::info!(client = client.address(), "capture ended with its connection");
         }
     }
 
     /// Looks whether replies of this loop that waited have been released: at the end of each tick.
     #[inline]
-    pub(crate) fn tend_capture(&self, loop_index: usize) {
-        if self.captures.number.load(Ordering::Relaxed) != 0 {
+    pub(crate) fn tend(&self, loop_index: usize) {
+        if self.number.load(Ordering::Relaxed) != 0 {
             self.tend_slots(loop_index);
         }
     }
@@ -314,7 +294,7 @@ impl Server {
     #[cold]
     fn tend_slots(&self, loop_index: usize) {
         let released = self.store.released();
-        for slot in self.captures.slots_of(loop_index) {
+        for slot in self.slots_of(loop_index) {
             let Some(mut slot) = slot.try_lock() else { continue };
             if let Some(recorder) = slot.as_mut().filter(|recorder| recorder.has_released(released)) {
                 let now = self.clock.now();
@@ -337,18 +317,24 @@ impl Server {
         let Some(chunk) = recorder.take_complete(loop_index, now) else { return };
         let (running, count) = (&recorder.running, chunk.bytes.len() as u64);
         let (before, records) = (running.posted_bytes.fetch_add(count, Ordering::Relaxed), chunk.records);
-        if before + count > POSTED_BYTES_MAX || !self.post(running.client, Message::Captured(chunk)) {
+        if before + count > POSTED_BYTES_MAX || !self.peers.post(running.client, Message::Captured(chunk)) {
             running.dropped.fetch_add(records.into(), Ordering::Relaxed);
         }
     }
 
     /// Gives turns to the connection that captures, if it takes them.
-    pub(crate) fn on_captured(&self, client: &Client, chunk: &Chunk, output: &mut Output) {
+    pub(crate) fn on_captured(
+        &self,
+        client: &Client,
+        chunk: &Chunk,
+        reply_bytes_max: usize,
+        output: &mut Output,
+    ) {
         let (running, count) = (&*chunk.running, CHUNK_HEAD_BYTES + chunk.bytes.len());
         if client.capture.load(Ordering::Relaxed) != running.number {
             return;
         }
-        let room = OUTPUT_BYTES_MAX.min(self.tuned.reply_bytes_max() / 2);
+        let room = OUTPUT_BYTES_MAX.min(reply_bytes_max / 2);
         let bytes = running.bytes.load(Ordering::Relaxed) + count as u64;
         let is_full = bytes + END_BYTES as u64 > running.plan.wanted.bytes_max;
         if is_full || output.len() + count > room {
@@ -361,8 +347,8 @@ impl Server {
             running.bytes.store(bytes, Ordering::Relaxed);
             running.records.fetch_add(chunk.records.into(), Ordering::Relaxed);
         }
-        if is_full && self.captures.number.load(Ordering::Relaxed) == running.number {
-            self.stop_capture(Ending::Full);
+        if is_full && self.number.load(Ordering::Relaxed) == running.number {
+            self.stop(Ending::Full);
         }
     }
 

@@ -88,9 +88,9 @@ impl Client {
     }
 
     /// Name of the command that it runs, or ran last.
-    pub(crate) fn last_command(&self) -> Option<&'static str> {
+    pub(crate) fn last_command(&self, table: &'static Table) -> Option<&'static str> {
         let id = self.last_command.load(Ordering::Relaxed).checked_sub(1)?;
-        Table::of_server().entries().get(usize::from(id)).map(|entry| entry.command.name)
+        table.entries().get(usize::from(id)).map(|entry| entry.command.name)
     }
 
     /// What CLIENT KILL TYPE calls it.

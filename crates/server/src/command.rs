@@ -1,12 +1,10 @@
-//! What a row of the command table says, and the macro that writes rows.
+//! What is to be known of a command: all that its row in the table says, but for the function that runs it.
 //!
-//! A row is all there is to know of a command: `COMMAND` and its subcommands, the executor's checks (arity,
-//! authentication, MULTI), the keys that are locked, statistics and the differential test all read it.
-//! Rows are in `table/`, one file a group; finding them by name is `lookup`.
+//! `COMMAND` and its subcommands, the executor's checks (arity, authentication, MULTI), the keys that are locked, statistics
+//! and the differential test all read it. Rows are in `table/`, one file a group; finding them by name is `lookup`.
 
-use resp::{ArgsView, Writer};
+use resp::ArgsView;
 
-use crate::call::{Control, Data, Outcome};
 use crate::copies::Stored;
 
 /// One command or subcommand.
@@ -40,8 +38,8 @@ pub struct Command {
     pub(crate) deprecated: &'static str,
     /// What it will store of its arguments; such as are large are copied before its keys are locked.
     pub(crate) stored: Stored,
-    /// What it does.
-    pub(crate) handler: Handler,
+    /// What it runs over.
+    pub(crate) kind: Kind,
 }
 
 impl Command {
@@ -52,12 +50,9 @@ impl Command {
         if self.arity < 0 { count >= wanted } else { count == wanted }
     }
 
-    /// The subcommands; none for most.
-    pub fn subcommands(&self) -> &'static [Command] {
-        match self.handler {
-            Handler::Container(rows) => rows,
-            _ => &[],
-        }
+    /// Whether it has subcommands.
+    pub fn is_container(&self) -> bool {
+        matches!(self.kind, Kind::Container)
     }
 
     /// The name without its container.
@@ -111,30 +106,25 @@ pub(crate) const fn keys(first: u8, last: i8, step: u8, flags: &'static str) -> 
     KeySpec { first, last, step, flags }
 }
 
-/// Function over the keys that a command names.
-pub(crate) type DataFn = fn(&mut Data<'_, '_>, ArgsView<'_>, &mut Writer<'_>) -> Outcome;
-/// Function over the session and the server.
-pub(crate) type ControlFn = fn(&mut Control<'_>, ArgsView<'_>, &mut Writer<'_>) -> Outcome;
-
-/// What a command does, by what it needs.
+/// What a command runs over.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Handler {
+pub(crate) enum Kind {
     /// The keys of its row, in the session's database.
-    Data(DataFn),
-    /// The keys of its row, in the session's database and in the one that the second function names.
-    Across(DataFn, fn(ArgsView<'_>) -> Option<u16>),
+    Data,
+    /// The keys of its row, in the session's database and in the one that the function names.
+    Across(fn(ArgsView<'_>) -> Option<u16>),
     /// All keys.
-    Everything(DataFn),
-    /// All keys, one stripe of them at a time; in a transaction as [`Handler::Everything`].
-    Walk(DataFn),
+    Everything,
+    /// All keys, one stripe of them at a time; in a transaction as [`Kind::Everything`].
+    Walk,
     /// TX.DO: a command that is staged.
     Stage,
     /// The session and the server.
-    Control(ControlFn),
+    Control,
     /// Queued commands of MULTI.
     Exec,
     /// Subcommands.
-    Container(&'static [Command]),
+    Container,
 }
 
 /// A set of properties.
@@ -195,31 +185,3 @@ const FLAG_NAMES: [&str; 16] = [
     "no_multi",
     "allow_busy",
 ];
-
-/// Rows of the table: `name, arity, [flags], [key specs], handler, categories, tips, group, since,
-/// complexity, summary [, args "..."] [, history "..."] [, deprecated "..."] [, stored ...];`
-macro_rules! rows {
-    ($($name:literal, $arity:literal, [$($flag:ident)*], [$($spec:expr),*], $handler:expr,
-       $categories:literal, $tips:literal, $group:literal, $since:literal, $complexity:literal,
-       $summary:literal $(, args $args:literal)? $(, history $history:literal)?
-       $(, deprecated $deprecated:literal)? $(, stored $stored:expr)?;)*) => {
-        &[$($crate::command::Command {
-            name: $name,
-            arity: $arity,
-            flags: $crate::command::Flags::NONE$(.and($crate::command::Flags::$flag))*,
-            keys: &[$($spec),*],
-            handler: $handler,
-            categories: $categories,
-            tips: $tips,
-            group: $group,
-            since: $since,
-            complexity: $complexity,
-            summary: $summary,
-            args: concat!("" $(, $args)?),
-            history: concat!("" $(, $history)?),
-            deprecated: concat!("" $(, $deprecated)?),
-            stored: [$($stored,)? $crate::copies::Stored::Nothing][0],
-        }),*]
-    };
-}
-pub(crate) use rows;

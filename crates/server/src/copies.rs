@@ -14,7 +14,7 @@ use std::sync::Arc;
 use resp::ArgsView;
 use store::{Found, Large, Store, Value};
 
-use crate::handlers::dump;
+use crate::payload;
 
 /// Which arguments a command will certainly store as they are; part of its row.
 #[derive(Clone, Copy, Debug)]
@@ -121,7 +121,7 @@ impl Copies {
             Stored::Payload(index) => {
                 let argument = usize::from(index);
                 let value = args.try_get(argument).filter(|payload| payload.len() >= Large::BYTES_MIN);
-                let made = value.and_then(dump::decode).and_then(|value| store.large(value).ok());
+                let made = value.and_then(payload::decode).and_then(|value| store.large(value).ok());
                 self.list.extend(made.map(|large| Copy { command, argument, base: None, large }));
                 return;
             }

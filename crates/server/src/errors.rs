@@ -5,6 +5,7 @@ use store::{Locked, StoreError};
 
 use crate::failure::Failure;
 use crate::later;
+use crate::words::{ECHO_BYTES_MAX, shortened, shown};
 
 /// No row has this name.
 pub(crate) fn unknown(args: ArgsView<'_>) -> Failure {
@@ -112,7 +113,7 @@ pub(crate) fn of_transaction(text: impl AsRef<str>) -> Failure {
 /// A key that a prepared transaction holds, or a database.
 pub(crate) fn held(db: u16, key: Option<&[u8]>) -> String {
     match key {
-        Some(key) => format!("key '{}'", crate::handlers::args::shown(key)),
+        Some(key) => format!("key '{}'", shown(key)),
         None => format!("database {db}"),
     }
 }
@@ -139,13 +140,6 @@ pub(crate) fn rows_too_large(most_bytes: usize) -> String {
 pub(crate) fn never_ready(tries: u32) -> Failure {
     format!("ERR gave up after reading from disk {tries} times: the values were moved or changed meanwhile; try again").into()
 }
-
-pub(crate) fn shortened(bytes: &[u8], most: usize) -> &[u8] {
-    &bytes[..bytes.len().min(most)]
-}
-
-/// So much of what a client sent is sent back.
-pub(crate) const ECHO_BYTES_MAX: usize = 128;
 
 /// Why the rest of a request is not taken; the connection is closed then.
 pub(crate) fn no_room(why: reactor::NoRoom) -> String {

@@ -24,19 +24,27 @@ use clock::Nanos;
 use resp::{ArgsView, Writer};
 use store::{Access, KeyRef, Prepared, Scope, Stop, Store};
 
-use crate::call::{Attachments, Control, Failure};
+use crate::call::Failure;
 use crate::calls::Ending;
-use crate::command::{Flags, Handler};
+use crate::clients::Client;
+use crate::command::{Flags, Kind};
+use crate::control::Control;
 use crate::copies::Copies;
 use crate::errors;
-use crate::executor::{Outbox, Parked, Ran, Request, Unready, take_copies, take_prepared};
+use crate::halted;
 use crate::handlers::connection::{greeted, selected};
-use crate::long::{Job, Work};
-use crate::lookup::Table;
-use crate::pubsub::{CHANNEL_BYTES_MAX, Publishing, SLICE_STEPS};
+use crate::long::job::{Job, Work};
+use crate::lookup::Entry;
+use crate::outcome::{Executed, Ran};
+use crate::pubsub::{CHANNEL_BYTES_MAX, SLICE_STEPS};
+use crate::request::Request;
 use crate::run::{Body, Effects, Halt, Plan, Step, Within, collect_keys};
 use crate::server::Server;
-use crate::session::{Queued, Session, Transaction};
+use crate::session::Session;
+use crate::subscriptions::{Outbox, Publishing};
+use crate::table::{self, row::Handler};
+use crate::transaction::{Course, Queued, Transaction};
+use crate::verdict::{Parked, Unready};
 
 /// What EXEC runs.
 #[derive(Clone, Copy)]
@@ -45,61 +53,6 @@ pub(crate) struct Run<'a> {
     pub(crate) transaction: &'a Transaction,
     pub(crate) watched: &'a [store::Watch],
     pub(crate) course: Course,
-}
-
-/// The database and the version of the protocol that a command will find, before SELECT and HELLO have acted.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Course {
-    pub(crate) db: u16,
-    resp3: bool,
-}
-
-impl Course {
-    /// As the transaction begins.
-    pub(crate) fn of(session: &Session) -> Self {
-        Self { db: session.db, resp3: session.resp3 }
-    }
-
-    /// Goes past a command.
-    pub(crate) fn pass(&mut self, server: &Server, queued: &Queued) {
-        let args = queued.args.view(&[]);
-        match queued.entry.command.name {
-            "select" => self.db = selected(server, args.get(1)).unwrap_or(self.db),
-            "hello" => self.resp3 = greeted(server, args).unwrap_or(self.resp3),
-            _ => {}
-        }
-    }
-}
-
-/// What a run of all data commands leaves to be done when it is committed.
-#[derive(Debug, Default)]
-pub(crate) struct Executed {
-    /// Whether the commands ran; not if a watched key has changed, or the reply would be too large.
-    ran: bool,
-    ticket: u64,
-    /// Large values of the replies, in order.
-    attached: Attachments,
-    /// What ran, and whether it failed: counted when it has happened, for a run that stops is repeated.
-    calls: Vec<(u16, bool)>,
-    /// Control commands by their number, and the index in the replies where each one's belongs.
-    later: Vec<(usize, usize)>,
-    /// EXEC itself is answered with an error.
-    failed: bool,
-    /// Keys that were found, and not.
-    lookups: (u32, u32),
-}
-
-impl Executed {
-    /// What a run came to, and its ticket.
-    pub(crate) fn of((executed, ticket): (Self, u64)) -> Self {
-        Self { ticket, ..executed }
-    }
-
-    /// Lets the replies begin at `start` of their buffer.
-    pub(crate) fn make_room(&mut self, start: usize) {
-        self.attached.make_room(&[(0, start)]);
-        self.later.iter_mut().for_each(|(_, at)| *at += start);
-    }
 }
 
 impl<'a> Run<'a> {
@@ -131,7 +84,7 @@ impl<'a> Run<'a> {
         out: &mut Vec<u8>,
     ) -> Result<(), Halt<Executed>> {
         let args = queued.args.view(&[]);
-        let handler = match queued.entry.command.handler {
+        let handler = match table::handler(queued.entry) {
             Handler::Data(handler)
             | Handler::Across(handler, _)
             | Handler::Everything(handler)
@@ -177,7 +130,7 @@ impl Body for Run<'_> {
                 server.stats.write_failure(errors::reply_too_large(most), resp3, out);
                 return Err(Halt::GivenUp(Executed { failed: true, ..Executed::default() }));
             }
-            course.pass(server, queued);
+            pass(&mut course, server, queued);
         }
         executed.ran = true;
         Ok(executed)
@@ -193,231 +146,249 @@ impl Body for Run<'_> {
     }
 }
 
-impl Server {
-    /// Runs what was queued since MULTI.
-    pub(crate) fn run_exec(
-        self: &Arc<Self>,
-        session: &mut Session,
-        request: &Request<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<Ran, Unready> {
-        let Some(transaction) = session.transaction.take() else {
-            self.stats.write_failure("ERR EXEC without MULTI".into(), session.resp3, out);
-            return Ok(Ran::plain(0, true));
-        };
-        if transaction.aborted {
+/// Runs what was queued since MULTI.
+pub(crate) fn run(
+    server: &Arc<Server>,
+    session: &mut Session,
+    entry: &'static Entry,
+    request: &Request<'_>,
+    out: &mut Vec<u8>,
+) -> Result<Ran, Unready> {
+    let Some(transaction) = session.transaction.take() else {
+        server.stats.write_failure("ERR EXEC without MULTI".into(), session.resp3, out);
+        return Ok(Ran::plain(0, true));
+    };
+    if transaction.aborted {
+        session.transaction = Some(transaction);
+        session.end_transaction(&server.long);
+        let text = "EXECABORT Transaction discarded because of previous errors.";
+        server.stats.write_failure(text.into(), session.resp3, out);
+        return Ok(Ran::plain(0, true));
+    }
+    let result = exec_queue(server, session, (entry, transaction), request, out);
+    session.show_transaction();
+    result
+}
+
+fn exec_queue(
+    server: &Arc<Server>,
+    session: &mut Session,
+    (entry, transaction): (&'static Entry, Box<Transaction>),
+    request: &Request<'_>,
+    out: &mut Vec<u8>,
+) -> Result<Ran, Unready> {
+    match exec_at(server, session, &transaction, request.now) {
+        Ok(None) => {}
+        Ok(Some(later)) => {
             session.transaction = Some(transaction);
-            self.end_transaction(session);
-            let text = "EXECABORT Transaction discarded because of previous errors.";
-            self.stats.write_failure(text.into(), session.resp3, out);
+            return Err(Unready::Parked(Parked::Until(later)));
+        }
+        Err(failure) => {
+            session.transaction = Some(transaction);
+            session.end_transaction(&server.long);
+            server.stats.write_failure(errors::exec_refused(failure), session.resp3, out);
             return Ok(Ran::plain(0, true));
         }
-        let result = self.exec_queue(session, transaction, request, out);
-        session.show_transaction();
-        result
     }
-
-    fn exec_queue(
-        self: &Arc<Self>,
-        session: &mut Session,
-        transaction: Box<Transaction>,
-        request: &Request<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<Ran, Unready> {
-        match self.exec_at(session, &transaction, request.now) {
-            Ok(None) => {}
-            Ok(Some(later)) => {
+    // The locks must be gone before a watch is: dropping one locks its stripe.
+    let watched = std::mem::take(&mut session.watched);
+    let watched_bytes = std::mem::take(&mut session.watched_bytes);
+    let (start, course) = (out.len(), Course::from(session.caller()));
+    if server.long.is_long_transaction(&transaction) {
+        let work = Work::Exec { transaction, watched, course };
+        return Err(Unready::Beside(Job::new(session, entry, request, work)));
+    }
+    let (mut prepared, mut copies) = (session.take_prepared(), session.take_copies());
+    let mut keys = Vec::new();
+    let everything = gather(server, &transaction.queue, course, &mut keys);
+    keys.extend(watched.iter().map(|watch| KeyRef { db: watch.db(), key: watch.key() }));
+    let scope = if everything { Scope::Everything } else { Scope::Keys(&keys) };
+    let run = Run { server, transaction: &transaction, watched: &watched, course };
+    let plan = run.plan((scope, &prepared), session.caller().uses);
+    match server.runner().run(&run, plan, &mut copies, out) {
+        Ok(done) => {
+            let executed = Executed::of(done);
+            Ok(finish(server, session, request, (&transaction, course), executed, (start, out)))
+        }
+        Err((stop, wanted)) => {
+            prepared.want(wanted);
+            let result = halted::wait(server, stop, session, (prepared, copies), &keys, out);
+            if result.is_err() {
+                drop(keys);
+                (session.watched, session.watched_bytes) = (watched, watched_bytes);
                 session.transaction = Some(transaction);
-                return Err(Unready::Parked(Parked::Until(later)));
             }
-            Err(failure) => {
-                session.transaction = Some(transaction);
-                self.end_transaction(session);
-                self.stats.write_failure(errors::exec_refused(failure), session.resp3, out);
-                return Ok(Ran::plain(0, true));
-            }
-        }
-        // The locks must be gone before a watch is: dropping one locks its stripe.
-        let watched = std::mem::take(&mut session.watched);
-        let watched_bytes = std::mem::take(&mut session.watched_bytes);
-        let (start, course) = (out.len(), Course::of(session));
-        if self.is_long_transaction(&transaction) {
-            let entry = Table::of_server().find(b"exec").expect("a row of the table");
-            let job = Job::new(session, entry, request, Work::Exec { transaction, watched, course });
-            return Err(self.start_long(session, job));
-        }
-        let (mut prepared, mut copies) = (take_prepared(session), take_copies(session));
-        let mut keys = Vec::new();
-        let everything = self.gather(&transaction.queue, course, &mut keys);
-        keys.extend(watched.iter().map(|watch| KeyRef { db: watch.db(), key: watch.key() }));
-        let scope = if everything { Scope::Everything } else { Scope::Keys(&keys) };
-        let run = Run { server: self, transaction: &transaction, watched: &watched, course };
-        let plan = run.plan((scope, &prepared), session.caller().uses);
-        match self.runner().run(&run, plan, &mut copies, out) {
-            Ok(done) => {
-                let executed = Executed::of(done);
-                Ok(self.exec_done(session, request, (&transaction, course), executed, (start, out)))
-            }
-            Err((stop, wanted)) => {
-                prepared.want(wanted);
-                let result = self.stopped(stop, session, (prepared, copies), &keys, out);
-                if result.is_err() {
-                    drop(keys);
-                    (session.watched, session.watched_bytes) = (watched, watched_bytes);
-                    session.transaction = Some(transaction);
-                }
-                result
-            }
+            result
         }
     }
+}
 
-    /// Does what is to be done once the data commands have happened; their replies begin at `start` of `out`.
-    pub(crate) fn exec_done(
-        self: &Arc<Self>,
-        session: &mut Session,
-        request: &Request<'_>,
-        (transaction, course): (&Transaction, Course),
-        mut executed: Executed,
-        (start, out): (usize, &mut Vec<u8>),
-    ) -> Ran {
-        if executed.ran {
-            self.monitor_transaction(&session.client, course, transaction);
-        }
-        session.ticket = session.ticket.max(executed.ticket);
-        self.act(session, request, (transaction, &mut executed), start, out);
-        let Executed { ticket, attached, calls, failed, lookups, .. } = executed;
-        for (id, failed) in calls {
-            let ending = if failed { Ending::Failed } else { Ending::Answered };
-            self.calls.note(request.loop_index, id, None, ending);
-        }
-        Ran { ticket, failed, lookups, attached }
+/// Does what is to be done once the data commands have happened; their replies begin at `start` of `out`.
+pub(crate) fn finish(
+    server: &Arc<Server>,
+    session: &mut Session,
+    request: &Request<'_>,
+    (transaction, course): (&Transaction, Course),
+    mut executed: Executed,
+    (start, out): (usize, &mut Vec<u8>),
+) -> Ran {
+    if executed.ran {
+        monitor(server, &session.client, course, transaction);
     }
+    session.ticket = session.ticket.max(executed.ticket);
+    act(server, session, request, (transaction, &mut executed), start, out);
+    let Executed { ticket, attached, calls, failed, lookups, .. } = executed;
+    for (id, failed) in calls {
+        let ending = if failed { Ending::Failed } else { Ending::Answered };
+        server.calls.note(request.loop_index, id, None, ending);
+    }
+    Ran { ticket, failed, lookups, attached }
+}
 
-    /// When it may run, if it must wait: after a wrong password, or as [`Server::ready_to_publish`] says.
-    fn exec_at(
-        &self,
-        session: &mut Session,
-        transaction: &Transaction,
-        now: Nanos,
-    ) -> Result<Option<Nanos>, Failure> {
-        let takes_password = |it: &Queued| matches!(it.entry.command.name, "auth" | "hello");
-        if transaction.queue.iter().any(takes_password)
-            && let Some(later) = self.password_at(session, now)
+/// When it may run, if it must wait: after a wrong password, or as [`ready_to_publish`] says.
+fn exec_at(
+    server: &Server,
+    session: &mut Session,
+    transaction: &Transaction,
+    now: Nanos,
+) -> Result<Option<Nanos>, Failure> {
+    let takes_password = |it: &Queued| matches!(it.entry.command.name, "auth" | "hello");
+    if transaction.queue.iter().any(takes_password)
+        && let Some(later) = server.strangers.password_at(&mut session.stranger, &session.client, now)
+    {
+        return Ok(Some(later));
+    }
+    ready_to_publish(server, session, transaction, now)
+}
+
+/// Looks for the patterns that what it publishes matches, slice by slice: when it has run it does not wait any more. Returns
+/// when to go on, if it must wait: for the next slice, or because too much is on its way to listeners.
+fn ready_to_publish(
+    server: &Server,
+    session: &mut Session,
+    transaction: &Transaction,
+    now: Nanos,
+) -> Result<Option<Nanos>, Failure> {
+    let mut queue = transaction.queue.iter().filter(|it| it.entry.command.name == "publish").peekable();
+    if queue.peek().is_none() {
+        return Ok(None);
+    }
+    let publishing = &mut session.pending.get_or_insert_default().publishing;
+    let (mut steps_left, mut matches) = (SLICE_STEPS, 0);
+    for (index, queued) in queue.enumerate() {
+        let args = queued.args.view(&[]);
+        let (channel, payload) = (args.get(1), args.get(2));
+        if index == publishing.len() {
+            publishing.push_back(Publishing::new(channel, payload));
+        }
+        let walk = &mut publishing[index].walk;
+        if channel.len() <= CHANNEL_BYTES_MAX && !server.pubsub.walk_patterns(channel, walk, &mut steps_left)
         {
-            return Ok(Some(later));
+            return Ok(Some(now));
         }
-        self.ready_to_publish(session, transaction, now)
+        matches += walk.found.len();
+        if matches > EXEC_MATCHES_MAX {
+            return Err(errors::too_many_matches(EXEC_MATCHES_MAX));
+        }
     }
+    Ok(server.pubsub.publish_at(now))
+}
 
-    /// Looks for the patterns that what it publishes matches, slice by slice: when it has run it does not wait any more. Returns
-    /// when to go on, if it must wait: for the next slice, or because too much is on its way to listeners.
-    fn ready_to_publish(
-        &self,
-        session: &mut Session,
-        transaction: &Transaction,
-        now: Nanos,
-    ) -> Result<Option<Nanos>, Failure> {
-        let mut queue = transaction.queue.iter().filter(|it| it.entry.command.name == "publish").peekable();
-        if queue.peek().is_none() {
-            return Ok(None);
-        }
-        let publishing = &mut session.pending.get_or_insert_default().publishing;
-        let (mut steps_left, mut matches) = (SLICE_STEPS, 0);
-        for (index, queued) in queue.enumerate() {
-            let args = queued.args.view(&[]);
-            let (channel, payload) = (args.get(1), args.get(2));
-            if index == publishing.len() {
-                publishing.push_back(Publishing::new(channel, payload));
-            }
-            let walk = &mut publishing[index].walk;
-            if channel.len() <= CHANNEL_BYTES_MAX
-                && !self.pubsub.walk_patterns(channel, walk, &mut steps_left)
-            {
-                return Ok(Some(now));
-            }
-            matches += walk.found.len();
-            if matches > EXEC_MATCHES_MAX {
-                return Err(errors::too_many_matches(EXEC_MATCHES_MAX));
-            }
-        }
-        Ok(self.publish_at(now))
-    }
-
-    /// Runs the control commands of a transaction whose data is committed, and puts their replies between the others.
-    fn act(
-        self: &Arc<Self>,
-        session: &mut Session,
-        request: &Request<'_>,
-        (transaction, executed): (&Transaction, &mut Executed),
-        start: usize,
-        out: &mut Vec<u8>,
-    ) {
-        let later = std::mem::take(&mut executed.later);
-        let Some(first) = later.first().map(|(_, at)| *at) else { return };
-        let mut outbox = Outbox::new();
-        let (data, mut taken, most) = (out.split_off(first), 0, self.tuned.reply_bytes_max());
-        let mut inserted = Vec::with_capacity(later.len());
-        for (number, at) in later {
-            let queued = &transaction.queue[number];
-            out.extend_from_slice(&data[taken..at - first]);
-            taken = at - first;
-            let before = out.len();
-            let reply_bytes = before - start + data.len() - taken + executed.attached.bytes();
-            let (ticket, failed) = if reply_bytes >= most {
-                self.stats.write_failure(errors::reply_too_large(most), session.resp3, out);
-                (0, true)
-            } else {
-                self.act_one(session, queued, request, &mut outbox, out)
-            };
-            inserted.push((at, out.len() - before));
-            executed.ticket = executed.ticket.max(ticket);
-            executed.calls.push((queued.entry.id, failed));
-        }
-        out.extend_from_slice(&data[taken..]);
-        executed.attached.make_room(&inserted);
-        self.deliver(outbox, session.ticket);
-    }
-
-    /// Runs one control command; returns what its reply depends on, and whether it failed.
-    fn act_one(
-        self: &Arc<Self>,
-        session: &mut Session,
-        queued: &Queued,
-        request: &Request<'_>,
-        outbox: &mut Outbox,
-        out: &mut Vec<u8>,
-    ) -> (u64, bool) {
-        let Handler::Control(handle) = queued.entry.command.handler else {
-            unreachable!("only control commands are put off");
+/// Runs the control commands of a transaction whose data is committed, and puts their replies between the others.
+fn act(
+    server: &Arc<Server>,
+    session: &mut Session,
+    request: &Request<'_>,
+    (transaction, executed): (&Transaction, &mut Executed),
+    start: usize,
+    out: &mut Vec<u8>,
+) {
+    let later = std::mem::take(&mut executed.later);
+    let Some(first) = later.first().map(|(_, at)| *at) else { return };
+    let mut outbox = Outbox::new();
+    let (data, mut taken, most) = (out.split_off(first), 0, server.tuned.reply_bytes_max());
+    let mut inserted = Vec::with_capacity(later.len());
+    for (number, at) in later {
+        let queued = &transaction.queue[number];
+        out.extend_from_slice(&data[taken..at - first]);
+        taken = at - first;
+        let before = out.len();
+        let reply_bytes = before - start + data.len() - taken + executed.attached.bytes();
+        let (ticket, failed) = if reply_bytes >= most {
+            server.stats.write_failure(errors::reply_too_large(most), session.resp3, out);
+            (0, true)
+        } else {
+            act_one(server, session, queued, request, &mut outbox, out)
         };
-        let (start, mut writer) = (out.len(), Writer::new(out, session.resp3));
-        let (now, behind, in_exec, ticket) = (request.now, &[][..], true, 0);
-        let mut control = Control { server: self, session, now, behind, in_exec, outbox, ticket };
-        let outcome = handle(&mut control, queued.args.view(&[]), &mut writer);
-        let (ticket, failed) = (control.ticket, outcome.is_err());
-        if let Err(failure) = outcome {
-            out.truncate(start);
-            self.stats.write_failure(failure, session.resp3, out);
-        }
-        (ticket, failed)
+        inserted.push((at, out.len() - before));
+        executed.ticket = executed.ticket.max(ticket);
+        executed.calls.push((queued.entry.id, failed));
     }
+    out.extend_from_slice(&data[taken..]);
+    executed.attached.make_room(&inserted);
+    server.pubsub.deliver(outbox, session.ticket);
+}
 
-    /// Adds the keys of all queued commands, each in the database that it will run in; returns whether one of them
-    /// needs everything.
-    pub(crate) fn gather<'a>(
-        &self,
-        queue: &'a [Queued],
-        mut course: Course,
-        keys: &mut Vec<KeyRef<'a>>,
-    ) -> bool {
-        let mut everything = false;
-        for queued in queue {
-            everything |= matches!(queued.entry.command.handler, Handler::Everything(_) | Handler::Walk(_));
-            collect_keys(queued.entry, course.db, queued.args.view(&[]), keys);
-            course.pass(self, queued);
-        }
-        everything
+/// Runs one control command; returns what its reply depends on, and whether it failed.
+fn act_one(
+    server: &Arc<Server>,
+    session: &mut Session,
+    queued: &Queued,
+    request: &Request<'_>,
+    outbox: &mut Outbox,
+    out: &mut Vec<u8>,
+) -> (u64, bool) {
+    let Handler::Control(handle) = table::handler(queued.entry) else {
+        unreachable!("only control commands are put off");
+    };
+    let (start, mut writer) = (out.len(), Writer::new(out, session.resp3));
+    let (now, behind, in_exec, ticket) = (request.now, &[][..], true, 0);
+    let mut control = Control { server, session, now, behind, in_exec, outbox, ticket };
+    let outcome = handle(&mut control, queued.args.view(&[]), &mut writer);
+    let (ticket, failed) = (control.ticket, outcome.is_err());
+    if let Err(failure) = outcome {
+        out.truncate(start);
+        server.stats.write_failure(failure, session.resp3, out);
     }
+    (ticket, failed)
+}
+
+/// Lets `course` go past a command.
+fn pass(course: &mut Course, server: &Server, queued: &Queued) {
+    let args = queued.args.view(&[]);
+    match queued.entry.command.name {
+        "select" => course.db = selected(server, args.get(1)).unwrap_or(course.db),
+        "hello" => course.resp3 = greeted(server, args).unwrap_or(course.resp3),
+        _ => {}
+    }
+}
+
+/// Shows the commands of a transaction that began as `course` tells to everybody in MONITOR, in their order.
+fn monitor(server: &Server, client: &Client, mut course: Course, transaction: &Transaction) {
+    if server.monitors.is_empty() {
+        return;
+    }
+    for queued in &transaction.queue {
+        server.monitors.show(client, course.db, queued.entry, queued.args.view(&[]));
+        pass(&mut course, server, queued);
+    }
+}
+
+/// Adds the keys of all queued commands, each in the database that it will run in; returns whether one of them
+/// needs everything.
+pub(crate) fn gather<'a>(
+    server: &Server,
+    queue: &'a [Queued],
+    mut course: Course,
+    keys: &mut Vec<KeyRef<'a>>,
+) -> bool {
+    let mut everything = false;
+    for queued in queue {
+        everything |= matches!(queued.entry.command.kind, Kind::Everything | Kind::Walk);
+        collect_keys(queued.entry, course.db, queued.args.view(&[]), keys);
+        pass(&mut course, server, queued);
+    }
+    everything
 }
 
 /// Patterns that all messages of a transaction may match: they are sent at once.

@@ -1,7 +1,7 @@
 //! Doors for fuzz targets: the decoders of this crate as functions of bytes. Not part of the interface.
 
 use crate::glob::Pattern;
-use crate::handlers::dump;
+use crate::payload;
 
 /// Compiles `pattern` and matches `text`; returns whether it does.
 ///
@@ -26,9 +26,9 @@ pub fn pattern(pattern: &[u8], text: &[u8], fold: bool) -> bool {
 /// When what was taken is not what DUMP writes for the same value: a bug of the decoder.
 #[must_use]
 pub fn dump_payload(payload: &[u8]) -> bool {
-    let value = dump::decode(payload);
+    let value = payload::decode(payload);
     if let Some(value) = value {
-        assert_eq!(dump::encode(value), payload, "one value, two payloads");
+        assert_eq!(payload::encode(value), payload, "one value, two payloads");
     }
     value.is_some()
 }
@@ -36,5 +36,5 @@ pub fn dump_payload(payload: &[u8]) -> bool {
 /// `body` with the checksum that makes it a payload, if the rest of it is one.
 #[must_use]
 pub fn with_checksum(body: &[u8]) -> Vec<u8> {
-    dump::sealed(body.to_vec())
+    payload::sealed(body.to_vec())
 }

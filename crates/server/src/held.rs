@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use reactor::BudgetReport;
 
-use crate::message::Peers;
+use crate::peers::Peers;
 use crate::server::Server;
 
 /// What clients make the server hold.
@@ -26,7 +26,7 @@ pub struct ClientFigures {
 
 impl ClientFigures {
     pub(crate) fn of(server: &Server) -> Self {
-        let report = server.peers().map(Peers::budget).unwrap_or_default();
+        let report = server.peers.get().map(Peers::budget).unwrap_or_default();
         Self::from_report(&report, server)
     }
 
@@ -37,7 +37,7 @@ impl ClientFigures {
     }
 
     fn from_report(report: &BudgetReport, server: &Server) -> Self {
-        let stats = &server.stats;
+        let strangers = &server.strangers.counts;
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         ClientFigures {
             max_bytes: report.max_bytes,
@@ -47,7 +47,7 @@ impl ClientFigures {
                 ("requests", report.requests_bytes),
                 ("output", report.output_bytes),
                 ("sessions", report.session_bytes),
-                ("messages", server.pubsub.kept_bytes()),
+                ("messages", server.traffic.kept_bytes()),
                 ("slowlog", server.slowlog.bytes()),
             ],
             unauthenticated_bytes: report.strangers_bytes,
@@ -73,18 +73,18 @@ impl ClientFigures {
                 (
                     "unauthenticated_cut_for_output",
                     "Clients closed because they asked for too much before AUTH.",
-                    count(&stats.strangers_cut_for_output),
+                    count(&strangers.cut_for_output),
                 ),
                 (
                     "unauthenticated_timeouts",
                     "Clients closed because they did not authenticate in time.",
-                    count(&stats.strangers_timed_out),
+                    count(&strangers.timed_out),
                 ),
-                ("auth_failures", "Wrong passwords.", count(&stats.auth_failures)),
+                ("auth_failures", "Wrong passwords.", count(&strangers.auth_failures)),
                 (
                     "auth_delays",
                     "Passwords that had to wait because of wrong ones before.",
-                    count(&stats.auth_delays),
+                    count(&strangers.auth_delays),
                 ),
             ],
         }

@@ -57,13 +57,13 @@ const MODULES: &[&str] =
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lookup::Table;
+    use crate::table::commands;
 
     #[test]
     fn what_is_not_here_yet_is_in_no_table() {
         for name in COMMANDS.iter().flat_map(|names| names.split_whitespace()) {
             assert!(
-                Table::of_server().find(name.as_bytes()).is_none(),
+                commands().find(name.as_bytes()).is_none(),
                 "{name} is supported: take it out of the list"
             );
             assert!(is_of_redis(name.to_ascii_uppercase().as_bytes()), "{name}");

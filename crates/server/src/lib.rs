@@ -1,10 +1,21 @@
 //! RESP commands, sessions and the settings of a server.
 //!
 //! ```text
-//!  reactor -> protocol -> turn -> executor -> run -> handlers -> store::Access
+//!  reactor -> protocol -> turn -> executor -> run -> data handlers -> store::Access
 //!                                    |  \-> exec (MULTI), tx::stage (TX.DO), long (beside the loop): over run, too
-//!                                    \-> lookup -> table (one row a command)
+//!                                    \-> control handlers -> control -> server -> clients, pubsub, monitor, capture, waits, ...
 //! ```
+//!
+//! Modules depend on each other downwards, in this order:
+//!
+//! | floor | modules |
+//! |---|---|
+//! | what is said of commands, and bytes | `settings`, `command`, `lookup`, `copies`, `payload`, `failure`, `errors`, `words`, `glob` |
+//! | what runs a data command | `call`, `run`, `tuned`, `stats` |
+//! | parts with a state of their own | `clients`, `traffic`, `pubsub`, `monitor`, `capture`, `waits`, `pause`, `strangers`, `slowlog`, `long`, `tx` |
+//! | a connection; all of a server | `session`, `server` |
+//! | commands | `control`, `handlers`, `table` |
+//! | a request's way | `admission`, `halted`, `exec`, `tx::stage`, `long::beside`, `executor`, `turn`, `protocol` |
 //!
 //! Invariants
 //!   1. A connection executes strictly in order; what must wait parks the connection, never a thread.
@@ -20,6 +31,7 @@ mod calls;
 mod capture;
 mod clients;
 mod command;
+mod control;
 mod copies;
 mod decimal;
 mod errors;
@@ -29,6 +41,7 @@ mod failure;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod glob;
+mod halted;
 mod handlers;
 mod held;
 mod latency;
@@ -38,8 +51,13 @@ mod lookup;
 mod message;
 pub mod metrics;
 mod monitor;
+mod outcome;
+mod pause;
+mod payload;
+mod peers;
 mod protocol;
 mod pubsub;
+mod request;
 mod run;
 mod secrets;
 mod server;
@@ -48,18 +66,25 @@ pub mod settings;
 mod slowlog;
 mod stats;
 mod strangers;
+mod subscriptions;
 mod table;
+mod traffic;
+mod transaction;
 mod tuned;
 mod turn;
 mod tx;
+mod verdict;
+mod waits;
+mod words;
 
-pub use crate::capture::{Chunk, Last};
+pub use crate::capture::running::{Chunk, Last};
 pub use command::{Command, Flags, KeySpec};
 pub use lookup::{Entry, Table};
 pub use message::{Line, Message, Published};
 pub use protocol::EvenkeelProtocol;
 pub use server::{ServerOptions, ShutdownKind};
 pub use session::Session;
+pub use table::commands;
 pub use tx::{Transactions, TransactionsOptions};
 
 #[cfg(test)]

@@ -4,22 +4,19 @@
 //!  name -> first 8 bytes and last byte, lower case -> hash -> slots[hash] -> entry, name compared
 //! ```
 //!
-//! The slots are filled once; the hash was chosen so that few of our names share one (a test counts them).
-
-use std::sync::LazyLock;
+//! The slots are filled at compile time; the hash was chosen so that few of our names share one (a test counts them).
 
 use crate::command::{Command, Flags};
-use crate::table;
 
-/// A row with its place in the statistics.
-#[derive(Debug)]
+/// A command with its place in the statistics.
+#[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// The row.
+    /// What is to be known of it.
     pub command: &'static Command,
     /// Dense number over all commands and subcommands.
     pub id: u16,
-    /// Id of the first subcommand; they follow each other.
-    sub_first: u16,
+    /// How many subcommands follow it.
+    pub(crate) subcommands: u16,
 }
 
 impl Entry {
@@ -33,16 +30,24 @@ impl Entry {
 /// All commands and subcommands.
 #[derive(Debug)]
 pub struct Table {
-    entries: Vec<Entry>,
+    entries: &'static [Entry],
     /// Id + 1 of an entry; 0 is empty. Linear probing.
     slots: [u16; SLOTS],
 }
 
 impl Table {
-    /// The table; built at the first call.
-    #[inline]
-    pub fn of_server() -> &'static Table {
-        &TABLE
+    /// The table of these, each with its subcommands behind it.
+    pub(crate) const fn new(entries: &'static [Entry]) -> Self {
+        let (mut slots, mut id) = ([0; SLOTS], 0);
+        while id < entries.len() {
+            let mut slot = hash(entries[id].command.name.as_bytes());
+            while slots[slot] != 0 {
+                slot = (slot + 1) % SLOTS;
+            }
+            slots[slot] = id as u16 + 1;
+            id += 1 + entries[id].subcommands as usize;
+        }
+        Table { entries, slots }
     }
 
     /// The command called `name`, in any case.
@@ -68,9 +73,14 @@ impl Table {
 
     /// The subcommand `name` of `container`, in any case.
     pub fn find_sub(&'static self, container: &Entry, name: &[u8]) -> Option<&'static Entry> {
-        let rows = container.command.subcommands();
-        let position = rows.iter().position(|row| row.own_name().as_bytes().eq_ignore_ascii_case(name))?;
-        self.entries.get(usize::from(container.sub_first) + position)
+        let mut subcommands = self.subcommands(container).iter();
+        subcommands.find(|entry| entry.command.own_name().as_bytes().eq_ignore_ascii_case(name))
+    }
+
+    /// The subcommands of `container`; none for most.
+    pub fn subcommands(&'static self, container: &Entry) -> &'static [Entry] {
+        let first = usize::from(container.id) + 1;
+        &self.entries[first..first + usize::from(container.subcommands)]
     }
 
     /// The row called `name`, or `container|name`.
@@ -83,46 +93,30 @@ impl Table {
 
     /// Commands and subcommands, by id.
     pub fn entries(&'static self) -> &'static [Entry] {
-        &self.entries
+        self.entries
     }
 
     /// Commands alone.
-    pub fn commands(&'static self) -> impl Iterator<Item = &'static Command> {
-        table::GROUPS.iter().flat_map(|group| group.iter())
+    pub fn commands(&'static self) -> impl Iterator<Item = &'static Entry> {
+        let mut next = 0;
+        std::iter::from_fn(move || {
+            let entry = self.entries.get(next)?;
+            next += 1 + usize::from(entry.subcommands);
+            Some(entry)
+        })
     }
-
-    fn build() -> Table {
-        let mut entries = Vec::new();
-        let mut slots = [0; SLOTS];
-        for command in table::GROUPS.iter().flat_map(|group| group.iter()) {
-            let id = number(entries.len());
-            let mut slot = hash(command.name.as_bytes());
-            while slots[slot] != 0 {
-                slot = (slot + 1) % SLOTS;
-            }
-            slots[slot] = id + 1;
-            entries.push(Entry { command, id, sub_first: id + 1 });
-            for sub in command.subcommands() {
-                let id = number(entries.len());
-                entries.push(Entry { command: sub, id, sub_first: id });
-            }
-        }
-        Table { entries, slots }
-    }
-}
-
-fn number(index: usize) -> u16 {
-    u16::try_from(index).expect("the table has some hundred rows")
 }
 
 /// Folds case by setting bit 5, which maps letters of both cases to the same byte.
 #[inline]
-fn hash(name: &[u8]) -> usize {
-    let mut word = [0u8; 8];
-    let count = name.len().min(8);
-    word[..count].copy_from_slice(&name[..count]);
+const fn hash(name: &[u8]) -> usize {
+    let (mut word, mut at) = ([0u8; 8], 0);
+    while at < 8 && at < name.len() {
+        word[at] = name[at];
+        at += 1;
+    }
     let folded = u64::from_le_bytes(word) | 0x2020_2020_2020_2020;
-    let last = u64::from(name[name.len() - 1] | 0x20) << 8 | name.len() as u64;
+    let last = ((name[name.len() - 1] | 0x20) as u64) << 8 | name.len() as u64;
     let mixed = (folded ^ last.rotate_left(40)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (mixed >> (64 - SLOTS.trailing_zeros())) as usize
 }
@@ -133,15 +127,14 @@ const SLOTS: usize = 1024;
 /// Longer names are nobody's.
 const NAME_BYTES_MAX: usize = 32;
 
-static TABLE: LazyLock<Table> = LazyLock::new(Table::build);
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::commands;
 
     #[test]
     fn every_command_is_found_in_any_case_and_nothing_else_is() {
-        let table = Table::of_server();
+        let table = commands();
         for entry in table.entries() {
             let upper = entry.command.name.to_ascii_uppercase();
             let found = table.find_full(upper.as_bytes()).expect("found by its full name");
@@ -155,12 +148,13 @@ mod tests {
 
     #[test]
     fn few_names_share_a_slot() {
-        let table = Table::of_server();
+        let table = commands();
         let moved = table
             .commands()
-            .filter(|row| {
-                let id = usize::from(table.slots[hash(row.name.as_bytes())]) - 1;
-                table.entries[id].command.name != row.name
+            .filter(|entry| {
+                let name = entry.command.name;
+                let id = usize::from(table.slots[hash(name.as_bytes())]) - 1;
+                table.entries[id].command.name != name
             })
             .count();
         assert!(moved <= 8, "{moved} names are not at their first slot");

@@ -1,22 +1,76 @@
-//! MONITOR: every command that runs, as a line.
+//! MONITOR: every command that runs, as a line, for the connections that asked for it.
 //!
 //! `+<seconds>.<microseconds> [<db> <address>] "<name>" "<argument>" ...`; passwords are not shown.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
+use clock::Clock;
 use resp::ArgsView;
 
 use crate::clients::Client;
 use crate::command::Flags;
-use crate::exec::Course;
 use crate::lookup::Entry;
+use crate::message::{Line, Message};
+use crate::peers::Connections;
 use crate::secrets::{REDACTED, is_secret};
-use crate::server::Server;
-use crate::session::Transaction;
+use crate::traffic::Traffic;
 
-impl Server {
-    /// Shows a command that ran in database `db` to everybody in MONITOR.
-    pub(crate) fn monitor(&self, client: &Client, db: u16, entry: &Entry, args: ArgsView<'_>) {
+/// Connections in MONITOR.
+#[derive(Debug)]
+pub(crate) struct Monitors {
+    clock: Arc<dyn Clock>,
+    peers: Arc<Connections>,
+    traffic: Arc<Traffic>,
+    ids: RwLock<Vec<u64>>,
+    count: AtomicUsize,
+    /// Those that could not keep up.
+    cut: AtomicU64,
+}
+
+impl Monitors {
+    pub(crate) fn new(clock: Arc<dyn Clock>, peers: Arc<Connections>, traffic: Arc<Traffic>) -> Self {
+        let (ids, count, cut) = (RwLock::default(), AtomicUsize::new(0), AtomicU64::new(0));
+        Monitors { clock, peers, traffic, ids, count, cut }
+    }
+
+    /// Whether nobody is. One load.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Relaxed) == 0
+    }
+
+    pub(crate) fn add(&self, id: u64) {
+        let mut ids = self.ids.write().unwrap_or_else(PoisonError::into_inner);
+        if !ids.contains(&id) {
+            ids.push(id);
+        }
+        self.count.store(ids.len(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn remove(&self, id: u64) {
+        let mut ids = self.ids.write().unwrap_or_else(PoisonError::into_inner);
+        ids.retain(|other| *other != id);
+        self.count.store(ids.len(), Ordering::Relaxed);
+    }
+
+    /// How many were cut off because they could not keep up.
+    pub(crate) fn cut(&self) -> u64 {
+        self.cut.load(Ordering::Relaxed)
+    }
+
+    /// Counts one that was.
+    pub(crate) fn note_cut(&self) {
+        self.cut.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Begins to count them anew.
+    pub(crate) fn reset(&self) {
+        self.cut.store(0, Ordering::Relaxed);
+    }
+
+    /// Shows a command that ran in database `db`.
+    pub(crate) fn show(&self, client: &Client, db: u16, entry: &Entry, args: ArgsView<'_>) {
         let flags = entry.command.flags;
         if flags.has(Flags::SKIP_MONITOR) || flags.has(Flags::ADMIN) {
             return;
@@ -30,17 +84,23 @@ impl Server {
             quote(if is_secret(entry, args, index) { REDACTED } else { arg }, &mut line);
         }
         line.extend_from_slice(b"\r\n");
-        self.feed_monitors(line);
+        self.feed(line);
     }
 
-    /// Shows the commands of a transaction that began as `course` tells, in their order.
-    pub(crate) fn monitor_transaction(&self, client: &Client, mut course: Course, transaction: &Transaction) {
-        if self.monitor_count.load(Ordering::Relaxed) == 0 {
+    /// Sends `line` to all of them, and cuts them off if they cannot keep up: nobody else waits for them.
+    fn feed(&self, line: Vec<u8>) {
+        let ids = self.ids.read().unwrap_or_else(PoisonError::into_inner);
+        if self.traffic.is_full() {
+            for id in ids.iter() {
+                let _ = self.peers.get().is_some_and(|peers| peers.kill(*id));
+                self.note_cut();
+            }
             return;
         }
-        for queued in &transaction.queue {
-            self.monitor(client, course.db, queued.entry, queued.args.view(&[]));
-            course.pass(self, queued);
+        let weight = self.traffic.weigh(line.len(), ids.len(), 0);
+        let line = Arc::new(Line { bytes: line.into(), _weight: weight });
+        for id in ids.iter() {
+            self.peers.post(*id, Message::Monitor(Arc::clone(&line)));
         }
     }
 }

@@ -14,11 +14,13 @@ use resp::Writer;
 
 use crate::clients::Client;
 use crate::errors;
-use crate::message::{Accepts, Message, Peers};
+use crate::message::Message;
 use crate::metrics::Snapshot;
+use crate::peers::{Accepts, Peers};
 use crate::server::{Server, ServerOptions, ShutdownKind};
 use crate::session::Session;
-use crate::turn::Turn;
+use crate::table::commands;
+use crate::turn::{self, Turn};
 
 /// Evenkeel, as the reactor sees it.
 pub struct EvenkeelProtocol {
@@ -34,12 +36,12 @@ impl fmt::Debug for EvenkeelProtocol {
 impl EvenkeelProtocol {
     /// A server without connections.
     pub fn new(options: ServerOptions) -> Arc<Self> {
-        Arc::new(EvenkeelProtocol { server: Server::new(options) })
+        Arc::new(EvenkeelProtocol { server: Server::new(options, commands()) })
     }
 
     /// The journal's hook: replies that waited may leave.
     pub fn on_advance(&self) {
-        if let Some(peers) = self.server.peers() {
+        if let Some(peers) = self.server.peers.get() {
             peers.wake_released();
         }
         if let Some(transactions) = &self.server.transactions {
@@ -49,7 +51,7 @@ impl EvenkeelProtocol {
 
     /// The store's hook: a prepared transaction has ended.
     pub fn on_unlock(&self) {
-        self.server.on_unlock();
+        self.server.waits.on_unlock();
     }
 
     /// All figures, now. Not for a loop: it waits for the disk where it must, and adds up what loops keep apart.
@@ -65,7 +67,7 @@ impl EvenkeelProtocol {
 
     /// The journal's hook: there are credits again.
     pub fn on_credits(&self) {
-        self.server.on_credits();
+        self.server.waits.on_credits();
     }
 
     fn settle(&self, session: &Session, turn: Turn, io: &mut Io<'_, Self>) -> Step {
@@ -94,8 +96,11 @@ impl EvenkeelProtocol {
     fn put_off_idle_timeout(&self, session: &Session, io: &mut Io<'_, Self>) {
         let timeout = self.server.tuned.idle_timeout_ns.load(Ordering::Relaxed);
         let idle = (timeout != 0 && !session.listens()).then(|| io.now + Duration::from_nanos(timeout));
-        let auth =
-            if session.authenticated { None } else { self.server.auth_deadline(session.stranger.since) };
+        let auth = if session.authenticated {
+            None
+        } else {
+            self.server.tuned.auth_deadline(session.stranger.since)
+        };
         if let Some(deadline) = idle.into_iter().chain(auth).min() {
             io.set_timer(Some(deadline));
         }
@@ -103,7 +108,7 @@ impl EvenkeelProtocol {
 
     /// Closes a connection that did not authenticate in time.
     fn end_stranger(&self, io: &mut Io<'_, Self>) -> Step {
-        self.server.stats.strangers_timed_out.fetch_add(1, Ordering::Relaxed);
+        self.server.strangers.counts.timed_out.fetch_add(1, Ordering::Relaxed);
         Writer::new(io.output.buffer(), false).error("ERR no AUTH within connections.auth_timeout");
         Step::Close
     }
@@ -114,7 +119,7 @@ impl Protocol for EvenkeelProtocol {
     type Message = Message;
 
     fn on_start(&self, handle: &Handle<Self>) {
-        self.server.attach(Box::new(Reach(handle.clone())));
+        self.server.peers.attach(Box::new(Reach(handle.clone())));
     }
 
     fn on_open(&self, connection: &Arc<Connection>) -> Session {
@@ -127,12 +132,12 @@ impl Protocol for EvenkeelProtocol {
     }
 
     fn on_input(&self, session: &mut Session, io: &mut Io<'_, Self>) -> Step {
-        let turn = self.server.on_input(session, io.input, io.output, io.loop_index);
+        let turn = turn::on_input(&self.server, session, io.input, io.output, io.loop_index);
         self.settle(session, turn, io)
     }
 
     fn on_ahead(&self, inputs: &mut dyn Iterator<Item = (&Session, &Input)>) {
-        self.server.on_ahead(inputs);
+        turn::on_ahead(&self.server, inputs);
     }
 
     fn on_message(&self, session: &mut Session, message: Message, io: &mut Io<'_, Self>) -> Step {
@@ -140,16 +145,19 @@ impl Protocol for EvenkeelProtocol {
             // The loop of who captures would else commit nothing for its clients, and each SET cost a third more.
             io.set_patient();
         }
-        self.server.on_message(session, message, io.output, io.parked)
+        turn::on_message(&self.server, session, message, io.output, io.parked)
     }
 
     fn on_timer(&self, session: &mut Session, io: &mut Io<'_, Self>) -> Step {
         if io.parked {
-            self.server.end_wait_for_pause(session);
+            self.server.pause.end_wait(&session.client);
             return Step::Continue;
         }
-        let auth =
-            if session.authenticated { None } else { self.server.auth_deadline(session.stranger.since) };
+        let auth = if session.authenticated {
+            None
+        } else {
+            self.server.tuned.auth_deadline(session.stranger.since)
+        };
         if auth.is_some_and(|deadline| deadline <= io.now) {
             return self.end_stranger(io);
         }
@@ -168,7 +176,7 @@ impl Protocol for EvenkeelProtocol {
         let timeout = self.server.tuned.idle_timeout_ns.load(Ordering::Relaxed);
         let idle = (timeout != 0).then(|| connection.created() + Duration::from_nanos(timeout));
         let wants_password = self.server.wants_password();
-        let auth = wants_password.then(|| self.server.auth_deadline(connection.created())).flatten();
+        let auth = wants_password.then(|| self.server.tuned.auth_deadline(connection.created())).flatten();
         idle.into_iter().chain(auth).min()
     }
 
@@ -177,7 +185,7 @@ impl Protocol for EvenkeelProtocol {
     }
 
     fn shared_bytes(&self) -> u64 {
-        self.server.pubsub.kept_bytes() + self.server.slowlog.bytes() + self.server.long.bytes()
+        self.server.traffic.kept_bytes() + self.server.slowlog.bytes() + self.server.long.bytes()
     }
 
     fn on_kept(&self, bytes: u64, bytes_max: u64) {
@@ -192,12 +200,12 @@ impl Protocol for EvenkeelProtocol {
     }
 
     fn on_close(&self, mut session: Session, _connection: &Arc<Connection>) {
-        self.server.on_close(&mut session);
-        self.server.drop_session(session);
+        turn::on_close(&self.server, &mut session);
+        session.end(&self.server.long);
     }
 
     fn on_tick_end(&self, loop_index: usize, all_wait: bool) {
-        self.server.tend_capture(loop_index);
+        self.server.captures.tend(loop_index);
         if all_wait {
             self.server.store.offer_idly();
         } else {
@@ -206,7 +214,7 @@ impl Protocol for EvenkeelProtocol {
     }
 
     fn doing(&self, connection_id: u64) -> Option<String> {
-        self.server.clients.find(connection_id)?.last_command().map(str::to_owned)
+        self.server.clients.find(connection_id)?.last_command(self.server.table).map(str::to_owned)
     }
 
     fn released(&self) -> u64 {

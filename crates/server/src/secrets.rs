@@ -2,8 +2,8 @@
 
 use resp::ArgsView;
 
-use crate::handlers::args::is;
 use crate::lookup::Entry;
+use crate::words::is;
 
 /// What is shown instead.
 pub(crate) const REDACTED: &[u8] = b"(redacted)";

@@ -2,10 +2,9 @@
 //!
 //! Settings that are read for each command are in [`Tuned`].
 
-use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use clock::{Clock, Nanos, Throttle};
 use store::Store;
@@ -16,16 +15,20 @@ use crate::clients::Clients;
 use crate::latency::Latency;
 use crate::long::LongCommands;
 use crate::lookup::Table;
-use crate::message::{Line, Message, Peers};
-use crate::metrics::resident_bytes;
+use crate::metrics::process::resident_bytes;
+use crate::monitor::Monitors;
+use crate::pause::Pause;
+use crate::peers::Connections;
 use crate::pubsub::PubSub;
 use crate::run::Runner;
 use crate::settings::Config;
 use crate::slowlog::SlowLog;
 use crate::stats::Stats;
-use crate::strangers::Addresses;
+use crate::strangers::Strangers;
+use crate::traffic::Traffic;
 use crate::tuned::Tuned;
 use crate::tx::Transactions;
+use crate::waits::Waits;
 
 /// What a server is made from.
 pub struct ServerOptions {
@@ -76,26 +79,23 @@ pub(crate) struct Server {
     pub(crate) calls: Calls,
     pub(crate) captures: Captures,
     pub(crate) slowlog: SlowLog,
-    pub(crate) addresses: Addresses,
+    pub(crate) strangers: Strangers,
     /// The log's share of requests that cannot be taken.
     pub(crate) refused_log: Throttle,
     pub(crate) latency: Latency,
     pub(crate) tuned: Tuned,
     pub(crate) pause: Pause,
-    /// Ids of connections in MONITOR.
-    pub(crate) monitors: RwLock<Vec<u64>>,
-    pub(crate) monitor_count: AtomicUsize,
-    /// Connections that wait for credits.
-    pub(crate) busy: Mutex<BTreeSet<u64>>,
-    /// Connections that wait for keys which prepared transactions hold.
-    pub(crate) locked: Mutex<BTreeSet<u64>>,
+    pub(crate) traffic: Arc<Traffic>,
+    pub(crate) monitors: Monitors,
+    pub(crate) waits: Waits,
     /// Commands that run beside their loops.
-    pub(crate) long: LongCommands,
+    pub(crate) long: Arc<LongCommands>,
     pub(crate) active_expiry: AtomicBool,
     pub(crate) last_save_unix_s: AtomicU64,
     /// Memory of the process before it served, keys that were found left out.
     pub(crate) startup_bytes: u64,
-    peers: OnceLock<Box<dyn Peers>>,
+    pub(crate) peers: Arc<Connections>,
+    pub(crate) table: &'static Table,
 }
 
 impl fmt::Debug for Server {
@@ -104,44 +104,44 @@ impl fmt::Debug for Server {
     }
 }
 
-/// CLIENT PAUSE.
-#[derive(Debug, Default)]
-pub(crate) struct Pause {
-    /// Monotonic end in nanoseconds; 0 is none.
-    until_ns: AtomicU64,
-    all: AtomicBool,
-    /// Ids that wait for its end.
-    waiting: Mutex<BTreeSet<u64>>,
-}
-
 impl Server {
-    pub(crate) fn new(options: ServerOptions) -> Arc<Self> {
+    /// A server without connections, with the commands of `table`.
+    pub(crate) fn new(options: ServerOptions, table: &'static Table) -> Arc<Self> {
         let ServerOptions { store, settings, clock, version, transactions, shutdown } = options;
         let loaded = settings.current();
         let unix_us = clock.unix_us();
+        let (peers, traffic) = (Arc::new(Connections::default()), Arc::new(Traffic::new(Arc::clone(&store))));
+        let long = Arc::new(LongCommands::new(Arc::clone(&store)));
+        if let Some(transactions) = &transactions {
+            transactions.attach(&peers, &long);
+        }
         let server = Arc::new(Server {
             run_id: run_id(unix_us, clock.now()),
             started: clock.now(),
             clients: Clients::default(),
-            pubsub: PubSub::default(),
+            pubsub: PubSub::new(Arc::clone(&peers), Arc::clone(&traffic)),
             stats: Stats::default(),
-            calls: Calls::new(loaded.loops_resolved(), Table::of_server().entries().len()),
-            captures: Captures::new(loaded.loops_resolved(), loaded.connector),
+            calls: Calls::new(loaded.loops_resolved(), table.entries().len()),
+            captures: Captures::new(
+                (loaded.loops_resolved(), loaded.connector),
+                (Arc::clone(&store), Arc::clone(&clock), Arc::clone(&peers)),
+                table,
+            ),
             slowlog: SlowLog::default(),
-            addresses: Addresses::default(),
+            strangers: Strangers::default(),
             refused_log: Throttle::new(LOGGED_EVERY),
             latency: Latency::default(),
             tuned: Tuned::new(),
             pause: Pause::default(),
-            monitors: RwLock::default(),
-            monitor_count: AtomicUsize::new(0),
-            busy: Mutex::default(),
-            locked: Mutex::default(),
-            long: LongCommands::default(),
+            monitors: Monitors::new(Arc::clone(&clock), Arc::clone(&peers), Arc::clone(&traffic)),
+            waits: Waits::new(Arc::clone(&peers)),
+            traffic,
+            long,
             active_expiry: AtomicBool::new(true),
             last_save_unix_s: AtomicU64::new(unix_us / 1_000_000),
             startup_bytes: resident_bytes().saturating_sub(store.memory().used_bytes()),
-            peers: OnceLock::new(),
+            peers,
+            table,
             store,
             settings,
             transactions,
@@ -150,31 +150,7 @@ impl Server {
             shutdown,
         });
         server.refresh_settings();
-        if let Some(transactions) = &server.transactions {
-            transactions.attach(&server);
-        }
         server
-    }
-
-    /// Connects the server with its connections. Once, before the first of them opens.
-    pub(crate) fn attach(&self, peers: Box<dyn Peers>) {
-        let attached = self.peers.set(peers);
-        debug_assert!(attached.is_ok(), "attached twice");
-    }
-
-    /// Gives a message to a connection; `false` when it has ended.
-    pub(crate) fn post(&self, id: u64, message: Message) -> bool {
-        self.peers.get().is_some_and(|peers| peers.post(id, message))
-    }
-
-    /// The other connections; absent in tests without sockets.
-    pub(crate) fn peers(&self) -> Option<&dyn Peers> {
-        self.peers.get().map(|peers| &**peers)
-    }
-
-    /// How sockets meet threads: what serves, which need not be what the setting asks for. Nothing while nobody serves.
-    pub(crate) fn connector(&self) -> String {
-        self.peers().map_or_else(String::new, |peers| peers.connector().to_string())
     }
 
     /// Copies the settings that are read for each command, if they have changed.
@@ -185,7 +161,9 @@ impl Server {
                 0 => SLOWLOG_BYTES_MAX,
                 limit_bytes => (limit_bytes / SLOWLOG_SHARE).min(SLOWLOG_BYTES_MAX),
             };
-            self.slowlog.set_max(self.settings.current().slowlog_length_max, slowlog_bytes_max);
+            let settings = self.settings.current();
+            self.slowlog.set_max(settings.slowlog_length_max, slowlog_bytes_max);
+            self.traffic.set_max(settings.connections_messages_max.0);
         }
     }
 
@@ -195,125 +173,9 @@ impl Server {
         Runner { store: &self.store, tuned: &self.tuned, stats: &self.stats }
     }
 
-    /// Has the connections that wait for credits try again.
-    pub(crate) fn on_credits(&self) {
-        let waiting = std::mem::take(&mut *self.busy.lock().unwrap_or_else(PoisonError::into_inner));
-        for id in waiting {
-            self.post(id, Message::Retry);
-        }
-    }
-
-    /// Has the connections try again that wait for keys which prepared transactions hold.
-    pub(crate) fn on_unlock(&self) {
-        let waiting = std::mem::take(&mut *self.locked.lock().unwrap_or_else(PoisonError::into_inner));
-        for id in waiting {
-            self.post(id, Message::Retry);
-        }
-    }
-
-    /// Notes that a connection waits for such a key.
-    pub(crate) fn wait_for_unlock(&self, id: u64) {
-        self.locked.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
-    }
-
-    /// Notes that a connection waits for credits.
-    pub(crate) fn wait_for_credits(&self, id: u64) {
-        self.busy.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
-    }
-
-    /// A connection ended while it waited for credits or for such a key.
-    pub(crate) fn forget_waits(&self, id: u64) {
-        for waiting in [&self.busy, &self.locked] {
-            waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
-        }
-    }
-
-    /// Sends `line` to everybody in MONITOR, and cuts them off if they cannot keep up: nobody else waits for them.
-    pub(crate) fn feed_monitors(&self, line: Vec<u8>) {
-        let monitors = self.monitors.read().unwrap_or_else(PoisonError::into_inner);
-        let on_the_way = self.pubsub.bytes_on_the_way(self.store.released());
-        if on_the_way >= self.tuned.messages_bytes_max.load(Ordering::Relaxed) {
-            for id in monitors.iter() {
-                let _ = self.peers().is_some_and(|peers| peers.kill(*id));
-                self.stats.monitors_cut.fetch_add(1, Ordering::Relaxed);
-            }
-            return;
-        }
-        let weight = self.pubsub.weigh(line.len(), monitors.len());
-        let line = Arc::new(Line { bytes: line.into(), _weight: weight });
-        for id in monitors.iter() {
-            self.post(*id, Message::Monitor(Arc::clone(&line)));
-        }
-    }
-
-    pub(crate) fn add_monitor(&self, id: u64) {
-        let mut monitors = self.monitors.write().unwrap_or_else(PoisonError::into_inner);
-        if !monitors.contains(&id) {
-            monitors.push(id);
-        }
-        self.monitor_count.store(monitors.len(), Ordering::Relaxed);
-    }
-
-    pub(crate) fn remove_monitor(&self, id: u64) {
-        let mut monitors = self.monitors.write().unwrap_or_else(PoisonError::into_inner);
-        monitors.retain(|other| *other != id);
-        self.monitor_count.store(monitors.len(), Ordering::Relaxed);
-    }
-
     /// Whether a client must authenticate.
     pub(crate) fn wants_password(&self) -> bool {
         self.settings.current().requirepass.reveal().is_some()
-    }
-}
-
-impl Pause {
-    /// Pauses until `until`; of two pauses the later end and the stricter kind hold.
-    pub(crate) fn start(&self, until: Nanos, all: bool, now: Nanos) {
-        let running = self.until_ns.load(Ordering::Relaxed) > now.0;
-        self.all.store(all || (running && self.all.load(Ordering::Relaxed)), Ordering::Relaxed);
-        self.until_ns.fetch_max(until.0.max(1), Ordering::Release);
-    }
-
-    /// Ends it; returns who waits.
-    pub(crate) fn end(&self) -> BTreeSet<u64> {
-        self.until_ns.store(0, Ordering::Release);
-        std::mem::take(&mut *self.waiting())
-    }
-
-    /// Whether there is a pause at all: one load.
-    #[inline]
-    pub(crate) fn is_set(&self) -> bool {
-        self.until_ns.load(Ordering::Relaxed) != 0
-    }
-
-    /// When a command that `writes` may run; `None`: now.
-    fn until(&self, writes: bool, now: Nanos) -> Option<Nanos> {
-        let until = self.until_ns.load(Ordering::Acquire);
-        if until <= now.0 {
-            return None;
-        }
-        (writes || self.all.load(Ordering::Relaxed)).then_some(Nanos(until))
-    }
-
-    /// As [`Pause::until`], and has the connection woken when the pause is ended before that.
-    pub(crate) fn wait(&self, id: u64, writes: bool, now: Nanos) -> Option<Nanos> {
-        self.until(writes, now)?;
-        self.waiting().insert(id);
-        // Whoever ended it since then may have looked for those who wait too early.
-        let until = self.until(writes, now);
-        if until.is_none() {
-            self.forget(id);
-        }
-        until
-    }
-
-    /// The connection waits no longer.
-    pub(crate) fn forget(&self, id: u64) {
-        self.waiting().remove(&id);
-    }
-
-    pub(crate) fn waiting(&self) -> MutexGuard<'_, BTreeSet<u64>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -337,32 +199,4 @@ fn run_id(unix_us: u64, now: Nanos) -> String {
     }
     text.truncate(40);
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Barrier;
-
-    use super::*;
-
-    /// A client asked whether there was a pause, CLIENT UNPAUSE on another loop woke all that waited, and then the client
-    /// noted that it waited: until the time that the pause was to last, which may be years.
-    #[test]
-    fn pause_that_ends_while_a_client_begins_to_wait_wakes_it() {
-        let (pause, barrier, now) = (Pause::default(), Barrier::new(2), Nanos(1));
-        for round in 0..20_000 {
-            pause.start(Nanos(u64::MAX), true, now);
-            let (parked, woken) = std::thread::scope(|threads| {
-                let waits = threads.spawn(|| {
-                    barrier.wait();
-                    pause.wait(7, true, now).is_some()
-                });
-                barrier.wait();
-                let woken = pause.end();
-                (waits.join().expect("no panic"), woken)
-            });
-            assert!(!parked || woken.contains(&7), "round {round}");
-            assert!(pause.waiting().is_empty(), "round {round}");
-        }
-    }
 }

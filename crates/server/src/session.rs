@@ -6,22 +6,23 @@
 //!   2. `client` mirrors for other threads what CLIENT LIST shows; only the session's own thread writes it.
 //!   3. `pending` is `Some` exactly while the connection is parked, or runs the command that it parked for.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use clock::Nanos;
-use resp::{Args, RequestParser};
+use resp::RequestParser;
 use store::{Prepared, Watch};
 use txn::id::TxId;
 
 use crate::clients::Client;
 use crate::copies::Copies;
-use crate::long::Long;
-use crate::lookup::Entry;
-use crate::pubsub::{Names, Publishing, Walk};
+use crate::long::LongCommands;
+use crate::long::job::Long;
 use crate::strangers::Stranger;
-use crate::tx::chain;
+use crate::subscriptions::{Publishing, Subscriptions, Walk};
+use crate::transaction::{Caller, Transaction};
+use crate::tx::answer::Answer;
 
 /// State of one connection; moves between loops with it.
 #[derive(Debug)]
@@ -87,9 +88,37 @@ impl Session {
             || client.capture.load(Ordering::Relaxed) != 0
     }
 
-    /// Takes out what MULTI and WATCH keep, to be dropped.
-    pub(crate) fn take_transaction(&mut self) -> (Option<Box<Transaction>>, Vec<Watch>) {
-        (self.transaction.take(), self.unwatch())
+    /// Ends MULTI and WATCH; what they kept is dropped by `long` if it is much.
+    pub(crate) fn end_transaction(&mut self, long: &Arc<LongCommands>) {
+        let (transaction, watched) = (self.transaction.take(), self.unwatch());
+        let queued = transaction.as_ref().map_or(0, |transaction| transaction.queue.len());
+        long.drop_large(queued + watched.len(), (transaction, watched));
+        self.show_transaction();
+    }
+
+    /// Drops what the connection has kept, as [`Session::end_transaction`] does.
+    pub(crate) fn end(mut self, long: &Arc<LongCommands>) {
+        self.end_transaction(long);
+        let job = self.pending.as_mut().and_then(|pending| pending.long.take());
+        if let Some(job @ (Long::Back(_) | Long::Again(_))) = job {
+            long.drop_in_background(job);
+        }
+    }
+
+    /// It has to say who it is, from now on.
+    pub(crate) fn become_stranger(&mut self, now: Nanos) {
+        self.authenticated = false;
+        self.stranger = Stranger { since: now, replies_bytes: 0, ..std::mem::take(&mut self.stranger) };
+    }
+
+    /// Prepared records of a request that parked, or none.
+    pub(crate) fn take_prepared(&mut self) -> Prepared {
+        self.pending.as_mut().map_or_else(Prepared::default, |p| std::mem::take(&mut p.prepared))
+    }
+
+    /// What was copied for a request that parked, or nothing.
+    pub(crate) fn take_copies(&mut self) -> Copies {
+        self.pending.as_mut().map_or_else(Copies::default, |p| std::mem::take(&mut p.copies))
     }
 
     /// Takes out what WATCH keeps, to be dropped.
@@ -127,21 +156,12 @@ impl Session {
     }
 }
 
-/// What a connection is set to, for a command of it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Caller {
-    pub(crate) db: u16,
-    pub(crate) resp3: bool,
-    /// Keys that it looks up count as used: not after CLIENT NO-TOUCH.
-    pub(crate) uses: bool,
-}
-
 /// The transaction that a connection began last.
 #[derive(Debug)]
 pub(crate) struct Newest {
     pub(crate) tx: TxId,
     /// To the statements that are next in the connection's input: they were run with the one before them.
-    pub(crate) answers: VecDeque<chain::Answer>,
+    pub(crate) answers: VecDeque<Answer>,
 }
 
 /// CLIENT REPLY.
@@ -155,55 +175,8 @@ pub(crate) enum Replies {
     Skip,
 }
 
-/// Commands since MULTI.
-#[derive(Debug, Default)]
-pub(crate) struct Transaction {
-    pub(crate) queue: Vec<Queued>,
-    pub(crate) queued_bytes: u64,
-    /// A command could not be queued: EXEC must fail.
-    pub(crate) aborted: bool,
-}
-
-impl Transaction {
-    /// What it takes.
-    pub(crate) fn kept_bytes(&self) -> u64 {
-        self.queued_bytes + (self.queue.len() * QUEUED_BYTES) as u64
-    }
-}
-
-/// What a queued command keeps beside its bytes.
-const QUEUED_BYTES: usize = size_of::<Queued>() + 64;
 /// What a session takes, with what others see of it.
 const SESSION_BYTES: usize = size_of::<Session>() + size_of::<Client>();
-
-/// A queued command; its arguments own their bytes.
-#[derive(Debug)]
-pub(crate) struct Queued {
-    pub(crate) entry: &'static Entry,
-    pub(crate) args: Args,
-}
-
-/// What the client listens to; sorted, so that "all of them" has an order.
-#[derive(Debug, Default)]
-pub(crate) struct Subscriptions {
-    pub(crate) channels: BTreeSet<Arc<[u8]>>,
-    pub(crate) patterns: BTreeSet<Arc<[u8]>>,
-    /// What the names take.
-    pub(crate) bytes: u64,
-}
-
-impl Subscriptions {
-    pub(crate) fn count(&self) -> usize {
-        self.channels.len() + self.patterns.len()
-    }
-
-    pub(crate) fn of(&self, names: Names) -> &BTreeSet<Arc<[u8]>> {
-        match names {
-            Names::Channels => &self.channels,
-            Names::Patterns => &self.patterns,
-        }
-    }
-}
 
 /// Why a command could not run at once, and what it needs when it runs again.
 #[derive(Debug, Default)]
@@ -221,7 +194,7 @@ pub(crate) struct Pending {
     /// How a thread of its own ended (BACKUP).
     pub(crate) result: Option<Result<(), String>>,
     /// What a statement came to, and those behind it that were run with it (TX.SQL).
-    pub(crate) answers: VecDeque<chain::Answer>,
+    pub(crate) answers: VecDeque<Answer>,
     /// Until when it waits for a key that a prepared transaction holds.
     pub(crate) locked_until: Option<Nanos>,
     /// How often records were fetched for it.

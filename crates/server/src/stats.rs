@@ -24,12 +24,6 @@ pub(crate) struct Stats {
     pub(crate) fetches: AtomicU64,
     pub(crate) waits_for_credits: AtomicU64,
     pub(crate) fetches_given_up: AtomicU64,
-    pub(crate) waits_for_listeners: AtomicU64,
-    pub(crate) monitors_cut: AtomicU64,
-    pub(crate) strangers_cut_for_output: AtomicU64,
-    pub(crate) strangers_timed_out: AtomicU64,
-    pub(crate) auth_failures: AtomicU64,
-    pub(crate) auth_delays: AtomicU64,
 }
 
 /// Totals at a moment, and how fast they grew before.
@@ -99,12 +93,6 @@ impl Stats {
             &self.fetches,
             &self.waits_for_credits,
             &self.fetches_given_up,
-            &self.waits_for_listeners,
-            &self.monitors_cut,
-            &self.strangers_cut_for_output,
-            &self.strangers_timed_out,
-            &self.auth_failures,
-            &self.auth_delays,
         ] {
             counter.store(0, Ordering::Relaxed);
         }

@@ -8,11 +8,11 @@
 //! Who connects anew does not begin anew: from the 16th wrong password of an address on, the first one of each of its connections
 //! waits as well, up to a second. Not longer, for those who know the password may come from the same address.
 //!
-//! Bounds: [`REPLIES_BYTES_MAX`] of replies before AUTH; addresses in [`Addresses`], of which the oldest are forgotten.
+//! Bounds: [`REPLIES_BYTES_MAX`] of replies before AUTH; addresses in `Addresses`, of which the oldest are forgotten.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,8 +20,6 @@ use clock::{Nanos, Throttle};
 use reactor::{Address, Connection};
 
 use crate::clients::Client;
-use crate::server::Server;
-use crate::session::Session;
 
 /// What is remembered of a client that has to say who it is.
 #[derive(Debug, Default)]
@@ -38,16 +36,85 @@ pub(crate) struct Stranger {
     pub(crate) is_placed: bool,
 }
 
-/// Wrong passwords by address, and the log's share of them.
+/// All of them: what they may do, and what was done about it.
 #[derive(Debug)]
-pub(crate) struct Addresses {
-    failures: Mutex<HashMap<IpAddr, (u32, Nanos)>>,
+pub(crate) struct Strangers {
+    addresses: Addresses,
+    /// The log's share of wrong passwords.
     log: Throttle,
+    pub(crate) counts: Counts,
 }
 
-impl Default for Addresses {
+/// What was done about clients that have not authenticated.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) cut_for_output: AtomicU64,
+    pub(crate) timed_out: AtomicU64,
+    pub(crate) auth_failures: AtomicU64,
+    pub(crate) auth_delays: AtomicU64,
+}
+
+/// Wrong passwords by address.
+#[derive(Debug, Default)]
+struct Addresses {
+    failures: Mutex<HashMap<IpAddr, (u32, Nanos)>>,
+}
+
+impl Default for Strangers {
     fn default() -> Self {
-        Self { failures: Mutex::default(), log: Throttle::new(LOGGED_EVERY) }
+        Self { addresses: Addresses::default(), log: Throttle::new(LOGGED_EVERY), counts: Counts::default() }
+    }
+}
+
+impl Strangers {
+    /// When a password of this connection may be looked at, if not now.
+    pub(crate) fn password_at(&self, stranger: &mut Stranger, client: &Client, now: Nanos) -> Option<Nanos> {
+        if !std::mem::replace(&mut stranger.is_placed, true)
+            && let Some(address) = address_of(client)
+        {
+            let count = self.addresses.count(address, now);
+            if let Some(doublings) = count.checked_sub(ADDRESS_FAILURES_FREE) {
+                stranger.ready_at = now + doubled(doublings).min(ADDRESS_DELAY_MAX);
+            }
+        }
+        let until = Some(stranger.ready_at).filter(|at| *at > now);
+        if until.is_some() {
+            self.counts.auth_delays.fetch_add(1, Ordering::Relaxed);
+        }
+        until
+    }
+
+    /// Counts a wrong password, tells the log, and lets the next one of this connection wait.
+    pub(crate) fn note_wrong_password(&self, stranger: &mut Stranger, client: &Client, now: Nanos) {
+        stranger.ready_at = now + doubled(stranger.failures).min(DELAY_MAX);
+        stranger.failures = stranger.failures.saturating_add(1);
+        self.counts.auth_failures.fetch_add(1, Ordering::Relaxed);
+        if let Some(address) = address_of(client) {
+            self.addresses.add(address, now);
+        }
+        if let Some(skipped) = self.log.admit(now) {
+            tracing::warn!(client = client.address(), skipped, "wrong password");
+        }
+    }
+
+    /// Whether a client has asked for more than it may before AUTH; `bytes` are those of its newest reply.
+    pub(crate) fn is_talkative(&self, stranger: &mut Stranger, bytes: usize) -> bool {
+        stranger.replies_bytes =
+            stranger.replies_bytes.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
+        let is_talkative = stranger.replies_bytes > REPLIES_BYTES_MAX;
+        if is_talkative {
+            self.counts.cut_for_output.fetch_add(1, Ordering::Relaxed);
+        }
+        is_talkative
+    }
+}
+
+impl Counts {
+    /// Begins anew.
+    pub(crate) fn reset(&self) {
+        for count in [&self.cut_for_output, &self.timed_out, &self.auth_failures, &self.auth_delays] {
+            count.store(0, Ordering::Relaxed);
+        }
     }
 }
 
@@ -72,66 +139,6 @@ impl Addresses {
         let entry = failures.entry(address).or_insert((0, now));
         let is_old = now - entry.1 >= FORGOTTEN_AFTER;
         *entry = (if is_old { 1 } else { entry.0.saturating_add(1) }, now);
-    }
-}
-
-impl Server {
-    /// When a password of this connection may be looked at, if not now.
-    pub(crate) fn password_at(&self, session: &mut Session, now: Nanos) -> Option<Nanos> {
-        let stranger = &mut session.stranger;
-        if !std::mem::replace(&mut stranger.is_placed, true)
-            && let Some(address) = address_of(&session.client)
-        {
-            let count = self.addresses.count(address, now);
-            if let Some(doublings) = count.checked_sub(ADDRESS_FAILURES_FREE) {
-                stranger.ready_at = now + doubled(doublings).min(ADDRESS_DELAY_MAX);
-            }
-        }
-        let until = Some(stranger.ready_at).filter(|at| *at > now);
-        if until.is_some() {
-            self.stats.auth_delays.fetch_add(1, Ordering::Relaxed);
-        }
-        until
-    }
-
-    /// Counts a wrong password, tells the log, and lets the next one of this connection wait.
-    pub(crate) fn note_wrong_password(&self, session: &mut Session, now: Nanos) {
-        let stranger = &mut session.stranger;
-        stranger.ready_at = now + doubled(stranger.failures).min(DELAY_MAX);
-        stranger.failures = stranger.failures.saturating_add(1);
-        self.stats.auth_failures.fetch_add(1, Ordering::Relaxed);
-        if let Some(address) = address_of(&session.client) {
-            self.addresses.add(address, now);
-        }
-        if let Some(skipped) = self.addresses.log.admit(now) {
-            tracing::warn!(client = session.client.address(), skipped, "wrong password");
-        }
-    }
-
-    /// Whether a client has asked for more than it may before AUTH; `bytes` are those of its newest reply.
-    pub(crate) fn is_talkative(&self, session: &mut Session, bytes: usize) -> bool {
-        let stranger = &mut session.stranger;
-        stranger.replies_bytes =
-            stranger.replies_bytes.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
-        let is_talkative = stranger.replies_bytes > REPLIES_BYTES_MAX;
-        if is_talkative {
-            self.stats.strangers_cut_for_output.fetch_add(1, Ordering::Relaxed);
-        }
-        is_talkative
-    }
-
-    /// When a connection that is not authenticated has to be; `None`: whenever it likes.
-    pub(crate) fn auth_deadline(&self, since: Nanos) -> Option<Nanos> {
-        let timeout_ns = self.tuned.auth_timeout_ns.load(Ordering::Relaxed);
-        (timeout_ns != 0).then(|| since + Duration::from_nanos(timeout_ns))
-    }
-}
-
-impl Session {
-    /// It has to say who it is, from now on.
-    pub(crate) fn become_stranger(&mut self, now: Nanos) {
-        self.authenticated = false;
-        (self.stranger.since, self.stranger.replies_bytes) = (now, 0);
     }
 }
 

@@ -3,6 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use clock::Nanos;
+use resp::Limits;
+
 use crate::errors;
 use crate::failure::Outcome;
 use crate::settings::{Config, Settings, Threshold};
@@ -19,7 +22,6 @@ pub(crate) struct Tuned {
     pub(crate) transaction_bytes_max: AtomicU64,
     pub(crate) input_bytes_max: AtomicU64,
     pub(crate) output_bytes_max: AtomicU64,
-    pub(crate) messages_bytes_max: AtomicU64,
     pub(crate) idle_timeout_ns: AtomicU64,
     pub(crate) auth_timeout_ns: AtomicU64,
 }
@@ -58,8 +60,28 @@ impl Tuned {
         self.value_bytes_max.store(settings.value_max.0, Ordering::Relaxed);
         self.input_bytes_max.store(settings.connections_input_max.0, Ordering::Relaxed);
         self.output_bytes_max.store(settings.connections_output_max.0, Ordering::Relaxed);
-        self.messages_bytes_max.store(settings.connections_messages_max.0, Ordering::Relaxed);
         self.transaction_bytes_max.store(settings.transaction_max.0, Ordering::Relaxed);
+    }
+
+    /// Limits of the requests that are taken from a connection now.
+    #[inline]
+    pub(crate) fn limits(&self, is_authenticated: bool) -> Limits {
+        if !is_authenticated {
+            return STRANGER_LIMITS;
+        }
+        let bytes =
+            |setting: &AtomicU64| usize::try_from(setting.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
+        Limits {
+            bulk_bytes_max: bytes(&self.value_bytes_max).max(Limits::BEFORE_AUTH.bulk_bytes_max),
+            query_bytes_max: bytes(&self.input_bytes_max),
+            ..Limits::REDIS
+        }
+    }
+
+    /// When a connection that is not authenticated has to be; `None`: whenever it likes.
+    pub(crate) fn auth_deadline(&self, since: Nanos) -> Option<Nanos> {
+        let timeout_ns = self.auth_timeout_ns.load(Ordering::Relaxed);
+        (timeout_ns != 0).then(|| since + Duration::from_nanos(timeout_ns))
     }
 
     /// The largest reply of one command.
@@ -74,3 +96,7 @@ impl Tuned {
         if bytes > most { Err(errors::reply_too_large(most)) } else { Ok(()) }
     }
 }
+
+/// What a client may send that has to authenticate: so little that no room has to be granted for it.
+const STRANGER_LIMITS: Limits =
+    Limits { inline_bytes_max: 16 << 10, query_bytes_max: 48 << 10, ..Limits::BEFORE_AUTH };

@@ -15,14 +15,18 @@ use store::{Foreseen, Foresight, KeyRef, Moment};
 
 use crate::call::Attached;
 use crate::capture::recorder::Recorder;
-use crate::executor::{Parked, Request, Unready, Verdict};
-use crate::handlers::{dump, tx};
-use crate::long::{Done, Long, Work};
+use crate::executor::{conclude, execute};
+use crate::handlers::tx;
+use crate::long::beside;
+use crate::long::job::{Done, Long, Work};
 use crate::message::Message;
+use crate::payload;
 use crate::pubsub;
+use crate::request::Request;
 use crate::server::Server;
 use crate::session::{Replies, Session};
 use crate::strangers::TOO_TALKATIVE;
+use crate::verdict::{Parked, Unready, Verdict};
 
 /// How a turn ended.
 #[derive(Debug)]
@@ -51,377 +55,366 @@ thread_local! {
     static AHEAD: Cell<Option<Box<Ahead>>> = const { Cell::new(None) };
 }
 
-impl Server {
-    /// Answers the complete requests of `input`, some dozens of them at most.
-    pub(crate) fn on_input(
-        self: &Arc<Self>,
-        session: &mut Session,
-        input: &mut Input,
-        output: &mut Output,
-        loop_index: usize,
-    ) -> Turn {
-        self.refresh_settings();
-        let mut ahead = AHEAD.take().unwrap_or_default();
-        let slot = self.begin_capture_turn(loop_index);
-        let recorder = slot.as_ref().and_then(|slot| slot.as_ref());
-        let turn = self.run_turn(session, input, output, loop_index, &mut ahead, recorder);
-        self.calls.settle();
-        if let Some(slot) = slot {
-            self.end_capture_turn(slot, loop_index, session.client.id);
-        }
-        ahead.clear();
-        AHEAD.set(Some(ahead));
-        turn
+/// Answers the complete requests of `input`, some dozens of them at most.
+pub(crate) fn on_input(
+    server: &Arc<Server>,
+    session: &mut Session,
+    input: &mut Input,
+    output: &mut Output,
+    loop_index: usize,
+) -> Turn {
+    server.refresh_settings();
+    let mut ahead = AHEAD.take().unwrap_or_default();
+    let slot = server.captures.begin_turn(loop_index);
+    let recorder = slot.as_ref().and_then(|slot| slot.as_ref());
+    let turn = run_turn(server, session, input, output, loop_index, &mut ahead, recorder);
+    server.calls.settle();
+    if let Some(slot) = slot {
+        server.captures.end_turn(slot, loop_index, session.client.id);
     }
+    ahead.clear();
+    AHEAD.set(Some(ahead));
+    turn
+}
 
-    fn run_turn(
-        self: &Arc<Self>,
-        session: &mut Session,
-        input: &mut Input,
-        output: &mut Output,
-        loop_index: usize,
-        ahead: &mut Ahead,
-        recorder: Option<&Recorder>,
-    ) -> Turn {
-        let mut commands = 0;
-        let mut now = self.clock.now();
-        if let Some(recorder) = recorder {
-            recorder.arrive(now);
-        }
-        let (began, moment) = (now, self.store.now());
-        let yield_at = now + TURN_TIME_MAX;
-        let here = Here { loop_index, now, moment, recorder };
-        if let Some((answer, consumed)) = self.go_on_long(session, here, output) {
-            match answer {
-                Answer::Done(ended) => now = ended,
-                Answer::Parked(turn) => return turn,
-            }
-            input.consume(consumed);
-            commands = 1;
-        }
-        loop {
-            if session.closing {
-                return Turn::ended(Step::Close, commands);
-            }
-            if commands >= TURN_COMMANDS_MAX || (commands > 0 && (now >= yield_at || output.is_full())) {
-                return Turn::ended(if input.is_empty() { Step::Continue } else { Step::Yield }, commands);
-            }
-            let limits = self.limits(session);
-            if ahead.is_empty() && session.parser.is_fresh() {
-                self.look_ahead(session.db, input.bytes(), &limits, ahead);
-            }
-            let (consumed, args, foreseen) = match ahead.next() {
-                Some(request) => (request.bytes, &request.args, request.foreseen),
-                None => match session.parser.parse(input.bytes(), &limits, ahead.spare()) {
-                    Ok(Parsed::Complete { consumed }) => (consumed, &*ahead.spare(), None),
-                    Ok(Parsed::Incomplete { needed_bytes_min }) => {
-                        input.expect(needed_bytes_min);
-                        return Turn::ended(Step::Continue, commands);
-                    }
-                    Err(error) => return self.refuse(session, error, input, output, commands),
-                },
-            };
-            if args.is_empty() {
-                input.consume(consumed);
-                continue;
-            }
-            let (args, behind) = (args.view(input.bytes()), &input.bytes()[consumed..]);
-            if commands > 0 && !output.is_empty() && tx::ends_newest(args) {
-                // Before it is on its way its client has the identifier to look it up by.
-                return Turn::ended(Step::Yield, commands);
-            }
-            // A capture tells keys by their hashes: what it works out, the lookup need not.
-            let foreseen = foreseen.or_else(|| {
-                recorder.and(args.try_get(Request::FORESEEN_ARG)).map(|key| self.store.foreseen(key))
-            });
-            let (bytes, moment) = (consumed, moment.later(now.since(began)));
-            let request = Request { args, foreseen, bytes, behind, loop_index, now, moment, recorder };
-            match self.answer(session, &request, output) {
-                Answer::Done(ended) => now = ended,
-                Answer::Parked(turn) => return Turn { commands, ..turn },
-            }
-            input.consume(consumed);
-            commands += 1;
-        }
+fn run_turn(
+    server: &Arc<Server>,
+    session: &mut Session,
+    input: &mut Input,
+    output: &mut Output,
+    loop_index: usize,
+    ahead: &mut Ahead,
+    recorder: Option<&Recorder>,
+) -> Turn {
+    let mut commands = 0;
+    let mut now = server.clock.now();
+    if let Some(recorder) = recorder {
+        recorder.arrive(now);
     }
-
-    /// Prefetches what the request of each input will look up. Pipelines do that for themselves, and a request that comes in
-    /// parts is left alone: what came of it before would be parsed again with each part.
-    pub(crate) fn on_ahead(&self, inputs: &mut dyn Iterator<Item = (&Session, &Input)>) {
-        let Some(mut foresight) = self.store.foresight() else { return };
-        let mut ahead = AHEAD.take().unwrap_or_default();
-        // What was parked was parsed before: a long one takes its time.
-        let is_new = |session: &Session| session.pending.is_none() && session.parser.is_fresh();
-        for (session, input) in inputs.filter(|(session, _)| is_new(session)) {
-            let args = ahead.spare();
-            let parsed = RequestParser::new().parse(input.bytes(), &self.limits(session), args);
-            if parsed == Ok(Parsed::Complete { consumed: input.len() }) {
-                foresee(&mut foresight, session.db, args.view(input.bytes()));
-            }
+    let (began, moment) = (now, server.store.now());
+    let yield_at = now + TURN_TIME_MAX;
+    let here = Here { loop_index, now, moment, recorder };
+    if let Some((answer, consumed)) = go_on_long(server, session, here, output) {
+        match answer {
+            Answer::Done(ended) => now = ended,
+            Answer::Parked(turn) => return turn,
         }
-        foresight.prefetch();
-        ahead.clear();
-        AHEAD.set(Some(ahead));
+        input.consume(consumed);
+        commands = 1;
     }
-
-    /// Parses the complete requests at the front of `input`, up to some bound, and prefetches what they will look up if there
-    /// are several.
-    fn look_ahead(&self, db: u16, input: &[u8], limits: &Limits, ahead: &mut Ahead) {
-        ahead.parse(input, limits);
-        if ahead.count < 2 {
-            return;
+    loop {
+        if session.closing {
+            return Turn::ended(Step::Close, commands);
         }
-        let Some(mut foresight) = self.store.foresight() else { return };
-        let mut rest = input;
-        for request in &mut ahead.requests[..ahead.count] {
-            request.foreseen = foresee(&mut foresight, db, request.args.view(rest));
-            rest = &rest[request.bytes..];
+        if commands >= TURN_COMMANDS_MAX || (commands > 0 && (now >= yield_at || output.is_full())) {
+            return Turn::ended(if input.is_empty() { Step::Continue } else { Step::Yield }, commands);
         }
-        foresight.prefetch();
-    }
-
-    fn answer(self: &Arc<Self>, session: &mut Session, request: &Request<'_>, output: &mut Output) -> Answer {
-        if is_http(request) {
-            if let Some(left_out) = HTTP_LINES.admit(request.now) {
-                tracing::warn!(
-                    client = session.client.address(),
-                    left_out,
-                    "closed: it sent an HTTP request to the port of the Redis protocol"
-                );
-            }
-            return Answer::Parked(Turn::ended(Step::Kill, 0));
+        let limits = server.tuned.limits(session.authenticated);
+        if ahead.is_empty() && session.parser.is_fresh() {
+            look_ahead(server, session.db, input.bytes(), &limits, ahead);
         }
-        let start = output.buffer().len();
-        if session.replies == Replies::SkipNext {
-            session.replies = Replies::Skip;
-        }
-        let verdict = self.execute(session, request, output.buffer());
-        self.settle_answer(session, request, (verdict, start), output)
-    }
-
-    /// Goes on with the long command of a connection, if it has one; what came of it, and the size of its request.
-    fn go_on_long(
-        self: &Arc<Self>,
-        session: &mut Session,
-        here: Here<'_>,
-        output: &mut Output,
-    ) -> Option<(Answer, usize)> {
-        let pending = session.pending.as_mut()?;
-        let parked = || Answer::Parked(Turn::ended(Step::Park, 0));
-        match pending.long.take()? {
-            Long::Out => {
-                pending.long = Some(Long::Out);
-                Some((parked(), 0))
-            }
-            Long::Again(job) => {
-                self.start_long(session, job);
-                Some((parked(), 0))
-            }
-            Long::Back(done) => {
-                let Done { mut job, out, end } = *done;
-                let (args, bytes, start) = (std::mem::take(&mut job.args), job.bytes, output.buffer().len());
-                let Here { loop_index, now, moment, recorder } = here;
-                let (args_view, behind, foreseen) = (args.view(&[]), &[][..], None);
-                let request =
-                    Request { args: args_view, foreseen, bytes, behind, loop_index, now, moment, recorder };
-                if session.replies == Replies::SkipNext {
-                    session.replies = Replies::Skip;
+        let (consumed, args, foreseen) = match ahead.next() {
+            Some(request) => (request.bytes, &request.args, request.foreseen),
+            None => match session.parser.parse(input.bytes(), &limits, ahead.spare()) {
+                Ok(Parsed::Complete { consumed }) => (consumed, &*ahead.spare(), None),
+                Ok(Parsed::Incomplete { needed_bytes_min }) => {
+                    input.expect(needed_bytes_min);
+                    return Turn::ended(Step::Continue, commands);
                 }
-                let out_to = output.buffer();
-                let result = self.end_long(session, &request, (&mut job.work, end, out), out_to);
-                let waits = matches!(&result, Err(Unready::Parked(_)));
-                let verdict = self.conclude(session, job.entry, &request, (result, start), out_to);
-                let answer = self.settle_answer(session, &request, (verdict, start), output);
-                if let (true, Some(pending)) = (waits, &mut session.pending) {
-                    job.args = args;
-                    pending.long = Some(Long::Again(job));
-                } else if let Work::Exec { .. } = job.work {
-                    self.drop_in_background(job);
-                }
-                Some((answer, bytes))
-            }
-        }
-    }
-
-    fn settle_answer(
-        &self,
-        session: &mut Session,
-        request: &Request<'_>,
-        (verdict, start): (Verdict, usize),
-        output: &mut Output,
-    ) -> Answer {
-        match verdict {
-            Verdict::Done { ticket, attached, ended } => {
-                let silent = session.replies != Replies::On && suppress(session, request, start, output);
-                if !silent {
-                    attached.into_iter().for_each(|attached| attach(attached, output));
-                }
-                if ticket != 0 {
-                    output.hold(ticket);
-                }
-                if !session.authenticated && self.is_talkative(session, output.buffer().len() - start) {
-                    Writer::new(output.buffer(), false).error(TOO_TALKATIVE);
-                    session.closing = true;
-                }
-                Answer::Done(ended)
-            }
-            Verdict::Kill => Answer::Parked(Turn::ended(Step::Kill, 0)),
-            Verdict::Park(parked) => {
-                if session.replies == Replies::Skip {
-                    session.replies = Replies::SkipNext;
-                }
-                let keeps = tx::names_newest(request.args);
-                Answer::Parked(Turn { keeps, ..self.park(session, parked, request.now) })
-            }
-        }
-    }
-
-    fn park(&self, session: &mut Session, parked: Parked, now: Nanos) -> Turn {
-        let mut turn = Turn::ended(Step::Park, 0);
-        match parked {
-            Parked::Fetch(prepared) => turn.fetch = Some(prepared),
-            Parked::Until(until) => (turn.wake, turn.ends_with_peer) = (Some(until), true),
-            Parked::Long => {}
-            Parked::Credits => {
-                self.wait_for_credits(session.client.id);
-                // The hook may have run between the refusal and the line above.
-                turn.wake = Some(now + CREDIT_RETRY);
-            }
-        }
-        turn
-    }
-
-    fn refuse(
-        &self,
-        session: &mut Session,
-        error: ProtocolError,
-        input: &Input,
-        output: &mut Output,
-        commands: u64,
-    ) -> Turn {
-        let limits = self.limits(session);
-        let text = match error {
-            ProtocolError::InvalidLength if session.authenticated => {
-                format!("ERR {error}: the longest value is value.max ({} B)", limits.bulk_bytes_max)
-            }
-            _ => format!("ERR {error}"),
+                Err(error) => return refuse(server, session, error, input, output, commands),
+            },
         };
-        self.stats.error(text.as_bytes());
-        self.spoil_unparsed(session, input.bytes(), text.as_bytes());
-        Writer::new(output.buffer(), false).error(&text);
-        if let Some(skipped) = self.refused_log.admit(self.clock.now()) {
+        if args.is_empty() {
+            input.consume(consumed);
+            continue;
+        }
+        let (args, behind) = (args.view(input.bytes()), &input.bytes()[consumed..]);
+        if commands > 0 && !output.is_empty() && tx::ends_newest(args) {
+            // Before it is on its way its client has the identifier to look it up by.
+            return Turn::ended(Step::Yield, commands);
+        }
+        // A capture tells keys by their hashes: what it works out, the lookup need not.
+        let foreseen = foreseen.or_else(|| {
+            recorder.and(args.try_get(Request::FORESEEN_ARG)).map(|key| server.store.foreseen(key))
+        });
+        let (bytes, moment) = (consumed, moment.later(now.since(began)));
+        let request = Request { args, foreseen, bytes, behind, loop_index, now, moment, recorder };
+        match answer(server, session, &request, output) {
+            Answer::Done(ended) => now = ended,
+            Answer::Parked(turn) => return Turn { commands, ..turn },
+        }
+        input.consume(consumed);
+        commands += 1;
+    }
+}
+
+/// Prefetches what the request of each input will look up. Pipelines do that for themselves, and a request that comes in
+/// parts is left alone: what came of it before would be parsed again with each part.
+pub(crate) fn on_ahead(server: &Server, inputs: &mut dyn Iterator<Item = (&Session, &Input)>) {
+    let Some(mut foresight) = server.store.foresight() else { return };
+    let mut ahead = AHEAD.take().unwrap_or_default();
+    // What was parked was parsed before: a long one takes its time.
+    let is_new = |session: &Session| session.pending.is_none() && session.parser.is_fresh();
+    for (session, input) in inputs.filter(|(session, _)| is_new(session)) {
+        let args = ahead.spare();
+        let parsed =
+            RequestParser::new().parse(input.bytes(), &server.tuned.limits(session.authenticated), args);
+        if parsed == Ok(Parsed::Complete { consumed: input.len() }) {
+            foresee(&mut foresight, session.db, args.view(input.bytes()));
+        }
+    }
+    foresight.prefetch();
+    ahead.clear();
+    AHEAD.set(Some(ahead));
+}
+
+/// Parses the complete requests at the front of `input`, up to some bound, and prefetches what they will look up if there
+/// are several.
+fn look_ahead(server: &Server, db: u16, input: &[u8], limits: &Limits, ahead: &mut Ahead) {
+    ahead.parse(input, limits);
+    if ahead.count < 2 {
+        return;
+    }
+    let Some(mut foresight) = server.store.foresight() else { return };
+    let mut rest = input;
+    for request in &mut ahead.requests[..ahead.count] {
+        request.foreseen = foresee(&mut foresight, db, request.args.view(rest));
+        rest = &rest[request.bytes..];
+    }
+    foresight.prefetch();
+}
+
+fn answer(server: &Arc<Server>, session: &mut Session, request: &Request<'_>, output: &mut Output) -> Answer {
+    if is_http(request) {
+        if let Some(left_out) = HTTP_LINES.admit(request.now) {
             tracing::warn!(
                 client = session.client.address(),
-                error = text,
-                skipped,
-                "closed after a request that cannot be taken"
+                left_out,
+                "closed: it sent an HTTP request to the port of the Redis protocol"
             );
         }
-        let drains_bytes = if session.authenticated { DRAINED_BYTES_MAX } else { STRANGER_DRAINED_BYTES_MAX };
-        Turn::ended(Step::Refuse(drains_bytes), commands)
+        return Answer::Parked(Turn::ended(Step::Kill, 0));
     }
+    let start = output.buffer().len();
+    if session.replies == Replies::SkipNext {
+        session.replies = Replies::Skip;
+    }
+    let verdict = execute(server, session, request, output.buffer());
+    settle_answer(server, session, request, (verdict, start), output)
+}
 
-    /// Limits of the requests that are taken from a connection now.
-    pub(crate) fn limits(&self, session: &Session) -> Limits {
-        if !session.authenticated {
-            return STRANGER_LIMITS;
+/// Goes on with the long command of a connection, if it has one; what came of it, and the size of its request.
+fn go_on_long(
+    server: &Arc<Server>,
+    session: &mut Session,
+    here: Here<'_>,
+    output: &mut Output,
+) -> Option<(Answer, usize)> {
+    let pending = session.pending.as_mut()?;
+    let parked = || Answer::Parked(Turn::ended(Step::Park, 0));
+    match pending.long.take()? {
+        Long::Out => {
+            pending.long = Some(Long::Out);
+            Some((parked(), 0))
         }
-        let bytes = |setting: &std::sync::atomic::AtomicU64| {
-            usize::try_from(setting.load(Ordering::Relaxed)).unwrap_or(usize::MAX)
-        };
-        Limits {
-            bulk_bytes_max: bytes(&self.tuned.value_bytes_max).max(Limits::BEFORE_AUTH.bulk_bytes_max),
-            query_bytes_max: bytes(&self.tuned.input_bytes_max),
-            ..Limits::REDIS
+        Long::Again(job) => {
+            beside::start(server, session, job);
+            Some((parked(), 0))
+        }
+        Long::Back(done) => {
+            let Done { mut job, out, end } = *done;
+            let (args, bytes, start) = (std::mem::take(&mut job.args), job.bytes, output.buffer().len());
+            let Here { loop_index, now, moment, recorder } = here;
+            let (args_view, behind, foreseen) = (args.view(&[]), &[][..], None);
+            let request =
+                Request { args: args_view, foreseen, bytes, behind, loop_index, now, moment, recorder };
+            if session.replies == Replies::SkipNext {
+                session.replies = Replies::Skip;
+            }
+            let out_to = output.buffer();
+            let result = beside::end_long(server, session, &request, (&mut job.work, end, out), out_to);
+            let waits = matches!(&result, Err(Unready::Parked(_)));
+            let verdict = conclude(server, session, job.entry, &request, (result, start), out_to);
+            let answer = settle_answer(server, session, &request, (verdict, start), output);
+            if let (true, Some(pending)) = (waits, &mut session.pending) {
+                job.args = args;
+                pending.long = Some(Long::Again(job));
+            } else if let Work::Exec { .. } = job.work {
+                server.long.drop_in_background(job);
+            }
+            Some((answer, bytes))
         }
     }
+}
 
-    /// Takes a message; `parked` tells whether the connection is.
-    pub(crate) fn on_message(
-        &self,
-        session: &mut Session,
-        message: Message,
-        output: &mut Output,
-        parked: bool,
-    ) -> Step {
-        let unchanged = if parked { Step::Park } else { Step::Continue };
-        match message {
-            Message::Published(published) => {
-                pubsub::write(&published, session, output);
-                output.hold(published.ticket);
-                return unchanged;
+fn settle_answer(
+    server: &Server,
+    session: &mut Session,
+    request: &Request<'_>,
+    (verdict, start): (Verdict, usize),
+    output: &mut Output,
+) -> Answer {
+    match verdict {
+        Verdict::Done { ticket, attached, ended } => {
+            let silent = session.replies != Replies::On && suppress(session, request, start, output);
+            if !silent {
+                attached.into_iter().for_each(|attached| attach(attached, output));
             }
-            Message::Monitor(line) => {
-                if session.client.monitor.load(Ordering::Relaxed) {
-                    if output.len() + line.bytes.len() > self.tuned.reply_bytes_max() {
-                        self.stats.monitors_cut.fetch_add(1, Ordering::Relaxed);
-                        return Step::Kill;
-                    }
-                    output.buffer().extend_from_slice(&line.bytes);
-                }
-                return unchanged;
+            if ticket != 0 {
+                output.hold(ticket);
             }
-            Message::Captured(chunk) => {
-                self.on_captured(&session.client, &chunk, output);
-                return unchanged;
+            if !session.authenticated
+                && server.strangers.is_talkative(&mut session.stranger, output.buffer().len() - start)
+            {
+                Writer::new(output.buffer(), false).error(TOO_TALKATIVE);
+                session.closing = true;
             }
-            Message::CaptureEnd(last) => {
-                self.on_capture_end(&session.client, &last, output);
-                return unchanged;
-            }
-            Message::Retry => {}
-            Message::Fetched(prepared) => {
-                if let Some(pending) = &mut session.pending {
-                    pending.prepared = prepared;
-                }
-            }
-            Message::Unblock(with_error) => {
-                if let Some(pending) = &mut session.pending {
-                    pending.unblocked = Some(with_error);
-                }
-            }
-            Message::Answered(answers) => {
-                if let Some(pending) = &mut session.pending {
-                    pending.answers = answers;
-                }
-            }
-            Message::LongDone(done) => {
-                if let Some(pending) = &mut session.pending {
-                    pending.long = Some(Long::Back(done));
-                }
-            }
-            Message::Done(result) => {
-                if let Some(pending) = &mut session.pending {
-                    pending.result = Some(result);
-                }
-            }
+            Answer::Done(ended)
         }
-        self.end_wait_for_pause(session);
-        // A turn may have parked again since: it then answers Park once more.
-        if session.pending.is_some() || parked { Step::Continue } else { unchanged }
+        Verdict::Kill => Answer::Parked(Turn::ended(Step::Kill, 0)),
+        Verdict::Park(parked) => {
+            if session.replies == Replies::Skip {
+                session.replies = Replies::SkipNext;
+            }
+            let keeps = tx::names_newest(request.args);
+            Answer::Parked(Turn { keeps, ..park(server, session, parked, request.now) })
+        }
     }
+}
 
-    /// Ends what a connection holds in the registries.
-    pub(crate) fn on_close(self: &Arc<Self>, session: &mut Session) {
-        let id = session.client.id;
-        if let Some(subscriptions) = session.subscriptions.take() {
-            if subscriptions.channels.len() + subscriptions.patterns.len() <= NAMES_FORGOTTEN_HERE {
-                self.pubsub.forget(id, &subscriptions);
-            } else {
-                let server = Arc::clone(self);
-                self.call_in_background(Box::new(move || server.pubsub.forget(id, &subscriptions)));
+fn park(server: &Server, session: &mut Session, parked: Parked, now: Nanos) -> Turn {
+    let mut turn = Turn::ended(Step::Park, 0);
+    match parked {
+        Parked::Fetch(prepared) => turn.fetch = Some(prepared),
+        Parked::Until(until) => (turn.wake, turn.ends_with_peer) = (Some(until), true),
+        Parked::Long => {}
+        Parked::Credits => {
+            server.waits.wait_for_credits(session.client.id);
+            // The hook may have run between the refusal and the line above.
+            turn.wake = Some(now + CREDIT_RETRY);
+        }
+    }
+    turn
+}
+
+fn refuse(
+    server: &Server,
+    session: &mut Session,
+    error: ProtocolError,
+    input: &Input,
+    output: &mut Output,
+    commands: u64,
+) -> Turn {
+    let limits = server.tuned.limits(session.authenticated);
+    let text = match error {
+        ProtocolError::InvalidLength if session.authenticated => {
+            format!("ERR {error}: the longest value is value.max ({} B)", limits.bulk_bytes_max)
+        }
+        _ => format!("ERR {error}"),
+    };
+    server.stats.error(text.as_bytes());
+    tx::spoil_unparsed(server, session, input.bytes(), text.as_bytes());
+    Writer::new(output.buffer(), false).error(&text);
+    if let Some(skipped) = server.refused_log.admit(server.clock.now()) {
+        tracing::warn!(
+            client = session.client.address(),
+            error = text,
+            skipped,
+            "closed after a request that cannot be taken"
+        );
+    }
+    let drains_bytes = if session.authenticated { DRAINED_BYTES_MAX } else { STRANGER_DRAINED_BYTES_MAX };
+    Turn::ended(Step::Refuse(drains_bytes), commands)
+}
+
+/// Takes a message; `parked` tells whether the connection is.
+pub(crate) fn on_message(
+    server: &Server,
+    session: &mut Session,
+    message: Message,
+    output: &mut Output,
+    parked: bool,
+) -> Step {
+    let unchanged = if parked { Step::Park } else { Step::Continue };
+    match message {
+        Message::Published(published) => {
+            if let Some(subscriptions) = &session.subscriptions {
+                pubsub::write(&published, subscriptions, session.resp3, output);
+            }
+            output.hold(published.ticket);
+            return unchanged;
+        }
+        Message::Monitor(line) => {
+            if session.client.monitor.load(Ordering::Relaxed) {
+                if output.len() + line.bytes.len() > server.tuned.reply_bytes_max() {
+                    server.monitors.note_cut();
+                    return Step::Kill;
+                }
+                output.buffer().extend_from_slice(&line.bytes);
+            }
+            return unchanged;
+        }
+        Message::Captured(chunk) => {
+            server.captures.on_captured(&session.client, &chunk, server.tuned.reply_bytes_max(), output);
+            return unchanged;
+        }
+        Message::CaptureEnd(last) => {
+            server.captures.on_capture_end(&session.client, &last, output);
+            return unchanged;
+        }
+        Message::Retry => {}
+        Message::Fetched(prepared) => {
+            if let Some(pending) = &mut session.pending {
+                pending.prepared = prepared;
             }
         }
-        if session.client.monitor.load(Ordering::Relaxed) {
-            self.remove_monitor(id);
+        Message::Unblock(with_error) => {
+            if let Some(pending) = &mut session.pending {
+                pending.unblocked = Some(with_error);
+            }
         }
-        self.abandon_capture(&session.client);
-        self.end_wait_for_pause(session);
-        if session.pending.is_some() {
-            self.forget_waits(id);
+        Message::Answered(answers) => {
+            if let Some(pending) = &mut session.pending {
+                pending.answers = answers;
+            }
         }
-        self.clients.remove(id);
+        Message::LongDone(done) => {
+            if let Some(pending) = &mut session.pending {
+                pending.long = Some(Long::Back(done));
+            }
+        }
+        Message::Done(result) => {
+            if let Some(pending) = &mut session.pending {
+                pending.result = Some(result);
+            }
+        }
     }
+    server.pause.end_wait(&session.client);
+    // A turn may have parked again since: it then answers Park once more.
+    if session.pending.is_some() || parked { Step::Continue } else { unchanged }
+}
+
+/// Ends what a connection holds in the registries.
+pub(crate) fn on_close(server: &Arc<Server>, session: &mut Session) {
+    let id = session.client.id;
+    if let Some(subscriptions) = session.subscriptions.take() {
+        if subscriptions.channels.len() + subscriptions.patterns.len() <= NAMES_FORGOTTEN_HERE {
+            server.pubsub.forget(id, &subscriptions);
+        } else {
+            let of_thread = Arc::clone(server);
+            let forget = move || of_thread.pubsub.forget(id, &subscriptions);
+            server.long.call_in_background(Box::new(forget));
+        }
+    }
+    if session.client.monitor.load(Ordering::Relaxed) {
+        server.monitors.remove(id);
+    }
+    server.captures.abandon(&session.client);
+    server.pause.end_wait(&session.client);
+    if session.pending.is_some() {
+        server.waits.forget(id);
+    }
+    server.clients.remove(id);
 }
 
 /// A guess what the key is; a wrong one costs no more than a right one.
@@ -499,7 +492,7 @@ struct Here<'a> {
 /// Lets a lent value follow what is in the buffer.
 fn attach(Attached { at, bytes, part, unsealed }: Attached, output: &mut Output) {
     if unsealed {
-        dump::seal(&(*bytes).as_ref()[part.clone()], &mut output.buffer()[at..]);
+        payload::seal(&(*bytes).as_ref()[part.clone()], &mut output.buffer()[at..]);
     }
     output.attach(at, bytes, part);
 }
@@ -534,9 +527,6 @@ fn is_http(request: &Request<'_>) -> bool {
     matches!(name.len(), 4 | 5) && (name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:"))
 }
 
-/// What a client may send that has to authenticate: so little that no room has to be granted for it.
-const STRANGER_LIMITS: Limits =
-    Limits { inline_bytes_max: 16 << 10, query_bytes_max: 48 << 10, ..Limits::BEFORE_AUTH };
 /// Bytes dropped of what a refused client still sends, so that it comes to read why.
 const DRAINED_BYTES_MAX: usize = 1 << 30;
 /// The same before AUTH.

@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use capture::{FAILED, HELD, Head, QUEUED};
 use clock::Nanos;
+use store::Store;
 
-use super::{Chunk, Running, what};
-use crate::executor::Request;
+use super::running::{Chunk, Running};
+use super::what::{self, Asked};
 use crate::lookup::Entry;
-use crate::server::Server;
 
 /// What a loop has recorded and not given away.
 #[derive(Debug)]
@@ -130,7 +130,7 @@ impl Recorder {
 
     /// Records one request. Called, it took half as long again.
     #[inline(always)]
-    pub(crate) fn note(&self, server: &Server, entry: &Entry, request: &Request<'_>, answered: &Answered) {
+    pub(crate) fn note(&self, store: &Store, entry: &Entry, request: Asked<'_>, answered: &Answered) {
         let plan = &self.running.plan;
         match (plan.shape(entry), request.foreseen) {
             (Some(shape), Some(foreseen)) if shape.is_plain(request.args) && self.has_room() => {
@@ -140,16 +140,16 @@ impl Recorder {
                 capture::append_plain(bytes, &head, key, value);
                 store::prefetch(bytes.as_ptr().wrapping_add(bytes.len() + PREFETCH_BYTES));
             }
-            (shape, _) => self.note_at_length(server, shape, (entry, request), answered),
+            (shape, _) => self.note_at_length(store, shape, (entry, request), answered),
         }
     }
 
     #[cold]
     fn note_at_length(
         &self,
-        server: &Server,
+        store: &Store,
         shape: Option<what::Shape>,
-        (entry, request): (&Entry, &Request<'_>),
+        (entry, request): (&Entry, Asked<'_>),
         answered: &Answered,
     ) {
         if shape.is_none() {
@@ -158,7 +158,7 @@ impl Recorder {
         if !self.has_room() || request.args.len() > what::ARGUMENTS_MAX {
             return self.turn.dropped.set(self.turn.dropped.get() + 1);
         }
-        let arguments = self.running.plan.arguments(&server.store, entry, request);
+        let arguments = self.running.plan.arguments(store, entry, request);
         let head = self.turn.head(entry, answered);
         capture::append_record(&mut self.bytes.borrow_mut(), &head, arguments);
     }
@@ -169,7 +169,7 @@ impl Recorder {
     }
 
     /// Ends the turn, which was `connection`'s; returns when, unless it recorded nothing.
-    fn end(&mut self, connection: u64, released: u64) -> Option<Nanos> {
+    pub(super) fn end(&mut self, connection: u64, released: u64) -> Option<Nanos> {
         let Turn { at, records, dropped, arrived, ended, ticket, .. } = &self.turn;
         let (at, records, dropped) = (*at, records.get(), dropped.get());
         // The clock was read for the last request.
@@ -240,21 +240,6 @@ impl Recorder {
         let running = Arc::clone(&self.running);
         let bytes = Arc::new(std::mem::replace(bytes, rest));
         Some(Chunk { running, loop_index, records, bytes })
-    }
-}
-
-impl Server {
-    /// Ends the turn of `connection` that is recorded.
-    #[cold]
-    pub(crate) fn end_capture_turn(&self, mut slot: super::Taken<'_>, loop_index: usize, connection: u64) {
-        let released = self.store.released();
-        if let Some(recorder) = &mut *slot
-            && let Some(now) = recorder.end(connection, released)
-        {
-            recorder.resolve(released, now);
-            self.flush_if_due(recorder, loop_index, now);
-        }
-        self.give_back(slot);
     }
 }
 

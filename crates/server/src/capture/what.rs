@@ -14,17 +14,39 @@ use capture::Argument;
 use resp::ArgsView;
 use store::{Foreseen, Store};
 
-use super::Wanted;
-use crate::command::{Command, Handler};
+use crate::command::{Command, Kind};
 use crate::copies::Stored;
-use crate::executor::Request;
 use crate::lookup::{Entry, Table};
 use crate::secrets::is_secret;
 
+/// What somebody wants captured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) hashes_keys: bool,
+    pub(crate) keeps_values: bool,
+    /// The header's bytes and those of all chunks.
+    pub(crate) bytes_max: u64,
+}
+
+/// What is recorded of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'a> {
+    pub(crate) args: ArgsView<'a>,
+    /// What is known of the argument at [`Asked::FORESEEN_ARG`] as a key.
+    pub(crate) foreseen: Option<Foreseen>,
+    /// Its size as received.
+    pub(crate) bytes: usize,
+}
+
+impl Asked<'_> {
+    /// Nearly every command that has keys has its first one there.
+    pub(crate) const FORESEEN_ARG: usize = 1;
+}
+
 /// What a capture wants, and what follows from that.
 #[derive(Debug)]
-pub(super) struct Plan {
-    pub(super) wanted: Wanted,
+pub(crate) struct Plan {
+    pub(crate) wanted: Wanted,
     /// What hashes of keys are mixed with; told to nobody.
     secret: [u64; 2],
     /// How requests of each command are recorded, by its id; `None`: not at all.
@@ -40,9 +62,9 @@ pub(super) struct Shape {
 }
 
 impl Plan {
-    pub(super) fn new(wanted: &Wanted, secret: [u64; 2]) -> Self {
+    pub(super) fn new(wanted: &Wanted, table: &'static Table, secret: [u64; 2]) -> Self {
         let shape = |entry: &Entry| Shape::of(entry.command, wanted);
-        let shapes = Table::of_server().entries().iter().map(shape).collect();
+        let shapes = table.entries().iter().map(shape).collect();
         Plan { wanted: *wanted, secret, shapes }
     }
 
@@ -56,7 +78,7 @@ impl Plan {
     #[inline]
     pub(super) fn plain(&self, args: ArgsView<'_>, key: Foreseen) -> ((u32, u64), Option<u32>) {
         let hash = mixed(key.bits(), self.secret);
-        ((size(args.get(Request::FORESEEN_ARG)), hash), args.try_get(2).map(size))
+        ((size(args.get(Asked::FORESEEN_ARG)), hash), args.try_get(2).map(size))
     }
 
     /// The arguments of any request.
@@ -64,19 +86,13 @@ impl Plan {
         &self,
         store: &Store,
         entry: &Entry,
-        request: &Request<'a>,
+        request: Asked<'a>,
     ) -> impl Iterator<Item = Argument<'a>> {
         let first = if entry.command.name.contains('|') { 2 } else { 1 };
         (first..request.args.len()).map(move |index| self.argument(entry, store, request, index))
     }
 
-    fn argument<'a>(
-        &self,
-        entry: &Entry,
-        store: &Store,
-        request: &Request<'a>,
-        index: usize,
-    ) -> Argument<'a> {
+    fn argument<'a>(&self, entry: &Entry, store: &Store, request: Asked<'a>, index: usize) -> Argument<'a> {
         let (arg, command) = (request.args.get(index), entry.command);
         let is_small = arg.len() <= ARGUMENT_BYTES_MAX && request.bytes <= REQUEST_BYTES_MAX;
         if is_key(command, index, request.args.len()) {
@@ -94,8 +110,8 @@ impl Plan {
         if in_full && is_small { Argument::Full(arg) } else { Argument::Sized(size(arg)) }
     }
 
-    fn hash(&self, key: &[u8], store: &Store, request: &Request<'_>, index: usize) -> (u32, u64) {
-        let known = request.foreseen.filter(|_| index == Request::FORESEEN_ARG);
+    fn hash(&self, key: &[u8], store: &Store, request: Asked<'_>, index: usize) -> (u32, u64) {
+        let known = request.foreseen.filter(|_| index == Asked::FORESEEN_ARG);
         let bits = known.unwrap_or_else(|| store.foreseen(key)).bits();
         (size(key), mixed(bits, self.secret))
     }
@@ -112,7 +128,7 @@ impl Shape {
         // Those for captures are not recorded.
         let is_recorded = command.name.split('|').next() != Some("capture");
         let has_key_first = matches!(command.keys, [spec] if (spec.first, spec.last) == (1, 0))
-            && matches!(command.handler, Handler::Data(_));
+            && matches!(command.kind, Kind::Data);
         let plain_args_max = if !has_key_first || !wanted.hashes_keys || wanted.keeps_values {
             0
         } else if is_value(command, 2, 3) {
@@ -159,8 +175,7 @@ fn is_value(command: &Command, index: usize, count: usize) -> bool {
 
 /// Whether the argument says what is to be done, and nothing of the data.
 fn is_word(command: &Command, arg: &[u8], index: usize, count: usize) -> bool {
-    let is_about_data =
-        !matches!(command.handler, Handler::Control(_) | Handler::Stage) || command.name == "select";
+    let is_about_data = !matches!(command.kind, Kind::Control | Kind::Stage) || command.name == "select";
     if !is_about_data || arg.len() > WORD_BYTES_MAX || is_value(command, index, count) {
         return false;
     }
@@ -189,11 +204,11 @@ const WORD_BYTES_MAX: usize = 24;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lookup::Table;
+    use crate::table::commands;
 
     fn words(line: &str) -> Vec<&str> {
         let parts: Vec<&str> = line.split(' ').collect();
-        let command = Table::of_server().find(parts[0].as_bytes()).expect("a command").command;
+        let command = commands().find(parts[0].as_bytes()).expect("a command").command;
         let is_shown = |index: &usize| {
             !is_key(command, *index, parts.len())
                 && is_word(command, parts[*index].as_bytes(), *index, parts.len())

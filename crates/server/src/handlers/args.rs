@@ -6,6 +6,7 @@ use store::{Deadline, Found, Moment, ValueKind};
 
 use crate::call::{Data, Failure, text};
 use crate::glob::Pattern;
+pub(crate) use crate::words::{is, shown};
 
 /// An integer, or the error that every command gives.
 pub(crate) fn integer(arg: &[u8]) -> Result<i64, Failure> {
@@ -17,11 +18,6 @@ pub(crate) fn small_integer(arg: &[u8]) -> Result<i32, Failure> {
     i32::try_from(integer(arg)?).map_err(|_| {
         format!("ERR value is out of range, value must between {} and {}", i32::MIN, i32::MAX).into()
     })
-}
-
-/// Whether `arg` is `word`, in any case.
-pub(crate) fn is(arg: &[u8], word: &str) -> bool {
-    arg.eq_ignore_ascii_case(word.as_bytes())
 }
 
 /// The string at `key` for who asks for it: counts whether it was there.
@@ -88,9 +84,4 @@ pub(crate) fn option_value<'a>(args: ArgsView<'a>, index: usize) -> Result<&'a [
 /// The pattern that an argument is; `fold` ignores the case of letters.
 pub(crate) fn pattern(arg: &[u8], fold: bool) -> Result<Pattern, Failure> {
     Pattern::new(arg, fold).map_err(|error| format!("ERR {error}").into())
-}
-
-/// `bytes` for a message, whatever they are and however many.
-pub(crate) fn shown(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(crate::errors::shortened(bytes, crate::errors::ECHO_BYTES_MAX)).into_owned()
 }

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use resp::{ArgsView, Writer};
 
-use crate::call::{Control, Failure, Outcome};
+use crate::call::{Failure, Outcome};
+use crate::control::Control;
 use crate::message::Message;
 
 pub(crate) fn backup(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -46,7 +47,7 @@ pub(crate) fn backup(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wr
             Ok(()) => tracing::info!(path = %path.display(), "backup made"),
             Err(error) => tracing::warn!(path = %path.display(), error, "backup failed"),
         }
-        server.post(id, Message::Done(result));
+        server.peers.post(id, Message::Done(result));
     };
     match std::thread::Builder::new().name("backup".to_owned()).spawn(copy) {
         Ok(_) => Err(Failure::Wait(again)),

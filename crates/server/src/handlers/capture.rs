@@ -7,15 +7,16 @@ use capture::Ending;
 use resp::{ArgsView, Writer};
 
 use super::args::{integer, is};
-use crate::call::{Control, Failure, Outcome, text};
-use crate::capture::Wanted;
+use crate::call::{Failure, Outcome, text};
+use crate::capture::what::Wanted;
+use crate::control::Control;
 
 pub(crate) fn start(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let wanted = wanted(args)?;
-    let header = control
-        .server
-        .start_capture(&control.session.client, wanted, control.now)
-        .map_err(|id| Failure::from(format!("ERR client {id} captures already: CAPTURE STOP ends that")))?;
+    let header =
+        control.server.captures.start(&control.session.client, wanted, control.now).map_err(|id| {
+            Failure::from(format!("ERR client {id} captures already: CAPTURE STOP ends that"))
+        })?;
     tracing::info!(
         client = control.session.client.address(),
         keys = if wanted.hashes_keys { "hashed" } else { "plain" },
@@ -27,7 +28,7 @@ pub(crate) fn start(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
 }
 
 pub(crate) fn stop(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    if !control.server.stop_capture(Ending::Stopped) {
+    if !control.server.captures.stop(Ending::Stopped) {
         return Err("ERR nothing is captured".into());
     }
     out.ok();

@@ -7,8 +7,10 @@ use clock::Nanos;
 use resp::{ArgsView, Writer};
 
 use super::args::{integer, is, shown, small_integer};
-use crate::call::{Control, Failure, Outcome, text};
+use crate::call::{Failure, Outcome, text};
 use crate::clients::Client;
+use crate::control::Control;
+use crate::lookup::Table;
 use crate::message::Message;
 use crate::session::{Replies, Session};
 
@@ -18,7 +20,7 @@ pub(crate) fn id(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Write
 }
 
 pub(crate) fn info(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let line = describe(&control.session.client, control.now);
+    let line = describe(&control.session.client, control.server.table, control.now);
     out.verbatim(*b"txt", &[line.as_slice(), b"\n"].concat());
     Ok(())
 }
@@ -43,7 +45,7 @@ pub(crate) fn list(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
     };
     let mut lines = Vec::new();
     for client in clients {
-        lines.extend_from_slice(&describe(&client, control.now));
+        lines.extend_from_slice(&describe(&client, control.server.table, control.now));
         lines.push(b'\n');
         control.server.tuned.admit_reply(lines.len())?;
     }
@@ -66,7 +68,7 @@ pub(crate) fn client_type(arg: &[u8]) -> Result<&'static str, Failure> {
 }
 
 /// A client as a line of CLIENT LIST.
-fn describe(client: &Client, now: Nanos) -> Vec<u8> {
+fn describe(client: &Client, table: &'static Table, now: Nanos) -> Vec<u8> {
     let labels = client.labels().clone();
     let connection = client.connection.as_deref();
     let active = connection.map_or(now, reactor::Connection::last_active);
@@ -98,7 +100,7 @@ fn describe(client: &Client, now: Nanos) -> Vec<u8> {
                 + output
                 + u64::from(queued_bytes),
             if output > 0 { "rw" } else { "r" },
-            client.last_command().unwrap_or("NULL"),
+            client.last_command(table).unwrap_or("NULL"),
             if client.resp3.load(Ordering::Relaxed) { 3 } else { 2 },
         )
         .as_bytes(),
@@ -194,7 +196,7 @@ pub(crate) fn pause(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
 
 pub(crate) fn unpause(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     for id in control.server.pause.end() {
-        control.server.post(id, Message::Retry);
+        control.server.peers.post(id, Message::Retry);
     }
     out.ok();
     Ok(())
@@ -246,7 +248,8 @@ pub(crate) fn unblock(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut W
     };
     let id = u64::try_from(integer(args.get(2))?).unwrap_or(0);
     let blocked = control.server.clients.find(id).filter(|client| client.blocked.load(Ordering::Relaxed));
-    let woken = blocked.is_some_and(|client| control.server.post(client.id, Message::Unblock(with_error)));
+    let woken =
+        blocked.is_some_and(|client| control.server.peers.post(client.id, Message::Unblock(with_error)));
     out.integer(woken.into());
     Ok(())
 }
@@ -312,7 +315,7 @@ pub(crate) fn caching(_control: &mut Control<'_>, _args: ArgsView<'_>, _out: &mu
 pub(crate) fn move_(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let id = u64::try_from(integer(args.get(2))?).map_err(|_| "ERR Invalid client ID")?;
     let loop_index = usize::try_from(small_integer(args.get(3))?).map_err(|_| text::NOT_POSITIVE)?;
-    let peers = control.server.peers().ok_or("ERR the server has no loops yet")?;
+    let peers = control.server.peers.get().ok_or("ERR the server has no loops yet")?;
     peers.move_connection(id, loop_index).map_err(|error| Failure::from(format!("ERR {error}")))?;
     out.ok();
     Ok(())

@@ -4,21 +4,22 @@ use resp::{ArgsView, Writer};
 
 use super::args::{is, pattern};
 use crate::arguments;
-use crate::call::{Control, Outcome, text};
+use crate::call::{Outcome, text};
 use crate::command::{Command, KeySpec};
+use crate::control::Control;
 use crate::errors;
-use crate::lookup::Table;
+use crate::lookup::{Entry, Table};
 
-pub(crate) fn count(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    out.integer(Table::of_server().commands().count() as i64);
+pub(crate) fn count(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    out.integer(control.server.table.commands().count() as i64);
     Ok(())
 }
 
 pub(crate) fn info(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let table = Table::of_server();
+    let table = control.server.table;
     if args.len() <= 2 {
         out.array(table.commands().count());
-        table.commands().for_each(|command| write_info(command, out));
+        table.commands().for_each(|entry| write_info(table, entry, out));
         return Ok(());
     }
     let start = out.position();
@@ -32,7 +33,7 @@ pub(crate) fn info(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
             }
             Some(entry) => {
                 let from = out.position();
-                write_info(entry.command, out);
+                write_info(table, entry, out);
                 written[usize::from(entry.id)] = from..out.position();
             }
             None => out.null(),
@@ -42,7 +43,8 @@ pub(crate) fn info(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
     Ok(())
 }
 
-fn write_info(command: &Command, out: &mut Writer<'_>) {
+fn write_info(table: &'static Table, entry: &Entry, out: &mut Writer<'_>) {
+    let command = entry.command;
     let (first, last, step) = span(command.keys);
     out.array(10);
     out.bulk(command.name.as_bytes());
@@ -59,8 +61,9 @@ fn write_info(command: &Command, out: &mut Writer<'_>) {
     command.tips.split_whitespace().for_each(|tip| out.bulk(tip.as_bytes()));
     out.set(command.keys.len());
     command.keys.iter().for_each(|spec| write_spec(spec, out));
-    out.set(command.subcommands().len());
-    command.subcommands().iter().for_each(|sub| write_info(sub, out));
+    let subcommands = table.subcommands(entry);
+    out.set(subcommands.len());
+    subcommands.iter().for_each(|sub| write_info(table, sub, out));
 }
 
 /// First key, last key and step, as clients knew them before there were key specs.
@@ -102,27 +105,26 @@ fn write_spec(spec: &KeySpec, out: &mut Writer<'_>) {
 }
 
 pub(crate) fn docs(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let table = Table::of_server();
-    let chosen: Vec<&Command> = if args.len() == 2 {
+    let table = control.server.table;
+    let chosen: Vec<&Entry> = if args.len() == 2 {
         table.commands().collect()
     } else {
         // A key of a map is there once, however often it is asked for.
         let mut told = vec![false; table.entries().len()];
         let found = args.iter().skip(2).filter_map(|name| table.find_full(name));
-        let new = found.filter(|entry| !std::mem::replace(&mut told[usize::from(entry.id)], true));
-        new.map(|entry| entry.command).collect()
+        found.filter(|entry| !std::mem::replace(&mut told[usize::from(entry.id)], true)).collect()
     };
     let start = out.position();
     out.map(chosen.len());
-    for command in chosen {
-        write_docs(command, out);
+    for entry in chosen {
+        write_docs(table, entry, out);
         control.server.tuned.admit_reply(out.position() - start)?;
     }
     Ok(())
 }
 
-fn write_docs(command: &Command, out: &mut Writer<'_>) {
-    let subcommands = command.subcommands();
+fn write_docs(table: &'static Table, entry: &Entry, out: &mut Writer<'_>) {
+    let (command, subcommands) = (entry.command, table.subcommands(entry));
     let arguments = arguments::parse(command.args).unwrap_or_default();
     let (deprecated_since, replaced_by) = command.deprecated.split_once(' ').unwrap_or_default();
     let texts = [
@@ -161,7 +163,7 @@ fn write_docs(command: &Command, out: &mut Writer<'_>) {
     if !subcommands.is_empty() {
         out.bulk(b"subcommands");
         out.map(subcommands.len());
-        subcommands.iter().for_each(|sub| write_docs(sub, out));
+        subcommands.iter().for_each(|sub| write_docs(table, sub, out));
     }
 }
 
@@ -175,13 +177,13 @@ fn write_history(history: &str, out: &mut Writer<'_>) {
     }
 }
 
-pub(crate) fn list(_control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let all = Table::of_server().commands();
+pub(crate) fn list(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let all = control.server.table.commands();
     let names: Vec<&str> = match (args.len(), args.try_get(2)) {
-        (2, _) => all.map(|command| command.name).collect(),
+        (2, _) => all.map(|entry| entry.command.name).collect(),
         (5, Some(by)) if is(by, "filterby") => {
             let (kind, value) = (args.get(3), args.get(4));
-            let entries = Table::of_server().entries().iter().map(|entry| entry.command);
+            let entries = control.server.table.entries().iter().map(|entry| entry.command);
             if is(kind, "module") {
                 Vec::new()
             } else if is(kind, "aclcat") {
@@ -203,13 +205,16 @@ pub(crate) fn list(_control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
 }
 
 /// Finds the row and the keys of the command that `args` holds from 2 on; calls `found` for each key.
-fn keys_of<'a>(args: ArgsView<'a>, mut found: impl FnMut(&'static Command, usize, &'a [u8])) -> Outcome {
-    let table = Table::of_server();
+fn keys_of<'a>(
+    table: &'static Table,
+    args: ArgsView<'a>,
+    mut found: impl FnMut(&'static Command, usize, &'a [u8]),
+) -> Outcome {
     let args = args.from(2);
     let unknown =
         || errors::unsupported(args.get(0)).unwrap_or_else(|| "ERR Invalid command specified".into());
     let mut entry = table.find(args.get(0)).ok_or_else(unknown)?;
-    if !entry.command.subcommands().is_empty()
+    if entry.command.is_container()
         && let Some(name) = args.try_get(1)
     {
         entry = table.find_sub(entry, name).ok_or("ERR Invalid command specified")?;
@@ -225,21 +230,21 @@ fn keys_of<'a>(args: ArgsView<'a>, mut found: impl FnMut(&'static Command, usize
     Ok(())
 }
 
-pub(crate) fn getkeys(_control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+pub(crate) fn getkeys(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let mut keys = Vec::new();
-    keys_of(args, |_, _, key| keys.push(key))?;
+    keys_of(control.server.table, args, |_, _, key| keys.push(key))?;
     out.array(keys.len());
     keys.iter().for_each(|key| out.bulk(key));
     Ok(())
 }
 
 pub(crate) fn getkeysandflags(
-    _control: &mut Control<'_>,
+    control: &mut Control<'_>,
     args: ArgsView<'_>,
     out: &mut Writer<'_>,
 ) -> Outcome {
     let mut keys = Vec::new();
-    keys_of(args, |command, index, key| {
+    keys_of(control.server.table, args, |command, index, key| {
         let spec = command.keys.iter().rev().find(|spec| usize::from(spec.first) <= index);
         keys.push((key, spec.map_or("", |spec| flags_of(spec.flags, args.from(2)))));
     })?;

@@ -3,7 +3,8 @@
 use resp::{ArgsView, Writer};
 
 use super::args::{pattern, shown};
-use crate::call::{Control, Failure, Outcome, text};
+use crate::call::{Failure, Outcome, text};
+use crate::control::Control;
 
 pub(crate) fn get(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     if args.len() - 2 > PATTERNS_MAX {
@@ -50,8 +51,12 @@ pub(crate) fn rewrite(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut 
 }
 
 pub(crate) fn resetstat(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    control.server.stats.reset();
-    control.server.calls.reset();
+    let server = control.server;
+    server.stats.reset();
+    server.calls.reset();
+    server.pubsub.reset();
+    server.monitors.reset();
+    server.strangers.counts.reset();
     out.ok();
     Ok(())
 }

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use resp::{ArgsView, Writer, parse_i64};
 
 use super::args::{is, small_integer};
-use crate::call::{Control, Failure, Outcome, text};
+use crate::call::{Failure, Outcome, text};
+use crate::control::Control;
 use crate::server::Server;
 use crate::session::{Replies, Session};
 
@@ -62,13 +63,13 @@ pub(crate) fn reset(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
     client.no_touch.store(false, Ordering::Relaxed);
     client.labels().name = Box::default();
     if client.monitor.swap(false, Ordering::Relaxed) {
-        server.remove_monitor(client.id);
+        server.monitors.remove(client.id);
     }
-    server.abandon_capture(client);
+    server.captures.abandon(client);
     if let Some(subscriptions) = session.subscriptions.take() {
         server.pubsub.forget(client.id, &subscriptions);
     }
-    server.end_transaction(session);
+    session.end_transaction(&server.long);
     session.newest_tx = None;
     session.db = 0;
     session.resp3 = false;
@@ -101,13 +102,15 @@ pub(crate) fn auth(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
 /// Refuses who is not who they say, and lets those wait who were not before.
 fn authenticate(control: &mut Control<'_>, user: &[u8], password: &[u8]) -> Outcome {
     let (server, now) = (control.server, control.now);
-    if let Some(later) = server.password_at(control.session, now) {
+    if let Some(later) =
+        server.strangers.password_at(&mut control.session.stranger, &control.session.client, now)
+    {
         // EXEC waited before it ran: this is another password behind a wrong one.
         let refusal = "ERR no password is looked at in a transaction after a wrong one";
         return Err(if control.in_exec { refusal.into() } else { Failure::Wait(later) });
     }
     if !is_right(server, user, password) {
-        server.note_wrong_password(control.session, now);
+        server.strangers.note_wrong_password(&mut control.session.stranger, &control.session.client, now);
         return Err("WRONGPASS invalid username-password pair or user is disabled.".into());
     }
     Ok(())

@@ -6,7 +6,8 @@ use std::time::Duration;
 use resp::{ArgsView, Writer};
 
 use super::object::encoding_of;
-use crate::call::{Control, Data, Failure, Outcome, text};
+use crate::call::{Data, Failure, Outcome, text};
+use crate::control::Control;
 
 /// Answers later. Only this connection waits: a loop never sleeps.
 pub(crate) fn sleep(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {

@@ -1,10 +1,4 @@
-//! DUMP and RESTORE: a value as bytes that outlive the server.
-//!
-//! ```text
-//!  | "EVK" | version u8 = 1 | kind u8: 1 string | value | crc32c of all before, u32 little-endian |
-//! ```
-//!
-//! Not Redis's RDB payload: neither server takes the other's, and the checksum says so.
+//! DUMP and RESTORE: a value as a `payload`, and back.
 
 use std::sync::Arc;
 
@@ -14,6 +8,7 @@ use store::{Deadline, Found, Value, ValueKind};
 
 use super::args::{integer, is, option_value};
 use crate::call::{Attached, Data, Failure, Outcome, text};
+use crate::payload::{CRC_BYTES, HEAD, decode, encode};
 
 pub(crate) fn dump(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let found = data.access.get(data.db, args.get(1))?;
@@ -92,66 +87,4 @@ pub(crate) fn restore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
     }
     out.ok();
     Ok(())
-}
-
-pub(crate) fn encode(value: &[u8]) -> Vec<u8> {
-    sealed([&HEAD, value].concat())
-}
-
-/// `payload` with its checksum behind it.
-pub(crate) fn sealed(mut payload: Vec<u8>) -> Vec<u8> {
-    let crc = crc(&payload);
-    payload.extend_from_slice(&crc.to_le_bytes());
-    payload
-}
-
-/// Writes the checksum of the payload of `value` to where `rest`, what follows the value, begins.
-pub(crate) fn seal(value: &[u8], rest: &mut [u8]) {
-    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
-    digest.update(&HEAD);
-    digest.update(value);
-    rest[..CRC_BYTES].copy_from_slice(&narrowed(digest.finalize()).to_le_bytes());
-}
-
-/// The value in a payload of DUMP; `None` for everything else, whatever its bytes.
-pub(crate) fn decode(payload: &[u8]) -> Option<&[u8]> {
-    let (body, stored) = payload.split_last_chunk::<CRC_BYTES>()?;
-    let value = body.strip_prefix(&HEAD)?;
-    (crc(body) == u32::from_le_bytes(*stored)).then_some(value)
-}
-
-fn crc(bytes: &[u8]) -> u32 {
-    narrowed(crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes))
-}
-
-fn narrowed(crc: u64) -> u32 {
-    u32::try_from(crc).expect("CRC-32C has 32 bits")
-}
-
-/// Magic, version, and kind: a string.
-const HEAD: [u8; 5] = *b"EVK\x01\x01";
-const CRC_BYTES: usize = 4;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn payload_of_version_1_has_these_bytes() {
-        assert_eq!(encode(b"hi"), b"EVK\x01\x01hir?\xe6m");
-    }
-
-    #[test]
-    fn any_flipped_bit_and_any_cut_is_found() {
-        let payload = encode(b"some value");
-        assert_eq!(decode(&payload), Some(&b"some value"[..]));
-        for cut in 0..payload.len() {
-            assert_eq!(decode(&payload[..cut]), None);
-        }
-        for bit in 0..payload.len() * 8 {
-            let mut damaged = payload.clone();
-            damaged[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(decode(&damaged), None, "bit {bit}");
-        }
-    }
 }

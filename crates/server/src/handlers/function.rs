@@ -3,7 +3,8 @@
 use resp::{ArgsView, Writer};
 
 use super::args::{is, shown};
-use crate::call::{Control, Failure, Outcome};
+use crate::call::{Failure, Outcome};
+use crate::control::Control;
 
 pub(crate) fn flush(_control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     match args.try_get(2) {

@@ -10,13 +10,13 @@ use store::Census;
 
 use super::args::is;
 use super::connection::COMPATIBLE_VERSION;
-use crate::call::{Control, Outcome};
+use crate::call::Outcome;
 use crate::calls::{Counts, Summary};
 use crate::capture::Progress;
+use crate::control::Control;
 use crate::held::ClientFigures;
-use crate::lookup::Table;
-use crate::message::{Accepts, Peers};
-use crate::metrics::{ProcessFigures, machine_bytes, resident_bytes};
+use crate::metrics::process::{ProcessFigures, machine_bytes, resident_bytes};
+use crate::peers::{Accepts, Peers};
 use crate::server::Server;
 use crate::session::Session;
 use crate::settings::{Durability, Engine, Percent};
@@ -93,7 +93,7 @@ pub(crate) fn info(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
 }
 
 fn capture(server: &View<'_>, text: &mut String) {
-    let progress = server.capture_progress();
+    let progress = server.captures.progress();
     line(text, "capture_running", u8::from(progress.is_some()));
     let Progress { client, length, bytes, records, dropped } = progress.unwrap_or_default();
     line(text, "capture_client", client);
@@ -165,7 +165,7 @@ fn server_section(server: &View<'_>, text: &mut String) {
     line(text, "arch_bits", usize::BITS);
     line(text, "process_id", std::process::id());
     line(text, "run_id", &server.run_id);
-    line(text, "tcp_port", server.peers().map_or(0, Peers::port));
+    line(text, "tcp_port", server.peers.get().map_or(0, Peers::port));
     line(text, "server_time_usec", server.clock.unix_us());
     let clock = server.store.clock_report();
     line(text, "clock_jumps_forward", clock.jumps_forward);
@@ -178,7 +178,7 @@ fn server_section(server: &View<'_>, text: &mut String) {
     line(text, "config_file", server.settings.file().unwrap_or(std::path::Path::new("")).display());
     line(text, "io_threads_active", 0);
     line(text, "loops", server.settings.current().loops_resolved());
-    line(text, "connector", server.connector());
+    line(text, "connector", server.peers.connector());
     line(text, "engine", format!("{:?}", server.settings.current().engine).to_lowercase());
 }
 
@@ -379,8 +379,8 @@ fn journal(server: &View<'_>, text: &mut String) {
 fn stats(server: &View<'_>, text: &mut String) {
     let (hits, misses) = server.calls.hits_and_misses();
     let (channels, patterns) = server.pubsub.counts();
-    let loops = server.peers().map(Peers::loops).unwrap_or_default();
-    let Accepts { refused, failures, .. } = server.peers().map(Peers::accepts).unwrap_or_default();
+    let loops = server.peers.get().map(Peers::loops).unwrap_or_default();
+    let Accepts { refused, failures, .. } = server.peers.get().map(Peers::accepts).unwrap_or_default();
     let received = server.stats.connections_received.load(Ordering::Relaxed);
     let totals = [
         server.calls.calls(),
@@ -406,15 +406,15 @@ fn stats(server: &View<'_>, text: &mut String) {
     line(text, "keyspace_misses", misses);
     line(text, "pubsub_channels", channels);
     line(text, "pubsub_patterns", patterns);
-    let on_the_way = server.pubsub.bytes_on_the_way(server.store.released());
+    let on_the_way = server.traffic.bytes_on_the_way();
     line(text, "pubsub_bytes_on_the_way", on_the_way);
-    line(text, "pubsub_waits", server.stats.waits_for_listeners.load(Ordering::Relaxed));
+    line(text, "pubsub_waits", server.pubsub.waits());
     let clients = ClientFigures::of(server);
     line(text, "requests_waiting_for_room", clients.waiting);
     for (name, _, count) in &clients.counts {
         line(text, name, count);
     }
-    line(text, "monitors_cut", server.stats.monitors_cut.load(Ordering::Relaxed));
+    line(text, "monitors_cut", server.monitors.cut());
     line(text, "long_commands", server.long.count());
     line(text, "long_commands_waiting", server.long.waiting());
     line(text, "long_commands_held_others_back", server.store.claim_report().waits);
@@ -448,7 +448,7 @@ fn cpu(_server: &View<'_>, text: &mut String) {
 
 fn command_stats(server: &View<'_>, text: &mut String) {
     let reading = server.calls.read();
-    for entry in Table::of_server().entries() {
+    for entry in server.table.entries() {
         let Some(Summary { counts, .. }) = reading.summary(entry.id) else { continue };
         let Counts { calls, nanos, rejected, failed } = counts;
         let (micros, per_call) = (nanos / 1_000, nanos as f64 / 1_000.0 / calls.max(1) as f64);
@@ -468,7 +468,7 @@ fn error_stats(server: &View<'_>, text: &mut String) {
 fn latency_stats(server: &View<'_>, text: &mut String) {
     let reading = server.calls.read();
     let percentiles = &server.settings.current().metrics_percentiles;
-    for entry in Table::of_server().entries() {
+    for entry in server.table.entries() {
         let Some(sum) = reading.summary(entry.id).filter(|sum| !sum.latencies.is_empty()) else {
             continue;
         };

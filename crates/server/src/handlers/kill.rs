@@ -7,8 +7,9 @@ use resp::{ArgsView, Writer};
 
 use super::args::{integer, is, shown};
 use super::client::client_type;
-use crate::call::{Control, Failure, Outcome, text};
+use crate::call::{Failure, Outcome, text};
 use crate::clients::Client;
+use crate::control::Control;
 
 /// What a client must be to be killed.
 #[derive(Debug)]
@@ -97,7 +98,7 @@ pub(crate) fn kill(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
 fn end(control: &mut Control<'_>, client: &Arc<Client>) {
     if client.id == control.session.client.id {
         control.session.closing = true;
-    } else if let Some(peers) = control.server.peers() {
+    } else if let Some(peers) = control.server.peers.get() {
         peers.kill(client.id);
     }
 }

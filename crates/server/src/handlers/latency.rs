@@ -3,9 +3,10 @@
 use resp::{ArgsView, Writer};
 
 use super::args::{is, shown};
-use crate::call::{Control, Failure, Outcome};
+use crate::call::{Failure, Outcome};
+use crate::control::Control;
 use crate::latency::History;
-use crate::lookup::{Entry, Table};
+use crate::lookup::Entry;
 
 pub(crate) fn history(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let history = control.server.latency.history(args.get(2)).unwrap_or_default();
@@ -91,7 +92,7 @@ pub(crate) fn reset(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
 }
 
 pub(crate) fn histogram(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let table = Table::of_server();
+    let table = control.server.table;
     let calls = control.server.calls.read();
     let chosen: Vec<&Entry> = if args.len() == 2 {
         table.entries().iter().collect()
@@ -99,8 +100,8 @@ pub(crate) fn histogram(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut
         // A key of a map is there once, however often it is asked for.
         let mut told = vec![false; table.entries().len()];
         let found = args.iter().skip(2).filter_map(|name| table.find_full(name));
-        let rows = found
-            .map(|entry| usize::from(entry.id)..=usize::from(entry.id) + entry.command.subcommands().len());
+        let rows =
+            found.map(|entry| usize::from(entry.id)..=usize::from(entry.id) + usize::from(entry.subcommands));
         let new = rows.flatten().filter(|at| !std::mem::replace(&mut told[*at], true));
         new.map(|at| &table.entries()[at]).collect()
     };

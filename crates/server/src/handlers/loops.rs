@@ -10,7 +10,7 @@ use super::info::{View, line};
 use crate::server::Server;
 
 pub(super) fn section(server: &View<'_>, text: &mut String) {
-    let Some(peers) = server.peers() else { return };
+    let Some(peers) = server.peers.get() else { return };
     let active = peers.active_loops();
     line(text, "loops_active", active.count);
     line(text, "loops_active_reason", active.reason.as_str());
@@ -72,7 +72,7 @@ fn stuck(server: &Server, stats: &LoopStats, index: usize, text: &mut String) {
         Doing::Commit => "waits for the disk".to_owned(),
         Doing::Callback(id) => {
             let client = server.clients.find(id);
-            let command = client.and_then(|client| client.last_command()).unwrap_or("no command");
+            let command = client.and_then(|client| client.last_command(server.table)).unwrap_or("no command");
             format!("{command} of client {id}")
         }
     };

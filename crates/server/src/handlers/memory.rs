@@ -3,7 +3,8 @@
 use resp::{ArgsView, Writer};
 
 use super::args::{integer, is, option_value};
-use crate::call::{Control, Data, Outcome, text};
+use crate::call::{Data, Outcome, text};
+use crate::control::Control;
 
 pub(crate) fn usage(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let mut index = 3;

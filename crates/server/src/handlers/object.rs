@@ -4,7 +4,8 @@ use resp::{ArgsView, Writer, parse_i64};
 
 use store::Usage;
 
-use crate::call::{Control, Data, Failure, Outcome};
+use crate::call::{Data, Failure, Outcome};
+use crate::control::Control;
 
 pub(crate) fn encoding(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let found = data.access.peek(data.db, args.get(2))?;

@@ -5,9 +5,11 @@ use std::sync::atomic::Ordering;
 
 use resp::{ArgsView, Writer};
 
-use crate::call::{Control, Failure, Outcome};
+use crate::call::{Failure, Outcome};
+use crate::control::Control;
 use crate::glob::Pattern;
-use crate::pubsub::{CHANNEL_BYTES_MAX, Names, Publishing, SLICE_STEPS, compiled_bytes};
+use crate::pubsub::{CHANNEL_BYTES_MAX, SLICE_STEPS, compiled_bytes};
+use crate::subscriptions::{Names, Publishing};
 
 pub(crate) fn publish(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let (channel, payload) = (args.get(1), args.get(2));
@@ -19,7 +21,7 @@ pub(crate) fn publish(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut W
         Some(publishing) if control.in_exec => (publishing, false, true),
         begun => {
             if begun.is_none()
-                && let Some(later) = control.server.publish_at(control.now)
+                && let Some(later) = control.server.pubsub.publish_at(control.now)
             {
                 return Err(Failure::Wait(later));
             }
@@ -140,7 +142,7 @@ fn remove(control: &mut Control<'_>, args: ArgsView<'_>, names: Names, out: &mut
     let verb: &[u8] = if names == Names::Channels { b"unsubscribe" } else { b"punsubscribe" };
     let id = control.session.client.id;
     let mut subscriptions = control.session.subscriptions.take().unwrap_or_default();
-    let own = |subscriptions: &crate::session::Subscriptions| match names {
+    let own = |subscriptions: &crate::subscriptions::Subscriptions| match names {
         Names::Channels => subscriptions.channels.iter().cloned().collect::<Vec<_>>(),
         Names::Patterns => subscriptions.patterns.iter().cloned().collect(),
     };

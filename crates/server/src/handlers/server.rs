@@ -8,7 +8,8 @@ use std::time::Duration;
 use resp::{ArgsView, Writer};
 
 use super::args::{integer, is, small_integer};
-use crate::call::{Control, Failure, Outcome, text};
+use crate::call::{Failure, Outcome, text};
+use crate::control::Control;
 use crate::server::ShutdownKind;
 
 pub(crate) fn time(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -118,7 +119,7 @@ pub(crate) fn monitor(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut 
     }
     let client = &control.session.client;
     if !client.monitor.swap(true, Ordering::Relaxed) {
-        control.server.add_monitor(client.id);
+        control.server.monitors.add(client.id);
     }
     out.ok();
     Ok(())

@@ -3,7 +3,8 @@
 use resp::{ArgsView, Writer};
 
 use super::args::integer;
-use crate::call::{Control, Outcome};
+use crate::call::Outcome;
+use crate::control::Control;
 
 pub(crate) fn get(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let count = match args.try_get(2) {

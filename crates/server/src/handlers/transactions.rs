@@ -7,9 +7,10 @@ use std::sync::atomic::Ordering;
 use resp::{ArgsView, Writer};
 use store::Watch;
 
-use crate::call::{Control, Failure, Outcome};
+use crate::call::{Failure, Outcome};
+use crate::control::Control;
 use crate::server::Server;
-use crate::session::Transaction;
+use crate::transaction::Transaction;
 
 pub(crate) fn multi(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     if control.session.transaction.is_some() {
@@ -25,7 +26,7 @@ pub(crate) fn discard(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut 
     if control.session.transaction.is_none() {
         return Err("ERR DISCARD without MULTI".into());
     }
-    control.server.end_transaction(control.session);
+    control.session.end_transaction(&control.server.long);
     out.ok();
     Ok(())
 }
@@ -68,7 +69,7 @@ pub(crate) fn watch_keys(
 
 pub(crate) fn unwatch(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let watched = control.session.unwatch();
-    control.server.drop_large(watched.len(), watched);
+    control.server.long.drop_large(watched.len(), watched);
     control.session.show_transaction();
     out.ok();
     Ok(())

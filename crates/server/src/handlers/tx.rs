@@ -1,6 +1,7 @@
 //! TX.*: transactions over keys and databases. TX.DO is in `tx::stage`.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clock::Nanos;
@@ -11,59 +12,59 @@ use txn::id::TxId;
 use txn::protocol::{Outcome, State};
 
 use super::args::shown;
-use crate::call::{Control, Failure, Outcome as Answer, text};
+use crate::call::{Failure, Outcome as Answer, text};
 use crate::clients::Client;
+use crate::control::Control;
 use crate::errors;
 use crate::server::Server;
 use crate::session::{Newest, Session};
 use crate::tx::chain::Statements;
 use crate::tx::{Ending, Known, Named, Note, Stray, Transactions, rows_bytes};
+use crate::words::{ECHO_BYTES_MAX, shortened};
 
-impl Server {
-    /// The transactions, unless this server has none.
-    pub(crate) fn transactions(&self) -> Result<&Transactions, Failure> {
-        self.transactions.as_deref().ok_or_else(|| "ERR this server was started without transactions".into())
-    }
+/// The transactions, unless this server has none.
+pub(crate) fn transactions(server: &Server) -> Result<&Arc<Transactions>, Failure> {
+    server.transactions.as_ref().ok_or_else(|| "ERR this server was started without transactions".into())
+}
 
-    /// A request was answered with an error. If it is a TX.* command of a transaction, by its identifier or as the newest of its
-    /// connection, that transaction can only roll back from now on: who sends several at once has seen no reply when the commit comes, and
-    /// who goes on after an error would commit a part.
-    pub(crate) fn spoil(&self, session: &mut Session, args: ArgsView<'_>, reply: &[u8]) {
-        let (verb, Some(id)) = (args.get(0), args.try_get(1)) else { return };
-        self.spoil_named(session, verb, id, reply);
-    }
+/// A request was answered with an error. If it is a TX.* command of a transaction, by its identifier or as the newest of its
+/// connection, that transaction can only roll back from now on: who sends several at once has seen no reply when the commit comes, and
+/// who goes on after an error would commit a part.
+pub(crate) fn spoil(server: &Server, session: &mut Session, args: ArgsView<'_>, reply: &[u8]) {
+    let (verb, Some(id)) = (args.get(0), args.try_get(1)) else { return };
+    spoil_named(server, session, verb, id, reply);
+}
 
-    /// As [`Server::spoil`], for a request that could not be parsed: what it begins with is looked at.
-    pub(crate) fn spoil_unparsed(&self, session: &mut Session, input: &[u8], reply: &[u8]) {
-        let words: [Option<&[u8]>; 2] = if input.starts_with(b"*") {
-            // *COUNT $LENGTH VERB $LENGTH ID, each on a line.
-            let head = &input[..input.len().min(UNPARSED_BYTES_MAX)];
-            let mut lines =
-                head.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
-            [lines.nth(2), lines.nth(1)]
-        } else {
-            let mut words = input.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
-            [words.next(), words.next()]
-        };
-        if let [Some(verb), Some(id)] = words {
-            self.spoil_named(session, verb, id, reply);
-        }
+/// As [`spoil`], for a request that could not be parsed: what it begins with is looked at.
+pub(crate) fn spoil_unparsed(server: &Server, session: &mut Session, input: &[u8], reply: &[u8]) {
+    let words: [Option<&[u8]>; 2] = if input.starts_with(b"*") {
+        // *COUNT $LENGTH VERB $LENGTH ID, each on a line.
+        let head = &input[..input.len().min(UNPARSED_BYTES_MAX)];
+        let mut lines =
+            head.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+        [lines.nth(2), lines.nth(1)]
+    } else {
+        let mut words = input.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        [words.next(), words.next()]
+    };
+    if let [Some(verb), Some(id)] = words {
+        spoil_named(server, session, verb, id, reply);
     }
+}
 
-    fn spoil_named(&self, session: &mut Session, verb: &[u8], id: &[u8], reply: &[u8]) {
-        let Some(transactions) = &self.transactions else { return };
-        if !session.authenticated || !works_in_transaction(verb) {
-            return;
-        }
-        let Ok(tx) = named(session, id) else { return };
-        if let Some(newest) = session.newest_tx.as_mut().filter(|newest| newest.tx == tx) {
-            newest.answers.clear();
-        }
-        let error = String::from_utf8_lossy(errors::shortened(reply, REPLY_BYTES_MAX));
-        let error = error.trim_start_matches('-').trim_end();
-        let verb = String::from_utf8_lossy(errors::shortened(verb, errors::ECHO_BYTES_MAX));
-        transactions.spoil(tx, &format!("{}: {error}", verb.to_ascii_uppercase()));
+fn spoil_named(server: &Server, session: &mut Session, verb: &[u8], id: &[u8], reply: &[u8]) {
+    let Some(transactions) = &server.transactions else { return };
+    if !session.authenticated || !works_in_transaction(verb) {
+        return;
     }
+    let Ok(tx) = named(session, id) else { return };
+    if let Some(newest) = session.newest_tx.as_mut().filter(|newest| newest.tx == tx) {
+        newest.answers.clear();
+    }
+    let error = String::from_utf8_lossy(shortened(reply, REPLY_BYTES_MAX));
+    let error = error.trim_start_matches('-').trim_end();
+    let verb = String::from_utf8_lossy(shortened(verb, ECHO_BYTES_MAX));
+    transactions.spoil(tx, &format!("{}: {error}", verb.to_ascii_uppercase()));
 }
 
 /// Whether an error of this command leaves its transaction nothing but to roll back: it is none that only looks, or that operators use.
@@ -117,7 +118,7 @@ pub(crate) fn begin(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
         }
         _ => return Err(text::SYNTAX.into()),
     };
-    let transactions = control.server.transactions()?;
+    let transactions = transactions(control.server)?;
     let begun = transactions.begin(timeout, control.now, &who(&control.session.client));
     let tx = begun.map_err(|error| errors::of_transaction(error.to_string()))?;
     control.session.newest_tx = Some(Box::new(Newest { tx, answers: VecDeque::new() }));
@@ -154,7 +155,7 @@ pub(crate) fn enlist(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wr
             return Err(text::SYNTAX.into());
         }
     }
-    let transactions = control.server.transactions()?;
+    let transactions = transactions(control.server)?;
     let (place, named) = database(transactions, args.get(3))?;
     await_start(control, transactions, tx, place)?;
     let id = transactions.branch_id(tx, place);
@@ -204,16 +205,17 @@ pub(crate) fn sql(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Write
         return write_answered(control.server, answer.answered, out);
     }
     let tx = transaction_id(session, args)?;
-    let transactions = control.server.transactions()?;
+    let transactions = transactions(control.server)?;
     let first = statement(transactions, args)?;
     await_start(control, transactions, tx, first.0)?;
     let mut statements = Statements::from([first]);
     let session = &mut *control.session;
     if is_newest {
-        let limits = control.server.limits(session);
+        let limits = control.server.tuned.limits(session.authenticated);
         statements.extend(statements_behind(transactions, control.behind, &limits));
     }
-    transactions.run(control.server, session.client.id, tx, statements).map_err(errors::of_transaction)?;
+    let reach = (&control.server.peers, &control.server.clock);
+    transactions.run(reach, session.client.id, tx, statements).map_err(errors::of_transaction)?;
     session.pending.get_or_insert_default().until = Some(again);
     Err(Failure::Wait(again))
 }
@@ -292,7 +294,7 @@ fn end(
     out: &mut Writer<'_>,
 ) -> Answer {
     let tx = transaction_id(control.session, args)?;
-    let transactions = control.server.transactions()?;
+    let transactions = transactions(control.server)?;
     // It can be asked again, as it is when the connection is woken.
     match transactions.end(tx, control.session.client.id, rollback).map_err(errors::of_transaction)? {
         Ending::Waits => Err(Failure::Wait(control.now + LOOK_AGAIN)),
@@ -317,7 +319,7 @@ pub(crate) fn status(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wr
         out.bulk(b"branches");
         out.array(0);
     };
-    match control.server.transactions()?.known(tx) {
+    match transactions(control.server)?.known(tx) {
         Known::Live(info) => write_info(control, &info, out),
         Known::Ended(outcome) => {
             let (word, why) = outcome_words(&outcome);
@@ -338,7 +340,7 @@ pub(crate) fn list(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
         4 if is_count(2) => (Some(state(args.get(1))?), count(args.get(3))?),
         _ => return Err(text::SYNTAX.into()),
     };
-    let coordinator = control.server.transactions()?.coordinator();
+    let coordinator = transactions(control.server)?.coordinator();
     let all = match state {
         Some(State::Done) => coordinator.kept(most),
         state => coordinator.transactions(state, most),
@@ -379,7 +381,7 @@ pub(crate) fn resolve(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut W
         Some(word) if args.len() == 4 && word.eq_ignore_ascii_case(b"dryrun") => true,
         Some(_) => return Err(text::SYNTAX.into()),
     };
-    let transactions = control.server.transactions()?;
+    let transactions = transactions(control.server)?;
     let branch = std::str::from_utf8(args.get(1)).ok().filter(|id| id.starts_with("evk_"));
     let tx = match branch {
         Some(branch) => transactions.transaction_of(branch),
@@ -444,7 +446,7 @@ fn who(client: &Client) -> String {
 }
 
 pub(crate) fn recover(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Answer {
-    control.server.transactions()?.coordinator().recover_now();
+    transactions(control.server)?.coordinator().recover_now();
     tracing::info!(
         who = who(&control.session.client),
         "operator decision: databases are asked what they hold prepared"

@@ -13,7 +13,7 @@
 #[cfg(test)]
 mod example;
 mod json;
-mod process;
+pub(crate) mod process;
 mod prometheus;
 
 use std::collections::BTreeMap;
@@ -25,13 +25,11 @@ use store::{Census, LogReport, MemoryReport};
 
 use crate::calls::Summary;
 use crate::held::ClientFigures;
-use crate::lookup::Table;
-use crate::message::{Accepts, Peers};
+use crate::peers::{Accepts, Peers};
 use crate::server::Server;
 
 pub use crate::tx::{ResourceFigures, TransactionFigures};
 pub use process::ProcessFigures;
-pub(crate) use process::{machine_bytes, resident_bytes};
 
 /// The figures.
 #[derive(Clone, Debug, Default)]
@@ -232,8 +230,8 @@ impl Snapshot {
             unix_ms: server.clock.unix_us() / 1_000,
             uptime: server.clock.now().since(server.started),
             build: build(server),
-            loops: loops(server.peers()),
-            active: server.peers().map(active),
+            loops: loops(server.peers.get()),
+            active: server.peers.get().map(active),
             commands: commands(server),
             errors: server.stats.errors(),
             connections: connections(server),
@@ -307,7 +305,7 @@ fn build(server: &Server) -> Vec<(&'static str, String)> {
     vec![
         ("version", server.version.to_owned()),
         ("engine", settings.engine.to_string()),
-        ("connector", server.connector()),
+        ("connector", server.peers.connector()),
         ("journal_backend", server.store.backend().unwrap_or_default()),
     ]
 }
@@ -327,7 +325,7 @@ fn loops(peers: Option<&dyn Peers>) -> Vec<LoopFigures> {
 
 fn commands(server: &Server) -> Vec<CommandFigures> {
     let reading = server.calls.read();
-    let entries = Table::of_server().entries().iter();
+    let entries = server.table.entries().iter();
     let figures = entries.filter_map(|entry| {
         let Summary { counts, loops, latencies } = reading.summary(entry.id)?;
         let of_loop = |counts: &crate::calls::Counts| CallFigures {
@@ -346,14 +344,14 @@ fn commands(server: &Server) -> Vec<CommandFigures> {
 }
 
 fn connections(server: &Server) -> ConnectionFigures {
-    let Accepts { accepted, refused, failures } = server.peers().map(Peers::accepts).unwrap_or_default();
+    let Accepts { accepted, refused, failures } = server.peers.get().map(Peers::accepts).unwrap_or_default();
     ConnectionFigures {
         accepted,
         refused,
         failures,
         max: server.settings.current().connections_max as u64,
         blocked: server.clients.all().iter().filter(|client| client.is_blocked()).count() as u64,
-        message_bytes: server.pubsub.bytes_on_the_way(server.store.released()),
+        message_bytes: server.traffic.bytes_on_the_way(),
     }
 }
 

@@ -1,12 +1,12 @@
 //! Commands about the connection itself.
 //!
-//! One row a command, as `command::rows` describes; names and texts are those that clients of Redis know.
+//! One row a command, as `row` describes; names and texts are those that clients of Redis know.
 
-use crate::command::{Command, Handler, rows};
+use super::row::{Handler, Row, rows};
 use crate::handlers::{client, connection, kill};
 
 /// The rows.
-pub(crate) const ROWS: &[Command] = rows! {
+pub(crate) const ROWS: &[Row] = rows! {
     "hello", -1, [NOSCRIPT LOADING STALE FAST NO_AUTH ALLOW_BUSY], [], Handler::Control(connection::hello),
         "fast connection", "", "connection", "6.0.0", "O(1)",
         "Handshake with Redis",
@@ -41,7 +41,7 @@ pub(crate) const ROWS: &[Command] = rows! {
 };
 
 /// Subcommands of CLIENT.
-const CLIENT: &[Command] = rows! {
+const CLIENT: &[Row] = rows! {
     "client|id", 2, [NOSCRIPT LOADING STALE], [], Handler::Control(client::id),
         "slow connection", "", "connection", "5.0.0", "O(1)",
         "Returns the client ID for the current connection";

@@ -1,13 +1,14 @@
 //! Commands about keys of any type.
 //!
-//! One row a command, as `command::rows` describes; names and texts are those that clients of Redis know.
+//! One row a command, as `row` describes; names and texts are those that clients of Redis know.
 
-use crate::command::{Command, Handler, keys, rows};
+use super::row::{Handler, Row, rows};
+use crate::command::keys;
 use crate::copies::Stored;
 use crate::handlers::{dump, expiry, keys, object, scan};
 
 /// The rows.
-pub(crate) const ROWS: &[Command] = rows! {
+pub(crate) const ROWS: &[Row] = rows! {
     "del", -2, [WRITE], [keys(1, -1, 1, "RM delete")], Handler::Data(keys::del),
         "keyspace write slow", "request_policy:multi_shard response_policy:agg_sum", "generic", "1.0.0", "O(N)",
         "Delete a key",
@@ -118,7 +119,7 @@ pub(crate) const ROWS: &[Command] = rows! {
 };
 
 /// Subcommands of OBJECT.
-const OBJECT: &[Command] = rows! {
+const OBJECT: &[Row] = rows! {
     "object|encoding", 3, [READONLY], [keys(2, 0, 1, "RO")], Handler::Data(object::encoding),
         "keyspace read slow", "nondeterministic_output", "generic", "2.2.3", "O(1)",
         "Inspect the internal encoding of a Redis object",

@@ -1,15 +1,94 @@
-//! The command table: every command and subcommand that the server knows, by group.
+//! The command table: every command and subcommand that the server knows, by group. Put together at compile time.
 
 mod connection;
 mod keys;
 mod pubsub;
+pub(crate) mod row;
 mod server;
 mod strings;
 mod transactions;
 mod tx;
 
-use crate::command::Command;
+use crate::lookup::{Entry, Table};
+use row::{Handler, Row};
+
+/// The table.
+#[must_use]
+pub fn commands() -> &'static Table {
+    &TABLE
+}
+
+/// What runs the command of `entry`, which is one of [`commands`].
+#[inline]
+pub(crate) fn handler(entry: &Entry) -> Handler {
+    HANDLERS[usize::from(entry.id)]
+}
 
 /// All rows, group by group.
-pub(crate) const GROUPS: [&[Command]; 7] =
+const GROUPS: [&[Row]; 7] =
     [connection::ROWS, keys::ROWS, strings::ROWS, transactions::ROWS, pubsub::ROWS, server::ROWS, tx::ROWS];
+
+/// Commands and subcommands.
+const COUNT: usize = {
+    let (mut count, mut group) = (0, 0);
+    while group < GROUPS.len() {
+        let mut row = 0;
+        while row < GROUPS[group].len() {
+            count += 1 + subcommands(&GROUPS[group][row]).len();
+            row += 1;
+        }
+        group += 1;
+    }
+    count
+};
+
+const fn subcommands(row: &Row) -> &'static [Row] {
+    match row.handler {
+        Handler::Container(rows) => rows,
+        _ => &[],
+    }
+}
+
+/// Each command with its subcommands behind it.
+const ROWS: [&Row; COUNT] = {
+    let mut rows = [&GROUPS[0][0]; COUNT];
+    let (mut count, mut group) = (0, 0);
+    while group < GROUPS.len() {
+        let mut row = 0;
+        while row < GROUPS[group].len() {
+            rows[count] = &GROUPS[group][row];
+            count += 1;
+            let (subs, mut sub) = (subcommands(&GROUPS[group][row]), 0);
+            while sub < subs.len() {
+                rows[count] = &subs[sub];
+                count += 1;
+                sub += 1;
+            }
+            row += 1;
+        }
+        group += 1;
+    }
+    rows
+};
+
+static ENTRIES: [Entry; COUNT] = {
+    let mut entries = [Entry { command: &ROWS[0].command, id: 0, subcommands: 0 }; COUNT];
+    let mut id = 0;
+    while id < COUNT {
+        let (command, subcommands) = (&ROWS[id].command, subcommands(ROWS[id]).len() as u16);
+        entries[id] = Entry { command, id: id as u16, subcommands };
+        id += 1;
+    }
+    entries
+};
+
+static HANDLERS: [Handler; COUNT] = {
+    let (mut handlers, mut id) = ([Handler::Exec; COUNT], 0);
+    while id < COUNT {
+        handlers[id] = ROWS[id].handler;
+        id += 1;
+    }
+    handlers
+};
+
+static TABLE: Table = Table::new(&ENTRIES);

@@ -1,12 +1,12 @@
 //! Commands that pass messages on.
 //!
-//! One row a command, as `command::rows` describes; names and texts are those that clients of Redis know.
+//! One row a command, as `row` describes; names and texts are those that clients of Redis know.
 
-use crate::command::{Command, Handler, rows};
+use super::row::{Handler, Row, rows};
 use crate::handlers::pubsub;
 
 /// The rows.
-pub(crate) const ROWS: &[Command] = rows! {
+pub(crate) const ROWS: &[Row] = rows! {
     "publish", 3, [PUBSUB LOADING STALE FAST], [], Handler::Control(pubsub::publish),
         "pubsub fast", "", "pubsub", "2.0.0", "O(N+M)",
         "Post a message to a channel",
@@ -33,7 +33,7 @@ pub(crate) const ROWS: &[Command] = rows! {
 };
 
 /// Subcommands of PUBSUB.
-const PUBSUB: &[Command] = rows! {
+const PUBSUB: &[Row] = rows! {
     "pubsub|channels", -2, [PUBSUB LOADING STALE], [], Handler::Control(pubsub::channels),
         "pubsub slow", "", "pubsub", "2.8.0", "O(N)",
         "List active channels",

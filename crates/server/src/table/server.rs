@@ -1,14 +1,15 @@
 //! Commands about the server.
 //!
-//! One row a command, as `command::rows` describes; names and texts are those that clients of Redis know.
+//! One row a command, as `row` describes; names and texts are those that clients of Redis know.
 
-use crate::command::{Command, Handler, keys, rows};
+use super::row::{Handler, Row, rows};
+use crate::command::keys;
 use crate::handlers::{
     backup, capture, command, config, databases, debug, function, info, latency, memory, server, slowlog,
 };
 
 /// The rows.
-pub(crate) const ROWS: &[Command] = rows! {
+pub(crate) const ROWS: &[Row] = rows! {
     "dbsize", 1, [READONLY FAST], [], Handler::Walk(databases::dbsize),
         "keyspace read fast", "request_policy:all_shards response_policy:agg_sum", "server", "1.0.0", "O(1)",
         "Return the number of keys in the selected database";
@@ -97,7 +98,7 @@ pub(crate) const ROWS: &[Command] = rows! {
 };
 
 /// Subcommands of CAPTURE.
-const CAPTURE: &[Command] = rows! {
+const CAPTURE: &[Row] = rows! {
     "capture|start", -2, [ADMIN NOSCRIPT NO_MULTI SKIP_MONITOR], [], Handler::Control(capture::start),
         "admin slow dangerous", "", "server", "7.2.0", "O(1)",
         "Streams what all clients send to this connection (not in Redis)",
@@ -111,7 +112,7 @@ const CAPTURE: &[Command] = rows! {
 };
 
 /// Subcommands of CONFIG.
-const CONFIG: &[Command] = rows! {
+const CONFIG: &[Row] = rows! {
     "config|get", -3, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(config::get),
         "admin slow dangerous", "", "server", "2.0.0", "O(N)",
         "Get the values of configuration parameters",
@@ -134,7 +135,7 @@ const CONFIG: &[Command] = rows! {
 };
 
 /// Subcommands of LATENCY.
-const LATENCY: &[Command] = rows! {
+const LATENCY: &[Row] = rows! {
     "latency|doctor", 2, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(latency::doctor),
         "admin slow dangerous", "nondeterministic_output request_policy:all_nodes response_policy:special", "server", "2.8.13", "O(1)",
         "Return a human readable latency analysis report.";
@@ -163,7 +164,7 @@ const LATENCY: &[Command] = rows! {
 };
 
 /// Subcommands of SLOWLOG.
-const SLOWLOG: &[Command] = rows! {
+const SLOWLOG: &[Row] = rows! {
     "slowlog|get", -2, [ADMIN LOADING STALE], [], Handler::Control(slowlog::get),
         "admin slow dangerous", "request_policy:all_nodes nondeterministic_output", "server", "2.2.12", "O(N)",
         "Get the slow log's entries",
@@ -181,7 +182,7 @@ const SLOWLOG: &[Command] = rows! {
 };
 
 /// Subcommands of MEMORY.
-const MEMORY: &[Command] = rows! {
+const MEMORY: &[Row] = rows! {
     "memory|doctor", 2, [], [], Handler::Control(memory::doctor),
         "slow", "nondeterministic_output request_policy:all_shards response_policy:special", "server", "4.0.0", "O(1)",
         "Outputs memory problems report";
@@ -204,7 +205,7 @@ const MEMORY: &[Command] = rows! {
 };
 
 /// Subcommands of DEBUG.
-const DEBUG: &[Command] = rows! {
+const DEBUG: &[Row] = rows! {
     "debug|sleep", 3, [ADMIN NOSCRIPT LOADING STALE], [], Handler::Control(debug::sleep),
         "admin slow dangerous", "", "server", "1.0.0", "O(1)",
         "Answers after that many seconds",
@@ -230,7 +231,7 @@ const DEBUG: &[Command] = rows! {
 };
 
 /// Subcommands of COMMAND.
-const COMMAND: &[Command] = rows! {
+const COMMAND: &[Row] = rows! {
     "command|count", 2, [LOADING STALE], [], Handler::Control(command::count),
         "slow connection", "", "server", "2.8.13", "O(1)",
         "Get total number of Redis commands";
@@ -259,7 +260,7 @@ const COMMAND: &[Command] = rows! {
 };
 
 /// Subcommands of FUNCTION.
-const FUNCTION: &[Command] = rows! {
+const FUNCTION: &[Row] = rows! {
     "function|delete", 3, [WRITE NOSCRIPT], [], Handler::Control(function::delete),
         "write slow scripting", "request_policy:all_shards response_policy:all_succeeded", "scripting", "7.0.0", "O(1)",
         "Delete a function by name",

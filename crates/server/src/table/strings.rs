@@ -1,13 +1,14 @@
 //! Commands about strings.
 //!
-//! One row a command, as `command::rows` describes; names and texts are those that clients of Redis know.
+//! One row a command, as `row` describes; names and texts are those that clients of Redis know.
 
-use crate::command::{Command, Handler, keys, rows};
+use super::row::{Handler, Row, rows};
+use crate::command::keys;
 use crate::copies::Stored;
 use crate::handlers::{lcs, numbers, ranges, strings};
 
 /// The rows.
-pub(crate) const ROWS: &[Command] = rows! {
+pub(crate) const ROWS: &[Row] = rows! {
     "get", 2, [READONLY FAST], [keys(1, 0, 1, "RO access")], Handler::Data(strings::get),
         "read string fast", "", "string", "1.0.0", "O(1)",
         "Get the value of a key",

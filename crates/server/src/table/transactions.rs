@@ -1,12 +1,13 @@
 //! Commands that group others.
 //!
-//! One row a command, as `command::rows` describes; names and texts are those that clients of Redis know.
+//! One row a command, as `row` describes; names and texts are those that clients of Redis know.
 
-use crate::command::{Command, Handler, keys, rows};
+use super::row::{Handler, Row, rows};
+use crate::command::keys;
 use crate::handlers::transactions;
 
 /// The rows.
-pub(crate) const ROWS: &[Command] = rows! {
+pub(crate) const ROWS: &[Row] = rows! {
     "multi", 1, [NOSCRIPT LOADING STALE FAST ALLOW_BUSY], [], Handler::Control(transactions::multi),
         "fast transaction", "", "transactions", "1.2.0", "O(1)",
         "Mark the start of a transaction block";

@@ -1,12 +1,12 @@
 //! Commands of transactions over keys and databases.
 //!
-//! One row a command, as `command::rows` describes. Redis has none of them.
+//! One row a command, as `row` describes. Redis has none of them.
 
-use crate::command::{Command, Handler, rows};
+use super::row::{Handler, Row, rows};
 use crate::handlers::tx;
 
 /// The rows.
-pub(crate) const ROWS: &[Command] = rows! {
+pub(crate) const ROWS: &[Row] = rows! {
     "tx.begin", -1, [NOSCRIPT NO_MULTI FAST], [], Handler::Control(tx::begin),
         "fast transaction", "", "transactions", "7.2.0", "O(1)",
         "Begins a transaction over keys and databases (not in Redis)",

@@ -8,6 +8,7 @@ use resp::{Value, decode_value};
 
 use super::{Harness, Wire};
 use crate::settings::Connector;
+use crate::turn;
 
 /// The bulk strings in `bytes`, together: a file.
 fn file(bytes: &[u8]) -> Vec<u8> {
@@ -149,7 +150,7 @@ fn second_capture_is_refused_until_the_first_has_ended() {
     harness.deliver(&mut other);
     harness.deliver(&mut wire);
     assert!(start(&harness, &mut other, "").starts_with(b"$"));
-    harness.server.on_close(&mut other.session);
+    turn::on_close(&harness.server, &mut other.session);
     assert!(start(&harness, &mut wire, "").starts_with(b"$"), "its end ended it");
     harness.expect(&mut wire, &[("RESET", "+RESET\r\n")]);
     assert!(start(&harness, &mut wire, "").starts_with(b"$"), "RESET ends it, too");
@@ -251,15 +252,15 @@ fn end_waits_for_turns_that_are_under_way() {
     let (mut wire, mut client) = (harness.connect(), harness.connect());
     let mut begun = start(&harness, &mut wire, "");
     let server = Arc::clone(&harness.server);
-    let turn = server.begin_capture_turn(1).expect("it records");
+    let turn = server.captures.begin_turn(1).expect("it records");
     harness.feed(&mut client, b"SET k v\r\nCAPTURE STOP\r\n");
     harness.expect(&mut client, &[("CAPTURE STOP", "-ERR nothing is captured\r\n")]);
-    assert!(server.begin_capture_turn(0).is_none(), "no turn begins that would");
+    assert!(server.captures.begin_turn(0).is_none(), "no turn begins that would");
     harness.expect(
         &mut client,
         &[("CAPTURE START", "-ERR client 1 captures already: CAPTURE STOP ends that\r\n")],
     );
-    server.end_capture_turn(turn, 1, 9);
+    server.captures.end_turn(turn, 1, 9);
     begun.extend(harness.deliver(&mut wire));
     let file = file(&begun);
     assert_eq!(decode(&file).expect("a file").end.expect("ended").records, 1);
@@ -272,9 +273,9 @@ fn turns_that_run_at_once_on_one_loop_are_recorded_without_a_wait() {
     let (mut wire, mut client) = (harness.connect(), harness.connect());
     let begun = start(&harness, &mut wire, "");
     let server = Arc::clone(&harness.server);
-    let turn = server.begin_capture_turn(0).expect("it records");
+    let turn = server.captures.begin_turn(0).expect("it records");
     harness.line(&mut client, "SET k v");
-    server.end_capture_turn(turn, 0, 9);
+    server.captures.end_turn(turn, 0, 9);
     let file = stop(&mut harness, &mut wire, begun);
     assert_eq!(records(&decode(&file).expect("a file")).len(), 1);
 }

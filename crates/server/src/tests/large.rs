@@ -9,6 +9,7 @@ use super::{Harness, Wire};
 use crate::call::{Data, Failure};
 use crate::copies::{Copies, Splice};
 use crate::handlers::ranges;
+use crate::turn;
 
 /// Runs `command`; returns how many bytes of its reply were copied, and how many are lent.
 fn run(harness: &Harness, wire: &mut Wire, command: &[&str]) -> (usize, usize) {
@@ -16,7 +17,7 @@ fn run(harness: &Harness, wire: &mut Wire, command: &[&str]) -> (usize, usize) {
     let mut request = Vec::new();
     encode_command(&mut request, command);
     wire.input.feed(&request);
-    harness.server.on_input(&mut wire.session, &mut wire.input, &mut wire.output, 0);
+    turn::on_input(&harness.server, &mut wire.session, &mut wire.input, &mut wire.output, 0);
     (wire.output.buffer().len() - copied, wire.output.attached_bytes() - lent)
 }
 
@@ -90,7 +91,7 @@ fn large_value_is_not_copied_by_those_who_pass_it_on() {
     assert_eq!(run(&harness, &mut wire, &["DUMP", "k2"]), (10 + 9 + 2, 1_000_000));
     let copied = wire.output.buffer()[start..].to_vec();
     let payload = [&copied[10..15], value.as_bytes(), &copied[15..19]].concat();
-    assert_eq!(payload, crate::handlers::dump::encode(value.as_bytes()), "sealed as if it were copied");
+    assert_eq!(payload, crate::payload::encode(value.as_bytes()), "sealed as if it were copied");
 }
 
 #[test]
@@ -101,7 +102,7 @@ fn large_value_is_stored_as_sent_by_every_command_that_copies_ahead() {
         assert_eq!(harness.line(wire, &format!("STRLEN {key}")), ":100000\r\n", "{key}");
         assert_eq!(harness.line(wire, &format!("GETRANGE {key} 99999 -1")), "$1\r\nv\r\n", "{key}");
     };
-    let payload = crate::handlers::dump::encode(value.as_bytes());
+    let payload = crate::payload::encode(value.as_bytes());
     let payload = payload.as_slice();
     let value = value.as_bytes();
     let commands: [(&str, &[&[u8]]); 9] = [

@@ -575,14 +575,14 @@ fn long_message_is_stored_once_for_all_listeners_of_both_versions() {
     let mut publisher = harness.connect();
     let payload = "x".repeat(1 << 20);
     harness.raw(&mut publisher, &["PUBLISH", "c", &payload]);
-    let on_the_way = harness.server.pubsub.kept_bytes();
+    let on_the_way = harness.server.traffic.kept_bytes();
     assert!(((1 << 20)..(1 << 20) + 10_000).contains(&on_the_way), "{on_the_way} bytes for one message");
     let mut shared = Vec::new();
     for listener in &mut listeners {
         shared.push(harness.take_in(listener));
     }
     assert!(shared.iter().all(|bytes| *bytes >= 1 << 20), "nobody has a copy: {shared:?}");
-    let kept = harness.server.pubsub.kept_bytes();
+    let kept = harness.server.traffic.kept_bytes();
     assert_eq!(kept, 1 << 20, "it is still there once");
     for (index, listener) in listeners.iter_mut().enumerate() {
         let text = harness.sent(listener);
@@ -590,5 +590,5 @@ fn long_message_is_stored_once_for_all_listeners_of_both_versions() {
         assert!(text.starts_with(&format!("{push}3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1048576\r\nxxx")));
         assert_eq!(text.matches(&payload).count(), if index % 3 == 0 { 1 } else { 2 });
     }
-    assert_eq!(harness.server.pubsub.kept_bytes(), 0);
+    assert_eq!(harness.server.traffic.kept_bytes(), 0);
 }

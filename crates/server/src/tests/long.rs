@@ -5,6 +5,7 @@ use resp::encode_command;
 
 use super::tx::{COMMITTED, begin, told};
 use super::{Harness, Wire};
+use crate::turn;
 
 /// A server where ten keys are many.
 fn harness() -> Harness {
@@ -118,7 +119,7 @@ fn client_that_leaves_its_long_command_is_not_waited_for() {
     let mut request = Vec::new();
     encode_command(&mut request, &of_keys("mset", 0..30, Some("v")));
     assert_eq!(harness.feed(&mut one, &request), b"");
-    harness.server.on_close(&mut one.session);
+    turn::on_close(&harness.server, &mut one.session);
     drop(one);
     while harness.server.long.waiting() > 0 {
         std::thread::yield_now();
@@ -187,12 +188,12 @@ fn closed_connection_is_taken_out_of_many_names_beside_the_loop() {
     harness.long(&mut one, &[of_keys("subscribe", 0..100, None), of_keys("psubscribe", 0..100, None)]);
     harness.long(&mut two, &[of_keys("subscribe", 90..110, None)]);
     let before = harness.server.long.count();
-    harness.server.on_close(&mut one.session);
+    turn::on_close(&harness.server, &mut one.session);
     while harness.server.long.waiting() > 0 {
         std::thread::yield_now();
     }
     assert_eq!(harness.server.long.count(), before + 1);
     assert_eq!(harness.server.pubsub.counts(), (20, 0), "those of the other one are left");
-    harness.server.on_close(&mut two.session);
+    turn::on_close(&harness.server, &mut two.session);
     assert_eq!(harness.server.pubsub.counts(), (0, 0), "few names are forgotten at once");
 }

@@ -23,10 +23,13 @@ use resp::encode_command;
 use store::{EngineKind, Options, Store};
 
 use crate::clients::Client;
-use crate::message::{Accepts, Message, Peers};
+use crate::message::Message;
+use crate::peers::{Accepts, Peers};
 use crate::server::{Server, ServerOptions, ShutdownKind};
 use crate::session::Session;
 use crate::settings::{Config, Settings};
+use crate::table::commands;
+use crate::turn;
 use crate::tx::{Named, Transactions, TransactionsOptions};
 
 /// A server whose connections are values.
@@ -139,19 +142,22 @@ impl Harness {
             vfs: Arc::new(vfs::SimDisk::new(1)),
         };
         let transactions = Transactions::open_over(options, |_, _| Ok((databases, None)));
-        let server = Server::new(ServerOptions {
-            store,
-            settings: Arc::new(Config::new(settings, None)),
-            clock: clock.clone(),
-            version: "0.0.0",
-            transactions: Some(transactions.expect("without databases nothing is opened")),
-            shutdown: Box::new({
-                let stopped = Arc::clone(&stopped);
-                move |kind| *stopped.lock().unwrap() = Some(kind)
-            }),
-        });
+        let server = Server::new(
+            ServerOptions {
+                store,
+                settings: Arc::new(Config::new(settings, None)),
+                clock: clock.clone(),
+                version: "0.0.0",
+                transactions: Some(transactions.expect("without databases nothing is opened")),
+                shutdown: Box::new({
+                    let stopped = Arc::clone(&stopped);
+                    move |kind| *stopped.lock().unwrap() = Some(kind)
+                }),
+            },
+            commands(),
+        );
         let posts = Arc::new(Posts::default());
-        server.attach(Box::new(Arc::clone(&posts)));
+        server.peers.attach(Box::new(Arc::clone(&posts)));
         Harness { server, clock, posts, stopped, connections: 0 }
     }
 
@@ -192,7 +198,7 @@ impl Harness {
     /// Feeds bytes and takes one turn; what was written.
     pub(crate) fn turn(&self, wire: &mut Wire, bytes: &[u8]) -> Vec<u8> {
         wire.input.feed(bytes);
-        let turn = self.server.on_input(&mut wire.session, &mut wire.input, &mut wire.output, 0);
+        let turn = turn::on_input(&self.server, &mut wire.session, &mut wire.input, &mut wire.output, 0);
         (wire.step, wire.wake, wire.keeps) = (turn.step, turn.wake, turn.keeps);
         wire.output.take()
     }
@@ -203,7 +209,7 @@ impl Harness {
             self.posts.messages.lock().unwrap().remove(&wire.session.client.id).unwrap_or_default();
         for message in messages {
             let parked = wire.step == Step::Park;
-            wire.step = self.server.on_message(&mut wire.session, message, &mut wire.output, parked);
+            wire.step = turn::on_message(&self.server, &mut wire.session, message, &mut wire.output, parked);
             if wire.step == Step::Kill {
                 break;
             }
@@ -219,7 +225,7 @@ impl Harness {
         let messages =
             self.posts.messages.lock().unwrap().remove(&wire.session.client.id).unwrap_or_default();
         for message in messages {
-            wire.step = self.server.on_message(&mut wire.session, message, &mut wire.output, false);
+            wire.step = turn::on_message(&self.server, &mut wire.session, message, &mut wire.output, false);
         }
         wire.output.attached_bytes()
     }
@@ -238,7 +244,7 @@ impl Harness {
     pub(crate) fn after(&self, wire: &mut Wire, time: Duration) -> Vec<u8> {
         self.clock.advance(time);
         if wire.wake.take().is_some_and(|at| at <= self.clock.now()) {
-            self.server.end_wait_for_pause(&wire.session);
+            self.server.pause.end_wait(&wire.session.client);
             return self.run(wire);
         }
         Vec::new()

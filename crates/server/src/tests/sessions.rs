@@ -5,6 +5,7 @@ use std::time::Duration;
 use reactor::Step;
 
 use super::Harness;
+use crate::turn;
 
 #[test]
 fn password_is_asked_for_and_little_is_read_before_it() {
@@ -127,7 +128,7 @@ fn connection_that_ends_or_goes_on_by_itself_is_not_among_those_who_wait_for_a_p
     harness.expect(&mut wire, &[("SET k v", "")]);
     harness.expect(&mut other, &[("SET k v", "")]);
     assert_eq!(harness.server.pause.waiting().len(), 2);
-    harness.server.on_close(&mut other.session);
+    turn::on_close(&harness.server, &mut other.session);
     assert_eq!(harness.server.pause.waiting().len(), 1);
     harness.after(&mut wire, Duration::from_millis(1_000));
     assert!(harness.server.pause.waiting().is_empty());

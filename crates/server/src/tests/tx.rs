@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::command::Flags;
-use crate::lookup::Table;
+use crate::table::commands;
 
 /// Runs a command that waits for an outcome, and waits for it.
 pub(super) fn told(harness: &Harness, wire: &mut Wire, line: &str) -> String {
@@ -256,7 +256,7 @@ fn replies_of_a_pipeline_wait_together_but_leave_before_the_commit_begins() {
     let first = harness.turn(&mut wire, &requests);
     assert!(first.ends_with(b"+OK\r\n") && wire.step == Step::Yield, "{first:?}");
     let active = Some(txn::protocol::State::Active);
-    assert_eq!(harness.server.transactions().unwrap().coordinator().transactions(active, 2).len(), 1);
+    assert_eq!(harness.server.transactions.as_ref().unwrap().coordinator().transactions(active, 2).len(), 1);
     assert_eq!((harness.turn(&mut wire, b""), wire.step, wire.keeps), (Vec::new(), Step::Park, true));
     let mut other = harness.connect();
     let id = begin(&harness, &mut other);
@@ -388,7 +388,7 @@ fn write_to_a_prepared_key_waits_and_goes_on_when_the_transaction_has_ended() {
     assert_eq!(harness.after(&mut one, Duration::from_millis(20)), b"", "it looked again, and waits");
     let ended = harness.server.store.rollback_prepared("evk_n_1_2a_0", &store::Prepared::default());
     assert!(ended.unwrap().is_some());
-    harness.server.on_unlock();
+    harness.server.waits.on_unlock();
     assert_eq!(harness.deliver(&mut one), b"+OK\r\n");
     harness.expect(&mut one, &[("GET k", "$3\r\nnew\r\n")]);
     assert_eq!(harness.deliver(&mut other), b"+OK\r\n");
@@ -532,7 +532,7 @@ fn database_that_was_held_is_as_it_was_after_a_rollback() {
     prepare_flush(&harness);
     assert_eq!((harness.line(&mut one, "RENAME a b"), one.step), (String::new(), Step::Park));
     harness.expect(&mut other, &[("GET a", "$1\r\n1\r\n"), ("TX.RESOLVE 1-2a ROLLBACK", "+OK\r\n")]);
-    harness.server.on_unlock();
+    harness.server.waits.on_unlock();
     assert_eq!(harness.deliver(&mut one), b"+OK\r\n");
     harness.expect(&mut other, &[("GET b", "$1\r\n1\r\n"), ("FLUSHDB", "+OK\r\n"), ("DBSIZE", ":0\r\n")]);
 }
@@ -609,7 +609,7 @@ fn writers_that_waited_go_on_with_what_the_end_of_the_transaction_left() {
         // There is no such key yet: it changes nothing, and waits for nobody.
         harness.expect(&mut wire, &[(lines[5], ":0\r\n")]);
         assert_eq!(harness.line(&mut wire, &format!("TX.RESOLVE 1-2a {ending}")), "+OK\r\n");
-        harness.server.on_unlock();
+        harness.server.waits.on_unlock();
         for ((wire, line), reply) in waiting.iter_mut().zip(lines).zip(replies) {
             assert_eq!(String::from_utf8(harness.deliver(wire)).unwrap(), reply, "{ending}: {line}");
         }
@@ -630,7 +630,7 @@ fn watched_key_of_a_held_database_is_dirty_after_a_commit_alone() {
         harness.expect(&mut one, &[("MULTI", "+OK\r\n"), ("SET k v", "+QUEUED\r\n")]);
         assert_eq!((harness.line(&mut one, "EXEC"), one.step), (String::new(), Step::Park));
         harness.expect(&mut other, &[(&format!("TX.RESOLVE 1-2a {ending}"), "+OK\r\n")]);
-        harness.server.on_unlock();
+        harness.server.waits.on_unlock();
         assert_eq!(String::from_utf8(harness.deliver(&mut one)).unwrap(), reply, "{ending}");
     }
 }
@@ -728,8 +728,7 @@ fn each_command_that_writes_is_staged_or_refused_as_the_manual_says() {
     let mut harness = Harness::new();
     let mut wire = harness.connect();
     let (mut refused, mut staged) = (Vec::new(), 0);
-    let writes =
-        Table::of_server().entries().iter().map(|it| it.command).filter(|it| it.flags.has(Flags::WRITE));
+    let writes = commands().entries().iter().map(|it| it.command).filter(|it| it.flags.has(Flags::WRITE));
     for command in writes {
         let id = begin(&harness, &mut wire);
         let mut words = vec!["TX.DO".to_owned(), id.clone()];

@@ -16,29 +16,24 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
-use clock::Nanos;
+use clock::{Clock, Nanos};
 use sql::{Answered, Statement, StatementError};
 use txn::id::{BranchId, TxId};
 
+use super::answer::Answer;
 use super::{Transactions, rows_bytes};
 use crate::message::Message;
-use crate::server::Server;
-
-/// What a statement came to.
-#[derive(Debug)]
-pub struct Answer {
-    pub(crate) answered: Result<Answered, StatementError>,
-    pub(crate) took: Duration,
-}
+use crate::peers::Connections;
 
 /// Statements of a transaction, and the place of the database of each, in order.
 pub(crate) type Statements = VecDeque<(u16, Statement)>;
 
 /// Statements that are being run.
 pub(super) struct Chain {
-    server: Weak<Server>,
+    transactions: Weak<Transactions>,
+    peers: Weak<Connections>,
+    clock: Arc<dyn Clock>,
     client: u64,
     tx: TxId,
     statements: Statements,
@@ -50,9 +45,24 @@ pub(super) struct Chain {
 }
 
 impl Chain {
-    pub(super) fn new(server: &Arc<Server>, client: u64, tx: TxId, statements: Statements) -> Self {
-        let (begun, server) = (server.clock.now(), Arc::downgrade(server));
-        Self { server, client, tx, statements, answers: VecDeque::new(), answers_bytes: 0, begun }
+    pub(super) fn new(
+        transactions: &Arc<Transactions>,
+        (peers, clock): (&Arc<Connections>, &Arc<dyn Clock>),
+        client: u64,
+        tx: TxId,
+        statements: Statements,
+    ) -> Self {
+        Self {
+            transactions: Arc::downgrade(transactions),
+            peers: Arc::downgrade(peers),
+            clock: Arc::clone(clock),
+            client,
+            tx,
+            statements,
+            answers: VecDeque::new(),
+            answers_bytes: 0,
+            begun: clock.now(),
+        }
     }
 
     /// The place of the database that is next, if any is.
@@ -69,25 +79,27 @@ impl Chain {
     }
 
     fn on_answer(mut self, answered: Result<Answered, StatementError>) {
-        let Some(server) = self.server.upgrade() else { return };
-        let now = server.clock.now();
+        let (Some(peers), Some(transactions)) = (self.peers.upgrade(), self.transactions.upgrade()) else {
+            return;
+        };
+        let now = self.clock.now();
         if let Ok(Answered::Rows(rows)) = &answered {
             self.answers_bytes += rows_bytes(rows);
         }
         // Also if its connection is gone, and nobody reads the error.
-        if let (Err(error), Some(transactions)) = (&answered, &server.transactions) {
+        if let Err(error) = &answered {
             transactions.spoil(self.tx, &format!("TX.SQL: ERR {error}"));
         }
         let may_go_on = answered.is_ok() && self.answers_bytes <= ANSWERS_BYTES_MAX;
         self.answers.push_back(Answer { answered, took: now.since(self.begun) });
         self.begun = now;
         // One that cannot be run is left to its own command, which is told why.
-        if let (true, Some(place), Some(transactions)) = (may_go_on, self.next_place(), &server.transactions)
+        if let (true, Some(place)) = (may_go_on, self.next_place())
             && let Ok(branch) = transactions.enlist(self.tx, place)
         {
-            return self.begin_next(transactions, branch);
+            return self.begin_next(&transactions, branch);
         }
-        server.post(self.client, Message::Answered(self.answers));
+        peers.post(self.client, Message::Answered(self.answers));
     }
 }
 

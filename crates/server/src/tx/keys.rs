@@ -14,14 +14,15 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 
-use store::{Halted, Prepared, Staging, Stop, Store, Workspace};
+use store::{Halted, Prepared, Staging, Stop, Store};
 use txn::id::{BranchId, NodeName};
 use txn::resource::{Answer, Ask, Call, Prepared as PreparedBranch, Replies, Reply, Resource, Vote};
 
+use super::work::Work;
 use crate::errors;
-use crate::handlers::args::shown;
-use crate::server::Server;
+use crate::long::LongCommands;
 use crate::settings::KEYS;
+use crate::words::shown;
 
 /// Keys that take part.
 #[derive(Debug)]
@@ -35,22 +36,12 @@ pub(crate) struct Keys {
     /// Branches that operators end, each to be committed or not, and what came of it.
     strays: Mutex<HashMap<Settled, Option<Answer>>>,
     /// Where what takes long goes on; until it is there the server serves nobody.
-    server: OnceLock<Weak<Server>>,
+    long: OnceLock<Weak<LongCommands>>,
     me: Weak<Self>,
 }
 
 /// A branch, and whether it is to be committed.
 type Settled = (Arc<str>, bool);
-
-/// What a branch means to change.
-#[derive(Debug)]
-pub(crate) struct Work {
-    pub(crate) workspace: Workspace,
-    /// It has voted: what would be staged now would be in no vote.
-    pub(crate) is_sealed: bool,
-    /// It was rolled back: a prepare that was on its way comes too late.
-    is_over: bool,
-}
 
 #[derive(Debug)]
 struct Held {
@@ -112,7 +103,7 @@ impl Keys {
             held: Mutex::default(),
             held_count: AtomicUsize::new(0),
             strays: Mutex::default(),
-            server: OnceLock::new(),
+            long: OnceLock::new(),
             me: Weak::clone(me),
         })
     }
@@ -201,19 +192,19 @@ impl Keys {
         Target { id: self.node.branch_id(branch).into(), branch: Some(branch) }
     }
 
-    /// Has `server` carry out what takes long beside its loops.
-    pub(super) fn attach(&self, server: &Arc<Server>) {
-        let attached = self.server.set(Arc::downgrade(server));
+    /// Has `long` carry out what takes long.
+    pub(super) fn attach(&self, long: &Arc<LongCommands>) {
+        let attached = self.long.set(Arc::downgrade(long));
         debug_assert!(attached.is_ok(), "attached twice");
     }
 
     fn ask(&self, question: Question, target: Target, prepared: Prepared, reply: Reply) {
-        let server = self.server.get().and_then(Weak::upgrade);
-        let Some(server) = server.filter(|_| self.takes_long(&target)) else {
+        let long = self.long.get().and_then(Weak::upgrade);
+        let Some(long) = long.filter(|_| self.takes_long(&target)) else {
             return self.ask_here(question, target, prepared, reply);
         };
         let me = Weak::clone(&self.me);
-        server.call_in_background(Box::new(move || {
+        long.call_in_background(Box::new(move || {
             if let Some(keys) = me.upgrade() {
                 keys.ask_here(question, target, prepared, reply);
             }

@@ -12,27 +12,33 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | `answer` | what a statement came to |
 //! | `chain` | statements that follow each other in one pipeline |
 //! | `figures` | for INFO and metrics |
 //! | `open` | from settings to a running coordinator |
 //! | `keys` | the server's own keys as a resource |
 //! | `note` | what operators are told of a transaction beside its protocol |
 //! | `stage` | TX.DO: a command that is staged |
+//! | `staged` | such a command |
+//! | `work` | what a branch of keys means to change |
 //!
 //! Out of scope: the protocol (`txn`), what a stage is (`store`).
 
+pub(crate) mod answer;
 pub(crate) mod chain;
 mod figures;
 mod keys;
 mod note;
 mod open;
 pub(crate) mod stage;
+pub(crate) mod staged;
+pub(crate) mod work;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use clock::Nanos;
+use clock::{Clock, Nanos};
 use sql::{Database, Drivers};
 use txn::coordinator::{Coordinator, TransactionInfo};
 use txn::id::{BranchId, NodeName, TxId};
@@ -40,14 +46,16 @@ use txn::lane::LaneError;
 use txn::protocol::{self, BranchState, Misuse, Outcome};
 use txn::shared_lane::SharedLane;
 
+use crate::long::LongCommands;
 use crate::message::Message;
-use crate::server::Server;
+use crate::peers::Connections;
 use crate::settings::{KEYS, ResourceKind};
 pub use figures::{ResourceFigures, TransactionFigures};
 pub use open::TransactionsOptions;
 
 use chain::{Chain, Statements};
-use keys::{Keys, Work};
+use keys::Keys;
+use work::Work;
 
 pub(crate) use keys::Stray;
 pub(crate) use note::Note;
@@ -82,7 +90,7 @@ pub(crate) struct Named {
 struct Shared {
     state: Mutex<State>,
     keys: Arc<Keys>,
-    server: OnceLock<Weak<Server>>,
+    peers: OnceLock<Weak<Connections>>,
 }
 
 #[derive(Debug, Default)]
@@ -181,13 +189,13 @@ impl Transactions {
     /// # Errors
     /// Why the first is not run.
     pub(crate) fn run(
-        &self,
-        server: &Arc<Server>,
+        self: &Arc<Self>,
+        reach: (&Arc<Connections>, &Arc<dyn Clock>),
         client: u64,
         tx: TxId,
         statements: Statements,
     ) -> Result<(), String> {
-        let chain = Chain::new(server, client, tx, statements);
+        let chain = Chain::new(self, reach, client, tx, statements);
         let branch = self.enlist(tx, chain.next_place().expect("there is a statement"))?;
         chain.begin_next(self, branch);
         Ok(())
@@ -352,10 +360,10 @@ impl Transactions {
         self.node.parse_branch_id(branch).map_or_else(|| branch.to_owned(), |branch| branch.tx.to_string())
     }
 
-    /// Outcomes are told to connections of `server` from now on.
-    pub(crate) fn attach(&self, server: &Arc<Server>) {
-        self.shared.keys.attach(server);
-        let attached = self.shared.server.set(Arc::downgrade(server));
+    /// Outcomes are told to these connections from now on, and what takes long is done beside the loops.
+    pub(crate) fn attach(&self, peers: &Arc<Connections>, long: &Arc<LongCommands>) {
+        self.shared.keys.attach(long);
+        let attached = self.shared.peers.set(Arc::downgrade(peers));
         debug_assert!(attached.is_ok(), "attached twice");
     }
 
@@ -399,8 +407,8 @@ impl Shared {
         drop(state);
         // None is made any more, see `Transactions::work`; to drop a large one takes a while.
         self.keys.forget_work(SharedLane::branch(tx, KEYS_PLACE));
-        if let Some(server) = self.server.get().and_then(Weak::upgrade) {
-            live.waiting.into_iter().for_each(|client| _ = server.post(client, Message::Retry));
+        if let Some(peers) = self.peers.get().and_then(Weak::upgrade) {
+            live.waiting.into_iter().for_each(|client| _ = peers.post(client, Message::Retry));
         }
     }
 }

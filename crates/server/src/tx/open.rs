@@ -120,7 +120,7 @@ impl Transactions {
             },
         )
         .map_err(|error| error.to_string())?;
-        let shared = Arc::new(Shared { state: Mutex::new(State::default()), keys, server: OnceLock::new() });
+        let shared = Arc::new(Shared { state: Mutex::new(State::default()), keys, peers: OnceLock::new() });
         let hears = Arc::clone(&shared);
         let told = move |tx, outcome| hears.told(tx, outcome);
         let host: Arc<dyn LaneHost> = match &drivers {

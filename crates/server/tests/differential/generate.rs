@@ -81,7 +81,7 @@ impl Generator {
     /// The next command.
     pub(crate) fn command(&mut self) -> Words {
         loop {
-            let entries = server::Table::of_server().entries();
+            let entries = server::commands().entries();
             let name = entries[self.below(entries.len() as u64) as usize].command.name;
             let rare =
                 matches!(name, "flushall" | "flushdb" | "reset" | "hello" | "keys" | "scan" | "command|info");

@@ -1,0 +1,184 @@
+//! How a long command runs on a thread beside the loops, and what it then comes to on its own.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+
+use resp::{Args, Writer};
+use store::{KeyRef, Prepared, Scope, Stop, StoreError};
+
+use super::job::{Done, End, Job, Long, Work};
+use crate::call::DataFn;
+use crate::command::{Flags, Kind};
+use crate::copies::Copies;
+use crate::errors;
+use crate::exec::{self, Run};
+use crate::halted::{self, FETCHES_MAX};
+use crate::handlers::transactions::watch_keys;
+use crate::lookup::Entry;
+use crate::message::Message;
+use crate::outcome::{Executed, Ran};
+use crate::request::Request;
+use crate::run::{Effects, Plan, Single, Step, Stopped, collect_keys};
+use crate::server::Server;
+use crate::session::Session;
+use crate::transaction::{Caller, Queued};
+use crate::tx::stage;
+use crate::tx::staged::COMMAND_AT;
+use crate::verdict::Unready;
+
+/// Has `job` run; its connection is parked until [`Message::LongDone`].
+pub(crate) fn start(server: &Arc<Server>, session: &mut Session, job: Box<Job>) {
+    session.pending.get_or_insert_default().long = Some(Long::Out);
+    server.long.hold(job.held_bytes());
+    let of_thread = Arc::clone(server);
+    server.long.call_in_background(Box::new(move || run(&of_thread, job)));
+}
+
+/// Runs it, and tells its connection.
+fn run(server: &Arc<Server>, mut job: Box<Job>) {
+    let mut out = Vec::new();
+    let end = run_job(server, &mut job, &mut out);
+    server.long.give_back(job.held_bytes());
+    let client = job.client;
+    server.peers.post(client, Message::LongDone(Box::new(Done { job, out, end })));
+}
+
+/// Runs it until it is done or has to wait for what others do.
+fn run_job(server: &Arc<Server>, job: &mut Job, out: &mut Vec<u8>) -> End {
+    for _ in 0..=FETCHES_MAX {
+        out.clear();
+        let (stop, wanted) = match try_job(server, job, out) {
+            Ok(end) => return end,
+            Err(stopped) => stopped,
+        };
+        if !matches!(stop, Stop::Cold) {
+            return End::Stopped(stop);
+        }
+        job.prepared.want(wanted);
+        job.prepared.bound_values(server.tuned.reply_bytes_max() as u64);
+        server.stats.fetches.fetch_add(1, Ordering::Relaxed);
+        let (fetched, done) = mpsc::channel();
+        server
+            .store
+            .fetch(std::mem::take(&mut job.prepared), Box::new(move |prepared| _ = fetched.send(prepared)));
+        match done.recv() {
+            Ok(prepared) => job.prepared = prepared,
+            Err(_) => return End::Stopped(StoreError::Journal("the store is closed".to_owned()).into()),
+        }
+    }
+    server.stats.fetches_given_up.fetch_add(1, Ordering::Relaxed);
+    End::NeverReady
+}
+
+/// Runs it once. A stop comes with the records that it missed; after [`Stop::Cold`] all that its keys miss are asked for.
+fn try_job(server: &Arc<Server>, job: &mut Job, out: &mut Vec<u8>) -> Result<End, Stopped> {
+    let mut prepared = std::mem::take(&mut job.prepared);
+    let mut keys = Vec::new();
+    let result = match &mut job.work {
+        Work::Data(run) => {
+            collect_keys(job.entry, job.caller.db, job.args.view(&[]), &mut keys);
+            let known = (job.caller, job.bytes);
+            run_data(server, (job.entry, *run), known, &job.args, (&keys, &prepared, &mut job.copies), out)
+        }
+        Work::Exec { transaction, watched, course } => {
+            exec::gather(server, &transaction.queue, *course, &mut keys);
+            keys.extend(watched.iter().map(|watch| KeyRef { db: watch.db(), key: watch.key() }));
+            let writes = |queued: &Queued| queued.entry.command.flags.has(Flags::WRITE);
+            let writes = transaction.queue.iter().any(writes);
+            let run = Run { server, transaction, watched, course: *course };
+            let plan = run.plan((Scope::Claimed { keys: &keys, writes }, &prepared), job.caller.uses);
+            let done = server.runner().run(&run, plan, &mut job.copies, out);
+            done.map(|done| End::Executed(Executed::of(done)))
+        }
+        Work::Stage(staged) => {
+            let args = job.args.view(&[]).from(COMMAND_AT);
+            collect_keys(staged.entry, job.caller.db, args, &mut keys);
+            let known = (job.caller, job.bytes);
+            let mut work = staged.lock();
+            let ahead = (&keys[..], &prepared, &mut job.copies);
+            stage::stage(server, (&*staged, &mut *work), known, args, ahead, out).map(End::Ran)
+        }
+        Work::Watch { watched } => {
+            Ok(End::Watched(watch_keys(server, job.caller.db, watched, job.args.view(&[]))))
+        }
+    };
+    if matches!(result, Err((Stop::Cold, _))) {
+        server.store.missing(&keys, &mut prepared);
+    }
+    drop(keys);
+    job.prepared = prepared;
+    result
+}
+
+fn run_data(
+    server: &Arc<Server>,
+    (entry, run): (&Entry, DataFn),
+    (Caller { db, resp3, uses }, bytes): (Caller, usize),
+    args: &Args,
+    (keys, prepared, copies): (&[KeyRef<'_>], &Prepared, &mut Copies),
+    out: &mut Vec<u8>,
+) -> Result<End, Stopped> {
+    let scope = match entry.command.kind {
+        Kind::Walk => Scope::Walk,
+        _ => Scope::Claimed { keys, writes: entry.command.flags.has(Flags::WRITE) },
+    };
+    let step = Step { handler: run, args: args.view(&[]), db, resp3 };
+    let growth_bytes = entry.growth_bytes(bytes);
+    let plan = Plan { scope, prepared, moment: None, growth_bytes, uses, effects: Effects::Commit };
+    let body = Single { step, stored: entry.command.stored };
+    let (answered, ticket) = server.runner().run(&body, plan, copies, out)?;
+    Ok(End::Ran(Ran::answered(answered, ticket)))
+}
+
+/// What a long command that came back comes to: a reply, or another wait.
+pub(crate) fn end_long(
+    server: &Arc<Server>,
+    session: &mut Session,
+    request: &Request<'_>,
+    (work, end, reply): (&mut Work, End, Vec<u8>),
+    out: &mut Vec<u8>,
+) -> Result<Ran, Unready> {
+    let start = out.len();
+    if start == 0 {
+        *out = reply;
+    } else {
+        out.extend_from_slice(&reply);
+    }
+    match end {
+        End::Ran(mut ran) => {
+            ran.attached.make_room(&[(0, start)]);
+            Ok(ran)
+        }
+        End::Executed(mut executed) => {
+            executed.make_room(start);
+            let Work::Exec { transaction, course, .. } = work else {
+                unreachable!("only a transaction is executed")
+            };
+            Ok(exec::finish(server, session, request, (transaction, *course), executed, (start, out)))
+        }
+        End::Watched(outcome) => {
+            if let Work::Watch { watched } = work {
+                session.watched = std::mem::take(watched);
+                session.show_transaction();
+            }
+            let failed = outcome.is_err();
+            match outcome {
+                Ok(bytes) => {
+                    session.watched_bytes = bytes;
+                    Writer::new(out, session.resp3).ok();
+                }
+                Err(failure) => server.stats.write_failure(failure, session.resp3, out),
+            }
+            Ok(Ran::plain(0, failed))
+        }
+        End::Stopped(stop) => {
+            out.truncate(start);
+            halted::wait(server, stop, session, (Prepared::default(), Copies::default()), &[], out)
+        }
+        End::NeverReady => {
+            out.truncate(start);
+            server.stats.write_failure(errors::never_ready(FETCHES_MAX), session.resp3, out);
+            Ok(Ran::plain(server.store.newest(), true))
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! A request that runs beside its loop: what it takes along, what it comes back with, and where it is.
+
+use resp::Args;
+use store::{Prepared, Stop, Watch};
+
+use crate::call::{DataFn, Failure};
+use crate::copies::Copies;
+use crate::lookup::Entry;
+use crate::outcome::{Executed, Ran};
+use crate::request::Request;
+use crate::session::Session;
+use crate::transaction::{Caller, Course, Transaction};
+use crate::tx::staged::Staged;
+
+/// A request that runs beside its loop; owns all it needs.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) client: u64,
+    pub(crate) entry: &'static Entry,
+    /// The request, its bytes its own.
+    pub(crate) args: Args,
+    /// Its size as received.
+    pub(crate) bytes: usize,
+    pub(crate) caller: Caller,
+    pub(crate) prepared: Prepared,
+    pub(crate) copies: Copies,
+    pub(crate) work: Work,
+}
+
+/// What is to be run.
+#[derive(Debug)]
+pub(crate) enum Work {
+    Data(DataFn),
+    Exec { transaction: Box<Transaction>, watched: Vec<Watch>, course: Course },
+    Watch { watched: Vec<Watch> },
+    Stage(Staged),
+}
+
+/// A job that has run, or that the store has stopped.
+#[derive(Debug)]
+pub struct Done {
+    pub(crate) job: Box<Job>,
+    /// The reply.
+    pub(crate) out: Vec<u8>,
+    pub(crate) end: End,
+}
+
+#[derive(Debug)]
+pub(crate) enum End {
+    Ran(Ran),
+    Executed(Executed),
+    /// The bytes that all watched keys keep, or why they are not watched.
+    Watched(Result<u64, Failure>),
+    Stopped(Stop),
+    /// Its records moved as often as they were read.
+    NeverReady,
+}
+
+/// Where the long command of a connection is.
+#[derive(Debug)]
+pub(crate) enum Long {
+    /// On its way: whoever wakes the connection for another reason has to wait.
+    Out,
+    /// It has ended, or was stopped.
+    Back(Box<Done>),
+    /// To be run again, now that what it waits for may have come.
+    Again(Box<Job>),
+}
+
+impl Job {
+    /// `request`, which has to do `work`.
+    pub(crate) fn new(
+        session: &mut Session,
+        entry: &'static Entry,
+        request: &Request<'_>,
+        work: Work,
+    ) -> Box<Self> {
+        Box::new(Self {
+            client: session.client.id,
+            entry,
+            args: if request.args.len() > FEW_ARGUMENTS {
+                Args::copied_whole(request.args)
+            } else {
+                Args::copied(request.args)
+            },
+            bytes: request.bytes,
+            caller: session.caller(),
+            prepared: session.take_prepared(),
+            copies: session.take_copies(),
+            work,
+        })
+    }
+
+    /// What it holds of its request.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let queued_bytes = match &self.work {
+            Work::Exec { transaction, .. } => transaction.kept_bytes(),
+            Work::Data(_) | Work::Watch { .. } | Work::Stage(_) => 0,
+        };
+        self.args.capacity_bytes() as u64 + queued_bytes
+    }
+}
+
+/// So many are copied one by one.
+const FEW_ARGUMENTS: usize = 256;

@@ -1,0 +1,226 @@
+//! Long commands: what touches thousands of keys runs on a thread of its own, over claimed keys
+//! (docs/adr/0017-commands-on-many-keys.md).
+//!
+//! ```text
+//!  loop: request -> is it long? -> copied, parked        queue -> thread: keys claimed, handler, commit
+//!  loop: <- answered, or parked again (no room, a prepared key) <----- message ------'
+//! ```
+//!
+//! Invariants
+//!   1. A connection has one long command at most, and is parked until it has ended: the queue is no longer than there are
+//!      connections, and its bytes are counted with theirs.
+//!   2. A thread ends when the queue is empty, and [`THREADS_MAX`] run at most.
+//!   3. A command that cannot be parked on a loop for long is not waited for there: records from disk are fetched by the thread.
+//!
+//! | module | what |
+//! |---|---|
+//! | `job` | a request that runs beside its loop |
+//! | `beside` | how it runs, and what it then comes to on its loop |
+//!
+//! Out of scope: claims (`store`), what the reply then becomes (`turn`).
+
+pub(crate) mod beside;
+pub(crate) mod job;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use store::Store;
+
+use crate::command::Kind;
+use crate::lookup::Entry;
+use crate::transaction::Transaction;
+
+/// The long commands of a server, and the threads beside the loops.
+#[derive(Debug)]
+pub(crate) struct LongCommands {
+    store: Arc<Store>,
+    state: Mutex<State>,
+    /// A thread has ended.
+    ended: Condvar,
+    /// Bytes of requests that wait or run.
+    bytes: AtomicU64,
+    /// So many have run, or run.
+    count: AtomicU64,
+    /// From so many keys or queued commands on a command is long.
+    from: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    queue: VecDeque<Errand>,
+    threads: usize,
+    /// Nothing is begun any more.
+    is_closed: bool,
+}
+
+/// What a thread has to do.
+enum Errand {
+    /// To be called; may wait for claims.
+    Call(Box<dyn FnOnce() + Send>),
+    /// To be dropped where nobody waits for it.
+    Drop(Box<dyn Send>),
+}
+
+impl fmt::Debug for Errand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Call(_) => f.write_str("Call"),
+            Self::Drop(_) => f.write_str("Drop"),
+        }
+    }
+}
+
+impl LongCommands {
+    pub(crate) fn new(store: Arc<Store>) -> Self {
+        Self {
+            store,
+            state: Mutex::default(),
+            ended: Condvar::new(),
+            bytes: AtomicU64::new(0),
+            count: AtomicU64::new(0),
+            from: AtomicUsize::new(LONG_FROM),
+        }
+    }
+
+    /// Bytes of requests that wait or run.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Commands that ran beside their loops.
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Commands that wait for a thread, or run.
+    pub(crate) fn waiting(&self) -> usize {
+        let state = self.state();
+        state.queue.len() + state.threads
+    }
+
+    /// From how many keys on a command is long.
+    pub(crate) fn from(&self) -> usize {
+        self.from.load(Ordering::Relaxed)
+    }
+
+    /// Changes that, for tests.
+    #[cfg(test)]
+    pub(crate) fn set_from(&self, keys: usize) {
+        self.from.store(keys, Ordering::Relaxed);
+    }
+
+    /// Begins nothing any more, and waits until what runs has ended.
+    pub(crate) fn close(&self) {
+        let mut state = self.state();
+        state.is_closed = true;
+        state.queue.clear();
+        drop(self.ended.wait_while(state, |state| state.threads > 0));
+    }
+
+    /// Whether a command of `arguments` is to run on a thread of its own.
+    pub(crate) fn is_long(&self, db: u16, entry: &Entry, arguments: usize) -> bool {
+        match entry.command.kind {
+            Kind::Walk => entry.command.name == "keys" && self.store.keys_of(db) > self.from() as u64,
+            _ => arguments > self.from() && entry.command.count_keys(arguments) > self.from(),
+        }
+    }
+
+    /// Whether EXEC is. One that needs all keys is not: nothing is won where every key is locked.
+    pub(crate) fn is_long_transaction(&self, transaction: &Transaction) -> bool {
+        let (queue, from) = (&transaction.queue, self.from());
+        let keys =
+            || queue.iter().map(|queued| queued.entry.command.count_keys(queued.args.len())).sum::<usize>();
+        let everything = || {
+            let needs = |kind| matches!(kind, Kind::Everything | Kind::Walk);
+            queue.iter().any(|queued| needs(queued.entry.command.kind))
+        };
+        (queue.len() > from || keys() > from) && !everything()
+    }
+
+    /// Counts bytes of a request as held until [`LongCommands::give_back`].
+    pub(crate) fn hold(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// A request has run that held so much.
+    pub(crate) fn give_back(&self, bytes: u64) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Drops `thing`, which has `parts`, here if these are few.
+    pub(crate) fn drop_large(self: &Arc<Self>, parts: usize, thing: impl Send + 'static) {
+        if parts > self.from() {
+            self.drop_in_background(thing);
+        }
+    }
+
+    /// Drops `thing` on another thread: it is large, and others of the loop would wait.
+    pub(crate) fn drop_in_background(self: &Arc<Self>, thing: impl Send + 'static) {
+        self.run_errand(Errand::Drop(Box::new(thing)));
+    }
+
+    /// Calls `call` on another thread: it takes long, or waits for what does. Dropped when the server ends.
+    pub(crate) fn call_in_background(self: &Arc<Self>, call: Box<dyn FnOnce() + Send>) {
+        self.run_errand(Errand::Call(call));
+    }
+
+    fn run_errand(self: &Arc<Self>, errand: Errand) {
+        let mut state = self.state();
+        if state.is_closed {
+            return;
+        }
+        state.queue.push_back(errand);
+        if state.threads == THREADS_MAX {
+            return;
+        }
+        state.threads += 1;
+        let me = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("long-command".to_owned());
+        if let Err(error) = thread.spawn(move || me.run_errands()) {
+            state.threads -= 1;
+            if state.threads == 0 {
+                tracing::error!(%error, "no thread for a long command: it runs here, and others wait");
+                drop(state);
+                self.next_errands();
+            }
+        }
+    }
+
+    fn run_errands(self: &Arc<Self>) {
+        self.next_errands();
+        self.ended.notify_all();
+    }
+
+    /// Takes from the queue until it is empty.
+    fn next_errands(self: &Arc<Self>) {
+        loop {
+            let mut state = self.state();
+            let Some(errand) = state.queue.pop_front() else {
+                state.threads = state.threads.saturating_sub(1);
+                return;
+            };
+            drop(state);
+            match errand {
+                Errand::Call(call) => {
+                    // before it tells anybody of its end, who may ask for the count
+                    self.count.fetch_add(1, Ordering::Relaxed);
+                    call();
+                    self.store.offer();
+                }
+                Errand::Drop(thing) => drop(thing),
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Keys of a command, or commands of a transaction, beyond which it is long: fewer take about a millisecond.
+const LONG_FROM: usize = 1_024;
+/// Threads that run long commands: a second one, so that a short one of them need not wait for the longest.
+const THREADS_MAX: usize = 2;

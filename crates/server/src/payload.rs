@@ -1,0 +1,70 @@
+//! The payload of DUMP: a value as bytes that outlive the server.
+//!
+//! ```text
+//!  | "EVK" | version u8 = 1 | kind u8: 1 string | value | crc32c of all before, u32 little-endian |
+//! ```
+//!
+//! Not Redis's RDB payload: neither server takes the other's, and the checksum says so.
+
+/// The payload of a string.
+pub(crate) fn encode(value: &[u8]) -> Vec<u8> {
+    sealed([&HEAD, value].concat())
+}
+
+/// `payload` with its checksum behind it.
+pub(crate) fn sealed(mut payload: Vec<u8>) -> Vec<u8> {
+    let crc = crc(&payload);
+    payload.extend_from_slice(&crc.to_le_bytes());
+    payload
+}
+
+/// Writes the checksum of the payload of `value` to where `rest`, what follows the value, begins.
+pub(crate) fn seal(value: &[u8], rest: &mut [u8]) {
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    digest.update(&HEAD);
+    digest.update(value);
+    rest[..CRC_BYTES].copy_from_slice(&narrowed(digest.finalize()).to_le_bytes());
+}
+
+/// The value in a payload of DUMP; `None` for everything else, whatever its bytes.
+pub(crate) fn decode(payload: &[u8]) -> Option<&[u8]> {
+    let (body, stored) = payload.split_last_chunk::<CRC_BYTES>()?;
+    let value = body.strip_prefix(&HEAD)?;
+    (crc(body) == u32::from_le_bytes(*stored)).then_some(value)
+}
+
+fn crc(bytes: &[u8]) -> u32 {
+    narrowed(crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes))
+}
+
+fn narrowed(crc: u64) -> u32 {
+    u32::try_from(crc).expect("CRC-32C has 32 bits")
+}
+
+/// Magic, version, and kind: a string.
+pub(crate) const HEAD: [u8; 5] = *b"EVK\x01\x01";
+pub(crate) const CRC_BYTES: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn payload_of_version_1_has_these_bytes() {
+        assert_eq!(encode(b"hi"), b"EVK\x01\x01hir?\xe6m");
+    }
+
+    #[test]
+    fn any_flipped_bit_and_any_cut_is_found() {
+        let payload = encode(b"some value");
+        assert_eq!(decode(&payload), Some(&b"some value"[..]));
+        for cut in 0..payload.len() {
+            assert_eq!(decode(&payload[..cut]), None);
+        }
+        for bit in 0..payload.len() * 8 {
+            let mut damaged = payload.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(decode(&damaged), None, "bit {bit}");
+        }
+    }
+}

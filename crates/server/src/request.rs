@@ -1,0 +1,38 @@
+//! A request, as it was received.
+
+use clock::Nanos;
+use resp::ArgsView;
+use store::{Foreseen, Moment};
+
+use crate::capture::recorder::Recorder;
+use crate::capture::what::Asked;
+
+/// A request and where it came from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request<'a> {
+    pub(crate) args: ArgsView<'a>,
+    /// What is known of the argument at [`Request::FORESEEN_ARG`] as a key.
+    pub(crate) foreseen: Option<Foreseen>,
+    /// Its size as received.
+    pub(crate) bytes: usize,
+    /// What was received behind it.
+    pub(crate) behind: &'a [u8],
+    pub(crate) loop_index: usize,
+    /// Monotonic time, fresh.
+    pub(crate) now: Nanos,
+    /// The same moment as the store counts.
+    pub(crate) moment: Moment,
+    /// Where it is recorded, while somebody captures.
+    pub(crate) recorder: Option<&'a Recorder>,
+}
+
+impl<'a> Request<'a> {
+    /// Nearly every command that has keys has its first one there.
+    pub(crate) const FORESEEN_ARG: usize = Asked::FORESEEN_ARG;
+
+    /// What a capture records of it.
+    #[inline]
+    pub(crate) fn asked(&self) -> Asked<'a> {
+        Asked { args: self.args, foreseen: self.foreseen, bytes: self.bytes }
+    }
+}

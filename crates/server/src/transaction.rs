@@ -1,0 +1,54 @@
+//! MULTI: the commands that wait for EXEC, and what a command needs to know of its connection.
+
+use resp::Args;
+
+use crate::lookup::Entry;
+
+/// Commands since MULTI.
+#[derive(Debug, Default)]
+pub(crate) struct Transaction {
+    pub(crate) queue: Vec<Queued>,
+    pub(crate) queued_bytes: u64,
+    /// A command could not be queued: EXEC must fail.
+    pub(crate) aborted: bool,
+}
+
+impl Transaction {
+    /// What it takes.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        self.queued_bytes + (self.queue.len() * QUEUED_BYTES) as u64
+    }
+}
+
+/// A queued command; its arguments own their bytes.
+#[derive(Debug)]
+pub(crate) struct Queued {
+    pub(crate) entry: &'static Entry,
+    pub(crate) args: Args,
+}
+
+/// What a connection is set to, for a command of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller {
+    pub(crate) db: u16,
+    pub(crate) resp3: bool,
+    /// Keys that it looks up count as used: not after CLIENT NO-TOUCH.
+    pub(crate) uses: bool,
+}
+
+/// The database and the version of the protocol that a command will find, before SELECT and HELLO have acted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Course {
+    pub(crate) db: u16,
+    pub(crate) resp3: bool,
+}
+
+impl From<Caller> for Course {
+    /// As the transaction begins.
+    fn from(Caller { db, resp3, .. }: Caller) -> Self {
+        Self { db, resp3 }
+    }
+}
+
+/// What a queued command keeps beside its bytes.
+const QUEUED_BYTES: usize = size_of::<Queued>() + 64;
