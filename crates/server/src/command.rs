@@ -60,31 +60,33 @@ impl Command {
         self.name.split_once('|').map_or(self.name, |(_, own)| own)
     }
 
-    /// How many keys there are among `count` arguments.
-    pub fn count_keys(&self, count: usize) -> usize {
+    /// How many keys there are among `args`.
+    pub fn count_keys(&self, args: ArgsView<'_>) -> usize {
         let of_spec = |spec: &KeySpec| {
-            let (count, first) = (count as i64, i64::from(spec.first));
-            let last = i64::from(spec.last) + if spec.last < 0 { count } else { first };
-            let last = last.min(count - 1);
-            if last < first { 0 } else { ((last - first) / i64::from(spec.step) + 1) as usize }
+            let (first, last) = spec.range(args);
+            let more = last - first as i64;
+            if more < 0 { 0 } else { (more / i64::from(spec.step) + 1) as usize }
         };
         self.keys.iter().map(of_spec).sum()
     }
 
-    /// Calls `found` with the index of each key among `count` arguments, in order.
-    pub fn each_key(&self, count: usize, mut found: impl FnMut(usize)) {
+    /// Calls `found` with the index of each key among `args`, in order.
+    pub fn each_key(&self, args: ArgsView<'_>, mut found: impl FnMut(usize)) {
         for spec in self.keys {
-            let last = if spec.last < 0 {
-                count as i64 + i64::from(spec.last)
-            } else {
-                i64::from(spec.first) + i64::from(spec.last)
-            };
-            let mut index = spec.first as usize;
-            while index as i64 <= last && index < count {
+            let (mut index, last) = spec.range(args);
+            while index as i64 <= last {
                 found(index);
-                index += spec.step as usize;
+                index += usize::from(spec.step);
             }
         }
+    }
+
+    /// Whether the argument at `index` of `args` is a key.
+    pub fn is_key(&self, args: ArgsView<'_>, index: usize) -> bool {
+        self.keys.iter().any(|spec| {
+            let (first, last) = spec.range(args);
+            index >= first && index as i64 <= last && (index - first).is_multiple_of(usize::from(spec.step))
+        })
     }
 }
 
@@ -99,11 +101,33 @@ pub struct KeySpec {
     pub step: u8,
     /// What is done with the key, by spaces.
     pub flags: &'static str,
+    /// The argument at `first` says how many keys follow it; `last` and `step` count for nothing.
+    pub is_counted: bool,
+}
+
+impl KeySpec {
+    /// Index of the first key among `args`, and of the last one; below the first if there is none.
+    fn range(&self, args: ArgsView<'_>) -> (usize, i64) {
+        let (count, first) = (args.len() as i64, i64::from(self.first));
+        if self.is_counted {
+            // one that is no number, or too large, is refused before anything is looked up
+            let keys = args.try_get(self.first.into()).and_then(resp::parse_i64).unwrap_or(0);
+            let keys = if keys > count - first - 1 { 0 } else { keys.max(0) };
+            return (usize::from(self.first) + 1, first + keys);
+        }
+        let last = i64::from(self.last) + if self.last < 0 { count } else { first };
+        (self.first.into(), last.min(count - 1))
+    }
+}
+
+/// The keys behind the argument at `first`, which says how many they are.
+pub(crate) const fn counted_keys(first: u8, flags: &'static str) -> KeySpec {
+    KeySpec { first, last: 0, step: 1, flags, is_counted: true }
 }
 
 /// The keys that start at `first`; see [`KeySpec`].
 pub(crate) const fn keys(first: u8, last: i8, step: u8, flags: &'static str) -> KeySpec {
-    KeySpec { first, last, step, flags }
+    KeySpec { first, last, step, flags, is_counted: false }
 }
 
 /// What a command runs over.

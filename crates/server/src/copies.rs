@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use resp::ArgsView;
-use store::{Found, Large, Store, Value};
+use store::{Found, Large, Store, Value, ValueKind};
 
 use crate::payload;
 
@@ -121,7 +121,9 @@ impl Copies {
             Stored::Payload(index) => {
                 let argument = usize::from(index);
                 let value = args.try_get(argument).filter(|payload| payload.len() >= Large::BYTES_MIN);
-                let made = value.and_then(payload::decode).and_then(|value| store.large(value).ok());
+                // a collection is made anew: it is not stored as it came
+                let string = value.and_then(payload::decode).filter(|(kind, _)| *kind == ValueKind::String);
+                let made = string.and_then(|(_, value)| store.large(value).ok());
                 self.list.extend(made.map(|large| Copy { command, argument, base: None, large }));
                 return;
             }

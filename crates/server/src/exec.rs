@@ -97,7 +97,7 @@ impl<'a> Run<'a> {
                 unreachable!("none of them is ever queued")
             }
         };
-        if within.access.is_claimed() && queued.entry.command.count_keys(args.len()) <= TURN_KEYS_MAX {
+        if within.access.is_claimed() && queued.entry.command.count_keys(args) <= TURN_KEYS_MAX {
             let mut keys = Vec::new();
             collect_keys(queued.entry, db, args, &mut keys);
             within.access.turn_to(&keys);

@@ -222,7 +222,7 @@ fn run_data(
     request: &Request<'_>,
     out: &mut Vec<u8>,
 ) -> Result<Ran, Unready> {
-    if server.long.is_long(session.db, entry, request.args.len()) {
+    if server.long.is_long(session.db, entry, request.args) {
         return Err(Unready::Beside(Job::new(session, entry, request, Work::Data(run))));
     }
     let mut prepared = session.take_prepared();
@@ -230,7 +230,7 @@ fn run_data(
     let many;
     let keys: &[KeyRef<'_>] = match entry.command.keys {
         [] => &[],
-        [spec] if spec.last == 0 && !matches!(entry.command.kind, Kind::Across(_)) => {
+        [spec] if spec.last == 0 && !spec.is_counted && !matches!(entry.command.kind, Kind::Across(_)) => {
             one = [KeyRef { db: session.db, key: request.args.get(spec.first.into()) }];
             &one
         }
@@ -284,7 +284,7 @@ fn run_control(
     out: &mut Vec<u8>,
 ) -> Result<Ran, Unready> {
     let watches = entry.command.name == "watch" && session.transaction.is_none();
-    if watches && server.long.is_long(session.db, entry, request.args.len()) {
+    if watches && server.long.is_long(session.db, entry, request.args) {
         let watched = std::mem::take(&mut session.watched);
         return Err(Unready::Beside(Job::new(session, entry, request, Work::Watch { watched })));
     }

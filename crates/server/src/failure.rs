@@ -31,6 +31,12 @@ impl From<Stop> for Failure {
     }
 }
 
+impl From<store::WrongType> for Failure {
+    fn from(_: store::WrongType) -> Self {
+        text::WRONG_TYPE.into()
+    }
+}
+
 impl From<&'static str> for Failure {
     fn from(text: &'static str) -> Self {
         Failure::Error(Cow::Borrowed(text))

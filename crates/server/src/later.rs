@@ -22,14 +22,10 @@ const COMMANDS: &[&str] = &[
     // strings and bits
     "bitcount bitfield bitfield_ro bitop bitpos getbit setbit pfadd pfcount pfdebug pfmerge pfselftest digest delex msetex",
     // hashes
-    "hdel hexists hexpire hexpireat hexpiretime hget hgetall hgetdel hgetex hincrby hincrbyfloat hkeys hlen hmget hmset \
-     hpersist hpexpire hpexpireat hpexpiretime hpttl hrandfield hscan hset hsetex hsetnx hstrlen httl hvals",
+    "hexpire hexpireat hexpiretime hgetdel hgetex hpersist hpexpire hpexpireat hpexpiretime hpttl hsetex httl",
     // lists
     "blmove blmpop blpop brpop brpoplpush lindex linsert llen lmove lmpop lpop lpos lpush lpushx lrange lrem lset ltrim \
      rpop rpoplpush rpush rpushx sort sort_ro",
-    // sets
-    "sadd scard sdiff sdiffstore sinter sintercard sinterstore sismember smembers smismember smove spop srandmember srem \
-     sscan sunion sunionstore",
     // sorted sets
     "bzmpop bzpopmax bzpopmin zadd zcard zcount zdiff zdiffstore zincrby zinter zintercard zinterstore zlexcount zmpop \
      zmscore zpopmax zpopmin zrandmember zrange zrangebylex zrangebyscore zrangestore zrank zrem zremrangebylex \

@@ -1,14 +1,35 @@
 //! The payload of DUMP: a value as bytes that outlive the server.
 //!
 //! ```text
-//!  | "EVK" | version u8 = 1 | kind u8: 1 string | value | crc32c of all before, u32 little-endian |
+//!  | "EVK" | version u8 = 1 | kind u8 | value | crc32c of all before, u32 little-endian |
+//!
+//!  kind 1 string: its bytes     2 hash, 3 set: all elements (`store::Packed::dump`), one or more
 //! ```
 //!
 //! Not Redis's RDB payload: neither server takes the other's, and the checksum says so.
 
+use store::{Edit, Packed, Shape, ValueKind};
+
 /// The payload of a string.
 pub(crate) fn encode(value: &[u8]) -> Vec<u8> {
     sealed([&HEAD, value].concat())
+}
+
+/// The collection in the value of a payload; `None` if it is none, or empty. `tag_of` is [`store::Access::tag`].
+pub(crate) fn load(shape: Shape, dump: &[u8], tag_of: impl Fn(&[u8]) -> u16) -> Option<Vec<u8>> {
+    let mut edit = Edit::new(Packed::empty(shape));
+    edit.load(dump, tag_of)?;
+    (!edit.is_empty()).then(|| edit.encode())
+}
+
+/// What the payload of such a value begins with.
+pub(crate) fn head(kind: ValueKind) -> [u8; 5] {
+    let kind = match kind {
+        ValueKind::String => 1,
+        ValueKind::Hash => 2,
+        ValueKind::Set => 3,
+    };
+    [b'E', b'V', b'K', 1, kind]
 }
 
 /// `payload` with its checksum behind it.
@@ -26,11 +47,12 @@ pub(crate) fn seal(value: &[u8], rest: &mut [u8]) {
     rest[..CRC_BYTES].copy_from_slice(&narrowed(digest.finalize()).to_le_bytes());
 }
 
-/// The value in a payload of DUMP; `None` for everything else, whatever its bytes.
-pub(crate) fn decode(payload: &[u8]) -> Option<&[u8]> {
+/// Type and value in a payload of DUMP; `None` for everything else, whatever its bytes.
+pub(crate) fn decode(payload: &[u8]) -> Option<(ValueKind, &[u8])> {
     let (body, stored) = payload.split_last_chunk::<CRC_BYTES>()?;
-    let value = body.strip_prefix(&HEAD)?;
-    (crc(body) == u32::from_le_bytes(*stored)).then_some(value)
+    let kinds = [ValueKind::String, ValueKind::Hash, ValueKind::Set];
+    let found = kinds.into_iter().find_map(|kind| Some((kind, body.strip_prefix(&head(kind))?)))?;
+    (crc(body) == u32::from_le_bytes(*stored)).then_some(found)
 }
 
 fn crc(bytes: &[u8]) -> u32 {
@@ -57,7 +79,7 @@ mod tests {
     #[test]
     fn any_flipped_bit_and_any_cut_is_found() {
         let payload = encode(b"some value");
-        assert_eq!(decode(&payload), Some(&b"some value"[..]));
+        assert_eq!(decode(&payload), Some((ValueKind::String, &b"some value"[..])));
         for cut in 0..payload.len() {
             assert_eq!(decode(&payload[..cut]), None);
         }

@@ -305,7 +305,7 @@ pub(crate) fn collect_keys<'a>(entry: &Entry, db: u16, args: ArgsView<'a>, keys:
         Kind::Across(target) => target(args).filter(|target| *target != db),
         _ => None,
     };
-    entry.command.each_key(args.len(), |index| {
+    entry.command.each_key(args, |index| {
         keys.push(KeyRef { db, key: args.get(index) });
         keys.extend(target.map(|db| KeyRef { db, key: args.get(index) }));
     });

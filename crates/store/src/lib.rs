@@ -503,8 +503,8 @@ impl Store {
         self.index.lock(stripe).watches.drop_watcher(db, key);
     }
 
-    /// A number that differs from call to call; for RANDOMKEY.
-    pub(crate) fn random(&self) -> u64 {
+    /// A number that differs from call to call; for commands that choose by chance.
+    pub fn random(&self) -> u64 {
         let count = self.random.fetch_add(1, Ordering::Relaxed);
         let mixed = (count ^ self.options.clock.now().0).to_le_bytes();
         (KeyHasher::new(&[0x5a; 16], 128).hash(&mixed).0 >> 64) as u64

@@ -180,6 +180,16 @@ impl<'a> Packed<'a> {
         None
     }
 
+    /// All elements as operations with tag 0: what means the same under any key of the hash. [`Edit::load`] reads it.
+    #[must_use]
+    pub fn dump(&self) -> Vec<u8> {
+        let mut edit = Edit::new(Self::empty(self.shape));
+        for (key, value) in self.iter() {
+            edit.note(edit.kind_to_add(), 0, key, (self.shape == Shape::Map).then_some(value));
+        }
+        edit.operations
+    }
+
     fn offset(&self, at: usize) -> usize {
         let bytes = offset_bytes(self.is_wide);
         let field = &self.offsets[bytes * at..bytes * (at + 1)];
@@ -371,6 +381,27 @@ impl<'a> Edit<'a> {
             out.extend_from_slice(self.bytes(*entry, entry.value));
         }
         out
+    }
+
+    /// Adds the elements in `dump`, as [`Packed::dump`] made it; `tag_of` is [`crate::Access::tag`]. `None` when it is none, or has an element
+    /// twice.
+    pub fn load(&mut self, mut dump: &[u8], tag_of: impl Fn(&[u8]) -> u16) -> Option<()> {
+        while !dump.is_empty() {
+            let (operation, rest) = split_operation(dump)?;
+            let fits = operation.kind == self.kind_to_add() && operation.tag == 0;
+            if !fits || !self.insert(operation.kind, tag_of(operation.key), operation.key, operation.value) {
+                return None;
+            }
+            dump = rest;
+        }
+        Some(())
+    }
+
+    fn kind_to_add(&self) -> u8 {
+        match self.shape {
+            Shape::Map => PUT,
+            Shape::Set => ADD,
+        }
     }
 
     /// Does what `operations` say; `None` when they are none, or of another shape.
@@ -705,6 +736,26 @@ mod tests {
             assert!(!are_operations(operations), "{operations:?}");
         }
         assert_eq!(fold(Shape::Map, &bytes, &[b"\x03\0\0\x01a"]), None, "ADD of a map");
+    }
+
+    #[test]
+    fn dump_loads_into_the_same_elements_and_nothing_else_does() {
+        let mut map = Edit::new(Packed::empty(Shape::Map));
+        map.put(7, b"a", b"1");
+        map.put(8, b"b", b"");
+        let bytes = map.encode();
+        let dump = Packed::new(Shape::Map, &bytes).dump();
+        assert_eq!(dump, b"\x01\0\0\x01\x01a1\x01\0\0\x01\0b");
+        let load = |shape, dump: &[u8]| {
+            let mut edit = Edit::new(Packed::empty(shape));
+            edit.load(dump, |key| u16::from(key[0]) - 90).map(|()| edit.encode())
+        };
+        assert_eq!(load(Shape::Map, &dump), Some(bytes));
+        assert_eq!(load(Shape::Set, &dump), None);
+        assert_eq!(load(Shape::Map, &[&dump[..], &dump].concat()), None, "each element twice");
+        assert_eq!(load(Shape::Map, &dump[..dump.len() - 1]), None);
+        assert_eq!(load(Shape::Map, b"\x01\x01\0\x01\0a"), None, "tagged");
+        assert_eq!(load(Shape::Map, b"\x02\0\0\x01a"), None, "DELETE");
     }
 
     proptest! {

@@ -115,7 +115,7 @@ impl Machine {
     }
 
     fn field(&self, db: u16, key: &[u8], field: u8, value: Option<u8>) {
-        self.change_field(db, key, field, value.map(|value| vec![value]));
+        self.change_field(db, key, field, value.as_ref().map(std::slice::from_ref));
     }
 
     fn long_field(&self, db: u16, key: &[u8], field: &[u8], value: &[u8]) {
@@ -127,10 +127,10 @@ impl Machine {
     }
 
     /// Sets or deletes a field of a hash; returns whether it was there.
-    fn change_field(&self, db: u16, key: &[u8], field: u8, value: Option<Vec<u8>>) -> bool {
+    fn change_field(&self, db: u16, key: &[u8], field: u8, value: Option<&[u8]>) -> bool {
         self.with(db, key, 64 + 4_096, |access| {
             let tag = access.tag(&[field]);
-            let changed = access.edit(db, key, ValueKind::Hash, |hash| match &value {
+            let changed = access.edit(db, key, ValueKind::Hash, |hash| match value {
                 Some(value) => !hash.put(tag, &[field], value),
                 None => hash.delete(tag, &[field]),
             })?;
@@ -427,7 +427,7 @@ fn run_fields(machine: &Machine, expected: &mut Expected, at: usize, op: &Op) {
         Some(value) => fields.insert(vec![field], value.clone()).is_some(),
         None => fields.remove(&[field][..]).is_some(),
     };
-    assert_eq!(machine.change_field(db, &[key], field, value), was_there);
+    assert_eq!(machine.change_field(db, &[key], field, value.as_deref()), was_there);
     if fields.is_empty() {
         expected.remove(&(db, key));
     } else {

@@ -95,7 +95,7 @@ impl Plan {
     fn argument<'a>(&self, entry: &Entry, store: &Store, request: Asked<'a>, index: usize) -> Argument<'a> {
         let (arg, command) = (request.args.get(index), entry.command);
         let is_small = arg.len() <= ARGUMENT_BYTES_MAX && request.bytes <= REQUEST_BYTES_MAX;
-        if is_key(command, index, request.args.len()) {
+        if command.is_key(request.args, index) {
             let in_full = is_small && !self.wanted.hashes_keys;
             if in_full {
                 return Argument::Key(arg);
@@ -152,18 +152,6 @@ fn size(arg: &[u8]) -> u32 {
     u32::try_from(arg.len()).unwrap_or(u32::MAX)
 }
 
-fn is_key(command: &Command, index: usize, count: usize) -> bool {
-    command.keys.iter().any(|spec| {
-        let last = if spec.last < 0 {
-            count as i64 + i64::from(spec.last)
-        } else {
-            i64::from(spec.first) + i64::from(spec.last)
-        };
-        let first = usize::from(spec.first);
-        index >= first && index as i64 <= last && (index - first).is_multiple_of(usize::from(spec.step))
-    })
-}
-
 /// Whether the argument becomes a value, or part of one.
 fn is_value(command: &Command, index: usize, count: usize) -> bool {
     match command.stored {
@@ -209,8 +197,9 @@ mod tests {
     fn words(line: &str) -> Vec<&str> {
         let parts: Vec<&str> = line.split(' ').collect();
         let command = commands().find(parts[0].as_bytes()).expect("a command").command;
+        let args = resp::Args::from_slices(&parts.iter().map(|part| part.as_bytes()).collect::<Vec<_>>());
         let is_shown = |index: &usize| {
-            !is_key(command, *index, parts.len())
+            !command.is_key(args.view(&[]), *index)
                 && is_word(command, parts[*index].as_bytes(), *index, parts.len())
         };
         (1..parts.len()).filter(is_shown).map(|index| parts[index]).collect()

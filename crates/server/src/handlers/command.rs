@@ -49,7 +49,8 @@ fn write_info(table: &'static Table, entry: &Entry, out: &mut Writer<'_>) {
     out.array(10);
     out.bulk(command.name.as_bytes());
     out.integer(command.arity.into());
-    let flags: Vec<&str> = command.flags.names().collect();
+    let is_counted = command.keys.iter().any(|spec| spec.is_counted);
+    let flags: Vec<&str> = command.flags.names().chain(is_counted.then_some("movablekeys")).collect();
     out.set(flags.len());
     flags.iter().for_each(|flag| out.simple(flag));
     out.integer(first);
@@ -68,12 +69,17 @@ fn write_info(table: &'static Table, entry: &Entry, out: &mut Writer<'_>) {
 
 /// First key, last key and step, as clients knew them before there were key specs.
 fn span(specs: &[KeySpec]) -> (i64, i64, i64) {
+    // what their number depends on is not in this triple
+    if specs.iter().all(|spec| spec.is_counted) {
+        return (0, 0, 0);
+    }
     let last_of = |spec: &KeySpec| {
         let last = i64::from(spec.last);
         if last < 0 { last } else { i64::from(spec.first) + last }
     };
     let Some(first) = specs.iter().map(|spec| i64::from(spec.first)).min() else { return (0, 0, 0) };
-    let last = specs.iter().map(last_of).max().unwrap_or(0);
+    // an end that is counted from the end is behind all others
+    let last = specs.iter().map(last_of).max_by_key(|last| (*last < 0, *last)).unwrap_or(0);
     (first, last, if let [spec] = specs { spec.step.into() } else { 1 })
 }
 
@@ -93,6 +99,16 @@ fn write_spec(spec: &KeySpec, out: &mut Writer<'_>) {
     out.bulk(b"find_keys");
     out.map(2);
     out.bulk(b"type");
+    if spec.is_counted {
+        out.bulk(b"keynum");
+        out.bulk(b"spec");
+        out.map(3);
+        for (name, number) in [(&b"keynumidx"[..], 0), (b"firstkey", 1), (b"keystep", 1)] {
+            out.bulk(name);
+            out.integer(number);
+        }
+        return;
+    }
     out.bulk(b"range");
     out.bulk(b"spec");
     out.map(3);
@@ -226,7 +242,7 @@ fn keys_of<'a>(
     if !command.takes(args.len()) {
         return Err("ERR Invalid number of arguments specified for command".into());
     }
-    command.each_key(args.len(), |index| found(command, index, args.get(index)));
+    command.each_key(args, |index| found(command, index, args.get(index)));
     Ok(())
 }
 

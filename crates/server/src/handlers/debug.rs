@@ -29,7 +29,7 @@ pub(crate) fn object(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
     let found = data.access.get(data.db, args.get(2))?.ok_or(text::NO_SUCH_KEY)?;
     out.simple(&format!(
         "Value at:0x0 refcount:1 encoding:{} serializedlength:{} lru:0 lru_seconds_idle:0 seq:{}",
-        encoding_of(found.value),
+        encoding_of(&found),
         found.value.len(),
         found.seq
     ));

@@ -4,18 +4,24 @@ use std::sync::Arc;
 
 use clock::UnixMs;
 use resp::{ArgsView, Writer};
-use store::{Deadline, Found, Value, ValueKind};
+use store::{Deadline, Found, Packed, Value};
 
 use super::args::{integer, is, option_value};
 use crate::call::{Attached, Data, Failure, Outcome, text};
-use crate::payload::{CRC_BYTES, HEAD, decode, encode};
+use crate::payload::{CRC_BYTES, HEAD, decode, encode, head, load, sealed};
 
 pub(crate) fn dump(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let found = data.access.get(data.db, args.get(1))?;
     data.count_lookup(found.is_some());
+    if let Some(shape) = found.and_then(|found| found.kind.shape()) {
+        let found = found.expect("it has a shape");
+        let elements = Packed::new(shape, found.value).dump();
+        data.admit_reply(elements.len())?;
+        out.bulk(&sealed([&head(found.kind)[..], &elements].concat()));
+        return Ok(());
+    }
     match found {
         None => out.null(),
-        Some(found) if found.kind != ValueKind::String => return Err(text::WRONG_TYPE.into()),
         Some(Found { value, large: Some(large), .. }) => {
             // Nor is the checksum made while the key is locked.
             let at = out.bulk_around(&HEAD, value.len(), &[0; CRC_BYTES]);
@@ -71,11 +77,19 @@ pub(crate) fn restore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
         return Err("BUSYKEY Target key name already exists.".into());
     }
     let ttl = u64::try_from(integer(args.get(2))?).map_err(|_| "ERR Invalid TTL value, must be >= 0")?;
+    let damaged = "ERR DUMP payload version or checksum are wrong";
+    let elements;
     let value = match data.copies.find(3) {
         Some(value) => value,
         None => {
-            let value = decode(args.get(3)).ok_or("ERR DUMP payload version or checksum are wrong")?;
-            Value::String(value)
+            let (kind, value) = decode(args.get(3)).ok_or(damaged)?;
+            match kind.shape() {
+                None => Value::String(value),
+                Some(shape) => {
+                    elements = load(shape, value, |element| data.access.tag(element)).ok_or(damaged)?;
+                    Value::Collection(kind, &elements)
+                }
+            }
         }
     };
     let deadline = || if options.absolute { Deadline::at(UnixMs(ttl)) } else { data.now.after(ttl) };

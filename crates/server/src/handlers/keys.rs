@@ -87,17 +87,18 @@ type Spot<'a> = (u16, &'a [u8]);
 /// Writes the value and expiry of `from` to `to`; returns whether there was one.
 fn duplicate(data: &mut Data<'_, '_>, from: Spot<'_>, to: Spot<'_>) -> Result<bool, Failure> {
     let Some(found) = data.access.get(from.0, from.1)? else { return Ok(false) };
-    if found.kind != ValueKind::String {
-        return Err(text::WRONG_TYPE.into());
-    }
     if from != to {
-        let expiry = found.expiry;
-        if let Some(large) = found.large.cloned() {
+        let (kind, expiry) = (found.kind, found.expiry);
+        if let (ValueKind::String, Some(large)) = (kind, found.large.cloned()) {
             data.access.put(to.0, to.1, Value::Large(&large), expiry);
-        } else {
-            let value = found.value.to_vec();
-            data.access.put(to.0, to.1, Value::String(&value), expiry);
+            return Ok(true);
         }
+        let value = found.value.to_vec();
+        let value = match kind {
+            ValueKind::String => Value::String(&value),
+            ValueKind::Hash | ValueKind::Set => Value::Collection(kind, &value),
+        };
+        data.access.put(to.0, to.1, value, expiry);
     }
     Ok(true)
 }

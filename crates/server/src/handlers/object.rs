@@ -2,7 +2,7 @@
 
 use resp::{ArgsView, Writer, parse_i64};
 
-use store::Usage;
+use store::{Form, Found, Packed, Usage};
 
 use crate::call::{Data, Failure, Outcome};
 use crate::control::Control;
@@ -11,16 +11,23 @@ pub(crate) fn encoding(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wr
     let found = data.access.peek(data.db, args.get(2))?;
     data.count_lookup(found.is_some());
     match found {
-        Some(found) => out.bulk(encoding_of(found.value).as_bytes()),
+        Some(found) => out.bulk(encoding_of(&found).as_bytes()),
         None => out.null(),
     }
     Ok(())
 }
 
-/// What clients of Redis expect to hear of a string: a number, short, or long.
-pub(crate) fn encoding_of(value: &[u8]) -> &'static str {
-    match value.len() {
-        len if len <= 20 && parse_i64(value).is_some() => "int",
+/// What clients of Redis expect to hear: of a string, whether it is a number, short, or long; of a collection, how Redis would keep it.
+pub(crate) fn encoding_of(found: &Found<'_>) -> &'static str {
+    if let Some(shape) = found.kind.shape() {
+        return match Packed::new(shape, found.value).form() {
+            Form::Integers => "intset",
+            Form::Listpack => "listpack",
+            Form::Table => "hashtable",
+        };
+    }
+    match found.value.len() {
+        len if len <= 20 && parse_i64(found.value).is_some() => "int",
         len if len <= EMBEDDED_BYTES_MAX => "embstr",
         _ => "raw",
     }

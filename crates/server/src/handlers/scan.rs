@@ -40,7 +40,7 @@ impl<'a> Options<'a> {
 }
 
 /// A cursor, as `strtoul` reads it: nothing is 0, and a sign is taken.
-fn cursor(arg: &[u8]) -> Result<u64, Failure> {
+pub(super) fn cursor(arg: &[u8]) -> Result<u64, Failure> {
     let (negative, digits) = match arg {
         [] => return Ok(0),
         [b'-', digits @ ..] => (true, digits),

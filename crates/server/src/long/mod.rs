@@ -27,11 +27,12 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use resp::ArgsView;
 use store::Store;
 
 use crate::command::Kind;
 use crate::lookup::Entry;
-use crate::transaction::Transaction;
+use crate::transaction::{Queued, Transaction};
 
 /// The long commands of a server, and the threads beside the loops.
 #[derive(Debug)]
@@ -120,19 +121,19 @@ impl LongCommands {
         drop(self.ended.wait_while(state, |state| state.threads > 0));
     }
 
-    /// Whether a command of `arguments` is to run on a thread of its own.
-    pub(crate) fn is_long(&self, db: u16, entry: &Entry, arguments: usize) -> bool {
+    /// Whether a command with `args` is to run on a thread of its own.
+    pub(crate) fn is_long(&self, db: u16, entry: &Entry, args: ArgsView<'_>) -> bool {
         match entry.command.kind {
             Kind::Walk => entry.command.name == "keys" && self.store.keys_of(db) > self.from() as u64,
-            _ => arguments > self.from() && entry.command.count_keys(arguments) > self.from(),
+            _ => args.len() > self.from() && entry.command.count_keys(args) > self.from(),
         }
     }
 
     /// Whether EXEC is. One that needs all keys is not: nothing is won where every key is locked.
     pub(crate) fn is_long_transaction(&self, transaction: &Transaction) -> bool {
         let (queue, from) = (&transaction.queue, self.from());
-        let keys =
-            || queue.iter().map(|queued| queued.entry.command.count_keys(queued.args.len())).sum::<usize>();
+        let keys_of = |queued: &Queued| queued.entry.command.count_keys(queued.args.view(&[]));
+        let keys = || queue.iter().map(keys_of).sum::<usize>();
         let everything = || {
             let needs = |kind| matches!(kind, Kind::Everything | Kind::Walk);
             queue.iter().any(|queued| needs(queued.entry.command.kind))

@@ -1,10 +1,12 @@
 //! The command table: every command and subcommand that the server knows, by group. Put together at compile time.
 
 mod connection;
+mod hashes;
 mod keys;
 mod pubsub;
 pub(crate) mod row;
 mod server;
+mod sets;
 mod strings;
 mod transactions;
 mod tx;
@@ -25,8 +27,17 @@ pub(crate) fn handler(entry: &Entry) -> Handler {
 }
 
 /// All rows, group by group.
-const GROUPS: [&[Row]; 7] =
-    [connection::ROWS, keys::ROWS, strings::ROWS, transactions::ROWS, pubsub::ROWS, server::ROWS, tx::ROWS];
+const GROUPS: [&[Row]; 9] = [
+    connection::ROWS,
+    keys::ROWS,
+    strings::ROWS,
+    hashes::ROWS,
+    sets::ROWS,
+    transactions::ROWS,
+    pubsub::ROWS,
+    server::ROWS,
+    tx::ROWS,
+];
 
 /// Commands and subcommands.
 const COUNT: usize = {

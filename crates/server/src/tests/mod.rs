@@ -3,6 +3,7 @@
 mod basics;
 mod captured;
 mod edges;
+mod elements;
 mod large;
 mod limits;
 mod long;

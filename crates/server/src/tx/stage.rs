@@ -56,7 +56,7 @@ pub(crate) fn run(
         Err(TryLockError::Poisoned(work)) => Some(work.into_inner()),
         Err(TryLockError::WouldBlock) => None,
     };
-    let is_short = staged.entry.command.count_keys(args.len()) <= server.long.from();
+    let is_short = staged.entry.command.count_keys(args) <= server.long.from();
     let Some(mut work) = work.filter(|_| is_short) else {
         return Err(Unready::Beside(Job::new(session, entry, request, job::Work::Stage(staged))));
     };

@@ -102,7 +102,17 @@ impl Generator {
         // The first answer once for each argument, and the test counts replies; of the others, what they answer to
         // other arguments is listed among the differences.
         let counted = matches!(name, "subscribe" | "psubscribe" | "unsubscribe" | "punsubscribe" | "wait")
-            || matches!(name, "scan" | "incrbyfloat")
+            || matches!(
+                name,
+                "scan"
+                    | "incrbyfloat"
+                    | "hincrbyfloat"
+                    | "hscan"
+                    | "sscan"
+                    | "spop"
+                    | "srandmember"
+                    | "hrandfield"
+            )
             || name.starts_with("debug")
             || name.starts_with("command");
         match self.below(60) {
@@ -137,7 +147,7 @@ impl Generator {
     }
 
     fn key(&mut self) -> Vec<u8> {
-        self.pick(&["a", "b", "c", "d", "e", "", "key:1", "key:2", "k\r\nx"]).as_bytes().to_vec()
+        self.pick(&["a", "b", "c", "d", "e", "", "key:1", "key:2", "k\r\nx", "h1", "s1"]).as_bytes().to_vec()
     }
 
     fn number(&mut self) -> Vec<u8> {
@@ -258,7 +268,115 @@ impl Generator {
         if let Some(words) = self.key_command(name, words.clone()) {
             return words;
         }
+        if let Some(words) = self.hash_command(name, words.clone()) {
+            return words;
+        }
+        if let Some(words) = self.set_command(name, words.clone()) {
+            return words;
+        }
         self.other_command(name, words).unwrap_or_default()
+    }
+
+    /// A key of collections: mostly of one type each, and now and then any.
+    fn key_of(&mut self, type_name: &str) -> Vec<u8> {
+        if self.below(12) == 0 {
+            self.key()
+        } else {
+            [type_name.as_bytes(), self.pick(&["1", "2", "3"]).as_bytes()].concat()
+        }
+    }
+
+    /// A field or member: few, so that commands meet, and now and then many or long ones, which change how a collection is kept.
+    fn element(&mut self) -> Vec<u8> {
+        match self.below(40) {
+            0 => vec![b'l'; 60 + self.below(10) as usize],
+            1 => self.value(),
+            2..=12 => self.below(30).to_string().into_bytes(),
+            _ => self.pick(&["f", "g", "h", "i", "j", ""]).as_bytes().to_vec(),
+        }
+    }
+
+    /// Commands on hashes.
+    fn hash_command(&mut self, name: &str, mut words: Words) -> Option<Words> {
+        if !name.starts_with('h') || matches!(name, "hello") {
+            return None;
+        }
+        words.push(self.key_of("h"));
+        match name {
+            "hgetall" | "hkeys" | "hvals" | "hlen" => {}
+            "hset" | "hmset" => {
+                let most = if self.below(30) == 0 { 200 } else { 3 };
+                return Some(self.repeat(words, most, |g, words| words.extend([g.element(), g.value()])));
+            }
+            "hsetnx" => words.extend([self.element(), self.value()]),
+            "hget" | "hexists" | "hstrlen" => words.push(self.element()),
+            "hmget" | "hdel" => return Some(self.repeat(words, 3, |g, words| words.push(g.element()))),
+            "hincrby" => words.extend([self.element(), self.number()]),
+            "hincrbyfloat" => {
+                let field = self.pick(&["x1", "x2"]).into();
+                words.extend([
+                    field,
+                    self.pick(&["0.5", "-0.25", "1", "3.0e1", "x", "", "-2.75", "+5"]).into(),
+                ]);
+            }
+            "hrandfield" => {
+                words.push(self.all_or_none());
+                self.options(&mut words, &["WITHVALUES"]);
+            }
+            "hscan" => self.scan_options(&mut words),
+            _ => return None,
+        }
+        Some(words)
+    }
+
+    /// Commands on sets.
+    fn set_command(&mut self, name: &str, mut words: Words) -> Option<Words> {
+        let of_one =
+            ["sadd", "srem", "scard", "sismember", "smismember", "smembers", "spop", "srandmember", "sscan"];
+        if of_one.contains(&name) {
+            words.push(self.key_of("s"));
+        }
+        match name {
+            "scard" | "smembers" => {}
+            "sadd" => {
+                let most = if self.below(30) == 0 { 200 } else { 3 };
+                let integers = self.below(2) == 0;
+                return Some(self.repeat(words, most, |g, words| {
+                    let any = if integers { g.below(700).to_string().into_bytes() } else { g.element() };
+                    words.push(any);
+                }));
+            }
+            "srem" | "smismember" => return Some(self.repeat(words, 3, |g, words| words.push(g.element()))),
+            "sismember" => words.push(self.element()),
+            "srandmember" => words.push(self.all_or_none()),
+            "spop" => words.push(self.pick(&["1000", "0", "-1", "x"]).into()),
+            "sscan" => self.scan_options(&mut words),
+            "smove" => words.extend([self.key_of("s"), self.key_of("s"), self.element()]),
+            "sinter" | "sunion" | "sdiff" | "sinterstore" | "sunionstore" | "sdiffstore" => {
+                return Some(self.repeat(words, 3, |g, words| words.push(g.key_of("s"))));
+            }
+            "sintercard" => {
+                words.push(self.pick(&["1", "2", "2", "3", "0", "-1", "x"]).into());
+                words = self.repeat(words, 2, |g, words| words.push(g.key_of("s")));
+                if self.below(3) == 0 {
+                    words.extend([b"LIMIT".to_vec(), self.pick(&["0", "1", "2", "-1", "x"]).into()]);
+                }
+            }
+            _ => return None,
+        }
+        Some(words)
+    }
+
+    /// A count by which chance decides nothing.
+    fn all_or_none(&mut self) -> Vec<u8> {
+        self.pick(&["1000", "0", "x", "9223372036854775807", "-9223372036854775808"]).into()
+    }
+
+    fn scan_options(&mut self, words: &mut Words) {
+        words.extend([self.pick(&["0", "0", "0", "x"]).into(), b"COUNT".to_vec(), b"10000".to_vec()]);
+        if self.below(3) == 0 {
+            words.extend([b"MATCH".to_vec(), self.pattern()]);
+        }
     }
 
     fn string_command(&mut self, name: &str, mut words: Words) -> Option<Words> {

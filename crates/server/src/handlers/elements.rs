@@ -1,0 +1,200 @@
+//! What commands about collections have in common: reading one, choosing some elements, walking over all.
+
+use std::collections::HashSet;
+
+use resp::{ArgsView, Writer};
+use store::{Form, Packed, Shape, ValueKind};
+
+use super::args::{integer, is, option_value, pattern};
+use super::scan::{BULK_OVERHEAD_BYTES, cursor};
+use crate::call::{Data, Failure, Outcome, text};
+use crate::glob::Pattern;
+
+/// The collection at `key` for a command that reads it, and counts as a hit or a miss; empty when it is absent.
+pub(crate) fn read<'a>(data: &'a Data<'_, '_>, key: &[u8], kind: ValueKind) -> Result<Packed<'a>, Failure> {
+    let found = read_to_change(data, key, kind)?;
+    data.count_lookup(!found.is_empty());
+    Ok(found)
+}
+
+/// As [`read`], for a command that changes it: neither a hit nor a miss.
+pub(crate) fn read_to_change<'a>(
+    data: &'a Data<'_, '_>,
+    key: &[u8],
+    kind: ValueKind,
+) -> Result<Packed<'a>, Failure> {
+    Ok(data.access.collection(data.db, key, kind)??)
+}
+
+/// Deletes the elements from argument 2 on; returns how many there were.
+pub(crate) fn delete_all(
+    data: &mut Data<'_, '_>,
+    args: ArgsView<'_>,
+    kind: ValueKind,
+) -> Result<i64, Failure> {
+    let tags: Vec<u16> = args.iter().skip(2).map(|element| data.access.tag(element)).collect();
+    let deleted = data.access.edit(data.db, args.get(1), kind, |edit| {
+        let elements = args.iter().skip(2).zip(tags);
+        elements.map(|(element, tag)| i64::from(edit.delete(tag, element))).sum()
+    })?;
+    Ok(deleted?)
+}
+
+/// Refuses the one number of 64 bits that has no opposite.
+pub(crate) fn admit_count(count: i64) -> Outcome {
+    if count == i64::MIN {
+        let range = format!("value must between {} and {}", -i64::MAX, i64::MAX);
+        return Err(format!("ERR value is out of range, {range}").into());
+    }
+    Ok(())
+}
+
+/// Chooses elements by chance.
+pub(crate) struct Chosen;
+
+impl Chosen {
+    /// One of `len`; `None` if there are none.
+    pub(crate) fn one(data: &Data<'_, '_>, len: usize) -> Option<usize> {
+        (len > 0).then(|| below(data, len))
+    }
+
+    /// As many as `count` says, each once; with a negative one so many, and some perhaps several times.
+    ///
+    /// # Errors
+    /// A reply that no connection could hold.
+    pub(crate) fn of(data: &Data<'_, '_>, packed: Packed<'_>, count: i64) -> Result<Vec<usize>, Failure> {
+        let len = packed.len();
+        if len == 0 || count == 0 {
+            return Ok(Vec::new());
+        }
+        let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
+        if count < 0 {
+            data.admit_reply(wanted.saturating_mul(BULK_OVERHEAD_BYTES))?;
+            let chosen: Vec<usize> = (0..wanted).map(|_| below(data, len)).collect();
+            admit(data, packed, &chosen)?;
+            return Ok(chosen);
+        }
+        let chosen = Self::distinct(data, len, wanted);
+        admit(data, packed, &chosen)?;
+        Ok(chosen)
+    }
+
+    /// `wanted` of `len`, each once; all of them in order if there are no more.
+    ///
+    /// Source: Floyd's sampling (Bentley, Floyd 1987).
+    pub(crate) fn distinct(data: &Data<'_, '_>, len: usize, wanted: usize) -> Vec<usize> {
+        if wanted >= len {
+            return (0..len).collect();
+        }
+        let (mut known, mut chosen) = (HashSet::with_capacity(wanted), Vec::with_capacity(wanted));
+        for last in len - wanted..len {
+            let at = below(data, last + 1);
+            let at = if known.insert(at) { at } else { last };
+            known.insert(at);
+            chosen.push(at);
+        }
+        chosen
+    }
+}
+
+fn admit(data: &Data<'_, '_>, packed: Packed<'_>, chosen: &[usize]) -> Outcome {
+    let bytes = |at: &usize| {
+        let (key, value) = packed.element(*at);
+        key.len() + value.len() + BULK_OVERHEAD_BYTES
+    };
+    data.admit_reply(chosen.iter().map(bytes).sum())
+}
+
+/// A number below `len`, which is not 0.
+fn below(data: &Data<'_, '_>, len: usize) -> usize {
+    ((u128::from(data.store.random()) * len as u128) >> 64) as usize
+}
+
+/// A step of HSCAN or SSCAN.
+pub(crate) struct Scan {
+    from: u64,
+    pattern: Option<Pattern>,
+    count: usize,
+}
+
+impl Scan {
+    /// Reads the arguments; answers by itself where there is no such key, as Redis does before it looks at the options.
+    pub(crate) fn begin(
+        data: &Data<'_, '_>,
+        args: ArgsView<'_>,
+        kind: ValueKind,
+        out: &mut Writer<'_>,
+    ) -> Result<Option<Self>, Failure> {
+        let from = cursor(args.get(2))?;
+        if read_to_change(data, args.get(1), kind)?.is_empty() {
+            data.count_lookup(false);
+            write_step(0, &[], out);
+            return Ok(None);
+        }
+        let (mut found, mut count, mut index) = (None, COUNT, 3);
+        while let Some(option) = args.try_get(index) {
+            let value = option_value(args, index)?;
+            if is(option, "match") {
+                found = if value == b"*" { None } else { Some(pattern(value, false)?) };
+            } else if is(option, "count") {
+                count = integer(value)?;
+                if count < 1 {
+                    return Err(text::SYNTAX.into());
+                }
+            } else {
+                return Err(text::SYNTAX.into());
+            }
+            index += 2;
+        }
+        let count = usize::try_from(count).unwrap_or(usize::MAX).min(COUNT_MAX);
+        Ok(Some(Self { from, pattern: found, count }))
+    }
+}
+
+/// Answers a step of a scan: a small collection whole, of another about `scan.count` elements in the order of their tags. So each
+/// element that is there throughout is told once, whatever else comes and goes.
+pub(crate) fn scan_reply(
+    data: &Data<'_, '_>,
+    packed: Packed<'_>,
+    scan: &Scan,
+    out: &mut Writer<'_>,
+) -> Outcome {
+    let (next, chosen) =
+        if packed.form() == Form::Table { step_of(packed, scan) } else { (0, (0..packed.len()).collect()) };
+    let mut items = Vec::with_capacity(2 * chosen.len());
+    let mut steps = 0;
+    for at in chosen {
+        let (key, value) = packed.element(at);
+        if scan.pattern.as_ref().is_none_or(|pattern| pattern.matches(key, &mut steps)) {
+            items.push(key);
+            items.extend((packed.shape() == Shape::Map).then_some(value));
+        }
+    }
+    data.admit_reply(items.iter().map(|item| item.len() + BULK_OVERHEAD_BYTES).sum())?;
+    write_step(next, &items, out);
+    Ok(())
+}
+
+/// The next cursor, and the elements of this step: those of the lowest tags from the cursor on, all that share one together.
+fn step_of(packed: Packed<'_>, scan: &Scan) -> (u64, Vec<usize>) {
+    let tags = (0..packed.len()).map(|at| (packed.tag(at), at));
+    let mut ahead: Vec<(u16, usize)> = tags.filter(|(tag, _)| u64::from(*tag) >= scan.from).collect();
+    if ahead.len() <= scan.count {
+        return (0, ahead.into_iter().map(|(_, at)| at).collect());
+    }
+    let last = ahead.select_nth_unstable(scan.count - 1).1.0;
+    let next = if last == u16::MAX { 0 } else { u64::from(last) + 1 };
+    (next, ahead.into_iter().filter(|(tag, _)| *tag <= last).map(|(_, at)| at).collect())
+}
+
+fn write_step(next: u64, items: &[&[u8]], out: &mut Writer<'_>) {
+    out.array(2);
+    out.bulk(itoa::Buffer::new().format(next).as_bytes());
+    out.array(items.len());
+    items.iter().for_each(|item| out.bulk(item));
+}
+
+/// Elements of a step, if the command does not say.
+const COUNT: i64 = 10;
+/// Elements of a step, whatever the command says: others of its loop wait meanwhile.
+const COUNT_MAX: usize = 10_000;

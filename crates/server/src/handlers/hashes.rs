@@ -1,0 +1,191 @@
+//! Hashes: fields with values, each hash one value of the store (`store::Packed`).
+
+use resp::{ArgsView, Writer};
+use store::{Packed, ValueKind};
+
+use super::args::{integer, is};
+use super::elements::{Chosen, Scan, read, read_to_change, scan_reply};
+use crate::call::{Data, Failure, Outcome, text};
+use crate::decimal;
+
+pub(crate) fn hset(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let added = put_all(data, args, "hset")?;
+    out.integer(added);
+    Ok(())
+}
+
+pub(crate) fn hmset(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    put_all(data, args, "hmset")?;
+    out.ok();
+    Ok(())
+}
+
+/// Sets all pairs of field and value; returns how many fields are new.
+fn put_all(data: &mut Data<'_, '_>, args: ArgsView<'_>, command: &str) -> Result<i64, Failure> {
+    if !args.len().is_multiple_of(2) {
+        return Err(format!("ERR wrong number of arguments for '{command}' command").into());
+    }
+    let tags: Vec<u16> = (2..args.len()).step_by(2).map(|at| data.access.tag(args.get(at))).collect();
+    let added = data.access.edit(data.db, args.get(1), ValueKind::Hash, |hash| {
+        let pairs = (2..args.len()).step_by(2).zip(tags);
+        pairs.map(|(at, tag)| i64::from(hash.put(tag, args.get(at), args.get(at + 1)))).sum()
+    })?;
+    Ok(added?)
+}
+
+pub(crate) fn hsetnx(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (field, value) = (args.get(2), args.get(3));
+    let tag = data.access.tag(field);
+    let is_new = data.access.edit(data.db, args.get(1), ValueKind::Hash, |hash| {
+        hash.get(tag, field).is_none() && hash.put(tag, field, value)
+    })??;
+    out.integer(is_new.into());
+    Ok(())
+}
+
+pub(crate) fn hget(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let hash = read(data, args.get(1), ValueKind::Hash)?;
+    out.bulk_or_null(value_of(data, hash, args.get(2)));
+    Ok(())
+}
+
+pub(crate) fn hmget(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let hash = read(data, args.get(1), ValueKind::Hash)?;
+    let values: Vec<_> = args.iter().skip(2).map(|field| value_of(data, hash, field)).collect();
+    data.admit_reply(values.iter().flatten().map(|value| value.len()).sum())?;
+    out.array(values.len());
+    values.into_iter().for_each(|value| out.bulk_or_null(value));
+    Ok(())
+}
+
+fn value_of<'a>(data: &Data<'_, '_>, hash: Packed<'a>, field: &[u8]) -> Option<&'a [u8]> {
+    let at = hash.find(data.access.tag(field), field)?;
+    Some(hash.element(at).1)
+}
+
+pub(crate) fn hgetall(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let hash = read(data, args.get(1), ValueKind::Hash)?;
+    data.admit_reply(hash.iter().map(|(field, value)| field.len() + value.len()).sum())?;
+    out.map(hash.len());
+    for (field, value) in hash.iter() {
+        out.bulk(field);
+        out.bulk(value);
+    }
+    Ok(())
+}
+
+pub(crate) fn hkeys(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    column(data, args, |(field, _)| field, out)
+}
+
+pub(crate) fn hvals(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    column(data, args, |(_, value)| value, out)
+}
+
+fn column(
+    data: &Data<'_, '_>,
+    args: ArgsView<'_>,
+    part: impl for<'a> Fn(store::Element<'a>) -> &'a [u8],
+    out: &mut Writer<'_>,
+) -> Outcome {
+    let hash = read(data, args.get(1), ValueKind::Hash)?;
+    data.admit_reply(hash.iter().map(|element| part(element).len()).sum())?;
+    out.array(hash.len());
+    hash.iter().for_each(|element| out.bulk(part(element)));
+    Ok(())
+}
+
+pub(crate) fn hlen(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    out.integer(read(data, args.get(1), ValueKind::Hash)?.len() as i64);
+    Ok(())
+}
+
+pub(crate) fn hexists(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let hash = read(data, args.get(1), ValueKind::Hash)?;
+    out.integer(value_of(data, hash, args.get(2)).is_some().into());
+    Ok(())
+}
+
+pub(crate) fn hstrlen(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let hash = read(data, args.get(1), ValueKind::Hash)?;
+    out.integer(value_of(data, hash, args.get(2)).map_or(0, |value| value.len() as i64));
+    Ok(())
+}
+
+pub(crate) fn hdel(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    out.integer(super::elements::delete_all(data, args, ValueKind::Hash)?);
+    Ok(())
+}
+
+pub(crate) fn hincrby(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (field, by) = (args.get(2), integer(args.get(3))?);
+    let hash = read_to_change(data, args.get(1), ValueKind::Hash)?;
+    let former = match value_of(data, hash, field) {
+        Some(value) => resp::parse_i64(value).ok_or("ERR hash value is not an integer")?,
+        None => 0,
+    };
+    let sum = former.checked_add(by).ok_or(text::OVERFLOW)?;
+    put(data, args, itoa::Buffer::new().format(sum).as_bytes())?;
+    out.integer(sum);
+    Ok(())
+}
+
+pub(crate) fn hincrbyfloat(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (field, by) = (args.get(2), args.get(3));
+    let is_finite = decimal::sum(b"0", by).ok_or(text::NOT_FLOAT)?.is_some();
+    let hash = read_to_change(data, args.get(1), ValueKind::Hash)?;
+    let former = value_of(data, hash, field).unwrap_or(b"0");
+    let sum = decimal::sum(former, by).ok_or("ERR hash value is not a float")?;
+    let sum = sum.filter(|_| is_finite).ok_or("ERR increment would produce NaN or Infinity")?;
+    put(data, args, sum.as_bytes())?;
+    out.bulk(sum.as_bytes());
+    Ok(())
+}
+
+/// Sets the field that is argument 2 of the hash that is argument 1.
+fn put(data: &mut Data<'_, '_>, args: ArgsView<'_>, value: &[u8]) -> Outcome {
+    let field = args.get(2);
+    let tag = data.access.tag(field);
+    data.access.edit(data.db, args.get(1), ValueKind::Hash, |hash| hash.put(tag, field, value))??;
+    Ok(())
+}
+
+pub(crate) fn hrandfield(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let Some(count) = args.try_get(2) else {
+        let hash = read(data, args.get(1), ValueKind::Hash)?;
+        let chosen = Chosen::one(data, hash.len());
+        out.bulk_or_null(chosen.map(|at| hash.element(at).0));
+        return Ok(());
+    };
+    let count = integer(count)?;
+    super::elements::admit_count(count)?;
+    let with_values = match (args.try_get(3), args.len()) {
+        (None, _) => false,
+        (Some(option), 4) if is(option, "withvalues") => true,
+        _ => return Err(text::SYNTAX.into()),
+    };
+    if with_values && count.unsigned_abs() > i64::MAX as u64 / 2 {
+        return Err(text::OUT_OF_RANGE.into());
+    }
+    let hash = read(data, args.get(1), ValueKind::Hash)?;
+    let chosen = Chosen::of(data, hash, count)?;
+    let pairs_apart = with_values && out.is_resp3();
+    out.array(if with_values && !pairs_apart { 2 * chosen.len() } else { chosen.len() });
+    for at in chosen {
+        let (field, value) = hash.element(at);
+        if pairs_apart {
+            out.array(2);
+        }
+        out.bulk(field);
+        if with_values {
+            out.bulk(value);
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn hscan(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let Some(scan) = Scan::begin(data, args, ValueKind::Hash, out)? else { return Ok(()) };
+    let hash = read(data, args.get(1), ValueKind::Hash)?;
+    scan_reply(data, hash, &scan, out)
+}

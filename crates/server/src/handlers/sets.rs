@@ -1,0 +1,286 @@
+//! Sets.
+//!
+//! Commands on several sets copy the members that they go on with: of a long transaction only one key is at hand at a time.
+
+use std::collections::HashSet;
+
+use resp::{ArgsView, Writer};
+use store::{KeyRef, Packed, ValueKind};
+
+use super::args::{integer, is, option_value};
+use super::elements::{Chosen, Scan, delete_all, read, read_to_change, scan_reply};
+use super::scan::BULK_OVERHEAD_BYTES;
+use crate::call::{Data, Failure, Outcome, text};
+
+pub(crate) fn sadd(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let tags: Vec<u16> = args.iter().skip(2).map(|member| data.access.tag(member)).collect();
+    let added: i64 = data.access.edit(data.db, args.get(1), ValueKind::Set, |set| {
+        let members = args.iter().skip(2).zip(tags);
+        members.map(|(member, tag)| i64::from(set.add(tag, member))).sum()
+    })??;
+    out.integer(added);
+    Ok(())
+}
+
+pub(crate) fn srem(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    out.integer(delete_all(data, args, ValueKind::Set)?);
+    Ok(())
+}
+
+pub(crate) fn scard(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    out.integer(read(data, args.get(1), ValueKind::Set)?.len() as i64);
+    Ok(())
+}
+
+pub(crate) fn sismember(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let set = read(data, args.get(1), ValueKind::Set)?;
+    out.integer(is_in(data, set, args.get(2)).into());
+    Ok(())
+}
+
+pub(crate) fn smismember(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let set = read(data, args.get(1), ValueKind::Set)?;
+    out.array(args.len() - 2);
+    args.iter().skip(2).for_each(|member| out.integer(is_in(data, set, member).into()));
+    Ok(())
+}
+
+fn is_in(data: &Data<'_, '_>, set: Packed<'_>, member: &[u8]) -> bool {
+    set.find(data.access.tag(member), member).is_some()
+}
+
+pub(crate) fn smembers(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let set = read(data, args.get(1), ValueKind::Set)?;
+    data.admit_reply(set.iter().map(|(member, _)| member.len() + BULK_OVERHEAD_BYTES).sum())?;
+    out.set(set.len());
+    members(set).into_iter().for_each(|member| out.bulk(member));
+    Ok(())
+}
+
+/// The members in the order that clients see: integers ascend.
+fn members(set: Packed<'_>) -> Vec<&[u8]> {
+    let mut members: Vec<&[u8]> = set.iter().map(|(member, _)| member).collect();
+    if set.form() == store::Form::Integers {
+        members.sort_by_cached_key(|member| resp::parse_i64(member));
+    }
+    members
+}
+
+pub(crate) fn smove(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (from, to, member) = (args.get(1), args.get(2), args.get(3));
+    let tag = data.access.tag(member);
+    let source = read_to_change(data, from, ValueKind::Set)?;
+    if source.is_empty() {
+        out.integer(0);
+        return Ok(());
+    }
+    let is_there = source.find(tag, member).is_some();
+    read_to_change(data, to, ValueKind::Set)?;
+    if is_there && from != to {
+        data.access.edit(data.db, from, ValueKind::Set, |set| set.delete(tag, member))??;
+        data.access.edit(data.db, to, ValueKind::Set, |set| set.add(tag, member))??;
+    }
+    out.integer(is_there.into());
+    Ok(())
+}
+
+pub(crate) fn spop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let count = match (args.try_get(2), args.len()) {
+        (None, _) => None,
+        (Some(count), 3) => Some(count_of(count)?),
+        _ => return Err(text::SYNTAX.into()),
+    };
+    let set = read_to_change(data, args.get(1), ValueKind::Set)?;
+    let chosen = Chosen::distinct(data, set.len(), count.unwrap_or(1));
+    let popped: Vec<(u16, Vec<u8>)> =
+        chosen.into_iter().map(|at| (set.tag(at), set.element(at).0.to_vec())).collect();
+    data.admit_reply(popped.iter().map(|(_, member)| member.len() + BULK_OVERHEAD_BYTES).sum())?;
+    data.access.edit(data.db, args.get(1), ValueKind::Set, |set| {
+        popped.iter().for_each(|(tag, member)| _ = set.delete(*tag, member));
+    })??;
+    match count {
+        None => out.bulk_or_null(popped.first().map(|(_, member)| &member[..])),
+        Some(_) => {
+            out.set(popped.len());
+            popped.iter().for_each(|(_, member)| out.bulk(member));
+        }
+    }
+    Ok(())
+}
+
+/// A count that is not negative.
+fn count_of(arg: &[u8]) -> Result<usize, Failure> {
+    let count = integer(arg).map_err(|_| Failure::from(text::NOT_POSITIVE))?;
+    usize::try_from(count).map_err(|_| text::NOT_POSITIVE.into())
+}
+
+pub(crate) fn srandmember(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let Some(count) = args.try_get(2) else {
+        let set = read(data, args.get(1), ValueKind::Set)?;
+        out.bulk_or_null(Chosen::one(data, set.len()).map(|at| set.element(at).0));
+        return Ok(());
+    };
+    if args.len() > 3 {
+        return Err(text::SYNTAX.into());
+    }
+    let count = integer(count)?;
+    super::elements::admit_count(count)?;
+    let set = read(data, args.get(1), ValueKind::Set)?;
+    let chosen = Chosen::of(data, set, count)?;
+    out.array(chosen.len());
+    chosen.into_iter().for_each(|at| out.bulk(set.element(at).0));
+    Ok(())
+}
+
+pub(crate) fn sscan(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let Some(scan) = Scan::begin(data, args, ValueKind::Set, out)? else { return Ok(()) };
+    let set = read(data, args.get(1), ValueKind::Set)?;
+    scan_reply(data, set, &scan, out)
+}
+
+/// What is made of several sets.
+#[derive(Clone, Copy)]
+enum Operation {
+    Union,
+    Intersection,
+    Difference,
+}
+
+pub(crate) fn sunion(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    answer(data, args, Operation::Union, out)
+}
+
+pub(crate) fn sinter(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    answer(data, args, Operation::Intersection, out)
+}
+
+pub(crate) fn sdiff(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    answer(data, args, Operation::Difference, out)
+}
+
+pub(crate) fn sunionstore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    store(data, args, Operation::Union, out)
+}
+
+pub(crate) fn sinterstore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    store(data, args, Operation::Intersection, out)
+}
+
+pub(crate) fn sdiffstore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    store(data, args, Operation::Difference, out)
+}
+
+fn answer(
+    data: &mut Data<'_, '_>,
+    args: ArgsView<'_>,
+    operation: Operation,
+    out: &mut Writer<'_>,
+) -> Outcome {
+    let keys: Vec<&[u8]> = args.iter().skip(1).collect();
+    let members = combine(data, &keys, operation, usize::MAX)?;
+    data.admit_reply(members.iter().map(|member| member.len() + BULK_OVERHEAD_BYTES).sum())?;
+    out.set(members.len());
+    members.iter().for_each(|member| out.bulk(member));
+    Ok(())
+}
+
+fn store(data: &mut Data<'_, '_>, args: ArgsView<'_>, operation: Operation, out: &mut Writer<'_>) -> Outcome {
+    let keys: Vec<&[u8]> = args.iter().skip(2).collect();
+    let members = combine(data, &keys, operation, usize::MAX)?;
+    let tags: Vec<u16> = members.iter().map(|member| data.access.tag(member)).collect();
+    let target = args.get(1);
+    turn_to(data, target);
+    data.access.remove(data.db, target)?;
+    data.access.edit(data.db, target, ValueKind::Set, |set| {
+        members.iter().zip(tags).for_each(|(member, tag)| _ = set.add(tag, member));
+    })??;
+    out.integer(members.len() as i64);
+    Ok(())
+}
+
+pub(crate) fn sintercard(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let invalid = || Failure::from("ERR numkeys should be greater than 0");
+    let count = integer(args.get(1)).map_err(|_| invalid())?;
+    let count = usize::try_from(count).ok().filter(|count| *count > 0).ok_or_else(invalid)?;
+    if count > args.len() - 2 {
+        return Err("ERR Number of keys can't be greater than number of args".into());
+    }
+    let (mut limit, mut index) = (0, 2 + count);
+    while let Some(option) = args.try_get(index) {
+        if !is(option, "limit") {
+            return Err(text::SYNTAX.into());
+        }
+        let negative = "ERR LIMIT can't be negative";
+        let value = integer(option_value(args, index)?).map_err(|_| Failure::from(negative))?;
+        limit = usize::try_from(value).map_err(|_| Failure::from(negative))?;
+        index += 2;
+    }
+    let keys: Vec<&[u8]> = args.iter().skip(2).take(count).collect();
+    let most = if limit == 0 { usize::MAX } else { limit };
+    let members = combine(data, &keys, Operation::Intersection, most)?;
+    out.integer(members.len() as i64);
+    Ok(())
+}
+
+/// Makes one set of those at `keys`, `most` members of it. Every key is looked at, for its type.
+fn combine(
+    data: &mut Data<'_, '_>,
+    keys: &[&[u8]],
+    operation: Operation,
+    most: usize,
+) -> Result<Vec<Vec<u8>>, Failure> {
+    let mut sizes = Vec::with_capacity(keys.len());
+    for key in keys {
+        turn_to(data, key);
+        sizes.push(read(data, key, ValueKind::Set)?.len());
+    }
+    match operation {
+        Operation::Union => union(data, keys),
+        Operation::Intersection => {
+            let mut order: Vec<usize> = (0..keys.len()).collect();
+            order.sort_by_key(|at| sizes[*at]);
+            let sorted: Vec<&[u8]> = order.into_iter().map(|at| keys[at]).collect();
+            let mut members = narrow(data, &sorted, true)?;
+            members.truncate(most);
+            Ok(members)
+        }
+        Operation::Difference => narrow(data, keys, false),
+    }
+}
+
+fn union(data: &mut Data<'_, '_>, keys: &[&[u8]]) -> Result<Vec<Vec<u8>>, Failure> {
+    let (mut known, mut all) = (HashSet::new(), Vec::new());
+    for key in keys {
+        turn_to(data, key);
+        for member in members(read_to_change(data, key, ValueKind::Set)?) {
+            if known.insert(member.to_vec()) {
+                all.push(member.to_vec());
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// The members of the first set that are in all the others, or in none of them.
+fn narrow(data: &mut Data<'_, '_>, keys: &[&[u8]], in_all: bool) -> Result<Vec<Vec<u8>>, Failure> {
+    let (first, others) = keys.split_first().expect("a command has a key at least");
+    turn_to(data, first);
+    let set = read_to_change(data, first, ValueKind::Set)?;
+    let mut kept: Vec<Vec<u8>> = members(set).into_iter().map(<[u8]>::to_vec).collect();
+    for key in others {
+        if kept.is_empty() {
+            break;
+        }
+        turn_to(data, key);
+        let set = read_to_change(data, key, ValueKind::Set)?;
+        kept.retain(|member| is_in(data, set, member) == in_all);
+    }
+    Ok(kept)
+}
+
+/// Turns to `key`, where the keys of a long command are claimed.
+fn turn_to(data: &mut Data<'_, '_>, key: &[u8]) {
+    if data.access.is_claimed() {
+        data.access.turn_to(&[KeyRef { db: data.db, key }]);
+    }
+}
