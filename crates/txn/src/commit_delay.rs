@@ -33,6 +33,12 @@ impl CommitDelay {
         }
     }
 
+    /// How many are under way.
+    #[cfg(test)]
+    pub(crate) fn under_way(&self) -> usize {
+        self.under_way
+    }
+
     /// One was committed, so long after that was asked for.
     pub(crate) fn took(&mut self, took: Duration) {
         let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).min(TOOK_NS_MAX);

@@ -26,12 +26,13 @@ use crate::decision_log::{DecisionLog, LogCounters};
 use crate::event_count::EventCount;
 use crate::id::{BranchId, NodeName, TxId};
 use crate::inbox::{Inbox, Wake, lock};
-use crate::lane::{Lane, LaneError, Outcomes, Part, Time, lane_of};
+use crate::lane::{Lane, LaneError, LaneInner, Time, lane_of};
 use crate::phases::Phases;
 use crate::protocol::{BranchState, Effect, Misuse, Standing, State, Timing, Transaction};
 use crate::record::{Decision, RecordError};
 use crate::recovery_manager::RecoveryManager;
 use crate::resource::{Abilities, RESOURCE_NAME_BYTES_MAX, Resource};
+use crate::table::Outcomes;
 
 /// Transactions of one node.
 #[derive(Debug)]
@@ -179,7 +180,7 @@ pub(crate) struct Shared {
 /// All lanes, by number; the first is the recovery manager's.
 #[derive(Debug, Default)]
 struct Lanes {
-    all: Vec<Arc<Part>>,
+    all: Vec<Arc<LaneInner>>,
     /// Lanes whose threads are gone, with transactions that have not ended.
     adopted: Vec<u16>,
     /// Lanes that can be given away.
@@ -225,7 +226,7 @@ impl Coordinator {
             let back = move || shared.upgrade().into_iter().for_each(|shared| shared.on_back(place as u16));
             resource.watch(Box::new(back));
         }
-        let own = shared.new_part(&mut lock(&shared.lanes));
+        let own = shared.new_lane(&mut lock(&shared.lanes));
         let recovery_manager = RecoveryManager::new(Arc::clone(&shared), own, &decisions);
         let run = move || recovery_manager.run();
         #[allow(clippy::disallowed_methods, reason = "the coordinator owns this thread, and ends it")]
@@ -242,19 +243,19 @@ impl Coordinator {
     pub fn lane(&self) -> Lane {
         let mut lanes = lock(&self.shared.lanes);
         let free = lanes.free.pop().map(|index| Arc::clone(&lanes.all[usize::from(index)]));
-        let part = free.unwrap_or_else(|| self.shared.new_part(&mut lanes));
+        let lane = free.unwrap_or_else(|| self.shared.new_lane(&mut lanes));
         drop(lanes);
-        part.inbox.set_wake(Wake::Nobody);
-        Lane::new(Arc::clone(&self.shared), part)
+        lane.inbox.set_wake(Wake::Nobody);
+        Lane::new(Arc::clone(&self.shared), lane)
     }
 
     /// The newest of those that are done, and whose decision is kept for a while: `most` of what may be very many, in the order of
     /// their numbers.
     #[must_use]
     pub fn kept(&self, most: usize) -> Vec<TransactionInfo> {
-        let parts = lock(&self.shared.lanes).all.clone();
+        let all = lock(&self.shared.lanes).all.clone();
         let node = &self.shared.options.node;
-        let newest = parts.iter().flat_map(|part| part.core().newest_kept(node, most));
+        let newest = all.iter().flat_map(|lane| lane.table().newest_kept(node, most));
         let mut newest: Vec<(Nanos, TransactionInfo)> = newest.collect();
         newest.sort_unstable_by_key(|(goes_at, info)| Reverse((*goes_at, info.tx)));
         newest.truncate(most);
@@ -264,18 +265,18 @@ impl Coordinator {
     /// How many transactions are in which state, those that are kept among them. Cheap: for figures.
     #[must_use]
     pub fn states(&self) -> BTreeMap<State, u64> {
-        let parts = lock(&self.shared.lanes).all.clone();
+        let all = lock(&self.shared.lanes).all.clone();
         let mut states = BTreeMap::new();
-        parts.iter().for_each(|part| part.core().count_states(&mut states));
+        all.iter().for_each(|lane| lane.table().count_states(&mut states));
         states
     }
 
     /// The `most` transactions with the least numbers that are under way, of all or of those in `state`, in the order of their numbers.
     #[must_use]
     pub fn transactions(&self, state: Option<State>, most: usize) -> Vec<TransactionInfo> {
-        let parts = lock(&self.shared.lanes).all.clone();
+        let all = lock(&self.shared.lanes).all.clone();
         let node = &self.shared.options.node;
-        let first = parts.iter().flat_map(|part| part.core().first_live(node, state, most));
+        let first = all.iter().flat_map(|lane| lane.table().first_live(node, state, most));
         let mut first = in_order(first);
         first.truncate(most);
         first
@@ -285,7 +286,7 @@ impl Coordinator {
     #[must_use]
     pub fn transaction(&self, tx: TxId) -> Option<TransactionInfo> {
         let node = &self.shared.options.node;
-        self.shared.part_of(tx)?.core().info(node, tx)
+        self.shared.lane_with(tx)?.table().info(node, tx)
     }
 
     /// An operator's word about a transaction that is in doubt because of a last resource, or heuristic: see
@@ -311,9 +312,9 @@ impl Coordinator {
     pub fn counters(&self) -> Counters {
         let shared = &self.shared;
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let parts = lock(&shared.lanes).all.clone();
+        let all = lock(&shared.lanes).all.clone();
         let mut outcomes = Outcomes::default();
-        parts.iter().for_each(|part| outcomes.add(part.core().outcomes()));
+        all.iter().for_each(|lane| outcomes.add(lane.table().outcomes()));
         let Outcomes { committed, aborted, unknown, heuristic } = outcomes;
         Counters {
             committed,
@@ -329,9 +330,9 @@ impl Coordinator {
     /// How long the phases of committed transactions took, since the start.
     #[must_use]
     pub fn phases(&self) -> Phases {
-        let parts = lock(&self.shared.lanes).all.clone();
+        let all = lock(&self.shared.lanes).all.clone();
         let mut sum = Phases::default();
-        parts.iter().for_each(|part| sum.add(part.core().phases()));
+        all.iter().for_each(|lane| sum.add(lane.table().phases()));
         sum
     }
 
@@ -425,7 +426,7 @@ impl Shared {
 
     /// What is known of a branch.
     pub(crate) fn standing(&self, branch: BranchId) -> Standing {
-        self.part_of(branch.tx).map_or(Standing::Nobody, |part| part.core().standing(branch))
+        self.lane_with(branch.tx).map_or(Standing::Nobody, |lane| lane.table().standing(branch))
     }
 
     /// Changes the machine of `tx` from outside its lane; `None` if it has ended.
@@ -434,61 +435,61 @@ impl Shared {
         tx: TxId,
         how: impl FnOnce(&mut Transaction, &mut Vec<Effect>) -> T,
     ) -> Option<T> {
-        let part = self.part_of(tx)?;
-        let done = part.core().change(self, tx, how);
+        let lane = self.lane_with(tx)?;
+        let done = lane.change(self, &mut lane.table(), tx, how);
         // Its owner may sleep until a time that is not the next any more.
-        part.offer(self);
-        part.inbox.wake();
+        lane.offer(self);
+        lane.inbox.wake();
         done
     }
 
     /// The resource at this place answers again: nobody waits any longer to ask it.
     fn on_back(&self, resource: u16) {
-        let parts = lock(&self.lanes).all.clone();
-        parts.iter().for_each(|part| part.on_back(self, resource));
+        let all = lock(&self.lanes).all.clone();
+        all.iter().for_each(|lane| lane.on_back(self, resource));
     }
 
     /// The lane that has `tx`: the one in which it began, or the recovery manager's, if it began before this start or is an orphan.
-    fn part_of(&self, tx: TxId) -> Option<Arc<Part>> {
+    fn lane_with(&self, tx: TxId) -> Option<Arc<LaneInner>> {
         let lanes = lock(&self.lanes);
         let own = if tx.epoch == self.epoch { lane_of(tx) } else { RECOVERY_LANE };
-        let parts = [own, RECOVERY_LANE].map(|index| lanes.all.get(usize::from(index)).cloned());
+        let all = [own, RECOVERY_LANE].map(|index| lanes.all.get(usize::from(index)).cloned());
         drop(lanes);
-        parts.into_iter().flatten().find(|part| part.core().has(tx))
+        all.into_iter().flatten().find(|lane| lane.table().has(tx))
     }
 
     /// A lane's thread is gone: the recovery manager goes on with what is unfinished.
-    pub(crate) fn adopt(&self, part: &Arc<Part>) {
+    pub(crate) fn adopt(&self, lane: &Arc<LaneInner>) {
         let mut lanes = lock(&self.lanes);
-        if part.core().is_empty() {
-            lanes.free.push(part.index);
+        if lane.table().is_empty() {
+            lanes.free.push(lane.index);
             return;
         }
-        lanes.adopted.push(part.index);
+        lanes.adopted.push(lane.index);
         let recovery_manager = Arc::clone(&lanes.all[0].inbox);
         drop(lanes);
         let wake = Arc::clone(&recovery_manager);
-        part.inbox.set_wake(Wake::Call(Arc::new(move || wake.wake())));
+        lane.inbox.set_wake(Wake::Call(Arc::new(move || wake.wake())));
         recovery_manager.wake();
     }
 
     /// The lanes whose threads are gone; those that have nothing more to do are given back.
-    pub(crate) fn adopted(&self) -> Vec<Arc<Part>> {
+    pub(crate) fn adopted(&self) -> Vec<Arc<LaneInner>> {
         let mut lanes = lock(&self.lanes);
         let Lanes { all, adopted, free } = &mut *lanes;
         let (empty, busy): (Vec<u16>, Vec<u16>) =
-            adopted.iter().partition(|index| all[usize::from(**index)].core().is_empty());
+            adopted.iter().partition(|index| all[usize::from(**index)].table().is_empty());
         free.extend(empty);
         *adopted = busy;
         adopted.iter().map(|index| Arc::clone(&all[usize::from(*index)])).collect()
     }
 
-    fn new_part(&self, lanes: &mut Lanes) -> Arc<Part> {
+    fn new_lane(&self, lanes: &mut Lanes) -> Arc<LaneInner> {
         let index = u16::try_from(lanes.all.len()).expect("65,536 lanes are more than threads");
         let inbox = Inbox::new(Wake::Nobody, Arc::clone(&self.event_count));
-        let part = Arc::new(Part::new(index, inbox, &self.resources));
-        lanes.all.push(Arc::clone(&part));
-        part
+        let lane = Arc::new(LaneInner::new(index, inbox, &self.resources));
+        lanes.all.push(Arc::clone(&lane));
+        lane
     }
 }
 

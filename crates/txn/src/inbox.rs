@@ -25,6 +25,8 @@ pub(crate) enum Event {
     Answered(Call, Answer),
     /// The log has, or has not, what was written.
     Logged(TxId, Result<(), LogError>),
+    /// A transaction is to be committed, by whoever turns the lane.
+    Commit(TxId),
 }
 
 /// Events for one lane, and how its thread is woken.
@@ -124,7 +126,7 @@ impl Inbox {
         }
     }
 
-    fn push(&self, event: Event) {
+    pub(crate) fn push(&self, event: Event) {
         lock(&self.events).push(event);
         // Who says that it sleeps looks under the same lock: it has seen the event, or is seen to sleep here.
         if self.sleeps.load(Ordering::Acquire) != AWAKE {

@@ -17,7 +17,7 @@ use clock::Nanos;
 use crate::coordinator::Shared;
 use crate::id::BranchId;
 use crate::inbox::{Event, Inbox, Wake};
-use crate::lane::Part;
+use crate::lane::LaneInner;
 use crate::protocol::{Action, List, Recovery, Transaction};
 use crate::record::Decision;
 use crate::resource::{Answer, Ask, Call, Prepared, Replies, Reply};
@@ -26,7 +26,7 @@ use crate::resource::{Answer, Ask, Call, Prepared, Replies, Reply};
 #[derive(Debug)]
 pub(crate) struct RecoveryManager {
     shared: Arc<Shared>,
-    part: Arc<Part>,
+    lane: Arc<LaneInner>,
     recovery: Recovery,
     /// Answers to what recovery asks: what is prepared, and whether orphans are gone.
     found: Arc<Inbox>,
@@ -36,8 +36,8 @@ pub(crate) struct RecoveryManager {
 }
 
 impl RecoveryManager {
-    /// A recovery manager of the lane `part`, which begins with what the log knew.
-    pub(crate) fn new(shared: Arc<Shared>, part: Arc<Part>, decisions: &[Decision]) -> Self {
+    /// A recovery manager of this lane, which begins with what the log knew.
+    pub(crate) fn new(shared: Arc<Shared>, lane: Arc<LaneInner>, decisions: &[Decision]) -> Self {
         let (now, options) = (shared.clock.now(), &shared.options);
         let recovery =
             Recovery::new(options.node.clone(), shared.born..=shared.epoch, options.safety_interval);
@@ -46,42 +46,43 @@ impl RecoveryManager {
             let mut effects = Vec::new();
             let find = |name: &str| shared.find(name);
             let machine = Transaction::resume(decision, find, options.timing, now, &mut effects);
-            let mut core = part.core();
-            core.insert(decision.tx, machine);
-            core.change(&shared, decision.tx, |_, out| out.append(&mut effects));
+            let mut table = lane.table();
+            table.insert(machine);
+            lane.change(&shared, &mut table, decision.tx, |_, out| out.append(&mut effects));
         }
-        let own = Arc::clone(&part.inbox);
+        let own = Arc::clone(&lane.inbox);
         let found =
             Arc::new(Inbox::new(Wake::Call(Arc::new(move || own.wake())), Arc::clone(&shared.event_count)));
-        Self { shared, part, recovery, found, next_recovery: now, next_ring: now }
+        Self { shared, lane, recovery, found, next_recovery: now, next_ring: now }
     }
 
     /// Works until the coordinator ends.
     pub(crate) fn run(mut self) {
-        self.part.inbox.set_wake(Wake::Thread(std::thread::current()));
+        self.lane.inbox.set_wake(Wake::Thread(std::thread::current()));
         let mut told = Vec::new();
         while !self.shared.ends.load(Ordering::SeqCst) {
             // Before it looks at anything: whoever changes that afterwards wakes it, though it does not sleep yet.
-            let mut may_sleep = self.part.inbox.may_sleep();
+            let mut may_sleep = self.lane.inbox.may_sleep();
             self.take_found();
             self.recover_if_due();
             let adopted = self.shared.adopted();
-            for part in adopted.iter().chain([&self.part]) {
-                part.turn(&self.shared, self.shared.time(), &mut told);
-                part.offer(&self.shared);
+            for lane in adopted.iter().chain([&self.lane]) {
+                lane.turn(&self.shared, self.shared.time());
+                lane.table().take_finished(&mut told);
+                lane.offer(&self.shared);
             }
             // Nobody waits for what is told here: it was told before, or its thread is gone.
             told.clear();
             self.ring_if_due();
             let mut due = Some(self.next_recovery.min(self.next_ring));
-            for part in adopted.iter().chain([&self.part]) {
-                due = due.min(part.core().due().or(due));
+            for lane in adopted.iter().chain([&self.lane]) {
+                due = due.min(lane.table().due().or(due));
             }
-            let others = adopted.iter().map(|part| &part.inbox).chain([&self.found]);
+            let others = adopted.iter().map(|lane| &lane.inbox).chain([&self.found]);
             may_sleep &= others.fold(true, |may, inbox| may & inbox.may_sleep());
             if may_sleep && !self.shared.ends.load(Ordering::SeqCst) {
                 let most = due.map_or(WAIT_MOST, |due| due.since(self.shared.clock.now()).min(WAIT_MOST));
-                self.part.inbox.park(most);
+                self.lane.inbox.park(most);
             }
         }
     }
@@ -166,14 +167,14 @@ impl RecoveryManager {
 
     /// Gives an orphan to a machine in the recovery manager's lane.
     fn adopt(&self, now: Nanos, resource: u16, branch: BranchId) {
-        let (shared, mut core) = (&self.shared, self.part.core());
-        if !core.has(branch.tx) {
+        let (shared, mut table) = (&self.shared, self.lane.table());
+        if !table.has(branch.tx) {
             shared.resumed(branch.tx);
-            core.insert(branch.tx, Transaction::orphan(branch.tx, shared.options.timing));
+            table.insert(Transaction::orphan(branch.tx, shared.options.timing));
         }
         let it = &shared.resources[usize::from(resource)];
         let (abilities, name) = (it.abilities(), it.name());
-        let adopted = core.change(shared, branch.tx, |machine, effects| {
+        let adopted = self.lane.change(shared, &mut table, branch.tx, |machine, effects| {
             machine.adopt(now, branch.branch, resource, abilities, name, effects)
         });
         if adopted.is_some_and(|adopted| adopted.is_ok()) {

@@ -16,8 +16,7 @@
 //!   1. Calls wait for nothing but the lane's lock, which nobody holds for long.
 //!   2. The outcome of each transaction that began here is told once, by the lane's worker; of those only that end before the shared lane
 //!      does.
-//!   3. A commit that waits for the worker is begun at its next turn: while it rests it does not sleep longer than that, and whoever leaves one
-//!      otherwise wakes it.
+//!   3. A commit that waits for the worker is begun at its next turn: it waits in the lane's inbox, and what is there ends a sleep.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
@@ -26,28 +25,20 @@ use std::time::Duration;
 
 use crate::coordinator::{Coordinator, Shared};
 use crate::id::{BranchId, TxId};
-use crate::inbox::{Wake, lock};
-use crate::lane::{Core, Lane, LaneError, Part};
+use crate::inbox::{Event, Wake, lock};
+use crate::lane::{Lane, LaneError, LaneInner};
 use crate::protocol::Outcome;
+use crate::table::TransactionTable;
 
 /// A lane for all threads.
 #[derive(Debug)]
 pub struct SharedLane {
     shared: Arc<Shared>,
-    part: Arc<Part>,
+    inner: Arc<LaneInner>,
     ends: Arc<AtomicBool>,
-    waiting: Arc<Waiting>,
     host: Arc<dyn LaneHost>,
     /// Breaks off when the worker is gone; taken by whoever closes first.
     worker: Mutex<Option<mpsc::Receiver<()>>>,
-}
-
-/// Commits that wait for the worker's next turn.
-#[derive(Debug, Default)]
-struct Waiting {
-    /// The worker rests: commits wait.
-    rests: AtomicBool,
-    commits: Mutex<Vec<TxId>>,
 }
 
 /// Where the worker of a shared lane runs.
@@ -67,12 +58,10 @@ pub trait LaneHost: std::fmt::Debug + Send + Sync {
 pub struct LaneWorker {
     lane: Lane,
     ends: Arc<AtomicBool>,
-    waiting: Arc<Waiting>,
     told: Box<dyn Fn(TxId, Outcome) + Send>,
     rest: Duration,
-    // Kept for their memory.
+    /// Kept for its memory.
     finished: Vec<(TxId, Outcome)>,
-    commits: Vec<TxId>,
     /// Breaks off when all the above is gone.
     _alive: mpsc::Sender<()>,
 }
@@ -101,20 +90,18 @@ impl SharedLane {
         told: impl Fn(TxId, Outcome) + Send + 'static,
     ) -> std::io::Result<Self> {
         let lane = coordinator.lane();
-        let (shared, part) = lane.parts();
-        let (ends, waiting) = (Arc::default(), Arc::default());
+        let (shared, inner) = lane.parts();
+        let ends = Arc::default();
         let (alive, is_gone) = mpsc::channel();
         host.run(LaneWorker {
             lane,
             ends: Arc::clone(&ends),
-            waiting: Arc::clone(&waiting),
             told: Box::new(told),
             rest: Duration::ZERO,
             finished: Vec::new(),
-            commits: Vec::new(),
             _alive: alive,
         })?;
-        Ok(Self { shared, part, ends, waiting, host, worker: Mutex::new(Some(is_gone)) })
+        Ok(Self { shared, inner, ends, host, worker: Mutex::new(Some(is_gone)) })
     }
 
     /// Begins a transaction, which rolls back if no end was chosen for it within `timeout`.
@@ -123,13 +110,13 @@ impl SharedLane {
     /// [`LaneError::TooMany`], [`LaneError::Closed`].
     pub fn begin(&self, timeout: Duration) -> Result<TxId, LaneError> {
         self.shared.admit()?;
-        let mut core = self.part.core();
-        let before = core.due();
-        let tx = core.begin(&self.shared, timeout);
-        let is_earlier = core.due() != before;
-        drop(core);
+        let mut table = self.inner.table();
+        let before = table.due();
+        let tx = self.inner.begin(&self.shared, &mut table, timeout);
+        let is_earlier = table.due() != before;
+        drop(table);
         if is_earlier {
-            self.part.inbox.wake();
+            self.inner.inbox.wake();
         }
         Ok(tx)
     }
@@ -140,7 +127,7 @@ impl SharedLane {
     /// # Errors
     /// [`LaneError::Unknown`], [`LaneError::NoResource`], [`LaneError::NotReady`], [`LaneError::Misuse`].
     pub fn enlist(&self, tx: TxId, resource: u16) -> Result<BranchId, LaneError> {
-        self.part.enlist(&self.shared, tx, resource, Some(resource))
+        self.inner.enlist(&self.shared, tx, resource, Some(resource))
     }
 
     /// The branch that the resource at this place has, or would have.
@@ -154,14 +141,15 @@ impl SharedLane {
     /// # Errors
     /// [`LaneError::Unknown`], [`LaneError::Misuse`].
     pub fn commit(&self, tx: TxId) -> Result<(), LaneError> {
-        if self.waiting.rests.load(Ordering::SeqCst) {
-            self.part.core().check_active(tx)?;
-            lock(&self.waiting.commits).push(tx);
-            // Its rest may just have ended.
-            self.part.inbox.wake();
-            return Ok(());
-        }
-        self.end(|core, shared| core.commit(shared, shared.time(), tx))
+        self.end(|inner, table| {
+            if !table.is_gathering {
+                return inner.commit(&self.shared, table, self.shared.time(), tx);
+            }
+            table.active(tx)?;
+            // Under the lock: the worker says under it that it gathers no more, and then looks for what came before.
+            inner.inbox.push(Event::Commit(tx));
+            Ok(())
+        })
     }
 
     /// Begins to roll back; the outcome, which has this reason, is told.
@@ -169,19 +157,19 @@ impl SharedLane {
     /// # Errors
     /// [`LaneError::Unknown`], [`LaneError::Misuse`].
     pub fn rollback(&self, tx: TxId, reason: &str) -> Result<(), LaneError> {
-        self.end(|core, shared| core.rollback(shared, shared.time(), tx, reason))
+        self.end(|inner, table| inner.rollback(&self.shared, table, tx, reason))
     }
 
     /// Its worker may be about to sleep: it is woken if this leaves it something to do before it would look.
-    fn end<T>(&self, how: impl FnOnce(&mut Core, &Shared) -> T) -> T {
-        let mut core = self.part.core();
-        let before = core.due();
-        let done = how(&mut core, &self.shared);
-        let must_look = core.has_finished() || core.due() != before;
-        drop(core);
-        self.part.offer(&self.shared);
+    fn end<T>(&self, how: impl FnOnce(&LaneInner, &mut TransactionTable) -> T) -> T {
+        let mut table = self.inner.table();
+        let before = table.due();
+        let done = how(&self.inner, &mut table);
+        let must_look = table.has_finished() || table.due() != before;
+        drop(table);
+        self.inner.offer(&self.shared);
         if must_look {
-            self.part.inbox.wake();
+            self.inner.inbox.wake();
         }
         done
     }
@@ -189,7 +177,7 @@ impl SharedLane {
     /// Ends; what has not ended is left to the coordinator's recovery manager, and its outcome is not told. Waits for the lane's worker.
     pub fn close(&self) {
         self.ends.store(true, Ordering::SeqCst);
-        self.part.inbox.wake();
+        self.inner.inbox.wake();
         let worker = lock(&self.worker).take();
         if let Some(is_gone) = worker.filter(|_| !self.host.is_here()) {
             // It says nothing, and hangs up.
@@ -210,37 +198,28 @@ impl LaneWorker {
         self.lane.inbox().set_wake(Wake::Call(Arc::new(wake)));
     }
 
-    /// Begins the commits that wait, handles what came, tells what ended. Does not wait.
+    /// Handles what came, commits that wait among it, and tells what ended. Does not wait.
     pub fn turn(&mut self) -> Pause {
         // Before it looks at anything: whoever changes that afterwards wakes it, though it does not sleep yet. Who has rested
         // looks by itself: nobody need wake it.
         let may_sleep = self.rest.is_zero() && self.lane.inbox().may_sleep();
         let is_over = self.ends.load(Ordering::SeqCst);
         if is_over {
-            // From now on commits begin at once.
-            self.waiting.rests.store(false, Ordering::SeqCst);
+            // From now on commits begin at once; those that wait begin in this turn.
+            self.lane.gather(Duration::ZERO);
         }
-        self.begin_commits();
+        self.lane.turn(&mut self.finished);
         if is_over {
             return Pause::Over;
         }
-        self.lane.turn(&mut self.finished);
         self.finished.drain(..).for_each(|(tx, outcome)| (self.told)(tx, outcome));
         let most = self.lane.rest();
         self.rest = self.lane.commit_delay();
-        self.waiting.rests.store(!self.rest.is_zero(), Ordering::SeqCst);
+        self.lane.gather(self.rest);
         match (self.rest, may_sleep) {
             (Duration::ZERO, true) => Pause::Sleep(most),
             (Duration::ZERO, false) => Pause::None,
             (rest, _) => Pause::Rest(rest.min(most)),
-        }
-    }
-
-    fn begin_commits(&mut self) {
-        std::mem::swap(&mut *lock(&self.waiting.commits), &mut self.commits);
-        for tx in self.commits.drain(..) {
-            // One whose deadline came first is told so, as any other.
-            let _ = self.lane.commit(tx);
         }
     }
 }

@@ -23,9 +23,10 @@ use crate::commit_delay::CommitDelay;
 use crate::coordinator::TransactionInfo;
 use crate::decision_log::Cycle;
 use crate::id::{BranchId, NodeName, TxId};
+use crate::inbox::Event;
 use crate::lane::LaneError;
 use crate::phases::Phases;
-use crate::protocol::{Outcome, Standing, State, Transaction};
+use crate::protocol::{Effect, Outcome, Standing, State, Transaction};
 
 /// All transactions of a lane.
 #[derive(Debug, Default)]
@@ -45,6 +46,15 @@ pub(crate) struct TransactionTable {
     /// Commits wait for the worker of a shared lane, which lets them gather.
     pub(crate) is_gathering: bool,
     written: Written,
+    pub(crate) scratch: Scratch,
+}
+
+/// Buffers, kept for their memory.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    pub(crate) events: Vec<Event>,
+    pub(crate) effects: Vec<Effect>,
+    pub(crate) record: Vec<u8>,
 }
 
 /// Records that are on their way to the log.
@@ -125,6 +135,9 @@ impl TransactionTable {
         };
         let was_ending = machine.is_ending();
         let done = how(machine);
+        if cfg!(debug_assertions) {
+            machine.check();
+        }
         self.commit_delay.moved(was_ending, machine.is_ending());
         Some(done)
     }
@@ -168,6 +181,7 @@ impl TransactionTable {
     /// Removes one that has ended; whether it was only kept.
     pub(crate) fn on_end(&mut self, tx: TxId) -> bool {
         let (live, kept) = (self.live.remove(&tx), self.kept.remove(&tx));
+        assert!(live.is_some() != kept.is_some(), "transaction {tx} ended in no place, or in two");
         let is_ending = live.iter().chain(&kept).any(Transaction::is_ending);
         self.commit_delay.moved(is_ending, false);
         kept.is_some()
@@ -339,10 +353,150 @@ impl TransactionTable {
         self.get(tx).map(|machine| TransactionInfo::of(node, machine))
     }
 
+    /// Looks whether the invariants hold. As dear as there are transactions: for tests.
+    #[cfg(test)]
+    fn check(&self) {
+        for (tx, machine) in &self.live {
+            assert!(!self.kept.contains_key(tx) && machine.state() != State::Done, "{machine:?}");
+            let next = machine.next_time();
+            assert!(next.is_none_or(|next| self.live_due.is_some_and(|due| due <= next)), "{machine:?}");
+        }
+        for (tx, machine) in &self.kept {
+            let goes = machine.next_time().expect("what is kept goes at a time");
+            assert!(machine.state() == State::Done && self.goes.contains(&(goes, *tx)), "{machine:?}");
+        }
+        self.live.values().chain(self.kept.values()).for_each(Transaction::check);
+        let ending = self.live.values().filter(|machine| machine.is_ending()).count();
+        assert_eq!(self.commit_delay.under_way(), ending, "commits under way");
+    }
+
     fn put_live(&mut self, machine: Transaction) {
         let tx = machine.id();
         self.live_due = self.live_due.into_iter().chain(machine.next_time()).min();
         let before = self.live.insert(tx, machine);
         assert!(before.is_none() && !self.kept.contains_key(&tx), "transaction {tx} began twice");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clock::UnixMs;
+
+    use super::*;
+    use crate::protocol::Timing;
+    use crate::resource::{Abilities, Answer, Ask, Vote};
+
+    const WALL: UnixMs = UnixMs(1_700_000_000_000);
+
+    /// A table whose machines are asked, answered and written for, and whose invariants are looked at after each step.
+    #[derive(Default)]
+    struct Bench {
+        table: TransactionTable,
+        now: Nanos,
+        ended: usize,
+    }
+
+    impl Bench {
+        fn begin(&mut self, timeout_ms: u64, branches: u16) -> TxId {
+            let tx = TxId { epoch: 1, number: self.table.count_next() };
+            let timing = Timing { keep: Duration::from_millis(30), ..Timing::default() };
+            self.table.insert(Transaction::begin(tx, self.now + Duration::from_millis(timeout_ms), timing));
+            for place in 0..branches {
+                let machine = self.table.get_mut(tx).unwrap();
+                machine.enlist(place, Abilities::default(), format!("r{place}")).unwrap();
+            }
+            tx
+        }
+
+        fn change(&mut self, tx: TxId, how: impl FnOnce(&mut Transaction, Nanos, &mut Vec<Effect>)) {
+            let (now, mut effects) = (self.now, Vec::new());
+            self.table.change(tx, |machine| how(machine, now, &mut effects));
+            for effect in effects {
+                match effect {
+                    Effect::Finish(outcome) => self.table.on_finish(tx, outcome),
+                    Effect::End => {
+                        self.table.on_end(tx);
+                        self.ended += 1;
+                    }
+                    _ => {}
+                }
+            }
+            self.table.settle(tx);
+            self.table.check();
+        }
+
+        fn answer(&mut self, tx: TxId, branch: u16, ask: Ask, attempt: u32, answer: Answer) {
+            self.change(tx, |machine, now, effects| {
+                machine.on_answer(now, WALL, branch, ask, attempt, answer, effects);
+            });
+        }
+
+        fn commit(&mut self, tx: TxId) {
+            self.change(tx, |machine, now, effects| machine.commit(now, WALL, effects).unwrap());
+            (0..2).for_each(|branch| self.answer(tx, branch, Ask::Prepare, 1, Answer::Voted(Vote::Yes)));
+            self.change(tx, |machine, now, effects| machine.on_logged(now, WALL, Ok(()), effects));
+            (0..2).for_each(|branch| self.answer(tx, branch, Ask::Commit, 2, Answer::Done));
+        }
+
+        fn wait(&mut self, ms: u64) {
+            self.now = self.now + Duration::from_millis(ms);
+            for tx in self.table.take_due(self.now) {
+                self.change(tx, |machine, now, effects| machine.on_time(now, WALL, effects));
+            }
+            self.table.forget_past(self.now);
+            self.table.check();
+        }
+    }
+
+    #[test]
+    fn transaction_is_under_way_then_kept_then_gone() {
+        let mut bench = Bench::default();
+        let (first, second) = (bench.begin(1_000, 2), bench.begin(1_000, 2));
+        bench.commit(first);
+        assert_eq!((bench.table.live().len(), bench.table.kept.len(), bench.table.len()), (1, 1, 2));
+        assert_eq!(bench.table.take_outcome(first), Some(Outcome::Committed));
+        assert_eq!((bench.table.take_outcome(first), bench.table.take_outcome(second)), (None, None));
+        bench.wait(30);
+        assert!(!bench.table.has(first) && bench.table.has(second) && bench.ended == 1);
+    }
+
+    #[test]
+    fn one_that_was_kept_is_under_way_again_when_its_branch_comes_back() {
+        let mut bench = Bench::default();
+        let tx = bench.begin(1_000, 2);
+        bench.commit(tx);
+        bench.change(tx, |machine, now, effects| machine.on_found(now, 1, effects));
+        assert_eq!((bench.table.live().len(), bench.table.kept.len()), (1, 0));
+        bench.answer(tx, 1, Ask::Commit, 3, Answer::Done);
+        assert_eq!((bench.table.live().len(), bench.table.kept.len()), (0, 1));
+        bench.wait(30);
+        assert_eq!((bench.table.len(), bench.ended), (0, 1));
+    }
+
+    #[test]
+    fn nobody_waits_for_a_time_before_the_next_that_is_due() {
+        let mut bench = Bench::default();
+        let last = bench.begin(50, 0);
+        let first = bench.begin(20, 0);
+        assert_eq!(bench.table.due(), Some(Nanos(20_000_000)));
+        bench.wait(20);
+        assert!(!bench.table.has(first) && bench.table.has(last));
+        assert_eq!(bench.table.due(), Some(Nanos(50_000_000)));
+        bench.wait(30);
+        assert_eq!((bench.table.due(), bench.table.len(), bench.table.outcomes().aborted), (None, 0, 2));
+    }
+
+    #[test]
+    fn lone_transaction_goes_on_with_the_cycle_of_its_record() {
+        let mut bench = Bench::default();
+        bench.begin(1_000, 2);
+        assert_eq!(bench.table.cycle_awaited(), None);
+        bench.table.on_written(Some(7));
+        assert_eq!((bench.table.cycle_awaited(), bench.table.not_offered()), (Some(7), 1));
+        assert!(bench.table.take_offer() && !bench.table.take_offer());
+        bench.begin(1_000, 2);
+        assert_eq!(bench.table.cycle_awaited(), None, "the other waits for something else");
+        bench.table.on_logged();
+        assert_eq!(bench.table.writing(), 0);
     }
 }

@@ -149,6 +149,16 @@ impl Recovery {
         }
     }
 
+    /// Looks whether what was seen is what this can have seen. Cheap: for simulations, after each step, and builds with debug assertions.
+    ///
+    /// # Panics
+    /// If it is not: a bug.
+    pub fn check(&self) {
+        assert!(self.pass > 0 || self.seen.is_empty(), "seen before the first pass: {self:?}");
+        let is_own = |branch: &BranchId| self.own(&self.node.branch_id(*branch)) == Some(*branch);
+        assert!(self.seen.keys().all(|(_, branch)| is_own(branch)), "seen, and of another node: {self:?}");
+    }
+
     /// Branches without an owner, their resources, and when they were first seen, for operators.
     pub fn suspects(&self) -> impl Iterator<Item = (u16, BranchId, Nanos)> {
         self.seen.iter().map(|(&(resource, branch), &since)| (resource, branch, since))
@@ -168,8 +178,10 @@ impl Recovery {
 
     /// Takes out what was seen at `resource`.
     fn split_off(&mut self, resource: u16) -> BTreeMap<(u16, BranchId), Nanos> {
-        let (before, others) =
+        let count = self.seen.len();
+        let (before, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
             std::mem::take(&mut self.seen).into_iter().partition(|((place, _), _)| *place == resource);
+        assert_eq!(before.len() + others.len(), count, "each is of one resource");
         self.seen = others;
         before
     }

@@ -37,6 +37,7 @@
 //! Source: Gray 1978; Mohan, Lindsay 1983; docs/adr/0008-transactions.md.
 
 mod branch;
+mod check;
 mod decide;
 mod operator;
 mod outcome;
@@ -44,6 +45,7 @@ mod outcome;
 mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use branch::Branch;
 pub use branch::BranchState;
@@ -237,14 +239,25 @@ impl Transaction {
         effects: &mut Vec<Effect>,
     ) {
         if let Some(record) = self.log.writing.take() {
+            (self.log.busy_until, self.log.again_at) = (None, None);
             self.on_record(&mut Step { now, wall, effects }, record, result);
         }
     }
 
-    /// The log did not take the record of [`Effect::Write`].
+    /// The log did not take the record of [`Effect::Write`]. If that is for want of room alone, it is written again after a pause, for
+    /// two seconds.
+    ///
+    /// # Panics
+    /// If no record is on its way: a bug of the caller.
     pub fn on_refused(&mut self, now: Nanos, wall: UnixMs, refused: Refused, effects: &mut Vec<Effect>) {
+        assert!(self.log.writing.is_some(), "the log refused what was not written");
+        let until = *self.log.busy_until.get_or_insert(now + BUSY_MAX);
         let result = match refused {
             _ if planted(Bug::RefusedIsCommitted) => Ok(()),
+            Refused::Busy(_) if now < until => {
+                self.log.again_at = Some(now + BUSY_PAUSE);
+                return;
+            }
             Refused::Busy(why) | Refused::Full(why) | Refused::Closed(why) => Err(LogError::Absent(why)),
         };
         self.on_logged(now, wall, result, effects);
@@ -266,6 +279,9 @@ impl Transaction {
         }
         if self.finish_due.is_some_and(|due| due <= now) {
             self.finish_decided(step);
+        }
+        if self.log.again_at.is_some_and(|due| due <= now) {
+            self.write_again(step);
         }
         if self.log.retry.is_some_and(|due| due <= now) {
             self.write_heuristic(step);
@@ -304,8 +320,13 @@ impl Transaction {
             State::Preparing => !planted(Bug::PrepareTimerNotArmed),
             _ => false,
         };
-        let own =
-            [self.finish_due, self.log.retry, self.log.remove_due, has_deadline.then_some(self.deadline)];
+        let own = [
+            self.finish_due,
+            self.log.again_at,
+            self.log.retry,
+            self.log.remove_due,
+            has_deadline.then_some(self.deadline),
+        ];
         let of_branches = self.branches.iter().filter_map(|branch| match self.state {
             State::Preparing if planted(Bug::PrepareTimerNotArmed) && branch.is_asked() => None,
             _ => branch.due(),
@@ -461,6 +482,9 @@ struct LogSide {
     holds: bool,
     /// What is being written is out of date.
     is_stale: bool,
+    /// When a record is written again for which the log had no room, and until when.
+    again_at: Option<Nanos>,
+    busy_until: Option<Nanos>,
     /// When a heuristic record that was not written is tried again.
     retry: Option<Nanos>,
     /// When the record may go.
@@ -492,4 +516,7 @@ enum Doubt {
 
 /// So many branches fit without a second allocation.
 const BRANCHES_USUAL: usize = 2;
+/// A log without room is asked again after so long, and so long at most: then it has refused.
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
+const BUSY_MAX: Duration = Duration::from_secs(2);
 const DEADLINE: &str = "the transaction's time is over (its deadline)";

@@ -40,17 +40,27 @@ impl World {
                 return;
             }
         }
+        if let Some(machine) = self.node.as_ref().and_then(|node| node.machines.get(&tx)) {
+            machine.check();
+        }
         self.arm();
     }
 
     pub(crate) fn write(&mut self, tx: TxId, decision: Decision) {
-        if self.log.is_dead || (self.has_faults() && self.rng.chance(1, 25)) {
-            self.met.refused += 1;
+        let refused = match self.rng.below(50) {
+            _ if self.log.is_dead => Some(Refused::Closed("its sync failed".to_owned())),
+            0 | 1 if self.has_faults() => Some(Refused::Full("txn.log_max".to_owned())),
+            2 | 3 if self.has_faults() => Some(Refused::Busy("journal.buffer_max".to_owned())),
+            _ => None,
+        };
+        if let Some(refused) = refused {
+            self.met.busy += u64::from(matches!(refused, Refused::Busy(_)));
+            self.met.refused += u64::from(!matches!(refused, Refused::Busy(_)));
             let (now, wall, mut effects) = (self.now(), self.wall(), Vec::new());
             let Some(machine) = self.node.as_mut().and_then(|node| node.machines.get_mut(&tx)) else {
                 return;
             };
-            machine.on_refused(now, wall, Refused::Full("txn.log_max".to_owned()), &mut effects);
+            machine.on_refused(now, wall, refused, &mut effects);
             return self.perform(tx, effects);
         }
         self.log.pending.push(Op::Write(decision));
@@ -220,6 +230,7 @@ impl World {
         };
         let list = List { resource: message.site as u16, pass: message.attempt, found };
         node.recovery.on_found(now, list, is_sound, standing, &mut actions);
+        node.recovery.check();
         for action in actions {
             self.act(now, action);
         }

@@ -31,6 +31,7 @@ pub struct Met {
     pub came_back: u64,
     pub resolved: u64,
     pub refused: u64,
+    pub busy: u64,
     pub absent: u64,
     pub dead_logs: u64,
     pub doomed: u64,
@@ -48,7 +49,7 @@ impl Met {
         self.counters().iter().all(|count| **count > 0)
     }
 
-    fn counters(&mut self) -> [&mut u64; 13] {
+    fn counters(&mut self) -> [&mut u64; 14] {
         let Self {
             committed,
             aborted,
@@ -60,6 +61,7 @@ impl Met {
             came_back,
             resolved,
             refused,
+            busy,
             absent,
             dead_logs,
             doomed,
@@ -67,7 +69,7 @@ impl Met {
 
         [
             committed, aborted, unknown, heuristic, crashes, resumed, orphans, came_back, resolved, refused,
-            absent, dead_logs, doomed,
+            busy, absent, dead_logs, doomed,
         ]
     }
 }

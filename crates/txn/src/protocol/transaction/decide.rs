@@ -205,6 +205,20 @@ impl Transaction {
         step.effects.push(Effect::Write(self.decision(record)));
     }
 
+    /// Tries again to write a record for which the log had no room: what it says is as of now.
+    pub(super) fn write_again(&mut self, step: &mut Step<'_>) {
+        let record = self.log.writing.expect("what waits for room is being written");
+        self.log.again_at = None;
+        if record == Record::Heuristic && self.is_acknowledged {
+            // An operator has seen it meanwhile: there is nothing left to say.
+            (self.log.writing, self.log.busy_until) = (None, None);
+            return self.settle_all(step);
+        }
+        // It says what is known now.
+        self.log.is_stale &= record != Record::Heuristic;
+        step.effects.push(Effect::Write(self.decision(record)));
+    }
+
     /// The record as of now.
     fn decision(&self, record: Record) -> Decision {
         let is_commit = matches!(record, Record::Commit | Record::Resolution(true));

@@ -78,10 +78,12 @@ impl Bench {
 
     fn answer(&mut self, branch: u16, ask: Ask, attempt: u32, answer: Answer) {
         self.tx.on_answer(self.now, WALL, branch, ask, attempt, answer, &mut self.effects);
+        self.tx.check();
     }
 
     fn logged(&mut self, result: Result<(), LogError>) {
         self.tx.on_logged(self.now, WALL, result, &mut self.effects);
+        self.tx.check();
     }
 
     fn wait(&mut self, ms: u64) {
@@ -89,6 +91,7 @@ impl Bench {
         while let Some(due) = self.tx.next_time().filter(|due| *due <= until) {
             self.now = self.now.max(due);
             self.tx.on_time(self.now, WALL, &mut self.effects);
+            self.tx.check();
         }
         self.now = until;
     }
@@ -264,6 +267,32 @@ fn decision_that_is_certain_not_to_be_written_rolls_back() {
     let mut bench = Bench::deciding();
     bench.tx.on_refused(bench.now, WALL, Refused::Full("txn.x".to_owned()), &mut bench.effects);
     assert_eq!(bench.asked(), [(0, Ask::Rollback, 2), (1, Ask::Rollback, 2)]);
+}
+
+/// It waited in the lane, with the bytes of the first attempt, and no simulation saw it.
+#[test]
+fn decision_for_which_the_log_has_no_room_is_written_again_until_it_has() {
+    let busy = || Refused::Busy("journal.buffer_max".to_owned());
+    let mut bench = Bench::deciding();
+    bench.effects();
+    for _ in 0..100 {
+        bench.tx.on_refused(bench.now, WALL, busy(), &mut bench.effects);
+        assert_eq!((bench.effects(), bench.tx.state()), (vec![], State::Deciding));
+        bench.wait(10);
+        assert!(matches!(&bench.effects()[..], [Effect::Write(decision)] if states(decision).len() == 2));
+    }
+    bench.logged(Ok(()));
+    assert_eq!(bench.asked(), [(0, Ask::Commit, 2), (1, Ask::Commit, 2)]);
+
+    let mut bench = Bench::deciding();
+    bench.effects();
+    while bench.tx.state() == State::Deciding {
+        bench.effects();
+        bench.tx.on_refused(bench.now, WALL, busy(), &mut bench.effects);
+        bench.wait(10);
+        assert!(bench.now <= Nanos(2_100_000_000), "it holds its locks for ever");
+    }
+    assert!(bench.tx.reason().contains("journal.buffer_max"), "{}", bench.tx.reason());
 }
 
 #[test]
