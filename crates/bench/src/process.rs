@@ -45,6 +45,14 @@ pub fn rss_bytes(id: u32) -> Result<u64, Failure> {
     Ok(number_of(&read(&format!("/proc/{id}/status"))?, "VmRSS:") * 1024)
 }
 
+/// The most bytes of process `id` that were ever resident (`VmHWM`).
+///
+/// # Errors
+/// The process is gone.
+pub fn rss_bytes_max(id: u32) -> Result<u64, Failure> {
+    Ok(number_of(&read(&format!("/proc/{id}/status"))?, "VmHWM:") * 1024)
+}
+
 /// Threads of process `id`.
 ///
 /// # Errors

@@ -3,6 +3,7 @@
 //! A group starts its servers, warms each up once, and measures them in turn: A, B, A, B, ... All run on the same
 //! machine as the load, unpinned; the number of loops is in each command.
 
+mod churn;
 mod clients;
 mod disk;
 mod journal_alone;
@@ -109,6 +110,7 @@ pub const GROUPS: &[Group] = &[
     Group { name: "written", about: "bytes written for each SET", run: disk::written },
     Group { name: "idle", about: "memory of an idle connection", run: memory::idle },
     Group { name: "keys", about: "memory of a key beside Redis", run: memory::keys },
+    Group { name: "churn", about: "memory that is resident under churn, of memory.limit", run: churn::churn },
     Group { name: "disk", about: "disk used after overwriting, cleaning on", run: disk::overwritten },
     Group { name: "start", about: "time to start", run: disk::start },
     Group { name: "scale", about: "cost of one of many keys beside one of few", run: scale::scale },

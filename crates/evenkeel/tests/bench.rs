@@ -108,6 +108,23 @@ fn each_client_count_and_value_size_is_a_test_of_its_own() {
 }
 
 #[test]
+fn churn_ends_by_itself_and_tells_how_much_of_the_limit_is_resident() {
+    for engine in ["log", "memory"] {
+        let shape = ["--memory-limit-mib", "32", "--duration", "3s", "--clients", "2", "--pipeline", "8"];
+        let (status, value) = measured(&[&["churn", "--engine", engine][..], &shape].concat());
+        assert_eq!(status, 0, "{value}");
+        has_the_common_shape(&value, "churn");
+        let of = |name: &str| value[name].as_u64().unwrap_or_else(|| panic!("{name}: {value}"));
+        assert!(of("rss_start_bytes") > 0 && of("used_max_bytes") > 0 && of("written_bytes") > 0);
+        assert!(of("rss_max_bytes") >= of("rss_sampled_max_bytes"));
+        let ratio = of("rss_max_bytes") as f64 / f64::from(32 << 20);
+        assert!((value["ratio"].as_f64().unwrap() - ratio).abs() < 0.001);
+        assert_eq!(value["within"], ratio <= 1.10);
+        assert!(value["samples"].as_array().unwrap().len() >= 2, "one each second");
+    }
+}
+
+#[test]
 fn redis_is_measured_beside_and_gets_a_ratio() {
     let small = ["remote-test", "--clients", "5", "--requests", "500", "--iterations", "1"];
     let (status, value) = measured(&[&small[..], &["--against", "redis"]].concat());

@@ -44,4 +44,5 @@ pub(crate) use recorder::Recorder;
 pub use recorder::Tally;
 pub use script::{Recorded, Script};
 pub use target::{Protocol, Target};
+pub(crate) use work::Random;
 pub use work::{Action, Group, KeyForm, Keys, Limit, Phase, Pick, Work};

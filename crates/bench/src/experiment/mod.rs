@@ -7,6 +7,7 @@
 
 mod arguments;
 mod chart;
+mod churn;
 mod hazelcast;
 mod host;
 mod html;
@@ -56,6 +57,8 @@ enum Experiment {
     Tx(tx::Tx),
     /// Money transfers between PostgreSQL, MariaDB and keys, compared with a program that prepares and commits both databases itself
     Transfers(transfers::Transfers),
+    /// Keys of all sizes come and go on a server with a small memory.limit; says how much of it is resident at most
+    Churn(churn::Churn),
     /// Part of a load of several processes
     #[command(hide = true)]
     Worker,
@@ -78,6 +81,7 @@ pub fn run(bench: &Bench) -> ExitCode {
         Experiment::Replay(test) => (&test.common.shown, test.run()),
         Experiment::Tx(test) => (&test.shown, test.run()),
         Experiment::Transfers(test) => (&test.shown, test.run()),
+        Experiment::Churn(test) => (&test.shown, test.run()),
         Experiment::Worker => return ended(drive::work_for_parent().map(|()| true)),
     };
     ended(reports.and_then(|reports| show(shown, &reports)))
