@@ -272,9 +272,9 @@ impl Memory {
         let reserved = Reserved { held, bytes, copy_bytes, all_bytes: Arc::clone(&self.reserved_bytes) };
         let to_come_bytes = self.reported_bytes_max.load(Ordering::Relaxed);
         let to_come_bytes = to_come_bytes.saturating_sub(self.reported_bytes.load(Ordering::Relaxed));
-        self.make_room(index, engine, RESERVE_PAGES_MAX, to_come_bytes);
-        let used_bytes = self.used(index, engine);
         let beside_bytes = if others_bytes == 0 { 0 } else { to_come_bytes };
+        self.make_room(index, engine, RESERVE_PAGES_MAX, beside_bytes);
+        let used_bytes = self.used(index, engine);
         if limit_bytes == 0 || used_bytes.saturating_add(beside_bytes) <= limit_bytes {
             return Ok(reserved);
         }
