@@ -23,19 +23,23 @@ pub(crate) fn tune() {
     }
 }
 
-/// Has all threads share a few heaps: for the connector `threads`. Else each of up to eight heaps a core may keep what is free at
-/// its end, which with a thread for each client came to a quarter of a small `memory.limit`. Before those threads start.
-pub(crate) fn share_heaps() {
+/// Has all threads share a few heaps, two more than `loops`. By itself glibc makes eight for each core, and each keeps free memory of its
+/// own: that came to 6 MiB with two cores, and under the connector `threads` to a quarter of a small `memory.limit`. Before the first
+/// thread starts.
+pub(crate) fn share_heaps(loops: usize) {
     #[cfg(target_env = "gnu")]
-    // SAFETY: as in `tune`; threads that have a heap keep it.
-    unsafe {
-        libc::mallopt(libc::M_ARENA_MAX, HEAPS_MAX);
+    {
+        let heaps = libc::c_int::try_from(loops).unwrap_or(libc::c_int::MAX).saturating_add(HEAPS_BESIDE);
+        // SAFETY: as in `tune`; threads that have a heap keep it.
+        unsafe { libc::mallopt(libc::M_ARENA_MAX, heaps) };
     }
+    #[cfg(not(target_env = "gnu"))]
+    let _ = loops;
 }
 
-/// Heaps of the connector `threads`.
+/// Heaps for the threads that read, write, clean and count.
 #[cfg(target_env = "gnu")]
-const HEAPS_MAX: libc::c_int = 4;
+const HEAPS_BESIDE: libc::c_int = 2;
 /// Smaller blocks are cheap to reuse, and their heaps are trimmed.
 #[cfg(target_env = "gnu")]
 const MAPPED_BYTES_MIN: libc::c_int = 256 << 10;

@@ -58,9 +58,8 @@ impl End {
 /// # Errors
 /// One line that says why it did not start, or why it stopped.
 pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), String> {
-    if settings.connector == server::settings::Connector::Threads {
-        crate::allocator::share_heaps();
-    }
+    let threaded = settings.connector == server::settings::Connector::Threads;
+    crate::allocator::share_heaps(if threaded { 2 } else { settings.loops_resolved() });
     logging::start(&settings);
     #[cfg(debug_assertions)]
     crate::steps::obey();
@@ -291,6 +290,7 @@ fn store_options(settings: &Settings, clock: &Arc<dyn Clock>, hooks: store::Hook
             },
             ..journal::Options::default()
         },
+        resident_bytes: server::metrics::resident_bytes,
         hooks,
         ..store::Options::default()
     }

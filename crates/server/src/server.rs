@@ -139,7 +139,7 @@ impl Server {
             long,
             active_expiry: AtomicBool::new(true),
             last_save_unix_s: AtomicU64::new(unix_us / 1_000_000),
-            startup_bytes: resident_bytes().saturating_sub(store.memory().used_bytes()),
+            startup_bytes: resident_bytes().saturating_sub(store.memory().counted_bytes()),
             peers,
             table,
             store,

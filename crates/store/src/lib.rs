@@ -33,6 +33,7 @@ mod packed;
 mod policy;
 mod prepared;
 mod record;
+mod resident;
 mod salvage;
 mod sought;
 mod staging;

@@ -1,7 +1,7 @@
 //! The memory budget: what counts, what is dropped, what is refused.
 //!
-//! Counted: index pages and hot objects (`index`), large values, what commands have read from disk and what transactions stage (`large`), what waits in the journal (`engine`), and what others report
-//! in: connection buffers. From 15/16 of `memory.limit` on, each command that stores something or has read from disk first moves a clock hand on
+//! Counted: index pages and hot objects (`index`), large values, what commands have read from disk and what transactions stage (`large`), what waits in the journal (`engine`), what others report
+//! in: connection buffers; and a part for what the process holds beside (`resident`). From 15/16 of `memory.limit` on, each command that stores something or has read from disk first moves a clock hand on
 //! by a bounded number of pages: it drops clean hot values (their slot turns back into an address) that were read least lately, as `policy`
 //! says. What was read from disk stays in memory as `policy` says, too. At the limit, effects that grow are refused by name, while reads, removals and expiry
 //! changes go on. Growth that only lacks what waits for the disk is held back until it has caught up.
@@ -29,6 +29,8 @@ pub(crate) struct Memory {
     reported_bytes: AtomicU64,
     /// Most that will be reported.
     reported_bytes_max: AtomicU64,
+    /// Held against the limit for what is resident and not counted (`resident`).
+    process_bytes: AtomicU64,
     ledger: Ledger,
     /// Sum of what is reserved, or about to be: counted here before it is counted as used, and until after.
     reserved_bytes: Arc<AtomicU64>,
@@ -65,14 +67,22 @@ pub struct MemoryReport {
     pub reported_bytes: u64,
     /// What waits in the journal alone; part of `reported_bytes`.
     pub journal_bytes: u64,
+    /// What the process holds beside all that, as far as it takes a part of the limit: code, stacks, free memory of the allocator.
+    pub process_bytes: u64,
     /// The setting; 0 is none.
     pub limit_bytes: u64,
 }
 
 impl MemoryReport {
-    /// All of it.
+    /// All that takes a part of the limit.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
+        self.counted_bytes() + self.process_bytes
+    }
+
+    /// Of that, what was counted when it was allocated.
+    #[must_use]
+    pub fn counted_bytes(&self) -> u64 {
         self.index_bytes + self.reported_bytes
     }
 }
@@ -120,6 +130,7 @@ impl Memory {
             limit_bytes: AtomicU64::new(limit_bytes),
             reported_bytes: AtomicU64::new(0),
             reported_bytes_max: AtomicU64::new(0),
+            process_bytes: AtomicU64::new(0),
             ledger: Ledger::default(),
             reserved_bytes: Arc::default(),
             reserving: Mutex::default(),
@@ -137,6 +148,11 @@ impl Memory {
     pub(crate) fn report_buffers(&self, bytes: u64, bytes_max: u64) {
         self.reported_bytes.store(bytes, Ordering::Relaxed);
         self.reported_bytes_max.store(bytes_max, Ordering::Relaxed);
+    }
+
+    /// Holds `bytes` against the limit for what is resident and not counted.
+    pub(crate) fn hold_for_process(&self, bytes: u64) {
+        self.process_bytes.store(bytes, Ordering::Relaxed);
     }
 
     /// `value` as one to share, if it is large; a borrowed one is copied.
@@ -289,6 +305,7 @@ impl Memory {
             large_bytes,
             reported_bytes: self.reported_bytes.load(Ordering::Relaxed) + journal_bytes,
             journal_bytes,
+            process_bytes: self.process_bytes.load(Ordering::Relaxed),
             limit_bytes: self.limit_bytes.load(Ordering::Relaxed),
         }
     }

@@ -74,6 +74,9 @@ pub struct Options {
     pub journal: journal::Options,
     /// Threads that read cold values, and the most that replay the log at a start; 0 does both on the calling thread, for simulations.
     pub readers: usize,
+    /// Bytes of the process that are resident, asked four times a second: what of them is not counted takes a part of the memory limit. 0:
+    /// nobody knows, and it takes none.
+    pub resident_bytes: fn() -> u64,
     /// Whom the store tells of events.
     pub hooks: Hooks,
 }
@@ -130,6 +133,7 @@ impl Default for Options {
             claims_from: 1_024,
             journal: journal::Options::default(),
             readers: 8,
+            resident_bytes: || 0,
             hooks: Hooks::default(),
         }
     }

@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use clock::UnixMs;
+use clock::{Nanos, UnixMs};
 
 use crate::access::Scope;
 use crate::allocator::{self, TrimSchedule};
@@ -23,6 +23,7 @@ use crate::error::{Stop, StoreError};
 use crate::hash::{KeyHash, STRIPES};
 use crate::index::stripe::{ExpiryEntry, Stripe};
 use crate::prepared::Prepared;
+use crate::resident::Resident;
 use crate::sought::Sought;
 use crate::time::{Deadline, Moment};
 use crate::{KeyRef, Store};
@@ -38,6 +39,7 @@ pub(crate) struct Tender {
     /// Somebody asked for freed memory to go back to the system.
     must_give_back: AtomicBool,
     trim: Mutex<TrimSchedule>,
+    resident: Mutex<Resident>,
     state: Mutex<State>,
     changed: Condvar,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -195,11 +197,26 @@ impl Store {
         }
         let mut trim = self.tender.trim.lock().unwrap_or_else(PoisonError::into_inner);
         let is_asked = self.tender.must_give_back.swap(false, Ordering::Relaxed);
-        let has_fallen = trim.is_time(self.options.clock.now())
-            && trim.look(self.memory().index_bytes, self.index.take_memory_peak());
-        if has_fallen || is_asked {
+        let now = self.options.clock.now();
+        let is_time = trim.is_time(now);
+        let has_fallen = is_time && trim.look(self.memory().index_bytes, self.index.take_memory_peak());
+        let is_too_much = is_time && self.look_at_resident(now);
+        if has_fallen || is_too_much || is_asked {
             allocator::give_back();
         }
+    }
+
+    /// Learns what the process holds beside what is counted; returns whether it should give pages back.
+    fn look_at_resident(&self, now: Nanos) -> bool {
+        let resident_bytes = (self.options.resident_bytes)();
+        if resident_bytes == 0 {
+            return false;
+        }
+        let report = self.memory();
+        let mut resident = self.tender.resident.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_too_much = resident.look(now, resident_bytes, report.counted_bytes(), report.limit_bytes);
+        self.memory.hold_for_process(resident.held_bytes(report.limit_bytes));
+        is_too_much
     }
 
     fn due_in(&self, number: usize, now: Moment, limit: usize) -> Vec<(u32, ExpiryEntry)> {

@@ -201,7 +201,8 @@ fn clients(server: &View<'_>, text: &mut String) {
 
 fn memory(server: &View<'_>, text: &mut String) {
     let report = server.store.memory();
-    let Used { bytes: used, peak_bytes: peak, startup_bytes: startup, fragmentation } = Used::of(server);
+    let Used { bytes: used, peak_bytes: peak, startup_bytes: startup, needed_bytes: needed, fragmentation } =
+        Used::of(server);
     let rss = resident_bytes();
     let keys: u64 = server.counts().iter().map(|(keys, _)| keys).sum();
     line(text, "used_memory", used);
@@ -211,7 +212,7 @@ fn memory(server: &View<'_>, text: &mut String) {
     line(text, "used_memory_peak", peak);
     line(text, "used_memory_peak_human", human(peak));
     line(text, "used_memory_peak_perc", percent(used, peak));
-    line(text, "used_memory_overhead", report.reported_bytes);
+    line(text, "used_memory_overhead", report.reported_bytes + report.process_bytes);
     line(text, "used_memory_startup", startup);
     line(text, "used_memory_dataset", report.index_bytes);
     line(text, "used_memory_dataset_perc", percent(report.index_bytes, used));
@@ -241,6 +242,7 @@ fn memory(server: &View<'_>, text: &mut String) {
         ("index", report.index_bytes.saturating_sub(values)),
         ("journal", report.journal_bytes),
         ("buffers", report.reported_bytes.saturating_sub(report.journal_bytes)),
+        ("process", report.process_bytes),
     ] {
         line(text, &format!("memory_{part}"), bytes);
         line(text, &format!("memory_{part}_perc"), percent(bytes, whole));
@@ -250,7 +252,7 @@ fn memory(server: &View<'_>, text: &mut String) {
     line(text, "maxmemory_human", human(report.limit_bytes));
     line(text, "maxmemory_policy", server.settings.current().memory_policy);
     line(text, "mem_fragmentation_ratio", format!("{fragmentation:.2}"));
-    line(text, "mem_fragmentation_bytes", rss.cast_signed() - (startup + used).cast_signed());
+    line(text, "mem_fragmentation_bytes", rss.cast_signed() - needed.cast_signed());
     line(text, "mem_allocator", "system");
 }
 
@@ -260,20 +262,24 @@ pub(crate) struct Used {
     pub(crate) bytes: u64,
     /// The most that anybody who asked was told.
     pub(crate) peak_bytes: u64,
-    /// What the process took before it served: it counts against no limit, and all ratios know it.
+    /// What the process took before it served; all ratios know it.
     pub(crate) startup_bytes: u64,
-    /// Memory of the process over what it should need.
+    /// What the process should need.
+    pub(crate) needed_bytes: u64,
+    /// Memory of the process over that.
     pub(crate) fragmentation: f64,
 }
 
 impl Used {
     pub(crate) fn of(server: &Server) -> Self {
         let clients_bytes = server.clients.count() as u64 * CLIENT_BYTES;
-        let bytes = server.store.memory().used_bytes().max(clients_bytes);
+        let report = server.store.memory();
+        let bytes = report.used_bytes().max(clients_bytes);
         let peak_bytes = server.stats.used_bytes_peak.fetch_max(bytes, Ordering::Relaxed).max(bytes);
         let startup_bytes = server.startup_bytes;
-        let fragmentation = resident_bytes() as f64 / (startup_bytes + bytes).max(1) as f64;
-        Used { bytes, peak_bytes, startup_bytes, fragmentation }
+        let needed_bytes = startup_bytes + report.counted_bytes().max(clients_bytes);
+        let fragmentation = resident_bytes() as f64 / needed_bytes.max(1) as f64;
+        Used { bytes, needed_bytes, peak_bytes, startup_bytes, fragmentation }
     }
 }
 

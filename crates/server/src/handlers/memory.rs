@@ -33,7 +33,8 @@ pub(crate) fn stats(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
         ("clients.normal", control.server.clients.count() as u64 * super::info::CLIENT_BYTES),
         ("index.and.values", report.index_bytes),
         ("buffers", report.reported_bytes),
-        ("overhead.total", report.reported_bytes),
+        ("process", report.process_bytes),
+        ("overhead.total", report.reported_bytes + report.process_bytes),
         ("limit", report.limit_bytes),
         ("keys.count", keys),
         ("keys.bytes-per-key", report.index_bytes.checked_div(keys).unwrap_or(0)),
@@ -59,7 +60,7 @@ pub(crate) fn stats(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
 
 pub(crate) fn doctor(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let report = control.server.store.memory();
-    let used = report.index_bytes + report.reported_bytes;
+    let used = report.used_bytes();
     let text = if report.limit_bytes == 0 {
         format!("{used} bytes are in use and there is no limit: set memory.limit.")
     } else if used > report.limit_bytes / 10 * 9 {

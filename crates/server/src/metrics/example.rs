@@ -63,6 +63,7 @@ pub(super) fn example() -> Snapshot {
             large: 0,
             buffers: 300,
             journal: 40,
+            process: 50,
         },
         clients: ClientFigures {
             max_bytes: 1 << 29,

@@ -29,7 +29,7 @@ use crate::peers::{Accepts, Peers};
 use crate::server::Server;
 
 pub use crate::tx::{ResourceFigures, TransactionFigures};
-pub use process::ProcessFigures;
+pub use process::{ProcessFigures, resident_bytes};
 
 /// The figures.
 #[derive(Clone, Debug, Default)]
@@ -208,6 +208,8 @@ pub struct MemoryFigures {
     pub buffers: u64,
     /// What waits in the journal for the disk.
     pub journal: u64,
+    /// What the process holds beside all that, as far as it takes a part of the limit.
+    pub process: u64,
 }
 
 impl Snapshot {
@@ -290,13 +292,21 @@ impl MemoryFigures {
             large: report.large_bytes,
             buffers: report.reported_bytes - report.journal_bytes,
             journal: report.journal_bytes,
+            process: report.process_bytes,
         }
     }
 
     /// By name.
-    fn parts(&self) -> [(&'static str, u64); 5] {
-        let MemoryFigures { limit: _, index, hot, large, buffers, journal } = *self;
-        [("index", index), ("hot", hot), ("large", large), ("buffers", buffers), ("journal", journal)]
+    fn parts(&self) -> [(&'static str, u64); 6] {
+        let MemoryFigures { limit: _, index, hot, large, buffers, journal, process } = *self;
+        [
+            ("index", index),
+            ("hot", hot),
+            ("large", large),
+            ("buffers", buffers),
+            ("journal", journal),
+            ("process", process),
+        ]
     }
 }
 

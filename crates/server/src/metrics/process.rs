@@ -35,8 +35,9 @@ impl ProcessFigures {
     }
 }
 
-/// Memory of the process that is in RAM.
-pub(crate) fn resident_bytes() -> u64 {
+/// Memory of the process that is in RAM; 0 where the system does not tell.
+#[must_use]
+pub fn resident_bytes() -> u64 {
     let pages = text_of("/proc/self/statm").split_whitespace().nth(1).and_then(|pages| pages.parse().ok());
     pages.unwrap_or(0) * PAGE_BYTES
 }

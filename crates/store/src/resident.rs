@@ -1,0 +1,200 @@
+//! Resident memory within the limit: what the process holds beside what is counted takes its part of `memory.limit`.
+//!
+//! ```text
+//!  resident = counted + code, stacks, buffers of threads + free memory of the allocator between values
+//!                       |---------------- not counted: learnt here, and held against the limit -------|
+//!
+//!  resident > 33/32 of the limit   more is held against it, and free pages go back to the system
+//!  resident < the limit            less, a step every 10 s
+//! ```
+//!
+//! Values that leave memory make holes, and the holes are used again. So resident memory tells how much is too much only after free pages went
+//! back; and once enough is held against the limit they need not go back any more.
+//!
+//! Invariants
+//!   1. At most a [`SHARE_MAX`]-th of the limit is held against it in this way: what it cannot cover is for the operator to see.
+//!   2. A small limit is for keys: of what was resident at the start more than a [`START_SHARE`]-th of the limit is never looked at. A limit of
+//!      128 MiB leaves out next to nothing.
+//!   3. Where giving pages back does not help, it is tried ever more rarely: threads that allocate wait meanwhile.
+//!
+//! Performs no I/O: who calls knows what is resident.
+
+use std::time::Duration;
+
+use clock::Nanos;
+
+/// What is held against the limit for the process itself.
+#[derive(Debug, Default)]
+pub(crate) struct Resident {
+    /// What was resident and not counted at the first look.
+    start_bytes: Option<u64>,
+    /// What was learnt since then.
+    learnt_bytes: u64,
+    /// When something was last learnt.
+    changed_at: Nanos,
+    /// How long to wait before pages go back again.
+    pause: Duration,
+}
+
+impl Resident {
+    /// Looks at `resident_bytes` of the process, of which `counted_bytes` are counted; returns whether free pages should go back now.
+    pub(crate) fn look(
+        &mut self,
+        now: Nanos,
+        resident_bytes: u64,
+        counted_bytes: u64,
+        limit_bytes: u64,
+    ) -> bool {
+        let start_bytes = *self.start_bytes.get_or_insert(resident_bytes.saturating_sub(counted_bytes));
+        let resident_bytes =
+            resident_bytes.saturating_sub(start_bytes.saturating_sub(limit_bytes / START_SHARE));
+        let step_bytes = limit_bytes / STEP_SHARE;
+        let since = now.since(self.changed_at);
+        let goal_bytes = limit_bytes + (limit_bytes / GOAL_SHARE).max(GOAL_BYTES_MIN);
+        if limit_bytes == 0 || resident_bytes <= goal_bytes {
+            self.pause = PAUSE_MIN;
+            if resident_bytes < limit_bytes && since >= FORGET_AFTER && self.learnt_bytes > 0 {
+                self.learnt_bytes = self.learnt_bytes.saturating_sub(step_bytes);
+                self.changed_at = now;
+            }
+            return false;
+        }
+        if since < self.pause {
+            return false;
+        }
+        self.learnt_bytes += ((resident_bytes - goal_bytes) / LEARNT_PART).max(step_bytes);
+        self.learnt_bytes = self.learnt_bytes.min(limit_bytes / SHARE_MAX);
+        self.changed_at = now;
+        self.pause = (self.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX);
+        true
+    }
+
+    /// What is held against a limit of `limit_bytes`.
+    pub(crate) fn held_bytes(&self, limit_bytes: u64) -> u64 {
+        let start_bytes = self.start_bytes.unwrap_or(0).min(limit_bytes / START_SHARE);
+        (start_bytes + self.learnt_bytes).min(limit_bytes / SHARE_MAX)
+    }
+}
+
+/// By this share of itself resident memory may exceed the limit before anything is done.
+const GOAL_SHARE: u64 = 32;
+/// At least by so much: code that runs for the first time becomes resident.
+const GOAL_BYTES_MIN: u64 = 4 << 20;
+/// What was resident at the start counts up to this share of the limit.
+const START_SHARE: u64 = 16;
+/// Most that is held against the limit.
+const SHARE_MAX: u64 = 4;
+/// The smallest change, a share of the limit.
+const STEP_SHARE: u64 = 256;
+/// Of what is too much, a part is learnt at a time: pages that go back make up for the rest.
+const LEARNT_PART: u64 = 4;
+/// Between two times that pages go back: free memory that is in use again by then was not to spare.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+/// The same where it did not help.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// How long less than the limit is resident before a step is forgotten.
+const FORGET_AFTER: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const LIMIT: u64 = 256 * MIB;
+
+    /// A process with `fixed` bytes beside its values. Writers fill a limit of 256 MiB up to 15/16 at once; from then on holes between values grow, a
+    /// quarter of the way at each look, to a share of them.
+    struct Process {
+        resident: Resident,
+        now: Nanos,
+        fixed: u64,
+        holes_percent: u64,
+        resident_bytes: u64,
+        given_back: usize,
+    }
+
+    impl Process {
+        fn new(fixed_mib: u64, holes_percent: u64) -> Self {
+            let (resident, fixed) = (Resident::default(), fixed_mib * MIB);
+            let now = Nanos(1_000_000_000);
+            let mut process =
+                Self { resident, now, fixed, holes_percent, resident_bytes: fixed, given_back: 0 };
+            process.look(0);
+            process
+        }
+
+        fn used(&self) -> u64 {
+            LIMIT / 16 * 15 - self.resident.held_bytes(LIMIT)
+        }
+
+        fn look(&mut self, used: u64) {
+            self.now = Nanos(self.now.0 + 250_000_000);
+            if self.resident.look(self.now, self.resident_bytes, used, LIMIT) {
+                self.given_back += 1;
+                self.resident_bytes = self.fixed + used;
+            }
+        }
+
+        /// `looks` while values come and go.
+        fn churn(&mut self, looks: usize) {
+            for _ in 0..looks {
+                let used = self.used();
+                let whole = self.fixed + used + used * self.holes_percent / 100;
+                self.resident_bytes = self.resident_bytes.max(self.fixed + used);
+                self.resident_bytes += whole.saturating_sub(self.resident_bytes) / 4;
+                self.look(used);
+            }
+        }
+    }
+
+    #[test]
+    fn churn_comes_to_rest_below_the_goal_and_no_page_goes_back_any_more() {
+        for (fixed_mib, holes_percent) in [(12, 7), (30, 12), (12, 25)] {
+            let mut process = Process::new(fixed_mib, holes_percent);
+            process.churn(240);
+            let given_back = process.given_back;
+            let left_out = fixed_mib.saturating_sub(16) * MIB;
+            assert!(
+                process.resident_bytes <= LIMIT / 32 * 33 + left_out,
+                "{} MiB",
+                process.resident_bytes / MIB
+            );
+            assert!(process.used() > LIMIT * 2 / 3, "{} MiB used", process.used() / MIB);
+            process.churn(40);
+            assert_eq!(process.given_back, given_back, "{fixed_mib} MiB, {holes_percent} %");
+        }
+    }
+
+    #[test]
+    fn process_that_needs_little_beside_its_values_loses_next_to_nothing() {
+        let mut process = Process::new(4, 1);
+        process.churn(1_000);
+        assert_eq!((process.given_back, process.resident.held_bytes(LIMIT)), (0, 4 * MIB));
+    }
+
+    #[test]
+    fn what_cannot_be_helped_takes_a_quarter_of_the_limit_and_pages_go_back_rarely() {
+        let mut process = Process::new(4, 0);
+        process.fixed = 500 * MIB;
+        process.churn(4 * 600);
+        assert_eq!(process.resident.held_bytes(LIMIT), LIMIT / 4);
+        assert!(process.given_back < 20, "{} times in ten minutes", process.given_back);
+    }
+
+    #[test]
+    fn what_was_learnt_is_forgotten_when_it_is_not_needed_any_more() {
+        let mut process = Process::new(12, 25);
+        process.churn(240);
+        assert!(process.resident.held_bytes(LIMIT) > 20 * MIB);
+        process.resident_bytes = 100 * MIB;
+        (0..4 * 600).for_each(|_| process.look(88 * MIB));
+        assert_eq!(process.resident.held_bytes(LIMIT), 12 * MIB);
+    }
+
+    #[test]
+    fn without_a_limit_nothing_is_held_and_of_a_small_one_little() {
+        let mut resident = Resident::default();
+        assert!(!resident.look(Nanos(5_000_000_000), 1 << 40, 0, 0));
+        assert_eq!((resident.held_bytes(0), resident.held_bytes(16 * MIB)), (0, MIB));
+    }
+}
