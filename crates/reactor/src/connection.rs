@@ -84,7 +84,8 @@ pub(crate) trait Killer: Send + Sync {
 pub struct Connection {
     id: u64,
     peer: Address,
-    local: Address,
+    /// Shared: most were accepted at the same one.
+    local: Arc<Address>,
     created: Nanos,
     descriptor: i32,
     killer: Weak<dyn Killer>,
@@ -126,7 +127,7 @@ const NOWHERE: u32 = u32::MAX;
 pub(crate) struct NewConnection {
     pub(crate) id: u64,
     pub(crate) peer: Address,
-    pub(crate) local: Address,
+    pub(crate) local: Arc<Address>,
     pub(crate) created: Nanos,
     pub(crate) descriptor: i32,
     pub(crate) loop_index: usize,

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -19,6 +19,8 @@ use crate::{Address, Options, StartError};
 pub(crate) struct Listener {
     socket: Socket,
     endpoint: Endpoint,
+    /// Our own address of the connection that came last.
+    newest_local: Mutex<Arc<Address>>,
 }
 
 #[derive(Debug)]
@@ -35,7 +37,7 @@ type FileId = (u64, u64);
 pub(crate) struct Accepted {
     pub(crate) socket: OwnedFd,
     pub(crate) peer: Address,
-    pub(crate) local: Address,
+    pub(crate) local: Arc<Address>,
 }
 
 /// The sockets that a reactor will take connections from; these wait until it starts.
@@ -82,7 +84,7 @@ fn listen_tcp(address: SocketAddr, options: &Options) -> io::Result<Listener> {
     socket.listen(i32::from(options.backlog))?;
     socket.set_nonblocking(true)?;
     let bound = socket.local_addr()?.as_socket().unwrap_or(address);
-    Ok(Listener { socket, endpoint: Endpoint::Tcp(bound) })
+    Ok(Listener::new(socket, Endpoint::Tcp(bound), Address::Tcp(bound)))
 }
 
 /// How the kernel probes a peer that was silent for `idle`.
@@ -102,8 +104,9 @@ fn listen_unix(path: &Path, options: &Options) -> io::Result<Listener> {
     }
     socket.listen(i32::from(options.backlog))?;
     socket.set_nonblocking(true)?;
-    let name = path.display().to_string().into();
-    Ok(Listener { socket, endpoint: Endpoint::Unix(name, path.to_owned(), socket_at(path)) })
+    let name: Arc<str> = path.display().to_string().into();
+    let endpoint = Endpoint::Unix(Arc::clone(&name), path.to_owned(), socket_at(path));
+    Ok(Listener::new(socket, endpoint, Address::Unix(name)))
 }
 
 /// Whether `path` is a socket that nobody listens on, left by a server that was killed. Connecting to any other file
@@ -121,6 +124,10 @@ fn socket_at(path: &Path) -> Option<FileId> {
 }
 
 impl Listener {
+    fn new(socket: Socket, endpoint: Endpoint, local: Address) -> Self {
+        Self { socket, endpoint, newest_local: Mutex::new(Arc::new(local)) }
+    }
+
     /// Takes one connection in.
     ///
     /// # Errors
@@ -134,16 +141,25 @@ impl Listener {
                 let local = rustix::net::getsockname(&socket).and_then(SocketAddr::try_from);
                 Ok(Accepted {
                     peer: Address::Tcp(peer.unwrap_or(*bound)),
-                    local: Address::Tcp(local.unwrap_or(*bound)),
+                    local: self.shared(Address::Tcp(local.unwrap_or(*bound))),
                     socket,
                 })
             }
             Endpoint::Unix(name, ..) => {
                 let socket = rustix::net::accept_with(&self.socket, flags)?;
                 let address = Address::Unix(Arc::clone(name));
-                Ok(Accepted { socket, peer: address.clone(), local: address })
+                Ok(Accepted { socket, peer: address.clone(), local: self.shared(address) })
             }
         }
+    }
+
+    /// `local`, our own address of a connection, as one to share: nearly always it is that of the one before.
+    fn shared(&self, local: Address) -> Arc<Address> {
+        let mut newest = self.newest_local.lock().unwrap_or_else(PoisonError::into_inner);
+        if **newest != local {
+            *newest = Arc::new(local);
+        }
+        Arc::clone(&newest)
     }
 
     /// The TCP address that it is bound to.

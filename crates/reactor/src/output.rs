@@ -51,6 +51,45 @@ struct Attached {
     rest: Range<usize>,
 }
 
+/// What is attached, in order. Most connections never have anything attached: it takes one pointer of theirs.
+#[derive(Default)]
+#[expect(clippy::box_collection, reason = "a VecDeque takes four words of each connection, a pointer one")]
+struct Attachments(Option<Box<VecDeque<Attached>>>);
+
+impl Attachments {
+    fn push_back(&mut self, attached: Attached) {
+        self.0.get_or_insert_default().push_back(attached);
+    }
+
+    fn pop_front(&mut self) {
+        self.0.as_mut().and_then(|list| list.pop_front());
+    }
+
+    fn front_mut(&mut self) -> Option<&mut Attached> {
+        self.0.as_mut()?.front_mut()
+    }
+
+    fn front(&self) -> Option<&Attached> {
+        self.0.as_ref()?.front()
+    }
+
+    fn back(&self) -> Option<&Attached> {
+        self.0.as_ref()?.back()
+    }
+
+    fn iter(&self) -> impl DoubleEndedIterator<Item = &Attached> {
+        self.0.iter().flat_map(|list| list.iter())
+    }
+
+    fn capacity(&self) -> usize {
+        self.0.as_ref().map_or(0, |list| list.capacity())
+    }
+
+    fn kept_bytes(&self) -> usize {
+        self.0.as_ref().map_or(0, |list| size_of_val(&**list) + list.capacity() * size_of::<Attached>())
+    }
+}
+
 /// Bytes to send, in order.
 pub struct Output {
     bytes: Vec<u8>,
@@ -65,7 +104,7 @@ pub struct Output {
     /// What the protocol had released when this turn began.
     released: u64,
     marks: VecDeque<Mark>,
-    attached: VecDeque<Attached>,
+    attached: Attachments,
     /// What of all attached is not sent.
     attached_bytes: usize,
     soft_bytes: usize,
@@ -96,7 +135,7 @@ impl Output {
             turn_start: 0,
             released: 0,
             marks: VecDeque::new(),
-            attached: VecDeque::new(),
+            attached: Attachments::default(),
             attached_bytes: 0,
             soft_bytes,
             held_bytes_max,
@@ -281,7 +320,7 @@ impl Output {
         if self.is_empty() {
             pool.put(std::mem::take(&mut self.bytes));
             if self.attached.capacity() > LISTED_KEPT_MAX {
-                self.attached = VecDeque::new();
+                self.attached = Attachments::default();
             }
             if self.marks.capacity() > LISTED_KEPT_MAX {
                 self.marks = VecDeque::new();
@@ -311,9 +350,7 @@ impl Output {
 
     /// Bytes of memory kept for this output alone.
     pub(crate) fn kept_bytes(&self) -> usize {
-        self.bytes.capacity()
-            + self.marks.capacity() * size_of::<Mark>()
-            + self.attached.capacity() * size_of::<Attached>()
+        self.bytes.capacity() + self.marks.capacity() * size_of::<Mark>() + self.attached.kept_bytes()
     }
 
     /// Bytes of the buffer.
@@ -329,9 +366,6 @@ impl Output {
 
     /// Bytes attached at or behind a position in the stream.
     fn attached_from(&self, start: u64) -> usize {
-        if self.attached.is_empty() {
-            return 0;
-        }
         self.attached.iter().rev().take_while(|one| one.at >= start).map(|one| one.rest.len()).sum()
     }
 

@@ -38,7 +38,8 @@ pub(crate) struct Client {
     pub(crate) paused: AtomicBool,
     pub(crate) no_evict: AtomicBool,
     pub(crate) no_touch: AtomicBool,
-    labels: Mutex<Labels>,
+    /// Most clients call themselves nothing.
+    labels: Mutex<Option<Box<Labels>>>,
 }
 
 /// What a client calls itself.
@@ -47,6 +48,12 @@ pub(crate) struct Labels {
     pub(crate) name: Box<[u8]>,
     pub(crate) lib_name: Box<[u8]>,
     pub(crate) lib_ver: Box<[u8]>,
+}
+
+impl Labels {
+    fn is_empty(&self) -> bool {
+        self.name.is_empty() && self.lib_name.is_empty() && self.lib_ver.is_empty()
+    }
 }
 
 impl Client {
@@ -73,7 +80,22 @@ impl Client {
         }
     }
 
-    pub(crate) fn labels(&self) -> MutexGuard<'_, Labels> {
+    /// What it calls itself.
+    pub(crate) fn labels(&self) -> Labels {
+        self.lock_labels().as_deref().cloned().unwrap_or_default()
+    }
+
+    /// Changes what it calls itself.
+    pub(crate) fn relabel(&self, change: impl FnOnce(&mut Labels)) {
+        let mut labels = self.lock_labels();
+        let changed = labels.get_or_insert_default();
+        change(changed);
+        if changed.is_empty() {
+            *labels = None;
+        }
+    }
+
+    fn lock_labels(&self) -> MutexGuard<'_, Option<Box<Labels>>> {
         self.labels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

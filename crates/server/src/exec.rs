@@ -191,8 +191,7 @@ fn exec_queue(
         }
     }
     // The locks must be gone before a watch is: dropping one locks its stripe.
-    let watched = std::mem::take(&mut session.watched);
-    let watched_bytes = std::mem::take(&mut session.watched_bytes);
+    let (watched_bytes, watched) = (session.watched_bytes(), session.unwatch());
     let (start, course) = (out.len(), Course::from(session.caller()));
     if server.long.is_long_transaction(&transaction) {
         let work = Work::Exec { transaction, watched, course };
@@ -215,7 +214,7 @@ fn exec_queue(
             let result = halted::wait(server, stop, session, (prepared, copies), &keys, out);
             if result.is_err() {
                 drop(keys);
-                (session.watched, session.watched_bytes) = (watched, watched_bytes);
+                session.watch(watched, watched_bytes);
                 session.transaction = Some(transaction);
             }
             result

@@ -285,7 +285,7 @@ fn run_control(
 ) -> Result<Ran, Unready> {
     let watches = entry.command.name == "watch" && session.transaction.is_none();
     if watches && server.long.is_long(session.db, entry, request.args) {
-        let watched = std::mem::take(&mut session.watched);
+        let watched = session.lend_watched();
         return Err(Unready::Beside(Job::new(session, entry, request, Work::Watch { watched })));
     }
     let start = out.len();

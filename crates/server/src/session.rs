@@ -39,9 +39,7 @@ pub struct Session {
     /// Ticket of the newest reply: what this client may have seen, and what its messages wait for.
     pub(crate) ticket: u64,
     pub(crate) transaction: Option<Box<Transaction>>,
-    pub(crate) watched: Vec<Watch>,
-    /// What they take.
-    pub(crate) watched_bytes: u64,
+    pub(crate) watched: Option<Box<Watched>>,
     pub(crate) subscriptions: Option<Box<Subscriptions>>,
     pub(crate) pending: Option<Box<Pending>>,
     /// The transaction that its last TX.BEGIN began, if it did: commands name it `$`.
@@ -61,8 +59,7 @@ impl Session {
             replies: Replies::On,
             ticket: 0,
             transaction: None,
-            watched: Vec::new(),
-            watched_bytes: 0,
+            watched: None,
             subscriptions: None,
             pending: None,
             newest_tx: None,
@@ -123,15 +120,29 @@ impl Session {
 
     /// Takes out what WATCH keeps, to be dropped.
     pub(crate) fn unwatch(&mut self) -> Vec<Watch> {
-        self.watched_bytes = 0;
-        std::mem::take(&mut self.watched)
+        self.watched.take().map_or_else(Vec::new, |watched| watched.keys)
+    }
+
+    /// Takes the watched keys out until [`Session::watch`] puts them back: what they take stays counted.
+    pub(crate) fn lend_watched(&mut self) -> Vec<Watch> {
+        self.watched.as_mut().map_or_else(Vec::new, |watched| std::mem::take(&mut watched.keys))
+    }
+
+    /// Keeps `keys` watched, which take `bytes`.
+    pub(crate) fn watch(&mut self, keys: Vec<Watch>, bytes: u64) {
+        self.watched = (!keys.is_empty()).then(|| Box::new(Watched { keys, bytes }));
+    }
+
+    /// What the watched keys take.
+    pub(crate) fn watched_bytes(&self) -> u64 {
+        self.watched.as_ref().map_or(0, |watched| watched.bytes)
     }
 
     /// Bytes kept for this connection, beside its buffers.
     pub(crate) fn kept_bytes(&self) -> usize {
         let queued_bytes = self.transaction.as_ref().map_or(0, |transaction| transaction.kept_bytes());
         let subscribed_bytes = self.subscriptions.as_ref().map_or(0, |subscriptions| subscriptions.bytes);
-        let bytes = queued_bytes + subscribed_bytes + self.watched_bytes;
+        let bytes = queued_bytes + subscribed_bytes + self.watched_bytes();
         SESSION_BYTES + self.parser.capacity_bytes() + bytes as usize
     }
 
@@ -146,7 +157,8 @@ impl Session {
         };
         self.client.queued.store(count, Ordering::Relaxed);
         self.client.queued_bytes.store(bytes, Ordering::Relaxed);
-        let watched = u32::try_from(self.watched.len()).unwrap_or(u32::MAX);
+        let watched =
+            self.watched.as_ref().map_or(0, |watched| u32::try_from(watched.keys.len()).unwrap_or(u32::MAX));
         self.client.watched.store(watched, Ordering::Relaxed);
     }
 
@@ -154,6 +166,13 @@ impl Session {
     pub(crate) fn is_retry(&self) -> bool {
         self.pending.is_some()
     }
+}
+
+/// What WATCH keeps.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    keys: Vec<Watch>,
+    bytes: u64,
 }
 
 /// The transaction that a connection began last.

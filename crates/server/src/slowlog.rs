@@ -88,7 +88,7 @@ impl SlowLog {
         let mut state = self.lock();
         let id = state.next_id;
         state.next_id += 1;
-        let name = client.labels().name.clone();
+        let name = client.labels().name;
         let args = shortened(entry, args);
         let slow = Slow { id, unix_s, micros, args, address: client.address(), name };
         state.bytes += slow.kept_bytes();

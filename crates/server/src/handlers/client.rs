@@ -8,7 +8,7 @@ use resp::{ArgsView, Writer};
 
 use super::args::{integer, is, shown, small_integer};
 use crate::call::{Failure, Outcome, text};
-use crate::clients::Client;
+use crate::clients::{Client, Labels};
 use crate::control::Control;
 use crate::lookup::Table;
 use crate::message::Message;
@@ -69,7 +69,7 @@ pub(crate) fn client_type(arg: &[u8]) -> Result<&'static str, Failure> {
 
 /// A client as a line of CLIENT LIST.
 fn describe(client: &Client, table: &'static Table, now: Nanos) -> Vec<u8> {
-    let labels = client.labels().clone();
+    let labels = client.labels();
     let connection = client.connection.as_deref();
     let active = connection.map_or(now, reactor::Connection::last_active);
     let number = |read: fn(&reactor::Connection) -> u64| connection.map_or(0, read);
@@ -129,7 +129,7 @@ fn what_it_costs(connection: Option<&reactor::Connection>) -> String {
 }
 
 pub(crate) fn getname(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let name = control.session.client.labels().name.clone();
+    let name = control.session.client.labels().name;
     out.bulk_or_null(Some(&*name).filter(|name| !name.is_empty()));
     Ok(())
 }
@@ -143,7 +143,7 @@ pub(crate) fn setname(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut W
 /// Names the client; also for HELLO.
 pub(crate) fn set_name(session: &Session, name: &[u8]) -> Outcome {
     check_name(name)?;
-    session.client.labels().name = name.into();
+    session.client.relabel(|labels| labels.name = name.into());
     Ok(())
 }
 
@@ -166,14 +166,13 @@ fn check_label(label: &[u8], what: &str) -> Outcome {
 
 pub(crate) fn setinfo(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let (option, value) = (args.get(2), args.get(3));
-    let mut labels = control.session.client.labels();
-    let label = match option {
-        _ if is(option, "lib-name") => &mut labels.lib_name,
-        _ if is(option, "lib-ver") => &mut labels.lib_ver,
+    let label: fn(&mut Labels) -> &mut Box<[u8]> = match option {
+        _ if is(option, "lib-name") => |labels| &mut labels.lib_name,
+        _ if is(option, "lib-ver") => |labels| &mut labels.lib_ver,
         _ => return Err(format!("ERR Unrecognized option '{}'", shown(option)).into()),
     };
     check_label(value, &shown(option).to_ascii_lowercase())?;
-    *label = value.into();
+    control.session.client.relabel(|labels| *label(labels) = value.into());
     out.ok();
     Ok(())
 }

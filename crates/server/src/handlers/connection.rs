@@ -61,7 +61,7 @@ pub(crate) fn reset(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Wr
     client.patterns.store(0, Ordering::Relaxed);
     client.no_evict.store(false, Ordering::Relaxed);
     client.no_touch.store(false, Ordering::Relaxed);
-    client.labels().name = Box::default();
+    client.relabel(|labels| labels.name = Box::default());
     if client.monitor.swap(false, Ordering::Relaxed) {
         server.monitors.remove(client.id);
     }

@@ -36,7 +36,10 @@ pub(crate) fn watch(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
         return Err("ERR WATCH inside MULTI is not allowed".into());
     }
     let (server, session) = (control.server, &mut *control.session);
-    session.watched_bytes = watch_keys(server, session.db, &mut session.watched, args)?;
+    let (former_bytes, mut watched) = (session.watched_bytes(), session.unwatch());
+    let bytes = watch_keys(server, session.db, &mut watched, args);
+    session.watch(watched, *bytes.as_ref().unwrap_or(&former_bytes));
+    bytes?;
     session.show_transaction();
     out.ok();
     Ok(())

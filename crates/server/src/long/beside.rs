@@ -158,15 +158,13 @@ pub(crate) fn end_long(
         }
         End::Watched(outcome) => {
             if let Work::Watch { watched } = work {
-                session.watched = std::mem::take(watched);
+                let bytes = *outcome.as_ref().unwrap_or(&session.watched_bytes());
+                session.watch(std::mem::take(watched), bytes);
                 session.show_transaction();
             }
             let failed = outcome.is_err();
             match outcome {
-                Ok(bytes) => {
-                    session.watched_bytes = bytes;
-                    Writer::new(out, session.resp3).ok();
-                }
+                Ok(_) => Writer::new(out, session.resp3).ok(),
                 Err(failure) => server.stats.write_failure(failure, session.resp3, out),
             }
             Ok(Ran::plain(0, failed))
