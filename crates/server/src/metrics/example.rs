@@ -11,6 +11,7 @@ use txn::decision_log::LogCounters;
 use txn::phases::{Phases, Times};
 
 use super::*;
+use crate::held::ClientFigures;
 use crate::settings::ResourceKind;
 
 /// What a server has to show, as far as its writers tell things apart.

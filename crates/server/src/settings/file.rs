@@ -4,7 +4,10 @@
 //! as text by the row; an array of strings is a list.
 
 use super::table::{ROWS, Row};
-use super::{Settings, unknown};
+use super::text::quoted;
+use super::toml_value::text_of;
+use super::unknown::{is_group, unknown};
+use super::values::Settings;
 use std::fmt;
 use std::ops::Range;
 use toml::de::{DeTable, DeValue};
@@ -104,12 +107,6 @@ pub(super) fn literal(row: &Row, settings: &Settings) -> String {
     quoted(row, &row.text(settings))
 }
 
-/// `text`, in quotes unless the row's values are numbers or switches.
-pub(super) fn quoted(row: &Row, text: &str) -> String {
-    let bare = row.is_switch() || matches!(row.form, "COUNT" | "PORT" | "PERCENT");
-    if bare { text.to_owned() } else { toml::Value::String(text.to_owned()).to_string() }
-}
-
 fn entries(toml: &str) -> Result<Vec<Entry>, FileError> {
     let table = DeTable::parse(toml).map_err(|error| {
         let line = line_of(toml, error.span().map_or(0, |span| span.start));
@@ -203,29 +200,6 @@ fn flatten(prefix: &str, table: &DeTable<'_>, entries: &mut Vec<Entry>) {
                 name_at: key.span(),
                 value_at: value.span(),
             }),
-        }
-    }
-}
-
-/// Whether `name` is the part before the dot of some rows' names.
-pub(super) fn is_group(name: &str) -> bool {
-    ROWS.iter().any(|row| row.group() == Some(name))
-}
-
-pub(super) fn text_of(value: &DeValue<'_>) -> Result<String, String> {
-    match value {
-        DeValue::String(text) => Ok(text.to_string()),
-        DeValue::Integer(number) => {
-            let value = i128::from_str_radix(number.as_str(), number.radix());
-            value.map(|value| value.to_string()).map_err(|_| format!("{number} is beyond every bound"))
-        }
-        DeValue::Boolean(value) => Ok(value.to_string()),
-        DeValue::Array(items) => {
-            let words: Result<Vec<_>, _> = items.iter().map(|item| text_of(item.get_ref())).collect();
-            Ok(words?.join(" "))
-        }
-        DeValue::Float(_) | DeValue::Datetime(_) | DeValue::Table(_) => {
-            Err("expected a text, a whole number, true or false".to_owned())
         }
     }
 }

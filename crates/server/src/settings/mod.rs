@@ -9,7 +9,7 @@
 //!   2. Nothing is ignored: a name that no row has, or a value outside its bounds, is an error that says where.
 //!   3. A change of several settings happens whole or not at all.
 //!
-//! `table` has the rows, `kinds` the values, `file` TOML with line numbers, `redis` the names that Redis's tools
+//! `values` has the values, `kinds` what they are, `table` the rows, `file` TOML with line numbers, `redis` the names that Redis's tools
 //! use, `config` changes at run time, `text` what is generated.
 
 mod config;
@@ -19,10 +19,11 @@ mod redis;
 mod resources;
 mod table;
 mod text;
+mod toml_value;
+mod unknown;
+mod values;
 
-use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
-use std::time::Duration;
+use std::net::IpAddr;
 
 use kinds::Kind as _;
 
@@ -34,87 +35,9 @@ pub use kinds::{
 };
 pub use resources::{KEYS, ResourceKind, ResourceSettings};
 pub use table::{ROWS, Row};
-pub use text::{example_file, manual_page, nearest};
-
-/// The value of every setting. Field names are the rows' names with `_` for `.`.
-#[derive(Clone, Debug, PartialEq)]
-#[expect(missing_docs, reason = "the table documents each field, once")]
-pub struct Settings {
-    pub dir: PathBuf,
-    pub engine: Engine,
-    pub durability: Durability,
-    pub databases: u16,
-
-    pub bind: Vec<IpAddr>,
-    pub port: u16,
-    pub unixsocket: Option<PathBuf>,
-    pub requirepass: Secret,
-    pub requirepass_file: Option<PathBuf>,
-    pub protected_mode: bool,
-
-    pub loops: usize,
-    pub connector: Connector,
-    pub assignment: Assignment,
-    pub balance_interval: Every,
-    pub balance_by: BalanceBy,
-    pub balance_threshold: u16,
-
-    pub connections_max: usize,
-    pub connections_input_max: Size,
-    pub connections_output_max: Size,
-    pub connections_held_max: Size,
-    pub connections_idle_timeout: Duration,
-    pub connections_auth_timeout: Duration,
-    pub connections_unauthenticated_max: Size,
-    pub connections_memory_max: Size,
-    pub connections_room_wait_max: Duration,
-    pub connections_subscriptions_max: Size,
-    pub connections_messages_max: Size,
-
-    pub value_max: Size,
-    pub transaction_max: Size,
-    pub memory_limit: MemoryLimit,
-    pub memory_policy: Policy,
-    pub store_space_ratio_max: u16,
-    pub store_disk_limit: Size,
-
-    pub journal_backend: Backend,
-    pub journal_segment_size: Size,
-    pub journal_buffer_max: Size,
-
-    pub txn_node: Node,
-    pub txn_log: TxnLog,
-    pub txn_timeout: Duration,
-    pub txn_timeout_max: Duration,
-    pub txn_start_wait: Duration,
-    pub txn_lock_wait: Duration,
-    pub txn_keep: Duration,
-    pub txn_transactions_max: usize,
-    pub txn_recovery_interval: Duration,
-    pub txn_safety_interval: Duration,
-    /// Of the file's `[resource.NAME]`.
-    pub resources: Vec<ResourceSettings>,
-
-    pub log_level: LogLevel,
-    pub log_json: bool,
-    pub slowlog_threshold: Threshold,
-    pub slowlog_length_max: usize,
-    pub latency_threshold: Duration,
-    pub metrics_latency: bool,
-    pub metrics_percentiles: Vec<Percent>,
-    pub metrics_listen: Option<SocketAddr>,
-    pub metrics_hosts: Vec<HostName>,
-    pub metrics_file: Option<PathBuf>,
-    pub metrics_interval: Duration,
-    pub metrics_file_bytes_max: Size,
-    pub metrics_files_max: usize,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        table::defaults()
-    }
-}
+pub use text::{example_file, manual_page};
+pub use unknown::{nearest, unknown_flag};
+pub use values::Settings;
 
 impl Settings {
     /// Sets one setting, given by its name, from text.
@@ -122,7 +45,7 @@ impl Settings {
     /// # Errors
     /// What is wrong with the name or the value, with the nearest name or the bounds.
     pub fn set(&mut self, name: &str, text: &str) -> Result<(), String> {
-        let row = Row::find(name).ok_or_else(|| unknown(name))?;
+        let row = Row::find(name).ok_or_else(|| unknown::unknown(name))?;
         row.set(self, text)
     }
 
@@ -252,29 +175,3 @@ impl Settings {
 const UNIX_PATH_BYTES_MAX: usize = 107;
 /// Segments are written in sectors of this size.
 const SEGMENT_SIZE_STEP_BYTES: u64 = 4096;
-
-/// What there is to say of the flag `name`, given without its dashes, when no setting has it.
-pub fn unknown_flag(name: &str) -> String {
-    let flag = |key: &str| Row::find(key).map(|row| format!("--{}", row.flag()));
-    if let Some(flag) = redis::Alias::find(name).and_then(|alias| alias.key).and_then(flag) {
-        return format!("unknown setting '--{name}' (of Redis); did you mean '{flag}'?");
-    }
-    match text::nearest_by(name, Row::flag) {
-        Some(row) => format!("unknown setting '--{name}'; did you mean '--{}'?", row.flag()),
-        None => format!("unknown setting '--{name}'; `evenkeel serve --help` lists all"),
-    }
-}
-
-fn unknown(name: &str) -> String {
-    if let Some(key) = redis::Alias::find(name).and_then(|alias| alias.key) {
-        return format!("unknown setting '{name}' (of Redis); did you mean '{key}'?");
-    }
-    if file::is_group(name) {
-        let keys: Vec<_> = ROWS.iter().filter(|row| row.group() == Some(name)).map(|row| row.key).collect();
-        return format!("'{name}' is a table, with {}", keys.join(", "));
-    }
-    match nearest(name) {
-        Some(near) => format!("unknown setting '{name}'; did you mean '{near}'?"),
-        None => format!("unknown setting '{name}'; `evenkeel serve --help` lists all"),
-    }
-}

@@ -24,8 +24,8 @@ use sql::tls::{PemFile, TlsOptions};
 use toml::de::{DeTable, DeValue};
 use txn::resource::RESOURCE_NAME_BYTES_MAX;
 
-use super::file::text_of;
 use super::kinds::Kind;
+use super::toml_value::text_of;
 
 /// A database that takes part in transactions.
 #[derive(Clone, PartialEq, Eq)]

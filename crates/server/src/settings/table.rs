@@ -4,9 +4,10 @@
 //! setting does, `reason` why the default is what it is and what another value costs.
 
 use super::kinds::{Kind, Size};
+use super::values::Settings;
 use super::{
     Assignment, Backend, BalanceBy, Connector, Durability, Engine, Every, HostName, LogLevel, MemoryLimit,
-    Node, Percent, Policy, Secret, Settings, Threshold, TxnLog,
+    Node, Percent, Policy, Secret, Threshold, TxnLog,
 };
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -154,10 +155,12 @@ macro_rules! table {
         }),*];
 
         /// The settings of a server that was told nothing.
-        pub(super) fn defaults() -> Settings {
-            Settings {
-                $($field: <$kind as Kind>::read($default).expect("a test reads every default"),)*
-                resources: Vec::new(),
+        impl Default for Settings {
+            fn default() -> Self {
+                Settings {
+                    $($field: <$kind as Kind>::read($default).expect("a test reads every default"),)*
+                    resources: Vec::new(),
+                }
             }
         }
     };

@@ -1,6 +1,5 @@
 //! What is generated from the table: the manual page, the example file, the name most similar to a misspelt one.
 
-use super::file::quoted;
 use super::table::{ROWS, Row};
 use std::fmt::Write as _;
 
@@ -33,16 +32,10 @@ pub fn example_file() -> String {
     file + EXAMPLE_TAIL
 }
 
-/// The setting whose name is closest to `name`, if any is close.
-pub fn nearest(name: &str) -> Option<&'static str> {
-    nearest_by(name, |row| row.key.to_owned()).map(|row| row.key)
-}
-
-/// The row whose spelling is nearest to `name`, if one is near.
-pub(super) fn nearest_by(name: &str, spelling: impl Fn(&Row) -> String) -> Option<&'static Row> {
-    let (apart, row) =
-        ROWS.iter().map(|row| (distance(name, &spelling(row)), row)).min_by_key(|(apart, _)| *apart)?;
-    (apart <= 1 + name.len() / 4).then_some(row)
+/// `text`, in quotes unless the row's values are numbers or switches.
+pub(super) fn quoted(row: &Row, text: &str) -> String {
+    let bare = row.is_switch() || matches!(row.form, "COUNT" | "PORT" | "PERCENT");
+    if bare { text.to_owned() } else { toml::Value::String(text.to_owned()).to_string() }
 }
 
 fn facts(row: &Row) -> String {
@@ -85,21 +78,6 @@ fn wrapped(text: &str) -> Vec<String> {
         }
     }
     lines
-}
-
-/// Levenshtein distance: insertions, deletions and replacements of bytes.
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.bytes().enumerate() {
-            let replaced = diagonal + usize::from(!x.eq_ignore_ascii_case(&y));
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 const LINE_LEN_MAX: usize = 96;
@@ -166,13 +144,5 @@ mod tests {
             checked_in == example_file(),
             "stale: cargo run -- serve --print-config > docs/evenkeel.example.toml"
         );
-    }
-
-    #[test]
-    fn near_names_are_found_and_far_ones_are_not() {
-        assert_eq!(nearest("prot"), Some("port"));
-        assert_eq!(nearest("memory.limits"), Some("memory.limit"));
-        assert_eq!(nearest("requirepas"), Some("requirepass"));
-        assert_eq!(nearest("frobnicate"), None);
     }
 }

@@ -1,0 +1,85 @@
+//! The value of every setting, as the parts of the server read them.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::kinds::{
+    Assignment, Backend, BalanceBy, Connector, Durability, Engine, Every, HostName, LogLevel, MemoryLimit,
+    Node, Percent, Policy, Secret, Size, Threshold, TxnLog,
+};
+use super::resources::ResourceSettings;
+
+/// The value of every setting. Field names are the rows' names with `_` for `.`.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the table documents each field, once")]
+pub struct Settings {
+    pub dir: PathBuf,
+    pub engine: Engine,
+    pub durability: Durability,
+    pub databases: u16,
+
+    pub bind: Vec<IpAddr>,
+    pub port: u16,
+    pub unixsocket: Option<PathBuf>,
+    pub requirepass: Secret,
+    pub requirepass_file: Option<PathBuf>,
+    pub protected_mode: bool,
+
+    pub loops: usize,
+    pub connector: Connector,
+    pub assignment: Assignment,
+    pub balance_interval: Every,
+    pub balance_by: BalanceBy,
+    pub balance_threshold: u16,
+
+    pub connections_max: usize,
+    pub connections_input_max: Size,
+    pub connections_output_max: Size,
+    pub connections_held_max: Size,
+    pub connections_idle_timeout: Duration,
+    pub connections_auth_timeout: Duration,
+    pub connections_unauthenticated_max: Size,
+    pub connections_memory_max: Size,
+    pub connections_room_wait_max: Duration,
+    pub connections_subscriptions_max: Size,
+    pub connections_messages_max: Size,
+
+    pub value_max: Size,
+    pub transaction_max: Size,
+    pub memory_limit: MemoryLimit,
+    pub memory_policy: Policy,
+    pub store_space_ratio_max: u16,
+    pub store_disk_limit: Size,
+
+    pub journal_backend: Backend,
+    pub journal_segment_size: Size,
+    pub journal_buffer_max: Size,
+
+    pub txn_node: Node,
+    pub txn_log: TxnLog,
+    pub txn_timeout: Duration,
+    pub txn_timeout_max: Duration,
+    pub txn_start_wait: Duration,
+    pub txn_lock_wait: Duration,
+    pub txn_keep: Duration,
+    pub txn_transactions_max: usize,
+    pub txn_recovery_interval: Duration,
+    pub txn_safety_interval: Duration,
+    /// Of the file's `[resource.NAME]`.
+    pub resources: Vec<ResourceSettings>,
+
+    pub log_level: LogLevel,
+    pub log_json: bool,
+    pub slowlog_threshold: Threshold,
+    pub slowlog_length_max: usize,
+    pub latency_threshold: Duration,
+    pub metrics_latency: bool,
+    pub metrics_percentiles: Vec<Percent>,
+    pub metrics_listen: Option<SocketAddr>,
+    pub metrics_hosts: Vec<HostName>,
+    pub metrics_file: Option<PathBuf>,
+    pub metrics_interval: Duration,
+    pub metrics_file_bytes_max: Size,
+    pub metrics_files_max: usize,
+}
