@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crate::failure::Failure;
+use crate::packages;
 use crate::process::Run;
-use crate::{Failure, packages};
 
 /// Builds the server and the harness with profile `release`, then runs the harness with `arguments`.
 ///

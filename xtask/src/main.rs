@@ -2,7 +2,7 @@
 //!
 //! Depends on nothing of the workspace, so that it builds in seconds and can judge a tree that does not
 //! compile. `test` (module `stages`) runs the stages that CI runs, `tidy` checks what the compiler cannot
-//! (floor plan, headers, lengths, links), `docs` builds the manual as a site, `bench` builds the optimized binaries and hands over to the
+//! (floor plan, headers, lengths, module cycles, links), `docs` builds the manual as a site, `bench` builds the optimized binaries and hands over to the
 //! harness in `crates/bench`, `planted` asks whether the simulation finds bugs that it is given.
 //!
 //! Out of scope: packaging, releases.
@@ -13,6 +13,7 @@
 )]
 
 mod bench;
+mod failure;
 mod manual;
 mod packages;
 mod planted;
@@ -22,9 +23,6 @@ mod tidy;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-
-/// What went wrong, in words that say what to do; the task fails with it.
-type Failure = String;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

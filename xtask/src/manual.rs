@@ -14,10 +14,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::failure::Failure;
+use crate::packages;
 use crate::process::Run;
 use crate::tidy::book::{self, SUMMARY};
 use crate::tidy::links;
-use crate::{Failure, packages};
 
 /// Builds the site and checks its links.
 ///

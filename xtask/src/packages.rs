@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::Failure;
+use crate::failure::Failure;
 use crate::process::Run;
 
 /// A program, and the Debian package that has it.

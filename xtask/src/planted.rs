@@ -10,7 +10,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::Failure;
+use crate::failure::Failure;
 use crate::process::Run;
 
 /// A bug: in `file`, `from` (which must be there once) becomes `to`, where `PLANTED` asks whether it is this one's turn.
@@ -70,7 +70,8 @@ const BUGS: &[Bug] = &[
     Bug { name: "mapping in the log not replayed", test: LIVES, file: "store/src/log/recovery.rs",
           from: "if entry.seq.0 > self.index.mapping_seq() {", to: "if entry.seq.0 > self.index.mapping_seq() && !PLANTED {" },
     Bug { name: "removal in the log not replayed", test: LIVES, file: "store/src/index/recover.rs",
-          from: "(record::REMOVED, Some(spot)) if self.table", to: "(record::REMOVED, Some(spot)) if !PLANTED && self.table" },
+          from: "(Some(Role::Removal), Some(spot)) if self.table",
+          to: "(Some(Role::Removal), Some(spot)) if !PLANTED && self.table" },
     Bug { name: "fold drops a later delta", test: LIVES, file: "store/src/index/recover.rs",
           from: ".partition(|delta| delta.seq <= seq)", to: ".partition(|delta| delta.seq <= seq || PLANTED)" },
     Bug { name: "part in the log not replayed", test: LIVES, file: "store/src/index/recover.rs",

@@ -11,8 +11,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::failure::Failure;
 use crate::process::Run;
-use crate::{Failure, packages, tidy};
+use crate::{packages, tidy};
 
 /// One stage: its name and how it runs.
 struct Stage {

@@ -1,17 +1,19 @@
-//! What the compiler cannot check: the floor plan, module headers, lengths, links, words.
+//! What the compiler cannot check: the floor plan, module headers, lengths, module cycles, links, words.
 //!
 //! Each module below returns problems as text, one a line, with file and line where there is one. Nothing here
-//! changes the tree, except `--update`, which only shrinks the list of exceptions (`lengths`).
+//! changes the tree, except `--update`, which only shrinks the lists of exceptions (`lengths`, `cycles`).
 //!
 //! Source of the idea: TigerBeetle's `tidy.zig`, Oxide's `check_workspace_deps`.
 
 mod architecture;
 pub(crate) mod book;
+mod cycles;
 mod floors;
 mod headers;
 mod lengths;
 mod lexer;
 pub(crate) mod links;
+mod modules;
 mod tree;
 mod words;
 
@@ -19,11 +21,11 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::Failure;
+use crate::failure::Failure;
 use crate::process::Run;
 use tree::Tree;
 
-/// Runs every check; with `--update` writes the shrunk list of exceptions first.
+/// Runs every check; with `--update` writes the shrunk lists of exceptions first.
 ///
 /// # Errors
 /// At least one problem, all of them listed, or the tree could not be read.
@@ -36,10 +38,12 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Result<(), Failure> {
     let tree = Tree::read(root)?;
     if update {
         lengths::update(root, &tree)?;
+        cycles::update(root, &tree)?;
     }
     let mut problems = floors::check(&metadata(root)?);
     problems.extend(headers::check(&tree));
     problems.extend(lengths::check(root, &tree));
+    problems.extend(cycles::check(root, &tree));
     problems.extend(links::check(root, &tree));
     problems.extend(book::check(&tree));
     problems.extend(architecture::check(root, &tree));

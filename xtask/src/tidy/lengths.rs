@@ -10,7 +10,7 @@ use std::path::Path;
 
 use super::lexer;
 use super::tree::Tree;
-use crate::Failure;
+use crate::failure::Failure;
 
 /// Lengths over the limit, by path and name.
 type Lengths = BTreeMap<(String, String), usize>;
