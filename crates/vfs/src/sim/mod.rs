@@ -297,7 +297,9 @@ impl Folder for SimFolder {
     fn sync(&self) -> io::Result<()> {
         let mut state = self.disk.state();
         let verdict = state.begin(Kinds::SYNC_DIR, &text(&self.path), 0, 0, &[])?;
-        if verdict == Verdict::Proceed {
+        // As that of a file, it cannot be short or go elsewhere.
+        if !matches!(verdict, Verdict::Struck(Effect::Lie | Effect::Eio | Effect::Enospc | Effect::PowerOff))
+        {
             state.sync_folder(&self.path)?;
         }
         state.finish(verdict)
