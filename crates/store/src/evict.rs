@@ -19,14 +19,14 @@
 //! Out of scope: values that leave memory and stay on disk (`memory`), expiry (`tend`).
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::access::Scope;
 use crate::error::{Stop, StoreError};
 use crate::hash::{KeyHash, STRIPES};
 use crate::index::PREPARED_KEYSPACE;
-use crate::index::stripe::{ExpiryEntry, Space, Stripe};
+use crate::index::stripe::{Expiry, ExpiryEntry, Space, Stripe};
 use crate::index::table::Spot;
 use crate::prepared::Prepared;
 use crate::record;
@@ -113,14 +113,14 @@ impl Tracking {
         }
     }
 
-    /// The stamp after a use; `dice` is any number.
-    pub(crate) fn used(self, stamp: u32, now_ms: u64, dice: u32) -> u32 {
+    /// The stamp after a use; `dice` gives any number, for whom needs it.
+    pub(crate) fn used(self, stamp: u32, now_ms: u64, dice: impl FnOnce() -> u32) -> u32 {
         match self {
             Self::Recency => self.fresh(now_ms),
             Self::Frequency => {
                 let count = count(stamp, now_ms);
                 let odds = u32::from(count.saturating_sub(COUNT_FRESH)) * COUNT_FACTOR + 1;
-                let count = if dice.is_multiple_of(odds) { count.saturating_add(1) } else { count };
+                let count = if dice().is_multiple_of(odds) { count.saturating_add(1) } else { count };
                 minute(now_ms) << 8 | u32::from(count)
             }
         }
@@ -165,11 +165,10 @@ pub(crate) struct Evictor {
     /// What all tables track.
     tracked: Mutex<Option<Tracking>>,
     disk_limit_bytes: AtomicU64,
+    /// The store's own thread has last found no key that may go, though there is too little room.
+    is_stuck: AtomicBool,
     /// Keys that went, since the start.
     pub(crate) evicted_keys: AtomicU64,
-    dice: AtomicU64,
-    /// For each stripe: the expiry up to which keys were looked at.
-    hands: Mutex<Box<[Option<ExpiryEntry>]>>,
 }
 
 impl Evictor {
@@ -179,9 +178,8 @@ impl Evictor {
             policy: AtomicU8::new(policy as u8),
             tracked: Mutex::new(None),
             disk_limit_bytes: AtomicU64::new(disk_limit_bytes),
+            is_stuck: AtomicBool::new(false),
             evicted_keys: AtomicU64::new(0),
-            dice: AtomicU64::new(1),
-            hands: Mutex::new(vec![None; STRIPES].into()),
         }
     }
 
@@ -199,20 +197,26 @@ impl Evictor {
     pub(crate) fn set_disk_limit(&self, bytes: u64) {
         self.disk_limit_bytes.store(bytes, Ordering::Relaxed);
     }
+}
 
-    /// splitmix64
-    fn roll(&self) -> u64 {
-        let mut dice = self.dice.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
-        dice = (dice ^ dice >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        dice = (dice ^ dice >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        dice ^ dice >> 31
-    }
+/// What became of an eviction.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// A key went.
+    Went,
+    /// Those that were found are held, have changed, or cannot go now.
+    Stayed,
+    /// No key may go.
+    NoVictim,
 }
 
 /// A key that may go.
 struct Victim {
     rank: u64,
     keyspace: u32,
+    hash: KeyHash,
+    /// What says that it has an expiry, under policies of keys that have one. A restart may leave entries that no key has any more.
+    entry: Option<ExpiryEntry>,
     name: Name,
 }
 
@@ -230,9 +234,20 @@ struct Sample<'a> {
     moment: Moment,
     /// The best rank so far, of this stripe or others.
     rank: Option<u64>,
-    best: Option<(u32, KeyHash, Spot)>,
+    best: Option<Best>,
     /// Keys that were looked at.
     seen: usize,
+    /// Entries of expiries without a slot: a restart leaves some.
+    stale: Vec<(u32, ExpiryEntry)>,
+}
+
+/// The slot of the best victim.
+#[derive(Clone, Copy)]
+struct Best {
+    keyspace: u32,
+    hash: KeyHash,
+    spot: Spot,
+    entry: Option<ExpiryEntry>,
 }
 
 impl Store {
@@ -274,7 +289,7 @@ impl Store {
             if evicted >= most {
                 return !fits;
             }
-            if !self.evict_one(policy) {
+            if self.evict_one(policy) != Outcome::Went {
                 return false;
             }
             evicted += 1;
@@ -288,7 +303,9 @@ impl Store {
             return false;
         }
         for _ in 0..budget {
-            if !self.is_short() || !self.evict_one(policy) {
+            let outcome = if self.is_short() { Some(self.evict_one(policy)) } else { None };
+            self.evictor.is_stuck.store(outcome == Some(Outcome::NoVictim), Ordering::Relaxed);
+            if outcome != Some(Outcome::Went) {
                 return false;
             }
         }
@@ -322,7 +339,7 @@ impl Store {
         engine.all_live_bytes() / 100 * ratio_percent > limit_bytes / of * share
     }
 
-    /// Refuses growth beyond `store.disk_limit`; holds it back where keys are evicted for it.
+    /// Refuses growth beyond `store.disk_limit`; holds it back while keys are evicted for it.
     pub(crate) fn admit_to_disk(&self) -> Result<(), Stop> {
         let limit_bytes = self.evictor.disk_limit_bytes.load(Ordering::Relaxed);
         if limit_bytes == 0 || !self.is_disk_short(64, 61) {
@@ -335,37 +352,45 @@ impl Store {
         if !self.is_disk_short(1, 1) {
             return Ok(());
         }
-        if evicts {
+        if evicts && !self.evictor.is_stuck.load(Ordering::Relaxed) {
             return Err(Stop::Busy);
         }
         let text = format!("disk full: the log may come to more than store.disk_limit ({limit_bytes} B)");
         Err(Stop::Refused(StoreError::DiskFull(text)))
     }
 
-    fn evict_one(&self, policy: Eviction) -> bool {
-        (0..TRIES_MAX).any(|_| self.victim(policy).is_some_and(|victim| self.evict(policy, &victim)))
+    fn evict_one(&self, policy: Eviction) -> Outcome {
+        for _ in 0..TRIES_MAX {
+            let Some(victim) = self.victim(policy) else { return Outcome::NoVictim };
+            if self.evict(policy, &victim) {
+                return Outcome::Went;
+            }
+        }
+        Outcome::Stayed
     }
 
     fn victim(&self, policy: Eviction) -> Option<Victim> {
-        let (dice, moment) = (self.evictor.roll(), self.now());
-        let mut hands = self.evictor.hands.lock().unwrap_or_else(PoisonError::into_inner);
+        let (dice, moment) = (self.random(), self.now());
         let (mut victim, mut seen): (Option<Victim>, _) = (None, 0);
         for number in (0..STRIPES).map(|n| (dice as usize + n) % STRIPES) {
-            let stripe = self.index.lock(number);
+            let mut stripe = self.index.lock(number);
             let rank = victim.as_ref().map(|victim| victim.rank);
-            let mut sample = Sample { stripe: &stripe, number, moment, rank, best: None, seen };
+            let mut sample =
+                Sample { stripe: &stripe, number, moment, rank, best: None, seen, stale: vec![] };
             for (keyspace, space) in stripe.spaces() {
                 if keyspace == PREPARED_KEYSPACE || !self.index.lives(keyspace) {
                     continue;
                 }
                 match policy {
                     Eviction::VolatileTtl => sample.soonest(keyspace, space),
-                    _ if policy.is_volatile() => sample.expiring(keyspace, space, &mut hands[number], dice),
+                    _ if policy.is_volatile() => sample.expiring(keyspace, space, dice),
                     _ => sample.any(keyspace, space, dice),
                 }
             }
             seen = sample.seen;
+            let stale = std::mem::take(&mut sample.stale);
             victim = sample.victim().or(victim);
+            stale.into_iter().for_each(|(keyspace, entry)| stripe.drop_stale(keyspace, entry));
             if seen >= SAMPLE_KEYS {
                 break;
             }
@@ -396,7 +421,11 @@ impl Store {
         match access.meta(db, &key) {
             // its time had come: the commit says so
             Ok(None) => {}
-            Ok(Some(meta)) if policy.is_volatile() && meta.expiry.is_none() => return false,
+            Ok(Some(meta)) if policy.is_volatile() && meta.expiry.is_none() => {
+                drop(access);
+                self.forget_stale(victim, &prepared);
+                return false;
+            }
             Ok(Some(_)) if matches!(access.evict(db, &key), Ok(true)) => {}
             _ => return false,
         }
@@ -409,6 +438,13 @@ impl Store {
             }
             // it changed meanwhile, somebody holds it, or the journal has no room now
             Err(Stop::Cold | Stop::Busy | Stop::Locked(_)) => false,
+        }
+    }
+
+    /// Drops the entry by which `victim` was found if no key has it: else the same key, unused, were the best of its sample for ever.
+    fn forget_stale(&self, victim: &Victim, prepared: &Prepared) {
+        if let Some(entry) = victim.entry {
+            self.expired_candidates(victim.keyspace, victim.hash, entry, prepared);
         }
     }
 }
@@ -430,37 +466,55 @@ impl Sample<'_> {
                 let hash = KeyHash::from_parts(self.number, slot.bits(), tag);
                 let chance = dice ^ slot.bits().wrapping_mul(u64::from(tag) | 1);
                 let rank = self.rank_of(space, spot, chance);
-                self.offer(keyspace, space, (hash, spot), rank);
+                self.offer(space, Best { keyspace, hash, spot, entry: None }, rank);
             });
         }
     }
 
     /// Looks at the next keys that have an expiry.
-    fn expiring(&mut self, keyspace: u32, space: &Space, hand: &mut Option<ExpiryEntry>, dice: u64) {
-        let next = space.expiry.after(*hand).chain(space.expiry.after(None));
+    fn expiring(&mut self, keyspace: u32, space: &Space, dice: u64) {
+        let Expiry { hand, .. } = &space.expiry;
+        let next = space.expiry.after(hand.get()).chain(space.expiry.after(None));
         let most = SAMPLE_EXPIRIES.min(space.expiry.len() as usize);
         for (entry, _) in next.take(most) {
-            *hand = Some(entry);
-            let hash = entry.hash(self.number);
-            for spot in space.table.candidates(hash) {
-                let rank = self.rank_of(space, spot, dice ^ hash.bits());
-                self.offer(keyspace, space, (hash, spot), rank);
-            }
+            hand.set(Some(entry));
+            let chance = dice ^ entry.hash(self.number).bits();
+            self.offer_entry(keyspace, space, entry, |sample, spot| sample.rank_of(space, spot, chance));
         }
     }
 
     /// Looks at the keys that expire first.
     fn soonest(&mut self, keyspace: u32, space: &Space) {
-        for entry in space.expiry.each_clock().into_iter().filter_map(|mut entries| entries.next()) {
-            let hash = entry.hash(self.number);
-            let deadline = Deadline::of(entry.expiry_ms);
-            let rank = deadline.map_or(0, |at| u64::MAX - self.moment.server_ms_of(at));
-            for spot in space.table.candidates(hash) {
-                // one head stands for those behind it
-                self.seen += SAMPLE_KEYS / SAMPLE_EXPIRIES - 1;
-                self.offer(keyspace, space, (hash, spot), rank);
+        for entries in space.expiry.each_clock() {
+            for entry in entries.take(SAMPLE_EXPIRIES) {
+                let deadline = Deadline::of(entry.expiry_ms);
+                let rank = deadline.map_or(0, |at| u64::MAX - self.moment.server_ms_of(at));
+                if self.offer_entry(keyspace, space, entry, |_, _| rank) {
+                    // it stands for those behind it
+                    self.seen += SAMPLE_KEYS / SAMPLE_EXPIRIES - 1;
+                    break;
+                }
             }
         }
+    }
+
+    /// Offers the keys that `entry` may be of; returns whether there are any.
+    fn offer_entry(
+        &mut self,
+        keyspace: u32,
+        space: &Space,
+        entry: ExpiryEntry,
+        rank: impl Fn(&Self, Spot) -> u64,
+    ) -> bool {
+        let hash = entry.hash(self.number);
+        let mut has_slot = false;
+        for spot in space.table.candidates(hash) {
+            has_slot = true;
+            let rank = rank(self, spot);
+            self.offer(space, Best { keyspace, hash, spot, entry: Some(entry) }, rank);
+        }
+        self.stale.extend((!has_slot).then_some((keyspace, entry)));
+        has_slot
     }
 
     /// By use, or by chance where that is not tracked.
@@ -471,27 +525,28 @@ impl Sample<'_> {
         stamped.map_or(chance, used)
     }
 
-    fn offer(&mut self, keyspace: u32, space: &Space, (hash, spot): (KeyHash, Spot), rank: u64) {
+    fn offer(&mut self, space: &Space, offered: Best, rank: u64) {
         self.seen += 1;
         if self.rank.is_some_and(|best| best >= rank) {
             return;
         }
+        let Best { keyspace, hash, spot, .. } = offered;
         let is_removed = || space.table.word(spot).object().is_some_and(|it| it.kind() == record::REMOVED);
         let is_held = || self.stripe.locks.as_ref().is_some_and(|locks| locks.has_slot(keyspace, hash));
         if !is_held() && !is_removed() {
-            (self.rank, self.best) = (Some(rank), Some((keyspace, hash, spot)));
+            (self.rank, self.best) = (Some(rank), Some(offered));
         }
     }
 
     /// The best of this stripe, if it is better than those before.
     fn victim(self) -> Option<Victim> {
-        let (keyspace, hash, spot) = self.best?;
+        let Best { keyspace, hash, spot, entry } = self.best?;
         let word = self.stripe.space(keyspace)?.table.word(spot);
         let name = match word.object() {
             Some(object) => Name::Key(object.key().into()),
             None => Name::Cold(Sought::base(word.address(), keyspace, hash)),
         };
-        Some(Victim { rank: self.rank?, keyspace, name })
+        Some(Victim { rank: self.rank?, keyspace, hash, entry, name })
     }
 }
 

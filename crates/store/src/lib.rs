@@ -504,7 +504,7 @@ impl Store {
         self.index.lock(stripe).watches.drop_watcher(db, key);
     }
 
-    /// A number that differs from call to call; for commands that choose by chance.
+    /// A number that differs from call to call; for commands and evictions that choose by chance.
     pub fn random(&self) -> u64 {
         let count = self.random.fetch_add(1, Ordering::Relaxed);
         let mixed = (count ^ self.options.clock.now().0).to_le_bytes();

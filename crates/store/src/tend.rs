@@ -267,7 +267,7 @@ impl Store {
 
     /// Keys that expire by `entry`, and the records that decide and were not read; an entry that no key has any
     /// more is dropped.
-    fn expired_candidates(
+    pub(crate) fn expired_candidates(
         &self,
         keyspace: u32,
         hash: KeyHash,
@@ -289,10 +289,7 @@ impl Store {
             }
         }
         if keys.is_empty() && unknown.is_empty() {
-            let before = space.side_bytes();
-            space.expiry.drop_stale(entry);
-            let freed = before - space.side_bytes();
-            stripe.unreported_bytes -= freed;
+            stripe.drop_stale(keyspace, entry);
         }
         (keys, unknown)
     }

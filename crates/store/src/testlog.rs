@@ -1,7 +1,11 @@
-//! A log in memory for tests: records have addresses, releasing is up to the test, and a crash keeps a prefix.
+//! A log in memory for tests: records have addresses, releasing is up to the test, and a crash keeps a prefix. And the real log on a
+//! simulated disk, without threads.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use clock::SimClock;
+use vfs::SimDisk;
 
 use crate::engine::{Class, Credits, Engine};
 use crate::error::{Stop, StoreError};
@@ -11,6 +15,34 @@ use crate::index::recover::Replayed;
 use crate::prepared::Fetched;
 use crate::record::{self, Draft, Payload};
 use crate::sought::Sought;
+use crate::{Options, Store};
+
+/// A store of engine `log` on `disk`: what its threads would do is up to the test. `change` has the last word.
+pub(crate) fn simulated(
+    disk: &SimDisk,
+    clock: &Arc<SimClock>,
+    segment_size_bytes: u64,
+    change: impl FnOnce(&mut Options),
+) -> Arc<Store> {
+    let mut options = Options {
+        background: false,
+        readers: 0,
+        clock: clock.clone(),
+        vfs: Arc::new(disk.clone()),
+        dir: "/data".into(),
+        journal: journal::Options {
+            segment_size_bytes,
+            file_size_bytes_min: segment_size_bytes,
+            ..journal::Options::small()
+        },
+        ..Options::default()
+    };
+    change(&mut options);
+    let store = Store::open(options).expect("opens");
+    store.keep_spares();
+    while store.drive() {}
+    store
+}
 
 /// Records in append order; record n has address and seq n + 1.
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clock::{SimClock, UnixMs};
 
 use super::*;
-use crate::{EngineKind, Options, Value};
+use crate::{Access, EngineKind, Options, Value, testlog};
 
 const LIMIT_BYTES: u64 = 1 << 20;
 
@@ -75,14 +75,14 @@ fn count_grows_ever_more_rarely_and_falls_by_one_a_minute() {
     let (mut stamp, mut dice) = (frequency.fresh(0), 1_u32);
     for _ in 0..10_000 {
         dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        stamp = frequency.used(stamp, 0, dice >> 8);
+        stamp = frequency.used(stamp, 0, || dice >> 8);
     }
     let Usage::Frequency(count) = frequency.usage(stamp, 0) else { panic!("{stamp}") };
     // each step takes ten uses more than the last: about the root of a fifth of the uses
     assert!((30..80).contains(&count), "{count} after 10,000 uses");
     assert_eq!(frequency.usage(stamp, 10 * 60_000), Usage::Frequency(count - 10));
     assert_eq!(frequency.usage(stamp, 300 * 60_000), Usage::Frequency(0));
-    let full = frequency.used(minute(0) << 8 | 255, 0, 0);
+    let full = frequency.used(minute(0) << 8 | 255, 0, || 0);
     assert_eq!(frequency.usage(full, 0), Usage::Frequency(255));
 }
 
@@ -220,28 +220,13 @@ impl LogBench {
     }
 
     fn open(disk: &vfs::SimDisk, clock: &Arc<SimClock>, eviction: Eviction) -> Arc<Store> {
-        let options = Options {
-            background: false,
-            readers: 0,
-            clock: clock.clone(),
-            vfs: Arc::new(disk.clone()),
-            dir: "/data".into(),
-            value_bytes_max: 64 << 10,
-            transaction_bytes_max: 128 << 10,
-            memory_limit_bytes: 2 << 20,
-            eviction,
-            disk_limit_bytes: DISK_LIMIT_BYTES,
-            journal: journal::Options {
-                segment_size_bytes: SEGMENT_BYTES,
-                file_size_bytes_min: SEGMENT_BYTES,
-                ..journal::Options::small()
-            },
-            ..Options::default()
-        };
-        let store = Store::open(options).expect("opens");
-        store.keep_spares();
-        while store.drive() {}
-        store
+        testlog::simulated(disk, clock, SEGMENT_BYTES, |options| {
+            options.value_bytes_max = 64 << 10;
+            options.transaction_bytes_max = 128 << 10;
+            options.memory_limit_bytes = 2 << 20;
+            options.eviction = eviction;
+            options.disk_limit_bytes = DISK_LIMIT_BYTES;
+        })
     }
 
     /// Housekeeping, expiry and eviction have their turn.
@@ -264,15 +249,19 @@ impl LogBench {
         prepared
     }
 
-    /// Puts a value; waits for room as a server does.
     fn put(&self, key: &str) -> Result<(), Stop> {
+        self.put_until(key, None)
+    }
+
+    /// Puts a value; waits for room as a server does.
+    fn put_until(&self, key: &str, expiry: Option<Deadline>) -> Result<(), Stop> {
         let value = [b'v'; 1_000];
         for _ in 0..10_000 {
             let keys = [KeyRef { db: 0, key: key.as_bytes() }];
             let prepared = self.prepare(&keys);
             let access = self.store.access(Scope::Keys(&keys), &prepared, 1_100);
             let ended = access.and_then(|mut access| {
-                access.put(0, key.as_bytes(), Value::String(&value), None);
+                access.put(0, key.as_bytes(), Value::String(&value), expiry);
                 access.commit()
             });
             match ended {
@@ -281,6 +270,16 @@ impl LogBench {
             }
         }
         panic!("{key} waited for ever");
+    }
+
+    /// Changes a key that is there.
+    fn change(&self, key: &str, change: impl Fn(&mut Access<'_>, &[u8]) -> Result<bool, Stop>) {
+        while self.store.drive() {}
+        let keys = [KeyRef { db: 0, key: key.as_bytes() }];
+        let prepared = self.prepare(&keys);
+        let mut access = self.store.access(Scope::Keys(&keys), &prepared, 100).expect("room");
+        assert!(change(&mut access, key.as_bytes()).expect("it was prepared"));
+        access.commit().expect("room");
     }
 
     fn is_there(&self, key: &str) -> bool {
@@ -352,13 +351,49 @@ fn without_eviction_growth_is_refused_at_the_limit_of_the_disk_and_removals_go_o
     assert!(text.contains("store.disk_limit (8388608 B)"), "{text}");
     assert!(at > 3_000, "refused at {at}");
     for i in 0..at {
-        let key = format!("k{i}");
-        let keys = [KeyRef { db: 0, key: key.as_bytes() }];
-        let prepared = bench.prepare(&keys);
-        let mut access = bench.store.access(Scope::Keys(&keys), &prepared, 0).expect("room");
-        assert!(access.remove(0, key.as_bytes()).expect("it was prepared"));
-        access.commit().expect("removals go on");
+        bench.change(&format!("k{i}"), |access, key| access.remove(0, key));
     }
     bench.turn();
     bench.put("again").expect("there is room");
+}
+
+/// A start lists the expiries that the log has, also those that a later record took away. The key of such an entry lasts, and as it was not
+/// used since it was the best victim of every sample: writers waited for ever while keys that may go were there.
+#[test]
+fn expiries_that_a_later_record_took_away_before_a_restart_hide_no_key_that_may_go() {
+    for policy in [Eviction::VolatileLru, Eviction::VolatileTtl] {
+        let mut bench = LogBench::new(policy);
+        let after = |bench: &LogBench, ms| Some(bench.store.now().after(ms));
+        for i in 0..1_000 {
+            for name in ["lasts", "removed"] {
+                bench.put_until(&format!("{name}{i}"), after(&bench, 1_000_000_000)).expect("there is room");
+            }
+            bench.change(&format!("lasts{i}"), |access, key| access.set_expiry(0, key, None));
+            bench.change(&format!("removed{i}"), |access, key| access.remove(0, key));
+        }
+        while bench.store.drive() {}
+        bench.disk = bench.disk.process_death();
+        bench.store = LogBench::open(&bench.disk, &bench.clock, bench.eviction);
+        for i in 0..5_000 {
+            bench
+                .put_until(&format!("goes{i}"), after(&bench, 2_000_000_000))
+                .expect("keys are evicted for it");
+            if i % 8 == 0 {
+                bench.turn();
+            }
+        }
+        assert!((0..1_000).all(|i| bench.is_there(&format!("lasts{i}"))), "{policy:?}");
+    }
+}
+
+/// Writers waited for ever for an eviction of which there was none to come.
+#[test]
+fn growth_is_refused_at_the_limit_of_the_disk_when_no_key_may_go() {
+    let bench = LogBench::new(Eviction::VolatileLru);
+    let refused = (0..20_000).find_map(|i| bench.put(&format!("stays{i}")).err());
+    assert!(format!("{refused:?}").contains("store.disk_limit"), "{refused:?}");
+    bench.change("stays7", |access, key| access.set_expiry(0, key, Deadline::of(u64::MAX / 4)));
+    bench.turn();
+    bench.put("more").expect("one may go now");
+    assert_eq!((bench.store.evicted_keys(), bench.is_there("stays7")), (1, false));
 }

@@ -15,6 +15,7 @@
 //!
 //! Out of scope: locking (`index`), what commands do (`access`), appending (`engine`).
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
 
@@ -210,6 +211,8 @@ pub(crate) struct Expiry {
     keys: u64,
     /// Keys and the sum of their deadlines, by the wall clock and by the server's.
     sums: [(u64, u128); 2],
+    /// Up to where eviction has looked for victims.
+    pub(crate) hand: Cell<Option<ExpiryEntry>>,
 }
 
 /// One deadline, and the hash of the key (or keys) that expire then.
@@ -585,6 +588,15 @@ impl Stripe {
     /// The space of `keyspace`, if it has any slots, to change.
     pub(crate) fn existing_space_mut(&mut self, keyspace: u32) -> Option<&mut Space> {
         self.spaces.iter_mut().find(|(id, _)| *id == keyspace).map(|(_, space)| space)
+    }
+
+    /// Drops an expiry that no key has any more.
+    pub(crate) fn drop_stale(&mut self, keyspace: u32, entry: ExpiryEntry) {
+        let Some(space) = self.existing_space_mut(keyspace) else { return };
+        let before = space.side_bytes();
+        space.expiry.drop_stale(entry);
+        let freed = before - space.side_bytes();
+        self.unreported_bytes -= freed;
     }
 
     /// Space number `at`, in no particular order.

@@ -90,13 +90,17 @@ impl Table {
     /// The key at `spot` is used now.
     pub(crate) fn touch(&self, spot: Spot, now_ms: u64) {
         let Some((tracking, stamp)) = self.stamp(spot) else { return };
-        // xorshift
+        stamp.set(tracking.used(stamp.get(), now_ms, || self.roll()));
+    }
+
+    /// xorshift
+    fn roll(&self) -> u32 {
         let mut dice = self.dice.get();
         dice ^= dice << 13;
         dice ^= dice >> 17;
         dice ^= dice << 5;
         self.dice.set(dice);
-        stamp.set(tracking.used(stamp.get(), now_ms, dice));
+        dice
     }
 
     /// The key at `spot` was made now.

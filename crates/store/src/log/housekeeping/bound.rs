@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use vfs::SimDisk;
 
 use super::Manner;
-use crate::{KeyRef, Options, Prepared, Scope, Stop, Store, Value};
+use crate::{KeyRef, Prepared, Scope, Stop, Store, Value, testlog};
 
 /// A write, as COPY, RESTORE and SET end up at the log, a whole value of some size, or as APPEND and SETRANGE do.
 #[derive(Clone, Debug)]
@@ -64,25 +64,11 @@ impl Bench {
     }
 
     fn open(disk: &SimDisk, clock: &Arc<SimClock>, file_bytes: u64) -> Arc<Store> {
-        let options = Options {
-            background: false,
-            readers: 0,
-            clock: clock.clone(),
-            vfs: Arc::new(disk.clone()),
-            dir: "/data".into(),
-            value_bytes_max: VALUE_BYTES_MAX,
-            transaction_bytes_max: 2 * VALUE_BYTES_MAX,
-            journal: journal::Options {
-                segment_size_bytes: SEGMENT_BYTES,
-                file_size_bytes_min: file_bytes,
-                ..journal::Options::small()
-            },
-            ..Options::default()
-        };
-        let store = Store::open(options).expect("opens");
-        store.keep_spares();
-        while store.drive() {}
-        store
+        testlog::simulated(disk, clock, SEGMENT_BYTES, |options| {
+            options.value_bytes_max = VALUE_BYTES_MAX;
+            options.transaction_bytes_max = 2 * VALUE_BYTES_MAX;
+            options.journal.file_size_bytes_min = file_bytes;
+        })
     }
 
     /// Time passes, and housekeeping has its turn.
