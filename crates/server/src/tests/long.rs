@@ -197,3 +197,32 @@ fn closed_connection_is_taken_out_of_many_names_beside_the_loop() {
     turn::on_close(&harness.server, &mut two.session);
     assert_eq!(harness.server.pubsub.counts(), (0, 0), "few names are forgotten at once");
 }
+
+/// CLIENT NO-TOUCH was forgotten inside of MULTI, and by commands on many keys.
+#[test]
+fn keys_are_not_used_by_who_does_not_touch_in_exec_and_on_many_keys_either() {
+    let mut harness = harness();
+    let mut wire = harness.connect();
+    harness.server.store.set_eviction(store::Eviction::AllKeysLru);
+    harness.server.store.tend(1);
+    harness.long(&mut wire, &[of_keys("mset", 0..50, Some("v"))]);
+    let multi = |inner: &[&str]| {
+        let lines = ["multi"].iter().chain(inner).chain(&["exec"]);
+        lines.map(|line| words(line)).collect::<Vec<_>>()
+    };
+    let mut long_exec = multi(&["get key1"]);
+    (0..20).for_each(|_| long_exec.insert(1, words("get key1")));
+    let quiet = [multi(&["get key1", "mget key1 key2"]), long_exec, vec![of_keys("mget", 0..50, None)]];
+    let idle = |harness: &Harness, wire: &mut Wire| harness.line(wire, "OBJECT IDLETIME key1");
+    for commands in &quiet {
+        harness.line(&mut wire, "CLIENT NO-TOUCH off");
+        harness.line(&mut wire, "GET key1");
+        harness.clock.advance(std::time::Duration::from_secs(10));
+        harness.line(&mut wire, "CLIENT NO-TOUCH on");
+        harness.long(&mut wire, commands);
+        assert_eq!(idle(&harness, &mut wire), ":10\r\n", "{commands:?}");
+        harness.line(&mut wire, "CLIENT NO-TOUCH off");
+        harness.long(&mut wire, commands);
+        assert_eq!(idle(&harness, &mut wire), ":0\r\n", "{commands:?}");
+    }
+}
