@@ -34,6 +34,11 @@ pub struct Met {
     pub branches_rolled_back: u64,
     pub conflicts: u64,
     pub locked: u64,
+    pub evicted_keys: u64,
+    /// Of them, those that somebody looked for at once.
+    pub evictions_seen: u64,
+    pub waits_for_evictions: u64,
+    pub refusals_by_limits: u64,
 }
 
 impl Met {
@@ -52,6 +57,10 @@ impl Met {
         self.branches_rolled_back += other.branches_rolled_back;
         self.conflicts += other.conflicts;
         self.locked += other.locked;
+        self.evicted_keys += other.evicted_keys;
+        self.evictions_seen += other.evictions_seen;
+        self.waits_for_evictions += other.waits_for_evictions;
+        self.refusals_by_limits += other.refusals_by_limits;
     }
 
     pub fn is_everything(&self) -> bool {
@@ -65,7 +74,15 @@ impl Met {
         let branches =
             [branches_prepared, branches_found_by_starts, branches_committed, branches_rolled_back];
         let conflicts = [conflicts, locked];
-        deaths.iter().chain(&others).chain(&branches).chain(&conflicts).all(|count| *count > 0)
+        let Self { evicted_keys, evictions_seen, waits_for_evictions, refusals_by_limits, .. } = *self;
+        let evictions = [evicted_keys, evictions_seen, waits_for_evictions, refusals_by_limits];
+        deaths
+            .iter()
+            .chain(&others)
+            .chain(&branches)
+            .chain(&conflicts)
+            .chain(&evictions)
+            .all(|count| *count > 0)
     }
 }
 
@@ -155,12 +172,20 @@ impl World {
         (self.is_limited, self.has_margin) = (false, false);
     }
 
-    /// A full disk may refuse a step; nothing else may.
+    /// A full disk may refuse a step, and so may a limit; nothing else may.
     pub fn pardon(&mut self, outcome: Outcome<()>) -> Outcome<()> {
         match outcome {
             Err(Trouble::Refused(StoreError::DiskFull(_) | StoreError::Journal(_))) if self.is_limited => {
                 self.met.refusals += 1;
                 Ok(())
+            }
+            Err(Trouble::Refused(error)) if self.is_of_limit(&error) => {
+                self.met.refusals_by_limits += 1;
+                self.evict_for_writer()
+            }
+            Err(Trouble::Waits) => {
+                self.met.waits_for_evictions += 1;
+                self.evict_for_writer()
             }
             other => other,
         }
@@ -169,9 +194,10 @@ impl World {
     /// What a full disk must not refuse.
     pub fn insist<T>(&self, outcome: Outcome<T>, what: &str) -> Outcome<T> {
         match outcome {
-            Err(Trouble::Refused(error)) if self.is_limited => {
+            Err(Trouble::Refused(error)) if self.is_limited || self.plan.evicts => {
                 violation(format!("{what} is refused: {error}"))
             }
+            Err(Trouble::Waits) => violation(format!("{what} waits for evictions")),
             other => other,
         }
     }

@@ -5,6 +5,7 @@
 //! flipped and writes go astray. Every run is a function of its seed, down to the last byte written.
 #![allow(missing_docs, clippy::unwrap_used, unreachable_pub, reason = "tests")]
 
+mod eviction;
 mod faults;
 mod flips;
 mod model;
@@ -59,9 +60,12 @@ fn random_lives_lose_nothing_and_invent_nothing() {
 
 #[test]
 fn engine_memory_agrees_with_the_model() {
+    let mut met = Met::default();
     for seed in 0..100 {
-        run(Plan { engine: EngineKind::Memory, ..Plan::of(seed) }).unwrap();
+        met.add(&run(Plan { engine: EngineKind::Memory, ..Plan::of(seed) }).unwrap().met);
     }
+    println!("{met:?}");
+    assert!(met.evicted_keys > 0, "limits that never strike show nothing: {met:?}");
 }
 
 #[test]
@@ -76,7 +80,9 @@ fn equal_seed_gives_equal_trace() {
 
 #[test]
 fn error_at_every_io_loses_nothing() {
-    for (phase, least) in [(Phase::Start, 10), (Phase::Write, 20), (Phase::Clean, 50), (Phase::Backup, 5)] {
+    let phases =
+        [(Phase::Start, 10), (Phase::Write, 20), (Phase::Clean, 50), (Phase::Evict, 30), (Phase::Backup, 5)];
+    for (phase, least) in phases {
         for effect in [Effect::Eio, Effect::Enospc, Effect::ShortWrite(700)] {
             let points = sweep(phase, effect, 3);
             println!("{phase:?}, {effect:?}: {points} points");
@@ -87,7 +93,9 @@ fn error_at_every_io_loses_nothing() {
 
 #[test]
 fn crash_at_every_io_loses_nothing() {
-    for (phase, least) in [(Phase::Start, 3), (Phase::Write, 10), (Phase::Clean, 20), (Phase::Backup, 3)] {
+    let phases =
+        [(Phase::Start, 3), (Phase::Write, 10), (Phase::Clean, 20), (Phase::Evict, 10), (Phase::Backup, 3)];
+    for (phase, least) in phases {
         let points = sweep(phase, Effect::PowerOff, number("EVENKEEL_SIM_SEED", 1));
         println!("{phase:?}, power off: {points} points");
         assert!(points >= least, "{phase:?} has only {points} points: it does not do its work");

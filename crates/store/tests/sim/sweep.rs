@@ -5,8 +5,10 @@
 
 use std::path::Path;
 
+use store::Eviction;
 use vfs::sim::{Effect, Fault, Kinds};
 
+use crate::eviction::Pressure;
 use crate::model::State;
 use crate::world::{Outcome, Plan, Trouble, World, folder, violation};
 
@@ -22,6 +24,8 @@ pub enum Phase {
     Write,
     /// Footers, cleaning, checkpoints, recycling.
     Clean,
+    /// Evicting keys that a start has left on disk, between writes and housekeeping.
+    Evict,
     /// Copying a running store.
     Backup,
 }
@@ -50,6 +54,10 @@ fn point(phase: Phase, fault: Fault, seed: u64) -> Outcome<bool> {
         let disk = world.disk.process_death();
         world.abandon(disk);
     }
+    if phase == Phase::Evict {
+        world.kill()?;
+        world.limit_disk(Eviction::AllKeysLru, 8_000)?;
+    }
     world.disk.record_trace();
     world.disk.plan(fault);
     let outcome = run(phase, &mut world);
@@ -63,6 +71,7 @@ fn point(phase: Phase, fault: Fault, seed: u64) -> Outcome<bool> {
         world.disk.crash(world.rng.bits())
     };
     disk.clear_faults();
+    world.pressure = Pressure::default();
     world.restart_on(disk)?;
     world.put()?;
     world.settle()?;
@@ -78,6 +87,13 @@ fn run(phase: Phase, world: &mut World) -> Outcome<()> {
             tolerate(world.housekeep())?;
             if round % 10 == 5 { tolerate(world.checkpoint()) } else { tolerate(world.drive()) }
         }),
+        Phase::Evict => (0..30).try_for_each(|_| {
+            tolerate(world.put())?;
+            tolerate(world.evict_keys(2))?;
+            tolerate(world.housekeep())?;
+            tolerate(world.read())?;
+            tolerate(world.drive())
+        }),
         Phase::Backup => {
             let out = folder().join("backup");
             tolerate(world.backup(&out))
@@ -88,7 +104,7 @@ fn run(phase: Phase, world: &mut World) -> Outcome<()> {
 /// A refusal is an honest answer to a fault; the world goes on.
 fn tolerate(outcome: Outcome<()>) -> Outcome<()> {
     match outcome {
-        Err(Trouble::Refused(_)) => Ok(()),
+        Err(Trouble::Refused(_) | Trouble::Waits) => Ok(()),
         other => other,
     }
 }

@@ -312,7 +312,12 @@ impl World {
             ended.map_err(halted)
         });
         // A full disk may refuse a commit, which stays prepared, as it may refuse a write; a rollback is a removal.
-        let ended = if commits { outcome } else { self.insist(outcome, "a rollback") }?;
+        let ended = match outcome {
+            // What was prepared was admitted then.
+            Err(Trouble::Waits) => violation("a prepared branch waits for evictions".into()),
+            outcome if commits => outcome,
+            outcome => self.insist(outcome, "a rollback"),
+        }?;
         let (Some(ticket), Some(branch)) = (ended, &known) else {
             return match (ended, known) {
                 (None, None) => Ok(()),

@@ -17,6 +17,7 @@ use store::{
 use vfs::SimDisk;
 use vfs::sim::Rng;
 
+use crate::eviction::Pressure;
 use crate::faults::{MARGIN_BYTES, Met};
 use crate::model::{DATABASES, Effect, Entry, Model, State};
 use crate::transactions::Open;
@@ -27,6 +28,8 @@ const KEYS: u64 = 24;
 const START_MS: UnixMs = UnixMs(1_700_000_000_000);
 /// A command that does not get through in so many tries never will.
 const TRIES_MAX: usize = 200;
+/// Whoever is held back so often does not wait for the journal.
+const HELD_BACK_MAX: usize = 40;
 
 /// What differs between runs.
 #[derive(Clone, Debug)]
@@ -41,6 +44,8 @@ pub struct Plan {
     pub backend: BackendKind,
     /// Segments that were given back wait for the next roll, as with the journal's own threads.
     pub keeps_spares: bool,
+    /// Policies and limits change in its steps, and keys are evicted.
+    pub evicts: bool,
 }
 
 impl Plan {
@@ -55,6 +60,7 @@ impl Plan {
             value_bytes_max: if rng.chance(1, 2) { 80 } else { 3_000 },
             backend: if rng.chance(1, 2) { BackendKind::Direct } else { BackendKind::Buffered },
             keeps_spares: rng.chance(1, 2),
+            evicts: rng.chance(1, 2),
         }
     }
 }
@@ -68,6 +74,8 @@ pub enum Trouble {
     Locked(Locked),
     /// The store failed for good, or its disk is off: only a restart helps.
     Dead(#[expect(dead_code, reason = "read through Debug")] String),
+    /// Keys must go first.
+    Waits,
     /// A promise is broken.
     Violation(String),
 }
@@ -93,6 +101,8 @@ pub struct World {
     pub(crate) has_rebooted: bool,
     /// A write goes elsewhere, or nowhere: some key may be damaged.
     pub is_struck: bool,
+    /// What makes keys go.
+    pub(crate) pressure: Pressure,
     store: Option<Arc<Store>>,
     failed: Arc<AtomicBool>,
     serial: u64,
@@ -114,6 +124,7 @@ impl World {
             server_ahead_ms: START_MS.0 as i64,
             has_rebooted: false,
             is_struck: false,
+            pressure: Pressure::default(),
             clock: Arc::new(SimClock::new(START_MS)),
             store: None,
             failed: Arc::default(),
@@ -192,6 +203,9 @@ impl World {
         let options = Options {
             engine: self.plan.engine,
             durability: self.plan.durability,
+            memory_limit_bytes: self.pressure.memory_limit_bytes,
+            eviction: self.pressure.policy,
+            disk_limit_bytes: self.pressure.disk_limit_bytes,
             databases: DATABASES,
             hash_bits: self.plan.hash_bits,
             background: false,
@@ -209,6 +223,7 @@ impl World {
         if self.plan.keeps_spares {
             store.keep_spares();
         }
+        self.pressure.noted = 0;
         self.store = Some(store);
         Ok(())
     }
@@ -287,6 +302,12 @@ impl World {
     }
 
     fn random_step(&mut self) -> Outcome<()> {
+        if self.plan.evicts {
+            self.make_memory_room()?;
+            if self.rng.chance(1, 8) {
+                return self.eviction_step();
+            }
+        }
         if self.rng.chance(1, 5) {
             return self.transaction_step();
         }
@@ -417,7 +438,7 @@ impl World {
         self.read_key(db, &key)
     }
 
-    fn read_key(&mut self, db: u16, key: &[u8]) -> Outcome<()> {
+    pub(crate) fn read_key(&mut self, db: u16, key: &[u8]) -> Outcome<()> {
         let read = self.run(&[(db, key)], 0, |access| entry(access, db, key));
         let (found, ticket) = read.map_err(never)?;
         let now = self.now()?;
@@ -433,6 +454,9 @@ impl World {
             return violation(format!(
                 "reading db {db} {key} waits for {ticket} but shows effect {needed}: {group}"
             ));
+        }
+        if self.plan.evicts && found.is_some() {
+            self.check_usage(db, key)?;
         }
         // Who holds a key that has expired ends first: until then its removal is not in the log.
         let holder = self.model.current().holder(db, key);
@@ -469,6 +493,9 @@ impl World {
     }
 
     fn tend(&mut self) -> Outcome<()> {
+        if self.plan.evicts {
+            return self.evict_keys(16);
+        }
         self.store().tend(16);
         self.check_alive()
     }
@@ -557,7 +584,7 @@ impl World {
     }
 
     /// Runs `body` in an access as the executor of a server would: prepare, execute, and again if need be.
-    fn run<T>(
+    pub(crate) fn run<T>(
         &self,
         keys: &[(u16, &[u8])],
         bytes: u64,
@@ -580,7 +607,7 @@ impl World {
         mut attempt: impl FnMut(&Prepared) -> Result<T, (Stop, Wanted)>,
     ) -> Outcome<T> {
         let store = self.store();
-        let mut prepared = Prepared::default();
+        let (mut prepared, mut held_back) = (Prepared::default(), 0);
         for _ in 0..TRIES_MAX {
             if !store.missing(keys, &mut prepared) {
                 prepared = fetch(store, prepared);
@@ -595,7 +622,11 @@ impl World {
                     prepared.want(wanted);
                     prepared = fetch(store, prepared);
                 }
+                Stop::Busy if held_back == HELD_BACK_MAX && self.pressure.holds_writers_back() => {
+                    return Err(Trouble::Waits);
+                }
                 Stop::Busy => {
+                    held_back += 1;
                     store.drive();
                     self.check_alive()?;
                 }
@@ -651,7 +682,7 @@ impl World {
                         return Err(format!("db {db} {}: {found:?}, not {wanted:?}", key.escape_ascii()));
                     }
                     Err(Trouble::Violation(what)) => return Err(what),
-                    Err(Trouble::Refused(_) | Trouble::Locked(_) | Trouble::Dead(_)) => {}
+                    Err(Trouble::Refused(_) | Trouble::Locked(_) | Trouble::Waits | Trouble::Dead(_)) => {}
                 }
             }
         }
@@ -755,7 +786,7 @@ pub(crate) fn entry(access: &Access<'_>, db: u16, key: &[u8]) -> Result<Option<E
     Ok(found.map(|found| Entry::new(found.value.to_vec(), found.expiry)))
 }
 
-fn names(access: &mut Access<'_>, db: u16) -> Result<Vec<Vec<u8>>, Stop> {
+pub(crate) fn names(access: &mut Access<'_>, db: u16) -> Result<Vec<Vec<u8>>, Stop> {
     let (mut names, mut cursor) = (Vec::new(), 0);
     loop {
         cursor = access.scan(db, cursor, 10, &mut |key, _| names.push(key.to_vec()))?;
@@ -781,6 +812,7 @@ fn key_name(number: u64) -> Vec<u8> {
 pub(crate) fn never(trouble: Trouble) -> Trouble {
     match trouble {
         Trouble::Refused(error) => Trouble::Violation(format!("a read is refused: {error}")),
+        Trouble::Waits => Trouble::Violation("a read waits for evictions".into()),
         other => other,
     }
 }
