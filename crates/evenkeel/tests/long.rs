@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use common::crowd::Crowd;
 use common::{Server, ok, receive};
 use resp::Value;
+use vfs::sim::Rng;
 
 fn connect(server: &Server) -> TcpStream {
     let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)).expect("it listens");
@@ -245,14 +246,14 @@ fn hit_ratio_on_a_hot_set_that_shifts_is_above_that_of_an_lru_and_scan_leaves_it
     }
     let seed = 42;
     println!("seed {seed}");
-    let (mut dice, mut by_rank) = (Dice(seed), numbers);
+    let (mut dice, mut by_rank) = (Rng::new(seed), numbers);
     let mut sum = 0.0;
     let zipf: Vec<f64> = (1..=KEYS).map(|rank| (sum += (rank as f64).powf(-0.99), sum).1).collect();
     let mut lrus =
         [8_850, KEYS / 10].map(|room| Lru { room, order: BTreeMap::new(), used: vec![0; KEYS], now: 0 });
     let mut sums = [0.0; 3];
     for shift in 0..3 {
-        (1..KEYS).rev().for_each(|at| by_rank.swap(at, dice.below(at + 1)));
+        (1..KEYS).rev().for_each(|at| by_rank.swap(at, dice.index(at + 1)));
         let (before, mut lru_misses) = (field(&server, "log_cold_reads"), [0, 0]);
         for _ in 0..20_000 {
             let keys = [(); 50].map(|()| {
@@ -280,7 +281,7 @@ fn hit_ratio_on_a_hot_set_that_shifts_is_above_that_of_an_lru_and_scan_leaves_it
     let (hot, mut cursor) = (&by_rank[..4_000], "0".to_owned());
     let mut misses_of = |stream: &mut TcpStream, batches: usize| {
         let before = field(&server, "log_cold_reads");
-        (0..batches).for_each(|_| read(stream, &[(); 50].map(|()| hot[dice.below(hot.len())])));
+        (0..batches).for_each(|_| read(stream, &[(); 50].map(|()| hot[dice.index(hot.len())])));
         (field(&server, "log_cold_reads") - before) as f64
     };
     misses_of(&mut stream, 2_000);
@@ -295,27 +296,6 @@ fn hit_ratio_on_a_hot_set_that_shifts_is_above_that_of_an_lru_and_scan_leaves_it
     let during = 1.0 - missed / f64::from(pages * 100);
     println!("hot set: {before:.4} before SCAN, {during:.4} beside it ({pages} pages)");
     assert!(during / before >= 0.99);
-}
-
-/// Numbers by SplitMix64.
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        ((u128::from(self.next()) * end as u128) >> 64) as usize
-    }
-
-    fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
-    }
 }
 
 /// The keys that were read last.

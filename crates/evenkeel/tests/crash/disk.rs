@@ -72,7 +72,7 @@ pub fn failing_disk(program: &Program, seed: u64) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (mut disk, log) = (LoopDisk::new(folder.path(), DISK_SIZE_BYTES), log_path(folder.path()));
     let data = disk.path().join("data");
-    let mut fleet = Fleet::new(seed);
+    let mut fleet = Fleet::new(seed, false);
     let mut server = Server::start(program, &data, &log, false);
     let duration = fleet.random_moment();
     let mut status = None;

@@ -27,6 +27,8 @@ pub struct Tally {
     pub observed: u64,
     /// Segments that were begun in a file that was not filled with zeroes yet.
     pub fallocated_fallbacks: u64,
+    /// Keys that were evicted.
+    pub evicted: u64,
 }
 
 impl Tally {
@@ -34,12 +36,14 @@ impl Tally {
         self.acknowledged += other.acknowledged;
         self.observed += other.observed;
         self.fallocated_fallbacks += other.fallocated_fallbacks;
+        self.evicted += other.evicted;
     }
 }
 
 impl Fleet {
-    pub fn new(seed: u64) -> Self {
-        Self { histories: vec![vec![History::new(); SLOTS]; CLIENTS], rng: Rng::new(seed) }
+    /// Clients of a server that evicts keys or not.
+    pub fn new(seed: u64, evicts: bool) -> Self {
+        Self { histories: vec![vec![History::new(evicts); SLOTS]; CLIENTS], rng: Rng::new(seed) }
     }
 
     /// A moment within the next fraction of a second.

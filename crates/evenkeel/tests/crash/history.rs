@@ -12,7 +12,11 @@
 //! A read is sent when `acked` is known and answered before `sent` is asked, so what it saw is a version
 //! between the two. The oldest version that fits it is the read's **floor**: a server that is behind a
 //! floor after a crash took back what a reader saw, absence included.
+//!
+//! Under a server that evicts keys any version may vanish, and then stays away until the next write: whoever saw it gone must not see
+//! it again, before a crash or after it.
 
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -60,8 +64,9 @@ pub struct Sight {
 }
 
 impl State {
-    fn fits(self, sight: &Sight) -> bool {
+    fn fits(self, sight: &Sight, evicts: bool) -> bool {
         match (self, sight.value) {
+            (Self::Present { .. }, None) if evicts => true,
             (Self::Absent, None) => true,
             (Self::Absent, Some(_)) => false,
             (Self::Present { deadline, .. }, None) => {
@@ -101,12 +106,22 @@ pub struct History {
     states: Vec<State>,
     acked: Version,
     floor: Floor,
+    /// The server may evict the key.
+    evicts: bool,
+    /// Since the last start, by version: when it was first known to be gone, and when a read that found it was last sent.
+    seen: BTreeMap<Version, (Option<Nanos>, Option<Nanos>)>,
 }
 
 impl History {
-    /// A key that was never written.
-    pub fn new() -> Self {
-        Self { base: 0, states: vec![State::Absent], acked: 0, floor: Floor::default() }
+    /// A key that was never written, and that the server may evict or not.
+    pub fn new(evicts: bool) -> Self {
+        let (floor, seen) = Default::default();
+        Self { base: 0, states: vec![State::Absent], acked: 0, floor, evicts, seen }
+    }
+
+    /// Whether the server may evict the key.
+    pub fn evicts(&self) -> bool {
+        self.evicts
     }
 
     pub fn sent(&self) -> Version {
@@ -136,15 +151,38 @@ impl History {
         }
     }
 
+    /// Records that `version`, which would have kept a value, found none.
+    pub fn found_none(&mut self, version: Version) {
+        *self.state_mut(version) = State::Absent;
+    }
+
     /// Records what a reader saw while the server was between two versions.
     pub fn observe(&mut self, between: RangeInclusive<Version>, sight: &Sight) -> Result<(), Violation> {
         let oldest = self.fitting(between.clone(), sight).next();
         match oldest {
             Some(version) => {
                 self.raise_floor(version, sight);
-                Ok(())
+                self.note(between, sight)
             }
             None => Err(self.violation("a reader saw what was not there", between, sight)),
+        }
+    }
+
+    /// Takes note of what was seen of which version, if that is certain.
+    fn note(&mut self, between: RangeInclusive<Version>, sight: &Sight) -> Result<(), Violation> {
+        let mut fitting = self.fitting(between.clone(), sight);
+        let (Some(version), None) = (fitting.next(), fitting.next()) else { return Ok(()) };
+        drop(fitting);
+        let (gone, there) = self.seen.entry(version).or_default();
+        match sight.value {
+            None => *gone = Some(gone.map_or(sight.to, |gone| gone.min(sight.to))),
+            Some(_) => *there = (*there).max(Some(sight.from)),
+        }
+        match (*gone, *there) {
+            (Some(gone), Some(there)) if gone < there => {
+                Err(self.violation("what a reader saw gone came back", between, sight))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -155,7 +193,7 @@ impl History {
         sights: &[Sight; 2],
     ) -> Result<(), Violation> {
         let [one, two] = pair;
-        let mut both = one.fitting(between.clone(), &sights[0]).filter(|&v| two.state(v).fits(&sights[1]));
+        let mut both = one.fitting(between.clone(), &sights[0]).filter(|&v| two.fits(v, &sights[1]));
         let oldest = both.next();
         drop(both);
         let Some(version) = oldest else {
@@ -163,13 +201,14 @@ impl History {
         };
         one.raise_floor(version, &sights[0]);
         two.raise_floor(version, &sights[1]);
-        Ok(())
+        one.note(between.clone(), &sights[0])?;
+        two.note(between, &sights[1])
     }
 
     /// Settles on the version that a restarted server is at.
     pub fn settle(&mut self, sight: &Sight) -> Result<(), Violation> {
         let version = self.survivors(sight)?.pop().expect("survivors are not empty");
-        self.restart_at(version);
+        self.restart_at(version, sight);
         Ok(())
     }
 
@@ -180,8 +219,8 @@ impl History {
         match first.iter().rev().find(|version| second.contains(version)) {
             None => Err(one.violation("half of a transaction survived", one.acked..=one.sent(), &sights[0])),
             Some(&version) => {
-                one.restart_at(version);
-                two.restart_at(version);
+                one.restart_at(version, &sights[0]);
+                two.restart_at(version, &sights[1]);
                 Ok(())
             }
         }
@@ -205,8 +244,10 @@ impl History {
         Err(self.violation(what, oldest..=self.sent(), sight))
     }
 
-    fn restart_at(&mut self, version: Version) {
-        self.states = vec![self.state(version)];
+    fn restart_at(&mut self, version: Version, sight: &Sight) {
+        // what is gone stays away, whatever took it
+        self.states = vec![if sight.value.is_none() { State::Absent } else { self.state(version) }];
+        self.seen.clear();
         self.base = version;
         self.acked = version;
         self.floor = Floor { version, gone: false };
@@ -220,7 +261,11 @@ impl History {
     fn fitting(&self, between: RangeInclusive<Version>, sight: &Sight) -> impl Iterator<Item = Version> {
         between
             .filter(|&version| version >= self.base && version <= self.sent())
-            .filter(|&version| self.state(version).fits(sight))
+            .filter(|&version| self.fits(version, sight))
+    }
+
+    fn fits(&self, version: Version, sight: &Sight) -> bool {
+        self.state(version).fits(sight, self.evicts)
     }
 
     fn state(&self, version: Version) -> State {
@@ -262,7 +307,7 @@ mod tests {
 
     /// SET (1, acked), DEL (2, acked), SET (3, sent).
     fn history() -> History {
-        let mut history = History::new();
+        let mut history = History::new(false);
         history.send(value(1));
         history.send(State::Absent);
         history.send(value(3));
@@ -299,7 +344,7 @@ mod tests {
 
     #[test]
     fn absence_that_a_reader_saw_must_survive() {
-        let mut history = History::new();
+        let mut history = History::new(false);
         history.send(value(1));
         history.acknowledge(1, Nanos(1), None);
         history.send(State::Absent);
@@ -314,7 +359,7 @@ mod tests {
 
     #[test]
     fn expired_key_that_a_reader_missed_does_not_come_back() {
-        let mut history = History::new();
+        let mut history = History::new(false);
         let deadline = Deadline { earliest: Nanos(0), latest: Nanos(u64::MAX / 2) };
         history.send(State::Present { written: 1, deadline: Some(deadline) });
         history.acknowledge(1, Nanos(1), None);
@@ -325,7 +370,7 @@ mod tests {
 
     #[test]
     fn key_that_outlives_or_misses_its_deadline_is_found() {
-        let mut history = History::new();
+        let mut history = History::new(false);
         let (early, late) = (Nanos(0) + Duration::from_secs(5), Nanos(0) + Duration::from_secs(6));
         let deadline = Some(Deadline { earliest: early, latest: late });
         history.send(State::Present { written: 1, deadline });
@@ -337,7 +382,7 @@ mod tests {
 
     #[test]
     fn lost_time_to_live_is_found() {
-        let mut history = History::new();
+        let mut history = History::new(false);
         history.send(value(1));
         history.send(State::Present {
             written: 1,
@@ -353,8 +398,32 @@ mod tests {
     }
 
     #[test]
+    fn evicted_key_stays_away_and_no_older_value_shows() {
+        let at = |ms, value| Sight { from: Nanos(ms), to: Nanos(ms + 1), ..saw(value) };
+        let mut history = History::new(true);
+        history.send(value(1));
+        history.send(value(2));
+        history.acknowledge(2, Nanos(1), None);
+        history.clone().settle(&at(9, None)).unwrap();
+        assert_eq!(
+            history.clone().settle(&at(9, Some(1))).unwrap_err().what,
+            "an acknowledged write is lost"
+        );
+        history.observe(2..=2, &at(5, None)).unwrap();
+        assert_eq!(
+            history.clone().settle(&at(9, Some(2))).unwrap_err().what,
+            "what a reader saw was taken back"
+        );
+        history.clone().observe(2..=2, &at(3, Some(2))).unwrap();
+        let back = history.clone().observe(2..=2, &at(9, Some(2))).unwrap_err();
+        assert_eq!(back.what, "what a reader saw gone came back");
+        history.settle(&at(9, None)).unwrap();
+        assert!(history.observe(2..=2, &at(20, Some(2))).is_err(), "it was gone after the start");
+    }
+
+    #[test]
     fn half_of_a_transaction_is_found() {
-        let (mut one, mut two) = (History::new(), History::new());
+        let (mut one, mut two) = (History::new(false), History::new(false));
         for key in [&mut one, &mut two] {
             key.send(value(1));
         }

@@ -1,7 +1,8 @@
 //! Fifty clients that write keys of their own, read each other's, and write down what they were told.
 //!
 //! Each client owns `PLAIN` keys (SET, SET PX, DEL, PEXPIRE), one counter (INCR), a pair that is only
-//! written inside MULTI, and a long string that is changed in parts (module `long`). A value names its key and version and fills up with bytes that follow from both,
+//! written inside MULTI, and a long string that is changed in parts (module `long`). Where keys may be evicted, counter and long string are
+//! set whole: what they build on may be gone. A value names its key and version and fills up with bytes that follow from both,
 //! so that a wrong, mixed or torn value shows.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -144,7 +145,7 @@ impl<'a> Worker<'a> {
                 self.client.queue(&["DEL", &key]);
                 let expected = match state {
                     State::Absent => Expected::Integer(0),
-                    State::Present { .. } if lasting.is_some() => Expected::Integer(1),
+                    State::Present { .. } if lasting.is_some() && !self.evicts() => Expected::Integer(1),
                     State::Present { .. } => Expected::AnyInteger,
                 };
                 (State::Absent, expected, None)
@@ -152,7 +153,8 @@ impl<'a> Worker<'a> {
             (kind @ 2..5, Some(written)) => {
                 let ttl = if kind == 2 { soon } else { LATER };
                 self.client.queue(&["PEXPIRE", &key, &ttl.as_millis().to_string()]);
-                (until(written, now, ttl), Expected::Integer(1), Some(ttl))
+                let expected = if self.evicts() { Expected::AnyInteger } else { Expected::Integer(1) };
+                (until(written, now, ttl), expected, Some(ttl))
             }
             (5, _) => {
                 let value = value(self.index, slot, version);
@@ -175,10 +177,16 @@ impl<'a> Worker<'a> {
     }
 
     fn plan_count(&mut self) {
-        self.client.queue(&["INCR", &key(self.index, COUNTER)]);
-        let version = self.histories[COUNTER].sent() + 1;
+        let (key, version) = (key(self.index, COUNTER), self.histories[COUNTER].sent() + 1);
+        // a counter that may vanish begins anew
+        let expected = if self.evicts() {
+            self.client.queue(&["SET", &key, &version.to_string()]);
+            Expected::Ok
+        } else {
+            self.client.queue(&["INCR", &key]);
+            Expected::Integer(version as i64)
+        };
         self.send(COUNTER, State::Present { written: version, deadline: None });
-        let expected = Expected::Integer(version as i64);
         self.plan.push(Planned::Write { slot: COUNTER, version, expected, ttl: None });
     }
 
@@ -202,7 +210,12 @@ impl<'a> Worker<'a> {
 
     fn plan_long(&mut self) {
         let (key, version) = (key(self.index, LONG), self.histories[LONG].sent() + 1);
-        let changes = long::changes(self.index, version);
+        let changes = if self.evicts() {
+            let bytes = long::content(self.index, version);
+            vec![Change { kind: Kind::Set, len: bytes.len(), bytes }]
+        } else {
+            long::changes(self.index, version)
+        };
         self.send(LONG, State::Present { written: version, deadline: None });
         let is_group = changes.len() > 1;
         if is_group {
@@ -244,6 +257,11 @@ impl<'a> Worker<'a> {
         self.plan.push(Planned::ReadPair { client, acked });
     }
 
+    /// Whether any key may be gone.
+    fn evicts(&self) -> bool {
+        self.histories[0].evicts()
+    }
+
     /// Tells everybody of a version before the server can.
     fn send(&mut self, slot: usize, state: State) {
         let version = self.histories[slot].send(state);
@@ -270,6 +288,9 @@ impl<'a> Worker<'a> {
                     ));
                 }
                 self.acknowledge(*slot, *version, *ttl);
+                if self.evicts() && reply == Value::Integer(0) {
+                    self.histories[*slot].found_none(*version);
+                }
             }
             Planned::Pair { version } => self.on_exec(*version, reply)?,
             Planned::Long { version, replies } => self.on_long(*version, replies, reply)?,

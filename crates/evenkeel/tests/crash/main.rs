@@ -36,17 +36,34 @@ use server::{Program, Server, log_path};
 const DISK_SIZE_BYTES: u64 = 1 << 30;
 /// Name in INFO of the segments that were begun before their file was filled with zeroes.
 const FALLBACKS: &str = "journal_fallocated_fallbacks";
+/// Name in INFO of the keys that were evicted.
+const EVICTED: &str = "evicted_keys";
+/// About half of what the clients write, with room for the log to be cleaned in: keys are evicted all the time.
+const EVICTING_DISK_LIMIT: &str = "--store-disk-limit=512KiB";
 /// Cycles within which a planted fault must show.
 const PLANTED_CYCLES_MAX: u64 = 5;
 
 #[test]
 fn kill_nine_under_load_takes_nothing_back() {
-    survive("kill -9", cycles(), |series| kill_cycles(&evenkeel(&[]), series));
+    survive("kill -9", cycles() * 3 / 4, |series| kill_cycles(&evenkeel(&[]), series));
+}
+
+/// Keys vanish, and stay away once somebody saw it; what is there is never older than what was acknowledged.
+#[test]
+fn deaths_under_load_bring_no_evicted_key_back() {
+    let cycles = cycles() / 4;
+    let evicting = |policy| evenkeel(&["--memory-policy", policy, EVICTING_DISK_LIMIT]);
+    let lru = survive("kill -9, allkeys-lru", cycles, |series| kill_cycles(&evicting("allkeys-lru"), series));
+    let lfu =
+        survive("power, allkeys-lfu", cycles, |series| power_cycles(&evicting("allkeys-lfu"), false, series));
+    for tally in [lru, lfu] {
+        assert!(tally.evicted > 100 * cycles, "too few evictions to show anything: {tally:?}");
+    }
 }
 
 #[test]
 fn power_loss_under_load_takes_nothing_back_with_the_buffered_backend() {
-    survive("power, buffered", cycles(), |series| power_cycles(&backend("buffered"), false, series));
+    survive("power, buffered", cycles() * 3 / 4, |series| power_cycles(&backend("buffered"), false, series));
 }
 
 #[test]
@@ -111,19 +128,21 @@ fn kill_cycles(program: &Program, series: &Series<'_>) -> Result<Tally, String> 
     let (data, log) = (folder.path().join("data"), log_path(folder.path()));
     let evidence = Evidence::new(series, folder.path());
     make_folder(&data);
-    let mut fleet = Fleet::new(series.seed);
+    let mut fleet = Fleet::new(series.seed, program.evicts());
     let mut total = Tally::default();
     let mut server = Server::start(program, &data, &log, false);
     for cycle in 0..series.cycles {
         let duration = fleet.random_moment();
-        let mut fallbacks = 0;
+        let (mut fallbacks, mut evicted) = (0, 0);
         let tally = fleet.round(server.port, duration, |_| {
             fallbacks = server.info(FALLBACKS).unwrap_or(0);
+            evicted = server.info(EVICTED).unwrap_or(0);
             server.kill();
         });
         evidence.note(&data);
         total.add(&tally.map_err(|what| evidence.keep(cycle, &what, &data, &log))?);
         total.fallocated_fallbacks += fallbacks;
+        total.evicted += evicted;
         server = Server::start(program, &data, &log, false);
         if let Err(what) = fleet.verify(server.port) {
             server.kill();
@@ -141,14 +160,15 @@ fn power_cycles(program: &Program, lying_syncs: bool, series: &Series<'_>) -> Re
     let data = disk.path().join("data");
     make_folder(&data);
     run_sync(disk.path());
-    let mut fleet = Fleet::new(series.seed);
+    let mut fleet = Fleet::new(series.seed, program.evicts());
     let mut total = Tally::default();
     let mut server = Server::start(program, &data, &log, lying_syncs);
     for cycle in 0..series.cycles {
         let duration = fleet.random_moment();
-        let mut fallbacks = 0;
+        let (mut fallbacks, mut evicted) = (0, 0);
         let tally = fleet.round(server.port, duration, |shared| {
             fallbacks = server.info(FALLBACKS).unwrap_or(0);
+            evicted = server.info(EVICTED).unwrap_or(0);
             announce_cut(shared);
             disk.cut();
             server.kill();
@@ -157,6 +177,7 @@ fn power_cycles(program: &Program, lying_syncs: bool, series: &Series<'_>) -> Re
         evidence.note(&data);
         total.add(&tally.map_err(|what| evidence.keep(cycle, &what, &data, &log))?);
         total.fallocated_fallbacks += fallbacks;
+        total.evicted += evicted;
         server = Server::start(program, &data, &log, lying_syncs);
         if let Err(what) = fleet.verify(server.port) {
             server.kill();
@@ -167,7 +188,7 @@ fn power_cycles(program: &Program, lying_syncs: bool, series: &Series<'_>) -> Re
     Ok(total)
 }
 
-fn survive(what: &str, cycles: u64, run: impl FnOnce(&Series<'_>) -> Result<Tally, String>) {
+fn survive(what: &str, cycles: u64, run: impl FnOnce(&Series<'_>) -> Result<Tally, String>) -> Tally {
     let seed = seed();
     println!("{what}: seed {seed}, {cycles} cycles");
     let series = Series { what, seed, cycles, keeps_evidence: true };
@@ -175,6 +196,7 @@ fn survive(what: &str, cycles: u64, run: impl FnOnce(&Series<'_>) -> Result<Tall
     println!("{what}: {tally:?}");
     assert!(tally.acknowledged > 100 * cycles, "too little load to show anything: {tally:?}");
     assert!(tally.observed > 100 * cycles, "too few reads to show anything: {tally:?}");
+    tally
 }
 
 fn must_find(run: impl FnOnce(&Series<'_>) -> Result<Tally, String>) {

@@ -128,6 +128,11 @@ impl Drop for Server {
 }
 
 impl Program {
+    /// Whether keys may be gone without a word.
+    pub fn evicts(&self) -> bool {
+        matches!(self, Self::Evenkeel(arguments) if arguments.iter().any(|it| it == "--memory-policy"))
+    }
+
     fn command(&self, dir: &Path, port: u16) -> Command {
         let port = port.to_string();
         match self {

@@ -14,7 +14,7 @@ mod trace;
 
 use clocks::{Clock, Own, Rule};
 use queues::{Lru, S3Fifo, Sieve, TinyLfu};
-use trace::Random;
+use vfs::sim::Rng;
 
 /// Values in memory, by the number of their key.
 pub(crate) trait Cache {
@@ -67,12 +67,12 @@ fn main() {
         let full = || make(KEYS, ROOM);
         let shifts =
             [(3, 6, true), (10, 3, true), (30, 2, true), (10, 3, false)].map(|(reads, shifts, whole)| {
-                trace::shifting_zipf(&mut *full(), Random(seed), (KEYS, reads * KEYS, shifts), whole)
+                trace::shifting_zipf(&mut *full(), Rng::new(seed), (KEYS, reads * KEYS, shifts), whole)
             });
         let by = *of_lru.get_or_insert(shifts);
         let looped = trace::loop_over(&mut *full(), ROOM * 12 / 10);
-        let scanned = trace::scan_beside_hot_set(&mut *full(), Random(seed), KEYS, ROOM / 2);
-        let rounds = trace::rounds(&mut *make(30_000, 13_000), Random(seed), 30_000, 4_000);
+        let scanned = trace::scan_beside_hot_set(&mut *full(), Rng::new(seed), KEYS, ROOM / 2);
+        let rounds = trace::rounds(&mut *make(30_000, 13_000), Rng::new(seed), 30_000, 4_000);
         let ratios: Vec<String> =
             shifts.iter().zip(by).map(|(own, lru)| format!("{:7.3}", own / lru)).collect();
         println!(

@@ -1,29 +1,14 @@
 //! Traces: which keys are read, and what comes of it.
 
+use vfs::sim::Rng;
+
 use crate::Cache;
 
-/// Numbers by SplitMix64.
-#[derive(Clone, Copy)]
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        ((u128::from(self.next()) * end as u128) >> 64) as usize
-    }
-
-    fn shuffled(&mut self, count: usize) -> Vec<usize> {
-        let mut all: Vec<usize> = (0..count).collect();
-        (1..count).rev().for_each(|at| all.swap(at, self.below(at + 1)));
-        all
-    }
+/// The numbers below `count` in any order.
+fn shuffled(random: &mut Rng, count: usize) -> Vec<usize> {
+    let mut all: Vec<usize> = (0..count).collect();
+    (1..count).rev().for_each(|at| all.swap(at, random.index(at + 1)));
+    all
 }
 
 /// Ranks by Zipf's law with exponent 0.99.
@@ -35,9 +20,8 @@ impl Zipf {
         Self((1..=count).map(|rank| (sum += (rank as f64).powf(-0.99), sum).1).collect())
     }
 
-    fn draw(&self, random: &mut Random) -> usize {
-        let unit = (random.next() >> 11) as f64 / (1_u64 << 53) as f64;
-        let at = unit * self.0[self.0.len() - 1];
+    fn draw(&self, random: &mut Rng) -> usize {
+        let at = random.unit() * self.0[self.0.len() - 1];
         self.0.partition_point(|sum| *sum <= at)
     }
 }
@@ -46,18 +30,18 @@ impl Zipf {
 /// them goes from the front to the end.
 pub(crate) fn shifting_zipf(
     cache: &mut dyn Cache,
-    mut random: Random,
+    mut random: Rng,
     (keys, reads, shifts): (usize, usize, usize),
     whole: bool,
 ) -> f64 {
-    let (zipf, mut by_rank, mut hits) = (Zipf::new(keys), random.shuffled(keys), 0);
+    let (zipf, mut by_rank, mut hits) = (Zipf::new(keys), shuffled(&mut random, keys), 0);
     for shift in 0..shifts {
         for _ in 0..reads {
             let hit = cache.read(by_rank[zipf.draw(&mut random)]);
             hits += u64::from(hit && shift > 0);
         }
         if whole {
-            by_rank = random.shuffled(keys);
+            by_rank = shuffled(&mut random, keys);
         } else {
             by_rank.rotate_left(keys / 10);
         }
@@ -79,19 +63,19 @@ pub(crate) fn loop_over(cache: &mut dyn Cache, length: usize) -> f64 {
 }
 
 /// Misses in each of six rounds over the same `few` of `keys` keys, after all were written.
-pub(crate) fn rounds(cache: &mut dyn Cache, mut random: Random, keys: usize, few: usize) -> [u64; 6] {
+pub(crate) fn rounds(cache: &mut dyn Cache, mut random: Rng, keys: usize, few: usize) -> [u64; 6] {
     (0..keys).for_each(|key| cache.write(key));
-    let order = random.shuffled(keys);
+    let order = shuffled(&mut random, keys);
     [(); 6].map(|()| order[..few].iter().map(|key| u64::from(!cache.read(*key))).sum())
 }
 
 /// Hit ratio of `hot` keys, read at random, while each of `keys` is read once, one beside each read of the hot ones; by that before.
-pub(crate) fn scan_beside_hot_set(cache: &mut dyn Cache, mut random: Random, keys: usize, hot: usize) -> f64 {
-    let order = random.shuffled(keys);
+pub(crate) fn scan_beside_hot_set(cache: &mut dyn Cache, mut random: Rng, keys: usize, hot: usize) -> f64 {
+    let order = shuffled(&mut random, keys);
     (0..keys).for_each(|key| cache.write(key));
     let mut hits_of = |reads: usize, scans: bool| {
         let hits = (0..reads).filter(|read| {
-            let hit = cache.read(order[random.below(hot)]);
+            let hit = cache.read(order[random.index(hot)]);
             if scans {
                 cache.read(*read);
             }

@@ -29,6 +29,11 @@ impl Rng {
         self.below(count as u64) as usize
     }
 
+    /// A number from 0 up to, but not, 1.
+    pub fn unit(&mut self) -> f64 {
+        (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
     /// True `numerator` times out of `denominator`.
     pub fn chance(&mut self, numerator: u64, denominator: u64) -> bool {
         self.below(denominator) < numerator
@@ -63,6 +68,7 @@ mod tests {
     fn numbers_stay_below_their_bound() {
         let mut rng = Rng::new(7);
         assert!((0..10_000).all(|_| rng.below(3) < 3));
+        assert!((0..10_000).all(|_| (0.0..1.0).contains(&rng.unit())));
         assert_eq!((rng.below(0), rng.index(0)), (0, 0));
     }
 }
