@@ -170,6 +170,8 @@ fn copy_with_bugs(root: &Path) -> Result<PathBuf, Failure> {
     let io = |error: std::io::Error| format!("{}: {error}", copy.display());
     std::fs::create_dir_all(&copy).map_err(io)?;
     let parts = ["Cargo.toml", "Cargo.lock", "rust-toolchain.toml", "crates", "xtask"];
+    // what an earlier copy had and the tree has no more would be built
+    Run::new(root, "rm").args(["-rf", "target/planted/crates", "target/planted/xtask"]).read()?;
     Run::new(root, "cp").args(["-a"]).args(parts).args(["target/planted"]).read()?;
     for bug in BUGS {
         let path = copy.join("crates").join(bug.file);
