@@ -4,6 +4,7 @@
 //! redis-cli does.
 
 use crate::client;
+use crate::failure::Failure;
 use crate::peer;
 use crate::running::Running;
 use std::io::{Read, Write};
@@ -15,14 +16,15 @@ use std::path::Path;
 ///
 /// # Errors
 /// One line: no server, a refused password, or what the server says.
-pub(crate) fn run(dir: &Path, out: &Path) -> Result<(), String> {
+pub(crate) fn run(dir: &Path, out: &Path) -> Result<(), Failure> {
     let running = peer::running(dir)?;
-    let out = std::path::absolute(out).map_err(|error| format!("{}: {error}", out.display()))?;
+    let out =
+        std::path::absolute(out).map_err(|error| Failure::System(format!("{}: {error}", out.display())))?;
     let mut stream = connect(&running, dir)?;
     client::log_in(&mut stream)?;
     client::call(&mut stream, &[b"BACKUP", out.as_os_str().as_encoded_bytes()])?;
     let done = format!("backup of {} is in {}\n", dir.display(), out.display());
-    crate::say(std::io::stdout(), &done);
+    crate::output::say(std::io::stdout(), &done);
     Ok(())
 }
 
@@ -30,13 +32,13 @@ trait Stream: Read + Write {}
 impl<T: Read + Write> Stream for T {}
 
 #[expect(clippy::disallowed_methods, reason = "a client, not the server: one blocking connection")]
-fn connect(running: &Running, dir: &Path) -> Result<Box<dyn Stream>, String> {
+fn connect(running: &Running, dir: &Path) -> Result<Box<dyn Stream>, Failure> {
     let nobody = |place: &dyn std::fmt::Display, error: std::io::Error| {
-        format!(
+        Failure::NoServer(format!(
             "no server runs on {}: nobody answers at {place} (its last process was {}): {error}",
             dir.display(),
             running.pid
-        )
+        ))
     };
     match (&running.tcp, &running.unix) {
         (Some(address), _) => match TcpStream::connect(address) {
@@ -47,6 +49,6 @@ fn connect(running: &Running, dir: &Path) -> Result<Box<dyn Stream>, String> {
             Ok(stream) => Ok(Box::new(stream)),
             Err(error) => Err(nobody(&path.display(), error)),
         },
-        (None, None) => Err(format!("{} has no address of its server", dir.display())),
+        (None, None) => Err(Failure::NoServer(format!("{} has no address of its server", dir.display()))),
     }
 }

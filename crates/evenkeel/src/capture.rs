@@ -20,6 +20,8 @@ use resp::Value;
 use server::settings::Size;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use crate::failure::Failure;
+
 /// The arguments of `evenkeel capture`.
 #[derive(Debug, Args)]
 pub(crate) struct Capture {
@@ -60,19 +62,26 @@ enum Keys {
 ///
 /// # Errors
 /// One line: no server, a refusal, a file that cannot be written, or a server that went away. What came before is in the file.
-pub(crate) fn run(options: &Capture) -> Result<(), String> {
+pub(crate) fn run(options: &Capture) -> Result<(), Failure> {
     let is_told = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&is_told)).map_err(|error| error.to_string())?;
+        signal_hook::flag::register(signal, Arc::clone(&is_told))
+            .map_err(|error| Failure::System(error.to_string()))?;
     }
     if options.url.protocol != Protocol::Resp {
-        return Err(format!("{} is not an Evenkeel server: only Evenkeel can capture", options.url));
+        return Err(Failure::Place(format!(
+            "{} is not an Evenkeel server: only Evenkeel can capture",
+            options.url
+        )));
     }
     let mut source = Source::connect(&options.url)?;
     let header = source.start(options)?;
     let mut file = create(&options.file)?;
     let failed = |error: std::io::Error| {
-        format!("cannot write {}: {error}; it has everything recorded before", options.file.display())
+        Failure::System(format!(
+            "cannot write {}: {error}; it has everything recorded before",
+            options.file.display()
+        ))
     };
     file.write_all(&header).map_err(failed)?;
     let deadline = options.length.map(|length| SystemClock.now() + length);
@@ -87,16 +96,16 @@ pub(crate) fn run(options: &Capture) -> Result<(), String> {
                 file.write_all(&chunk).map_err(failed)?;
                 if let Some(told) = told_of_end(&chunk) {
                     file.sync_all().map_err(failed)?;
-                    crate::say(std::io::stdout(), &format!("{told}; {}\n", options.file.display()));
+                    crate::output::say(std::io::stdout(), &format!("{told}; {}\n", options.file.display()));
                     return Ok(());
                 }
             }
             // The reply to STOP; an error says that the end, which is on its way, came first.
             Some(_) => {}
             None if given_up.is_some_and(is_over) => {
-                return Err(format!(
+                return Err(Failure::NoServer(format!(
                     "the server did not end the capture within {PATIENCE:?}; the file has everything recorded before"
-                ));
+                )));
             }
             None => {}
         }
@@ -117,13 +126,13 @@ fn told_of_end(chunk: &[u8]) -> Option<String> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a user's file, outside of the data that a simulation owns")]
-fn create(path: &Path) -> Result<File, String> {
+fn create(path: &Path) -> Result<File, Failure> {
     use std::os::unix::fs::OpenOptionsExt as _;
     // As the data: with --values it has them.
     let opened = File::options().write(true).create_new(true).mode(0o640).open(path);
     opened.map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => format!("{} exists: name another file", path.display()),
-        _ => format!("cannot create {}: {error}", path.display()),
+        ErrorKind::AlreadyExists => Failure::Place(format!("{} exists: name another file", path.display())),
+        _ => Failure::System(format!("cannot create {}: {error}", path.display())),
     })
 }
 
@@ -138,22 +147,22 @@ struct Source {
 
 impl Source {
     #[expect(clippy::disallowed_methods, reason = "a client, not the server: one blocking connection")]
-    fn connect(target: &Target) -> Result<Self, String> {
+    fn connect(target: &Target) -> Result<Self, Failure> {
         let failed = |error: &dyn std::fmt::Display| format!("cannot connect to {target}: {error}");
-        let stream = TcpStream::connect(target.address).map_err(|error| failed(&error))?;
+        let stream = TcpStream::connect(target.address).map_err(|error| Failure::NoServer(failed(&error)))?;
         let mut source =
             Source { stream, buffer: vec![0; READ_BYTES].into(), input: Vec::new(), consumed: 0 };
         for command in target.login() {
             source.write(command.as_bytes())?;
             if let Value::Error(text) = source.reply()? {
-                return Err(failed(&String::from_utf8_lossy(&text)));
+                return Err(Failure::Refused(failed(&String::from_utf8_lossy(&text))));
             }
         }
         Ok(source)
     }
 
     /// Begins the capture; returns the beginning of the file.
-    fn start(&mut self, options: &Capture) -> Result<Vec<u8>, String> {
+    fn start(&mut self, options: &Capture) -> Result<Vec<u8>, Failure> {
         let bytes_max = options.bytes_max.0.to_string();
         let keys = if options.keys == Keys::Plain { "PLAIN" } else { "HASHED" };
         let mut command = vec!["CAPTURE", "START", "KEYS", keys, "BYTES", &bytes_max];
@@ -161,43 +170,45 @@ impl Source {
         self.send(&command)?;
         match self.reply()? {
             Value::Bulk(header) => Ok(header),
-            Value::Error(text) => Err(format!("the server refused: {}", String::from_utf8_lossy(&text))),
-            other => Err(format!("the server answered something else: {other:?}")),
+            Value::Error(text) => {
+                Err(Failure::Refused(format!("the server refused: {}", String::from_utf8_lossy(&text))))
+            }
+            other => Err(Failure::NoServer(format!("the server answered something else: {other:?}"))),
         }
     }
 
-    fn send(&mut self, command: &[&str]) -> Result<(), String> {
+    fn send(&mut self, command: &[&str]) -> Result<(), Failure> {
         let mut request = Vec::new();
         resp::encode_command(&mut request, command);
         self.write(&request)
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Result<(), String> {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         let written = || {
             self.stream.set_nonblocking(false)?;
             (&self.stream).write_all(bytes)?;
             self.stream.set_nonblocking(true)
         };
-        written().map_err(|error: std::io::Error| format!("the server went away: {error}"))
+        written().map_err(|error: std::io::Error| Failure::NoServer(format!("the server went away: {error}")))
     }
 
     /// Waits for a reply, which comes at once.
-    fn reply(&mut self) -> Result<Value, String> {
+    fn reply(&mut self) -> Result<Value, Failure> {
         let deadline = SystemClock.now() + PATIENCE;
         while !is_over(deadline) {
             if let Some(value) = self.receive()? {
                 return Ok(value);
             }
         }
-        Err(format!("the server did not answer within {PATIENCE:?}"))
+        Err(Failure::NoServer(format!("the server did not answer within {PATIENCE:?}")))
     }
 
     /// The next value; `None` if nothing came for a while.
-    fn receive(&mut self) -> Result<Option<Value>, String> {
+    fn receive(&mut self) -> Result<Option<Value>, Failure> {
         loop {
             let decoded = resp::decode_value(&self.input[self.consumed..]);
             if let Some((value, length)) =
-                decoded.map_err(|error| format!("no reply of a server: {error}"))?
+                decoded.map_err(|error| Failure::NoServer(format!("no reply of a server: {error}")))?
             {
                 self.consumed += length;
                 return Ok(Some(value));
@@ -206,7 +217,8 @@ impl Source {
             self.consumed = 0;
             match self.stream.read(&mut self.buffer) {
                 Ok(0) => {
-                    return Err("the server went away; the file has everything recorded before".to_owned());
+                    let text = "the server went away; the file has everything recorded before";
+                    return Err(Failure::NoServer(text.to_owned()));
                 }
                 Ok(count) => self.input.extend_from_slice(&self.buffer[..count]),
                 Err(error) => match error.kind() {
@@ -214,7 +226,7 @@ impl Source {
                         gather();
                         return Ok(None);
                     }
-                    _ => return Err(format!("the server went away: {error}")),
+                    _ => return Err(Failure::NoServer(format!("the server went away: {error}"))),
                 },
             }
         }

@@ -8,14 +8,16 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::failure::Failure;
+
 /// Checks the folder `dir`, prints the report, and copies what can be read into `salvage_to` if that is given.
 ///
 /// # Errors
 /// One line: there is nothing to check, how much is damaged, or why nothing was saved.
-pub(crate) fn run(dir: &Path, salvage_to: Option<&Path>) -> Result<(), String> {
-    let checked = store::check(&vfs::RealDisk, dir).map_err(|error| error.to_string());
+pub(crate) fn run(dir: &Path, salvage_to: Option<&Path>) -> Result<(), Failure> {
+    let checked = store::check(&vfs::RealDisk, dir).map_err(|error| Failure::Data(error.to_string()));
     if let Ok(checked) = &checked {
-        crate::say(std::io::stdout(), &text(checked));
+        crate::output::say(std::io::stdout(), &text(checked));
     }
     // what cannot be checked for a damaged manifest can be saved all the same
     if let Some(out) = salvage_to {
@@ -24,16 +26,18 @@ pub(crate) fn run(dir: &Path, salvage_to: Option<&Path>) -> Result<(), String> {
     let checked = checked?;
     match checked.journal.damage.len() {
         0 => Ok(()),
-        count => {
-            Err(format!("{} is damaged in {count} place{}", dir.display(), if count == 1 { "" } else { "s" }))
-        }
+        count => Err(Failure::Data(format!(
+            "{} is damaged in {count} place{}",
+            dir.display(),
+            if count == 1 { "" } else { "s" }
+        ))),
     }
 }
 
-fn salvage(dir: &Path, out: &Path) -> Result<(), String> {
+fn salvage(dir: &Path, out: &Path) -> Result<(), Failure> {
     let disk: Arc<dyn vfs::Vfs> = Arc::new(vfs::RealDisk);
     let clock: Arc<dyn clock::Clock> = Arc::new(clock::SystemClock);
-    let saved = store::salvage(&disk, &clock, dir, out).map_err(|error| error.to_string())?;
+    let saved = store::salvage(&disk, &clock, dir, out).map_err(|error| Failure::Data(error.to_string()))?;
     let copied = saved.journal;
     let mut text = format!("\n{} records copied to {}\n", copied.records_copied, out.display());
     text += &format!(
@@ -68,7 +72,7 @@ fn salvage(dir: &Path, out: &Path) -> Result<(), String> {
     if let Some(why) = saved.without_checkpoint {
         text += &format!("the checkpoint could not be read ({why}): removed keys may be back\n");
     }
-    crate::say(std::io::stdout(), &text);
+    crate::output::say(std::io::stdout(), &text);
     Ok(())
 }
 

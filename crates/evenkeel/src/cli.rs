@@ -8,6 +8,9 @@ use server::settings::{ROWS, Row, Settings};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use crate::exposure::refuse_exposure;
+use crate::failure::Failure;
+
 /// What the command line asks for.
 #[derive(Debug)]
 pub(crate) enum Request {
@@ -46,7 +49,7 @@ pub(crate) enum Request {
 ///
 /// # Errors
 /// One line that says what is wrong, and where.
-pub(crate) fn parse(arguments: impl Iterator<Item = std::ffi::OsString>) -> Result<Request, String> {
+pub(crate) fn parse(arguments: impl Iterator<Item = std::ffi::OsString>) -> Result<Request, Failure> {
     let arguments: Vec<_> = arguments.collect();
     let is_bench = arguments.get(1).is_some_and(|name| name == "bench" || name == "capture" || name == "tx");
     let matches = command().try_get_matches_from(arguments).map_err(|error| one_line(&error, is_bench))?;
@@ -74,7 +77,7 @@ pub(crate) fn parse(arguments: impl Iterator<Item = std::ffi::OsString>) -> Resu
 }
 
 /// What is wrong with the arguments; prints help or version and ends the process where that is what they ask for.
-fn one_line(error: &clap::Error, is_bench: bool) -> String {
+fn one_line(error: &clap::Error, is_bench: bool) -> Failure {
     // A command that wants a subcommand, and has none, shows which there are.
     let shows = [
         ErrorKind::DisplayHelp,
@@ -89,7 +92,7 @@ fn one_line(error: &clap::Error, is_bench: bool) -> String {
             (error.kind(), error.get(ContextKind::InvalidArg))
         && let Some(name) = flag.strip_prefix("--")
     {
-        return server::settings::unknown_flag(name);
+        return Failure::Usage(server::settings::unknown_flag(name));
     }
     let text = error.to_string();
     let lines: Vec<&str> = text
@@ -98,10 +101,10 @@ fn one_line(error: &clap::Error, is_bench: bool) -> String {
         .take_while(|line| !line.starts_with("Usage:"))
         .filter(|l| !l.is_empty())
         .collect();
-    lines.join(" ").trim_start_matches("error: ").to_owned()
+    Failure::Usage(lines.join(" ").trim_start_matches("error: ").to_owned())
 }
 
-fn serve(matches: &ArgMatches) -> Result<Request, String> {
+fn serve(matches: &ArgMatches) -> Result<Request, Failure> {
     if matches.get_flag("print-config") {
         return Ok(Request::Print(server::settings::example_file()));
     }
@@ -112,16 +115,16 @@ fn serve(matches: &ArgMatches) -> Result<Request, String> {
     let file: Option<PathBuf> = matches.get_one("config").cloned();
     if let Some(path) = &file {
         let text = read_small("the settings file", path)?;
-        settings.apply_toml(&text).map_err(|e| format!("{}, {e}", path.display()))?;
+        settings.apply_toml(&text).map_err(|e| Failure::Usage(format!("{}, {e}", path.display())))?;
     }
     for row in ROWS {
         if let Some(text) = flag_text(matches, row) {
-            row.set(&mut settings, &text).map_err(|e| format!("--{}: {e}", row.flag()))?;
+            row.set(&mut settings, &text).map_err(|e| Failure::Usage(format!("--{}: {e}", row.flag())))?;
         }
     }
     read_secrets(&mut settings)?;
-    settings.check()?;
-    crate::serve::refuse_exposure(&settings)?;
+    settings.check().map_err(Failure::Usage)?;
+    refuse_exposure(&settings)?;
     Ok(Request::Serve { settings: Box::new(settings), file })
 }
 
@@ -129,19 +132,21 @@ fn serve(matches: &ArgMatches) -> Result<Request, String> {
 ///
 /// # Errors
 /// The first one that is missing or wrong.
-pub(crate) fn read_secrets(settings: &mut Settings) -> Result<(), String> {
+pub(crate) fn read_secrets(settings: &mut Settings) -> Result<(), Failure> {
     read_password_file(settings)?;
     for resource in &mut settings.resources {
         let first_line = |path: &str| {
-            let text = read_small("the file", Path::new(path))?;
+            let text = read_small("the file", Path::new(path)).map_err(|failure| failure.to_string())?;
             text.lines()
                 .next()
                 .filter(|line| !line.is_empty())
                 .map(str::to_owned)
                 .ok_or(format!("{path} is empty"))
         };
-        resource.read_password(first_line, |name| std::env::var(name).ok())?;
-        resource.read_tls(|path| read_small("the file", Path::new(path)))?;
+        resource.read_password(first_line, |name| std::env::var(name).ok()).map_err(Failure::Usage)?;
+        let whole =
+            |path: &str| read_small("the file", Path::new(path)).map_err(|failure| failure.to_string());
+        resource.read_tls(whole).map_err(Failure::Usage)?;
     }
     Ok(())
 }
@@ -155,27 +160,32 @@ fn flag_text(matches: &ArgMatches, row: &Row) -> Option<String> {
     Some(words.into_iter().map(String::as_str).collect::<Vec<_>>().join(" "))
 }
 
-fn read_password_file(settings: &mut Settings) -> Result<(), String> {
+fn read_password_file(settings: &mut Settings) -> Result<(), Failure> {
     let Some(path) = settings.requirepass_file.clone() else { return Ok(()) };
     if settings.requirepass.reveal().is_some() {
-        return Err("both requirepass and requirepass_file are set: keep one".to_owned());
+        return Err(Failure::Usage("both requirepass and requirepass_file are set: keep one".to_owned()));
     }
     let text = read_small("requirepass_file", &path)?;
     match text.lines().next() {
-        Some(password) if !password.is_empty() => settings.set("requirepass", password),
-        _ => Err(format!("requirepass_file {} has no password on its first line", path.display())),
+        Some(password) if !password.is_empty() => {
+            settings.set("requirepass", password).map_err(Failure::Usage)
+        }
+        _ => Err(Failure::Usage(format!(
+            "requirepass_file {} has no password on its first line",
+            path.display()
+        ))),
     }
 }
 
 /// Reads a file that a person wrote; `what` is its name in errors.
 #[expect(clippy::disallowed_methods, reason = "a user's file, outside of the data that a simulation owns")]
-fn read_small(what: &str, path: &Path) -> Result<String, String> {
+fn read_small(what: &str, path: &Path) -> Result<String, Failure> {
     let mut text = String::new();
     let read =
         std::fs::File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text));
-    let bytes = read.map_err(|e| format!("cannot read {what} {}: {e}", path.display()))?;
+    let bytes = read.map_err(|e| Failure::Usage(format!("cannot read {what} {}: {e}", path.display())))?;
     if bytes as u64 > FILE_BYTES_MAX {
-        return Err(format!("{what} {} is larger than 1 MiB, the limit", path.display()));
+        return Err(Failure::Usage(format!("{what} {} is larger than 1 MiB, the limit", path.display())));
     }
     Ok(text)
 }
@@ -272,7 +282,7 @@ fn flag(row: &'static Row) -> Arg {
 mod tests {
     use super::*;
 
-    fn parsed(arguments: &[&str]) -> Result<Request, String> {
+    fn parsed(arguments: &[&str]) -> Result<Request, Failure> {
         parse(std::iter::once("evenkeel").chain(arguments.iter().copied()).map(Into::into))
     }
 
@@ -310,6 +320,6 @@ mod tests {
     #[test]
     fn a_wrong_flag_value_is_named() {
         let error = parsed(&["--connections-max", "0"]).expect_err("refused");
-        assert_eq!(error, "--connections-max: connections.max = 0: the least is 1");
+        assert_eq!(error.to_string(), "--connections-max: connections.max = 0: the least is 1");
     }
 }

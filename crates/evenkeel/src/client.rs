@@ -6,17 +6,19 @@ use std::net::TcpStream;
 use bench::drive::{Protocol, Target};
 use resp::Value;
 
+use crate::failure::Failure;
+
 /// Connects to a server and logs in: with what the address says, or with the password in `REDISCLI_AUTH`, as redis-cli does.
 ///
 /// # Errors
 /// One line.
 #[expect(clippy::disallowed_methods, reason = "a client, not the server: one blocking connection")]
-pub(crate) fn connect(target: &Target) -> Result<TcpStream, String> {
+pub(crate) fn connect(target: &Target) -> Result<TcpStream, Failure> {
     if target.protocol != Protocol::Resp {
-        return Err(format!("{target} does not speak the Redis protocol"));
+        return Err(Failure::Place(format!("{target} does not speak the Redis protocol")));
     }
     let mut stream = TcpStream::connect(target.address)
-        .map_err(|error| format!("no server answers at {target}: {error}"))?;
+        .map_err(|error| Failure::NoServer(format!("no server answers at {target}: {error}")))?;
     let login = target.login();
     if login.is_empty() {
         log_in(&mut stream)?;
@@ -31,7 +33,7 @@ pub(crate) fn connect(target: &Target) -> Result<TcpStream, String> {
 ///
 /// # Errors
 /// One line.
-pub(crate) fn log_in(stream: &mut (impl Read + Write)) -> Result<(), String> {
+pub(crate) fn log_in(stream: &mut (impl Read + Write)) -> Result<(), Failure> {
     let Some(password) = std::env::var_os("REDISCLI_AUTH") else { return Ok(()) };
     call(stream, &[b"AUTH", password.as_encoded_bytes()]).map(drop)
 }
@@ -40,14 +42,14 @@ pub(crate) fn log_in(stream: &mut (impl Read + Write)) -> Result<(), String> {
 ///
 /// # Errors
 /// One line: what the server refused, or how the connection ended.
-pub(crate) fn call(stream: &mut (impl Read + Write), args: &[&[u8]]) -> Result<Value, String> {
+pub(crate) fn call(stream: &mut (impl Read + Write), args: &[&[u8]]) -> Result<Value, Failure> {
     let mut request = Vec::new();
     resp::encode_command(&mut request, args);
     exchange(stream, &request)
 }
 
-fn exchange(stream: &mut (impl Read + Write), request: &[u8]) -> Result<Value, String> {
-    let lost = |error: std::io::Error| format!("the server went away: {error}");
+fn exchange(stream: &mut (impl Read + Write), request: &[u8]) -> Result<Value, Failure> {
+    let lost = |error: std::io::Error| Failure::NoServer(format!("the server went away: {error}"));
     stream.write_all(request).map_err(lost)?;
     let mut reply = Vec::new();
     let mut chunk = [0; 4096];
@@ -56,18 +58,24 @@ fn exchange(stream: &mut (impl Read + Write), request: &[u8]) -> Result<Value, S
             Ok(Some((Value::Error(text), _))) => return Err(refusal(&String::from_utf8_lossy(&text))),
             Ok(Some((value, _))) => return Ok(value),
             Ok(None) => {}
-            Err(error) => return Err(format!("the server answered something else: {error}")),
+            Err(error) => {
+                return Err(Failure::NoServer(format!("the server answered something else: {error}")));
+            }
         }
         match stream.read(&mut chunk).map_err(lost)? {
-            0 => return Err("the server closed the connection without an answer; see its log".to_owned()),
+            0 => {
+                let text = "the server closed the connection without an answer; see its log";
+                return Err(Failure::NoServer(text.to_owned()));
+            }
             len => reply.extend_from_slice(&chunk[..len]),
         }
     }
 }
 
-fn refusal(text: &str) -> String {
+fn refusal(text: &str) -> Failure {
     if text.starts_with("NOAUTH") {
-        return "the server wants a password: set it in the environment as REDISCLI_AUTH".to_owned();
+        let text = "the server wants a password: set it in the environment as REDISCLI_AUTH";
+        return Failure::Refused(text.to_owned());
     }
-    format!("the server refused: {text}")
+    Failure::Refused(format!("the server refused: {text}"))
 }

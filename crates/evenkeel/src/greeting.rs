@@ -1,7 +1,6 @@
 //! The few lines that a start prints: what serves, where, how durable, how to connect.
 
-use crate::running::Running;
-use crate::serve::keeps_files;
+use crate::running::{Running, keeps_files};
 use reactor::{Connector, Handle};
 use server::EvenkeelProtocol;
 use server::settings::{Durability, Engine, Settings};

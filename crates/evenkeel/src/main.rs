@@ -10,10 +10,13 @@ mod capture;
 mod check;
 mod cli;
 mod client;
+mod exposure;
+mod failure;
 mod greeting;
 mod logging;
 mod machine;
 mod notify;
+mod output;
 mod peer;
 mod reload;
 mod running;
@@ -25,11 +28,13 @@ mod watching;
 
 use std::process::ExitCode;
 
+use output::say;
+
 fn main() -> ExitCode {
     allocator::tune();
     let request = match cli::parse(std::env::args_os()) {
         Ok(request) => request,
-        Err(message) => return fail(&message, 2),
+        Err(failure) => return fail(&failure),
     };
     let done = match request {
         cli::Request::Print(text) => {
@@ -43,16 +48,10 @@ fn main() -> ExitCode {
         cli::Request::Serve { settings, file } => serve::run(*settings, file),
         cli::Request::Check { dir, salvage } => check::run(&dir, salvage.as_deref()),
     };
-    done.map_or_else(|message| fail(&message, 1), |()| ExitCode::SUCCESS)
+    done.map_or_else(|failure| fail(&failure), |()| ExitCode::SUCCESS)
 }
 
-fn fail(message: &str, status: u8) -> ExitCode {
-    say(std::io::stderr(), &format!("evenkeel: {message}\n"));
-    ExitCode::from(status)
-}
-
-/// Writes `text`, if anybody takes it: a reader that stopped reading (head) or a full disk is no reason to fail, and
-/// `println!` would end the process.
-fn say(mut to: impl std::io::Write, text: &str) {
-    let _ = to.write_all(text.as_bytes()).and_then(|()| to.flush());
+fn fail(failure: &failure::Failure) -> ExitCode {
+    say(std::io::stderr(), &format!("evenkeel: {failure}\n"));
+    ExitCode::from(failure.status())
 }

@@ -10,6 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use crate::failure::Failure;
 use crate::machine;
 use crate::running::Running;
 
@@ -17,27 +18,27 @@ use crate::running::Running;
 ///
 /// # Errors
 /// One line that says whom the password would have been sent to.
-pub(crate) fn running(dir: &Path) -> Result<Running, String> {
+pub(crate) fn running(dir: &Path) -> Result<Running, Failure> {
     let failed = |error: std::io::Error| format!("{}: {error}", dir.display());
-    let link =
-        std::fs::symlink_metadata(dir).map_err(|error| format!("no server runs on {}", failed(error)))?;
+    let link = std::fs::symlink_metadata(dir)
+        .map_err(|error| Failure::NoServer(format!("no server runs on {}", failed(error))))?;
     if link.is_symlink() && !is_trusted(link.uid()) {
-        return Err(format!(
+        return Err(Failure::Place(format!(
             "{} is a link of another user (id {}): name the folder itself",
             dir.display(),
             link.uid()
-        ));
+        )));
     }
-    let folder = std::fs::metadata(dir).map_err(failed)?;
+    let folder = std::fs::metadata(dir).map_err(|error| Failure::Place(failed(error)))?;
     let running = Running::read(dir)?;
     let anybody_writes = folder.mode() & 0o002 != 0;
     if anybody_writes && running.owner != folder.uid() && !is_trusted(running.owner) {
-        return Err(format!(
+        return Err(Failure::Place(format!(
             "{}/RUNNING was written by another user (id {}) than the folder's owner (id {}): no password is sent there",
             dir.display(),
             running.owner,
             folder.uid()
-        ));
+        )));
     }
     let owners = match (&running.tcp, &running.unix) {
         (Some(address), _) => listeners(*address),
@@ -45,12 +46,12 @@ pub(crate) fn running(dir: &Path) -> Result<Running, String> {
         (None, None) => Vec::new(),
     };
     match owners.iter().find(|owner| **owner != running.owner && **owner != ROOT) {
-        Some(owner) => Err(format!(
+        Some(owner) => Err(Failure::Place(format!(
             "who listens at the address in {}/RUNNING is another user (id {owner}) than the one who wrote it (id {}): \
              no password is sent there",
             dir.display(),
             running.owner
-        )),
+        ))),
         None => Ok(running),
     }
 }

@@ -9,6 +9,7 @@ use server::Transactions;
 use server::settings::{Config, Secret, Settings};
 
 use crate::cli;
+use crate::failure::Failure;
 
 /// Reads the files again, and logs one line.
 pub(crate) fn reload(config: &Config, transactions: &Transactions) {
@@ -18,7 +19,7 @@ pub(crate) fn reload(config: &Config, transactions: &Transactions) {
     }
 }
 
-fn try_reload(config: &Config, transactions: &Transactions) -> Result<String, String> {
+fn try_reload(config: &Config, transactions: &Transactions) -> Result<String, Failure> {
     let mut settings = Settings::clone(&config.current());
     if settings.requirepass_file.is_some() {
         settings.requirepass = Secret::default();
@@ -27,7 +28,9 @@ fn try_reload(config: &Config, transactions: &Transactions) -> Result<String, St
     transactions.renew(&settings.resources)?;
     let mut what = Vec::new();
     if let Some(path) = &settings.requirepass_file {
-        let is_new = config.renew_password(&settings.requirepass).map_err(|error| error.to_string())?;
+        let is_new = config
+            .renew_password(&settings.requirepass)
+            .map_err(|error| Failure::Usage(error.to_string()))?;
         let how = if is_new { "a new password" } else { "the same password" };
         what.push(format!("requirepass_file {} read, {how}", path.display()));
     }

@@ -18,6 +18,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use crate::failure::Failure;
+use server::settings::{Engine, Settings};
+
 use crate::machine;
 
 /// Where a running server is reached.
@@ -33,6 +36,11 @@ pub(crate) struct Running {
     pub(crate) owner: u32,
 }
 
+/// Whether the engine has a folder at all.
+pub(crate) fn keeps_files(settings: &Settings) -> bool {
+    settings.engine == Engine::Log
+}
+
 impl Running {
     /// This process, listening on `addresses` and `unix`.
     pub(crate) fn this_process(addresses: &[SocketAddr], unix: Option<&Path>) -> Self {
@@ -45,10 +53,11 @@ impl Running {
     ///
     /// # Errors
     /// One line that says what is missing.
-    pub(crate) fn read(dir: &Path) -> Result<Self, String> {
+    pub(crate) fn read(dir: &Path) -> Result<Self, Failure> {
         let path = dir.join(NAME);
-        let (text, owner) = read_file(&path)
-            .map_err(|error| format!("no server runs on {}: {}: {error}", dir.display(), path.display()))?;
+        let (text, owner) = read_file(&path).map_err(|error| {
+            Failure::NoServer(format!("no server runs on {}: {}: {error}", dir.display(), path.display()))
+        })?;
         let mut running = Running { owner, ..Running::default() };
         for (key, value) in text.lines().filter_map(|line| line.split_once(' ')) {
             match key {
@@ -151,6 +160,8 @@ mod tests {
         let mode = std::fs::metadata(dir.path().join(NAME)).expect("there").mode();
         assert_eq!(mode & 0o007, 0, "{mode:o}");
         Running::remove(dir.path());
-        assert!(Running::read(dir.path()).is_err_and(|error| error.starts_with("no server runs on")));
+        assert!(
+            Running::read(dir.path()).is_err_and(|error| error.to_string().starts_with("no server runs on"))
+        );
     }
 }

@@ -9,7 +9,9 @@
 //!
 //! Everything that stops a start is one line on standard error and a status that is not 0.
 
-use crate::running::Running;
+use crate::exposure::{refuse_exposure, warn_of_exposure};
+use crate::failure::Failure;
+use crate::running::{Running, keeps_files};
 use crate::{greeting, logging, machine, notify, reload, watching};
 use clock::{Clock, SystemClock};
 use console::Console;
@@ -40,16 +42,17 @@ enum End {
 
 impl End {
     /// Why it is a failure, if it is one.
-    fn failure(&self) -> Option<String> {
-        match self {
-            Self::Failed(why) => Some(format!(
+    fn failure(&self) -> Option<Failure> {
+        let text = match self {
+            Self::Failed(why) => format!(
                 "stopped: {why}. Nothing acknowledged is lost; writes without an answer may or may not be there"
-            )),
-            Self::FolderGone(why) => Some(format!(
+            ),
+            Self::FolderGone(why) => format!(
                 "stopped: {why}. Writes acknowledged since then went to files without a name, and may be lost"
-            )),
-            _ => None,
-        }
+            ),
+            _ => return None,
+        };
+        Some(Failure::Data(text))
     }
 }
 
@@ -57,7 +60,7 @@ impl End {
 ///
 /// # Errors
 /// One line that says why it did not start, or why it stopped.
-pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), String> {
+pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Failure> {
     let threaded = settings.connector == server::settings::Connector::Threads;
     crate::allocator::share_heaps(if threaded { 2 } else { settings.loops_resolved() });
     logging::start(&settings);
@@ -73,13 +76,12 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Strin
     watch_signals(ends.clone())?;
 
     // Before the folder is touched: a second server that was started by mistake leaves nothing behind.
-    let listeners =
-        Listeners::open(&reactor_options(&settings)).map_err(|error| listen_error(&error, &settings))?;
+    let listeners = Listeners::open(&reactor_options(&settings))
+        .map_err(|error| Failure::Place(listen_error(&error, &settings)))?;
     let metrics = watching::listen(&settings)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let hooks = Hooks { protocol: Arc::default(), ends: ends.clone() };
-    let store = Store::open(store_options(&settings, &clock, hooks.for_store()))
-        .map_err(|error| error.to_string())?;
+    let store = Store::open(store_options(&settings, &clock, hooks.for_store())).map_err(Failure::from)?;
     let transactions = Transactions::open(TransactionsOptions {
         store: Arc::clone(&store),
         settings: &settings,
@@ -104,7 +106,7 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Strin
     // Transactions of an earlier start go on since they were opened: what became durable for them meanwhile was told to nobody.
     protocol.on_advance();
     let handle = Reactor::start_on(listeners, reactor_options(&settings), Arc::clone(&protocol), clock)
-        .map_err(|error| error.to_string())?;
+        .map_err(|error| Failure::System(error.to_string()))?;
     act_on_changes(&config, &handle, &store);
     let console = watching::start(&settings, metrics, &protocol)?;
 
@@ -121,7 +123,7 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Strin
 }
 
 /// Waits for a reason to end; meanwhile calls `report` now and then, and `reload` when asked.
-fn wait_for_end(ended: &Receiver<End>, report: &dyn Fn(), reload: &dyn Fn()) -> Result<End, String> {
+fn wait_for_end(ended: &Receiver<End>, report: &dyn Fn(), reload: &dyn Fn()) -> Result<End, Failure> {
     loop {
         match ended.recv_timeout(REPORTED) {
             Ok(End::Reload) => reload(),
@@ -129,7 +131,8 @@ fn wait_for_end(ended: &Receiver<End>, report: &dyn Fn(), reload: &dyn Fn()) -> 
             Err(RecvTimeoutError::Timeout) => report(),
             // The protocol holds a sender as long as it lives, so there is always an end to come.
             Err(RecvTimeoutError::Disconnected) => {
-                return Err("every part that could end the server is gone".to_owned());
+                let text = "every part that could end the server is gone";
+                return Err(Failure::System(text.to_owned()));
             }
         }
     }
@@ -141,7 +144,7 @@ fn stop(
     (handle, protocol, console): (&Handle<EvenkeelProtocol>, &EvenkeelProtocol, Option<Console>),
     (store, transactions): (&Store, &Transactions),
     settings: &Settings,
-) -> Result<(), String> {
+) -> Result<(), Failure> {
     if let Some(why) = end.failure() {
         return Err(why);
     }
@@ -210,7 +213,7 @@ fn bound_the_stop() {
     let bounded = std::thread::Builder::new().name("stop-bound".to_owned()).spawn(|| {
         std::thread::park_timeout(STOP_MAX);
         let text = format!("evenkeel: the stop took longer than {} s; ending at once\n", STOP_MAX.as_secs());
-        crate::say(std::io::stderr(), &text);
+        crate::output::say(std::io::stderr(), &text);
         std::process::exit(1);
     });
     if let Err(error) = bounded {
@@ -352,7 +355,7 @@ fn act_on_changes(config: &Config, handle: &Handle<EvenkeelProtocol>, store: &Ar
     let (handle, store) = (handle.clone(), Arc::clone(store));
     config.on_change(move |former, new| {
         if former.requirepass.reveal().is_some() && new.requirepass.reveal().is_none() {
-            refuse_exposure(new)?;
+            refuse_exposure(new).map_err(|failure| failure.to_string())?;
             warn_of_exposure(new);
         }
         if new.connections_max > former.connections_max {
@@ -412,48 +415,9 @@ fn memory_limit_bytes(settings: &Settings) -> u64 {
     settings.memory_limit_resolved(machine::memory_granted_bytes()).unwrap_or(0)
 }
 
-/// Whether other machines reach the server without a password.
-fn exposed(settings: &Settings) -> bool {
-    let reachable = settings.port != 0 && settings.bind.iter().any(|address| !address.is_loopback());
-    reachable && settings.requirepass.reveal().is_none()
-}
-
-/// Refuses to serve other machines without a password, unless told that this is meant.
-///
-/// # Errors
-/// The line that says so.
-pub(crate) fn refuse_exposure(settings: &Settings) -> Result<(), String> {
-    if !settings.protected_mode {
-        return Ok(());
-    }
-    if let Some(address) = settings.metrics_listen.filter(|address| !address.ip().is_loopback()) {
-        return Err(format!(
-            "metrics.listen = {address} shows other machines the figures, and asks for no password: listen on 127.0.0.1, or use \
-             --protected-mode=false if something else protects the server"
-        ));
-    }
-    if !exposed(settings) {
-        return Ok(());
-    }
-    let addresses: Vec<_> = settings.bind.iter().map(ToString::to_string).collect();
-    Err(format!(
-        "bind = {} lets other machines in without a password: set requirepass_file (or requirepass), bind 127.0.0.1, \
-         or use --protected-mode=false if something else protects the server",
-        addresses.join(" ")
-    ))
-}
-
-fn warn_of_exposure(settings: &Settings) {
-    if exposed(settings) {
-        tracing::warn!(
-            "protected_mode is off and no password is set: anybody who reaches the port can read and change the data"
-        );
-    }
-}
-
 /// Refuses a folder that is none, or that another user made: who owns it may put links and files there that are not what they seem.
 /// One of root's is trusted.
-fn refuse_a_wrong_folder(settings: &Settings) -> Result<(), String> {
+fn refuse_a_wrong_folder(settings: &Settings) -> Result<(), Failure> {
     use std::os::unix::fs::MetadataExt as _;
     let dir = settings.dir.display();
     let Ok(there) = std::fs::metadata(&settings.dir) else { return Ok(()) };
@@ -461,14 +425,14 @@ fn refuse_a_wrong_folder(settings: &Settings) -> Result<(), String> {
         return Ok(());
     }
     if !there.is_dir() {
-        return Err(format!("dir = {dir} is a file, not a folder"));
+        return Err(Failure::Place(format!("dir = {dir} is a file, not a folder")));
     }
     let (owner, own) = (there.uid(), machine::user());
     if owner != own && owner != 0 {
-        return Err(format!(
+        return Err(Failure::Place(format!(
             "dir = {dir} belongs to another user (id {owner}; this process runs as {own}): run the server as that user, or \
              give it the folder with `chown -R {own} {dir}`"
-        ));
+        )));
     }
     Ok(())
 }
@@ -477,18 +441,18 @@ fn refuse_a_wrong_folder(settings: &Settings) -> Result<(), String> {
 ///
 /// # Errors
 /// There is room for nearly no connection.
-fn with_files_that_fit(mut settings: Settings) -> Result<Settings, String> {
+fn with_files_that_fit(mut settings: Settings) -> Result<Settings, Failure> {
     let spare = files_spare(machine::files_in(&settings.dir));
     let fits = machine::raise_open_files(settings.connections_max, spare);
     let least = settings.connections_max.min(CONNECTIONS_LEAST);
     if fits < least {
-        return Err(format!(
+        return Err(Failure::System(format!(
             "the limit of open files (ulimit -n) leaves room for {fits} connections: it must be at least {}, and {} for \
              connections.max = {}",
             spare + least,
             spare + settings.connections_max,
             settings.connections_max
-        ));
+        )));
     }
     if fits < settings.connections_max {
         tracing::warn!(
@@ -567,17 +531,12 @@ fn note_running(running: &Running, settings: &Settings) {
     }
 }
 
-/// Whether the engine has a folder at all.
-pub(crate) fn keeps_files(settings: &Settings) -> bool {
-    settings.engine == server::settings::Engine::Log
-}
-
 /// Turns signals into an end, SIGHUP into a reload. The second one that ends it does so at once: somebody is in a hurry. A shell
 /// that runs a script's command in the background ignores SIGINT; whoever sends that by hand means it.
-fn watch_signals(ends: Sender<End>) -> Result<(), String> {
+fn watch_signals(ends: Sender<End>) -> Result<(), Failure> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])
-        .map_err(|error| format!("cannot watch for signals: {error}"))?;
+        .map_err(|error| Failure::System(format!("cannot watch for signals: {error}")))?;
     let watch = move || {
         let mut is_ending = false;
         for signal in signals.forever() {
@@ -587,14 +546,14 @@ fn watch_signals(ends: Sender<End>) -> Result<(), String> {
             }
             let name = if signal == SIGTERM { "SIGTERM" } else { "SIGINT" };
             if std::mem::replace(&mut is_ending, true) {
-                crate::say(std::io::stderr(), &format!("evenkeel: {name} again: ending at once\n"));
+                crate::output::say(std::io::stderr(), &format!("evenkeel: {name} again: ending at once\n"));
                 std::process::exit(1);
             }
             let _ = ends.send(End::Signal(name));
         }
     };
     let thread = std::thread::Builder::new().name("signals".to_owned()).spawn(watch);
-    thread.map(drop).map_err(|error| format!("cannot start the thread for signals: {error}"))
+    thread.map(drop).map_err(|error| Failure::System(format!("cannot start the thread for signals: {error}")))
 }
 
 /// With room for fewer connections the server does not start.

@@ -8,6 +8,7 @@ use resp::Value;
 use serde_json::Value as Json;
 
 use crate::client;
+use crate::failure::Failure;
 
 /// The arguments of `evenkeel tx`.
 #[derive(Debug, Args)]
@@ -72,7 +73,7 @@ enum End {
 ///
 /// # Errors
 /// One line: no server, or what it says.
-pub(crate) fn run(options: &Tx) -> Result<(), String> {
+pub(crate) fn run(options: &Tx) -> Result<(), Failure> {
     let mut stream = client::connect(&options.url)?;
     let mut call = |words: &[&str]| {
         let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
@@ -105,7 +106,7 @@ pub(crate) fn run(options: &Tx) -> Result<(), String> {
             "all databases are asked; `evenkeel tx list` shows the result\n".to_owned()
         }
     };
-    crate::say(std::io::stdout(), &text);
+    crate::output::say(std::io::stdout(), &text);
     Ok(())
 }
 

@@ -7,13 +7,15 @@ use console::{Console, FileOptions, Options, Sources};
 use server::EvenkeelProtocol;
 use server::settings::Settings;
 
+use crate::failure::Failure;
+
 /// Listens on `metrics.listen`, if it is set.
 ///
 /// # Errors
 /// One line that says why not.
-pub(crate) fn listen(settings: &Settings) -> Result<Option<TcpListener>, String> {
+pub(crate) fn listen(settings: &Settings) -> Result<Option<TcpListener>, Failure> {
     let Some(address) = settings.metrics_listen else { return Ok(None) };
-    let failed = |error| format!("cannot listen on {address} (metrics.listen): {error}");
+    let failed = |error| Failure::Place(format!("cannot listen on {address} (metrics.listen): {error}"));
     console::listen(address).map(Some).map_err(failed)
 }
 
@@ -25,7 +27,7 @@ pub(crate) fn start(
     settings: &Settings,
     listener: Option<TcpListener>,
     protocol: &Arc<EvenkeelProtocol>,
-) -> Result<Option<Console>, String> {
+) -> Result<Option<Console>, Failure> {
     let file = settings.metrics_file.clone().map(|path| FileOptions {
         path,
         interval: settings.metrics_interval,
@@ -46,7 +48,7 @@ pub(crate) fn start(
     };
     let sources = Sources { page: Box::new(move || for_page.snapshot().prometheus()), line: Box::new(line) };
     let console = Console::start(Options { listener, hosts, file }, sources)
-        .map_err(|error| format!("cannot start the thread for metrics: {error}"))?;
+        .map_err(|error| Failure::System(format!("cannot start the thread for metrics: {error}")))?;
     if let Some(address) = console.address() {
         tracing::info!("metrics on http://{address}/metrics");
     }

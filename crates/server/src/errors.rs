@@ -5,6 +5,7 @@ use store::{Locked, StoreError};
 
 use crate::failure::Failure;
 use crate::later;
+use crate::tx::error::TxError;
 use crate::words::{ECHO_BYTES_MAX, shortened, shown};
 
 /// No row has this name.
@@ -104,10 +105,9 @@ pub(crate) fn of_store(error: &StoreError) -> Failure {
 }
 
 /// What is wrong with a transaction; one that is not known has a code of its own.
-pub(crate) fn of_transaction(text: impl AsRef<str>) -> Failure {
-    let text = text.as_ref();
-    let code = if text.starts_with("no transaction") { "NOTX" } else { "ERR" };
-    format!("{code} {}", text.replace(['\r', '\n'], " ")).into()
+pub(crate) fn of_transaction(error: &TxError) -> Failure {
+    let code = if error.is_unknown() { "NOTX" } else { "ERR" };
+    format!("{code} {}", error.to_string().replace(['\r', '\n'], " ")).into()
 }
 
 /// A key that a prepared transaction holds, or a database.

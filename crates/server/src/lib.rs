@@ -85,7 +85,7 @@ pub use protocol::EvenkeelProtocol;
 pub use server::{ServerOptions, ShutdownKind};
 pub use session::Session;
 pub use table::commands;
-pub use tx::{Transactions, TransactionsOptions};
+pub use tx::{Transactions, TransactionsError, TransactionsOptions};
 
 #[cfg(test)]
 mod tests;

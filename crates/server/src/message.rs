@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use store::Prepared;
+use store::{Prepared, StoreError};
 
 use crate::capture::running::{Chunk, Last};
 use crate::long::job::Done;
@@ -32,7 +32,7 @@ pub enum Message {
     /// A long command has run, or was stopped.
     LongDone(Box<Done>),
     /// Work on a thread of its own is done.
-    Done(Result<(), String>),
+    Done(Result<(), StoreError>),
 }
 
 /// A published message for one channel or pattern.

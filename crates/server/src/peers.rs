@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use reactor::{ActiveReport, BudgetReport, Connector, LoopStats};
+use reactor::{ActiveReport, BudgetReport, Connector, LoopStats, MoveError};
 
 use crate::message::Message;
 
@@ -51,7 +51,7 @@ pub(crate) trait Peers: Send + Sync {
     /// Ends a connection soon.
     fn kill(&self, id: u64) -> bool;
     /// Has a connection change loops.
-    fn move_connection(&self, id: u64, loop_index: usize) -> Result<(), String>;
+    fn move_connection(&self, id: u64, loop_index: usize) -> Result<(), MoveError>;
     /// How many loops are active.
     fn active_loops(&self) -> ActiveReport;
     /// Counters of the loops.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use clock::Nanos;
 use reactor::{
-    ActiveReport, BudgetReport, Connection, Connector, Handle, Input, Io, Keeps, LoopStats, NoRoom, Output,
-    Protocol, Step,
+    ActiveReport, BudgetReport, Connection, Connector, Handle, Input, Io, Keeps, LoopStats, MoveError,
+    NoRoom, Output, Protocol, Step,
 };
 use resp::Writer;
 
@@ -242,8 +242,8 @@ impl Peers for Reach {
         self.0.kill(id)
     }
 
-    fn move_connection(&self, id: u64, loop_index: usize) -> Result<(), String> {
-        self.0.move_connection(id, loop_index).map_err(|error| error.to_string())
+    fn move_connection(&self, id: u64, loop_index: usize) -> Result<(), MoveError> {
+        self.0.move_connection(id, loop_index)
     }
 
     fn active_loops(&self) -> ActiveReport {

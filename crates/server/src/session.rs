@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use clock::Nanos;
 use resp::RequestParser;
-use store::{Prepared, Watch};
+use store::{Prepared, StoreError, Watch};
 use txn::id::TxId;
 
 use crate::clients::Client;
@@ -211,7 +211,7 @@ pub(crate) struct Pending {
     /// CLIENT UNBLOCK came; with `true` as an error.
     pub(crate) unblocked: Option<bool>,
     /// How a thread of its own ended (BACKUP).
-    pub(crate) result: Option<Result<(), String>>,
+    pub(crate) result: Option<Result<(), StoreError>>,
     /// What a statement came to, and those behind it that were run with it (TX.SQL).
     pub(crate) answers: VecDeque<Answer>,
     /// Until when it waits for a key that a prepared transaction holds.

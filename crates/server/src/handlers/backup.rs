@@ -42,10 +42,10 @@ pub(crate) fn backup(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wr
     pending.until = Some(again);
     let (server, id) = (Arc::clone(control.server), control.session.client.id);
     let copy = move || {
-        let result = server.store.backup(&path).map_err(|error| error.to_string());
+        let result = server.store.backup(&path);
         match &result {
             Ok(()) => tracing::info!(path = %path.display(), "backup made"),
-            Err(error) => tracing::warn!(path = %path.display(), error, "backup failed"),
+            Err(error) => tracing::warn!(path = %path.display(), %error, "backup failed"),
         }
         server.peers.post(id, Message::Done(result));
     };

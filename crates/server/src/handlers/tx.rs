@@ -19,6 +19,7 @@ use crate::errors;
 use crate::server::Server;
 use crate::session::{Newest, Session};
 use crate::tx::chain::Statements;
+use crate::tx::error::TxError;
 use crate::tx::{Ending, Known, Named, Note, Stray, Transactions, rows_bytes};
 use crate::words::{ECHO_BYTES_MAX, shortened};
 
@@ -120,7 +121,7 @@ pub(crate) fn begin(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wri
     };
     let transactions = transactions(control.server)?;
     let begun = transactions.begin(timeout, control.now, &who(&control.session.client));
-    let tx = begun.map_err(|error| errors::of_transaction(error.to_string()))?;
+    let tx = begun.map_err(|error| errors::of_transaction(&error.into()))?;
     control.session.newest_tx = Some(Box::new(Newest { tx, answers: VecDeque::new() }));
     let branches = transactions.branches(tx);
     out.map(2);
@@ -162,7 +163,7 @@ pub(crate) fn enlist(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Wr
     if branch.is_some_and(|branch| branch != id.as_bytes()) {
         return Err(format!("ERR the branch of {} in transaction {tx} is {id}", named.name).into());
     }
-    transactions.adopt(tx, place, named, owner).map_err(errors::of_transaction)?;
+    transactions.adopt(tx, place, named, owner).map_err(|error| errors::of_transaction(&error))?;
     out.bulk(id.as_bytes());
     Ok(())
 }
@@ -215,7 +216,9 @@ pub(crate) fn sql(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Write
         statements.extend(statements_behind(transactions, control.behind, &limits));
     }
     let reach = (&control.server.peers, &control.server.clock);
-    transactions.run(reach, session.client.id, tx, statements).map_err(errors::of_transaction)?;
+    transactions
+        .run(reach, session.client.id, tx, statements)
+        .map_err(|error| errors::of_transaction(&error))?;
     session.pending.get_or_insert_default().until = Some(again);
     Err(Failure::Wait(again))
 }
@@ -296,7 +299,10 @@ fn end(
     let tx = transaction_id(control.session, args)?;
     let transactions = transactions(control.server)?;
     // It can be asked again, as it is when the connection is woken.
-    match transactions.end(tx, control.session.client.id, rollback).map_err(errors::of_transaction)? {
+    match transactions
+        .end(tx, control.session.client.id, rollback)
+        .map_err(|error| errors::of_transaction(&error))?
+    {
         Ending::Waits => Err(Failure::Wait(control.now + LOOK_AGAIN)),
         Ending::Ended(outcome) => {
             let (word, why) = outcome_words(&outcome);
@@ -420,11 +426,11 @@ fn resolve_one(
         false => coordinator.resolve(tx, commit),
     });
     if let Some(resolved) = resolved {
-        return resolved.map_err(|misuse| errors::of_transaction(misuse.to_string()));
+        return resolved.map_err(|misuse| errors::of_transaction(&misuse.into()));
     }
     let own = tx.map(|tx| transactions.keys_branch(tx));
     let branch = own.as_deref().or(branch).expect("it has no transaction as it is a branch");
-    let unknown = || Err(errors::of_transaction(format!("no transaction {what} waits for an operator")));
+    let unknown = || Err(errors::of_transaction(&TxError::NotWaiting(what.to_owned())));
     if is_dry {
         return if transactions.has_stray(branch) { Ok(()) } else { unknown() };
     }

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use clock::{Clock, Nanos, SimClock, UnixMs};
-use reactor::{Input, Output, Step};
+use reactor::{Input, MoveError, Output, Step};
 use resp::encode_command;
 use store::{EngineKind, Options, Store};
 
@@ -60,8 +60,9 @@ impl Peers for Arc<Posts> {
         true
     }
 
-    fn move_connection(&self, id: u64, loop_index: usize) -> Result<(), String> {
-        if loop_index == 0 { Ok(()) } else { Err(format!("no loop {loop_index} for connection {id}")) }
+    fn move_connection(&self, id: u64, loop_index: usize) -> Result<(), MoveError> {
+        let _ = id;
+        if loop_index == 0 { Ok(()) } else { Err(MoveError::UnknownLoop { index: loop_index, count: 1 }) }
     }
 
     fn active_loops(&self) -> reactor::ActiveReport {

@@ -16,6 +16,7 @@ use txn::resource::{Reply, Resource};
 use super::{Harness, Wire};
 use crate::settings::{ResourceKind, Settings, Size};
 use crate::tx::Named;
+use crate::tx::TransactionsError;
 
 /// A database that is ready unless it is told otherwise, and keeps statements until they are answered.
 #[derive(Debug)]
@@ -431,5 +432,8 @@ fn databases_are_given_new_passwords_by_name_and_one_that_is_wrong_is_named() {
     assert_eq!(*scene.one.renewed.lock().unwrap(), ["postgres://a:new@h/d"]);
     assert!(scene.other.renewed.lock().unwrap().is_empty());
     let wrong = resources([("one", "postgres://a@h/d"), ("other", "mysql://a@wrong/d")]);
-    assert_eq!(transactions.renew(&wrong), Err("resource.other: a wrong address".to_owned()));
+    assert_eq!(
+        transactions.renew(&wrong),
+        Err(TransactionsError::Setting("resource.other: a wrong address".to_owned()))
+    );
 }

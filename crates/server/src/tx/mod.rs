@@ -14,6 +14,7 @@
 //! |---|---|
 //! | `answer` | what a statement came to |
 //! | `chain` | statements that follow each other in one pipeline |
+//! | `error` | why something is refused |
 //! | `figures` | for INFO and metrics |
 //! | `open` | from settings to a running coordinator |
 //! | `keys` | the server's own keys as a resource |
@@ -26,6 +27,7 @@
 
 pub(crate) mod answer;
 pub(crate) mod chain;
+pub(crate) mod error;
 mod figures;
 mod keys;
 mod note;
@@ -50,6 +52,8 @@ use crate::long::LongCommands;
 use crate::message::Message;
 use crate::peers::Connections;
 use crate::settings::{KEYS, ResourceKind};
+pub use error::TransactionsError;
+pub(crate) use error::TxError;
 pub use figures::{ResourceFigures, TransactionFigures};
 pub use open::TransactionsOptions;
 
@@ -177,10 +181,10 @@ impl Transactions {
         place: u16,
         named: &Named,
         owner: Option<u64>,
-    ) -> Result<BranchId, String> {
+    ) -> Result<BranchId, TxError> {
         self.check_active(tx)?;
-        named.database.ready()?;
-        named.database.adopt(SharedLane::branch(tx, place), owner)?;
+        named.database.ready().map_err(TxError::Database)?;
+        named.database.adopt(SharedLane::branch(tx, place), owner).map_err(TxError::Database)?;
         self.enlist(tx, place)
     }
 
@@ -194,7 +198,7 @@ impl Transactions {
         client: u64,
         tx: TxId,
         statements: Statements,
-    ) -> Result<(), String> {
+    ) -> Result<(), TxError> {
         let chain = Chain::new(self, reach, client, tx, statements);
         let branch = self.enlist(tx, chain.next_place().expect("there is a statement"))?;
         chain.begin_next(self, branch);
@@ -202,12 +206,12 @@ impl Transactions {
     }
 
     /// What the branch of keys means to change, which begins with this.
-    pub(crate) fn work(&self, tx: TxId) -> Result<Arc<Mutex<Work>>, String> {
+    pub(crate) fn work(&self, tx: TxId) -> Result<Arc<Mutex<Work>>, TxError> {
         let branch = self.enlist(tx, KEYS_PLACE)?;
         let state = self.shared.state();
         match state.live.get(&tx) {
             Some(live) if !live.ends => Ok(self.shared.keys.work(branch)),
-            _ => Err(format!("transaction {tx} is being ended")),
+            _ => Err(TxError::Ending(tx)),
         }
     }
 
@@ -226,36 +230,36 @@ impl Transactions {
     }
 
     /// Adds the branch of the resource at `place`, unless it is there.
-    fn enlist(&self, tx: TxId, place: u16) -> Result<BranchId, String> {
+    fn enlist(&self, tx: TxId, place: u16) -> Result<BranchId, TxError> {
         self.check_active(tx)?;
         match self.lane.enlist(tx, place) {
             Ok(branch) => Ok(branch),
             Err(LaneError::Misuse(Misuse::EnlistedBefore)) => Ok(SharedLane::branch(tx, place)),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(error.into()),
         }
     }
 
     /// Whether work may still be done in it.
-    fn check_active(&self, tx: TxId) -> Result<(), String> {
+    fn check_active(&self, tx: TxId) -> Result<(), TxError> {
         let state = self.shared.state();
         match (state.live.get(&tx), state.ended.get(&tx)) {
             (Some(live), _) if !live.ends => Ok(()),
-            (Some(_), _) => Err(format!("transaction {tx} is being ended")),
-            (None, Some(outcome)) => Err(format!("transaction {tx} has ended: {}", said(outcome))),
-            (None, None) => Err(no_such(tx)),
+            (Some(_), _) => Err(TxError::Ending(tx)),
+            (None, Some(outcome)) => Err(TxError::Ended { tx, outcome: outcome.clone() }),
+            (None, None) => Err(TxError::Unknown(tx)),
         }
     }
 
     /// Ends a transaction for connection `client`, which is woken when it has ended: commits it, or rolls it back because of a reason.
     /// One whose end was chosen before ends as it was chosen.
-    pub(crate) fn end(&self, tx: TxId, client: u64, rollback: Option<&str>) -> Result<Ending, String> {
+    pub(crate) fn end(&self, tx: TxId, client: u64, rollback: Option<&str>) -> Result<Ending, TxError> {
         let mut state = self.shared.state();
         if let Some(outcome) = state.ended.get(&tx) {
             return Ok(Ending::Ended(outcome.clone()));
         }
         let Some(live) = state.live.get_mut(&tx) else {
             drop(state);
-            return self.ended_before(tx).ok_or_else(|| no_such(tx));
+            return self.ended_before(tx).ok_or(TxError::Unknown(tx));
         };
         if !live.waiting.contains(&client) {
             live.waiting.push(client);
@@ -271,7 +275,7 @@ impl Transactions {
         match done {
             // If its deadline came first, the outcome is on its way, or was told just now.
             Ok(()) | Err(LaneError::Misuse(_) | LaneError::Unknown(_)) => Ok(Ending::Waits),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -418,24 +422,10 @@ fn shortened(reason: &str) -> &str {
     &reason[..reason.floor_char_boundary(REASON_BYTES_MAX)]
 }
 
-/// How a transaction ended, for people.
-pub(crate) fn said(outcome: &Outcome) -> String {
-    match outcome {
-        Outcome::Committed => "committed".to_owned(),
-        Outcome::Aborted(why) => format!("aborted: {why}"),
-        Outcome::Unknown(why) => format!("unknown: {why}"),
-        Outcome::Heuristic(why) => format!("heuristic: {why}"),
-    }
-}
-
 /// What rows take in a reply, about.
 pub(crate) fn rows_bytes(rows: &[Vec<Option<Vec<u8>>>]) -> usize {
     let values = rows.iter().flatten().map(|value| value.as_ref().map_or(0, Vec::len));
     rows.len() * 16 + values.map(|bytes| bytes + 16).sum::<usize>()
-}
-
-fn no_such(tx: TxId) -> String {
-    format!("no transaction {tx} is known: it never began here, or ended long ago (TX.STATUS tells more)")
 }
 
 /// Keys are the first resource, databases follow.

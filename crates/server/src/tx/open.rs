@@ -28,6 +28,7 @@ use txn::resource::Resource;
 use txn::shared_lane::{LaneHost, LaneThread, SharedLane};
 use vfs::{OpenOptions, Vfs};
 
+use super::error::TransactionsError::{self, Folder, Setting, System};
 use super::keys::Keys;
 use super::{Named, Shared, State, Transactions};
 use crate::settings::{Durability, Engine, ResourceKind, ResourceSettings, Settings, TxnLog};
@@ -57,7 +58,7 @@ impl Transactions {
     ///
     /// # Errors
     /// What is wrong with the settings, the folder, or the log; one line.
-    pub fn open(options: TransactionsOptions<'_>) -> Result<Arc<Self>, String> {
+    pub fn open(options: TransactionsOptions<'_>) -> Result<Arc<Self>, TransactionsError> {
         Self::open_over(options, open_databases)
     }
 
@@ -65,11 +66,11 @@ impl Transactions {
     ///
     /// # Errors
     /// What is wrong with those of one of them, by its name; that one stays as it was.
-    pub fn renew(&self, resources: &[ResourceSettings]) -> Result<(), String> {
+    pub fn renew(&self, resources: &[ResourceSettings]) -> Result<(), TransactionsError> {
         for named in &self.databases {
             let Some(resource) = resources.iter().find(|it| *it.name == *named.name) else { continue };
             let renewed = named.database.renew(&options_of(resource, &self.node));
-            renewed.map_err(|error| format!("resource.{}: {error}", named.name))?;
+            renewed.map_err(|error| Setting(format!("resource.{}: {error}", named.name)))?;
         }
         Ok(())
     }
@@ -77,25 +78,25 @@ impl Transactions {
     /// As [`Transactions::open`], over databases that are made by `open_databases`.
     pub(crate) fn open_over(
         options: TransactionsOptions<'_>,
-        open_databases: impl FnOnce(&Settings, &NodeName) -> Result<Databases, String>,
-    ) -> Result<Arc<Self>, String> {
+        open_databases: impl FnOnce(&Settings, &NodeName) -> Result<Databases, TransactionsError>,
+    ) -> Result<Arc<Self>, TransactionsError> {
         let TransactionsOptions { store, settings, clock, vfs } = options;
         let dir = settings.dir.join(FOLDER);
         let keeps = settings.engine == Engine::Log;
         if let (false, Some(resource)) = (keeps, settings.resources.first()) {
-            return Err(format!(
+            return Err(Setting(format!(
                 "resource.{}: databases take part with engine = log only: {} keeps no decisions",
                 resource.name, settings.engine
-            ));
+            )));
         }
         if let (false, Some(resource)) =
             (settings.durability == Durability::Always, settings.resources.first())
         {
-            return Err(format!(
+            return Err(Setting(format!(
                 "resource.{}: databases take part with durability = always only: keys that are prepared must survive what \
                  the databases survive",
                 resource.name
-            ));
+            )));
         }
         let has_log = keeps && (!settings.resources.is_empty() || vfs.list(&dir).is_ok());
         let node = node_name(settings, has_log.then_some((&*vfs, &*dir)))?;
@@ -119,7 +120,7 @@ impl Transactions {
                 safety_interval: settings.txn_safety_interval,
             },
         )
-        .map_err(|error| error.to_string())?;
+        .map_err(|error| System(error.to_string()))?;
         let shared = Arc::new(Shared { state: Mutex::new(State::default()), keys, peers: OnceLock::new() });
         let hears = Arc::clone(&shared);
         let told = move |tx, outcome| hears.told(tx, outcome);
@@ -128,7 +129,7 @@ impl Transactions {
             None => Arc::new(LaneThread::default()),
         };
         let lane = SharedLane::open(host, &coordinator, told)
-            .map_err(|error| format!("no thread for transactions: {error}"))?;
+            .map_err(|error| System(format!("no thread for transactions: {error}")))?;
         let log = if has_log { settings.txn_log.to_string() } else { "none".to_owned() };
         Ok(Arc::new(Self {
             node,
@@ -152,7 +153,7 @@ fn open_log(
     dir: Option<PathBuf>,
     vfs: &Arc<dyn Vfs>,
     clock: &Arc<dyn Clock>,
-) -> Result<(Log, Started), String> {
+) -> Result<(Log, Started), TransactionsError> {
     fn opened<L: DecisionLog + 'static>(log: Opened<L>) -> (Log, Started) {
         (log.log, Started { epoch: log.epoch, born: log.born, records: log.records })
     }
@@ -176,39 +177,41 @@ fn open_log(
         }
     };
     log.map_err(|error| {
-        format!("the decisions of transactions in {} (txn.log, txn.node): {error}", dir.display())
+        Folder(format!("the decisions of transactions in {} (txn.log, txn.node): {error}", dir.display()))
     })
 }
 
 /// Decisions of the other kind of log would not be read.
-fn refuse_another_log(settings: &Settings, vfs: &dyn Vfs, dir: &Path) -> Result<(), String> {
+fn refuse_another_log(settings: &Settings, vfs: &dyn Vfs, dir: &Path) -> Result<(), TransactionsError> {
     let (theirs, its) = match settings.txn_log {
         TxnLog::Journal => (TxnLog::File, "NODE"),
         TxnLog::File => (TxnLog::Journal, "MANIFEST"),
     };
     match vfs.list(dir) {
-        Ok(names) if names.iter().any(|name| name.starts_with(its)) => Err(format!(
+        Ok(names) if names.iter().any(|name| name.starts_with(its)) => Err(Setting(format!(
             "txn.log = {}: the decisions in {} are kept as {theirs}, from the first start on: set it to that",
             settings.txn_log,
             dir.display()
-        )),
+        ))),
         _ => Ok(()),
     }
 }
 
 /// What the settings say, what the folder says, or a new one, which the folder keeps.
-fn node_name(settings: &Settings, folder: Option<(&dyn Vfs, &Path)>) -> Result<NodeName, String> {
-    let failed = |error: io::Error| format!("the name of this server for transactions (txn.node): {error}");
+fn node_name(settings: &Settings, folder: Option<(&dyn Vfs, &Path)>) -> Result<NodeName, TransactionsError> {
+    let failed =
+        |error: io::Error| Folder(format!("the name of this server for transactions (txn.node): {error}"));
     if let Some(node) = &settings.txn_node.0 {
         return Ok(node.clone());
     }
     if let Some((vfs, dir)) = folder
         && let Some(text) = read_name(vfs, dir).map_err(failed)?
     {
-        return NodeName::new(text.trim()).map_err(|error| format!("{}: {error}", dir.join(NAME).display()));
+        let wrong = |error| Folder(format!("{}: {error}", dir.join(NAME).display()));
+        return NodeName::new(text.trim()).map_err(wrong);
     }
     let random = RandomState::new().build_hasher().finish();
-    let node = NodeName::new(&format!("n{random:016x}")).map_err(|error| error.to_string())?;
+    let node = NodeName::new(&format!("n{random:016x}")).map_err(|error| System(error.to_string()))?;
     if let Some((vfs, dir)) = folder {
         write_name(vfs, dir, node.as_str()).map_err(failed)?;
     }
@@ -269,11 +272,11 @@ fn options_of(resource: &ResourceSettings, node: &NodeName) -> DatabaseOptions {
 /// The databases, and where their drivers run, if they have any.
 pub(crate) type Databases = (Vec<Named>, Option<Arc<Drivers>>);
 
-fn open_databases(settings: &Settings, node: &NodeName) -> Result<Databases, String> {
+fn open_databases(settings: &Settings, node: &NodeName) -> Result<Databases, TransactionsError> {
     if settings.resources.is_empty() {
         return Ok((Vec::new(), None));
     }
-    let drivers = Drivers::start().map_err(|error| format!("no thread for databases: {error}"))?;
+    let drivers = Drivers::start().map_err(|error| System(format!("no thread for databases: {error}")))?;
     let open = |resource: &ResourceSettings| {
         let options = options_of(resource, node);
         let database = match resource.kind {
@@ -284,10 +287,10 @@ fn open_databases(settings: &Settings, node: &NodeName) -> Result<Databases, Str
                 .map(|it| it as Arc<dyn Database>)
                 .map_err(|error| error.to_string()),
         };
-        let database = database.map_err(|error| format!("resource.{}: {error}", resource.name))?;
+        let database = database.map_err(|error| Setting(format!("resource.{}: {error}", resource.name)))?;
         Ok(Named { name: resource.name.as_str().into(), kind: resource.kind, database })
     };
-    let databases = settings.resources.iter().map(open).collect::<Result<Vec<_>, String>>()?;
+    let databases = settings.resources.iter().map(open).collect::<Result<Vec<_>, TransactionsError>>()?;
     Ok((databases, Some(drivers)))
 }
 

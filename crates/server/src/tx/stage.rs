@@ -16,6 +16,7 @@ use resp::ArgsView;
 use store::{KeyRef, Prepared, Scope};
 
 use super::KEYS_PLACE;
+use super::error::TxError;
 use super::staged::{COMMAND_AT, Staged};
 use super::work::Work;
 use crate::call::{DataFn, Failure};
@@ -78,7 +79,7 @@ fn staged(server: &Server, session: &Session, args: ArgsView<'_>) -> Result<Stag
     let tx = transaction_id(session, args)?;
     let (entry, run) = staged_command(args.from(COMMAND_AT))?;
     let transactions = transactions(server)?;
-    let work = transactions.work(tx).map_err(errors::of_transaction)?;
+    let work = transactions.work(tx).map_err(|error| errors::of_transaction(&error))?;
     transactions.note(tx, KEYS_PLACE, &entry.command.name.to_ascii_uppercase());
     Ok(Staged { tx, entry, run, work })
 }
@@ -98,7 +99,7 @@ pub(crate) fn stage(
         Ok(Ran::plain(0, true))
     };
     if work.is_sealed {
-        return refused(errors::of_transaction(format!("transaction {tx} is being ended")), out);
+        return refused(errors::of_transaction(&TxError::Ending(*tx)), out);
     }
     if let Err(error) = server.store.touch(&mut work.workspace, keys) {
         return refused(errors::of_store(&error), out);
