@@ -13,8 +13,8 @@
 //!
 //! Invariants
 //!   1. At most a [`SHARE_MAX`]-th of the limit is held against it in this way: what it cannot cover is for the operator to see.
-//!   2. A small limit is for keys: of what was resident at the start more than a [`START_SHARE`]-th of the limit is never looked at. A limit of
-//!      128 MiB leaves out next to nothing.
+//!   2. A limit below [`LIMIT_BYTES_MIN`] is for keys: nothing is held against it. Of what was resident at the start more than a
+//!      [`START_SHARE`]-th of the limit is never looked at: a limit of 128 MiB leaves out next to nothing.
 //!   3. Where giving pages back does not help, it is tried ever more rarely: threads that allocate wait meanwhile.
 //!
 //! Performs no I/O: who calls knows what is resident.
@@ -45,13 +45,16 @@ impl Resident {
         counted_bytes: u64,
         limit_bytes: u64,
     ) -> bool {
+        if limit_bytes < LIMIT_BYTES_MIN {
+            return false;
+        }
         let start_bytes = *self.start_bytes.get_or_insert(resident_bytes.saturating_sub(counted_bytes));
         let resident_bytes =
             resident_bytes.saturating_sub(start_bytes.saturating_sub(limit_bytes / START_SHARE));
         let step_bytes = limit_bytes / STEP_SHARE;
         let since = now.since(self.changed_at);
         let goal_bytes = limit_bytes + (limit_bytes / GOAL_SHARE).max(GOAL_BYTES_MIN);
-        if limit_bytes == 0 || resident_bytes <= goal_bytes {
+        if resident_bytes <= goal_bytes {
             self.pause = PAUSE_MIN;
             if resident_bytes < limit_bytes && since >= FORGET_AFTER && self.learnt_bytes > 0 {
                 self.learnt_bytes = self.learnt_bytes.saturating_sub(step_bytes);
@@ -71,11 +74,16 @@ impl Resident {
 
     /// What is held against a limit of `limit_bytes`.
     pub(crate) fn held_bytes(&self, limit_bytes: u64) -> u64 {
+        if limit_bytes < LIMIT_BYTES_MIN {
+            return 0;
+        }
         let start_bytes = self.start_bytes.unwrap_or(0).min(limit_bytes / START_SHARE);
         (start_bytes + self.learnt_bytes).min(limit_bytes / SHARE_MAX)
     }
 }
 
+/// Of a smaller limit each value of a fifth of it would miss what is held for the process.
+const LIMIT_BYTES_MIN: u64 = 128 << 20;
 /// By this share of itself resident memory may exceed the limit before anything is done.
 const GOAL_SHARE: u64 = 32;
 /// At least by so much: code that runs for the first time becomes resident.
@@ -192,9 +200,10 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_nothing_is_held_and_of_a_small_one_little() {
+    fn without_a_limit_nothing_is_held_nor_of_a_small_one() {
         let mut resident = Resident::default();
         assert!(!resident.look(Nanos(5_000_000_000), 1 << 40, 0, 0));
-        assert_eq!((resident.held_bytes(0), resident.held_bytes(16 * MIB)), (0, MIB));
+        assert!(!resident.look(Nanos(6_000_000_000), 1 << 40, 0, 64 * MIB));
+        assert_eq!((resident.held_bytes(0), resident.held_bytes(64 * MIB)), (0, 0));
     }
 }

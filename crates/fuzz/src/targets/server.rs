@@ -10,10 +10,11 @@ pub(super) const WORDS: &[&[u8]] =
 pub(super) fn dump(input: &[u8]) {
     let _ = dump_payload(input);
     let taken = dump_payload(&with_checksum(input));
-    assert_eq!(
-        taken,
-        input.starts_with(b"EVK\x01\x01"),
-        "kind and version decide, once the checksum is right"
+    let of_kind = |kind| input.starts_with(&[b'E', b'V', b'K', 1, kind]);
+    let is_collection = of_kind(2) || of_kind(3);
+    assert!(
+        is_collection || taken == of_kind(1),
+        "kind and version decide of a string, once the checksum is right"
     );
 }
 
@@ -21,7 +22,9 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
     let redis = b"\x00\x05hello\x0a\x00\x9a\x93\x24\xf0\xc7\x54\x4c\x2f";
     let bodies =
         [&b""[..], b"E", b"EVK", b"EVK\x01", b"EVK\x01\x01", b"EVK\x01\x01value", b"EVK\x02\x01value"];
-    let more = [&b"EVK\x01\x02value"[..], b"evk\x01\x01value", redis];
+    let hash = b"EVK\x01\x02\x01\0\0\x01\x01a1\x01\0\0\x01\0b";
+    let set = b"EVK\x01\x03\x03\0\0\x01a\x03\0\0\x01b";
+    let more = [&b"EVK\x01\x02value"[..], b"evk\x01\x01value", redis, hash, set];
     bodies.iter().chain(&more).flat_map(|body| [body.to_vec(), with_checksum(body)]).collect()
 }
 

@@ -59,14 +59,15 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 }
 
 pub(super) fn record_seeds() -> Vec<Vec<u8>> {
-    let payloads: [&[u8]; 7] = [
+    let payloads: [&[u8]; 8] = [
         b"\x01\x02\0\0\0abvalue",
         b"\x02\x02\0\0\0ab",
         b"\x03\x01\0\0\0k\x07\0\0\0\0\0\0\0",
         b"\x04\x09\0\0\0\x02\0\0\0\x01\0\0\0\x08\0\0\0",
         b"\x06\x01\0\0\0k\x07\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0part",
-        b"\x91\x01\0\0\0k\x07\0\0\0\0\0\0\0\x01\0\0\0fv",
-        b"\x92\x01\0\0\0k\x07\0\0\0\0\0\0\0\x01\0\0\0f",
+        b"\x07\x01\0\0\0k\x01\0\0\0\x01\0\0\0\x02\0\0\0\x01\x01fv",
+        b"\x08\x01\0\0\0k\x01\0\0\0\0\0\0\0\x02\0\0\0\x0217",
+        b"\x93\x01\0\0\0k\x07\0\0\0\0\0\0\0\x01\x02\0\x01\x01fv\x02\x03\0\x01g\x03\x04\0\x01h",
     ];
     payloads.iter().map(|payload| payload.to_vec()).collect()
 }
@@ -77,8 +78,9 @@ pub(super) fn image_seeds() -> Vec<Vec<u8>> {
     let read = b"\0\0\0\x01\0\0\0a";
     let removed = b"\0\0\x02\x02\0\0\0ab";
     let put = b"\x03\0\x01\x01\0\0\0k\x01\x02\x01\0\0\0\0\0\0\x05\0\0\0value";
-    let collection = b"\x03\0\x01\x01\0\0\0l\x10\0\0\0\0\0\0\0\0\0\0\0\0";
-    vec![head(0), [&head(4)[..], read, removed, put, collection].concat()]
+    let hash = b"\x01\0\0\0\x01\0\0\0\x02\0\0\0\x01\x01fv";
+    let collection = [&b"\x03\0\x01\x01\0\0\0l\x07\0\0\0\0\0\0\0\0\x10\0\0\0"[..], hash].concat();
+    vec![head(0), [&head(4)[..], read, removed, put, &collection].concat()]
 }
 
 /// A checkpoint with a block of each kind; its checksums are put right by [`seal`].
