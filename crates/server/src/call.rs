@@ -160,7 +160,12 @@ impl Data<'_, '_> {
             let ahead = (index..args.len()).step_by(step).take(Access::NEAR_KEYS_MAX);
             self.access.prefetch(ahead.map(|at| KeyRef { db, key: args.get(at) }));
         }
-        self.access.turn_to(&[KeyRef { db, key: args.get(index) }]);
+        self.turn_to_key(args.get(index));
+    }
+
+    /// Turns to `key`, where the keys of a long command are claimed.
+    pub(crate) fn turn_to_key(&mut self, key: &[u8]) {
+        self.access.turn_to(&[KeyRef { db: self.db, key }]);
     }
 
     /// Counts a key that a command looked for, for INFO's hits and misses.

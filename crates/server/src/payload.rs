@@ -22,8 +22,8 @@ pub(crate) fn load(shape: Shape, dump: &[u8], tag_of: impl Fn(&[u8]) -> u16) -> 
     (!edit.is_empty()).then(|| edit.encode())
 }
 
-/// What the payload of such a value begins with.
-pub(crate) fn head(kind: ValueKind) -> [u8; 5] {
+/// What the payload of such a value begins with: magic, version, and kind.
+pub(crate) const fn head(kind: ValueKind) -> [u8; 5] {
     let kind = match kind {
         ValueKind::String => 1,
         ValueKind::Hash => 2,
@@ -63,8 +63,8 @@ fn narrowed(crc: u64) -> u32 {
     u32::try_from(crc).expect("CRC-32C has 32 bits")
 }
 
-/// Magic, version, and kind: a string.
-pub(crate) const HEAD: [u8; 5] = *b"EVK\x01\x01";
+/// What the payload of a string begins with.
+pub(crate) const HEAD: [u8; 5] = head(ValueKind::String);
 pub(crate) const CRC_BYTES: usize = 4;
 
 #[cfg(test)]

@@ -5,10 +5,8 @@ use std::collections::HashSet;
 use resp::{ArgsView, Writer};
 use store::{Form, Packed, Shape, ValueKind};
 
-use super::args::{integer, is, option_value, pattern};
-use super::scan::{BULK_OVERHEAD_BYTES, cursor};
-use crate::call::{Data, Failure, Outcome, text};
-use crate::glob::Pattern;
+use super::scan::{BULK_OVERHEAD_BYTES, Options, cursor};
+use crate::call::{Data, Failure, Outcome};
 
 /// The collection at `key` for a command that reads it, and counts as a hit or a miss; empty when it is absent.
 pub(crate) fn read<'a>(data: &'a Data<'_, '_>, key: &[u8], kind: ValueKind) -> Result<Packed<'a>, Failure> {
@@ -111,17 +109,16 @@ fn below(data: &Data<'_, '_>, len: usize) -> usize {
 }
 
 /// A step of HSCAN or SSCAN.
-pub(crate) struct Scan {
+pub(crate) struct Scan<'a> {
     from: u64,
-    pattern: Option<Pattern>,
-    count: usize,
+    options: Options<'a>,
 }
 
-impl Scan {
+impl<'a> Scan<'a> {
     /// Reads the arguments; answers by itself where there is no such key, as Redis does before it looks at the options.
     pub(crate) fn begin(
         data: &Data<'_, '_>,
-        args: ArgsView<'_>,
+        args: ArgsView<'a>,
         kind: ValueKind,
         out: &mut Writer<'_>,
     ) -> Result<Option<Self>, Failure> {
@@ -131,32 +128,16 @@ impl Scan {
             write_step(0, &[], out);
             return Ok(None);
         }
-        let (mut found, mut count, mut index) = (None, COUNT, 3);
-        while let Some(option) = args.try_get(index) {
-            let value = option_value(args, index)?;
-            if is(option, "match") {
-                found = if value == b"*" { None } else { Some(pattern(value, false)?) };
-            } else if is(option, "count") {
-                count = integer(value)?;
-                if count < 1 {
-                    return Err(text::SYNTAX.into());
-                }
-            } else {
-                return Err(text::SYNTAX.into());
-            }
-            index += 2;
-        }
-        let count = usize::try_from(count).unwrap_or(usize::MAX).min(COUNT_MAX);
-        Ok(Some(Self { from, pattern: found, count }))
+        Ok(Some(Self { from, options: Options::parse(args, 3, false)? }))
     }
 }
 
-/// Answers a step of a scan: a small collection whole, of another about `scan.count` elements in the order of their tags. So each
+/// Answers a step of a scan: a small collection whole, of another about as many elements as COUNT says in the order of their tags. So each
 /// element that is there throughout is told once, whatever else comes and goes.
 pub(crate) fn scan_reply(
     data: &Data<'_, '_>,
     packed: Packed<'_>,
-    scan: &Scan,
+    scan: &Scan<'_>,
     out: &mut Writer<'_>,
 ) -> Outcome {
     let (next, chosen) =
@@ -165,7 +146,7 @@ pub(crate) fn scan_reply(
     let mut steps = 0;
     for at in chosen {
         let (key, value) = packed.element(at);
-        if scan.pattern.as_ref().is_none_or(|pattern| pattern.matches(key, &mut steps)) {
+        if scan.options.pattern.as_ref().is_none_or(|pattern| pattern.matches(key, &mut steps)) {
             items.push(key);
             items.extend((packed.shape() == Shape::Map).then_some(value));
         }
@@ -176,13 +157,13 @@ pub(crate) fn scan_reply(
 }
 
 /// The next cursor, and the elements of this step: those of the lowest tags from the cursor on, all that share one together.
-fn step_of(packed: Packed<'_>, scan: &Scan) -> (u64, Vec<usize>) {
+fn step_of(packed: Packed<'_>, scan: &Scan<'_>) -> (u64, Vec<usize>) {
     let tags = (0..packed.len()).map(|at| (packed.tag(at), at));
     let mut ahead: Vec<(u16, usize)> = tags.filter(|(tag, _)| u64::from(*tag) >= scan.from).collect();
-    if ahead.len() <= scan.count {
+    if ahead.len() <= scan.options.count {
         return (0, ahead.into_iter().map(|(_, at)| at).collect());
     }
-    let last = ahead.select_nth_unstable(scan.count - 1).1.0;
+    let last = ahead.select_nth_unstable(scan.options.count - 1).1.0;
     let next = if last == u16::MAX { 0 } else { u64::from(last) + 1 };
     (next, ahead.into_iter().filter(|(tag, _)| *tag <= last).map(|(_, at)| at).collect())
 }
@@ -193,8 +174,3 @@ fn write_step(next: u64, items: &[&[u8]], out: &mut Writer<'_>) {
     out.array(items.len());
     items.iter().for_each(|item| out.bulk(item));
 }
-
-/// Elements of a step, if the command does not say.
-const COUNT: i64 = 10;
-/// Elements of a step, whatever the command says: others of its loop wait meanwhile.
-const COUNT_MAX: usize = 10_000;

@@ -6,30 +6,31 @@ use super::args::{integer, is, option_value, pattern};
 use crate::call::{Data, Failure, Outcome, text};
 use crate::glob::Pattern;
 
-/// Options of SCAN.
+/// Options of SCAN, HSCAN and SSCAN.
 #[derive(Debug)]
-struct Options<'a> {
-    pattern: Option<Pattern>,
+pub(super) struct Options<'a> {
+    pub(super) pattern: Option<Pattern>,
     kind: Option<&'a [u8]>,
-    count: usize,
+    /// Slots or elements of one step, [`SCAN_BUDGET_MAX`] at most.
+    pub(super) count: usize,
 }
 
 impl<'a> Options<'a> {
-    fn parse(args: ArgsView<'a>) -> Result<Self, Failure> {
+    /// Those from argument `index` on; TYPE is one of them where `has_type`.
+    pub(super) fn parse(args: ArgsView<'a>, mut index: usize, has_type: bool) -> Result<Self, Failure> {
         let mut options = Options { pattern: None, kind: None, count: 10 };
-        let mut index = 2;
         while let Some(arg) = args.try_get(index) {
             let value = option_value(args, index)?;
             if is(arg, "match") {
                 options.pattern = if value == b"*" { None } else { Some(pattern(value, false)?) };
-            } else if is(arg, "type") {
+            } else if has_type && is(arg, "type") {
                 options.kind = Some(value);
             } else if is(arg, "count") {
                 let count = integer(value)?;
                 if count < 1 {
                     return Err(text::SYNTAX.into());
                 }
-                options.count = usize::try_from(count).unwrap_or(usize::MAX);
+                options.count = usize::try_from(count).unwrap_or(usize::MAX).min(SCAN_BUDGET_MAX);
             } else {
                 return Err(text::SYNTAX.into());
             }
@@ -54,10 +55,9 @@ pub(super) fn cursor(arg: &[u8]) -> Result<u64, Failure> {
 
 pub(crate) fn scan(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let from = cursor(args.get(1))?;
-    let options = Options::parse(args)?;
-    let budget = options.count.min(SCAN_BUDGET_MAX);
+    let options = Options::parse(args, 2, true)?;
     let mut keys: Vec<Vec<u8>> = Vec::new();
-    let next = data.access.scan_weighed(data.db, from, budget, &mut |key, meta| {
+    let next = data.access.scan_weighed(data.db, from, options.count, &mut |key, meta| {
         let mut steps = 0;
         let fits = options.pattern.as_ref().is_none_or(|pattern| pattern.matches(key, &mut steps))
             && options.kind.is_none_or(|kind| is(kind, meta.kind.name()));
@@ -111,7 +111,7 @@ fn slots_of(steps: u64) -> usize {
 
 /// Steps of a pattern that count as a slot.
 const SLOT_STEPS: u64 = 100;
-/// Slots that one SCAN looks at, whatever COUNT says: others of its loop wait meanwhile.
+/// Slots that one SCAN looks at, or elements of one HSCAN, whatever COUNT says: others of its loop wait meanwhile.
 const SCAN_BUDGET_MAX: usize = 10_000;
 /// Length and line ends around a short key.
 pub(super) const BULK_OVERHEAD_BYTES: usize = 7;

@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 
 use resp::{ArgsView, Writer};
-use store::{KeyRef, Packed, ValueKind};
+use store::{Packed, ValueKind};
 
 use super::args::{integer, is, option_value};
 use super::elements::{Chosen, Scan, delete_all, read, read_to_change, scan_reply};
@@ -189,7 +189,7 @@ fn store(data: &mut Data<'_, '_>, args: ArgsView<'_>, operation: Operation, out:
     let members = combine(data, &keys, operation, usize::MAX)?;
     let tags: Vec<u16> = members.iter().map(|member| data.access.tag(member)).collect();
     let target = args.get(1);
-    turn_to(data, target);
+    data.turn_to_key(target);
     data.access.remove(data.db, target)?;
     data.access.edit(data.db, target, ValueKind::Set, |set| {
         members.iter().zip(tags).for_each(|(member, tag)| _ = set.add(tag, member));
@@ -231,7 +231,7 @@ fn combine(
 ) -> Result<Vec<Vec<u8>>, Failure> {
     let mut sizes = Vec::with_capacity(keys.len());
     for key in keys {
-        turn_to(data, key);
+        data.turn_to_key(key);
         sizes.push(read(data, key, ValueKind::Set)?.len());
     }
     match operation {
@@ -251,7 +251,7 @@ fn combine(
 fn union(data: &mut Data<'_, '_>, keys: &[&[u8]]) -> Result<Vec<Vec<u8>>, Failure> {
     let (mut known, mut all) = (HashSet::new(), Vec::new());
     for key in keys {
-        turn_to(data, key);
+        data.turn_to_key(key);
         for member in members(read_to_change(data, key, ValueKind::Set)?) {
             if known.insert(member.to_vec()) {
                 all.push(member.to_vec());
@@ -264,23 +264,16 @@ fn union(data: &mut Data<'_, '_>, keys: &[&[u8]]) -> Result<Vec<Vec<u8>>, Failur
 /// The members of the first set that are in all the others, or in none of them.
 fn narrow(data: &mut Data<'_, '_>, keys: &[&[u8]], in_all: bool) -> Result<Vec<Vec<u8>>, Failure> {
     let (first, others) = keys.split_first().expect("a command has a key at least");
-    turn_to(data, first);
+    data.turn_to_key(first);
     let set = read_to_change(data, first, ValueKind::Set)?;
     let mut kept: Vec<Vec<u8>> = members(set).into_iter().map(<[u8]>::to_vec).collect();
     for key in others {
         if kept.is_empty() {
             break;
         }
-        turn_to(data, key);
+        data.turn_to_key(key);
         let set = read_to_change(data, key, ValueKind::Set)?;
         kept.retain(|member| is_in(data, set, member) == in_all);
     }
     Ok(kept)
-}
-
-/// Turns to `key`, where the keys of a long command are claimed.
-fn turn_to(data: &mut Data<'_, '_>, key: &[u8]) {
-    if data.access.is_claimed() {
-        data.access.turn_to(&[KeyRef { db: data.db, key }]);
-    }
 }
