@@ -28,7 +28,7 @@ struct Probe {
     looks: AtomicU64,
     /// Look at each append, also of one record.
     asks: AtomicBool,
-    /// Cool everything when a change is applied, as if memory was short.
+    /// Evict everything when a change is applied, as if memory was short.
     evicts: bool,
 }
 
