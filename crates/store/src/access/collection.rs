@@ -20,7 +20,8 @@ use crate::large::Bytes;
 use crate::object::Object;
 use crate::packed::{Edit, Packed, Shape};
 use crate::record;
-use crate::value::ValueKind;
+use crate::time::Deadline;
+use crate::value::{Found, ValueKind};
 
 use super::Access;
 use super::overlay::{Cause, Change, Small, Staged};
@@ -61,12 +62,7 @@ impl Access<'_> {
         key: &[u8],
         kind: ValueKind,
     ) -> Result<Result<Packed<'_>, WrongType>, Stop> {
-        let shape = kind.shape().expect("a type of collections");
-        Ok(match self.get(db, key)? {
-            None => Ok(Packed::empty(shape)),
-            Some(found) if found.kind == kind => Ok(Packed::new(shape, found.value)),
-            Some(_) => Err(WrongType),
-        })
+        Ok(packed(self.get(db, key)?, kind))
     }
 
     /// Lets `change` change the collection of type `kind` at `key`, which is made if it is absent, and removed if nothing is left
@@ -84,7 +80,9 @@ impl Access<'_> {
         kind: ValueKind,
         change: impl FnOnce(&mut Edit<'_>) -> R,
     ) -> Result<Result<R, WrongType>, Stop> {
-        let packed = match self.collection(db, key, kind)? {
+        let found = self.get(db, key)?;
+        let expiry = found.and_then(|found| found.expiry);
+        let packed = match packed(found, kind) {
             Ok(packed) => packed,
             Err(wrong) => return Ok(Err(wrong)),
         };
@@ -100,7 +98,7 @@ impl Access<'_> {
             return Ok(Ok(done));
         }
         let (value, operations) = (edit.encode(), edit.into_operations());
-        self.put_changed(db, key, (kind, &value), operations)?;
+        self.put_changed(db, key, (kind, &value, expiry), operations)?;
         Ok(Ok(done))
     }
 
@@ -109,7 +107,7 @@ impl Access<'_> {
         &mut self,
         db: u16,
         key: &[u8],
-        (kind, value): (ValueKind, &[u8]),
+        (kind, value, expiry): (ValueKind, &[u8], Option<Deadline>),
         operations: Vec<u8>,
     ) -> Result<(), Stop> {
         if !self.store.engine_keeps() || self.refuses_size(key, value.len()) {
@@ -117,7 +115,7 @@ impl Access<'_> {
         }
         let Some(keyspace) = self.keyspace(db) else { return Ok(()) };
         let hash = self.hash(key);
-        let expiry_ms = self.lookup(keyspace, hash, key, db)?.map_or(0, |state| state.expiry_ms);
+        let expiry_ms = expiry.map_or(0, Deadline::raw);
         let there = self.lookup_there(keyspace, hash, key, db)?;
         let there = there.filter(|state| state.kind == record::kind_of(kind));
         let staged = self.overlay.find(keyspace, hash, key).map(|staged| &staged.change);
@@ -138,5 +136,15 @@ impl Access<'_> {
         let change = Change::of(object, delta);
         self.overlay.stage(Staged { db, keyspace, hash, change, cause: Cause::Command });
         Ok(())
+    }
+}
+
+/// What was found, as a collection of type `kind`.
+fn packed(found: Option<Found<'_>>, kind: ValueKind) -> Result<Packed<'_>, WrongType> {
+    let shape = kind.shape().expect("a type of collections");
+    match found {
+        None => Ok(Packed::empty(shape)),
+        Some(found) if found.kind == kind => Ok(Packed::new(shape, found.value)),
+        Some(_) => Err(WrongType),
     }
 }
