@@ -170,7 +170,7 @@ fn with_strays(dir: &Path) {
         let staging = store.prepare(branch, &workspace, &none).expect("it prepares");
         let store::Staging::Done { ticket } = staging else { panic!("{staging:?}") };
         store.offer();
-        eventually("it is on the disk", || store.released() >= ticket);
+        eventually("it is on the disk", || ticket.is_covered_by(store.released()));
     }
     store.close();
 }

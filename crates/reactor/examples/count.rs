@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use clock::SystemClock;
 use reactor::{Connection, Connector, Io, Options, Protocol, Reactor, Step};
+use ticket::Ticket;
 
 struct Count {
     request_bytes: usize,
@@ -30,7 +31,7 @@ impl Protocol for Count {
         }
         for _ in 0..count {
             io.output.buffer().extend_from_slice(b"+OK\r\n");
-            io.output.hold(0);
+            io.output.hold(Ticket::NOTHING);
         }
         io.connection.add_commands(count as u64);
         io.input.consume(count * self.request_bytes);

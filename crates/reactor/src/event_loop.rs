@@ -26,7 +26,9 @@ use std::thread;
 use std::time::Duration;
 
 use clock::Nanos;
+use ticket::Ticket;
 
+use crate::handover::NOTHING_HELD;
 use crate::mailbox::{Mailbox, Post};
 use crate::peer::{Context, Peer};
 use crate::pool::Pool;
@@ -95,7 +97,7 @@ pub(crate) fn start<P: Protocol, D: Driver<P>>(
 /// A connection that waits for a ticket.
 #[derive(Clone, Copy)]
 struct Held {
-    ticket: u64,
+    ticket: Ticket,
     token: u64,
 }
 
@@ -112,7 +114,7 @@ pub(crate) struct Loop<P: Protocol, D> {
     /// What was taken from the mailbox and waits for its turn.
     posts: VecDeque<Post<P>>,
     held: Vec<Held>,
-    lowest_held: u64,
+    lowest_held: Ticket,
     ready: Vec<u64>,
     ready_now: Vec<u64>,
     /// Connections that were read and not yet handled; empty between ticks.
@@ -150,7 +152,7 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
             timers: Timers::default(),
             posts: VecDeque::new(),
             held: Vec::new(),
-            lowest_held: u64::MAX,
+            lowest_held: NOTHING_HELD,
             ready: Vec::new(),
             ready_now: Vec::new(),
             received: Vec::new(),
@@ -268,7 +270,7 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
     /// Tells the protocol that a tick ends. While all wait, ticks that follow each other at once are one to it: what is
     /// ready now shares the tickets of what came before.
     fn end_tick(&mut self, brought_events: bool) {
-        let all_wait = self.lowest_held != u64::MAX && self.now - self.unheld_at >= ALL_WAIT_AFTER;
+        let all_wait = self.lowest_held != NOTHING_HELD && self.now - self.unheld_at >= ALL_WAIT_AFTER;
         let since = self.gathers_since.unwrap_or(self.now);
         let gathers = all_wait && brought_events && self.now - since < GATHER_MAX;
         self.gathers_since = gathers.then_some(since);
@@ -343,7 +345,7 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
         }
         if let Some(ticket) = peer.first_ticket().filter(|_| !peer.in_held) {
             peer.in_held = true;
-            self.lowest_held = self.lowest_held.min(ticket);
+            self.lowest_held = self.lowest_held.or(ticket);
             self.held.push(Held { ticket, token });
         }
         if peer.wants_turn() && !peer.in_ready {

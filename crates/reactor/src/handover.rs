@@ -19,10 +19,12 @@
 use std::collections::BTreeMap;
 use std::io;
 
+use ticket::Ticket;
+
 use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, PoisonError, fence};
 
 /// A ticket that is never released: its owner holds nothing.
-pub(crate) const NOTHING_HELD: u64 = u64::MAX;
+pub(crate) const NOTHING_HELD: Ticket = Ticket::EVERYTHING;
 
 /// What is needed to end a wait.
 pub(crate) trait Wake: Send + Sync + 'static {
@@ -36,7 +38,7 @@ pub(crate) struct Mailbox<T> {
     pending: AtomicBool,
     /// Changes by swaps alone, so that all who change it agree in which order: the model checker does not know that of a plain store.
     sleeping: AtomicBool,
-    /// Lowest ticket that a connection here waits for; [`NOTHING_HELD`] when none does.
+    /// Lowest ticket that a connection here waits for, packed; [`NOTHING_HELD`] when none does.
     lowest_held: AtomicU64,
     waker: Box<dyn Wake>,
 }
@@ -47,7 +49,7 @@ impl<T> Mailbox<T> {
             posts: Mutex::new(Vec::new()),
             pending: AtomicBool::new(false),
             sleeping: AtomicBool::new(false),
-            lowest_held: AtomicU64::new(NOTHING_HELD),
+            lowest_held: AtomicU64::new(NOTHING_HELD.pack()),
             waker,
         }
     }
@@ -82,11 +84,12 @@ impl<T> Mailbox<T> {
     }
 
     /// The owner is about to wait; returns whether there is something to do instead.
-    pub(crate) fn begin_sleep(&self, released: impl FnOnce() -> u64) -> bool {
+    pub(crate) fn begin_sleep(&self, released: impl FnOnce() -> Ticket) -> bool {
         self.sleeping.swap(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let lowest = self.lowest_held();
-        let work = self.pending.load(Ordering::Relaxed) || (lowest != NOTHING_HELD && lowest <= released());
+        let is_due = || lowest != NOTHING_HELD && lowest.is_covered_by(released());
+        let work = self.pending.load(Ordering::Relaxed) || is_due();
         if work {
             self.end_sleep();
         }
@@ -99,17 +102,17 @@ impl<T> Mailbox<T> {
     }
 
     /// The owner says which is the lowest ticket that it waits for; returns what it was.
-    pub(crate) fn set_lowest_held(&self, ticket: u64) -> u64 {
+    pub(crate) fn set_lowest_held(&self, ticket: Ticket) -> Ticket {
         let before = self.lowest_held();
         if before != ticket {
-            self.lowest_held.store(ticket, Ordering::Relaxed);
+            self.lowest_held.store(ticket.pack(), Ordering::Relaxed);
         }
         before
     }
 
     /// What the owner said last.
-    pub(crate) fn lowest_held(&self) -> u64 {
-        self.lowest_held.load(Ordering::Relaxed)
+    pub(crate) fn lowest_held(&self) -> Ticket {
+        Ticket::unpack(self.lowest_held.load(Ordering::Relaxed))
     }
 
     /// How many posts were not taken yet.
@@ -118,8 +121,8 @@ impl<T> Mailbox<T> {
     }
 
     /// Wakes the owner if it sleeps and replies wait here for a ticket at or below `released`, which a fence of the caller's follows.
-    pub(crate) fn wake_released(&self, released: u64) {
-        if self.lowest_held() <= released {
+    pub(crate) fn wake_released(&self, released: Ticket) {
+        if self.lowest_held().is_covered_by(released) {
             self.wake_sleeper();
         }
     }
@@ -170,7 +173,7 @@ impl<T> Default for Holders<T> {
 
 impl<T> Holders<T> {
     /// The owner of `mailbox` says which is the lowest ticket that it waits for; returns what it was.
-    pub(crate) fn set_lowest_held(&self, id: u64, mailbox: &Arc<Mailbox<T>>, ticket: u64) -> u64 {
+    pub(crate) fn set_lowest_held(&self, id: u64, mailbox: &Arc<Mailbox<T>>, ticket: Ticket) -> Ticket {
         // Before the list is locked: whoever takes it off the list meanwhile, by what it held before, has left the lock when it is listed anew.
         let before = mailbox.set_lowest_held(ticket);
         if ticket != NOTHING_HELD {
@@ -180,20 +183,21 @@ impl<T> Holders<T> {
     }
 
     /// An owner ends; returns the lowest ticket that it waited for.
-    pub(crate) fn leave(&self, id: u64, mailbox: &Mailbox<T>) -> u64 {
+    pub(crate) fn leave(&self, id: u64, mailbox: &Mailbox<T>) -> Ticket {
         self.lock().remove(&id);
         mailbox.set_lowest_held(NOTHING_HELD)
     }
 
     /// Wakes the owners that wait for a ticket at or below `released`, which a fence of the caller's follows.
-    pub(crate) fn wake_released(&self, released: u64) {
+    pub(crate) fn wake_released(&self, released: Ticket) {
         self.lock().retain(|_, mailbox| {
             let lowest = mailbox.lowest_held();
-            if lowest <= released {
+            let is_due = lowest.is_covered_by(released);
+            if is_due {
                 mailbox.wake_sleeper();
             }
             // One that holds nothing now was listed for what has left by itself.
-            lowest > released && lowest != NOTHING_HELD
+            !is_due && lowest != NOTHING_HELD
         });
     }
 

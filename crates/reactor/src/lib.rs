@@ -10,7 +10,7 @@
 //!   1. A connection belongs to exactly one thread at any time; only that thread touches its session,
 //!      its buffers and its socket. It changes loops between two callbacks, whole, and in order.
 //!   2. Bytes leave in the order in which they were appended, and none leaves before the ticket that
-//!      holds it is at or below [`Protocol::released`].
+//!      holds it is covered by [`Protocol::released`].
 //!   3. `on_open` and `on_close` are called exactly once for each connection that was taken in.
 //!   4. Every buffer has a bound, and so have all together ([`BudgetLimits`]); an idle connection keeps no buffer.
 //!   5. A request costs one read and one write; the clock is read once for each turn of a connection,

@@ -8,6 +8,8 @@
 //!                                    ^---- a part was taken ---'
 //! ```
 
+use ticket::Ticket;
+
 use crate::output::Output;
 use crate::ring::Parcel;
 
@@ -51,7 +53,7 @@ pub(crate) struct Link {
 
 impl Link {
     /// Takes what may leave off `output`, unless something is on its way already; whether all of it is out of there now.
-    pub(crate) fn hand_over(&mut self, output: &mut Output, released: u64) -> bool {
+    pub(crate) fn hand_over(&mut self, output: &mut Output, released: Ticket) -> bool {
         if self.unsent_bytes() == 0 {
             let mut parcel = self.spare.take().unwrap_or_default();
             if output.take_parcel(released, &mut parcel) {

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants
-//!   1. Marks are sorted by start and by ticket: what is behind a held byte waits at least as long as it.
+//!   1. Marks are sorted by start, and the ticket of each covers that of the one before: what is behind a held byte waits at least as long.
 //!   2. Everything before the first mark may leave; `released` of the protocol removes marks from the front.
 //!   3. Starts are positions in the stream of the connection (`base` is that of `bytes[0]`), so that
 //!      dropping what was sent touches no mark.
@@ -17,6 +17,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+
+use ticket::Ticket;
 
 use crate::pool::{LARGE_BYTES, Pool, SMALL_BYTES};
 use crate::ring::Parcel;
@@ -36,7 +38,7 @@ const LISTED_KEPT_MAX: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
     start: u64,
-    ticket: u64,
+    ticket: Ticket,
 }
 
 /// Bytes that somebody else may hold as well.
@@ -102,7 +104,7 @@ pub struct Output {
     /// Marks at or beyond this position were made in this turn.
     turn_start: u64,
     /// What the protocol had released when this turn began.
-    released: u64,
+    released: Ticket,
     marks: VecDeque<Mark>,
     attached: Attachments,
     /// What of all attached is not sent.
@@ -133,7 +135,7 @@ impl Output {
             sent: 0,
             cursor: 0,
             turn_start: 0,
-            released: 0,
+            released: Ticket::NOTHING,
             marks: VecDeque::new(),
             attached: Attachments::default(),
             attached_bytes: 0,
@@ -165,18 +167,21 @@ impl Output {
     }
 
     /// Says that what was appended since the last call, or since this callback began, and all behind it,
-    /// leaves only when `ticket` is released; 0 waits for nothing.
-    pub fn hold(&mut self, ticket: u64) {
+    /// leaves only when `ticket` is released.
+    pub fn hold(&mut self, ticket: Ticket) {
         let (start, end) = (self.cursor, self.end());
         self.cursor = end;
-        if start == end || ticket <= self.released {
+        if start == end || ticket.is_covered_by(self.released) {
             return;
         }
         match self.marks.back_mut() {
-            Some(last) if ticket <= last.ticket => {}
+            Some(last) if ticket.is_covered_by(last.ticket) => {}
             // One batch of the journal mostly takes all of a turn: one write instead of several.
-            Some(last) if last.start >= self.turn_start => last.ticket = ticket,
-            _ => self.marks.push_back(Mark { start, ticket }),
+            Some(last) if last.start >= self.turn_start => last.ticket = last.ticket.and(ticket),
+            last => {
+                let ticket = last.map_or(ticket, |last| last.ticket.and(ticket));
+                self.marks.push_back(Mark { start, ticket });
+            }
         }
     }
 
@@ -185,7 +190,7 @@ impl Output {
     pub fn take(&mut self) -> Vec<u8> {
         let mut all = Vec::with_capacity(self.len());
         while !self.is_empty() {
-            let piece = self.sendable(u64::MAX);
+            let piece = self.sendable(Ticket::EVERYTHING);
             all.extend_from_slice(piece);
             let count = piece.len();
             self.advance(count);
@@ -230,7 +235,7 @@ impl Output {
 
     /// Begins a callback: `released` is what the protocol says now. A callback with input gets a large
     /// buffer, for it is settled at once; a message a small one, for thousands may be on their way.
-    pub(crate) fn begin_turn(&mut self, pool: &mut Pool, released: u64, large: bool) {
+    pub(crate) fn begin_turn(&mut self, pool: &mut Pool, released: Ticket, large: bool) {
         if self.bytes.capacity() == 0 {
             self.bytes = if large { pool.take_large() } else { pool.take_small() };
         }
@@ -240,7 +245,7 @@ impl Output {
     }
 
     /// The first piece of what may leave now that `released` is released: up to where something is attached, or that.
-    pub(crate) fn sendable(&mut self, released: u64) -> &[u8] {
+    pub(crate) fn sendable(&mut self, released: Ticket) -> &[u8] {
         let (end, sent) = (self.free_end(released), self.base + self.sent as u64);
         let until = match self.attached.front() {
             Some(first) if first.at == sent && sent < end => {
@@ -253,14 +258,14 @@ impl Output {
     }
 
     /// Whether more may leave than [`Output::sendable`] shows.
-    pub(crate) fn continues(&mut self, released: u64) -> bool {
+    pub(crate) fn continues(&mut self, released: Ticket) -> bool {
         let end = self.free_end(released);
         self.attached.front().is_some_and(|first| first.at < end)
     }
 
     /// Position in the stream where what is held begins.
-    fn free_end(&mut self, released: u64) -> u64 {
-        while self.marks.front().is_some_and(|first| first.ticket <= released) {
+    fn free_end(&mut self, released: Ticket) -> u64 {
+        while self.marks.front().is_some_and(|first| first.ticket.is_covered_by(released)) {
             self.marks.pop_front();
         }
         self.marks.front().map_or(self.end(), |first| first.start)
@@ -269,7 +274,7 @@ impl Output {
     /// Moves a piece of what may leave now that `released` is released into `parcel`, which is empty; whether there is one.
     ///
     /// All of a buffer changes hands; of one that must stay, a piece is copied.
-    pub(crate) fn take_parcel(&mut self, released: u64, parcel: &mut Parcel) -> bool {
+    pub(crate) fn take_parcel(&mut self, released: Ticket, parcel: &mut Parcel) -> bool {
         let count = self.sendable(released).len();
         if count == 0 {
             return false;
@@ -344,7 +349,7 @@ impl Output {
     }
 
     /// The ticket that the first held byte waits for.
-    pub(crate) fn first_ticket(&self) -> Option<u64> {
+    pub(crate) fn first_ticket(&self) -> Option<Ticket> {
         self.marks.front().map(|first| first.ticket)
     }
 
@@ -382,11 +387,11 @@ mod tests {
 
     fn append(output: &mut Output, bytes: &[u8], ticket: u64) {
         output.buffer().extend_from_slice(bytes);
-        output.hold(ticket);
+        output.hold(Ticket::of(ticket));
     }
 
     fn turn(output: &mut Output, pool: &mut Pool, released: u64, replies: &[(&[u8], u64)]) {
-        output.begin_turn(pool, released, true);
+        output.begin_turn(pool, Ticket::of(released), true);
         for (bytes, ticket) in replies {
             append(output, bytes, *ticket);
         }
@@ -396,11 +401,11 @@ mod tests {
     fn bytes_before_the_first_unreleased_mark_leave_and_no_others() {
         let (mut pool, mut output) = (Pool::default(), Output::default());
         turn(&mut output, &mut pool, 3, &[(b"free", 0), (b"old", 3), (b"five", 5), (b"tail", 0)]);
-        assert_eq!(output.sendable(4), b"freeold");
+        assert_eq!(output.sendable(Ticket::of(4)), b"freeold");
         output.advance(7);
-        assert!(output.sendable(4).is_empty());
+        assert!(output.sendable(Ticket::of(4)).is_empty());
         assert_eq!(output.held_bytes(), 8);
-        assert_eq!(output.sendable(5), b"fivetail");
+        assert_eq!(output.sendable(Ticket::of(5)), b"fivetail");
         output.advance(8);
         output.settle(&mut pool);
         assert_eq!((output.len(), output.capacity()), (0, 0));
@@ -411,8 +416,8 @@ mod tests {
         let (mut pool, mut output) = (Pool::default(), Output::default());
         turn(&mut output, &mut pool, 0, &[(b"nine", 9)]);
         turn(&mut output, &mut pool, 0, &[(b"two", 2)]);
-        assert_eq!(output.sendable(8), b"");
-        assert_eq!(output.sendable(9), b"ninetwo");
+        assert_eq!(output.sendable(Ticket::of(8)), b"");
+        assert_eq!(output.sendable(Ticket::of(9)), b"ninetwo");
     }
 
     #[test]
@@ -420,30 +425,30 @@ mod tests {
         let (mut pool, mut output) = (Pool::default(), Output::default());
         turn(&mut output, &mut pool, 0, &[(b"a", 1), (b"b", 2)]);
         turn(&mut output, &mut pool, 0, &[(b"c", 3)]);
-        assert_eq!(output.sendable(1), b"", "a turn's replies leave together");
-        assert_eq!(output.sendable(2), b"ab");
-        assert_eq!(output.sendable(3), b"abc");
+        assert_eq!(output.sendable(Ticket::of(1)), b"", "a turn's replies leave together");
+        assert_eq!(output.sendable(Ticket::of(2)), b"ab");
+        assert_eq!(output.sendable(Ticket::of(3)), b"abc");
     }
 
     #[test]
     fn reply_appended_without_hold_is_free_when_nothing_is_held() {
         let (mut pool, mut output) = (Pool::default(), Output::default());
-        output.begin_turn(&mut pool, 0, false);
+        output.begin_turn(&mut pool, Ticket::NOTHING, false);
         output.buffer().extend_from_slice(b"push");
-        assert_eq!(output.sendable(0), b"push");
+        assert_eq!(output.sendable(Ticket::of(0)), b"push");
         turn(&mut output, &mut pool, 0, &[(b"held", 7)]);
-        assert_eq!(output.sendable(0), b"push", "what was decided in an earlier turn stays free");
+        assert_eq!(output.sendable(Ticket::of(0)), b"push", "what was decided in an earlier turn stays free");
     }
 
     #[test]
     fn held_reply_is_kept_in_a_small_buffer() {
         let (mut pool, mut output) = (Pool::default(), Output::default());
         turn(&mut output, &mut pool, 0, &[(b"sent", 0), (b"+OK\r\n", 1)]);
-        assert_eq!(output.sendable(0), b"sent");
+        assert_eq!(output.sendable(Ticket::of(0)), b"sent");
         output.advance(4);
         output.settle(&mut pool);
         assert!(output.capacity() < LARGE_BYTES);
-        assert_eq!(output.sendable(1), b"+OK\r\n");
+        assert_eq!(output.sendable(Ticket::of(1)), b"+OK\r\n");
     }
 
     #[test]
@@ -453,7 +458,7 @@ mod tests {
         assert!(!output.is_full());
         append(&mut output, b"x", 5);
         assert!(output.is_full(), "21 held bytes");
-        output.sendable(5);
+        output.sendable(Ticket::of(5));
         assert!(output.is_full(), "31 free bytes");
         output.advance(21);
         assert!(!output.is_full());
@@ -476,23 +481,23 @@ mod tests {
         turn(&mut output, &mut pool, 0, &[(b"free", 0)]);
         output.buffer().extend_from_slice(b"[]");
         output.attach(5, Arc::new(*b"is shared by many"), 3..9);
-        output.hold(7);
+        output.hold(Ticket::of(7));
         assert_eq!((output.len(), output.held_bytes(), output.attached_bytes()), (12, 8, 6));
-        assert_eq!(output.sendable(0), b"free");
-        assert!(!output.continues(0));
+        assert_eq!(output.sendable(Ticket::of(0)), b"free");
+        assert!(!output.continues(Ticket::of(0)));
         output.advance(4);
-        assert_eq!(output.sendable(6), b"");
+        assert_eq!(output.sendable(Ticket::of(6)), b"");
         output.settle(&mut pool);
-        assert_eq!(output.sendable(7), b"[");
-        assert!(output.continues(7));
+        assert_eq!(output.sendable(Ticket::of(7)), b"[");
+        assert!(output.continues(Ticket::of(7)));
         output.advance(1);
-        assert_eq!(output.sendable(7), b"shared");
-        assert!(output.continues(7));
+        assert_eq!(output.sendable(Ticket::of(7)), b"shared");
+        assert!(output.continues(Ticket::of(7)));
         output.advance(2);
-        assert_eq!(output.sendable(7), b"ared");
+        assert_eq!(output.sendable(Ticket::of(7)), b"ared");
         output.advance(4);
-        assert_eq!(output.sendable(7), b"]");
-        assert!(!output.continues(7));
+        assert_eq!(output.sendable(Ticket::of(7)), b"]");
+        assert!(!output.continues(Ticket::of(7)));
         output.advance(1);
         output.settle(&mut pool);
         assert_eq!((output.len(), output.capacity()), (0, 0));
@@ -508,21 +513,21 @@ mod tests {
             for (kind, ticket, count) in steps {
                 match kind {
                     0 | 1 => {
-                        output.begin_turn(&mut pool, released, ticket % 2 == 0);
+                        output.begin_turn(&mut pool, Ticket::of(released), ticket % 2 == 0);
                         for part in 0..3u64 {
                             let byte = (appended.len() % 251) as u8;
                             let at = output.buffer().len();
                             output.buffer().extend_from_slice(&vec![byte; count]);
                             let shared = if part == 1 { count / 2 } else { 0 };
                             output.attach(at + count / 3, Arc::new(vec![byte; shared]), 0..shared);
-                            output.hold(ticket + part);
+                            output.hold(Ticket::of(ticket + part));
                             appended.extend(std::iter::repeat_n((byte, ticket + part), count + shared));
                         }
                     }
                     2 => released = released.max(ticket),
                     3 => output.settle(&mut pool),
                     _ => {
-                        let chunk = output.sendable(released);
+                        let chunk = output.sendable(Ticket::of(released));
                         let chunk = &chunk[..chunk.len().min(count)];
                         for (index, byte) in chunk.iter().enumerate() {
                             prop_assert_eq!(*byte, appended[sent + index].0);
@@ -536,9 +541,9 @@ mod tests {
                 prop_assert_eq!(output.len(), appended.len() - sent);
             }
             while !output.is_empty() {
-                let count = output.sendable(u64::MAX).len();
+                let count = output.sendable(Ticket::EVERYTHING).len();
                 prop_assert!(count > 0 && output.len() >= count);
-                prop_assert!(output.continues(u64::MAX) || output.len() == count);
+                prop_assert!(output.continues(Ticket::EVERYTHING) || output.len() == count);
                 output.advance(count);
                 sent += count;
             }

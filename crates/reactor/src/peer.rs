@@ -23,6 +23,7 @@ use std::sync::Arc;
 use clock::Nanos;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
+use ticket::Ticket;
 
 use crate::budget::requests::Answer;
 use crate::budget::{Budget, FREE_BYTES, GRANT_STEP_BYTES, Kept, Pressure};
@@ -459,7 +460,7 @@ impl<P: Protocol> Peer<P> {
     }
 
     /// The ticket that its first held reply waits for.
-    pub(crate) fn first_ticket(&self) -> Option<u64> {
+    pub(crate) fn first_ticket(&self) -> Option<Ticket> {
         self.output.first_ticket()
     }
 
@@ -695,7 +696,8 @@ impl<P: Protocol> Peer<P> {
     }
 
     fn flush(&mut self, context: &mut Context<'_, P>) -> Result<(), CloseReason> {
-        let released = if self.output.has_marks() { context.protocol().released() } else { u64::MAX };
+        let released =
+            if self.output.has_marks() { context.protocol().released() } else { Ticket::EVERYTHING };
         if let Some(link) = &mut self.link {
             self.blocked = !link.hand_over(&mut self.output, released) || link.is_refused;
             return self.check_unsent(context);

@@ -16,6 +16,7 @@
 use std::sync::Arc;
 
 use clock::Nanos;
+use ticket::Ticket;
 
 use crate::{Connection, Handle, Input, Keeps, NoRoom, Output};
 
@@ -89,9 +90,9 @@ pub trait Protocol: Send + Sync + Sized + 'static {
         None
     }
 
-    /// Replies held by a ticket at or below this may leave. Only grows. Read often: keep it to one atomic load.
-    fn released(&self) -> u64 {
-        u64::MAX
+    /// Replies held by a ticket that this covers may leave. Only grows. Read often: keep it to one atomic load.
+    fn released(&self) -> Ticket {
+        Ticket::EVERYTHING
     }
 
     /// A part of the reactor works no more, for good: `what`. Said once for each part. Who serves should end: connections of a loop that

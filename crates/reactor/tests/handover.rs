@@ -18,6 +18,7 @@ mod sync {
 use handover::{Holders, Mailbox, NOTHING_HELD, Wake, relocate};
 use loom::thread;
 use sync::{Arc, AtomicBool, AtomicU64, Mutex, Notify, Ordering, fence};
+use ticket::Ticket;
 
 /// An eventfd: it rings until it is heard.
 #[derive(Clone)]
@@ -50,7 +51,7 @@ impl Owner {
 
     /// What a loop and a thread of a connection do between two looks at their work.
     fn sleep(&self) {
-        if !self.mailbox.begin_sleep(|| self.released()) {
+        if !self.mailbox.begin_sleep(|| Ticket::of(self.released())) {
             self.bell.0.wait();
         }
         self.mailbox.end_sleep();
@@ -98,11 +99,11 @@ fn release_while_a_loop_falls_asleep_wakes_it() {
             for ticket in 1..=2 {
                 released.store(ticket, Ordering::Release);
                 fence(Ordering::SeqCst);
-                mailbox.wake_released(ticket);
+                mailbox.wake_released(Ticket::of(ticket));
             }
         });
         for ticket in 1..=2 {
-            owner.mailbox.set_lowest_held(ticket);
+            owner.mailbox.set_lowest_held(Ticket::of(ticket));
             while owner.released() < ticket {
                 owner.sleep();
             }
@@ -151,16 +152,16 @@ fn message_to_a_connection_that_moves_arrives_once_and_at_its_new_loop() {
 
 /// A list of holders, by which releases wake threads.
 trait List: Send + Sync + 'static {
-    fn set(&self, owner: &Owner, ticket: u64);
-    fn wake(&self, released: u64);
+    fn set(&self, owner: &Owner, ticket: Ticket);
+    fn wake(&self, released: Ticket);
 }
 
 impl List for Holders<u32> {
-    fn set(&self, owner: &Owner, ticket: u64) {
+    fn set(&self, owner: &Owner, ticket: Ticket) {
         self.set_lowest_held(1, &owner.mailbox, ticket);
     }
 
-    fn wake(&self, released: u64) {
+    fn wake(&self, released: Ticket) {
         self.wake_released(released);
     }
 }
@@ -174,16 +175,16 @@ struct NotesLate {
 }
 
 impl List for NotesLate {
-    fn set(&self, owner: &Owner, ticket: u64) {
+    fn set(&self, owner: &Owner, ticket: Ticket) {
         owner.mailbox.set_lowest_held(ticket);
         if ticket != NOTHING_HELD && !self.listed.swap(true, Ordering::AcqRel) {
             self.doors.lock().unwrap().push(Arc::clone(&owner.mailbox));
         }
     }
 
-    fn wake(&self, released: u64) {
+    fn wake(&self, released: Ticket) {
         self.doors.lock().unwrap().retain(|mailbox| {
-            let is_due = mailbox.lowest_held() <= released;
+            let is_due = mailbox.lowest_held().is_covered_by(released);
             if is_due {
                 mailbox.wake_released(released);
                 self.listed.store(false, Ordering::Release);
@@ -207,12 +208,12 @@ fn holds_one_ticket_after_the_other<L: List>(list: L) {
             }
             released.store(ticket, Ordering::Release);
             fence(Ordering::SeqCst);
-            releases.wake(ticket);
+            releases.wake(Ticket::of(ticket));
         }
     });
     for ticket in 1..=2 {
         held.store(ticket, Ordering::Release);
-        list.set(&owner, ticket);
+        list.set(&owner, Ticket::of(ticket));
         while owner.released() < ticket {
             owner.sleep();
         }

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use clock::Nanos;
+use ticket::Ticket;
 
 use crate::server::Server;
 use crate::session::Session;
@@ -23,5 +24,5 @@ pub(crate) struct Control<'a> {
     /// Messages to send when it has happened.
     pub outbox: &'a mut Outbox,
     /// What the reply depends on; handlers that looked at no data leave it.
-    pub ticket: u64,
+    pub ticket: Ticket,
 }

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use clock::Nanos;
 use resp::{ArgsView, Writer};
 use store::{Access, KeyRef, Prepared, Scope, Stop, Store};
+use ticket::Ticket;
 
 use crate::call::Failure;
 use crate::calls::Ending;
@@ -156,14 +157,14 @@ pub(crate) fn run(
 ) -> Result<Ran, Unready> {
     let Some(transaction) = session.transaction.take() else {
         server.stats.write_failure("ERR EXEC without MULTI".into(), session.resp3, out);
-        return Ok(Ran::plain(0, true));
+        return Ok(Ran::plain(Ticket::NOTHING, true));
     };
     if transaction.aborted {
         session.transaction = Some(transaction);
         session.end_transaction(&server.long);
         let text = "EXECABORT Transaction discarded because of previous errors.";
         server.stats.write_failure(text.into(), session.resp3, out);
-        return Ok(Ran::plain(0, true));
+        return Ok(Ran::plain(Ticket::NOTHING, true));
     }
     let result = exec_queue(server, session, (entry, transaction), request, out);
     session.show_transaction();
@@ -187,7 +188,7 @@ fn exec_queue(
             session.transaction = Some(transaction);
             session.end_transaction(&server.long);
             server.stats.write_failure(errors::exec_refused(failure), session.resp3, out);
-            return Ok(Ran::plain(0, true));
+            return Ok(Ran::plain(Ticket::NOTHING, true));
         }
     }
     // The locks must be gone before a watch is: dropping one locks its stripe.
@@ -234,7 +235,7 @@ pub(crate) fn finish(
     if executed.ran {
         monitor(server, &session.client, course, transaction);
     }
-    session.ticket = session.ticket.max(executed.ticket);
+    session.ticket = session.ticket.and(executed.ticket);
     act(server, session, request, (transaction, &mut executed), start, out);
     let Executed { ticket, attached, calls, failed, lookups, .. } = executed;
     for (id, failed) in calls {
@@ -315,12 +316,12 @@ fn act(
         let reply_bytes = before - start + data.len() - taken + executed.attached.bytes();
         let (ticket, failed) = if reply_bytes >= most {
             server.stats.write_failure(errors::reply_too_large(most), session.resp3, out);
-            (0, true)
+            (Ticket::NOTHING, true)
         } else {
             act_one(server, session, queued, request, &mut outbox, out)
         };
         inserted.push((at, out.len() - before));
-        executed.ticket = executed.ticket.max(ticket);
+        executed.ticket = executed.ticket.and(ticket);
         executed.calls.push((queued.entry.id, failed));
     }
     out.extend_from_slice(&data[taken..]);
@@ -336,12 +337,12 @@ fn act_one(
     request: &Request<'_>,
     outbox: &mut Outbox,
     out: &mut Vec<u8>,
-) -> (u64, bool) {
+) -> (Ticket, bool) {
     let Handler::Control(handle) = table::handler(queued.entry) else {
         unreachable!("only control commands are put off");
     };
     let (start, mut writer) = (out.len(), Writer::new(out, session.resp3));
-    let (now, behind, in_exec, ticket) = (request.now, &[][..], true, 0);
+    let (now, behind, in_exec, ticket) = (request.now, &[][..], true, Ticket::NOTHING);
     let mut control = Control { server, session, now, behind, in_exec, outbox, ticket };
     let outcome = handle(&mut control, queued.args.view(&[]), &mut writer);
     let (ticket, failed) = (control.ticket, outcome.is_err());

@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering;
 use clock::Nanos;
 use resp::Writer;
 use store::{KeyRef, Scope};
+use ticket::Ticket;
 
 use crate::admission::{admit, paused_until, queue, runs_in_multi};
 use crate::call::{DataFn, Failure};
@@ -171,7 +172,7 @@ fn finish(
     reply_bytes: usize,
 ) -> Nanos {
     let since = session.pending.take().and_then(|pending| pending.since);
-    session.ticket = session.ticket.max(ran.ticket);
+    session.ticket = session.ticket.and(ran.ticket);
     let ended = server.clock.now();
     let nanos = ended.0.saturating_sub(since.unwrap_or(request.now).0);
     let ending = if ran.failed { Ending::Failed } else { Ending::Answered };
@@ -291,7 +292,7 @@ fn run_control(
     let start = out.len();
     let mut outbox = Outbox::new();
     let mut writer = Writer::new(out, session.resp3);
-    let (now, behind, in_exec, ticket) = (request.now, request.behind, false, 0);
+    let (now, behind, in_exec, ticket) = (request.now, request.behind, false, Ticket::NOTHING);
     let mut control = Control { server, session, now, behind, in_exec, outbox: &mut outbox, ticket };
     let outcome = run(&mut control, request.args, &mut writer);
     let ticket = control.ticket;

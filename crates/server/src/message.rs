@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use store::{Prepared, StoreError};
+use ticket::Ticket;
 
 use crate::capture::running::{Chunk, Last};
 use crate::long::job::Done;
@@ -42,7 +43,7 @@ pub struct Published {
     pub(crate) channel: Arc<[u8]>,
     pub(crate) payload: Arc<Payload>,
     /// What its publisher had seen: it must not arrive before that is durable.
-    pub(crate) ticket: u64,
+    pub(crate) ticket: Ticket,
     /// Counts until the last listener's loop took it.
     pub(crate) _weight: Weight,
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use clock::Clock;
 use resp::ArgsView;
+use ticket::Ticket;
 
 use crate::clients::Client;
 use crate::command::Flags;
@@ -97,7 +98,7 @@ impl Monitors {
             }
             return;
         }
-        let weight = self.traffic.weigh(line.len(), ids.len(), 0);
+        let weight = self.traffic.weigh(line.len(), ids.len(), Ticket::NOTHING);
         let line = Arc::new(Line { bytes: line.into(), _weight: weight });
         for id in ids.iter() {
             self.peers.post(*id, Message::Monitor(Arc::clone(&line)));

@@ -1,12 +1,14 @@
 //! What a run came to that has ended: a command's reply, or EXEC's replies and what is still to be done.
 
+use ticket::Ticket;
+
 use crate::call::Attachments;
 use crate::run::Answered;
 
 /// A run that ended with a reply.
 #[derive(Debug)]
 pub(crate) struct Ran {
-    pub(crate) ticket: u64,
+    pub(crate) ticket: Ticket,
     /// The reply is an error.
     pub(crate) failed: bool,
     /// Keys that were found, and not.
@@ -17,12 +19,12 @@ pub(crate) struct Ran {
 
 impl Ran {
     /// Of a data command.
-    pub(crate) fn answered(Answered { failed, lookups, attached }: Answered, ticket: u64) -> Self {
+    pub(crate) fn answered(Answered { failed, lookups, attached }: Answered, ticket: Ticket) -> Self {
         Self { ticket, failed, lookups, attached }
     }
 
     /// A reply without large values.
-    pub(crate) fn plain(ticket: u64, failed: bool) -> Self {
+    pub(crate) fn plain(ticket: Ticket, failed: bool) -> Self {
         Self { ticket, failed, lookups: (0, 0), attached: Attachments::default() }
     }
 }
@@ -32,7 +34,7 @@ impl Ran {
 pub(crate) struct Executed {
     /// Whether the commands ran; not if a watched key has changed, or the reply would be too large.
     pub(crate) ran: bool,
-    pub(crate) ticket: u64,
+    pub(crate) ticket: Ticket,
     /// Large values of the replies, in order.
     pub(crate) attached: Attachments,
     /// What ran, and whether it failed: counted when it has happened, for a run that stops is repeated.
@@ -47,7 +49,7 @@ pub(crate) struct Executed {
 
 impl Executed {
     /// What a run came to, and its ticket.
-    pub(crate) fn of((executed, ticket): (Self, u64)) -> Self {
+    pub(crate) fn of((executed, ticket): (Self, Ticket)) -> Self {
         Self { ticket, ..executed }
     }
 

@@ -11,6 +11,7 @@ use reactor::{
     NoRoom, Output, Protocol, Step,
 };
 use resp::Writer;
+use ticket::Ticket;
 
 use crate::clients::Client;
 use crate::errors;
@@ -217,7 +218,7 @@ impl Protocol for EvenkeelProtocol {
         self.server.clients.find(connection_id)?.last_command(self.server.table).map(str::to_owned)
     }
 
-    fn released(&self) -> u64 {
+    fn released(&self) -> Ticket {
         self.server.store.released()
     }
 
@@ -302,7 +303,7 @@ mod tests {
         assert_eq!(check(&output, 400_000_000), Some(1_000_000_000), "half a second later");
         assert_eq!(check(&output, 1_000_000_000), None);
         output.buffer().extend_from_slice(b"+OK\r\n");
-        output.hold(7);
+        output.hold(Ticket::of(7));
         assert_eq!(check(&output, 5_000_000_000), Some(6_000_000_000));
     }
 }

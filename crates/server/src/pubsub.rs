@@ -22,6 +22,7 @@ use std::time::Duration;
 use clock::Nanos;
 use reactor::Output;
 use resp::Writer;
+use ticket::Ticket;
 
 use crate::glob::Pattern;
 use crate::message::{Message, Published};
@@ -85,7 +86,7 @@ impl PubSub {
     }
 
     /// Posts published messages to their listeners; they wait for `ticket`.
-    pub(crate) fn deliver(&self, outbox: Outbox, ticket: u64) {
+    pub(crate) fn deliver(&self, outbox: Outbox, ticket: Ticket) {
         for Outgoing { channel, payload, is_for_channel, patterns } in outbox {
             let mut weighed_bytes = payload.len();
             let payload = Arc::new(self.traffic.payload(payload));

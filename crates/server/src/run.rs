@@ -22,6 +22,7 @@ use std::cell::{Cell, RefCell};
 
 use resp::{ArgsView, Writer};
 use store::{Access, KeyRef, Large, Moment, Prepared, Reserved, Scope, Stop, Store, Wanted, Workspace};
+use ticket::Ticket;
 
 use crate::call::{Attachments, Data, DataFn, Failure};
 use crate::command::Kind;
@@ -136,7 +137,7 @@ impl Runner<'_> {
         mut plan: Plan<'_>,
         copies: &mut Copies,
         out: &mut Vec<u8>,
-    ) -> Result<(B::Done, u64), Stopped> {
+    ) -> Result<(B::Done, Ticket), Stopped> {
         let start = out.len();
         let mut reserved = match self.copy_stored(body, &plan, copies) {
             Ok(reserved) => reserved,
@@ -189,7 +190,7 @@ impl Runner<'_> {
         plan: &mut Plan<'_>,
         (copies, reserved): (&Copies, &mut Option<Reserved>),
         out: &mut Vec<u8>,
-    ) -> Result<(B::Done, u64), Missing> {
+    ) -> Result<(B::Done, Ticket), Missing> {
         let mut access = self.open(plan)?;
         reserved.iter_mut().for_each(Reserved::credited);
         let result = body.run(&mut Within { runner: *self, copies, access: &mut access }, out);

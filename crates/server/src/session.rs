@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use clock::Nanos;
 use resp::RequestParser;
 use store::{Prepared, StoreError, Watch};
+use ticket::Ticket;
 use txn::id::TxId;
 
 use crate::clients::Client;
@@ -37,7 +38,7 @@ pub struct Session {
     pub(crate) closing: bool,
     pub(crate) replies: Replies,
     /// Ticket of the newest reply: what this client may have seen, and what its messages wait for.
-    pub(crate) ticket: u64,
+    pub(crate) ticket: Ticket,
     pub(crate) transaction: Option<Box<Transaction>>,
     pub(crate) watched: Option<Box<Watched>>,
     pub(crate) subscriptions: Option<Box<Subscriptions>>,
@@ -57,7 +58,7 @@ impl Session {
             authenticated,
             closing: false,
             replies: Replies::On,
-            ticket: 0,
+            ticket: Ticket::NOTHING,
             transaction: None,
             watched: None,
             subscriptions: None,

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use store::Store;
+use ticket::Ticket;
 
 /// What is on its way to other connections.
 #[derive(Debug)]
@@ -52,10 +53,10 @@ impl Traffic {
     }
 
     /// Weighs `bytes` that go to `count` listeners, who share them, and may be sent when `ticket` is durable.
-    pub(crate) fn weigh(&self, bytes: usize, count: usize, ticket: u64) -> Weight {
+    pub(crate) fn weigh(&self, bytes: usize, count: usize, ticket: Ticket) -> Weight {
         let bytes = (bytes + POST_BYTES * count) as u64;
         self.on_the_way.fetch_add(bytes, Ordering::Relaxed);
-        if ticket > self.store.released() {
+        if !ticket.is_covered_by(self.store.released()) {
             self.held.add(ticket, bytes);
         }
         Weight { bytes, sum: Arc::clone(&self.on_the_way) }
@@ -68,22 +69,22 @@ impl Traffic {
 }
 
 impl Held {
-    /// Bytes that wait for more than `released`. One load while nothing does.
-    fn bytes_beyond(&self, released: u64) -> u64 {
+    /// Bytes that wait for what `released` does not cover. One load while nothing does.
+    fn bytes_beyond(&self, released: Ticket) -> u64 {
         if self.bytes.load(Ordering::Relaxed) > 0 {
             let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
-            while let Some((_, bytes)) = messages.pop_front_if(|(ticket, _)| *ticket <= released) {
+            while let Some((_, bytes)) = messages.pop_front_if(|(ticket, _)| ticket.is_covered_by(released)) {
                 self.bytes.fetch_sub(bytes, Ordering::Relaxed);
             }
         }
         self.bytes.load(Ordering::Relaxed)
     }
 
-    fn add(&self, ticket: u64, bytes: u64) {
+    fn add(&self, ticket: Ticket, bytes: u64) {
         let mut messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
         match messages.back_mut() {
             // One entry for what one publisher sends between two syncs.
-            Some((last, sum)) if *last >= ticket => *sum += bytes,
+            Some((last, sum)) if ticket.is_covered_by(*last) => *sum += bytes,
             _ => messages.push_back((ticket, bytes)),
         }
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -95,7 +96,7 @@ impl Held {
 struct Held {
     bytes: AtomicU64,
     /// Ticket and weight of each; released about in this order.
-    messages: Mutex<VecDeque<(u64, u64)>>,
+    messages: Mutex<VecDeque<(Ticket, u64)>>,
 }
 
 /// The bytes of a message, for all its listeners.

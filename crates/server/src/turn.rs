@@ -260,7 +260,7 @@ fn settle_answer(
             if !silent {
                 attached.into_iter().for_each(|attached| attach(attached, output));
             }
-            if ticket != 0 {
+            if !ticket.is_nothing() {
                 output.hold(ticket);
             }
             if !session.authenticated

@@ -2,6 +2,7 @@
 
 use clock::Nanos;
 use store::Prepared;
+use ticket::Ticket;
 
 use crate::call::Attachments;
 use crate::long::job::Job;
@@ -12,7 +13,7 @@ use crate::request::Request;
 pub(crate) enum Verdict {
     /// Answered; the reply waits for this ticket.
     Done {
-        ticket: u64,
+        ticket: Ticket,
         /// Large values of the reply, in order.
         attached: Attachments,
         /// When it was, as far as the clock was read: the next request begins then.
@@ -40,7 +41,7 @@ pub(crate) enum Parked {
 impl Verdict {
     /// Answered without running anything.
     pub(crate) fn answered(request: &Request<'_>) -> Self {
-        Self::Done { ticket: 0, attached: Attachments::default(), ended: request.now }
+        Self::Done { ticket: Ticket::NOTHING, attached: Attachments::default(), ended: request.now }
     }
 }
 

@@ -68,7 +68,7 @@ fn fill(store: &Store, writes: u64, key: &dyn Fn(u64) -> u64) {
         }
     }
     store.offer();
-    while store.durable() < store.newest() {
+    while store.durable_seq().0 < store.newest_seq().0 {
         std::thread::park_timeout(Duration::from_millis(1));
     }
 }

@@ -47,6 +47,9 @@ mod watch;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use journal::Seq;
+use ticket::Ticket;
+
 pub use access::{Access, ClaimReport, Scope, WrongType};
 pub use check::{Checked, check};
 pub use error::{Locked, Stop, StoreError};
@@ -369,16 +372,28 @@ impl Store {
         Watch { store: Arc::clone(self), db, key: key.into(), stripe: hash.stripe(), state, expired }
     }
 
-    /// Replies held by a ticket at or below this may leave.
+    /// Replies held by a ticket that this covers may leave.
     #[must_use]
-    pub fn released(&self) -> u64 {
-        self.engine.released()
+    pub fn released(&self) -> Ticket {
+        Ticket::of(self.engine.released())
+    }
+
+    /// The ticket of a reply that depends on everything so far.
+    #[must_use]
+    pub fn newest(&self) -> Ticket {
+        Ticket::of(self.engine.newest())
     }
 
     /// The newest effect.
     #[must_use]
-    pub fn newest(&self) -> u64 {
-        self.engine.newest()
+    pub fn newest_seq(&self) -> Seq {
+        Seq(self.engine.newest())
+    }
+
+    /// The newest effect that may be told.
+    #[must_use]
+    pub fn released_seq(&self) -> Seq {
+        Seq(self.engine.released().min(self.engine.newest()))
     }
 
     /// Tells the journal that a loop's appends of this tick are complete.

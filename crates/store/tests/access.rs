@@ -7,6 +7,7 @@ use std::time::Duration;
 use clock::{Clock, SimClock, UnixMs};
 use proptest::prelude::*;
 use store::{Deadline, EngineKind, KeyRef, Options, Prepared, Scope, Stop, Store, StoreError, Value};
+use ticket::Ticket;
 
 fn open(hash_bits: u32) -> (Arc<Store>, Arc<SimClock>) {
     let clock = Arc::new(SimClock::new(UnixMs(1_000_000)));
@@ -400,7 +401,7 @@ fn commits_of_several_threads_keep_the_order_of_each_key() {
             });
         }
     });
-    assert_eq!(store.newest(), 16_000);
+    assert_eq!(store.newest_seq().0, 16_000);
 }
 
 /// DBSIZE locked all stripes. Their sum, taken one by one, would count a key that moves meanwhile twice or not at all.
@@ -512,7 +513,7 @@ fn charged() -> impl Strategy<Value = Charged> {
     ]
 }
 
-fn run_charged(store: &Store, group: &[Charged]) -> Result<u64, Stop> {
+fn run_charged(store: &Store, group: &[Charged]) -> Result<Ticket, Stop> {
     let names: Vec<[u8; 1]> = (0_u8..40).map(|key| [key]).collect();
     let (prepared, db) = (Prepared::default(), 0);
     let keys: Vec<KeyRef<'_>> = names.iter().map(|key| KeyRef { db, key }).collect();

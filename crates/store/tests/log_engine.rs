@@ -11,6 +11,7 @@ use store::{
     Deadline, Durability, EngineKind, KeyRef, Options, Prepared, Scope, Stop, Store, StoreError, Value,
     ValueKind,
 };
+use ticket::Ticket;
 use vfs::SimDisk;
 
 struct Machine {
@@ -186,7 +187,7 @@ fn acknowledged_keys_are_there_after_power_loss() {
     }
     machine.del(0, &7_u32.to_le_bytes());
     machine.settle();
-    assert_eq!(machine.store.released(), machine.store.newest());
+    assert_eq!(machine.store.released_seq(), machine.store.newest_seq());
     machine.crash(3);
     assert_eq!(machine.get(0, &7_u32.to_le_bytes()), None);
     for n in (0..500_u32).filter(|n| *n != 7) {
@@ -525,7 +526,8 @@ fn parts_that_one_group_writes_are_one_record_with_the_expiry_that_it_sets() {
         let mut value = vec![1; 20_000];
         machine.set(0, b"k", &value, None);
         machine.settle();
-        let before = (machine.store.newest(), machine.store.log_report().expect("engine log").log_bytes);
+        let before =
+            (machine.store.newest_seq().0, machine.store.log_report().expect("engine log").log_bytes);
         let at = Some(Deadline::at(UnixMs(9_000_000)));
         machine.with(0, b"k", 64, |access| {
             if sets_first {
@@ -539,7 +541,7 @@ fn parts_that_one_group_writes_are_one_record_with_the_expiry_that_it_sets() {
         });
         (0..20_u8).for_each(|n| value.extend([n; 10]));
         machine.settle();
-        let after = (machine.store.newest(), machine.store.log_report().expect("engine log").log_bytes);
+        let after = (machine.store.newest_seq().0, machine.store.log_report().expect("engine log").log_bytes);
         assert_eq!(after.0 - before.0, 1, "one record");
         assert!(after.1 - before.1 < 8_192, "{} B", after.1 - before.1);
         for _ in 0..2 {
@@ -679,7 +681,7 @@ fn group_that_stores_takes_nothing_of_what_a_full_disk_keeps_for_removals() {
     let machine = Machine::new(128);
     machine.disk.set_capacity(machine.disk.used_bytes());
     let keys = |n: u32| n.to_be_bytes();
-    let group = |n: u32, retime: bool| -> Result<u64, Stop> {
+    let group = |n: u32, retime: bool| -> Result<Ticket, Stop> {
         let (key, prepared) = (keys(n), Prepared::default());
         let scope = [KeyRef { db: 0, key: &key }];
         let mut access = machine.store.access(Scope::Keys(&scope), &prepared, 2_000)?;
@@ -691,7 +693,8 @@ fn group_that_stores_takes_nothing_of_what_a_full_disk_keeps_for_removals() {
         machine.settle();
         ticket
     };
-    let is_full = |result: &Result<u64, Stop>| matches!(result, Err(Stop::Refused(StoreError::DiskFull(_))));
+    let is_full =
+        |result: &Result<Ticket, Stop>| matches!(result, Err(Stop::Refused(StoreError::DiskFull(_))));
     let stored = (0..10_000).find(|n| is_full(&group(*n, false))).expect("the disk is full");
     for n in 0..50 {
         let result = group(20_000 + n, true);

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// Which crates stand on which floor, from the ground up.
 const FLOORS: &[&[&str]] = &[
-    &["capture", "clock", "resp", "vfs"],
+    &["capture", "clock", "resp", "ticket", "vfs"],
     &["journal", "reactor"],
     &["store", "txn"],
     &["sql"],

@@ -8,6 +8,7 @@
 
 use super::{Driver, Loop};
 use crate::Protocol;
+use crate::handover::NOTHING_HELD;
 use crate::peer::Peer;
 
 impl<P: Protocol, D: Driver<P>> Loop<P, D> {
@@ -53,18 +54,18 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
 
     /// Sends replies whose tickets were released since the last tick.
     pub(super) fn release_held(&mut self) {
-        if self.lowest_held == u64::MAX {
+        if self.lowest_held == NOTHING_HELD {
             return;
         }
         let released = self.handle.shared.protocol.released();
-        if self.lowest_held > released {
+        if !self.lowest_held.is_covered_by(released) {
             return;
         }
         let mut held = std::mem::take(&mut self.held);
-        self.lowest_held = u64::MAX;
+        self.lowest_held = NOTHING_HELD;
         held.retain(|entry| {
-            if entry.ticket > released {
-                self.lowest_held = self.lowest_held.min(entry.ticket);
+            if !entry.ticket.is_covered_by(released) {
+                self.lowest_held = self.lowest_held.or(entry.ticket);
                 return true;
             }
             if let Some(mut peer) = self.slots.take(entry.token) {

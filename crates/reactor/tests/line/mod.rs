@@ -36,6 +36,7 @@ use reactor::{
     CloseReason, Connection, Connector, Handle, Input, Io, Listeners, Options, Protocol, Reactor, Step,
 };
 use socket2::{Domain, Socket, Type};
+use ticket::Ticket;
 
 /// Longest that any condition of a test may take to come true.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -174,8 +175,8 @@ impl Protocol for Lines {
         (last.0 == connection_id).then(|| last.1.clone())
     }
 
-    fn released(&self) -> u64 {
-        self.released.load(Ordering::SeqCst)
+    fn released(&self) -> Ticket {
+        Ticket::of(self.released.load(Ordering::SeqCst))
     }
 
     fn on_failure(&self, what: &'static str) {
@@ -242,7 +243,7 @@ impl Lines {
 fn answer(io: &mut Io<'_, Lines>, text: &str, ticket: u64) {
     io.output.buffer().extend_from_slice(text.as_bytes());
     io.output.buffer().push(b'\n');
-    io.output.hold(ticket);
+    io.output.hold(Ticket::of(ticket));
 }
 
 /// A running reactor that stops, in bounded time, when it is dropped.

@@ -13,6 +13,7 @@ use std::time::Duration;
 use capture::{FAILED, HELD, Head, QUEUED};
 use clock::Nanos;
 use store::Store;
+use ticket::Ticket;
 
 use super::running::{Chunk, Running};
 use super::what::{self, Asked};
@@ -44,15 +45,15 @@ struct Turn {
     /// When the last of them was answered.
     ended: Cell<Nanos>,
     /// What was released when it began.
-    released: u64,
+    released: Ticket,
     /// The newest ticket that its replies wait for.
-    ticket: Cell<u64>,
+    ticket: Cell<Ticket>,
 }
 
 /// A turn that waits for a ticket.
 #[derive(Debug)]
 struct Waiting {
-    ticket: u64,
+    ticket: Ticket,
     /// Where it begins.
     at: usize,
     /// Records before it.
@@ -67,7 +68,7 @@ pub(crate) struct Answered {
     pub(crate) since: Option<Nanos>,
     pub(crate) ended: Nanos,
     pub(crate) database: u16,
-    pub(crate) ticket: u64,
+    pub(crate) ticket: Ticket,
     pub(crate) lookups: (u32, u32),
     pub(crate) reply_bytes: usize,
     pub(crate) failed: bool,
@@ -85,8 +86,8 @@ impl Turn {
         }
         self.records.set(before + 1);
         self.ended.set(answered.ended);
-        if answered.ticket > self.released {
-            self.ticket.set(self.ticket.get().max(answered.ticket));
+        if !answered.ticket.is_covered_by(self.released) {
+            self.ticket.set(self.ticket.get().and(answered.ticket));
         }
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
         Head {
@@ -97,7 +98,7 @@ impl Turn {
             hits: answered.lookups.0,
             misses: answered.lookups.1,
             // Replies leave in order: behind one that waits, all do.
-            flags: flag(self.ticket.get() != 0, HELD)
+            flags: flag(!self.ticket.get().is_nothing(), HELD)
                 | flag(answered.failed, FAILED)
                 | flag(answered.queued, QUEUED),
         }
@@ -117,7 +118,7 @@ impl Recorder {
     }
 
     /// Begins a turn; `released` is the newest ticket whose replies may leave.
-    pub(super) fn begin(&mut self, released: u64) {
+    pub(super) fn begin(&mut self, released: Ticket) {
         let at = capture::begin_turn(self.bytes.get_mut());
         self.turn = Turn { at, released, ..Turn::default() };
     }
@@ -169,7 +170,7 @@ impl Recorder {
     }
 
     /// Ends the turn, which was `connection`'s; returns when, unless it recorded nothing.
-    pub(super) fn end(&mut self, connection: u64, released: u64) -> Option<Nanos> {
+    pub(super) fn end(&mut self, connection: u64, released: Ticket) -> Option<Nanos> {
         let Turn { at, records, dropped, arrived, ended, ticket, .. } = &self.turn;
         let (at, records, dropped) = (*at, records.get(), dropped.get());
         // The clock was read for the last request.
@@ -183,26 +184,26 @@ impl Recorder {
             return None;
         }
         capture::end_turn(bytes, at, arrived.0.saturating_sub(self.running.started.0), connection);
-        if ticket > released {
+        if !ticket.is_covered_by(released) {
             self.waiting.push_back(Waiting { ticket, at, records: self.records, arrived });
-        } else if ticket > 0 {
+        } else if !ticket.is_nothing() {
             capture::set_released(bytes, at, Some(now.0.saturating_sub(arrived.0)));
         }
         self.records += records;
         Some(now)
     }
 
-    /// Says of the turns that waited for at most `released` that they were released now.
-    pub(super) fn resolve(&mut self, released: u64, now: Nanos) {
-        while let Some(first) = self.waiting.pop_front_if(|first| first.ticket <= released) {
+    /// Says of the turns whose tickets `released` covers that they were released now.
+    pub(super) fn resolve(&mut self, released: Ticket, now: Nanos) {
+        while let Some(first) = self.waiting.pop_front_if(|first| first.ticket.is_covered_by(released)) {
             let after = now.0.saturating_sub(first.arrived.0);
             capture::set_released(self.bytes.get_mut(), first.at, Some(after));
         }
     }
 
     /// Whether [`Recorder::resolve`] would say something.
-    pub(super) fn has_released(&self, released: u64) -> bool {
-        self.waiting.front().is_some_and(|first| first.ticket <= released)
+    pub(super) fn has_released(&self, released: Ticket) -> bool {
+        self.waiting.front().is_some_and(|first| first.ticket.is_covered_by(released))
     }
 
     /// Says of all that wait that nobody will know.

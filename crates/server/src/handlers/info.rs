@@ -325,13 +325,12 @@ fn persistence(server: &View<'_>, text: &mut String) {
 }
 
 fn journal(server: &View<'_>, text: &mut String) {
-    line(text, "journal_newest_seq", server.store.newest());
-    let released = server.store.released();
-    line(text, "journal_released_seq", released.min(server.store.newest()));
+    line(text, "journal_newest_seq", server.store.newest_seq().0);
+    line(text, "journal_released_seq", server.store.released_seq().0);
     if let Some(counters) = server.store.journal_counters() {
         line(text, "journal_backend", server.store.backend().unwrap_or_default());
         for (name, value) in [
-            ("journal_durable_seq", server.store.durable()),
+            ("journal_durable_seq", server.store.durable_seq().0),
             ("journal_batches", counters.batches),
             ("journal_records", counters.records),
             ("journal_bytes_written", counters.bytes_written),

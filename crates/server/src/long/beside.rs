@@ -5,6 +5,7 @@ use std::sync::{Arc, mpsc};
 
 use resp::{Args, Writer};
 use store::{KeyRef, Prepared, Scope, Stop, StoreError};
+use ticket::Ticket;
 
 use super::job::{Done, End, Job, Long, Work};
 use crate::call::DataFn;
@@ -167,7 +168,7 @@ pub(crate) fn end_long(
                 Ok(_) => Writer::new(out, session.resp3).ok(),
                 Err(failure) => server.stats.write_failure(failure, session.resp3, out),
             }
-            Ok(Ran::plain(0, failed))
+            Ok(Ran::plain(Ticket::NOTHING, failed))
         }
         End::Stopped(stop) => {
             out.truncate(start);

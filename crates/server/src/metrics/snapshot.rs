@@ -341,12 +341,12 @@ fn connections(server: &Server) -> ConnectionFigures {
 }
 
 fn journal(server: &Server) -> Option<JournalFigures> {
-    let newest_seq = server.store.newest();
+    let newest_seq = server.store.newest_seq().0;
     Some(JournalFigures {
         counters: server.store.journal_counters()?,
         syncs: server.store.journal_syncs()?,
         newest_seq,
-        durable_seq: server.store.durable(),
-        released_seq: server.store.released().min(newest_seq),
+        durable_seq: server.store.durable_seq().0,
+        released_seq: server.store.released_seq().0,
     })
 }

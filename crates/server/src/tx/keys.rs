@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 
 use store::{Halted, Prepared, Staging, Stop, Store};
+use ticket::Ticket;
 use txn::id::{BranchId, NodeName};
 use txn::resource::{Answer, Ask, Call, Prepared as PreparedBranch, Replies, Reply, Resource, Vote};
 
@@ -45,7 +46,7 @@ type Settled = (Arc<str>, bool);
 
 #[derive(Debug)]
 struct Held {
-    ticket: u64,
+    ticket: Ticket,
     reply: Reply,
     answer: Answer,
 }
@@ -182,7 +183,7 @@ impl Keys {
         }
         let released = self.store.released();
         let mut held = lock(&self.held);
-        let ready: Vec<Held> = held.extract_if(.., |held| held.ticket <= released).collect();
+        let ready: Vec<Held> = held.extract_if(.., |held| held.ticket.is_covered_by(released)).collect();
         self.held_count.store(held.len(), Ordering::Release);
         drop(held);
         ready.into_iter().for_each(|held| held.reply.answer(held.answer));
@@ -247,7 +248,7 @@ impl Keys {
         question: Question,
         Target { id, branch }: &Target,
         prepared: &Prepared,
-    ) -> Result<(u64, Answer), Halted> {
+    ) -> Result<(Ticket, Answer), Halted> {
         match question {
             Question::Commit => {
                 let ticket = self.store.commit_prepared(id, prepared)?;
@@ -266,11 +267,11 @@ impl Keys {
             Question::Prepare | Question::CommitOnePhase => {
                 let work = branch.and_then(|branch| lock(&self.works).get(&branch).cloned());
                 let Some(work) = work else {
-                    return Ok((0, no(question, "what it staged is gone".to_owned())));
+                    return Ok((Ticket::NOTHING, no(question, "what it staged is gone".to_owned())));
                 };
                 let mut work = lock(&work);
                 if work.is_over {
-                    return Ok((0, no(question, "it was rolled back".to_owned())));
+                    return Ok((Ticket::NOTHING, no(question, "it was rolled back".to_owned())));
                 }
                 work.is_sealed = true;
                 let stage = &work.workspace;
@@ -288,7 +289,7 @@ impl Keys {
                     Staging::Done { ticket } => return Ok((ticket, Answer::Voted(Vote::Yes))),
                     Staging::Changed { key, .. } => {
                         let text = format!("key '{}' has changed since the transaction used it", shown(&key));
-                        (0, no(question, text))
+                        (Ticket::NOTHING, no(question, text))
                     }
                     Staging::Locked { by, db, key } => {
                         let by = self
@@ -296,7 +297,10 @@ impl Keys {
                             .parse_branch_id(&by)
                             .map_or_else(|| by.to_string(), |by| by.tx.to_string());
                         let what = errors::held(db, key.as_deref());
-                        (0, no(question, format!("{what} is held by prepared transaction {by}")))
+                        (
+                            Ticket::NOTHING,
+                            no(question, format!("{what} is held by prepared transaction {by}")),
+                        )
                     }
                 };
                 drop(work);
@@ -320,8 +324,8 @@ impl Keys {
     }
 
     /// Lets `answer` leave when `ticket` is durable.
-    fn hold(&self, ticket: u64, reply: Reply, answer: Answer) {
-        if ticket <= self.store.released() {
+    fn hold(&self, ticket: Ticket, reply: Reply, answer: Answer) {
+        if ticket.is_covered_by(self.store.released()) {
             return reply.answer(answer);
         }
         let mut held = lock(&self.held);

@@ -14,6 +14,7 @@ use std::sync::{Arc, TryLockError};
 
 use resp::ArgsView;
 use store::{KeyRef, Prepared, Scope};
+use ticket::Ticket;
 
 use super::KEYS_PLACE;
 use super::error::TxError;
@@ -49,7 +50,7 @@ pub(crate) fn run(
         Ok(staged) => staged,
         Err(failure) => {
             server.stats.write_failure(failure, session.resp3, out);
-            return Ok(Ran::plain(0, true));
+            return Ok(Ran::plain(Ticket::NOTHING, true));
         }
     };
     let work = match staged.work.try_lock() {
@@ -96,7 +97,7 @@ pub(crate) fn stage(
     let Staged { tx, entry, run, .. } = staged;
     let refused = |failure: Failure, out: &mut Vec<u8>| {
         server.stats.write_failure(failure, resp3, out);
-        Ok(Ran::plain(0, true))
+        Ok(Ran::plain(Ticket::NOTHING, true))
     };
     if work.is_sealed {
         return refused(errors::of_transaction(&TxError::Ending(*tx)), out);

@@ -132,7 +132,7 @@ fn open(evicts: bool, bits: u32) -> (Arc<Store>, Arc<Probe>) {
 /// Turns what is clean in a stripe back into addresses.
 fn evict(store: &Store, number: usize) {
     let mut stripe = store.index.lock(number);
-    let newest = store.newest();
+    let newest = store.newest_seq().0;
     for at in 0.. {
         let Some(space) = stripe.space_at_mut(at) else { return };
         let mut next = Some(0);
@@ -225,7 +225,7 @@ fn keys_whose_values_are_evicted_while_a_claimed_group_is_applied_are_changed_al
     for bits in [8, 12, 128] {
         let (store, probe) = open(true, bits);
         (0..KEYS).for_each(|n| put(&store, &key(n)).expect("room"));
-        probe.log.release(store.newest());
+        probe.log.release(store.newest_seq().0);
         change_all(&store);
         assert_eq!(store.keys_of(0), u64::from(KEYS) / 2, "{bits} bits");
         let census = store.census();

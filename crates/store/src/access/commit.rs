@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
+use ticket::Ticket;
+
 use crate::engine::{Class, Credits, Engine};
 use crate::error::{Stop, StoreError};
 use crate::hash::{KeyHash, STRIPES};
@@ -45,11 +47,11 @@ pub(super) struct Old {
 
 impl Access<'_> {
     /// Appends and applies all staged effects, and ends the access: its keys are free for others. Returns the ticket that
-    /// the reply must be held by (0: none).
+    /// the reply must be held by.
     ///
     /// # Errors
     /// Any [`Stop`]; then nothing was appended or applied.
-    pub fn commit(&mut self) -> Result<u64, Stop> {
+    pub fn commit(&mut self) -> Result<Ticket, Stop> {
         let committed = self.carry_out();
         // Not left to the drop: a caller that keeps the access would lock itself out.
         self.guards = Guards::None;
@@ -58,7 +60,7 @@ impl Access<'_> {
     }
 
     /// As [`Access::commit`], but the keys stay locked.
-    pub(super) fn carry_out(&mut self) -> Result<u64, Stop> {
+    pub(super) fn carry_out(&mut self) -> Result<Ticket, Stop> {
         if let Some(error) = self.refused.take() {
             return Err(Stop::Refused(error));
         }
@@ -424,9 +426,9 @@ impl Access<'_> {
         }
     }
 
-    pub(super) fn ticket(&self) -> u64 {
+    pub(super) fn ticket(&self) -> Ticket {
         let looked = self.looked.get();
-        if looked <= self.store.engine.released() { 0 } else { looked }
+        if looked <= self.store.engine.released() { Ticket::NOTHING } else { Ticket::of(looked) }
     }
 
     /// By how much the staged changes of `keyspace` change its number of keys.

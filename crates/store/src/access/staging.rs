@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use ticket::Ticket;
+
 use crate::KeyRef;
 use crate::error::{Locked, Stop, StoreError};
 use crate::hash::{KeyHash, STRIPES};
@@ -72,7 +74,7 @@ impl<'s> Access<'s> {
     /// [`StoreError::MemoryLimit`]; [`StoreError::OutOfScope`] for
     /// a key that was not [touched](crate::Store::touch). [`Stop::Busy`] where memory waits for the disk. The workspace is then as it
     /// was.
-    pub fn keep(mut self, workspace: &mut Workspace) -> Result<u64, Stop> {
+    pub fn keep(mut self, workspace: &mut Workspace) -> Result<Ticket, Stop> {
         if let Some(error) = self.refused.take() {
             return Err(error.into());
         }
@@ -188,7 +190,7 @@ impl<'s> Access<'s> {
     }
 
     /// Ends `branch`: its changes if it `commits`, the removal of its record, the end of its locks.
-    pub(crate) fn settle(&mut self, branch: &'s Arc<Branch>, commits: bool) -> Result<u64, Stop> {
+    pub(crate) fn settle(&mut self, branch: &'s Arc<Branch>, commits: bool) -> Result<Ticket, Stop> {
         self.settles = Some(&branch.id);
         let held = self.keyspaces_of(branch);
         if commits {

@@ -72,7 +72,7 @@ impl Bench {
                 Err(Stop::Cold) => access.into_wanted(),
                 Err(stop) => panic!("{stop:?}"),
                 Ok(value) => match access.commit() {
-                    Ok(ticket) => return (ticket, value),
+                    Ok(ticket) => return (ticket.pack(), value),
                     Err(Stop::Cold) => continue,
                     Err(stop) => panic!("{stop:?}"),
                 },
@@ -183,7 +183,7 @@ fn flush_is_one_record_that_every_answer_waits_for() {
     }
     bench.log.release(50);
     let (ticket, ()) = bench.run(Scope::Everything, |access| access.flush(0));
-    assert_eq!((ticket, bench.store.newest()), (51, 51));
+    assert_eq!((ticket, bench.store.newest_seq().0), (51, 51));
     assert_eq!(bench.get(&[1]), (51, None));
     bench.set(&[1], b"new", None);
     let (_, index) = bench.log.recover(52, &bench.hasher, DATABASES);
@@ -244,7 +244,7 @@ fn full_memory_refuses_growth_by_name_while_the_rest_goes_on() {
             .run(Scope::Keys(&keys), |access| access.set_expiry(0, &[5], Some(Deadline::at(UnixMs(9_000)))))
             .1
     );
-    bench.log.release(bench.store.newest());
+    bench.log.release(bench.store.newest_seq().0);
     bench.store.tend(1);
     bench.set(b"more", &[0; 500], None);
     assert_eq!(bench.get(b"more").1, Some(vec![0; 500]), "once values are clean they make room");
@@ -327,13 +327,13 @@ fn accounted_memory_is_what_the_index_holds() {
         bench.set(&key(i), &[1; 30], None);
     });
     close("overwritten without expiry");
-    bench.log.release(bench.store.newest());
+    bench.log.release(bench.store.newest_seq().0);
     bench.evict();
     close("evicted");
     (0..20_000).for_each(|i| {
         bench.del(&key(i));
     });
-    bench.log.release(bench.store.newest());
+    bench.log.release(bench.store.newest_seq().0);
     bench.store.tend(1);
     close("removed");
     (0..1_000).for_each(|i| {
@@ -405,7 +405,7 @@ fn expiry_of_a_long_value_is_a_small_record_that_recovery_puts_back() {
     again.store.tend(10);
     assert_eq!(again.get(b"k").1, None);
     assert_eq!(again.store.expired_keys(), 1);
-    again.log.release(again.store.newest());
+    again.log.release(again.store.newest_seq().0);
     assert_eq!(again.store.tend(10), None, "entries that no key has any more are gone");
 }
 
@@ -510,7 +510,7 @@ fn collection_is_folded_from_image_and_deltas_when_it_is_cold() {
         }
         bench.run(Scope::Keys(&keys), |access| field_delete(access, 0, b"c", b"b"));
         bench.run(Scope::Keys(&keys), |access| field_delete(access, 0, b"c", b"none"));
-        assert_eq!(bench.store.newest(), 6, "one record each, none of what changes nothing");
+        assert_eq!(bench.store.newest_seq().0, 6, "one record each, none of what changes nothing");
         let kinds: Vec<_> = (2..=6).map(|seq| bench.log.kind_at(seq)).collect();
         assert_eq!(kinds, [&[record::HASH][..], &[record::CHANGE; 4]].concat());
         bench.log.release(6);
@@ -648,7 +648,7 @@ fn apply(bench: &Bench, model: &mut Model, step: &Step) {
         .or_else(|| apply_to_fields(bench, &mut state, step))
         .unwrap_or_else(|| apply_to_all(bench, &mut state, step));
     model.told = model.told.max(ticket);
-    model.push(&state, bench.store.newest());
+    model.push(&state, bench.store.newest_seq().0);
 }
 
 fn apply_to_key(bench: &Bench, state: &mut State, step: &Step) -> Option<u64> {
@@ -780,7 +780,7 @@ fn apply_to_all(bench: &Bench, state: &mut State, step: &Step) -> u64 {
             0
         }
         Step::Release(share) => {
-            let (released, newest) = (bench.store.released(), bench.store.newest());
+            let (released, newest) = (bench.store.released_seq().0, bench.store.newest_seq().0);
             bench.log.release(released + (newest - released) * u64::from(share) / 255);
             0
         }
@@ -794,7 +794,7 @@ fn apply_to_all(bench: &Bench, state: &mut State, step: &Step) -> u64 {
 
 /// Keeps what is released and some of the rest, as a crash does, and checks that it is a state of the past.
 fn crash(bench: &Bench, model: &mut Model, share: u8, bits: u32) -> Bench {
-    let (released, newest) = (bench.store.released(), bench.store.newest());
+    let (released, newest) = (bench.store.released_seq().0, bench.store.newest_seq().0);
     let kept = released + (newest - released) * u64::from(share) / 255;
     let (log, index) = bench.log.recover(kept, &bench.hasher, DATABASES);
     let again = Bench::over(log, index, Arc::clone(&bench.clock), bench.hasher.clone(), bits);
@@ -814,7 +814,7 @@ fn crash(bench: &Bench, model: &mut Model, share: u8, bits: u32) -> Bench {
             );
         }
     }
-    model.push(&expected, again.store.newest());
+    model.push(&expected, again.store.newest_seq().0);
     again
 }
 
@@ -833,7 +833,7 @@ proptest! {
                 Step::Crash(share) => bench = crash(&bench, &mut model, *share, bits),
                 step => apply(&bench, &mut model, step),
             }
-            prop_assert!(model.told <= bench.store.newest());
+            prop_assert!(model.told <= bench.store.newest_seq().0);
         }
         crash(&bench, &mut model, 128, bits);
     }

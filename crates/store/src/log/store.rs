@@ -4,6 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use journal::Seq;
+
 use super::Opened;
 use super::housekeeping::{Housekeeping, Manner, Parts};
 use crate::Store;
@@ -128,8 +130,8 @@ impl Store {
 
     /// Everything up to this seq is on disk, whatever `durability` says; without a log what is released.
     #[must_use]
-    pub fn durable(&self) -> u64 {
-        self.log.as_ref().map_or_else(|| self.released(), |(engine, _)| engine.journal.durable_seq().0)
+    pub fn durable_seq(&self) -> Seq {
+        self.log.as_ref().map_or_else(|| self.released_seq(), |(engine, _)| engine.journal.durable_seq())
     }
 
     /// What engine `log` tells of itself; `None` without one. For INFO: takes locks that syncs hold.

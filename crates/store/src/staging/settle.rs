@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use clock::UnixMs;
+use ticket::Ticket;
 
 use super::{Branch, Move, Workspace};
 use crate::access::{Access, Scope};
@@ -14,10 +15,10 @@ use crate::{KeyRef, RECORD_OVERHEAD_BYTES, Store};
 /// How a prepare or a commit in one phase went.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Staging {
-    /// It is done once this ticket is released; 0: it is.
+    /// It is done once this ticket is released.
     Done {
         /// The ticket.
-        ticket: u64,
+        ticket: Ticket,
     },
     /// A key changed since the transaction first touched it: the transaction must be rolled back.
     Changed {
@@ -132,7 +133,7 @@ impl Store {
     }
 
     /// Commits the prepared branch `branch`: its changes and the end of its locks are one group. Returns the ticket that the
-    /// reply must be held by (0: none), `None` when there is no such branch: it has ended, or never was. That answer depends
+    /// reply must be held by, `None` when there is no such branch: it has ended, or never was. That answer depends
     /// on [`Store::newest`].
     ///
     /// Calls [`crate::Hooks::on_unlock`].
@@ -141,7 +142,7 @@ impl Store {
     /// [`Halted`] as [`Access::commit`]; then the branch is as it was. What was bounded and admitted when it was prepared is not
     /// refused for that now, and the room in the log is that of cleaning, for what it writes frees as much: only a disk that
     /// has none for that either refuses it.
-    pub fn commit_prepared(&self, branch: &str, prepared: &Prepared) -> Result<Option<u64>, Halted> {
+    pub fn commit_prepared(&self, branch: &str, prepared: &Prepared) -> Result<Option<Ticket>, Halted> {
         self.settle(branch, prepared, true)
     }
 
@@ -149,7 +150,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::commit_prepared`].
-    pub fn rollback_prepared(&self, branch: &str, prepared: &Prepared) -> Result<Option<u64>, Halted> {
+    pub fn rollback_prepared(&self, branch: &str, prepared: &Prepared) -> Result<Option<Ticket>, Halted> {
         self.settle(branch, prepared, false)
     }
 
@@ -177,7 +178,7 @@ impl Store {
         self.branches.all().iter().map(|branch| branch.moves.len() as u64).sum()
     }
 
-    fn settle(&self, id: &str, prepared: &Prepared, commits: bool) -> Result<Option<u64>, Halted> {
+    fn settle(&self, id: &str, prepared: &Prepared, commits: bool) -> Result<Option<Ticket>, Halted> {
         let Some(branch) = self.branches.find(id) else { return Ok(None) };
         let (bytes, records) = branch.room(commits, self.options.databases);
         let credits = self.engine.reserve(bytes, records, Class::Reclaim)?;

@@ -3,6 +3,8 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use ticket::Ticket;
+
 use crate::engine::{Class, Engine};
 use crate::hash::KeyHasher;
 use crate::index::{Index, PREPARED_KEYSPACE};
@@ -34,7 +36,7 @@ fn each_step_of_a_branch_is_one_group() {
     access.put(0, b"a", Value::String(b"v"), None);
     access.put(0, b"b", Value::String(b"v"), None);
     access.keep(&mut workspace).expect("room");
-    let counts = || (log.groups(), store.newest());
+    let counts = || (log.groups(), store.newest_seq().0);
     assert_eq!(counts(), (0, 0), "nothing is logged before it is prepared");
     let prepare = || {
         let staging = store.prepare("branch", &workspace, &prepared).expect("room");
@@ -42,10 +44,10 @@ fn each_step_of_a_branch_is_one_group() {
     };
     prepare();
     assert_eq!(counts(), (1, 1));
-    assert_eq!(store.rollback_prepared("branch", &prepared).expect("room"), Some(2));
+    assert_eq!(store.rollback_prepared("branch", &prepared).expect("room"), Some(Ticket::of(2)));
     assert_eq!(counts(), (2, 2));
     prepare();
-    assert_eq!(store.commit_prepared("branch", &prepared).expect("room"), Some(6));
+    assert_eq!(store.commit_prepared("branch", &prepared).expect("room"), Some(Ticket::of(6)));
     assert_eq!(counts(), (4, 6), "both changes and the removal of the record");
 }
 

@@ -88,7 +88,7 @@ impl World {
     /// The store's own turn, `times`; each evicts one key at most.
     pub fn evict_keys(&mut self, times: u64) -> Outcome<()> {
         for _ in 0..times {
-            let first = self.store().newest() + 1;
+            let first = self.store().newest_seq().0 + 1;
             self.store().tend(1);
             self.check_alive()?;
             let gone = self.note_evictions(first)?;
@@ -111,7 +111,7 @@ impl World {
             return Ok(());
         }
         loop {
-            let (first, before) = (self.store().newest() + 1, self.store().evicted_keys());
+            let (first, before) = (self.store().newest_seq().0 + 1, self.store().evicted_keys());
             match self.store().reserve_memory(COMMAND_BYTES_MAX, false) {
                 Ok(_) | Err(Stop::Busy | Stop::Refused(StoreError::MemoryLimit { .. })) => {}
                 Err(stop) => return violation(format!("memory is refused: {stop:?}")),
@@ -187,7 +187,7 @@ impl World {
         let effects: Vec<Effect> = gone.iter().cloned().map(|(db, key)| Effect::Remove { db, key }).collect();
         if !effects.is_empty() {
             self.note(&effects);
-            let newest = self.store().newest();
+            let newest = self.store().newest_seq().0;
             self.model.commit(first..=newest, effects);
         }
         Ok(gone)

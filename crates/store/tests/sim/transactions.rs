@@ -199,7 +199,7 @@ impl World {
         }
         let Some(open) = self.open.take() else { return Ok(()) };
         let id = format!("branch-{}", self.rng.below(1 << 40));
-        let first = self.store().newest() + 1;
+        let first = self.store().newest_seq().0 + 1;
         let store = self.store();
         let staging =
             self.tries(&[], |prepared| store.prepare(&id, &open.workspace, prepared).map_err(halted))?;
@@ -216,12 +216,12 @@ impl World {
     /// Commits the open transaction with nothing prepared.
     fn commit_staged(&mut self) -> Outcome<()> {
         let Some(open) = self.open.take() else { return Ok(()) };
-        let first = self.store().newest() + 1;
+        let first = self.store().newest_seq().0 + 1;
         let store = self.store();
         let staging =
             self.tries(&[], |prepared| store.commit_staged(&open.workspace, prepared).map_err(halted))?;
         let Some(ticket) = self.judge(&open, staging)? else { return Ok(()) };
-        if self.store().newest() >= first {
+        if self.store().newest_seq().0 >= first {
             let effects = self.effects_of(&open);
             self.note(&effects);
             self.model.commit(first..=ticket, effects);
@@ -244,7 +244,7 @@ impl World {
                         ));
                     }
                 }
-                Ok(Some(ticket))
+                Ok(Some(ticket.pack()))
             }
             Staging::Changed { db, key } => {
                 self.met.conflicts += 1;
@@ -301,7 +301,7 @@ impl World {
             ids[self.rng.index(ids.len())].clone()
         };
         let commits = self.rng.chance(1, 2);
-        let first = self.store().newest() + 1;
+        let first = self.store().newest_seq().0 + 1;
         let (store, known) = (self.store(), self.model.current().1.get(&id).cloned());
         let outcome = self.tries(&[], |prepared| {
             let ended = if commits {
@@ -328,7 +328,7 @@ impl World {
         *if commits { &mut self.met.branches_committed } else { &mut self.met.branches_rolled_back } += 1;
         self.note(&effects);
         effects.push(Effect::End { id });
-        self.model.commit(first..=ticket, effects);
+        self.model.commit(first..=ticket.pack(), effects);
         Ok(())
     }
 

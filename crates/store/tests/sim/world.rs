@@ -265,7 +265,7 @@ impl World {
     pub fn stop(&mut self) -> Outcome<()> {
         self.store().close();
         self.check_alive()?;
-        let newest = self.store().newest();
+        let newest = self.store().newest_seq().0;
         self.model.release(newest);
         Ok(())
     }
@@ -416,7 +416,7 @@ impl World {
             Effect::Swap { a, b } => access.swap(*a, *b),
             _ => access.flush_all(),
         };
-        let first = self.store().newest() + 1;
+        let first = self.store().newest_seq().0 + 1;
         let outcome = self.run(&[], 64, change);
         let current = self.model.current();
         let whole = current.1.values().flat_map(|branch| &branch.whole).map(|db| (*db, Vec::new()));
@@ -447,7 +447,7 @@ impl World {
             let key = key.escape_ascii();
             return violation(format!("db {db} {key} reads {found:?} instead of {wanted:?}"));
         }
-        let (needed, released) = (self.model.depends_on(db, key), self.store().released());
+        let (needed, released) = (self.model.depends_on(db, key), self.store().released_seq().0);
         if ticket < needed && released < needed {
             let key = key.escape_ascii();
             let group = self.model.group_of(needed);
@@ -476,7 +476,7 @@ impl World {
         self.check_alive()?;
         let waiting = self.store().journal_counters().map_or(0, |counters| counters.segments_retired);
         self.met.segments_that_wait += waiting;
-        let released = self.store().released();
+        let released = self.store().released_seq().0;
         self.model.release(released);
         Ok(())
     }
@@ -569,7 +569,7 @@ impl World {
             }
             Ok(found)
         };
-        let first = self.store().newest() + 1;
+        let first = self.store().newest_seq().0 + 1;
         let outcome = self.run(&keys, bytes, stage);
         let Some((found, ticket)) = self.past_locks(held, outcome)? else { return Ok(()) };
         if found != presence {
@@ -594,7 +594,9 @@ impl World {
         let scope = match keys.len() {
             0 => Scope::Everything,
             // every second group goes the way of long commands
-            2.. if self.store().newest().is_multiple_of(2) => Scope::Claimed { keys: &keys, writes: true },
+            2.. if self.store().newest_seq().0.is_multiple_of(2) => {
+                Scope::Claimed { keys: &keys, writes: true }
+            }
             _ => Scope::Keys(&keys),
         };
         self.tries(&keys, |prepared| attempt(self.store(), scope, prepared, bytes, &mut body))
@@ -740,7 +742,7 @@ fn attempt<T>(
     let mut access = store.access(scope, prepared, bytes).map_err(none)?;
     match body(&mut access) {
         Err(stop) => Err((stop, access.into_wanted())),
-        Ok(value) => access.commit().map(|ticket| (value, ticket)).map_err(none),
+        Ok(value) => access.commit().map(|ticket| (value, ticket.pack())).map_err(none),
     }
 }
 

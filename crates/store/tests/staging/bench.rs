@@ -9,6 +9,7 @@ use store::{
     Access, Deadline, EngineKind, Halted, Hooks, KeyRef, Options, Prepared, Scope, Staging, Stop, Store,
     StoreError, Value, Workspace,
 };
+use ticket::Ticket;
 use vfs::SimDisk;
 
 pub struct Bench {
@@ -165,11 +166,11 @@ impl Bench {
         self.ended(|prepared| self.store.commit_staged(workspace, prepared))
     }
 
-    pub fn commit(&self, branch: &str) -> Option<u64> {
+    pub fn commit(&self, branch: &str) -> Option<Ticket> {
         self.ended(|prepared| self.store.commit_prepared(branch, prepared)).expect("a promise")
     }
 
-    pub fn rollback(&self, branch: &str) -> Option<u64> {
+    pub fn rollback(&self, branch: &str) -> Option<Ticket> {
         self.ended(|prepared| self.store.rollback_prepared(branch, prepared)).expect("a promise")
     }
 

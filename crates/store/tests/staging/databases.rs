@@ -268,15 +268,15 @@ fn expired_key_of_a_held_database_reads_as_absent_and_goes_when_that_is_let_go()
     for commits in [true, false] {
         Bench::each(|mut bench| {
             overdue(&bench);
-            let newest = bench.store.newest();
+            let newest = bench.store.newest_seq().0;
             assert_eq!(bench.get(b"k"), None);
             assert_eq!(
-                bench.store.newest(),
+                bench.store.newest_seq().0,
                 newest + 1,
                 "its removal waits, but the log says that its time had come"
             );
             assert_eq!(bench.get(b"k"), None);
-            assert_eq!(bench.store.newest(), newest + 1, "once");
+            assert_eq!(bench.store.newest_seq().0, newest + 1, "once");
             for _ in 0..3 {
                 bench.store.tend(100);
             }

@@ -17,7 +17,7 @@ fn every_change_of_a_locked_key_stops_and_names_the_branch() {
         bench.stage_get(&mut workspace, b"k");
         bench.stage_set(&mut workspace, b"target", b"v");
         assert!(matches!(bench.prepare("b", &workspace), Ok(Staging::Done { .. })));
-        let newest = bench.store.newest();
+        let newest = bench.store.newest_seq().0;
         let held = |key: &[u8]| ("b".to_owned(), 0, key.to_vec());
         assert_eq!(holder(bench.set(b"k", b"w", None)), held(b"k"), "SET, RESTORE");
         assert_eq!(holder(bench.set(b"target", b"w", None)), held(b"target"), "COPY, of a key not there yet");
@@ -39,7 +39,7 @@ fn every_change_of_a_locked_key_stops_and_names_the_branch() {
             access.remove(0, b"k")
         });
         assert_eq!(holder(moved), held(b"k"), "MOVE");
-        assert_eq!(bench.store.newest(), newest, "nothing was logged");
+        assert_eq!(bench.store.newest_seq().0, newest, "nothing was logged");
         assert_eq!(bench.get(b"k").as_deref(), Some(&b"v"[..]));
         bench
             .run(&[(1, b"k")], |access| {
@@ -150,10 +150,10 @@ fn expired_key_that_is_locked_reads_as_absent_and_stays_until_the_end() {
         assert!(bench.stage_expire(&mut workspace, b"k", None), "PERSIST");
         bench.prepare("b", &workspace).expect("nothing changed");
         bench.clock.advance(Duration::from_millis(20));
-        let newest = bench.store.newest();
+        let newest = bench.store.newest_seq().0;
         assert_eq!(bench.get(b"k"), None);
         assert_eq!(
-            bench.store.newest(),
+            bench.store.newest_seq().0,
             newest + 1,
             "its removal waits, but the log says that its time had come"
         );

@@ -9,6 +9,7 @@ mod starts;
 use bench::Bench;
 use clock::Clock;
 use store::{EngineKind, KeyRef, Prepared, Scope, Staging, Stop, StoreError, Value};
+use ticket::Ticket;
 
 #[test]
 fn transaction_reads_its_own_writes_and_nobody_else_does() {
@@ -26,9 +27,9 @@ fn transaction_reads_its_own_writes_and_nobody_else_does() {
         bench.stage_set(&mut workspace, b"old", b"again");
         assert_eq!(bench.stage_get(&mut workspace, b"old").as_deref(), Some(&b"again"[..]));
         assert_eq!((workspace.keys(), workspace.writes()), (2, 2));
-        let newest = bench.store.newest();
+        let newest = bench.store.newest_seq().0;
         drop(workspace);
-        assert_eq!((bench.store.newest(), bench.get(b"new")), (newest, None), "nothing was logged");
+        assert_eq!((bench.store.newest_seq().0, bench.get(b"new")), (newest, None), "nothing was logged");
     });
 }
 
@@ -86,7 +87,7 @@ fn prepared_changes_are_seen_when_they_are_committed_and_not_before() {
         let Ok(Staging::Done { ticket }) = bench.prepare("one", &workspace) else {
             panic!("nothing changed")
         };
-        assert_eq!(ticket, if bench.is_log() { bench.store.newest() } else { 0 });
+        assert_eq!(ticket, if bench.is_log() { bench.store.newest() } else { Ticket::NOTHING });
         drop(workspace);
         assert_eq!((bench.get(b"k"), bench.get(b"gone")), (None, Some(b"v".to_vec())));
         assert_eq!(bench.store.locked_keys(), 4);
@@ -111,9 +112,9 @@ fn prepared_changes_are_seen_when_they_are_committed_and_not_before() {
 fn rolled_back_branch_leaves_nothing_behind() {
     Bench::each(|bench| {
         bench.prepared_set("one", b"k", b"v");
-        let newest = bench.store.newest();
+        let newest = bench.store.newest_seq().0;
         assert!(bench.rollback("one").is_some());
-        assert_eq!(bench.store.newest(), newest + 1, "one record");
+        assert_eq!(bench.store.newest_seq().0, newest + 1, "one record");
         assert_eq!((bench.get(b"k"), bench.store.locked_keys()), (None, 0));
         assert_eq!((bench.rollback("one"), bench.commit("one")), (None, None));
         bench.prepared_set("one", b"k", b"w");
@@ -180,10 +181,10 @@ fn transaction_of_the_store_alone_commits_in_one_group() {
         let mut workspace = bench.store.workspace();
         bench.stage_set(&mut workspace, b"k", b"v");
         bench.stage_del(&mut workspace, b"gone");
-        let newest = bench.store.newest();
+        let newest = bench.store.newest_seq().0;
         let Ok(Staging::Done { ticket }) = bench.commit_staged(&workspace) else { panic!("nothing changed") };
-        assert_eq!(bench.store.newest(), newest + 2);
-        assert_eq!(ticket, if bench.is_log() { newest + 2 } else { 0 });
+        assert_eq!(bench.store.newest_seq().0, newest + 2);
+        assert_eq!(ticket, if bench.is_log() { Ticket::of(newest + 2) } else { Ticket::NOTHING });
         assert_eq!((bench.get(b"k"), bench.get(b"gone")), (Some(b"v".to_vec()), None));
     });
 }
@@ -194,11 +195,17 @@ fn transaction_that_only_read_depends_on_what_it_saw() {
     bench.set(b"k", b"v", None).expect("room");
     let mut workspace = bench.store.workspace();
     bench.stage_get(&mut workspace, b"k");
-    let newest = bench.store.newest();
-    assert_eq!(bench.commit_staged(&workspace).expect("an answer"), Staging::Done { ticket: newest });
+    let newest = bench.store.newest_seq().0;
+    assert_eq!(
+        bench.commit_staged(&workspace).expect("an answer"),
+        Staging::Done { ticket: Ticket::of(newest) }
+    );
     bench.settle();
-    assert_eq!(bench.commit_staged(&workspace).expect("an answer"), Staging::Done { ticket: 0 });
-    assert_eq!(bench.store.newest(), newest, "nothing was logged");
+    assert_eq!(
+        bench.commit_staged(&workspace).expect("an answer"),
+        Staging::Done { ticket: Ticket::NOTHING }
+    );
+    assert_eq!(bench.store.newest_seq().0, newest, "nothing was logged");
 }
 
 #[test]

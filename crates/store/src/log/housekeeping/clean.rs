@@ -125,6 +125,7 @@ mod tests {
     use std::sync::atomic::AtomicU64;
 
     use clock::{SimClock, UnixMs};
+    use ticket::Ticket;
     use vfs::SimDisk;
 
     use super::*;
@@ -168,11 +169,11 @@ mod tests {
             while self.store.drive() {}
         }
 
-        fn set(&self, value: &[u8]) -> Result<u64, Stop> {
+        fn set(&self, value: &[u8]) -> Result<Ticket, Stop> {
             self.set_key(b"k", value)
         }
 
-        fn set_key(&self, key: &[u8], value: &[u8]) -> Result<u64, Stop> {
+        fn set_key(&self, key: &[u8], value: &[u8]) -> Result<Ticket, Stop> {
             let (keys, prepared) = ([KeyRef { db: 0, key }], Prepared::default());
             let mut access = self.store.access(Scope::Keys(&keys), &prepared, value.len() as u64)?;
             access.put(0, key, Value::String(value), None);
