@@ -23,7 +23,7 @@ use txn::coordinator::{Coordinator, Options, Started};
 use txn::decision_log::journal::JournalLog;
 use txn::id::{BranchId, NodeName};
 use txn::protocol::Outcome;
-use txn::resource::Resource;
+use txn::resource::{Resource, Unready};
 use vfs::RealDisk;
 
 fn main() -> ExitCode {
@@ -100,7 +100,7 @@ fn change(database: &dyn Database, branch: BranchId, text: &str, parameters: &[&
 }
 
 /// Databases are connected to in the background.
-fn wait_ready(database: &dyn Database) -> Result<(), String> {
+fn wait_ready(database: &dyn Database) -> Result<(), Unready> {
     let began = Instant::now();
     while let Err(why) = database.ready() {
         if began.elapsed() > Duration::from_secs(10) {

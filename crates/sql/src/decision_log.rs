@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use crate::error::AddressError;
 use crate::postgres::address;
 use crate::postgres::failure::{self, Failure, text};
 use crate::tls::{Tls, TlsOptions};
@@ -58,13 +59,14 @@ impl SqlLog {
         limits: Limits,
     ) -> Result<Opened<Self>, OpenError> {
         let Limits { answer_max, look_up_max } = limits;
-        let no = |why: String| OpenError::Failed(format!("not an address of PostgreSQL: {why}"));
+        let no = |why: AddressError| OpenError::Failed(format!("not an address of PostgreSQL: {why}"));
         let mut config = address::read(url).map_err(no)?;
         let tls =
             Tls::new(tls, address::is_here(&config)).map_err(|error| OpenError::Failed(error.to_string()))?;
         address::secure(&mut config, &tls).map_err(no)?;
         config.application_name("evenkeel").connect_timeout(CONNECT_MAX).tcp_user_timeout(answer_max);
-        let proof = address::proof(&config, &tls, None).map_err(OpenError::Failed)?;
+        let proof =
+            address::proof(&config, &tls, None).map_err(|error| OpenError::Failed(error.to_string()))?;
         let target = Target { config, tls, proof, answer_max };
         let shared = Arc::new(Shared::default());
         let (tell, told) = mpsc::channel();
@@ -350,8 +352,8 @@ impl LogThread {
     }
 
     /// Finds out what became of `rows`, with a session that goes on; or says why it cannot.
-    async fn look_up(&self, rows: Rows, waiting: &Waiting) -> Result<Session, String> {
-        let mut why = String::new();
+    async fn look_up(&self, rows: Rows, waiting: &Waiting) -> Result<Session, Unfound> {
+        let mut why = Unfound::Retry(String::new());
         let tries = tokio::time::timeout(self.look_up_max, self.try_until_found(&rows, &mut why)).await;
         let Ok(Some((session, found))) = tries else { return Err(why) };
         let sent: HashMap<TxId, &Vec<u8>> = rows.writes.iter().map(|(tx, record)| (*tx, record)).collect();
@@ -372,33 +374,33 @@ impl LogThread {
     async fn try_until_found(
         &self,
         rows: &Rows,
-        why: &mut String,
+        why: &mut Unfound,
     ) -> Option<(Session, HashMap<TxId, Vec<u8>>)> {
         // A server that was silent once may answer the next.
         let limit = self.look_up_max / 2;
         loop {
             match tokio::time::timeout(limit, self.try_look_up(rows)).await {
                 Ok(Ok(found)) => return Some(found),
-                Ok(Err((what, is_final))) => {
-                    *why = what;
-                    if is_final {
+                Ok(Err(unfound)) => {
+                    *why = unfound;
+                    if matches!(why, Unfound::Never(_)) {
                         return None;
                     }
                 }
-                Err(_) => *why = silence(limit),
+                Err(_) => *why = Unfound::Retry(silence(limit)),
             }
             tokio::time::sleep(LOOK_UP_PAUSE).await;
         }
     }
 
-    async fn try_look_up(&self, rows: &Rows) -> Result<(Session, HashMap<TxId, Vec<u8>>), (String, bool)> {
+    async fn try_look_up(&self, rows: &Rows) -> Result<(Session, HashMap<TxId, Vec<u8>>), Unfound> {
         let opened = Session::open(&self.target, &self.node, Duration::ZERO).await;
-        let session = opened.map_err(|error| (error.to_string(), false))?;
+        let session = opened.map_err(|error| Unfound::Retry(error.to_string()))?;
         let txs = rows.writes.iter().map(|(tx, _)| *tx);
         match session.read_back(&self.node, self.epoch, txs).await {
             Ok(Some(found)) => Ok((session, found)),
-            Ok(None) => Err(("another start of the node came between".to_owned(), true)),
-            Err(error) => Err((text(&error), false)),
+            Ok(None) => Err(Unfound::Never("another start of the node came between")),
+            Err(error) => Err(Unfound::Retry(text(&error))),
         }
     }
 
@@ -407,6 +409,17 @@ impl LogThread {
         self.shared.stop(reason);
         tell_all(waiting, |_| Err(LogError::Unknown(reason.to_owned())));
     }
+}
+
+/// Why it is not known what became of a transaction of the database.
+#[derive(Debug, thiserror::Error)]
+enum Unfound {
+    /// It may be found on the next try.
+    #[error("{0}")]
+    Retry(String),
+    /// It will never be known.
+    #[error("{0}")]
+    Never(&'static str),
 }
 
 fn tell_all(waiting: &Waiting, result: impl Fn(TxId) -> Result<(), LogError>) {

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `drivers` | the thread on which drivers run, `txn-sql` (tokio): calls return at once, and what they are given for the end is called on it |
 //! | `postgres`, `mariadb` | a database as a resource: sessions, statements, branches |
+//! | `error` | why a database is not used |
 //! | `decision_log` | decisions in a table of PostgreSQL, for who has no disk of its own |
 //! | `tls` | how connections to databases are kept secret |
 //!
@@ -24,6 +25,7 @@ extern crate self as sql;
 
 pub mod decision_log;
 mod drivers;
+mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod mariadb;
@@ -35,6 +37,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 pub use drivers::Drivers;
+pub use error::{AddressError, AdoptError, StartError, TlsError, UnknownWord};
 use txn::id::{BranchId, NodeName};
 use txn::resource::Resource;
 
@@ -49,8 +52,8 @@ pub trait Database: Resource {
     /// some databases must know.
     ///
     /// # Errors
-    /// Why it cannot be so.
-    fn adopt(&self, branch: BranchId, owner: Option<u64>) -> Result<(), String>;
+    /// [`AdoptError`].
+    fn adopt(&self, branch: BranchId, owner: Option<u64>) -> Result<(), AdoptError>;
 
     /// Its sessions now.
     fn sessions(&self) -> Sessions;
@@ -58,8 +61,8 @@ pub trait Database: Resource {
     /// Uses the address, password and certificates of `options` for sessions that are opened from now on.
     ///
     /// # Errors
-    /// What is wrong with them; nothing has changed then.
-    fn renew(&self, options: &DatabaseOptions) -> Result<(), String>;
+    /// [`StartError`]; nothing has changed then.
+    fn renew(&self, options: &DatabaseOptions) -> Result<(), StartError>;
 
     /// Ends all sessions; what is not prepared is rolled back by the database.
     fn close(&self);
@@ -166,13 +169,13 @@ pub enum Auth {
 }
 
 impl std::str::FromStr for Auth {
-    type Err = String;
+    type Err = UnknownWord;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, UnknownWord> {
         match text {
             "scram" => Ok(Self::Scram),
             "any" => Ok(Self::Any),
-            _ => Err(format!("expected scram or any, not '{text}'")),
+            _ => Err(UnknownWord(format!("expected scram or any, not '{text}'"))),
         }
     }
 }

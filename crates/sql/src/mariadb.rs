@@ -37,14 +37,14 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::tls::TlsError;
+use crate::error::{AdoptError, StartError};
 use crate::{Database, DatabaseOptions, Done, Drivers, Sessions, Statement};
 use branch::{Branch, Branches, Job, Owner, Told};
 use control::Control;
 use pool::Pool;
 use session::Server;
 use txn::id::{BranchId, NodeName};
-use txn::resource::{Abilities, Answer, Ask, Prepared, Reply, Resource};
+use txn::resource::{Abilities, Answer, Ask, Prepared, Reply, Resource, Unready};
 use xid::Xid;
 
 /// A MariaDB that takes part.
@@ -69,27 +69,6 @@ impl Default for Timing {
     fn default() -> Self {
         Self { keep_decision: Duration::from_secs(60), owner_grace: Duration::from_millis(200) }
     }
-}
-
-/// Why a database cannot be used at all.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StartError {
-    /// Its address is none.
-    #[error("not an address of MariaDB, mysql://USER:PASSWORD@HOST:PORT/DATABASE: {why}")]
-    Address {
-        /// Of which database.
-        name: String,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// It is to be spoken to in a way that cannot be.
-    #[error("{why}")]
-    Tls {
-        /// Which database.
-        name: String,
-        /// The setting.
-        why: TlsError,
-    },
 }
 
 /// What the resource and its tasks share.
@@ -167,7 +146,7 @@ impl Resource for MariaDb {
         Abilities { prepares: true, keep_decision_ms: u64::try_from(keep).unwrap_or(u64::MAX) }
     }
 
-    fn ready(&self) -> Result<(), String> {
+    fn ready(&self) -> Result<(), Unready> {
         self.shared.control.state().trouble.map_or(Ok(()), Err)
     }
 
@@ -210,12 +189,11 @@ impl Database for MariaDb {
         self.shared.push(branch, Job::Run(statement, Told::new(done)));
     }
 
-    fn adopt(&self, branch: BranchId, owner: Option<u64>) -> Result<(), String> {
+    fn adopt(&self, branch: BranchId, owner: Option<u64>) -> Result<(), AdoptError> {
         self.ready()?;
         if !self.shared.control.state().sees_all {
-            return Err(
-                "the database's user does not see who holds a branch: GRANT PROCESS ON *.* to it".to_owned()
-            );
+            let why = "the database's user does not see who holds a branch: GRANT PROCESS ON *.* to it";
+            return Err(Unready::Setting(why.to_owned()).into());
         }
         self.shared.adopt(branch, Owner(owner))
     }
@@ -224,8 +202,8 @@ impl Database for MariaDb {
         self.shared.pool.sessions()
     }
 
-    fn renew(&self, options: &DatabaseOptions) -> Result<(), String> {
-        self.shared.server.renew(options).map_err(|error| error.to_string())
+    fn renew(&self, options: &DatabaseOptions) -> Result<(), StartError> {
+        self.shared.server.renew(options)
     }
 
     fn close(&self) {

@@ -41,15 +41,16 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio_postgres::Config;
 
+use crate::error::{AddressError, AdoptError, StartError};
 use crate::lock;
-use crate::tls::{Tls, TlsError};
+use crate::tls::Tls;
 use crate::{Complaints, Database, DatabaseOptions, Done, Drivers, Sessions, Statement, StatementError};
 use branch::{Branches, Job, Told, Work};
 use failure::Failure;
 use gate::Proof;
 use pool::Pool;
 use txn::id::{BranchId, NodeName};
-use txn::resource::{Answer, Ask, Reply, Resource};
+use txn::resource::{Answer, Ask, Reply, Resource, Unready};
 
 /// A database.
 #[derive(Debug)]
@@ -58,27 +59,6 @@ pub struct Postgres {
     handle: Handle,
     /// They run until nobody needs them.
     _drivers: Arc<Drivers>,
-}
-
-/// Why a database cannot take part at all.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StartError {
-    /// Its address is none.
-    #[error("not an address of PostgreSQL: {why} (postgres://USER:PASSWORD@HOST:PORT/DATABASE)")]
-    Address {
-        /// Of which database.
-        name: String,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// It is to be spoken to in a way that cannot be.
-    #[error("{why}")]
-    Tls {
-        /// Which database.
-        name: String,
-        /// The setting.
-        why: TlsError,
-    },
 }
 
 /// What the database's tasks share.
@@ -155,7 +135,7 @@ impl Postgres {
 /// How sessions are opened, and what proves to each side who the other is.
 fn login(options: &DatabaseOptions) -> Result<(Config, (Tls, Proof)), StartError> {
     let name = || options.name.clone();
-    let no = |why: String| StartError::Address { name: name(), why };
+    let no = |why: AddressError| StartError::Address { name: name(), form: FORM, why };
     let mut config = address::read(&options.url).map_err(no)?;
     let tls = Tls::new(&options.tls, address::is_here(&config));
     let tls = tls.map_err(|why| StartError::Tls { name: name(), why })?;
@@ -169,7 +149,7 @@ impl Resource for Postgres {
         &self.inner.name
     }
 
-    fn ready(&self) -> Result<(), String> {
+    fn ready(&self) -> Result<(), Unready> {
         self.inner.pool.ready()
     }
 
@@ -218,7 +198,7 @@ impl Database for Postgres {
         }
     }
 
-    fn adopt(&self, branch: BranchId, _: Option<u64>) -> Result<(), String> {
+    fn adopt(&self, branch: BranchId, _: Option<u64>) -> Result<(), AdoptError> {
         lock(&self.inner.branches).adopt(branch)
     }
 
@@ -226,8 +206,8 @@ impl Database for Postgres {
         self.inner.pool.sessions()
     }
 
-    fn renew(&self, options: &DatabaseOptions) -> Result<(), String> {
-        let (config, trust) = login(options).map_err(|error| error.to_string())?;
+    fn renew(&self, options: &DatabaseOptions) -> Result<(), StartError> {
+        let (config, trust) = login(options)?;
         self.inner.pool.renew(config, trust, options);
         Ok(())
     }
@@ -279,6 +259,9 @@ async fn drive(inner: Arc<Inner>, branch: BranchId) {
         }
     }
 }
+
+/// What an address looks like.
+const FORM: &str = "PostgreSQL, postgres://USER:PASSWORD@HOST:PORT/DATABASE";
 
 /// See [`crate::fuzzing`].
 pub(crate) mod fuzzing {

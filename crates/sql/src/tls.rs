@@ -31,6 +31,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use crate::error::{AddressError, TlsError, UnknownWord};
+
 /// What is asked for. By default a database on this machine is spoken to in plain, all others as [`TlsMode::VerifyFull`] says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsOptions {
@@ -62,16 +64,6 @@ pub struct PemFile {
     pub path: String,
     /// What is in it.
     pub text: String,
-}
-
-/// A setting that cannot be obeyed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{setting}: {why}")]
-pub struct TlsError {
-    /// `tls`, `tls_ca`, `tls_cert` or `tls_key`.
-    pub setting: &'static str,
-    /// What is wrong with it.
-    pub why: String,
 }
 
 /// What connections to one database use.
@@ -184,9 +176,13 @@ impl Tls {
     ///
     /// # Errors
     /// It is wanted.
-    pub(crate) fn refuse_socket(&self) -> Result<(), String> {
+    pub(crate) fn refuse_socket(&self) -> Result<(), AddressError> {
         match self.is_on() {
-            true => Err(format!("a socket of this machine has no TLS, and it is to have {}", self.said())),
+            true => {
+                let said = self.said();
+                let why = format!("a socket of this machine has no TLS, and it is to have {said}");
+                Err(AddressError::Conflict(why))
+            }
             false => Ok(()),
         }
     }
@@ -265,14 +261,18 @@ impl Tls {
 }
 
 impl FromStr for TlsMode {
-    type Err = String;
+    type Err = UnknownWord;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, UnknownWord> {
         let found =
             [Self::Disable, Self::Require, Self::VerifyFull].into_iter().find(|it| it.to_string() == text);
-        found.ok_or_else(|| match text {
-            "allow" | "prefer" => format!("'{text}' would go on in plain without a word: expected {MODES}"),
-            _ => format!("expected {MODES}, not '{text}'"),
+        found.ok_or_else(|| {
+            UnknownWord(match text {
+                "allow" | "prefer" => {
+                    format!("'{text}' would go on in plain without a word: expected {MODES}")
+                }
+                _ => format!("expected {MODES}, not '{text}'"),
+            })
         })
     }
 }
@@ -364,14 +364,14 @@ fn certificates(setting: &'static str, file: &PemFile) -> Result<Vec<Certificate
 ///
 /// # Errors
 /// What it is, and where it belongs.
-pub(crate) fn refuse_in_address(url: &str) -> Result<(), String> {
+pub(crate) fn refuse_in_address(url: &str) -> Result<(), AddressError> {
     let (_, parameters) = url.split_once('?').unwrap_or_default();
     let is_about_it = |it: &&str| {
         let key = it.split('=').next().unwrap_or_default();
         IN_ADDRESSES.iter().any(|name| key.eq_ignore_ascii_case(name))
     };
     match parameters.split('&').find(is_about_it) {
-        Some(it) => Err(format!("'{it}' does not belong there: {BESIDE}")),
+        Some(it) => Err(AddressError::HasTls(format!("'{it}'"))),
         None => Ok(()),
     }
 }
@@ -382,8 +382,6 @@ pub(crate) fn is_loopback(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || number.is_ok_and(|number| number.is_loopback())
 }
 
-pub(crate) const BESIDE: &str =
-    "TLS is set beside it, with tls = disable, require or verify-full, tls_ca, tls_cert, tls_key";
 const MODES: &str = "disable, require or verify-full";
 const CHECKS: &str = "tls = verify-full";
 const IN_ADDRESSES: [&str; 14] = [
@@ -446,10 +444,12 @@ mod tests {
             assert_eq!(mode.to_string().parse(), Ok(mode));
         }
         assert!(
-            "verify-ca"
-                .parse::<TlsMode>()
-                .is_err_and(|why| why == "expected disable, require or verify-full, not 'verify-ca'")
+            "verify-ca".parse::<TlsMode>().is_err_and(
+                |why| why.to_string() == "expected disable, require or verify-full, not 'verify-ca'"
+            )
         );
-        assert!("prefer".parse::<TlsMode>().is_err_and(|why| why.contains("in plain without a word")));
+        assert!(
+            "prefer".parse::<TlsMode>().is_err_and(|why| why.to_string().contains("in plain without a word"))
+        );
     }
 }

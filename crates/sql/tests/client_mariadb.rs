@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use mariadb::MariaDb as Server;
 use mariadb_bench::{App, Bench, PATIENCE, branch, options, timing, wait_until};
-use sql::mariadb::{MariaDb, StartError};
-use sql::{Answered, Database, DatabaseOptions, Drivers, Sessions, StatementError};
+use sql::mariadb::MariaDb;
+use sql::{AdoptError, Answered, Database, DatabaseOptions, Drivers, Sessions, StartError, StatementError};
 use txn::id::{BranchId, TxId};
-use txn::resource::{Answer, Ask, Resource, Vote};
+use txn::resource::{Answer, Ask, Resource, Unready, Vote};
 
 /// A server, and a database of the test's own with a table `t`.
 struct World<S: Deref<Target = Server>> {
@@ -631,29 +631,38 @@ fn sessions_of_an_earlier_start_are_killed_before_their_branches_end() {
 fn what_is_missing_is_said() {
     let drivers = Drivers::start().unwrap();
     let error = MariaDb::start(options("db", "postgres://u:secret@h/d"), &drivers).unwrap_err();
-    let StartError::Address { name, why } = &error else { panic!("{error}") };
-    assert!(name == "db" && why.contains("mysql://") && !error.to_string().contains("secret"), "{error}");
+    let StartError::Address { name, why, .. } = &error else { panic!("{error}") };
+    assert!(
+        name == "db" && why.to_string().contains("mysql://") && !error.to_string().contains("secret"),
+        "{error}"
+    );
     let down = MariaDb::start(options("db", "mysql://u:secret@127.0.0.1:1/d"), &drivers).unwrap();
-    wait_until("it says why", || {
-        down.ready().is_err_and(|why| why.contains("refused") && !why.contains("secret"))
-    });
+    wait_until(
+        "it says why",
+        || matches!(down.ready(), Err(Unready::Retry(why)) if why.contains("refused") && !why.contains("secret")),
+    );
     assert!(down.sessions().failures > 0);
     let Some(world) = own(&[]) else { return };
     let plain = Bench::with(options("db", &world.server.url_of("plain", &world.database)));
     let error = plain.db.adopt(branch(), Some(1)).unwrap_err();
-    assert!(error.contains("GRANT PROCESS"), "{error}");
+    assert!(matches!(&error, AdoptError::Unready(Unready::Setting(_))), "{error:?}");
+    assert!(error.to_string().contains("GRANT PROCESS"), "{error}");
     // What it runs itself needs no more than its own sessions.
     let (branch, session) = plain.prepared(1);
     world.sql(&format!("KILL {session}"));
     plain.ask_until_done(branch, Ask::Commit);
     let denied =
         MariaDb::start(options("db", &world.server.url_of("nobody", &world.database)), &drivers).unwrap();
-    wait_until("it says why", || denied.ready().is_err_and(|why| why.contains("denied")));
+    wait_until(
+        "it says why",
+        || matches!(denied.ready(), Err(Unready::Setting(why)) if why.contains("denied")),
+    );
     world.sql("SET GLOBAL innodb_flush_log_at_trx_commit = 2");
     let careless = MariaDb::start_with(options("db", &world.url()), timing(), &drivers).unwrap();
-    wait_until("it says why", || {
-        careless.ready().is_err_and(|why| why.contains("innodb_flush_log_at_trx_commit"))
-    });
+    wait_until(
+        "it says why",
+        || matches!(careless.ready(), Err(Unready::Setting(why)) if why.contains("innodb_flush_log_at_trx_commit")),
+    );
 }
 
 /// Drills look for what was left behind by this: `INNODB_TRX`, asked more often than every tenth of a second, went on showing a branch that

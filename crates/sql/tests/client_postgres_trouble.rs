@@ -14,7 +14,7 @@ use txn::coordinator::Options;
 use txn::decision_log::{Cycle, DecisionLog, LogCounters, Refused, Waiter};
 use txn::id::{BranchId, NodeName, TxId};
 use txn::protocol::Outcome;
-use txn::resource::{Answer, Ask, Resource, Vote};
+use txn::resource::{Answer, Ask, Resource, Unready, Vote};
 
 /// A log before which something happens: all branches are prepared, and nothing is decided.
 struct Before {
@@ -96,14 +96,19 @@ fn database_that_prepares_nothing_says_so_and_what_to_do() {
     let mut lane = node.coordinator.lane();
     let tx = lane.begin(PATIENCE).unwrap();
     until("it was asked", || node.databases.iter().all(|it| it.sessions().open > 0));
-    until("it says why", || node.databases[0].ready().is_err_and(|why| !why.contains("not connected")));
+    until("it says why", || {
+        node.databases[0].ready().is_err_and(|why| !why.to_string().contains("not connected"))
+    });
     let why = lane.enlist(tx, 0).unwrap_err().to_string();
     for part in ["max_prepared_transactions is 0", "postgresql.conf", "restart", &world.names[0]] {
         assert!(why.contains(part), "{why}");
     }
     // It is asked again, and heard that it was put right.
     world.server().kill();
-    until("it is gone", || node.databases[0].ready().is_err_and(|why| why.contains("tried again")));
+    until(
+        "it is gone",
+        || matches!(node.databases[0].ready(), Err(Unready::Retry(why)) if why.contains("tried again")),
+    );
     world.server().run(&[]);
     until("it is ready", || node.databases.iter().all(|it| it.ready().is_ok()));
     let tx = node.insert(&mut lane, 1, "x");
@@ -112,7 +117,10 @@ fn database_that_prepares_nothing_says_so_and_what_to_do() {
     // One that would lose what it acknowledged takes no branches.
     world.server().kill();
     world.server().run(&["fsync=off"]);
-    until("it is heard", || node.databases[0].ready().is_err_and(|why| why.contains("fsync = off")));
+    until(
+        "it is heard",
+        || matches!(node.databases[0].ready(), Err(Unready::Setting(why)) if why.contains("fsync = off")),
+    );
 }
 
 /// `kill -9` of the server when both branches are prepared: the decision stands, and they commit when it runs again. Nobody waits

@@ -69,7 +69,7 @@ fn why_not(world: &World, drivers: &Arc<Drivers>, url: &str, tls: TlsOptions) ->
     let database = Postgres::start(&options, drivers).unwrap();
     let mut why = String::new();
     until("it says why", || {
-        why = database.ready().expect_err("it is not to be");
+        why = database.ready().expect_err("it is not to be").to_string();
         !why.contains("not connected yet")
     });
     why
@@ -239,7 +239,7 @@ fn mariadb_that_does_not_prove_who_it_is_is_not_spoken_to() {
         let database = MariaDb::start(options, &drivers).unwrap();
         let mut why = String::new();
         wait_until("it says why", || {
-            why = database.ready().expect_err("it is not to be");
+            why = database.ready().expect_err("it is not to be").to_string();
             !why.contains("not connected yet")
         });
         why

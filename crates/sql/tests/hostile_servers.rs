@@ -72,7 +72,7 @@ impl Hostile {
             assert!(begun.elapsed() < PATIENCE, "nothing came of it: {:?}", database.ready());
             std::thread::yield_now();
         }
-        let trouble = database.ready().unwrap_err();
+        let trouble = database.ready().unwrap_err().to_string();
         database.close();
         trouble
     }
@@ -83,7 +83,9 @@ impl Hostile {
 }
 
 fn waits(database: &Arc<dyn Database>) -> bool {
-    database.ready().is_err_and(|why| why.contains("not connected yet") || why.contains("has not connected"))
+    database.ready().is_err_and(|why| {
+        why.to_string().contains("not connected yet") || why.to_string().contains("has not connected")
+    })
 }
 
 /// Sends `message` again and again; how many bytes were taken.

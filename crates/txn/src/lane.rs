@@ -30,6 +30,7 @@ use crate::decision_log::Cycle;
 use crate::id::{BranchId, TxId};
 use crate::inbox::Inbox;
 use crate::protocol::{Misuse, Outcome};
+use crate::resource::Unready;
 pub(crate) use inner::{LaneInner, lane_of};
 
 /// Transactions of one thread.
@@ -59,7 +60,7 @@ pub enum LaneError {
     NoResource(u16),
     /// The resource takes no branches now.
     #[error("resource {0} takes no branches: {1}")]
-    NotReady(Box<str>, String),
+    NotReady(Box<str>, Unready),
 }
 
 /// Monotonic and wall-clock time of one moment.

@@ -33,8 +33,8 @@ pub trait Resource: Debug + Send + Sync {
     /// Whether branches can be enlisted now.
     ///
     /// # Errors
-    /// Why not, and what to do about it.
-    fn ready(&self) -> Result<(), String> {
+    /// [`Unready`]: why not, and what to do about it.
+    fn ready(&self) -> Result<(), Unready> {
         Ok(())
     }
 
@@ -64,6 +64,32 @@ pub trait Resource: Debug + Send + Sync {
     fn forget(&self, branch: BranchId, reply: Reply) {
         let _ = branch;
         reply.answer(Answer::Done);
+    }
+}
+
+/// Why a resource takes no branches now, by what its caller can do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unready {
+    /// Try again later: it does not answer, or has no room, and that may end by itself.
+    #[error("{0}")]
+    Retry(String),
+    /// Have an operator change the setting that is named, of the resource or of this server: it ends by nothing else.
+    #[error("{0}")]
+    Setting(String),
+    /// Nothing: it was closed.
+    #[error("{0}")]
+    Closed(&'static str),
+}
+
+impl Unready {
+    /// The same, said with more around it.
+    #[must_use]
+    pub fn worded(self, how: impl FnOnce(String) -> String) -> Self {
+        match self {
+            Self::Retry(why) => Self::Retry(how(why)),
+            Self::Setting(why) => Self::Setting(how(why)),
+            Self::Closed(why) => Self::Closed(why),
+        }
     }
 }
 

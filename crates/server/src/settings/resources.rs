@@ -19,8 +19,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use sql::Auth;
 use sql::tls::{PemFile, TlsOptions};
+use sql::{Auth, UnknownWord};
 use toml::de::{DeTable, DeValue};
 use txn::resource::RESOURCE_NAME_BYTES_MAX;
 
@@ -174,8 +174,8 @@ fn read_one(name: &str, at: Range<usize>, table: &DeTable<'_>) -> Result<Resourc
             }
             "connect_timeout" => connect = timeout(&text).map_err(wrong)?,
             "statement_timeout" => statement = timeout(&text).map_err(wrong)?,
-            "auth" => auth = Some((text.parse().map_err(wrong)?, value.span())),
-            "tls" => tls.mode = Some(text.parse().map_err(wrong)?),
+            "auth" => auth = Some((word(&text).map_err(wrong)?, value.span())),
+            "tls" => tls.mode = Some(word(&text).map_err(wrong)?),
             "tls_ca" => tls.ca = Some(unread(text)),
             "tls_cert" => tls.cert = Some(unread(text)),
             "tls_key" => tls.key = Some(unread(text)),
@@ -214,6 +214,10 @@ fn read_one(name: &str, at: Range<usize>, table: &DeTable<'_>) -> Result<Resourc
 
 fn unread(path: String) -> PemFile {
     PemFile { path, text: String::new() }
+}
+
+fn word<T: std::str::FromStr<Err = UnknownWord>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error: UnknownWord| error.to_string())
 }
 
 fn timeout(text: &str) -> Result<Duration, String> {

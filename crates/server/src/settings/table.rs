@@ -400,7 +400,7 @@ table! {
     }
     txn_start_wait: Duration = "txn.start_wait" {
         form: "DURATION", default: "5s", bounds: ["0s", "10m"], runtime: false,
-        summary: "For this time after the start TX.SQL and TX.ENLIST wait for a database that is not ready, instead of failing.",
+        summary: "For this time after the start TX.SQL and TX.ENLIST wait for a database that does not answer yet, instead of failing.",
         reason: "The server accepts clients at once and connects to the databases meanwhile.",
     }
     txn_lock_wait: Duration = "txn.lock_wait" {

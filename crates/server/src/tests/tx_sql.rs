@@ -1,17 +1,19 @@
 //! Statements in databases that answer when a test says so.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use clock::Clock as _;
 use reactor::Step;
 use resp::encode_command;
-use sql::{Answered, Database, DatabaseOptions, Done, Sessions, Statement, StatementError};
+use sql::{
+    AddressError, AdoptError, Answered, Database, DatabaseOptions, Done, Sessions, StartError, Statement,
+    StatementError,
+};
 use txn::dummy::Dummy;
 use txn::id::BranchId;
-use txn::resource::{Reply, Resource};
+use txn::resource::{Reply, Resource, Unready};
 
 use super::{Harness, Wire};
 use crate::settings::{ResourceKind, Settings, Size};
@@ -22,7 +24,8 @@ use crate::tx::TransactionsError;
 #[derive(Debug)]
 struct Scripted {
     protocol: Dummy,
-    is_down: AtomicBool,
+    /// Why it is not ready.
+    down: Mutex<Option<Unready>>,
     given: Mutex<VecDeque<Given>>,
     /// Addresses that it was given anew.
     renewed: Mutex<Vec<String>>,
@@ -43,7 +46,7 @@ impl Scripted {
     fn named(name: &str, kind: ResourceKind) -> (Arc<Self>, Named) {
         let database = Arc::new(Self {
             protocol: Dummy::new(name),
-            is_down: AtomicBool::new(false),
+            down: Mutex::default(),
             given: Mutex::default(),
             renewed: Mutex::default(),
         });
@@ -53,6 +56,11 @@ impl Scripted {
     /// The statements that wait for an answer.
     fn given(&self) -> Vec<String> {
         self.given.lock().unwrap().iter().map(|given| given.text.clone()).collect()
+    }
+
+    /// It is not ready from now on, or is again.
+    fn falls(&self, why: Option<Unready>) {
+        *self.down.lock().unwrap() = why;
     }
 
     /// Answers the first of them.
@@ -67,8 +75,8 @@ impl Resource for Scripted {
         self.protocol.name()
     }
 
-    fn ready(&self) -> Result<(), String> {
-        if self.is_down.load(Ordering::SeqCst) { Err("not connected yet".to_owned()) } else { Ok(()) }
+    fn ready(&self) -> Result<(), Unready> {
+        self.down.lock().unwrap().clone().map_or(Ok(()), Err)
     }
 
     fn prepare(&self, branch: BranchId, reply: Reply) {
@@ -100,7 +108,7 @@ impl Database for Scripted {
         self.given.lock().unwrap().push_back(Given { text, done });
     }
 
-    fn adopt(&self, _: BranchId, _: Option<u64>) -> Result<(), String> {
+    fn adopt(&self, _: BranchId, _: Option<u64>) -> Result<(), AdoptError> {
         Ok(())
     }
 
@@ -108,9 +116,11 @@ impl Database for Scripted {
         Sessions::default()
     }
 
-    fn renew(&self, options: &DatabaseOptions) -> Result<(), String> {
+    fn renew(&self, options: &DatabaseOptions) -> Result<(), StartError> {
         self.renewed.lock().unwrap().push(options.url.clone());
-        if options.url.contains("wrong") { Err("a wrong address".to_owned()) } else { Ok(()) }
+        let why = AddressError::Malformed("it names no host".to_owned());
+        let wrong = StartError::Address { name: options.name.clone(), form: "a script", why };
+        if options.url.contains("wrong") { Err(wrong) } else { Ok(()) }
     }
 
     fn close(&self) {
@@ -299,7 +309,7 @@ fn server_that_has_just_started_waits_for_a_database_and_not_for_ever() {
     for comes in [true, false] {
         let mut scene = Scene::with(|settings| settings.txn_start_wait = Duration::from_secs(2));
         let id = scene.id();
-        scene.one.is_down.store(true, Ordering::SeqCst);
+        scene.one.falls(Some(Unready::Retry("not connected yet".to_owned())));
         let statement = ["TX.SQL", "$", "one", "a"];
         let enlist = ["TX.ENLIST", &id, "RESOURCE", "one"];
         let mut enlists = scene.harness.connect();
@@ -307,7 +317,9 @@ fn server_that_has_just_started_waits_for_a_database_and_not_for_ever() {
         assert_eq!(scene.harness.raw(&mut enlists, &enlist), "");
         assert_eq!((scene.wire.step, enlists.step), (Step::Park, Step::Park));
         assert_eq!(scene.harness.after(&mut scene.wire, Duration::from_millis(1_900)), b"");
-        scene.one.is_down.store(!comes, Ordering::SeqCst);
+        if comes {
+            scene.one.falls(None);
+        }
         let told = scene.harness.after(&mut scene.wire, Duration::from_millis(100));
         let enlisted = scene.harness.after(&mut enlists, Duration::ZERO);
         if comes {
@@ -323,6 +335,20 @@ fn server_that_has_just_started_waits_for_a_database_and_not_for_ever() {
         let id = scene.send(&[&["TX.BEGIN"]]).split("\r\n").nth(4).unwrap().to_owned();
         let told = scene.send(&[&["TX.SQL", &id, "one", "a"]]);
         assert!(told.starts_with("-ERR"), "{told}");
+    }
+}
+
+/// With `fsync = off` nothing but its operator makes a database ready: its clients waited for `txn.start_wait` and were refused then.
+#[test]
+fn database_that_a_setting_keeps_from_being_ready_is_not_waited_for_after_the_start() {
+    for why in [Unready::Setting("it runs with fsync = off".to_owned()), Unready::Closed("it was closed")] {
+        for rest in [["TX.SQL", "one"], ["TX.ENLIST", "RESOURCE"]] {
+            let mut scene = Scene::with(|settings| settings.txn_start_wait = Duration::from_secs(2));
+            let id = scene.id();
+            scene.one.falls(Some(why.clone()));
+            let told = scene.send(&[&[rest[0], &id, rest[1], "one"]]);
+            assert!(told.starts_with("-ERR") && told.contains(&why.to_string()), "{told}");
+        }
     }
 }
 
@@ -434,6 +460,8 @@ fn databases_are_given_new_passwords_by_name_and_one_that_is_wrong_is_named() {
     let wrong = resources([("one", "postgres://a@h/d"), ("other", "mysql://a@wrong/d")]);
     assert_eq!(
         transactions.renew(&wrong),
-        Err(TransactionsError::Setting("resource.other: a wrong address".to_owned()))
+        Err(TransactionsError::Setting(
+            "resource.other: not an address of a script: it names no host".to_owned()
+        ))
     );
 }

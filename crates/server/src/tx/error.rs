@@ -1,5 +1,6 @@
 //! Errors of transactions, by what can be done about them.
 
+use sql::AdoptError;
 use txn::id::TxId;
 use txn::lane::LaneError;
 use txn::protocol::{Misuse, Outcome};
@@ -19,9 +20,9 @@ pub(crate) enum TxError {
     /// Another one is to be begun.
     #[error("transaction {tx} has ended: {}", said(.outcome))]
     Ended { tx: TxId, outcome: Outcome },
-    /// A database takes no branch now: its operator is to be asked.
+    /// A database takes no branch of the application's.
     #[error("{0}")]
-    Database(String),
+    Database(#[from] AdoptError),
     /// The coordinator refuses.
     #[error("{0}")]
     Lane(#[from] LaneError),

@@ -69,7 +69,7 @@ impl Transactions {
         let of_resource = |named: &super::Named| ResourceFigures {
             name: named.name.to_string(),
             kind: named.kind,
-            trouble: named.database.ready().err().unwrap_or_default(),
+            trouble: named.database.ready().err().map_or_else(String::new, |why| why.to_string()),
             sessions: named.database.sessions(),
         };
         TransactionFigures {

@@ -41,11 +41,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use clock::{Clock, Nanos};
-use sql::{Database, Drivers};
+use sql::{AdoptError, Database, Drivers};
 use txn::coordinator::{Coordinator, TransactionInfo};
 use txn::id::{BranchId, NodeName, TxId};
 use txn::lane::LaneError;
 use txn::protocol::{self, BranchState, Misuse, Outcome};
+use txn::resource::Unready;
 use txn::shared_lane::SharedLane;
 
 use crate::long::LongCommands;
@@ -170,7 +171,7 @@ impl Transactions {
     /// Whether the database at `place` is not ready and worth waiting for: the server has just started, and `tx` may still use it.
     pub(crate) fn may_become_ready(&self, tx: TxId, place: u16, now: Nanos) -> bool {
         now < self.starts_until
-            && self.databases[usize::from(place) - 1].database.ready().is_err()
+            && matches!(self.databases[usize::from(place) - 1].database.ready(), Err(Unready::Retry(_)))
             && self.check_active(tx).is_ok()
     }
 
@@ -183,8 +184,8 @@ impl Transactions {
         owner: Option<u64>,
     ) -> Result<BranchId, TxError> {
         self.check_active(tx)?;
-        named.database.ready().map_err(TxError::Database)?;
-        named.database.adopt(SharedLane::branch(tx, place), owner).map_err(TxError::Database)?;
+        named.database.ready().map_err(AdoptError::from)?;
+        named.database.adopt(SharedLane::branch(tx, place), owner)?;
         self.enlist(tx, place)
     }
 

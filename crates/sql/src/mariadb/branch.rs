@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 
 use super::Shared;
 use super::work::Work;
+use crate::error::AdoptError;
 use crate::{Answered, Done, Statement, StatementError};
 use txn::id::BranchId;
 use txn::resource::{Answer, Ask, Reply};
@@ -109,12 +110,12 @@ impl Shared {
     }
 
     /// The application prepares branch `id`.
-    pub(super) fn adopt(self: &Arc<Self>, id: BranchId, owner: Owner) -> Result<(), String> {
+    pub(super) fn adopt(self: &Arc<Self>, id: BranchId, owner: Owner) -> Result<(), AdoptError> {
         let mut branches = self.branches();
         let branch = Arc::clone(branches.live.entry(id).or_insert_with(|| Arc::new(Branch::new(id))));
         let mut state = branch.state();
         if state.has_run {
-            return Err("statements were run in this branch: it is prepared here".to_owned());
+            return Err(AdoptError::Taken("statements were run in this branch: it is prepared here"));
         }
         state.adopted = Some(owner);
         drop((state, branches));

@@ -40,6 +40,7 @@ use super::monitor;
 use super::session::{NO_SUCH_THREAD, Server, Trouble, all, first, within};
 use super::xid::Xid;
 use crate::Complaints;
+use txn::resource::Unready;
 
 /// Asks the server.
 #[derive(Debug)]
@@ -71,7 +72,7 @@ struct Lists {
 #[derive(Clone, Debug)]
 pub(super) struct State {
     /// Why no branch can be taken; `None`: one can.
-    pub(super) trouble: Option<String>,
+    pub(super) trouble: Option<Unready>,
     /// It sees other users' sessions, and the engine's transactions.
     pub(super) sees_all: bool,
 }
@@ -81,7 +82,8 @@ pub(super) type Attached = (u64, u64);
 
 impl Control {
     pub(super) fn new(server: Arc<Server>) -> Self {
-        let state = State { trouble: Some("it has not connected yet".to_owned()), sees_all: false };
+        let trouble = Some(Unready::Retry("it has not connected yet".to_owned()));
+        let state = State { trouble, sees_all: false };
         Self {
             server,
             conn: tokio::sync::Mutex::default(),
@@ -381,7 +383,7 @@ impl Control {
                 Ok(more) => rows.extend(more),
                 Err(trouble) => {
                     match &trouble {
-                        Trouble::Lost(why) => self.note(Some(why.clone())),
+                        Trouble::Lost(why) => self.note(Some(Unready::Retry(why.clone()))),
                         // Of several, the others may have left something.
                         Trouble::Refused(..) if questions.len() == 1 => *place = Some(conn),
                         Trouble::Refused(..) => {}
@@ -395,19 +397,22 @@ impl Control {
     }
 
     async fn connect(&self) -> Result<Conn, Trouble> {
-        let connected = match self.server.connect().await {
-            Ok(mut conn) => {
-                check(&mut conn, self.server.connect_timeout).await.map(|sees_all| (conn, sees_all))
-            }
-            Err(trouble) => Err(trouble),
-        };
-        let (conn, sees_all) = connected.inspect_err(|why| self.note(Some(why.text().to_owned())))?;
+        let connected = self.server.connect().await;
+        let mut conn = connected.map_err(|(trouble, unready)| {
+            self.note(Some(unready));
+            trouble
+        })?;
+        let sees_all = check(&mut conn, self.server.connect_timeout).await.map_err(|unready| {
+            let trouble = Trouble::Lost(unready.to_string());
+            self.note(Some(unready));
+            trouble
+        })?;
         self.state.lock().unwrap_or_else(PoisonError::into_inner).sees_all = sees_all;
         self.note(None);
         Ok(conn)
     }
 
-    fn note(&self, trouble: Option<String>) {
+    fn note(&self, trouble: Option<Unready>) {
         if trouble.is_some() {
             self.broke.notify_one();
         }
@@ -422,21 +427,25 @@ impl std::fmt::Debug for Back {
 }
 
 /// Whether the server can do what it must; whether this user sees other users' sessions.
-async fn check(conn: &mut Conn, limit: Duration) -> Result<bool, Trouble> {
+async fn check(conn: &mut Conn, limit: Duration) -> Result<bool, Unready> {
+    let later = |trouble: Trouble| Unready::Retry(trouble.text().to_owned());
     if let Err(trouble) = within(limit, conn.query_drop("XA RECOVER")).await {
         let text =
             format!("XA RECOVER: {}; MySQL wants GRANT XA_RECOVER_ADMIN ON *.* for it", trouble.text());
-        return Err(Trouble::Lost(text));
+        return Err(match trouble {
+            Trouble::Refused(..) => Unready::Setting(text),
+            Trouble::Lost(_) => Unready::Retry(text),
+        });
     }
     let flush = "SELECT @@innodb_flush_log_at_trx_commit";
-    let flush = within(limit, first::<u8>(conn, flush)).await?;
+    let flush = within(limit, first::<u8>(conn, flush)).await.map_err(later)?;
     if !matches!(flush, Some(1 | 3)) {
         let text =
             "innodb_flush_log_at_trx_commit is neither 1 nor 3: a branch that is prepared could be forgotten";
-        return Err(Trouble::Lost(text.to_owned()));
+        return Err(Unready::Setting(text.to_owned()));
     }
     match within(limit, conn.query_drop(MONITOR)).await {
-        Err(Trouble::Lost(why)) => Err(Trouble::Lost(why)),
+        Err(trouble @ Trouble::Lost(_)) => Err(later(trouble)),
         seen => Ok(seen.is_ok()),
     }
 }

@@ -115,7 +115,7 @@ impl Work {
         xid: &Xid,
         commits: bool,
     ) -> Result<(), Trouble> {
-        self.settle(shared).await.map_err(|why| Trouble::Refused(0, why))?;
+        self.settle(shared).await.map_err(|trouble| Trouble::Refused(0, trouble.text().to_owned()))?;
         let Some(found) = shared.control.find(&xid.id).await? else { return Ok(()) };
         match found.by {
             By::Here => {

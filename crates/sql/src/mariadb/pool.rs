@@ -17,6 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::session::{Server, Session, Trouble};
 use crate::Sessions;
+use txn::resource::Unready;
 
 /// The sessions.
 #[derive(Debug)]
@@ -50,18 +51,18 @@ impl Pool {
     ///
     /// # Errors
     /// None was free in time.
-    pub(super) async fn place(&self) -> Result<Permit, String> {
+    pub(super) async fn place(&self) -> Result<Permit, Unready> {
         let limit = self.server.connect_timeout;
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let _waits = Waits(&self.waiting);
         let permit = tokio::time::timeout(limit, Arc::clone(&self.permits).acquire_owned()).await;
         match permit {
             Ok(Ok(permit)) => Ok(Permit(permit)),
-            Ok(Err(_)) => Err("the database was closed".to_owned()),
-            Err(_) => Err(format!(
+            Ok(Err(_)) => Err(Unready::Closed("the database was closed")),
+            Err(_) => Err(Unready::Retry(format!(
                 "no session was free within {limit:?}, all {} are in branches",
                 self.sessions_max
-            )),
+            ))),
         }
     }
 

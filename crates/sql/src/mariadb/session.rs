@@ -22,11 +22,13 @@ use std::time::Duration;
 use mysql_async::prelude::{FromRow, Queryable};
 use mysql_async::{Conn, Error, Opts, OptsBuilder, Row, Value, from_row_opt};
 
-use super::StartError;
 use super::statement;
 use super::xid::Xid;
-use crate::tls::{BESIDE, Tls, is_loopback, refuse_in_address};
+use crate::error::AddressError::{self, Conflict, HasTls, Malformed};
+use crate::error::StartError;
+use crate::tls::{Tls, is_loopback, refuse_in_address};
 use crate::{Answered, DatabaseOptions, Statement};
+use txn::resource::Unready;
 
 /// What all sessions of a database have in common.
 pub(super) struct Server {
@@ -87,7 +89,7 @@ impl Server {
 
     fn login(options: &DatabaseOptions) -> Result<(Opts, Tls), StartError> {
         let DatabaseOptions { name, url, tls, .. } = options;
-        let no = |why: String| StartError::Address { name: name.clone(), why };
+        let no = |why: AddressError| StartError::Address { name: name.clone(), form: FORM, why };
         let opts = address(url).map_err(no)?;
         let is_here = opts.socket().is_some() || is_loopback(opts.ip_or_hostname());
         let tls = Tls::new(tls, is_here).map_err(|why| StartError::Tls { name: name.clone(), why })?;
@@ -96,9 +98,9 @@ impl Server {
         }
         if !tls.is_on() && opts.socket().is_none() && (opts.enable_cleartext_plugin() || !opts.secure_auth())
         {
-            return Err(no("it lets the server have the password in plain text, or as good as that (enable_cleartext_plugin, secure_auth), \
+            return Err(no(Conflict("it lets the server have the password in plain text, or as good as that (enable_cleartext_plugin, secure_auth), \
                            over a connection without TLS"
-                .to_owned()));
+                .to_owned())));
         }
         let secret = tls.mariadb(opts.ip_or_hostname());
         let opts = OptsBuilder::from_opts(opts)
@@ -113,15 +115,31 @@ impl Server {
     }
 
     /// A connection that holds no lock: for questions, never for branches.
-    pub(super) async fn connect(&self) -> Result<Conn, Trouble> {
-        within(self.connect_timeout, async { Ok(self.dial().await) }).await?
+    ///
+    /// # Errors
+    /// What happened, and what that means for whoever wants a branch.
+    pub(super) async fn connect(&self) -> Result<Conn, (Trouble, Unready)> {
+        let later = |trouble: Trouble| {
+            let unready = Unready::Retry(trouble.text().to_owned());
+            (trouble, unready)
+        };
+        within(self.connect_timeout, async { Ok(self.dial().await) }).await.map_err(later)?
     }
 
-    async fn dial(&self) -> Result<Conn, Trouble> {
+    /// As [`Self::connect`], however long it takes. A login that is refused, or TLS that is not had, is a matter of settings.
+    async fn dial(&self) -> Result<Conn, (Trouble, Unready)> {
         let (opts, tls) = self.login.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Conn::new(opts).await.map_err(|error| match (Trouble::of(&error), tls.advice(&error)) {
-            (Trouble::Lost(why), Some(advice)) => Trouble::Lost(format!("{why}; {advice}")),
-            (trouble, _) => trouble,
+            (Trouble::Lost(why), Some(advice)) => {
+                let text = format!("{why}; {advice}");
+                (Trouble::Lost(text.clone()), Unready::Setting(text))
+            }
+            (trouble, _) => {
+                let text = trouble.text().to_owned();
+                let is_refused = LOGIN_REFUSED.iter().any(|code| trouble.is(*code));
+                let unready = if is_refused { Unready::Setting(text) } else { Unready::Retry(text) };
+                (trouble, unready)
+            }
         })
     }
 
@@ -162,7 +180,7 @@ impl Session {
     async fn connect(server: &Arc<Server>) -> mysql_async::Result<Result<Self, Trouble>> {
         let mut conn = match server.dial().await {
             Ok(conn) => conn,
-            Err(trouble) => return Ok(Err(trouble)),
+            Err((trouble, _)) => return Ok(Err(trouble)),
         };
         let lost = |what: &str| Ok(Err(Trouble::Lost(what.to_owned())));
         let Some(id) = first::<u64>(&mut conn, "SELECT CONNECTION_ID()").await? else {
@@ -371,14 +389,15 @@ fn late(limit: Duration) -> String {
 ///
 /// # Errors
 /// It leads nowhere, or says how to get there: the driver's words for TLS have no place in it.
-fn address(url: &str) -> Result<Opts, String> {
+fn address(url: &str) -> Result<Opts, AddressError> {
     refuse_in_address(url)?;
     // Rest of the address may hold a password: it is not shown.
     let rest = url.strip_prefix("mariadb://").or_else(|| url.strip_prefix("mysql://"));
-    let rest = rest.ok_or("it begins with neither mysql:// nor mariadb://")?;
-    let opts = Opts::from_url(&format!("mysql://{rest}")).map_err(|error| error.to_string())?;
+    let neither = || Malformed("it begins with neither mysql:// nor mariadb://".to_owned());
+    let rest = rest.ok_or_else(neither)?;
+    let opts = Opts::from_url(&format!("mysql://{rest}")).map_err(|error| Malformed(error.to_string()))?;
     match opts.ssl_opts() {
-        Some(_) => Err(format!("require_ssl does not belong there: {BESIDE}")),
+        Some(_) => Err(HasTls("require_ssl".to_owned())),
         None => Ok(opts),
     }
 }
@@ -390,6 +409,8 @@ fn fnv(bytes: &[u8]) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
+/// What an address looks like.
+const FORM: &str = "MariaDB, mysql://USER:PASSWORD@HOST:PORT/DATABASE";
 /// XAER_NOTA: the identifier is unknown, or a session holds it.
 pub(super) const NOTA: u16 = 1397;
 /// XAER_RMFAIL: not in this state.
@@ -405,6 +426,8 @@ pub(super) const NO_SUCH_THREAD: u16 = 1094;
 
 /// Errors of a session that ends: shutdown, trouble of the network, interrupted, killed.
 const DYING: [u16; 9] = [1053, 1152, 1158, 1159, 1160, 1161, 1184, 1317, 1927];
+/// No such user or database, or not with this password: ER_DBACCESS_DENIED, ER_ACCESS_DENIED, ER_BAD_DB, ER_ACCESS_DENIED_NO_PASSWORD.
+const LOGIN_REFUSED: [u16; 4] = [1044, 1045, 1049, 1698];
 const WRITES: &str = "SELECT SUM(VARIABLE_VALUE) FROM information_schema.SESSION_STATUS \
      WHERE VARIABLE_NAME IN ('HANDLER_WRITE', 'HANDLER_UPDATE', 'HANDLER_DELETE')";
 const KEEPALIVE: Duration = Duration::from_secs(10);

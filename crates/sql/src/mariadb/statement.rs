@@ -9,6 +9,8 @@
 use mysql_async::consts::ColumnType;
 use mysql_async::{Column, Params, Row, Value};
 
+use crate::StatementError::{self, Refused};
+
 /// What a statement may do to the session that runs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -23,11 +25,12 @@ pub(crate) enum Kind {
 /// What `text` may do.
 ///
 /// # Errors
-/// Why it is not run.
-pub(super) fn judge(text: &str) -> Result<Kind, String> {
+/// [`StatementError::Refused`]: why it is not run.
+pub(super) fn judge(text: &str) -> Result<Kind, StatementError> {
     let upper = text.to_ascii_uppercase();
     if let Some(what) = FORBIDDEN.iter().find(|what| upper.contains(**what)) {
-        return Err(format!("{what} is not for a branch: by a lock of its own a session is known to live"));
+        let why = format!("{what} is not for a branch: by a lock of its own a session is known to live");
+        return Err(Refused(why));
     }
     let word = first_word(&upper);
     let kind = KINDS.iter().find(|(keyword, _)| *keyword == word).map(|(_, kind)| *kind);
@@ -39,7 +42,9 @@ pub(super) fn judge(text: &str) -> Result<Kind, String> {
         None => {
             let word: String = word.chars().take(32).collect();
             let known = KINDS.map(|(keyword, _)| keyword).join(", ");
-            Err(format!("{word:?} is not for a branch, which runs {known}; it ends with its transaction"))
+            let why =
+                format!("{word:?} is not for a branch, which runs {known}; it ends with its transaction");
+            Err(Refused(why))
         }
     }
 }

@@ -69,7 +69,7 @@ impl Work {
         branch: &Branch,
         statement: Statement,
     ) -> Result<Answered, StatementError> {
-        let kind = statement::judge(&statement.text).map_err(StatementError::Refused)?;
+        let kind = statement::judge(&statement.text)?;
         match &self.state {
             BranchState::New | BranchState::Open => {}
             BranchState::Broken(why) => return Err(StatementError::Failed(why.clone())),
@@ -151,7 +151,7 @@ impl Work {
         kind: Kind,
     ) -> Result<Answered, StatementError> {
         if self.state == BranchState::New {
-            self.begin(shared, xid, kind).await.map_err(StatementError::Refused)?;
+            self.begin(shared, xid, kind).await?;
         }
         let (session, _) = self.session.as_mut().expect("an open branch has a session");
         session.is_clean &= kind != Kind::Sullies;
@@ -174,12 +174,17 @@ impl Work {
     }
 
     /// Takes a session and begins the branch in it. A session that was idle may be dead: then the next is tried.
-    async fn begin(&mut self, shared: &Shared, xid: &Xid, kind: Kind) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// [`StatementError::Refused`].
+    async fn begin(&mut self, shared: &Shared, xid: &Xid, kind: Kind) -> Result<(), StatementError> {
+        let refused = |trouble: &Trouble| StatementError::Refused(trouble.text().to_owned());
         loop {
-            self.settle(shared).await?;
-            let place = shared.pool.place().await?;
-            let (session, was_idle) =
-                shared.pool.session(&place).await.map_err(|trouble| trouble.text().to_owned())?;
+            self.settle(shared).await.map_err(|trouble| refused(&trouble))?;
+            let place = shared.pool.place().await;
+            let place = place.map_err(|unready| StatementError::Refused(unready.to_string()))?;
+            let taken = shared.pool.session(&place).await;
+            let (session, was_idle) = taken.map_err(|trouble| refused(&trouble))?;
             let (session, _) = self.session.insert((session, place));
             let written = if kind == Kind::Reads { session.writes().await.map(Some) } else { Ok(None) };
             let begun = match written {
@@ -195,7 +200,7 @@ impl Work {
                 Err(Trouble::Lost(_)) if was_idle => self.lose(),
                 Err(trouble) => {
                     self.lose();
-                    return Err(trouble.text().to_owned());
+                    return Err(refused(&trouble));
                 }
             }
         }
@@ -247,8 +252,8 @@ impl Work {
 
     /// Votes on a branch whose session is lost.
     async fn vote_detached(&mut self, shared: &Shared, xid: &Xid, why: &str) -> Answer {
-        if let Err(why) = self.settle(shared).await {
-            return Answer::Failed(why);
+        if let Err(trouble) = self.settle(shared).await {
+            return Answer::Failed(trouble.text().to_owned());
         }
         match shared.control.find(&xid.id).await {
             Ok(Some(_)) => Answer::Voted(Vote::Yes),
@@ -366,9 +371,9 @@ impl Work {
     }
 
     /// Waits until a session that was lost is gone.
-    pub(super) async fn settle(&mut self, shared: &Shared) -> Result<(), String> {
+    pub(super) async fn settle(&mut self, shared: &Shared) -> Result<(), Trouble> {
         if let Some((id, _)) = &self.lost {
-            shared.control.end(*id).await.map_err(|trouble| trouble.text().to_owned())?;
+            shared.control.end(*id).await?;
             self.lost = None;
         }
         Ok(())

@@ -13,21 +13,22 @@ use tokio_postgres::config::{Host, SslMode, SslNegotiation};
 use super::failure::text;
 use super::gate::Proof;
 use crate::Auth;
-use crate::tls::{BESIDE, Tls, refuse_in_address};
+use crate::error::AddressError::{self, Conflict, HasTls, Malformed};
+use crate::tls::{Tls, refuse_in_address};
 
 /// Where `url` leads.
 ///
 /// # Errors
 /// It leads nowhere, or says how to get there (see the header).
-pub(crate) fn read(url: &str) -> Result<Config, String> {
+pub(crate) fn read(url: &str) -> Result<Config, AddressError> {
     refuse_in_address(url)?;
-    let config = url.parse::<Config>().map_err(|error| text(&error))?;
+    let config = url.parse::<Config>().map_err(|error| Malformed(text(&error)))?;
     if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
-        return Err("it names no host".to_owned());
+        return Err(Malformed("it names no host".to_owned()));
     }
     // Written in another way: as pairs, or escaped.
     if config.get_ssl_mode() != SslMode::Prefer || config.get_ssl_negotiation() != SslNegotiation::Postgres {
-        return Err(format!("sslmode and sslnegotiation do not belong there: {BESIDE}"));
+        return Err(HasTls("sslmode or sslnegotiation".to_owned()));
     }
     Ok(config)
 }
@@ -48,13 +49,13 @@ pub(crate) fn is_here(config: &Config) -> bool {
 ///
 /// # Errors
 /// There is none where it leads to, or nothing to look for in certificates.
-pub(crate) fn secure(config: &mut Config, tls: &Tls) -> Result<(), String> {
+pub(crate) fn secure(config: &mut Config, tls: &Tls) -> Result<(), AddressError> {
     let sockets = config.get_hosts().iter().filter(|host| matches!(host, Host::Unix(_))).count();
     if sockets > 0 && sockets < config.get_hosts().len() {
-        return Err(
+        return Err(Conflict(
             "it names a socket of this machine and a host: what holds for one does not for the other"
                 .to_owned(),
-        );
+        ));
     }
     // The hook asks the server for TLS itself, where that is wanted.
     config.ssl_negotiation(SslNegotiation::Direct);
@@ -63,7 +64,8 @@ pub(crate) fn secure(config: &mut Config, tls: &Tls) -> Result<(), String> {
             tls.refuse_socket()?;
         }
         if config.get_hosts().is_empty() {
-            return Err("it names a hostaddr alone, and TLS looks for the name of a host".to_owned());
+            let why = "it names a hostaddr alone, and TLS looks for the name of a host";
+            return Err(Conflict(why.to_owned()));
         }
     } else if config.get_hosts().is_empty() {
         // Without a name of a host there is no hook.
@@ -78,18 +80,18 @@ pub(crate) fn secure(config: &mut Config, tls: &Tls) -> Result<(), String> {
 ///
 /// # Errors
 /// What is said cannot be had.
-pub(crate) fn proof(config: &Config, tls: &Tls, said: Option<Auth>) -> Result<Proof, String> {
+pub(crate) fn proof(config: &Config, tls: &Tls, said: Option<Auth>) -> Result<Proof, AddressError> {
     let (has_password, has_socket) = (
         config.get_password().is_some(),
         config.get_hosts().iter().any(|host| matches!(host, Host::Unix(_))),
     );
     match said {
         Some(Auth::Scram) if !has_password => {
-            Err("auth = scram proves a password, and there is none".to_owned())
+            Err(Conflict("auth = scram proves a password, and there is none".to_owned()))
         }
         Some(Auth::Scram) if has_socket => {
-            Err("auth = scram is for connections to a host: the address is a socket of this machine"
-                .to_owned())
+            let why = "auth = scram is for connections to a host: the address is a socket of this machine";
+            Err(Conflict(why.to_owned()))
         }
         Some(Auth::Scram) => Ok(Proof::Scram),
         None if has_password && !tls.is_on() => Ok(Proof::Scram),
@@ -103,10 +105,10 @@ mod tests {
     use crate::tls::{TlsMode, TlsOptions};
 
     /// Whether it is secret, and whether its stream is made by the hook.
-    fn mode(url: &str, said: Option<TlsMode>) -> Result<(bool, bool), String> {
+    fn mode(url: &str, said: Option<TlsMode>) -> Result<(bool, bool), AddressError> {
         let mut config = read(url)?;
         let options = TlsOptions { mode: said, ..TlsOptions::default() };
-        let tls = Tls::new(&options, is_here(&config)).map_err(|error| error.to_string())?;
+        let tls = Tls::new(&options, is_here(&config)).expect("it can be");
         secure(&mut config, &tls)?;
         assert_eq!(config.get_ssl_negotiation(), SslNegotiation::Direct, "{url}");
         Ok((tls.is_on(), config.get_ssl_mode() == SslMode::Require))
@@ -120,7 +122,7 @@ mod tests {
         assert_eq!(mode("postgres:///d?hostaddr=127.0.0.1", None), Ok((false, true)));
         assert_eq!(mode("postgres://u@%2Frun/d", None), Ok((false, false)));
         let no = mode("postgres://u@localhost,%2Frun/d", None).expect_err("two kinds");
-        assert!(no.contains("a socket of this machine and a host"), "{no}");
+        assert!(matches!(&no, Conflict(why) if why.contains("a socket of this machine and a host")), "{no}");
         for url in [
             "postgres://u@db/d",
             "postgres://u@10.0.0.1/d",
@@ -162,6 +164,8 @@ mod tests {
             "host=db user=u sslmode=require",
         ] {
             let no = mode(url, None).expect_err(url);
+            assert!(matches!(no, HasTls(_)), "{no:?}");
+            let no = no.to_string();
             assert!(
                 no.contains("belong there: TLS is set beside it, with tls = disable, require or"),
                 "{no}"
@@ -172,8 +176,9 @@ mod tests {
     #[test]
     fn socket_or_number_alone_is_refused_where_tls_is_wanted() {
         let no = mode("postgres://u@%2Frun/d", Some(TlsMode::Require)).expect_err("a socket");
-        assert_eq!(no, "a socket of this machine has no TLS, and it is to have tls = require");
+        let why = "a socket of this machine has no TLS, and it is to have tls = require";
+        assert_eq!(no, Conflict(why.to_owned()));
         let no = mode("postgres:///d?hostaddr=10.0.0.1", None).expect_err("a number");
-        assert!(no.contains("hostaddr alone"), "{no}");
+        assert!(matches!(&no, Conflict(why) if why.contains("hostaddr alone")), "{no}");
     }
 }

@@ -22,9 +22,10 @@ use tokio::sync::watch;
 
 use super::pool::Lease;
 use super::session::Backend;
+use crate::error::AdoptError;
 use crate::{Answered, Done, Statement, StatementError};
 use txn::id::BranchId;
-use txn::resource::{Ask, Reply};
+use txn::resource::{Ask, Reply, Unready};
 
 /// All branches that something is known of.
 #[derive(Debug, Default)]
@@ -141,16 +142,19 @@ impl Branches {
     ///
     /// # Errors
     /// Why that cannot be.
-    pub(super) fn adopt(&mut self, branch: BranchId) -> Result<(), String> {
+    pub(super) fn adopt(&mut self, branch: BranchId) -> Result<(), AdoptError> {
         if self.is_over.contains(&branch) {
-            return Err(ENDS.to_owned());
+            return Err(AdoptError::Taken(ENDS));
         }
         if !self.cells.contains_key(&branch) && self.cells.len() >= BRANCHES_MAX {
-            return Err(format!("{BRANCHES_MAX} branches are under way here, the most that may"));
+            let why = format!("{BRANCHES_MAX} branches are under way here, the most that may");
+            return Err(Unready::Retry(why).into());
         }
         let cell = self.cells.entry(branch).or_default();
         if cell.is_driven || !matches!(cell.work, Work::Away) {
-            return Err("statements were run in it here: the two would be different transactions".to_owned());
+            return Err(AdoptError::Taken(
+                "statements were run in it here: the two would be different transactions",
+            ));
         }
         cell.is_adopted = true;
         Ok(())

@@ -14,6 +14,8 @@
 //! `SET TRANSACTION` is allowed: as the first statement it chooses the branch's isolation, and lasts no longer than the branch.
 //! What a function does inside a statement is not looked at; the server lets none end the transaction it runs in.
 
+use crate::StatementError::{self, Refused};
+
 /// What a statement is, by its first word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -26,16 +28,16 @@ pub(super) enum Kind {
 /// What `statement` is.
 ///
 /// # Errors
-/// Why it is not run.
-pub(super) fn look(statement: &str) -> Result<Kind, String> {
+/// [`StatementError::Refused`]: why it is not run.
+pub(super) fn look(statement: &str) -> Result<Kind, StatementError> {
     if statement.contains('\0') {
-        return Err("a statement has no NUL bytes".to_owned());
+        return Err(Refused("a statement has no NUL bytes".to_owned()));
     }
     let mut words = Words { rest: statement };
     let first = words.next().unwrap_or_default();
-    let no = |why: &str| Err(format!("{first} is not run in a branch: {why}"));
+    let no = |why: &str| Err(Refused(format!("{first} is not run in a branch: {why}")));
     match first.as_str() {
-        "" => Err("a statement begins with a word: this one has none".to_owned()),
+        "" => Err(Refused("a statement begins with a word: this one has none".to_owned())),
         "BEGIN" | "START" | "COMMIT" | "END" | "ROLLBACK" | "ABORT" | "PREPARE" => {
             no("its transaction is begun, prepared and ended by the coordinator")
         }

@@ -30,6 +30,7 @@ use super::session::Session;
 use crate::lock;
 use crate::tls::Tls;
 use crate::{DatabaseOptions, Sessions};
+use txn::resource::Unready;
 
 /// The sessions.
 pub(super) struct Pool {
@@ -90,7 +91,7 @@ struct State {
     open: HashMap<u64, Option<AbortHandle>>,
     count: u64,
     sessions: Sessions,
-    ready: Result<(), String>,
+    ready: Result<(), Unready>,
     is_closed: bool,
 }
 
@@ -99,7 +100,7 @@ impl Pool {
         let login = Login::new(config, trust, options);
         let sessions_max = options.sessions_max.clamp(SESSIONS_LEAST, SESSIONS_MOST);
         let reserve = (sessions_max / 4).max(1);
-        let ready = Err(format!("{}: not connected yet", place(&login.config)));
+        let ready = Err(Unready::Retry(format!("{}: not connected yet", place(&login.config))));
         Self {
             login: Mutex::new(login),
             connect_max: options.connect_timeout,
@@ -142,7 +143,7 @@ impl Pool {
         place(&self.login().config)
     }
 
-    pub(super) fn ready(&self) -> Result<(), String> {
+    pub(super) fn ready(&self) -> Result<(), Unready> {
         self.state().ready.clone()
     }
 
@@ -155,7 +156,7 @@ impl Pool {
     pub(super) fn close(&self) {
         let mut state = self.state();
         state.is_closed = true;
-        state.ready = Err(CLOSED.to_owned());
+        state.ready = Err(CLOSED);
         let (idle, open) = (std::mem::take(&mut state.idle), std::mem::take(&mut state.open));
         drop(state);
         self.branches.close();
@@ -172,7 +173,7 @@ impl Pool {
     ///
     /// # Errors
     /// Why there is none: the server is not reached, or all are busy for too long.
-    pub(super) async fn lease(self: &Arc<Self>, wanted: Use) -> Result<Lease, String> {
+    pub(super) async fn lease(self: &Arc<Self>, wanted: Use) -> Result<Lease, Unready> {
         let permit = self.permit(wanted).await?;
         let idle = loop {
             let found = self.state().idle.pop();
@@ -189,7 +190,7 @@ impl Pool {
         Ok(Lease { session: Some(session), pool: Arc::clone(self), _busy: busy, _permit: permit })
     }
 
-    async fn permit(self: &Arc<Self>, wanted: Use) -> Result<OwnedSemaphorePermit, String> {
+    async fn permit(self: &Arc<Self>, wanted: Use) -> Result<OwnedSemaphorePermit, Unready> {
         let (branches, reserve) = (Arc::clone(&self.branches), Arc::clone(&self.reserve));
         let kept = (wanted == Use::Protocol).then(|| Arc::clone(&reserve).try_acquire_owned());
         if let Some(Ok(permit)) = kept {
@@ -199,7 +200,8 @@ impl Pool {
             return Ok(permit);
         }
         if self.state().sessions.waiting >= WAITING_MAX && wanted == Use::Branch {
-            return Err(format!("{WAITING_MAX} branches wait for a session, the most that may"));
+            let why = format!("{WAITING_MAX} branches wait for a session, the most that may");
+            return Err(Unready::Retry(why));
         }
         let _waiting = Count::up(self, |sessions| &mut sessions.waiting);
         let any = async {
@@ -213,15 +215,15 @@ impl Pool {
             }
         };
         match tokio::time::timeout(self.connect_max, any).await {
-            Ok(permit) => permit.map_err(|_| CLOSED.to_owned()),
-            Err(_) => Err(format!(
+            Ok(permit) => permit.map_err(|_| CLOSED),
+            Err(_) => Err(Unready::Retry(format!(
                 "all {} sessions are busy, and none became free within {} ms (sessions_max {}, of which {} are \
                  kept for commits)",
                 self.sessions_max - self.reserve_size(),
                 self.connect_max.as_millis(),
                 self.sessions_max,
                 self.reserve_size(),
-            )),
+            ))),
         }
     }
 
@@ -230,37 +232,28 @@ impl Pool {
     }
 
     /// Connects; what comes of it says whether the database is ready.
-    async fn connect(self: &Arc<Self>) -> Result<Session, String> {
+    async fn connect(self: &Arc<Self>) -> Result<Session, Unready> {
         let connected = tokio::time::timeout(self.connect_max, self.try_connect()).await;
-        let late = |_| Err(format!("no answer within {} ms", self.connect_max.as_millis()));
-        let connected = connected.unwrap_or_else(late);
-        let why = connected
-            .as_ref()
-            .err()
-            .map(|why| format!("{} is not reached: {why}; it is tried again", self.place()));
+        let late = |_| Err(Unready::Retry(format!("no answer within {} ms", self.connect_max.as_millis())));
+        let unreached = |why: String| format!("{} is not reached: {why}; it is tried again", self.place());
+        let connected = connected.unwrap_or_else(late).map_err(|why| why.worded(unreached));
         let mut state = self.state();
         if state.is_closed {
-            return Err(CLOSED.to_owned());
+            return Err(CLOSED);
         }
-        match (connected, why) {
-            (Ok(session), _) => {
-                state.ready = self.worded(&session.facts().ready);
-                drop(state);
-                self.look.notify_one();
-                Ok(session)
-            }
-            (Err(_), why) => {
-                let why = why.unwrap_or_default();
+        match &connected {
+            Ok(session) => state.ready = self.worded(&session.facts().ready),
+            Err(why) => {
                 state.ready = Err(why.clone());
                 state.sessions.failures += 1;
-                drop(state);
-                self.look.notify_one();
-                Err(why)
             }
         }
+        drop(state);
+        self.look.notify_one();
+        connected
     }
 
-    async fn try_connect(self: &Arc<Self>) -> Result<Session, String> {
+    async fn try_connect(self: &Arc<Self>) -> Result<Session, Unready> {
         let entry = Entry::new(self);
         let index = entry.index;
         let on_end = move |is_failure: bool| entry.on_end(is_failure);
@@ -321,8 +314,8 @@ impl Pool {
         is_ready
     }
 
-    fn worded(&self, ready: &Result<(), String>) -> Result<(), String> {
-        ready.clone().map_err(|why| format!("{}: {why}", self.place()))
+    fn worded(&self, ready: &Result<(), Unready>) -> Result<(), Unready> {
+        ready.clone().map_err(|why| why.worded(|why| format!("{}: {why}", self.place())))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -443,4 +436,4 @@ const SESSIONS_MOST: usize = 10_000;
 const WAITING_MAX: usize = 1_024;
 const PAUSE_LEAST: Duration = Duration::from_millis(100);
 const PAUSE_MOST: Duration = Duration::from_secs(1);
-const CLOSED: &str = "it was closed";
+const CLOSED: Unready = Unready::Closed("it was closed");

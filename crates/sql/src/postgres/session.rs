@@ -40,6 +40,7 @@ use super::tags::Tap;
 use super::value::{Raw, Text, decode, is_known};
 use crate::tls::Tls;
 use crate::{Answered, Statement};
+use txn::resource::Unready;
 
 /// A connection.
 pub(super) struct Session {
@@ -70,7 +71,7 @@ pub(super) struct Facts {
     /// Its transactions only read, unless they say otherwise: somebody wants that, and ours do not say otherwise.
     is_read_only: bool,
     /// Whether branches can be prepared there; if not, why.
-    pub(super) ready: Result<(), String>,
+    pub(super) ready: Result<(), Unready>,
 }
 
 /// A process of the server, never the same one twice.
@@ -107,11 +108,11 @@ impl Session {
         (tls, proof): (&Tls, Proof),
         limit: Duration,
         on_end: impl FnOnce(bool) + Send + 'static,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Unready> {
         let prepared_count = Arc::default();
         let tap = Tap::new(tls.postgres(), proof, Arc::clone(&prepared_count));
         let connected = config.connect(tap.clone()).await;
-        let (client, connection) = connected.map_err(|error| advised(&error, tls))?;
+        let (client, connection) = connected.map_err(|error| unreached(&error, tls))?;
         let closes = Arc::new(AtomicBool::new(false));
         let is_asked = Arc::clone(&closes);
         let task = tokio::spawn(async move {
@@ -128,8 +129,9 @@ impl Session {
             limit,
             parsed: Mutex::default(),
         };
-        session.facts = look(&session.client).await.map_err(Failure::text)?;
-        session.client.batch_execute(&session.naming()).await.map_err(|error| text(&error))?;
+        session.facts = look(&session.client).await.map_err(|failure| Unready::Retry(failure.text()))?;
+        let named = session.client.batch_execute(&session.naming()).await;
+        named.map_err(|error| Unready::Retry(text(&error)))?;
         Ok(session)
     }
 
@@ -436,7 +438,7 @@ impl std::fmt::Debug for Session {
 
 impl Default for Facts {
     fn default() -> Self {
-        let ready = Err("it was not asked yet".to_owned());
+        let ready = Err(Unready::Retry("it was not asked yet".to_owned()));
         Self {
             backend: Backend::default(),
             incarnation: String::new(),
@@ -467,15 +469,19 @@ async fn look(client: &Client) -> Result<Facts, Failure> {
     let value = |at| row.and_then(|row| row.get(at)).unwrap_or_default().to_owned();
     let is_standby = value(5) == "t";
     let ready = if value(4).parse::<u32>().is_ok_and(|version| version < VERSION_LEAST) {
-        Err(format!("its version is {}, and 13 is the oldest that can take part", value(4)))
+        Err(Unready::Setting(format!("its version is {}, and 13 is the oldest that can take part", value(4))))
     } else if is_standby {
-        Err("it is a standby, which only reads: give the address of the primary".to_owned())
+        // It may be made the primary.
+        Err(Unready::Retry("it is a standby, which only reads: give the address of the primary".to_owned()))
     } else if value(2) == "0" {
-        Err("it prepares no transactions, as max_prepared_transactions is 0: set it to at least the number of \
+        Err(Unready::Setting(
+            "it prepares no transactions, as max_prepared_transactions is 0: set it to at least the number of \
              transactions at a time (100, say) in postgresql.conf, and restart the server"
-            .to_owned())
+                .to_owned(),
+        ))
     } else if value(3) != "on" {
-        Err("it runs with fsync = off, so that no vote would survive a crash: set it to on".to_owned())
+        let why = "it runs with fsync = off, so that no vote would survive a crash: set it to on";
+        Err(Unready::Setting(why.to_owned()))
     } else {
         Ok(())
     };
@@ -550,6 +556,13 @@ pub(crate) fn advised(error: &Error, tls: &Tls) -> String {
     format!("{}{advice}", text(error))
 }
 
+/// Why a connection was not made, and who can change that: a login that is refused, or TLS that is not had, is a matter of settings.
+fn unreached(error: &Error, tls: &Tls) -> Unready {
+    let is_refused = error.code().is_some_and(|code| LOGIN_REFUSED.contains(code));
+    let why = advised(error, tls);
+    if is_refused || tls.advice(error).is_some() { Unready::Setting(why) } else { Unready::Retry(why) }
+}
+
 /// The first value of the first row, if there is one and it is not NULL.
 fn first(rows: &[SimpleQueryMessage]) -> Option<String> {
     let first = rows.iter().find_map(|message| match message {
@@ -559,6 +572,12 @@ fn first(rows: &[SimpleQueryMessage]) -> Option<String> {
     first.and_then(|row| row.get(0)).map(str::to_owned)
 }
 
+/// No such user or database, or not with this password.
+const LOGIN_REFUSED: [SqlState; 3] = [
+    SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
+    SqlState::INVALID_PASSWORD,
+    SqlState::INVALID_CATALOG_NAME,
+];
 /// `remote_apply` waits for more than `on` does.
 const SETUP: &str = "SET statement_timeout TO 0; SELECT pg_catalog.set_config('synchronous_commit',
     CASE pg_catalog.current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)";

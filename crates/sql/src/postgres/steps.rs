@@ -37,7 +37,7 @@ use super::session::{Backend, Committed, Unanswered};
 use crate::lock;
 use crate::{Answered, Statement, StatementError};
 use txn::id::BranchId;
-use txn::resource::{Answer, Ask, Prepared, Vote};
+use txn::resource::{Answer, Ask, Prepared, Unready, Vote};
 
 impl Inner {
     /// Runs a statement; the first begins the transaction.
@@ -47,9 +47,12 @@ impl Inner {
         work: &mut Work,
         statement: &Statement,
     ) -> Result<Answered, StatementError> {
-        let kind = check(statement).map_err(StatementError::Refused)?;
+        let kind = check(statement)?;
         let answered = match work {
-            Work::Away => self.begin(work, statement).await.map_err(StatementError::Refused)?,
+            Work::Away => {
+                let begun = self.begin(work, statement).await;
+                begun.map_err(|unready| StatementError::Refused(unready.to_string()))?
+            }
             Work::Open(open) => open.lease.run(statement).await,
             Work::Failed(why) => {
                 return Err(StatementError::Failed(format!("an earlier statement failed: {why}")));
@@ -83,7 +86,7 @@ impl Inner {
         &self,
         work: &mut Work,
         statement: &Statement,
-    ) -> Result<Result<Answered, Unanswered>, String> {
+    ) -> Result<Result<Answered, Unanswered>, Unready> {
         let mut why = String::new();
         for _ in 0..BEGINS_MAX {
             let lease = self.pool.lease(Use::Branch).await?;
@@ -96,7 +99,7 @@ impl Inner {
             }
             *work = Work::Away;
         }
-        Err(format!("{}: {why}", self.pool.place()))
+        Err(Unready::Retry(format!("{}: {why}", self.pool.place())))
     }
 
     /// Stops what is under way in a branch that is to roll back.
@@ -352,7 +355,7 @@ impl Inner {
             Work::Unsure(backend) => {
                 let answer = match self.end(&backend).await {
                     Ok(()) => self.finish(branch, id, false).await,
-                    Err(why) => Answer::Failed(why),
+                    Err(failure) => Answer::Failed(failure.text()),
                 };
                 if answer != Answer::Done {
                     *work = Work::Unsure(backend);
@@ -363,15 +366,15 @@ impl Inner {
     }
 
     /// Has a process of the server end, and waits until it has.
-    async fn end(&self, backend: &Backend) -> Result<(), String> {
+    async fn end(&self, backend: &Backend) -> Result<(), Failure> {
         let until = tokio::time::Instant::now() + self.limit;
         while tokio::time::Instant::now() < until {
-            if self.ask(async |lease| lease.ends(backend).await).await.map_err(Failure::text)? {
+            if self.ask(async |lease| lease.ends(backend).await).await? {
                 return Ok(());
             }
             tokio::time::sleep(LOOK_PAUSE).await;
         }
-        Err("the process that was preparing it does not end".to_owned())
+        Err(Failure::Lost("the process that was preparing it does not end".to_owned()))
     }
 
     /// What is prepared in the database, whoever did it.
@@ -390,7 +393,7 @@ impl Inner {
     /// Asks the server something outside of a transaction.
     async fn ask<T>(&self, how: impl AsyncFnOnce(&Lease) -> Result<T, Failure>) -> Result<T, Failure> {
         // Not sent is not done, and it is asked again.
-        let nowhere = |why| Failure::Refused(SqlState::CONNECTION_EXCEPTION, why);
+        let nowhere = |why: Unready| Failure::Refused(SqlState::CONNECTION_EXCEPTION, why.to_string());
         let lease = self.pool.lease(Use::Protocol).await.map_err(nowhere)?;
         let answer = how(&lease).await;
         // One that is not heard of is not told to stop: a commit that waits for its standby would be made without it.
@@ -418,13 +421,16 @@ fn unfinished(failure: Failure) -> Answer {
 }
 
 /// Whether a statement can be sent.
-fn check(statement: &Statement) -> Result<Kind, String> {
+///
+/// # Errors
+/// [`StatementError::Refused`].
+fn check(statement: &Statement) -> Result<Kind, StatementError> {
     let parameters = statement.parameters.iter().flatten().map(Vec::len).sum::<usize>();
     let size_bytes = statement.text.len() + parameters;
     if size_bytes > STATEMENT_BYTES_MAX {
-        return Err(format!(
+        return Err(StatementError::Refused(format!(
             "a statement of {size_bytes} bytes with its parameters, {STATEMENT_BYTES_MAX} are the most"
-        ));
+        )));
     }
     guard::look(&statement.text)
 }

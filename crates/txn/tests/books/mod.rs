@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use txn::id::{BranchId, NodeName};
-use txn::resource::{Abilities, Answer, Prepared, Reply, Resource, Vote};
+use txn::resource::{Abilities, Answer, Prepared, Reply, Resource, Unready, Vote};
 
 /// What became of a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub struct State {
     pub kept: Vec<Reply>,
     pub abilities: Abilities,
     /// Why it takes no branches.
-    pub not_ready: Option<String>,
+    pub not_ready: Option<Unready>,
     /// Calls that came: prepare, commit, rollback.
     pub calls: [u32; 3],
     /// Times that it was asked what it holds prepared.
@@ -112,7 +112,7 @@ impl Resource for Books {
         self.state().abilities
     }
 
-    fn ready(&self) -> Result<(), String> {
+    fn ready(&self) -> Result<(), Unready> {
         self.state().not_ready.clone().map_or(Ok(()), Err)
     }
 

@@ -17,7 +17,7 @@ use txn::dummy::Dummy;
 use txn::id::{BranchId, NodeName, TxId};
 use txn::lane::LaneError;
 use txn::protocol::{Misuse, Outcome, State};
-use txn::resource::{Answer, Reply, Resource, Vote};
+use txn::resource::{Answer, Reply, Resource, Unready, Vote};
 use txn::shared_lane::SharedLane;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -229,7 +229,8 @@ fn branch_is_known_before_it_is_enlisted_and_enlisted_once() {
 #[test]
 fn resource_that_is_not_ready_says_so_at_enlistment() {
     let world = open();
-    world.books[0].state().not_ready = Some("it has max_prepared_transactions = 0".to_owned());
+    world.books[0].state().not_ready =
+        Some(Unready::Setting("it has max_prepared_transactions = 0".to_owned()));
     let tx = world.lane.begin(PATIENCE).unwrap();
     let error = world.lane.enlist(tx, 0).unwrap_err().to_string();
     assert_eq!(error, "resource one takes no branches: it has max_prepared_transactions = 0");
