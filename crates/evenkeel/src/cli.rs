@@ -4,7 +4,7 @@
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
-use server::settings::{ROWS, Row, Settings};
+use server::settings::{ROWS, Row, Settings, Unreadable};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
@@ -123,7 +123,7 @@ fn serve(matches: &ArgMatches) -> Result<Request, Failure> {
         }
     }
     read_secrets(&mut settings)?;
-    settings.check().map_err(Failure::Usage)?;
+    settings.check()?;
     refuse_exposure(&settings)?;
     Ok(Request::Serve { settings: Box::new(settings), file })
 }
@@ -136,17 +136,19 @@ pub(crate) fn read_secrets(settings: &mut Settings) -> Result<(), Failure> {
     read_password_file(settings)?;
     for resource in &mut settings.resources {
         let first_line = |path: &str| {
-            let text = read_small("the file", Path::new(path)).map_err(|failure| failure.to_string())?;
+            let text =
+                read_small("the file", Path::new(path)).map_err(|failure| Unreadable(failure.to_string()))?;
             text.lines()
                 .next()
                 .filter(|line| !line.is_empty())
                 .map(str::to_owned)
-                .ok_or(format!("{path} is empty"))
+                .ok_or_else(|| Unreadable(format!("{path} is empty")))
         };
-        resource.read_password(first_line, |name| std::env::var(name).ok()).map_err(Failure::Usage)?;
-        let whole =
-            |path: &str| read_small("the file", Path::new(path)).map_err(|failure| failure.to_string());
-        resource.read_tls(whole).map_err(Failure::Usage)?;
+        resource.read_password(first_line, |name| std::env::var(name).ok())?;
+        let whole = |path: &str| {
+            read_small("the file", Path::new(path)).map_err(|failure| Unreadable(failure.to_string()))
+        };
+        resource.read_tls(whole)?;
     }
     Ok(())
 }
@@ -167,9 +169,7 @@ fn read_password_file(settings: &mut Settings) -> Result<(), Failure> {
     }
     let text = read_small("requirepass_file", &path)?;
     match text.lines().next() {
-        Some(password) if !password.is_empty() => {
-            settings.set("requirepass", password).map_err(Failure::Usage)
-        }
+        Some(password) if !password.is_empty() => Ok(settings.set("requirepass", password)?),
         _ => Err(Failure::Usage(format!(
             "requirepass_file {} has no password on its first line",
             path.display()

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use server::TransactionsError;
+use server::settings::SettingError;
 use store::StoreError;
 
 /// A failure of the process.
@@ -44,6 +45,12 @@ impl fmt::Display for Failure {
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         Self::Data(error.to_string())
+    }
+}
+
+impl From<SettingError> for Failure {
+    fn from(error: SettingError) -> Self {
+        Self::Usage(error.to_string())
     }
 }
 

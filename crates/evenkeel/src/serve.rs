@@ -16,7 +16,7 @@ use crate::{greeting, logging, machine, notify, reload, watching};
 use clock::{Clock, SystemClock};
 use console::Console;
 use reactor::{Handle, Listeners, Reactor};
-use server::settings::{Config, Settings};
+use server::settings::{Config, SettingError, Settings};
 use server::{EvenkeelProtocol, ServerOptions, ShutdownKind, Transactions, TransactionsOptions};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -355,13 +355,14 @@ fn act_on_changes(config: &Config, handle: &Handle<EvenkeelProtocol>, store: &Ar
     let (handle, store) = (handle.clone(), Arc::clone(store));
     config.on_change(move |former, new| {
         if former.requirepass.reveal().is_some() && new.requirepass.reveal().is_none() {
-            refuse_exposure(new).map_err(|failure| failure.to_string())?;
+            refuse_exposure(new).map_err(|failure| SettingError::Conflict(failure.to_string()))?;
             warn_of_exposure(new);
         }
         if new.connections_max > former.connections_max {
             let fits = machine::raise_open_files(new.connections_max, files_spare(files_open(&store)));
             if fits < new.connections_max {
-                return Err(format!("the limit of open files allows {fits} connections"));
+                let why = format!("the limit of open files allows {fits} connections");
+                return Err(SettingError::Value(why));
             }
         }
         fit_connections(new, &handle, &store);

@@ -32,7 +32,8 @@ pub(crate) fn set(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Write
     }
     let pairs: Vec<(&[u8], &[u8])> =
         (2..args.len()).step_by(2).map(|index| (args.get(index), args.get(index + 1))).collect();
-    control.server.settings.set(&pairs).map_err(Failure::from)?;
+    let set = control.server.settings.set(&pairs);
+    set.map_err(|error| Failure::from(format!("ERR {error}")))?;
     control.server.refresh_settings();
     tracing::info!(client = control.session.client.address(), names = ?pairs.iter().map(|p| shown(p.0)).collect::<Vec<_>>(), "settings changed");
     out.ok();

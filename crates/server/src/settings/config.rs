@@ -5,7 +5,7 @@
 
 use super::redis::Alias;
 use super::table::Row;
-use super::{FileError, Secret, Settings};
+use super::{FileError, Secret, SettingError, Settings};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +26,7 @@ pub struct Config {
 }
 
 /// Acts on a change: former settings, new settings. An error refuses the change.
-type Hook = Box<dyn Fn(&Settings, &Settings) -> Result<(), String> + Send>;
+type Hook = Box<dyn Fn(&Settings, &Settings) -> Result<(), SettingError> + Send>;
 
 /// Why CONFIG SET changed nothing. The text is what the client is told, without `ERR `.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -112,7 +112,10 @@ impl Config {
     }
 
     /// Sets who acts on changes; it sees the former and the new settings before anybody else does.
-    pub fn on_change(&self, hook: impl Fn(&Settings, &Settings) -> Result<(), String> + Send + 'static) {
+    pub fn on_change(
+        &self,
+        hook: impl Fn(&Settings, &Settings) -> Result<(), SettingError> + Send + 'static,
+    ) {
         *self.changing.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(hook));
     }
 
@@ -145,8 +148,10 @@ impl Config {
             }
             seen.push(key);
         }
-        let refused =
-            |why| ChangeError::Refused { name: pairs.first().map_or("", |pair| pair.0).to_owned(), why };
+        let refused = |error: SettingError| ChangeError::Refused {
+            name: pairs.first().map_or("", |pair| pair.0).to_owned(),
+            why: error.to_string(),
+        };
         settings.check().map_err(refused)?;
         if let Some(hook) = hook.as_ref() {
             hook(&former, &settings).map_err(refused)?;
@@ -156,17 +161,17 @@ impl Config {
         Ok(())
     }
 
-    /// What CONFIG SET does with the words of a command: [`Config::change`], with the error line's text in full.
+    /// What CONFIG SET does with the words of a command: [`Config::change`].
     ///
     /// # Errors
-    /// The text of the error, its code included.
-    pub fn set(&self, pairs: &[(&[u8], &[u8])]) -> Result<Arc<Settings>, String> {
+    /// [`ChangeError`]; nothing has changed then.
+    pub fn set(&self, pairs: &[(&[u8], &[u8])]) -> Result<Arc<Settings>, ChangeError> {
         let words: Vec<_> = pairs
             .iter()
             .map(|(name, text)| (String::from_utf8_lossy(name), String::from_utf8_lossy(text)))
             .collect();
         let words: Vec<_> = words.iter().map(|(name, text)| (name.as_ref(), text.as_ref())).collect();
-        self.change(&words).map_err(|error| format!("ERR {error}"))?;
+        self.change(&words)?;
         Ok(self.current())
     }
 
@@ -228,7 +233,8 @@ impl fmt::Debug for Config {
 
 /// Changes one setting; returns its key, or `None` for a name whose answer is fixed.
 fn change_one(settings: &mut Settings, name: &str, text: &str) -> Result<Option<&'static str>, ChangeError> {
-    let refused = |why| ChangeError::Refused { name: name.to_owned(), why };
+    let refused =
+        |error: SettingError| ChangeError::Refused { name: name.to_owned(), why: error.to_string() };
     let lower = name.to_ascii_lowercase();
     let (row, text) = match (Row::find(&lower), Alias::find(&lower)) {
         (Some(row), _) => (row, text.to_owned()),
@@ -315,9 +321,10 @@ mod tests {
     #[test]
     fn a_change_that_cannot_be_acted_on_is_refused() {
         let config = config();
-        config.on_change(
-            |_, new| if new.connections_max > 100 { Err("too many files".to_owned()) } else { Ok(()) },
-        );
+        config.on_change(|_, new| match new.connections_max {
+            101.. => Err(SettingError::Value("too many files".to_owned())),
+            _ => Ok(()),
+        });
         assert!(config.change(&[("maxclients", "1000")]).is_err());
         assert_eq!(config.change(&[("maxclients", "10")]), Ok(()));
         assert_eq!(config.current().connections_max, 10);

@@ -3,6 +3,7 @@
 //! `connections.max = 10` and `[connections]` with `max = 10` are the same. Numbers, switches and strings are taken
 //! as text by the row; an array of strings is a list.
 
+use super::error::WrongValue;
 use super::table::{ROWS, Row};
 use super::text::quoted;
 use super::toml_value::text_of;
@@ -33,7 +34,7 @@ impl std::error::Error for FileError {}
 struct Entry {
     name: String,
     /// The value as the row reads it; an error says why it can be none.
-    text: Result<String, String>,
+    text: Result<String, WrongValue>,
     name_at: Range<usize>,
     value_at: Range<usize>,
 }
@@ -45,7 +46,7 @@ pub(super) fn apply(settings: &mut Settings, toml: &str) -> Result<(), FileError
         let at = |span: &Range<usize>, message| FileError { line: line_of(toml, span.start), message };
         let row = Row::find(&entry.name).ok_or_else(|| at(&entry.name_at, unknown(&entry.name)))?;
         let text = entry.text.map_err(|why| at(&entry.value_at, format!("{}: {why}", entry.name)))?;
-        row.set(settings, &text).map_err(|message| at(&entry.value_at, message))?;
+        row.set(settings, &text).map_err(|error| at(&entry.value_at, error.to_string()))?;
     }
     Ok(())
 }

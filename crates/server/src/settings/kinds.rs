@@ -17,10 +17,12 @@ use std::time::Duration;
 
 use txn::id::{NODE_NAME_BYTES_MAX, NodeName};
 
+use super::error::Expected;
+
 /// A value of one setting, as text and back.
 pub(super) trait Kind: Sized {
     /// Reads the text; the error says what was expected.
-    fn read(text: &str) -> Result<Self, String>;
+    fn read(text: &str) -> Result<Self, Expected>;
     /// Writes the text that `read` turns into the same value.
     fn write(&self) -> String;
     /// The number that bounds apply to, if there is one.
@@ -41,16 +43,16 @@ impl Size {
 }
 
 impl std::str::FromStr for Size {
-    type Err = String;
+    type Err = Expected;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, Expected> {
         Self::read(text)
     }
 }
 
 impl Kind for Size {
-    fn read(text: &str) -> Result<Self, String> {
-        let expected = || "a size such as 64MiB, 100mb or a number of bytes".to_owned();
+    fn read(text: &str) -> Result<Self, Expected> {
+        let expected = || Expected::from("a size such as 64MiB, 100mb or a number of bytes");
         let (number, unit) = number_and_unit(text).ok_or_else(expected)?;
         let factor: u64 = match unit.to_ascii_lowercase().as_str() {
             "" | "b" => 1,
@@ -78,8 +80,8 @@ impl Kind for Size {
 }
 
 impl Kind for Duration {
-    fn read(text: &str) -> Result<Self, String> {
-        let expected = || "a duration such as 250ms, 1s or 5m".to_owned();
+    fn read(text: &str) -> Result<Self, Expected> {
+        let expected = || Expected::from("a duration such as 250ms, 1s or 5m");
         let (number, unit) = number_and_unit(text).ok_or_else(expected)?;
         let nanos_each: u64 = match unit {
             "" if number == 0 => 0,
@@ -119,8 +121,8 @@ fn number_and_unit(text: &str) -> Option<(u64, &str)> {
 macro_rules! count_kind {
     ($($number:ty),*) => {$(
         impl Kind for $number {
-            fn read(text: &str) -> Result<Self, String> {
-                text.parse().map_err(|_| "a whole number".to_owned())
+            fn read(text: &str) -> Result<Self, Expected> {
+                text.parse().map_err(|_| "a whole number".into())
             }
             fn write(&self) -> String {
                 self.to_string()
@@ -134,11 +136,11 @@ macro_rules! count_kind {
 count_kind!(u16, u32, usize);
 
 impl Kind for bool {
-    fn read(text: &str) -> Result<Self, String> {
+    fn read(text: &str) -> Result<Self, Expected> {
         match text.to_ascii_lowercase().as_str() {
             "true" | "yes" | "on" => Ok(true),
             "false" | "no" | "off" => Ok(false),
-            _ => Err("true or false".to_owned()),
+            _ => Err("true or false".into()),
         }
     }
 
@@ -148,8 +150,8 @@ impl Kind for bool {
 }
 
 impl Kind for PathBuf {
-    fn read(text: &str) -> Result<Self, String> {
-        if text.is_empty() { Err("a path".to_owned()) } else { Ok(PathBuf::from(text)) }
+    fn read(text: &str) -> Result<Self, Expected> {
+        if text.is_empty() { Err("a path".into()) } else { Ok(PathBuf::from(text)) }
     }
 
     fn write(&self) -> String {
@@ -159,7 +161,7 @@ impl Kind for PathBuf {
 
 /// Something that is off unless it is set: the empty text is off.
 impl Kind for Option<PathBuf> {
-    fn read(text: &str) -> Result<Self, String> {
+    fn read(text: &str) -> Result<Self, Expected> {
         Ok((!text.is_empty()).then(|| PathBuf::from(text)))
     }
 
@@ -170,8 +172,8 @@ impl Kind for Option<PathBuf> {
 
 /// An address with its port; the empty text is off.
 impl Kind for Option<SocketAddr> {
-    fn read(text: &str) -> Result<Self, String> {
-        let expected = |_| "an address with a port, such as 127.0.0.1:9379 or [::1]:9379".to_owned();
+    fn read(text: &str) -> Result<Self, Expected> {
+        let expected = |_| Expected::from("an address with a port, such as 127.0.0.1:9379 or [::1]:9379");
         if text.is_empty() {
             return Ok(None);
         }
@@ -185,15 +187,15 @@ impl Kind for Option<SocketAddr> {
 }
 
 impl Kind for Vec<IpAddr> {
-    fn read(text: &str) -> Result<Self, String> {
+    fn read(text: &str) -> Result<Self, Expected> {
         let address = |word: &str| match word {
-            "localhost" => Ok(IpAddr::from([127, 0, 0, 1])),
+            "localhost" => Ok::<_, Expected>(IpAddr::from([127, 0, 0, 1])),
             "*" => Ok(IpAddr::from([0, 0, 0, 0])),
             // As IPv6 writes an address of IPv4: a socket of IPv6 alone, as ours are, does not take it.
             word => word
                 .parse::<IpAddr>()
                 .map(|address| address.to_canonical())
-                .map_err(|_| format!("IP addresses such as 127.0.0.1, 0.0.0.0 or ::1, not '{word}'")),
+                .map_err(|_| format!("IP addresses such as 127.0.0.1, 0.0.0.0 or ::1, not '{word}'").into()),
         };
         let mut addresses = Vec::new();
         for word in text.split([' ', ',']).filter(|word| !word.is_empty()) {
@@ -231,9 +233,9 @@ impl fmt::Debug for Secret {
 }
 
 impl Kind for Secret {
-    fn read(text: &str) -> Result<Self, String> {
+    fn read(text: &str) -> Result<Self, Expected> {
         if text.len() > PASSWORD_BYTES_MAX {
-            return Err(format!("{PASSWORD_BYTES_MAX} B at most"));
+            return Err(format!("{PASSWORD_BYTES_MAX} B at most").into());
         }
         Ok(Secret(text.to_owned()))
     }
@@ -248,8 +250,8 @@ impl Kind for Secret {
 pub struct Node(pub Option<NodeName>);
 
 impl Kind for Node {
-    fn read(text: &str) -> Result<Self, String> {
-        let expected = |_| format!("1 to {NODE_NAME_BYTES_MAX} of a-z, 0-9 and -");
+    fn read(text: &str) -> Result<Self, Expected> {
+        let expected = |_| Expected::from(format!("1 to {NODE_NAME_BYTES_MAX} of a-z, 0-9 and -"));
         if text.is_empty() {
             Ok(Self(None))
         } else {
@@ -274,13 +276,13 @@ pub enum Durability {
 }
 
 impl Kind for Durability {
-    fn read(text: &str) -> Result<Self, String> {
+    fn read(text: &str) -> Result<Self, Expected> {
         match text {
             "always" => Ok(Durability::Always),
             "never" => Ok(Durability::Never),
             _ => match Duration::read(text) {
                 Ok(interval) if !interval.is_zero() => Ok(Durability::Interval(interval)),
-                _ => Err("always, never, or a duration such as 1s".to_owned()),
+                _ => Err("always, never, or a duration such as 1s".into()),
             },
         }
     }
@@ -311,12 +313,12 @@ pub enum Threshold {
 }
 
 impl Kind for Threshold {
-    fn read(text: &str) -> Result<Self, String> {
+    fn read(text: &str) -> Result<Self, Expected> {
         match text {
             "off" => Ok(Threshold::Off),
             _ => Duration::read(text)
                 .map(Threshold::From)
-                .map_err(|_| "off, or a duration such as 10ms".to_owned()),
+                .map_err(|_| "off, or a duration such as 10ms".into()),
         }
     }
 
@@ -345,7 +347,7 @@ pub enum Every {
 }
 
 impl Kind for Every {
-    fn read(text: &str) -> Result<Self, String> {
+    fn read(text: &str) -> Result<Self, Expected> {
         // 0 or less is off: whoever wants that writes -1 as often as 0.
         let positive = text.strip_prefix('-').unwrap_or(text);
         let is_number = !positive.is_empty() && positive.bytes().all(|byte| byte.is_ascii_digit());
@@ -355,7 +357,7 @@ impl Kind for Every {
         match Duration::read(positive) {
             Ok(time) if positive.len() < text.len() || time.is_zero() => Ok(Every::Off),
             Ok(time) => Ok(Every::Time(time)),
-            Err(expected) => Err(format!("{expected}; 0 or less is off")),
+            Err(expected) => Err(format!("{expected}; 0 or less is off").into()),
         }
     }
 
@@ -379,12 +381,13 @@ impl Kind for Every {
 pub struct HostName(pub String);
 
 impl Kind for Vec<HostName> {
-    fn read(text: &str) -> Result<Self, String> {
+    fn read(text: &str) -> Result<Self, Expected> {
         let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
         let names: Vec<_> = text.split([' ', ',']).filter(|name| !name.is_empty()).collect();
         let is_name = |name: &&str| name.len() <= HOST_BYTES_MAX && name.bytes().all(is_part);
         if names.len() > HOSTS_MAX || !names.iter().all(is_name) {
-            return Err(format!("up to {HOSTS_MAX} names of hosts such as evenkeel.example, without port"));
+            let expected = format!("up to {HOSTS_MAX} names of hosts such as evenkeel.example, without port");
+            return Err(expected.into());
         }
         Ok(names.into_iter().map(|name| HostName(name.to_owned())).collect())
     }
@@ -410,8 +413,8 @@ impl fmt::Display for Percent {
 }
 
 impl Kind for Vec<Percent> {
-    fn read(text: &str) -> Result<Self, String> {
-        let wrong = || format!("up to {PERCENTILES_MAX} numbers from 0 to 100, such as 50 99 99.9");
+    fn read(text: &str) -> Result<Self, Expected> {
+        let wrong = || format!("up to {PERCENTILES_MAX} numbers from 0 to 100, such as 50 99 99.9").into();
         let percent =
             |word: &str| word.parse().ok().filter(|percent| (0.0..=100.0).contains(percent)).map(Percent);
         let percents: Option<Vec<_>> = text.split_ascii_whitespace().map(percent).collect();
@@ -436,10 +439,12 @@ pub enum MemoryLimit {
 }
 
 impl Kind for MemoryLimit {
-    fn read(text: &str) -> Result<Self, String> {
+    fn read(text: &str) -> Result<Self, Expected> {
         match text {
             "auto" => Ok(MemoryLimit::Auto),
-            _ => Size::read(text).map(|size| MemoryLimit::Bytes(size.0)).map_err(|e| format!("auto, or {e}")),
+            _ => Size::read(text)
+                .map(|size| MemoryLimit::Bytes(size.0))
+                .map_err(|e| format!("auto, or {e}").into()),
         }
     }
 
@@ -466,7 +471,7 @@ macro_rules! choice {
         pub enum $name { $($(#[$variant_doc])* $variant),* }
 
         impl Kind for $name {
-            fn read(text: &str) -> Result<Self, String> {
+            fn read(text: &str) -> Result<Self, Expected> {
                 match text {
                     $($word => Ok($name::$variant),)*
                     _ => Err(one_of(&[$($word),*])),
@@ -596,8 +601,8 @@ choice! {
     }
 }
 
-fn one_of(words: &[&str]) -> String {
-    format!("one of {}", words.join(", "))
+fn one_of(words: &[&str]) -> Expected {
+    format!("one of {}", words.join(", ")).into()
 }
 
 #[cfg(test)]

@@ -10,9 +10,10 @@
 //!   3. A change of several settings happens whole or not at all.
 //!
 //! `values` has the values, `kinds` what they are, `table` the rows, `file` TOML with line numbers, `redis` the names that Redis's tools
-//! use, `config` changes at run time, `text` what is generated.
+//! use, `config` changes at run time, `error` why one is not taken, `text` what is generated.
 
 mod config;
+mod error;
 mod file;
 mod kinds;
 mod redis;
@@ -28,6 +29,7 @@ use std::net::IpAddr;
 use kinds::Kind as _;
 
 pub use config::{ChangeError, Config, RewriteError};
+pub use error::{Expected, SettingError, Unreadable};
 pub use file::FileError;
 pub use kinds::{
     Assignment, Backend, BalanceBy, Connector, Durability, Engine, Every, HostName, LogLevel, MemoryLimit,
@@ -43,9 +45,9 @@ impl Settings {
     /// Sets one setting, given by its name, from text.
     ///
     /// # Errors
-    /// What is wrong with the name or the value, with the nearest name or the bounds.
-    pub fn set(&mut self, name: &str, text: &str) -> Result<(), String> {
-        let row = Row::find(name).ok_or_else(|| unknown::unknown(name))?;
+    /// [`SettingError::Unknown`] with the nearest name, [`SettingError::Value`] with the bounds.
+    pub fn set(&mut self, name: &str, text: &str) -> Result<(), SettingError> {
+        let row = Row::find(name).ok_or_else(|| SettingError::Unknown(unknown::unknown(name)))?;
         row.set(self, text)
     }
 
@@ -119,13 +121,15 @@ impl Settings {
     /// Checks what no single row can: settings that contradict each other.
     ///
     /// # Errors
-    /// The contradiction, with the names of both settings.
-    pub fn check(&self) -> Result<(), String> {
+    /// [`SettingError::Conflict`] with the names of both settings; [`SettingError::Value`] of one that cannot be had as it is.
+    pub fn check(&self) -> Result<(), SettingError> {
         if self.port == 0 && self.unixsocket.is_none() {
-            return Err("port = 0 and no unixsocket: nobody could connect".to_owned());
+            let why = "port = 0 and no unixsocket: nobody could connect";
+            return Err(SettingError::Conflict(why.to_owned()));
         }
         if self.port != 0 && self.bind.is_empty() {
-            return Err("bind is empty: set port = 0 to listen on unixsocket only".to_owned());
+            let why = "bind is empty: set port = 0 to listen on unixsocket only";
+            return Err(SettingError::Conflict(why.to_owned()));
         }
         self.check_places()?;
         let pairs = [
@@ -136,36 +140,37 @@ impl Settings {
         for (name, bytes) in pairs {
             if bytes < self.value_max.0 {
                 let (most, own) = (table::size_text(self.value_max.0), table::size_text(bytes));
-                return Err(format!(
+                return Err(SettingError::Conflict(format!(
                     "{name} = {own} is smaller than value.max = {most}: such a value could not be sent"
-                ));
+                )));
             }
         }
         Ok(())
     }
 
     /// What would fail at the start, and not by the setting's name.
-    fn check_places(&self) -> Result<(), String> {
+    fn check_places(&self) -> Result<(), SettingError> {
         let all = self.bind.iter().find(|address| {
             let family = |other: &&IpAddr| other.is_ipv4() == address.is_ipv4();
             address.is_unspecified() && self.bind.iter().filter(family).count() > 1
         });
         if let Some(all) = all {
             let bind = self.bind.write();
-            return Err(format!("bind = {bind}: {all} includes every address: keep only it"));
+            let why = format!("bind = {bind}: {all} includes every address: keep only it");
+            return Err(SettingError::Value(why));
         }
         if let Some(path) = &self.unixsocket {
             let bytes = path.as_os_str().len();
             if bytes > UNIX_PATH_BYTES_MAX {
                 let path = path.display();
-                return Err(format!(
-                    "unixsocket = {path}: {UNIX_PATH_BYTES_MAX} B at most, this has {bytes}"
-                ));
+                let why = format!("unixsocket = {path}: {UNIX_PATH_BYTES_MAX} B at most, this has {bytes}");
+                return Err(SettingError::Value(why));
             }
         }
         if !self.journal_segment_size.0.is_multiple_of(SEGMENT_SIZE_STEP_BYTES) {
             let (size, step) = (self.journal_segment_size.0, table::size_text(SEGMENT_SIZE_STEP_BYTES));
-            return Err(format!("journal.segment_size = {size}: expected a multiple of {step}"));
+            let why = format!("journal.segment_size = {size}: expected a multiple of {step}");
+            return Err(SettingError::Value(why));
         }
         Ok(())
     }

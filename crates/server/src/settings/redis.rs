@@ -3,6 +3,7 @@
 //! An alias is read and written in Redis's own form (`maxmemory` in bytes, `timeout` in seconds). Names with a fixed
 //! answer say how this server behaves; setting them to that answer is accepted, anything else refused.
 
+use super::error::{SettingError, WrongValue};
 use super::kinds::{Durability, Engine, Kind, Size};
 use super::table::shown;
 use super::{LogLevel, MemoryLimit, Settings, Threshold};
@@ -14,7 +15,7 @@ pub(super) struct Alias {
     pub(super) key: Option<&'static str>,
     write: fn(&Settings) -> String,
     /// Redis's form turned into ours; the error says what it would be.
-    read: fn(&str) -> Result<String, String>,
+    read: fn(&str) -> Result<String, WrongValue>,
 }
 
 impl Alias {
@@ -23,8 +24,12 @@ impl Alias {
     }
 
     /// The value in our form.
-    pub(super) fn translated(&self, text: &str) -> Result<String, String> {
-        (self.read)(text).map_err(|why| format!("{} = {}: {why}", self.name, shown(text)))
+    ///
+    /// # Errors
+    /// [`SettingError::Value`].
+    pub(super) fn translated(&self, text: &str) -> Result<String, SettingError> {
+        (self.read)(text)
+            .map_err(|why| SettingError::Value(format!("{} = {}: {why}", self.name, shown(text))))
     }
 
     pub(super) fn text(&self, settings: &Settings) -> String {
@@ -48,42 +53,42 @@ pub(super) fn listed(
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the other forms can be wrong")]
-fn same(text: &str) -> Result<String, String> {
+fn same(text: &str) -> Result<String, WrongValue> {
     Ok(text.to_owned())
 }
 
-fn bytes(text: &str) -> Result<String, String> {
+fn bytes(text: &str) -> Result<String, WrongValue> {
     Size::read(text)
         .map(|size| size.write())
-        .map_err(|_| "expected a size such as 100mb, or 0 for no limit".to_owned())
+        .map_err(|_| "expected a size such as 100mb, or 0 for no limit".into())
 }
 
-fn seconds(text: &str) -> Result<String, String> {
+fn seconds(text: &str) -> Result<String, WrongValue> {
     text.parse::<u32>()
         .map(|seconds| format!("{seconds}s"))
-        .map_err(|_| "expected seconds, or 0 for never".to_owned())
+        .map_err(|_| "expected seconds, or 0 for never".into())
 }
 
-fn milliseconds(text: &str) -> Result<String, String> {
+fn milliseconds(text: &str) -> Result<String, WrongValue> {
     text.parse::<u32>()
         .map(|millis| format!("{millis}ms"))
-        .map_err(|_| "expected milliseconds, or 0 for off".to_owned())
+        .map_err(|_| "expected milliseconds, or 0 for off".into())
 }
 
 /// Microseconds; -1 is off.
-fn microseconds(text: &str) -> Result<String, String> {
+fn microseconds(text: &str) -> Result<String, WrongValue> {
     match (text, text.parse::<u64>()) {
         ("-1", _) => Ok("off".to_owned()),
         (_, Ok(micros)) => Ok(format!("{micros}us")),
-        _ => Err("expected microseconds, or -1 for off".to_owned()),
+        _ => Err("expected microseconds, or -1 for off".into()),
     }
 }
 
 /// One of Redis's words turned into ours.
-fn word(text: &str, words: &[(&str, &str)]) -> Result<String, String> {
+fn word(text: &str, words: &[(&str, &str)]) -> Result<String, WrongValue> {
     let known = words.iter().find(|(theirs, _)| text.eq_ignore_ascii_case(theirs));
     let all = || words.iter().map(|(theirs, _)| *theirs).collect::<Vec<_>>().join(", ");
-    known.map(|(_, ours)| (*ours).to_owned()).ok_or_else(|| format!("expected one of {}", all()))
+    known.map(|(_, ours)| (*ours).to_owned()).ok_or_else(|| format!("expected one of {}", all()).into())
 }
 
 /// Only the fixed answer is accepted.
@@ -98,7 +103,7 @@ macro_rules! fixed {
                 if right {
                     Ok($answer.to_owned())
                 } else {
-                    Err(format!("here it is always {}", shown($answer)))
+                    Err(format!("here it is always {}", shown($answer)).into())
                 }
             },
         }
@@ -137,7 +142,7 @@ static ALIASES: &[Alias] = &[
     alias!("latency-tracking" => "metrics.latency", |s| yes_no(s.metrics_latency), same),
     alias!("latency-tracking-info-percentiles" => "metrics.percentiles", |s| s.metrics_percentiles.write(), same),
     alias!("appendonly" => "engine", |s| yes_no(s.engine == Engine::Log), |text| {
-        if text.eq_ignore_ascii_case("yes") { Ok("log".to_owned()) } else { Err("expected yes: engine decides at the start".to_owned()) }
+        if text.eq_ignore_ascii_case("yes") { Ok("log".to_owned()) } else { Err("expected yes: engine decides at the start".into()) }
     }),
     alias!("appendfsync" => "durability", |s| match s.durability {
         Durability::Always => "always".to_owned(),

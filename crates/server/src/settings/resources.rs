@@ -24,6 +24,7 @@ use sql::{Auth, UnknownWord};
 use toml::de::{DeTable, DeValue};
 use txn::resource::RESOURCE_NAME_BYTES_MAX;
 
+use super::error::{SettingError, Unreadable, WrongValue};
 use super::kinds::Kind;
 use super::toml_value::text_of;
 
@@ -82,38 +83,47 @@ impl ResourceSettings {
     /// `environment` a variable. Reads it again when called again.
     ///
     /// # Errors
-    /// What is missing, by the setting's name.
+    /// [`SettingError::Unreadable`], [`SettingError::Conflict`].
     pub fn read_password(
         &mut self,
-        read_file: impl FnOnce(&str) -> Result<String, String>,
+        read_file: impl FnOnce(&str) -> Result<String, Unreadable>,
         environment: impl FnOnce(&str) -> Option<String>,
-    ) -> Result<(), String> {
+    ) -> Result<(), SettingError> {
         let name = &self.name;
+        let unreadable =
+            |place, why| SettingError::Unreadable { setting: format!("{GROUP}.{name}.{place}"), why };
         let password = match &self.password {
             PasswordFrom::Url => return Ok(()),
-            PasswordFrom::File(path) => {
-                read_file(path).map_err(|why| format!("resource.{name}.password_file: {why}"))?
-            }
-            PasswordFrom::Environment(variable) => environment(variable)
-                .ok_or_else(|| format!("resource.{name}.password_env: there is no variable {variable}"))?,
+            PasswordFrom::File(path) => read_file(path).map_err(|why| unreadable("password_file", why))?,
+            PasswordFrom::Environment(variable) => environment(variable).ok_or_else(|| {
+                unreadable("password_env", Unreadable(format!("there is no variable {variable}")))
+            })?,
         };
-        self.url = with_password(&self.url_said, &password)
-            .ok_or_else(|| format!("resource.{name}.url: a password is set beside it, so the url must be SCHEME://USER@HOST/DATABASE, without a password"))?;
+        self.url = with_password(&self.url_said, &password).ok_or_else(|| {
+            SettingError::Conflict(format!(
+                "{GROUP}.{name}.url: a password is set beside it, so the url must be SCHEME://USER@HOST/DATABASE, without a password"
+            ))
+        })?;
         Ok(())
     }
 
     /// Reads the files that TLS needs with `read_file`, and looks whether all of it can be obeyed.
     ///
     /// # Errors
-    /// What cannot be read, or not obeyed, by the setting's name.
-    pub fn read_tls(&mut self, read_file: impl Fn(&str) -> Result<String, String>) -> Result<(), String> {
+    /// [`SettingError::Unreadable`], [`SettingError::Tls`].
+    pub fn read_tls(
+        &mut self,
+        read_file: impl Fn(&str) -> Result<String, Unreadable>,
+    ) -> Result<(), SettingError> {
         let Self { name, tls, .. } = self;
         let files = [("tls_ca", &mut tls.ca), ("tls_cert", &mut tls.cert), ("tls_key", &mut tls.key)];
         for (setting, file) in files {
             let Some(file) = file else { continue };
-            file.text = read_file(&file.path).map_err(|why| format!("{GROUP}.{name}.{setting}: {why}"))?;
+            let setting = || format!("{GROUP}.{name}.{setting}");
+            file.text =
+                read_file(&file.path).map_err(|why| SettingError::Unreadable { setting: setting(), why })?;
         }
-        tls.check().map_err(|error| format!("{GROUP}.{name}.{error}"))
+        tls.check().map_err(|error| SettingError::Tls { resource: name.clone(), error })
     }
 }
 
@@ -158,19 +168,20 @@ fn read_one(name: &str, at: Range<usize>, table: &DeTable<'_>) -> Result<Resourc
         (16, Duration::from_secs(5), Duration::from_secs(30));
     let (mut tls, mut auth) = (TlsOptions::default(), None);
     for (key, value) in table {
-        let wrong = |why: String| (value.span(), format!("{GROUP}.{name}.{}: {why}", key.get_ref()));
+        let wrong = |why: WrongValue| (value.span(), format!("{GROUP}.{name}.{}: {why}", key.get_ref()));
         let text = text_of(value.get_ref()).map_err(wrong)?;
         match &**key.get_ref() {
             "url" => url = Some((text, value.span())),
             "password_file" | "password_env" if password.is_some() => {
-                return Err(wrong("the password is given twice".to_owned()));
+                return Err(wrong("the password is given twice".into()));
             }
             "password_file" => password = Some(PasswordFrom::File(text)),
             "password_env" => password = Some(PasswordFrom::Environment(text)),
             "sessions_max" => {
                 let count = usize::read(&text).ok().filter(|count| (1..=SESSIONS_MAX).contains(count));
-                sessions_max = count
-                    .ok_or_else(|| wrong(format!("expected a whole number from 1 to {SESSIONS_MAX}")))?;
+                sessions_max = count.ok_or_else(|| {
+                    wrong(format!("expected a whole number from 1 to {SESSIONS_MAX}").into())
+                })?;
             }
             "connect_timeout" => connect = timeout(&text).map_err(wrong)?,
             "statement_timeout" => statement = timeout(&text).map_err(wrong)?,
@@ -216,13 +227,13 @@ fn unread(path: String) -> PemFile {
     PemFile { path, text: String::new() }
 }
 
-fn word<T: std::str::FromStr<Err = UnknownWord>>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|error: UnknownWord| error.to_string())
+fn word<T: std::str::FromStr<Err = UnknownWord>>(text: &str) -> Result<T, WrongValue> {
+    Ok(text.parse()?)
 }
 
-fn timeout(text: &str) -> Result<Duration, String> {
+fn timeout(text: &str) -> Result<Duration, WrongValue> {
     let within = |time: &Duration| (Duration::from_millis(1)..=TIMEOUT_MAX).contains(time);
-    Duration::read(text).ok().filter(within).ok_or_else(|| "expected a duration from 1ms to 1h".to_owned())
+    Duration::read(text).ok().filter(within).ok_or_else(|| "expected a duration from 1ms to 1h".into())
 }
 
 /// `scheme://user@rest` with a password; `None` if there is no user, or a password.
@@ -312,7 +323,11 @@ mod tests {
             settings.apply_toml(&format!("[resource.a]\n{lines}\n")).expect("the file is right");
             let mut resource = settings.resources.remove(0);
             let file = |path: &str| {
-                if path == "/pw" { Ok("p@ss/word".to_owned()) } else { Err("no such file".to_owned()) }
+                if path == "/pw" {
+                    Ok("p@ss/word".to_owned())
+                } else {
+                    Err(Unreadable("no such file".to_owned()))
+                }
             };
             let environment = |name: &str| (name == "PW").then(|| "from:env".to_owned());
             resource.read_password(file, environment).map(|()| resource.url)
@@ -335,13 +350,17 @@ mod tests {
             assert_eq!(resource.url, format!("postgres://app:{password}@db:5432/x"), "read again");
         }
         assert!(
-            read(&format!("{url}\npassword_env = 'NO'")).is_err_and(|why| why.contains("no variable NO"))
+            read(&format!("{url}\npassword_env = 'NO'"))
+                .is_err_and(|why| why.to_string().contains("no variable NO"))
         );
         assert!(
-            read(&format!("{url}\npassword_file = '/no'")).is_err_and(|why| why.contains("no such file"))
+            read(&format!("{url}\npassword_file = '/no'"))
+                .is_err_and(|why| why.to_string().contains("no such file"))
         );
-        assert!(read("url = 'postgres://db/x'\npassword_env = 'PW'").is_err());
-        assert!(read("url = 'postgres://u:p@db/x'\npassword_env = 'PW'").is_err());
+        for url in ["postgres://db/x", "postgres://u:p@db/x"] {
+            let read = read(&format!("url = '{url}'\npassword_env = 'PW'"));
+            assert!(matches!(read, Err(SettingError::Conflict(_))), "{read:?}");
+        }
     }
 
     #[test]
@@ -355,10 +374,10 @@ mod tests {
                 "/broken" => {
                     Ok("-----BEGIN CERTIFICATE-----\nbm9uZQ==\n-----END CERTIFICATE-----\n".to_owned())
                 }
-                _ => Err(format!("cannot read the file {path}: gone")),
+                _ => Err(Unreadable(format!("cannot read the file {path}: gone"))),
             })
         };
-        let no = |lines: &str| refused(lines).expect_err(lines);
+        let no = |lines: &str| refused(lines).expect_err(lines).to_string();
         assert_eq!(refused("tls = 'verify-full'"), Ok(()));
         assert_eq!(no("tls_ca = '/no'"), "resource.a.tls_ca: cannot read the file /no: gone");
         assert_eq!(

@@ -3,6 +3,7 @@
 //! A row's texts become `--help`, the manual page and the example file as they stand. `summary` says what the
 //! setting does, `reason` why the default is what it is and what another value costs.
 
+use super::error::{Expected, SettingError};
 use super::kinds::{Kind, Size};
 use super::values::Settings;
 use super::{
@@ -78,8 +79,8 @@ impl Row {
     /// Sets the value in `settings`.
     ///
     /// # Errors
-    /// What was expected, with the bounds.
-    pub fn set(&self, settings: &mut Settings, text: &str) -> Result<(), String> {
+    /// [`SettingError::Value`]: what was expected, with the bounds.
+    pub fn set(&self, settings: &mut Settings, text: &str) -> Result<(), SettingError> {
         let measured = (self.field.read)(settings, text)
             .map_err(|expected| self.refusal(text, &format!("expected {expected}{}", self.range())))?;
         let [least, most] = self.bounds.map(|bound| self.measured(bound));
@@ -106,11 +107,11 @@ impl Row {
         if bound.is_empty() { None } else { (self.field.measure)(bound) }
     }
 
-    fn refusal(&self, text: &str, why: &str) -> String {
-        match self.key {
+    fn refusal(&self, text: &str, why: &str) -> SettingError {
+        SettingError::Value(match self.key {
             "requirepass" => format!("requirepass: {why}"),
             key => format!("{key} = {}: {why}", shown(text)),
-        }
+        })
     }
 }
 
@@ -127,7 +128,7 @@ pub(super) fn shown(text: &str) -> &str {
 
 /// How a row reaches its field.
 struct Field {
-    read: fn(&mut Settings, &str) -> Result<Option<u128>, String>,
+    read: fn(&mut Settings, &str) -> Result<Option<u128>, Expected>,
     write: fn(&Settings) -> String,
     measure: fn(&str) -> Option<u128>,
 }
@@ -536,7 +537,8 @@ mod tests {
     #[test]
     fn a_value_out_of_bounds_is_refused_with_the_bound() {
         let mut settings = Settings::default();
-        let error = |settings: &mut Settings, key, text| settings.set(key, text).expect_err("refused");
+        let error =
+            |settings: &mut Settings, key, text| settings.set(key, text).expect_err("refused").to_string();
         assert_eq!(error(&mut settings, "connections.max", "0"), "connections.max = 0: the least is 1");
         assert_eq!(error(&mut settings, "value.max", "1GiB"), "value.max = 1GiB: the most is 512MiB");
         assert_eq!(
@@ -552,6 +554,7 @@ mod tests {
     #[test]
     fn an_unknown_name_is_refused_with_the_nearest() {
         let error = Settings::default().set("conections.max", "1").expect_err("unknown");
-        assert_eq!(error, "unknown setting 'conections.max'; did you mean 'connections.max'?");
+        let text = "unknown setting 'conections.max'; did you mean 'connections.max'?";
+        assert_eq!(error, SettingError::Unknown(text.to_owned()));
     }
 }
