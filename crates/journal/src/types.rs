@@ -45,11 +45,16 @@ impl FileId {
     }
 }
 
-/// Where a record's header lies: segment, and offset in units of 8 bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LogAddress {
-    segment: SegmentId,
-    unit: u32,
+/// Where a record's header lies: segment, and offset in units of 8 bytes. Ordered as the records are in the log.
+///
+/// Segment in the high half, offset / 8 in the low one: indexes and formats keep it as this word.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LogAddress(u64);
+
+impl std::fmt::Debug for LogAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}+{}", self.segment(), self.offset_bytes())
+    }
 }
 
 impl LogAddress {
@@ -61,31 +66,31 @@ impl LogAddress {
     pub fn new(segment: SegmentId, offset_bytes: u64) -> Self {
         assert!(offset_bytes.is_multiple_of(8), "address at unaligned offset {offset_bytes}");
         let unit = u32::try_from(offset_bytes / 8).expect("segments are at most 32 GiB");
-        Self { segment, unit }
+        Self(u64::from(segment.0) << 32 | u64::from(unit))
     }
 
     /// The segment.
     #[must_use]
-    pub fn segment(self) -> SegmentId {
-        self.segment
+    pub const fn segment(self) -> SegmentId {
+        SegmentId((self.0 >> 32) as u32)
     }
 
     /// Offset in the segment's file, in bytes.
     #[must_use]
-    pub fn offset_bytes(self) -> u64 {
-        u64::from(self.unit) * 8
+    pub const fn offset_bytes(self) -> u64 {
+        (self.0 as u32 as u64) * 8
     }
 
-    /// Segment in the high half, offset / 8 in the low one.
+    /// The word.
     #[must_use]
-    pub fn pack(self) -> u64 {
-        u64::from(self.segment.0) << 32 | u64::from(self.unit)
+    pub const fn pack(self) -> u64 {
+        self.0
     }
 
     /// The inverse of [`LogAddress::pack`].
     #[must_use]
-    pub fn unpack(packed: u64) -> Self {
-        Self { segment: SegmentId((packed >> 32) as u32), unit: packed as u32 }
+    pub const fn unpack(packed: u64) -> Self {
+        Self(packed)
     }
 }
 

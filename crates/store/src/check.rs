@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use journal::{CheckReport, Damage, JournalError, RecordView, Stated};
+use journal::{CheckReport, Damage, JournalError, LogAddress, RecordView, Stated};
 use vfs::Vfs;
 
 use crate::error::StoreError;
@@ -66,14 +66,14 @@ pub fn check(vfs: &dyn Vfs, dir: &Path) -> Result<Checked, StoreError> {
 struct Log {
     hasher: KeyHasher,
     /// LogAddress and seq of all records that verify, ascending.
-    addresses: Vec<(u64, u64)>,
+    addresses: Vec<(LogAddress, u64)>,
     /// Whose each of them is (`sought::mark`).
     marks: Vec<u32>,
     /// Of deltas: what they may lie on (`Delta::since`).
-    since: BTreeMap<u64, u64>,
+    since: BTreeMap<LogAddress, u64>,
     payload_bytes: u64,
     /// Records that are none of the store's, the first few.
-    strange: Vec<(journal::LogAddress, String)>,
+    strange: Vec<(LogAddress, String)>,
     /// Seq and keyspaces of the newest mapping.
     mapping: Option<(u64, Vec<u32>)>,
 }
@@ -92,21 +92,21 @@ impl Log {
     }
 
     /// Which of the records lies at `address`.
-    fn at(&self, address: u64) -> Option<usize> {
+    fn at(&self, address: LogAddress) -> Option<usize> {
         self.addresses.binary_search_by_key(&address, |(address, _)| *address).ok()
     }
 
     /// The seq of the record at `address`.
-    fn seq(&self, address: u64) -> Option<u64> {
+    fn seq(&self, address: LogAddress) -> Option<u64> {
         Some(self.addresses[self.at(address)?].1)
     }
 
     fn take(&mut self, view: &RecordView<'_>) {
-        self.addresses.push((view.address.pack(), view.header.seq.0));
+        self.addresses.push((view.address, view.header.seq.0));
         self.marks.push(mark_of(view, &self.hasher));
         let since = record::since(view.header.kind, view.payload);
         if since != 0 {
-            self.since.insert(view.address.pack(), since);
+            self.since.insert(view.address, since);
         }
         self.payload_bytes += view.payload.len() as u64;
         if let Err(what) = record::check(view.header.kind, Some(view.payload))
@@ -137,13 +137,13 @@ struct Content<'a> {
     keys: u64,
     /// Records that are not there, and the first of them.
     missing: u64,
-    first_missing: u64,
+    first_missing: LogAddress,
     /// Records of other keys than it says, and the address of the first of them.
     foreign: u64,
-    first_foreign: u64,
+    first_foreign: LogAddress,
     /// Keys whose deltas are of another state of theirs, and the address of the first of them.
     broken: u64,
-    first_broken: u64,
+    first_broken: LogAddress,
 }
 
 impl<'a> Content<'a> {
@@ -156,11 +156,11 @@ impl<'a> Content<'a> {
             used: BTreeSet::new(),
             keys: 0,
             missing: 0,
-            first_missing: 0,
+            first_missing: LogAddress::default(),
             foreign: 0,
-            first_foreign: 0,
+            first_foreign: LogAddress::default(),
             broken: 0,
-            first_broken: 0,
+            first_broken: LogAddress::default(),
         }
     }
 
@@ -188,7 +188,7 @@ impl<'a> Content<'a> {
         let hash = KeyHash::from_parts(area.stripe.into(), entry.bits, entry.tag);
         let whose = mark(area.keyspace, hash);
         for address in std::iter::once(entry.address).chain(entry.deltas.iter().map(|delta| delta.address)) {
-            let segment = journal::LogAddress::unpack(address).segment().0;
+            let segment = address.segment().0;
             match self.log.at(address) {
                 Some(at) if self.log.marks[at] != whose => {
                     self.first_foreign = if self.foreign == 0 { address } else { self.first_foreign };
@@ -244,8 +244,7 @@ impl<'a> Content<'a> {
 }
 
 /// What is wrong with `count` records, with the address of the first of them; nothing if there are none.
-fn fault(what: impl Fn(u64) -> String, count: u64, first: u64) -> Option<(u64, String)> {
-    let first = journal::LogAddress::unpack(first);
+fn fault(what: impl Fn(u64) -> String, count: u64, first: LogAddress) -> Option<(u64, String)> {
     let at = format!("first at segment {} offset {}", first.segment(), first.offset_bytes());
     (count > 0).then(|| (0, format!("{}, {at}", what(count))))
 }

@@ -10,6 +10,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use journal::LogAddress;
+
 use crate::error::{Stop, StoreError};
 use crate::prepared::{Fetched, Prepared};
 use crate::record::Draft;
@@ -68,7 +70,7 @@ pub(crate) trait Engine: Send + Sync + std::fmt::Debug {
     }
 
     /// Appends one atomic group, fills one address for each draft and returns the last seq.
-    fn append(&self, credits: Credits, drafts: &[Draft<'_>], addresses: &mut [u64]) -> u64;
+    fn append(&self, credits: Credits, drafts: &[Draft<'_>], addresses: &mut [LogAddress]) -> u64;
 
     /// Everything up to this seq may be told.
     fn released(&self) -> u64;
@@ -98,7 +100,7 @@ pub(crate) trait Engine: Send + Sync + std::fmt::Debug {
     fn read(&self, sought: &Sought) -> Result<Fetched, StoreError>;
 
     /// What [`Engine::read`] found at `address` is damage: the index still names it.
-    fn on_damaged(&self, _place: u64) {}
+    fn on_damaged(&self, _address: LogAddress) {}
 
     /// Reads what `prepared` wants and hands it to `done`, from a thread of the engine's.
     fn fetch(&self, mut prepared: Prepared, done: Box<dyn FnOnce(Prepared) + Send>) {
@@ -113,10 +115,10 @@ pub(crate) trait Engine: Send + Sync + std::fmt::Debug {
     fn has_addresses(&self) -> bool;
 
     /// `bytes` of records at `address` are the newest state of a key.
-    fn on_live(&self, address: u64, bytes: u64);
+    fn on_live(&self, address: LogAddress, bytes: u64);
 
     /// They no longer are.
-    fn on_dead(&self, address: u64, bytes: u64);
+    fn on_dead(&self, address: LogAddress, bytes: u64);
 }
 
 /// Engine `memory`: effects have an order and no home. Nothing waits.
@@ -130,7 +132,7 @@ impl Engine for Memory {
         Ok(Credits::free(bytes, records))
     }
 
-    fn append(&self, _credits: Credits, drafts: &[Draft<'_>], _places: &mut [u64]) -> u64 {
+    fn append(&self, _credits: Credits, drafts: &[Draft<'_>], _addresses: &mut [LogAddress]) -> u64 {
         let count = drafts.len() as u64;
         self.seq.fetch_add(count, Ordering::Relaxed) + count
     }
@@ -151,9 +153,9 @@ impl Engine for Memory {
         false
     }
 
-    fn on_live(&self, _place: u64, _bytes: u64) {}
+    fn on_live(&self, _address: LogAddress, _bytes: u64) {}
 
-    fn on_dead(&self, _place: u64, _bytes: u64) {}
+    fn on_dead(&self, _address: LogAddress, _bytes: u64) {}
 }
 
 /// Engine `noop`: accepts and forgets, to measure the layers above.
@@ -165,7 +167,7 @@ impl Engine for Noop {
         Ok(Credits::free(bytes, records))
     }
 
-    fn append(&self, _credits: Credits, _drafts: &[Draft<'_>], _places: &mut [u64]) -> u64 {
+    fn append(&self, _credits: Credits, _drafts: &[Draft<'_>], _addresses: &mut [LogAddress]) -> u64 {
         0
     }
 
@@ -185,7 +187,7 @@ impl Engine for Noop {
         false
     }
 
-    fn on_live(&self, _place: u64, _bytes: u64) {}
+    fn on_live(&self, _address: LogAddress, _bytes: u64) {}
 
-    fn on_dead(&self, _place: u64, _bytes: u64) {}
+    fn on_dead(&self, _address: LogAddress, _bytes: u64) {}
 }

@@ -47,7 +47,7 @@ mod watch;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use journal::Seq;
+use journal::{LogAddress, Seq};
 use ticket::Ticket;
 
 pub use access::{Access, ClaimReport, Scope, WrongType};
@@ -217,7 +217,7 @@ impl Store {
         let draft = Draft::clock(&payload);
         let credits = self.engine.reserve(draft.record_bytes(), 1, Class::Reclaim)?;
         let mut newest = self.index.clock();
-        let seq = self.engine.append(credits, &[draft], &mut [0]);
+        let seq = self.engine.append(credits, &[draft], &mut [LogAddress::default()]);
         *newest = (seq, Some(record.clone().with_seq(seq)));
         drop(newest);
         self.clock.on_recorded(record);

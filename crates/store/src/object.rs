@@ -46,6 +46,8 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use journal::LogAddress;
+
 use crate::large::{Bytes, LARGE_BYTES, Large};
 use crate::policy::{self, LEVEL_MAX};
 
@@ -106,11 +108,11 @@ impl Object {
     }
 
     /// Writes where the record lies and which effect it is.
-    pub(crate) fn stamp(&mut self, address: u64, seq: u64) {
+    pub(crate) fn stamp(&mut self, address: LogAddress, seq: u64) {
         // SAFETY: both fields lie within HEADER_BYTES of an allocation that `self` owns alone; the base is
         // aligned to 8 (`layout`).
         unsafe {
-            self.0.as_ptr().add(OFFSET_PLACE).cast::<u64>().write(address);
+            self.0.as_ptr().add(OFFSET_PLACE).cast::<u64>().write(address.pack());
             self.0.as_ptr().add(OFFSET_SEQ).cast::<u64>().write(seq);
         }
     }
@@ -209,8 +211,8 @@ impl<'a> ObjectRef<'a> {
     }
 
     /// Where the newest full record lies.
-    pub(crate) fn address(self) -> u64 {
-        self.u64_at(OFFSET_PLACE)
+    pub(crate) fn address(self) -> LogAddress {
+        LogAddress::unpack(self.u64_at(OFFSET_PLACE))
     }
 
     /// The effect that wrote the object.
@@ -300,7 +302,7 @@ pub(crate) enum View<'a> {
     /// The object is in memory.
     Hot(ObjectRef<'a>),
     /// The record lies at this address.
-    Cold(u64),
+    Cold(LogAddress),
 }
 
 impl Word {
@@ -314,17 +316,17 @@ impl Word {
     ///
     /// # Panics
     /// If the segment number needs more than 28 bits.
-    pub(crate) fn cold(address: u64, marks: u64) -> Self {
-        assert_eq!(address & !PLACE_MASK, 0, "segment number beyond 28 bits");
+    pub(crate) fn cold(address: LogAddress, marks: u64) -> Self {
+        assert_eq!(address.pack() & !PLACE_MASK, 0, "segment number beyond 28 bits");
         debug_assert_eq!(marks & !MARKS_MASK, 0);
-        Self(Halves::new(address | marks))
+        Self(Halves::new(address.pack() | marks))
     }
 
     /// What the word holds.
     pub(crate) fn view(&self) -> View<'_> {
         match self.object() {
             Some(object) => View::Hot(object),
-            None => View::Cold(self.0.get() & PLACE_MASK),
+            None => View::Cold(LogAddress::unpack(self.0.get() & PLACE_MASK)),
         }
     }
 
@@ -347,7 +349,7 @@ impl Word {
     }
 
     /// Where the base record lies.
-    pub(crate) fn address(&self) -> u64 {
+    pub(crate) fn address(&self) -> LogAddress {
         match self.view() {
             View::Hot(object) => object.address(),
             View::Cold(address) => address,
@@ -355,7 +357,7 @@ impl Word {
     }
 
     /// Turns the word to another address of the same record.
-    pub(crate) fn swing(&mut self, address: u64) {
+    pub(crate) fn swing(&mut self, address: LogAddress) {
         if self.0.get() & WORD_HOT == 0 {
             let is_marked = self.is_marked();
             *self = Self::cold(address, self.marks());
@@ -512,6 +514,7 @@ const _: () = assert!((SEGMENT_MAX as u64) << 32 | 0xffff_ffff == PLACE_MASK);
 mod tests {
     use super::*;
     use crate::large::Ledger;
+    use crate::testlog::at;
 
     #[test]
     fn object_gives_back_what_it_was_made_of() {
@@ -520,11 +523,11 @@ mod tests {
                 let key = vec![b'k'; key_len];
                 let value = vec![b'v'; value_len];
                 let mut object = Object::new(5, &key, Bytes::Plain(&value), expiry_ms);
-                object.stamp(77, 99);
+                object.stamp(at(77), 99);
                 let view = object.view();
                 assert_eq!(
                     (view.address(), view.seq(), view.kind(), view.expiry_ms()),
-                    (77, 99, 5, expiry_ms)
+                    (at(77), 99, 5, expiry_ms)
                 );
                 assert_eq!((view.key(), view.value()), (&key[..], &value[..]));
             }
@@ -538,9 +541,9 @@ mod tests {
         for (key_len, expiry_ms) in [(0, 0), (3, 0), (3, u64::MAX), (300, 9)] {
             let (key, large) = (vec![b'k'; key_len], Large::new(bytes.clone(), &ledger));
             let mut object = Object::new(1, &key, Bytes::Large(&large), expiry_ms);
-            object.stamp(77, 99);
+            object.stamp(at(77), 99);
             let view = object.view();
-            assert_eq!((view.address(), view.seq(), view.expiry_ms()), (77, 99, expiry_ms));
+            assert_eq!((view.address(), view.seq(), view.expiry_ms()), (at(77), 99, expiry_ms));
             assert_eq!((view.key(), view.value().len()), (&key[..], LARGE_BYTES));
             assert!(view.own_bytes() < 400 && view.memory_bytes() > LARGE_BYTES as u64);
             let lent = Arc::clone(view.bytes().large().expect("it is large"));
@@ -559,17 +562,17 @@ mod tests {
 
     #[test]
     fn word_keeps_marks_and_address_apart() {
-        let address = u64::from(SEGMENT_MAX) << 32 | 0xffff_ffff;
+        let address = at(u64::from(SEGMENT_MAX) << 32 | 0xffff_ffff);
         let mut word = Word::cold(address, WORD_SHARED);
         word.set_mark(WORD_DELTAS);
         assert!(matches!(word.view(), View::Cold(p) if p == address));
         assert!(!word.is_marked(), "the largest segment is no mark");
         word.set_marked(true);
-        word.swing(8);
-        assert_eq!((word.address(), word.marks()), (8, WORD_SHARED | WORD_DELTAS));
+        word.swing(at(8));
+        assert_eq!((word.address(), word.marks()), (at(8), WORD_SHARED | WORD_DELTAS));
         assert!(word.is_marked(), "the same value lies elsewhere");
         word.set_marked(false);
-        assert_eq!((word.address(), word.is_marked()), (8, false));
+        assert_eq!((word.address(), word.is_marked()), (at(8), false));
         word.clear_mark(WORD_DELTAS);
         assert_eq!(word.marks(), WORD_SHARED);
     }
@@ -577,17 +580,17 @@ mod tests {
     #[test]
     fn hot_word_owns_its_object_and_swings_in_place() {
         let mut object = Object::new(1, b"key", Bytes::Plain(b"value"), 0);
-        object.stamp(3, 4);
+        object.stamp(at(3), 4);
         let mut word = Word::hot(object, WORD_SHARED);
         (0..5).for_each(|_| word.refer());
-        word.swing(9);
+        word.swing(at(9));
         let view = word.object().expect("hot");
         assert_eq!(
             (view.address(), view.seq(), view.key(), view.value()),
-            (9, 4, &b"key"[..], &b"value"[..])
+            (at(9), 4, &b"key"[..], &b"value"[..])
         );
         assert_eq!((word.marks(), word.level(), word.is_marked()), (WORD_SHARED, LEVEL_MAX, false));
         word.set_level(1);
-        assert_eq!((word.marks(), word.level(), word.address()), (WORD_SHARED, 1, 9));
+        assert_eq!((word.marks(), word.level(), word.address()), (WORD_SHARED, 1, at(9)));
     }
 }

@@ -8,6 +8,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use journal::LogAddress;
+
 use crate::error::StoreError;
 use crate::index::stripe::{Delta, broken_chain, later};
 use crate::large::{Ledger, Owned};
@@ -21,14 +23,14 @@ use crate::sought::Sought;
 #[derive(Debug, Default)]
 pub struct Prepared {
     wanted: BTreeSet<Sought>,
-    records: BTreeMap<u64, Result<Fetched, StoreError>>,
+    records: BTreeMap<LogAddress, Result<Fetched, StoreError>>,
     reading: Option<Box<Reading>>,
 }
 
 /// What matters while records are read.
 #[derive(Debug)]
 struct Reading {
-    elsewhere: Vec<u64>,
+    elsewhere: Vec<LogAddress>,
     ledger: Ledger,
     /// Bytes of values that may be kept.
     kept_bytes_max: u64,
@@ -126,7 +128,7 @@ impl Fold {
     /// The value with its deltas in it; `None` if not all of them are here, or one is damaged.
     fn fold(
         &self,
-        records: &BTreeMap<u64, Result<Fetched, StoreError>>,
+        records: &BTreeMap<LogAddress, Result<Fetched, StoreError>>,
     ) -> Option<Result<Fetched, StoreError>> {
         let base = records.get(&self.base.address)?.as_ref().ok()?;
         let deltas = later(&self.deltas, base.seq);
@@ -260,7 +262,7 @@ impl Prepared {
     }
 
     /// Adds what was read at `address`.
-    pub(crate) fn supply(&mut self, address: u64, record: Result<Fetched, StoreError>) {
+    pub(crate) fn supply(&mut self, address: LogAddress, record: Result<Fetched, StoreError>) {
         let reading = self.reading.get_or_insert_default();
         let record = record.map(|fetched| reading.keep(fetched));
         self.records.insert(address, record);
@@ -268,7 +270,7 @@ impl Prepared {
 
     /// Notes that `address` held something else, as it does once after its segment was recycled; returns false if
     /// that was noted before: then the index still says so, and it is damage.
-    pub(crate) fn note_elsewhere(&mut self, address: u64) -> bool {
+    pub(crate) fn note_elsewhere(&mut self, address: LogAddress) -> bool {
         let elsewhere = &mut self.reading.get_or_insert_default().elsewhere;
         let first = !elsewhere.contains(&address);
         if first {
@@ -278,7 +280,7 @@ impl Prepared {
     }
 
     /// What was read at `address`.
-    pub(crate) fn record(&self, address: u64) -> Option<&Result<Fetched, StoreError>> {
+    pub(crate) fn record(&self, address: LogAddress) -> Option<&Result<Fetched, StoreError>> {
         self.records.get(&address)
     }
 

@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 use clock::Clock;
 use journal::{
-    Class, Draft, Hooks, Identity, Journal, JournalError, Keep, RecordView, SalvageReport, Seq, Stated,
-    footprint, record_flags,
+    Class, Draft, Hooks, Identity, Journal, JournalError, Keep, LogAddress, RecordView, SalvageReport, Seq,
+    Stated, footprint, record_flags,
 };
 use vfs::Vfs;
 
@@ -156,10 +156,10 @@ struct Alive {
     /// Records from this lsn on came after it.
     lsn: u64,
     /// Where it lies, and whose it is (`sought::mark`).
-    addresses: HashMap<u64, u32>,
+    addresses: HashMap<LogAddress, u32>,
     /// Bases with deltas, and the seqs of all these records, as far as they were met.
-    chains: Vec<(u64, Vec<Delta>)>,
-    seqs: HashMap<u64, u64>,
+    chains: Vec<(LogAddress, Vec<Delta>)>,
+    seqs: HashMap<LogAddress, u64>,
     mapping_seq: u64,
     next_keyspace: u32,
     mapping: Vec<u32>,
@@ -235,9 +235,9 @@ impl Alive {
     /// lets copies create nothing. Other copies change something that the checkpoint names, or are dead. A record of another
     /// key at an address that it names was put there by the disk.
     fn keep(&mut self, view: &RecordView<'_>) -> Keep {
-        let whose = self.addresses.get(&view.address.pack());
+        let whose = self.addresses.get(&view.address);
         let is_named = whose.is_some_and(|whose| *whose == mark_of(view, &self.hasher));
-        if let Some(seq) = self.seqs.get_mut(&view.address.pack()) {
+        if let Some(seq) = self.seqs.get_mut(&view.address) {
             *seq = view.header.seq.0;
         }
         match (is_named, view.lsn.0 >= self.lsn) {
@@ -249,7 +249,7 @@ impl Alive {
 
     /// How many of the bases that were met have deltas of another state.
     fn broken_chains(&self) -> u64 {
-        let is_broken = |(base, deltas): &&(u64, Vec<Delta>)| match self.seqs.get(base) {
+        let is_broken = |(base, deltas): &&(LogAddress, Vec<Delta>)| match self.seqs.get(base) {
             Some(0) | None => false,
             Some(seq) => chain(*seq, deltas).is_none(),
         };

@@ -8,6 +8,8 @@
 //! Out of scope: an older record of the same key. The address of a key's newest record is above those of all older ones, and was
 //! written once: a write that went elsewhere has left nothing there that verifies.
 
+use journal::LogAddress;
+
 use crate::hash::{KeyHash, KeyHasher};
 use crate::index::stripe::Delta;
 use crate::record;
@@ -16,7 +18,7 @@ use crate::record;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Sought {
     /// Where it lies.
-    pub(crate) address: u64,
+    pub(crate) address: LogAddress,
     keyspace: u32,
     /// [`KeyHash::slot`] of its key.
     slot: u64,
@@ -26,7 +28,7 @@ pub(crate) struct Sought {
 
 impl Sought {
     /// The whole value at `address` of a key with this hash.
-    pub(crate) fn base(address: u64, keyspace: u32, hash: KeyHash) -> Self {
+    pub(crate) fn base(address: LogAddress, keyspace: u32, hash: KeyHash) -> Self {
         Self { address, keyspace, slot: hash.slot(), delta_seq: 0 }
     }
 
@@ -63,6 +65,7 @@ pub(crate) const OF_ANOTHER: &str = "the record is of another key than the index
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testlog::at;
 
     #[test]
     fn record_is_the_one_that_was_sought_by_kind_keyspace_hash_and_seq() {
@@ -73,7 +76,7 @@ mod tests {
             seq: journal::Seq(seq),
             ..journal::RecordHeader::default()
         };
-        let base = Sought::base(5, 1, hasher.hash(b"k"));
+        let base = Sought::base(at(5), 1, hasher.hash(b"k"));
         for kind in [record::STRING, record::HASH, record::STRING | record::SHARED] {
             assert!(base.is(&header(kind, 1, 9), b"k", &hasher));
         }
@@ -86,7 +89,7 @@ mod tests {
             assert!(!base.is(&header(kind, 1, 9), b"k", &hasher), "kind {kind} is no value");
         }
         let delta =
-            Delta { address: 7, seq: 9, since: 8, kind: record::PART, record_bytes: 64, expiry_ms: 0 };
+            Delta { address: at(7), seq: 9, since: 8, kind: record::PART, record_bytes: 64, expiry_ms: 0 };
         let delta = base.delta(&delta);
         assert!(delta.is(&header(record::PART, 1, 9), b"k", &hasher));
         assert!(!delta.is(&header(record::PART, 1, 8), b"k", &hasher), "an older part of the same string");

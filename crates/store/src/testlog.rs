@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use clock::SimClock;
+use journal::LogAddress;
 use vfs::SimDisk;
 
 use crate::engine::{Class, Credits, Engine};
@@ -42,6 +43,11 @@ pub(crate) fn simulated(
     store.keep_spares();
     while store.drive() {}
     store
+}
+
+/// The address that is word `n`.
+pub(crate) fn at(n: u64) -> LogAddress {
+    LogAddress::unpack(n)
 }
 
 /// Records in append order; record n has address and seq n + 1.
@@ -113,7 +119,7 @@ impl TestLog {
         let replayed = Replayed {
             keyspace: record.keyspace,
             hash: hasher.hash(key),
-            address: seq,
+            address: at(seq),
             seq,
             since: record::since(record.kind, &record.payload),
             kind: record.kind,
@@ -134,7 +140,7 @@ impl Engine for TestLog {
         Ok(Credits::free(bytes, records))
     }
 
-    fn append(&self, credits: Credits, drafts: &[Draft<'_>], addresses: &mut [u64]) -> u64 {
+    fn append(&self, credits: Credits, drafts: &[Draft<'_>], addresses: &mut [LogAddress]) -> u64 {
         assert!(credits.cover(drafts.iter().map(Draft::record_bytes).sum(), drafts.len() as u64));
         self.groups.fetch_add(1, Ordering::Relaxed);
         let mut records = self.records.lock().expect("no panic");
@@ -145,7 +151,7 @@ impl Engine for TestLog {
                 expiry_ms: draft.expiry_ms,
                 payload: draft.parts().concat(),
             });
-            *address = records.len() as u64;
+            *address = at(records.len() as u64);
         }
         records.len() as u64
     }
@@ -166,16 +172,16 @@ impl Engine for TestLog {
         true
     }
 
-    fn on_live(&self, _place: u64, _bytes: u64) {}
+    fn on_live(&self, _address: LogAddress, _bytes: u64) {}
 
-    fn on_dead(&self, _place: u64, _bytes: u64) {}
+    fn on_dead(&self, _address: LogAddress, _bytes: u64) {}
 }
 
 impl TestLog {
-    fn read_at(&self, address: u64) -> Result<Fetched, StoreError> {
+    fn read_at(&self, address: LogAddress) -> Result<Fetched, StoreError> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         let records = self.records.lock().expect("no panic");
-        let record = &records[address as usize - 1];
+        let record = &records[address.pack() as usize - 1];
         let payload = record::decode(record.kind, &record.payload).expect("we wrote it");
         let (Payload::Whole { key, value } | Payload::Delta { key, body: value, .. }) = payload else {
             panic!("mappings are not read");
@@ -184,7 +190,7 @@ impl TestLog {
             kind: record.kind & !record::SHARED,
             key: key.into(),
             value: value.into(),
-            seq: address,
+            seq: address.pack(),
             expiry_ms: record.expiry_ms,
             left_out_bytes: 0,
             base_bytes: None,

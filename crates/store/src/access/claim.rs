@@ -18,6 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use journal::LogAddress;
+
 use super::commit::{Old, Plan};
 use super::overlay::Staged;
 use super::{Access, Guards, Scope};
@@ -284,7 +286,7 @@ impl Access<'_> {
                 Seek::Absent { .. } => return Plan { old: None, ..plan },
                 Seek::Damaged { own, .. } => {
                     let space = stripe.space(staged.keyspace);
-                    let is_it = |address| plan.old.is_some_and(|old| old.address == address);
+                    let is_it = |address: LogAddress| plan.old.is_some_and(|old| old.address == address);
                     let spot = own.or_else(|| space?.spot_at(staged.hash, is_it));
                     let old = spot
                         .zip(space)

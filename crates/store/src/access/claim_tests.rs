@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use clock::{Clock, SimClock, UnixMs};
+use journal::LogAddress;
 
 use crate::engine::{Class, Credits, Engine};
 use crate::error::{Stop, StoreError};
@@ -63,7 +64,7 @@ impl Engine for Probe {
         self.log.reserve(bytes, records, class)
     }
 
-    fn append(&self, credits: Credits, drafts: &[Draft<'_>], addresses: &mut [u64]) -> u64 {
+    fn append(&self, credits: Credits, drafts: &[Draft<'_>], addresses: &mut [LogAddress]) -> u64 {
         let asks = drafts.len() > 1 || self.asks.load(Ordering::Relaxed);
         if let Some(store) = self.store().filter(|_| asks) {
             self.look();
@@ -88,13 +89,13 @@ impl Engine for Probe {
         true
     }
 
-    fn on_live(&self, address: u64, _bytes: u64) {
-        if address > u64::from(KEYS) {
+    fn on_live(&self, address: LogAddress, _bytes: u64) {
+        if address.pack() > u64::from(KEYS) {
             self.look();
         }
     }
 
-    fn on_dead(&self, _place: u64, _bytes: u64) {
+    fn on_dead(&self, _address: LogAddress, _bytes: u64) {
         if self.evicts {
             let store = self.store().expect("alive");
             self.log.release(self.log.newest());

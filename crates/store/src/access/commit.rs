@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
+use journal::LogAddress;
 use ticket::Ticket;
 
 use crate::engine::{Class, Credits, Engine};
@@ -35,7 +36,7 @@ pub(super) struct Plan {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Old {
     spot: Spot,
-    pub(super) address: u64,
+    pub(super) address: LogAddress,
     seq: u64,
     /// The oldest effect whose value is the same, as far as a change of the expiry replaces one.
     pub(super) since: u64,
@@ -110,7 +111,7 @@ impl Access<'_> {
         let draft = draft(staged, &plan);
         let credits =
             secure(self.credits.take(), &*self.store.engine, (draft.record_bytes(), 1), is_reclaim(staged))?;
-        let mut addresses = [0];
+        let mut addresses = [LogAddress::default()];
         let seq = self.store.engine.append(credits, &[draft], &mut addresses);
         let bytes = draft.record_bytes();
         let staged = self.overlay.drain().next().expect("one is staged");
@@ -149,7 +150,7 @@ impl Access<'_> {
         let room = (size_bytes, drafts.len() as u64);
         let had = self.credits.take();
         let credits = self.secure_many(had, room, reclaim)?;
-        let mut addresses = vec![0; drafts.len()];
+        let mut addresses = vec![LogAddress::default(); drafts.len()];
         let store = self.store;
         let _rests = self.claim.as_ref().and_then(|claimed| {
             let rests = store.rest_housekeeping();
@@ -233,8 +234,9 @@ impl Access<'_> {
             }
             Seek::Unknown(records) => Err(self.miss(records)),
             Seek::Damaged { own: Some(spot), .. } if !matches!(staged.change, Change::Delta { .. }) => {
-                let address =
-                    stripe.space(staged.keyspace).map_or(0, |space| space.table.word(spot).address());
+                let address = stripe
+                    .space(staged.keyspace)
+                    .map_or_else(LogAddress::default, |space| space.table.word(spot).address());
                 Ok(Plan { shared: beside, old: Some(Old::unreadable(spot, address)), skip: false })
             }
             Seek::Damaged { error, .. } => Err(Stop::Damaged(error)),
@@ -450,13 +452,13 @@ impl Access<'_> {
 /// Where a change's record went.
 #[derive(Clone, Copy, Debug)]
 struct Appended {
-    address: u64,
+    address: LogAddress,
     seq: u64,
     bytes: u64,
 }
 
 impl Old {
-    pub(super) fn of(spot: Spot, address: u64, current: Current<'_>) -> Self {
+    pub(super) fn of(spot: Spot, address: LogAddress, current: Current<'_>) -> Self {
         Self {
             spot,
             address,
@@ -471,7 +473,7 @@ impl Old {
 
     /// A state whose record is damaged. The accounts take an average for its size; the entry of its expiry stays until
     /// it is due, as those that a restart leaves.
-    pub(super) fn unreadable(spot: Spot, address: u64) -> Self {
+    pub(super) fn unreadable(spot: Spot, address: LogAddress) -> Self {
         Self { spot, address, seq: 0, since: 0, record_bytes: 0, hot_bytes: 0, expiry_ms: 0, removed: false }
     }
 }

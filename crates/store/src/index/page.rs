@@ -258,10 +258,12 @@ const _: () = assert!(size_of::<Slot>() == 12);
 
 #[cfg(test)]
 mod tests {
+    use journal::LogAddress;
+
     use super::*;
 
     fn slot(bits: u64) -> Slot {
-        Slot { bits: (bits >> 32) as u32, word: Word::cold(0, 0) }
+        Slot { bits: (bits >> 32) as u32, word: Word::cold(LogAddress::default(), 0) }
     }
 
     #[test]

@@ -11,6 +11,8 @@
 //!
 //! Out of scope: reading files, counting live bytes (`log`).
 
+use journal::LogAddress;
+
 use crate::error::StoreError;
 use crate::hash::KeyHash;
 use crate::index::stripe::{Delta, ExpiryEntry, Space, broken_chain};
@@ -23,7 +25,7 @@ use crate::record::{self, Role};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owned {
     /// Address of the base.
-    pub(crate) base: u64,
+    pub(crate) base: LogAddress,
     /// What lies on top, oldest first.
     pub(crate) deltas: Vec<Delta>,
     /// The base's SHARED mark.
@@ -34,7 +36,7 @@ pub(crate) struct Owned {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SnapshotItem<'a> {
     /// A key, as far as the index knows it.
-    Slot { keyspace: u32, hash: KeyHash, address: u64, shared: bool, deltas: &'a [Delta] },
+    Slot { keyspace: u32, hash: KeyHash, address: LogAddress, shared: bool, deltas: &'a [Delta] },
     /// Some key with this hash expires then.
     Expires { keyspace: u32, hash: KeyHash, expiry_ms: u64 },
 }
@@ -58,7 +60,7 @@ impl SnapshotAt {
 pub(crate) struct Replayed {
     pub(crate) keyspace: u32,
     pub(crate) hash: KeyHash,
-    pub(crate) address: u64,
+    pub(crate) address: LogAddress,
     pub(crate) seq: u64,
     /// Of a delta: [`Delta::since`].
     pub(crate) since: u64,
@@ -77,7 +79,7 @@ pub(crate) struct Replayed {
 pub(crate) struct LoadedSlot<'a> {
     pub(crate) hash: KeyHash,
     /// Of the base.
-    pub(crate) address: u64,
+    pub(crate) address: LogAddress,
     pub(crate) shared: bool,
     /// On top of the base.
     pub(crate) deltas: &'a [Delta],
@@ -89,14 +91,14 @@ pub(crate) struct Replay {
     /// The record is part of its key's newest state.
     pub(crate) live: bool,
     /// The base that it replaced or removed.
-    pub(crate) dead_base: Option<u64>,
+    pub(crate) dead_base: Option<LogAddress>,
     /// The deltas that died with it.
     pub(crate) dead_deltas: Vec<Delta>,
 }
 
 impl Index {
     /// The records of the key that `address` is part of; `None` when it is part of none.
-    pub(crate) fn owns(&self, keyspace: u32, hash: KeyHash, address: u64) -> Option<Owned> {
+    pub(crate) fn owns(&self, keyspace: u32, hash: KeyHash, address: LogAddress) -> Option<Owned> {
         let stripe = self.lock(hash.stripe());
         self.lives(keyspace).then_some(())?;
         let space = stripe.space(keyspace)?;
@@ -113,8 +115,8 @@ impl Index {
         keyspace: u32,
         hash: KeyHash,
         owned: &Owned,
-        append: impl FnOnce() -> u64,
-    ) -> Option<u64> {
+        append: impl FnOnce() -> LogAddress,
+    ) -> Option<LogAddress> {
         let stripe = self.lock(hash.stripe());
         self.lives(keyspace).then_some(())?;
         let space = stripe.space(keyspace)?;
@@ -132,8 +134,8 @@ impl Index {
         &self,
         keyspace: u32,
         hash: KeyHash,
-        from: u64,
-        (to, bytes): (u64, u64),
+        from: LogAddress,
+        (to, bytes): (LogAddress, u64),
         seq: u64,
     ) -> Option<Vec<Delta>> {
         let mut stripe = self.lock(hash.stripe());
@@ -233,7 +235,7 @@ impl Index {
     pub(crate) fn replay(
         &self,
         replayed: &Replayed,
-        same_key: &mut dyn FnMut(u64) -> Result<bool, StoreError>,
+        same_key: &mut dyn FnMut(LogAddress) -> Result<bool, StoreError>,
     ) -> Result<Replay, StoreError> {
         let mut stripe = self.lock(replayed.hash.stripe());
         let space = stripe.space_mut(replayed.keyspace);
@@ -261,7 +263,7 @@ impl Index {
 
 impl Space {
     /// The slot of a live key whose base or one of whose deltas lies at `address`.
-    fn owner(&self, hash: KeyHash, address: u64) -> Option<Spot> {
+    fn owner(&self, hash: KeyHash, address: LogAddress) -> Option<Spot> {
         self.table.candidates(hash).find(|spot| {
             let word = self.table.word(*spot);
             let removed = word.object().is_some_and(|object| object.kind() == record::REMOVED);
@@ -271,7 +273,13 @@ impl Space {
     }
 
     /// Moves the deltas above `seq` from base `from` to base `to`, of so many bytes; returns the others.
-    fn rebase(&mut self, spot: Spot, from: u64, (to, bytes): (u64, u64), seq: u64) -> Vec<Delta> {
+    fn rebase(
+        &mut self,
+        spot: Spot,
+        from: LogAddress,
+        (to, bytes): (LogAddress, u64),
+        seq: u64,
+    ) -> Vec<Delta> {
         let deltas = self.deltas.remove(from);
         if deltas.is_empty() {
             return deltas;
@@ -290,9 +298,9 @@ impl Space {
     fn same_key_slot(
         &self,
         replayed: &Replayed,
-        same_key: &mut dyn FnMut(u64) -> Result<bool, StoreError>,
+        same_key: &mut dyn FnMut(LogAddress) -> Result<bool, StoreError>,
     ) -> Result<Option<Spot>, StoreError> {
-        let is_same_key = |spot: &Spot, same_key: &mut dyn FnMut(u64) -> Result<bool, StoreError>| {
+        let is_same_key = |spot: &Spot, same_key: &mut dyn FnMut(LogAddress) -> Result<bool, StoreError>| {
             let word = self.table.word(*spot);
             let shared = replayed.kind & record::SHARED != 0 || word.marks() & WORD_SHARED != 0;
             Ok(!shared || word.address() == replayed.address || same_key(word.address())?)
@@ -452,6 +460,7 @@ mod tests {
 
     use super::*;
     use crate::hash::{KeyHasher, STRIPES};
+    use crate::testlog::at;
 
     const KEYSPACE: u32 = 1;
 
@@ -479,7 +488,7 @@ mod tests {
             Replayed {
                 keyspace: KEYSPACE,
                 hash: self.hash(key),
-                address,
+                address: at(address),
                 seq: address,
                 since: 0,
                 kind,
@@ -490,7 +499,7 @@ mod tests {
         }
 
         fn owned(&self, key: &[u8], address: u64) -> Option<Owned> {
-            self.index.owns(KEYSPACE, self.hash(key), address)
+            self.index.owns(KEYSPACE, self.hash(key), at(address))
         }
     }
 
@@ -498,11 +507,11 @@ mod tests {
     fn higher_address_wins_whatever_the_order() {
         let bench = Bench::new();
         assert!(bench.replay(b"k", record::STRING, 10, 1, false).live);
-        assert_eq!(bench.replay(b"k", record::STRING, 20, 2, false).dead_base, Some(10));
+        assert_eq!(bench.replay(b"k", record::STRING, 20, 2, false).dead_base, Some(at(10)));
         assert_eq!(bench.replay(b"k", record::STRING, 15, 3, true), Replay::default());
         assert!(bench.replay(b"k", record::STRING, 20, 2, false).live, "the same record again");
         assert_eq!(bench.replay(b"k", record::REMOVED, 12, 4, false), Replay::default());
-        assert_eq!(bench.replay(b"k", record::REMOVED, 30, 5, false).dead_base, Some(20));
+        assert_eq!(bench.replay(b"k", record::REMOVED, 30, 5, false).dead_base, Some(at(20)));
         assert_eq!(bench.owned(b"k", 20), None);
         assert_eq!(
             bench.replay(b"k", record::STRING, 40, 2, true),
@@ -518,11 +527,15 @@ mod tests {
         bench.replay(b"k", record::EXPIRY, 11, 2, false);
         bench.replay(b"k", record::EXPIRY, 12, 3, false);
         let replay = bench.replay(b"k", record::STRING, 13, 2, true);
-        assert_eq!(replay.dead_deltas.iter().map(|delta| delta.address).collect::<Vec<_>>(), [11]);
+        assert_eq!(replay.dead_deltas.iter().map(|delta| delta.address).collect::<Vec<_>>(), [at(11)]);
         let owned = bench.owned(b"k", 12).expect("a delta is owned");
-        assert_eq!((owned.base, owned.deltas.len()), (13, 1));
+        assert_eq!((owned.base, owned.deltas.len()), (at(13), 1));
         let replay = bench.replay(b"k", record::STRING, 14, 4, false);
-        assert_eq!((replay.dead_base, replay.dead_deltas.len()), (Some(13), 1), "a new value outlives them");
+        assert_eq!(
+            (replay.dead_base, replay.dead_deltas.len()),
+            (Some(at(13)), 1),
+            "a new value outlives them"
+        );
         assert_eq!(bench.owned(b"k", 14).expect("live").deltas, []);
     }
 
@@ -533,12 +546,12 @@ mod tests {
         bench.replay(b"k", record::EXPIRY, 11, 2, false);
         bench.replay(b"k", record::EXPIRY, 12, 3, false);
         let hash = bench.hash(b"k");
-        assert_eq!(bench.index.turn(KEYSPACE, hash, 12, (40, 64), 3), Some(vec![]), "a delta alone");
-        let dropped = bench.index.turn(KEYSPACE, hash, 10, (50, 64), 2).expect("still there");
-        assert_eq!(dropped.iter().map(|delta| delta.address).collect::<Vec<_>>(), [11]);
+        assert_eq!(bench.index.turn(KEYSPACE, hash, at(12), (at(40), 64), 3), Some(vec![]), "a delta alone");
+        let dropped = bench.index.turn(KEYSPACE, hash, at(10), (at(50), 64), 2).expect("still there");
+        assert_eq!(dropped.iter().map(|delta| delta.address).collect::<Vec<_>>(), [at(11)]);
         let owned = bench.owned(b"k", 50).expect("turned");
-        assert_eq!(owned.deltas.iter().map(|delta| delta.address).collect::<Vec<_>>(), [40]);
-        assert_eq!(bench.index.turn(KEYSPACE, hash, 10, (60, 64), 9), None, "gone");
+        assert_eq!(owned.deltas.iter().map(|delta| delta.address).collect::<Vec<_>>(), [at(40)]);
+        assert_eq!(bench.index.turn(KEYSPACE, hash, at(10), (at(60), 64), 9), None, "gone");
     }
 
     #[test]
@@ -546,7 +559,7 @@ mod tests {
         let bench = Bench::new();
         bench.replay(b"k", record::STRING, 10, 1, false);
         let owned = bench.owned(b"k", 10).expect("live");
-        assert_eq!(bench.index.append_if(KEYSPACE, bench.hash(b"k"), &owned, || 70), Some(70));
+        assert_eq!(bench.index.append_if(KEYSPACE, bench.hash(b"k"), &owned, || at(70)), Some(at(70)));
         bench.replay(b"k", record::EXPIRY, 11, 2, false);
         let changed = bench.index.append_if(KEYSPACE, bench.hash(b"k"), &owned, || panic!("changed"));
         assert_eq!(changed, None);
@@ -561,10 +574,10 @@ mod tests {
         let second =
             bench.index.replay(&replayed(20, record::STRING | record::SHARED), other).expect("reads");
         assert_eq!((second.live, second.dead_base), (true, None));
-        let same = &mut |address| Ok(address == 10);
+        let same = &mut |address| Ok(address == at(10));
         let removed =
             bench.index.replay(&replayed(30, record::REMOVED | record::SHARED), same).expect("reads");
-        assert_eq!(removed.dead_base, Some(10));
+        assert_eq!(removed.dead_base, Some(at(10)));
         assert!(bench.owned(b"same bits", 20).is_some());
     }
 
@@ -574,16 +587,16 @@ mod tests {
     fn removal_finds_the_older_slot_and_not_a_younger_one_of_equal_bits() {
         let bench = Bench::new();
         let hash = bench.hash(b"same bits");
-        let slot = LoadedSlot { hash, address: 50, shared: false, deltas: &[] };
+        let slot = LoadedSlot { hash, address: at(50), shared: false, deltas: &[] };
         bench.index.load_slots(KEYSPACE, hash.stripe(), std::iter::once(slot));
         let replayed = |address, kind| bench.replayed(b"same bits", kind, address);
         let other = &mut |_| Ok(false);
         let set = bench.index.replay(&replayed(20, record::STRING | record::SHARED), other).expect("reads");
         assert!(set.live, "key 0 is another one than key 2");
-        let same = &mut |address| Ok(address == 20);
+        let same = &mut |address| Ok(address == at(20));
         let removed = bench.index.replay(&replayed(40, record::REMOVED), same).expect("reads");
-        assert_eq!(removed.dead_base, Some(20));
-        assert_eq!(bench.owned(b"same bits", 50).map(|owned| owned.base), Some(50), "key 2 stays");
+        assert_eq!(removed.dead_base, Some(at(20)));
+        assert_eq!(bench.owned(b"same bits", 50).map(|owned| owned.base), Some(at(50)), "key 2 stays");
     }
 
     /// Housekeeping read the mapping before it took a lock. While SWAPDB wrote it, a keyspace was in neither place: cleaning
@@ -630,9 +643,9 @@ mod tests {
         let take = |index: &Index, budget| {
             let (mut slots, mut expiries) = (Vec::new(), Vec::new());
             for number in 0..STRIPES {
-                let mut at = Some(SnapshotAt::START);
-                while let Some(from) = at {
-                    at = index.snapshot_slice(number, from, budget, &mut |item| match item {
+                let mut next = Some(SnapshotAt::START);
+                while let Some(from) = next {
+                    next = index.snapshot_slice(number, from, budget, &mut |item| match item {
                         SnapshotItem::Slot { keyspace, hash, address, shared, deltas } => {
                             slots.push((keyspace, hash, address, shared, deltas.to_vec()));
                         }
@@ -653,8 +666,8 @@ mod tests {
             let slot = LoadedSlot { hash, address, shared, deltas };
             loaded.load_slots(keyspace, hash.stripe(), std::iter::once(slot));
         }
-        for &(keyspace, hash, at) in &whole.1 {
-            loaded.load_expiries(keyspace, hash.stripe(), std::iter::once((hash, at)));
+        for &(keyspace, hash, expiry_ms) in &whole.1 {
+            loaded.load_expiries(keyspace, hash.stripe(), std::iter::once((hash, expiry_ms)));
         }
         loaded.finish();
         assert_eq!(take(&loaded, 7), whole);

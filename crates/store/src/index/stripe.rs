@@ -19,6 +19,8 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
 
+use journal::LogAddress;
+
 use crate::error::StoreError;
 use crate::evict::Tracking;
 use crate::hash::KeyHash;
@@ -64,7 +66,7 @@ pub(crate) struct Space {
 /// Small records on top of bases, by the address of the base, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Deltas {
-    lists: HashMap<u64, List>,
+    lists: HashMap<LogAddress, List>,
     /// Deltas that the lists have room for.
     room: usize,
 }
@@ -79,17 +81,17 @@ struct List {
 
 impl Deltas {
     /// Those on the base at `base`.
-    pub(crate) fn of(&self, base: u64) -> &[Delta] {
+    pub(crate) fn of(&self, base: LogAddress) -> &[Delta] {
         self.lists.get(&base).map_or(&[], |list| &list.deltas)
     }
 
     /// Bytes of the base at `base` in its segment, if it has deltas and they are known.
-    pub(crate) fn base_bytes(&self, base: u64) -> Option<u64> {
+    pub(crate) fn base_bytes(&self, base: LogAddress) -> Option<u64> {
         self.lists.get(&base).map(|list| list.base_bytes).filter(|bytes| *bytes != 0)
     }
 
     /// Notes the bytes of the base at `base`, where it has deltas.
-    pub(crate) fn note_base_bytes(&mut self, base: u64, bytes: u64) {
+    pub(crate) fn note_base_bytes(&mut self, base: LogAddress, bytes: u64) {
         if let Some(list) = self.lists.get_mut(&base) {
             list.base_bytes = bytes;
         }
@@ -101,7 +103,7 @@ impl Deltas {
     }
 
     /// Adds `delta`; returns the one that it supersedes, if so.
-    pub(crate) fn push(&mut self, base: u64, delta: Delta) -> Option<Delta> {
+    pub(crate) fn push(&mut self, base: LogAddress, delta: Delta) -> Option<Delta> {
         let list = &mut self.lists.entry(base).or_default().deltas;
         if let Some(last) = list.last_mut().filter(|last| delta.supersedes(last)) {
             return Some(std::mem::replace(last, delta));
@@ -118,18 +120,18 @@ impl Deltas {
     }
 
     /// The delta on `base` that `is` says, to change.
-    pub(crate) fn find_mut(&mut self, base: u64, is: impl Fn(&Delta) -> bool) -> Option<&mut Delta> {
+    pub(crate) fn find_mut(&mut self, base: LogAddress, is: impl Fn(&Delta) -> bool) -> Option<&mut Delta> {
         self.lists.get_mut(&base)?.deltas.iter_mut().find(|delta| is(delta))
     }
 
     /// Puts `deltas`, of which there are some, on a base that has none; `base_bytes` as in [`List`].
-    pub(crate) fn insert(&mut self, base: u64, deltas: Vec<Delta>, base_bytes: u64) {
+    pub(crate) fn insert(&mut self, base: LogAddress, deltas: Vec<Delta>, base_bytes: u64) {
         self.room += deltas.capacity();
         self.lists.insert(base, List { base_bytes, deltas });
     }
 
     /// Takes those on `base` out.
-    pub(crate) fn remove(&mut self, base: u64) -> Vec<Delta> {
+    pub(crate) fn remove(&mut self, base: LogAddress) -> Vec<Delta> {
         let Some(List { deltas, .. }) = self.lists.remove(&base) else { return Vec::new() };
         self.room -= deltas.capacity();
         if self.lists.capacity() > 4 * self.lists.len() + 64 {
@@ -150,7 +152,7 @@ impl Deltas {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Delta {
     /// Where it lies.
-    pub(crate) address: u64,
+    pub(crate) address: LogAddress,
     /// The effect.
     pub(crate) seq: u64,
     /// The oldest effect whose value it may lie on: what it follows has a seq from this one to below its own. 0: not known.
@@ -450,7 +452,7 @@ impl Space {
     }
 
     /// The candidate of `hash` whose record lies at an address that `is_it`.
-    pub(crate) fn spot_at(&self, hash: KeyHash, is_it: impl Fn(u64) -> bool) -> Option<Spot> {
+    pub(crate) fn spot_at(&self, hash: KeyHash, is_it: impl Fn(LogAddress) -> bool) -> Option<Spot> {
         self.table.candidates(hash).find(|spot| is_it(self.table.word(*spot).address()))
     }
 
@@ -486,7 +488,7 @@ impl Space {
     }
 
     /// The deltas on the base at `base`.
-    pub(crate) fn deltas_of(&self, base: u64) -> &[Delta] {
+    pub(crate) fn deltas_of(&self, base: LogAddress) -> &[Delta] {
         self.deltas.of(base)
     }
 
@@ -531,7 +533,7 @@ impl Space {
     }
 
     /// Visits address and bytes of every record that a key here consists of; 0 bytes where a cold slot does not know.
-    pub(crate) fn each_record(&self, visit: &mut dyn FnMut(u64, u64)) {
+    pub(crate) fn each_record(&self, visit: &mut dyn FnMut(LogAddress, u64)) {
         let mut at = Some(0);
         while let Some(bits) = at {
             at = self.table.visit_page(bits, &mut |_, _, slot| match slot.word.view() {
@@ -558,9 +560,9 @@ impl Space {
 }
 
 /// The error of a base whose deltas are of another state.
-pub(crate) fn broken_chain(address: u64) -> StoreError {
+pub(crate) fn broken_chain(address: LogAddress) -> StoreError {
     let reason = "its deltas belong to another state of the key".to_owned();
-    StoreError::Damaged { segment: (address >> 32) as u32, offset: (address & 0xffff_ffff) * 8, reason }
+    StoreError::Damaged { segment: address.segment().0, offset: address.offset_bytes(), reason }
 }
 
 /// What the word's object costs; a large value is in its ledger.

@@ -345,6 +345,8 @@ const REBUILD_SLOTS: usize = PAGE_SLOTS_MAX / 8;
 mod tests {
     use super::*;
     use crate::hash::KeyHasher;
+    use crate::testlog::at;
+    use journal::LogAddress;
 
     /// Makes so many hashes.
     type Order = fn(usize) -> Vec<KeyHash>;
@@ -359,12 +361,12 @@ mod tests {
         let mut table = Table::default();
         let mut bytes = 0;
         for (i, hash) in hashes(10_000).into_iter().enumerate() {
-            bytes += table.insert(hash, Word::cold(i as u64, 0)).1;
+            bytes += table.insert(hash, Word::cold(at(i as u64), 0)).1;
         }
         for (i, hash) in hashes(10_000).into_iter().enumerate() {
             let mut candidates = table.candidates(hash);
             let spot = candidates.next().expect("inserted");
-            assert_eq!(table.word(spot).address(), i as u64);
+            assert_eq!(table.word(spot).address(), at(i as u64));
             assert_eq!(candidates.next(), None);
         }
         assert_eq!(table.slots, 10_000);
@@ -379,7 +381,7 @@ mod tests {
         let mut table = Table::default();
         let all = hashes(3_000);
         all.iter().for_each(|&hash| {
-            table.insert(hash, Word::cold(0, 0));
+            table.insert(hash, Word::cold(LogAddress::default(), 0));
         });
         let (mut seen, mut at) = (Vec::new(), Some(0));
         while let Some(bits) = at {
@@ -399,7 +401,7 @@ mod tests {
         let mut table = Table::default();
         let all = hashes(2_000);
         all.iter().for_each(|&hash| {
-            table.insert(hash, Word::cold(0, 0));
+            table.insert(hash, Word::cold(LogAddress::default(), 0));
         });
         for &hash in &all[..1_000] {
             let spot = table.candidates(hash).next().expect("inserted");
@@ -433,7 +435,7 @@ mod tests {
                 let mut table = Table::default();
                 let hashes = make(count);
                 for &hash in &hashes {
-                    table.insert(hash, Word::cold(0, 0));
+                    table.insert(hash, Word::cold(LogAddress::default(), 0));
                 }
                 let each = table.work / count;
                 assert!(each <= 16, "{order}: {each} steps for each of {count}");
@@ -457,7 +459,8 @@ mod tests {
         for count in [10_000, 100_000] {
             let mut table = Table::default();
             let all = sorted(count, false);
-            let mut bytes: i64 = all.iter().map(|&hash| table.insert(hash, Word::cold(0, 0)).1).sum();
+            let mut bytes: i64 =
+                all.iter().map(|&hash| table.insert(hash, Word::cold(LogAddress::default(), 0)).1).sum();
             let full = bytes;
             table.work = 0;
             for (n, &hash) in all.iter().enumerate() {

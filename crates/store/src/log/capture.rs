@@ -46,7 +46,7 @@ pub(crate) struct Capture {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Survivor {
     /// Where the record lies.
-    pub(crate) address: u64,
+    pub(crate) address: LogAddress,
     pub(crate) keyspace: u32,
     /// As much of it as the index keeps.
     pub(crate) hash: KeyHash,
@@ -174,7 +174,7 @@ impl Survivors {
     }
 
     fn meet(&mut self, survivor: Survivor) {
-        let segment = LogAddress::unpack(survivor.address).segment().0;
+        let segment = survivor.address.segment().0;
         let Some(list) = self.segments.get_mut(&segment) else { return };
         list.push(survivor);
         self.listed += 1;
@@ -220,7 +220,11 @@ mod tests {
     use super::*;
 
     fn survivor(segment: u32, at: u32) -> Survivor {
-        Survivor { address: u64::from(segment) << 32 | u64::from(at), keyspace: 1, hash: KeyHash(0) }
+        Survivor {
+            address: LogAddress::unpack(u64::from(segment) << 32 | u64::from(at)),
+            keyspace: 1,
+            hash: KeyHash(0),
+        }
     }
 
     #[test]

@@ -54,6 +54,8 @@
 //!
 //! Out of scope: I/O (`checkpoint_file`), capture (`capture`), what to do with entries (`recovery`).
 
+use journal::LogAddress;
+
 use crate::hash::STRIPES;
 use crate::index::stripe::Delta;
 use crate::record::{decode_clock, encode_clock};
@@ -80,7 +82,7 @@ pub(crate) struct Entry {
     /// 8 hash bits below those.
     pub(crate) tag: u8,
     /// LogAddress of the base record.
-    pub(crate) address: u64,
+    pub(crate) address: LogAddress,
     /// Whether equal hash bits may be another key.
     pub(crate) shared: bool,
     /// Small records on top of the base.
@@ -430,7 +432,7 @@ fn decode_body(kind: u16, area: Area, count: usize, body: &[u8]) -> Result<Block
         }
         KIND_ENTRIES if body.len() == count * ROW_BYTES => {
             let entry = |(bits, word, tag)| {
-                let (address, shared) = (word & !WORD_SHARED, word & WORD_SHARED != 0);
+                let (address, shared) = place(word);
                 Entry { bits, tag, address, shared, deltas: Vec::new() }
             };
             Ok(Block::Entries(area, rows(count, body).map(entry).collect()))
@@ -463,22 +465,16 @@ fn decode_chained(count: usize, mut body: &[u8], has_since: bool) -> Result<Vec<
         let packed = u32_at(head, 16);
         let (list, rest) =
             rest.split_at_checked((packed >> 8) as usize * delta_bytes).ok_or(short.clone())?;
-        let word = u64_at(head, 8);
+        let (address, shared) = place(u64_at(head, 8));
         let list = list.chunks_exact(delta_bytes).map(decode_delta).collect();
-        entries.push(Entry {
-            bits: u64_at(head, 0),
-            tag: packed as u8,
-            address: word & !WORD_SHARED,
-            shared: word & WORD_SHARED != 0,
-            deltas: list,
-        });
+        entries.push(Entry { bits: u64_at(head, 0), tag: packed as u8, address, shared, deltas: list });
         body = rest;
     }
     if body.is_empty() { Ok(entries) } else { Err(FormatError::Content("bytes after the last delta")) }
 }
 
 fn encode_delta(out: &mut Vec<u8>, delta: &Delta) {
-    for field in [delta.address, delta.seq, delta.since, delta.expiry_ms] {
+    for field in [delta.address.pack(), delta.seq, delta.since, delta.expiry_ms] {
         out.extend(field.to_le_bytes());
     }
     out.extend(delta.record_bytes.to_le_bytes());
@@ -488,7 +484,7 @@ fn encode_delta(out: &mut Vec<u8>, delta: &Delta) {
 fn decode_delta(bytes: &[u8]) -> Delta {
     let (head, tail) = (&bytes[..16], &bytes[bytes.len() - 16..]);
     Delta {
-        address: u64_at(head, 0),
+        address: LogAddress::unpack(u64_at(head, 0)),
         seq: u64_at(head, 8),
         since: if bytes.len() == DELTA_BYTES { u64_at(bytes, 16) } else { 0 },
         expiry_ms: u64_at(tail, 0),
@@ -512,8 +508,13 @@ fn encode_header(header: &Header) -> [u8; HEADER_SIZE_BYTES] {
 }
 
 fn word(entry: &Entry) -> u64 {
-    debug_assert_eq!(entry.address & WORD_MARKS, 0, "an address has 60 bits");
-    entry.address | if entry.shared { WORD_SHARED } else { 0 }
+    debug_assert_eq!(entry.address.pack() & WORD_MARKS, 0, "an address has 60 bits");
+    entry.address.pack() | if entry.shared { WORD_SHARED } else { 0 }
+}
+
+/// The inverse of [`word`]: address, and whether it is SHARED.
+fn place(word: u64) -> (LogAddress, bool) {
+    (LogAddress::unpack(word & !WORD_SHARED), word & WORD_SHARED != 0)
 }
 
 fn crc32c(bytes: &[u8]) -> u32 {
@@ -590,8 +591,15 @@ mod tests {
     }
 
     fn entry(bits: u64, deltas: u64) -> Entry {
-        let delta = |n| Delta { address: n, seq: n + 5, since: 0, kind: 3, record_bytes: 64, expiry_ms: n };
-        let (tag, address) = (bits as u8, bits & 0xffff);
+        let delta = |n| Delta {
+            address: LogAddress::unpack(n),
+            seq: n + 5,
+            since: 0,
+            kind: 3,
+            record_bytes: 64,
+            expiry_ms: n,
+        };
+        let (tag, address) = (bits as u8, LogAddress::unpack(bits & 0xffff));
         Entry { bits, tag, address, shared: bits % 2 == 1, deltas: (0..deltas).map(delta).collect() }
     }
 

@@ -212,6 +212,8 @@ const PREFIX: &str = "checkpoint-";
 
 #[cfg(test)]
 mod tests {
+    use journal::LogAddress;
+
     use super::*;
     use crate::log::checkpoint::{Area, Encoder, Entry};
     use vfs::SimDisk;
@@ -228,7 +230,8 @@ mod tests {
     fn bytes(count: u64) -> Vec<u8> {
         let mut encoder = Encoder::new(&HEADER);
         for bits in 0..count {
-            let entry = Entry { bits, tag: 1, address: bits, shared: false, deltas: Vec::new() };
+            let entry =
+                Entry { bits, tag: 1, address: LogAddress::unpack(bits), shared: false, deltas: Vec::new() };
             encoder.entry(Area { keyspace: 1, stripe: 3 }, entry);
         }
         encoder.finish()

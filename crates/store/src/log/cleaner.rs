@@ -69,7 +69,7 @@ enum Rest {
 struct Found {
     keyspace: u32,
     hash: KeyHash,
-    address: u64,
+    address: LogAddress,
     kind: u8,
     seq: u64,
     expiry_ms: u64,
@@ -81,7 +81,7 @@ struct Found {
 struct Copy {
     source: Survivor,
     source_bytes: u64,
-    to: u64,
+    to: LogAddress,
     seq: u64,
     lsn: u64,
     bytes: u64,
@@ -240,7 +240,7 @@ impl Cleaning {
 }
 
 enum Appended {
-    Copied { to: u64, seq: u64, lsn: u64, bytes: u64 },
+    Copied { to: LogAddress, seq: u64, lsn: u64, bytes: u64 },
     Changed,
     NoRoom,
 }
@@ -263,7 +263,7 @@ impl Found {
     /// The record with key `hash`, if the index points at it.
     fn of(view: &RecordView<'_>, hash: KeyHash, context: Context<'_>) -> Option<Self> {
         let header = &view.header;
-        let address = view.address.pack();
+        let address = view.address;
         context.index.owns(header.keyspace, hash, address)?;
         Some(Self {
             keyspace: header.keyspace,
@@ -283,7 +283,7 @@ impl Found {
         let base = Sought::base(owned.base, keyspace, hash);
         let delta = owned.deltas.iter().find(|delta| delta.address == address);
         let sought = delta.map_or(base, |delta| base.delta(delta));
-        let (at, mut payload) = (LogAddress::unpack(address), Vec::new());
+        let (at, mut payload) = (address, Vec::new());
         let read = context.engine.journal.read(at, EXPECTED_PAYLOAD_BYTES, &mut payload);
         let header = read.map_err(|error| match error {
             ReadError::Io { source, .. } => JournalError::Failed {
@@ -311,10 +311,7 @@ impl Found {
         let payload: &[u8] = folded.as_deref().unwrap_or(&self.payload);
         let (mut seq, mut expiry_ms) = (self.seq, self.expiry_ms);
         if is_base && chain(self.seq, &owned.deltas).is_none() {
-            return Err(damaged(
-                LogAddress::unpack(self.address),
-                "its deltas belong to another state of the key",
-            ));
+            return Err(damaged(self.address, "its deltas belong to another state of the key"));
         }
         for delta in owned.deltas.iter().filter(|_| is_base) {
             seq = delta.seq;
@@ -331,7 +328,7 @@ impl Found {
         let (mut addresses, mut lsn) = (Vec::with_capacity(1), 0);
         let appended = context.index.append_if(self.keyspace, self.hash, owned, || {
             lsn = journal.append(credits, &[draft], &mut addresses).last_lsn.0;
-            addresses[0].pack()
+            addresses[0]
         });
         let bytes = record::HEADER_BYTES + (payload.len() as u64).next_multiple_of(8);
         Ok(appended.map_or(Appended::Changed, |to| Appended::Copied { to, seq, lsn, bytes }))
@@ -342,7 +339,7 @@ impl Found {
         let mut deltas = Vec::new();
         for delta in owned.deltas.iter().filter(|delta| record::changes_value(delta.kind)) {
             let mut bytes = Vec::new();
-            let address = LogAddress::unpack(delta.address);
+            let address = delta.address;
             let read = context.engine.journal.read(address, delta.record_bytes as usize, &mut bytes);
             let header = read.map_err(|error| damaged(address, &error.to_string()))?;
             if header.seq.0 != delta.seq || header.keyspace != self.keyspace {
@@ -354,7 +351,7 @@ impl Found {
             return Ok(None);
         }
         let folded = fold::fold(&self.payload, self.kind, &deltas);
-        let base = LogAddress::unpack(owned.base);
+        let base = owned.base;
         folded.map(Some).ok_or_else(|| damaged(base, "its deltas do not fit it"))
     }
 }
@@ -372,8 +369,8 @@ fn damaged(address: LogAddress, what: &str) -> JournalError {
     }
 }
 
-fn segment_of(address: u64) -> u32 {
-    LogAddress::unpack(address).segment().0
+fn segment_of(address: LogAddress) -> u32 {
+    address.segment().0
 }
 
 /// Bytes read or copied in one slice: background I/O never has more in flight.

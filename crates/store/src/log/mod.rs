@@ -249,7 +249,7 @@ impl Engine for LogEngine {
         }
     }
 
-    fn append(&self, credits: Credits, drafts: &[Draft<'_>], addresses: &mut [u64]) -> u64 {
+    fn append(&self, credits: Credits, drafts: &[Draft<'_>], addresses: &mut [LogAddress]) -> u64 {
         assert_eq!(drafts.len(), addresses.len(), "one address for each draft");
         let credits = credits.inner.expect("credits of engine log come from its journal");
         let mut addresses = Addresses(addresses.iter_mut());
@@ -298,7 +298,7 @@ impl Engine for LogEngine {
         }
     }
 
-    fn on_damaged(&self, address: u64) {
+    fn on_damaged(&self, address: LogAddress) {
         self.readers.on_damaged(address);
     }
 
@@ -310,12 +310,12 @@ impl Engine for LogEngine {
         true
     }
 
-    fn on_live(&self, address: u64, bytes: u64) {
-        self.liveness.on_live(LogAddress::unpack(address).segment().0, bytes);
+    fn on_live(&self, address: LogAddress, bytes: u64) {
+        self.liveness.on_live(address.segment().0, bytes);
     }
 
-    fn on_dead(&self, address: u64, bytes: u64) {
-        self.liveness.on_dead(LogAddress::unpack(address).segment().0, bytes);
+    fn on_dead(&self, address: LogAddress, bytes: u64) {
+        self.liveness.on_dead(address.segment().0, bytes);
     }
 }
 
@@ -361,7 +361,7 @@ struct JournalSource {
 impl Source for JournalSource {
     fn read_record(&self, sought: &Sought) -> Read {
         let mut payload = Vec::new();
-        let at = LogAddress::unpack(sought.address);
+        let at = sought.address;
         match self.journal.read(at, EXPECTED_PAYLOAD_BYTES, &mut payload) {
             Ok(header) => match fetched(&header, &payload) {
                 Some(fetched) if sought.is(&header, &fetched.key, &self.hasher) => Read::Record(fetched),
@@ -375,9 +375,9 @@ impl Source for JournalSource {
         }
     }
 
-    fn quarantine(&self, address: u64) {
+    fn quarantine(&self, address: LogAddress) {
         self.quarantine.add(
-            LogAddress::unpack(address).segment().0,
+            address.segment().0,
             "a record that the index points at does not verify, or is of another key",
         );
     }
@@ -409,12 +409,12 @@ fn fetched(header: &journal::RecordHeader, payload: &[u8]) -> Option<Fetched> {
 }
 
 /// Where the journal puts the addresses of an append.
-struct Addresses<'a>(std::slice::IterMut<'a, u64>);
+struct Addresses<'a>(std::slice::IterMut<'a, LogAddress>);
 
 impl Extend<LogAddress> for Addresses<'_> {
     fn extend<I: IntoIterator<Item = LogAddress>>(&mut self, given: I) {
         for address in given {
-            *self.0.next().expect("one address for each draft") = address.pack();
+            *self.0.next().expect("one address for each draft") = address;
         }
     }
 }

@@ -17,6 +17,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use journal::LogAddress;
+
 use crate::error::StoreError;
 use crate::prepared::{Fetched, Prepared};
 use crate::sought::Sought;
@@ -41,7 +43,7 @@ pub(crate) trait Source: Send + Sync + 'static {
     fn read_record(&self, sought: &Sought) -> Read;
 
     /// The record at `address` is damaged: its segment must not be cleaned away.
-    fn quarantine(&self, address: u64);
+    fn quarantine(&self, address: LogAddress);
 }
 
 /// The pool.
@@ -124,7 +126,7 @@ impl Readers {
     }
 
     /// What lies at `address` is damage, as another than the pool has found.
-    pub(crate) fn on_damaged(&self, address: u64) {
+    pub(crate) fn on_damaged(&self, address: LogAddress) {
         self.shared.source.quarantine(address);
         self.shared.counters.failures.fetch_add(1, Ordering::Relaxed);
     }
@@ -187,7 +189,7 @@ impl Shared {
         }
     }
 
-    fn supply(&self, prepared: &mut Prepared, address: u64, read: Read) {
+    fn supply(&self, prepared: &mut Prepared, address: LogAddress, read: Read) {
         match read {
             Read::Record(record) => prepared.supply(address, Ok(record)),
             Read::Elsewhere(_) if prepared.note_elsewhere(address) => {
@@ -217,17 +219,18 @@ mod tests {
     use std::collections::HashSet;
 
     use crate::hash::KeyHash;
+    use crate::testlog::at;
     use std::sync::mpsc;
 
     /// Addresses below 1,000 hold records, those below 2,000 fail to verify, the rest fail to read.
     #[derive(Default)]
     struct Addresses {
-        quarantine: Mutex<HashSet<u64>>,
+        quarantine: Mutex<HashSet<LogAddress>>,
     }
 
     impl Source for Addresses {
         fn read_record(&self, sought: &Sought) -> Read {
-            let address = sought.address;
+            let address = sought.address.pack();
             let error = || StoreError::Damaged { segment: 1, offset: address, reason: "test".to_owned() };
             match address {
                 0..1_000 => Read::Record(Fetched {
@@ -244,13 +247,13 @@ mod tests {
             }
         }
 
-        fn quarantine(&self, address: u64) {
+        fn quarantine(&self, address: LogAddress) {
             lock(&self.quarantine).insert(address);
         }
     }
 
     fn fetch(readers: &Readers, mut prepared: Prepared, addresses: &[u64]) -> Prepared {
-        addresses.iter().for_each(|&address| prepared.want_record(Sought::base(address, 1, KeyHash(0))));
+        addresses.iter().for_each(|&address| prepared.want_record(Sought::base(at(address), 1, KeyHash(0))));
         let (sender, receiver) = mpsc::channel();
         readers.submit(prepared, Box::new(move |prepared| sender.send(prepared).expect("the test waits")));
         receiver.recv().expect("every fetch is completed")
@@ -263,7 +266,7 @@ mod tests {
             let addresses: Vec<u64> = (0..100).collect();
             let prepared = fetch(&readers, Prepared::default(), &addresses);
             for address in addresses {
-                let record = prepared.record(address).expect("fetched").as_ref().expect("whole");
+                let record = prepared.record(at(address)).expect("fetched").as_ref().expect("whole");
                 assert_eq!(record.seq, address);
             }
             assert_eq!(readers.counters().reads.load(Ordering::Relaxed), 100);
@@ -275,20 +278,20 @@ mod tests {
         let addresses = Arc::new(Addresses::default());
         let readers = Readers::start(Arc::clone(&addresses) as Arc<dyn Source>, 2).expect("threads");
         let prepared = fetch(&readers, Prepared::default(), &[5, 1_500]);
-        assert!(prepared.record(5).is_some());
-        assert!(prepared.record(1_500).is_none(), "the command looks the key up again");
+        assert!(prepared.record(at(5)).is_some());
+        assert!(prepared.record(at(1_500)).is_none(), "the command looks the key up again");
         assert!(lock(&addresses.quarantine).is_empty());
         let prepared = fetch(&readers, prepared, &[1_500]);
-        assert!(prepared.record(1_500).expect("answered").is_err());
-        assert!(lock(&addresses.quarantine).contains(&1_500), "the segment is quarantined");
+        assert!(prepared.record(at(1_500)).expect("answered").is_err());
+        assert!(lock(&addresses.quarantine).contains(&at(1_500)), "the segment is quarantined");
     }
 
     #[test]
     fn failing_disk_is_an_error_for_that_key_alone() {
         let readers = Readers::start(Arc::new(Addresses::default()), 2).expect("threads");
         let prepared = fetch(&readers, Prepared::default(), &[7, 9_999]);
-        assert!(prepared.record(7).expect("answered").is_ok());
-        assert!(prepared.record(9_999).expect("answered").is_err());
+        assert!(prepared.record(at(7)).expect("answered").is_ok());
+        assert!(prepared.record(at(9_999)).expect("answered").is_err());
     }
 
     #[test]
@@ -297,7 +300,7 @@ mod tests {
         let (sender, receiver) = mpsc::channel();
         for address in 0..50 {
             let mut prepared = Prepared::default();
-            prepared.want_record(Sought::base(address, 1, KeyHash(0)));
+            prepared.want_record(Sought::base(at(address), 1, KeyHash(0)));
             let sender = sender.clone();
             readers.submit(prepared, Box::new(move |_| sender.send(address).expect("the test waits")));
         }

@@ -170,7 +170,7 @@ impl<'a> Loader<'a> {
         self.index.load_slots(area.keyspace, number, slots);
         let deltas = entries.iter().flat_map(|entry| &entry.deltas).map(|delta| delta.address);
         for address in entries.iter().map(|entry| entry.address).chain(deltas) {
-            let segment = LogAddress::unpack(address).segment().0;
+            let segment = address.segment().0;
             match self.counted.binary_search_by_key(&segment, |(segment, _)| *segment) {
                 Ok(at) => self.counted[at].1 += 1,
                 Err(_) => drop(self.missing.insert((area.keyspace, segment))),
@@ -349,7 +349,7 @@ impl Replayer<'_> {
         let replayed = Replayed {
             keyspace: entry.keyspace,
             hash: KeyHash(entry.hash),
-            address: entry.address.pack(),
+            address: entry.address,
             seq: entry.seq.0,
             since,
             kind: entry.kind,
@@ -362,10 +362,10 @@ impl Replayer<'_> {
             if own_key.is_none() {
                 own_key = Some(self.read_key(entry.address, entry)?);
             }
-            let other = self.read_key(LogAddress::unpack(address), entry)?;
+            let other = self.read_key(address, entry)?;
             Ok(own_key.as_deref() == Some(&*other))
         })?;
-        let segment = |address: u64| LogAddress::unpack(address).segment().0;
+        let segment = |address: LogAddress| address.segment().0;
         if replay.live {
             self.liveness.on_live(segment(replayed.address), record_bytes);
         }

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use journal::LogAddress;
 use ticket::Ticket;
 
 use crate::engine::{Class, Engine};
@@ -57,7 +58,7 @@ fn image_that_cannot_be_decoded_refuses_the_start_by_the_name_of_its_branch() {
         let (log, hasher) = (TestLog::default(), KeyHasher::new(&[9; 16], 128));
         let draft = Draft::whole(record::STRING, PREPARED_KEYSPACE, b"branch", image, 0);
         let credits = log.reserve(draft.record_bytes(), 1, Class::Write).expect("room");
-        log.append(credits, &[draft], &mut [0]);
+        log.append(credits, &[draft], &mut [LogAddress::default()]);
         let (log, index) = log.recover(1, &hasher, 1);
         let options =
             Options { engine: EngineKind::Log, databases: 1, background: false, ..Options::default() };
