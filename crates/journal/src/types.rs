@@ -16,6 +16,13 @@ pub struct Lsn(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seq(pub u64);
 
+impl Seq {
+    /// Before every effect: waits for nothing, or is not known.
+    pub const NONE: Self = Self(0);
+    /// After every effect.
+    pub const MAX: Self = Self(u64::MAX);
+}
+
 /// Number of a segment; the first is 1, grows with the lsn, never reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SegmentId(pub u32);

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use journal::{CheckReport, Damage, JournalError, LogAddress, RecordView, Stated};
+use journal::{CheckReport, Damage, JournalError, LogAddress, RecordView, Seq, Stated};
 use vfs::Vfs;
 
 use crate::error::StoreError;
@@ -66,16 +66,16 @@ pub fn check(vfs: &dyn Vfs, dir: &Path) -> Result<Checked, StoreError> {
 struct Log {
     hasher: KeyHasher,
     /// LogAddress and seq of all records that verify, ascending.
-    addresses: Vec<(LogAddress, u64)>,
+    addresses: Vec<(LogAddress, Seq)>,
     /// Whose each of them is (`sought::mark`).
     marks: Vec<u32>,
     /// Of deltas: what they may lie on (`Delta::since`).
-    since: BTreeMap<LogAddress, u64>,
+    since: BTreeMap<LogAddress, Seq>,
     payload_bytes: u64,
     /// Records that are none of the store's, the first few.
     strange: Vec<(LogAddress, String)>,
     /// Seq and keyspaces of the newest mapping.
-    mapping: Option<(u64, Vec<u32>)>,
+    mapping: Option<(Seq, Vec<u32>)>,
 }
 
 impl Log {
@@ -97,15 +97,15 @@ impl Log {
     }
 
     /// The seq of the record at `address`.
-    fn seq(&self, address: LogAddress) -> Option<u64> {
+    fn seq(&self, address: LogAddress) -> Option<Seq> {
         Some(self.addresses[self.at(address)?].1)
     }
 
     fn take(&mut self, view: &RecordView<'_>) {
-        self.addresses.push((view.address, view.header.seq.0));
+        self.addresses.push((view.address, view.header.seq));
         self.marks.push(mark_of(view, &self.hasher));
         let since = record::since(view.header.kind, view.payload);
-        if since != 0 {
+        if since != Seq::NONE {
             self.since.insert(view.address, since);
         }
         self.payload_bytes += view.payload.len() as u64;
@@ -114,7 +114,7 @@ impl Log {
         {
             self.strange.push((view.address, what));
         }
-        let seq = view.header.seq.0;
+        let seq = view.header.seq;
         if view.header.kind == MAPPING
             && self.mapping.as_ref().is_none_or(|(newest, _)| *newest < seq)
             && let Some(Payload::Mapping { keyspaces, .. }) = record::decode(MAPPING, view.payload)
@@ -212,7 +212,7 @@ impl<'a> Content<'a> {
             match self.log.seq(delta.address) {
                 None => return true,
                 Some(seq) if seq != delta.seq => return false,
-                Some(_) => delta.since = self.log.since.get(&delta.address).copied().unwrap_or(0),
+                Some(_) => delta.since = self.log.since.get(&delta.address).copied().unwrap_or(Seq::NONE),
             }
         }
         chain(seq, &deltas).is_some()

@@ -10,7 +10,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use journal::LogAddress;
+use journal::{LogAddress, Seq};
 
 use crate::error::{Stop, StoreError};
 use crate::prepared::{Fetched, Prepared};
@@ -70,13 +70,13 @@ pub(crate) trait Engine: Send + Sync + std::fmt::Debug {
     }
 
     /// Appends one atomic group, fills one address for each draft and returns the last seq.
-    fn append(&self, credits: Credits, drafts: &[Draft<'_>], addresses: &mut [LogAddress]) -> u64;
+    fn append(&self, credits: Credits, drafts: &[Draft<'_>], addresses: &mut [LogAddress]) -> Seq;
 
     /// Everything up to this seq may be told.
-    fn released(&self) -> u64;
+    fn released(&self) -> Seq;
 
     /// The newest seq.
-    fn newest(&self) -> u64;
+    fn newest(&self) -> Seq;
 
     /// Tells the journal that what was appended is complete for now.
     fn offer(&self) {}
@@ -132,17 +132,17 @@ impl Engine for Memory {
         Ok(Credits::free(bytes, records))
     }
 
-    fn append(&self, _credits: Credits, drafts: &[Draft<'_>], _addresses: &mut [LogAddress]) -> u64 {
+    fn append(&self, _credits: Credits, drafts: &[Draft<'_>], _addresses: &mut [LogAddress]) -> Seq {
         let count = drafts.len() as u64;
-        self.seq.fetch_add(count, Ordering::Relaxed) + count
+        Seq(self.seq.fetch_add(count, Ordering::Relaxed) + count)
     }
 
-    fn released(&self) -> u64 {
-        u64::MAX
+    fn released(&self) -> Seq {
+        Seq::MAX
     }
 
-    fn newest(&self) -> u64 {
-        self.seq.load(Ordering::Relaxed)
+    fn newest(&self) -> Seq {
+        Seq(self.seq.load(Ordering::Relaxed))
     }
 
     fn read(&self, _sought: &Sought) -> Result<Fetched, StoreError> {
@@ -167,16 +167,16 @@ impl Engine for Noop {
         Ok(Credits::free(bytes, records))
     }
 
-    fn append(&self, _credits: Credits, _drafts: &[Draft<'_>], _addresses: &mut [LogAddress]) -> u64 {
-        0
+    fn append(&self, _credits: Credits, _drafts: &[Draft<'_>], _addresses: &mut [LogAddress]) -> Seq {
+        Seq::NONE
     }
 
-    fn released(&self) -> u64 {
-        u64::MAX
+    fn released(&self) -> Seq {
+        Seq::MAX
     }
 
-    fn newest(&self) -> u64 {
-        0
+    fn newest(&self) -> Seq {
+        Seq::NONE
     }
 
     fn read(&self, _sought: &Sought) -> Result<Fetched, StoreError> {

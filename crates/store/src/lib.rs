@@ -165,7 +165,7 @@ impl Store {
             log,
             options,
         });
-        if store.clock.is_unrecorded() && store.engine_keeps() && store.engine.newest() > 0 {
+        if store.clock.is_unrecorded() && store.engine_keeps() && store.engine.newest() != Seq::NONE {
             // without room now, it precedes the next effect with a deadline
             let _ = store.record_clock();
         }
@@ -192,9 +192,9 @@ impl Store {
     }
 
     /// Appends the record of a step before anything is judged by it. `None`: it is met again when the journal has room.
-    fn record_step(&self, step: Step) -> Option<(Step, u64)> {
-        let nothing_to_tell = !self.engine_keeps() || self.engine.newest() == 0;
-        let seq = if nothing_to_tell { Ok(0) } else { self.append_clock(&step.record) };
+    fn record_step(&self, step: Step) -> Option<(Step, Seq)> {
+        let nothing_to_tell = !self.engine_keeps() || self.engine.newest() == Seq::NONE;
+        let seq = if nothing_to_tell { Ok(Seq::NONE) } else { self.append_clock(&step.record) };
         self.tender.wake();
         match seq {
             Ok(seq) => Some((step, seq)),
@@ -208,11 +208,11 @@ impl Store {
     }
 
     /// Appends a record of the clocks as they are.
-    fn record_clock(&self) -> Result<u64, Stop> {
+    fn record_clock(&self) -> Result<Seq, Stop> {
         self.append_clock(&self.clock.record())
     }
 
-    fn append_clock(&self, record: &ClockRecord) -> Result<u64, Stop> {
+    fn append_clock(&self, record: &ClockRecord) -> Result<Seq, Stop> {
         let payload = record::encode_clock(record);
         let draft = Draft::clock(&payload);
         let credits = self.engine.reserve(draft.record_bytes(), 1, Class::Reclaim)?;
@@ -375,25 +375,25 @@ impl Store {
     /// Replies held by a ticket that this covers may leave.
     #[must_use]
     pub fn released(&self) -> Ticket {
-        Ticket::of(self.engine.released())
+        Ticket::of(self.engine.released().0)
     }
 
     /// The ticket of a reply that depends on everything so far.
     #[must_use]
     pub fn newest(&self) -> Ticket {
-        Ticket::of(self.engine.newest())
+        Ticket::of(self.engine.newest().0)
     }
 
     /// The newest effect.
     #[must_use]
     pub fn newest_seq(&self) -> Seq {
-        Seq(self.engine.newest())
+        self.engine.newest()
     }
 
     /// The newest effect that may be told.
     #[must_use]
     pub fn released_seq(&self) -> Seq {
-        Seq(self.engine.released().min(self.engine.newest()))
+        self.engine.released().min(self.engine.newest())
     }
 
     /// Tells the journal that a loop's appends of this tick are complete.

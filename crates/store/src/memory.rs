@@ -13,6 +13,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use journal::Seq;
+
 use crate::engine::Engine;
 use crate::error::{Stop, StoreError};
 use crate::hash::STRIPES;
@@ -53,7 +55,7 @@ struct Hand {
     round: Round,
     /// What was released when whole rounds had found nothing; more must be, or a read must have made something hot, before another
     /// try makes sense.
-    barren_at: Option<u64>,
+    barren_at: Option<Seq>,
 }
 
 /// Memory by parts, in bytes.
@@ -317,7 +319,7 @@ impl Memory {
 
 impl Hand {
     /// Visits one page; returns whether something was dropped.
-    fn advance(&mut self, index: &Index, released: u64, hurries: bool) -> bool {
+    fn advance(&mut self, index: &Index, released: Seq, hurries: bool) -> bool {
         let mut stripe = index.lock(self.stripe);
         let Some(space) = stripe.space_at_mut(self.space) else {
             drop(stripe);
@@ -341,7 +343,7 @@ impl Hand {
 }
 
 /// The hand passes `word`: a clean hot one whose turn it is becomes its address.
-pub(crate) fn pass(word: &mut Word, released: u64, round: &mut Round, hurries: bool) {
+pub(crate) fn pass(word: &mut Word, released: Seq, round: &mut Round, hurries: bool) {
     let View::Hot(object) = word.view() else {
         if word.is_marked() && !round.pass_mark() {
             word.set_marked(false);
@@ -404,24 +406,24 @@ mod tests {
     #[test]
     fn hand_turns_a_released_value_that_is_not_read_into_its_address_and_leaves_few_marks_alone() {
         let mut object = Object::new(1, b"key", Bytes::Plain(b"value"), 0);
-        object.stamp(at(8), 5);
+        object.stamp(at(8), Seq(5));
         let (mut word, mut round) = (Word::hot(object, 0), Round::default());
         word.refer();
-        pass(&mut word, 4, &mut round, false);
+        pass(&mut word, Seq(4), &mut round, false);
         assert_eq!(word.level(), 1, "its effect is not released: the hand does not count");
-        pass(&mut word, 5, &mut round, false);
+        pass(&mut word, Seq(5), &mut round, false);
         assert_eq!(word.level(), 0);
-        pass(&mut word, 5, &mut round, false);
+        pass(&mut word, Seq(5), &mut round, false);
         assert!(matches!(word.view(), View::Cold(address) if address == at(8)) && !word.is_marked());
         word.set_marked(true);
-        pass(&mut word, 5, &mut round, false);
+        pass(&mut word, Seq(5), &mut round, false);
         assert!(word.is_marked(), "one mark beside two values");
         (0..2).for_each(|_| {
             round = Round::default();
-            pass(&mut word, 5, &mut round, false);
+            pass(&mut word, Seq(5), &mut round, false);
             round.end();
         });
-        pass(&mut word, 5, &mut round, false);
+        pass(&mut word, Seq(5), &mut round, false);
         assert!(
             matches!(word.view(), View::Cold(address) if address == at(8)) && !word.is_marked(),
             "a mark beside no values"

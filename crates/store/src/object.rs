@@ -46,7 +46,7 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use journal::LogAddress;
+use journal::{LogAddress, Seq};
 
 use crate::large::{Bytes, LARGE_BYTES, Large};
 use crate::policy::{self, LEVEL_MAX};
@@ -108,12 +108,12 @@ impl Object {
     }
 
     /// Writes where the record lies and which effect it is.
-    pub(crate) fn stamp(&mut self, address: LogAddress, seq: u64) {
+    pub(crate) fn stamp(&mut self, address: LogAddress, seq: Seq) {
         // SAFETY: both fields lie within HEADER_BYTES of an allocation that `self` owns alone; the base is
         // aligned to 8 (`layout`).
         unsafe {
             self.0.as_ptr().add(OFFSET_PLACE).cast::<u64>().write(address.pack());
-            self.0.as_ptr().add(OFFSET_SEQ).cast::<u64>().write(seq);
+            self.0.as_ptr().add(OFFSET_SEQ).cast::<u64>().write(seq.0);
         }
     }
 
@@ -156,7 +156,7 @@ impl fmt::Debug for Object {
             f,
             "Object(kind {}, seq {}, {} + {} B)",
             view.kind(),
-            view.seq(),
+            view.seq().0,
             view.key().len(),
             view.value().len()
         )
@@ -216,8 +216,8 @@ impl<'a> ObjectRef<'a> {
     }
 
     /// The effect that wrote the object.
-    pub(crate) fn seq(self) -> u64 {
-        self.u64_at(OFFSET_SEQ)
+    pub(crate) fn seq(self) -> Seq {
+        Seq(self.u64_at(OFFSET_SEQ))
     }
 
     /// The record kind.
@@ -523,11 +523,11 @@ mod tests {
                 let key = vec![b'k'; key_len];
                 let value = vec![b'v'; value_len];
                 let mut object = Object::new(5, &key, Bytes::Plain(&value), expiry_ms);
-                object.stamp(at(77), 99);
+                object.stamp(at(77), Seq(99));
                 let view = object.view();
                 assert_eq!(
                     (view.address(), view.seq(), view.kind(), view.expiry_ms()),
-                    (at(77), 99, 5, expiry_ms)
+                    (at(77), Seq(99), 5, expiry_ms)
                 );
                 assert_eq!((view.key(), view.value()), (&key[..], &value[..]));
             }
@@ -541,9 +541,9 @@ mod tests {
         for (key_len, expiry_ms) in [(0, 0), (3, 0), (3, u64::MAX), (300, 9)] {
             let (key, large) = (vec![b'k'; key_len], Large::new(bytes.clone(), &ledger));
             let mut object = Object::new(1, &key, Bytes::Large(&large), expiry_ms);
-            object.stamp(at(77), 99);
+            object.stamp(at(77), Seq(99));
             let view = object.view();
-            assert_eq!((view.address(), view.seq(), view.expiry_ms()), (at(77), 99, expiry_ms));
+            assert_eq!((view.address(), view.seq(), view.expiry_ms()), (at(77), Seq(99), expiry_ms));
             assert_eq!((view.key(), view.value().len()), (&key[..], LARGE_BYTES));
             assert!(view.own_bytes() < 400 && view.memory_bytes() > LARGE_BYTES as u64);
             let lent = Arc::clone(view.bytes().large().expect("it is large"));
@@ -580,14 +580,14 @@ mod tests {
     #[test]
     fn hot_word_owns_its_object_and_swings_in_place() {
         let mut object = Object::new(1, b"key", Bytes::Plain(b"value"), 0);
-        object.stamp(at(3), 4);
+        object.stamp(at(3), Seq(4));
         let mut word = Word::hot(object, WORD_SHARED);
         (0..5).for_each(|_| word.refer());
         word.swing(at(9));
         let view = word.object().expect("hot");
         assert_eq!(
             (view.address(), view.seq(), view.key(), view.value()),
-            (at(9), 4, &b"key"[..], &b"value"[..])
+            (at(9), Seq(4), &b"key"[..], &b"value"[..])
         );
         assert_eq!((word.marks(), word.level(), word.is_marked()), (WORD_SHARED, LEVEL_MAX, false));
         word.set_level(1);

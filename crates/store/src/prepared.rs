@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use journal::LogAddress;
+use journal::{LogAddress, Seq};
 
 use crate::error::StoreError;
 use crate::index::stripe::{Delta, broken_chain, later};
@@ -103,7 +103,7 @@ pub(crate) struct Fetched {
     pub(crate) kind: u8,
     pub(crate) key: Box<[u8]>,
     pub(crate) value: Owned,
-    pub(crate) seq: u64,
+    pub(crate) seq: Seq,
     pub(crate) expiry_ms: u64,
     /// Bytes of the value, which was left out: more was read already than one command may hold. 0: it is here.
     pub(crate) left_out_bytes: u64,

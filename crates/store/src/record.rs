@@ -35,6 +35,8 @@
 //!
 //! Out of scope: headers, checksums, addresses (`journal`).
 
+use journal::Seq;
+
 use crate::access::LONG_BYTES;
 use crate::log::fold;
 use crate::packed::{self, Packed, Shape};
@@ -231,12 +233,12 @@ impl<'a> Draft<'a> {
         kind: u8,
         keyspace: u32,
         key: &'a [u8],
-        base_seq: u64,
+        base_seq: Seq,
         body: &'a [u8],
         expiry_ms: u64,
     ) -> Self {
         let base = Self::whole(kind, keyspace, key, body, expiry_ms);
-        Self { base_seq: base_seq.to_le_bytes(), has_base: true, ..base }
+        Self { base_seq: base_seq.0.to_le_bytes(), has_base: true, ..base }
     }
 
     /// A delta that leaves the value of effects `since` to `base_seq` as it is, and changes its expiry.
@@ -244,11 +246,11 @@ impl<'a> Draft<'a> {
         shared: u8,
         keyspace: u32,
         key: &'a [u8],
-        (since, base_seq): (u64, u64),
+        (since, base_seq): (Seq, Seq),
         expiry_ms: u64,
     ) -> Self {
         let base = Self::delta(EXPIRY | shared, keyspace, key, base_seq, &[], expiry_ms);
-        Self { number: since.to_le_bytes(), has_number: true, ..base }
+        Self { number: since.0.to_le_bytes(), has_number: true, ..base }
     }
 
     /// A delta that puts `bytes` over the string of effect `base_seq` from `offset` on, and changes its expiry unless that is 0.
@@ -256,7 +258,7 @@ impl<'a> Draft<'a> {
         shared: u8,
         keyspace: u32,
         key: &'a [u8],
-        base_seq: u64,
+        base_seq: Seq,
         (offset, bytes): (u64, &'a [u8]),
         expiry_ms: u64,
     ) -> Self {
@@ -322,7 +324,7 @@ pub(crate) enum Payload<'a> {
     /// A base, or REMOVED: key and value.
     Whole { key: &'a [u8], value: &'a [u8] },
     /// EXPIRY, PART, CHANGE.
-    Delta { key: &'a [u8], base_seq: u64, body: &'a [u8] },
+    Delta { key: &'a [u8], base_seq: Seq, body: &'a [u8] },
     /// MAPPING.
     Mapping { next_keyspace: u32, keyspaces: &'a [u8] },
     /// CLOCK.
@@ -356,7 +358,7 @@ pub(crate) fn decode(kind: u8, payload: &[u8]) -> Option<Payload<'_>> {
                 Changes::Bytes => body.len() > 8,
                 Changes::Elements => packed::are_operations(body),
             };
-            fits.then_some(Payload::Delta { key, base_seq: u64::from_le_bytes(*base_seq), body })
+            fits.then_some(Payload::Delta { key, base_seq: Seq(u64::from_le_bytes(*base_seq)), body })
         }
         Role::State => None,
     }
@@ -372,11 +374,13 @@ fn decode_state(kind: u8, payload: &[u8]) -> Option<Payload<'_>> {
     whole.then_some(Payload::Mapping { next_keyspace, keyspaces })
 }
 
-/// Of a delta of `kind`: the oldest effect whose value it may lie on; 0 of others.
-pub(crate) fn since(kind: u8, payload: &[u8]) -> u64 {
-    let Some(Payload::Delta { base_seq, body, .. }) = decode(kind, payload) else { return 0 };
+/// Of a delta of `kind`: the oldest effect whose value it may lie on; NONE of others.
+pub(crate) fn since(kind: u8, payload: &[u8]) -> Seq {
+    let Some(Payload::Delta { base_seq, body, .. }) = decode(kind, payload) else { return Seq::NONE };
     match body.first_chunk() {
-        Some(since) if changes(kind) == Some(Changes::Expiry) => u64::from_le_bytes(*since).min(base_seq),
+        Some(since) if changes(kind) == Some(Changes::Expiry) => {
+            Seq(u64::from_le_bytes(*since)).min(base_seq)
+        }
         _ => base_seq,
     }
 }
@@ -417,7 +421,7 @@ pub(crate) fn encode_clock(record: &ClockRecord) -> Vec<u8> {
     }
     for ceiling in &record.ceilings {
         payload.extend_from_slice(&ceiling.wall_ms.to_le_bytes());
-        payload.extend_from_slice(&ceiling.seq.to_le_bytes());
+        payload.extend_from_slice(&ceiling.seq.0.to_le_bytes());
     }
     payload
 }
@@ -440,7 +444,7 @@ pub(crate) fn decode_clock(payload: &[u8]) -> Option<ClockRecord> {
 }
 
 fn ceiling(wall_ms: [u8; 8], seq: [u8; 8]) -> Ceiling {
-    Ceiling { wall_ms: u64::from_le_bytes(wall_ms), seq: u64::from_le_bytes(seq) }
+    Ceiling { wall_ms: u64::from_le_bytes(wall_ms), seq: Seq(u64::from_le_bytes(seq)) }
 }
 
 fn split_u32(bytes: &[u8]) -> Option<(u32, &[u8])> {
@@ -462,20 +466,20 @@ mod tests {
         assert_eq!(payload(&string), b"\x02\0\0\0abxyz");
         let removed = Draft::whole(REMOVED, 1, b"ab", b"", 0);
         assert_eq!(payload(&removed), b"\x02\0\0\0ab");
-        let expiry = Draft::delta(EXPIRY, 1, b"ab", 0x0102, b"", 5);
+        let expiry = Draft::delta(EXPIRY, 1, b"ab", Seq(0x0102), b"", 5);
         assert_eq!(payload(&expiry), b"\x02\0\0\0ab\x02\x01\0\0\0\0\0\0");
-        let retimed = payload(&Draft::expiry(0, 1, b"ab", (1, 0x0102), 5));
+        let retimed = payload(&Draft::expiry(0, 1, b"ab", (Seq(1), Seq(0x0102)), 5));
         assert_eq!(retimed, b"\x02\0\0\0ab\x02\x01\0\0\0\0\0\0\x01\0\0\0\0\0\0\0");
-        assert_eq!(since(EXPIRY, &retimed), 1);
-        assert_eq!(since(EXPIRY, &payload(&expiry)), 0x0102);
-        let part = Draft::part(0, 1, b"ab", 0x0102, (0x0304, b"xyz"), 0);
+        assert_eq!(since(EXPIRY, &retimed), Seq(1));
+        assert_eq!(since(EXPIRY, &payload(&expiry)), Seq(0x0102));
+        let part = Draft::part(0, 1, b"ab", Seq(0x0102), (0x0304, b"xyz"), 0);
         assert_eq!(payload(&part), b"\x02\0\0\0ab\x02\x01\0\0\0\0\0\0\x04\x03\0\0\0\0\0\0xyz");
         assert_eq!(part.record_bytes(), part_bytes(2, 3));
-        assert_eq!(since(PART, &payload(&part)), 0x0102);
+        assert_eq!(since(PART, &payload(&part)), Seq(0x0102));
         let mapping = encode_mapping(9, &[1, 8]);
         assert_eq!(payload(&Draft::mapping(&mapping)), b"\x09\0\0\0\x02\0\0\0\x01\0\0\0\x08\0\0\0");
         assert_eq!((string.record_bytes(), bytes_of(STRING, 2, 3)), (64, 64));
-        let ceilings = vec![Ceiling { wall_ms: 5, seq: 6 }];
+        let ceilings = vec![Ceiling { wall_ms: 5, seq: Seq(6) }];
         let record = ClockRecord { boot: 1, uptime_us: 2, server_us: 3, wall_us: 4, ceilings };
         let clock = encode_clock(&record);
         let bytes: Vec<u8> = [0, 1, 0, 0, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0]
@@ -491,8 +495,8 @@ mod tests {
         let string = payload(&Draft::whole(STRING, 1, b"k", b"v", 0));
         assert_eq!(decode(STRING | SHARED, &string), Some(Payload::Whole { key: b"k", value: b"v" }));
         let put = b"\x01\x02\0\x01\x01fv";
-        let change = payload(&Draft::delta(CHANGE, 1, b"k", 7, put, 0));
-        assert_eq!(decode(CHANGE, &change), Some(Payload::Delta { key: b"k", base_seq: 7, body: put }));
+        let change = payload(&Draft::delta(CHANGE, 1, b"k", Seq(7), put, 0));
+        assert_eq!(decode(CHANGE, &change), Some(Payload::Delta { key: b"k", base_seq: Seq(7), body: put }));
         let mapping = encode_mapping(9, &[1, 8]);
         let Some(Payload::Mapping { next_keyspace: 9, keyspaces }) = decode(MAPPING, &mapping) else {
             panic!()

@@ -70,14 +70,14 @@ pub fn salvage(
             },
         };
     let covered = alive.as_ref().map_or(0, |alive| alive.lsn);
-    let (mut mapping_seq, mut clock_seq, mut states) = (0, 0, States::default());
+    let (mut mapping_seq, mut clock_seq, mut states) = (Seq::NONE, Seq::NONE, States::default());
     let mut wanted = |view: &RecordView<'_>| {
         if view.header.kind == MAPPING {
-            mapping_seq = mapping_seq.max(view.header.seq.0);
+            mapping_seq = mapping_seq.max(view.header.seq);
             return Keep::AsItIs;
         }
         if view.header.kind == CLOCK {
-            clock_seq = clock_seq.max(view.header.seq.0);
+            clock_seq = clock_seq.max(view.header.seq);
             return Keep::AsItIs;
         }
         match (&mut alive, &without_checkpoint) {
@@ -110,14 +110,14 @@ pub fn salvage(
 struct States {
     hasher: RandomState,
     /// Hash of keyspace and key of such values -> the newest effect of theirs that was kept.
-    newest: HashMap<u64, u64>,
+    newest: HashMap<u64, Seq>,
     loose: u64,
 }
 
 impl States {
     /// `keep`, unless the record changes part of a value of which it is not known that it was as the record says.
     fn keep(&mut self, view: &RecordView<'_>, keep: Keep) -> Keep {
-        let seq = view.header.seq.0;
+        let seq = view.header.seq;
         let Some(payload) = record::decode(view.header.kind, view.payload).filter(|_| keep != Keep::No)
         else {
             return keep;
@@ -159,11 +159,11 @@ struct Alive {
     addresses: HashMap<LogAddress, u32>,
     /// Bases with deltas, and the seqs of all these records, as far as they were met.
     chains: Vec<(LogAddress, Vec<Delta>)>,
-    seqs: HashMap<LogAddress, u64>,
-    mapping_seq: u64,
+    seqs: HashMap<LogAddress, Seq>,
+    mapping_seq: Seq,
     next_keyspace: u32,
     mapping: Vec<u32>,
-    clock: Option<(u64, ClockRecord)>,
+    clock: Option<(Seq, ClockRecord)>,
 }
 
 /// The newest checkpoint file that is whole and of this folder. A file under its final name is complete and true: the
@@ -193,7 +193,7 @@ impl Alive {
             addresses: HashMap::new(),
             chains: Vec::new(),
             seqs: HashMap::new(),
-            mapping_seq: 0,
+            mapping_seq: Seq::NONE,
             next_keyspace: 0,
             mapping: Vec::new(),
             clock: None,
@@ -221,7 +221,7 @@ impl Alive {
                     self.addresses.insert(entry.address, whose);
                     self.addresses.extend(entry.deltas.iter().map(|delta| (delta.address, whose)));
                     if !entry.deltas.is_empty() {
-                        self.seqs.insert(entry.address, 0);
+                        self.seqs.insert(entry.address, Seq::NONE);
                         self.chains.push((entry.address, entry.deltas));
                     }
                 }
@@ -238,7 +238,7 @@ impl Alive {
         let whose = self.addresses.get(&view.address);
         let is_named = whose.is_some_and(|whose| *whose == mark_of(view, &self.hasher));
         if let Some(seq) = self.seqs.get_mut(&view.address) {
-            *seq = view.header.seq.0;
+            *seq = view.header.seq;
         }
         match (is_named, view.lsn.0 >= self.lsn) {
             (true, _) => Keep::AsOriginal,
@@ -250,21 +250,21 @@ impl Alive {
     /// How many of the bases that were met have deltas of another state.
     fn broken_chains(&self) -> u64 {
         let is_broken = |(base, deltas): &&(LogAddress, Vec<Delta>)| match self.seqs.get(base) {
-            Some(0) | None => false,
+            Some(&Seq::NONE) | None => false,
             Some(seq) => chain(*seq, deltas).is_none(),
         };
         self.chains.iter().filter(is_broken).count() as u64
     }
 
     /// Kind, seq and payload of the mapping.
-    fn mapping_record(&self) -> (u8, u64, Vec<u8>) {
+    fn mapping_record(&self) -> (u8, Seq, Vec<u8>) {
         (MAPPING, self.mapping_seq, record::encode_mapping(self.next_keyspace, &self.mapping))
     }
 }
 
 /// Appends `records` of kind, seq and payload to the journal in `out`: those that stated the same are not there any more.
 fn state(
-    records: &[(u8, u64, Vec<u8>)],
+    records: &[(u8, Seq, Vec<u8>)],
     vfs: &Arc<dyn Vfs>,
     clock: &Arc<dyn Clock>,
     out: &Path,
@@ -277,7 +277,7 @@ fn state(
     for (kind, seq, body) in records {
         let parts: [&[u8]; 1] = [body];
         let mut draft = Draft::new(*kind, 0, &parts);
-        draft.seq = Some(Seq(*seq));
+        draft.seq = Some(*seq);
         let bytes = footprint([u32::try_from(body.len()).unwrap_or(u32::MAX)]);
         let credits = journal.reserve(bytes, Class::Reclaim).map_err(|error| failed(&error))?;
         journal.append(credits, &[draft], &mut Vec::new());

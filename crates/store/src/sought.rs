@@ -8,7 +8,7 @@
 //! Out of scope: an older record of the same key. The address of a key's newest record is above those of all older ones, and was
 //! written once: a write that went elsewhere has left nothing there that verifies.
 
-use journal::LogAddress;
+use journal::{LogAddress, Seq};
 
 use crate::hash::{KeyHash, KeyHasher};
 use crate::index::stripe::Delta;
@@ -22,14 +22,14 @@ pub(crate) struct Sought {
     keyspace: u32,
     /// [`KeyHash::slot`] of its key.
     slot: u64,
-    /// The effect, of a delta; 0: a whole value.
-    delta_seq: u64,
+    /// The effect, of a delta; NONE: a whole value.
+    delta_seq: Seq,
 }
 
 impl Sought {
     /// The whole value at `address` of a key with this hash.
     pub(crate) fn base(address: LogAddress, keyspace: u32, hash: KeyHash) -> Self {
-        Self { address, keyspace, slot: hash.slot(), delta_seq: 0 }
+        Self { address, keyspace, slot: hash.slot(), delta_seq: Seq::NONE }
     }
 
     /// `delta` on this base.
@@ -40,8 +40,8 @@ impl Sought {
     /// Whether the record that was read may be this one.
     pub(crate) fn is(&self, header: &journal::RecordHeader, key: &[u8], hasher: &KeyHasher) -> bool {
         let fits = match self.delta_seq {
-            0 => record::base(header.kind).is_some(),
-            seq => record::is_delta(header.kind) && header.seq.0 == seq,
+            Seq::NONE => record::base(header.kind).is_some(),
+            seq => record::is_delta(header.kind) && header.seq == seq,
         };
         fits && header.keyspace == self.keyspace && hasher.hash(key).slot() == self.slot
     }
@@ -73,7 +73,7 @@ mod tests {
         let header = |kind, keyspace, seq| journal::RecordHeader {
             kind,
             keyspace,
-            seq: journal::Seq(seq),
+            seq: Seq(seq),
             ..journal::RecordHeader::default()
         };
         let base = Sought::base(at(5), 1, hasher.hash(b"k"));
@@ -88,8 +88,14 @@ mod tests {
         for kind in [record::REMOVED, record::EXPIRY, record::PART, record::CHANGE] {
             assert!(!base.is(&header(kind, 1, 9), b"k", &hasher), "kind {kind} is no value");
         }
-        let delta =
-            Delta { address: at(7), seq: 9, since: 8, kind: record::PART, record_bytes: 64, expiry_ms: 0 };
+        let delta = Delta {
+            address: at(7),
+            seq: Seq(9),
+            since: Seq(8),
+            kind: record::PART,
+            record_bytes: 64,
+            expiry_ms: 0,
+        };
         let delta = base.delta(&delta);
         assert!(delta.is(&header(record::PART, 1, 9), b"k", &hasher));
         assert!(!delta.is(&header(record::PART, 1, 8), b"k", &hasher), "an older part of the same string");

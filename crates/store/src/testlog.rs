@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use clock::SimClock;
-use journal::LogAddress;
+use journal::{LogAddress, Seq};
 use vfs::SimDisk;
 
 use crate::engine::{Class, Credits, Engine};
@@ -110,17 +110,17 @@ impl TestLog {
     fn replay(&self, index: &Index, hasher: &KeyHasher, seq: u64, record: &Record) {
         let payload = record::decode(record.kind, &record.payload).expect("we wrote it");
         if let Payload::Mapping { next_keyspace, keyspaces } = payload {
-            return index.set_mapping(&record::mapping_ids(keyspaces), next_keyspace, seq);
+            return index.set_mapping(&record::mapping_ids(keyspaces), next_keyspace, Seq(seq));
         }
         if let Payload::Clock(body) = payload {
-            return index.set_clock(seq, record::decode_clock(body).expect("we wrote it"));
+            return index.set_clock(Seq(seq), record::decode_clock(body).expect("we wrote it"));
         }
         let key = payload.key().expect("all others have one");
         let replayed = Replayed {
             keyspace: record.keyspace,
             hash: hasher.hash(key),
             address: at(seq),
-            seq,
+            seq: Seq(seq),
             since: record::since(record.kind, &record.payload),
             kind: record.kind,
             expiry_ms: record.expiry_ms,
@@ -140,7 +140,7 @@ impl Engine for TestLog {
         Ok(Credits::free(bytes, records))
     }
 
-    fn append(&self, credits: Credits, drafts: &[Draft<'_>], addresses: &mut [LogAddress]) -> u64 {
+    fn append(&self, credits: Credits, drafts: &[Draft<'_>], addresses: &mut [LogAddress]) -> Seq {
         assert!(credits.cover(drafts.iter().map(Draft::record_bytes).sum(), drafts.len() as u64));
         self.groups.fetch_add(1, Ordering::Relaxed);
         let mut records = self.records.lock().expect("no panic");
@@ -153,15 +153,15 @@ impl Engine for TestLog {
             });
             *address = at(records.len() as u64);
         }
-        records.len() as u64
+        Seq(records.len() as u64)
     }
 
-    fn released(&self) -> u64 {
-        self.released.load(Ordering::Relaxed)
+    fn released(&self) -> Seq {
+        Seq(self.released.load(Ordering::Relaxed))
     }
 
-    fn newest(&self) -> u64 {
-        self.records.lock().expect("no panic").len() as u64
+    fn newest(&self) -> Seq {
+        Seq(self.records.lock().expect("no panic").len() as u64)
     }
 
     fn read(&self, sought: &Sought) -> Result<Fetched, StoreError> {
@@ -190,7 +190,7 @@ impl TestLog {
             kind: record.kind & !record::SHARED,
             key: key.into(),
             value: value.into(),
-            seq: address.pack(),
+            seq: Seq(address.pack()),
             expiry_ms: record.expiry_ms,
             left_out_bytes: 0,
             base_bytes: None,

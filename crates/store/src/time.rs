@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use clock::{Clock, UnixMs};
+use journal::Seq;
 
 /// When a key ends: after a duration, or at a time of the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -137,7 +138,7 @@ impl Moment {
 pub(crate) struct Ceiling {
     pub(crate) wall_ms: u64,
     /// [`OWN_SEQ`]: that of the record which states it.
-    pub(crate) seq: u64,
+    pub(crate) seq: Seq,
 }
 
 /// What the log says of the clocks.
@@ -212,7 +213,7 @@ impl StoreClock {
         source: Arc<dyn Clock>,
         record: Option<&ClockRecord>,
         floor_ms: u64,
-        newest_seq: u64,
+        newest_seq: Seq,
     ) -> Self {
         let (wall_us, uptime_us, boot) = (source.unix_us(), source.uptime().0 / 1_000, source.boot());
         let server_us = record.map_or(wall_us, |record| record.server_now(boot, uptime_us, wall_us));
@@ -280,7 +281,7 @@ impl StoreClock {
     }
 
     /// Measures the step that [`StoreClock::look`] suspects; calls `adopt` with it if it is there and nobody else does.
-    pub(crate) fn on_step(&self, adopt: impl FnOnce(Step) -> Option<(Step, u64)>) {
+    pub(crate) fn on_step(&self, adopt: impl FnOnce(Step) -> Option<(Step, Seq)>) {
         let Ok(mut told) = self.stepping.try_lock() else { return };
         let Some(step) = self.measure() else { return };
         let Some((step, seq)) = adopt(step) else { return };
@@ -319,7 +320,7 @@ impl StoreClock {
     }
 
     /// Whether `deadline`, set by effect `seq`, had passed before the wall clock was set back.
-    pub(crate) fn had_passed(&self, deadline: Deadline, seq: u64) -> bool {
+    pub(crate) fn had_passed(&self, deadline: Deadline, seq: Seq) -> bool {
         if !deadline.is_wall() || !self.has_ceilings.load(Ordering::Acquire) {
             return false;
         }
@@ -369,9 +370,9 @@ impl StoreClock {
         None
     }
 
-    /// Goes by `step`, which record `seq` states; if none does, `seq` is that of the newest effect: 0 if there is none.
-    fn take(&self, step: Step, seq: u64, told: &mut Told) {
-        if seq == 0 {
+    /// Goes by `step`, which record `seq` states; if none does, `seq` is that of the newest effect: NONE if there is none.
+    fn take(&self, step: Step, seq: Seq, told: &mut Told) {
+        if seq == Seq::NONE {
             // the log may state the time before the step all the same: a record precedes the first effect with a deadline
             self.on_unrecorded();
         }
@@ -430,7 +431,7 @@ impl ClockRecord {
     }
 
     /// The record as effect `seq` states it.
-    pub(crate) fn with_seq(mut self, seq: u64) -> Self {
+    pub(crate) fn with_seq(mut self, seq: Seq) -> Self {
         self.ceilings.iter_mut().filter(|ceiling| ceiling.seq == OWN_SEQ).for_each(|own| own.seq = seq);
         self
     }
@@ -457,7 +458,7 @@ fn add_ceiling(ceilings: &mut Vec<Ceiling>, ceiling: Ceiling) {
 
 const SERVER: u64 = 1 << 63;
 /// The seq of a ceiling that is the record's own.
-const OWN_SEQ: u64 = u64::MAX;
+const OWN_SEQ: Seq = Seq::MAX;
 /// A smaller change of the offset is no step: the two clocks are not read at the same instant.
 const STEP_US: i64 = 1_000;
 /// A larger one is a jump, which is counted and logged.

@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use journal::Seq;
+
 use crate::large::Large;
 use crate::record;
 use crate::time::Deadline;
@@ -80,7 +82,7 @@ pub struct Found<'a> {
     /// When it expires.
     pub expiry: Option<Deadline>,
     /// The effect that wrote it; 0 when this transaction did.
-    pub seq: u64,
+    pub seq: Seq,
 }
 
 /// What is known of a key without its value.
@@ -91,7 +93,7 @@ pub struct Meta {
     /// When it expires.
     pub expiry: Option<Deadline>,
     /// The effect that wrote it; 0 when this transaction did.
-    pub seq: u64,
+    pub seq: Seq,
     /// Bytes of the value.
     pub value_len: u64,
     /// Bytes in memory for key and value, 0 when cold.

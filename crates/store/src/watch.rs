@@ -9,6 +9,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use journal::Seq;
+
 use crate::Store;
 
 /// Watched keys of one stripe.
@@ -33,7 +35,7 @@ pub(crate) struct WatchState {
     /// Removals because its time had come.
     pub(crate) expiries: u64,
     /// The newest of all these effects.
-    pub(crate) seq: u64,
+    pub(crate) seq: Seq,
 }
 
 impl Watches {
@@ -62,7 +64,7 @@ impl Watches {
     }
 
     /// Notes an effect on a key; `expired` when it was a removal because its time had come.
-    pub(crate) fn touch(&mut self, db: u16, key: &[u8], seq: u64, expired: bool) {
+    pub(crate) fn touch(&mut self, db: u16, key: &[u8], seq: Seq, expired: bool) {
         if self.keys.is_empty() {
             return;
         }
@@ -83,7 +85,7 @@ impl Watches {
     }
 
     /// Notes an effect on all of database `db`, whether its keys were there or not.
-    pub(crate) fn touch_all(&mut self, db: u16, seq: u64) {
+    pub(crate) fn touch_all(&mut self, db: u16, seq: Seq) {
         if !self.keys.is_empty() {
             let whole = self.whole.entry(db).or_default();
             whole.changes += 1;

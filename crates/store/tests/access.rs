@@ -388,7 +388,7 @@ fn commits_of_several_threads_keep_the_order_of_each_key() {
                     let prepared = Prepared::default();
                     let mut access = store.access(Scope::Keys(&keys), &prepared, 1).expect("room");
                     for key in [&key[..], &other] {
-                        let seq = access.get(0, key).expect("hot").map_or(0, |found| found.seq);
+                        let seq = access.get(0, key).expect("hot").map_or(0, |found| found.seq.0);
                         let mut newest = newest.lock().expect("no panic");
                         let last = newest.entry(key[0]).or_default();
                         assert!(seq >= *last, "key {} went back from {last} to {seq}", key[0]);

@@ -31,7 +31,7 @@ pub(crate) fn object(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
         "Value at:0x0 refcount:1 encoding:{} serializedlength:{} lru:0 lru_seconds_idle:0 seq:{}",
         encoding_of(&found),
         found.value.len(),
-        found.seq
+        found.seq.0
     ));
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use clock::{Clock, SimClock, UnixMs};
-use journal::LogAddress;
+use journal::{LogAddress, Seq};
 
 use crate::engine::{Class, Credits, Engine};
 use crate::error::{Stop, StoreError};
@@ -64,7 +64,7 @@ impl Engine for Probe {
         self.log.reserve(bytes, records, class)
     }
 
-    fn append(&self, credits: Credits, drafts: &[Draft<'_>], addresses: &mut [LogAddress]) -> u64 {
+    fn append(&self, credits: Credits, drafts: &[Draft<'_>], addresses: &mut [LogAddress]) -> Seq {
         let asks = drafts.len() > 1 || self.asks.load(Ordering::Relaxed);
         if let Some(store) = self.store().filter(|_| asks) {
             self.look();
@@ -73,11 +73,11 @@ impl Engine for Probe {
         self.log.append(credits, drafts, addresses)
     }
 
-    fn released(&self) -> u64 {
+    fn released(&self) -> Seq {
         self.log.released()
     }
 
-    fn newest(&self) -> u64 {
+    fn newest(&self) -> Seq {
         self.log.newest()
     }
 
@@ -98,7 +98,7 @@ impl Engine for Probe {
     fn on_dead(&self, _address: LogAddress, _bytes: u64) {
         if self.evicts {
             let store = self.store().expect("alive");
-            self.log.release(self.log.newest());
+            self.log.release(self.log.newest().0);
             (0..STRIPES).filter(|number| !store.index.is_locked(*number)).for_each(|number| {
                 evict(&store, number);
             });
@@ -133,7 +133,6 @@ fn open(evicts: bool, bits: u32) -> (Arc<Store>, Arc<Probe>) {
 /// Turns what is clean in a stripe back into addresses.
 fn evict(store: &Store, number: usize) {
     let mut stripe = store.index.lock(number);
-    let newest = store.newest_seq().0;
     for at in 0.. {
         let Some(space) = stripe.space_at_mut(at) else { return };
         let mut next = Some(0);
@@ -141,7 +140,8 @@ fn evict(store: &Store, number: usize) {
             next = space
                 .visit_words(bits, &mut |word| {
                     let mut round = Round::default();
-                    (0..=LEVEL_MAX).for_each(|_| crate::memory::pass(word, newest, &mut round, false));
+                    (0..=LEVEL_MAX)
+                        .for_each(|_| crate::memory::pass(word, store.newest_seq(), &mut round, false));
                 })
                 .0;
         }

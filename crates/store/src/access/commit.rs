@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use journal::LogAddress;
+use journal::{LogAddress, Seq};
 use ticket::Ticket;
 
 use crate::engine::{Class, Credits, Engine};
@@ -37,9 +37,9 @@ pub(super) struct Plan {
 pub(super) struct Old {
     spot: Spot,
     pub(super) address: LogAddress,
-    seq: u64,
+    seq: Seq,
     /// The oldest effect whose value is the same, as far as a change of the expiry replaces one.
-    pub(super) since: u64,
+    pub(super) since: Seq,
     record_bytes: u64,
     hot_bytes: i64,
     expiry_ms: u64,
@@ -101,10 +101,10 @@ impl Access<'_> {
     }
 
     /// The hot path: one key, nothing on the heap but the object.
-    fn commit_one(&mut self) -> Result<u64, Stop> {
+    fn commit_one(&mut self) -> Result<Seq, Stop> {
         let plan = self.resolve(0)?;
         if plan.skip {
-            return Ok(0);
+            return Ok(Seq::NONE);
         }
         self.admit(std::slice::from_ref(&plan))?;
         let staged = self.overlay.get(0);
@@ -121,7 +121,7 @@ impl Access<'_> {
         Ok(seq)
     }
 
-    fn commit_many(&mut self) -> Result<u64, Stop> {
+    fn commit_many(&mut self) -> Result<Seq, Stop> {
         let mut plans = Vec::with_capacity(self.overlay.len());
         for at in 0..self.overlay.len() {
             self.turn_to_change(at);
@@ -137,7 +137,7 @@ impl Access<'_> {
         let pairs = || self.overlay.iter().zip(&plans).filter(|(_, plan)| !plan.skip);
         drafts.extend(pairs().map(|(staged, plan)| draft(staged, plan)));
         if drafts.is_empty() {
-            return Ok(0);
+            return Ok(Seq::NONE);
         }
         let sizes: Vec<u64> = drafts.iter().map(Draft::record_bytes).collect();
         let size_bytes = sizes.iter().sum();
@@ -161,12 +161,12 @@ impl Access<'_> {
         });
         let last_seq = self.store.engine.append(credits, &drafts, &mut addresses);
         drop(drafts);
-        let first_seq = last_seq + 1 - addresses.len() as u64;
+        let first_seq = last_seq.0 + 1 - addresses.len() as u64;
         let mut appended = addresses
             .into_iter()
             .zip(sizes)
             .zip(first_seq..)
-            .map(|((address, bytes), seq)| Appended { address, seq, bytes });
+            .map(|((address, bytes), seq)| Appended { address, seq: Seq(seq), bytes });
         if self.overlay.mapping().is_some() {
             let mapping = appended.next().expect("the mapping was drafted first");
             self.apply_mapping(mapping.seq);
@@ -343,7 +343,7 @@ impl Access<'_> {
     }
 
     /// Lets the databases have their new keyspaces.
-    fn apply_mapping(&mut self, seq: u64) {
+    fn apply_mapping(&mut self, seq: Seq) {
         let (mapping, next) = self.overlay.take_mapping().expect("only called with one");
         let index = &self.store.index;
         let before = index.mapping();
@@ -430,7 +430,7 @@ impl Access<'_> {
 
     pub(super) fn ticket(&self) -> Ticket {
         let looked = self.looked.get();
-        if looked <= self.store.engine.released() { Ticket::NOTHING } else { Ticket::of(looked) }
+        if looked <= self.store.engine.released() { Ticket::NOTHING } else { Ticket::of(looked.0) }
     }
 
     /// By how much the staged changes of `keyspace` change its number of keys.
@@ -453,7 +453,7 @@ impl Access<'_> {
 #[derive(Clone, Copy, Debug)]
 struct Appended {
     address: LogAddress,
-    seq: u64,
+    seq: Seq,
     bytes: u64,
 }
 
@@ -474,7 +474,16 @@ impl Old {
     /// A state whose record is damaged. The accounts take an average for its size; the entry of its expiry stays until
     /// it is due, as those that a restart leaves.
     pub(super) fn unreadable(spot: Spot, address: LogAddress) -> Self {
-        Self { spot, address, seq: 0, since: 0, record_bytes: 0, hot_bytes: 0, expiry_ms: 0, removed: false }
+        Self {
+            spot,
+            address,
+            seq: Seq::NONE,
+            since: Seq::NONE,
+            record_bytes: 0,
+            hot_bytes: 0,
+            expiry_ms: 0,
+            removed: false,
+        }
     }
 }
 

@@ -14,6 +14,8 @@
 //!
 //! Out of scope: reading cold records (`prepared`), which commands exist (`server`).
 
+use journal::Seq;
+
 mod claim;
 #[cfg(test)]
 mod claim_tests;
@@ -107,7 +109,7 @@ pub struct Access<'s> {
     /// What lookups missed.
     wanted: RefCell<Wanted>,
     /// The newest effect that some answer depends on.
-    looked: Cell<u64>,
+    looked: Cell<Seq>,
     /// Whether a key that is looked up counts as used.
     touches: Cell<bool>,
     now: Moment,
@@ -163,7 +165,7 @@ impl<'s> Access<'s> {
             overlay: Overlay::default(),
             expired: RefCell::default(),
             wanted: RefCell::default(),
-            looked: Cell::new(0),
+            looked: Cell::default(),
             touches: Cell::new(true),
             now,
             credits,
@@ -556,7 +558,7 @@ impl<'s> Access<'s> {
     }
 
     /// Whether the deadline that effect `seq` set has passed, now or before the wall clock was set back.
-    fn expires_by_now(&self, expiry_ms: u64, seq: u64) -> bool {
+    fn expires_by_now(&self, expiry_ms: u64, seq: Seq) -> bool {
         Deadline::of(expiry_ms)
             .is_some_and(|at| self.now.has_passed(at) || self.store.clock.had_passed(at, seq))
     }
@@ -576,7 +578,7 @@ impl<'s> Access<'s> {
         }
     }
 
-    fn look(&self, seq: u64) {
+    fn look(&self, seq: Seq) {
         self.looked.set(self.looked.get().max(seq));
     }
 
@@ -608,7 +610,7 @@ struct State<'a> {
     kind: u8,
     value: Bytes<'a>,
     expiry_ms: u64,
-    seq: u64,
+    seq: Seq,
     memory_bytes: u64,
     staged: bool,
     /// What lies on its base in the log.
@@ -619,7 +621,7 @@ struct State<'a> {
 
 impl<'a> State<'a> {
     fn staged(object: &'a Object) -> Self {
-        Self { seq: 0, staged: true, ..Self::current(Current::Hot(object.view())) }
+        Self { seq: Seq::NONE, staged: true, ..Self::current(Current::Hot(object.view())) }
     }
 
     fn current(current: Current<'a>) -> Self {

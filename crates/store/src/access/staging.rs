@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use journal::Seq;
 use ticket::Ticket;
 
 use crate::KeyRef;
@@ -57,7 +58,7 @@ impl<'s> Access<'s> {
         let (Some(intent), Some(db)) = (&touched.intent, workspace.target(touched.contents)) else { return };
         let Some(keyspace) = self.keyspace(db) else { return };
         let has_expired = match intent {
-            Intent::Put(object) => self.expires_by_now(object.view().expiry_ms(), u64::MAX),
+            Intent::Put(object) => self.expires_by_now(object.view().expiry_ms(), Seq::MAX),
             Intent::Remove => false,
         };
         let intent = if has_expired { Intent::Remove } else { intent.copied() };

@@ -21,6 +21,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::hash::STRIPES;
 use crate::time::ClockRecord;
+use journal::Seq;
 use stripe::{Space, Stripe};
 
 /// The keyspace of prepared transactions (`staging`): no database is mapped to it, whose keyspaces begin at 1, so no command
@@ -47,7 +48,7 @@ pub(crate) struct Index {
     memory_peak_bytes: AtomicI64,
     /// The newest clock record of the log, and its seq. Held while one is appended, so that a checkpoint that was begun
     /// above the record has it.
-    clock: Mutex<(u64, Option<ClockRecord>)>,
+    clock: Mutex<(Seq, Option<ClockRecord>)>,
     /// Spaces of flushed keyspaces, to be dropped in slices.
     dead_spaces: Mutex<Vec<Space>>,
 }
@@ -111,8 +112,8 @@ impl Index {
     }
 
     /// The effect that last changed the mapping.
-    pub(crate) fn mapping_seq(&self) -> u64 {
-        self.mapping_seq.load(Ordering::Relaxed)
+    pub(crate) fn mapping_seq(&self) -> Seq {
+        Seq(self.mapping_seq.load(Ordering::Relaxed))
     }
 
     /// The next keyspace id that was never used.
@@ -123,7 +124,7 @@ impl Index {
     /// Sets the mapping; the caller holds all stripes (or is alone, at recovery).
     ///
     /// Entries beyond the configured databases are ignored; missing ones keep what they have.
-    pub(crate) fn set_mapping(&self, mapping: &[u32], next_keyspace: u32, seq: u64) {
+    pub(crate) fn set_mapping(&self, mapping: &[u32], next_keyspace: u32, seq: Seq) {
         let keys: Vec<u64> = mapping.iter().map(|&id| self.keys_of(id)).collect();
         for (slot, &id) in self.mapping.iter().zip(mapping) {
             slot.store(id, Ordering::Relaxed);
@@ -132,7 +133,7 @@ impl Index {
             slot.store(keys as i64, Ordering::Relaxed);
         }
         self.next_keyspace.fetch_max(next_keyspace, Ordering::Relaxed);
-        self.mapping_seq.store(seq, Ordering::Relaxed);
+        self.mapping_seq.store(seq.0, Ordering::Relaxed);
     }
 
     /// Number of keys of keyspace `id`, 0 of a dead one. The caller holds a stripe.
@@ -151,12 +152,12 @@ impl Index {
     }
 
     /// The newest clock record of the log and its seq, to read or to replace by what is appended meanwhile.
-    pub(crate) fn clock(&self) -> MutexGuard<'_, (u64, Option<ClockRecord>)> {
+    pub(crate) fn clock(&self) -> MutexGuard<'_, (Seq, Option<ClockRecord>)> {
         self.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes note of clock record `seq`, unless a newer one is known.
-    pub(crate) fn set_clock(&self, seq: u64, record: ClockRecord) {
+    pub(crate) fn set_clock(&self, seq: Seq, record: ClockRecord) {
         let mut newest = self.clock();
         if seq >= newest.0 {
             *newest = (seq, Some(record.with_seq(seq)));

@@ -11,7 +11,7 @@
 //!
 //! Out of scope: reading files, counting live bytes (`log`).
 
-use journal::LogAddress;
+use journal::{LogAddress, Seq};
 
 use crate::error::StoreError;
 use crate::hash::KeyHash;
@@ -61,9 +61,9 @@ pub(crate) struct Replayed {
     pub(crate) keyspace: u32,
     pub(crate) hash: KeyHash,
     pub(crate) address: LogAddress,
-    pub(crate) seq: u64,
+    pub(crate) seq: Seq,
     /// Of a delta: [`Delta::since`].
-    pub(crate) since: u64,
+    pub(crate) since: Seq,
     /// With SHARED.
     pub(crate) kind: u8,
     /// The header's expiry.
@@ -136,7 +136,7 @@ impl Index {
         hash: KeyHash,
         from: LogAddress,
         (to, bytes): (LogAddress, u64),
-        seq: u64,
+        seq: Seq,
     ) -> Option<Vec<Delta>> {
         let mut stripe = self.lock(hash.stripe());
         self.lives(keyspace).then_some(())?;
@@ -278,7 +278,7 @@ impl Space {
         spot: Spot,
         from: LogAddress,
         (to, bytes): (LogAddress, u64),
-        seq: u64,
+        seq: Seq,
     ) -> Vec<Delta> {
         let deltas = self.deltas.remove(from);
         if deltas.is_empty() {
@@ -350,7 +350,7 @@ impl Space {
             return Replay { live: base == replayed.address, ..Replay::default() };
         }
         // A copy carries its deltas up to its seq; a new value outlives them all.
-        let folded = if replayed.moved { replayed.seq } else { u64::MAX };
+        let folded = if replayed.moved { replayed.seq } else { Seq::MAX };
         let copy = (replayed.address, replayed.record_bytes.into());
         let dead_deltas = self.rebase(spot, base, copy, folded);
         let deltas = self.table.word(spot).marks() & WORD_DELTAS;
@@ -479,7 +479,7 @@ mod tests {
         }
 
         fn replay(&self, key: &[u8], kind: u8, address: u64, seq: u64, moved: bool) -> Replay {
-            let replayed = Replayed { seq, moved, ..self.replayed(key, kind, address) };
+            let replayed = Replayed { seq: Seq(seq), moved, ..self.replayed(key, kind, address) };
             self.index.replay(&replayed, &mut |_| panic!("no key is SHARED")).expect("reads nothing")
         }
 
@@ -489,8 +489,8 @@ mod tests {
                 keyspace: KEYSPACE,
                 hash: self.hash(key),
                 address: at(address),
-                seq: address,
-                since: 0,
+                seq: Seq(address),
+                since: Seq::NONE,
                 kind,
                 expiry_ms: 0,
                 record_bytes: 64,
@@ -546,12 +546,16 @@ mod tests {
         bench.replay(b"k", record::EXPIRY, 11, 2, false);
         bench.replay(b"k", record::EXPIRY, 12, 3, false);
         let hash = bench.hash(b"k");
-        assert_eq!(bench.index.turn(KEYSPACE, hash, at(12), (at(40), 64), 3), Some(vec![]), "a delta alone");
-        let dropped = bench.index.turn(KEYSPACE, hash, at(10), (at(50), 64), 2).expect("still there");
+        assert_eq!(
+            bench.index.turn(KEYSPACE, hash, at(12), (at(40), 64), Seq(3)),
+            Some(vec![]),
+            "a delta alone"
+        );
+        let dropped = bench.index.turn(KEYSPACE, hash, at(10), (at(50), 64), Seq(2)).expect("still there");
         assert_eq!(dropped.iter().map(|delta| delta.address).collect::<Vec<_>>(), [at(11)]);
         let owned = bench.owned(b"k", 50).expect("turned");
         assert_eq!(owned.deltas.iter().map(|delta| delta.address).collect::<Vec<_>>(), [at(40)]);
-        assert_eq!(bench.index.turn(KEYSPACE, hash, at(10), (at(60), 64), 9), None, "gone");
+        assert_eq!(bench.index.turn(KEYSPACE, hash, at(10), (at(60), 64), Seq(9)), None, "gone");
     }
 
     #[test]
@@ -613,7 +617,7 @@ mod tests {
                     let stripes: Vec<_> = (0..STRIPES).map(|number| bench.index.lock(number)).collect();
                     let mut mapping = bench.index.mapping();
                     mapping.swap(0, usize::from(DATABASES) - 1);
-                    bench.index.set_mapping(&mapping, 0, seq);
+                    bench.index.set_mapping(&mapping, 0, Seq(seq));
                     drop(stripes);
                 }
                 done.store(true, Ordering::Release);

@@ -19,7 +19,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
 
-use journal::LogAddress;
+use journal::{LogAddress, Seq};
 
 use crate::error::StoreError;
 use crate::evict::Tracking;
@@ -154,9 +154,9 @@ pub(crate) struct Delta {
     /// Where it lies.
     pub(crate) address: LogAddress,
     /// The effect.
-    pub(crate) seq: u64,
+    pub(crate) seq: Seq,
     /// The oldest effect whose value it may lie on: what it follows has a seq from this one to below its own. 0: not known.
-    pub(crate) since: u64,
+    pub(crate) since: Seq,
     /// One of [`record::Role::Delta`].
     pub(crate) kind: u8,
     /// Bytes of the record in its segment.
@@ -167,7 +167,7 @@ pub(crate) struct Delta {
 
 impl Delta {
     /// Whether it may lie on the state of effect `seq`.
-    pub(crate) fn follows(&self, seq: u64) -> bool {
+    pub(crate) fn follows(&self, seq: Seq) -> bool {
         self.since <= seq && seq < self.seq
     }
 
@@ -178,30 +178,33 @@ impl Delta {
 
     /// Whether a change of expiry may take the place of this one: both then leave the same value as it is.
     pub(crate) fn can_be_superseded(&self) -> bool {
-        self.kind == record::EXPIRY && self.since != 0
+        self.kind == record::EXPIRY && self.since != Seq::NONE
     }
 
     /// Whether this does so, and lies on whatever `last` lay on.
     pub(crate) fn supersedes(&self, last: &Self) -> bool {
-        self.kind == record::EXPIRY && last.can_be_superseded() && self.since <= last.since && self.since != 0
+        self.kind == record::EXPIRY
+            && last.can_be_superseded()
+            && self.since <= last.since
+            && self.since != Seq::NONE
     }
 }
 
 /// Those of `deltas` that came after effect `seq`: a value that was fetched and folded has the others in it.
-pub(crate) fn later(deltas: &[Delta], seq: u64) -> &[Delta] {
+pub(crate) fn later(deltas: &[Delta], seq: Seq) -> &[Delta] {
     // most values that are looked at have none in them
-    let first = deltas.first().map_or(0, |first| first.seq);
+    let first = deltas.first().map_or(Seq::NONE, |first| first.seq);
     if first > seq { deltas } else { &deltas[deltas.partition_point(|delta| delta.seq <= seq)..] }
 }
 
 /// The seq of what `deltas` make of the state of effect `seq`; `None` if they do not follow it and each other.
-pub(crate) fn chain(seq: u64, deltas: &[Delta]) -> Option<u64> {
+pub(crate) fn chain(seq: Seq, deltas: &[Delta]) -> Option<Seq> {
     deltas.iter().try_fold(seq, |seq, delta| delta.follows(seq).then_some(delta.seq))
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Pending {
-    seq: u64,
+    seq: Seq,
     keyspace: u32,
     hash: KeyHash,
 }
@@ -327,7 +330,7 @@ pub(crate) enum Current<'a> {
     /// In memory (a pending removal too).
     Hot(ObjectRef<'a>),
     /// As fetched, with what the deltas in memory change.
-    Cold { fetched: &'a Fetched, seq: u64, expiry_ms: u64 },
+    Cold { fetched: &'a Fetched, seq: Seq, expiry_ms: u64 },
 }
 
 impl<'a> Current<'a> {
@@ -338,7 +341,7 @@ impl<'a> Current<'a> {
         }
     }
 
-    pub(crate) fn seq(self) -> u64 {
+    pub(crate) fn seq(self) -> Seq {
         match self {
             Self::Hot(object) => object.seq(),
             Self::Cold { seq, .. } => seq,
@@ -475,7 +478,7 @@ impl Space {
     }
 
     /// The deltas on top of a slot's base that change the value of effect `seq`.
-    pub(crate) fn changes<'a>(&'a self, word: &Word, seq: u64) -> impl Iterator<Item = &'a Delta> + use<'a> {
+    pub(crate) fn changes<'a>(&'a self, word: &Word, seq: Seq) -> impl Iterator<Item = &'a Delta> + use<'a> {
         let deltas = if word.marks() & WORD_DELTAS == 0 { &[] } else { self.deltas_of(word.address()) };
         later(deltas, seq).iter().filter(|delta| record::changes_value(delta.kind))
     }
@@ -639,12 +642,12 @@ impl Stripe {
     }
 
     /// Remembers that the slot of a removal may go once `seq` is released.
-    pub(crate) fn await_release(&mut self, seq: u64, keyspace: u32, hash: KeyHash) {
+    pub(crate) fn await_release(&mut self, seq: Seq, keyspace: u32, hash: KeyHash) {
         self.pending.push_back(Pending { seq, keyspace, hash });
     }
 
     /// Drops the slots of removals that were released; returns whether some still wait.
-    pub(crate) fn sweep_pending(&mut self, released: u64) -> bool {
+    pub(crate) fn sweep_pending(&mut self, released: Seq) -> bool {
         while let Some(&Pending { seq, keyspace, hash }) = self.pending.front() {
             if seq > released {
                 return true;
@@ -658,7 +661,7 @@ impl Stripe {
         false
     }
 
-    fn drop_removed(&mut self, seq: u64, keyspace: u32, hash: KeyHash) {
+    fn drop_removed(&mut self, seq: Seq, keyspace: u32, hash: KeyHash) {
         let Some((_, space)) = self.spaces.iter_mut().find(|(id, _)| *id == keyspace) else { return };
         let removed = space.table.candidates(hash).find(|spot| {
             let object = space.table.word(*spot).object();

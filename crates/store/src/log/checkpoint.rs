@@ -54,7 +54,7 @@
 //!
 //! Out of scope: I/O (`checkpoint_file`), capture (`capture`), what to do with entries (`recovery`).
 
-use journal::LogAddress;
+use journal::{LogAddress, Seq};
 
 use crate::hash::STRIPES;
 use crate::index::stripe::Delta;
@@ -71,7 +71,7 @@ pub(crate) struct Header {
     /// Newest time in the log when it was captured.
     pub(crate) time_ms: u64,
     /// Newest seq when the capture began.
-    pub(crate) seq: u64,
+    pub(crate) seq: Seq,
 }
 
 /// One key of the index.
@@ -126,7 +126,7 @@ pub(crate) enum Block {
     /// Database number -> keyspace.
     Mapping {
         /// The effect that last changed it.
-        seq: u64,
+        seq: Seq,
         /// First keyspace id that was never used.
         next_keyspace: u32,
         /// Keyspace ids by database number.
@@ -141,7 +141,7 @@ pub(crate) enum Block {
     /// The end: number of entries in the file.
     End(u64),
     /// The newest clock record, and its seq.
-    Clock(u64, ClockRecord),
+    Clock(Seq, ClockRecord),
 }
 
 /// Why bytes are no checkpoint.
@@ -192,16 +192,16 @@ impl Encoder {
     }
 
     /// Adds the mapping.
-    pub(crate) fn mapping(&mut self, seq: u64, next_keyspace: u32, mapping: &[u32]) {
-        let mut body = seq.to_le_bytes().to_vec();
+    pub(crate) fn mapping(&mut self, seq: Seq, next_keyspace: u32, mapping: &[u32]) {
+        let mut body = seq.0.to_le_bytes().to_vec();
         body.extend(next_keyspace.to_le_bytes());
         mapping.iter().for_each(|id| body.extend(id.to_le_bytes()));
         self.block(KIND_MAPPING, Area { keyspace: 0, stripe: 0 }, mapping.len(), &body);
     }
 
     /// Adds the newest clock record.
-    pub(crate) fn clock(&mut self, seq: u64, record: &ClockRecord) {
-        let body = [&seq.to_le_bytes()[..], &encode_clock(record)].concat();
+    pub(crate) fn clock(&mut self, seq: Seq, record: &ClockRecord) {
+        let body = [&seq.0.to_le_bytes()[..], &encode_clock(record)].concat();
         self.block(KIND_CLOCK, Area { keyspace: 0, stripe: 0 }, 1, &body);
     }
 
@@ -352,7 +352,7 @@ pub(crate) fn decode_header(bytes: &[u8]) -> Result<Header, FormatError> {
         folder: u128::from_le_bytes(bytes[16..32].try_into().expect("sixteen bytes")),
         lsn: u64_at(bytes, 32),
         time_ms: u64_at(bytes, 40),
-        seq: u64_at(bytes, 48),
+        seq: Seq(u64_at(bytes, 48)),
     })
 }
 
@@ -418,7 +418,7 @@ impl Decoder {
 fn decode_body(kind: u16, area: Area, count: usize, body: &[u8]) -> Result<Block, FormatError> {
     match kind {
         KIND_MAPPING if body.len() == 12 + count * 4 => Ok(Block::Mapping {
-            seq: u64_at(body, 0),
+            seq: Seq(u64_at(body, 0)),
             next_keyspace: u32_at(body, 8),
             mapping: (0..count).map(|at| u32_at(body, 12 + at * 4)).collect(),
         }),
@@ -443,7 +443,7 @@ fn decode_body(kind: u16, area: Area, count: usize, body: &[u8]) -> Result<Block
         }
         KIND_CLOCK if body.len() >= 8 => {
             let record = decode_clock(&body[8..]).ok_or(FormatError::Content("not a clock record"))?;
-            Ok(Block::Clock(u64_at(body, 0), record))
+            Ok(Block::Clock(Seq(u64_at(body, 0)), record))
         }
         KIND_DELTAS => Ok(Block::Entries(area, decode_chained(count, body, false)?)),
         KIND_CHAINS => Ok(Block::Entries(area, decode_chained(count, body, true)?)),
@@ -474,7 +474,7 @@ fn decode_chained(count: usize, mut body: &[u8], has_since: bool) -> Result<Vec<
 }
 
 fn encode_delta(out: &mut Vec<u8>, delta: &Delta) {
-    for field in [delta.address.pack(), delta.seq, delta.since, delta.expiry_ms] {
+    for field in [delta.address.pack(), delta.seq.0, delta.since.0, delta.expiry_ms] {
         out.extend(field.to_le_bytes());
     }
     out.extend(delta.record_bytes.to_le_bytes());
@@ -485,8 +485,8 @@ fn decode_delta(bytes: &[u8]) -> Delta {
     let (head, tail) = (&bytes[..16], &bytes[bytes.len() - 16..]);
     Delta {
         address: LogAddress::unpack(u64_at(head, 0)),
-        seq: u64_at(head, 8),
-        since: if bytes.len() == DELTA_BYTES { u64_at(bytes, 16) } else { 0 },
+        seq: Seq(u64_at(head, 8)),
+        since: if bytes.len() == DELTA_BYTES { Seq(u64_at(bytes, 16)) } else { Seq::NONE },
         expiry_ms: u64_at(tail, 0),
         record_bytes: u32_at(tail, 8),
         kind: tail[12],
@@ -501,7 +501,7 @@ fn encode_header(header: &Header) -> [u8; HEADER_SIZE_BYTES] {
     put(&mut bytes, 16, &header.folder.to_le_bytes());
     put(&mut bytes, 32, &header.lsn.to_le_bytes());
     put(&mut bytes, 40, &header.time_ms.to_le_bytes());
-    put(&mut bytes, 48, &header.seq.to_le_bytes());
+    put(&mut bytes, 48, &header.seq.0.to_le_bytes());
     let crc = crc32c(&bytes[8..]);
     put(&mut bytes, 4, &crc.to_le_bytes());
     bytes
@@ -567,7 +567,7 @@ mod tests {
     use proptest::prelude::*;
 
     const HEADER: Header =
-        Header { folder: 0x0123_4567_89ab_cdef, lsn: 77, time_ms: 1_800_000_000_000, seq: 70 };
+        Header { folder: 0x0123_4567_89ab_cdef, lsn: 77, time_ms: 1_800_000_000_000, seq: Seq(70) };
 
     fn decode(bytes: &[u8]) -> Result<(Header, Vec<Block>), FormatError> {
         let header = decode_header(bytes)?;
@@ -593,8 +593,8 @@ mod tests {
     fn entry(bits: u64, deltas: u64) -> Entry {
         let delta = |n| Delta {
             address: LogAddress::unpack(n),
-            seq: n + 5,
-            since: 0,
+            seq: Seq(n + 5),
+            since: Seq::NONE,
             kind: 3,
             record_bytes: 64,
             expiry_ms: n,
@@ -605,9 +605,9 @@ mod tests {
 
     fn small() -> Vec<u8> {
         let mut encoder = Encoder::new(&HEADER);
-        encoder.mapping(9, 18, &[1, 17, 3]);
-        let ceilings = vec![Ceiling { wall_ms: 5, seq: 6 }];
-        encoder.clock(8, &ClockRecord { boot: 1, uptime_us: 2, server_us: 3, wall_us: 4, ceilings });
+        encoder.mapping(Seq(9), 18, &[1, 17, 3]);
+        let ceilings = vec![Ceiling { wall_ms: 5, seq: Seq(6) }];
+        encoder.clock(Seq(8), &ClockRecord { boot: 1, uptime_us: 2, server_us: 3, wall_us: 4, ceilings });
         encoder.segments(&[SegmentLive { segment: 2, records: 3, bytes: 528 }]);
         let area = Area { keyspace: 17, stripe: 255 };
         encoder.entry(area, entry(0x0102_0304_0506_0708, 0));

@@ -214,11 +214,13 @@ const PREFIX: &str = "checkpoint-";
 mod tests {
     use journal::LogAddress;
 
+    use journal::Seq;
+
     use super::*;
     use crate::log::checkpoint::{Area, Encoder, Entry};
     use vfs::SimDisk;
 
-    const HEADER: Header = Header { folder: 1, lsn: 9, time_ms: 0, seq: 4 };
+    const HEADER: Header = Header { folder: 1, lsn: 9, time_ms: 0, seq: Seq(4) };
 
     fn disk() -> (Arc<dyn Vfs>, SimDisk, PathBuf) {
         let disk = SimDisk::new(1);

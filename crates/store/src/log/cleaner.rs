@@ -71,7 +71,7 @@ struct Found {
     hash: KeyHash,
     address: LogAddress,
     kind: u8,
-    seq: u64,
+    seq: Seq,
     expiry_ms: u64,
     payload: Box<[u8]>,
 }
@@ -82,7 +82,7 @@ struct Copy {
     source: Survivor,
     source_bytes: u64,
     to: LogAddress,
-    seq: u64,
+    seq: Seq,
     lsn: u64,
     bytes: u64,
 }
@@ -240,7 +240,7 @@ impl Cleaning {
 }
 
 enum Appended {
-    Copied { to: LogAddress, seq: u64, lsn: u64, bytes: u64 },
+    Copied { to: LogAddress, seq: Seq, lsn: u64, bytes: u64 },
     Changed,
     NoRoom,
 }
@@ -270,7 +270,7 @@ impl Found {
             hash,
             address,
             kind: header.kind,
-            seq: header.seq.0,
+            seq: header.seq,
             expiry_ms: header.expiry_ms,
             payload: view.payload.into(),
         })
@@ -296,7 +296,7 @@ impl Found {
         if key.is_none_or(|key| !sought.is(&header, key, context.hasher)) {
             return Err(damaged(at, OF_ANOTHER));
         }
-        let (kind, seq, expiry_ms) = (header.kind, header.seq.0, header.expiry_ms);
+        let (kind, seq, expiry_ms) = (header.kind, header.seq, header.expiry_ms);
         Ok(Some(Self { keyspace, hash, address, kind, seq, expiry_ms, payload: payload.into() }))
     }
 
@@ -319,7 +319,7 @@ impl Found {
         }
         let journal = &context.engine.journal;
         let parts = [payload];
-        let draft = Draft::new(self.kind, self.keyspace, &parts).expiring(expiry_ms).moved(Seq(seq));
+        let draft = Draft::new(self.kind, self.keyspace, &parts).expiring(expiry_ms).moved(seq);
         let credits = match journal.reserve(journal::footprint([draft.payload_len()]), Class::Reclaim) {
             Ok(credits) => credits,
             Err(Refusal::Busy { .. } | Refusal::Full { .. }) => return Ok(Appended::NoRoom),
@@ -342,7 +342,7 @@ impl Found {
             let address = delta.address;
             let read = context.engine.journal.read(address, delta.record_bytes as usize, &mut bytes);
             let header = read.map_err(|error| damaged(address, &error.to_string()))?;
-            if header.seq.0 != delta.seq || header.keyspace != self.keyspace {
+            if header.seq != delta.seq || header.keyspace != self.keyspace {
                 return Err(damaged(address, OF_ANOTHER));
             }
             deltas.push((header.kind, bytes));

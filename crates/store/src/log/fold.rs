@@ -51,6 +51,8 @@ pub(crate) fn split_part(body: &[u8]) -> Option<(u64, &[u8])> {
 
 #[cfg(test)]
 mod tests {
+    use journal::Seq;
+
     use super::*;
     use crate::packed::{Edit, Packed, Shape};
     use crate::record::Draft;
@@ -60,7 +62,7 @@ mod tests {
     }
 
     fn part(offset: u64, bytes: &[u8]) -> Vec<u8> {
-        payload(&Draft::part(0, 1, b"k", 5, (offset, bytes), 0))
+        payload(&Draft::part(0, 1, b"k", Seq(5), (offset, bytes), 0))
     }
 
     #[test]
@@ -88,11 +90,11 @@ mod tests {
     fn delta_of_another_key_or_kind_is_refused() {
         let hash = Edit::new(Packed::empty(Shape::Map)).encode();
         let hash = payload(&Draft::whole(record::HASH, 1, b"k", &hash, 0));
-        let put = |key| payload(&Draft::delta(record::CHANGE, 1, key, 5, b"\x01\x02\0\x01\x01fv", 0));
+        let put = |key| payload(&Draft::delta(record::CHANGE, 1, key, Seq(5), b"\x01\x02\0\x01\x01fv", 0));
         assert!(fold(&hash, record::HASH, &[(record::CHANGE, put(b"k"))]).is_some());
         assert_eq!(fold(&hash, record::HASH, &[(record::CHANGE, put(b"x"))]), None, "another key");
         assert_eq!(fold(&hash, record::HASH, &[(record::PART, part(0, b"x"))]), None);
-        let expiry = payload(&Draft::delta(record::EXPIRY, 1, b"k", 5, &[], 9));
+        let expiry = payload(&Draft::delta(record::EXPIRY, 1, b"k", Seq(5), &[], 9));
         assert_eq!(fold(&hash, record::HASH, &[(record::EXPIRY, expiry)]), None);
         let string = payload(&Draft::whole(record::STRING, 1, b"k", b"plain", 0));
         assert_eq!(fold(&string, record::STRING, &[(record::CHANGE, put(b"k"))]), None);

@@ -9,7 +9,7 @@
 
 use journal::{
     FOOTER_CHUNK_ENTRIES_MAX, FooterEntry, FooterWriter, Journal, JournalError, RecordView, Scanner,
-    SegmentId,
+    SegmentId, Seq,
 };
 
 use crate::hash::KeyHasher;
@@ -74,20 +74,20 @@ pub(crate) fn entry_of(view: &RecordView<'_>, hasher: &KeyHasher) -> FooterEntry
     let since = record::since(view.header.kind, view.payload);
     let entry = view.footer_entry(key.map_or(0, |key| hasher.hash(key).0));
     // what lies on nothing older than itself is impossible, and has to look so
-    let extra = match entry.seq.0.checked_sub(since) {
-        _ if since == 0 => 0,
+    let extra = match entry.seq.0.checked_sub(since.0) {
+        _ if since == Seq::NONE => 0,
         None | Some(0) => IMPOSSIBLE,
         Some(below) => u16::try_from(below).ok().filter(|below| *below < IMPOSSIBLE).unwrap_or(0),
     };
     FooterEntry { extra, ..entry }
 }
 
-/// What [`entry_of`] noted: what the delta may lie on; 0: not known.
-pub(crate) fn since(entry: &FooterEntry) -> u64 {
+/// What [`entry_of`] noted: what the delta may lie on; NONE: not known.
+pub(crate) fn since(entry: &FooterEntry) -> Seq {
     match entry.extra {
-        0 => 0,
-        IMPOSSIBLE => u64::MAX,
-        below => entry.seq.0.saturating_sub(below.into()).max(1),
+        0 => Seq::NONE,
+        IMPOSSIBLE => Seq::MAX,
+        below => Seq(entry.seq.0.saturating_sub(below.into()).max(1)),
     }
 }
 

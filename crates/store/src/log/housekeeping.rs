@@ -407,7 +407,7 @@ impl Housekeeping {
             folder: self.folder,
             lsn: journal.next_lsn().0 - 1,
             time_ms: self.clock.unix_ms().0,
-            seq: journal.appended_seq().0,
+            seq: journal.appended_seq(),
         };
         Capture::begin(&self.vfs, &self.dir, store.index, &header, work.captures_begun, sealed)
     }

@@ -35,7 +35,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use journal::{Driver, Journal, JournalError, LogAddress, ReadError, Refusal, SegmentInfo};
+use journal::{Driver, Journal, JournalError, LogAddress, ReadError, Refusal, SegmentInfo, Seq};
 
 use crate::engine::{Class, Credits, Engine};
 use crate::error::{Stop, StoreError};
@@ -249,7 +249,7 @@ impl Engine for LogEngine {
         }
     }
 
-    fn append(&self, credits: Credits, drafts: &[Draft<'_>], addresses: &mut [LogAddress]) -> u64 {
+    fn append(&self, credits: Credits, drafts: &[Draft<'_>], addresses: &mut [LogAddress]) -> Seq {
         assert_eq!(drafts.len(), addresses.len(), "one address for each draft");
         let credits = credits.inner.expect("credits of engine log come from its journal");
         let mut addresses = Addresses(addresses.iter_mut());
@@ -264,15 +264,15 @@ impl Engine for LogEngine {
             }
         };
         self.alarm.on_append();
-        appended.last_seq.0
+        appended.last_seq
     }
 
-    fn released(&self) -> u64 {
-        if self.waits { self.journal.durable_seq().0 } else { u64::MAX }
+    fn released(&self) -> Seq {
+        if self.waits { self.journal.durable_seq() } else { Seq::MAX }
     }
 
-    fn newest(&self) -> u64 {
-        self.journal.appended_seq().0
+    fn newest(&self) -> Seq {
+        self.journal.appended_seq()
     }
 
     fn commit_here(&self) -> bool {
@@ -401,7 +401,7 @@ fn fetched(header: &journal::RecordHeader, payload: &[u8]) -> Option<Fetched> {
         kind: header.kind & !record::SHARED,
         key: key.into(),
         value: value.into(),
-        seq: header.seq.0,
+        seq: header.seq,
         expiry_ms: header.expiry_ms,
         left_out_bytes: 0,
         base_bytes: None,

@@ -215,6 +215,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use journal::Seq;
+
     use super::*;
     use std::collections::HashSet;
 
@@ -237,7 +239,7 @@ mod tests {
                     kind: 1,
                     key: Box::from(&b"k"[..]),
                     value: (&address.to_le_bytes()[..]).into(),
-                    seq: address,
+                    seq: Seq(address),
                     expiry_ms: 0,
                     left_out_bytes: 0,
                     base_bytes: None,
@@ -267,7 +269,7 @@ mod tests {
             let prepared = fetch(&readers, Prepared::default(), &addresses);
             for address in addresses {
                 let record = prepared.record(at(address)).expect("fetched").as_ref().expect("whole");
-                assert_eq!(record.seq, address);
+                assert_eq!(record.seq, Seq(address));
             }
             assert_eq!(readers.counters().reads.load(Ordering::Relaxed), 100);
         }

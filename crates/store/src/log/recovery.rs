@@ -20,7 +20,9 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, mpsc};
 
-use journal::{FooterEntry, LogAddress, Lsn, RecordView, Recovery, SegmentInfo, SegmentState, record_flags};
+use journal::{
+    FooterEntry, LogAddress, Lsn, RecordView, Recovery, SegmentInfo, SegmentState, Seq, record_flags,
+};
 
 use super::capture::Published;
 use super::checkpoint::{Area, Block, Entry, Expiry, Header};
@@ -227,7 +229,7 @@ fn replay(
 struct Item {
     entry: FooterEntry,
     /// Of a delta: [`crate::index::stripe::Delta::since`].
-    since: u64,
+    since: Seq,
 }
 
 /// Reads segments in order: replays what concerns no key, and hands out the rest in batches.
@@ -330,8 +332,8 @@ impl Replayer<'_> {
         let Some(Payload::Mapping { next_keyspace, keyspaces }) = record::decode(entry.kind, &payload) else {
             return Err(damaged(entry.address, "the payload is no mapping"));
         };
-        if entry.seq.0 > self.index.mapping_seq() {
-            self.index.set_mapping(&record::mapping_ids(keyspaces), next_keyspace, entry.seq.0);
+        if entry.seq > self.index.mapping_seq() {
+            self.index.set_mapping(&record::mapping_ids(keyspaces), next_keyspace, entry.seq);
         }
         Ok(())
     }
@@ -340,17 +342,17 @@ impl Replayer<'_> {
         let payload = self.payload_of(entry, payload)?;
         let record = record::decode_clock(&payload);
         let record = record.ok_or_else(|| damaged(entry.address, "the payload is no clock record"))?;
-        self.index.set_clock(entry.seq.0, record);
+        self.index.set_clock(entry.seq, record);
         Ok(())
     }
 
-    fn replay_keyed(&self, entry: &FooterEntry, since: u64) -> Result<(), StoreError> {
+    fn replay_keyed(&self, entry: &FooterEntry, since: Seq) -> Result<(), StoreError> {
         let record_bytes = record::HEADER_BYTES + u64::from(entry.payload_len).next_multiple_of(8);
         let replayed = Replayed {
             keyspace: entry.keyspace,
             hash: KeyHash(entry.hash),
             address: entry.address,
-            seq: entry.seq.0,
+            seq: entry.seq,
             since,
             kind: entry.kind,
             expiry_ms: entry.expiry_ms,

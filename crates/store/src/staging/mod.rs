@@ -23,6 +23,8 @@
 //!
 //! Decision: docs/adr/0011-prepared-keys.md. Out of scope: who decides (`txn`), which commands there are (`server`).
 
+use journal::Seq;
+
 mod branches;
 mod image;
 mod settle;
@@ -64,7 +66,7 @@ pub struct Workspace {
     bytes: u64,
     writes: usize,
     /// The newest effect that some answer depended on.
-    pub(crate) looked: u64,
+    pub(crate) looked: Seq,
     held: Held,
 }
 
@@ -305,7 +307,7 @@ impl Store {
             made: 0,
             bytes: 0,
             writes: 0,
-            looked: 0,
+            looked: Seq::NONE,
             held: Held::new(self.memory.ledger()),
         }
     }
