@@ -10,11 +10,13 @@ use txn::resource::Unready;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
     /// Its address, or what is set beside it, is to be changed.
-    #[error("not an address of {form}: {why}")]
+    #[error("not an address of {system}: {why} ({form})")]
     Address {
         /// Of which database.
         name: String,
-        /// Of what, and what such an address looks like.
+        /// Of what.
+        system: &'static str,
+        /// What such an address looks like.
         form: &'static str,
         /// What is wrong with it.
         why: AddressError,

@@ -135,7 +135,7 @@ impl Postgres {
 /// How sessions are opened, and what proves to each side who the other is.
 fn login(options: &DatabaseOptions) -> Result<(Config, (Tls, Proof)), StartError> {
     let name = || options.name.clone();
-    let no = |why: AddressError| StartError::Address { name: name(), form: FORM, why };
+    let no = |why: AddressError| StartError::Address { name: name(), system: "PostgreSQL", form: FORM, why };
     let mut config = address::read(&options.url).map_err(no)?;
     let tls = Tls::new(&options.tls, address::is_here(&config));
     let tls = tls.map_err(|why| StartError::Tls { name: name(), why })?;
@@ -261,7 +261,7 @@ async fn drive(inner: Arc<Inner>, branch: BranchId) {
 }
 
 /// What an address looks like.
-const FORM: &str = "PostgreSQL, postgres://USER:PASSWORD@HOST:PORT/DATABASE";
+const FORM: &str = "postgres://USER:PASSWORD@HOST:PORT/DATABASE";
 
 /// See [`crate::fuzzing`].
 pub(crate) mod fuzzing {

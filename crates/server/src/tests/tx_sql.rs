@@ -119,7 +119,8 @@ impl Database for Scripted {
     fn renew(&self, options: &DatabaseOptions) -> Result<(), StartError> {
         self.renewed.lock().unwrap().push(options.url.clone());
         let why = AddressError::Malformed("it names no host".to_owned());
-        let wrong = StartError::Address { name: options.name.clone(), form: "a script", why };
+        let wrong =
+            StartError::Address { name: options.name.clone(), system: "a script", form: "script://", why };
         if options.url.contains("wrong") { Err(wrong) } else { Ok(()) }
     }
 
@@ -461,7 +462,7 @@ fn databases_are_given_new_passwords_by_name_and_one_that_is_wrong_is_named() {
     assert_eq!(
         transactions.renew(&wrong),
         Err(TransactionsError::Setting(
-            "resource.other: not an address of a script: it names no host".to_owned()
+            "resource.other: not an address of a script: it names no host (script://)".to_owned()
         ))
     );
 }

@@ -89,7 +89,12 @@ impl Server {
 
     fn login(options: &DatabaseOptions) -> Result<(Opts, Tls), StartError> {
         let DatabaseOptions { name, url, tls, .. } = options;
-        let no = |why: AddressError| StartError::Address { name: name.clone(), form: FORM, why };
+        let no = |why: AddressError| StartError::Address {
+            name: name.clone(),
+            system: "MariaDB",
+            form: FORM,
+            why,
+        };
         let opts = address(url).map_err(no)?;
         let is_here = opts.socket().is_some() || is_loopback(opts.ip_or_hostname());
         let tls = Tls::new(tls, is_here).map_err(|why| StartError::Tls { name: name.clone(), why })?;
@@ -410,7 +415,7 @@ fn fnv(bytes: &[u8]) -> u64 {
 }
 
 /// What an address looks like.
-const FORM: &str = "MariaDB, mysql://USER:PASSWORD@HOST:PORT/DATABASE";
+const FORM: &str = "mysql://USER:PASSWORD@HOST:PORT/DATABASE";
 /// XAER_NOTA: the identifier is unknown, or a session holds it.
 pub(super) const NOTA: u16 = 1397;
 /// XAER_RMFAIL: not in this state.
