@@ -14,7 +14,7 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use clock::SystemClock;
-use journal::{BackendKind, Class, Counters, Draft, Hooks, Journal, Options, footprint};
+use journal::{BackendKind, Class, Counters, Draft, Hooks, Journal, Keyspace, Options, footprint};
 use vfs::{File, OpenOptions, RealDisk, Vfs};
 
 const PAYLOAD: [u8; 512] = [7; 512];
@@ -110,7 +110,8 @@ fn writer_loop(journal: &Journal, stop: &AtomicBool) -> u64 {
             let Ok(credits) = journal.reserve(footprint([PAYLOAD.len() as u32]), Class::Write) else { break };
             let parts: [&[u8]; 1] = [&PAYLOAD];
             addresses.clear();
-            let ticket = journal.append(credits, &[Draft::new(1, 0, &parts)], &mut addresses).last_seq.0;
+            let ticket =
+                journal.append(credits, &[Draft::new(1, Keyspace::NONE, &parts)], &mut addresses).last_seq.0;
             done += u64::from(waiting.pop_front() != Some(0));
             waiting.push_back(ticket);
             appended = true;
@@ -172,7 +173,7 @@ fn append_and_wait(journal: &Journal) -> f64 {
     let started = Instant::now();
     let credits = journal.reserve(footprint([PAYLOAD.len() as u32]), Class::Write).unwrap();
     let parts: [&[u8]; 1] = [&PAYLOAD];
-    let ticket = journal.append(credits, &[Draft::new(1, 0, &parts)], &mut Vec::new()).last_seq;
+    let ticket = journal.append(credits, &[Draft::new(1, Keyspace::NONE, &parts)], &mut Vec::new()).last_seq;
     journal.offer();
     while journal.durable_seq() < ticket {
         std::thread::park();

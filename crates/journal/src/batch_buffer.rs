@@ -182,6 +182,7 @@ impl BatchBuffer {
 mod tests {
     use super::*;
     use crate::format::record::record_size_bytes;
+    use crate::types::Keyspace;
     use crate::types::LONG_BYTES_MIN;
 
     /// Writes through the page cache ended with the batch, and the kernel read the rest of each new page from disk.
@@ -189,7 +190,7 @@ mod tests {
     fn padded_batch_ends_its_last_block_with_zeroes() {
         let mut batch = BatchBuffer::with_capacity(8192);
         batch.start(SegmentId(1), Salt(3), 4096 + 104, Lsn(1));
-        let draft = Draft::new(1, 0, &[&[7; 5000]]);
+        let draft = Draft::new(1, Keyspace::NONE, &[&[7; 5000]]);
         batch.push(RecordHeader { payload_len: 5000, ..Default::default() }, &draft);
         let (end, whole) = (batch.end(), batch.bytes().to_vec());
         let padded = batch.padded();
@@ -207,7 +208,7 @@ mod tests {
             let (parts, from) = (whole.split_at(whole.len() / 3), batch.len());
             let parts = [parts.0, &[], parts.1];
             let header = RecordHeader { payload_len: whole.len() as u32, ..Default::default() };
-            batch.push(header, &Draft::new(1, 0, &parts));
+            batch.push(header, &Draft::new(1, Keyspace::NONE, &parts));
             let stored =
                 RecordHeader::decode(&batch.bytes()[from..], Salt(3)).expect("a header that verifies");
             assert_eq!((stored.payload_crc, stored.payload_len), (crc32c(whole), header.payload_len));
@@ -218,7 +219,7 @@ mod tests {
     fn direct_blocks_keep_the_prefix_and_end_in_zeroes() {
         let mut batch = BatchBuffer::with_capacity(8192);
         batch.start(SegmentId(1), Salt(3), 4096 + 104, Lsn(1));
-        let draft = Draft::new(1, 0, &[b"value"]);
+        let draft = Draft::new(1, Keyspace::NONE, &[b"value"]);
         let address = batch.push(RecordHeader { payload_len: 5, ..Default::default() }, &draft);
         assert_eq!(address.offset_bytes(), 4096 + 104 + 64);
         batch.finish(batch.body_crc(), Lsn(0), 1, 0);

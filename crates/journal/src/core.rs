@@ -537,6 +537,7 @@ mod tests {
     use crate::admission::shared_footprint_max;
     use crate::format::record::RECORD_HEADER_SIZE_BYTES;
     use crate::types::FileId;
+    use crate::types::Keyspace;
 
     const SIZE: u64 = 64 << 10;
 
@@ -558,7 +559,7 @@ mod tests {
     fn append(core: &mut Core, lens: &[usize]) -> (Placed, Vec<LogAddress>) {
         let payloads: Vec<Vec<u8>> = lens.iter().map(|len| vec![1; *len]).collect();
         let parts: Vec<[&[u8]; 1]> = payloads.iter().map(|payload| [payload.as_slice()]).collect();
-        let drafts: Vec<Draft<'_>> = parts.iter().map(|parts| Draft::new(1, 0, parts)).collect();
+        let drafts: Vec<Draft<'_>> = parts.iter().map(|parts| Draft::new(1, Keyspace::NONE, parts)).collect();
         let mut addresses = Vec::new();
         let bytes = drafts.iter().map(|draft| record_size_bytes(draft.payload_len())).sum();
         if !core.is_large(bytes) {
@@ -585,7 +586,7 @@ mod tests {
         let (before, _) = append(&mut core, &[10]);
         let payload = [7; 5_000];
         let parts: [&[u8]; 1] = [&payload];
-        let draft = Draft::new(1, 0, &parts);
+        let draft = Draft::new(1, Keyspace::NONE, &parts);
         let bytes = record_size_bytes(draft.payload_len());
         assert!(core.is_large(bytes));
         let (placed, filling) = begin(&mut core, 1, bytes);
@@ -664,7 +665,8 @@ mod tests {
         let mut core = core();
         append(&mut core, &[10, 10, 10]);
         let parts: [&[u8]; 1] = [b"copy"];
-        let placed = core.append(&[Draft::new(1, 0, &parts).moved(Seq(2))], None, &mut Vec::new());
+        let placed =
+            core.append(&[Draft::new(1, Keyspace::NONE, &parts).moved(Seq(2))], None, &mut Vec::new());
         assert_eq!(placed.appended, Appended { last_seq: Seq(3), last_lsn: Lsn(4), cycle: 0 });
     }
 

@@ -555,6 +555,7 @@ mod tests {
     use super::*;
     use crate::options::Options;
     use crate::shared::Hooks;
+    use crate::types::Keyspace;
 
     /// Each tick of a loop that only read woke the journal's thread.
     #[test]
@@ -567,7 +568,7 @@ mod tests {
         assert!(!journal.shared.committer.take(), "nothing was appended");
         let append = || {
             let credits = journal.reserve(crate::footprint([3]), Class::Write).expect("room");
-            journal.append(credits, &[Draft::new(1, 0, &[b"one"])], &mut Vec::new());
+            journal.append(credits, &[Draft::new(1, Keyspace::NONE, &[b"one"])], &mut Vec::new());
         };
         append();
         journal.offer();

@@ -76,4 +76,4 @@ pub use scan::{RecordView, Records, Scanner};
 pub use shared::Hooks;
 pub use syncs::SyncFigures;
 pub use thread::Driver;
-pub use types::{Appended, Draft, FileId, LogAddress, Lsn, SegmentId, Seq, record_flags};
+pub use types::{Appended, Draft, FileId, Keyspace, LogAddress, Lsn, SegmentId, Seq, record_flags};

@@ -23,6 +23,24 @@ impl Seq {
     pub const MAX: Self = Self(u64::MAX);
 }
 
+/// Number of a keyspace: what a record's key is unique in. Its meaning belongs to the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Keyspace(pub u32);
+
+impl Keyspace {
+    /// None: of a record without a key.
+    pub const NONE: Self = Self(0);
+
+    /// The keyspace whose number is higher by `count`.
+    ///
+    /// # Panics
+    /// If there is none: each flush of a database takes one number.
+    #[must_use]
+    pub fn plus(self, count: u32) -> Self {
+        Self(self.0.checked_add(count).expect("2^32 keyspaces"))
+    }
+}
+
 /// Number of a segment; the first is 1, grows with the lsn, never reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SegmentId(pub u32);
@@ -118,8 +136,8 @@ pub struct Draft<'a> {
     pub kind: u8,
     /// [`record_flags`]; GROUP_END is the journal's to set.
     pub flags: u8,
-    /// Keyspace id, 0 where there is none.
-    pub keyspace: u32,
+    /// The keyspace of its key.
+    pub keyspace: Keyspace,
     /// The seq to keep (a moved copy); `None` takes the next one.
     pub seq: Option<Seq>,
     /// Absolute expiry in Unix milliseconds, 0 for none.
@@ -136,7 +154,7 @@ impl<'a> Draft<'a> {
     /// # Panics
     /// If the parts together exceed 4 GiB: `value.max` is far below.
     #[must_use]
-    pub fn new(kind: u8, keyspace: u32, payload: &'a [&'a [u8]]) -> Self {
+    pub fn new(kind: u8, keyspace: Keyspace, payload: &'a [&'a [u8]]) -> Self {
         let len: usize = payload.iter().map(|part| part.len()).sum();
         let payload_len = u32::try_from(len).expect("value.max keeps payloads below 4 GiB");
         let long_crc = (len >= LONG_BYTES_MIN).then(|| crc32c_parts(payload));

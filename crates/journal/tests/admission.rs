@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use clock::SimClock;
-use journal::{Class, Credits, Draft, Driver, Hooks, Journal, Options, Refusal, footprint};
+use journal::{Class, Credits, Draft, Driver, Hooks, Journal, Keyspace, Options, Refusal, footprint};
 use proptest::prelude::*;
 use vfs::SimDisk;
 
@@ -161,7 +161,7 @@ impl World {
     fn append(&mut self, (request, credits): (Request, Credits)) {
         let payload = vec![7; request.size as usize];
         let parts: [&[u8]; 1] = [&payload];
-        self.journal.append(credits, &[Draft::new(1, 0, &parts)], &mut Vec::new());
+        self.journal.append(credits, &[Draft::new(1, Keyspace::NONE, &parts)], &mut Vec::new());
         self.appended += 1;
     }
 

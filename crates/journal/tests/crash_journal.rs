@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use common::{Told, dir, hooks, open, records, write_footer};
 use journal::{
-    BackendKind, Class, Draft, Driver, Journal, JournalError, Lsn, Options, Recovery, SegmentState, SyncMode,
-    footprint,
+    BackendKind, Class, Draft, Driver, Journal, JournalError, Keyspace, Lsn, Options, Recovery, SegmentState,
+    SyncMode, footprint,
 };
 use vfs::sim::{Effect, Fault, Kinds, Rng};
 use vfs::{OpenOptions, SimDisk, Vfs};
@@ -105,7 +105,7 @@ fn append_group(journal: &Journal, log: &mut Log, rng: &mut Rng) {
     let bytes = footprint(payloads.iter().map(|payload| payload.len() as u32));
     let Ok(credits) = journal.reserve(bytes, Class::Write) else { return };
     let parts: Vec<[&[u8]; 1]> = payloads.iter().map(|payload| [payload.as_slice()]).collect();
-    let drafts: Vec<Draft<'_>> = parts.iter().map(|parts| Draft::new(1, 7, parts)).collect();
+    let drafts: Vec<Draft<'_>> = parts.iter().map(|parts| Draft::new(1, Keyspace(7), parts)).collect();
     let mut addresses = Vec::new();
     let appended = journal.append(credits, &drafts, &mut addresses);
     for (n, payload) in payloads.into_iter().enumerate() {

@@ -5,7 +5,7 @@ use journal::format::batch::BatchHeader;
 use journal::format::footer_chunk::{decode_chunk, encode_chunk};
 use journal::format::manifest_entry::{Checkpoint, Entry, Footer, Sealed};
 use journal::format::segment_header::{Identity, SegmentHeader};
-use journal::{FileId, FooterEntry, LogAddress, Lsn, RecordHeader, SegmentId, Seq};
+use journal::{FileId, FooterEntry, Keyspace, LogAddress, Lsn, RecordHeader, SegmentId, Seq};
 
 const SEGMENT: SegmentId = SegmentId(0x0102_0304);
 const FOLDER: u128 = 0x0f;
@@ -25,7 +25,7 @@ fn record_header_has_the_golden_bytes() {
         payload_len: 9,
         kind: 7,
         flags: 0b1101,
-        keyspace: 0x11,
+        keyspace: Keyspace(0x11),
         group: 0x22,
         term: 0x33,
         seq: Seq(0x44),
@@ -79,7 +79,7 @@ fn footer_chunk_has_the_golden_bytes() {
         expiry_ms: 9,
         address: LogAddress::new(SEGMENT, 4096 + 64),
         payload_len: 10,
-        keyspace: 11,
+        keyspace: Keyspace(11),
         kind: 12,
         flags: 13,
         extra: 14,

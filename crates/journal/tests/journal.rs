@@ -10,8 +10,8 @@ use std::time::Duration;
 use clock::Clock as _;
 use common::{Told, append, hooks, open, records, start, write_footer};
 use journal::{
-    BackendKind, Class, Draft, Hooks, Journal, Lsn, Options, ReadError, RecordView, Records, Refusal,
-    SegmentState, Seq, SyncMode, footprint,
+    BackendKind, Class, Draft, Hooks, Journal, Keyspace, Lsn, Options, ReadError, RecordView, Records,
+    Refusal, SegmentState, Seq, SyncMode, footprint,
 };
 use vfs::SimDisk;
 
@@ -33,7 +33,7 @@ fn appended_records_are_durable_after_one_commit_and_readable_before_and_after()
     assert_eq!(*told.advances.lock().unwrap(), [Seq(3)], "one advance for both groups");
     for expected_len in [0, 3, 100] {
         let header = journal.read(addresses[0], expected_len, &mut payload).unwrap();
-        assert_eq!((header.keyspace, header.kind, payload.as_slice()), (7, 1, b"one".as_slice()));
+        assert_eq!((header.keyspace, header.kind, payload.as_slice()), (Keyspace(7), 1, b"one".as_slice()));
     }
     assert_eq!((journal.counters().syncs, journal.counters().syncs_unawaited), (1, 0));
 }
@@ -207,7 +207,7 @@ fn large_group_gets_a_segment_of_its_own_and_order_is_kept() {
     let credits = journal.reserve(bytes, Class::Write).unwrap();
     append(&journal, &[b"overtakes the credits, not the append"]).unwrap();
     let (large_part, small_part): ([&[u8]; 1], [&[u8]; 1]) = ([&large], [b"small"]);
-    let drafts = [Draft::new(1, 0, &large_part), Draft::new(1, 0, &small_part)];
+    let drafts = [Draft::new(1, Keyspace::NONE, &large_part), Draft::new(1, Keyspace::NONE, &small_part)];
     let mut addresses = Vec::new();
     journal.append(credits, &drafts, &mut addresses);
     append(&journal, &[b"after"]).unwrap();

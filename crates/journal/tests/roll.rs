@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use clock::{Clock, SystemClock};
-use journal::{Class, Draft, Hooks, Journal, Options, SegmentId, SegmentState, Seq};
+use journal::{Class, Draft, Hooks, Journal, Keyspace, Options, SegmentId, SegmentState, Seq};
 use vfs::{RealDisk, SimDisk};
 
 /// A pipeline of 256 SETs crossed into the second segment: the cycle ended before the roll, and what came after it had been
@@ -77,7 +77,7 @@ fn append_64(journal: &Journal, advances: &mpsc::Receiver<Seq>) {
                 Err(_) => drop(advances.recv_timeout(Duration::from_millis(10))),
             }
         };
-        last = journal.append(credits, &[Draft::new(1, 0, &payload)], &mut Vec::new()).last_seq;
+        last = journal.append(credits, &[Draft::new(1, Keyspace::NONE, &payload)], &mut Vec::new()).last_seq;
     }
     journal.offer();
     while journal.durable_seq() < last {

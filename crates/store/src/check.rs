@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use journal::{CheckReport, Damage, JournalError, LogAddress, RecordView, Seq, Stated};
+use journal::{CheckReport, Damage, JournalError, Keyspace, LogAddress, RecordView, Seq, Stated};
 use vfs::Vfs;
 
 use crate::error::StoreError;
@@ -75,7 +75,7 @@ struct Log {
     /// Records that are none of the store's, the first few.
     strange: Vec<(LogAddress, String)>,
     /// Seq and keyspaces of the newest mapping.
-    mapping: Option<(Seq, Vec<u32>)>,
+    mapping: Option<(Seq, Vec<Keyspace>)>,
 }
 
 impl Log {
@@ -133,7 +133,7 @@ struct Content<'a> {
     folder: u128,
     /// Segments in which records are known to be lost: reported there.
     hurt: BTreeSet<u32>,
-    used: BTreeSet<u32>,
+    used: BTreeSet<Keyspace>,
     keys: u64,
     /// Records that are not there, and the first of them.
     missing: u64,

@@ -22,6 +22,8 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use journal::Keyspace;
+
 use crate::access::Scope;
 use crate::error::{Stop, StoreError};
 use crate::hash::{KeyHash, STRIPES};
@@ -213,7 +215,7 @@ enum Outcome {
 /// A key that may go.
 struct Victim {
     rank: u64,
-    keyspace: u32,
+    keyspace: Keyspace,
     hash: KeyHash,
     /// What says that it has an expiry, under policies of keys that have one. A restart may leave entries that no key has any more.
     entry: Option<ExpiryEntry>,
@@ -238,13 +240,13 @@ struct Sample<'a> {
     /// Keys that were looked at.
     seen: usize,
     /// Entries of expiries without a slot: a restart leaves some.
-    stale: Vec<(u32, ExpiryEntry)>,
+    stale: Vec<(Keyspace, ExpiryEntry)>,
 }
 
 /// The slot of the best victim.
 #[derive(Clone, Copy)]
 struct Best {
-    keyspace: u32,
+    keyspace: Keyspace,
     hash: KeyHash,
     spot: Spot,
     entry: Option<ExpiryEntry>,
@@ -451,7 +453,7 @@ impl Store {
 
 impl Sample<'_> {
     /// Looks at the slots around some hash bits.
-    fn any(&mut self, keyspace: u32, space: &Space, dice: u64) {
+    fn any(&mut self, keyspace: Keyspace, space: &Space, dice: u64) {
         let (from, enough) = (dice >> 32 << 32, self.seen + SAMPLE_KEYS);
         let (mut at, mut has_wrapped) = (Some(from), false);
         while self.seen < enough {
@@ -472,7 +474,7 @@ impl Sample<'_> {
     }
 
     /// Looks at the next keys that have an expiry.
-    fn expiring(&mut self, keyspace: u32, space: &Space, dice: u64) {
+    fn expiring(&mut self, keyspace: Keyspace, space: &Space, dice: u64) {
         let Expiry { hand, .. } = &space.expiry;
         let next = space.expiry.after(hand.get()).chain(space.expiry.after(None));
         let most = SAMPLE_EXPIRIES.min(space.expiry.len() as usize);
@@ -484,7 +486,7 @@ impl Sample<'_> {
     }
 
     /// Looks at the keys that expire first.
-    fn soonest(&mut self, keyspace: u32, space: &Space) {
+    fn soonest(&mut self, keyspace: Keyspace, space: &Space) {
         for entries in space.expiry.each_clock() {
             for entry in entries.take(SAMPLE_EXPIRIES) {
                 let deadline = Deadline::of(entry.expiry_ms);
@@ -501,7 +503,7 @@ impl Sample<'_> {
     /// Offers the keys that `entry` may be of; returns whether there are any.
     fn offer_entry(
         &mut self,
-        keyspace: u32,
+        keyspace: Keyspace,
         space: &Space,
         entry: ExpiryEntry,
         rank: impl Fn(&Self, Spot) -> u64,

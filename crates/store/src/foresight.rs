@@ -2,6 +2,8 @@
 //!
 //! Out of scope: how (`index::ahead`).
 
+use journal::Keyspace;
+
 use crate::hash::KeyHash;
 use crate::index::ahead::AHEAD_KEYS_MAX;
 use crate::{KeyRef, Store};
@@ -10,7 +12,7 @@ use crate::{KeyRef, Store};
 #[derive(Debug)]
 pub struct Foresight<'s> {
     store: &'s Store,
-    keys: [(u32, KeyHash); AHEAD_KEYS_MAX],
+    keys: [(Keyspace, KeyHash); AHEAD_KEYS_MAX],
     count: usize,
 }
 
@@ -28,7 +30,7 @@ impl Foreseen {
 
 impl<'s> Foresight<'s> {
     pub(crate) fn new(store: &'s Store) -> Self {
-        Self { store, keys: [(0, KeyHash(0)); AHEAD_KEYS_MAX], count: 0 }
+        Self { store, keys: [(Keyspace::NONE, KeyHash(0)); AHEAD_KEYS_MAX], count: 0 }
     }
 
     /// Adds `key`; returns what its lookup need not work out again.

@@ -35,7 +35,7 @@
 //!
 //! Out of scope: headers, checksums, addresses (`journal`).
 
-use journal::Seq;
+use journal::{Keyspace, Seq};
 
 use crate::access::LONG_BYTES;
 use crate::log::fold;
@@ -197,7 +197,7 @@ pub(crate) struct Draft<'a> {
     /// Kind with SHARED.
     pub(crate) kind: u8,
     /// Keyspace id; 0 for MAPPING.
-    pub(crate) keyspace: u32,
+    pub(crate) keyspace: Keyspace,
     /// Absolute expiry, 0 for none.
     pub(crate) expiry_ms: u64,
     head: [u8; 4],
@@ -212,7 +212,7 @@ pub(crate) struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     /// A whole value, or a removal (`body` empty).
-    pub(crate) fn whole(kind: u8, keyspace: u32, key: &'a [u8], body: &'a [u8], expiry_ms: u64) -> Self {
+    pub(crate) fn whole(kind: u8, keyspace: Keyspace, key: &'a [u8], body: &'a [u8], expiry_ms: u64) -> Self {
         let head = (key.len() as u32).to_le_bytes();
         Self {
             kind,
@@ -231,7 +231,7 @@ impl<'a> Draft<'a> {
     /// A delta on the value of effect `base_seq`.
     pub(crate) fn delta(
         kind: u8,
-        keyspace: u32,
+        keyspace: Keyspace,
         key: &'a [u8],
         base_seq: Seq,
         body: &'a [u8],
@@ -244,7 +244,7 @@ impl<'a> Draft<'a> {
     /// A delta that leaves the value of effects `since` to `base_seq` as it is, and changes its expiry.
     pub(crate) fn expiry(
         shared: u8,
-        keyspace: u32,
+        keyspace: Keyspace,
         key: &'a [u8],
         (since, base_seq): (Seq, Seq),
         expiry_ms: u64,
@@ -256,7 +256,7 @@ impl<'a> Draft<'a> {
     /// A delta that puts `bytes` over the string of effect `base_seq` from `offset` on, and changes its expiry unless that is 0.
     pub(crate) fn part(
         shared: u8,
-        keyspace: u32,
+        keyspace: Keyspace,
         key: &'a [u8],
         base_seq: Seq,
         (offset, bytes): (u64, &'a [u8]),
@@ -269,7 +269,7 @@ impl<'a> Draft<'a> {
     /// A mapping, encoded by [`encode_mapping`].
     pub(crate) fn mapping(payload: &'a [u8]) -> Self {
         let (head, body) = payload.split_first_chunk::<4>().expect("encode_mapping writes 8 bytes at least");
-        let base = Self::whole(MAPPING, 0, &[], body, 0);
+        let base = Self::whole(MAPPING, Keyspace::NONE, &[], body, 0);
         Self { head: *head, ..base }
     }
 
@@ -283,7 +283,7 @@ impl<'a> Draft<'a> {
     /// What the clocks show, encoded by [`encode_clock`].
     pub(crate) fn clock(payload: &'a [u8]) -> Self {
         let (head, body) = payload.split_first_chunk::<4>().expect("encode_clock writes 44 bytes at least");
-        let base = Self::whole(CLOCK, 0, &[], body, 0);
+        let base = Self::whole(CLOCK, Keyspace::NONE, &[], body, 0);
         Self { head: *head, ..base }
     }
 
@@ -326,7 +326,7 @@ pub(crate) enum Payload<'a> {
     /// EXPIRY, PART, CHANGE.
     Delta { key: &'a [u8], base_seq: Seq, body: &'a [u8] },
     /// MAPPING.
-    Mapping { next_keyspace: u32, keyspaces: &'a [u8] },
+    Mapping { next_keyspace: Keyspace, keyspaces: &'a [u8] },
     /// CLOCK.
     Clock(&'a [u8]),
 }
@@ -371,7 +371,7 @@ fn decode_state(kind: u8, payload: &[u8]) -> Option<Payload<'_>> {
     let (next_keyspace, rest) = split_u32(payload)?;
     let (count, keyspaces) = split_u32(rest)?;
     let whole = keyspaces.len() == usize::try_from(count).ok()?.checked_mul(4)?;
-    whole.then_some(Payload::Mapping { next_keyspace, keyspaces })
+    whole.then_some(Payload::Mapping { next_keyspace: Keyspace(next_keyspace), keyspaces })
 }
 
 /// Of a delta of `kind`: the oldest effect whose value it may lie on; NONE of others.
@@ -399,17 +399,17 @@ pub(crate) fn check(kind: u8, payload: Option<&[u8]>) -> Result<(), String> {
 }
 
 /// Payload of a MAPPING.
-pub(crate) fn encode_mapping(next_keyspace: u32, keyspaces: &[u32]) -> Vec<u8> {
+pub(crate) fn encode_mapping(next_keyspace: Keyspace, keyspaces: &[Keyspace]) -> Vec<u8> {
     let mut payload = Vec::with_capacity(8 + 4 * keyspaces.len());
-    payload.extend_from_slice(&next_keyspace.to_le_bytes());
+    payload.extend_from_slice(&next_keyspace.0.to_le_bytes());
     payload.extend_from_slice(&(keyspaces.len() as u32).to_le_bytes());
-    keyspaces.iter().for_each(|id| payload.extend_from_slice(&id.to_le_bytes()));
+    keyspaces.iter().for_each(|id| payload.extend_from_slice(&id.0.to_le_bytes()));
     payload
 }
 
 /// The keyspaces of a [`Payload::Mapping`].
-pub(crate) fn mapping_ids(keyspaces: &[u8]) -> Vec<u32> {
-    keyspaces.chunks_exact(4).map(|id| u32::from_le_bytes([id[0], id[1], id[2], id[3]])).collect()
+pub(crate) fn mapping_ids(keyspaces: &[u8]) -> Vec<Keyspace> {
+    keyspaces.chunks_exact(4).map(|id| Keyspace(u32::from_le_bytes([id[0], id[1], id[2], id[3]]))).collect()
 }
 
 /// Payload of a CLOCK.
@@ -462,21 +462,21 @@ mod tests {
 
     #[test]
     fn payloads_are_pinned_byte_by_byte() {
-        let string = Draft::whole(STRING, 1, b"ab", b"xyz", 0);
+        let string = Draft::whole(STRING, Keyspace(1), b"ab", b"xyz", 0);
         assert_eq!(payload(&string), b"\x02\0\0\0abxyz");
-        let removed = Draft::whole(REMOVED, 1, b"ab", b"", 0);
+        let removed = Draft::whole(REMOVED, Keyspace(1), b"ab", b"", 0);
         assert_eq!(payload(&removed), b"\x02\0\0\0ab");
-        let expiry = Draft::delta(EXPIRY, 1, b"ab", Seq(0x0102), b"", 5);
+        let expiry = Draft::delta(EXPIRY, Keyspace(1), b"ab", Seq(0x0102), b"", 5);
         assert_eq!(payload(&expiry), b"\x02\0\0\0ab\x02\x01\0\0\0\0\0\0");
-        let retimed = payload(&Draft::expiry(0, 1, b"ab", (Seq(1), Seq(0x0102)), 5));
+        let retimed = payload(&Draft::expiry(0, Keyspace(1), b"ab", (Seq(1), Seq(0x0102)), 5));
         assert_eq!(retimed, b"\x02\0\0\0ab\x02\x01\0\0\0\0\0\0\x01\0\0\0\0\0\0\0");
         assert_eq!(since(EXPIRY, &retimed), Seq(1));
         assert_eq!(since(EXPIRY, &payload(&expiry)), Seq(0x0102));
-        let part = Draft::part(0, 1, b"ab", Seq(0x0102), (0x0304, b"xyz"), 0);
+        let part = Draft::part(0, Keyspace(1), b"ab", Seq(0x0102), (0x0304, b"xyz"), 0);
         assert_eq!(payload(&part), b"\x02\0\0\0ab\x02\x01\0\0\0\0\0\0\x04\x03\0\0\0\0\0\0xyz");
         assert_eq!(part.record_bytes(), part_bytes(2, 3));
         assert_eq!(since(PART, &payload(&part)), Seq(0x0102));
-        let mapping = encode_mapping(9, &[1, 8]);
+        let mapping = encode_mapping(Keyspace(9), &[Keyspace(1), Keyspace(8)]);
         assert_eq!(payload(&Draft::mapping(&mapping)), b"\x09\0\0\0\x02\0\0\0\x01\0\0\0\x08\0\0\0");
         assert_eq!((string.record_bytes(), bytes_of(STRING, 2, 3)), (64, 64));
         let ceilings = vec![Ceiling { wall_ms: 5, seq: Seq(6) }];
@@ -492,16 +492,17 @@ mod tests {
 
     #[test]
     fn decode_gives_back_what_was_drafted() {
-        let string = payload(&Draft::whole(STRING, 1, b"k", b"v", 0));
+        let string = payload(&Draft::whole(STRING, Keyspace(1), b"k", b"v", 0));
         assert_eq!(decode(STRING | SHARED, &string), Some(Payload::Whole { key: b"k", value: b"v" }));
         let put = b"\x01\x02\0\x01\x01fv";
-        let change = payload(&Draft::delta(CHANGE, 1, b"k", Seq(7), put, 0));
+        let change = payload(&Draft::delta(CHANGE, Keyspace(1), b"k", Seq(7), put, 0));
         assert_eq!(decode(CHANGE, &change), Some(Payload::Delta { key: b"k", base_seq: Seq(7), body: put }));
-        let mapping = encode_mapping(9, &[1, 8]);
-        let Some(Payload::Mapping { next_keyspace: 9, keyspaces }) = decode(MAPPING, &mapping) else {
+        let mapping = encode_mapping(Keyspace(9), &[Keyspace(1), Keyspace(8)]);
+        let Some(Payload::Mapping { next_keyspace: Keyspace(9), keyspaces }) = decode(MAPPING, &mapping)
+        else {
             panic!()
         };
-        assert_eq!(mapping_ids(keyspaces), [1, 8]);
+        assert_eq!(mapping_ids(keyspaces), [Keyspace(1), Keyspace(8)]);
     }
 
     #[test]

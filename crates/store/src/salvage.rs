@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 use clock::Clock;
 use journal::{
-    Class, Draft, Hooks, Identity, Journal, JournalError, Keep, LogAddress, RecordView, SalvageReport, Seq,
-    Stated, footprint, record_flags,
+    Class, Draft, Hooks, Identity, Journal, JournalError, Keep, Keyspace, LogAddress, RecordView,
+    SalvageReport, Seq, Stated, footprint, record_flags,
 };
 use vfs::Vfs;
 
@@ -161,8 +161,8 @@ struct Alive {
     chains: Vec<(LogAddress, Vec<Delta>)>,
     seqs: HashMap<LogAddress, Seq>,
     mapping_seq: Seq,
-    next_keyspace: u32,
-    mapping: Vec<u32>,
+    next_keyspace: Keyspace,
+    mapping: Vec<Keyspace>,
     clock: Option<(Seq, ClockRecord)>,
 }
 
@@ -194,7 +194,7 @@ impl Alive {
             chains: Vec::new(),
             seqs: HashMap::new(),
             mapping_seq: Seq::NONE,
-            next_keyspace: 0,
+            next_keyspace: Keyspace::NONE,
             mapping: Vec::new(),
             clock: None,
         }
@@ -276,7 +276,7 @@ fn state(
     let (journal, mut driver) = recovery.start_manual(Hooks::default()).map_err(|error| failed(&error))?;
     for (kind, seq, body) in records {
         let parts: [&[u8]; 1] = [body];
-        let mut draft = Draft::new(*kind, 0, &parts);
+        let mut draft = Draft::new(*kind, Keyspace::NONE, &parts);
         draft.seq = Some(*seq);
         let bytes = footprint([u32::try_from(body.len()).unwrap_or(u32::MAX)]);
         let credits = journal.reserve(bytes, Class::Reclaim).map_err(|error| failed(&error))?;

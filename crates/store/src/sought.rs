@@ -8,7 +8,7 @@
 //! Out of scope: an older record of the same key. The address of a key's newest record is above those of all older ones, and was
 //! written once: a write that went elsewhere has left nothing there that verifies.
 
-use journal::{LogAddress, Seq};
+use journal::{Keyspace, LogAddress, Seq};
 
 use crate::hash::{KeyHash, KeyHasher};
 use crate::index::stripe::Delta;
@@ -19,7 +19,7 @@ use crate::record;
 pub(crate) struct Sought {
     /// Where it lies.
     pub(crate) address: LogAddress,
-    keyspace: u32,
+    keyspace: Keyspace,
     /// [`KeyHash::slot`] of its key.
     slot: u64,
     /// The effect, of a delta; NONE: a whole value.
@@ -28,7 +28,7 @@ pub(crate) struct Sought {
 
 impl Sought {
     /// The whole value at `address` of a key with this hash.
-    pub(crate) fn base(address: LogAddress, keyspace: u32, hash: KeyHash) -> Self {
+    pub(crate) fn base(address: LogAddress, keyspace: Keyspace, hash: KeyHash) -> Self {
         Self { address, keyspace, slot: hash.slot(), delta_seq: Seq::NONE }
     }
 
@@ -48,8 +48,8 @@ impl Sought {
 }
 
 /// A few bits of whose record one is, for `check` and salvage, which keep them for many.
-pub(crate) fn mark(keyspace: u32, hash: KeyHash) -> u32 {
-    let mixed = (hash.slot() ^ u64::from(keyspace) << 48).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+pub(crate) fn mark(keyspace: Keyspace, hash: KeyHash) -> u32 {
+    let mixed = (hash.slot() ^ u64::from(keyspace.0) << 48).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 32) as u32
 }
 
@@ -72,11 +72,11 @@ mod tests {
         let hasher = KeyHasher::new(&[1; 16], 128);
         let header = |kind, keyspace, seq| journal::RecordHeader {
             kind,
-            keyspace,
+            keyspace: Keyspace(keyspace),
             seq: Seq(seq),
             ..journal::RecordHeader::default()
         };
-        let base = Sought::base(at(5), 1, hasher.hash(b"k"));
+        let base = Sought::base(at(5), Keyspace(1), hasher.hash(b"k"));
         for kind in [record::STRING, record::HASH, record::STRING | record::SHARED] {
             assert!(base.is(&header(kind, 1, 9), b"k", &hasher));
         }
@@ -105,8 +105,8 @@ mod tests {
     #[test]
     fn marks_tell_keys_and_keyspaces_apart() {
         let hasher = KeyHasher::new(&[1; 16], 128);
-        let marks =
-            [(1, "k"), (2, "k"), (0, "k"), (1, "l")].map(|(id, key)| mark(id, hasher.hash(key.as_bytes())));
+        let marks = [(1, "k"), (2, "k"), (0, "k"), (1, "l")]
+            .map(|(id, key)| mark(Keyspace(id), hasher.hash(key.as_bytes())));
         let distinct: std::collections::BTreeSet<_> = marks.into_iter().collect();
         assert_eq!(distinct.len(), marks.len());
     }

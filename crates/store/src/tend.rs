@@ -16,6 +16,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use clock::{Nanos, UnixMs};
+use journal::Keyspace;
 
 use crate::access::Scope;
 use crate::allocator::{self, TrimSchedule};
@@ -219,7 +220,7 @@ impl Store {
         is_too_much
     }
 
-    fn due_in(&self, number: usize, now: Moment, limit: usize) -> Vec<(u32, ExpiryEntry)> {
+    fn due_in(&self, number: usize, now: Moment, limit: usize) -> Vec<(Keyspace, ExpiryEntry)> {
         let stripe = self.index.lock(number);
         let mut due = Vec::new();
         // One that is held whole may have millions, none of which can go now.
@@ -248,7 +249,7 @@ impl Store {
     }
 
     /// Removes the keys of `entry` whose time has come, reading cold candidates first; returns false if all of them stay.
-    fn expire(&self, keyspace: u32, number: usize, entry: ExpiryEntry) -> bool {
+    fn expire(&self, keyspace: Keyspace, number: usize, entry: ExpiryEntry) -> bool {
         let hash = entry.hash(number);
         let mut prepared = Prepared::default();
         loop {
@@ -269,7 +270,7 @@ impl Store {
     /// more is dropped.
     pub(crate) fn expired_candidates(
         &self,
-        keyspace: u32,
+        keyspace: Keyspace,
         hash: KeyHash,
         entry: ExpiryEntry,
         prepared: &Prepared,
@@ -315,7 +316,7 @@ impl Store {
 }
 
 /// Whether a prepared transaction holds the key of `entry`, or one of equal hash bits: it is due when that has ended.
-fn is_held(stripe: &Stripe, keyspace: u32, number: usize, entry: ExpiryEntry) -> bool {
+fn is_held(stripe: &Stripe, keyspace: Keyspace, number: usize, entry: ExpiryEntry) -> bool {
     stripe.locks.as_ref().is_some_and(|locks| locks.has_slot(keyspace, entry.hash(number)))
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use clock::SimClock;
-use journal::{LogAddress, Seq};
+use journal::{Keyspace, LogAddress, Seq};
 use vfs::SimDisk;
 
 use crate::engine::{Class, Credits, Engine};
@@ -63,7 +63,7 @@ pub(crate) struct TestLog {
 #[derive(Clone, Debug)]
 struct Record {
     kind: u8,
-    keyspace: u32,
+    keyspace: Keyspace,
     expiry_ms: u64,
     payload: Vec<u8>,
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clock::{Clock, SimClock, UnixMs};
+use journal::Keyspace;
 use store::{EngineKind, KeyRef, Options, Prepared, Scope, Stop, Store, Value, check, salvage};
 use vfs::sim::Rng;
 use vfs::{OpenOptions, SimDisk, Vfs};
@@ -135,7 +136,7 @@ fn append(disk: &SimDisk, kind: u8, payload: &[u8], content: journal::Content, s
     let (journal, mut driver) =
         opened.expect("good").start_manual(journal::Hooks::default()).expect("no fault");
     let parts: [&[u8]; 1] = [payload];
-    let draft = journal::Draft::new(kind, 1, &parts);
+    let draft = journal::Draft::new(kind, Keyspace(1), &parts);
     let room = journal::footprint([draft.payload_len()]);
     let credits = journal.reserve(room, journal::Class::Write).expect("room");
     journal.append(credits, &[draft], &mut Vec::new());

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use clock::{SimClock, SystemClock, UnixMs};
 use common::{Ear, node, tx, waiter};
-use journal::{Class, Draft, Journal, footprint};
+use journal::{Class, Draft, Journal, Keyspace, footprint};
 use txn::decision_log::file::{self, FileLog};
 use txn::decision_log::journal::JournalLog;
 use txn::decision_log::volatile::Volatile;
@@ -43,7 +43,7 @@ fn journal_of_an_older_version_goes_on_and_may_have_decided_all_that_is_prepared
     driver.prepare();
     let payload = [&7_u32.to_le_bytes()[..], node().as_str().as_bytes()].concat();
     let parts = [&payload[..]];
-    let start = Draft::new(0xD3, 0, &parts);
+    let start = Draft::new(0xD3, Keyspace::NONE, &parts);
     let credits = journal.reserve(footprint([start.payload_len()]), Class::Write).unwrap();
     journal.append(credits, &[start], &mut Vec::new());
     driver.commit();

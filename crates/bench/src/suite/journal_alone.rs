@@ -13,7 +13,7 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use clock::SystemClock;
-use journal::{Class, Draft, Hooks, Journal, Options, SegmentState, Seq};
+use journal::{Class, Draft, Hooks, Journal, Keyspace, Options, SegmentState, Seq};
 use vfs::RealDisk;
 
 use crate::Failure;
@@ -123,7 +123,7 @@ fn drive_writers(journal: &Journal, stop: &AtomicBool, done: &AtomicU64) -> Resu
         while waiting.len() < WRITERS / DRIVERS {
             let Ok(credits) = journal.reserve(bytes, Class::Write) else { break };
             places.clear();
-            let draft = Draft::new(1, 0, &parts);
+            let draft = Draft::new(1, Keyspace::NONE, &parts);
             waiting.push_back(journal.append(credits, &[draft], &mut places).last_seq);
             appended = true;
         }

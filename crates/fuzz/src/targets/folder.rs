@@ -17,8 +17,8 @@ use std::sync::{Arc, OnceLock};
 use clock::{SimClock, UnixMs};
 use journal::format::crc32c;
 use journal::{
-    Class, Content, Draft, Hooks, Journal, Keep, Lsn, Options, RecordView, SegmentState, Seq, check,
-    footprint, salvage,
+    Class, Content, Draft, Hooks, Journal, Keep, Keyspace, Lsn, Options, RecordView, SegmentState, Seq,
+    check, footprint, salvage,
 };
 use vfs::{OpenOptions, SimDisk, Vfs};
 
@@ -64,7 +64,7 @@ fn folder(clean: bool) -> SimDisk {
         let bytes = payload(seq);
         let parts: [&[u8]; 1] = [&bytes];
         let credits = journal.reserve(footprint([bytes.len() as u32]), Class::Write).expect("room");
-        journal.append(credits, &[Draft::new(1, 7, &parts)], &mut Vec::new());
+        journal.append(credits, &[Draft::new(1, Keyspace(7), &parts)], &mut Vec::new());
         if seq % 3 == 0 {
             driver.commit();
         }
@@ -236,7 +236,7 @@ fn goes_on(journal: &Journal, driver: &mut journal::Driver, next: Seq) {
     let bytes = payload(7);
     let parts: [&[u8]; 1] = [&bytes];
     if let Ok(credits) = journal.reserve(footprint([bytes.len() as u32]), Class::Write) {
-        journal.append(credits, &[Draft::new(1, 7, &parts)], &mut Vec::new());
+        journal.append(credits, &[Draft::new(1, Keyspace(7), &parts)], &mut Vec::new());
         driver.commit();
         assert!(journal.has_failed() || journal.durable_seq() >= next);
     }

@@ -9,7 +9,7 @@ use journal::format::footer_chunk::{self, FOOTER_MAGIC};
 use journal::format::manifest_entry::{Entry, MANIFEST_ENTRY_SIZE_BYTES, MANIFEST_MAGIC};
 use journal::format::segment_header::{SEGMENT_MAGIC, SegmentHeader};
 use journal::format::{Salt, crc32c};
-use journal::{FileId, FooterEntry, LogAddress, Lsn, RecordHeader, SegmentId, Seq};
+use journal::{FileId, FooterEntry, Keyspace, LogAddress, Lsn, RecordHeader, SegmentId, Seq};
 
 /// Bytes that mean something in the journal's files.
 pub(super) const WORDS: &[&[u8]] = &[
@@ -158,7 +158,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         expiry_ms: 0,
         address: LogAddress::new(SEGMENT, 4_160),
         payload_len: 20,
-        keyspace: 1,
+        keyspace: Keyspace(1),
         kind: 1,
         flags: 8,
         extra: 0,

@@ -188,6 +188,7 @@ mod tests {
     use vfs::RealDisk;
 
     use super::*;
+    use crate::types::Keyspace;
     use crate::{BackendKind, Class, Draft, Hooks, Journal, Lsn, Options, Recovery, SyncMode, footprint};
 
     fn open(dir: &Path, sync: SyncMode) -> Recovery {
@@ -206,7 +207,7 @@ mod tests {
         let payload = n.to_le_bytes().repeat(150);
         let parts: [&[u8]; 1] = [&payload];
         let credits = journal.reserve(footprint([payload.len() as u32]), Class::Write).expect("room");
-        journal.append(credits, &[Draft::new(1, 7, &parts)], &mut Vec::new());
+        journal.append(credits, &[Draft::new(1, Keyspace(7), &parts)], &mut Vec::new());
     }
 
     /// Records in the folder, whose payloads must be their numbers in order.

@@ -29,7 +29,7 @@
 //! | 46 | 2 | extra (meaning: `store`) |
 
 use super::{Salt, crc32c, put, u16_at, u32_at, u64_at, u128_at};
-use crate::types::{LogAddress, Lsn, SegmentId, Seq};
+use crate::types::{Keyspace, LogAddress, Lsn, SegmentId, Seq};
 
 /// Size of an entry in bytes.
 pub const FOOTER_ENTRY_SIZE_BYTES: usize = 48;
@@ -57,7 +57,7 @@ pub struct FooterEntry {
     /// Length of the payload in bytes.
     pub payload_len: u32,
     /// Keyspace id.
-    pub keyspace: u32,
+    pub keyspace: Keyspace,
     /// What the record is.
     pub kind: u8,
     /// The record's flags.
@@ -147,7 +147,7 @@ fn encode_entry(entry: &FooterEntry) -> [u8; FOOTER_ENTRY_SIZE_BYTES] {
     put(&mut bytes, 24, &entry.expiry_ms.to_le_bytes());
     put(&mut bytes, 32, &(entry.address.pack() as u32).to_le_bytes());
     put(&mut bytes, 36, &entry.payload_len.to_le_bytes());
-    put(&mut bytes, 40, &entry.keyspace.to_le_bytes());
+    put(&mut bytes, 40, &entry.keyspace.0.to_le_bytes());
     bytes[44] = entry.kind;
     bytes[45] = entry.flags;
     put(&mut bytes, 46, &entry.extra.to_le_bytes());
@@ -161,7 +161,7 @@ fn decode_entry(bytes: &[u8; FOOTER_ENTRY_SIZE_BYTES], segment: SegmentId, lsn: 
         expiry_ms: u64_at(bytes, 24),
         address: LogAddress::new(segment, u64::from(u32_at(bytes, 32)) * 8),
         payload_len: u32_at(bytes, 36),
-        keyspace: u32_at(bytes, 40),
+        keyspace: Keyspace(u32_at(bytes, 40)),
         kind: bytes[44],
         flags: bytes[45],
         extra: u16_at(bytes, 46),

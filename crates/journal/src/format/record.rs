@@ -17,7 +17,7 @@
 //! The lsn is not stored: first lsn of the batch plus ordinal in it.
 
 use super::{Salt, align, crc32c, put, u32_at, u64_at};
-use crate::types::Seq;
+use crate::types::{Keyspace, Seq};
 
 /// Size of the header in bytes.
 pub const RECORD_HEADER_SIZE_BYTES: usize = 48;
@@ -34,7 +34,7 @@ pub struct RecordHeader {
     /// [`crate::record_flags`].
     pub flags: u8,
     /// Keyspace id.
-    pub keyspace: u32,
+    pub keyspace: Keyspace,
     /// Raft group, 0 alone.
     pub group: u32,
     /// Raft term, 0 alone.
@@ -54,7 +54,7 @@ impl RecordHeader {
         put(&mut bytes, 8, &self.payload_len.to_le_bytes());
         bytes[12] = self.kind;
         bytes[13] = self.flags;
-        put(&mut bytes, 16, &self.keyspace.to_le_bytes());
+        put(&mut bytes, 16, &self.keyspace.0.to_le_bytes());
         put(&mut bytes, 20, &self.group.to_le_bytes());
         put(&mut bytes, 24, &self.term.to_le_bytes());
         put(&mut bytes, 32, &self.seq.0.to_le_bytes());
@@ -76,7 +76,7 @@ impl RecordHeader {
             payload_len: u32_at(bytes, 8),
             kind: bytes[12],
             flags: bytes[13],
-            keyspace: u32_at(bytes, 16),
+            keyspace: Keyspace(u32_at(bytes, 16)),
             group: u32_at(bytes, 20),
             term: u64_at(bytes, 24),
             seq: Seq(u64_at(bytes, 32)),

@@ -181,6 +181,7 @@ mod tests {
     use super::*;
     use crate::batch_buffer::BatchBuffer;
     use crate::types::Draft;
+    use crate::types::Keyspace;
 
     const SEGMENT: SegmentId = SegmentId(3);
     const SALT: Salt = Salt(77);
@@ -193,7 +194,7 @@ mod tests {
         for lsn in 1..=batches {
             batch.start(SEGMENT, SALT, bytes.len() as u64, Lsn(lsn));
             let parts: [&[u8]; 1] = [b"a record"];
-            let draft = Draft::new(1, 0, &parts);
+            let draft = Draft::new(1, Keyspace::NONE, &parts);
             let header =
                 crate::RecordHeader { payload_len: draft.payload_len(), seq: Seq(lsn), ..Default::default() };
             batch.push(header, &draft);

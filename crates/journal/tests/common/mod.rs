@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use clock::{SimClock, UnixMs};
 use journal::{
-    Class, Draft, Driver, FOOTER_CHUNK_ENTRIES_MAX, FooterEntry, Hooks, Journal, JournalError, LogAddress,
-    Lsn, Options, Recovery, SegmentId, Seq, footprint,
+    Class, Draft, Driver, FOOTER_CHUNK_ENTRIES_MAX, FooterEntry, Hooks, Journal, JournalError, Keyspace,
+    LogAddress, Lsn, Options, Recovery, SegmentId, Seq, footprint,
 };
 use vfs::SimDisk;
 
@@ -38,7 +38,7 @@ pub fn append_as(journal: &Journal, payloads: &[&[u8]], class: Class) -> Option<
     let bytes = footprint(payloads.iter().map(|payload| payload.len() as u32));
     let credits = journal.reserve(bytes, class).ok()?;
     let parts: Vec<[&[u8]; 1]> = payloads.iter().map(|payload| [*payload]).collect();
-    let drafts: Vec<Draft<'_>> = parts.iter().map(|parts| Draft::new(1, 7, parts)).collect();
+    let drafts: Vec<Draft<'_>> = parts.iter().map(|parts| Draft::new(1, Keyspace(7), parts)).collect();
     let mut addresses = Vec::new();
     let appended = journal.append(credits, &drafts, &mut addresses);
     Some((addresses, appended.last_seq, appended.last_lsn))

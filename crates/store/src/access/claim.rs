@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use journal::LogAddress;
+use journal::{Keyspace, LogAddress};
 
 use super::commit::{Old, Plan};
 use super::overlay::Staged;
@@ -128,7 +128,7 @@ impl Store {
     }
 
     /// The keyspace of `db`, or of the records of prepared branches.
-    fn keyspace_of(&self, db: u16) -> Option<u32> {
+    fn keyspace_of(&self, db: u16) -> Option<Keyspace> {
         if db == RECORD_DB { Some(PREPARED_KEYSPACE) } else { self.index.keyspace(db) }
     }
 
@@ -186,8 +186,8 @@ impl Access<'_> {
     /// Keys that are prefetched together.
     pub const NEAR_KEYS_MAX: usize = AHEAD_KEYS_MAX;
 
-    pub(super) fn near(&self, keys: impl Iterator<Item = (u32, KeyHash)>) {
-        let (mut list, mut count) = ([(0, KeyHash(0)); AHEAD_KEYS_MAX], 0);
+    pub(super) fn near(&self, keys: impl Iterator<Item = (Keyspace, KeyHash)>) {
+        let (mut list, mut count) = ([(Keyspace::NONE, KeyHash(0)); AHEAD_KEYS_MAX], 0);
         for key in keys.take(AHEAD_KEYS_MAX) {
             list[count] = key;
             count += 1;
@@ -244,7 +244,7 @@ impl Access<'_> {
     pub(super) fn check_claim(
         &self,
         stripe: &Stripe,
-        keyspace: u32,
+        keyspace: Keyspace,
         hash: KeyHash,
         writes: bool,
     ) -> Result<(), Stop> {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use journal::{LogAddress, Seq};
+use journal::{Keyspace, LogAddress, Seq};
 use ticket::Ticket;
 
 use crate::engine::{Class, Credits, Engine};
@@ -434,7 +434,7 @@ impl Access<'_> {
     }
 
     /// By how much the staged changes of `keyspace` change its number of keys.
-    pub(super) fn overlay_len_change(&self, keyspace: u32) -> Result<i64, Stop> {
+    pub(super) fn overlay_len_change(&self, keyspace: Keyspace) -> Result<i64, Stop> {
         let mut change = 0;
         for at in 0..self.overlay.len() {
             let staged = self.overlay.get(at);

@@ -14,7 +14,7 @@
 //!
 //! Out of scope: reading cold records (`prepared`), which commands exist (`server`).
 
-use journal::Seq;
+use journal::{Keyspace, Seq};
 
 mod claim;
 #[cfg(test)]
@@ -289,7 +289,7 @@ impl<'s> Access<'s> {
         self.change_mapping(|mapping, next| {
             if let Some(id) = mapping.get_mut(usize::from(db)) {
                 *id = *next;
-                *next += 1;
+                *next = next.plus(1);
             }
         })
     }
@@ -302,7 +302,7 @@ impl<'s> Access<'s> {
         self.change_mapping(|mapping, next| {
             for id in mapping {
                 *id = *next;
-                *next += 1;
+                *next = next.plus(1);
             }
         })
     }
@@ -455,7 +455,7 @@ impl<'s> Access<'s> {
         }
     }
 
-    fn keyspace(&self, db: u16) -> Option<u32> {
+    fn keyspace(&self, db: u16) -> Option<Keyspace> {
         match self.overlay.mapping() {
             Some((mapping, _)) => mapping.get(usize::from(db)).copied(),
             None => self.store.index.keyspace(db),
@@ -471,7 +471,13 @@ impl<'s> Access<'s> {
     }
 
     /// The key's state as this access sees it, without expired ones.
-    fn lookup(&self, keyspace: u32, hash: KeyHash, key: &[u8], db: u16) -> Result<Option<State<'_>>, Stop> {
+    fn lookup(
+        &self,
+        keyspace: Keyspace,
+        hash: KeyHash,
+        key: &[u8],
+        db: u16,
+    ) -> Result<Option<State<'_>>, Stop> {
         if !self.store.engine_keeps() {
             return Ok(None);
         }
@@ -487,7 +493,7 @@ impl<'s> Access<'s> {
     /// As [`Access::lookup`], whatever is staged.
     fn lookup_there(
         &self,
-        keyspace: u32,
+        keyspace: Keyspace,
         hash: KeyHash,
         key: &[u8],
         db: u16,
@@ -541,12 +547,12 @@ impl<'s> Access<'s> {
     }
 
     /// Whether a command of this access has stored `key`.
-    fn is_stored(&self, keyspace: u32, hash: KeyHash, key: &[u8]) -> bool {
+    fn is_stored(&self, keyspace: Keyspace, hash: KeyHash, key: &[u8]) -> bool {
         self.overlay.find(keyspace, hash, key).is_some_and(|staged| staged.cause == Cause::Command)
     }
 
     /// Whether a damaged record is `key`'s.
-    fn owns_damage(&self, keyspace: u32, hash: KeyHash, key: &[u8]) -> Result<bool, Stop> {
+    fn owns_damage(&self, keyspace: Keyspace, hash: KeyHash, key: &[u8]) -> Result<bool, Stop> {
         let stripe = self.guards.stripe(hash.stripe())?;
         let found = stripe.seek(keyspace, hash, key, self.prepared);
         Ok(matches!(found, Seek::Damaged { own: Some(_), .. }))
@@ -595,7 +601,7 @@ impl<'s> Access<'s> {
         self.miss(bases)
     }
 
-    fn change_mapping(&mut self, change: impl FnOnce(&mut Vec<u32>, &mut u32)) -> Result<(), Stop> {
+    fn change_mapping(&mut self, change: impl FnOnce(&mut Vec<Keyspace>, &mut Keyspace)) -> Result<(), Stop> {
         self.guards.everything()?;
         let index = &self.store.index;
         let (mapping, next) = self.overlay.change_mapping(|| (index.mapping(), index.next_keyspace()));
@@ -660,7 +666,7 @@ impl Space {
     /// The slot of a cold key that was fetched, and its word once hot; `None` if it is to stay cold.
     fn warmed(
         &self,
-        slot: (u32, KeyHash),
+        slot: (Keyspace, KeyHash),
         key: &[u8],
         prepared: &Prepared,
         judge: impl FnOnce(bool) -> Verdict,

@@ -9,6 +9,8 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 
+use journal::Keyspace;
+
 use crate::hash::KeyHash;
 use crate::object::Object;
 use crate::record;
@@ -17,7 +19,7 @@ use crate::record;
 #[derive(Debug)]
 pub(super) struct Staged {
     pub(super) db: u16,
-    pub(super) keyspace: u32,
+    pub(super) keyspace: Keyspace,
     pub(super) hash: KeyHash,
     pub(super) change: Change,
     pub(super) cause: Cause,
@@ -98,7 +100,7 @@ impl Staged {
 }
 
 /// Which keyspace each database gets, and the next unused one.
-pub(super) type Mapping = (Vec<u32>, u32);
+pub(super) type Mapping = (Vec<Keyspace>, Keyspace);
 
 /// Staged changes and, after FLUSH or SWAPDB, the new mapping.
 #[derive(Debug, Default)]
@@ -202,7 +204,7 @@ impl Overlay {
     }
 
     /// What is staged for a key.
-    pub(super) fn find(&self, keyspace: u32, hash: KeyHash, key: &[u8]) -> Option<&Staged> {
+    pub(super) fn find(&self, keyspace: Keyspace, hash: KeyHash, key: &[u8]) -> Option<&Staged> {
         self.position(keyspace, hash, key).map(|at| self.get(at))
     }
 
@@ -263,7 +265,7 @@ impl Overlay {
         kept.into_iter().for_each(|staged| self.push(staged));
     }
 
-    fn position(&self, keyspace: u32, hash: KeyHash, key: &[u8]) -> Option<usize> {
+    fn position(&self, keyspace: Keyspace, hash: KeyHash, key: &[u8]) -> Option<usize> {
         let same = |staged: &Staged| {
             staged.hash == hash && staged.keyspace == keyspace && staged.object().view().key() == key
         };

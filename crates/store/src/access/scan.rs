@@ -8,6 +8,8 @@
 //! Each page is looked at under its stripe's lock; a walk ([`super::Scope::Walk`]) holds no other meanwhile. What it
 //! shows was there when its page was looked at; a key that is there from beginning to end is shown.
 
+use journal::Keyspace;
+
 use crate::error::Stop;
 use crate::hash::{KeyHash, POSITION_BITS, STRIPES};
 use crate::index::stripe::{Current, Space, Stripe};
@@ -105,7 +107,7 @@ impl Access<'_> {
     fn scan_page(
         &self,
         stripe: &Stripe,
-        (keyspace, number, bits): (u32, usize, u64),
+        (keyspace, number, bits): (Keyspace, usize, u64),
         left: usize,
         page: &mut Page,
     ) -> Option<u64> {
@@ -134,7 +136,7 @@ impl Access<'_> {
         next
     }
 
-    fn is_visible(&self, keyspace: u32, current: Current<'_>) -> bool {
+    fn is_visible(&self, keyspace: Keyspace, current: Current<'_>) -> bool {
         let key = current.key();
         let gone =
             current.kind() == record::REMOVED || self.expires_by_now(current.expiry_ms(), current.seq());
@@ -142,7 +144,13 @@ impl Access<'_> {
         !gone && (self.overlay.len() == 0 || !staged())
     }
 
-    fn scan_overlay(&self, keyspace: u32, from: u64, to: u64, visit: &mut dyn FnMut(&[u8], Meta) -> usize) {
+    fn scan_overlay(
+        &self,
+        keyspace: Keyspace,
+        from: u64,
+        to: u64,
+        visit: &mut dyn FnMut(&[u8], Meta) -> usize,
+    ) {
         for staged in self.overlay.iter().filter(|staged| staged.keyspace == keyspace) {
             let position = staged.hash.position();
             let in_range = position >= from && (to == 0 || position < to);

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use journal::Seq;
+use journal::{Keyspace, Seq};
 use ticket::Ticket;
 
 use crate::KeyRef;
@@ -31,7 +31,7 @@ impl<'s> Access<'s> {
             let (before, first) = (index.mapping(), index.next_keyspace());
             let contents = workspace.contents().iter();
             let mapping = contents.map(|it| keyspace_of(*it, &before, first)).collect();
-            self.overlay.change_mapping(|| (mapping, first + workspace.made));
+            self.overlay.change_mapping(|| (mapping, first.plus(workspace.made)));
         }
         match self.keys {
             Some(keys) => keys.iter().for_each(|key| self.resume_named(workspace, *key)),
@@ -86,7 +86,7 @@ impl<'s> Access<'s> {
         let contents = |keyspace| contents_in(keyspace, &before, first);
         self.admit_kept(workspace, mapping.is_some(), contents)?;
         if let Some((mapping, next)) = mapping {
-            workspace.rearrange(mapping.into_iter().map(contents).collect(), next - first);
+            workspace.rearrange(mapping.into_iter().map(contents).collect(), next.0 - first.0);
         }
         for staged in self.overlay.drain() {
             let intent = match staged.change {
@@ -109,7 +109,7 @@ impl<'s> Access<'s> {
         &self,
         workspace: &Workspace,
         moves: bool,
-        contents: impl Fn(u32) -> u32,
+        contents: impl Fn(Keyspace) -> u32,
     ) -> Result<(), Stop> {
         let mut kept = Vec::with_capacity(self.overlay.len());
         for staged in self.overlay.iter() {
@@ -264,12 +264,12 @@ impl<'s> Access<'s> {
         let (mapping, next) = self.overlay.change_mapping(|| (before.clone(), index.next_keyspace()));
         for Move { db, from } in moves {
             mapping[usize::from(*db)] = from.map_or(*next, |from| before[usize::from(from)]);
-            *next += u32::from(from.is_none());
+            *next = next.plus(u32::from(from.is_none()));
         }
     }
 
     /// The keyspaces that `branch` holds whole.
-    fn keyspaces_of(&self, branch: &Branch) -> Vec<u32> {
+    fn keyspaces_of(&self, branch: &Branch) -> Vec<Keyspace> {
         branch.moves.iter().filter_map(|it| self.store.index.keyspace(it.db)).collect()
     }
 
@@ -315,7 +315,7 @@ impl<'s> Access<'s> {
         &mut self,
         intent: Intent,
         db: u16,
-        keyspace: u32,
+        keyspace: Keyspace,
         hash: KeyHash,
         key: &[u8],
         cause: Cause,
@@ -348,7 +348,7 @@ impl<'s> Access<'s> {
     }
 
     /// Whether a prepared branch holds a key of this access.
-    pub(super) fn is_held(&self, keyspace: u32, hash: KeyHash, key: &[u8]) -> bool {
+    pub(super) fn is_held(&self, keyspace: Keyspace, hash: KeyHash, key: &[u8]) -> bool {
         self.guards.stripe(hash.stripe()).is_ok_and(|stripe| stripe.holder(keyspace, hash, key).is_some())
     }
 
@@ -361,7 +361,7 @@ impl<'s> Access<'s> {
 
     fn mapping_lock(&self, (mapping, _): &Mapping) -> Option<Locked> {
         let before = self.store.index.mapping();
-        let moved: Vec<(u16, u32)> = (0..)
+        let moved: Vec<(u16, Keyspace)> = (0..)
             .zip(before.iter().zip(mapping))
             .filter(|(_, (old, new))| old != new)
             .map(|(db, (old, _))| (db, *old))
@@ -370,7 +370,7 @@ impl<'s> Access<'s> {
     }
 
     /// What somebody else holds in these databases, given with their keyspaces.
-    fn lock_in(&self, databases: &[(u16, u32)]) -> Option<Locked> {
+    fn lock_in(&self, databases: &[(u16, Keyspace)]) -> Option<Locked> {
         let held = self.guards.everything().ok()?.iter().filter_map(|(_, stripe)| stripe.locks.as_ref());
         held.into_iter().find_map(|locks| {
             let found = databases.iter().find_map(|(db, keyspace)| {
@@ -383,15 +383,15 @@ impl<'s> Access<'s> {
 }
 
 /// The keyspace that has these contents, as long as all locks or some are held: `first` is the next unused one.
-fn keyspace_of(contents: u32, mapping: &[u32], first: u32) -> u32 {
+fn keyspace_of(contents: u32, mapping: &[Keyspace], first: Keyspace) -> Keyspace {
     let databases = mapping.len() as u32;
-    if contents < databases { mapping[contents as usize] } else { first + (contents - databases) }
+    if contents < databases { mapping[contents as usize] } else { first.plus(contents - databases) }
 }
 
 /// The contents that a keyspace has, as [`keyspace_of`] gave it.
-fn contents_in(keyspace: u32, mapping: &[u32], first: u32) -> u32 {
+fn contents_in(keyspace: Keyspace, mapping: &[Keyspace], first: Keyspace) -> u32 {
     let known = mapping.iter().position(|it| *it == keyspace);
-    known.map_or_else(|| mapping.len() as u32 + (keyspace - first), |db| db as u32)
+    known.map_or_else(|| mapping.len() as u32 + (keyspace.0 - first.0), |db| db as u32)
 }
 
 fn staged_key(intent: &Intent) -> Box<[u8]> {

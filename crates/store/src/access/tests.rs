@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clock::{Clock, SimClock, UnixMs};
+use journal::Keyspace;
 use proptest::prelude::*;
 
 use crate::hash::KeyHasher;
@@ -170,7 +171,14 @@ fn every_answer_waits_for_what_it_looked_at() {
     assert_eq!(bench.get(b"k"), (0, None));
     bench.store.tend(10);
     assert_eq!(
-        bench.store.index.lock(bench.hasher.hash(b"k").stripe()).space(1).expect("used").table.slots(),
+        bench
+            .store
+            .index
+            .lock(bench.hasher.hash(b"k").stripe())
+            .space(Keyspace(1))
+            .expect("used")
+            .table
+            .slots(),
         0
     );
 }

@@ -7,6 +7,8 @@
 //! Changes nothing and promises nothing: a stripe that somebody holds is passed by, and what moves in between was
 //! fetched in vain.
 
+use journal::Keyspace;
+
 use crate::hash::KeyHash;
 use crate::index::Index;
 use crate::index::table::Table;
@@ -16,7 +18,7 @@ pub(crate) const AHEAD_KEYS_MAX: usize = 16;
 
 impl Index {
     /// Prefetches what a lookup of each key will read: at most [`AHEAD_KEYS_MAX`] of `keyspace` and hash.
-    pub(crate) fn prefetch(&self, keys: &[(u32, KeyHash)]) {
+    pub(crate) fn prefetch(&self, keys: &[(Keyspace, KeyHash)]) {
         debug_assert!(keys.len() <= AHEAD_KEYS_MAX, "{} keys ahead", keys.len());
         let mut guesses = [None; AHEAD_KEYS_MAX];
         keys.iter().for_each(|(_, hash)| self.bring_stripe(hash.stripe()));
@@ -36,7 +38,7 @@ impl Index {
     /// Calls `step` with the table of a key, unless there is none or somebody holds its stripe.
     fn with_table<R>(
         &self,
-        &(keyspace, hash): &(u32, KeyHash),
+        &(keyspace, hash): &(Keyspace, KeyHash),
         step: impl FnOnce(&Table, KeyHash) -> R,
     ) -> Option<R> {
         let stripe = self.try_lock(hash.stripe())?;

@@ -12,6 +12,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use journal::Keyspace;
+
 use crate::hash::KeyHash;
 use crate::index::locks::Locks;
 use crate::index::stripe::Stripe;
@@ -31,7 +33,7 @@ pub(crate) type Slots<Id> = Vec<(Id, Arc<[u64]>)>;
 #[derive(Debug)]
 pub(crate) struct Share {
     claim: Arc<Claim>,
-    slots: Slots<u32>,
+    slots: Slots<Keyspace>,
 }
 
 impl Claim {
@@ -52,18 +54,18 @@ impl Claim {
 }
 
 impl Share {
-    fn has(&self, keyspace: u32, slot: u64) -> bool {
+    fn has(&self, keyspace: Keyspace, slot: u64) -> bool {
         self.slots.iter().any(|(id, slots)| *id == keyspace && slots.binary_search(&slot).is_ok())
     }
 
-    fn meets(&self, (keyspace, slots): &(u32, Arc<[u64]>)) -> bool {
+    fn meets(&self, (keyspace, slots): &(Keyspace, Arc<[u64]>)) -> bool {
         slots.iter().any(|slot| self.has(*keyspace, *slot))
     }
 }
 
 impl Stripe {
     /// Gives `slots` to `claim`; returns false, and changes nothing, if another claim stands against it.
-    pub(crate) fn claim(&mut self, claim: &Arc<Claim>, slots: Slots<u32>) -> bool {
+    pub(crate) fn claim(&mut self, claim: &Arc<Claim>, slots: Slots<Keyspace>) -> bool {
         let shares = self.locks.as_ref().map_or(&[][..], |locks| &locks.claims);
         let rivals = shares.iter().filter(|share| share.claim.writes || claim.writes);
         if rivals.into_iter().any(|share| slots.iter().any(|part| share.meets(part))) {
@@ -86,7 +88,7 @@ impl Locks {
     /// Whether another claim than `own` keeps a command from reading the key, or (`writes`) from changing it.
     pub(crate) fn is_claimed(
         &self,
-        keyspace: u32,
+        keyspace: Keyspace,
         hash: KeyHash,
         writes: bool,
         own: Option<&Arc<Claim>>,
@@ -108,8 +110,8 @@ impl Locks {
 mod tests {
     use super::*;
 
-    fn slots(of: &[u64]) -> Slots<u32> {
-        vec![(1, of.into())]
+    fn slots(of: &[u64]) -> Slots<Keyspace> {
+        vec![(Keyspace(1), of.into())]
     }
 
     #[test]
@@ -119,7 +121,7 @@ mod tests {
         assert!(stripe.claim(&one, slots(&[3, 5])) && stripe.claim(&two, slots(&[5, 7])));
         assert!(!stripe.claim(&third, slots(&[7])) && stripe.claim(&third, slots(&[8])));
         let bars = |stripe: &Stripe, slot, writes, own: Option<&Arc<Claim>>| {
-            stripe.locks.as_ref().is_some_and(|locks| locks.is_claimed(1, hash(slot), writes, own))
+            stripe.locks.as_ref().is_some_and(|locks| locks.is_claimed(Keyspace(1), hash(slot), writes, own))
         };
         assert!(bars(&stripe, 3, true, None) && !bars(&stripe, 3, false, None), "read claims bar writers");
         assert!(!bars(&stripe, 3, true, Some(&one)) && bars(&stripe, 5, true, Some(&one)));

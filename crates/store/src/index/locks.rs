@@ -11,6 +11,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use journal::Keyspace;
+
 use crate::hash::KeyHash;
 use crate::index::claims::Share;
 use crate::index::stripe::Stripe;
@@ -19,9 +21,9 @@ use crate::index::stripe::Stripe;
 #[derive(Debug, Default)]
 pub(crate) struct Locks {
     /// Keys, by keyspace and the hash bits that slots keep.
-    keys: BTreeMap<(u32, u64), Vec<Lock>>,
+    keys: BTreeMap<(Keyspace, u64), Vec<Lock>>,
     /// Keyspaces, and who holds each.
-    whole: BTreeMap<u32, Arc<str>>,
+    whole: BTreeMap<Keyspace, Arc<str>>,
     /// What long commands have claimed.
     pub(crate) claims: Vec<Share>,
 }
@@ -34,7 +36,7 @@ struct Lock {
 
 impl Locks {
     /// Who holds `key`.
-    pub(crate) fn holder(&self, keyspace: u32, hash: KeyHash, key: &[u8]) -> Option<&Arc<str>> {
+    pub(crate) fn holder(&self, keyspace: Keyspace, hash: KeyHash, key: &[u8]) -> Option<&Arc<str>> {
         if let Some(by) = self.whole.get(&keyspace) {
             return Some(by);
         }
@@ -43,12 +45,12 @@ impl Locks {
     }
 
     /// Whether a key with these hash bits is held.
-    pub(crate) fn has_slot(&self, keyspace: u32, hash: KeyHash) -> bool {
+    pub(crate) fn has_slot(&self, keyspace: Keyspace, hash: KeyHash) -> bool {
         self.whole.contains_key(&keyspace) || self.keys.contains_key(&(keyspace, hash.slot()))
     }
 
     /// Some held key of `keyspace`, and who holds it; without a key where that is the whole of it.
-    pub(crate) fn any_of(&self, keyspace: u32) -> Option<(Option<&[u8]>, &Arc<str>)> {
+    pub(crate) fn any_of(&self, keyspace: Keyspace) -> Option<(Option<&[u8]>, &Arc<str>)> {
         if let Some(by) = self.whole.get(&keyspace) {
             return Some((None, by));
         }
@@ -63,17 +65,17 @@ impl Locks {
 
 impl Stripe {
     /// Who holds `key`; one look at a pointer where nobody holds anything.
-    pub(crate) fn holder(&self, keyspace: u32, hash: KeyHash, key: &[u8]) -> Option<&Arc<str>> {
+    pub(crate) fn holder(&self, keyspace: Keyspace, hash: KeyHash, key: &[u8]) -> Option<&Arc<str>> {
         self.locks.as_ref()?.holder(keyspace, hash, key)
     }
 
     /// Whether somebody holds all of `keyspace`.
-    pub(crate) fn is_held_whole(&self, keyspace: u32) -> bool {
+    pub(crate) fn is_held_whole(&self, keyspace: Keyspace) -> bool {
         self.locks.as_ref().is_some_and(|locks| locks.whole.contains_key(&keyspace))
     }
 
     /// Gives `key` to `by`; returns false, and changes nothing, when another has it.
-    pub(crate) fn hold(&mut self, keyspace: u32, hash: KeyHash, key: &[u8], by: &Arc<str>) -> bool {
+    pub(crate) fn hold(&mut self, keyspace: Keyspace, hash: KeyHash, key: &[u8], by: &Arc<str>) -> bool {
         if self.holder(keyspace, hash, key).is_some() {
             return false;
         }
@@ -84,7 +86,7 @@ impl Stripe {
     }
 
     /// Takes `key` back from `by`; returns false when `by` does not have it.
-    pub(crate) fn let_go(&mut self, keyspace: u32, hash: KeyHash, key: &[u8], by: &str) -> bool {
+    pub(crate) fn let_go(&mut self, keyspace: Keyspace, hash: KeyHash, key: &[u8], by: &str) -> bool {
         let Some(locks) = &mut self.locks else { return false };
         let slot = (keyspace, hash.slot());
         let Some(same_slot) = locks.keys.get_mut(&slot) else { return false };
@@ -99,12 +101,12 @@ impl Stripe {
     }
 
     /// Gives this stripe's share of `keyspace` to `by`, unless another has it.
-    pub(crate) fn hold_whole(&mut self, keyspace: u32, by: &Arc<str>) {
+    pub(crate) fn hold_whole(&mut self, keyspace: Keyspace, by: &Arc<str>) {
         self.locks.get_or_insert_default().whole.entry(keyspace).or_insert_with(|| Arc::clone(by));
     }
 
     /// Takes this stripe's share of `keyspace` back from `by`.
-    pub(crate) fn let_whole_go(&mut self, keyspace: u32, by: &str) {
+    pub(crate) fn let_whole_go(&mut self, keyspace: Keyspace, by: &str) {
         let Some(locks) = &mut self.locks else { return };
         if locks.whole.get(&keyspace).is_some_and(|holder| **holder == *by) {
             locks.whole.remove(&keyspace);
@@ -124,35 +126,38 @@ impl Stripe {
 mod tests {
     use super::*;
 
+    const ONE: Keyspace = Keyspace(1);
+    const OTHER: Keyspace = Keyspace(2);
+
     #[test]
     fn keys_of_equal_bits_are_held_apart_and_the_last_one_leaves_nothing() {
         let (mut stripe, hash) = (Stripe::default(), KeyHash(7 << 120));
         let (one, two): (Arc<str>, Arc<str>) = ("one".into(), "two".into());
-        assert!(stripe.hold(1, hash, b"a", &one) && stripe.hold(1, hash, b"b", &two));
-        assert!(!stripe.hold(1, hash, b"a", &two), "another has it");
-        assert_eq!(stripe.holder(1, hash, b"a"), Some(&one));
-        assert_eq!(stripe.holder(2, hash, b"a"), None, "another keyspace");
-        assert!(!stripe.let_go(1, hash, b"a", "two") && stripe.let_go(1, hash, b"a", "one"));
+        assert!(stripe.hold(ONE, hash, b"a", &one) && stripe.hold(ONE, hash, b"b", &two));
+        assert!(!stripe.hold(ONE, hash, b"a", &two), "another has it");
+        assert_eq!(stripe.holder(ONE, hash, b"a"), Some(&one));
+        assert_eq!(stripe.holder(OTHER, hash, b"a"), None, "another keyspace");
+        assert!(!stripe.let_go(ONE, hash, b"a", "two") && stripe.let_go(ONE, hash, b"a", "one"));
         let locks = stripe.locks.as_ref().expect("one is left");
-        assert_eq!(locks.any_of(1), Some((Some(&b"b"[..]), &two)));
-        assert!(locks.has_slot(1, hash) && !locks.has_slot(2, hash) && locks.any_of(2).is_none());
-        assert!(stripe.let_go(1, hash, b"b", "two"));
+        assert_eq!(locks.any_of(ONE), Some((Some(&b"b"[..]), &two)));
+        assert!(locks.has_slot(ONE, hash) && !locks.has_slot(OTHER, hash) && locks.any_of(OTHER).is_none());
+        assert!(stripe.let_go(ONE, hash, b"b", "two"));
         assert!(stripe.locks.is_none());
     }
 
     #[test]
     fn keyspace_that_is_held_whole_holds_each_key_of_it_and_no_other() {
         let (mut stripe, hash, one): (_, _, Arc<str>) = (Stripe::default(), KeyHash(7 << 120), "one".into());
-        stripe.hold_whole(1, &one);
-        assert_eq!((stripe.holder(1, hash, b"a"), stripe.holder(2, hash, b"a")), (Some(&one), None));
-        assert!(!stripe.hold(1, hash, b"a", &"two".into()), "another has all of it");
+        stripe.hold_whole(ONE, &one);
+        assert_eq!((stripe.holder(ONE, hash, b"a"), stripe.holder(OTHER, hash, b"a")), (Some(&one), None));
+        assert!(!stripe.hold(ONE, hash, b"a", &"two".into()), "another has all of it");
         let locks = stripe.locks.as_ref().expect("it is held");
-        assert!(locks.has_slot(1, hash) && !locks.has_slot(2, hash));
-        assert_eq!((locks.any_of(1), locks.any_of(2)), (Some((None, &one)), None));
-        assert!(stripe.is_held_whole(1) && !stripe.is_held_whole(2));
-        stripe.let_whole_go(1, "two");
+        assert!(locks.has_slot(ONE, hash) && !locks.has_slot(OTHER, hash));
+        assert_eq!((locks.any_of(ONE), locks.any_of(OTHER)), (Some((None, &one)), None));
+        assert!(stripe.is_held_whole(ONE) && !stripe.is_held_whole(OTHER));
+        stripe.let_whole_go(ONE, "two");
         assert!(stripe.locks.is_some(), "two does not have it");
-        stripe.let_whole_go(1, "one");
+        stripe.let_whole_go(ONE, "one");
         assert!(stripe.locks.is_none());
     }
 }

@@ -21,12 +21,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::hash::STRIPES;
 use crate::time::ClockRecord;
-use journal::Seq;
+use journal::{Keyspace, Seq};
 use stripe::{Space, Stripe};
 
 /// The keyspace of prepared transactions (`staging`): no database is mapped to it, whose keyspaces begin at 1, so no command
 /// sees it, and it is alive all the same.
-pub(crate) const PREPARED_KEYSPACE: u32 = 0;
+pub(crate) const PREPARED_KEYSPACE: Keyspace = Keyspace(0);
 
 /// A stripe on cache lines of its own.
 #[derive(Debug, Default)]
@@ -92,22 +92,22 @@ impl Index {
     }
 
     /// The keyspace of database `db`, `None` beyond the last.
-    pub(crate) fn keyspace(&self, db: u16) -> Option<u32> {
-        self.mapping.get(usize::from(db)).map(|id| id.load(Ordering::Relaxed))
+    pub(crate) fn keyspace(&self, db: u16) -> Option<Keyspace> {
+        self.mapping.get(usize::from(db)).map(|id| Keyspace(id.load(Ordering::Relaxed)))
     }
 
     /// All keyspaces, by database number.
-    pub(crate) fn mapping(&self) -> Vec<u32> {
-        self.mapping.iter().map(|id| id.load(Ordering::Relaxed)).collect()
+    pub(crate) fn mapping(&self) -> Vec<Keyspace> {
+        self.mapping.iter().map(|id| Keyspace(id.load(Ordering::Relaxed))).collect()
     }
 
     /// The database that keyspace `id` serves, `None` for a dead one and for [`PREPARED_KEYSPACE`].
-    pub(crate) fn database(&self, id: u32) -> Option<u16> {
-        self.mapping.iter().position(|m| m.load(Ordering::Relaxed) == id).map(|db| db as u16)
+    pub(crate) fn database(&self, id: Keyspace) -> Option<u16> {
+        self.mapping.iter().position(|m| m.load(Ordering::Relaxed) == id.0).map(|db| db as u16)
     }
 
     /// Whether records of keyspace `id` count: it serves a database, or prepared transactions.
-    pub(crate) fn lives(&self, id: u32) -> bool {
+    pub(crate) fn lives(&self, id: Keyspace) -> bool {
         id == PREPARED_KEYSPACE || self.database(id).is_some()
     }
 
@@ -117,33 +117,33 @@ impl Index {
     }
 
     /// The next keyspace id that was never used.
-    pub(crate) fn next_keyspace(&self) -> u32 {
-        self.next_keyspace.load(Ordering::Relaxed)
+    pub(crate) fn next_keyspace(&self) -> Keyspace {
+        Keyspace(self.next_keyspace.load(Ordering::Relaxed))
     }
 
     /// Sets the mapping; the caller holds all stripes (or is alone, at recovery).
     ///
     /// Entries beyond the configured databases are ignored; missing ones keep what they have.
-    pub(crate) fn set_mapping(&self, mapping: &[u32], next_keyspace: u32, seq: Seq) {
+    pub(crate) fn set_mapping(&self, mapping: &[Keyspace], next_keyspace: Keyspace, seq: Seq) {
         let keys: Vec<u64> = mapping.iter().map(|&id| self.keys_of(id)).collect();
         for (slot, &id) in self.mapping.iter().zip(mapping) {
-            slot.store(id, Ordering::Relaxed);
+            slot.store(id.0, Ordering::Relaxed);
         }
         for (slot, keys) in self.keys.iter().zip(keys) {
             slot.store(keys as i64, Ordering::Relaxed);
         }
-        self.next_keyspace.fetch_max(next_keyspace, Ordering::Relaxed);
+        self.next_keyspace.fetch_max(next_keyspace.0, Ordering::Relaxed);
         self.mapping_seq.store(seq.0, Ordering::Relaxed);
     }
 
     /// Number of keys of keyspace `id`, 0 of a dead one. The caller holds a stripe.
-    pub(crate) fn keys_of(&self, id: u32) -> u64 {
+    pub(crate) fn keys_of(&self, id: Keyspace) -> u64 {
         let keys = self.database(id).map_or(0, |db| self.keys[usize::from(db)].load(Ordering::Acquire));
         keys.max(0) as u64
     }
 
     /// Adds `change` to the number of keys of keyspace `id`. The caller holds the stripes where they changed.
-    pub(crate) fn count_keys(&self, id: u32, change: i64) {
+    pub(crate) fn count_keys(&self, id: Keyspace, change: i64) {
         if change != 0
             && let Some(db) = self.database(id)
         {

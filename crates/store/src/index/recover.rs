@@ -11,7 +11,7 @@
 //!
 //! Out of scope: reading files, counting live bytes (`log`).
 
-use journal::{LogAddress, Seq};
+use journal::{Keyspace, LogAddress, Seq};
 
 use crate::error::StoreError;
 use crate::hash::KeyHash;
@@ -36,29 +36,29 @@ pub(crate) struct Owned {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SnapshotItem<'a> {
     /// A key, as far as the index knows it.
-    Slot { keyspace: u32, hash: KeyHash, address: LogAddress, shared: bool, deltas: &'a [Delta] },
+    Slot { keyspace: Keyspace, hash: KeyHash, address: LogAddress, shared: bool, deltas: &'a [Delta] },
     /// Some key with this hash expires then.
-    Expires { keyspace: u32, hash: KeyHash, expiry_ms: u64 },
+    Expires { keyspace: Keyspace, hash: KeyHash, expiry_ms: u64 },
 }
 
 /// Where the next slice of a snapshot begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SnapshotAt {
     /// Slots of `keyspace` from hash bits `bits` on.
-    Slots { keyspace: u32, bits: u64 },
+    Slots { keyspace: Keyspace, bits: u64 },
     /// Expiries of `keyspace` after `last`.
-    Expiries { keyspace: u32, last: Option<ExpiryEntry> },
+    Expiries { keyspace: Keyspace, last: Option<ExpiryEntry> },
 }
 
 impl SnapshotAt {
     /// The beginning of a stripe.
-    pub(crate) const START: Self = Self::Slots { keyspace: 0, bits: 0 };
+    pub(crate) const START: Self = Self::Slots { keyspace: Keyspace::NONE, bits: 0 };
 }
 
 /// A record as recovery meets it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Replayed {
-    pub(crate) keyspace: u32,
+    pub(crate) keyspace: Keyspace,
     pub(crate) hash: KeyHash,
     pub(crate) address: LogAddress,
     pub(crate) seq: Seq,
@@ -98,7 +98,7 @@ pub(crate) struct Replay {
 
 impl Index {
     /// The records of the key that `address` is part of; `None` when it is part of none.
-    pub(crate) fn owns(&self, keyspace: u32, hash: KeyHash, address: LogAddress) -> Option<Owned> {
+    pub(crate) fn owns(&self, keyspace: Keyspace, hash: KeyHash, address: LogAddress) -> Option<Owned> {
         let stripe = self.lock(hash.stripe());
         self.lives(keyspace).then_some(())?;
         let space = stripe.space(keyspace)?;
@@ -112,7 +112,7 @@ impl Index {
     /// the copy which it appends follows the source in the log with nothing of that key between; the index stays as it is until [`Index::turn`].
     pub(crate) fn append_if(
         &self,
-        keyspace: u32,
+        keyspace: Keyspace,
         hash: KeyHash,
         owned: &Owned,
         append: impl FnOnce() -> LogAddress,
@@ -132,7 +132,7 @@ impl Index {
     /// ones stay on top of it. `None` if the key moved on meanwhile: then the copy is dead.
     pub(crate) fn turn(
         &self,
-        keyspace: u32,
+        keyspace: Keyspace,
         hash: KeyHash,
         from: LogAddress,
         (to, bytes): (LogAddress, u64),
@@ -169,7 +169,7 @@ impl Index {
         let stripe = self.lock(number);
         let mapping = self.mapping();
         let (SnapshotAt::Slots { keyspace: from, .. } | SnapshotAt::Expiries { keyspace: from, .. }) = at;
-        let mut ids: Vec<u32> = stripe.spaces().map(|(id, _)| id).filter(|id| *id >= from).collect();
+        let mut ids: Vec<Keyspace> = stripe.spaces().map(|(id, _)| id).filter(|id| *id >= from).collect();
         ids.retain(|id| *id == PREPARED_KEYSPACE || mapping.contains(id));
         ids.sort_unstable();
         let mut left = budget;
@@ -195,7 +195,7 @@ impl Index {
     /// Adds slots of a checkpoint, all of stripe `number`, to an index that has not seen their keys.
     pub(crate) fn load_slots<'a>(
         &self,
-        keyspace: u32,
+        keyspace: Keyspace,
         number: usize,
         slots: impl Iterator<Item = LoadedSlot<'a>>,
     ) {
@@ -219,7 +219,7 @@ impl Index {
     /// Adds expiries of a checkpoint, all of stripe `number`.
     pub(crate) fn load_expiries(
         &self,
-        keyspace: u32,
+        keyspace: Keyspace,
         number: usize,
         expiries: impl Iterator<Item = (KeyHash, u64)>,
     ) {
@@ -250,7 +250,8 @@ impl Index {
     pub(crate) fn finish(&self) {
         for number in 0..crate::hash::STRIPES {
             let mut stripe = self.lock(number);
-            let dead: Vec<u32> = stripe.spaces().map(|(id, _)| id).filter(|id| !self.lives(*id)).collect();
+            let dead: Vec<Keyspace> =
+                stripe.spaces().map(|(id, _)| id).filter(|id| !self.lives(*id)).collect();
             for id in dead {
                 stripe.take_space(id).into_iter().for_each(|space| self.defer_free(space));
             }
@@ -393,7 +394,7 @@ impl Space {
     fn snapshot_slots(
         &self,
         stripe: usize,
-        keyspace: u32,
+        keyspace: Keyspace,
         from: u64,
         left: &mut usize,
         visit: &mut dyn FnMut(SnapshotItem<'_>),
@@ -427,7 +428,7 @@ impl Space {
     fn snapshot_expiries(
         &self,
         stripe: usize,
-        keyspace: u32,
+        keyspace: Keyspace,
         last: Option<ExpiryEntry>,
         left: &mut usize,
         visit: &mut dyn FnMut(SnapshotItem<'_>),
@@ -462,7 +463,7 @@ mod tests {
     use crate::hash::{KeyHasher, STRIPES};
     use crate::testlog::at;
 
-    const KEYSPACE: u32 = 1;
+    const KEYSPACE: Keyspace = Keyspace(1);
 
     struct Bench {
         index: Index,
@@ -617,7 +618,7 @@ mod tests {
                     let stripes: Vec<_> = (0..STRIPES).map(|number| bench.index.lock(number)).collect();
                     let mut mapping = bench.index.mapping();
                     mapping.swap(0, usize::from(DATABASES) - 1);
-                    bench.index.set_mapping(&mapping, 0, Seq(seq));
+                    bench.index.set_mapping(&mapping, Keyspace::NONE, Seq(seq));
                     drop(stripes);
                 }
                 done.store(true, Ordering::Release);

@@ -19,7 +19,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
 
-use journal::{LogAddress, Seq};
+use journal::{Keyspace, LogAddress, Seq};
 
 use crate::error::StoreError;
 use crate::evict::Tracking;
@@ -39,7 +39,7 @@ use crate::watch::Watches;
 /// One stripe.
 #[derive(Debug, Default)]
 pub(crate) struct Stripe {
-    spaces: Vec<(u32, Space)>,
+    spaces: Vec<(Keyspace, Space)>,
     pending: VecDeque<Pending>,
     /// Keys that transactions watch.
     pub(crate) watches: Watches,
@@ -205,7 +205,7 @@ pub(crate) fn chain(seq: Seq, deltas: &[Delta]) -> Option<Seq> {
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     seq: Seq,
-    keyspace: u32,
+    keyspace: Keyspace,
     hash: KeyHash,
 }
 
@@ -408,7 +408,7 @@ impl Space {
     /// Looks for `key` among all candidates of `hash`; `keyspace` is that of this space.
     pub(crate) fn seek<'a>(
         &'a self,
-        (keyspace, hash): (u32, KeyHash),
+        (keyspace, hash): (Keyspace, KeyHash),
         key: &[u8],
         prepared: &'a Prepared,
     ) -> Seek<'a> {
@@ -575,12 +575,12 @@ pub(crate) fn hot_bytes(word: &Word) -> i64 {
 
 impl Stripe {
     /// The space of `keyspace`, if it has any slots.
-    pub(crate) fn space(&self, keyspace: u32) -> Option<&Space> {
+    pub(crate) fn space(&self, keyspace: Keyspace) -> Option<&Space> {
         self.spaces.iter().find(|(id, _)| *id == keyspace).map(|(_, space)| space)
     }
 
     /// The space of `keyspace`, created when missing.
-    pub(crate) fn space_mut(&mut self, keyspace: u32) -> &mut Space {
+    pub(crate) fn space_mut(&mut self, keyspace: Keyspace) -> &mut Space {
         let at = self.spaces.iter().position(|(id, _)| *id == keyspace).unwrap_or_else(|| {
             let mut space = Space::default();
             space.table.track(self.tracking, 0);
@@ -591,12 +591,12 @@ impl Stripe {
     }
 
     /// The space of `keyspace`, if it has any slots, to change.
-    pub(crate) fn existing_space_mut(&mut self, keyspace: u32) -> Option<&mut Space> {
+    pub(crate) fn existing_space_mut(&mut self, keyspace: Keyspace) -> Option<&mut Space> {
         self.spaces.iter_mut().find(|(id, _)| *id == keyspace).map(|(_, space)| space)
     }
 
     /// Drops an expiry that no key has any more.
-    pub(crate) fn drop_stale(&mut self, keyspace: u32, entry: ExpiryEntry) {
+    pub(crate) fn drop_stale(&mut self, keyspace: Keyspace, entry: ExpiryEntry) {
         let Some(space) = self.existing_space_mut(keyspace) else { return };
         let before = space.side_bytes();
         space.expiry.drop_stale(entry);
@@ -617,12 +617,12 @@ impl Stripe {
     }
 
     /// All spaces, with their keyspace.
-    pub(crate) fn spaces(&self) -> impl Iterator<Item = (u32, &Space)> {
+    pub(crate) fn spaces(&self) -> impl Iterator<Item = (Keyspace, &Space)> {
         self.spaces.iter().map(|(id, space)| (*id, space))
     }
 
     /// Takes the space of a dead keyspace out.
-    pub(crate) fn take_space(&mut self, keyspace: u32) -> Option<Space> {
+    pub(crate) fn take_space(&mut self, keyspace: Keyspace) -> Option<Space> {
         let at = self.spaces.iter().position(|(id, _)| *id == keyspace)?;
         Some(self.spaces.swap_remove(at).1)
     }
@@ -630,7 +630,7 @@ impl Stripe {
     /// Looks for `key`.
     pub(crate) fn seek<'a>(
         &'a self,
-        keyspace: u32,
+        keyspace: Keyspace,
         hash: KeyHash,
         key: &[u8],
         prepared: &'a Prepared,
@@ -642,7 +642,7 @@ impl Stripe {
     }
 
     /// Remembers that the slot of a removal may go once `seq` is released.
-    pub(crate) fn await_release(&mut self, seq: Seq, keyspace: u32, hash: KeyHash) {
+    pub(crate) fn await_release(&mut self, seq: Seq, keyspace: Keyspace, hash: KeyHash) {
         self.pending.push_back(Pending { seq, keyspace, hash });
     }
 
@@ -661,7 +661,7 @@ impl Stripe {
         false
     }
 
-    fn drop_removed(&mut self, seq: Seq, keyspace: u32, hash: KeyHash) {
+    fn drop_removed(&mut self, seq: Seq, keyspace: Keyspace, hash: KeyHash) {
         let Some((_, space)) = self.spaces.iter_mut().find(|(id, _)| *id == keyspace) else { return };
         let removed = space.table.candidates(hash).find(|spot| {
             let object = space.table.word(*spot).object();

@@ -19,7 +19,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use journal::LogAddress;
+use journal::{Keyspace, LogAddress};
 use vfs::Vfs;
 
 use super::checkpoint::{Area, Encoder, Entry, Expiry, Header, SegmentLive};
@@ -47,7 +47,7 @@ pub(crate) struct Capture {
 pub(crate) struct Survivor {
     /// Where the record lies.
     pub(crate) address: LogAddress,
-    pub(crate) keyspace: u32,
+    pub(crate) keyspace: Keyspace,
     /// As much of it as the index keeps.
     pub(crate) hash: KeyHash,
 }
@@ -222,7 +222,7 @@ mod tests {
     fn survivor(segment: u32, at: u32) -> Survivor {
         Survivor {
             address: LogAddress::unpack(u64::from(segment) << 32 | u64::from(at)),
-            keyspace: 1,
+            keyspace: Keyspace(1),
             hash: KeyHash(0),
         }
     }

@@ -54,7 +54,7 @@
 //!
 //! Out of scope: I/O (`checkpoint_file`), capture (`capture`), what to do with entries (`recovery`).
 
-use journal::{LogAddress, Seq};
+use journal::{Keyspace, LogAddress, Seq};
 
 use crate::hash::STRIPES;
 use crate::index::stripe::Delta;
@@ -104,7 +104,7 @@ pub(crate) struct Expiry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Area {
     /// Keyspace id.
-    pub(crate) keyspace: u32,
+    pub(crate) keyspace: Keyspace,
     /// Stripe of the index.
     pub(crate) stripe: u16,
 }
@@ -128,9 +128,9 @@ pub(crate) enum Block {
         /// The effect that last changed it.
         seq: Seq,
         /// First keyspace id that was never used.
-        next_keyspace: u32,
+        next_keyspace: Keyspace,
         /// Keyspace ids by database number.
-        mapping: Vec<u32>,
+        mapping: Vec<Keyspace>,
     },
     /// Live share of segments.
     Segments(Vec<SegmentLive>),
@@ -183,7 +183,7 @@ impl Encoder {
             out: encode_header(header).to_vec(),
             ordinal: 0,
             entries: 0,
-            area: Area { keyspace: 0, stripe: 0 },
+            area: NO_AREA,
             plain: Vec::new(),
             expiries: Vec::new(),
             chained: Vec::new(),
@@ -192,17 +192,17 @@ impl Encoder {
     }
 
     /// Adds the mapping.
-    pub(crate) fn mapping(&mut self, seq: Seq, next_keyspace: u32, mapping: &[u32]) {
+    pub(crate) fn mapping(&mut self, seq: Seq, next_keyspace: Keyspace, mapping: &[Keyspace]) {
         let mut body = seq.0.to_le_bytes().to_vec();
-        body.extend(next_keyspace.to_le_bytes());
-        mapping.iter().for_each(|id| body.extend(id.to_le_bytes()));
-        self.block(KIND_MAPPING, Area { keyspace: 0, stripe: 0 }, mapping.len(), &body);
+        body.extend(next_keyspace.0.to_le_bytes());
+        mapping.iter().for_each(|id| body.extend(id.0.to_le_bytes()));
+        self.block(KIND_MAPPING, NO_AREA, mapping.len(), &body);
     }
 
     /// Adds the newest clock record.
     pub(crate) fn clock(&mut self, seq: Seq, record: &ClockRecord) {
         let body = [&seq.0.to_le_bytes()[..], &encode_clock(record)].concat();
-        self.block(KIND_CLOCK, Area { keyspace: 0, stripe: 0 }, 1, &body);
+        self.block(KIND_CLOCK, NO_AREA, 1, &body);
     }
 
     /// Adds what lives in each segment.
@@ -214,7 +214,7 @@ impl Encoder {
                 body.extend(live.records.to_le_bytes());
                 body.extend(live.bytes.to_le_bytes());
             }
-            self.block(KIND_SEGMENTS, Area { keyspace: 0, stripe: 0 }, chunk.len(), &body);
+            self.block(KIND_SEGMENTS, NO_AREA, chunk.len(), &body);
         }
     }
 
@@ -260,7 +260,7 @@ impl Encoder {
     pub(crate) fn finish(mut self) -> Vec<u8> {
         self.end_area();
         let body = self.entries.to_le_bytes();
-        self.block(KIND_END, Area { keyspace: 0, stripe: 0 }, 1, &body);
+        self.block(KIND_END, NO_AREA, 1, &body);
         self.out
     }
 
@@ -325,7 +325,7 @@ impl Encoder {
         put(header, 4, &(body.len() as u32).to_le_bytes());
         put(header, 8, &self.ordinal.to_le_bytes());
         put(header, 12, &(count as u32).to_le_bytes());
-        put(header, 16, &area.keyspace.to_le_bytes());
+        put(header, 16, &area.keyspace.0.to_le_bytes());
         put(header, 20, &kind.to_le_bytes());
         put(header, 22, &area.stripe.to_le_bytes());
         self.out.extend_from_slice(body);
@@ -396,8 +396,10 @@ impl Decoder {
         }
         self.ordinal += 1;
         let count = u32_at(header, 12) as usize;
-        let area =
-            Area { keyspace: u32_at(header, 16), stripe: u16::from_le_bytes([header[22], header[23]]) };
+        let area = Area {
+            keyspace: Keyspace(u32_at(header, 16)),
+            stripe: u16::from_le_bytes([header[22], header[23]]),
+        };
         if usize::from(area.stripe) >= STRIPES {
             return Err(FormatError::Content("a stripe that no index has"));
         }
@@ -419,8 +421,8 @@ fn decode_body(kind: u16, area: Area, count: usize, body: &[u8]) -> Result<Block
     match kind {
         KIND_MAPPING if body.len() == 12 + count * 4 => Ok(Block::Mapping {
             seq: Seq(u64_at(body, 0)),
-            next_keyspace: u32_at(body, 8),
-            mapping: (0..count).map(|at| u32_at(body, 12 + at * 4)).collect(),
+            next_keyspace: Keyspace(u32_at(body, 8)),
+            mapping: (0..count).map(|at| Keyspace(u32_at(body, 12 + at * 4))).collect(),
         }),
         KIND_SEGMENTS if body.len() == count * SEGMENT_ENTRY_BYTES => {
             let live = body.chunks_exact(SEGMENT_ENTRY_BYTES).map(|at| SegmentLive {
@@ -540,6 +542,8 @@ pub(crate) const BLOCK_HEADER_SIZE_BYTES: usize = 32;
 /// Most bytes of a block's body, a chain of more deltas than fit excepted by folding it first.
 pub(crate) const BODY_SIZE_BYTES_MAX: usize = 256 * 1024;
 
+/// Of blocks that are of no area.
+const NO_AREA: Area = Area { keyspace: Keyspace::NONE, stripe: 0 };
 const MAGIC: [u8; 4] = *b"EKC1";
 const VERSION: u16 = 2;
 const READER_VERSION_MIN: u16 = 2;
@@ -605,11 +609,11 @@ mod tests {
 
     fn small() -> Vec<u8> {
         let mut encoder = Encoder::new(&HEADER);
-        encoder.mapping(Seq(9), 18, &[1, 17, 3]);
+        encoder.mapping(Seq(9), Keyspace(18), &[1, 17, 3].map(Keyspace));
         let ceilings = vec![Ceiling { wall_ms: 5, seq: Seq(6) }];
         encoder.clock(Seq(8), &ClockRecord { boot: 1, uptime_us: 2, server_us: 3, wall_us: 4, ceilings });
         encoder.segments(&[SegmentLive { segment: 2, records: 3, bytes: 528 }]);
-        let area = Area { keyspace: 17, stripe: 255 };
+        let area = Area { keyspace: Keyspace(17), stripe: 255 };
         encoder.entry(area, entry(0x0102_0304_0506_0708, 0));
         encoder.entry(area, entry(0x2223, 2));
         encoder.expiry(area, Expiry { bits: 0x2223, tag: 7, expiry_ms: 1_900_000_000_000 });
@@ -681,7 +685,7 @@ mod tests {
             let mut encoder = Encoder::new(&HEADER);
             let (mut entries, mut expiries) = (Vec::new(), Vec::new());
             for (stripe, bits, expiry_ms, deltas) in rows {
-                let area = Area { keyspace: 1, stripe };
+                let area = Area { keyspace: Keyspace(1), stripe };
                 encoder.entry(area, entry(bits, deltas));
                 entries.push((stripe, entry(bits, deltas)));
                 if expiry_ms != 0 {
@@ -708,7 +712,7 @@ mod tests {
     #[test]
     fn large_area_is_cut_into_bounded_blocks() {
         let mut encoder = Encoder::new(&HEADER);
-        let area = Area { keyspace: 1, stripe: 0 };
+        let area = Area { keyspace: Keyspace(1), stripe: 0 };
         (0..50_000).for_each(|bits| encoder.entry(area, entry(bits, 0)));
         let (_, blocks) = decode(&encoder.finish()).expect("whole");
         assert!(blocks.len() > 6, "{} blocks", blocks.len());

@@ -212,9 +212,7 @@ const PREFIX: &str = "checkpoint-";
 
 #[cfg(test)]
 mod tests {
-    use journal::LogAddress;
-
-    use journal::Seq;
+    use journal::{Keyspace, LogAddress, Seq};
 
     use super::*;
     use crate::log::checkpoint::{Area, Encoder, Entry};
@@ -234,7 +232,7 @@ mod tests {
         for bits in 0..count {
             let entry =
                 Entry { bits, tag: 1, address: LogAddress::unpack(bits), shared: false, deltas: Vec::new() };
-            encoder.entry(Area { keyspace: 1, stripe: 3 }, entry);
+            encoder.entry(Area { keyspace: Keyspace(1), stripe: 3 }, entry);
         }
         encoder.finish()
     }

@@ -21,8 +21,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use journal::{
-    Class, Draft, Journal, JournalError, LogAddress, ReadError, RecordView, Records, Refusal, Scanner,
-    SegmentId, Seq,
+    Class, Draft, Journal, JournalError, Keyspace, LogAddress, ReadError, RecordView, Records, Refusal,
+    Scanner, SegmentId, Seq,
 };
 
 use super::capture::Survivor;
@@ -67,7 +67,7 @@ enum Rest {
 /// A record that the index points at.
 #[derive(Debug)]
 struct Found {
-    keyspace: u32,
+    keyspace: Keyspace,
     hash: KeyHash,
     address: LogAddress,
     kind: u8,
@@ -248,7 +248,7 @@ enum Appended {
 impl Found {
     /// Adds those of `records` that the index points at to `found`; what tells is prefetched for all of them at once.
     fn among(records: Records<'_>, context: Context<'_>, found: &mut Vec<Self>) {
-        let (mut keys, mut count) = ([(0, KeyHash(0)); AHEAD_KEYS_MAX], 0);
+        let (mut keys, mut count) = ([(Keyspace::NONE, KeyHash(0)); AHEAD_KEYS_MAX], 0);
         for view in records.iter() {
             if let Some(key) = key_of(&view) {
                 keys[count] = (view.header.keyspace, context.hasher.hash(key));

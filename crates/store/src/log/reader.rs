@@ -215,7 +215,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use journal::Seq;
+    use journal::{Keyspace, Seq};
 
     use super::*;
     use std::collections::HashSet;
@@ -255,7 +255,9 @@ mod tests {
     }
 
     fn fetch(readers: &Readers, mut prepared: Prepared, addresses: &[u64]) -> Prepared {
-        addresses.iter().for_each(|&address| prepared.want_record(Sought::base(at(address), 1, KeyHash(0))));
+        addresses
+            .iter()
+            .for_each(|&address| prepared.want_record(Sought::base(at(address), Keyspace(1), KeyHash(0))));
         let (sender, receiver) = mpsc::channel();
         readers.submit(prepared, Box::new(move |prepared| sender.send(prepared).expect("the test waits")));
         receiver.recv().expect("every fetch is completed")
@@ -302,7 +304,7 @@ mod tests {
         let (sender, receiver) = mpsc::channel();
         for address in 0..50 {
             let mut prepared = Prepared::default();
-            prepared.want_record(Sought::base(at(address), 1, KeyHash(0)));
+            prepared.want_record(Sought::base(at(address), Keyspace(1), KeyHash(0)));
             let sender = sender.clone();
             readers.submit(prepared, Box::new(move |_| sender.send(address).expect("the test waits")));
         }

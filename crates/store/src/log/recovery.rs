@@ -21,7 +21,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, mpsc};
 
 use journal::{
-    FooterEntry, LogAddress, Lsn, RecordView, Recovery, SegmentInfo, SegmentState, Seq, record_flags,
+    FooterEntry, Keyspace, LogAddress, Lsn, RecordView, Recovery, SegmentInfo, SegmentState, Seq,
+    record_flags,
 };
 
 use super::capture::Published;
@@ -125,7 +126,7 @@ struct Loader<'a> {
     folder: u128,
     foreign: bool,
     /// Segments that are not there and that entries point into, by keyspace: fine only where the keyspace is dead.
-    missing: BTreeSet<(u32, u32)>,
+    missing: BTreeSet<(Keyspace, u32)>,
     average_bytes: BTreeMap<u32, u64>,
 }
 
@@ -181,7 +182,7 @@ impl<'a> Loader<'a> {
     }
 
     /// Sets the live counters: counts are exact, bytes are as the checkpoint's averages say.
-    fn finish(self, liveness: &Liveness) -> BTreeSet<(u32, u32)> {
+    fn finish(self, liveness: &Liveness) -> BTreeSet<(Keyspace, u32)> {
         for (segment, records) in self.counted.into_iter().filter(|(_, records)| *records > 0) {
             let average = self.average_bytes.get(&segment).copied().unwrap_or(0);
             liveness.set(segment, Live { records, bytes: records * average });
@@ -320,7 +321,7 @@ impl Replayer<'_> {
             if ahead.is_empty() {
                 return Ok(());
             }
-            let mut keys = [(0, KeyHash(0)); AHEAD_KEYS_MAX];
+            let mut keys = [(Keyspace::NONE, KeyHash(0)); AHEAD_KEYS_MAX];
             keys.iter_mut().zip(&ahead).for_each(|(key, item)| *key = (item.entry.keyspace, hash(item)));
             self.index.prefetch(&keys[..ahead.len()]);
             ahead.drain(..).try_for_each(|item| self.replay_keyed(&item.entry, item.since))?;

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use journal::Keyspace;
+
 use super::image::{self, Change, Entry, Image, Move};
 use super::{Intent, Workspace};
 use crate::Store;
@@ -216,7 +218,7 @@ impl Store {
         };
         for Move { db, from } in &branch.moves {
             let keyspace = mapped(*db)?;
-            from.map_or(Ok(0), mapped)?;
+            from.map_or(Ok(Keyspace::NONE), mapped)?;
             (0..STRIPES).for_each(|number| self.index.lock(number).hold_whole(keyspace, &branch.id));
         }
         let mut locks = 0;

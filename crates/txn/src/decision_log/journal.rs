@@ -37,7 +37,8 @@ use std::time::Duration;
 
 use clock::Clock;
 use journal::{
-    Class, Draft, Driver, Hooks, Journal, JournalError, LogAddress, Recovery, Refusal, Seq, footprint,
+    Class, Draft, Driver, Hooks, Journal, JournalError, Keyspace, LogAddress, Recovery, Refusal, Seq,
+    footprint,
 };
 use vfs::Vfs;
 
@@ -132,7 +133,7 @@ impl DecisionLog for JournalLog {
         let Inner { journal, shared, .. } = &*self.inner;
         let key = key(tx);
         let parts = [&key[..], record];
-        let draft = Draft::new(KIND_DECISION, 0, &parts);
+        let draft = Draft::new(KIND_DECISION, Keyspace::NONE, &parts);
         let len = draft.payload_len();
         let credits = journal.reserve(footprint([len]), Class::Write).map_err(|refusal| refused(&refusal))?;
         let mut state = shared.state();
@@ -306,7 +307,7 @@ impl Inner {
     fn append_start(&self, node: &NodeName, epoch: u32, born: u32) -> Result<Arc<Gate>, OpenError> {
         let (epoch, born) = (epoch.to_le_bytes(), born.to_le_bytes());
         let parts = [&epoch[..], &born[..], node.as_str().as_bytes()];
-        let draft = Draft::new(KIND_START, 0, &parts);
+        let draft = Draft::new(KIND_START, Keyspace::NONE, &parts);
         let payload_len = draft.payload_len();
         let credits = self.await_credits(footprint([payload_len]), Class::Reclaim)?;
         let (gate, mut one) = (Arc::new(Gate::default()), One::default());
@@ -453,7 +454,11 @@ impl State {
         match journal.reserve(footprint([payload.len() as u32]), Class::Reclaim) {
             Ok(credits) => {
                 let parts = [&payload[..]];
-                journal.append(credits, &[Draft::new(KIND_REMOVAL, 0, &parts)], &mut One::default());
+                journal.append(
+                    credits,
+                    &[Draft::new(KIND_REMOVAL, Keyspace::NONE, &parts)],
+                    &mut One::default(),
+                );
                 self.removals.clear();
             }
             Err(_) if self.removals.len() >= REMOVALS_MAX => self.removals.clear(),

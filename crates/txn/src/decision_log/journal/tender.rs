@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use journal::{Class, Draft, SegmentInfo, SegmentState, footprint};
+use journal::{Class, Draft, Keyspace, SegmentInfo, SegmentState, footprint};
 
 use super::records::{KIND_DECISION, KIND_START};
 use super::{Inner, Live, One, START};
@@ -91,7 +91,8 @@ impl Inner {
         let parts = [&payload[..]];
         let kind = if tx == START { KIND_START } else { KIND_DECISION };
         let mut one = One::default();
-        let seq = self.journal.append(credits, &[Draft::new(kind, 0, &parts)], &mut one).last_seq;
+        let seq =
+            self.journal.append(credits, &[Draft::new(kind, Keyspace::NONE, &parts)], &mut one).last_seq;
         state.ledger.put(tx, Live { address: one.address(), ..live }, seq);
         true
     }
