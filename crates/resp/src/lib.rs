@@ -39,4 +39,4 @@ pub use error::{DecodeError, ProtocolError};
 pub use number::parse_i64;
 pub use request::{Limits, Parsed, RequestParser};
 pub use value::{Value, decode_value, encode_command, skip_value};
-pub use writer::Writer;
+pub use writer::{Writer, double_text};

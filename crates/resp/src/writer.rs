@@ -223,7 +223,8 @@ impl<'a> Writer<'a> {
 }
 
 /// `number` as Redis 7.2 prints it: shortest, `inf` and `nan` by name, an exponent only for very large or small ones.
-fn double_text(number: f64) -> String {
+#[must_use]
+pub fn double_text(number: f64) -> String {
     if number.is_nan() {
         return "nan".to_owned();
     }

@@ -16,6 +16,7 @@ use store::{Access, Found, KeyRef, Moment, Store};
 
 use crate::copies::Copied;
 pub(crate) use crate::failure::{Failure, Outcome, text};
+use crate::ready::Ready;
 use crate::tuned::Tuned;
 
 /// What a data handler works on.
@@ -36,6 +37,8 @@ pub(crate) struct Data<'a, 's> {
     pub lookups: Cell<(u32, u32)>,
     /// Large values that belong into the reply, and are not copied while the keys are locked.
     pub attached: RefCell<Attachments>,
+    /// What it does when it finds nothing that it could wait for.
+    pub ready: Ready<'a>,
 }
 
 /// A large value of a reply, or part of one, and the index in the buffer of replies before which it belongs.

@@ -70,6 +70,14 @@ impl Command {
         self.keys.iter().map(of_spec).sum()
     }
 
+    /// Whether an argument that counts keys is no number, or one that cannot be.
+    pub fn has_miscounted_keys(&self, args: ArgsView<'_>) -> bool {
+        self.keys.iter().filter(|spec| spec.is_counted).any(|spec| {
+            let (first, last) = spec.range(args);
+            last < first as i64
+        })
+    }
+
     /// Calls `found` with the index of each key among `args`, in order.
     pub fn each_key(&self, args: ArgsView<'_>, mut found: impl FnMut(usize)) {
         for spec in self.keys {

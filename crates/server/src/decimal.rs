@@ -17,6 +17,11 @@ pub(crate) fn sum(a: &[u8], b: &[u8]) -> Option<Option<String>> {
     Some(sum.is_finite().then(|| trimmed(format!("{sum:.DECIMALS$}"))))
 }
 
+/// A number as `strtod` reads it, infinities included; `None` for all else.
+pub(crate) fn parse(text: &[u8]) -> Option<f64> {
+    float(text)
+}
+
 /// The number in units of 10^-17, rounded to them, if it is decimal and fits.
 fn scaled(text: &[u8]) -> Option<i128> {
     let (mantissa, exponent) = match text.iter().position(|byte| byte.eq_ignore_ascii_case(&b'e')) {

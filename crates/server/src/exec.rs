@@ -38,6 +38,7 @@ use crate::long::job::{Job, Work};
 use crate::lookup::Entry;
 use crate::outcome::{Executed, Ran};
 use crate::pubsub::{CHANNEL_BYTES_MAX, SLICE_STEPS};
+use crate::ready::Ready;
 use crate::request::Request;
 use crate::run::{Body, Effects, Halt, Plan, Step, Within, collect_keys};
 use crate::server::Server;
@@ -103,7 +104,8 @@ impl<'a> Run<'a> {
             collect_keys(queued.entry, db, args, &mut keys);
             within.access.turn_to(&keys);
         }
-        let answered = within.step(number, Step { handler, args, db, resp3 }, out)?;
+        let answered =
+            within.step(number, Step { handler, args, db, resp3, ready: Ready::default() }, out)?;
         let (hits, misses) = answered.lookups;
         executed.lookups = (executed.lookups.0 + hits, executed.lookups.1 + misses);
         executed.attached.append(answered.attached);

@@ -20,6 +20,7 @@ use store::{KeyRef, Scope};
 use ticket::Ticket;
 
 use crate::admission::{admit, paused_until, queue, runs_in_multi};
+use crate::blocked::{self, Resumed};
 use crate::call::{DataFn, Failure};
 use crate::calls::Ending;
 use crate::capture::recorder;
@@ -33,8 +34,9 @@ use crate::long::beside;
 use crate::long::job::{Job, Work};
 use crate::lookup::Entry;
 use crate::outcome::Ran;
+use crate::ready::Ready;
 use crate::request::Request;
-use crate::run::{Effects, Plan, Single, Step, collect_keys};
+use crate::run::{Answered, Effects, Plan, Single, Step, collect_keys};
 use crate::server::Server;
 use crate::session::Session;
 use crate::subscriptions::Outbox;
@@ -127,6 +129,7 @@ pub(crate) fn conclude(
 ) -> Verdict {
     match result {
         Ok(ran) => {
+            blocked::serve_changed(server);
             if ran.failed {
                 tx::spoil(server, session, request.args, &out[start..]);
             }
@@ -223,9 +226,14 @@ fn run_data(
     request: &Request<'_>,
     out: &mut Vec<u8>,
 ) -> Result<Ran, Unready> {
-    if server.long.is_long(session.db, entry, request.args) {
+    let blocks = entry.command.flags.has(Flags::BLOCKING);
+    if !blocks && server.long.is_long(session.db, entry, request.args) {
         return Err(Unready::Beside(Job::new(session, entry, request, Work::Data(run))));
     }
+    let turn = match blocked::resume(server, session, request.now, out) {
+        Resumed::Runs(turn) => turn,
+        Resumed::Ended(result) => return result,
+    };
     let mut prepared = session.take_prepared();
     let one;
     let many;
@@ -246,18 +254,10 @@ fn run_data(
             &many
         }
     };
-    let scope = match entry.command.kind {
-        Kind::Everything => Scope::Everything,
-        Kind::Walk => Scope::Walk,
-        _ => match (keys, request.foreseen) {
-            ([key], Some(foreseen)) if std::ptr::eq(key.key, request.args.get(Request::FORESEEN_ARG)) => {
-                Scope::Foreseen(key, foreseen)
-            }
-            _ => Scope::Keys(keys),
-        },
-    };
+    let scope = scope_of(entry, request, keys);
     let Caller { db, resp3, uses } = session.caller();
-    let step = Step { handler: run, args: request.args, db, resp3 };
+    let ready = if blocks { Ready::Waits } else { Ready::AnswersAtOnce };
+    let step = Step { handler: run, args: request.args, db, resp3, ready };
     let plan = Plan {
         scope,
         prepared: &prepared,
@@ -269,11 +269,32 @@ fn run_data(
     let mut copies = session.take_copies();
     let body = Single { step, stored: entry.command.stored };
     match server.runner().run(&body, plan, &mut copies, out) {
-        Ok((answered, ticket)) => Ok(Ran::answered(answered, ticket)),
+        Ok((Answered { blocked: Some(timeout), .. }, _)) => {
+            blocked::wait(server, session, (entry, run), request, (timeout, turn), out)
+        }
+        Ok((answered, ticket)) => {
+            blocked::end(server, session, turn);
+            Ok(Ran::answered(answered, ticket))
+        }
         Err((stop, wanted)) => {
             prepared.want(wanted);
-            halted::wait(server, stop, session, (prepared, copies), keys, out)
+            let result = halted::wait(server, stop, session, (prepared, copies), keys, out);
+            if result.is_ok() {
+                blocked::end(server, session, turn);
+            }
+            result
         }
+    }
+}
+
+fn scope_of<'a>(entry: &Entry, request: &Request<'_>, keys: &'a [KeyRef<'a>]) -> Scope<'a> {
+    match (entry.command.kind, keys, request.foreseen) {
+        (Kind::Everything, ..) => Scope::Everything,
+        (Kind::Walk, ..) => Scope::Walk,
+        (_, [key], Some(foreseen)) if std::ptr::eq(key.key, request.args.get(Request::FORESEEN_ARG)) => {
+            Scope::Foreseen(key, foreseen)
+        }
+        _ => Scope::Keys(keys),
     }
 }
 

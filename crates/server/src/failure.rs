@@ -1,6 +1,7 @@
 //! Why a handler wrote no reply, and error texts that several commands answer with.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use clock::Nanos;
 use store::Stop;
@@ -23,6 +24,8 @@ pub(crate) enum Failure {
     Make(Splice),
     /// Call again at this time, or when woken.
     Wait(Nanos),
+    /// It found nothing, and waits this long for something; for ever if it is `None`.
+    Blocked(Option<Duration>),
 }
 
 impl From<Stop> for Failure {

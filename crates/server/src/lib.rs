@@ -26,6 +26,7 @@
 
 mod admission;
 mod arguments;
+mod blocked;
 mod call;
 mod calls;
 mod capture;
@@ -46,6 +47,7 @@ mod handlers;
 mod held;
 mod latency;
 mod later;
+mod lines;
 mod long;
 mod lookup;
 mod message;
@@ -57,6 +59,7 @@ mod payload;
 mod peers;
 mod protocol;
 mod pubsub;
+mod ready;
 mod request;
 mod run;
 mod secrets;

@@ -8,6 +8,7 @@ use ticket::Ticket;
 
 use crate::capture::running::{Chunk, Last};
 use crate::long::job::Done;
+use crate::outcome::Served;
 use crate::traffic::{Payload, Weight};
 use crate::tx::answer::Answer;
 
@@ -32,6 +33,8 @@ pub enum Message {
     Answered(VecDeque<Answer>),
     /// A long command has run, or was stopped.
     LongDone(Box<Done>),
+    /// What a command that waited for an element came to.
+    Served(Box<Served>),
     /// Work on a thread of its own is done.
     Done(Result<(), StoreError>),
 }

@@ -17,9 +17,16 @@ pub(crate) struct Ran {
     pub(crate) attached: Attachments,
 }
 
+/// The reply to a command that waited for an element.
+#[derive(Debug)]
+pub struct Served {
+    pub(crate) reply: Vec<u8>,
+    pub(crate) ran: Ran,
+}
+
 impl Ran {
     /// Of a data command.
-    pub(crate) fn answered(Answered { failed, lookups, attached }: Answered, ticket: Ticket) -> Self {
+    pub(crate) fn answered(Answered { failed, lookups, attached, .. }: Answered, ticket: Ticket) -> Self {
         Self { ticket, failed, lookups, attached }
     }
 

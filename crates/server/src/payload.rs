@@ -3,12 +3,12 @@
 //! ```text
 //!  | "EVK" | version u8 = 1 | kind u8 | value | crc32c of all before, u32 little-endian |
 //!
-//!  kind 1 string: its bytes     2 hash, 3 set: all elements (`store::Packed::dump`), one or more
+//!  kind 1 string: its bytes     2 hash, 3 set, 4 list, 5 sorted set: all elements (`store::Packed::dump`), one or more
 //! ```
 //!
 //! Not Redis's RDB payload: neither server takes the other's, and the checksum says so.
 
-use store::{Edit, Packed, Shape, ValueKind};
+use store::{Shape, ValueKind};
 
 /// The payload of a string.
 pub(crate) fn encode(value: &[u8]) -> Vec<u8> {
@@ -17,9 +17,7 @@ pub(crate) fn encode(value: &[u8]) -> Vec<u8> {
 
 /// The collection in the value of a payload; `None` if it is none, or empty. `tag_of` is [`store::Access::tag`].
 pub(crate) fn load(shape: Shape, dump: &[u8], tag_of: impl Fn(&[u8]) -> u16) -> Option<Vec<u8>> {
-    let mut edit = Edit::new(Packed::empty(shape));
-    edit.load(dump, tag_of)?;
-    (!edit.is_empty()).then(|| edit.encode())
+    store::load(shape, dump, tag_of).filter(|_| !dump.is_empty())
 }
 
 /// What the payload of such a value begins with: magic, version, and kind.
@@ -28,6 +26,8 @@ pub(crate) const fn head(kind: ValueKind) -> [u8; 5] {
         ValueKind::String => 1,
         ValueKind::Hash => 2,
         ValueKind::Set => 3,
+        ValueKind::List => 4,
+        ValueKind::SortedSet => 5,
     };
     [b'E', b'V', b'K', 1, kind]
 }
@@ -50,7 +50,7 @@ pub(crate) fn seal(value: &[u8], rest: &mut [u8]) {
 /// Type and value in a payload of DUMP; `None` for everything else, whatever its bytes.
 pub(crate) fn decode(payload: &[u8]) -> Option<(ValueKind, &[u8])> {
     let (body, stored) = payload.split_last_chunk::<CRC_BYTES>()?;
-    let kinds = [ValueKind::String, ValueKind::Hash, ValueKind::Set];
+    let kinds = [ValueKind::String, ValueKind::Hash, ValueKind::Set, ValueKind::List, ValueKind::SortedSet];
     let found = kinds.into_iter().find_map(|kind| Some((kind, body.strip_prefix(&head(kind))?)))?;
     (crc(body) == u32::from_le_bytes(*stored)).then_some(found)
 }

@@ -13,6 +13,7 @@ use reactor::{
 use resp::Writer;
 use ticket::Ticket;
 
+use crate::blocked;
 use crate::clients::Client;
 use crate::errors;
 use crate::message::Message;
@@ -53,6 +54,7 @@ impl EvenkeelProtocol {
     /// The store's hook: a prepared transaction has ended.
     pub fn on_unlock(&self) {
         self.server.waits.on_unlock();
+        blocked::serve_changed(&self.server);
     }
 
     /// All figures, now. Not for a loop: it waits for the disk where it must, and adds up what loops keep apart.

@@ -19,6 +19,7 @@
 //! Out of scope: what a stopped request does next (`executor`), who has which keys (`store`).
 
 use std::cell::{Cell, RefCell};
+use std::time::Duration;
 
 use resp::{ArgsView, Writer};
 use store::{Access, KeyRef, Large, Moment, Prepared, Reserved, Scope, Stop, Store, Wanted, Workspace};
@@ -28,6 +29,7 @@ use crate::call::{Attachments, Data, DataFn, Failure};
 use crate::command::Kind;
 use crate::copies::{Copies, Splice, Stored};
 use crate::lookup::Entry;
+use crate::ready::Ready;
 use crate::stats::Stats;
 use crate::tuned::Tuned;
 
@@ -108,6 +110,8 @@ pub(crate) struct Step<'a> {
     pub(crate) db: u16,
     /// The version of the protocol that it answers in.
     pub(crate) resp3: bool,
+    /// What it does if it finds nothing to wait for.
+    pub(crate) ready: Ready<'a>,
 }
 
 /// What is known of a command that has answered.
@@ -119,6 +123,8 @@ pub(crate) struct Answered {
     pub(crate) lookups: (u32, u32),
     /// Large values of the reply, in order.
     pub(crate) attached: Attachments,
+    /// There is no reply: it found nothing, and waits, so long if that is bounded.
+    pub(crate) blocked: Option<Option<Duration>>,
 }
 
 /// A single command.
@@ -233,22 +239,26 @@ impl Within<'_, '_> {
     pub(crate) fn step(
         &mut self,
         number: usize,
-        Step { handler, args, db, resp3 }: Step<'_>,
+        Step { handler, args, db, resp3, ready }: Step<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Answered, (usize, Failure)> {
         let (now, start) = (self.access.now(), out.len());
         let Runner { store, tuned, stats } = self.runner;
         let (copies, lookups, attached) = (self.copies.of(number), Cell::default(), RefCell::default());
-        let mut data = Data { access: &mut *self.access, db, now, store, tuned, copies, lookups, attached };
+        let mut data =
+            Data { access: &mut *self.access, db, now, store, tuned, copies, lookups, attached, ready };
         let outcome = handler(&mut data, args, &mut Writer::new(out, resp3));
         let (lookups, attached) = (data.lookups.get(), data.attached.take());
         match outcome {
-            Ok(()) => Ok(Answered { failed: false, lookups, attached }),
+            Ok(()) => Ok(Answered { failed: false, lookups, attached, blocked: None }),
             Err(failure @ (Failure::Stop(_) | Failure::Make(_))) => Err((number, failure)),
+            Err(Failure::Blocked(timeout)) => {
+                Ok(Answered { lookups, blocked: Some(timeout), ..Answered::default() })
+            }
             Err(failure) => {
                 out.truncate(start);
                 stats.write_failure(failure, resp3, out);
-                Ok(Answered { failed: true, lookups, attached: Attachments::default() })
+                Ok(Answered { failed: true, lookups, ..Answered::default() })
             }
         }
     }
@@ -259,7 +269,8 @@ impl Body for Single<'_> {
 
     #[inline(always)]
     fn run(&self, within: &mut Within<'_, '_>, out: &mut Vec<u8>) -> Result<Answered, Halt<Answered>> {
-        Ok(within.step(0, self.step, out)?)
+        let answered = within.step(0, self.step, out)?;
+        if answered.blocked.is_some() { Err(Halt::GivenUp(answered)) } else { Ok(answered) }
     }
 
     fn copy_stored(&self, store: &Store, copies: &mut Copies) {
@@ -345,10 +356,18 @@ mod tests {
 
         fn run(&self, within: &mut Within<'_, '_>, out: &mut Vec<u8>) -> Result<bool, Halt<bool>> {
             let (mut reply, db, resp3) = (Vec::new(), 0, false);
-            within.step(0, Step { handler: strings::get, args: self.args(0), db, resp3 }, &mut reply)?;
+            within.step(
+                0,
+                Step { handler: strings::get, args: self.args(0), db, resp3, ready: Ready::default() },
+                &mut reply,
+            )?;
             let is_absent = reply == b"$-1\r\n";
             if is_absent {
-                within.step(1, Step { handler: strings::set, args: self.args(1), db, resp3 }, out)?;
+                within.step(
+                    1,
+                    Step { handler: strings::set, args: self.args(1), db, resp3, ready: Ready::default() },
+                    out,
+                )?;
             }
             if self.gives_up { Err(Halt::GivenUp(is_absent)) } else { Ok(is_absent) }
         }

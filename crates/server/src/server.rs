@@ -13,6 +13,7 @@ use crate::calls::Calls;
 use crate::capture::Captures;
 use crate::clients::Clients;
 use crate::latency::Latency;
+use crate::lines::Blocked;
 use crate::long::LongCommands;
 use crate::lookup::Table;
 use crate::metrics::process::resident_bytes;
@@ -88,6 +89,7 @@ pub(crate) struct Server {
     pub(crate) traffic: Arc<Traffic>,
     pub(crate) monitors: Monitors,
     pub(crate) waits: Waits,
+    pub(crate) blocked: Blocked,
     /// Commands that run beside their loops.
     pub(crate) long: Arc<LongCommands>,
     pub(crate) active_expiry: AtomicBool,
@@ -135,6 +137,7 @@ impl Server {
             pause: Pause::default(),
             monitors: Monitors::new(Arc::clone(&clock), Arc::clone(&peers), Arc::clone(&traffic)),
             waits: Waits::new(Arc::clone(&peers)),
+            blocked: Blocked::default(),
             traffic,
             long,
             active_expiry: AtomicBool::new(true),

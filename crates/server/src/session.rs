@@ -20,6 +20,7 @@ use crate::clients::Client;
 use crate::copies::Copies;
 use crate::long::LongCommands;
 use crate::long::job::Long;
+use crate::outcome::Served;
 use crate::strangers::Stranger;
 use crate::subscriptions::{Publishing, Subscriptions, Walk};
 use crate::transaction::{Caller, Transaction};
@@ -143,7 +144,8 @@ impl Session {
     pub(crate) fn kept_bytes(&self) -> usize {
         let queued_bytes = self.transaction.as_ref().map_or(0, |transaction| transaction.kept_bytes());
         let subscribed_bytes = self.subscriptions.as_ref().map_or(0, |subscriptions| subscriptions.bytes);
-        let bytes = queued_bytes + subscribed_bytes + self.watched_bytes();
+        let line_bytes = self.pending.as_ref().map_or(0, |pending| pending.line_bytes);
+        let bytes = queued_bytes + subscribed_bytes + self.watched_bytes() + line_bytes;
         SESSION_BYTES + self.parser.capacity_bytes() + bytes as usize
     }
 
@@ -223,6 +225,12 @@ pub(crate) struct Pending {
     pub(crate) publishing: VecDeque<Publishing>,
     /// How far its walk through the channels is (PUBSUB CHANNELS).
     pub(crate) walk: Walk,
+    /// It waits for an element (`blocked`).
+    pub(crate) stands_in_line: bool,
+    /// What is kept for that, beside the request.
+    pub(crate) line_bytes: u64,
+    /// What it came to then.
+    pub(crate) served: Option<Box<Served>>,
     /// Where it is, if it is long.
     pub(crate) long: Option<Long>,
 }

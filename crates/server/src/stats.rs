@@ -58,7 +58,7 @@ impl Stats {
             // None of these reaches this place: the callers handle them.
             Failure::Stop(stop) => format!("ERR {stop:?}").into_bytes(),
             Failure::Make(splice) => format!("ERR {splice:?}").into_bytes(),
-            Failure::Wait(_) => b"ERR cannot wait inside a transaction".to_vec(),
+            Failure::Wait(_) | Failure::Blocked(_) => b"ERR cannot wait inside a transaction".to_vec(),
         };
         self.error(&text);
         Writer::new(out, resp3).error_bytes(&text);

@@ -13,6 +13,7 @@ use reactor::{Input, Output, Step};
 use resp::{Args, ArgsView, Limits, Parsed, ProtocolError, RequestParser, Writer};
 use store::{Foreseen, Foresight, KeyRef, Moment};
 
+use crate::blocked;
 use crate::call::Attached;
 use crate::capture::recorder::Recorder;
 use crate::executor::{conclude, execute};
@@ -378,6 +379,11 @@ pub(crate) fn on_message(
                 pending.answers = answers;
             }
         }
+        Message::Served(served) => {
+            if let Some(pending) = &mut session.pending {
+                pending.served = Some(served);
+            }
+        }
         Message::LongDone(done) => {
             if let Some(pending) = &mut session.pending {
                 pending.long = Some(Long::Back(done));
@@ -411,8 +417,11 @@ pub(crate) fn on_close(server: &Arc<Server>, session: &mut Session) {
     }
     server.captures.abandon(&session.client);
     server.pause.end_wait(&session.client);
-    if session.pending.is_some() {
+    if let Some(pending) = &session.pending {
         server.waits.forget(id);
+        if pending.stands_in_line {
+            blocked::forget(server, id);
+        }
     }
     server.clients.remove(id);
 }

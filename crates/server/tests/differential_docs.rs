@@ -18,6 +18,12 @@ const INFO_FIELDS: [&str; 9] =
 const LISTED: &[(&str, &str)] = &[
     ("debug doc_flags", "here it is for tests of clients, and no command of the system"),
     ("getex key specs", "without the note in it: no client reads that"),
+    ("zrank arguments", "WITHSCORE is newer"),
+    ("zrank arity", "WITHSCORE is newer"),
+    ("zrank history", "WITHSCORE is newer"),
+    ("zrevrank arguments", "WITHSCORE is newer"),
+    ("zrevrank arity", "WITHSCORE is newer"),
+    ("zrevrank history", "WITHSCORE is newer"),
     ("set key specs", "without the note in it: no client reads that"),
 ];
 

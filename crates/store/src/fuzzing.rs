@@ -6,7 +6,7 @@ use vfs::{OpenOptions, SimDisk, Vfs};
 
 use crate::log::checkpoint_file;
 use crate::log::fold::{put_part, split_part};
-use crate::packed::{self, Edit, Packed};
+use crate::packed::{self, Edit, ListEdit, Packed, Shape};
 use crate::record::{self, Payload};
 use crate::staging;
 
@@ -50,6 +50,9 @@ pub fn record(kind: u8, payload: &[u8]) -> bool {
 
 /// Reads all of a collection, takes some elements out and folds the same.
 fn read_and_change(packed: Packed<'_>) {
+    if packed.shape() == Shape::List {
+        return read_and_change_list(packed);
+    }
     let mut edit = Edit::new(packed);
     for at in 0..packed.len() {
         let (key, _) = packed.element(at);
@@ -65,6 +68,26 @@ fn read_and_change(packed: Packed<'_>) {
         let folded = packed::fold(packed.shape(), &unchanged, &[edit.operations()]);
         assert_eq!(folded.as_ref(), Some(&changed));
     }
+}
+
+/// The same with a list, by each operation.
+fn read_and_change_list(packed: Packed<'_>) {
+    let mut edit = ListEdit::new(packed);
+    if let Some((first, _)) = packed.iter().next() {
+        edit.remove_equal(first, 2, true);
+    }
+    edit.push_front(b"new");
+    edit.push_back(b"more");
+    edit.insert(1, b"between");
+    edit.set(0, b"");
+    edit.remove(edit.len() / 2, 1);
+    let changed = edit.encode();
+    assert!(Packed::check(Shape::List, &changed));
+    let unchanged = ListEdit::new(packed).encode();
+    let folded = packed::fold(Shape::List, &unchanged, &[edit.operations()]);
+    assert_eq!(folded.as_ref(), Some(&changed));
+    let elements: Vec<&[u8]> = Packed::new(Shape::List, &changed).iter().map(|(value, _)| value).collect();
+    assert_eq!(elements, edit.iter().collect::<Vec<_>>());
 }
 
 /// Decodes the image of a prepared transaction; returns whether it is one.

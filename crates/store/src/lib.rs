@@ -60,7 +60,7 @@ pub use large::Large;
 pub use log::LogReport;
 pub use memory::{MemoryReport, Reserved};
 pub use options::{Durability, EngineKind, Hooks, Options};
-pub use packed::{Edit, Element, Form, Packed, Shape};
+pub use packed::{Edit, Element, Form, ListEdit, Packed, Shape, load, score_of};
 pub use prepared::{Prepared, Wanted};
 pub use salvage::{Salvaged, salvage};
 pub use staging::{Halted, PreparedBranch, Staging, Workspace};
@@ -114,6 +114,7 @@ pub struct Store {
     evictor: evict::Evictor,
     branches: staging::Branches,
     claims: access::Claims,
+    changed: watch::Changed,
     /// Held while a backup is made.
     backup: Mutex<()>,
     /// Engine `log`'s own side, and its housekeeping.
@@ -161,6 +162,7 @@ impl Store {
             evictor: evict::Evictor::new(options.eviction, options.disk_limit_bytes),
             branches: staging::Branches::default(),
             claims: access::Claims::default(),
+            changed: watch::Changed::default(),
             backup: Mutex::default(),
             log,
             options,
@@ -356,9 +358,19 @@ impl Store {
     /// Watches `key` until the returned token is dropped; see [`Access::changed`].
     #[must_use]
     pub fn watch(self: &Arc<Self>, db: u16, key: &[u8]) -> Watch {
+        self.watch_key(db, key, false)
+    }
+
+    /// Watches a key for somebody who waits for it: from now on each effect on it is told by [`Store::take_changed_waited`].
+    #[must_use]
+    pub fn wait_for(self: &Arc<Self>, db: u16, key: &[u8]) -> Watch {
+        self.watch_key(db, key, true)
+    }
+
+    fn watch_key(self: &Arc<Self>, db: u16, key: &[u8], waits: bool) -> Watch {
         let hash = self.hasher.hash(key);
         let mut stripe = self.index.lock(hash.stripe());
-        let state = stripe.watches.add(db, key);
+        let state = stripe.watches.add(db, key, waits);
         let none = Prepared::default();
         let expired = match self.index.keyspace(db).map(|id| stripe.seek(id, hash, key, &none)) {
             Some(Seek::At { current, .. }) => {
@@ -369,7 +381,7 @@ impl Store {
             _ => false,
         };
         drop(stripe);
-        Watch { store: Arc::clone(self), db, key: key.into(), stripe: hash.stripe(), state, expired }
+        Watch { store: Arc::clone(self), db, key: key.into(), stripe: hash.stripe(), state, expired, waits }
     }
 
     /// Replies held by a ticket that this covers may leave.
@@ -515,8 +527,22 @@ impl Store {
         self.options.engine != EngineKind::Noop
     }
 
-    pub(crate) fn unwatch(&self, stripe: usize, db: u16, key: &[u8]) {
-        self.index.lock(stripe).watches.drop_watcher(db, key);
+    pub(crate) fn unwatch(&self, watch: &Watch) {
+        self.index.lock(watch.stripe).watches.drop_watcher(watch.db, &watch.key, watch.waits);
+    }
+
+    /// Whether keys changed that somebody waits for ([`Store::wait_for`]) and that nobody has looked at. One load.
+    #[must_use]
+    #[inline]
+    pub fn has_changed_waited(&self) -> bool {
+        self.changed.any()
+    }
+
+    /// Takes the keys that changed and that somebody waits for, with their databases, in the order in which they changed. Until a call
+    /// finds none, [`Store::has_changed_waited`] says that there are some.
+    #[must_use]
+    pub fn take_changed_waited(&self) -> Vec<(u16, Box<[u8]>)> {
+        self.changed.take()
     }
 
     /// A number that differs from call to call; for commands and evictions that choose by chance.

@@ -16,6 +16,8 @@
 //!                                                                    length at most; the header's expiry replaces its own, unless 0
 //!  7 HASH           packed entries (`packed`)                        the key is this hash
 //!  8 SET            packed entries                                   the key is this set
+//!  9 LIST           packed entries                                   the key is this list
+//! 10 SORTED_SET     packed entries                                   the key is this sorted set
 //! 19 CHANGE         base_seq u64 | operations, one or more (`packed`)
 //!                                                                    the collection of effect base_seq after these operations
 //!
@@ -44,10 +46,10 @@ use crate::time::{CEILINGS_MAX, Ceiling, ClockRecord};
 use crate::value::ValueKind;
 
 /// Version of what this code writes; the manifest states it. 1: from CLOCK on (the folders before state none). 2: from HASH, SET and
-/// CHANGE on.
-const VERSION: u16 = 2;
+/// CHANGE on. 3: from LIST and SORTED_SET on.
+const VERSION: u16 = 3;
 /// The oldest version that understands it.
-const READER_VERSION_MIN: u16 = 2;
+const READER_VERSION_MIN: u16 = 3;
 /// The store's records, to the journal.
 pub(crate) const CONTENT: journal::Content =
     journal::Content { version: VERSION, reader_version_min: READER_VERSION_MIN, check };
@@ -68,6 +70,10 @@ pub(crate) const PART: u8 = 6;
 pub(crate) const HASH: u8 = 7;
 /// The key is a set.
 pub(crate) const SET: u8 = 8;
+/// The key is a list.
+pub(crate) const LIST: u8 = 9;
+/// The key is a sorted set.
+pub(crate) const SORTED_SET: u8 = 10;
 /// Some elements of a collection.
 pub(crate) const CHANGE: u8 = 19;
 /// Another live key had the same 48 bits.
@@ -118,6 +124,19 @@ pub(crate) enum Changes {
     Elements,
 }
 
+/// The row of a type whose values are packed in this shape.
+macro_rules! collection {
+    ($value:expr, $shape:expr) => {
+        Base {
+            value: $value,
+            changes: Changes::Elements,
+            delta_bytes_min: packed::DELTA_BYTES_MIN,
+            fold: |value, operations| packed::fold($shape, value, operations),
+            fits: |value| Packed::check($shape, value),
+        }
+    };
+}
+
 /// What each kind is for; `None`: there is no such kind.
 const KINDS: [Option<Role>; 32] = {
     let mut kinds = [None; 32];
@@ -128,20 +147,10 @@ const KINDS: [Option<Role>; 32] = {
         fold: fold::parts,
         fits: |_| true,
     }));
-    kinds[HASH as usize] = Some(Role::Base(Base {
-        value: ValueKind::Hash,
-        changes: Changes::Elements,
-        delta_bytes_min: packed::DELTA_BYTES_MIN,
-        fold: |value, operations| packed::fold(Shape::Map, value, operations),
-        fits: |value| Packed::check(Shape::Map, value),
-    }));
-    kinds[SET as usize] = Some(Role::Base(Base {
-        value: ValueKind::Set,
-        changes: Changes::Elements,
-        delta_bytes_min: packed::DELTA_BYTES_MIN,
-        fold: |value, operations| packed::fold(Shape::Set, value, operations),
-        fits: |value| Packed::check(Shape::Set, value),
-    }));
+    kinds[HASH as usize] = Some(Role::Base(collection!(ValueKind::Hash, Shape::Map)));
+    kinds[SET as usize] = Some(Role::Base(collection!(ValueKind::Set, Shape::Set)));
+    kinds[LIST as usize] = Some(Role::Base(collection!(ValueKind::List, Shape::List)));
+    kinds[SORTED_SET as usize] = Some(Role::Base(collection!(ValueKind::SortedSet, Shape::Scored)));
     kinds[REMOVED as usize] = Some(Role::Removal);
     kinds[EXPIRY as usize] = Some(Role::Delta(Changes::Expiry));
     kinds[PART as usize] = Some(Role::Delta(Changes::Bytes));
@@ -188,6 +197,8 @@ pub(crate) fn kind_of(value: ValueKind) -> u8 {
         ValueKind::String => STRING,
         ValueKind::Hash => HASH,
         ValueKind::Set => SET,
+        ValueKind::List => LIST,
+        ValueKind::SortedSet => SORTED_SET,
     }
 }
 

@@ -48,6 +48,10 @@ pub enum ValueKind {
     Hash,
     /// Distinct members.
     Set,
+    /// Values in an order of their own.
+    List,
+    /// Distinct members ordered by their scores.
+    SortedSet,
 }
 
 impl ValueKind {
@@ -66,6 +70,8 @@ impl ValueKind {
             Self::String => "string",
             Self::Hash => "hash",
             Self::Set => "set",
+            Self::List => "list",
+            Self::SortedSet => "zset",
         }
     }
 }

@@ -1,13 +1,16 @@
-//! WATCH: which keys some transaction looks at, and whether they changed.
+//! WATCH: which keys some transaction looks at, and whether they changed; and keys that somebody waits for, with BLPOP and the like.
 //!
 //! Versions would not do: an absent key has none, and a key that was set, deleted and set again must not look
 //! unchanged. So a watched key has an entry in its stripe, every effect on it counts there, and a transaction
 //! compares the count. Without watchers an effect pays one `is_empty`.
 //!
+//! Who waits for a key has a [`Watch`] that waits: an effect on the key puts it on a list ([`Changed`]), whoever made it.
+//!
 //! Invariant: an entry lives as long as a [`Watch`] for it does.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use journal::Seq;
 
@@ -24,6 +27,8 @@ pub(crate) struct Watches {
 #[derive(Debug, Default)]
 struct Entry {
     watchers: usize,
+    /// Those of them that wait for a change.
+    waiting: usize,
     state: WatchState,
 }
 
@@ -40,18 +45,20 @@ pub(crate) struct WatchState {
 
 impl Watches {
     /// Adds a watcher; returns how often the key has changed.
-    pub(crate) fn add(&mut self, db: u16, key: &[u8]) -> WatchState {
+    pub(crate) fn add(&mut self, db: u16, key: &[u8], waits: bool) -> WatchState {
         let entry = self.keys.entry((db, key.into())).or_default();
         entry.watchers += 1;
+        entry.waiting += usize::from(waits);
         let state = entry.state;
         self.with_whole(db, state)
     }
 
     /// Takes a watcher away.
-    pub(crate) fn drop_watcher(&mut self, db: u16, key: &[u8]) {
+    pub(crate) fn drop_watcher(&mut self, db: u16, key: &[u8], waits: bool) {
         let id = (db, Box::from(key));
         let entry = self.keys.get_mut(&id).expect("an entry lives as long as its watchers");
         entry.watchers -= 1;
+        entry.waiting -= usize::from(waits);
         if entry.watchers == 0 {
             self.keys.remove(&id);
             if self.keys.len() < self.keys.capacity() / 8 {
@@ -63,15 +70,15 @@ impl Watches {
         }
     }
 
-    /// Notes an effect on a key; `expired` when it was a removal because its time had come.
-    pub(crate) fn touch(&mut self, db: u16, key: &[u8], seq: Seq, expired: bool) {
+    /// Notes an effect on a key; `expired` when it was a removal because its time had come. Returns whether somebody waits for it.
+    pub(crate) fn touch(&mut self, db: u16, key: &[u8], seq: Seq, expired: bool) -> bool {
         if self.keys.is_empty() {
-            return;
+            return false;
         }
-        if let Some(entry) = self.keys.get_mut(&(db, Box::from(key))) {
-            *if expired { &mut entry.state.expiries } else { &mut entry.state.changes } += 1;
-            entry.state.seq = seq;
-        }
+        let Some(entry) = self.keys.get_mut(&(db, Box::from(key))) else { return false };
+        *if expired { &mut entry.state.expiries } else { &mut entry.state.changes } += 1;
+        entry.state.seq = seq;
+        entry.waiting > 0
     }
 
     /// How often a key has changed; `None` when nobody watches it.
@@ -93,6 +100,12 @@ impl Watches {
         }
     }
 
+    /// Keys of database `db` that somebody waits for.
+    pub(crate) fn waited(&self, db: u16) -> Vec<Box<[u8]>> {
+        let waited = self.keys.iter().filter(|((d, _), entry)| *d == db && entry.waiting > 0);
+        waited.map(|((_, key), _)| key.clone()).collect()
+    }
+
     fn with_whole(&self, db: u16, state: WatchState) -> WatchState {
         match self.whole.get(&db) {
             Some(whole) => {
@@ -112,6 +125,38 @@ impl Watches {
 /// milliseconds.
 const MANY: usize = 64;
 
+/// Keys that somebody waits for and that changed, until they are looked at.
+#[derive(Debug, Default)]
+pub(crate) struct Changed {
+    any: AtomicBool,
+    keys: Mutex<Vec<(u16, Box<[u8]>)>>,
+}
+
+impl Changed {
+    pub(crate) fn note(&self, db: u16, key: &[u8]) {
+        let mut keys = self.lock();
+        keys.push((db, key.into()));
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Whether there are any that were not looked at. One load.
+    #[inline]
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
+    /// Takes the keys; when there are none, [`Changed::any`] says so from now on.
+    pub(crate) fn take(&self) -> Vec<(u16, Box<[u8]>)> {
+        let mut keys = self.lock();
+        self.any.store(!keys.is_empty(), Ordering::Release);
+        std::mem::take(&mut *keys)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<(u16, Box<[u8]>)>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// A watched key; dropping it is UNWATCH.
 #[derive(Debug)]
 pub struct Watch {
@@ -122,6 +167,8 @@ pub struct Watch {
     pub(crate) state: WatchState,
     /// The key had expired, though not been removed, when the watch began: its removal is no change.
     pub(crate) expired: bool,
+    /// Somebody waits for a change.
+    pub(crate) waits: bool,
 }
 
 impl Watch {
@@ -140,6 +187,6 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.store.unwatch(self.stripe, self.db, &self.key);
+        self.store.unwatch(self);
     }
 }

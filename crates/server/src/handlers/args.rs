@@ -20,6 +20,11 @@ pub(crate) fn small_integer(arg: &[u8]) -> Result<i32, Failure> {
     })
 }
 
+/// A number that counts something, or `wrong`.
+pub(crate) fn count(arg: &[u8], wrong: &'static str) -> Result<usize, Failure> {
+    parse_i64(arg).and_then(|count| usize::try_from(count).ok()).ok_or_else(|| wrong.into())
+}
+
 /// The string at `key` for who asks for it: counts whether it was there.
 pub(crate) fn string<'a>(data: &'a Data<'_, '_>, key: &[u8]) -> Result<Option<Found<'a>>, Failure> {
     let found = data.access.get(data.db, key)?;

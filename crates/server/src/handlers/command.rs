@@ -69,17 +69,15 @@ fn write_info(table: &'static Table, entry: &Entry, out: &mut Writer<'_>) {
 
 /// First key, last key and step, as clients knew them before there were key specs.
 fn span(specs: &[KeySpec]) -> (i64, i64, i64) {
-    // what their number depends on is not in this triple
-    if specs.iter().all(|spec| spec.is_counted) {
-        return (0, 0, 0);
-    }
+    // keys that are counted are not in this triple
+    let fixed = || specs.iter().filter(|spec| !spec.is_counted);
     let last_of = |spec: &KeySpec| {
         let last = i64::from(spec.last);
         if last < 0 { last } else { i64::from(spec.first) + last }
     };
-    let Some(first) = specs.iter().map(|spec| i64::from(spec.first)).min() else { return (0, 0, 0) };
+    let Some(first) = fixed().map(|spec| i64::from(spec.first)).min() else { return (0, 0, 0) };
     // an end that is counted from the end is behind all others
-    let last = specs.iter().map(last_of).max_by_key(|last| (*last < 0, *last)).unwrap_or(0);
+    let last = fixed().map(last_of).max_by_key(|last| (*last < 0, *last)).unwrap_or(0);
     (first, last, if let [spec] = specs { spec.step.into() } else { 1 })
 }
 
@@ -241,6 +239,9 @@ fn keys_of<'a>(
     }
     if !command.takes(args.len()) {
         return Err("ERR Invalid number of arguments specified for command".into());
+    }
+    if command.has_miscounted_keys(args) {
+        return Err("ERR Invalid arguments specified for command".into());
     }
     command.each_key(args, |index| found(command, index, args.get(index)));
     Ok(())

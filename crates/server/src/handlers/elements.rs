@@ -1,9 +1,10 @@
 //! What commands about collections have in common: reading one, choosing some elements, walking over all.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use resp::{ArgsView, Writer};
-use store::{Form, Packed, Shape, ValueKind};
+use store::{Form, Packed, Shape, ValueKind, score_of};
 
 use super::scan::{BULK_OVERHEAD_BYTES, Options, cursor};
 use crate::call::{Data, Failure, Outcome};
@@ -108,7 +109,7 @@ fn below(data: &Data<'_, '_>, len: usize) -> usize {
     ((u128::from(data.store.random()) * len as u128) >> 64) as usize
 }
 
-/// A step of HSCAN or SSCAN.
+/// A step of HSCAN, SSCAN or ZSCAN.
 pub(crate) struct Scan<'a> {
     from: u64,
     options: Options<'a>,
@@ -142,13 +143,17 @@ pub(crate) fn scan_reply(
 ) -> Outcome {
     let (next, chosen) =
         if packed.form() == Form::Table { step_of(packed, scan) } else { (0, (0..packed.len()).collect()) };
-    let mut items = Vec::with_capacity(2 * chosen.len());
+    let mut items: Vec<Cow<'_, [u8]>> = Vec::with_capacity(2 * chosen.len());
     let mut steps = 0;
     for at in chosen {
         let (key, value) = packed.element(at);
         if scan.options.pattern.as_ref().is_none_or(|pattern| pattern.matches(key, &mut steps)) {
-            items.push(key);
-            items.extend((packed.shape() == Shape::Map).then_some(value));
+            items.push(key.into());
+            match packed.shape() {
+                Shape::Map => items.push(value.into()),
+                Shape::Scored => items.push(resp::double_text(score_of(value)).into_bytes().into()),
+                Shape::Set | Shape::List => {}
+            }
         }
     }
     data.admit_reply(items.iter().map(|item| item.len() + BULK_OVERHEAD_BYTES).sum())?;
@@ -168,7 +173,7 @@ fn step_of(packed: Packed<'_>, scan: &Scan<'_>) -> (u64, Vec<usize>) {
     (next, ahead.into_iter().filter(|(tag, _)| *tag <= last).map(|(_, at)| at).collect())
 }
 
-fn write_step(next: u64, items: &[&[u8]], out: &mut Writer<'_>) {
+fn write_step(next: u64, items: &[Cow<'_, [u8]>], out: &mut Writer<'_>) {
     out.array(2);
     out.bulk(itoa::Buffer::new().format(next).as_bytes());
     out.array(items.len());

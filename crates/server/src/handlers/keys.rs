@@ -96,7 +96,7 @@ fn duplicate(data: &mut Data<'_, '_>, from: Spot<'_>, to: Spot<'_>) -> Result<bo
         let value = found.value.to_vec();
         let value = match kind {
             ValueKind::String => Value::String(&value),
-            ValueKind::Hash | ValueKind::Set => Value::Collection(kind, &value),
+            _ => Value::Collection(kind, &value),
         };
         data.access.put(to.0, to.1, value, expiry);
     }

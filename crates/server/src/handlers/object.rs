@@ -2,7 +2,7 @@
 
 use resp::{ArgsView, Writer, parse_i64};
 
-use store::{Form, Found, Packed, Usage};
+use store::{Form, Found, Packed, Shape, Usage};
 
 use crate::call::{Data, Failure, Outcome};
 use crate::control::Control;
@@ -23,7 +23,11 @@ pub(crate) fn encoding_of(found: &Found<'_>) -> &'static str {
         return match Packed::new(shape, found.value).form() {
             Form::Integers => "intset",
             Form::Listpack => "listpack",
-            Form::Table => "hashtable",
+            Form::Table => match shape {
+                Shape::Map | Shape::Set => "hashtable",
+                Shape::List => "quicklist",
+                Shape::Scored => "skiplist",
+            },
         };
     }
     match found.value.len() {

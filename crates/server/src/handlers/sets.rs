@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use resp::{ArgsView, Writer};
 use store::{Packed, ValueKind};
 
-use super::args::{integer, is, option_value};
+use super::args::{count as count_of, integer, is, option_value};
 use super::elements::{Chosen, Scan, delete_all, read, read_to_change, scan_reply};
 use super::scan::BULK_OVERHEAD_BYTES;
 use crate::call::{Data, Failure, Outcome, text};
@@ -87,7 +87,7 @@ pub(crate) fn smove(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
 pub(crate) fn spop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let count = match (args.try_get(2), args.len()) {
         (None, _) => None,
-        (Some(count), 3) => Some(count_of(count)?),
+        (Some(count), 3) => Some(count_of(count, text::NOT_POSITIVE)?),
         _ => return Err(text::SYNTAX.into()),
     };
     let set = read_to_change(data, args.get(1), ValueKind::Set)?;
@@ -106,12 +106,6 @@ pub(crate) fn spop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
         }
     }
     Ok(())
-}
-
-/// A count that is not negative.
-fn count_of(arg: &[u8]) -> Result<usize, Failure> {
-    let count = integer(arg).map_err(|_| Failure::from(text::NOT_POSITIVE))?;
-    usize::try_from(count).map_err(|_| text::NOT_POSITIVE.into())
 }
 
 pub(crate) fn srandmember(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {

@@ -18,6 +18,7 @@ use crate::handlers::transactions::watch_keys;
 use crate::lookup::Entry;
 use crate::message::Message;
 use crate::outcome::{Executed, Ran};
+use crate::ready::Ready;
 use crate::request::Request;
 use crate::run::{Effects, Plan, Single, Step, Stopped, collect_keys};
 use crate::server::Server;
@@ -123,7 +124,7 @@ fn run_data(
         Kind::Walk => Scope::Walk,
         _ => Scope::Claimed { keys, writes: entry.command.flags.has(Flags::WRITE) },
     };
-    let step = Step { handler: run, args: args.view(&[]), db, resp3 };
+    let step = Step { handler: run, args: args.view(&[]), db, resp3, ready: Ready::default() };
     let growth_bytes = entry.growth_bytes(bytes);
     let plan = Plan { scope, prepared, moment: None, growth_bytes, uses, effects: Effects::Commit };
     let body = Single { step, stored: entry.command.stored };

@@ -3,10 +3,12 @@
 mod connection;
 mod hashes;
 mod keys;
+mod lists;
 mod pubsub;
 pub(crate) mod row;
 mod server;
 mod sets;
+mod sorted_sets;
 mod strings;
 mod transactions;
 mod tx;
@@ -27,12 +29,14 @@ pub(crate) fn handler(entry: &Entry) -> Handler {
 }
 
 /// All rows, group by group.
-const GROUPS: [&[Row]; 9] = [
+const GROUPS: [&[Row]; 11] = [
     connection::ROWS,
     keys::ROWS,
     strings::ROWS,
     hashes::ROWS,
     sets::ROWS,
+    lists::ROWS,
+    sorted_sets::ROWS,
     transactions::ROWS,
     pubsub::ROWS,
     server::ROWS,

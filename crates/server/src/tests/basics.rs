@@ -145,13 +145,13 @@ fn commands_of_redis_that_are_not_here_yet_say_so_and_are_in_no_list() {
         format!("-ERR unknown command '{name}': it is a command of Redis that is not supported yet\r\n")
     };
     for line in [
-        "ZADD k 1 v",
+        "GEOADD k 1 2 v",
         "eval return 0",
         "ACL WHOAMI",
         "XADD s * a b",
         "JSON.SET k $ 1",
         "CLUSTER INFO",
-        "ZADD",
+        "GEOADD",
     ] {
         let name = line.split(' ').next().unwrap_or_default();
         assert_eq!(harness.line(&mut wire, line), refusal(name), "{line}");
@@ -165,14 +165,14 @@ fn commands_of_redis_that_are_not_here_yet_say_so_and_are_in_no_list() {
     harness.expect(
         &mut wire,
         &[
-            ("COMMAND GETKEYS ZADD k 1 v", &refusal("ZADD")),
+            ("COMMAND GETKEYS GEOADD k 1 2 v", &refusal("GEOADD")),
             ("COMMAND GETKEYS HSETT k f v", "-ERR Invalid command specified\r\n"),
             (
                 "FUNCTION LOAD x",
                 "-ERR unknown subcommand 'LOAD' of function: Redis has it, it is not supported yet\r\n",
             ),
             ("MULTI", "+OK\r\n"),
-            ("ZADD k 1 v", &refusal("ZADD")),
+            ("GEOADD k 1 2 v", &refusal("GEOADD")),
             ("EXEC", "-EXECABORT Transaction discarded because of previous errors.\r\n"),
         ],
     );

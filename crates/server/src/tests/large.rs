@@ -171,8 +171,17 @@ fn asked(harness: &Harness, copies: &Copies, command: &[&[u8]]) -> Option<Splice
     let (now, mut out) = (access.now(), Vec::new());
     let (store, tuned) = (&*harness.server.store, &harness.server.tuned);
     let (lookups, attached) = (Cell::default(), RefCell::default());
-    let mut data =
-        Data { access: &mut access, db: 0, now, store, tuned, copies: copies.of(0), lookups, attached };
+    let mut data = Data {
+        access: &mut access,
+        db: 0,
+        now,
+        store,
+        tuned,
+        copies: copies.of(0),
+        lookups,
+        attached,
+        ready: Default::default(),
+    };
     let handler = if command[0] == b"APPEND" { ranges::append } else { ranges::setrange };
     let outcome = handler(&mut data, args.view(&request), &mut Writer::new(&mut out, false));
     match outcome {

@@ -1,6 +1,7 @@
 //! Tests of the protocol without sockets: bytes in, bytes out, on a store in memory and a clock that stands still.
 
 mod basics;
+mod blocking;
 mod captured;
 mod edges;
 mod elements;

@@ -29,6 +29,7 @@ use crate::handlers::tx::{transaction_id, transactions};
 use crate::long::job::{self, Job};
 use crate::lookup::Entry;
 use crate::outcome::Ran;
+use crate::ready::Ready;
 use crate::request::Request;
 use crate::run::{Effects, Plan, Single, Step, Stopped, collect_keys};
 use crate::server::Server;
@@ -113,7 +114,7 @@ pub(crate) fn stage(
         }
         _ => Scope::Keys(keys),
     };
-    let step = Step { handler: *run, args, db, resp3 };
+    let step = Step { handler: *run, args, db, resp3, ready: Ready::default() };
     let plan = Plan {
         scope,
         prepared,

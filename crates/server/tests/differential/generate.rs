@@ -68,6 +68,11 @@ pub(crate) fn knows(name: &str) -> bool {
         || (1..200).any(|seed| !Generator::new(seed).arguments(name).is_empty())
 }
 
+/// Whether it waits for an element.
+fn is_blocking(name: &str) -> bool {
+    name.starts_with('b') && !matches!(name, "backup" | "bgsave")
+}
+
 /// A command as a person would type it.
 pub(crate) fn shown(command: &[Vec<u8>]) -> String {
     command.iter().map(|word| format!("{:?} ", String::from_utf8_lossy(word))).collect()
@@ -85,6 +90,10 @@ impl Generator {
             let name = entries[self.below(entries.len() as u64) as usize].command.name;
             let rare =
                 matches!(name, "flushall" | "flushdb" | "reset" | "hello" | "keys" | "scan" | "command|info");
+            // Those that wait take a millisecond each.
+            if is_blocking(name) && self.below(4) > 0 {
+                continue;
+            }
             if (rare && self.below(20) > 0) || EXCUSED.iter().any(|(excused, _)| *excused == name) {
                 continue;
             }
@@ -112,7 +121,14 @@ impl Generator {
                     | "spop"
                     | "srandmember"
                     | "hrandfield"
+                    | "zrandmember"
+                    | "zscan"
+                    | "zadd"
+                    | "zincrby"
+                    | "zrank"
+                    | "zrevrank"
             )
+            || is_blocking(name)
             || name.starts_with("debug")
             || name.starts_with("command");
         match self.below(60) {
@@ -147,7 +163,9 @@ impl Generator {
     }
 
     fn key(&mut self) -> Vec<u8> {
-        self.pick(&["a", "b", "c", "d", "e", "", "key:1", "key:2", "k\r\nx", "h1", "s1"]).as_bytes().to_vec()
+        self.pick(&["a", "b", "c", "d", "e", "", "key:1", "key:2", "k\r\nx", "h1", "s1", "l1", "z1"])
+            .as_bytes()
+            .to_vec()
     }
 
     fn number(&mut self) -> Vec<u8> {
@@ -274,6 +292,12 @@ impl Generator {
         if let Some(words) = self.set_command(name, words.clone()) {
             return words;
         }
+        if let Some(words) = self.list_command(name, words.clone()) {
+            return words;
+        }
+        if let Some(words) = self.sorted_set_command(name, words.clone()) {
+            return words;
+        }
         self.other_command(name, words).unwrap_or_default()
     }
 
@@ -365,6 +389,221 @@ impl Generator {
             _ => return None,
         }
         Some(words)
+    }
+
+    /// Commands on lists.
+    fn list_command(&mut self, name: &str, mut words: Words) -> Option<Words> {
+        let pairs = ["lmove", "rpoplpush", "blmove", "brpoplpush"];
+        let counted = ["lmpop", "blmpop"];
+        let of_one =
+            ["lindex", "linsert", "llen", "lpop", "lpos", "lpush", "lpushx", "lrange", "lrem", "lset"];
+        let of_one = of_one.into_iter().chain(["ltrim", "rpop", "rpush", "rpushx", "blpop", "brpop"]);
+        if pairs.contains(&name) {
+            words.extend([self.key_of("l"), self.key_of("l")]);
+        } else if of_one.into_iter().any(|one| one == name) {
+            words.push(self.key_of("l"));
+        }
+        match name {
+            "llen" | "rpoplpush" => {}
+            "lpush" | "rpush" | "lpushx" | "rpushx" => {
+                let most = if self.below(30) == 0 { 200 } else { 3 };
+                return Some(self.repeat(words, most, |g, words| words.push(g.element())));
+            }
+            "lpop" | "rpop" if self.below(2) == 0 => {}
+            "lpop" | "rpop" | "lindex" => words.push(self.small()),
+            "lrange" | "ltrim" => {
+                words.extend([self.small(), self.small()]);
+                if self.below(5) == 0 {
+                    words[2] = self.number();
+                }
+            }
+            "lrem" => words.extend([self.small(), self.element()]),
+            "lset" => words.extend([self.small(), self.element()]),
+            "linsert" => {
+                words.extend([self.pick(&["BEFORE", "after", "x"]).into(), self.element(), self.element()]);
+            }
+            "lpos" => {
+                words.push(self.element());
+                for _ in 0..self.below(3) {
+                    words.extend([self.pick(&["RANK", "count", "MAXLEN", "x"]).into(), self.small()]);
+                }
+            }
+            "lmove" | "blmove" => {
+                let ends = ["LEFT", "right", "LEFT", "RIGHT", "x"];
+                words.extend([self.pick(&ends).into(), self.pick(&ends).into()]);
+            }
+            "blpop" | "brpop" => {
+                if self.below(2) == 0 {
+                    words.push(self.key_of("l"));
+                }
+            }
+            "brpoplpush" => {}
+            name if counted.contains(&name) => self.multi_pop(name, "l", &["LEFT", "right", "x"], &mut words),
+            _ => return None,
+        }
+        if is_blocking(name) && name != "blmpop" {
+            words.push(self.timeout());
+        }
+        Some(words)
+    }
+
+    /// Numbers of seconds that are soon over.
+    fn timeout(&mut self) -> Vec<u8> {
+        self.pick(&["0.001", "0.001", "0.001", "0.002", "1e-3", "x", "-1", "nan"]).into()
+    }
+
+    /// LMPOP and its like from the number of keys on.
+    fn multi_pop(&mut self, name: &str, type_name: &str, sides: &[&str], words: &mut Words) {
+        if is_blocking(name) {
+            words.push(self.timeout());
+        }
+        words.push(self.pick(&["1", "2", "2", "0", "x"]).into());
+        words.extend([self.key_of(type_name), self.key_of(type_name)]);
+        if words[words.len() - 3] == b"1" {
+            words.pop();
+        }
+        words.push(self.pick(sides).into());
+        if self.below(2) == 0 {
+            words.extend([b"COUNT".to_vec(), self.small()]);
+        }
+    }
+
+    /// A score that both servers print in the same way.
+    fn score(&mut self) -> Vec<u8> {
+        self.pick(&["0", "1", "1", "2", "-1", "2.5", "-0.5", "1e3", "0x10", "inf", "x", "nan", ""]).into()
+    }
+
+    /// An end of a range of scores.
+    fn score_bound(&mut self) -> Vec<u8> {
+        self.pick(&["0", "1", "(1", "2", "-inf", "+inf", "(2.5", "-1", "x", "", "(", "1e3", " 1"]).into()
+    }
+
+    /// An end of a range of members.
+    fn member_bound(&mut self) -> Vec<u8> {
+        self.pick(&["-", "+", "[f", "(f", "[h", "(i", "[", "(", "x", "", "[2", "(20"]).into()
+    }
+
+    fn limit(&mut self, words: &mut Words) {
+        if self.below(3) == 0 {
+            words.extend([b"LIMIT".to_vec(), self.small(), self.small()]);
+        }
+    }
+
+    /// Commands on sorted sets.
+    fn sorted_set_command(&mut self, name: &str, mut words: Words) -> Option<Words> {
+        if !(name.starts_with('z') || name.starts_with("bz")) {
+            return None;
+        }
+        match name {
+            "zmpop" | "bzmpop" => {
+                self.multi_pop(name, "z", &["MIN", "max", "x"], &mut words);
+                return Some(words);
+            }
+            "zunion" | "zinter" | "zdiff" | "zintercard" | "zunionstore" | "zinterstore" | "zdiffstore" => {
+                return Some(self.combined(name, words));
+            }
+            // Members are in order among equal scores alone: keys whose scores are all 0, and whom nothing else changes.
+            "zrangebylex" | "zrevrangebylex" | "zlexcount" | "zremrangebylex" => {
+                words.push(self.pick(&["y1", "y2", "y3"]).into());
+                words.extend([self.member_bound(), self.member_bound()]);
+                if matches!(name, "zrangebylex" | "zrevrangebylex") {
+                    self.limit(&mut words);
+                }
+                return Some(words);
+            }
+            "zadd" if self.below(4) == 0 => {
+                words.push(self.pick(&["y1", "y2", "y3"]).into());
+                return Some(self.repeat(words, 3, |g, words| words.extend([b"0".to_vec(), g.element()])));
+            }
+            _ => {}
+        }
+        words.push(self.key_of("z"));
+        match name {
+            "zcard" => {}
+            "zadd" => {
+                self.options(&mut words, &["NX", "xx", "GT", "lt", "CH", "INCR"]);
+                let most = if self.below(30) == 0 { 200 } else { 3 };
+                return Some(self.repeat(words, most, |g, words| words.extend([g.score(), g.element()])));
+            }
+            "zincrby" => words.extend([self.score(), self.element()]),
+            "zrem" | "zmscore" => return Some(self.repeat(words, 3, |g, words| words.push(g.element()))),
+            "zscore" | "zrank" | "zrevrank" => words.push(self.element()),
+            "zcount" | "zremrangebyscore" => words.extend([self.score_bound(), self.score_bound()]),
+            "zrangebyscore" | "zrevrangebyscore" => {
+                words.extend([self.score_bound(), self.score_bound()]);
+                self.options(&mut words, &["WITHSCORES"]);
+                self.limit(&mut words);
+            }
+            "zremrangebyrank" => words.extend([self.small(), self.small()]),
+            "zrevrange" => {
+                words.extend([self.small(), self.small()]);
+                self.options(&mut words, &["WITHSCORES", "x"]);
+            }
+            "zrange" => self.range(&mut words),
+            "zrangestore" => {
+                words.push(self.key_of("z"));
+                self.range(&mut words);
+            }
+            "zpopmin" | "zpopmax" if self.below(2) == 0 => {}
+            "zpopmin" | "zpopmax" => words.push(self.small()),
+            "bzpopmin" | "bzpopmax" => words.push(self.timeout()),
+            "zrandmember" => {
+                words.push(self.all_or_none());
+                self.options(&mut words, &["WITHSCORES"]);
+            }
+            "zscan" => self.scan_options(&mut words),
+            _ => return None,
+        }
+        Some(words)
+    }
+
+    /// The bounds and options of ZRANGE.
+    fn range(&mut self, words: &mut Words) {
+        match self.below(3) {
+            0 => {
+                words.extend([self.small(), self.small()]);
+                self.options(words, &["REV", "WITHSCORES", "x"]);
+            }
+            1 => {
+                words.extend([self.score_bound(), self.score_bound(), b"BYSCORE".to_vec()]);
+                self.options(words, &["REV", "WITHSCORES", "rev"]);
+                self.limit(words);
+            }
+            _ => {
+                let last = words.len() - 1;
+                words[last] = self.pick(&["y1", "y2", "y3"]).into();
+                words.extend([self.member_bound(), self.member_bound(), b"bylex".to_vec()]);
+                self.options(words, &["REV", "WITHSCORES"]);
+                self.limit(words);
+            }
+        }
+    }
+
+    /// ZUNION and its like.
+    fn combined(&mut self, name: &str, mut words: Words) -> Words {
+        if name.ends_with("store") {
+            words.push(self.key_of("z"));
+        }
+        let count = 1 + self.below(3);
+        words.push(if self.below(12) == 0 { self.small() } else { count.to_string().into() });
+        for _ in 0..count {
+            let kind = self.pick(&["z", "z", "z", "s"]);
+            words.push(self.key_of(kind));
+        }
+        if self.below(3) == 0 {
+            words.push(b"WEIGHTS".to_vec());
+            (0..count).for_each(|_| words.push(self.pick(&["1", "2", "0.5", "-1", "0", "x"]).into()));
+        }
+        if self.below(3) == 0 {
+            words.extend([b"AGGREGATE".to_vec(), self.pick(&["SUM", "min", "MAX", "x"]).into()]);
+        }
+        if self.below(3) == 0 {
+            words.push(b"WITHSCORES".to_vec());
+        }
+        if name == "zintercard" && self.below(2) == 0 {
+            words.extend([b"LIMIT".to_vec(), self.small()]);
+        }
+        words
     }
 
     /// A count by which chance decides nothing.
@@ -478,7 +717,10 @@ impl Generator {
                     words.extend([b"MATCH".to_vec(), self.pattern()]);
                 }
                 if self.below(4) == 0 {
-                    words.extend([b"TYPE".to_vec(), self.pick(&["string", "hash", "STRING"]).into()]);
+                    words.extend([
+                        b"TYPE".to_vec(),
+                        self.pick(&["string", "hash", "STRING", "list", "zset"]).into(),
+                    ]);
                 }
             }
             "object|encoding" | "object|refcount" | "object|idletime" | "object|freq" | "memory|usage"
@@ -540,7 +782,20 @@ impl Generator {
                 words.push(self.pick(&names).into());
             }
             "command|getkeys" | "command|getkeysandflags" => {
-                let inner = self.pick(&["get", "mset", "rename", "lcs", "ping", "copy", "del", "getex"]);
+                let inner = self.pick(&[
+                    "get",
+                    "mset",
+                    "rename",
+                    "lcs",
+                    "ping",
+                    "copy",
+                    "del",
+                    "getex",
+                    "zunionstore",
+                    "lmpop",
+                    "blpop",
+                    "bzmpop",
+                ]);
                 words.extend(self.arguments(inner));
             }
             _ => return None,

@@ -1,4 +1,4 @@
-//! Collections: hashes and sets, each one value (`packed`) of which small parts change.
+//! Collections: hashes, sets, lists and sorted sets, each one value (`packed`) of which small parts change.
 //!
 //! ```text
 //! HASH { a: 1, ... }  <-  CHANGE put b = 2  <-  CHANGE delete a, put c = 3       each names the state it builds on
@@ -18,7 +18,7 @@
 use crate::error::Stop;
 use crate::large::Bytes;
 use crate::object::Object;
-use crate::packed::{Edit, Packed, Shape};
+use crate::packed::{Edit, ListEdit, Packed, Shape};
 use crate::record;
 use crate::time::Deadline;
 use crate::value::{Found, ValueKind};
@@ -38,6 +38,8 @@ impl ValueKind {
             Self::String => None,
             Self::Hash => Some(Shape::Map),
             Self::Set => Some(Shape::Set),
+            Self::List => Some(Shape::List),
+            Self::SortedSet => Some(Shape::Scored),
         }
     }
 }
@@ -72,7 +74,7 @@ impl Access<'_> {
     /// As [`Access::get`]; inside, [`WrongType`]. A collection that would be too large stops [`Access::commit`].
     ///
     /// # Panics
-    /// If `kind` is no collection.
+    /// If `kind` is no collection, or a list.
     pub fn edit<R>(
         &mut self,
         db: u16,
@@ -80,26 +82,70 @@ impl Access<'_> {
         kind: ValueKind,
         change: impl FnOnce(&mut Edit<'_>) -> R,
     ) -> Result<Result<R, WrongType>, Stop> {
-        let found = self.get(db, key)?;
-        let expiry = found.and_then(|found| found.expiry);
-        let packed = match packed(found, kind) {
-            Ok(packed) => packed,
+        let (packed, expiry) = match self.to_change(db, key, kind)? {
+            Ok(found) => found,
             Err(wrong) => return Ok(Err(wrong)),
         };
-        let (was_empty, mut edit) = (packed.is_empty(), Edit::new(packed));
+        let mut edit = Edit::new(packed);
         let done = change(&mut edit);
-        if !edit.is_changed() {
-            return Ok(Ok(done));
+        if edit.is_changed() {
+            let value = (!edit.is_empty()).then(|| edit.encode());
+            let (was_empty, operations) = (packed.is_empty(), edit.into_operations());
+            self.end_change((db, key), (kind, expiry), (value, was_empty), operations)?;
         }
-        if edit.is_empty() {
-            if !was_empty {
-                self.remove(db, key)?;
-            }
-            return Ok(Ok(done));
-        }
-        let (value, operations) = (edit.encode(), edit.into_operations());
-        self.put_changed(db, key, (kind, &value, expiry), operations)?;
         Ok(Ok(done))
+    }
+
+    /// As [`Access::edit`], of a list.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn edit_list<R>(
+        &mut self,
+        db: u16,
+        key: &[u8],
+        change: impl FnOnce(&mut ListEdit<'_>) -> R,
+    ) -> Result<Result<R, WrongType>, Stop> {
+        let kind = ValueKind::List;
+        let (packed, expiry) = match self.to_change(db, key, kind)? {
+            Ok(found) => found,
+            Err(wrong) => return Ok(Err(wrong)),
+        };
+        let mut edit = ListEdit::new(packed);
+        let done = change(&mut edit);
+        if edit.is_changed() {
+            let value = (!edit.is_empty()).then(|| edit.encode());
+            let (was_empty, operations) = (packed.is_empty(), edit.into_operations());
+            self.end_change((db, key), (kind, expiry), (value, was_empty), operations)?;
+        }
+        Ok(Ok(done))
+    }
+
+    /// What is there of type `kind`, and when it expires.
+    fn to_change(
+        &self,
+        db: u16,
+        key: &[u8],
+        kind: ValueKind,
+    ) -> Result<Result<(Packed<'_>, Option<Deadline>), WrongType>, Stop> {
+        let found = self.get(db, key)?;
+        let expiry = found.and_then(|found| found.expiry);
+        Ok(packed(found, kind).map(|packed| (packed, expiry)))
+    }
+
+    /// Stores what a collection has become by `operations`, or removes it if nothing is left: `value` is `None`.
+    fn end_change(
+        &mut self,
+        (db, key): (u16, &[u8]),
+        (kind, expiry): (ValueKind, Option<Deadline>),
+        (value, was_empty): (Option<Vec<u8>>, bool),
+        operations: Vec<u8>,
+    ) -> Result<(), Stop> {
+        match value {
+            Some(value) => self.put_changed(db, key, (kind, &value, expiry), operations),
+            None if was_empty => Ok(()),
+            None => self.remove(db, key).map(|_| ()),
+        }
     }
 
     /// Stores what a collection has become by `operations`.

@@ -275,13 +275,12 @@ impl Access<'_> {
         let store = self.store;
         let released = store.engine.released();
         let expired = staged.cause == Cause::Expired;
-        match staged.cause {
-            Cause::Expired => store.expired_keys.fetch_add(1, Ordering::Relaxed),
-            Cause::Evicted => store.evictor.evicted_keys.fetch_add(1, Ordering::Relaxed),
-            _ => 0,
-        };
+        store.count(staged.cause);
         let stripe = self.guards.stripe_mut(staged.hash.stripe()).expect("resolved before");
-        stripe.watches.touch(staged.db, staged.object().view().key(), appended.seq, expired);
+        let object = staged.object().view();
+        if stripe.watches.touch(staged.db, object.key(), appended.seq, expired) {
+            store.changed.note(staged.db, object.key());
+        }
         let space = stripe.space_mut(staged.keyspace);
         let (side_bytes, keys) = (space.side_bytes(), space.table.live);
         let grown = match staged.change {
@@ -352,6 +351,11 @@ impl Access<'_> {
             for (db, (&old, &new)) in
                 before.iter().zip(&mapping).enumerate().filter(|(_, (old, new))| old != new)
             {
+                stripe
+                    .watches
+                    .waited(db as u16)
+                    .iter()
+                    .for_each(|key| self.store.changed.note(db as u16, key));
                 if stripe.watches.are_many() {
                     stripe.watches.touch_all(db as u16, seq);
                     continue;
@@ -455,6 +459,17 @@ struct Appended {
     address: LogAddress,
     seq: Seq,
     bytes: u64,
+}
+
+impl crate::Store {
+    /// Counts keys that go by themselves.
+    fn count(&self, cause: Cause) {
+        match cause {
+            Cause::Expired => self.expired_keys.fetch_add(1, Ordering::Relaxed),
+            Cause::Evicted => self.evictor.evicted_keys.fetch_add(1, Ordering::Relaxed),
+            _ => 0,
+        };
+    }
 }
 
 impl Old {

@@ -1,0 +1,122 @@
+//! What commands that wait for an element have in common: their time-outs, their keys, and which key they look at.
+
+use std::time::Duration;
+
+use resp::{ArgsView, Writer};
+use store::ValueKind;
+
+use super::args::{count, is, option_value};
+use super::elements::read_to_change;
+use crate::call::{Data, Failure, Outcome, text};
+use crate::decimal;
+use crate::ready::Ready;
+
+/// How a command answers that must not wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Nothing {
+    /// No array.
+    Array,
+    /// No value.
+    Value,
+}
+
+/// The first of `keys` that holds a collection of type `kind`. Who waits goes on waiting where a key has become of another type.
+///
+/// # Errors
+/// A key of another type.
+pub(super) fn first<'k>(
+    data: &mut Data<'_, '_>,
+    keys: impl Iterator<Item = &'k [u8]>,
+    kind: ValueKind,
+) -> Result<Option<&'k [u8]>, Failure> {
+    for key in keys {
+        if let Ready::Changed(changed) = data.ready {
+            let is_kind =
+                || Ok::<_, Failure>(data.access.meta(data.db, key)?.is_some_and(|it| it.kind == kind));
+            if key == changed && is_kind()? {
+                return Ok(Some(key));
+            }
+            continue;
+        }
+        data.turn_to_key(key);
+        if !read_to_change(data, key, kind)?.is_empty() {
+            return Ok(Some(key));
+        }
+    }
+    Ok(None)
+}
+
+impl Data<'_, '_> {
+    /// Waits this long for an element, for ever if it is `None`; or answers with `nothing` where a command must not wait.
+    pub(crate) fn wait(&self, timeout: Option<Duration>, nothing: Nothing, out: &mut Writer<'_>) -> Outcome {
+        if let Ready::AnswersAtOnce = self.ready {
+            match nothing {
+                Nothing::Array => out.null_array(),
+                Nothing::Value => out.null(),
+            }
+            return Ok(());
+        }
+        Err(Failure::Blocked(timeout))
+    }
+}
+
+/// How long to wait, given in seconds; `None`: for ever.
+pub(super) fn timeout(arg: &[u8]) -> Result<Option<Duration>, Failure> {
+    let seconds = decimal::parse(arg).ok_or("ERR timeout is not a float or out of range")?;
+    if seconds < 0.0 {
+        return Err("ERR timeout is negative".into());
+    }
+    if seconds * 1_000.0 >= i64::MAX as f64 {
+        return Err("ERR timeout is out of range".into());
+    }
+    // Redis counts in milliseconds, and rounds up.
+    let millis = (seconds * 1_000.0).ceil() as u64;
+    Ok((millis > 0).then(|| Duration::from_millis(millis)))
+}
+
+/// Keys that are counted by the argument before them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CountedKeys {
+    first: usize,
+    count: usize,
+}
+
+impl CountedKeys {
+    /// Those counted by argument number `counted_at`, with an argument behind them.
+    pub(super) fn parse(args: ArgsView<'_>, counted_at: usize) -> Result<Self, Failure> {
+        let none = "ERR numkeys should be greater than 0";
+        let count = match count(args.get(counted_at), none)? {
+            0 => return Err(none.into()),
+            count => count,
+        };
+        let first = counted_at + 1;
+        if count >= args.len() - first {
+            return Err(text::SYNTAX.into());
+        }
+        Ok(Self { first, count })
+    }
+
+    /// The index of the argument behind them.
+    pub(super) fn end(self) -> usize {
+        self.first + self.count
+    }
+
+    pub(super) fn all<'a>(self, args: ArgsView<'a>) -> impl Iterator<Item = &'a [u8]> {
+        args.iter().skip(self.first).take(self.count)
+    }
+
+    /// How many elements to pop: the option COUNT behind the keys and the word that follows them.
+    pub(super) fn pop_count(self, args: ArgsView<'_>) -> Result<usize, Failure> {
+        let at = self.end() + 1;
+        let Some(option) = args.try_get(at) else { return Ok(1) };
+        if !is(option, "count") {
+            return Err(text::SYNTAX.into());
+        }
+        let none = "ERR count should be greater than 0";
+        match count(option_value(args, at)?, none)? {
+            0 => Err(none.into()),
+            _ if args.len() > at + 2 => Err(text::SYNTAX.into()),
+            count => Ok(count),
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! What is made of several sorted sets, and sets: ZUNION, ZINTER, ZDIFF.
+//!
+//! Their members are copied: of a long transaction only one key is at hand at a time.
+
+use std::collections::HashMap;
+
+use resp::{ArgsView, Writer};
+use store::{ValueKind, score_of};
+
+use super::args::{count, integer, is, option_value};
+use super::sorted_sets::{SORTED_SET, Scored, Told, put_members, write_kept};
+use crate::call::{Data, Failure, Outcome, text};
+use crate::decimal;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operation {
+    Union,
+    Intersection,
+    Difference,
+}
+
+/// How the scores of a member become one.
+#[derive(Clone, Copy, Debug)]
+enum Aggregate {
+    Sum,
+    Min,
+    Max,
+}
+
+impl Aggregate {
+    fn of(self, a: f64, b: f64) -> f64 {
+        match self {
+            Self::Sum => number(a + b),
+            Self::Min => a.min(b),
+            Self::Max => a.max(b),
+        }
+    }
+}
+
+/// Infinities of both signs make 0, and an infinity times 0.
+fn number(score: f64) -> f64 {
+    if score.is_nan() { 0.0 } else { score }
+}
+
+/// What a command asks for.
+struct Query<'a> {
+    operation: Operation,
+    keys: Vec<&'a [u8]>,
+    weights: Vec<f64>,
+    aggregate: Aggregate,
+    with_scores: bool,
+    /// Of ZINTERCARD.
+    limit: usize,
+}
+
+/// What a command does with the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Answers,
+    Stores,
+    Counts,
+}
+
+impl<'a> Query<'a> {
+    /// Reads the keys, which are counted by argument number `counted_at`.
+    fn keys(
+        args: ArgsView<'a>,
+        counted_at: usize,
+        operation: Operation,
+        command: &str,
+    ) -> Result<Self, Failure> {
+        let count = integer(args.get(counted_at))?;
+        if count < 1 {
+            return Err(format!("ERR at least 1 input key is needed for '{command}' command").into());
+        }
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        if count > args.len() - counted_at - 1 {
+            return Err(text::SYNTAX.into());
+        }
+        let keys: Vec<&[u8]> = args.iter().skip(counted_at + 1).take(count).collect();
+        let weights = vec![1.0; count];
+        Ok(Self { operation, keys, weights, aggregate: Aggregate::Sum, with_scores: false, limit: 0 })
+    }
+
+    /// Reads the options from argument `index` on.
+    fn options(&mut self, args: ArgsView<'_>, mut index: usize, used: Use) -> Outcome {
+        let weighs = self.operation != Operation::Difference && used != Use::Counts;
+        while let Some(arg) = args.try_get(index) {
+            let left = args.len() - index;
+            if weighs && is(arg, "weights") && left > self.keys.len() {
+                for (at, weight) in self.weights.iter_mut().enumerate() {
+                    *weight =
+                        decimal::parse(args.get(index + 1 + at)).ok_or("ERR weight value is not a float")?;
+                }
+                index += self.keys.len();
+            } else if weighs && is(arg, "aggregate") && left > 1 {
+                self.aggregate = match option_value(args, index)? {
+                    word if is(word, "sum") => Aggregate::Sum,
+                    word if is(word, "min") => Aggregate::Min,
+                    word if is(word, "max") => Aggregate::Max,
+                    _ => return Err(text::SYNTAX.into()),
+                };
+                index += 1;
+            } else if used == Use::Answers && is(arg, "withscores") {
+                self.with_scores = true;
+            } else if used == Use::Counts && is(arg, "limit") && left > 1 {
+                self.limit = count(option_value(args, index)?, "ERR LIMIT can't be negative")?;
+                index += 1;
+            } else {
+                return Err(text::SYNTAX.into());
+            }
+            index += 1;
+        }
+        Ok(())
+    }
+
+    /// Makes the result, in the order of its scores.
+    fn run(&self, data: &mut Data<'_, '_>) -> Result<Vec<Scored>, Failure> {
+        let mut all = match self.operation {
+            Operation::Union => self.union(data)?,
+            Operation::Intersection => self.narrow(data, true)?,
+            Operation::Difference => self.narrow(data, false)?,
+        };
+        all.sort_by(|(a, score_a), (b, score_b)| {
+            (score_a + 0.0).total_cmp(&(score_b + 0.0)).then_with(|| a.cmp(b))
+        });
+        Ok(all)
+    }
+
+    fn union(&self, data: &mut Data<'_, '_>) -> Result<Vec<Scored>, Failure> {
+        let mut all: HashMap<Vec<u8>, f64> = HashMap::new();
+        for (at, key) in self.keys.iter().enumerate() {
+            for (member, score) in members(data, key, self.weights[at])? {
+                let score = number(score);
+                all.entry(member)
+                    .and_modify(|known| *known = self.aggregate.of(*known, score))
+                    .or_insert(score);
+            }
+        }
+        Ok(all.into_iter().collect())
+    }
+
+    /// The members of the first that are in all the others, or in none of them.
+    fn narrow(&self, data: &mut Data<'_, '_>, in_all: bool) -> Result<Vec<Scored>, Failure> {
+        let mut kept = members(data, self.keys[0], self.weights[0])?;
+        kept.iter_mut().for_each(|(_, score)| *score = number(*score));
+        for (at, key) in self.keys.iter().enumerate().skip(1) {
+            let others: HashMap<Vec<u8>, f64> = members(data, key, self.weights[at])?.into_iter().collect();
+            kept.retain_mut(|(member, score)| {
+                let other = others.get(member);
+                if let Some(other) = other.filter(|_| in_all) {
+                    *score = self.aggregate.of(*score, *other);
+                }
+                other.is_some() == in_all
+            });
+        }
+        Ok(kept)
+    }
+}
+
+/// The members of the sorted set at `key`, or of the set, where each has the score 1; their scores times `weight`,
+/// which may be no number.
+fn members(data: &mut Data<'_, '_>, key: &[u8], weight: f64) -> Result<Vec<Scored>, Failure> {
+    data.turn_to_key(key);
+    let is_set = data.access.meta(data.db, key)?.is_some_and(|meta| meta.kind == ValueKind::Set);
+    let kind = if is_set { ValueKind::Set } else { SORTED_SET };
+    let found = data.access.collection(data.db, key, kind)??;
+    data.count_lookup(!found.is_empty());
+    let score = |score: &[u8]| weight * if is_set { 1.0 } else { score_of(score) };
+    Ok(found.iter().map(|(member, value)| (member.to_vec(), score(value))).collect())
+}
+
+/// Refuses keys of other types, before options are read.
+fn check_types(data: &mut Data<'_, '_>, keys: &[&[u8]]) -> Outcome {
+    for key in keys {
+        data.turn_to_key(key);
+        let meta = data.access.meta(data.db, key)?;
+        if meta.is_some_and(|meta| !matches!(meta.kind, ValueKind::Set | ValueKind::SortedSet)) {
+            return Err(text::WRONG_TYPE.into());
+        }
+    }
+    Ok(())
+}
+
+fn run<'a>(
+    data: &mut Data<'_, '_>,
+    args: ArgsView<'a>,
+    (operation, used): (Operation, Use),
+    command: &str,
+) -> Result<(Query<'a>, Vec<Scored>), Failure> {
+    let counted_at = if used == Use::Stores { 2 } else { 1 };
+    let mut query = Query::keys(args, counted_at, operation, command)?;
+    check_types(data, &query.keys)?;
+    query.options(args, counted_at + 1 + query.keys.len(), used)?;
+    let members = query.run(data)?;
+    Ok((query, members))
+}
+
+fn answer(
+    data: &mut Data<'_, '_>,
+    args: ArgsView<'_>,
+    (operation, command): (Operation, &str),
+    out: &mut Writer<'_>,
+) -> Outcome {
+    let (query, members) = run(data, args, (operation, Use::Answers), command)?;
+    write_kept(data, &members, if query.with_scores { Told::WithScores } else { Told::Members }, out)
+}
+
+fn store(
+    data: &mut Data<'_, '_>,
+    args: ArgsView<'_>,
+    (operation, command): (Operation, &str),
+    out: &mut Writer<'_>,
+) -> Outcome {
+    let (_, members) = run(data, args, (operation, Use::Stores), command)?;
+    put_members(data, args.get(1), &members)?;
+    out.integer(members.len() as i64);
+    Ok(())
+}
+
+pub(crate) fn zunion(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    answer(data, args, (Operation::Union, "zunion"), out)
+}
+
+pub(crate) fn zinter(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    answer(data, args, (Operation::Intersection, "zinter"), out)
+}
+
+pub(crate) fn zdiff(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    answer(data, args, (Operation::Difference, "zdiff"), out)
+}
+
+pub(crate) fn zunionstore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    store(data, args, (Operation::Union, "zunionstore"), out)
+}
+
+pub(crate) fn zinterstore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    store(data, args, (Operation::Intersection, "zinterstore"), out)
+}
+
+pub(crate) fn zdiffstore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    store(data, args, (Operation::Difference, "zdiffstore"), out)
+}
+
+pub(crate) fn zintercard(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (query, members) = run(data, args, (Operation::Intersection, Use::Counts), "zintercard")?;
+    let most = if query.limit == 0 { usize::MAX } else { query.limit };
+    out.integer(members.len().min(most) as i64);
+    Ok(())
+}

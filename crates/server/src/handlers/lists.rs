@@ -1,0 +1,419 @@
+//! Lists: elements in an order of their own, at whose ends commands push, pop and wait.
+
+use resp::{ArgsView, Writer};
+use store::{ListEdit, Packed, ValueKind};
+
+use super::args::{integer, is, option_value};
+use super::blocking::{CountedKeys, Nothing, first, timeout};
+use super::elements::{read, read_to_change};
+use super::scan::BULK_OVERHEAD_BYTES;
+use crate::call::{Data, Failure, Outcome, text};
+
+/// An end of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Left,
+    Right,
+}
+
+impl End {
+    fn parse(arg: &[u8]) -> Result<Self, Failure> {
+        match arg {
+            _ if is(arg, "left") => Ok(Self::Left),
+            _ if is(arg, "right") => Ok(Self::Right),
+            _ => Err(text::SYNTAX.into()),
+        }
+    }
+
+    fn push(self, list: &mut ListEdit<'_>, value: &[u8]) {
+        match self {
+            Self::Left => list.push_front(value),
+            Self::Right => list.push_back(value),
+        }
+    }
+
+    /// Which of `len` elements is at the end.
+    fn index(self, len: usize) -> usize {
+        match self {
+            Self::Left => 0,
+            Self::Right => len - 1,
+        }
+    }
+}
+
+pub(crate) fn lpush(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    push(data, args, End::Left, out)
+}
+
+pub(crate) fn rpush(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    push(data, args, End::Right, out)
+}
+
+pub(crate) fn lpushx(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    push_if_there(data, args, End::Left, out)
+}
+
+pub(crate) fn rpushx(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    push_if_there(data, args, End::Right, out)
+}
+
+fn push_if_there(data: &mut Data<'_, '_>, args: ArgsView<'_>, end: End, out: &mut Writer<'_>) -> Outcome {
+    if read_to_change(data, args.get(1), ValueKind::List)?.is_empty() {
+        out.integer(0);
+        return Ok(());
+    }
+    push(data, args, end, out)
+}
+
+fn push(data: &mut Data<'_, '_>, args: ArgsView<'_>, end: End, out: &mut Writer<'_>) -> Outcome {
+    let len = data.access.edit_list(data.db, args.get(1), |list| {
+        args.iter().skip(2).for_each(|value| end.push(list, value));
+        list.len()
+    })??;
+    out.integer(len as i64);
+    Ok(())
+}
+
+pub(crate) fn lpop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    pop(data, args, End::Left, out)
+}
+
+pub(crate) fn rpop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    pop(data, args, End::Right, out)
+}
+
+fn pop(data: &mut Data<'_, '_>, args: ArgsView<'_>, end: End, out: &mut Writer<'_>) -> Outcome {
+    let count = match (args.try_get(2), args.len()) {
+        (None, _) => None,
+        (Some(count), 3) => Some(super::args::count(count, text::NOT_POSITIVE)?),
+        _ => {
+            let command = if end == End::Left { "lpop" } else { "rpop" };
+            return Err(format!("ERR wrong number of arguments for '{command}' command").into());
+        }
+    };
+    let is_there = !read_to_change(data, args.get(1), ValueKind::List)?.is_empty();
+    match count {
+        Some(_) if !is_there => out.null_array(),
+        Some(count) => write_all(&take(data, args.get(1), end, count)?, out),
+        None => out.bulk_or_null(take(data, args.get(1), end, 1)?.first().map(|value| &value[..])),
+    }
+    Ok(())
+}
+
+/// Takes `count` elements from an end of the list at `key`, or all if there are not so many.
+fn take(data: &mut Data<'_, '_>, key: &[u8], end: End, count: usize) -> Result<Vec<Vec<u8>>, Failure> {
+    let list = read_to_change(data, key, ValueKind::List)?;
+    let (len, count) = (list.len(), count.min(list.len()));
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    let from = if end == End::Left { 0 } else { len - count };
+    let mut taken: Vec<Vec<u8>> = (from..from + count).map(|at| list.element(at).0.to_vec()).collect();
+    if end == End::Right {
+        taken.reverse();
+    }
+    data.admit_reply(taken.iter().map(|value| value.len() + BULK_OVERHEAD_BYTES).sum())?;
+    data.access.edit_list(data.db, key, |list| list.remove(from, count))??;
+    Ok(taken)
+}
+
+fn write_all(values: &[Vec<u8>], out: &mut Writer<'_>) {
+    out.array(values.len());
+    values.iter().for_each(|value| out.bulk(value));
+}
+
+pub(crate) fn llen(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    out.integer(read(data, args.get(1), ValueKind::List)?.len() as i64);
+    Ok(())
+}
+
+/// Element number `index`, counted from the end if it is negative.
+fn place(index: i64, len: usize) -> Option<usize> {
+    let at = if index < 0 { index.checked_add_unsigned(len as u64)? } else { index };
+    usize::try_from(at).ok().filter(|at| *at < len)
+}
+
+pub(crate) fn lindex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let list = read(data, args.get(1), ValueKind::List)?;
+    if list.is_empty() {
+        out.null();
+        return Ok(());
+    }
+    let at = place(integer(args.get(2))?, list.len());
+    out.bulk_or_null(at.map(|at| list.element(at).0));
+    Ok(())
+}
+
+pub(crate) fn lset(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let list = read_to_change(data, args.get(1), ValueKind::List)?;
+    if list.is_empty() {
+        return Err(text::NO_SUCH_KEY.into());
+    }
+    let at = place(integer(args.get(2))?, list.len()).ok_or("ERR index out of range")?;
+    data.access.edit_list(data.db, args.get(1), |list| list.set(at, args.get(3)))??;
+    out.ok();
+    Ok(())
+}
+
+/// The elements from `start` to `stop`, both counted from the end if they are negative, as LRANGE, LTRIM and ZRANGE have it.
+pub(super) fn span(start: i64, stop: i64, len: usize) -> std::ops::Range<usize> {
+    let len = i64::try_from(len).unwrap_or(i64::MAX);
+    let from_end = |at: i64| if at < 0 { at.saturating_add(len) } else { at };
+    let (start, stop) = (from_end(start).max(0), from_end(stop).min(len - 1));
+    if start > stop || start >= len {
+        return 0..0;
+    }
+    start as usize..stop as usize + 1
+}
+
+pub(crate) fn lrange(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (start, stop) = (integer(args.get(2))?, integer(args.get(3))?);
+    let list = read(data, args.get(1), ValueKind::List)?;
+    let range = span(start, stop, list.len());
+    data.admit_reply(range.clone().map(|at| list.element(at).0.len() + BULK_OVERHEAD_BYTES).sum())?;
+    out.array(range.len());
+    range.for_each(|at| out.bulk(list.element(at).0));
+    Ok(())
+}
+
+pub(crate) fn ltrim(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (start, stop) = (integer(args.get(2))?, integer(args.get(3))?);
+    data.access.edit_list(data.db, args.get(1), |list| {
+        let (kept, len) = (span(start, stop, list.len()), list.len());
+        let behind = len - kept.end;
+        if behind > 0 {
+            list.remove(kept.end, behind);
+        }
+        if kept.start > 0 {
+            list.remove(0, kept.start);
+        }
+    })??;
+    out.ok();
+    Ok(())
+}
+
+pub(crate) fn lrem(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let count = integer(args.get(2))?;
+    let most = match usize::try_from(count.unsigned_abs()) {
+        Ok(0) | Err(_) => usize::MAX,
+        Ok(most) => most,
+    };
+    let edit = |list: &mut ListEdit<'_>| list.remove_equal(args.get(3), most, count < 0);
+    let removed = data.access.edit_list(data.db, args.get(1), edit)??;
+    out.integer(removed as i64);
+    Ok(())
+}
+
+pub(crate) fn linsert(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let behind = match args.get(2) {
+        place if is(place, "before") => 0,
+        place if is(place, "after") => 1,
+        _ => return Err(text::SYNTAX.into()),
+    };
+    let list = read_to_change(data, args.get(1), ValueKind::List)?;
+    let (len, pivot) = (list.len(), list.iter().position(|(value, _)| value == args.get(3)));
+    let answer = match pivot {
+        _ if len == 0 => 0,
+        None => -1,
+        Some(pivot) => {
+            data.access
+                .edit_list(data.db, args.get(1), |list| list.insert(pivot + behind, args.get(4)))??;
+            len as i64 + 1
+        }
+    };
+    out.integer(answer);
+    Ok(())
+}
+
+/// Options of LPOS.
+struct Position {
+    rank: i64,
+    count: Option<usize>,
+    most_looked_at: usize,
+}
+
+impl Position {
+    fn parse(args: ArgsView<'_>) -> Result<Self, Failure> {
+        let mut position = Self { rank: 1, count: None, most_looked_at: usize::MAX };
+        for index in (3..args.len()).step_by(2) {
+            let (option, value) = (args.get(index), option_value(args, index)?);
+            if is(option, "rank") {
+                position.rank = integer(value)?;
+                super::elements::admit_count(position.rank)?;
+                if position.rank == 0 {
+                    let hint = "use 1 to start from the first match, 2 from the second ... or use negative to start from the \
+                                end of the list";
+                    return Err(format!("ERR RANK can't be zero: {hint}").into());
+                }
+            } else if is(option, "count") {
+                position.count = Some(super::args::count(value, "ERR COUNT can't be negative")?);
+            } else if is(option, "maxlen") {
+                let most = super::args::count(value, "ERR MAXLEN can't be negative")?;
+                position.most_looked_at = if most == 0 { usize::MAX } else { most };
+            } else {
+                return Err(text::SYNTAX.into());
+            }
+        }
+        Ok(position)
+    }
+
+    fn of(&self, list: Packed<'_>, wanted: &[u8]) -> Vec<usize> {
+        let len = list.len();
+        let order = (0..len).map(|at| if self.rank < 0 { len - 1 - at } else { at });
+        let found = order.take(self.most_looked_at).filter(|at| list.element(*at).0 == wanted);
+        let skipped = usize::try_from(self.rank.unsigned_abs() - 1).unwrap_or(usize::MAX);
+        let most = match self.count {
+            None => 1,
+            Some(0) => usize::MAX,
+            Some(count) => count,
+        };
+        found.skip(skipped).take(most).collect()
+    }
+}
+
+pub(crate) fn lpos(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let position = Position::parse(args)?;
+    let found = position.of(read(data, args.get(1), ValueKind::List)?, args.get(2));
+    match (position.count, found.first()) {
+        (Some(_), _) => {
+            out.array(found.len());
+            found.iter().for_each(|at| out.integer(*at as i64));
+        }
+        (None, Some(at)) => out.integer(*at as i64),
+        (None, None) => out.null(),
+    }
+    Ok(())
+}
+
+pub(crate) fn lmove(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let ends = (End::parse(args.get(3))?, End::parse(args.get(4))?);
+    if !carry(data, args, ends, out)? {
+        out.null();
+    }
+    Ok(())
+}
+
+pub(crate) fn rpoplpush(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    if !carry(data, args, (End::Right, End::Left), out)? {
+        out.null();
+    }
+    Ok(())
+}
+
+/// Moves an element of the list that is argument 1 to the list that is argument 2, and answers with it; `false`: there is none.
+fn carry(
+    data: &mut Data<'_, '_>,
+    args: ArgsView<'_>,
+    (from, to): (End, End),
+    out: &mut Writer<'_>,
+) -> Result<bool, Failure> {
+    let (source, target) = (args.get(1), args.get(2));
+    let list = read_to_change(data, source, ValueKind::List)?;
+    if list.is_empty() {
+        return Ok(false);
+    }
+    let at = from.index(list.len());
+    let value = list.element(at).0.to_vec();
+    read_to_change(data, target, ValueKind::List)?;
+    if source == target {
+        // One change: a list of one element is never gone meanwhile.
+        data.access.edit_list(data.db, source, |list| {
+            if list.len() > 1 {
+                list.remove(at, 1);
+                to.push(list, &value);
+            }
+        })??;
+    } else {
+        data.access.edit_list(data.db, source, |list| list.remove(at, 1))??;
+        data.access.edit_list(data.db, target, |list| to.push(list, &value))??;
+    }
+    out.bulk(&value);
+    Ok(true)
+}
+
+pub(crate) fn lmpop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let pop = MultiPop::parse(args, 1)?;
+    if !pop.run(data, args, out)? {
+        out.null_array();
+    }
+    Ok(())
+}
+
+/// LMPOP and BLMPOP from their number of keys on.
+struct MultiPop {
+    keys: CountedKeys,
+    end: End,
+    count: usize,
+}
+
+impl MultiPop {
+    fn parse(args: ArgsView<'_>, counted_at: usize) -> Result<Self, Failure> {
+        let keys = CountedKeys::parse(args, counted_at)?;
+        let end = End::parse(args.try_get(keys.end()).ok_or(text::SYNTAX)?)?;
+        Ok(Self { end, count: keys.pop_count(args)?, keys })
+    }
+
+    /// Pops from the first list with elements; `false`: there is none.
+    fn run(
+        &self,
+        data: &mut Data<'_, '_>,
+        args: ArgsView<'_>,
+        out: &mut Writer<'_>,
+    ) -> Result<bool, Failure> {
+        let Some(key) = first(data, self.keys.all(args), ValueKind::List)? else { return Ok(false) };
+        let taken = take(data, key, self.end, self.count)?;
+        out.array(2);
+        out.bulk(key);
+        write_all(&taken, out);
+        Ok(true)
+    }
+}
+
+pub(crate) fn blpop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    block_and_pop(data, args, End::Left, out)
+}
+
+pub(crate) fn brpop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    block_and_pop(data, args, End::Right, out)
+}
+
+fn block_and_pop(data: &mut Data<'_, '_>, args: ArgsView<'_>, end: End, out: &mut Writer<'_>) -> Outcome {
+    let last = args.len() - 1;
+    let timeout = timeout(args.get(last))?;
+    let keys = args.iter().take(last).skip(1);
+    let Some(key) = first(data, keys, ValueKind::List)? else {
+        return data.wait(timeout, Nothing::Array, out);
+    };
+    let taken = take(data, key, end, 1)?;
+    out.array(2);
+    out.bulk(key);
+    taken.iter().for_each(|value| out.bulk(value));
+    Ok(())
+}
+
+pub(crate) fn blmpop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let pop = MultiPop::parse(args, 2)?;
+    let timeout = timeout(args.get(1))?;
+    if pop.run(data, args, out)? { Ok(()) } else { data.wait(timeout, Nothing::Array, out) }
+}
+
+pub(crate) fn blmove(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let ends = (End::parse(args.get(3))?, End::parse(args.get(4))?);
+    block_and_carry(data, args, ends, args.get(5), out)
+}
+
+pub(crate) fn brpoplpush(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    block_and_carry(data, args, (End::Right, End::Left), args.get(3), out)
+}
+
+fn block_and_carry(
+    data: &mut Data<'_, '_>,
+    args: ArgsView<'_>,
+    ends: (End, End),
+    limit: &[u8],
+    out: &mut Writer<'_>,
+) -> Outcome {
+    let timeout = timeout(limit)?;
+    let is_there = first(data, std::iter::once(args.get(1)), ValueKind::List)?.is_some();
+    if is_there && carry(data, args, ends, out)? { Ok(()) } else { data.wait(timeout, Nothing::Value, out) }
+}

@@ -1,0 +1,416 @@
+//! Sorted sets: members with scores. Ranges of them are in `score_ranges`, what is made of several in `combined`.
+
+use resp::{ArgsView, Writer};
+use store::{Packed, ValueKind, score_of};
+
+use super::args::{count, integer, is};
+use super::blocking::{CountedKeys, Nothing, first, timeout};
+use super::elements::{Chosen, Scan, admit_count, delete_all, read, read_to_change, scan_reply};
+use super::scan::BULK_OVERHEAD_BYTES;
+use crate::call::{Data, Failure, Outcome, text};
+use crate::decimal;
+
+/// A member and its score, to keep.
+pub(super) type Scored = (Vec<u8>, f64);
+
+pub(super) const SORTED_SET: ValueKind = ValueKind::SortedSet;
+
+/// A score, or the error that every command gives.
+pub(super) fn score(arg: &[u8]) -> Result<f64, Failure> {
+    decimal::parse(arg).ok_or_else(|| text::NOT_FLOAT.into())
+}
+
+/// What a score of `former` becomes by adding `by`.
+fn sum(former: f64, by: f64) -> Result<f64, Failure> {
+    let sum = former + by;
+    if sum.is_nan() { Err("ERR resulting score is not a number (NaN)".into()) } else { Ok(sum) }
+}
+
+/// Options of ZADD.
+#[derive(Clone, Copy, Debug, Default)]
+struct AddOptions {
+    only_new: bool,
+    only_there: bool,
+    only_greater: bool,
+    only_less: bool,
+    counts_changed: bool,
+    increments: bool,
+}
+
+impl AddOptions {
+    /// Reads them; returns where the scores begin, too.
+    fn parse(args: ArgsView<'_>) -> Result<(Self, usize), Failure> {
+        let (mut options, mut index) = (Self::default(), 2);
+        while let Some(arg) = args.try_get(index) {
+            match arg {
+                _ if is(arg, "nx") => options.only_new = true,
+                _ if is(arg, "xx") => options.only_there = true,
+                _ if is(arg, "gt") => options.only_greater = true,
+                _ if is(arg, "lt") => options.only_less = true,
+                _ if is(arg, "ch") => options.counts_changed = true,
+                _ if is(arg, "incr") => options.increments = true,
+                _ => break,
+            }
+            index += 1;
+        }
+        let words = args.len() - index;
+        if words == 0 || !words.is_multiple_of(2) {
+            return Err(text::SYNTAX.into());
+        }
+        let Self { only_new, only_there, only_greater, only_less, increments, .. } = options;
+        if only_new && only_there {
+            return Err("ERR XX and NX options at the same time are not compatible".into());
+        }
+        if (only_greater && only_less) || (only_new && (only_greater || only_less)) {
+            return Err("ERR GT, LT, and/or NX options at the same time are not compatible".into());
+        }
+        if increments && words > 2 {
+            return Err("ERR INCR option supports a single increment-element pair".into());
+        }
+        Ok((options, index))
+    }
+
+    /// The score that a member of `former` gets by `given`; `None`: it is left as it is.
+    fn settle(self, former: Option<f64>, given: f64) -> Result<Option<f64>, Failure> {
+        let Some(former) = former else { return Ok((!self.only_there).then_some(given)) };
+        if self.only_new {
+            return Ok(None);
+        }
+        let score = if self.increments { sum(former, given)? } else { given };
+        let refused = (self.only_greater && score <= former) || (self.only_less && score >= former);
+        Ok((!refused).then_some(score))
+    }
+}
+
+pub(crate) fn zadd(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (options, first) = AddOptions::parse(args)?;
+    let pairs = || (first..args.len()).step_by(2);
+    let scores = pairs().map(|at| score(args.get(at))).collect::<Result<Vec<f64>, Failure>>()?;
+    let tags: Vec<u16> = pairs().map(|at| data.access.tag(args.get(at + 1))).collect();
+    let (mut added, mut updated, mut newest) = (0, 0, None);
+    data.access.edit(data.db, args.get(1), SORTED_SET, |set| {
+        for ((at, given), tag) in pairs().zip(scores).zip(tags) {
+            let member = args.get(at + 1);
+            let former = set.score(tag, member);
+            newest = options.settle(former, given)?;
+            let Some(score) = newest.filter(|score| former != Some(*score)) else { continue };
+            set.put_score(tag, member, score);
+            *(if former.is_none() { &mut added } else { &mut updated }) += 1;
+        }
+        Ok::<(), Failure>(())
+    })???;
+    match (options.increments, newest) {
+        (false, _) => out.integer(if options.counts_changed { added + updated } else { added }),
+        (true, Some(score)) => out.double(score),
+        (true, None) => out.null(),
+    }
+    Ok(())
+}
+
+pub(crate) fn zincrby(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (by, member) = (score(args.get(2))?, args.get(3));
+    let tag = data.access.tag(member);
+    let score = data.access.edit(data.db, args.get(1), SORTED_SET, |set| {
+        let former = set.score(tag, member);
+        let score = sum(former.unwrap_or(0.0), by)?;
+        if former != Some(score) {
+            set.put_score(tag, member, score);
+        }
+        Ok::<f64, Failure>(score)
+    })???;
+    out.double(score);
+    Ok(())
+}
+
+pub(crate) fn zrem(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    out.integer(delete_all(data, args, SORTED_SET)?);
+    Ok(())
+}
+
+pub(crate) fn zcard(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    out.integer(read(data, args.get(1), SORTED_SET)?.len() as i64);
+    Ok(())
+}
+
+/// Which member `member` is, in the order of the scores.
+fn rank(data: &Data<'_, '_>, set: Packed<'_>, member: &[u8]) -> Option<usize> {
+    set.find(data.access.tag(member), member)
+}
+
+fn double_or_null(score: Option<f64>, out: &mut Writer<'_>) {
+    match score {
+        Some(score) => out.double(score),
+        None => out.null(),
+    }
+}
+
+pub(crate) fn zscore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let set = read(data, args.get(1), SORTED_SET)?;
+    double_or_null(rank(data, set, args.get(2)).map(|at| set.score(at)), out);
+    Ok(())
+}
+
+pub(crate) fn zmscore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let set = read(data, args.get(1), SORTED_SET)?;
+    out.array(args.len() - 2);
+    let scores = args.iter().skip(2).map(|member| rank(data, set, member).map(|at| set.score(at)));
+    scores.for_each(|score| double_or_null(score, out));
+    Ok(())
+}
+
+pub(crate) fn zrank(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    answer_rank(data, args, |at, _| at, out)
+}
+
+pub(crate) fn zrevrank(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    answer_rank(data, args, |at, len| len - 1 - at, out)
+}
+
+fn answer_rank(
+    data: &Data<'_, '_>,
+    args: ArgsView<'_>,
+    place: impl Fn(usize, usize) -> usize,
+    out: &mut Writer<'_>,
+) -> Outcome {
+    let with_score = match (args.try_get(3), args.len()) {
+        (None, _) => false,
+        (Some(option), 4) if is(option, "withscore") => true,
+        _ => return Err(text::SYNTAX.into()),
+    };
+    let set = read(data, args.get(1), SORTED_SET)?;
+    match rank(data, set, args.get(2)) {
+        None if with_score => out.null_array(),
+        None => out.null(),
+        Some(at) => {
+            if with_score {
+                out.array(2);
+            }
+            out.integer(place(at, set.len()) as i64);
+            if with_score {
+                out.double(set.score(at));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// How members with their scores are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// Members alone.
+    Members,
+    /// One after the other; in RESP3 in pairs.
+    WithScores,
+    /// In one array, whatever the version of the protocol.
+    Flat,
+    /// In pairs, whatever the version of the protocol.
+    Pairs,
+}
+
+/// Answers with members, and their scores if so told.
+///
+/// # Errors
+/// A reply that no connection could hold.
+pub(super) fn write_members<'a>(
+    data: &Data<'_, '_>,
+    members: impl ExactSizeIterator<Item = (&'a [u8], f64)> + Clone,
+    told: Told,
+    out: &mut Writer<'_>,
+) -> Outcome {
+    data.admit_reply(members.clone().map(|(member, _)| member.len() + 2 * BULK_OVERHEAD_BYTES).sum())?;
+    let in_pairs = told == Told::Pairs || (told == Told::WithScores && out.is_resp3());
+    let with_scores = told != Told::Members;
+    out.array(if with_scores && !in_pairs { 2 * members.len() } else { members.len() });
+    for (member, score) in members {
+        if in_pairs {
+            out.array(2);
+        }
+        out.bulk(member);
+        if with_scores {
+            out.double(score);
+        }
+    }
+    Ok(())
+}
+
+/// As [`write_members`], of members that were kept.
+pub(super) fn write_kept(data: &Data<'_, '_>, kept: &[Scored], told: Told, out: &mut Writer<'_>) -> Outcome {
+    write_members(data, kept.iter().map(|(member, score)| (&member[..], *score)), told, out)
+}
+
+pub(crate) fn zrandmember(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let Some(count) = args.try_get(2) else {
+        let set = read(data, args.get(1), SORTED_SET)?;
+        let chosen = Chosen::one(data, set.len());
+        out.bulk_or_null(chosen.map(|at| set.element(at).0));
+        return Ok(());
+    };
+    let count = integer(count)?;
+    admit_count(count)?;
+    let told = match (args.try_get(3), args.len()) {
+        (None, _) => Told::Members,
+        (Some(option), 4) if is(option, "withscores") => Told::WithScores,
+        _ => return Err(text::SYNTAX.into()),
+    };
+    if told == Told::WithScores && count.unsigned_abs() > i64::MAX as u64 / 2 {
+        return Err(text::OUT_OF_RANGE.into());
+    }
+    let set = read(data, args.get(1), SORTED_SET)?;
+    let chosen = Chosen::of(data, set, count)?;
+    let members = chosen.iter().map(|at| (set.element(*at).0, set.score(*at)));
+    write_members(data, members, told, out)
+}
+
+pub(crate) fn zscan(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let Some(scan) = Scan::begin(data, args, SORTED_SET, out)? else { return Ok(()) };
+    let set = read(data, args.get(1), SORTED_SET)?;
+    scan_reply(data, set, &scan, out)
+}
+
+/// The lowest scores, or the highest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Min,
+    Max,
+}
+
+impl Side {
+    fn parse(arg: &[u8]) -> Result<Self, Failure> {
+        match arg {
+            _ if is(arg, "min") => Ok(Self::Min),
+            _ if is(arg, "max") => Ok(Self::Max),
+            _ => Err(text::SYNTAX.into()),
+        }
+    }
+}
+
+/// Takes `count` members from a side of the sorted set at `key`, or all if there are not so many.
+fn take(data: &mut Data<'_, '_>, key: &[u8], side: Side, count: usize) -> Result<Vec<Scored>, Failure> {
+    let set = read_to_change(data, key, SORTED_SET)?;
+    let (len, count) = (set.len(), count.min(set.len()));
+    let places = (0..count).map(|nth| if side == Side::Min { nth } else { len - 1 - nth });
+    let (tags, taken): (Vec<u16>, Vec<Scored>) =
+        places.map(|at| (set.tag(at), (set.element(at).0.to_vec(), set.score(at)))).unzip();
+    data.admit_reply(taken.iter().map(|(member, _)| member.len() + 2 * BULK_OVERHEAD_BYTES).sum())?;
+    delete_members(data, key, &tags, &taken)?;
+    Ok(taken)
+}
+
+/// Deletes members with these tags.
+pub(super) fn delete_members(
+    data: &mut Data<'_, '_>,
+    key: &[u8],
+    tags: &[u16],
+    members: &[Scored],
+) -> Outcome {
+    if members.is_empty() {
+        return Ok(());
+    }
+    data.access.edit(data.db, key, SORTED_SET, |set| {
+        members.iter().zip(tags).for_each(|((member, _), tag)| _ = set.delete(*tag, member));
+    })??;
+    Ok(())
+}
+
+pub(crate) fn zpopmin(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    pop(data, args, Side::Min, out)
+}
+
+pub(crate) fn zpopmax(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    pop(data, args, Side::Max, out)
+}
+
+fn pop(data: &mut Data<'_, '_>, args: ArgsView<'_>, side: Side, out: &mut Writer<'_>) -> Outcome {
+    let (count, told) = match (args.try_get(2), args.len()) {
+        (None, _) => (1, Told::Flat),
+        (Some(arg), 3) => (count(arg, text::NOT_POSITIVE)?, Told::WithScores),
+        _ => return Err(text::SYNTAX.into()),
+    };
+    let taken = take(data, args.get(1), side, count)?;
+    write_kept(data, &taken, told, out)
+}
+
+/// ZMPOP and BZMPOP from their number of keys on.
+struct MultiPop {
+    keys: CountedKeys,
+    side: Side,
+    count: usize,
+}
+
+impl MultiPop {
+    fn parse(args: ArgsView<'_>, counted_at: usize) -> Result<Self, Failure> {
+        let keys = CountedKeys::parse(args, counted_at)?;
+        let side = Side::parse(args.try_get(keys.end()).ok_or(text::SYNTAX)?)?;
+        Ok(Self { side, count: keys.pop_count(args)?, keys })
+    }
+
+    /// Pops from the first sorted set with members; `false`: there is none.
+    fn run(
+        &self,
+        data: &mut Data<'_, '_>,
+        args: ArgsView<'_>,
+        out: &mut Writer<'_>,
+    ) -> Result<bool, Failure> {
+        let Some(key) = first(data, self.keys.all(args), SORTED_SET)? else { return Ok(false) };
+        let taken = take(data, key, self.side, self.count)?;
+        out.array(2);
+        out.bulk(key);
+        write_kept(data, &taken, Told::Pairs, out)?;
+        Ok(true)
+    }
+}
+
+pub(crate) fn zmpop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let pop = MultiPop::parse(args, 1)?;
+    if !pop.run(data, args, out)? {
+        out.null_array();
+    }
+    Ok(())
+}
+
+pub(crate) fn bzmpop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let pop = MultiPop::parse(args, 2)?;
+    let timeout = timeout(args.get(1))?;
+    if pop.run(data, args, out)? { Ok(()) } else { data.wait(timeout, Nothing::Array, out) }
+}
+
+pub(crate) fn bzpopmin(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    block_and_pop(data, args, Side::Min, out)
+}
+
+pub(crate) fn bzpopmax(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    block_and_pop(data, args, Side::Max, out)
+}
+
+fn block_and_pop(data: &mut Data<'_, '_>, args: ArgsView<'_>, side: Side, out: &mut Writer<'_>) -> Outcome {
+    let last = args.len() - 1;
+    let timeout = timeout(args.get(last))?;
+    let Some(key) = first(data, args.iter().take(last).skip(1), SORTED_SET)? else {
+        return data.wait(timeout, Nothing::Array, out);
+    };
+    let taken = take(data, key, side, 1)?;
+    out.array(3);
+    out.bulk(key);
+    for (member, score) in &taken {
+        out.bulk(member);
+        out.double(*score);
+    }
+    Ok(())
+}
+
+/// The members of a sorted set at these places, to keep.
+pub(super) fn kept(set: Packed<'_>, places: impl Iterator<Item = usize>) -> Vec<Scored> {
+    let members = places.map(|at| set.element(at));
+    members.map(|(member, score)| (member.to_vec(), score_of(score))).collect()
+}
+
+/// Lets the sorted set at `target` consist of these members; none, and the key is gone.
+pub(super) fn put_members(data: &mut Data<'_, '_>, target: &[u8], members: &[Scored]) -> Outcome {
+    let tags: Vec<u16> = members.iter().map(|(member, _)| data.access.tag(member)).collect();
+    data.turn_to_key(target);
+    data.access.remove(data.db, target)?;
+    data.access.edit(data.db, target, SORTED_SET, |set| {
+        members.iter().zip(tags).for_each(|((member, score), tag)| _ = set.put_score(tag, member, *score));
+    })??;
+    Ok(())
+}

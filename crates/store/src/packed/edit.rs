@@ -1,0 +1,431 @@
+//! Changing a hash, a set or a sorted set: elements that are found by their keys.
+
+use std::hash::{BuildHasher, RandomState};
+
+use hashbrown::HashTable;
+
+use super::{
+    Element, Form, Packed, Shape, by_score, offset_bytes, parse, put_header, put_varint, score_of,
+    varint_bytes,
+};
+
+/// A collection that is being changed. What is done to it is noted as operations.
+#[derive(Debug)]
+pub struct Edit<'a> {
+    shape: Shape,
+    form: Form,
+    /// What it began with.
+    base: &'a [u8],
+    /// What was done, and the bytes of what is new.
+    operations: Vec<u8>,
+    entries: Vec<Entry>,
+    /// Entries that are not gone.
+    count: usize,
+    lookups: u32,
+    /// Entries by their keys, from some lookups in many entries on.
+    table: Option<Lookup>,
+}
+
+#[derive(Debug)]
+struct Lookup {
+    hasher: RandomState,
+    table: HashTable<u32>,
+}
+
+/// Where an element's bytes lie: in what the edit began with, or in its operations.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    tag: u16,
+    is_new: bool,
+    is_gone: bool,
+    key: (u32, u32),
+    value: (u32, u32),
+}
+
+impl<'a> Edit<'a> {
+    /// Begins with `packed`. Takes time that grows with its size.
+    ///
+    /// # Panics
+    /// As [`Packed::new`].
+    #[must_use]
+    pub fn new(packed: Packed<'a>) -> Self {
+        let mut entries = Vec::with_capacity(packed.len() + 1);
+        for at in 0..packed.len() {
+            let from = packed.offset(at);
+            let (key, value, bytes) =
+                parse(packed.shape, &packed.entries[from..]).expect("entries were checked");
+            let value_at = from + bytes - value.len();
+            let span = |at: usize, len: usize| (at as u32, len as u32);
+            entries.push(Entry {
+                tag: packed.tag(at),
+                is_new: false,
+                is_gone: false,
+                key: span(value_at - key.len(), key.len()),
+                value: span(value_at, value.len()),
+            });
+        }
+        Self {
+            shape: packed.shape,
+            form: packed.form,
+            base: packed.entries,
+            operations: Vec::new(),
+            count: entries.len(),
+            entries,
+            lookups: 0,
+            table: None,
+        }
+    }
+
+    /// Number of elements.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Whether anything was done.
+    #[must_use]
+    pub fn is_changed(&self) -> bool {
+        !self.operations.is_empty()
+    }
+
+    /// What was done, for the log.
+    #[must_use]
+    pub fn operations(&self) -> &[u8] {
+        &self.operations
+    }
+
+    /// As [`Edit::operations`], to keep.
+    #[must_use]
+    pub fn into_operations(self) -> Vec<u8> {
+        self.operations
+    }
+
+    /// The value of `key`; empty in a [`Shape::Set`], in a [`Shape::Scored`] the score. `None`: it is not there.
+    pub fn get(&mut self, tag: u16, key: &[u8]) -> Option<&[u8]> {
+        let at = self.find(tag, key)?;
+        Some(self.bytes(self.entries[at], self.entries[at].value))
+    }
+
+    /// Lets `key` have `value`; returns whether it was not there.
+    pub fn put(&mut self, tag: u16, key: &[u8], value: &[u8]) -> bool {
+        debug_assert_eq!(self.shape, Shape::Map, "of a map");
+        self.insert(PUT, tag, key, value)
+    }
+
+    /// Gives `key` this score, which is not NaN, and 0.0 if it is -0.0; returns whether it was not there.
+    pub fn put_score(&mut self, tag: u16, key: &[u8], score: f64) -> bool {
+        debug_assert!(self.shape == Shape::Scored && !score.is_nan(), "of a sorted set, and a number");
+        self.insert(SCORE, tag, key, &(score + 0.0).to_le_bytes())
+    }
+
+    /// The score of `key`; `None`: it is not there.
+    pub fn score(&mut self, tag: u16, key: &[u8]) -> Option<f64> {
+        self.get(tag, key).map(score_of)
+    }
+
+    /// Adds `key` to a set; returns whether it was not there.
+    pub fn add(&mut self, tag: u16, key: &[u8]) -> bool {
+        debug_assert_eq!(self.shape, Shape::Set, "of a set");
+        self.find(tag, key).is_none() && self.insert(ADD, tag, key, &[])
+    }
+
+    /// Removes `key`; returns whether it was there.
+    pub fn delete(&mut self, tag: u16, key: &[u8]) -> bool {
+        let Some(at) = self.find(tag, key) else { return false };
+        self.note(DELETE, tag, key, &[]);
+        self.forget(at);
+        true
+    }
+
+    /// The element that comes `nth` of those that are there, from 0 on; of a [`Shape::Scored`] not in the order of the scores.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    #[must_use]
+    pub fn element(&self, nth: usize) -> Element<'_> {
+        let entry = if self.count == self.entries.len() {
+            self.entries[nth]
+        } else {
+            *self.entries.iter().filter(|entry| !entry.is_gone).nth(nth).expect("there are so many")
+        };
+        self.element_of(entry)
+    }
+
+    /// The collection as it is now. Time grows with its size.
+    ///
+    /// # Panics
+    /// If it has more than 4 GiB: `value.max` is below that.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        match self.shape {
+            Shape::Scored => {
+                let mut there: Vec<&Entry> = self.there().collect();
+                // What was there before is in order: the sort finds that in one pass.
+                there.sort_by(|a, b| by_score(self.element_of(**a), self.element_of(**b)));
+                self.encode_in_order(there.into_iter())
+            }
+            _ => self.encode_in_order(self.there()),
+        }
+    }
+
+    fn there(&self) -> impl Iterator<Item = &Entry> + Clone {
+        self.entries.iter().filter(|entry| !entry.is_gone)
+    }
+
+    fn encode_in_order<'e>(&self, there: impl Iterator<Item = &'e Entry> + Clone) -> Vec<u8> {
+        let sizes = there.clone().map(|entry| self.entry_bytes(entry));
+        let mut out = Vec::new();
+        let is_wide = put_header(&mut out, (self.shape, self.form), self.count, sizes.clone().sum());
+        there.clone().for_each(|entry| out.extend_from_slice(&entry.tag.to_le_bytes()));
+        let mut offset = 0_u32;
+        for size in sizes {
+            out.extend_from_slice(&offset.to_le_bytes()[..offset_bytes(is_wide)]);
+            offset += size as u32;
+        }
+        for entry in there {
+            put_varint(&mut out, entry.key.1);
+            if self.shape == Shape::Map {
+                put_varint(&mut out, entry.value.1);
+            }
+            let (key, value) = self.element_of(*entry);
+            out.extend_from_slice(key);
+            out.extend_from_slice(value);
+        }
+        out
+    }
+
+    fn element_of(&self, entry: Entry) -> Element<'_> {
+        (self.bytes(entry, entry.key), self.bytes(entry, entry.value))
+    }
+
+    fn kind_to_add(&self) -> u8 {
+        match self.shape {
+            Shape::Map => PUT,
+            Shape::Set => ADD,
+            Shape::Scored => SCORE,
+            Shape::List => unreachable!("lists are changed by ListEdit"),
+        }
+    }
+
+    /// Does what `operations` say; `None` when they are none, or of another shape.
+    fn replay(&mut self, mut operations: &[u8]) -> Option<()> {
+        while !operations.is_empty() {
+            let (operation, rest) = split_operation(operations)?;
+            let (tag, key) = (operation.tag, operation.key);
+            match (operation.kind, self.shape) {
+                (PUT, Shape::Map) => self.put(tag, key, operation.value),
+                (ADD, Shape::Set) => self.add(tag, key),
+                (SCORE, Shape::Scored) => self.insert(SCORE, tag, key, operation.value),
+                (DELETE, _) => self.delete(tag, key),
+                _ => return None,
+            };
+            operations = rest;
+        }
+        Some(())
+    }
+
+    pub(super) fn insert(&mut self, kind: u8, tag: u16, key: &[u8], value: &[u8]) -> bool {
+        let known = self.find(tag, key);
+        let at = self.note(kind, tag, key, value);
+        let span = |at: usize, len: usize| (at as u32, len as u32);
+        let (key_span, value_span) = (span(at, key.len()), span(at + key.len(), value.len()));
+        self.widen_form(key, value);
+        let entry = Entry { tag, is_new: true, is_gone: false, key: key_span, value: value_span };
+        if let Some(at) = known {
+            self.entries[at] = entry;
+            return false;
+        }
+        self.entries.push(entry);
+        self.count += 1;
+        self.widen_form_by_count();
+        if let Some(mut lookup) = self.table.take() {
+            lookup.insert(self, self.entries.len() - 1);
+            self.table = Some(lookup);
+        }
+        true
+    }
+
+    fn forget(&mut self, at: usize) {
+        if let Some(mut lookup) = self.table.take() {
+            lookup.remove(self, at);
+            self.table = Some(lookup);
+        }
+        self.entries[at].is_gone = true;
+        self.count -= 1;
+    }
+
+    /// Notes an operation; returns where the key lies in the list.
+    fn note(&mut self, kind: u8, tag: u16, key: &[u8], value: &[u8]) -> usize {
+        put_operation(&mut self.operations, kind, tag, (key, value))
+    }
+
+    fn find(&mut self, tag: u16, key: &[u8]) -> Option<usize> {
+        self.lookups += 1;
+        if self.table.is_none() && self.lookups > LOOKUPS_FEW && self.entries.len() > ENTRIES_FEW {
+            self.table = Some(Lookup::of(self));
+        }
+        let is_it =
+            |entry: &Entry| entry.tag == tag && !entry.is_gone && self.bytes(*entry, entry.key) == key;
+        match &self.table {
+            None => self.entries.iter().position(is_it),
+            Some(lookup) => {
+                let hash = lookup.hasher.hash_one(key);
+                lookup.table.find(hash, |at| is_it(&self.entries[*at as usize])).map(|at| *at as usize)
+            }
+        }
+    }
+
+    fn bytes(&self, entry: Entry, (at, len): (u32, u32)) -> &[u8] {
+        let source = if entry.is_new { &self.operations[..] } else { self.base };
+        &source[at as usize..(at + len) as usize]
+    }
+
+    fn entry_bytes(&self, entry: &Entry) -> usize {
+        let lens = match self.shape {
+            Shape::Map => varint_bytes(entry.key.1) + varint_bytes(entry.value.1),
+            _ => varint_bytes(entry.key.1),
+        };
+        lens + entry.key.1 as usize + entry.value.1 as usize
+    }
+
+    /// What an element of this size or kind makes of the form, as in Redis with its defaults.
+    fn widen_form(&mut self, key: &[u8], value: &[u8]) {
+        if key.len().max(value.len()) > LISTPACK_VALUE_BYTES_MAX {
+            self.form = Form::Table;
+        } else if self.form == Form::Integers && !is_integer(key) {
+            self.form = Form::Listpack;
+        }
+    }
+
+    fn widen_form_by_count(&mut self) {
+        let (shape, count) = (self.shape, self.count);
+        self.form = match self.form {
+            Form::Integers if count > INTEGERS_MAX => Form::Table,
+            Form::Listpack if shape == Shape::Map && count > MAP_LISTPACK_MAX => Form::Table,
+            Form::Listpack if shape != Shape::Map && count > SET_LISTPACK_MAX => Form::Table,
+            form => form,
+        };
+    }
+}
+
+impl Lookup {
+    fn of(edit: &Edit<'_>) -> Self {
+        let mut lookup =
+            Self { hasher: RandomState::default(), table: HashTable::with_capacity(edit.entries.len()) };
+        let there = edit.entries.iter().enumerate().filter(|(_, entry)| !entry.is_gone);
+        there.for_each(|(at, _)| lookup.insert(edit, at));
+        lookup
+    }
+
+    fn hash(&self, edit: &Edit<'_>, at: usize) -> u64 {
+        let entry = edit.entries[at];
+        self.hasher.hash_one(edit.bytes(entry, entry.key))
+    }
+
+    fn insert(&mut self, edit: &Edit<'_>, at: usize) {
+        let (hash, hasher) = (self.hash(edit, at), self.hasher.clone());
+        self.table.insert_unique(hash, at as u32, |other| {
+            let entry = edit.entries[*other as usize];
+            hasher.hash_one(edit.bytes(entry, entry.key))
+        });
+    }
+
+    fn remove(&mut self, edit: &Edit<'_>, at: usize) {
+        let hash = self.hash(edit, at);
+        if let Ok(found) = self.table.find_entry(hash, |other| *other as usize == at) {
+            found.remove();
+        }
+    }
+}
+
+/// Whether Redis would keep these bytes as an integer: a decimal i64 without anything that it would not print.
+pub(super) fn is_integer(bytes: &[u8]) -> bool {
+    let Some(number) = std::str::from_utf8(bytes).ok().and_then(|text| text.parse::<i64>().ok()) else {
+        return false;
+    };
+    let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
+    let is_plain = digits.first().is_some_and(|first| first.is_ascii_digit());
+    is_plain && (digits[0] != b'0' || (number == 0 && bytes == b"0"))
+}
+
+/// What a collection becomes by some bodies of CHANGE, oldest first; `None` when one does not fit.
+pub(super) fn fold(packed: Packed<'_>, changes: &[&[u8]]) -> Option<Vec<u8>> {
+    let mut edit = Edit::new(packed);
+    changes.iter().try_for_each(|operations| edit.replay(operations))?;
+    Some(edit.encode())
+}
+
+/// See [`Packed::dump`].
+pub(super) fn dump(packed: Packed<'_>) -> Vec<u8> {
+    let (kind, mut out) = (Edit::new(Packed::empty(packed.shape)).kind_to_add(), Vec::new());
+    packed.iter().for_each(|element| _ = put_operation(&mut out, kind, 0, element));
+    out
+}
+
+/// See [`super::load`].
+pub(super) fn load(shape: Shape, mut dump: &[u8], tag_of: impl Fn(&[u8]) -> u16) -> Option<Vec<u8>> {
+    let mut edit = Edit::new(Packed::empty(shape));
+    while !dump.is_empty() {
+        let (operation, rest) = split_operation(dump)?;
+        let fits = operation.kind == edit.kind_to_add() && operation.tag == 0;
+        if !fits || !edit.insert(operation.kind, tag_of(operation.key), operation.key, operation.value) {
+            return None;
+        }
+        dump = rest;
+    }
+    Some(edit.encode())
+}
+
+pub(super) struct Operation<'a> {
+    kind: u8,
+    tag: u16,
+    key: &'a [u8],
+    value: &'a [u8],
+}
+
+/// Appends an operation; returns where the key lies, behind which is the value.
+fn put_operation(out: &mut Vec<u8>, kind: u8, tag: u16, (key, value): Element<'_>) -> usize {
+    out.push(kind);
+    out.extend_from_slice(&tag.to_le_bytes());
+    put_varint(out, key.len() as u32);
+    if kind == PUT {
+        put_varint(out, value.len() as u32);
+    }
+    let at = out.len();
+    out.extend_from_slice(key);
+    out.extend_from_slice(value);
+    at
+}
+
+/// The operation at the front of `bytes`, and what is behind it.
+pub(super) fn split_operation(bytes: &[u8]) -> Option<(Operation<'_>, &[u8])> {
+    let (&[kind, low, high], rest) = bytes.split_first_chunk::<3>()?;
+    let shape = match kind {
+        PUT => Shape::Map,
+        DELETE | ADD => Shape::Set,
+        SCORE => Shape::Scored,
+        _ => return None,
+    };
+    let (key, value, len) = parse(shape, rest)?;
+    Some((Operation { kind, tag: u16::from_le_bytes([low, high]), key, value }, &rest[len..]))
+}
+
+const PUT: u8 = 1;
+const DELETE: u8 = 2;
+const ADD: u8 = 3;
+pub(super) const SCORE: u8 = 4;
+/// Defaults of Redis 7.2: `hash-max-listpack-entries`, `set-` and `zset-max-listpack-entries`, `set-max-intset-entries`, and the longest
+/// element of each, `*-max-listpack-value`.
+const MAP_LISTPACK_MAX: usize = 512;
+const SET_LISTPACK_MAX: usize = 128;
+const INTEGERS_MAX: usize = 512;
+const LISTPACK_VALUE_BYTES_MAX: usize = 64;
+/// So many lookups of one edit are made without a table, and in so many entries any number.
+const LOOKUPS_FEW: u32 = 8;
+const ENTRIES_FEW: usize = 32;

@@ -1,0 +1,418 @@
+//! Changing a list: elements that are found by their places.
+//!
+//! ```text
+//!  pieces   new 2..3 | base 0..500 | new 0..2        LPUSH, and before it two times RPUSH
+//! ```
+//!
+//! An edit is a sequence of pieces, each a run of elements of what it began with or of what was added: what does not change is
+//! copied without being looked at, so that a push to a long list takes the time of copying it.
+
+use std::collections::VecDeque;
+
+use super::{Form, Packed, Shape, offset_bytes, parse, put_header, put_varint, split_varint};
+
+/// A list that is being changed. What is done to it is noted as operations.
+#[derive(Debug)]
+pub struct ListEdit<'a> {
+    base: Packed<'a>,
+    /// What was done, and the bytes of what is new.
+    operations: Vec<u8>,
+    /// Where what was added lies in `operations`, as an entry.
+    added: Vec<(u32, u32)>,
+    pieces: VecDeque<Piece>,
+    count: usize,
+    entries_bytes: usize,
+    form: Form,
+}
+
+/// A run of elements.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    /// Of `added`, otherwise of the base.
+    is_new: bool,
+    from: usize,
+    count: usize,
+}
+
+impl Piece {
+    fn split(self, at: usize) -> (Self, Self) {
+        (Self { count: at, ..self }, Self { from: self.from + at, count: self.count - at, ..self })
+    }
+}
+
+impl<'a> ListEdit<'a> {
+    /// Begins with `base`, a [`Shape::List`].
+    #[must_use]
+    pub fn new(base: Packed<'a>) -> Self {
+        debug_assert_eq!(base.shape, Shape::List, "others are changed by Edit");
+        let whole = Piece { is_new: false, from: 0, count: base.count };
+        let pieces = (!base.is_empty()).then_some(whole).into_iter().collect();
+        Self {
+            operations: Vec::new(),
+            added: Vec::new(),
+            pieces,
+            count: base.count,
+            entries_bytes: base.entries.len(),
+            form: base.form,
+            base,
+        }
+    }
+
+    /// Number of elements.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Adds `value` before the first element.
+    pub fn push_front(&mut self, value: &[u8]) {
+        self.operations.push(PUSH_FRONT);
+        let piece = self.add(value);
+        self.pieces.push_front(piece);
+        self.adapt_form();
+    }
+
+    /// Adds `value` behind the last element.
+    pub fn push_back(&mut self, value: &[u8]) {
+        self.operations.push(PUSH_BACK);
+        let piece = self.add(value);
+        match self.pieces.back_mut() {
+            Some(last) if last.is_new && last.from + last.count == piece.from => last.count += 1,
+            _ => self.pieces.push_back(piece),
+        }
+        self.adapt_form();
+    }
+
+    /// Adds `value` before the element at `index`.
+    ///
+    /// # Panics
+    /// If there are fewer elements than `index`.
+    pub fn insert(&mut self, index: usize, value: &[u8]) {
+        self.operations.push(INSERT);
+        put_varint(&mut self.operations, index as u32);
+        let piece = self.add(value);
+        let at = self.boundary(index);
+        self.pieces.insert(at, piece);
+        self.adapt_form();
+    }
+
+    /// Lets the element at `index` be `value`.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn set(&mut self, index: usize, value: &[u8]) {
+        self.operations.push(SET);
+        put_varint(&mut self.operations, index as u32);
+        let piece = self.add(value);
+        let at = self.cut(index, 1);
+        self.pieces.insert(at, piece);
+        self.adapt_form();
+    }
+
+    /// Removes `count` elements, one at least, from `index` on.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub fn remove(&mut self, index: usize, count: usize) {
+        self.operations.push(REMOVE);
+        put_varint(&mut self.operations, index as u32);
+        put_varint(&mut self.operations, count as u32);
+        self.cut(index, count);
+        self.adapt_form();
+    }
+
+    /// Removes the first elements that are `value`, or the last if `from_back`, `most` at most; returns how many there were.
+    pub fn remove_equal(&mut self, value: &[u8], most: usize, from_back: bool) -> usize {
+        let found = self.places_of(value, most, from_back);
+        if found.is_empty() {
+            return 0;
+        }
+        self.operations.extend_from_slice(&[REMOVE_EQUAL, from_back.into()]);
+        put_varint(&mut self.operations, u32::try_from(most).unwrap_or(u32::MAX));
+        put_varint(&mut self.operations, value.len() as u32);
+        self.operations.extend_from_slice(value);
+        self.keep_others(&found);
+        self.adapt_form();
+        found.len()
+    }
+
+    /// The elements, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        self.pieces.iter().flat_map(|piece| {
+            (piece.from..piece.from + piece.count)
+                .map(|at| if piece.is_new { self.new_value(at) } else { self.base.element(at).0 })
+        })
+    }
+
+    /// Adds an entry with `value` to the operations.
+    fn add(&mut self, value: &[u8]) -> Piece {
+        let at = self.operations.len();
+        put_varint(&mut self.operations, value.len() as u32);
+        self.operations.extend_from_slice(value);
+        let bytes = self.operations.len() - at;
+        self.added.push((at as u32, bytes as u32));
+        self.count += 1;
+        self.entries_bytes += bytes;
+        Piece { is_new: true, from: self.added.len() - 1, count: 1 }
+    }
+
+    /// Where among the pieces the one with element `index` begins, which is split if it begins before.
+    fn boundary(&mut self, index: usize) -> usize {
+        let mut rest = index;
+        for at in 0..self.pieces.len() {
+            let piece = self.pieces[at];
+            if rest == 0 {
+                return at;
+            }
+            if rest < piece.count {
+                let (left, right) = piece.split(rest);
+                self.pieces[at] = left;
+                self.pieces.insert(at + 1, right);
+                return at + 1;
+            }
+            rest -= piece.count;
+        }
+        assert_eq!(rest, 0, "there are elements up to the index");
+        self.pieces.len()
+    }
+
+    /// Takes out `count` elements from `index` on; returns where among the pieces they were.
+    fn cut(&mut self, index: usize, count: usize) -> usize {
+        let from = self.boundary(index);
+        let to = self.boundary(index + count);
+        let bytes: usize = self.pieces.range(from..to).map(|piece| self.piece_bytes(*piece)).sum();
+        self.pieces.drain(from..to);
+        self.count -= count;
+        self.entries_bytes -= bytes;
+        from
+    }
+
+    /// The indices of the first elements that are `value`, or the last, ascending.
+    fn places_of(&self, value: &[u8], most: usize, from_back: bool) -> Vec<usize> {
+        let all = self.iter().enumerate().filter(|(_, element)| *element == value).map(|(at, _)| at);
+        if !from_back {
+            return all.take(most).collect();
+        }
+        let mut found: Vec<usize> = all.collect();
+        found.drain(..found.len().saturating_sub(most));
+        found
+    }
+
+    /// Removes the elements at `gone`, ascending.
+    fn keep_others(&mut self, gone: &[usize]) {
+        let (mut kept, mut gone, mut index) = (VecDeque::new(), gone.iter().copied().peekable(), 0);
+        for mut piece in std::mem::take(&mut self.pieces) {
+            while let Some(at) = gone.next_if(|at| *at < index + piece.count) {
+                let (left, rest) = piece.split(at - index);
+                let (one, right) = rest.split(1);
+                kept.extend((left.count > 0).then_some(left));
+                self.count -= 1;
+                self.entries_bytes -= self.piece_bytes(one);
+                index = at + 1;
+                piece = right;
+            }
+            index += piece.count;
+            kept.extend((piece.count > 0).then_some(piece));
+        }
+        self.pieces = kept;
+    }
+
+    fn piece_bytes(&self, piece: Piece) -> usize {
+        if piece.is_new {
+            return self.added[piece.from..piece.from + piece.count]
+                .iter()
+                .map(|(_, bytes)| *bytes as usize)
+                .sum();
+        }
+        self.base_end(piece.from + piece.count) - self.base_end(piece.from)
+    }
+
+    /// Where in the base's entries element number `at` begins, or the last one ends.
+    fn base_end(&self, at: usize) -> usize {
+        if at == self.base.count { self.base.entries.len() } else { self.base.offset(at) }
+    }
+
+    fn new_entry(&self, at: usize) -> &[u8] {
+        let (from, bytes) = self.added[at];
+        &self.operations[from as usize..(from + bytes) as usize]
+    }
+
+    fn new_value(&self, at: usize) -> &[u8] {
+        parse(Shape::List, self.new_entry(at)).expect("it was added here").0
+    }
+
+    /// A list of more than 8 KiB is no longer kept as a listpack, and one of less than half of that again, as in Redis 7.2 with its defaults.
+    fn adapt_form(&mut self) {
+        // a listpack has the length behind each element, too
+        let listpack_bytes = self.entries_bytes + self.count;
+        if listpack_bytes > LISTPACK_BYTES_MAX {
+            self.form = Form::Table;
+        } else if listpack_bytes <= LISTPACK_BYTES_MAX / 2 {
+            self.form = Form::Listpack;
+        }
+    }
+
+    /// Whether anything was done.
+    #[must_use]
+    pub fn is_changed(&self) -> bool {
+        !self.operations.is_empty()
+    }
+
+    /// What was done, for the log.
+    #[must_use]
+    pub fn operations(&self) -> &[u8] {
+        &self.operations
+    }
+
+    /// As [`ListEdit::operations`], to keep.
+    #[must_use]
+    pub fn into_operations(self) -> Vec<u8> {
+        self.operations
+    }
+
+    /// The list as it is now.
+    ///
+    /// # Panics
+    /// If it has more than 4 GiB: `value.max` is below that.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let is_wide = put_header(&mut out, (Shape::List, self.form), self.count, self.entries_bytes);
+        let mut end = 0;
+        for piece in &self.pieces {
+            end = self.put_offsets(&mut out, *piece, end, offset_bytes(is_wide));
+        }
+        for piece in &self.pieces {
+            if piece.is_new {
+                (piece.from..piece.from + piece.count)
+                    .for_each(|at| out.extend_from_slice(self.new_entry(at)));
+            } else {
+                let (from, to) = (self.base_end(piece.from), self.base_end(piece.from + piece.count));
+                out.extend_from_slice(&self.base.entries[from..to]);
+            }
+        }
+        out
+    }
+
+    /// Appends where the entries of `piece` begin if the first does at `from`; returns where the last ends.
+    fn put_offsets(&self, out: &mut Vec<u8>, piece: Piece, from: usize, bytes: usize) -> usize {
+        let mut put = |offset: usize| out.extend_from_slice(&(offset as u32).to_le_bytes()[..bytes]);
+        if piece.is_new {
+            let added = &self.added[piece.from..piece.from + piece.count];
+            return added.iter().fold(from, |at, (_, entry_bytes)| {
+                put(at);
+                at + *entry_bytes as usize
+            });
+        }
+        let first = self.base_end(piece.from);
+        (piece.from..piece.from + piece.count).for_each(|at| put(from + self.base.offset(at) - first));
+        from + self.piece_bytes(piece)
+    }
+
+    /// Does what `operations` say; `None` when they are none, or name elements that are not there.
+    fn replay(&mut self, mut operations: &[u8]) -> Option<()> {
+        while !operations.is_empty() {
+            let (operation, rest) = split_operation(operations)?;
+            match operation {
+                Operation::PushFront(value) => self.push_front(value),
+                Operation::PushBack(value) => self.push_back(value),
+                Operation::Insert(index, value) if index <= self.count => self.insert(index, value),
+                Operation::Set(index, value) if index < self.count => self.set(index, value),
+                Operation::Remove(index, count)
+                    if count > 0 && index.checked_add(count).is_some_and(|end| end <= self.count) =>
+                {
+                    self.remove(index, count);
+                }
+                Operation::RemoveEqual { value, most, from_back } => {
+                    self.remove_equal(value, most, from_back);
+                }
+                _ => return None,
+            }
+            operations = rest;
+        }
+        Some(())
+    }
+}
+
+/// What a list becomes by some bodies of CHANGE, oldest first; `None` when one does not fit.
+pub(super) fn fold(packed: Packed<'_>, changes: &[&[u8]]) -> Option<Vec<u8>> {
+    let mut edit = ListEdit::new(packed);
+    changes.iter().try_for_each(|operations| edit.replay(operations))?;
+    Some(edit.encode())
+}
+
+/// See [`Packed::dump`].
+pub(super) fn dump(packed: Packed<'_>) -> Vec<u8> {
+    let mut edit = ListEdit::new(Packed::empty(Shape::List));
+    packed.iter().for_each(|(value, _)| edit.push_back(value));
+    edit.operations
+}
+
+/// See [`super::load`].
+pub(super) fn load(mut dump: &[u8]) -> Option<Vec<u8>> {
+    let mut edit = ListEdit::new(Packed::empty(Shape::List));
+    while !dump.is_empty() {
+        let (Operation::PushBack(value), rest) = split_operation(dump)? else { return None };
+        edit.push_back(value);
+        dump = rest;
+    }
+    Some(edit.encode())
+}
+
+pub(super) enum Operation<'a> {
+    PushFront(&'a [u8]),
+    PushBack(&'a [u8]),
+    Insert(usize, &'a [u8]),
+    Set(usize, &'a [u8]),
+    Remove(usize, usize),
+    RemoveEqual { value: &'a [u8], most: usize, from_back: bool },
+}
+
+/// The operation at the front of `bytes`, and what is behind it.
+pub(super) fn split_operation(bytes: &[u8]) -> Option<(Operation<'_>, &[u8])> {
+    let value = |bytes| parse(Shape::List, bytes).map(|(value, _, len)| (value, len));
+    let (&kind, rest) = bytes.split_first()?;
+    match kind {
+        PUSH_FRONT => value(rest).map(|(value, len)| (Operation::PushFront(value), &rest[len..])),
+        PUSH_BACK => value(rest).map(|(value, len)| (Operation::PushBack(value), &rest[len..])),
+        INSERT | SET => {
+            let (index, rest) = split_varint(rest)?;
+            let (value, len) = value(rest)?;
+            let operation =
+                if kind == INSERT { Operation::Insert(index, value) } else { Operation::Set(index, value) };
+            Some((operation, &rest[len..]))
+        }
+        REMOVE => {
+            let (index, rest) = split_varint(rest)?;
+            let (count, rest) = split_varint(rest)?;
+            Some((Operation::Remove(index, count), rest))
+        }
+        REMOVE_EQUAL => {
+            let (&from_back, rest) = rest.split_first()?;
+            let (most, rest) = split_varint(rest)?;
+            let (value, len) = value(rest)?;
+            let from_back = match from_back {
+                0 => false,
+                1 => true,
+                _ => return None,
+            };
+            Some((Operation::RemoveEqual { value, most, from_back }, &rest[len..]))
+        }
+        _ => None,
+    }
+}
+
+const PUSH_FRONT: u8 = 5;
+const PUSH_BACK: u8 = 6;
+const INSERT: u8 = 7;
+const SET: u8 = 8;
+const REMOVE: u8 = 9;
+const REMOVE_EQUAL: u8 = 10;
+/// `list-max-listpack-size -2`.
+const LISTPACK_BYTES_MAX: usize = 8 << 10;

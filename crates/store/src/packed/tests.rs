@@ -1,0 +1,329 @@
+//! Packed entries beside maps and vectors, their bytes, and what is refused.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::edit::{SCORE, is_integer};
+use super::*;
+
+fn list(values: &[&[u8]]) -> Vec<u8> {
+    let mut edit = ListEdit::new(Packed::empty(Shape::List));
+    values.iter().for_each(|value| edit.push_back(value));
+    edit.encode()
+}
+
+fn values(bytes: &[u8]) -> Vec<&[u8]> {
+    Packed::new(Shape::List, bytes).iter().map(|(value, _)| value).collect()
+}
+
+fn tag(key: &[u8]) -> u16 {
+    // few tags: elements share them
+    key.iter().map(|byte| u16::from(byte % 3)).sum()
+}
+
+#[test]
+fn bytes_are_pinned() {
+    let mut map = Edit::new(Packed::empty(Shape::Map));
+    assert!(map.put(0x0102, b"ab", b"xyz"));
+    assert!(map.put(0x0304, b"c", b""));
+    assert_eq!(map.operations(), b"\x01\x02\x01\x02\x03abxyz\x01\x04\x03\x01\x00c");
+    let expected = b"\x02\0\0\0\x01\0\0\0\x02\x01\x04\x03\0\0\x07\0\x02\x03abxyz\x01\x00c";
+    assert_eq!(map.encode(), expected);
+    let mut set = Edit::new(Packed::empty(Shape::Set));
+    assert!(set.add(1, b"17") && !set.add(1, b"17") && set.add(2, b"a") && set.delete(1, b"17"));
+    assert_eq!(set.operations(), b"\x03\x01\0\x0217\x03\x02\0\x01a\x02\x01\0\x0217");
+    assert_eq!(set.encode(), b"\x01\0\0\0\x01\0\0\0\x02\0\0\0\x01a");
+}
+
+#[test]
+fn form_widens_as_in_redis_and_never_goes_back() {
+    let form = |shape, edit: &Edit<'_>| Packed::new(shape, &edit.encode()).form();
+    let mut set = Edit::new(Packed::empty(Shape::Set));
+    for number in 0..512 {
+        set.add(0, number.to_string().as_bytes());
+    }
+    assert_eq!(form(Shape::Set, &set), Form::Integers);
+    set.add(0, b"512");
+    assert_eq!(form(Shape::Set, &set), Form::Table);
+    let mut set = Edit::new(Packed::empty(Shape::Set));
+    for (element, expected) in [
+        ("-5", Form::Integers),
+        ("0", Form::Integers),
+        ("9223372036854775807", Form::Integers),
+        ("007", Form::Listpack),
+    ] {
+        set.add(0, element.as_bytes());
+        assert_eq!(form(Shape::Set, &set), expected, "{element}");
+    }
+    set.delete(0, b"007");
+    assert_eq!(form(Shape::Set, &set), Form::Listpack);
+    set.add(0, &[b'x'; 65]);
+    assert_eq!(form(Shape::Set, &set), Form::Table);
+    for element in ["-0", "+1", "", " 1", "9223372036854775808", "1a"] {
+        assert!(!is_integer(element.as_bytes()), "{element:?}");
+    }
+    let mut map = Edit::new(Packed::empty(Shape::Map));
+    for number in 0..512_u32 {
+        map.put(0, &number.to_le_bytes(), b"v");
+    }
+    assert_eq!(form(Shape::Map, &map), Form::Listpack);
+    map.put(0, b"one more", b"v");
+    assert_eq!(form(Shape::Map, &map), Form::Table);
+}
+
+#[test]
+fn many_elements_are_found_whether_offsets_are_narrow_or_wide() {
+    for count in [10_u32, 5_000, 20_000] {
+        let mut edit = Edit::new(Packed::empty(Shape::Map));
+        for number in 0..count {
+            assert!(edit.put(number as u16, &number.to_le_bytes(), &[number as u8; 9]));
+        }
+        let bytes = edit.encode();
+        assert!(Packed::check(Shape::Map, &bytes) && !Packed::check(Shape::Set, &bytes));
+        let packed = Packed::new(Shape::Map, &bytes);
+        assert_eq!((packed.len(), packed.is_wide), (count as usize, count > 10));
+        for number in (0..count).step_by(7) {
+            let at = packed.find(number as u16, &number.to_le_bytes()).expect("it was put");
+            assert_eq!(packed.element(at), (&number.to_le_bytes()[..], &[number as u8; 9][..]));
+        }
+        assert_eq!(packed.find(3, b"none"), None);
+    }
+}
+
+#[test]
+fn bytes_that_are_no_collection_are_refused() {
+    let mut edit = Edit::new(Packed::empty(Shape::Map));
+    edit.put(7, b"key", b"value");
+    edit.put(8, b"more", b"");
+    let bytes = edit.encode();
+    for len in 0..bytes.len() {
+        assert!(!Packed::check(Shape::Map, &bytes[..len]), "cut to {len}");
+    }
+    for (at, byte) in [(0, 3), (4, 3), (5, 2), (6, 1), (12, 1), (14, 9), (16, 0x80), (17, 99)] {
+        let mut bytes = bytes.clone();
+        bytes[at] = byte;
+        assert!(!Packed::check(Shape::Map, &bytes), "{byte} at {at}");
+    }
+    for operations in
+        [&b""[..], b"\x01", b"\x04\0\0\x01a", b"\x0b\0\0\x01a", b"\x03\0\0\x02a", b"\x03\0\0\x81\x00a"]
+    {
+        assert!(!are_operations(operations), "{operations:?}");
+    }
+    assert_eq!(fold(Shape::Map, &bytes, &[b"\x03\0\0\x01a"]), None, "ADD of a map");
+}
+
+#[test]
+fn dump_loads_into_the_same_elements_and_nothing_else_does() {
+    let mut map = Edit::new(Packed::empty(Shape::Map));
+    map.put(7, b"a", b"1");
+    map.put(8, b"b", b"");
+    let bytes = map.encode();
+    let dump = Packed::new(Shape::Map, &bytes).dump();
+    assert_eq!(dump, b"\x01\0\0\x01\x01a1\x01\0\0\x01\0b");
+    let load = |shape, dump: &[u8]| load(shape, dump, |key| u16::from(key[0]) - 90);
+    assert_eq!(load(Shape::Map, &dump), Some(bytes));
+    assert_eq!(load(Shape::Set, &dump), None);
+    assert_eq!(load(Shape::Map, &[&dump[..], &dump].concat()), None, "each element twice");
+    assert_eq!(load(Shape::Map, &dump[..dump.len() - 1]), None);
+    assert_eq!(load(Shape::Map, b"\x01\x01\0\x01\0a"), None, "tagged");
+    assert_eq!(load(Shape::Map, b"\x02\0\0\x01a"), None, "DELETE");
+}
+
+#[test]
+fn bytes_of_lists_and_sorted_sets_are_pinned() {
+    let mut edit = ListEdit::new(Packed::empty(Shape::List));
+    edit.push_back(b"b");
+    edit.push_front(b"aa");
+    edit.insert(1, b"x");
+    edit.set(2, b"");
+    assert_eq!(edit.operations(), b"\x06\x01b\x05\x02aa\x07\x01\x01x\x08\x02\x00");
+    assert_eq!(edit.encode(), b"\x03\0\0\0\x01\0\0\0\0\0\x03\0\x05\0\x02aa\x01x\x00");
+    let base = list(&[b"a", b"b", b"a"]);
+    let mut edit = ListEdit::new(Packed::new(Shape::List, &base));
+    edit.remove(1, 1);
+    assert_eq!((edit.remove_equal(b"a", 1, true), edit.remove_equal(b"b", 1, false)), (1, 0));
+    assert_eq!(edit.operations(), b"\x09\x01\x01\x0a\x01\x01\x01a");
+    assert_eq!(edit.encode(), list(&[b"a"]));
+    let mut scored = Edit::new(Packed::empty(Shape::Scored));
+    assert!(
+        scored.put_score(7, b"b", 1.5) && scored.put_score(8, b"a", 1.5) && !scored.put_score(7, b"b", 2.0)
+    );
+    assert_eq!(scored.operations()[..13], *b"\x04\x07\0\x01b\0\0\0\0\0\0\xf8\x3f");
+    let expected =
+        b"\x02\0\0\0\x01\0\0\0\x08\0\x07\0\0\0\x0a\0\x01a\0\0\0\0\0\0\xf8\x3f\x01b\0\0\0\0\0\0\0\x40";
+    assert_eq!(scored.encode(), expected);
+}
+
+#[test]
+fn sorted_set_out_of_order_or_with_a_score_that_is_none_is_refused() {
+    let mut edit = Edit::new(Packed::empty(Shape::Scored));
+    edit.put_score(1, b"a", 1.0);
+    edit.insert(SCORE, 2, b"b", &f64::to_le_bytes(-0.0));
+    edit.put_score(3, b"c", 0.0);
+    let bytes = edit.encode();
+    let keys: Vec<&[u8]> = Packed::new(Shape::Scored, &bytes).iter().map(|(key, _)| key).collect();
+    assert_eq!(keys, [&b"b"[..], b"c", b"a"], "both zeros are one score");
+    assert!(Packed::check(Shape::Scored, &bytes));
+    let first_score = bytes.len() - 3 * 10 + 2;
+    for (wrong, score) in [("not ascending", 2.0), ("no number", f64::NAN)] {
+        let mut bytes = bytes.clone();
+        bytes[first_score..first_score + 8].copy_from_slice(&f64::to_le_bytes(score));
+        assert!(!Packed::check(Shape::Scored, &bytes), "{wrong}");
+    }
+}
+
+#[test]
+fn operations_on_elements_that_are_not_there_do_not_fold() {
+    let bytes = list(&[b"a", b"b"]);
+    for operations in [
+        &b"\x07\x03\x01x"[..],
+        b"\x08\x02\x01x",
+        b"\x09\x01\x02",
+        b"\x09\x00\x00",
+        b"\x09\xff\xff\xff\xff\x0f\xff\xff\xff\xff\x0f",
+        b"\x0a\x02\x01\x01a",
+        b"\x03\0\0\x01a",
+    ] {
+        assert_eq!(fold(Shape::List, &bytes, &[operations]), None, "{operations:?}");
+    }
+    assert_eq!(fold(Shape::List, &bytes, &[b"\x07\x02\x01x"]), Some(list(&[b"a", b"b", b"x"])));
+}
+
+#[test]
+fn list_is_a_listpack_up_to_8_kib_and_again_from_half_of_that() {
+    let (mut bytes, mut form) = (list(&[]), Form::Listpack);
+    let mut lens = Vec::new();
+    for _ in 0..90 {
+        let mut edit = ListEdit::new(Packed::new(Shape::List, &bytes));
+        edit.push_back(&[7; 98]);
+        bytes = edit.encode();
+        if Packed::new(Shape::List, &bytes).form() != form {
+            form = Form::Table;
+            lens.push(Packed::new(Shape::List, &bytes).len());
+        }
+    }
+    let mut edit = ListEdit::new(Packed::new(Shape::List, &bytes));
+    edit.remove(0, 48);
+    assert_eq!((lens, Packed::new(Shape::List, &edit.encode()).form()), (vec![82], Form::Table));
+    edit.remove(0, 2);
+    assert_eq!(Packed::new(Shape::List, &edit.encode()).form(), Form::Listpack);
+}
+
+proptest! {
+    #[test]
+    fn list_is_as_a_vector_and_its_operations_say_the_same(
+        steps in proptest::collection::vec((0..7_u8, any::<u16>(), 0..5_u8), 0..200), sizes in 1..30_usize,
+    ) {
+        let (mut bytes, mut model) = (list(&[]), Vec::<Vec<u8>>::new());
+        for steps in steps.chunks(sizes) {
+            let before = bytes.clone();
+            let mut edit = ListEdit::new(Packed::new(Shape::List, &before));
+            for &(kind, at, letter) in steps {
+                let value = vec![letter; usize::from(letter) * 3];
+                let (at, end) = (usize::from(at) % (model.len() + 1), model.len());
+                match kind {
+                    0 => { edit.push_front(&value); model.insert(0, value); }
+                    1 => { edit.push_back(&value); model.push(value); }
+                    2 => { edit.insert(at, &value); model.insert(at, value); }
+                    3 if at < end => { edit.set(at, &value); model[at] = value; }
+                    4 if at < end => { edit.remove(at, 1); model.remove(at); }
+                    5 if at < end => { edit.remove(at, end - at); model.truncate(at); }
+                    6 => {
+                        let most = at % 4;
+                        let mut found: Vec<usize> = (0..end).filter(|at| model[*at] == value).collect();
+                        if letter % 2 == 0 { found.reverse(); }
+                        found.truncate(most);
+                        prop_assert_eq!(edit.remove_equal(&value, most, letter % 2 == 0), found.len());
+                        found.sort_unstable();
+                        found.into_iter().rev().for_each(|at| _ = model.remove(at));
+                    }
+                    _ => {}
+                }
+                prop_assert_eq!(edit.len(), model.len());
+            }
+            bytes = edit.encode();
+            prop_assert!(Packed::check(Shape::List, &bytes));
+            prop_assert!(edit.iter().eq(model.iter().map(|value| &value[..])));
+            prop_assert_eq!(&values(&bytes), &model);
+            prop_assert_eq!(fold(Shape::List, &before, &[edit.operations()]), Some(bytes.clone()));
+            prop_assert!(are_operations(edit.operations()) || !edit.is_changed());
+            let dump = Packed::new(Shape::List, &bytes).dump();
+            let loaded = load(Shape::List, &dump, |_| 0).expect("its own dump");
+            prop_assert_eq!(values(&loaded), values(&bytes));
+        }
+    }
+
+    #[test]
+    fn sorted_set_is_as_a_map_in_the_order_of_its_scores(
+        steps in proptest::collection::vec((0..40_u8, -3..4_i8, proptest::bool::weighted(0.2)), 0..200), sizes in 1..30_usize,
+    ) {
+        let mut bytes = Edit::new(Packed::empty(Shape::Scored)).encode();
+        let mut model = BTreeMap::<Vec<u8>, f64>::new();
+        for steps in steps.chunks(sizes) {
+            let before = bytes.clone();
+            let mut edit = Edit::new(Packed::new(Shape::Scored, &before));
+            for &(key, score, deletes) in steps {
+                let (key, score) = (vec![key; usize::from(key) % 3 + 1], f64::from(score) / 2.0);
+                if deletes {
+                    prop_assert_eq!(edit.delete(tag(&key), &key), model.remove(&key).is_some());
+                } else {
+                    prop_assert_eq!(edit.put_score(tag(&key), &key, score), model.insert(key.clone(), score).is_none());
+                    prop_assert_eq!(edit.score(tag(&key), &key), Some(score));
+                }
+            }
+            bytes = edit.encode();
+            prop_assert!(Packed::check(Shape::Scored, &bytes));
+            prop_assert_eq!(fold(Shape::Scored, &before, &[edit.operations()]), Some(bytes.clone()));
+            let packed = Packed::new(Shape::Scored, &bytes);
+            let mut expected: Vec<(f64, &[u8])> = model.iter().map(|(key, score)| (*score, &key[..])).collect();
+            expected.sort_by(|a, b| a.partial_cmp(b).expect("no NaN"));
+            let found: Vec<(f64, &[u8])> = packed.iter().map(|(key, score)| (score_of(score), key)).collect();
+            prop_assert_eq!(&found, &expected);
+            for (at, (score, key)) in expected.into_iter().enumerate() {
+                prop_assert_eq!(packed.find(tag(key), key), Some(at));
+                let point = packed.partition_point(|(_, other)| score_of(other) < score);
+                prop_assert!(point <= at && packed.score(point) == score);
+            }
+        }
+    }
+
+    #[test]
+    fn edits_are_as_a_map_in_order_of_insertion_and_their_operations_say_the_same(
+        steps in proptest::collection::vec((0..60_u8, 0..30_u16, proptest::bool::weighted(0.3)), 0..300),
+        is_map in any::<bool>(), sizes in 1..40_usize,
+    ) {
+        let shape = if is_map { Shape::Map } else { Shape::Set };
+        let mut bytes = Edit::new(Packed::empty(shape)).encode();
+        let (mut order, mut values) = (Vec::<Vec<u8>>::new(), BTreeMap::<Vec<u8>, Vec<u8>>::new());
+        for steps in steps.chunks(sizes) {
+            let before = bytes.clone();
+            let mut edit = Edit::new(Packed::new(shape, &before));
+            for &(key, len, deletes) in steps {
+                let (key, value) = (vec![key; usize::from(key) % 4 + 1], vec![key; len.into()]);
+                if deletes {
+                    prop_assert_eq!(edit.delete(tag(&key), &key), values.remove(&key).is_some());
+                    order.retain(|known| *known != key);
+                    continue;
+                }
+                let value = if is_map { value } else { Vec::new() };
+                let is_new = values.insert(key.clone(), value.clone()).is_none();
+                if is_new {
+                    order.push(key.clone());
+                }
+                let found = if is_map { edit.put(tag(&key), &key, &value) } else { edit.add(tag(&key), &key) };
+                prop_assert_eq!(found, is_new);
+                prop_assert_eq!(edit.get(tag(&key), &key), Some(&value[..]));
+            }
+            bytes = edit.encode();
+            prop_assert!(Packed::check(shape, &bytes));
+            prop_assert_eq!(fold(shape, &before, &[edit.operations()]), Some(bytes.clone()));
+            prop_assert!(are_operations(edit.operations()) || !edit.is_changed());
+            let found: Vec<_> = Packed::new(shape, &bytes).iter().map(|(key, _)| key.to_vec()).collect();
+            prop_assert_eq!(&found, &order);
+            for (key, value) in Packed::new(shape, &bytes).iter() {
+                prop_assert_eq!(value, &values[key][..]);
+            }
+        }
+    }
+}
