@@ -74,6 +74,8 @@ async fn turn_until_over(mut worker: LaneWorker) {
     loop {
         match worker.turn() {
             Pause::None => {}
+            // Drivers send what they were asked while the worker writes.
+            Pause::Yield => tokio::task::yield_now().await,
             Pause::Rest(rest) => tokio::time::sleep(rest).await,
             // Late is as well as woken: it looks at all there is.
             Pause::Sleep(most) => _ = tokio::time::timeout(most, look.notified()).await,

@@ -3,6 +3,8 @@
 
 #[path = "../../txn/tests/shared_lane/cases.rs"]
 mod cases;
+#[path = "../../txn/tests/shared_lane/hand_offs.rs"]
+mod hand_offs;
 
 use std::sync::Arc;
 

@@ -34,7 +34,6 @@ impl CommitDelay {
     }
 
     /// How many are under way.
-    #[cfg(test)]
     pub(crate) fn under_way(&self) -> usize {
         self.under_way
     }

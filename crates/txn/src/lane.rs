@@ -130,16 +130,29 @@ impl Lane {
 
     /// Makes durable on this thread what waits for that, where it is quicker than to wake another. False: nothing was done.
     pub(crate) fn help(&self) -> bool {
-        let (waits, writing) = {
-            let table = self.inner.table();
-            (table.not_offered() > 0, table.writing())
+        let (helped, waits, writing) = {
+            let mut table = self.inner.table();
+            (table.take_helped(), table.not_offered() > 0, table.writing())
         };
+        // Not under the lock: it may take as long as a sync.
+        helped.iter().for_each(|place| self.shared.resources[usize::from(*place)].help());
         let is_alone = self.shared.writing.load(Ordering::Relaxed) == writing;
         let has_helped = waits && self.shared.log.help(is_alone);
         if has_helped {
             self.inner.table().take_offer();
         }
-        has_helped
+        has_helped || !helped.is_empty()
+    }
+
+    /// Does what [`Self::help`] can, and has others do the rest: what was left to the next turn would be tried for ever on a slow disk.
+    pub(crate) fn help_all(&self) {
+        self.help();
+        self.inner.offer(&self.shared);
+    }
+
+    /// Whether a lone commit waits for what [`Self::help`] does.
+    pub(crate) fn may_help(&self) -> bool {
+        self.inner.table().may_help()
     }
 
     /// Tells the log that somebody waits, if nobody has; for how long there is nothing to be done.
@@ -193,9 +206,16 @@ impl Lane {
         self.inner.table().rest()
     }
 
-    /// Whether commits wait for the next turn from now on: this thread rests for so long.
+    /// Whether commits wait for the next turn from now on: this thread rests for so long. A lone one waits for it in any case.
     pub(crate) fn gather(&self, rest: Duration) {
-        self.inner.table().is_gathering = !rest.is_zero();
+        let mut table = self.inner.table();
+        (table.is_gathering, table.has_worker) = (!rest.is_zero(), true);
+    }
+
+    /// There is no next turn: commits are begun by who asks for them.
+    pub(crate) fn gather_no_more(&self) {
+        let mut table = self.inner.table();
+        (table.is_gathering, table.has_worker) = (false, false);
     }
 
     pub(crate) fn inbox(&self) -> &Inbox {

@@ -9,7 +9,8 @@
 //!   3. Commit and rollback may be asked again, also of a branch that is gone: then the answer is [`Answer::Done`].
 //!   4. A branch that is unknown, or was rolled back, votes no. One that was still preparing when its rollback was answered may end up
 //!      prepared all the same: recovery finds it.
-//!   5. [`Answer::Failed`] to a commit in one phase is certain: nothing was done, and no earlier call will do it later.
+//!   5. What is waited for by a [`Reply::is_helped`] is offered by nobody but who asked. A call that goes on elsewhere is helped no more.
+//!   6. [`Answer::Failed`] to a commit in one phase is certain: nothing was done, and no earlier call will do it later.
 //!
 //! Out of scope: how an application's work gets into a branch (each resource has its own way), retries (the coordinator's).
 
@@ -59,6 +60,15 @@ pub trait Resource: Debug + Send + Sync {
 
     /// Lists the branches that are prepared, also those of other nodes' coordinators; answered with [`Answer::Found`].
     fn recover(&self, reply: Reply);
+
+    /// Has others do what answers wait for that were asked for with help ([`Reply::is_helped`]).
+    fn offer(&self) {}
+
+    /// As [`Self::offer`], for a caller that has nothing else to do than to wait: does it on this thread, where that is quicker than to wake
+    /// another. Blocks for a write and sync at most.
+    fn help(&self) {
+        self.offer();
+    }
 
     /// Forgets a heuristic outcome that it keeps for an operator.
     fn forget(&self, branch: BranchId, reply: Reply) {
@@ -189,13 +199,34 @@ pub enum Ask {
 pub struct Reply {
     call: Call,
     to: Option<Arc<dyn Replies>>,
+    is_helped: bool,
 }
 
 impl Reply {
     /// A reply to `call` that goes to `to`.
     #[must_use]
     pub fn new(call: Call, to: Arc<dyn Replies>) -> Self {
-        Self { call, to: Some(to) }
+        Self { call, to: Some(to), is_helped: false }
+    }
+
+    /// The same; who asked calls [`Resource::help`] or [`Resource::offer`] next.
+    #[must_use]
+    pub fn helped(mut self) -> Self {
+        self.is_helped = true;
+        self
+    }
+
+    /// The same; the call goes on elsewhere, perhaps after who asked has helped.
+    #[must_use]
+    pub fn apart(mut self) -> Self {
+        self.is_helped = false;
+        self
+    }
+
+    /// Whether who asked calls [`Resource::help`] or [`Resource::offer`] next: nobody need be woken for what the answer waits for.
+    #[must_use]
+    pub fn is_helped(&self) -> bool {
+        self.is_helped
     }
 
     /// Answers.

@@ -60,6 +60,8 @@ pub struct LaneWorker {
     ends: Arc<AtomicBool>,
     told: Box<dyn Fn(TxId, Outcome) + Send>,
     rest: Duration,
+    /// It helps before it looks at what came.
+    helps: bool,
     /// Kept for its memory.
     finished: Vec<(TxId, Outcome)>,
     /// Breaks off when all the above is gone.
@@ -71,6 +73,8 @@ pub struct LaneWorker {
 pub enum Pause {
     /// Nothing: something has come already.
     None,
+    /// It lets others on its thread go on first, as it may block for a write and sync then.
+    Yield,
     /// It lets work gather for so long, and is not woken.
     Rest(Duration),
     /// It sleeps until it is woken, at most for so long.
@@ -98,6 +102,7 @@ impl SharedLane {
             ends: Arc::clone(&ends),
             told: Box::new(told),
             rest: Duration::ZERO,
+            helps: false,
             finished: Vec::new(),
             _alive: alive,
         })?;
@@ -142,7 +147,8 @@ impl SharedLane {
     /// [`LaneError::Unknown`], [`LaneError::Misuse`].
     pub fn commit(&self, tx: TxId) -> Result<(), LaneError> {
         self.end(|inner, table| {
-            if !table.is_gathering {
+            let is_first = table.has_worker && table.under_way() == 0;
+            if !table.is_gathering && !is_first {
                 return inner.commit(&self.shared, table, self.shared.time(), tx);
             }
             table.active(tx)?;
@@ -198,21 +204,30 @@ impl LaneWorker {
         self.lane.inbox().set_wake(Wake::Call(Arc::new(wake)));
     }
 
-    /// Handles what came, commits that wait among it, and tells what ended. Does not wait.
+    /// Handles what came, commits that wait among it, and tells what ended. Waits for nothing but, after [`Pause::Yield`], a write and sync
+    /// of what a lone commit waits for: it would wait for two other threads to be woken instead.
     pub fn turn(&mut self) -> Pause {
+        if std::mem::take(&mut self.helps) {
+            self.lane.help_all();
+        }
         // Before it looks at anything: whoever changes that afterwards wakes it, though it does not sleep yet. Who has rested
         // looks by itself: nobody need wake it.
         let may_sleep = self.rest.is_zero() && self.lane.inbox().may_sleep();
         let is_over = self.ends.load(Ordering::SeqCst);
         if is_over {
             // From now on commits begin at once; those that wait begin in this turn.
-            self.lane.gather(Duration::ZERO);
+            self.lane.gather_no_more();
         }
         self.lane.turn(&mut self.finished);
         if is_over {
             return Pause::Over;
         }
         self.finished.drain(..).for_each(|(tx, outcome)| (self.told)(tx, outcome));
+        if self.lane.may_help() {
+            self.helps = true;
+            return Pause::Yield;
+        }
+        // What nobody has helped with is offered.
         let most = self.lane.rest();
         self.rest = self.lane.commit_delay();
         self.lane.gather(self.rest);
@@ -260,7 +275,7 @@ fn turn_until_over(mut worker: LaneWorker) {
     worker.set_wake(move || thread.unpark());
     loop {
         match worker.turn() {
-            Pause::None => {}
+            Pause::None | Pause::Yield => {}
             Pause::Rest(rest) => std::thread::sleep(rest),
             Pause::Sleep(most) => std::thread::park_timeout(most),
             Pause::Over => return,

@@ -45,6 +45,10 @@ pub(crate) struct TransactionTable {
     commit_delay: CommitDelay,
     /// Commits wait for the worker of a shared lane, which lets them gather.
     pub(crate) is_gathering: bool,
+    /// A shared lane has its worker: it begins a commit that is alone.
+    pub(crate) has_worker: bool,
+    /// Resources, by their places, that wait to be helped.
+    helped: Vec<u16>,
     written: Written,
     pub(crate) scratch: Scratch,
 }
@@ -223,6 +227,28 @@ impl TransactionTable {
     /// With which cycle of the log a lone transaction goes on; `None` if anything else is waited for.
     pub(crate) fn cycle_awaited(&self) -> Cycle {
         if self.written.count == 1 && self.live.len() == 1 { self.written.cycle } else { None }
+    }
+
+    /// How many commits and rollbacks are under way.
+    pub(crate) fn under_way(&self) -> usize {
+        self.commit_delay.under_way()
+    }
+
+    /// A resource was asked with the promise of help.
+    pub(crate) fn on_helped(&mut self, resource: u16) {
+        if !self.helped.contains(&resource) {
+            self.helped.push(resource);
+        }
+    }
+
+    /// Takes the resources that were promised help.
+    pub(crate) fn take_helped(&mut self) -> Vec<u16> {
+        std::mem::take(&mut self.helped)
+    }
+
+    /// Whether a commit or rollback is under way alone, and waits for what this thread can do.
+    pub(crate) fn may_help(&self) -> bool {
+        self.under_way() == 1 && (!self.helped.is_empty() || self.written.not_offered > 0)
     }
 
     /// The outcome of `tx`, if it is there and was not told.

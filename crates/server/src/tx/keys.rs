@@ -204,7 +204,7 @@ impl Keys {
         let Some(long) = long.filter(|_| self.takes_long(&target)) else {
             return self.ask_here(question, target, prepared, reply);
         };
-        let me = Weak::clone(&self.me);
+        let (me, reply) = (Weak::clone(&self.me), reply.apart());
         long.call_in_background(Box::new(move || {
             if let Some(keys) = me.upgrade() {
                 keys.ask_here(question, target, prepared, reply);
@@ -230,7 +230,7 @@ impl Keys {
             Ok((ticket, answer)) => self.hold(ticket, reply, answer),
             Err(Halted { stop: Stop::Cold, wanted }) => {
                 prepared.want(wanted);
-                let me = Weak::clone(&self.me);
+                let (me, reply) = (Weak::clone(&self.me), reply.apart());
                 let go_on = move |prepared| {
                     if let Some(keys) = me.upgrade() {
                         keys.ask(question, target, prepared, reply);
@@ -328,11 +328,14 @@ impl Keys {
         if ticket.is_covered_by(self.store.released()) {
             return reply.answer(answer);
         }
+        let is_helped = reply.is_helped();
         let mut held = lock(&self.held);
         held.push(Held { ticket, reply, answer });
         self.held_count.store(held.len(), Ordering::Release);
         drop(held);
-        self.store.offer();
+        if !is_helped {
+            self.store.offer();
+        }
         // The advance may have come before the answer was noted.
         self.on_advance();
     }
@@ -377,6 +380,14 @@ impl Resource for Keys {
 
     fn rollback(&self, branch: BranchId, reply: Reply) {
         self.ask(Question::Rollback, self.target(branch), Prepared::default(), reply);
+    }
+
+    fn offer(&self) {
+        self.store.offer();
+    }
+
+    fn help(&self) {
+        self.store.offer_idly();
     }
 
     fn recover(&self, reply: Reply) {

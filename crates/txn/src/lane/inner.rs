@@ -140,7 +140,7 @@ impl LaneInner {
         self.inbox.wake();
     }
 
-    /// Tells the log that somebody waits, if nobody has.
+    /// Tells the log, and resources that were promised help, that somebody waits, if nobody has.
     pub(crate) fn offer(&self, shared: &Shared) {
         offer(shared, &mut self.table());
     }
@@ -208,7 +208,8 @@ impl LaneInner {
             match effect {
                 Effect::Ask { branch, resource, ask, attempt } => {
                     let branch = Some(BranchId { tx, branch: *branch });
-                    self.ask(shared, Call { resource: *resource, branch, ask: *ask, attempt: *attempt });
+                    let call = Call { resource: *resource, branch, ask: *ask, attempt: *attempt };
+                    self.ask(shared, table, call);
                 }
                 Effect::Write(decision) => {
                     if let Err(refused) = self.write(shared, table, decision) {
@@ -230,10 +231,15 @@ impl LaneInner {
         effects.clear();
     }
 
-    fn ask(&self, shared: &Shared, call: Call) {
+    /// Asks a resource. One that is asked for a lone commit waits for who drives it to help, or to offer.
+    fn ask(&self, shared: &Shared, table: &mut TransactionTable, call: Call) {
         let resource = &shared.resources[usize::from(call.resource)];
         let branch = call.branch.expect("a question about a branch");
-        let reply = Reply::new(call, Arc::clone(&self.replies));
+        let mut reply = Reply::new(call, Arc::clone(&self.replies));
+        if table.under_way() == 1 {
+            reply = reply.helped();
+            table.on_helped(call.resource);
+        }
         asked(call.ask).into_iter().for_each(steps::reached);
         match call.ask {
             Ask::Prepare => resource.prepare(branch, reply),
@@ -279,8 +285,11 @@ impl std::fmt::Debug for LaneInner {
     }
 }
 
-/// Tells the log that somebody waits, if nobody has.
+/// Tells the log, and resources that were promised help, that somebody waits, if nobody has.
 pub(super) fn offer(shared: &Shared, table: &mut TransactionTable) {
+    for place in table.take_helped() {
+        shared.resources[usize::from(place)].offer();
+    }
     if table.take_offer() {
         shared.log.offer();
     }

@@ -2,6 +2,7 @@
 #![allow(missing_docs, reason = "a test")]
 
 mod cases;
+mod hand_offs;
 
 use std::sync::Arc;
 
