@@ -17,21 +17,22 @@
 //!
 //! Out of scope: what comes next in a transaction (`protocol`), where its state is (`table`), who carries it out (`inner`).
 
-mod inner;
+pub(crate) mod error;
+pub(crate) mod inner;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use clock::{Nanos, UnixMs};
+use clock::Nanos;
 
-use crate::coordinator::Shared;
 use crate::decision_log::Cycle;
 use crate::id::{BranchId, TxId};
 use crate::inbox::Inbox;
-use crate::protocol::{Misuse, Outcome};
-use crate::resource::Unready;
-pub(crate) use inner::{LaneInner, lane_of};
+use crate::protocol::Outcome;
+use crate::shared::Shared;
+pub use error::LaneError;
+use inner::LaneInner;
 
 /// Transactions of one thread.
 #[derive(Debug)]
@@ -39,32 +40,6 @@ pub struct Lane {
     shared: Arc<Shared>,
     inner: Arc<LaneInner>,
 }
-
-/// Why a lane does not do what it is told.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LaneError {
-    /// There is no such transaction in this lane: it has ended, or never began.
-    #[error("no transaction {0} is known here: it has ended, or never began")]
-    Unknown(TxId),
-    /// Its state does not allow it.
-    #[error("{0}")]
-    Misuse(#[from] Misuse),
-    /// There are too many.
-    #[error("{0} transactions are under way, as many as txn.transactions_max allows")]
-    TooMany(u64),
-    /// The log takes nothing any more, or the coordinator ends.
-    #[error("transactions cannot begin: {0}")]
-    Closed(&'static str),
-    /// No resource has this place.
-    #[error("there is no resource {0}")]
-    NoResource(u16),
-    /// The resource takes no branches now.
-    #[error("resource {0} takes no branches: {1}")]
-    NotReady(Box<str>, Unready),
-}
-
-/// Monotonic and wall-clock time of one moment.
-pub(crate) type Time = (Nanos, UnixMs);
 
 impl Lane {
     pub(crate) fn new(shared: Arc<Shared>, inner: Arc<LaneInner>) -> Self {

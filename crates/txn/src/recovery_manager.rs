@@ -14,13 +14,13 @@ use std::time::Duration;
 
 use clock::Nanos;
 
-use crate::coordinator::Shared;
 use crate::id::BranchId;
 use crate::inbox::{Event, Inbox, Wake};
-use crate::lane::LaneInner;
+use crate::lane::inner::LaneInner;
 use crate::protocol::{Action, List, Recovery, Transaction};
 use crate::record::Decision;
 use crate::resource::{Answer, Ask, Call, Prepared, Replies, Reply};
+use crate::shared::Shared;
 
 /// What the recovery manager's thread owns.
 #[derive(Debug)]

@@ -23,11 +23,13 @@ use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread::ThreadId;
 use std::time::Duration;
 
-use crate::coordinator::{Coordinator, Shared};
+use crate::coordinator::Coordinator;
 use crate::id::{BranchId, TxId};
 use crate::inbox::{Event, Wake, lock};
-use crate::lane::{Lane, LaneError, LaneInner};
+use crate::lane::inner::LaneInner;
+use crate::lane::{Lane, LaneError};
 use crate::protocol::Outcome;
+use crate::shared::Shared;
 use crate::table::TransactionTable;
 
 /// A lane for all threads.

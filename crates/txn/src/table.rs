@@ -20,11 +20,11 @@ use clock::Nanos;
 use foldhash::fast::RandomState;
 
 use crate::commit_delay::CommitDelay;
-use crate::coordinator::TransactionInfo;
 use crate::decision_log::Cycle;
 use crate::id::{BranchId, NodeName, TxId};
 use crate::inbox::Event;
-use crate::lane::LaneError;
+use crate::info::TransactionInfo;
+use crate::lane::error::LaneError;
 use crate::phases::Phases;
 use crate::protocol::{Effect, Outcome, Standing, State, Transaction};
 

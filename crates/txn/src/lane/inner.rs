@@ -8,16 +8,21 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use super::{LaneError, Time};
-use crate::coordinator::Shared;
+use clock::{Nanos, UnixMs};
+
+use super::error::LaneError;
 use crate::decision_log::{Refused, Waiter};
 use crate::id::{BranchId, TxId};
 use crate::inbox::{Event, Inbox, lock};
 use crate::protocol::{Effect, Outcome, Transaction};
 use crate::record::Decision;
 use crate::resource::{Ask, Call, Replies, Reply, Resource};
+use crate::shared::Shared;
 use crate::steps::{self, Step};
 use crate::table::{Moved, TransactionTable};
+
+/// Monotonic and wall-clock time of one moment.
+pub(crate) type Time = (Nanos, UnixMs);
 
 /// What a lane shares with those who look into it.
 pub(crate) struct LaneInner {
