@@ -351,6 +351,8 @@ impl Recovery {
         progress.set_durable(Lsn(standing.next_lsn.0 - 1), standing.next_seq);
         let ordering = std::sync::atomic::Ordering::Relaxed;
         progress.appended_seq.store(standing.next_seq.0 - 1, ordering);
+        progress.appended_lsn.store(standing.next_lsn.0 - 1, ordering);
+        progress.offered_lsn.store(standing.next_lsn.0 - 1, ordering);
         progress.written.store(LogAddress::new(standing.segment, standing.end_bytes).pack(), ordering);
         let lock: Arc<dyn FileLock> = Arc::from(lock);
         let shared = Shared {
