@@ -225,6 +225,18 @@ impl Admission {
         self.charged_max
     }
 
+    /// Looks whether the counters fit a core that has `charged` memory and `promised` room: for simulations, while nobody else
+    /// uses the journal. Credits that are out take of both.
+    ///
+    /// # Panics
+    /// If they do not: a bug.
+    pub(crate) fn check(&self, charged: u64, promised: u64) {
+        assert!(self.charged() >= charged, "{} of {charged} bytes are charged", self.charged());
+        let room = self.room.load(Ordering::Relaxed);
+        assert!(0 <= room && room as u64 <= promised, "room of {room} bytes where {promised} are promised");
+        self.own().files.check();
+    }
+
     /// Whether a large group waits for a file.
     pub(crate) fn wants_own_file(&self) -> bool {
         self.own().files.is_wanted()

@@ -286,6 +286,35 @@ impl Journal {
         self.shared.core().next_lsn()
     }
 
+    /// Looks whether the journal's parts are as their headers say, and fit each other: for simulations, after each step, while
+    /// nobody else uses it.
+    ///
+    /// # Panics
+    /// If they do not: a bug.
+    #[doc(hidden)]
+    pub fn check_state(&self) {
+        let shared = &self.shared;
+        let manifest = shared.manifest();
+        let core = shared.core();
+        manifest.state().check();
+        core.check();
+        shared.admission.check(core.charged(), core.ready_promise_bytes() + core.segment().promise);
+        let segments = &manifest.state().segments;
+        let pins = shared.pins();
+        for segment in pins.retired.iter().chain(pins.counts.keys()) {
+            assert!(segments.contains_key(segment), "segment {segment} is pinned or retired, and unknown");
+        }
+        let is_sealed = |segment| segments.get(segment).is_some_and(|facts| facts.sealed.is_some());
+        assert!(pins.retired.iter().all(is_sealed), "an open segment is retired");
+        let (durable, appended) = (self.durable_lsn(), shared.progress.appended_lsn.load(Ordering::Acquire));
+        assert!(
+            durable.0 <= appended && appended < core.next_lsn().0,
+            "{durable:?} of {appended} is durable"
+        );
+        assert!(self.durable_seq() <= self.appended_seq(), "what is not appended is durable");
+        assert!(self.appended_seq() < core.next_seq(), "what is appended comes again");
+    }
+
     /// Whose folder it is.
     #[must_use]
     pub fn identity(&self) -> Identity {

@@ -19,6 +19,8 @@
 //!
 //! [`State`] folds entries and knows nothing of files; [`Manifest`] is the file.
 
+mod check;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

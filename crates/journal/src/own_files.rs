@@ -163,7 +163,11 @@ impl OwnFiles {
         }
     }
 
-    fn check(&self) {
+    /// Looks whether there are as many files as there may be.
+    ///
+    /// # Panics
+    /// If there are more: a bug.
+    pub(crate) fn check(&self) {
         let files = self.unclaimed.len() + self.granted;
         assert!(files <= OWN_FILES_MAX, "{files} files of large groups");
     }

@@ -178,6 +178,7 @@ impl World {
     /// What is prepared stays bounded: shared files by what they promise, the others by their number. A file counts as ready until
     /// the group that was appended to it is written.
     fn check(&self) {
+        self.journal.check_state();
         let counters = self.journal.counters();
         let unwritten = u64::from(self.appended) - counters.records;
         let most = OWN_FILES_MAX + ready_files_max(&self.options) + unwritten;

@@ -74,6 +74,7 @@ fn life(
             }
         }
         log.durable = log.durable.max(journal.durable_lsn().0);
+        journal.check_state();
         if step % 8 == 7 {
             care(&journal, &mut driver, log)?;
         }
