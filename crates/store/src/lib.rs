@@ -73,6 +73,7 @@ use hash::KeyHasher;
 use index::Index;
 use index::stripe::Seek;
 use large::LARGE_BYTES;
+use log::housekeeping::Parts;
 use memory::Memory;
 use record::Draft;
 use sought::Sought;
@@ -513,6 +514,20 @@ impl Store {
         };
         census.ttl_ms = left_ms.into_iter().zip(&census.databases).map(average).collect();
         census
+    }
+
+    /// Looks whether the store's parts are as their headers say, and fit each other: for simulations, after each step, while nobody
+    /// else uses it. Costs a walk over the index.
+    ///
+    /// # Panics
+    /// If they do not: a bug.
+    #[doc(hidden)]
+    pub fn check_state(&self) {
+        self.index.check();
+        if let Some((engine, housekeeping)) = &self.log {
+            engine.check();
+            housekeeping.check(Parts { engine, index: &self.index, hasher: &self.hasher });
+        }
     }
 
     /// Clean stop: ends the store's own threads, takes a last checkpoint and seals the log. Blocks.

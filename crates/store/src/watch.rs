@@ -106,6 +106,17 @@ impl Watches {
         waited.map(|((_, key), _)| key.clone()).collect()
     }
 
+    /// Looks whether only what is watched is listed: for simulations.
+    ///
+    /// # Panics
+    /// If it is not so: a bug.
+    pub(crate) fn check(&self) {
+        assert!(self.keys.values().all(|entry| entry.watchers > 0), "nobody watches a key that is listed");
+        let waiting = self.keys.values().all(|entry| entry.waiting <= entry.watchers);
+        assert!(waiting, "more wait for a key than watch it");
+        assert!(self.whole.is_empty() || !self.keys.is_empty(), "databases change for nobody");
+    }
+
     fn with_whole(&self, db: u16, state: WatchState) -> WatchState {
         match self.whole.get(&db) {
             Some(whole) => {

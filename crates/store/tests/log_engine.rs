@@ -458,6 +458,7 @@ fn fields_of(image: &[u8]) -> BTreeMap<Vec<u8>, Vec<u8>> {
 }
 
 fn check(machine: &Machine, expected: &Expected) {
+    machine.store.check_state();
     for db in 0..3 {
         for key in 0..KEYS {
             let mut found = machine.get(db, &[key]);

@@ -657,6 +657,7 @@ fn apply(bench: &Bench, model: &mut Model, step: &Step) {
         .unwrap_or_else(|| apply_to_all(bench, &mut state, step));
     model.told = model.told.max(ticket);
     model.push(&state, bench.store.newest_seq().0);
+    bench.store.check_state();
 }
 
 fn apply_to_key(bench: &Bench, state: &mut State, step: &Step) -> Option<u64> {

@@ -49,6 +49,19 @@ impl Locks {
         self.whole.contains_key(&keyspace) || self.keys.contains_key(&(keyspace, hash.slot()))
     }
 
+    /// Looks whether only what is held is listed, and each key once: for simulations.
+    ///
+    /// # Panics
+    /// If it is not so: a bug.
+    pub(crate) fn check(&self) {
+        assert!(!self.is_empty(), "locks without any");
+        for (slot, locks) in &self.keys {
+            let is_distinct =
+                (1..locks.len()).all(|at| locks[..at].iter().all(|lock| lock.key != locks[at].key));
+            assert!(!locks.is_empty() && is_distinct, "{slot:?} is held by {locks:?}");
+        }
+    }
+
     /// Some held key of `keyspace`, and who holds it; without a key where that is the whole of it.
     pub(crate) fn any_of(&self, keyspace: Keyspace) -> Option<(Option<&[u8]>, &Arc<str>)> {
         if let Some(by) = self.whole.get(&keyspace) {

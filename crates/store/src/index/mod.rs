@@ -21,7 +21,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::hash::STRIPES;
 use crate::time::ClockRecord;
-use journal::{Keyspace, Seq};
+use journal::{Keyspace, LogAddress, Seq};
 use stripe::{Space, Stripe};
 
 /// The keyspace of prepared transactions (`staging`): no database is mapped to it, whose keyspaces begin at 1, so no command
@@ -161,6 +161,45 @@ impl Index {
         let mut newest = self.clock();
         if seq >= newest.0 {
             *newest = (seq, Some(record.with_seq(seq)));
+        }
+    }
+
+    /// Looks whether stripes, keys, mapping and memory fit each other: for simulations, while nobody else uses the index.
+    ///
+    /// # Panics
+    /// If they do not: a bug.
+    pub(crate) fn check(&self) {
+        let (mapping, mut bytes) = (self.mapping(), 0);
+        let mut keys = vec![0; mapping.len()];
+        for number in 0..STRIPES {
+            let stripe = self.lock(number);
+            stripe.check(number);
+            for (id, space) in stripe.spaces() {
+                assert!(self.lives(id), "stripe {number} has a space of {id:?}, which is dead");
+                bytes += space.memory_bytes() as i64;
+                if let Some(db) = self.database(id) {
+                    keys[usize::from(db)] += space.table.live as i64;
+                }
+            }
+            bytes -= stripe.unreported_bytes;
+        }
+        let dead = self.dead_spaces.lock().unwrap_or_else(PoisonError::into_inner);
+        bytes += dead.iter().map(|space| space.memory_bytes() as i64).sum::<i64>();
+        assert_eq!(self.memory_bytes.load(Ordering::Relaxed), bytes, "bytes of index and hot objects");
+        let counted: Vec<i64> = self.keys.iter().map(|keys| keys.load(Ordering::Acquire)).collect();
+        assert_eq!(counted, keys, "keys of each database");
+        let is_fresh = mapping.iter().all(|id| *id < self.next_keyspace() && *id != PREPARED_KEYSPACE);
+        let is_distinct = (1..mapping.len()).all(|db| !mapping[..db].contains(&mapping[db]));
+        assert!(is_fresh && is_distinct, "databases are mapped to {mapping:?}");
+    }
+
+    /// Visits the address of every record that a key consists of, and its keyspace.
+    pub(crate) fn each_address(&self, visit: &mut dyn FnMut(Keyspace, LogAddress)) {
+        for number in 0..STRIPES {
+            let stripe = self.lock(number);
+            for (id, space) in stripe.spaces() {
+                space.each_record(&mut |address, _| visit(id, address));
+            }
         }
     }
 

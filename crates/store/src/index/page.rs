@@ -179,6 +179,22 @@ impl Page {
         self.slots.len()
     }
 
+    /// Looks whether the page is as its header says, with stamps if the use of keys is tracked: for simulations.
+    ///
+    /// # Panics
+    /// If it is not: a bug.
+    pub(crate) fn check(&self, is_tracked: bool) {
+        assert_eq!(self.tags.len(), self.slots.len(), "tags and slots");
+        let stamps = if is_tracked { self.slots.len() } else { 0 };
+        assert_eq!(self.stamps.len(), stamps, "stamps of {} slots", self.slots.len());
+        assert!(
+            self.shared_bits() >= self.depth,
+            "slots share {} of {} bits",
+            self.shared_bits(),
+            self.depth
+        );
+    }
+
     /// What the two arrays cost.
     pub(crate) fn memory_bytes(&self) -> u64 {
         if self.slots.capacity() == 0 {

@@ -15,6 +15,8 @@
 //!
 //! Out of scope: locking (`index`), what commands do (`access`), appending (`engine`).
 
+mod check;
+
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;

@@ -164,8 +164,41 @@ impl Table {
         next_range(bits, page.depth)
     }
 
+    /// Visits hash bits, tag and word of every slot.
+    pub(crate) fn each(&self, visit: &mut dyn FnMut(u64, u8, &Word)) {
+        for page in &self.pages {
+            for at in 0..page.len() {
+                let (tag, slot) = page.get(at);
+                visit(slot.bits(), tag, &slot.word);
+            }
+        }
+    }
+
+    /// Looks whether directory, pages and counts fit each other: for simulations.
+    ///
+    /// # Panics
+    /// If they do not: a bug.
+    pub(crate) fn check(&self) {
+        assert_eq!(self.directory.len(), 1 << self.depth, "entries of a directory of depth {}", self.depth);
+        let (mut begin, mut served) = (0, vec![false; self.pages.len()]);
+        while let Some(number) = self.directory.get(begin).map(|&number| number as usize) {
+            let page = &self.pages[number];
+            assert!(page.depth <= self.depth, "page {number} is deeper than the directory");
+            let range = begin..begin + (1 << (self.depth - page.depth));
+            let is_served = begin % range.len() == 0
+                && self.directory[range.clone()].iter().all(|&other| other as usize == number);
+            assert!(is_served, "page {number} of depth {} serves other entries than {range:?}", page.depth);
+            assert!(!std::mem::replace(&mut served[number], true), "page {number} serves two ranges");
+            page.check(self.tracking.is_some());
+            let is_home = page.bits_at(0).is_none_or(|bits| self.number_at(bits) == number);
+            assert!(is_home, "page {number} has slots of another range");
+            begin = range.end;
+        }
+        assert!(!served.contains(&false), "a page that no entry names");
+        assert_eq!(self.slots, self.pages.iter().map(Page::len).sum::<usize>(), "slots");
+    }
+
     /// Number of slots, pending removals included.
-    #[cfg(test)]
     pub(crate) fn slots(&self) -> usize {
         self.slots
     }
@@ -369,6 +402,7 @@ mod tests {
             assert_eq!(table.word(spot).address(), at(i as u64));
             assert_eq!(candidates.next(), None);
         }
+        table.check();
         assert_eq!(table.slots, 10_000);
         assert!(table.pages.len() > 80 && table.pages.len() < 260, "{} pages", table.pages.len());
         let exact = table.memory_bytes() as i64;
@@ -406,6 +440,7 @@ mod tests {
         for &hash in &all[..1_000] {
             let spot = table.candidates(hash).next().expect("inserted");
             table.remove(spot);
+            table.check();
         }
         assert!(all[..1_000].iter().all(|&hash| table.candidates(hash).next().is_none()));
         assert!(all[1_000..].iter().all(|&hash| table.candidates(hash).next().is_some()));
@@ -437,6 +472,7 @@ mod tests {
                 for &hash in &hashes {
                     table.insert(hash, Word::cold(LogAddress::default(), 0));
                 }
+                table.check();
                 let each = table.work / count;
                 assert!(each <= 16, "{order}: {each} steps for each of {count}");
                 let largest = table.pages.iter().map(Page::len).max();
@@ -471,6 +507,7 @@ mod tests {
                     assert!(bytes < full / 4, "{bytes} of {full} with a tenth of the keys");
                 }
             }
+            table.check();
             assert_eq!(bytes, table.memory_bytes() as i64);
             assert!(bytes < 2_000, "{bytes} bytes are left of {full}");
             assert!(table.work < count, "{} steps for {count}", table.work);

@@ -110,6 +110,17 @@ impl Capture {
         })
     }
 
+    /// Looks whether it is the newest of `begun` captures, and goes beyond the checkpoint that covers `covered`: for simulations.
+    ///
+    /// # Panics
+    /// If it does not: a bug.
+    pub(crate) fn check(&self, begun: u64, covered: u64) {
+        assert_eq!(self.began, begun, "an older capture is under way");
+        assert!(self.lsn >= covered, "a capture of {} under a checkpoint of {covered}", self.lsn);
+        assert!(self.captured_lsn.is_none_or(|lsn| lsn >= self.lsn), "captured less than is appended");
+        assert!(self.captured_lsn.is_none() || self.stripe == STRIPES, "stripe {} is left out", self.stripe);
+    }
+
     /// Captures at most about [`SLICE_ENTRIES`] entries and writes what is complete; returns whether that was all.
     ///
     /// `appended_lsn` is asked when the last stripe has been visited.

@@ -12,6 +12,7 @@
 
 #[cfg(test)]
 mod bound;
+mod check;
 mod clean;
 pub(crate) mod rest;
 mod rules;

@@ -79,6 +79,16 @@ impl Liveness {
         Live { records, bytes }
     }
 
+    /// Looks whether the sum is that of the segments: for simulations, while nobody counts.
+    ///
+    /// # Panics
+    /// If it is not: a bug.
+    pub(crate) fn check(&self) {
+        let counters = self.chunks.iter().filter_map(OnceLock::get).flatten();
+        let bytes: i64 = counters.map(|counters| counters.bytes.load(Ordering::Relaxed)).sum();
+        assert_eq!(self.bytes.load(Ordering::Relaxed), bytes, "live bytes of all segments");
+    }
+
     fn average_bytes(&self, segment: u32) -> u64 {
         let live = self.live(segment);
         live.bytes.checked_div(live.records).unwrap_or(0)

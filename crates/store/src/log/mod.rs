@@ -157,6 +157,15 @@ impl LogEngine {
         self.applying.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Looks whether journal and live counters are as they say, while nobody else uses them.
+    ///
+    /// # Panics
+    /// If they are not: a bug.
+    pub(crate) fn check(&self) {
+        self.journal.check_state();
+        self.liveness.check();
+    }
+
     /// Bytes of records that live.
     pub(crate) fn all_live_bytes(&self) -> u64 {
         self.liveness.all_bytes()

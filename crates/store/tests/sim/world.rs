@@ -277,6 +277,7 @@ impl World {
         let outcome = self.random_step();
         let outcome = self.survive(outcome);
         self.pardon(outcome)?;
+        self.store().check_state();
         self.now().map(drop)
     }
 
