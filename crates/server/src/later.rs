@@ -20,7 +20,7 @@ pub(crate) fn is_sub_of_redis(container: &str, name: &[u8]) -> bool {
 /// By group.
 const COMMANDS: &[&str] = &[
     // strings and bits
-    "bitcount bitfield bitfield_ro bitop bitpos getbit setbit pfadd pfcount pfdebug pfmerge pfselftest digest delex msetex",
+    "pfdebug pfselftest digest delex msetex",
     // hashes
     "hexpire hexpireat hexpiretime hgetdel hgetex hpersist hpexpire hpexpireat hpexpiretime hpttl hsetex httl",
     // lists, sets, sorted sets

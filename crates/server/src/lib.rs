@@ -45,6 +45,7 @@ pub mod glob;
 mod halted;
 mod handlers;
 mod held;
+mod hyperloglog;
 mod latency;
 mod later;
 mod lines;

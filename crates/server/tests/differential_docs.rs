@@ -16,6 +16,7 @@ const INFO_FIELDS: [&str; 9] =
 
 /// `command field`: why it is not as in Redis 7.0.
 const LISTED: &[(&str, &str)] = &[
+    ("bitfield key specs", "without the note in it: no client reads that"),
     ("debug doc_flags", "here it is for tests of clients, and no command of the system"),
     ("getex key specs", "without the note in it: no client reads that"),
     ("zrank arguments", "WITHSCORE is newer"),
@@ -24,6 +25,7 @@ const LISTED: &[(&str, &str)] = &[
     ("zrevrank arguments", "WITHSCORE is newer"),
     ("zrevrank arity", "WITHSCORE is newer"),
     ("zrevrank history", "WITHSCORE is newer"),
+    ("pfcount key specs", "without the note in it: no client reads that"),
     ("set key specs", "without the note in it: no client reads that"),
 ];
 

@@ -41,12 +41,11 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio_postgres::Config;
 
-use crate::branches::{Told, questions};
 use crate::error::{AddressError, AdoptError, StartError};
 use crate::lock;
 use crate::tls::Tls;
 use crate::{Complaints, Database, DatabaseOptions, Done, Drivers, Sessions, Statement, StatementError};
-use branch::{Branches, ENDS, Job, Work};
+use branch::{Branches, Job, Told, Work};
 use failure::Failure;
 use gate::Proof;
 use pool::Pool;
@@ -158,7 +157,21 @@ impl Resource for Postgres {
         self.inner.pool.watch(back);
     }
 
-    questions!();
+    fn prepare(&self, branch: BranchId, reply: Reply) {
+        self.ask(branch, Ask::Prepare, reply);
+    }
+
+    fn commit(&self, branch: BranchId, reply: Reply) {
+        self.ask(branch, Ask::Commit, reply);
+    }
+
+    fn commit_one_phase(&self, branch: BranchId, reply: Reply) {
+        self.ask(branch, Ask::CommitOnePhase, reply);
+    }
+
+    fn rollback(&self, branch: BranchId, reply: Reply) {
+        self.ask(branch, Ask::Rollback, reply);
+    }
 
     fn recover(&self, reply: Reply) {
         if self.inner.recovers.swap(true, Ordering::Relaxed) {
@@ -175,7 +188,7 @@ impl Resource for Postgres {
 
 impl Database for Postgres {
     fn run(&self, branch: BranchId, statement: Statement, done: Done) {
-        let pushed = lock(&self.inner.branches).push(branch, statement, Told::new(done, ENDS));
+        let pushed = lock(&self.inner.branches).push(branch, statement, Told::new(done));
         match pushed {
             Ok(true) => drop(self.handle.spawn(drive(Arc::clone(&self.inner), branch))),
             Ok(false) => {}

@@ -275,10 +275,14 @@ pub(crate) fn getkeysandflags(
     Ok(())
 }
 
-/// The flags of a key of `command`, where its options decide: only SET has such.
+/// The flags of a key of `command`, where its options decide: those of SET and BITFIELD.
 fn flags_of(flags: &'static str, command: ArgsView<'_>) -> &'static str {
     match flags.strip_suffix(" variable_flags") {
         None => flags,
+        Some(most) if is(command.get(0), "bitfield") => {
+            let writes = command.iter().any(|word| is(word, "set") || is(word, "incrby"));
+            if writes { most } else { "RO access" }
+        }
         Some(most) if command.iter().skip(3).any(|option| is(option, "get")) => most,
         Some(_) => "OW update",
     }

@@ -2,6 +2,8 @@
 
 pub(crate) mod args;
 pub(crate) mod backup;
+pub(crate) mod bitfields;
+pub(crate) mod bitmaps;
 pub(crate) mod blocking;
 pub(crate) mod capture;
 pub(crate) mod client;
@@ -16,6 +18,7 @@ mod elements;
 pub(crate) mod expiry;
 pub(crate) mod function;
 pub(crate) mod hashes;
+pub(crate) mod hyperloglogs;
 pub(crate) mod info;
 pub(crate) mod keys;
 pub(crate) mod kill;

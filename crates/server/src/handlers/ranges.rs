@@ -60,6 +60,18 @@ fn splice(
     if len >= Large::BYTES_MIN && data.copies.may_ask() {
         return Err(Failure::Make(Splice::new(found, at, argument)));
     }
+    overwrite(data, key, at, part)
+}
+
+/// Puts `part` over the string at `key` from `at` on, with zeroes in a gap before it.
+///
+/// # Errors
+/// A key of another type; a value that would be too large.
+pub(super) fn overwrite(data: &mut Data<'_, '_>, key: &[u8], at: usize, part: &[u8]) -> Outcome {
+    let found = string_to_change(data, key)?;
+    let (former, expiry) = found.map_or((&[][..], None), |found| (found.value, found.expiry));
+    check_size(data, (at + part.len()) as u64)?;
+    let changed = at.min(former.len())..at + part.len();
     match data.store.large(spliced(former, at, part)) {
         Ok(large) => data.access.put_part(data.db, key, (Value::Large(&large), changed), expiry)?,
         Err(value) => data.access.put_part(data.db, key, (Value::String(&value), changed), expiry)?,

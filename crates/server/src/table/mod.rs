@@ -1,5 +1,6 @@
 //! The command table: every command and subcommand that the server knows, by group. Put together at compile time.
 
+mod bits;
 mod connection;
 mod hashes;
 mod keys;
@@ -29,10 +30,11 @@ pub(crate) fn handler(entry: &Entry) -> Handler {
 }
 
 /// All rows, group by group.
-const GROUPS: [&[Row]; 11] = [
+const GROUPS: [&[Row]; 12] = [
     connection::ROWS,
     keys::ROWS,
     strings::ROWS,
+    bits::ROWS,
     hashes::ROWS,
     sets::ROWS,
     lists::ROWS,

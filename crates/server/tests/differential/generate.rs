@@ -163,7 +163,7 @@ impl Generator {
     }
 
     fn key(&mut self) -> Vec<u8> {
-        self.pick(&["a", "b", "c", "d", "e", "", "key:1", "key:2", "k\r\nx", "h1", "s1", "l1", "z1"])
+        self.pick(&["a", "b", "c", "d", "e", "", "key:1", "key:2", "k\r\nx", "h1", "s1", "l1", "z1", "b1"])
             .as_bytes()
             .to_vec()
     }
@@ -298,6 +298,9 @@ impl Generator {
         if let Some(words) = self.sorted_set_command(name, words.clone()) {
             return words;
         }
+        if let Some(words) = self.bit_command(name, words.clone()) {
+            return words;
+        }
         self.other_command(name, words).unwrap_or_default()
     }
 
@@ -389,6 +392,85 @@ impl Generator {
             _ => return None,
         }
         Some(words)
+    }
+
+    /// Commands on bits and HyperLogLogs.
+    fn bit_command(&mut self, name: &str, mut words: Words) -> Option<Words> {
+        match name {
+            "bitop" => {
+                words.push(self.pick(&["AND", "or", "XOR", "not", "NOT", "x"]).into());
+                let most = if words[1].eq_ignore_ascii_case(b"not") { 2 } else { 4 };
+                return Some(self.repeat(words, most, |g, words| words.push(g.key_of("b"))));
+            }
+            "pfadd" => {
+                // PFCOUNT writes down what it found in Redis: keys whose bytes are compared are not counted.
+                words.push(if self.below(3) == 0 { self.compared_sketch() } else { self.key_of("p") });
+                let most = if self.below(20) == 0 { 900 } else { 3 };
+                return Some(
+                    self.repeat(words, most, |g, words| words.push(g.below(20_000).to_string().into())),
+                );
+            }
+            "pfmerge" if self.below(3) == 0 => {
+                words.push(self.compared_sketch());
+                return Some(self.repeat(words, 2, |g, words| words.push(g.key_of("p"))));
+            }
+            "pfcount" | "pfmerge" => {
+                return Some(self.repeat(words, 3, |g, words| words.push(g.key_of("p"))));
+            }
+            _ => {}
+        }
+        words.push(self.key_of("b"));
+        match name {
+            "getbit" => words.push(self.bit()),
+            "setbit" => words.extend([self.bit(), self.pick(&["0", "1", "1", "2", "x"]).into()]),
+            "bitcount" | "bitpos" => {
+                if name == "bitpos" {
+                    words.push(self.pick(&["0", "1", "2", "x"]).into());
+                }
+                if self.below(4) > 0 {
+                    words.push(self.small());
+                    if self.below(4) > 0 {
+                        words.push(self.small());
+                        if self.below(2) == 0 {
+                            words.push(self.pick(&["BIT", "byte", "x"]).into());
+                        }
+                    }
+                }
+            }
+            "bitfield" | "bitfield_ro" => {
+                for _ in 0..self.below(4) {
+                    self.bitfield_step(name == "bitfield_ro", &mut words);
+                }
+            }
+            _ => return None,
+        }
+        Some(words)
+    }
+
+    fn compared_sketch(&mut self) -> Vec<u8> {
+        self.pick(&["q1", "q2"]).into()
+    }
+
+    fn bit(&mut self) -> Vec<u8> {
+        match self.below(8) {
+            0 => self.pick(&["-1", "x", "4294967296", "9223372036854775807", ""]).into(),
+            _ => self.below(300).to_string().into_bytes(),
+        }
+    }
+
+    fn bitfield_step(&mut self, reads: bool, words: &mut Words) {
+        if !reads && self.below(4) == 0 {
+            words.extend([b"OVERFLOW".to_vec(), self.pick(&["WRAP", "sat", "FAIL", "x"]).into()]);
+        }
+        let act =
+            if reads && self.below(8) > 0 { "GET" } else { self.pick(&["get", "SET", "INCRBY", "incrby"]) };
+        let kind = self.pick(&["u1", "i5", "u8", "i8", "u16", "i32", "u63", "i64", "u64", "i0", "x"]);
+        let at = self.below(100).to_string();
+        let offset = if self.below(3) == 0 { format!("#{}", self.below(6)) } else { at };
+        words.extend([act.into(), kind.into(), offset.into_bytes()]);
+        if !act.eq_ignore_ascii_case("get") {
+            words.push(self.number());
+        }
     }
 
     /// Commands on lists.
@@ -621,6 +703,7 @@ impl Generator {
     fn string_command(&mut self, name: &str, mut words: Words) -> Option<Words> {
         let key = self.key();
         match name {
+            "get" if self.below(6) == 0 => words.push(self.compared_sketch()),
             "get" | "getdel" | "strlen" | "incr" | "decr" => words.push(key),
             "set" => {
                 words.extend([key, self.value()]);
