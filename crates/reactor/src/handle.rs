@@ -1,4 +1,4 @@
-//! Starting a reactor, and steering it from other threads: posts, kills, moves, releases, limits, the stop.
+//! What the threads of a reactor share, and steering it from others: posts, kills, moves, releases, limits, the stop.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,106 +11,16 @@ use clock::Clock;
 
 use crate::balance::assign::{self, Candidate, Hosts};
 use crate::balance::resize::Active;
-use crate::balance::runner::{self, Steering};
-use crate::budget::{Budget, PRESSED_SOFT_BYTES, tender};
+use crate::balance::runner::Steering;
+use crate::budget::{Budget, PRESSED_SOFT_BYTES};
 use crate::connection::Killer;
 use crate::mailbox::{Holders, Mailbox, Post};
 use crate::stats::Tally;
+use crate::threads;
 use crate::{
     AcceptStats, Address, Assignment, Balance, BudgetLimits, BudgetReport, CloseReason, Connection,
-    Connector, Limits, LoopStats, MoveError, Options, Protocol, StartError,
+    Connector, Limits, LoopStats, MoveError, Options, Protocol,
 };
-use crate::{Listeners, accept, epoll, event_loop, listen, threads, uring};
-
-/// Starts reactors.
-#[derive(Debug)]
-pub struct Reactor;
-
-impl Reactor {
-    /// Listens, starts the loops, and returns how to steer them. Connections are served from now on.
-    ///
-    /// # Errors
-    /// [`StartError`] when an address is taken, or the system gives no poller or thread; nothing is left
-    /// running then.
-    pub fn start<P: Protocol>(
-        options: Options,
-        protocol: Arc<P>,
-        clock: Arc<dyn Clock>,
-    ) -> Result<Handle<P>, StartError> {
-        let listeners = Listeners::open(&options)?;
-        Self::start_on(listeners, options, protocol, clock)
-    }
-
-    /// As [`Reactor::start`], on sockets that listen already: who opens these first learns that an address is taken
-    /// before anything else is done.
-    ///
-    /// # Errors
-    /// [`StartError`] when the system gives no poller or thread.
-    pub fn start_on<P: Protocol>(
-        Listeners(listeners): Listeners,
-        mut options: Options,
-        protocol: Arc<P>,
-        clock: Arc<dyn Clock>,
-    ) -> Result<Handle<P>, StartError> {
-        if options.loops == 0 || options.loops > 1_024 {
-            return Err(StartError::Options("loops must be from 1 to 1024"));
-        }
-        let (mut rings, mut polls) = (Vec::new(), Vec::new());
-        if options.connector == Connector::Uring {
-            rings = uring::parts(options.loops).unwrap_or_else(|error| {
-                tracing::warn!(%error, "no io_uring for the loops: the connector is epoll");
-                options.connector = Connector::Epoll;
-                Vec::new()
-            });
-        }
-        if options.connector == Connector::Epoll {
-            polls = epoll::parts(options.loops)?;
-        }
-        let of_rings = rings.iter().map(|parts| Arc::clone(&parts.mailbox));
-        let mailboxes = of_rings.chain(polls.iter().map(|parts| Arc::clone(&parts.mailbox))).collect();
-        let stats = (0..if options.connector == Connector::Threads { 1 } else { options.loops })
-            .map(|_| Arc::default())
-            .collect();
-        let addresses = listeners.iter().filter_map(listen::Listener::tcp_address).collect();
-        let shared = Arc::new(Shared {
-            limits: LimitCells::new(&options.limits),
-            connections_max: AtomicUsize::new(options.connections_max),
-            steering: Steering::new(options.balance),
-            active: Active::new(&options, clock.now()),
-            budget: Budget::new(&options.budget),
-            options,
-            protocol,
-            clock,
-            mailboxes,
-            stats,
-            addresses,
-            accept_stats: AcceptStats::default(),
-            table: Mutex::default(),
-            open: AtomicUsize::new(0),
-            next_id: AtomicU64::new(1),
-            stopping: AtomicBool::new(false),
-            acceptor: Mutex::new(None),
-            threads: Mutex::default(),
-            workers: threads::Workers::default(),
-            holders: Holders::default(),
-            hosts: Mutex::default(),
-            turns: AtomicUsize::new(0),
-        });
-        let handle = Handle { shared };
-        handle.shared.protocol.on_start(&handle);
-        let started = event_loop::start(&handle, rings)
-            .and_then(|()| event_loop::start(&handle, polls))
-            .and_then(|()| runner::start(&handle))
-            .and_then(|()| tender::start(&handle))
-            .and_then(|()| accept::start(&handle, listeners));
-        if let Err(error) = started {
-            handle.shutdown();
-            handle.join();
-            return Err(error);
-        }
-        Ok(handle)
-    }
-}
 
 /// Steers a reactor from any thread. Clones are cheap and steer the same reactor.
 pub struct Handle<P: Protocol> {
@@ -363,6 +273,41 @@ pub(crate) struct Shared<P: Protocol> {
 }
 
 impl<P: Protocol> Shared<P> {
+    /// What loops and handles of a reactor share; `mailboxes` and `stats` are those of its loops, in order.
+    pub(crate) fn new(
+        options: Options,
+        protocol: Arc<P>,
+        clock: Arc<dyn Clock>,
+        mailboxes: Vec<Arc<Mailbox<P>>>,
+        stats: Vec<Arc<LoopStats>>,
+        addresses: Vec<SocketAddr>,
+    ) -> Self {
+        Self {
+            limits: LimitCells::new(&options.limits),
+            connections_max: AtomicUsize::new(options.connections_max),
+            steering: Steering::new(options.balance),
+            active: Active::new(&options, clock.now()),
+            budget: Budget::new(&options.budget),
+            options,
+            protocol,
+            clock,
+            mailboxes,
+            stats,
+            addresses,
+            accept_stats: AcceptStats::default(),
+            table: Mutex::default(),
+            open: AtomicUsize::new(0),
+            next_id: AtomicU64::new(1),
+            stopping: AtomicBool::new(false),
+            acceptor: Mutex::new(None),
+            threads: Mutex::default(),
+            workers: threads::Workers::default(),
+            holders: Holders::default(),
+            hosts: Mutex::default(),
+            turns: AtomicUsize::new(0),
+        }
+    }
+
     pub(crate) fn table(&self) -> MutexGuard<'_, HashMap<u64, Route<P>>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -2,22 +2,26 @@
 //!
 //! Who is ended is chosen among all connections, by what they published last. Ends are asked for through the mailboxes of their loops;
 //! the next choice is made when all of the last one have ended, so that nobody is ended for bytes that are about to be free.
+//!
+//! And what all threads do with the budget that they share: ask for room, look whether too much is kept, call the tender.
 
 use std::collections::HashSet;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use clock::{Nanos, Throttle};
 
-use super::requests::{Doing, Verdict};
-use super::{Kept, MODEST_BYTES, NoRoom, Pressure};
+use super::requests::{Answer, Doing, Room, Verdict};
+use super::{BudgetReport, Kept, MODEST_BYTES, NoRoom, Pressure};
 use crate::handle::Shared;
 use crate::mailbox::Post;
 use crate::pool::LARGE_BYTES;
-use crate::{CloseReason, Connection, Handle, Protocol, StartError};
+use crate::{CloseReason, Connection, Connector, Handle, Protocol, StartError};
 
+/// A loop looks at the sum when it has grown by this.
+const CHECK_BYTES: i64 = 256 << 10;
 /// A connection from which nothing has come for so long is in the middle of nothing.
 const RESTING: Duration = Duration::from_millis(200);
 /// So many of those who wait for room are not ended for what they hold already.
@@ -26,6 +30,90 @@ const FIRST_COUNT: usize = 16;
 const TURN_BYTES: u64 = 2 * LARGE_BYTES as u64;
 /// How often it looks while there is something to do.
 const LOOKS_EVERY: Duration = Duration::from_millis(5);
+
+impl<P: Protocol> Shared<P> {
+    /// Asks for room for `more_bytes` of a request of `connection`.
+    pub(crate) fn ask_for_room(&self, connection: &Connection, more_bytes: u64, now: Nanos) -> Answer {
+        let room = self.room();
+        let answer = self.budget.state().requests.ask(connection.id(), more_bytes, room, now);
+        if answer == Answer::Waits {
+            self.budget.waits.fetch_add(1, Ordering::Relaxed);
+            self.budget.call();
+        }
+        answer
+    }
+
+    /// Looks whether too much is kept, tells the protocol how much it is, and calls the tender if there is something to do.
+    pub(crate) fn check_budget(&self) {
+        let kept = self.kept();
+        let limits = self.budget.limits();
+        let pressure = Pressure::of(self.told_bytes(&kept), limits.kept_bytes_max);
+        if pressure > Pressure::Low {
+            self.budget.pressure.fetch_max(pressure as u8, Ordering::Relaxed);
+        }
+        if pressure > Pressure::Low || kept.strangers.max(0).cast_unsigned() > limits.strangers_bytes_max {
+            self.budget.call();
+        }
+    }
+
+    /// All that counts against the budget; the protocol is told.
+    fn told_bytes(&self, kept: &Kept) -> u64 {
+        let own_bytes = kept.sum().max(0).cast_unsigned();
+        let granted_bytes = self.budget.state().requests.granted_bytes();
+        let bytes = own_bytes + granted_bytes + self.protocol.shared_bytes();
+        // What is beyond the limit is about to go: others are not refused for it.
+        let max_bytes = self.budget.kept_bytes_max.load(Ordering::Relaxed);
+        self.protocol.on_kept(bytes.min(max_bytes), max_bytes);
+        bytes
+    }
+
+    /// What connections keep, summed up over all loops.
+    pub(crate) fn kept(&self) -> Kept {
+        let mut sum = Kept::default();
+        self.stats.iter().for_each(|stats| sum += stats.kept.load());
+        sum
+    }
+
+    fn room(&self) -> Room {
+        let own_bytes = self.kept().sum().max(0).cast_unsigned();
+        let max_bytes = self.budget.limits().requests_bytes_max();
+        Room { max_bytes, other_bytes: own_bytes + self.protocol.shared_bytes() }
+    }
+
+    /// What is kept, and what was done about it.
+    pub(crate) fn budget_report(&self) -> BudgetReport {
+        let kept = self.kept();
+        let (granted_bytes, waiting) = {
+            let state = self.budget.state();
+            (state.requests.granted_bytes(), state.requests.waiting() as u64)
+        };
+        let bytes = |part: i64| part.max(0).cast_unsigned();
+        let shared_bytes = self.protocol.shared_bytes();
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        BudgetReport {
+            max_bytes: count(&self.budget.kept_bytes_max),
+            kept_bytes: bytes(kept.sum()) + granted_bytes + shared_bytes,
+            connections_bytes: bytes(kept.connections),
+            input_bytes: bytes(kept.input),
+            requests_bytes: granted_bytes,
+            output_bytes: bytes(kept.output),
+            session_bytes: bytes(kept.session),
+            shared_bytes,
+            strangers_bytes: bytes(kept.strangers),
+            waiting,
+            waits: count(&self.budget.waits),
+            refused: count(&self.budget.refused),
+            stalled: count(&self.budget.stalled),
+            cut: count(&self.budget.cut),
+            strangers_cut: count(&self.budget.strangers_cut),
+        }
+    }
+
+    /// By how much a thread may grow before it looks whether all together keep too much.
+    pub(crate) fn check_bytes(&self) -> i64 {
+        if self.options.connector == Connector::Threads { 1 } else { CHECK_BYTES }
+    }
+}
 
 /// Starts the tender's thread.
 pub(crate) fn start<P: Protocol>(handle: &Handle<P>) -> Result<(), StartError> {
