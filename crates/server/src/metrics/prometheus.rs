@@ -270,7 +270,11 @@ fn journal(figures: &JournalFigures, page: &mut Page) {
             "Bytes of batches written, with headers and padding.",
             counters.bytes_written,
         ),
-        ("commits_by_loops_total", "Batches that loops wrote and synced themselves.", counters.commits_here),
+        (
+            "commits_by_loops_total",
+            "Batches that loops, or the worker of a lone transaction, wrote and synced themselves.",
+            counters.commits_here,
+        ),
         ("syncs_unawaited_total", "Syncs for which no reply waited.", counters.syncs_unawaited),
         ("stamps_total", "Stamps written while idle.", counters.stamps),
         (
