@@ -50,6 +50,12 @@ impl Args {
         args
     }
 
+    /// Adds an argument, of arguments that own their bytes: give their `view` an empty input.
+    pub fn push(&mut self, arg: &[u8]) {
+        self.is_own = true;
+        self.push_own(arg);
+    }
+
     /// The arguments, in `input`: the same bytes, from the same first byte, that were parsed.
     ///
     /// # Panics

@@ -15,8 +15,8 @@ use vfs::Vfs;
 
 use crate::error::StoreError;
 use crate::hash::{KeyHash, KeyHasher};
-use crate::index::PREPARED_KEYSPACE;
 use crate::index::stripe::chain;
+use crate::index::{KEPT_KEYSPACE, PREPARED_KEYSPACE};
 use crate::log::checkpoint::{Area, Block, Entry, Header};
 use crate::log::checkpoint_file::{self, LoadError};
 use crate::record::{self, MAPPING, Payload};
@@ -169,7 +169,7 @@ impl<'a> Content<'a> {
             Block::Mapping { seq, mapping, .. } => {
                 let newer = self.log.mapping.as_ref().filter(|(stated, _)| *stated > seq);
                 self.used = newer.map_or(mapping, |(_, mapping)| mapping.clone()).into_iter().collect();
-                self.used.insert(PREPARED_KEYSPACE);
+                self.used.extend([PREPARED_KEYSPACE, KEPT_KEYSPACE]);
             }
             Block::Entries(area, entries) => entries.iter().for_each(|entry| self.entry(area, entry)),
             _ => {}

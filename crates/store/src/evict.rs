@@ -27,7 +27,7 @@ use journal::Keyspace;
 use crate::access::Scope;
 use crate::error::{Stop, StoreError};
 use crate::hash::{KeyHash, STRIPES};
-use crate::index::PREPARED_KEYSPACE;
+use crate::index::is_own;
 use crate::index::stripe::{Expiry, ExpiryEntry, Space, Stripe};
 use crate::index::table::Spot;
 use crate::prepared::Prepared;
@@ -380,7 +380,7 @@ impl Store {
             let mut sample =
                 Sample { stripe: &stripe, number, moment, rank, best: None, seen, stale: vec![] };
             for (keyspace, space) in stripe.spaces() {
-                if keyspace == PREPARED_KEYSPACE || !self.index.lives(keyspace) {
+                if is_own(keyspace) || !self.index.lives(keyspace) {
                     continue;
                 }
                 match policy {

@@ -24,6 +24,7 @@ mod foresight;
 pub mod fuzzing;
 mod hash;
 mod index;
+mod kept;
 mod large;
 mod log;
 mod memory;

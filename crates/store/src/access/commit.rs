@@ -10,9 +10,9 @@ use ticket::Ticket;
 use crate::engine::{Class, Credits, Engine};
 use crate::error::{Stop, StoreError};
 use crate::hash::{KeyHash, STRIPES};
-use crate::index::PREPARED_KEYSPACE;
 use crate::index::stripe::{Current, Delta, Seek, Space, Stripe};
 use crate::index::table::Spot;
+use crate::index::{PREPARED_KEYSPACE, is_own};
 use crate::object::{WORD_DELTAS, WORD_SHARED, Word};
 use crate::record::{self, Draft};
 use crate::staging;
@@ -427,8 +427,7 @@ impl Access<'_> {
     fn drop_dead(&mut self) {
         if let Some((mapping, _)) = self.overlay.mapping() {
             let mapping = mapping.clone();
-            self.overlay
-                .retain(|staged| staged.keyspace == PREPARED_KEYSPACE || mapping.contains(&staged.keyspace));
+            self.overlay.retain(|staged| is_own(staged.keyspace) || mapping.contains(&staged.keyspace));
         }
     }
 

@@ -435,6 +435,33 @@ impl<'s> Access<'s> {
         Ok(state.expiries != watch.state.expiries || self.is_expired(stripe, watch))
     }
 
+    /// Lets this access touch `key`, too, if that needs no waiting: returns whether it may from now on.
+    ///
+    /// Where the keys are claimed it answers for those that are locked now: whoever claims keys knows which they are.
+    pub fn include(&mut self, key: KeyRef<'_>) -> bool {
+        if !self.store.engine_keeps() {
+            return true;
+        }
+        let number = self.hash(key.key).stripe();
+        if self.guards.stripe(number).is_ok() {
+            return true;
+        }
+        // nobody waits here, so the order of the stripes does not matter
+        let Some(guard) = self.store.index.try_lock(number).filter(|_| self.claim.is_none()) else {
+            return false;
+        };
+        self.guards.add(number, guard);
+        if self.prepared.has_records() {
+            self.guards.warm(self.store, self.prepared, key);
+        }
+        true
+    }
+
+    /// From now on each key is looked up by itself: the scope's keys are not those of one command.
+    pub fn forget_order(&mut self) {
+        self.keys = None;
+    }
+
     /// The time that this access goes by.
     #[must_use]
     pub fn now(&self) -> Moment {
@@ -743,6 +770,24 @@ impl<'s> Guards<'s> {
         stripe.unreported_bytes += space.set_word(spot, word);
         stripe.report(&store.index);
         store.memory.on_warm();
+    }
+
+    /// Adds a stripe that none of these is; a walk has none of its own.
+    fn add(&mut self, number: usize, guard: MutexGuard<'s, Stripe>) {
+        *self = match std::mem::replace(self, Self::None) {
+            Self::Walk => Self::Walk,
+            Self::None => Self::One(number, guard),
+            Self::One(other, held) => {
+                let mut both = vec![(other, held), (number, guard)];
+                both.sort_unstable_by_key(|(number, _)| *number);
+                Self::Many(both)
+            }
+            Self::Many(mut all) => {
+                let at = all.partition_point(|(other, _)| *other < number);
+                all.insert(at, (number, guard));
+                Self::Many(all)
+            }
+        };
     }
 
     fn stripe(&self, number: usize) -> Result<&Stripe, Stop> {

@@ -55,7 +55,8 @@ impl Access<'_> {
     }
 
     fn known_hashes(&self, count: usize) -> Option<&[KeyHash]> {
-        self.claim.as_ref().map(Claimed::hashes).filter(|hashes| hashes.len() == count)
+        let hashes = self.claim.as_ref().map(Claimed::hashes).filter(|hashes| hashes.len() == count);
+        hashes.filter(|_| self.keys.is_some())
     }
 }
 

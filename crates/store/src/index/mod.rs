@@ -28,6 +28,17 @@ use stripe::{Space, Stripe};
 /// sees it, and it is alive all the same.
 pub(crate) const PREPARED_KEYSPACE: Keyspace = Keyspace(0);
 
+/// The keyspace of what the server keeps for itself (`kept`); no database is mapped to it either.
+pub(crate) const KEPT_KEYSPACE: Keyspace = Keyspace(u32::MAX);
+
+/// The database number by which [`KEPT_KEYSPACE`] is reached: beyond the last that a server can have.
+pub(crate) const KEPT_DB: u16 = u16::MAX - 1;
+
+/// Whether keyspace `id` is no database's, and lives all the same.
+pub(crate) fn is_own(id: Keyspace) -> bool {
+    matches!(id, PREPARED_KEYSPACE | KEPT_KEYSPACE)
+}
+
 /// A stripe on cache lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -76,7 +87,7 @@ impl Index {
     }
 
     /// Locks stripe `number` unless somebody holds it.
-    fn try_lock(&self, number: usize) -> Option<MutexGuard<'_, Stripe>> {
+    pub(crate) fn try_lock(&self, number: usize) -> Option<MutexGuard<'_, Stripe>> {
         self.stripes[number].0.try_lock().ok()
     }
 
@@ -93,7 +104,10 @@ impl Index {
 
     /// The keyspace of database `db`, `None` beyond the last.
     pub(crate) fn keyspace(&self, db: u16) -> Option<Keyspace> {
-        self.mapping.get(usize::from(db)).map(|id| Keyspace(id.load(Ordering::Relaxed)))
+        match self.mapping.get(usize::from(db)) {
+            Some(id) => Some(Keyspace(id.load(Ordering::Relaxed))),
+            None => (db == KEPT_DB).then_some(KEPT_KEYSPACE),
+        }
     }
 
     /// All keyspaces, by database number.
@@ -101,14 +115,14 @@ impl Index {
         self.mapping.iter().map(|id| Keyspace(id.load(Ordering::Relaxed))).collect()
     }
 
-    /// The database that keyspace `id` serves, `None` for a dead one and for [`PREPARED_KEYSPACE`].
+    /// The database that keyspace `id` serves, `None` for a dead one and for the server's own.
     pub(crate) fn database(&self, id: Keyspace) -> Option<u16> {
         self.mapping.iter().position(|m| m.load(Ordering::Relaxed) == id.0).map(|db| db as u16)
     }
 
-    /// Whether records of keyspace `id` count: it serves a database, or prepared transactions.
+    /// Whether records of keyspace `id` count: it serves a database, or the server itself.
     pub(crate) fn lives(&self, id: Keyspace) -> bool {
-        id == PREPARED_KEYSPACE || self.database(id).is_some()
+        is_own(id) || self.database(id).is_some()
     }
 
     /// The effect that last changed the mapping.

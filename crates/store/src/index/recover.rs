@@ -17,7 +17,7 @@ use crate::error::StoreError;
 use crate::hash::KeyHash;
 use crate::index::stripe::{Delta, ExpiryEntry, Space, broken_chain};
 use crate::index::table::Spot;
-use crate::index::{Index, PREPARED_KEYSPACE};
+use crate::index::{Index, is_own};
 use crate::object::{WORD_DELTAS, WORD_SHARED, Word};
 use crate::record::{self, Role};
 
@@ -175,7 +175,7 @@ impl Index {
         let mapping = self.mapping();
         let (SnapshotAt::Slots { keyspace: from, .. } | SnapshotAt::Expiries { keyspace: from, .. }) = at;
         let mut ids: Vec<Keyspace> = stripe.spaces().map(|(id, _)| id).filter(|id| *id >= from).collect();
-        ids.retain(|id| *id == PREPARED_KEYSPACE || mapping.contains(id));
+        ids.retain(|id| is_own(*id) || mapping.contains(id));
         ids.sort_unstable();
         let mut left = budget;
         let mut resume = Some(at).filter(|_| ids.first() == Some(&from));
