@@ -102,6 +102,7 @@ pub(crate) fn run(settings: Settings, file: Option<PathBuf>) -> Result<(), Failu
             drop(ends.send(end));
         }),
     });
+    protocol.recover().map_err(Failure::from)?;
     let _ = hooks.protocol.set(Arc::clone(&protocol));
     // Transactions of an earlier start go on since they were opened: what became durable for them meanwhile was told to nobody.
     protocol.on_advance();

@@ -62,6 +62,7 @@ pub(crate) fn paused_until(pause: &Pause, session: &Session, entry: &Entry, now:
         (Some(transaction), Kind::Exec) => {
             transaction.queue.iter().any(|queued| queued.entry.command.flags.has(Flags::WRITE))
         }
+        (_, Kind::Script(invoked)) => !invoked.read_only,
         _ => flags.has(Flags::WRITE) || entry.command.name == "publish",
     };
     if flags.has(Flags::ADMIN) || flags.has(Flags::NO_AUTH) {

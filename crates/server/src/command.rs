@@ -149,6 +149,8 @@ pub(crate) enum Kind {
     Everything,
     /// All keys, one stripe of them at a time; in a transaction as [`Kind::Everything`].
     Walk,
+    /// A script or a function, over the keys of its row and what else it touches.
+    Script(Invoked),
     /// TX.DO: a command that is staged.
     Stage,
     /// The session and the server.
@@ -157,6 +159,22 @@ pub(crate) enum Kind {
     Exec,
     /// Subcommands.
     Container,
+}
+
+/// How a script is named, and what it may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Invoked {
+    pub(crate) by: By,
+    pub(crate) read_only: bool,
+}
+
+/// What the first argument of a command that runs a script is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    Source,
+    Digest,
+    /// The name of a function of a library.
+    Name,
 }
 
 /// A set of properties.
@@ -181,6 +199,7 @@ impl Flags {
     pub(crate) const NO_ASYNC_LOADING: Flags = Flags(1 << 13);
     pub(crate) const NO_MULTI: Flags = Flags(1 << 14);
     pub(crate) const ALLOW_BUSY: Flags = Flags(1 << 15);
+    pub(crate) const NO_MANDATORY_KEYS: Flags = Flags(1 << 16);
 
     /// Both sets.
     pub(crate) const fn and(self, other: Flags) -> Flags {
@@ -199,7 +218,7 @@ impl Flags {
     }
 }
 
-const FLAG_NAMES: [&str; 16] = [
+const FLAG_NAMES: [&str; 17] = [
     "write",
     "readonly",
     "denyoom",
@@ -216,4 +235,5 @@ const FLAG_NAMES: [&str; 16] = [
     "no_async_loading",
     "no_multi",
     "allow_busy",
+    "no_mandatory_keys",
 ];

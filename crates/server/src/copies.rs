@@ -112,6 +112,11 @@ impl Base {
 }
 
 impl Copies {
+    /// None, and none will be made: what is large is copied, or made, while its key is locked.
+    pub(crate) fn closed() -> Self {
+        Self { list: Vec::new(), made: MADE_MAX }
+    }
+
     /// Copies what command number `command` will store.
     pub(crate) fn add(&mut self, store: &Store, command: usize, stored: Stored, args: ArgsView<'_>) {
         let indices = match stored {

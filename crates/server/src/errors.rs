@@ -40,13 +40,6 @@ pub(crate) fn unsupported(name: &[u8]) -> Option<Failure> {
 
 /// `container` has no such subcommand.
 pub(crate) fn unknown_sub(container: &str, name: &[u8]) -> Failure {
-    if later::is_sub_of_redis(container, name) {
-        let name = String::from_utf8_lossy(name);
-        return format!(
-            "ERR unknown subcommand '{name}' of {container}: Redis has it, it is not supported yet"
-        )
-        .into();
-    }
     let mut text = b"ERR unknown subcommand '".to_vec();
     text.extend_from_slice(shortened(name, ECHO_BYTES_MAX));
     text.extend_from_slice(format!("'. Try {} HELP.", container.to_ascii_uppercase()).as_bytes());

@@ -28,19 +28,23 @@ use ticket::Ticket;
 use crate::call::Failure;
 use crate::calls::Ending;
 use crate::clients::Client;
-use crate::command::{Flags, Kind};
+use crate::command::{Flags, Invoked, Kind};
 use crate::control::Control;
 use crate::copies::Copies;
 use crate::errors;
+use crate::eval::attempt::Attempt;
+use crate::eval::{self, Invocation};
 use crate::halted;
 use crate::handlers::connection::{greeted, selected};
 use crate::long::job::{Job, Work};
 use crate::lookup::Entry;
-use crate::outcome::{Executed, Ran};
+use crate::outcome::{Executed, Next, Pause, Ran};
 use crate::pubsub::{CHANNEL_BYTES_MAX, SLICE_STEPS};
 use crate::ready::Ready;
 use crate::request::Request;
 use crate::run::{Body, Effects, Halt, Plan, Step, Within, collect_keys};
+use crate::script::cache::Running;
+use crate::script::retained::Retained;
 use crate::server::Server;
 use crate::session::Session;
 use crate::subscriptions::{Outbox, Publishing};
@@ -55,6 +59,10 @@ pub(crate) struct Run<'a> {
     pub(crate) transaction: &'a Transaction,
     pub(crate) watched: &'a [store::Watch],
     pub(crate) course: Course,
+    /// What its scripts keep from attempt to attempt.
+    pub(crate) retained: &'a Retained,
+    /// Beside the loop: where its scripts are told to stop, and the keys that are claimed.
+    pub(crate) beside: Option<(&'a Arc<Running>, &'a [KeyRef<'a>])>,
 }
 
 impl<'a> Run<'a> {
@@ -95,6 +103,15 @@ impl<'a> Run<'a> {
                 executed.later.push((number, out.len()));
                 return Ok(());
             }
+            Handler::Script(invoked) => {
+                return self.run_script(
+                    (number, queued, invoked),
+                    Course { db, resp3 },
+                    within,
+                    executed,
+                    out,
+                );
+            }
             Handler::Exec | Handler::Stage | Handler::Container(_) => {
                 unreachable!("none of them is ever queued")
             }
@@ -112,6 +129,51 @@ impl<'a> Run<'a> {
         executed.calls.push((queued.entry.id, answered.failed));
         Ok(())
     }
+
+    /// Runs a script.
+    fn run_script(
+        &self,
+        (number, queued, invoked): (usize, &Queued, Invoked),
+        course: Course,
+        within: &mut Within<'_, '_>,
+        executed: &mut Executed,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Halt<Executed>> {
+        let invocation = match Invocation::new(self.server, invoked, queued.args.view(&[])) {
+            Ok(invocation) => invocation,
+            Err(failure) => {
+                self.server.stats.write_failure(failure, course.resp3, out);
+                executed.calls.push((queued.entry.id, true));
+                return Ok(());
+            }
+        };
+        let mut attempt = Attempt::new(self.server, &invocation, course, self.retained);
+        if let Some((running, claimed)) = self.beside {
+            attempt = attempt.beside(running, claimed);
+        }
+        let answer = attempt.make(within, number, out).map_err(|pause| match pause {
+            Pause::At(number, failure) => Halt::At(number, failure),
+            pause => Halt::GivenUp(Executed { pause: Some(pause), ..Executed::default() }),
+        })?;
+        let (hits, misses) = answer.lookups;
+        executed.lookups = (executed.lookups.0 + hits, executed.lookups.1 + misses);
+        executed.calls.extend(answer.calls);
+        executed.calls.push((queued.entry.id, answer.failed));
+        executed.outbox.extend(answer.outbox);
+        Ok(())
+    }
+
+    /// What ends the attempt after `halt`; a script that was stopped is the end of EXEC, whose replies begin at `start`.
+    fn halted(&self, halt: Halt<Executed>, start: usize, out: &mut Vec<u8>) -> Halt<Executed> {
+        out.truncate(start);
+        match halt {
+            Halt::GivenUp(Executed { pause: Some(Pause::Refused(text)), .. }) => {
+                self.server.stats.write_failure(Failure::Bytes(text), self.course.resp3, out);
+                Halt::GivenUp(Executed { failed: true, ..Executed::default() })
+            }
+            other => other,
+        }
+    }
 }
 
 impl Body for Run<'_> {
@@ -127,7 +189,8 @@ impl Body for Run<'_> {
         let (start, most) = (out.len(), server.tuned.reply_bytes_max());
         Writer::new(out, resp3).array(self.transaction.queue.len());
         for (number, queued) in self.transaction.queue.iter().enumerate() {
-            self.run_one((number, queued), course, within, &mut executed, out)?;
+            self.run_one((number, queued), course, within, &mut executed, out)
+                .map_err(|halt| self.halted(halt, start, out))?;
             if out.len() - start + executed.attached.bytes() > most {
                 out.truncate(start);
                 server.stats.write_failure(errors::reply_too_large(most), resp3, out);
@@ -201,26 +264,57 @@ fn exec_queue(
         return Err(Unready::Beside(Job::new(session, entry, request, work)));
     }
     let (mut prepared, mut copies) = (session.take_prepared(), session.take_copies());
-    let mut keys = Vec::new();
-    let everything = gather(server, &transaction.queue, course, &mut keys);
-    keys.extend(watched.iter().map(|watch| KeyRef { db: watch.db(), key: watch.key() }));
-    let scope = if everything { Scope::Everything } else { Scope::Keys(&keys) };
-    let run = Run { server, transaction: &transaction, watched: &watched, course };
-    let plan = run.plan((scope, &prepared), session.caller().uses);
-    match server.runner().run(&run, plan, &mut copies, out) {
-        Ok(done) => {
-            let executed = Executed::of(done);
-            Ok(finish(server, session, request, (&transaction, course), executed, (start, out)))
-        }
-        Err((stop, wanted)) => {
-            prepared.want(wanted);
-            let result = halted::wait(server, stop, session, (prepared, copies), &keys, out);
-            if result.is_err() {
+    let mut retained = session.take_retained();
+    eval::begin(server, &mut retained);
+    loop {
+        let mut keys = Vec::new();
+        let everything = gather(server, &transaction.queue, course, &mut keys);
+        keys.extend(watched.iter().map(|watch| KeyRef { db: watch.db(), key: watch.key() }));
+        keys.extend(retained.keys());
+        let everything = everything || retained.everything;
+        let scope = if everything { Scope::Everything } else { Scope::Keys(&keys) };
+        let (retained_so_far, beside) = (&retained, None);
+        let run = Run {
+            server,
+            transaction: &transaction,
+            watched: &watched,
+            course,
+            retained: retained_so_far,
+            beside,
+        };
+        let plan = run.plan((scope, &prepared), session.caller().uses);
+        let mut executed = match server.runner().run(&run, plan, &mut copies, out) {
+            Ok(done) => Executed::of(done),
+            Err((stop, wanted)) => {
+                prepared.want(wanted);
+                let result = halted::wait(server, stop, session, (prepared, copies), &keys, out);
                 drop(keys);
+                if result.is_err() {
+                    session.watch(watched, watched_bytes);
+                    session.transaction = Some(transaction);
+                    session.pending.get_or_insert_default().retained = retained;
+                }
+                return result;
+            }
+        };
+        drop(keys);
+        let Some(pause) = executed.pause.take() else {
+            return Ok(finish(server, session, request, (&transaction, course), executed, (start, out)));
+        };
+        match pause.next(&mut retained) {
+            Next::Again => {}
+            Next::Beside => {
+                let work = Work::Exec { transaction, watched, course };
+                let mut job = Job::new(session, entry, request, work);
+                job.retained = retained;
+                return Err(Unready::Beside(job));
+            }
+            Next::Until(later) => {
                 session.watch(watched, watched_bytes);
                 session.transaction = Some(transaction);
+                session.pending.get_or_insert_default().retained = retained;
+                return Err(Unready::Parked(Parked::Until(later)));
             }
-            result
         }
     }
 }

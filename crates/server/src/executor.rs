@@ -27,6 +27,7 @@ use crate::capture::recorder;
 use crate::command::{Flags, Kind};
 use crate::control::Control;
 use crate::errors;
+use crate::eval;
 use crate::exec;
 use crate::halted;
 use crate::handlers::tx;
@@ -111,6 +112,7 @@ fn run(
             run_data(server, session, entry, run, request, out)
         }
         Handler::Control(run) => run_control(server, session, (entry, run), request, out),
+        Handler::Script(invoked) => eval::run(server, session, (entry, invoked), request, out),
         Handler::Exec => exec::run(server, session, entry, request, out),
         Handler::Stage => stage::run(server, session, entry, request, out),
         Handler::Container(_) => unreachable!("admit resolves subcommands"),

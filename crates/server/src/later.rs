@@ -1,6 +1,6 @@
 //! Commands of Redis that this server does not have yet: they get an error that says so, and not one for a wrong name.
 //!
-//! They are in no table: COMMAND does not list them. Out of scope: subcommands of commands that are there, but for FUNCTION's.
+//! They are in no table: COMMAND does not list them. Out of scope: subcommands of commands that are there.
 //! Source: COMMAND LIST of Redis 7.2 and 8, and of the modules that Redis 8 contains.
 
 /// Whether Redis has a command of this name, in any case, that this server does not have.
@@ -10,11 +10,6 @@ pub(crate) fn is_of_redis(name: &[u8]) -> bool {
         name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix.as_bytes()))
     };
     COMMANDS.iter().any(|names| has(names)) || MODULES.iter().any(is_of_module)
-}
-
-/// Whether Redis has this subcommand.
-pub(crate) fn is_sub_of_redis(container: &str, name: &[u8]) -> bool {
-    container == "function" && [&b"load"[..], b"restore"].iter().any(|other| other.eq_ignore_ascii_case(name))
 }
 
 /// By group.
@@ -32,8 +27,6 @@ const COMMANDS: &[&str] = &[
      xsetid xtrim",
     // vector sets
     "vadd vcard vdim vemb vgetattr vinfo vismember vlinks vrandmember vrange vrem vsetattr vsim",
-    // scripts and functions
-    "eval eval_ro evalsha evalsha_ro fcall fcall_ro script",
     // messages
     "spublish ssubscribe sunsubscribe",
     // users, replication, cluster, server

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  reactor -> protocol -> turn -> executor -> run -> data handlers -> store::Access
-//!                                    |  \-> exec (MULTI), tx::stage (TX.DO), long (beside the loop): over run, too
+//!                                    |  \-> eval (scripts), exec (MULTI), tx::stage (TX.DO), long (beside the loop): over run, too
 //!                                    \-> control handlers -> control -> server -> clients, pubsub, monitor, capture, waits, ...
 //! ```
 //!
@@ -12,10 +12,10 @@
 //! |---|---|
 //! | what is said of commands, and bytes | `settings`, `command`, `lookup`, `copies`, `payload`, `failure`, `errors`, `words`, `glob` |
 //! | what runs a data command | `call`, `run`, `tuned`, `stats` |
-//! | parts with a state of their own | `clients`, `traffic`, `pubsub`, `monitor`, `capture`, `waits`, `pause`, `strangers`, `slowlog`, `long`, `tx` |
+//! | parts with a state of their own | `script`, `clients`, `traffic`, `pubsub`, `monitor`, `capture`, `waits`, `pause`, `strangers`, `slowlog`, `long`, `tx` |
 //! | a connection; all of a server | `session`, `server` |
 //! | commands | `control`, `handlers`, `table` |
-//! | a request's way | `admission`, `halted`, `exec`, `tx::stage`, `long::beside`, `executor`, `turn`, `protocol` |
+//! | a request's way | `admission`, `halted`, `eval`, `exec`, `tx::stage`, `long::beside`, `executor`, `turn`, `protocol` |
 //!
 //! Invariants
 //!   1. A connection executes strictly in order; what must wait parks the connection, never a thread.
@@ -36,6 +36,7 @@ mod control;
 mod copies;
 mod decimal;
 mod errors;
+mod eval;
 mod exec;
 mod executor;
 mod failure;
@@ -63,6 +64,7 @@ mod pubsub;
 mod ready;
 mod request;
 mod run;
+mod script;
 mod secrets;
 mod server;
 mod session;

@@ -1,9 +1,14 @@
-//! What a run came to that has ended: a command's reply, or EXEC's replies and what is still to be done.
+//! What a run came to that has ended: a command's reply, or EXEC's replies and what is still to be done; and why a script's
+//! attempt is over that has not.
 
+use clock::Nanos;
 use ticket::Ticket;
 
 use crate::call::Attachments;
+use crate::failure::Failure;
 use crate::run::Answered;
+use crate::script::retained::Retained;
+use crate::subscriptions::Outbox;
 
 /// A run that ended with a reply.
 #[derive(Debug)]
@@ -50,6 +55,10 @@ pub(crate) struct Executed {
     pub(crate) later: Vec<(usize, usize)>,
     /// EXEC itself is answered with an error.
     pub(crate) failed: bool,
+    /// A script of it cannot go on.
+    pub(crate) pause: Option<Pause>,
+    /// Messages that its scripts published.
+    pub(crate) outbox: Outbox,
     /// Keys that were found, and not.
     pub(crate) lookups: (u32, u32),
 }
@@ -64,5 +73,68 @@ impl Executed {
     pub(crate) fn make_room(&mut self, start: usize) {
         self.attached.make_room(&[(0, start)]);
         self.later.iter_mut().for_each(|(_, at)| *at += start);
+    }
+}
+
+/// What a script has answered, and what is to be done when its effects are committed.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    /// The reply is an error.
+    pub(crate) failed: bool,
+    /// The commands that ran, and whether each failed.
+    pub(crate) calls: Vec<(u16, bool)>,
+    /// Keys that were found, and not.
+    pub(crate) lookups: (u32, u32),
+    /// Messages to send.
+    pub(crate) outbox: Outbox,
+}
+
+/// Why an attempt is over that leaves no trace.
+#[derive(Debug)]
+pub(crate) enum Pause {
+    /// The store stopped a command; by its number in the body.
+    At(usize, Failure),
+    /// These keys are to be locked, too.
+    Keys(Vec<(u16, Box<[u8]>)>),
+    /// All are.
+    Everything,
+    /// It takes longer than a loop waits.
+    Long,
+    /// Too much is on its way to listeners.
+    Until(Nanos),
+    /// It was stopped; this is the reply.
+    Refused(Vec<u8>),
+}
+
+/// What comes after a [`Pause`].
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// The same once more, over more keys.
+    Again,
+    /// The same beside the loop.
+    Beside,
+    /// The same later.
+    Until(Nanos),
+}
+
+impl Pause {
+    /// What comes next; keys are added to `retained`.
+    ///
+    /// # Panics
+    /// For a stop, or a refusal: these are told in another way.
+    pub(crate) fn next(self, retained: &mut Retained) -> Next {
+        match self {
+            Self::Keys(more) => {
+                retained.add(more);
+                Next::Again
+            }
+            Self::Everything => {
+                retained.everything = true;
+                Next::Again
+            }
+            Self::Long => Next::Beside,
+            Self::Until(later) => Next::Until(later),
+            Self::At(..) | Self::Refused(_) => unreachable!("{self:?} is told in another way"),
+        }
     }
 }

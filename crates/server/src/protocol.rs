@@ -11,11 +11,13 @@ use reactor::{
     NoRoom, Output, Protocol, Step,
 };
 use resp::Writer;
+use store::StoreError;
 use ticket::Ticket;
 
 use crate::blocked;
 use crate::clients::Client;
 use crate::errors;
+use crate::handlers::function;
 use crate::message::Message;
 use crate::metrics::Snapshot;
 use crate::peers::{Accepts, Peers};
@@ -39,6 +41,14 @@ impl EvenkeelProtocol {
     /// A server without connections.
     pub fn new(options: ServerOptions) -> Arc<Self> {
         Arc::new(EvenkeelProtocol { server: Server::new(options, commands()) })
+    }
+
+    /// Reads what the store keeps for the server itself: libraries of functions. Before it serves.
+    ///
+    /// # Errors
+    /// [`StoreError`] when that cannot be read.
+    pub fn recover(&self) -> Result<(), StoreError> {
+        function::recover(&self.server)
     }
 
     /// The journal's hook: replies that waited may leave.

@@ -27,7 +27,7 @@ use ticket::Ticket;
 
 use crate::call::{Attachments, Data, DataFn, Failure};
 use crate::command::Kind;
-use crate::copies::{Copies, Splice, Stored};
+use crate::copies::{Copied, Copies, Splice, Stored};
 use crate::lookup::Entry;
 use crate::ready::Ready;
 use crate::stats::Stats;
@@ -239,12 +239,26 @@ impl Within<'_, '_> {
     pub(crate) fn step(
         &mut self,
         number: usize,
-        Step { handler, args, db, resp3, ready }: Step<'_>,
+        step: Step<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Answered, (usize, Failure)> {
+        self.step_with(self.copies.of(number), (number, step), out)
+    }
+
+    /// The same with copies of its own.
+    ///
+    /// # Errors
+    /// As [`Within::step`].
+    #[inline(always)]
+    pub(crate) fn step_with(
+        &mut self,
+        copies: Copied<'_>,
+        (number, Step { handler, args, db, resp3, ready }): (usize, Step<'_>),
         out: &mut Vec<u8>,
     ) -> Result<Answered, (usize, Failure)> {
         let (now, start) = (self.access.now(), out.len());
         let Runner { store, tuned, stats } = self.runner;
-        let (copies, lookups, attached) = (self.copies.of(number), Cell::default(), RefCell::default());
+        let (lookups, attached) = (Cell::default(), RefCell::default());
         let mut data =
             Data { access: &mut *self.access, db, now, store, tuned, copies, lookups, attached, ready };
         let outcome = handler(&mut data, args, &mut Writer::new(out, resp3));

@@ -22,6 +22,7 @@ use crate::pause::Pause;
 use crate::peers::Connections;
 use crate::pubsub::PubSub;
 use crate::run::Runner;
+use crate::script::cache::Scripts;
 use crate::settings::Config;
 use crate::slowlog::SlowLog;
 use crate::stats::Stats;
@@ -90,6 +91,8 @@ pub(crate) struct Server {
     pub(crate) monitors: Monitors,
     pub(crate) waits: Waits,
     pub(crate) blocked: Blocked,
+    /// Scripts, and libraries of functions.
+    pub(crate) scripts: Arc<Scripts>,
     /// Commands that run beside their loops.
     pub(crate) long: Arc<LongCommands>,
     pub(crate) active_expiry: AtomicBool,
@@ -139,6 +142,7 @@ impl Server {
             waits: Waits::new(Arc::clone(&peers)),
             blocked: Blocked::default(),
             traffic,
+            scripts: Arc::default(),
             long,
             active_expiry: AtomicBool::new(true),
             last_save_unix_s: AtomicU64::new(unix_us / 1_000_000),

@@ -21,6 +21,7 @@ use crate::copies::Copies;
 use crate::long::LongCommands;
 use crate::long::job::Long;
 use crate::outcome::Served;
+use crate::script::retained::Retained;
 use crate::strangers::Stranger;
 use crate::subscriptions::{Publishing, Subscriptions, Walk};
 use crate::transaction::{Caller, Transaction};
@@ -118,6 +119,11 @@ impl Session {
     /// What was copied for a request that parked, or nothing.
     pub(crate) fn take_copies(&mut self) -> Copies {
         self.pending.as_mut().map_or_else(Copies::default, |p| std::mem::take(&mut p.copies))
+    }
+
+    /// What the script of a request that parked has kept, or nothing.
+    pub(crate) fn take_retained(&mut self) -> Retained {
+        self.pending.as_mut().map_or_else(Retained::default, |p| std::mem::take(&mut p.retained))
     }
 
     /// Takes out what WATCH keeps, to be dropped.
@@ -231,6 +237,8 @@ pub(crate) struct Pending {
     pub(crate) line_bytes: u64,
     /// What it came to then.
     pub(crate) served: Option<Box<Served>>,
+    /// What its script keeps from attempt to attempt.
+    pub(crate) retained: Retained,
     /// Where it is, if it is long.
     pub(crate) long: Option<Long>,
 }

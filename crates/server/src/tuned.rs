@@ -24,6 +24,8 @@ pub(crate) struct Tuned {
     pub(crate) output_bytes_max: AtomicU64,
     pub(crate) idle_timeout_ns: AtomicU64,
     pub(crate) auth_timeout_ns: AtomicU64,
+    pub(crate) script_ns_max: AtomicU64,
+    pub(crate) script_memory_bytes_max: AtomicU64,
 }
 
 impl Tuned {
@@ -57,6 +59,8 @@ impl Tuned {
         self.latency_ns.store(or_off(nanos(settings.latency_threshold)), Ordering::Relaxed);
         self.idle_timeout_ns.store(nanos(settings.connections_idle_timeout), Ordering::Relaxed);
         self.auth_timeout_ns.store(nanos(settings.connections_auth_timeout), Ordering::Relaxed);
+        self.script_ns_max.store(nanos(settings.script_time_limit), Ordering::Relaxed);
+        self.script_memory_bytes_max.store(settings.script_memory_limit.0, Ordering::Relaxed);
         self.value_bytes_max.store(settings.value_max.0, Ordering::Relaxed);
         self.input_bytes_max.store(settings.connections_input_max.0, Ordering::Relaxed);
         self.output_bytes_max.store(settings.connections_output_max.0, Ordering::Relaxed);

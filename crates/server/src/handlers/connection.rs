@@ -231,4 +231,4 @@ fn set_version(session: &mut Session, resp3: bool, out: &mut Writer<'_>) {
 }
 
 /// The version of Redis whose documentation we follow: clients choose their commands by it.
-pub(crate) const COMPATIBLE_VERSION: &str = "7.2.0";
+pub(crate) const COMPATIBLE_VERSION: &str = crate::script::VERSION;

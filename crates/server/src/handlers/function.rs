@@ -1,70 +1,254 @@
-//! FUNCTION: there are none yet, and every answer says so truthfully.
+//! FUNCTION: libraries, in memory for whoever calls them and in the store for the next start.
+//!
+//! A change is kept by the store before anybody sees it, and its reply waits for the disk as that of any write does.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use resp::{ArgsView, Writer};
+use store::{Stop, StoreError};
 
-use super::args::{is, shown};
+use super::args::is;
+use super::scripts::with_interpreter;
 use crate::call::{Failure, Outcome};
 use crate::control::Control;
+use crate::errors;
+use crate::glob::Pattern;
+use crate::script::Pace;
+use crate::script::library::{Libraries, Library, Registered};
+use crate::server::Server;
 
-pub(crate) fn flush(_control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    match args.try_get(2) {
-        _ if args.len() > 3 => Err(crate::errors::sub_syntax("FUNCTION", args.get(1))),
-        Some(mode) if !(is(mode, "sync") || is(mode, "async")) => {
-            Err("ERR FUNCTION FLUSH only supports SYNC|ASYNC option".into())
-        }
-        _ => {
-            out.ok();
-            Ok(())
-        }
-    }
-}
-
-pub(crate) fn list(_control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let mut index = 2;
-    while let Some(arg) = args.try_get(index) {
-        index += match arg {
-            _ if is(arg, "withcode") => 1,
-            _ if is(arg, "libraryname") && args.len() > index + 1 => 2,
-            _ if is(arg, "libraryname") => return Err("ERR library name argument was not given".into()),
-            _ => return Err(Failure::Bytes([b"ERR Unknown argument ", arg].concat())),
-        };
-    }
-    out.array(0);
+/// Reads the libraries that the store keeps.
+///
+/// # Errors
+/// [`StoreError`] when they cannot be read.
+pub(crate) fn recover(server: &Server) -> Result<(), StoreError> {
+    let Some(record) = server.store.kept(RECORD)? else { return Ok(()) };
+    let libraries = Libraries::decode(&record)
+        .ok_or_else(|| StoreError::Open("the record of the libraries of functions is damaged".to_owned()))?;
+    server.scripts.set_libraries(libraries);
     Ok(())
 }
 
-pub(crate) fn delete(_control: &mut Control<'_>, _args: ArgsView<'_>, _out: &mut Writer<'_>) -> Outcome {
-    Err("ERR Library not found".into())
+/// Changes the libraries by `change`; then they are as they were if that, or the store, refuses.
+fn change(control: &mut Control<'_>, change: impl FnOnce(&mut Libraries) -> Outcome) -> Outcome {
+    let server = control.server;
+    let _alone = server.scripts.changing.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut libraries = Libraries::clone(&server.scripts.libraries());
+    change(&mut libraries)?;
+    control.ticket = match server.store.keep(RECORD, &libraries.encode()) {
+        Ok(ticket) => ticket,
+        Err(Stop::Busy | Stop::Locked(_) | Stop::Cold) => {
+            return Err(Failure::Wait(control.now + ROOM_RETRY));
+        }
+        Err(Stop::Refused(error) | Stop::Damaged(error)) => return Err(errors::of_store(&error)),
+    };
+    server.scripts.set_libraries(libraries);
+    Ok(())
 }
 
-pub(crate) fn dump(_control: &mut Control<'_>, args: ArgsView<'_>, _out: &mut Writer<'_>) -> Outcome {
-    Err(format!("ERR {} is not supported: there are no functions yet", shown(args.get(1))).into())
+/// The library with this code, and its functions.
+fn loaded(server: &Server, code: &[u8]) -> Result<Library, Failure> {
+    let library = Arc::new(Library::new(code).map_err(Failure::Bytes)?);
+    let until = server.clock.now() + LOAD_TIME_MAX;
+    let pace = Pace { clock: Arc::clone(&server.clock), until, steps_max: LOAD_STEPS_MAX, running: None };
+    let functions = with_interpreter(server, |interpreter| interpreter.load_library(&library, pace))?;
+    Ok(library.with(functions.map_err(Failure::Bytes)?))
 }
 
-pub(crate) fn kill(_control: &mut Control<'_>, _args: ArgsView<'_>, _out: &mut Writer<'_>) -> Outcome {
-    Err("NOTBUSY No scripts in execution right now.".into())
+pub(crate) fn load(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let replaces = match args.len() {
+        3 => false,
+        4 if is(args.get(2), "replace") => true,
+        4 => return Err(Failure::Bytes([b"ERR Unknown option given: ", args.get(2)].concat())),
+        _ => return Err(errors::sub_syntax("FUNCTION", args.get(1))),
+    };
+    let library = loaded(control.server, args.get(args.len() - 1))?;
+    let name = library.name.clone();
+    change(control, |libraries| libraries.add(library, replaces).map_err(Failure::Bytes))?;
+    out.bulk(&name);
+    Ok(())
 }
 
-pub(crate) fn stats(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+pub(crate) fn delete(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    change(control, |libraries| {
+        if libraries.remove(args.get(2)) { Ok(()) } else { Err("ERR Library not found".into()) }
+    })?;
+    out.ok();
+    Ok(())
+}
+
+pub(crate) fn flush(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    match args.try_get(2) {
+        _ if args.len() > 3 => return Err(errors::sub_syntax("FUNCTION", args.get(1))),
+        Some(mode) if !(is(mode, "sync") || is(mode, "async")) => {
+            return Err("ERR FUNCTION FLUSH only supports SYNC|ASYNC option".into());
+        }
+        _ => {}
+    }
+    if control.server.scripts.libraries().counts() != (0, 0) {
+        change(control, |libraries| {
+            *libraries = Libraries::default();
+            Ok(())
+        })?;
+    }
+    out.ok();
+    Ok(())
+}
+
+pub(crate) fn dump(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    out.bulk(&control.server.scripts.libraries().encode());
+    Ok(())
+}
+
+pub(crate) fn restore(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (flushes, replaces) = match args.try_get(3) {
+        _ if args.len() > 4 => return Err(errors::sub_syntax("FUNCTION", args.get(1))),
+        None => (false, false),
+        Some(policy) if is(policy, "append") => (false, false),
+        Some(policy) if is(policy, "replace") => (false, true),
+        Some(policy) if is(policy, "flush") => (true, false),
+        Some(_) => {
+            return Err(
+                "ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.".into()
+            );
+        }
+    };
+    let given = Libraries::decode(args.get(2))
+        .ok_or_else(|| Failure::from("ERR DUMP payload version or checksum are wrong"))?;
+    // what they register is what this server finds
+    let libraries = given.all().map(|library| loaded(control.server, &library.code));
+    let libraries = libraries.collect::<Result<Vec<_>, _>>()?;
+    change(control, |all| {
+        if flushes {
+            *all = Libraries::default();
+        }
+        libraries.into_iter().try_for_each(|library| all.add(library, replaces).map_err(Failure::Bytes))
+    })?;
+    out.ok();
+    Ok(())
+}
+
+pub(crate) fn list(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (mut index, mut with_code, mut pattern) = (2, false, None);
+    while let Some(arg) = args.try_get(index) {
+        index += match arg {
+            _ if is(arg, "withcode") && !with_code => {
+                with_code = true;
+                1
+            }
+            _ if is(arg, "libraryname") && pattern.is_none() => match args.try_get(index + 1) {
+                Some(given) => {
+                    pattern = Some(
+                        Pattern::new(given, true).map_err(|error| Failure::from(format!("ERR {error}")))?,
+                    );
+                    2
+                }
+                None => return Err("ERR library name argument was not given".into()),
+            },
+            _ => return Err(Failure::Bytes([b"ERR Unknown argument ", arg].concat())),
+        };
+    }
+    let libraries = control.server.scripts.libraries();
+    let fits = |library: &&Arc<Library>| {
+        pattern.as_ref().is_none_or(|pattern| pattern.matches(&library.name, &mut 0))
+    };
+    let listed: Vec<_> = libraries.all().filter(fits).collect();
+    out.array(listed.len());
+    for library in listed {
+        describe(library, with_code, out);
+    }
+    Ok(())
+}
+
+fn describe(library: &Library, with_code: bool, out: &mut Writer<'_>) {
+    out.map(if with_code { 4 } else { 3 });
+    out.bulk(b"library_name");
+    out.bulk(&library.name);
+    out.bulk(b"engine");
+    out.bulk(b"LUA");
+    out.bulk(b"functions");
+    out.array(library.functions.len());
+    for Registered { name, flags, description } in &library.functions {
+        out.map(3);
+        out.bulk(b"name");
+        out.bulk(name);
+        out.bulk(b"description");
+        out.bulk_or_null(description.as_deref());
+        out.bulk(b"flags");
+        out.set(flags.names().count());
+        flags.names().for_each(|name| out.simple(name));
+    }
+    if with_code {
+        out.bulk(b"library_code");
+        out.bulk(&library.code);
+    }
+}
+
+pub(crate) fn kill(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    if !control.server.scripts.kill(true) {
+        return Err("NOTBUSY No scripts in execution right now.".into());
+    }
+    out.ok();
+    Ok(())
+}
+
+pub(crate) fn stats(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     out.map(2);
     out.bulk(b"running_script");
-    out.null();
+    match control.server.scripts.running(true) {
+        None => out.null(),
+        Some(running) => {
+            out.map(3);
+            out.bulk(b"name");
+            out.bulk(&running.name);
+            out.bulk(b"command");
+            out.array(running.command.len());
+            running.command.iter().for_each(|word| out.bulk(word));
+            out.bulk(b"duration_ms");
+            out.integer(i64::try_from(control.now.since(running.since).as_millis()).unwrap_or(i64::MAX));
+        }
+    }
+    let (libraries, functions) = control.server.scripts.libraries().counts();
     out.bulk(b"engines");
-    out.map(0);
+    out.map(1);
+    out.bulk(b"LUA");
+    out.map(2);
+    out.bulk(b"libraries_count");
+    out.integer(libraries as i64);
+    out.bulk(b"functions_count");
+    out.integer(functions as i64);
     Ok(())
 }
 
 pub(crate) fn help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let lines = [
+        "DELETE <library-name>",
+        "    Delete the given library.",
+        "DUMP",
+        "    Return a serialized payload representing the current libraries, can be restored using FUNCTION RESTORE command",
         "FLUSH [ASYNC|SYNC]",
-        "    Delete all the libraries. There are none yet.",
+        "    Delete all the libraries.",
         "KILL",
-        "    Kill the current running function. There is none.",
-        "LIST",
+        "    Stop the functions that run beside the event loops; nothing of them has happened.",
+        "LIST [LIBRARYNAME PATTERN] [WITHCODE]",
         "    Return general information on all the libraries.",
+        "LOAD [REPLACE] <FUNCTION CODE>",
+        "    Create a new library with the given code.",
+        "RESTORE <PAYLOAD> [FLUSH|APPEND|REPLACE]",
+        "    Restore the libraries of a payload.",
         "STATS",
         "    Return information about the current function running.",
     ];
     super::help(out, "FUNCTION", &lines);
     Ok(())
 }
+
+/// What the store keeps the libraries as.
+const RECORD: &[u8] = b"libraries";
+/// The code of a library is run to see what it registers; for so long at most.
+const LOAD_TIME_MAX: Duration = Duration::from_millis(50);
+/// The same where the clock stands still.
+const LOAD_STEPS_MAX: u32 = 1_000;
+/// A change asks for room in the journal again after this.
+const ROOM_RETRY: Duration = Duration::from_millis(5);

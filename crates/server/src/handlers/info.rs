@@ -248,6 +248,15 @@ fn memory(server: &View<'_>, text: &mut String) {
         line(text, &format!("memory_{part}_perc"), percent(bytes, whole));
     }
     line(text, "used_memory_bytes_per_key", report.index_bytes.checked_div(keys).unwrap_or(0));
+    let scripts = server.scripts.figures();
+    line(text, "used_memory_lua", scripts.memory_bytes);
+    line(text, "used_memory_vm_eval", scripts.memory_bytes);
+    line(text, "used_memory_scripts_eval", scripts.script_bytes);
+    line(text, "number_of_cached_scripts", scripts.scripts);
+    line(text, "number_of_functions", scripts.functions);
+    line(text, "number_of_libraries", scripts.libraries);
+    line(text, "used_memory_functions", scripts.library_bytes);
+    line(text, "used_memory_scripts", scripts.script_bytes + scripts.library_bytes);
     line(text, "maxmemory", report.limit_bytes);
     line(text, "maxmemory_human", human(report.limit_bytes));
     line(text, "maxmemory_policy", server.settings.current().memory_policy);
@@ -404,6 +413,7 @@ fn stats(server: &View<'_>, text: &mut String) {
     line(text, "failed_accepts", failures);
     line(text, "expired_keys", server.store.expired_keys());
     line(text, "evicted_keys", server.store.evicted_keys());
+    line(text, "evicted_scripts", server.scripts.figures().evicted);
     zeros(text, &["evicted_clients", "expired_time_cap_reached_count"]);
     line(text, "expired_stale_perc", "0.00");
     zeros(text, &["sync_full", "sync_partial_ok", "sync_partial_err"]);

@@ -33,6 +33,7 @@ pub(crate) mod pubsub;
 pub(crate) mod ranges;
 pub(crate) mod scan;
 pub(crate) mod score_ranges;
+pub(crate) mod scripts;
 pub(crate) mod server;
 pub(crate) mod sets;
 pub(crate) mod slowlog;

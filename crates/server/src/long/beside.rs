@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 
 use resp::{Args, Writer};
-use store::{KeyRef, Prepared, Scope, Stop, StoreError};
+use store::{KeyRef, Prepared, Scope, Stop, StoreError, Watch};
 use ticket::Ticket;
 
 use super::job::{Done, End, Job, Long, Work};
@@ -12,21 +12,23 @@ use crate::call::DataFn;
 use crate::command::{Flags, Kind};
 use crate::copies::Copies;
 use crate::errors;
+use crate::eval;
 use crate::exec::{self, Run};
 use crate::halted::{self, FETCHES_MAX};
 use crate::handlers::transactions::watch_keys;
 use crate::lookup::Entry;
 use crate::message::Message;
-use crate::outcome::{Executed, Ran};
+use crate::outcome::{Executed, Next, Ran};
 use crate::ready::Ready;
 use crate::request::Request;
 use crate::run::{Effects, Plan, Single, Step, Stopped, collect_keys};
+use crate::script::retained::Retained;
 use crate::server::Server;
 use crate::session::Session;
-use crate::transaction::{Caller, Queued};
+use crate::transaction::{Caller, Course, Queued, Transaction};
 use crate::tx::stage;
 use crate::tx::staged::COMMAND_AT;
-use crate::verdict::Unready;
+use crate::verdict::{Parked, Unready};
 
 /// Has `job` run; its connection is parked until [`Message::LongDone`].
 pub(crate) fn start(server: &Arc<Server>, session: &mut Session, job: Box<Job>) {
@@ -83,14 +85,12 @@ fn try_job(server: &Arc<Server>, job: &mut Job, out: &mut Vec<u8>) -> Result<End
             run_data(server, (job.entry, *run), known, &job.args, (&keys, &prepared, &mut job.copies), out)
         }
         Work::Exec { transaction, watched, course } => {
-            exec::gather(server, &transaction.queue, *course, &mut keys);
-            keys.extend(watched.iter().map(|watch| KeyRef { db: watch.db(), key: watch.key() }));
-            let writes = |queued: &Queued| queued.entry.command.flags.has(Flags::WRITE);
-            let writes = transaction.queue.iter().any(writes);
-            let run = Run { server, transaction, watched, course: *course };
-            let plan = run.plan((Scope::Claimed { keys: &keys, writes }, &prepared), job.caller.uses);
-            let done = server.runner().run(&run, plan, &mut job.copies, out);
-            done.map(|done| End::Executed(Executed::of(done)))
+            let known = (job.caller, &mut job.copies, &mut job.retained);
+            exec_beside(server, (transaction, watched, *course), known, &prepared, out)
+        }
+        Work::Script(invoked) => {
+            let (known, kept) = ((job.caller, job.bytes), (&mut job.retained, &prepared));
+            eval::run_beside(server, (job.entry, *invoked), known, job.args.view(&[]), kept, out)
         }
         Work::Stage(staged) => {
             let args = job.args.view(&[]).from(COMMAND_AT);
@@ -110,6 +110,39 @@ fn try_job(server: &Arc<Server>, job: &mut Job, out: &mut Vec<u8>) -> Result<End
     drop(keys);
     job.prepared = prepared;
     result
+}
+
+/// EXEC, with claimed keys, or with all of them locked if its scripts need that.
+fn exec_beside(
+    server: &Server,
+    (transaction, watched, course): (&Transaction, &[Watch], Course),
+    (caller, copies, retained): (Caller, &mut Copies, &mut Retained),
+    prepared: &Prepared,
+    out: &mut Vec<u8>,
+) -> Result<End, Stopped> {
+    let is_script = |queued: &Queued| matches!(queued.entry.command.kind, Kind::Script(_));
+    let writes = |queued: &Queued| queued.entry.command.flags.has(Flags::WRITE) || is_script(queued);
+    let writes = transaction.queue.iter().any(writes);
+    eval::begin(server, retained);
+    let guard = server.scripts.begin((b"exec".to_vec(), false), vec![b"EXEC".to_vec()], server.clock.now());
+    loop {
+        let mut keys = Vec::new();
+        let everything = exec::gather(server, &transaction.queue, course, &mut keys);
+        keys.extend(watched.iter().map(|watch| KeyRef { db: watch.db(), key: watch.key() }));
+        keys.extend(retained.keys());
+        let everything = everything || retained.everything;
+        let scope = if everything { Scope::Everything } else { Scope::Claimed { keys: &keys, writes } };
+        let beside = Some((&guard.running, &keys[..]));
+        let run = Run { server, transaction, watched, course, retained, beside };
+        let plan = run.plan((scope, prepared), caller.uses);
+        let mut executed = Executed::of(server.runner().run(&run, plan, copies, out)?);
+        drop(keys);
+        match executed.pause.take().map(|pause| pause.next(retained)) {
+            None => return Ok(End::Executed(executed)),
+            Some(Next::Again | Next::Beside) => {}
+            Some(Next::Until(later)) => return Ok(End::Later(later)),
+        }
+    }
 }
 
 fn run_data(
@@ -170,6 +203,11 @@ pub(crate) fn end_long(
                 Err(failure) => server.stats.write_failure(failure, session.resp3, out),
             }
             Ok(Ran::plain(Ticket::NOTHING, failed))
+        }
+        End::Script(answer, ticket) => Ok(eval::finish(server, session, request.loop_index, answer, ticket)),
+        End::Later(later) => {
+            out.truncate(start);
+            Err(Unready::Parked(Parked::Until(later)))
         }
         End::Stopped(stop) => {
             out.truncate(start);

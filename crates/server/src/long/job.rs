@@ -1,13 +1,17 @@
 //! A request that runs beside its loop: what it takes along, what it comes back with, and where it is.
 
+use clock::Nanos;
 use resp::Args;
 use store::{Prepared, Stop, Watch};
+use ticket::Ticket;
 
 use crate::call::{DataFn, Failure};
+use crate::command::Invoked;
 use crate::copies::Copies;
 use crate::lookup::Entry;
-use crate::outcome::{Executed, Ran};
+use crate::outcome::{Answer, Executed, Ran};
 use crate::request::Request;
+use crate::script::retained::Retained;
 use crate::session::Session;
 use crate::transaction::{Caller, Course, Transaction};
 use crate::tx::staged::Staged;
@@ -24,6 +28,8 @@ pub(crate) struct Job {
     pub(crate) caller: Caller,
     pub(crate) prepared: Prepared,
     pub(crate) copies: Copies,
+    /// What its scripts keep from attempt to attempt.
+    pub(crate) retained: Retained,
     pub(crate) work: Work,
 }
 
@@ -34,6 +40,7 @@ pub(crate) enum Work {
     Exec { transaction: Box<Transaction>, watched: Vec<Watch>, course: Course },
     Watch { watched: Vec<Watch> },
     Stage(Staged),
+    Script(Invoked),
 }
 
 /// A job that has run, or that the store has stopped.
@@ -51,6 +58,10 @@ pub(crate) enum End {
     Executed(Executed),
     /// The bytes that all watched keys keep, or why they are not watched.
     Watched(Result<u64, Failure>),
+    /// What a script has answered, and the ticket of its effects.
+    Script(Answer, Ticket),
+    /// To be run again from then on.
+    Later(Nanos),
     Stopped(Stop),
     /// Its records moved as often as they were read.
     NeverReady,
@@ -87,6 +98,7 @@ impl Job {
             caller: session.caller(),
             prepared: session.take_prepared(),
             copies: session.take_copies(),
+            retained: session.take_retained(),
             work,
         })
     }
@@ -95,7 +107,7 @@ impl Job {
     pub(crate) fn held_bytes(&self) -> u64 {
         let queued_bytes = match &self.work {
             Work::Exec { transaction, .. } => transaction.kept_bytes(),
-            Work::Data(_) | Work::Watch { .. } | Work::Stage(_) => 0,
+            Work::Data(_) | Work::Watch { .. } | Work::Stage(_) | Work::Script(_) => 0,
         };
         self.args.capacity_bytes() as u64 + queued_bytes
     }

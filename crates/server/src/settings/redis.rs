@@ -139,6 +139,8 @@ static ALIASES: &[Alias] = &[
     }, microseconds),
     alias!("slowlog-max-len" => "slowlog.length_max", |s| s.slowlog_length_max.to_string(), same),
     alias!("latency-monitor-threshold" => "latency.threshold", |s| s.latency_threshold.as_millis().to_string(), milliseconds),
+    alias!("busy-reply-threshold" => "script.time_limit", |s| s.script_time_limit.as_millis().to_string(), milliseconds),
+    alias!("lua-time-limit" => "script.time_limit", |s| s.script_time_limit.as_millis().to_string(), milliseconds),
     alias!("latency-tracking" => "metrics.latency", |s| yes_no(s.metrics_latency), same),
     alias!("latency-tracking-info-percentiles" => "metrics.percentiles", |s| s.metrics_percentiles.write(), same),
     alias!("appendonly" => "engine", |s| yes_no(s.engine == Engine::Log), |text| {

@@ -64,7 +64,7 @@ impl Row {
             ("loops" | "connector" | "assignment", _) | (_, Some("balance")) => "Threads",
             (_, None) => "Network",
             (_, Some("connections")) => "Connections",
-            (_, Some("value" | "transaction" | "memory" | "store")) => "Limits of the data",
+            (_, Some("value" | "transaction" | "memory" | "script" | "store")) => "Limits of the data",
             (_, Some("journal")) => "Journal",
             (_, Some("txn")) => "Transactions",
             (_, Some(_)) => "Watching",
@@ -345,6 +345,18 @@ table! {
                   (store.disk_limit) with engine log. Redis: maxmemory-policy.",
         reason: "No data is deleted unless you choose a policy. Policies with lru and lfu in their names track the use of \
                  keys, in 4 bytes for each key.",
+    }
+    script_time_limit: Duration = "script.time_limit" {
+        form: "DURATION", default: "5s", bounds: ["1ms", "1h"], runtime: true,
+        summary: "Longest time that a script or a function runs; then it is stopped, and nothing of it has happened. One that \
+                  needs all keys (KEYS, FLUSHDB, ...) may take a tenth of it. Redis: busy-reply-threshold.",
+        reason: "Longer scripts are most often loops without an end. A script of more than a millisecond runs beside the \
+                 event loops, and only its keys wait for it.",
+    }
+    script_memory_limit: Size = "script.memory_limit" {
+        form: "SIZE", default: "64MiB", bounds: ["4MiB", "16GiB"], runtime: true,
+        summary: "Most memory of one interpreter of Lua. A script that needs more is stopped, and nothing of it has happened.",
+        reason: "There is an interpreter for each event loop that runs scripts; most need less than 1 MiB.",
     }
     store_space_ratio_max: u16 = "store.space_ratio_max" {
         form: "PERCENT", default: "200", bounds: ["0", "10000"], runtime: false,

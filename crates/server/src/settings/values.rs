@@ -49,6 +49,8 @@ pub struct Settings {
     pub transaction_max: Size,
     pub memory_limit: MemoryLimit,
     pub memory_policy: Policy,
+    pub script_time_limit: Duration,
+    pub script_memory_limit: Size,
     pub store_space_ratio_max: u16,
     pub store_disk_limit: Size,
 

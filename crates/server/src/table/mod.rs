@@ -7,6 +7,7 @@ mod keys;
 mod lists;
 mod pubsub;
 pub(crate) mod row;
+mod scripts;
 mod server;
 mod sets;
 mod sorted_sets;
@@ -30,7 +31,7 @@ pub(crate) fn handler(entry: &Entry) -> Handler {
 }
 
 /// All rows, group by group.
-const GROUPS: [&[Row]; 12] = [
+const GROUPS: [&[Row]; 13] = [
     connection::ROWS,
     keys::ROWS,
     strings::ROWS,
@@ -41,6 +42,7 @@ const GROUPS: [&[Row]; 12] = [
     sorted_sets::ROWS,
     transactions::ROWS,
     pubsub::ROWS,
+    scripts::ROWS,
     server::ROWS,
     tx::ROWS,
 ];

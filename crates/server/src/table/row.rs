@@ -3,7 +3,7 @@
 use resp::{ArgsView, Writer};
 
 use crate::call::{DataFn, Outcome};
-use crate::command::{Command, Kind};
+use crate::command::{Command, Invoked, Kind};
 use crate::control::Control;
 
 /// A command, or a subcommand.
@@ -24,6 +24,7 @@ pub(crate) enum Handler {
     Across(DataFn, fn(ArgsView<'_>) -> Option<u16>),
     Everything(DataFn),
     Walk(DataFn),
+    Script(Invoked),
     Stage,
     Control(ControlFn),
     Exec,
@@ -37,6 +38,7 @@ pub(crate) const fn kind(handler: &Handler) -> Kind {
         Handler::Across(_, target) => Kind::Across(*target),
         Handler::Everything(_) => Kind::Everything,
         Handler::Walk(_) => Kind::Walk,
+        Handler::Script(invoked) => Kind::Script(*invoked),
         Handler::Stage => Kind::Stage,
         Handler::Control(_) => Kind::Control,
         Handler::Exec => Kind::Exec,

@@ -5,7 +5,7 @@
 use super::row::{Handler, Row, rows};
 use crate::command::keys;
 use crate::handlers::{
-    backup, capture, command, config, databases, debug, function, info, latency, memory, server, slowlog,
+    backup, capture, command, config, databases, debug, info, latency, memory, server, slowlog,
 };
 
 /// The rows.
@@ -92,9 +92,6 @@ pub(crate) const ROWS: &[Row] = rows! {
     "command", -1, [LOADING STALE], [], Handler::Container(COMMAND),
         "slow connection", "nondeterministic_output_order", "server", "2.8.13", "O(N)",
         "Get array of Redis command details";
-    "function", -2, [], [], Handler::Container(FUNCTION),
-        "slow", "", "scripting", "7.0.0", "Depends on subcommand.",
-        "A container for function commands";
 };
 
 /// Subcommands of CAPTURE.
@@ -257,32 +254,4 @@ const COMMAND: &[Row] = rows! {
         "slow connection", "nondeterministic_output_order", "server", "7.0.0", "O(N)",
         "Get an array of Redis command names",
         args "[filterby(module-name:string=MODULE|category:string=ACLCAT|pattern:pattern=PATTERN)=FILTERBY]";
-};
-
-/// Subcommands of FUNCTION.
-const FUNCTION: &[Row] = rows! {
-    "function|delete", 3, [WRITE NOSCRIPT], [], Handler::Control(function::delete),
-        "write slow scripting", "request_policy:all_shards response_policy:all_succeeded", "scripting", "7.0.0", "O(1)",
-        "Delete a function by name",
-        args "library-name:string";
-    "function|dump", 2, [NOSCRIPT], [], Handler::Control(function::dump),
-        "slow scripting", "", "scripting", "7.0.0", "O(N)",
-        "Dump all functions into a serialized binary payload";
-    "function|flush", -2, [WRITE NOSCRIPT], [], Handler::Control(function::flush),
-        "write slow scripting", "request_policy:all_shards response_policy:all_succeeded", "scripting", "7.0.0", "O(N)",
-        "Deleting all functions",
-        args "[async(async=ASYNC|sync=SYNC)]";
-    "function|help", 2, [LOADING STALE], [], Handler::Control(function::help),
-        "slow scripting", "", "scripting", "7.0.0", "O(1)",
-        "Show helpful text about the different subcommands";
-    "function|kill", 2, [NOSCRIPT ALLOW_BUSY], [], Handler::Control(function::kill),
-        "slow scripting", "request_policy:all_shards response_policy:one_succeeded", "scripting", "7.0.0", "O(1)",
-        "Kill the function currently in execution.";
-    "function|list", -2, [NOSCRIPT], [], Handler::Control(function::list),
-        "slow scripting", "nondeterministic_output_order", "scripting", "7.0.0", "O(N)",
-        "List information about all the functions",
-        args "[library-name-pattern:string=LIBRARYNAME] [withcode=WITHCODE]";
-    "function|stats", 2, [NOSCRIPT ALLOW_BUSY], [], Handler::Control(function::stats),
-        "slow scripting", "nondeterministic_output request_policy:all_shards response_policy:special", "scripting", "7.0.0", "O(1)",
-        "Return information about the function currently running (name, description, duration)";
 };

@@ -11,6 +11,7 @@ mod long;
 mod newer;
 mod observed;
 mod pipelines;
+mod scripts;
 mod sessions;
 mod tx;
 mod tx_sql;

@@ -761,5 +761,6 @@ fn each_command_that_writes_is_staged_or_refused_as_the_manual_says() {
     }
 }
 
-/// What writes, and cannot be staged: libraries of functions, of which there are none, and transactions themselves.
-const REFUSED: [&str; 4] = ["function|delete", "function|flush", "tx.do", "tx.commit"];
+/// What writes, and cannot be staged: libraries of functions, and transactions themselves.
+const REFUSED: [&str; 6] =
+    ["function|delete", "function|flush", "function|load", "function|restore", "tx.do", "tx.commit"];

@@ -141,6 +141,10 @@ fn staged_command(args: ArgsView<'_>) -> Result<(&'static Entry, DataFn), Failur
     }
     match table::handler(entry) {
         Handler::Data(run) | Handler::Across(run, _) | Handler::Everything(run) => Ok((entry, run)),
+        Handler::Script(_) => {
+            let name = entry.command.name.to_ascii_uppercase();
+            Err(format!("ERR TX.DO cannot stage {name}: it is a script; stage its commands").into())
+        }
         _ => {
             let name = entry.command.name.to_ascii_uppercase();
             Err(format!("ERR TX.DO cannot stage {name}: it names no keys; run it outside of the transaction")

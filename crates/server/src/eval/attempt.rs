@@ -1,0 +1,123 @@
+//! One run of a script within an access that is open.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use store::KeyRef;
+
+use super::calls::Calls;
+use super::{Invocation, time_max};
+use crate::call::Failure;
+use crate::handlers::scripts::with_interpreter;
+use crate::outcome::{Answer, Pause};
+use crate::run::Within;
+use crate::script::cache::Running;
+use crate::script::retained::Retained;
+use crate::script::{Client, Outcome, Over, Pace};
+use crate::server::Server;
+use crate::transaction::Course;
+
+/// A run that is to be tried.
+#[derive(Clone, Copy)]
+pub(crate) struct Attempt<'a> {
+    pub(super) server: &'a Server,
+    pub(super) invocation: &'a Invocation<'a>,
+    pub(super) course: Course,
+    pub(super) retained: &'a Retained,
+    /// Beside the loop: where it is told to stop.
+    pub(super) running: Option<&'a Arc<Running>>,
+    /// And the keys that are claimed.
+    pub(super) claimed: &'a [KeyRef<'a>],
+}
+
+impl<'a> Attempt<'a> {
+    /// A run on a loop.
+    pub(crate) fn new(
+        server: &'a Server,
+        invocation: &'a Invocation<'a>,
+        course: Course,
+        retained: &'a Retained,
+    ) -> Self {
+        Self { server, invocation, course, retained, running: None, claimed: &[] }
+    }
+
+    /// The same beside the loop, over `claimed` keys.
+    pub(crate) fn beside(self, running: &'a Arc<Running>, claimed: &'a [KeyRef<'a>]) -> Self {
+        Self { running: Some(running), claimed, ..self }
+    }
+
+    /// Makes it, as command `number` of a body; appends the reply to `out`.
+    ///
+    /// # Errors
+    /// [`Pause`]; then nothing of it is to happen.
+    pub(crate) fn make(
+        &self,
+        within: &mut Within<'_, '_>,
+        number: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<Answer, Pause> {
+        let Self { server, invocation, course, .. } = *self;
+        let start = out.len();
+        let mut calls = Calls::new(self, within, number);
+        let pace = self.pace();
+        let client = Client { resp3: course.resp3, reply_bytes_max: server.tuned.reply_bytes_max() };
+        let ran = with_interpreter(server, |interpreter| {
+            interpreter.run(
+                invocation.code(),
+                invocation.inputs(self.retained.seed),
+                (&mut calls, pace),
+                client,
+                out,
+            )
+        });
+        let outcome = ran.map_err(|failure| match failure {
+            Failure::Error(text) => Pause::Refused(text.into_owned().into_bytes()),
+            _ => Pause::Refused(b"ERR no interpreter".to_vec()),
+        })?;
+        match outcome {
+            Outcome::Reply => {
+                let failed = out.get(start) == Some(&b'-');
+                if failed {
+                    server.stats.error(&out[start + 1..]);
+                }
+                Ok(Answer { failed, ..calls.answer() })
+            }
+            Outcome::Error(text) => {
+                server.stats.write_failure(Failure::Bytes(text), course.resp3, out);
+                Ok(Answer { failed: true, ..calls.answer() })
+            }
+            Outcome::Over(Over::Host) => Err(calls.into_pause()),
+            Outcome::Over(Over::Time) if self.running.is_none() => Err(Pause::Long),
+            Outcome::Over(over) => Err(Pause::Refused(self.stopped(over))),
+            Outcome::Memory => {
+                let most = server.tuned.script_memory_bytes_max.load(Ordering::Relaxed);
+                let text = format!(
+                    "ERR the script needs more memory than script.memory_limit ({most} B); nothing of it has happened"
+                );
+                Err(Pause::Refused(text.into_bytes()))
+            }
+        }
+    }
+
+    fn pace(&self) -> Pace {
+        let Self { server, running, retained, .. } = *self;
+        let until = server.clock.now() + time_max(server, running, retained);
+        let steps_max = if running.is_some() { u32::MAX } else { LOOP_STEPS_MAX };
+        Pace { clock: Arc::clone(&server.clock), until, steps_max, running: running.cloned() }
+    }
+
+    fn stopped(&self, over: Over) -> Vec<u8> {
+        if over == Over::Killed {
+            let by = if self.invocation.is_function() { "FUNCTION" } else { "SCRIPT" };
+            return format!("ERR Script killed by user with {by} KILL.").into_bytes();
+        }
+        let limit = self.server.settings.current().script_time_limit;
+        let whole =
+            if self.retained.everything { ", of which one that needs all keys has a tenth" } else { "" };
+        format!("ERR the script ran for longer than script.time_limit ({limit:?}{whole}); nothing of it has happened")
+            .into_bytes()
+    }
+}
+
+/// Steps of Lua on a loop, where the clock stands still.
+const LOOP_STEPS_MAX: u32 = 64;

@@ -1,0 +1,59 @@
+//! `bit`: operations on the low 32 bits of numbers.
+
+use mlua::{Lua, MultiValue, Table, Value};
+
+use super::args::Given;
+
+/// The module.
+pub(super) fn module(lua: &Lua) -> mlua::Result<Table> {
+    let module = lua.create_table()?;
+    add(lua, &module, "tobit", |given| Ok(given.bits(1)?))?;
+    add(lua, &module, "bnot", |given| Ok(!given.bits(1)?))?;
+    add(lua, &module, "bswap", |given| Ok(given.bits(1)?.swap_bytes()))?;
+    add(lua, &module, "band", |given| fold(given, |a, b| a & b))?;
+    add(lua, &module, "bor", |given| fold(given, |a, b| a | b))?;
+    add(lua, &module, "bxor", |given| fold(given, |a, b| a ^ b))?;
+    add(lua, &module, "lshift", |given| Ok(given.bits(1)?.wrapping_shl(given.bits(2)? & 31)))?;
+    add(lua, &module, "rshift", |given| Ok(given.bits(1)?.wrapping_shr(given.bits(2)? & 31)))?;
+    add(lua, &module, "arshift", |given| {
+        Ok(given.bits(1)?.cast_signed().wrapping_shr(given.bits(2)? & 31).cast_unsigned())
+    })?;
+    add(lua, &module, "rol", |given| Ok(given.bits(1)?.rotate_left(given.bits(2)? & 31)))?;
+    add(lua, &module, "ror", |given| Ok(given.bits(1)?.rotate_right(given.bits(2)? & 31)))?;
+    let hex = |lua: &Lua, values: MultiValue| {
+        let given = Given::new(lua, "tohex", &values);
+        let bits = given.bits(1)?;
+        let digits = if given.has(2) { given.bits(2)?.cast_signed() } else { 8 };
+        lua.create_string(hex(bits, digits))
+    };
+    module.raw_set("tohex", lua.create_function(hex)?)?;
+    Ok(module)
+}
+
+fn add(
+    lua: &Lua,
+    module: &Table,
+    name: &'static str,
+    operation: impl Fn(&Given<'_>) -> mlua::Result<u32> + 'static,
+) -> mlua::Result<()> {
+    let function = move |lua: &Lua, values: MultiValue| {
+        let bits = operation(&Given::new(lua, name, &values))?;
+        Ok(Value::Number(bits.cast_signed().into()))
+    };
+    module.raw_set(name, lua.create_function(function)?)
+}
+
+fn fold(given: &Given<'_>, operation: impl Fn(u32, u32) -> u32) -> mlua::Result<u32> {
+    let mut bits = given.bits(1)?;
+    for number in 2..=given.count() {
+        bits = operation(bits, given.bits(number)?);
+    }
+    Ok(bits)
+}
+
+/// The last `digits` hexadecimal digits of `bits`; upper case if `digits` is negative.
+fn hex(bits: u32, digits: i32) -> String {
+    let count = digits.unsigned_abs().min(8) as usize;
+    let all = if digits < 0 { format!("{bits:08X}") } else { format!("{bits:08x}") };
+    all[8 - count..].to_owned()
+}

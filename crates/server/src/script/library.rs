@@ -1,0 +1,257 @@
+//! Libraries of functions, and the record that keeps them.
+//!
+//! ```text
+//!  | "EVKF" | version u8 = 1 | library, library, ... | crc32c of all before, u32 little-endian |
+//!  library:  code | functions u32 | function, function, ...
+//!  function: name | flags u8 | has description u8 | description
+//!  code, name, description: length u32, bytes
+//! ```
+//!
+//! The record is what FUNCTION DUMP answers, and what the store keeps under a key of its own. It lists the functions so that a
+//! start runs no code. The name of a library is in the first line of its code.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::shebang;
+pub(crate) use super::shebang::{FunctionFlags, is_name};
+
+/// A function as its library registers it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Registered {
+    pub(crate) name: Box<[u8]>,
+    pub(crate) flags: FunctionFlags,
+    pub(crate) description: Option<Box<[u8]>>,
+}
+
+/// A library.
+#[derive(Debug)]
+pub(crate) struct Library {
+    /// Tells it from any other, also from an older one of the same name.
+    pub(crate) id: u64,
+    pub(crate) name: Box<[u8]>,
+    pub(crate) code: Arc<[u8]>,
+    body_at: usize,
+    pub(crate) functions: Vec<Registered>,
+}
+
+impl Library {
+    /// The library with this code, its functions not known yet.
+    ///
+    /// # Errors
+    /// The text of the error reply.
+    pub(crate) fn new(code: &[u8]) -> Result<Self, Vec<u8>> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let (name, body_at) = shebang::of_library(code)?;
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        Ok(Self { id, name: name.into(), code: code.into(), body_at, functions: Vec::new() })
+    }
+
+    /// The same with its functions.
+    pub(crate) fn with(&self, functions: Vec<Registered>) -> Self {
+        let Self { id, body_at, .. } = *self;
+        Self { id, name: self.name.clone(), code: Arc::clone(&self.code), body_at, functions }
+    }
+
+    /// The code behind the first line; begins with its end, so that lines are counted from there.
+    pub(super) fn body(&self) -> &[u8] {
+        &self.code[self.body_at..]
+    }
+
+    /// The function called `name`.
+    pub(crate) fn function(&self, name: &[u8]) -> Option<&Registered> {
+        self.functions.iter().find(|function| *function.name == *name)
+    }
+}
+
+/// All libraries of a server; replaced as a whole.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Libraries {
+    by_name: BTreeMap<Box<[u8]>, Arc<Library>>,
+    by_function: HashMap<Box<[u8]>, Arc<Library>>,
+}
+
+impl Libraries {
+    /// By name.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Library>> {
+        self.by_name.values()
+    }
+
+    /// The library that has the function `name`.
+    pub(crate) fn with_function(&self, name: &[u8]) -> Option<&Arc<Library>> {
+        self.by_function.get(name)
+    }
+
+    /// How many libraries and functions there are.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        (self.by_name.len(), self.by_function.len())
+    }
+
+    /// Bytes of their code.
+    pub(crate) fn bytes(&self) -> usize {
+        self.all().map(|library| library.code.len()).sum()
+    }
+
+    /// Adds a library, in the place of the one of its name if it `replaces`.
+    ///
+    /// # Errors
+    /// The text of the error reply; then nothing has changed.
+    pub(crate) fn add(&mut self, library: Library, replaces: bool) -> Result<(), Vec<u8>> {
+        if !replaces && self.by_name.contains_key(&library.name) {
+            return Err([b"ERR Library '", &library.name[..], b"' already exists"].concat());
+        }
+        let taken = |function: &&Registered| {
+            self.by_function.get(&function.name).is_some_and(|other| other.name != library.name)
+        };
+        if let Some(function) = library.functions.iter().find(taken) {
+            return Err([b"ERR Function ", &function.name[..], b" already exists"].concat());
+        }
+        if self.bytes() + library.code.len() > LIBRARY_BYTES_MAX {
+            return Err(format!("ERR all libraries together have at most {LIBRARY_BYTES_MAX} B").into_bytes());
+        }
+        self.remove(&library.name.clone());
+        let library = Arc::new(library);
+        for function in &library.functions {
+            self.by_function.insert(function.name.clone(), Arc::clone(&library));
+        }
+        self.by_name.insert(library.name.clone(), library);
+        Ok(())
+    }
+
+    /// Removes the library called `name`; returns whether there was one.
+    pub(crate) fn remove(&mut self, name: &[u8]) -> bool {
+        let Some(library) = self.by_name.remove(name) else { return false };
+        library.functions.iter().for_each(|function| _ = self.by_function.remove(&function.name));
+        true
+    }
+
+    /// Their record.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut record = HEAD.to_vec();
+        for library in self.all() {
+            push_bytes(&library.code, &mut record);
+            record.extend((library.functions.len() as u32).to_le_bytes());
+            for Registered { name, flags, description } in &library.functions {
+                push_bytes(name, &mut record);
+                record.extend([flags.to_byte(), u8::from(description.is_some())]);
+                push_bytes(description.as_deref().unwrap_or_default(), &mut record);
+            }
+        }
+        let crc = crc(&record);
+        record.extend(crc.to_le_bytes());
+        record
+    }
+
+    /// The libraries of a record; `None` for all other bytes.
+    pub(crate) fn decode(record: &[u8]) -> Option<Self> {
+        let (body, stored) = record.split_last_chunk::<4>()?;
+        if crc(body) != u32::from_le_bytes(*stored) {
+            return None;
+        }
+        let (mut rest, mut libraries) = (body.strip_prefix(&HEAD)?, Self::default());
+        while !rest.is_empty() {
+            let library = Library::new(take_bytes(&mut rest)?).ok()?;
+            let count = u32::from_le_bytes(*take::<4>(&mut rest)?);
+            let mut functions = Vec::new();
+            for _ in 0..count {
+                let name = take_bytes(&mut rest)?.into();
+                let [flags, has_description] = *take::<2>(&mut rest)?;
+                let description = take_bytes(&mut rest)?;
+                let description = (has_description != 0).then(|| description.into());
+                functions.push(Registered { name, flags: FunctionFlags::of_byte(flags), description });
+            }
+            libraries.add(library.with(functions), false).ok()?;
+        }
+        Some(libraries)
+    }
+}
+
+fn push_bytes(bytes: &[u8], record: &mut Vec<u8>) {
+    record.extend((bytes.len() as u32).to_le_bytes());
+    record.extend_from_slice(bytes);
+}
+
+fn take<'a, const N: usize>(rest: &mut &'a [u8]) -> Option<&'a [u8; N]> {
+    let (taken, behind) = rest.split_first_chunk::<N>()?;
+    *rest = behind;
+    Some(taken)
+}
+
+fn take_bytes<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let len = u32::from_le_bytes(*take::<4>(rest)?) as usize;
+    let (taken, behind) = rest.split_at_checked(len)?;
+    *rest = behind;
+    Some(taken)
+}
+
+fn crc(bytes: &[u8]) -> u32 {
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
+}
+
+/// What a record begins with.
+const HEAD: [u8; 5] = *b"EVKF\x01";
+/// Code of all libraries of a server.
+const LIBRARY_BYTES_MAX: usize = 8 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn libraries() -> Libraries {
+        let mut libraries = Libraries::default();
+        for (code, names) in [("#!lua name=a\nx", &["f", "g"][..]), ("#!lua name=b\ny", &["h"])] {
+            let functions = names.iter().map(|name| Registered {
+                name: name.as_bytes().into(),
+                flags: FunctionFlags::of_byte(1),
+                description: (*name == "g").then(|| b"text"[..].into()),
+            });
+            let library = Library::new(code.as_bytes()).expect("a library").with(functions.collect());
+            libraries.add(library, false).expect("new");
+        }
+        libraries
+    }
+
+    #[test]
+    fn record_holds_all_of_the_libraries() {
+        let record = libraries().encode();
+        let read = Libraries::decode(&record).expect("a record");
+        assert_eq!(read.counts(), (2, 3));
+        let library = read.with_function(b"g").expect("there");
+        assert_eq!((&*library.name, library.body()), (&b"a"[..], &b"\nx"[..]));
+        assert_eq!(library.function(b"g"), libraries().with_function(b"g").expect("there").function(b"g"));
+    }
+
+    #[test]
+    fn any_flipped_bit_and_any_cut_of_a_record_is_found() {
+        let record = libraries().encode();
+        for at in 0..record.len() {
+            let mut flipped = record.clone();
+            flipped[at] ^= 1;
+            assert!(Libraries::decode(&flipped).is_none(), "bit at {at}");
+            assert!(Libraries::decode(&record[..at]).is_none(), "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn record_of_version_1_has_these_bytes() {
+        assert_eq!(
+            Libraries::default().encode(),
+            [&b"EVKF\x01"[..], &crc(b"EVKF\x01").to_le_bytes()].concat()
+        );
+    }
+
+    #[test]
+    fn names_are_not_taken_twice() {
+        let mut libraries = libraries();
+        let again = || Library::new(b"#!lua name=a\nz").expect("a library");
+        assert_eq!(libraries.add(again(), false), Err(b"ERR Library 'a' already exists".to_vec()));
+        let taken = Registered { name: b"h"[..].into(), flags: FunctionFlags::default(), description: None };
+        assert_eq!(
+            libraries.add(again().with(vec![taken]), true),
+            Err(b"ERR Function h already exists".to_vec())
+        );
+        assert_eq!(libraries.add(again(), true), Ok(()));
+        assert_eq!(libraries.counts(), (2, 1));
+    }
+}

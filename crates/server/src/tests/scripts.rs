@@ -1,0 +1,294 @@
+//! Scripts and functions over the protocol: what they answer, what of them happens, and what nobody may see of them.
+
+use std::time::Duration;
+
+use reactor::Step;
+
+use super::{Harness, Wire};
+
+const DELETE_IF_EQUAL: &str =
+    "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+const LIBRARY: &str = "#!lua name=mylib\n\
+    redis.register_function('put', function(keys, args) return redis.call('set', keys[1], args[1]) end)\n\
+    redis.register_function{function_name = 'look', callback = function(keys) return redis.call('get', keys[1]) end, \
+    flags = {'no-writes'}}";
+
+/// The reply to a command that may run beside the loop.
+fn ask(harness: &Harness, wire: &mut Wire, words: &[&str]) -> String {
+    harness.long(wire, &[words.iter().map(|word| (*word).to_owned()).collect()])
+}
+
+#[track_caller]
+fn check(harness: &Harness, wire: &mut Wire, cases: &[(&[&str], &str)]) {
+    for (words, expected) in cases {
+        assert_eq!(ask(harness, wire, words), *expected, "{words:?}");
+    }
+}
+
+#[test]
+fn compare_and_delete_is_atomic_and_is_run_by_its_digest() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let digest = "d6fd5d46dd8b36f5d7c9d6e8d3d6b0c7d1f1a5f7";
+    check(
+        &harness,
+        &mut wire,
+        &[
+            (&["set", "lock", "mine"], "+OK\r\n"),
+            (&["eval", DELETE_IF_EQUAL, "1", "lock", "other"], ":0\r\n"),
+            (&["eval", DELETE_IF_EQUAL, "1", "lock", "mine"], ":1\r\n"),
+            (&["exists", "lock"], ":0\r\n"),
+            (&["evalsha", digest, "0"], "-NOSCRIPT No matching script. Please use EVAL.\r\n"),
+        ],
+    );
+    let loaded = ask(&harness, &mut wire, &["script", "load", DELETE_IF_EQUAL]);
+    let digest = &loaded[5..45];
+    check(
+        &harness,
+        &mut wire,
+        &[
+            (&["script", "exists", digest, "no"], "*2\r\n:1\r\n:0\r\n"),
+            (&["set", "lock", "mine"], "+OK\r\n"),
+            (&["evalsha", &digest.to_uppercase(), "1", "lock", "mine"], ":1\r\n"),
+            (&["script", "flush"], "+OK\r\n"),
+            (&["script", "exists", digest], "*1\r\n:0\r\n"),
+            (&["evalsha", digest, "0"], "-NOSCRIPT No matching script. Please use EVAL.\r\n"),
+        ],
+    );
+}
+
+#[test]
+fn keys_that_were_not_named_can_be_touched() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let script = "for n = 1, 300 do redis.call('set', 'key' .. n, n) end return redis.call('get', 'key77')";
+    check(
+        &harness,
+        &mut wire,
+        &[
+            (&["eval", script, "0"], "$2\r\n77\r\n"),
+            (&["eval", "return redis.call('dbsize')", "0"], ":300\r\n"),
+            (&["eval", "return #redis.call('keys', 'key1?')", "0"], ":10\r\n"),
+            (
+                &["eval", "redis.call('flushdb') redis.call('set', 'a', 1) return redis.call('dbsize')", "0"],
+                ":1\r\n",
+            ),
+            (&["eval", "redis.call('select', 1) return redis.call('set', 'b', 2)", "0"], "+OK\r\n"),
+            (&["get", "b"], "$-1\r\n"),
+            (&["eval", "return redis.call('mget', 'b', 'a')", "0"], "*2\r\n$-1\r\n$1\r\n1\r\n"),
+        ],
+    );
+}
+
+#[test]
+fn script_that_fails_keeps_what_it_did_and_read_only_ones_do_nothing() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let fails = ask(&harness, &mut wire, &["eval", "redis.call('set', 'a', 1) error('no')", "0"]);
+    assert!(fails.starts_with("-ERR user_script:1: no script: "), "{fails}");
+    assert_eq!(harness.line(&mut wire, "get a"), "$1\r\n1\r\n");
+    let refused = ask(&harness, &mut wire, &["eval_ro", "return redis.call('del', 'a')", "0"]);
+    assert!(refused.starts_with("-ERR Write commands are not allowed from read-only scripts."), "{refused}");
+    let refused =
+        ask(&harness, &mut wire, &["eval", "#!lua flags=no-writes\nreturn redis.call('del', 'a')", "0"]);
+    assert!(refused.starts_with("-ERR Write commands are not allowed from read-only scripts."), "{refused}");
+    assert_eq!(harness.line(&mut wire, "get a"), "$1\r\n1\r\n");
+}
+
+#[test]
+fn text_of_an_error_forges_no_reply() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    for script in [
+        "return redis.error_reply('A b\\r\\n+OK\\r\\n')",
+        "return {err = 'x\\r\\n+OK'}",
+        "error('x\\r\\n+OK')",
+        "error({err = 'x\\r\\n+OK'})",
+        "return redis.status_reply('x\\r\\n+OK')",
+        "return redis.call('x\\r\\n+OK')",
+    ] {
+        let reply = ask(&harness, &mut wire, &["eval", script, "0"]);
+        assert_eq!(reply.matches("\r\n").count(), 1, "{script}: {reply:?}");
+    }
+}
+
+#[test]
+fn scripts_in_a_transaction_are_part_of_it() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let undeclared = "return redis.call('incr', 'other')";
+    check(
+        &harness,
+        &mut wire,
+        &[
+            (&["multi"], "+OK\r\n"),
+            (&["set", "a", "1"], "+QUEUED\r\n"),
+            (&["eval", "return redis.call('incr', KEYS[1])", "1", "a"], "+QUEUED\r\n"),
+            (&["eval", undeclared, "0"], "+QUEUED\r\n"),
+            (&["eval", "return redis.call('dbsize')", "0"], "+QUEUED\r\n"),
+            (&["get", "a"], "+QUEUED\r\n"),
+            (&["exec"], "*5\r\n+OK\r\n:2\r\n:1\r\n:2\r\n$1\r\n2\r\n"),
+        ],
+    );
+}
+
+#[test]
+fn messages_of_a_script_are_sent_once_and_after_it() {
+    let mut harness = Harness::new();
+    let (mut wire, mut listener) = (harness.connect(), harness.connect());
+    harness.line(&mut listener, "subscribe c");
+    // it begins anew for keys that nobody named
+    let script =
+        "redis.call('publish', 'c', 'm') redis.call('flushdb') return redis.call('publish', 'd', 'm')";
+    assert_eq!(ask(&harness, &mut wire, &["eval", script, "0"]), ":0\r\n");
+    let told = harness.deliver(&mut listener);
+    assert_eq!(String::from_utf8_lossy(&told), "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nm\r\n");
+}
+
+#[test]
+fn long_script_runs_beside_its_loop_and_others_get_on() {
+    let mut harness = Harness::new();
+    let (mut one, mut two) = (harness.connect(), harness.connect());
+    let script = "local n = 0 for i = 1, 3000000 do n = n + 1 end redis.call('set', KEYS[1], n) \
+                  redis.call('set', 'unnamed', n) return n";
+    let mut request = Vec::new();
+    resp::encode_command(&mut request, &["eval", script, "1", "k"]);
+    assert_eq!(harness.feed(&mut one, &request), b"");
+    assert_eq!(one.step, Step::Park);
+    assert_eq!(harness.line(&mut two, "set other v"), "+OK\r\n");
+    let mut reply = Vec::new();
+    while one.step == Step::Park {
+        reply.extend(harness.deliver(&mut one));
+        std::thread::yield_now();
+    }
+    assert_eq!(reply, b":3000000\r\n");
+    assert_eq!(harness.line(&mut two, "mget k unnamed"), "*2\r\n$7\r\n3000000\r\n$7\r\n3000000\r\n");
+}
+
+#[test]
+fn script_is_killed_and_leaves_nothing() {
+    let mut harness = Harness::new();
+    let (mut one, mut two) = (harness.connect(), harness.connect());
+    let busy = "-NOTBUSY No scripts in execution right now.\r\n";
+    assert_eq!(harness.line(&mut two, "script kill"), busy);
+    let mut request = Vec::new();
+    let script = "redis.call('set', KEYS[1], 1) while true do pcall(redis.call, 'get', KEYS[1]) end";
+    resp::encode_command(&mut request, &["eval", script, "1", "k"]);
+    assert_eq!(harness.feed(&mut one, &request), b"");
+    while harness.line(&mut two, "script kill") == busy {
+        std::thread::yield_now();
+    }
+    let mut reply = Vec::new();
+    while one.step == Step::Park {
+        reply.extend(harness.deliver(&mut one));
+        std::thread::yield_now();
+    }
+    assert_eq!(String::from_utf8_lossy(&reply), "-ERR Script killed by user with SCRIPT KILL.\r\n");
+    assert_eq!(harness.line(&mut two, "get k"), "$-1\r\n");
+}
+
+#[test]
+fn script_beyond_the_limit_of_memory_leaves_nothing() {
+    let mut harness = Harness::with(|settings| settings.script_memory_limit = crate::settings::Size(4 << 20));
+    let mut wire = harness.connect();
+    let script = "redis.call('set', KEYS[1], 1) local s = 'x' while true do s = s .. s end";
+    let reply = ask(&harness, &mut wire, &["eval", script, "1", "k"]);
+    assert!(reply.starts_with("-ERR the script needs more memory than script.memory_limit"), "{reply}");
+    assert_eq!(harness.line(&mut wire, "get k"), "$-1\r\n");
+    assert_eq!(ask(&harness, &mut wire, &["eval", "return 1", "0"]), ":1\r\n");
+}
+
+#[test]
+fn script_beyond_the_limit_of_time_leaves_nothing() {
+    let mut harness = Harness::with(|settings| settings.script_time_limit = Duration::from_secs(1));
+    let (mut one, mut two) = (harness.connect(), harness.connect());
+    let mut request = Vec::new();
+    resp::encode_command(
+        &mut request,
+        &["eval", "redis.call('set', KEYS[1], 1) while true do end", "1", "k"],
+    );
+    assert_eq!(harness.feed(&mut one, &request), b"");
+    let mut reply = Vec::new();
+    while one.step == Step::Park {
+        harness.clock.advance(Duration::from_millis(100));
+        reply.extend(harness.deliver(&mut one));
+        std::thread::yield_now();
+    }
+    let reply = String::from_utf8_lossy(&reply);
+    assert!(reply.starts_with("-ERR the script ran for longer than script.time_limit (1s)"), "{reply}");
+    assert_eq!(harness.line(&mut two, "get k"), "$-1\r\n");
+}
+
+#[test]
+fn time_stands_still_in_a_script() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let script =
+        "local a, b = redis.call('time'), redis.call('time') return {a[1] == b[1], a[2] == b[2], a[1]}";
+    assert_eq!(ask(&harness, &mut wire, &["eval", script, "0"]), "*3\r\n:1\r\n:1\r\n$10\r\n1700000000\r\n");
+}
+
+#[test]
+fn large_values_are_read_and_written_whole() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let script = "redis.call('set', KEYS[1], string.rep('x', 200000)) redis.call('append', KEYS[1], 'yz') \
+                  local v = redis.call('get', KEYS[1]) \
+                  redis.call('restore', 'copy', 0, redis.call('dump', KEYS[1])) return {#v, v:sub(-3)}";
+    check(
+        &harness,
+        &mut wire,
+        &[
+            (&["eval", script, "1", "k"], "*2\r\n:200002\r\n$3\r\nxyz\r\n"),
+            (&["strlen", "copy"], ":200002\r\n"),
+        ],
+    );
+}
+
+#[test]
+fn functions_are_loaded_called_listed_and_deleted() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    check(
+        &harness,
+        &mut wire,
+        &[
+            (&["function", "load", LIBRARY], "$5\r\nmylib\r\n"),
+            (&["function", "load", LIBRARY], "-ERR Library 'mylib' already exists\r\n"),
+            (&["function", "load", "replace", LIBRARY], "$5\r\nmylib\r\n"),
+            (&["fcall", "put", "1", "k", "v"], "+OK\r\n"),
+            (&["fcall_ro", "look", "1", "k"], "$1\r\nv\r\n"),
+            (
+                &["fcall_ro", "put", "1", "k", "v"],
+                "-ERR Can not execute a script with write flag using *_ro command.\r\n",
+            ),
+            (&["fcall", "nothing", "0"], "-ERR Function not found\r\n"),
+            (&["function", "delete", "mylib"], "+OK\r\n"),
+            (&["function", "delete", "mylib"], "-ERR Library not found\r\n"),
+            (&["fcall", "put", "1", "k", "v"], "-ERR Function not found\r\n"),
+            (&["function", "list"], "*0\r\n"),
+        ],
+    );
+}
+
+#[test]
+fn libraries_come_back_from_the_store_and_from_a_dump() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    ask(&harness, &mut wire, &["function", "load", LIBRARY]);
+    harness.server.scripts.set_libraries(crate::script::library::Libraries::default());
+    assert_eq!(ask(&harness, &mut wire, &["fcall", "look", "1", "k"]), "-ERR Function not found\r\n");
+    crate::handlers::function::recover(&harness.server).expect("it is in the store");
+    assert_eq!(ask(&harness, &mut wire, &["fcall", "look", "1", "k"]), "$-1\r\n");
+    let mut request = Vec::new();
+    resp::encode_command(&mut request, &["function", "dump"]);
+    let dump = harness.feed(&mut wire, &request);
+    let dump = &dump[dump.iter().position(|byte| *byte == b'\n').expect("a line") + 1..dump.len() - 2];
+    assert_eq!(harness.line(&mut wire, "function flush"), "+OK\r\n");
+    let restore: [&[u8]; 3] = [b"function", b"restore", dump];
+    assert_eq!(harness.raw(&mut wire, &restore), "+OK\r\n");
+    assert_eq!(harness.raw(&mut wire, &restore), "-ERR Library 'mylib' already exists\r\n");
+    assert_eq!(ask(&harness, &mut wire, &["fcall", "put", "1", "k", "v"]), "+OK\r\n");
+    let cut: [&[u8]; 3] = [b"function", b"restore", &dump[..dump.len() - 1]];
+    assert_eq!(harness.raw(&mut wire, &cut), "-ERR DUMP payload version or checksum are wrong\r\n");
+}
