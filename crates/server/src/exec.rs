@@ -55,17 +55,29 @@ use crate::verdict::{Parked, Unready};
 /// What EXEC runs.
 #[derive(Clone, Copy)]
 pub(crate) struct Run<'a> {
-    pub(crate) server: &'a Server,
-    pub(crate) transaction: &'a Transaction,
-    pub(crate) watched: &'a [store::Watch],
-    pub(crate) course: Course,
+    server: &'a Server,
+    transaction: &'a Transaction,
+    watched: &'a [store::Watch],
+    course: Course,
     /// What its scripts keep from attempt to attempt.
-    pub(crate) retained: &'a Retained,
-    /// Beside the loop: where its scripts are told to stop, and the keys that are claimed.
-    pub(crate) beside: Option<(&'a Arc<Running>, &'a [KeyRef<'a>])>,
+    retained: &'a Retained,
+    beside: Beside<'a>,
 }
 
+/// Beside a loop: where scripts are told to stop, and the keys that are claimed.
+type Beside<'a> = Option<(&'a Arc<Running>, &'a [KeyRef<'a>])>;
+
 impl<'a> Run<'a> {
+    /// A run of `transaction`, which begins as `course` tells.
+    pub(crate) fn new(
+        server: &'a Server,
+        (transaction, watched, course): (&'a Transaction, &'a [store::Watch], Course),
+        retained: &'a Retained,
+        beside: Beside<'a>,
+    ) -> Self {
+        Self { server, transaction, watched, course, retained, beside }
+    }
+
     /// How it is run, over keys that are known; `uses` as in [`Plan`].
     pub(crate) fn plan(&self, (scope, prepared): (Scope<'a>, &'a Prepared), uses: bool) -> Plan<'a> {
         let grows = self.transaction.queue.iter().any(|it| it.entry.command.flags.has(Flags::DENYOOM));
@@ -268,20 +280,12 @@ fn exec_queue(
     eval::begin(server, &mut retained);
     loop {
         let mut keys = Vec::new();
-        let everything = gather(server, &transaction.queue, course, &mut keys);
+        let everything = gather(server, &transaction.queue, course, &mut keys) || retained.everything;
         keys.extend(watched.iter().map(|watch| KeyRef { db: watch.db(), key: watch.key() }));
         keys.extend(retained.keys());
-        let everything = everything || retained.everything;
         let scope = if everything { Scope::Everything } else { Scope::Keys(&keys) };
-        let (retained_so_far, beside) = (&retained, None);
-        let run = Run {
-            server,
-            transaction: &transaction,
-            watched: &watched,
-            course,
-            retained: retained_so_far,
-            beside,
-        };
+        let (parts, beside) = ((&*transaction, &watched[..], course), None);
+        let run = Run::new(server, parts, &retained, beside);
         let plan = run.plan((scope, &prepared), session.caller().uses);
         let mut executed = match server.runner().run(&run, plan, &mut copies, out) {
             Ok(done) => Executed::of(done),
@@ -290,9 +294,7 @@ fn exec_queue(
                 let result = halted::wait(server, stop, session, (prepared, copies), &keys, out);
                 drop(keys);
                 if result.is_err() {
-                    session.watch(watched, watched_bytes);
-                    session.transaction = Some(transaction);
-                    session.pending.get_or_insert_default().retained = retained;
+                    put_back(session, transaction, (watched, watched_bytes), retained);
                 }
                 return result;
             }
@@ -310,13 +312,23 @@ fn exec_queue(
                 return Err(Unready::Beside(job));
             }
             Next::Until(later) => {
-                session.watch(watched, watched_bytes);
-                session.transaction = Some(transaction);
-                session.pending.get_or_insert_default().retained = retained;
+                put_back(session, transaction, (watched, watched_bytes), retained);
                 return Err(Unready::Parked(Parked::Until(later)));
             }
         }
     }
+}
+
+/// Keeps what EXEC needs when it runs again.
+fn put_back(
+    session: &mut Session,
+    transaction: Box<Transaction>,
+    (watched, watched_bytes): (Vec<store::Watch>, u64),
+    retained: Retained,
+) {
+    session.watch(watched, watched_bytes);
+    session.transaction = Some(transaction);
+    session.pending.get_or_insert_default().retained = retained;
 }
 
 /// Does what is to be done once the data commands have happened; their replies begin at `start` of `out`.
@@ -332,6 +344,7 @@ pub(crate) fn finish(
         monitor(server, &session.client, course, transaction);
     }
     session.ticket = session.ticket.and(executed.ticket);
+    server.pubsub.deliver(std::mem::take(&mut executed.outbox), session.ticket);
     act(server, session, request, (transaction, &mut executed), start, out);
     let Executed { ticket, attached, calls, failed, lookups, .. } = executed;
     for (id, failed) in calls {

@@ -18,6 +18,10 @@ const INFO_FIELDS: [&str; 9] =
 const LISTED: &[(&str, &str)] = &[
     ("bitfield key specs", "without the note in it: no client reads that"),
     ("debug doc_flags", "here it is for tests of clients, and no command of the system"),
+    ("eval key specs", "without the note in it: no client reads that"),
+    ("eval_ro key specs", "without the note in it: no client reads that"),
+    ("fcall key specs", "without the note in it: no client reads that"),
+    ("fcall_ro key specs", "without the note in it: no client reads that"),
     ("getex key specs", "without the note in it: no client reads that"),
     ("zrank arguments", "WITHSCORE is newer"),
     ("zrank arity", "WITHSCORE is newer"),

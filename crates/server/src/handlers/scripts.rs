@@ -13,7 +13,6 @@ use crate::errors;
 use crate::script::Interpreter;
 use crate::script::cache::{Digest, Script, Scripts};
 use crate::server::Server;
-use crate::table;
 
 thread_local! {
     /// A loop's interpreter; made when it runs its first script.
@@ -31,8 +30,7 @@ struct Held {
 
 impl Held {
     fn new(server: &Server, memory_bytes_max: usize) -> Result<Self, Failure> {
-        let knows = |name: &[u8]| table::commands().find_full(name).is_some();
-        let interpreter = Interpreter::new(memory_bytes_max, knows)
+        let interpreter = Interpreter::new(memory_bytes_max, server.table)
             .map_err(|error| Failure::from(format!("ERR no interpreter: {error}")))?;
         Ok(Self { interpreter, scripts: Arc::clone(&server.scripts), memory_bytes_max, noted_bytes: 0 })
     }

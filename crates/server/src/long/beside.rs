@@ -105,6 +105,15 @@ fn try_job(server: &Arc<Server>, job: &mut Job, out: &mut Vec<u8>) -> Result<End
         }
     };
     if matches!(result, Err((Stop::Cold, _))) {
+        match &job.work {
+            Work::Exec { transaction, watched, course } => {
+                exec::gather(server, &transaction.queue, *course, &mut keys);
+                keys.extend(watched.iter().map(|watch| KeyRef { db: watch.db(), key: watch.key() }));
+            }
+            Work::Script(_) => collect_keys(job.entry, job.caller.db, job.args.view(&[]), &mut keys),
+            _ => {}
+        }
+        keys.extend(job.retained.keys());
         server.store.missing(&keys, &mut prepared);
     }
     drop(keys);
@@ -133,7 +142,7 @@ fn exec_beside(
         let everything = everything || retained.everything;
         let scope = if everything { Scope::Everything } else { Scope::Claimed { keys: &keys, writes } };
         let beside = Some((&guard.running, &keys[..]));
-        let run = Run { server, transaction, watched, course, retained, beside };
+        let run = Run::new(server, (transaction, watched, course), retained, beside);
         let plan = run.plan((scope, prepared), caller.uses);
         let mut executed = Executed::of(server.runner().run(&run, plan, copies, out)?);
         drop(keys);

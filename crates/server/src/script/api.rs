@@ -10,12 +10,13 @@ use super::cache::hex;
 use super::library::{FunctionFlags, Registered, is_name};
 use super::numbers;
 use super::thrown;
+use crate::lookup::Table as Commands;
 
 /// The version of Redis that scripts are told.
 pub(crate) const VERSION: &str = "7.2.0";
 
-/// The table; `knows` says which commands there are.
-pub(super) fn module(lua: &Lua, shared: &Rc<Shared>, knows: fn(&[u8]) -> bool) -> mlua::Result<Table> {
+/// The table; `table` says which commands there are.
+pub(super) fn module(lua: &Lua, shared: &Rc<Shared>, table: &'static Commands) -> mlua::Result<Table> {
     let module = lua.create_table()?;
     let constants = [
         ("LOG_DEBUG", 0),
@@ -56,7 +57,7 @@ pub(super) fn module(lua: &Lua, shared: &Rc<Shared>, knows: fn(&[u8]) -> bool) -
     module.raw_set("setresp", lua.create_function(setresp)?)?;
     let check = move |_: &Lua, values: MultiValue| match values.get(0) {
         None => Err(thrown::reply("ERR Please specify at least one argument for this redis lib call")),
-        Some(Value::String(name)) if knows(&name.as_bytes()) => Ok(true),
+        Some(Value::String(name)) if table.find_full(&name.as_bytes()).is_some() => Ok(true),
         Some(_) => Err(thrown::reply("ERR Invalid command passed to redis.acl_check_cmd()")),
     };
     module.raw_set("acl_check_cmd", lua.create_function(check)?)?;

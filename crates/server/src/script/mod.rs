@@ -52,6 +52,7 @@ use clock::{Clock, Nanos};
 use mlua::{Function, Lua, MultiValue, Table, Value};
 use resp::{Args, ArgsView};
 
+use crate::lookup::Table as Commands;
 use cache::{Digest, Running, Script};
 use convert::{NoReply, Returned};
 use library::{Library, Registered};
@@ -199,11 +200,11 @@ impl Shared {
 }
 
 impl Interpreter {
-    /// An interpreter that uses at most `memory_bytes_max`; `knows` says which commands there are.
+    /// An interpreter that uses at most `memory_bytes_max`; `table` says which commands there are.
     ///
     /// # Errors
     /// What Lua refuses: memory.
-    pub(crate) fn new(memory_bytes_max: usize, knows: fn(&[u8]) -> bool) -> mlua::Result<Self> {
+    pub(crate) fn new(memory_bytes_max: usize, table: &'static Commands) -> mlua::Result<Self> {
         let shared = Rc::new(Shared {
             resp3: Cell::new(false),
             random: Cell::new(RANDOM_SEED),
@@ -214,7 +215,7 @@ impl Interpreter {
             json: cjson::SharedConfig::default(),
             scratch: RefCell::default(),
         });
-        let sandbox::Made { lua, globals, redis, call, call_with } = sandbox::make(&shared, knows)?;
+        let sandbox::Made { lua, globals, redis, call, call_with } = sandbox::make(&shared, table)?;
         lua.set_memory_limit(memory_bytes_max)?;
         let (chunks, libraries) = (HashMap::new(), HashMap::new());
         let (is_spent, generation, chunk_bytes) = (false, 0, 0);

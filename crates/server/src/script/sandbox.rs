@@ -7,6 +7,7 @@ use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, StdLib, Table, V
 use super::args::Given;
 use super::thrown::{self, Thrown};
 use super::{HOOK_INSTRUCTIONS, Shared, api, bit, cjson, cmsgpack, numbers, pack};
+use crate::lookup::Table as Commands;
 
 /// A sandbox.
 pub(super) struct Made {
@@ -23,11 +24,11 @@ pub(super) struct Made {
 ///
 /// # Errors
 /// What Lua refuses: memory.
-pub(super) fn make(shared: &Rc<Shared>, knows: fn(&[u8]) -> bool) -> mlua::Result<Made> {
+pub(super) fn make(shared: &Rc<Shared>, table: &'static Commands) -> mlua::Result<Made> {
     let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH;
     let lua = Lua::new_with(libraries, LuaOptions::new().catch_rust_panics(false))?;
     let ours = lua.create_table()?;
-    let redis = api::module(&lua, shared, knows)?;
+    let redis = api::module(&lua, shared, table)?;
     ours.raw_set("redis", &redis)?;
     ours.raw_set("cjson", cjson::module(&lua, &shared.json)?)?;
     ours.raw_set("cmsgpack", cmsgpack::module(&lua)?)?;

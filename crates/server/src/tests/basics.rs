@@ -146,7 +146,7 @@ fn commands_of_redis_that_are_not_here_yet_say_so_and_are_in_no_list() {
     };
     for line in [
         "GEOADD k 1 2 v",
-        "PFADD k v",
+        "VADD k v",
         "ACL WHOAMI",
         "XADD s * a b",
         "JSON.SET k $ 1",

@@ -142,6 +142,12 @@ fn messages_of_a_script_are_sent_once_and_after_it() {
         "redis.call('publish', 'c', 'm') redis.call('flushdb') return redis.call('publish', 'd', 'm')";
     assert_eq!(ask(&harness, &mut wire, &["eval", script, "0"]), ":0\r\n");
     let told = harness.deliver(&mut listener);
+    for (words, reply) in
+        [(&["multi"][..], "+OK\r\n"), (&["eval", script, "0"], "+QUEUED\r\n"), (&["exec"], "*1\r\n:0\r\n")]
+    {
+        assert_eq!(ask(&harness, &mut wire, words), reply);
+    }
+    assert_eq!(harness.deliver(&mut listener), told, "and from a transaction");
     assert_eq!(String::from_utf8_lossy(&told), "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nm\r\n");
 }
 

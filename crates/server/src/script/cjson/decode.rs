@@ -1,4 +1,4 @@
-//! JSON to values.
+//! JSON to values: a reader of tokens, and a parser that asks for them; errors name the token and its place.
 
 use mlua::{Lua, Value};
 

@@ -1,4 +1,4 @@
-//! Values to JSON.
+//! Values to JSON: tables with keys from 1 on are arrays, all others objects.
 
 use mlua::{Lua, Table, Value};
 

@@ -1,0 +1,102 @@
+//! Scripts and functions through the shipped binary: over cold values, and over deaths of the process.
+#![allow(clippy::disallowed_methods, reason = "tests start processes and sockets")]
+
+mod common;
+
+use std::io::Write as _;
+use std::net::{Ipv4Addr, TcpStream};
+
+use common::{Server, bulk, ok, receive};
+use resp::Value;
+
+/// The same amount to each of two keys, and TIME twice.
+const TRANSFER: &str = "local before = redis.call('time') \
+    redis.call('incrby', KEYS[1], -ARGV[1]) redis.call('incrby', 'b', ARGV[1]) \
+    local after = redis.call('time') \
+    return {before[1] == after[1] and before[2] == after[2], redis.call('get', KEYS[1]), redis.call('get', 'b')}";
+
+fn killed(server: Server, dir: &std::path::Path) -> Server {
+    server.signal(libc::SIGKILL);
+    drop(server.end());
+    Server::start(dir, &[])
+}
+
+#[test]
+fn script_over_cold_values_runs_again_whole() {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let server = Server::start(dir.path(), &[]);
+    assert_eq!(server.call(&["mset", "a", "100", "b", "0"]), ok());
+    let server = killed(server, dir.path());
+    let expected = Value::Array(vec![Value::Integer(1), bulk("93"), bulk("7")]);
+    assert_eq!(server.call(&["eval", TRANSFER, "1", "a", "7"]), expected, "each of them once");
+    let server = killed(server, dir.path());
+    assert_eq!(server.call(&["mget", "a", "b"]), Value::Array(vec![bulk("93"), bulk("7")]));
+    let many =
+        "local sum = 0 for n = 1, 50 do sum = sum + (redis.call('get', 'key' .. n) or 0) end return sum";
+    for n in 1..=50 {
+        assert_eq!(server.call(&["set", &format!("key{n}"), "2"]), ok());
+    }
+    let server = killed(server, dir.path());
+    assert_eq!(server.call(&["eval", many, "0"]), Value::Integer(100), "of keys that nobody named");
+}
+
+#[test]
+fn script_that_the_death_of_the_process_ends_leaves_nothing() {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let server = Server::start(dir.path(), &[]);
+    assert_eq!(server.call(&["mset", "a", "100", "b", "0"]), ok());
+    let endless = "redis.call('set', KEYS[1], 'half') redis.call('set', 'c', 'half') while true do end";
+    let mut request = Vec::new();
+    resp::encode_command(&mut request, &["eval", endless, "1", "a"]);
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)).expect("it listens");
+    stream.write_all(&request).expect("sent");
+    // others are served while it runs, and none sees what it did
+    while server.call(&["set", "other", "v"]) != ok() {}
+    assert_eq!(server.call(&["get", "c"]), Value::Null);
+    let server = killed(server, dir.path());
+    assert_eq!(
+        server.call(&["mget", "a", "b", "c"]),
+        Value::Array(vec![bulk("100"), bulk("0"), Value::Null])
+    );
+}
+
+/// Many clients move amounts between two keys while the process is killed: nothing is lost between them.
+#[test]
+fn effects_of_a_script_are_all_there_or_none_after_kill_9() {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let mut server = Server::start(dir.path(), &[]);
+    assert_eq!(server.call(&["mset", "a", "1000000", "b", "0"]), ok());
+    for _ in 0..3 {
+        let mut streams: Vec<TcpStream> = (0..4)
+            .map(|_| TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)).expect("it listens"))
+            .collect();
+        let mut request = Vec::new();
+        (0..200).for_each(|_| resp::encode_command(&mut request, &["eval", TRANSFER, "1", "a", "3"]));
+        streams.iter_mut().for_each(|stream| stream.write_all(&request).expect("sent"));
+        receive(&mut streams[0]).expect("a reply");
+        server = killed(server, dir.path());
+        let sum = "return redis.call('get', 'a') + redis.call('get', 'b')";
+        assert_eq!(server.call(&["eval", sum, "0"]), Value::Integer(1_000_000));
+    }
+}
+
+#[test]
+fn functions_outlive_kill_9_and_are_in_backups() {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let server = Server::start(dir.path(), &[]);
+    let library = "#!lua name=lib\nredis.register_function('put', function(keys, args) \
+                   return redis.call('set', keys[1], args[1]) end)";
+    assert_eq!(server.call(&["function", "load", library]), bulk("lib"));
+    assert_eq!(server.call(&["flushall"]), ok());
+    let server = killed(server, dir.path());
+    assert_eq!(server.call(&["fcall", "put", "1", "k", "v"]), ok());
+    let copies = tempfile::tempdir().expect("a folder for the test");
+    let copy = copies.path().join("copy");
+    assert_eq!(server.call(&["backup", copy.to_str().expect("text")]), ok());
+    assert_eq!(server.call(&["function", "delete", "lib"]), ok());
+    let server = killed(server, dir.path());
+    assert_eq!(server.call(&["function", "list"]), Value::Array(Vec::new()), "a deletion is durable as well");
+    drop(server);
+    let server = Server::start(&copy, &[]);
+    assert_eq!(server.call(&["fcall", "put", "1", "k", "w"]), ok());
+}
