@@ -104,7 +104,7 @@ impl<'a> Run<'a> {
         within: &mut Within<'_, '_>,
         executed: &mut Executed,
         out: &mut Vec<u8>,
-    ) -> Result<(), Halt<Executed>> {
+    ) -> Result<(), Pause> {
         let args = queued.args.view(&[]);
         let handler = match table::handler(queued.entry) {
             Handler::Data(handler)
@@ -133,8 +133,8 @@ impl<'a> Run<'a> {
             collect_keys(queued.entry, db, args, &mut keys);
             within.access.turn_to(&keys);
         }
-        let answered =
-            within.step(number, Step { handler, args, db, resp3, ready: Ready::default() }, out)?;
+        let answered = within.step(number, Step { handler, args, db, resp3, ready: Ready::default() }, out);
+        let answered = answered.map_err(|(number, failure)| Pause::At(number, failure))?;
         let (hits, misses) = answered.lookups;
         executed.lookups = (executed.lookups.0 + hits, executed.lookups.1 + misses);
         executed.attached.append(answered.attached);
@@ -150,7 +150,7 @@ impl<'a> Run<'a> {
         within: &mut Within<'_, '_>,
         executed: &mut Executed,
         out: &mut Vec<u8>,
-    ) -> Result<(), Halt<Executed>> {
+    ) -> Result<(), Pause> {
         let invocation = match Invocation::new(self.server, invoked, queued.args.view(&[])) {
             Ok(invocation) => invocation,
             Err(failure) => {
@@ -163,10 +163,7 @@ impl<'a> Run<'a> {
         if let Some((running, claimed)) = self.beside {
             attempt = attempt.beside(running, claimed);
         }
-        let answer = attempt.make(within, number, out).map_err(|pause| match pause {
-            Pause::At(number, failure) => Halt::At(number, failure),
-            pause => Halt::GivenUp(Executed { pause: Some(pause), ..Executed::default() }),
-        })?;
+        let answer = attempt.make(within, number, out)?;
         let (hits, misses) = answer.lookups;
         executed.lookups = (executed.lookups.0 + hits, executed.lookups.1 + misses);
         executed.calls.extend(answer.calls);
@@ -175,15 +172,16 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// What ends the attempt after `halt`; a script that was stopped is the end of EXEC, whose replies begin at `start`.
-    fn halted(&self, halt: Halt<Executed>, start: usize, out: &mut Vec<u8>) -> Halt<Executed> {
+    /// What ends the attempt after `pause`; a script that was stopped is the end of EXEC, whose replies begin at `start`.
+    fn halted(&self, pause: Pause, start: usize, out: &mut Vec<u8>) -> Halt<Executed> {
         out.truncate(start);
-        match halt {
-            Halt::GivenUp(Executed { pause: Some(Pause::Refused(text)), .. }) => {
+        match pause {
+            Pause::At(number, failure) => Halt::At(number, failure),
+            Pause::Refused(text) => {
                 self.server.stats.write_failure(Failure::Bytes(text), self.course.resp3, out);
                 Halt::GivenUp(Executed { failed: true, ..Executed::default() })
             }
-            other => other,
+            pause => Halt::GivenUp(Executed { pause: Some(pause), ..Executed::default() }),
         }
     }
 }
@@ -202,7 +200,7 @@ impl Body for Run<'_> {
         Writer::new(out, resp3).array(self.transaction.queue.len());
         for (number, queued) in self.transaction.queue.iter().enumerate() {
             self.run_one((number, queued), course, within, &mut executed, out)
-                .map_err(|halt| self.halted(halt, start, out))?;
+                .map_err(|pause| self.halted(pause, start, out))?;
             if out.len() - start + executed.attached.bytes() > most {
                 out.truncate(start);
                 server.stats.write_failure(errors::reply_too_large(most), resp3, out);

@@ -34,11 +34,15 @@ pub(super) fn module(lua: &Lua, shared: &Rc<Shared>, table: &'static Commands) -
         module.raw_set(name, value)?;
     }
     module.raw_set("REDIS_VERSION", VERSION)?;
-    module.raw_set("error_reply", lua.create_function(error_reply)?)?;
-    module.raw_set("status_reply", lua.create_function(status_reply)?)?;
-    module.raw_set("sha1hex", lua.create_function(sha1hex)?)?;
-    module.raw_set("log", lua.create_function(log)?)?;
-    module.raw_set("set_repl", lua.create_function(set_repl)?)?;
+    module
+        .raw_set("error_reply", lua.create_function(|lua, values: MultiValue| error_reply(lua, &values))?)?;
+    module.raw_set(
+        "status_reply",
+        lua.create_function(|lua, values: MultiValue| status_reply(lua, &values))?,
+    )?;
+    module.raw_set("sha1hex", lua.create_function(|lua, values: MultiValue| sha1hex(lua, &values))?)?;
+    module.raw_set("log", lua.create_function(|lua, values: MultiValue| log(lua, &values))?)?;
+    module.raw_set("set_repl", lua.create_function(|lua, values: MultiValue| set_repl(lua, &values))?)?;
     module.raw_set("replicate_commands", lua.create_function(|_, ()| Ok(true))?)?;
     module.raw_set("breakpoint", lua.create_function(|_, ()| Ok(false))?)?;
     module.raw_set("debug", lua.create_function(|_, _: MultiValue| Ok(()))?)?;
@@ -47,7 +51,7 @@ pub(super) fn module(lua: &Lua, shared: &Rc<Shared>, table: &'static Commands) -
         if values.len() != 1 {
             return Err(thrown::reply("ERR redis.setresp() requires one argument."));
         }
-        match values.get(0).and_then(numbers::number) {
+        match values.front().and_then(numbers::number) {
             Some(2.0) => shared.resp3.set(false),
             Some(3.0) => shared.resp3.set(true),
             _ => return Err(thrown::reply("ERR RESP version must be 2 or 3.")),
@@ -55,7 +59,7 @@ pub(super) fn module(lua: &Lua, shared: &Rc<Shared>, table: &'static Commands) -
         Ok(())
     };
     module.raw_set("setresp", lua.create_function(setresp)?)?;
-    let check = move |_: &Lua, values: MultiValue| match values.get(0) {
+    let check = move |_: &Lua, values: MultiValue| match values.front() {
         None => Err(thrown::reply("ERR Please specify at least one argument for this redis lib call")),
         Some(Value::String(name)) if table.find_full(&name.as_bytes()).is_some() => Ok(true),
         Some(_) => Err(thrown::reply("ERR Invalid command passed to redis.acl_check_cmd()")),
@@ -76,8 +80,8 @@ pub(super) fn error_table(lua: &Lua, text: &[u8]) -> mlua::Result<Table> {
 }
 
 /// `redis.error_reply`: what has no code gets one.
-fn error_reply(lua: &Lua, values: MultiValue) -> mlua::Result<Table> {
-    let (Some(Value::String(text)), 1) = (values.get(0), values.len()) else {
+fn error_reply(lua: &Lua, values: &MultiValue) -> mlua::Result<Table> {
+    let (Some(Value::String(text)), 1) = (values.front(), values.len()) else {
         return error_table(lua, b"ERR wrong number or type of arguments");
     };
     let text = text.as_bytes();
@@ -88,8 +92,8 @@ fn error_reply(lua: &Lua, values: MultiValue) -> mlua::Result<Table> {
     }
 }
 
-fn status_reply(lua: &Lua, values: MultiValue) -> mlua::Result<Table> {
-    let (Some(text @ Value::String(_)), 1) = (values.get(0), values.len()) else {
+fn status_reply(lua: &Lua, values: &MultiValue) -> mlua::Result<Table> {
+    let (Some(text @ Value::String(_)), 1) = (values.front(), values.len()) else {
         return error_table(lua, b"ERR wrong number or type of arguments");
     };
     let table = lua.create_table_with_capacity(0, 1)?;
@@ -97,11 +101,11 @@ fn status_reply(lua: &Lua, values: MultiValue) -> mlua::Result<Table> {
     Ok(table)
 }
 
-fn sha1hex(lua: &Lua, values: MultiValue) -> mlua::Result<String> {
+fn sha1hex(lua: &Lua, values: &MultiValue) -> mlua::Result<String> {
     if values.len() != 1 {
         return Err(thrown::reply("ERR wrong number of arguments"));
     }
-    let text = match values.get(0) {
+    let text = match values.front() {
         Some(value @ (Value::String(_) | Value::Integer(_) | Value::Number(_))) => {
             lua.coerce_string(value.clone())?.map(|text| text.as_bytes().to_vec()).unwrap_or_default()
         }
@@ -110,11 +114,11 @@ fn sha1hex(lua: &Lua, values: MultiValue) -> mlua::Result<String> {
     Ok(hex(&Sha1::digest(&text)))
 }
 
-fn log(lua: &Lua, values: MultiValue) -> mlua::Result<()> {
+fn log(lua: &Lua, values: &MultiValue) -> mlua::Result<()> {
     if values.len() < 2 {
         return Err(thrown::reply("ERR redis.log() requires two arguments or more."));
     }
-    let Some(level) = values.get(0).and_then(numbers::number) else {
+    let Some(level) = values.front().and_then(numbers::number) else {
         return Err(thrown::reply("ERR First argument must be a number (log level)."));
     };
     let words = values.iter().skip(1).filter_map(|value| lua.coerce_string(value.clone()).ok().flatten());
@@ -131,11 +135,11 @@ fn log(lua: &Lua, values: MultiValue) -> mlua::Result<()> {
 }
 
 /// `redis.set_repl`: checked, and without effect, for what is logged are a script's effects.
-fn set_repl(_: &Lua, values: MultiValue) -> mlua::Result<()> {
+fn set_repl(_: &Lua, values: &MultiValue) -> mlua::Result<()> {
     if values.len() != 1 {
         return Err(thrown::reply("ERR redis.set_repl() requires two arguments."));
     }
-    let flags = values.get(0).and_then(numbers::number).map_or(-1, numbers::truncated);
+    let flags = values.front().and_then(numbers::number).map_or(-1, numbers::truncated);
     if (0..=3).contains(&flags) {
         return Ok(());
     }
@@ -165,7 +169,7 @@ pub(super) fn register(lua: &Lua, shared: &Rc<Shared>) -> mlua::Result<Function>
 
 fn registered(lua: &Lua, values: &MultiValue) -> mlua::Result<(Registered, Function)> {
     let refused = |text: &str| thrown::reply(format!("ERR {text}"));
-    let found = match (values.len(), values.get(0), values.get(1)) {
+    let found = match (values.len(), values.front(), values.get(1)) {
         (1, Some(Value::Table(named)), _) => named_function(named)?,
         (1, ..) => {
             return Err(refused(

@@ -7,7 +7,7 @@ use super::args::Given;
 /// The module.
 pub(super) fn module(lua: &Lua) -> mlua::Result<Table> {
     let module = lua.create_table()?;
-    add(lua, &module, "tobit", |given| Ok(given.bits(1)?))?;
+    add(lua, &module, "tobit", |given| given.bits(1))?;
     add(lua, &module, "bnot", |given| Ok(!given.bits(1)?))?;
     add(lua, &module, "bswap", |given| Ok(given.bits(1)?.swap_bytes()))?;
     add(lua, &module, "band", |given| fold(given, |a, b| a & b))?;

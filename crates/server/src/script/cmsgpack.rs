@@ -16,7 +16,7 @@ pub(super) fn module(lua: &Lua) -> mlua::Result<Table> {
     module.raw_set("_VERSION", "lua-cmsgpack 0.4.0")?;
     module.raw_set("_COPYRIGHT", "Copyright (C) 2012, Redis Ltd.")?;
     module.raw_set("_DESCRIPTION", "MessagePack C implementation for Lua")?;
-    module.raw_set("pack", lua.create_function(pack)?)?;
+    module.raw_set("pack", lua.create_function(|lua, values: MultiValue| pack(lua, &values))?)?;
     module.raw_set(
         "unpack",
         lua.create_function(|lua, values: MultiValue| {
@@ -43,12 +43,12 @@ pub(super) fn module(lua: &Lua) -> mlua::Result<Table> {
     Ok(module)
 }
 
-fn pack(lua: &Lua, values: MultiValue) -> mlua::Result<mlua::LuaString> {
+fn pack(lua: &Lua, values: &MultiValue) -> mlua::Result<mlua::LuaString> {
     if values.is_empty() {
         return Err(thrown::bad_argument(lua, 0, "pack", "MessagePack pack needs input."));
     }
     let mut packed = Vec::new();
-    for value in &values {
+    for value in values {
         pack_value(value, 0, &mut packed)?;
     }
     lua.create_string(packed)
@@ -91,7 +91,7 @@ fn pack_number(number: f64, packed: &mut Vec<u8>) {
         return packed.extend(number.to_be_bytes());
     };
     let (tag, width) = match integer {
-        0..=127 | -32..=-1 => return packed.push(integer as u8),
+        -32..=127 => return packed.push(integer as u8),
         128..=0xff => (0xcc, 1),
         0x100..=0xffff => (0xcd, 2),
         0x1_0000..=0xffff_ffff => (0xce, 4),

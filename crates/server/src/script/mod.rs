@@ -144,6 +144,8 @@ struct Shared {
     json: cjson::SharedConfig,
     /// A command on its way, and its reply.
     scratch: RefCell<(Args, Vec<u8>)>,
+    /// What Lua code may use.
+    memory_bytes_max: usize,
 }
 
 /// An interpreter. It belongs to one thread and one server.
@@ -214,9 +216,9 @@ impl Interpreter {
             loading: RefCell::new(None),
             json: cjson::SharedConfig::default(),
             scratch: RefCell::default(),
+            memory_bytes_max,
         });
         let sandbox::Made { lua, globals, redis, call, call_with } = sandbox::make(&shared, table)?;
-        lua.set_memory_limit(memory_bytes_max)?;
         let (chunks, libraries) = (HashMap::new(), HashMap::new());
         let (is_spent, generation, chunk_bytes) = (false, 0, 0);
         Ok(Self {
@@ -282,7 +284,7 @@ impl Interpreter {
             return Err(b"bytecode is not allowed".to_vec());
         }
         let chunk = self.lua.load(source).set_name(name).set_mode(mlua::chunk::ChunkMode::Text);
-        chunk.into_function().map_err(|error| thrown::message(&error))
+        self.limited(|| chunk.into_function()).map_err(|error| thrown::message(&error))
     }
 
     /// Loads a library and says which functions it registers.
@@ -331,7 +333,7 @@ impl Interpreter {
             self.globals.raw_set(name, Value::Nil)?;
         }
         self.redis.raw_set("register_function", api::register(&self.lua, &self.shared)?)?;
-        let result = self.call.call(function);
+        let result = self.limited(|| self.call.call(function));
         self.redis.raw_set("register_function", Value::Nil)?;
         result
     }
@@ -397,12 +399,21 @@ impl Interpreter {
             if is_library {
                 self.globals.raw_set("KEYS", Value::Nil)?;
                 self.globals.raw_set("ARGV", Value::Nil)?;
-                return self.call_with.call((function, keys, rest));
+                return self.limited(|| self.call_with.call((function, keys, rest)));
             }
             self.globals.raw_set("KEYS", keys)?;
             self.globals.raw_set("ARGV", rest)?;
-            self.call.call(function)
+            self.limited(|| self.call.call(function))
         })
+    }
+
+    /// Calls `work` while the limit of memory is in force. Where it is, each call of Lua's is protected, which costs as much as a
+    /// small script: so what we do ourselves, in bounds that we know, is done without.
+    fn limited<T>(&self, work: impl FnOnce() -> mlua::Result<T>) -> mlua::Result<T> {
+        self.lua.set_memory_limit(self.shared.memory_bytes_max)?;
+        let result = work();
+        self.lua.set_memory_limit(0)?;
+        result
     }
 
     fn list<'a>(&self, items: impl Iterator<Item = &'a [u8]>, count: usize) -> mlua::Result<Table> {
@@ -549,6 +560,12 @@ fn invoke(
                 Ok(()) if reply.first() == Some(&b'-') => {
                     answered_error(lua, convert::trimmed(&reply[1..]), raises)
                 }
+                Ok(()) if reply.len() <= SMALL_REPLY_BYTES_MAX => {
+                    lua.set_memory_limit(0)?;
+                    let value = convert::to_lua(lua, &reply, resp3);
+                    lua.set_memory_limit(shared.memory_bytes_max)?;
+                    value.map(|(value, _)| value)
+                }
                 Ok(()) => convert::to_lua(lua, &reply, resp3).map(|(value, _)| value),
             }
         }
@@ -600,5 +617,7 @@ const CHUNKS_MAX: usize = 1_024;
 const CHUNK_BYTES_MAX: usize = 4 << 20;
 /// An interpreter that has more collects its garbage at the end of a run.
 const KEPT_BYTES_MAX: usize = 16 << 20;
+/// A reply that becomes values of Lua whatever the limit of memory says.
+const SMALL_REPLY_BYTES_MAX: usize = 16 << 10;
 /// A larger buffer is not kept.
 const SCRATCH_BYTES_MAX: usize = 64 << 10;

@@ -233,9 +233,9 @@ fn read_integer(bytes: &[u8], is_big: bool, is_signed: bool) -> f64 {
     let mut value = 0_u64;
     let mut push = |byte: &u8| value = value.wrapping_shl(8) | u64::from(*byte);
     if is_big {
-        bytes.iter().for_each(&mut push)
+        bytes.iter().for_each(&mut push);
     } else {
-        bytes.iter().rev().for_each(&mut push)
+        bytes.iter().rev().for_each(&mut push);
     }
     if !is_signed {
         return value as f64;

@@ -33,8 +33,11 @@ impl FunctionFlags {
 
 const NAMES: [&str; 5] = ["no-writes", "allow-oom", "allow-stale", "no-cluster", "allow-cross-slot-keys"];
 
-/// The first line of `source`, if it begins with `#!`: its words, and where the rest begins, line end included.
-fn first_line(source: &[u8]) -> Option<Option<(Vec<&[u8]>, usize)>> {
+/// The words of a first line, and where the rest begins, line end included.
+type FirstLine<'a> = (Vec<&'a [u8]>, usize);
+
+/// The first line of `source`, if it begins with `#!`; `None` within if it has no end.
+fn first_line(source: &[u8]) -> Option<Option<FirstLine<'_>>> {
     source.strip_prefix(b"#!")?;
     Some(memchr::memchr(b'\n', source).map(|end| {
         let words = source[..end].split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
