@@ -6,6 +6,7 @@
 //!            | name [ kind ] [ '=' token ] [ '@' since ] [ '~' deprecated since ] [ '+' | '++' ]
 //!  kind      = ':key' index of its key spec | ':' type | '(' argument { '|' argument } ')'   one of
 //!            | '{' argument { ' ' argument } '}'                 all of, in this order
+//!  token     = word | '=' | '~'                                 the signs only at the end
 //!  '+' may come several times; '++' with its token each time; without a kind it is the token alone
 //! ```
 //!
@@ -46,9 +47,12 @@ fn argument(text: &str) -> Option<Argument<'_>> {
     }
     let (rest, multiple) = cut_suffix(text, "+");
     let (rest, multiple_token) = cut_suffix(rest, "+");
+    let sign = ["=", "~"].into_iter().find(|sign| rest.ends_with(&format!("={sign}")));
+    let rest = sign.map_or(rest, |sign| &rest[..rest.len() - sign.len() - 1]);
     let (rest, deprecated_since) = cut(rest, '~');
     let (rest, since) = cut(rest, '@');
     let (rest, token) = cut(rest, '=');
+    let token = sign.or(token);
     let (name, kind) = if let Some(inner) = rest.strip_suffix(')') {
         let (name, inner) = inner.split_once('(')?;
         (name, Kind::OneOf(split(inner, '|').into_iter().map(argument).collect::<Option<_>>()?))

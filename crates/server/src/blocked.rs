@@ -27,7 +27,7 @@ use clock::Nanos;
 use resp::{Args, Writer};
 use store::{KeyRef, Prepared, Scope, Watch};
 
-use crate::call::DataFn;
+use crate::call::{DataFn, Wait};
 use crate::copies::{Copies, Stored};
 use crate::lines::{Lines, Spot, Waiter};
 use crate::lookup::Entry;
@@ -132,7 +132,11 @@ fn serve(server: &Server, lines: &mut Lines, mut spots: VecDeque<Spot>, me: Opti
 }
 
 /// The lines, held while a command that stands in them runs on its own loop.
-pub(crate) struct Turn<'a>(MutexGuard<'a, Lines>);
+pub(crate) struct Turn<'a> {
+    lines: MutexGuard<'a, Lines>,
+    /// The command that runs, with the arguments that it runs with.
+    pub(crate) waiter: Arc<Waiter>,
+}
 
 /// What a command that waits does before it runs again.
 pub(crate) enum Resumed<'a> {
@@ -158,13 +162,13 @@ pub(crate) fn resume<'a>(
     let (unblocked, client) = (pending.unblocked, session.client.id);
     let is_over = unblocked.is_some() || pending.until.is_some_and(|until| until <= now);
     let mut lines = server.blocked.lock();
-    if !lines.has(client) {
+    let Some(waiter) = lines.of(client) else {
         return Resumed::Ended(Err(Unready::Parked(Parked::Until(now + Duration::MAX))));
-    }
+    };
     if !is_over {
-        return Resumed::Runs(Some(Turn(lines)));
+        return Resumed::Runs(Some(Turn { lines, waiter }));
     }
-    let waiter = lines.remove(client).expect("it stands in line");
+    lines.remove(client);
     serve(server, &mut lines, waiter.spots().collect(), None);
     leave(session);
     if unblocked == Some(true) {
@@ -178,7 +182,7 @@ pub(crate) fn resume<'a>(
 
 /// A command that stood in line, or not, has been answered by itself.
 pub(crate) fn end(server: &Server, session: &mut Session, turn: Option<Turn<'_>>) {
-    let Some(Turn(mut lines)) = turn else { return };
+    let Some(Turn { mut lines, .. }) = turn else { return };
     if let Some(waiter) = lines.remove(session.client.id) {
         serve(server, &mut lines, waiter.spots().collect(), None);
     }
@@ -191,7 +195,7 @@ pub(crate) fn wait(
     session: &mut Session,
     (entry, handler): (&'static Entry, DataFn),
     request: &Request<'_>,
-    (timeout, turn): (Option<Duration>, Option<Turn<'_>>),
+    (Wait { timeout, again }, turn): (Wait, Option<Turn<'_>>),
     out: &mut Vec<u8>,
 ) -> Result<Ran, Unready> {
     let caller = session.caller();
@@ -203,7 +207,7 @@ pub(crate) fn wait(
     if turn.is_none() {
         let mut lines = server.blocked.lock();
         let turn = lines.take_turn();
-        let args = Args::copied_whole(request.args);
+        let args = again.unwrap_or_else(|| Args::copied_whole(request.args));
         let watches = watches(server, entry, caller.db, args.view(&[]));
         let waiter = Waiter { client, turn, entry, handler, args, caller, watches };
         pending.line_bytes = (request.bytes + waiter.watches.len() * WATCH_BYTES) as u64;

@@ -15,7 +15,7 @@ use resp::{ArgsView, Writer};
 use store::{Access, Found, KeyRef, Moment, Store};
 
 use crate::copies::Copied;
-pub(crate) use crate::failure::{Failure, Outcome, text};
+pub(crate) use crate::failure::{Failure, Outcome, Wait, text};
 use crate::ready::Ready;
 use crate::tuned::Tuned;
 

@@ -72,10 +72,11 @@ impl Command {
 
     /// Whether an argument that counts keys is no number, or one that cannot be.
     pub fn has_miscounted_keys(&self, args: ArgsView<'_>) -> bool {
-        self.keys.iter().filter(|spec| spec.is_counted).any(|spec| {
+        let is_none = |spec: &KeySpec| {
             let (first, last) = spec.range(args);
             last < first as i64
-        })
+        };
+        self.keys.iter().any(|spec| spec.is_counted && is_none(spec)) || self.keys.iter().all(is_none)
     }
 
     /// Calls `found` with the index of each key among `args`, in order.
@@ -111,9 +112,18 @@ pub struct KeySpec {
     pub flags: &'static str,
     /// The argument at `first` says how many keys follow it; `last` and `step` count for nothing.
     pub is_counted: bool,
+    /// The word behind which the keys are, looked for from `first` on; empty if `first` is where they are.
+    pub keyword: &'static str,
+    /// With 2 the keys are the first half of what is there.
+    pub limit: u8,
 }
 
 impl KeySpec {
+    /// Whether it is one key at a fixed index.
+    pub(crate) fn is_one(&self) -> bool {
+        self.last == 0 && !self.is_counted && self.keyword.is_empty()
+    }
+
     /// Index of the first key among `args`, and of the last one; below the first if there is none.
     fn range(&self, args: ArgsView<'_>) -> (usize, i64) {
         let (count, first) = (args.len() as i64, i64::from(self.first));
@@ -123,19 +133,41 @@ impl KeySpec {
             let keys = if keys > count - first - 1 { 0 } else { keys.max(0) };
             return (usize::from(self.first) + 1, first + keys);
         }
-        let last = i64::from(self.last) + if self.last < 0 { count } else { first };
-        (self.first.into(), last.min(count - 1))
+        let first = match self.keyword {
+            "" => first,
+            keyword => {
+                let words = args.iter().enumerate().skip(self.first.into());
+                let found = words.into_iter().find(|(_, word)| word.eq_ignore_ascii_case(keyword.as_bytes()));
+                found.map_or(count, |(at, _)| at as i64 + 1)
+            }
+        };
+        let last = match self.limit {
+            0 => i64::from(self.last) + if self.last < 0 { count } else { first },
+            parts => first + (count - first) / i64::from(parts) - 1,
+        };
+        (first as usize, last.min(count - 1))
     }
 }
 
 /// The keys behind the argument at `first`, which says how many they are.
 pub(crate) const fn counted_keys(first: u8, flags: &'static str) -> KeySpec {
-    KeySpec { first, last: 0, step: 1, flags, is_counted: true }
+    KeySpec { is_counted: true, ..keys(first, 0, 1, flags) }
+}
+
+/// The keys behind the word `keyword`, which is looked for from `first` on; with `limit` 2 the first half of what is there.
+pub(crate) const fn keys_behind(
+    keyword: &'static str,
+    first: u8,
+    last: i8,
+    limit: u8,
+    flags: &'static str,
+) -> KeySpec {
+    KeySpec { keyword, limit, ..keys(first, last, 1, flags) }
 }
 
 /// The keys that start at `first`; see [`KeySpec`].
 pub(crate) const fn keys(first: u8, last: i8, step: u8, flags: &'static str) -> KeySpec {
-    KeySpec { first, last, step, flags, is_counted: false }
+    KeySpec { first, last, step, flags, is_counted: false, keyword: "", limit: 0 }
 }
 
 /// What a command runs over.

@@ -236,12 +236,14 @@ fn run_data(
         Resumed::Runs(turn) => turn,
         Resumed::Ended(result) => return result,
     };
+    let waiter = turn.as_ref().map(|turn| Arc::clone(&turn.waiter));
+    let args = waiter.as_ref().map_or(request.args, |waiter| waiter.args.view(&[]));
     let mut prepared = session.take_prepared();
     let one;
     let many;
     let keys: &[KeyRef<'_>] = match entry.command.keys {
         [] => &[],
-        [spec] if spec.last == 0 && !spec.is_counted && !matches!(entry.command.kind, Kind::Across(_)) => {
+        [spec] if spec.is_one() && !matches!(entry.command.kind, Kind::Across(_)) => {
             one = [KeyRef { db: session.db, key: request.args.get(spec.first.into()) }];
             &one
         }
@@ -259,7 +261,7 @@ fn run_data(
     let scope = scope_of(entry, request, keys);
     let Caller { db, resp3, uses } = session.caller();
     let ready = if blocks { Ready::Waits } else { Ready::AnswersAtOnce };
-    let step = Step { handler: run, args: request.args, db, resp3, ready };
+    let step = Step { handler: run, args, db, resp3, ready };
     let plan = Plan {
         scope,
         prepared: &prepared,
@@ -271,8 +273,8 @@ fn run_data(
     let mut copies = session.take_copies();
     let body = Single { step, stored: entry.command.stored };
     match server.runner().run(&body, plan, &mut copies, out) {
-        Ok((Answered { blocked: Some(timeout), .. }, _)) => {
-            blocked::wait(server, session, (entry, run), request, (timeout, turn), out)
+        Ok((Answered { blocked: Some(wait), .. }, _)) => {
+            blocked::wait(server, session, (entry, run), request, (*wait, turn), out)
         }
         Ok((answered, ticket)) => {
             blocked::end(server, session, turn);

@@ -4,9 +4,19 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use clock::Nanos;
+use resp::Args;
 use store::Stop;
 
 use crate::copies::Splice;
+
+/// How a command waits for an element.
+#[derive(Debug)]
+pub(crate) struct Wait {
+    /// How long; `None`: for ever.
+    pub(crate) timeout: Option<Duration>,
+    /// What it is run again with, if not with its own arguments.
+    pub(crate) again: Option<Args>,
+}
 
 /// The reply is written, or why not.
 pub(crate) type Outcome = Result<(), Failure>;
@@ -24,8 +34,8 @@ pub(crate) enum Failure {
     Make(Splice),
     /// Call again at this time, or when woken.
     Wait(Nanos),
-    /// It found nothing, and waits this long for something; for ever if it is `None`.
-    Blocked(Option<Duration>),
+    /// It found nothing, and waits for something.
+    Blocked(Box<Wait>),
 }
 
 impl From<Stop> for Failure {

@@ -23,8 +23,7 @@ const COMMANDS: &[&str] = &[
     // geography
     "geoadd geodist geohash geopos georadius georadius_ro georadiusbymember georadiusbymember_ro geosearch geosearchstore",
     // streams
-    "xack xackdel xadd xautoclaim xcfgset xclaim xdel xdelex xgroup xinfo xlen xpending xrange xread xreadgroup xrevrange \
-     xsetid xtrim",
+    "xackdel xcfgset xdelex",
     // vector sets
     "vadd vcard vdim vemb vgetattr vinfo vismember vlinks vrandmember vrange vrem vsetattr vsim",
     // messages

@@ -72,6 +72,7 @@ pub mod settings;
 mod slowlog;
 mod stats;
 mod strangers;
+mod stream;
 mod subscriptions;
 mod table;
 mod traffic;

@@ -69,9 +69,9 @@ impl Lines {
         self.next_turn
     }
 
-    /// Whether a client waits.
-    pub(crate) fn has(&self, client: u64) -> bool {
-        self.waiters.contains_key(&client)
+    /// The command of a client that waits.
+    pub(crate) fn of(&self, client: u64) -> Option<Arc<Waiter>> {
+        self.waiters.get(&client).cloned()
     }
 
     /// Puts a command in line.

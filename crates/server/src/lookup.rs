@@ -122,7 +122,7 @@ const fn hash(name: &[u8]) -> usize {
 }
 
 /// At least four times as many as there are commands.
-const SLOTS: usize = 2048;
+const SLOTS: usize = 4096;
 
 /// Longer names are nobody's.
 const NAME_BYTES_MAX: usize = 32;

@@ -3,7 +3,7 @@
 //! ```text
 //!  | "EVK" | version u8 = 1 | kind u8 | value | crc32c of all before, u32 little-endian |
 //!
-//!  kind 1 string: its bytes     2 hash, 3 set, 4 list, 5 sorted set: all elements (`store::Packed::dump`), one or more
+//!  kind 1 string: its bytes     2 hash, 3 set, 4 list, 5 sorted set, 6 stream: all elements (`store::Packed::dump`), one or more
 //! ```
 //!
 //! Not Redis's RDB payload: neither server takes the other's, and the checksum says so.
@@ -28,6 +28,7 @@ pub(crate) const fn head(kind: ValueKind) -> [u8; 5] {
         ValueKind::Set => 3,
         ValueKind::List => 4,
         ValueKind::SortedSet => 5,
+        ValueKind::Stream => 6,
     };
     [b'E', b'V', b'K', 1, kind]
 }
@@ -50,7 +51,14 @@ pub(crate) fn seal(value: &[u8], rest: &mut [u8]) {
 /// Type and value in a payload of DUMP; `None` for everything else, whatever its bytes.
 pub(crate) fn decode(payload: &[u8]) -> Option<(ValueKind, &[u8])> {
     let (body, stored) = payload.split_last_chunk::<CRC_BYTES>()?;
-    let kinds = [ValueKind::String, ValueKind::Hash, ValueKind::Set, ValueKind::List, ValueKind::SortedSet];
+    let kinds = [
+        ValueKind::String,
+        ValueKind::Hash,
+        ValueKind::Set,
+        ValueKind::List,
+        ValueKind::SortedSet,
+        ValueKind::Stream,
+    ];
     let found = kinds.into_iter().find_map(|kind| Some((kind, body.strip_prefix(&head(kind))?)))?;
     (crc(body) == u32::from_le_bytes(*stored)).then_some(found)
 }

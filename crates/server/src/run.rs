@@ -19,13 +19,12 @@
 //! Out of scope: what a stopped request does next (`executor`), who has which keys (`store`).
 
 use std::cell::{Cell, RefCell};
-use std::time::Duration;
 
 use resp::{ArgsView, Writer};
 use store::{Access, KeyRef, Large, Moment, Prepared, Reserved, Scope, Stop, Store, Wanted, Workspace};
 use ticket::Ticket;
 
-use crate::call::{Attachments, Data, DataFn, Failure};
+use crate::call::{Attachments, Data, DataFn, Failure, Wait};
 use crate::command::Kind;
 use crate::copies::{Copied, Copies, Splice, Stored};
 use crate::lookup::Entry;
@@ -123,8 +122,8 @@ pub(crate) struct Answered {
     pub(crate) lookups: (u32, u32),
     /// Large values of the reply, in order.
     pub(crate) attached: Attachments,
-    /// There is no reply: it found nothing, and waits, so long if that is bounded.
-    pub(crate) blocked: Option<Option<Duration>>,
+    /// There is no reply: it found nothing, and waits.
+    pub(crate) blocked: Option<Box<Wait>>,
 }
 
 /// A single command.
@@ -266,8 +265,8 @@ impl Within<'_, '_> {
         match outcome {
             Ok(()) => Ok(Answered { failed: false, lookups, attached, blocked: None }),
             Err(failure @ (Failure::Stop(_) | Failure::Make(_))) => Err((number, failure)),
-            Err(Failure::Blocked(timeout)) => {
-                Ok(Answered { lookups, blocked: Some(timeout), ..Answered::default() })
+            Err(Failure::Blocked(wait)) => {
+                Ok(Answered { lookups, blocked: Some(wait), ..Answered::default() })
             }
             Err(failure) => {
                 out.truncate(start);

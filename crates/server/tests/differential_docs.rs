@@ -23,6 +23,7 @@ const LISTED: &[(&str, &str)] = &[
     ("fcall key specs", "without the note in it: no client reads that"),
     ("fcall_ro key specs", "without the note in it: no client reads that"),
     ("getex key specs", "without the note in it: no client reads that"),
+    ("xadd key specs", "without the note in it: no client reads that"),
     ("zrank arguments", "WITHSCORE is newer"),
     ("zrank arity", "WITHSCORE is newer"),
     ("zrank history", "WITHSCORE is newer"),

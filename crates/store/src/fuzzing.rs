@@ -6,7 +6,7 @@ use vfs::{OpenOptions, SimDisk, Vfs};
 
 use crate::log::checkpoint_file;
 use crate::log::fold::{put_part, split_part};
-use crate::packed::{self, Edit, ListEdit, Packed, Shape};
+use crate::packed::{self, Edit, ListEdit, OrderedEdit, Packed, Shape};
 use crate::record::{self, Payload};
 use crate::staging;
 
@@ -50,8 +50,10 @@ pub fn record(kind: u8, payload: &[u8]) -> bool {
 
 /// Reads all of a collection, takes some elements out and folds the same.
 fn read_and_change(packed: Packed<'_>) {
-    if packed.shape() == Shape::List {
-        return read_and_change_list(packed);
+    match packed.shape() {
+        Shape::List => return read_and_change_list(packed),
+        Shape::Ordered => return read_and_change_ordered(packed),
+        Shape::Map | Shape::Set | Shape::Scored => {}
     }
     let mut edit = Edit::new(packed);
     for at in 0..packed.len() {
@@ -88,6 +90,25 @@ fn read_and_change_list(packed: Packed<'_>) {
     assert_eq!(folded.as_ref(), Some(&changed));
     let elements: Vec<&[u8]> = Packed::new(Shape::List, &changed).iter().map(|(value, _)| value).collect();
     assert_eq!(elements, edit.iter().collect::<Vec<_>>());
+}
+
+/// The same with an ordered map.
+fn read_and_change_ordered(packed: Packed<'_>) {
+    let mut edit = OrderedEdit::new(packed);
+    for at in 0..packed.len() {
+        let (key, value) = packed.element(at);
+        assert_eq!(packed.place_of(key), Some(at), "each is found");
+        match at % 3 {
+            0 => _ = edit.delete(key),
+            1 => edit.put(&[key, b"+"].concat(), value),
+            _ => edit.put(key, b"changed"),
+        }
+    }
+    let changed = edit.encode();
+    assert!(Packed::check(Shape::Ordered, &changed));
+    let unchanged = OrderedEdit::new(packed).encode();
+    let folded = packed::fold(Shape::Ordered, &unchanged, &[edit.operations()]);
+    assert_eq!(folded.as_ref(), Some(&changed));
 }
 
 /// Decodes the image of a prepared transaction; returns whether it is one.

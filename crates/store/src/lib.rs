@@ -61,7 +61,7 @@ pub use large::Large;
 pub use log::LogReport;
 pub use memory::{MemoryReport, Reserved};
 pub use options::{Durability, EngineKind, Hooks, Options};
-pub use packed::{Edit, Element, Form, ListEdit, Packed, Shape, load, score_of};
+pub use packed::{Edit, Element, Form, ListEdit, OrderedEdit, Packed, Shape, dump, load, score_of};
 pub use prepared::{Prepared, Wanted};
 pub use salvage::{Salvaged, salvage};
 pub use staging::{Halted, PreparedBranch, Staging, Workspace};

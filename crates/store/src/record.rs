@@ -18,6 +18,7 @@
 //!  8 SET            packed entries                                   the key is this set
 //!  9 LIST           packed entries                                   the key is this list
 //! 10 SORTED_SET     packed entries                                   the key is this sorted set
+//! 11 STREAM         packed entries                                   the key is this stream
 //! 19 CHANGE         base_seq u64 | operations, one or more (`packed`)
 //!                                                                    the collection of effect base_seq after these operations
 //!
@@ -46,7 +47,8 @@ use crate::time::{CEILINGS_MAX, Ceiling, ClockRecord};
 use crate::value::ValueKind;
 
 /// Version of what this code writes; the manifest states it. 1: from CLOCK on (the folders before state none). 2: from HASH, SET and
-/// CHANGE on. 3: from LIST and SORTED_SET on.
+/// CHANGE on. 3: from LIST, SORTED_SET and
+/// STREAM on.
 const VERSION: u16 = 3;
 /// The oldest version that understands it.
 const READER_VERSION_MIN: u16 = 3;
@@ -74,6 +76,8 @@ pub(crate) const SET: u8 = 8;
 pub(crate) const LIST: u8 = 9;
 /// The key is a sorted set.
 pub(crate) const SORTED_SET: u8 = 10;
+/// The key is a stream.
+pub(crate) const STREAM: u8 = 11;
 /// Some elements of a collection.
 pub(crate) const CHANGE: u8 = 19;
 /// Another live key had the same 48 bits.
@@ -150,6 +154,7 @@ const KINDS: [Option<Role>; 32] = {
     kinds[HASH as usize] = Some(Role::Base(collection!(ValueKind::Hash, Shape::Map)));
     kinds[SET as usize] = Some(Role::Base(collection!(ValueKind::Set, Shape::Set)));
     kinds[LIST as usize] = Some(Role::Base(collection!(ValueKind::List, Shape::List)));
+    kinds[STREAM as usize] = Some(Role::Base(collection!(ValueKind::Stream, Shape::Ordered)));
     kinds[SORTED_SET as usize] = Some(Role::Base(collection!(ValueKind::SortedSet, Shape::Scored)));
     kinds[REMOVED as usize] = Some(Role::Removal);
     kinds[EXPIRY as usize] = Some(Role::Delta(Changes::Expiry));
@@ -199,6 +204,7 @@ pub(crate) fn kind_of(value: ValueKind) -> u8 {
         ValueKind::Set => SET,
         ValueKind::List => LIST,
         ValueKind::SortedSet => SORTED_SET,
+        ValueKind::Stream => STREAM,
     }
 }
 

@@ -52,6 +52,8 @@ pub enum ValueKind {
     List,
     /// Distinct members ordered by their scores.
     SortedSet,
+    /// Entries ordered by their identifiers, and groups that read them.
+    Stream,
 }
 
 impl ValueKind {
@@ -72,6 +74,7 @@ impl ValueKind {
             Self::Set => "set",
             Self::List => "list",
             Self::SortedSet => "zset",
+            Self::Stream => "stream",
         }
     }
 }

@@ -11,9 +11,8 @@ use std::time::Duration;
 
 use clock::Nanos;
 
-use super::recorder::Recorder;
+use super::recorder::{Recorder, Tally};
 use super::source::Source;
-use super::tally::Tally;
 use super::target::Protocol;
 
 #[derive(Debug)]

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Driver, Loop};
-use crate::handle::Post;
-use crate::mailbox::relocate;
+use crate::mailbox::{Post, relocate};
 use crate::peer::Peer;
 use crate::pool::Pool;
 use crate::slots::Slots;
@@ -100,7 +99,6 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
         self.stats.connections.fetch_sub(1, Ordering::Relaxed);
         shared.stats[to].moves_in.fetch_add(1, Ordering::Relaxed);
         shared.stats[to].connections.fetch_add(1, Ordering::Relaxed);
-        let connection = Arc::clone(&peer.connection);
-        relocate(&shared.mailboxes, &connection, peer, (self.index, to));
+        relocate(&shared.mailboxes, peer, self.index, to);
     }
 }

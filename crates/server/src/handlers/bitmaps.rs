@@ -95,8 +95,11 @@ pub(crate) fn bitcount(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wr
         2 => 0..bytes.len() as u64 * 8,
         4 | 5 => {
             let (start, end) = (integer(args.get(2))?, integer(args.get(3))?);
-            let unit = unit(args.try_get(4))?;
-            if start < 0 && end < 0 && start > end { 0..0 } else { bit_range(start, end, unit, bytes.len()) }
+            if start < 0 && end < 0 && start > end {
+                0..0
+            } else {
+                bit_range(start, end, unit(args.try_get(4))?, bytes.len())
+            }
         }
         _ => return Err(text::SYNTAX.into()),
     };

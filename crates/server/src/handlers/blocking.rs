@@ -7,7 +7,7 @@ use store::ValueKind;
 
 use super::args::{count, is, option_value};
 use super::elements::read_to_change;
-use crate::call::{Data, Failure, Outcome, text};
+use crate::call::{Data, Failure, Outcome, Wait, text};
 use crate::decimal;
 use crate::ready::Ready;
 
@@ -56,7 +56,7 @@ impl Data<'_, '_> {
             }
             return Ok(());
         }
-        Err(Failure::Blocked(timeout))
+        Err(Failure::Blocked(Box::new(Wait { timeout, again: None })))
     }
 }
 
@@ -71,6 +71,13 @@ pub(super) fn timeout(arg: &[u8]) -> Result<Option<Duration>, Failure> {
     }
     // Redis counts in milliseconds, and rounds up.
     let millis = (seconds * 1_000.0).ceil() as u64;
+    Ok((millis > 0).then(|| Duration::from_millis(millis)))
+}
+
+/// How long to wait, given in milliseconds; `None`: for ever.
+pub(super) fn millis(arg: &[u8]) -> Result<Option<Duration>, Failure> {
+    let millis = resp::parse_i64(arg).ok_or("ERR timeout is not an integer or out of range")?;
+    let millis = u64::try_from(millis).map_err(|_| "ERR timeout is negative")?;
     Ok((millis > 0).then(|| Duration::from_millis(millis)))
 }
 

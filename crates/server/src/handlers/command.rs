@@ -49,8 +49,8 @@ fn write_info(table: &'static Table, entry: &Entry, out: &mut Writer<'_>) {
     out.array(10);
     out.bulk(command.name.as_bytes());
     out.integer(command.arity.into());
-    let is_counted = command.keys.iter().any(|spec| spec.is_counted);
-    let flags: Vec<&str> = command.flags.names().chain(is_counted.then_some("movablekeys")).collect();
+    let moves = command.keys.iter().any(|spec| spec.is_counted || !spec.keyword.is_empty());
+    let flags: Vec<&str> = command.flags.names().chain(moves.then_some("movablekeys")).collect();
     out.set(flags.len());
     flags.iter().for_each(|flag| out.simple(flag));
     out.integer(first);
@@ -70,7 +70,7 @@ fn write_info(table: &'static Table, entry: &Entry, out: &mut Writer<'_>) {
 /// First key, last key and step, as clients knew them before there were key specs.
 fn span(specs: &[KeySpec]) -> (i64, i64, i64) {
     // keys that are counted are not in this triple
-    let fixed = || specs.iter().filter(|spec| !spec.is_counted);
+    let fixed = || specs.iter().filter(|spec| !spec.is_counted && spec.keyword.is_empty());
     let last_of = |spec: &KeySpec| {
         let last = i64::from(spec.last);
         if last < 0 { last } else { i64::from(spec.first) + last }
@@ -89,10 +89,19 @@ fn write_spec(spec: &KeySpec, out: &mut Writer<'_>) {
     out.bulk(b"begin_search");
     out.map(2);
     out.bulk(b"type");
-    out.bulk(b"index");
-    out.bulk(b"spec");
-    out.map(1);
-    out.bulk(b"index");
+    if spec.keyword.is_empty() {
+        out.bulk(b"index");
+        out.bulk(b"spec");
+        out.map(1);
+        out.bulk(b"index");
+    } else {
+        out.bulk(b"keyword");
+        out.bulk(b"spec");
+        out.map(2);
+        out.bulk(b"keyword");
+        out.bulk(spec.keyword.as_bytes());
+        out.bulk(b"startfrom");
+    }
     out.integer(spec.first.into());
     out.bulk(b"find_keys");
     out.map(2);
@@ -115,7 +124,7 @@ fn write_spec(spec: &KeySpec, out: &mut Writer<'_>) {
     out.bulk(b"keystep");
     out.integer(spec.step.into());
     out.bulk(b"limit");
-    out.integer(0);
+    out.integer(spec.limit.into());
 }
 
 pub(crate) fn docs(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {

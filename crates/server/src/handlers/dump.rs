@@ -15,7 +15,7 @@ pub(crate) fn dump(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
     data.count_lookup(found.is_some());
     if let Some(shape) = found.and_then(|found| found.kind.shape()) {
         let found = found.expect("it has a shape");
-        let elements = Packed::new(shape, found.value).dump();
+        let elements = store::dump(Packed::new(shape, found.value));
         data.admit_reply(elements.len())?;
         out.bulk(&sealed([&head(found.kind)[..], &elements].concat()));
         return Ok(());

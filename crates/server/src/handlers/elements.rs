@@ -152,7 +152,7 @@ pub(crate) fn scan_reply(
             match packed.shape() {
                 Shape::Map => items.push(value.into()),
                 Shape::Scored => items.push(resp::double_text(score_of(value)).into_bytes().into()),
-                Shape::Set | Shape::List => {}
+                Shape::Set | Shape::List | Shape::Ordered => {}
             }
         }
     }

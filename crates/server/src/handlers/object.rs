@@ -27,6 +27,7 @@ pub(crate) fn encoding_of(found: &Found<'_>) -> &'static str {
                 Shape::Map | Shape::Set => "hashtable",
                 Shape::List => "quicklist",
                 Shape::Scored => "skiplist",
+                Shape::Ordered => "stream",
             },
         };
     }

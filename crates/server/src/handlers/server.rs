@@ -8,6 +8,7 @@ use std::time::Duration;
 use resp::{ArgsView, Writer};
 
 use super::args::{integer, is, small_integer};
+use super::blocking::millis;
 use crate::call::{Failure, Outcome, text};
 use crate::control::Control;
 use crate::server::ShutdownKind;
@@ -47,13 +48,6 @@ pub(crate) fn lastsave(control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut
     Ok(())
 }
 
-/// A timeout in milliseconds; 0 waits for ever.
-fn timeout(arg: &[u8]) -> Result<Duration, Failure> {
-    let millis = integer(arg).map_err(|_| "ERR timeout is not an integer or out of range")?;
-    let millis = u64::try_from(millis).map_err(|_| "ERR timeout is negative")?;
-    Ok(if millis == 0 { Duration::MAX } else { Duration::from_millis(millis) })
-}
-
 /// Parks until the timeout is over or CLIENT UNBLOCK came; then the handler goes on.
 fn block(control: &mut Control<'_>, timeout: Duration) -> Outcome {
     let now = control.now;
@@ -77,7 +71,7 @@ fn block(control: &mut Control<'_>, timeout: Duration) -> Outcome {
 /// There are no replicas: who wants one waits in vain, as Redis has it.
 pub(crate) fn wait(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let replicas = integer(args.get(1))?;
-    let timeout = timeout(args.get(2))?;
+    let timeout = millis(args.get(2))?.unwrap_or(Duration::MAX);
     if replicas > 0 && !control.in_exec {
         block(control, timeout)?;
     }
@@ -87,7 +81,7 @@ pub(crate) fn wait(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writ
 
 pub(crate) fn waitaof(control: &mut Control<'_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let (local, replicas) = (small_integer(args.get(1))?, small_integer(args.get(2))?);
-    let timeout = timeout(args.get(3))?;
+    let timeout = millis(args.get(3))?.unwrap_or(Duration::MAX);
     if !(0..=1).contains(&local) || replicas < 0 {
         return Err(text::OUT_OF_RANGE.into());
     }

@@ -11,6 +11,7 @@ mod scripts;
 mod server;
 mod sets;
 mod sorted_sets;
+mod streams;
 mod strings;
 mod transactions;
 mod tx;
@@ -31,7 +32,7 @@ pub(crate) fn handler(entry: &Entry) -> Handler {
 }
 
 /// All rows, group by group.
-const GROUPS: [&[Row]; 13] = [
+const GROUPS: [&[Row]; 14] = [
     connection::ROWS,
     keys::ROWS,
     strings::ROWS,
@@ -40,6 +41,7 @@ const GROUPS: [&[Row]; 13] = [
     sets::ROWS,
     lists::ROWS,
     sorted_sets::ROWS,
+    streams::ROWS,
     transactions::ROWS,
     pubsub::ROWS,
     scripts::ROWS,

@@ -13,6 +13,7 @@ mod observed;
 mod pipelines;
 mod scripts;
 mod sessions;
+mod streams;
 mod tx;
 mod tx_sql;
 

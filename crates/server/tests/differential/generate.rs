@@ -104,7 +104,7 @@ impl Generator {
             let rare =
                 matches!(name, "flushall" | "flushdb" | "reset" | "hello" | "keys" | "scan" | "command|info");
             // Those that wait take a millisecond each.
-            if is_blocking(name) && self.below(4) > 0 {
+            if (is_blocking(name) || name.starts_with("xread")) && self.below(4) > 0 {
                 continue;
             }
             if (rare && self.below(20) > 0) || EXCUSED.iter().any(|(excused, _)| *excused == name) {
@@ -140,6 +140,9 @@ impl Generator {
                     | "zincrby"
                     | "zrank"
                     | "zrevrank"
+                    | "xread"
+                    | "xreadgroup"
+                    | "xclaim"
             )
             || is_blocking(name)
             || name.starts_with("debug")
@@ -176,9 +179,11 @@ impl Generator {
     }
 
     fn key(&mut self) -> Vec<u8> {
-        self.pick(&["a", "b", "c", "d", "e", "", "key:1", "key:2", "k\r\nx", "h1", "s1", "l1", "z1", "b1"])
-            .as_bytes()
-            .to_vec()
+        self.pick(&[
+            "a", "b", "c", "d", "e", "", "key:1", "key:2", "k\r\nx", "h1", "s1", "l1", "z1", "b1", "x1",
+        ])
+        .as_bytes()
+        .to_vec()
     }
 
     fn number(&mut self) -> Vec<u8> {
@@ -311,6 +316,9 @@ impl Generator {
         if let Some(words) = self.sorted_set_command(name, words.clone()) {
             return words;
         }
+        if let Some(words) = self.stream_command(name, words.clone()) {
+            return words;
+        }
         if let Some(words) = self.bit_command(name, words.clone()) {
             return words;
         }
@@ -405,6 +413,187 @@ impl Generator {
             _ => return None,
         }
         Some(words)
+    }
+
+    fn id(&mut self) -> Vec<u8> {
+        match self.below(16) {
+            0 => self
+                .pick(&["0", "0-0", "x", "", "5-", "18446744073709551615-18446744073709551615", "3"])
+                .into(),
+            _ => format!("{}-{}", self.below(30), self.below(3)).into_bytes(),
+        }
+    }
+
+    fn id_bound(&mut self) -> Vec<u8> {
+        match self.below(4) {
+            0 => self.pick(&["-", "+", "(0-0", "(18446744073709551615-18446744073709551615"]).into(),
+            1 => [b"(".to_vec(), self.id()].concat(),
+            _ => self.id(),
+        }
+    }
+
+    fn group(&mut self) -> Vec<u8> {
+        self.pick(&["g1", "g1", "g2", "none"]).into()
+    }
+
+    fn consumer(&mut self) -> Vec<u8> {
+        self.pick(&["c1", "c2", "c3"]).into()
+    }
+
+    /// MAXLEN and MINID, or what is none.
+    fn trim(&mut self, words: &mut Words) {
+        words.push(self.pick(&["MAXLEN", "maxlen", "MINID", "LIMIT"]).into());
+        if self.below(3) == 0 {
+            words.push(self.pick(&["=", "~", "="]).into());
+        }
+        words.push(if self.below(2) == 0 { self.below(8).to_string().into() } else { self.id() });
+        if self.below(6) == 0 {
+            words.extend([b"LIMIT".to_vec(), self.small()]);
+        }
+    }
+
+    /// Commands on streams. Their time is not that of a clock: identifiers are given.
+    fn stream_command(&mut self, name: &str, mut words: Words) -> Option<Words> {
+        if !name.starts_with('x') {
+            return None;
+        }
+        if self.below(40) == 0 {
+            // Identifiers only grow: now and then a stream begins anew.
+            return Some(vec![b"DEL".to_vec(), self.key_of("x")]);
+        }
+        let idle = self.pick(&["0", "0", "0", "1000000000", "-1", "x"]);
+        match name {
+            "xread" | "xreadgroup" => {
+                self.stream_read(name == "xreadgroup", &mut words);
+                return Some(words);
+            }
+            _ => words.push(self.key_of("x")),
+        }
+        if name.starts_with("xgroup") || GROUP_COMMANDS.contains(&name) {
+            return self.group_command(name, idle, words);
+        }
+        match name {
+            "xlen" | "xinfo|groups" => {}
+            "xinfo|stream" => {
+                if self.below(4) == 0 {
+                    words.push(b"x".to_vec());
+                }
+            }
+            "xinfo|consumers" => words.push(self.group()),
+            "xadd" => {
+                if self.below(4) == 0 {
+                    self.trim(&mut words);
+                }
+                self.options(&mut words, &["NOMKSTREAM"]);
+                let id = self.id();
+                let any = [id.clone(), id, format!("{}-*", self.below(30)).into_bytes()];
+                words.push(any[self.below(3) as usize].clone());
+                return Some(self.repeat(words, 2, |g, words| words.extend([g.element(), g.value()])));
+            }
+            "xdel" => return Some(self.repeat(words, 3, |g, words| words.push(g.id()))),
+            "xtrim" => self.trim(&mut words),
+            "xrange" | "xrevrange" => {
+                words.extend([self.id_bound(), self.id_bound()]);
+                if self.below(3) == 0 {
+                    words.extend([b"COUNT".to_vec(), self.small()]);
+                }
+            }
+            "xsetid" => {
+                words.push(self.id());
+                if self.below(3) == 0 {
+                    words.extend([
+                        b"ENTRIESADDED".to_vec(),
+                        self.small(),
+                        b"MAXDELETEDID".to_vec(),
+                        self.id(),
+                    ]);
+                }
+            }
+            _ => return None,
+        }
+        Some(words)
+    }
+
+    /// Commands on groups of a stream.
+    fn group_command(&mut self, name: &str, idle: &str, mut words: Words) -> Option<Words> {
+        match name {
+            "xgroup|create" | "xgroup|setid" => {
+                words.push(self.group());
+                words.push(if self.below(2) == 0 { b"$".to_vec() } else { self.id() });
+                if name == "xgroup|create" && self.below(3) == 0 {
+                    words.push(b"MKSTREAM".to_vec());
+                }
+                if self.below(4) == 0 {
+                    words.extend([b"ENTRIESREAD".to_vec(), self.small()]);
+                }
+            }
+            "xgroup|destroy" => words.push(self.group()),
+            "xgroup|createconsumer" | "xgroup|delconsumer" => words.extend([self.group(), self.consumer()]),
+            "xack" => {
+                words.push(self.group());
+                return Some(self.repeat(words, 3, |g, words| words.push(g.id())));
+            }
+            "xpending" => {
+                words.push(self.group());
+                if self.below(2) == 0 {
+                    if self.below(4) == 0 {
+                        words.extend([b"IDLE".to_vec(), idle.into()]);
+                    }
+                    words.extend([self.id_bound(), self.id_bound(), self.small()]);
+                    if self.below(3) == 0 {
+                        words.push(self.consumer());
+                    }
+                }
+            }
+            "xclaim" => {
+                words.extend([self.group(), self.consumer(), idle.into()]);
+                words = self.repeat(words, 2, |g, words| words.push(g.id()));
+                self.options(&mut words, &["FORCE", "JUSTID", "force", "x"]);
+                if self.below(4) == 0 {
+                    words.extend([b"RETRYCOUNT".to_vec(), self.small()]);
+                }
+                if self.below(6) == 0 {
+                    words.extend([b"LASTID".to_vec(), self.id()]);
+                }
+            }
+            "xautoclaim" => {
+                words.extend([self.group(), self.consumer(), idle.into(), self.id_bound()]);
+                if self.below(3) == 0 {
+                    words.extend([b"COUNT".to_vec(), self.small()]);
+                }
+                self.options(&mut words, &["JUSTID"]);
+            }
+            _ => return None,
+        }
+        Some(words)
+    }
+
+    fn stream_read(&mut self, of_group: bool, words: &mut Words) {
+        if of_group && self.below(20) > 0 {
+            words.extend([b"GROUP".to_vec(), self.group(), self.consumer()]);
+        }
+        if self.below(2) == 0 {
+            words.extend([b"COUNT".to_vec(), self.pick(&["1", "2", "0", "-1", "x"]).into()]);
+        }
+        if self.below(2) == 0 {
+            words.extend([b"BLOCK".to_vec(), self.pick(&["1", "1", "2", "x", "-1"]).into()]);
+        }
+        if self.below(8) == 0 {
+            words.push(self.pick(&["NOACK", "x"]).into());
+        }
+        words.push(b"STREAMS".to_vec());
+        let count = 1 + self.below(2);
+        (0..count).for_each(|_| words.push(self.key_of("x")));
+        for _ in 0..count {
+            let id = self.id();
+            words.push(match self.below(4) {
+                0 => b"$".to_vec(),
+                1 if of_group => id,
+                _ if of_group => b">".to_vec(),
+                1 => b">".to_vec(),
+                _ => id,
+            });
+        }
     }
 
     /// Commands on bits and HyperLogLogs.
@@ -815,7 +1004,7 @@ impl Generator {
                 if self.below(4) == 0 {
                     words.extend([
                         b"TYPE".to_vec(),
-                        self.pick(&["string", "hash", "STRING", "list", "zset"]).into(),
+                        self.pick(&["string", "hash", "STRING", "list", "zset", "stream"]).into(),
                     ]);
                 }
             }
@@ -899,6 +1088,9 @@ impl Generator {
         Some(words)
     }
 }
+
+/// Commands on groups of a stream, but XGROUP's own.
+const GROUP_COMMANDS: [&str; 4] = ["xack", "xpending", "xclaim", "xautoclaim"];
 
 /// Commands that are sent by their name alone.
 const BARE: [&str; 27] = [

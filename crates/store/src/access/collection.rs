@@ -1,4 +1,4 @@
-//! Collections: hashes, sets, lists and sorted sets, each one value (`packed`) of which small parts change.
+//! Collections: hashes, sets, lists, sorted sets and streams, each one value (`packed`) of which small parts change.
 //!
 //! ```text
 //! HASH { a: 1, ... }  <-  CHANGE put b = 2  <-  CHANGE delete a, put c = 3       each names the state it builds on
@@ -18,7 +18,7 @@
 use crate::error::Stop;
 use crate::large::Bytes;
 use crate::object::Object;
-use crate::packed::{Edit, ListEdit, Packed, Shape};
+use crate::packed::{Edit, ListEdit, OrderedEdit, Packed, Shape};
 use crate::record;
 use crate::time::Deadline;
 use crate::value::{Found, ValueKind};
@@ -40,9 +40,38 @@ impl ValueKind {
             Self::Set => Some(Shape::Set),
             Self::List => Some(Shape::List),
             Self::SortedSet => Some(Shape::Scored),
+            Self::Stream => Some(Shape::Ordered),
         }
     }
 }
+
+/// A way to change collections.
+trait Editing {
+    type Of<'a>;
+
+    fn begin(packed: Packed<'_>) -> Self::Of<'_>;
+
+    /// What the collection has become, `None` if nothing is left of it, and by which operations; `None` if it is as it was.
+    fn end(edit: Self::Of<'_>) -> Option<(Option<Vec<u8>>, Vec<u8>)>;
+}
+
+macro_rules! editing {
+    ($($edit:ident),*) => {$(
+        impl Editing for $edit<'static> {
+            type Of<'a> = $edit<'a>;
+
+            fn begin(packed: Packed<'_>) -> $edit<'_> {
+                $edit::new(packed)
+            }
+
+            fn end(edit: $edit<'_>) -> Option<(Option<Vec<u8>>, Vec<u8>)> {
+                edit.is_changed().then(|| ((!edit.is_empty()).then(|| edit.encode()), edit.into_operations()))
+            }
+        }
+    )*};
+}
+
+editing!(Edit, ListEdit, OrderedEdit);
 
 impl Access<'_> {
     /// 16 bits of the keyed hash of an element: what [`Packed::find`] and [`Edit`] want to know.
@@ -82,18 +111,7 @@ impl Access<'_> {
         kind: ValueKind,
         change: impl FnOnce(&mut Edit<'_>) -> R,
     ) -> Result<Result<R, WrongType>, Stop> {
-        let (packed, expiry) = match self.to_change(db, key, kind)? {
-            Ok(found) => found,
-            Err(wrong) => return Ok(Err(wrong)),
-        };
-        let mut edit = Edit::new(packed);
-        let done = change(&mut edit);
-        if edit.is_changed() {
-            let value = (!edit.is_empty()).then(|| edit.encode());
-            let (was_empty, operations) = (packed.is_empty(), edit.into_operations());
-            self.end_change((db, key), (kind, expiry), (value, was_empty), operations)?;
-        }
-        Ok(Ok(done))
+        self.change::<Edit<'static>, R>(db, key, kind, change)
     }
 
     /// As [`Access::edit`], of a list.
@@ -106,16 +124,36 @@ impl Access<'_> {
         key: &[u8],
         change: impl FnOnce(&mut ListEdit<'_>) -> R,
     ) -> Result<Result<R, WrongType>, Stop> {
-        let kind = ValueKind::List;
+        self.change::<ListEdit<'static>, R>(db, key, ValueKind::List, change)
+    }
+
+    /// As [`Access::edit`], of a stream.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn edit_stream<R>(
+        &mut self,
+        db: u16,
+        key: &[u8],
+        change: impl FnOnce(&mut OrderedEdit<'_>) -> R,
+    ) -> Result<Result<R, WrongType>, Stop> {
+        self.change::<OrderedEdit<'static>, R>(db, key, ValueKind::Stream, change)
+    }
+
+    fn change<E: Editing, R>(
+        &mut self,
+        db: u16,
+        key: &[u8],
+        kind: ValueKind,
+        change: impl for<'e> FnOnce(&mut E::Of<'e>) -> R,
+    ) -> Result<Result<R, WrongType>, Stop> {
         let (packed, expiry) = match self.to_change(db, key, kind)? {
             Ok(found) => found,
             Err(wrong) => return Ok(Err(wrong)),
         };
-        let mut edit = ListEdit::new(packed);
+        let (was_empty, mut edit) = (packed.is_empty(), E::begin(packed));
         let done = change(&mut edit);
-        if edit.is_changed() {
-            let value = (!edit.is_empty()).then(|| edit.encode());
-            let (was_empty, operations) = (packed.is_empty(), edit.into_operations());
+        if let Some((value, operations)) = E::end(edit) {
             self.end_change((db, key), (kind, expiry), (value, was_empty), operations)?;
         }
         Ok(Ok(done))

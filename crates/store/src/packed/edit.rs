@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use hashbrown::HashTable;
 
-use super::{
+use super::entries::{
     Element, Form, Packed, Shape, by_score, offset_bytes, parse, put_header, put_varint, score_of,
     varint_bytes,
 };
@@ -209,7 +209,7 @@ impl<'a> Edit<'a> {
             Shape::Map => PUT,
             Shape::Set => ADD,
             Shape::Scored => SCORE,
-            Shape::List => unreachable!("lists are changed by ListEdit"),
+            Shape::List | Shape::Ordered => unreachable!("they have edits of their own"),
         }
     }
 
@@ -361,7 +361,7 @@ pub(super) fn fold(packed: Packed<'_>, changes: &[&[u8]]) -> Option<Vec<u8>> {
     Some(edit.encode())
 }
 
-/// See [`Packed::dump`].
+/// See [`super::dump`].
 pub(super) fn dump(packed: Packed<'_>) -> Vec<u8> {
     let (kind, mut out) = (Edit::new(Packed::empty(packed.shape)).kind_to_add(), Vec::new());
     packed.iter().for_each(|element| _ = put_operation(&mut out, kind, 0, element));

@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Form, Packed, Shape, offset_bytes, parse, put_header, put_varint, split_varint};
+use super::entries::{Form, Packed, Shape, offset_bytes, parse, put_header, put_varint, split_varint};
 
 /// A list that is being changed. What is done to it is noted as operations.
 #[derive(Debug)]
@@ -230,12 +230,7 @@ impl<'a> ListEdit<'a> {
                 .map(|(_, bytes)| *bytes as usize)
                 .sum();
         }
-        self.base_end(piece.from + piece.count) - self.base_end(piece.from)
-    }
-
-    /// Where in the base's entries element number `at` begins, or the last one ends.
-    fn base_end(&self, at: usize) -> usize {
-        if at == self.base.count { self.base.entries.len() } else { self.base.offset(at) }
+        self.base.end(piece.from + piece.count) - self.base.end(piece.from)
     }
 
     fn new_entry(&self, at: usize) -> &[u8] {
@@ -293,7 +288,7 @@ impl<'a> ListEdit<'a> {
                 (piece.from..piece.from + piece.count)
                     .for_each(|at| out.extend_from_slice(self.new_entry(at)));
             } else {
-                let (from, to) = (self.base_end(piece.from), self.base_end(piece.from + piece.count));
+                let (from, to) = (self.base.end(piece.from), self.base.end(piece.from + piece.count));
                 out.extend_from_slice(&self.base.entries[from..to]);
             }
         }
@@ -310,7 +305,7 @@ impl<'a> ListEdit<'a> {
                 at + *entry_bytes as usize
             });
         }
-        let first = self.base_end(piece.from);
+        let first = self.base.end(piece.from);
         (piece.from..piece.from + piece.count).for_each(|at| put(from + self.base.offset(at) - first));
         from + self.piece_bytes(piece)
     }
@@ -347,7 +342,7 @@ pub(super) fn fold(packed: Packed<'_>, changes: &[&[u8]]) -> Option<Vec<u8>> {
     Some(edit.encode())
 }
 
-/// See [`Packed::dump`].
+/// See [`super::dump`].
 pub(super) fn dump(packed: Packed<'_>) -> Vec<u8> {
     let mut edit = ListEdit::new(Packed::empty(Shape::List));
     packed.iter().for_each(|(value, _)| edit.push_back(value));

@@ -5,14 +5,15 @@
 //!  4 form u8               how Redis would keep it: 0 integers, 1 listpack, 2 hash table, skip list or quicklist
 //!  5 flags u8              bit 0 WIDE: offsets are u32
 //!  6 0 u16
-//!  8 tags                  u16 x count, not in a List: bits of the keyed hash of the element, to look for it without reading entries
+//!  8 tags                  u16 x count, not in a List or an Ordered: bits of the keyed hash of the element, to look for it without reading entries
 //!    offsets               u16 or u32 x count: where each entry begins in what follows, ascending, the first is 0
 //!    entries               Map: key_len varint | value_len varint | key | value        Set: key_len varint | key
 //!                          Scored: key_len varint | key | score f64                    List: value_len varint | value
+//!                          Ordered: as a Map
 //! ```
 //!
 //! Entries of a Map and of a Set are in the order in which they were added, those of a List as the list has them, those of a Scored by score,
-//! then by key. Numbers are little-endian; a varint has 7 bits a byte, the lowest first. A score is never NaN.
+//! then by key, those of an Ordered by key. Numbers are little-endian; a varint has 7 bits a byte, the lowest first. A score is never NaN.
 //! A change is logged as operations; those of one commit follow each other in one CHANGE:
 //!
 //! ```text
@@ -27,10 +28,13 @@
 //! 8 SET         index varint | value_len varint | value
 //! 9 REMOVE      index varint | count varint                                   as many from this index on
 //! 10 REMOVE_EQUAL  from_back u8 | count varint | value_len varint | value     the first elements, or the last, with this value
+//!
+//! 11 ENTRY      key_len varint | value_len varint | key | value               of an Ordered: the element is this
+//! 12 DROP       key_len varint | key                                          of an Ordered: the element is gone
 //! ```
 //!
 //! Invariants
-//!   1. Elements of a Map, a Set, and a Scored are distinct. What [`Packed::check`] accepts can be read without a panic; it does not look
+//!   1. Elements are distinct, but in a List. What [`Packed::check`] accepts can be read without a panic; it does not look
 //!      for doubles.
 //!   2. Folding the operations of an [`Edit`] or a [`ListEdit`] into what it began with gives what it ended with, byte by byte.
 //!
@@ -38,249 +42,32 @@
 //! and an eviction would each be a conversion, and memory would hold both).
 //! Out of scope: when a change is logged as operations (`access::collection`), what commands mean (`server`).
 
-use std::cmp::Ordering;
-
 mod edit;
+mod entries;
 mod list;
+mod ordered;
 
 pub use edit::Edit;
+pub use entries::{Element, Form, Packed, Shape, score_of};
 pub use list::ListEdit;
+pub use ordered::OrderedEdit;
 
-/// What entries consist of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
-    /// Keys with values.
-    Map,
-    /// Keys alone.
-    Set,
-    /// Keys with scores, by which they are ordered.
-    Scored,
-    /// Values alone, in an order of their own, and some perhaps several times.
-    List,
-}
-
-/// How Redis would keep a collection: what OBJECT ENCODING answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Form {
-    /// A few integers, ascending.
-    Integers,
-    /// A few short elements.
-    Listpack,
-    /// Anything.
-    Table,
-}
-
-/// A collection, to read.
-#[derive(Clone, Copy, Debug)]
-pub struct Packed<'a> {
-    shape: Shape,
-    form: Form,
-    is_wide: bool,
-    count: usize,
-    tags: &'a [u8],
-    offsets: &'a [u8],
-    entries: &'a [u8],
-}
-
-/// An element: key and value. A [`Shape::Set`] and a [`Shape::List`] have the key alone; in a [`Shape::Scored`] the value is the score
-/// ([`score_of`]).
-pub type Element<'a> = (&'a [u8], &'a [u8]);
-
-impl<'a> Packed<'a> {
-    /// An empty collection.
-    #[must_use]
-    pub fn empty(shape: Shape) -> Self {
-        let form = if shape == Shape::Set { Form::Integers } else { Form::Listpack };
-        Self { shape, form, is_wide: false, count: 0, tags: &[], offsets: &[], entries: &[] }
-    }
-
-    /// The collection in `bytes`.
-    ///
-    /// # Panics
-    /// When a later call reads what [`Packed::check`] would not have accepted. Values are checked when they are read from disk.
-    #[must_use]
-    pub fn new(shape: Shape, bytes: &'a [u8]) -> Self {
-        Self::split(shape, bytes).expect("checked when it was read, or encoded here")
-    }
-
-    fn split(shape: Shape, bytes: &'a [u8]) -> Option<Self> {
-        let (head, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
-        let count = usize::try_from(u32::from_le_bytes([head[0], head[1], head[2], head[3]])).ok()?;
-        let form = match head[4] {
-            0 => Form::Integers,
-            1 => Form::Listpack,
-            2 => Form::Table,
-            _ => return None,
-        };
-        let is_wide = head[5] & WIDE != 0;
-        if head[5] & !WIDE != 0 || head[6..] != [0, 0] {
-            return None;
-        }
-        let (tags, rest) = rest.split_at_checked(count.checked_mul(tag_bytes(shape))?)?;
-        let (offsets, entries) = rest.split_at_checked(count.checked_mul(offset_bytes(is_wide))?)?;
-        Some(Self { shape, form, is_wide, count, tags, offsets, entries })
-    }
-
-    /// Whether `bytes` are a collection of this shape.
-    #[must_use]
-    pub fn check(shape: Shape, bytes: &'a [u8]) -> bool {
-        let Some(packed) = Self::split(shape, bytes) else { return false };
-        let (mut end, mut former) = (0, None);
-        for at in 0..packed.len() {
-            let parsed = (packed.offset(at) == end)
-                .then(|| packed.entries.get(end..).and_then(|entry| parse(shape, entry)))
-                .flatten();
-            let Some((key, value, entry_bytes)) = parsed else { return false };
-            let element = (key, value);
-            if shape == Shape::Scored && former.is_some_and(|former| by_score(former, element).is_ge()) {
-                return false;
-            }
-            former = Some(element);
-            end += entry_bytes;
-        }
-        end == packed.entries.len()
-    }
-
-    /// Number of elements.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.count
-    }
-
-    /// Whether there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// What entries consist of.
-    #[must_use]
-    pub fn shape(&self) -> Shape {
-        self.shape
-    }
-
-    /// How Redis would keep it.
-    #[must_use]
-    pub fn form(&self) -> Form {
-        self.form
-    }
-
-    /// Element number `at`.
-    ///
-    /// # Panics
-    /// If there is none.
-    #[must_use]
-    pub fn element(&self, at: usize) -> Element<'a> {
-        let entry = &self.entries[self.offset(at)..];
-        let (key, value, _) = parse(self.shape, entry).expect("entries were checked");
-        (key, value)
-    }
-
-    /// The tag of element number `at`: 16 bits of its keyed hash.
-    ///
-    /// # Panics
-    /// If there is none.
-    #[must_use]
-    pub fn tag(&self, at: usize) -> u16 {
-        u16::from_le_bytes([self.tags[TAG_BYTES * at], self.tags[TAG_BYTES * at + 1]])
-    }
-
-    /// All elements, in their order.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = Element<'a>> + use<'a> {
-        let packed = *self;
-        (0..packed.len()).map(move |at| packed.element(at))
-    }
-
-    /// Which element `key`, whose hash has `tag`, is. Time grows with the number of elements: 2 B of each are read.
-    #[must_use]
-    pub fn find(&self, tag: u16, key: &[u8]) -> Option<usize> {
-        let wanted = tag.to_le_bytes();
-        let (tags, _) = self.tags.as_chunks::<TAG_BYTES>();
-        let mut from = 0;
-        while let Some(next) = tags[from..].iter().position(|found| *found == wanted) {
-            if self.element(from + next).0 == key {
-                return Some(from + next);
-            }
-            from += next + 1;
-        }
-        None
-    }
-
-    /// How many elements come before the first of which `is_before` is false; it must be true of all before that. Looks at few elements.
-    #[must_use]
-    pub fn partition_point(&self, is_before: impl Fn(Element<'a>) -> bool) -> usize {
-        let (mut low, mut high) = (0, self.count);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if is_before(self.element(middle)) { low = middle + 1 } else { high = middle }
-        }
-        low
-    }
-
-    /// The score of element number `at` of a [`Shape::Scored`].
-    ///
-    /// # Panics
-    /// If there is none.
-    #[must_use]
-    pub fn score(&self, at: usize) -> f64 {
-        score_of(self.element(at).1)
-    }
-
-    /// All elements as operations with tag 0: what means the same under any key of the hash. [`load`] reads it.
-    #[must_use]
-    pub fn dump(&self) -> Vec<u8> {
-        match self.shape {
-            Shape::List => list::dump(*self),
-            _ => edit::dump(*self),
-        }
-    }
-
-    fn offset(&self, at: usize) -> usize {
-        let bytes = offset_bytes(self.is_wide);
-        let field = &self.offsets[bytes * at..bytes * (at + 1)];
-        match *field {
-            [a, b] => u16::from_le_bytes([a, b]).into(),
-            [a, b, c, d] => u32::from_le_bytes([a, b, c, d]) as usize,
-            _ => unreachable!("offsets have 2 or 4 bytes"),
-        }
-    }
-}
-
-/// Key, value and size of the entry at the front of `bytes`.
-fn parse(shape: Shape, bytes: &[u8]) -> Option<(&[u8], &[u8], usize)> {
-    let (key_len, rest) = split_varint(bytes)?;
-    let (value_len, rest) = match shape {
-        Shape::Map => split_varint(rest)?,
-        Shape::Scored => (SCORE_BYTES, rest),
-        Shape::Set | Shape::List => (0, rest),
-    };
-    let (key, rest) = rest.split_at_checked(key_len)?;
-    let (value, rest) = rest.split_at_checked(value_len)?;
-    let is_number = shape != Shape::Scored || !score_of(value).is_nan();
-    is_number.then_some((key, value, bytes.len() - rest.len()))
-}
-
-/// The score that is the value of an element of a [`Shape::Scored`].
-///
-/// # Panics
-/// If it is none.
+/// All elements as operations with tag 0: what means the same under any key of the hash. [`load`] reads it.
 #[must_use]
-pub fn score_of(value: &[u8]) -> f64 {
-    f64::from_le_bytes(value.try_into().expect("a score has 8 bytes"))
+pub fn dump(packed: Packed<'_>) -> Vec<u8> {
+    match packed.shape() {
+        Shape::List => list::dump(packed),
+        Shape::Ordered => ordered::dump(packed),
+        Shape::Map | Shape::Set | Shape::Scored => edit::dump(packed),
+    }
 }
 
-/// How the elements of a [`Shape::Scored`] are ordered: by score, then by key. Both zeros are the same score.
-fn by_score((key_a, score_a): Element<'_>, (key_b, score_b): Element<'_>) -> Ordering {
-    // 0.0 is added so that -0.0 is as 0.0
-    let scores = (score_of(score_a) + 0.0).total_cmp(&(score_of(score_b) + 0.0));
-    scores.then_with(|| key_a.cmp(key_b))
-}
-
-/// The collection in `dump`, as [`Packed::dump`] made it; `tag_of` is [`crate::Access::tag`]. `None` when it is none, or has an element
+/// The collection in `dump`, as [`dump`] made it; `tag_of` is [`crate::Access::tag`]. `None` when it is none, or has an element
 /// twice.
 pub fn load(shape: Shape, dump: &[u8], tag_of: impl Fn(&[u8]) -> u16) -> Option<Vec<u8>> {
     match shape {
         Shape::List => list::load(dump),
+        Shape::Ordered => ordered::load(dump),
         _ => edit::load(shape, dump, tag_of),
     }
 }
@@ -290,6 +77,7 @@ pub(crate) fn fold(shape: Shape, value: &[u8], changes: &[&[u8]]) -> Option<Vec<
     let packed = Packed::split(shape, value)?;
     match shape {
         Shape::List => list::fold(packed, changes),
+        Shape::Ordered => ordered::fold(packed, changes),
         _ => edit::fold(packed, changes),
     }
 }
@@ -298,8 +86,10 @@ pub(crate) fn fold(shape: Shape, value: &[u8], changes: &[&[u8]]) -> Option<Vec<
 pub(crate) fn are_operations(bytes: &[u8]) -> bool {
     let mut rest = bytes;
     while !rest.is_empty() {
+        let of_list = || list::split_operation(rest).map(|(_, behind)| behind);
+        let of_ordered = || ordered::split_operation(rest).map(|(_, behind)| behind);
         let behind = edit::split_operation(rest).map(|(_, behind)| behind);
-        match behind.or_else(|| list::split_operation(rest).map(|(_, behind)| behind)) {
+        match behind.or_else(of_list).or_else(of_ordered) {
             Some(behind) => rest = behind,
             None => return false,
         }
@@ -307,60 +97,8 @@ pub(crate) fn are_operations(bytes: &[u8]) -> bool {
     !bytes.is_empty()
 }
 
-fn put_varint(out: &mut Vec<u8>, mut number: u32) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
-}
-
-fn varint_bytes(number: u32) -> usize {
-    (32 - (number | 1).leading_zeros() as usize).div_ceil(7)
-}
-
-/// A number of 32 bits at most, in its shortest form.
-fn split_varint(bytes: &[u8]) -> Option<(usize, &[u8])> {
-    let (mut number, mut shift) = (0_u64, 0);
-    for (at, byte) in bytes.iter().take(5).enumerate() {
-        number |= u64::from(byte & 0x7f) << shift;
-        shift += 7;
-        if byte & 0x80 == 0 {
-            let number = u32::try_from(number).ok().filter(|number| varint_bytes(*number) == at + 1)?;
-            return Some((number as usize, &bytes[at + 1..]));
-        }
-    }
-    None
-}
-
-fn offset_bytes(is_wide: bool) -> usize {
-    if is_wide { 4 } else { 2 }
-}
-
-fn tag_bytes(shape: Shape) -> usize {
-    if shape == Shape::List { 0 } else { TAG_BYTES }
-}
-
-/// What a collection begins with; returns whether its offsets are wide.
-///
-/// # Panics
-/// If it has more than 4 GiB: `value.max` is below that.
-fn put_header(out: &mut Vec<u8>, (shape, form): (Shape, Form), count: usize, entries_bytes: usize) -> bool {
-    let is_wide = entries_bytes > usize::from(u16::MAX);
-    u32::try_from(entries_bytes).expect("value.max is below 4 GiB");
-    out.reserve_exact(HEADER_BYTES + count * (tag_bytes(shape) + offset_bytes(is_wide)) + entries_bytes);
-    let count = u32::try_from(count).expect("value.max bounds the number of elements");
-    out.extend_from_slice(&count.to_le_bytes());
-    out.extend_from_slice(&[form as u8, if is_wide { WIDE } else { 0 }, 0, 0]);
-    is_wide
-}
-
 /// Changes of smaller collections are logged as the whole collection: that costs about as much, and is read at once.
 pub(crate) const DELTA_BYTES_MIN: u64 = 512;
-const HEADER_BYTES: usize = 8;
-const TAG_BYTES: usize = 2;
-const WIDE: u8 = 1;
-const SCORE_BYTES: usize = 8;
 
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::edit::{SCORE, is_integer};
+use super::entries::*;
 use super::*;
 
 fn list(values: &[&[u8]]) -> Vec<u8> {
@@ -119,7 +120,7 @@ fn dump_loads_into_the_same_elements_and_nothing_else_does() {
     map.put(7, b"a", b"1");
     map.put(8, b"b", b"");
     let bytes = map.encode();
-    let dump = Packed::new(Shape::Map, &bytes).dump();
+    let dump = dump(Packed::new(Shape::Map, &bytes));
     assert_eq!(dump, b"\x01\0\0\x01\x01a1\x01\0\0\x01\0b");
     let load = |shape, dump: &[u8]| load(shape, dump, |key| u16::from(key[0]) - 90);
     assert_eq!(load(Shape::Map, &dump), Some(bytes));
@@ -210,7 +211,56 @@ fn list_is_a_listpack_up_to_8_kib_and_again_from_half_of_that() {
     assert_eq!(Packed::new(Shape::List, &edit.encode()).form(), Form::Listpack);
 }
 
+#[test]
+fn bytes_of_ordered_maps_are_pinned_and_disorder_is_refused() {
+    let mut edit = OrderedEdit::new(Packed::empty(Shape::Ordered));
+    edit.put(b"b", b"2");
+    edit.put(b"a", b"");
+    edit.put(b"c", b"3");
+    assert!(edit.delete(b"c") && !edit.delete(b"c"));
+    assert_eq!(edit.operations(), b"\x0b\x01\x01b2\x0b\x01\x00a\x0b\x01\x01c3\x0c\x01c");
+    let bytes = edit.encode();
+    assert_eq!(bytes, b"\x02\0\0\0\x02\0\0\0\0\0\x03\0\x01\0a\x01\x01b2");
+    assert!(Packed::check(Shape::Ordered, &bytes));
+    for (at, byte) in [(14, b'b'), (14, b'c')] {
+        let mut bytes = bytes.clone();
+        bytes[at] = byte;
+        assert!(!Packed::check(Shape::Ordered, &bytes), "{byte} at {at}");
+    }
+    assert_eq!(load(Shape::Ordered, b"\x0b\x01\0a\x0b\x01\0a", |_| 0), None, "twice");
+}
+
 proptest! {
+    #[test]
+    fn ordered_map_is_as_a_map_and_its_operations_say_the_same(
+        steps in proptest::collection::vec((0..50_u8, 0..30_u16, proptest::bool::weighted(0.3)), 0..300), sizes in 1..40_usize,
+    ) {
+        let (mut bytes, mut model) = (OrderedEdit::new(Packed::empty(Shape::Ordered)).encode(), BTreeMap::<Vec<u8>, Vec<u8>>::new());
+        for steps in steps.chunks(sizes) {
+            let before = bytes.clone();
+            let mut edit = OrderedEdit::new(Packed::new(Shape::Ordered, &before));
+            for &(key, len, deletes) in steps {
+                let (key, value) = (vec![key; usize::from(key) % 3 + 1], vec![key; len.into()]);
+                if deletes {
+                    prop_assert_eq!(edit.delete(&key), model.remove(&key).is_some());
+                } else {
+                    edit.put(&key, &value);
+                    model.insert(key.clone(), value);
+                }
+                prop_assert_eq!(edit.get(&key), model.get(&key).map(|value| &value[..]));
+            }
+            prop_assert_eq!(edit.is_empty(), model.is_empty());
+            bytes = edit.encode();
+            prop_assert!(Packed::check(Shape::Ordered, &bytes));
+            prop_assert_eq!(fold(Shape::Ordered, &before, &[edit.operations()]), Some(bytes.clone()));
+            prop_assert!(are_operations(edit.operations()) || !edit.is_changed());
+            let packed = Packed::new(Shape::Ordered, &bytes);
+            prop_assert!(packed.iter().eq(model.iter().map(|(key, value)| (&key[..], &value[..]))));
+            let loaded = load(Shape::Ordered, &dump(packed), |_| 0).expect("its own dump");
+            prop_assert_eq!(&loaded, &bytes);
+        }
+    }
+
     #[test]
     fn list_is_as_a_vector_and_its_operations_say_the_same(
         steps in proptest::collection::vec((0..7_u8, any::<u16>(), 0..5_u8), 0..200), sizes in 1..30_usize,
@@ -248,7 +298,7 @@ proptest! {
             prop_assert_eq!(&values(&bytes), &model);
             prop_assert_eq!(fold(Shape::List, &before, &[edit.operations()]), Some(bytes.clone()));
             prop_assert!(are_operations(edit.operations()) || !edit.is_changed());
-            let dump = Packed::new(Shape::List, &bytes).dump();
+            let dump = dump(Packed::new(Shape::List, &bytes));
             let loaded = load(Shape::List, &dump, |_| 0).expect("its own dump");
             prop_assert_eq!(values(&loaded), values(&bytes));
         }

@@ -18,9 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::{self, Debug, Formatter};
 use std::ops::RangeInclusive;
 
-use store::{Deadline, Moment, ValueKind};
-
-use crate::collections::{Content, Operation};
+use store::{Deadline, Moment};
 
 /// How many databases the simulation uses.
 pub const DATABASES: u16 = 3;
@@ -28,7 +26,7 @@ pub const DATABASES: u16 = 3;
 /// A value and when it expires.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Entry {
-    pub value: Content,
+    pub value: Vec<u8>,
     pub expiry: Option<Deadline>,
     /// Its time had come before the wall clock was set back.
     pub lapsed: bool,
@@ -68,16 +66,9 @@ pub enum Effect {
     Put {
         db: u16,
         key: Vec<u8>,
-        value: Content,
+        value: Vec<u8>,
         expiry: Option<Deadline>,
         lapsed: bool,
-    },
-    /// Operations on a collection. The model has what they make of it.
-    Change {
-        db: u16,
-        key: Vec<u8>,
-        kind: ValueKind,
-        operations: Vec<Operation>,
     },
     Remove {
         db: u16,
@@ -112,7 +103,7 @@ pub enum Effect {
 }
 
 impl Entry {
-    pub fn new(value: Content, expiry: Option<Deadline>) -> Self {
+    pub fn new(value: Vec<u8>, expiry: Option<Deadline>) -> Self {
         Self { value, expiry, lapsed: false }
     }
 
@@ -138,7 +129,6 @@ impl State {
                 let entry = Entry { value: value.clone(), expiry: *expiry, lapsed: *lapsed };
                 self.0[usize::from(*db)].insert(key.clone(), entry);
             }
-            Effect::Change { .. } => unreachable!("resolved before"),
             Effect::Remove { db, key } => drop(self.0[usize::from(*db)].remove(key)),
             Effect::Expiry { db, key, expiry, lapsed } => {
                 if let Some(entry) = self.0[usize::from(*db)].get_mut(key) {
@@ -210,7 +200,7 @@ impl Effect {
             Self::FlushAll => true,
             Self::Swap { a, b } => *a == of || *b == of,
             Self::Rearrange { from } => from[usize::from(of)] != Some(of),
-            Self::Change { .. } | Self::Prepare { .. } | Self::End { .. } => false,
+            Self::Prepare { .. } | Self::End { .. } => false,
         }
     }
 }
@@ -422,19 +412,8 @@ fn explains(state: &State, found: &State, now: Moment, latest: Moment) -> bool {
 }
 
 fn short(entry: &Entry) -> String {
-    match &entry.value {
-        Content::String(value) => {
-            let head = &value[..value.len().min(24)];
-            format!("{} ({} B, expires {:?})", head.escape_ascii(), value.len(), entry.expiry)
-        }
-        Content::Collection(kind, elements) => {
-            let texts = elements.iter().map(|(key, value)| {
-                format!("{} {}", key[..key.len().min(2)].escape_ascii(), value.escape_ascii())
-            });
-            let text = texts.collect::<Vec<_>>().join(",");
-            format!("{} [{text}] (expires {:?})", kind.name(), entry.expiry)
-        }
-    }
+    let head = &entry.value[..entry.value.len().min(24)];
+    format!("{} ({} B, expires {:?})", head.escape_ascii(), entry.value.len(), entry.expiry)
 }
 
 impl Debug for Entry {
@@ -449,9 +428,6 @@ impl Debug for Effect {
             Self::Put { db, key, value, expiry, lapsed } => {
                 let entry = Entry { value: value.clone(), expiry: *expiry, lapsed: *lapsed };
                 write!(f, "put {db} {} {entry:?}", key.escape_ascii())
-            }
-            Self::Change { db, key, operations, .. } => {
-                write!(f, "change {db} {} {operations:?}", key.escape_ascii())
             }
             Self::Remove { db, key } => write!(f, "remove {db} {}", key.escape_ascii()),
             Self::Expiry { db, key, expiry, .. } => {
@@ -482,13 +458,7 @@ mod tests {
     }
 
     fn put(value: &str) -> Effect {
-        Effect::Put {
-            db: 0,
-            key: b"k".to_vec(),
-            value: value.as_bytes().to_vec().into(),
-            expiry: None,
-            lapsed: false,
-        }
+        Effect::Put { db: 0, key: b"k".to_vec(), value: value.into(), expiry: None, lapsed: false }
     }
 
     fn holding(value: Option<&str>) -> State {
@@ -533,13 +503,8 @@ mod tests {
     #[test]
     fn half_of_a_group_is_not_explained() {
         let mut model = Model::default();
-        let other = Effect::Put {
-            db: 1,
-            key: b"k".to_vec(),
-            value: b"one".to_vec().into(),
-            expiry: None,
-            lapsed: false,
-        };
+        let other =
+            Effect::Put { db: 1, key: b"k".to_vec(), value: b"one".to_vec(), expiry: None, lapsed: false };
         model.commit(1..=1, vec![put("one"), other]);
         assert!(model.recover(&holding(Some("one")), at(0)).is_err());
     }
@@ -549,7 +514,7 @@ mod tests {
         let expiring = Effect::Put {
             db: 0,
             key: b"k".to_vec(),
-            value: b"one".to_vec().into(),
+            value: b"one".to_vec(),
             expiry: wall(50),
             lapsed: false,
         };
@@ -578,7 +543,7 @@ mod tests {
         let expiring = |value: &str, ms| Effect::Put {
             db: 0,
             key: b"k".to_vec(),
-            value: value.as_bytes().to_vec().into(),
+            value: value.into(),
             expiry: wall(ms),
             lapsed: false,
         };

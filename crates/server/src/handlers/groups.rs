@@ -1,0 +1,601 @@
+//! Groups of consumers: who is given which entry of a stream, and what is not acknowledged yet.
+
+use std::collections::BTreeMap;
+
+use resp::{ArgsView, Writer};
+
+use super::args::{integer, is, option_value, shown};
+use super::streams::{Query, admit, apply, interval, stream, stream_to_change, write_entry, write_id};
+use crate::call::{Data, Failure, Outcome, text};
+use crate::stream::{Changes, Consumer, Group, Id, IdError, Pending, Stream};
+
+/// There is no such group.
+fn no_group(key: &[u8], group: &[u8], rest: &str) -> Failure {
+    let (key, group) = (shown(key), shown(group));
+    Failure::Bytes(format!("NOGROUP No such key '{key}' or consumer group '{group}'{rest}").into_bytes())
+}
+
+/// Refuses what XREADGROUP cannot read of key number `nth`.
+pub(super) fn check_read(data: &Data<'_, '_>, query: &Query<'_>, nth: usize) -> Outcome {
+    let (key, (group, _)) = (query.key(nth), query.reader.expect("it was asked for"));
+    let stream = stream_to_change(data, key)?;
+    if stream.group(group).is_none() {
+        return Err(no_group(key, group, " in XREADGROUP with GROUP option"));
+    }
+    match query.id(nth) {
+        b">" => Ok(()),
+        b"$" => {
+            let instead = "you want to read the history of this consumer by specifying a proper ID, or use the > ID to get new \
+                           messages. The $ ID would just return an empty result set.";
+            Err(format!("ERR The $ ID is meaningless in the context of XREADGROUP: {instead}").into())
+        }
+        id => {
+            Id::parse(id, 0)?;
+            Ok(())
+        }
+    }
+}
+
+/// Reads key number `nth` for a consumer and writes the entries; returns how many, or `None` if there is nothing new.
+pub(super) fn read_group(
+    data: &mut Data<'_, '_>,
+    query: &Query<'_>,
+    nth: usize,
+    out: &mut Writer<'_>,
+) -> Result<Option<usize>, Failure> {
+    let (key, (group_name, consumer)) = (query.key(nth), query.reader.expect("it was asked for"));
+    let now_ms = data.now.unix().0;
+    let stream = stream_to_change(data, key)?;
+    let group = stream.group(group_name).expect("checked before");
+    let mut changes = Changes::default();
+    let known = stream.consumer(group_name, consumer);
+    let count = if query.id(nth) == b">" {
+        let Some(first) = group.last_delivered.after() else { return Ok(None) };
+        let places: Vec<usize> = stream.range(first, Id::MAX).take(query.most).collect();
+        if places.is_empty() {
+            return Ok(None);
+        }
+        admit(data, stream, &places)?;
+        changes.put_consumer(group_name, consumer, Consumer { seen_ms: now_ms, active_ms: now_ms });
+        deliver(stream, (group_name, group), (consumer, now_ms), (&places, query.acknowledges), &mut changes);
+        places.iter().for_each(|at| write_entry(stream, *at, out));
+        places.len()
+    } else {
+        let active_ms = known.map_or(0, |known| known.active_ms);
+        changes.put_consumer(group_name, consumer, Consumer { seen_ms: now_ms, active_ms });
+        tell_again(
+            data,
+            stream,
+            (group_name, consumer),
+            (query.id(nth), query.most, now_ms),
+            &mut changes,
+            out,
+        )?
+    };
+    apply(data, key, &changes)?;
+    Ok(Some(count))
+}
+
+/// Gives a consumer the entries at `places`.
+fn deliver(
+    stream: Stream<'_>,
+    (name, mut group): (&[u8], Group),
+    (consumer, now_ms): (&[u8], u64),
+    (places, acknowledges): (&[usize], bool),
+    changes: &mut Changes,
+) {
+    for at in places {
+        let id = stream.id_at(*at);
+        group.read = stream.read_with(group, id);
+        group.last_delivered = id;
+        if !acknowledges {
+            let pending = Pending { consumer: consumer.to_vec(), delivered_ms: now_ms, times: 1 };
+            changes.put_pending(name, id, &pending);
+        }
+    }
+    changes.put_group(name, group);
+}
+
+/// Tells a consumer what it was given and has not acknowledged, behind an identifier.
+fn tell_again(
+    data: &Data<'_, '_>,
+    stream: Stream<'_>,
+    (group, consumer): (&[u8], &[u8]),
+    (after, most, now_ms): (&[u8], usize, u64),
+    changes: &mut Changes,
+    out: &mut Writer<'_>,
+) -> Result<usize, Failure> {
+    let Some(first) = Id::parse(after, 0)?.after() else { return Ok(0) };
+    let own = stream.pending_from(group, first).filter(|(_, pending)| pending.consumer == consumer);
+    let own: Vec<(Id, Pending)> = own.take(most).collect();
+    let places: Vec<usize> = own.iter().filter_map(|(id, _)| stream.place(*id)).collect();
+    admit(data, stream, &places)?;
+    for (id, pending) in &own {
+        let Some(at) = stream.place(*id) else {
+            // It was deleted; what is pending is told, without fields.
+            out.array(2);
+            write_id(*id, out);
+            out.null_array();
+            continue;
+        };
+        write_entry(stream, at, out);
+        let again = Pending { delivered_ms: now_ms, times: pending.times + 1, ..pending.clone() };
+        changes.put_pending(group, *id, &again);
+    }
+    Ok(own.len())
+}
+
+pub(crate) fn xack(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (key, group) = (args.get(1), args.get(2));
+    let stream = stream_to_change(data, key)?;
+    if stream.group(group).is_none() {
+        out.integer(0);
+        return Ok(());
+    }
+    let mut ids = args.iter().skip(3).map(|id| Id::parse(id, 0)).collect::<Result<Vec<Id>, IdError>>()?;
+    ids.sort_unstable();
+    ids.dedup();
+    ids.retain(|id| stream.pending(group, *id).is_some());
+    let mut changes = Changes::default();
+    ids.iter().for_each(|id| changes.delete_pending(group, *id));
+    apply(data, key, &changes)?;
+    out.integer(ids.len() as i64);
+    Ok(())
+}
+
+/// Which pending entries XPENDING is asked for.
+struct Filter<'a> {
+    first: Id,
+    last: Id,
+    most: usize,
+    idle_min_ms: u64,
+    consumer: Option<&'a [u8]>,
+}
+
+impl<'a> Filter<'a> {
+    fn parse(args: ArgsView<'a>) -> Result<Option<Self>, Failure> {
+        if args.len() == 3 {
+            return Ok(None);
+        }
+        if !(6..=9).contains(&args.len()) {
+            return Err(text::SYNTAX.into());
+        }
+        let (mut at, mut idle_min_ms) = (3, 0);
+        if is(args.get(3), "idle") {
+            idle_min_ms = u64::try_from(integer(args.get(4))?).unwrap_or(0);
+            if args.len() < 8 {
+                return Err(text::SYNTAX.into());
+            }
+            at = 5;
+        }
+        let most = usize::try_from(integer(args.get(at + 2))?).unwrap_or(0);
+        let (first, last) = interval(args.get(at), args.get(at + 1))?;
+        Ok(Some(Self { first, last, most, idle_min_ms, consumer: args.try_get(at + 3) }))
+    }
+}
+
+pub(crate) fn xpending(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let filter = Filter::parse(args)?;
+    let (key, group, now_ms) = (args.get(1), args.get(2), data.now.unix().0);
+    let stream = stream(data, key)?;
+    if stream.group(group).is_none() {
+        return Err(no_group(key, group, ""));
+    }
+    let Some(filter) = filter else {
+        summarize(stream, group, out);
+        return Ok(());
+    };
+    let idle_ms = |pending: &Pending| now_ms.saturating_sub(pending.delivered_ms);
+    let found: Vec<(Id, Pending)> = stream
+        .pending_from(group, filter.first)
+        .take_while(|(id, _)| *id <= filter.last)
+        .filter(|(_, pending)| filter.consumer.is_none_or(|consumer| pending.consumer == consumer))
+        .filter(|(_, pending)| idle_ms(pending) >= filter.idle_min_ms)
+        .take(filter.most)
+        .collect();
+    data.admit_reply(found.iter().map(|(_, pending)| pending.consumer.len() + 64).sum())?;
+    out.array(found.len());
+    for (id, pending) in &found {
+        out.array(4);
+        write_id(*id, out);
+        out.bulk(&pending.consumer);
+        out.integer(idle_ms(pending).cast_signed());
+        out.integer(pending.times.cast_signed());
+    }
+    Ok(())
+}
+
+/// How much is pending, from where to where, and of whom.
+fn summarize(stream: Stream<'_>, group: &[u8], out: &mut Writer<'_>) {
+    let (mut ends, mut counts) = (None, BTreeMap::<Vec<u8>, i64>::new());
+    for (id, pending) in stream.pending_from(group, Id::MIN) {
+        ends = Some((ends.map_or(id, |(first, _)| first), id));
+        *counts.entry(pending.consumer).or_default() += 1;
+    }
+    out.array(4);
+    out.integer(counts.values().sum());
+    let Some((first, last)) = ends else {
+        out.null();
+        out.null();
+        out.null_array();
+        return;
+    };
+    write_id(first, out);
+    write_id(last, out);
+    out.array(counts.len());
+    for (consumer, count) in &counts {
+        out.array(2);
+        out.bulk(consumer);
+        out.bulk(itoa::Buffer::new().format(*count).as_bytes());
+    }
+}
+
+/// Options of XCLAIM.
+struct Claim {
+    ids: Vec<Id>,
+    idle_min_ms: u64,
+    delivered_ms: u64,
+    times: Option<u64>,
+    forces: bool,
+    only_ids: bool,
+    last: Option<Id>,
+}
+
+/// How long an entry must have been idle; what is less than 0 is 0.
+fn idle_min(arg: &[u8], command: &str) -> Result<u64, Failure> {
+    let millis = resp::parse_i64(arg);
+    let millis = millis.ok_or_else(|| format!("ERR Invalid min-idle-time argument for {command}"))?;
+    Ok(u64::try_from(millis).unwrap_or(0))
+}
+
+impl Claim {
+    fn parse(args: ArgsView<'_>, now_ms: u64) -> Result<Self, Failure> {
+        let idle_min_ms = idle_min(args.get(4), "XCLAIM")?;
+        let ids: Vec<Id> = args.iter().skip(5).map_while(|id| Id::parse(id, 0).ok()).collect();
+        let mut index = 5 + ids.len();
+        let mut claim = Self {
+            ids,
+            idle_min_ms,
+            delivered_ms: now_ms,
+            times: None,
+            forces: false,
+            only_ids: false,
+            last: None,
+        };
+        while let Some(option) = args.try_get(index) {
+            let value = args.try_get(index + 1);
+            let number = |name: &str| {
+                let number = value.and_then(resp::parse_i64);
+                number.ok_or_else(|| Failure::from(format!("ERR Invalid {name} option argument for XCLAIM")))
+            };
+            // A time that has not come yet is now.
+            let past = |ms: i64| u64::try_from(ms).ok().filter(|ms| *ms <= now_ms).unwrap_or(now_ms);
+            match option {
+                _ if is(option, "force") => claim.forces = true,
+                _ if is(option, "justid") => claim.only_ids = true,
+                _ if is(option, "idle") && value.is_some() => {
+                    claim.delivered_ms = past(now_ms.cast_signed().saturating_sub(number("IDLE")?));
+                    index += 1;
+                }
+                _ if is(option, "time") && value.is_some() => {
+                    claim.delivered_ms = past(number("TIME")?);
+                    index += 1;
+                }
+                _ if is(option, "retrycount") && value.is_some() => {
+                    claim.times = Some(u64::try_from(number("RETRYCOUNT")?).unwrap_or(0));
+                    index += 1;
+                }
+                _ if is(option, "lastid") && value.is_some() => {
+                    claim.last = Some(Id::parse(value.unwrap_or_default(), 0)?);
+                    index += 1;
+                }
+                _ => return Err(format!("ERR Unrecognized XCLAIM option '{}'", shown(option)).into()),
+            }
+            index += 1;
+        }
+        Ok(claim)
+    }
+}
+
+pub(crate) fn xclaim(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (key, group_name, consumer) = (args.get(1), args.get(2), args.get(3));
+    let now_ms = data.now.unix().0;
+    let stream = stream_to_change(data, key)?;
+    let Some(mut group) = stream.group(group_name) else { return Err(no_group(key, group_name, "")) };
+    let claim = Claim::parse(args, now_ms)?;
+    let (mut changes, mut claimed) = (Changes::default(), Vec::new());
+    if let Some(last) = claim.last.filter(|last| *last > group.last_delivered) {
+        group.last_delivered = last;
+        changes.put_group(group_name, group);
+    }
+    let mut ids = claim.ids.clone();
+    let mut seen = std::collections::HashSet::new();
+    ids.retain(|id| seen.insert(id.bytes()));
+    for id in ids {
+        let known = stream.pending(group_name, id);
+        let Some(place) = stream.place(id) else {
+            if known.is_some() {
+                changes.delete_pending(group_name, id);
+            }
+            continue;
+        };
+        let is_young = |known: &Pending| now_ms.saturating_sub(known.delivered_ms) < claim.idle_min_ms;
+        let times = match &known {
+            None if !claim.forces => continue,
+            None => 0,
+            Some(known) if claim.idle_min_ms > 0 && is_young(known) => continue,
+            Some(known) => known.times,
+        };
+        let times = claim.times.unwrap_or(if claim.only_ids { times } else { times + 1 });
+        let pending = Pending { consumer: consumer.to_vec(), delivered_ms: claim.delivered_ms, times };
+        changes.put_pending(group_name, id, &pending);
+        claimed.push(place);
+    }
+    note_consumer(stream, (group_name, consumer), (now_ms, !claimed.is_empty()), &mut changes);
+    write_claimed(data, stream, &claimed, claim.only_ids, out)?;
+    apply(data, key, &changes)
+}
+
+/// Notes that a consumer asked, and whether it got something; makes it if it is new and got something.
+fn note_consumer(
+    stream: Stream<'_>,
+    (group, name): (&[u8], &[u8]),
+    (now_ms, got): (u64, bool),
+    changes: &mut Changes,
+) {
+    let known = stream.consumer(group, name);
+    if known.is_none() && !got {
+        return;
+    }
+    let active_ms = known.map_or(0, |known| known.active_ms);
+    let active_ms = if got { now_ms } else { active_ms };
+    changes.put_consumer(group, name, Consumer { seen_ms: now_ms, active_ms });
+}
+
+fn write_claimed(
+    data: &Data<'_, '_>,
+    stream: Stream<'_>,
+    places: &[usize],
+    only_ids: bool,
+    out: &mut Writer<'_>,
+) -> Outcome {
+    if !only_ids {
+        admit(data, stream, places)?;
+    }
+    out.array(places.len());
+    for at in places {
+        if only_ids { write_id(stream.id_at(*at), out) } else { write_entry(stream, *at, out) }
+    }
+    Ok(())
+}
+
+pub(crate) fn xautoclaim(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (key, group, consumer) = (args.get(1), args.get(2), args.get(3));
+    let (idle_min_ms, now_ms) = (idle_min(args.get(4), "XAUTOCLAIM")?, data.now.unix().0);
+    let (first, _) = interval(args.get(5), b"+")?;
+    let (mut most, mut only_ids, mut index) = (100, false, 6);
+    while let Some(option) = args.try_get(index) {
+        if is(option, "count") && args.len() > index + 1 {
+            let none = "ERR COUNT must be > 0";
+            most = super::args::count(option_value(args, index)?, none)?;
+            if most == 0 || most > CLAIMED_MAX {
+                return Err(none.into());
+            }
+            index += 1;
+        } else if is(option, "justid") {
+            only_ids = true;
+        } else {
+            return Err(text::SYNTAX.into());
+        }
+        index += 1;
+    }
+    let stream = stream_to_change(data, key)?;
+    if stream.group(group).is_none() {
+        return Err(no_group(key, group, ""));
+    }
+    let (mut changes, mut claimed, mut deleted, mut next) =
+        (Changes::default(), Vec::new(), Vec::new(), Id::MIN);
+    for (looked_at, (id, known)) in stream.pending_from(group, first).enumerate() {
+        if claimed.len() + deleted.len() == most || looked_at == most.saturating_mul(LOOKED_AT_EACH) {
+            next = id;
+            break;
+        }
+        let Some(place) = stream.place(id) else {
+            changes.delete_pending(group, id);
+            deleted.push(id);
+            continue;
+        };
+        if idle_min_ms > 0 && now_ms.saturating_sub(known.delivered_ms) < idle_min_ms {
+            continue;
+        }
+        let times = if only_ids { known.times } else { known.times + 1 };
+        let pending = Pending { consumer: consumer.to_vec(), delivered_ms: now_ms, times };
+        changes.put_pending(group, id, &pending);
+        claimed.push(place);
+    }
+    note_consumer(stream, (group, consumer), (now_ms, !claimed.is_empty()), &mut changes);
+    out.array(3);
+    write_id(next, out);
+    write_claimed(data, stream, &claimed, only_ids, out)?;
+    out.array(deleted.len());
+    deleted.iter().for_each(|id| write_id(*id, out));
+    apply(data, key, &changes)
+}
+
+/// The stream and the group that a subcommand of XGROUP changes.
+fn group_of<'a>(data: &'a Data<'_, '_>, args: ArgsView<'_>) -> Result<(Stream<'a>, Option<Group>), Failure> {
+    let stream = stream_to_change(data, args.get(2))?;
+    if !stream.exists() {
+        let hint = "Note that for CREATE you may want to use the MKSTREAM option to create an empty stream automatically.";
+        return Err(format!("ERR The XGROUP subcommand requires the key to exist. {hint}").into());
+    }
+    Ok((stream, stream.group(args.get(3))))
+}
+
+fn no_consumer_group(args: ArgsView<'_>) -> Failure {
+    let (key, group) = (shown(args.get(2)), shown(args.get(3)));
+    format!("NOGROUP No such consumer group '{group}' for key name '{key}'").into()
+}
+
+fn wrong_words(args: ArgsView<'_>) -> Failure {
+    let sub = shown(args.get(1));
+    format!("ERR unknown subcommand or wrong number of arguments for '{sub}'. Try XGROUP HELP.").into()
+}
+
+/// ENTRIESREAD at `index`; inside, `None`: not known.
+fn entries_read(args: ArgsView<'_>, index: usize) -> Result<Option<u64>, Failure> {
+    match integer(args.get(index + 1))? {
+        -1 => Ok(None),
+        number => {
+            let negative = "ERR value for ENTRIESREAD must be positive or -1";
+            Ok(Some(u64::try_from(number).map_err(|_| negative)?))
+        }
+    }
+}
+
+/// MKSTREAM, where it may be, and ENTRIESREAD.
+fn group_options(args: ArgsView<'_>, creates: bool) -> Result<(bool, Option<u64>), Failure> {
+    let (mut makes_stream, mut read, mut index) = (false, None, 5);
+    while let Some(option) = args.try_get(index) {
+        if creates && is(option, "mkstream") {
+            makes_stream = true;
+            index += 1;
+        } else if is(option, "entriesread") && args.len() > index + 1 {
+            read = entries_read(args, index)?;
+            index += 2;
+        } else {
+            return Err(wrong_words(args));
+        }
+    }
+    Ok((makes_stream, read))
+}
+
+pub(crate) fn xgroup_create(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (makes_stream, read) = group_options(args, true)?;
+    let (key, name) = (args.get(2), args.get(3));
+    let stream = stream_to_change(data, key)?;
+    if !makes_stream {
+        group_of(data, args)?;
+    }
+    let mut changes = Changes::default();
+    let last_delivered = match args.get(4) {
+        b"$" => stream.meta().last,
+        id => Id::parse(id, 0)?,
+    };
+    if !stream.exists() {
+        changes.put_meta(stream.meta());
+    }
+    if stream.group(name).is_some() {
+        return Err("BUSYGROUP Consumer Group name already exists".into());
+    }
+    changes.put_group(name, Group { last_delivered, read });
+    apply(data, key, &changes)?;
+    out.ok();
+    Ok(())
+}
+
+pub(crate) fn xgroup_setid(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (_, read) = group_options(args, false)?;
+    if !matches!(args.len(), 5 | 7) {
+        return Err(wrong_words(args));
+    }
+    let (stream, group) = group_of(data, args)?;
+    if group.is_none() {
+        return Err(no_consumer_group(args));
+    }
+    let last_delivered = match args.get(4) {
+        b"$" => stream.meta().last,
+        id => Id::parse(id, 0)?,
+    };
+    let mut changes = Changes::default();
+    changes.put_group(args.get(3), Group { last_delivered, read });
+    apply(data, args.get(2), &changes)?;
+    out.ok();
+    Ok(())
+}
+
+pub(crate) fn xgroup_destroy(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (stream, group) = group_of(data, args)?;
+    let mut changes = Changes::default();
+    if group.is_some() {
+        changes.delete_group(stream, args.get(3));
+    }
+    apply(data, args.get(2), &changes)?;
+    out.integer(group.is_some().into());
+    Ok(())
+}
+
+pub(crate) fn xgroup_createconsumer(
+    data: &mut Data<'_, '_>,
+    args: ArgsView<'_>,
+    out: &mut Writer<'_>,
+) -> Outcome {
+    let now_ms = data.now.unix().0;
+    let (stream, group) = group_of(data, args)?;
+    if group.is_none() {
+        return Err(no_consumer_group(args));
+    }
+    let (group, consumer) = (args.get(3), args.get(4));
+    let is_new = stream.consumer(group, consumer).is_none();
+    let mut changes = Changes::default();
+    if is_new {
+        changes.put_consumer(group, consumer, Consumer { seen_ms: now_ms, active_ms: 0 });
+    }
+    apply(data, args.get(2), &changes)?;
+    out.integer(is_new.into());
+    Ok(())
+}
+
+pub(crate) fn xgroup_delconsumer(
+    data: &mut Data<'_, '_>,
+    args: ArgsView<'_>,
+    out: &mut Writer<'_>,
+) -> Outcome {
+    let (stream, group) = group_of(data, args)?;
+    if group.is_none() {
+        return Err(no_consumer_group(args));
+    }
+    let (group, consumer) = (args.get(3), args.get(4));
+    let (mut changes, mut count) = (Changes::default(), 0);
+    if stream.consumer(group, consumer).is_some() {
+        let own = stream.pending_from(group, Id::MIN).filter(|(_, pending)| pending.consumer == consumer);
+        for (id, _) in own {
+            changes.delete_pending(group, id);
+            count += 1;
+        }
+        changes.delete_consumer(group, consumer);
+    }
+    apply(data, args.get(2), &changes)?;
+    out.integer(count);
+    Ok(())
+}
+
+pub(crate) fn xgroup_help(
+    _control: &mut crate::control::Control<'_>,
+    _args: ArgsView<'_>,
+    out: &mut Writer<'_>,
+) -> Outcome {
+    let lines = [
+        "CREATE <key> <groupname> <id|$> [option]",
+        "    Create a new consumer group. Options are:",
+        "    * MKSTREAM",
+        "      Create the empty stream if it does not exist.",
+        "    * ENTRIESREAD entries_read",
+        "      Set the group's entries_read counter (internal use).",
+        "CREATECONSUMER <key> <groupname> <consumer>",
+        "    Create a new consumer in the specified group.",
+        "DELCONSUMER <key> <groupname> <consumer>",
+        "    Remove the specified consumer.",
+        "DESTROY <key> <groupname>",
+        "    Remove the specified group.",
+        "SETID <key> <groupname> <id|$> [ENTRIESREAD entries_read]",
+        "    Set the current group ID and entries_read counter.",
+    ];
+    super::help(out, "XGROUP", &lines);
+    Ok(())
+}
+
+/// Of one XAUTOCLAIM.
+const CLAIMED_MAX: usize = 1 << 40;
+/// Pending entries that XAUTOCLAIM looks at for each that it may claim.
+const LOOKED_AT_EACH: usize = 10;

@@ -1,0 +1,213 @@
+//! XINFO: what is known of a stream, its groups and their consumers.
+
+use resp::{ArgsView, Writer};
+
+use super::args::{integer, is, option_value, shown};
+use super::streams::{admit, stream, write_entry, write_id};
+use crate::call::{Data, Failure, Outcome, text};
+use crate::control::Control;
+use crate::stream::{Group, Id, Pending, Stream};
+
+/// The stream at argument 2, which must be there.
+fn existing<'a>(data: &'a Data<'_, '_>, args: ArgsView<'_>) -> Result<Stream<'a>, Failure> {
+    let stream = stream(data, args.get(2))?;
+    if stream.exists() { Ok(stream) } else { Err(text::NO_SUCH_KEY.into()) }
+}
+
+fn number_or_null(number: Option<i64>, out: &mut Writer<'_>) {
+    match number {
+        Some(number) => out.integer(number),
+        None => out.null(),
+    }
+}
+
+/// What is pending for each consumer of a group.
+fn pending_of(stream: Stream<'_>, group: &[u8], consumer: &[u8]) -> Vec<(Id, Pending)> {
+    stream.pending_from(group, Id::MIN).filter(|(_, pending)| pending.consumer == consumer).collect()
+}
+
+pub(crate) fn xinfo_consumers(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let now_ms = data.now.unix().0;
+    let (stream, group) = (existing(data, args)?, args.get(3));
+    if stream.group(group).is_none() {
+        let (key, group) = (shown(args.get(2)), shown(group));
+        return Err(format!("NOGROUP No such consumer group '{group}' for key name '{key}'").into());
+    }
+    let consumers = stream.consumers(group);
+    let mut counts = std::collections::HashMap::<Vec<u8>, i64>::new();
+    stream.pending_from(group, Id::MIN).for_each(|(_, it)| *counts.entry(it.consumer).or_default() += 1);
+    data.admit_reply(consumers.iter().map(|(name, _)| name.len() + 96).sum())?;
+    out.array(consumers.len());
+    for (name, consumer) in consumers {
+        out.map(4);
+        out.bulk(b"name");
+        out.bulk(name);
+        out.bulk(b"pending");
+        out.integer(counts.get(name).copied().unwrap_or(0));
+        out.bulk(b"idle");
+        out.integer(now_ms.saturating_sub(consumer.seen_ms).cast_signed());
+        out.bulk(b"inactive");
+        let inactive = (consumer.active_ms > 0).then(|| now_ms.saturating_sub(consumer.active_ms));
+        out.integer(inactive.map_or(-1, u64::cast_signed));
+    }
+    Ok(())
+}
+
+pub(crate) fn xinfo_groups(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let stream = existing(data, args)?;
+    let groups = stream.groups();
+    data.admit_reply(groups.iter().map(|(name, _)| name.len() + 160).sum())?;
+    out.array(groups.len());
+    for (name, group) in groups {
+        out.map(6);
+        out.bulk(b"name");
+        out.bulk(name);
+        out.bulk(b"consumers");
+        out.integer(stream.consumers(name).len() as i64);
+        out.bulk(b"pending");
+        out.integer(stream.pending_from(name, Id::MIN).count() as i64);
+        write_progress(stream, group, out);
+    }
+    Ok(())
+}
+
+/// How far a group is.
+fn write_progress(stream: Stream<'_>, group: Group, out: &mut Writer<'_>) {
+    out.bulk(b"last-delivered-id");
+    write_id(group.last_delivered, out);
+    out.bulk(b"entries-read");
+    number_or_null(group.read.map(u64::cast_signed), out);
+    out.bulk(b"lag");
+    number_or_null(stream.lag(group), out);
+}
+
+pub(crate) fn xinfo_stream(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    existing(data, args)?;
+    let full = match (args.try_get(3), args.len()) {
+        (None, _) => None,
+        (Some(option), 4) if is(option, "full") => Some(10),
+        (Some(option), 6) if is(option, "full") && is(args.get(4), "count") => {
+            let count = integer(option_value(args, 4)?)?;
+            Some(usize::try_from(count).unwrap_or(10))
+        }
+        _ => return Err(crate::errors::sub_syntax("XINFO", args.get(1))),
+    };
+    let stream = existing(data, args)?;
+    match full {
+        None => write_short(data, stream, out),
+        Some(most) => write_full(data, stream, if most == 0 { usize::MAX } else { most }, out),
+    }
+}
+
+/// What both forms begin with. Redis's tree of nodes has no match here: as many nodes as it would have for these entries.
+fn write_head(stream: Stream<'_>, out: &mut Writer<'_>) {
+    let (meta, len) = (stream.meta(), stream.len());
+    let nodes = len.div_ceil(100);
+    for (name, number) in [
+        ("length", len),
+        ("radix-tree-keys", nodes),
+        ("radix-tree-nodes", if nodes == 0 { 1 } else { nodes + 1 }),
+    ] {
+        out.bulk(name.as_bytes());
+        out.integer(number as i64);
+    }
+    out.bulk(b"last-generated-id");
+    write_id(meta.last, out);
+    out.bulk(b"max-deleted-entry-id");
+    write_id(meta.max_deleted, out);
+    out.bulk(b"entries-added");
+    out.integer(meta.added.cast_signed());
+    out.bulk(b"recorded-first-entry-id");
+    write_id(stream.first().map_or(Id::MIN, |at| stream.id_at(at)), out);
+}
+
+fn write_short(data: &Data<'_, '_>, stream: Stream<'_>, out: &mut Writer<'_>) -> Outcome {
+    let ends: Vec<usize> = stream.first().into_iter().chain(stream.last()).collect();
+    admit(data, stream, &ends)?;
+    out.map(10);
+    write_head(stream, out);
+    out.bulk(b"groups");
+    out.integer(stream.groups().len() as i64);
+    for (name, at) in [("first-entry", stream.first()), ("last-entry", stream.last())] {
+        out.bulk(name.as_bytes());
+        match at {
+            Some(at) => write_entry(stream, at, out),
+            None => out.null(),
+        }
+    }
+    Ok(())
+}
+
+fn write_full(data: &Data<'_, '_>, stream: Stream<'_>, most: usize, out: &mut Writer<'_>) -> Outcome {
+    let places: Vec<usize> = stream.range(Id::MIN, Id::MAX).take(most).collect();
+    admit(data, stream, &places)?;
+    let start = out.position();
+    out.map(9);
+    write_head(stream, out);
+    out.bulk(b"entries");
+    out.array(places.len());
+    places.iter().for_each(|at| write_entry(stream, *at, out));
+    out.bulk(b"groups");
+    let groups = stream.groups();
+    out.array(groups.len());
+    for (name, group) in groups {
+        out.map(7);
+        out.bulk(b"name");
+        out.bulk(name);
+        write_progress(stream, group, out);
+        let pending: Vec<(Id, Pending)> = stream.pending_from(name, Id::MIN).collect();
+        out.bulk(b"pel-count");
+        out.integer(pending.len() as i64);
+        out.bulk(b"pending");
+        out.array(pending.len().min(most));
+        for (id, it) in pending.iter().take(most) {
+            out.array(4);
+            write_id(*id, out);
+            out.bulk(&it.consumer);
+            out.integer(it.delivered_ms.cast_signed());
+            out.integer(it.times.cast_signed());
+        }
+        write_consumers(stream, name, most, out);
+        data.admit_reply(out.position() - start)?;
+    }
+    Ok(())
+}
+
+fn write_consumers(stream: Stream<'_>, group: &[u8], most: usize, out: &mut Writer<'_>) {
+    let consumers = stream.consumers(group);
+    out.bulk(b"consumers");
+    out.array(consumers.len());
+    for (name, consumer) in consumers {
+        let pending = pending_of(stream, group, name);
+        out.map(5);
+        out.bulk(b"name");
+        out.bulk(name);
+        out.bulk(b"seen-time");
+        out.integer(consumer.seen_ms.cast_signed());
+        out.bulk(b"active-time");
+        out.integer(if consumer.active_ms > 0 { consumer.active_ms.cast_signed() } else { -1 });
+        out.bulk(b"pel-count");
+        out.integer(pending.len() as i64);
+        out.bulk(b"pending");
+        out.array(pending.len().min(most));
+        for (id, it) in pending.iter().take(most) {
+            out.array(3);
+            write_id(*id, out);
+            out.integer(it.delivered_ms.cast_signed());
+            out.integer(it.times.cast_signed());
+        }
+    }
+}
+
+pub(crate) fn xinfo_help(_control: &mut Control<'_>, _args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let lines = [
+        "CONSUMERS <key> <groupname>",
+        "    Show consumers of <groupname>.",
+        "GROUPS <key>",
+        "    Show the stream consumer groups.",
+        "STREAM <key> [FULL [COUNT <count>]",
+        "    Show information about the stream.",
+    ];
+    super::help(out, "XINFO", &lines);
+    Ok(())
+}

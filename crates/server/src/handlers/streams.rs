@@ -1,0 +1,523 @@
+//! Streams: adding, reading, trimming entries. Groups of consumers are in `groups`, what XINFO tells in `stream_info`.
+
+use resp::{Args, ArgsView, Writer};
+use store::ValueKind;
+
+use super::args::{integer, is, option_value};
+use super::blocking::millis;
+use super::elements::{read, read_to_change};
+use super::groups;
+use super::scan::BULK_OVERHEAD_BYTES;
+use crate::call::{Data, Failure, Outcome, Wait, text};
+use crate::ready::Ready;
+use crate::stream::{Changes, Id, IdError, Stream, Wanted};
+
+impl From<IdError> for Failure {
+    fn from(_: IdError) -> Self {
+        "ERR Invalid stream ID specified as stream command argument".into()
+    }
+}
+
+/// The stream at `key`, for a command that reads it.
+pub(super) fn stream<'a>(data: &'a Data<'_, '_>, key: &[u8]) -> Result<Stream<'a>, Failure> {
+    Ok(Stream::new(read(data, key, ValueKind::Stream)?))
+}
+
+/// The stream at `key`, for a command that changes it.
+pub(super) fn stream_to_change<'a>(data: &'a Data<'_, '_>, key: &[u8]) -> Result<Stream<'a>, Failure> {
+    Ok(Stream::new(read_to_change(data, key, ValueKind::Stream)?))
+}
+
+/// Changes the stream at `key`.
+pub(super) fn apply(data: &mut Data<'_, '_>, key: &[u8], changes: &Changes) -> Outcome {
+    if changes.is_empty() {
+        return Ok(());
+    }
+    data.access.edit_stream(data.db, key, |stream| {
+        for (key, value) in changes.iter() {
+            match value {
+                Some(value) => stream.put(key, value),
+                None => _ = stream.delete(key),
+            }
+        }
+    })??;
+    Ok(())
+}
+
+pub(super) fn write_id(id: Id, out: &mut Writer<'_>) {
+    out.bulk(id.to_string().as_bytes());
+}
+
+/// Answers with an entry: its identifier, and its fields and values.
+pub(super) fn write_entry(stream: Stream<'_>, at: usize, out: &mut Writer<'_>) {
+    let (id, parts) = stream.entry(at);
+    out.array(2);
+    write_id(id, out);
+    out.array(parts.len());
+    parts.iter().for_each(|part| out.bulk(part));
+}
+
+/// Refuses entries that no connection could hold.
+pub(super) fn admit(data: &Data<'_, '_>, stream: Stream<'_>, places: &[usize]) -> Outcome {
+    let bytes = |at: &usize| {
+        let parts = stream.entry(*at).1;
+        parts.iter().map(|part| part.len() + BULK_OVERHEAD_BYTES).sum::<usize>() + 48
+    };
+    data.admit_reply(places.iter().map(bytes).sum())
+}
+
+/// Which entries go.
+#[derive(Clone, Copy, Debug)]
+enum Keep {
+    /// So many stay.
+    Newest(usize),
+    /// Those from here on stay.
+    From(Id),
+}
+
+/// The options of XADD and XTRIM before the identifier or the end.
+struct Trim {
+    keep: Option<Keep>,
+    /// About so many: none before there is a node's worth of them, as in Redis.
+    is_approximate: bool,
+    limit: Option<usize>,
+    makes_stream: bool,
+}
+
+impl Trim {
+    /// Reads options from argument 2 on; returns the index behind them. XADD's identifier ends them.
+    fn parse(args: ArgsView<'_>, adds: bool) -> Result<(Self, usize), Failure> {
+        let mut trim = Self { keep: None, is_approximate: false, limit: None, makes_stream: true };
+        let mut index = 2;
+        while let Some(option) = args.try_get(index) {
+            let has_more = args.len() > index + 1;
+            if adds && option == b"*" {
+                break;
+            } else if has_more && (is(option, "maxlen") || is(option, "minid")) {
+                index = trim.threshold(args, index)?;
+            } else if has_more && is(option, "limit") {
+                let limit = integer(args.get(index + 1))?;
+                trim.limit =
+                    Some(usize::try_from(limit).map_err(|_| "ERR The LIMIT argument must be >= 0.")?);
+                index += 2;
+            } else if adds && is(option, "nomkstream") {
+                trim.makes_stream = false;
+                index += 1;
+            } else if adds {
+                // It is refused before the options are.
+                Wanted::parse(option)?;
+                break;
+            } else {
+                return Err(text::SYNTAX.into());
+            }
+        }
+        if trim.limit.is_some_and(|limit| limit > 0) && trim.keep.is_none() {
+            let without = "LIMIT cannot be used without specifying a trimming strategy";
+            return Err(format!("ERR syntax error, {without}").into());
+        }
+        if trim.keep.is_none() && !adds {
+            return Err("ERR syntax error, XTRIM must be called with a trimming strategy".into());
+        }
+        if trim.limit.is_some() && !trim.is_approximate {
+            return Err("ERR syntax error, LIMIT cannot be used without the special ~ option".into());
+        }
+        Ok((trim, index))
+    }
+
+    /// MAXLEN or MINID at `index`; returns the index behind it.
+    fn threshold(&mut self, args: ArgsView<'_>, mut index: usize) -> Result<usize, Failure> {
+        let by_id = is(args.get(index), "minid");
+        if self.keep.is_some() {
+            let both = "MAXLEN and MINID options at the same time are not compatible";
+            return Err(format!("ERR syntax error, {both}").into());
+        }
+        self.is_approximate = false;
+        index += 1;
+        if args.len() > index + 1 && matches!(args.get(index), b"~" | b"=") {
+            self.is_approximate = args.get(index) == b"~";
+            index += 1;
+        }
+        let threshold = args.get(index);
+        self.keep = Some(if by_id {
+            Keep::From(Id::parse(threshold, 0)?)
+        } else {
+            let most = integer(threshold)?;
+            Keep::Newest(usize::try_from(most).map_err(|_| "ERR The MAXLEN argument must be >= 0.")?)
+        });
+        Ok(index + 1)
+    }
+
+    /// How many of the oldest entries go, where `added` is one more that is not in the stream yet.
+    fn count(&self, stream: Stream<'_>, added: Option<Id>) -> usize {
+        let len = stream.len() + usize::from(added.is_some());
+        let excess = match self.keep {
+            None => 0,
+            Some(Keep::Newest(most)) => len.saturating_sub(most),
+            Some(Keep::From(first)) => {
+                let older = first.before().map_or(0, |last| stream.range(Id::MIN, last).len());
+                older + usize::from(added.is_some_and(|id| id < first))
+            }
+        };
+        if !self.is_approximate {
+            return excess;
+        }
+        let most = match self.limit {
+            None => 100 * NODE_ENTRIES,
+            Some(0) => usize::MAX,
+            Some(limit) => limit,
+        };
+        // The last node is not full, and goes when all of it does.
+        if excess == len && len <= most { len } else { excess.min(most) / NODE_ENTRIES * NODE_ENTRIES }
+    }
+}
+
+pub(crate) fn xadd(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (trim, at) = Trim::parse(args, true)?;
+    let wanted = args.try_get(at).map(Wanted::parse).transpose()?;
+    let parts = args.len().saturating_sub(at + 1);
+    let wanted = wanted.filter(|_| parts >= 2 && parts.is_multiple_of(2));
+    let wanted = wanted.ok_or("ERR wrong number of arguments for 'xadd' command")?;
+    if wanted == Wanted::Exactly(Id::MIN) {
+        return Err("ERR The ID specified in XADD must be greater than 0-0".into());
+    }
+    let now_ms = data.now.unix().0;
+    let stream = stream_to_change(data, args.get(1))?;
+    if !stream.exists() && !trim.makes_stream {
+        out.null();
+        return Ok(());
+    }
+    let mut meta = stream.meta();
+    if meta.last == Id::MAX {
+        return Err("ERR The stream has exhausted the last possible ID, unable to add more items".into());
+    }
+    let smaller = "ERR The ID specified in XADD is equal or smaller than the target stream top item";
+    let id = wanted.settle(meta.last, now_ms).ok_or(smaller)?;
+    (meta.last, meta.added) = (id, meta.added + 1);
+    let (mut changes, trimmed) = (Changes::default(), trim.count(stream, Some(id)));
+    changes.put_meta(meta);
+    let old = stream.range(Id::MIN, Id::MAX).take(trimmed);
+    old.for_each(|at| changes.delete_entry(stream.id_at(at)));
+    if trimmed <= stream.len() {
+        changes.put_entry(id, args.iter().skip(at + 1));
+    }
+    apply(data, args.get(1), &changes)?;
+    write_id(id, out);
+    Ok(())
+}
+
+pub(crate) fn xtrim(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (trim, _) = Trim::parse(args, false)?;
+    let stream = stream_to_change(data, args.get(1))?;
+    let (mut changes, trimmed) = (Changes::default(), trim.count(stream, None));
+    let old = stream.range(Id::MIN, Id::MAX).take(trimmed);
+    old.for_each(|at| changes.delete_entry(stream.id_at(at)));
+    apply(data, args.get(1), &changes)?;
+    out.integer(trimmed as i64);
+    Ok(())
+}
+
+pub(crate) fn xdel(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let stream = stream_to_change(data, args.get(1))?;
+    if !stream.exists() {
+        out.integer(0);
+        return Ok(());
+    }
+    let ids = args.iter().skip(2).map(|id| Id::parse(id, 0)).collect::<Result<Vec<Id>, IdError>>()?;
+    let mut ids: Vec<Id> = ids.into_iter().filter(|id| stream.has(*id)).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let (mut meta, mut changes) = (stream.meta(), Changes::default());
+    if let Some(last) = ids.last() {
+        meta.max_deleted = meta.max_deleted.max(*last);
+        changes.put_meta(meta);
+    }
+    ids.iter().for_each(|id| changes.delete_entry(*id));
+    apply(data, args.get(1), &changes)?;
+    out.integer(ids.len() as i64);
+    Ok(())
+}
+
+pub(crate) fn xlen(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    out.integer(stream(data, args.get(1))?.len() as i64);
+    Ok(())
+}
+
+/// The identifiers from `start` to `end`, both as arguments.
+pub(super) fn interval(start: &[u8], end: &[u8]) -> Result<(Id, Id), Failure> {
+    let (first, outside) = Id::parse_bound(start, 0)?;
+    let invalid = || Failure::from("ERR invalid start ID for the interval");
+    let first = if outside { first.after().ok_or_else(invalid)? } else { first };
+    let (last, outside) = Id::parse_bound(end, u64::MAX)?;
+    let invalid = || Failure::from("ERR invalid end ID for the interval");
+    let last = if outside { last.before().ok_or_else(invalid)? } else { last };
+    Ok((first, last))
+}
+
+pub(crate) fn xrange(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    range(data, args, false, out)
+}
+
+pub(crate) fn xrevrange(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    range(data, args, true, out)
+}
+
+fn range(data: &Data<'_, '_>, args: ArgsView<'_>, is_reversed: bool, out: &mut Writer<'_>) -> Outcome {
+    let (start, end) = if is_reversed { (3, 2) } else { (2, 3) };
+    let (first, last) = interval(args.get(start), args.get(end))?;
+    let mut most = None;
+    for index in (4..args.len()).step_by(2) {
+        if !is(args.get(index), "count") {
+            return Err(text::SYNTAX.into());
+        }
+        most = Some(usize::try_from(integer(option_value(args, index)?)?).unwrap_or(0));
+    }
+    let stream = stream(data, args.get(1))?;
+    if !stream.exists() {
+        out.array(0);
+        return Ok(());
+    }
+    if most == Some(0) {
+        out.null_array();
+        return Ok(());
+    }
+    let (places, most) = (stream.range(first, last), most.unwrap_or(usize::MAX));
+    let places: Vec<usize> =
+        if is_reversed { places.rev().take(most).collect() } else { places.take(most).collect() };
+    admit(data, stream, &places)?;
+    out.array(places.len());
+    places.iter().for_each(|at| write_entry(stream, *at, out));
+    Ok(())
+}
+
+pub(crate) fn xsetid(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let last = Id::parse(args.get(2), 0)?;
+    let (mut added, mut max_deleted) = (None, None);
+    for index in (3..args.len()).step_by(2) {
+        let (option, has_value) = (args.get(index), args.len() > index + 1);
+        if has_value && is(option, "entriesadded") {
+            let count = integer(args.get(index + 1))?;
+            added = Some(u64::try_from(count).map_err(|_| "ERR entries_added must be positive")?);
+        } else if has_value && is(option, "maxdeletedid") {
+            let id = Id::parse(args.get(index + 1), 0)?;
+            if last < id {
+                let smaller = "smaller than the provided max_deleted_entry_id";
+                return Err(format!("ERR The ID specified in XSETID is {smaller}").into());
+            }
+            max_deleted = Some(id);
+        } else {
+            return Err(text::SYNTAX.into());
+        }
+    }
+    let stream = stream_to_change(data, args.get(1))?;
+    if !stream.exists() {
+        return Err(text::NO_SUCH_KEY.into());
+    }
+    let (mut meta, mut changes) = (stream.meta(), Changes::default());
+    if let Some(newest) = stream.last() {
+        if last < stream.id_at(newest) {
+            return Err("ERR The ID specified in XSETID is smaller than the target stream top item".into());
+        }
+        if added.is_some_and(|added| added < stream.len() as u64) {
+            let smaller = "smaller than the target stream length";
+            return Err(format!("ERR The entries_added specified in XSETID is {smaller}").into());
+        }
+    }
+    meta.last = last;
+    meta.added = added.unwrap_or(meta.added);
+    meta.max_deleted = max_deleted.filter(|id| *id != Id::MIN).unwrap_or(meta.max_deleted);
+    changes.put_meta(meta);
+    apply(data, args.get(1), &changes)?;
+    out.ok();
+    Ok(())
+}
+
+/// What XREAD and XREADGROUP are asked for.
+pub(super) struct Query<'a> {
+    pub(super) args: ArgsView<'a>,
+    /// Group and consumer.
+    pub(super) reader: Option<(&'a [u8], &'a [u8])>,
+    pub(super) most: usize,
+    pub(super) acknowledges: bool,
+    /// How long to wait, if at all; inside, `None` is for ever.
+    block: Option<Option<std::time::Duration>>,
+    /// The index of the first key.
+    first: usize,
+    /// How many keys, behind which are as many identifiers.
+    pub(super) count: usize,
+}
+
+impl<'a> Query<'a> {
+    fn parse(args: ArgsView<'a>, is_group: bool) -> Result<Self, Failure> {
+        let mut query = Self {
+            args,
+            reader: None,
+            most: usize::MAX,
+            acknowledges: false,
+            block: None,
+            first: 0,
+            count: 0,
+        };
+        let mut index = 1;
+        while let Some(option) = args.try_get(index) {
+            let left = args.len() - index - 1;
+            if is(option, "block") && left > 0 {
+                query.block = Some(millis(args.get(index + 1))?);
+                index += 1;
+            } else if is(option, "count") && left > 0 {
+                let most = integer(args.get(index + 1))?;
+                query.most = usize::try_from(most).ok().filter(|most| *most > 0).unwrap_or(usize::MAX);
+                index += 1;
+            } else if is(option, "streams") && left > 0 {
+                if !left.is_multiple_of(2) {
+                    let each = "for each stream key an ID or '$' must be specified.";
+                    return Err(format!("ERR Unbalanced XREAD list of streams: {each}").into());
+                }
+                (query.first, query.count) = (index + 1, left / 2);
+                break;
+            } else if is(option, "group") && left > 1 {
+                if !is_group {
+                    return Err(only_for_groups("GROUP"));
+                }
+                query.reader = Some((args.get(index + 1), args.get(index + 2)));
+                index += 2;
+            } else if is(option, "noack") {
+                if !is_group {
+                    return Err(only_for_groups("NOACK"));
+                }
+                query.acknowledges = true;
+            } else {
+                return Err(text::SYNTAX.into());
+            }
+            index += 1;
+        }
+        if query.count == 0 {
+            return Err(text::SYNTAX.into());
+        }
+        if is_group && query.reader.is_none() {
+            return Err("ERR Missing GROUP option for XREADGROUP".into());
+        }
+        Ok(query)
+    }
+
+    pub(super) fn key(&self, nth: usize) -> &'a [u8] {
+        self.args.get(self.first + nth)
+    }
+
+    pub(super) fn id(&self, nth: usize) -> &'a [u8] {
+        self.args.get(self.first + self.count + nth)
+    }
+
+    /// Whether key number `nth` is looked at now: who waits looks at the one that changed.
+    fn looks_at(&self, ready: Ready<'_>, nth: usize) -> bool {
+        !matches!(ready, Ready::Changed(changed) if changed != self.key(nth))
+    }
+
+    /// The same command, with the identifiers that `$` stands for now: it is run again with them.
+    fn settled(&self, after: &[Id]) -> Args {
+        let texts: Vec<String> = after.iter().map(Id::to_string).collect();
+        let ids = self.first + self.count;
+        let word = |at: usize| match self.args.get(at) {
+            b"$" if at >= ids => texts[at - ids].as_bytes(),
+            word => word,
+        };
+        let words: Vec<&[u8]> = (0..self.args.len()).map(word).collect();
+        Args::from_slices(&words)
+    }
+}
+
+fn only_for_groups(option: &str) -> Failure {
+    format!("ERR The {option} option is only supported by XREADGROUP. You called XREAD instead.").into()
+}
+
+/// Answers with what was read of some streams; waits if it is nothing.
+fn answer(
+    data: &Data<'_, '_>,
+    query: &Query<'_>,
+    (found, reply): (usize, &[u8]),
+    again: impl FnOnce() -> Option<Args>,
+    out: &mut Writer<'_>,
+) -> Outcome {
+    if found > 0 {
+        match out.is_resp3() {
+            true => out.map(found),
+            false => out.array(found),
+        }
+        out.raw(reply);
+        return Ok(());
+    }
+    match query.block {
+        Some(timeout) if !matches!(data.ready, Ready::AnswersAtOnce) => {
+            Err(Failure::Blocked(Box::new(Wait { timeout, again: again() })))
+        }
+        _ => {
+            out.null_array();
+            Ok(())
+        }
+    }
+}
+
+pub(crate) fn xread(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let query = Query::parse(args, false)?;
+    let mut after = Vec::with_capacity(query.count);
+    for nth in 0..query.count {
+        data.turn_to_key(query.key(nth));
+        let stream = stream_to_change(data, query.key(nth))?;
+        after.push(match query.id(nth) {
+            b"$" => stream.meta().last,
+            b">" => {
+                let only = "when calling XREADGROUP using the GROUP <group> <consumer> option.";
+                return Err(format!("ERR The > ID can be specified only {only}").into());
+            }
+            id => Id::parse(id, 0)?,
+        });
+    }
+    let (mut reply, mut found, ready) = (Vec::new(), 0, data.ready);
+    for nth in (0..query.count).filter(|nth| query.looks_at(ready, *nth)) {
+        data.turn_to_key(query.key(nth));
+        let stream = stream(data, query.key(nth))?;
+        let Some(first) = after[nth].after() else { continue };
+        let places: Vec<usize> = stream.range(first, Id::MAX).take(query.most).collect();
+        if places.is_empty() {
+            continue;
+        }
+        admit(data, stream, &places)?;
+        let mut writer = Writer::new(&mut reply, out.is_resp3());
+        begin_stream(query.key(nth), places.len(), &mut writer);
+        places.iter().for_each(|at| write_entry(stream, *at, &mut writer));
+        found += 1;
+        data.tuned.admit_reply(reply.len())?;
+    }
+    answer(data, &query, (found, &reply), || Some(query.settled(&after)), out)
+}
+
+/// Begins what is told of a stream: a pair, or in RESP3 a key with its value.
+fn begin_stream(key: &[u8], entries: usize, out: &mut Writer<'_>) {
+    if !out.is_resp3() {
+        out.array(2);
+    }
+    out.bulk(key);
+    out.array(entries);
+}
+
+pub(crate) fn xreadgroup(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let query = Query::parse(args, true)?;
+    for nth in 0..query.count {
+        data.turn_to_key(query.key(nth));
+        groups::check_read(data, &query, nth)?;
+    }
+    let (mut reply, mut found, ready) = (Vec::new(), 0, data.ready);
+    for nth in (0..query.count).filter(|nth| query.looks_at(ready, *nth)) {
+        data.turn_to_key(query.key(nth));
+        let mut entries = Vec::new();
+        let told = groups::read_group(data, &query, nth, &mut Writer::new(&mut entries, out.is_resp3()))?;
+        let Some(count) = told else { continue };
+        begin_stream(query.key(nth), count, &mut Writer::new(&mut reply, out.is_resp3()));
+        reply.extend_from_slice(&entries);
+        found += 1;
+        data.tuned.admit_reply(reply.len())?;
+    }
+    answer(data, &query, (found, &reply), || None, out)
+}
+
+/// Entries of a node of Redis (`stream-node-max-entries`): it trims no fewer where it may trim about.
+const NODE_ENTRIES: usize = 100;

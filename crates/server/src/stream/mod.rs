@@ -1,0 +1,364 @@
+//! Streams: entries by identifier, and groups of consumers that read them. How they lie in the store's ordered map.
+//!
+//! ```text
+//!  key                                   value
+//!  c | group len u32 | group | consumer  seen u64 | active u64                        a consumer, and when it asked, and got something (0: never), in ms
+//!  e | id                                 (len u32 | field or value) x 2n              an entry
+//!  g | group                             last delivered id | entries read u64         u64::MAX: not known
+//!  m                                     last id | greatest deleted id | added u64    of the whole stream; always there
+//!  p | group len u32 | group | id        delivered u64 ms | times u64 | consumer      an entry that a consumer has not acknowledged
+//! ```
+//!
+//! An id is ms u64 | seq u64. All numbers are big-endian: the order of the keys is that of the numbers.
+//!
+//! Out of scope: what commands answer (`handlers::streams`, `handlers::groups`).
+
+mod id;
+
+pub(crate) use id::{Id, IdError, Wanted};
+
+use std::ops::Range;
+
+use store::Packed;
+
+/// What is known of a stream as a whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Meta {
+    /// Of the newest entry that there ever was.
+    pub(crate) last: Id,
+    pub(crate) max_deleted: Id,
+    /// Entries that were ever added.
+    pub(crate) added: u64,
+}
+
+/// A group of consumers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Group {
+    pub(crate) last_delivered: Id,
+    /// Entries that it was given, those that are gone included; `None`: not known.
+    pub(crate) read: Option<u64>,
+}
+
+/// A consumer of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Consumer {
+    pub(crate) seen_ms: u64,
+    /// 0: never.
+    pub(crate) active_ms: u64,
+}
+
+/// An entry that was delivered and not acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pending {
+    pub(crate) consumer: Vec<u8>,
+    pub(crate) delivered_ms: u64,
+    pub(crate) times: u64,
+}
+
+/// A stream, to read. Without entries and groups if there is none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stream<'a>(Packed<'a>);
+
+/// What is changed of a stream, in order: keys with their values, or without if they go.
+#[derive(Debug, Default)]
+pub(crate) struct Changes(Vec<(Vec<u8>, Option<Vec<u8>>)>);
+
+impl<'a> Stream<'a> {
+    pub(crate) fn new(packed: Packed<'a>) -> Self {
+        Self(packed)
+    }
+
+    /// Whether there is a stream.
+    pub(crate) fn exists(self) -> bool {
+        !self.0.is_empty()
+    }
+
+    pub(crate) fn meta(self) -> Meta {
+        let Some(at) = self.0.place_of(META) else { return Meta::default() };
+        let mut reader = Reader(self.0.element(at).1);
+        Meta { last: reader.id(), max_deleted: reader.id(), added: reader.u64() }
+    }
+
+    /// The places of keys that begin with `prefix`.
+    fn places(self, prefix: &[u8]) -> Range<usize> {
+        let start = self.0.partition_point(|(key, _)| key < prefix);
+        let end = self.0.partition_point(|(key, _)| key < prefix || key.starts_with(prefix));
+        start..end
+    }
+
+    /// Number of entries.
+    pub(crate) fn len(self) -> usize {
+        self.places(b"e").len()
+    }
+
+    /// The places of the entries from `first` to `last`.
+    pub(crate) fn range(self, first: Id, last: Id) -> Range<usize> {
+        let (first, last) = (entry_key(first), entry_key(last));
+        let start = self.0.partition_point(|(key, _)| key < &first[..]);
+        let end = self.0.partition_point(|(key, _)| key <= &last[..]);
+        start..end.max(start)
+    }
+
+    /// The id and the fields of the entry at a place: its parts as they were given.
+    pub(crate) fn entry(self, at: usize) -> (Id, Vec<&'a [u8]>) {
+        let (key, value) = self.0.element(at);
+        (Reader(&key[1..]).id(), parts(value))
+    }
+
+    pub(crate) fn first(self) -> Option<usize> {
+        let places = self.places(b"e");
+        (!places.is_empty()).then_some(places.start)
+    }
+
+    pub(crate) fn last(self) -> Option<usize> {
+        let places = self.places(b"e");
+        (!places.is_empty()).then(|| places.end - 1)
+    }
+
+    pub(crate) fn id_at(self, at: usize) -> Id {
+        Reader(&self.0.element(at).0[1..]).id()
+    }
+
+    pub(crate) fn has(self, id: Id) -> bool {
+        self.0.place_of(&entry_key(id)).is_some()
+    }
+
+    /// The place of an entry.
+    pub(crate) fn place(self, id: Id) -> Option<usize> {
+        self.0.place_of(&entry_key(id))
+    }
+
+    pub(crate) fn group(self, name: &[u8]) -> Option<Group> {
+        let at = self.0.place_of(&group_key(name))?;
+        Some(Group::read_from(self.0.element(at).1))
+    }
+
+    /// All groups, by name.
+    pub(crate) fn groups(self) -> Vec<(&'a [u8], Group)> {
+        self.places(b"g")
+            .map(|at| {
+                let (key, value) = self.0.element(at);
+                (&key[1..], Group::read_from(value))
+            })
+            .collect()
+    }
+
+    pub(crate) fn consumer(self, group: &[u8], name: &[u8]) -> Option<Consumer> {
+        let at = self.0.place_of(&consumer_key(group, name))?;
+        Some(Consumer::read_from(self.0.element(at).1))
+    }
+
+    /// The consumers of a group, by name.
+    pub(crate) fn consumers(self, group: &[u8]) -> Vec<(&'a [u8], Consumer)> {
+        let prefix = group_prefix(b'c', group);
+        self.places(&prefix)
+            .map(|at| {
+                let (key, value) = self.0.element(at);
+                (&key[prefix.len()..], Consumer::read_from(value))
+            })
+            .collect()
+    }
+
+    pub(crate) fn pending(self, group: &[u8], id: Id) -> Option<Pending> {
+        let at = self.0.place_of(&pending_key(group, id))?;
+        Some(Pending::read_from(self.0.element(at).1))
+    }
+
+    /// What is pending in a group from `first` on, in the order of the ids.
+    pub(crate) fn pending_from(
+        self,
+        group: &[u8],
+        first: Id,
+    ) -> impl Iterator<Item = (Id, Pending)> + use<'a> {
+        let (prefix, from) = (group_prefix(b'p', group), pending_key(group, first));
+        let start = self.0.partition_point(|(key, _)| key < &from[..]);
+        let packed = self.0;
+        (start..packed.len()).map_while(move |at| {
+            let (key, value) = packed.element(at);
+            let id = key.strip_prefix(&prefix[..])?;
+            Some((Reader(id).id(), Pending::read_from(value)))
+        })
+    }
+
+    /// Whether entries behind `after` were deleted, as far as the greatest deleted id tells.
+    fn has_gap_behind(self, after: Id, meta: Meta) -> bool {
+        self.len() > 0 && meta.max_deleted != Id::MIN && after <= meta.max_deleted
+    }
+
+    /// How many entries were ever added up to `id`; `None`: it cannot be told.
+    pub(crate) fn added_up_to(self, id: Id) -> Option<u64> {
+        let (meta, len) = (self.meta(), self.len() as u64);
+        let first = self.first().map_or(Id::MIN, |at| self.id_at(at));
+        if meta.added == 0 {
+            return Some(0);
+        }
+        if id == meta.last || (len == 0 && id <= meta.last) {
+            return Some(meta.added);
+        }
+        let is_whole = meta.max_deleted == Id::MIN || meta.max_deleted < first;
+        match () {
+            () if id > meta.last || !is_whole => None,
+            () if id < first => Some(meta.added - len),
+            () if id == first => Some(meta.added - len + 1),
+            () => None,
+        }
+    }
+
+    /// What a group has read when it is given the entry `id`.
+    pub(crate) fn read_with(self, group: Group, id: Id) -> Option<u64> {
+        let meta = self.meta();
+        match group.read {
+            Some(read) if !self.has_gap_behind(id, meta) => Some(read + 1),
+            known if meta.added == 0 => known,
+            _ => self.added_up_to(id),
+        }
+    }
+
+    /// How many entries a group has still to read; `None`: it cannot be told. Less than 0 if it was told that it has read more than there were.
+    pub(crate) fn lag(self, group: Group) -> Option<i64> {
+        let meta = self.meta();
+        if meta.added == 0 {
+            return Some(0);
+        }
+        let read = group.read.filter(|_| !self.has_gap_behind(group.last_delivered, meta));
+        read.or_else(|| self.added_up_to(group.last_delivered))
+            .map(|read| meta.added.wrapping_sub(read).cast_signed())
+    }
+}
+
+impl Changes {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+        self.0.iter().map(|(key, value)| (&key[..], value.as_deref()))
+    }
+
+    fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
+        self.0.push((key, Some(value)));
+    }
+
+    pub(crate) fn put_meta(&mut self, Meta { last, max_deleted, added }: Meta) {
+        let value = [&last.bytes()[..], &max_deleted.bytes(), &added.to_be_bytes()].concat();
+        self.put(META.to_vec(), value);
+    }
+
+    pub(crate) fn put_entry<'f>(&mut self, id: Id, parts: impl Iterator<Item = &'f [u8]>) {
+        let mut value = Vec::new();
+        for part in parts {
+            value.extend_from_slice(&(part.len() as u32).to_be_bytes());
+            value.extend_from_slice(part);
+        }
+        self.put(entry_key(id).to_vec(), value);
+    }
+
+    pub(crate) fn delete_entry(&mut self, id: Id) {
+        self.0.push((entry_key(id).to_vec(), None));
+    }
+
+    pub(crate) fn put_group(&mut self, name: &[u8], group: Group) {
+        let read = group.read.unwrap_or(u64::MAX);
+        self.put(group_key(name), [&group.last_delivered.bytes()[..], &read.to_be_bytes()].concat());
+    }
+
+    pub(crate) fn delete_group(&mut self, stream: Stream<'_>, name: &[u8]) {
+        self.0.push((group_key(name), None));
+        for kind in [b'c', b'p'] {
+            let places = stream.places(&group_prefix(kind, name));
+            self.0.extend(places.map(|at| (stream.0.element(at).0.to_vec(), None)));
+        }
+    }
+
+    pub(crate) fn put_consumer(&mut self, group: &[u8], name: &[u8], consumer: Consumer) {
+        let value = [consumer.seen_ms.to_be_bytes(), consumer.active_ms.to_be_bytes()].concat();
+        self.put(consumer_key(group, name), value);
+    }
+
+    pub(crate) fn delete_consumer(&mut self, group: &[u8], name: &[u8]) {
+        self.0.push((consumer_key(group, name), None));
+    }
+
+    pub(crate) fn put_pending(&mut self, group: &[u8], id: Id, pending: &Pending) {
+        let Pending { consumer, delivered_ms, times } = pending;
+        let value = [&delivered_ms.to_be_bytes()[..], &times.to_be_bytes(), consumer].concat();
+        self.put(pending_key(group, id), value);
+    }
+
+    pub(crate) fn delete_pending(&mut self, group: &[u8], id: Id) {
+        self.0.push((pending_key(group, id), None));
+    }
+}
+
+impl Group {
+    fn read_from(value: &[u8]) -> Self {
+        let mut reader = Reader(value);
+        let (last_delivered, read) = (reader.id(), reader.u64());
+        Self { last_delivered, read: (read != u64::MAX).then_some(read) }
+    }
+}
+
+impl Consumer {
+    fn read_from(value: &[u8]) -> Self {
+        let mut reader = Reader(value);
+        Self { seen_ms: reader.u64(), active_ms: reader.u64() }
+    }
+}
+
+impl Pending {
+    fn read_from(value: &[u8]) -> Self {
+        let mut reader = Reader(value);
+        let (delivered_ms, times) = (reader.u64(), reader.u64());
+        Self { consumer: reader.0.to_vec(), delivered_ms, times }
+    }
+}
+
+/// Reads numbers; what is missing is 0: a payload of RESTORE may hold anything.
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn u64(&mut self) -> u64 {
+        let Some((bytes, rest)) = self.0.split_first_chunk() else { return 0 };
+        self.0 = rest;
+        u64::from_be_bytes(*bytes)
+    }
+
+    fn id(&mut self) -> Id {
+        Id { ms: self.u64(), seq: self.u64() }
+    }
+}
+
+/// The parts of an entry.
+fn parts(mut value: &[u8]) -> Vec<&[u8]> {
+    let mut parts = Vec::new();
+    while let Some((len, rest)) = value.split_first_chunk() {
+        let Some((part, rest)) = rest.split_at_checked(u32::from_be_bytes(*len) as usize) else { break };
+        parts.push(part);
+        value = rest;
+    }
+    parts
+}
+
+fn entry_key(id: Id) -> [u8; 17] {
+    let mut key = [b'e'; 17];
+    key[1..].copy_from_slice(&id.bytes());
+    key
+}
+
+fn group_key(name: &[u8]) -> Vec<u8> {
+    [b"g", name].concat()
+}
+
+fn group_prefix(kind: u8, group: &[u8]) -> Vec<u8> {
+    [&[kind], &(group.len() as u32).to_be_bytes()[..], group].concat()
+}
+
+fn consumer_key(group: &[u8], name: &[u8]) -> Vec<u8> {
+    [&group_prefix(b'c', group)[..], name].concat()
+}
+
+fn pending_key(group: &[u8], id: Id) -> Vec<u8> {
+    [&group_prefix(b'p', group)[..], &id.bytes()].concat()
+}
+
+const META: &[u8] = b"m";

@@ -1,0 +1,123 @@
+//! Streams: what the differential test with Redis does not see, because of clocks and of who waits.
+
+use std::time::Duration;
+
+use super::Harness;
+
+const NOW: &str = "1700000000000";
+
+#[test]
+fn entries_are_named_by_the_clock_and_always_grow() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    let id = |ms: u64, seq: u64| {
+        let text = format!("{ms}-{seq}");
+        format!("${}\r\n{text}\r\n", text.len())
+    };
+    let now: u64 = NOW.parse().expect("a number");
+    assert_eq!(harness.line(&mut wire, "XADD s * f v"), id(now, 0));
+    assert_eq!(harness.line(&mut wire, "XADD s * f v"), id(now, 1));
+    harness.clock.advance(Duration::from_millis(5));
+    assert_eq!(harness.line(&mut wire, "XADD s * f v"), id(now + 5, 0));
+    assert_eq!(harness.line(&mut wire, &format!("XADD s {}-7 f v", now + 100)), id(now + 100, 7));
+    assert_eq!(harness.line(&mut wire, "XADD s * f v"), id(now + 100, 8), "never behind the last");
+    assert!(
+        harness
+            .line(&mut wire, "XADD s 1-1 f v")
+            .starts_with("-ERR The ID specified in XADD is equal or smaller")
+    );
+    harness
+        .expect(&mut wire, &[("XLEN s", ":5\r\n"), ("XTRIM s MAXLEN 0", ":5\r\n"), ("EXISTS s", ":1\r\n")]);
+    assert_eq!(
+        harness.line(&mut wire, "XADD s * f v"),
+        id(now + 100, 9),
+        "an emptied stream remembers its last"
+    );
+}
+
+#[test]
+fn reader_of_new_entries_waits_for_those_behind_what_there_was_when_it_asked() {
+    let mut harness = Harness::new();
+    let (mut all, mut from, mut adds) = (harness.connect(), harness.connect(), harness.connect());
+    harness.line(&mut adds, "XADD s 1-1 a b");
+    assert_eq!(harness.line(&mut all, "XREAD BLOCK 0 COUNT 5 STREAMS none s $ $"), "");
+    assert_eq!(harness.line(&mut from, "XREAD BLOCK 0 STREAMS s 2-0"), "");
+    // An entry that comes before the other loop looks is not missed, and each reader gets it.
+    harness.line(&mut adds, "XADD s 2-0 c d");
+    let entry = |id: &str, field: &str, value: &str| {
+        format!("*1\r\n*2\r\n$1\r\ns\r\n*1\r\n*2\r\n$3\r\n{id}\r\n*2\r\n$1\r\n{field}\r\n$1\r\n{value}\r\n")
+    };
+    assert_eq!(String::from_utf8_lossy(&harness.deliver(&mut all)), entry("2-0", "c", "d"));
+    assert_eq!(harness.deliver(&mut from), b"");
+    harness.line(&mut adds, "XADD s 3-0 e f");
+    assert_eq!(String::from_utf8_lossy(&harness.deliver(&mut from)), entry("3-0", "e", "f"));
+    // Woken for another reason, it still waits for what is behind the entry that was the last then.
+    assert_eq!(harness.line(&mut all, "XREAD BLOCK 100 STREAMS s $"), "");
+    assert_eq!(harness.after(&mut all, Duration::from_millis(100)), b"*-1\r\n");
+}
+
+#[test]
+fn group_gives_each_entry_to_one_consumer_and_keeps_it_until_it_is_acknowledged() {
+    let mut harness = Harness::new();
+    let (mut one, mut two, mut adds) = (harness.connect(), harness.connect(), harness.connect());
+    harness.expect(&mut adds, &[("XGROUP CREATE s g $ MKSTREAM", "+OK\r\n")]);
+    assert_eq!(harness.line(&mut one, "XREADGROUP GROUP g a BLOCK 0 STREAMS s >"), "");
+    assert_eq!(harness.line(&mut two, "XREADGROUP GROUP g b BLOCK 0 STREAMS s >"), "");
+    harness.line(&mut adds, "XADD s 1-1 f v");
+    harness.line(&mut adds, "XADD s 1-2 f v");
+    assert!(String::from_utf8_lossy(&harness.deliver(&mut one)).contains("1-1"));
+    assert!(String::from_utf8_lossy(&harness.deliver(&mut two)).contains("1-2"));
+    harness.clock.advance(Duration::from_secs(10));
+    let summary = "*4\r\n:2\r\n$3\r\n1-1\r\n$3\r\n1-2\r\n*2\r\n*2\r\n$1\r\na\r\n$1\r\n1\r\n*2\r\n$1\r\nb\r\n$1\r\n1\r\n";
+    harness.expect(
+        &mut adds,
+        &[
+            ("XPENDING s g", summary),
+            ("XPENDING s g IDLE 10000 - + 1 a", "*1\r\n*4\r\n$3\r\n1-1\r\n$1\r\na\r\n:10000\r\n:1\r\n"),
+            ("XPENDING s g IDLE 10001 - + 1", "*0\r\n"),
+            ("XCLAIM s g b 10001 1-1 JUSTID", "*0\r\n"),
+            ("XCLAIM s g b 10000 1-1 JUSTID", "*1\r\n$3\r\n1-1\r\n"),
+            ("XAUTOCLAIM s g c 5000 0 COUNT 5 JUSTID", "*3\r\n$3\r\n0-0\r\n*1\r\n$3\r\n1-2\r\n*0\r\n"),
+            ("XACK s g 1-1 1-1 9-9", ":1\r\n"),
+            ("XPENDING s g - + 9", "*1\r\n*4\r\n$3\r\n1-2\r\n$1\r\nc\r\n:0\r\n:1\r\n"),
+            ("XGROUP DELCONSUMER s g c", ":1\r\n"),
+        ],
+    );
+}
+
+#[test]
+fn those_who_wait_in_a_group_that_goes_are_told() {
+    for (line, code) in [("XGROUP DESTROY s g", "-NOGROUP"), ("DEL s", "-NOGROUP"), ("SET s text", "")] {
+        let mut harness = Harness::new();
+        let (mut waits, mut other) = (harness.connect(), harness.connect());
+        harness.expect(&mut other, &[("XGROUP CREATE s g $ MKSTREAM", "+OK\r\n")]);
+        assert_eq!(harness.line(&mut waits, "XREADGROUP GROUP g a BLOCK 0 STREAMS s >"), "");
+        harness.line(&mut other, line);
+        let told = String::from_utf8_lossy(&harness.deliver(&mut waits)).into_owned();
+        assert!(told.starts_with(if code.is_empty() { "-WRONGTYPE" } else { code }), "{line}: {told}");
+    }
+}
+
+#[test]
+fn stream_is_copied_dumped_and_restored_with_its_groups() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    harness.expect(&mut wire, &[("XGROUP CREATE s g 0 MKSTREAM", "+OK\r\n")]);
+    harness.line(&mut wire, "XADD s 1-1 f v");
+    harness.line(&mut wire, "XREADGROUP GROUP g a STREAMS s >");
+    let full = harness.line(&mut wire, "XINFO STREAM s FULL");
+    let mut request = Vec::new();
+    resp::encode_command(&mut request, &["DUMP", "s"]);
+    let reply = harness.feed(&mut wire, &request);
+    let start = reply.windows(2).position(|pair| pair == b"\r\n").expect("a bulk string") + 2;
+    let mut restore = Vec::new();
+    resp::encode_command(&mut restore, &[b"RESTORE", &b"t"[..], b"0", &reply[start..reply.len() - 2]]);
+    assert_eq!(harness.feed(&mut wire, &restore), b"+OK\r\n");
+    harness.expect(
+        &mut wire,
+        &[("COPY s u", ":1\r\n"), ("TYPE u", "+stream\r\n"), ("OBJECT ENCODING t", "$6\r\nstream\r\n")],
+    );
+    for key in ["t", "u"] {
+        assert_eq!(harness.line(&mut wire, &format!("XINFO STREAM {key} FULL")), full);
+    }
+}

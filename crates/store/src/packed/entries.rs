@@ -1,0 +1,305 @@
+//! The bytes of a collection, to read: header, tags, offsets, entries. Layout and invariants are those of the module above.
+
+use std::cmp::Ordering;
+
+/// What entries consist of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// Keys with values.
+    Map,
+    /// Keys alone.
+    Set,
+    /// Keys with scores, by which they are ordered.
+    Scored,
+    /// Values alone, in an order of their own, and some perhaps several times.
+    List,
+    /// Keys with values, by which they are not found but by their order: that of their bytes.
+    Ordered,
+}
+
+/// How Redis would keep a collection: what OBJECT ENCODING answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Form {
+    /// A few integers, ascending.
+    Integers,
+    /// A few short elements.
+    Listpack,
+    /// Anything.
+    Table,
+}
+
+/// A collection, to read.
+#[derive(Clone, Copy, Debug)]
+pub struct Packed<'a> {
+    pub(super) shape: Shape,
+    pub(super) form: Form,
+    pub(super) is_wide: bool,
+    pub(super) count: usize,
+    pub(super) tags: &'a [u8],
+    pub(super) offsets: &'a [u8],
+    pub(super) entries: &'a [u8],
+}
+
+/// An element: key and value. A [`Shape::Set`] and a [`Shape::List`] have the key alone; in a [`Shape::Scored`] the value is the score
+/// ([`score_of`]).
+pub type Element<'a> = (&'a [u8], &'a [u8]);
+
+impl<'a> Packed<'a> {
+    /// An empty collection.
+    #[must_use]
+    pub fn empty(shape: Shape) -> Self {
+        let form = match shape {
+            Shape::Set => Form::Integers,
+            Shape::Ordered => Form::Table,
+            Shape::Map | Shape::Scored | Shape::List => Form::Listpack,
+        };
+        Self { shape, form, is_wide: false, count: 0, tags: &[], offsets: &[], entries: &[] }
+    }
+
+    /// The collection in `bytes`.
+    ///
+    /// # Panics
+    /// When a later call reads what [`Packed::check`] would not have accepted. Values are checked when they are read from disk.
+    #[must_use]
+    pub fn new(shape: Shape, bytes: &'a [u8]) -> Self {
+        Self::split(shape, bytes).expect("checked when it was read, or encoded here")
+    }
+
+    pub(super) fn split(shape: Shape, bytes: &'a [u8]) -> Option<Self> {
+        let (head, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
+        let count = usize::try_from(u32::from_le_bytes([head[0], head[1], head[2], head[3]])).ok()?;
+        let form = match head[4] {
+            0 => Form::Integers,
+            1 => Form::Listpack,
+            2 => Form::Table,
+            _ => return None,
+        };
+        let is_wide = head[5] & WIDE != 0;
+        if head[5] & !WIDE != 0 || head[6..] != [0, 0] {
+            return None;
+        }
+        let (tags, rest) = rest.split_at_checked(count.checked_mul(tag_bytes(shape))?)?;
+        let (offsets, entries) = rest.split_at_checked(count.checked_mul(offset_bytes(is_wide))?)?;
+        Some(Self { shape, form, is_wide, count, tags, offsets, entries })
+    }
+
+    /// Whether `bytes` are a collection of this shape.
+    #[must_use]
+    pub fn check(shape: Shape, bytes: &'a [u8]) -> bool {
+        let Some(packed) = Self::split(shape, bytes) else { return false };
+        let (mut end, mut former) = (0, None);
+        for at in 0..packed.len() {
+            let parsed = (packed.offset(at) == end)
+                .then(|| packed.entries.get(end..).and_then(|entry| parse(shape, entry)))
+                .flatten();
+            let Some((key, value, entry_bytes)) = parsed else { return false };
+            let element = (key, value);
+            let is_behind = |former: Element<'_>| match shape {
+                Shape::Scored => by_score(former, element).is_lt(),
+                Shape::Ordered => former.0 < key,
+                Shape::Map | Shape::Set | Shape::List => true,
+            };
+            if !former.is_none_or(is_behind) {
+                return false;
+            }
+            former = Some(element);
+            end += entry_bytes;
+        }
+        end == packed.entries.len()
+    }
+
+    /// Number of elements.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// What entries consist of.
+    #[must_use]
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// How Redis would keep it.
+    #[must_use]
+    pub fn form(&self) -> Form {
+        self.form
+    }
+
+    /// Element number `at`.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[must_use]
+    pub fn element(&self, at: usize) -> Element<'a> {
+        let entry = &self.entries[self.offset(at)..];
+        let (key, value, _) = parse(self.shape, entry).expect("entries were checked");
+        (key, value)
+    }
+
+    /// The tag of element number `at`: 16 bits of its keyed hash.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[must_use]
+    pub fn tag(&self, at: usize) -> u16 {
+        u16::from_le_bytes([self.tags[TAG_BYTES * at], self.tags[TAG_BYTES * at + 1]])
+    }
+
+    /// All elements, in their order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Element<'a>> + use<'a> {
+        let packed = *self;
+        (0..packed.len()).map(move |at| packed.element(at))
+    }
+
+    /// Which element `key`, whose hash has `tag`, is. Time grows with the number of elements: 2 B of each are read.
+    #[must_use]
+    pub fn find(&self, tag: u16, key: &[u8]) -> Option<usize> {
+        let wanted = tag.to_le_bytes();
+        let (tags, _) = self.tags.as_chunks::<TAG_BYTES>();
+        let mut from = 0;
+        while let Some(next) = tags[from..].iter().position(|found| *found == wanted) {
+            if self.element(from + next).0 == key {
+                return Some(from + next);
+            }
+            from += next + 1;
+        }
+        None
+    }
+
+    /// How many elements come before the first of which `is_before` is false; it must be true of all before that. Looks at few elements.
+    #[must_use]
+    pub fn partition_point(&self, is_before: impl Fn(Element<'a>) -> bool) -> usize {
+        let (mut low, mut high) = (0, self.count);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if is_before(self.element(middle)) { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+
+    /// Which element of a [`Shape::Ordered`] has this key.
+    #[must_use]
+    pub fn place_of(&self, key: &[u8]) -> Option<usize> {
+        let at = self.partition_point(|(other, _)| other < key);
+        (at < self.count && self.element(at).0 == key).then_some(at)
+    }
+
+    /// Where among the entries element number `at` begins, or the last one ends.
+    pub(super) fn end(&self, at: usize) -> usize {
+        if at == self.count { self.entries.len() } else { self.offset(at) }
+    }
+
+    /// The score of element number `at` of a [`Shape::Scored`].
+    ///
+    /// # Panics
+    /// If there is none.
+    #[must_use]
+    pub fn score(&self, at: usize) -> f64 {
+        score_of(self.element(at).1)
+    }
+
+    pub(super) fn offset(&self, at: usize) -> usize {
+        let bytes = offset_bytes(self.is_wide);
+        let field = &self.offsets[bytes * at..bytes * (at + 1)];
+        match *field {
+            [a, b] => u16::from_le_bytes([a, b]).into(),
+            [a, b, c, d] => u32::from_le_bytes([a, b, c, d]) as usize,
+            _ => unreachable!("offsets have 2 or 4 bytes"),
+        }
+    }
+}
+
+/// Key, value and size of the entry at the front of `bytes`.
+pub(super) fn parse(shape: Shape, bytes: &[u8]) -> Option<(&[u8], &[u8], usize)> {
+    let (key_len, rest) = split_varint(bytes)?;
+    let (value_len, rest) = match shape {
+        Shape::Map | Shape::Ordered => split_varint(rest)?,
+        Shape::Scored => (SCORE_BYTES, rest),
+        Shape::Set | Shape::List => (0, rest),
+    };
+    let (key, rest) = rest.split_at_checked(key_len)?;
+    let (value, rest) = rest.split_at_checked(value_len)?;
+    let is_number = shape != Shape::Scored || !score_of(value).is_nan();
+    is_number.then_some((key, value, bytes.len() - rest.len()))
+}
+
+/// The score that is the value of an element of a [`Shape::Scored`].
+///
+/// # Panics
+/// If it is none.
+#[must_use]
+pub fn score_of(value: &[u8]) -> f64 {
+    f64::from_le_bytes(value.try_into().expect("a score has 8 bytes"))
+}
+
+/// How the elements of a [`Shape::Scored`] are ordered: by score, then by key. Both zeros are the same score.
+pub(super) fn by_score((key_a, score_a): Element<'_>, (key_b, score_b): Element<'_>) -> Ordering {
+    // 0.0 is added so that -0.0 is as 0.0
+    let scores = (score_of(score_a) + 0.0).total_cmp(&(score_of(score_b) + 0.0));
+    scores.then_with(|| key_a.cmp(key_b))
+}
+
+pub(super) fn put_varint(out: &mut Vec<u8>, mut number: u32) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+pub(super) fn varint_bytes(number: u32) -> usize {
+    (32 - (number | 1).leading_zeros() as usize).div_ceil(7)
+}
+
+/// A number of 32 bits at most, in its shortest form.
+pub(super) fn split_varint(bytes: &[u8]) -> Option<(usize, &[u8])> {
+    let (mut number, mut shift) = (0_u64, 0);
+    for (at, byte) in bytes.iter().take(5).enumerate() {
+        number |= u64::from(byte & 0x7f) << shift;
+        shift += 7;
+        if byte & 0x80 == 0 {
+            let number = u32::try_from(number).ok().filter(|number| varint_bytes(*number) == at + 1)?;
+            return Some((number as usize, &bytes[at + 1..]));
+        }
+    }
+    None
+}
+
+pub(super) fn offset_bytes(is_wide: bool) -> usize {
+    if is_wide { 4 } else { 2 }
+}
+
+pub(super) fn tag_bytes(shape: Shape) -> usize {
+    if matches!(shape, Shape::List | Shape::Ordered) { 0 } else { TAG_BYTES }
+}
+
+/// What a collection begins with; returns whether its offsets are wide.
+///
+/// # Panics
+/// If it has more than 4 GiB: `value.max` is below that.
+pub(super) fn put_header(
+    out: &mut Vec<u8>,
+    (shape, form): (Shape, Form),
+    count: usize,
+    entries_bytes: usize,
+) -> bool {
+    let is_wide = entries_bytes > usize::from(u16::MAX);
+    u32::try_from(entries_bytes).expect("value.max is below 4 GiB");
+    out.reserve_exact(HEADER_BYTES + count * (tag_bytes(shape) + offset_bytes(is_wide)) + entries_bytes);
+    let count = u32::try_from(count).expect("value.max bounds the number of elements");
+    out.extend_from_slice(&count.to_le_bytes());
+    out.extend_from_slice(&[form as u8, if is_wide { WIDE } else { 0 }, 0, 0]);
+    is_wide
+}
+
+const HEADER_BYTES: usize = 8;
+const TAG_BYTES: usize = 2;
+const WIDE: u8 = 1;
+const SCORE_BYTES: usize = 8;
