@@ -529,17 +529,19 @@ impl Work {
         let presumed = std::mem::take(&mut self.presumed_dead);
         let is_miscounted = |segment: &u32| survivors.get(segment).is_none_or(|list| !list.is_empty());
         self.miscounted.extend(presumed.into_iter().filter(is_miscounted));
+        let segments = self.segments(store);
         survivors.retain(|segment, _| {
+            // A backup leaves what it emptied to the next turn, which may begin a capture before it gives that back.
+            let is_there = lists(&segments, *segment);
             let turned = self.turned.get(segment).is_some_and(|begun| *begun >= began);
             let awaited = self.cleaning.as_ref().is_some_and(|cleaning| cleaning.awaits(*segment));
-            !turned && !awaited && !store.engine.quarantine().contains(*segment)
+            is_there && !turned && !awaited && !store.engine.quarantine().contains(*segment)
         });
         for (segment, _) in survivors.extract_if(.., |_, list| list.is_empty()) {
             self.emptied.insert(segment, began - 1);
             self.cleaning.take_if(|cleaning| cleaning.segment() == segment);
         }
         self.survivors = survivors;
-        let segments = self.segments(store);
         self.turned.retain(|segment, _| lists(&segments, *segment));
         self.miscounted.retain(|segment| lists(&segments, *segment));
     }

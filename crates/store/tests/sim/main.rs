@@ -123,8 +123,11 @@ fn backup_holds_what_the_running_store_holds() {
     for seed in 0..20 {
         let mut world = World::new(Plan::of(seed), Box::new(|_| {}));
         world.open().unwrap();
-        for _ in 0..150 {
+        for step in 0..150 {
             world.quiet_step().unwrap();
+            if step % 8 == 0 {
+                world.housekeep().unwrap();
+            }
         }
         world.housekeep().unwrap();
         world.settle().unwrap();
@@ -132,7 +135,10 @@ fn backup_holds_what_the_running_store_holds() {
         world.backup(out).unwrap();
         let wanted = world.read_all().unwrap();
         for _ in 0..50 {
-            world.quiet_step().unwrap(); // the original goes on, and recycles what the backup may link to
+            // the original goes on, and recycles what the backup may link to: once, though a capture may begin before it does
+            world.quiet_step().unwrap();
+            world.housekeep().unwrap();
+            world.store().check_state();
         }
         world.checkpoint().unwrap();
         let now = world.store().now();
