@@ -31,9 +31,8 @@ use rustix::net::{SendFlags, Shutdown};
 
 use crate::connection::{Killer, NewConnection};
 use crate::event_loop::WAIT_FAILURES_MAX;
-use crate::handle::Route;
+use crate::handle::{Post, Route};
 use crate::listen::{Accepted, Listener};
-use crate::mailbox::Post;
 use crate::peer::Peer;
 use crate::{Connection, Connector, Handle, Protocol, StartError, threads};
 

@@ -17,16 +17,18 @@
 
 pub(crate) mod account;
 pub(crate) mod active;
+pub(crate) mod active_count;
 mod adapt;
 pub(crate) mod assign;
 mod decide;
 #[cfg(test)]
 mod machine;
-pub(crate) mod resize;
+mod resize;
 pub(crate) mod runner;
 pub(crate) mod signals;
 #[cfg(test)]
 mod simulation;
+pub(crate) mod steering;
 mod watchdog;
 
 use std::time::Duration;

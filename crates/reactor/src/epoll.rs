@@ -11,7 +11,7 @@ use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
 
 use crate::event_loop::{Driver, Loop, Parts};
-use crate::mailbox::Mailbox;
+use crate::handle::Mailbox;
 use crate::peer::Peer;
 use crate::slots::token_of;
 use crate::{Protocol, StartError};

@@ -28,8 +28,8 @@ use std::time::Duration;
 use clock::Nanos;
 use ticket::Ticket;
 
+use crate::handle::{Mailbox, Post};
 use crate::handover::NOTHING_HELD;
-use crate::mailbox::{Mailbox, Post};
 use crate::peer::{Context, Peer};
 use crate::pool::Pool;
 use crate::slots::{Slots, token_of};

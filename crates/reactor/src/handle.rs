@@ -9,17 +9,17 @@ use std::thread::JoinHandle;
 
 use clock::Clock;
 
+use crate::balance::active_count::Active;
 use crate::balance::assign::{self, Candidate, Hosts};
-use crate::balance::resize::Active;
-use crate::balance::runner::Steering;
+use crate::balance::steering::Steering;
 use crate::budget::{Budget, PRESSED_SOFT_BYTES};
 use crate::connection::Killer;
-use crate::mailbox::{Holders, Mailbox, Post};
+use crate::peer::Peer;
 use crate::stats::Tally;
-use crate::threads;
+use crate::threads::workers::Workers;
 use crate::{
     AcceptStats, Address, Assignment, Balance, BudgetLimits, BudgetReport, CloseReason, Connection,
-    Connector, Limits, LoopStats, MoveError, Options, Protocol,
+    Connector, Limits, LoopStats, MoveError, Options, Protocol, handover, mailbox,
 };
 
 /// Steers a reactor from any thread. Clones are cheap and steer the same reactor.
@@ -235,6 +235,15 @@ impl<P: Protocol> Handle<P> {
     }
 }
 
+/// Something for a loop to do.
+pub(crate) type Post<P> = mailbox::Post<Box<Peer<P>>, <P as Protocol>::Message>;
+
+/// The door of a loop, or of a connection's thread.
+pub(crate) type Mailbox<P> = handover::Mailbox<Post<P>>;
+
+/// The doors of threads that hold a ticket, under the connector `threads`.
+pub(crate) type Holders<P> = handover::Holders<Post<P>>;
+
 /// Where a connection is found.
 pub(crate) struct Route<P: Protocol> {
     pub(crate) connection: Arc<Connection>,
@@ -260,7 +269,7 @@ pub(crate) struct Shared<P: Protocol> {
     pub(crate) stopping: AtomicBool,
     pub(crate) acceptor: Mutex<Option<mio::Waker>>,
     pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
-    pub(crate) workers: threads::Workers,
+    pub(crate) workers: Workers,
     /// Doors of threads that hold replies, under the connector `threads`.
     pub(crate) holders: Holders<P>,
     pub(crate) steering: Steering,
@@ -301,7 +310,7 @@ impl<P: Protocol> Shared<P> {
             stopping: AtomicBool::new(false),
             acceptor: Mutex::new(None),
             threads: Mutex::default(),
-            workers: threads::Workers::default(),
+            workers: Workers::default(),
             holders: Holders::default(),
             hosts: Mutex::default(),
             turns: AtomicUsize::new(0),
@@ -331,7 +340,7 @@ impl<P: Protocol> Shared<P> {
 
     /// Memory of a connection as such: what an idle one takes here.
     pub(crate) fn connection_bytes<Q: Protocol>(&self) -> i64 {
-        let own = size_of::<crate::peer::Peer<Q>>() + size_of::<Connection>() + CONNECTION_LISTS_BYTES;
+        let own = size_of::<Peer<Q>>() + size_of::<Connection>() + CONNECTION_LISTS_BYTES;
         let of_thread = if self.options.connector == Connector::Threads { THREAD_BYTES } else { 0 };
         (own + of_thread) as i64
     }

@@ -51,7 +51,7 @@ mod timing;
 mod uring;
 
 pub use balance::active::Reason;
-pub use balance::resize::ActiveReport;
+pub use balance::active_count::ActiveReport;
 pub use balance::{Assignment, Balance, By};
 pub use budget::{BudgetLimits, BudgetReport, Keeps, NoRoom};
 pub use connect::Dial;

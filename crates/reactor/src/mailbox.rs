@@ -13,16 +13,15 @@ use std::sync::atomic::Ordering;
 use rustix::event::EventfdFlags;
 use rustix::io::Errno;
 
-use crate::handover::{self, Wake};
-use crate::peer::Peer;
-use crate::{Connection, NoRoom, Protocol};
+use crate::handover::{self, Mailbox, Wake};
+use crate::{Connection, NoRoom};
 
-/// Something for a loop to do.
-pub(crate) enum Post<P: Protocol> {
+/// Something for a loop to do. A connection arrives as an `A` and is sent messages `M`.
+pub(crate) enum Post<A, M> {
     /// Take this connection in; these messages came before it could.
-    Arrive(Box<Peer<P>>, VecDeque<P::Message>),
+    Arrive(A, VecDeque<M>),
     /// Give this message to its connection.
-    Message(Arc<Connection>, P::Message),
+    Message(Arc<Connection>, M),
     /// Close it now.
     Kill(Arc<Connection>),
     /// Look whether it was ordered to another loop.
@@ -30,12 +29,6 @@ pub(crate) enum Post<P: Protocol> {
     /// There is room for the rest of its request, or there will be none.
     Room(Arc<Connection>, Option<NoRoom>),
 }
-
-/// The door of a loop, or of a connection's thread.
-pub(crate) type Mailbox<P> = handover::Mailbox<Post<P>>;
-
-/// The doors of threads that hold a ticket, under the connector `threads`.
-pub(crate) type Holders<P> = handover::Holders<Post<P>>;
 
 impl Wake for mio::Waker {
     fn wake(&self) -> io::Result<()> {
@@ -68,15 +61,15 @@ impl Wake for Doorbell {
     }
 }
 
-/// Moves `peer` from mailbox `from` to `to`, with all messages that were posted to it and not yet taken.
-pub(crate) fn relocate<P: Protocol>(
-    mailboxes: &[Arc<Mailbox<P>>],
-    peer: Box<Peer<P>>,
-    from: usize,
-    to: usize,
+/// Moves `connection`, which is in `arrival`, between the mailboxes `from` and `to`, with all messages that were posted to it
+/// and not yet taken.
+pub(crate) fn relocate<A, M>(
+    mailboxes: &[Arc<Mailbox<Post<A, M>>>],
+    connection: &Connection,
+    arrival: A,
+    (from, to): (usize, usize),
 ) {
     handover::relocate(mailboxes, (from, to), |here| {
-        let connection = Arc::clone(&peer.connection);
         let mut carried = VecDeque::new();
         let mut rest = Vec::with_capacity(here.len());
         for post in here.drain(..) {
@@ -89,6 +82,6 @@ pub(crate) fn relocate<P: Protocol>(
         }
         *here = rest;
         connection.loop_index.store(to as u32, Ordering::Release);
-        Post::Arrive(peer, carried)
+        Post::Arrive(arrival, carried)
     });
 }

@@ -4,10 +4,12 @@
 //! A thread waits in poll(2) on its socket and on an eventfd, its door for messages, releases and stops.
 //! A plain blocking read would save that call and could not be woken.
 
+pub(crate) mod workers;
+
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -15,9 +17,9 @@ use clock::Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
-use crate::handle::{Route, Shared};
+use crate::handle::{Mailbox, Post, Route, Shared};
 use crate::handover::NOTHING_HELD;
-use crate::mailbox::{Doorbell, Mailbox, Post};
+use crate::mailbox::Doorbell;
 use crate::peer::{Context, Peer};
 use crate::pool::Pool;
 use crate::stats::Tally;
@@ -61,32 +63,6 @@ fn abandon<P: Protocol>(handle: &Handle<P>, peer: Peer<P>) -> OwnedFd {
     peer.connection.set_close_reason(CloseReason::System);
     handle.shared.forget(&peer.connection);
     peer.socket
-}
-
-/// How many threads serve a connection.
-#[derive(Debug, Default)]
-pub(crate) struct Workers {
-    count: Mutex<usize>,
-    ended: Condvar,
-}
-
-impl Workers {
-    fn enter(&self) {
-        *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-    }
-
-    fn leave(&self) {
-        *self.count.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
-        self.ended.notify_all();
-    }
-
-    /// Waits until there is none.
-    pub(crate) fn wait_for_none(&self) {
-        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
-        while *count > 0 {
-            count = self.ended.wait(count).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
 }
 
 struct Worker<P: Protocol> {

@@ -26,8 +26,9 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use crate::event_loop::{Driver, Loop, Parts};
+use crate::handle::Mailbox;
 use crate::link::Coming;
-use crate::mailbox::{Doorbell, Mailbox};
+use crate::mailbox::Doorbell;
 use crate::peer::Peer;
 use crate::pool::Pool;
 use crate::ring::{Closed, Completion, Lease, Parcel, Ring, try_out};

@@ -31,6 +31,8 @@ const GAP_LEFT_MAX: u64 = 4;
 const SIGMAS: f64 = 2.0;
 /// A round that began at the threshold ends at this part of it, so that the next one does not begin at once.
 const STOP_PART: u64 = 2;
+/// Moves of one round: each costs two loops some microseconds, so that a round costs a loop at most a fifth of a second.
+pub(crate) const MOVES_MAX: usize = 32_768;
 
 /// What the balancer goes by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

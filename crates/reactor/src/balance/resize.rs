@@ -7,71 +7,14 @@
 //! Order of events: the number changes first, then the loops that park are woken. One that took a connection in before is woken to
 //! send it away, one that takes it in later sees the new number.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use clock::Nanos;
+use std::sync::Arc;
 
 use super::account::Estimate;
 use super::active::Reason;
-use super::decide::{LoopView, Member, Rules, decide};
-use super::runner::MOVES_MAX;
-use super::signals::{CoresFile, ThreadFile};
+use super::active_count::ActiveReport;
+use super::decide::{LoopView, MOVES_MAX, Member, Rules, decide};
 use crate::handle::Shared;
-use crate::{Address, Assignment, Connection, Connector, Handle, Options, Protocol};
-
-/// How many loops are active, and why.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ActiveReport {
-    /// They are the first ones; the others are parked.
-    pub count: usize,
-    /// Why there are so many.
-    pub reason: Reason,
-    /// Since when.
-    pub since: Nanos,
-    /// How often the number changed.
-    pub changes: u64,
-}
-
-/// The number of active loops.
-#[derive(Debug)]
-pub(crate) struct Active {
-    count: AtomicUsize,
-    report: Mutex<ActiveReport>,
-}
-
-impl Active {
-    pub(crate) fn new(options: &Options, now: Nanos) -> Self {
-        let (count, reason) = at_start(options);
-        let report = ActiveReport { count, reason, since: now, changes: 0 };
-        Self { count: AtomicUsize::new(count), report: Mutex::new(report) }
-    }
-
-    pub(crate) fn count(&self) -> usize {
-        self.count.load(Ordering::SeqCst)
-    }
-
-    pub(crate) fn report(&self) -> ActiveReport {
-        *self.lock()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ActiveReport> {
-        self.report.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// How many loops a reactor begins with.
-fn at_start(options: &Options) -> (usize, Reason) {
-    let all = if options.connector == Connector::Threads { 1 } else { options.loops };
-    if !options.adapts_loops {
-        return (all, Reason::Fixed);
-    }
-    let is_known = ThreadFile::of_this_thread().is_ok() && CoresFile::open().is_ok();
-    if is_known && options.balance.interval.is_some() {
-        return (1, Reason::Start);
-    }
-    ((all - 1).max(1), Reason::Unknown)
-}
+use crate::{Address, Assignment, Connection, Handle, Protocol};
 
 impl<P: Protocol> Handle<P> {
     /// How many loops are active, and why.
@@ -90,20 +33,12 @@ impl<P: Protocol> Handle<P> {
 impl<P: Protocol> Shared<P> {
     /// Has the first `to` loops be active, for `reason`.
     pub(crate) fn resize(&self, to: usize, reason: Reason) {
-        let from = {
-            let mut report = self.active.lock();
-            let (from, changes) = (report.count, report.changes + 1);
-            if to == from {
-                return;
-            }
-            *report = ActiveReport { count: to, reason, since: self.clock.now(), changes };
-            from
-        };
+        let Some(from) = self.active.note_change(to, reason, self.clock.now()) else { return };
         tracing::info!(from, to, reason = reason.as_str(), "the number of active loops changes");
         {
             let mut hosts = self.hosts();
             hosts.resize(to);
-            self.active.count.store(to, Ordering::SeqCst);
+            self.active.set_count(to);
         }
         if to < from {
             self.mailboxes[to..from].iter().for_each(|mailbox| mailbox.wake_always());

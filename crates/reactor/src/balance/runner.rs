@@ -1,6 +1,6 @@
 //! The balancer's thread: takes the figures of each interval, has connections moved, watches heartbeats.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 use super::account::{Scale, Totals};
 use super::active::Reason;
 use super::adapt::Adapt;
-use super::decide::{LoopView, Member, Rules, decide};
+use super::decide::{LoopView, MOVES_MAX, Member, Rules, decide};
 use super::watchdog::{Notice, Watch};
 use super::{Balance, INTERVAL};
 use crate::stats::Interval;
@@ -19,57 +19,8 @@ use crate::{Connection, Connector, Handle, LoopStats, Protocol, StartError};
 
 /// How often heartbeats are looked at.
 const WATCHED: Duration = Duration::from_millis(250);
-/// Moves of one round: each costs two loops some microseconds, so that a round costs a loop at most a fifth of a second.
-pub(crate) const MOVES_MAX: usize = 32_768;
 /// Loops that are less busy than this are not worth a move.
 const BUSY_PERMILLE_MIN: u32 = 2;
-
-/// How other threads steer the balancer.
-#[derive(Debug, Default)]
-pub(crate) struct Steering {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    balance: Balance,
-    is_stopping: bool,
-}
-
-impl Steering {
-    pub(crate) fn new(balance: Balance) -> Self {
-        Self { state: Mutex::new(State { balance, is_stopping: false }), changed: Condvar::new() }
-    }
-
-    pub(crate) fn balance(&self) -> Balance {
-        self.lock().balance
-    }
-
-    pub(crate) fn set_balance(&self, balance: Balance) {
-        self.lock().balance = balance;
-        self.changed.notify_all();
-    }
-
-    pub(crate) fn stop(&self) {
-        self.lock().is_stopping = true;
-        self.changed.notify_all();
-    }
-
-    /// Waits until something changed, at most for `timeout`; `None` when the reactor stops.
-    fn wait(&self, timeout: Duration) -> Option<Balance> {
-        let state = self.lock();
-        if state.is_stopping {
-            return None;
-        }
-        let waited = self.changed.wait_timeout(state, timeout).unwrap_or_else(PoisonError::into_inner);
-        (!waited.0.is_stopping).then_some(waited.0.balance)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// Starts the balancer's thread.
 pub(crate) fn start<P: Protocol>(handle: &Handle<P>) -> Result<(), StartError> {

@@ -15,8 +15,7 @@ use clock::{Nanos, Throttle};
 
 use super::requests::{Answer, Doing, Room, Verdict};
 use super::{BudgetReport, Kept, MODEST_BYTES, NoRoom, Pressure};
-use crate::handle::Shared;
-use crate::mailbox::Post;
+use crate::handle::{Post, Shared};
 use crate::pool::LARGE_BYTES;
 use crate::{CloseReason, Connection, Connector, Handle, Protocol, StartError};
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Driver, Loop};
-use crate::mailbox::{Post, relocate};
+use crate::handle::Post;
+use crate::mailbox::relocate;
 use crate::peer::Peer;
 use crate::pool::Pool;
 use crate::slots::Slots;
@@ -99,6 +100,7 @@ impl<P: Protocol, D: Driver<P>> Loop<P, D> {
         self.stats.connections.fetch_sub(1, Ordering::Relaxed);
         shared.stats[to].moves_in.fetch_add(1, Ordering::Relaxed);
         shared.stats[to].connections.fetch_add(1, Ordering::Relaxed);
-        relocate(&shared.mailboxes, peer, self.index, to);
+        let connection = Arc::clone(&peer.connection);
+        relocate(&shared.mailboxes, &connection, peer, (self.index, to));
     }
 }

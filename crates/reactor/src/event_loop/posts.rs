@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Driver, Loop};
-use crate::mailbox::Post;
+use crate::handle::Post;
 use crate::peer::Peer;
 use crate::slots::token_of;
 use crate::{CloseReason, Connection, NoRoom, Protocol};
