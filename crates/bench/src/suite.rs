@@ -5,6 +5,7 @@
 
 mod churn;
 mod clients;
+mod context;
 mod disk;
 mod journal_alone;
 mod latency;
@@ -19,48 +20,9 @@ mod transfers;
 mod tx;
 mod tx_narayana;
 
-use std::path::PathBuf;
-
 use crate::Failure;
 use crate::figure::Figure;
-
-/// What a group is given.
-#[derive(Clone, Debug)]
-pub struct Context {
-    /// Where servers keep their data: on the disk that is measured.
-    pub folder: PathBuf,
-    /// Loops of our server and of the limit servers.
-    pub loops: usize,
-    /// Measured runs of each side.
-    pub runs: usize,
-    /// Tenth of the work a run: to see that everything works, not to judge.
-    pub quick: bool,
-    /// Numbers of keys of group `scale`, from few to many.
-    pub scale_keys: Vec<u64>,
-}
-
-impl Context {
-    /// `full` requests, or keys, or a tenth.
-    fn amount(&self, full: u64) -> u64 {
-        if self.quick { full / 10 } else { full }
-    }
-
-    /// Runs `a` and `b` in turn, `runs` times after a run of each that does not count.
-    fn alternate<T>(
-        &self,
-        mut a: impl FnMut() -> Result<T, Failure>,
-        mut b: impl FnMut() -> Result<T, Failure>,
-    ) -> Result<(Vec<T>, Vec<T>), Failure> {
-        a()?;
-        b()?;
-        let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
-        for _ in 0..self.runs {
-            of_a.push(a()?);
-            of_b.push(b()?);
-        }
-        Ok((of_a, of_b))
-    }
-}
+pub use context::Context;
 
 /// A named group of figures.
 #[derive(Clone, Copy, Debug)]

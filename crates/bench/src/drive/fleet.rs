@@ -10,12 +10,13 @@ use reactor::{Balance, ConnectError, Connection, Dial, Handle, Options, Reactor}
 use serde::{Deserialize, Serialize};
 
 use super::load::Load;
-use super::outcome::{Failures, GroupOutcome, Outcome, Row, Sparse};
+use super::outcome::{GroupOutcome, Outcome, Row, Sparse};
 use super::play::{Play, Playing};
-use super::recorder::{Recorder, Tally};
+use super::recorder::Recorder;
 use super::script::Script;
 use super::session::{Client, Message};
 use super::source::Source;
+use super::tally::{Failures, Tally};
 use super::target::{Protocol, Target};
 use super::task::{Gate, Task};
 use super::work::{Action, Group, KeyForm, Keys, Limit, Phase, Pick, Work};

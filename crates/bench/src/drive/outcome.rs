@@ -5,7 +5,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use super::recorder::{Tally, new_histogram};
+use super::tally::{Tally, new_histogram};
 
 /// What a phase came to.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -154,61 +154,6 @@ impl Sparse {
             left -= count;
         }
         self.0.last().map_or(0, |(value, _)| *value)
-    }
-}
-
-/// What failed, by kind. Any of it makes a run invalid.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Failures {
-    /// Connections that were not made.
-    pub refused: u64,
-    /// Connections that were not made in time.
-    pub connect_timeouts: u64,
-    /// Connections that ended while they were needed.
-    pub disconnected: u64,
-    /// Requests that were not answered in time.
-    pub request_timeouts: u64,
-    /// Requests that were under way when their connection ended.
-    pub unanswered: u64,
-    /// Replies that were errors, or of a type that does not answer the request.
-    pub error_replies: u64,
-    /// The first of them, in words.
-    pub first: Option<String>,
-}
-
-impl Failures {
-    /// All of them.
-    #[must_use]
-    pub fn count(&self) -> u64 {
-        self.refused
-            + self.connect_timeouts
-            + self.disconnected
-            + self.request_timeouts
-            + self.unanswered
-            + self.error_replies
-    }
-
-    /// Adds what `other` counted.
-    pub fn add(&mut self, other: &Self) {
-        self.refused += other.refused;
-        self.connect_timeouts += other.connect_timeouts;
-        self.disconnected += other.disconnected;
-        self.request_timeouts += other.request_timeouts;
-        self.unanswered += other.unanswered;
-        self.error_replies += other.error_replies;
-        if self.first.is_none() {
-            self.first.clone_from(&other.first);
-        }
-    }
-
-    /// Keeps `text` if nothing failed before.
-    pub(super) fn say(&mut self, text: impl FnOnce() -> String) {
-        self.first.get_or_insert_with(text);
-    }
-
-    pub(crate) fn error_reply(&mut self, text: &[u8]) {
-        self.error_replies += 1;
-        self.say(|| String::from_utf8_lossy(&text[..text.len().min(200)]).into_owned());
     }
 }
 

@@ -12,10 +12,10 @@ use std::time::Duration;
 use clock::{Clock, Nanos, SystemClock};
 use resp::Value;
 
-use super::recorder::Tally;
 use super::reply::Reply;
 use super::script::{Expected, Script, Shows};
 use super::source::Turn;
+use super::tally::Tally;
 
 /// How fast a script is played.
 #[derive(Clone, Copy, Debug, PartialEq)]

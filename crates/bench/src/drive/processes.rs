@@ -12,7 +12,8 @@ use std::process::{Child, Command, Stdio};
 use serde::{Deserialize, Serialize};
 
 use super::fleet::{Fleet, FleetOptions};
-use super::outcome::{Failures, Outcome, Row};
+use super::outcome::{Outcome, Row};
+use super::tally::Failures;
 use super::target::Target;
 use super::work::{Group, Limit, Phase, Pick};
 use crate::Failure;

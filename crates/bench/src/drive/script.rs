@@ -14,7 +14,7 @@ use std::time::Duration;
 use capture::{Argument, Capture, Command, FAILED, QUEUED, Record, Turn};
 use hdrhistogram::Histogram;
 
-use super::recorder::new_histogram;
+use super::tally::new_histogram;
 use crate::Failure;
 
 /// What all connections send.

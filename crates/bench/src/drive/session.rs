@@ -6,9 +6,9 @@ use std::sync::Arc;
 use clock::Nanos;
 use reactor::{CloseReason, Connection, Io, Protocol, Step};
 
-use super::recorder::Tally;
 use super::reply::Parsed;
 use super::source::Turn;
+use super::tally::Tally;
 use super::task::Task;
 use super::work::{Op, Random};
 

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use clock::Nanos;
 
-use super::recorder::{Recorder, Tally};
+use super::recorder::Recorder;
 use super::source::Source;
+use super::tally::Tally;
 use super::target::Protocol;
 
 #[derive(Debug)]

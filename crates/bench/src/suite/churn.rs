@@ -3,7 +3,7 @@
 use crate::Failure;
 use crate::figure::{Figure, Series, Target};
 
-use super::Context;
+use super::context::Context;
 use super::reported::Reported;
 
 /// Twenty minutes of each engine, whatever the number of runs.

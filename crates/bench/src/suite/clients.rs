@@ -13,7 +13,7 @@ use crate::figure::{Figure, Series, Target, median};
 use crate::process::{cpu_seconds, rss_bytes, thread_count};
 use crate::servers::{Recipe, Server};
 
-use super::Context;
+use super::context::Context;
 
 /// SETs by many clients.
 #[derive(Clone, Copy, Debug)]

@@ -10,7 +10,7 @@ use crate::load::redis_benchmark::Shape;
 use crate::process::{disk_bytes, written_bytes};
 use crate::servers::{Recipe, Server};
 
-use super::Context;
+use super::context::Context;
 
 /// Bytes written for each SET, while the folder grows and when segments come round again.
 pub(super) fn written(context: &Context) -> Result<Vec<Figure>, Failure> {

@@ -20,7 +20,7 @@ use crate::Failure;
 use crate::figure::{Figure, Series, Target};
 use crate::load::sync_probe;
 
-use super::Context;
+use super::context::Context;
 
 /// Records a second of the journal beside those of the plain loop.
 pub(super) fn run(context: &Context) -> Result<Vec<Figure>, Failure> {

@@ -11,7 +11,7 @@ use crate::load::sync_probe;
 use crate::process::OneCore;
 use crate::servers::{Recipe, Server};
 
-use super::Context;
+use super::context::Context;
 
 /// GETs of the 90/10 mix with durability `always` beside `never`; Redis's for comparison.
 pub(super) fn mix(context: &Context) -> Result<Vec<Figure>, Failure> {

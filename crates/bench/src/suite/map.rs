@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::Failure;
 use crate::figure::{Figure, Series, Target};
 
-use super::Context;
+use super::context::Context;
 use super::reported::Reported;
 
 /// Rate, p99 and server CPU of gets by 40 threads, beside Hazelcast: each with its own connection, and all with one as there.

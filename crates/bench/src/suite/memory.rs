@@ -8,7 +8,7 @@ use crate::load::idle;
 use crate::process::rss_bytes;
 use crate::servers::{Recipe, Server};
 
-use super::Context;
+use super::context::Context;
 
 /// User-space memory of an idle connection: the slope of RSS from 1,000 to 10,000 of them.
 pub(super) fn idle(context: &Context) -> Result<Vec<Figure>, Failure> {

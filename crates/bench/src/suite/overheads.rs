@@ -14,8 +14,8 @@ use crate::figure::{Figure, Series, Target};
 use crate::process::threads_cpu_seconds;
 use crate::servers::{Recipe, Server, sibling};
 
-use super::Context;
 use super::clients::{KEYS, PATIENCE, closed_loop};
+use super::context::Context;
 
 /// Processor time of SET and GET, one by one and in pipelines, watched and not.
 pub(super) fn overheads(context: &Context) -> Result<Vec<Figure>, Failure> {

@@ -17,7 +17,7 @@ use crate::load::idle;
 use crate::process::cpu_seconds;
 use crate::servers::{Recipe, Server, sibling};
 
-use super::Context;
+use super::context::Context;
 
 /// What one operation cost at one number of things.
 #[derive(Clone, Copy, Debug)]

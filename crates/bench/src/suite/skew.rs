@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::Failure;
 use crate::figure::{Figure, Series, Target};
 
-use super::Context;
+use super::context::Context;
 use super::reported::Reported;
 
 /// All on one loop, and the duplicates of nodes that start together.

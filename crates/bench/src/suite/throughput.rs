@@ -7,7 +7,7 @@ use crate::figure::{Figure, Series, Target};
 use crate::load::redis_benchmark::{Outcome, Shape};
 use crate::servers::{Recipe, Server};
 
-use super::Context;
+use super::context::Context;
 
 /// Engine `noop` beside the bare limit server, and beside the one that parses.
 pub(super) fn limit(context: &Context) -> Result<Vec<Figure>, Failure> {

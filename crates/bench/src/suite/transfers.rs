@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::Context;
+use super::context::Context;
 use super::reported::Reported;
 use crate::Failure;
 use crate::figure::{Figure, Series, Target};

@@ -12,7 +12,7 @@ use std::time::Duration;
 use journal::BackendKind;
 use serde_json::Value;
 
-use super::Context;
+use super::context::Context;
 use super::reported::Reported;
 use crate::Failure;
 use crate::figure::{Figure, Series, Target};

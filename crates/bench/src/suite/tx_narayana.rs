@@ -3,7 +3,7 @@
 //! Untuned its journal waits for company at a fixed time, so one thread is compared with the tuned one. Its 400 threads stand beside
 //! ours, and (reported) beside as many clients on one thread, which its interface has no way to make.
 
-use super::Context;
+use super::context::Context;
 use super::tx::measure;
 use crate::Failure;
 use crate::figure::{Figure, Target};
