@@ -26,9 +26,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::format::SEGMENT_HEADER_SIZE_BYTES;
 use crate::format::batch::BATCH_HEADER_SIZE_BYTES;
 use crate::format::record::record_size_bytes;
-use crate::own_files::{OwnFiles, Step};
+use crate::own_files::{OwnFiles, Shortage, Step};
 use crate::segment::ReadyFile;
-use crate::shared::{Shortage, Wake};
+use crate::wake::Wake;
 
 /// Who asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

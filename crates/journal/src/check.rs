@@ -23,12 +23,12 @@ use crate::format::segment_header::Identity;
 use crate::format::{ALIGN_BYTES, SEGMENT_HEADER_SIZE_BYTES, Salt};
 use crate::journal::{SegmentInfo, SegmentState, info};
 use crate::manifest::{self, Facts, MANIFEST_NAME, State};
-use crate::recovery::content::Content;
+use crate::options::Content;
 use crate::recovery::found::{lost_entries, read_header, read_tail_bytes, unheard_of};
+use crate::recovery::lock;
 use crate::recovery::tail::{Torn, examine};
-use crate::recovery::{lock, open_reading};
 use crate::scan::{Extent, RecordView, Scanner};
-use crate::segment::read_full;
+use crate::segment::{open_reading, read_full};
 use crate::types::{FileId, LogAddress, Lsn, SegmentId, Seq};
 
 /// What a folder holds, and what of it does not verify.

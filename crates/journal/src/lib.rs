@@ -24,7 +24,7 @@
 //! | `recovery` | start: read all, decide torn or damaged, copy the tail, switch by one rename |
 //! | `scan`, `footer` | reading records in order, and what stands for them at start |
 //! | `check`, `salvage`, `backup` | a stopped folder examined, saved; a running one copied |
-//! | `thread` | two threads around it all, or a driver by hand for simulations |
+//! | `thread`, `wake` | two threads around it all, or a driver by hand for simulations |
 //!
 //! Out of scope: what records mean, the index, checkpoints' content (`store`); replication.
 //! Source: DeWitt et al. 1984 (group commit); Artemis's timed buffer, without its timer;
@@ -56,6 +56,7 @@ mod syncs;
 mod thread;
 mod trim;
 mod types;
+mod wake;
 
 pub use admission::{Class, Credits, footprint};
 pub use check::{CheckReport, Damage, SegmentReport, check};
@@ -68,12 +69,11 @@ pub use format::record::{RecordHeader, record_size_bytes};
 pub use format::segment_header::Identity;
 pub use journal::{Journal, Pin, SegmentInfo, SegmentState};
 pub use manifest::MANIFEST_NAME;
-pub use options::{Backend, BackendKind, Options, SyncMode};
-pub use recovery::content::Content;
-pub use recovery::{LOCK_NAME, Recovery, Torn};
+pub use options::{Backend, BackendKind, Content, Options, SyncMode};
+pub use recovery::{Recovery, Torn};
 pub use salvage::{Keep, SalvageReport, Stated, salvage, stated};
 pub use scan::{RecordView, Records, Scanner};
-pub use shared::Hooks;
+pub use shared::{Hooks, LOCK_NAME};
 pub use syncs::SyncFigures;
 pub use thread::Driver;
 pub use types::{Appended, Draft, FileId, Keyspace, LogAddress, Lsn, SegmentId, Seq, record_flags};

@@ -14,7 +14,6 @@
 use std::time::Duration;
 
 use crate::format::segment_header::Identity;
-use crate::recovery::content::Content;
 
 /// When appended records become durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,6 +64,23 @@ impl std::fmt::Display for Backend {
             None => write!(f, "{}", self.kind),
             Some(reason) => write!(f, "{} ({reason})", self.kind),
         }
+    }
+}
+
+/// What the owner of a journal writes into it.
+#[derive(Clone, Copy, Debug)]
+pub struct Content {
+    /// Version of what this owner writes; 0: it has none, and tells no records apart.
+    pub version: u16,
+    /// The oldest version that understands it.
+    pub reader_version_min: u16,
+    /// Whether a record of this kind, with this payload (`None`: not at hand), is one of the owner's; otherwise what is wrong.
+    pub check: fn(kind: u8, payload: Option<&[u8]>) -> Result<(), String>,
+}
+
+impl Default for Content {
+    fn default() -> Self {
+        Self { version: 0, reader_version_min: 0, check: |_, _| Ok(()) }
     }
 }
 

@@ -24,7 +24,6 @@ use std::collections::BTreeMap;
 
 use crate::admission::Class;
 use crate::segment::ReadyFile;
-use crate::shared::Shortage;
 
 /// The state of all files of large groups.
 #[derive(Debug, Default)]
@@ -36,6 +35,13 @@ pub(crate) struct OwnFiles {
     wishes: BTreeMap<u64, Class>,
     /// The smallest size that the disk had no room for lately.
     short: Option<Short>,
+}
+
+/// Why no file could be prepared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shortage {
+    pub(crate) needed_bytes: u64,
+    pub(crate) available_bytes: u64,
 }
 
 /// What the disk had no room for.

@@ -29,9 +29,9 @@ use crate::counters::Live;
 use crate::error::JournalError;
 use crate::format::manifest_entry::{Entry, GONE_SIZE_BYTES};
 use crate::manifest::Facts;
-use crate::own_files::Step;
+use crate::own_files::{Shortage, Step};
 use crate::segment::{Filler, ReadyFile, create, lacks_descriptors, prepare_error};
-use crate::shared::{Phase, Shared, Shortage};
+use crate::shared::{Phase, Shared};
 use crate::trim::take_back;
 use crate::types::SegmentId;
 

@@ -42,7 +42,7 @@ use crate::options::Options;
 use crate::preparer::Preparer;
 use crate::scan::{Extent, RecordView, Scanner, read_record};
 use crate::segment::ReadyFile;
-use crate::shared::{Hooks, Pins, Progress, Shared};
+use crate::shared::{Hooks, LOCK_NAME, Pins, Progress, Shared};
 use crate::thread::{Driver, spawn};
 use crate::types::{LogAddress, Lsn, SegmentId, Seq};
 pub use tail::Torn;
@@ -335,7 +335,7 @@ impl Recovery {
         let batch_bytes = BATCH_BYTES_MAX.min(options.segment_size_bytes as usize / 4);
         let mut core = Core::new(state.identity.folder, resume, batch_bytes);
         let open_size_bytes = if segment.closed { u64::MAX } else { segment.size_bytes };
-        let preparer = Arc::<crate::shared::Wake>::default();
+        let preparer = Arc::<crate::wake::Wake>::default();
         let admission = Admission::new(
             options.buffer_bytes_max,
             options.reserve_segments,
@@ -372,25 +372,11 @@ impl Recovery {
             progress,
             counters: crate::counters::Live::default(),
             hooks,
-            committer: crate::shared::Wake::default(),
+            committer: crate::wake::Wake::default(),
             preparer,
         };
         (Arc::new(shared), lock)
     }
 }
-
-/// Opens a file of the folder for reading.
-pub(crate) fn open_reading(vfs: &dyn Vfs, dir: &Path, name: &str) -> Result<Arc<dyn File>, JournalError> {
-    let path = dir.join(name);
-    vfs.open(&path, OpenOptions::default()).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => {
-            JournalError::damaged(path.display().to_string(), 0, "the file is missing")
-        }
-        _ => JournalError::failed(format!("opening {}", path.display()), error),
-    })
-}
-
-/// Name of the lock file in the folder.
-pub const LOCK_NAME: &str = "LOCK";
 
 const _: () = assert!(BATCH_BYTES_MAX as u64 > SEGMENT_HEADER_SIZE_BYTES);

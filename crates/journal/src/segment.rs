@@ -169,6 +169,17 @@ impl Filler {
     }
 }
 
+/// Opens a file of the folder for reading.
+pub(crate) fn open_reading(vfs: &dyn Vfs, dir: &Path, name: &str) -> Result<Arc<dyn File>, JournalError> {
+    let path = dir.join(name);
+    vfs.open(&path, OpenOptions::default()).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            JournalError::damaged(path.display().to_string(), 0, "the file is missing")
+        }
+        _ => JournalError::failed(format!("opening {}", path.display()), error),
+    })
+}
+
 /// Writes all of `bytes` at `offset`.
 ///
 /// # Errors

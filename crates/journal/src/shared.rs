@@ -13,9 +13,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
-use std::thread::Thread;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use clock::Clock;
 use vfs::{File, FileLock, OpenOptions, Vfs};
@@ -28,9 +27,10 @@ use crate::format::Salt;
 use crate::format::segment_header::Identity;
 use crate::manifest::Manifest;
 use crate::options::Options;
-use crate::recovery::LOCK_NAME;
+use crate::own_files::Shortage;
 use crate::segment::ReadyFile;
 use crate::types::{FileId, Lsn, SegmentId, Seq};
+use crate::wake::Wake;
 
 /// What the journal calls, from its own thread. Each must be short and must not call back into `close`.
 pub struct Hooks {
@@ -97,47 +97,11 @@ impl Progress {
     }
 }
 
-/// Wakes a thread of the journal's; no system call when it is awake.
-#[derive(Debug, Default)]
-pub(crate) struct Wake {
-    pending: AtomicBool,
-    thread: OnceLock<Thread>,
-}
-
-impl Wake {
-    /// There is something to do.
-    pub(crate) fn notify(&self) {
-        if !self.pending.swap(true, Ordering::SeqCst)
-            && let Some(thread) = self.thread.get()
-        {
-            thread.unpark();
-        }
-    }
-
-    /// Whether there is something to do since the last call.
-    pub(crate) fn take(&self) -> bool {
-        self.pending.swap(false, Ordering::SeqCst)
-    }
-
-    /// This thread is the one to wake.
-    pub(crate) fn adopt_current_thread(&self) {
-        // The first thread stays: a journal has one thread for each wake.
-        let _ = self.thread.set(std::thread::current());
-    }
-}
-
 /// Who still needs a segment.
 #[derive(Debug, Default)]
 pub(crate) struct Pins {
     pub(crate) counts: HashMap<SegmentId, u32>,
     pub(crate) retired: BTreeSet<SegmentId>,
-}
-
-/// Why no file could be prepared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shortage {
-    pub(crate) needed_bytes: u64,
-    pub(crate) available_bytes: u64,
 }
 
 /// The journal's shared state; the module's header says who guards what.
@@ -248,3 +212,6 @@ impl Shared {
         }
     }
 }
+
+/// Name of the lock file in the folder.
+pub const LOCK_NAME: &str = "LOCK";

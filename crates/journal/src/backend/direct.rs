@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use vfs::{File, OpenOptions};
 
-use super::Writer;
+use super::writer::Writer;
 use crate::batch_buffer::BatchBuffer;
 use crate::segment::write_full;
 

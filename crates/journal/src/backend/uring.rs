@@ -13,7 +13,7 @@ use std::sync::Arc;
 use io_uring::{IoUring, opcode, squeue, types};
 use vfs::{File, OpenOptions};
 
-use super::Writer;
+use super::writer::Writer;
 use crate::batch_buffer::BatchBuffer;
 
 const WRITE: u64 = 1;

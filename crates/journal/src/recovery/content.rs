@@ -10,30 +10,14 @@ use std::sync::Arc;
 use vfs::Vfs;
 
 use super::found::Found;
-use super::open_reading;
 use crate::error::JournalError;
 use crate::footer;
 use crate::format::Salt;
 use crate::manifest::{Facts, MANIFEST_NAME, State};
+use crate::options::Content;
 use crate::scan::{Extent, RecordView, Scanner};
+use crate::segment::open_reading;
 use crate::types::{Lsn, SegmentId};
-
-/// What the owner of a journal writes into it.
-#[derive(Clone, Copy, Debug)]
-pub struct Content {
-    /// Version of what this owner writes; 0: it has none, and tells no records apart.
-    pub version: u16,
-    /// The oldest version that understands it.
-    pub reader_version_min: u16,
-    /// Whether a record of this kind, with this payload (`None`: not at hand), is one of the owner's; otherwise what is wrong.
-    pub check: fn(kind: u8, payload: Option<&[u8]>) -> Result<(), String>,
-}
-
-impl Default for Content {
-    fn default() -> Self {
-        Self { version: 0, reader_version_min: 0, check: |_, _| Ok(()) }
-    }
-}
 
 impl State {
     /// Refuses a folder whose records ask for a newer owner.

@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use vfs::{File, Vfs};
 
-use super::open_reading;
 use super::tail::{Tail, TailDamage, Torn, examine};
 use crate::error::JournalError;
 use crate::format::batch::{BATCH_HEADER_SIZE_BYTES, BatchHeader};
 use crate::format::segment_header::{HeaderError, Identity, SegmentHeader};
 use crate::format::{SEGMENT_HEADER_SIZE_BYTES, Salt, VERSION, u32_at};
 use crate::manifest::{self, Facts, MANIFEST_NAME, State};
-use crate::segment::{read_full, read_to};
+use crate::segment::{open_reading, read_full, read_to};
 use crate::types::{FileId, SegmentId};
 
 /// The open segment as found.

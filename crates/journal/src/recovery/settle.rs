@@ -8,7 +8,7 @@ use clock::Clock;
 use vfs::{FileLock, OpenOptions, Vfs};
 
 use super::found::{Found, FoundTail};
-use super::{Recovery, Standing, open_reading};
+use super::{Recovery, Standing};
 use crate::error::JournalError;
 use crate::format::batch::{BATCH_STAMP, BatchHeader};
 use crate::format::manifest_entry::Sealed;
@@ -16,7 +16,7 @@ use crate::format::segment_header::Identity;
 use crate::format::{SEGMENT_HEADER_SIZE_BYTES, Salt};
 use crate::manifest::{Facts, MANIFEST_SIZE_BYTES, Manifest, Prepared, State};
 use crate::options::Options;
-use crate::segment::{Filler, ReadyFile, create, prepare_error, read_full, write_full};
+use crate::segment::{Filler, ReadyFile, create, open_reading, prepare_error, read_full, write_full};
 use crate::types::{FileId, Lsn, SegmentId};
 
 /// Everything needed to write.
