@@ -119,7 +119,7 @@ const BUGS: &[Bug] = &[
           from: "policy.is_volatile() && meta.expiry.is_none() =>", to: "!PLANTED && policy.is_volatile() && meta.expiry.is_none() =>" },
     Bug { name: "expiry that nobody has hides who may go", test: LIVES, file: "store/src/evict.rs",
           from: "self.forget_stale(victim, &prepared);", to: "if !PLANTED { self.forget_stale(victim, &prepared); }" },
-    Bug { name: "read leaves no stamp", test: LIVES, file: "store/src/evict.rs",
+    Bug { name: "read leaves no stamp", test: LIVES, file: "store/src/evict/policy.rs",
           from: "Self::Recency => self.fresh(now_ms),", to: "Self::Recency => if PLANTED { stamp } else { self.fresh(now_ms) }," },
     Bug { name: "met expiry not logged", test: LIVES, file: "store/src/access/commit.rs",
           from: "if self.expired.get_mut().is_empty() ||", to: "if PLANTED || self.expired.get_mut().is_empty() ||" },

@@ -15,7 +15,7 @@ use vfs::Vfs;
 
 use crate::error::StoreError;
 use crate::hash::{KeyHash, KeyHasher};
-use crate::index::stripe::chain;
+use crate::index::delta::chain;
 use crate::index::{KEPT_KEYSPACE, PREPARED_KEYSPACE};
 use crate::log::checkpoint::{Area, Block, Entry, Header};
 use crate::log::checkpoint_file::{self, LoadError};

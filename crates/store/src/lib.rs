@@ -54,7 +54,7 @@ use ticket::Ticket;
 pub use access::{Access, ClaimReport, Scope, WrongType};
 pub use check::{Checked, check};
 pub use error::{Locked, Stop, StoreError};
-pub use evict::{Eviction, Usage};
+pub use evict::policy::{Eviction, Usage};
 pub use foresight::{Foreseen, Foresight};
 pub use index::cpu::prefetch;
 pub use large::Large;
@@ -359,17 +359,17 @@ impl Store {
 
     /// Watches `key` until the returned token is dropped; see [`Access::changed`].
     #[must_use]
-    pub fn watch(self: &Arc<Self>, db: u16, key: &[u8]) -> Watch {
+    pub fn watch(&self, db: u16, key: &[u8]) -> Watch {
         self.watch_key(db, key, false)
     }
 
     /// Watches a key for somebody who waits for it: from now on each effect on it is told by [`Store::take_changed_waited`].
     #[must_use]
-    pub fn wait_for(self: &Arc<Self>, db: u16, key: &[u8]) -> Watch {
+    pub fn wait_for(&self, db: u16, key: &[u8]) -> Watch {
         self.watch_key(db, key, true)
     }
 
-    fn watch_key(self: &Arc<Self>, db: u16, key: &[u8], waits: bool) -> Watch {
+    fn watch_key(&self, db: u16, key: &[u8], waits: bool) -> Watch {
         let hash = self.hasher.hash(key);
         let mut stripe = self.index.lock(hash.stripe());
         let state = stripe.watches.add(db, key, waits);
@@ -383,7 +383,15 @@ impl Store {
             _ => false,
         };
         drop(stripe);
-        Watch { store: Arc::clone(self), db, key: key.into(), stripe: hash.stripe(), state, expired, waits }
+        Watch {
+            index: Arc::clone(&self.index),
+            db,
+            key: key.into(),
+            stripe: hash.stripe(),
+            state,
+            expired,
+            waits,
+        }
     }
 
     /// Replies held by a ticket that this covers may leave.
@@ -541,10 +549,6 @@ impl Store {
 
     pub(crate) fn engine_keeps(&self) -> bool {
         self.options.engine != EngineKind::Noop
-    }
-
-    pub(crate) fn unwatch(&self, watch: &Watch) {
-        self.index.lock(watch.stripe).watches.drop_watcher(watch.db, &watch.key, watch.waits);
     }
 
     /// Whether keys changed that somebody waits for ([`Store::wait_for`]) and that nobody has looked at. One load.

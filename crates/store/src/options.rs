@@ -8,7 +8,7 @@ use clock::{Clock, SystemClock};
 use vfs::{RealDisk, Vfs};
 
 use crate::error::StoreError;
-use crate::evict::Eviction;
+use crate::evict::policy::Eviction;
 
 /// Which engine keeps the data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

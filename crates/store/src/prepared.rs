@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use journal::{LogAddress, Seq};
 
 use crate::error::StoreError;
-use crate::index::stripe::{Delta, broken_chain, later};
+use crate::index::delta::{Delta, broken_chain, later};
 use crate::large::{Ledger, Owned};
 use crate::record;
 use crate::sought::Sought;

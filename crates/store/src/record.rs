@@ -40,7 +40,6 @@
 
 use journal::{Keyspace, Seq};
 
-use crate::access::LONG_BYTES;
 use crate::log::fold;
 use crate::packed::{self, Packed, Shape};
 use crate::time::{CEILINGS_MAX, Ceiling, ClockRecord};
@@ -140,6 +139,9 @@ macro_rules! collection {
         }
     };
 }
+
+/// Shorter strings are written whole: that costs no more than what a sync writes anyway.
+const LONG_BYTES: u64 = 4 << 10;
 
 /// What each kind is for; `None`: there is no such kind.
 const KINDS: [Option<Role>; 32] = {

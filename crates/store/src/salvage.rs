@@ -24,7 +24,7 @@ use vfs::Vfs;
 
 use crate::error::StoreError;
 use crate::hash::{KeyHash, KeyHasher};
-use crate::index::stripe::{Delta, chain};
+use crate::index::delta::{Delta, chain};
 use crate::log::checkpoint::Block;
 use crate::log::checkpoint_file;
 use crate::record::{self, CLOCK, MAPPING};

@@ -11,7 +11,7 @@
 use journal::{Keyspace, LogAddress, Seq};
 
 use crate::hash::{KeyHash, KeyHasher};
-use crate::index::stripe::Delta;
+use crate::index::delta::Delta;
 use crate::record;
 
 /// A record to be read.

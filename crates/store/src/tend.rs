@@ -158,7 +158,7 @@ impl Store {
             if stripe.sweep_pending(self.engine.released()) {
                 next = next.min(now_ms + SWEEP_MS);
             }
-            stripe.report(&self.index);
+            self.index.account(stripe.take_unreported());
             for (id, space) in stripe.spaces().filter(|_| active) {
                 // One that is held whole may have millions, none of which can go now.
                 let most = if stripe.is_held_whole(id) { 1 } else { usize::MAX };

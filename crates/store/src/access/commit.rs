@@ -10,7 +10,8 @@ use ticket::Ticket;
 use crate::engine::{Class, Credits, Engine};
 use crate::error::{Stop, StoreError};
 use crate::hash::{KeyHash, STRIPES};
-use crate::index::stripe::{Current, Delta, Seek, Space, Stripe};
+use crate::index::delta::Delta;
+use crate::index::stripe::{Current, Seek, Space, Stripe};
 use crate::index::table::Spot;
 use crate::index::{PREPARED_KEYSPACE, is_own};
 use crate::object::{WORD_DELTAS, WORD_SHARED, Word};
@@ -337,7 +338,7 @@ impl Access<'_> {
         let change = space.table.live as i64 - keys as i64;
         stripe.unreported_bytes += grown + space.side_bytes() - side_bytes;
         stripe.sweep_pending(released);
-        stripe.report(&store.index);
+        store.index.account(stripe.take_unreported());
         change
     }
 

@@ -34,11 +34,12 @@ use std::sync::{Arc, MutexGuard};
 
 use crate::engine::Credits;
 use crate::error::{Stop, StoreError};
-use crate::evict::Usage;
+use crate::evict::policy::Usage;
 use crate::foresight::Foreseen;
 use crate::hash::{KeyHash, STRIPES};
+use crate::index::delta::Delta;
 use crate::index::stripe::Space;
-use crate::index::stripe::{Current, Delta, Seek, Stripe};
+use crate::index::stripe::{Current, Seek, Stripe};
 use crate::index::table::Spot;
 use crate::large::Bytes;
 use crate::log::checkpoint::BODY_SIZE_BYTES_MAX;
@@ -56,7 +57,6 @@ use claim::Claimed;
 pub(crate) use claim::Claims;
 pub use collection::WrongType;
 use overlay::{Cause, Change, Overlay, Small, Staged};
-pub(crate) use part::LONG_BYTES;
 
 /// What an access may touch; it locks the stripes of all of it, but of what is claimed.
 #[derive(Clone, Copy, Debug)]
@@ -768,7 +768,7 @@ impl<'s> Guards<'s> {
             space.deltas.note_base_bytes(base, fetched.record_bytes());
         }
         stripe.unreported_bytes += space.set_word(spot, word);
-        stripe.report(&store.index);
+        store.index.account(stripe.take_unreported());
         store.memory.on_warm();
     }
 

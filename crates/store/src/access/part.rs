@@ -85,6 +85,3 @@ impl Access<'_> {
         deltas_bytes + bytes <= state.value_len / 2
     }
 }
-
-/// Shorter strings are written whole: that costs no more than what a sync writes anyway.
-pub(crate) const LONG_BYTES: u64 = 4 << 10;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clock::{SimClock, UnixMs};
 
+use super::policy::{TICK_MS, Usage, minute};
 use super::*;
 use crate::{Access, EngineKind, Options, Value, testlog};
 

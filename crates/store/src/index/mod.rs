@@ -10,11 +10,13 @@
 pub(crate) mod ahead;
 pub(crate) mod claims;
 pub(crate) mod cpu;
+pub(crate) mod delta;
 pub(crate) mod locks;
 pub(crate) mod page;
 pub(crate) mod recover;
 pub(crate) mod stripe;
 pub(crate) mod table;
+pub(crate) mod watches;
 
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

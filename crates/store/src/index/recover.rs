@@ -15,7 +15,8 @@ use journal::{Keyspace, LogAddress, Seq};
 
 use crate::error::StoreError;
 use crate::hash::KeyHash;
-use crate::index::stripe::{Delta, ExpiryEntry, Space, broken_chain};
+use crate::index::delta::{Delta, broken_chain};
+use crate::index::stripe::{ExpiryEntry, Space};
 use crate::index::table::Spot;
 use crate::index::{Index, is_own};
 use crate::object::{WORD_DELTAS, WORD_SHARED, Word};
@@ -157,7 +158,7 @@ impl Index {
         space.table.word_mut(spot).swing(to);
         let freed = side_bytes - space.side_bytes();
         stripe.unreported_bytes -= freed;
-        stripe.report(self);
+        self.account(stripe.take_unreported());
         Some(dropped)
     }
 
@@ -218,7 +219,7 @@ impl Index {
         }
         space.table.live += loaded;
         stripe.unreported_bytes += grown;
-        stripe.report(self);
+        self.account(stripe.take_unreported());
     }
 
     /// Adds expiries of a checkpoint, all of stripe `number`.
@@ -247,7 +248,7 @@ impl Index {
         let spot = space.same_key_slot(replayed, same_key)?;
         let (replay, grown) = space.replay(replayed, spot)?;
         stripe.unreported_bytes += grown;
-        stripe.report(self);
+        self.account(stripe.take_unreported());
         Ok(replay)
     }
 

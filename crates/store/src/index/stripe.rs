@@ -24,11 +24,12 @@ use std::ops::Bound;
 use journal::{Keyspace, LogAddress, Seq};
 
 use crate::error::StoreError;
-use crate::evict::Tracking;
+use crate::evict::policy::Tracking;
 use crate::hash::KeyHash;
-use crate::index::Index;
+use crate::index::delta::{Delta, broken_chain, chain, later};
 use crate::index::locks::Locks;
 use crate::index::table::{Spot, Table};
+use crate::index::watches::Watches;
 use crate::large::Bytes;
 use crate::object::{ObjectRef, View, WORD_DELTAS, WORD_SHARED, Word};
 use crate::policy;
@@ -36,7 +37,6 @@ use crate::prepared::{Fetched, Fold, Prepared};
 use crate::record;
 use crate::sought::Sought;
 use crate::time::Moment;
-use crate::watch::Watches;
 
 /// One stripe.
 #[derive(Debug, Default)]
@@ -148,60 +148,6 @@ impl Deltas {
         let chunks = self.room * size_of::<Delta>() + self.lists.len() * CHUNK_HEAD_BYTES;
         (table + chunks) as i64
     }
-}
-
-/// A small record on top of a base.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Delta {
-    /// Where it lies.
-    pub(crate) address: LogAddress,
-    /// The effect.
-    pub(crate) seq: Seq,
-    /// The oldest effect whose value it may lie on: what it follows has a seq from this one to below its own. 0: not known.
-    pub(crate) since: Seq,
-    /// One of [`record::Role::Delta`].
-    pub(crate) kind: u8,
-    /// Bytes of the record in its segment.
-    pub(crate) record_bytes: u32,
-    /// The new expiry, for [`record::EXPIRY`]; 0 is none. For others the new one where not 0.
-    pub(crate) expiry_ms: u64,
-}
-
-impl Delta {
-    /// Whether it may lie on the state of effect `seq`.
-    pub(crate) fn follows(&self, seq: Seq) -> bool {
-        self.since <= seq && seq < self.seq
-    }
-
-    /// The expiry after this, of what expired at `before`.
-    pub(crate) fn expiry_after(&self, before: u64) -> u64 {
-        if self.kind == record::EXPIRY || self.expiry_ms != 0 { self.expiry_ms } else { before }
-    }
-
-    /// Whether a change of expiry may take the place of this one: both then leave the same value as it is.
-    pub(crate) fn can_be_superseded(&self) -> bool {
-        self.kind == record::EXPIRY && self.since != Seq::NONE
-    }
-
-    /// Whether this does so, and lies on whatever `last` lay on.
-    pub(crate) fn supersedes(&self, last: &Self) -> bool {
-        self.kind == record::EXPIRY
-            && last.can_be_superseded()
-            && self.since <= last.since
-            && self.since != Seq::NONE
-    }
-}
-
-/// Those of `deltas` that came after effect `seq`: a value that was fetched and folded has the others in it.
-pub(crate) fn later(deltas: &[Delta], seq: Seq) -> &[Delta] {
-    // most values that are looked at have none in them
-    let first = deltas.first().map_or(Seq::NONE, |first| first.seq);
-    if first > seq { deltas } else { &deltas[deltas.partition_point(|delta| delta.seq <= seq)..] }
-}
-
-/// The seq of what `deltas` make of the state of effect `seq`; `None` if they do not follow it and each other.
-pub(crate) fn chain(seq: Seq, deltas: &[Delta]) -> Option<Seq> {
-    deltas.iter().try_fold(seq, |seq, delta| delta.follows(seq).then_some(delta.seq))
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -564,12 +510,6 @@ impl Space {
     }
 }
 
-/// The error of a base whose deltas are of another state.
-pub(crate) fn broken_chain(address: LogAddress) -> StoreError {
-    let reason = "its deltas belong to another state of the key".to_owned();
-    StoreError::Damaged { segment: address.segment().0, offset: address.offset_bytes(), reason }
-}
-
 /// What the word's object costs; a large value is in its ledger.
 pub(crate) fn hot_bytes(word: &Word) -> i64 {
     word.object().map_or(0, |object| object.own_bytes() as i64)
@@ -674,11 +614,12 @@ impl Stripe {
         }
     }
 
-    /// Reports changed memory to the index, in portions that keep its counter from being contended.
-    pub(crate) fn report(&mut self, index: &Index) {
-        if self.unreported_bytes.abs() >= REPORT_BYTES {
-            index.account(std::mem::take(&mut self.unreported_bytes));
+    /// Bytes of changed memory to report to the index, in portions that keep its counter from being contended.
+    pub(crate) fn take_unreported(&mut self) -> i64 {
+        if self.unreported_bytes.abs() < REPORT_BYTES {
+            return 0;
         }
+        std::mem::take(&mut self.unreported_bytes)
     }
 }
 

@@ -21,7 +21,7 @@
 
 use std::cell::Cell;
 
-use crate::evict::Tracking;
+use crate::evict::policy::Tracking;
 use crate::hash::KeyHash;
 use crate::index::page::{PAGE_SLOTS_MAX, Page, Slot};
 use crate::object::Word;

@@ -57,7 +57,7 @@
 use journal::{Keyspace, LogAddress, Seq};
 
 use crate::hash::STRIPES;
-use crate::index::stripe::Delta;
+use crate::index::delta::Delta;
 use crate::record::{decode_clock, encode_clock};
 use crate::time::ClockRecord;
 

@@ -30,8 +30,8 @@ use super::{EXPECTED_PAYLOAD_BYTES, LogEngine, fold};
 use crate::hash::{KeyHash, KeyHasher};
 use crate::index::Index;
 use crate::index::ahead::AHEAD_KEYS_MAX;
+use crate::index::delta::chain;
 use crate::index::recover::Owned;
-use crate::index::stripe::chain;
 use crate::record;
 use crate::sought::{OF_ANOTHER, Sought};
 

@@ -229,7 +229,7 @@ fn replay(
 /// A record with a key that waits to be replayed.
 struct Item {
     entry: FooterEntry,
-    /// Of a delta: [`crate::index::stripe::Delta::since`].
+    /// Of a delta: [`crate::index::delta::Delta::since`].
     since: Seq,
 }
 
