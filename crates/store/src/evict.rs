@@ -21,8 +21,8 @@
 pub(crate) mod policy;
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 
 use journal::Keyspace;
 
@@ -38,47 +38,6 @@ use crate::sought::Sought;
 use crate::time::{Deadline, Moment};
 use crate::{KeyRef, Store};
 use policy::{Eviction, Tracking};
-
-/// The policy, and where it stands.
-#[derive(Debug)]
-pub(crate) struct Evictor {
-    policy: AtomicU8,
-    /// What all tables track.
-    tracked: Mutex<Option<Tracking>>,
-    disk_limit_bytes: AtomicU64,
-    /// The store's own thread has last found no key that may go, though there is too little room.
-    is_stuck: AtomicBool,
-    /// Keys that went, since the start.
-    pub(crate) evicted_keys: AtomicU64,
-}
-
-impl Evictor {
-    /// One that has evicted nothing.
-    pub(crate) fn new(policy: Eviction, disk_limit_bytes: u64) -> Self {
-        Self {
-            policy: AtomicU8::new(policy as u8),
-            tracked: Mutex::new(None),
-            disk_limit_bytes: AtomicU64::new(disk_limit_bytes),
-            is_stuck: AtomicBool::new(false),
-            evicted_keys: AtomicU64::new(0),
-        }
-    }
-
-    /// Which keys go.
-    pub(crate) fn policy(&self) -> Eviction {
-        Eviction::ALL[usize::from(self.policy.load(Ordering::Relaxed))]
-    }
-
-    /// Sets which keys go.
-    pub(crate) fn set_policy(&self, policy: Eviction) {
-        self.policy.store(policy as u8, Ordering::Relaxed);
-    }
-
-    /// Sets the most that the folder may take; 0: as the file system has room.
-    pub(crate) fn set_disk_limit(&self, bytes: u64) {
-        self.disk_limit_bytes.store(bytes, Ordering::Relaxed);
-    }
-}
 
 /// What became of an eviction.
 #[derive(Clone, Copy, PartialEq, Eq)]

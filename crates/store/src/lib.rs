@@ -70,6 +70,7 @@ pub use value::{Found, Meta, Value, ValueKind};
 pub use watch::Watch;
 
 use engine::{Class, Engine};
+use evict::policy::Evictor;
 use hash::KeyHasher;
 use index::Index;
 use index::stripe::Seek;
@@ -78,6 +79,7 @@ use log::housekeeping::Parts;
 use memory::Memory;
 use record::Draft;
 use sought::Sought;
+use tend::tender::Tender;
 use time::{ClockRecord, Step, StoreClock};
 
 /// A key of a database.
@@ -112,8 +114,8 @@ pub struct Store {
     active_expiry: AtomicBool,
     expired_keys: AtomicU64,
     random: AtomicU64,
-    tender: tend::Tender,
-    evictor: evict::Evictor,
+    tender: Tender,
+    evictor: Evictor,
     branches: staging::Branches,
     claims: access::Claims,
     changed: watch::Changed,
@@ -160,8 +162,8 @@ impl Store {
             active_expiry: AtomicBool::new(true),
             expired_keys: AtomicU64::new(0),
             random: AtomicU64::new(0),
-            tender: tend::Tender::default(),
-            evictor: evict::Evictor::new(options.eviction, options.disk_limit_bytes),
+            tender: Tender::default(),
+            evictor: Evictor::new(options.eviction, options.disk_limit_bytes),
             branches: staging::Branches::default(),
             claims: access::Claims::default(),
             changed: watch::Changed::default(),
@@ -176,7 +178,7 @@ impl Store {
         store.recover_branches()?;
         store.track_use();
         if store.options.background && store.engine_keeps() {
-            tend::start(&store)?;
+            store.start_tending()?;
         }
         if let Some((_, housekeeping)) = store.log.as_ref().filter(|_| store.options.background) {
             housekeeping.start(&store)?;

@@ -10,104 +10,24 @@
 //!   2. A key that a prepared transaction holds is not due. If the last turn passed one over, whoever ends a transaction wakes the tender.
 //!   3. A turn that could remove nothing of what is overdue (the disk is full) is followed by a pause.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
-use std::thread::JoinHandle;
+pub(crate) mod tender;
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use clock::{Nanos, UnixMs};
 use journal::Keyspace;
 
 use crate::access::Scope;
-use crate::allocator::{self, TrimSchedule};
+use crate::allocator;
 use crate::error::{Stop, StoreError};
 use crate::hash::{KeyHash, STRIPES};
 use crate::index::stripe::{ExpiryEntry, Stripe};
 use crate::prepared::Prepared;
-use crate::resident::Resident;
 use crate::sought::Sought;
 use crate::time::{Deadline, Moment};
 use crate::{KeyRef, Store};
-
-/// The thread that tends, and what it waits for.
-#[derive(Debug, Default)]
-pub(crate) struct Tender {
-    /// Server time when the thread will look again; effects with an earlier deadline wake it.
-    next_due_ms: AtomicU64,
-    /// The last turn passed over a key with an expiry that a prepared transaction holds. Written under the lock of the key's stripe: who
-    /// looks when that lock was let go either finds it noted, or the turn finds the key free.
-    has_passed_over: AtomicBool,
-    /// Somebody asked for freed memory to go back to the system.
-    must_give_back: AtomicBool,
-    trim: Mutex<TrimSchedule>,
-    resident: Mutex<Resident>,
-    state: Mutex<State>,
-    changed: Condvar,
-    thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    stop: bool,
-    woken: bool,
-}
-
-impl Tender {
-    /// Makes the thread look at once.
-    pub(crate) fn wake(&self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).woken = true;
-        self.changed.notify_one();
-    }
-
-    /// Tells the tender that a prepared transaction has let its keys go.
-    pub(crate) fn on_unlock(&self) {
-        if self.has_passed_over.load(Ordering::Relaxed) {
-            self.wake();
-        }
-    }
-
-    /// Tells the tender that a key expires at `deadline`.
-    pub(crate) fn expect(&self, deadline: Option<Deadline>, now: Moment) {
-        let Some(deadline) = deadline else { return };
-        let expiry_ms = now.server_ms_of(deadline);
-        if expiry_ms < self.next_due_ms.load(Ordering::Relaxed) {
-            self.next_due_ms.fetch_min(expiry_ms, Ordering::Relaxed);
-            self.wake();
-        }
-    }
-
-    /// Ends the thread and waits for it, unless the caller is that thread.
-    pub(crate) fn stop(&self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).stop = true;
-        self.changed.notify_one();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread.filter(|t| t.thread().id() != std::thread::current().id()) {
-            // A panic of the thread was reported where it happened.
-            let _ = thread.join();
-        }
-    }
-
-    /// Waits at most `wait`; returns whether to stop.
-    fn wait(&self, wait: Duration) -> bool {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if !state.stop && !state.woken {
-            state = self.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        state.woken = false;
-        state.stop
-    }
-}
-
-/// Starts the thread; it ends with the store.
-pub(crate) fn start(store: &Arc<Store>) -> Result<(), StoreError> {
-    let weak = Arc::downgrade(store);
-    let thread = std::thread::Builder::new()
-        .name("store-tend".into())
-        .spawn(move || run(&weak))
-        .map_err(|error| StoreError::Open(format!("no thread for expiry: {error}")))?;
-    *store.tender.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
-    Ok(())
-}
 
 fn run(store: &Weak<Store>) {
     // A store that nobody holds ends within one wait.
@@ -123,6 +43,17 @@ fn run(store: &Weak<Store>) {
 }
 
 impl Store {
+    /// Starts the thread; it ends with the store.
+    pub(crate) fn start_tending(self: &Arc<Self>) -> Result<(), StoreError> {
+        let weak = Arc::downgrade(self);
+        let thread = std::thread::Builder::new()
+            .name("store-tend".into())
+            .spawn(move || run(&weak))
+            .map_err(|error| StoreError::Open(format!("no thread for expiry: {error}")))?;
+        *self.tender.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        Ok(())
+    }
+
     /// Gives freed memory back to the system, soon and on a thread of the store's own, which also does it by itself when
     /// much was freed. Threads that allocate meanwhile may wait, about 0.1 s for each GB that goes back.
     pub fn purge_memory(&self) {

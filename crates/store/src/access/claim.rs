@@ -14,12 +14,13 @@
 //!
 //! Out of scope: which commands are long, and the threads that run them (`server`).
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use journal::{Keyspace, LogAddress};
 
+use super::claim_waits::{ClaimReport, Claims};
 use super::commit::{Old, Plan};
 use super::overlay::Staged;
 use super::{Access, Guards, Scope};
@@ -32,25 +33,6 @@ use crate::index::stripe::{Seek, Stripe};
 use crate::prepared::Prepared;
 use crate::staging::RECORD_DB;
 use crate::{KeyRef, Store};
-
-/// Who waits for claims of others, and how often.
-#[derive(Debug, Default)]
-pub(crate) struct Claims {
-    /// How many have ended.
-    ended: Mutex<u64>,
-    changed: Condvar,
-    begun: AtomicU64,
-    waits: AtomicU64,
-}
-
-/// Long commands so far, and how often one or another command waited for one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ClaimReport {
-    /// Claims that were made.
-    pub claims: u64,
-    /// Commands that were held back because a key of theirs was claimed; each look again counts.
-    pub waits: u64,
-}
 
 /// Keys that this access has claimed; dropping it lets them go.
 pub(super) struct Claimed<'s> {

@@ -19,6 +19,7 @@ use journal::{Keyspace, Seq};
 mod claim;
 #[cfg(test)]
 mod claim_tests;
+mod claim_waits;
 mod collection;
 mod commit;
 mod order;
@@ -52,9 +53,9 @@ use crate::time::{Deadline, Moment};
 use crate::value::{Found, Meta, Value, ValueKind};
 use crate::watch::Watch;
 use crate::{KeyRef, Store};
-pub use claim::ClaimReport;
 use claim::Claimed;
-pub(crate) use claim::Claims;
+pub use claim_waits::ClaimReport;
+pub(crate) use claim_waits::Claims;
 pub use collection::WrongType;
 use overlay::{Cause, Change, Overlay, Small, Staged};
 

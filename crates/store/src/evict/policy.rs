@@ -1,5 +1,8 @@
 //! Which keys are evicted, by the name of the policy, and what must be known of each key for that: a stamp of its use.
 
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+
 /// Which keys are evicted, by Redis's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
@@ -24,7 +27,7 @@ pub enum Eviction {
 }
 
 impl Eviction {
-    pub(super) const ALL: [Self; 8] = [
+    const ALL: [Self; 8] = [
         Self::NoEviction,
         Self::AllKeysLru,
         Self::AllKeysLfu,
@@ -122,6 +125,47 @@ pub(super) fn minute(now_ms: u64) -> u32 {
 fn count(stamp: u32, now_ms: u64) -> u8 {
     let minutes = minute(now_ms).wrapping_sub(stamp >> 8) & 0xffff;
     (stamp as u8).saturating_sub(u8::try_from(minutes).unwrap_or(u8::MAX))
+}
+
+/// The policy, and where it stands.
+#[derive(Debug)]
+pub(crate) struct Evictor {
+    policy: AtomicU8,
+    /// What all tables track.
+    pub(super) tracked: Mutex<Option<Tracking>>,
+    pub(super) disk_limit_bytes: AtomicU64,
+    /// The store's own thread has last found no key that may go, though there is too little room.
+    pub(super) is_stuck: AtomicBool,
+    /// Keys that went, since the start.
+    pub(crate) evicted_keys: AtomicU64,
+}
+
+impl Evictor {
+    /// One that has evicted nothing.
+    pub(crate) fn new(policy: Eviction, disk_limit_bytes: u64) -> Self {
+        Self {
+            policy: AtomicU8::new(policy as u8),
+            tracked: Mutex::new(None),
+            disk_limit_bytes: AtomicU64::new(disk_limit_bytes),
+            is_stuck: AtomicBool::new(false),
+            evicted_keys: AtomicU64::new(0),
+        }
+    }
+
+    /// Which keys go.
+    pub(crate) fn policy(&self) -> Eviction {
+        Eviction::ALL[usize::from(self.policy.load(Ordering::Relaxed))]
+    }
+
+    /// Sets which keys go.
+    pub(crate) fn set_policy(&self, policy: Eviction) {
+        self.policy.store(policy as u8, Ordering::Relaxed);
+    }
+
+    /// Sets the most that the folder may take; 0: as the file system has room.
+    pub(crate) fn set_disk_limit(&self, bytes: u64) {
+        self.disk_limit_bytes.store(bytes, Ordering::Relaxed);
+    }
 }
 
 /// Unit of the time of the last use.

@@ -16,12 +16,13 @@ mod check;
 mod clean;
 pub(crate) mod rest;
 mod rules;
+mod thread;
 mod trim;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -35,9 +36,10 @@ use super::cleaner::Cleaning;
 use super::footer::Footing;
 use super::{LogEngine, Room, backup, checkpoint_file};
 use crate::error::StoreError;
+use crate::index::Index;
 use crate::options::{Hooks, Options};
-use crate::{Store, index::Index};
-use rest::{Alarm, Rests, WORKED};
+use rest::{Alarm, WORKED};
+pub(crate) use rules::Manner;
 use rules::{Counts, Hand, Hands, Piece};
 
 /// A store's housekeeping.
@@ -108,16 +110,6 @@ pub(crate) struct Turn {
     pub(crate) worked: bool,
     /// Writers are slowed down: they count on the next turn.
     pub(crate) throttles: bool,
-}
-
-/// How to take the turns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Manner {
-    /// As a thread beside commands: paced, and only what is worth it.
-    Paced,
-    /// As fast as it goes, for tests and simulations; cleans whatever has anything dead, be it a batch's header: while any
-    /// segment is sealed it finds something to do.
-    Eager,
 }
 
 impl Housekeeping {
@@ -228,20 +220,6 @@ impl Housekeeping {
     pub(crate) fn segments(&self, store: Parts<'_>) -> Vec<SegmentInfo> {
         let known = lock(&self.while_copying).as_ref().map(|(segments, _)| segments.clone());
         known.unwrap_or_else(|| self.work().segments(store))
-    }
-
-    /// Starts the thread; it ends with the store, or by [`Housekeeping::stop`].
-    ///
-    /// # Errors
-    /// When the system has no threads left.
-    pub(crate) fn start(&self, store: &Arc<Store>) -> Result<(), StoreError> {
-        let weak = Arc::downgrade(store);
-        let thread = std::thread::Builder::new()
-            .name("store-keep".into())
-            .spawn(move || run(&weak))
-            .map_err(|error| StoreError::Open(format!("no thread for housekeeping: {error}")))?;
-        *lock(&self.thread) = Some(thread);
-        Ok(())
     }
 
     /// Ends the thread.
@@ -572,27 +550,6 @@ pub(crate) struct Parts<'a> {
     pub(crate) engine: &'a LogEngine,
     pub(crate) index: &'a Index,
     pub(crate) hasher: &'a crate::hash::KeyHasher,
-}
-
-fn run(store: &Weak<Store>) {
-    let mut rests = Rests::new();
-    // a store that nobody holds ends within one rest
-    while let Some(store) = store.upgrade() {
-        let Some((housekeeping, parts)) = store.housekeeping() else { return };
-        let next_lsn = parts.engine.journal.next_lsn();
-        let rest = match housekeeping.turn(parts, Manner::Paced) {
-            Ok(Turn { worked, throttles }) => rests.next(next_lsn, worked || throttles),
-            Err(error) => {
-                tracing::error!(%error, "housekeeping ends");
-                housekeeping.release(parts);
-                return;
-            }
-        };
-        if housekeeping.alarm.rest(rest, || parts.engine.journal.next_lsn() != next_lsn) {
-            housekeeping.release(parts);
-            return;
-        }
-    }
 }
 
 /// What a sealed segment takes until a checkpoint covers it: of one that a large group cut short, most of its file.

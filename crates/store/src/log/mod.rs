@@ -2,6 +2,7 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | `open` | a folder: the index recovered, journal and readers started |
 //! | [`recovery`] | from checkpoint, footers and records to an index |
 //! | [`housekeeping`] | the housekeeping thread: footers, checkpoints, cleaning, all paced; when, its `rules` say |
 //! | [`capture`], [`checkpoint_file`], [`checkpoint`] | checkpoints: taken in slices, their files, their bytes |
@@ -24,6 +25,7 @@ pub(crate) mod fold;
 pub(crate) mod footer;
 pub(crate) mod housekeeping;
 pub(crate) mod liveness;
+mod open;
 pub(crate) mod reader;
 pub(crate) mod recovery;
 mod store;
@@ -35,13 +37,11 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use journal::{Driver, Journal, JournalError, LogAddress, ReadError, Refusal, SegmentInfo, Seq};
+use journal::{Driver, Journal, LogAddress, ReadError, Refusal, SegmentInfo, Seq};
 
 use crate::engine::{Class, Credits, Engine};
 use crate::error::{Stop, StoreError};
 use crate::hash::KeyHasher;
-use crate::index::Index;
-use crate::options::{Durability, Options};
 use crate::prepared::{Fetched, Prepared};
 use crate::record::{self, Draft, Payload};
 use crate::sought::{OF_ANOTHER, Sought};
@@ -72,75 +72,6 @@ pub(crate) struct LogEngine {
 /// Segments in quarantine because something in them is damaged.
 #[derive(Debug, Default)]
 pub(crate) struct Quarantine(Mutex<BTreeSet<u32>>);
-
-/// What opening a folder gives.
-pub(crate) struct Opened {
-    pub(crate) engine: Arc<LogEngine>,
-    pub(crate) index: Arc<Index>,
-    pub(crate) hasher: KeyHasher,
-    /// Newest time in the log.
-    pub(crate) time_floor_ms: u64,
-    pub(crate) housekeeping: housekeeping::Housekeeping,
-}
-
-/// Opens the folder that `options` name, or creates it.
-///
-/// # Errors
-/// [`StoreError::Open`]: locked, damaged, of a newer version, or the disk refuses; the text says which.
-pub(crate) fn open(options: &Options) -> Result<Opened, StoreError> {
-    let mut settings = journal::Options {
-        sync: match options.durability {
-            Durability::Always => journal::SyncMode::Always,
-            Durability::Interval(interval) => journal::SyncMode::Interval(interval),
-            Durability::Never => journal::SyncMode::Never,
-        },
-        transaction_bytes_max: options.transaction_bytes_max + TRANSACTION_MARGIN_BYTES,
-        content: record::CONTENT,
-        ..options.journal.clone()
-    };
-    if let Some(identity) = &mut settings.identity {
-        identity.hash_bits = options.hash_bits;
-    }
-    let (vfs, clock) = (Arc::clone(&options.vfs), Arc::clone(&options.clock));
-    let recovery = Journal::open(vfs, clock, &options.dir, settings).map_err(|error| open_error(&error))?;
-    let identity = recovery.identity();
-    let hasher = KeyHasher::new(&identity.hash_key.to_le_bytes(), identity.hash_bits);
-    let mut index = Arc::new(Index::new(options.databases));
-    let liveness = Liveness::new();
-    let recovered = recovery::recover(&recovery, options, &mut index, &hasher, &liveness)?;
-    let time_floor_ms = recovery.newest_time_ms().max(recovered.time_ms);
-    let (journal, driver) = if options.background {
-        (recovery.start(hooks(options)).map_err(|error| open_error(&error))?, None)
-    } else {
-        let (journal, driver) = recovery.start_manual(hooks(options)).map_err(|error| open_error(&error))?;
-        (journal, Some(Mutex::new(Some(driver))))
-    };
-    let quarantine = Arc::new(Quarantine::default());
-    let source = Arc::new(JournalSource {
-        journal: Arc::clone(&journal),
-        hasher: hasher.clone(),
-        quarantine: Arc::clone(&quarantine),
-    });
-    let readers = Readers::start(Arc::clone(&source) as Arc<dyn Source>, options.readers)
-        .map_err(|error| StoreError::Open(format!("no threads for cold reads: {error}")))?;
-    let waits = options.durability == Durability::Always;
-    let alarm = Arc::new(housekeeping::rest::Alarm::default());
-    let engine = Arc::new(LogEngine {
-        journal,
-        liveness,
-        waits,
-        readers,
-        source,
-        driver,
-        quarantine,
-        throttle: throttle::WriteThrottle::default(),
-        applying: Mutex::default(),
-        room: Mutex::default(),
-        alarm: Arc::clone(&alarm),
-    });
-    let housekeeping = housekeeping::Housekeeping::new(options, identity.folder, recovered.checkpoint, alarm);
-    Ok(Opened { engine, index, hasher, time_floor_ms, housekeeping })
-}
 
 /// The disk, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -437,27 +368,6 @@ fn damaged(address: LogAddress, reason: &str) -> StoreError {
         segment: address.segment().0,
         offset: address.offset_bytes(),
         reason: reason.to_owned(),
-    }
-}
-
-fn open_error(error: &JournalError) -> StoreError {
-    let kept =
-        if matches!(error, JournalError::Failed { .. }) { "; what the folder holds is kept" } else { "" };
-    StoreError::Open(format!("not started: {error}{kept}"))
-}
-
-fn hooks(options: &Options) -> journal::Hooks {
-    let (advance, credits, failure) = (options.hooks.clone(), options.hooks.clone(), options.hooks.clone());
-    journal::Hooks {
-        on_advance: Box::new(move |_| (advance.on_advance)()),
-        on_credits: Box::new(move || (credits.on_credits)()),
-        on_failure: Box::new(move |error| {
-            let text = error.to_string();
-            (failure.on_failure)(match error {
-                JournalError::FolderGone { .. } => StoreError::FolderGone(text),
-                _ => StoreError::Journal(text),
-            });
-        }),
     }
 }
 

@@ -21,16 +21,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, mpsc};
 
 use journal::{
-    FooterEntry, Keyspace, LogAddress, Lsn, RecordView, Recovery, SegmentInfo, SegmentState, Seq,
-    record_flags,
+    FooterEntry, JournalError, Keyspace, LogAddress, Lsn, RecordView, Recovery, SegmentInfo, SegmentState,
+    Seq, record_flags,
 };
 
 use super::capture::Published;
 use super::checkpoint::{Area, Block, Entry, Expiry, Header};
-use super::checkpoint_file::LoadError;
+use super::checkpoint_file::{self, LoadError};
 use super::footer::{self, entry_of};
 use super::liveness::{Live, Liveness};
-use super::{checkpoint_file, open_error};
 use crate::error::StoreError;
 use crate::hash::{KeyHash, KeyHasher};
 use crate::index::Index;
@@ -434,6 +433,13 @@ fn damaged_checkpoint(name: &str, what: &str) -> StoreError {
         "damage in {name} {what}; segments were given back since the first record, and those that are left do not tell what \
          was deleted: `evenkeel check DIR --salvage OUT` brings back what is readable"
     ))
+}
+
+/// Why a folder is not served.
+pub(super) fn open_error(error: &JournalError) -> StoreError {
+    let kept =
+        if matches!(error, JournalError::Failed { .. }) { "; what the folder holds is kept" } else { "" };
+    StoreError::Open(format!("not started: {error}{kept}"))
 }
 
 /// Whether the segments hold every record since the first: then they tell all that a checkpoint does.

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use journal::Seq;
 
-use super::Opened;
 use super::housekeeping::{Housekeeping, Manner, Parts};
+use super::open::{self, Opened};
 use crate::Store;
 use crate::error::StoreError;
 use crate::options::{Durability, Options};
@@ -47,7 +47,7 @@ pub struct LogReport {
 
 impl Store {
     pub(crate) fn open_log(options: Options) -> Result<Arc<Self>, StoreError> {
-        let Opened { engine, index, hasher, time_floor_ms, housekeeping } = super::open(&options)?;
+        let Opened { engine, index, hasher, time_floor_ms, housekeeping } = open::open(&options)?;
         let log = Some((Arc::clone(&engine), housekeeping));
         Self::assemble(options, engine, index, hasher, time_floor_ms, log)
     }

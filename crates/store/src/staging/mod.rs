@@ -34,7 +34,6 @@ mod tests;
 pub(crate) use branches::{Branch, BranchKey, Branches};
 pub(crate) use image::{Move, has_ttl};
 pub(crate) use image::{decode as decode_image, encode as encode_image};
-pub(crate) use settle::RECORD_DB;
 pub use settle::{Halted, PreparedBranch, Staging};
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -368,6 +367,8 @@ fn moves_bytes(databases: usize) -> u64 {
     if databases == 0 { 0 } else { 256 + 8 * databases as u64 }
 }
 
+/// A database number that there is none of: the setting `databases` counts from 0 and ends below.
+pub(crate) const RECORD_DB: u16 = u16::MAX;
 /// What a watch takes in memory beside the key, which is there twice: the entry of the stripe, and of the workspace.
 const WATCH_BYTES: u64 = 240;
 // what is prepared is written whole: no record of it has a `since`

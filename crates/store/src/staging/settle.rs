@@ -5,7 +5,7 @@ use std::sync::Arc;
 use clock::UnixMs;
 use ticket::Ticket;
 
-use super::{Branch, Move, Workspace};
+use super::{Branch, Move, RECORD_DB, Workspace};
 use crate::access::{Access, Scope};
 use crate::engine::Class;
 use crate::error::{Stop, StoreError};
@@ -236,7 +236,5 @@ fn branch_keys(branch: &Branch) -> Vec<KeyRef<'_>> {
     branch.keys.iter().map(|key| KeyRef { db: key.db, key: &key.key }).chain([own]).collect()
 }
 
-/// A database number that there is none of: the setting `databases` counts from 0 and ends below.
-pub(crate) const RECORD_DB: u16 = u16::MAX;
 /// Bytes of a branch's name at most; with it a commit stays within what the journal allows beyond `transaction.max`.
 const BRANCH_BYTES_MAX: usize = 1_024;

@@ -17,7 +17,15 @@
 //!
 //! Out of scope: which segment (`liveness`), writers (`throttle`), doing it (`housekeeping`).
 
-use super::Manner;
+/// How to take the turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// As a thread beside commands: paced, and only what is worth it.
+    Paced,
+    /// As fast as it goes, for tests and simulations; cleans whatever has anything dead, be it a batch's header: while any
+    /// segment is sealed it finds something to do.
+    Eager,
+}
 
 /// What the rules look at; sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
