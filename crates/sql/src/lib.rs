@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `drivers` | the thread on which drivers run, `txn-sql` (tokio): calls return at once, and what they are given for the end is called on it |
 //! | `postgres`, `mariadb` | a database as a resource: sessions, statements, branches |
+//! | `branches` | what branches of both databases have in common |
 //! | `error` | why a database is not used |
 //! | `decision_log` | decisions in a table of PostgreSQL, for who has no disk of its own |
 //! | `tls` | how connections to databases are kept secret |
@@ -23,6 +24,7 @@
 #[cfg(test)]
 extern crate self as sql;
 
+mod branches;
 pub mod decision_log;
 mod drivers;
 mod error;

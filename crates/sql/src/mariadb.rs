@@ -37,9 +37,10 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
+use crate::branches::{Told, questions};
 use crate::error::{AdoptError, StartError};
 use crate::{Database, DatabaseOptions, Done, Drivers, Sessions, Statement};
-use branch::{Branch, Branches, Job, Owner, Told};
+use branch::{Branch, Branches, Job, Owner};
 use control::Control;
 use pool::Pool;
 use session::Server;
@@ -154,21 +155,7 @@ impl Resource for MariaDb {
         self.shared.control.watch(back);
     }
 
-    fn prepare(&self, branch: BranchId, reply: Reply) {
-        self.ask(branch, Ask::Prepare, reply);
-    }
-
-    fn commit(&self, branch: BranchId, reply: Reply) {
-        self.ask(branch, Ask::Commit, reply);
-    }
-
-    fn commit_one_phase(&self, branch: BranchId, reply: Reply) {
-        self.ask(branch, Ask::CommitOnePhase, reply);
-    }
-
-    fn rollback(&self, branch: BranchId, reply: Reply) {
-        self.ask(branch, Ask::Rollback, reply);
-    }
+    questions!();
 
     fn recover(&self, reply: Reply) {
         let shared = Arc::clone(&self.shared);
@@ -186,7 +173,8 @@ impl Resource for MariaDb {
 
 impl Database for MariaDb {
     fn run(&self, branch: BranchId, statement: Statement, done: Done) {
-        self.shared.push(branch, Job::Run(statement, Told::new(done)));
+        self.shared
+            .push(branch, Job::Run(statement, Told::new(done, "the database was closed while it ran")));
     }
 
     fn adopt(&self, branch: BranchId, owner: Option<u64>) -> Result<(), AdoptError> {

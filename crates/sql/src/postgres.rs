@@ -41,11 +41,12 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio_postgres::Config;
 
+use crate::branches::{Told, questions};
 use crate::error::{AddressError, AdoptError, StartError};
 use crate::lock;
 use crate::tls::Tls;
 use crate::{Complaints, Database, DatabaseOptions, Done, Drivers, Sessions, Statement, StatementError};
-use branch::{Branches, Job, Told, Work};
+use branch::{Branches, ENDS, Job, Work};
 use failure::Failure;
 use gate::Proof;
 use pool::Pool;
@@ -157,21 +158,7 @@ impl Resource for Postgres {
         self.inner.pool.watch(back);
     }
 
-    fn prepare(&self, branch: BranchId, reply: Reply) {
-        self.ask(branch, Ask::Prepare, reply);
-    }
-
-    fn commit(&self, branch: BranchId, reply: Reply) {
-        self.ask(branch, Ask::Commit, reply);
-    }
-
-    fn commit_one_phase(&self, branch: BranchId, reply: Reply) {
-        self.ask(branch, Ask::CommitOnePhase, reply);
-    }
-
-    fn rollback(&self, branch: BranchId, reply: Reply) {
-        self.ask(branch, Ask::Rollback, reply);
-    }
+    questions!();
 
     fn recover(&self, reply: Reply) {
         if self.inner.recovers.swap(true, Ordering::Relaxed) {
@@ -188,7 +175,7 @@ impl Resource for Postgres {
 
 impl Database for Postgres {
     fn run(&self, branch: BranchId, statement: Statement, done: Done) {
-        let pushed = lock(&self.inner.branches).push(branch, statement, Told::new(done));
+        let pushed = lock(&self.inner.branches).push(branch, statement, Told::new(done, ENDS));
         match pushed {
             Ok(true) => drop(self.handle.spawn(drive(Arc::clone(&self.inner), branch))),
             Ok(false) => {}

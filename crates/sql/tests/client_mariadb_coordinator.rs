@@ -3,6 +3,8 @@
 //! `EVENKEEL_MARIADB_SEED` sets which sessions die in the stress, which prints it.
 #![allow(clippy::unwrap_used, missing_docs, reason = "a test fails by panicking")]
 
+#[path = "common/before_decision.rs"]
+mod before_decision;
 #[path = "common/mariadb.rs"]
 mod mariadb;
 mod mariadb_bench;
@@ -12,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use before_decision::BeforeDecision;
 use clock::{Clock, SystemClock, UnixMs};
 use mariadb::MariaDb as Server;
 use mariadb_bench::{App, Bench, PATIENCE, timing, wait_until};
@@ -19,7 +22,7 @@ use sql::mariadb::MariaDb;
 use sql::{Answered, Database, DatabaseOptions, Drivers, Statement, StatementError};
 use txn::coordinator::{Coordinator, Options, Started};
 use txn::decision_log::journal::JournalLog;
-use txn::decision_log::{Cycle, DecisionLog, LogCounters, LogError, Refused, Waiter};
+use txn::decision_log::{DecisionLog, LogError, Waiter};
 use txn::id::{BranchId, NodeName, TxId};
 use txn::lane::Lane;
 use txn::protocol::Outcome;
@@ -40,19 +43,7 @@ struct World {
 struct Life {
     coordinator: Coordinator,
     dbs: Vec<Arc<MariaDb>>,
-    hook: Arc<Hook>,
-}
-
-/// A log that has something happen right before a decision is written.
-struct Hook {
-    log: Arc<dyn DecisionLog>,
-    before: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-}
-
-impl std::fmt::Debug for Hook {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Hook")
-    }
+    hook: Arc<BeforeDecision>,
 }
 
 struct Nobody;
@@ -60,39 +51,6 @@ struct Nobody;
 impl Waiter for Nobody {
     fn on_logged(&self, _: TxId, result: Result<(), LogError>) {
         result.unwrap();
-    }
-}
-
-impl DecisionLog for Hook {
-    fn write(&self, tx: TxId, record: &[u8], waiter: &Arc<dyn Waiter>) -> Result<Cycle, Refused> {
-        if let Some(before) = self.before.lock().unwrap().take() {
-            before();
-        }
-        self.log.write(tx, record, waiter)
-    }
-
-    fn remove(&self, tx: TxId) {
-        self.log.remove(tx);
-    }
-
-    fn offer(&self) {
-        self.log.offer();
-    }
-
-    fn help(&self, is_alone: bool) -> bool {
-        self.log.help(is_alone)
-    }
-
-    fn is_sound(&self) -> bool {
-        self.log.is_sound()
-    }
-
-    fn counters(&self) -> LogCounters {
-        self.log.counters()
-    }
-
-    fn close(&self) {
-        self.log.close();
     }
 }
 
@@ -135,7 +93,7 @@ impl World {
         let (clock, disk) = (Arc::new(SystemClock), Arc::new(vfs::RealDisk));
         let options = journal::Options::default();
         let opened = JournalLog::open(disk, clock.clone(), self.folder.path(), &self.node, options).unwrap();
-        let hook = Arc::new(Hook { log: opened.log, before: Mutex::default() });
+        let hook = Arc::new(BeforeDecision::new(opened.log));
         let mut options = Options::new(self.node.clone());
         (options.timing.retry_least, options.timing.retry_most) = self.retry;
         options.recovery_interval = Duration::from_millis(100);
@@ -258,7 +216,7 @@ fn sessions_killed_before_the_decision_is_written_commit_all_the_same() {
     let life = world.start();
     let mut lane = life.coordinator.lane();
     let (server, databases) = (Arc::clone(&world.server), world.databases.clone());
-    *life.hook.before.lock().unwrap() = Some(Box::new(move || kill_sessions(&server, &databases, 1, 0)));
+    life.hook.set(Box::new(move || kill_sessions(&server, &databases, 1, 0)));
     assert_eq!(life.insert(&mut lane, 1), Outcome::Committed);
     drop(lane);
     life.wait_until_all_has_ended();
@@ -271,7 +229,7 @@ fn server_killed_between_prepare_and_commit_commits_after_its_restart() {
     let mut world = World::new(Arc::new(server));
     let life = world.start();
     let id = world.server.id().to_string();
-    *life.hook.before.lock().unwrap() = Some(Box::new(move || {
+    life.hook.set(Box::new(move || {
         #[allow(clippy::disallowed_methods, reason = "a test's own server")]
         let killed = std::process::Command::new("kill").args(["-9", &id]).status().unwrap();
         assert!(killed.success());
@@ -294,7 +252,7 @@ fn database_that_is_back_is_asked_before_its_pause_is_over() {
     world.retry = (Duration::from_secs(3_600), Duration::from_secs(3_600));
     let life = world.start();
     let id = world.server.id().to_string();
-    *life.hook.before.lock().unwrap() = Some(Box::new(move || {
+    life.hook.set(Box::new(move || {
         #[allow(clippy::disallowed_methods, reason = "a test's own server")]
         let killed = std::process::Command::new("kill").args(["-9", &id]).status().unwrap();
         assert!(killed.success());

@@ -1,6 +1,8 @@
 //! PostgreSQL as a resource when things break: connections, servers, nodes, and time.
 #![allow(clippy::unwrap_used, missing_docs, reason = "a test fails by panicking")]
 
+#[path = "common/before_decision.rs"]
+mod before_decision;
 mod common;
 mod databases;
 
@@ -8,54 +10,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use before_decision::BeforeDecision;
 use databases::{PATIENCE, World, aborted, prepared, until, value};
 use sql::{Database, DatabaseOptions, StatementError};
 use txn::coordinator::Options;
-use txn::decision_log::{Cycle, DecisionLog, LogCounters, Refused, Waiter};
 use txn::id::{BranchId, NodeName, TxId};
 use txn::protocol::Outcome;
 use txn::resource::{Answer, Ask, Resource, Unready, Vote};
-
-/// A log before which something happens: all branches are prepared, and nothing is decided.
-struct Before {
-    log: Arc<dyn DecisionLog>,
-    what: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-}
-
-impl std::fmt::Debug for Before {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Before").finish_non_exhaustive()
-    }
-}
-
-impl DecisionLog for Before {
-    fn write(&self, tx: TxId, record: &[u8], waiter: &Arc<dyn Waiter>) -> Result<Cycle, Refused> {
-        if let Some(what) = self.what.lock().unwrap().take() {
-            what();
-        }
-        self.log.write(tx, record, waiter)
-    }
-
-    fn remove(&self, tx: TxId) {
-        self.log.remove(tx);
-    }
-
-    fn offer(&self) {
-        self.log.offer();
-    }
-
-    fn is_sound(&self) -> bool {
-        self.log.is_sound()
-    }
-
-    fn counters(&self) -> LogCounters {
-        self.log.counters()
-    }
-
-    fn close(&self) {
-        self.log.close();
-    }
-}
 
 /// Ends all processes of the server that work for a database.
 fn terminate(world: &World, place: usize) {
@@ -135,7 +96,11 @@ fn server_killed_between_prepare_and_commit_commits_when_it_is_back() {
             options.timing.finish_max = Duration::from_millis(100);
             (options.timing.retry_least, options.timing.retry_most) = (HOUR, HOUR);
         },
-        |log| Arc::new(Before { log, what: Mutex::new(Some(kill)) }),
+        |log| {
+            let log = BeforeDecision::new(log);
+            log.set(kill);
+            Arc::new(log)
+        },
     );
     let mut lane = node.coordinator.lane();
     let tx = node.insert(&mut lane, 1, "kept");

@@ -12,7 +12,7 @@
 //!
 //! Out of scope: what a job does (`work`).
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -21,8 +21,9 @@ use tokio::sync::Notify;
 
 use super::Shared;
 use super::work::Work;
+use crate::branches::{Ended, Told};
 use crate::error::AdoptError;
-use crate::{Answered, Done, Statement, StatementError};
+use crate::{Statement, StatementError};
 use txn::id::BranchId;
 use txn::resource::{Answer, Ask, Reply};
 
@@ -59,16 +60,11 @@ pub(super) enum Job {
     See,
 }
 
-/// Who waits for a statement; hears of it also if it is dropped.
-pub(super) struct Told(Option<Done>);
-
 /// All branches that have not ended.
 #[derive(Debug, Default)]
 pub(super) struct Branches {
     live: HashMap<BranchId, Arc<Branch>, RandomState>,
-    /// Those that ended last.
-    ended: HashSet<BranchId, RandomState>,
-    ended_in_order: VecDeque<BranchId>,
+    ended: Ended,
     pub(super) is_closed: bool,
 }
 
@@ -81,7 +77,7 @@ impl Shared {
             drop(branches);
             return job.refuse("the database was closed");
         }
-        if is_run && branches.ended.contains(&id) {
+        if is_run && branches.ended.has(id) {
             drop(branches);
             return job.refuse("the branch has ended");
         }
@@ -186,32 +182,6 @@ impl Job {
     }
 }
 
-impl Told {
-    pub(super) fn new(done: Done) -> Self {
-        Self(Some(done))
-    }
-
-    pub(super) fn tell(mut self, result: Result<Answered, StatementError>) {
-        if let Some(done) = self.0.take() {
-            done(result);
-        }
-    }
-}
-
-impl Drop for Told {
-    fn drop(&mut self) {
-        if let Some(done) = self.0.take() {
-            done(Err(StatementError::Failed("the database was closed while it ran".to_owned())));
-        }
-    }
-}
-
-impl std::fmt::Debug for Told {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Told")
-    }
-}
-
 /// Works on a branch until its queue is empty.
 struct Task {
     shared: Arc<Shared>,
@@ -273,7 +243,7 @@ impl Task {
         }
         if is_over {
             branches.live.remove(&id);
-            branches.note_end(id);
+            branches.ended.note(id);
         }
         drop((state, branches));
         // A session may close here: not under locks.
@@ -291,20 +261,5 @@ impl Drop for Task {
     }
 }
 
-impl Branches {
-    fn note_end(&mut self, id: BranchId) {
-        if self.ended.insert(id) {
-            self.ended_in_order.push_back(id);
-        }
-        if self.ended_in_order.len() > ENDED_MAX
-            && let Some(oldest) = self.ended_in_order.pop_front()
-        {
-            self.ended.remove(&oldest);
-        }
-    }
-}
-
 /// Most jobs that wait in a branch.
 const QUEUE_MAX: usize = 1_024;
-/// So many branches that ended are remembered: a statement that comes late begins none of them again.
-const ENDED_MAX: usize = 8_192;

@@ -22,8 +22,9 @@ use tokio::sync::watch;
 
 use super::pool::Lease;
 use super::session::Backend;
+use crate::Statement;
+use crate::branches::{Ended, Told};
 use crate::error::AdoptError;
-use crate::{Answered, Done, Statement, StatementError};
 use txn::id::BranchId;
 use txn::resource::{Ask, Reply, Unready};
 
@@ -33,8 +34,7 @@ pub(super) struct Branches {
     cells: HashMap<BranchId, Cell>,
     /// Those that voted yes here, and were not asked how they end: they are prepared.
     prepared: HashSet<BranchId>,
-    over: VecDeque<BranchId>,
-    is_over: HashSet<BranchId>,
+    over: Ended,
     pub(super) is_closed: bool,
 }
 
@@ -82,9 +82,6 @@ pub(super) enum Job {
     Answer(Ask, Reply),
 }
 
-/// Who hears what a statement came to, in any case.
-pub(super) struct Told(Option<Done>);
-
 impl Branches {
     /// Leaves a statement for a branch; true: a task is to be started for it.
     ///
@@ -99,7 +96,7 @@ impl Branches {
         let has_cell = self.cells.contains_key(&branch);
         if self.is_closed {
             return Err((told, "the database was closed".to_owned()));
-        } else if self.is_over.contains(&branch) {
+        } else if self.over.has(branch) {
             return Err((told, ENDS.to_owned()));
         } else if !has_cell && self.cells.len() >= BRANCHES_MAX {
             return Err((told, format!("{BRANCHES_MAX} branches are under way here, the most that may")));
@@ -143,7 +140,7 @@ impl Branches {
     /// # Errors
     /// Why that cannot be.
     pub(super) fn adopt(&mut self, branch: BranchId) -> Result<(), AdoptError> {
-        if self.is_over.contains(&branch) {
+        if self.over.has(branch) {
             return Err(AdoptError::Taken(ENDS));
         }
         if !self.cells.contains_key(&branch) && self.cells.len() >= BRANCHES_MAX {
@@ -179,7 +176,7 @@ impl Branches {
         if ends || (matches!(work, Work::Away) && !cell.is_adopted) {
             self.cells.remove(&branch);
             if ends {
-                self.note_over(branch);
+                self.over.note(branch);
             }
         } else {
             cell.work = std::mem::take(work);
@@ -212,17 +209,6 @@ impl Branches {
     pub(super) fn take_prepared(&mut self, branch: BranchId) -> bool {
         self.prepared.remove(&branch)
     }
-
-    fn note_over(&mut self, branch: BranchId) {
-        if self.is_over.insert(branch) {
-            self.over.push_back(branch);
-        }
-        if self.over.len() > OVER_MAX
-            && let Some(oldest) = self.over.pop_front()
-        {
-            self.is_over.remove(&oldest);
-        }
-    }
 }
 
 impl Default for Cell {
@@ -239,41 +225,11 @@ impl Default for Cell {
     }
 }
 
-impl Told {
-    pub(super) fn new(done: Done) -> Self {
-        Self(Some(done))
-    }
-
-    /// Tells it.
-    pub(super) fn tell(mut self, result: Result<Answered, StatementError>) {
-        if let Some(done) = self.0.take() {
-            done(result);
-        }
-    }
-}
-
-impl Drop for Told {
-    fn drop(&mut self) {
-        if let Some(done) = self.0.take() {
-            done(Err(StatementError::Failed(ENDS.to_owned())));
-        }
-    }
-}
-
-impl std::fmt::Debug for Told {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Told").finish_non_exhaustive()
-    }
-}
-
-const ENDS: &str = "its branch ends, or has ended";
+pub(super) const ENDS: &str = "its branch ends, or has ended";
 /// Most statements of a branch that wait.
 const STATEMENTS_MAX: usize = 64;
 /// Most branches that are under way.
 const BRANCHES_MAX: usize = 65_536;
-/// Branches that are remembered when they are over.
-const OVER_MAX: usize = 4_096;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -284,7 +240,7 @@ mod tests {
     }
 
     fn told() -> Told {
-        Told::new(Box::new(|_| {}))
+        Told::new(Box::new(|_| {}), ENDS)
     }
 
     #[test]
@@ -314,13 +270,5 @@ mod tests {
         }
         let (_, why) = branches.push(branch(1), Statement::default(), told()).expect_err("no room");
         assert!(why.contains("64"), "{why}");
-    }
-
-    #[test]
-    fn only_the_last_branches_are_remembered() {
-        let mut branches = Branches::default();
-        (0..=OVER_MAX as u64).for_each(|number| branches.note_over(branch(number)));
-        assert_eq!((branches.over.len(), branches.is_over.len()), (OVER_MAX, OVER_MAX));
-        assert!(!branches.is_over.contains(&branch(0)));
     }
 }
