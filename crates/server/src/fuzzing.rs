@@ -1,7 +1,17 @@
 //! Doors for fuzz targets: the decoders of this crate as functions of bytes. Not part of the interface.
 
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use clock::{Nanos, SimClock, UnixMs};
+use resp::{Args, ArgsView};
+
 use crate::glob::Pattern;
 use crate::payload;
+use crate::script::cache::{Digest, Script};
+use crate::script::library::Libraries;
+use crate::script::{Client, Code, Ended, Host, Inputs, Interpreter, Outcome, Pace};
+use crate::table::commands;
 
 /// Compiles `pattern` and matches `text`; returns whether it does.
 ///
@@ -42,4 +52,57 @@ pub fn dump_payload(payload: &[u8]) -> bool {
 #[must_use]
 pub fn with_checksum(body: &[u8]) -> Vec<u8> {
     payload::sealed(body.to_vec())
+}
+
+/// Decodes a payload of FUNCTION RESTORE, with the right checksum or as it is; returns whether it is one.
+///
+/// # Panics
+/// When what was taken is not what FUNCTION DUMP writes for the same libraries, read once more: a bug of the decoder.
+#[must_use]
+pub fn libraries(payload: &[u8]) -> bool {
+    let sealed = Libraries::sealed(payload.to_vec());
+    let taken = |bytes: &[u8]| {
+        let Some(libraries) = Libraries::decode(bytes) else { return false };
+        let written = libraries.encode();
+        let again = Libraries::decode(&written).expect("what was written is read");
+        assert_eq!(again.encode(), written, "the same libraries, two payloads");
+        true
+    };
+    taken(payload) | taken(&sealed)
+}
+
+/// Has a script decode `input` as JSON, as MessagePack, and by itself as a format of `struct`, and encode what it was.
+///
+/// # Panics
+/// When the script neither ends nor is ended by its limits: a bug of a library.
+pub fn script_decoders(input: &[u8]) {
+    thread_local! {
+        static INTERPRETER: RefCell<Option<Interpreter>> = const { RefCell::new(None) };
+    }
+    let source = b"for _, decode in ipairs({cjson.decode, cmsgpack.unpack}) do \
+        local ok, value = pcall(decode, ARGV[1]) \
+        if ok then pcall(cjson.encode, value) pcall(cmsgpack.pack, value) end \
+        end \
+        pcall(struct.unpack, ARGV[1], ARGV[1]) pcall(struct.size, ARGV[1]) pcall(struct.pack, ARGV[1], 1, 'a', 2)";
+    let script = Arc::new(Script::new(source, Digest::of(source)).expect("it has no first line"));
+    let args = Args::from_slices(&[b"EVAL", b"", b"0", input]);
+    let inputs = Inputs { args: args.view(&[]), keys_at: 3, keys: 0, seed: 0 };
+    let clock = Arc::new(SimClock::new(UnixMs(0)));
+    let pace = Pace { clock, until: Nanos(u64::MAX), steps_max: 100, running: None };
+    let client = Client { resp3: false, reply_bytes_max: 1 << 20 };
+    let made = || Interpreter::new(8 << 20, commands()).expect("there is memory");
+    let mut interpreter = INTERPRETER.take().filter(|it| !it.is_spent()).unwrap_or_else(made);
+    let outcome =
+        interpreter.run(Code::Script(&script), inputs, (&mut NoHost, pace), client, &mut Vec::new());
+    assert!(matches!(outcome, Outcome::Reply | Outcome::Memory), "{outcome:?}");
+    INTERPRETER.set(Some(interpreter));
+}
+
+/// Runs no commands.
+struct NoHost;
+
+impl Host for NoHost {
+    fn call(&mut self, _: ArgsView<'_>, _: bool, _: &mut Vec<u8>) -> Result<(), Ended> {
+        Err(Ended)
+    }
 }

@@ -127,6 +127,20 @@ pub const TARGETS: &[Target] = &[
         input_bytes_max: 512,
     },
     Target {
+        name: "server-libraries",
+        run: server::library,
+        seeds: server::library_seeds,
+        words: server::LIBRARY_WORDS,
+        input_bytes_max: 256,
+    },
+    Target {
+        name: "server-script",
+        run: server::script,
+        seeds: server::script_seeds,
+        words: server::SCRIPT_WORDS,
+        input_bytes_max: 128,
+    },
+    Target {
         name: "settings-toml",
         run: settings::toml,
         seeds: settings::seeds,

@@ -1,6 +1,6 @@
-//! The payload of DUMP and RESTORE, and glob patterns: bytes that a client may have kept, or made.
+//! The payloads of DUMP and of FUNCTION DUMP, and glob patterns: bytes that a client may have kept, or made.
 
-use server::fuzzing::{dump_payload, pattern, with_checksum};
+use server::fuzzing::{dump_payload, libraries, pattern, script_decoders, with_checksum};
 
 /// Bytes that mean something in a payload.
 pub(super) const WORDS: &[&[u8]] =
@@ -51,6 +51,63 @@ pub(super) fn glob_seeds() -> Vec<Vec<u8>> {
         b"\\*\n*",
         b"*a*b[\\]]*c\naab]c",
         b"[z-a]\nm",
+    ];
+    seeds.map(<[u8]>::to_vec).into()
+}
+
+/// Bytes that mean something in a record of libraries.
+pub(super) const LIBRARY_WORDS: &[&[u8]] = &[
+    b"EVKF\x01",
+    b"#!lua name=",
+    b"#!lua name=a\n",
+    b"\x0d\0\0\0",
+    b"\x01\0\0\0",
+    b"\0\0\0\0",
+    b"\xFF\xFF\xFF\xFF",
+];
+
+/// A record of libraries is taken or refused.
+pub(super) fn library(input: &[u8]) {
+    let _ = libraries(input);
+}
+
+pub(super) fn library_seeds() -> Vec<Vec<u8>> {
+    let one = b"EVKF\x01\x0e\0\0\0#!lua name=a\nx\x01\0\0\0\x01\0\0\0f\x01\x01\x01\0\0\0d";
+    [&b""[..], b"EVKF", b"EVKF\x01", one].map(<[u8]>::to_vec).into()
+}
+
+/// Bytes that mean something in JSON, in MessagePack, and in a format of `struct`.
+pub(super) const SCRIPT_WORDS: &[&[u8]] = &[
+    b"{\"a\":",
+    b"[[",
+    b"\\ud83d\\ude00",
+    b"1e5",
+    b"-0x1",
+    b"nan",
+    b"\x92\x01",
+    b"\xdd\xff\xff\xff\xff",
+    b"\xdb\0\0\0\x01",
+    b"\xd9\x02ab",
+    b">!8i4",
+    b"c0",
+    b"bc0s",
+    b"i16",
+    b"d",
+];
+
+/// What scripts decode is taken or refused, within the time and the memory of a script.
+pub(super) fn script(input: &[u8]) {
+    script_decoders(input);
+}
+
+pub(super) fn script_seeds() -> Vec<Vec<u8>> {
+    let seeds = [
+        &b"{\"a\":[1,2.5,null,true],\"b\":{\"c\":\"x\\u00e9\"}}"[..],
+        b"",
+        b"\x93\x01\xa3two\x81\xa1a\xcb\x3f\xf8\0\0\0\0\0\0",
+        b">!4 b i4 s c3 d",
+        b"[[[[[[[[",
+        b"\x91\x91\x91\x91\xc0",
     ];
     seeds.map(<[u8]>::to_vec).into()
 }

@@ -138,9 +138,14 @@ impl Libraries {
                 push_bytes(description.as_deref().unwrap_or_default(), &mut record);
             }
         }
-        let crc = crc(&record);
-        record.extend(crc.to_le_bytes());
-        record
+        Self::sealed(record)
+    }
+
+    /// `body` with the checksum that makes it a record, if the rest of it is one.
+    pub(crate) fn sealed(mut body: Vec<u8>) -> Vec<u8> {
+        let crc = crc(&body);
+        body.extend(crc.to_le_bytes());
+        body
     }
 
     /// The libraries of a record; `None` for all other bytes.

@@ -179,6 +179,21 @@ fn errors_are_caught_as_in_redis() {
     assert!(run(lua, "error({err = 'My Err'})").starts_with("My Err script: "));
 }
 
+/// Lua with the checks of its debug build ended the process here.
+#[test]
+fn any_number_of_values_is_returned_through_pcall() {
+    let lua = &mut interpreter();
+    for count in [18, 19, 20, 21, 100, 5_000] {
+        let source = format!(
+            "local t = {{}} for n = 1, {count} do t[n] = n end \
+             local co = coroutine.create(function(...) return unpack(...) end) \
+             return {{select('#', pcall(unpack, t)), select('#', coroutine.resume(co, t))}}"
+        );
+        let many = count + 1;
+        assert_eq!(run(lua, &source), format!("*2\r\n:{many}\r\n:{many}\r\n"));
+    }
+}
+
 #[test]
 fn libraries_give_the_results_of_redis() {
     let lua = &mut interpreter();

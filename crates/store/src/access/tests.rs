@@ -870,3 +870,32 @@ fn overdue_keys_that_a_full_disk_keeps_give_the_tender_a_pause() {
     bench.store.tend(10);
     assert_eq!(bench.store.tend(10), Some(UnixMs(9_000)));
 }
+
+/// A script meets keys that its request does not name.
+#[test]
+fn key_beyond_the_scope_is_included_if_nobody_holds_its_stripe() {
+    let bench = Bench::new(128);
+    let stripe = |key: &[u8]| bench.hasher.hash(key).stripe();
+    let names: Vec<String> = (0..100).map(|n| format!("key{n}")).collect();
+    let other = |from: &[u8]| {
+        let name = names.iter().find(|name| stripe(name.as_bytes()) != stripe(from)).expect("of 256 stripes");
+        KeyRef { db: 0, key: name.as_bytes() }
+    };
+    let (named, prepared) = (KeyRef { db: 0, key: b"named" }, Prepared::default());
+    let (beyond, keys) = (other(named.key), [named]);
+    let mut access = bench.store.access(Scope::Keys(&keys), &prepared, 10).expect("there is room");
+    assert!(matches!(access.get(0, beyond.key), Err(Stop::Refused(StoreError::OutOfScope))));
+    let held = bench.store.index.lock(stripe(beyond.key));
+    assert!(!access.include(beyond), "it would have to wait");
+    drop(held);
+    assert!(access.include(named) && access.include(beyond));
+    for key in [named, beyond] {
+        access.put(key.db, key.key, Value::String(b"v"), None);
+    }
+    access.commit().expect("there is room");
+    let both = [named, beyond];
+    let access = bench.store.access(Scope::Keys(&both), &prepared, 0).expect("there is room");
+    for key in both {
+        assert_eq!(access.get(key.db, key.key).expect("hot").expect("there").value, b"v");
+    }
+}
