@@ -39,6 +39,9 @@ pub struct Met {
     pub evictions_seen: u64,
     pub waits_for_evictions: u64,
     pub refusals_by_limits: u64,
+    /// Changes of collections so large that they may be logged by themselves.
+    pub changes_of_collections: u64,
+    pub collections_emptied: u64,
 }
 
 impl Met {
@@ -61,6 +64,8 @@ impl Met {
         self.evictions_seen += other.evictions_seen;
         self.waits_for_evictions += other.waits_for_evictions;
         self.refusals_by_limits += other.refusals_by_limits;
+        self.changes_of_collections += other.changes_of_collections;
+        self.collections_emptied += other.collections_emptied;
     }
 
     pub fn is_everything(&self) -> bool {
@@ -75,6 +80,7 @@ impl Met {
             [branches_prepared, branches_found_by_starts, branches_committed, branches_rolled_back];
         let conflicts = [conflicts, locked];
         let Self { evicted_keys, evictions_seen, waits_for_evictions, refusals_by_limits, .. } = *self;
+        let collections = [self.changes_of_collections, self.collections_emptied];
         let evictions = [evicted_keys, evictions_seen, waits_for_evictions, refusals_by_limits];
         deaths
             .iter()
@@ -82,6 +88,7 @@ impl Met {
             .chain(&branches)
             .chain(&conflicts)
             .chain(&evictions)
+            .chain(&collections)
             .all(|count| *count > 0)
     }
 }

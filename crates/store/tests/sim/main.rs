@@ -5,6 +5,7 @@
 //! flipped and writes go astray. Every run is a function of its seed, down to the last byte written.
 #![allow(missing_docs, clippy::unwrap_used, unreachable_pub, reason = "tests")]
 
+mod collections;
 mod eviction;
 mod faults;
 mod flips;

@@ -18,7 +18,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::{self, Debug, Formatter};
 use std::ops::RangeInclusive;
 
-use store::{Deadline, Moment};
+use store::{Deadline, Moment, ValueKind};
+
+use crate::collections::{Content, Operation};
 
 /// How many databases the simulation uses.
 pub const DATABASES: u16 = 3;
@@ -26,7 +28,7 @@ pub const DATABASES: u16 = 3;
 /// A value and when it expires.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Entry {
-    pub value: Vec<u8>,
+    pub value: Content,
     pub expiry: Option<Deadline>,
     /// Its time had come before the wall clock was set back.
     pub lapsed: bool,
@@ -66,9 +68,16 @@ pub enum Effect {
     Put {
         db: u16,
         key: Vec<u8>,
-        value: Vec<u8>,
+        value: Content,
         expiry: Option<Deadline>,
         lapsed: bool,
+    },
+    /// Operations on a collection. The model has what they make of it.
+    Change {
+        db: u16,
+        key: Vec<u8>,
+        kind: ValueKind,
+        operations: Vec<Operation>,
     },
     Remove {
         db: u16,
@@ -103,7 +112,7 @@ pub enum Effect {
 }
 
 impl Entry {
-    pub fn new(value: Vec<u8>, expiry: Option<Deadline>) -> Self {
+    pub fn new(value: Content, expiry: Option<Deadline>) -> Self {
         Self { value, expiry, lapsed: false }
     }
 
@@ -129,6 +138,7 @@ impl State {
                 let entry = Entry { value: value.clone(), expiry: *expiry, lapsed: *lapsed };
                 self.0[usize::from(*db)].insert(key.clone(), entry);
             }
+            Effect::Change { .. } => unreachable!("resolved before"),
             Effect::Remove { db, key } => drop(self.0[usize::from(*db)].remove(key)),
             Effect::Expiry { db, key, expiry, lapsed } => {
                 if let Some(entry) = self.0[usize::from(*db)].get_mut(key) {
@@ -200,7 +210,7 @@ impl Effect {
             Self::FlushAll => true,
             Self::Swap { a, b } => *a == of || *b == of,
             Self::Rearrange { from } => from[usize::from(of)] != Some(of),
-            Self::Prepare { .. } | Self::End { .. } => false,
+            Self::Change { .. } | Self::Prepare { .. } | Self::End { .. } => false,
         }
     }
 }
@@ -412,8 +422,19 @@ fn explains(state: &State, found: &State, now: Moment, latest: Moment) -> bool {
 }
 
 fn short(entry: &Entry) -> String {
-    let head = &entry.value[..entry.value.len().min(24)];
-    format!("{} ({} B, expires {:?})", head.escape_ascii(), entry.value.len(), entry.expiry)
+    match &entry.value {
+        Content::String(value) => {
+            let head = &value[..value.len().min(24)];
+            format!("{} ({} B, expires {:?})", head.escape_ascii(), value.len(), entry.expiry)
+        }
+        Content::Collection(kind, elements) => {
+            let texts = elements.iter().map(|(key, value)| {
+                format!("{} {}", key[..key.len().min(2)].escape_ascii(), value.escape_ascii())
+            });
+            let text = texts.collect::<Vec<_>>().join(",");
+            format!("{} [{text}] (expires {:?})", kind.name(), entry.expiry)
+        }
+    }
 }
 
 impl Debug for Entry {
@@ -428,6 +449,9 @@ impl Debug for Effect {
             Self::Put { db, key, value, expiry, lapsed } => {
                 let entry = Entry { value: value.clone(), expiry: *expiry, lapsed: *lapsed };
                 write!(f, "put {db} {} {entry:?}", key.escape_ascii())
+            }
+            Self::Change { db, key, operations, .. } => {
+                write!(f, "change {db} {} {operations:?}", key.escape_ascii())
             }
             Self::Remove { db, key } => write!(f, "remove {db} {}", key.escape_ascii()),
             Self::Expiry { db, key, expiry, .. } => {
@@ -458,7 +482,13 @@ mod tests {
     }
 
     fn put(value: &str) -> Effect {
-        Effect::Put { db: 0, key: b"k".to_vec(), value: value.into(), expiry: None, lapsed: false }
+        Effect::Put {
+            db: 0,
+            key: b"k".to_vec(),
+            value: value.as_bytes().to_vec().into(),
+            expiry: None,
+            lapsed: false,
+        }
     }
 
     fn holding(value: Option<&str>) -> State {
@@ -503,8 +533,13 @@ mod tests {
     #[test]
     fn half_of_a_group_is_not_explained() {
         let mut model = Model::default();
-        let other =
-            Effect::Put { db: 1, key: b"k".to_vec(), value: b"one".to_vec(), expiry: None, lapsed: false };
+        let other = Effect::Put {
+            db: 1,
+            key: b"k".to_vec(),
+            value: b"one".to_vec().into(),
+            expiry: None,
+            lapsed: false,
+        };
         model.commit(1..=1, vec![put("one"), other]);
         assert!(model.recover(&holding(Some("one")), at(0)).is_err());
     }
@@ -514,7 +549,7 @@ mod tests {
         let expiring = Effect::Put {
             db: 0,
             key: b"k".to_vec(),
-            value: b"one".to_vec(),
+            value: b"one".to_vec().into(),
             expiry: wall(50),
             lapsed: false,
         };
@@ -543,7 +578,7 @@ mod tests {
         let expiring = |value: &str, ms| Effect::Put {
             db: 0,
             key: b"k".to_vec(),
-            value: value.into(),
+            value: value.as_bytes().to_vec().into(),
             expiry: wall(ms),
             lapsed: false,
         };

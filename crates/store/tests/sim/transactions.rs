@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use store::{Halted, KeyRef, Prepared, Scope, Staging, Stop, Wanted, Workspace};
 
+use crate::collections::resolve;
 use crate::model::{Branch, DATABASES, Effect, Entry, Name};
 use crate::world::{Outcome, Trouble, World, entry, never, stage, violation};
 
@@ -131,7 +132,8 @@ impl World {
 
     fn random_change(&mut self) -> Effect {
         let (db, key) = self.random_key();
-        match self.rng.below(8) {
+        match self.rng.below(11) {
+            8.. => self.random_collection_change(),
             0 | 1 => Effect::Remove { db, key },
             2 | 3 => self.random_retime(db, key),
             _ => self.random_put(),
@@ -139,7 +141,7 @@ impl World {
     }
 
     fn stage_effects(&mut self, open: &mut Open, effects: &[Effect]) -> Outcome<()> {
-        let names: Vec<Name> = effects.iter().map(name).collect();
+        let names: Vec<Name> = effects.iter().map(key_of).map(|(db, key)| (db, key.to_vec())).collect();
         let keys: Vec<KeyRef<'_>> = names.iter().map(|(db, key)| KeyRef { db: *db, key }).collect();
         let now = self.now()?;
         let store = self.store();
@@ -163,25 +165,15 @@ impl World {
                 None => None,
             };
             wanted.push(visible.clone());
-            match effect {
-                Effect::Put { value, expiry, .. } => {
-                    let entry = Entry::new(value.clone(), *expiry);
-                    changes.insert(name.clone(), Some(entry));
-                    presence.push(None);
-                }
-                Effect::Expiry { expiry, .. } => {
-                    presence.push(Some(visible.is_some()));
-                    if let Some(entry) = visible {
-                        changes.insert(name.clone(), Some(Entry { expiry: *expiry, ..entry }));
-                    }
-                }
-                _ => {
-                    presence.push(Some(visible.is_some()));
-                    if visible.is_some() {
-                        changes.insert(name.clone(), None);
-                    }
-                }
-            }
+            let (present, resolved) = resolve(effect, visible.as_ref());
+            presence.push(present);
+            let entry = match resolved {
+                Some(Effect::Put { value, expiry, .. }) => Some(Entry::new(value, expiry)),
+                Some(Effect::Expiry { expiry, .. }) => visible.map(|entry| Entry { expiry, ..entry }),
+                Some(_) => None,
+                None => continue,
+            };
+            changes.insert(name.clone(), entry);
         }
         let staging = &mut open.workspace;
         let found = self.tries(&keys, |prepared| staged(store, staging, &keys, effects, prepared))?;
@@ -406,11 +398,12 @@ fn halted(halted: Halted) -> (Stop, Wanted) {
     (halted.stop, halted.wanted)
 }
 
-pub(crate) fn name(effect: &Effect) -> Name {
+pub(crate) fn key_of(effect: &Effect) -> (u16, &[u8]) {
     match effect {
-        Effect::Put { db, key, .. } | Effect::Remove { db, key } | Effect::Expiry { db, key, .. } => {
-            (*db, key.clone())
-        }
+        Effect::Put { db, key, .. }
+        | Effect::Remove { db, key }
+        | Effect::Expiry { db, key, .. }
+        | Effect::Change { db, key, .. } => (*db, key),
         _ => unreachable!("random changes are of keys"),
     }
 }

@@ -17,11 +17,12 @@ use store::{
 use vfs::SimDisk;
 use vfs::sim::Rng;
 
+use crate::collections::{Content, resolve, stage_change, with_packed};
 use crate::eviction::Pressure;
 use crate::faults::{MARGIN_BYTES, Met};
 use crate::model::{DATABASES, Effect, Entry, Model, State};
 use crate::transactions::Open;
-use crate::transactions::name;
+use crate::transactions::key_of;
 
 /// How many keys the steps choose from: few, so that most writes replace something.
 const KEYS: u64 = 24;
@@ -312,6 +313,12 @@ impl World {
         if self.rng.chance(1, 5) {
             return self.transaction_step();
         }
+        if self.rng.chance(1, 5) {
+            if self.plan.engine == EngineKind::Log && self.rng.chance(1, 6) {
+                self.housekeep()?; // what cleaning has copied changes before the index turns to the copy
+            }
+            return self.collection_step();
+        }
         match self.rng.below(if self.plan.engine == EngineKind::Log { 207 } else { 189 }) {
             0..44 => self.put(),
             44..56 => self.part(),
@@ -340,7 +347,8 @@ impl World {
 
     /// One random step that writes, reads or tends; no death, no start.
     pub fn quiet_step(&mut self) -> Outcome<()> {
-        match self.rng.below(24) {
+        match self.rng.below(30) {
+            24.. => self.collection_step(),
             20..24 => self.transaction_step(),
             0..7 => self.put(),
             7 => self.part(),
@@ -363,7 +371,10 @@ impl World {
         let (db, key) = (0, key_name(self.rng.below(LONG_KEYS)));
         let now = self.now()?;
         let found = self.model.current().get(db, &key, now).cloned();
-        let Entry { mut value, mut expiry, .. } = found.unwrap_or(Entry::new(Vec::new(), None));
+        let (mut value, mut expiry) = match found {
+            Some(Entry { value: Content::String(value), expiry, .. }) => (value, expiry),
+            other => (Vec::new(), other.and_then(|entry| entry.expiry)),
+        };
         let mut effects = Vec::new();
         if self.rng.chance(1, 6) {
             expiry = self.random_expiry();
@@ -372,7 +383,8 @@ impl World {
         }
         for _ in 0..if self.rng.chance(1, 4) { 2 } else { 1 } {
             self.change_part(&mut value);
-            effects.push(Effect::Put { db, key: key.clone(), value: value.clone(), expiry, lapsed: false });
+            let value = Content::String(value.clone());
+            effects.push(Effect::Put { db, key: key.clone(), value, expiry, lapsed: false });
         }
         self.commit(&effects)
     }
@@ -523,34 +535,26 @@ impl World {
     // ---- leaves ------------------------------------------------------------------------------------
 
     /// Commits `effects` as one group, in the store and in the model.
-    fn commit(&mut self, effects: &[Effect]) -> Outcome<()> {
+    pub(crate) fn commit(&mut self, effects: &[Effect]) -> Outcome<()> {
         let mut bytes = 0;
         let mut keys: Vec<(u16, &[u8])> = Vec::new();
         for effect in effects {
-            if let Effect::Put { db, key, .. } | Effect::Remove { db, key } | Effect::Expiry { db, key, .. } =
-                effect
-            {
-                keys.push((*db, key));
-                bytes += key.len() as u64
-                    + if let Effect::Put { value, .. } = effect { value.len() as u64 } else { 8 };
-            }
+            keys.push(key_of(effect));
+            let value_bytes = if let Effect::Put { value, .. } = effect { value.bytes() } else { 8 };
+            bytes += keys[keys.len() - 1].1.len() as u64 + value_bytes;
         }
         let now = self.now()?;
         let mut expected = self.model.current().alive(now);
         let (mut presence, mut lasting, mut held) = (Vec::new(), Vec::new(), None);
         for effect in effects {
-            let mut present = true;
-            if let Effect::Remove { db, key } | Effect::Expiry { db, key, .. } = effect {
-                present = expected.get(*db, key, now).is_some();
-                presence.push(present);
-            }
-            if present {
-                held = held.or_else(|| {
-                    let name = name(effect);
-                    self.model.current().holder(name.0, &name.1).map(|_| name)
-                });
-                expected.apply(effect);
-                lasting.push(effect.clone());
+            let (db, key) = key_of(effect);
+            let (present, resolved) = resolve(effect, expected.get(db, key, now));
+            presence.extend(present);
+            self.count_change(effect, resolved.as_ref());
+            if let Some(effect) = resolved {
+                held = held.or_else(|| self.model.current().holder(db, key).map(|_| (db, key.to_vec())));
+                expected.apply(&effect);
+                lasting.push(effect);
             }
         }
         // What a group sets and removes again was never there: nobody can see it, nobody waits for it.
@@ -564,8 +568,8 @@ impl World {
         let stage = |access: &mut Access<'_>| {
             let mut found = Vec::new();
             for effect in effects {
-                let (db, key) = name(effect);
-                access.turn_to(&[KeyRef { db, key: &key }]);
+                let (db, key) = key_of(effect);
+                access.turn_to(&[KeyRef { db, key }]);
                 found.extend(stage(access, effect)?);
             }
             Ok(found)
@@ -715,7 +719,7 @@ impl World {
         let length = self.rng.below(self.plan.value_bytes_max);
         value.extend((0..length).map(|at| (at ^ self.serial) as u8));
         let expiry = if self.rng.chance(1, 6) { self.random_expiry() } else { None };
-        Effect::Put { db, key, value, expiry, lapsed: false }
+        Effect::Put { db, key, value: value.into(), expiry, lapsed: false }
     }
 
     pub(crate) fn random_retime(&mut self, db: u16, key: Vec<u8>) -> Effect {
@@ -751,6 +755,15 @@ fn attempt<T>(
 pub(crate) fn stage(access: &mut Access<'_>, effect: &Effect) -> Result<Option<bool>, Stop> {
     match effect {
         Effect::Put { db, key, value, expiry, .. } => {
+            let value = match value {
+                Content::String(value) => value,
+                Content::Collection(kind, elements) => {
+                    with_packed(access, *kind, elements, |access, value| {
+                        access.put(*db, key, value, *expiry);
+                    });
+                    return Ok(None);
+                }
+            };
             let whole = Value::String(value);
             match changed(access, *db, key, value) {
                 Ok(Some(part)) => access.put_part(*db, key, (whole, part), *expiry)?,
@@ -762,6 +775,9 @@ pub(crate) fn stage(access: &mut Access<'_>, effect: &Effect) -> Result<Option<b
         }
         Effect::Remove { db, key } => access.remove(*db, key).map(Some),
         Effect::Expiry { db, key, expiry, .. } => access.set_expiry(*db, key, *expiry).map(Some),
+        Effect::Change { db, key, kind, operations } => {
+            stage_change(access, (*db, key), *kind, operations).map(Some)
+        }
         _ => Ok(None),
     }
 }
@@ -786,7 +802,7 @@ const LONG_KEYS: u64 = 3;
 
 pub(crate) fn entry(access: &Access<'_>, db: u16, key: &[u8]) -> Result<Option<Entry>, Stop> {
     let found = access.get(db, key)?;
-    Ok(found.map(|found| Entry::new(found.value.to_vec(), found.expiry)))
+    Ok(found.map(|found| Entry::new(Content::of(found.kind, found.value), found.expiry)))
 }
 
 pub(crate) fn names(access: &mut Access<'_>, db: u16) -> Result<Vec<Vec<u8>>, Stop> {
@@ -807,7 +823,7 @@ fn fetch(store: &Store, prepared: Prepared) -> Prepared {
     receiver.try_recv().expect("with no readers, fetching happens on this thread")
 }
 
-fn key_name(number: u64) -> Vec<u8> {
+pub(crate) fn key_name(number: u64) -> Vec<u8> {
     format!("key-{number:02}").into_bytes()
 }
 

@@ -1,0 +1,347 @@
+//! Collections in the lives of a store: hashes, sets, lists and sorted sets, changed by operations, several of a group at once.
+//!
+//! The model does each operation itself, on plain vectors, and keeps the result: a change of the store that some later read, fold,
+//! cleaning or start shows otherwise is a violation, down to the order of the elements.
+
+use store::{Access, Edit, ListEdit, Packed, Stop, Value, ValueKind};
+
+use crate::model::{Effect, Entry};
+use crate::world::{Outcome, World, key_name};
+
+/// Elements in their order: fields with values, members, members with scores (8 B), or what a list has.
+pub type Elements = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// A value of any type.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Content {
+    String(Vec<u8>),
+    Collection(ValueKind, Elements),
+}
+
+/// What a command does to a collection. Places in a list are taken modulo its length.
+#[derive(Clone, Debug)]
+pub enum Operation {
+    /// Of a list: behind the last element.
+    Put(Vec<u8>, Vec<u8>),
+    Delete(Vec<u8>),
+    PushFront(Vec<u8>),
+    Insert(usize, Vec<u8>),
+    Set(usize, Vec<u8>),
+    Remove(usize, usize),
+    RemoveEqual {
+        value: Vec<u8>,
+        most: usize,
+        from_back: bool,
+    },
+}
+
+impl From<Vec<u8>> for Content {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::String(bytes)
+    }
+}
+
+impl Content {
+    pub fn of(kind: ValueKind, bytes: &[u8]) -> Self {
+        let Some(shape) = kind.shape() else { return Self::String(bytes.to_vec()) };
+        let elements = Packed::new(shape, bytes).iter();
+        Self::Collection(kind, elements.map(|(key, value)| (key.to_vec(), value.to_vec())).collect())
+    }
+
+    /// About as many bytes as it takes.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::String(bytes) => bytes.len() as u64,
+            Self::Collection(_, elements) => {
+                elements.iter().map(|(key, value)| (key.len() + value.len() + 8) as u64).sum()
+            }
+        }
+    }
+
+    fn kind(&self) -> ValueKind {
+        match self {
+            Self::String(_) => ValueKind::String,
+            Self::Collection(kind, _) => *kind,
+        }
+    }
+}
+
+/// What `operations` make of `before`, the collection of type `kind` at a key. `Err`: there is another type.
+/// `Ok(None)`: nothing is done.
+fn changed(
+    before: Option<&Content>,
+    kind: ValueKind,
+    operations: &[Operation],
+) -> Result<Option<Elements>, ()> {
+    let mut elements = match before {
+        None => Elements::new(),
+        Some(Content::Collection(of, elements)) if *of == kind => elements.clone(),
+        Some(_) => return Err(()),
+    };
+    let mut is_changed = false;
+    for operation in operations {
+        is_changed |= operation.apply(kind, &mut elements);
+    }
+    Ok(is_changed.then_some(elements))
+}
+
+/// What `effect` does to a key that is `visible`: whether it finds what it asks for, and the effect without conditions; `None`: nothing.
+pub fn resolve(effect: &Effect, visible: Option<&Entry>) -> (Option<bool>, Option<Effect>) {
+    match effect {
+        Effect::Remove { .. } | Effect::Expiry { .. } => {
+            (Some(visible.is_some()), visible.map(|_| effect.clone()))
+        }
+        Effect::Change { db, key, kind, operations } => {
+            let (db, key) = (*db, key.clone());
+            match changed(visible.map(|entry| &entry.value), *kind, operations) {
+                Err(()) => (Some(false), None),
+                Ok(None) => (Some(true), None),
+                Ok(Some(elements)) if elements.is_empty() => {
+                    (Some(true), visible.map(|_| Effect::Remove { db, key }))
+                }
+                Ok(Some(elements)) => {
+                    let expiry = visible.and_then(|entry| entry.expiry);
+                    let value = Content::Collection(*kind, elements);
+                    (Some(true), Some(Effect::Put { db, key, value, expiry, lapsed: false }))
+                }
+            }
+        }
+        other => (None, Some(other.clone())),
+    }
+}
+
+impl Operation {
+    /// Does it in the model; returns whether the store logs it.
+    fn apply(&self, kind: ValueKind, elements: &mut Elements) -> bool {
+        let len = elements.len();
+        let at = |key: &[u8], elements: &Elements| elements.iter().position(|(known, _)| known == key);
+        match self {
+            Self::Put(key, value) => {
+                match at(key, elements).filter(|_| kind != ValueKind::List) {
+                    Some(_) if kind == ValueKind::Set => return false,
+                    Some(at) => elements[at].1.clone_from(value),
+                    None => elements.push((key.clone(), value.clone())),
+                }
+                if kind == ValueKind::SortedSet {
+                    let score = |value: &[u8]| f64::from_le_bytes(value.try_into().unwrap());
+                    elements.sort_by(|(a, x), (b, y)| score(x).total_cmp(&score(y)).then(a.cmp(b)));
+                }
+            }
+            Self::Delete(key) => return at(key, elements).map(|at| elements.remove(at)).is_some(),
+            Self::PushFront(value) => elements.insert(0, (value.clone(), Vec::new())),
+            Self::Insert(index, value) => elements.insert(index % (len + 1), (value.clone(), Vec::new())),
+            Self::Set(..) | Self::Remove(..) if len == 0 => return false,
+            Self::Set(index, value) => elements[index % len].0.clone_from(value),
+            Self::Remove(index, count) => {
+                let from = index % len;
+                drop(elements.drain(from..(from + count).min(len)));
+            }
+            Self::RemoveEqual { value, most, from_back } => {
+                let mut places: Vec<usize> = (0..len).filter(|at| elements[*at].0 == *value).collect();
+                if *from_back {
+                    places.reverse();
+                }
+                places.truncate(*most);
+                places.sort_unstable();
+                places.iter().rev().for_each(|at| drop(elements.remove(*at)));
+                return !places.is_empty();
+            }
+        }
+        true
+    }
+
+    /// Does it in the store.
+    fn stage(&self, edit: &mut Edit<'_>, kind: ValueKind, tag: u16) {
+        match (self, kind) {
+            (Self::Put(key, value), ValueKind::Hash) => edit.put(tag, key, value),
+            (Self::Put(key, _), ValueKind::Set) => edit.add(tag, key),
+            (Self::Put(key, score), _) => edit.put_score(tag, key, store::score_of(score)),
+            (Self::Delete(key), _) => edit.delete(tag, key),
+            _ => unreachable!("{self:?} is of lists"),
+        };
+    }
+
+    fn stage_in_list(&self, list: &mut ListEdit<'_>) {
+        let len = list.len();
+        match self {
+            Self::Put(value, _) => list.push_back(value),
+            Self::PushFront(value) => list.push_front(value),
+            Self::Insert(index, value) => list.insert(index % (len + 1), value),
+            Self::Set(..) | Self::Remove(..) if len == 0 => {}
+            Self::Set(index, value) => list.set(index % len, value),
+            Self::Remove(index, count) => list.remove(index % len, (*count).min(len - index % len)),
+            Self::RemoveEqual { value, most, from_back } => {
+                list.remove_equal(value, *most, *from_back);
+            }
+            Self::Delete(_) => unreachable!("{self:?} is not of lists"),
+        }
+    }
+
+    fn tag(&self, access: &Access<'_>) -> u16 {
+        match self {
+            Self::Put(key, _) | Self::Delete(key) => access.tag(key),
+            _ => 0,
+        }
+    }
+}
+
+/// Stages a change; returns whether the key had no other type.
+pub fn stage_change(
+    access: &mut Access<'_>,
+    (db, key): (u16, &[u8]),
+    kind: ValueKind,
+    operations: &[Operation],
+) -> Result<bool, Stop> {
+    if kind == ValueKind::List {
+        let change = |list: &mut ListEdit<'_>| operations.iter().for_each(|each| each.stage_in_list(list));
+        return Ok(access.edit_list(db, key, change)?.is_ok());
+    }
+    let tags: Vec<u16> = operations.iter().map(|operation| operation.tag(access)).collect();
+    let each = operations.iter().zip(tags);
+    let change = |edit: &mut Edit<'_>| each.for_each(|(operation, tag)| operation.stage(edit, kind, tag));
+    Ok(access.edit(db, key, kind, change)?.is_ok())
+}
+
+/// Packs `elements` anew, as RENAME and RESTORE store them, and hands them to `put`.
+pub fn with_packed(
+    access: &mut Access<'_>,
+    kind: ValueKind,
+    elements: &Elements,
+    put: impl FnOnce(&mut Access<'_>, Value<'_>),
+) {
+    let empty = Packed::empty(kind.shape().expect("a collection"));
+    let packed = if kind == ValueKind::List {
+        let mut list = ListEdit::new(empty);
+        elements.iter().for_each(|(value, _)| list.push_back(value));
+        list.encode()
+    } else {
+        let mut edit = Edit::new(empty);
+        for (key, value) in elements {
+            Operation::Put(key.clone(), value.clone()).stage(&mut edit, kind, access.tag(key));
+        }
+        edit.encode()
+    };
+    put(access, Value::Collection(kind, &packed));
+}
+
+impl World {
+    /// Counts what became of a collection.
+    pub(crate) fn count_change(&mut self, change: &Effect, resolved: Option<&Effect>) {
+        let Effect::Change { .. } = change else { return };
+        match resolved {
+            Some(Effect::Put { value, .. }) if value.bytes() >= LARGE_BYTES => {
+                self.met.changes_of_collections += 1;
+            }
+            Some(Effect::Remove { .. }) => self.met.collections_emptied += 1,
+            _ => {}
+        }
+    }
+
+    /// Changes collections: one, some in one group, or a copy or another name of one.
+    pub fn collection_step(&mut self) -> Outcome<()> {
+        let mut effects = Vec::new();
+        match self.rng.below(16) {
+            0..9 => self.add_change(&mut effects),
+            9..14 => (0..2 + self.rng.below(3)).for_each(|_| self.add_change(&mut effects)),
+            14 => {
+                let (db, key) = self.random_collection();
+                effects.push(self.random_retime(db, key));
+            }
+            _ => self.add_copy(&mut effects)?,
+        }
+        self.commit(&effects)
+    }
+
+    fn random_collection(&mut self) -> (u16, Vec<u8>) {
+        let db = u16::from(self.rng.chance(1, 8));
+        (db, key_name(COLLECTIONS_FROM + self.rng.below(COLLECTIONS)))
+    }
+
+    /// Adds a change of some collection. What has another type is mostly removed before.
+    fn add_change(&mut self, effects: &mut Vec<Effect>) {
+        let change = self.random_collection_change();
+        let Effect::Change { db, key, kind, .. } = &change else { unreachable!("that is what it makes") };
+        let there = self.model.current().0[usize::from(*db)].get(key);
+        if there.is_some_and(|entry| entry.value.kind() != *kind) && self.rng.chance(3, 4) {
+            effects.push(Effect::Remove { db: *db, key: key.clone() });
+        }
+        effects.push(change);
+    }
+
+    /// COPY or RENAME of a collection onto any key.
+    fn add_copy(&mut self, effects: &mut Vec<Effect>) -> Outcome<()> {
+        let ((db, key), (to_db, to)) = (self.random_collection(), self.random_key());
+        let now = self.now()?;
+        let Some(Entry { value, expiry, .. }) = self.model.current().get(db, &key, now).cloned() else {
+            return Ok(());
+        };
+        if self.rng.chance(1, 2) {
+            effects.push(Effect::Remove { db, key });
+        }
+        effects.push(Effect::Put { db: to_db, key: to, value, expiry, lapsed: false });
+        Ok(())
+    }
+
+    /// Some operations on a collection whose type follows from its key: few, or so many that it grows, or is emptied.
+    pub(crate) fn random_collection_change(&mut self) -> Effect {
+        let (db, key) = self.random_collection();
+        let kind = KINDS[usize::from(*key.last().unwrap()) % KINDS.len()];
+        let current = self.model.current().0[usize::from(db)].get(&key);
+        let elements = match current.map(|entry| entry.value.clone()) {
+            Some(Content::Collection(of, elements)) if of == kind => elements,
+            _ => Elements::new(),
+        };
+        let operations = match self.rng.below(24) {
+            0 if kind == ValueKind::List => vec![Operation::Remove(0, usize::MAX / 2)],
+            0 => elements.into_iter().map(|(key, _)| Operation::Delete(key)).collect(),
+            1..5 if elements.len() < GROWN => (0..GROWN).map(|_| self.random_addition(kind)).collect(),
+            _ if elements.len() > 2 * GROWN => vec![Operation::Remove(GROWN / 2, GROWN)],
+            _ => (0..1 + self.rng.below(4)).map(|_| self.random_operation(kind)).collect(),
+        };
+        Effect::Change { db, key, kind, operations }
+    }
+
+    fn random_operation(&mut self, kind: ValueKind) -> Operation {
+        let index = self.rng.index(2 * GROWN);
+        match (kind, self.rng.below(8)) {
+            (_, 0..4) => self.random_addition(kind),
+            (ValueKind::List, 4) => Operation::PushFront(self.random_element()),
+            (ValueKind::List, 5) => Operation::Insert(index, self.random_element()),
+            (ValueKind::List, 6) => Operation::Set(index, self.random_element()),
+            (ValueKind::List, _) if self.rng.chance(1, 2) => Operation::Remove(index, 1 + self.rng.index(3)),
+            (ValueKind::List, _) => {
+                let most = if self.rng.chance(1, 3) { usize::MAX } else { 1 };
+                let (value, from_back) = (self.random_element(), self.rng.chance(1, 2));
+                Operation::RemoveEqual { value, most, from_back }
+            }
+            _ => Operation::Delete(self.random_element()),
+        }
+    }
+
+    fn random_addition(&mut self, kind: ValueKind) -> Operation {
+        let element = self.random_element();
+        let value = match kind {
+            ValueKind::Hash => b"v".repeat(self.rng.index(20)),
+            // some are equal
+            ValueKind::SortedSet => (self.rng.below(9) as f64 / 2.0 - 2.0).to_le_bytes().to_vec(),
+            _ => Vec::new(),
+        };
+        Operation::Put(element, value)
+    }
+
+    fn random_element(&mut self) -> Vec<u8> {
+        let number = self.rng.below(ELEMENTS);
+        let padding = if number.is_multiple_of(16) { 70 } else { 8 };
+        format!("{number:02}{}", "-".repeat(padding)).into_bytes()
+    }
+}
+
+/// Keys that are made collections, by number; the type follows from the last digit.
+const COLLECTIONS_FROM: u64 = 4;
+const COLLECTIONS: u64 = 5;
+const KINDS: [ValueKind; 4] = [ValueKind::Hash, ValueKind::Set, ValueKind::List, ValueKind::SortedSet];
+/// Smaller collections are logged whole.
+const LARGE_BYTES: u64 = 600;
+/// How many different elements there are, and with how many a collection is large enough that its changes are logged by themselves.
+const ELEMENTS: u64 = 80;
+const GROWN: usize = 50;
