@@ -10,6 +10,7 @@ use vfs::sim::Rng;
 use crate::client::Client;
 use crate::history::{Expires, History, Sight, Violation};
 use crate::load::{self, CLIENTS, PAIR, SLOTS, Seen, Shared, Stop, Worker};
+use crate::tokens;
 
 /// Broken promises that a failure shows; the pattern of many tells more than one.
 const VIOLATIONS_SHOWN_MAX: usize = 30;
@@ -18,6 +19,8 @@ const VIOLATIONS_SHOWN_MAX: usize = 30;
 pub struct Fleet {
     histories: Vec<Vec<History>>,
     rng: Rng,
+    /// The tokens are there; where keys may be evicted there are none.
+    has_tokens: bool,
 }
 
 /// What a round was worth: a round without load shows nothing.
@@ -43,7 +46,11 @@ impl Tally {
 impl Fleet {
     /// Clients of a server that evicts keys or not.
     pub fn new(seed: u64, evicts: bool) -> Self {
-        Self { histories: vec![vec![History::new(evicts); SLOTS]; CLIENTS], rng: Rng::new(seed) }
+        Self {
+            histories: vec![vec![History::new(evicts); SLOTS]; CLIENTS],
+            rng: Rng::new(seed),
+            has_tokens: false,
+        }
     }
 
     /// A moment within the next fraction of a second.
@@ -63,6 +70,10 @@ impl Fleet {
         duration: Duration,
         death: impl FnOnce(&Shared),
     ) -> Result<Tally, String> {
+        if !self.has_tokens && !self.histories[0][0].evicts() {
+            tokens::make(&mut Client::connect(port).map_err(|error| error.to_string())?)?;
+            self.has_tokens = true;
+        }
         let shared = Shared::new(&self.histories);
         let mut workers = Vec::new();
         for (index, histories) in self.histories.drain(..).enumerate() {
@@ -106,6 +117,11 @@ impl Fleet {
     pub fn verify(&mut self, port: u16) -> Result<(), String> {
         let mut client = Client::connect(port).map_err(|error| error.to_string())?;
         let mut broken = Vec::new();
+        if self.has_tokens {
+            let replies = tokens::reads().into_iter().map(|command| client.call(&command));
+            let replies = replies.collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?;
+            broken.extend(tokens::check(&replies).err());
+        }
         for (index, keys) in self.histories.iter_mut().enumerate() {
             let sights = look(&mut client, index)?;
             let mut note = |slot: usize, settled: Result<(), Violation>| {
@@ -149,7 +165,7 @@ fn run(workers: &mut [Worker<'_>], duration: Duration, death: impl FnOnce()) -> 
 fn look(client: &mut Client, index: usize) -> Result<Vec<Sight>, String> {
     let error = |error: std::io::Error| format!("reading client {index}'s keys: {error}");
     for slot in 0..SLOTS {
-        client.queue(&["GET", &load::key(index, slot)]);
+        client.queue(&load::read(index, slot));
         client.queue(&["PTTL", &load::key(index, slot)]);
     }
     let from = SystemClock.now();

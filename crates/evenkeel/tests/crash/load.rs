@@ -1,8 +1,9 @@
 //! Fifty clients that write keys of their own, read each other's, and write down what they were told.
 //!
 //! Each client owns `PLAIN` keys (SET, SET PX, DEL, PEXPIRE), one counter (INCR), a pair that is only
-//! written inside MULTI, and a long string that is changed in parts (module `long`). Where keys may be evicted, counter and long string are
-//! set whole: what they build on may be gone. A value names its key and version and fills up with bytes that follow from both,
+//! written inside MULTI, a long string that is changed in parts (module `long`), and a collection of each type (module `collections`). Where
+//! keys may be evicted, all but the first are set whole: what they build on may be gone. Where not, all clients move the same tokens
+//! between lists and sets, too (module `tokens`). A value names its key and version and fills up with bytes that follow from both,
 //! so that a wrong, mixed or torn value shows.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -13,8 +14,10 @@ use resp::Value;
 use vfs::sim::Rng;
 
 use crate::client::Client;
+use crate::collections::{self, Command, KINDS};
 use crate::history::{Deadline, Expires, History, Sight, State, Version};
 use crate::long::{self, Change, Kind};
+use crate::tokens;
 
 pub const CLIENTS: usize = 50;
 const PLAIN: usize = 6;
@@ -22,7 +25,9 @@ pub const COUNTER: usize = PLAIN;
 pub const PAIR: [usize; 2] = [PLAIN + 1, PLAIN + 2];
 /// The long string.
 const LONG: usize = PLAIN + 3;
-pub const SLOTS: usize = PLAIN + 4;
+/// The collections, one of each type.
+const COLLECTIONS: usize = PLAIN + 4;
+pub const SLOTS: usize = COLLECTIONS + KINDS.len();
 /// Most commands that a client sends at once.
 const PIPELINE_MAX: u64 = 8;
 /// An unanswered command was executed within this, or never.
@@ -84,11 +89,36 @@ pub struct Worker<'a> {
 
 /// A command that was sent, and what its reply will mean.
 enum Planned {
-    Write { slot: usize, version: Version, expected: Expected, ttl: Option<Duration> },
-    Pair { version: Version },
-    Long { version: Version, replies: Vec<Value> },
-    Read { client: usize, slot: usize, acked: Version },
-    ReadPair { client: usize, acked: Version },
+    Write {
+        slot: usize,
+        version: Version,
+        expected: Expected,
+        ttl: Option<Duration>,
+    },
+    Pair {
+        version: Version,
+    },
+    Long {
+        version: Version,
+        replies: Vec<Value>,
+    },
+    /// So many commands, in a transaction if there are several.
+    Collection {
+        slot: usize,
+        version: Version,
+        commands: usize,
+    },
+    Move,
+    ReadTokens,
+    Read {
+        client: usize,
+        slot: usize,
+        acked: Version,
+    },
+    ReadPair {
+        client: usize,
+        acked: Version,
+    },
 }
 
 enum Expected {
@@ -114,7 +144,11 @@ impl<'a> Worker<'a> {
     fn batch(&mut self) -> Result<(), Stop> {
         let count = if self.rng.chance(1, 4) { 1 + self.rng.below(PIPELINE_MAX) } else { 1 };
         for _ in 0..count {
-            match self.rng.below(22) {
+            match self.rng.below(28) {
+                22..26 => self.plan_collection(),
+                26 | 27 if self.evicts() => self.plan_collection(),
+                26 => self.plan_move(),
+                27 => self.plan_read_tokens(),
                 0..7 => self.plan_write(),
                 7..9 => self.plan_count(),
                 9..12 => self.plan_pair(),
@@ -243,10 +277,51 @@ impl<'a> Worker<'a> {
         self.plan.push(Planned::Long { version, replies });
     }
 
+    fn plan_collection(&mut self) {
+        let kind = KINDS[self.rng.index(KINDS.len())];
+        let slot = COLLECTIONS + kind as usize;
+        let (key, version) = (key(self.index, slot), self.histories[slot].sent() + 1);
+        let commands = if self.evicts() {
+            collections::whole(kind, &key, version)
+        } else {
+            collections::commands(kind, &key, version)
+        };
+        self.send(
+            slot,
+            match collections::is_empty(version) {
+                true => State::Absent,
+                false => State::Present { written: version, deadline: None },
+            },
+        );
+        self.queue_group(&commands);
+        self.plan.push(Planned::Collection { slot, version, commands: commands.len() });
+    }
+
+    fn plan_move(&mut self) {
+        let command = tokens::random_move(&mut self.rng);
+        self.client.queue(&command);
+        self.plan.push(Planned::Move);
+    }
+
+    fn plan_read_tokens(&mut self) {
+        self.queue_group(&tokens::reads());
+        self.plan.push(Planned::ReadTokens);
+    }
+
+    /// Queues the commands, as a transaction if there are several.
+    fn queue_group(&mut self, commands: &[Command]) {
+        if let [command] = commands {
+            return self.client.queue(command);
+        }
+        self.client.queue(&["MULTI"]);
+        commands.iter().for_each(|command| self.client.queue(command));
+        self.client.queue(&["EXEC"]);
+    }
+
     fn plan_read(&mut self) {
         let (client, slot) = (self.rng.index(CLIENTS), self.rng.index(SLOTS));
         let acked = self.shared.acked[client][slot].load(SeqCst);
-        self.client.queue(&["GET", &key(client, slot)]);
+        self.client.queue(&read(client, slot));
         self.plan.push(Planned::Read { client, slot, acked });
     }
 
@@ -294,6 +369,21 @@ impl<'a> Worker<'a> {
             }
             Planned::Pair { version } => self.on_exec(*version, reply)?,
             Planned::Long { version, replies } => self.on_long(*version, replies, reply)?,
+            Planned::Collection { slot, version, commands } => {
+                self.receive_group(*commands, reply)?;
+                self.acknowledge(*slot, *version, None);
+            }
+            Planned::Move => {
+                self.check_not_cut()?;
+                if let Value::Error(_) = reply {
+                    return wrong(format!("moving a token: {reply:?}"));
+                }
+                self.acknowledged += 1;
+            }
+            Planned::ReadTokens => {
+                let replies = self.receive_group(tokens::reads().len(), reply)?;
+                tokens::check(&replies).map_err(Stop::Wrong)?;
+            }
             Planned::Read { client, slot, acked } => {
                 self.check_not_cut()?;
                 let sight = sight(*client, *slot, &reply, from)?;
@@ -349,6 +439,26 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
+    /// The replies to so many commands of [`Worker::queue_group`], none of them an error.
+    fn receive_group(&mut self, commands: usize, first: Value) -> Result<Vec<Value>, Stop> {
+        let mut replies = vec![first];
+        if commands > 1 {
+            for _ in 0..=commands {
+                replies.push(self.client.receive().map_err(broken)?);
+            }
+        }
+        self.check_not_cut()?;
+        let executed = match replies.pop() {
+            Some(Value::Array(executed)) if commands > 1 => executed,
+            single => single.into_iter().collect(),
+        };
+        let has_failed = executed.iter().any(|reply| matches!(reply, Value::Error(_)));
+        match executed.len() == commands && !has_failed {
+            true => Ok(executed),
+            false => wrong(format!("{commands} commands: {replies:?}, {executed:?}")),
+        }
+    }
+
     fn acknowledge(&mut self, slot: usize, version: Version, ttl: Option<Duration>) {
         self.histories[slot].acknowledge(version, SystemClock.now(), ttl);
         self.shared.acked[self.index][slot].store(version, SeqCst);
@@ -380,6 +490,10 @@ fn until(written: Version, now: Nanos, ttl: Duration) -> State {
 /// What `reply` says of a key, read some time since `from`.
 pub fn sight(client: usize, slot: usize, reply: &Value, from: Nanos) -> Result<Sight, Stop> {
     let value = match reply {
+        _ if slot >= COLLECTIONS => match collections::version_of(KINDS[slot - COLLECTIONS], reply) {
+            Ok(version) => version,
+            Err(what) => return wrong(format!("{}: {what}", key(client, slot))),
+        },
         Value::Null => None,
         Value::Bulk(bytes) if slot == LONG => match long::version_of(client, bytes) {
             Ok(version) => Some(version),
@@ -392,6 +506,16 @@ pub fn sight(client: usize, slot: usize, reply: &Value, from: Nanos) -> Result<S
         other => return wrong(format!("GET {}: {other:?}", key(client, slot))),
     };
     Ok(Sight { value, expires: Expires::Unknown, from, to: SystemClock.now() })
+}
+
+/// The command that reads a key of a client.
+pub fn read(client: usize, slot: usize) -> Command {
+    let key = key(client, slot);
+    if slot < COLLECTIONS {
+        vec!["GET".to_owned(), key]
+    } else {
+        collections::read(KINDS[slot - COLLECTIONS], &key)
+    }
 }
 
 pub fn key(client: usize, slot: usize) -> String {

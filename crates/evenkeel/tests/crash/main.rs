@@ -13,6 +13,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::missing_panics_doc, unreachable_pub, reason = "tests")]
 
 mod client;
+mod collections;
 mod disk;
 mod evidence;
 mod fleet;
@@ -23,6 +24,7 @@ mod power;
 #[path = "../common/seccomp.rs"]
 mod seccomp;
 mod server;
+mod tokens;
 
 use std::path::Path;
 
