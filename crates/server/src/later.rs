@@ -18,8 +18,6 @@ const COMMANDS: &[&str] = &[
     "pfdebug pfselftest digest delex msetex",
     // hashes
     "hexpire hexpireat hexpiretime hgetdel hgetex hpersist hpexpire hpexpireat hpexpiretime hpttl hsetex httl",
-    // lists, sets, sorted sets
-    "sort sort_ro",
     // geography
     "geoadd geodist geohash geopos georadius georadius_ro georadiusbymember georadiusbymember_ro geosearch geosearchstore",
     // streams

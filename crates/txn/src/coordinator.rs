@@ -177,7 +177,7 @@ impl Coordinator {
     }
 
     /// An operator's word about a transaction that is in doubt because of a last resource, or heuristic: see
-    /// [`Transaction::resolve`]. `None`: there is no such transaction.
+    /// [`crate::protocol::Transaction::resolve`]. `None`: there is no such transaction.
     ///
     /// # Errors
     /// [`Misuse::NotResolvable`].

@@ -156,6 +156,10 @@ fn run(bytes: &mut [u8], step: &Step) -> Option<i64> {
     let former = encoding.of_bits(read(bytes, offset, encoding.bits));
     let (number, answer) = match act {
         Act::Get => return Some(former),
+        // Without a sign, a number below 0 is one far above what fits.
+        Act::Set(value) if !encoding.is_signed => {
+            (encoding.fit(value.cast_unsigned().into(), overflow)?, former)
+        }
         Act::Set(value) => (encoding.fit(value.into(), overflow)?, former),
         Act::Add(by) => {
             let sum = encoding.fit(i128::from(former) + i128::from(by), overflow)?;

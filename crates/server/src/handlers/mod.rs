@@ -38,6 +38,7 @@ pub(crate) mod scripts;
 pub(crate) mod server;
 pub(crate) mod sets;
 pub(crate) mod slowlog;
+pub(crate) mod sort;
 pub(crate) mod sorted_sets;
 pub(crate) mod stream_info;
 pub(crate) mod streams;

@@ -182,7 +182,8 @@ impl<'a> Stream<'a> {
 
     /// Whether entries behind `after` were deleted, as far as the greatest deleted id tells.
     fn has_gap_behind(self, after: Id, meta: Meta) -> bool {
-        self.len() > 0 && meta.max_deleted != Id::MIN && after <= meta.max_deleted
+        let is_whole = self.first().is_none_or(|first| self.id_at(first) > meta.max_deleted);
+        !is_whole && meta.max_deleted != Id::MIN && after <= meta.max_deleted
     }
 
     /// How many entries were ever added up to `id`; `None`: it cannot be told.

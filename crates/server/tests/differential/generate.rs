@@ -722,6 +722,7 @@ impl Generator {
                 }
             }
             "brpoplpush" => {}
+            "sort" | "sort_ro" => self.sort(name, &mut words),
             name if counted.contains(&name) => self.multi_pop(name, "l", &["LEFT", "right", "x"], &mut words),
             _ => return None,
         }
@@ -729,6 +730,30 @@ impl Generator {
             words.push(self.timeout());
         }
         Some(words)
+    }
+
+    /// SORT: elements that are equal by their weights have no order, so ALPHA with BY is left out. Weights are of keys of their own: where a
+    /// string has a NUL, Redis reads a number that ends there.
+    fn sort(&mut self, name: &str, words: &mut Words) {
+        let kind = self.pick(&["l", "l", "z", "s"]);
+        words.push(self.key_of(kind));
+        match self.below(4) {
+            0 => words.extend([b"BY".to_vec(), self.pick(&["w*", "h1->*", "h*->f"]).into()]),
+            1 if kind != "s" => words.extend([b"by".to_vec(), b"none".to_vec()]),
+            _ => self.options(words, &["ALPHA"]),
+        }
+        self.limit(words);
+        self.options(words, &["DESC", "asc", "desc"]);
+        for _ in 0..self.below(3) {
+            words.extend([b"GET".to_vec(), self.pick(&["#", "w*", "h*->f", "none"]).into()]);
+        }
+        if name == "sort" && self.below(3) == 0 {
+            words.extend([b"STORE".to_vec(), self.key_of("l")]);
+        }
+        if self.below(20) == 0 {
+            let weight = [b"w".to_vec(), self.element()].concat();
+            *words = vec![b"SET".to_vec(), weight, self.pick(&["1", "2", "3.5", "-1"]).into()];
+        }
     }
 
     /// Numbers of seconds that are soon over.

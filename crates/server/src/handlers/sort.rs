@@ -1,0 +1,229 @@
+//! SORT: the elements of a list, a set or a sorted set in an order that other keys may decide.
+//!
+//! It locks all keys, since BY and GET name keys that depend on the elements. Keys that are cold are asked for together.
+
+use std::cmp::Ordering;
+
+use resp::{ArgsView, Writer};
+use store::{ListEdit, Stop, ValueKind};
+
+use super::args::{integer, is, option_value};
+use super::scan::BULK_OVERHEAD_BYTES;
+use crate::call::{Data, Failure, Outcome, text};
+use crate::decimal;
+
+/// What a command asks for.
+struct Query<'a> {
+    by: Option<&'a [u8]>,
+    gets: Vec<&'a [u8]>,
+    offset: i64,
+    count: i64,
+    is_descending: bool,
+    is_alpha: bool,
+    target: Option<&'a [u8]>,
+}
+
+impl<'a> Query<'a> {
+    fn parse(args: ArgsView<'a>, stores: bool) -> Result<Self, Failure> {
+        let mut query = Self {
+            by: None,
+            gets: Vec::new(),
+            offset: 0,
+            count: -1,
+            is_descending: false,
+            is_alpha: false,
+            target: None,
+        };
+        let mut index = 2;
+        while let Some(option) = args.try_get(index) {
+            let left = args.len() - index - 1;
+            let mut words = 1;
+            match option {
+                _ if is(option, "asc") => query.is_descending = false,
+                _ if is(option, "desc") => query.is_descending = true,
+                _ if is(option, "alpha") => query.is_alpha = true,
+                _ if is(option, "limit") && left > 1 => {
+                    query.offset = integer(option_value(args, index)?)?;
+                    query.count = integer(args.get(index + 2))?;
+                    words = 3;
+                }
+                _ if stores && is(option, "store") && left > 0 => {
+                    query.target = Some(args.get(index + 1));
+                    words = 2;
+                }
+                _ if is(option, "by") && left > 0 => {
+                    query.by = Some(args.get(index + 1));
+                    words = 2;
+                }
+                _ if is(option, "get") && left > 0 => {
+                    query.gets.push(args.get(index + 1));
+                    words = 2;
+                }
+                _ => return Err(text::SYNTAX.into()),
+            }
+            index += words;
+        }
+        Ok(query)
+    }
+
+    /// Without a `*` the pattern is the same for all: nothing is sorted.
+    fn sorts(&self) -> bool {
+        self.by.is_none_or(|by| by.contains(&b'*'))
+    }
+
+    /// Which of `len` elements are wanted.
+    fn range(&self, len: usize) -> std::ops::Range<usize> {
+        let start = usize::try_from(self.offset.max(0)).unwrap_or(usize::MAX).min(len);
+        let count = usize::try_from(self.count).unwrap_or(usize::MAX);
+        start..start.saturating_add(count).min(len)
+    }
+}
+
+/// Looks up what patterns name. The first stop is kept, so that all that is cold is asked for at once.
+struct Lookups<'d, 'a, 's> {
+    data: &'d Data<'a, 's>,
+    stop: Option<Stop>,
+}
+
+impl Lookups<'_, '_, '_> {
+    /// The value that `pattern` names for `element`: the element itself, a string, or a field of a hash.
+    fn find(&mut self, pattern: &[u8], element: &[u8]) -> Option<Vec<u8>> {
+        if pattern == b"#" {
+            return Some(element.to_vec());
+        }
+        let star = pattern.iter().position(|byte| *byte == b'*')?;
+        let arrow = pattern[star..].windows(2).position(|pair| pair == b"->").map(|at| star + at);
+        let field = arrow.map(|at| &pattern[at + 2..]).filter(|field| !field.is_empty());
+        let end = if field.is_some() { arrow.unwrap_or(pattern.len()) } else { pattern.len() };
+        let key = [&pattern[..star], element, &pattern[star + 1..end]].concat();
+        let found = match self.data.access.get(self.data.db, &key) {
+            Ok(found) => found?,
+            Err(stop) => {
+                self.stop.get_or_insert(stop);
+                return None;
+            }
+        };
+        match (field, found.kind) {
+            (None, ValueKind::String) => Some(found.value.to_vec()),
+            (Some(field), ValueKind::Hash) => {
+                let hash = store::Packed::new(store::Shape::Map, found.value);
+                hash.find(self.data.access.tag(field), field).map(|at| hash.element(at).1.to_vec())
+            }
+            _ => None,
+        }
+    }
+
+    fn end(self) -> Outcome {
+        self.stop.map_or(Ok(()), |stop| Err(stop.into()))
+    }
+}
+
+/// A number as `strtod` reads it: blanks may come first, and nothing is 0.
+fn number(text: &[u8]) -> Option<f64> {
+    let text = text.trim_ascii_start();
+    if text.is_empty() { Some(0.0) } else { decimal::parse(text) }
+}
+
+/// The elements of the collection at `key`, in its order.
+fn elements(data: &Data<'_, '_>, key: &[u8]) -> Result<(Option<ValueKind>, Vec<Vec<u8>>), Failure> {
+    let found = data.access.get(data.db, key)?;
+    data.count_lookup(found.is_some());
+    let Some(found) = found else { return Ok((None, Vec::new())) };
+    match found.kind {
+        ValueKind::List | ValueKind::Set | ValueKind::SortedSet => {
+            let shape = found.kind.shape().expect("they are collections");
+            let all = store::Packed::new(shape, found.value).iter().map(|(element, _)| element.to_vec());
+            Ok((Some(found.kind), all.collect()))
+        }
+        _ => Err(text::WRONG_TYPE.into()),
+    }
+}
+
+/// What an element is compared by.
+enum Weight {
+    Number(f64),
+    Text(Option<Vec<u8>>),
+}
+
+fn order(
+    query: &Query<'_>,
+    (a, weight_a): &(Vec<u8>, Weight),
+    (b, weight_b): &(Vec<u8>, Weight),
+) -> Ordering {
+    let ascending = match (weight_a, weight_b) {
+        (Weight::Number(x), Weight::Number(y)) => (x + 0.0).total_cmp(&(y + 0.0)).then_with(|| a.cmp(b)),
+        (Weight::Text(x), Weight::Text(y)) => x.cmp(y),
+        _ => Ordering::Equal,
+    };
+    if query.is_descending { ascending.reverse() } else { ascending }
+}
+
+fn sorted(data: &Data<'_, '_>, query: &Query<'_>, all: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, Failure> {
+    let mut lookups = Lookups { data, stop: None };
+    let mut weighed = Vec::with_capacity(all.len());
+    let mut is_wrong = false;
+    for element in all {
+        let by = match query.by {
+            Some(by) => lookups.find(by, &element),
+            None => Some(element.clone()),
+        };
+        let weight = if query.is_alpha {
+            Weight::Text(by)
+        } else {
+            let number = by.map_or(Some(0.0), |text| number(&text));
+            is_wrong |= number.is_none();
+            Weight::Number(number.unwrap_or(0.0))
+        };
+        weighed.push((element, weight));
+    }
+    lookups.end()?;
+    if is_wrong {
+        return Err("ERR One or more scores can't be converted into double".into());
+    }
+    weighed.sort_by(|a, b| order(query, a, b));
+    Ok(weighed.into_iter().map(|(element, _)| element).collect())
+}
+
+fn run(data: &mut Data<'_, '_>, args: ArgsView<'_>, stores: bool, out: &mut Writer<'_>) -> Outcome {
+    let mut query = Query::parse(args, stores)?;
+    let (kind, mut all) = elements(data, args.get(1))?;
+    if kind == Some(ValueKind::Set) && !query.sorts() && query.target.is_some() {
+        // A set has no order that another run would find again.
+        (query.by, query.is_alpha) = (None, true);
+    }
+    if query.sorts() {
+        all = sorted(data, &query, all)?;
+    } else if kind != Some(ValueKind::Set) && query.is_descending {
+        all.reverse();
+    }
+    let chosen = &all[query.range(all.len())];
+    let mut lookups = Lookups { data: &*data, stop: None };
+    let values: Vec<Option<Vec<u8>>> = if query.gets.is_empty() {
+        chosen.iter().map(|element| Some(element.clone())).collect()
+    } else {
+        let pairs = chosen.iter().flat_map(|element| query.gets.iter().map(move |get| (element, get)));
+        pairs.map(|(element, get)| lookups.find(get, element)).collect()
+    };
+    lookups.end()?;
+    let Some(target) = query.target else {
+        let bytes = |value: &Option<Vec<u8>>| value.as_ref().map_or(0, Vec::len) + BULK_OVERHEAD_BYTES;
+        data.admit_reply(values.iter().map(bytes).sum())?;
+        out.array(values.len());
+        values.iter().for_each(|value| out.bulk_or_null(value.as_deref()));
+        return Ok(());
+    };
+    data.access.remove(data.db, target)?;
+    data.access.edit_list(data.db, target, |list: &mut ListEdit<'_>| {
+        values.iter().for_each(|value| list.push_back(value.as_deref().unwrap_or_default()));
+    })??;
+    out.integer(values.len() as i64);
+    Ok(())
+}
+
+pub(crate) fn sort(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    run(data, args, true, out)
+}
+
+pub(crate) fn sort_ro(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    run(data, args, false, out)
+}
