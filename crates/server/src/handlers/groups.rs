@@ -119,7 +119,8 @@ fn tell_again(
             continue;
         };
         write_entry(stream, at, out);
-        let again = Pending { delivered_ms: now_ms, times: pending.times + 1, ..pending.clone() };
+        let again =
+            Pending { delivered_ms: now_ms, times: pending.times.saturating_add(1), ..pending.clone() };
         changes.put_pending(group, *id, &again);
     }
     Ok(own.len())
@@ -326,7 +327,7 @@ pub(crate) fn xclaim(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
             Some(known) if claim.idle_min_ms > 0 && is_young(known) => continue,
             Some(known) => known.times,
         };
-        let times = claim.times.unwrap_or(if claim.only_ids { times } else { times + 1 });
+        let times = claim.times.unwrap_or(if claim.only_ids { times } else { times.saturating_add(1) });
         let pending = Pending { consumer: consumer.to_vec(), delivered_ms: claim.delivered_ms, times };
         changes.put_pending(group_name, id, &pending);
         claimed.push(place);
@@ -408,7 +409,7 @@ pub(crate) fn xautoclaim(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut 
         if idle_min_ms > 0 && now_ms.saturating_sub(known.delivered_ms) < idle_min_ms {
             continue;
         }
-        let times = if only_ids { known.times } else { known.times + 1 };
+        let times = if only_ids { known.times } else { known.times.saturating_add(1) };
         let pending = Pending { consumer: consumer.to_vec(), delivered_ms: now_ms, times };
         changes.put_pending(group, id, &pending);
         claimed.push(place);

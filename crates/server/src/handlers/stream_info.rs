@@ -1,12 +1,14 @@
 //! XINFO: what is known of a stream, its groups and their consumers.
 
+use std::collections::HashMap;
+
 use resp::{ArgsView, Writer};
 
 use super::args::{integer, is, option_value, shown};
 use super::streams::{admit, stream, write_entry, write_id};
 use crate::call::{Data, Failure, Outcome, text};
 use crate::control::Control;
-use crate::stream::{Group, Id, Pending, Stream};
+use crate::stream::{Consumer, Group, Id, Pending, Stream};
 
 /// The stream at argument 2, which must be there.
 fn existing<'a>(data: &'a Data<'_, '_>, args: ArgsView<'_>) -> Result<Stream<'a>, Failure> {
@@ -21,9 +23,11 @@ fn number_or_null(number: Option<i64>, out: &mut Writer<'_>) {
     }
 }
 
-/// What is pending for each consumer of a group.
-fn pending_of(stream: Stream<'_>, group: &[u8], consumer: &[u8]) -> Vec<(Id, Pending)> {
-    stream.pending_from(group, Id::MIN).filter(|(_, pending)| pending.consumer == consumer).collect()
+/// What is pending in a group, by consumer.
+fn by_consumer(pending: &[(Id, Pending)]) -> HashMap<&[u8], Vec<&(Id, Pending)>> {
+    let mut all = HashMap::<&[u8], Vec<&(Id, Pending)>>::new();
+    pending.iter().for_each(|entry| all.entry(&entry.1.consumer).or_default().push(entry));
+    all
 }
 
 pub(crate) fn xinfo_consumers(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -34,8 +38,8 @@ pub(crate) fn xinfo_consumers(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: 
         return Err(format!("NOGROUP No such consumer group '{group}' for key name '{key}'").into());
     }
     let consumers = stream.consumers(group);
-    let mut counts = std::collections::HashMap::<Vec<u8>, i64>::new();
-    stream.pending_from(group, Id::MIN).for_each(|(_, it)| *counts.entry(it.consumer).or_default() += 1);
+    let pending: Vec<(Id, Pending)> = stream.pending_from(group, Id::MIN).collect();
+    let pending = by_consumer(&pending);
     data.admit_reply(consumers.iter().map(|(name, _)| name.len() + 96).sum())?;
     out.array(consumers.len());
     for (name, consumer) in consumers {
@@ -43,7 +47,7 @@ pub(crate) fn xinfo_consumers(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: 
         out.bulk(b"name");
         out.bulk(name);
         out.bulk(b"pending");
-        out.integer(counts.get(name).copied().unwrap_or(0));
+        out.integer(pending.get(name).map_or(0, Vec::len) as i64);
         out.bulk(b"idle");
         out.integer(now_ms.saturating_sub(consumer.seen_ms).cast_signed());
         out.bulk(b"inactive");
@@ -167,18 +171,22 @@ fn write_full(data: &Data<'_, '_>, stream: Stream<'_>, most: usize, out: &mut Wr
             out.integer(it.delivered_ms.cast_signed());
             out.integer(it.times.cast_signed());
         }
-        write_consumers(stream, name, most, out);
+        write_consumers(stream.consumers(name), &by_consumer(&pending), most, out);
         data.admit_reply(out.position() - start)?;
     }
     Ok(())
 }
 
-fn write_consumers(stream: Stream<'_>, group: &[u8], most: usize, out: &mut Writer<'_>) {
-    let consumers = stream.consumers(group);
+fn write_consumers(
+    consumers: Vec<(&[u8], Consumer)>,
+    pending: &HashMap<&[u8], Vec<&(Id, Pending)>>,
+    most: usize,
+    out: &mut Writer<'_>,
+) {
     out.bulk(b"consumers");
     out.array(consumers.len());
     for (name, consumer) in consumers {
-        let pending = pending_of(stream, group, name);
+        let pending = pending.get(name).map_or(&[][..], |own| own);
         out.map(5);
         out.bulk(b"name");
         out.bulk(name);

@@ -192,7 +192,7 @@ pub(crate) fn xadd(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
     }
     let smaller = "ERR The ID specified in XADD is equal or smaller than the target stream top item";
     let id = wanted.settle(meta.last, now_ms).ok_or(smaller)?;
-    (meta.last, meta.added) = (id, meta.added + 1);
+    (meta.last, meta.added) = (id, meta.added.saturating_add(1));
     let (mut changes, trimmed) = (Changes::default(), trim.count(stream, Some(id)));
     changes.put_meta(meta);
     let old = stream.range(Id::MIN, Id::MAX).take(trimmed);

@@ -199,8 +199,8 @@ impl<'a> Stream<'a> {
         let is_whole = meta.max_deleted == Id::MIN || meta.max_deleted < first;
         match () {
             () if id > meta.last || !is_whole => None,
-            () if id < first => Some(meta.added - len),
-            () if id == first => Some(meta.added - len + 1),
+            () if id < first => Some(meta.added.saturating_sub(len)),
+            () if id == first => Some(meta.added.saturating_sub(len).saturating_add(1)),
             () => None,
         }
     }
@@ -209,7 +209,7 @@ impl<'a> Stream<'a> {
     pub(crate) fn read_with(self, group: Group, id: Id) -> Option<u64> {
         let meta = self.meta();
         match group.read {
-            Some(read) if !self.has_gap_behind(id, meta) => Some(read + 1),
+            Some(read) if !self.has_gap_behind(id, meta) => Some(read.saturating_add(1)),
             known if meta.added == 0 => known,
             _ => self.added_up_to(id),
         }

@@ -121,3 +121,62 @@ fn stream_is_copied_dumped_and_restored_with_its_groups() {
         assert_eq!(harness.line(&mut wire, &format!("XINFO STREAM {key} FULL")), full);
     }
 }
+
+/// RESTORE takes any ordered map: counters at their ends, keys and values that are cut short, no counters at all.
+#[test]
+fn stream_that_no_server_would_write_is_read_and_changed_without_harm() {
+    let mut changes = crate::stream::Changes::default();
+    let id = |ms| crate::stream::Id { ms, seq: 0 };
+    let end = crate::stream::Group { last_delivered: id(0), read: Some(u64::MAX - 1) };
+    let pending = crate::stream::Pending { consumer: b"c".to_vec(), delivered_ms: u64::MAX, times: u64::MAX };
+    (1..4).for_each(|ms| changes.put_entry(id(ms), [&b"f"[..], b"v"].into_iter()));
+    changes.put_group(b"g", end);
+    changes.put_pending(b"g", id(1), &pending);
+    for added in [None, Some(0), Some(1), Some(u64::MAX)] {
+        let mut edit = store::OrderedEdit::new(store::Packed::empty(store::Shape::Ordered));
+        changes.iter().for_each(|(key, value)| edit.put(key, value.unwrap_or_default()));
+        for cut in ["e", "e\0\0", "g", "c\0", "c\0\0\0\u{1}g", "p\0\0\0\u{1}g\0", "x"] {
+            edit.put(cut.as_bytes(), b"\0\0\0\x09");
+        }
+        if let Some(added) = added {
+            edit.put(b"m", &[&[0; 32][..], &u64::to_be_bytes(added)].concat());
+        }
+        let bytes = edit.encode();
+        let dump = store::dump(store::Packed::new(store::Shape::Ordered, &bytes));
+        let payload =
+            crate::payload::sealed([&crate::payload::head(store::ValueKind::Stream)[..], &dump].concat());
+        let mut harness = Harness::new();
+        let mut wire = harness.connect();
+        let mut restore = Vec::new();
+        resp::encode_command(&mut restore, &[b"RESTORE", &b"s"[..], b"0", &payload]);
+        assert_eq!(harness.feed(&mut wire, &restore), b"+OK\r\n");
+        for line in [
+            "XLEN s",
+            "XRANGE s - +",
+            "XREVRANGE s + -",
+            "XINFO STREAM s",
+            "XINFO STREAM s FULL COUNT 0",
+            "XINFO GROUPS s",
+            "XINFO CONSUMERS s g",
+            "XPENDING s g",
+            "XPENDING s g - + 10",
+            "XREADGROUP GROUP g c STREAMS s 0",
+            "XREADGROUP GROUP g c COUNT 2 STREAMS s >",
+            "XCLAIM s g d 0 1-0 2-0",
+            "XAUTOCLAIM s g e 0 0",
+            "XACK s g 1-0",
+            "XDEL s 1-0",
+            "XADD s * f v",
+            "XREADGROUP GROUP g c STREAMS s >",
+            "XINFO GROUPS s",
+            "XTRIM s MAXLEN 1",
+            "XGROUP DELCONSUMER s g c",
+            "XGROUP DESTROY s g",
+            "XREAD STREAMS s 0",
+            "DUMP s",
+        ] {
+            let reply = harness.line(&mut wire, line);
+            assert!(!reply.is_empty() && !reply.starts_with('-'), "added {added:?}: {line}: {reply}");
+        }
+    }
+}
