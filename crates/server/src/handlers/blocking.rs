@@ -90,7 +90,7 @@ pub(super) struct CountedKeys {
 
 impl CountedKeys {
     /// Those counted by argument number `counted_at`, with an argument behind them.
-    pub(super) fn parse(args: ArgsView<'_>, counted_at: usize) -> Result<Self, Failure> {
+    fn parse(args: ArgsView<'_>, counted_at: usize) -> Result<Self, Failure> {
         let none = "ERR numkeys should be greater than 0";
         let count = match count(args.get(counted_at), none)? {
             0 => return Err(none.into()),
@@ -104,17 +104,37 @@ impl CountedKeys {
     }
 
     /// The index of the argument behind them.
-    pub(super) fn end(self) -> usize {
+    fn end(self) -> usize {
         self.first + self.count
     }
 
     pub(super) fn all<'a>(self, args: ArgsView<'a>) -> impl Iterator<Item = &'a [u8]> {
         args.iter().skip(self.first).take(self.count)
     }
+}
 
-    /// How many elements to pop: the option COUNT behind the keys and the word that follows them.
-    pub(super) fn pop_count(self, args: ArgsView<'_>) -> Result<usize, Failure> {
-        let at = self.end() + 1;
+/// LMPOP, ZMPOP and those that wait, from their number of keys on.
+pub(super) struct MultiPop<S> {
+    pub(super) keys: CountedKeys,
+    /// Which elements: those of an end, or of a side.
+    pub(super) side: S,
+    pub(super) count: usize,
+}
+
+impl<S> MultiPop<S> {
+    /// Reads the keys, counted by argument number `counted_at`, the word behind them, and the option COUNT.
+    pub(super) fn parse(
+        args: ArgsView<'_>,
+        counted_at: usize,
+        side: fn(&[u8]) -> Result<S, Failure>,
+    ) -> Result<Self, Failure> {
+        let keys = CountedKeys::parse(args, counted_at)?;
+        let side = side(args.try_get(keys.end()).ok_or(text::SYNTAX)?)?;
+        Ok(Self { keys, side, count: Self::pop_count(args, keys.end() + 1)? })
+    }
+
+    /// The option COUNT at argument `at`.
+    fn pop_count(args: ArgsView<'_>, at: usize) -> Result<usize, Failure> {
         let Some(option) = args.try_get(at) else { return Ok(1) };
         if !is(option, "count") {
             return Err(text::SYNTAX.into());

@@ -433,7 +433,8 @@ fn group_of<'a>(data: &'a Data<'_, '_>, args: ArgsView<'_>) -> Result<(Stream<'a
     Ok((stream, stream.group(args.get(3))))
 }
 
-fn no_consumer_group(args: ArgsView<'_>) -> Failure {
+/// As [`no_group`], of XGROUP and XINFO.
+pub(super) fn no_consumer_group(args: ArgsView<'_>) -> Failure {
     let (key, group) = (shown(args.get(2)), shown(args.get(3)));
     format!("NOGROUP No such consumer group '{group}' for key name '{key}'").into()
 }

@@ -4,7 +4,7 @@ use resp::{ArgsView, Writer};
 use store::{ListEdit, Packed, ValueKind};
 
 use super::args::{integer, is, option_value};
-use super::blocking::{CountedKeys, Nothing, first, timeout};
+use super::blocking::{MultiPop, Nothing, first, timeout};
 use super::elements::{read, read_to_change};
 use super::scan::BULK_OVERHEAD_BYTES;
 use crate::call::{Data, Failure, Outcome, text};
@@ -332,41 +332,26 @@ fn carry(
 }
 
 pub(crate) fn lmpop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let pop = MultiPop::parse(args, 1)?;
-    if !pop.run(data, args, out)? {
+    let pop = MultiPop::parse(args, 1, End::parse)?;
+    if !pop_first(data, &pop, args, out)? {
         out.null_array();
     }
     Ok(())
 }
 
-/// LMPOP and BLMPOP from their number of keys on.
-struct MultiPop {
-    keys: CountedKeys,
-    end: End,
-    count: usize,
-}
-
-impl MultiPop {
-    fn parse(args: ArgsView<'_>, counted_at: usize) -> Result<Self, Failure> {
-        let keys = CountedKeys::parse(args, counted_at)?;
-        let end = End::parse(args.try_get(keys.end()).ok_or(text::SYNTAX)?)?;
-        Ok(Self { end, count: keys.pop_count(args)?, keys })
-    }
-
-    /// Pops from the first list with elements; `false`: there is none.
-    fn run(
-        &self,
-        data: &mut Data<'_, '_>,
-        args: ArgsView<'_>,
-        out: &mut Writer<'_>,
-    ) -> Result<bool, Failure> {
-        let Some(key) = first(data, self.keys.all(args), ValueKind::List)? else { return Ok(false) };
-        let taken = take(data, key, self.end, self.count)?;
-        out.array(2);
-        out.bulk(key);
-        write_all(&taken, out);
-        Ok(true)
-    }
+/// Pops from the first list with elements; `false`: there is none.
+fn pop_first(
+    data: &mut Data<'_, '_>,
+    pop: &MultiPop<End>,
+    args: ArgsView<'_>,
+    out: &mut Writer<'_>,
+) -> Result<bool, Failure> {
+    let Some(key) = first(data, pop.keys.all(args), ValueKind::List)? else { return Ok(false) };
+    let taken = take(data, key, pop.side, pop.count)?;
+    out.array(2);
+    out.bulk(key);
+    write_all(&taken, out);
+    Ok(true)
 }
 
 pub(crate) fn blpop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -392,9 +377,9 @@ fn block_and_pop(data: &mut Data<'_, '_>, args: ArgsView<'_>, end: End, out: &mu
 }
 
 pub(crate) fn blmpop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let pop = MultiPop::parse(args, 2)?;
+    let pop = MultiPop::parse(args, 2, End::parse)?;
     let timeout = timeout(args.get(1))?;
-    if pop.run(data, args, out)? { Ok(()) } else { data.wait(timeout, Nothing::Array, out) }
+    if pop_first(data, &pop, args, out)? { Ok(()) } else { data.wait(timeout, Nothing::Array, out) }
 }
 
 pub(crate) fn blmove(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {

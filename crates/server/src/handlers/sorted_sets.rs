@@ -4,7 +4,7 @@ use resp::{ArgsView, Writer};
 use store::{Packed, ValueKind, score_of};
 
 use super::args::{count, integer, is};
-use super::blocking::{CountedKeys, Nothing, first, timeout};
+use super::blocking::{MultiPop, Nothing, first, timeout};
 use super::elements::{Chosen, Scan, admit_count, delete_all, read, read_to_change, scan_reply};
 use super::scan::BULK_OVERHEAD_BYTES;
 use crate::call::{Data, Failure, Outcome, text};
@@ -330,48 +330,33 @@ fn pop(data: &mut Data<'_, '_>, args: ArgsView<'_>, side: Side, out: &mut Writer
     write_kept(data, &taken, told, out)
 }
 
-/// ZMPOP and BZMPOP from their number of keys on.
-struct MultiPop {
-    keys: CountedKeys,
-    side: Side,
-    count: usize,
-}
-
-impl MultiPop {
-    fn parse(args: ArgsView<'_>, counted_at: usize) -> Result<Self, Failure> {
-        let keys = CountedKeys::parse(args, counted_at)?;
-        let side = Side::parse(args.try_get(keys.end()).ok_or(text::SYNTAX)?)?;
-        Ok(Self { side, count: keys.pop_count(args)?, keys })
-    }
-
-    /// Pops from the first sorted set with members; `false`: there is none.
-    fn run(
-        &self,
-        data: &mut Data<'_, '_>,
-        args: ArgsView<'_>,
-        out: &mut Writer<'_>,
-    ) -> Result<bool, Failure> {
-        let Some(key) = first(data, self.keys.all(args), SORTED_SET)? else { return Ok(false) };
-        let taken = take(data, key, self.side, self.count)?;
-        out.array(2);
-        out.bulk(key);
-        write_kept(data, &taken, Told::Pairs, out)?;
-        Ok(true)
-    }
+/// Pops from the first sorted set with members; `false`: there is none.
+fn pop_first(
+    data: &mut Data<'_, '_>,
+    pop: &MultiPop<Side>,
+    args: ArgsView<'_>,
+    out: &mut Writer<'_>,
+) -> Result<bool, Failure> {
+    let Some(key) = first(data, pop.keys.all(args), SORTED_SET)? else { return Ok(false) };
+    let taken = take(data, key, pop.side, pop.count)?;
+    out.array(2);
+    out.bulk(key);
+    write_kept(data, &taken, Told::Pairs, out)?;
+    Ok(true)
 }
 
 pub(crate) fn zmpop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let pop = MultiPop::parse(args, 1)?;
-    if !pop.run(data, args, out)? {
+    let pop = MultiPop::parse(args, 1, Side::parse)?;
+    if !pop_first(data, &pop, args, out)? {
         out.null_array();
     }
     Ok(())
 }
 
 pub(crate) fn bzmpop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let pop = MultiPop::parse(args, 2)?;
+    let pop = MultiPop::parse(args, 2, Side::parse)?;
     let timeout = timeout(args.get(1))?;
-    if pop.run(data, args, out)? { Ok(()) } else { data.wait(timeout, Nothing::Array, out) }
+    if pop_first(data, &pop, args, out)? { Ok(()) } else { data.wait(timeout, Nothing::Array, out) }
 }
 
 pub(crate) fn bzpopmin(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use resp::{ArgsView, Writer};
 
-use super::args::{integer, is, option_value, shown};
+use super::args::{integer, is, option_value};
+use super::groups::no_consumer_group;
 use super::streams::{admit, stream, write_entry, write_id};
 use crate::call::{Data, Failure, Outcome, text};
 use crate::control::Control;
@@ -34,8 +35,7 @@ pub(crate) fn xinfo_consumers(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: 
     let now_ms = data.now.unix().0;
     let (stream, group) = (existing(data, args)?, args.get(3));
     if stream.group(group).is_none() {
-        let (key, group) = (shown(args.get(2)), shown(group));
-        return Err(format!("NOGROUP No such consumer group '{group}' for key name '{key}'").into());
+        return Err(no_consumer_group(args));
     }
     let consumers = stream.consumers(group);
     let pending: Vec<(Id, Pending)> = stream.pending_from(group, Id::MIN).collect();
