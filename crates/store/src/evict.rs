@@ -44,7 +44,7 @@ use policy::{Eviction, Tracking};
 enum Outcome {
     /// A key went.
     Went,
-    /// Those that were found are held, have changed, or cannot go now.
+    /// Those that were found are held, have changed, cannot go now, or are gone and on their way to the disk.
     Stayed,
     /// No key may go.
     NoVictim,
@@ -77,6 +77,8 @@ struct Sample<'a> {
     best: Option<Best>,
     /// Keys that were looked at.
     seen: usize,
+    /// Some of them are gone already: their removals are on their way to the disk.
+    has_leaving: bool,
     /// Entries of expiries without a slot: a restart leaves some.
     stale: Vec<(Keyspace, ExpiryEntry)>,
 }
@@ -201,22 +203,32 @@ impl Store {
 
     fn evict_one(&self, policy: Eviction) -> Outcome {
         for _ in 0..TRIES_MAX {
-            let Some(victim) = self.victim(policy) else { return Outcome::NoVictim };
-            if self.evict(policy, &victim) {
-                return Outcome::Went;
+            match self.victim(policy) {
+                Ok(victim) if self.evict(policy, &victim) => return Outcome::Went,
+                Err(Outcome::NoVictim) => return Outcome::NoVictim,
+                Ok(_) | Err(_) => {}
             }
         }
         Outcome::Stayed
     }
 
-    fn victim(&self, policy: Eviction) -> Option<Victim> {
+    /// The best of a sample, or why there is none.
+    fn victim(&self, policy: Eviction) -> Result<Victim, Outcome> {
         let (dice, moment) = (self.random(), self.now());
-        let (mut victim, mut seen): (Option<Victim>, _) = (None, 0);
+        let (mut victim, mut seen, mut has_leaving): (Option<Victim>, _, _) = (None, 0, false);
         for number in (0..STRIPES).map(|n| (dice as usize + n) % STRIPES) {
             let mut stripe = self.index.lock(number);
             let rank = victim.as_ref().map(|victim| victim.rank);
-            let mut sample =
-                Sample { stripe: &stripe, number, moment, rank, best: None, seen, stale: vec![] };
+            let mut sample = Sample {
+                stripe: &stripe,
+                number,
+                moment,
+                rank,
+                best: None,
+                seen,
+                has_leaving,
+                stale: vec![],
+            };
             for (keyspace, space) in stripe.spaces() {
                 if is_own(keyspace) || !self.index.lives(keyspace) {
                     continue;
@@ -227,7 +239,7 @@ impl Store {
                     _ => sample.any(keyspace, space, dice),
                 }
             }
-            seen = sample.seen;
+            (seen, has_leaving) = (sample.seen, sample.has_leaving);
             let stale = std::mem::take(&mut sample.stale);
             victim = sample.victim().or(victim);
             stale.into_iter().for_each(|(keyspace, entry)| stripe.drop_stale(keyspace, entry));
@@ -235,7 +247,7 @@ impl Store {
                 break;
             }
         }
-        victim
+        victim.ok_or(if has_leaving { Outcome::Stayed } else { Outcome::NoVictim })
     }
 
     /// Whether the victim went.
@@ -373,7 +385,9 @@ impl Sample<'_> {
         let Best { keyspace, hash, spot, .. } = offered;
         let is_removed = || space.table.word(spot).object().is_some_and(|it| it.kind() == record::REMOVED);
         let is_held = || self.stripe.locks.as_ref().is_some_and(|locks| locks.has_slot(keyspace, hash));
-        if !is_held() && !is_removed() {
+        if is_removed() {
+            self.has_leaving = true;
+        } else if !is_held() {
             (self.rank, self.best) = (Some(rank), Some(offered));
         }
     }

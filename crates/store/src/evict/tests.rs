@@ -398,3 +398,27 @@ fn growth_is_refused_at_the_limit_of_the_disk_when_no_key_may_go() {
     bench.put("more").expect("one may go now");
     assert_eq!((bench.store.evicted_keys(), bench.is_there("stays7")), (1, false));
 }
+
+/// A sample that met only keys whose removals were on their way to the disk was taken for a store of which no key may go, and a writer was
+/// refused where it had only to wait.
+#[test]
+fn writers_wait_while_removals_are_on_their_way_to_the_disk() {
+    let bench = LogBench::new(Eviction::AllKeysLru);
+    let names: Vec<String> = (0..3_000).map(|i| format!("k{i}")).collect();
+    names.iter().for_each(|name| bench.put(name).expect("there is room"));
+    while bench.store.drive() {}
+    for name in &names[1..] {
+        let keys = [KeyRef { db: 0, key: name.as_bytes() }];
+        let prepared = bench.prepare(&keys);
+        let mut access = bench.store.access(Scope::Keys(&keys), &prepared, 0).expect("room");
+        assert!(access.remove(0, name.as_bytes()).expect("it was prepared"));
+        access.commit().expect("room");
+    }
+    bench.store.set_disk_limit(1);
+    bench.store.evict_some(1);
+    let admitted = bench.store.admit_to_disk();
+    assert!(
+        matches!(admitted, Err(Stop::Busy)),
+        "one key is left, beside thousands that are going: {admitted:?}"
+    );
+}
