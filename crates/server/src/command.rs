@@ -110,7 +110,7 @@ pub struct KeySpec {
     pub step: u8,
     /// What is done with the key, by spaces.
     pub flags: &'static str,
-    /// The argument at `first` says how many keys follow it; `last` and `step` count for nothing.
+    /// The argument at `first` says how many keys follow it; `last` counts for nothing.
     pub is_counted: bool,
     /// The word behind which the keys are, looked for from `first` on; empty if `first` is where they are.
     pub keyword: &'static str,
@@ -130,8 +130,13 @@ impl KeySpec {
         if self.is_counted {
             // one that is no number, or too large, is refused before anything is looked up
             let keys = args.try_get(self.first.into()).and_then(resp::parse_i64).unwrap_or(0);
-            let keys = if keys > count - first - 1 { 0 } else { keys.max(0) };
-            return (usize::from(self.first) + 1, first + keys);
+            let step = i64::from(self.step);
+            let fits = keys.checked_mul(step).is_some_and(|wanted| wanted < count - first);
+            let keys = if fits { keys.max(0) } else { 0 };
+            return (
+                usize::from(self.first) + 1,
+                if keys > 0 { first + 1 + (keys - 1) * step } else { first },
+            );
         }
         let first = match self.keyword {
             "" => first,
@@ -152,6 +157,11 @@ impl KeySpec {
 /// The keys behind the argument at `first`, which says how many they are.
 pub(crate) const fn counted_keys(first: u8, flags: &'static str) -> KeySpec {
     KeySpec { is_counted: true, ..keys(first, 0, 1, flags) }
+}
+
+/// The same, with a value behind each key.
+pub(crate) const fn counted_pairs(first: u8, flags: &'static str) -> KeySpec {
+    KeySpec { is_counted: true, ..keys(first, 0, 2, flags) }
 }
 
 /// The keys behind the word `keyword`, which is looked for from `first` on; with `limit` 2 the first half of what is there.

@@ -17,6 +17,16 @@ pub(crate) fn sum(a: &[u8], b: &[u8]) -> Option<Option<String>> {
     Some(sum.is_finite().then(|| trimmed(format!("{sum:.DECIMALS$}"))))
 }
 
+/// `a - b` in the same way.
+pub(crate) fn difference(a: &[u8], b: &[u8]) -> Option<Option<String>> {
+    let opposite = match b {
+        [b'-', rest @ ..] => [b"+", rest].concat(),
+        [b'+', rest @ ..] => [b"-", rest].concat(),
+        _ => [b"-", b].concat(),
+    };
+    sum(a, &opposite)
+}
+
 /// A number as `strtod` reads it, infinities included; `None` for all else.
 pub(crate) fn parse(text: &[u8]) -> Option<f64> {
     float(text)

@@ -15,13 +15,13 @@ pub(crate) fn is_of_redis(name: &[u8]) -> bool {
 /// By group.
 const COMMANDS: &[&str] = &[
     // strings and bits
-    "pfdebug pfselftest digest delex msetex",
+    "pfdebug pfselftest",
     // hashes
-    "hexpire hexpireat hexpiretime hgetdel hgetex hpersist hpexpire hpexpireat hpexpiretime hpttl hsetex httl",
+    "hexpire hexpireat hexpiretime hgetex hpersist hpexpire hpexpireat hpexpiretime hpttl hsetex httl",
     // geography
     "geoadd geodist geohash geopos georadius georadius_ro georadiusbymember georadiusbymember_ro geosearch geosearchstore",
     // streams
-    "xackdel xcfgset xdelex",
+    "xackdel xcfgset xdelex xnack",
     // vector sets
     "vadd vcard vdim vemb vgetattr vinfo vismember vlinks vrandmember vrange vrem vsetattr vsim",
     // messages

@@ -36,6 +36,9 @@ const LISTED: &[(&str, &str)] = &[
     ("zrevrank arity", "WITHSCORE is newer"),
     ("zrevrank history", "WITHSCORE is newer"),
     ("pfcount key specs", "without the note in it: no client reads that"),
+    ("hscan arguments", "NOVALUES is newer"),
+    ("set arguments", "IFEQ and its like are newer"),
+    ("set history", "IFEQ and its like are newer"),
     ("set key specs", "without the note in it: no client reads that"),
 ];
 

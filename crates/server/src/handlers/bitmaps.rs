@@ -171,6 +171,14 @@ enum Operation {
     Or,
     Xor,
     Not,
+    /// In the first, in none of the others.
+    Diff,
+    /// In one of the others at least, not in the first.
+    Diff1,
+    /// In the first, and in one of the others at least.
+    AndOr,
+    /// In one of them and no other.
+    One,
 }
 
 impl Operation {
@@ -180,21 +188,62 @@ impl Operation {
             _ if is(arg, "or") => Ok(Self::Or),
             _ if is(arg, "xor") => Ok(Self::Xor),
             _ if is(arg, "not") => Ok(Self::Not),
+            _ if is(arg, "diff") => Ok(Self::Diff),
+            _ if is(arg, "diff1") => Ok(Self::Diff1),
+            _ if is(arg, "andor") => Ok(Self::AndOr),
+            _ if is(arg, "one") => Ok(Self::One),
             _ => Err(text::SYNTAX.into()),
         }
     }
 
-    /// Lets `sum` become what it and `other`, which is as long at most and zero beyond, come to.
-    fn apply(self, sum: &mut [u8], other: &[u8]) {
+    /// Refuses a number of sources that it does not take.
+    fn check(self, sources: usize) -> Outcome {
+        let name = match self {
+            Self::Not if sources != 1 => {
+                return Err("ERR BITOP NOT must be called with a single source key.".into());
+            }
+            Self::Diff if sources < 2 => "DIFF",
+            Self::Diff1 if sources < 2 => "DIFF1",
+            Self::AndOr if sources < 2 => "ANDOR",
+            _ => return Ok(()),
+        };
+        Err(format!("ERR BITOP {name} must be called with at least two source keys.").into())
+    }
+
+    /// Lets `sum` become what it and `other`, which is as long at most and zero beyond, come to. Of those that cannot be made in one
+    /// go `more` keeps the rest: bits of the others, or with [`Self::One`] those that were met twice.
+    fn apply(self, sum: &mut [u8], more: &mut Vec<u8>, other: &[u8]) {
+        more.resize(if self.keeps_more() { sum.len() } else { 0 }, 0);
         let pairs = sum.iter_mut().zip(other);
         match self {
+            Self::Diff | Self::Diff1 | Self::AndOr => more.iter_mut().zip(other).for_each(|(a, b)| *a |= b),
+            Self::One => pairs.zip(more).for_each(|((once, b), twice)| {
+                *twice |= *once & b;
+                *once ^= b;
+            }),
             Self::And => {
                 pairs.for_each(|(a, b)| *a &= b);
                 sum[other.len()..].fill(0);
             }
             Self::Or => pairs.for_each(|(a, b)| *a |= b),
             Self::Xor => pairs.for_each(|(a, b)| *a ^= b),
+            Self::Not => {}
+        }
+    }
+
+    fn keeps_more(self) -> bool {
+        matches!(self, Self::Diff | Self::Diff1 | Self::AndOr | Self::One)
+    }
+
+    /// Makes the result of what [`Self::apply`] has left.
+    fn finish(self, sum: &mut [u8], more: &[u8]) {
+        let pairs = sum.iter_mut().zip(more);
+        match self {
             Self::Not => sum.iter_mut().for_each(|a| *a = !*a),
+            Self::Diff | Self::One => pairs.for_each(|(a, b)| *a &= !b),
+            Self::Diff1 => pairs.for_each(|(a, b)| *a = !*a & b),
+            Self::AndOr => pairs.for_each(|(a, b)| *a &= b),
+            Self::And | Self::Or | Self::Xor => {}
         }
     }
 }
@@ -202,10 +251,8 @@ impl Operation {
 /// The longest value first: nothing grows on the way. Of a long transaction only one key is at hand at a time.
 pub(crate) fn bitop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let operation = Operation::parse(args.get(1))?;
-    if operation == Operation::Not && args.len() != 4 {
-        return Err("ERR BITOP NOT must be called with a single source key.".into());
-    }
-    let (mut sum, mut is_first) = (Vec::new(), true);
+    operation.check(args.len() - 3)?;
+    let (mut sum, mut more, mut is_first) = (Vec::new(), Vec::new(), true);
     for key in args.iter().skip(3) {
         data.turn_to_key(key);
         let found = string(data, key)?;
@@ -214,13 +261,11 @@ pub(crate) fn bitop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
             sum.extend_from_slice(value);
         } else {
             sum.resize(sum.len().max(value.len()), 0);
-            operation.apply(&mut sum, value);
+            operation.apply(&mut sum, &mut more, value);
         }
         is_first = false;
     }
-    if operation == Operation::Not {
-        operation.apply(&mut sum, &[]);
-    }
+    operation.finish(&mut sum, &more);
     let (target, len) = (args.get(2), sum.len());
     data.turn_to_key(target);
     if sum.is_empty() {

@@ -110,7 +110,7 @@ fn write_spec(spec: &KeySpec, out: &mut Writer<'_>) {
         out.bulk(b"keynum");
         out.bulk(b"spec");
         out.map(3);
-        for (name, number) in [(&b"keynumidx"[..], 0), (b"firstkey", 1), (b"keystep", 1)] {
+        for (name, number) in [(&b"keynumidx"[..], 0), (b"firstkey", 1), (b"keystep", spec.step.into())] {
             out.bulk(name);
             out.integer(number);
         }

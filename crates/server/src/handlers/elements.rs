@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use resp::{ArgsView, Writer};
 use store::{Form, Packed, Shape, ValueKind, score_of};
 
-use super::scan::{BULK_OVERHEAD_BYTES, Options, cursor};
+use super::scan::{BULK_OVERHEAD_BYTES, More, Options, cursor};
 use crate::call::{Data, Failure, Outcome};
 
 /// The collection at `key` for a command that reads it, and counts as a hit or a miss; empty when it is absent.
@@ -129,7 +129,8 @@ impl<'a> Scan<'a> {
             write_step(0, &[], out);
             return Ok(None);
         }
-        Ok(Some(Self { from, options: Options::parse(args, 3, false)? }))
+        let more = if kind == ValueKind::Hash { More::NoValues } else { More::None };
+        Ok(Some(Self { from, options: Options::parse(args, 3, more)? }))
     }
 }
 
@@ -150,6 +151,7 @@ pub(crate) fn scan_reply(
         if scan.options.pattern.as_ref().is_none_or(|pattern| pattern.matches(key, &mut steps)) {
             items.push(key.into());
             match packed.shape() {
+                Shape::Map if scan.options.without_values => {}
                 Shape::Map => items.push(value.into()),
                 Shape::Scored => items.push(resp::double_text(score_of(value)).into_bytes().into()),
                 Shape::Set | Shape::List | Shape::Ordered => {}

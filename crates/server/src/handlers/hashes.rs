@@ -117,6 +117,41 @@ pub(crate) fn hdel(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
     Ok(())
 }
 
+/// The fields behind the word FIELDS at argument `at` and their number, which nothing follows.
+fn fields_at(args: ArgsView<'_>, at: usize) -> Result<impl Iterator<Item = &[u8]> + Clone, Failure> {
+    if !args.try_get(at).is_some_and(|word| is(word, "fields")) {
+        return Err("ERR Mandatory argument FIELDS is missing or not at the right position".into());
+    }
+    let positive = "ERR Number of fields must be a positive integer";
+    let count = args.try_get(at + 1).ok_or(text::SYNTAX)?;
+    let count = super::args::count(count, positive)?;
+    if count == 0 {
+        return Err(positive.into());
+    }
+    if count != args.len() - at - 2 {
+        return Err("ERR The `numfields` parameter must match the number of arguments".into());
+    }
+    Ok((at + 2..args.len()).map(move |at| args.get(at)))
+}
+
+pub(crate) fn hgetdel(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let fields = fields_at(args, 2)?;
+    let hash = read_to_change(data, args.get(1), ValueKind::Hash)?;
+    let values: Vec<_> = fields.clone().map(|field| value_of(data, hash, field)).collect();
+    data.admit_reply(values.iter().flatten().map(|value| value.len()).sum())?;
+    out.array(values.len());
+    let mut told = std::collections::HashSet::new();
+    for (field, value) in fields.clone().zip(values) {
+        // a field that is named twice is gone the second time
+        out.bulk_or_null(value.filter(|_| told.insert(field)));
+    }
+    let tags: Vec<u16> = fields.clone().map(|field| data.access.tag(field)).collect();
+    data.access.edit(data.db, args.get(1), ValueKind::Hash, |hash| {
+        fields.zip(tags).for_each(|(field, tag)| _ = hash.delete(tag, field));
+    })??;
+    Ok(())
+}
+
 pub(crate) fn hincrby(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let (field, by) = (args.get(2), integer(args.get(3))?);
     let hash = read_to_change(data, args.get(1), ValueKind::Hash)?;

@@ -11,13 +11,13 @@ use crate::call::{Data, Failure, Outcome, text};
 
 /// An end of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+pub(super) enum End {
     Left,
     Right,
 }
 
 impl End {
-    fn parse(arg: &[u8]) -> Result<Self, Failure> {
+    pub(super) fn parse(arg: &[u8]) -> Result<Self, Failure> {
         match arg {
             _ if is(arg, "left") => Ok(Self::Left),
             _ if is(arg, "right") => Ok(Self::Right),
@@ -25,7 +25,7 @@ impl End {
         }
     }
 
-    fn push(self, list: &mut ListEdit<'_>, value: &[u8]) {
+    pub(super) fn push(self, list: &mut ListEdit<'_>, value: &[u8]) {
         match self {
             Self::Left => list.push_front(value),
             Self::Right => list.push_back(value),
@@ -117,7 +117,7 @@ fn take(data: &mut Data<'_, '_>, key: &[u8], end: End, count: usize) -> Result<V
     Ok(taken)
 }
 
-fn write_all(values: &[Vec<u8>], out: &mut Writer<'_>) {
+pub(super) fn write_all(values: &[Vec<u8>], out: &mut Writer<'_>) {
     out.array(values.len());
     values.iter().for_each(|value| out.bulk(value));
 }

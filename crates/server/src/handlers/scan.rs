@@ -13,17 +13,33 @@ pub(super) struct Options<'a> {
     kind: Option<&'a [u8]>,
     /// Slots or elements of one step, [`SCAN_BUDGET_MAX`] at most.
     pub(super) count: usize,
+    pub(super) without_values: bool,
+}
+
+/// Options that some of these commands have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum More {
+    None,
+    /// TYPE.
+    Type,
+    /// NOVALUES.
+    NoValues,
 }
 
 impl<'a> Options<'a> {
-    /// Those from argument `index` on; TYPE is one of them where `has_type`.
-    pub(super) fn parse(args: ArgsView<'a>, mut index: usize, has_type: bool) -> Result<Self, Failure> {
-        let mut options = Options { pattern: None, kind: None, count: 10 };
+    /// Those from argument `index` on.
+    pub(super) fn parse(args: ArgsView<'a>, mut index: usize, more: More) -> Result<Self, Failure> {
+        let mut options = Options { pattern: None, kind: None, count: 10, without_values: false };
         while let Some(arg) = args.try_get(index) {
+            if more == More::NoValues && is(arg, "novalues") {
+                options.without_values = true;
+                index += 1;
+                continue;
+            }
             let value = option_value(args, index)?;
             if is(arg, "match") {
                 options.pattern = if value == b"*" { None } else { Some(pattern(value, false)?) };
-            } else if has_type && is(arg, "type") {
+            } else if more == More::Type && is(arg, "type") {
                 options.kind = Some(value);
             } else if is(arg, "count") {
                 let count = integer(value)?;
@@ -55,7 +71,7 @@ pub(super) fn cursor(arg: &[u8]) -> Result<u64, Failure> {
 
 pub(crate) fn scan(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let from = cursor(args.get(1))?;
-    let options = Options::parse(args, 2, true)?;
+    let options = Options::parse(args, 2, More::Type)?;
     let mut keys: Vec<Vec<u8>> = Vec::new();
     let next = data.access.scan_weighed(data.db, from, options.count, &mut |key, meta| {
         let mut steps = 0;

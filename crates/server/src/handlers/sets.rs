@@ -11,6 +11,7 @@ use super::args::{count as count_of, integer, is, option_value};
 use super::elements::{Chosen, Scan, delete_all, read, read_to_change, scan_reply};
 use super::scan::BULK_OVERHEAD_BYTES;
 use crate::call::{Data, Failure, Outcome, text};
+use crate::hyperloglog::{Sketch, estimate, registers};
 
 pub(crate) fn sadd(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let tags: Vec<u16> = args.iter().skip(2).map(|member| data.access.tag(member)).collect();
@@ -192,28 +193,77 @@ fn store(data: &mut Data<'_, '_>, args: ArgsView<'_>, operation: Operation, out:
     Ok(())
 }
 
-pub(crate) fn sintercard(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let invalid = || Failure::from("ERR numkeys should be greater than 0");
-    let count = integer(args.get(1)).map_err(|_| invalid())?;
-    let count = usize::try_from(count).ok().filter(|count| *count > 0).ok_or_else(invalid)?;
-    if count > args.len() - 2 {
-        return Err("ERR Number of keys can't be greater than number of args".into());
-    }
-    let (mut limit, mut index) = (0, 2 + count);
-    while let Some(option) = args.try_get(index) {
-        if !is(option, "limit") {
-            return Err(text::SYNTAX.into());
+/// SINTERCARD and its like: sets that are counted, and how many members are counted at most.
+struct Counted<'a> {
+    keys: Vec<&'a [u8]>,
+    most: usize,
+    is_approximate: bool,
+}
+
+impl<'a> Counted<'a> {
+    fn parse(args: ArgsView<'a>, may_approximate: bool) -> Result<Self, Failure> {
+        let invalid = || Failure::from("ERR numkeys should be greater than 0");
+        let count = integer(args.get(1)).map_err(|_| invalid())?;
+        let count = usize::try_from(count).ok().filter(|count| *count > 0).ok_or_else(invalid)?;
+        if count > args.len() - 2 {
+            return Err("ERR Number of keys can't be greater than number of args".into());
         }
-        let negative = "ERR LIMIT can't be negative";
-        let value = integer(option_value(args, index)?).map_err(|_| Failure::from(negative))?;
-        limit = usize::try_from(value).map_err(|_| Failure::from(negative))?;
-        index += 2;
+        let (mut limit, mut is_approximate, mut index) = (0, false, 2 + count);
+        while let Some(option) = args.try_get(index) {
+            if may_approximate && is(option, "approx") {
+                is_approximate = true;
+                index += 1;
+                continue;
+            }
+            if !is(option, "limit") {
+                return Err(text::SYNTAX.into());
+            }
+            let negative = "ERR LIMIT can't be negative";
+            let value = integer(option_value(args, index)?).map_err(|_| Failure::from(negative))?;
+            limit = usize::try_from(value).map_err(|_| Failure::from(negative))?;
+            index += 2;
+        }
+        let keys = args.iter().skip(2).take(count).collect();
+        Ok(Self { keys, most: if limit == 0 { usize::MAX } else { limit }, is_approximate })
     }
-    let keys: Vec<&[u8]> = args.iter().skip(2).take(count).collect();
-    let most = if limit == 0 { usize::MAX } else { limit };
-    let members = combine(data, &keys, Operation::Intersection, most)?;
-    out.integer(members.len() as i64);
+
+    fn count(&self, data: &mut Data<'_, '_>, operation: Operation) -> Result<usize, Failure> {
+        let count = match self.is_approximate {
+            true => estimated_union(data, &self.keys)?,
+            false => combine(data, &self.keys, operation, self.most)?.len(),
+        };
+        Ok(count.min(self.most))
+    }
+}
+
+pub(crate) fn sintercard(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let count = Counted::parse(args, false)?.count(data, Operation::Intersection)?;
+    out.integer(count as i64);
     Ok(())
+}
+
+pub(crate) fn sunioncard(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let count = Counted::parse(args, true)?.count(data, Operation::Union)?;
+    out.integer(count as i64);
+    Ok(())
+}
+
+pub(crate) fn sdiffcard(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let count = Counted::parse(args, false)?.count(data, Operation::Difference)?;
+    out.integer(count as i64);
+    Ok(())
+}
+
+/// About how many members the union has, without making it.
+fn estimated_union(data: &mut Data<'_, '_>, keys: &[&[u8]]) -> Result<usize, Failure> {
+    let mut sketch = Sketch::new();
+    for key in keys {
+        data.turn_to_key(key);
+        for (member, _) in read(data, key, ValueKind::Set)?.iter() {
+            sketch.add(member)?;
+        }
+    }
+    Ok(estimate(&registers(&sketch.into_bytes())?) as usize)
 }
 
 /// Makes one set of those at `keys`, `most` members of it. Every key is looked at, for its type.

@@ -4,13 +4,13 @@ use resp::{ArgsView, Writer};
 use store::{Deadline, Value};
 
 use super::args::{Unit, expiry, is, string};
+use super::conditions::Condition;
 use crate::call::{Data, Failure, Keys, Outcome, text};
 
 /// Options of SET.
 #[derive(Debug, Default)]
 struct SetOptions<'a> {
-    only_new: bool,
-    only_old: bool,
+    only_if: Option<Condition<'a>>,
     get: bool,
     keep_ttl: bool,
     expiry: Option<(Unit, &'a [u8])>,
@@ -21,10 +21,11 @@ impl<'a> SetOptions<'a> {
         let mut options = SetOptions::default();
         let mut index = 3;
         while let Some(arg) = args.try_get(index) {
-            if is(arg, "nx") && !options.only_old {
-                options.only_new = true;
-            } else if is(arg, "xx") && !options.only_new {
-                options.only_old = true;
+            if let Some((condition, words)) = Condition::of_set(args, index)
+                && options.only_if.is_none_or(|former| former == condition && words == 1)
+            {
+                options.only_if = Some(condition);
+                index += words - 1;
             } else if is(arg, "get") {
                 options.get = true;
             } else if is(arg, "keepttl") && options.expiry.is_none() {
@@ -61,23 +62,30 @@ pub(crate) fn set(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<
         Some((unit, time)) => Some(expiry(time, unit, data.now, "set")?),
         None => None,
     };
-    let mut found = None;
-    if options.get {
-        let former = string(data, key)?;
-        data.value(former, out);
-        found = Some(former.map(|former| former.expiry));
-    } else if options.only_new || options.only_old || options.keep_ttl {
-        found = Some(data.access.meta(data.db, key)?.map(|meta| meta.expiry));
+    if let Some(condition) = options.only_if {
+        condition.check()?;
     }
-    let exists = found.is_some_and(|found| found.is_some());
-    if (options.only_new && exists) || (options.only_old && !exists) {
+    let (mut found, mut holds) = (None, true);
+    if options.get || options.only_if.is_some_and(Condition::reads) {
+        let former = string(data, key)?;
+        if options.get {
+            data.value(former, out);
+        }
+        holds = options.only_if.is_none_or(|condition| condition.holds(former.map(|former| former.value)));
+        found = former.and_then(|former| former.expiry);
+    } else if options.only_if.is_some() || options.keep_ttl {
+        let meta = data.access.meta(data.db, key)?;
+        holds = options.only_if.is_none_or(|condition| condition.holds(meta.map(|_| &[][..])));
+        found = meta.and_then(|meta| meta.expiry);
+    }
+    if !holds {
         if !options.get {
             out.null();
         }
         return Ok(());
     }
     if options.keep_ttl {
-        expires = found.flatten().flatten();
+        expires = found;
     }
     put(data, key, value, expires)?;
     if !options.get {
@@ -233,6 +241,70 @@ pub(crate) fn msetnx(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
         }
     }
     put_pairs(data, args, &pairs);
+    out.integer(1);
+    Ok(())
+}
+
+/// What MSETEX asks for behind its pairs.
+struct PairOptions<'a> {
+    only_if: Option<Condition<'a>>,
+    keep_ttl: bool,
+    expiry: Option<(Unit, &'a [u8])>,
+}
+
+impl<'a> PairOptions<'a> {
+    fn parse(args: ArgsView<'a>, mut index: usize) -> Result<Self, Failure> {
+        let mut options = Self { only_if: None, keep_ttl: false, expiry: None };
+        while let Some(arg) = args.try_get(index) {
+            let is_timed = options.keep_ttl || options.expiry.is_some();
+            if let Some(condition) = Condition::of_presence(arg).filter(|_| options.only_if.is_none()) {
+                options.only_if = Some(condition);
+            } else if is(arg, "keepttl") && !is_timed {
+                options.keep_ttl = true;
+            } else if let (Some(unit), Some(time), false) = (Unit::of(arg), args.try_get(index + 1), is_timed)
+            {
+                options.expiry = Some((unit, time));
+                index += 1;
+            } else {
+                return Err(text::SYNTAX.into());
+            }
+            index += 1;
+        }
+        Ok(options)
+    }
+}
+
+pub(crate) fn msetex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let invalid = "ERR invalid numkeys value";
+    let count = super::args::count(args.get(1), invalid)?;
+    let end = count.checked_mul(2).and_then(|words| words.checked_add(2)).ok_or(invalid)?;
+    if count == 0 {
+        return Err(invalid.into());
+    }
+    if end > args.len() {
+        return Err("ERR wrong number of key-value pairs".into());
+    }
+    let options = PairOptions::parse(args, end)?;
+    let expires = match options.expiry {
+        Some((unit, time)) => Some(expiry(time, unit, data.now, "msetex")?),
+        None => None,
+    };
+    for at in (2..end).step_by(2) {
+        let Some(condition) = options.only_if else { break };
+        data.turn_to_key(args.get(at));
+        let there = data.access.meta(data.db, args.get(at))?;
+        if !condition.holds(there.map(|_| &[][..])) {
+            out.integer(0);
+            return Ok(());
+        }
+    }
+    for at in (2..end).step_by(2) {
+        let key = args.get(at);
+        data.turn_to_key(key);
+        let kept =
+            if options.keep_ttl { data.access.meta(data.db, key)?.and_then(|it| it.expiry) } else { None };
+        put(data, key, data.copies.value(args, at + 1), expires.or(kept))?;
+    }
     out.integer(1);
     Ok(())
 }

@@ -25,6 +25,10 @@ pub(crate) const ROWS: &[Row] = rows! {
         "read hash slow", "nondeterministic_output_order", "hash", "2.0.0", "O(N) where N is the size of the hash.",
         "Get all the fields and values in a hash",
         args "key:key0";
+    "hgetdel", -5, [WRITE FAST], [keys(1, 0, 1, "RW access delete")], Handler::Data(hashes::hgetdel),
+        "write hash fast", "", "hash", "8.0.0", "O(N) where N is the number of fields",
+        "Get the values of fields and delete them",
+        args "key:key0 fields{numfields:integer field:string+}=FIELDS";
     "hincrby", 4, [WRITE DENYOOM FAST], [keys(1, 0, 1, "RW access update")], Handler::Data(hashes::hincrby),
         "write hash fast", "", "hash", "2.0.0", "O(1)",
         "Increment the integer value of a hash field by the given number",
@@ -57,7 +61,7 @@ pub(crate) const ROWS: &[Row] = rows! {
     "hscan", -3, [READONLY], [keys(1, 0, 1, "RO access")], Handler::Data(hashes::hscan),
         "read hash slow", "nondeterministic_output", "hash", "2.8.0", "O(1) for every call. O(N) for a complete iteration, including enough command calls for the cursor to return back to 0. N is the number of elements inside the collection.",
         "Incrementally iterate hash fields and associated values",
-        args "key:key0 cursor:integer [pattern:pattern=MATCH] [count:integer=COUNT]";
+        args "key:key0 cursor:integer [pattern:pattern=MATCH] [count:integer=COUNT] [novalues=NOVALUES]";
     "hset", -4, [WRITE DENYOOM FAST], [keys(1, 0, 1, "RW update")], Handler::Data(hashes::hset),
         "write hash fast", "", "hash", "2.0.0", "O(1) for each field/value pair added, so O(N) to add N field/value pairs when the command is called with multiple field/value pairs.",
         "Set the string value of a hash field",

@@ -4,7 +4,7 @@
 
 use super::row::{Handler, Row, rows};
 use crate::command::{counted_keys, keys, keys_behind};
-use crate::handlers::{lists, sort};
+use crate::handlers::{list_moves, lists, sort};
 
 /// The rows.
 pub(crate) const ROWS: &[Row] = rows! {
@@ -12,6 +12,10 @@ pub(crate) const ROWS: &[Row] = rows! {
         "write list slow blocking", "", "list", "6.2.0", "O(1)",
         "Pop an element from a list, push it to another list and return it; or block until one is available",
         args "source:key0 destination:key1 wherefrom(left=LEFT|right=RIGHT) whereto(left=LEFT|right=RIGHT) timeout:double";
+    "blmovem", -6, [WRITE DENYOOM BLOCKING], [keys(1, 0, 1, "RW access delete"), keys(2, 0, 1, "RW insert")], Handler::Data(list_moves::blmovem),
+        "write list slow blocking", "", "list", "8.10.0", "O(N) where N is the number of elements moved.",
+        "Move elements from a list to another and return them; or block until there are enough",
+        args "source:key0 destination:key1 wherefrom(left=LEFT|right=RIGHT) whereto(left=LEFT|right=RIGHT) timeout:double [how-many{selector(count:integer=COUNT|exactly:integer=EXACTLY) ordering(obo=OBO|bulk=BULK)}]";
     "blmpop", -5, [WRITE BLOCKING], [counted_keys(2, "RW access delete")], Handler::Data(lists::blmpop),
         "write list slow blocking", "", "list", "7.0.0", "O(N+M) where N is the number of provided keys and M is the number of elements returned.",
         "Pop elements from a list, or block until one is available",
@@ -48,6 +52,10 @@ pub(crate) const ROWS: &[Row] = rows! {
         "write list slow", "", "list", "6.2.0", "O(1)",
         "Pop an element from a list, push it to another list and return it",
         args "source:key0 destination:key1 wherefrom(left=LEFT|right=RIGHT) whereto(left=LEFT|right=RIGHT)";
+    "lmovem", -5, [WRITE DENYOOM], [keys(1, 0, 1, "RW access delete"), keys(2, 0, 1, "RW insert")], Handler::Data(list_moves::lmovem),
+        "write list slow", "", "list", "8.10.0", "O(N) where N is the number of elements moved.",
+        "Move elements from a list to another and return them",
+        args "source:key0 destination:key1 wherefrom(left=LEFT|right=RIGHT) whereto(left=LEFT|right=RIGHT) [how-many{selector(count:integer=COUNT|exactly:integer=EXACTLY) ordering(obo=OBO|bulk=BULK)}]";
     "lmpop", -4, [WRITE], [counted_keys(1, "RW access delete")], Handler::Data(lists::lmpop),
         "write list slow", "", "list", "7.0.0", "O(N+M) where N is the number of provided keys and M is the number of elements returned.",
         "Pop elements from a list",

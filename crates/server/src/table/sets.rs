@@ -21,6 +21,10 @@ pub(crate) const ROWS: &[Row] = rows! {
         "read set slow", "nondeterministic_output_order", "set", "1.0.0", "O(N) where N is the total number of elements in all given sets.",
         "Subtract multiple sets",
         args "key:key0+";
+    "sdiffcard", -3, [READONLY], [counted_keys(1, "RO access")], Handler::Data(sets::sdiffcard),
+        "read set slow", "", "set", "8.10.0", "O(N) where N is the total number of elements in all given sets.",
+        "Subtract multiple sets and return the cardinality of the result",
+        args "numkeys:integer key:key0+ [limit:integer=LIMIT]";
     "sdiffstore", -3, [WRITE DENYOOM], [keys(1, 0, 1, "OW update"), keys(2, -1, 1, "RO access")], Handler::Data(sets::sdiffstore),
         "write set slow", "", "set", "1.0.0", "O(N) where N is the total number of elements in all given sets.",
         "Subtract multiple sets and store the resulting set in a key",
@@ -76,6 +80,10 @@ pub(crate) const ROWS: &[Row] = rows! {
         "read set slow", "nondeterministic_output_order", "set", "1.0.0", "O(N) where N is the total number of elements in all given sets.",
         "Add multiple sets",
         args "key:key0+";
+    "sunioncard", -3, [READONLY], [counted_keys(1, "RO access")], Handler::Data(sets::sunioncard),
+        "read set slow", "", "set", "8.10.0", "O(N) where N is the total number of elements in all given sets.",
+        "Add multiple sets and return the cardinality of the result, or about that",
+        args "numkeys:integer key:key0+ [approx=APPROX] [limit:integer=LIMIT]";
     "sunionstore", -3, [WRITE DENYOOM], [keys(1, 0, 1, "OW update"), keys(2, -1, 1, "RO access")], Handler::Data(sets::sunionstore),
         "write set slow", "", "set", "1.0.0", "O(N) where N is the total number of elements in all given sets.",
         "Add multiple sets and store the resulting set in a key",

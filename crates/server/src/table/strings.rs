@@ -3,9 +3,9 @@
 //! One row a command, as `row` describes; names and texts are those that clients of Redis know.
 
 use super::row::{Handler, Row, rows};
-use crate::command::keys;
+use crate::command::{counted_pairs, keys};
 use crate::copies::Stored;
-use crate::handlers::{lcs, numbers, ranges, strings};
+use crate::handlers::{conditions, increments, lcs, numbers, ranges, strings};
 
 /// The rows.
 pub(crate) const ROWS: &[Row] = rows! {
@@ -16,11 +16,12 @@ pub(crate) const ROWS: &[Row] = rows! {
     "set", -3, [WRITE DENYOOM], [keys(1, 0, 1, "RW access update variable_flags")], Handler::Data(strings::set),
         "write string slow", "", "string", "1.0.0", "O(1)",
         "Set the string value of a key",
-        args "key:key0 value:string [condition(nx=NX|xx=XX)@2.6.12] [get=GET@6.2.0] [expiration(seconds:integer=EX@2.6.12|milliseconds:integer=PX@2.6.12|unix-time-seconds:unix-time=EXAT@6.2.0|unix-time-milliseconds:unix-time=PXAT@6.2.0|keepttl=KEEPTTL@6.0.0)]",
+        args "key:key0 value:string [condition(nx=NX|xx=XX|ifeq-value:string=IFEQ@8.4.0|ifne-value:string=IFNE@8.4.0|ifdeq-digest:string=IFDEQ@8.4.0|ifdne-digest:string=IFDNE@8.4.0)@2.6.12] [get=GET@6.2.0] [expiration(seconds:integer=EX@2.6.12|milliseconds:integer=PX@2.6.12|unix-time-seconds:unix-time=EXAT@6.2.0|unix-time-milliseconds:unix-time=PXAT@6.2.0|keepttl=KEEPTTL@6.0.0)]",
         history "2.6.12 Added the `EX`, `PX`, `NX` and `XX` options.\n\
             6.0.0 Added the `KEEPTTL` option.\n\
             6.2.0 Added the `GET`, `EXAT` and `PXAT` option.\n\
-            7.0.0 Allowed the `NX` and `GET` options to be used together.",
+            7.0.0 Allowed the `NX` and `GET` options to be used together.\n\
+            8.4.0 Added the `IFEQ`, `IFNE`, `IFDEQ` and `IFDNE` options.",
         stored Stored::At(2);
     "setnx", 3, [WRITE DENYOOM FAST], [keys(1, 0, 1, "OW insert")], Handler::Data(strings::setnx),
         "write string fast", "", "string", "1.0.0", "O(1)",
@@ -65,6 +66,23 @@ pub(crate) const ROWS: &[Row] = rows! {
         "Set multiple keys to multiple values, only if none of the keys exist",
         args "key_value{key:key0 value:string}+",
         stored Stored::Pairs(2);
+    "msetex", -4, [WRITE DENYOOM], [counted_pairs(1, "OW update")], Handler::Data(strings::msetex),
+        "write string slow", "request_policy:multi_shard response_policy:all_succeeded", "string", "8.4.0", "O(N) where N is the number of keys",
+        "Set multiple keys to multiple values, with one expiration for all of them, if all or none of them exist",
+        args "numkeys:integer data{key:key0 value:string}+ [condition(nx=NX|xx=XX)] [expiration(seconds:integer=EX|milliseconds:integer=PX|unix-time-seconds:unix-time=EXAT|unix-time-milliseconds:unix-time=PXAT|keepttl=KEEPTTL)]",
+        stored Stored::Pairs(3);
+    "digest", 2, [READONLY FAST], [keys(1, 0, 1, "RO access")], Handler::Data(conditions::digest),
+        "read string fast", "", "string", "8.4.0", "O(N) where N is the length of the value",
+        "Get the XXH3 digest of the value of a key in hexadecimal digits",
+        args "key:key0";
+    "delex", -2, [WRITE FAST], [keys(1, 0, 1, "RW delete")], Handler::Data(conditions::delex),
+        "write string fast", "", "string", "8.4.0", "O(1); O(N) for digests, where N is the length of the value",
+        "Delete a key if its value or the digest of it fits",
+        args "key:key0 [condition(ifeq-value:string=IFEQ|ifne-value:string=IFNE|ifdeq-digest:string=IFDEQ|ifdne-digest:string=IFDNE)]";
+    "delifeq", 3, [WRITE FAST], [keys(1, 0, 1, "RW delete")], Handler::Data(conditions::delifeq),
+        "write string fast", "", "string", "9.0.0", "O(1)",
+        "Delete a key if it has this value",
+        args "key:key0 value:string";
     "append", 3, [WRITE DENYOOM FAST], [keys(1, 0, 1, "RW insert")], Handler::Data(ranges::append),
         "write string fast", "", "string", "2.0.0", "O(1)",
         "Append a value to a key",
@@ -106,6 +124,10 @@ pub(crate) const ROWS: &[Row] = rows! {
         "write string fast", "", "string", "2.6.0", "O(1)",
         "Increment the float value of a key by the given amount",
         args "key:key0 increment:double";
+    "increx", -2, [WRITE DENYOOM FAST], [keys(1, 0, 1, "RW access update")], Handler::Data(increments::increx),
+        "write string fast", "", "string", "8.8.0", "O(1)",
+        "Increment the number of a key within bounds, and set its expiration",
+        args "key:key0 [increment(float:double=BYFLOAT|integer:integer=BYINT)] [saturate=SATURATE] [lowerbound:string=LBOUND] [upperbound:string=UBOUND] [expiration(seconds:integer=EX|milliseconds:integer=PX|unix-time-seconds:unix-time=EXAT|unix-time-milliseconds:unix-time=PXAT|persist=PERSIST)] [enx=ENX]";
     "lcs", -3, [READONLY], [keys(1, 1, 1, "RO access")], Handler::Data(lcs::lcs),
         "read string slow", "", "string", "7.0.0", "O(N*M)",
         "Find longest common substring",

@@ -9,6 +9,7 @@ mod large;
 mod limits;
 mod long;
 mod newer;
+mod newer_commands;
 mod observed;
 mod pipelines;
 mod scripts;
