@@ -21,7 +21,7 @@ const COMMANDS: &[&str] = &[
     // geography
     "geoadd geodist geohash geopos georadius georadius_ro georadiusbymember georadiusbymember_ro geosearch geosearchstore",
     // streams
-    "xackdel xcfgset xdelex xnack",
+    "xidmprecord",
     // vector sets
     "vadd vcard vdim vemb vgetattr vinfo vismember vlinks vrandmember vrange vrem vsetattr vsim",
     // messages

@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use resp::{ArgsView, Writer};
 
 use super::args::{integer, is, option_value, shown};
-use super::streams::{Query, admit, apply, interval, stream, stream_to_change, write_entry, write_id};
+use super::streams::{
+    Query, admit, apply, interval, stream, stream_to_change, write_entry, write_fields, write_id,
+};
 use crate::call::{Data, Failure, Outcome, text};
 use crate::stream::{Changes, Consumer, Group, Id, IdError, Pending, Stream};
 
 /// There is no such group.
-fn no_group(key: &[u8], group: &[u8], rest: &str) -> Failure {
+pub(super) fn no_group(key: &[u8], group: &[u8], rest: &str) -> Failure {
     let (key, group) = (shown(key), shown(group));
     Failure::Bytes(format!("NOGROUP No such key '{key}' or consumer group '{group}'{rest}").into_bytes())
 }
@@ -50,16 +52,25 @@ pub(super) fn read_group(
     let mut changes = Changes::default();
     let known = stream.consumer(group_name, consumer);
     let count = if query.id(nth) == b">" {
-        let Some(first) = group.last_delivered.after() else { return Ok(None) };
-        let places: Vec<usize> = stream.range(first, Id::MAX).take(query.most).collect();
-        if places.is_empty() {
+        let claimed = query.claims_idle_ms.map_or_else(Vec::new, |idle_min_ms| {
+            claim_idle(stream, (group_name, consumer), (idle_min_ms, now_ms, query.most), &mut changes)
+        });
+        let new = group.last_delivered.after().map_or(0..0, |first| stream.range(first, Id::MAX));
+        let places: Vec<usize> = new.take(query.most - claimed.len()).collect();
+        let mut all: Vec<usize> = claimed.iter().map(|(at, _)| *at).collect();
+        all.extend_from_slice(&places);
+        if all.is_empty() {
             return Ok(None);
         }
-        admit(data, stream, &places)?;
+        admit(data, stream, &all)?;
         changes.put_consumer(group_name, consumer, Consumer { seen_ms: now_ms, active_ms: now_ms });
-        deliver(stream, (group_name, group), (consumer, now_ms), (&places, query.acknowledges), &mut changes);
+        if !places.is_empty() {
+            let given = (&places[..], query.acknowledges);
+            deliver(stream, (group_name, group), (consumer, now_ms), given, &mut changes);
+        }
+        claimed.iter().for_each(|(at, former)| write_claimed_entry(stream, *at, (former, now_ms), out));
         places.iter().for_each(|at| write_entry(stream, *at, out));
-        places.len()
+        all.len()
     } else {
         let active_ms = known.map_or(0, |known| known.active_ms);
         changes.put_consumer(group_name, consumer, Consumer { seen_ms: now_ms, active_ms });
@@ -74,6 +85,47 @@ pub(super) fn read_group(
     };
     apply(data, key, &changes)?;
     Ok(Some(count))
+}
+
+/// Gives a consumer what has been pending for long, the longest first; returns where the entries are, and what was pending.
+fn claim_idle(
+    stream: Stream<'_>,
+    (group, consumer): (&[u8], &[u8]),
+    (idle_min_ms, now_ms, most): (u64, u64, usize),
+    changes: &mut Changes,
+) -> Vec<(usize, Pending)> {
+    let is_idle = |pending: &Pending| pending.idle_ms(now_ms) >= idle_min_ms;
+    let mut idle: Vec<(Id, Pending)> =
+        stream.pending_from(group, Id::MIN).filter(|(_, pending)| is_idle(pending)).collect();
+    idle.sort_by_key(|(id, pending)| (pending.delivered_ms, *id));
+    let mut claimed = Vec::new();
+    for (id, former) in idle {
+        if claimed.len() == most {
+            break;
+        }
+        let Some(at) = stream.place(id) else {
+            // it was deleted, as XAUTOCLAIM finds it
+            changes.delete_pending(group, id);
+            continue;
+        };
+        let (consumer, times) = (consumer.to_vec(), former.times_again());
+        changes.put_pending(group, id, &Pending { consumer, delivered_ms: now_ms, times });
+        claimed.push((at, former));
+    }
+    claimed
+}
+
+/// Answers with an entry that was claimed, how long it had been idle, and how often it had been delivered.
+fn write_claimed_entry(
+    stream: Stream<'_>,
+    at: usize,
+    (former, now_ms): (&Pending, u64),
+    out: &mut Writer<'_>,
+) {
+    out.array(4);
+    write_fields(stream, at, out);
+    out.integer(former.idle_told(now_ms));
+    out.integer(former.times.cast_signed());
 }
 
 /// Gives a consumer the entries at `places`.
@@ -106,7 +158,7 @@ fn tell_again(
     out: &mut Writer<'_>,
 ) -> Result<usize, Failure> {
     let Some(first) = Id::parse(after, 0)?.after() else { return Ok(0) };
-    let own = stream.pending_from(group, first).filter(|(_, pending)| pending.consumer == consumer);
+    let own = stream.pending_from(group, first).filter(|(_, pending)| pending.is_of(consumer));
     let own: Vec<(Id, Pending)> = own.take(most).collect();
     let places: Vec<usize> = own.iter().filter_map(|(id, _)| stream.place(*id)).collect();
     admit(data, stream, &places)?;
@@ -119,8 +171,7 @@ fn tell_again(
             continue;
         };
         write_entry(stream, at, out);
-        let again =
-            Pending { delivered_ms: now_ms, times: pending.times.saturating_add(1), ..pending.clone() };
+        let again = Pending { delivered_ms: now_ms, times: pending.times_again(), ..pending.clone() };
         changes.put_pending(group, *id, &again);
     }
     Ok(own.len())
@@ -186,12 +237,11 @@ pub(crate) fn xpending(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wr
         summarize(stream, group, out);
         return Ok(());
     };
-    let idle_ms = |pending: &Pending| now_ms.saturating_sub(pending.delivered_ms);
     let found: Vec<(Id, Pending)> = stream
         .pending_from(group, filter.first)
         .take_while(|(id, _)| *id <= filter.last)
-        .filter(|(_, pending)| filter.consumer.is_none_or(|consumer| pending.consumer == consumer))
-        .filter(|(_, pending)| idle_ms(pending) >= filter.idle_min_ms)
+        .filter(|(_, pending)| filter.consumer.is_none_or(|consumer| pending.is_of(consumer)))
+        .filter(|(_, pending)| pending.idle_ms(now_ms) >= filter.idle_min_ms)
         .take(filter.most)
         .collect();
     data.admit_reply(found.iter().map(|(_, pending)| pending.consumer.len() + 64).sum())?;
@@ -200,7 +250,7 @@ pub(crate) fn xpending(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wr
         out.array(4);
         write_id(*id, out);
         out.bulk(&pending.consumer);
-        out.integer(idle_ms(pending).cast_signed());
+        out.integer(pending.idle_told(now_ms));
         out.integer(pending.times.cast_signed());
     }
     Ok(())
@@ -208,13 +258,16 @@ pub(crate) fn xpending(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wr
 
 /// How much is pending, from where to where, and of whom.
 fn summarize(stream: Stream<'_>, group: &[u8], out: &mut Writer<'_>) {
-    let (mut ends, mut counts) = (None, BTreeMap::<Vec<u8>, i64>::new());
+    let (mut ends, mut count, mut counts) = (None, 0, BTreeMap::<Vec<u8>, i64>::new());
     for (id, pending) in stream.pending_from(group, Id::MIN) {
         ends = Some((ends.map_or(id, |(first, _)| first), id));
-        *counts.entry(pending.consumer).or_default() += 1;
+        count += 1;
+        if !pending.is_free() {
+            *counts.entry(pending.consumer).or_default() += 1;
+        }
     }
     out.array(4);
-    out.integer(counts.values().sum());
+    out.integer(count);
     let Some((first, last)) = ends else {
         out.null();
         out.null();
@@ -243,7 +296,7 @@ struct Claim {
 }
 
 /// How long an entry must have been idle; what is less than 0 is 0.
-fn idle_min(arg: &[u8], command: &str) -> Result<u64, Failure> {
+pub(super) fn idle_min(arg: &[u8], command: &str) -> Result<u64, Failure> {
     let millis = resp::parse_i64(arg);
     let millis = millis.ok_or_else(|| format!("ERR Invalid min-idle-time argument for {command}"))?;
     Ok(u64::try_from(millis).unwrap_or(0))
@@ -320,14 +373,15 @@ pub(crate) fn xclaim(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
             }
             continue;
         };
-        let is_young = |known: &Pending| now_ms.saturating_sub(known.delivered_ms) < claim.idle_min_ms;
+        let is_young = |known: &Pending| known.idle_ms(now_ms) < claim.idle_min_ms;
         let times = match &known {
             None if !claim.forces => continue,
-            None => 0,
+            None => u64::from(!claim.only_ids),
             Some(known) if claim.idle_min_ms > 0 && is_young(known) => continue,
-            Some(known) => known.times,
+            Some(known) if claim.only_ids => known.times,
+            Some(known) => known.times_again(),
         };
-        let times = claim.times.unwrap_or(if claim.only_ids { times } else { times.saturating_add(1) });
+        let times = claim.times.unwrap_or(times);
         let pending = Pending { consumer: consumer.to_vec(), delivered_ms: claim.delivered_ms, times };
         changes.put_pending(group_name, id, &pending);
         claimed.push(place);
@@ -406,10 +460,10 @@ pub(crate) fn xautoclaim(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut 
             deleted.push(id);
             continue;
         };
-        if idle_min_ms > 0 && now_ms.saturating_sub(known.delivered_ms) < idle_min_ms {
+        if idle_min_ms > 0 && known.idle_ms(now_ms) < idle_min_ms {
             continue;
         }
-        let times = if only_ids { known.times } else { known.times.saturating_add(1) };
+        let times = if only_ids { known.times } else { known.times_again() };
         let pending = Pending { consumer: consumer.to_vec(), delivered_ms: now_ms, times };
         changes.put_pending(group, id, &pending);
         claimed.push(place);
@@ -560,7 +614,7 @@ pub(crate) fn xgroup_delconsumer(
     let (group, consumer) = (args.get(3), args.get(4));
     let (mut changes, mut count) = (Changes::default(), 0);
     if stream.consumer(group, consumer).is_some() {
-        let own = stream.pending_from(group, Id::MIN).filter(|(_, pending)| pending.consumer == consumer);
+        let own = stream.pending_from(group, Id::MIN).filter(|(_, pending)| pending.is_of(consumer));
         for (id, _) in own {
             changes.delete_pending(group, id);
             count += 1;

@@ -44,6 +44,7 @@ pub(crate) mod slowlog;
 pub(crate) mod sort;
 pub(crate) mod sorted_sets;
 pub(crate) mod stream_info;
+pub(crate) mod stream_refs;
 pub(crate) mod streams;
 pub(crate) mod strings;
 pub(crate) mod transactions;

@@ -59,7 +59,7 @@ pub(crate) fn smembers(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wr
 }
 
 /// The members in the order that clients see: integers ascend.
-fn members(set: Packed<'_>) -> Vec<&[u8]> {
+pub(super) fn members(set: Packed<'_>) -> Vec<&[u8]> {
     let mut members: Vec<&[u8]> = set.iter().map(|(member, _)| member).collect();
     if set.form() == store::Form::Integers {
         members.sort_by_cached_key(|member| resp::parse_i64(member));

@@ -9,6 +9,7 @@ use store::{ListEdit, Stop, ValueKind};
 
 use super::args::{integer, is, option_value};
 use super::scan::BULK_OVERHEAD_BYTES;
+use super::sets::members;
 use crate::call::{Data, Failure, Outcome, text};
 use crate::decimal;
 
@@ -130,7 +131,11 @@ fn elements(data: &Data<'_, '_>, key: &[u8]) -> Result<(Option<ValueKind>, Vec<V
     data.count_lookup(found.is_some());
     let Some(found) = found else { return Ok((None, Vec::new())) };
     match found.kind {
-        ValueKind::List | ValueKind::Set | ValueKind::SortedSet => {
+        ValueKind::Set => {
+            let members = members(store::Packed::new(store::Shape::Set, found.value));
+            Ok((Some(found.kind), members.into_iter().map(<[u8]>::to_vec).collect()))
+        }
+        ValueKind::List | ValueKind::SortedSet => {
             let shape = found.kind.shape().expect("they are collections");
             let all = store::Packed::new(shape, found.value).iter().map(|(element, _)| element.to_vec());
             Ok((Some(found.kind), all.collect()))

@@ -27,7 +27,8 @@ fn number_or_null(number: Option<i64>, out: &mut Writer<'_>) {
 /// What is pending in a group, by consumer.
 fn by_consumer(pending: &[(Id, Pending)]) -> HashMap<&[u8], Vec<&(Id, Pending)>> {
     let mut all = HashMap::<&[u8], Vec<&(Id, Pending)>>::new();
-    pending.iter().for_each(|entry| all.entry(&entry.1.consumer).or_default().push(entry));
+    let owned = pending.iter().filter(|(_, pending)| !pending.is_free());
+    owned.for_each(|entry| all.entry(&entry.1.consumer).or_default().push(entry));
     all
 }
 
@@ -125,11 +126,34 @@ fn write_head(stream: Stream<'_>, out: &mut Writer<'_>) {
     write_id(stream.first().map_or(Id::MIN, |at| stream.id_at(at)), out);
 }
 
+/// How many fields [`write_names`] writes.
+fn names_len(stream: Stream<'_>) -> usize {
+    if stream.tracking().is_some() { 6 } else { 0 }
+}
+
+/// What is known of the names that producers give, if they do.
+fn write_names(stream: Stream<'_>, out: &mut Writer<'_>) {
+    let Some(tracking) = stream.tracking() else { return };
+    let (producers, names) = stream.count_names();
+    for (name, number) in [
+        ("idmp-duration", tracking.seconds),
+        ("idmp-maxsize", tracking.most),
+        ("pids-tracked", producers),
+        ("iids-tracked", names),
+        ("iids-added", tracking.named),
+        ("iids-duplicates", tracking.again),
+    ] {
+        out.bulk(name.as_bytes());
+        out.integer(number.cast_signed());
+    }
+}
+
 fn write_short(data: &Data<'_, '_>, stream: Stream<'_>, out: &mut Writer<'_>) -> Outcome {
     let ends: Vec<usize> = stream.first().into_iter().chain(stream.last()).collect();
     admit(data, stream, &ends)?;
-    out.map(10);
+    out.map(10 + names_len(stream));
     write_head(stream, out);
+    write_names(stream, out);
     out.bulk(b"groups");
     out.integer(stream.groups().len() as i64);
     for (name, at) in [("first-entry", stream.first()), ("last-entry", stream.last())] {
@@ -146,8 +170,9 @@ fn write_full(data: &Data<'_, '_>, stream: Stream<'_>, most: usize, out: &mut Wr
     let places: Vec<usize> = stream.range(Id::MIN, Id::MAX).take(most).collect();
     admit(data, stream, &places)?;
     let start = out.position();
-    out.map(9);
+    out.map(9 + names_len(stream));
     write_head(stream, out);
+    write_names(stream, out);
     out.bulk(b"entries");
     out.array(places.len());
     places.iter().for_each(|at| write_entry(stream, *at, out));

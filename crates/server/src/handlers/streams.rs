@@ -10,7 +10,7 @@ use super::groups;
 use super::scan::BULK_OVERHEAD_BYTES;
 use crate::call::{Data, Failure, Outcome, Wait, text};
 use crate::ready::Ready;
-use crate::stream::{Changes, Id, IdError, Stream, Wanted};
+use crate::stream::{Changes, Id, IdError, Stream, Tracking, Wanted, automatic_name};
 
 impl From<IdError> for Failure {
     fn from(_: IdError) -> Self {
@@ -50,8 +50,13 @@ pub(super) fn write_id(id: Id, out: &mut Writer<'_>) {
 
 /// Answers with an entry: its identifier, and its fields and values.
 pub(super) fn write_entry(stream: Stream<'_>, at: usize, out: &mut Writer<'_>) {
-    let (id, parts) = stream.entry(at);
     out.array(2);
+    write_fields(stream, at, out);
+}
+
+/// What an answer with an entry begins with.
+pub(super) fn write_fields(stream: Stream<'_>, at: usize, out: &mut Writer<'_>) {
+    let (id, parts) = stream.entry(at);
     write_id(id, out);
     out.array(parts.len());
     parts.iter().for_each(|part| out.bulk(part));
@@ -75,19 +80,50 @@ enum Keep {
     From(Id),
 }
 
+/// What becomes of what is pending of an entry that goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum References {
+    Stay,
+    Go,
+    /// Only entries go of which nothing is pending, and which all groups were given.
+    Forbid,
+}
+
+impl References {
+    /// What a word says.
+    pub(super) fn of(word: &[u8]) -> Option<Self> {
+        match word {
+            _ if is(word, "keepref") => Some(Self::Stay),
+            _ if is(word, "delref") => Some(Self::Go),
+            _ if is(word, "acked") => Some(Self::Forbid),
+            _ => None,
+        }
+    }
+}
+
 /// The options of XADD and XTRIM before the identifier or the end.
-struct Trim {
+struct Trim<'a> {
     keep: Option<Keep>,
     /// About so many: none before there is a node's worth of them, as in Redis.
     is_approximate: bool,
     limit: Option<usize>,
     makes_stream: bool,
+    references: Option<References>,
+    /// The producer, and its name for the entry; inside, `None`: one is made.
+    named: Option<(&'a [u8], Option<&'a [u8]>)>,
 }
 
-impl Trim {
+impl<'a> Trim<'a> {
     /// Reads options from argument 2 on; returns the index behind them. XADD's identifier ends them.
-    fn parse(args: ArgsView<'_>, adds: bool) -> Result<(Self, usize), Failure> {
-        let mut trim = Self { keep: None, is_approximate: false, limit: None, makes_stream: true };
+    fn parse(args: ArgsView<'a>, adds: bool) -> Result<(Self, usize), Failure> {
+        let mut trim = Self {
+            keep: None,
+            is_approximate: false,
+            limit: None,
+            makes_stream: true,
+            references: None,
+            named: None,
+        };
         let mut index = 2;
         while let Some(option) = args.try_get(index) {
             let has_more = args.len() > index + 1;
@@ -103,6 +139,15 @@ impl Trim {
             } else if adds && is(option, "nomkstream") {
                 trim.makes_stream = false;
                 index += 1;
+            } else if let Some(references) = References::of(option).filter(|_| trim.references.is_none()) {
+                trim.references = Some(references);
+                index += 1;
+            } else if adds && trim.named.is_none() && args.len() > index + 1 && is(option, "idmpauto") {
+                trim.named = Some((args.get(index + 1), None));
+                index += 2;
+            } else if adds && trim.named.is_none() && args.len() > index + 2 && is(option, "idmp") {
+                trim.named = Some((args.get(index + 1), Some(args.get(index + 2))));
+                index += 3;
             } else if adds {
                 // It is refused before the options are.
                 Wanted::parse(option)?;
@@ -171,6 +216,26 @@ impl Trim {
     }
 }
 
+/// Removes some of the oldest entries: as many as `trim` says, of which `most` is the number that go at most; returns how many went.
+fn remove_oldest(trim: &Trim<'_>, stream: Stream<'_>, most: usize, changes: &mut Changes) -> usize {
+    let (groups, references) = (stream.groups(), trim.references.unwrap_or(References::Stay));
+    let last = match trim.keep {
+        Some(Keep::From(first)) => first.before().unwrap_or(Id::MIN),
+        _ => Id::MAX,
+    };
+    let ids = stream.range(Id::MIN, last).map(|at| stream.id_at(at));
+    let can_go = |id: &Id| references != References::Forbid || stream.is_done_with(&groups, *id);
+    let mut count = 0;
+    for id in ids.filter(can_go).take(most) {
+        changes.delete_entry(id);
+        if references == References::Go {
+            changes.delete_references(stream, &groups, id);
+        }
+        count += 1;
+    }
+    count
+}
+
 pub(crate) fn xadd(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let (trim, at) = Trim::parse(args, true)?;
     let wanted = args.try_get(at).map(Wanted::parse).transpose()?;
@@ -190,15 +255,31 @@ pub(crate) fn xadd(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
     if meta.last == Id::MAX {
         return Err("ERR The stream has exhausted the last possible ID, unable to add more items".into());
     }
+    let made = match trim.named {
+        Some((_, None)) => automatic_name(args.iter().skip(at + 1)),
+        _ => Vec::new(),
+    };
+    let named = trim.named.map(|(producer, name)| (producer, name.unwrap_or(&made)));
+    let mut changes = Changes::default();
+    if let Some(id) = named.and_then(|named| stream.named(named, now_ms)) {
+        let tracking = stream.tracking().unwrap_or_default();
+        changes.put_tracking(Tracking { again: tracking.again.saturating_add(1), ..tracking });
+        apply(data, args.get(1), &changes)?;
+        write_id(id, out);
+        return Ok(());
+    }
     let smaller = "ERR The ID specified in XADD is equal or smaller than the target stream top item";
     let id = wanted.settle(meta.last, now_ms).ok_or(smaller)?;
     (meta.last, meta.added) = (id, meta.added.saturating_add(1));
-    let (mut changes, trimmed) = (Changes::default(), trim.count(stream, Some(id)));
+    let trimmed = trim.count(stream, Some(id));
     changes.put_meta(meta);
-    let old = stream.range(Id::MIN, Id::MAX).take(trimmed);
-    old.for_each(|at| changes.delete_entry(stream.id_at(at)));
-    if trimmed <= stream.len() {
+    remove_oldest(&trim, stream, trimmed, &mut changes);
+    let is_asked_for = trim.references == Some(References::Forbid) && !stream.groups().is_empty();
+    if trimmed <= stream.len() || is_asked_for {
         changes.put_entry(id, args.iter().skip(at + 1));
+    }
+    if let Some(named) = named {
+        changes.put_name(stream, named, id, now_ms);
     }
     apply(data, args.get(1), &changes)?;
     write_id(id, out);
@@ -208,9 +289,8 @@ pub(crate) fn xadd(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
 pub(crate) fn xtrim(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let (trim, _) = Trim::parse(args, false)?;
     let stream = stream_to_change(data, args.get(1))?;
-    let (mut changes, trimmed) = (Changes::default(), trim.count(stream, None));
-    let old = stream.range(Id::MIN, Id::MAX).take(trimmed);
-    old.for_each(|at| changes.delete_entry(stream.id_at(at)));
+    let mut changes = Changes::default();
+    let trimmed = remove_oldest(&trim, stream, trim.count(stream, None), &mut changes);
     apply(data, args.get(1), &changes)?;
     out.integer(trimmed as i64);
     Ok(())
@@ -338,6 +418,8 @@ pub(super) struct Query<'a> {
     pub(super) reader: Option<(&'a [u8], &'a [u8])>,
     pub(super) most: usize,
     pub(super) acknowledges: bool,
+    /// How long entries of others must have been idle to be given to this consumer, if they are to be.
+    pub(super) claims_idle_ms: Option<u64>,
     /// How long to wait, if at all; inside, `None` is for ever.
     block: Option<Option<std::time::Duration>>,
     /// The index of the first key.
@@ -353,6 +435,7 @@ impl<'a> Query<'a> {
             reader: None,
             most: usize::MAX,
             acknowledges: false,
+            claims_idle_ms: None,
             block: None,
             first: 0,
             count: 0,
@@ -380,6 +463,12 @@ impl<'a> Query<'a> {
                 }
                 query.reader = Some((args.get(index + 1), args.get(index + 2)));
                 index += 2;
+            } else if is(option, "claim") && left > 0 {
+                if !is_group {
+                    return Err(only_for_groups("CLAIM"));
+                }
+                query.claims_idle_ms = Some(groups::idle_min(args.get(index + 1), "XREADGROUP")?);
+                index += 1;
             } else if is(option, "noack") {
                 if !is_group {
                     return Err(only_for_groups("NOACK"));

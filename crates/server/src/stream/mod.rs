@@ -5,7 +5,10 @@
 //!  c | group len u32 | group | consumer  seen u64 | active u64                        a consumer, and when it asked, and got something (0: never), in ms
 //!  e | id                                 (len u32 | field or value) x 2n              an entry
 //!  g | group                             last delivered id | entries read u64         u64::MAX: not known
+//!  i | producer len u32 | producer | id  entry's id | added u64 ms                     an entry that a producer named so, to know it again
+//!  k                                     seconds u64 | most u64 | named u64 | again u64  how long and how many of those are known, and counters
 //!  m                                     last id | greatest deleted id | added u64    of the whole stream; always there
+//!  o | producer len u32 | producer | entry's id   the producer's name for it              the same by age
 //!  p | group len u32 | group | id        delivered u64 ms | times u64 | consumer      an entry that a consumer has not acknowledged
 //! ```
 //!
@@ -14,8 +17,10 @@
 //! Out of scope: what commands answer (`handlers::streams`, `handlers::groups`).
 
 mod id;
+mod producers;
 
 pub(crate) use id::{Id, IdError, Wanted};
+pub(crate) use producers::{Tracking, automatic_name};
 
 use std::ops::Range;
 
@@ -53,6 +58,33 @@ pub(crate) struct Pending {
     pub(crate) consumer: Vec<u8>,
     pub(crate) delivered_ms: u64,
     pub(crate) times: u64,
+}
+
+impl Pending {
+    /// Whether no consumer has it any more: XNACK gave it back.
+    pub(crate) fn is_free(&self) -> bool {
+        self.delivered_ms == 0 && self.consumer.is_empty()
+    }
+
+    /// Whether it is pending at the consumer `name`.
+    pub(crate) fn is_of(&self, name: &[u8]) -> bool {
+        self.consumer == name && !self.is_free()
+    }
+
+    /// How often it was delivered when it is once more.
+    pub(crate) fn times_again(&self) -> u64 {
+        self.times.saturating_add(1).min(i64::MAX.unsigned_abs())
+    }
+
+    /// How long ago it was delivered.
+    pub(crate) fn idle_ms(&self, now_ms: u64) -> u64 {
+        now_ms.saturating_sub(self.delivered_ms)
+    }
+
+    /// The same as clients are told: -1 if it was given back.
+    pub(crate) fn idle_told(&self, now_ms: u64) -> i64 {
+        if self.is_free() { -1 } else { self.idle_ms(now_ms).cast_signed() }
+    }
 }
 
 /// A stream, to read. Without entries and groups if there is none.
@@ -180,6 +212,11 @@ impl<'a> Stream<'a> {
         })
     }
 
+    /// Whether all of `groups` were given the entry `id` and have acknowledged it.
+    pub(crate) fn is_done_with(self, groups: &[(&[u8], Group)], id: Id) -> bool {
+        groups.iter().all(|(name, group)| id <= group.last_delivered && self.pending(name, id).is_none())
+    }
+
     /// Whether entries behind `after` were deleted, as far as the greatest deleted id tells.
     fn has_gap_behind(self, after: Id, meta: Meta) -> bool {
         let is_whole = self.first().is_none_or(|first| self.id_at(first) > meta.max_deleted);
@@ -284,6 +321,12 @@ impl Changes {
         let Pending { consumer, delivered_ms, times } = pending;
         let value = [&delivered_ms.to_be_bytes()[..], &times.to_be_bytes(), consumer].concat();
         self.put(pending_key(group, id), value);
+    }
+
+    /// Deletes what is pending of the entry `id` in all `groups`.
+    pub(crate) fn delete_references(&mut self, stream: Stream<'_>, groups: &[(&[u8], Group)], id: Id) {
+        let pending = groups.iter().filter(|(name, _)| stream.pending(name, id).is_some());
+        pending.for_each(|(name, _)| self.delete_pending(name, id));
     }
 
     pub(crate) fn delete_pending(&mut self, group: &[u8], id: Id) {

@@ -148,7 +148,7 @@ fn commands_of_redis_that_are_not_here_yet_say_so_and_are_in_no_list() {
         "GEOADD k 1 2 v",
         "VADD k v",
         "ACL WHOAMI",
-        "XDELEX s IDS 1 1-1",
+        "XIDMPRECORD s p i 1-1",
         "JSON.SET k $ 1",
         "CLUSTER INFO",
         "GEOADD",

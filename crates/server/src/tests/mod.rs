@@ -10,6 +10,7 @@ mod limits;
 mod long;
 mod newer;
 mod newer_commands;
+mod newer_streams;
 mod observed;
 mod pipelines;
 mod scripts;

@@ -86,6 +86,10 @@ const NEWER: &[&str] = &[
     "sunioncard",
     "blmovem",
     "lmovem",
+    "xackdel",
+    "xcfgset",
+    "xdelex",
+    "xnack",
 ];
 
 fn is_excused(name: &str) -> bool {

@@ -1,0 +1,120 @@
+//! Entries that producers name: one that is added again under its name is known, and not added.
+//!
+//! Names are known for some time, and the newest of each producer only. Keys are those of the module above.
+
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::{Changes, Id, Reader, Stream, group_prefix};
+
+/// How long names are known, and how many of a producer; and counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tracking {
+    pub(crate) seconds: u64,
+    pub(crate) most: u64,
+    /// Entries that were added with a name.
+    pub(crate) named: u64,
+    /// Entries that were not added, because they had been.
+    pub(crate) again: u64,
+}
+
+impl Default for Tracking {
+    fn default() -> Self {
+        Self { seconds: 100, most: 100, named: 0, again: 0 }
+    }
+}
+
+/// A name for an entry with these fields and values.
+pub(crate) fn automatic_name<'p>(parts: impl Iterator<Item = &'p [u8]>) -> Vec<u8> {
+    let mut whole = Vec::new();
+    for part in parts {
+        whole.extend_from_slice(&(part.len() as u64).to_le_bytes());
+        whole.extend_from_slice(part);
+    }
+    xxh3_128(&whole).to_be_bytes().to_vec()
+}
+
+impl Stream<'_> {
+    /// How names are kept; `None`: none was ever given.
+    pub(crate) fn tracking(self) -> Option<Tracking> {
+        let mut reader = Reader(self.0.element(self.0.place_of(TRACKING)?).1);
+        Some(Tracking { seconds: reader.u64(), most: reader.u64(), named: reader.u64(), again: reader.u64() })
+    }
+
+    /// The entry that `producer` named so and that is still known.
+    pub(crate) fn named(self, (producer, name): (&[u8], &[u8]), now_ms: u64) -> Option<Id> {
+        let at = self.0.place_of(&name_key(producer, name))?;
+        let mut reader = Reader(self.0.element(at).1);
+        let (id, added_ms) = (reader.id(), reader.u64());
+        (!is_over(self.tracking().unwrap_or_default(), added_ms, now_ms)).then_some(id)
+    }
+
+    /// How many producers have names, and how many there are.
+    pub(crate) fn count_names(self) -> (u64, u64) {
+        let (mut producers, mut names, mut last) = (0, 0, None);
+        for at in self.places(b"o") {
+            let key = self.0.element(at).0;
+            let producer = key.get(..key.len().saturating_sub(16));
+            producers += u64::from(producer != last);
+            (names, last) = (names + 1, producer);
+        }
+        (producers, names)
+    }
+}
+
+fn is_over(tracking: Tracking, added_ms: u64, now_ms: u64) -> bool {
+    now_ms.saturating_sub(added_ms) >= tracking.seconds.saturating_mul(1_000)
+}
+
+impl Changes {
+    pub(crate) fn put_tracking(&mut self, tracking: Tracking) {
+        let Tracking { seconds, most, named, again } = tracking;
+        let fields = [seconds, most, named, again].map(u64::to_be_bytes);
+        self.put(TRACKING.to_vec(), fields.concat());
+    }
+
+    /// Names the entry `id`; what is known no longer, or is one too many, goes.
+    pub(crate) fn put_name(
+        &mut self,
+        stream: Stream<'_>,
+        (producer, name): (&[u8], &[u8]),
+        id: Id,
+        now_ms: u64,
+    ) {
+        let mut tracking = stream.tracking().unwrap_or_default();
+        let by_age = stream.places(&group_prefix(b'o', producer));
+        let mut left = by_age.len() as u64;
+        for at in by_age {
+            let (key, old) = stream.0.element(at);
+            let known = stream.0.place_of(&name_key(producer, old));
+            let added_ms = known.map_or(0, |at| {
+                let mut reader = Reader(stream.0.element(at).1);
+                reader.id();
+                reader.u64()
+            });
+            if left < tracking.most && !is_over(tracking, added_ms, now_ms) && old != name {
+                break;
+            }
+            self.0.push((key.to_vec(), None));
+            self.0.push((name_key(producer, old), None));
+            left -= 1;
+        }
+        self.put(name_key(producer, name), [&id.bytes()[..], &now_ms.to_be_bytes()].concat());
+        self.put([&group_prefix(b'o', producer)[..], &id.bytes()].concat(), name.to_vec());
+        tracking.named = tracking.named.saturating_add(1);
+        self.put_tracking(tracking);
+    }
+
+    /// Forgets all names.
+    pub(crate) fn delete_names(&mut self, stream: Stream<'_>) {
+        for kind in [b"i", b"o"] {
+            let places = stream.places(kind);
+            self.0.extend(places.map(|at| (stream.0.element(at).0.to_vec(), None)));
+        }
+    }
+}
+
+fn name_key(producer: &[u8], name: &[u8]) -> Vec<u8> {
+    [&group_prefix(b'i', producer)[..], name].concat()
+}
+
+const TRACKING: &[u8] = b"k";
