@@ -10,7 +10,7 @@
 //! | [`Writer::array`] | `*n` | same |
 //! | [`Writer::map`] | `*2n` | `%n` |
 //! | [`Writer::set`] / [`Writer::push`] | `*n` | `~n` / `>n` |
-//! | [`Writer::double`] | bulk string | `,n` |
+//! | [`Writer::double`], [`Writer::double_as`] | bulk string | `,n` |
 //! | [`Writer::boolean`] | `:1` `:0` | `#t` `#f` |
 //! | [`Writer::big_number`] | bulk string | `(n` |
 //! | [`Writer::verbatim`] | bulk string | `=len` `txt:` bytes |
@@ -156,7 +156,11 @@ impl<'a> Writer<'a> {
 
     /// A floating point number, as short as it can be read back exactly.
     pub fn double(&mut self, number: f64) {
-        let text = double_text(number);
+        self.double_as(&double_text(number));
+    }
+
+    /// A floating point number with the digits of the caller.
+    pub fn double_as(&mut self, text: &str) {
         if self.resp3 { self.line(b',', text.as_bytes()) } else { self.bulk(text.as_bytes()) }
     }
 

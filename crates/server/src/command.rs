@@ -124,6 +124,12 @@ impl KeySpec {
         self.last == 0 && !self.is_counted && self.keyword.is_empty()
     }
 
+    /// Index of the first key among `args`.
+    pub(crate) fn first_key(&self, args: ArgsView<'_>) -> Option<usize> {
+        let (first, last) = self.range(args);
+        (first as i64 <= last).then_some(first)
+    }
+
     /// Index of the first key among `args`, and of the last one; below the first if there is none.
     fn range(&self, args: ArgsView<'_>) -> (usize, i64) {
         let (count, first) = (args.len() as i64, i64::from(self.first));

@@ -14,7 +14,7 @@ pub(crate) fn sum(a: &[u8], b: &[u8]) -> Option<Option<String>> {
     }
     let (a, b) = (float(a)?, float(b)?);
     let sum = a + b;
-    Some(sum.is_finite().then(|| trimmed(format!("{sum:.DECIMALS$}"))))
+    Some(sum.is_finite().then(|| plain(sum)))
 }
 
 /// `a - b` in the same way.
@@ -30,6 +30,11 @@ pub(crate) fn difference(a: &[u8], b: &[u8]) -> Option<Option<String>> {
 /// A number as `strtod` reads it, infinities included; `None` for all else.
 pub(crate) fn parse(text: &[u8]) -> Option<f64> {
     float(text)
+}
+
+/// `number` with as many decimals as [`sum`] gives.
+pub(crate) fn plain(number: f64) -> String {
+    trimmed(format!("{number:.DECIMALS$}"))
 }
 
 /// The number in units of 10^-17, rounded to them, if it is decimal and fits.

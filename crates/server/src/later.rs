@@ -18,8 +18,6 @@ const COMMANDS: &[&str] = &[
     "pfdebug pfselftest",
     // hashes
     "hexpire hexpireat hexpiretime hgetex hpersist hpexpire hpexpireat hpexpiretime hpttl hsetex httl",
-    // geography
-    "geoadd geodist geohash geopos georadius georadius_ro georadiusbymember georadiusbymember_ro geosearch geosearchstore",
     // streams
     "xidmprecord",
     // vector sets

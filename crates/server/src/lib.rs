@@ -42,6 +42,7 @@ mod executor;
 mod failure;
 #[doc(hidden)]
 pub mod fuzzing;
+mod geo;
 pub mod glob;
 mod halted;
 mod handlers;

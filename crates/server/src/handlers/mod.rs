@@ -18,6 +18,8 @@ pub(crate) mod dump;
 mod elements;
 pub(crate) mod expiry;
 pub(crate) mod function;
+pub(crate) mod geo;
+pub(crate) mod geo_search;
 pub(crate) mod groups;
 pub(crate) mod hashes;
 pub(crate) mod hyperloglogs;

@@ -28,12 +28,12 @@ fn sum(former: f64, by: f64) -> Result<f64, Failure> {
 
 /// Options of ZADD.
 #[derive(Clone, Copy, Debug, Default)]
-struct AddOptions {
-    only_new: bool,
-    only_there: bool,
+pub(super) struct AddOptions {
+    pub(super) only_new: bool,
+    pub(super) only_there: bool,
     only_greater: bool,
     only_less: bool,
-    counts_changed: bool,
+    pub(super) counts_changed: bool,
     increments: bool,
 }
 
@@ -70,6 +70,11 @@ impl AddOptions {
         Ok((options, index))
     }
 
+    /// What ZADD answers without INCR.
+    pub(super) fn count(self, done: Added) -> i64 {
+        done.added + if self.counts_changed { done.updated } else { 0 }
+    }
+
     /// The score that a member of `former` gets by `given`; `None`: it is left as it is.
     fn settle(self, former: Option<f64>, given: f64) -> Result<Option<f64>, Failure> {
         let Some(former) = former else { return Ok((!self.only_there).then_some(given)) };
@@ -82,25 +87,44 @@ impl AddOptions {
     }
 }
 
-pub(crate) fn zadd(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let (options, first) = AddOptions::parse(args)?;
-    let pairs = || (first..args.len()).step_by(2);
-    let scores = pairs().map(|at| score(args.get(at))).collect::<Result<Vec<f64>, Failure>>()?;
-    let tags: Vec<u16> = pairs().map(|at| data.access.tag(args.get(at + 1))).collect();
-    let (mut added, mut updated, mut newest) = (0, 0, None);
-    data.access.edit(data.db, args.get(1), SORTED_SET, |set| {
-        for ((at, given), tag) in pairs().zip(scores).zip(tags) {
-            let member = args.get(at + 1);
+/// What [`add`] did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Added {
+    added: i64,
+    updated: i64,
+    /// The score of the last member; `None`: it was left as it was.
+    newest: Option<f64>,
+}
+
+/// Gives members of the sorted set at `key` their scores.
+pub(super) fn add(
+    data: &mut Data<'_, '_>,
+    key: &[u8],
+    options: AddOptions,
+    members: &[(&[u8], f64)],
+) -> Result<Added, Failure> {
+    let tags: Vec<u16> = members.iter().map(|(member, _)| data.access.tag(member)).collect();
+    let mut done = Added::default();
+    data.access.edit(data.db, key, SORTED_SET, |set| {
+        for ((member, given), tag) in members.iter().zip(tags) {
             let former = set.score(tag, member);
-            newest = options.settle(former, given)?;
-            let Some(score) = newest.filter(|score| former != Some(*score)) else { continue };
+            done.newest = options.settle(former, *given)?;
+            let Some(score) = done.newest.filter(|score| former != Some(*score)) else { continue };
             set.put_score(tag, member, score);
-            *(if former.is_none() { &mut added } else { &mut updated }) += 1;
+            *(if former.is_none() { &mut done.added } else { &mut done.updated }) += 1;
         }
         Ok::<(), Failure>(())
     })???;
-    match (options.increments, newest) {
-        (false, _) => out.integer(if options.counts_changed { added + updated } else { added }),
+    Ok(done)
+}
+
+pub(crate) fn zadd(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    let (options, first) = AddOptions::parse(args)?;
+    let pairs = (first..args.len()).step_by(2);
+    let members = pairs.map(|at| Ok((args.get(at + 1), score(args.get(at))?)));
+    let done = add(data, args.get(1), options, &members.collect::<Result<Vec<_>, Failure>>()?)?;
+    match (options.increments, done.newest) {
+        (false, _) => out.integer(options.count(done)),
         (true, Some(score)) => out.double(score),
         (true, None) => out.null(),
     }

@@ -2,6 +2,7 @@
 
 mod bits;
 mod connection;
+mod geo;
 mod hashes;
 mod keys;
 mod lists;
@@ -32,7 +33,7 @@ pub(crate) fn handler(entry: &Entry) -> Handler {
 }
 
 /// All rows, group by group.
-const GROUPS: [&[Row]; 14] = [
+const GROUPS: [&[Row]; 15] = [
     connection::ROWS,
     keys::ROWS,
     strings::ROWS,
@@ -41,6 +42,7 @@ const GROUPS: [&[Row]; 14] = [
     sets::ROWS,
     lists::ROWS,
     sorted_sets::ROWS,
+    geo::ROWS,
     streams::ROWS,
     transactions::ROWS,
     pubsub::ROWS,

@@ -5,6 +5,7 @@ mod blocking;
 mod captured;
 mod edges;
 mod elements;
+mod geo;
 mod large;
 mod limits;
 mod long;

@@ -341,6 +341,9 @@ impl Generator {
         if let Some(words) = self.stream_command(name, words.clone()) {
             return words;
         }
+        if let Some(words) = self.geo_command(name, words.clone()) {
+            return words;
+        }
         if let Some(words) = self.bit_command(name, words.clone()) {
             return words;
         }
@@ -615,6 +618,127 @@ impl Generator {
                 1 => b">".to_vec(),
                 _ => id,
             });
+        }
+    }
+
+    /// A coordinate: mostly in a region where places meet, now and then at an end of the map, or none.
+    fn coordinate(&mut self, ends: &[&str], around: i64) -> Vec<u8> {
+        match self.below(30) {
+            0 => self.pick(ends).into(),
+            1 => self.pick(&["x", "", "nan", "inf", "-1e3", "1000"]).into(),
+            n => {
+                // Regions of several sizes, so that some searches meet few places and others many.
+                let spread = [2_000_000, 200_000, 20_000][n as usize % 3];
+                let micros = around * 1_000_000 + self.below(2 * spread) as i64 - spread as i64;
+                format!("{:.6}", micros as f64 / 1e6).into_bytes()
+            }
+        }
+    }
+
+    fn place(&mut self, words: &mut Words) {
+        let (longitude, latitude) = match self.below(8) {
+            0 => (179, 70),
+            1 => (-179, -82),
+            2 => (0, 0),
+            _ => (13, 38),
+        };
+        words.push(self.coordinate(&["180", "-180", "180.1"], longitude));
+        words.push(self.coordinate(&["85.05112878", "-85.05112878", "-85.06"], latitude));
+    }
+
+    /// A distance with its unit; `count` is how many numbers it has.
+    fn reach(&mut self, count: usize, words: &mut Words) {
+        for _ in 0..count {
+            let edges =
+                ["0", "0.5", "10", "100", "150.5", "1000", "5000", "20000", "1e9", "inf", "-1", "x", ""];
+            words.push(match self.below(3) {
+                0 => self.pick(&edges).into(),
+                _ => self.below(300).to_string().into_bytes(),
+            });
+        }
+        words.push(self.pick(&["km", "KM", "km", "km", "m", "mi", "FT", "x"]).into());
+    }
+
+    fn geo_key(&mut self) -> Vec<u8> {
+        self.pick(&["g1", "g2", "g3", "g1", "g2", "g3", "g1", "g2", "g3", "a", "h1", "none"]).into()
+    }
+
+    fn search_options(&mut self, words: &mut Words) {
+        self.options(words, &["ASC", "desc"]);
+        if self.below(3) == 0 {
+            words.extend([b"COUNT".to_vec(), self.pick(&["1", "2", "3", "5", "100", "0", "-1", "x"]).into()]);
+            self.options(words, &["ANY"]);
+        }
+        self.options(words, &["WITHCOORD", "WITHDIST", "withhash", "WITHCOORD", "withdist", "ANY"]);
+    }
+
+    /// Commands on positions. Distances are stored at a key of its own: their last digits are printed in two ways.
+    fn geo_command(&mut self, name: &str, mut words: Words) -> Option<Words> {
+        if !name.starts_with("geo") {
+            return None;
+        }
+        if self.below(30) == 0 {
+            let read =
+                self.pick(&["ZRANGE d1 0 -1", "ZCARD g1", "GEOPOS d1 f g h", "GEOPOS z1 f g 1", "DEL g1"]);
+            return Some(read.split(' ').map(Into::into).collect());
+        }
+        if name == "geosearchstore" {
+            words.push(self.pick(&["g1", "g2", "g3", "a"]).into());
+        }
+        words.push(self.geo_key());
+        match name {
+            "geoadd" => {
+                self.options(&mut words, &["NX", "xx", "CH", "CH"]);
+                let most = if self.below(10) == 0 { 150 } else { 3 };
+                return Some(self.repeat(words, most, |g, words| {
+                    g.place(words);
+                    words.push(g.element());
+                }));
+            }
+            "geodist" => {
+                words.extend([self.element(), self.element()]);
+                self.options(&mut words, &["km", "M", "ft", "MI", "x"]);
+            }
+            "geohash" | "geopos" => return Some(self.repeat(words, 3, |g, words| words.push(g.element()))),
+            "georadius" | "georadius_ro" => {
+                self.place(&mut words);
+                self.reach(1, &mut words);
+            }
+            "georadiusbymember" | "georadiusbymember_ro" => {
+                words.push(self.element());
+                self.reach(1, &mut words);
+            }
+            "geosearch" | "geosearchstore" => self.search_area(&mut words),
+            _ => return None,
+        }
+        if name.starts_with("georadius") && self.below(4) == 0 {
+            self.search_options(&mut words);
+            let stored = if self.below(2) == 0 { ["STORE", "g2"] } else { ["storedist", "d1"] };
+            words.extend(stored.map(Into::into));
+        } else if name.starts_with("georadius") || name.starts_with("geosearch") {
+            self.search_options(&mut words);
+        }
+        if name == "geosearchstore" && self.below(3) == 0 {
+            words[1] = b"d1".to_vec();
+            words.push(b"STOREDIST".to_vec());
+        }
+        Some(words)
+    }
+
+    /// Centre and shape of GEOSEARCH.
+    fn search_area(&mut self, words: &mut Words) {
+        for _ in 0..1 + self.below(20) / 19 {
+            if self.below(2) == 0 {
+                words.extend([b"FROMMEMBER".to_vec(), self.element()]);
+            } else {
+                words.push(b"fromlonlat".to_vec());
+                self.place(words);
+            }
+        }
+        for _ in 0..1 + self.below(20) / 19 {
+            let (word, count) = if self.below(2) == 0 { ("BYRADIUS", 1) } else { ("bybox", 2) };
+            words.push(word.into());
+            self.reach(count, words);
         }
     }
 
