@@ -160,7 +160,13 @@ fn run(bytes: &mut [u8], step: &Step) -> Option<i64> {
         Act::Set(value) if !encoding.is_signed => {
             (encoding.fit(value.cast_unsigned().into(), overflow)?, former)
         }
-        Act::Set(value) => (encoding.fit(value.into(), overflow)?, former),
+        Act::Set(value) => {
+            // Redis subtracts in 64 bits: what is farther below than they reach saturates at the top.
+            let distance = encoding.greatest() - i128::from(value);
+            let is_far = overflow == Overflow::Saturate && distance > i64::MAX.into();
+            let number = if is_far { encoding.greatest() } else { value.into() };
+            (encoding.fit(number, overflow)?, former)
+        }
         Act::Add(by) => {
             let sum = encoding.fit(i128::from(former) + i128::from(by), overflow)?;
             (sum, sum)

@@ -140,3 +140,15 @@ fn patterns_made_to_be_slow_match_nothing_they_should_not() {
     assert_eq!(harness.raw(&mut wire, &["CONFIG", "GET", &pattern]), "*0\r\n");
     assert_eq!(harness.raw(&mut wire, &["COMMAND", "LIST", "FILTERBY", "PATTERN", &pattern]), "*0\r\n");
 }
+
+/// Found by the differential test: Redis computes the distance to the top in 64 bits.
+#[test]
+fn number_that_is_too_far_below_a_field_saturates_at_its_top_as_in_redis() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    for (number, expected) in [("-9223372036854775792", -16), ("-9223372036854775793", 15), ("-17", -16)] {
+        let line = format!("BITFIELD key OVERFLOW SAT SET i5 0 {number} GET i5 0");
+        let reply = harness.line(&mut wire, &line);
+        assert!(reply.ends_with(&format!(":{expected}\r\n")), "{number}: {reply}");
+    }
+}
