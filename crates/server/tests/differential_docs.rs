@@ -22,6 +22,8 @@ const LISTED: &[(&str, &str)] = &[
     ("eval_ro key specs", "without the note in it: no client reads that"),
     ("fcall key specs", "without the note in it: no client reads that"),
     ("fcall_ro key specs", "without the note in it: no client reads that"),
+    ("geosearch arguments", "BYPOLYGON is newer"),
+    ("geosearchstore arguments", "BYPOLYGON is newer"),
     ("getex key specs", "without the note in it: no client reads that"),
     ("sort arguments", "where keys are that patterns name cannot be said"),
     ("sort_ro arguments", "where keys are that patterns name cannot be said"),

@@ -5,7 +5,7 @@
 use resp::{ArgsView, Writer};
 use store::{Packed, score_of};
 
-use super::args::{integer, is};
+use super::args::{count, integer, is};
 use super::elements::read;
 use super::geo::{find, position, unit_m, write_distance, write_position};
 use super::scan::BULK_OVERHEAD_BYTES;
@@ -61,6 +61,8 @@ impl Form {
 enum From {
     Member,
     Position,
+    /// The shape.
+    Polygon,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,13 +187,19 @@ impl Query {
                 self.center = Some((From::Position, Some(position(args, index + 1)?)));
                 Ok(2)
             }
-            _ if is(word, "byradius") && left > 1 && !matches!(self.shape, Some(Shape::Box { .. })) => {
+            _ if is(word, "byradius")
+                && left > 1
+                && matches!(self.shape, None | Some(Shape::Circle { .. })) =>
+            {
                 self.circle(args, index + 1)?;
                 Ok(2)
             }
-            _ if is(word, "bybox") && left > 2 && !matches!(self.shape, Some(Shape::Circle { .. })) => {
+            _ if is(word, "bybox") && left > 2 && matches!(self.shape, None | Some(Shape::Box { .. })) => {
                 self.rectangle(args, index + 1)?;
                 Ok(3)
+            }
+            _ if is(word, "bypolygon") && left > 1 && self.center.is_none() && self.shape.is_none() => {
+                self.polygon(args, index + 1)
             }
             _ => Err(text::SYNTAX.into()),
         }
@@ -218,6 +226,22 @@ impl Query {
         self.unit_m = unit_m(args.get(index + 2))?;
         self.shape = Some(Shape::Box { width_m: width * self.unit_m, height_m: height * self.unit_m });
         Ok(())
+    }
+
+    /// Reads how many corners there are, and the corners; returns how many arguments they are.
+    fn polygon(&mut self, args: ArgsView<'_>, index: usize) -> Result<usize, Failure> {
+        let count = count(args.get(index), "ERR invalid number of vertices")?;
+        if count < 3 || count > (args.len() - index - 1) / 2 {
+            return Err("ERR GEOSEARCH BYPOLYGON must have at least 3 vertices".into());
+        }
+        if count > CORNERS_MAX {
+            return Err(format!("ERR {count} vertices are more than the limit of {CORNERS_MAX}").into());
+        }
+        let corners = (0..count).map(|nth| position(args, index + 1 + 2 * nth));
+        let area = Area::polygon(corners.collect::<Result<_, Failure>>()?);
+        self.center = Some((From::Polygon, Some(area.center)));
+        self.shape = Some(area.shape);
+        Ok(1 + 2 * count)
     }
 
     /// Refuses words that do not go together, or are missing.
@@ -374,5 +398,7 @@ pub(crate) fn geosearchstore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &
     run(data, args, Form::SearchStore, out)
 }
 
+/// Corners of a polygon: each member around it is compared with all of them.
+const CORNERS_MAX: usize = 1_024;
 /// A distance, a hash or two coordinates in a reply.
 const PART_BYTES: usize = 64;

@@ -74,3 +74,34 @@ fn source_may_be_the_target_of_its_own_search() {
         ],
     );
 }
+
+/// The example of Valkey's manual, and what is refused.
+#[test]
+fn polygon_has_its_own_centre_and_its_distances_are_in_metres() {
+    let (harness, mut wire) = sicily();
+    let corners = "12.41098696654226 38.05033923003755 15.107936245794182 38.00616649901906 18.148439288534455 \
+                   38.63804787603499 17.80831874257693 39.50316813110968 12.458468633214036 38.57719533463012";
+    let search = |options: &str| format!("GEOSEARCH Sicily BYPOLYGON 5 {corners} {options}");
+    let (found, nearest) = (search("ASC WITHDIST"), search("DESC COUNT 1"));
+    let (stored, mixed) =
+        (format!("GEOSEARCHSTORE d Sicily BYPOLYGON 5 {corners} STOREDIST"), search("FROMMEMBER Palermo"));
+    let many = format!("GEOSEARCH Sicily BYPOLYGON 1025{}", " 1 2".repeat(1025));
+    harness.expect(
+        &mut wire,
+        &[
+            (&found, "*2\r\n*2\r\n$7\r\nPalermo\r\n$11\r\n166482.0159\r\n*2\r\n$5\r\nedge2\r\n$11\r\n180861.7725\r\n"),
+            (&nearest, "*1\r\n$5\r\nedge2\r\n"),
+            (&stored, ":2\r\n"),
+            ("ZCOUNT d 166482 166483", ":1\r\n"),
+            (&mixed, "-ERR syntax error\r\n"),
+            ("GEOSEARCH Sicily FROMMEMBER Palermo BYPOLYGON 3 1 1 2 2 3 3", "-ERR syntax error\r\n"),
+            ("GEOSEARCH Sicily BYPOLYGON 3 1 1 2 2 3 3 BYRADIUS 1 m", "-ERR syntax error\r\n"),
+            ("GEOSEARCH Sicily BYPOLYGON x 1 1 2 2 3 3", "-ERR invalid number of vertices\r\n"),
+            ("GEOSEARCH Sicily BYPOLYGON 2 1 1 2 2 3 3", "-ERR GEOSEARCH BYPOLYGON must have at least 3 vertices\r\n"),
+            ("GEOSEARCH Sicily BYPOLYGON 4 1 1 2 2 3 3", "-ERR GEOSEARCH BYPOLYGON must have at least 3 vertices\r\n"),
+            ("GEOSEARCH Sicily BYPOLYGON 3 1 1 2 2 3 86", "-ERR invalid longitude,latitude pair 3.000000,86.000000\r\n"),
+            ("GEOSEARCH none BYPOLYGON 3 1 1 2 2 3 3", "*0\r\n"),
+            (&many, "-ERR 1025 vertices are more than the limit of 1024\r\n"),
+        ],
+    );
+}
