@@ -169,6 +169,7 @@ impl<'a> Run<'a> {
         executed.calls.extend(answer.calls);
         executed.calls.push((queued.entry.id, answer.failed));
         executed.outbox.extend(answer.outbox);
+        executed.monitored.extend(answer.monitored);
         Ok(())
     }
 
@@ -340,6 +341,7 @@ pub(crate) fn finish(
 ) -> Ran {
     if executed.ran {
         monitor(server, &session.client, course, transaction);
+        server.monitors.feed(std::mem::take(&mut executed.monitored));
     }
     session.ticket = session.ticket.and(executed.ticket);
     server.pubsub.deliver(std::mem::take(&mut executed.outbox), session.ticket);

@@ -2,6 +2,7 @@
 //!
 //! `+<seconds>.<microseconds> [<db> <address>] "<name>" "<argument>" ...`; passwords are not shown.
 
+use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -10,7 +11,7 @@ use resp::ArgsView;
 use ticket::Ticket;
 
 use crate::clients::Client;
-use crate::command::Flags;
+use crate::command::{Command, Flags, Kind};
 use crate::lookup::Entry;
 use crate::message::{Line, Message};
 use crate::peers::Connections;
@@ -72,24 +73,46 @@ impl Monitors {
 
     /// Shows a command that ran in database `db`.
     pub(crate) fn show(&self, client: &Client, db: u16, entry: &Entry, args: ArgsView<'_>) {
-        let flags = entry.command.flags;
-        if flags.has(Flags::SKIP_MONITOR) || flags.has(Flags::ADMIN) {
-            return;
-        }
-        let micros = self.clock.unix_us();
-        let address = client.address();
-        let head = format!("+{}.{:06} [{} {address}]", micros / 1_000_000, micros % 1_000_000, db);
-        let mut line = head.into_bytes();
-        for (index, arg) in args.iter().enumerate() {
-            line.push(b' ');
-            quote(if is_secret(entry, args, index) { REDACTED } else { arg }, &mut line);
-        }
-        line.extend_from_slice(b"\r\n");
+        let mut line = Vec::new();
+        self.write(client.address(), db, (entry, args), &mut line);
         self.feed(line);
     }
 
-    /// Sends `line` to all of them, and cuts them off if they cannot keep up: nobody else waits for them.
-    fn feed(&self, line: Vec<u8>) {
+    /// Adds the line of a command that a script ran; those of one script are bounded.
+    pub(crate) fn note(&self, db: u16, entry: &Entry, args: ArgsView<'_>, lines: &mut Vec<u8>) {
+        if !self.is_empty() && lines.len() < SCRIPT_BYTES_MAX {
+            self.write("lua", db, (entry, args), lines);
+        }
+    }
+
+    fn write(
+        &self,
+        source: impl Display,
+        db: u16,
+        (entry, args): (&Entry, ArgsView<'_>),
+        lines: &mut Vec<u8>,
+    ) {
+        let Command { flags, kind, .. } = entry.command;
+        // Scripts have the flag since Redis shows them in another way: before their commands.
+        let is_skipped = flags.has(Flags::SKIP_MONITOR) && !matches!(kind, Kind::Script(_));
+        if is_skipped || flags.has(Flags::ADMIN) {
+            return;
+        }
+        let micros = self.clock.unix_us();
+        let head = format!("+{}.{:06} [{db} {source}]", micros / 1_000_000, micros % 1_000_000);
+        lines.extend_from_slice(head.as_bytes());
+        for (index, arg) in args.iter().enumerate() {
+            lines.push(b' ');
+            quote(if is_secret(entry, args, index) { REDACTED } else { arg }, lines);
+        }
+        lines.extend_from_slice(b"\r\n");
+    }
+
+    /// Sends lines to all of them, and cuts them off if they cannot keep up: nobody else waits for them.
+    pub(crate) fn feed(&self, line: Vec<u8>) {
+        if line.is_empty() {
+            return;
+        }
         let ids = self.ids.read().unwrap_or_else(PoisonError::into_inner);
         if self.traffic.is_full() {
             for id in ids.iter() {
@@ -105,6 +128,9 @@ impl Monitors {
         }
     }
 }
+
+/// What is shown of one script's commands.
+const SCRIPT_BYTES_MAX: usize = 64 << 10;
 
 /// Appends `bytes` between quotes, everything but printable ASCII escaped.
 pub(crate) fn quote(bytes: &[u8], out: &mut Vec<u8>) {

@@ -59,6 +59,8 @@ pub(crate) struct Executed {
     pub(crate) pause: Option<Pause>,
     /// Messages that its scripts published.
     pub(crate) outbox: Outbox,
+    /// Lines of MONITOR about its scripts' commands.
+    pub(crate) monitored: Vec<u8>,
     /// Keys that were found, and not.
     pub(crate) lookups: (u32, u32),
 }
@@ -87,6 +89,8 @@ pub(crate) struct Answer {
     pub(crate) lookups: (u32, u32),
     /// Messages to send.
     pub(crate) outbox: Outbox,
+    /// Lines of MONITOR about the commands.
+    pub(crate) monitored: Vec<u8>,
 }
 
 /// Why an attempt is over that leaves no trace.

@@ -219,6 +219,7 @@ impl Host for Calls<'_, '_, '_> {
                 return Ok(());
             }
         };
+        self.attempt.server.monitors.note(self.db, entry, args, &mut self.answer.monitored);
         match table::handler(entry) {
             Handler::Data(run) | Handler::Across(run, _) => self.data((entry, run), (args, resp3), out),
             Handler::Everything(run) | Handler::Walk(run) => {

@@ -288,12 +288,13 @@ pub(crate) fn finish(
     answer: Answer,
     ticket: Ticket,
 ) -> Ran {
-    let Answer { failed, calls, lookups, outbox } = answer;
+    let Answer { failed, calls, lookups, outbox, monitored } = answer;
     session.ticket = session.ticket.and(ticket);
     for (id, failed) in calls {
         let ending = if failed { Ending::Failed } else { Ending::Answered };
         server.calls.note(loop_index, id, None, ending);
     }
+    server.monitors.feed(monitored);
     server.pubsub.deliver(outbox, session.ticket);
     Ran { ticket, failed, lookups, attached: Attachments::default() }
 }

@@ -298,3 +298,25 @@ fn libraries_come_back_from_the_store_and_from_a_dump() {
     let cut: [&[u8]; 3] = [b"function", b"restore", &dump[..dump.len() - 1]];
     assert_eq!(harness.raw(&mut wire, &cut), "-ERR DUMP payload version or checksum are wrong\r\n");
 }
+
+/// A client of redis-py waits for the line of a command that its script ran.
+#[test]
+fn monitor_shows_the_commands_of_a_script_that_has_ended_and_of_none_that_was_refused() {
+    let mut harness = Harness::new();
+    let (mut watcher, mut wire) = (harness.connect(), harness.connect());
+    harness.line(&mut watcher, "MONITOR");
+    let script = "redis.call('set', KEYS[1], 'v') redis.call('select', 3) redis.pcall('get') return redis.call('GET', 'k')";
+    ask(&harness, &mut wire, &["eval", script, "1", "k"]);
+    let seen = String::from_utf8(harness.deliver(&mut watcher)).expect("text");
+    let shown: Vec<&str> = seen.lines().map(|line| &line[line.find('[').expect("a source")..]).collect();
+    assert!(shown[0].starts_with("[0 127.0.0.1:0] \"eval\""), "{seen}");
+    let expected = ["[0 lua] \"set\" \"k\" \"v\"", "[0 lua] \"select\" \"3\"", "[3 lua] \"GET\" \"k\""];
+    assert_eq!(shown[1..], expected);
+    for line in [&["multi"][..], &["eval", "return redis.call('incr', 'n')", "0"], &["exec"]] {
+        ask(&harness, &mut wire, line);
+    }
+    ask(&harness, &mut wire, &["eval", "for n = 1, 10000 do redis.call('get', 'k') end", "0"]);
+    let seen = String::from_utf8(harness.deliver(&mut watcher)).expect("text");
+    assert_eq!(seen.matches("[0 lua] \"incr\" \"n\"").count(), 1, "{seen}");
+    assert!((1_000..3_000).contains(&seen.matches("\"get\"").count()), "bounded");
+}
