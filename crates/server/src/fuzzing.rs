@@ -41,9 +41,10 @@ pub fn dump_payload(payload: &[u8]) -> bool {
         assert_eq!(payload::encode(value), payload, "one value, two payloads");
         return true;
     };
-    let loaded = payload::load(shape, value, |_| 0);
+    let now = store::Moment::default();
+    let loaded = payload::load(shape, value, now, |_| 0);
     if let Some(loaded) = &loaded {
-        assert_eq!(store::dump(store::Packed::new(shape, loaded)), value, "one value, two payloads");
+        assert_eq!(store::dump(store::Packed::new(shape, loaded), now), value, "one value, two payloads");
     }
     loaded.is_some()
 }

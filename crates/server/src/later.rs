@@ -16,8 +16,6 @@ pub(crate) fn is_of_redis(name: &[u8]) -> bool {
 const COMMANDS: &[&str] = &[
     // strings and bits
     "pfdebug pfselftest",
-    // hashes
-    "hexpire hexpireat hexpiretime hgetex hpersist hpexpire hpexpireat hpexpiretime hpttl hsetex httl",
     // streams
     "xidmprecord",
     // vector sets

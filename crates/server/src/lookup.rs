@@ -122,7 +122,7 @@ const fn hash(name: &[u8]) -> usize {
 }
 
 /// At least four times as many as there are commands.
-const SLOTS: usize = 4096;
+const SLOTS: usize = 8192;
 
 /// Longer names are nobody's.
 const NAME_BYTES_MAX: usize = 32;

@@ -1,14 +1,16 @@
 //! The payload of DUMP: a value as bytes that outlive the server.
 //!
 //! ```text
-//!  | "EVK" | version u8 = 1 | kind u8 | value | crc32c of all before, u32 little-endian |
+//!  | "EVK" | version u8 | kind u8 | value | crc32c of all before, u32 little-endian |
 //!
 //!  kind 1 string: its bytes     2 hash, 3 set, 4 list, 5 sorted set, 6 stream: all elements (`store::Packed::dump`), one or more
 //! ```
 //!
+//! Version 2 is that of a hash whose fields have deadlines, 1 that of all else: older servers take what they know.
+//!
 //! Not Redis's RDB payload: neither server takes the other's, and the checksum says so.
 
-use store::{Shape, ValueKind};
+use store::{Moment, Packed, Shape, ValueKind};
 
 /// The payload of a string.
 pub(crate) fn encode(value: &[u8]) -> Vec<u8> {
@@ -16,8 +18,18 @@ pub(crate) fn encode(value: &[u8]) -> Vec<u8> {
 }
 
 /// The collection in the value of a payload; `None` if it is none, or empty. `tag_of` is [`store::Access::tag`].
-pub(crate) fn load(shape: Shape, dump: &[u8], tag_of: impl Fn(&[u8]) -> u16) -> Option<Vec<u8>> {
-    store::load(shape, dump, tag_of).filter(|_| !dump.is_empty())
+/// Without fields whose time has come at `now`, which may be all.
+pub(crate) fn load(shape: Shape, dump: &[u8], now: Moment, tag_of: impl Fn(&[u8]) -> u16) -> Option<Vec<u8>> {
+    store::load(shape, dump, now, tag_of).filter(|_| !dump.is_empty())
+}
+
+/// The payload of a collection.
+pub(crate) fn encode_collection(kind: ValueKind, packed: Packed<'_>, now: Moment) -> Vec<u8> {
+    let mut head = head(kind);
+    if packed.is_timed() {
+        head[VERSION_AT] = TIMED_VERSION;
+    }
+    sealed([&head[..], &store::dump(packed, now)].concat())
 }
 
 /// What the payload of such a value begins with: magic, version, and kind.
@@ -59,7 +71,10 @@ pub(crate) fn decode(payload: &[u8]) -> Option<(ValueKind, &[u8])> {
         ValueKind::SortedSet,
         ValueKind::Stream,
     ];
-    let found = kinds.into_iter().find_map(|kind| Some((kind, body.strip_prefix(&head(kind))?)))?;
+    let mut timed = head(ValueKind::Hash);
+    timed[VERSION_AT] = TIMED_VERSION;
+    let plain = kinds.into_iter().find_map(|kind| Some((kind, body.strip_prefix(&head(kind))?)));
+    let found = plain.or_else(|| Some((ValueKind::Hash, body.strip_prefix(&timed)?)))?;
     (crc(body) == u32::from_le_bytes(*stored)).then_some(found)
 }
 
@@ -74,6 +89,9 @@ fn narrowed(crc: u64) -> u32 {
 /// What the payload of a string begins with.
 pub(crate) const HEAD: [u8; 5] = head(ValueKind::String);
 pub(crate) const CRC_BYTES: usize = 4;
+const VERSION_AT: usize = 3;
+/// Of a hash whose fields have deadlines.
+const TIMED_VERSION: u8 = 2;
 
 #[cfg(test)]
 mod tests {

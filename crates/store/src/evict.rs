@@ -30,7 +30,7 @@ use crate::access::Scope;
 use crate::error::{Stop, StoreError};
 use crate::hash::{KeyHash, STRIPES};
 use crate::index::is_own;
-use crate::index::stripe::{Expiry, ExpiryEntry, Space, Stripe};
+use crate::index::stripe::{Current, Expiry, ExpiryEntry, Space, Stripe};
 use crate::index::table::Spot;
 use crate::prepared::Prepared;
 use crate::record;
@@ -362,6 +362,12 @@ impl Sample<'_> {
         let mut has_slot = false;
         for spot in space.table.candidates(hash) {
             has_slot = true;
+            // a hash that has deadlines of fields alone is kept; one that is not in memory is not known to be one
+            let object = space.table.word(spot).object();
+            let times = object.and_then(|object| Current::Hot(object).times());
+            if times.is_some_and(|times| times.own == 0) {
+                continue;
+            }
             let rank = rank(self, spot);
             self.offer(space, Best { keyspace, hash, spot, entry: Some(entry) }, rank);
         }

@@ -113,6 +113,7 @@ pub struct Store {
     clock: StoreClock,
     active_expiry: AtomicBool,
     expired_keys: AtomicU64,
+    expired_fields: AtomicU64,
     random: AtomicU64,
     tender: Tender,
     evictor: Evictor,
@@ -161,6 +162,7 @@ impl Store {
             clock,
             active_expiry: AtomicBool::new(true),
             expired_keys: AtomicU64::new(0),
+            expired_fields: AtomicU64::new(0),
             random: AtomicU64::new(0),
             tender: Tender::default(),
             evictor: Evictor::new(options.eviction, options.disk_limit_bytes),
@@ -379,7 +381,8 @@ impl Store {
         let expired = match self.index.keyspace(db).map(|id| stripe.seek(id, hash, key, &none)) {
             Some(Seek::At { current, .. }) => {
                 let (now, seq) = (self.now(), current.seq());
-                let at = Deadline::of(current.expiry_ms());
+                // what becomes of its fields is a change
+                let at = Deadline::of(current.own_expiry_ms());
                 at.is_some_and(|at| now.has_passed(at) || self.clock.had_passed(at, seq))
             }
             _ => false,
@@ -459,6 +462,12 @@ impl Store {
     #[must_use]
     pub fn expired_keys(&self) -> u64 {
         self.expired_keys.load(Ordering::Relaxed)
+    }
+
+    /// Fields of hashes that were removed because their time had come, while the hash stayed.
+    #[must_use]
+    pub fn expired_fields(&self) -> u64 {
+        self.expired_fields.load(Ordering::Relaxed)
     }
 
     /// Which keys go when there is no room.

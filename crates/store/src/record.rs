@@ -20,7 +20,8 @@
 //! 10 SORTED_SET     packed entries                                   the key is this sorted set
 //! 11 STREAM         packed entries                                   the key is this stream
 //! 19 CHANGE         base_seq u64 | operations, one or more (`packed`)
-//!                                                                    the collection of effect base_seq after these operations
+//!                                                                    the collection of effect base_seq after these operations; the header's
+//!                                                                    expiry replaces its own, unless 0
 //!
 //!  4 MAPPING        next_keyspace u32 | count u32 | keyspace u32 x count       no key: database n is keyspace [n]
 //!  5 CLOCK          0 u32 | boot u128 | uptime_us u64 | server_us u64 | wall_us u64 | (wall_ms u64 | seq u64) x n, 16 at most
@@ -30,6 +31,8 @@
 //! Kind bit 0x80 SHARED: when the record was written, another live key had the same 48 bits of hash. Where two
 //! records with equal bits both lack it, the later one's writer saw no other key alive, so the earlier one is
 //! dead whichever key it had: recovery reads no keys. Where one has it, the keys on disk decide.
+//!
+//! The expiry in the header of a hash whose fields have deadlines is the earliest of these and the key's own, which its value has (`packed`).
 //!
 //! EXPIRY, PART and CHANGE are deltas: dead as soon as their base is, and meaningless on any other base.
 //!
@@ -47,10 +50,10 @@ use crate::value::ValueKind;
 
 /// Version of what this code writes; the manifest states it. 1: from CLOCK on (the folders before state none). 2: from HASH, SET and
 /// CHANGE on. 3: from LIST, SORTED_SET and
-/// STREAM on.
-const VERSION: u16 = 3;
+/// STREAM on. 4: from deadlines of fields on.
+const VERSION: u16 = 4;
 /// The oldest version that understands it.
-const READER_VERSION_MIN: u16 = 3;
+const READER_VERSION_MIN: u16 = 4;
 /// The store's records, to the journal.
 pub(crate) const CONTENT: journal::Content =
     journal::Content { version: VERSION, reader_version_min: READER_VERSION_MIN, check };

@@ -19,7 +19,7 @@ use std::time::Duration;
 use clock::{Nanos, UnixMs};
 use journal::Keyspace;
 
-use crate::access::Scope;
+use crate::access::{Access, Scope};
 use crate::allocator;
 use crate::error::{Stop, StoreError};
 use crate::hash::{KeyHash, STRIPES};
@@ -187,9 +187,10 @@ impl Store {
             let Some(db) = self.index.database(keyspace) else { return true };
             let (keys, unknown) = self.expired_candidates(keyspace, hash, entry, &prepared);
             if unknown.is_empty() {
-                let before = self.expired_keys();
-                keys.iter().for_each(|key| self.expire_key(db, key, &prepared));
-                return keys.is_empty() || self.expired_keys() > before;
+                let removed = || self.expired_keys() + self.expired_fields();
+                let before = removed();
+                keys.iter().for_each(|key| self.expire_key(db, key, &mut prepared));
+                return keys.is_empty() || removed() > before;
             }
             for sought in unknown {
                 prepared.supply(sought.address, self.engine.read(&sought));
@@ -226,14 +227,29 @@ impl Store {
         (keys, unknown)
     }
 
-    /// A lookup of an expired key stages its removal; one that is not expired (any more) stays.
-    fn expire_key(&self, db: u16, key: &[u8], prepared: &Prepared) {
+    /// A lookup of an expired key stages its removal, and that of fields whose time has come; what is not expired (any more) stays.
+    fn expire_key(&self, db: u16, key: &[u8], prepared: &mut Prepared) {
         let keys = [KeyRef { db, key }];
-        let Ok(mut access) = self.access(Scope::Keys(&keys), prepared, 0) else { return };
-        match access.get(db, key) {
-            Ok(None) => {}
-            _ => return,
+        for _ in 0..READS_MAX {
+            let Ok(mut access) = self.access(Scope::Keys(&keys), prepared, 0) else { return };
+            match access.get(db, key) {
+                Ok(None) => return self.commit_expired(&mut access),
+                Ok(Some(_)) if access.has_purged() => return self.commit_expired(&mut access),
+                // of a hash only its value tells whose time has come
+                Err(Stop::Cold) => {
+                    let wanted = access.into_wanted();
+                    prepared.want(wanted);
+                }
+                _ => return,
+            }
+            for sought in prepared.take_wanted() {
+                prepared.supply(sought.address, self.engine.read(&sought));
+            }
+            prepared.fold();
         }
+    }
+
+    fn commit_expired(&self, access: &mut Access<'_>) {
         match access.commit() {
             // It is gone, or there was no room to say so. Cold: it changed meanwhile. Busy: the next turn tries again.
             Ok(_) | Err(Stop::Cold | Stop::Busy) => {}
@@ -255,6 +271,8 @@ fn is_held(stripe: &Stripe, keyspace: Keyspace, number: usize, entry: ExpiryEntr
 const BUDGET_KEYS: usize = 1_000;
 /// Spaces that one turn frees at most: a sixteenth of a flushed database.
 const BUDGET_SPACES: usize = STRIPES / 16;
+/// How often the records of one key are read: each time it changed meanwhile.
+const READS_MAX: u32 = 4;
 /// How soon released removals are looked for again.
 const SWEEP_MS: u64 = 10;
 /// How soon removals that found no room are tried again: a full disk stays full for a while.

@@ -61,7 +61,7 @@ pub struct Moment {
 impl Moment {
     /// Server time `server_ms`, when the wall clock shows `unix`.
     #[must_use]
-    pub fn new(server_ms: u64, unix: UnixMs) -> Self {
+    pub const fn new(server_ms: u64, unix: UnixMs) -> Self {
         Self { server_ms, wall_ms: unix.0 }
     }
 
@@ -317,6 +317,16 @@ impl StoreClock {
         self.recorded_ms.store(record.server_us / 1_000, Ordering::Relaxed);
         self.recorded_wall_ms.store(record.wall_us / 1_000, Ordering::Relaxed);
         self.is_unrecorded.store(false, Ordering::Relaxed);
+    }
+
+    /// Up to which deadlines of the wall clock had passed, before it was set back, that effects up to `seq` or later ones set.
+    pub(crate) fn ceiling_of(&self, seq: Seq) -> u64 {
+        if !self.has_ceilings.load(Ordering::Acquire) {
+            return 0;
+        }
+        let ceilings = self.ceilings.read().unwrap_or_else(PoisonError::into_inner);
+        let held = ceilings.iter().filter(|ceiling| seq <= ceiling.seq);
+        held.map(|ceiling| ceiling.wall_ms).max().unwrap_or(0)
     }
 
     /// Whether `deadline`, set by effect `seq`, had passed before the wall clock was set back.

@@ -8,16 +8,16 @@ use store::{Deadline, Found, Packed, Value};
 
 use super::args::{integer, is, option_value};
 use crate::call::{Attached, Data, Failure, Outcome, text};
-use crate::payload::{CRC_BYTES, HEAD, decode, encode, head, load, sealed};
+use crate::payload::{CRC_BYTES, HEAD, decode, encode, encode_collection, load};
 
 pub(crate) fn dump(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let found = data.access.get(data.db, args.get(1))?;
     data.count_lookup(found.is_some());
     if let Some(shape) = found.and_then(|found| found.kind.shape()) {
         let found = found.expect("it has a shape");
-        let elements = store::dump(Packed::new(shape, found.value));
-        data.admit_reply(elements.len())?;
-        out.bulk(&sealed([&head(found.kind)[..], &elements].concat()));
+        let payload = encode_collection(found.kind, Packed::new(shape, found.value), data.now);
+        data.admit_reply(payload.len())?;
+        out.bulk(&payload);
         return Ok(());
     }
     match found {
@@ -78,7 +78,8 @@ pub(crate) fn restore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
     }
     let ttl = u64::try_from(integer(args.get(2))?).map_err(|_| "ERR Invalid TTL value, must be >= 0")?;
     let damaged = "ERR DUMP payload version or checksum are wrong";
-    let elements;
+    let (elements, mut is_empty);
+    is_empty = false;
     let value = match data.copies.find(3) {
         Some(value) => value,
         None => {
@@ -86,7 +87,9 @@ pub(crate) fn restore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
             match kind.shape() {
                 None => Value::String(value),
                 Some(shape) => {
-                    elements = load(shape, value, |element| data.access.tag(element)).ok_or(damaged)?;
+                    elements =
+                        load(shape, value, data.now, |element| data.access.tag(element)).ok_or(damaged)?;
+                    is_empty = Packed::new(shape, &elements).is_empty();
                     Value::Collection(kind, &elements)
                 }
             }
@@ -94,7 +97,8 @@ pub(crate) fn restore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
     };
     let deadline = || if options.absolute { Deadline::at(UnixMs(ttl)) } else { data.now.after(ttl) };
     let expiry = (ttl != 0).then(deadline);
-    if expiry.is_some_and(|at| data.now.has_passed(at)) {
+    // the time of all fields may have come
+    if is_empty || expiry.is_some_and(|at| data.now.has_passed(at)) {
         data.access.remove(data.db, key)?;
     } else {
         data.access.put(data.db, key, value, expiry);

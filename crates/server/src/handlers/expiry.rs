@@ -9,7 +9,7 @@ use crate::call::{Data, Failure, Outcome};
 
 /// Conditions of EXPIRE.
 #[derive(Clone, Copy, Debug, Default)]
-struct Conditions {
+pub(super) struct Conditions {
     none: bool,
     some: bool,
     greater: bool,
@@ -39,8 +39,20 @@ impl Conditions {
         Ok(conditions)
     }
 
+    /// The one that `word` names.
+    pub(super) fn of_word(word: &[u8]) -> Option<Self> {
+        let none = Conditions::default();
+        match word {
+            _ if is(word, "nx") => Some(Conditions { none: true, ..none }),
+            _ if is(word, "xx") => Some(Conditions { some: true, ..none }),
+            _ if is(word, "gt") => Some(Conditions { greater: true, ..none }),
+            _ if is(word, "lt") => Some(Conditions { less: true, ..none }),
+            _ => None,
+        }
+    }
+
     /// Whether a key that expires at `current` may be made to expire at `at`. Never is later than all times.
-    fn allow(self, current: Option<UnixMs>, at: i64) -> bool {
+    pub(super) fn allow(self, current: Option<UnixMs>, at: i64) -> bool {
         let current_ms = current.map(|current| i64::try_from(current.0).unwrap_or(i64::MAX));
         !(self.none && current.is_some()
             || self.some && current.is_none()

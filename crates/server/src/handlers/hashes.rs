@@ -58,7 +58,7 @@ pub(crate) fn hmget(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
     Ok(())
 }
 
-fn value_of<'a>(data: &Data<'_, '_>, hash: Packed<'a>, field: &[u8]) -> Option<&'a [u8]> {
+pub(super) fn value_of<'a>(data: &Data<'_, '_>, hash: Packed<'a>, field: &[u8]) -> Option<&'a [u8]> {
     let at = hash.find(data.access.tag(field), field)?;
     Some(hash.element(at).1)
 }
@@ -118,7 +118,10 @@ pub(crate) fn hdel(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
 }
 
 /// The fields behind the word FIELDS at argument `at` and their number, which nothing follows.
-fn fields_at(args: ArgsView<'_>, at: usize) -> Result<impl Iterator<Item = &[u8]> + Clone, Failure> {
+pub(super) fn fields_at(
+    args: ArgsView<'_>,
+    at: usize,
+) -> Result<impl Iterator<Item = &[u8]> + Clone, Failure> {
     if !args.try_get(at).is_some_and(|word| is(word, "fields")) {
         return Err("ERR Mandatory argument FIELDS is missing or not at the right position".into());
     }
@@ -177,11 +180,11 @@ pub(crate) fn hincrbyfloat(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mu
     Ok(())
 }
 
-/// Sets the field that is argument 2 of the hash that is argument 1.
+/// Sets the field that is argument 2 of the hash that is argument 1, which ends when it did.
 fn put(data: &mut Data<'_, '_>, args: ArgsView<'_>, value: &[u8]) -> Outcome {
     let field = args.get(2);
     let tag = data.access.tag(field);
-    data.access.edit(data.db, args.get(1), ValueKind::Hash, |hash| hash.put(tag, field, value))??;
+    data.access.edit(data.db, args.get(1), ValueKind::Hash, |hash| hash.put_kept(tag, field, value))??;
     Ok(())
 }
 

@@ -412,6 +412,7 @@ fn stats(server: &View<'_>, text: &mut String) {
     line(text, "rejected_connections", refused);
     line(text, "failed_accepts", failures);
     line(text, "expired_keys", server.store.expired_keys());
+    line(text, "expired_subkeys", server.store.expired_fields());
     line(text, "evicted_keys", server.store.evicted_keys());
     line(text, "evicted_scripts", server.scripts.figures().evicted);
     zeros(text, &["evicted_clients", "expired_time_cap_reached_count"]);

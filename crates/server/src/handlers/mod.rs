@@ -17,6 +17,7 @@ pub(crate) mod debug;
 pub(crate) mod dump;
 mod elements;
 pub(crate) mod expiry;
+pub(crate) mod fields;
 pub(crate) mod function;
 pub(crate) mod geo;
 pub(crate) mod geo_search;

@@ -20,8 +20,10 @@ pub(crate) fn encoding(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wr
 /// What clients of Redis expect to hear: of a string, whether it is a number, short, or long; of a collection, how Redis would keep it.
 pub(crate) fn encoding_of(found: &Found<'_>) -> &'static str {
     if let Some(shape) = found.kind.shape() {
-        return match Packed::new(shape, found.value).form() {
+        let packed = Packed::new(shape, found.value);
+        return match packed.form() {
             Form::Integers => "intset",
+            Form::Listpack if packed.is_timed() => "listpackex",
             Form::Listpack => "listpack",
             Form::Table => match shape {
                 Shape::Map | Shape::Set => "hashtable",

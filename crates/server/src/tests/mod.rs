@@ -5,6 +5,7 @@ mod blocking;
 mod captured;
 mod edges;
 mod elements;
+mod fields;
 mod geo;
 mod large;
 mod limits;

@@ -142,7 +142,7 @@ fn stream_that_no_server_would_write_is_read_and_changed_without_harm() {
             edit.put(b"m", &[&[0; 32][..], &u64::to_be_bytes(added)].concat());
         }
         let bytes = edit.encode();
-        let dump = store::dump(store::Packed::new(store::Shape::Ordered, &bytes));
+        let dump = store::dump(store::Packed::new(store::Shape::Ordered, &bytes), store::Moment::default());
         let payload =
             crate::payload::sealed([&crate::payload::head(store::ValueKind::Stream)[..], &dump].concat());
         let mut harness = Harness::new();

@@ -76,6 +76,17 @@ const EXCUSED: &[(&str, &str)] = &[
 
 /// Newer than 7.2: `tests::newer_commands` has golden replies and models of them.
 const NEWER: &[&str] = &[
+    "hexpire",
+    "hexpireat",
+    "hexpiretime",
+    "hgetex",
+    "hpersist",
+    "hpexpire",
+    "hpexpireat",
+    "hpexpiretime",
+    "hpttl",
+    "hsetex",
+    "httl",
     "msetex",
     "digest",
     "delex",

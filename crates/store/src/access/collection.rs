@@ -49,19 +49,20 @@ impl ValueKind {
 trait Editing {
     type Of<'a>;
 
-    fn begin(packed: Packed<'_>) -> Self::Of<'_>;
+    /// Of a key that expires at `own`.
+    fn begin(packed: Packed<'_>, own: Option<Deadline>) -> Self::Of<'_>;
 
     /// What the collection has become, `None` if nothing is left of it, and by which operations; `None` if it is as it was.
     fn end(edit: Self::Of<'_>) -> Option<(Option<Vec<u8>>, Vec<u8>)>;
 }
 
 macro_rules! editing {
-    ($($edit:ident),*) => {$(
+    ($($edit:ident: $begin:expr),*) => {$(
         impl Editing for $edit<'static> {
             type Of<'a> = $edit<'a>;
 
-            fn begin(packed: Packed<'_>) -> $edit<'_> {
-                $edit::new(packed)
+            fn begin(packed: Packed<'_>, own: Option<Deadline>) -> $edit<'_> {
+                $begin(packed, own)
             }
 
             fn end(edit: $edit<'_>) -> Option<(Option<Vec<u8>>, Vec<u8>)> {
@@ -71,7 +72,7 @@ macro_rules! editing {
     )*};
 }
 
-editing!(Edit, ListEdit, OrderedEdit);
+editing!(Edit: Edit::of_key, ListEdit: |packed, _| ListEdit::new(packed), OrderedEdit: |packed, _| OrderedEdit::new(packed));
 
 impl Access<'_> {
     /// 16 bits of the keyed hash of an element: what [`Packed::find`] and [`Edit`] want to know.
@@ -151,7 +152,7 @@ impl Access<'_> {
             Ok(found) => found,
             Err(wrong) => return Ok(Err(wrong)),
         };
-        let (was_empty, mut edit) = (packed.is_empty(), E::begin(packed));
+        let (was_empty, mut edit) = (packed.is_empty(), E::begin(packed, expiry));
         let done = change(&mut edit);
         if let Some((value, operations)) = E::end(edit) {
             self.end_change((db, key), (kind, expiry), (value, was_empty), operations)?;
@@ -180,7 +181,7 @@ impl Access<'_> {
         operations: Vec<u8>,
     ) -> Result<(), Stop> {
         match value {
-            Some(value) => self.put_changed(db, key, (kind, &value, expiry), operations),
+            Some(value) => self.put_changed(db, key, ((kind, Cause::Command), &value, expiry), operations),
             None if was_empty => Ok(()),
             None => self.remove(db, key).map(|_| ()),
         }
@@ -191,7 +192,7 @@ impl Access<'_> {
         &mut self,
         db: u16,
         key: &[u8],
-        (kind, value, expiry): (ValueKind, &[u8], Option<Deadline>),
+        ((kind, cause), value, expiry): ((ValueKind, Cause), &[u8], Option<Deadline>),
         operations: Vec<u8>,
     ) -> Result<(), Stop> {
         if !self.store.engine_keeps() || self.refuses_size(key, value.len()) {
@@ -199,27 +200,51 @@ impl Access<'_> {
         }
         let Some(keyspace) = self.keyspace(db) else { return Ok(()) };
         let hash = self.hash(key);
-        let expiry_ms = expiry.map_or(0, Deadline::raw);
         let there = self.lookup_there(keyspace, hash, key, db)?;
         let there = there.filter(|state| state.kind == record::kind_of(kind));
         let staged = self.overlay.find(keyspace, hash, key).map(|staged| &staged.change);
         // Of one key a group has one record: that has all that its commands changed.
-        let operations = match (staged, there) {
-            (None, Some(_)) => Some(operations),
-            (Some(Change::Delta { delta: Small::Elements { operations: before }, .. }), Some(_)) => {
+        let operations = match (staged, &there) {
+            (None, Some(_)) => match self.purged.find(keyspace, hash, key) {
+                None => Some(operations),
+                Some(purge) => Some([&purge.operations[..], &operations].concat()),
+            },
+            (Some(Change::Delta { delta: Small::Elements { operations: before, .. }, .. }), Some(_)) => {
                 Some([&before[..], &operations].concat())
             }
             _ => None,
         };
-        let delta = operations.zip(there).filter(|(operations, there)| {
-            self.takes_change(there, record::change_bytes(key.len(), operations.len()))
-        });
-        let delta = delta.map(|(operations, _)| Small::Elements { operations });
-        let large = self.store.memory.large(value).ok();
-        let object = Object::new(record::kind_of(kind), key, Bytes::of(value, large.as_ref()), expiry_ms);
-        let change = Change::of(object, delta);
-        self.overlay.stage(Staged { db, keyspace, hash, change, cause: Cause::Command });
+        let own = expiry.map_or(0, Deadline::raw);
+        let change = if kind == ValueKind::Hash {
+            self.hash_change(key, (value, own), there.as_ref(), operations)
+        } else {
+            let delta = operations.zip(there).filter(|(operations, there)| {
+                self.takes_change(there, record::change_bytes(key.len(), operations.len()))
+            });
+            let delta = delta.map(|(operations, _)| Small::Elements { operations, retimes: false });
+            let large = self.store.memory.large(value).ok();
+            Change::of(Object::new(record::kind_of(kind), key, Bytes::of(value, large.as_ref()), own), delta)
+        };
+        self.overlay.stage(Staged { db, keyspace, hash, change, cause });
         Ok(())
+    }
+
+    /// As [`Access::set_expiry`], of a hash whose fields have deadlines, or had.
+    pub(super) fn set_own_expiry(
+        &mut self,
+        db: u16,
+        key: &[u8],
+        expiry: Option<Deadline>,
+    ) -> Result<bool, Stop> {
+        let Ok((packed, _)) = self.to_change(db, key, ValueKind::Hash)? else { return Ok(false) };
+        let mut edit = Edit::new(packed);
+        edit.set_own(expiry.map_or(0, Deadline::raw));
+        let (value, operations) = (edit.encode(), edit.into_operations());
+        let Some(keyspace) = self.keyspace(db) else { return Ok(false) };
+        let is_stored = self.is_stored(keyspace, self.hash(key), key);
+        let cause = if is_stored { Cause::Command } else { Cause::Retime };
+        self.put_changed(db, key, ((ValueKind::Hash, cause), &value, expiry), operations)?;
+        Ok(true)
     }
 }
 

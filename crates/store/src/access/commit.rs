@@ -275,7 +275,7 @@ impl Access<'_> {
     fn apply(&mut self, staged: Staged, plan: &Plan, appended: Appended) -> i64 {
         let store = self.store;
         let released = store.engine.released();
-        let expired = staged.cause == Cause::Expired;
+        let expired = matches!(staged.cause, Cause::Expired | Cause::Purged(_));
         store.count(staged.cause);
         let stripe = self.guards.stripe_mut(staged.hash.stripe()).expect("resolved before");
         let object = staged.object().view();
@@ -381,10 +381,11 @@ impl Access<'_> {
 
     /// Stages the removal of expired keys that lookups met, unless the command itself changes them.
     fn adopt_expired(&mut self) {
-        if self.expired.get_mut().is_empty() || !self.store.engine_keeps() {
+        let purged = self.purged.take();
+        if (self.expired.get_mut().is_empty() && purged.is_empty()) || !self.store.engine_keeps() {
             return;
         }
-        for staged in self.expired.take() {
+        for staged in self.expired.take().into_iter().chain(purged) {
             let key = staged.object().view().key();
             // Whoever holds the key ends first; until then it reads as absent, and nothing says so in the log.
             self.turn_to_stripe(staged.hash.stripe());
@@ -397,11 +398,10 @@ impl Access<'_> {
             }
         }
         let only_expired = self.overlay.mapping().is_none()
-            && self.overlay.iter().all(|staged| staged.cause == Cause::Expired);
+            && self.overlay.iter().all(|staged| matches!(staged.cause, Cause::Expired | Cause::Purged(_)));
         // A read has no credits; if the journal has none to spare the removal can wait, the answer is the same.
         if only_expired && self.credits.is_none() {
-            let bytes =
-                self.overlay.iter().map(|staged| staged.object().view().key().len() as u64 + 64).sum();
+            let bytes = self.overlay.iter().map(Staged::bytes_max).sum();
             match self.store.engine.reserve(bytes, self.overlay.len() as u64, Class::Reclaim) {
                 Ok(credits) => self.credits = Some(credits),
                 Err(_) => self.overlay.retain(|_| false),
@@ -416,7 +416,10 @@ impl Access<'_> {
         let Seek::At { current, .. } = stripe.seek(staged.keyspace, staged.hash, key, self.prepared) else {
             return;
         };
-        let at = Deadline::of(current.expiry_ms());
+        // of fields the last one that has passed may be any up to now
+        let last = Deadline::at(self.now.unix());
+        let is_purge = matches!(staged.cause, Cause::Purged(_));
+        let at = if is_purge { Some(last) } else { Deadline::of(current.expiry_ms()) };
         if at.is_some_and(|at| !self.store.clock.is_on_record(at))
             && let Ok(seq) = self.store.record_clock()
         {
@@ -466,6 +469,7 @@ impl crate::Store {
     fn count(&self, cause: Cause) {
         match cause {
             Cause::Expired => self.expired_keys.fetch_add(1, Ordering::Relaxed),
+            Cause::Purged(fields) => self.expired_fields.fetch_add(fields.into(), Ordering::Relaxed),
             Cause::Evicted => self.evictor.evicted_keys.fetch_add(1, Ordering::Relaxed),
             _ => 0,
         };
@@ -555,8 +559,9 @@ fn draft<'a>(staged: &'a Staged, plan: &Plan) -> Draft<'a> {
     match (&staged.change, plan.old) {
         (Change::Delta { delta, .. }, Some(old)) => match delta {
             Small::Expiry => Draft::expiry(shared, staged.keyspace, key, (old.since, old.seq), expiry_ms),
-            Small::Elements { operations } => {
-                Draft::delta(record::CHANGE | shared, staged.keyspace, key, old.seq, operations, 0)
+            Small::Elements { operations, .. } => {
+                let expiry_ms = delta.expiry_ms(expiry_ms);
+                Draft::delta(record::CHANGE | shared, staged.keyspace, key, old.seq, operations, expiry_ms)
             }
             Small::Part { range, .. } => {
                 let part = (range.start as u64, &object.value()[range.clone()]);

@@ -22,9 +22,11 @@ mod claim_tests;
 mod claim_waits;
 mod collection;
 mod commit;
+mod fields;
 mod order;
 mod overlay;
 mod part;
+mod purged;
 mod scan;
 mod staging;
 #[cfg(test)]
@@ -45,6 +47,7 @@ use crate::index::table::Spot;
 use crate::large::Bytes;
 use crate::log::checkpoint::BODY_SIZE_BYTES_MAX;
 use crate::object::{Object, WORD_DELTAS, Word};
+use crate::packed;
 use crate::policy::Verdict;
 use crate::prepared::{Prepared, Wanted};
 use crate::record;
@@ -58,6 +61,7 @@ pub use claim_waits::ClaimReport;
 pub(crate) use claim_waits::Claims;
 pub use collection::WrongType;
 use overlay::{Cause, Change, Overlay, Small, Staged};
+use purged::{Purged, next_deadline};
 
 /// What an access may touch; it locks the stripes of all of it, but of what is claimed.
 #[derive(Clone, Copy, Debug)]
@@ -107,6 +111,8 @@ pub struct Access<'s> {
     overlay: Overlay,
     /// Removals of expired keys that lookups met.
     expired: RefCell<Vec<Staged>>,
+    /// Hashes without fields whose time has come, as lookups met them.
+    purged: Purged,
     /// What lookups missed.
     wanted: RefCell<Wanted>,
     /// The newest effect that some answer depends on.
@@ -165,6 +171,7 @@ impl<'s> Access<'s> {
             only,
             overlay: Overlay::default(),
             expired: RefCell::default(),
+            purged: Purged::default(),
             wanted: RefCell::default(),
             looked: Cell::default(),
             touches: Cell::new(true),
@@ -200,7 +207,12 @@ impl<'s> Access<'s> {
             return;
         }
         let Some(keyspace) = self.keyspace(db) else { return };
-        let expiry_ms = expiry.map_or(0, Deadline::raw);
+        let own = expiry.map_or(0, Deadline::raw);
+        // a hash whose fields have deadlines says itself when its key expires
+        let retimed = (value.kind() == record::HASH && packed::times_of(value.bytes()).is_some())
+            .then(|| packed::with_own(value.bytes(), own));
+        let value = retimed.as_deref().map_or(value, |bytes| Value::Collection(ValueKind::Hash, bytes));
+        let expiry_ms = next_deadline(self.now, value.kind(), value.bytes(), own);
         let made = match value {
             Value::String(bytes) => self.store.memory.large(bytes).ok(),
             Value::Large(large) => Some(Arc::clone(large)),
@@ -263,6 +275,9 @@ impl<'s> Access<'s> {
         let hash = self.hash(key);
         let Some(state) = self.lookup(keyspace, hash, key, db)? else { return Ok(false) };
         self.check_value(&state)?;
+        if state.is_timed() || self.purged.find(keyspace, hash, key).is_some() {
+            return self.set_own_expiry(db, key, expiry);
+        }
         let expiry_ms = expiry.map_or(0, Deadline::raw);
         let small = (state.value.slice().len() as u64) <= self.store.options.expiry_delta_bytes_min;
         let object = Object::new(state.kind, key, state.value, expiry_ms);
@@ -548,7 +563,10 @@ impl<'s> Access<'s> {
         if current.is_removed() {
             return Ok(None);
         }
-        if self.expires_by_now(current.expiry_ms(), current.seq()) {
+        if !whole && space.may_be_timed(word, current) {
+            return Err(self.miss_all(space, vec![Sought::base(word.address(), keyspace, hash)]));
+        }
+        if self.is_over(current) {
             self.note_expired(Staged {
                 db,
                 keyspace,
@@ -565,7 +583,19 @@ impl<'s> Access<'s> {
             space.table.touch(spot, self.now.server_ms());
         }
         let deltas = if word.marks() & WORD_DELTAS == 0 { &[] } else { space.deltas_of(word.address()) };
-        Ok(Some(State { deltas, ..State::current(current) }))
+        let state = State { deltas, ..State::current(current) };
+        match current.times() {
+            Some(times) if Self::has_passed(times, self.passed_for(current.seq())) => {
+                Ok(self.purge((db, keyspace, hash), current, state))
+            }
+            _ => Ok(Some(state)),
+        }
+    }
+
+    /// Whether the key's own time has come. Of a hash whose value is not here nobody knows whose time it is that has.
+    fn is_over(&self, current: Current<'_>) -> bool {
+        let is_known = current.kind() != record::HASH || current.has_value();
+        is_known && self.expires_by_now(current.own_expiry_ms(), current.seq())
     }
 
     /// Refuses what needs a value that was left out of the read.
@@ -606,6 +636,7 @@ impl<'s> Access<'s> {
         let hash = self.store.hasher.hash(&watch.key);
         match stripe.seek(keyspace, hash, &watch.key, self.prepared) {
             Seek::At { current, .. } => {
+                // fields, too
                 !current.is_removed() && self.expires_by_now(current.expiry_ms(), current.seq())
             }
             _ => false,
@@ -643,7 +674,10 @@ impl<'s> Access<'s> {
 struct State<'a> {
     kind: u8,
     value: Bytes<'a>,
+    /// When the key expires.
     expiry_ms: u64,
+    /// The same, or when the first of its fields does: what its records say.
+    header_ms: u64,
     seq: Seq,
     memory_bytes: u64,
     staged: bool,
@@ -664,7 +698,8 @@ impl<'a> State<'a> {
         Self {
             kind,
             value,
-            expiry_ms: current.expiry_ms(),
+            expiry_ms: current.own_expiry_ms(),
+            header_ms: current.expiry_ms(),
             seq: current.seq(),
             memory_bytes,
             staged: false,
@@ -672,6 +707,11 @@ impl<'a> State<'a> {
             value_len: current.value_len(),
             has_value: current.has_value(),
         }
+    }
+
+    /// Whether it is a hash whose fields have deadlines.
+    fn is_timed(&self) -> bool {
+        self.kind == record::HASH && packed::times_of(self.value.slice()).is_some()
     }
 
     /// How many deltas its base has at most: to read one costs about as much as to read [`BYTES_A_DELTA`] of a value.

@@ -34,6 +34,8 @@ pub(super) enum Cause {
     Retime,
     /// Its time had come.
     Expired,
+    /// The time of so many of its fields had come.
+    Purged(u32),
     /// It makes room for others.
     Evicted,
     /// A transaction staged it before; for this access to see, not to commit.
@@ -58,8 +60,8 @@ pub(super) enum Small {
     Expiry,
     /// These bytes of a string, and when it expires.
     Part { range: Range<usize>, retimes: bool },
-    /// Elements of a collection: the body of the record.
-    Elements { operations: Vec<u8> },
+    /// Elements of a collection: the body of the record; and when the first of key and fields ends.
+    Elements { operations: Vec<u8>, retimes: bool },
 }
 
 impl Small {
@@ -75,7 +77,9 @@ impl Small {
     /// The expiry in the record, of a key that expires at `expiry_ms`.
     pub(super) fn expiry_ms(&self, expiry_ms: u64) -> u64 {
         match self {
-            Self::Expiry | Self::Part { retimes: true, .. } => expiry_ms,
+            Self::Expiry | Self::Part { retimes: true, .. } | Self::Elements { retimes: true, .. } => {
+                expiry_ms
+            }
             Self::Part { .. } | Self::Elements { .. } => 0,
         }
     }
@@ -92,6 +96,17 @@ impl Change {
 }
 
 impl Staged {
+    /// About how long its record is, at most.
+    pub(super) fn bytes_max(&self) -> u64 {
+        let view = self.object().view();
+        let body = match &self.change {
+            Change::Put(_) => view.value().len(),
+            Change::Delta { delta: Small::Elements { operations, .. }, .. } => operations.len(),
+            Change::Delta { .. } | Change::Remove(_) => 0,
+        };
+        (view.key().len() + body) as u64 + 72
+    }
+
     pub(super) fn object(&self) -> &Object {
         match &self.change {
             Change::Put(object) | Change::Delta { object, .. } | Change::Remove(object) => object,

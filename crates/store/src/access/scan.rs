@@ -14,6 +14,7 @@ use crate::error::Stop;
 use crate::hash::{KeyHash, POSITION_BITS, STRIPES};
 use crate::index::stripe::{Current, Space, Stripe};
 use crate::index::table::Spot;
+use crate::packed;
 use crate::record;
 use crate::sought::Sought;
 use crate::value::Meta;
@@ -121,7 +122,7 @@ impl Access<'_> {
             previous = Some(bits);
             page.slots += 1;
             match space.current(spot, self.prepared) {
-                Ok(Some(current)) if self.is_visible(keyspace, current) => {
+                Ok(Some(current)) if self.is_visible(keyspace, space, (spot, current)) => {
                     page.bytes += current.key().len();
                     page.keys.push((current.key().into(), State::current(current).meta()));
                 }
@@ -136,10 +137,27 @@ impl Access<'_> {
         next
     }
 
-    fn is_visible(&self, keyspace: Keyspace, current: Current<'_>) -> bool {
+    fn is_visible(&self, keyspace: Keyspace, space: &Space, (spot, current): (Spot, Current<'_>)) -> bool {
         let key = current.key();
-        let gone =
-            current.kind() == record::REMOVED || self.expires_by_now(current.expiry_ms(), current.seq());
+        let word = space.table.word(spot);
+        // one whose changes were not read is shown: some of its fields may be left
+        let is_unknown = || match current {
+            Current::Hot(_) => false,
+            Current::Cold { fetched, .. } => {
+                let is_changed = space.changes(word, fetched.seq).next().is_some();
+                let is_left_out = fetched.kind == record::HASH && !current.has_value();
+                is_left_out || (is_changed && space.may_be_timed(word, current))
+            }
+        };
+        let has_fields = || {
+            let value = current.value();
+            let fields = packed::Packed::new(packed::Shape::Map, value.slice());
+            fields.has_left(self.passed_for(current.seq()))
+        };
+        let gone = current.kind() == record::REMOVED
+            || (self.expires_by_now(current.expiry_ms(), current.seq())
+                && !is_unknown()
+                && (self.is_over(current) || !current.times().is_some_and(|_| has_fields())));
         let staged = || self.overlay.find(keyspace, self.store.hasher.hash(key), key).is_some();
         !gone && (self.overlay.len() == 0 || !staged())
     }

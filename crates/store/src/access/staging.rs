@@ -10,9 +10,10 @@ use crate::KeyRef;
 use crate::error::{Locked, Stop, StoreError};
 use crate::hash::{KeyHash, STRIPES};
 use crate::index::PREPARED_KEYSPACE;
-use crate::index::stripe::{Seek, Space, Stripe};
+use crate::index::stripe::{Current, Seek, Space, Stripe};
 use crate::large::Bytes;
 use crate::object::Object;
+use crate::packed::{Edit, Packed, Shape};
 use crate::record;
 use crate::sought::Sought;
 use crate::staging::{Branch, BranchKey, Intent, Move, RECORD_DB, Staging, Touched, Workspace};
@@ -57,12 +58,29 @@ impl<'s> Access<'s> {
         touched.on_look();
         let (Some(intent), Some(db)) = (&touched.intent, workspace.target(touched.contents)) else { return };
         let Some(keyspace) = self.keyspace(db) else { return };
-        let has_expired = match intent {
-            Intent::Put(object) => self.expires_by_now(object.view().expiry_ms(), Seq::MAX),
-            Intent::Remove => false,
+        let intent = match intent {
+            Intent::Put(object) => self.as_of_now(object).unwrap_or_else(|| intent.copied()),
+            Intent::Remove => Intent::Remove,
         };
-        let intent = if has_expired { Intent::Remove } else { intent.copied() };
         self.stage_intent(intent, db, keyspace, touched.hash, touched.key(), Cause::Resumed);
+    }
+
+    /// What has become of a value that a transaction has stored: it goes when its time has come, as fields of a hash do. `None`: nothing.
+    fn as_of_now(&self, object: &Object) -> Option<Intent> {
+        let current = Current::Hot(object.view());
+        if self.expires_by_now(current.own_expiry_ms(), Seq::MAX) {
+            return Some(Intent::Remove);
+        }
+        let passed = self.passed_for(Seq::MAX);
+        let times = current.times().filter(|times| Self::has_passed(*times, passed))?;
+        let mut edit = Edit::new(Packed::new(Shape::Map, object.view().value()));
+        edit.purge(passed);
+        if edit.is_empty() {
+            return Some(Intent::Remove);
+        }
+        let change = self.hash_change(current.key(), (&edit.encode(), times.own), None, None);
+        let Change::Put(purged) = change else { unreachable!("it changes nothing that is there") };
+        Some(Intent::Put(purged))
     }
 
     /// Ends the access and keeps what it changed in `workspace`, instead of committing it. Returns the ticket that the reply must

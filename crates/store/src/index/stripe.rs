@@ -32,6 +32,7 @@ use crate::index::table::{Spot, Table};
 use crate::index::watches::Watches;
 use crate::large::Bytes;
 use crate::object::{ObjectRef, View, WORD_DELTAS, WORD_SHARED, Word};
+use crate::packed::{self, Times};
 use crate::policy;
 use crate::prepared::{Fetched, Fold, Prepared};
 use crate::record;
@@ -303,6 +304,16 @@ impl<'a> Current<'a> {
         }
     }
 
+    /// What its fields say of deadlines, if it is a hash of which some have any, and its value is here.
+    pub(crate) fn times(self) -> Option<Times> {
+        if self.kind() != record::HASH { None } else { packed::times_of(self.value().slice()) }
+    }
+
+    /// When the key itself expires: its fields may earlier.
+    pub(crate) fn own_expiry_ms(self) -> u64 {
+        self.times().map_or_else(|| self.expiry_ms(), |times| times.own)
+    }
+
     pub(crate) fn value(self) -> Bytes<'a> {
         match self {
             Self::Hot(object) => object.bytes(),
@@ -429,6 +440,13 @@ impl Space {
     pub(crate) fn changes<'a>(&'a self, word: &Word, seq: Seq) -> impl Iterator<Item = &'a Delta> + use<'a> {
         let deltas = if word.marks() & WORD_DELTAS == 0 { &[] } else { self.deltas_of(word.address()) };
         later(deltas, seq).iter().filter(|delta| record::changes_value(delta.kind))
+    }
+
+    /// Whether a hash may have fields with deadlines that only its value with all its changes can tell.
+    pub(crate) fn may_be_timed(&self, word: &Word, current: Current<'_>) -> bool {
+        let has_deadline = |delta: &Delta| delta.kind == record::CHANGE && delta.expiry_ms != 0;
+        current.kind() == record::HASH
+            && (current.times().is_some() || self.deltas_of(word.address()).iter().any(has_deadline))
     }
 
     /// What is to be folded where changes of the value lie on `base`.

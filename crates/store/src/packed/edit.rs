@@ -5,9 +5,11 @@ use std::hash::{BuildHasher, RandomState};
 use hashbrown::HashTable;
 
 use super::entries::{
-    Element, Form, Packed, Shape, by_score, offset_bytes, parse, put_header, put_varint, score_of,
-    varint_bytes,
+    Element, Form, Packed, Shape, by_score, offset_bytes, parse, put_timed_header, put_varint, score_of,
+    split_varint, varint_bytes,
 };
+use super::times::Times;
+use crate::time::{Deadline, Moment};
 
 /// A collection that is being changed. What is done to it is noted as operations.
 #[derive(Debug)]
@@ -19,6 +21,10 @@ pub struct Edit<'a> {
     /// What was done, and the bytes of what is new.
     operations: Vec<u8>,
     entries: Vec<Entry>,
+    /// When each entry ends (0: never), of a map whose fields have deadlines, or had when it began; empty of others.
+    deadlines: Vec<u64>,
+    /// The key's own deadline.
+    own: u64,
     /// Entries that are not gone.
     count: usize,
     lookups: u32,
@@ -50,10 +56,11 @@ impl<'a> Edit<'a> {
     #[must_use]
     pub fn new(packed: Packed<'a>) -> Self {
         let mut entries = Vec::with_capacity(packed.len() + 1);
+        let mut deadlines = Vec::new();
         for at in 0..packed.len() {
             let from = packed.offset(at);
-            let (key, value, bytes) =
-                parse(packed.shape, &packed.entries[from..]).expect("entries were checked");
+            let (deadline, (key, value, bytes)) =
+                packed.parse(&packed.entries[from..]).expect("entries were checked");
             let value_at = from + bytes - value.len();
             let span = |at: usize, len: usize| (at as u32, len as u32);
             entries.push(Entry {
@@ -63,17 +70,27 @@ impl<'a> Edit<'a> {
                 key: span(value_at - key.len(), key.len()),
                 value: span(value_at, value.len()),
             });
+            if packed.times.is_some() {
+                deadlines.push(deadline);
+            }
         }
         Self {
             shape: packed.shape,
             form: packed.form,
             base: packed.entries,
             operations: Vec::new(),
+            deadlines,
+            own: packed.times.map_or(0, |times| times.own),
             count: entries.len(),
             entries,
             lookups: 0,
             table: None,
         }
+    }
+
+    /// The same, of a key that expires at `own`.
+    pub(crate) fn of_key(packed: Packed<'a>, own: Option<Deadline>) -> Self {
+        Self { own: own.map_or(0, Deadline::raw), ..Self::new(packed) }
     }
 
     /// Number of elements.
@@ -116,6 +133,73 @@ impl<'a> Edit<'a> {
     pub fn put(&mut self, tag: u16, key: &[u8], value: &[u8]) -> bool {
         debug_assert_eq!(self.shape, Shape::Map, "of a map");
         self.insert(PUT, tag, key, value)
+    }
+
+    /// As [`Edit::put`], and the field ends when it did.
+    pub fn put_kept(&mut self, tag: u16, key: &[u8], value: &[u8]) -> bool {
+        let deadline = self.deadline(tag, key).flatten();
+        let is_new = self.put(tag, key, value);
+        if deadline.is_some() {
+            self.set_deadline(tag, key, deadline);
+        }
+        is_new
+    }
+
+    /// When the field `key` ends; inside, `None`: never. `None`: it is not there.
+    pub fn deadline(&mut self, tag: u16, key: &[u8]) -> Option<Option<Deadline>> {
+        let at = self.find(tag, key)?;
+        Some(self.deadlines.get(at).and_then(|deadline| Deadline::of(*deadline)))
+    }
+
+    /// Lets the field `key` end then, or never; returns whether it is there.
+    pub fn set_deadline(&mut self, tag: u16, key: &[u8], deadline: Option<Deadline>) -> bool {
+        debug_assert_eq!(self.shape, Shape::Map, "of a map");
+        let Some(at) = self.find(tag, key) else { return false };
+        let raw = deadline.map_or(0, Deadline::raw);
+        if self.deadlines.is_empty() {
+            if raw == 0 {
+                return true;
+            }
+            // what it is folded into does not know the key's own deadline
+            self.set_own(self.own);
+            self.deadlines = vec![0; self.entries.len()];
+        }
+        if self.deadlines[at] != raw {
+            self.note(TIME, tag, key, &raw.to_le_bytes());
+            self.deadlines[at] = raw;
+        }
+        true
+    }
+
+    /// Removes the fields whose deadlines are up to these, of the wall clock and of the server; returns how many there were.
+    pub(crate) fn purge(&mut self, [wall, server]: [u64; 2]) -> u32 {
+        let mut purged = 0;
+        for at in 0..self.deadlines.len() {
+            let deadline = self.deadlines[at];
+            let until = if deadline < Moment::SERVER { wall } else { server };
+            if deadline != 0 && deadline <= until && !self.entries[at].is_gone {
+                self.forget(at);
+                purged += 1;
+            }
+        }
+        if purged > 0 {
+            let body = [wall.to_le_bytes(), server.to_le_bytes()].concat();
+            put_operation(&mut self.operations, PURGE, 0, (&[], &body));
+        }
+        purged
+    }
+
+    /// Sets the key's own deadline.
+    pub(crate) fn set_own(&mut self, own: u64) {
+        self.own = own;
+        put_operation(&mut self.operations, OWN, 0, (&[], &own.to_le_bytes()));
+    }
+
+    /// Deadlines of the map as it is now; `None`: no field has one.
+    fn times(&self) -> Option<Times> {
+        let there = self.entries.iter().zip(&self.deadlines).filter(|(entry, _)| !entry.is_gone);
+        let times = there.fold(Times { own: self.own, ..Times::default() }, |times, (_, at)| times.with(*at));
+        ((times.wall, times.server) != (0, 0)).then_some(times)
     }
 
     /// Gives `key` this score, which is not NaN, and 0.0 if it is -0.0; returns whether it was not there.
@@ -179,16 +263,32 @@ impl<'a> Edit<'a> {
     }
 
     fn encode_in_order<'e>(&self, there: impl Iterator<Item = &'e Entry> + Clone) -> Vec<u8> {
-        let sizes = there.clone().map(|entry| self.entry_bytes(entry));
+        let times = self.times();
+        let mut deadlines = self.entries.iter().zip(&self.deadlines).filter(|(entry, _)| !entry.is_gone);
+        let deadlines: Vec<u64> = match times {
+            None => Vec::new(),
+            Some(_) => deadlines.by_ref().map(|(_, deadline)| *deadline).collect(),
+        };
+        let mark_bytes = |at: usize| deadlines.get(at).map_or(0, |at| if *at == 0 { 1 } else { 9 });
+        let sizes = there.clone().enumerate().map(|(at, entry)| mark_bytes(at) + self.entry_bytes(entry));
         let mut out = Vec::new();
-        let is_wide = put_header(&mut out, (self.shape, self.form), self.count, sizes.clone().sum());
+        let head = (self.shape, self.form, times);
+        let is_wide = put_timed_header(&mut out, head, self.count, sizes.clone().sum());
         there.clone().for_each(|entry| out.extend_from_slice(&entry.tag.to_le_bytes()));
         let mut offset = 0_u32;
         for size in sizes {
             out.extend_from_slice(&offset.to_le_bytes()[..offset_bytes(is_wide)]);
             offset += size as u32;
         }
-        for entry in there {
+        for (at, entry) in there.enumerate() {
+            match deadlines.get(at) {
+                None => {}
+                Some(0) => out.push(0),
+                Some(deadline) => {
+                    out.push(1);
+                    out.extend_from_slice(&deadline.to_le_bytes());
+                }
+            }
             put_varint(&mut out, entry.key.1);
             if self.shape == Shape::Map {
                 put_varint(&mut out, entry.value.1);
@@ -223,6 +323,15 @@ impl<'a> Edit<'a> {
                 (ADD, Shape::Set) => self.add(tag, key),
                 (SCORE, Shape::Scored) => self.insert(SCORE, tag, key, operation.value),
                 (DELETE, _) => self.delete(tag, key),
+                (TIME, Shape::Map) => self.set_deadline(tag, key, deadline_in(operation.value)),
+                (PURGE, Shape::Map) => {
+                    let (times, _) = operation.value.as_chunks::<8>();
+                    self.purge([times[0], times[1]].map(u64::from_le_bytes)) > 0
+                }
+                (OWN, Shape::Map) => {
+                    self.set_own(deadline_in(operation.value).map_or(0, Deadline::raw));
+                    true
+                }
                 _ => return None,
             };
             operations = rest;
@@ -239,9 +348,15 @@ impl<'a> Edit<'a> {
         let entry = Entry { tag, is_new: true, is_gone: false, key: key_span, value: value_span };
         if let Some(at) = known {
             self.entries[at] = entry;
+            if let Some(deadline) = self.deadlines.get_mut(at) {
+                *deadline = 0;
+            }
             return false;
         }
         self.entries.push(entry);
+        if !self.deadlines.is_empty() {
+            self.deadlines.push(0);
+        }
         self.count += 1;
         self.widen_form_by_count();
         if let Some(mut lookup) = self.table.take() {
@@ -362,23 +477,47 @@ pub(super) fn fold(packed: Packed<'_>, changes: &[&[u8]]) -> Option<Vec<u8>> {
 }
 
 /// See [`super::dump`].
-pub(super) fn dump(packed: Packed<'_>) -> Vec<u8> {
+pub(super) fn dump(packed: Packed<'_>, now: Moment) -> Vec<u8> {
     let (kind, mut out) = (Edit::new(Packed::empty(packed.shape)).kind_to_add(), Vec::new());
-    packed.iter().for_each(|element| _ = put_operation(&mut out, kind, 0, element));
+    for (at, element) in packed.iter().enumerate() {
+        put_operation(&mut out, kind, 0, element);
+        if let Some(deadline) = packed.deadline(at) {
+            let mark = if deadline.is_wall() { 0 } else { Moment::SERVER };
+            let at = now.unix_of(deadline).0 & !Moment::SERVER | mark;
+            put_operation(&mut out, TIME, 0, (element.0, &at.to_le_bytes()));
+        }
+    }
     out
 }
 
 /// See [`super::load`].
-pub(super) fn load(shape: Shape, mut dump: &[u8], tag_of: impl Fn(&[u8]) -> u16) -> Option<Vec<u8>> {
-    let mut edit = Edit::new(Packed::empty(shape));
+pub(super) fn load(
+    shape: Shape,
+    mut dump: &[u8],
+    now: Moment,
+    tag_of: impl Fn(&[u8]) -> u16,
+) -> Option<Vec<u8>> {
+    let (mut edit, mut last) = (Edit::new(Packed::empty(shape)), None);
     while !dump.is_empty() {
         let (operation, rest) = split_operation(dump)?;
+        let is_time = operation.kind == TIME && shape == Shape::Map && operation.tag == 0;
         let fits = operation.kind == edit.kind_to_add() && operation.tag == 0;
-        if !fits || !edit.insert(operation.kind, tag_of(operation.key), operation.key, operation.value) {
+        if is_time {
+            let told = deadline_in(operation.value).filter(|told| told.raw() != Moment::SERVER)?;
+            // right behind the field, once
+            last.take().filter(|key| *key == operation.key)?;
+            let left_ms = (told.raw() & !Moment::SERVER).saturating_sub(now.unix().0);
+            let deadline = if told.is_wall() { told } else { now.after(left_ms) };
+            edit.set_deadline(tag_of(operation.key), operation.key, Some(deadline));
+        } else if !fits || !edit.insert(operation.kind, tag_of(operation.key), operation.key, operation.value)
+        {
             return None;
+        } else {
+            last = Some(operation.key);
         }
         dump = rest;
     }
+    edit.purge(now.passed());
     Some(edit.encode())
 }
 
@@ -389,9 +528,18 @@ pub(super) struct Operation<'a> {
     value: &'a [u8],
 }
 
+/// The deadline in a TIME or an OWN.
+fn deadline_in(value: &[u8]) -> Option<Deadline> {
+    Deadline::of(u64::from_le_bytes(value.try_into().expect("split as 8 bytes")))
+}
+
 /// Appends an operation; returns where the key lies, behind which is the value.
 fn put_operation(out: &mut Vec<u8>, kind: u8, tag: u16, (key, value): Element<'_>) -> usize {
     out.push(kind);
+    if matches!(kind, PURGE | OWN) {
+        out.extend_from_slice(value);
+        return out.len();
+    }
     out.extend_from_slice(&tag.to_le_bytes());
     put_varint(out, key.len() as u32);
     if kind == PUT {
@@ -405,6 +553,16 @@ fn put_operation(out: &mut Vec<u8>, kind: u8, tag: u16, (key, value): Element<'_
 
 /// The operation at the front of `bytes`, and what is behind it.
 pub(super) fn split_operation(bytes: &[u8]) -> Option<(Operation<'_>, &[u8])> {
+    let whole = match bytes.first() {
+        Some(&PURGE) => 16,
+        Some(&OWN) => 8,
+        Some(&TIME) => return split_time(bytes),
+        _ => 0,
+    };
+    if whole > 0 {
+        let (value, rest) = bytes[1..].split_at_checked(whole)?;
+        return Some((Operation { kind: bytes[0], tag: 0, key: &[], value }, rest));
+    }
     let (&[kind, low, high], rest) = bytes.split_first_chunk::<3>()?;
     let shape = match kind {
         PUT => Shape::Map,
@@ -416,10 +574,21 @@ pub(super) fn split_operation(bytes: &[u8]) -> Option<(Operation<'_>, &[u8])> {
     Some((Operation { kind, tag: u16::from_le_bytes([low, high]), key, value }, &rest[len..]))
 }
 
+fn split_time(bytes: &[u8]) -> Option<(Operation<'_>, &[u8])> {
+    let (&[kind, low, high], rest) = bytes.split_first_chunk::<3>()?;
+    let (key_len, rest) = split_varint(rest)?;
+    let (key, rest) = rest.split_at_checked(key_len)?;
+    let (value, rest) = rest.split_at_checked(8)?;
+    Some((Operation { kind, tag: u16::from_le_bytes([low, high]), key, value }, rest))
+}
+
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
 const ADD: u8 = 3;
 pub(super) const SCORE: u8 = 4;
+const TIME: u8 = 13;
+const PURGE: u8 = 14;
+const OWN: u8 = 15;
 /// Defaults of Redis 7.2: `hash-max-listpack-entries`, `set-` and `zset-max-listpack-entries`, `set-max-intset-entries`, and the longest
 /// element of each, `*-max-listpack-value`.
 const MAP_LISTPACK_MAX: usize = 512;

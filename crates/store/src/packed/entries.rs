@@ -2,6 +2,9 @@
 
 use std::cmp::Ordering;
 
+use super::times::{TIMES_BYTES, Times};
+use crate::time::{Deadline, Moment};
+
 /// What entries consist of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
@@ -38,11 +41,16 @@ pub struct Packed<'a> {
     pub(super) tags: &'a [u8],
     pub(super) offsets: &'a [u8],
     pub(super) entries: &'a [u8],
+    /// Of a [`Shape::Map`] whose fields have deadlines.
+    pub(super) times: Option<Times>,
 }
 
 /// An element: key and value. A [`Shape::Set`] and a [`Shape::List`] have the key alone; in a [`Shape::Scored`] the value is the score
 /// ([`score_of`]).
 pub type Element<'a> = (&'a [u8], &'a [u8]);
+
+/// Key, value and size of an entry.
+type Parsed<'a> = (&'a [u8], &'a [u8], usize);
 
 impl<'a> Packed<'a> {
     /// An empty collection.
@@ -53,7 +61,7 @@ impl<'a> Packed<'a> {
             Shape::Ordered => Form::Table,
             Shape::Map | Shape::Scored | Shape::List => Form::Listpack,
         };
-        Self { shape, form, is_wide: false, count: 0, tags: &[], offsets: &[], entries: &[] }
+        Self { shape, form, is_wide: false, count: 0, tags: &[], offsets: &[], entries: &[], times: None }
     }
 
     /// The collection in `bytes`.
@@ -75,12 +83,17 @@ impl<'a> Packed<'a> {
             _ => return None,
         };
         let is_wide = head[5] & WIDE != 0;
-        if head[5] & !WIDE != 0 || head[6..] != [0, 0] {
+        let is_timed = head[5] & TIMED != 0;
+        if head[5] & !(WIDE | TIMED) != 0 || head[6..] != [0, 0] || (is_timed && shape != Shape::Map) {
             return None;
         }
+        let (times, rest) = match is_timed {
+            true => Times::split(rest).map(|(times, rest)| (Some(times), rest))?,
+            false => (None, rest),
+        };
         let (tags, rest) = rest.split_at_checked(count.checked_mul(tag_bytes(shape))?)?;
         let (offsets, entries) = rest.split_at_checked(count.checked_mul(offset_bytes(is_wide))?)?;
-        Some(Self { shape, form, is_wide, count, tags, offsets, entries })
+        Some(Self { shape, form, is_wide, count, tags, offsets, entries, times })
     }
 
     /// Whether `bytes` are a collection of this shape.
@@ -88,11 +101,13 @@ impl<'a> Packed<'a> {
     pub fn check(shape: Shape, bytes: &'a [u8]) -> bool {
         let Some(packed) = Self::split(shape, bytes) else { return false };
         let (mut end, mut former) = (0, None);
+        let mut times = Times { own: packed.times.map_or(0, |times| times.own), ..Times::default() };
         for at in 0..packed.len() {
             let parsed = (packed.offset(at) == end)
-                .then(|| packed.entries.get(end..).and_then(|entry| parse(shape, entry)))
+                .then(|| packed.entries.get(end..).and_then(|entry| packed.parse(entry)))
                 .flatten();
-            let Some((key, value, entry_bytes)) = parsed else { return false };
+            let Some((deadline, (key, value, entry_bytes))) = parsed else { return false };
+            times = times.with(deadline);
             let element = (key, value);
             let is_behind = |former: Element<'_>| match shape {
                 Shape::Scored => by_score(former, element).is_lt(),
@@ -105,7 +120,50 @@ impl<'a> Packed<'a> {
             former = Some(element);
             end += entry_bytes;
         }
-        end == packed.entries.len()
+        let has_times = packed.times.is_none_or(|told| told == times && (told.wall, told.server) != (0, 0));
+        has_times && end == packed.entries.len()
+    }
+
+    /// The deadline (0: none), key, value and size of the entry at the front of `entry`.
+    pub(super) fn parse(&self, entry: &'a [u8]) -> Option<(u64, Parsed<'a>)> {
+        if self.times.is_none() {
+            return Some((0, parse(self.shape, entry)?));
+        }
+        let (deadline, rest) = match entry.split_first()? {
+            (0, rest) => (0, rest),
+            (1, rest) => {
+                let (deadline, rest) = rest.split_first_chunk()?;
+                (Some(u64::from_le_bytes(*deadline)).filter(|deadline| *deadline != 0)?, rest)
+            }
+            _ => return None,
+        };
+        let (key, value, bytes) = parse(self.shape, rest)?;
+        Some((deadline, (key, value, entry.len() - rest.len() + bytes)))
+    }
+
+    /// When the field that is element number `at` ends, if it does.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[must_use]
+    pub fn deadline(&self, at: usize) -> Option<Deadline> {
+        self.times?;
+        let (deadline, _) = self.parse(&self.entries[self.offset(at)..]).expect("entries were checked");
+        Deadline::of(deadline)
+    }
+
+    /// Whether some field ends never, or later than these times of the wall clock and of the server.
+    pub(crate) fn has_left(&self, [wall, server]: [u64; 2]) -> bool {
+        (0..self.count).filter_map(|at| self.parse(&self.entries[self.offset(at)..])).any(|(deadline, _)| {
+            let until = if deadline < Moment::SERVER { wall } else { server };
+            deadline == 0 || deadline > until
+        })
+    }
+
+    /// Whether fields have deadlines.
+    #[must_use]
+    pub fn is_timed(&self) -> bool {
+        self.times.is_some()
     }
 
     /// Number of elements.
@@ -139,7 +197,7 @@ impl<'a> Packed<'a> {
     #[must_use]
     pub fn element(&self, at: usize) -> Element<'a> {
         let entry = &self.entries[self.offset(at)..];
-        let (key, value, _) = parse(self.shape, entry).expect("entries were checked");
+        let (_, (key, value, _)) = self.parse(entry).expect("entries were checked");
         (key, value)
     }
 
@@ -217,7 +275,7 @@ impl<'a> Packed<'a> {
 }
 
 /// Key, value and size of the entry at the front of `bytes`.
-pub(super) fn parse(shape: Shape, bytes: &[u8]) -> Option<(&[u8], &[u8], usize)> {
+pub(super) fn parse(shape: Shape, bytes: &[u8]) -> Option<Parsed<'_>> {
     let (key_len, rest) = split_varint(bytes)?;
     let (value_len, rest) = match shape {
         Shape::Map | Shape::Ordered => split_varint(rest)?,
@@ -228,6 +286,19 @@ pub(super) fn parse(shape: Shape, bytes: &[u8]) -> Option<(&[u8], &[u8], usize)>
     let (value, rest) = rest.split_at_checked(value_len)?;
     let is_number = shape != Shape::Scored || !score_of(value).is_nan();
     is_number.then_some((key, value, bytes.len() - rest.len()))
+}
+
+/// What the front of the map in `bytes` says of deadlines; `None`: its fields have none.
+pub(crate) fn times_of(bytes: &[u8]) -> Option<Times> {
+    let (head, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
+    (head[5] & TIMED != 0).then(|| Times::split(rest).map(|(times, _)| times)).flatten()
+}
+
+/// The map in `bytes`, whose fields have deadlines, with another deadline of its own.
+pub(crate) fn with_own(bytes: &[u8], own: u64) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    bytes[HEADER_BYTES..HEADER_BYTES + 8].copy_from_slice(&own.to_le_bytes());
+    bytes
 }
 
 /// The score that is the value of an element of a [`Shape::Scored`].
@@ -290,16 +361,35 @@ pub(super) fn put_header(
     count: usize,
     entries_bytes: usize,
 ) -> bool {
+    put_timed_header(out, (shape, form, None), count, entries_bytes)
+}
+
+/// The same, of a map whose fields have deadlines if there are `times`.
+///
+/// # Panics
+/// As there.
+pub(super) fn put_timed_header(
+    out: &mut Vec<u8>,
+    (shape, form, times): (Shape, Form, Option<Times>),
+    count: usize,
+    entries_bytes: usize,
+) -> bool {
     let is_wide = entries_bytes > usize::from(u16::MAX);
     u32::try_from(entries_bytes).expect("value.max is below 4 GiB");
-    out.reserve_exact(HEADER_BYTES + count * (tag_bytes(shape) + offset_bytes(is_wide)) + entries_bytes);
+    let times_bytes = if times.is_some() { TIMES_BYTES } else { 0 };
+    out.reserve_exact(
+        HEADER_BYTES + times_bytes + count * (tag_bytes(shape) + offset_bytes(is_wide)) + entries_bytes,
+    );
     let count = u32::try_from(count).expect("value.max bounds the number of elements");
     out.extend_from_slice(&count.to_le_bytes());
-    out.extend_from_slice(&[form as u8, if is_wide { WIDE } else { 0 }, 0, 0]);
+    let flags = if is_wide { WIDE } else { 0 } | if times.is_some() { TIMED } else { 0 };
+    out.extend_from_slice(&[form as u8, flags, 0, 0]);
+    times.iter().for_each(|times| out.extend_from_slice(&times.bytes()));
     is_wide
 }
 
 const HEADER_BYTES: usize = 8;
 const TAG_BYTES: usize = 2;
 const WIDE: u8 = 1;
+const TIMED: u8 = 2;
 const SCORE_BYTES: usize = 8;

@@ -3,13 +3,15 @@
 //! ```text
 //!  0 count u32
 //!  4 form u8               how Redis would keep it: 0 integers, 1 listpack, 2 hash table, skip list or quicklist
-//!  5 flags u8              bit 0 WIDE: offsets are u32
+//!  5 flags u8              bit 0 WIDE: offsets are u32; bit 1 TIMED, of a Map alone: fields have deadlines
 //!  6 0 u16
-//!  8 tags                  u16 x count, not in a List or an Ordered: bits of the keyed hash of the element, to look for it without reading entries
+//!    [TIMED: own u64, wall u64, server u64]   the key's own deadline (0: none), and the earliest of fields by each clock (0: none; not both)
+//!    tags                  u16 x count, not in a List or an Ordered: bits of the keyed hash of the element, to look for it without reading entries
 //!    offsets               u16 or u32 x count: where each entry begins in what follows, ascending, the first is 0
 //!    entries               Map: key_len varint | value_len varint | key | value        Set: key_len varint | key
 //!                          Scored: key_len varint | key | score f64                    List: value_len varint | value
 //!                          Ordered: as a Map
+//!                          Map with TIMED: is_timed u8, [deadline u64] before that
 //! ```
 //!
 //! Entries of a Map and of a Set are in the order in which they were added, those of a List as the list has them, those of a Scored by score,
@@ -31,6 +33,10 @@
 //!
 //! 11 ENTRY      key_len varint | value_len varint | key | value               of an Ordered: the element is this
 //! 12 DROP       key_len varint | key                                          of an Ordered: the element is gone
+//!
+//! 13 TIME       tag u16 | key_len varint | key | deadline u64                 of a Map: the field ends then (0: never); PUT lets it end never
+//! 14 PURGE      wall u64 | server u64                                         of a Map: fields are gone whose deadlines are up to these
+//! 15 OWN        deadline u64                                                  of a Map: the key's own deadline, where fields have some
 //! ```
 //!
 //! Invariants
@@ -42,33 +48,39 @@
 //! and an eviction would each be a conversion, and memory would hold both).
 //! Out of scope: when a change is logged as operations (`access::collection`), what commands mean (`server`).
 
+use crate::time::Moment;
+
 mod edit;
 mod entries;
 mod list;
 mod ordered;
+mod times;
 
 pub use edit::Edit;
 pub use entries::{Element, Form, Packed, Shape, score_of};
+pub(crate) use entries::{times_of, with_own};
 pub use list::ListEdit;
 pub use ordered::OrderedEdit;
+pub(crate) use times::Times;
 
-/// All elements as operations with tag 0: what means the same under any key of the hash. [`load`] reads it.
+/// All elements as operations with tag 0: what means the same under any key of the hash. [`load`] reads it. Deadlines of fields are
+/// times of the wall clock in it, those of the server with bit 63 beside, so that they mean the same elsewhere.
 #[must_use]
-pub fn dump(packed: Packed<'_>) -> Vec<u8> {
+pub fn dump(packed: Packed<'_>, now: Moment) -> Vec<u8> {
     match packed.shape() {
         Shape::List => list::dump(packed),
         Shape::Ordered => ordered::dump(packed),
-        Shape::Map | Shape::Set | Shape::Scored => edit::dump(packed),
+        Shape::Map | Shape::Set | Shape::Scored => edit::dump(packed, now),
     }
 }
 
-/// The collection in `dump`, as [`dump`] made it; `tag_of` is [`crate::Access::tag`]. `None` when it is none, or has an element
-/// twice.
-pub fn load(shape: Shape, dump: &[u8], tag_of: impl Fn(&[u8]) -> u16) -> Option<Vec<u8>> {
+/// The collection in `dump`, as [`dump`] made it, without fields whose time has come; `tag_of` is [`crate::Access::tag`]. `None` when it
+/// is none, or has an element twice.
+pub fn load(shape: Shape, dump: &[u8], now: Moment, tag_of: impl Fn(&[u8]) -> u16) -> Option<Vec<u8>> {
     match shape {
         Shape::List => list::load(dump),
         Shape::Ordered => ordered::load(dump),
-        _ => edit::load(shape, dump, tag_of),
+        _ => edit::load(shape, dump, now, tag_of),
     }
 }
 

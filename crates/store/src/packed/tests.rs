@@ -7,6 +7,11 @@ use proptest::prelude::*;
 use super::edit::{SCORE, is_integer};
 use super::entries::*;
 use super::*;
+use crate::time::Deadline;
+use clock::UnixMs;
+
+/// When the server's clock shows 500, the wall clock 1,000.
+const NOW: Moment = Moment::new(500, UnixMs(1_000));
 
 fn list(values: &[&[u8]]) -> Vec<u8> {
     let mut edit = ListEdit::new(Packed::empty(Shape::List));
@@ -35,6 +40,67 @@ fn bytes_are_pinned() {
     assert!(set.add(1, b"17") && !set.add(1, b"17") && set.add(2, b"a") && set.delete(1, b"17"));
     assert_eq!(set.operations(), b"\x03\x01\0\x0217\x03\x02\0\x01a\x02\x01\0\x0217");
     assert_eq!(set.encode(), b"\x01\0\0\0\x01\0\0\0\x02\0\0\0\x01a");
+}
+
+#[test]
+fn bytes_of_fields_with_deadlines_are_pinned() {
+    let mut map = Edit::of_key(Packed::empty(Shape::Map), Deadline::of(5));
+    assert!(map.put(1, b"a", b"x") && map.put(2, b"b", b"y"));
+    let plain = map.operations().len();
+    assert!(map.set_deadline(1, b"a", Deadline::of(0x0102)));
+    let operations = &map.operations()[plain..];
+    assert_eq!(operations, b"\x0f\x05\0\0\0\0\0\0\0\x0d\x01\0\x01a\x02\x01\0\0\0\0\0\0");
+    let bytes = map.encode();
+    let expected = b"\x02\0\0\0\x01\x02\0\0\x05\0\0\0\0\0\0\0\x02\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
+        \x01\0\x02\0\0\0\x0d\0\x01\x02\x01\0\0\0\0\0\0\x01\x01ax\0\x01\x01by";
+    assert_eq!(bytes, expected);
+    let packed = Packed::new(Shape::Map, &bytes);
+    assert_eq!((packed.deadline(0), packed.deadline(1)), (Deadline::of(0x0102), None));
+    assert_eq!(times_of(&bytes), Some(Times { own: 5, wall: 0x0102, server: 0 }));
+    assert_eq!(times_of(&with_own(&bytes, 9)), Some(Times { own: 9, wall: 0x0102, server: 0 }));
+    for (at, byte) in [(5, 3), (16, 3), (24, 1), (40, 0), (40, 2), (41, 3)] {
+        let mut bytes = bytes.clone();
+        bytes[at] = byte;
+        assert!(!Packed::check(Shape::Map, &bytes), "{byte} at {at}");
+    }
+    (0..bytes.len()).for_each(|len| assert!(!Packed::check(Shape::Map, &bytes[..len]), "cut to {len}"));
+    let mut edit = Edit::new(packed);
+    assert_eq!(edit.purge([0x0101, u64::MAX]), 0);
+    assert_eq!(edit.purge([0x0102, 0]), 1);
+    assert_eq!(edit.operations(), b"\x0e\x02\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
+    assert_eq!(edit.encode(), b"\x01\0\0\0\x01\0\0\0\x02\0\0\0\x01\x01by", "as without any");
+    for operations in [&b"\x0d\0\0\x01a\0\0\0\0\0\0\0"[..], b"\x0e\0", b"\x0f1234567", b"\x0d\0\0\x02a"] {
+        assert!(!are_operations(operations), "{operations:?}");
+    }
+    assert_eq!(fold(Shape::Set, &Edit::new(Packed::empty(Shape::Set)).encode(), &[b"\x0f12345678"]), None);
+}
+
+#[test]
+fn dump_keeps_deadlines_and_leaves_out_what_has_passed() {
+    let mut map = Edit::new(Packed::empty(Shape::Map));
+    let ends = [("ttl", NOW.after(70)), ("at", Deadline::at(UnixMs(1_200))), ("past", NOW.after(10))];
+    for (field, at) in ends {
+        map.put(0, field.as_bytes(), b"v");
+        map.set_deadline(0, field.as_bytes(), Some(at));
+    }
+    map.put(0, b"stays", b"v");
+    let payload = dump(Packed::new(Shape::Map, &map.encode()), NOW);
+    // another server: its clock began elsewhere, and 20 ms have passed
+    let there = Moment::new(9_000, UnixMs(1_020));
+    let loaded = load(Shape::Map, &payload, there, |_| 0).expect("its own dump");
+    let packed = Packed::new(Shape::Map, &loaded);
+    let found: Vec<_> = (0..packed.len()).map(|at| (packed.element(at).0, packed.deadline(at))).collect();
+    let expected: [(&[u8], _); 3] =
+        [(b"ttl", Some(there.after(50))), (b"at", Some(Deadline::at(UnixMs(1_200)))), (b"stays", None)];
+    assert_eq!(found, expected);
+    let time = b"\x0d\0\0\x01a\x09\0\0\0\0\0\0\x80";
+    let put = b"\x01\0\0\x01\0a";
+    let load = |parts: &[&[u8]]| load(Shape::Map, &parts.concat(), NOW, |_| 0);
+    assert!(load(&[put, time]).is_some());
+    assert_eq!(load(&[time]), None);
+    assert_eq!(load(&[put, time, time]), None, "twice");
+    assert_eq!(load(&[put, b"\x01\0\0\x01\0b", time]), None, "of another");
+    assert_eq!(load(&[put, b"\x0f12345678"]), None);
 }
 
 #[test]
@@ -120,9 +186,9 @@ fn dump_loads_into_the_same_elements_and_nothing_else_does() {
     map.put(7, b"a", b"1");
     map.put(8, b"b", b"");
     let bytes = map.encode();
-    let dump = dump(Packed::new(Shape::Map, &bytes));
+    let dump = dump(Packed::new(Shape::Map, &bytes), NOW);
     assert_eq!(dump, b"\x01\0\0\x01\x01a1\x01\0\0\x01\0b");
-    let load = |shape, dump: &[u8]| load(shape, dump, |key| u16::from(key[0]) - 90);
+    let load = |shape, dump: &[u8]| load(shape, dump, NOW, |key| u16::from(key[0]) - 90);
     assert_eq!(load(Shape::Map, &dump), Some(bytes));
     assert_eq!(load(Shape::Set, &dump), None);
     assert_eq!(load(Shape::Map, &[&dump[..], &dump].concat()), None, "each element twice");
@@ -227,7 +293,7 @@ fn bytes_of_ordered_maps_are_pinned_and_disorder_is_refused() {
         bytes[at] = byte;
         assert!(!Packed::check(Shape::Ordered, &bytes), "{byte} at {at}");
     }
-    assert_eq!(load(Shape::Ordered, b"\x0b\x01\0a\x0b\x01\0a", |_| 0), None, "twice");
+    assert_eq!(load(Shape::Ordered, b"\x0b\x01\0a\x0b\x01\0a", NOW, |_| 0), None, "twice");
 }
 
 proptest! {
@@ -256,7 +322,7 @@ proptest! {
             prop_assert!(are_operations(edit.operations()) || !edit.is_changed());
             let packed = Packed::new(Shape::Ordered, &bytes);
             prop_assert!(packed.iter().eq(model.iter().map(|(key, value)| (&key[..], &value[..]))));
-            let loaded = load(Shape::Ordered, &dump(packed), |_| 0).expect("its own dump");
+            let loaded = load(Shape::Ordered, &dump(packed, NOW), NOW, |_| 0).expect("its own dump");
             prop_assert_eq!(&loaded, &bytes);
         }
     }
@@ -298,8 +364,8 @@ proptest! {
             prop_assert_eq!(&values(&bytes), &model);
             prop_assert_eq!(fold(Shape::List, &before, &[edit.operations()]), Some(bytes.clone()));
             prop_assert!(are_operations(edit.operations()) || !edit.is_changed());
-            let dump = dump(Packed::new(Shape::List, &bytes));
-            let loaded = load(Shape::List, &dump, |_| 0).expect("its own dump");
+            let dump = dump(Packed::new(Shape::List, &bytes), NOW);
+            let loaded = load(Shape::List, &dump, NOW, |_| 0).expect("its own dump");
             prop_assert_eq!(values(&loaded), values(&bytes));
         }
     }
@@ -375,5 +441,76 @@ proptest! {
                 prop_assert_eq!(value, &values[key][..]);
             }
         }
+    }
+}
+
+/// A field of the model: name, value, deadline as records have it.
+type Field = (Vec<u8>, Vec<u8>, u64);
+
+/// Does a step to both; checks that both answer the same.
+fn step(edit: &mut Edit<'_>, model: &mut Vec<Field>, (action, name, number, is_server): (u8, u8, u64, bool)) {
+    let (name, raw) = (vec![name], if is_server { Moment::SERVER | number } else { number });
+    let at = model.iter().position(|(key, ..)| *key == name);
+    match action {
+        0 | 1 => {
+            let value = number.to_string().into_bytes();
+            let put = if action == 0 { Edit::put } else { Edit::put_kept };
+            assert_eq!(put(edit, 0, &name, &value), at.is_none());
+            match at {
+                None => model.push((name, value, 0)),
+                Some(at) => model[at] = (name, value, if action == 0 { 0 } else { model[at].2 }),
+            }
+        }
+        2 => {
+            assert_eq!(edit.delete(0, &name), at.is_some());
+            at.map(|at| model.remove(at));
+        }
+        3 | 4 => {
+            let raw = if action == 3 { raw } else { 0 };
+            assert_eq!(edit.set_deadline(0, &name, Deadline::of(raw)), at.is_some());
+            at.into_iter().for_each(|at| model[at].2 = raw);
+        }
+        _ => {
+            let until = [number, Moment::SERVER | (number / 2)];
+            let is_over = |at: u64| at != 0 && at <= until[usize::from(at >= Moment::SERVER)];
+            let left = model.iter().filter(|(.., at)| !is_over(*at)).count();
+            assert_eq!(edit.purge(until) as usize, model.len() - left);
+            model.retain(|(.., at)| !is_over(*at));
+        }
+    }
+}
+
+proptest! {
+    /// Fields with deadlines beside a model; each round is a change of its own, folded alone and together with all others.
+    #[test]
+    fn fields_end_as_in_a_model_and_fold(
+        rounds in proptest::collection::vec(
+            proptest::collection::vec((0_u8..6, 0_u8..12, 1_u64..20, any::<bool>()), 1..8), 1..8)
+    ) {
+        let empty = Edit::new(Packed::empty(Shape::Map)).encode();
+        let (mut bytes, mut logged, mut own, mut model) = (empty.clone(), Vec::new(), None, Vec::new());
+        for round in &rounds {
+            let before = bytes.clone();
+            let mut edit = Edit::of_key(Packed::new(Shape::Map, &before), own);
+            round.iter().for_each(|action| step(&mut edit, &mut model, *action));
+            bytes = edit.encode();
+            prop_assert!(Packed::check(Shape::Map, &bytes));
+            if edit.is_changed() {
+                logged.push(edit.operations().to_vec());
+                prop_assert_eq!(fold(Shape::Map, &before, &[edit.operations()]), Some(bytes.clone()));
+            }
+            let packed = Packed::new(Shape::Map, &bytes);
+            let raw = |at: usize| packed.deadline(at).map_or(0, Deadline::raw);
+            let field = |at: usize| (packed.element(at).0.to_vec(), packed.element(at).1.to_vec(), raw(at));
+            prop_assert_eq!(&(0..packed.len()).map(field).collect::<Vec<Field>>(), &model);
+            prop_assert!(times_of(&bytes).is_none_or(|times| times.own == own.map_or(0, Deadline::raw)));
+            prop_assert_eq!(packed.is_timed(), model.iter().any(|(.., at)| *at != 0));
+            if !packed.is_timed() {
+                // no operation says what the key's own deadline is meanwhile
+                own = Deadline::of(round.len() as u64);
+            }
+        }
+        let bodies: Vec<&[u8]> = logged.iter().map(|body| &body[..]).collect();
+        prop_assert_eq!(fold(Shape::Map, &empty, &bodies), Some(bytes));
     }
 }

@@ -1,0 +1,98 @@
+//! Fields of hashes whose time has come: no lookup sees them, and the commit logs that they are gone.
+//!
+//! A lookup makes the hash without them, and the purge, as it notes the removal of an expired key. Decision: docs/adr/0029-fields-that-end.md.
+
+use journal::{Keyspace, Seq};
+
+use super::overlay::{Cause, Change, Small, Staged};
+use super::purged::{Purge, next_deadline};
+use super::{Access, State};
+use crate::hash::KeyHash;
+use crate::index::stripe::Current;
+use crate::large::Bytes;
+use crate::object::Object;
+use crate::packed::{Edit, Packed, Shape, Times};
+use crate::record;
+use crate::time::Deadline;
+
+impl Access<'_> {
+    /// Whether fields of some hash are to go that it has met.
+    pub(crate) fn has_purged(&self) -> bool {
+        !self.purged.is_empty()
+    }
+
+    /// Deadlines up to these have passed for an effect `seq`: of the wall clock, and of the server.
+    pub(super) fn passed_for(&self, seq: Seq) -> [u64; 2] {
+        let [wall, server] = self.now.passed();
+        [wall.max(self.store.clock.ceiling_of(seq)), server]
+    }
+
+    /// Whether the time of some field has come.
+    pub(super) fn has_passed(times: Times, [wall, server]: [u64; 2]) -> bool {
+        (times.wall != 0 && times.wall <= wall) || (times.server != 0 && times.server <= server)
+    }
+
+    /// The hash without the fields whose time has come; `None` if none is left: then its removal is noted.
+    pub(super) fn purge<'a>(
+        &'a self,
+        (db, keyspace, hash): (u16, Keyspace, KeyHash),
+        current: Current<'a>,
+        state: State<'a>,
+    ) -> Option<State<'a>> {
+        let key = current.key();
+        if let Some(purge) = self.purged.find(keyspace, hash, key) {
+            return Some(state.of_purged(purge));
+        }
+        let packed = Packed::new(Shape::Map, state.value.slice());
+        let mut edit = Edit::of_key(packed, Deadline::of(state.expiry_ms));
+        let count = edit.purge(self.passed_for(current.seq()));
+        if edit.is_empty() {
+            self.note_expired(Staged {
+                db,
+                keyspace,
+                hash,
+                change: Change::Remove(Object::new(record::REMOVED, key, Bytes::Plain(&[]), 0)),
+                cause: Cause::Expired,
+            });
+            return None;
+        }
+        let (value, operations) = (edit.encode(), edit.into_operations());
+        let change = self.hash_change(key, (&value, state.expiry_ms), Some(&state), Some(operations.clone()));
+        let staged = Staged { db, keyspace, hash, change, cause: Cause::Purged(count) };
+        Some(state.of_purged(self.purged.push(Purge { staged, operations })))
+    }
+
+    /// The change that stores the packed hash `value` of a key that expires at `own`: by `operations` on what is there, if that may be.
+    pub(super) fn hash_change(
+        &self,
+        key: &[u8],
+        (value, own): (&[u8], u64),
+        there: Option<&State<'_>>,
+        operations: Option<Vec<u8>>,
+    ) -> Change {
+        let expiry_ms = next_deadline(self.now, record::HASH, value, own);
+        let delta = operations.zip(there).and_then(|(operations, there)| {
+            let retimes = there.header_ms != expiry_ms;
+            // 0 in the record would leave the expiry as it is
+            let says_expiry = !retimes || expiry_ms != 0;
+            let takes =
+                says_expiry && self.takes_change(there, record::change_bytes(key.len(), operations.len()));
+            takes.then_some(Small::Elements { operations, retimes })
+        });
+        let large = self.store.memory.large(value).ok();
+        Change::of(Object::new(record::HASH, key, Bytes::of(value, large.as_ref()), expiry_ms), delta)
+    }
+}
+
+impl<'a> State<'a> {
+    /// The same after a purge.
+    fn of_purged(self, Purge { staged, .. }: &'a Purge) -> Self {
+        let purged = Current::Hot(staged.object().view());
+        Self {
+            value: purged.value(),
+            value_len: purged.value_len(),
+            memory_bytes: Self::current(purged).memory_bytes,
+            ..self
+        }
+    }
+}
