@@ -62,7 +62,7 @@ pub(crate) fn python_with_clients(root: &Path) -> Result<PathBuf, Failure> {
     let folder = root.join("target/venv");
     let python = folder.join("bin/python");
     let works = |code: &str| Run::new(root, &python.to_string_lossy()).args(["-c", code]).read().is_ok();
-    if python.exists() && works("import redis, psycopg, pymysql") {
+    if python.exists() && works("import redis, psycopg, pymysql, pytest, pytest_timeout") {
         return Ok(python);
     }
     let make = Run::new(root, "python3").args(["-m", "venv", "--clear", &folder.to_string_lossy()]);
@@ -73,6 +73,27 @@ pub(crate) fn python_with_clients(root: &Path) -> Result<PathBuf, Failure> {
     let pip = ["-m", "pip", "install", "--quiet"].into_iter().chain(PYTHON_CLIENTS);
     Run::new(root, &python.to_string_lossy()).args(pip).show(&mut |_| {})?;
     Ok(python)
+}
+
+/// redis-py's source with its tests, fetched below `target/` once; returns its folder.
+///
+/// # Errors
+/// pip could not fetch it, or it could not be unpacked.
+pub(crate) fn redis_py_source(root: &Path, python: &Path) -> Result<PathBuf, Failure> {
+    let (target, name) = (root.join("target"), format!("redis-{REDIS_PY}"));
+    let folder = target.join(&name);
+    if folder.join("tests/test_commands.py").exists() {
+        return Ok(folder);
+    }
+    let (python, into) = (python.to_string_lossy(), target.to_string_lossy());
+    let version = format!("redis=={REDIS_PY}");
+    let download = ["-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "redis", "--dest", &into];
+    Run::new(root, &python).args(download).args([&*version]).show(&mut |_| {})?;
+    let archive = target.join(format!("{name}.tar.gz"));
+    Run::new(root, &python)
+        .args(["-m", "tarfile", "-e", &archive.to_string_lossy(), &into])
+        .show(&mut |_| {})?;
+    Ok(folder)
 }
 
 fn apt_install(root: &Path, package: &str) -> Result<(), Failure> {
@@ -108,4 +129,7 @@ const SERVICES: [(&str, &str); 5] = [
     ("prometheus", "prometheus"),
     ("redis-server", "redis-server"),
 ];
-const PYTHON_CLIENTS: [&str; 3] = ["redis==8.1.0", "psycopg[binary]==3.3.9", "PyMySQL==1.2.4"];
+const PYTHON_CLIENTS: [&str; 5] =
+    ["redis==8.1.0", "psycopg[binary]==3.3.9", "PyMySQL==1.2.4", "pytest==9.2.0", "pytest-timeout==2.4.0"];
+/// The tests are those of the client that is installed.
+const REDIS_PY: &str = "8.1.0";

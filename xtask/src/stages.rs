@@ -177,7 +177,12 @@ fn clients(root: &Path, tally: &mut Tally) -> Result<(), Failure> {
     ];
     packages::ensure(root, &programs)?;
     let python = packages::python_with_clients(root)?;
-    let variables = [("EVENKEEL_PYTHON", &*python.to_string_lossy()), ("EVENKEEL_REQUIRE_CLIENTS", "1")];
+    let redis_py = packages::redis_py_source(root, &python)?;
+    let variables = [
+        ("EVENKEEL_PYTHON", &*python.to_string_lossy()),
+        ("EVENKEEL_REDIS_PY", &*redis_py.to_string_lossy()),
+        ("EVENKEEL_REQUIRE_CLIENTS", "1"),
+    ];
     test(root, tally, "clients", &[], &variables)
 }
 
