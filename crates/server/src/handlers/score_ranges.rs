@@ -166,7 +166,8 @@ impl<'a> Query<'a> {
             index += 1;
         }
         let (by, is_reversed) = (chosen.unwrap_or(By::Rank), reversed.unwrap_or(false));
-        if limit.is_some() && by == By::Rank {
+        // Redis does not tell LIMIT with a count of -1 from none.
+        if by == By::Rank && limit.take_if(|(_, count)| *count == -1).is_none() && limit.is_some() {
             let only = "LIMIT is only supported in combination with either BYSCORE or BYLEX";
             return Err(format!("ERR syntax error, {only}").into());
         }
