@@ -377,10 +377,12 @@ impl Store {
         let hash = self.hasher.hash(key);
         let mut stripe = self.index.lock(hash.stripe());
         let state = stripe.watches.add(db, key, waits);
-        let none = Prepared::default();
+        let (none, now) = (Prepared::default(), self.now());
+        let mut passed = now.passed();
         let expired = match self.index.keyspace(db).map(|id| stripe.seek(id, hash, key, &none)) {
             Some(Seek::At { current, .. }) => {
-                let (now, seq) = (self.now(), current.seq());
+                let seq = current.seq();
+                passed[0] = passed[0].max(self.clock.ceiling_of(seq));
                 // what becomes of its fields is a change
                 let at = Deadline::of(current.own_expiry_ms());
                 at.is_some_and(|at| now.has_passed(at) || self.clock.had_passed(at, seq))
@@ -395,6 +397,7 @@ impl Store {
             stripe: hash.stripe(),
             state,
             expired,
+            passed,
             waits,
         }
     }

@@ -52,6 +52,8 @@ pub struct Watch {
     pub(crate) state: WatchState,
     /// The key had expired, though not been removed, when the watch began: its removal is no change.
     pub(crate) expired: bool,
+    /// Fields of a hash whose deadlines are up to these had ended when the watch began, by the wall clock and the server's.
+    pub(crate) passed: [u64; 2],
     /// Somebody waits for a change.
     pub(crate) waits: bool,
 }

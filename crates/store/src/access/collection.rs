@@ -18,7 +18,7 @@
 use crate::error::Stop;
 use crate::large::Bytes;
 use crate::object::Object;
-use crate::packed::{Edit, ListEdit, OrderedEdit, Packed, Shape};
+use crate::packed::{DELTA_BYTES_MIN, Edit, ListEdit, OrderedEdit, Packed, Shape};
 use crate::record;
 use crate::time::Deadline;
 use crate::value::{Found, ValueKind};
@@ -225,6 +225,9 @@ impl Access<'_> {
             let large = self.store.memory.large(value).ok();
             Change::of(Object::new(record::kind_of(kind), key, Bytes::of(value, large.as_ref()), own), delta)
         };
+        // what is written whole takes room as any value
+        let is_whole = matches!(change, Change::Put(_)) && value.len() as u64 > DELTA_BYTES_MIN;
+        let cause = if is_whole { Cause::Command } else { cause };
         self.overlay.stage(Staged { db, keyspace, hash, change, cause });
         Ok(())
     }

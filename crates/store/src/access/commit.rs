@@ -397,16 +397,31 @@ impl Access<'_> {
                 self.overlay.stage(staged);
             }
         }
+        self.make_room_for_expired();
+    }
+
+    /// A read has no credits; if the journal has none to spare a removal can wait, the answer is the same. Large hashes that are written
+    /// whole, without what has ended, wait rather than take the room that is kept for removals.
+    fn make_room_for_expired(&mut self) {
         let only_expired = self.overlay.mapping().is_none()
             && self.overlay.iter().all(|staged| matches!(staged.cause, Cause::Expired | Cause::Purged(_)));
-        // A read has no credits; if the journal has none to spare the removal can wait, the answer is the same.
+        let has_whole = self.overlay.iter().any(Staged::is_whole_purge);
         if only_expired && self.credits.is_none() {
-            let bytes = self.overlay.iter().map(Staged::bytes_max).sum();
-            match self.store.engine.reserve(bytes, self.overlay.len() as u64, Class::Reclaim) {
-                Ok(credits) => self.credits = Some(credits),
-                Err(_) => self.overlay.retain(|_| false),
+            let writes = if has_whole { self.reserve_for_staged(Class::Write) } else { None };
+            if writes.is_none() && has_whole {
+                self.overlay.retain(|staged| !staged.is_whole_purge());
             }
+            self.credits = writes.or_else(|| self.reserve_for_staged(Class::Reclaim));
+            let has_room = self.credits.is_some();
+            self.overlay.retain(|_| has_room);
+        } else if has_whole && self.overlay.iter().all(|it| it.is_whole_purge() || is_reclaim(it)) {
+            self.overlay.retain(|staged| only_expired || !staged.is_whole_purge());
         }
+    }
+
+    fn reserve_for_staged(&self, class: Class) -> Option<Credits> {
+        let (bytes, records) = (self.overlay.iter().map(Staged::bytes_max).sum(), self.overlay.len() as u64);
+        self.store.engine.reserve(bytes, records, class).ok()
     }
 
     /// Of a key that cannot be removed now, the log says that its time had come: the reply waits for that. Not on a full disk.
@@ -591,7 +606,8 @@ fn grown_bytes(staged: &Staged, plan: &Plan) -> i64 {
 
 /// Whether a change may take what the disk keeps for those that free space.
 fn is_reclaim(staged: &Staged) -> bool {
-    staged.cause != Cause::Command || matches!(staged.change, Change::Remove(_))
+    let frees = staged.cause != Cause::Command || matches!(staged.change, Change::Remove(_));
+    frees && !staged.is_whole_purge()
 }
 
 /// What was reserved before the locks, or (asked without waiting) enough for what it turned out to be, in its place.

@@ -13,7 +13,7 @@ use crate::large::Bytes;
 use crate::object::Object;
 use crate::packed::{Edit, Packed, Shape, Times};
 use crate::record;
-use crate::time::Deadline;
+use crate::time::{Deadline, Moment};
 
 impl Access<'_> {
     /// Whether fields of some hash are to go that it has met.
@@ -25,6 +25,20 @@ impl Access<'_> {
     pub(super) fn passed_for(&self, seq: Seq) -> [u64; 2] {
         let [wall, server] = self.now.passed();
         [wall.max(self.store.clock.ceiling_of(seq)), server]
+    }
+
+    /// Whether the time of a field has come that had not when `before` had.
+    pub(super) fn has_ended_since(&self, before: [u64; 2], current: Current<'_>) -> bool {
+        if current.times().is_none() {
+            return false;
+        }
+        let (value, now) = (current.value(), self.passed_for(current.seq()));
+        let fields = Packed::new(Shape::Map, value.slice());
+        let mut deadlines = (0..fields.len()).filter_map(|at| fields.deadline(at).map(Deadline::raw));
+        deadlines.any(|at| {
+            let clock = usize::from(at >= Moment::SERVER);
+            before[clock] < at && at <= now[clock]
+        })
     }
 
     /// Whether the time of some field has come.

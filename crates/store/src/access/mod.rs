@@ -448,7 +448,7 @@ impl<'s> Access<'s> {
         if watch.expired {
             return Ok(false);
         }
-        Ok(state.expiries != watch.state.expiries || self.is_expired(stripe, watch))
+        if state.expiries != watch.state.expiries { Ok(true) } else { self.is_expired(stripe, watch) }
     }
 
     /// Lets this access touch `key`, too, if that needs no waiting: returns whether it may from now on.
@@ -631,16 +631,24 @@ impl<'s> Access<'s> {
         self.expired.borrow_mut().push(staged);
     }
 
-    fn is_expired(&self, stripe: &Stripe, watch: &Watch) -> bool {
-        let Some(keyspace) = self.store.index.keyspace(watch.db) else { return false };
+    /// Whether the time of a watched key, or of a field of it, has come since the watch began, and nothing in the index says so.
+    fn is_expired(&self, stripe: &Stripe, watch: &Watch) -> Result<bool, Stop> {
+        let Some(keyspace) = self.store.index.keyspace(watch.db) else { return Ok(false) };
         let hash = self.store.hasher.hash(&watch.key);
-        match stripe.seek(keyspace, hash, &watch.key, self.prepared) {
-            Seek::At { current, .. } => {
-                // fields, too
-                !current.is_removed() && self.expires_by_now(current.expiry_ms(), current.seq())
-            }
-            _ => false,
+        let Seek::At { word, current, whole, .. } = stripe.seek(keyspace, hash, &watch.key, self.prepared)
+        else {
+            return Ok(false);
+        };
+        if current.is_removed() {
+            return Ok(false);
         }
+        let space = stripe.space(keyspace).expect("the key is in it");
+        if !whole && space.may_be_timed(word, current) {
+            let may_have = self.expires_by_now(current.expiry_ms(), current.seq());
+            let base = || vec![Sought::base(word.address(), keyspace, hash)];
+            return if may_have { Err(self.miss_all(space, base())) } else { Ok(false) };
+        }
+        Ok(self.is_over(current) || self.has_ended_since(watch.passed, current))
     }
 
     fn look(&self, seq: Seq) {

@@ -13,6 +13,7 @@ use journal::Keyspace;
 
 use crate::hash::KeyHash;
 use crate::object::Object;
+use crate::packed::DELTA_BYTES_MIN;
 use crate::record;
 
 /// One key's change.
@@ -96,6 +97,12 @@ impl Change {
 }
 
 impl Staged {
+    /// Whether it writes a large hash whole, without what has ended.
+    pub(super) fn is_whole_purge(&self) -> bool {
+        let is_large = || self.object().view().value().len() as u64 > DELTA_BYTES_MIN;
+        matches!((self.cause, &self.change), (Cause::Purged(_), Change::Put(_))) && is_large()
+    }
+
     /// About how long its record is, at most.
     pub(super) fn bytes_max(&self) -> u64 {
         let view = self.object().view();

@@ -122,7 +122,14 @@ impl Access<'_> {
             previous = Some(bits);
             page.slots += 1;
             match space.current(spot, self.prepared) {
-                Ok(Some(current)) if self.is_visible(keyspace, space, (spot, current)) => {
+                // one whose changes were not read: some of its fields may be left
+                Ok(Some(current)) if Self::has_unread_fields(space, (spot, current)) => {
+                    let hash = KeyHash::from_parts(number, bits, tag);
+                    let base = Sought::base(space.table.word(spot).address(), keyspace, hash);
+                    space.fold_of(base).into_iter().for_each(|fold| self.wanted.borrow_mut().add_fold(fold));
+                    page.cold.push(base);
+                }
+                Ok(Some(current)) if self.is_visible(keyspace, current) => {
                     page.bytes += current.key().len();
                     page.keys.push((current.key().into(), State::current(current).meta()));
                 }
@@ -137,27 +144,23 @@ impl Access<'_> {
         next
     }
 
-    fn is_visible(&self, keyspace: Keyspace, space: &Space, (spot, current): (Spot, Current<'_>)) -> bool {
-        let key = current.key();
+    /// Whether it is a hash whose fields may have deadlines that only changes tell which were not read.
+    fn has_unread_fields(space: &Space, (spot, current): (Spot, Current<'_>)) -> bool {
+        let Current::Cold { fetched, .. } = current else { return false };
         let word = space.table.word(spot);
-        // one whose changes were not read is shown: some of its fields may be left
-        let is_unknown = || match current {
-            Current::Hot(_) => false,
-            Current::Cold { fetched, .. } => {
-                let is_changed = space.changes(word, fetched.seq).next().is_some();
-                let is_left_out = fetched.kind == record::HASH && !current.has_value();
-                is_left_out || (is_changed && space.may_be_timed(word, current))
-            }
-        };
-        let has_fields = || {
-            let value = current.value();
+        space.changes(word, fetched.seq).next().is_some() && space.may_be_timed(word, current)
+    }
+
+    fn is_visible(&self, keyspace: Keyspace, current: Current<'_>) -> bool {
+        let key = current.key();
+        let has_ended = || {
+            let Some(times) = current.times() else { return false };
+            let (value, passed) = (current.value(), self.passed_for(current.seq()));
             let fields = packed::Packed::new(packed::Shape::Map, value.slice());
-            fields.has_left(self.passed_for(current.seq()))
+            Self::has_passed(times, passed) && !fields.has_left(passed)
         };
-        let gone = current.kind() == record::REMOVED
-            || (self.expires_by_now(current.expiry_ms(), current.seq())
-                && !is_unknown()
-                && (self.is_over(current) || !current.times().is_some_and(|_| has_fields())));
+        // a hash whose value was left out is shown: nobody knows what of it has ended
+        let gone = current.kind() == record::REMOVED || self.is_over(current) || has_ended();
         let staged = || self.overlay.find(keyspace, self.store.hasher.hash(key), key).is_some();
         !gone && (self.overlay.len() == 0 || !staged())
     }

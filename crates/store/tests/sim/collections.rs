@@ -2,13 +2,18 @@
 //!
 //! The model does each operation itself, on plain vectors, and keeps the result: a change of the store that some later read, fold,
 //! cleaning or start shows otherwise is a violation, down to the order of the elements.
+//!
+//! Some fields of hashes end after a duration. The model forgets them in all its states as time passes, and says nothing of when the store removes
+//! them. Server time runs back at starts of the machine alone, when the log does not say how late it was: they may be back then.
 
-use store::{Access, Edit, ListEdit, Packed, Stop, Value, ValueKind};
+use std::collections::BTreeSet;
+
+use store::{Access, Deadline, Edit, ListEdit, Moment, Packed, Stop, Value, ValueKind};
 
 use crate::model::{Effect, Entry};
 use crate::world::{Outcome, World, key_name};
 
-/// Elements in their order: fields with values, members, members with scores (8 B), or what a list has.
+/// Elements in their order: fields with values, with `@` and the server time behind those that end, members, members with scores (8 B), or what a list has.
 pub type Elements = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// A value of any type.
@@ -24,6 +29,8 @@ pub enum Operation {
     /// Of a list: behind the last element.
     Put(Vec<u8>, Vec<u8>),
     Delete(Vec<u8>),
+    /// Of a hash: the field ends at this server time, or never.
+    Time(Vec<u8>, Option<u64>),
     PushFront(Vec<u8>),
     Insert(usize, Vec<u8>),
     Set(usize, Vec<u8>),
@@ -44,8 +51,36 @@ impl From<Vec<u8>> for Content {
 impl Content {
     pub fn of(kind: ValueKind, bytes: &[u8]) -> Self {
         let Some(shape) = kind.shape() else { return Self::String(bytes.to_vec()) };
-        let elements = Packed::new(shape, bytes).iter();
-        Self::Collection(kind, elements.map(|(key, value)| (key.to_vec(), value.to_vec())).collect())
+        let packed = Packed::new(shape, bytes);
+        let element = |at: usize| {
+            let (key, value) = packed.element(at);
+            (key.to_vec(), timed(value, packed.deadline(at).map(server_ms)))
+        };
+        Self::Collection(kind, (0..packed.len()).map(element).collect())
+    }
+
+    /// Takes out the fields that have ended at `now`.
+    pub fn pass(&mut self, now: Moment) -> Elements {
+        let Self::Collection(ValueKind::Hash, elements) = self else { return Elements::new() };
+        let has_ended = |value: &[u8]| split_time(value).1.is_some_and(|ms| ms <= now.server_ms());
+        elements.extract_if(.., |(_, value)| has_ended(value)).collect()
+    }
+
+    /// Takes out the fields that are among those that have `ended`.
+    pub fn without(&mut self, ended: &BTreeSet<(Vec<u8>, Vec<u8>)>) {
+        if let Self::Collection(ValueKind::Hash, elements) = self {
+            elements.retain(|field| !ended.contains(field));
+        }
+    }
+
+    /// Whether it is a collection with this element.
+    pub fn has(&self, element: &(Vec<u8>, Vec<u8>)) -> bool {
+        matches!(self, Self::Collection(_, elements) if elements.contains(element))
+    }
+
+    /// Whether it is a collection without elements.
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Self::Collection(_, elements) if elements.is_empty())
     }
 
     /// About as many bytes as it takes.
@@ -64,6 +99,27 @@ impl Content {
             Self::Collection(kind, _) => *kind,
         }
     }
+}
+
+/// The value of a field that ends at this server time, if it does.
+fn timed(value: &[u8], ms: Option<u64>) -> Vec<u8> {
+    ms.map_or_else(|| value.to_vec(), |ms| [value, format!("@{ms}").as_bytes()].concat())
+}
+
+/// Value and time of a field.
+fn split_time(value: &[u8]) -> (&[u8], Option<u64>) {
+    match value.iter().position(|byte| *byte == b'@') {
+        None => (value, None),
+        Some(at) => {
+            let text = std::str::from_utf8(&value[at + 1..]).unwrap();
+            (&value[..at], Some(text.parse().unwrap()))
+        }
+    }
+}
+
+fn server_ms(deadline: Deadline) -> u64 {
+    assert!(!deadline.is_wall(), "durations alone");
+    Moment::default().left_ms(deadline)
 }
 
 /// What `operations` make of `before`, the collection of type `kind` at a key. `Err`: there is another type.
@@ -128,6 +184,11 @@ impl Operation {
                 }
             }
             Self::Delete(key) => return at(key, elements).map(|at| elements.remove(at)).is_some(),
+            Self::Time(key, ms) => {
+                let Some(at) = at(key, elements) else { return false };
+                let after = timed(split_time(&elements[at].1).0, *ms);
+                return std::mem::replace(&mut elements[at].1, after.clone()) != after;
+            }
             Self::PushFront(value) => elements.insert(0, (value.clone(), Vec::new())),
             Self::Insert(index, value) => elements.insert(index % (len + 1), (value.clone(), Vec::new())),
             Self::Set(..) | Self::Remove(..) if len == 0 => return false,
@@ -153,7 +214,11 @@ impl Operation {
     /// Does it in the store.
     fn stage(&self, edit: &mut Edit<'_>, kind: ValueKind, tag: u16) {
         match (self, kind) {
-            (Self::Put(key, value), ValueKind::Hash) => edit.put(tag, key, value),
+            (Self::Put(key, value), ValueKind::Hash) => {
+                let (value, ms) = split_time(value);
+                edit.put(tag, key, value) | set_time(edit, tag, key, ms)
+            }
+            (Self::Time(key, ms), _) => set_time(edit, tag, key, *ms),
             (Self::Put(key, _), ValueKind::Set) => edit.add(tag, key),
             (Self::Put(key, score), _) => edit.put_score(tag, key, store::score_of(score)),
             (Self::Delete(key), _) => edit.delete(tag, key),
@@ -173,16 +238,20 @@ impl Operation {
             Self::RemoveEqual { value, most, from_back } => {
                 list.remove_equal(value, *most, *from_back);
             }
-            Self::Delete(_) => unreachable!("{self:?} is not of lists"),
+            Self::Delete(_) | Self::Time(..) => unreachable!("{self:?} is not of lists"),
         }
     }
 
     fn tag(&self, access: &Access<'_>) -> u16 {
         match self {
-            Self::Put(key, _) | Self::Delete(key) => access.tag(key),
+            Self::Put(key, _) | Self::Delete(key) | Self::Time(key, _) => access.tag(key),
             _ => 0,
         }
     }
+}
+
+fn set_time(edit: &mut Edit<'_>, tag: u16, key: &[u8], ms: Option<u64>) -> bool {
+    edit.set_deadline(tag, key, ms.map(|ms| Moment::default().after(ms)))
 }
 
 /// Stages a change; returns whether the key had no other type.
@@ -296,6 +365,13 @@ impl World {
             0 => elements.into_iter().map(|(key, _)| Operation::Delete(key)).collect(),
             1..5 if elements.len() < GROWN => (0..GROWN).map(|_| self.random_addition(kind)).collect(),
             _ if elements.len() > 2 * GROWN => vec![Operation::Remove(GROWN / 2, GROWN)],
+            // fields that are there end, soon or late
+            5..9 if kind == ValueKind::Hash && !elements.is_empty() => {
+                let count = 1 + self.rng.index(6);
+                (0..count)
+                    .map(|_| self.random_time(elements[self.rng.clone().index(elements.len())].0.clone()))
+                    .collect()
+            }
             _ => (0..1 + self.rng.below(4)).map(|_| self.random_operation(kind)).collect(),
         };
         Effect::Change { db, key, kind, operations }
@@ -318,6 +394,12 @@ impl World {
         }
     }
 
+    fn random_time(&mut self, field: Vec<u8>) -> Operation {
+        let after_ms = 1 + self.rng.below(1 << self.rng.clone().below(FIELD_MS_BITS));
+        let at = self.store().now().server_ms() + after_ms;
+        Operation::Time(field, self.rng.chance(5, 6).then_some(at))
+    }
+
     fn random_addition(&mut self, kind: ValueKind) -> Operation {
         let element = self.random_element();
         let value = match kind {
@@ -336,6 +418,8 @@ impl World {
     }
 }
 
+/// Fields end after fewer milliseconds than this power of two: as the clock advances.
+const FIELD_MS_BITS: u64 = 14;
 /// Keys that are made collections, by number; the type follows from the last digit.
 const COLLECTIONS_FROM: u64 = 4;
 const COLLECTIONS: u64 = 5;

@@ -42,6 +42,9 @@ pub struct Met {
     /// Changes of collections so large that they may be logged by themselves.
     pub changes_of_collections: u64,
     pub collections_emptied: u64,
+    /// How often fields have ended, and how many a store has removed from one start on, their hash staying.
+    pub fields_ended: u64,
+    pub fields_purged: u64,
 }
 
 impl Met {
@@ -66,6 +69,8 @@ impl Met {
         self.refusals_by_limits += other.refusals_by_limits;
         self.changes_of_collections += other.changes_of_collections;
         self.collections_emptied += other.collections_emptied;
+        self.fields_ended += other.fields_ended;
+        self.fields_purged += other.fields_purged;
     }
 
     pub fn is_everything(&self) -> bool {
@@ -80,6 +85,7 @@ impl Met {
             [branches_prepared, branches_found_by_starts, branches_committed, branches_rolled_back];
         let conflicts = [conflicts, locked];
         let Self { evicted_keys, evictions_seen, waits_for_evictions, refusals_by_limits, .. } = *self;
+        let fields = [self.fields_ended, self.fields_purged];
         let collections = [self.changes_of_collections, self.collections_emptied];
         let evictions = [evicted_keys, evictions_seen, waits_for_evictions, refusals_by_limits];
         deaths
@@ -89,6 +95,7 @@ impl Met {
             .chain(&conflicts)
             .chain(&evictions)
             .chain(&collections)
+            .chain(&fields)
             .all(|count| *count > 0)
     }
 }

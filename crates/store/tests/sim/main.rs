@@ -178,6 +178,7 @@ fn planted_faults_are_found() {
     found("a write is lost", |plan| run_on(plan, lose(Kinds::WRITE, ".seg", 9)));
     found("a direct write is lost", |plan| run_on(direct(plan), lose(Kinds::WRITE, ".seg", 9)));
     found("replies do not wait", |plan| run(Plan { durability: Durability::Never, ..plan }));
+    found("fields end later than they should", |plan| run(Plan { field_delay_ms: 2_000, ..plan }));
     found("replies wait for a timer", |plan| {
         run(Plan { durability: Durability::Interval(Duration::from_secs(1)), ..plan })
     });

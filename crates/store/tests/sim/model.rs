@@ -40,6 +40,12 @@ pub type Keys = BTreeMap<Vec<u8>, Entry>;
 /// A key of a database.
 pub type Name = (u16, Vec<u8>);
 
+/// A field and its value.
+type Field = (Vec<u8>, Vec<u8>);
+
+/// A field that has ended, with the key of its hash.
+type Ended = (Vec<u8>, Field);
+
 /// A prepared branch: the keys that it holds, and what its commit does.
 #[derive(Clone, Debug, Default)]
 pub struct Branch {
@@ -120,6 +126,12 @@ impl Entry {
         !self.lapsed && self.would_live(now)
     }
 
+    /// The same without fields that have ended, if it is alive.
+    pub fn visible(mut self, now: Moment) -> Option<Self> {
+        self.value.pass(now);
+        (self.is_alive(now) && !self.value.is_empty()).then_some(self)
+    }
+
     /// Whether it is alive unless it had lapsed.
     fn would_live(&self, now: Moment) -> bool {
         self.expiry.is_none_or(|at| !now.has_passed(at))
@@ -161,7 +173,10 @@ impl State {
     pub fn alive(&self, now: Moment) -> Self {
         let mut alive = self.clone();
         for keys in &mut alive.0 {
-            keys.retain(|_, entry| entry.is_alive(now));
+            keys.retain(|_, entry| {
+                entry.value.pass(now);
+                entry.is_alive(now) && !entry.value.is_empty()
+            });
         }
         alive
     }
@@ -197,6 +212,22 @@ impl Effect {
     fn on_step_back(&mut self, before: Moment) {
         if let Self::Put { expiry, lapsed, .. } | Self::Expiry { expiry, lapsed, .. } = self {
             *lapsed |= has_lapsed(*expiry, before);
+        }
+    }
+
+    /// Forgets fields that have ended at `now`. Of a hash that has none left nothing is put.
+    fn pass(&mut self, now: Moment, ended: &mut Vec<Ended>) {
+        match self {
+            Self::Put { db, key, value, .. } => {
+                ended.extend(value.pass(now).into_iter().map(|field| (key.clone(), field)));
+                if value.is_empty() {
+                    *self = Self::Remove { db: *db, key: std::mem::take(key) };
+                }
+            }
+            Self::Prepare { branch, .. } => {
+                branch.effects.iter_mut().for_each(|effect| effect.pass(now, ended));
+            }
+            _ => {}
         }
     }
 
@@ -238,16 +269,28 @@ pub struct Model {
     current: State,
     /// The last moment that the store has shown.
     latest: Moment,
+    /// Fields that have ended, by the keys of their hashes.
+    pub ended: BTreeMap<Vec<u8>, BTreeSet<Field>>,
+    /// How many, in any state.
+    pub fields_ended: u64,
+    /// How much later than they should: a planted fault.
+    field_delay_ms: u64,
 }
 
 impl Default for Model {
     fn default() -> Self {
-        let (groups, current, latest) = Default::default();
-        Self { settled: vec![State::default()], groups, current, latest }
+        let (groups, current, latest, ended) = Default::default();
+        let settled = vec![State::default()];
+        Self { settled, groups, current, latest, ended, fields_ended: 0, field_delay_ms: 0 }
     }
 }
 
 impl Model {
+    /// One whose fields end so much later than they should.
+    pub fn planted(field_delay_ms: u64) -> Self {
+        Self { field_delay_ms, ..Self::default() }
+    }
+
     pub fn current(&self) -> &State {
         &self.current
     }
@@ -270,14 +313,54 @@ impl Model {
             let effects = self.groups.iter_mut().flat_map(|group| &mut group.effects);
             effects.for_each(|effect| effect.on_step_back(before));
         }
+        self.pass(now);
         match now.server_ms() >= before.server_ms() {
             true => Ok(()),
             false => Err(format!("server time ran back from {before:?} to {now:?}")),
         }
     }
 
+    /// Forgets fields that have ended, wherever they are.
+    fn pass(&mut self, now: Moment) {
+        let now = Moment::new(now.server_ms().saturating_sub(self.field_delay_ms), now.unix());
+        let mut ended = Vec::new();
+        for state in self.settled.iter_mut().chain([&mut self.current]) {
+            for keys in &mut state.0 {
+                keys.retain(|key, entry| {
+                    ended.extend(entry.value.pass(now).into_iter().map(|field| (key.clone(), field)));
+                    !entry.value.is_empty()
+                });
+            }
+            let branches = state.1.values_mut().flat_map(|branch| &mut branch.effects);
+            branches.for_each(|effect| effect.pass(now, &mut ended));
+        }
+        let effects = self.groups.iter_mut().flat_map(|group| &mut group.effects);
+        effects.for_each(|effect| effect.pass(now, &mut ended));
+        self.bury(ended);
+    }
+
+    fn bury(&mut self, ended: Vec<Ended>) {
+        self.fields_ended += ended.len() as u64;
+        ended.into_iter().for_each(|(key, field)| _ = self.ended.entry(key).or_default().insert(field));
+    }
+
+    /// `found` without fields that had ended: a start of the machine may know less of the time than was known before.
+    fn without_ended(&self, found: &State) -> State {
+        let mut state = found.clone();
+        for keys in &mut state.0 {
+            keys.retain(|key, entry| {
+                self.ended.get(key).into_iter().for_each(|ended| entry.value.without(ended));
+                !entry.value.is_empty()
+            });
+        }
+        state
+    }
+
     /// Adds what a commit did in the effects numbered `seqs`.
-    pub fn commit(&mut self, seqs: RangeInclusive<u64>, effects: Vec<Effect>) {
+    pub fn commit(&mut self, seqs: RangeInclusive<u64>, mut effects: Vec<Effect>) {
+        let mut ended = Vec::new();
+        effects.iter_mut().for_each(|effect| effect.pass(self.latest, &mut ended));
+        self.bury(ended);
         let group = Group { first: *seqs.start(), ticket: *seqs.end(), effects };
         group.apply(&mut self.current);
         self.groups.push_back(group);
@@ -331,7 +414,9 @@ impl Model {
     ///
     /// # Errors
     /// How `found` differs from the settled state and from the newest one.
-    pub fn recover(&mut self, found: &State, now: Moment) -> Result<(), String> {
+    pub fn recover(&mut self, shown: &State, now: Moment) -> Result<(), String> {
+        self.pass(now);
+        let found = &self.without_ended(shown);
         let latest = std::mem::replace(&mut self.latest, now);
         let mut explaining = Vec::new();
         for settled in &self.settled {
@@ -359,6 +444,18 @@ impl Model {
         }
         if kept.is_empty() {
             return Err(self.explain(found, now));
+        }
+        // what is back is there
+        for state in &mut kept {
+            for ((keys, shown), found) in state.0.iter_mut().zip(&shown.0).zip(&found.0) {
+                let back = shown.iter().filter(|(key, entry)| found.get(*key) != Some(entry));
+                keys.extend(back.map(|(key, entry)| (key.clone(), entry.clone())));
+            }
+        }
+        for (key, entry) in shown.0.iter().flatten() {
+            if let Some(ended) = self.ended.get_mut(key) {
+                ended.retain(|field| !entry.value.has(field));
+            }
         }
         self.groups.clear();
         self.current.clone_from(&kept[0]);

@@ -160,7 +160,7 @@ impl World {
         for (effect, name) in effects.iter().zip(&names) {
             let name = &(open.contents[usize::from(name.0)], name.1.clone());
             let visible = match changes.get(name) {
-                Some(change) => change.clone().filter(|entry| entry.is_alive(now)),
+                Some(change) => change.clone().and_then(|entry| entry.visible(now)),
                 None if name.0 < DATABASES => self.model.current().get(name.0, &name.1, now).cloned(),
                 None => None,
             };
@@ -245,8 +245,10 @@ impl World {
                 // gone and not changed: its time had come, though the wall clock may have been set back since
                 let is_gone = self.model.current().get(db, &name.1, now).is_none();
                 let has_expired = is_gone && seen.is_some_and(Option::is_some);
+                // a purge after the touch of what had ended before it counts as a change as well
+                let has_ended = self.model.ended.contains_key(&name.1);
                 // of a key that cannot be read nobody knows that it had expired, and so that a flush took nothing
-                if open.changed.contains(&name) || has_expired || self.is_struck {
+                if open.changed.contains(&name) || has_expired || has_ended || self.is_struck {
                     return Ok(None);
                 }
                 violation(format!("db {db} {} was {seen:?}, and nobody changed it", key.escape_ascii()))

@@ -47,6 +47,8 @@ pub struct Plan {
     pub keeps_spares: bool,
     /// Policies and limits change in its steps, and keys are evicted.
     pub evicts: bool,
+    /// How much later than they should fields end: a planted fault.
+    pub field_delay_ms: u64,
 }
 
 impl Plan {
@@ -62,6 +64,7 @@ impl Plan {
             backend: if rng.chance(1, 2) { BackendKind::Direct } else { BackendKind::Buffered },
             keeps_spares: rng.chance(1, 2),
             evicts: rng.chance(1, 2),
+            field_delay_ms: 0,
         }
     }
 }
@@ -118,7 +121,7 @@ impl World {
         let mut rng = Rng::new(plan.seed ^ 0x5EED);
         Self {
             disk: SimDisk::new(rng.bits()),
-            model: Model::default(),
+            model: Model::planted(plan.field_delay_ms),
             met: Met::default(),
             is_limited: false,
             has_margin: false,
@@ -287,6 +290,8 @@ impl World {
         let now = self.store().now();
         self.check_server_time(now)?;
         self.model.on_time(now).map_err(Trouble::Violation)?;
+        self.met.fields_ended = self.model.fields_ended;
+        self.met.fields_purged = self.met.fields_purged.max(self.store().expired_fields());
         Ok(now)
     }
 
