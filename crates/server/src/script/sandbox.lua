@@ -4,7 +4,8 @@
 -- write. The functions that would get around a metatable refuse such a table.
 
 local ours = ...
-local assert, error, type, tostring, next, raw_pairs = assert, error, type, tostring, next, pairs
+local assert, error, type, tostring, tonumber = assert, error, type, tostring, tonumber
+local next, raw_pairs = next, pairs
 local raw_pcall, raw_xpcall, raw_setmetatable, raw_getmetatable = pcall, xpcall, setmetatable, getmetatable
 local raw_rawset, raw_rawget, raw_loadstring, raw_collect = rawset, rawget, loadstring, collectgarbage
 local raw_resume, byte, concat = coroutine.resume, string.byte, table.concat
@@ -98,6 +99,45 @@ local function my_collect(what, ...)
     return 0
 end
 
+-- Lua computes how many results there are in 32 bits, which may overflow, and it recurs for parts of a pattern: both ended the server.
+
+local unpack, find, match, gmatch, gsub = unpack, string.find, string.match, string.gmatch, string.gsub
+local RESULTS_MAX, PATTERN_BYTES_MAX = 1e6, 1024
+
+local function check_pattern(pattern)
+    if type(pattern) == "string" and #pattern > PATTERN_BYTES_MAX then
+        error("pattern too long", 3)
+    end
+end
+
+local function my_unpack(t, first, last)
+    local from, to = tonumber(first or 1), tonumber(last or 0)
+    if from and to and to - from >= RESULTS_MAX then
+        error("too many results to unpack", 2)
+    end
+    return unpack(t, first, last)
+end
+
+string.find = function(text, pattern, init, plain, ...)
+    if not plain then
+        check_pattern(pattern)
+    end
+    return find(text, pattern, init, plain, ...)
+end
+string.match = function(text, pattern, ...)
+    check_pattern(pattern)
+    return match(text, pattern, ...)
+end
+string.gmatch = function(text, pattern, ...)
+    check_pattern(pattern)
+    return gmatch(text, pattern, ...)
+end
+string.gfind = string.gmatch
+string.gsub = function(text, pattern, ...)
+    check_pattern(pattern)
+    return gsub(text, pattern, ...)
+end
+
 local globals = {
     assert = assert,
     collectgarbage = my_collect,
@@ -132,7 +172,7 @@ local globals = {
     tonumber = tonumber,
     tostring = tostring,
     type = type,
-    unpack = unpack,
+    unpack = my_unpack,
     xpcall = my_xpcall,
     _VERSION = _VERSION,
 }

@@ -320,3 +320,56 @@ fn monitor_shows_the_commands_of_a_script_that_has_ended_and_of_none_that_was_re
     assert_eq!(seen.matches("[0 lua] \"incr\" \"n\"").count(), 1, "{seen}");
     assert!((1_000..3_000).contains(&seen.matches("\"get\"").count()), "bounded");
 }
+
+/// What was found in the libraries of Redis's scripts: ranges, widths and depths beyond all use, and types that scripts share.
+/// `unpack` and a long pattern ended the server. The classes of CVE-2024-31449, CVE-2025-46817, CVE-2025-46818, CVE-2025-49844, CVE-2018-11218 and CVE-2020-14147.
+#[test]
+fn script_that_is_made_to_do_harm_does_none() {
+    let mut harness = Harness::new();
+    let (mut wire, mut other) = (harness.connect(), harness.connect());
+    for source in [
+        "return {unpack({}, -2147483648, 2147483647)}",
+        "return {unpack({}, 2147483646, 2147483647)}",
+        "return {unpack({}, 0, 2^53)}",
+        "return bit.tohex(65535, -2147483648)",
+        "return bit.tohex(65535, 2147483648)",
+        "return bit.lshift(1, -2147483648)",
+        "return struct.pack('>I2147483648', 1)",
+        "return struct.pack('!2147483648 i', 1)",
+        "return struct.unpack('c0', string.rep('x', 9), -2147483648)",
+        "return struct.unpack('>I2147483647', 'x')",
+        "return struct.size('c2147483647c2147483647')",
+        "local t = {} for _ = 1, 100000 do t = {t} end return cjson.encode(t)",
+        "local t = {} for _ = 1, 100000 do t = {t} end return cmsgpack.pack(t)",
+        "return cjson.decode(string.rep('[', 100000))",
+        "return cmsgpack.unpack(string.rep('\\145', 100000))",
+        "return cmsgpack.unpack_limit(string.rep('\\1', 99), 2^31, -2^31)",
+        "return cmsgpack.unpack('\\221')",
+        "return cmsgpack.unpack('\\222\\255\\255\\255\\255')",
+        "return loadstring('\\27Lua\\81\\0\\1\\4\\8\\4\\8\\0')",
+        "return string.rep('x', 2^53)",
+        "return string.rep('x', -1)",
+        "return string.format('%99999d', 1)",
+        "return ('x'):rep(1e9)",
+        "return table.concat({}, 'x', -2^31, 2^31)",
+        "local t = {} for _ = 1, 100000 do t = {t} end return t",
+        "return string.find('a', string.rep('a?', 500000) .. 'b')",
+        "return string.gsub(string.rep('a', 500), string.rep('a-', 500000) .. 'b', '')",
+        "return [[",
+        "getmetatable('').__index = function() return 1 end return ('x').y",
+        "getmetatable('').__add = nil return 1",
+        "return setmetatable({}, {__gc = function() error('x') end})",
+        "return tostring(setmetatable({}, {__tostring = function() return nil end}))",
+        "local function f() return f() + 1 end return f()",
+        "return pcall(pcall, pcall, error)",
+        "return redis.call(unpack({'set', 'k'}, -2^31, 2))",
+    ] {
+        let reply = ask(&harness, &mut wire, &["eval", source, "0"]);
+        assert!(!reply.is_empty() && wire.step != Step::Kill, "{source}: {reply}");
+        assert_eq!(
+            ask(&harness, &mut other, &["eval", "return ('x'):rep(3)", "0"]),
+            "$3\r\nxxx\r\n",
+            "{source}"
+        );
+    }
+}
