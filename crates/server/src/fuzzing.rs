@@ -7,6 +7,7 @@ use clock::{Nanos, SimClock, UnixMs};
 use resp::{Args, ArgsView};
 
 use crate::glob::Pattern;
+use crate::hyperloglog::{self, Sketch};
 use crate::payload;
 use crate::script::cache::{Digest, Script};
 use crate::script::library::Libraries;
@@ -70,6 +71,28 @@ pub fn libraries(payload: &[u8]) -> bool {
         true
     };
     taken(payload) | taken(&sealed)
+}
+
+/// Takes `bytes` as a HyperLogLog that somebody wrote with SET; returns whether it is one.
+///
+/// # Panics
+/// When one that is sound is none any more after something was added to it: a bug of the codec.
+#[must_use]
+pub fn sketch(bytes: &[u8]) -> bool {
+    let found = hyperloglog::registers(bytes).inspect(|registers| {
+        let _ = hyperloglog::estimate(registers);
+    });
+    let Ok(mut sketch) = Sketch::of(bytes) else { return false };
+    let mut is_sound = found.is_ok();
+    for element in 0..64_u8 {
+        is_sound &= sketch.add(&[element]).is_ok();
+    }
+    if let Ok(registers) = &found {
+        is_sound &= sketch.merge(registers, false).is_ok();
+    }
+    let written = hyperloglog::registers(&sketch.into_bytes());
+    assert!(found.is_err() || (is_sound && written.is_ok()), "no HyperLogLog any more: {written:?}");
+    found.is_ok()
 }
 
 /// Has a script decode `input` as JSON, as MessagePack, and by itself as a format of `struct`, and encode what it was.

@@ -127,6 +127,13 @@ pub const TARGETS: &[Target] = &[
         input_bytes_max: 512,
     },
     Target {
+        name: "server-hyperloglog",
+        run: server::hyperloglog,
+        seeds: server::hyperloglog_seeds,
+        words: server::SKETCH_WORDS,
+        input_bytes_max: 96,
+    },
+    Target {
         name: "server-libraries",
         run: server::library,
         seeds: server::library_seeds,

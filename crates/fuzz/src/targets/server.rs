@@ -1,6 +1,6 @@
 //! The payloads of DUMP and of FUNCTION DUMP, and glob patterns: bytes that a client may have kept, or made.
 
-use server::fuzzing::{dump_payload, libraries, pattern, script_decoders, with_checksum};
+use server::fuzzing::{dump_payload, libraries, pattern, script_decoders, sketch, with_checksum};
 
 /// Bytes that mean something in a payload.
 pub(super) const WORDS: &[&[u8]] =
@@ -53,6 +53,34 @@ pub(super) fn glob_seeds() -> Vec<Vec<u8>> {
         b"[z-a]\nm",
     ];
     seeds.map(<[u8]>::to_vec).into()
+}
+
+/// Heads of a HyperLogLog, and runs of its sparse form.
+pub(super) const SKETCH_WORDS: &[&[u8]] = &[
+    b"HYLL\x01\0\0\0",
+    b"HYLL\0\0\0\0",
+    b"\x7f\xff",
+    b"\x7f\xfe",
+    b"\0",
+    b"\x3f",
+    b"\x80",
+    b"\xff",
+    b"\x40\0",
+];
+
+/// What is read is counted, added to and merged. As few inputs have all registers, it is tried with the rest of them as zeroes, too.
+pub(super) fn hyperloglog(input: &[u8]) {
+    let _ = sketch(input);
+    let head = b"HYLL\x01\0\0\0\0\0\0\0\0\0\0\0";
+    for zeroes in 0..4_u16 {
+        let rest = (0x7fff - zeroes - input.len() as u16).to_be_bytes();
+        let _ = sketch(&[head, input, &rest].concat());
+    }
+}
+
+pub(super) fn hyperloglog_seeds() -> Vec<Vec<u8>> {
+    let empty = b"HYLL\x01\0\0\0\0\0\0\0\0\0\0\0\x7f\xff";
+    [&b""[..], b"HYLL", empty, b"\x80", b"\x84\x3f\x80", b"\x7f\xff\0"].map(<[u8]>::to_vec).into()
 }
 
 /// Bytes that mean something in a record of libraries.
