@@ -278,6 +278,7 @@ fn store_options(settings: &Settings, clock: &Arc<dyn Clock>, hooks: store::Hook
         memory_limit_bytes: memory_limit_bytes(settings),
         eviction: eviction(settings),
         disk_limit_bytes: settings.store_disk_limit.0,
+        leaf_bytes: settings.store_leaf_size.0,
         value_bytes_max: settings.value_max.0,
         transaction_bytes_max: settings.transaction_max.0,
         space_ratio_max_percent: settings.store_space_ratio_max.into(),

@@ -205,7 +205,10 @@ impl Runner<'_> {
             Err(Halt::At(command, failure)) => return Err(Missing::of(failure, command, access)),
         };
         let ticket = match &mut plan.effects {
-            Effects::Commit => access.commit()?,
+            Effects::Commit => match access.commit() {
+                Ok(ticket) => ticket,
+                Err(stop) => return Err(Missing::Stopped(stop, access.into_wanted())),
+            },
             Effects::Keep(workspace) => access.keep(workspace)?,
         };
         Ok((done, ticket))

@@ -16,7 +16,7 @@ use vfs::Vfs;
 use crate::error::StoreError;
 use crate::hash::{KeyHash, KeyHasher};
 use crate::index::delta::chain;
-use crate::index::{KEPT_KEYSPACE, PREPARED_KEYSPACE};
+use crate::keyspaces::{KEPT_KEYSPACE, PREPARED_KEYSPACE, SWEPT_KEYSPACE, leaves_of};
 use crate::log::checkpoint::{Area, Block, Entry, Header};
 use crate::log::checkpoint_file::{self, LoadError};
 use crate::record::{self, MAPPING, Payload};
@@ -169,7 +169,9 @@ impl<'a> Content<'a> {
             Block::Mapping { seq, mapping, .. } => {
                 let newer = self.log.mapping.as_ref().filter(|(stated, _)| *stated > seq);
                 self.used = newer.map_or(mapping, |(_, mapping)| mapping.clone()).into_iter().collect();
-                self.used.extend([PREPARED_KEYSPACE, KEPT_KEYSPACE]);
+                let leaves: Vec<_> = self.used.iter().map(|id| leaves_of(*id)).collect();
+                self.used.extend(leaves);
+                self.used.extend([PREPARED_KEYSPACE, KEPT_KEYSPACE, SWEPT_KEYSPACE]);
             }
             Block::Entries(area, entries) => entries.iter().for_each(|entry| self.entry(area, entry)),
             _ => {}

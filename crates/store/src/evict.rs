@@ -29,9 +29,9 @@ use journal::Keyspace;
 use crate::access::Scope;
 use crate::error::{Stop, StoreError};
 use crate::hash::{KeyHash, STRIPES};
-use crate::index::is_own;
 use crate::index::stripe::{Current, Expiry, ExpiryEntry, Space, Stripe};
 use crate::index::table::Spot;
+use crate::keyspaces::{is_leaves, is_own};
 use crate::prepared::Prepared;
 use crate::record;
 use crate::sought::Sought;
@@ -204,7 +204,11 @@ impl Store {
     fn evict_one(&self, policy: Eviction) -> Outcome {
         for _ in 0..TRIES_MAX {
             match self.victim(policy) {
-                Ok(victim) if self.evict(policy, &victim) => return Outcome::Went,
+                Ok(victim) if self.evict(policy, &victim) => {
+                    // leaves are most of what a large one takes: its room counts before another goes
+                    self.sweep_some();
+                    return Outcome::Went;
+                }
                 Err(Outcome::NoVictim) => return Outcome::NoVictim,
                 Ok(_) | Err(_) => {}
             }
@@ -230,7 +234,7 @@ impl Store {
                 stale: vec![],
             };
             for (keyspace, space) in stripe.spaces() {
-                if is_own(keyspace) || !self.index.lives(keyspace) {
+                if is_own(keyspace) || is_leaves(keyspace) || !self.index.lives(keyspace) {
                     continue;
                 }
                 match policy {

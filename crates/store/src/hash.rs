@@ -13,7 +13,10 @@
 
 use std::hash::Hasher;
 
+use journal::Keyspace;
 use siphasher::sip128::{Hasher128, SipHasher13};
+
+use crate::keyspaces::{SWEPT_KEYSPACE, is_leaves};
 
 /// Stripes of the index: independent locks chosen by the top bits of the hash.
 pub(crate) const STRIPES: usize = 256;
@@ -37,6 +40,24 @@ impl KeyHasher {
         let mut hasher = self.base;
         hasher.write(key);
         KeyHash(hasher.finish128().as_u128() & self.mask)
+    }
+
+    /// 64 bits of the hash of `bytes`, however few of them keys have.
+    pub(crate) fn uncut(&self, bytes: &[u8]) -> u64 {
+        let mut hasher = self.base;
+        hasher.write(bytes);
+        hasher.finish128().as_u128() as u64
+    }
+
+    /// The hash of `key` in `keyspace`: leaves, and notes about them, are in the stripe that the first byte of their keys names.
+    pub(crate) fn hash_in(&self, keyspace: Keyspace, key: &[u8]) -> KeyHash {
+        let hash = self.hash(key);
+        match key.first() {
+            Some(stripe) if is_leaves(keyspace) || keyspace == SWEPT_KEYSPACE => {
+                KeyHash(hash.0 & (u128::MAX >> 8) | u128::from(*stripe) << 120)
+            }
+            _ => hash,
+        }
     }
 }
 

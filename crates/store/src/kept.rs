@@ -9,7 +9,7 @@ use ticket::Ticket;
 
 use crate::access::{Access, Scope};
 use crate::error::{Stop, StoreError};
-use crate::index::KEPT_DB;
+use crate::keyspaces::KEPT_DB;
 use crate::prepared::Prepared;
 use crate::value::Value;
 use crate::{KeyRef, Store};

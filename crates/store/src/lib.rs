@@ -25,12 +25,14 @@ pub mod fuzzing;
 mod hash;
 mod index;
 mod kept;
+mod keyspaces;
 mod large;
 mod log;
 mod memory;
 mod object;
 mod options;
 mod packed;
+mod paged;
 mod policy;
 mod prepared;
 mod record;
@@ -38,6 +40,7 @@ mod resident;
 mod salvage;
 mod sought;
 mod staging;
+mod sweep;
 mod tend;
 #[cfg(test)]
 mod testlog;
@@ -65,6 +68,7 @@ pub use packed::{Edit, Element, Form, ListEdit, OrderedEdit, Packed, Shape, dump
 pub use prepared::{Prepared, Wanted};
 pub use salvage::{Salvaged, salvage};
 pub use staging::{Halted, PreparedBranch, Staging, Workspace};
+pub use sweep::waiting::LeafReport;
 pub use time::{ClockReport, Deadline, Moment};
 pub use value::{Found, Meta, Value, ValueKind};
 pub use watch::Watch;
@@ -118,6 +122,8 @@ pub struct Store {
     tender: Tender,
     evictor: Evictor,
     branches: staging::Branches,
+    sweeps: sweep::waiting::Sweeps,
+    objects: paged::Objects,
     claims: access::Claims,
     changed: watch::Changed,
     /// Held while a backup is made.
@@ -154,6 +160,7 @@ impl Store {
         let source = Arc::clone(&options.clock);
         let record = index.clock().1.clone();
         let clock = StoreClock::new(source, record.as_ref(), time_floor_ms, engine.newest());
+        let objects = paged::Objects::new(&hasher, engine.newest(), options.clock.now());
         let store = Arc::new(Self {
             hasher,
             index,
@@ -167,6 +174,8 @@ impl Store {
             tender: Tender::default(),
             evictor: Evictor::new(options.eviction, options.disk_limit_bytes),
             branches: staging::Branches::default(),
+            sweeps: sweep::waiting::Sweeps::default(),
+            objects,
             claims: access::Claims::default(),
             changed: watch::Changed::default(),
             backup: Mutex::default(),
@@ -178,6 +187,7 @@ impl Store {
             let _ = store.record_clock();
         }
         store.recover_branches()?;
+        store.recover_sweeps()?;
         store.track_use();
         if store.options.background && store.engine_keeps() {
             store.start_tending()?;

@@ -8,11 +8,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use journal::{LogAddress, Seq};
+use journal::{Keyspace, LogAddress, Seq};
 
 use crate::error::StoreError;
+use crate::hash::KeyHash;
 use crate::index::delta::{Delta, broken_chain, later};
 use crate::large::{Ledger, Owned};
+use crate::paged::LEAF_KEY_BYTES;
 use crate::record;
 use crate::sought::Sought;
 
@@ -41,6 +43,8 @@ struct Reading {
     small_bytes: u64,
     /// What to fold once it is here.
     folds: Vec<Fold>,
+    /// What is no key of the command.
+    leaves: Vec<LeafKey>,
 }
 
 /// A value and the deltas on it.
@@ -63,16 +67,18 @@ impl Default for Reading {
             kept_bytes: 0,
             small_bytes: 0,
             folds: Vec::new(),
+            leaves: Vec::new(),
         }
     }
 }
 
 impl Reading {
     /// `fetched` with its value shared if it is large, or left out if there is no room for it. Two are
-    /// always kept: RENAME and LCS cannot do with less. So are deltas, which are no values.
+    /// always kept: RENAME and LCS cannot do with less. So are deltas, which are no values, and roots, which are small.
     fn keep(&mut self, fetched: Fetched) -> Fetched {
         let (bytes, is_delta) = (fetched.value.len() as u64, record::is_delta(fetched.kind));
-        if self.kept >= 2 && !is_delta && self.kept_bytes + bytes > self.kept_bytes_max {
+        let is_root = record::root_of(fetched.kind, &fetched.value).is_some();
+        if self.kept >= 2 && !is_delta && !is_root && self.kept_bytes + bytes > self.kept_bytes_max {
             return Fetched { value: Owned::from(&[][..]), left_out_bytes: bytes, ..fetched };
         }
         (self.kept, self.kept_bytes) = (self.kept + u32::from(!is_delta), self.kept_bytes + bytes);
@@ -173,12 +179,21 @@ fn folded(base: &Fetched, deltas: &[Delta], read: &[Option<&Fetched>]) -> Option
 pub struct Wanted {
     records: Vec<Sought>,
     folds: Vec<Fold>,
+    leaves: Vec<LeafKey>,
 }
+
+/// A leaf of a paged collection.
+type LeafKey = (Keyspace, KeyHash, [u8; LEAF_KEY_BYTES]);
 
 impl Wanted {
     /// Adds these records.
     pub(crate) fn add(&mut self, records: Vec<Sought>) {
         self.records.extend(records);
+    }
+
+    /// Adds a leaf, to be kept in memory once it is read.
+    pub(crate) fn add_leaf(&mut self, keyspace: Keyspace, hash: KeyHash, key: [u8; LEAF_KEY_BYTES]) {
+        self.leaves.push((keyspace, hash, key));
     }
 
     /// Adds what is to be folded.
@@ -192,6 +207,14 @@ impl Prepared {
     pub fn want(&mut self, wanted: Wanted) {
         wanted.records.into_iter().for_each(|record| self.want_record(record));
         wanted.folds.into_iter().for_each(|fold| self.want_fold(fold));
+        if !wanted.leaves.is_empty() {
+            self.reading.get_or_insert_default().leaves.extend(wanted.leaves);
+        }
+    }
+
+    /// Leaves that were missed.
+    pub(crate) fn leaves(&self) -> &[LeafKey] {
+        self.reading.as_ref().map_or(&[], |reading| &reading.leaves)
     }
 
     /// Whether nothing waits to be fetched.

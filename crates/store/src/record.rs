@@ -19,6 +19,8 @@
 //!  9 LIST           packed entries                                   the key is this list
 //! 10 SORTED_SET     packed entries                                   the key is this sorted set
 //! 11 STREAM         packed entries                                   the key is this stream
+//! 24 PAGED_HASH     root (`paged`)                                   the key is a hash in leaves
+//! 25 PAGED_SET      root (`paged`)                                   the key is a set in leaves
 //! 19 CHANGE         base_seq u64 | operations, one or more (`packed`)
 //!                                                                    the collection of effect base_seq after these operations; the header's
 //!                                                                    expiry replaces its own, unless 0
@@ -45,12 +47,13 @@ use journal::{Keyspace, Seq};
 
 use crate::log::fold;
 use crate::packed::{self, Packed, Shape};
+use crate::paged::Root;
 use crate::time::{CEILINGS_MAX, Ceiling, ClockRecord};
 use crate::value::ValueKind;
 
 /// Version of what this code writes; the manifest states it. 1: from CLOCK on (the folders before state none). 2: from HASH, SET and
 /// CHANGE on. 3: from LIST, SORTED_SET and
-/// STREAM on. 4: from deadlines of fields on.
+/// STREAM on. 4: from deadlines of fields, PAGED_HASH and PAGED_SET on.
 const VERSION: u16 = 4;
 /// The oldest version that understands it.
 const READER_VERSION_MIN: u16 = 4;
@@ -80,6 +83,10 @@ pub(crate) const LIST: u8 = 9;
 pub(crate) const SORTED_SET: u8 = 10;
 /// The key is a stream.
 pub(crate) const STREAM: u8 = 11;
+/// The key is a hash in leaves.
+pub(crate) const PAGED_HASH: u8 = 24;
+/// The key is a set in leaves.
+pub(crate) const PAGED_SET: u8 = 25;
 /// Some elements of a collection.
 pub(crate) const CHANGE: u8 = 19;
 /// Another live key had the same 48 bits.
@@ -143,6 +150,17 @@ macro_rules! collection {
     };
 }
 
+/// The row of a type of which keys have roots.
+const fn paged(value: ValueKind) -> Base {
+    Base {
+        value,
+        changes: Changes::Elements,
+        delta_bytes_min: u64::MAX,
+        fold: |_, _| None,
+        fits: |value| Root::decode(value).is_some(),
+    }
+}
+
 /// Shorter strings are written whole: that costs no more than what a sync writes anyway.
 const LONG_BYTES: u64 = 4 << 10;
 
@@ -158,6 +176,8 @@ const KINDS: [Option<Role>; 32] = {
     }));
     kinds[HASH as usize] = Some(Role::Base(collection!(ValueKind::Hash, Shape::Map)));
     kinds[SET as usize] = Some(Role::Base(collection!(ValueKind::Set, Shape::Set)));
+    kinds[PAGED_HASH as usize] = Some(Role::Base(paged(ValueKind::Hash)));
+    kinds[PAGED_SET as usize] = Some(Role::Base(paged(ValueKind::Set)));
     kinds[LIST as usize] = Some(Role::Base(collection!(ValueKind::List, Shape::List)));
     kinds[STREAM as usize] = Some(Role::Base(collection!(ValueKind::Stream, Shape::Ordered)));
     kinds[SORTED_SET as usize] = Some(Role::Base(collection!(ValueKind::SortedSet, Shape::Scored)));
@@ -211,6 +231,20 @@ pub(crate) fn kind_of(value: ValueKind) -> u8 {
         ValueKind::SortedSet => SORTED_SET,
         ValueKind::Stream => STREAM,
     }
+}
+
+/// The kind of roots of collections of this type; `None`: they have none.
+pub(crate) fn paged_kind_of(value: ValueKind) -> Option<u8> {
+    match value {
+        ValueKind::Hash => Some(PAGED_HASH),
+        ValueKind::Set => Some(PAGED_SET),
+        _ => None,
+    }
+}
+
+/// The root in the value of a record of `kind`; `None`: it is none.
+pub(crate) fn root_of(kind: u8, value: &[u8]) -> Option<Root> {
+    matches!(kind & !SHARED, PAGED_HASH | PAGED_SET).then(|| Root::decode(value))?
 }
 
 /// A record about to be appended; borrows key and value.

@@ -43,7 +43,7 @@ impl Sought {
             Seq::NONE => record::base(header.kind).is_some(),
             seq => record::is_delta(header.kind) && header.seq == seq,
         };
-        fits && header.keyspace == self.keyspace && hasher.hash(key).slot() == self.slot
+        fits && header.keyspace == self.keyspace && hasher.hash_in(header.keyspace, key).slot() == self.slot
     }
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn mark(keyspace: Keyspace, hash: KeyHash) -> u32 {
 /// The mark of a record, 0 of one without a key.
 pub(crate) fn mark_of(view: &journal::RecordView<'_>, hasher: &KeyHasher) -> u32 {
     let key = record::decode(view.header.kind, view.payload).and_then(|payload| payload.key());
-    key.map_or(0, |key| mark(view.header.keyspace, hasher.hash(key)))
+    key.map_or(0, |key| mark(view.header.keyspace, hasher.hash_in(view.header.keyspace, key)))
 }
 
 /// What is said of a record that is not the one that was sought.

@@ -67,7 +67,7 @@ impl Store {
     /// removed now), `None` when none has an expiry or [active expiry](Self::set_active_expiry) is off.
     /// Blocks on reads where expired keys are cold.
     pub fn tend(&self, budget: usize) -> Option<UnixMs> {
-        let frees_more = self.free_spaces();
+        let frees_more = self.free_spaces() | self.sweep_some();
         self.memory.make_room(&self.index, &*self.engine, usize::MAX, 0);
         self.track_use();
         let evicts_more = self.evict_some(budget);

@@ -118,7 +118,7 @@ impl TestLog {
         let key = payload.key().expect("all others have one");
         let replayed = Replayed {
             keyspace: record.keyspace,
-            hash: hasher.hash(key),
+            hash: hasher.hash_in(record.keyspace, key),
             address: at(seq),
             seq: Seq(seq),
             since: record::since(record.kind, &record.payload),

@@ -212,7 +212,7 @@ fn must_find(run: impl FnOnce(&Series<'_>) -> Result<Tally, String>) {
 /// The shipped binary with small segments, so that a cycle seals, cleans and recycles some.
 fn evenkeel(arguments: &[&str]) -> Program {
     let size_bytes = number("EVENKEEL_CRASH_SEGMENT_BYTES").unwrap_or(1 << 20).to_string();
-    let small = ["--journal-segment-size", size_bytes.as_str()];
+    let small = ["--journal-segment-size", size_bytes.as_str(), "--store-leaf-size", "256"];
     Program::Evenkeel(small.iter().chain(arguments).map(|&argument| argument.to_owned()).collect())
 }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 use resp::{ArgsView, Writer};
-use store::{Form, Packed, Shape, ValueKind, score_of};
+use store::{Edit, Element, Form, Packed, Shape, ValueKind, score_of};
 
 use super::scan::{BULK_OVERHEAD_BYTES, More, Options, cursor};
 use crate::call::{Data, Failure, Outcome};
@@ -25,6 +25,43 @@ pub(crate) fn read_to_change<'a>(
     Ok(data.access.collection(data.db, key, kind)??)
 }
 
+/// The values of these elements of the hash or set at `key`, where they are, for a command that reads them.
+pub(crate) fn values<'a, 'e>(
+    data: &'a Data<'_, '_>,
+    key: &[u8],
+    kind: ValueKind,
+    elements: impl ExactSizeIterator<Item = &'e [u8]>,
+) -> Result<Vec<Option<&'a [u8]>>, Failure> {
+    let count = elements.len();
+    let found = data.access.values(data.db, key, kind, elements)??;
+    data.count_lookup(found.is_some());
+    Ok(found.unwrap_or_else(|| vec![None; count]))
+}
+
+/// The value of one element, as [`values`] has it.
+pub(crate) fn value<'a>(
+    data: &'a Data<'_, '_>,
+    key: &[u8],
+    kind: ValueKind,
+    element: &[u8],
+) -> Result<Option<&'a [u8]>, Failure> {
+    Ok(values(data, key, kind, std::iter::once(element))?[0])
+}
+
+/// Some elements of the hash or set at `key`, by chance: one of them is about as likely as any other.
+pub(crate) fn sample<'a>(data: &'a Data<'_, '_>, key: &[u8], kind: ValueKind) -> Result<Packed<'a>, Failure> {
+    let found = data.access.sample(data.db, key, kind, data.store.random())??;
+    data.count_lookup(!found.is_empty());
+    Ok(found)
+}
+
+/// How many elements the collection at `key` has, for a command that reads it.
+pub(crate) fn count(data: &Data<'_, '_>, key: &[u8], kind: ValueKind) -> Result<u64, Failure> {
+    let count = data.access.count(data.db, key, kind)??;
+    data.count_lookup(count > 0);
+    Ok(count)
+}
+
 /// Deletes the elements from argument 2 on; returns how many there were.
 pub(crate) fn delete_all(
     data: &mut Data<'_, '_>,
@@ -32,10 +69,11 @@ pub(crate) fn delete_all(
     kind: ValueKind,
 ) -> Result<i64, Failure> {
     let tags: Vec<u16> = args.iter().skip(2).map(|element| data.access.tag(element)).collect();
-    let deleted = data.access.edit(data.db, args.get(1), kind, |edit| {
+    let delete = |edit: &mut Edit<'_>| {
         let elements = args.iter().skip(2).zip(tags);
         elements.map(|(element, tag)| i64::from(edit.delete(tag, element))).sum()
-    })?;
+    };
+    let deleted = data.access.edit_elements(data.db, args.get(1), kind, args.iter().skip(2), delete)?;
     Ok(deleted?)
 }
 
@@ -124,7 +162,7 @@ impl<'a> Scan<'a> {
         out: &mut Writer<'_>,
     ) -> Result<Option<Self>, Failure> {
         let from = cursor(args.get(2))?;
-        if read_to_change(data, args.get(1), kind)?.is_empty() {
+        if data.access.count(data.db, args.get(1), kind)?? == 0 {
             data.count_lookup(false);
             write_step(0, &[], out);
             return Ok(None);
@@ -144,13 +182,37 @@ pub(crate) fn scan_reply(
 ) -> Outcome {
     let (next, chosen) =
         if packed.form() == Form::Table { step_of(packed, scan) } else { (0, (0..packed.len()).collect()) };
+    let chosen = chosen.into_iter().map(|at| packed.element(at));
+    step_reply(data, packed.shape(), (next, chosen), scan, out)
+}
+
+/// As [`scan_reply`], of the hash or set at `key`, in the order of their hashes.
+pub(crate) fn walk_reply(
+    data: &Data<'_, '_>,
+    key: &[u8],
+    kind: ValueKind,
+    scan: &Scan<'_>,
+    out: &mut Writer<'_>,
+) -> Outcome {
+    let (next, met) = data.access.walk(data.db, key, kind, (scan.from, scan.options.count))??;
+    data.count_lookup(true);
+    let shape = kind.shape().expect("a type of collections");
+    step_reply(data, shape, (next, met.into_iter()), scan, out)
+}
+
+fn step_reply<'a>(
+    data: &Data<'_, '_>,
+    shape: Shape,
+    (next, chosen): (u64, impl ExactSizeIterator<Item = Element<'a>>),
+    scan: &Scan<'_>,
+    out: &mut Writer<'_>,
+) -> Outcome {
     let mut items: Vec<Cow<'_, [u8]>> = Vec::with_capacity(2 * chosen.len());
     let mut steps = 0;
-    for at in chosen {
-        let (key, value) = packed.element(at);
+    for (key, value) in chosen {
         if scan.options.pattern.as_ref().is_none_or(|pattern| pattern.matches(key, &mut steps)) {
             items.push(key.into());
-            match packed.shape() {
+            match shape {
                 Shape::Map if scan.options.without_values => {}
                 Shape::Map => items.push(value.into()),
                 Shape::Scored => items.push(resp::double_text(score_of(value)).into_bytes().into()),

@@ -1,10 +1,10 @@
 //! Hashes: fields with values, each hash one value of the store (`store::Packed`).
 
 use resp::{ArgsView, Writer};
-use store::{Packed, ValueKind};
+use store::{Edit, Packed, ValueKind};
 
 use super::args::{integer, is};
-use super::elements::{Chosen, Scan, read, read_to_change, scan_reply};
+use super::elements::{Chosen, Scan, count, read, sample, value, values, walk_reply};
 use crate::call::{Data, Failure, Outcome, text};
 use crate::decimal;
 
@@ -26,7 +26,8 @@ fn put_all(data: &mut Data<'_, '_>, args: ArgsView<'_>, command: &str) -> Result
         return Err(format!("ERR wrong number of arguments for '{command}' command").into());
     }
     let tags: Vec<u16> = (2..args.len()).step_by(2).map(|at| data.access.tag(args.get(at))).collect();
-    let added = data.access.edit(data.db, args.get(1), ValueKind::Hash, |hash| {
+    let fields = args.iter().skip(2).step_by(2);
+    let added = data.access.edit_elements(data.db, args.get(1), ValueKind::Hash, fields, |hash| {
         let pairs = (2..args.len()).step_by(2).zip(tags);
         pairs.map(|(at, tag)| i64::from(hash.put(tag, args.get(at), args.get(at + 1)))).sum()
     })?;
@@ -36,7 +37,8 @@ fn put_all(data: &mut Data<'_, '_>, args: ArgsView<'_>, command: &str) -> Result
 pub(crate) fn hsetnx(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let (field, value) = (args.get(2), args.get(3));
     let tag = data.access.tag(field);
-    let is_new = data.access.edit(data.db, args.get(1), ValueKind::Hash, |hash| {
+    let fields = std::iter::once(field);
+    let is_new = data.access.edit_elements(data.db, args.get(1), ValueKind::Hash, fields, |hash| {
         hash.get(tag, field).is_none() && hash.put(tag, field, value)
     })??;
     out.integer(is_new.into());
@@ -44,14 +46,12 @@ pub(crate) fn hsetnx(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
 }
 
 pub(crate) fn hget(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let hash = read(data, args.get(1), ValueKind::Hash)?;
-    out.bulk_or_null(value_of(data, hash, args.get(2)));
+    out.bulk_or_null(value(data, args.get(1), ValueKind::Hash, args.get(2))?);
     Ok(())
 }
 
 pub(crate) fn hmget(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let hash = read(data, args.get(1), ValueKind::Hash)?;
-    let values: Vec<_> = args.iter().skip(2).map(|field| value_of(data, hash, field)).collect();
+    let values = values(data, args.get(1), ValueKind::Hash, args.iter().skip(2))?;
     data.admit_reply(values.iter().flatten().map(|value| value.len()).sum())?;
     out.array(values.len());
     values.into_iter().for_each(|value| out.bulk_or_null(value));
@@ -96,19 +96,18 @@ fn column(
 }
 
 pub(crate) fn hlen(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    out.integer(read(data, args.get(1), ValueKind::Hash)?.len() as i64);
+    out.integer(count(data, args.get(1), ValueKind::Hash)? as i64);
     Ok(())
 }
 
 pub(crate) fn hexists(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let hash = read(data, args.get(1), ValueKind::Hash)?;
-    out.integer(value_of(data, hash, args.get(2)).is_some().into());
+    out.integer(value(data, args.get(1), ValueKind::Hash, args.get(2))?.is_some().into());
     Ok(())
 }
 
 pub(crate) fn hstrlen(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let hash = read(data, args.get(1), ValueKind::Hash)?;
-    out.integer(value_of(data, hash, args.get(2)).map_or(0, |value| value.len() as i64));
+    let value = value(data, args.get(1), ValueKind::Hash, args.get(2))?;
+    out.integer(value.map_or(0, |value| value.len() as i64));
     Ok(())
 }
 
@@ -139,8 +138,8 @@ pub(super) fn fields_at(
 
 pub(crate) fn hgetdel(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let fields = fields_at(args, 2)?;
-    let hash = read_to_change(data, args.get(1), ValueKind::Hash)?;
-    let values: Vec<_> = fields.clone().map(|field| value_of(data, hash, field)).collect();
+    let values = data.access.values(data.db, args.get(1), ValueKind::Hash, fields.clone())??;
+    let values = values.unwrap_or_else(|| fields.clone().map(|_| None).collect());
     data.admit_reply(values.iter().flatten().map(|value| value.len()).sum())?;
     out.array(values.len());
     let mut told = std::collections::HashSet::new();
@@ -149,16 +148,15 @@ pub(crate) fn hgetdel(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
         out.bulk_or_null(value.filter(|_| told.insert(field)));
     }
     let tags: Vec<u16> = fields.clone().map(|field| data.access.tag(field)).collect();
-    data.access.edit(data.db, args.get(1), ValueKind::Hash, |hash| {
+    data.access.edit_elements(data.db, args.get(1), ValueKind::Hash, fields.clone(), |hash| {
         fields.zip(tags).for_each(|(field, tag)| _ = hash.delete(tag, field));
     })??;
     Ok(())
 }
 
 pub(crate) fn hincrby(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let (field, by) = (args.get(2), integer(args.get(3))?);
-    let hash = read_to_change(data, args.get(1), ValueKind::Hash)?;
-    let former = match value_of(data, hash, field) {
+    let by = integer(args.get(3))?;
+    let former = match to_change(data, args)? {
         Some(value) => resp::parse_i64(value).ok_or("ERR hash value is not an integer")?,
         None => 0,
     };
@@ -169,10 +167,9 @@ pub(crate) fn hincrby(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
 }
 
 pub(crate) fn hincrbyfloat(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let (field, by) = (args.get(2), args.get(3));
+    let by = args.get(3);
     let is_finite = decimal::sum(b"0", by).ok_or(text::NOT_FLOAT)?.is_some();
-    let hash = read_to_change(data, args.get(1), ValueKind::Hash)?;
-    let former = value_of(data, hash, field).unwrap_or(b"0");
+    let former = to_change(data, args)?.unwrap_or(b"0");
     let sum = decimal::sum(former, by).ok_or("ERR hash value is not a float")?;
     let sum = sum.filter(|_| is_finite).ok_or("ERR increment would produce NaN or Infinity")?;
     put(data, args, sum.as_bytes())?;
@@ -180,17 +177,26 @@ pub(crate) fn hincrbyfloat(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mu
     Ok(())
 }
 
+/// The value of the field that is argument 2 of the hash that is argument 1, to change it.
+fn to_change<'a>(data: &'a Data<'_, '_>, args: ArgsView<'_>) -> Result<Option<&'a [u8]>, Failure> {
+    let field = std::iter::once(args.get(2));
+    let values = data.access.values(data.db, args.get(1), ValueKind::Hash, field)??;
+    Ok(values.and_then(|values| values[0]))
+}
+
 /// Sets the field that is argument 2 of the hash that is argument 1, which ends when it did.
 fn put(data: &mut Data<'_, '_>, args: ArgsView<'_>, value: &[u8]) -> Outcome {
     let field = args.get(2);
     let tag = data.access.tag(field);
-    data.access.edit(data.db, args.get(1), ValueKind::Hash, |hash| hash.put_kept(tag, field, value))??;
+    let fields = std::iter::once(field);
+    let put = |hash: &mut Edit<'_>| hash.put_kept(tag, field, value);
+    data.access.edit_elements(data.db, args.get(1), ValueKind::Hash, fields, put)??;
     Ok(())
 }
 
 pub(crate) fn hrandfield(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let Some(count) = args.try_get(2) else {
-        let hash = read(data, args.get(1), ValueKind::Hash)?;
+        let hash = sample(data, args.get(1), ValueKind::Hash)?;
         let chosen = Chosen::one(data, hash.len());
         out.bulk_or_null(chosen.map(|at| hash.element(at).0));
         return Ok(());
@@ -224,6 +230,5 @@ pub(crate) fn hrandfield(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut 
 
 pub(crate) fn hscan(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let Some(scan) = Scan::begin(data, args, ValueKind::Hash, out)? else { return Ok(()) };
-    let hash = read(data, args.get(1), ValueKind::Hash)?;
-    scan_reply(data, hash, &scan, out)
+    walk_reply(data, args.get(1), ValueKind::Hash, &scan, out)
 }

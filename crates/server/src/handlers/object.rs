@@ -8,6 +8,11 @@ use crate::call::{Data, Failure, Outcome};
 use crate::control::Control;
 
 pub(crate) fn encoding(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
+    if data.access.leaf_count(data.db, args.get(2))? > 0 {
+        data.count_lookup(true);
+        out.bulk(b"hashtable");
+        return Ok(());
+    }
     let found = data.access.peek(data.db, args.get(2))?;
     data.count_lookup(found.is_some());
     match found {

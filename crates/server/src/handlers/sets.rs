@@ -8,14 +8,17 @@ use resp::{ArgsView, Writer};
 use store::{Packed, ValueKind};
 
 use super::args::{count as count_of, integer, is, option_value};
-use super::elements::{Chosen, Scan, delete_all, read, read_to_change, scan_reply};
+use super::elements::{
+    Chosen, Scan, count, delete_all, read, read_to_change, sample, value, values, walk_reply,
+};
 use super::scan::BULK_OVERHEAD_BYTES;
 use crate::call::{Data, Failure, Outcome, text};
 use crate::hyperloglog::{Sketch, estimate, registers};
 
 pub(crate) fn sadd(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let tags: Vec<u16> = args.iter().skip(2).map(|member| data.access.tag(member)).collect();
-    let added: i64 = data.access.edit(data.db, args.get(1), ValueKind::Set, |set| {
+    let named = args.iter().skip(2);
+    let added: i64 = data.access.edit_elements(data.db, args.get(1), ValueKind::Set, named, |set| {
         let members = args.iter().skip(2).zip(tags);
         members.map(|(member, tag)| i64::from(set.add(tag, member))).sum()
     })??;
@@ -29,25 +32,20 @@ pub(crate) fn srem(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
 }
 
 pub(crate) fn scard(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    out.integer(read(data, args.get(1), ValueKind::Set)?.len() as i64);
+    out.integer(count(data, args.get(1), ValueKind::Set)? as i64);
     Ok(())
 }
 
 pub(crate) fn sismember(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let set = read(data, args.get(1), ValueKind::Set)?;
-    out.integer(is_in(data, set, args.get(2)).into());
+    out.integer(value(data, args.get(1), ValueKind::Set, args.get(2))?.is_some().into());
     Ok(())
 }
 
 pub(crate) fn smismember(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let set = read(data, args.get(1), ValueKind::Set)?;
-    out.array(args.len() - 2);
-    args.iter().skip(2).for_each(|member| out.integer(is_in(data, set, member).into()));
+    let found = values(data, args.get(1), ValueKind::Set, args.iter().skip(2))?;
+    out.array(found.len());
+    found.into_iter().for_each(|member| out.integer(member.is_some().into()));
     Ok(())
-}
-
-fn is_in(data: &Data<'_, '_>, set: Packed<'_>, member: &[u8]) -> bool {
-    set.find(data.access.tag(member), member).is_some()
 }
 
 pub(crate) fn smembers(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -70,16 +68,17 @@ pub(super) fn members(set: Packed<'_>) -> Vec<&[u8]> {
 pub(crate) fn smove(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let (from, to, member) = (args.get(1), args.get(2), args.get(3));
     let tag = data.access.tag(member);
-    let source = read_to_change(data, from, ValueKind::Set)?;
-    if source.is_empty() {
+    let named = || std::iter::once(member);
+    let Some(found) = data.access.values(data.db, from, ValueKind::Set, named())?? else {
         out.integer(0);
         return Ok(());
-    }
-    let is_there = source.find(tag, member).is_some();
-    read_to_change(data, to, ValueKind::Set)?;
+    };
+    let is_there = found[0].is_some();
+    data.access.count(data.db, to, ValueKind::Set)??;
     if is_there && from != to {
-        data.access.edit(data.db, from, ValueKind::Set, |set| set.delete(tag, member))??;
-        data.access.edit(data.db, to, ValueKind::Set, |set| set.add(tag, member))??;
+        data.access
+            .edit_elements(data.db, from, ValueKind::Set, named(), |set| set.delete(tag, member))??;
+        data.access.edit_elements(data.db, to, ValueKind::Set, named(), |set| set.add(tag, member))??;
     }
     out.integer(is_there.into());
     Ok(())
@@ -91,12 +90,16 @@ pub(crate) fn spop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
         (Some(count), 3) => Some(count_of(count, text::NOT_POSITIVE)?),
         _ => return Err(text::SYNTAX.into()),
     };
-    let set = read_to_change(data, args.get(1), ValueKind::Set)?;
+    let set = match count {
+        None => data.access.sample(data.db, args.get(1), ValueKind::Set, data.store.random())??,
+        Some(_) => read_to_change(data, args.get(1), ValueKind::Set)?,
+    };
     let chosen = Chosen::distinct(data, set.len(), count.unwrap_or(1));
     let popped: Vec<(u16, Vec<u8>)> =
         chosen.into_iter().map(|at| (set.tag(at), set.element(at).0.to_vec())).collect();
     data.admit_reply(popped.iter().map(|(_, member)| member.len() + BULK_OVERHEAD_BYTES).sum())?;
-    data.access.edit(data.db, args.get(1), ValueKind::Set, |set| {
+    let members = popped.iter().map(|(_, member)| &member[..]);
+    data.access.edit_elements(data.db, args.get(1), ValueKind::Set, members, |set| {
         popped.iter().for_each(|(tag, member)| _ = set.delete(*tag, member));
     })??;
     match count {
@@ -111,7 +114,7 @@ pub(crate) fn spop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
 
 pub(crate) fn srandmember(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let Some(count) = args.try_get(2) else {
-        let set = read(data, args.get(1), ValueKind::Set)?;
+        let set = sample(data, args.get(1), ValueKind::Set)?;
         out.bulk_or_null(Chosen::one(data, set.len()).map(|at| set.element(at).0));
         return Ok(());
     };
@@ -129,8 +132,7 @@ pub(crate) fn srandmember(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut
 
 pub(crate) fn sscan(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let Some(scan) = Scan::begin(data, args, ValueKind::Set, out)? else { return Ok(()) };
-    let set = read(data, args.get(1), ValueKind::Set)?;
-    scan_reply(data, set, &scan, out)
+    walk_reply(data, args.get(1), ValueKind::Set, &scan, out)
 }
 
 /// What is made of several sets.
@@ -276,7 +278,7 @@ fn combine(
     let mut sizes = Vec::with_capacity(keys.len());
     for key in keys {
         data.turn_to_key(key);
-        sizes.push(read(data, key, ValueKind::Set)?.len());
+        sizes.push(count(data, key, ValueKind::Set)?);
     }
     match operation {
         Operation::Union => union(data, keys),
@@ -316,8 +318,14 @@ fn narrow(data: &mut Data<'_, '_>, keys: &[&[u8]], in_all: bool) -> Result<Vec<V
             break;
         }
         data.turn_to_key(key);
-        let set = read_to_change(data, key, ValueKind::Set)?;
-        kept.retain(|member| is_in(data, set, member) == in_all);
+        let members = kept.iter().map(|member| &member[..]);
+        let found = data.access.values(data.db, key, ValueKind::Set, members)??;
+        let found: Vec<bool> = match found {
+            Some(found) => found.into_iter().map(|member| member.is_some()).collect(),
+            None => vec![false; kept.len()],
+        };
+        let mut found = found.into_iter();
+        kept.retain(|_| found.next() == Some(in_all));
     }
     Ok(kept)
 }

@@ -372,6 +372,12 @@ table! {
                   size of the file system.",
         reason: "Without a limit the folder may fill its file system; a reserve for deletes is kept.",
     }
+    store_leaf_size: Size = "store.leaf_size" {
+        form: "SIZE", default: "2KiB", bounds: ["256B", "64KiB"], runtime: false,
+        summary: "Bytes of a leaf, about. A hash or a set that is larger than two is kept in leaves: a command on one of its \
+                  elements reads and changes one of them.",
+        reason: "A leaf is what is read from disk for one element. Larger ones take less memory while they are cold.",
+    }
     journal_backend: Backend = "journal.backend" {
         form: "auto|buffered|direct|uring", default: "auto", bounds: ["", ""], runtime: false,
         summary: "How the journal writes and syncs. The start prints what was chosen.",

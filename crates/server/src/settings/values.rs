@@ -53,6 +53,7 @@ pub struct Settings {
     pub script_memory_limit: Size,
     pub store_space_ratio_max: u16,
     pub store_disk_limit: Size,
+    pub store_leaf_size: Size,
 
     pub journal_backend: Backend,
     pub journal_segment_size: Size,

@@ -14,6 +14,7 @@ mod newer;
 mod newer_commands;
 mod newer_streams;
 mod observed;
+mod paged;
 mod pipelines;
 mod scripts;
 mod sessions;

@@ -94,6 +94,8 @@ impl Evenkeel {
             dir: dir.path().to_owned(),
             clock: Arc::clone(&clock),
             hooks,
+            // small, so that collections have leaves
+            leaf_bytes: 64,
             ..store::Options::default()
         })
         .expect("an empty folder opens");

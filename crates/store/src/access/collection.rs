@@ -23,8 +23,8 @@ use crate::record;
 use crate::time::Deadline;
 use crate::value::{Found, ValueKind};
 
-use super::Access;
 use super::overlay::{Cause, Change, Small, Staged};
+use super::{Access, KeyPlace};
 
 /// The key holds a value of another type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +112,10 @@ impl Access<'_> {
         kind: ValueKind,
         change: impl FnOnce(&mut Edit<'_>) -> R,
     ) -> Result<Result<R, WrongType>, Stop> {
-        self.change::<Edit<'static>, R>(db, key, kind, change)
+        match self.paged_to_edit(db, key, kind)? {
+            Some(paged) => self.edit_paged((db, key), &paged, change).map(Ok),
+            None => self.change::<Edit<'static>, R>(db, key, kind, change),
+        }
     }
 
     /// As [`Access::edit`], of a list.
@@ -195,16 +198,30 @@ impl Access<'_> {
         ((kind, cause), value, expiry): ((ValueKind, Cause), &[u8], Option<Deadline>),
         operations: Vec<u8>,
     ) -> Result<(), Stop> {
-        if !self.store.engine_keeps() || self.refuses_size(key, value.len()) {
+        let Some(keyspace) = self.keyspace(db).filter(|_| self.store.engine_keeps()) else { return Ok(()) };
+        let place = KeyPlace { db, keyspace, hash: self.hash(key), key };
+        if self.stage_paged(place, (kind, value, expiry)) {
             return Ok(());
         }
-        let Some(keyspace) = self.keyspace(db) else { return Ok(()) };
-        let hash = self.hash(key);
+        self.stage_changed(place, ((kind, cause), value, expiry), Some(operations))
+    }
+
+    /// As [`Access::put_changed`], whatever keyspace it is in; without operations the whole of it is logged.
+    pub(super) fn stage_changed(
+        &mut self,
+        place: KeyPlace<'_>,
+        ((kind, cause), value, expiry): ((ValueKind, Cause), &[u8], Option<Deadline>),
+        operations: Option<Vec<u8>>,
+    ) -> Result<(), Stop> {
+        let KeyPlace { db, keyspace, hash, key } = place;
+        if self.refuses_size(key, value.len()) {
+            return Ok(());
+        }
         let there = self.lookup_there(keyspace, hash, key, db)?;
         let there = there.filter(|state| state.kind == record::kind_of(kind));
         let staged = self.overlay.find(keyspace, hash, key).map(|staged| &staged.change);
         // Of one key a group has one record: that has all that its commands changed.
-        let operations = match (staged, &there) {
+        let operations = operations.and_then(|operations| match (staged, &there) {
             (None, Some(_)) => match self.purged.find(keyspace, hash, key) {
                 None => Some(operations),
                 Some(purge) => Some([&purge.operations[..], &operations].concat()),
@@ -213,7 +230,7 @@ impl Access<'_> {
                 Some([&before[..], &operations].concat())
             }
             _ => None,
-        };
+        });
         let own = expiry.map_or(0, Deadline::raw);
         let change = if kind == ValueKind::Hash {
             self.hash_change(key, (value, own), there.as_ref(), operations)
@@ -228,7 +245,7 @@ impl Access<'_> {
         // what is written whole takes room as any value
         let is_whole = matches!(change, Change::Put(_)) && value.len() as u64 > DELTA_BYTES_MIN;
         let cause = if is_whole { Cause::Command } else { cause };
-        self.overlay.stage(Staged { db, keyspace, hash, change, cause });
+        self.stage(Staged { db, keyspace, hash, change, cause });
         Ok(())
     }
 

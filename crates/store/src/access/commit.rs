@@ -13,9 +13,10 @@ use crate::hash::{KeyHash, STRIPES};
 use crate::index::delta::Delta;
 use crate::index::stripe::{Current, Seek, Space, Stripe};
 use crate::index::table::Spot;
-use crate::index::{PREPARED_KEYSPACE, is_own};
+use crate::keyspaces::{PREPARED_KEYSPACE, SWEPT_KEYSPACE, is_own, keys_of, leaves_of};
 use crate::object::{WORD_DELTAS, WORD_SHARED, Word};
 use crate::record::{self, Draft};
+use crate::sought::Sought;
 use crate::staging;
 use crate::time::Deadline;
 
@@ -73,6 +74,8 @@ impl Access<'_> {
         self.check_mapping_locks()?;
         self.adopt_expired();
         self.drop_dead();
+        self.stage_notes()?;
+        self.make_room_for_expired();
         if self.overlay.len() == 0 && self.overlay.mapping().is_none() {
             return Ok(self.ticket());
         }
@@ -233,7 +236,13 @@ impl Access<'_> {
                 old.since = last.map_or(old.seq, |last| last.since);
                 Ok(Plan { shared: shared || beside, old: Some(old), skip: removal && old.removed })
             }
-            Seek::Unknown(records) => Err(self.miss(records)),
+            Seek::Unknown(records) => {
+                let swept = self.swept_unread(staged, stripe, &records);
+                swept.map_or_else(
+                    || Err(self.miss(records)),
+                    |old| Ok(Plan { shared: beside, old: Some(old), skip: false }),
+                )
+            }
             Seek::Damaged { own: Some(spot), .. } if !matches!(staged.change, Change::Delta { .. }) => {
                 let address = stripe
                     .space(staged.keyspace)
@@ -242,6 +251,19 @@ impl Access<'_> {
             }
             Seek::Damaged { error, .. } => Err(Stop::Damaged(error)),
         }
+    }
+
+    /// What is at a leaf that is known to be there and that nothing else has the bits of: it goes unread.
+    fn swept_unread(&self, staged: &Staged, stripe: &Stripe, records: &[Sought]) -> Option<Old> {
+        let ([record], Cause::Swept, Change::Remove(_)) = (records, staged.cause, &staged.change) else {
+            return None;
+        };
+        let space = stripe.space(staged.keyspace)?;
+        if space.table.candidates(staged.hash).count() > 1 {
+            return None;
+        }
+        let spot = space.spot_at(staged.hash, |address| address == record.address)?;
+        Some(Old::unreadable(spot, record.address))
     }
 
     /// The same plan after earlier changes of the group may have moved slots.
@@ -253,6 +275,12 @@ impl Access<'_> {
         let stripe = self.guards.stripe(staged.hash.stripe()).expect("resolved before");
         match (&mut plan.old, stripe.seek(staged.keyspace, staged.hash, key, self.prepared)) {
             (Some(old), Seek::At { spot, .. } | Seek::Damaged { own: Some(spot), .. }) => old.spot = spot,
+            // a leaf that goes unread
+            (Some(old), Seek::Unknown(_)) => {
+                let space = stripe.space(staged.keyspace).expect("resolved before");
+                let spot = space.spot_at(staged.hash, |address| address == old.address);
+                old.spot = spot.expect("resolved before, under the same lock");
+            }
             (old, _) => *old = None,
         }
         plan
@@ -282,6 +310,7 @@ impl Access<'_> {
         if stripe.watches.touch(staged.db, object.key(), appended.seq, expired) {
             store.changed.note(staged.db, object.key());
         }
+        store.take_note(&staged);
         let space = stripe.space_mut(staged.keyspace);
         let (side_bytes, keys) = (space.side_bytes(), space.table.live);
         let grown = match staged.change {
@@ -371,8 +400,8 @@ impl Access<'_> {
                 }
             }
             for id in before.iter().filter(|id| !mapping.contains(id)) {
-                if let Some(space) = stripe.take_space(*id) {
-                    index.defer_free(space);
+                for space in [stripe.take_space(*id), stripe.take_space(leaves_of(*id))] {
+                    space.into_iter().for_each(|space| index.defer_free(space));
                 }
             }
         }
@@ -394,17 +423,18 @@ impl Access<'_> {
                 self.record_passed(&staged);
             }
             if !is_held && self.overlay.find(staged.keyspace, staged.hash, key).is_none() {
-                self.overlay.stage(staged);
+                self.stage(staged);
             }
         }
-        self.make_room_for_expired();
     }
 
     /// A read has no credits; if the journal has none to spare a removal can wait, the answer is the same. Large hashes that are written
     /// whole, without what has ended, wait rather than take the room that is kept for removals.
     fn make_room_for_expired(&mut self) {
+        let goes_by_itself = |cause| matches!(cause, Cause::Expired | Cause::Purged(_) | Cause::Swept);
         let only_expired = self.overlay.mapping().is_none()
-            && self.overlay.iter().all(|staged| matches!(staged.cause, Cause::Expired | Cause::Purged(_)));
+            && self.overlay.iter().any(|staged| staged.cause != Cause::Swept)
+            && self.overlay.iter().all(|staged| goes_by_itself(staged.cause));
         let has_whole = self.overlay.iter().any(Staged::is_whole_purge);
         if only_expired && self.credits.is_none() {
             let writes = if has_whole { self.reserve_for_staged(Class::Write) } else { None };
@@ -446,7 +476,8 @@ impl Access<'_> {
     fn drop_dead(&mut self) {
         if let Some((mapping, _)) = self.overlay.mapping() {
             let mapping = mapping.clone();
-            self.overlay.retain(|staged| is_own(staged.keyspace) || mapping.contains(&staged.keyspace));
+            self.overlay
+                .retain(|staged| is_own(staged.keyspace) || mapping.contains(&keys_of(staged.keyspace)));
         }
     }
 
@@ -480,6 +511,15 @@ struct Appended {
 }
 
 impl crate::Store {
+    /// Lets the leaves go that `staged` is a note about, if it is one.
+    fn take_note(&self, staged: &Staged) {
+        if staged.cause == Cause::Swept && staged.keyspace == SWEPT_KEYSPACE {
+            let note = staged.object().view();
+            self.sweeps.add(note.key(), note.value(), true);
+            self.tender.wake();
+        }
+    }
+
     /// Counts keys that go by themselves.
     fn count(&self, cause: Cause) {
         match cause {

@@ -23,8 +23,10 @@ mod claim_waits;
 mod collection;
 mod commit;
 mod fields;
+mod gathered;
 mod order;
 mod overlay;
+mod paged;
 mod part;
 mod purged;
 mod scan;
@@ -44,6 +46,7 @@ use crate::index::delta::Delta;
 use crate::index::stripe::Space;
 use crate::index::stripe::{Current, Seek, Stripe};
 use crate::index::table::Spot;
+use crate::keyspaces::HIDDEN_DB;
 use crate::large::Bytes;
 use crate::log::checkpoint::BODY_SIZE_BYTES_MAX;
 use crate::object::{Object, WORD_DELTAS, Word};
@@ -60,6 +63,7 @@ use claim::Claimed;
 pub use claim_waits::ClaimReport;
 pub(crate) use claim_waits::Claims;
 pub use collection::WrongType;
+use gathered::Gathered;
 use overlay::{Cause, Change, Overlay, Small, Staged};
 use purged::{Purged, next_deadline};
 
@@ -125,6 +129,19 @@ pub struct Access<'s> {
     refused: Option<StoreError>,
     /// The prepared branch that this access ends: its locks are no obstacle.
     settles: Option<&'s str>,
+    /// A transaction keeps what is staged here.
+    keeps_to_workspace: bool,
+    /// Paged collections as a whole.
+    gathered: Gathered,
+}
+
+/// Where a value belongs.
+#[derive(Clone, Copy)]
+struct KeyPlace<'a> {
+    db: u16,
+    keyspace: Keyspace,
+    hash: KeyHash,
+    key: &'a [u8],
 }
 
 impl std::fmt::Debug for Access<'_> {
@@ -161,6 +178,7 @@ impl<'s> Access<'s> {
         }
         if prepared.has_records() && claim.is_none() {
             guards.warm_all(store, scope, prepared);
+            guards.warm_leaves(store, prepared);
         }
         let access = Self {
             store,
@@ -179,9 +197,26 @@ impl<'s> Access<'s> {
             credits,
             refused: None,
             settles: None,
+            keeps_to_workspace: false,
+            gathered: Gathered::default(),
         };
         access.look(store.index.mapping_seq());
         access
+    }
+
+    /// An access of what no command names, in one stripe.
+    pub(crate) fn of_stripe(store: &'s Store, number: usize, prepared: &'s Prepared) -> Self {
+        let mut access = Self::new(store, Scope::Keys(&[]), prepared, None, store.now());
+        access.guards = Guards::One(number, store.index.lock(number));
+        access
+    }
+
+    /// Removes a leaf, or a note. `is_sure`: it is there, and need not be read.
+    pub(crate) fn sweep(&mut self, keyspace: Keyspace, key: &[u8], is_sure: bool) {
+        let hash = self.store.hasher.hash_in(keyspace, key);
+        let change = Change::Remove(Object::new(record::REMOVED, key, Bytes::Plain(&[]), 0));
+        let cause = if is_sure { Cause::Swept } else { Cause::Command };
+        self.stage(Staged { db: HIDDEN_DB, keyspace, hash, change, cause });
     }
 
     /// Stores `value` under `key`, replacing whatever is there and its expiry.
@@ -207,6 +242,12 @@ impl<'s> Access<'s> {
             return;
         }
         let Some(keyspace) = self.keyspace(db) else { return };
+        let place = KeyPlace { db, keyspace, hash: self.hash(key), key };
+        if let Value::Collection(kind, bytes) = value
+            && self.stage_paged(place, (kind, bytes, expiry))
+        {
+            return;
+        }
         let own = expiry.map_or(0, Deadline::raw);
         // a hash whose fields have deadlines says itself when its key expires
         let retimed = (value.kind() == record::HASH && packed::times_of(value.bytes()).is_some())
@@ -220,8 +261,9 @@ impl<'s> Access<'s> {
         };
         let bytes = Bytes::of(value.bytes(), made.as_ref());
         let object = Object::new(value.kind(), key, bytes, expiry_ms);
-        let (hash, change) = (self.hash(key), Change::of(object, delta));
-        self.overlay.stage(Staged { db, keyspace, hash, change, cause: Cause::Command });
+        let (hash, change) = (place.hash, Change::of(object, delta));
+        self.forget_leaves(&place);
+        self.stage(Staged { db, keyspace, hash, change, cause: Cause::Command });
     }
 
     /// Whether key and value are too large; then [`Access::commit`] says so.
@@ -262,8 +304,30 @@ impl<'s> Access<'s> {
             Err(stop) => return Err(stop),
         }
         let change = Change::Remove(Object::new(record::REMOVED, key, Bytes::Plain(&[]), 0));
-        self.overlay.stage(Staged { db, keyspace, hash, change, cause });
+        self.forget_leaves(&KeyPlace { db, keyspace, hash, key });
+        self.stage(Staged { db, keyspace, hash, change, cause });
         Ok(true)
+    }
+
+    /// Adds an effect; what was put together may be another now.
+    fn stage(&mut self, staged: Staged) {
+        self.gathered = Gathered::default();
+        self.overlay.stage(staged);
+    }
+
+    /// Stages a whole value at a place where this access may have staged leaves.
+    fn stage_value(&mut self, place: KeyPlace<'_>, kind: u8, value: &[u8], expiry_ms: u64) {
+        let KeyPlace { db, keyspace, hash, key } = place;
+        self.forget_leaves(&place);
+        let object = Object::new(kind, key, Bytes::Plain(value), expiry_ms);
+        self.stage(Staged { db, keyspace, hash, change: Change::Put(object), cause: Cause::Command });
+    }
+
+    /// Stages the removal of what is at a place.
+    fn stage_removal(&mut self, place: KeyPlace<'_>) {
+        let KeyPlace { db, keyspace, hash, key } = place;
+        let change = Change::Remove(Object::new(record::REMOVED, key, Bytes::Plain(&[]), 0));
+        self.stage(Staged { db, keyspace, hash, change, cause: Cause::Command });
     }
 
     /// Sets or (with `None`) clears the expiry of `key`; returns whether the key is there.
@@ -279,6 +343,16 @@ impl<'s> Access<'s> {
             return self.set_own_expiry(db, key, expiry);
         }
         let expiry_ms = expiry.map_or(0, Deadline::raw);
+        if self.keeps_to_workspace
+            && let Some(value) = self.gathered(&state, db)?
+        {
+            // leaves change and go while a transaction is open
+            let object =
+                Object::new(record::kind_of(ValueKind::of(state.kind)), key, Bytes::Plain(value), expiry_ms);
+            let change = Change::Put(object);
+            self.stage(Staged { db, keyspace, hash, change, cause: Cause::Retime });
+            return Ok(true);
+        }
         let small = (state.value.slice().len() as u64) <= self.store.options.expiry_delta_bytes_min;
         let object = Object::new(state.kind, key, state.value, expiry_ms);
         let delta = match self.overlay.find(keyspace, hash, key).map(|staged| &staged.change) {
@@ -293,7 +367,7 @@ impl<'s> Access<'s> {
         // A value that this group stores is charged as such, whatever comes after it.
         let is_stored = state.staged && self.is_stored(keyspace, hash, key);
         let cause = if is_stored { Cause::Command } else { Cause::Retime };
-        self.overlay.stage(Staged { db, keyspace, hash, change, cause });
+        self.stage(Staged { db, keyspace, hash, change, cause });
         Ok(true)
     }
 
@@ -342,9 +416,10 @@ impl<'s> Access<'s> {
     pub fn get(&self, db: u16, key: &[u8]) -> Result<Option<Found<'_>>, Stop> {
         let Some(state) = self.find(db, key)? else { return Ok(None) };
         self.check_value(&state)?;
+        let gathered = self.gathered(&state, db)?;
         Ok(Some(Found {
-            value: state.value.slice(),
-            large: state.value.large(),
+            value: gathered.unwrap_or(state.value.slice()),
+            large: if gathered.is_some() { None } else { state.value.large() },
             kind: ValueKind::of(state.kind),
             expiry: Deadline::of(state.expiry_ms),
             seq: state.seq,
@@ -356,7 +431,13 @@ impl<'s> Access<'s> {
     /// # Errors
     /// As [`Access::get`]: a cold candidate must be read to know whether it is the key.
     pub fn meta(&self, db: u16, key: &[u8]) -> Result<Option<Meta>, Stop> {
-        Ok(self.without_use(|| self.find(db, key))?.map(|state| state.meta()))
+        let found = self.without_use(|| self.find(db, key))?;
+        Ok(found.map(|state| {
+            let leaves_bytes = record::root_of(state.kind, state.value.slice()).map_or(0, |root| root.bytes);
+            let Meta { value_len, memory_bytes, .. } = state.meta();
+            let memory_bytes = if memory_bytes == 0 { 0 } else { memory_bytes + leaves_bytes };
+            Meta { value_len: value_len + leaves_bytes, memory_bytes, ..state.meta() }
+        }))
     }
 
     /// As [`Access::get`], for who only looks at how the value is kept: the key counts as not used.
@@ -802,12 +883,24 @@ impl<'s> Guards<'s> {
     }
 
     fn warm(&mut self, store: &Store, prepared: &Prepared, key: KeyRef<'_>) {
-        let Some(keyspace) = store.index.keyspace(key.db) else { return };
-        let hash = store.hasher.hash(key.key);
+        if let Some(keyspace) = store.index.keyspace(key.db) {
+            self.warm_slot(store, prepared, (keyspace, store.hasher.hash(key.key)), key.key);
+        }
+    }
+
+    /// As [`Guards::warm_all`], of the leaves that were missed before.
+    fn warm_leaves(&mut self, store: &Store, prepared: &Prepared) {
+        for (keyspace, hash, key) in prepared.leaves() {
+            self.warm_slot(store, prepared, (*keyspace, *hash), key);
+        }
+    }
+
+    fn warm_slot(&mut self, store: &Store, prepared: &Prepared, slot: (Keyspace, KeyHash), key: &[u8]) {
+        let (keyspace, hash) = slot;
         let Ok(stripe) = self.stripe_mut(hash.stripe()) else { return };
         let judge = |is_marked| store.memory.verdict(&store.index, &*store.engine, is_marked);
         let Some((spot, word)) =
-            stripe.space(keyspace).and_then(|space| space.warmed((keyspace, hash), key.key, prepared, judge))
+            stripe.space(keyspace).and_then(|space| space.warmed(slot, key, prepared, judge))
         else {
             return;
         };

@@ -39,6 +39,8 @@ pub(super) enum Cause {
     Purged(u32),
     /// It makes room for others.
     Evicted,
+    /// It belongs to a paged collection that is gone.
+    Swept,
     /// A transaction staged it before; for this access to see, not to commit.
     Resumed,
 }

@@ -9,8 +9,8 @@ use ticket::Ticket;
 use crate::KeyRef;
 use crate::error::{Locked, Stop, StoreError};
 use crate::hash::{KeyHash, STRIPES};
-use crate::index::PREPARED_KEYSPACE;
 use crate::index::stripe::{Current, Seek, Space, Stripe};
+use crate::keyspaces::PREPARED_KEYSPACE;
 use crate::large::Bytes;
 use crate::object::Object;
 use crate::packed::{Edit, Packed, Shape};
@@ -27,6 +27,7 @@ impl<'s> Access<'s> {
     ///
     /// Looks at the keys that the scope names; at all that `workspace` has touched where it is everything.
     pub fn resume(&mut self, workspace: &Workspace) {
+        self.keeps_to_workspace = true;
         if !workspace.contents().is_empty() {
             let index = &self.store.index;
             let (before, first) = (index.mapping(), index.next_keyspace());

@@ -22,24 +22,10 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::hash::STRIPES;
+use crate::keyspaces::{KEPT_DB, KEPT_KEYSPACE, PREPARED_KEYSPACE, is_own, keys_of};
 use crate::time::ClockRecord;
 use journal::{Keyspace, LogAddress, Seq};
 use stripe::{Space, Stripe};
-
-/// The keyspace of prepared transactions (`staging`): no database is mapped to it, whose keyspaces begin at 1, so no command
-/// sees it, and it is alive all the same.
-pub(crate) const PREPARED_KEYSPACE: Keyspace = Keyspace(0);
-
-/// The keyspace of what the server keeps for itself (`kept`); no database is mapped to it either.
-pub(crate) const KEPT_KEYSPACE: Keyspace = Keyspace(u32::MAX);
-
-/// The database number by which [`KEPT_KEYSPACE`] is reached: beyond the last that a server can have.
-pub(crate) const KEPT_DB: u16 = u16::MAX - 1;
-
-/// Whether keyspace `id` is no database's, and lives all the same.
-pub(crate) fn is_own(id: Keyspace) -> bool {
-    matches!(id, PREPARED_KEYSPACE | KEPT_KEYSPACE)
-}
 
 /// A stripe on cache lines of its own.
 #[derive(Debug, Default)]
@@ -122,9 +108,9 @@ impl Index {
         self.mapping.iter().position(|m| m.load(Ordering::Relaxed) == id.0).map(|db| db as u16)
     }
 
-    /// Whether records of keyspace `id` count: it serves a database, or the server itself.
+    /// Whether records of keyspace `id` count: it serves a database, or has leaves of one, or serves the server itself.
     pub(crate) fn lives(&self, id: Keyspace) -> bool {
-        is_own(id) || self.database(id).is_some()
+        is_own(id) || self.database(keys_of(id)).is_some()
     }
 
     /// The effect that last changed the mapping.

@@ -15,10 +15,11 @@ use journal::{Keyspace, LogAddress, Seq};
 
 use crate::error::StoreError;
 use crate::hash::KeyHash;
+use crate::index::Index;
 use crate::index::delta::{Delta, broken_chain};
 use crate::index::stripe::{ExpiryEntry, Space};
 use crate::index::table::Spot;
-use crate::index::{Index, is_own};
+use crate::keyspaces::{is_own, keys_of};
 use crate::object::{WORD_DELTAS, WORD_SHARED, Word};
 use crate::record::{self, Role};
 
@@ -176,7 +177,7 @@ impl Index {
         let mapping = self.mapping();
         let (SnapshotAt::Slots { keyspace: from, .. } | SnapshotAt::Expiries { keyspace: from, .. }) = at;
         let mut ids: Vec<Keyspace> = stripe.spaces().map(|(id, _)| id).filter(|id| *id >= from).collect();
-        ids.retain(|id| is_own(*id) || mapping.contains(id));
+        ids.retain(|id| is_own(*id) || mapping.contains(&keys_of(*id)));
         ids.sort_unstable();
         let mut left = budget;
         let mut resume = Some(at).filter(|_| ids.first() == Some(&from));

@@ -251,7 +251,7 @@ impl Found {
         let (mut keys, mut count) = ([(Keyspace::NONE, KeyHash(0)); AHEAD_KEYS_MAX], 0);
         for view in records.iter() {
             if let Some(key) = key_of(&view) {
-                keys[count] = (view.header.keyspace, context.hasher.hash(key));
+                keys[count] = (view.header.keyspace, context.hasher.hash_in(view.header.keyspace, key));
                 count += 1;
             }
         }

@@ -72,7 +72,7 @@ pub(crate) fn entry_of(view: &RecordView<'_>, hasher: &KeyHasher) -> FooterEntry
     let payload = record::decode(view.header.kind, view.payload);
     let key = payload.and_then(|payload| payload.key());
     let since = record::since(view.header.kind, view.payload);
-    let entry = view.footer_entry(key.map_or(0, |key| hasher.hash(key).0));
+    let entry = view.footer_entry(key.map_or(0, |key| hasher.hash_in(view.header.keyspace, key).0));
     // what lies on nothing older than itself is impossible, and has to look so
     let extra = match entry.seq.0.checked_sub(since.0) {
         _ if since == Seq::NONE => 0,

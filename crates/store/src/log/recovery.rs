@@ -407,7 +407,7 @@ impl Replayer<'_> {
             .read(address, 256, &mut payload)
             .map_err(|error| damaged(address, &error.to_string()))?;
         let key = key_of(header.kind, &payload).ok_or_else(|| damaged(address, "the record has no key"))?;
-        let same_bits = self.hasher.hash(&key).slot() == KeyHash(entry.hash).slot();
+        let same_bits = self.hasher.hash_in(header.keyspace, &key).slot() == KeyHash(entry.hash).slot();
         let is_it = same_bits
             && header.keyspace == entry.keyspace
             && (address != entry.address || header.seq == entry.seq);

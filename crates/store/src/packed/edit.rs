@@ -196,6 +196,11 @@ impl<'a> Edit<'a> {
     }
 
     /// Deadlines of the map as it is now; `None`: no field has one.
+    /// Whether fields end.
+    pub(crate) fn is_timed(&self) -> bool {
+        self.shape == Shape::Map && self.times().is_some()
+    }
+
     fn times(&self) -> Option<Times> {
         let there = self.entries.iter().zip(&self.deadlines).filter(|(entry, _)| !entry.is_gone);
         let times = there.fold(Times { own: self.own, ..Times::default() }, |times, (_, at)| times.with(*at));
@@ -524,7 +529,7 @@ pub(super) fn load(
 pub(super) struct Operation<'a> {
     kind: u8,
     tag: u16,
-    key: &'a [u8],
+    pub(super) key: &'a [u8],
     value: &'a [u8],
 }
 

@@ -249,6 +249,11 @@ impl<'a> Packed<'a> {
         (at < self.count && self.element(at).0 == key).then_some(at)
     }
 
+    /// Tag and bytes of element number `at`.
+    fn raw(&self, at: usize) -> (u16, &'a [u8]) {
+        (self.tag(at), &self.entries[self.offset(at)..self.end(at + 1)])
+    }
+
     /// Where among the entries element number `at` begins, or the last one ends.
     pub(super) fn end(&self, at: usize) -> usize {
         if at == self.count { self.entries.len() } else { self.offset(at) }
@@ -272,6 +277,37 @@ impl<'a> Packed<'a> {
             _ => unreachable!("offsets have 2 or 4 bytes"),
         }
     }
+}
+
+/// The elements of `packed` that have these numbers.
+pub(crate) fn select(packed: Packed<'_>, form: Form, numbers: &[usize]) -> Vec<u8> {
+    put_together((packed.shape, form), numbers.iter().map(|at| packed.raw(*at)))
+}
+
+/// The elements of all of `parts`, which have no element twice.
+pub(crate) fn concat(shape: Shape, form: Form, parts: &[Packed<'_>]) -> Vec<u8> {
+    let entries = parts.iter().flat_map(|part| (0..part.len()).map(|at| part.raw(at)));
+    put_together((shape, form), entries)
+}
+
+/// A collection of entries as they are, with their tags.
+fn put_together<'a>(
+    (shape, form): (Shape, Form),
+    entries: impl Iterator<Item = (u16, &'a [u8])> + Clone,
+) -> Vec<u8> {
+    debug_assert!(matches!(shape, Shape::Map | Shape::Set), "of shapes with tags and in no order");
+    let (mut count, mut bytes) = (0, 0);
+    entries.clone().for_each(|(_, entry)| (count, bytes) = (count + 1, bytes + entry.len()));
+    let mut out = Vec::new();
+    let is_wide = put_header(&mut out, (shape, form), count, bytes);
+    entries.clone().for_each(|(tag, _)| out.extend_from_slice(&tag.to_le_bytes()));
+    let mut offset = 0_u32;
+    for (_, entry) in entries.clone() {
+        out.extend_from_slice(&offset.to_le_bytes()[..offset_bytes(is_wide)]);
+        offset += entry.len() as u32;
+    }
+    entries.for_each(|(_, entry)| out.extend_from_slice(entry));
+    out
 }
 
 /// Key, value and size of the entry at the front of `bytes`.

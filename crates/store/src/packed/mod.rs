@@ -58,7 +58,7 @@ mod times;
 
 pub use edit::Edit;
 pub use entries::{Element, Form, Packed, Shape, score_of};
-pub(crate) use entries::{times_of, with_own};
+pub(crate) use entries::{concat, select, times_of, with_own};
 pub use list::ListEdit;
 pub use ordered::OrderedEdit;
 pub(crate) use times::Times;
@@ -92,6 +92,17 @@ pub(crate) fn fold(shape: Shape, value: &[u8], changes: &[&[u8]]) -> Option<Vec<
         Shape::Ordered => ordered::fold(packed, changes),
         _ => edit::fold(packed, changes),
     }
+}
+
+/// The operations of an [`Edit`] one by one, each with the key of its element.
+pub(crate) fn elements_of(operations: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let mut rest = operations;
+    std::iter::from_fn(move || {
+        let (operation, behind) = edit::split_operation(rest)?;
+        let bytes = &rest[..rest.len() - behind.len()];
+        rest = behind;
+        Some((operation.key, bytes))
+    })
 }
 
 /// Whether `bytes` are operations, one or more.

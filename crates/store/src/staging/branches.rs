@@ -11,7 +11,7 @@ use super::{Intent, Workspace};
 use crate::Store;
 use crate::error::StoreError;
 use crate::hash::{KeyHash, STRIPES};
-use crate::index::PREPARED_KEYSPACE;
+use crate::keyspaces::PREPARED_KEYSPACE;
 use crate::large::{Bytes, Held};
 use crate::object::Object;
 use crate::sought::Sought;

@@ -8,7 +8,8 @@ use ticket::Ticket;
 
 use crate::engine::{Class, Engine};
 use crate::hash::KeyHasher;
-use crate::index::{Index, PREPARED_KEYSPACE};
+use crate::index::Index;
+use crate::keyspaces::PREPARED_KEYSPACE;
 use crate::record::{self, Draft};
 use crate::testlog::TestLog;
 use crate::{EngineKind, KeyRef, Options, Prepared, Scope, Staging, Store, StoreError, Value};

@@ -39,7 +39,10 @@ fn run_on(plan: Plan, prepare: impl Fn(&SimDisk) + 'static) -> Result<World, Str
         for _ in 0..STEPS {
             world.step()?;
         }
-        if engine == EngineKind::Log { world.crash() } else { Ok(()) }
+        if engine == EngineKind::Log {
+            world.crash()?;
+        }
+        world.check_leaves()
     });
     match result {
         Ok(()) => Ok(world),

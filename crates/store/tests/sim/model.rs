@@ -367,7 +367,7 @@ impl Model {
     }
 
     /// A reader was told that `key`, whose time has come, is not there, and waits for `ticket` (0: for nothing).
-    pub fn expire(&mut self, db: u16, key: &[u8], ticket: u64) {
+    pub fn expire(&mut self, db: u16, key: &[u8], (first, ticket): (u64, u64)) {
         let effect = Effect::Remove { db, key: key.to_vec() };
         self.current.apply(&effect);
         if ticket == 0 {
@@ -376,7 +376,7 @@ impl Model {
         // after the group that has effect `ticket`, whatever else that group has
         let later = self.groups.iter().position(|group| group.first > ticket);
         let at = later.unwrap_or(self.groups.len());
-        self.groups.insert(at, Group { first: ticket, ticket, effects: vec![effect] });
+        self.groups.insert(at, Group { first, ticket, effects: vec![effect] });
     }
 
     /// Settles every group that the store has released.
@@ -658,7 +658,7 @@ mod tests {
             model.commit(1..=1, vec![expiring.clone()]);
             model.release(1);
             if told {
-                model.expire(0, b"k", 0);
+                model.expire(0, b"k", (0, 0));
             }
             assert_eq!(model.recover(found, at(40)).is_ok(), explained, "told {told}, found {found:?}");
         }
@@ -689,7 +689,7 @@ mod tests {
             model.recover(&State::default(), at(100)).unwrap();
             assert_eq!(model.clone().recover(&found, at(40)).is_ok(), explained, "{value}");
             assert!(model.may_have_expired(0, b"k", at(100)));
-            model.expire(0, b"k", 0);
+            model.expire(0, b"k", (0, 0));
             assert!(model.recover(&found, at(40)).is_err(), "a reader was told that {value} is gone");
         }
     }
@@ -699,7 +699,7 @@ mod tests {
         let mut model = Model::default();
         model.commit(1..=1, vec![put("one")]);
         model.commit(2..=3, vec![Effect::Swap { a: 0, b: 1 }, Effect::Remove { db: 2, key: b"k".to_vec() }]);
-        model.expire(0, b"k", 2);
+        model.expire(0, b"k", (2, 2));
         let mut found = holding(Some("one"));
         found.apply(&Effect::Swap { a: 0, b: 1 });
         model.recover(&found, at(0)).unwrap();

@@ -1,0 +1,167 @@
+//! Hashes and sets that have leaves: each command answers as if they had none, and no leaf outlives its collection.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Harness, Wire};
+
+const FIELDS: usize = 2_000;
+
+fn field(number: usize) -> String {
+    format!("field-{number:05}")
+}
+
+/// A server with hash `h` and set `s` of many elements.
+fn start() -> (Harness, Wire) {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    for from in (0..FIELDS).step_by(250) {
+        let fields = from..from + 250;
+        let pairs: Vec<String> = fields.clone().map(|at| format!("{} {at}", field(at))).collect();
+        assert_eq!(harness.line(&mut wire, &format!("HSET h {}", pairs.join(" "))), ":250\r\n");
+        let members: Vec<String> = fields.map(field).collect();
+        assert_eq!(harness.line(&mut wire, &format!("SADD s {}", members.join(" "))), ":250\r\n");
+    }
+    assert!(leaves(&harness) > 20, "{}", leaves(&harness));
+    (harness, wire)
+}
+
+/// Leaves that are left when those of what is gone have gone.
+fn leaves(harness: &Harness) -> u64 {
+    let store = &harness.server.store;
+    while store.leaf_report().swept > 0 {
+        store.tend(100);
+        while store.drive() {}
+    }
+    store.leaf_report().leaves
+}
+
+/// The strings of a reply that is an array or map of them.
+fn strings(reply: &str) -> Vec<String> {
+    let mut lines = reply.split("\r\n").skip(1);
+    let mut strings = Vec::new();
+    while let (Some(_), Some(text)) = (lines.next().filter(|head| !head.is_empty()), lines.next()) {
+        strings.push(text.to_owned());
+    }
+    strings
+}
+
+fn pairs(strings: &[String]) -> BTreeMap<String, String> {
+    strings.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()
+}
+
+#[test]
+fn each_command_answers_as_if_there_were_no_leaves() {
+    let (harness, mut wire) = start();
+    harness.expect(
+        &mut wire,
+        &[
+            ("OBJECT ENCODING h", "$9\r\nhashtable\r\n"),
+            ("TYPE s", "+set\r\n"),
+            ("HLEN h", ":2000\r\n"),
+            ("SCARD s", ":2000\r\n"),
+            ("HGET h field-01234", "$4\r\n1234\r\n"),
+            ("HGET h none", "$-1\r\n"),
+            ("HMGET h field-00001 none field-01999", "*3\r\n$1\r\n1\r\n$-1\r\n$4\r\n1999\r\n"),
+            ("HINCRBY h field-00007 3", ":10\r\n"),
+            ("HINCRBYFLOAT h field-00007 0.5", "$4\r\n10.5\r\n"),
+            ("HSETNX h field-00007 x", ":0\r\n"),
+            ("HDEL h field-00007 field-00008 none", ":2\r\n"),
+            ("HEXISTS h field-00007", ":0\r\n"),
+            ("HSET h field-00007 7 field-00008 8", ":2\r\n"),
+            ("SMISMEMBER s field-00001 none", "*2\r\n:1\r\n:0\r\n"),
+            ("SADD few field-00001 field-00002 other", ":3\r\n"),
+            ("SINTERCARD 2 s few", ":2\r\n"),
+            ("SDIFF few s", "*1\r\n$5\r\nother\r\n"),
+            ("SMOVE s few field-00003", ":1\r\n"),
+            ("SCARD s", ":1999\r\n"),
+            ("GET h", "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"),
+            ("SADD h x", "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"),
+            ("HSET s x y", "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"),
+            ("SISMEMBER h x", "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"),
+        ],
+    );
+    let all: BTreeMap<String, String> = (0..FIELDS).map(|at| (field(at), at.to_string())).collect();
+    assert_eq!(pairs(&strings(&harness.line(&mut wire, "HGETALL h"))), all);
+    let random = strings(&harness.line(&mut wire, "HRANDFIELD h 5 WITHVALUES"));
+    assert!(pairs(&random).iter().all(|(name, value)| all.get(name) == Some(value)));
+    for _ in 0..50 {
+        let popped = harness.line(&mut wire, "SPOP s");
+        let name = popped.split("\r\n").nth(1).unwrap();
+        assert_eq!(harness.line(&mut wire, &format!("SISMEMBER s {name}")), ":0\r\n");
+    }
+    assert_eq!(harness.line(&mut wire, "SCARD s"), ":1949\r\n");
+}
+
+#[test]
+fn scan_meets_each_element_that_stays_once_while_leaves_come_and_go() {
+    let (harness, mut wire) = start();
+    let (mut cursor, mut met, mut step) = ("0".to_owned(), Vec::new(), 0);
+    loop {
+        let reply = harness.line(&mut wire, &format!("HSCAN h {cursor} COUNT 40 NOVALUES"));
+        let mut lines = reply.split("\r\n");
+        cursor = lines.nth(2).unwrap().to_owned();
+        met.extend(lines.skip(1).skip(1).step_by(2).filter(|name| !name.is_empty()).map(str::to_owned));
+        if cursor == "0" {
+            break;
+        }
+        // first it grows to the double, then most of it goes
+        let change = |at: usize| match step {
+            0..20 => format!("HSET h new-{step}-{at} 1"),
+            _ => format!("HDEL h {} new-{}-{at}", field(2 * (step % 20 * 50 + at) + 1), step % 20),
+        };
+        (0..100).for_each(|at| _ = harness.line(&mut wire, &change(at)));
+        step += 1;
+    }
+    assert!(step > 20, "{step}");
+    let stay: BTreeSet<String> = (0..FIELDS).step_by(2).map(field).collect();
+    let met: Vec<String> = met.into_iter().filter(|name| stay.contains(name)).collect();
+    assert_eq!(met.len(), stay.len());
+    assert_eq!(met.into_iter().collect::<BTreeSet<_>>(), stay);
+}
+
+#[test]
+fn copies_are_equal_and_no_leaf_outlives_its_collection() {
+    let (harness, mut wire) = start();
+    let all = pairs(&strings(&harness.line(&mut wire, "HGETALL h")));
+    for (command, key) in
+        [("COPY h copy", "copy"), ("RENAME copy name", "name"), ("COPY name h REPLACE", "h")]
+    {
+        harness.line(&mut wire, command);
+        assert_eq!(pairs(&strings(&harness.line(&mut wire, &format!("HGETALL {key}")))), all, "{command}");
+    }
+    harness.expect(
+        &mut wire,
+        &[
+            ("MULTI", "+OK\r\n"),
+            ("HSET h more 1", "+QUEUED\r\n"),
+            ("HLEN h", "+QUEUED\r\n"),
+            ("DEL h", "+QUEUED\r\n"),
+            ("HSET h few 1", "+QUEUED\r\n"),
+            ("EXEC", "*4\r\n:1\r\n:2001\r\n:1\r\n:1\r\n"),
+            ("HGETALL h", "*2\r\n$3\r\nfew\r\n$1\r\n1\r\n"),
+            // fields that end are told by the key's value: it is one again
+            ("HEXPIRE name 100 FIELDS 1 field-00001", "*1\r\n:1\r\n"),
+            ("HLEN name", ":2000\r\n"),
+            ("HPERSIST name FIELDS 1 field-00001", "*1\r\n:1\r\n"),
+            ("HSET name more 1", ":1\r\n"),
+            ("HLEN name", ":2001\r\n"),
+            ("EXPIRE s 10", ":1\r\n"),
+        ],
+    );
+    assert!(leaves(&harness) > 20, "name and s");
+    harness.clock.advance(std::time::Duration::from_secs(11));
+    harness.expect(&mut wire, &[("EXISTS s", ":0\r\n"), ("SET name x", "+OK\r\n")]);
+    assert_eq!(leaves(&harness), 0);
+}
+
+#[test]
+fn collection_is_one_value_again_when_it_is_small() {
+    let (harness, mut wire) = start();
+    for at in 0..FIELDS - 3 {
+        harness.line(&mut wire, &format!("HDEL h {}", field(at)));
+        harness.line(&mut wire, &format!("SREM s {}", field(at)));
+    }
+    assert_eq!(leaves(&harness), 0);
+    harness.expect(&mut wire, &[("HLEN h", ":3\r\n"), ("SCARD s", ":3\r\n"), ("FLUSHALL", "+OK\r\n")]);
+    assert_eq!(leaves(&harness), 0);
+}

@@ -1,0 +1,590 @@
+//! Reading and changing paged collections: by the leaves of the elements that a command names, or as a whole.
+//!
+//! A collection is paged when it has outgrown a leaf, and one value again when it is small. To the callers of this module it is one
+//! collection: those that name elements meet their leaves, all others meet the leaves put together.
+//!
+//! Invariants
+//!   1. The root counts the elements and bytes of all its leaves: it changes with each of them, so who watches the key sees every change.
+//!   2. A change is complete before its first effect is staged: what stops it leaves nothing behind.
+//!   3. Whoever removes or replaces a root leaves a note by which the leaves go, in the same group (`sweep`).
+//!
+//! Accesses of transactions see paged collections, and keep what they make of them as one value: a workspace has keys, not leaves.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use journal::Keyspace;
+
+use crate::error::{Stop, StoreError};
+use crate::hash::KeyHash;
+use crate::index::stripe::{Current, Seek};
+use crate::keyspaces::{HIDDEN_DB, SWEPT_KEYSPACE, is_leaves, is_own, leaves_of};
+use crate::large::Bytes;
+use crate::object::Object;
+use crate::packed::{self, Edit, Element, Form, Packed, Shape};
+use crate::paged::{LEAVES_MAX, PLACES, Root, bits_of, leaf_key, leaf_of, object_of};
+use crate::record;
+use crate::sweep::waiting::note_key;
+use crate::time::Deadline;
+use crate::value::ValueKind;
+
+use super::overlay::{Cause, Change, Staged};
+use super::{Access, KeyPlace, State, WrongType};
+
+/// A paged collection at a key.
+#[derive(Clone, Copy)]
+pub(super) struct Paged {
+    leaves: Keyspace,
+    kind: ValueKind,
+    root: Root,
+}
+
+/// The value of each element that was asked for.
+type Values<'a> = Vec<Option<&'a [u8]>>;
+
+/// What a change makes of leaves.
+struct Changed {
+    root: Root,
+    leaves: BTreeMap<u32, Leaf>,
+}
+
+/// What becomes of a leaf.
+enum Leaf {
+    /// It has this value, by these operations if it was there before.
+    Is(Vec<u8>, Option<Vec<u8>>),
+    Gone,
+}
+
+impl Access<'_> {
+    /// The values of these elements of the collection of type `kind` at `key`, where they are; of a set's members empty ones. `None`: the
+    /// key is not there.
+    ///
+    /// # Errors
+    /// As [`Access::get`]; inside, [`WrongType`].
+    ///
+    /// # Panics
+    /// If `kind` is neither a hash nor a set.
+    pub fn values<'e>(
+        &self,
+        db: u16,
+        key: &[u8],
+        kind: ValueKind,
+        elements: impl Iterator<Item = &'e [u8]>,
+    ) -> Result<Result<Option<Values<'_>>, WrongType>, Stop> {
+        let (Some(state), Some(keyspace)) = (self.find(db, key)?, self.keyspace(db)) else {
+            return Ok(Ok(None));
+        };
+        if ValueKind::of(state.kind) != kind {
+            return Ok(Err(WrongType));
+        }
+        self.check_value(&state)?;
+        let (hasher, shape) = (&self.store.hasher, kind.shape().expect("a type of collections"));
+        let Some(paged) = paged_of(&state, keyspace) else {
+            let all = Packed::new(shape, state.value.slice());
+            return Ok(Ok(Some(
+                elements.map(|element| value_in(all, hasher.hash(element), element)).collect(),
+            )));
+        };
+        let (mut values, mut stop) = (Vec::new(), None);
+        for element in elements {
+            let hash = hasher.hash(element);
+            match self.leaf(&paged, paged.root.leaf_of(hash)) {
+                Ok(leaf) => values.push(value_in(Packed::new(shape, leaf), hash, element)),
+                // the others are to be read at the same time
+                Err(Stop::Cold) => stop = Some(Stop::Cold),
+                Err(other) => return Err(other),
+            }
+        }
+        stop.map_or(Ok(Ok(Some(values))), Err)
+    }
+
+    /// Some elements of the hash or set at `key`, chosen by `dice`: all of one that is not paged, those of one leaf otherwise.
+    ///
+    /// # Errors
+    /// As [`Access::get`]; inside, [`WrongType`].
+    ///
+    /// # Panics
+    /// If `kind` is neither a hash nor a set.
+    pub fn sample(
+        &self,
+        db: u16,
+        key: &[u8],
+        kind: ValueKind,
+        dice: u64,
+    ) -> Result<Result<Packed<'_>, WrongType>, Stop> {
+        let Some(paged) = self.paged(db, key)?.filter(|paged| paged.kind == kind) else {
+            return self.collection(db, key, kind);
+        };
+        // each leaf has a share of the hashes; a leaf may be empty
+        let mut hash = KeyHash(u128::from(dice) << 16);
+        for _ in 0..SAMPLES_MAX {
+            let leaf = Packed::new(paged.shape(), self.leaf(&paged, paged.root.leaf_of(hash))?);
+            if !leaf.is_empty() {
+                return Ok(Ok(leaf));
+            }
+            hash = self.store.hasher.hash(&hash.0.to_le_bytes());
+        }
+        self.collection(db, key, kind)
+    }
+
+    /// A step over the hash or set at `key`, from place `from` on: about `count` elements, and the place where to go on, 0 at the end. An
+    /// element that is there throughout is met once.
+    ///
+    /// Elements are in the order of their hash with its bits reversed, so that a leaf has those of one range, whatever is split or merged.
+    ///
+    /// # Errors
+    /// As [`Access::get`]; inside, [`WrongType`].
+    ///
+    /// # Panics
+    /// If `kind` is neither a hash nor a set.
+    pub fn walk<'a>(
+        &'a self,
+        db: u16,
+        key: &[u8],
+        kind: ValueKind,
+        (from, count): (u64, usize),
+    ) -> Result<Result<(u64, Vec<Element<'a>>), WrongType>, Stop> {
+        let place_of = |element: &[u8]| u64::from(bits_of(self.store.hasher.hash(element)).reverse_bits());
+        let mut met: Vec<(u64, Element<'_>)> = Vec::new();
+        let add = |leaf: Packed<'a>, met: &mut Vec<(u64, Element<'a>)>| {
+            let elements = leaf.iter().map(|element| (place_of(element.0), element));
+            met.extend(elements.filter(|(place, _)| *place >= from));
+        };
+        let mut end = PLACES;
+        match self.paged(db, key)?.filter(|paged| paged.kind == kind) {
+            None => match self.collection(db, key, kind)? {
+                Err(wrong) => return Ok(Err(wrong)),
+                Ok(all) if all.form() != Form::Table => return Ok(Ok((0, all.iter().collect()))),
+                Ok(all) => add(all, &mut met),
+            },
+            Some(paged) => {
+                let mut numbers = Vec::new();
+                let enough =
+                    (count as u64).saturating_mul(paged.root.leaves.into()) / paged.root.count.max(1) + 1;
+                end = from;
+                while end < PLACES && (numbers.len() as u64) < enough {
+                    let (leaf, next) = paged.root.leaf_at(end);
+                    numbers.push(leaf);
+                    end = next;
+                }
+                for leaf in self.leaves(&paged, numbers.into_iter())? {
+                    add(leaf, &mut met);
+                }
+            }
+        }
+        met.sort_unstable_by_key(|(place, _)| *place);
+        if met.len() > count {
+            let last = met[count.max(1) - 1].0;
+            met.truncate(met.partition_point(|(place, _)| *place <= last));
+            end = last + 1;
+        }
+        Ok(Ok((if end >= PLACES { 0 } else { end }, met.into_iter().map(|(_, element)| element).collect())))
+    }
+
+    /// How many leaves the collection at `key` has; 0: it is not paged, or there is none.
+    ///
+    /// # Errors
+    /// As [`Access::meta`].
+    pub fn leaf_count(&self, db: u16, key: &[u8]) -> Result<u32, Stop> {
+        Ok(self.without_use(|| self.paged(db, key))?.map_or(0, |paged| paged.root.leaves))
+    }
+
+    /// Number of elements of the collection of type `kind` at `key`.
+    ///
+    /// # Errors
+    /// As [`Access::get`]; inside, [`WrongType`].
+    ///
+    /// # Panics
+    /// If `kind` is no collection.
+    pub fn count(&self, db: u16, key: &[u8], kind: ValueKind) -> Result<Result<u64, WrongType>, Stop> {
+        match self.paged(db, key)? {
+            Some(paged) if paged.kind == kind => Ok(Ok(paged.root.count)),
+            Some(_) => Ok(Err(WrongType)),
+            None => Ok(self.collection(db, key, kind)?.map(|all| all.len() as u64)),
+        }
+    }
+
+    /// As [`Access::edit`], of these elements of a hash or a set: `change` sees no others.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn edit_elements<'e, R>(
+        &mut self,
+        db: u16,
+        key: &[u8],
+        kind: ValueKind,
+        elements: impl Iterator<Item = &'e [u8]>,
+        change: impl FnOnce(&mut Edit<'_>) -> R,
+    ) -> Result<Result<R, WrongType>, Stop> {
+        let Some(paged) = self.paged_to_edit(db, key, kind)? else { return self.edit(db, key, kind, change) };
+        let leaves = elements.map(|element| paged.root.leaf_of(self.store.hasher.hash(element))).collect();
+        self.edit_leaves((db, key), &paged, &leaves, change).map(Ok)
+    }
+
+    /// As [`Access::edit`] of all that is paged at `key`; `None` if nothing is.
+    pub(super) fn edit_paged<R>(
+        &mut self,
+        (db, key): (u16, &[u8]),
+        paged: &Paged,
+        change: impl FnOnce(&mut Edit<'_>) -> R,
+    ) -> Result<R, Stop> {
+        self.check_gathered(paged)?;
+        let leaves = (0..paged.root.leaves).collect();
+        self.edit_leaves((db, key), paged, &leaves, change)
+    }
+
+    /// What is paged at `key`.
+    fn paged(&self, db: u16, key: &[u8]) -> Result<Option<Paged>, Stop> {
+        match (self.find(db, key)?, self.keyspace(db)) {
+            (Some(state), Some(keyspace)) => Ok(paged_of(&state, keyspace)),
+            _ => Ok(None),
+        }
+    }
+
+    /// What is paged at `key` and of this type, for an access that may change leaves.
+    pub(super) fn paged_to_edit(&self, db: u16, key: &[u8], kind: ValueKind) -> Result<Option<Paged>, Stop> {
+        if self.keeps_to_workspace {
+            return Ok(None);
+        }
+        Ok(self.paged(db, key)?.filter(|paged| paged.kind == kind))
+    }
+
+    /// The collection in `state`, put together; `None` if it is not paged.
+    pub(super) fn gathered(&self, state: &State<'_>, db: u16) -> Result<Option<&[u8]>, Stop> {
+        let Some(keyspace) = self.keyspace(db) else { return Ok(None) };
+        let Some(paged) = paged_of(state, keyspace) else { return Ok(None) };
+        let gather = || {
+            self.check_gathered(&paged)?;
+            let parts = self.leaves(&paged, 0..paged.root.leaves)?;
+            Ok(packed::concat(paged.shape(), Form::Table, &parts))
+        };
+        self.gathered.of(paged.root.object, gather).map(Some)
+    }
+
+    /// Refuses what is too much to be put together.
+    fn check_gathered(&self, paged: &Paged) -> Result<(), Stop> {
+        let limit_bytes = self.store.memory.read_bytes_max().min(self.store.options.value_bytes_max);
+        let bytes = self.gathered.bytes().saturating_add(paged.root.bytes);
+        if bytes > limit_bytes { Err(StoreError::ReadTooLarge { limit_bytes }.into()) } else { Ok(()) }
+    }
+
+    /// The value of leaf `number`.
+    fn leaf(&self, paged: &Paged, number: u32) -> Result<&[u8], Stop> {
+        let key = leaf_key(paged.root.object, number);
+        let hash = self.store.hasher.hash_in(paged.leaves, &key);
+        match self.lookup(paged.leaves, hash, &key, HIDDEN_DB) {
+            Ok(Some(state)) if state.kind == record::kind_of(paged.kind) => {
+                self.check_value(&state)?;
+                match state.value {
+                    Bytes::Plain(value) => Ok(value),
+                    Bytes::Large(large) => Ok(large.as_ref().as_ref()),
+                }
+            }
+            Ok(_) => Err(missing(paged, number)),
+            Err(Stop::Cold) => {
+                self.wanted.borrow_mut().add_leaf(paged.leaves, hash, key);
+                Err(Stop::Cold)
+            }
+            Err(stop) => Err(stop),
+        }
+    }
+
+    /// These leaves; all that are cold are missed together.
+    fn leaves(&self, paged: &Paged, numbers: impl Iterator<Item = u32>) -> Result<Vec<Packed<'_>>, Stop> {
+        let (mut leaves, mut stop) = (Vec::new(), None);
+        for number in numbers {
+            match self.leaf(paged, number) {
+                Ok(value) => leaves.push(Packed::new(paged.shape(), value)),
+                Err(Stop::Cold) => stop = Some(Stop::Cold),
+                Err(other) => return Err(other),
+            }
+        }
+        stop.map_or(Ok(leaves), Err)
+    }
+
+    /// Lets `change` change what these leaves have.
+    fn edit_leaves<R>(
+        &mut self,
+        (db, key): (u16, &[u8]),
+        paged: &Paged,
+        numbers: &BTreeSet<u32>,
+        change: impl FnOnce(&mut Edit<'_>) -> R,
+    ) -> Result<R, Stop> {
+        let leaves = self.leaves(paged, numbers.iter().copied())?;
+        let together;
+        let packed = match &leaves[..] {
+            [leaf] => *leaf,
+            many => {
+                together = packed::concat(paged.shape(), Form::Table, many);
+                Packed::new(paged.shape(), &together)
+            }
+        };
+        let expiry = self.find(db, key)?.and_then(|state| Deadline::of(state.expiry_ms));
+        let mut edit = Edit::of_key(packed, expiry);
+        let done = change(&mut edit);
+        if edit.is_timed() {
+            assert_eq!(numbers.len(), paged.root.leaves as usize, "who gives deadlines changes the whole");
+            let (value, place) = (edit.encode(), self.place(db, key));
+            let Some(place) = place else { return Ok(done) };
+            self.forget_leaves(&place);
+            self.stage_changed(place, ((paged.kind, Cause::Command), &value, expiry), None)?;
+        } else if edit.is_changed() {
+            let operations = edit.into_operations();
+            let changed = self.changed_leaves(paged, &operations)?;
+            self.stage_leaves((db, key), paged, changed)?;
+        }
+        Ok(done)
+    }
+
+    /// What `operations` make of the leaves, with as many leaves as fit what is in them then.
+    fn changed_leaves(&self, paged: &Paged, operations: &[u8]) -> Result<Changed, Stop> {
+        let mut changed = Changed { root: paged.root, leaves: BTreeMap::new() };
+        for (leaf, operations) in self.by_leaf(&paged.root, operations) {
+            let before = self.leaf(paged, leaf)?;
+            let after = packed::fold(paged.shape(), before, &[&operations]);
+            let after = after.expect("operations of an edit of this leaf");
+            changed.count(before, &after, paged.shape());
+            changed.leaves.insert(leaf, Leaf::Is(after, Some(operations)));
+        }
+        let leaf_bytes = self.store.options.leaf_bytes;
+        while changed.root.bytes > u64::from(changed.root.leaves) * leaf_bytes * 5 / 4
+            && changed.root.leaves < LEAVES_MAX
+        {
+            self.split(paged, &mut changed)?;
+        }
+        while changed.root.leaves > 1 && changed.root.bytes < u64::from(changed.root.leaves) * leaf_bytes / 3
+        {
+            self.merge(paged, &mut changed)?;
+        }
+        Ok(changed)
+    }
+
+    /// `operations`, by the leaf that has their element.
+    fn by_leaf(&self, root: &Root, operations: &[u8]) -> BTreeMap<u32, Vec<u8>> {
+        let mut by_leaf: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
+        for (element, operation) in packed::elements_of(operations) {
+            let leaf = root.leaf_of(self.store.hasher.hash(element));
+            by_leaf.entry(leaf).or_default().extend_from_slice(operation);
+        }
+        by_leaf
+    }
+
+    /// The value of leaf `number` after the change so far.
+    fn changed_leaf(&self, paged: &Paged, changed: &Changed, number: u32) -> Result<Vec<u8>, Stop> {
+        match changed.leaves.get(&number) {
+            Some(Leaf::Is(value, _)) => Ok(value.clone()),
+            Some(Leaf::Gone) => unreachable!("leaves are merged when nothing more is split"),
+            None => self.leaf(paged, number).map(<[u8]>::to_vec),
+        }
+    }
+
+    /// Adds a leaf, with some elements of the one whose turn it is.
+    fn split(&self, paged: &Paged, changed: &mut Changed) -> Result<(), Stop> {
+        let (from, to) = (changed.root.next_to_split(), changed.root.leaves);
+        let value = self.changed_leaf(paged, changed, from)?;
+        let packed = Packed::new(paged.shape(), &value);
+        let goes = |at: &usize| leaf_of(self.store.hasher.hash(packed.element(*at).0), to + 1) == to;
+        let (moved, stays): (Vec<usize>, Vec<usize>) = (0..packed.len()).partition(goes);
+        changed.root.leaves += 1;
+        changed.root.bytes -= value.len() as u64;
+        for (number, elements) in [(from, stays), (to, moved)] {
+            let part = packed::select(packed, Form::Table, &elements);
+            changed.root.bytes += part.len() as u64;
+            changed.leaves.insert(number, Leaf::Is(part, None));
+        }
+        Ok(())
+    }
+
+    /// Puts the elements of the last leaf back where they were before it was split off.
+    fn merge(&self, paged: &Paged, changed: &mut Changed) -> Result<(), Stop> {
+        changed.root.leaves -= 1;
+        let (from, to) = (changed.root.leaves, changed.root.next_to_split());
+        let values = [self.changed_leaf(paged, changed, to)?, self.changed_leaf(paged, changed, from)?];
+        let parts = values.each_ref().map(|value| Packed::new(paged.shape(), value));
+        let value = packed::concat(paged.shape(), Form::Table, &parts);
+        changed.root.bytes += value.len() as u64;
+        changed.root.bytes -= values.iter().map(|value| value.len() as u64).sum::<u64>();
+        changed.leaves.insert(to, Leaf::Is(value, None));
+        changed.leaves.insert(from, Leaf::Gone);
+        Ok(())
+    }
+
+    /// Stages what has become of leaves and root.
+    fn stage_leaves(&mut self, (db, key): (u16, &[u8]), paged: &Paged, changed: Changed) -> Result<(), Stop> {
+        let Changed { root, mut leaves } = changed;
+        if root.count == 0 {
+            return self.remove(db, key).map(drop);
+        }
+        let (Some(state), Some(keyspace)) = (self.find(db, key)?, self.keyspace(db)) else { return Ok(()) };
+        let expiry_ms = state.expiry_ms;
+        if root.leaves == 1 && root.bytes < self.store.options.leaf_bytes / 2 {
+            let value = match leaves.remove(&0) {
+                Some(Leaf::Is(value, _)) => value,
+                _ => self.leaf(paged, 0)?.to_vec(),
+            };
+            let place = KeyPlace { db, keyspace, hash: self.hash(key), key };
+            self.stage_value(place, record::kind_of(paged.kind), &value, expiry_ms);
+            return Ok(());
+        }
+        for (number, leaf) in leaves {
+            let key = leaf_key(root.object, number);
+            let hash = self.store.hasher.hash_in(paged.leaves, &key);
+            let place = KeyPlace { db: HIDDEN_DB, keyspace: paged.leaves, hash, key: &key };
+            match leaf {
+                Leaf::Is(value, operations) => {
+                    let kind = (paged.kind, Cause::Command);
+                    self.stage_changed(place, (kind, &value, None), operations)?;
+                }
+                Leaf::Gone => self.stage_removal(place),
+            }
+        }
+        let place = KeyPlace { db, keyspace, hash: self.hash(key), key };
+        self.stage_root(place, paged.kind, &root, expiry_ms);
+        Ok(())
+    }
+
+    /// Stages the collection in `value` as leaves and a root, if it is to have them; returns whether it is.
+    pub(super) fn stage_paged(
+        &mut self,
+        place: KeyPlace<'_>,
+        (kind, value, expiry): (ValueKind, &[u8], Option<Deadline>),
+    ) -> bool {
+        let (Some(shape), Some(_)) = (kind.shape(), record::paged_kind_of(kind)) else { return false };
+        let leaf_bytes = self.store.options.leaf_bytes;
+        let packed = Packed::new(shape, value);
+        // fields that end are told by the value of their key alone
+        let is_timed = kind == ValueKind::Hash && packed::times_of(value).is_some();
+        if is_timed
+            || self.keeps_to_workspace
+            || packed.form() != Form::Table
+            || value.len() as u64 <= 2 * leaf_bytes
+        {
+            return false;
+        }
+        let leaves = (value.len() as u64).div_ceil(leaf_bytes).min(LEAVES_MAX.into()) as u32;
+        let keyspace = leaves_of(place.keyspace);
+        let object = self.store.objects.next(place.hash.stripe());
+        let mut root = Root { object, count: packed.len() as u64, bytes: 0, leaves };
+        let mut elements = vec![Vec::new(); leaves as usize];
+        for at in 0..packed.len() {
+            elements[root.leaf_of(self.store.hasher.hash(packed.element(at).0)) as usize].push(at);
+        }
+        self.forget_leaves(&place);
+        for (number, elements) in (0..).zip(elements) {
+            let part = packed::select(packed, Form::Table, &elements);
+            root.bytes += part.len() as u64;
+            let key = leaf_key(object, number);
+            let hash = self.store.hasher.hash_in(keyspace, &key);
+            let object = Object::new(record::kind_of(kind), &key, Bytes::Plain(&part), 0);
+            let change = Change::Put(object);
+            self.stage(Staged { db: HIDDEN_DB, keyspace, hash, change, cause: Cause::Command });
+        }
+        self.stage_root(place, kind, &root, expiry.map_or(0, Deadline::raw));
+        true
+    }
+
+    fn place<'k>(&self, db: u16, key: &'k [u8]) -> Option<KeyPlace<'k>> {
+        Some(KeyPlace { db, keyspace: self.keyspace(db)?, hash: self.hash(key), key })
+    }
+
+    fn stage_root(&mut self, place: KeyPlace<'_>, kind: ValueKind, root: &Root, expiry_ms: u64) {
+        let kind = record::paged_kind_of(kind).expect("only such types are paged");
+        let object = Object::new(kind, place.key, Bytes::Plain(&root.encode()), expiry_ms);
+        let KeyPlace { db, keyspace, hash, .. } = place;
+        self.stage(Staged { db, keyspace, hash, change: Change::Put(object), cause: Cause::Command });
+    }
+
+    /// Forgets the leaves that this access has staged for what it has staged at `place`, and now replaces.
+    pub(super) fn forget_leaves(&mut self, place: &KeyPlace<'_>) {
+        let staged = self.overlay.find(place.keyspace, place.hash, place.key);
+        let Some(root) = staged.and_then(root_in) else { return };
+        let leaves = leaves_of(place.keyspace);
+        let is_leaf = |staged: &Staged| {
+            staged.keyspace == leaves && object_of(staged.object().view().key()) == Some(root.object)
+        };
+        self.overlay.retain(|staged| !is_leaf(staged));
+    }
+
+    /// Stages a note for each paged collection that this group removes or replaces: its leaves are to go.
+    pub(super) fn stage_notes(&mut self) -> Result<(), Stop> {
+        let mut notes = Vec::new();
+        for at in 0..self.overlay.len() {
+            let keyspace = self.overlay.get(at).keyspace;
+            if is_own(keyspace) || is_leaves(keyspace) {
+                continue;
+            }
+            self.turn_to_change(at);
+            if let Some(root) = self.root_replaced_by(at)? {
+                notes.push((leaves_of(keyspace), root));
+            }
+        }
+        for (leaves, root) in notes {
+            let key = note_key(root.object, leaves);
+            let hash = self.store.hasher.hash_in(SWEPT_KEYSPACE, &key);
+            let value = root.leaves.to_le_bytes();
+            let change = Change::Put(Object::new(record::STRING, &key, Bytes::Plain(&value), 0));
+            self.stage(Staged { db: HIDDEN_DB, keyspace: SWEPT_KEYSPACE, hash, change, cause: Cause::Swept });
+        }
+        Ok(())
+    }
+
+    /// The root that is there and that change number `at` removes, or replaces by anything but itself.
+    fn root_replaced_by(&self, at: usize) -> Result<Option<Root>, Stop> {
+        let staged = self.overlay.get(at);
+        let stripe = self.guards.stripe(staged.hash.stripe())?;
+        if stripe.space(leaves_of(staged.keyspace)).is_none() {
+            return Ok(None);
+        }
+        let key = staged.object().view().key();
+        // what is not known yet stops the commit when it is planned
+        let Seek::At { current, .. } = stripe.seek(staged.keyspace, staged.hash, key, self.prepared) else {
+            return Ok(None);
+        };
+        let root = root_of(current);
+        let stays = root_in(staged).zip(root).is_some_and(|(new, old)| new.object == old.object);
+        Ok(root.filter(|_| !stays))
+    }
+}
+
+impl Changed {
+    fn count(&mut self, before: &[u8], after: &[u8], shape: Shape) {
+        let elements = |value| Packed::new(shape, value).len() as u64;
+        self.root.count = self.root.count + elements(after) - elements(before);
+        self.root.bytes = self.root.bytes + after.len() as u64 - before.len() as u64;
+    }
+}
+
+impl Paged {
+    fn shape(&self) -> Shape {
+        self.kind.shape().expect("a type of collections")
+    }
+}
+
+fn paged_of(state: &State<'_>, keyspace: Keyspace) -> Option<Paged> {
+    let root = record::root_of(state.kind, state.value.slice())?;
+    Some(Paged { leaves: leaves_of(keyspace), kind: ValueKind::of(state.kind), root })
+}
+
+fn root_of(current: Current<'_>) -> Option<Root> {
+    record::root_of(current.kind(), current.value().slice())
+}
+
+/// The root that a change puts at its key.
+fn root_in(staged: &Staged) -> Option<Root> {
+    let object = staged.object().view();
+    record::root_of(object.kind(), object.value())
+}
+
+fn value_in<'a>(packed: Packed<'a>, hash: KeyHash, element: &[u8]) -> Option<&'a [u8]> {
+    packed.find(hash.low_bits(), element).map(|at| packed.element(at).1)
+}
+
+fn missing(paged: &Paged, number: u32) -> Stop {
+    let reason = format!("leaf {number} of object {:016x} is not there", paged.root.object);
+    Stop::Damaged(StoreError::Damaged { segment: 0, offset: 0, reason })
+}
+
+/// Leaves that are looked at for one that has elements.
+const SAMPLES_MAX: usize = 64;

@@ -1,0 +1,201 @@
+//! Paged collections: a large hash or set is a root and leaves, so that a command reads and changes the leaf of its element alone.
+//!
+//! ```text
+//! keyspace 1   key -> PAGED_HASH { object 0x..a7, 3 leaves, 90 elements }
+//! its leaves   (object, 0) -> HASH { ... }     (object, 1) -> HASH { ... }     (object, 2) -> HASH { ... }
+//! ```
+//!
+//! Leaves are values like any other, in a keyspace that belongs to the database's (`keyspaces`) and ends with it: logged, cleaned, evicted
+//! from memory and recovered as keys are. What is done to an element is a CHANGE of its leaf, and the root anew.
+//!
+//! Which leaf has an element is linear hashing: the lowest bits of the element's keyed hash, one more for leaves that have been split. A
+//! leaf's hash begins with the lowest byte of the object's number, which is the stripe of its key: root and leaves have one lock.
+//!
+//! Out of scope: who changes leaves (`access::paged`), who removes those of an object that is gone (`sweep`).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use clock::Nanos;
+use journal::Seq;
+
+use crate::hash::{KeyHash, KeyHasher};
+
+/// What a key has that is a paged collection.
+///
+/// ```text
+/// 0 object u64 | 8 count u64 | 16 bytes u64 | 24 leaves u32 | 28 0 u32
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Root {
+    /// The number of the collection. Of those that are there no two have the same.
+    pub(crate) object: u64,
+    /// Elements in all leaves.
+    pub(crate) count: u64,
+    /// Bytes of all leaves.
+    pub(crate) bytes: u64,
+    /// Leaves, 1 at least.
+    pub(crate) leaves: u32,
+}
+
+impl Root {
+    /// The root in `value`.
+    pub(crate) fn decode(value: &[u8]) -> Option<Self> {
+        let value: &[u8; ROOT_BYTES] = value.try_into().ok()?;
+        let number = |at: usize| u64::from_le_bytes(value[at..at + 8].try_into().expect("8 bytes"));
+        let leaves = u32::try_from(number(24)).ok().filter(|leaves| *leaves > 0)?;
+        Some(Self { object: number(0), count: number(8), bytes: number(16), leaves })
+    }
+
+    /// Its bytes.
+    pub(crate) fn encode(&self) -> [u8; ROOT_BYTES] {
+        let mut out = [0; ROOT_BYTES];
+        let numbers = [self.object, self.count, self.bytes, self.leaves.into()];
+        out.chunks_exact_mut(8)
+            .zip(numbers)
+            .for_each(|(to, number)| to.copy_from_slice(&number.to_le_bytes()));
+        out
+    }
+
+    /// Which leaf has the element with this hash.
+    pub(crate) fn leaf_of(&self, element: KeyHash) -> u32 {
+        leaf_of(element, self.leaves)
+    }
+
+    /// The leaf that has the elements at `place`, and the place where its share ends: elements are in the order of their bits reversed.
+    pub(crate) fn leaf_at(&self, place: u64) -> (u32, u64) {
+        let bits = (place as u32).reverse_bits();
+        let leaf = leaf_of(KeyHash(u128::from(bits) << TAG_BITS), self.leaves);
+        let level = self.leaves.ilog2();
+        // what has been split, and what it was split into, have a share of half the size
+        let is_split = leaf < self.next_to_split() || leaf >= 1 << level;
+        let depth = level + u32::from(is_split);
+        let begin = u64::from(leaf.reverse_bits());
+        (leaf, begin + (PLACES >> depth))
+    }
+
+    /// The leaf that is split when there is one leaf more.
+    pub(crate) fn next_to_split(&self) -> u32 {
+        self.leaves - (1 << self.leaves.ilog2())
+    }
+}
+
+/// The bits that say which leaf has the element with this hash: above its tag, by which the leaf finds it.
+pub(crate) fn bits_of(element: KeyHash) -> u32 {
+    (element.0 >> TAG_BITS) as u32
+}
+
+/// Numbers for new collections.
+///
+/// A store counts on from a number that is a hash of the newest effect and of the time at its start. No two of one start are equal. Those of
+/// two starts hardly are; where the hashes are equal nothing became durable in between.
+#[derive(Debug)]
+pub(crate) struct Objects(AtomicU64);
+
+impl Objects {
+    /// Begins to count.
+    pub(crate) fn new(hasher: &KeyHasher, newest: Seq, now: Nanos) -> Self {
+        let start = [newest.0.to_le_bytes(), now.0.to_le_bytes()].concat();
+        Self(AtomicU64::new(hasher.uncut(&start)))
+    }
+
+    /// The next number, of a collection whose key is in this stripe: its lowest byte says so.
+    pub(crate) fn next(&self, stripe: usize) -> u64 {
+        // an odd step meets each number of 56 bits once
+        self.0.fetch_add(STEP, Ordering::Relaxed) << 8 | stripe as u64
+    }
+}
+
+/// Which of `leaves` has the element with this hash.
+pub(crate) fn leaf_of(element: KeyHash, leaves: u32) -> u32 {
+    let bits = bits_of(element);
+    let half = (1 << leaves.ilog2()) - 1;
+    let leaf = bits & (half << 1 | 1);
+    if leaf < leaves { leaf } else { leaf & half }
+}
+
+/// The key of a leaf.
+pub(crate) fn leaf_key(object: u64, leaf: u32) -> [u8; LEAF_KEY_BYTES] {
+    let mut key = [0; LEAF_KEY_BYTES];
+    key[..8].copy_from_slice(&object.to_le_bytes());
+    key[8..].copy_from_slice(&leaf.to_le_bytes());
+    key
+}
+
+/// The object of the leaf that has this key.
+pub(crate) fn object_of(key: &[u8]) -> Option<u64> {
+    key.first_chunk().map(|object| u64::from_le_bytes(*object))
+}
+
+/// Leaves of a collection, at most: more elements make them larger.
+pub(crate) const LEAVES_MAX: u32 = 1 << 31;
+/// Places of elements.
+pub(crate) const PLACES: u64 = 1 << 32;
+/// 2^64 over the golden ratio: numbers that follow each other are far apart.
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+const TAG_BITS: u32 = 16;
+const ROOT_BYTES: usize = 32;
+pub(crate) const LEAF_KEY_BYTES: usize = 12;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_is_pinned_because_folders_depend_on_it() {
+        let root = Root { object: 0x0102_0304_0506_07a7, count: 90, bytes: 5_000, leaves: 3 };
+        let bytes = root.encode();
+        let mut golden = b"\xa7\x07\x06\x05\x04\x03\x02\x01\x5a\0\0\0\0\0\0\0\x88\x13\0\0\0\0\0\0".to_vec();
+        golden.extend_from_slice(b"\x03\0\0\0\0\0\0\0");
+        assert_eq!(bytes.to_vec(), golden);
+        assert_eq!(Root::decode(&bytes), Some(root));
+        assert_eq!(Root::decode(&bytes[..31]), None);
+        assert_eq!(Root::decode(&[0; ROOT_BYTES]), None, "no leaf");
+    }
+
+    #[test]
+    fn numbers_of_one_start_differ_and_name_their_stripe() {
+        let objects = Objects::new(&KeyHasher::new(&[3; 16], 8), Seq(7), Nanos(9));
+        let numbers: std::collections::HashSet<u64> = (0..10_000).map(|i| objects.next(i % 256)).collect();
+        assert_eq!(numbers.len(), 10_000);
+        assert_eq!(objects.next(0xa7) & 0xff, 0xa7);
+        let later = Objects::new(&KeyHasher::new(&[3; 16], 8), Seq(8), Nanos(9));
+        assert!((0..10_000).all(|i| !numbers.contains(&later.next(i % 256))));
+    }
+
+    #[test]
+    fn leaves_follow_each_other_over_all_places() {
+        let hasher = KeyHasher::new(&[3; 16], 128);
+        for leaves in 1..70 {
+            let root = Root { object: 0, count: 0, bytes: 0, leaves };
+            let (mut at, mut met) = (0, Vec::new());
+            while at < PLACES {
+                let (leaf, end) = root.leaf_at(at);
+                assert!(end > at && root.leaf_at(end - 1) == (leaf, end), "{leaves}");
+                met.push((leaf, at, end));
+                at = end;
+            }
+            assert_eq!(met.len(), leaves as usize);
+            for i in 0..200_u32 {
+                let hash = hasher.hash(&i.to_le_bytes());
+                let place = u64::from(bits_of(hash).reverse_bits());
+                let (leaf, ..) =
+                    met.iter().find(|(_, from, end)| (*from..*end).contains(&place)).expect("one");
+                assert_eq!(*leaf, root.leaf_of(hash));
+            }
+        }
+    }
+
+    #[test]
+    fn one_leaf_more_takes_elements_from_one_leaf_alone() {
+        let hasher = KeyHasher::new(&[3; 16], 128);
+        let hashes: Vec<KeyHash> = (0..4_000_u32).map(|i| hasher.hash(&i.to_le_bytes())).collect();
+        for leaves in 1..70 {
+            let split = Root { object: 0, count: 0, bytes: 0, leaves }.next_to_split();
+            for hash in &hashes {
+                let (before, after) = (leaf_of(*hash, leaves), leaf_of(*hash, leaves + 1));
+                assert!(before < leaves);
+                assert!(after == before || (before, after) == (split, leaves), "{leaves} {before} {after}");
+            }
+            assert!(hashes.iter().any(|hash| leaf_of(*hash, leaves + 1) == leaves), "{leaves}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Removes the leaves of paged collections that are gone: in slices, each a few logged removals, and without reading them.
+//!
+//! ```text
+//! DEL key      REMOVED key, and in the same group a note: (object, keyspace of leaves) -> number of leaves
+//! each turn    REMOVED of some leaves
+//! at the end   REMOVED of the note
+//! ```
+//!
+//! A note that a start finds is taken up again from the first leaf. Some of them may be gone already, so that what has the bits of a
+//! leaf may be another one's: then they are read.
+//!
+//! Invariant: a note is there as long as a leaf of its object may be.
+//!
+//! Out of scope: who leaves notes (`access::paged`), when it is a turn (`tend`).
+
+pub(crate) mod waiting;
+
+use journal::Keyspace;
+
+use crate::Store;
+use crate::access::Access;
+use crate::error::{Stop, StoreError};
+use crate::hash::{KeyHash, STRIPES};
+use crate::keyspaces::{SWEPT_KEYSPACE, is_leaves};
+use crate::object::View;
+use crate::paged::leaf_key;
+use crate::prepared::Prepared;
+use crate::sought::Sought;
+use waiting::{LeafReport, Sweep, note_key};
+
+impl Store {
+    /// Counts leaves. Takes each stripe's lock for a moment.
+    #[must_use]
+    pub fn leaf_report(&self) -> LeafReport {
+        let of_stripe = |number| {
+            let stripe = self.index.lock(number);
+            let leaves = stripe.spaces().filter(|(keyspace, _)| is_leaves(*keyspace));
+            leaves.map(|(_, space)| space.table.live).sum::<u64>()
+        };
+        LeafReport { leaves: (0..STRIPES).map(of_stripe).sum(), swept: self.sweeps.left() }
+    }
+
+    /// Removes some leaves; returns whether there are more to remove now. Blocks on reads of those that a start found.
+    pub(crate) fn sweep_some(&self) -> bool {
+        for _ in 0..SLICES {
+            let Some(mut sweep) = self.sweeps.pop() else { return false };
+            let done = self.sweep_slice(&mut sweep);
+            if matches!(done, Ok(true)) {
+                continue;
+            }
+            self.sweeps.put_back(sweep);
+            match done {
+                Ok(_) => {}
+                // the next turn tries again
+                Err(Stop::Refused(error) | Stop::Damaged(error)) => {
+                    tracing::warn!(%error, "leaves of a collection that is gone stay for now");
+                    return false;
+                }
+                Err(Stop::Cold | Stop::Busy | Stop::Locked(_)) => return false,
+            }
+        }
+        true
+    }
+
+    /// Returns whether nothing is left to do.
+    fn sweep_slice(&self, sweep: &mut Sweep) -> Result<bool, Stop> {
+        let slice = if sweep.is_sure { SURE_LEAVES } else { UNSURE_LEAVES };
+        let end = sweep.count.min(sweep.next.saturating_add(slice));
+        let is_alive = self.index.lives(sweep.leaves);
+        if is_alive && sweep.next < end {
+            let keys: Vec<_> = (sweep.next..end).map(|leaf| leaf_key(sweep.object, leaf)).collect();
+            self.sweep_keys(sweep.object, sweep.leaves, &keys, sweep.is_sure)?;
+            sweep.next = end;
+        }
+        if is_alive && sweep.next < sweep.count {
+            return Ok(false);
+        }
+        self.sweep_keys(sweep.object, SWEPT_KEYSPACE, &[note_key(sweep.object, sweep.leaves)], false)?;
+        Ok(true)
+    }
+
+    /// Removes these keys of a keyspace that no command names, as one group.
+    fn sweep_keys(
+        &self,
+        object: u64,
+        keyspace: Keyspace,
+        keys: &[[u8; 12]],
+        is_sure: bool,
+    ) -> Result<(), Stop> {
+        let (stripe, mut prepared) = ((object & 0xff) as usize, Prepared::default());
+        loop {
+            let mut access = Access::of_stripe(self, stripe, &prepared);
+            keys.iter().for_each(|key| access.sweep(keyspace, key, is_sure));
+            match access.commit() {
+                Err(Stop::Cold) => {}
+                ended => return ended.map(drop),
+            }
+            let wanted = access.into_wanted();
+            prepared.want(wanted);
+            for sought in prepared.take_wanted() {
+                prepared.supply(sought.address, self.engine.read(&sought));
+            }
+            prepared.fold();
+        }
+    }
+
+    /// Takes up the notes that are there at a start.
+    pub(crate) fn recover_sweeps(&self) -> Result<(), StoreError> {
+        for number in 0..STRIPES {
+            for sought in self.notes_of(number) {
+                let note = self.engine.read(&sought)?;
+                self.sweeps.add(&note.key, &note.value, false);
+            }
+        }
+        Ok(())
+    }
+
+    fn notes_of(&self, number: usize) -> Vec<Sought> {
+        let (stripe, mut notes) = (self.index.lock(number), Vec::new());
+        if let Some(space) = stripe.space(SWEPT_KEYSPACE) {
+            space.table.each(&mut |bits, tag, word| {
+                let hash = KeyHash::from_parts(number, bits, tag);
+                if let View::Cold(address) = word.view() {
+                    notes.push(Sought::base(address, SWEPT_KEYSPACE, hash));
+                }
+            });
+        }
+        notes
+    }
+}
+
+/// Slices of a turn.
+const SLICES: usize = 8;
+/// Leaves of a slice: the removals of fewer than a millisecond.
+const SURE_LEAVES: u32 = 128;
+/// The same of leaves that must be read.
+const UNSURE_LEAVES: u32 = 16;
