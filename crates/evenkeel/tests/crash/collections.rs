@@ -141,9 +141,6 @@ fn change(kind: Kind, key: &str, len: usize, rng: &mut Rng) -> Command {
     let (element, amount) = (element(rng), (rng.below(9) as i64 - 4).to_string());
     match (kind, rng.below(4)) {
         (Kind::Hash, 0) => command(&["HINCRBY", key, &format!("n{}", rng.below(3)), &amount]),
-        // a time that does not come while the server is tested, and one that has come
-        (Kind::Hash, 1) => command(&["HPEXPIRE", key, "86400000", "FIELDS", "1", &element]),
-        (Kind::Hash, 2) => command(&["HPEXPIRE", key, "0", "FIELDS", "1", &element]),
         (Kind::Hash, _) => command(&["HDEL", key, &element]),
         (Kind::Set, _) => command(&["SREM", key, &element]),
         (Kind::SortedSet, 0 | 1) => command(&["ZINCRBY", key, &amount, &element]),
@@ -212,8 +209,6 @@ impl Content {
             ("HDEL" | "SREM" | "ZREM", members) => {
                 members.iter().for_each(|member| drop(self.map.remove(*member)));
             }
-            ("HPEXPIRE", ["0", _, _, field]) => drop(self.map.remove(*field)),
-            ("HPEXPIRE", _) => {}
             ("HINCRBY", [name, amount]) | ("ZINCRBY", [amount, name]) => {
                 let before = self.map.get(*name).map_or(0, |value| value.parse::<i64>().unwrap());
                 let after = before + amount.parse::<i64>().unwrap();
