@@ -4,6 +4,7 @@ use std::path::Path;
 
 use vfs::{OpenOptions, SimDisk, Vfs};
 
+use crate::hash::KeyHash;
 use crate::log::checkpoint_file;
 use crate::log::fold::{put_part, split_part};
 use crate::packed::{self, Edit, ListEdit, OrderedEdit, Packed, Shape};
@@ -20,7 +21,9 @@ pub fn record(kind: u8, payload: &[u8]) -> bool {
         None => false,
         Some(Payload::Whole { key, value }) => {
             assert_eq!(payload.len(), 4 + key.len() + value.len());
-            if let Some(shape) = record::base(kind).and_then(|base| base.value.shape()) {
+            if let Some(root) = record::root_of(kind, value) {
+                assert!(root.leaves > 0 && root.leaf_of(KeyHash(u128::MAX)) < root.leaves);
+            } else if let Some(shape) = record::base(kind).and_then(|base| base.value.shape()) {
                 read_and_change(Packed::new(shape, value));
             }
             true

@@ -33,7 +33,7 @@ pub(crate) struct Root {
     pub(crate) count: u64,
     /// Bytes of all leaves.
     pub(crate) bytes: u64,
-    /// Leaves, 1 at least.
+    /// Leaves, from 1 to [`LEAVES_MAX`].
     pub(crate) leaves: u32,
 }
 
@@ -42,7 +42,7 @@ impl Root {
     pub(crate) fn decode(value: &[u8]) -> Option<Self> {
         let value: &[u8; ROOT_BYTES] = value.try_into().ok()?;
         let number = |at: usize| u64::from_le_bytes(value[at..at + 8].try_into().expect("8 bytes"));
-        let leaves = u32::try_from(number(24)).ok().filter(|leaves| *leaves > 0)?;
+        let leaves = u32::try_from(number(24)).ok().filter(|leaves| (1..=LEAVES_MAX).contains(leaves))?;
         Some(Self { object: number(0), count: number(8), bytes: number(16), leaves })
     }
 
