@@ -55,11 +55,7 @@ impl Store {
             if !matches!(result, Err(Stop::Cold)) {
                 return result;
             }
-            prepared.want(wanted);
-            for sought in prepared.take_wanted() {
-                prepared.supply(sought.address, self.engine.read(&sought));
-            }
-            prepared.fold();
+            self.read_wanted(wanted, &mut prepared);
         }
     }
 }

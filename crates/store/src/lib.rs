@@ -284,6 +284,15 @@ impl Store {
         self.engine.fetch(prepared, done);
     }
 
+    /// Adds what an access missed to `prepared`, and reads it here: for who may wait.
+    pub(crate) fn read_wanted(&self, wanted: Wanted, prepared: &mut Prepared) {
+        prepared.want(wanted);
+        for sought in prepared.take_wanted() {
+            prepared.supply(sought.address, self.engine.read(&sought));
+        }
+        prepared.fold();
+    }
+
     /// Begins the execute step of a command: takes credits, then locks.
     ///
     /// `credit_bytes` is about what keys and values of its effects will hold, 0 for a read.

@@ -96,11 +96,7 @@ impl Store {
                 ended => return ended.map(drop),
             }
             let wanted = access.into_wanted();
-            prepared.want(wanted);
-            for sought in prepared.take_wanted() {
-                prepared.supply(sought.address, self.engine.read(&sought));
-            }
-            prepared.fold();
+            self.read_wanted(wanted, &mut prepared);
         }
     }
 

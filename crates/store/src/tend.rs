@@ -238,14 +238,10 @@ impl Store {
                 // of a hash only its value tells whose time has come
                 Err(Stop::Cold) => {
                     let wanted = access.into_wanted();
-                    prepared.want(wanted);
+                    self.read_wanted(wanted, prepared);
                 }
                 _ => return,
             }
-            for sought in prepared.take_wanted() {
-                prepared.supply(sought.address, self.engine.read(&sought));
-            }
-            prepared.fold();
         }
     }
 

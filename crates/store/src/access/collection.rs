@@ -46,7 +46,7 @@ impl ValueKind {
 }
 
 /// A way to change collections.
-trait Editing {
+pub(super) trait Editing {
     type Of<'a>;
 
     /// Of a key that expires at `own`.
@@ -144,7 +144,8 @@ impl Access<'_> {
         self.change::<OrderedEdit<'static>, R>(db, key, ValueKind::Stream, change)
     }
 
-    fn change<E: Editing, R>(
+    /// As [`Access::edit`], of what is one value.
+    pub(super) fn change<E: Editing, R>(
         &mut self,
         db: u16,
         key: &[u8],
@@ -198,8 +199,7 @@ impl Access<'_> {
         ((kind, cause), value, expiry): ((ValueKind, Cause), &[u8], Option<Deadline>),
         operations: Vec<u8>,
     ) -> Result<(), Stop> {
-        let Some(keyspace) = self.keyspace(db).filter(|_| self.store.engine_keeps()) else { return Ok(()) };
-        let place = KeyPlace { db, keyspace, hash: self.hash(key), key };
+        let Some(place) = self.place(db, key).filter(|_| self.store.engine_keeps()) else { return Ok(()) };
         if self.stage_paged(place, (kind, value, expiry)) {
             return Ok(());
         }

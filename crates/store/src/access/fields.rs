@@ -65,7 +65,7 @@ impl Access<'_> {
                 db,
                 keyspace,
                 hash,
-                change: Change::Remove(Object::new(record::REMOVED, key, Bytes::Plain(&[]), 0)),
+                change: Change::removal(key),
                 cause: Cause::Expired,
             });
             return None;

@@ -214,7 +214,7 @@ impl<'s> Access<'s> {
     /// Removes a leaf, or a note. `is_sure`: it is there, and need not be read.
     pub(crate) fn sweep(&mut self, keyspace: Keyspace, key: &[u8], is_sure: bool) {
         let hash = self.store.hasher.hash_in(keyspace, key);
-        let change = Change::Remove(Object::new(record::REMOVED, key, Bytes::Plain(&[]), 0));
+        let change = Change::removal(key);
         let cause = if is_sure { Cause::Swept } else { Cause::Command };
         self.stage(Staged { db: HIDDEN_DB, keyspace, hash, change, cause });
     }
@@ -241,8 +241,7 @@ impl<'s> Access<'s> {
         if self.refuses_size(key, value.bytes().len()) {
             return;
         }
-        let Some(keyspace) = self.keyspace(db) else { return };
-        let place = KeyPlace { db, keyspace, hash: self.hash(key), key };
+        let Some(place) = self.place(db, key) else { return };
         if let Value::Collection(kind, bytes) = value
             && self.stage_paged(place, (kind, bytes, expiry))
         {
@@ -261,7 +260,7 @@ impl<'s> Access<'s> {
         };
         let bytes = Bytes::of(value.bytes(), made.as_ref());
         let object = Object::new(value.kind(), key, bytes, expiry_ms);
-        let (hash, change) = (place.hash, Change::of(object, delta));
+        let (KeyPlace { keyspace, hash, .. }, change) = (place, Change::of(object, delta));
         self.forget_leaves(&place);
         self.stage(Staged { db, keyspace, hash, change, cause: Cause::Command });
     }
@@ -303,7 +302,7 @@ impl<'s> Access<'s> {
             Err(Stop::Damaged(_)) if self.owns_damage(keyspace, hash, key)? => {}
             Err(stop) => return Err(stop),
         }
-        let change = Change::Remove(Object::new(record::REMOVED, key, Bytes::Plain(&[]), 0));
+        let change = Change::removal(key);
         self.forget_leaves(&KeyPlace { db, keyspace, hash, key });
         self.stage(Staged { db, keyspace, hash, change, cause });
         Ok(true)
@@ -326,7 +325,7 @@ impl<'s> Access<'s> {
     /// Stages the removal of what is at a place.
     fn stage_removal(&mut self, place: KeyPlace<'_>) {
         let KeyPlace { db, keyspace, hash, key } = place;
-        let change = Change::Remove(Object::new(record::REMOVED, key, Bytes::Plain(&[]), 0));
+        let change = Change::removal(key);
         self.stage(Staged { db, keyspace, hash, change, cause: Cause::Command });
     }
 
@@ -586,6 +585,11 @@ impl<'s> Access<'s> {
         }
     }
 
+    /// Where `key` of database `db` belongs; `None` beyond the last database.
+    fn place<'k>(&self, db: u16, key: &'k [u8]) -> Option<KeyPlace<'k>> {
+        Some(KeyPlace { db, keyspace: self.keyspace(db)?, hash: self.hash(key), key })
+    }
+
     fn find(&self, db: u16, key: &[u8]) -> Result<Option<State<'_>>, Stop> {
         if !self.store.engine_keeps() {
             return Ok(None);
@@ -652,7 +656,7 @@ impl<'s> Access<'s> {
                 db,
                 keyspace,
                 hash,
-                change: Change::Remove(Object::new(record::REMOVED, key, Bytes::Plain(&[]), 0)),
+                change: Change::removal(key),
                 cause: Cause::Expired,
             });
             return Ok(None);

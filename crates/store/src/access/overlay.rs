@@ -12,6 +12,7 @@ use std::ops::Range;
 use journal::Keyspace;
 
 use crate::hash::KeyHash;
+use crate::large::Bytes;
 use crate::object::Object;
 use crate::packed::DELTA_BYTES_MIN;
 use crate::record;
@@ -89,6 +90,11 @@ impl Small {
 }
 
 impl Change {
+    /// The removal of `key`.
+    pub(super) fn removal(key: &[u8]) -> Self {
+        Self::Remove(Object::new(record::REMOVED, key, Bytes::Plain(&[]), 0))
+    }
+
     /// `object`, logged as `delta` if there is one, and whole if not.
     pub(super) fn of(object: Object, delta: Option<Small>) -> Self {
         match delta {

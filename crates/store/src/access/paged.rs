@@ -36,6 +36,8 @@ pub(super) struct Paged {
     leaves: Keyspace,
     kind: ValueKind,
     root: Root,
+    /// When the key expires.
+    expiry: Option<Deadline>,
 }
 
 /// The value of each element that was asked for.
@@ -84,17 +86,11 @@ impl Access<'_> {
                 elements.map(|element| value_in(all, hasher.hash(element), element)).collect(),
             )));
         };
-        let (mut values, mut stop) = (Vec::new(), None);
-        for element in elements {
-            let hash = hasher.hash(element);
-            match self.leaf(&paged, paged.root.leaf_of(hash)) {
-                Ok(leaf) => values.push(value_in(Packed::new(shape, leaf), hash, element)),
-                // the others are to be read at the same time
-                Err(Stop::Cold) => stop = Some(Stop::Cold),
-                Err(other) => return Err(other),
-            }
-        }
-        stop.map_or(Ok(Ok(Some(values))), Err)
+        let named: Vec<_> = elements.map(|element| (hasher.hash(element), element)).collect();
+        let leaves = self.leaves(&paged, named.iter().map(|(hash, _)| paged.root.leaf_of(*hash)))?;
+        let found =
+            leaves.into_iter().zip(named).map(|(leaf, (hash, element))| value_in(leaf, hash, element));
+        Ok(Ok(Some(found.collect())))
     }
 
     /// Some elements of the hash or set at `key`, chosen by `dice`: all of one that is not paged, those of one leaf otherwise.
@@ -218,7 +214,9 @@ impl Access<'_> {
         elements: impl Iterator<Item = &'e [u8]>,
         change: impl FnOnce(&mut Edit<'_>) -> R,
     ) -> Result<Result<R, WrongType>, Stop> {
-        let Some(paged) = self.paged_to_edit(db, key, kind)? else { return self.edit(db, key, kind, change) };
+        let Some(paged) = self.paged_to_edit(db, key, kind)? else {
+            return self.change::<Edit<'static>, R>(db, key, kind, change);
+        };
         let leaves = elements.map(|element| paged.root.leaf_of(self.store.hasher.hash(element))).collect();
         self.edit_leaves((db, key), &paged, &leaves, change).map(Ok)
     }
@@ -321,15 +319,14 @@ impl Access<'_> {
                 Packed::new(paged.shape(), &together)
             }
         };
-        let expiry = self.find(db, key)?.and_then(|state| Deadline::of(state.expiry_ms));
-        let mut edit = Edit::of_key(packed, expiry);
+        let mut edit = Edit::of_key(packed, paged.expiry);
         let done = change(&mut edit);
         if edit.is_timed() {
             assert_eq!(numbers.len(), paged.root.leaves as usize, "who gives deadlines changes the whole");
             let (value, place) = (edit.encode(), self.place(db, key));
             let Some(place) = place else { return Ok(done) };
             self.forget_leaves(&place);
-            self.stage_changed(place, ((paged.kind, Cause::Command), &value, expiry), None)?;
+            self.stage_changed(place, ((paged.kind, Cause::Command), &value, paged.expiry), None)?;
         } else if edit.is_changed() {
             let operations = edit.into_operations();
             let changed = self.changed_leaves(paged, &operations)?;
@@ -417,30 +414,28 @@ impl Access<'_> {
         if root.count == 0 {
             return self.remove(db, key).map(drop);
         }
-        let (Some(state), Some(keyspace)) = (self.find(db, key)?, self.keyspace(db)) else { return Ok(()) };
-        let expiry_ms = state.expiry_ms;
+        let Some(place) = self.place(db, key) else { return Ok(()) };
+        let expiry_ms = paged.expiry.map_or(0, Deadline::raw);
         if root.leaves == 1 && root.bytes < self.store.options.leaf_bytes / 2 {
             let value = match leaves.remove(&0) {
                 Some(Leaf::Is(value, _)) => value,
                 _ => self.leaf(paged, 0)?.to_vec(),
             };
-            let place = KeyPlace { db, keyspace, hash: self.hash(key), key };
             self.stage_value(place, record::kind_of(paged.kind), &value, expiry_ms);
             return Ok(());
         }
         for (number, leaf) in leaves {
             let key = leaf_key(root.object, number);
             let hash = self.store.hasher.hash_in(paged.leaves, &key);
-            let place = KeyPlace { db: HIDDEN_DB, keyspace: paged.leaves, hash, key: &key };
+            let leaf_place = KeyPlace { db: HIDDEN_DB, keyspace: paged.leaves, hash, key: &key };
             match leaf {
                 Leaf::Is(value, operations) => {
                     let kind = (paged.kind, Cause::Command);
-                    self.stage_changed(place, (kind, &value, None), operations)?;
+                    self.stage_changed(leaf_place, (kind, &value, None), operations)?;
                 }
-                Leaf::Gone => self.stage_removal(place),
+                Leaf::Gone => self.stage_removal(leaf_place),
             }
         }
-        let place = KeyPlace { db, keyspace, hash: self.hash(key), key };
         self.stage_root(place, paged.kind, &root, expiry_ms);
         Ok(())
     }
@@ -483,10 +478,6 @@ impl Access<'_> {
         }
         self.stage_root(place, kind, &root, expiry.map_or(0, Deadline::raw));
         true
-    }
-
-    fn place<'k>(&self, db: u16, key: &'k [u8]) -> Option<KeyPlace<'k>> {
-        Some(KeyPlace { db, keyspace: self.keyspace(db)?, hash: self.hash(key), key })
     }
 
     fn stage_root(&mut self, place: KeyPlace<'_>, kind: ValueKind, root: &Root, expiry_ms: u64) {
@@ -564,7 +555,8 @@ impl Paged {
 
 fn paged_of(state: &State<'_>, keyspace: Keyspace) -> Option<Paged> {
     let root = record::root_of(state.kind, state.value.slice())?;
-    Some(Paged { leaves: leaves_of(keyspace), kind: ValueKind::of(state.kind), root })
+    let expiry = Deadline::of(state.expiry_ms);
+    Some(Paged { leaves: leaves_of(keyspace), kind: ValueKind::of(state.kind), root, expiry })
 }
 
 fn root_of(current: Current<'_>) -> Option<Root> {
