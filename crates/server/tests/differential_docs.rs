@@ -1,11 +1,14 @@
 //! COMMAND DOCS and COMMAND INFO beside those of redis-server 7.0: what redis-cli's hints, cluster clients and
 //! proxies read. Equal for each command that both have, or a listed difference.
 
+#[path = "differential/replies.rs"]
+mod replies;
 #[path = "differential/servers.rs"]
 mod servers;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use replies::{items, pairs, text};
 use resp::Value;
 use servers::{Evenkeel, Link, Redis};
 use store::EngineKind;
@@ -55,27 +58,6 @@ type Told = BTreeMap<String, BTreeMap<String, Value>>;
 fn ask(link: &mut Link, words: &[&str]) -> Value {
     link.send(&[words.iter().map(|word| word.as_bytes().to_vec()).collect()]);
     link.reply().expect("a reply")
-}
-
-fn text(value: &Value) -> String {
-    match value {
-        Value::Bulk(bytes) | Value::Simple(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        other => panic!("text: {other:?}"),
-    }
-}
-
-fn items(value: &Value) -> &[Value] {
-    match value {
-        Value::Array(items) | Value::Set(items) => items,
-        other => panic!("a list: {other:?}"),
-    }
-}
-
-fn pairs(value: &Value) -> &[(Value, Value)] {
-    match value {
-        Value::Map(pairs) => pairs,
-        other => panic!("a map: {other:?}"),
-    }
 }
 
 /// The same value with the members of its sets in order, and words as words however they were sent.

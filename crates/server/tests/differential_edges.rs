@@ -6,12 +6,15 @@
 
 #[path = "differential/compare.rs"]
 mod compare;
+#[path = "differential/replies.rs"]
+mod replies;
 #[path = "differential/servers.rs"]
 mod servers;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use compare::Verdict;
+use replies::{items, pairs, text};
 use resp::Value;
 use servers::{Evenkeel, Link, Redis};
 use store::EngineKind;
@@ -283,27 +286,6 @@ fn commands(words: &[Word], edge: &str) -> Vec<Vec<Vec<u8>>> {
     };
     let tried = if count > 1 { 0..count + 1 } else { 0..count };
     tried.map(with).collect()
-}
-
-fn text(value: &Value) -> String {
-    match value {
-        Value::Bulk(bytes) | Value::Simple(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        other => panic!("text: {other:?}"),
-    }
-}
-
-fn items(value: &Value) -> &[Value] {
-    match value {
-        Value::Array(items) | Value::Set(items) => items,
-        other => panic!("a list: {other:?}"),
-    }
-}
-
-fn pairs(value: &Value) -> &[(Value, Value)] {
-    match value {
-        Value::Map(pairs) => pairs,
-        other => panic!("a map: {other:?}"),
-    }
 }
 
 fn split(line: &str) -> Vec<Vec<u8>> {
