@@ -1,4 +1,4 @@
-//! The collections of a client: a hash, a set, a list and a sorted set, made, changed in small steps and emptied again.
+//! The collections of a client: a hash, a set, a list, a sorted set and a stream (module `streams`), made, changed in small steps and emptied again.
 //!
 //! The commands of each version follow from its number and from the content before it, so the content is a function of the version alone,
 //! as in [`crate::long`]. Each version leaves its number as an element, `v:64`, or in one, so that a content names its version: and then it
@@ -10,11 +10,12 @@ use resp::Value;
 use vfs::sim::Rng;
 
 use crate::history::Version;
+use crate::streams::{self, Stream};
 
 /// A version of so many empties the collection, and the next one makes it.
 const ROUND: Version = 48;
 /// Elements that it is made with: enough that the server logs changes of it by themselves.
-const ELEMENTS: u64 = 40;
+pub const ELEMENTS: u64 = 40;
 
 pub type Command = Vec<String>;
 
@@ -24,16 +25,18 @@ pub enum Kind {
     Set,
     List,
     SortedSet,
+    Stream,
 }
 
 /// In the order of their slots.
-pub const KINDS: [Kind; 4] = [Kind::Hash, Kind::Set, Kind::List, Kind::SortedSet];
+pub const KINDS: [Kind; 5] = [Kind::Hash, Kind::Set, Kind::List, Kind::SortedSet, Kind::Stream];
 
-/// Fields with values, members, members with scores; or what a list has.
+/// Fields with values, members, members with scores; or what a list or a stream has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Content {
     map: BTreeMap<String, String>,
     list: VecDeque<String>,
+    stream: Stream,
 }
 
 /// The command that reads a whole collection.
@@ -43,6 +46,7 @@ pub fn read(kind: Kind, key: &str) -> Command {
         Kind::Set => command(&["SMEMBERS", key]),
         Kind::List => command(&["LRANGE", key, "0", "-1"]),
         Kind::SortedSet => command(&["ZRANGE", key, "0", "-1", "WITHSCORES"]),
+        Kind::Stream => streams::read(key),
     }
 }
 
@@ -58,8 +62,11 @@ pub fn commands(kind: Kind, key: &str, version: Version) -> Vec<Command> {
 
 /// What makes `version` whatever is there.
 pub fn whole(kind: Kind, key: &str, version: Version) -> Vec<Command> {
-    let delete = command(&["DEL", key]);
-    if is_empty(version) { vec![delete] } else { vec![delete, make(kind, key, &content(kind, version))] }
+    let mut commands = vec![command(&["DEL", key])];
+    if !is_empty(version) {
+        commands.extend(make(kind, key, &content(kind, version)));
+    }
+    commands
 }
 
 /// The version that the reply to [`read`] shows; `None`: there is no key.
@@ -73,6 +80,7 @@ pub fn version_of(kind: Kind, reply: &Value) -> Result<Option<Version>, String> 
     }
     let marks = found.map.keys().chain(&found.list).filter_map(|element| element.strip_prefix("v:"));
     let newest = match found.map.get("v") {
+        None if kind == Kind::Stream => Some(found.stream.version()),
         Some(version) => version.parse().ok(),
         None => marks.filter_map(|mark| mark.parse::<Version>().ok()).max(),
     };
@@ -82,6 +90,9 @@ pub fn version_of(kind: Kind, reply: &Value) -> Result<Option<Version>, String> 
 }
 
 fn parsed(kind: Kind, reply: &Value) -> Option<Content> {
+    if kind == Kind::Stream {
+        return Some(Content { stream: streams::parsed(reply)?, ..Content::default() });
+    }
     let Value::Array(items) = reply else { return None };
     let texts = items.iter().map(|item| match item {
         Value::Bulk(bytes) => String::from_utf8(bytes.clone()).ok(),
@@ -90,6 +101,7 @@ fn parsed(kind: Kind, reply: &Value) -> Option<Content> {
     let texts: Vec<String> = texts.collect::<Option<_>>()?;
     let mut content = Content::default();
     match kind {
+        Kind::Stream => unreachable!("parsed above"),
         Kind::List => content.list = texts.into(),
         Kind::Set => content.map = texts.into_iter().map(|text| (text, String::new())).collect(),
         Kind::Hash | Kind::SortedSet => {
@@ -109,9 +121,9 @@ fn content(kind: Kind, version: Version) -> Content {
 }
 
 fn commands_on(kind: Kind, key: &str, version: Version, before: &Content) -> Vec<Command> {
-    let mut rng = Rng::new(version << 2 | kind as u64);
+    let mut rng = Rng::new(version << 3 | kind as u64);
     if version % ROUND == 1 {
-        return vec![make(kind, key, &first(kind, version))];
+        return make(kind, key, &first(kind, version));
     }
     if is_empty(version) {
         let elements = before.map.keys().map(String::as_str).collect::<Vec<_>>();
@@ -120,7 +132,11 @@ fn commands_on(kind: Kind, key: &str, version: Version, before: &Content) -> Vec
             Kind::Set => with(&["SREM", key], &elements),
             Kind::List => command(&["LTRIM", key, "1", "0"]),
             Kind::SortedSet => with(&["ZREM", key], &elements),
+            Kind::Stream => command(&["DEL", key]),
         }];
+    }
+    if kind == Kind::Stream {
+        return streams::commands(key, version, &before.stream, &mut rng);
     }
     let (number, mark) = (version.to_string(), format!("v:{version}"));
     let mut commands: Vec<Command> =
@@ -132,6 +148,7 @@ fn commands_on(kind: Kind, key: &str, version: Version, before: &Content) -> Vec
         Kind::List if rng.chance(1, 2) => command(&["RPUSH", key, &element, &mark]),
         Kind::List => command(&["LPUSH", key, &element, &mark]),
         Kind::SortedSet => command(&["ZADD", key, &number, "v", &(version % 7).to_string(), &element]),
+        Kind::Stream => unreachable!("returned above"),
     });
     commands
 }
@@ -150,6 +167,7 @@ fn change(kind: Kind, key: &str, len: usize, rng: &mut Rng) -> Command {
         (Kind::List, 1) if len > 10 => command(&["LTRIM", key, "1", "-2"]),
         (Kind::List, 2) => command(&["LMOVE", key, key, "LEFT", "RIGHT"]),
         (Kind::List, _) => command(&["LMOVE", key, key, "RIGHT", "LEFT"]),
+        (Kind::Stream, _) => unreachable!("module `streams` changes them"),
     }
 }
 
@@ -157,6 +175,7 @@ fn first(kind: Kind, version: Version) -> Content {
     let (mut content, mark) = (Content::default(), format!("v:{version}"));
     let names = (0..ELEMENTS).map(named);
     match kind {
+        Kind::Stream => content.stream = streams::first(version),
         Kind::List => content.list = names.chain([mark]).collect(),
         Kind::Set => content.map = names.chain([mark]).map(|name| (name, String::new())).collect(),
         Kind::Hash | Kind::SortedSet => {
@@ -166,28 +185,29 @@ fn first(kind: Kind, version: Version) -> Content {
     content
 }
 
-/// The command that makes `content` where nothing is.
-fn make(kind: Kind, key: &str, content: &Content) -> Command {
+/// What makes `content` where nothing is.
+fn make(kind: Kind, key: &str, content: &Content) -> Vec<Command> {
     let pairs = content.map.iter();
     let (verb, words): (_, Vec<&str>) = match kind {
+        Kind::Stream => return streams::make(key, &content.stream),
         Kind::Hash => ("HSET", pairs.flat_map(|(name, value)| [&**name, &**value]).collect()),
         Kind::Set => ("SADD", pairs.map(|(name, _)| &**name).collect()),
         Kind::List => ("RPUSH", content.list.iter().map(String::as_str).collect()),
         Kind::SortedSet => ("ZADD", pairs.flat_map(|(name, score)| [&**score, &**name]).collect()),
     };
-    with(&[verb, key], &words)
+    vec![with(&[verb, key], &words)]
 }
 
 /// One of few, so that most are there, and lists have some several times.
-fn element(rng: &mut Rng) -> String {
+pub fn element(rng: &mut Rng) -> String {
     named(rng.below(ELEMENTS))
 }
 
-fn named(number: u64) -> String {
+pub fn named(number: u64) -> String {
     format!("element-{number:02}")
 }
 
-fn command(words: &[&str]) -> Command {
+pub fn command(words: &[&str]) -> Command {
     words.iter().map(|&word| word.to_owned()).collect()
 }
 
@@ -223,6 +243,8 @@ impl Content {
             ("LTRIM", _) => self.list.clear(),
             ("LMOVE", [_, "LEFT", _]) => self.list.rotate_left(1),
             ("LMOVE", _) => self.list.rotate_right(1),
+            ("DEL", _) => *self = Self::default(),
+            (verb, _) if verb.starts_with('X') => self.stream.apply(command),
             ("LREM", [count, value]) => self.remove_equal(count.parse().unwrap(), value),
             _ => unreachable!("{words:?}"),
         }
@@ -244,8 +266,16 @@ mod tests {
     use super::*;
 
     fn reply(kind: Kind, content: &Content) -> Value {
+        if content == &Content::default() {
+            return if kind == Kind::Stream {
+                Value::Error(b"ERR no such key".to_vec())
+            } else {
+                Value::Array(vec![])
+            };
+        }
         let bulk = |text: &String| Value::Bulk(text.clone().into_bytes());
         Value::Array(match kind {
+            Kind::Stream => return content.stream.reply(),
             Kind::List => content.list.iter().map(bulk).collect(),
             Kind::Set => content.map.keys().map(bulk).collect(),
             Kind::Hash | Kind::SortedSet => {

@@ -24,6 +24,7 @@ mod power;
 #[path = "../common/seccomp.rs"]
 mod seccomp;
 mod server;
+mod streams;
 mod tokens;
 
 use std::path::Path;
