@@ -1,4 +1,4 @@
-//! Collections in the lives of a store: hashes, sets, lists and sorted sets, changed by operations, several of a group at once.
+//! Collections in the lives of a store: hashes, sets, lists, sorted sets and streams, changed by operations, several of a group at once.
 //!
 //! The model does each operation itself, on plain vectors, and keeps the result: a change of the store that some later read, fold,
 //! cleaning or start shows otherwise is a violation, down to the order of the elements.
@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 
-use store::{Access, Deadline, Edit, ListEdit, Moment, Packed, Stop, Value, ValueKind};
+use store::{Access, Deadline, Edit, ListEdit, Moment, OrderedEdit, Packed, Stop, Value, ValueKind};
 
 use crate::model::{Effect, Entry};
 use crate::world::{Outcome, World, key_name};
@@ -200,6 +200,9 @@ impl Operation {
                     Some(at) => elements[at].1.clone_from(value),
                     None => elements.push((key.clone(), value.clone())),
                 }
+                if kind == ValueKind::Stream {
+                    elements.sort_unstable();
+                }
                 if kind == ValueKind::SortedSet {
                     let score = |value: &[u8]| f64::from_le_bytes(value.try_into().unwrap());
                     elements.sort_by(|(a, x), (b, y)| score(x).total_cmp(&score(y)).then(a.cmp(b)));
@@ -248,6 +251,14 @@ impl Operation {
         };
     }
 
+    fn stage_in_stream(&self, edit: &mut OrderedEdit<'_>) {
+        match self {
+            Self::Put(key, value) => edit.put(key, value),
+            Self::Delete(key) => drop(edit.delete(key)),
+            _ => unreachable!("{self:?} is not of streams"),
+        }
+    }
+
     fn stage_in_list(&self, list: &mut ListEdit<'_>) {
         let len = list.len();
         match self {
@@ -294,6 +305,11 @@ pub fn stage_change(
         let change = |list: &mut ListEdit<'_>| operations.iter().for_each(|each| each.stage_in_list(list));
         return Ok(access.edit_list(db, key, change)?.is_ok());
     }
+    if kind == ValueKind::Stream {
+        let change =
+            |edit: &mut OrderedEdit<'_>| operations.iter().for_each(|each| each.stage_in_stream(edit));
+        return Ok(access.edit_stream(db, key, change)?.is_ok());
+    }
     let tags: Vec<u16> = operations.iter().map(|operation| operation.tag(access)).collect();
     let each = operations.iter().zip(tags);
     let change = |edit: &mut Edit<'_>| each.for_each(|(operation, tag)| operation.stage(edit, kind, tag));
@@ -318,6 +334,10 @@ pub fn with_packed(
         let mut list = ListEdit::new(empty);
         elements.iter().for_each(|(value, _)| list.push_back(value));
         list.encode()
+    } else if kind == ValueKind::Stream {
+        let mut edit = OrderedEdit::new(empty);
+        elements.iter().for_each(|(key, value)| edit.put(key, value));
+        edit.encode()
     } else {
         let mut edit = Edit::new(empty);
         for (key, value) in elements {
@@ -438,7 +458,7 @@ impl World {
     fn random_addition(&mut self, kind: ValueKind) -> Operation {
         let element = self.random_element();
         let value = match kind {
-            ValueKind::Hash => b"v".repeat(self.rng.index(20)),
+            ValueKind::Hash | ValueKind::Stream => b"v".repeat(self.rng.index(20)),
             // some are equal
             ValueKind::SortedSet => (self.rng.below(9) as f64 / 2.0 - 2.0).to_le_bytes().to_vec(),
             _ => Vec::new(),
@@ -458,7 +478,8 @@ const FIELD_MS_BITS: u64 = 14;
 /// Keys that are made collections, by number; the type follows from the last digit.
 const COLLECTIONS_FROM: u64 = 4;
 const COLLECTIONS: u64 = 5;
-const KINDS: [ValueKind; 4] = [ValueKind::Hash, ValueKind::Set, ValueKind::List, ValueKind::SortedSet];
+const KINDS: [ValueKind; 5] =
+    [ValueKind::Hash, ValueKind::Set, ValueKind::List, ValueKind::SortedSet, ValueKind::Stream];
 /// So many elements are named where they are changed; of more the collection is changed as a whole.
 const NAMED_MAX: usize = 8;
 /// Smaller collections are logged whole.
