@@ -194,11 +194,11 @@ impl<'a> Trim<'a> {
 
     /// How many of the oldest entries go, where `added` is one more that is not in the stream yet.
     fn count(&self, stream: Stream<'_>, added: Option<Id>) -> usize {
+        let Some(keep) = self.keep else { return 0 };
         let len = stream.len() + usize::from(added.is_some());
-        let excess = match self.keep {
-            None => 0,
-            Some(Keep::Newest(most)) => len.saturating_sub(most),
-            Some(Keep::From(first)) => {
+        let excess = match keep {
+            Keep::Newest(most) => len.saturating_sub(most),
+            Keep::From(first) => {
                 let older = first.before().map_or(0, |last| stream.range(Id::MIN, last).len());
                 older + usize::from(added.is_some_and(|id| id < first))
             }
@@ -218,6 +218,9 @@ impl<'a> Trim<'a> {
 
 /// Removes some of the oldest entries: as many as `trim` says, of which `most` is the number that go at most; returns how many went.
 fn remove_oldest(trim: &Trim<'_>, stream: Stream<'_>, most: usize, changes: &mut Changes) -> usize {
+    if most == 0 {
+        return 0;
+    }
     let (groups, references) = (stream.groups(), trim.references.unwrap_or(References::Stay));
     let last = match trim.keep {
         Some(Keep::From(first)) => first.before().unwrap_or(Id::MIN),
@@ -275,7 +278,7 @@ pub(crate) fn xadd(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
     changes.put_meta(meta);
     remove_oldest(&trim, stream, trimmed, &mut changes);
     let is_asked_for = trim.references == Some(References::Forbid) && !stream.groups().is_empty();
-    if trimmed <= stream.len() || is_asked_for {
+    if trimmed == 0 || trimmed <= stream.len() || is_asked_for {
         changes.put_entry(id, args.iter().skip(at + 1));
     }
     if let Some(named) = named {

@@ -93,7 +93,18 @@ pub(crate) struct Stream<'a>(Packed<'a>);
 
 /// What is changed of a stream, in order: keys with their values, or without if they go.
 #[derive(Debug, Default)]
-pub(crate) struct Changes(Vec<(Vec<u8>, Option<Vec<u8>>)>);
+pub(crate) struct Changes {
+    /// Keys and values, one behind the other.
+    bytes: Vec<u8>,
+    changes: Vec<Changed>,
+}
+
+/// How many of the bytes are a key, and how many behind them its value, if it has one from now on.
+#[derive(Clone, Copy, Debug)]
+struct Changed {
+    key_len: usize,
+    value_len: Option<usize>,
+}
 
 impl<'a> Stream<'a> {
     pub(crate) fn new(packed: Packed<'a>) -> Self {
@@ -266,61 +277,87 @@ impl<'a> Stream<'a> {
 
 impl Changes {
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.changes.is_empty()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
-        self.0.iter().map(|(key, value)| (&key[..], value.as_deref()))
+        let mut rest = &self.bytes[..];
+        self.changes.iter().map(move |Changed { key_len, value_len }| {
+            let (key, behind) = rest.split_at(*key_len);
+            let (value, behind) = behind.split_at(value_len.unwrap_or(0));
+            rest = behind;
+            (key, value_len.map(|_| value))
+        })
     }
 
-    fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
-        self.0.push((key, Some(value)));
+    /// Lets the key have a value, both in parts.
+    fn put<'p>(&mut self, key: &[&[u8]], value: impl Iterator<Item = &'p [u8]>) {
+        let key_len = self.append(key.iter().copied());
+        let value_len = Some(self.append(value));
+        self.changes.push(Changed { key_len, value_len });
+    }
+
+    /// Lets the key go, which is in parts.
+    fn delete(&mut self, key: &[&[u8]]) {
+        let key_len = self.append(key.iter().copied());
+        self.changes.push(Changed { key_len, value_len: None });
+    }
+
+    /// Returns how many bytes they are.
+    fn append<'p>(&mut self, parts: impl Iterator<Item = &'p [u8]>) -> usize {
+        let before = self.bytes.len();
+        parts.for_each(|part| self.bytes.extend_from_slice(part));
+        self.bytes.len() - before
     }
 
     pub(crate) fn put_meta(&mut self, Meta { last, max_deleted, added }: Meta) {
-        let value = [&last.bytes()[..], &max_deleted.bytes(), &added.to_be_bytes()].concat();
-        self.put(META.to_vec(), value);
+        let value = [&last.bytes()[..], &max_deleted.bytes(), &added.to_be_bytes()];
+        self.put(&[META], value.into_iter());
     }
 
+    /// Adds an entry.
     pub(crate) fn put_entry<'f>(&mut self, id: Id, parts: impl Iterator<Item = &'f [u8]>) {
-        let mut value = Vec::new();
+        let key_len = self.append([&entry_key(id)[..]].into_iter());
+        let before = self.bytes.len();
         for part in parts {
-            value.extend_from_slice(&(part.len() as u32).to_be_bytes());
-            value.extend_from_slice(part);
+            self.bytes.extend_from_slice(&(part.len() as u32).to_be_bytes());
+            self.bytes.extend_from_slice(part);
         }
-        self.put(entry_key(id).to_vec(), value);
+        let value_len = Some(self.bytes.len() - before);
+        self.changes.push(Changed { key_len, value_len });
     }
 
     pub(crate) fn delete_entry(&mut self, id: Id) {
-        self.0.push((entry_key(id).to_vec(), None));
+        self.delete(&[&entry_key(id)]);
     }
 
     pub(crate) fn put_group(&mut self, name: &[u8], group: Group) {
         let read = group.read.unwrap_or(u64::MAX);
-        self.put(group_key(name), [&group.last_delivered.bytes()[..], &read.to_be_bytes()].concat());
+        let value = [&group.last_delivered.bytes()[..], &read.to_be_bytes()];
+        self.put(&[&group_key(name)], value.into_iter());
     }
 
     pub(crate) fn delete_group(&mut self, stream: Stream<'_>, name: &[u8]) {
-        self.0.push((group_key(name), None));
+        self.delete(&[&group_key(name)]);
         for kind in [b'c', b'p'] {
             let places = stream.places(&group_prefix(kind, name));
-            self.0.extend(places.map(|at| (stream.0.element(at).0.to_vec(), None)));
+            places.for_each(|at| self.delete(&[stream.0.element(at).0]));
         }
     }
 
     pub(crate) fn put_consumer(&mut self, group: &[u8], name: &[u8], consumer: Consumer) {
-        let value = [consumer.seen_ms.to_be_bytes(), consumer.active_ms.to_be_bytes()].concat();
-        self.put(consumer_key(group, name), value);
+        let value = [consumer.seen_ms.to_be_bytes(), consumer.active_ms.to_be_bytes()];
+        self.put(&[&consumer_key(group, name)], value.iter().map(|field| &field[..]));
     }
 
     pub(crate) fn delete_consumer(&mut self, group: &[u8], name: &[u8]) {
-        self.0.push((consumer_key(group, name), None));
+        self.delete(&[&consumer_key(group, name)]);
     }
 
     pub(crate) fn put_pending(&mut self, group: &[u8], id: Id, pending: &Pending) {
         let Pending { consumer, delivered_ms, times } = pending;
-        let value = [&delivered_ms.to_be_bytes()[..], &times.to_be_bytes(), consumer].concat();
-        self.put(pending_key(group, id), value);
+        let value = [&delivered_ms.to_be_bytes()[..], &times.to_be_bytes(), consumer];
+        self.put(&[&pending_key(group, id)], value.into_iter());
     }
 
     /// Deletes what is pending of the entry `id` in all `groups`.
@@ -330,7 +367,7 @@ impl Changes {
     }
 
     pub(crate) fn delete_pending(&mut self, group: &[u8], id: Id) {
-        self.0.push((pending_key(group, id), None));
+        self.delete(&[&pending_key(group, id)]);
     }
 }
 

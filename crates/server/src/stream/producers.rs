@@ -69,7 +69,7 @@ impl Changes {
     pub(crate) fn put_tracking(&mut self, tracking: Tracking) {
         let Tracking { seconds, most, named, again } = tracking;
         let fields = [seconds, most, named, again].map(u64::to_be_bytes);
-        self.put(TRACKING.to_vec(), fields.concat());
+        self.put(&[TRACKING], fields.iter().map(|field| &field[..]));
     }
 
     /// Names the entry `id`; what is known no longer, or is one too many, goes.
@@ -94,12 +94,13 @@ impl Changes {
             if left < tracking.most && !is_over(tracking, added_ms, now_ms) && old != name {
                 break;
             }
-            self.0.push((key.to_vec(), None));
-            self.0.push((name_key(producer, old), None));
+            self.delete(&[key]);
+            self.delete(&[&name_key(producer, old)]);
             left -= 1;
         }
-        self.put(name_key(producer, name), [&id.bytes()[..], &now_ms.to_be_bytes()].concat());
-        self.put([&group_prefix(b'o', producer)[..], &id.bytes()].concat(), name.to_vec());
+        let known = [&id.bytes()[..], &now_ms.to_be_bytes()];
+        self.put(&[&name_key(producer, name)], known.into_iter());
+        self.put(&[&group_prefix(b'o', producer), &id.bytes()], [name].into_iter());
         tracking.named = tracking.named.saturating_add(1);
         self.put_tracking(tracking);
     }
@@ -108,7 +109,7 @@ impl Changes {
     pub(crate) fn delete_names(&mut self, stream: Stream<'_>) {
         for kind in [b"i", b"o"] {
             let places = stream.places(kind);
-            self.0.extend(places.map(|at| (stream.0.element(at).0.to_vec(), None)));
+            places.for_each(|at| self.delete(&[stream.0.element(at).0]));
         }
     }
 }

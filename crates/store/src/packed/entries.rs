@@ -242,11 +242,36 @@ impl<'a> Packed<'a> {
         low
     }
 
-    /// Which element of a [`Shape::Ordered`] has this key.
+    /// As [`Packed::partition_point`], and looks at fewer the nearer the place is to the end.
+    pub(super) fn partition_point_from_back(&self, is_before: impl Fn(Element<'a>) -> bool) -> usize {
+        let (mut low, mut high, mut step) = (0, self.count, 1);
+        while high > 0 {
+            let at = high.saturating_sub(step);
+            if is_before(self.element(at)) {
+                low = at + 1;
+                break;
+            }
+            high = at;
+            step *= 2;
+        }
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if is_before(self.element(middle)) { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+
+    /// Which element of a [`Shape::Ordered`] has this key. Looks at fewer elements the nearer it is to the end.
     #[must_use]
     pub fn place_of(&self, key: &[u8]) -> Option<usize> {
-        let at = self.partition_point(|(other, _)| other < key);
-        (at < self.count && self.element(at).0 == key).then_some(at)
+        self.place_for(key).ok()
+    }
+
+    /// The same; where there is none, the place that it would have.
+    pub(super) fn place_for(&self, key: &[u8]) -> Result<usize, usize> {
+        let at = self.partition_point_from_back(|(other, _)| other < key);
+        let is_there = at < self.count && self.element(at).0 == key;
+        if is_there { Ok(at) } else { Err(at) }
     }
 
     /// Tag and bytes of element number `at`.
@@ -366,7 +391,16 @@ pub(super) fn varint_bytes(number: u32) -> usize {
 }
 
 /// A number of 32 bits at most, in its shortest form.
+#[inline]
 pub(super) fn split_varint(bytes: &[u8]) -> Option<(usize, &[u8])> {
+    match bytes {
+        // what most lengths are
+        [short @ 0..0x80, rest @ ..] => Some((usize::from(*short), rest)),
+        _ => split_long_varint(bytes),
+    }
+}
+
+fn split_long_varint(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let (mut number, mut shift) = (0_u64, 0);
     for (at, byte) in bytes.iter().take(5).enumerate() {
         number |= u64::from(byte & 0x7f) << shift;
@@ -424,8 +458,8 @@ pub(super) fn put_timed_header(
     is_wide
 }
 
-const HEADER_BYTES: usize = 8;
-const TAG_BYTES: usize = 2;
-const WIDE: u8 = 1;
+pub(super) const HEADER_BYTES: usize = 8;
+pub(super) const TAG_BYTES: usize = 2;
+pub(super) const WIDE: u8 = 1;
 const TIMED: u8 = 2;
 const SCORE_BYTES: usize = 8;

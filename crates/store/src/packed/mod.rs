@@ -52,6 +52,7 @@ use crate::time::Moment;
 
 mod edit;
 mod entries;
+mod filling;
 mod list;
 mod ordered;
 mod times;

@@ -4,9 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use super::entries::{
-    Form, Packed, Shape, offset_bytes, parse, put_header, put_varint, split_varint, varint_bytes,
-};
+use super::entries::{Form, Packed, Shape, parse, put_varint, split_varint};
+use super::filling::{Filling, Frame};
 
 /// An ordered map that is being changed. What is done to it is noted as operations.
 #[derive(Debug)]
@@ -14,10 +13,23 @@ pub struct OrderedEdit<'a> {
     base: Packed<'a>,
     /// What was done, and the bytes of what is new.
     operations: Vec<u8>,
-    /// Keys that have changed: where their entry lies in `operations`, or that they are gone.
-    changes: BTreeMap<Vec<u8>, Option<(u32, u32)>>,
+    /// Keys that have changed, in the order in which they first did.
+    changes: Vec<Changed>,
+    /// The same by key, from [`CHANGES_FEW`] on.
+    by_key: BTreeMap<Vec<u8>, u32>,
     count: usize,
     entries_bytes: usize,
+}
+
+/// What has become of a key.
+#[derive(Clone, Copy, Debug)]
+struct Changed {
+    /// Where the key lies in `operations`: the first byte, and the number of bytes.
+    key: (u32, u32),
+    /// Which element of the base it is, or before which it belongs.
+    place: Result<u32, u32>,
+    /// Where its entry lies in `operations`; `None`: it is gone.
+    entry: Option<(u32, u32)>,
 }
 
 impl<'a> OrderedEdit<'a> {
@@ -27,7 +39,8 @@ impl<'a> OrderedEdit<'a> {
         debug_assert_eq!(base.shape, Shape::Ordered, "others are changed otherwise");
         Self {
             operations: Vec::new(),
-            changes: BTreeMap::new(),
+            changes: Vec::new(),
+            by_key: BTreeMap::new(),
             count: base.count,
             entries_bytes: base.entries.len(),
             base,
@@ -43,51 +56,86 @@ impl<'a> OrderedEdit<'a> {
     /// The value of `key`.
     #[must_use]
     pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
-        match self.changes.get(key) {
-            Some(change) => change.map(|entry| self.new_element(entry).1),
+        match self.find(key) {
+            Some(at) => self.changes[at].entry.map(|entry| self.new_element(entry).1),
             None => self.base.place_of(key).map(|at| self.base.element(at).1),
         }
     }
 
     /// Lets `key` have `value`.
     pub fn put(&mut self, key: &[u8], value: &[u8]) {
-        self.take_out(key);
+        self.operations.reserve(1 + 2 * VARINT_BYTES_MAX + key.len() + value.len());
         self.operations.push(ENTRY);
         let at = self.operations.len();
         put_varint(&mut self.operations, key.len() as u32);
         put_varint(&mut self.operations, value.len() as u32);
+        let key_at = self.operations.len();
         self.operations.extend_from_slice(key);
         self.operations.extend_from_slice(value);
         let bytes = self.operations.len() - at;
-        self.changes.insert(key.to_vec(), Some((at as u32, bytes as u32)));
-        self.count += 1;
-        self.entries_bytes += bytes;
+        self.change(key, key_at, Some((at as u32, bytes as u32)));
     }
 
     /// Removes `key`; returns whether it was there.
     pub fn delete(&mut self, key: &[u8]) -> bool {
-        let was_there = self.take_out(key);
-        if was_there {
+        let is_there = match self.find(key) {
+            Some(at) => self.changes[at].entry.is_some(),
+            None => self.base.place_of(key).is_some(),
+        };
+        if is_there {
             self.operations.push(DROP);
             put_varint(&mut self.operations, key.len() as u32);
+            let key_at = self.operations.len();
             self.operations.extend_from_slice(key);
-            self.changes.insert(key.to_vec(), None);
+            self.change(key, key_at, None);
         }
-        was_there
+        is_there
     }
 
-    /// Counts `key` out, if it is there.
-    fn take_out(&mut self, key: &[u8]) -> bool {
-        let bytes = match self.changes.get(key) {
-            Some(change) => change.map(|(_, bytes)| bytes as usize),
-            None => self.base.place_of(key).map(|at| {
-                let (key, value) = self.base.element(at);
-                entry_bytes(key, value)
-            }),
+    /// Notes what has become of `key`, which lies at `key_at` of the operations.
+    fn change(&mut self, key: &[u8], key_at: usize, entry: Option<(u32, u32)>) {
+        let known = self.find(key);
+        let place = match known {
+            Some(at) => self.changes[at].place,
+            None => self.base.place_for(key).map(|at| at as u32).map_err(|at| at as u32),
         };
-        self.count -= usize::from(bytes.is_some());
-        self.entries_bytes -= bytes.unwrap_or(0);
-        bytes.is_some()
+        let before = match (known, place) {
+            (Some(at), _) => self.changes[at].entry.map(|(_, bytes)| bytes as usize),
+            (None, Ok(at)) => Some(self.base.end(at as usize + 1) - self.base.end(at as usize)),
+            (None, Err(_)) => None,
+        };
+        self.count = self.count + usize::from(entry.is_some()) - usize::from(before.is_some());
+        self.entries_bytes =
+            self.entries_bytes + entry.map_or(0, |(_, bytes)| bytes as usize) - before.unwrap_or(0);
+        let changed = Changed { key: (key_at as u32, key.len() as u32), place, entry };
+        match known {
+            Some(at) => self.changes[at] = changed,
+            None => self.add(key, changed),
+        }
+    }
+
+    /// Adds a key that has not changed before.
+    fn add(&mut self, key: &[u8], changed: Changed) {
+        let at = self.changes.len();
+        self.changes.push(changed);
+        if at == CHANGES_FEW {
+            let keys = (0..).zip(&self.changes).map(|(at, changed)| (self.key_of(changed).to_vec(), at));
+            self.by_key = keys.collect();
+        } else if at > CHANGES_FEW {
+            self.by_key.insert(key.to_vec(), at as u32);
+        }
+    }
+
+    /// Which of the changes is of `key`.
+    fn find(&self, key: &[u8]) -> Option<usize> {
+        if self.by_key.is_empty() {
+            return self.changes.iter().position(|changed| self.key_of(changed) == key);
+        }
+        self.by_key.get(key).map(|at| *at as usize)
+    }
+
+    fn key_of(&self, changed: &Changed) -> &[u8] {
+        self.new_entry(changed.key)
     }
 
     fn new_entry(&self, (at, bytes): (u32, u32)) -> &[u8] {
@@ -123,52 +171,23 @@ impl<'a> OrderedEdit<'a> {
     /// If it has more than 4 GiB: `value.max` is below that.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        let is_wide = put_header(&mut out, (Shape::Ordered, Form::Table), self.count, self.entries_bytes);
-        let bytes = offset_bytes(is_wide);
-        let mut end = 0;
-        self.each_run(|run| match run {
-            Run::Base(from, to) => {
-                let first = self.base.end(from);
-                for at in from..to {
-                    let offset = (end + self.base.offset(at) - first) as u32;
-                    out.extend_from_slice(&offset.to_le_bytes()[..bytes]);
-                }
-                end += self.base.end(to) - first;
-            }
-            Run::New(entry) => {
-                out.extend_from_slice(&(end as u32).to_le_bytes()[..bytes]);
-                end += entry.1 as usize;
-            }
-        });
-        self.each_run(|run| match run {
-            Run::Base(from, to) => {
-                out.extend_from_slice(&self.base.entries[self.base.end(from)..self.base.end(to)]);
-            }
-            Run::New(entry) => out.extend_from_slice(self.new_entry(entry)),
-        });
-        out
+        let (count, entries_bytes) = (self.count, self.entries_bytes);
+        let frame = Frame { shape: Shape::Ordered, form: Form::Table, count, entries_bytes };
+        frame.encode(|out| self.fill(out))
     }
 
-    /// What it consists of now, in order.
-    fn each_run(&self, mut found: impl FnMut(Run)) {
-        let mut at = 0;
-        for (key, change) in &self.changes {
-            let next = self.base.partition_point(|(other, _)| other < &key[..]);
-            if next > at {
-                found(Run::Base(at, next));
-            }
-            at = next.max(at);
-            if self.base.count > next && self.base.element(next).0 == key {
-                at = next + 1;
-            }
-            if let Some(entry) = change {
-                found(Run::New(*entry));
-            }
+    /// Puts what it consists of now, in order.
+    fn fill(&self, out: &mut Filling<'_>) {
+        let mut order: Vec<&Changed> = self.changes.iter().collect();
+        order.sort_unstable_by_key(|changed| self.key_of(changed));
+        let mut next = 0;
+        for Changed { place, entry, .. } in order {
+            let (Ok(at) | Err(at)) = *place;
+            out.put_run(&self.base, next..at as usize);
+            next = at as usize + usize::from(place.is_ok());
+            entry.iter().for_each(|entry| out.put(0, self.new_entry(*entry)));
         }
-        if at < self.base.count {
-            found(Run::Base(at, self.base.count));
-        }
+        out.put_run(&self.base, next..self.base.count);
     }
 
     /// Does what `operations` say; `None` when they are none.
@@ -183,16 +202,6 @@ impl<'a> OrderedEdit<'a> {
         }
         Some(())
     }
-}
-
-enum Run {
-    /// Elements of the base, from and to.
-    Base(usize, usize),
-    New((u32, u32)),
-}
-
-fn entry_bytes(key: &[u8], value: &[u8]) -> usize {
-    varint_bytes(key.len() as u32) + varint_bytes(value.len() as u32) + key.len() + value.len()
 }
 
 /// What a map becomes by some bodies of CHANGE, oldest first; `None` when one does not fit.
@@ -247,3 +256,6 @@ pub(super) fn split_operation(bytes: &[u8]) -> Option<(Operation<'_>, &[u8])> {
 
 const ENTRY: u8 = 11;
 const DROP: u8 = 12;
+/// So many changes are looked through one by one.
+const CHANGES_FEW: usize = 16;
+const VARINT_BYTES_MAX: usize = 5;
