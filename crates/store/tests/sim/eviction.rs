@@ -157,7 +157,16 @@ impl World {
         if removed(self) > before {
             return Ok(());
         }
-        match self.put() {
+        let mut outcome = self.put();
+        for _ in 0..LOOKS_MAX {
+            // the room of a key whose removal is not on disk yet is still to come: nothing goes for it, and nobody is refused
+            if !matches!(outcome, Err(Trouble::Waits)) || self.may_go()? {
+                break;
+            }
+            self.evict_keys(1)?;
+            outcome = self.put();
+        }
+        match outcome {
             Err(Trouble::Waits | Trouble::Refused(_)) if self.may_miss() => Ok(()),
             Err(Trouble::Refused(error)) if self.is_of_limit(&error) && !self.may_go()? => Ok(()),
             Err(trouble @ (Trouble::Waits | Trouble::Refused(_))) => {
@@ -246,5 +255,7 @@ const POLICIES: [Eviction; 8] = [
     Eviction::VolatileTtl,
 ];
 
+/// How often a writer looks again for whom nothing can go.
+const LOOKS_MAX: u64 = 4;
 /// More than any command of a step asks memory for.
 const COMMAND_BYTES_MAX: u64 = 20 << 10;
