@@ -119,6 +119,11 @@ fn text(checked: &store::Checked) -> String {
             checkpoint.name, checkpoint.lsn.0
         );
     }
+    if let Some(collections) = checked.collections.filter(|counts| counts.roots > 0) {
+        let roots = counted(collections.roots, "large collection");
+        let _ =
+            writeln!(text, "{roots} with {}", counted(collections.leaves, "leaf").replace("leafs", "leaves"));
+    }
     match (&report.torn, report.clean) {
         (_, true) => text.push_str("the last stop was clean\n"),
         (None, false) => text.push_str("the last stop was not clean; nothing is torn\n"),

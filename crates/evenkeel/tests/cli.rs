@@ -552,6 +552,12 @@ fn stopped_folder(dir: &Path) {
     for number in (0..400).step_by(10) {
         assert_eq!(server.call(&["DEL", &format!("key:{number}")]), Value::Integer(1));
     }
+    let fields: Vec<String> = (0..600).map(|number| format!("field-number-{number}")).collect();
+    let words = fields.iter().flat_map(|field| [field.as_str(), "value"]);
+    assert_eq!(
+        server.call(&["HSET", "hash"].into_iter().chain(words).collect::<Vec<_>>()),
+        Value::Integer(600)
+    );
     server.signal(libc::SIGTERM);
     assert!(server.end().0.success());
 }
@@ -563,6 +569,7 @@ fn a_sound_folder_passes_the_check_and_one_in_use_is_not_checked() {
     let (status, text) = finished(evenkeel().arg("check").arg(dir.path()));
     assert_eq!(status, 0, "{text}");
     assert!(text.contains("the last stop was clean") && text.contains("records verify"), "{text}");
+    assert!(text.contains("\n1 large collection with ") && text.contains(" leaves\n"), "{text}");
     let _server = Server::start(dir.path(), &[]);
     let line = refusal_of(evenkeel().arg("check").arg(dir.path()));
     assert!(line.contains("in use by another server"), "{line}");

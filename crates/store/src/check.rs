@@ -4,13 +4,16 @@
 //!   1. Nothing in the folder is changed.
 //!   2. A checkpoint is good if all of it verifies, it belongs to this folder and to the lsn that the manifest states, and
 //!      each record that it points at for a database in use, or for a prepared transaction, is there, and of the key that it says.
+//!   3. Where that holds, each large hash or set has its leaves, and each leaf belongs to one ([`leaves`]).
 //!
-//! Memory: twenty bytes for each record of the log.
+//! Memory: twenty bytes for each record of the log, and about a hundred for each leaf of a large hash or set.
+
+mod leaves;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use journal::{CheckReport, Damage, JournalError, Keyspace, LogAddress, RecordView, Seq, Stated};
+use journal::{CheckReport, Damage, JournalError, Keyspace, LogAddress, Lsn, RecordView, Seq, Stated};
 use vfs::Vfs;
 
 use crate::error::StoreError;
@@ -21,6 +24,8 @@ use crate::log::checkpoint::{Area, Block, Entry, Header};
 use crate::log::checkpoint_file::{self, LoadError};
 use crate::record::{self, MAPPING, Payload};
 use crate::sought::{mark, mark_of};
+pub use leaves::Collections;
+use leaves::{Leaves, Named};
 
 /// What [`check`] found.
 #[derive(Debug)]
@@ -31,6 +36,8 @@ pub struct Checked {
     pub payload_bytes: u64,
     /// Keys that the checkpoint names, if it is whole.
     pub checkpoint_keys: Option<u64>,
+    /// Large hashes and sets, if everything else holds.
+    pub collections: Option<Collections>,
 }
 
 /// Reads all of a stopped server's folder.
@@ -38,28 +45,44 @@ pub struct Checked {
 /// # Errors
 /// [`StoreError::Open`] when there is nothing to check, or reading fails; damage is in the report instead.
 pub fn check(vfs: &dyn Vfs, dir: &Path) -> Result<Checked, StoreError> {
-    let (Stated::Checkpoint { identity, .. } | Stated::Nothing { identity, .. }) =
-        journal::stated(vfs, dir, &record::CONTENT).map_err(|error| open_error(&error))?;
-    let mut log = Log::new(KeyHasher::new(&identity.hash_key.to_le_bytes(), identity.hash_bits));
+    let stated = journal::stated(vfs, dir, &record::CONTENT).map_err(|error| open_error(&error))?;
+    let (identity, from) = match stated {
+        Stated::Checkpoint { identity, checkpoint } => (identity, checkpoint.map_or(Lsn(0), |it| it.lsn)),
+        Stated::Nothing { identity, .. } => (identity, Lsn(0)),
+    };
+    let mut log = Log::new(KeyHasher::new(&identity.hash_key.to_le_bytes(), identity.hash_bits), from);
     let mut journal = journal::check(vfs, dir, &record::CONTENT, &mut |view| log.take(&view))
         .map_err(|error| open_error(&error))?;
-    for (address, what) in std::mem::take(&mut log.strange) {
+    add_damage(&mut journal, std::mem::take(&mut log.strange));
+    let (mut checkpoint_keys, mut named) = (None, log.leaves.begin_naming());
+    let mut used = log.mapping.as_ref().map(|(_, mapping)| mapping.iter().copied().collect());
+    if let Some(checkpoint) = journal.checkpoint.clone() {
+        let mut content = Content::new(&log, &journal, &mut named);
+        let loaded = checkpoint_file::load(vfs, dir, &checkpoint.name, &mut |_, block| content.take(block));
+        let faults = content.faults(loaded, checkpoint.lsn.0);
+        checkpoint_keys = faults.is_empty().then_some(content.keys);
+        used = Some(content.used);
+        let damage = |(offset, what)| Damage { file: checkpoint.name.clone(), offset, what };
+        journal.damage.extend(faults.into_iter().map(damage));
+    }
+    let mut collections = None;
+    if journal.damage.is_empty() {
+        let (counts, faults) = log.leaves.judge(&named, used.as_ref());
+        collections = faults.is_empty().then_some(counts);
+        add_damage(&mut journal, faults);
+    }
+    Ok(Checked { journal, payload_bytes: log.payload_bytes, checkpoint_keys, collections })
+}
+
+/// Reports what is wrong at addresses of the log by the files.
+fn add_damage(journal: &mut CheckReport, faults: Vec<(LogAddress, String)>) {
+    for (address, what) in faults {
         let segments = journal.segments.iter();
         let file = segments.map(|found| &found.info).find(|info| info.segment == address.segment());
         let file =
             file.map_or_else(|| format!("segment {}", address.segment()), |info| info.file.file_name());
         journal.damage.push(Damage { file, offset: address.offset_bytes(), what });
     }
-    let mut checkpoint_keys = None;
-    if let Some(checkpoint) = journal.checkpoint.clone() {
-        let mut content = Content::new(&log, &journal);
-        let loaded = checkpoint_file::load(vfs, dir, &checkpoint.name, &mut |_, block| content.take(block));
-        let faults = content.faults(loaded, checkpoint.lsn.0);
-        checkpoint_keys = faults.is_empty().then_some(content.keys);
-        let damage = |(offset, what)| Damage { file: checkpoint.name.clone(), offset, what };
-        journal.damage.extend(faults.into_iter().map(damage));
-    }
-    Ok(Checked { journal, payload_bytes: log.payload_bytes, checkpoint_keys })
 }
 
 /// What of the log the checkpoint is compared with.
@@ -76,10 +99,11 @@ struct Log {
     strange: Vec<(LogAddress, String)>,
     /// Seq and keyspaces of the newest mapping.
     mapping: Option<(Seq, Vec<Keyspace>)>,
+    leaves: Leaves,
 }
 
 impl Log {
-    fn new(hasher: KeyHasher) -> Self {
+    fn new(hasher: KeyHasher, from: Lsn) -> Self {
         Self {
             hasher,
             addresses: Vec::new(),
@@ -88,6 +112,7 @@ impl Log {
             payload_bytes: 0,
             strange: Vec::new(),
             mapping: None,
+            leaves: Leaves::new(from),
         }
     }
 
@@ -104,6 +129,7 @@ impl Log {
     fn take(&mut self, view: &RecordView<'_>) {
         self.addresses.push((view.address, view.header.seq));
         self.marks.push(mark_of(view, &self.hasher));
+        self.leaves.take(view, &self.hasher);
         let since = record::since(view.header.kind, view.payload);
         if since != Seq::NONE {
             self.since.insert(view.address, since);
@@ -134,6 +160,8 @@ struct Content<'a> {
     /// Segments in which records are known to be lost: reported there.
     hurt: BTreeSet<u32>,
     used: BTreeSet<Keyspace>,
+    /// What it has named of large collections.
+    named: &'a mut Named,
     keys: u64,
     /// Records that are not there, and the first of them.
     missing: u64,
@@ -147,13 +175,14 @@ struct Content<'a> {
 }
 
 impl<'a> Content<'a> {
-    fn new(log: &'a Log, journal: &CheckReport) -> Self {
+    fn new(log: &'a Log, journal: &CheckReport, named: &'a mut Named) -> Self {
         let hurt = journal.segments.iter().filter(|segment| segment.records_lost > 0);
         Self {
             log,
             folder: journal.identity.folder,
             hurt: hurt.map(|segment| segment.info.segment.0).collect(),
             used: BTreeSet::new(),
+            named,
             keys: 0,
             missing: 0,
             first_missing: LogAddress::default(),
@@ -182,6 +211,9 @@ impl<'a> Content<'a> {
         self.keys += 1;
         if !self.used.contains(&area.keyspace) {
             return;
+        }
+        if let Some(seq) = self.log.seq(entry.address) {
+            self.named.name(seq);
         }
         if !self.is_chained(entry) {
             self.first_broken = if self.broken == 0 { entry.address } else { self.first_broken };

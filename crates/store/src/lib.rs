@@ -55,7 +55,7 @@ use journal::{LogAddress, Seq};
 use ticket::Ticket;
 
 pub use access::{Access, ClaimReport, Scope, WrongType};
-pub use check::{Checked, check};
+pub use check::{Checked, Collections, check};
 pub use error::{Locked, Stop, StoreError};
 pub use evict::policy::{Eviction, Usage};
 pub use foresight::{Foreseen, Foresight};

@@ -126,6 +126,12 @@ pub(crate) fn object_of(key: &[u8]) -> Option<u64> {
     key.first_chunk().map(|object| u64::from_le_bytes(*object))
 }
 
+/// Object and number of the leaf that has this key.
+pub(crate) fn split_leaf_key(key: &[u8]) -> Option<(u64, u32)> {
+    let (object, leaf) = key.split_first_chunk()?;
+    Some((u64::from_le_bytes(*object), u32::from_le_bytes(leaf.try_into().ok()?)))
+}
+
 /// Leaves of a collection, at most: more elements make them larger.
 pub(crate) const LEAVES_MAX: u32 = 1 << 31;
 /// Places of elements.

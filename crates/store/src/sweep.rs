@@ -32,12 +32,15 @@ impl Store {
     /// Counts leaves. Takes each stripe's lock for a moment.
     #[must_use]
     pub fn leaf_report(&self) -> LeafReport {
-        let of_stripe = |number| {
+        let mut report = LeafReport { swept: self.sweeps.left(), ..LeafReport::default() };
+        for number in 0..STRIPES {
             let stripe = self.index.lock(number);
-            let leaves = stripe.spaces().filter(|(keyspace, _)| is_leaves(*keyspace));
-            leaves.map(|(_, space)| space.table.live).sum::<u64>()
-        };
-        LeafReport { leaves: (0..STRIPES).map(of_stripe).sum(), swept: self.sweeps.left() }
+            for (_, space) in stripe.spaces().filter(|(keyspace, _)| is_leaves(*keyspace)) {
+                report.leaves += space.table.live;
+                report.hot_bytes += space.hot_bytes.max(0).cast_unsigned();
+            }
+        }
+        report
     }
 
     /// Removes some leaves; returns whether there are more to remove now. Blocks on reads of those that a start found.

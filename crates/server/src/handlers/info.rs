@@ -415,6 +415,10 @@ fn stats(server: &View<'_>, text: &mut String) {
     line(text, "expired_subkeys", server.store.expired_fields());
     line(text, "evicted_keys", server.store.evicted_keys());
     line(text, "evicted_scripts", server.scripts.figures().evicted);
+    let leaves = server.store.leaf_report();
+    line(text, "leaves", leaves.leaves);
+    line(text, "leaves_hot_bytes", leaves.hot_bytes);
+    line(text, "leaves_swept", leaves.swept);
     zeros(text, &["evicted_clients", "expired_time_cap_reached_count"]);
     line(text, "expired_stale_perc", "0.00");
     zeros(text, &["sync_full", "sync_partial_ok", "sync_partial_err"]);

@@ -41,7 +41,7 @@ pub(super) fn example() -> Snapshot {
             blocked: 1,
             message_bytes: 64,
         },
-        keys: KeyFigures { hits: 5, misses: 6, expired: 7, evicted: 8, databases: vec![(10, 2), (0, 0)] },
+        keys: keys(),
         journal: Some(JournalFigures {
             counters: journal::Counters {
                 batches: 9,
@@ -81,6 +81,17 @@ pub(super) fn example() -> Snapshot {
             files_open: 30,
             files_max: 1_024,
         },
+    }
+}
+
+fn keys() -> KeyFigures {
+    KeyFigures {
+        hits: 5,
+        misses: 6,
+        expired: 7,
+        evicted: 8,
+        databases: vec![(10, 2), (0, 0)],
+        leaves: store::LeafReport { leaves: 21, hot_bytes: 22, swept: 23 },
     }
 }
 

@@ -258,6 +258,10 @@ fn keys(snapshot: &Snapshot, page: &mut Page) {
         "Keys that have an expiry.",
         used().map(|(labels, (_, some))| (labels, some as f64)),
     );
+    let leaves = &keys.leaves;
+    page.gauge("leaves", "Leaves of large hashes and sets.", leaves.leaves);
+    page.gauge("leaves_hot_bytes", "Bytes of leaves that are in memory.", leaves.hot_bytes);
+    page.gauge("leaves_swept", "Leaves of keys that are gone, still to be removed.", leaves.swept);
 }
 
 fn journal(figures: &JournalFigures, page: &mut Page) {

@@ -162,6 +162,8 @@ pub struct KeyFigures {
     pub evicted: u64,
     /// Keys, and those of them with an expiry, of each database.
     pub databases: Vec<(u64, u64)>,
+    /// Leaves of large hashes and sets.
+    pub leaves: store::LeafReport,
 }
 
 /// The journal.
@@ -220,6 +222,7 @@ impl Snapshot {
                 expired: server.store.expired_keys(),
                 evicted: server.store.evicted_keys(),
                 databases: census.databases,
+                leaves: server.store.leaf_report(),
             },
             journal: journal(server),
             log: server.store.log_report(),

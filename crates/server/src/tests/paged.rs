@@ -165,3 +165,23 @@ fn collection_is_one_value_again_when_it_is_small() {
     harness.expect(&mut wire, &[("HLEN h", ":3\r\n"), ("SCARD s", ":3\r\n"), ("FLUSHALL", "+OK\r\n")]);
     assert_eq!(leaves(&harness), 0);
 }
+
+#[test]
+fn info_counts_leaves_and_those_that_are_still_to_go() {
+    let (mut harness, mut wire) = start();
+    let figure = |harness: &mut Harness, wire: &mut Wire, name: &str| -> u64 {
+        let info = harness.line(wire, "INFO stats");
+        let mut lines = info.split("\r\n").filter_map(|line| line.strip_prefix(&format!("{name}:")));
+        lines.next().expect("it is there").parse().expect("a number")
+    };
+    let before = leaves(&harness);
+    assert_eq!(figure(&mut harness, &mut wire, "leaves"), before);
+    assert!(figure(&mut harness, &mut wire, "leaves_hot_bytes") > 2_000 * 11);
+    assert_eq!(figure(&mut harness, &mut wire, "leaves_swept"), 0);
+    assert_eq!(harness.line(&mut wire, "DEL h"), ":1\r\n");
+    assert!(figure(&mut harness, &mut wire, "leaves_swept") > 10);
+    let after = leaves(&harness);
+    assert!(after < before);
+    assert_eq!(figure(&mut harness, &mut wire, "leaves"), after);
+    assert_eq!(figure(&mut harness, &mut wire, "leaves_swept"), 0);
+}

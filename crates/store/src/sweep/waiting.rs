@@ -65,10 +65,12 @@ pub(crate) fn note_key(object: u64, leaves: Keyspace) -> [u8; 12] {
 }
 
 /// Leaves of paged collections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeafReport {
     /// Leaves in the index.
     pub leaves: u64,
+    /// Bytes of those of them that are in memory, values of 64 KiB or more excluded.
+    pub hot_bytes: u64,
     /// About how many of them, and of notes about them, are of collections that are gone, and go next.
     pub swept: u64,
 }

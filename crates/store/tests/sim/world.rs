@@ -160,6 +160,7 @@ impl World {
 
     /// Opens the store and compares what it holds with what may have survived.
     pub fn open(&mut self) -> Outcome<()> {
+        self.check_folder()?;
         let mut opened = self.try_open();
         if opened.is_err() && self.is_limited {
             self.met.starts_without_room += 1;
@@ -231,6 +232,18 @@ impl World {
         self.pressure.noted = 0;
         self.store = Some(store);
         Ok(())
+    }
+
+    /// `evenkeel check` finds each root's leaves, and each leaf's root, whatever was under way.
+    fn check_folder(&self) -> Outcome<()> {
+        let has_log = self.plan.engine == EngineKind::Log && !self.is_struck;
+        // before the first start there is nothing
+        let checked = has_log.then(|| store::check(&self.disk.fork(), &self.dir).ok()).flatten();
+        let mut damage = checked.iter().flat_map(|checked| &checked.journal.damage);
+        match damage.find(|damage| damage.what.contains("leaves")) {
+            Some(damage) => violation(format!("the folder is not whole: {damage:?}")),
+            None => Ok(()),
+        }
     }
 
     /// Ends the process and goes on with `disk`, which it left behind.
@@ -677,7 +690,7 @@ impl World {
                 wanted += u64::from(self.run(&[(db, &name)], 0, |access| access.leaf_count(db, &name))?.0);
             }
         }
-        let LeafReport { leaves: found, swept } = store.leaf_report();
+        let LeafReport { leaves: found, swept, .. } = store.leaf_report();
         let there: u64 = store.key_counts().iter().map(|(keys, _)| keys).sum();
         if swept > 0 || there > keys {
             // some have expired, and go later, or as soon as there is room

@@ -1,0 +1,153 @@
+//! `check` on large hashes and sets: whole ones pass, a root without a leaf and a leaf without a root are found.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clock::{Clock, SimClock, UnixMs};
+use journal::Keyspace;
+use store::{EngineKind, KeyRef, Options, Prepared, Scope, Store, ValueKind, check};
+use vfs::{SimDisk, Vfs};
+
+const DIR: &str = "/data";
+/// Of database 0 in a new folder.
+const KEYS: Keyspace = Keyspace(1);
+const LEAVES: Keyspace = Keyspace(1 | 1 << 31);
+/// A kind of the store's records (`record`).
+const REMOVED: u8 = 2;
+const FIELDS: usize = 300;
+
+fn open(disk: &SimDisk) -> Arc<Store> {
+    let clock: Arc<dyn Clock> = Arc::new(SimClock::new(UnixMs(1_000_000)));
+    let options = Options {
+        engine: EngineKind::Log,
+        background: false,
+        readers: 0,
+        clock,
+        vfs: Arc::new(disk.clone()),
+        dir: PathBuf::from(DIR),
+        leaf_bytes: 256,
+        ..Options::default()
+    };
+    let store = Store::open(options).expect("the folder opens");
+    while store.drive() {}
+    store
+}
+
+/// Lets hash `key` have so many fields more.
+fn fill(store: &Arc<Store>, key: &[u8], fields: std::ops::Range<usize>) {
+    let (keys, prepared) = ([KeyRef { db: 0, key }], Prepared::default());
+    let mut access = store.access(Scope::Keys(&keys), &prepared, 100_000).expect("room");
+    let names: Vec<String> = fields.map(|number| format!("field-{number}")).collect();
+    let tags: Vec<u16> = names.iter().map(|name| access.tag(name.as_bytes())).collect();
+    let put = |edit: &mut store::Edit<'_>| {
+        for (name, tag) in names.iter().zip(tags) {
+            edit.put(tag, name.as_bytes(), b"value");
+        }
+    };
+    let changed = access.edit(0, key, ValueKind::Hash, put).expect("all is in memory");
+    changed.expect("a hash");
+    access.commit().expect("room");
+    while store.drive() {}
+}
+
+/// A folder with two large hashes, one of them removed; checkpoint and changes after it, or none.
+fn filled(has_checkpoint: bool) -> SimDisk {
+    let disk = SimDisk::new(3);
+    let store = open(&disk);
+    fill(&store, b"kept", 0..FIELDS);
+    fill(&store, b"gone", 0..FIELDS);
+    if has_checkpoint {
+        store.checkpoint().expect("no fault");
+    }
+    fill(&store, b"kept", FIELDS..2 * FIELDS);
+    let (keys, prepared) = ([KeyRef { db: 0, key: b"gone" }], Prepared::default());
+    let mut access = store.access(Scope::Keys(&keys), &prepared, 1_000).expect("room");
+    assert!(access.remove(0, b"gone").expect("it is in memory"));
+    access.commit().expect("room");
+    while store.drive() {}
+    // some of its leaves are still there, and a note says so
+    disk.process_death()
+}
+
+/// Appends a record as another owner of the journal.
+fn append(disk: &SimDisk, kind: u8, keyspace: Keyspace, payload: &[u8]) {
+    let content = journal::Content { version: 4, reader_version_min: 4, check: |_, _| Ok(()) };
+    let clock: Arc<dyn Clock> = Arc::new(SimClock::new(UnixMs(1_000_000)));
+    let vfs: Arc<dyn Vfs> = Arc::new(disk.clone());
+    let options = journal::Options { content, ..Options::default().journal };
+    let opened = journal::Journal::open(vfs, clock, Path::new(DIR), options);
+    let (journal, mut driver) =
+        opened.expect("good").start_manual(journal::Hooks::default()).expect("no fault");
+    let parts: [&[u8]; 1] = [payload];
+    let draft = journal::Draft::new(kind, keyspace, &parts);
+    let credits = journal.reserve(journal::footprint([draft.payload_len()]), journal::Class::Write);
+    journal.append(credits.expect("room"), &[draft], &mut Vec::new());
+    while driver.commit() + driver.prepare() > 0 {}
+}
+
+/// Key and value of the first record of this kind and keyspace that `wanted` likes.
+fn record(disk: &SimDisk, keyspace: Keyspace, wanted: impl Fn(u8, &[u8]) -> bool) -> (u8, Vec<u8>) {
+    let content = journal::Content { version: 4, reader_version_min: 4, check: |_, _| Ok(()) };
+    let mut found = None;
+    let mut look = |view: journal::RecordView<'_>| {
+        if view.header.keyspace == keyspace && wanted(view.header.kind, view.payload) && found.is_none() {
+            found = Some((view.header.kind, view.payload.to_vec()));
+        }
+    };
+    journal::check(&disk.fork(), Path::new(DIR), &content, &mut look).expect("it is readable");
+    found.expect("there is one")
+}
+
+fn damage(disk: &SimDisk) -> Vec<String> {
+    let checked = check(&disk.fork(), Path::new(DIR)).expect("a folder");
+    checked.journal.damage.into_iter().map(|damage| damage.what).collect()
+}
+
+#[test]
+fn whole_folder_passes_with_its_counts_also_while_leaves_of_what_is_gone_are_there() {
+    for has_checkpoint in [false, true] {
+        let disk = filled(has_checkpoint);
+        let checked = check(&disk.fork(), Path::new(DIR)).expect("a folder");
+        assert_eq!(checked.journal.damage, []);
+        let counts = checked.collections.expect("all is whole");
+        assert_eq!(counts.roots, 1);
+        let store = open(&disk);
+        while store.leaf_report().swept > 0 {
+            store.tend(100);
+            while store.drive() {}
+        }
+        assert_eq!(counts.leaves, store.leaf_report().leaves);
+        store.close();
+        let checked = check(&disk.process_death(), Path::new(DIR)).expect("a folder");
+        assert_eq!((checked.journal.damage, checked.collections), (vec![], Some(counts)));
+    }
+}
+
+#[test]
+fn missing_leaf_is_found_and_belongs_to_a_root() {
+    for has_checkpoint in [false, true] {
+        let disk = filled(has_checkpoint);
+        // the root of `kept`: 4 bytes of length, the key, the object
+        let (_, root) =
+            record(&disk, KEYS, |_, payload| payload[4..].starts_with(b"kept") && payload.len() == 40);
+        let leaf = [&12_u32.to_le_bytes()[..], &root[8..16], &1_u32.to_le_bytes()].concat();
+        append(&disk, REMOVED, LEAVES, &leaf);
+        let disk = disk.process_death();
+        assert_eq!(damage(&disk), ["1 leaves of 1 large hashes or sets are missing"]);
+    }
+}
+
+#[test]
+fn leaf_without_a_root_is_found_whether_the_root_is_gone_or_never_was() {
+    for has_checkpoint in [false, true] {
+        let disk = filled(has_checkpoint);
+        let (kind, mut leaf) = record(&disk, LEAVES, |kind, _| kind != REMOVED);
+        leaf[5] ^= 0x55;
+        append(&disk, kind, LEAVES, &leaf);
+        let disk = disk.process_death();
+        assert_eq!(damage(&disk), ["1 leaves belong to no hash or set"]);
+        append(&disk, REMOVED, KEYS, b"\x04\0\0\0kept");
+        let found = damage(&disk.process_death());
+        assert!(found[0].ends_with(" leaves belong to no hash or set") && found[0].len() > 33, "{found:?}");
+    }
+}
