@@ -67,44 +67,32 @@ impl Object {
     /// # Panics
     /// If `kind` needs more than 5 bits or a length more than 32: callers check `value.max` first.
     pub(crate) fn new(kind: u8, key: &[u8], bytes: Bytes<'_>, expiry_ms: u64) -> Self {
-        assert!(kind <= KIND_MASK, "kind {kind} does not fit the header");
         let (value, large) = (bytes.slice(), bytes.large());
-        let wide = key.len() > u8::MAX.into() || value.len() > u16::MAX.into();
-        let key_len = u32::try_from(key.len()).expect("keys are bounded by value.max");
-        let value_len = u32::try_from(value.len()).expect("values are bounded by value.max");
-        assert!(wide || large.is_none(), "large values need the wide header");
-        let marked = |set: bool, flag: u8| if set { flag } else { 0 };
-        let flags = kind
-            | marked(wide, FLAG_WIDE)
-            | marked(expiry_ms != 0, FLAG_EXPIRY)
-            | marked(large.is_some(), FLAG_LARGE);
-        let inline = if large.is_some() { &[] } else { value };
-        let layout = layout(header_len(flags) + key.len() + inline.len());
-        // SAFETY: the layout's size is at least HEADER_BYTES, so not zero.
-        let raw = unsafe { alloc(layout) };
-        let Some(base) = NonNull::new(raw) else { handle_alloc_error(layout) };
-        let mut writer = FieldWriter { base, at: 0 };
-        writer.put(&[0; OFFSET_FLAGS]);
-        writer.put(&[flags]);
-        if wide {
-            writer.put(&[0; 3]);
-            writer.put(&key_len.to_ne_bytes());
-            writer.put(&value_len.to_ne_bytes());
-        } else {
-            writer.put(&[key_len as u8]);
-            writer.put(&(value_len as u16).to_ne_bytes());
+        let mut writer = FieldWriter::begin(kind, key, (value.len(), large), expiry_ms);
+        if large.is_none() {
+            writer.put(value);
         }
-        if expiry_ms != 0 {
-            writer.put(&expiry_ms.to_ne_bytes());
-        }
-        if let Some(large) = large {
-            writer.put(&[0; 8][..large_offset(flags) - writer.at]);
-            writer.put_large(Arc::clone(large));
-        }
-        writer.put(key);
-        writer.put(inline);
-        debug_assert_eq!(writer.at, layout.size());
-        Self(base)
+        Self(writer.base)
+    }
+
+    /// As [`Object::new`], with a value of `value_len` bytes, zeroes until `fill` writes them. They are no large value.
+    ///
+    /// # Panics
+    /// As there.
+    pub(crate) fn filled(
+        kind: u8,
+        key: &[u8],
+        value_len: usize,
+        expiry_ms: u64,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Self {
+        assert!(value_len < LARGE_BYTES, "large values are shared");
+        let mut writer = FieldWriter::begin(kind, key, (value_len, None), expiry_ms);
+        let value = writer.put_zeroes(value_len);
+        // from here on it is whole, and goes with this if `fill` panics
+        let object = Self(writer.base);
+        fill(value);
+        object
     }
 
     /// Writes where the record lies and which effect it is.
@@ -443,13 +431,65 @@ struct FieldWriter {
 }
 
 impl FieldWriter {
+    /// Allocates an object, and writes all of it but a value that is not large.
+    fn begin(kind: u8, key: &[u8], (value_len, large): (usize, Option<&Arc<Large>>), expiry_ms: u64) -> Self {
+        assert!(kind <= KIND_MASK, "kind {kind} does not fit the header");
+        let wide = key.len() > u8::MAX.into() || value_len > u16::MAX.into();
+        let key_len = u32::try_from(key.len()).expect("keys are bounded by value.max");
+        let value_bytes = u32::try_from(value_len).expect("values are bounded by value.max");
+        assert!(wide || large.is_none(), "large values need the wide header");
+        let marked = |set: bool, flag: u8| if set { flag } else { 0 };
+        let flags = kind
+            | marked(wide, FLAG_WIDE)
+            | marked(expiry_ms != 0, FLAG_EXPIRY)
+            | marked(large.is_some(), FLAG_LARGE);
+        let inline_len = if large.is_some() { 0 } else { value_len };
+        let layout = layout(header_len(flags) + key.len() + inline_len);
+        // SAFETY: the layout's size is at least HEADER_BYTES, so not zero.
+        let raw = unsafe { alloc(layout) };
+        let Some(base) = NonNull::new(raw) else { handle_alloc_error(layout) };
+        let mut writer = Self { base, at: 0 };
+        writer.put(&[0; OFFSET_FLAGS]);
+        writer.put(&[flags]);
+        if wide {
+            writer.put(&[0; 3]);
+            writer.put(&key_len.to_ne_bytes());
+            writer.put(&value_bytes.to_ne_bytes());
+        } else {
+            writer.put(&[key_len as u8]);
+            writer.put(&(value_bytes as u16).to_ne_bytes());
+        }
+        if expiry_ms != 0 {
+            writer.put(&expiry_ms.to_ne_bytes());
+        }
+        if let Some(large) = large {
+            writer.put(&[0; 8][..large_offset(flags) - writer.at]);
+            writer.put_large(Arc::clone(large));
+        }
+        writer.put(key);
+        debug_assert_eq!(writer.at + inline_len, layout.size());
+        writer
+    }
+
     fn put(&mut self, bytes: &[u8]) {
-        // SAFETY: `Object::new` sized the allocation as the sum of everything it puts, and a fresh
+        // SAFETY: `begin` sized the allocation as the sum of everything that is put, and a fresh
         // allocation overlaps no slice.
         unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.as_ptr().add(self.at), bytes.len());
         }
         self.at += bytes.len();
+    }
+
+    /// Puts `len` zeroes; returns them, to be written over before anything else looks at the object.
+    fn put_zeroes<'v>(&mut self, len: usize) -> &'v mut [u8] {
+        // SAFETY: as `put`. The bytes are initialised here; nobody but the caller has a pointer to them.
+        let zeroes = unsafe {
+            let start = self.base.as_ptr().add(self.at);
+            start.write_bytes(0, len);
+            std::slice::from_raw_parts_mut(start, len)
+        };
+        self.at += len;
+        zeroes
     }
 
     fn put_large(&mut self, large: Arc<Large>) {
@@ -531,6 +571,23 @@ mod tests {
                 );
                 assert_eq!((view.key(), view.value()), (&key[..], &value[..]));
             }
+        }
+    }
+
+    #[test]
+    fn object_that_is_filled_is_as_one_that_was_made_of_the_value() {
+        for (key_len, value_len, expiry_ms) in [(0, 0, 0), (1, 3, 7), (255, 65_535, 0), (256, 9, 1)] {
+            let (key, value) = (vec![b'k'; key_len], vec![b'v'; value_len]);
+            let filled = Object::filled(5, &key, value_len, expiry_ms, |to| {
+                assert!(to.iter().all(|byte| *byte == 0));
+                to.copy_from_slice(&value);
+            });
+            let made = Object::new(5, &key, Bytes::Plain(&value), expiry_ms);
+            let parts = |object: ObjectRef<'_>| {
+                let (kind, expiry_ms, bytes) = (object.kind(), object.expiry_ms(), object.memory_bytes());
+                (kind, expiry_ms, bytes, object.key().to_vec(), object.value().to_vec())
+            };
+            assert_eq!(parts(filled.view()), parts(made.view()));
         }
     }
 

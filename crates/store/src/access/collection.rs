@@ -16,7 +16,7 @@
 //! Out of scope: commands (`server`), when a record is written whole (`part`).
 
 use crate::error::Stop;
-use crate::large::Bytes;
+use crate::large::{Bytes, LARGE_BYTES};
 use crate::object::Object;
 use crate::packed::{DELTA_BYTES_MIN, Edit, ListEdit, OrderedEdit, Packed, Shape};
 use crate::record;
@@ -24,7 +24,8 @@ use crate::time::Deadline;
 use crate::value::{Found, ValueKind};
 
 use super::overlay::{Cause, Change, Small, Staged};
-use super::{Access, KeyPlace};
+use super::paged::Paged;
+use super::{Access, KeyPlace, State};
 
 /// The key holds a value of another type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,17 +53,45 @@ pub(super) trait Editing {
     /// Of a key that expires at `own`.
     fn begin(packed: Packed<'_>, own: Option<Deadline>) -> Self::Of<'_>;
 
+    /// Whether anything was done.
+    fn is_changed(edit: &Self::Of<'_>) -> bool;
+
+    /// Bytes of what the collection has become; `None` if nothing is left of it, or some of it has a deadline.
+    fn bytes(edit: &Self::Of<'_>) -> Option<usize>;
+
+    /// Writes what it has become into as many bytes.
+    fn write(edit: &Self::Of<'_>, out: &mut [u8]);
+
+    /// By which operations it has become that.
+    fn operations(edit: Self::Of<'_>) -> Vec<u8>;
+
     /// What the collection has become, `None` if nothing is left of it, and by which operations; `None` if it is as it was.
     fn end(edit: Self::Of<'_>) -> Option<(Option<Vec<u8>>, Vec<u8>)>;
 }
 
 macro_rules! editing {
-    ($($edit:ident: $begin:expr),*) => {$(
+    ($($edit:ident: $begin:expr, $bytes:expr;)*) => {$(
         impl Editing for $edit<'static> {
             type Of<'a> = $edit<'a>;
 
             fn begin(packed: Packed<'_>, own: Option<Deadline>) -> $edit<'_> {
                 $begin(packed, own)
+            }
+
+            fn is_changed(edit: &$edit<'_>) -> bool {
+                edit.is_changed()
+            }
+
+            fn bytes(edit: &$edit<'_>) -> Option<usize> {
+                if edit.is_empty() { None } else { $bytes(edit) }
+            }
+
+            fn write(edit: &$edit<'_>, out: &mut [u8]) {
+                edit.write(out);
+            }
+
+            fn operations(edit: $edit<'_>) -> Vec<u8> {
+                edit.into_operations()
             }
 
             fn end(edit: $edit<'_>) -> Option<(Option<Vec<u8>>, Vec<u8>)> {
@@ -72,7 +101,35 @@ macro_rules! editing {
     )*};
 }
 
-editing!(Edit: Edit::of_key, ListEdit: |packed, _| ListEdit::new(packed), OrderedEdit: |packed, _| OrderedEdit::new(packed));
+editing!(
+    Edit: Edit::of_key, Edit::encoded_len;
+    ListEdit: |packed, _| ListEdit::new(packed), |edit: &ListEdit<'_>| Some(edit.encoded_len());
+    OrderedEdit: |packed, _| OrderedEdit::new(packed), |edit: &OrderedEdit<'_>| Some(edit.encoded_len());
+);
+
+/// What has become of a change of a collection.
+pub(super) enum Tried<R, F> {
+    /// The key holds a value of another type.
+    WrongType,
+    /// It is paged, and the change has not been called.
+    Paged(Paged, F),
+    /// It has answered so, and this is to be done.
+    Done(R, Outcome),
+}
+
+/// What is to be done to the key.
+pub(super) enum Outcome {
+    Nothing,
+    /// This, and the key is locked: nothing else can have become of it.
+    Stage(Staged),
+    /// What is to be looked at again: the collection becomes this, or goes.
+    End {
+        value: Option<Vec<u8>>,
+        was_empty: bool,
+        expiry: Option<Deadline>,
+        operations: Vec<u8>,
+    },
+}
 
 impl Access<'_> {
     /// 16 bits of the keyed hash of an element: what [`Packed::find`] and [`Edit`] want to know.
@@ -112,9 +169,9 @@ impl Access<'_> {
         kind: ValueKind,
         change: impl FnOnce(&mut Edit<'_>) -> R,
     ) -> Result<Result<R, WrongType>, Stop> {
-        match self.paged_to_edit(db, key, kind)? {
-            Some(paged) => self.edit_paged((db, key), &paged, change).map(Ok),
-            None => self.change::<Edit<'static>, R>(db, key, kind, change),
+        match self.try_change::<Edit<'static>, R, _>((db, key), kind, change)? {
+            Tried::Paged(paged, change) => self.edit_paged((db, key), &paged, change).map(Ok),
+            tried => self.finish((db, key), kind, tried),
         }
     }
 
@@ -152,28 +209,108 @@ impl Access<'_> {
         kind: ValueKind,
         change: impl for<'e> FnOnce(&mut E::Of<'e>) -> R,
     ) -> Result<Result<R, WrongType>, Stop> {
-        let (packed, expiry) = match self.to_change(db, key, kind)? {
-            Ok(found) => found,
-            Err(wrong) => return Ok(Err(wrong)),
+        let tried = self.try_change::<E, R, _>((db, key), kind, change)?;
+        self.finish((db, key), kind, tried)
+    }
+
+    /// Carries out what is to be done after a change.
+    pub(super) fn finish<R, F>(
+        &mut self,
+        (db, key): (u16, &[u8]),
+        kind: ValueKind,
+        tried: Tried<R, F>,
+    ) -> Result<Result<R, WrongType>, Stop> {
+        let (done, outcome) = match tried {
+            Tried::WrongType => return Ok(Err(WrongType)),
+            Tried::Done(done, outcome) => (done, outcome),
+            Tried::Paged(..) => unreachable!("its leaves are changed"),
         };
-        let (was_empty, mut edit) = (packed.is_empty(), E::begin(packed, expiry));
-        let done = change(&mut edit);
-        if let Some((value, operations)) = E::end(edit) {
-            self.end_change((db, key), (kind, expiry), (value, was_empty), operations)?;
+        match outcome {
+            Outcome::Nothing => {}
+            Outcome::Stage(staged) => self.stage(staged),
+            Outcome::End { value, was_empty, expiry, operations } => {
+                self.end_change((db, key), (kind, expiry), (value, was_empty), operations)?;
+            }
         }
         Ok(Ok(done))
     }
 
-    /// What is there of type `kind`, and when it expires.
-    fn to_change(
+    /// Calls `change` with what is at `key`, if that is one value, and finds out what is to be done.
+    pub(super) fn try_change<E: Editing, R, F: for<'e> FnOnce(&mut E::Of<'e>) -> R>(
         &self,
-        db: u16,
-        key: &[u8],
+        (db, key): (u16, &[u8]),
         kind: ValueKind,
-    ) -> Result<Result<(Packed<'_>, Option<Deadline>), WrongType>, Stop> {
-        let found = self.get(db, key)?;
-        let expiry = found.and_then(|found| found.expiry);
-        Ok(packed(found, kind).map(|packed| (packed, expiry)))
+        change: F,
+    ) -> Result<Tried<R, F>, Stop> {
+        let state = self.find(db, key)?;
+        let shape = kind.shape().expect("a type of collections");
+        let (packed, expiry) = match &state {
+            None => (Packed::empty(shape), None),
+            Some(state) if ValueKind::of(state.kind) != kind => return Ok(Tried::WrongType),
+            Some(state) => {
+                self.check_value(state)?;
+                if !self.keeps_to_workspace
+                    && let Some(paged) = self.paged_in(state, db)
+                {
+                    return Ok(Tried::Paged(paged, change));
+                }
+                let value = self.gathered(state, db)?.unwrap_or(state.value.slice());
+                (Packed::new(shape, value), Deadline::of(state.expiry_ms))
+            }
+        };
+        let mut edit = E::begin(packed, expiry);
+        let done = change(&mut edit);
+        if !E::is_changed(&edit) {
+            return Ok(Tried::Done(done, Outcome::Nothing));
+        }
+        let outcome = match self.small_bytes::<E>((db, key), &edit) {
+            Some((place, bytes)) => {
+                Outcome::Stage(self.small_change::<E>(place, kind, (edit, bytes), (state.as_ref(), expiry)))
+            }
+            None => {
+                let (value, operations) = E::end(edit).expect("it is changed");
+                Outcome::End { value, was_empty: packed.is_empty(), expiry, operations }
+            }
+        };
+        Ok(Tried::Done(done, outcome))
+    }
+
+    /// Bytes of what a collection has become, and where it belongs, if it is small and nothing else is to be thought of: no limit, no leaves,
+    /// no fields that end, no earlier change of the key in this access.
+    fn small_bytes<'k, E: Editing>(
+        &self,
+        (db, key): (u16, &'k [u8]),
+        edit: &E::Of<'_>,
+    ) -> Option<(KeyPlace<'k>, usize)> {
+        let options = &self.store.options;
+        let limit_bytes = (2 * options.leaf_bytes).min(LARGE_BYTES as u64 - 1).min(options.value_bytes_max);
+        let bytes = E::bytes(edit).filter(|bytes| (key.len() + bytes) as u64 <= limit_bytes)?;
+        let place = self.place(db, key).filter(|_| self.store.engine_keeps() && self.purged.is_empty())?;
+        let staged = self.overlay.find(place.keyspace, place.hash, key);
+        staged.is_none().then_some((place, bytes))
+    }
+
+    /// As [`Access::stage_changed`], of a change as [`Access::small_bytes`] lets through; `there`: what the key has.
+    fn small_change<E: Editing>(
+        &self,
+        KeyPlace { db, keyspace, hash, key }: KeyPlace<'_>,
+        kind: ValueKind,
+        (edit, bytes): (E::Of<'_>, usize),
+        (there, expiry): (Option<&State<'_>>, Option<Deadline>),
+    ) -> Staged {
+        let own = expiry.map_or(0, Deadline::raw);
+        let object = Object::filled(record::kind_of(kind), key, bytes, own, |value| E::write(&edit, value));
+        let operations = E::operations(edit);
+        let there = there.filter(|state| state.kind == record::kind_of(kind));
+        let delta = there.and_then(|there| {
+            let retimes = there.header_ms != own;
+            // 0 in the record would leave the expiry as it is
+            let says_expiry = !retimes || own != 0;
+            let takes =
+                says_expiry && self.takes_change(there, record::change_bytes(key.len(), operations.len()));
+            takes.then_some(Small::Elements { operations, retimes })
+        });
+        Staged { db, keyspace, hash, change: Change::of(object, delta), cause: Cause::Command }
     }
 
     /// Stores what a collection has become by `operations`, or removes it if nothing is left: `value` is `None`.
@@ -256,7 +393,7 @@ impl Access<'_> {
         key: &[u8],
         expiry: Option<Deadline>,
     ) -> Result<bool, Stop> {
-        let Ok((packed, _)) = self.to_change(db, key, ValueKind::Hash)? else { return Ok(false) };
+        let Ok(packed) = self.collection(db, key, ValueKind::Hash)? else { return Ok(false) };
         let mut edit = Edit::new(packed);
         edit.set_own(expiry.map_or(0, Deadline::raw));
         let (value, operations) = (edit.encode(), edit.into_operations());

@@ -27,6 +27,7 @@ use crate::sweep::waiting::note_key;
 use crate::time::Deadline;
 use crate::value::ValueKind;
 
+use super::collection::Tried;
 use super::overlay::{Cause, Change, Staged};
 use super::{Access, KeyPlace, State, WrongType};
 
@@ -214,8 +215,9 @@ impl Access<'_> {
         elements: impl Iterator<Item = &'e [u8]>,
         change: impl FnOnce(&mut Edit<'_>) -> R,
     ) -> Result<Result<R, WrongType>, Stop> {
-        let Some(paged) = self.paged_to_edit(db, key, kind)? else {
-            return self.change::<Edit<'static>, R>(db, key, kind, change);
+        let (paged, change) = match self.try_change::<Edit<'static>, R, _>((db, key), kind, change)? {
+            Tried::Paged(paged, change) => (paged, change),
+            tried => return self.finish((db, key), kind, tried),
         };
         let leaves = elements.map(|element| paged.root.leaf_of(self.store.hasher.hash(element))).collect();
         self.edit_leaves((db, key), &paged, &leaves, change).map(Ok)
@@ -241,12 +243,9 @@ impl Access<'_> {
         }
     }
 
-    /// What is paged at `key` and of this type, for an access that may change leaves.
-    pub(super) fn paged_to_edit(&self, db: u16, key: &[u8], kind: ValueKind) -> Result<Option<Paged>, Stop> {
-        if self.keeps_to_workspace {
-            return Ok(None);
-        }
-        Ok(self.paged(db, key)?.filter(|paged| paged.kind == kind))
+    /// The collection in `state`, if it is paged.
+    pub(super) fn paged_in(&self, state: &State<'_>, db: u16) -> Option<Paged> {
+        paged_of(state, self.keyspace(db)?)
     }
 
     /// The collection in `state`, put together; `None` if it is not paged.

@@ -1,26 +1,35 @@
 //! Changing a hash, a set or a sorted set: elements that are found by their keys.
+//!
+//! ```text
+//!  few changes    base, all but 3 and 7 | 7 is b: 2 | behind it c: 3       runs of the base are copied without being looked at
+//!  spread out     a, b, c, ...                                             each entry by itself, from some lookups on, and where fields end
+//! ```
 
 use std::hash::{BuildHasher, RandomState};
 
 use hashbrown::HashTable;
 
 use super::entries::{
-    Element, Form, Packed, Shape, by_score, offset_bytes, parse, put_timed_header, put_varint, score_of,
-    split_varint, varint_bytes,
+    Element, Form, Packed, Shape, VARINT_BYTES_MAX, by_score, offset_bytes, parse, put_timed_header,
+    put_varint, score_of, split_varint, varint_bytes,
 };
+use super::filling::{Filling, Frame};
 use super::times::Times;
 use crate::time::{Deadline, Moment};
 
 /// A collection that is being changed. What is done to it is noted as operations.
 #[derive(Debug)]
 pub struct Edit<'a> {
-    shape: Shape,
     form: Form,
     /// What it began with.
-    base: &'a [u8],
+    base: Packed<'a>,
     /// What was done, and the bytes of what is new.
     operations: Vec<u8>,
+    /// Entries of the base that are others now, or gone, with their numbers; once entries are spread out there are none here.
+    changed: Vec<(usize, Entry)>,
+    /// Entries behind those of the base; once they are spread out all of them.
     entries: Vec<Entry>,
+    is_spread: bool,
     /// When each entry ends (0: never), of a map whose fields have deadlines, or had when it began; empty of others.
     deadlines: Vec<u64>,
     /// The key's own deadline.
@@ -49,43 +58,29 @@ struct Entry {
 }
 
 impl<'a> Edit<'a> {
-    /// Begins with `packed`. Takes time that grows with its size.
+    /// Begins with `packed`.
     ///
     /// # Panics
     /// As [`Packed::new`].
     #[must_use]
     pub fn new(packed: Packed<'a>) -> Self {
-        let mut entries = Vec::with_capacity(packed.len() + 1);
-        let mut deadlines = Vec::new();
-        for at in 0..packed.len() {
-            let from = packed.offset(at);
-            let (deadline, (key, value, bytes)) =
-                packed.parse(&packed.entries[from..]).expect("entries were checked");
-            let value_at = from + bytes - value.len();
-            let span = |at: usize, len: usize| (at as u32, len as u32);
-            entries.push(Entry {
-                tag: packed.tag(at),
-                is_new: false,
-                is_gone: false,
-                key: span(value_at - key.len(), key.len()),
-                value: span(value_at, value.len()),
-            });
-            if packed.times.is_some() {
-                deadlines.push(deadline);
-            }
-        }
-        Self {
-            shape: packed.shape,
+        let mut edit = Self {
             form: packed.form,
-            base: packed.entries,
+            base: packed,
             operations: Vec::new(),
-            deadlines,
+            changed: Vec::new(),
+            entries: Vec::new(),
+            is_spread: false,
+            deadlines: Vec::new(),
             own: packed.times.map_or(0, |times| times.own),
-            count: entries.len(),
-            entries,
+            count: packed.count,
             lookups: 0,
             table: None,
+        };
+        if packed.is_timed() {
+            edit.spread();
         }
+        edit
     }
 
     /// The same, of a key that expires at `own`.
@@ -126,12 +121,13 @@ impl<'a> Edit<'a> {
     /// The value of `key`; empty in a [`Shape::Set`], in a [`Shape::Scored`] the score. `None`: it is not there.
     pub fn get(&mut self, tag: u16, key: &[u8]) -> Option<&[u8]> {
         let at = self.find(tag, key)?;
-        Some(self.bytes(self.entries[at], self.entries[at].value))
+        let entry = self.entry(at);
+        Some(self.bytes(entry, entry.value))
     }
 
     /// Lets `key` have `value`; returns whether it was not there.
     pub fn put(&mut self, tag: u16, key: &[u8], value: &[u8]) -> bool {
-        debug_assert_eq!(self.shape, Shape::Map, "of a map");
+        debug_assert_eq!(self.base.shape, Shape::Map, "of a map");
         self.insert(PUT, tag, key, value)
     }
 
@@ -153,12 +149,15 @@ impl<'a> Edit<'a> {
 
     /// Lets the field `key` end then, or never; returns whether it is there.
     pub fn set_deadline(&mut self, tag: u16, key: &[u8], deadline: Option<Deadline>) -> bool {
-        debug_assert_eq!(self.shape, Shape::Map, "of a map");
+        debug_assert_eq!(self.base.shape, Shape::Map, "of a map");
         let Some(at) = self.find(tag, key) else { return false };
         let raw = deadline.map_or(0, Deadline::raw);
         if self.deadlines.is_empty() {
             if raw == 0 {
                 return true;
+            }
+            if !self.is_spread {
+                self.spread();
             }
             // what it is folded into does not know the key's own deadline
             self.set_own(self.own);
@@ -195,12 +194,12 @@ impl<'a> Edit<'a> {
         put_operation(&mut self.operations, OWN, 0, (&[], &own.to_le_bytes()));
     }
 
-    /// Deadlines of the map as it is now; `None`: no field has one.
     /// Whether fields end.
     pub(crate) fn is_timed(&self) -> bool {
-        self.shape == Shape::Map && self.times().is_some()
+        self.base.shape == Shape::Map && self.times().is_some()
     }
 
+    /// Deadlines of the map as it is now; `None`: no field has one.
     fn times(&self) -> Option<Times> {
         let there = self.entries.iter().zip(&self.deadlines).filter(|(entry, _)| !entry.is_gone);
         let times = there.fold(Times { own: self.own, ..Times::default() }, |times, (_, at)| times.with(*at));
@@ -209,7 +208,7 @@ impl<'a> Edit<'a> {
 
     /// Gives `key` this score, which is not NaN, and 0.0 if it is -0.0; returns whether it was not there.
     pub fn put_score(&mut self, tag: u16, key: &[u8], score: f64) -> bool {
-        debug_assert!(self.shape == Shape::Scored && !score.is_nan(), "of a sorted set, and a number");
+        debug_assert!(self.base.shape == Shape::Scored && !score.is_nan(), "of a sorted set, and a number");
         self.insert(SCORE, tag, key, &(score + 0.0).to_le_bytes())
     }
 
@@ -220,8 +219,8 @@ impl<'a> Edit<'a> {
 
     /// Adds `key` to a set; returns whether it was not there.
     pub fn add(&mut self, tag: u16, key: &[u8]) -> bool {
-        debug_assert_eq!(self.shape, Shape::Set, "of a set");
-        self.find(tag, key).is_none() && self.insert(ADD, tag, key, &[])
+        debug_assert_eq!(self.base.shape, Shape::Set, "of a set");
+        self.find(tag, key).is_none() && self.insert_at(None, ADD, tag, (key, &[]))
     }
 
     /// Removes `key`; returns whether it was there.
@@ -238,10 +237,12 @@ impl<'a> Edit<'a> {
     /// If there are not so many.
     #[must_use]
     pub fn element(&self, nth: usize) -> Element<'_> {
-        let entry = if self.count == self.entries.len() {
-            self.entries[nth]
+        let all = self.in_base() + self.entries.len();
+        let entry = if self.count == all {
+            self.entry(nth)
         } else {
-            *self.entries.iter().filter(|entry| !entry.is_gone).nth(nth).expect("there are so many")
+            let mut there = (0..all).map(|at| self.entry(at)).filter(|entry| !entry.is_gone);
+            there.nth(nth).expect("there are so many")
         };
         self.element_of(entry)
     }
@@ -252,55 +253,116 @@ impl<'a> Edit<'a> {
     /// If it has more than 4 GiB: `value.max` is below that.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        match self.shape {
-            Shape::Scored => {
-                let mut there: Vec<&Entry> = self.there().collect();
-                // What was there before is in order: the sort finds that in one pass.
-                there.sort_by(|a, b| by_score(self.element_of(**a), self.element_of(**b)));
-                self.encode_in_order(there.into_iter())
-            }
-            _ => self.encode_in_order(self.there()),
+        self.encode_as(self.is_ordered())
+    }
+
+    /// Bytes of the collection as it is now; `None`: fields have deadlines.
+    pub(crate) fn encoded_len(&self) -> Option<usize> {
+        self.times().is_none().then(|| self.frame().bytes())
+    }
+
+    /// As [`Edit::encode`], into `out`, which has so many bytes.
+    pub(crate) fn write(&self, out: &mut [u8]) {
+        self.frame().write(out, |out| self.fill(out, self.is_ordered()));
+    }
+
+    /// Whether scores say the order.
+    fn is_ordered(&self) -> bool {
+        self.base.shape == Shape::Scored
+    }
+
+    fn encode_as(&self, is_ordered: bool) -> Vec<u8> {
+        match self.times() {
+            None => self.frame().encode(|out| self.fill(out, is_ordered)),
+            Some(times) => self.encode_timed(times),
         }
     }
 
+    fn frame(&self) -> Frame {
+        let bytes_of = |entry: &Entry| if entry.is_gone { 0 } else { self.entry_bytes(entry) };
+        let mut entries_bytes: usize = self.entries.iter().map(bytes_of).sum();
+        if !self.is_spread {
+            let gone = self.changed.iter().map(|(at, _)| self.base.end(at + 1) - self.base.end(*at));
+            entries_bytes += self.base.entries.len() - gone.sum::<usize>();
+            entries_bytes += self.changed.iter().map(|(_, entry)| bytes_of(entry)).sum::<usize>();
+        }
+        Frame { shape: self.base.shape, form: self.form, count: self.count, entries_bytes }
+    }
+
+    /// Puts the entries, none of which has a deadline.
+    fn fill(&self, out: &mut Filling<'_>, is_ordered: bool) {
+        if !self.is_spread {
+            return self.fill_by_runs(out, is_ordered);
+        }
+        let mut there: Vec<&Entry> = self.there().collect();
+        if is_ordered {
+            // What was there before is in order: the sort finds that in one pass.
+            there.sort_by(|a, b| by_score(self.element_of(**a), self.element_of(**b)));
+        }
+        there.into_iter().for_each(|entry| out.put(entry.tag, self.raw(entry)));
+    }
+
+    /// The same, where entries are not spread out.
+    fn fill_by_runs(&self, out: &mut Filling<'_>, is_ordered: bool) {
+        let mut next = 0;
+        for (at, entry) in self.steps(is_ordered) {
+            out.put_run(&self.base, next..at);
+            match entry {
+                Some(entry) => {
+                    out.put(entry.tag, self.raw(entry));
+                    next = at;
+                }
+                None => next = at + 1,
+            }
+        }
+        out.put_run(&self.base, next..self.base.count);
+    }
+
+    /// What differs from the base, in order: an entry before this number, or (`None`) that the entry with this number is not there.
+    fn steps(&self, is_ordered: bool) -> Vec<(usize, Option<&Entry>)> {
+        let mut steps = Vec::with_capacity(2 * self.changed.len() + self.entries.len());
+        let replaced = self.changed.iter().map(|(at, entry)| (*at, entry));
+        let added = self.entries.iter().map(|entry| (self.base.count, entry));
+        let there = replaced.chain(added).filter(|(_, entry)| !entry.is_gone);
+        steps.extend(there.map(|(at, entry)| (at, Some(entry))));
+        if is_ordered {
+            let element = |entry: Option<&Entry>| self.element_of(*entry.expect("all are there"));
+            steps.sort_by(|a, b| by_score(element(a.1), element(b.1)));
+            for (at, entry) in &mut steps {
+                let new = element(*entry);
+                *at = self.base.partition_point(|old| by_score(old, new).is_lt());
+            }
+        }
+        steps.extend(self.changed.iter().map(|(at, _)| (*at, None)));
+        steps.sort_by_key(|(at, entry)| (*at, entry.is_none()));
+        steps
+    }
+
     fn there(&self) -> impl Iterator<Item = &Entry> + Clone {
+        debug_assert!(self.is_spread, "the others are in the base");
         self.entries.iter().filter(|entry| !entry.is_gone)
     }
 
-    fn encode_in_order<'e>(&self, there: impl Iterator<Item = &'e Entry> + Clone) -> Vec<u8> {
-        let times = self.times();
-        let mut deadlines = self.entries.iter().zip(&self.deadlines).filter(|(entry, _)| !entry.is_gone);
-        let deadlines: Vec<u64> = match times {
-            None => Vec::new(),
-            Some(_) => deadlines.by_ref().map(|(_, deadline)| *deadline).collect(),
-        };
-        let mark_bytes = |at: usize| deadlines.get(at).map_or(0, |at| if *at == 0 { 1 } else { 9 });
-        let sizes = there.clone().enumerate().map(|(at, entry)| mark_bytes(at) + self.entry_bytes(entry));
+    /// A map as it is now, some of whose fields have deadlines.
+    fn encode_timed(&self, times: Times) -> Vec<u8> {
+        let pairs = self.entries.iter().zip(&self.deadlines).filter(|(entry, _)| !entry.is_gone);
+        let mark_bytes = |deadline: &u64| if *deadline == 0 { 1 } else { 9 };
+        let sizes = pairs.clone().map(|(entry, deadline)| mark_bytes(deadline) + self.entry_bytes(entry));
         let mut out = Vec::new();
-        let head = (self.shape, self.form, times);
+        let head = (self.base.shape, self.form, Some(times));
         let is_wide = put_timed_header(&mut out, head, self.count, sizes.clone().sum());
-        there.clone().for_each(|entry| out.extend_from_slice(&entry.tag.to_le_bytes()));
+        pairs.clone().for_each(|(entry, _)| out.extend_from_slice(&entry.tag.to_le_bytes()));
         let mut offset = 0_u32;
         for size in sizes {
             out.extend_from_slice(&offset.to_le_bytes()[..offset_bytes(is_wide)]);
             offset += size as u32;
         }
-        for (at, entry) in there.enumerate() {
-            match deadlines.get(at) {
-                None => {}
-                Some(0) => out.push(0),
-                Some(deadline) => {
-                    out.push(1);
-                    out.extend_from_slice(&deadline.to_le_bytes());
-                }
+        for (entry, deadline) in pairs {
+            out.push(u8::from(*deadline != 0));
+            if *deadline != 0 {
+                out.extend_from_slice(&deadline.to_le_bytes());
             }
-            put_varint(&mut out, entry.key.1);
-            if self.shape == Shape::Map {
-                put_varint(&mut out, entry.value.1);
-            }
-            let (key, value) = self.element_of(*entry);
-            out.extend_from_slice(key);
-            out.extend_from_slice(value);
+            out.extend_from_slice(self.raw(entry));
         }
         out
     }
@@ -310,7 +372,7 @@ impl<'a> Edit<'a> {
     }
 
     fn kind_to_add(&self) -> u8 {
-        match self.shape {
+        match self.base.shape {
             Shape::Map => PUT,
             Shape::Set => ADD,
             Shape::Scored => SCORE,
@@ -323,7 +385,7 @@ impl<'a> Edit<'a> {
         while !operations.is_empty() {
             let (operation, rest) = split_operation(operations)?;
             let (tag, key) = (operation.tag, operation.key);
-            match (operation.kind, self.shape) {
+            match (operation.kind, self.base.shape) {
                 (PUT, Shape::Map) => self.put(tag, key, operation.value),
                 (ADD, Shape::Set) => self.add(tag, key),
                 (SCORE, Shape::Scored) => self.insert(SCORE, tag, key, operation.value),
@@ -346,13 +408,18 @@ impl<'a> Edit<'a> {
 
     pub(super) fn insert(&mut self, kind: u8, tag: u16, key: &[u8], value: &[u8]) -> bool {
         let known = self.find(tag, key);
+        self.insert_at(known, kind, tag, (key, value))
+    }
+
+    /// The same, of an element that is entry `known` now, or none.
+    fn insert_at(&mut self, known: Option<usize>, kind: u8, tag: u16, (key, value): Element<'_>) -> bool {
         let at = self.note(kind, tag, key, value);
         let span = |at: usize, len: usize| (at as u32, len as u32);
         let (key_span, value_span) = (span(at, key.len()), span(at + key.len(), value.len()));
         self.widen_form(key, value);
         let entry = Entry { tag, is_new: true, is_gone: false, key: key_span, value: value_span };
         if let Some(at) = known {
-            self.entries[at] = entry;
+            self.set_entry(at, entry);
             if let Some(deadline) = self.deadlines.get_mut(at) {
                 *deadline = 0;
             }
@@ -376,8 +443,61 @@ impl<'a> Edit<'a> {
             lookup.remove(self, at);
             self.table = Some(lookup);
         }
-        self.entries[at].is_gone = true;
+        self.set_entry(at, Entry { is_gone: true, ..self.entry(at) });
         self.count -= 1;
+    }
+
+    /// How many entries are not in the list, but in the base: the first ones.
+    fn in_base(&self) -> usize {
+        if self.is_spread { 0 } else { self.base.count }
+    }
+
+    /// Entry number `at`, those of the base first.
+    fn entry(&self, at: usize) -> Entry {
+        let Some(listed) = at.checked_sub(self.in_base()) else {
+            let changed = self.changed.iter().find(|(number, _)| *number == at);
+            return changed.map_or_else(|| self.entry_in_base(at).0, |(_, entry)| *entry);
+        };
+        self.entries[listed]
+    }
+
+    fn set_entry(&mut self, at: usize, entry: Entry) {
+        if let Some(listed) = at.checked_sub(self.in_base()) {
+            self.entries[listed] = entry;
+        } else if let Some((_, changed)) = self.changed.iter_mut().find(|(number, _)| *number == at) {
+            *changed = entry;
+        } else {
+            self.changed.push((at, entry));
+        }
+    }
+
+    /// Entry number `at` as it was in the base, and its deadline.
+    fn entry_in_base(&self, at: usize) -> (Entry, u64) {
+        let (base, from) = (&self.base, self.base.offset(at));
+        let (deadline, (key, value, bytes)) =
+            base.parse(&base.entries[from..]).expect("entries were checked");
+        let value_at = from + bytes - value.len();
+        let span = |at: usize, len: usize| (at as u32, len as u32);
+        let (key, value) = (span(value_at - key.len(), key.len()), span(value_at, value.len()));
+        (Entry { tag: base.tag(at), is_new: false, is_gone: false, key, value }, deadline)
+    }
+
+    /// Lists each entry by itself. Takes time that grows with their number.
+    fn spread(&mut self) {
+        let added = std::mem::take(&mut self.entries);
+        self.entries.reserve_exact(self.base.count + added.len() + 1);
+        for at in 0..self.base.count {
+            let (entry, deadline) = self.entry_in_base(at);
+            self.entries.push(entry);
+            if self.base.is_timed() {
+                self.deadlines.push(deadline);
+            }
+        }
+        for (at, entry) in self.changed.drain(..) {
+            self.entries[at] = entry;
+        }
+        self.entries.extend(added);
+        self.is_spread = true;
     }
 
     /// Notes an operation; returns where the key lies in the list.
@@ -387,27 +507,37 @@ impl<'a> Edit<'a> {
 
     fn find(&mut self, tag: u16, key: &[u8]) -> Option<usize> {
         self.lookups += 1;
+        if self.lookups > LOOKUPS_FEW && !self.is_spread {
+            self.spread();
+        }
         if self.table.is_none() && self.lookups > LOOKUPS_FEW && self.entries.len() > ENTRIES_FEW {
             self.table = Some(Lookup::of(self));
         }
         let is_it =
             |entry: &Entry| entry.tag == tag && !entry.is_gone && self.bytes(*entry, entry.key) == key;
-        match &self.table {
-            None => self.entries.iter().position(is_it),
-            Some(lookup) => {
-                let hash = lookup.hasher.hash_one(key);
-                lookup.table.find(hash, |at| is_it(&self.entries[*at as usize])).map(|at| *at as usize)
-            }
-        }
+        let Some(lookup) = &self.table else {
+            let old = if self.is_spread { None } else { self.base.find(tag, key) };
+            let old = old.filter(|at| !self.changed.iter().any(|(gone, it)| gone == at && it.is_gone));
+            let listed = || self.entries.iter().position(is_it).map(|at| self.in_base() + at);
+            return old.or_else(listed);
+        };
+        let hash = lookup.hasher.hash_one(key);
+        lookup.table.find(hash, |at| is_it(&self.entries[*at as usize])).map(|at| *at as usize)
     }
 
     fn bytes(&self, entry: Entry, (at, len): (u32, u32)) -> &[u8] {
-        let source = if entry.is_new { &self.operations[..] } else { self.base };
+        let source = if entry.is_new { &self.operations[..] } else { self.base.entries };
         &source[at as usize..(at + len) as usize]
     }
 
+    /// The entry as it is in a collection, without a deadline.
+    fn raw(&self, entry: &Entry) -> &[u8] {
+        let bytes = self.entry_bytes(entry) as u32;
+        self.bytes(*entry, (entry.value.0 + entry.value.1 - bytes, bytes))
+    }
+
     fn entry_bytes(&self, entry: &Entry) -> usize {
-        let lens = match self.shape {
+        let lens = match self.base.shape {
             Shape::Map => varint_bytes(entry.key.1) + varint_bytes(entry.value.1),
             _ => varint_bytes(entry.key.1),
         };
@@ -424,7 +554,7 @@ impl<'a> Edit<'a> {
     }
 
     fn widen_form_by_count(&mut self) {
-        let (shape, count) = (self.shape, self.count);
+        let (shape, count) = (self.base.shape, self.count);
         self.form = match self.form {
             Form::Integers if count > INTEGERS_MAX => Form::Table,
             Form::Listpack if shape == Shape::Map && count > MAP_LISTPACK_MAX => Form::Table,
@@ -540,6 +670,7 @@ fn deadline_in(value: &[u8]) -> Option<Deadline> {
 
 /// Appends an operation; returns where the key lies, behind which is the value.
 fn put_operation(out: &mut Vec<u8>, kind: u8, tag: u16, (key, value): Element<'_>) -> usize {
+    out.reserve(3 + 2 * VARINT_BYTES_MAX + key.len() + value.len());
     out.push(kind);
     if matches!(kind, PURGE | OWN) {
         out.extend_from_slice(value);

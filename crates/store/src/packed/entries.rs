@@ -221,12 +221,16 @@ impl<'a> Packed<'a> {
     pub fn find(&self, tag: u16, key: &[u8]) -> Option<usize> {
         let wanted = tag.to_le_bytes();
         let (tags, _) = self.tags.as_chunks::<TAG_BYTES>();
-        let mut from = 0;
-        while let Some(next) = tags[from..].iter().position(|found| *found == wanted) {
-            if self.element(from + next).0 == key {
-                return Some(from + next);
+        for (number, block) in tags.chunks(TAGS_AT_ONCE).enumerate() {
+            // without a branch for each the compiler compares many at once
+            if !block.iter().fold(false, |is_there, found| is_there | (*found == wanted)) {
+                continue;
             }
-            from += next + 1;
+            let equal = block.iter().enumerate().filter(|(_, found)| **found == wanted);
+            let mut places = equal.map(|(at, _)| TAGS_AT_ONCE * number + at);
+            if let Some(at) = places.find(|at| self.element(*at).0 == key) {
+                return Some(at);
+            }
         }
         None
     }
@@ -402,7 +406,7 @@ pub(super) fn split_varint(bytes: &[u8]) -> Option<(usize, &[u8])> {
 
 fn split_long_varint(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let (mut number, mut shift) = (0_u64, 0);
-    for (at, byte) in bytes.iter().take(5).enumerate() {
+    for (at, byte) in bytes.iter().take(VARINT_BYTES_MAX).enumerate() {
         number |= u64::from(byte & 0x7f) << shift;
         shift += 7;
         if byte & 0x80 == 0 {
@@ -460,6 +464,10 @@ pub(super) fn put_timed_header(
 
 pub(super) const HEADER_BYTES: usize = 8;
 pub(super) const TAG_BYTES: usize = 2;
+/// Tags that are compared together.
+const TAGS_AT_ONCE: usize = 32;
 pub(super) const WIDE: u8 = 1;
 const TIMED: u8 = 2;
+/// Of a number of 32 bits.
+pub(super) const VARINT_BYTES_MAX: usize = 5;
 const SCORE_BYTES: usize = 8;

@@ -25,13 +25,21 @@ impl Frame {
     /// The collection, as `fill` puts its entries.
     ///
     /// # Panics
-    /// If it has more than 4 GiB: `value.max` is below that. If `fill` puts less, or more.
+    /// As [`Frame::write`].
     pub(super) fn encode(&self, fill: impl FnOnce(&mut Filling<'_>)) -> Vec<u8> {
         let mut out = vec![0; self.bytes()];
-        let mut filling = self.begin(&mut out);
+        self.write(&mut out, fill);
+        out
+    }
+
+    /// The same into `out`, which has as many bytes as it takes.
+    ///
+    /// # Panics
+    /// If it has more than 4 GiB: `value.max` is below that. If `fill` puts less, or more.
+    pub(super) fn write(&self, out: &mut [u8], fill: impl FnOnce(&mut Filling<'_>)) {
+        let mut filling = self.begin(out);
         fill(&mut filling);
         assert_eq!((filling.count, filling.end), (self.count, self.entries_bytes), "all is put");
-        out
     }
 
     fn begin<'o>(&self, out: &'o mut [u8]) -> Filling<'o> {

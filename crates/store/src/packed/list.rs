@@ -9,7 +9,8 @@
 
 use std::collections::VecDeque;
 
-use super::entries::{Form, Packed, Shape, offset_bytes, parse, put_header, put_varint, split_varint};
+use super::entries::{Form, Packed, Shape, VARINT_BYTES_MAX, parse, put_varint, split_varint};
+use super::filling::{Filling, Frame};
 
 /// A list that is being changed. What is done to it is noted as operations.
 #[derive(Debug)]
@@ -72,7 +73,7 @@ impl<'a> ListEdit<'a> {
 
     /// Adds `value` before the first element.
     pub fn push_front(&mut self, value: &[u8]) {
-        self.operations.push(PUSH_FRONT);
+        self.begin(PUSH_FRONT, value);
         let piece = self.add(value);
         self.pieces.push_front(piece);
         self.adapt_form();
@@ -80,7 +81,7 @@ impl<'a> ListEdit<'a> {
 
     /// Adds `value` behind the last element.
     pub fn push_back(&mut self, value: &[u8]) {
-        self.operations.push(PUSH_BACK);
+        self.begin(PUSH_BACK, value);
         let piece = self.add(value);
         match self.pieces.back_mut() {
             Some(last) if last.is_new && last.from + last.count == piece.from => last.count += 1,
@@ -148,6 +149,12 @@ impl<'a> ListEdit<'a> {
             (piece.from..piece.from + piece.count)
                 .map(|at| if piece.is_new { self.new_value(at) } else { self.base.element(at).0 })
         })
+    }
+
+    /// Begins an operation that is followed by `value`.
+    fn begin(&mut self, kind: u8, value: &[u8]) {
+        self.operations.reserve(1 + VARINT_BYTES_MAX + value.len());
+        self.operations.push(kind);
     }
 
     /// Adds an entry with `value` to the operations.
@@ -277,37 +284,34 @@ impl<'a> ListEdit<'a> {
     /// If it has more than 4 GiB: `value.max` is below that.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        let is_wide = put_header(&mut out, (Shape::List, self.form), self.count, self.entries_bytes);
-        let mut end = 0;
-        for piece in &self.pieces {
-            end = self.put_offsets(&mut out, *piece, end, offset_bytes(is_wide));
-        }
-        for piece in &self.pieces {
-            if piece.is_new {
-                (piece.from..piece.from + piece.count)
-                    .for_each(|at| out.extend_from_slice(self.new_entry(at)));
-            } else {
-                let (from, to) = (self.base.end(piece.from), self.base.end(piece.from + piece.count));
-                out.extend_from_slice(&self.base.entries[from..to]);
-            }
-        }
-        out
+        self.frame().encode(|out| self.fill(out))
     }
 
-    /// Appends where the entries of `piece` begin if the first does at `from`; returns where the last ends.
-    fn put_offsets(&self, out: &mut Vec<u8>, piece: Piece, from: usize, bytes: usize) -> usize {
-        let mut put = |offset: usize| out.extend_from_slice(&(offset as u32).to_le_bytes()[..bytes]);
-        if piece.is_new {
-            let added = &self.added[piece.from..piece.from + piece.count];
-            return added.iter().fold(from, |at, (_, entry_bytes)| {
-                put(at);
-                at + *entry_bytes as usize
-            });
+    /// Bytes of the list as it is now.
+    pub(crate) fn encoded_len(&self) -> usize {
+        self.frame().bytes()
+    }
+
+    /// As [`ListEdit::encode`], into `out`, which has so many bytes.
+    pub(crate) fn write(&self, out: &mut [u8]) {
+        self.frame().write(out, |out| self.fill(out));
+    }
+
+    fn frame(&self) -> Frame {
+        let (form, count, entries_bytes) = (self.form, self.count, self.entries_bytes);
+        Frame { shape: Shape::List, form, count, entries_bytes }
+    }
+
+    /// Puts what it consists of now.
+    fn fill(&self, out: &mut Filling<'_>) {
+        for Piece { is_new, from, count } in &self.pieces {
+            let run = *from..from + count;
+            if *is_new {
+                run.for_each(|at| out.put(0, self.new_entry(at)));
+            } else {
+                out.put_run(&self.base, run);
+            }
         }
-        let first = self.base.end(piece.from);
-        (piece.from..piece.from + piece.count).for_each(|at| put(from + self.base.offset(at) - first));
-        from + self.piece_bytes(piece)
     }
 
     /// Does what `operations` say; `None` when they are none, or name elements that are not there.

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::entries::{Form, Packed, Shape, parse, put_varint, split_varint};
+use super::entries::{Form, Packed, Shape, VARINT_BYTES_MAX, parse, put_varint, split_varint};
 use super::filling::{Filling, Frame};
 
 /// An ordered map that is being changed. What is done to it is noted as operations.
@@ -171,9 +171,22 @@ impl<'a> OrderedEdit<'a> {
     /// If it has more than 4 GiB: `value.max` is below that.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
+        self.frame().encode(|out| self.fill(out))
+    }
+
+    /// Bytes of the map as it is now.
+    pub(crate) fn encoded_len(&self) -> usize {
+        self.frame().bytes()
+    }
+
+    /// As [`OrderedEdit::encode`], into `out`, which has so many bytes.
+    pub(crate) fn write(&self, out: &mut [u8]) {
+        self.frame().write(out, |out| self.fill(out));
+    }
+
+    fn frame(&self) -> Frame {
         let (count, entries_bytes) = (self.count, self.entries_bytes);
-        let frame = Frame { shape: Shape::Ordered, form: Form::Table, count, entries_bytes };
-        frame.encode(|out| self.fill(out))
+        Frame { shape: Shape::Ordered, form: Form::Table, count, entries_bytes }
     }
 
     /// Puts what it consists of now, in order.
@@ -258,4 +271,3 @@ const ENTRY: u8 = 11;
 const DROP: u8 = 12;
 /// So many changes are looked through one by one.
 const CHANGES_FEW: usize = 16;
-const VARINT_BYTES_MAX: usize = 5;
