@@ -20,17 +20,19 @@ enum Operation {
 }
 
 /// How the scores of a member become one.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Aggregate {
     Sum,
     Min,
     Max,
+    /// The sum of the weights, whatever the scores are.
+    Count,
 }
 
 impl Aggregate {
     fn of(self, a: f64, b: f64) -> f64 {
         match self {
-            Self::Sum => number(a + b),
+            Self::Sum | Self::Count => number(a + b),
             Self::Min => a.min(b),
             Self::Max => a.max(b),
         }
@@ -98,6 +100,7 @@ impl<'a> Query<'a> {
                     word if is(word, "sum") => Aggregate::Sum,
                     word if is(word, "min") => Aggregate::Min,
                     word if is(word, "max") => Aggregate::Max,
+                    word if is(word, "count") => Aggregate::Count,
                     _ => return Err(text::SYNTAX.into()),
                 };
                 index += 1;
@@ -127,10 +130,22 @@ impl<'a> Query<'a> {
         Ok(all)
     }
 
+    /// The members of key number `at`, a sorted set or a set, where each has the score 1; their scores times its weight, which may be no number.
+    fn members(&self, data: &mut Data<'_, '_>, key: &[u8], at: usize) -> Result<Vec<Scored>, Failure> {
+        data.turn_to_key(key);
+        let is_set = data.access.meta(data.db, key)?.is_some_and(|meta| meta.kind == ValueKind::Set);
+        let kind = if is_set { ValueKind::Set } else { SORTED_SET };
+        let found = data.access.collection(data.db, key, kind)??;
+        data.count_lookup(!found.is_empty());
+        let counts_one = is_set || self.aggregate == Aggregate::Count;
+        let score = |score: &[u8]| self.weights[at] * if counts_one { 1.0 } else { score_of(score) };
+        Ok(found.iter().map(|(member, value)| (member.to_vec(), score(value))).collect())
+    }
+
     fn union(&self, data: &mut Data<'_, '_>) -> Result<Vec<Scored>, Failure> {
         let mut all: HashMap<Vec<u8>, f64> = HashMap::new();
         for (at, key) in self.keys.iter().enumerate() {
-            for (member, score) in members(data, key, self.weights[at])? {
+            for (member, score) in self.members(data, key, at)? {
                 let score = number(score);
                 all.entry(member)
                     .and_modify(|known| *known = self.aggregate.of(*known, score))
@@ -142,10 +157,10 @@ impl<'a> Query<'a> {
 
     /// The members of the first that are in all the others, or in none of them.
     fn narrow(&self, data: &mut Data<'_, '_>, in_all: bool) -> Result<Vec<Scored>, Failure> {
-        let mut kept = members(data, self.keys[0], self.weights[0])?;
+        let mut kept = self.members(data, self.keys[0], 0)?;
         kept.iter_mut().for_each(|(_, score)| *score = number(*score));
         for (at, key) in self.keys.iter().enumerate().skip(1) {
-            let others: HashMap<Vec<u8>, f64> = members(data, key, self.weights[at])?.into_iter().collect();
+            let others: HashMap<Vec<u8>, f64> = self.members(data, key, at)?.into_iter().collect();
             kept.retain_mut(|(member, score)| {
                 let other = others.get(member);
                 if let Some(other) = other.filter(|_| in_all) {
@@ -156,18 +171,6 @@ impl<'a> Query<'a> {
         }
         Ok(kept)
     }
-}
-
-/// The members of the sorted set at `key`, or of the set, where each has the score 1; their scores times `weight`,
-/// which may be no number.
-fn members(data: &mut Data<'_, '_>, key: &[u8], weight: f64) -> Result<Vec<Scored>, Failure> {
-    data.turn_to_key(key);
-    let is_set = data.access.meta(data.db, key)?.is_some_and(|meta| meta.kind == ValueKind::Set);
-    let kind = if is_set { ValueKind::Set } else { SORTED_SET };
-    let found = data.access.collection(data.db, key, kind)??;
-    data.count_lookup(!found.is_empty());
-    let score = |score: &[u8]| weight * if is_set { 1.0 } else { score_of(score) };
-    Ok(found.iter().map(|(member, value)| (member.to_vec(), score(value))).collect())
 }
 
 /// Refuses keys of other types, before options are read.

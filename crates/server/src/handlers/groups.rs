@@ -6,7 +6,7 @@ use resp::{ArgsView, Writer};
 
 use super::args::{integer, is, option_value, shown};
 use super::streams::{
-    Query, admit, apply, interval, stream, stream_to_change, write_entry, write_fields, write_id,
+    Left, Query, admit, apply, interval, stream, stream_to_change, write_entry, write_fields, write_id,
 };
 use crate::call::{Data, Failure, Outcome, text};
 use crate::stream::{Changes, Consumer, Group, Id, IdError, Pending, Stream};
@@ -42,7 +42,7 @@ pub(super) fn check_read(data: &Data<'_, '_>, query: &Query<'_>, nth: usize) -> 
 pub(super) fn read_group(
     data: &mut Data<'_, '_>,
     query: &Query<'_>,
-    nth: usize,
+    (nth, left): (usize, &mut Left),
     out: &mut Writer<'_>,
 ) -> Result<Option<usize>, Failure> {
     let (key, (group_name, consumer)) = (query.key(nth), query.reader.expect("it was asked for"));
@@ -53,10 +53,12 @@ pub(super) fn read_group(
     let known = stream.consumer(group_name, consumer);
     let count = if query.id(nth) == b">" {
         let claimed = query.claims_idle_ms.map_or_else(Vec::new, |idle_min_ms| {
-            claim_idle(stream, (group_name, consumer), (idle_min_ms, now_ms, query.most), &mut changes)
+            let reader = (group_name, consumer);
+            claim_idle(stream, reader, (idle_min_ms, now_ms), (query.most, &mut *left), &mut changes)
         });
         let new = group.last_delivered.after().map_or(0..0, |first| stream.range(first, Id::MAX));
-        let places: Vec<usize> = new.take(query.most - claimed.len()).collect();
+        let new = new.take(query.most - claimed.len());
+        let places: Vec<usize> = new.take_while(|at| left.take(stream, *at)).collect();
         let mut all: Vec<usize> = claimed.iter().map(|(at, _)| *at).collect();
         all.extend_from_slice(&places);
         if all.is_empty() {
@@ -68,8 +70,14 @@ pub(super) fn read_group(
             let given = (&places[..], query.acknowledges);
             deliver(stream, (group_name, group), (consumer, now_ms), given, &mut changes);
         }
-        claimed.iter().for_each(|(at, former)| write_claimed_entry(stream, *at, (former, now_ms), out));
-        places.iter().for_each(|at| write_entry(stream, *at, out));
+        for (at, former) in &claimed {
+            let told = (former.idle_told(now_ms), former.times.cast_signed());
+            write_delivered_entry(stream, *at, told, out);
+        }
+        places.iter().for_each(|at| match query.claims_idle_ms {
+            Some(_) => write_delivered_entry(stream, *at, (0, 0), out),
+            None => write_entry(stream, *at, out),
+        });
         all.len()
     } else {
         let active_ms = known.map_or(0, |known| known.active_ms);
@@ -78,7 +86,7 @@ pub(super) fn read_group(
             data,
             stream,
             (group_name, consumer),
-            (query.id(nth), query.most, now_ms),
+            (query.id(nth), query.most, left, now_ms),
             &mut changes,
             out,
         )?
@@ -91,7 +99,8 @@ pub(super) fn read_group(
 fn claim_idle(
     stream: Stream<'_>,
     (group, consumer): (&[u8], &[u8]),
-    (idle_min_ms, now_ms, most): (u64, u64, usize),
+    (idle_min_ms, now_ms): (u64, u64),
+    (most, left): (usize, &mut Left),
     changes: &mut Changes,
 ) -> Vec<(usize, Pending)> {
     let is_idle = |pending: &Pending| pending.idle_ms(now_ms) >= idle_min_ms;
@@ -108,6 +117,9 @@ fn claim_idle(
             changes.delete_pending(group, id);
             continue;
         };
+        if !left.take(stream, at) {
+            break;
+        }
         let (consumer, times) = (consumer.to_vec(), former.times_again());
         changes.put_pending(group, id, &Pending { consumer, delivered_ms: now_ms, times });
         claimed.push((at, former));
@@ -115,17 +127,12 @@ fn claim_idle(
     claimed
 }
 
-/// Answers with an entry that was claimed, how long it had been idle, and how often it had been delivered.
-fn write_claimed_entry(
-    stream: Stream<'_>,
-    at: usize,
-    (former, now_ms): (&Pending, u64),
-    out: &mut Writer<'_>,
-) {
+/// Answers with an entry, how long it had been idle, and how often it had been delivered: as with CLAIM all are told.
+fn write_delivered_entry(stream: Stream<'_>, at: usize, (idle_ms, times): (i64, i64), out: &mut Writer<'_>) {
     out.array(4);
     write_fields(stream, at, out);
-    out.integer(former.idle_told(now_ms));
-    out.integer(former.times.cast_signed());
+    out.integer(idle_ms);
+    out.integer(times);
 }
 
 /// Gives a consumer the entries at `places`.
@@ -153,13 +160,15 @@ fn tell_again(
     data: &Data<'_, '_>,
     stream: Stream<'_>,
     (group, consumer): (&[u8], &[u8]),
-    (after, most, now_ms): (&[u8], usize, u64),
+    (after, most, left, now_ms): (&[u8], usize, &mut Left, u64),
     changes: &mut Changes,
     out: &mut Writer<'_>,
 ) -> Result<usize, Failure> {
     let Some(first) = Id::parse(after, 0)?.after() else { return Ok(0) };
     let own = stream.pending_from(group, first).filter(|(_, pending)| pending.is_of(consumer));
-    let own: Vec<(Id, Pending)> = own.take(most).collect();
+    // of an entry that is gone little is told
+    let is_told = |(id, _): &(Id, Pending)| stream.place(*id).is_none_or(|at| left.take(stream, at));
+    let own: Vec<(Id, Pending)> = own.take(most).take_while(is_told).collect();
     let places: Vec<usize> = own.iter().filter_map(|(id, _)| stream.place(*id)).collect();
     admit(data, stream, &places)?;
     for (id, pending) in &own {

@@ -100,10 +100,8 @@ impl Move {
 
 pub(crate) fn lmovem(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let asked = Move::parse(args, 5)?;
-    match asked.run(data, args, out)? {
-        true => {}
-        false if asked.is_exact => out.null(),
-        false => out.array(0),
+    if !asked.run(data, args, out)? {
+        out.null();
     }
     Ok(())
 }

@@ -66,7 +66,6 @@ impl<'a> Deletion<'a> {
         if !self.seen.insert(id.bytes()) {
             return NO_ENTRY;
         }
-        let has_groups = !groups.is_empty();
         groups.retain(|(name, _)| Some(*name) != acknowledged);
         if self.references == References::Go {
             self.changes.delete_references(stream, &groups, id);
@@ -74,8 +73,7 @@ impl<'a> Deletion<'a> {
         if !stream.has(id) {
             return NO_ENTRY;
         }
-        let is_free = has_groups && stream.is_done_with(&groups, id);
-        if self.references == References::Forbid && !is_free {
+        if self.references == References::Forbid && !stream.is_done_with(&groups, id) {
             return STILL_REFERRED_TO;
         }
         self.changes.delete_entry(id);

@@ -64,11 +64,36 @@ pub(super) fn write_fields(stream: Stream<'_>, at: usize, out: &mut Writer<'_>) 
 
 /// Refuses entries that no connection could hold.
 pub(super) fn admit(data: &Data<'_, '_>, stream: Stream<'_>, places: &[usize]) -> Outcome {
-    let bytes = |at: &usize| {
-        let parts = stream.entry(*at).1;
-        parts.iter().map(|part| part.len() + BULK_OVERHEAD_BYTES).sum::<usize>() + 48
-    };
-    data.admit_reply(places.iter().map(bytes).sum())
+    data.admit_reply(places.iter().map(|at| told_bytes(stream, *at)).sum())
+}
+
+/// About the bytes of an entry in an answer.
+fn told_bytes(stream: Stream<'_>, at: usize) -> usize {
+    let parts = stream.entry(at).1;
+    parts.iter().map(|part| part.len() + BULK_OVERHEAD_BYTES).sum::<usize>() + 48
+}
+
+/// What XREAD and XREADGROUP may still tell, of all streams together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Left {
+    entries: usize,
+    bytes: usize,
+    /// Nothing was told yet: the first entry is, however large.
+    is_fresh: bool,
+}
+
+impl Left {
+    /// Whether the entry at `at` is told, too; once one is not, none is.
+    pub(super) fn take(&mut self, stream: Stream<'_>, at: usize) -> bool {
+        let bytes = if self.bytes == usize::MAX { 0 } else { told_bytes(stream, at) };
+        if self.entries == 0 || (bytes > self.bytes && !self.is_fresh) {
+            self.entries = 0;
+            return false;
+        }
+        (self.entries, self.is_fresh) = (self.entries - 1, false);
+        self.bytes = self.bytes.saturating_sub(bytes);
+        true
+    }
 }
 
 /// Which entries go.
@@ -419,7 +444,9 @@ pub(super) struct Query<'a> {
     pub(super) args: ArgsView<'a>,
     /// Group and consumer.
     pub(super) reader: Option<(&'a [u8], &'a [u8])>,
+    /// Entries of a stream.
     pub(super) most: usize,
+    all: Left,
     pub(super) acknowledges: bool,
     /// How long entries of others must have been idle to be given to this consumer, if they are to be.
     pub(super) claims_idle_ms: Option<u64>,
@@ -437,6 +464,7 @@ impl<'a> Query<'a> {
             args,
             reader: None,
             most: usize::MAX,
+            all: Left { entries: usize::MAX, bytes: usize::MAX, is_fresh: true },
             acknowledges: false,
             claims_idle_ms: None,
             block: None,
@@ -452,6 +480,12 @@ impl<'a> Query<'a> {
             } else if is(option, "count") && left > 0 {
                 let most = integer(args.get(index + 1))?;
                 query.most = usize::try_from(most).ok().filter(|most| *most > 0).unwrap_or(usize::MAX);
+                index += 1;
+            } else if is(option, "maxcount") && left > 0 {
+                query.all.entries = positive(args.get(index + 1), "MAXCOUNT")?;
+                index += 1;
+            } else if is(option, "maxsize") && left > 0 {
+                query.all.bytes = positive(args.get(index + 1), "MAXSIZE")?;
                 index += 1;
             } else if is(option, "streams") && left > 0 {
                 if !left.is_multiple_of(2) {
@@ -485,6 +519,9 @@ impl<'a> Query<'a> {
         if query.count == 0 {
             return Err(text::SYNTAX.into());
         }
+        if query.most != usize::MAX && query.all.entries < query.most {
+            return Err("ERR MAXCOUNT must not be less than COUNT".into());
+        }
         if is_group && query.reader.is_none() {
             return Err("ERR Missing GROUP option for XREADGROUP".into());
         }
@@ -515,6 +552,11 @@ impl<'a> Query<'a> {
         let words: Vec<&[u8]> = (0..self.args.len()).map(word).collect();
         Args::from_slices(&words)
     }
+}
+
+fn positive(value: &[u8], option: &str) -> Result<usize, Failure> {
+    let number = usize::try_from(integer(value)?).ok().filter(|number| *number > 0);
+    number.ok_or_else(|| format!("ERR {option} must be a positive integer").into())
 }
 
 fn only_for_groups(option: &str) -> Failure {
@@ -563,12 +605,13 @@ pub(crate) fn xread(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
             id => Id::parse(id, 0)?,
         });
     }
-    let (mut reply, mut found, ready) = (Vec::new(), 0, data.ready);
+    let (mut reply, mut found, mut left, ready) = (Vec::new(), 0, query.all, data.ready);
     for nth in (0..query.count).filter(|nth| query.looks_at(ready, *nth)) {
         data.turn_to_key(query.key(nth));
         let stream = stream(data, query.key(nth))?;
         let Some(first) = after[nth].after() else { continue };
-        let places: Vec<usize> = stream.range(first, Id::MAX).take(query.most).collect();
+        let newer = stream.range(first, Id::MAX).take(query.most);
+        let places: Vec<usize> = newer.take_while(|at| left.take(stream, *at)).collect();
         if places.is_empty() {
             continue;
         }
@@ -597,11 +640,12 @@ pub(crate) fn xreadgroup(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut 
         data.turn_to_key(query.key(nth));
         groups::check_read(data, &query, nth)?;
     }
-    let (mut reply, mut found, ready) = (Vec::new(), 0, data.ready);
+    let (mut reply, mut found, mut left, ready) = (Vec::new(), 0, query.all, data.ready);
     for nth in (0..query.count).filter(|nth| query.looks_at(ready, *nth)) {
         data.turn_to_key(query.key(nth));
         let mut entries = Vec::new();
-        let told = groups::read_group(data, &query, nth, &mut Writer::new(&mut entries, out.is_resp3()))?;
+        let mut writer = Writer::new(&mut entries, out.is_resp3());
+        let told = groups::read_group(data, &query, (nth, &mut left), &mut writer)?;
         let Some(count) = told else { continue };
         begin_stream(query.key(nth), count, &mut Writer::new(&mut reply, out.is_resp3()));
         reply.extend_from_slice(&entries);

@@ -283,8 +283,8 @@ fn array(items: &[&str]) -> String {
 #[test]
 fn lmovem_answers_what_is_documented_where_there_are_not_enough() {
     run(&[
-        ("LMOVEM none t LEFT LEFT", "*0\r\n"),
-        ("LMOVEM none t LEFT LEFT COUNT 2 OBO", "*0\r\n"),
+        ("LMOVEM none t LEFT LEFT", "$-1\r\n"),
+        ("LMOVEM none t LEFT LEFT COUNT 2 OBO", "$-1\r\n"),
         ("LMOVEM none t LEFT LEFT EXACTLY 2 OBO", "$-1\r\n"),
         ("RPUSH s a b c", ":3\r\n"),
         ("LMOVEM s t LEFT RIGHT EXACTLY 4 BULK", "$-1\r\n"),
@@ -298,6 +298,27 @@ fn lmovem_answers_what_is_documented_where_there_are_not_enough() {
         ("LMOVEM k s LEFT RIGHT", WRONG_TYPE),
         ("LMOVEM t k LEFT RIGHT", WRONG_TYPE),
         ("LLEN t", ":2\r\n"),
+    ]);
+}
+
+/// Scores count for nothing, weights do.
+#[test]
+fn aggregate_count_says_in_how_many_a_member_is() {
+    run(&[
+        ("ZADD a 1 a1 2 a2 1 a3", ":3\r\n"),
+        ("ZADD b 2 a1 2 a2 2 a3", ":3\r\n"),
+        ("ZADD c 6 a1 5 a3 4 a4", ":3\r\n"),
+        ("ZINTERSTORE d 3 a b c AGGREGATE COUNT", ":2\r\n"),
+        ("ZRANGE d 0 -1 WITHSCORES", &array(&["a1", "3", "a3", "3"])),
+        ("ZINTER 3 a b c WEIGHTS 1 2 3 AGGREGATE COUNT WITHSCORES", &array(&["a1", "6", "a3", "6"])),
+        ("ZUNIONSTORE d 3 a b c AGGREGATE COUNT", ":4\r\n"),
+        ("ZRANGE d 0 -1 WITHSCORES", &array(&["a4", "1", "a2", "2", "a1", "3", "a3", "3"])),
+        ("SADD s a1 s1", ":2\r\n"),
+        (
+            "ZUNION 2 a s WEIGHTS 5 -1 AGGREGATE count WITHSCORES",
+            &array(&["s1", "-1", "a1", "4", "a2", "5", "a3", "5"]),
+        ),
+        ("ZUNION 1 a AGGREGATE COUNTS", SYNTAX),
     ]);
 }
 

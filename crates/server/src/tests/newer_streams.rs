@@ -51,7 +51,7 @@ fn xdelex_keeps_drops_or_minds_what_is_pending() {
     );
     assert_eq!(pending(&harness, &mut wire, "g"), ":0", "what is pending of entries that are gone goes, too");
     harness.line(&mut wire, "XADD alone 1-0 f v");
-    harness.expect(&mut wire, &[("XDELEX alone ACKED IDS 1 1-0", "*1\r\n:2\r\n")]);
+    harness.expect(&mut wire, &[("XDELEX alone ACKED IDS 1 1-0", "*1\r\n:1\r\n")]);
 }
 
 #[test]
@@ -108,7 +108,8 @@ fn xreadgroup_claims_what_is_idle_before_it_reads_on() {
     let claimed = |id: &str, value: &str, idle: u32| {
         format!("*4\r\n$3\r\n{id}\r\n*2\r\n$1\r\nf\r\n$1\r\n{value}\r\n:{idle}\r\n:1\r\n")
     };
-    let new = |id: &str, value: &str| format!("*2\r\n$3\r\n{id}\r\n*2\r\n$1\r\nf\r\n$1\r\n{value}\r\n");
+    let new =
+        |id: &str, value: &str| format!("*4\r\n$3\r\n{id}\r\n*2\r\n$1\r\nf\r\n$1\r\n{value}\r\n:0\r\n:0\r\n");
     let told =
         |entries: &[String]| format!("*1\r\n*2\r\n$1\r\ns\r\n*{}\r\n{}", entries.len(), entries.concat());
     let read = "XREADGROUP GROUP g b COUNT 3 CLAIM 60 STREAMS s >";
@@ -135,6 +136,45 @@ fn xreadgroup_claims_what_is_idle_before_it_reads_on() {
     let reply = harness.line(&mut wire, "XREADGROUP GROUP g c CLAIM 0 STREAMS s >");
     assert!(reply.starts_with("*1\r\n*2\r\n$1\r\ns\r\n*3\r\n"), "not the one that was deleted: {reply}");
     assert_eq!(pending(&harness, &mut wire, "g"), ":3");
+}
+
+#[test]
+fn maxcount_and_maxsize_hold_for_all_streams_together() {
+    let mut harness = Harness::new();
+    let mut wire = harness.connect();
+    for stream in ["s", "t"] {
+        for entry in 1..=3 {
+            harness.line(&mut wire, &format!("XADD {stream} {entry}-0 f {}", "v".repeat(100)));
+        }
+        harness.line(&mut wire, &format!("XGROUP CREATE {stream} g 0"));
+    }
+    let mut entries = |line: &str| harness.line(&mut wire, line).matches("$1\r\nf\r\n").count();
+    for (options, told) in [
+        ("COUNT 3 MAXCOUNT 4", 4),
+        ("MAXCOUNT 2", 2),
+        ("COUNT 1 MAXCOUNT 9", 2),
+        ("MAXSIZE 65536", 6),
+        ("MAXSIZE 1", 1),
+        ("MAXSIZE 400", 2),
+        ("MAXSIZE 400 MAXCOUNT 1", 1),
+    ] {
+        assert_eq!(entries(&format!("XREAD {options} STREAMS s t 0 0")), told, "{options}");
+    }
+    assert_eq!(entries("XREADGROUP GROUP g c COUNT 3 MAXCOUNT 4 STREAMS s t > >"), 4);
+    assert_eq!(entries("XREADGROUP GROUP g c MAXCOUNT 3 STREAMS s t 0 0"), 3, "what is pending, too");
+    assert_eq!(entries("XREADGROUP GROUP g d MAXSIZE 1 CLAIM 0 STREAMS s t > >"), 1, "and what is claimed");
+    assert_eq!(
+        entries("XREADGROUP GROUP g c MAXSIZE 9999 STREAMS s t > >"),
+        2,
+        "what was not told is still new"
+    );
+    for (line, error) in [
+        ("XREAD MAXCOUNT 0 STREAMS s 0", "-ERR MAXCOUNT must be a positive integer\r\n"),
+        ("XREAD MAXSIZE -1 STREAMS s 0", "-ERR MAXSIZE must be a positive integer\r\n"),
+        ("XREAD COUNT 5 MAXCOUNT 3 STREAMS s 0", "-ERR MAXCOUNT must not be less than COUNT\r\n"),
+    ] {
+        assert_eq!(harness.line(&mut wire, line), error);
+    }
 }
 
 #[test]
