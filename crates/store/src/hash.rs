@@ -112,6 +112,24 @@ pub(crate) const POSITION_BITS: u32 = 40;
 /// What [`KeyHash::bits`] has.
 pub(crate) const BITS_MASK: u64 = 0xffff_ffff_0000_0000;
 
+/// Spreads words that nobody can choose: bits of a keyed hash, addresses in the log.
+#[derive(Debug, Default)]
+pub(crate) struct WordHasher(u64);
+
+impl Hasher for WordHasher {
+    fn write(&mut self, _bytes: &[u8]) {
+        unreachable!("words are of 64 bits");
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = word.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0.rotate_left(32)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

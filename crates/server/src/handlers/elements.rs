@@ -25,6 +25,16 @@ pub(crate) fn read_to_change<'a>(
     Ok(data.access.collection(data.db, key, kind)??)
 }
 
+/// Tags of elements, in their order.
+pub(super) type Tags = std::iter::Chain<std::option::IntoIter<u16>, std::vec::IntoIter<u16>>;
+
+/// The tags of `elements`: of one, as most commands have, without an allocation.
+pub(super) fn tags<'e>(data: &Data<'_, '_>, elements: impl Iterator<Item = &'e [u8]>) -> Tags {
+    let mut tags = elements.map(|element| data.access.tag(element));
+    let first = tags.next();
+    first.into_iter().chain(tags.collect::<Vec<u16>>())
+}
+
 /// The values of these elements of the hash or set at `key`, where they are, for a command that reads them.
 pub(crate) fn values<'a, 'e>(
     data: &'a Data<'_, '_>,
@@ -68,7 +78,7 @@ pub(crate) fn delete_all(
     args: ArgsView<'_>,
     kind: ValueKind,
 ) -> Result<i64, Failure> {
-    let tags: Vec<u16> = args.iter().skip(2).map(|element| data.access.tag(element)).collect();
+    let tags = tags(data, args.iter().skip(2));
     let delete = |edit: &mut Edit<'_>| {
         let elements = args.iter().skip(2).zip(tags);
         elements.map(|(element, tag)| i64::from(edit.delete(tag, element))).sum()

@@ -4,7 +4,7 @@ use resp::{ArgsView, Writer};
 use store::{Edit, Packed, ValueKind};
 
 use super::args::{integer, is};
-use super::elements::{Chosen, Scan, count, read, sample, value, values, walk_reply};
+use super::elements::{Chosen, Scan, count, read, sample, tags, value, values, walk_reply};
 use crate::call::{Data, Failure, Outcome, text};
 use crate::decimal;
 
@@ -25,8 +25,8 @@ fn put_all(data: &mut Data<'_, '_>, args: ArgsView<'_>, command: &str) -> Result
     if !args.len().is_multiple_of(2) {
         return Err(format!("ERR wrong number of arguments for '{command}' command").into());
     }
-    let tags: Vec<u16> = (2..args.len()).step_by(2).map(|at| data.access.tag(args.get(at))).collect();
     let fields = args.iter().skip(2).step_by(2);
+    let tags = tags(data, fields.clone());
     let added = data.access.edit_elements(data.db, args.get(1), ValueKind::Hash, fields, |hash| {
         let pairs = (2..args.len()).step_by(2).zip(tags);
         pairs.map(|(at, tag)| i64::from(hash.put(tag, args.get(at), args.get(at + 1)))).sum()
@@ -147,7 +147,7 @@ pub(crate) fn hgetdel(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
         // a field that is named twice is gone the second time
         out.bulk_or_null(value.filter(|_| told.insert(field)));
     }
-    let tags: Vec<u16> = fields.clone().map(|field| data.access.tag(field)).collect();
+    let tags = tags(data, fields.clone());
     data.access.edit_elements(data.db, args.get(1), ValueKind::Hash, fields.clone(), |hash| {
         fields.zip(tags).for_each(|(field, tag)| _ = hash.delete(tag, field));
     })??;

@@ -9,14 +9,14 @@ use store::{Packed, ValueKind};
 
 use super::args::{count as count_of, integer, is, option_value};
 use super::elements::{
-    Chosen, Scan, count, delete_all, read, read_to_change, sample, value, values, walk_reply,
+    Chosen, Scan, count, delete_all, read, read_to_change, sample, tags, value, values, walk_reply,
 };
 use super::scan::BULK_OVERHEAD_BYTES;
 use crate::call::{Data, Failure, Outcome, text};
 use crate::hyperloglog::{Sketch, estimate, registers};
 
 pub(crate) fn sadd(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let tags: Vec<u16> = args.iter().skip(2).map(|member| data.access.tag(member)).collect();
+    let tags = tags(data, args.iter().skip(2));
     let named = args.iter().skip(2);
     let added: i64 = data.access.edit_elements(data.db, args.get(1), ValueKind::Set, named, |set| {
         let members = args.iter().skip(2).zip(tags);

@@ -5,7 +5,7 @@ use store::{Packed, ValueKind, score_of};
 
 use super::args::{count, integer, is};
 use super::blocking::{MultiPop, Nothing, first, timeout};
-use super::elements::{Chosen, Scan, admit_count, delete_all, read, read_to_change, scan_reply};
+use super::elements::{Chosen, Scan, admit_count, delete_all, read, read_to_change, scan_reply, tags};
 use super::scan::BULK_OVERHEAD_BYTES;
 use crate::call::{Data, Failure, Outcome, text};
 use crate::decimal;
@@ -103,7 +103,7 @@ pub(super) fn add(
     options: AddOptions,
     members: &[(&[u8], f64)],
 ) -> Result<Added, Failure> {
-    let tags: Vec<u16> = members.iter().map(|(member, _)| data.access.tag(member)).collect();
+    let tags = tags(data, members.iter().map(|(member, _)| *member));
     let mut done = Added::default();
     data.access.edit(data.db, key, SORTED_SET, |set| {
         for ((member, given), tag) in members.iter().zip(tags) {

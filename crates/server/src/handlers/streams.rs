@@ -45,7 +45,7 @@ pub(super) fn apply(data: &mut Data<'_, '_>, key: &[u8], changes: &Changes) -> O
 }
 
 pub(super) fn write_id(id: Id, out: &mut Writer<'_>) {
-    out.bulk(id.to_string().as_bytes());
+    id.tell(|text| out.bulk(text));
 }
 
 /// Answers with an entry: its identifier, and its fields and values.
@@ -288,7 +288,7 @@ pub(crate) fn xadd(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
         _ => Vec::new(),
     };
     let named = trim.named.map(|(producer, name)| (producer, name.unwrap_or(&made)));
-    let mut changes = Changes::default();
+    let mut changes = Changes::with_room(args.iter().skip(at + 1).map(<[u8]>::len).sum());
     if let Some(id) = named.and_then(|named| stream.named(named, now_ms)) {
         let tracking = stream.tracking().unwrap_or_default();
         changes.put_tracking(Tracking { again: tracking.again.saturating_add(1), ..tracking });

@@ -48,6 +48,17 @@ impl Id {
         (u128::from(self.ms) << 64 | u128::from(self.seq)).to_be_bytes()
     }
 
+    /// Calls `told` with the text that clients know it by.
+    pub(crate) fn tell<R>(self, told: impl FnOnce(&[u8]) -> R) -> R {
+        let (mut ms, mut seq) = (itoa::Buffer::new(), itoa::Buffer::new());
+        let (ms, seq) = (ms.format(self.ms), seq.format(self.seq));
+        let mut text = [b'-'; TEXT_BYTES_MAX];
+        let len = ms.len() + 1 + seq.len();
+        text[..ms.len()].copy_from_slice(ms.as_bytes());
+        text[ms.len() + 1..len].copy_from_slice(seq.as_bytes());
+        told(&text[..len])
+    }
+
     fn of(number: u128) -> Self {
         Self { ms: (number >> 64) as u64, seq: number as u64 }
     }
@@ -65,7 +76,7 @@ impl Id {
 
 impl fmt::Display for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.ms, self.seq)
+        self.tell(|text| f.write_str(&String::from_utf8_lossy(text)))
     }
 }
 
@@ -99,6 +110,9 @@ fn number(digits: &[u8]) -> Result<u64, IdError> {
     if is_number { text.parse().map_err(|_| IdError) } else { Err(IdError) }
 }
 
+/// Of two numbers and what is between them.
+const TEXT_BYTES_MAX: usize = 2 * 20 + 1;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,6 +130,7 @@ mod tests {
         assert_eq!((id(1, u64::MAX).after(), id(2, 0).before()), (Some(id(2, 0)), Some(id(1, u64::MAX))));
         assert_eq!((Id::MAX.after(), Id::MIN.before()), (None, None));
         assert_eq!(id(12, 3).to_string(), "12-3");
+        assert_eq!(Id::MAX.to_string(), "18446744073709551615-18446744073709551615");
     }
 
     #[test]

@@ -276,6 +276,11 @@ impl<'a> Stream<'a> {
 }
 
 impl Changes {
+    /// None yet; the fields and values of an entry with so many bytes have room.
+    pub(crate) fn with_room(bytes: usize) -> Self {
+        Self { bytes: Vec::with_capacity(2 * bytes + ROOM_BYTES), changes: Vec::new() }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
@@ -443,3 +448,5 @@ fn pending_key(group: &[u8], id: Id) -> Vec<u8> {
 }
 
 const META: &[u8] = b"m";
+/// What a stream's own fields and the identifier of an entry take.
+const ROOM_BYTES: usize = 128;

@@ -341,11 +341,9 @@ impl Access<'_> {
                     record_bytes: appended.bytes as u32,
                     expiry_ms: delta.expiry_ms(expiry_ms),
                 };
-                let base_bytes = space.base_bytes(&old);
-                if let Some(dead) = space.deltas.push(old.address, delta) {
+                if let Some(dead) = space.deltas.push_on(old.address, old.record_bytes, delta) {
                     store.engine.on_dead(dead.address, dead.record_bytes.into());
                 }
-                space.deltas.note_base_bytes(old.address, base_bytes);
                 let marks = space.table.word(old.spot).marks() | WORD_DELTAS;
                 space.set_word(old.spot, Word::hot(object, marks))
             }

@@ -6,12 +6,12 @@
 //!      it, so that an MSET of thousands of keys stays linear; below it, a single SET pays nothing for it.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::ops::Range;
 
 use journal::Keyspace;
 
-use crate::hash::KeyHash;
+use crate::hash::{KeyHash, WordHasher};
 use crate::large::Bytes;
 use crate::object::Object;
 use crate::packed::DELTA_BYTES_MIN;
@@ -143,7 +143,7 @@ pub(super) struct Overlay {
 #[derive(Debug, Default)]
 struct More {
     rest: Vec<Staged>,
-    by_slot: HashMap<u64, u32, BuildHasherDefault<SlotHasher>>,
+    by_slot: HashMap<u64, u32, BuildHasherDefault<WordHasher>>,
     /// For each change the one before it of the same slot identity, [`NONE`] for the first; empty while `by_slot` is.
     before: Vec<u32>,
     /// Some change has one before it.
@@ -313,24 +313,6 @@ impl More {
         let before = self.by_slot.insert(slot, at);
         self.before.push(before.unwrap_or(NONE));
         self.shares_slots |= before.is_some();
-    }
-}
-
-/// Spreads slot identities: they are bits of a keyed hash already.
-#[derive(Debug, Default)]
-struct SlotHasher(u64);
-
-impl Hasher for SlotHasher {
-    fn write(&mut self, _bytes: &[u8]) {
-        unreachable!("slot identities are of 64 bits");
-    }
-
-    fn write_u64(&mut self, slot: u64) {
-        self.0 = slot.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0.rotate_left(32)
     }
 }
 

@@ -19,13 +19,14 @@ mod check;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::BuildHasherDefault;
 use std::ops::Bound;
 
 use journal::{Keyspace, LogAddress, Seq};
 
 use crate::error::StoreError;
 use crate::evict::policy::Tracking;
-use crate::hash::KeyHash;
+use crate::hash::{KeyHash, WordHasher};
 use crate::index::delta::{Delta, broken_chain, chain, later};
 use crate::index::locks::Locks;
 use crate::index::table::{Spot, Table};
@@ -69,7 +70,7 @@ pub(crate) struct Space {
 /// Small records on top of bases, by the address of the base, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Deltas {
-    lists: HashMap<LogAddress, List>,
+    lists: HashMap<LogAddress, List, BuildHasherDefault<WordHasher>>,
     /// Deltas that the lists have room for.
     room: usize,
 }
@@ -105,9 +106,13 @@ impl Deltas {
         self.lists.values().flat_map(|list| &list.deltas)
     }
 
-    /// Adds `delta`; returns the one that it supersedes, if so.
-    pub(crate) fn push(&mut self, base: LogAddress, delta: Delta) -> Option<Delta> {
-        let list = &mut self.lists.entry(base).or_default().deltas;
+    /// Adds `delta` on a base whose record has `base_bytes`, as far as is known; returns the one that it supersedes, if so.
+    pub(crate) fn push_on(&mut self, base: LogAddress, base_bytes: u64, delta: Delta) -> Option<Delta> {
+        let list = self.lists.entry(base).or_default();
+        if list.base_bytes == 0 {
+            list.base_bytes = base_bytes;
+        }
+        let list = &mut list.deltas;
         if let Some(last) = list.last_mut().filter(|last| delta.supersedes(last)) {
             return Some(std::mem::replace(last, delta));
         }
@@ -120,6 +125,11 @@ impl Deltas {
         list.insert(at, delta);
         self.room += list.capacity() - room;
         None
+    }
+
+    /// Adds `delta`; returns the one that it supersedes, if so.
+    pub(crate) fn push(&mut self, base: LogAddress, delta: Delta) -> Option<Delta> {
+        self.push_on(base, 0, delta)
     }
 
     /// The delta on `base` that `is` says, to change.
