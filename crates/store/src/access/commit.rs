@@ -230,8 +230,8 @@ impl Access<'_> {
             Seek::Absent { shared } => Ok(Plan { shared: shared || beside, old: None, skip: removal }),
             Seek::At { spot, word, shared, current, .. } => {
                 let mut old = Old::of(spot, word.address(), current);
-                let deltas =
-                    stripe.space(staged.keyspace).map_or(&[][..], |space| space.deltas_of(old.address));
+                let space = stripe.space(staged.keyspace).filter(|_| word.marks() & WORD_DELTAS != 0);
+                let deltas = space.map_or(&[][..], |space| space.deltas_of(old.address));
                 let last = deltas.last().filter(|last| last.can_be_superseded());
                 old.since = last.map_or(old.seq, |last| last.since);
                 Ok(Plan { shared: shared || beside, old: Some(old), skip: removal && old.removed })
@@ -564,8 +564,10 @@ impl Space {
     fn retire(&mut self, plan: &Plan, hash: &KeyHash, engine: &dyn Engine) {
         let Some(old) = plan.old.filter(|old| !old.removed) else { return };
         self.expiry.remove(old.expiry_ms, *hash);
-        engine.on_dead(old.address, self.base_bytes(&old));
-        if self.table.word(old.spot).marks() & WORD_DELTAS != 0 {
+        if self.table.word(old.spot).marks() & WORD_DELTAS == 0 {
+            engine.on_dead(old.address, old.record_bytes);
+        } else {
+            engine.on_dead(old.address, self.base_bytes(&old));
             for delta in self.deltas.remove(old.address) {
                 engine.on_dead(delta.address, delta.record_bytes.into());
             }

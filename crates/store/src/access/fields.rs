@@ -105,7 +105,7 @@ impl<'a> State<'a> {
         Self {
             value: purged.value(),
             value_len: purged.value_len(),
-            memory_bytes: Self::current(purged).memory_bytes,
+            object: Self::current(purged).object,
             ..self
         }
     }

@@ -49,8 +49,8 @@ use crate::index::table::Spot;
 use crate::keyspaces::HIDDEN_DB;
 use crate::large::Bytes;
 use crate::log::checkpoint::BODY_SIZE_BYTES_MAX;
-use crate::object::{Object, WORD_DELTAS, Word};
-use crate::packed;
+use crate::object::{Object, ObjectRef, WORD_DELTAS, Word};
+use crate::packed::{self, Times};
 use crate::policy::Verdict;
 use crate::prepared::{Prepared, Wanted};
 use crate::record;
@@ -651,7 +651,8 @@ impl<'s> Access<'s> {
         if !whole && space.may_be_timed(word, current) {
             return Err(self.miss_all(space, vec![Sought::base(word.address(), keyspace, hash)]));
         }
-        if self.is_over(current) {
+        let times = current.times();
+        if self.is_over(current, times) {
             self.note_expired(Staged {
                 db,
                 keyspace,
@@ -668,8 +669,8 @@ impl<'s> Access<'s> {
             space.table.touch(spot, self.now.server_ms());
         }
         let deltas = if word.marks() & WORD_DELTAS == 0 { &[] } else { space.deltas_of(word.address()) };
-        let state = State { deltas, ..State::current(current) };
-        match current.times() {
+        let state = State { deltas, ..State::timed(current, times) };
+        match times {
             Some(times) if Self::has_passed(times, self.passed_for(current.seq())) => {
                 Ok(self.purge((db, keyspace, hash), current, state))
             }
@@ -678,9 +679,10 @@ impl<'s> Access<'s> {
     }
 
     /// Whether the key's own time has come. Of a hash whose value is not here nobody knows whose time it is that has.
-    fn is_over(&self, current: Current<'_>) -> bool {
-        let is_known = current.kind() != record::HASH || current.has_value();
-        is_known && self.expires_by_now(current.own_expiry_ms(), current.seq())
+    fn is_over(&self, current: Current<'_>, times: Option<Times>) -> bool {
+        let own_ms = times.map_or_else(|| current.expiry_ms(), |times| times.own);
+        let is_known = || current.kind() != record::HASH || current.has_value();
+        own_ms != 0 && is_known() && self.expires_by_now(own_ms, current.seq())
     }
 
     /// Refuses what needs a value that was left out of the read.
@@ -733,7 +735,7 @@ impl<'s> Access<'s> {
             let base = || vec![Sought::base(word.address(), keyspace, hash)];
             return if may_have { Err(self.miss_all(space, base())) } else { Ok(false) };
         }
-        Ok(self.is_over(current) || self.has_ended_since(watch.passed, current))
+        Ok(self.is_over(current, current.times()) || self.has_ended_since(watch.passed, current))
     }
 
     fn look(&self, seq: Seq) {
@@ -772,7 +774,8 @@ struct State<'a> {
     /// The same, or when the first of its fields does: what its records say.
     header_ms: u64,
     seq: Seq,
-    memory_bytes: u64,
+    /// Where it is in memory, if it is.
+    object: Option<ObjectRef<'a>>,
     staged: bool,
     /// What lies on its base in the log.
     deltas: &'a [Delta],
@@ -786,15 +789,19 @@ impl<'a> State<'a> {
     }
 
     fn current(current: Current<'a>) -> Self {
-        let memory_bytes = if let Current::Hot(object) = current { object.memory_bytes() } else { 0 };
-        let (kind, value) = (current.kind(), current.value());
+        Self::timed(current, current.times())
+    }
+
+    /// The same, whose fields end at `times`.
+    fn timed(current: Current<'a>, times: Option<Times>) -> Self {
+        let (kind, value, header_ms) = (current.kind(), current.value(), current.expiry_ms());
         Self {
             kind,
             value,
-            expiry_ms: current.own_expiry_ms(),
-            header_ms: current.expiry_ms(),
+            expiry_ms: times.map_or(header_ms, |times| times.own),
+            header_ms,
             seq: current.seq(),
-            memory_bytes,
+            object: if let Current::Hot(object) = current { Some(object) } else { None },
             staged: false,
             deltas: &[],
             value_len: current.value_len(),
@@ -818,7 +825,7 @@ impl<'a> State<'a> {
             expiry: Deadline::of(self.expiry_ms),
             seq: self.seq,
             value_len: self.value_len,
-            memory_bytes: self.memory_bytes,
+            memory_bytes: self.object.map_or(0, ObjectRef::memory_bytes),
         }
     }
 }

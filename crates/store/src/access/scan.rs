@@ -160,7 +160,7 @@ impl Access<'_> {
             Self::has_passed(times, passed) && !fields.has_left(passed)
         };
         // a hash whose value was left out is shown: nobody knows what of it has ended
-        let gone = current.kind() == record::REMOVED || self.is_over(current) || has_ended();
+        let gone = current.kind() == record::REMOVED || self.is_over(current, current.times()) || has_ended();
         let staged = || self.overlay.find(keyspace, self.store.hasher.hash(key), key).is_some();
         !gone && (self.overlay.len() == 0 || !staged())
     }
