@@ -34,9 +34,11 @@ mod convert;
 pub(crate) mod library;
 mod numbers;
 mod pack;
+mod pattern;
 pub(crate) mod retained;
 mod sandbox;
 pub(crate) mod shebang;
+mod strings;
 #[cfg(test)]
 mod tests;
 mod thrown;

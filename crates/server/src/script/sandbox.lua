@@ -99,16 +99,10 @@ local function my_collect(what, ...)
     return 0
 end
 
--- Lua computes how many results there are in 32 bits, which may overflow, and it recurs for parts of a pattern: both ended the server.
+-- Lua computes how many results there are in 32 bits, which may overflow: it ended the server.
 
-local unpack, find, match, gmatch, gsub = unpack, string.find, string.match, string.gmatch, string.gsub
-local RESULTS_MAX, PATTERN_BYTES_MAX = 1e6, 1024
-
-local function check_pattern(pattern)
-    if type(pattern) == "string" and #pattern > PATTERN_BYTES_MAX then
-        error("pattern too long", 3)
-    end
-end
+local unpack = unpack
+local RESULTS_MAX = 1e6
 
 local function my_unpack(t, first, last)
     local from, to = tonumber(first or 1), tonumber(last or 0)
@@ -118,25 +112,12 @@ local function my_unpack(t, first, last)
     return unpack(t, first, last)
 end
 
-string.find = function(text, pattern, init, plain, ...)
-    if not plain then
-        check_pattern(pattern)
-    end
-    return find(text, pattern, init, plain, ...)
-end
-string.match = function(text, pattern, ...)
-    check_pattern(pattern)
-    return match(text, pattern, ...)
-end
-string.gmatch = function(text, pattern, ...)
-    check_pattern(pattern)
-    return gmatch(text, pattern, ...)
+-- Lua's own functions try for as long as it takes, and nothing ends them.
+
+for name, ours_of_name in next, ours.string do
+    string[name] = ours_of_name
 end
 string.gfind = string.gmatch
-string.gsub = function(text, pattern, ...)
-    check_pattern(pattern)
-    return gsub(text, pattern, ...)
-end
 
 local globals = {
     assert = assert,

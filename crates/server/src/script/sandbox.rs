@@ -5,6 +5,7 @@ use std::rc::Rc;
 use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, StdLib, Table, Value, VmState};
 
 use super::args::Given;
+use super::strings::{self, Bounds};
 use super::thrown::{self, Thrown};
 use super::{HOOK_INSTRUCTIONS, Shared, api, bit, cjson, cmsgpack, numbers, pack};
 use crate::lookup::Table as Commands;
@@ -34,6 +35,9 @@ pub(super) fn make(shared: &Rc<Shared>, table: &'static Commands) -> mlua::Resul
     ours.raw_set("cmsgpack", cmsgpack::module(&lua)?)?;
     ours.raw_set("struct", pack::module(&lua)?)?;
     ours.raw_set("bit", bit::module(&lua)?)?;
+    let of_run = Rc::clone(shared);
+    let (tick, bytes_max) = (Box::new(move || of_run.tick()), shared.memory_bytes_max);
+    ours.raw_set("string", strings::module(&lua, &Rc::new(Bounds { tick, bytes_max }))?)?;
     add_errors(&lua, shared, &ours)?;
     add_chance(&lua, shared, &ours)?;
     let chunk = lua.load(include_str!("sandbox.lua")).set_name("=sandbox");

@@ -216,3 +216,24 @@ fn libraries_give_the_results_of_redis() {
         assert!(reply.contains(expected), "{source}: {reply}");
     }
 }
+
+/// Lua's own functions tried for as long as it took: neither the limit nor SCRIPT KILL ended them.
+#[test]
+fn pattern_that_tries_without_end_is_ended_with_the_run() {
+    let mut interpreter = interpreter();
+    for call in [
+        "find(text, pattern)",
+        "match(text, pattern)",
+        "gsub(text, pattern, '')",
+        "gmatch(text, pattern)()",
+        "find(text, '(a*)' .. pattern)",
+        "find(string.rep('(', 100000), string.rep('%b()', 2))",
+    ] {
+        let source = format!(
+            "local text, pattern = string.rep('a', 200), string.rep('a-', 60) .. 'b' \
+             return pcall(function() return string.{call} end)"
+        );
+        let outcome = outcome(&mut interpreter, &source, &mut Vec::new());
+        assert!(matches!(outcome, Outcome::Over(Over::Time)), "{call}: {outcome:?}");
+    }
+}
