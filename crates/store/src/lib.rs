@@ -45,6 +45,7 @@ mod tend;
 #[cfg(test)]
 mod testlog;
 mod time;
+mod tree;
 mod value;
 mod watch;
 
@@ -54,7 +55,7 @@ use std::sync::{Arc, Mutex};
 use journal::{LogAddress, Seq};
 use ticket::Ticket;
 
-pub use access::{Access, ClaimReport, Scope, WrongType};
+pub use access::{Access, ClaimReport, KeyedChange, ListChanged, Scope, Sequence, WrongType};
 pub use check::{Checked, Collections, check};
 pub use error::{Locked, Stop, StoreError};
 pub use evict::policy::{Eviction, Usage};
@@ -64,7 +65,9 @@ pub use large::Large;
 pub use log::LogReport;
 pub use memory::{MemoryReport, Reserved};
 pub use options::{Durability, EngineKind, Hooks, Options};
-pub use packed::{Edit, Element, Form, ListEdit, OrderedEdit, Packed, Shape, dump, load, score_of};
+pub use packed::{
+    Edit, Element, Form, ListChange, ListEdit, OrderedEdit, Packed, Shape, dump, load, score_of,
+};
 pub use prepared::{Prepared, Wanted};
 pub use salvage::{Salvaged, salvage};
 pub use staging::{Halted, PreparedBranch, Staging, Workspace};

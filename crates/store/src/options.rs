@@ -59,7 +59,7 @@ pub struct Options {
     pub expiry_delta_bytes_min: u64,
     /// Log beside live data, in percent, beyond which writers are slowed down until cleaning has caught up; 0 is never.
     pub space_ratio_max_percent: u64,
-    /// Bytes of the leaves of large hashes and sets, about; twice as many make a collection one that has leaves.
+    /// Bytes of the leaves of large collections, about; twice as many make a collection one that has leaves.
     pub leaf_bytes: u64,
     /// Whether the store runs its own threads; tests that drive it by hand switch them off.
     pub background: bool,

@@ -11,6 +11,9 @@
 //! Which leaf has an element is linear hashing: the lowest bits of the element's keyed hash, one more for leaves that have been split. A
 //! leaf's hash begins with the lowest byte of the object's number, which is the stripe of its key: root and leaves have one lock.
 //!
+//! Large lists, sorted sets and streams are found in their order, too: they have a counted tree (`tree`) in the same keyspace. A sorted set has
+//! both: leaves by hash say which score a member has.
+//!
 //! Out of scope: who changes leaves (`access::paged`), who removes those of an object that is gone (`sweep`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,41 +22,60 @@ use clock::Nanos;
 use journal::Seq;
 
 use crate::hash::{KeyHash, KeyHasher};
+use crate::tree::{TREE_BYTES, Tree};
 
 /// What a key has that is a paged collection.
 ///
 /// ```text
-/// 0 object u64 | 8 count u64 | 16 bytes u64 | 24 leaves u32 | 28 0 u32
+/// 0 object u64 | 8 count u64 | 16 bytes u64 | 24 leaves u32 | 28 0 u32 | [32 tree]
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Root {
     /// The number of the collection. Of those that are there no two have the same.
     pub(crate) object: u64,
-    /// Elements in all leaves.
+    /// Elements.
     pub(crate) count: u64,
-    /// Bytes of all leaves.
+    /// Bytes of all leaves that are found by hash.
     pub(crate) bytes: u64,
-    /// Leaves, from 1 to [`LEAVES_MAX`].
+    /// How many these are: from 1 to [`LEAVES_MAX`], and 0 in lists and streams.
     pub(crate) leaves: u32,
+    /// Of a list, a sorted set or a stream.
+    pub(crate) tree: Option<Tree>,
 }
 
 impl Root {
     /// The root in `value`.
     pub(crate) fn decode(value: &[u8]) -> Option<Self> {
-        let value: &[u8; ROOT_BYTES] = value.try_into().ok()?;
+        let (value, rest) = value.split_first_chunk::<HASHED_BYTES>()?;
         let number = |at: usize| u64::from_le_bytes(value[at..at + 8].try_into().expect("8 bytes"));
-        let leaves = u32::try_from(number(24)).ok().filter(|leaves| (1..=LEAVES_MAX).contains(leaves))?;
-        Some(Self { object: number(0), count: number(8), bytes: number(16), leaves })
+        let leaves = u32::try_from(number(24)).ok().filter(|leaves| *leaves <= LEAVES_MAX)?;
+        let tree = if rest.is_empty() { None } else { Some(Tree::decode(rest)?) };
+        let is_valid = leaves > 0 || tree.is_some();
+        is_valid.then(|| Self { object: number(0), count: number(8), bytes: number(16), leaves, tree })
     }
 
     /// Its bytes.
-    pub(crate) fn encode(&self) -> [u8; ROOT_BYTES] {
-        let mut out = [0; ROOT_BYTES];
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(HASHED_BYTES + TREE_BYTES);
         let numbers = [self.object, self.count, self.bytes, self.leaves.into()];
-        out.chunks_exact_mut(8)
-            .zip(numbers)
-            .for_each(|(to, number)| to.copy_from_slice(&number.to_le_bytes()));
+        numbers.iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
+        self.tree.iter().for_each(|tree| tree.encode(&mut out));
         out
+    }
+
+    /// Whether all of it is in one leaf, of each structure that it has.
+    pub(crate) fn has_one_leaf(&self) -> bool {
+        self.leaves <= 1 && self.tree.is_none_or(|tree| tree.depth == 0)
+    }
+
+    /// Leaves and other nodes.
+    pub(crate) fn nodes(&self) -> u64 {
+        u64::from(self.leaves) + self.tree.map_or(0, |tree| tree.nodes.into())
+    }
+
+    /// Bytes of all leaves, about.
+    pub(crate) fn all_bytes(&self) -> u64 {
+        self.bytes + self.tree.map_or(0, |tree| tree.bytes)
     }
 
     /// Which leaf has the element with this hash.
@@ -139,22 +161,29 @@ pub(crate) const PLACES: u64 = 1 << 32;
 /// 2^64 over the golden ratio: numbers that follow each other are far apart.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 const TAG_BITS: u32 = 16;
-const ROOT_BYTES: usize = 32;
+/// Bytes of a root without a tree.
+const HASHED_BYTES: usize = 32;
 pub(crate) const LEAF_KEY_BYTES: usize = 12;
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn root_is_pinned_because_folders_depend_on_it() {
-        let root = Root { object: 0x0102_0304_0506_07a7, count: 90, bytes: 5_000, leaves: 3 };
+        let root = Root { object: 0x0102_0304_0506_07a7, count: 90, bytes: 5_000, leaves: 3, tree: None };
         let bytes = root.encode();
         let mut golden = b"\xa7\x07\x06\x05\x04\x03\x02\x01\x5a\0\0\0\0\0\0\0\x88\x13\0\0\0\0\0\0".to_vec();
         golden.extend_from_slice(b"\x03\0\0\0\0\0\0\0");
-        assert_eq!(bytes.to_vec(), golden);
+        assert_eq!(bytes, golden);
         assert_eq!(Root::decode(&bytes), Some(root));
         assert_eq!(Root::decode(&bytes[..31]), None);
-        assert_eq!(Root::decode(&[0; ROOT_BYTES]), None, "no leaf");
+        assert_eq!(Root::decode(&[0; HASHED_BYTES]), None, "no leaf");
+        let tree = Tree { bytes: 70, nodes: 1, top: 0, free: u32::MAX, depth: 0 };
+        let list = Root { leaves: 0, tree: Some(tree), ..root };
+        assert_eq!(list.encode().len(), HASHED_BYTES + TREE_BYTES);
+        assert_eq!(Root::decode(&list.encode()), Some(list));
+        assert_eq!(Root::decode(&list.encode()[..55]), None);
     }
 
     #[test]
@@ -171,7 +200,7 @@ mod tests {
     fn leaves_follow_each_other_over_all_places() {
         let hasher = KeyHasher::new(&[3; 16], 128);
         for leaves in 1..70 {
-            let root = Root { object: 0, count: 0, bytes: 0, leaves };
+            let root = Root { object: 0, count: 0, bytes: 0, leaves, tree: None };
             let (mut at, mut met) = (0, Vec::new());
             while at < PLACES {
                 let (leaf, end) = root.leaf_at(at);
@@ -195,7 +224,7 @@ mod tests {
         let hasher = KeyHasher::new(&[3; 16], 128);
         let hashes: Vec<KeyHash> = (0..4_000_u32).map(|i| hasher.hash(&i.to_le_bytes())).collect();
         for leaves in 1..70 {
-            let split = Root { object: 0, count: 0, bytes: 0, leaves }.next_to_split();
+            let split = Root { object: 0, count: 0, bytes: 0, leaves, tree: None }.next_to_split();
             for hash in &hashes {
                 let (before, after) = (leaf_of(*hash, leaves), leaf_of(*hash, leaves + 1));
                 assert!(before < leaves);

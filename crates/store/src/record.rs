@@ -21,6 +21,9 @@
 //! 11 STREAM         packed entries                                   the key is this stream
 //! 24 PAGED_HASH     root (`paged`)                                   the key is a hash in leaves
 //! 25 PAGED_SET      root (`paged`)                                   the key is a set in leaves
+//! 26 PAGED_LIST     root (`paged`)                                   the key is a list in a tree
+//! 27 PAGED_ZSET     root (`paged`)                                   the key is a sorted set in leaves and a tree
+//! 28 PAGED_STREAM   root (`paged`)                                   the key is a stream in a tree
 //! 19 CHANGE         base_seq u64 | operations, one or more (`packed`)
 //!                                                                    the collection of effect base_seq after these operations; the header's
 //!                                                                    expiry replaces its own, unless 0
@@ -53,10 +56,10 @@ use crate::value::ValueKind;
 
 /// Version of what this code writes; the manifest states it. 1: from CLOCK on (the folders before state none). 2: from HASH, SET and
 /// CHANGE on. 3: from LIST, SORTED_SET and
-/// STREAM on. 4: from deadlines of fields, PAGED_HASH and PAGED_SET on.
-const VERSION: u16 = 4;
+/// STREAM on. 4: from deadlines of fields, PAGED_HASH and PAGED_SET on. 5: from PAGED_LIST, PAGED_ZSET and PAGED_STREAM on.
+const VERSION: u16 = 5;
 /// The oldest version that understands it.
-const READER_VERSION_MIN: u16 = 4;
+const READER_VERSION_MIN: u16 = 5;
 /// The store's records, to the journal.
 pub(crate) const CONTENT: journal::Content =
     journal::Content { version: VERSION, reader_version_min: READER_VERSION_MIN, check };
@@ -87,6 +90,12 @@ pub(crate) const STREAM: u8 = 11;
 pub(crate) const PAGED_HASH: u8 = 24;
 /// The key is a set in leaves.
 pub(crate) const PAGED_SET: u8 = 25;
+/// The key is a list in a tree.
+pub(crate) const PAGED_LIST: u8 = 26;
+/// The key is a sorted set in leaves and a tree.
+pub(crate) const PAGED_ZSET: u8 = 27;
+/// The key is a stream in a tree.
+pub(crate) const PAGED_STREAM: u8 = 28;
 /// Some elements of a collection.
 pub(crate) const CHANGE: u8 = 19;
 /// Another live key had the same 48 bits.
@@ -151,14 +160,23 @@ macro_rules! collection {
 }
 
 /// The row of a type of which keys have roots.
-const fn paged(value: ValueKind) -> Base {
-    Base {
-        value,
-        changes: Changes::Elements,
-        delta_bytes_min: u64::MAX,
-        fold: |_, _| None,
-        fits: |value| Root::decode(value).is_some(),
-    }
+const fn paged(value: ValueKind, fits: fn(&[u8]) -> bool) -> Base {
+    Base { value, changes: Changes::Elements, delta_bytes_min: u64::MAX, fold: |_, _| None, fits }
+}
+
+/// Whether `value` is the root of a hash or a set.
+fn fits_hashed(value: &[u8]) -> bool {
+    Root::decode(value).is_some_and(|root| root.tree.is_none())
+}
+
+/// Whether `value` is the root of a list or a stream.
+fn fits_tree(value: &[u8]) -> bool {
+    Root::decode(value).is_some_and(|root| root.tree.is_some() && root.leaves == 0)
+}
+
+/// Whether `value` is the root of a sorted set.
+fn fits_both(value: &[u8]) -> bool {
+    Root::decode(value).is_some_and(|root| root.tree.is_some() && root.leaves > 0)
 }
 
 /// Shorter strings are written whole: that costs no more than what a sync writes anyway.
@@ -176,8 +194,11 @@ const KINDS: [Option<Role>; 32] = {
     }));
     kinds[HASH as usize] = Some(Role::Base(collection!(ValueKind::Hash, Shape::Map)));
     kinds[SET as usize] = Some(Role::Base(collection!(ValueKind::Set, Shape::Set)));
-    kinds[PAGED_HASH as usize] = Some(Role::Base(paged(ValueKind::Hash)));
-    kinds[PAGED_SET as usize] = Some(Role::Base(paged(ValueKind::Set)));
+    kinds[PAGED_HASH as usize] = Some(Role::Base(paged(ValueKind::Hash, fits_hashed)));
+    kinds[PAGED_SET as usize] = Some(Role::Base(paged(ValueKind::Set, fits_hashed)));
+    kinds[PAGED_LIST as usize] = Some(Role::Base(paged(ValueKind::List, fits_tree)));
+    kinds[PAGED_ZSET as usize] = Some(Role::Base(paged(ValueKind::SortedSet, fits_both)));
+    kinds[PAGED_STREAM as usize] = Some(Role::Base(paged(ValueKind::Stream, fits_tree)));
     kinds[LIST as usize] = Some(Role::Base(collection!(ValueKind::List, Shape::List)));
     kinds[STREAM as usize] = Some(Role::Base(collection!(ValueKind::Stream, Shape::Ordered)));
     kinds[SORTED_SET as usize] = Some(Role::Base(collection!(ValueKind::SortedSet, Shape::Scored)));
@@ -236,15 +257,18 @@ pub(crate) fn kind_of(value: ValueKind) -> u8 {
 /// The kind of roots of collections of this type; `None`: they have none.
 pub(crate) fn paged_kind_of(value: ValueKind) -> Option<u8> {
     match value {
+        ValueKind::String => None,
         ValueKind::Hash => Some(PAGED_HASH),
         ValueKind::Set => Some(PAGED_SET),
-        _ => None,
+        ValueKind::List => Some(PAGED_LIST),
+        ValueKind::SortedSet => Some(PAGED_ZSET),
+        ValueKind::Stream => Some(PAGED_STREAM),
     }
 }
 
 /// The root in the value of a record of `kind`; `None`: it is none.
 pub(crate) fn root_of(kind: u8, value: &[u8]) -> Option<Root> {
-    matches!(kind & !SHARED, PAGED_HASH | PAGED_SET).then(|| Root::decode(value))?
+    (PAGED_HASH..=PAGED_STREAM).contains(&(kind & !SHARED)).then(|| Root::decode(value))?
 }
 
 /// A record about to be appended; borrows key and value.

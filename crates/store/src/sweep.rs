@@ -1,7 +1,7 @@
 //! Removes the leaves of paged collections that are gone: in slices, each a few logged removals, and without reading them.
 //!
 //! ```text
-//! DEL key      REMOVED key, and in the same group a note: (object, keyspace of leaves) -> number of leaves
+//! DEL key      REMOVED key, and in the same group a note: (object, keyspace of leaves) -> number of leaves, and of nodes
 //! each turn    REMOVED of some leaves
 //! at the end   REMOVED of the note
 //! ```
@@ -23,7 +23,6 @@ use crate::error::{Stop, StoreError};
 use crate::hash::{KeyHash, STRIPES};
 use crate::keyspaces::{SWEPT_KEYSPACE, is_leaves};
 use crate::object::View;
-use crate::paged::leaf_key;
 use crate::prepared::Prepared;
 use crate::sought::Sought;
 use waiting::{LeafReport, Sweep, note_key};
@@ -71,7 +70,7 @@ impl Store {
         let end = sweep.count.min(sweep.next.saturating_add(slice));
         let is_alive = self.index.lives(sweep.leaves);
         if is_alive && sweep.next < end {
-            let keys: Vec<_> = (sweep.next..end).map(|leaf| leaf_key(sweep.object, leaf)).collect();
+            let keys: Vec<_> = (sweep.next..end).map(|at| sweep.key(at)).collect();
             self.sweep_keys(sweep.object, sweep.leaves, &keys, sweep.is_sure)?;
             sweep.next = end;
         }

@@ -1,19 +1,20 @@
-//! `check` on large hashes and sets: whole ones pass, a root without a leaf and a leaf without a root are found.
+//! `check` on large collections: whole ones pass, a root without a leaf and a leaf without a root are found.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clock::{Clock, SimClock, UnixMs};
 use journal::Keyspace;
-use store::{EngineKind, KeyRef, Options, Prepared, Scope, Store, ValueKind, check};
+use store::{Collections, EngineKind, KeyRef, ListChange, Options, Prepared, Scope, Store, ValueKind, check};
 use vfs::{SimDisk, Vfs};
 
 const DIR: &str = "/data";
 /// Of database 0 in a new folder.
 const KEYS: Keyspace = Keyspace(1);
 const LEAVES: Keyspace = Keyspace(1 | 1 << 31);
-/// A kind of the store's records (`record`).
+/// Kinds of the store's records (`record`).
 const REMOVED: u8 = 2;
+const LIST: u8 = 9;
 const FIELDS: usize = 300;
 
 fn open(disk: &SimDisk) -> Arc<Store> {
@@ -71,7 +72,7 @@ fn filled(has_checkpoint: bool) -> SimDisk {
 
 /// Appends a record as another owner of the journal.
 fn append(disk: &SimDisk, kind: u8, keyspace: Keyspace, payload: &[u8]) {
-    let content = journal::Content { version: 4, reader_version_min: 4, check: |_, _| Ok(()) };
+    let content = journal::Content { version: 5, reader_version_min: 5, check: |_, _| Ok(()) };
     let clock: Arc<dyn Clock> = Arc::new(SimClock::new(UnixMs(1_000_000)));
     let vfs: Arc<dyn Vfs> = Arc::new(disk.clone());
     let options = journal::Options { content, ..Options::default().journal };
@@ -87,7 +88,7 @@ fn append(disk: &SimDisk, kind: u8, keyspace: Keyspace, payload: &[u8]) {
 
 /// Key and value of the first record of this kind and keyspace that `wanted` likes.
 fn record(disk: &SimDisk, keyspace: Keyspace, wanted: impl Fn(u8, &[u8]) -> bool) -> (u8, Vec<u8>) {
-    let content = journal::Content { version: 4, reader_version_min: 4, check: |_, _| Ok(()) };
+    let content = journal::Content { version: 5, reader_version_min: 5, check: |_, _| Ok(()) };
     let mut found = None;
     let mut look = |view: journal::RecordView<'_>| {
         if view.header.keyspace == keyspace && wanted(view.header.kind, view.payload) && found.is_none() {
@@ -133,7 +134,7 @@ fn missing_leaf_is_found_and_belongs_to_a_root() {
         let leaf = [&12_u32.to_le_bytes()[..], &root[8..16], &1_u32.to_le_bytes()].concat();
         append(&disk, REMOVED, LEAVES, &leaf);
         let disk = disk.process_death();
-        assert_eq!(damage(&disk), ["1 leaves of 1 large hashes or sets are missing"]);
+        assert_eq!(damage(&disk), ["1 leaves of 1 large collections are missing"]);
     }
 }
 
@@ -145,9 +146,34 @@ fn leaf_without_a_root_is_found_whether_the_root_is_gone_or_never_was() {
         leaf[5] ^= 0x55;
         append(&disk, kind, LEAVES, &leaf);
         let disk = disk.process_death();
-        assert_eq!(damage(&disk), ["1 leaves belong to no hash or set"]);
+        assert_eq!(damage(&disk), ["1 leaves belong to no collection"]);
         append(&disk, REMOVED, KEYS, b"\x04\0\0\0kept");
         let found = damage(&disk.process_death());
-        assert!(found[0].ends_with(" leaves belong to no hash or set") && found[0].len() > 33, "{found:?}");
+        assert!(found[0].ends_with(" leaves belong to no collection") && found[0].len() > 30, "{found:?}");
     }
+}
+
+#[test]
+fn trees_pass_with_their_nodes_and_a_missing_one_is_found() {
+    let disk = SimDisk::new(3);
+    let store = open(&disk);
+    let value = [b'v'; 30];
+    let pushes: Vec<ListChange<'_>> = (0..500).map(|_| ListChange::PushBack(&value)).collect();
+    // of what goes nodes stay that are free
+    for changes in [&pushes[..], &[ListChange::Remove(40, 300)]] {
+        let (keys, prepared) = ([KeyRef { db: 0, key: b"list" }], Prepared::default());
+        let mut access = store.access(Scope::Keys(&keys), &prepared, 100_000).expect("room");
+        access.change_list(0, b"list", changes).expect("all is in memory").expect("a list");
+        access.commit().expect("room");
+        while store.drive() {}
+    }
+    let nodes = store.leaf_report().leaves;
+    store.close();
+    let disk = disk.process_death();
+    let checked = check(&disk.fork(), Path::new(DIR)).expect("a folder");
+    assert_eq!(checked.journal.damage, []);
+    assert_eq!(checked.collections, Some(Collections { roots: 1, leaves: nodes }));
+    let (_, node) = record(&disk, LEAVES, |kind, payload| kind == LIST && payload[4 + 11] & 0x80 != 0);
+    append(&disk, REMOVED, LEAVES, &node[..4 + 12]);
+    assert_eq!(damage(&disk), ["1 leaves of 1 large collections are missing"]);
 }

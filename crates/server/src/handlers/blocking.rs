@@ -6,7 +6,6 @@ use resp::{ArgsView, Writer};
 use store::ValueKind;
 
 use super::args::{count, is, option_value};
-use super::elements::read_to_change;
 use crate::call::{Data, Failure, Outcome, Wait, text};
 use crate::decimal;
 use crate::ready::Ready;
@@ -39,7 +38,7 @@ pub(super) fn first<'k>(
             continue;
         }
         data.turn_to_key(key);
-        if !read_to_change(data, key, kind)?.is_empty() {
+        if data.access.count(data.db, key, kind)?? > 0 {
             return Ok(Some(key));
         }
     }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 use resp::{ArgsView, Writer};
-use store::{Edit, Element, Form, Packed, Shape, ValueKind, score_of};
+use store::{Edit, Element, Packed, Sequence, Shape, ValueKind, score_of};
 
 use super::scan::{BULK_OVERHEAD_BYTES, More, Options, cursor};
 use crate::call::{Data, Failure, Outcome};
@@ -35,7 +35,27 @@ pub(super) fn tags<'e>(data: &Data<'_, '_>, elements: impl Iterator<Item = &'e [
     first.into_iter().chain(tags.collect::<Vec<u16>>())
 }
 
-/// The values of these elements of the hash or set at `key`, where they are, for a command that reads them.
+/// The list, sorted set or stream at `key` for a command that reads parts of it, and counts as a hit or a miss; empty when it is absent.
+pub(crate) fn sequence<'a, 's>(
+    data: &'a Data<'_, 's>,
+    key: &[u8],
+    kind: ValueKind,
+) -> Result<Sequence<'a, 's>, Failure> {
+    let found = sequence_to_change(data, key, kind)?;
+    data.count_lookup(!found.is_empty());
+    Ok(found)
+}
+
+/// As [`sequence`], for a command that changes it: neither a hit nor a miss.
+pub(crate) fn sequence_to_change<'a, 's>(
+    data: &'a Data<'_, 's>,
+    key: &[u8],
+    kind: ValueKind,
+) -> Result<Sequence<'a, 's>, Failure> {
+    Ok(data.access.sequence(data.db, key, kind)??)
+}
+
+/// The values of these elements of the hash, set or sorted set at `key`, where they are, for a command that reads them.
 pub(crate) fn values<'a, 'e>(
     data: &'a Data<'_, '_>,
     key: &[u8],
@@ -126,6 +146,30 @@ impl Chosen {
         Ok(chosen)
     }
 
+    /// As [`Chosen::of`], of a sequence: the elements.
+    ///
+    /// # Errors
+    /// As there, and as [`Sequence::element`].
+    pub(crate) fn of_sequence<'a>(
+        data: &Data<'_, '_>,
+        sequence: &Sequence<'a, '_>,
+        count: i64,
+    ) -> Result<Vec<Element<'a>>, Failure> {
+        let (len, wanted) = (sequence.len(), usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX));
+        if len == 0 || count == 0 {
+            return Ok(Vec::new());
+        }
+        if count > 0 && wanted >= len {
+            return Ok(sequence.range(0..len)?);
+        }
+        data.admit_reply(wanted.saturating_mul(BULK_OVERHEAD_BYTES))?;
+        let chosen = match count < 0 {
+            true => (0..wanted).map(|_| below(data, len)).collect(),
+            false => Self::distinct(data, len, wanted),
+        };
+        Ok(sequence.pick(&chosen)?)
+    }
+
     /// `wanted` of `len`, each once; all of them in order if there are no more.
     ///
     /// Source: Floyd's sampling (Bentley, Floyd 1987).
@@ -182,21 +226,8 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// Answers a step of a scan: a small collection whole, of another about as many elements as COUNT says in the order of their tags. So each
-/// element that is there throughout is told once, whatever else comes and goes.
-pub(crate) fn scan_reply(
-    data: &Data<'_, '_>,
-    packed: Packed<'_>,
-    scan: &Scan<'_>,
-    out: &mut Writer<'_>,
-) -> Outcome {
-    let (next, chosen) =
-        if packed.form() == Form::Table { step_of(packed, scan) } else { (0, (0..packed.len()).collect()) };
-    let chosen = chosen.into_iter().map(|at| packed.element(at));
-    step_reply(data, packed.shape(), (next, chosen), scan, out)
-}
-
-/// As [`scan_reply`], of the hash or set at `key`, in the order of their hashes.
+/// Answers a step of a scan over the hash, set or sorted set at `key`: a small one whole, of another about as many elements as COUNT says
+/// in the order of their hashes. So each element that is there throughout is told once, whatever else comes and goes.
 pub(crate) fn walk_reply(
     data: &Data<'_, '_>,
     key: &[u8],
@@ -233,18 +264,6 @@ fn step_reply<'a>(
     data.admit_reply(items.iter().map(|item| item.len() + BULK_OVERHEAD_BYTES).sum())?;
     write_step(next, &items, out);
     Ok(())
-}
-
-/// The next cursor, and the elements of this step: those of the lowest tags from the cursor on, all that share one together.
-fn step_of(packed: Packed<'_>, scan: &Scan<'_>) -> (u64, Vec<usize>) {
-    let tags = (0..packed.len()).map(|at| (packed.tag(at), at));
-    let mut ahead: Vec<(u16, usize)> = tags.filter(|(tag, _)| u64::from(*tag) >= scan.from).collect();
-    if ahead.len() <= scan.options.count {
-        return (0, ahead.into_iter().map(|(_, at)| at).collect());
-    }
-    let last = ahead.select_nth_unstable(scan.options.count - 1).1.0;
-    let next = if last == u16::MAX { 0 } else { u64::from(last) + 1 };
-    (next, ahead.into_iter().filter(|(tag, _)| *tag <= last).map(|(_, at)| at).collect())
 }
 
 fn write_step(next: u64, items: &[Cow<'_, [u8]>], out: &mut Writer<'_>) {

@@ -1,10 +1,10 @@
 //! Positions as members of a sorted set: GEOADD, GEODIST, GEOHASH, GEOPOS. Searches are in `geo_search`.
 
 use resp::{ArgsView, Writer};
-use store::Packed;
+use store::score_of;
 
 use super::args::is;
-use super::elements::read;
+use super::elements::values;
 use super::sorted_sets::{AddOptions, SORTED_SET, add, score};
 use crate::call::{Data, Failure, Outcome, text};
 use crate::decimal;
@@ -28,10 +28,14 @@ pub(super) fn unit_m(arg: &[u8]) -> Result<f64, Failure> {
     }
 }
 
-/// Where `member` is.
-pub(super) fn find(data: &Data<'_, '_>, set: Packed<'_>, member: &[u8]) -> Option<Position> {
-    let at = set.find(data.access.tag(member), member)?;
-    Some(Position::of_score(set.score(at)))
+/// Where these members of the sorted set at `key` are, as far as they are there.
+pub(super) fn positions<'m>(
+    data: &Data<'_, '_>,
+    key: &[u8],
+    members: impl ExactSizeIterator<Item = &'m [u8]>,
+) -> Result<Vec<Option<Position>>, Failure> {
+    let scores = values(data, key, SORTED_SET, members)?;
+    Ok(scores.into_iter().map(|score| score.map(|score| Position::of_score(score_of(score)))).collect())
 }
 
 /// A distance, with four decimals; text in RESP3, too. Rounded as Redis rounds it: as a whole number of the last decimal.
@@ -75,8 +79,8 @@ pub(crate) fn geodist(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
         (Some(unit), 5) => unit_m(unit)?,
         _ => return Err(text::SYNTAX.into()),
     };
-    let set = read(data, args.get(1), SORTED_SET)?;
-    match find(data, set, args.get(2)).zip(find(data, set, args.get(3))) {
+    let found = positions(data, args.get(1), args.iter().skip(2).take(2))?;
+    match found[0].zip(found[1]) {
         Some((from, to)) => write_distance(from.distance_m(to) / unit_m, out),
         None => out.null(),
     }
@@ -84,10 +88,10 @@ pub(crate) fn geodist(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
 }
 
 pub(crate) fn geohash(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let set = read(data, args.get(1), SORTED_SET)?;
-    out.array(args.len() - 2);
-    for member in args.iter().skip(2) {
-        match find(data, set, member) {
+    let found = positions(data, args.get(1), args.iter().skip(2))?;
+    out.array(found.len());
+    for position in found {
+        match position {
             Some(position) => out.bulk(&position.geohash()),
             None => out.null(),
         }
@@ -96,10 +100,10 @@ pub(crate) fn geohash(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
 }
 
 pub(crate) fn geopos(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let set = read(data, args.get(1), SORTED_SET)?;
-    out.array(args.len() - 2);
-    for member in args.iter().skip(2) {
-        match find(data, set, member) {
+    let found = positions(data, args.get(1), args.iter().skip(2))?;
+    out.array(found.len());
+    for position in found {
+        match position {
             Some(position) => write_position(position, out),
             None => out.null_array(),
         }

@@ -3,11 +3,11 @@
 //! All words are read in the order in which Redis reads them, and the key before them: which error comes first is the same.
 
 use resp::{ArgsView, Writer};
-use store::{Packed, score_of};
+use store::{Sequence, score_of};
 
 use super::args::{count, integer, is};
-use super::elements::read;
-use super::geo::{find, position, unit_m, write_distance, write_position};
+use super::elements::sequence;
+use super::geo::{position, unit_m, write_distance, write_position};
 use super::scan::BULK_OVERHEAD_BYTES;
 use super::sorted_sets::{SORTED_SET, Scored, put_members};
 use crate::call::{Data, Failure, Outcome, text};
@@ -273,12 +273,12 @@ impl Query {
     }
 
     /// The members of `set` that it asks for.
-    fn run<'a>(&self, set: Packed<'a>) -> Vec<Match<'a>> {
+    fn run<'a>(&self, set: &Sequence<'a, '_>) -> Result<Vec<Match<'a>>, Failure> {
         let center = self.center.and_then(|(_, position)| position);
         let Some((center, shape)) = center.zip(self.shape.clone()).filter(|_| !set.is_empty()) else {
-            return Vec::new();
+            return Ok(Vec::new());
         };
-        let mut found = self.matches(set, &Area { center, shape });
+        let mut found = self.matches(set, &Area { center, shape })?;
         let by_distance = |a: &Match<'_>, b: &Match<'_>| a.distance_m.total_cmp(&b.distance_m);
         match self.order {
             Some(Order::Farthest) => found.sort_by(|a, b| by_distance(b, a)),
@@ -288,28 +288,29 @@ impl Query {
         if self.count > 0 {
             found.truncate(self.count);
         }
-        found
+        Ok(found)
     }
 
     /// The members in `area`, cell by cell; with ANY as many as are wanted.
-    fn matches<'a>(&self, set: Packed<'a>, area: &Area) -> Vec<Match<'a>> {
+    fn matches<'a>(&self, set: &Sequence<'a, '_>, area: &Area) -> Result<Vec<Match<'a>>, Failure> {
         let mut found = Vec::new();
         let most = if self.any { self.count } else { usize::MAX };
         for cell in area.cells() {
             let (low, end) = cell.scores();
-            let start = set.partition_point(|(_, score)| score_of(score) < low);
-            for (member, score) in (start..set.len()).map(|at| set.element(at)) {
-                let score = score_of(score);
-                if score >= end || found.len() >= most {
-                    break;
+            let mut start = set.partition_point(|(_, score)| score_of(score) < low)?;
+            let end = set.partition_point(|(_, score)| score_of(score) < end)?;
+            while start < end && found.len() < most {
+                let next = end.min(start + LOOKED_AT);
+                for (member, score) in set.range(start..next)? {
+                    let score = score_of(score);
+                    let position = Position::of_score(score);
+                    let distance_m = area.distance_m(position).filter(|_| found.len() < most);
+                    found.extend(distance_m.map(|distance_m| Match { member, score, distance_m, position }));
                 }
-                let position = Position::of_score(score);
-                if let Some(distance_m) = area.distance_m(position) {
-                    found.push(Match { member, score, distance_m, position });
-                }
+                start = next;
             }
         }
-        found
+        Ok(found)
     }
 
     /// Answers with what was found.
@@ -351,13 +352,18 @@ struct Match<'a> {
 
 fn run(data: &mut Data<'_, '_>, args: ArgsView<'_>, form: Form, out: &mut Writer<'_>) -> Outcome {
     data.turn_to_key(args.get(form.source()));
-    let set = read(data, args.get(form.source()), SORTED_SET)?;
-    let locate = |member: &[u8]| match find(data, set, member) {
-        None if !set.is_empty() => Err("ERR could not decode requested zset member".into()),
-        found => Ok(found),
+    let source = args.get(form.source());
+    let set = sequence(data, source, SORTED_SET)?;
+    let locate = |member: &[u8]| {
+        let scores = data.access.values(data.db, source, SORTED_SET, std::iter::once(member))??;
+        match scores.map(|scores| scores[0]) {
+            None => Ok(None),
+            Some(None) => Err("ERR could not decode requested zset member".into()),
+            Some(Some(score)) => Ok(Some(Position::of_score(score_of(score)))),
+        }
     };
     let query = Query::parse(args, form, &locate)?;
-    let found = query.run(set);
+    let found = query.run(&set)?;
     let Some(target) = query.target else { return query.write(data, &found, out) };
     let score = |it: &Match<'_>| if query.stores_distances { it.distance_m / query.unit_m } else { it.score };
     let members: Vec<Scored> = found.iter().map(|it| (it.member.to_vec(), score(it))).collect();
@@ -400,5 +406,7 @@ pub(crate) fn geosearchstore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &
 
 /// Corners of a polygon: each member around it is compared with all of them.
 const CORNERS_MAX: usize = 1_024;
+/// Members that are read at once: with ANY a few may be enough.
+const LOOKED_AT: usize = 1_024;
 /// A distance, a hash or two coordinates in a reply.
 const PART_BYTES: usize = 64;

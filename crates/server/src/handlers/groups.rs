@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 
 use resp::{ArgsView, Writer};
+use store::Stop;
 
 use super::args::{integer, is, option_value, shown};
 use super::streams::{
-    Left, Query, admit, apply, interval, stream, stream_to_change, write_entry, write_fields, write_id,
+    Left, Query, admit, apply, interval, newest, only_those, stream, stream_to_change, write_entry,
+    write_fields, write_id,
 };
 use crate::call::{Data, Failure, Outcome, text};
-use crate::stream::{Changes, Consumer, Group, Id, IdError, Pending, Stream};
+use crate::stream::{Changes, Consumer, Entry, Group, Id, IdError, Pending, Stream};
 
 /// There is no such group.
 pub(super) fn no_group(key: &[u8], group: &[u8], rest: &str) -> Failure {
@@ -21,7 +23,7 @@ pub(super) fn no_group(key: &[u8], group: &[u8], rest: &str) -> Failure {
 pub(super) fn check_read(data: &Data<'_, '_>, query: &Query<'_>, nth: usize) -> Outcome {
     let (key, (group, _)) = (query.key(nth), query.reader.expect("it was asked for"));
     let stream = stream_to_change(data, key)?;
-    if stream.group(group).is_none() {
+    if stream.group(group)?.is_none() {
         return Err(no_group(key, group, " in XREADGROUP with GROUP option"));
     }
     match query.id(nth) {
@@ -48,37 +50,40 @@ pub(super) fn read_group(
     let (key, (group_name, consumer)) = (query.key(nth), query.reader.expect("it was asked for"));
     let now_ms = data.now.unix().0;
     let stream = stream_to_change(data, key)?;
-    let group = stream.group(group_name).expect("checked before");
+    let group = stream.group(group_name)?.expect("checked before");
     let mut changes = Changes::default();
-    let known = stream.consumer(group_name, consumer);
+    let known = stream.consumer(group_name, consumer)?;
     let count = if query.id(nth) == b">" {
-        let claimed = query.claims_idle_ms.map_or_else(Vec::new, |idle_min_ms| {
-            let reader = (group_name, consumer);
-            claim_idle(stream, reader, (idle_min_ms, now_ms), (query.most, &mut *left), &mut changes)
-        });
-        let new = group.last_delivered.after().map_or(0..0, |first| stream.range(first, Id::MAX));
-        let new = new.take(query.most - claimed.len());
-        let places: Vec<usize> = new.take_while(|at| left.take(stream, *at)).collect();
-        let mut all: Vec<usize> = claimed.iter().map(|(at, _)| *at).collect();
-        all.extend_from_slice(&places);
-        if all.is_empty() {
+        let claimed = match query.claims_idle_ms {
+            None => Vec::new(),
+            Some(idle_min_ms) => {
+                let reader = (group_name, consumer);
+                let wanted = (idle_min_ms, now_ms);
+                claim_idle(stream, reader, wanted, (query.most, &mut *left), &mut changes)?
+            }
+        };
+        let new = match group.last_delivered.after() {
+            Some(first) => newest(stream, first, query.most - claimed.len(), left)?,
+            None => Vec::new(),
+        };
+        let count = claimed.len() + new.len();
+        if count == 0 {
             return Ok(None);
         }
-        admit(data, stream, &all)?;
+        admit(data, claimed.iter().map(|(entry, _)| entry).chain(&new))?;
         changes.put_consumer(group_name, consumer, Consumer { seen_ms: now_ms, active_ms: now_ms });
-        if !places.is_empty() {
-            let given = (&places[..], query.acknowledges);
-            deliver(stream, (group_name, group), (consumer, now_ms), given, &mut changes);
+        if !new.is_empty() {
+            let given = (&new[..], query.acknowledges);
+            deliver(stream, (group_name, group), (consumer, now_ms), given, &mut changes)?;
         }
-        for (at, former) in &claimed {
-            let told = (former.idle_told(now_ms), former.times.cast_signed());
-            write_delivered_entry(stream, *at, told, out);
+        for (entry, former) in &claimed {
+            write_delivered_entry(entry, (former.idle_told(now_ms), former.times.cast_signed()), out);
         }
-        places.iter().for_each(|at| match query.claims_idle_ms {
-            Some(_) => write_delivered_entry(stream, *at, (0, 0), out),
-            None => write_entry(stream, *at, out),
+        new.iter().for_each(|entry| match query.claims_idle_ms {
+            Some(_) => write_delivered_entry(entry, (0, 0), out),
+            None => write_entry(entry, out),
         });
-        all.len()
+        count
     } else {
         let active_ms = known.map_or(0, |known| known.active_ms);
         changes.put_consumer(group_name, consumer, Consumer { seen_ms: now_ms, active_ms });
@@ -95,57 +100,56 @@ pub(super) fn read_group(
     Ok(Some(count))
 }
 
-/// Gives a consumer what has been pending for long, the longest first; returns where the entries are, and what was pending.
-fn claim_idle(
-    stream: Stream<'_>,
+/// Gives a consumer what has been pending for long, the longest first; returns the entries, and what was pending.
+fn claim_idle<'a>(
+    stream: Stream<'a, '_>,
     (group, consumer): (&[u8], &[u8]),
     (idle_min_ms, now_ms): (u64, u64),
     (most, left): (usize, &mut Left),
     changes: &mut Changes,
-) -> Vec<(usize, Pending)> {
-    let is_idle = |pending: &Pending| pending.idle_ms(now_ms) >= idle_min_ms;
-    let mut idle: Vec<(Id, Pending)> =
-        stream.pending_from(group, Id::MIN).filter(|(_, pending)| is_idle(pending)).collect();
+) -> Result<Vec<(Entry<'a>, Pending)>, Stop> {
+    let mut idle = stream.all_pending(group)?;
+    idle.retain(|(_, pending)| pending.idle_ms(now_ms) >= idle_min_ms);
     idle.sort_by_key(|(id, pending)| (pending.delivered_ms, *id));
     let mut claimed = Vec::new();
     for (id, former) in idle {
         if claimed.len() == most {
             break;
         }
-        let Some(at) = stream.place(id) else {
+        let Some(entry) = stream.entry(id)? else {
             // it was deleted, as XAUTOCLAIM finds it
             changes.delete_pending(group, id);
             continue;
         };
-        if !left.take(stream, at) {
+        if !left.take(&entry) {
             break;
         }
         let (consumer, times) = (consumer.to_vec(), former.times_again());
         changes.put_pending(group, id, &Pending { consumer, delivered_ms: now_ms, times });
-        claimed.push((at, former));
+        claimed.push((entry, former));
     }
-    claimed
+    Ok(claimed)
 }
 
 /// Answers with an entry, how long it had been idle, and how often it had been delivered: as with CLAIM all are told.
-fn write_delivered_entry(stream: Stream<'_>, at: usize, (idle_ms, times): (i64, i64), out: &mut Writer<'_>) {
+fn write_delivered_entry(entry: &Entry<'_>, (idle_ms, times): (i64, i64), out: &mut Writer<'_>) {
     out.array(4);
-    write_fields(stream, at, out);
+    write_fields(entry, out);
     out.integer(idle_ms);
     out.integer(times);
 }
 
-/// Gives a consumer the entries at `places`.
+/// Gives a consumer entries.
 fn deliver(
-    stream: Stream<'_>,
+    stream: Stream<'_, '_>,
     (name, mut group): (&[u8], Group),
     (consumer, now_ms): (&[u8], u64),
-    (places, acknowledges): (&[usize], bool),
+    (entries, acknowledges): (&[Entry<'_>], bool),
     changes: &mut Changes,
-) {
-    for at in places {
-        let id = stream.id_at(*at);
-        group.read = stream.read_with(group, id);
+) -> Result<(), Stop> {
+    for Entry { id, .. } in entries {
+        let id = *id;
+        group.read = stream.read_with(group, id)?;
         group.last_delivered = id;
         if !acknowledges {
             let pending = Pending { consumer: consumer.to_vec(), delivered_ms: now_ms, times: 1 };
@@ -153,33 +157,43 @@ fn deliver(
         }
     }
     changes.put_group(name, group);
+    Ok(())
 }
 
 /// Tells a consumer what it was given and has not acknowledged, behind an identifier.
 fn tell_again(
     data: &Data<'_, '_>,
-    stream: Stream<'_>,
+    stream: Stream<'_, '_>,
     (group, consumer): (&[u8], &[u8]),
     (after, most, left, now_ms): (&[u8], usize, &mut Left, u64),
     changes: &mut Changes,
     out: &mut Writer<'_>,
 ) -> Result<usize, Failure> {
     let Some(first) = Id::parse(after, 0)?.after() else { return Ok(0) };
-    let own = stream.pending_from(group, first).filter(|(_, pending)| pending.is_of(consumer));
-    // of an entry that is gone little is told
-    let is_told = |(id, _): &(Id, Pending)| stream.place(*id).is_none_or(|at| left.take(stream, at));
-    let own: Vec<(Id, Pending)> = own.take(most).take_while(is_told).collect();
-    let places: Vec<usize> = own.iter().filter_map(|(id, _)| stream.place(*id)).collect();
-    admit(data, stream, &places)?;
-    for (id, pending) in &own {
-        let Some(at) = stream.place(*id) else {
+    let (mut own, mut entries) = (Vec::new(), Vec::new());
+    for it in stream.pending_from(group, first)? {
+        let (id, pending) = it?;
+        if !pending.is_of(consumer) {
+            continue;
+        }
+        let entry = if own.len() < most { stream.entry(id)? } else { break };
+        // of an entry that is gone little is told
+        if entry.is_some_and(|entry| !left.take(&entry)) {
+            break;
+        }
+        own.push((id, pending));
+        entries.push(entry);
+    }
+    admit(data, entries.iter().flatten())?;
+    for ((id, pending), entry) in own.iter().zip(&entries) {
+        let Some(entry) = entry else {
             // It was deleted; what is pending is told, without fields.
             out.array(2);
             write_id(*id, out);
             out.null_array();
             continue;
         };
-        write_entry(stream, at, out);
+        write_entry(entry, out);
         let again = Pending { delivered_ms: now_ms, times: pending.times_again(), ..pending.clone() };
         changes.put_pending(group, *id, &again);
     }
@@ -189,14 +203,14 @@ fn tell_again(
 pub(crate) fn xack(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let (key, group) = (args.get(1), args.get(2));
     let stream = stream_to_change(data, key)?;
-    if stream.group(group).is_none() {
+    if stream.group(group)?.is_none() {
         out.integer(0);
         return Ok(());
     }
     let mut ids = args.iter().skip(3).map(|id| Id::parse(id, 0)).collect::<Result<Vec<Id>, IdError>>()?;
     ids.sort_unstable();
     ids.dedup();
-    ids.retain(|id| stream.pending(group, *id).is_some());
+    let ids = only_those(ids, |id| Ok(stream.pending(group, *id)?.is_some()))?;
     let mut changes = Changes::default();
     ids.iter().for_each(|id| changes.delete_pending(group, *id));
     apply(data, key, &changes)?;
@@ -239,20 +253,21 @@ pub(crate) fn xpending(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wr
     let filter = Filter::parse(args)?;
     let (key, group, now_ms) = (args.get(1), args.get(2), data.now.unix().0);
     let stream = stream(data, key)?;
-    if stream.group(group).is_none() {
+    if stream.group(group)?.is_none() {
         return Err(no_group(key, group, ""));
     }
-    let Some(filter) = filter else {
-        summarize(stream, group, out);
-        return Ok(());
-    };
-    let found: Vec<(Id, Pending)> = stream
-        .pending_from(group, filter.first)
-        .take_while(|(id, _)| *id <= filter.last)
-        .filter(|(_, pending)| filter.consumer.is_none_or(|consumer| pending.is_of(consumer)))
-        .filter(|(_, pending)| pending.idle_ms(now_ms) >= filter.idle_min_ms)
-        .take(filter.most)
-        .collect();
+    let Some(filter) = filter else { return Ok(summarize(stream, group, out)?) };
+    let mut found: Vec<(Id, Pending)> = Vec::new();
+    for it in stream.pending_from(group, filter.first)? {
+        let (id, pending) = it?;
+        if id > filter.last || found.len() == filter.most {
+            break;
+        }
+        let is_wanted = filter.consumer.is_none_or(|consumer| pending.is_of(consumer));
+        if is_wanted && pending.idle_ms(now_ms) >= filter.idle_min_ms {
+            found.push((id, pending));
+        }
+    }
     data.admit_reply(found.iter().map(|(_, pending)| pending.consumer.len() + 64).sum())?;
     out.array(found.len());
     for (id, pending) in &found {
@@ -266,9 +281,9 @@ pub(crate) fn xpending(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wr
 }
 
 /// How much is pending, from where to where, and of whom.
-fn summarize(stream: Stream<'_>, group: &[u8], out: &mut Writer<'_>) {
+fn summarize(stream: Stream<'_, '_>, group: &[u8], out: &mut Writer<'_>) -> Result<(), Stop> {
     let (mut ends, mut count, mut counts) = (None, 0, BTreeMap::<Vec<u8>, i64>::new());
-    for (id, pending) in stream.pending_from(group, Id::MIN) {
+    for (id, pending) in stream.all_pending(group)? {
         ends = Some((ends.map_or(id, |(first, _)| first), id));
         count += 1;
         if !pending.is_free() {
@@ -281,7 +296,7 @@ fn summarize(stream: Stream<'_>, group: &[u8], out: &mut Writer<'_>) {
         out.null();
         out.null();
         out.null_array();
-        return;
+        return Ok(());
     };
     write_id(first, out);
     write_id(last, out);
@@ -291,6 +306,7 @@ fn summarize(stream: Stream<'_>, group: &[u8], out: &mut Writer<'_>) {
         out.bulk(consumer);
         out.bulk(itoa::Buffer::new().format(*count).as_bytes());
     }
+    Ok(())
 }
 
 /// Options of XCLAIM.
@@ -364,7 +380,7 @@ pub(crate) fn xclaim(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
     let (key, group_name, consumer) = (args.get(1), args.get(2), args.get(3));
     let now_ms = data.now.unix().0;
     let stream = stream_to_change(data, key)?;
-    let Some(mut group) = stream.group(group_name) else { return Err(no_group(key, group_name, "")) };
+    let Some(mut group) = stream.group(group_name)? else { return Err(no_group(key, group_name, "")) };
     let claim = Claim::parse(args, now_ms)?;
     let (mut changes, mut claimed) = (Changes::default(), Vec::new());
     if let Some(last) = claim.last.filter(|last| *last > group.last_delivered) {
@@ -375,8 +391,8 @@ pub(crate) fn xclaim(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
     let mut seen = std::collections::HashSet::new();
     ids.retain(|id| seen.insert(id.bytes()));
     for id in ids {
-        let known = stream.pending(group_name, id);
-        let Some(place) = stream.place(id) else {
+        let known = stream.pending(group_name, id)?;
+        let Some(entry) = stream.entry(id)? else {
             if known.is_some() {
                 changes.delete_pending(group_name, id);
             }
@@ -393,42 +409,42 @@ pub(crate) fn xclaim(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
         let times = claim.times.unwrap_or(times);
         let pending = Pending { consumer: consumer.to_vec(), delivered_ms: claim.delivered_ms, times };
         changes.put_pending(group_name, id, &pending);
-        claimed.push(place);
+        claimed.push(entry);
     }
-    note_consumer(stream, (group_name, consumer), (now_ms, !claimed.is_empty()), &mut changes);
-    write_claimed(data, stream, &claimed, claim.only_ids, out)?;
+    note_consumer(stream, (group_name, consumer), (now_ms, !claimed.is_empty()), &mut changes)?;
+    write_claimed(data, &claimed, claim.only_ids, out)?;
     apply(data, key, &changes)
 }
 
 /// Notes that a consumer asked, and whether it got something; makes it if it is new and got something.
 fn note_consumer(
-    stream: Stream<'_>,
+    stream: Stream<'_, '_>,
     (group, name): (&[u8], &[u8]),
     (now_ms, got): (u64, bool),
     changes: &mut Changes,
-) {
-    let known = stream.consumer(group, name);
+) -> Result<(), Stop> {
+    let known = stream.consumer(group, name)?;
     if known.is_none() && !got {
-        return;
+        return Ok(());
     }
     let active_ms = known.map_or(0, |known| known.active_ms);
     let active_ms = if got { now_ms } else { active_ms };
     changes.put_consumer(group, name, Consumer { seen_ms: now_ms, active_ms });
+    Ok(())
 }
 
 fn write_claimed(
     data: &Data<'_, '_>,
-    stream: Stream<'_>,
-    places: &[usize],
+    entries: &[Entry<'_>],
     only_ids: bool,
     out: &mut Writer<'_>,
 ) -> Outcome {
     if !only_ids {
-        admit(data, stream, places)?;
+        admit(data, entries.iter())?;
     }
-    out.array(places.len());
-    for at in places {
-        if only_ids { write_id(stream.id_at(*at), out) } else { write_entry(stream, *at, out) }
+    out.array(entries.len());
+    for entry in entries {
+        if only_ids { write_id(entry.id, out) } else { write_entry(entry, out) }
     }
     Ok(())
 }
@@ -454,17 +470,18 @@ pub(crate) fn xautoclaim(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut 
         index += 1;
     }
     let stream = stream_to_change(data, key)?;
-    if stream.group(group).is_none() {
+    if stream.group(group)?.is_none() {
         return Err(no_group(key, group, ""));
     }
     let (mut changes, mut claimed, mut deleted, mut next) =
         (Changes::default(), Vec::new(), Vec::new(), Id::MIN);
-    for (looked_at, (id, known)) in stream.pending_from(group, first).enumerate() {
+    for (looked_at, it) in stream.pending_from(group, first)?.enumerate() {
+        let (id, known) = it?;
         if claimed.len() + deleted.len() == most || looked_at == most.saturating_mul(LOOKED_AT_EACH) {
             next = id;
             break;
         }
-        let Some(place) = stream.place(id) else {
+        let Some(entry) = stream.entry(id)? else {
             changes.delete_pending(group, id);
             deleted.push(id);
             continue;
@@ -475,25 +492,28 @@ pub(crate) fn xautoclaim(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut 
         let times = if only_ids { known.times } else { known.times_again() };
         let pending = Pending { consumer: consumer.to_vec(), delivered_ms: now_ms, times };
         changes.put_pending(group, id, &pending);
-        claimed.push(place);
+        claimed.push(entry);
     }
-    note_consumer(stream, (group, consumer), (now_ms, !claimed.is_empty()), &mut changes);
+    note_consumer(stream, (group, consumer), (now_ms, !claimed.is_empty()), &mut changes)?;
     out.array(3);
     write_id(next, out);
-    write_claimed(data, stream, &claimed, only_ids, out)?;
+    write_claimed(data, &claimed, only_ids, out)?;
     out.array(deleted.len());
     deleted.iter().for_each(|id| write_id(*id, out));
     apply(data, key, &changes)
 }
 
 /// The stream and the group that a subcommand of XGROUP changes.
-fn group_of<'a>(data: &'a Data<'_, '_>, args: ArgsView<'_>) -> Result<(Stream<'a>, Option<Group>), Failure> {
+fn group_of<'a, 's>(
+    data: &'a Data<'_, 's>,
+    args: ArgsView<'_>,
+) -> Result<(Stream<'a, 's>, Option<Group>), Failure> {
     let stream = stream_to_change(data, args.get(2))?;
     if !stream.exists() {
         let hint = "Note that for CREATE you may want to use the MKSTREAM option to create an empty stream automatically.";
         return Err(format!("ERR The XGROUP subcommand requires the key to exist. {hint}").into());
     }
-    Ok((stream, stream.group(args.get(3))))
+    Ok((stream, stream.group(args.get(3))?))
 }
 
 /// As [`no_group`], of XGROUP and XINFO.
@@ -544,13 +564,13 @@ pub(crate) fn xgroup_create(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &m
     }
     let mut changes = Changes::default();
     let last_delivered = match args.get(4) {
-        b"$" => stream.meta().last,
+        b"$" => stream.meta()?.last,
         id => Id::parse(id, 0)?,
     };
     if !stream.exists() {
-        changes.put_meta(stream.meta());
+        changes.put_meta(stream.meta()?);
     }
-    if stream.group(name).is_some() {
+    if stream.group(name)?.is_some() {
         return Err("BUSYGROUP Consumer Group name already exists".into());
     }
     changes.put_group(name, Group { last_delivered, read });
@@ -569,7 +589,7 @@ pub(crate) fn xgroup_setid(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mu
         return Err(no_consumer_group(args));
     }
     let last_delivered = match args.get(4) {
-        b"$" => stream.meta().last,
+        b"$" => stream.meta()?.last,
         id => Id::parse(id, 0)?,
     };
     let mut changes = Changes::default();
@@ -583,7 +603,7 @@ pub(crate) fn xgroup_destroy(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &
     let (stream, group) = group_of(data, args)?;
     let mut changes = Changes::default();
     if group.is_some() {
-        changes.delete_group(stream, args.get(3));
+        changes.delete_group(stream, args.get(3))?;
     }
     apply(data, args.get(2), &changes)?;
     out.integer(group.is_some().into());
@@ -601,7 +621,7 @@ pub(crate) fn xgroup_createconsumer(
         return Err(no_consumer_group(args));
     }
     let (group, consumer) = (args.get(3), args.get(4));
-    let is_new = stream.consumer(group, consumer).is_none();
+    let is_new = stream.consumer(group, consumer)?.is_none();
     let mut changes = Changes::default();
     if is_new {
         changes.put_consumer(group, consumer, Consumer { seen_ms: now_ms, active_ms: 0 });
@@ -622,9 +642,9 @@ pub(crate) fn xgroup_delconsumer(
     }
     let (group, consumer) = (args.get(3), args.get(4));
     let (mut changes, mut count) = (Changes::default(), 0);
-    if stream.consumer(group, consumer).is_some() {
-        let own = stream.pending_from(group, Id::MIN).filter(|(_, pending)| pending.is_of(consumer));
-        for (id, _) in own {
+    if stream.consumer(group, consumer)?.is_some() {
+        let pending = stream.all_pending(group)?.into_iter();
+        for (id, _) in pending.filter(|(_, pending)| pending.is_of(consumer)) {
             changes.delete_pending(group, id);
             count += 1;
         }

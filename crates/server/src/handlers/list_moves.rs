@@ -1,12 +1,12 @@
 //! LMOVEM and BLMOVEM: several elements go from one list to another.
 
 use resp::{ArgsView, Writer};
-use store::{ListEdit, ValueKind};
+use store::{ListChange, ValueKind};
 
 use super::args::{count, is};
 use super::blocking::{Nothing, first, timeout};
-use super::elements::read_to_change;
-use super::lists::{End, write_all};
+use super::elements::sequence_to_change;
+use super::lists::{End, change, kept, write_all};
 use super::scan::BULK_OVERHEAD_BYTES;
 use crate::call::{Data, Failure, Outcome, text};
 
@@ -55,45 +55,47 @@ impl Move {
     fn run(self, data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Result<bool, Failure> {
         let (source, target) = (args.get(1), args.get(2));
         data.turn_to_key(source);
-        let list = read_to_change(data, source, ValueKind::List)?;
+        let list = sequence_to_change(data, source, ValueKind::List)?;
         let (len, count) = (list.len(), self.count.min(list.len()));
         if count == 0 || (self.is_exact && count < self.count) {
             return Ok(false);
         }
         let at = if self.from == End::Left { 0 } else { len - count };
-        let mut moved: Vec<Vec<u8>> = (at..at + count).map(|at| list.element(at).0.to_vec()).collect();
+        let mut moved = kept(list.range(at..at + count)?);
         data.admit_reply(moved.iter().map(|value| value.len() + BULK_OVERHEAD_BYTES).sum())?;
         // in the order in which they will lie: one by one the first that is popped is the innermost at a left end
         if !self.as_one && (self.from == End::Right) != (self.to == End::Left) {
             moved.reverse();
         }
         data.turn_to_key(target);
-        read_to_change(data, target, ValueKind::List)?;
-        if source == target {
+        sequence_to_change(data, target, ValueKind::List)?;
+        let (taken, mut added) = (ListChange::Remove(at, count), self.pushes(&moved));
+        match source == target {
             // One change: the list is never gone meanwhile.
-            data.access.edit_list(data.db, source, |list| {
-                if len > count {
-                    list.remove(at, count);
-                    self.push(list, &moved);
-                } else {
-                    moved.iter().enumerate().for_each(|(at, value)| list.set(at, value));
-                }
-            })??;
-        } else {
-            data.turn_to_key(source);
-            data.access.edit_list(data.db, source, |list| list.remove(at, count))??;
-            data.turn_to_key(target);
-            data.access.edit_list(data.db, target, |list| self.push(list, &moved))??;
+            true if len > count => {
+                added.insert(0, taken);
+                change(data, source, &added)?;
+            }
+            true => {
+                let set = moved.iter().enumerate().map(|(at, value)| ListChange::Set(at, value));
+                change(data, source, &set.collect::<Vec<_>>())?;
+            }
+            false => {
+                data.turn_to_key(source);
+                change(data, source, &[taken])?;
+                data.turn_to_key(target);
+                change(data, target, &added)?;
+            }
         }
         write_all(&moved, out);
         Ok(true)
     }
 
-    /// Adds elements that lie in this order afterwards.
-    fn push(self, list: &mut ListEdit<'_>, moved: &[Vec<u8>]) {
+    /// The changes by which these elements lie in this order afterwards.
+    fn pushes(self, moved: &[Vec<u8>]) -> Vec<ListChange<'_>> {
         match self.to {
-            End::Left => moved.iter().rev().for_each(|value| self.to.push(list, value)),
-            End::Right => moved.iter().for_each(|value| self.to.push(list, value)),
+            End::Left => moved.iter().rev().map(|value| self.to.push(value)).collect(),
+            End::Right => moved.iter().map(|value| self.to.push(value)).collect(),
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Lists: elements in an order of their own, at whose ends commands push, pop and wait.
 
 use resp::{ArgsView, Writer};
-use store::{ListEdit, Packed, ValueKind};
+use store::{Element, ListChange, ListChanged, Sequence, ValueKind};
 
 use super::args::{integer, is, option_value};
 use super::blocking::{MultiPop, Nothing, first, timeout};
-use super::elements::{read, read_to_change};
+use super::elements::{count, sequence, sequence_to_change};
 use super::scan::BULK_OVERHEAD_BYTES;
 use crate::call::{Data, Failure, Outcome, text};
 
@@ -25,10 +25,11 @@ impl End {
         }
     }
 
-    pub(super) fn push(self, list: &mut ListEdit<'_>, value: &[u8]) {
+    /// The change by which `value` comes to this end.
+    pub(super) fn push(self, value: &[u8]) -> ListChange<'_> {
         match self {
-            Self::Left => list.push_front(value),
-            Self::Right => list.push_back(value),
+            Self::Left => ListChange::PushFront(value),
+            Self::Right => ListChange::PushBack(value),
         }
     }
 
@@ -58,7 +59,7 @@ pub(crate) fn rpushx(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
 }
 
 fn push_if_there(data: &mut Data<'_, '_>, args: ArgsView<'_>, end: End, out: &mut Writer<'_>) -> Outcome {
-    if read_to_change(data, args.get(1), ValueKind::List)?.is_empty() {
+    if length(data, args.get(1))? == 0 {
         out.integer(0);
         return Ok(());
     }
@@ -66,12 +67,29 @@ fn push_if_there(data: &mut Data<'_, '_>, args: ArgsView<'_>, end: End, out: &mu
 }
 
 fn push(data: &mut Data<'_, '_>, args: ArgsView<'_>, end: End, out: &mut Writer<'_>) -> Outcome {
-    let len = data.access.edit_list(data.db, args.get(1), |list| {
-        args.iter().skip(2).for_each(|value| end.push(list, value));
-        list.len()
-    })??;
-    out.integer(len as i64);
+    let pushes: Vec<ListChange<'_>> = args.iter().skip(2).map(|value| end.push(value)).collect();
+    let changed = change(data, args.get(1), &pushes)?;
+    out.integer(changed.len as i64);
     Ok(())
+}
+
+/// How many elements the list at `key` has, for a command that changes it.
+fn length(data: &Data<'_, '_>, key: &[u8]) -> Result<usize, Failure> {
+    Ok(data.access.count(data.db, key, ValueKind::List)?? as usize)
+}
+
+/// Changes the list at `key`.
+pub(super) fn change(
+    data: &mut Data<'_, '_>,
+    key: &[u8],
+    changes: &[ListChange<'_>],
+) -> Result<ListChanged, Failure> {
+    Ok(data.access.change_list(data.db, key, changes)??)
+}
+
+/// The elements, to keep.
+pub(super) fn kept(elements: Vec<Element<'_>>) -> Vec<Vec<u8>> {
+    elements.into_iter().map(|(element, _)| element.to_vec()).collect()
 }
 
 pub(crate) fn lpop(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -91,7 +109,7 @@ fn pop(data: &mut Data<'_, '_>, args: ArgsView<'_>, end: End, out: &mut Writer<'
             return Err(format!("ERR wrong number of arguments for '{command}' command").into());
         }
     };
-    let is_there = !read_to_change(data, args.get(1), ValueKind::List)?.is_empty();
+    let is_there = length(data, args.get(1))? > 0;
     match count {
         Some(_) if !is_there => out.null_array(),
         Some(count) => write_all(&take(data, args.get(1), end, count)?, out),
@@ -102,18 +120,18 @@ fn pop(data: &mut Data<'_, '_>, args: ArgsView<'_>, end: End, out: &mut Writer<'
 
 /// Takes `count` elements from an end of the list at `key`, or all if there are not so many.
 fn take(data: &mut Data<'_, '_>, key: &[u8], end: End, count: usize) -> Result<Vec<Vec<u8>>, Failure> {
-    let list = read_to_change(data, key, ValueKind::List)?;
+    let list = sequence_to_change(data, key, ValueKind::List)?;
     let (len, count) = (list.len(), count.min(list.len()));
     if count == 0 {
         return Ok(Vec::new());
     }
     let from = if end == End::Left { 0 } else { len - count };
-    let mut taken: Vec<Vec<u8>> = (from..from + count).map(|at| list.element(at).0.to_vec()).collect();
+    let mut taken = kept(list.range(from..from + count)?);
     if end == End::Right {
         taken.reverse();
     }
     data.admit_reply(taken.iter().map(|value| value.len() + BULK_OVERHEAD_BYTES).sum())?;
-    data.access.edit_list(data.db, key, |list| list.remove(from, count))??;
+    change(data, key, &[ListChange::Remove(from, count)])?;
     Ok(taken)
 }
 
@@ -123,7 +141,7 @@ pub(super) fn write_all(values: &[Vec<u8>], out: &mut Writer<'_>) {
 }
 
 pub(crate) fn llen(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    out.integer(read(data, args.get(1), ValueKind::List)?.len() as i64);
+    out.integer(count(data, args.get(1), ValueKind::List)? as i64);
     Ok(())
 }
 
@@ -134,23 +152,26 @@ fn place(index: i64, len: usize) -> Option<usize> {
 }
 
 pub(crate) fn lindex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let list = read(data, args.get(1), ValueKind::List)?;
+    let list = sequence(data, args.get(1), ValueKind::List)?;
     if list.is_empty() {
         out.null();
         return Ok(());
     }
-    let at = place(integer(args.get(2))?, list.len());
-    out.bulk_or_null(at.map(|at| list.element(at).0));
+    let element = match place(integer(args.get(2))?, list.len()) {
+        Some(at) => list.element(at)?,
+        None => None,
+    };
+    out.bulk_or_null(element.map(|(value, _)| value));
     Ok(())
 }
 
 pub(crate) fn lset(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let list = read_to_change(data, args.get(1), ValueKind::List)?;
-    if list.is_empty() {
+    let len = length(data, args.get(1))?;
+    if len == 0 {
         return Err(text::NO_SUCH_KEY.into());
     }
-    let at = place(integer(args.get(2))?, list.len()).ok_or("ERR index out of range")?;
-    data.access.edit_list(data.db, args.get(1), |list| list.set(at, args.get(3)))??;
+    let at = place(integer(args.get(2))?, len).ok_or("ERR index out of range")?;
+    change(data, args.get(1), &[ListChange::Set(at, args.get(3))])?;
     out.ok();
     Ok(())
 }
@@ -168,26 +189,26 @@ pub(super) fn span(start: i64, stop: i64, len: usize) -> std::ops::Range<usize> 
 
 pub(crate) fn lrange(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let (start, stop) = (integer(args.get(2))?, integer(args.get(3))?);
-    let list = read(data, args.get(1), ValueKind::List)?;
-    let range = span(start, stop, list.len());
-    data.admit_reply(range.clone().map(|at| list.element(at).0.len() + BULK_OVERHEAD_BYTES).sum())?;
-    out.array(range.len());
-    range.for_each(|at| out.bulk(list.element(at).0));
+    let list = sequence(data, args.get(1), ValueKind::List)?;
+    let elements = list.range(span(start, stop, list.len()))?;
+    data.admit_reply(elements.iter().map(|(value, _)| value.len() + BULK_OVERHEAD_BYTES).sum())?;
+    out.array(elements.len());
+    elements.iter().for_each(|(value, _)| out.bulk(value));
     Ok(())
 }
 
 pub(crate) fn ltrim(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let (start, stop) = (integer(args.get(2))?, integer(args.get(3))?);
-    data.access.edit_list(data.db, args.get(1), |list| {
-        let (kept, len) = (span(start, stop, list.len()), list.len());
-        let behind = len - kept.end;
-        if behind > 0 {
-            list.remove(kept.end, behind);
-        }
-        if kept.start > 0 {
-            list.remove(0, kept.start);
-        }
-    })??;
+    let len = length(data, args.get(1))?;
+    let kept = span(start, stop, len);
+    if kept.is_empty() {
+        data.access.remove(data.db, args.get(1))?;
+    } else {
+        let removals =
+            [(kept.end, len - kept.end), (0, kept.start)].into_iter().filter(|(_, count)| *count > 0);
+        let removals: Vec<_> = removals.map(|(from, count)| ListChange::Remove(from, count)).collect();
+        change(data, args.get(1), &removals)?;
+    }
     out.ok();
     Ok(())
 }
@@ -198,8 +219,8 @@ pub(crate) fn lrem(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
         Ok(0) | Err(_) => usize::MAX,
         Ok(most) => most,
     };
-    let edit = |list: &mut ListEdit<'_>| list.remove_equal(args.get(3), most, count < 0);
-    let removed = data.access.edit_list(data.db, args.get(1), edit)??;
+    let equal = ListChange::RemoveEqual { value: args.get(3), most, from_back: count < 0 };
+    let removed = change(data, args.get(1), &[equal])?.removed;
     out.integer(removed as i64);
     Ok(())
 }
@@ -210,14 +231,14 @@ pub(crate) fn linsert(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
         place if is(place, "after") => 1,
         _ => return Err(text::SYNTAX.into()),
     };
-    let list = read_to_change(data, args.get(1), ValueKind::List)?;
-    let (len, pivot) = (list.len(), list.iter().position(|(value, _)| value == args.get(3)));
+    let list = sequence_to_change(data, args.get(1), ValueKind::List)?;
+    let len = list.len();
+    let pivot = list.range(0..len)?.iter().position(|(value, _)| *value == args.get(3));
     let answer = match pivot {
         _ if len == 0 => 0,
         None => -1,
         Some(pivot) => {
-            data.access
-                .edit_list(data.db, args.get(1), |list| list.insert(pivot + behind, args.get(4)))??;
+            change(data, args.get(1), &[ListChange::Insert(pivot + behind, args.get(4))])?;
             len as i64 + 1
         }
     };
@@ -257,23 +278,25 @@ impl Position {
         Ok(position)
     }
 
-    fn of(&self, list: Packed<'_>, wanted: &[u8]) -> Vec<usize> {
-        let len = list.len();
-        let order = (0..len).map(|at| if self.rank < 0 { len - 1 - at } else { at });
-        let found = order.take(self.most_looked_at).filter(|at| list.element(*at).0 == wanted);
+    fn of(&self, list: &Sequence<'_, '_>, wanted: &[u8]) -> Result<Vec<usize>, Failure> {
+        let (len, most) = (list.len(), self.most_looked_at.min(list.len()));
+        let first = if self.rank < 0 { len - most } else { 0 };
+        let elements = list.range(first..first + most)?;
+        let order = (0..most).map(|at| if self.rank < 0 { most - 1 - at } else { at });
+        let found = order.filter(|at| elements[*at].0 == wanted).map(|at| first + at);
         let skipped = usize::try_from(self.rank.unsigned_abs() - 1).unwrap_or(usize::MAX);
         let most = match self.count {
             None => 1,
             Some(0) => usize::MAX,
             Some(count) => count,
         };
-        found.skip(skipped).take(most).collect()
+        Ok(found.skip(skipped).take(most).collect())
     }
 }
 
 pub(crate) fn lpos(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let position = Position::parse(args)?;
-    let found = position.of(read(data, args.get(1), ValueKind::List)?, args.get(2));
+    let found = position.of(&sequence(data, args.get(1), ValueKind::List)?, args.get(2))?;
     match (position.count, found.first()) {
         (Some(_), _) => {
             out.array(found.len());
@@ -308,24 +331,23 @@ fn carry(
     out: &mut Writer<'_>,
 ) -> Result<bool, Failure> {
     let (source, target) = (args.get(1), args.get(2));
-    let list = read_to_change(data, source, ValueKind::List)?;
-    if list.is_empty() {
+    let list = sequence_to_change(data, source, ValueKind::List)?;
+    let len = list.len();
+    if len == 0 {
         return Ok(false);
     }
-    let at = from.index(list.len());
-    let value = list.element(at).0.to_vec();
-    read_to_change(data, target, ValueKind::List)?;
-    if source == target {
+    let at = from.index(len);
+    let value = kept(list.range(at..at + 1)?).remove(0);
+    length(data, target)?;
+    let (taken, added) = (ListChange::Remove(at, 1), to.push(&value));
+    match source == target {
         // One change: a list of one element is never gone meanwhile.
-        data.access.edit_list(data.db, source, |list| {
-            if list.len() > 1 {
-                list.remove(at, 1);
-                to.push(list, &value);
-            }
-        })??;
-    } else {
-        data.access.edit_list(data.db, source, |list| list.remove(at, 1))??;
-        data.access.edit_list(data.db, target, |list| to.push(list, &value))??;
+        true if len > 1 => _ = change(data, source, &[taken, added])?,
+        true => {}
+        false => {
+            change(data, source, &[taken])?;
+            change(data, target, &[added])?;
+        }
     }
     out.bulk(&value);
     Ok(true)

@@ -9,8 +9,9 @@ use crate::control::Control;
 
 pub(crate) fn encoding(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     if data.access.leaf_count(data.db, args.get(2))? > 0 {
+        let kind = data.access.meta(data.db, args.get(2))?.and_then(|meta| meta.kind.shape());
         data.count_lookup(true);
-        out.bulk(b"hashtable");
+        out.bulk(kind.map_or("hashtable", large_encoding).as_bytes());
         return Ok(());
     }
     let found = data.access.peek(data.db, args.get(2))?;
@@ -30,18 +31,23 @@ pub(crate) fn encoding_of(found: &Found<'_>) -> &'static str {
             Form::Integers => "intset",
             Form::Listpack if packed.is_timed() => "listpackex",
             Form::Listpack => "listpack",
-            Form::Table => match shape {
-                Shape::Map | Shape::Set => "hashtable",
-                Shape::List => "quicklist",
-                Shape::Scored => "skiplist",
-                Shape::Ordered => "stream",
-            },
+            Form::Table => large_encoding(shape),
         };
     }
     match found.value.len() {
         len if len <= 20 && parse_i64(found.value).is_some() => "int",
         len if len <= EMBEDDED_BYTES_MAX => "embstr",
         _ => "raw",
+    }
+}
+
+/// How Redis would keep a collection that is not small.
+fn large_encoding(shape: Shape) -> &'static str {
+    match shape {
+        Shape::Map | Shape::Set => "hashtable",
+        Shape::List => "quicklist",
+        Shape::Scored => "skiplist",
+        Shape::Ordered => "stream",
     }
 }
 

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use resp::{ArgsView, Writer};
-use store::{Packed, score_of};
+use store::{Element, Sequence, Stop, score_of};
 
 use super::args::{integer, is, option_value};
-use super::elements::{read, read_to_change};
+use super::elements::{sequence, sequence_to_change};
 use super::lists::span;
 use super::sorted_sets::{SORTED_SET, Told, delete_members, kept, put_members, write_members};
 use crate::call::{Data, Failure, Outcome, text};
@@ -60,19 +60,19 @@ fn member_bound(arg: &[u8]) -> Option<Bound<Text<'_>>> {
 
 /// What lies between two bounds.
 fn between<T: PartialOrd + Copy>(
-    set: Packed<'_>,
+    set: &Sequence<'_, '_>,
     (min, max): (Bound<T>, Bound<T>),
-    of: impl for<'a> Fn(store::Element<'a>) -> T,
-) -> Range<usize> {
+    of: impl for<'a> Fn(Element<'a>) -> T,
+) -> Result<Range<usize>, Stop> {
     let start = set.partition_point(|element| {
         let it = of(element);
         it < min.at || (min.is_outside && it == min.at)
-    });
+    })?;
     let end = set.partition_point(|element| {
         let it = of(element);
         it < max.at || (!max.is_outside && it == max.at)
-    });
-    start..end.max(start)
+    })?;
+    Ok(start..end.max(start))
 }
 
 /// The places of the members from `min` to `max`.
@@ -109,21 +109,21 @@ impl<'a> Bounds<'a> {
 
 impl Limits<'_> {
     /// Which members are in them; ranks are counted from the end if `is_reversed`.
-    fn of(&self, set: Packed<'_>, is_reversed: bool) -> Range<usize> {
+    fn of(&self, set: &Sequence<'_, '_>, is_reversed: bool) -> Result<Range<usize>, Stop> {
         match *self {
             Self::Rank(start, stop) => {
                 let range = span(start, stop, set.len());
-                if is_reversed { set.len() - range.end..set.len() - range.start } else { range }
+                Ok(if is_reversed { set.len() - range.end..set.len() - range.start } else { range })
             }
             Self::Score(min, max) => between(set, (min, max), |(_, score)| score_of(score)),
             Self::Member(min, max) => {
-                let before = |element: store::Element<'_>, bound: Bound<Text<'_>>, or_equal: bool| {
+                let before = |element: Element<'_>, bound: Bound<Text<'_>>, or_equal: bool| {
                     let it = Text::Member(element.0);
                     it < bound.at || (or_equal && it == bound.at)
                 };
-                let start = set.partition_point(|element| before(element, min, min.is_outside));
-                let end = set.partition_point(|element| before(element, max, !max.is_outside));
-                start..end.max(start)
+                let start = set.partition_point(|element| before(element, min, min.is_outside))?;
+                let end = set.partition_point(|element| before(element, max, !max.is_outside))?;
+                Ok(start..end.max(start))
             }
         }
     }
@@ -180,17 +180,20 @@ impl<'a> Query<'a> {
         Ok(Self { bounds: Bounds { by, min, max }, is_reversed, limit, told })
     }
 
-    /// The places of what is asked for, in the order in which it is asked for.
-    fn places(&self, limits: &Limits<'_>, set: Packed<'_>) -> Vec<usize> {
-        let range = limits.of(set, self.is_reversed);
+    /// What is asked for, in the order in which it is asked for.
+    fn members<'m>(&self, limits: &Limits<'_>, set: &Sequence<'m, '_>) -> Result<Vec<Element<'m>>, Stop> {
+        let range = limits.of(set, self.is_reversed)?;
         let (offset, count) = self.limit.unwrap_or((0, -1));
-        let Ok(offset) = usize::try_from(offset) else { return Vec::new() };
-        let count = usize::try_from(count).unwrap_or(usize::MAX);
-        if self.is_reversed {
-            range.rev().skip(offset).take(count).collect()
-        } else {
-            range.skip(offset).take(count).collect()
+        let Ok(offset) = usize::try_from(offset) else { return Ok(Vec::new()) };
+        let offset = offset.min(range.len());
+        let count = usize::try_from(count).unwrap_or(usize::MAX).min(range.len() - offset);
+        if !self.is_reversed {
+            return set.range(range.start + offset..range.start + offset + count);
         }
+        let end = range.end - offset;
+        let mut members = set.range(end - count..end)?;
+        members.reverse();
+        Ok(members)
     }
 }
 
@@ -202,9 +205,9 @@ fn answer(
 ) -> Outcome {
     let query = Query::parse(args, 1, fixed, false)?;
     let limits = query.bounds.parse()?;
-    let set = read(data, args.get(1), SORTED_SET)?;
-    let places = query.places(&limits, set);
-    write_members(data, places.iter().map(|at| (set.element(*at).0, set.score(*at))), query.told, out)
+    let set = sequence(data, args.get(1), SORTED_SET)?;
+    let members = query.members(&limits, &set)?;
+    write_members(data, members.iter().map(|(member, score)| (*member, score_of(score))), query.told, out)
 }
 
 pub(crate) fn zrange(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -234,8 +237,8 @@ pub(crate) fn zrevrangebylex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &
 pub(crate) fn zrangestore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let query = Query::parse(args, 2, (None, None), true)?;
     let limits = query.bounds.parse()?;
-    let set = read_to_change(data, args.get(2), SORTED_SET)?;
-    let members = kept(set, query.places(&limits, set).into_iter());
+    let set = sequence_to_change(data, args.get(2), SORTED_SET)?;
+    let members = kept(query.members(&limits, &set)?);
     put_members(data, args.get(1), &members)?;
     out.integer(members.len() as i64);
     Ok(())
@@ -248,8 +251,8 @@ fn bounds(args: ArgsView<'_>, by: By) -> Result<Limits<'_>, Failure> {
 
 fn count(data: &Data<'_, '_>, args: ArgsView<'_>, by: By, out: &mut Writer<'_>) -> Outcome {
     let limits = bounds(args, by)?;
-    let set = read(data, args.get(1), SORTED_SET)?;
-    out.integer(limits.of(set, false).len() as i64);
+    let set = sequence(data, args.get(1), SORTED_SET)?;
+    out.integer(limits.of(&set, false)?.len() as i64);
     Ok(())
 }
 
@@ -263,11 +266,9 @@ pub(crate) fn zlexcount(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut W
 
 fn remove(data: &mut Data<'_, '_>, args: ArgsView<'_>, by: By, out: &mut Writer<'_>) -> Outcome {
     let limits = bounds(args, by)?;
-    let set = read_to_change(data, args.get(1), SORTED_SET)?;
-    let range = limits.of(set, false);
-    let tags: Vec<u16> = range.clone().map(|at| set.tag(at)).collect();
-    let members = kept(set, range);
-    delete_members(data, args.get(1), &tags, &members)?;
+    let set = sequence_to_change(data, args.get(1), SORTED_SET)?;
+    let members = kept(set.range(limits.of(&set, false)?)?);
+    delete_members(data, args.get(1), &members)?;
     out.integer(members.len() as i64);
     Ok(())
 }

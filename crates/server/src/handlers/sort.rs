@@ -5,9 +5,10 @@
 use std::cmp::Ordering;
 
 use resp::{ArgsView, Writer};
-use store::{ListEdit, Stop, ValueKind};
+use store::{ListChange, Stop, ValueKind};
 
 use super::args::{integer, is, option_value};
+use super::lists::change;
 use super::scan::BULK_OVERHEAD_BYTES;
 use super::sets::members;
 use crate::call::{Data, Failure, Outcome, text};
@@ -218,9 +219,8 @@ fn run(data: &mut Data<'_, '_>, args: ArgsView<'_>, stores: bool, out: &mut Writ
         return Ok(());
     };
     data.access.remove(data.db, target)?;
-    data.access.edit_list(data.db, target, |list: &mut ListEdit<'_>| {
-        values.iter().for_each(|value| list.push_back(value.as_deref().unwrap_or_default()));
-    })??;
+    let pushes = values.iter().map(|value| ListChange::PushBack(value.as_deref().unwrap_or_default()));
+    change(data, target, &pushes.collect::<Vec<_>>())?;
     out.integer(values.len() as i64);
     Ok(())
 }

@@ -1,11 +1,14 @@
 //! Sorted sets: members with scores. Ranges of them are in `score_ranges`, what is made of several in `combined`.
 
 use resp::{ArgsView, Writer};
-use store::{Packed, ValueKind, score_of};
+use store::{Element, ValueKind, score_of};
 
 use super::args::{count, integer, is};
 use super::blocking::{MultiPop, Nothing, first, timeout};
-use super::elements::{Chosen, Scan, admit_count, delete_all, read, read_to_change, scan_reply, tags};
+use super::elements::{
+    self, Chosen, Scan, admit_count, delete_all, sequence, sequence_to_change, tags, value, values,
+    walk_reply,
+};
 use super::scan::BULK_OVERHEAD_BYTES;
 use crate::call::{Data, Failure, Outcome, text};
 use crate::decimal;
@@ -105,7 +108,8 @@ pub(super) fn add(
 ) -> Result<Added, Failure> {
     let tags = tags(data, members.iter().map(|(member, _)| *member));
     let mut done = Added::default();
-    data.access.edit(data.db, key, SORTED_SET, |set| {
+    let named = members.iter().map(|(member, _)| *member);
+    data.access.edit_elements(data.db, key, SORTED_SET, named, |set| {
         for ((member, given), tag) in members.iter().zip(tags) {
             let former = set.score(tag, member);
             done.newest = options.settle(former, *given)?;
@@ -134,7 +138,8 @@ pub(crate) fn zadd(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
 pub(crate) fn zincrby(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let (by, member) = (score(args.get(2))?, args.get(3));
     let tag = data.access.tag(member);
-    let score = data.access.edit(data.db, args.get(1), SORTED_SET, |set| {
+    let named = std::iter::once(member);
+    let score = data.access.edit_elements(data.db, args.get(1), SORTED_SET, named, |set| {
         let former = set.score(tag, member);
         let score = sum(former.unwrap_or(0.0), by)?;
         if former != Some(score) {
@@ -152,13 +157,8 @@ pub(crate) fn zrem(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
 }
 
 pub(crate) fn zcard(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    out.integer(read(data, args.get(1), SORTED_SET)?.len() as i64);
+    out.integer(elements::count(data, args.get(1), SORTED_SET)? as i64);
     Ok(())
-}
-
-/// Which member `member` is, in the order of the scores.
-fn rank(data: &Data<'_, '_>, set: Packed<'_>, member: &[u8]) -> Option<usize> {
-    set.find(data.access.tag(member), member)
 }
 
 fn double_or_null(score: Option<f64>, out: &mut Writer<'_>) {
@@ -169,16 +169,15 @@ fn double_or_null(score: Option<f64>, out: &mut Writer<'_>) {
 }
 
 pub(crate) fn zscore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let set = read(data, args.get(1), SORTED_SET)?;
-    double_or_null(rank(data, set, args.get(2)).map(|at| set.score(at)), out);
+    let score = value(data, args.get(1), SORTED_SET, args.get(2))?;
+    double_or_null(score.map(score_of), out);
     Ok(())
 }
 
 pub(crate) fn zmscore(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    let set = read(data, args.get(1), SORTED_SET)?;
-    out.array(args.len() - 2);
-    let scores = args.iter().skip(2).map(|member| rank(data, set, member).map(|at| set.score(at)));
-    scores.for_each(|score| double_or_null(score, out));
+    let scores = values(data, args.get(1), SORTED_SET, args.iter().skip(2))?;
+    out.array(scores.len());
+    scores.into_iter().for_each(|score| double_or_null(score.map(score_of), out));
     Ok(())
 }
 
@@ -201,19 +200,22 @@ fn answer_rank(
         (Some(option), 4) if is(option, "withscore") => true,
         _ => return Err(text::SYNTAX.into()),
     };
-    let set = read(data, args.get(1), SORTED_SET)?;
-    match rank(data, set, args.get(2)) {
-        None if with_score => out.null_array(),
-        None => out.null(),
-        Some(at) => {
-            if with_score {
-                out.array(2);
-            }
-            out.integer(place(at, set.len()) as i64);
-            if with_score {
-                out.double(set.score(at));
-            }
+    let Some(score) = value(data, args.get(1), SORTED_SET, args.get(2))? else {
+        if with_score {
+            out.null_array();
+        } else {
+            out.null();
         }
+        return Ok(());
+    };
+    let set = sequence_to_change(data, args.get(1), SORTED_SET)?;
+    let at = set.rank(args.get(2), score)?;
+    if with_score {
+        out.array(2);
+    }
+    out.integer(place(at, set.len()) as i64);
+    if with_score {
+        out.double(score_of(score));
     }
     Ok(())
 }
@@ -264,9 +266,12 @@ pub(super) fn write_kept(data: &Data<'_, '_>, kept: &[Scored], told: Told, out: 
 
 pub(crate) fn zrandmember(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let Some(count) = args.try_get(2) else {
-        let set = read(data, args.get(1), SORTED_SET)?;
-        let chosen = Chosen::one(data, set.len());
-        out.bulk_or_null(chosen.map(|at| set.element(at).0));
+        let set = sequence(data, args.get(1), SORTED_SET)?;
+        let chosen = match Chosen::one(data, set.len()) {
+            Some(at) => set.element(at)?,
+            None => None,
+        };
+        out.bulk_or_null(chosen.map(|(member, _)| member));
         return Ok(());
     };
     let count = integer(count)?;
@@ -279,16 +284,14 @@ pub(crate) fn zrandmember(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut
     if told == Told::WithScores && count.unsigned_abs() > i64::MAX as u64 / 2 {
         return Err(text::OUT_OF_RANGE.into());
     }
-    let set = read(data, args.get(1), SORTED_SET)?;
-    let chosen = Chosen::of(data, set, count)?;
-    let members = chosen.iter().map(|at| (set.element(*at).0, set.score(*at)));
-    write_members(data, members, told, out)
+    let set = sequence(data, args.get(1), SORTED_SET)?;
+    let chosen = Chosen::of_sequence(data, &set, count)?;
+    write_members(data, chosen.iter().map(|(member, score)| (*member, score_of(score))), told, out)
 }
 
 pub(crate) fn zscan(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let Some(scan) = Scan::begin(data, args, SORTED_SET, out)? else { return Ok(()) };
-    let set = read(data, args.get(1), SORTED_SET)?;
-    scan_reply(data, set, &scan, out)
+    walk_reply(data, args.get(1), SORTED_SET, &scan, out)
 }
 
 /// The lowest scores, or the highest.
@@ -310,28 +313,29 @@ impl Side {
 
 /// Takes `count` members from a side of the sorted set at `key`, or all if there are not so many.
 fn take(data: &mut Data<'_, '_>, key: &[u8], side: Side, count: usize) -> Result<Vec<Scored>, Failure> {
-    let set = read_to_change(data, key, SORTED_SET)?;
+    let set = sequence_to_change(data, key, SORTED_SET)?;
     let (len, count) = (set.len(), count.min(set.len()));
-    let places = (0..count).map(|nth| if side == Side::Min { nth } else { len - 1 - nth });
-    let (tags, taken): (Vec<u16>, Vec<Scored>) =
-        places.map(|at| (set.tag(at), (set.element(at).0.to_vec(), set.score(at)))).unzip();
+    let mut taken = match side {
+        Side::Min => kept(set.range(0..count)?),
+        Side::Max => kept(set.range(len - count..len)?),
+    };
+    if side == Side::Max {
+        taken.reverse();
+    }
     data.admit_reply(taken.iter().map(|(member, _)| member.len() + 2 * BULK_OVERHEAD_BYTES).sum())?;
-    delete_members(data, key, &tags, &taken)?;
+    delete_members(data, key, &taken)?;
     Ok(taken)
 }
 
-/// Deletes members with these tags.
-pub(super) fn delete_members(
-    data: &mut Data<'_, '_>,
-    key: &[u8],
-    tags: &[u16],
-    members: &[Scored],
-) -> Outcome {
+/// Deletes members.
+pub(super) fn delete_members(data: &mut Data<'_, '_>, key: &[u8], members: &[Scored]) -> Outcome {
     if members.is_empty() {
         return Ok(());
     }
-    data.access.edit(data.db, key, SORTED_SET, |set| {
-        members.iter().zip(tags).for_each(|((member, _), tag)| _ = set.delete(*tag, member));
+    let tags: Vec<u16> = members.iter().map(|(member, _)| data.access.tag(member)).collect();
+    let named = members.iter().map(|(member, _)| &member[..]);
+    data.access.edit_elements(data.db, key, SORTED_SET, named, |set| {
+        members.iter().zip(tags).for_each(|((member, _), tag)| _ = set.delete(tag, member));
     })??;
     Ok(())
 }
@@ -407,10 +411,9 @@ fn block_and_pop(data: &mut Data<'_, '_>, args: ArgsView<'_>, side: Side, out: &
     Ok(())
 }
 
-/// The members of a sorted set at these places, to keep.
-pub(super) fn kept(set: Packed<'_>, places: impl Iterator<Item = usize>) -> Vec<Scored> {
-    let members = places.map(|at| set.element(at));
-    members.map(|(member, score)| (member.to_vec(), score_of(score))).collect()
+/// Members, to keep.
+pub(super) fn kept(members: Vec<Element<'_>>) -> Vec<Scored> {
+    members.into_iter().map(|(member, score)| (member.to_vec(), score_of(score))).collect()
 }
 
 /// Lets the sorted set at `target` consist of these members; none, and the key is gone.

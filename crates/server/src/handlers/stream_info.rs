@@ -3,16 +3,17 @@
 use std::collections::HashMap;
 
 use resp::{ArgsView, Writer};
+use store::Stop;
 
 use super::args::{integer, is, option_value};
 use super::groups::no_consumer_group;
-use super::streams::{admit, stream, write_entry, write_id};
+use super::streams::{Left, admit, newest, stream, write_entry, write_id};
 use crate::call::{Data, Failure, Outcome, text};
 use crate::control::Control;
 use crate::stream::{Consumer, Group, Id, Pending, Stream};
 
 /// The stream at argument 2, which must be there.
-fn existing<'a>(data: &'a Data<'_, '_>, args: ArgsView<'_>) -> Result<Stream<'a>, Failure> {
+fn existing<'a, 's>(data: &'a Data<'_, 's>, args: ArgsView<'_>) -> Result<Stream<'a, 's>, Failure> {
     let stream = stream(data, args.get(2))?;
     if stream.exists() { Ok(stream) } else { Err(text::NO_SUCH_KEY.into()) }
 }
@@ -35,11 +36,11 @@ fn by_consumer(pending: &[(Id, Pending)]) -> HashMap<&[u8], Vec<&(Id, Pending)>>
 pub(crate) fn xinfo_consumers(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let now_ms = data.now.unix().0;
     let (stream, group) = (existing(data, args)?, args.get(3));
-    if stream.group(group).is_none() {
+    if stream.group(group)?.is_none() {
         return Err(no_consumer_group(args));
     }
-    let consumers = stream.consumers(group);
-    let pending: Vec<(Id, Pending)> = stream.pending_from(group, Id::MIN).collect();
+    let consumers = stream.consumers(group)?;
+    let pending = stream.all_pending(group)?;
     let pending = by_consumer(&pending);
     data.admit_reply(consumers.iter().map(|(name, _)| name.len() + 96).sum())?;
     out.array(consumers.len());
@@ -60,7 +61,7 @@ pub(crate) fn xinfo_consumers(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: 
 
 pub(crate) fn xinfo_groups(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let stream = existing(data, args)?;
-    let groups = stream.groups();
+    let groups = stream.groups()?;
     data.admit_reply(groups.iter().map(|(name, _)| name.len() + 160).sum())?;
     out.array(groups.len());
     for (name, group) in groups {
@@ -68,22 +69,23 @@ pub(crate) fn xinfo_groups(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mu
         out.bulk(b"name");
         out.bulk(name);
         out.bulk(b"consumers");
-        out.integer(stream.consumers(name).len() as i64);
+        out.integer(stream.consumers(name)?.len() as i64);
         out.bulk(b"pending");
-        out.integer(stream.pending_from(name, Id::MIN).count() as i64);
-        write_progress(stream, group, out);
+        out.integer(stream.count_pending(name)? as i64);
+        write_progress(stream, group, out)?;
     }
     Ok(())
 }
 
 /// How far a group is.
-fn write_progress(stream: Stream<'_>, group: Group, out: &mut Writer<'_>) {
+fn write_progress(stream: Stream<'_, '_>, group: Group, out: &mut Writer<'_>) -> Outcome {
     out.bulk(b"last-delivered-id");
     write_id(group.last_delivered, out);
     out.bulk(b"entries-read");
     number_or_null(group.read.map(u64::cast_signed), out);
     out.bulk(b"lag");
-    number_or_null(stream.lag(group), out);
+    number_or_null(stream.lag(group)?, out);
+    Ok(())
 }
 
 pub(crate) fn xinfo_stream(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -105,8 +107,8 @@ pub(crate) fn xinfo_stream(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mu
 }
 
 /// What both forms begin with. Redis's tree of nodes has no match here: as many nodes as it would have for these entries.
-fn write_head(stream: Stream<'_>, out: &mut Writer<'_>) {
-    let (meta, len) = (stream.meta(), stream.len());
+fn write_head(stream: Stream<'_, '_>, out: &mut Writer<'_>) -> Outcome {
+    let (meta, len) = (stream.meta()?, stream.len()?);
     let nodes = len.div_ceil(100);
     for (name, number) in [
         ("length", len),
@@ -123,18 +125,19 @@ fn write_head(stream: Stream<'_>, out: &mut Writer<'_>) {
     out.bulk(b"entries-added");
     out.integer(meta.added.cast_signed());
     out.bulk(b"recorded-first-entry-id");
-    write_id(stream.first().map_or(Id::MIN, |at| stream.id_at(at)), out);
+    write_id(stream.first()?.map_or(Id::MIN, |first| first.id), out);
+    Ok(())
 }
 
 /// How many fields [`write_names`] writes.
-fn names_len(stream: Stream<'_>) -> usize {
-    if stream.tracking().is_some() { 6 } else { 0 }
+fn names_len(stream: Stream<'_, '_>) -> Result<usize, Stop> {
+    Ok(if stream.tracking()?.is_some() { 6 } else { 0 })
 }
 
 /// What is known of the names that producers give, if they do.
-fn write_names(stream: Stream<'_>, out: &mut Writer<'_>) {
-    let Some(tracking) = stream.tracking() else { return };
-    let (producers, names) = stream.count_names();
+fn write_names(stream: Stream<'_, '_>, out: &mut Writer<'_>) -> Outcome {
+    let Some(tracking) = stream.tracking()? else { return Ok(()) };
+    let (producers, names) = stream.count_names()?;
     for (name, number) in [
         ("idmp-duration", tracking.seconds),
         ("idmp-maxsize", tracking.most),
@@ -146,45 +149,46 @@ fn write_names(stream: Stream<'_>, out: &mut Writer<'_>) {
         out.bulk(name.as_bytes());
         out.integer(number.cast_signed());
     }
+    Ok(())
 }
 
-fn write_short(data: &Data<'_, '_>, stream: Stream<'_>, out: &mut Writer<'_>) -> Outcome {
-    let ends: Vec<usize> = stream.first().into_iter().chain(stream.last()).collect();
-    admit(data, stream, &ends)?;
-    out.map(10 + names_len(stream));
-    write_head(stream, out);
-    write_names(stream, out);
+fn write_short(data: &Data<'_, '_>, stream: Stream<'_, '_>, out: &mut Writer<'_>) -> Outcome {
+    let (first, last) = (stream.first()?, stream.last()?);
+    admit(data, first.iter().chain(&last))?;
+    out.map(10 + names_len(stream)?);
+    write_head(stream, out)?;
+    write_names(stream, out)?;
     out.bulk(b"groups");
-    out.integer(stream.groups().len() as i64);
-    for (name, at) in [("first-entry", stream.first()), ("last-entry", stream.last())] {
+    out.integer(stream.groups()?.len() as i64);
+    for (name, entry) in [("first-entry", first), ("last-entry", last)] {
         out.bulk(name.as_bytes());
-        match at {
-            Some(at) => write_entry(stream, at, out),
+        match entry {
+            Some(entry) => write_entry(&entry, out),
             None => out.null(),
         }
     }
     Ok(())
 }
 
-fn write_full(data: &Data<'_, '_>, stream: Stream<'_>, most: usize, out: &mut Writer<'_>) -> Outcome {
-    let places: Vec<usize> = stream.range(Id::MIN, Id::MAX).take(most).collect();
-    admit(data, stream, &places)?;
+fn write_full(data: &Data<'_, '_>, stream: Stream<'_, '_>, most: usize, out: &mut Writer<'_>) -> Outcome {
+    let entries = newest(stream, Id::MIN, most, &mut Left::all())?;
+    admit(data, entries.iter())?;
     let start = out.position();
-    out.map(9 + names_len(stream));
-    write_head(stream, out);
-    write_names(stream, out);
+    out.map(9 + names_len(stream)?);
+    write_head(stream, out)?;
+    write_names(stream, out)?;
     out.bulk(b"entries");
-    out.array(places.len());
-    places.iter().for_each(|at| write_entry(stream, *at, out));
+    out.array(entries.len());
+    entries.iter().for_each(|entry| write_entry(entry, out));
     out.bulk(b"groups");
-    let groups = stream.groups();
+    let groups = stream.groups()?;
     out.array(groups.len());
     for (name, group) in groups {
         out.map(7);
         out.bulk(b"name");
         out.bulk(name);
-        write_progress(stream, group, out);
-        let pending: Vec<(Id, Pending)> = stream.pending_from(name, Id::MIN).collect();
+        write_progress(stream, group, out)?;
+        let pending = stream.all_pending(name)?;
         out.bulk(b"pel-count");
         out.integer(pending.len() as i64);
         out.bulk(b"pending");
@@ -196,7 +200,7 @@ fn write_full(data: &Data<'_, '_>, stream: Stream<'_>, most: usize, out: &mut Wr
             out.integer(it.delivered_ms.cast_signed());
             out.integer(it.times.cast_signed());
         }
-        write_consumers(stream.consumers(name), &by_consumer(&pending), most, out);
+        write_consumers(stream.consumers(name)?, &by_consumer(&pending), most, out);
         data.admit_reply(out.position() - start)?;
     }
     Ok(())

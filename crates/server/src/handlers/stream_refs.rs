@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use resp::{ArgsView, Writer};
+use store::Stop;
 
 use super::args::{count, integer, is, option_value};
 use super::groups::no_group;
@@ -47,48 +48,48 @@ const DELETED: i64 = 1;
 const STILL_REFERRED_TO: i64 = 2;
 
 /// Deletes entries; each once.
-struct Deletion<'a> {
-    stream: Stream<'a>,
+struct Deletion<'a, 's> {
+    stream: Stream<'a, 's>,
     references: References,
     seen: HashSet<[u8; 16]>,
     last: Option<Id>,
     changes: Changes,
 }
 
-impl<'a> Deletion<'a> {
-    fn new(stream: Stream<'a>, references: References) -> Self {
+impl<'a, 's> Deletion<'a, 's> {
+    fn new(stream: Stream<'a, 's>, references: References) -> Self {
         Self { stream, references, seen: HashSet::new(), last: None, changes: Changes::default() }
     }
 
     /// Deletes the entry `id` if it may go; what `acknowledged` has of it is pending no more.
-    fn delete(&mut self, id: Id, acknowledged: Option<&[u8]>) -> i64 {
-        let (stream, mut groups) = (self.stream, self.stream.groups());
+    fn delete(&mut self, id: Id, acknowledged: Option<&[u8]>) -> Result<i64, Stop> {
+        let (stream, mut groups) = (self.stream, self.stream.groups()?);
         if !self.seen.insert(id.bytes()) {
-            return NO_ENTRY;
+            return Ok(NO_ENTRY);
         }
         groups.retain(|(name, _)| Some(*name) != acknowledged);
         if self.references == References::Go {
-            self.changes.delete_references(stream, &groups, id);
+            self.changes.delete_references(stream, &groups, id)?;
         }
-        if !stream.has(id) {
-            return NO_ENTRY;
+        if !stream.has(id)? {
+            return Ok(NO_ENTRY);
         }
-        if self.references == References::Forbid && !stream.is_done_with(&groups, id) {
-            return STILL_REFERRED_TO;
+        if self.references == References::Forbid && !stream.is_done_with(&groups, id)? {
+            return Ok(STILL_REFERRED_TO);
         }
         self.changes.delete_entry(id);
         self.last = self.last.max(Some(id));
-        DELETED
+        Ok(DELETED)
     }
 
     /// What is changed, with what the stream remembers of it.
-    fn end(mut self) -> Changes {
+    fn end(mut self) -> Result<Changes, Stop> {
         if let Some(last) = self.last {
-            let mut meta = self.stream.meta();
+            let mut meta = self.stream.meta()?;
             meta.max_deleted = meta.max_deleted.max(last);
             self.changes.put_meta(meta);
         }
-        self.changes
+        Ok(self.changes)
     }
 }
 
@@ -100,8 +101,8 @@ fn write_integers(answers: &[i64], out: &mut Writer<'_>) {
 pub(crate) fn xdelex(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
     let (references, ids) = parse_deletion(args, 2)?;
     let mut deletion = Deletion::new(stream_to_change(data, args.get(1))?, references);
-    let answers: Vec<i64> = ids.into_iter().map(|id| deletion.delete(id, None)).collect();
-    let changes = deletion.end();
+    let answers = ids.into_iter().map(|id| deletion.delete(id, None)).collect::<Result<Vec<i64>, Stop>>()?;
+    let changes = deletion.end()?;
     apply(data, args.get(1), &changes)?;
     write_integers(&answers, out);
     Ok(())
@@ -114,18 +115,18 @@ pub(crate) fn xackdel(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
     let mut deletion = Deletion::new(stream, references);
     let mut answers = Vec::with_capacity(ids.len());
     for id in ids {
-        let is_pending = stream.pending(group, id).is_some() && !deletion.seen.contains(&id.bytes());
+        let is_pending = stream.pending(group, id)?.is_some() && !deletion.seen.contains(&id.bytes());
         if is_pending {
             deletion.changes.delete_pending(group, id);
-            answers.push(deletion.delete(id, Some(group)));
+            answers.push(deletion.delete(id, Some(group))?);
         } else {
             if references == References::Go {
-                deletion.changes.delete_references(stream, &stream.groups(), id);
+                deletion.changes.delete_references(stream, &stream.groups()?, id)?;
             }
             answers.push(NO_ENTRY);
         }
     }
-    let changes = deletion.end();
+    let changes = deletion.end()?;
     apply(data, args.get(1), &changes)?;
     write_integers(&answers, out);
     Ok(())
@@ -180,13 +181,13 @@ pub(crate) fn xnack(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
         }
     }
     let stream = stream_to_change(data, key)?;
-    if stream.group(group).is_none() {
+    if stream.group(group)?.is_none() {
         return Err(no_group(key, group, ""));
     }
     let (mut changes, mut seen) = (Changes::default(), HashSet::new());
     for id in ids {
-        let known = stream.pending(group, id);
-        let is_there = known.is_some() || (forces && stream.has(id));
+        let known = stream.pending(group, id)?;
+        let is_there = known.is_some() || (forces && stream.has(id)?);
         if is_there && seen.insert(id.bytes()) {
             let times = nack.of(known.map_or(0, |known| known.times));
             changes.put_pending(group, id, &Pending { consumer: Vec::new(), delivered_ms: 0, times });
@@ -220,12 +221,12 @@ pub(crate) fn xcfgset(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
     if !stream.exists() {
         return Err(text::NO_SUCH_KEY.into());
     }
-    let (mut changes, former) = (Changes::default(), stream.tracking().unwrap_or_default());
+    let (mut changes, former) = (Changes::default(), stream.tracking()?.unwrap_or_default());
     let mut tracking = former;
     tracking.seconds = seconds.unwrap_or(tracking.seconds);
     tracking.most = most.unwrap_or(tracking.most);
     if tracking != former {
-        changes.delete_names(stream);
+        changes.delete_names(stream)?;
     }
     changes.put_tracking(tracking);
     apply(data, args.get(1), &changes)?;

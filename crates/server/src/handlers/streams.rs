@@ -1,16 +1,16 @@
 //! Streams: adding, reading, trimming entries. Groups of consumers are in `groups`, what XINFO tells in `stream_info`.
 
 use resp::{Args, ArgsView, Writer};
-use store::ValueKind;
+use store::{Stop, ValueKind};
 
 use super::args::{integer, is, option_value};
 use super::blocking::millis;
-use super::elements::{read, read_to_change};
+use super::elements::{sequence, sequence_to_change};
 use super::groups;
 use super::scan::BULK_OVERHEAD_BYTES;
 use crate::call::{Data, Failure, Outcome, Wait, text};
 use crate::ready::Ready;
-use crate::stream::{Changes, Id, IdError, Stream, Tracking, Wanted, automatic_name};
+use crate::stream::{Changes, Entry, Id, IdError, Stream, Tracking, Wanted, automatic_name};
 
 impl From<IdError> for Failure {
     fn from(_: IdError) -> Self {
@@ -19,13 +19,16 @@ impl From<IdError> for Failure {
 }
 
 /// The stream at `key`, for a command that reads it.
-pub(super) fn stream<'a>(data: &'a Data<'_, '_>, key: &[u8]) -> Result<Stream<'a>, Failure> {
-    Ok(Stream::new(read(data, key, ValueKind::Stream)?))
+pub(super) fn stream<'a, 's>(data: &'a Data<'_, 's>, key: &[u8]) -> Result<Stream<'a, 's>, Failure> {
+    Ok(Stream::new(sequence(data, key, ValueKind::Stream)?))
 }
 
 /// The stream at `key`, for a command that changes it.
-pub(super) fn stream_to_change<'a>(data: &'a Data<'_, '_>, key: &[u8]) -> Result<Stream<'a>, Failure> {
-    Ok(Stream::new(read_to_change(data, key, ValueKind::Stream)?))
+pub(super) fn stream_to_change<'a, 's>(
+    data: &'a Data<'_, 's>,
+    key: &[u8],
+) -> Result<Stream<'a, 's>, Failure> {
+    Ok(Stream::new(sequence_to_change(data, key, ValueKind::Stream)?))
 }
 
 /// Changes the stream at `key`.
@@ -33,14 +36,7 @@ pub(super) fn apply(data: &mut Data<'_, '_>, key: &[u8], changes: &Changes) -> O
     if changes.is_empty() {
         return Ok(());
     }
-    data.access.edit_stream(data.db, key, |stream| {
-        for (key, value) in changes.iter() {
-            match value {
-                Some(value) => stream.put(key, value),
-                None => _ = stream.delete(key),
-            }
-        }
-    })??;
+    data.access.change_stream(data.db, key, &changes.iter().collect::<Vec<_>>())??;
     Ok(())
 }
 
@@ -49,28 +45,27 @@ pub(super) fn write_id(id: Id, out: &mut Writer<'_>) {
 }
 
 /// Answers with an entry: its identifier, and its fields and values.
-pub(super) fn write_entry(stream: Stream<'_>, at: usize, out: &mut Writer<'_>) {
+pub(super) fn write_entry(entry: &Entry<'_>, out: &mut Writer<'_>) {
     out.array(2);
-    write_fields(stream, at, out);
+    write_fields(entry, out);
 }
 
 /// What an answer with an entry begins with.
-pub(super) fn write_fields(stream: Stream<'_>, at: usize, out: &mut Writer<'_>) {
-    let (id, parts) = stream.entry(at);
-    write_id(id, out);
+pub(super) fn write_fields(entry: &Entry<'_>, out: &mut Writer<'_>) {
+    let parts = entry.parts();
+    write_id(entry.id, out);
     out.array(parts.len());
     parts.iter().for_each(|part| out.bulk(part));
 }
 
 /// Refuses entries that no connection could hold.
-pub(super) fn admit(data: &Data<'_, '_>, stream: Stream<'_>, places: &[usize]) -> Outcome {
-    data.admit_reply(places.iter().map(|at| told_bytes(stream, *at)).sum())
+pub(super) fn admit<'e>(data: &Data<'_, '_>, entries: impl Iterator<Item = &'e Entry<'e>>) -> Outcome {
+    data.admit_reply(entries.map(told_bytes).sum())
 }
 
 /// About the bytes of an entry in an answer.
-fn told_bytes(stream: Stream<'_>, at: usize) -> usize {
-    let parts = stream.entry(at).1;
-    parts.iter().map(|part| part.len() + BULK_OVERHEAD_BYTES).sum::<usize>() + 48
+fn told_bytes(entry: &Entry<'_>) -> usize {
+    entry.parts().iter().map(|part| part.len() + BULK_OVERHEAD_BYTES).sum::<usize>() + 48
 }
 
 /// What XREAD and XREADGROUP may still tell, of all streams together.
@@ -83,9 +78,14 @@ pub(super) struct Left {
 }
 
 impl Left {
-    /// Whether the entry at `at` is told, too; once one is not, none is.
-    pub(super) fn take(&mut self, stream: Stream<'_>, at: usize) -> bool {
-        let bytes = if self.bytes == usize::MAX { 0 } else { told_bytes(stream, at) };
+    /// As much as there is.
+    pub(super) fn all() -> Self {
+        Self { entries: usize::MAX, bytes: usize::MAX, is_fresh: true }
+    }
+
+    /// Whether this entry is told, too; once one is not, none is.
+    pub(super) fn take(&mut self, entry: &Entry<'_>) -> bool {
+        let bytes = if self.bytes == usize::MAX { 0 } else { told_bytes(entry) };
         if self.entries == 0 || (bytes > self.bytes && !self.is_fresh) {
             self.entries = 0;
             return false;
@@ -218,18 +218,18 @@ impl<'a> Trim<'a> {
     }
 
     /// How many of the oldest entries go, where `added` is one more that is not in the stream yet.
-    fn count(&self, stream: Stream<'_>, added: Option<Id>) -> usize {
-        let Some(keep) = self.keep else { return 0 };
-        let len = stream.len() + usize::from(added.is_some());
+    fn count(&self, stream: Stream<'_, '_>, added: Option<Id>) -> Result<usize, Stop> {
+        let Some(keep) = self.keep else { return Ok(0) };
+        let len = stream.len()? + usize::from(added.is_some());
         let excess = match keep {
             Keep::Newest(most) => len.saturating_sub(most),
             Keep::From(first) => {
-                let older = first.before().map_or(0, |last| stream.range(Id::MIN, last).len());
+                let older = first.before().map_or(Ok(0..0), |last| stream.range(Id::MIN, last))?.len();
                 older + usize::from(added.is_some_and(|id| id < first))
             }
         };
         if !self.is_approximate {
-            return excess;
+            return Ok(excess);
         }
         let most = match self.limit {
             None => 100 * NODE_ENTRIES,
@@ -237,31 +237,45 @@ impl<'a> Trim<'a> {
             Some(limit) => limit,
         };
         // The last node is not full, and goes when all of it does.
-        if excess == len && len <= most { len } else { excess.min(most) / NODE_ENTRIES * NODE_ENTRIES }
+        let nodes = excess.min(most) / NODE_ENTRIES * NODE_ENTRIES;
+        Ok(if excess == len && len <= most { len } else { nodes })
     }
 }
 
 /// Removes some of the oldest entries: as many as `trim` says, of which `most` is the number that go at most; returns how many went.
-fn remove_oldest(trim: &Trim<'_>, stream: Stream<'_>, most: usize, changes: &mut Changes) -> usize {
+fn remove_oldest(
+    trim: &Trim<'_>,
+    stream: Stream<'_, '_>,
+    most: usize,
+    changes: &mut Changes,
+) -> Result<usize, Stop> {
     if most == 0 {
-        return 0;
+        return Ok(0);
     }
-    let (groups, references) = (stream.groups(), trim.references.unwrap_or(References::Stay));
+    let (groups, references) = (stream.groups()?, trim.references.unwrap_or(References::Stay));
     let last = match trim.keep {
         Some(Keep::From(first)) => first.before().unwrap_or(Id::MIN),
         _ => Id::MAX,
     };
-    let ids = stream.range(Id::MIN, last).map(|at| stream.id_at(at));
-    let can_go = |id: &Id| references != References::Forbid || stream.is_done_with(&groups, *id);
+    let mut oldest = stream.range(Id::MIN, last)?;
+    if references != References::Forbid {
+        oldest.end = oldest.end.min(oldest.start.saturating_add(most));
+    }
     let mut count = 0;
-    for id in ids.filter(can_go).take(most) {
+    for Entry { id, .. } in stream.entries(oldest)? {
+        if count == most {
+            break;
+        }
+        if references == References::Forbid && !stream.is_done_with(&groups, id)? {
+            continue;
+        }
         changes.delete_entry(id);
         if references == References::Go {
-            changes.delete_references(stream, &groups, id);
+            changes.delete_references(stream, &groups, id)?;
         }
         count += 1;
     }
-    count
+    Ok(count)
 }
 
 pub(crate) fn xadd(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
@@ -279,7 +293,7 @@ pub(crate) fn xadd(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
         out.null();
         return Ok(());
     }
-    let mut meta = stream.meta();
+    let mut meta = stream.meta()?;
     if meta.last == Id::MAX {
         return Err("ERR The stream has exhausted the last possible ID, unable to add more items".into());
     }
@@ -289,8 +303,8 @@ pub(crate) fn xadd(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
     };
     let named = trim.named.map(|(producer, name)| (producer, name.unwrap_or(&made)));
     let mut changes = Changes::with_room(args.iter().skip(at + 1).map(<[u8]>::len).sum());
-    if let Some(id) = named.and_then(|named| stream.named(named, now_ms)) {
-        let tracking = stream.tracking().unwrap_or_default();
+    if let Some(id) = named.map_or(Ok(None), |named| stream.named(named, now_ms))? {
+        let tracking = stream.tracking()?.unwrap_or_default();
         changes.put_tracking(Tracking { again: tracking.again.saturating_add(1), ..tracking });
         apply(data, args.get(1), &changes)?;
         write_id(id, out);
@@ -299,15 +313,15 @@ pub(crate) fn xadd(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
     let smaller = "ERR The ID specified in XADD is equal or smaller than the target stream top item";
     let id = wanted.settle(meta.last, now_ms).ok_or(smaller)?;
     (meta.last, meta.added) = (id, meta.added.saturating_add(1));
-    let trimmed = trim.count(stream, Some(id));
+    let trimmed = trim.count(stream, Some(id))?;
     changes.put_meta(meta);
-    remove_oldest(&trim, stream, trimmed, &mut changes);
-    let is_asked_for = trim.references == Some(References::Forbid) && !stream.groups().is_empty();
-    if trimmed == 0 || trimmed <= stream.len() || is_asked_for {
+    remove_oldest(&trim, stream, trimmed, &mut changes)?;
+    let is_asked_for = trim.references == Some(References::Forbid) && !stream.groups()?.is_empty();
+    if trimmed == 0 || trimmed <= stream.len()? || is_asked_for {
         changes.put_entry(id, args.iter().skip(at + 1));
     }
     if let Some(named) = named {
-        changes.put_name(stream, named, id, now_ms);
+        changes.put_name(stream, named, id, now_ms)?;
     }
     apply(data, args.get(1), &changes)?;
     write_id(id, out);
@@ -318,7 +332,7 @@ pub(crate) fn xtrim(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
     let (trim, _) = Trim::parse(args, false)?;
     let stream = stream_to_change(data, args.get(1))?;
     let mut changes = Changes::default();
-    let trimmed = remove_oldest(&trim, stream, trim.count(stream, None), &mut changes);
+    let trimmed = remove_oldest(&trim, stream, trim.count(stream, None)?, &mut changes)?;
     apply(data, args.get(1), &changes)?;
     out.integer(trimmed as i64);
     Ok(())
@@ -330,11 +344,11 @@ pub(crate) fn xdel(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
         out.integer(0);
         return Ok(());
     }
-    let ids = args.iter().skip(2).map(|id| Id::parse(id, 0)).collect::<Result<Vec<Id>, IdError>>()?;
-    let mut ids: Vec<Id> = ids.into_iter().filter(|id| stream.has(*id)).collect();
-    ids.sort_unstable();
-    ids.dedup();
-    let (mut meta, mut changes) = (stream.meta(), Changes::default());
+    let mut wanted = args.iter().skip(2).map(|id| Id::parse(id, 0)).collect::<Result<Vec<Id>, IdError>>()?;
+    wanted.sort_unstable();
+    wanted.dedup();
+    let ids = only_those(wanted, |id| stream.has(*id))?;
+    let (mut meta, mut changes) = (stream.meta()?, Changes::default());
     if let Some(last) = ids.last() {
         meta.max_deleted = meta.max_deleted.max(*last);
         changes.put_meta(meta);
@@ -346,7 +360,7 @@ pub(crate) fn xdel(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer
 }
 
 pub(crate) fn xlen(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {
-    out.integer(stream(data, args.get(1))?.len() as i64);
+    out.integer(stream(data, args.get(1))?.len()? as i64);
     Ok(())
 }
 
@@ -388,12 +402,20 @@ fn range(data: &Data<'_, '_>, args: ArgsView<'_>, is_reversed: bool, out: &mut W
         out.null_array();
         return Ok(());
     }
-    let (places, most) = (stream.range(first, last), most.unwrap_or(usize::MAX));
-    let places: Vec<usize> =
-        if is_reversed { places.rev().take(most).collect() } else { places.take(most).collect() };
-    admit(data, stream, &places)?;
-    out.array(places.len());
-    places.iter().for_each(|at| write_entry(stream, *at, out));
+    let (mut places, most) = (stream.range(first, last)?, most.unwrap_or(usize::MAX));
+    let count = places.len().min(most);
+    if is_reversed {
+        places.start = places.end - count;
+    } else {
+        places.end = places.start + count;
+    }
+    let mut entries = stream.entries(places)?;
+    if is_reversed {
+        entries.reverse();
+    }
+    admit(data, entries.iter())?;
+    out.array(entries.len());
+    entries.iter().for_each(|entry| write_entry(entry, out));
     Ok(())
 }
 
@@ -420,12 +442,13 @@ pub(crate) fn xsetid(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
     if !stream.exists() {
         return Err(text::NO_SUCH_KEY.into());
     }
-    let (mut meta, mut changes) = (stream.meta(), Changes::default());
-    if let Some(newest) = stream.last() {
-        if last < stream.id_at(newest) {
+    let (mut meta, mut changes) = (stream.meta()?, Changes::default());
+    if let Some(newest) = stream.last()? {
+        if last < newest.id {
             return Err("ERR The ID specified in XSETID is smaller than the target stream top item".into());
         }
-        if added.is_some_and(|added| added < stream.len() as u64) {
+        let len = stream.len()? as u64;
+        if added.is_some_and(|added| added < len) {
             let smaller = "smaller than the target stream length";
             return Err(format!("ERR The entries_added specified in XSETID is {smaller}").into());
         }
@@ -464,7 +487,7 @@ impl<'a> Query<'a> {
             args,
             reader: None,
             most: usize::MAX,
-            all: Left { entries: usize::MAX, bytes: usize::MAX, is_fresh: true },
+            all: Left::all(),
             acknowledges: false,
             claims_idle_ms: None,
             block: None,
@@ -597,7 +620,7 @@ pub(crate) fn xread(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
         data.turn_to_key(query.key(nth));
         let stream = stream_to_change(data, query.key(nth))?;
         after.push(match query.id(nth) {
-            b"$" => stream.meta().last,
+            b"$" => stream.meta()?.last,
             b">" => {
                 let only = "when calling XREADGROUP using the GROUP <group> <consumer> option.";
                 return Err(format!("ERR The > ID can be specified only {only}").into());
@@ -610,19 +633,42 @@ pub(crate) fn xread(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Write
         data.turn_to_key(query.key(nth));
         let stream = stream(data, query.key(nth))?;
         let Some(first) = after[nth].after() else { continue };
-        let newer = stream.range(first, Id::MAX).take(query.most);
-        let places: Vec<usize> = newer.take_while(|at| left.take(stream, *at)).collect();
-        if places.is_empty() {
+        let entries = newest(stream, first, query.most, &mut left)?;
+        if entries.is_empty() {
             continue;
         }
-        admit(data, stream, &places)?;
+        admit(data, entries.iter())?;
         let mut writer = Writer::new(&mut reply, out.is_resp3());
-        begin_stream(query.key(nth), places.len(), &mut writer);
-        places.iter().for_each(|at| write_entry(stream, *at, &mut writer));
+        begin_stream(query.key(nth), entries.len(), &mut writer);
+        entries.iter().for_each(|entry| write_entry(entry, &mut writer));
         found += 1;
         data.tuned.admit_reply(reply.len())?;
     }
     answer(data, &query, (found, &reply), || Some(query.settled(&after)), out)
+}
+
+/// The entries from `first` on: `most` at most, and as far as may be told.
+pub(super) fn newest<'a>(
+    stream: Stream<'a, '_>,
+    first: Id,
+    most: usize,
+    left: &mut Left,
+) -> Result<Vec<Entry<'a>>, Stop> {
+    let places = stream.range(first, Id::MAX)?;
+    let most = most.min(left.entries);
+    let mut entries = stream.entries(places.start..places.end.min(places.start.saturating_add(most)))?;
+    let told = entries.iter().take_while(|entry| left.take(entry)).count();
+    entries.truncate(told);
+    Ok(entries)
+}
+
+/// The identifiers of which `is_wanted` is true.
+pub(super) fn only_those(
+    ids: Vec<Id>,
+    is_wanted: impl Fn(&Id) -> Result<bool, Stop>,
+) -> Result<Vec<Id>, Stop> {
+    let wanted = ids.into_iter().map(|id| Ok(is_wanted(&id)?.then_some(id)));
+    wanted.filter_map(Result::transpose).collect()
 }
 
 /// Begins what is told of a stream: a pair, or in RESP3 a key with its value.

@@ -259,7 +259,7 @@ fn keys(snapshot: &Snapshot, page: &mut Page) {
         used().map(|(labels, (_, some))| (labels, some as f64)),
     );
     let leaves = &keys.leaves;
-    page.gauge("leaves", "Leaves of large hashes and sets.", leaves.leaves);
+    page.gauge("leaves", "Leaves of large collections.", leaves.leaves);
     page.gauge("leaves_hot_bytes", "Bytes of leaves that are in memory.", leaves.hot_bytes);
     page.gauge("leaves_swept", "Leaves of keys that are gone, still to be removed.", leaves.swept);
 }

@@ -162,7 +162,7 @@ pub struct KeyFigures {
     pub evicted: u64,
     /// Keys, and those of them with an expiry, of each database.
     pub databases: Vec<(u64, u64)>,
-    /// Leaves of large hashes and sets.
+    /// Leaves of large collections.
     pub leaves: store::LeafReport,
 }
 

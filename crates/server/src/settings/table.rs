@@ -374,8 +374,8 @@ table! {
     }
     store_leaf_size: Size = "store.leaf_size" {
         form: "SIZE", default: "2KiB", bounds: ["256B", "64KiB"], runtime: false,
-        summary: "Bytes of a leaf, about. A hash or a set that is larger than two is kept in leaves: a command on one of its \
-                  elements reads and changes one of them.",
+        summary: "Bytes of a leaf, about. A collection that is larger than two (a list: than four) is kept in leaves: a command \
+                  on one of its elements reads and changes one of them.",
         reason: "A leaf is what is read from disk for one element. Larger ones take less memory while they are cold.",
     }
     journal_backend: Backend = "journal.backend" {

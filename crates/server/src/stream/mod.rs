@@ -24,7 +24,7 @@ pub(crate) use producers::{Tracking, automatic_name};
 
 use std::ops::Range;
 
-use store::Packed;
+use store::{Element, KeyedChange, Sequence, Stop};
 
 /// What is known of a stream as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,8 +88,15 @@ impl Pending {
 }
 
 /// A stream, to read. Without entries and groups if there is none.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Stream<'a>(Packed<'a>);
+#[derive(Clone, Copy)]
+pub(crate) struct Stream<'a, 's>(Sequence<'a, 's>);
+
+/// An entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry<'a> {
+    pub(crate) id: Id,
+    value: &'a [u8],
+}
 
 /// What is changed of a stream, in order: keys with their values, or without if they go.
 #[derive(Debug, Default)]
@@ -106,9 +113,9 @@ struct Changed {
     value_len: Option<usize>,
 }
 
-impl<'a> Stream<'a> {
-    pub(crate) fn new(packed: Packed<'a>) -> Self {
-        Self(packed)
+impl<'a, 's> Stream<'a, 's> {
+    pub(crate) fn new(sequence: Sequence<'a, 's>) -> Self {
+        Self(sequence)
     }
 
     /// Whether there is a stream.
@@ -116,162 +123,187 @@ impl<'a> Stream<'a> {
         !self.0.is_empty()
     }
 
-    pub(crate) fn meta(self) -> Meta {
-        let Some(at) = self.0.place_of(META) else { return Meta::default() };
-        let mut reader = Reader(self.0.element(at).1);
-        Meta { last: reader.id(), max_deleted: reader.id(), added: reader.u64() }
+    pub(crate) fn meta(self) -> Result<Meta, Stop> {
+        let Some(value) = self.value(META)? else { return Ok(Meta::default()) };
+        let mut reader = Reader(value);
+        Ok(Meta { last: reader.id(), max_deleted: reader.id(), added: reader.u64() })
+    }
+
+    /// The value of a key.
+    fn value(self, key: &[u8]) -> Result<Option<&'a [u8]>, Stop> {
+        Ok(self.0.find(key)?.map(|(_, value)| value))
     }
 
     /// The places of keys that begin with `prefix`.
-    fn places(self, prefix: &[u8]) -> Range<usize> {
-        let start = self.0.partition_point(|(key, _)| key < prefix);
-        let end = self.0.partition_point(|(key, _)| key < prefix || key.starts_with(prefix));
-        start..end
+    fn places(self, prefix: &[u8]) -> Result<Range<usize>, Stop> {
+        let start = self.0.partition_point(|(key, _)| key < prefix)?;
+        let end = self.0.partition_point(|(key, _)| key < prefix || key.starts_with(prefix))?;
+        Ok(start..end)
+    }
+
+    /// The keys that begin with `prefix`, and their values.
+    fn with_prefix(self, prefix: &[u8]) -> Result<Vec<Element<'a>>, Stop> {
+        self.0.range(self.places(prefix)?)
     }
 
     /// Number of entries.
-    pub(crate) fn len(self) -> usize {
-        self.places(b"e").len()
+    pub(crate) fn len(self) -> Result<usize, Stop> {
+        Ok(self.places(b"e")?.len())
     }
 
     /// The places of the entries from `first` to `last`.
-    pub(crate) fn range(self, first: Id, last: Id) -> Range<usize> {
+    pub(crate) fn range(self, first: Id, last: Id) -> Result<Range<usize>, Stop> {
         let (first, last) = (entry_key(first), entry_key(last));
-        let start = self.0.partition_point(|(key, _)| key < &first[..]);
-        let end = self.0.partition_point(|(key, _)| key <= &last[..]);
-        start..end.max(start)
+        let start = self.0.partition_point(|(key, _)| key < &first[..])?;
+        let end = self.0.partition_point(|(key, _)| key <= &last[..])?;
+        Ok(start..end.max(start))
     }
 
-    /// The id and the fields of the entry at a place: its parts as they were given.
-    pub(crate) fn entry(self, at: usize) -> (Id, Vec<&'a [u8]>) {
-        let (key, value) = self.0.element(at);
-        (Reader(&key[1..]).id(), parts(value))
+    /// The entries at some places.
+    pub(crate) fn entries(self, places: Range<usize>) -> Result<Vec<Entry<'a>>, Stop> {
+        Ok(self.0.range(places)?.into_iter().map(Entry::of).collect())
     }
 
-    pub(crate) fn first(self) -> Option<usize> {
-        let places = self.places(b"e");
-        (!places.is_empty()).then_some(places.start)
+    pub(crate) fn first(self) -> Result<Option<Entry<'a>>, Stop> {
+        let places = self.places(b"e")?;
+        if places.is_empty() { Ok(None) } else { Ok(self.0.element(places.start)?.map(Entry::of)) }
     }
 
-    pub(crate) fn last(self) -> Option<usize> {
-        let places = self.places(b"e");
-        (!places.is_empty()).then(|| places.end - 1)
+    pub(crate) fn last(self) -> Result<Option<Entry<'a>>, Stop> {
+        let places = self.places(b"e")?;
+        if places.is_empty() { Ok(None) } else { Ok(self.0.element(places.end - 1)?.map(Entry::of)) }
     }
 
-    pub(crate) fn id_at(self, at: usize) -> Id {
-        Reader(&self.0.element(at).0[1..]).id()
+    pub(crate) fn has(self, id: Id) -> Result<bool, Stop> {
+        Ok(self.value(&entry_key(id))?.is_some())
     }
 
-    pub(crate) fn has(self, id: Id) -> bool {
-        self.0.place_of(&entry_key(id)).is_some()
+    pub(crate) fn entry(self, id: Id) -> Result<Option<Entry<'a>>, Stop> {
+        Ok(self.value(&entry_key(id))?.map(|value| Entry { id, value }))
     }
 
-    /// The place of an entry.
-    pub(crate) fn place(self, id: Id) -> Option<usize> {
-        self.0.place_of(&entry_key(id))
-    }
-
-    pub(crate) fn group(self, name: &[u8]) -> Option<Group> {
-        let at = self.0.place_of(&group_key(name))?;
-        Some(Group::read_from(self.0.element(at).1))
+    pub(crate) fn group(self, name: &[u8]) -> Result<Option<Group>, Stop> {
+        Ok(self.value(&group_key(name))?.map(Group::read_from))
     }
 
     /// All groups, by name.
-    pub(crate) fn groups(self) -> Vec<(&'a [u8], Group)> {
-        self.places(b"g")
-            .map(|at| {
-                let (key, value) = self.0.element(at);
-                (&key[1..], Group::read_from(value))
-            })
-            .collect()
+    pub(crate) fn groups(self) -> Result<Vec<(&'a [u8], Group)>, Stop> {
+        let groups = self.with_prefix(b"g")?.into_iter();
+        Ok(groups.map(|(key, value)| (&key[1..], Group::read_from(value))).collect())
     }
 
-    pub(crate) fn consumer(self, group: &[u8], name: &[u8]) -> Option<Consumer> {
-        let at = self.0.place_of(&consumer_key(group, name))?;
-        Some(Consumer::read_from(self.0.element(at).1))
+    pub(crate) fn consumer(self, group: &[u8], name: &[u8]) -> Result<Option<Consumer>, Stop> {
+        Ok(self.value(&consumer_key(group, name))?.map(Consumer::read_from))
     }
 
     /// The consumers of a group, by name.
-    pub(crate) fn consumers(self, group: &[u8]) -> Vec<(&'a [u8], Consumer)> {
+    pub(crate) fn consumers(self, group: &[u8]) -> Result<Vec<(&'a [u8], Consumer)>, Stop> {
         let prefix = group_prefix(b'c', group);
-        self.places(&prefix)
-            .map(|at| {
-                let (key, value) = self.0.element(at);
-                (&key[prefix.len()..], Consumer::read_from(value))
-            })
-            .collect()
+        let consumers = self.with_prefix(&prefix)?.into_iter();
+        Ok(consumers.map(|(key, value)| (&key[prefix.len()..], Consumer::read_from(value))).collect())
     }
 
-    pub(crate) fn pending(self, group: &[u8], id: Id) -> Option<Pending> {
-        let at = self.0.place_of(&pending_key(group, id))?;
-        Some(Pending::read_from(self.0.element(at).1))
+    pub(crate) fn pending(self, group: &[u8], id: Id) -> Result<Option<Pending>, Stop> {
+        Ok(self.value(&pending_key(group, id))?.map(Pending::read_from))
     }
 
-    /// What is pending in a group from `first` on, in the order of the ids.
+    /// How much is pending in a group.
+    pub(crate) fn count_pending(self, group: &[u8]) -> Result<usize, Stop> {
+        Ok(self.places(&group_prefix(b'p', group))?.len())
+    }
+
+    /// What is pending in a group from `first` on, in the order of the ids. Reads some at a time.
     pub(crate) fn pending_from(
         self,
         group: &[u8],
         first: Id,
-    ) -> impl Iterator<Item = (Id, Pending)> + use<'a> {
+    ) -> Result<impl Iterator<Item = Result<(Id, Pending), Stop>> + use<'a, 's>, Stop> {
         let (prefix, from) = (group_prefix(b'p', group), pending_key(group, first));
-        let start = self.0.partition_point(|(key, _)| key < &from[..]);
-        let packed = self.0;
-        (start..packed.len()).map_while(move |at| {
-            let (key, value) = packed.element(at);
-            let id = key.strip_prefix(&prefix[..])?;
-            Some((Reader(id).id(), Pending::read_from(value)))
-        })
+        let start = self.0.partition_point(|(key, _)| key < &from[..])?;
+        let end = self.places(&prefix)?.end;
+        let parts = (start..end).step_by(PENDING_PART).map(move |at| at..end.min(at + PENDING_PART));
+        let elements = parts.flat_map(move |part| match self.0.range(part) {
+            Ok(elements) => elements.into_iter().map(Ok).collect(),
+            Err(stop) => vec![Err(stop)],
+        });
+        Ok(elements.map(move |element| {
+            let (key, value) = element?;
+            Ok((Reader(&key[prefix.len()..]).id(), Pending::read_from(value)))
+        }))
+    }
+
+    /// All that is pending in a group.
+    pub(crate) fn all_pending(self, group: &[u8]) -> Result<Vec<(Id, Pending)>, Stop> {
+        self.pending_from(group, Id::MIN)?.collect()
     }
 
     /// Whether all of `groups` were given the entry `id` and have acknowledged it.
-    pub(crate) fn is_done_with(self, groups: &[(&[u8], Group)], id: Id) -> bool {
-        groups.iter().all(|(name, group)| id <= group.last_delivered && self.pending(name, id).is_none())
+    pub(crate) fn is_done_with(self, groups: &[(&[u8], Group)], id: Id) -> Result<bool, Stop> {
+        for (name, group) in groups {
+            if id > group.last_delivered || self.pending(name, id)?.is_some() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Whether entries behind `after` were deleted, as far as the greatest deleted id tells.
-    fn has_gap_behind(self, after: Id, meta: Meta) -> bool {
-        let is_whole = self.first().is_none_or(|first| self.id_at(first) > meta.max_deleted);
-        !is_whole && meta.max_deleted != Id::MIN && after <= meta.max_deleted
+    fn has_gap_behind(self, after: Id, meta: Meta) -> Result<bool, Stop> {
+        let is_whole = self.first()?.is_none_or(|first| first.id > meta.max_deleted);
+        Ok(!is_whole && meta.max_deleted != Id::MIN && after <= meta.max_deleted)
     }
 
     /// How many entries were ever added up to `id`; `None`: it cannot be told.
-    pub(crate) fn added_up_to(self, id: Id) -> Option<u64> {
-        let (meta, len) = (self.meta(), self.len() as u64);
-        let first = self.first().map_or(Id::MIN, |at| self.id_at(at));
+    pub(crate) fn added_up_to(self, id: Id) -> Result<Option<u64>, Stop> {
+        let (meta, len) = (self.meta()?, self.len()? as u64);
+        let first = self.first()?.map_or(Id::MIN, |first| first.id);
         if meta.added == 0 {
-            return Some(0);
+            return Ok(Some(0));
         }
         if id == meta.last || (len == 0 && id <= meta.last) {
-            return Some(meta.added);
+            return Ok(Some(meta.added));
         }
         let is_whole = meta.max_deleted == Id::MIN || meta.max_deleted < first;
-        match () {
+        Ok(match () {
             () if id > meta.last || !is_whole => None,
             () if id < first => Some(meta.added.saturating_sub(len)),
             () if id == first => Some(meta.added.saturating_sub(len).saturating_add(1)),
             () => None,
-        }
+        })
     }
 
     /// What a group has read when it is given the entry `id`.
-    pub(crate) fn read_with(self, group: Group, id: Id) -> Option<u64> {
-        let meta = self.meta();
+    pub(crate) fn read_with(self, group: Group, id: Id) -> Result<Option<u64>, Stop> {
+        let meta = self.meta()?;
         match group.read {
-            Some(read) if !self.has_gap_behind(id, meta) => Some(read.saturating_add(1)),
-            known if meta.added == 0 => known,
+            Some(read) if !self.has_gap_behind(id, meta)? => Ok(Some(read.saturating_add(1))),
+            known if meta.added == 0 => Ok(known),
             _ => self.added_up_to(id),
         }
     }
 
     /// How many entries a group has still to read; `None`: it cannot be told. Less than 0 if it was told that it has read more than there were.
-    pub(crate) fn lag(self, group: Group) -> Option<i64> {
-        let meta = self.meta();
+    pub(crate) fn lag(self, group: Group) -> Result<Option<i64>, Stop> {
+        let meta = self.meta()?;
         if meta.added == 0 {
-            return Some(0);
+            return Ok(Some(0));
         }
-        let read = group.read.filter(|_| !self.has_gap_behind(group.last_delivered, meta));
-        read.or_else(|| self.added_up_to(group.last_delivered))
-            .map(|read| meta.added.wrapping_sub(read).cast_signed())
+        let read = match group.read {
+            Some(read) if !self.has_gap_behind(group.last_delivered, meta)? => Some(read),
+            _ => self.added_up_to(group.last_delivered)?,
+        };
+        Ok(read.map(|read| meta.added.wrapping_sub(read).cast_signed()))
+    }
+}
+
+impl<'a> Entry<'a> {
+    fn of((key, value): Element<'a>) -> Self {
+        Self { id: Reader(&key[1..]).id(), value }
+    }
+
+    /// Its fields and values, one after the other, as they were given.
+    pub(crate) fn parts(&self) -> Vec<&'a [u8]> {
+        parts(self.value)
     }
 }
 
@@ -285,7 +317,7 @@ impl Changes {
         self.changes.is_empty()
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = KeyedChange<'_>> {
         let mut rest = &self.bytes[..];
         self.changes.iter().map(move |Changed { key_len, value_len }| {
             let (key, behind) = rest.split_at(*key_len);
@@ -342,12 +374,13 @@ impl Changes {
         self.put(&[&group_key(name)], value.into_iter());
     }
 
-    pub(crate) fn delete_group(&mut self, stream: Stream<'_>, name: &[u8]) {
+    pub(crate) fn delete_group(&mut self, stream: Stream<'_, '_>, name: &[u8]) -> Result<(), Stop> {
         self.delete(&[&group_key(name)]);
         for kind in [b'c', b'p'] {
-            let places = stream.places(&group_prefix(kind, name));
-            places.for_each(|at| self.delete(&[stream.0.element(at).0]));
+            let keys = stream.with_prefix(&group_prefix(kind, name))?;
+            keys.into_iter().for_each(|(key, _)| self.delete(&[key]));
         }
+        Ok(())
     }
 
     pub(crate) fn put_consumer(&mut self, group: &[u8], name: &[u8], consumer: Consumer) {
@@ -366,9 +399,18 @@ impl Changes {
     }
 
     /// Deletes what is pending of the entry `id` in all `groups`.
-    pub(crate) fn delete_references(&mut self, stream: Stream<'_>, groups: &[(&[u8], Group)], id: Id) {
-        let pending = groups.iter().filter(|(name, _)| stream.pending(name, id).is_some());
-        pending.for_each(|(name, _)| self.delete_pending(name, id));
+    pub(crate) fn delete_references(
+        &mut self,
+        stream: Stream<'_, '_>,
+        groups: &[(&[u8], Group)],
+        id: Id,
+    ) -> Result<(), Stop> {
+        for (name, _) in groups {
+            if stream.pending(name, id)?.is_some() {
+                self.delete_pending(name, id);
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn delete_pending(&mut self, group: &[u8], id: Id) {
@@ -450,3 +492,5 @@ fn pending_key(group: &[u8], id: Id) -> Vec<u8> {
 const META: &[u8] = b"m";
 /// What a stream's own fields and the identifier of an entry take.
 const ROOM_BYTES: usize = 128;
+/// Pending entries that are read at a time.
+const PENDING_PART: usize = 256;

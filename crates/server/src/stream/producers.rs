@@ -2,6 +2,7 @@
 //!
 //! Names are known for some time, and the newest of each producer only. Keys are those of the module above.
 
+use store::Stop;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::{Changes, Id, Reader, Stream, group_prefix};
@@ -33,31 +34,33 @@ pub(crate) fn automatic_name<'p>(parts: impl Iterator<Item = &'p [u8]>) -> Vec<u
     xxh3_128(&whole).to_be_bytes().to_vec()
 }
 
-impl Stream<'_> {
+impl Stream<'_, '_> {
     /// How names are kept; `None`: none was ever given.
-    pub(crate) fn tracking(self) -> Option<Tracking> {
-        let mut reader = Reader(self.0.element(self.0.place_of(TRACKING)?).1);
-        Some(Tracking { seconds: reader.u64(), most: reader.u64(), named: reader.u64(), again: reader.u64() })
+    pub(crate) fn tracking(self) -> Result<Option<Tracking>, Stop> {
+        let Some(value) = self.value(TRACKING)? else { return Ok(None) };
+        let mut reader = Reader(value);
+        let (seconds, most, named, again) = (reader.u64(), reader.u64(), reader.u64(), reader.u64());
+        Ok(Some(Tracking { seconds, most, named, again }))
     }
 
     /// The entry that `producer` named so and that is still known.
-    pub(crate) fn named(self, (producer, name): (&[u8], &[u8]), now_ms: u64) -> Option<Id> {
-        let at = self.0.place_of(&name_key(producer, name))?;
-        let mut reader = Reader(self.0.element(at).1);
+    pub(crate) fn named(self, (producer, name): (&[u8], &[u8]), now_ms: u64) -> Result<Option<Id>, Stop> {
+        let Some(value) = self.value(&name_key(producer, name))? else { return Ok(None) };
+        let mut reader = Reader(value);
         let (id, added_ms) = (reader.id(), reader.u64());
-        (!is_over(self.tracking().unwrap_or_default(), added_ms, now_ms)).then_some(id)
+        let is_known = !is_over(self.tracking()?.unwrap_or_default(), added_ms, now_ms);
+        Ok(is_known.then_some(id))
     }
 
     /// How many producers have names, and how many there are.
-    pub(crate) fn count_names(self) -> (u64, u64) {
+    pub(crate) fn count_names(self) -> Result<(u64, u64), Stop> {
         let (mut producers, mut names, mut last) = (0, 0, None);
-        for at in self.places(b"o") {
-            let key = self.0.element(at).0;
+        for (key, _) in self.with_prefix(b"o")? {
             let producer = key.get(..key.len().saturating_sub(16));
             producers += u64::from(producer != last);
             (names, last) = (names + 1, producer);
         }
-        (producers, names)
+        Ok((producers, names))
     }
 }
 
@@ -75,19 +78,17 @@ impl Changes {
     /// Names the entry `id`; what is known no longer, or is one too many, goes.
     pub(crate) fn put_name(
         &mut self,
-        stream: Stream<'_>,
+        stream: Stream<'_, '_>,
         (producer, name): (&[u8], &[u8]),
         id: Id,
         now_ms: u64,
-    ) {
-        let mut tracking = stream.tracking().unwrap_or_default();
-        let by_age = stream.places(&group_prefix(b'o', producer));
+    ) -> Result<(), Stop> {
+        let mut tracking = stream.tracking()?.unwrap_or_default();
+        let by_age = stream.with_prefix(&group_prefix(b'o', producer))?;
         let mut left = by_age.len() as u64;
-        for at in by_age {
-            let (key, old) = stream.0.element(at);
-            let known = stream.0.place_of(&name_key(producer, old));
-            let added_ms = known.map_or(0, |at| {
-                let mut reader = Reader(stream.0.element(at).1);
+        for (key, old) in by_age {
+            let added_ms = stream.value(&name_key(producer, old))?.map_or(0, |known| {
+                let mut reader = Reader(known);
                 reader.id();
                 reader.u64()
             });
@@ -103,14 +104,15 @@ impl Changes {
         self.put(&[&group_prefix(b'o', producer), &id.bytes()], [name].into_iter());
         tracking.named = tracking.named.saturating_add(1);
         self.put_tracking(tracking);
+        Ok(())
     }
 
     /// Forgets all names.
-    pub(crate) fn delete_names(&mut self, stream: Stream<'_>) {
+    pub(crate) fn delete_names(&mut self, stream: Stream<'_, '_>) -> Result<(), Stop> {
         for kind in [b"i", b"o"] {
-            let places = stream.places(kind);
-            places.for_each(|at| self.delete(&[stream.0.element(at).0]));
+            stream.with_prefix(kind)?.into_iter().for_each(|(key, _)| self.delete(&[key]));
         }
+        Ok(())
     }
 }
 

@@ -18,13 +18,14 @@
 use crate::error::Stop;
 use crate::large::{Bytes, LARGE_BYTES};
 use crate::object::Object;
-use crate::packed::{DELTA_BYTES_MIN, Edit, ListEdit, OrderedEdit, Packed, Shape};
+use crate::packed::{DELTA_BYTES_MIN, Edit, ListChange, ListEdit, OrderedEdit, Packed, Shape};
 use crate::record;
 use crate::time::Deadline;
 use crate::value::{Found, ValueKind};
 
+use super::editing::Editing;
+use super::nodes::Paged;
 use super::overlay::{Cause, Change, Small, Staged};
-use super::paged::Paged;
 use super::{Access, KeyPlace, State};
 
 /// The key holds a value of another type.
@@ -46,66 +47,17 @@ impl ValueKind {
     }
 }
 
-/// A way to change collections.
-pub(super) trait Editing {
-    type Of<'a>;
-
-    /// Of a key that expires at `own`.
-    fn begin(packed: Packed<'_>, own: Option<Deadline>) -> Self::Of<'_>;
-
-    /// Whether anything was done.
-    fn is_changed(edit: &Self::Of<'_>) -> bool;
-
-    /// Bytes of what the collection has become; `None` if nothing is left of it, or some of it has a deadline.
-    fn bytes(edit: &Self::Of<'_>) -> Option<usize>;
-
-    /// Writes what it has become into as many bytes.
-    fn write(edit: &Self::Of<'_>, out: &mut [u8]);
-
-    /// By which operations it has become that.
-    fn operations(edit: Self::Of<'_>) -> Vec<u8>;
-
-    /// What the collection has become, `None` if nothing is left of it, and by which operations; `None` if it is as it was.
-    fn end(edit: Self::Of<'_>) -> Option<(Option<Vec<u8>>, Vec<u8>)>;
+/// What became of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListChanged {
+    /// Elements that it has.
+    pub len: usize,
+    /// How many [`ListChange::RemoveEqual`] removed.
+    pub removed: usize,
 }
 
-macro_rules! editing {
-    ($($edit:ident: $begin:expr, $bytes:expr;)*) => {$(
-        impl Editing for $edit<'static> {
-            type Of<'a> = $edit<'a>;
-
-            fn begin(packed: Packed<'_>, own: Option<Deadline>) -> $edit<'_> {
-                $begin(packed, own)
-            }
-
-            fn is_changed(edit: &$edit<'_>) -> bool {
-                edit.is_changed()
-            }
-
-            fn bytes(edit: &$edit<'_>) -> Option<usize> {
-                if edit.is_empty() { None } else { $bytes(edit) }
-            }
-
-            fn write(edit: &$edit<'_>, out: &mut [u8]) {
-                edit.write(out);
-            }
-
-            fn operations(edit: $edit<'_>) -> Vec<u8> {
-                edit.into_operations()
-            }
-
-            fn end(edit: $edit<'_>) -> Option<(Option<Vec<u8>>, Vec<u8>)> {
-                edit.is_changed().then(|| ((!edit.is_empty()).then(|| edit.encode()), edit.into_operations()))
-            }
-        }
-    )*};
-}
-
-editing!(
-    Edit: Edit::of_key, Edit::encoded_len;
-    ListEdit: |packed, _| ListEdit::new(packed), |edit: &ListEdit<'_>| Some(edit.encoded_len());
-    OrderedEdit: |packed, _| OrderedEdit::new(packed), |edit: &OrderedEdit<'_>| Some(edit.encoded_len());
-);
+/// A key of a stream with the value that it gets; `None`: it goes.
+pub type KeyedChange<'a> = (&'a [u8], Option<&'a [u8]>);
 
 /// What has become of a change of a collection.
 pub(super) enum Tried<R, F> {
@@ -175,42 +127,81 @@ impl Access<'_> {
         }
     }
 
-    /// As [`Access::edit`], of a list.
+    /// Makes these changes of the list at `key`, one after the other; the list is made if it is absent, and removed if nothing is left of
+    /// it.
     ///
     /// # Errors
-    /// As there.
-    pub fn edit_list<R>(
+    /// As [`Access::edit`].
+    ///
+    /// # Panics
+    /// If a change names an element that is not there.
+    pub fn change_list(
         &mut self,
         db: u16,
         key: &[u8],
-        change: impl FnOnce(&mut ListEdit<'_>) -> R,
-    ) -> Result<Result<R, WrongType>, Stop> {
-        self.change::<ListEdit<'static>, R>(db, key, ValueKind::List, change)
+        changes: &[ListChange<'_>],
+    ) -> Result<Result<ListChanged, WrongType>, Stop> {
+        let kind = ValueKind::List;
+        let change = |list: &mut ListEdit<'_>| {
+            let removed = changes.iter().map(|change| list.apply(change)).sum();
+            ListChanged { len: list.len(), removed }
+        };
+        match self.try_change::<ListEdit<'static>, _, _>((db, key), kind, change)? {
+            Tried::Paged(paged, _) => self.change_paged_list((db, key), &paged, changes).map(Ok),
+            tried => self.finish((db, key), kind, tried),
+        }
     }
 
-    /// As [`Access::edit`], of a stream.
+    /// Puts the keys that have values in `changes` into the stream at `key`, and removes the others, in this order; the stream is made if
+    /// it is absent, and removed if nothing is left of it.
     ///
     /// # Errors
-    /// As there.
-    pub fn edit_stream<R>(
+    /// As [`Access::edit`].
+    pub fn change_stream(
         &mut self,
         db: u16,
         key: &[u8],
-        change: impl FnOnce(&mut OrderedEdit<'_>) -> R,
-    ) -> Result<Result<R, WrongType>, Stop> {
-        self.change::<OrderedEdit<'static>, R>(db, key, ValueKind::Stream, change)
+        changes: &[KeyedChange<'_>],
+    ) -> Result<Result<(), WrongType>, Stop> {
+        let apply = |stream: &mut OrderedEdit<'_>, (key, value): &KeyedChange<'_>| match value {
+            Some(value) => stream.put(key, value),
+            None => _ = stream.delete(key),
+        };
+        let kind = ValueKind::Stream;
+        let change = |stream: &mut OrderedEdit<'_>| changes.iter().for_each(|change| apply(stream, change));
+        let paged = match self.try_change::<OrderedEdit<'static>, _, _>((db, key), kind, change)? {
+            Tried::Paged(paged, _) => paged,
+            tried => return self.finish((db, key), kind, tried),
+        };
+        // of one key the last change counts: the sort keeps their order
+        let mut changes = changes.to_vec();
+        changes.sort_by_key(|(key, _)| *key);
+        self.edit_tree((db, key), &paged, |tree| {
+            tree.change_keyed::<OrderedEdit<'static>, _>(
+                &changes,
+                |(key, _)| (key, &[]),
+                |stream, change| apply(stream, change),
+            )
+        })?;
+        Ok(Ok(()))
     }
 
-    /// As [`Access::edit`], of what is one value.
-    pub(super) fn change<E: Editing, R>(
+    /// As [`Access::change_list`], of what is paged.
+    fn change_paged_list(
         &mut self,
-        db: u16,
-        key: &[u8],
-        kind: ValueKind,
-        change: impl for<'e> FnOnce(&mut E::Of<'e>) -> R,
-    ) -> Result<Result<R, WrongType>, Stop> {
-        let tried = self.try_change::<E, R, _>((db, key), kind, change)?;
-        self.finish((db, key), kind, tried)
+        (db, key): (u16, &[u8]),
+        paged: &Paged,
+        changes: &[ListChange<'_>],
+    ) -> Result<ListChanged, Stop> {
+        let mut removed = 0;
+        let ((), len) = self.edit_tree((db, key), paged, |tree| {
+            // what follows each other at one end is one change of a leaf
+            for run in changes.chunk_by(ListChange::is_push_as) {
+                removed += tree.change_list(run)?;
+            }
+            Ok(())
+        })?;
+        Ok(ListChanged { len: len as usize, removed })
     }
 
     /// Carries out what is to be done after a change.

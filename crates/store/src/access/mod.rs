@@ -22,17 +22,21 @@ mod claim_tests;
 mod claim_waits;
 mod collection;
 mod commit;
+mod editing;
 mod fields;
 mod gathered;
+mod nodes;
 mod order;
 mod overlay;
 mod paged;
 mod part;
 mod purged;
 mod scan;
+mod sequence;
 mod staging;
 #[cfg(test)]
 mod tests;
+mod tree_edit;
 
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, MutexGuard};
@@ -62,10 +66,11 @@ use crate::{KeyRef, Store};
 use claim::Claimed;
 pub use claim_waits::ClaimReport;
 pub(crate) use claim_waits::Claims;
-pub use collection::WrongType;
+pub use collection::{KeyedChange, ListChanged, WrongType};
 use gathered::Gathered;
 use overlay::{Cause, Change, Overlay, Small, Staged};
 use purged::{Purged, next_deadline};
+pub use sequence::Sequence;
 
 /// What an access may touch; it locks the stripes of all of it, but of what is claimed.
 #[derive(Clone, Copy, Debug)]
@@ -432,7 +437,8 @@ impl<'s> Access<'s> {
     pub fn meta(&self, db: u16, key: &[u8]) -> Result<Option<Meta>, Stop> {
         let found = self.without_use(|| self.find(db, key))?;
         Ok(found.map(|state| {
-            let leaves_bytes = record::root_of(state.kind, state.value.slice()).map_or(0, |root| root.bytes);
+            let leaves_bytes =
+                record::root_of(state.kind, state.value.slice()).map_or(0, |root| root.all_bytes());
             let Meta { value_len, memory_bytes, .. } = state.meta();
             let memory_bytes = if memory_bytes == 0 { 0 } else { memory_bytes + leaves_bytes };
             Meta { value_len: value_len + leaves_bytes, memory_bytes, ..state.meta() }

@@ -1,7 +1,8 @@
 //! Reading and changing paged collections: by the leaves of the elements that a command names, or as a whole.
 //!
 //! A collection is paged when it has outgrown a leaf, and one value again when it is small. To the callers of this module it is one
-//! collection: those that name elements meet their leaves, all others meet the leaves put together.
+//! collection: those that name elements meet their leaves, those that ask for a part of an order the nodes of it (`sequence`), all others meet
+//! the leaves put together.
 //!
 //! Invariants
 //!   1. The root counts the elements and bytes of all its leaves: it changes with each of them, so who watches the key sees every change.
@@ -23,23 +24,16 @@ use crate::object::Object;
 use crate::packed::{self, Edit, Element, Form, Packed, Shape};
 use crate::paged::{LEAVES_MAX, PLACES, Root, bits_of, leaf_key, leaf_of, object_of};
 use crate::record;
-use crate::sweep::waiting::note_key;
+use crate::sweep::waiting::{note_key, note_value};
 use crate::time::Deadline;
+use crate::tree::NODE;
 use crate::value::ValueKind;
 
 use super::collection::Tried;
+use super::nodes::{Leaf, Paged, damaged};
 use super::overlay::{Cause, Change, Staged};
+use super::tree_edit::TreeEdit;
 use super::{Access, KeyPlace, State, WrongType};
-
-/// A paged collection at a key.
-#[derive(Clone, Copy)]
-pub(super) struct Paged {
-    leaves: Keyspace,
-    kind: ValueKind,
-    root: Root,
-    /// When the key expires.
-    expiry: Option<Deadline>,
-}
 
 /// The value of each element that was asked for.
 type Values<'a> = Vec<Option<&'a [u8]>>;
@@ -50,22 +44,15 @@ struct Changed {
     leaves: BTreeMap<u32, Leaf>,
 }
 
-/// What becomes of a leaf.
-enum Leaf {
-    /// It has this value, by these operations if it was there before.
-    Is(Vec<u8>, Option<Vec<u8>>),
-    Gone,
-}
-
 impl Access<'_> {
-    /// The values of these elements of the collection of type `kind` at `key`, where they are; of a set's members empty ones. `None`: the
-    /// key is not there.
+    /// The values of these elements of the collection of type `kind` at `key`, where they are; of a set's members empty ones, of a sorted
+    /// set's their scores. `None`: the key is not there.
     ///
     /// # Errors
     /// As [`Access::get`]; inside, [`WrongType`].
     ///
     /// # Panics
-    /// If `kind` is neither a hash nor a set.
+    /// If `kind` is none of hashes, sets and sorted sets.
     pub fn values<'e>(
         &self,
         db: u16,
@@ -114,7 +101,7 @@ impl Access<'_> {
         // each leaf has a share of the hashes; a leaf may be empty
         let mut hash = KeyHash(u128::from(dice) << 16);
         for _ in 0..SAMPLES_MAX {
-            let leaf = Packed::new(paged.shape(), self.leaf(&paged, paged.root.leaf_of(hash))?);
+            let leaf = Packed::new(paged.hashed_shape(), self.leaf(&paged, paged.root.leaf_of(hash))?);
             if !leaf.is_empty() {
                 return Ok(Ok(leaf));
             }
@@ -123,7 +110,7 @@ impl Access<'_> {
         self.collection(db, key, kind)
     }
 
-    /// A step over the hash or set at `key`, from place `from` on: about `count` elements, and the place where to go on, 0 at the end. An
+    /// A step over the hash, set or sorted set at `key`, from place `from` on: about `count` elements, and the place where to go on, 0 at the end. An
     /// element that is there throughout is met once.
     ///
     /// Elements are in the order of their hash with its bits reversed, so that a leaf has those of one range, whatever is split or merged.
@@ -132,7 +119,7 @@ impl Access<'_> {
     /// As [`Access::get`]; inside, [`WrongType`].
     ///
     /// # Panics
-    /// If `kind` is neither a hash nor a set.
+    /// If `kind` is none of hashes, sets and sorted sets.
     pub fn walk<'a>(
         &'a self,
         db: u16,
@@ -177,12 +164,12 @@ impl Access<'_> {
         Ok(Ok((if end >= PLACES { 0 } else { end }, met.into_iter().map(|(_, element)| element).collect())))
     }
 
-    /// How many leaves the collection at `key` has; 0: it is not paged, or there is none.
+    /// How many leaves and other nodes the collection at `key` has; 0: it is not paged, or there is none.
     ///
     /// # Errors
     /// As [`Access::meta`].
-    pub fn leaf_count(&self, db: u16, key: &[u8]) -> Result<u32, Stop> {
-        Ok(self.without_use(|| self.paged(db, key))?.map_or(0, |paged| paged.root.leaves))
+    pub fn leaf_count(&self, db: u16, key: &[u8]) -> Result<u64, Stop> {
+        Ok(self.without_use(|| self.paged(db, key))?.map_or(0, |paged| paged.root.nodes()))
     }
 
     /// Number of elements of the collection of type `kind` at `key`.
@@ -200,7 +187,7 @@ impl Access<'_> {
         }
     }
 
-    /// As [`Access::edit`], of these elements of a hash or a set: `change` sees no others.
+    /// As [`Access::edit`], of these elements of a hash, a set or a sorted set: `change` sees no others.
     ///
     /// # Errors
     /// As there.
@@ -219,6 +206,9 @@ impl Access<'_> {
             Tried::Paged(paged, change) => (paged, change),
             tried => return self.finish((db, key), kind, tried),
         };
+        if kind == ValueKind::SortedSet {
+            return self.edit_scores((db, key), &paged, elements, change).map(Ok);
+        }
         let leaves = elements.map(|element| paged.root.leaf_of(self.store.hasher.hash(element))).collect();
         self.edit_leaves((db, key), &paged, &leaves, change).map(Ok)
     }
@@ -231,12 +221,127 @@ impl Access<'_> {
         change: impl FnOnce(&mut Edit<'_>) -> R,
     ) -> Result<R, Stop> {
         self.check_gathered(paged)?;
+        if paged.kind == ValueKind::SortedSet {
+            let leaves = self.leaves(paged, 0..paged.root.leaves)?;
+            let members: Vec<Vec<u8>> =
+                leaves.iter().flat_map(Packed::iter).map(|(member, _)| member.to_vec()).collect();
+            return self.edit_scores((db, key), paged, members.iter().map(|member| &member[..]), change);
+        }
         let leaves = (0..paged.root.leaves).collect();
         self.edit_leaves((db, key), paged, &leaves, change)
     }
 
+    /// Lets `change` change the scores of these members, of which it sees no others.
+    fn edit_scores<'e, R>(
+        &mut self,
+        (db, key): (u16, &[u8]),
+        paged: &Paged,
+        members: impl Iterator<Item = &'e [u8]>,
+        change: impl FnOnce(&mut Edit<'_>) -> R,
+    ) -> Result<R, Stop> {
+        let named: BTreeMap<&[u8], KeyHash> =
+            members.map(|member| (member, self.store.hasher.hash(member))).collect();
+        let leaves = self.leaves(paged, named.values().map(|hash| paged.root.leaf_of(*hash)))?;
+        let (mut before, mut scores) = (Edit::new(Packed::empty(Shape::Scored)), BTreeMap::new());
+        for ((member, hash), leaf) in named.iter().zip(leaves) {
+            if let Some(score) = value_in(leaf, *hash, member) {
+                before.put_score(hash.low_bits(), member, packed::score_of(score));
+                scores.insert(*member, score);
+            }
+        }
+        let before = before.encode();
+        let mut edit = Edit::new(Packed::new(Shape::Scored, &before));
+        let done = change(&mut edit);
+        if !edit.is_changed() {
+            return Ok(done);
+        }
+        let after = edit.encode();
+        let after: BTreeMap<&[u8], &[u8]> = Packed::new(Shape::Scored, &after).iter().collect();
+        let changed = self.changed_scores(paged, &named, &scores, &after)?;
+        self.stage_leaves((db, key), paged, changed)?;
+        Ok(done)
+    }
+
+    /// What leaves and tree of a sorted set become, of which `named` members had scores `before` and have others `after`.
+    fn changed_scores(
+        &self,
+        paged: &Paged,
+        named: &BTreeMap<&[u8], KeyHash>,
+        before: &BTreeMap<&[u8], &[u8]>,
+        after: &BTreeMap<&[u8], &[u8]>,
+    ) -> Result<Changed, Stop> {
+        let hash_of =
+            |member: &[u8]| named.get(member).copied().unwrap_or_else(|| self.store.hasher.hash(member));
+        let has_changed = |member: &&[u8]| before.get(member) != after.get(member);
+        let members: BTreeSet<&[u8]> =
+            before.keys().chain(after.keys()).copied().filter(has_changed).collect();
+        let mut leaf_edit = Edit::new(Packed::empty(Shape::Map));
+        // an edit that has an element notes that it goes
+        members.iter().for_each(|member| _ = leaf_edit.put(hash_of(member).low_bits(), member, &[]));
+        let there = leaf_edit.encode();
+        let mut leaf_edit = Edit::new(Packed::new(Shape::Map, &there));
+        let (mut gone, mut new) = (Vec::new(), Vec::new());
+        for member in members {
+            let tag = hash_of(member).low_bits();
+            match after.get(member) {
+                Some(score) => {
+                    leaf_edit.put(tag, member, score);
+                    new.push((tag, (member, *score)));
+                }
+                None => _ = leaf_edit.delete(tag, member),
+            }
+            gone.extend(before.get(member).map(|score| (tag, (member, *score))));
+        }
+        let mut changed = self.changed_leaves(paged, leaf_edit.operations())?;
+        let by_score = |a: &(u16, Element<'_>), b: &(u16, Element<'_>)| packed::by_score(a.1, b.1);
+        gone.sort_unstable_by(by_score);
+        new.sort_unstable_by(by_score);
+        let mut tree = TreeEdit::new(self, paged);
+        tree.change_keyed::<Edit<'static>, _>(
+            &gone,
+            |it| it.1,
+            |edit, (tag, it)| _ = edit.delete(*tag, it.0),
+        )?;
+        let put = |edit: &mut Edit<'_>, (tag, it): &(u16, Element<'_>)| {
+            edit.put_score(*tag, it.0, packed::score_of(it.1));
+        };
+        tree.change_keyed::<Edit<'static>, _>(&new, |it| it.1, put)?;
+        let (tree, nodes, count) = tree.end()?;
+        if count != changed.root.count {
+            return Err(damaged(paged, "its leaves and its nodes have other members"));
+        }
+        changed.root.tree = Some(tree);
+        changed.leaves.extend(nodes);
+        Ok(changed)
+    }
+
+    /// Lets `change` change the tree of what is paged at `key`, a list or a stream; returns how many elements there are then, too.
+    pub(super) fn edit_tree<R>(
+        &mut self,
+        (db, key): (u16, &[u8]),
+        paged: &Paged,
+        change: impl FnOnce(&mut TreeEdit<'_, '_>) -> Result<R, Stop>,
+    ) -> Result<(R, u64), Stop> {
+        let mut tree = TreeEdit::new(self, paged);
+        let done = change(&mut tree)?;
+        if let Some(value) = tree.small_list()?
+            && let Some(place) = self.place(db, key)
+        {
+            let (count, expiry_ms) =
+                (Packed::new(Shape::List, &value).len() as u64, paged.expiry.map_or(0, Deadline::raw));
+            self.stage_value(place, record::LIST, &value, expiry_ms);
+            return Ok((done, count));
+        }
+        let (tree, leaves, count) = tree.end()?;
+        if !leaves.is_empty() {
+            let root = Root { count, tree: Some(tree), ..paged.root };
+            self.stage_leaves((db, key), paged, Changed { root, leaves })?;
+        }
+        Ok((done, count))
+    }
+
     /// What is paged at `key`.
-    fn paged(&self, db: u16, key: &[u8]) -> Result<Option<Paged>, Stop> {
+    pub(super) fn paged(&self, db: u16, key: &[u8]) -> Result<Option<Paged>, Stop> {
         match (self.find(db, key)?, self.keyspace(db)) {
             (Some(state), Some(keyspace)) => Ok(paged_of(&state, keyspace)),
             _ => Ok(None),
@@ -254,7 +359,10 @@ impl Access<'_> {
         let Some(paged) = paged_of(state, keyspace) else { return Ok(None) };
         let gather = || {
             self.check_gathered(&paged)?;
-            let parts = self.leaves(&paged, 0..paged.root.leaves)?;
+            let parts = match paged.root.tree {
+                None => self.leaves(&paged, 0..paged.root.leaves)?,
+                Some(_) => self.tree_leaves(&paged, 0..u64::MAX)?.into_iter().map(|(_, leaf)| leaf).collect(),
+            };
             Ok(packed::concat(paged.shape(), Form::Table, &parts))
         };
         self.gathered.of(paged.root.object, gather).map(Some)
@@ -263,23 +371,28 @@ impl Access<'_> {
     /// Refuses what is too much to be put together.
     fn check_gathered(&self, paged: &Paged) -> Result<(), Stop> {
         let limit_bytes = self.store.memory.read_bytes_max().min(self.store.options.value_bytes_max);
-        let bytes = self.gathered.bytes().saturating_add(paged.root.bytes);
+        let bytes = self.gathered.bytes().saturating_add(paged.root.all_bytes());
         if bytes > limit_bytes { Err(StoreError::ReadTooLarge { limit_bytes }.into()) } else { Ok(()) }
     }
 
     /// The value of leaf `number`.
     fn leaf(&self, paged: &Paged, number: u32) -> Result<&[u8], Stop> {
+        self.node(paged, number, paged.hashed_kind())
+    }
+
+    /// The value of the leaf or other node that has this number, which is of type `kind`.
+    pub(super) fn node(&self, paged: &Paged, number: u32, kind: ValueKind) -> Result<&[u8], Stop> {
         let key = leaf_key(paged.root.object, number);
         let hash = self.store.hasher.hash_in(paged.leaves, &key);
         match self.lookup(paged.leaves, hash, &key, HIDDEN_DB) {
-            Ok(Some(state)) if state.kind == record::kind_of(paged.kind) => {
+            Ok(Some(state)) if state.kind == record::kind_of(kind) => {
                 self.check_value(&state)?;
                 match state.value {
                     Bytes::Plain(value) => Ok(value),
                     Bytes::Large(large) => Ok(large.as_ref().as_ref()),
                 }
             }
-            Ok(_) => Err(missing(paged, number)),
+            Ok(_) => Err(damaged(paged, &format!("leaf {number} is not there"))),
             Err(Stop::Cold) => {
                 self.wanted.borrow_mut().add_leaf(paged.leaves, hash, key);
                 Err(Stop::Cold)
@@ -293,7 +406,7 @@ impl Access<'_> {
         let (mut leaves, mut stop) = (Vec::new(), None);
         for number in numbers {
             match self.leaf(paged, number) {
-                Ok(value) => leaves.push(Packed::new(paged.shape(), value)),
+                Ok(value) => leaves.push(Packed::new(paged.hashed_shape(), value)),
                 Err(Stop::Cold) => stop = Some(Stop::Cold),
                 Err(other) => return Err(other),
             }
@@ -339,10 +452,13 @@ impl Access<'_> {
         let mut changed = Changed { root: paged.root, leaves: BTreeMap::new() };
         for (leaf, operations) in self.by_leaf(&paged.root, operations) {
             let before = self.leaf(paged, leaf)?;
-            let after = packed::fold(paged.shape(), before, &[&operations]);
+            let after = packed::fold(paged.hashed_shape(), before, &[&operations]);
             let after = after.expect("operations of an edit of this leaf");
-            changed.count(before, &after, paged.shape());
-            changed.leaves.insert(leaf, Leaf::Is(after, Some(operations)));
+            changed.count(before, &after, paged.hashed_shape());
+            changed.leaves.insert(
+                leaf,
+                Leaf::Is { kind: paged.hashed_kind(), value: after, operations: Some(operations) },
+            );
         }
         let leaf_bytes = self.store.options.leaf_bytes;
         while changed.root.bytes > u64::from(changed.root.leaves) * leaf_bytes * 5 / 4
@@ -370,7 +486,7 @@ impl Access<'_> {
     /// The value of leaf `number` after the change so far.
     fn changed_leaf(&self, paged: &Paged, changed: &Changed, number: u32) -> Result<Vec<u8>, Stop> {
         match changed.leaves.get(&number) {
-            Some(Leaf::Is(value, _)) => Ok(value.clone()),
+            Some(Leaf::Is { value, .. }) => Ok(value.clone()),
             Some(Leaf::Gone) => unreachable!("leaves are merged when nothing more is split"),
             None => self.leaf(paged, number).map(<[u8]>::to_vec),
         }
@@ -380,7 +496,7 @@ impl Access<'_> {
     fn split(&self, paged: &Paged, changed: &mut Changed) -> Result<(), Stop> {
         let (from, to) = (changed.root.next_to_split(), changed.root.leaves);
         let value = self.changed_leaf(paged, changed, from)?;
-        let packed = Packed::new(paged.shape(), &value);
+        let packed = Packed::new(paged.hashed_shape(), &value);
         let goes = |at: &usize| leaf_of(self.store.hasher.hash(packed.element(*at).0), to + 1) == to;
         let (moved, stays): (Vec<usize>, Vec<usize>) = (0..packed.len()).partition(goes);
         changed.root.leaves += 1;
@@ -388,7 +504,7 @@ impl Access<'_> {
         for (number, elements) in [(from, stays), (to, moved)] {
             let part = packed::select(packed, Form::Table, &elements);
             changed.root.bytes += part.len() as u64;
-            changed.leaves.insert(number, Leaf::Is(part, None));
+            changed.leaves.insert(number, Leaf::whole(paged, part));
         }
         Ok(())
     }
@@ -398,11 +514,11 @@ impl Access<'_> {
         changed.root.leaves -= 1;
         let (from, to) = (changed.root.leaves, changed.root.next_to_split());
         let values = [self.changed_leaf(paged, changed, to)?, self.changed_leaf(paged, changed, from)?];
-        let parts = values.each_ref().map(|value| Packed::new(paged.shape(), value));
-        let value = packed::concat(paged.shape(), Form::Table, &parts);
+        let parts = values.each_ref().map(|value| Packed::new(paged.hashed_shape(), value));
+        let value = packed::concat(paged.hashed_shape(), Form::Table, &parts);
         changed.root.bytes += value.len() as u64;
         changed.root.bytes -= values.iter().map(|value| value.len() as u64).sum::<u64>();
-        changed.leaves.insert(to, Leaf::Is(value, None));
+        changed.leaves.insert(to, Leaf::whole(paged, value));
         changed.leaves.insert(from, Leaf::Gone);
         Ok(())
     }
@@ -415,10 +531,11 @@ impl Access<'_> {
         }
         let Some(place) = self.place(db, key) else { return Ok(()) };
         let expiry_ms = paged.expiry.map_or(0, Deadline::raw);
-        if root.leaves == 1 && root.bytes < self.store.options.leaf_bytes / 2 {
-            let value = match leaves.remove(&0) {
-                Some(Leaf::Is(value, _)) => value,
-                _ => self.leaf(paged, 0)?.to_vec(),
+        if root.has_one_leaf() && root.all_bytes() < self.store.options.leaf_bytes / 2 {
+            let number = root.tree.map_or(0, |tree| tree.top | NODE);
+            let value = match leaves.remove(&number) {
+                Some(Leaf::Is { value, .. }) => value,
+                _ => self.node(paged, number, paged.kind)?.to_vec(),
             };
             self.stage_value(place, record::kind_of(paged.kind), &value, expiry_ms);
             return Ok(());
@@ -428,8 +545,8 @@ impl Access<'_> {
             let hash = self.store.hasher.hash_in(paged.leaves, &key);
             let leaf_place = KeyPlace { db: HIDDEN_DB, keyspace: paged.leaves, hash, key: &key };
             match leaf {
-                Leaf::Is(value, operations) => {
-                    let kind = (paged.kind, Cause::Command);
+                Leaf::Is { kind, value, operations } => {
+                    let kind = (kind, Cause::Command);
                     self.stage_changed(leaf_place, (kind, &value, None), operations)?;
                 }
                 Leaf::Gone => self.stage_removal(leaf_place),
@@ -450,33 +567,56 @@ impl Access<'_> {
         let packed = Packed::new(shape, value);
         // fields that end are told by the value of their key alone
         let is_timed = kind == ValueKind::Hash && packed::times_of(value).is_some();
-        if is_timed
-            || self.keeps_to_workspace
-            || packed.form() != Form::Table
-            || value.len() as u64 <= 2 * leaf_bytes
-        {
+        let is_large = match kind {
+            // by default when it is no longer a listpack
+            ValueKind::List => packed.listpack_bytes() > 4 * leaf_bytes,
+            _ => packed.form() == Form::Table && value.len() as u64 > 2 * leaf_bytes,
+        };
+        if is_timed || self.keeps_to_workspace || !is_large {
             return false;
         }
-        let leaves = (value.len() as u64).div_ceil(leaf_bytes).min(LEAVES_MAX.into()) as u32;
-        let keyspace = leaves_of(place.keyspace);
         let object = self.store.objects.next(place.hash.stripe());
-        let mut root = Root { object, count: packed.len() as u64, bytes: 0, leaves };
-        let mut elements = vec![Vec::new(); leaves as usize];
-        for at in 0..packed.len() {
-            elements[root.leaf_of(self.store.hasher.hash(packed.element(at).0)) as usize].push(at);
+        let root = Root { object, count: packed.len() as u64, bytes: 0, leaves: 0, tree: None };
+        let mut paged = Paged { leaves: leaves_of(place.keyspace), kind, root, expiry };
+        let mut leaves = BTreeMap::new();
+        if matches!(kind, ValueKind::Hash | ValueKind::Set | ValueKind::SortedSet) {
+            self.spread(&mut paged, packed, value.len() as u64, &mut leaves);
+        }
+        if packed.is_ordered() {
+            let made = TreeEdit::of(self, &paged, packed).and_then(TreeEdit::end);
+            let (tree, nodes, _) = made.expect("a new tree reads nothing");
+            paged.root.tree = Some(tree);
+            leaves.extend(nodes);
         }
         self.forget_leaves(&place);
-        for (number, elements) in (0..).zip(elements) {
-            let part = packed::select(packed, Form::Table, &elements);
-            root.bytes += part.len() as u64;
+        for (number, leaf) in leaves {
+            let Leaf::Is { kind, value, .. } = leaf else { unreachable!("leaves are made here") };
             let key = leaf_key(object, number);
-            let hash = self.store.hasher.hash_in(keyspace, &key);
-            let object = Object::new(record::kind_of(kind), &key, Bytes::Plain(&part), 0);
-            let change = Change::Put(object);
+            let hash = self.store.hasher.hash_in(paged.leaves, &key);
+            let object = Object::new(record::kind_of(kind), &key, Bytes::Plain(&value), 0);
+            let (keyspace, change) = (paged.leaves, Change::Put(object));
             self.stage(Staged { db: HIDDEN_DB, keyspace, hash, change, cause: Cause::Command });
         }
-        self.stage_root(place, kind, &root, expiry.map_or(0, Deadline::raw));
+        self.stage_root(place, kind, &paged.root, expiry.map_or(0, Deadline::raw));
         true
+    }
+
+    /// Makes the leaves that are found by hash, of the elements of `packed`, which is about `bytes` long.
+    fn spread(&self, paged: &mut Paged, packed: Packed<'_>, bytes: u64, leaves: &mut BTreeMap<u32, Leaf>) {
+        let count = bytes.div_ceil(self.store.options.leaf_bytes).clamp(1, LEAVES_MAX.into()) as u32;
+        paged.root.leaves = count;
+        let mut elements = vec![Vec::new(); count as usize];
+        for at in 0..packed.len() {
+            elements[paged.root.leaf_of(self.store.hasher.hash(packed.element(at).0)) as usize].push(at);
+        }
+        for (number, elements) in (0..).zip(elements) {
+            let part = match paged.kind {
+                ValueKind::SortedSet => scores(packed, &elements),
+                _ => packed::select(packed, Form::Table, &elements),
+            };
+            paged.root.bytes += part.len() as u64;
+            leaves.insert(number, Leaf::whole(paged, part));
+        }
     }
 
     fn stage_root(&mut self, place: KeyPlace<'_>, kind: ValueKind, root: &Root, expiry_ms: u64) {
@@ -513,7 +653,7 @@ impl Access<'_> {
         for (leaves, root) in notes {
             let key = note_key(root.object, leaves);
             let hash = self.store.hasher.hash_in(SWEPT_KEYSPACE, &key);
-            let value = root.leaves.to_le_bytes();
+            let value = note_value(&root);
             let change = Change::Put(Object::new(record::STRING, &key, Bytes::Plain(&value), 0));
             self.stage(Staged { db: HIDDEN_DB, keyspace: SWEPT_KEYSPACE, hash, change, cause: Cause::Swept });
         }
@@ -546,10 +686,14 @@ impl Changed {
     }
 }
 
-impl Paged {
-    fn shape(&self) -> Shape {
-        self.kind.shape().expect("a type of collections")
+/// The members of a sorted set that have these numbers, with their scores, as a map.
+fn scores(set: Packed<'_>, numbers: &[usize]) -> Vec<u8> {
+    let mut map = Edit::new(Packed::empty(Shape::Map));
+    for at in numbers {
+        let (member, score) = set.element(*at);
+        map.put(set.tag(*at), member, score);
     }
+    map.encode()
 }
 
 fn paged_of(state: &State<'_>, keyspace: Keyspace) -> Option<Paged> {
@@ -570,11 +714,6 @@ fn root_in(staged: &Staged) -> Option<Root> {
 
 fn value_in<'a>(packed: Packed<'a>, hash: KeyHash, element: &[u8]) -> Option<&'a [u8]> {
     packed.find(hash.low_bits(), element).map(|at| packed.element(at).1)
-}
-
-fn missing(paged: &Paged, number: u32) -> Stop {
-    let reason = format!("leaf {number} of object {:016x} is not there", paged.root.object);
-    Stop::Damaged(StoreError::Damaged { segment: 0, offset: 0, reason })
 }
 
 /// Leaves that are looked at for one that has elements.

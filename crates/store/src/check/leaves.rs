@@ -15,13 +15,14 @@ use crate::hash::{KeyHash, KeyHasher};
 use crate::keyspaces::{SWEPT_KEYSPACE, is_leaves, is_own, keys_of, leaves_of};
 use crate::paged::split_leaf_key;
 use crate::record::{self, Payload};
+use crate::tree::NODE;
 
-/// Large hashes and sets.
+/// Large collections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Collections {
     /// Keys that have leaves.
     pub roots: u64,
-    /// Their leaves.
+    /// Their leaves and other nodes.
     pub leaves: u64,
 }
 
@@ -60,12 +61,14 @@ struct Newest {
 struct Root {
     object: u64,
     leaves: u32,
+    /// Of its tree.
+    nodes: u32,
 }
 
-/// An object and how many of its leaves were found.
+/// An object and how many of its leaves and nodes were found.
 struct Object {
-    leaves: u32,
-    found: u32,
+    of: Root,
+    found: u64,
     root: LogAddress,
 }
 
@@ -131,7 +134,7 @@ impl Leaves {
         newest: Newest,
         hasher: &KeyHasher,
     ) {
-        match root.map(|root| Root { object: root.object, leaves: root.leaves }) {
+        match root.map(Root::from) {
             Some(root) => {
                 let known = self.roots.entry((keyspace, hasher.hash_in(keyspace, key)));
                 let (known, of) = known.or_insert((newest, root));
@@ -171,30 +174,47 @@ impl Leaves {
         let roots =
             self.roots.iter().filter(|((keyspace, _), (newest, _))| is_used(*keyspace) && is_there(newest));
         let mut objects: HashMap<(Keyspace, u64), Object> = HashMap::new();
-        for ((keyspace, _), (newest, Root { object, leaves })) in roots {
-            let wanted = Object { leaves: *leaves, found: 0, root: newest.address };
-            objects.insert((leaves_of(*keyspace), *object), wanted);
+        for ((keyspace, _), (newest, of)) in roots {
+            let wanted = Object { of: *of, found: 0, root: newest.address };
+            objects.insert((leaves_of(*keyspace), of.object), wanted);
         }
         let (mut counts, mut loose) =
             (Collections { roots: objects.len() as u64, leaves: 0 }, Strays::default());
         let leaves =
             self.leaves.iter().filter(|((keyspace, ..), newest)| is_used(*keyspace) && is_there(newest));
         for ((keyspace, number, leaf), newest) in leaves {
-            match objects.get_mut(&(*keyspace, *number)).filter(|object| *leaf < object.leaves) {
+            match objects.get_mut(&(*keyspace, *number)).filter(|object| object.of.has(*leaf)) {
                 Some(object) => (object.found, counts.leaves) = (object.found + 1, counts.leaves + 1),
                 None if self.notes.get(&(*keyspace, *number)).is_some_and(is_there) => {}
                 None => loose.add(1, newest.address),
             }
         }
         let (mut hurt, mut missing) = (Strays::default(), 0);
-        for object in objects.values().filter(|object| object.found < object.leaves) {
+        for object in objects.values().filter(|object| object.found < object.of.count()) {
             hurt.add(1, object.root);
-            missing += object.leaves - object.found;
+            missing += object.of.count() - object.found;
         }
-        let hurt =
-            hurt.fault(|count| format!("{missing} leaves of {count} large hashes or sets are missing"));
-        let loose = loose.fault(|count| format!("{count} leaves belong to no hash or set"));
+        let hurt = hurt.fault(|count| format!("{missing} leaves of {count} large collections are missing"));
+        let loose = loose.fault(|count| format!("{count} leaves belong to no collection"));
         (counts, hurt.into_iter().chain(loose).collect())
+    }
+}
+
+impl From<crate::paged::Root> for Root {
+    fn from(root: crate::paged::Root) -> Self {
+        Self { object: root.object, leaves: root.leaves, nodes: root.tree.map_or(0, |tree| tree.nodes) }
+    }
+}
+
+impl Root {
+    /// Leaves and nodes.
+    fn count(self) -> u64 {
+        u64::from(self.leaves) + u64::from(self.nodes)
+    }
+
+    /// Whether the leaf or node with this number is one of it.
+    fn has(self, number: u32) -> bool {
+        if number & NODE == 0 { number < self.leaves } else { number & !NODE < self.nodes }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The bytes of a collection, to read: header, tags, offsets, entries. Layout and invariants are those of the module above.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
 use super::times::{TIMES_BYTES, Times};
 use crate::time::{Deadline, Moment};
@@ -184,6 +185,16 @@ impl<'a> Packed<'a> {
         self.shape
     }
 
+    /// Bytes of a list as a listpack, which has the length behind each element, too.
+    pub(crate) fn listpack_bytes(&self) -> u64 {
+        (self.entries.len() + self.count) as u64
+    }
+
+    /// Whether its elements are in an order that is not by chance.
+    pub(crate) fn is_ordered(&self) -> bool {
+        matches!(self.shape, Shape::Scored | Shape::List | Shape::Ordered)
+    }
+
     /// How Redis would keep it.
     #[must_use]
     pub fn form(&self) -> Form {
@@ -278,13 +289,19 @@ impl<'a> Packed<'a> {
         if is_there { Ok(at) } else { Err(at) }
     }
 
-    /// Tag and bytes of element number `at`.
+    /// Tag (0 where there are none) and bytes of element number `at`.
     fn raw(&self, at: usize) -> (u16, &'a [u8]) {
-        (self.tag(at), &self.entries[self.offset(at)..self.end(at + 1)])
+        let tag = if self.tags.is_empty() { 0 } else { self.tag(at) };
+        (tag, &self.entries[self.offset(at)..self.end(at + 1)])
+    }
+
+    /// Bytes of all elements.
+    pub(crate) fn bytes(&self) -> usize {
+        self.entries.len()
     }
 
     /// Where among the entries element number `at` begins, or the last one ends.
-    pub(super) fn end(&self, at: usize) -> usize {
+    pub(crate) fn end(&self, at: usize) -> usize {
         if at == self.count { self.entries.len() } else { self.offset(at) }
     }
 
@@ -313,7 +330,12 @@ pub(crate) fn select(packed: Packed<'_>, form: Form, numbers: &[usize]) -> Vec<u
     put_together((packed.shape, form), numbers.iter().map(|at| packed.raw(*at)))
 }
 
-/// The elements of all of `parts`, which have no element twice.
+/// Elements number `at` of `packed`.
+pub(crate) fn range(packed: Packed<'_>, form: Form, at: Range<usize>) -> Vec<u8> {
+    put_together((packed.shape, form), at.map(|at| packed.raw(at)))
+}
+
+/// The elements of all of `parts`, which have no element twice, and are in the shape's order.
 pub(crate) fn concat(shape: Shape, form: Form, parts: &[Packed<'_>]) -> Vec<u8> {
     let entries = parts.iter().flat_map(|part| (0..part.len()).map(|at| part.raw(at)));
     put_together((shape, form), entries)
@@ -324,12 +346,13 @@ fn put_together<'a>(
     (shape, form): (Shape, Form),
     entries: impl Iterator<Item = (u16, &'a [u8])> + Clone,
 ) -> Vec<u8> {
-    debug_assert!(matches!(shape, Shape::Map | Shape::Set), "of shapes with tags and in no order");
     let (mut count, mut bytes) = (0, 0);
     entries.clone().for_each(|(_, entry)| (count, bytes) = (count + 1, bytes + entry.len()));
     let mut out = Vec::new();
     let is_wide = put_header(&mut out, (shape, form), count, bytes);
-    entries.clone().for_each(|(tag, _)| out.extend_from_slice(&tag.to_le_bytes()));
+    if tag_bytes(shape) > 0 {
+        entries.clone().for_each(|(tag, _)| out.extend_from_slice(&tag.to_le_bytes()));
+    }
     let mut offset = 0_u32;
     for (_, entry) in entries.clone() {
         out.extend_from_slice(&offset.to_le_bytes()[..offset_bytes(is_wide)]);
@@ -376,7 +399,7 @@ pub fn score_of(value: &[u8]) -> f64 {
 }
 
 /// How the elements of a [`Shape::Scored`] are ordered: by score, then by key. Both zeros are the same score.
-pub(super) fn by_score((key_a, score_a): Element<'_>, (key_b, score_b): Element<'_>) -> Ordering {
+pub(crate) fn by_score((key_a, score_a): Element<'_>, (key_b, score_b): Element<'_>) -> Ordering {
     // 0.0 is added so that -0.0 is as 0.0
     let scores = (score_of(score_a) + 0.0).total_cmp(&(score_of(score_b) + 0.0));
     scores.then_with(|| key_a.cmp(key_b))

@@ -260,6 +260,24 @@ impl<'a> ListEdit<'a> {
         }
     }
 
+    /// Makes a change; returns how many elements [`ListChange::RemoveEqual`] removed.
+    ///
+    /// # Panics
+    /// If it names an element that is not there.
+    pub fn apply(&mut self, change: &ListChange<'_>) -> usize {
+        match *change {
+            ListChange::PushFront(value) => self.push_front(value),
+            ListChange::PushBack(value) => self.push_back(value),
+            ListChange::Insert(index, value) => self.insert(index, value),
+            ListChange::Set(index, value) => self.set(index, value),
+            ListChange::Remove(index, count) => self.remove(index, count),
+            ListChange::RemoveEqual { value, most, from_back } => {
+                return self.remove_equal(value, most, from_back);
+            }
+        }
+        0
+    }
+
     /// Whether anything was done.
     #[must_use]
     pub fn is_changed(&self) -> bool {
@@ -319,16 +337,16 @@ impl<'a> ListEdit<'a> {
         while !operations.is_empty() {
             let (operation, rest) = split_operation(operations)?;
             match operation {
-                Operation::PushFront(value) => self.push_front(value),
-                Operation::PushBack(value) => self.push_back(value),
-                Operation::Insert(index, value) if index <= self.count => self.insert(index, value),
-                Operation::Set(index, value) if index < self.count => self.set(index, value),
-                Operation::Remove(index, count)
+                ListChange::PushFront(value) => self.push_front(value),
+                ListChange::PushBack(value) => self.push_back(value),
+                ListChange::Insert(index, value) if index <= self.count => self.insert(index, value),
+                ListChange::Set(index, value) if index < self.count => self.set(index, value),
+                ListChange::Remove(index, count)
                     if count > 0 && index.checked_add(count).is_some_and(|end| end <= self.count) =>
                 {
                     self.remove(index, count);
                 }
-                Operation::RemoveEqual { value, most, from_back } => {
+                ListChange::RemoveEqual { value, most, from_back } => {
                     self.remove_equal(value, most, from_back);
                 }
                 _ => return None,
@@ -357,40 +375,65 @@ pub(super) fn dump(packed: Packed<'_>) -> Vec<u8> {
 pub(super) fn load(mut dump: &[u8]) -> Option<Vec<u8>> {
     let mut edit = ListEdit::new(Packed::empty(Shape::List));
     while !dump.is_empty() {
-        let (Operation::PushBack(value), rest) = split_operation(dump)? else { return None };
+        let (ListChange::PushBack(value), rest) = split_operation(dump)? else { return None };
         edit.push_back(value);
         dump = rest;
     }
     Some(edit.encode())
 }
 
-pub(super) enum Operation<'a> {
+/// A change of a list. Indices are from 0 on.
+#[derive(Clone, Copy, Debug)]
+pub enum ListChange<'a> {
+    /// Adds the value before the first element.
     PushFront(&'a [u8]),
+    /// Adds it behind the last one.
     PushBack(&'a [u8]),
+    /// Adds it before the element with this index.
     Insert(usize, &'a [u8]),
+    /// Lets the element with this index be the value.
     Set(usize, &'a [u8]),
+    /// Removes as many elements, one at least, from this index on.
     Remove(usize, usize),
-    RemoveEqual { value: &'a [u8], most: usize, from_back: bool },
+    /// Removes the first elements that are `value`, or the last, `most` at most.
+    RemoveEqual {
+        /// What they are.
+        value: &'a [u8],
+        /// How many of them go.
+        most: usize,
+        /// The last ones.
+        from_back: bool,
+    },
+}
+
+impl ListChange<'_> {
+    /// Whether both add a value at the same end.
+    pub(crate) fn is_push_as(&self, other: &Self) -> bool {
+        matches!(
+            (self, other),
+            (Self::PushFront(_), Self::PushFront(_)) | (Self::PushBack(_), Self::PushBack(_))
+        )
+    }
 }
 
 /// The operation at the front of `bytes`, and what is behind it.
-pub(super) fn split_operation(bytes: &[u8]) -> Option<(Operation<'_>, &[u8])> {
+pub(super) fn split_operation(bytes: &[u8]) -> Option<(ListChange<'_>, &[u8])> {
     let value = |bytes| parse(Shape::List, bytes).map(|(value, _, len)| (value, len));
     let (&kind, rest) = bytes.split_first()?;
     match kind {
-        PUSH_FRONT => value(rest).map(|(value, len)| (Operation::PushFront(value), &rest[len..])),
-        PUSH_BACK => value(rest).map(|(value, len)| (Operation::PushBack(value), &rest[len..])),
+        PUSH_FRONT => value(rest).map(|(value, len)| (ListChange::PushFront(value), &rest[len..])),
+        PUSH_BACK => value(rest).map(|(value, len)| (ListChange::PushBack(value), &rest[len..])),
         INSERT | SET => {
             let (index, rest) = split_varint(rest)?;
             let (value, len) = value(rest)?;
             let operation =
-                if kind == INSERT { Operation::Insert(index, value) } else { Operation::Set(index, value) };
+                if kind == INSERT { ListChange::Insert(index, value) } else { ListChange::Set(index, value) };
             Some((operation, &rest[len..]))
         }
         REMOVE => {
             let (index, rest) = split_varint(rest)?;
             let (count, rest) = split_varint(rest)?;
-            Some((Operation::Remove(index, count), rest))
+            Some((ListChange::Remove(index, count), rest))
         }
         REMOVE_EQUAL => {
             let (&from_back, rest) = rest.split_first()?;
@@ -401,7 +444,7 @@ pub(super) fn split_operation(bytes: &[u8]) -> Option<(Operation<'_>, &[u8])> {
                 1 => true,
                 _ => return None,
             };
-            Some((Operation::RemoveEqual { value, most, from_back }, &rest[len..]))
+            Some((ListChange::RemoveEqual { value, most, from_back }, &rest[len..]))
         }
         _ => None,
     }

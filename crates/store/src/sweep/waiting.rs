@@ -5,7 +5,8 @@ use std::sync::{Mutex, PoisonError};
 
 use journal::Keyspace;
 
-use crate::paged::leaf_key;
+use crate::paged::{Root, leaf_key};
+use crate::tree::NODE;
 
 /// What is still to go.
 #[derive(Debug, Default)]
@@ -18,6 +19,8 @@ pub(crate) struct Sweeps {
 pub(super) struct Sweep {
     pub(super) object: u64,
     pub(super) leaves: Keyspace,
+    /// How many there are by hash; behind them come the nodes of the tree.
+    pub(super) hashed: u32,
     /// The next of them to go, and how many there were.
     pub(super) next: u32,
     pub(super) count: u32,
@@ -25,17 +28,32 @@ pub(super) struct Sweep {
     pub(super) is_sure: bool,
 }
 
+impl Sweep {
+    /// The key of the leaf or node that is number `at` of them.
+    pub(super) fn key(&self, at: u32) -> [u8; 12] {
+        let number = at.checked_sub(self.hashed).map_or(at, |node| node | NODE);
+        leaf_key(self.object, number)
+    }
+}
+
 impl Sweeps {
     /// Takes up a note that was just logged (`is_sure`), or found at a start.
     pub(crate) fn add(&self, key: &[u8], value: &[u8], is_sure: bool) {
-        let numbers = (key.split_first_chunk(), value.try_into());
-        let (Some((object, leaves)), Ok(count)) = numbers else { return };
+        let (Some((object, leaves)), (numbers, [])) = (key.split_first_chunk(), value.as_chunks()) else {
+            return;
+        };
         let Ok(leaves) = leaves.try_into() else { return };
+        let (hashed, nodes) = match numbers {
+            [leaves] => (u32::from_le_bytes(*leaves), 0),
+            [leaves, nodes] => (u32::from_le_bytes(*leaves), u32::from_le_bytes(*nodes)),
+            _ => return,
+        };
         self.push_front(Sweep {
             object: u64::from_le_bytes(*object),
             leaves: Keyspace(u32::from_le_bytes(leaves)),
+            hashed,
             next: 0,
-            count: u32::from_le_bytes(count),
+            count: hashed.saturating_add(nodes),
             is_sure,
         });
     }
@@ -57,6 +75,13 @@ impl Sweeps {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.iter().map(|sweep| u64::from(sweep.count - sweep.next) + 1).sum()
     }
+}
+
+/// What a note says of the leaves that are to go: how many there are by hash, and nodes of a tree if there is one.
+pub(crate) fn note_value(root: &Root) -> Vec<u8> {
+    let mut value = root.leaves.to_le_bytes().to_vec();
+    root.tree.iter().for_each(|tree| value.extend_from_slice(&tree.nodes.to_le_bytes()));
+    value
 }
 
 /// The key of a note.

@@ -8,7 +8,10 @@
 
 use std::collections::BTreeSet;
 
-use store::{Access, Deadline, Edit, ListEdit, Moment, OrderedEdit, Packed, Stop, Value, ValueKind};
+use store::{
+    Access, Deadline, Edit, KeyedChange, ListChange, ListEdit, Moment, OrderedEdit, Packed, Stop, Value,
+    ValueKind,
+};
 
 use crate::model::{Effect, Entry};
 use crate::world::{Outcome, World, key_name};
@@ -251,28 +254,28 @@ impl Operation {
         };
     }
 
-    fn stage_in_stream(&self, edit: &mut OrderedEdit<'_>) {
+    fn keyed_change(&self) -> KeyedChange<'_> {
         match self {
-            Self::Put(key, value) => edit.put(key, value),
-            Self::Delete(key) => drop(edit.delete(key)),
+            Self::Put(key, value) => (key, Some(value)),
+            Self::Delete(key) => (key, None),
             _ => unreachable!("{self:?} is not of streams"),
         }
     }
 
-    fn stage_in_list(&self, list: &mut ListEdit<'_>) {
-        let len = list.len();
-        match self {
-            Self::Put(value, _) => list.push_back(value),
-            Self::PushFront(value) => list.push_front(value),
-            Self::Insert(index, value) => list.insert(index % (len + 1), value),
-            Self::Set(..) | Self::Remove(..) if len == 0 => {}
-            Self::Set(index, value) => list.set(index % len, value),
-            Self::Remove(index, count) => list.remove(index % len, (*count).min(len - index % len)),
+    /// What it does to a list of so many elements.
+    fn list_change(&self, len: usize) -> Option<ListChange<'_>> {
+        Some(match self {
+            Self::Put(value, _) => ListChange::PushBack(value),
+            Self::PushFront(value) => ListChange::PushFront(value),
+            Self::Insert(index, value) => ListChange::Insert(index % (len + 1), value),
+            Self::Set(..) | Self::Remove(..) if len == 0 => return None,
+            Self::Set(index, value) => ListChange::Set(index % len, value),
+            Self::Remove(index, count) => ListChange::Remove(index % len, (*count).min(len - index % len)),
             Self::RemoveEqual { value, most, from_back } => {
-                list.remove_equal(value, *most, *from_back);
+                ListChange::RemoveEqual { value, most: *most, from_back: *from_back }
             }
             Self::Delete(_) | Self::Time(..) => unreachable!("{self:?} is not of lists"),
-        }
+        })
     }
 
     fn element(&self) -> Option<&[u8]> {
@@ -302,20 +305,29 @@ pub fn stage_change(
     operations: &[Operation],
 ) -> Result<bool, Stop> {
     if kind == ValueKind::List {
-        let change = |list: &mut ListEdit<'_>| operations.iter().for_each(|each| each.stage_in_list(list));
-        return Ok(access.edit_list(db, key, change)?.is_ok());
+        let Ok(list) = access.collection(db, key, kind)? else { return Ok(false) };
+        let mut list = ListEdit::new(list);
+        let mut changes = Vec::new();
+        for operation in operations {
+            let change = operation.list_change(list.len());
+            change.iter().for_each(|change| _ = list.apply(change));
+            changes.extend(change);
+        }
+        let len = list.len();
+        let changed = access.change_list(db, key, &changes)?;
+        assert!(changed.is_ok_and(|changed| changed.len == len), "the list is as long as it became here");
+        return Ok(true);
     }
     if kind == ValueKind::Stream {
-        let change =
-            |edit: &mut OrderedEdit<'_>| operations.iter().for_each(|each| each.stage_in_stream(edit));
-        return Ok(access.edit_stream(db, key, change)?.is_ok());
+        let changes: Vec<_> = operations.iter().map(Operation::keyed_change).collect();
+        return Ok(access.change_stream(db, key, &changes)?.is_ok());
     }
     let tags: Vec<u16> = operations.iter().map(|operation| operation.tag(access)).collect();
     let each = operations.iter().zip(tags);
     let change = |edit: &mut Edit<'_>| each.for_each(|(operation, tag)| operation.stage(edit, kind, tag));
     // who lets fields end changes the whole
     let named: Option<Vec<&[u8]>> = operations.iter().map(Operation::element).collect();
-    let changed = match named.filter(|named| kind != ValueKind::SortedSet && named.len() <= NAMED_MAX) {
+    let changed = match named.filter(|named| named.len() <= NAMED_MAX) {
         Some(named) => access.edit_elements(db, key, kind, named.into_iter(), change)?,
         None => access.edit(db, key, kind, change)?,
     };

@@ -687,7 +687,7 @@ impl World {
         for db in 0..DATABASES {
             for name in self.run(&[], 0, |access| names(access, db))?.0 {
                 keys += 1;
-                wanted += u64::from(self.run(&[(db, &name)], 0, |access| access.leaf_count(db, &name))?.0);
+                wanted += self.run(&[(db, &name)], 0, |access| access.leaf_count(db, &name))?.0;
             }
         }
         let LeafReport { leaves: found, swept, .. } = store.leaf_report();

@@ -1,0 +1,301 @@
+//! Reading lists, sorted sets and streams by the parts that a command asks for: of large ones the nodes on the way to these.
+
+use std::ops::Range;
+
+use crate::error::{Stop, StoreError};
+use crate::packed::{Element, Packed, Shape, by_score};
+use crate::tree::{Child, NODE, Tree, element_at};
+use crate::value::ValueKind;
+
+use super::nodes::{Paged, damaged};
+use super::{Access, WrongType};
+
+/// A list, a sorted set or a stream, to read: elements in order. Empty when there is none.
+#[derive(Clone, Copy)]
+pub struct Sequence<'a, 's> {
+    access: &'a Access<'s>,
+    /// All of it, if it is one value.
+    whole: Packed<'a>,
+    paged: Option<Paged>,
+}
+
+impl<'a> Sequence<'a, '_> {
+    /// Number of elements.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.paged.map_or(self.whole.len(), |paged| paged.root.count as usize)
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The element that comes `at`, from 0 on; `None` if there are no more.
+    ///
+    /// # Errors
+    /// As [`Access::get`].
+    pub fn element(&self, at: usize) -> Result<Option<Element<'a>>, Stop> {
+        if at >= self.len() {
+            return Ok(None);
+        }
+        Ok(self.range(at..at + 1)?.pop())
+    }
+
+    /// The elements that come `at`, from 0 on. Those beyond the last are left out.
+    ///
+    /// # Errors
+    /// As [`Access::get`]; [`StoreError::ReadTooLarge`] if they are more than may be read at once.
+    pub fn range(&self, at: Range<usize>) -> Result<Vec<Element<'a>>, Stop> {
+        let at = at.start..at.end.min(self.len());
+        if at.is_empty() {
+            return Ok(Vec::new());
+        }
+        let Some(paged) = &self.paged else {
+            return Ok(at.map(|at| self.whole.element(at)).collect());
+        };
+        self.access.check_part(paged, at.len() as u64)?;
+        let mut elements = Vec::with_capacity(at.len());
+        for (first, leaf) in self.access.tree_leaves(paged, at.start as u64..at.end as u64)? {
+            let within = |place: usize| place.saturating_sub(first as usize).min(leaf.len());
+            elements.extend((within(at.start)..within(at.end)).map(|at| leaf.element(at)));
+        }
+        if elements.len() != at.len() {
+            return Err(damaged(paged, "its nodes count other elements than there are"));
+        }
+        Ok(elements)
+    }
+
+    /// The elements that come at these places, in this order; leaves that are cold are missed together.
+    ///
+    /// # Errors
+    /// As [`Access::get`].
+    ///
+    /// # Panics
+    /// If there are not so many elements.
+    pub fn pick(&self, places: &[usize]) -> Result<Vec<Element<'a>>, Stop> {
+        let (mut picked, mut is_cold) = (Vec::with_capacity(places.len()), false);
+        for at in places {
+            match self.element(*at) {
+                Err(Stop::Cold) => is_cold = true,
+                found => picked.push(found?.expect("there are so many")),
+            }
+        }
+        if is_cold { Err(Stop::Cold) } else { Ok(picked) }
+    }
+
+    /// How many elements come before the first of which `is_before` is false; it must be true of all before that. `is_before` is asked
+    /// of elements, and of what lies between two: beginnings of keys, which have no value, and of members.
+    ///
+    /// # Errors
+    /// As [`Access::get`].
+    pub fn partition_point(&self, is_before: impl Fn(Element<'_>) -> bool) -> Result<usize, Stop> {
+        let Some(paged) = &self.paged else { return Ok(self.whole.partition_point(is_before)) };
+        let path = Path::down(self.access, paged, &paged.tree(), &is_before)?;
+        let leaf = Packed::new(paged.shape(), self.access.tree_node(paged, path.leaf, true)?);
+        Ok(path.before as usize + leaf.partition_point(is_before))
+    }
+
+    /// Which element of a stream has this key, and its value.
+    ///
+    /// # Errors
+    /// As [`Access::get`].
+    pub fn find(&self, key: &[u8]) -> Result<Option<(usize, &'a [u8])>, Stop> {
+        if self.paged.is_none() {
+            return Ok(self.whole.place_of(key).map(|at| (at, self.whole.element(at).1)));
+        }
+        let at = self.partition_point(|(other, _)| other < key)?;
+        Ok(self.element(at)?.filter(|(other, _)| *other == key).map(|(_, value)| (at, value)))
+    }
+
+    /// Which element of a sorted set is `member`, that has this `score`.
+    ///
+    /// # Errors
+    /// As [`Access::get`].
+    ///
+    /// # Panics
+    /// If `score` is none.
+    pub fn rank(&self, member: &[u8], score: &[u8]) -> Result<usize, Stop> {
+        self.partition_point(|element| by_score(element, (member, score)).is_lt())
+    }
+}
+
+/// The nodes from the top to a leaf.
+pub(super) struct Path {
+    pub(super) steps: Vec<Step>,
+    pub(super) leaf: u32,
+    /// Elements before those of the leaf.
+    pub(super) before: u64,
+}
+
+/// From an inner node to its child number `at`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step {
+    pub(super) node: u32,
+    pub(super) at: usize,
+}
+
+/// Who knows the values of nodes: as they are, or as a change has made them.
+pub(super) trait Nodes {
+    fn value(&self, paged: &Paged, number: u32, is_leaf: bool) -> Result<&[u8], Stop>;
+}
+
+impl Nodes for Access<'_> {
+    fn value(&self, paged: &Paged, number: u32, is_leaf: bool) -> Result<&[u8], Stop> {
+        self.tree_node(paged, number, is_leaf)
+    }
+}
+
+impl Path {
+    /// To the leaf that has the first element of which `is_before` is false, or the last leaf before it.
+    pub(super) fn down(
+        nodes: &impl Nodes,
+        paged: &Paged,
+        tree: &Tree,
+        is_before: impl Fn(Element<'_>) -> bool,
+    ) -> Result<Self, Stop> {
+        let shape = paged.shape();
+        Self::choose(nodes, paged, tree, |inner, _| {
+            // the first child's bound says nothing
+            let (mut low, mut high) = (1, inner.len());
+            while low < high {
+                let middle = low + (high - low) / 2;
+                let child = Child::decode(inner.element(middle));
+                let bound = child.and_then(|child| element_at(shape, child.bound));
+                if bound.is_some_and(&is_before) { low = middle + 1 } else { high = middle }
+            }
+            low - 1
+        })
+    }
+
+    /// To the leaf that has element number `index`, or the last leaf if there are no more.
+    pub(super) fn to(nodes: &impl Nodes, paged: &Paged, tree: &Tree, index: u64) -> Result<Self, Stop> {
+        Self::choose(nodes, paged, tree, |inner, before| {
+            let mut end = before;
+            let behind = inner.iter().take_while(|child| {
+                end += Child::decode(*child).map_or(0, |child| child.count);
+                end <= index
+            });
+            behind.count().min(inner.len() - 1)
+        })
+    }
+
+    fn choose(
+        nodes: &impl Nodes,
+        paged: &Paged,
+        tree: &Tree,
+        choose: impl Fn(Packed<'_>, u64) -> usize,
+    ) -> Result<Self, Stop> {
+        let mut path = Self { steps: Vec::new(), leaf: tree.top, before: 0 };
+        for _ in 0..tree.depth {
+            let inner = Packed::new(Shape::List, nodes.value(paged, path.leaf, false)?);
+            if inner.is_empty() {
+                return Err(damaged(paged, "an inner node has no child"));
+            }
+            let at = choose(inner, path.before);
+            let children = children(paged, inner, 0..at + 1)?;
+            path.before += children[..at].iter().map(|child| child.count).sum::<u64>();
+            path.steps.push(Step { node: path.leaf, at });
+            path.leaf = children[at].node;
+        }
+        Ok(path)
+    }
+}
+
+/// Children number `at` of an inner node.
+pub(super) fn children<'a>(
+    paged: &Paged,
+    inner: Packed<'a>,
+    at: Range<usize>,
+) -> Result<Vec<Child<'a>>, Stop> {
+    let children = at.map(|at| Child::decode(inner.element(at))).collect::<Option<Vec<_>>>();
+    children.ok_or_else(|| damaged(paged, "an inner node has no children but other bytes"))
+}
+
+/// The leaves that have elements number `range`, each with the number of its first; all that are cold are missed together.
+pub(super) fn leaves_in<'a>(
+    nodes: &'a impl Nodes,
+    paged: &Paged,
+    tree: &Tree,
+    range: Range<u64>,
+) -> Result<Vec<(u64, Packed<'a>)>, Stop> {
+    let mut is_cold = false;
+    let mut value_of = |node, is_leaf| match nodes.value(paged, node, is_leaf) {
+        Err(Stop::Cold) => {
+            is_cold = true;
+            Ok(None)
+        }
+        found => found.map(Some),
+    };
+    let mut level = vec![(0_u64, tree.top)];
+    for _ in 0..tree.depth {
+        let mut below = Vec::new();
+        for (mut first, node) in level {
+            let Some(value) = value_of(node, false)? else { continue };
+            let inner = Packed::new(Shape::List, value);
+            for child in children(paged, inner, 0..inner.len())? {
+                let end = first.saturating_add(child.count);
+                if first < range.end && end > range.start {
+                    below.push((first, child.node));
+                }
+                first = end;
+            }
+        }
+        level = below;
+    }
+    let mut leaves = Vec::with_capacity(level.len());
+    for (first, node) in level {
+        let value = value_of(node, true)?;
+        leaves.extend(value.map(|value| (first, Packed::new(paged.shape(), value))));
+    }
+    if is_cold { Err(Stop::Cold) } else { Ok(leaves) }
+}
+
+impl<'s> Access<'s> {
+    /// The list, sorted set or stream at `key`, to read.
+    ///
+    /// # Errors
+    /// As [`Access::get`]; inside, [`WrongType`].
+    ///
+    /// # Panics
+    /// If `kind` is another type.
+    pub fn sequence(
+        &self,
+        db: u16,
+        key: &[u8],
+        kind: ValueKind,
+    ) -> Result<Result<Sequence<'_, 's>, WrongType>, Stop> {
+        let shape = kind.shape().expect("a type of collections");
+        if let Some(paged) = self.paged(db, key)?.filter(|paged| paged.kind == kind) {
+            assert!(paged.root.tree.is_some(), "hashes and sets have no order");
+            return Ok(Ok(Sequence { access: self, whole: Packed::empty(shape), paged: Some(paged) }));
+        }
+        let whole = self.collection(db, key, kind)?;
+        Ok(whole.map(|whole| Sequence { access: self, whole, paged: None }))
+    }
+
+    /// The value of a node of the tree.
+    pub(super) fn tree_node(&self, paged: &Paged, number: u32, is_leaf: bool) -> Result<&[u8], Stop> {
+        self.node(paged, number | NODE, if is_leaf { paged.kind } else { ValueKind::List })
+    }
+
+    /// As [`leaves_in`].
+    pub(super) fn tree_leaves(
+        &self,
+        paged: &Paged,
+        range: Range<u64>,
+    ) -> Result<Vec<(u64, Packed<'_>)>, Stop> {
+        leaves_in(self, paged, &paged.tree(), range)
+    }
+
+    /// Refuses a part of so many elements that is too much to be read at once.
+    fn check_part(&self, paged: &Paged, count: u64) -> Result<(), Stop> {
+        let limit_bytes = self.store.memory.read_bytes_max().min(self.store.options.value_bytes_max);
+        let bytes = u128::from(paged.tree().bytes) * u128::from(count) / u128::from(paged.root.count.max(1));
+        if bytes > u128::from(limit_bytes) {
+            return Err(StoreError::ReadTooLarge { limit_bytes }.into());
+        }
+        Ok(())
+    }
+}

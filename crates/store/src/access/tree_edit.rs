@@ -1,0 +1,546 @@
+//! Changing the tree of a list, a sorted set or a stream: a leaf, and the nodes above it, which count its elements.
+//!
+//! A leaf that has outgrown two leaves' bytes becomes several, and one that has less than half of a leaf's bytes is put together with the
+//! one beside it; so do inner nodes. What changes is kept here until all of it is known (`paged`).
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::error::{Stop, StoreError};
+use crate::packed::{self, Element, Form, ListChange, ListEdit, Packed, Shape, by_score};
+use crate::tree::{
+    Child, NO_NODE, NODE, NODES_MAX, Tree, bound_between, cut, free_node, inner_node, next_free, part,
+};
+use crate::value::ValueKind;
+
+use super::Access;
+use super::editing::Editing;
+use super::nodes::{Leaf, Paged, damaged};
+use super::sequence::{Nodes, Path, Step, children, leaves_in};
+
+/// A tree that is being changed.
+pub(super) struct TreeEdit<'e, 's> {
+    access: &'e Access<'s>,
+    paged: &'e Paged,
+    tree: Tree,
+    nodes: BTreeMap<u32, Leaf>,
+}
+
+/// A child that is to be.
+#[derive(Debug)]
+struct NewChild {
+    node: u32,
+    count: u64,
+    bound: Vec<u8>,
+}
+
+/// Children `at` of a node are to be these.
+struct Replaced {
+    at: Range<usize>,
+    by: Vec<NewChild>,
+}
+
+impl Nodes for TreeEdit<'_, '_> {
+    fn value(&self, paged: &Paged, number: u32, is_leaf: bool) -> Result<&[u8], Stop> {
+        match self.nodes.get(&number) {
+            Some(Leaf::Is { value, .. }) => Ok(value),
+            Some(Leaf::Gone) => unreachable!("nodes become free ones"),
+            None => self.access.tree_node(paged, number, is_leaf),
+        }
+    }
+}
+
+impl<'e, 's> TreeEdit<'e, 's> {
+    /// Begins with the tree of `paged`.
+    pub(super) fn new(access: &'e Access<'s>, paged: &'e Paged) -> Self {
+        Self { access, paged, tree: paged.tree(), nodes: BTreeMap::new() }
+    }
+
+    /// The tree of all elements of `packed`, for `paged`, which has none yet.
+    pub(super) fn of(access: &'e Access<'s>, paged: &'e Paged, packed: Packed<'_>) -> Result<Self, Stop> {
+        let tree = Tree { bytes: 0, nodes: 0, top: 0, free: NO_NODE, depth: 0 };
+        let mut edit = Self { access, paged, tree, nodes: BTreeMap::new() };
+        let leaves = edit.put_runs(None, packed, true, Vec::new())?;
+        edit.crown(leaves)?;
+        Ok(edit)
+    }
+
+    /// The tree as it is now, the nodes that have changed by the numbers of their keys, and how many elements there are.
+    pub(super) fn end(self) -> Result<(Tree, BTreeMap<u32, Leaf>, u64), Stop> {
+        let count = self.count_of(self.tree.top, self.tree.depth == 0)?;
+        let nodes = self.nodes.into_iter().map(|(number, node)| (number | NODE, node)).collect();
+        Ok((self.tree, nodes, count))
+    }
+
+    /// Lets `change` change the leaf with element number `index`, or the last one; it is told how many elements come before the leaf's.
+    fn change_at<R>(
+        &mut self,
+        index: u64,
+        change: impl FnOnce(&mut ListEdit<'_>, usize) -> R,
+    ) -> Result<R, Stop> {
+        let path = Path::to(self, self.paged, &self.tree, index)?;
+        let before = path.before as usize;
+        self.change_leaf::<ListEdit<'static>, R>(path, |edit| change(edit, before))
+    }
+
+    /// The value of a list that is to be one again: by default when it is a listpack.
+    pub(super) fn small_list(&self) -> Result<Option<Vec<u8>>, Stop> {
+        let bytes_max = 2 * self.leaf_bytes();
+        if self.paged.kind != ValueKind::List || self.nodes.is_empty() || self.tree.bytes > 2 * bytes_max {
+            return Ok(None);
+        }
+        let leaves = leaves_in(self, self.paged, &self.tree, 0..u64::MAX)?;
+        let parts: Vec<Packed<'_>> = leaves.into_iter().map(|(_, leaf)| leaf).collect();
+        let bytes: u64 = parts.iter().map(Packed::listpack_bytes).sum();
+        let is_small = (1..=bytes_max).contains(&bytes);
+        Ok(is_small.then(|| packed::concat(Shape::List, Form::Listpack, &parts)))
+    }
+
+    /// Makes changes of a list: one, or several pushes at one end; returns how many elements [`ListChange::RemoveEqual`] removed.
+    pub(super) fn change_list(&mut self, changes: &[ListChange<'_>]) -> Result<usize, Stop> {
+        match changes[0] {
+            ListChange::PushFront(_) => {
+                self.change_at(0, |leaf, _| changes.iter().for_each(|change| _ = leaf.apply(change)))?;
+            }
+            ListChange::PushBack(_) => {
+                self.change_at(u64::MAX, |leaf, _| changes.iter().for_each(|change| _ = leaf.apply(change)))?;
+            }
+            ListChange::Insert(index, value) => {
+                self.change_at(index as u64, |leaf, before| leaf.insert(index - before, value))?;
+            }
+            ListChange::Set(index, value) => {
+                self.change_at(index as u64, |leaf, before| leaf.set(index - before, value))?;
+            }
+            ListChange::Remove(index, count) => self.remove(index as u64, count as u64)?,
+            ListChange::RemoveEqual { value, most, from_back } => {
+                return self.remove_equal(value, most, from_back);
+            }
+        }
+        Ok(0)
+    }
+
+    /// Removes the first elements that are `value`, or the last, `most` at most; returns how many there were.
+    fn remove_equal(&mut self, value: &[u8], most: usize, from_back: bool) -> Result<usize, Stop> {
+        let (mut found, mut total) = (Vec::new(), 0);
+        for (first, leaf) in leaves_in(self, self.paged, &self.tree, 0..u64::MAX)? {
+            let equal = (0..leaf.len()).filter(|at| leaf.element(*at).0 == value);
+            let equal: Vec<usize> = equal.collect();
+            total += equal.len();
+            found.push((first, equal));
+        }
+        // those that stay are the first, or the last
+        let mut skipped = if from_back { total.saturating_sub(most) } else { 0 };
+        let mut left = most;
+        for (_, equal) in &mut found {
+            let stay = skipped.min(equal.len());
+            equal.drain(..stay);
+            skipped -= stay;
+            equal.truncate(left);
+            left -= equal.len();
+        }
+        // from the back, so that those before keep their numbers
+        for (first, equal) in found.into_iter().rev().filter(|(_, equal)| !equal.is_empty()) {
+            self.change_at(first, |leaf, _| {
+                for run in equal.chunk_by(|a, b| a + 1 == *b).rev() {
+                    leaf.remove(run[0], run.len());
+                }
+            })?;
+        }
+        Ok(total.min(most))
+    }
+
+    /// Lets `change` change keyed elements, which are ascending: each time those of one leaf.
+    ///
+    /// Leaves that are cold are missed together.
+    pub(super) fn change_keyed<E: Editing, T>(
+        &mut self,
+        mut changes: &[T],
+        element: impl for<'t> Fn(&'t T) -> Element<'t>,
+        change: impl Fn(&mut E::Of<'_>, &T),
+    ) -> Result<(), Stop> {
+        let shape = self.paged.shape();
+        let is_behind = |element: Element<'_>, other: Element<'_>| match shape {
+            Shape::Scored => by_score(element, other).is_gt(),
+            _ => element.0 > other.0,
+        };
+        if changes.len() > 1 {
+            self.miss_together(changes.iter().map(&element), is_behind)?;
+        }
+        while let Some(first) = changes.first() {
+            let wanted = element(first);
+            let path = Path::down(self, self.paged, &self.tree, |other| !is_behind(other, wanted))?;
+            let until = self.until(&path)?;
+            let is_beyond = |it: &T| match until.as_deref().and_then(|it| crate::tree::element_at(shape, it))
+            {
+                Some(until) => !is_behind(until, element(it)),
+                None => false,
+            };
+            let count = changes.iter().take_while(|it| !is_beyond(it)).count().max(1);
+            let (these, rest) = changes.split_at(count);
+            self.change_leaf::<E, _>(path, |edit| these.iter().for_each(|it| change(edit, it)))?;
+            changes = rest;
+        }
+        Ok(())
+    }
+
+    /// Looks for the leaves of these elements, so that all that are cold are fetched at once.
+    fn miss_together<'t>(
+        &self,
+        elements: impl Iterator<Item = Element<'t>>,
+        is_behind: impl Fn(Element<'_>, Element<'_>) -> bool,
+    ) -> Result<(), Stop> {
+        let mut is_cold = false;
+        for wanted in elements {
+            let path = Path::down(self, self.paged, &self.tree, |other| !is_behind(other, wanted));
+            match path.and_then(|path| self.node(path.leaf, true)) {
+                Err(Stop::Cold) => is_cold = true,
+                found => _ = found?,
+            }
+        }
+        if is_cold { Err(Stop::Cold) } else { Ok(()) }
+    }
+
+    /// Removes `count` elements of a list from number `from` on: of leaves that go as a whole nothing is read.
+    fn remove(&mut self, from: u64, count: u64) -> Result<(), Stop> {
+        let mut left = count;
+        while left > 0 {
+            let mut path = Path::to(self, self.paged, &self.tree, from)?;
+            let whole = match path.steps.last() {
+                Some(step) if path.before == from => self.whole_leaves(*step, left)?,
+                _ => Vec::new(),
+            };
+            if whole.is_empty() {
+                let within = (from - path.before) as usize;
+                left -= self.change_leaf::<ListEdit<'static>, u64>(path, |edit| {
+                    let count = edit.len().saturating_sub(within).min(left as usize);
+                    if count > 0 {
+                        edit.remove(within, count);
+                    }
+                    count as u64
+                })?;
+                continue;
+            }
+            let step = path.steps.pop().expect("a leaf with a parent");
+            let total = self.count_of(self.tree.top, false)?.max(1);
+            let gone: u64 = whole.iter().map(|(_, count)| count).sum();
+            self.tree.bytes -= (u128::from(self.tree.bytes) * u128::from(gone) / u128::from(total)) as u64;
+            let at = step.at..step.at + whole.len();
+            whole.iter().for_each(|(node, _)| self.free(*node));
+            left -= gone;
+            self.replace(path.steps, step.node, Replaced { at, by: Vec::new() })?;
+        }
+        Ok(())
+    }
+
+    /// The leaves from `step` on under the same parent that have `most` elements at most, each with their number.
+    fn whole_leaves(&self, step: Step, most: u64) -> Result<Vec<(u32, u64)>, Stop> {
+        let inner = Packed::new(Shape::List, self.node(step.node, false)?);
+        let (mut whole, mut sum) = (Vec::new(), 0);
+        for child in children(self.paged, inner, step.at..inner.len())? {
+            sum += child.count;
+            if sum > most {
+                break;
+            }
+            whole.push((child.node, child.count));
+        }
+        Ok(whole)
+    }
+
+    /// Lets `change` change a leaf.
+    fn change_leaf<E: Editing, R>(
+        &mut self,
+        mut path: Path,
+        change: impl for<'l> FnOnce(&mut E::Of<'l>) -> R,
+    ) -> Result<R, Stop> {
+        let before = self.node(path.leaf, true)?;
+        let before_bytes = before.len() as u64;
+        let mut edit = E::begin(Packed::new(self.paged.shape(), before), None);
+        let done = change(&mut edit);
+        let Some((value, operations)) = E::end(edit) else { return Ok(done) };
+        let value = value.unwrap_or_else(|| part(Packed::empty(self.paged.shape()), 0..0));
+        self.tree.bytes = self.tree.bytes.saturating_sub(before_bytes);
+        match path.steps.pop() {
+            None => {
+                let leaves = self.settle_top(path.leaf, value, operations, true)?;
+                self.tree.depth = 0;
+                self.crown(leaves)?;
+            }
+            Some(step) => {
+                let replaced = self.settle(step, path.leaf, (value, operations), true)?;
+                self.replace(path.steps, step.node, replaced)?;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Replaces children of `node`, at which `steps` end, and what follows from it up to the top.
+    fn replace(&mut self, mut steps: Vec<Step>, mut node: u32, mut replaced: Replaced) -> Result<(), Stop> {
+        loop {
+            let (value, operations) = self.replaced(node, &replaced)?;
+            let Some(step) = steps.pop() else {
+                let depth = self.tree.depth;
+                let tops = self.settle_top(node, value, operations, false)?;
+                self.tree.depth = if tops.is_empty() { 0 } else { depth };
+                return self.crown(tops);
+            };
+            replaced = self.settle(step, node, (value, operations), false)?;
+            node = step.node;
+        }
+    }
+
+    /// What an inner node becomes by other children, and the operations on it.
+    fn replaced(&self, node: u32, Replaced { at, by }: &Replaced) -> Result<(Vec<u8>, Vec<u8>), Stop> {
+        let before = Packed::new(Shape::List, self.node(node, false)?);
+        let mut edit = ListEdit::new(before);
+        let mut next = at.start;
+        for child in by {
+            let child = Child { node: child.node, count: child.count, bound: &child.bound }.encode();
+            if next >= at.end {
+                edit.insert(next, &child);
+            } else if before.element(next).0 != child {
+                edit.set(next, &child);
+            }
+            next += 1;
+        }
+        if next < at.end {
+            edit.remove(next, at.end - next);
+        }
+        Ok((edit.encode(), edit.into_operations()))
+    }
+
+    /// Keeps what `node`, child of `step`, has become, and says what the parent has instead of it.
+    fn settle(
+        &mut self,
+        step: Step,
+        node: u32,
+        (value, operations): (Vec<u8>, Vec<u8>),
+        is_leaf: bool,
+    ) -> Result<Replaced, Stop> {
+        let at = step.at..step.at + 1;
+        let packed = Packed::new(self.shape(is_leaf), &value);
+        if packed.is_empty() {
+            self.free(node);
+            return Ok(Replaced { at, by: Vec::new() });
+        }
+        let parent = Packed::new(Shape::List, self.node(step.node, false)?);
+        let child = children(self.paged, parent, at.clone())?[0];
+        let bound = child.bound.to_vec();
+        if self.is_too_large(packed, is_leaf) {
+            return Ok(Replaced { at, by: self.put_runs(Some(node), packed, is_leaf, bound)? });
+        }
+        if (packed.bytes() as u64) < self.leaf_bytes() / 2 && parent.len() > 1 {
+            let left = step.at - usize::from(step.at + 1 == parent.len());
+            if let Some(replaced) = self.merge(step, left, (node, packed), is_leaf)? {
+                return Ok(replaced);
+            }
+        }
+        let count = self.put(node, value, Some(operations), is_leaf)?;
+        Ok(Replaced { at, by: vec![NewChild { node, count, bound }] })
+    }
+
+    /// Puts the children `left` and `left + 1` of `step`'s node together, of which `node` has become `packed`; `None`: they stay two.
+    fn merge(
+        &mut self,
+        step: Step,
+        left: usize,
+        (node, packed): (u32, Packed<'_>),
+        is_leaf: bool,
+    ) -> Result<Option<Replaced>, Stop> {
+        let parent = Packed::new(Shape::List, self.node(step.node, false)?);
+        let pair = children(self.paged, parent, left..left + 2)?;
+        let other = pair[usize::from(left == step.at)].node;
+        let other_value = self.node(other, is_leaf)?;
+        let other_packed = Packed::new(packed.shape(), other_value);
+        if (packed.bytes() + other_packed.bytes()) as u64 > self.leaf_bytes() * 3 / 2 {
+            return Ok(None);
+        }
+        let [first, second] = if left == step.at { [packed, other_packed] } else { [other_packed, packed] };
+        let both = if is_leaf {
+            packed::concat(packed.shape(), Form::Table, &[first, second])
+        } else {
+            // the bound of a first child says nothing until another is before it
+            let child = children(self.paged, second, 0..1)?[0];
+            let mut second = ListEdit::new(second);
+            second.set(0, &Child { bound: pair[1].bound, ..child }.encode());
+            packed::concat(Shape::List, Form::Table, &[first, Packed::new(Shape::List, &second.encode())])
+        };
+        let (kept, bound) = (pair[0].node, pair[0].bound.to_vec());
+        if is_leaf {
+            self.tree.bytes = self.tree.bytes.saturating_sub(other_value.len() as u64);
+        }
+        self.free(if kept == node { other } else { node });
+        let count = self.put(kept, both, None, is_leaf)?;
+        Ok(Some(Replaced { at: left..left + 2, by: vec![NewChild { node: kept, count, bound }] }))
+    }
+
+    /// Keeps what the top has become: it, or several nodes of its level.
+    fn settle_top(
+        &mut self,
+        node: u32,
+        value: Vec<u8>,
+        operations: Vec<u8>,
+        is_leaf: bool,
+    ) -> Result<Vec<NewChild>, Stop> {
+        let packed = Packed::new(self.shape(is_leaf), &value);
+        if packed.is_empty() && !is_leaf {
+            self.free(node);
+            return Ok(Vec::new());
+        }
+        if self.is_too_large(packed, is_leaf) {
+            return self.put_runs(Some(node), packed, is_leaf, Vec::new());
+        }
+        let count = self.put(node, value, Some(operations), is_leaf)?;
+        Ok(vec![NewChild { node, count, bound: Vec::new() }])
+    }
+
+    /// Lets these nodes, all of one level, be the highest, and adds levels above until there is one top; drops levels that choose between
+    /// nothing.
+    fn crown(&mut self, mut nodes: Vec<NewChild>) -> Result<(), Stop> {
+        if nodes.is_empty() {
+            let node = self.take_number()?;
+            let empty = part(Packed::empty(self.paged.shape()), 0..0);
+            let count = self.put(node, empty, None, true)?;
+            nodes.push(NewChild { node, count, bound: Vec::new() });
+        }
+        while nodes.len() > 1 {
+            let encoded: Vec<Vec<u8>> = nodes
+                .iter()
+                .map(|child| Child { node: child.node, count: child.count, bound: &child.bound }.encode())
+                .collect();
+            let inner = inner_node(encoded.iter().map(|child| &child[..]));
+            nodes = self.put_runs(None, Packed::new(Shape::List, &inner), false, Vec::new())?;
+            self.tree.depth += 1;
+        }
+        self.tree.top = nodes[0].node;
+        while self.tree.depth > 0 {
+            let inner = Packed::new(Shape::List, self.node(self.tree.top, false)?);
+            if inner.len() > 1 {
+                break;
+            }
+            let only = children(self.paged, inner, 0..1)?[0].node;
+            self.free(self.tree.top);
+            self.tree.top = only;
+            self.tree.depth -= 1;
+        }
+        Ok(())
+    }
+
+    /// Keeps the elements of `packed` in nodes of about a leaf's bytes; the first is `node`, if there is one, and begins at `bound`.
+    fn put_runs(
+        &mut self,
+        node: Option<u32>,
+        packed: Packed<'_>,
+        is_leaf: bool,
+        bound: Vec<u8>,
+    ) -> Result<Vec<NewChild>, Stop> {
+        let (mut first, mut bound) = (node, Some(bound));
+        let mut nodes = Vec::new();
+        for run in cut(packed, self.leaf_bytes(), if is_leaf { 1 } else { CHILDREN_MIN }) {
+            let bound = match bound.take() {
+                Some(bound) => bound,
+                None if is_leaf => {
+                    bound_between(packed.shape(), packed.element(run.start - 1), packed.element(run.start))
+                }
+                None => children(self.paged, packed, run.start..run.start + 1)?[0].bound.to_vec(),
+            };
+            let node = match first.take() {
+                Some(node) => node,
+                None => self.take_number()?,
+            };
+            let count = self.put(node, part(packed, run), None, is_leaf)?;
+            nodes.push(NewChild { node, count, bound });
+        }
+        Ok(nodes)
+    }
+
+    /// Keeps the value of a node, after `operations` if it is what they made of it; returns how many elements are below.
+    fn put(
+        &mut self,
+        number: u32,
+        value: Vec<u8>,
+        operations: Option<Vec<u8>>,
+        is_leaf: bool,
+    ) -> Result<u64, Stop> {
+        let operations = match (self.nodes.get(&number), operations) {
+            (Some(Leaf::Is { operations: Some(before), .. }), Some(operations)) => {
+                Some([&before[..], &operations].concat())
+            }
+            (Some(_), _) => None,
+            (None, operations) => operations,
+        };
+        if is_leaf {
+            self.tree.bytes += value.len() as u64;
+        }
+        let kind = if is_leaf { self.paged.kind } else { ValueKind::List };
+        self.nodes.insert(number, Leaf::Is { kind, value, operations });
+        self.count_of(number, is_leaf)
+    }
+
+    /// Elements below a node.
+    fn count_of(&self, number: u32, is_leaf: bool) -> Result<u64, Stop> {
+        let node = Packed::new(self.shape(is_leaf), self.node(number, is_leaf)?);
+        if is_leaf {
+            return Ok(node.len() as u64);
+        }
+        let counts = children(self.paged, node, 0..node.len())?;
+        let sum = counts.iter().try_fold(0_u64, |sum, child| sum.checked_add(child.count));
+        sum.ok_or_else(|| damaged(self.paged, "its nodes count more elements than there can be"))
+    }
+
+    /// A number for a new node.
+    fn take_number(&mut self) -> Result<u32, Stop> {
+        if self.tree.free != NO_NODE {
+            let number = self.tree.free;
+            let next = next_free(self.node(number, false)?);
+            self.tree.free = next
+                .filter(|next| *next < self.tree.nodes || *next == NO_NODE)
+                .ok_or_else(|| damaged(self.paged, "a free node does not name the next"))?;
+            return Ok(number);
+        }
+        if self.tree.nodes == NODES_MAX {
+            let limit_bytes = self.tree.bytes;
+            return Err(StoreError::ValueTooLarge { size_bytes: limit_bytes, limit_bytes }.into());
+        }
+        self.tree.nodes += 1;
+        Ok(self.tree.nodes - 1)
+    }
+
+    /// Lets a node be free.
+    fn free(&mut self, number: u32) {
+        let value = free_node(self.tree.free);
+        self.nodes.insert(number, Leaf::Is { kind: ValueKind::List, value, operations: None });
+        self.tree.free = number;
+    }
+
+    /// The bound of what follows the leaf of `path`; `None`: it is the last.
+    fn until(&self, path: &Path) -> Result<Option<Vec<u8>>, Stop> {
+        for step in path.steps.iter().rev() {
+            let inner = Packed::new(Shape::List, self.node(step.node, false)?);
+            if step.at + 1 < inner.len() {
+                let next = children(self.paged, inner, step.at + 1..step.at + 2)?;
+                return Ok(Some(next[0].bound.to_vec()));
+            }
+        }
+        Ok(None)
+    }
+
+    fn node(&self, number: u32, is_leaf: bool) -> Result<&[u8], Stop> {
+        self.value(self.paged, number, is_leaf)
+    }
+
+    fn shape(&self, is_leaf: bool) -> Shape {
+        if is_leaf { self.paged.shape() } else { Shape::List }
+    }
+
+    fn leaf_bytes(&self) -> u64 {
+        self.access.store.options.leaf_bytes
+    }
+
+    fn is_too_large(&self, packed: Packed<'_>, is_leaf: bool) -> bool {
+        let len_min = if is_leaf { 2 } else { 2 * CHILDREN_MIN };
+        packed.bytes() as u64 > 2 * self.leaf_bytes() && packed.len() >= len_min
+    }
+}
+
+/// An inner node that is made has this many children at least.
+const CHILDREN_MIN: usize = 2;

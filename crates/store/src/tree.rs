@@ -1,0 +1,230 @@
+//! The counted tree of a large list, sorted set or stream: an element is found by its number or in its order, by a node of each level.
+//!
+//! ```text
+//! root     top 3, depth 1
+//! node 3   (node 0, 61 elements) (node 2, 58 elements, from "q")        an inner node: children in order
+//! node 0   LIST { ... }          node 2   LIST { ... }                  leaves: values of the collection's type
+//! node 1   (next 4294967295)                                            free: another will take its number
+//! ```
+//!
+//! Nodes are values like any other, in the keyspace of leaves, by (object, number + 2^31). An inner node is a list whose elements are children:
+//!
+//! ```text
+//! 0 node u32 | 4 count u64 | 12 bound
+//! ```
+//!
+//! All elements of a child are at or behind its bound, and those of the children before it are before it; that of the first child says
+//! nothing. The bound of a sorted set's child is score f64 | member, that of a stream's is a key; in a list there are none. Bounds are no
+//! longer than is needed to tell the neighbours apart.
+//!
+//! Invariants
+//!   1. Each number below `nodes` is a node of the tree or a free one: who removes all of them need not know which is which.
+//!   2. An inner node has a child, and all leaves are at the same depth. Only the leaf that is the top may be empty.
+
+use std::ops::Range;
+
+use crate::packed::{Element, Form, Packed, Shape, range, score_of};
+
+/// What the root says of the tree.
+///
+/// ```text
+/// 0 bytes u64 | 8 nodes u32 | 12 top u32 | 16 free u32 | 20 depth u32
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tree {
+    /// About how many bytes its leaves have.
+    pub(crate) bytes: u64,
+    /// Numbers in use, free ones included.
+    pub(crate) nodes: u32,
+    /// The node at which each way begins.
+    pub(crate) top: u32,
+    /// The free node whose number is taken next, or [`NO_NODE`].
+    pub(crate) free: u32,
+    /// Levels of inner nodes.
+    pub(crate) depth: u32,
+}
+
+impl Tree {
+    /// The tree in `bytes`, which are as many as [`Tree::encode`] makes.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (head, rest) = bytes.split_first_chunk()?;
+        let bytes = u64::from_le_bytes(*head);
+        let (numbers, []) = rest.as_chunks::<4>() else { return None };
+        let [nodes, top, free, depth] = *<&[[u8; 4]; 4]>::try_from(numbers).ok()?;
+        let [nodes, top, free, depth] = [nodes, top, free, depth].map(u32::from_le_bytes);
+        let is_valid =
+            nodes <= NODES_MAX && top < nodes && (free < nodes || free == NO_NODE) && depth <= DEPTH_MAX;
+        is_valid.then_some(Self { bytes, nodes, top, free, depth })
+    }
+
+    /// Appends its bytes.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.bytes.to_le_bytes());
+        let numbers = [self.nodes, self.top, self.free, self.depth];
+        numbers.iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
+    }
+}
+
+/// A child, as its parent has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Child<'a> {
+    pub(crate) node: u32,
+    /// Elements below it.
+    pub(crate) count: u64,
+    pub(crate) bound: &'a [u8],
+}
+
+impl<'a> Child<'a> {
+    /// The child that is this element of an inner node.
+    pub(crate) fn decode((bytes, _): Element<'a>) -> Option<Self> {
+        let (node, rest) = bytes.split_first_chunk()?;
+        let (count, bound) = rest.split_first_chunk()?;
+        Some(Self { node: u32::from_le_bytes(*node), count: u64::from_le_bytes(*count), bound })
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        [&self.node.to_le_bytes()[..], &self.count.to_le_bytes(), self.bound].concat()
+    }
+}
+
+/// The element at which a bound of a collection of this shape is; `None`: it is none.
+pub(crate) fn element_at(shape: Shape, bound: &[u8]) -> Option<Element<'_>> {
+    match shape {
+        Shape::Scored => {
+            let (score, member) = bound.split_at_checked(size_of::<f64>())?;
+            (!score_of(score).is_nan()).then_some((member, score))
+        }
+        _ => Some((bound, &[])),
+    }
+}
+
+/// A bound between two elements that follow each other.
+pub(crate) fn bound_between(shape: Shape, left: Element<'_>, right: Element<'_>) -> Vec<u8> {
+    let shortest = |left: &[u8], right: &[u8]| {
+        let common = left.iter().zip(right).take_while(|(a, b)| a == b).count();
+        right[..right.len().min(common + 1)].to_vec()
+    };
+    match shape {
+        Shape::Ordered => shortest(left.0, right.0),
+        Shape::Scored if score_of(left.1) < score_of(right.1) => right.1.to_vec(),
+        Shape::Scored => [right.1, &shortest(left.0, right.0)[..]].concat(),
+        Shape::List | Shape::Map | Shape::Set => Vec::new(),
+    }
+}
+
+/// The elements of `packed` in runs of about `run_bytes` and of `len_min` elements at least: one run, if it has no more.
+pub(crate) fn cut(packed: Packed<'_>, run_bytes: u64, len_min: usize) -> Vec<Range<usize>> {
+    let bytes = packed.bytes();
+    let runs = (bytes as u64 / run_bytes.max(1)).clamp(1, (packed.len() / len_min).max(1) as u64) as usize;
+    let (mut cuts, mut from) = (Vec::with_capacity(runs), 0);
+    for run in 1..runs {
+        let until = (bytes as u128 * run as u128 / runs as u128) as usize;
+        let room = packed.len() - (runs - run) * len_min;
+        let mut to = (from + len_min).min(room);
+        while to < room && packed.end(to) < until {
+            to += 1;
+        }
+        cuts.push(from..to);
+        from = to;
+    }
+    cuts.push(from..packed.len());
+    cuts
+}
+
+/// The value of a free node, after which `next` is taken.
+pub(crate) fn free_node(next: u32) -> Vec<u8> {
+    inner_node([&next.to_le_bytes()[..]].into_iter())
+}
+
+/// The free node that is taken after the one with this value.
+pub(crate) fn next_free(value: &[u8]) -> Option<u32> {
+    let node = Packed::new(Shape::List, value);
+    let next = (node.len() == 1).then(|| node.element(0).0)?;
+    next.try_into().ok().map(u32::from_le_bytes)
+}
+
+/// The value of an inner node with these children.
+pub(crate) fn inner_node<'a>(children: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut edit = crate::packed::ListEdit::new(Packed::empty(Shape::List));
+    children.for_each(|child| edit.push_back(child));
+    edit.encode()
+}
+
+/// Elements number `at` of `packed`, by themselves.
+pub(crate) fn part(packed: Packed<'_>, at: Range<usize>) -> Vec<u8> {
+    range(packed, Form::Table, at)
+}
+
+/// In the number of a node's key: it is one of the tree, and no leaf that is found by hash.
+pub(crate) const NODE: u32 = 1 << 31;
+/// No node has this number.
+pub(crate) const NO_NODE: u32 = u32::MAX;
+/// Nodes of a tree, at most.
+pub(crate) const NODES_MAX: u32 = NODE - 1;
+/// Of a tree with two children a node.
+const DEPTH_MAX: u32 = 32;
+/// Bytes of a [`Tree`].
+pub(crate) const TREE_BYTES: usize = 24;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packed::ListEdit;
+
+    #[test]
+    fn tree_and_child_are_pinned_because_folders_depend_on_them() {
+        let tree = Tree { bytes: 5_000, nodes: 4, top: 3, free: 1, depth: 1 };
+        let mut bytes = Vec::new();
+        tree.encode(&mut bytes);
+        assert_eq!(bytes, b"\x88\x13\0\0\0\0\0\0\x04\0\0\0\x03\0\0\0\x01\0\0\0\x01\0\0\0");
+        assert_eq!(Tree::decode(&bytes), Some(tree));
+        assert_eq!(Tree::decode(&bytes[..23]), None);
+        assert_eq!(Tree::decode(&[&bytes[..], &[0]].concat()), None);
+        assert_eq!(Tree::decode(&[0; TREE_BYTES]), None, "no node");
+        let child = Child { node: 7, count: 300, bound: b"key" };
+        let bytes = child.encode();
+        assert_eq!(bytes, b"\x07\0\0\0\x2c\x01\0\0\0\0\0\0key");
+        assert_eq!(Child::decode((&bytes, &[])), Some(child));
+        assert_eq!(Child::decode((&bytes[..11], &[])), None);
+    }
+
+    #[test]
+    fn bounds_are_between_their_elements() {
+        let [one, two] = [1.0_f64, 2.0].map(f64::to_le_bytes);
+        for (left, right, bound) in [
+            ((&b"a"[..], &one[..]), (&b"b"[..], &two[..]), two.to_vec()),
+            ((b"abcd", &one), (b"abzz", &one), [&one[..], b"abz"].concat()),
+            ((b"ab", &one), (b"abzz", &one), [&one[..], b"abz"].concat()),
+        ] {
+            assert_eq!(bound_between(Shape::Scored, left, right), bound);
+        }
+        assert_eq!(bound_between(Shape::Ordered, (b"e12", b""), (b"e2345", b"")), b"e2");
+        assert_eq!(element_at(Shape::Scored, &one[..7]), None);
+        assert_eq!(element_at(Shape::Scored, &f64::NAN.to_le_bytes()), None);
+    }
+
+    #[test]
+    fn runs_have_all_elements_and_about_the_same_bytes() {
+        for (len, value_bytes, run_bytes, len_min) in [
+            (1, 10, 100, 1),
+            (2, 500, 100, 1),
+            (100, 10, 200, 1),
+            (7, 100, 10, 2),
+            (3, 0, 1, 2),
+            (50, 30, 1, 2),
+        ] {
+            let mut edit = ListEdit::new(Packed::empty(Shape::List));
+            (0..len).for_each(|at| edit.push_back(&vec![b'v'; at % 3 * value_bytes]));
+            let value = edit.encode();
+            let runs = cut(Packed::new(Shape::List, &value), run_bytes, len_min);
+            assert_eq!(runs.iter().flat_map(Clone::clone).collect::<Vec<_>>(), (0..len).collect::<Vec<_>>());
+            assert!(runs.len() == 1 || runs.iter().all(|run| run.len() >= len_min), "{runs:?}");
+        }
+    }
+
+    #[test]
+    fn free_nodes_name_the_next() {
+        assert_eq!(next_free(&free_node(9)), Some(9));
+        assert_eq!(next_free(&inner_node([&b"no"[..]].into_iter())), None);
+    }
+}

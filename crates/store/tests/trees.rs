@@ -1,0 +1,299 @@
+//! Large lists, sorted sets and streams against simple models, with leaves so small that trees have many levels.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use clock::{SimClock, UnixMs};
+use store::{
+    Access, EngineKind, KeyRef, ListChange, Options, Prepared, Scope, Sequence, Stop, Store, ValueKind,
+    score_of,
+};
+use vfs::sim::Rng;
+
+const KEY: &[u8] = b"key";
+
+struct World {
+    store: Arc<Store>,
+    rng: Rng,
+}
+
+impl World {
+    fn new(seed: u64, leaf_bytes: u64) -> Self {
+        let options = Options {
+            engine: EngineKind::Memory,
+            background: false,
+            leaf_bytes,
+            clock: Arc::new(SimClock::new(UnixMs(1_000_000))),
+            ..Options::default()
+        };
+        Self { store: Store::open(options).expect("memory always opens"), rng: Rng::new(seed) }
+    }
+
+    fn run<R>(&self, work: impl FnOnce(&mut Access<'_>) -> Result<R, Stop>) -> R {
+        let (keys, prepared) = ([KeyRef { db: 0, key: KEY }], Prepared::default());
+        let mut access = self.store.access(Scope::Keys(&keys), &prepared, 1).expect("memory has room");
+        let done = work(&mut access).expect("all is hot");
+        access.commit().expect("memory has room");
+        done
+    }
+
+    fn read<R>(&self, kind: ValueKind, work: impl FnOnce(&Sequence<'_, '_>) -> Result<R, Stop>) -> R {
+        self.run(|access| work(&access.sequence(0, KEY, kind)?.expect("of this type")))
+    }
+
+    fn below(&mut self, count: usize) -> usize {
+        self.rng.below(count.max(1) as u64) as usize
+    }
+
+    /// Compares all of the collection, and some parts, with `model`; there are as many nodes as the root says.
+    fn check(&mut self, kind: ValueKind, model: &[(Vec<u8>, Vec<u8>)]) {
+        let from = self.below(model.len() + 1);
+        let to = (from + self.below(40)).min(model.len());
+        let owned = |elements: Vec<store::Element<'_>>| -> Vec<(Vec<u8>, Vec<u8>)> {
+            elements.into_iter().map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
+        };
+        let (all, part, len) = self.read(kind, |sequence| {
+            let (all, part) = (sequence.range(0..usize::MAX)?, sequence.range(from..to)?);
+            Ok((owned(all), owned(part), sequence.len()))
+        });
+        // not assert_eq: nobody reads so much
+        assert!(all == model, "all {} elements, {} of the model", all.len(), model.len());
+        assert!(part == model[from..to], "elements from {from} to {to}");
+        assert_eq!(len, model.len());
+        let gathered = self.run(|access| {
+            let all = access.collection(0, KEY, kind)?.expect("of this type");
+            Ok(owned(all.iter().collect()))
+        });
+        assert!(gathered == model, "{} elements put together", gathered.len());
+        let nodes = self.run(|access| access.leaf_count(0, KEY));
+        while self.store.leaf_report().swept > 0 {
+            self.store.tend(1_000);
+        }
+        assert_eq!(self.store.leaf_report().leaves, nodes);
+    }
+
+    fn end(&self) {
+        self.run(|access| access.remove(0, KEY));
+        while self.store.leaf_report().swept > 0 {
+            self.store.tend(1_000);
+        }
+        assert_eq!(self.store.leaf_report().leaves, 0);
+    }
+
+    fn value(&mut self) -> Vec<u8> {
+        let len = [0, 3, 9, 40, 300][self.below(5)];
+        let mut value = format!("{}-", self.below(60)).into_bytes();
+        value.resize(value.len() + len, b'v');
+        value
+    }
+}
+
+fn seeds(name: &str, test: impl Fn(&mut World)) {
+    for seed in 0..SEEDS {
+        for leaf_bytes in [40, 120, 400] {
+            println!("{name}: seed {seed}, leaves of {leaf_bytes} B");
+            test(&mut World::new(seed, leaf_bytes));
+        }
+    }
+}
+
+#[test]
+fn list_is_as_its_model_after_any_changes() {
+    seeds("list", |world| {
+        let mut model: Vec<Vec<u8>> = Vec::new();
+        for step in 0..STEPS {
+            let len = model.len();
+            let at = world.below(len);
+            let batch = if len < 600 { [1, 1, 2, 30, 150][world.below(5)] } else { 1 };
+            let values: Vec<Vec<u8>> = (0..batch).map(|_| world.value()).collect();
+            let mut changes = Vec::new();
+            match world.below(9) {
+                0 | 1 => changes.extend(values.iter().map(|value| ListChange::PushBack(value))),
+                2 | 3 => changes.extend(values.iter().map(|value| ListChange::PushFront(value))),
+                4 => changes.extend(values.iter().take(3).map(|value| ListChange::Insert(at, value))),
+                5 if len > 0 => changes.push(ListChange::Set(at, &values[0])),
+                6 if len > 0 => {
+                    let count = [1, 2, 60, len][world.below(4)].min(len - at);
+                    changes.push(ListChange::Remove(at, count));
+                    changes.push(ListChange::PushBack(&values[0]));
+                }
+                7 if len > 0 => {
+                    let (most, from_back) = ([1, 3, usize::MAX][world.below(3)], world.below(2) == 0);
+                    changes.push(ListChange::RemoveEqual { value: &values[0], most, from_back });
+                }
+                _ => {}
+            }
+            let mut removed = 0;
+            changes.iter().for_each(|change| removed += apply(&mut model, change));
+            let changed =
+                world.run(|access| access.change_list(0, KEY, &changes)).expect("a list, or nothing at all");
+            assert_eq!((changed.len, changed.removed), (model.len(), removed), "step {step}");
+            if step % 10 == 0 {
+                let elements: Vec<_> = model.iter().map(|value| (value.clone(), Vec::new())).collect();
+                world.check(ValueKind::List, &elements);
+            }
+        }
+        world.end();
+    });
+}
+
+fn apply(model: &mut Vec<Vec<u8>>, change: &ListChange<'_>) -> usize {
+    match *change {
+        ListChange::PushFront(value) => model.insert(0, value.to_vec()),
+        ListChange::PushBack(value) => model.push(value.to_vec()),
+        ListChange::Insert(at, value) => model.insert(at, value.to_vec()),
+        ListChange::Set(at, value) => model[at] = value.to_vec(),
+        ListChange::Remove(at, count) => drop(model.drain(at..at + count)),
+        ListChange::RemoveEqual { value, most, from_back } => {
+            let mut equal: Vec<usize> = (0..model.len()).filter(|at| model[*at] == value).collect();
+            if from_back {
+                equal.reverse();
+            }
+            equal.truncate(most);
+            equal.sort_unstable();
+            equal.iter().rev().for_each(|at| drop(model.remove(*at)));
+            return equal.len();
+        }
+    }
+    0
+}
+
+#[test]
+fn sorted_set_is_as_its_model_after_any_changes() {
+    seeds("sorted set", |world| {
+        let mut model: BTreeMap<Vec<u8>, f64> = BTreeMap::new();
+        for step in 0..STEPS {
+            let mut sorted: Vec<(Vec<u8>, f64)> = model.clone().into_iter().collect();
+            sorted.sort_by(|(a, x), (b, y)| x.total_cmp(y).then_with(|| a.cmp(b)));
+            let batch = if model.len() < 900 { [1, 2, 20, 150][world.below(4)] } else { 1 };
+            let changes: Vec<(Vec<u8>, Option<f64>)> = match world.below(4) {
+                // members that follow each other go
+                0 => {
+                    let from = world.below(sorted.len());
+                    let gone = sorted.iter().skip(from).take([1, 5, 80, 400][world.below(4)]);
+                    gone.map(|(member, _)| (member.clone(), None)).collect()
+                }
+                1 => (0..batch).map(|_| (member(world), None)).collect(),
+                _ => (0..batch).map(|_| (member(world), Some(score(world)))).collect(),
+            };
+            for (member, score) in &changes {
+                match score {
+                    Some(score) => _ = model.insert(member.clone(), *score),
+                    None => _ = model.remove(member),
+                }
+            }
+            world.run(|access| {
+                let tags: Vec<u16> = changes.iter().map(|(member, _)| access.tag(member)).collect();
+                let named = changes.iter().map(|(member, _)| &member[..]);
+                let changed = access.edit_elements(0, KEY, ValueKind::SortedSet, named, |set| {
+                    for ((member, score), tag) in changes.iter().zip(tags) {
+                        match score {
+                            Some(score) => _ = set.put_score(tag, member, *score),
+                            None => _ = set.delete(tag, member),
+                        }
+                    }
+                })?;
+                changed.expect("a sorted set, or nothing at all");
+                Ok(())
+            });
+            if step % 10 == 0 {
+                check_sorted(world, &model);
+            }
+        }
+        world.end();
+    });
+}
+
+fn member(world: &mut World) -> Vec<u8> {
+    let number = world.below(2_000);
+    // long beginnings in common, and members that begin others
+    let filling = if number.is_multiple_of(7) { "-".repeat(90) } else { String::new() };
+    format!("member{filling}{number}").into_bytes()
+}
+
+fn score(world: &mut World) -> f64 {
+    [
+        0.0,
+        1.0,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        world.below(50) as f64 - 25.0,
+        world.below(1 << 30) as f64 / 7.0,
+    ][world.below(6)]
+}
+
+fn check_sorted(world: &mut World, model: &BTreeMap<Vec<u8>, f64>) {
+    let mut elements: Vec<(Vec<u8>, Vec<u8>)> =
+        model.iter().map(|(member, score)| (member.clone(), score.to_le_bytes().to_vec())).collect();
+    elements.sort_by(|(a, x), (b, y)| score_of(x).total_cmp(&score_of(y)).then_with(|| a.cmp(b)));
+    world.check(ValueKind::SortedSet, &elements);
+    let limit = score(world);
+    let below = elements.iter().filter(|(_, score)| score_of(score) < limit).count();
+    let found =
+        world.read(ValueKind::SortedSet, |set| set.partition_point(|(_, score)| score_of(score) < limit));
+    assert_eq!(found, below);
+    let at = world.below(elements.len());
+    let Some((member, score)) = elements.get(at) else { return };
+    assert_eq!(world.read(ValueKind::SortedSet, |set| set.rank(member, score)), at);
+    let values = world.run(|access| {
+        let named = [&member[..], b"nobody"].into_iter();
+        let values = access.values(0, KEY, ValueKind::SortedSet, named)?.expect("a sorted set");
+        let values = values.expect("it is there").into_iter();
+        Ok(values.map(|value| value.map(<[u8]>::to_vec)).collect::<Vec<_>>())
+    });
+    assert_eq!(values, [Some(score.clone()), None]);
+}
+
+#[test]
+fn stream_is_as_its_model_after_any_changes() {
+    seeds("stream", |world| {
+        let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+        let mut newest = 0_u64;
+        for step in 0..STEPS {
+            let batch = if model.len() < 900 { [1, 2, 20, 150][world.below(4)] } else { 1 };
+            let changes: Vec<(Vec<u8>, Option<Vec<u8>>)> = match world.below(5) {
+                0 => {
+                    let (from, count) = (world.below(model.len()), [1, 5, 80, 400][world.below(4)]);
+                    model.keys().skip(from).take(count).map(|key| (key.clone(), None)).collect()
+                }
+                1 | 2 => (0..batch)
+                    .map(|_| {
+                        newest += 1;
+                        ([b"e", &newest.to_be_bytes()[..]].concat(), Some(world.value()))
+                    })
+                    .collect(),
+                _ => (0..batch)
+                    .map(|_| {
+                        let key = format!("{}{}", ["c", "k", "p"][world.below(3)], world.below(300));
+                        (key.into_bytes(), (world.below(3) > 0).then(|| world.value()))
+                    })
+                    .collect(),
+            };
+            for (key, value) in &changes {
+                match value {
+                    Some(value) => _ = model.insert(key.clone(), value.clone()),
+                    None => _ = model.remove(key),
+                }
+            }
+            let changes: Vec<_> = changes.iter().map(|(key, value)| (&key[..], value.as_deref())).collect();
+            world.run(|access| access.change_stream(0, KEY, &changes)).expect("a stream, or nothing at all");
+            if step % 10 == 0 {
+                let elements: Vec<_> = model.clone().into_iter().collect();
+                world.check(ValueKind::Stream, &elements);
+                let (at, missing) = (world.below(elements.len()), b"d".to_vec());
+                for key in elements.get(at).map(|(key, _)| key).into_iter().chain([&missing]) {
+                    let found = world.read(ValueKind::Stream, |stream| {
+                        Ok(stream.find(key)?.map(|(at, value)| (at, value.to_vec())))
+                    });
+                    let wanted =
+                        model.get(key).map(|value| (model.range(..key.clone()).count(), value.clone()));
+                    assert_eq!(found, wanted);
+                }
+            }
+        }
+        world.end();
+    });
+}
+
+const SEEDS: u64 = 3;
+const STEPS: usize = 400;
