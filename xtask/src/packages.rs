@@ -53,7 +53,7 @@ pub(crate) fn ensure(root: &Path, needs: &[Need]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A Python with redis-py and drivers of databases in it, made below `target/` once; returns its interpreter.
+/// A Python with redis-py, job queues and drivers of databases in it, made below `target/` once; returns its interpreter.
 ///
 /// # Errors
 /// The environment could not be made, or pip could not install a client.
@@ -62,7 +62,7 @@ pub(crate) fn python_with_clients(root: &Path) -> Result<PathBuf, Failure> {
     let folder = root.join("target/venv");
     let python = folder.join("bin/python");
     let works = |code: &str| Run::new(root, &python.to_string_lossy()).args(["-c", code]).read().is_ok();
-    if python.exists() && works("import redis, psycopg, pymysql, pytest, pytest_timeout") {
+    if python.exists() && works("import redis, psycopg, pymysql, pytest, pytest_timeout, rq, celery") {
         return Ok(python);
     }
     let make = Run::new(root, "python3").args(["-m", "venv", "--clear", &folder.to_string_lossy()]);
@@ -129,7 +129,15 @@ const SERVICES: [(&str, &str); 5] = [
     ("prometheus", "prometheus"),
     ("redis-server", "redis-server"),
 ];
-const PYTHON_CLIENTS: [&str; 5] =
-    ["redis==8.1.0", "psycopg[binary]==3.3.9", "PyMySQL==1.2.4", "pytest==9.2.0", "pytest-timeout==2.4.0"];
+/// Celery goes without its extra `redis`: the client of that name is there.
+const PYTHON_CLIENTS: [&str; 7] = [
+    "redis==8.1.0",
+    "psycopg[binary]==3.3.9",
+    "PyMySQL==1.2.4",
+    "pytest==9.2.0",
+    "pytest-timeout==2.4.0",
+    "rq==3.0.0",
+    "celery==5.7.0",
+];
 /// The tests are those of the client that is installed.
 const REDIS_PY: &str = "8.1.0";
