@@ -42,11 +42,11 @@ impl KeyHasher {
         KeyHash(hasher.finish128().as_u128() & self.mask)
     }
 
-    /// 64 bits of the hash of `bytes`, however few of them keys have.
-    pub(crate) fn uncut(&self, bytes: &[u8]) -> u64 {
+    /// All bits of the hash of `bytes`, however few of them keys have.
+    pub(crate) fn uncut(&self, bytes: &[u8]) -> u128 {
         let mut hasher = self.base;
         hasher.write(bytes);
-        hasher.finish128().as_u128() as u64
+        hasher.finish128().as_u128()
     }
 
     /// The hash of `key` in `keyspace`: leaves, and notes about them, are in the stripe that the first byte of their keys names.

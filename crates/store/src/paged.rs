@@ -117,7 +117,7 @@ impl Objects {
     /// Begins to count.
     pub(crate) fn new(hasher: &KeyHasher, newest: Seq, now: Nanos) -> Self {
         let start = [newest.0.to_le_bytes(), now.0.to_le_bytes()].concat();
-        Self(AtomicU64::new(hasher.uncut(&start)))
+        Self(AtomicU64::new(hasher.uncut(&start) as u64))
     }
 
     /// The next number, of a collection whose key is in this stripe: its lowest byte says so.

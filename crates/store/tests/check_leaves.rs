@@ -18,7 +18,12 @@ const LIST: u8 = 9;
 const FIELDS: usize = 300;
 
 fn open(disk: &SimDisk) -> Arc<Store> {
+    open_with(disk, 128)
+}
+
+fn open_with(disk: &SimDisk, hash_bits: u32) -> Arc<Store> {
     let clock: Arc<dyn Clock> = Arc::new(SimClock::new(UnixMs(1_000_000)));
+    let identity = Some(journal::Identity { folder: 1, hash_key: 2, hash_bits });
     let options = Options {
         engine: EngineKind::Log,
         background: false,
@@ -27,6 +32,8 @@ fn open(disk: &SimDisk) -> Arc<Store> {
         vfs: Arc::new(disk.clone()),
         dir: PathBuf::from(DIR),
         leaf_bytes: 256,
+        hash_bits,
+        journal: journal::Options { identity, ..Options::default().journal },
         ..Options::default()
     };
     let store = Store::open(options).expect("the folder opens");
@@ -47,6 +54,14 @@ fn fill(store: &Arc<Store>, key: &[u8], fields: std::ops::Range<usize>) {
     };
     let changed = access.edit(0, key, ValueKind::Hash, put).expect("all is in memory");
     changed.expect("a hash");
+    access.commit().expect("room");
+    while store.drive() {}
+}
+
+fn change_list(store: &Arc<Store>, changes: &[ListChange<'_>]) {
+    let (keys, prepared) = ([KeyRef { db: 0, key: b"list" }], Prepared::default());
+    let mut access = store.access(Scope::Keys(&keys), &prepared, 100_000).expect("room");
+    access.change_list(0, b"list", changes).expect("all is in memory").expect("a list");
     access.commit().expect("room");
     while store.drive() {}
 }
@@ -161,11 +176,7 @@ fn trees_pass_with_their_nodes_and_a_missing_one_is_found() {
     let pushes: Vec<ListChange<'_>> = (0..500).map(|_| ListChange::PushBack(&value)).collect();
     // of what goes nodes stay that are free
     for changes in [&pushes[..], &[ListChange::Remove(40, 300)]] {
-        let (keys, prepared) = ([KeyRef { db: 0, key: b"list" }], Prepared::default());
-        let mut access = store.access(Scope::Keys(&keys), &prepared, 100_000).expect("room");
-        access.change_list(0, b"list", changes).expect("all is in memory").expect("a list");
-        access.commit().expect("room");
-        while store.drive() {}
+        change_list(&store, changes);
     }
     let nodes = store.leaf_report().leaves;
     store.close();
@@ -176,4 +187,17 @@ fn trees_pass_with_their_nodes_and_a_missing_one_is_found() {
     let (_, node) = record(&disk, LEAVES, |kind, payload| kind == LIST && payload[4 + 11] & 0x80 != 0);
     append(&disk, REMOVED, LEAVES, &node[..4 + 12]);
     assert_eq!(damage(&disk), ["1 leaves of 1 large collections are missing"]);
+}
+
+/// A key whose hash had the bits of a root's was taken for what replaces the root, and its leaves for loose ones (EVENKEEL_SIM_SEED=6132).
+#[test]
+fn key_with_the_hash_bits_of_a_root_does_not_stand_for_it() {
+    let disk = SimDisk::new(3);
+    let store = open_with(&disk, 1);
+    let pushes = vec![ListChange::PushBack(&[b'v'; 30]); 500];
+    change_list(&store, &pushes);
+    // of two hashes, one has half of these
+    (0..20_u8).for_each(|key| fill(&store, &[key], 0..1));
+    store.close();
+    assert_eq!(damage(&disk.process_death()), [""; 0]);
 }

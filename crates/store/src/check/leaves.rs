@@ -11,7 +11,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use journal::{Keyspace, LogAddress, Lsn, RecordView, Seq};
 
-use crate::hash::{KeyHash, KeyHasher};
+use crate::hash::KeyHasher;
 use crate::keyspaces::{SWEPT_KEYSPACE, is_leaves, is_own, keys_of, leaves_of};
 use crate::paged::split_leaf_key;
 use crate::record::{self, Payload};
@@ -30,7 +30,8 @@ pub struct Collections {
 pub(super) struct Leaves {
     /// Records from here on follow the checkpoint.
     from: Lsn,
-    roots: HashMap<(Keyspace, KeyHash), (Newest, Root)>,
+    /// By the whole hash of the key: that of the index is cut in tests, and keys share it.
+    roots: HashMap<(Keyspace, u128), (Newest, Root)>,
     leaves: HashMap<(Keyspace, u64, u32), Newest>,
     notes: HashMap<(Keyspace, u64), Newest>,
     /// Whose the records below `from` are, by `Newest::key`.
@@ -136,7 +137,7 @@ impl Leaves {
     ) {
         match root.map(Root::from) {
             Some(root) => {
-                let known = self.roots.entry((keyspace, hasher.hash_in(keyspace, key)));
+                let known = self.roots.entry((keyspace, hasher.uncut(key)));
                 let (known, of) = known.or_insert((newest, root));
                 if known.on(newest) {
                     *of = root;
@@ -146,7 +147,7 @@ impl Leaves {
             }
             // records are read in the order of the log: what takes the place of a root comes after it
             None if !self.roots.is_empty() => {
-                if let Some((known, _)) = self.roots.get_mut(&(keyspace, hasher.hash_in(keyspace, key))) {
+                if let Some((known, _)) = self.roots.get_mut(&(keyspace, hasher.uncut(key))) {
                     known.on(Newest { is_there: false, ..newest });
                 }
             }
