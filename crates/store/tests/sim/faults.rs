@@ -183,7 +183,7 @@ impl World {
 
     pub fn give_room(&mut self) {
         self.disk.set_capacity(u64::MAX);
-        (self.is_limited, self.has_margin) = (false, false);
+        (self.is_limited, self.has_margin, self.has_spent_reserve) = (false, false, false);
     }
 
     /// A full disk may refuse a step, and so may a limit; nothing else may.
@@ -205,14 +205,21 @@ impl World {
         }
     }
 
-    /// What a full disk must not refuse.
+    /// What a full disk must not refuse, as long as the reserve of removals is there.
     pub fn insist<T>(&self, outcome: Outcome<T>, what: &str) -> Outcome<T> {
         match outcome {
+            refused @ Err(Trouble::Refused(StoreError::DiskFull(_))) if self.has_spent_reserve => refused,
             Err(Trouble::Refused(error)) if self.is_limited || self.plan.evicts => {
                 violation(format!("{what} is refused: {error}"))
             }
             Err(Trouble::Waits) => violation(format!("{what} waits for evictions")),
             other => other,
         }
+    }
+
+    /// Cleaning and starts take from the reserve of removals. Its next file needs half of the journal's margin: where somebody else has eaten
+    /// that, what is taken may not come back until there is room again.
+    pub fn spend_reserve(&mut self) {
+        self.has_spent_reserve |= self.is_limited && !self.has_margin;
     }
 }

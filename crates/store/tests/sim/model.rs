@@ -53,6 +53,8 @@ pub struct Branch {
     /// Databases that it holds whole.
     pub whole: BTreeSet<u16>,
     pub effects: Vec<Effect>,
+    /// Keys that it sets and removes again, and that were not there.
+    pub undone: Vec<Name>,
 }
 
 /// All databases, and the prepared branches.

@@ -51,6 +51,16 @@ impl World {
         open.changed.extend(concerned.cloned());
     }
 
+    /// Takes note of keys that others set and removed again in one group. Of one that had expired, and is there still, the group logs the
+    /// removal, and who watches it hears of a change; otherwise there is nothing to hear of.
+    pub(crate) fn note_undone(&mut self, names: &[Name]) -> Outcome<()> {
+        let now = self.now()?;
+        let expired = names.iter().filter(|(db, key)| self.model.may_have_expired(*db, key, now));
+        let removals: Vec<Effect> = expired.cloned().map(|(db, key)| Effect::Remove { db, key }).collect();
+        self.note(&removals);
+        Ok(())
+    }
+
     /// What a command did, unless a lock stopped it: then `held` says that it had to.
     pub(crate) fn past_locks<T>(&mut self, held: Option<Name>, outcome: Outcome<T>) -> Outcome<Option<T>> {
         match (held, outcome) {
@@ -199,7 +209,8 @@ impl World {
         let whole: BTreeSet<u16> =
             (0..DATABASES).filter(|db| open.contents[usize::from(*db)] != *db).collect();
         let held = open.seen.keys().filter(|(db, _)| !whole.contains(db)).cloned().collect();
-        let branch = Branch { held, whole, effects: self.effects_of(&open) };
+        let (effects, undone) = self.effects_of(&open);
+        let branch = Branch { held, whole, effects, undone };
         self.model.commit(first..=ticket, vec![Effect::Prepare { id, branch }]);
         self.met.branches_prepared += 1;
         Ok(())
@@ -214,7 +225,7 @@ impl World {
             self.tries(&[], |prepared| store.commit_staged(&open.workspace, prepared).map_err(halted))?;
         let Some(ticket) = self.judge(&open, staging)? else { return Ok(()) };
         if self.store().newest_seq().0 >= first {
-            let effects = self.effects_of(&open);
+            let (effects, _) = self.effects_of(&open);
             self.note(&effects);
             self.model.commit(first..=ticket, effects);
         }
@@ -260,10 +271,10 @@ impl World {
         }
     }
 
-    /// What the commit of `open` does, as long as its keys are as they are.
-    fn effects_of(&self, open: &Open) -> Vec<Effect> {
+    /// What the commit of `open` does, as long as its keys are as they are; and keys that it sets and removes again.
+    fn effects_of(&self, open: &Open) -> (Vec<Effect>, Vec<Name>) {
         let now = self.store().now();
-        let mut effects = Vec::new();
+        let (mut effects, mut undone) = (Vec::new(), Vec::new());
         if (0..).zip(open.contents).any(|(db, contents)| db != contents) {
             let from = open.contents.map(|contents| (contents < DATABASES).then_some(contents));
             effects.push(Effect::Rearrange { from });
@@ -280,10 +291,10 @@ impl World {
                 None if *contents < DATABASES && self.model.current().get(*contents, &key, now).is_some() => {
                     effects.push(Effect::Remove { db, key });
                 }
-                None => {}
+                None => undone.push((db, key)),
             }
         }
-        effects
+        (effects, undone)
     }
 
     /// Commits or rolls back some prepared branch; now and then one that there is not.
@@ -321,6 +332,9 @@ impl World {
         let mut effects = if commits { branch.effects.clone() } else { Vec::new() };
         *if commits { &mut self.met.branches_committed } else { &mut self.met.branches_rolled_back } += 1;
         self.note(&effects);
+        if commits {
+            self.note_undone(&branch.undone)?;
+        }
         effects.push(Effect::End { id });
         self.model.commit(first..=ticket.pack(), effects);
         Ok(())

@@ -20,7 +20,7 @@ use vfs::sim::Rng;
 use crate::collections::{Content, resolve, stage_change, with_packed};
 use crate::eviction::Pressure;
 use crate::faults::{MARGIN_BYTES, Met};
-use crate::model::{DATABASES, Effect, Entry, Model, State};
+use crate::model::{DATABASES, Effect, Entry, Model, Name, State};
 use crate::transactions::Open;
 use crate::transactions::key_of;
 
@@ -99,6 +99,8 @@ pub struct World {
     pub(crate) is_limited: bool,
     /// And the limit left the journal its margin.
     pub(crate) has_margin: bool,
+    /// The reserve of removals may be used up, and cannot be filled again.
+    pub(crate) has_spent_reserve: bool,
     /// Server time less what all clocks were moved by.
     server_ahead_ms: i64,
     /// The machine went down since the store was open.
@@ -125,6 +127,7 @@ impl World {
             met: Met::default(),
             is_limited: false,
             has_margin: false,
+            has_spent_reserve: false,
             server_ahead_ms: START_MS.0 as i64,
             has_rebooted: false,
             is_struck: false,
@@ -160,6 +163,7 @@ impl World {
 
     /// Opens the store and compares what it holds with what may have survived.
     pub fn open(&mut self) -> Outcome<()> {
+        self.spend_reserve();
         self.check_folder()?;
         let mut opened = self.try_open();
         if opened.is_err() && self.is_limited {
@@ -535,6 +539,7 @@ impl World {
     }
 
     pub fn housekeep(&mut self) -> Outcome<()> {
+        self.spend_reserve();
         let result = self.store().housekeep();
         self.check_alive()?;
         result.map(drop).map_err(Trouble::Refused)
@@ -580,12 +585,14 @@ impl World {
         }
         // What a group sets and removes again was never there: nobody can see it, nobody waits for it.
         let before = self.model.current();
-        lasting.retain(|effect| match effect {
+        let is_seen = |effect: &Effect| match effect {
             Effect::Put { db, key, .. } | Effect::Remove { db, key } | Effect::Expiry { db, key, .. } => {
                 before.get(*db, key, now).is_some() || expected.get(*db, key, now).is_some()
             }
             _ => true,
-        });
+        };
+        let (lasting, undone): (Vec<Effect>, Vec<Effect>) = lasting.into_iter().partition(is_seen);
+        let undone: Vec<Name> = undone.iter().map(key_of).map(|(db, key)| (db, key.to_vec())).collect();
         let stage = |access: &mut Access<'_>| {
             let mut found = Vec::new();
             for effect in effects {
@@ -601,6 +608,7 @@ impl World {
         if found != presence {
             return violation(format!("{effects:?} found keys {found:?} instead of {presence:?}"));
         }
+        self.note_undone(&undone)?;
         self.model.commit(first..=ticket, lasting.clone());
         self.note(&lasting);
         // A key whose time has come is removed by the command that meets it, if nothing else did before.
