@@ -282,12 +282,12 @@ fn stream_is_as_its_model_after_any_changes() {
                 world.check(ValueKind::Stream, &elements);
                 let (at, missing) = (world.below(elements.len()), b"d".to_vec());
                 for key in elements.get(at).map(|(key, _)| key).into_iter().chain([&missing]) {
-                    let found = world.read(ValueKind::Stream, |stream| {
-                        Ok(stream.find(key)?.map(|(at, value)| (at, value.to_vec())))
+                    let (value, before) = world.read(ValueKind::Stream, |stream| {
+                        let before = stream.partition_point(|(other, _)| other < key)?;
+                        Ok((stream.value(key)?.map(<[u8]>::to_vec), before))
                     });
-                    let wanted =
-                        model.get(key).map(|value| (model.range(..key.clone()).count(), value.clone()));
-                    assert_eq!(found, wanted);
+                    assert_eq!(value.as_ref(), model.get(key));
+                    assert_eq!(before, model.range(..key.clone()).count());
                 }
             }
         }

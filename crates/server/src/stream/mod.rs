@@ -131,7 +131,7 @@ impl<'a, 's> Stream<'a, 's> {
 
     /// The value of a key.
     fn value(self, key: &[u8]) -> Result<Option<&'a [u8]>, Stop> {
-        Ok(self.0.find(key)?.map(|(_, value)| value))
+        self.0.value(key)
     }
 
     /// The places of keys that begin with `prefix`.

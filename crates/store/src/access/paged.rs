@@ -306,7 +306,7 @@ impl Access<'_> {
             edit.put_score(*tag, it.0, packed::score_of(it.1));
         };
         tree.change_keyed::<Edit<'static>, _>(&new, |it| it.1, put)?;
-        let (tree, nodes, count) = tree.end()?;
+        let (tree, nodes, count) = tree.end();
         if count != changed.root.count {
             return Err(damaged(paged, "its leaves and its nodes have other members"));
         }
@@ -332,7 +332,7 @@ impl Access<'_> {
             self.stage_value(place, record::LIST, &value, expiry_ms);
             return Ok((done, count));
         }
-        let (tree, leaves, count) = tree.end()?;
+        let (tree, leaves, count) = tree.end();
         if !leaves.is_empty() {
             let root = Root { count, tree: Some(tree), ..paged.root };
             self.stage_leaves((db, key), paged, Changed { root, leaves })?;
@@ -583,7 +583,7 @@ impl Access<'_> {
             self.spread(&mut paged, packed, value.len() as u64, &mut leaves);
         }
         if packed.is_ordered() {
-            let made = TreeEdit::of(self, &paged, packed).and_then(TreeEdit::end);
+            let made = TreeEdit::of(self, &paged, packed).map(TreeEdit::end);
             let (tree, nodes, _) = made.expect("a new tree reads nothing");
             paged.root.tree = Some(tree);
             leaves.extend(nodes);

@@ -94,19 +94,22 @@ impl<'a> Sequence<'a, '_> {
         let Some(paged) = &self.paged else { return Ok(self.whole.partition_point(is_before)) };
         let path = Path::down(self.access, paged, &paged.tree(), &is_before)?;
         let leaf = Packed::new(paged.shape(), self.access.tree_node(paged, path.leaf, true)?);
-        Ok(path.before as usize + leaf.partition_point(is_before))
+        Ok(path.count_before(self.access, paged)? as usize + leaf.partition_point(is_before))
     }
 
-    /// Which element of a stream has this key, and its value.
+    /// The value of the element of a stream that has this key.
     ///
     /// # Errors
     /// As [`Access::get`].
-    pub fn find(&self, key: &[u8]) -> Result<Option<(usize, &'a [u8])>, Stop> {
-        if self.paged.is_none() {
-            return Ok(self.whole.place_of(key).map(|at| (at, self.whole.element(at).1)));
-        }
-        let at = self.partition_point(|(other, _)| other < key)?;
-        Ok(self.element(at)?.filter(|(other, _)| *other == key).map(|(_, value)| (at, value)))
+    pub fn value(&self, key: &[u8]) -> Result<Option<&'a [u8]>, Stop> {
+        let leaf = match &self.paged {
+            None => self.whole,
+            Some(paged) => {
+                let path = Path::down(self.access, paged, &paged.tree(), |(other, _)| other <= key)?;
+                Packed::new(paged.shape(), self.access.tree_node(paged, path.leaf, true)?)
+            }
+        };
+        Ok(leaf.place_of(key).map(|at| leaf.element(at).1))
     }
 
     /// Which element of a sorted set is `member`, that has this `score`.
@@ -148,7 +151,8 @@ impl Nodes for Access<'_> {
 }
 
 impl Path {
-    /// To the leaf that has the first element of which `is_before` is false, or the last leaf before it.
+    /// To the leaf that has the first element of which `is_before` is false, or the last leaf before it. Does not say how many elements are
+    /// before the leaf's.
     pub(super) fn down(
         nodes: &impl Nodes,
         paged: &Paged,
@@ -156,51 +160,93 @@ impl Path {
         is_before: impl Fn(Element<'_>) -> bool,
     ) -> Result<Self, Stop> {
         let shape = paged.shape();
-        Self::choose(nodes, paged, tree, |inner, _| {
+        let mut path = Self { steps: Vec::new(), leaf: tree.top, before: 0 };
+        for _ in 0..tree.depth {
+            let inner = inner_node(nodes, paged, path.leaf)?;
             // the first child's bound says nothing
             let (mut low, mut high) = (1, inner.len());
             while low < high {
                 let middle = low + (high - low) / 2;
-                let child = Child::decode(inner.element(middle));
-                let bound = child.and_then(|child| element_at(shape, child.bound));
+                let bound = element_at(shape, child_at(paged, inner, middle)?.bound);
                 if bound.is_some_and(&is_before) { low = middle + 1 } else { high = middle }
             }
-            low - 1
-        })
-    }
-
-    /// To the leaf that has element number `index`, or the last leaf if there are no more.
-    pub(super) fn to(nodes: &impl Nodes, paged: &Paged, tree: &Tree, index: u64) -> Result<Self, Stop> {
-        Self::choose(nodes, paged, tree, |inner, before| {
-            let mut end = before;
-            let behind = inner.iter().take_while(|child| {
-                end += Child::decode(*child).map_or(0, |child| child.count);
-                end <= index
-            });
-            behind.count().min(inner.len() - 1)
-        })
-    }
-
-    fn choose(
-        nodes: &impl Nodes,
-        paged: &Paged,
-        tree: &Tree,
-        choose: impl Fn(Packed<'_>, u64) -> usize,
-    ) -> Result<Self, Stop> {
-        let mut path = Self { steps: Vec::new(), leaf: tree.top, before: 0 };
-        for _ in 0..tree.depth {
-            let inner = Packed::new(Shape::List, nodes.value(paged, path.leaf, false)?);
-            if inner.is_empty() {
-                return Err(damaged(paged, "an inner node has no child"));
-            }
-            let at = choose(inner, path.before);
-            let children = children(paged, inner, 0..at + 1)?;
-            path.before += children[..at].iter().map(|child| child.count).sum::<u64>();
-            path.steps.push(Step { node: path.leaf, at });
-            path.leaf = children[at].node;
+            path.steps.push(Step { node: path.leaf, at: low - 1 });
+            path.leaf = child_at(paged, inner, low - 1)?.node;
         }
         Ok(path)
     }
+
+    /// How many elements are before those of the leaf at the end of a way down.
+    fn count_before(&self, nodes: &impl Nodes, paged: &Paged) -> Result<u64, Stop> {
+        let (mut before, mut count) = (0_u64, paged.root.count);
+        for step in &self.steps {
+            let inner = inner_node(nodes, paged, step.node)?;
+            let sum = |at: Range<usize>| {
+                let mut counts = at.map(|at| child_at(paged, inner, at).map(|child| child.count));
+                counts.try_fold(0_u64, |sum, count| Ok::<u64, Stop>(sum.saturating_add(count?)))
+            };
+            // from the nearer end
+            let these = if step.at <= inner.len() / 2 {
+                sum(0..step.at)?
+            } else {
+                count.saturating_sub(sum(step.at..inner.len())?)
+            };
+            before = before.saturating_add(these);
+            count = child_at(paged, inner, step.at)?.count;
+        }
+        Ok(before)
+    }
+
+    /// To the leaf that has element number `index` of all `count`, or the last leaf if there are no more.
+    pub(super) fn to(
+        nodes: &impl Nodes,
+        paged: &Paged,
+        (tree, count): (&Tree, u64),
+        index: u64,
+    ) -> Result<Self, Stop> {
+        let mut end = count;
+        let mut path = Self { steps: Vec::new(), leaf: tree.top, before: 0 };
+        for _ in 0..tree.depth {
+            let inner = inner_node(nodes, paged, path.leaf)?;
+            let nearer_to_end = end.saturating_sub(index) < index.saturating_sub(path.before);
+            let (at, child) = if nearer_to_end {
+                let mut at = inner.len() - 1;
+                let mut child = child_at(paged, inner, at)?;
+                while at > 0 && end.saturating_sub(child.count) > index {
+                    end -= child.count;
+                    at -= 1;
+                    child = child_at(paged, inner, at)?;
+                }
+                path.before = end.saturating_sub(child.count);
+                (at, child)
+            } else {
+                let mut at = 0;
+                let mut child = child_at(paged, inner, at)?;
+                while at + 1 < inner.len() && path.before.saturating_add(child.count) <= index {
+                    path.before += child.count;
+                    at += 1;
+                    child = child_at(paged, inner, at)?;
+                }
+                end = path.before.saturating_add(child.count);
+                (at, child)
+            };
+            path.steps.push(Step { node: path.leaf, at });
+            path.leaf = child.node;
+        }
+        Ok(path)
+    }
+}
+
+/// An inner node.
+fn inner_node<'n>(nodes: &'n impl Nodes, paged: &Paged, number: u32) -> Result<Packed<'n>, Stop> {
+    let inner = Packed::new(Shape::List, nodes.value(paged, number, false)?);
+    if inner.is_empty() { Err(damaged(paged, "an inner node has no child")) } else { Ok(inner) }
+}
+
+/// Child number `at` of an inner node.
+pub(super) fn child_at<'a>(paged: &Paged, inner: Packed<'a>, at: usize) -> Result<Child<'a>, Stop> {
+    let child = Child::decode(inner.element(at));
+    child.ok_or_else(|| damaged(paged, "an inner node has no children but other bytes"))
 }
 
 /// Children number `at` of an inner node.
@@ -209,8 +255,7 @@ pub(super) fn children<'a>(
     inner: Packed<'a>,
     at: Range<usize>,
 ) -> Result<Vec<Child<'a>>, Stop> {
-    let children = at.map(|at| Child::decode(inner.element(at))).collect::<Option<Vec<_>>>();
-    children.ok_or_else(|| damaged(paged, "an inner node has no children but other bytes"))
+    at.map(|at| child_at(paged, inner, at)).collect()
 }
 
 /// The leaves that have elements number `range`, each with the number of its first; all that are cold are missed together.
@@ -234,9 +279,13 @@ pub(super) fn leaves_in<'a>(
         for (mut first, node) in level {
             let Some(value) = value_of(node, false)? else { continue };
             let inner = Packed::new(Shape::List, value);
-            for child in children(paged, inner, 0..inner.len())? {
+            for at in 0..inner.len() {
+                if first >= range.end {
+                    break;
+                }
+                let child = child_at(paged, inner, at)?;
                 let end = first.saturating_add(child.count);
-                if first < range.end && end > range.start {
+                if end > range.start {
                     below.push((first, child.node));
                 }
                 first = end;

@@ -23,6 +23,8 @@ pub(super) struct TreeEdit<'e, 's> {
     access: &'e Access<'s>,
     paged: &'e Paged,
     tree: Tree,
+    /// Elements.
+    count: u64,
     nodes: BTreeMap<u32, Leaf>,
 }
 
@@ -38,6 +40,16 @@ struct NewChild {
 struct Replaced {
     at: Range<usize>,
     by: Vec<NewChild>,
+    /// How many elements there are more below the node than there were.
+    more: i64,
+}
+
+/// What a node becomes.
+struct Changed {
+    value: Vec<u8>,
+    operations: Vec<u8>,
+    /// How many elements there are more below it than there were.
+    more: i64,
 }
 
 impl Nodes for TreeEdit<'_, '_> {
@@ -53,23 +65,22 @@ impl Nodes for TreeEdit<'_, '_> {
 impl<'e, 's> TreeEdit<'e, 's> {
     /// Begins with the tree of `paged`.
     pub(super) fn new(access: &'e Access<'s>, paged: &'e Paged) -> Self {
-        Self { access, paged, tree: paged.tree(), nodes: BTreeMap::new() }
+        Self { access, paged, tree: paged.tree(), count: paged.root.count, nodes: BTreeMap::new() }
     }
 
     /// The tree of all elements of `packed`, for `paged`, which has none yet.
     pub(super) fn of(access: &'e Access<'s>, paged: &'e Paged, packed: Packed<'_>) -> Result<Self, Stop> {
         let tree = Tree { bytes: 0, nodes: 0, top: 0, free: NO_NODE, depth: 0 };
-        let mut edit = Self { access, paged, tree, nodes: BTreeMap::new() };
+        let mut edit = Self { access, paged, tree, count: packed.len() as u64, nodes: BTreeMap::new() };
         let leaves = edit.put_runs(None, packed, true, Vec::new())?;
         edit.crown(leaves)?;
         Ok(edit)
     }
 
     /// The tree as it is now, the nodes that have changed by the numbers of their keys, and how many elements there are.
-    pub(super) fn end(self) -> Result<(Tree, BTreeMap<u32, Leaf>, u64), Stop> {
-        let count = self.count_of(self.tree.top, self.tree.depth == 0)?;
+    pub(super) fn end(self) -> (Tree, BTreeMap<u32, Leaf>, u64) {
         let nodes = self.nodes.into_iter().map(|(number, node)| (number | NODE, node)).collect();
-        Ok((self.tree, nodes, count))
+        (self.tree, nodes, self.count)
     }
 
     /// Lets `change` change the leaf with element number `index`, or the last one; it is told how many elements come before the leaf's.
@@ -78,7 +89,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
         index: u64,
         change: impl FnOnce(&mut ListEdit<'_>, usize) -> R,
     ) -> Result<R, Stop> {
-        let path = Path::to(self, self.paged, &self.tree, index)?;
+        let path = Path::to(self, self.paged, (&self.tree, self.count), index)?;
         let before = path.before as usize;
         self.change_leaf::<ListEdit<'static>, R>(path, |edit| change(edit, before))
     }
@@ -204,7 +215,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
     fn remove(&mut self, from: u64, count: u64) -> Result<(), Stop> {
         let mut left = count;
         while left > 0 {
-            let mut path = Path::to(self, self.paged, &self.tree, from)?;
+            let mut path = Path::to(self, self.paged, (&self.tree, self.count), from)?;
             let whole = match path.steps.last() {
                 Some(step) if path.before == from => self.whole_leaves(*step, left)?,
                 _ => Vec::new(),
@@ -221,13 +232,15 @@ impl<'e, 's> TreeEdit<'e, 's> {
                 continue;
             }
             let step = path.steps.pop().expect("a leaf with a parent");
-            let total = self.count_of(self.tree.top, false)?.max(1);
+            let total = self.count.max(1);
             let gone: u64 = whole.iter().map(|(_, count)| count).sum();
+            self.count -= gone;
             self.tree.bytes -= (u128::from(self.tree.bytes) * u128::from(gone) / u128::from(total)) as u64;
             let at = step.at..step.at + whole.len();
             whole.iter().for_each(|(node, _)| self.free(*node));
             left -= gone;
-            self.replace(path.steps, step.node, Replaced { at, by: Vec::new() })?;
+            let more = -gone.cast_signed();
+            self.replace(path.steps, step.node, Replaced { at, by: Vec::new(), more })?;
         }
         Ok(())
     }
@@ -254,19 +267,24 @@ impl<'e, 's> TreeEdit<'e, 's> {
     ) -> Result<R, Stop> {
         let before = self.node(path.leaf, true)?;
         let before_bytes = before.len() as u64;
-        let mut edit = E::begin(Packed::new(self.paged.shape(), before), None);
+        let before = Packed::new(self.paged.shape(), before);
+        let before_len = before.len();
+        let mut edit = E::begin(before, None);
         let done = change(&mut edit);
         let Some((value, operations)) = E::end(edit) else { return Ok(done) };
         let value = value.unwrap_or_else(|| part(Packed::empty(self.paged.shape()), 0..0));
+        let more = Packed::new(self.paged.shape(), &value).len() as i64 - before_len as i64;
         self.tree.bytes = self.tree.bytes.saturating_sub(before_bytes);
+        self.count = self.count.saturating_add_signed(more);
+        let changed = Changed { value, operations, more };
         match path.steps.pop() {
             None => {
-                let leaves = self.settle_top(path.leaf, value, operations, true)?;
+                let leaves = self.settle_top(path.leaf, changed, true)?;
                 self.tree.depth = 0;
                 self.crown(leaves)?;
             }
             Some(step) => {
-                let replaced = self.settle(step, path.leaf, (value, operations), true)?;
+                let replaced = self.settle(step, path.leaf, changed, true)?;
                 self.replace(path.steps, step.node, replaced)?;
             }
         }
@@ -276,20 +294,20 @@ impl<'e, 's> TreeEdit<'e, 's> {
     /// Replaces children of `node`, at which `steps` end, and what follows from it up to the top.
     fn replace(&mut self, mut steps: Vec<Step>, mut node: u32, mut replaced: Replaced) -> Result<(), Stop> {
         loop {
-            let (value, operations) = self.replaced(node, &replaced)?;
+            let changed = self.replaced(node, &replaced)?;
             let Some(step) = steps.pop() else {
                 let depth = self.tree.depth;
-                let tops = self.settle_top(node, value, operations, false)?;
+                let tops = self.settle_top(node, changed, false)?;
                 self.tree.depth = if tops.is_empty() { 0 } else { depth };
                 return self.crown(tops);
             };
-            replaced = self.settle(step, node, (value, operations), false)?;
+            replaced = self.settle(step, node, changed, false)?;
             node = step.node;
         }
     }
 
-    /// What an inner node becomes by other children, and the operations on it.
-    fn replaced(&self, node: u32, Replaced { at, by }: &Replaced) -> Result<(Vec<u8>, Vec<u8>), Stop> {
+    /// What an inner node becomes by other children.
+    fn replaced(&self, node: u32, Replaced { at, by, more }: &Replaced) -> Result<Changed, Stop> {
         let before = Packed::new(Shape::List, self.node(node, false)?);
         let mut edit = ListEdit::new(before);
         let mut next = at.start;
@@ -305,7 +323,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
         if next < at.end {
             edit.remove(next, at.end - next);
         }
-        Ok((edit.encode(), edit.into_operations()))
+        Ok(Changed { value: edit.encode(), operations: edit.into_operations(), more: *more })
     }
 
     /// Keeps what `node`, child of `step`, has become, and says what the parent has instead of it.
@@ -313,37 +331,38 @@ impl<'e, 's> TreeEdit<'e, 's> {
         &mut self,
         step: Step,
         node: u32,
-        (value, operations): (Vec<u8>, Vec<u8>),
+        Changed { value, operations, more }: Changed,
         is_leaf: bool,
     ) -> Result<Replaced, Stop> {
         let at = step.at..step.at + 1;
         let packed = Packed::new(self.shape(is_leaf), &value);
         if packed.is_empty() {
             self.free(node);
-            return Ok(Replaced { at, by: Vec::new() });
+            return Ok(Replaced { at, by: Vec::new(), more });
         }
         let parent = Packed::new(Shape::List, self.node(step.node, false)?);
         let child = children(self.paged, parent, at.clone())?[0];
-        let bound = child.bound.to_vec();
+        let (bound, count) = (child.bound.to_vec(), child.count.saturating_add_signed(more));
         if self.is_too_large(packed, is_leaf) {
-            return Ok(Replaced { at, by: self.put_runs(Some(node), packed, is_leaf, bound)? });
+            return Ok(Replaced { at, by: self.put_runs(Some(node), packed, is_leaf, bound)?, more });
         }
         if (packed.bytes() as u64) < self.leaf_bytes() / 2 && parent.len() > 1 {
             let left = step.at - usize::from(step.at + 1 == parent.len());
-            if let Some(replaced) = self.merge(step, left, (node, packed), is_leaf)? {
+            if let Some(replaced) = self.merge(step, left, (node, packed, more), is_leaf)? {
                 return Ok(replaced);
             }
         }
-        let count = self.put(node, value, Some(operations), is_leaf)?;
-        Ok(Replaced { at, by: vec![NewChild { node, count, bound }] })
+        self.put(node, value, Some(operations), is_leaf);
+        Ok(Replaced { at, by: vec![NewChild { node, count, bound }], more })
     }
 
-    /// Puts the children `left` and `left + 1` of `step`'s node together, of which `node` has become `packed`; `None`: they stay two.
+    /// Puts the children `left` and `left + 1` of `step`'s node together, of which `node` has become `packed` with so many elements `more`
+    /// below it; `None`: they stay two.
     fn merge(
         &mut self,
         step: Step,
         left: usize,
-        (node, packed): (u32, Packed<'_>),
+        (node, packed, more): (u32, Packed<'_>, i64),
         is_leaf: bool,
     ) -> Result<Option<Replaced>, Stop> {
         let parent = Packed::new(Shape::List, self.node(step.node, false)?);
@@ -365,20 +384,20 @@ impl<'e, 's> TreeEdit<'e, 's> {
             packed::concat(Shape::List, Form::Table, &[first, Packed::new(Shape::List, &second.encode())])
         };
         let (kept, bound) = (pair[0].node, pair[0].bound.to_vec());
+        let count = pair[0].count.saturating_add(pair[1].count).saturating_add_signed(more);
         if is_leaf {
             self.tree.bytes = self.tree.bytes.saturating_sub(other_value.len() as u64);
         }
         self.free(if kept == node { other } else { node });
-        let count = self.put(kept, both, None, is_leaf)?;
-        Ok(Some(Replaced { at: left..left + 2, by: vec![NewChild { node: kept, count, bound }] }))
+        self.put(kept, both, None, is_leaf);
+        Ok(Some(Replaced { at: left..left + 2, by: vec![NewChild { node: kept, count, bound }], more }))
     }
 
     /// Keeps what the top has become: it, or several nodes of its level.
     fn settle_top(
         &mut self,
         node: u32,
-        value: Vec<u8>,
-        operations: Vec<u8>,
+        Changed { value, operations, .. }: Changed,
         is_leaf: bool,
     ) -> Result<Vec<NewChild>, Stop> {
         let packed = Packed::new(self.shape(is_leaf), &value);
@@ -389,8 +408,8 @@ impl<'e, 's> TreeEdit<'e, 's> {
         if self.is_too_large(packed, is_leaf) {
             return self.put_runs(Some(node), packed, is_leaf, Vec::new());
         }
-        let count = self.put(node, value, Some(operations), is_leaf)?;
-        Ok(vec![NewChild { node, count, bound: Vec::new() }])
+        self.put(node, value, Some(operations), is_leaf);
+        Ok(vec![NewChild { node, count: self.count, bound: Vec::new() }])
     }
 
     /// Lets these nodes, all of one level, be the highest, and adds levels above until there is one top; drops levels that choose between
@@ -399,8 +418,8 @@ impl<'e, 's> TreeEdit<'e, 's> {
         if nodes.is_empty() {
             let node = self.take_number()?;
             let empty = part(Packed::empty(self.paged.shape()), 0..0);
-            let count = self.put(node, empty, None, true)?;
-            nodes.push(NewChild { node, count, bound: Vec::new() });
+            self.put(node, empty, None, true);
+            nodes.push(NewChild { node, count: 0, bound: Vec::new() });
         }
         while nodes.len() > 1 {
             let encoded: Vec<Vec<u8>> = nodes
@@ -447,20 +466,21 @@ impl<'e, 's> TreeEdit<'e, 's> {
                 Some(node) => node,
                 None => self.take_number()?,
             };
-            let count = self.put(node, part(packed, run), None, is_leaf)?;
+            let count = match is_leaf {
+                true => run.len() as u64,
+                false => {
+                    let below = children(self.paged, packed, run.clone())?;
+                    below.iter().fold(0_u64, |sum, child| sum.saturating_add(child.count))
+                }
+            };
+            self.put(node, part(packed, run), None, is_leaf);
             nodes.push(NewChild { node, count, bound });
         }
         Ok(nodes)
     }
 
-    /// Keeps the value of a node, after `operations` if it is what they made of it; returns how many elements are below.
-    fn put(
-        &mut self,
-        number: u32,
-        value: Vec<u8>,
-        operations: Option<Vec<u8>>,
-        is_leaf: bool,
-    ) -> Result<u64, Stop> {
+    /// Keeps the value of a node, after `operations` if it is what they made of it.
+    fn put(&mut self, number: u32, value: Vec<u8>, operations: Option<Vec<u8>>, is_leaf: bool) {
         let operations = match (self.nodes.get(&number), operations) {
             (Some(Leaf::Is { operations: Some(before), .. }), Some(operations)) => {
                 Some([&before[..], &operations].concat())
@@ -473,18 +493,6 @@ impl<'e, 's> TreeEdit<'e, 's> {
         }
         let kind = if is_leaf { self.paged.kind } else { ValueKind::List };
         self.nodes.insert(number, Leaf::Is { kind, value, operations });
-        self.count_of(number, is_leaf)
-    }
-
-    /// Elements below a node.
-    fn count_of(&self, number: u32, is_leaf: bool) -> Result<u64, Stop> {
-        let node = Packed::new(self.shape(is_leaf), self.node(number, is_leaf)?);
-        if is_leaf {
-            return Ok(node.len() as u64);
-        }
-        let counts = children(self.paged, node, 0..node.len())?;
-        let sum = counts.iter().try_fold(0_u64, |sum, child| sum.checked_add(child.count));
-        sum.ok_or_else(|| damaged(self.paged, "its nodes count more elements than there can be"))
     }
 
     /// A number for a new node.
