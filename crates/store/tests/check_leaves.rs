@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use clock::{Clock, SimClock, UnixMs};
 use journal::Keyspace;
-use store::{Collections, EngineKind, KeyRef, ListChange, Options, Prepared, Scope, Store, ValueKind, check};
+use store::{
+    Access, Collections, EngineKind, KeyRef, ListChange, Options, Prepared, Scope, Stop, Store, ValueKind,
+    check,
+};
 use vfs::{SimDisk, Vfs};
 
 const DIR: &str = "/data";
@@ -200,4 +203,69 @@ fn key_with_the_hash_bits_of_a_root_does_not_stand_for_it() {
     (0..20_u8).for_each(|key| fill(&store, &[key], 0..1));
     store.close();
     assert_eq!(damage(&disk.process_death()), [""; 0]);
+}
+
+/// Runs `body` until nothing that it needs is on disk alone; commits what it has done, or forgets it.
+fn run<R>(
+    store: &Arc<Store>,
+    commits: bool,
+    mut body: impl FnMut(&mut Access<'_>) -> Result<R, Stop>,
+) -> Result<R, Stop> {
+    let keys = [KeyRef { db: 0, key: b"list" }];
+    let mut prepared = Prepared::default();
+    for _ in 0..100 {
+        if !store.missing(&keys, &mut prepared) {
+            prepared = fetch(store, prepared);
+            continue;
+        }
+        let mut access = store.access(Scope::Keys(&keys), &prepared, 100_000).expect("room");
+        let done = body(&mut access);
+        let ended = if commits { done.and_then(|done| access.commit().map(|_| done)) } else { done };
+        match ended {
+            Err(Stop::Cold) => prepared.want(access.into_wanted()),
+            ended => return ended,
+        }
+        while store.drive() {}
+    }
+    panic!("it never has what it needs");
+}
+
+fn fetch(store: &Arc<Store>, prepared: Prepared) -> Prepared {
+    let (to, from) = std::sync::mpsc::channel();
+    store.fetch(prepared, Box::new(move |prepared| to.send(prepared).expect("somebody waits")));
+    from.recv().expect("reads end")
+}
+
+#[test]
+fn leaf_with_other_elements_than_are_counted_is_damage_and_no_end_of_the_server() {
+    let disk = SimDisk::new(3);
+    let store = open(&disk);
+    let value = [b'v'; 30];
+    let pushes: Vec<ListChange<'_>> = (0..500).map(|_| ListChange::PushBack(&value)).collect();
+    run(&store, true, |access| access.change_list(0, b"list", &pushes)).expect("room").expect("a list");
+    while store.drive() {}
+    store.close();
+    let disk = disk.process_death();
+    let (kind, mut leaf) = record(&disk, LEAVES, |kind, payload| kind == LIST && payload.ends_with(&value));
+    leaf.truncate(4 + 12);
+    // a list of one element
+    leaf.extend_from_slice(b"\x01\0\0\0\x02\0\0\0\0\0\x01x");
+    append(&disk, kind, LEAVES, &leaf);
+    let store = open(&disk);
+    let is_damage = |stop: &Stop| matches!(stop, Stop::Damaged(_));
+    let all = run(&store, false, |access| {
+        let list = access.sequence(0, b"list", ValueKind::List)?.expect("a list");
+        list.range(0..500).map(|elements| elements.len())
+    });
+    assert!(all.as_ref().is_err_and(is_damage), "{all:?}");
+    let mut damaged = 0;
+    for at in 0..500 {
+        for change in
+            [ListChange::Set(at, b"new"), ListChange::Insert(at, b"new"), ListChange::Remove(at, 500 - at)]
+        {
+            let changed = run(&store, false, |access| access.change_list(0, b"list", &[change]));
+            damaged += usize::from(changed.as_ref().is_err_and(is_damage));
+        }
+    }
+    assert!(damaged > 0);
 }

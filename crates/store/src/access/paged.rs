@@ -500,7 +500,7 @@ impl Access<'_> {
         let goes = |at: &usize| leaf_of(self.store.hasher.hash(packed.element(*at).0), to + 1) == to;
         let (moved, stays): (Vec<usize>, Vec<usize>) = (0..packed.len()).partition(goes);
         changed.root.leaves += 1;
-        changed.root.bytes -= value.len() as u64;
+        changed.root.bytes = changed.root.bytes.saturating_sub(value.len() as u64);
         for (number, elements) in [(from, stays), (to, moved)] {
             let part = packed::select(packed, Form::Table, &elements);
             changed.root.bytes += part.len() as u64;
@@ -517,7 +517,8 @@ impl Access<'_> {
         let parts = values.each_ref().map(|value| Packed::new(paged.hashed_shape(), value));
         let value = packed::concat(paged.hashed_shape(), Form::Table, &parts);
         changed.root.bytes += value.len() as u64;
-        changed.root.bytes -= values.iter().map(|value| value.len() as u64).sum::<u64>();
+        let former: u64 = values.iter().map(|value| value.len() as u64).sum();
+        changed.root.bytes = changed.root.bytes.saturating_sub(former);
         changed.leaves.insert(to, Leaf::whole(paged, value));
         changed.leaves.insert(from, Leaf::Gone);
         Ok(())
@@ -681,8 +682,9 @@ impl Access<'_> {
 impl Changed {
     fn count(&mut self, before: &[u8], after: &[u8], shape: Shape) {
         let elements = |value| Packed::new(shape, value).len() as u64;
-        self.root.count = self.root.count + elements(after) - elements(before);
-        self.root.bytes = self.root.bytes + after.len() as u64 - before.len() as u64;
+        // where a part of the log is lost there may be less than is counted
+        self.root.count = (self.root.count + elements(after)).saturating_sub(elements(before));
+        self.root.bytes = (self.root.bytes + after.len() as u64).saturating_sub(before.len() as u64);
     }
 }
 

@@ -56,7 +56,7 @@ impl<'a> Sequence<'a, '_> {
             return Ok(at.map(|at| self.whole.element(at)).collect());
         };
         self.access.check_part(paged, at.len() as u64)?;
-        let mut elements = Vec::with_capacity(at.len());
+        let mut elements = Vec::with_capacity(at.len().min(ROOM_MAX));
         for (first, leaf) in self.access.tree_leaves(paged, at.start as u64..at.end as u64)? {
             let within = |place: usize| place.saturating_sub(first as usize).min(leaf.len());
             elements.extend((within(at.start)..within(at.end)).map(|at| leaf.element(at)));
@@ -93,7 +93,7 @@ impl<'a> Sequence<'a, '_> {
     pub fn partition_point(&self, is_before: impl Fn(Element<'_>) -> bool) -> Result<usize, Stop> {
         let Some(paged) = &self.paged else { return Ok(self.whole.partition_point(is_before)) };
         let path = Path::down(self.access, paged, &paged.tree(), &is_before)?;
-        let leaf = Packed::new(paged.shape(), self.access.tree_node(paged, path.leaf, true)?);
+        let leaf = path.leaf(self.access, paged)?;
         Ok(path.count_before(self.access, paged)? as usize + leaf.partition_point(is_before))
     }
 
@@ -106,7 +106,7 @@ impl<'a> Sequence<'a, '_> {
             None => self.whole,
             Some(paged) => {
                 let path = Path::down(self.access, paged, &paged.tree(), |(other, _)| other <= key)?;
-                Packed::new(paged.shape(), self.access.tree_node(paged, path.leaf, true)?)
+                path.leaf(self.access, paged)?
             }
         };
         Ok(leaf.place_of(key).map(|at| leaf.element(at).1))
@@ -130,6 +130,8 @@ pub(super) struct Path {
     pub(super) leaf: u32,
     /// Elements before those of the leaf.
     pub(super) before: u64,
+    /// Elements of the leaf, as its parent counts them.
+    counted: Option<u64>,
 }
 
 /// From an inner node to its child number `at`.
@@ -160,7 +162,7 @@ impl Path {
         is_before: impl Fn(Element<'_>) -> bool,
     ) -> Result<Self, Stop> {
         let shape = paged.shape();
-        let mut path = Self { steps: Vec::new(), leaf: tree.top, before: 0 };
+        let mut path = Self { steps: Vec::new(), leaf: tree.top, before: 0, counted: None };
         for _ in 0..tree.depth {
             let inner = inner_node(nodes, paged, path.leaf)?;
             // the first child's bound says nothing
@@ -171,9 +173,15 @@ impl Path {
                 if bound.is_some_and(&is_before) { low = middle + 1 } else { high = middle }
             }
             path.steps.push(Step { node: path.leaf, at: low - 1 });
-            path.leaf = child_at(paged, inner, low - 1)?.node;
+            let child = child_at(paged, inner, low - 1)?;
+            (path.leaf, path.counted) = (child.node, Some(child.count));
         }
         Ok(path)
+    }
+
+    /// The leaf at its end.
+    pub(super) fn leaf<'n>(&self, nodes: &'n impl Nodes, paged: &Paged) -> Result<Packed<'n>, Stop> {
+        leaf_of(paged, nodes.value(paged, self.leaf, true)?, self.counted)
     }
 
     /// How many elements are before those of the leaf at the end of a way down.
@@ -205,7 +213,7 @@ impl Path {
         index: u64,
     ) -> Result<Self, Stop> {
         let mut end = count;
-        let mut path = Self { steps: Vec::new(), leaf: tree.top, before: 0 };
+        let mut path = Self { steps: Vec::new(), leaf: tree.top, before: 0, counted: Some(count) };
         for _ in 0..tree.depth {
             let inner = inner_node(nodes, paged, path.leaf)?;
             let nearer_to_end = end.saturating_sub(index) < index.saturating_sub(path.before);
@@ -231,10 +239,19 @@ impl Path {
                 (at, child)
             };
             path.steps.push(Step { node: path.leaf, at });
-            path.leaf = child.node;
+            (path.leaf, path.counted) = (child.node, Some(child.count));
         }
         Ok(path)
     }
+}
+
+/// A leaf, which must have as many elements as its parent counts: where a part of the log is lost it may not.
+fn leaf_of<'a>(paged: &Paged, value: &'a [u8], counted: Option<u64>) -> Result<Packed<'a>, Stop> {
+    let leaf = Packed::new(paged.shape(), value);
+    if counted.is_some_and(|counted| counted != leaf.len() as u64) {
+        return Err(damaged(paged, "a leaf has other elements than are counted"));
+    }
+    Ok(leaf)
 }
 
 /// An inner node.
@@ -273,10 +290,10 @@ pub(super) fn leaves_in<'a>(
         }
         found => found.map(Some),
     };
-    let mut level = vec![(0_u64, tree.top)];
+    let mut level = vec![(0_u64, tree.top, None)];
     for _ in 0..tree.depth {
         let mut below = Vec::new();
-        for (mut first, node) in level {
+        for (mut first, node, _) in level {
             let Some(value) = value_of(node, false)? else { continue };
             let inner = Packed::new(Shape::List, value);
             for at in 0..inner.len() {
@@ -286,7 +303,7 @@ pub(super) fn leaves_in<'a>(
                 let child = child_at(paged, inner, at)?;
                 let end = first.saturating_add(child.count);
                 if end > range.start {
-                    below.push((first, child.node));
+                    below.push((first, child.node, Some(child.count)));
                 }
                 first = end;
             }
@@ -294,9 +311,10 @@ pub(super) fn leaves_in<'a>(
         level = below;
     }
     let mut leaves = Vec::with_capacity(level.len());
-    for (first, node) in level {
-        let value = value_of(node, true)?;
-        leaves.extend(value.map(|value| (first, Packed::new(paged.shape(), value))));
+    for (first, node, counted) in level {
+        if let Some(value) = value_of(node, true)? {
+            leaves.push((first, leaf_of(paged, value, counted)?));
+        }
     }
     if is_cold { Err(Stop::Cold) } else { Ok(leaves) }
 }
@@ -348,3 +366,6 @@ impl<'s> Access<'s> {
         Ok(())
     }
 }
+
+/// Elements that room is made for before they are found.
+const ROOM_MAX: usize = 1 << 16;

@@ -117,10 +117,12 @@ impl<'e, 's> TreeEdit<'e, 's> {
                 self.change_at(u64::MAX, |leaf, _| changes.iter().for_each(|change| _ = leaf.apply(change)))?;
             }
             ListChange::Insert(index, value) => {
-                self.change_at(index as u64, |leaf, before| leaf.insert(index - before, value))?;
+                let (path, within) = self.path_to(index as u64, 1)?;
+                self.change_leaf::<ListEdit<'static>, ()>(path, |leaf| leaf.insert(within, value))?;
             }
             ListChange::Set(index, value) => {
-                self.change_at(index as u64, |leaf, before| leaf.set(index - before, value))?;
+                let (path, within) = self.path_to(index as u64, 0)?;
+                self.change_leaf::<ListEdit<'static>, ()>(path, |leaf| leaf.set(within, value))?;
             }
             ListChange::Remove(index, count) => self.remove(index as u64, count as u64)?,
             ListChange::RemoveEqual { value, most, from_back } => {
@@ -128,6 +130,17 @@ impl<'e, 's> TreeEdit<'e, 's> {
             }
         }
         Ok(0)
+    }
+
+    /// The way to the leaf that has element number `index`, and which of its elements that is: one of it, or `beyond` the last.
+    fn path_to(&self, index: u64, beyond: usize) -> Result<(Path, usize), Stop> {
+        let path = Path::to(self, self.paged, (&self.tree, self.count), index)?;
+        let len = path.leaf(self, self.paged)?.len();
+        let within = index.checked_sub(path.before).map(|within| within as usize);
+        match within.filter(|within| *within < len + beyond) {
+            Some(within) => Ok((path, within)),
+            None => Err(damaged(self.paged, "its nodes count other elements than there are")),
+        }
     }
 
     /// Removes the first elements that are `value`, or the last, `most` at most; returns how many there were.
@@ -221,21 +234,26 @@ impl<'e, 's> TreeEdit<'e, 's> {
                 _ => Vec::new(),
             };
             if whole.is_empty() {
-                let within = (from - path.before) as usize;
-                left -= self.change_leaf::<ListEdit<'static>, u64>(path, |edit| {
+                let within = from.saturating_sub(path.before) as usize;
+                let removed = self.change_leaf::<ListEdit<'static>, u64>(path, |edit| {
                     let count = edit.len().saturating_sub(within).min(left as usize);
                     if count > 0 {
                         edit.remove(within, count);
                     }
                     count as u64
                 })?;
+                if removed == 0 {
+                    return Err(damaged(self.paged, "its nodes count other elements than there are"));
+                }
+                left -= removed;
                 continue;
             }
             let step = path.steps.pop().expect("a leaf with a parent");
             let total = self.count.max(1);
             let gone: u64 = whole.iter().map(|(_, count)| count).sum();
-            self.count -= gone;
-            self.tree.bytes -= (u128::from(self.tree.bytes) * u128::from(gone) / u128::from(total)) as u64;
+            self.count = self.count.saturating_sub(gone);
+            let bytes = (u128::from(self.tree.bytes) * u128::from(gone) / u128::from(total)) as u64;
+            self.tree.bytes = self.tree.bytes.saturating_sub(bytes);
             let at = step.at..step.at + whole.len();
             whole.iter().for_each(|(node, _)| self.free(*node));
             left -= gone;
@@ -250,7 +268,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
         let inner = Packed::new(Shape::List, self.node(step.node, false)?);
         let (mut whole, mut sum) = (Vec::new(), 0);
         for child in children(self.paged, inner, step.at..inner.len())? {
-            sum += child.count;
+            sum = child.count.saturating_add(sum);
             if sum > most {
                 break;
             }
@@ -265,10 +283,8 @@ impl<'e, 's> TreeEdit<'e, 's> {
         mut path: Path,
         change: impl for<'l> FnOnce(&mut E::Of<'l>) -> R,
     ) -> Result<R, Stop> {
-        let before = self.node(path.leaf, true)?;
-        let before_bytes = before.len() as u64;
-        let before = Packed::new(self.paged.shape(), before);
-        let before_len = before.len();
+        let before = path.leaf(self, self.paged)?;
+        let (before_bytes, before_len) = (self.node(path.leaf, true)?.len() as u64, before.len());
         let mut edit = E::begin(before, None);
         let done = change(&mut edit);
         let Some((value, operations)) = E::end(edit) else { return Ok(done) };
