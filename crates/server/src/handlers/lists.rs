@@ -233,7 +233,7 @@ pub(crate) fn linsert(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wri
     };
     let list = sequence_to_change(data, args.get(1), ValueKind::List)?;
     let len = list.len();
-    let pivot = list.range(0..len)?.iter().position(|(value, _)| *value == args.get(3));
+    let pivot = Position::default().of(&list, args.get(3))?.first().copied();
     let answer = match pivot {
         _ if len == 0 => 0,
         None => -1,
@@ -253,9 +253,15 @@ struct Position {
     most_looked_at: usize,
 }
 
+impl Default for Position {
+    fn default() -> Self {
+        Self { rank: 1, count: None, most_looked_at: usize::MAX }
+    }
+}
+
 impl Position {
     fn parse(args: ArgsView<'_>) -> Result<Self, Failure> {
-        let mut position = Self { rank: 1, count: None, most_looked_at: usize::MAX };
+        let mut position = Self::default();
         for index in (3..args.len()).step_by(2) {
             let (option, value) = (args.get(index), option_value(args, index)?);
             if is(option, "rank") {
@@ -278,19 +284,34 @@ impl Position {
         Ok(position)
     }
 
+    /// Where `wanted` is. Looks at some elements at a time, so that a large list need not be read at once.
     fn of(&self, list: &Sequence<'_, '_>, wanted: &[u8]) -> Result<Vec<usize>, Failure> {
         let (len, most) = (list.len(), self.most_looked_at.min(list.len()));
-        let first = if self.rank < 0 { len - most } else { 0 };
-        let elements = list.range(first..first + most)?;
-        let order = (0..most).map(|at| if self.rank < 0 { most - 1 - at } else { at });
-        let found = order.filter(|at| elements[*at].0 == wanted).map(|at| first + at);
-        let skipped = usize::try_from(self.rank.unsigned_abs() - 1).unwrap_or(usize::MAX);
-        let most = match self.count {
+        let mut skipped = usize::try_from(self.rank.unsigned_abs() - 1).unwrap_or(usize::MAX);
+        let count = match self.count {
             None => 1,
             Some(0) => usize::MAX,
             Some(count) => count,
         };
-        Ok(found.skip(skipped).take(most).collect())
+        let (mut found, mut looked_at) = (Vec::new(), 0);
+        while looked_at < most {
+            let part = LOOKED_AT_ONCE.min(most - looked_at);
+            let first = if self.rank < 0 { len - looked_at - part } else { looked_at };
+            let elements = list.range(first..first + part)?;
+            for nth in 0..part {
+                let at = if self.rank < 0 { part - 1 - nth } else { nth };
+                match elements[at].0 == wanted {
+                    true if skipped > 0 => skipped -= 1,
+                    true => found.push(first + at),
+                    false => {}
+                }
+                if found.len() == count {
+                    return Ok(found);
+                }
+            }
+            looked_at += part;
+        }
+        Ok(found)
     }
 }
 
@@ -424,3 +445,6 @@ fn block_and_carry(
     let is_there = first(data, std::iter::once(args.get(1)), ValueKind::List)?.is_some();
     if is_there && carry(data, args, ends, out)? { Ok(()) } else { data.wait(timeout, Nothing::Value, out) }
 }
+
+/// Elements that LPOS and LINSERT look at before they read more.
+const LOOKED_AT_ONCE: usize = 2_048;
