@@ -10,6 +10,7 @@ use crate::log::fold::{put_part, split_part};
 use crate::packed::{self, Edit, ListEdit, OrderedEdit, Packed, Shape};
 use crate::record::{self, Payload};
 use crate::staging;
+use crate::tree::{Child, element_at, next_free};
 
 /// Decodes the payload of a record; returns whether it fits its kind.
 ///
@@ -76,8 +77,17 @@ fn read_and_change(packed: Packed<'_>) {
     }
 }
 
-/// The same with a list, by each operation.
+/// The same with a list, by each operation; and its elements as children of an inner node, which it may be.
 fn read_and_change_list(packed: Packed<'_>) {
+    for element in packed.iter() {
+        if let Some(child) = Child::decode(element) {
+            assert_eq!(child.encode(), element.0);
+            _ = element_at(Shape::Scored, child.bound);
+        }
+    }
+    if let Some(next) = next_free(&ListEdit::new(packed).encode()) {
+        assert_eq!(packed.element(0).0, next.to_le_bytes());
+    }
     let mut edit = ListEdit::new(packed);
     if let Some((first, _)) = packed.iter().next() {
         edit.remove_equal(first, 2, true);

@@ -9,14 +9,15 @@ use std::ops::Range;
 use crate::error::{Stop, StoreError};
 use crate::packed::{self, Element, Form, ListChange, ListEdit, Packed, Shape, by_score};
 use crate::tree::{
-    Child, NO_NODE, NODE, NODES_MAX, Tree, bound_between, cut, free_node, inner_node, next_free, part,
+    Child, NO_NODE, NODE, NODES_MAX, Tree, bound_between, cut, element_at, free_node, inner_node, next_free,
+    part,
 };
 use crate::value::ValueKind;
 
 use super::Access;
 use super::editing::Editing;
 use super::nodes::{Leaf, Paged, damaged};
-use super::sequence::{Nodes, Path, Step, children, leaves_in};
+use super::sequence::{Nodes, Path, Step, child_at, children, leaves_in};
 
 /// A tree that is being changed.
 pub(super) struct TreeEdit<'e, 's> {
@@ -73,7 +74,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
         let tree = Tree { bytes: 0, nodes: 0, top: 0, free: NO_NODE, depth: 0 };
         let mut edit = Self { access, paged, tree, count: packed.len() as u64, nodes: BTreeMap::new() };
         let leaves = edit.put_runs(None, packed, true, Vec::new())?;
-        edit.crown(leaves)?;
+        edit.set_top(leaves)?;
         Ok(edit)
     }
 
@@ -83,15 +84,10 @@ impl<'e, 's> TreeEdit<'e, 's> {
         (self.tree, nodes, self.count)
     }
 
-    /// Lets `change` change the leaf with element number `index`, or the last one; it is told how many elements come before the leaf's.
-    fn change_at<R>(
-        &mut self,
-        index: u64,
-        change: impl FnOnce(&mut ListEdit<'_>, usize) -> R,
-    ) -> Result<R, Stop> {
+    /// Lets `change` change the leaf with element number `index`, or the last one.
+    fn change_at(&mut self, index: u64, change: impl FnOnce(&mut ListEdit<'_>)) -> Result<(), Stop> {
         let path = Path::to(self, self.paged, (&self.tree, self.count), index)?;
-        let before = path.before as usize;
-        self.change_leaf::<ListEdit<'static>, R>(path, |edit| change(edit, before))
+        self.change_leaf::<ListEdit<'static>, ()>(path, |leaf| change(leaf))
     }
 
     /// The value of a list that is to be one again: by default when it is a listpack.
@@ -111,10 +107,10 @@ impl<'e, 's> TreeEdit<'e, 's> {
     pub(super) fn change_list(&mut self, changes: &[ListChange<'_>]) -> Result<usize, Stop> {
         match changes[0] {
             ListChange::PushFront(_) => {
-                self.change_at(0, |leaf, _| changes.iter().for_each(|change| _ = leaf.apply(change)))?;
+                self.change_at(0, |leaf| changes.iter().for_each(|change| _ = leaf.apply(change)))?;
             }
             ListChange::PushBack(_) => {
-                self.change_at(u64::MAX, |leaf, _| changes.iter().for_each(|change| _ = leaf.apply(change)))?;
+                self.change_at(u64::MAX, |leaf| changes.iter().for_each(|change| _ = leaf.apply(change)))?;
             }
             ListChange::Insert(index, value) => {
                 let (path, within) = self.path_to(index as u64, 1)?;
@@ -164,7 +160,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
         }
         // from the back, so that those before keep their numbers
         for (first, equal) in found.into_iter().rev().filter(|(_, equal)| !equal.is_empty()) {
-            self.change_at(first, |leaf, _| {
+            self.change_at(first, |leaf| {
                 for run in equal.chunk_by(|a, b| a + 1 == *b).rev() {
                     leaf.remove(run[0], run.len());
                 }
@@ -193,12 +189,10 @@ impl<'e, 's> TreeEdit<'e, 's> {
         while let Some(first) = changes.first() {
             let wanted = element(first);
             let path = Path::down(self, self.paged, &self.tree, |other| !is_behind(other, wanted))?;
-            let until = self.until(&path)?;
-            let is_beyond = |it: &T| match until.as_deref().and_then(|it| crate::tree::element_at(shape, it))
-            {
-                Some(until) => !is_behind(until, element(it)),
-                None => false,
-            };
+            // one alone is of this leaf, and needs not ask where the next begins
+            let until = if changes.len() > 1 { self.until(&path)? } else { None };
+            let until = until.as_deref().and_then(|bound| element_at(shape, bound));
+            let is_beyond = |it: &T| until.is_some_and(|until| !is_behind(until, element(it)));
             let count = changes.iter().take_while(|it| !is_beyond(it)).count().max(1);
             let (these, rest) = changes.split_at(count);
             self.change_leaf::<E, _>(path, |edit| these.iter().for_each(|it| change(edit, it)))?;
@@ -284,7 +278,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
         change: impl for<'l> FnOnce(&mut E::Of<'l>) -> R,
     ) -> Result<R, Stop> {
         let before = path.leaf(self, self.paged)?;
-        let (before_bytes, before_len) = (self.node(path.leaf, true)?.len() as u64, before.len());
+        let (before_bytes, before_len) = (before.encoded_len() as u64, before.len());
         let mut edit = E::begin(before, None);
         let done = change(&mut edit);
         let Some((value, operations)) = E::end(edit) else { return Ok(done) };
@@ -295,12 +289,12 @@ impl<'e, 's> TreeEdit<'e, 's> {
         let changed = Changed { value, operations, more };
         match path.steps.pop() {
             None => {
-                let leaves = self.settle_top(path.leaf, changed, true)?;
+                let leaves = self.rebalance_top(path.leaf, changed, true)?;
                 self.tree.depth = 0;
-                self.crown(leaves)?;
+                self.set_top(leaves)?;
             }
             Some(step) => {
-                let replaced = self.settle(step, path.leaf, changed, true)?;
+                let replaced = self.rebalance(step, path.leaf, changed, true)?;
                 self.replace(path.steps, step.node, replaced)?;
             }
         }
@@ -313,11 +307,11 @@ impl<'e, 's> TreeEdit<'e, 's> {
             let changed = self.replaced(node, &replaced)?;
             let Some(step) = steps.pop() else {
                 let depth = self.tree.depth;
-                let tops = self.settle_top(node, changed, false)?;
+                let tops = self.rebalance_top(node, changed, false)?;
                 self.tree.depth = if tops.is_empty() { 0 } else { depth };
-                return self.crown(tops);
+                return self.set_top(tops);
             };
-            replaced = self.settle(step, node, changed, false)?;
+            replaced = self.rebalance(step, node, changed, false)?;
             node = step.node;
         }
     }
@@ -343,7 +337,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
     }
 
     /// Keeps what `node`, child of `step`, has become, and says what the parent has instead of it.
-    fn settle(
+    fn rebalance(
         &mut self,
         step: Step,
         node: u32,
@@ -357,7 +351,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
             return Ok(Replaced { at, by: Vec::new(), more });
         }
         let parent = Packed::new(Shape::List, self.node(step.node, false)?);
-        let child = children(self.paged, parent, at.clone())?[0];
+        let child = child_at(self.paged, parent, step.at)?;
         let (bound, count) = (child.bound.to_vec(), child.count.saturating_add_signed(more));
         if self.is_too_large(packed, is_leaf) {
             return Ok(Replaced { at, by: self.put_runs(Some(node), packed, is_leaf, bound)?, more });
@@ -382,7 +376,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
         is_leaf: bool,
     ) -> Result<Option<Replaced>, Stop> {
         let parent = Packed::new(Shape::List, self.node(step.node, false)?);
-        let pair = children(self.paged, parent, left..left + 2)?;
+        let pair = [child_at(self.paged, parent, left)?, child_at(self.paged, parent, left + 1)?];
         let other = pair[usize::from(left == step.at)].node;
         let other_value = self.node(other, is_leaf)?;
         let other_packed = Packed::new(packed.shape(), other_value);
@@ -394,7 +388,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
             packed::concat(packed.shape(), Form::Table, &[first, second])
         } else {
             // the bound of a first child says nothing until another is before it
-            let child = children(self.paged, second, 0..1)?[0];
+            let child = child_at(self.paged, second, 0)?;
             let mut second = ListEdit::new(second);
             second.set(0, &Child { bound: pair[1].bound, ..child }.encode());
             packed::concat(Shape::List, Form::Table, &[first, Packed::new(Shape::List, &second.encode())])
@@ -410,7 +404,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
     }
 
     /// Keeps what the top has become: it, or several nodes of its level.
-    fn settle_top(
+    fn rebalance_top(
         &mut self,
         node: u32,
         Changed { value, operations, .. }: Changed,
@@ -430,7 +424,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
 
     /// Lets these nodes, all of one level, be the highest, and adds levels above until there is one top; drops levels that choose between
     /// nothing.
-    fn crown(&mut self, mut nodes: Vec<NewChild>) -> Result<(), Stop> {
+    fn set_top(&mut self, mut nodes: Vec<NewChild>) -> Result<(), Stop> {
         if nodes.is_empty() {
             let node = self.take_number()?;
             let empty = part(Packed::empty(self.paged.shape()), 0..0);
@@ -452,7 +446,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
             if inner.len() > 1 {
                 break;
             }
-            let only = children(self.paged, inner, 0..1)?[0].node;
+            let only = child_at(self.paged, inner, 0)?.node;
             self.free(self.tree.top);
             self.tree.top = only;
             self.tree.depth -= 1;
@@ -476,7 +470,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
                 None if is_leaf => {
                     bound_between(packed.shape(), packed.element(run.start - 1), packed.element(run.start))
                 }
-                None => children(self.paged, packed, run.start..run.start + 1)?[0].bound.to_vec(),
+                None => child_at(self.paged, packed, run.start)?.bound.to_vec(),
             };
             let node = match first.take() {
                 Some(node) => node,
@@ -541,8 +535,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
         for step in path.steps.iter().rev() {
             let inner = Packed::new(Shape::List, self.node(step.node, false)?);
             if step.at + 1 < inner.len() {
-                let next = children(self.paged, inner, step.at + 1..step.at + 2)?;
-                return Ok(Some(next[0].bound.to_vec()));
+                return Ok(Some(child_at(self.paged, inner, step.at + 1)?.bound.to_vec()));
             }
         }
         Ok(None)

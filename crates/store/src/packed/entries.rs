@@ -1,7 +1,6 @@
 //! The bytes of a collection, to read: header, tags, offsets, entries. Layout and invariants are those of the module above.
 
 use std::cmp::Ordering;
-use std::ops::Range;
 
 use super::times::{TIMES_BYTES, Times};
 use crate::time::{Deadline, Moment};
@@ -290,9 +289,15 @@ impl<'a> Packed<'a> {
     }
 
     /// Tag (0 where there are none) and bytes of element number `at`.
-    fn raw(&self, at: usize) -> (u16, &'a [u8]) {
+    pub(super) fn raw(&self, at: usize) -> (u16, &'a [u8]) {
         let tag = if self.tags.is_empty() { 0 } else { self.tag(at) };
         (tag, &self.entries[self.offset(at)..self.end(at + 1)])
+    }
+
+    /// Bytes of the collection.
+    pub(crate) fn encoded_len(&self) -> usize {
+        let times_bytes = if self.times.is_some() { TIMES_BYTES } else { 0 };
+        HEADER_BYTES + times_bytes + self.tags.len() + self.offsets.len() + self.entries.len()
     }
 
     /// Bytes of all elements.
@@ -323,43 +328,6 @@ impl<'a> Packed<'a> {
             _ => unreachable!("offsets have 2 or 4 bytes"),
         }
     }
-}
-
-/// The elements of `packed` that have these numbers.
-pub(crate) fn select(packed: Packed<'_>, form: Form, numbers: &[usize]) -> Vec<u8> {
-    put_together((packed.shape, form), numbers.iter().map(|at| packed.raw(*at)))
-}
-
-/// Elements number `at` of `packed`.
-pub(crate) fn range(packed: Packed<'_>, form: Form, at: Range<usize>) -> Vec<u8> {
-    put_together((packed.shape, form), at.map(|at| packed.raw(at)))
-}
-
-/// The elements of all of `parts`, which have no element twice, and are in the shape's order.
-pub(crate) fn concat(shape: Shape, form: Form, parts: &[Packed<'_>]) -> Vec<u8> {
-    let entries = parts.iter().flat_map(|part| (0..part.len()).map(|at| part.raw(at)));
-    put_together((shape, form), entries)
-}
-
-/// A collection of entries as they are, with their tags.
-fn put_together<'a>(
-    (shape, form): (Shape, Form),
-    entries: impl Iterator<Item = (u16, &'a [u8])> + Clone,
-) -> Vec<u8> {
-    let (mut count, mut bytes) = (0, 0);
-    entries.clone().for_each(|(_, entry)| (count, bytes) = (count + 1, bytes + entry.len()));
-    let mut out = Vec::new();
-    let is_wide = put_header(&mut out, (shape, form), count, bytes);
-    if tag_bytes(shape) > 0 {
-        entries.clone().for_each(|(tag, _)| out.extend_from_slice(&tag.to_le_bytes()));
-    }
-    let mut offset = 0_u32;
-    for (_, entry) in entries.clone() {
-        out.extend_from_slice(&offset.to_le_bytes()[..offset_bytes(is_wide)]);
-        offset += entry.len() as u32;
-    }
-    entries.for_each(|(_, entry)| out.extend_from_slice(entry));
-    out
 }
 
 /// Key, value and size of the entry at the front of `bytes`.
@@ -448,23 +416,10 @@ pub(super) fn tag_bytes(shape: Shape) -> usize {
     if matches!(shape, Shape::List | Shape::Ordered) { 0 } else { TAG_BYTES }
 }
 
-/// What a collection begins with; returns whether its offsets are wide.
+/// What a collection begins with, a map with `times` if its fields have deadlines; returns whether its offsets are wide.
 ///
 /// # Panics
 /// If it has more than 4 GiB: `value.max` is below that.
-pub(super) fn put_header(
-    out: &mut Vec<u8>,
-    (shape, form): (Shape, Form),
-    count: usize,
-    entries_bytes: usize,
-) -> bool {
-    put_timed_header(out, (shape, form, None), count, entries_bytes)
-}
-
-/// The same, of a map whose fields have deadlines if there are `times`.
-///
-/// # Panics
-/// As there.
 pub(super) fn put_timed_header(
     out: &mut Vec<u8>,
     (shape, form, times): (Shape, Form, Option<Times>),

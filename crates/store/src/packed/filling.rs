@@ -59,6 +59,31 @@ impl Frame {
     }
 }
 
+/// The elements of `packed` that have these numbers.
+pub(crate) fn select(packed: Packed<'_>, form: Form, numbers: &[usize]) -> Vec<u8> {
+    let entries_bytes = numbers.iter().map(|at| packed.raw(*at).1.len()).sum();
+    Frame { shape: packed.shape, form, count: numbers.len(), entries_bytes }.encode(|out| {
+        for at in numbers {
+            let (tag, entry) = packed.raw(*at);
+            out.put(tag, entry);
+        }
+    })
+}
+
+/// Elements number `at` of `packed`.
+pub(crate) fn range(packed: Packed<'_>, form: Form, at: Range<usize>) -> Vec<u8> {
+    let entries_bytes = packed.end(at.end) - packed.end(at.start);
+    Frame { shape: packed.shape, form, count: at.len(), entries_bytes }.encode(|out| out.put_run(&packed, at))
+}
+
+/// The elements of all of `parts`, which have no element twice, and are in the shape's order.
+pub(crate) fn concat(shape: Shape, form: Form, parts: &[Packed<'_>]) -> Vec<u8> {
+    let count = parts.iter().map(Packed::len).sum();
+    let entries_bytes = parts.iter().map(Packed::bytes).sum();
+    Frame { shape, form, count, entries_bytes }
+        .encode(|out| parts.iter().for_each(|part| out.put_run(part, 0..part.len())))
+}
+
 /// A collection that is being written.
 pub(super) struct Filling<'o> {
     is_wide: bool,

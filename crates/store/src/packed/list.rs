@@ -332,25 +332,26 @@ impl<'a> ListEdit<'a> {
         }
     }
 
+    /// Whether the places are there that a change names.
+    fn has_places_of(&self, change: &ListChange<'_>) -> bool {
+        match *change {
+            ListChange::Insert(index, _) => index <= self.count,
+            ListChange::Set(index, _) => index < self.count,
+            ListChange::Remove(index, count) => {
+                count > 0 && index.checked_add(count).is_some_and(|end| end <= self.count)
+            }
+            ListChange::PushFront(_) | ListChange::PushBack(_) | ListChange::RemoveEqual { .. } => true,
+        }
+    }
+
     /// Does what `operations` say; `None` when they are none, or name elements that are not there.
     fn replay(&mut self, mut operations: &[u8]) -> Option<()> {
         while !operations.is_empty() {
             let (operation, rest) = split_operation(operations)?;
-            match operation {
-                ListChange::PushFront(value) => self.push_front(value),
-                ListChange::PushBack(value) => self.push_back(value),
-                ListChange::Insert(index, value) if index <= self.count => self.insert(index, value),
-                ListChange::Set(index, value) if index < self.count => self.set(index, value),
-                ListChange::Remove(index, count)
-                    if count > 0 && index.checked_add(count).is_some_and(|end| end <= self.count) =>
-                {
-                    self.remove(index, count);
-                }
-                ListChange::RemoveEqual { value, most, from_back } => {
-                    self.remove_equal(value, most, from_back);
-                }
-                _ => return None,
+            if !self.has_places_of(&operation) {
+                return None;
             }
+            self.apply(&operation);
             operations = rest;
         }
         Some(())

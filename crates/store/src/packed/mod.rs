@@ -59,7 +59,8 @@ mod times;
 
 pub use edit::Edit;
 pub use entries::{Element, Form, Packed, Shape, score_of};
-pub(crate) use entries::{by_score, concat, range, select, times_of, with_own};
+pub(crate) use entries::{by_score, times_of, with_own};
+pub(crate) use filling::{concat, range, select};
 pub use list::{ListChange, ListEdit};
 pub use ordered::OrderedEdit;
 pub(crate) use times::Times;
