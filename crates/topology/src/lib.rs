@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`definition`] | what a user writes: components, streams, subscriptions with groupings, settings |
 //! | [`plan`], [`problem`] | the definition checked, its parts numbered; what can be wrong with it |
+//! | [`values`], [`grouping`] | a tuple's values in one buffer; which tasks get it |
 //! | [`assignment`], [`ranges`] | which worker runs a task; which task owns a key |
 //!
 //! Time and randomness are arguments; nothing here has a thread or a clock: equal inputs give equal results.
@@ -17,10 +18,13 @@
 
 pub mod assignment;
 pub mod definition;
+pub mod grouping;
 pub mod ids;
 mod nearest;
 pub mod plan;
 pub mod problem;
+pub mod random;
 pub mod ranges;
+pub mod values;
 
 pub use plan::Plan;
