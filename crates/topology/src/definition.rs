@@ -110,6 +110,8 @@ pub struct Settings {
     pub guarantee: Guarantee,
     /// Tuples of one spout task that may be unfinished at a time: emitted and not acknowledged, or waiting for their next attempt.
     pub max_spout_pending: u32,
+    /// Bytes of such tuples of one spout task, beyond which it emits nothing new.
+    pub spout_bytes_max: u64,
     /// A tuple that is not acknowledged for so long has failed. Exact: not earlier, and not a period later.
     pub message_timeout: Duration,
     /// How often a tuple is emitted at most, before it becomes a dead letter.
@@ -212,6 +214,7 @@ impl Default for Settings {
             workers: 1,
             guarantee: Guarantee::AtLeastOnce,
             max_spout_pending: 1_000,
+            spout_bytes_max: 64 << 20,
             message_timeout: Duration::from_secs(30),
             attempts_max: 5,
             backoff: [100, 1_000, 5_000, 30_000].map(Duration::from_millis).to_vec(),

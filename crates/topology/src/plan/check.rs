@@ -34,6 +34,7 @@ fn check_settings(topology: &Topology, problems: &mut Vec<Problem>) {
     let rows = [
         ("workers", settings.workers == 0),
         ("max_spout_pending", settings.max_spout_pending == 0),
+        ("spout_bytes_max", settings.spout_bytes_max == 0),
         ("message_timeout", settings.message_timeout.is_zero()),
         ("attempts_max", settings.attempts_max == 0),
         ("tick_interval", is_zero_tick),
