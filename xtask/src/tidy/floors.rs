@@ -8,7 +8,7 @@ use serde_json::Value;
 const FLOORS: &[&[&str]] = &[
     &["capture", "clock", "resp", "ticket", "vfs"],
     &["journal", "reactor"],
-    &["store", "topology", "txn"],
+    &["store", "topology", "transport", "txn"],
     &["sql"],
     &["bench", "console", "server"],
     &["evenkeel", "fuzz", "xtask"],

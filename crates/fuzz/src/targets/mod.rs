@@ -8,6 +8,7 @@ mod server;
 mod settings;
 mod sql;
 mod store;
+mod transport;
 mod txn;
 
 use crate::Target;
@@ -153,6 +154,13 @@ pub const TARGETS: &[Target] = &[
         seeds: settings::seeds,
         words: settings::WORDS,
         input_bytes_max: 4_096,
+    },
+    Target {
+        name: "transport-chunk",
+        run: transport::chunk,
+        seeds: transport::seeds,
+        words: transport::WORDS,
+        input_bytes_max: 300,
     },
     Target {
         name: "txn-decision",
