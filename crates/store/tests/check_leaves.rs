@@ -192,6 +192,25 @@ fn trees_pass_with_their_nodes_and_a_missing_one_is_found() {
     assert_eq!(damage(&disk), ["1 leaves of 1 large collections are missing"]);
 }
 
+/// A change that leaves a leaf with as many elements as it had was logged as a change of the node above it, too, without anything that
+/// changes: the folder did not open again.
+#[test]
+fn element_that_is_replaced_changes_no_node_above_it() {
+    let disk = SimDisk::new(3);
+    let store = open(&disk);
+    let (value, long) = ([b'v'; 30], [b'v'; 300]);
+    let pushes: Vec<ListChange<'_>> = (0..500).map(|_| ListChange::PushBack(&value)).collect();
+    change_list(&store, &pushes);
+    // so many leaves of one element each that the node above them is changed by parts
+    let sets: Vec<ListChange<'_>> = (0..500).map(|at| ListChange::Set(at, &long)).collect();
+    sets.chunks(1).for_each(|set| change_list(&store, set));
+    (0..500).for_each(|at| change_list(&store, &[ListChange::Set(at, &value)]));
+    store.close();
+    let disk = disk.process_death();
+    assert_eq!(damage(&disk), [""; 0]);
+    open(&disk);
+}
+
 /// A key whose hash had the bits of a root's was taken for what replaces the root, and its leaves for loose ones (EVENKEEL_SIM_SEED=6132).
 #[test]
 fn key_with_the_hash_bits_of_a_root_does_not_stand_for_it() {

@@ -15,6 +15,7 @@ use crate::index::stripe::{Current, Seek, Space, Stripe};
 use crate::index::table::Spot;
 use crate::keyspaces::{PREPARED_KEYSPACE, SWEPT_KEYSPACE, is_own, keys_of, leaves_of};
 use crate::object::{WORD_DELTAS, WORD_SHARED, Word};
+use crate::packed;
 use crate::record::{self, Draft};
 use crate::sought::Sought;
 use crate::staging;
@@ -615,6 +616,8 @@ fn draft<'a>(staged: &'a Staged, plan: &Plan) -> Draft<'a> {
         (Change::Delta { delta, .. }, Some(old)) => match delta {
             Small::Expiry => Draft::expiry(shared, staged.keyspace, key, (old.since, old.seq), expiry_ms),
             Small::Elements { operations, .. } => {
+                // a folder with another record of this kind does not open
+                debug_assert!(packed::are_operations(operations), "a change by no operations");
                 let expiry_ms = delta.expiry_ms(expiry_ms);
                 Draft::delta(record::CHANGE | shared, staged.keyspace, key, old.seq, operations, expiry_ms)
             }

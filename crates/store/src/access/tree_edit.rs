@@ -304,7 +304,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
     /// Replaces children of `node`, at which `steps` end, and what follows from it up to the top.
     fn replace(&mut self, mut steps: Vec<Step>, mut node: u32, mut replaced: Replaced) -> Result<(), Stop> {
         loop {
-            let changed = self.replaced(node, &replaced)?;
+            let Some(changed) = self.replaced(node, &replaced)? else { return Ok(()) };
             let Some(step) = steps.pop() else {
                 let depth = self.tree.depth;
                 let tops = self.rebalance_top(node, changed, false)?;
@@ -316,8 +316,8 @@ impl<'e, 's> TreeEdit<'e, 's> {
         }
     }
 
-    /// What an inner node becomes by other children.
-    fn replaced(&self, node: u32, Replaced { at, by, more }: &Replaced) -> Result<Changed, Stop> {
+    /// What an inner node becomes by other children; `None`: they are those that it has.
+    fn replaced(&self, node: u32, Replaced { at, by, more }: &Replaced) -> Result<Option<Changed>, Stop> {
         let before = Packed::new(Shape::List, self.node(node, false)?);
         let mut edit = ListEdit::new(before);
         let mut next = at.start;
@@ -333,7 +333,8 @@ impl<'e, 's> TreeEdit<'e, 's> {
         if next < at.end {
             edit.remove(next, at.end - next);
         }
-        Ok(Changed { value: edit.encode(), operations: edit.into_operations(), more: *more })
+        let changed = edit.is_changed();
+        Ok(changed.then(|| Changed { value: edit.encode(), operations: edit.into_operations(), more: *more }))
     }
 
     /// Keeps what `node`, child of `step`, has become, and says what the parent has instead of it.
