@@ -127,6 +127,8 @@ pub struct Store {
     branches: staging::Branches,
     sweeps: sweep::waiting::Sweeps,
     objects: paged::Objects,
+    /// There are paged collections, or may be.
+    has_roots: AtomicBool,
     claims: access::Claims,
     changed: watch::Changed,
     /// Held while a backup is made.
@@ -179,6 +181,7 @@ impl Store {
             branches: staging::Branches::default(),
             sweeps: sweep::waiting::Sweeps::default(),
             objects,
+            has_roots: AtomicBool::default(),
             claims: access::Claims::default(),
             changed: watch::Changed::default(),
             backup: Mutex::default(),
@@ -189,6 +192,7 @@ impl Store {
             // without room now, it precedes the next effect with a deadline
             let _ = store.record_clock();
         }
+        store.has_roots.store(store.leaf_report().leaves > 0, Ordering::Relaxed);
         store.recover_branches()?;
         store.recover_sweeps()?;
         store.track_use();

@@ -9,7 +9,8 @@
 //! from memory and recovered as keys are. What is done to an element is a CHANGE of its leaf, and the root anew.
 //!
 //! Which leaf has an element is linear hashing: the lowest bits of the element's keyed hash, one more for leaves that have been split. A
-//! leaf's hash begins with the lowest byte of the object's number, which is the stripe of its key: root and leaves have one lock.
+//! leaf's hash begins with the lowest byte of the object's number, which is the stripe of the key at which it was made: root and leaves have
+//! one lock, until the key is renamed. The root is then in the stripe of its new key, and who reads or changes leaves locks both.
 //!
 //! Large lists, sorted sets and streams are found in their order, too: they have a counted tree (`tree`) in the same keyspace. A sorted set has
 //! both: leaves by hash say which score a member has.
@@ -143,6 +144,11 @@ pub(crate) fn leaf_key(object: u64, leaf: u32) -> [u8; LEAF_KEY_BYTES] {
     key
 }
 
+/// The stripe that has the leaves of `object`: that of the key at which it was made.
+pub(crate) fn stripe_of(object: u64) -> usize {
+    (object & 0xff) as usize
+}
+
 /// The object of the leaf that has this key.
 pub(crate) fn object_of(key: &[u8]) -> Option<u64> {
     key.first_chunk().map(|object| u64::from_le_bytes(*object))
@@ -164,6 +170,8 @@ const TAG_BITS: u32 = 16;
 /// Bytes of a root without a tree.
 const HASHED_BYTES: usize = 32;
 pub(crate) const LEAF_KEY_BYTES: usize = 12;
+/// Bytes of a root, at most.
+pub(crate) const ROOT_BYTES_MAX: usize = HASHED_BYTES + TREE_BYTES;
 
 #[cfg(test)]
 mod tests {

@@ -44,7 +44,9 @@ struct Reading {
     /// What to fold once it is here.
     folds: Vec<Fold>,
     /// What is no key of the command.
-    leaves: Vec<LeafKey>,
+    leaves: Vec<WantedLeaf>,
+    /// Where leaves are that are not in the stripes of the command's keys.
+    stripes: Vec<usize>,
 }
 
 /// A value and the deltas on it.
@@ -68,6 +70,7 @@ impl Default for Reading {
             small_bytes: 0,
             folds: Vec::new(),
             leaves: Vec::new(),
+            stripes: Vec::new(),
         }
     }
 }
@@ -179,11 +182,18 @@ fn folded(base: &Fetched, deltas: &[Delta], read: &[Option<&Fetched>]) -> Option
 pub struct Wanted {
     records: Vec<Sought>,
     folds: Vec<Fold>,
-    leaves: Vec<LeafKey>,
+    leaves: Vec<WantedLeaf>,
 }
 
-/// A leaf of a paged collection.
-type LeafKey = (Keyspace, KeyHash, [u8; LEAF_KEY_BYTES]);
+/// A leaf of a paged collection that an access could not read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WantedLeaf {
+    pub(crate) keyspace: Keyspace,
+    pub(crate) hash: KeyHash,
+    pub(crate) key: [u8; LEAF_KEY_BYTES],
+    /// Its stripe is none of the command's keys, since its collection was renamed.
+    pub(crate) is_beside: bool,
+}
 
 impl Wanted {
     /// Adds these records.
@@ -192,8 +202,8 @@ impl Wanted {
     }
 
     /// Adds a leaf, to be kept in memory once it is read.
-    pub(crate) fn add_leaf(&mut self, keyspace: Keyspace, hash: KeyHash, key: [u8; LEAF_KEY_BYTES]) {
-        self.leaves.push((keyspace, hash, key));
+    pub(crate) fn add_leaf(&mut self, leaf: WantedLeaf) {
+        self.leaves.push(leaf);
     }
 
     /// Adds what is to be folded.
@@ -207,14 +217,23 @@ impl Prepared {
     pub fn want(&mut self, wanted: Wanted) {
         wanted.records.into_iter().for_each(|record| self.want_record(record));
         wanted.folds.into_iter().for_each(|fold| self.want_fold(fold));
-        if !wanted.leaves.is_empty() {
-            self.reading.get_or_insert_default().leaves.extend(wanted.leaves);
+        for leaf in wanted.leaves {
+            let (reading, stripe) = (self.reading.get_or_insert_default(), leaf.hash.stripe());
+            if leaf.is_beside && !reading.stripes.contains(&stripe) {
+                reading.stripes.push(stripe);
+            }
+            reading.leaves.push(leaf);
         }
     }
 
     /// Leaves that were missed.
-    pub(crate) fn leaves(&self) -> &[LeafKey] {
+    pub(crate) fn leaves(&self) -> &[WantedLeaf] {
         self.reading.as_ref().map_or(&[], |reading| &reading.leaves)
+    }
+
+    /// Stripes where leaves were missed.
+    pub(crate) fn stripes(&self) -> &[usize] {
+        self.reading.as_ref().map_or(&[], |reading| &reading.stripes)
     }
 
     /// Whether nothing waits to be fetched.

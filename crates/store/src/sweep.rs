@@ -23,6 +23,7 @@ use crate::error::{Stop, StoreError};
 use crate::hash::{KeyHash, STRIPES};
 use crate::keyspaces::{SWEPT_KEYSPACE, is_leaves};
 use crate::object::View;
+use crate::paged::stripe_of;
 use crate::prepared::Prepared;
 use crate::sought::Sought;
 use waiting::{LeafReport, Sweep, note_key};
@@ -71,28 +72,30 @@ impl Store {
         let is_alive = self.index.lives(sweep.leaves);
         if is_alive && sweep.next < end {
             let keys: Vec<_> = (sweep.next..end).map(|at| sweep.key(at)).collect();
-            self.sweep_keys(sweep.object, sweep.leaves, &keys, sweep.is_sure)?;
+            let stripe = stripe_of(sweep.object);
+            self.sweep_keys(stripe, sweep.leaves, &keys.iter().map(|key| &key[..]), sweep.is_sure)?;
             sweep.next = end;
         }
         if is_alive && sweep.next < sweep.count {
             return Ok(false);
         }
-        self.sweep_keys(sweep.object, SWEPT_KEYSPACE, &[note_key(sweep.object, sweep.leaves)], false)?;
+        let note = note_key(sweep.stripe, sweep.object, sweep.leaves);
+        self.sweep_keys(sweep.stripe, SWEPT_KEYSPACE, &std::iter::once(&note[..]), false)?;
         Ok(true)
     }
 
     /// Removes these keys of a keyspace that no command names, as one group.
-    fn sweep_keys(
+    fn sweep_keys<'k>(
         &self,
-        object: u64,
+        stripe: usize,
         keyspace: Keyspace,
-        keys: &[[u8; 12]],
+        keys: &(impl Iterator<Item = &'k [u8]> + Clone),
         is_sure: bool,
     ) -> Result<(), Stop> {
-        let (stripe, mut prepared) = ((object & 0xff) as usize, Prepared::default());
+        let mut prepared = Prepared::default();
         loop {
             let mut access = Access::of_stripe(self, stripe, &prepared);
-            keys.iter().for_each(|key| access.sweep(keyspace, key, is_sure));
+            keys.clone().for_each(|key| access.sweep(keyspace, key, is_sure));
             match access.commit() {
                 Err(Stop::Cold) => {}
                 ended => return ended.map(drop),

@@ -44,21 +44,44 @@ fn open_with(disk: &SimDisk, hash_bits: u32) -> Arc<Store> {
     store
 }
 
+/// Runs `change` on keys of database 0.
+fn change<R>(store: &Arc<Store>, names: &[&[u8]], change: impl Fn(&mut Access<'_>) -> Result<R, Stop>) -> R {
+    let keys: Vec<KeyRef<'_>> = names.iter().map(|key| KeyRef { db: 0, key }).collect();
+    let mut prepared = Prepared::default();
+    for _ in 0..1_000 {
+        let mut access = store.access(Scope::Keys(&keys), &prepared, 100_000).expect("room");
+        match change(&mut access).and_then(|done| access.commit().map(|_| done)) {
+            Ok(done) => {
+                while store.drive() {}
+                return done;
+            }
+            Err(Stop::Cold) => {
+                let wanted = access.into_wanted();
+                prepared.want(wanted);
+                store.missing(&keys, &mut prepared);
+                let (sender, receiver) = std::sync::mpsc::channel();
+                store.fetch(prepared, Box::new(move |fetched| sender.send(fetched).expect("it is awaited")));
+                prepared = receiver.recv().expect("what is fetched comes back");
+            }
+            Err(stop) => panic!("{stop:?}"),
+        }
+    }
+    panic!("it is never ready");
+}
+
 /// Lets hash `key` have so many fields more.
 fn fill(store: &Arc<Store>, key: &[u8], fields: std::ops::Range<usize>) {
-    let (keys, prepared) = ([KeyRef { db: 0, key }], Prepared::default());
-    let mut access = store.access(Scope::Keys(&keys), &prepared, 100_000).expect("room");
     let names: Vec<String> = fields.map(|number| format!("field-{number}")).collect();
-    let tags: Vec<u16> = names.iter().map(|name| access.tag(name.as_bytes())).collect();
-    let put = |edit: &mut store::Edit<'_>| {
-        for (name, tag) in names.iter().zip(tags) {
-            edit.put(tag, name.as_bytes(), b"value");
-        }
-    };
-    let changed = access.edit(0, key, ValueKind::Hash, put).expect("all is in memory");
-    changed.expect("a hash");
-    access.commit().expect("room");
-    while store.drive() {}
+    change(store, &[key], |access| {
+        let tags: Vec<u16> = names.iter().map(|name| access.tag(name.as_bytes())).collect();
+        let put = |edit: &mut store::Edit<'_>| {
+            for (name, tag) in names.iter().zip(tags) {
+                edit.put(tag, name.as_bytes(), b"value");
+            }
+        };
+        access.edit(0, key, ValueKind::Hash, put)?.expect("a hash");
+        Ok(())
+    });
 }
 
 fn change_list(store: &Arc<Store>, changes: &[ListChange<'_>]) {
@@ -90,7 +113,7 @@ fn filled(has_checkpoint: bool) -> SimDisk {
 
 /// Appends a record as another owner of the journal.
 fn append(disk: &SimDisk, kind: u8, keyspace: Keyspace, payload: &[u8]) {
-    let content = journal::Content { version: 5, reader_version_min: 5, check: |_, _| Ok(()) };
+    let content = journal::Content { version: 6, reader_version_min: 6, check: |_, _| Ok(()) };
     let clock: Arc<dyn Clock> = Arc::new(SimClock::new(UnixMs(1_000_000)));
     let vfs: Arc<dyn Vfs> = Arc::new(disk.clone());
     let options = journal::Options { content, ..Options::default().journal };
@@ -106,7 +129,7 @@ fn append(disk: &SimDisk, kind: u8, keyspace: Keyspace, payload: &[u8]) {
 
 /// Key and value of the first record of this kind and keyspace that `wanted` likes.
 fn record(disk: &SimDisk, keyspace: Keyspace, wanted: impl Fn(u8, &[u8]) -> bool) -> (u8, Vec<u8>) {
-    let content = journal::Content { version: 5, reader_version_min: 5, check: |_, _| Ok(()) };
+    let content = journal::Content { version: 6, reader_version_min: 6, check: |_, _| Ok(()) };
     let mut found = None;
     let mut look = |view: journal::RecordView<'_>| {
         if view.header.keyspace == keyspace && wanted(view.header.kind, view.payload) && found.is_none() {
@@ -287,4 +310,84 @@ fn leaf_with_other_elements_than_are_counted_is_damage_and_no_end_of_the_server(
         }
     }
     assert!(damaged > 0);
+}
+
+fn field(store: &Arc<Store>, key: &[u8], field: &[u8]) -> Option<Vec<u8>> {
+    change(store, &[key], |access| {
+        let values = access.values(0, key, ValueKind::Hash, std::iter::once(field))?.expect("a hash");
+        Ok(values.and_then(|values| values[0].map(<[u8]>::to_vec)))
+    })
+}
+
+#[test]
+fn renamed_collection_keeps_its_leaves_over_starts_and_ends_with_them() {
+    let disk = SimDisk::new(3);
+    let mut store = open(&disk);
+    fill(&store, b"other", 0..2 * FIELDS);
+    fill(&store, b"a", 0..2 * FIELDS);
+    let leaves = store.leaf_report().leaves;
+    let names: Vec<Vec<u8>> = (0..8).map(|number| format!("name-{number}").into_bytes()).collect();
+    let (mut at, mut disk) = (b"a".to_vec(), disk);
+    for (number, name) in names.iter().enumerate() {
+        assert!(change(&store, &[&at, name], |access| access.rename_paged(0, &at, name)));
+        assert_eq!(field(&store, &at, b"field-7"), None);
+        at.clone_from(name);
+        if number % 3 == 0 {
+            store.checkpoint().expect("no fault");
+        }
+        if number % 2 == 0 {
+            disk = disk.process_death();
+            let checked = check(&disk.fork(), Path::new(DIR)).expect("a folder");
+            assert_eq!(checked.journal.damage, []);
+            store = open(&disk);
+        }
+        assert_eq!(field(&store, &at, b"field-7").as_deref(), Some(&b"value"[..]), "cold and hot");
+        fill(&store, &at, 2 * FIELDS + number..2 * FIELDS + number + 1);
+        let count = change(&store, &[&at], |access| access.count(0, &at, ValueKind::Hash)).expect("a hash");
+        assert_eq!(count, (2 * FIELDS + number + 1) as u64);
+        assert!(store.leaf_report().leaves >= leaves && store.leaf_report().swept == 0);
+    }
+    // onto another large one, whose leaves go
+    assert!(change(&store, &[&at, b"other"], |access| access.rename_paged(0, &at, b"other")));
+    assert!(change(&store, &[b"other"], |access| access.remove(0, b"other")));
+    assert!(store.leaf_report().swept > 0);
+    let disk = disk.process_death();
+    let checked = check(&disk.fork(), Path::new(DIR)).expect("a folder");
+    assert_eq!(checked.journal.damage, []);
+    let store = open(&disk);
+    while store.leaf_report().swept > 0 {
+        store.tend(100);
+        while store.drive() {}
+    }
+    assert_eq!(store.leaf_report().leaves, 0);
+}
+
+#[test]
+fn rename_and_removal_in_one_group_leave_no_leaves() {
+    let disk = SimDisk::new(3);
+    let store = open(&disk);
+    fill(&store, b"a", 0..2 * FIELDS);
+    change(&store, &[b"a", b"b"], |access| {
+        assert!(access.rename_paged(0, b"a", b"b")?);
+        let put = |edit: &mut store::Edit<'_>| _ = edit.put(7, b"more", b"value");
+        assert!(access.edit(0, b"b", ValueKind::Hash, put)?.is_ok());
+        access.remove(0, b"b")
+    });
+    fill(&store, b"a", 0..2 * FIELDS);
+    change(&store, &[b"a", b"b"], |access| {
+        // there and back
+        assert!(access.rename_paged(0, b"a", b"b")? && access.rename_paged(0, b"b", b"a")?);
+        Ok(())
+    });
+    while store.leaf_report().swept > 0 {
+        store.tend(100);
+        while store.drive() {}
+    }
+    assert_eq!(field(&store, b"a", b"field-7").as_deref(), Some(&b"value"[..]));
+    assert!(change(&store, &[b"a"], |access| access.remove(0, b"a")));
+    while store.leaf_report().swept > 0 {
+        store.tend(100);
+        while store.drive() {}
+    }
+    assert_eq!(store.leaf_report().leaves, 0);
 }

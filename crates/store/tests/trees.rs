@@ -10,10 +10,10 @@ use store::{
 };
 use vfs::sim::Rng;
 
-const KEY: &[u8] = b"key";
-
 struct World {
     store: Arc<Store>,
+    /// Of the collection: it is renamed.
+    key: Vec<u8>,
     rng: Rng,
 }
 
@@ -26,11 +26,12 @@ impl World {
             clock: Arc::new(SimClock::new(UnixMs(1_000_000))),
             ..Options::default()
         };
-        Self { store: Store::open(options).expect("memory always opens"), rng: Rng::new(seed) }
+        let store = Store::open(options).expect("memory always opens");
+        Self { store, key: b"key".to_vec(), rng: Rng::new(seed) }
     }
 
     fn run<R>(&self, work: impl FnOnce(&mut Access<'_>) -> Result<R, Stop>) -> R {
-        let (keys, prepared) = ([KeyRef { db: 0, key: KEY }], Prepared::default());
+        let (keys, prepared) = ([KeyRef { db: 0, key: &self.key }], Prepared::default());
         let mut access = self.store.access(Scope::Keys(&keys), &prepared, 1).expect("memory has room");
         let done = work(&mut access).expect("all is hot");
         access.commit().expect("memory has room");
@@ -38,7 +39,7 @@ impl World {
     }
 
     fn read<R>(&self, kind: ValueKind, work: impl FnOnce(&Sequence<'_, '_>) -> Result<R, Stop>) -> R {
-        self.run(|access| work(&access.sequence(0, KEY, kind)?.expect("of this type")))
+        self.run(|access| work(&access.sequence(0, &self.key, kind)?.expect("of this type")))
     }
 
     fn below(&mut self, count: usize) -> usize {
@@ -47,6 +48,7 @@ impl World {
 
     /// Compares all of the collection, and some parts, with `model`; there are as many nodes as the root says.
     fn check(&mut self, kind: ValueKind, model: &[(Vec<u8>, Vec<u8>)]) {
+        self.rename();
         let from = self.below(model.len() + 1);
         let to = (from + self.below(40)).min(model.len());
         let owned = |elements: Vec<store::Element<'_>>| -> Vec<(Vec<u8>, Vec<u8>)> {
@@ -61,19 +63,41 @@ impl World {
         assert!(part == model[from..to], "elements from {from} to {to}");
         assert_eq!(len, model.len());
         let gathered = self.run(|access| {
-            let all = access.collection(0, KEY, kind)?.expect("of this type");
+            let all = access.collection(0, &self.key, kind)?.expect("of this type");
             Ok(owned(all.iter().collect()))
         });
         assert!(gathered == model, "{} elements put together", gathered.len());
-        let nodes = self.run(|access| access.leaf_count(0, KEY));
+        let nodes = self.run(|access| access.leaf_count(0, &self.key));
         while self.store.leaf_report().swept > 0 {
             self.store.tend(1_000);
         }
         assert_eq!(self.store.leaf_report().leaves, nodes);
     }
 
+    /// Lets the collection be at another key.
+    fn rename(&mut self) {
+        let (before, after) = (self.key.clone(), format!("key-{}", self.below(1_000)).into_bytes());
+        let keys = [&before, &after].map(|key| KeyRef { db: 0, key });
+        let prepared = Prepared::default();
+        let mut access = self.store.access(Scope::Keys(&keys), &prepared, 1).expect("memory has room");
+        let is_paged = access.rename_paged(0, &before, &after).expect("all is hot");
+        access.commit().expect("memory has room");
+        if is_paged {
+            self.key.clone_from(&after);
+        }
+    }
+
+    /// Removes some elements that follow each other, of `len`; returns which.
+    fn remove_range(&mut self, kind: ValueKind, len: usize) -> std::ops::Range<usize> {
+        let from = self.below(len + 1);
+        let to = (from + [1, 7, 90, 400, len][self.below(5)]).min(len);
+        let removed = self.run(|access| access.remove_range(0, &self.key, kind, from..to));
+        removed.expect("of this type, or nothing at all");
+        from..to
+    }
+
     fn end(&self) {
-        self.run(|access| access.remove(0, KEY));
+        self.run(|access| access.remove(0, &self.key));
         while self.store.leaf_report().swept > 0 {
             self.store.tend(1_000);
         }
@@ -125,8 +149,9 @@ fn list_is_as_its_model_after_any_changes() {
             }
             let mut removed = 0;
             changes.iter().for_each(|change| removed += apply(&mut model, change));
-            let changed =
-                world.run(|access| access.change_list(0, KEY, &changes)).expect("a list, or nothing at all");
+            let changed = world
+                .run(|access| access.change_list(0, &world.key, &changes))
+                .expect("a list, or nothing at all");
             assert_eq!((changed.len, changed.removed), (model.len(), removed), "step {step}");
             if step % 10 == 0 {
                 let elements: Vec<_> = model.iter().map(|value| (value.clone(), Vec::new())).collect();
@@ -176,6 +201,10 @@ fn sorted_set_is_as_its_model_after_any_changes() {
                 1 => (0..batch).map(|_| (member(world), None)).collect(),
                 _ => (0..batch).map(|_| (member(world), Some(score(world)))).collect(),
             };
+            if step % 3 == 0 {
+                let gone = world.remove_range(ValueKind::SortedSet, sorted.len());
+                sorted[gone].iter().for_each(|(member, _)| _ = model.remove(member));
+            }
             for (member, score) in &changes {
                 match score {
                     Some(score) => _ = model.insert(member.clone(), *score),
@@ -185,7 +214,7 @@ fn sorted_set_is_as_its_model_after_any_changes() {
             world.run(|access| {
                 let tags: Vec<u16> = changes.iter().map(|(member, _)| access.tag(member)).collect();
                 let named = changes.iter().map(|(member, _)| &member[..]);
-                let changed = access.edit_elements(0, KEY, ValueKind::SortedSet, named, |set| {
+                let changed = access.edit_elements(0, &world.key, ValueKind::SortedSet, named, |set| {
                     for ((member, score), tag) in changes.iter().zip(tags) {
                         match score {
                             Some(score) => _ = set.put_score(tag, member, *score),
@@ -237,7 +266,7 @@ fn check_sorted(world: &mut World, model: &BTreeMap<Vec<u8>, f64>) {
     assert_eq!(world.read(ValueKind::SortedSet, |set| set.rank(member, score)), at);
     let values = world.run(|access| {
         let named = [&member[..], b"nobody"].into_iter();
-        let values = access.values(0, KEY, ValueKind::SortedSet, named)?.expect("a sorted set");
+        let values = access.values(0, &world.key, ValueKind::SortedSet, named)?.expect("a sorted set");
         let values = values.expect("it is there").into_iter();
         Ok(values.map(|value| value.map(<[u8]>::to_vec)).collect::<Vec<_>>())
     });
@@ -269,6 +298,11 @@ fn stream_is_as_its_model_after_any_changes() {
                     })
                     .collect(),
             };
+            if step % 3 == 0 {
+                let keys: Vec<Vec<u8>> = model.keys().cloned().collect();
+                let gone = world.remove_range(ValueKind::Stream, keys.len());
+                keys[gone].iter().for_each(|key| _ = model.remove(key));
+            }
             for (key, value) in &changes {
                 match value {
                     Some(value) => _ = model.insert(key.clone(), value.clone()),
@@ -276,7 +310,9 @@ fn stream_is_as_its_model_after_any_changes() {
                 }
             }
             let changes: Vec<_> = changes.iter().map(|(key, value)| (&key[..], value.as_deref())).collect();
-            world.run(|access| access.change_stream(0, KEY, &changes)).expect("a stream, or nothing at all");
+            world
+                .run(|access| access.change_stream(0, &world.key, &changes))
+                .expect("a stream, or nothing at all");
             if step % 10 == 0 {
                 let elements: Vec<_> = model.clone().into_iter().collect();
                 world.check(ValueKind::Stream, &elements);

@@ -72,6 +72,9 @@ pub(crate) fn renamenx(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Wr
 
 fn relocate(data: &mut Data<'_, '_>, args: ArgsView<'_>) -> Outcome {
     let (from, to) = ((data.db, args.get(1)), (data.db, args.get(2)));
+    if data.access.rename_paged(data.db, from.1, to.1)? {
+        return Ok(());
+    }
     if !duplicate(data, from, to)? {
         return Err(text::NO_SUCH_KEY.into());
     }

@@ -8,7 +8,7 @@ use store::{Element, Sequence, Stop, score_of};
 use super::args::{integer, is, option_value};
 use super::elements::{sequence, sequence_to_change};
 use super::lists::span;
-use super::sorted_sets::{SORTED_SET, Told, delete_members, kept, put_members, write_members};
+use super::sorted_sets::{SORTED_SET, Told, kept, put_members, write_members};
 use crate::call::{Data, Failure, Outcome, text};
 use crate::decimal;
 
@@ -267,9 +267,10 @@ pub(crate) fn zlexcount(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut W
 fn remove(data: &mut Data<'_, '_>, args: ArgsView<'_>, by: By, out: &mut Writer<'_>) -> Outcome {
     let limits = bounds(args, by)?;
     let set = sequence_to_change(data, args.get(1), SORTED_SET)?;
-    let members = kept(set.range(limits.of(&set, false)?)?);
-    delete_members(data, args.get(1), &members)?;
-    out.integer(members.len() as i64);
+    let range = limits.of(&set, false)?;
+    let count = range.len();
+    data.access.remove_range(data.db, args.get(1), SORTED_SET, range)??;
+    out.integer(count as i64);
     Ok(())
 }
 

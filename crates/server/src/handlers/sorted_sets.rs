@@ -315,29 +315,17 @@ impl Side {
 fn take(data: &mut Data<'_, '_>, key: &[u8], side: Side, count: usize) -> Result<Vec<Scored>, Failure> {
     let set = sequence_to_change(data, key, SORTED_SET)?;
     let (len, count) = (set.len(), count.min(set.len()));
-    let mut taken = match side {
-        Side::Min => kept(set.range(0..count)?),
-        Side::Max => kept(set.range(len - count..len)?),
+    let range = match side {
+        Side::Min => 0..count,
+        Side::Max => len - count..len,
     };
+    let mut taken = kept(set.range(range.clone())?);
     if side == Side::Max {
         taken.reverse();
     }
     data.admit_reply(taken.iter().map(|(member, _)| member.len() + 2 * BULK_OVERHEAD_BYTES).sum())?;
-    delete_members(data, key, &taken)?;
+    data.access.remove_range(data.db, key, SORTED_SET, range)??;
     Ok(taken)
-}
-
-/// Deletes members.
-pub(super) fn delete_members(data: &mut Data<'_, '_>, key: &[u8], members: &[Scored]) -> Outcome {
-    if members.is_empty() {
-        return Ok(());
-    }
-    let tags: Vec<u16> = members.iter().map(|(member, _)| data.access.tag(member)).collect();
-    let named = members.iter().map(|(member, _)| &member[..]);
-    data.access.edit_elements(data.db, key, SORTED_SET, named, |set| {
-        members.iter().zip(tags).for_each(|((member, _), tag)| _ = set.delete(tag, member));
-    })??;
-    Ok(())
 }
 
 pub(crate) fn zpopmin(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writer<'_>) -> Outcome {

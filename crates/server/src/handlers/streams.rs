@@ -33,6 +33,9 @@ pub(super) fn stream_to_change<'a, 's>(
 
 /// Changes the stream at `key`.
 pub(super) fn apply(data: &mut Data<'_, '_>, key: &[u8], changes: &Changes) -> Outcome {
+    if !changes.oldest.is_empty() {
+        data.access.remove_range(data.db, key, ValueKind::Stream, changes.oldest.clone())??;
+    }
     if changes.is_empty() {
         return Ok(());
     }
@@ -260,6 +263,11 @@ fn remove_oldest(
     let mut oldest = stream.range(Id::MIN, last)?;
     if references != References::Forbid {
         oldest.end = oldest.end.min(oldest.start.saturating_add(most));
+    }
+    if references == References::Stay && oldest.len() >= RANGE_MIN {
+        let count = oldest.len();
+        changes.oldest = oldest;
+        return Ok(count);
     }
     let mut count = 0;
     for Entry { id, .. } in stream.entries(oldest)? {
@@ -701,5 +709,7 @@ pub(crate) fn xreadgroup(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut 
     answer(data, &query, (found, &reply), || None, out)
 }
 
+/// So many entries are removed by whole leaves, fewer by their keys.
+const RANGE_MIN: usize = 64;
 /// Entries of a node of Redis (`stream-node-max-entries`): it trims no fewer where it may trim about.
 const NODE_ENTRIES: usize = 100;

@@ -104,6 +104,8 @@ pub(crate) struct Changes {
     /// Keys and values, one behind the other.
     bytes: Vec<u8>,
     changes: Vec<Changed>,
+    /// Elements that go before all that, by their numbers.
+    pub(crate) oldest: Range<usize>,
 }
 
 /// How many of the bytes are a key, and how many behind them its value, if it has one from now on.
@@ -310,7 +312,7 @@ impl<'a> Entry<'a> {
 impl Changes {
     /// None yet; the fields and values of an entry with so many bytes have room.
     pub(crate) fn with_room(bytes: usize) -> Self {
-        Self { bytes: Vec::with_capacity(2 * bytes + ROOM_BYTES), changes: Vec::new() }
+        Self { bytes: Vec::with_capacity(2 * bytes + ROOM_BYTES), ..Self::default() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -142,10 +142,12 @@ impl Access<'_> {
             return;
         }
         match keys {
-            [key] => self.turn_to_stripe(self.store.hasher.hash(key.key).stripe()),
+            [key] if self.prepared.stripes().is_empty() => {
+                self.turn_to_stripe(self.store.hasher.hash(key.key).stripe());
+            }
             keys => {
-                self.guards = Guards::None;
-                self.guards = Guards::lock(self.store, Scope::Keys(keys));
+                self.guards = Guards::none();
+                self.guards = Guards::lock(self.store, Scope::Keys(keys), self.prepared);
             }
         }
         self.warm(keys);
@@ -179,17 +181,17 @@ impl Access<'_> {
 
     /// Lets others at the stripe that is locked, and prefetches what it holds: what is locked is passed by.
     pub(super) fn let_go(&mut self) {
-        self.guards = Guards::None;
+        self.guards = Guards::none();
     }
 
     /// Locks stripe `number` alone, if the keys are claimed.
     pub(super) fn turn_to_stripe(&mut self, number: usize) {
-        if self.claim.is_none() || matches!(self.guards, Guards::One(at, _) if at == number) {
+        if self.claim.is_none() || self.guards.is_one(number) {
             return;
         }
         // never two at once: they would not be in order
-        self.guards = Guards::None;
-        self.guards = Guards::One(number, self.store.index.lock(number));
+        self.guards = Guards::none();
+        self.guards = Guards::one(self.store, number);
     }
 
     /// Turns to change number `at`; brings those behind it near.
@@ -277,7 +279,7 @@ impl Access<'_> {
                 }
                 Seek::Unknown(addresses) => addresses,
             };
-            self.guards = Guards::None;
+            self.guards = Guards::none();
             let late = late.get_or_insert_default();
             unknown.iter().for_each(|sought| late.supply(sought.address, self.store.engine.read(sought)));
         }

@@ -58,7 +58,7 @@ impl Access<'_> {
     pub fn commit(&mut self) -> Result<Ticket, Stop> {
         let committed = self.carry_out();
         // Not left to the drop: a caller that keeps the access would lock itself out.
-        self.guards = Guards::None;
+        self.guards = Guards::none();
         self.claim = None;
         committed
     }
@@ -134,7 +134,7 @@ impl Access<'_> {
         }
         // The append of many records takes long enough for others to mind.
         if self.claim.is_some() {
-            self.guards = Guards::None;
+            self.guards = Guards::none();
         }
         self.admit(&plans)?;
         let mapping = self.overlay.mapping().map(|(ids, next)| record::encode_mapping(*next, ids));

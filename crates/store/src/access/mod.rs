@@ -38,7 +38,7 @@ mod staging;
 mod tests;
 mod tree_edit;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::{Arc, MutexGuard};
 
 use crate::engine::Credits;
@@ -173,13 +173,15 @@ impl<'s> Access<'s> {
             only.is_none_or(|(key, hash)| hash == store.hasher.hash(key)),
             "another key was foreseen"
         );
-        let (mut guards, mut claim) = (Guards::None, None);
+        let (mut guards, mut claim) = (Guards::none(), None);
         match (only, scope) {
-            (Some((_, hash)), _) => guards = Guards::One(hash.stripe(), store.index.lock(hash.stripe())),
+            (Some((_, hash)), _) if prepared.stripes().is_empty() => {
+                guards = Guards::one(store, hash.stripe());
+            }
             (None, Scope::Claimed { keys, writes }) if store.engine_keeps() => {
                 claim = Some(store.claim(keys, writes));
             }
-            _ => guards = Guards::lock(store, scope),
+            _ => guards = Guards::lock(store, scope, prepared),
         }
         if prepared.has_records() && claim.is_none() {
             guards.warm_all(store, scope, prepared);
@@ -212,7 +214,7 @@ impl<'s> Access<'s> {
     /// An access of what no command names, in one stripe.
     pub(crate) fn of_stripe(store: &'s Store, number: usize, prepared: &'s Prepared) -> Self {
         let mut access = Self::new(store, Scope::Keys(&[]), prepared, None, store.now());
-        access.guards = Guards::One(number, store.index.lock(number));
+        access.guards = Guards::one(store, number);
         access
     }
 
@@ -865,8 +867,15 @@ impl Space {
     }
 }
 
-/// The locked stripes: one inline, several sorted, or all.
-enum Guards<'s> {
+/// The locked stripes.
+struct Guards<'s> {
+    held: Held<'s>,
+    /// One more, which has leaves of a collection that was renamed.
+    beside: OnceCell<(usize, MutexGuard<'s, Stripe>)>,
+}
+
+/// One stripe inline, several sorted, or all.
+enum Held<'s> {
     None,
     One(usize, MutexGuard<'s, Stripe>),
     Many(Vec<(usize, MutexGuard<'s, Stripe>)>),
@@ -875,20 +884,36 @@ enum Guards<'s> {
 }
 
 impl<'s> Guards<'s> {
-    fn lock(store: &'s Store, scope: Scope<'_>) -> Self {
-        let keys = match scope {
-            Scope::Walk => return Self::Walk,
-            Scope::Everything => return Self::Many((0..STRIPES).map(|n| (n, store.index.lock(n))).collect()),
-            Scope::Keys(_) | Scope::Foreseen(..) | Scope::Claimed { .. } => scope.keys().unwrap_or_default(),
-        };
-        // The engine `noop` measures the road to here: it has no keys to lock.
-        if keys.is_empty() || !store.engine_keeps() {
-            return Self::None;
+    fn none() -> Self {
+        Self { held: Held::None, beside: OnceCell::new() }
+    }
+
+    fn one(store: &'s Store, number: usize) -> Self {
+        Self { held: Held::One(number, store.index.lock(number)), beside: OnceCell::new() }
+    }
+
+    /// Locks what `scope` names, and what the attempt before lacked.
+    fn lock(store: &'s Store, scope: Scope<'_>, prepared: &Prepared) -> Self {
+        Self { held: Held::lock(store, scope, prepared.stripes()), beside: OnceCell::new() }
+    }
+
+    fn is_one(&self, number: usize) -> bool {
+        matches!(self.held, Held::One(at, _) if at == number)
+    }
+
+    /// Whether it is the stripe that [`Guards::reach`] has locked.
+    fn is_beside(&self, number: usize) -> bool {
+        self.beside.get().is_some_and(|(beside, _)| *beside == number)
+    }
+
+    /// Locks stripe `number`, too, if that needs no waiting: returns whether it is locked.
+    fn reach(&self, store: &'s Store, number: usize) -> bool {
+        if self.stripe(number).is_ok() {
+            return true;
         }
-        let mut numbers: Vec<usize> = keys.iter().map(|key| store.hasher.hash(key.key).stripe()).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        Self::Many(numbers.into_iter().map(|n| (n, store.index.lock(n))).collect())
+        // nobody waits here, so the order of the stripes does not matter
+        let guard = if self.beside.get().is_none() { store.index.try_lock(number) } else { None };
+        guard.is_some_and(|guard| self.beside.set((number, guard)).is_ok())
     }
 
     /// Makes hot what was read and is to stay in memory, of keys that the scope names.
@@ -907,8 +932,8 @@ impl<'s> Guards<'s> {
 
     /// As [`Guards::warm_all`], of the leaves that were missed before.
     fn warm_leaves(&mut self, store: &Store, prepared: &Prepared) {
-        for (keyspace, hash, key) in prepared.leaves() {
-            self.warm_slot(store, prepared, (*keyspace, *hash), key);
+        for leaf in prepared.leaves() {
+            self.warm_slot(store, prepared, (leaf.keyspace, leaf.hash), &leaf.key);
         }
     }
 
@@ -933,59 +958,84 @@ impl<'s> Guards<'s> {
 
     /// Adds a stripe that none of these is; a walk has none of its own.
     fn add(&mut self, number: usize, guard: MutexGuard<'s, Stripe>) {
-        *self = match std::mem::replace(self, Self::None) {
-            Self::Walk => Self::Walk,
-            Self::None => Self::One(number, guard),
-            Self::One(other, held) => {
+        self.held = match std::mem::replace(&mut self.held, Held::None) {
+            Held::Walk => Held::Walk,
+            Held::None => Held::One(number, guard),
+            Held::One(other, held) => {
                 let mut both = vec![(other, held), (number, guard)];
                 both.sort_unstable_by_key(|(number, _)| *number);
-                Self::Many(both)
+                Held::Many(both)
             }
-            Self::Many(mut all) => {
+            Held::Many(mut all) => {
                 let at = all.partition_point(|(other, _)| *other < number);
                 all.insert(at, (number, guard));
-                Self::Many(all)
+                Held::Many(all)
             }
         };
     }
 
     fn stripe(&self, number: usize) -> Result<&Stripe, Stop> {
-        match self {
-            Self::One(one, guard) if *one == number => Ok(guard),
-            Self::Many(all) => match all.binary_search_by_key(&number, |(n, _)| *n) {
-                Ok(at) => Ok(&all[at].1),
-                Err(_) => Err(Stop::Refused(StoreError::OutOfScope)),
-            },
-            _ => Err(Stop::Refused(StoreError::OutOfScope)),
-        }
+        let held = match &self.held {
+            Held::One(one, guard) if *one == number => Some(guard),
+            Held::Many(all) => all.binary_search_by_key(&number, |(n, _)| *n).ok().map(|at| &all[at].1),
+            _ => None,
+        };
+        let beside = || self.beside.get().filter(|(n, _)| *n == number).map(|(_, guard)| guard);
+        held.or_else(beside).map(|guard| &**guard).ok_or(Stop::Refused(StoreError::OutOfScope))
     }
 
     fn stripe_mut(&mut self, number: usize) -> Result<&mut Stripe, Stop> {
-        match self {
-            Self::One(one, guard) if *one == number => Ok(guard),
-            Self::Many(all) => match all.binary_search_by_key(&number, |(n, _)| *n) {
-                Ok(at) => Ok(&mut all[at].1),
-                Err(_) => Err(Stop::Refused(StoreError::OutOfScope)),
-            },
-            _ => Err(Stop::Refused(StoreError::OutOfScope)),
-        }
+        let held = match &mut self.held {
+            Held::One(one, guard) if *one == number => Some(guard),
+            Held::Many(all) => all.binary_search_by_key(&number, |(n, _)| *n).ok().map(|at| &mut all[at].1),
+            _ => None,
+        };
+        let beside = self.beside.get_mut().filter(|(n, _)| *n == number).map(|(_, guard)| guard);
+        held.or(beside).map(|guard| &mut **guard).ok_or(Stop::Refused(StoreError::OutOfScope))
     }
 
     /// Calls `f` with stripe `number`, locked for the call alone where the scope is a walk.
     fn with_stripe<R>(&self, store: &Store, number: usize, f: impl FnOnce(&Stripe) -> R) -> Result<R, Stop> {
-        match self {
-            Self::Walk => Ok(f(&store.index.lock(number))),
-            guards => Ok(f(&guards.everything()?[number].1)),
+        match self.held {
+            Held::Walk => Ok(f(&store.index.lock(number))),
+            _ => Ok(f(&self.everything()?[number].1)),
         }
     }
 
     fn everything(&self) -> Result<&[(usize, MutexGuard<'s, Stripe>)], Stop> {
-        match self {
-            Self::Many(all) if all.len() == STRIPES => Ok(all),
+        match &self.held {
+            Held::Many(all) if all.len() == STRIPES => Ok(all),
             _ => Err(Stop::Refused(StoreError::OutOfScope)),
         }
     }
 }
+
+impl<'s> Held<'s> {
+    fn lock(store: &'s Store, scope: Scope<'_>, more: &[usize]) -> Self {
+        let all = || Self::Many((0..STRIPES).map(|n| (n, store.index.lock(n))).collect());
+        let keys = match scope {
+            Scope::Walk => return Self::Walk,
+            Scope::Everything => return all(),
+            Scope::Keys(_) | Scope::Foreseen(..) | Scope::Claimed { .. } => scope.keys().unwrap_or_default(),
+        };
+        // The engine `noop` measures the road to here: it has no keys to lock.
+        if keys.is_empty() || !store.engine_keeps() {
+            return Self::None;
+        }
+        // one more is known after each attempt: there are not to be many
+        if more.len() > STRIPES_BESIDE_MAX {
+            return all();
+        }
+        let of_keys = keys.iter().map(|key| store.hasher.hash(key.key).stripe());
+        let mut numbers: Vec<usize> = of_keys.chain(more.iter().copied()).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        Self::Many(numbers.into_iter().map(|n| (n, store.index.lock(n))).collect())
+    }
+}
+
+/// Stripes beside those of its keys that an access locks, at most: then it locks all.
+const STRIPES_BESIDE_MAX: usize = 16;
 
 /// Deltas on one base, at most: the next change writes the whole value. A large one may have more.
 const DELTAS_MAX: usize = 8;

@@ -11,7 +11,9 @@
 //!
 //! Accesses of transactions see paged collections, and keep what they make of them as one value: a workspace has keys, not leaves.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 use journal::Keyspace;
 
@@ -22,7 +24,8 @@ use crate::keyspaces::{HIDDEN_DB, SWEPT_KEYSPACE, is_leaves, is_own, leaves_of};
 use crate::large::Bytes;
 use crate::object::Object;
 use crate::packed::{self, Edit, Element, Form, Packed, Shape};
-use crate::paged::{LEAVES_MAX, PLACES, Root, bits_of, leaf_key, leaf_of, object_of};
+use crate::paged::{LEAVES_MAX, PLACES, ROOT_BYTES_MAX, Root, bits_of, leaf_key, leaf_of, object_of};
+use crate::prepared::WantedLeaf;
 use crate::record;
 use crate::sweep::waiting::{note_key, note_value};
 use crate::time::Deadline;
@@ -275,24 +278,14 @@ impl Access<'_> {
         let has_changed = |member: &&[u8]| before.get(member) != after.get(member);
         let members: BTreeSet<&[u8]> =
             before.keys().chain(after.keys()).copied().filter(has_changed).collect();
-        let mut leaf_edit = Edit::new(Packed::empty(Shape::Map));
-        // an edit that has an element notes that it goes
-        members.iter().for_each(|member| _ = leaf_edit.put(hash_of(member).low_bits(), member, &[]));
-        let there = leaf_edit.encode();
-        let mut leaf_edit = Edit::new(Packed::new(Shape::Map, &there));
-        let (mut gone, mut new) = (Vec::new(), Vec::new());
+        let (mut operations, mut gone, mut new) = (Vec::new(), Vec::new(), Vec::new());
         for member in members {
             let tag = hash_of(member).low_bits();
-            match after.get(member) {
-                Some(score) => {
-                    leaf_edit.put(tag, member, score);
-                    new.push((tag, (member, *score)));
-                }
-                None => _ = leaf_edit.delete(tag, member),
-            }
+            packed::note_map(&mut operations, tag, member, after.get(member).copied());
+            new.extend(after.get(member).map(|score| (tag, (member, *score))));
             gone.extend(before.get(member).map(|score| (tag, (member, *score))));
         }
-        let mut changed = self.changed_leaves(paged, leaf_edit.operations())?;
+        let mut changed = self.changed_leaves(paged, &operations)?;
         let by_score = |a: &(u16, Element<'_>), b: &(u16, Element<'_>)| packed::by_score(a.1, b.1);
         gone.sort_unstable_by(by_score);
         new.sort_unstable_by(by_score);
@@ -306,13 +299,69 @@ impl Access<'_> {
             edit.put_score(*tag, it.0, packed::score_of(it.1));
         };
         tree.change_keyed::<Edit<'static>, _>(&new, |it| it.1, put)?;
-        let (tree, nodes, count) = tree.end();
-        if count != changed.root.count {
-            return Err(damaged(paged, "its leaves and its nodes have other members"));
-        }
-        changed.root.tree = Some(tree);
-        changed.leaves.extend(nodes);
+        changed.with_tree(paged, tree)?;
         Ok(changed)
+    }
+
+    /// Removes the elements with these numbers, in their order, of the sorted set or stream at `key`.
+    ///
+    /// # Errors
+    /// As [`Access::get`]; inside, [`WrongType`].
+    ///
+    /// # Panics
+    /// If `kind` is neither of them.
+    pub fn remove_range(
+        &mut self,
+        db: u16,
+        key: &[u8],
+        kind: ValueKind,
+        range: Range<usize>,
+    ) -> Result<Result<(), WrongType>, Stop> {
+        let Some(paged) = self.paged(db, key)?.filter(|paged| paged.kind == kind) else {
+            return self.remove_each(db, key, kind, range);
+        };
+        let (from, to) = (range.start as u64, (range.end as u64).min(paged.root.count));
+        match to.saturating_sub(from) {
+            0 => {}
+            count if count == paged.root.count => _ = self.remove(db, key)?,
+            count if kind == ValueKind::Stream => {
+                self.edit_tree((db, key), &paged, |tree| tree.remove(from, count))?;
+            }
+            count => {
+                let mut operations = Vec::new();
+                let set = self.sequence(db, key, kind)?.expect("it is of this type");
+                for (member, _) in set.range(range)? {
+                    packed::note_map(&mut operations, self.tag(member), member, None);
+                }
+                let mut changed = self.changed_leaves(&paged, &operations)?;
+                let mut tree = TreeEdit::new(self, &paged);
+                tree.remove(from, count)?;
+                changed.with_tree(&paged, tree)?;
+                self.stage_leaves((db, key), &paged, changed)?;
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// As [`Access::remove_range`], of what is not paged.
+    fn remove_each(
+        &mut self,
+        db: u16,
+        key: &[u8],
+        kind: ValueKind,
+        range: Range<usize>,
+    ) -> Result<Result<(), WrongType>, Stop> {
+        let Ok(all) = self.collection(db, key, kind)? else { return Ok(Err(WrongType)) };
+        let gone = range.start.min(all.len())..range.end.min(all.len());
+        let keys: Vec<Vec<u8>> = gone.map(|at| all.element(at).0.to_vec()).collect();
+        let keys = keys.iter().map(|key| &key[..]);
+        if kind == ValueKind::Stream {
+            let changes: Vec<_> = keys.map(|key| (key, None)).collect();
+            return self.change_stream(db, key, &changes);
+        }
+        let tagged: Vec<_> = keys.map(|key| (self.tag(key), key)).collect();
+        let delete = |edit: &mut Edit<'_>| tagged.iter().for_each(|(tag, key)| _ = edit.delete(*tag, key));
+        self.edit(db, key, kind, delete)
     }
 
     /// Lets `change` change the tree of what is paged at `key`, a list or a stream; returns how many elements there are then, too.
@@ -384,6 +433,14 @@ impl Access<'_> {
     pub(super) fn node(&self, paged: &Paged, number: u32, kind: ValueKind) -> Result<&[u8], Stop> {
         let key = leaf_key(paged.root.object, number);
         let hash = self.store.hasher.hash_in(paged.leaves, &key);
+        let miss = |is_beside| {
+            let leaf = WantedLeaf { keyspace: paged.leaves, hash, key, is_beside };
+            self.wanted.borrow_mut().add_leaf(leaf);
+            Err(Stop::Cold)
+        };
+        if !self.guards.reach(self.store, hash.stripe()) {
+            return miss(true);
+        }
         match self.lookup(paged.leaves, hash, &key, HIDDEN_DB) {
             Ok(Some(state)) if state.kind == record::kind_of(kind) => {
                 self.check_value(&state)?;
@@ -393,10 +450,7 @@ impl Access<'_> {
                 }
             }
             Ok(_) => Err(damaged(paged, &format!("leaf {number} is not there"))),
-            Err(Stop::Cold) => {
-                self.wanted.borrow_mut().add_leaf(paged.leaves, hash, key);
-                Err(Stop::Cold)
-            }
+            Err(Stop::Cold) => miss(self.guards.is_beside(hash.stripe())),
             Err(stop) => Err(stop),
         }
     }
@@ -620,7 +674,28 @@ impl Access<'_> {
         }
     }
 
+    /// Renames the collection at `from` to `to`, in place of what is there, if it is paged; returns whether it is. Its leaves stay.
+    ///
+    /// # Errors
+    /// As [`Access::meta`].
+    pub fn rename_paged(&mut self, db: u16, from: &[u8], to: &[u8]) -> Result<bool, Stop> {
+        // a workspace has keys, not leaves
+        let paged = if self.keeps_to_workspace { None } else { self.paged(db, from)? };
+        let (Some(paged), Some(source), Some(target)) = (paged, self.place(db, from), self.place(db, to))
+        else {
+            return Ok(false);
+        };
+        if from == to || self.refuses_size(to, ROOT_BYTES_MAX) {
+            return Ok(true);
+        }
+        self.stage_removal(source);
+        self.forget_leaves(&target);
+        self.stage_root(target, paged.kind, &paged.root, paged.expiry.map_or(0, Deadline::raw));
+        Ok(true)
+    }
+
     fn stage_root(&mut self, place: KeyPlace<'_>, kind: ValueKind, root: &Root, expiry_ms: u64) {
+        self.store.has_roots.store(true, Ordering::Relaxed);
         let kind = record::paged_kind_of(kind).expect("only such types are paged");
         let object = Object::new(kind, place.key, Bytes::Plain(&root.encode()), expiry_ms);
         let KeyPlace { db, keyspace, hash, .. } = place;
@@ -640,19 +715,27 @@ impl Access<'_> {
 
     /// Stages a note for each paged collection that this group removes or replaces: its leaves are to go.
     pub(super) fn stage_notes(&mut self) -> Result<(), Stop> {
+        if !self.store.has_roots.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         let mut notes = Vec::new();
         for at in 0..self.overlay.len() {
-            let keyspace = self.overlay.get(at).keyspace;
+            let Staged { keyspace, hash, .. } = *self.overlay.get(at);
             if is_own(keyspace) || is_leaves(keyspace) {
                 continue;
             }
             self.turn_to_change(at);
             if let Some(root) = self.root_replaced_by(at)? {
-                notes.push((leaves_of(keyspace), root));
+                notes.push((hash.stripe(), leaves_of(keyspace), root));
             }
         }
-        for (leaves, root) in notes {
-            let key = note_key(root.object, leaves);
+        if notes.is_empty() {
+            return Ok(());
+        }
+        let stay: HashSet<u64> = self.overlay.iter().filter_map(root_in).map(|root| root.object).collect();
+        notes.retain(|(_, _, root)| !stay.contains(&root.object));
+        for (stripe, leaves, root) in notes {
+            let key = note_key(stripe, root.object, leaves);
             let hash = self.store.hasher.hash_in(SWEPT_KEYSPACE, &key);
             let value = note_value(&root);
             let change = Change::Put(Object::new(record::STRING, &key, Bytes::Plain(&value), 0));
@@ -661,25 +744,31 @@ impl Access<'_> {
         Ok(())
     }
 
-    /// The root that is there and that change number `at` removes, or replaces by anything but itself.
+    /// The root that is there and that change number `at` removes or replaces.
     fn root_replaced_by(&self, at: usize) -> Result<Option<Root>, Stop> {
         let staged = self.overlay.get(at);
         let stripe = self.guards.stripe(staged.hash.stripe())?;
-        if stripe.space(leaves_of(staged.keyspace)).is_none() {
-            return Ok(None);
-        }
         let key = staged.object().view().key();
         // what is not known yet stops the commit when it is planned
-        let Seek::At { current, .. } = stripe.seek(staged.keyspace, staged.hash, key, self.prepared) else {
-            return Ok(None);
-        };
-        let root = root_of(current);
-        let stays = root_in(staged).zip(root).is_some_and(|(new, old)| new.object == old.object);
-        Ok(root.filter(|_| !stays))
+        match stripe.seek(staged.keyspace, staged.hash, key, self.prepared) {
+            Seek::At { current, .. } => Ok(root_of(current)),
+            _ => Ok(None),
+        }
     }
 }
 
 impl Changed {
+    /// Adds what has become of the tree.
+    fn with_tree(&mut self, paged: &Paged, tree: TreeEdit<'_, '_>) -> Result<(), Stop> {
+        let (tree, nodes, count) = tree.end();
+        if count != self.root.count {
+            return Err(damaged(paged, "its leaves and its nodes have other members"));
+        }
+        self.root.tree = Some(tree);
+        self.leaves.extend(nodes);
+        Ok(())
+    }
+
     fn count(&mut self, before: &[u8], after: &[u8], shape: Shape) {
         let elements = |value| Packed::new(shape, value).len() as u64;
         // where a part of the log is lost there may be less than is counted

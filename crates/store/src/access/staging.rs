@@ -191,7 +191,7 @@ impl<'s> Access<'s> {
             locks += 1;
         }
         self.store.branches.insert(Arc::clone(branch), locks);
-        self.guards = Guards::None;
+        self.guards = Guards::none();
         self.claim = None;
         Ok(Staging::Done { ticket })
     }
@@ -234,7 +234,7 @@ impl<'s> Access<'s> {
             locks += u64::from(stripe.let_go(keyspace, key.hash, &key.key, &branch.id));
         }
         self.store.branches.remove(&branch.id, locks);
-        self.guards = Guards::None;
+        self.guards = Guards::none();
         self.claim = None;
         Ok(ticket)
     }

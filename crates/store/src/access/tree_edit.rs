@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::error::{Stop, StoreError};
-use crate::packed::{self, Element, Form, ListChange, ListEdit, Packed, Shape, by_score};
+use crate::packed::{self, Edit, Element, Form, ListChange, ListEdit, OrderedEdit, Packed, Shape, by_score};
 use crate::tree::{
     Child, NO_NODE, NODE, NODES_MAX, Tree, bound_between, cut, element_at, free_node, inner_node, next_free,
     part,
@@ -218,8 +218,8 @@ impl<'e, 's> TreeEdit<'e, 's> {
         if is_cold { Err(Stop::Cold) } else { Ok(()) }
     }
 
-    /// Removes `count` elements of a list from number `from` on: of leaves that go as a whole nothing is read.
-    fn remove(&mut self, from: u64, count: u64) -> Result<(), Stop> {
+    /// Removes `count` elements from number `from` on: of leaves that go as a whole nothing is read.
+    pub(super) fn remove(&mut self, from: u64, count: u64) -> Result<(), Stop> {
         let mut left = count;
         while left > 0 {
             let mut path = Path::to(self, self.paged, (&self.tree, self.count), from)?;
@@ -229,17 +229,7 @@ impl<'e, 's> TreeEdit<'e, 's> {
             };
             if whole.is_empty() {
                 let within = from.saturating_sub(path.before) as usize;
-                let removed = self.change_leaf::<ListEdit<'static>, u64>(path, |edit| {
-                    let count = edit.len().saturating_sub(within).min(left as usize);
-                    if count > 0 {
-                        edit.remove(within, count);
-                    }
-                    count as u64
-                })?;
-                if removed == 0 {
-                    return Err(damaged(self.paged, "its nodes count other elements than there are"));
-                }
-                left -= removed;
+                left -= self.remove_in_leaf(path, within, left)?;
                 continue;
             }
             let step = path.steps.pop().expect("a leaf with a parent");
@@ -255,6 +245,31 @@ impl<'e, 's> TreeEdit<'e, 's> {
             self.replace(path.steps, step.node, Replaced { at, by: Vec::new(), more })?;
         }
         Ok(())
+    }
+
+    /// Removes elements of a leaf from number `within` of it on, `most` at most; returns how many.
+    fn remove_in_leaf(&mut self, path: Path, within: usize, most: u64) -> Result<u64, Stop> {
+        let leaf = path.leaf(self, self.paged)?;
+        let gone = within..leaf.len().min(within.saturating_add(most as usize));
+        if gone.is_empty() {
+            return Err(damaged(self.paged, "its nodes count other elements than there are"));
+        }
+        let count = gone.len();
+        if self.paged.kind == ValueKind::List {
+            self.change_leaf::<ListEdit<'static>, ()>(path, |edit| edit.remove(within, count))?;
+            return Ok(count as u64);
+        }
+        let keys: Vec<Vec<u8>> = gone.map(|at| leaf.element(at).0.to_vec()).collect();
+        if self.paged.kind == ValueKind::Stream {
+            let delete = |edit: &mut OrderedEdit<'_>| keys.iter().for_each(|key| _ = edit.delete(key));
+            self.change_leaf::<OrderedEdit<'static>, ()>(path, delete)?;
+        } else {
+            let access = self.access;
+            let delete =
+                |edit: &mut Edit<'_>| keys.iter().for_each(|key| _ = edit.delete(access.tag(key), key));
+            self.change_leaf::<Edit<'static>, ()>(path, delete)?;
+        }
+        Ok(count as u64)
     }
 
     /// The leaves from `step` on under the same parent that have `most` elements at most, each with their number.

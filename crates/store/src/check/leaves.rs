@@ -15,6 +15,7 @@ use crate::hash::KeyHasher;
 use crate::keyspaces::{SWEPT_KEYSPACE, is_leaves, is_own, keys_of, leaves_of};
 use crate::paged::split_leaf_key;
 use crate::record::{self, Payload};
+use crate::sweep::waiting::split_note_key;
 use crate::tree::NODE;
 
 /// Large collections.
@@ -109,11 +110,12 @@ impl Leaves {
         if !is_leaves(keyspace) && keyspace != SWEPT_KEYSPACE {
             return self.take_key((keyspace, key), record::root_of(view.header.kind, value), newest, hasher);
         }
-        let Some((object, number)) = split_leaf_key(key) else { return };
         let known = if is_leaves(keyspace) {
+            let Some((object, number)) = split_leaf_key(key) else { return };
             self.leaves.entry((keyspace, object, number)).or_insert(newest)
         } else {
-            self.notes.entry((Keyspace(number), object)).or_insert(newest)
+            let Some((_, object, leaves)) = split_note_key(key) else { return };
+            self.notes.entry((leaves, object)).or_insert(newest)
         };
         known.on(newest);
         let key = known.key;

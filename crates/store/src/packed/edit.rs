@@ -548,6 +548,12 @@ fn deadline_in(value: &[u8]) -> Option<Deadline> {
     Deadline::of(u64::from_le_bytes(value.try_into().expect("split as 8 bytes")))
 }
 
+/// Appends the operation by which an element of a map gets this value, or goes.
+pub(crate) fn note_map(out: &mut Vec<u8>, tag: u16, key: &[u8], value: Option<&[u8]>) {
+    let kind = if value.is_some() { PUT } else { DELETE };
+    put_operation(out, kind, tag, (key, value.unwrap_or_default()));
+}
+
 /// Appends an operation; returns where the key lies, behind which is the value.
 fn put_operation(out: &mut Vec<u8>, kind: u8, tag: u16, (key, value): Element<'_>) -> usize {
     out.reserve(3 + 2 * VARINT_BYTES_MAX + key.len() + value.len());

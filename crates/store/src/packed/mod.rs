@@ -58,6 +58,7 @@ mod ordered;
 mod times;
 
 pub use edit::Edit;
+pub(crate) use edit::note_map;
 pub use entries::{Element, Form, Packed, Shape, score_of};
 pub(crate) use entries::{by_score, times_of, with_own};
 pub(crate) use filling::{concat, range, select};

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use journal::Keyspace;
 
-use crate::paged::{Root, leaf_key};
+use crate::paged::{LEAF_KEY_BYTES, Root, leaf_key, split_leaf_key};
 use crate::tree::NODE;
 
 /// What is still to go.
@@ -26,6 +26,8 @@ pub(super) struct Sweep {
     pub(super) count: u32,
     /// Those that come next are there.
     pub(super) is_sure: bool,
+    /// Where the note is: in the stripe of the key that had the collection last.
+    pub(super) stripe: usize,
 }
 
 impl Sweep {
@@ -39,22 +41,22 @@ impl Sweep {
 impl Sweeps {
     /// Takes up a note that was just logged (`is_sure`), or found at a start.
     pub(crate) fn add(&self, key: &[u8], value: &[u8], is_sure: bool) {
-        let (Some((object, leaves)), (numbers, [])) = (key.split_first_chunk(), value.as_chunks()) else {
+        let (Some((stripe, object, leaves)), (numbers, [])) = (split_note_key(key), value.as_chunks()) else {
             return;
         };
-        let Ok(leaves) = leaves.try_into() else { return };
         let (hashed, nodes) = match numbers {
             [leaves] => (u32::from_le_bytes(*leaves), 0),
             [leaves, nodes] => (u32::from_le_bytes(*leaves), u32::from_le_bytes(*nodes)),
             _ => return,
         };
         self.push_front(Sweep {
-            object: u64::from_le_bytes(*object),
-            leaves: Keyspace(u32::from_le_bytes(leaves)),
+            object,
+            leaves,
             hashed,
             next: 0,
             count: hashed.saturating_add(nodes),
             is_sure,
+            stripe,
         });
     }
 
@@ -84,9 +86,17 @@ pub(crate) fn note_value(root: &Root) -> Vec<u8> {
     value
 }
 
-/// The key of a note.
-pub(crate) fn note_key(object: u64, leaves: Keyspace) -> [u8; 12] {
-    leaf_key(object, leaves.0)
+/// The key of a note in this stripe: one byte more if the collection was made in another, at a key that was renamed.
+pub(crate) fn note_key(stripe: usize, object: u64, leaves: Keyspace) -> Vec<u8> {
+    let (key, stripe) = (leaf_key(object, leaves.0), stripe as u8);
+    if key[0] == stripe { key.to_vec() } else { [&[stripe][..], &key].concat() }
+}
+
+/// Stripe, object and keyspace in the key of a note.
+pub(crate) fn split_note_key(key: &[u8]) -> Option<(usize, u64, Keyspace)> {
+    let of_object = if key.len() > LEAF_KEY_BYTES { &key[1..] } else { key };
+    let (object, leaves) = split_leaf_key(of_object)?;
+    Some((key[0].into(), object, Keyspace(leaves)))
 }
 
 /// Leaves of paged collections.

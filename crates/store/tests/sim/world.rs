@@ -593,8 +593,12 @@ impl World {
         };
         let (lasting, undone): (Vec<Effect>, Vec<Effect>) = lasting.into_iter().partition(is_seen);
         let undone: Vec<Name> = undone.iter().map(key_of).map(|(db, key)| (db, key.to_vec())).collect();
+        let renames = is_rename(before, effects, now);
         let stage = |access: &mut Access<'_>| {
             let mut found = Vec::new();
+            if renames && rename(access, effects)? {
+                return Ok(vec![true]);
+            }
             for effect in effects {
                 let (db, key) = key_of(effect);
                 access.turn_to(&[KeyRef { db, key }]);
@@ -804,6 +808,27 @@ fn attempt<T>(
     let mut access = store.access(scope, prepared, bytes).map_err(none)?;
     let done = body(&mut access).and_then(|value| Ok((value, access.commit()?.pack())));
     done.map_err(|stop| (stop, access.into_wanted()))
+}
+
+/// Whether these effects are those of RENAME.
+fn is_rename(before: &State, effects: &[Effect], now: Moment) -> bool {
+    let [Effect::Remove { db, key: from }, Effect::Put { db: to_db, key: to, value, expiry, .. }] = effects
+    else {
+        return false;
+    };
+    let there = before.get(*db, from, now);
+    db == to_db && from != to && there.is_some_and(|it| it.value == *value && it.expiry == *expiry)
+}
+
+/// Stages the effects of RENAME in one, if what is renamed is paged; returns whether it is.
+fn rename(access: &mut Access<'_>, effects: &[Effect]) -> Result<bool, Stop> {
+    let (from, to) = (key_of(&effects[0]), key_of(&effects[1]));
+    access.turn_to(&[from, to].map(|(db, key)| KeyRef { db, key }));
+    match access.rename_paged(from.0, from.1, to.1) {
+        // what is damaged can be replaced
+        Err(Stop::Damaged(_)) => Ok(false),
+        renamed => renamed,
+    }
 }
 
 /// Stages `effect`; says whether its key was there, where that is asked.
