@@ -10,6 +10,10 @@
 //! | [`plan`], [`problem`] | the definition checked, its parts numbered; what can be wrong with it |
 //! | [`values`], [`grouping`] | a tuple's values in one buffer; which tasks get it |
 //! | [`anchor`], [`tracker`] | what ties a tuple to its spout batch; what a spout task has not finished |
+//! | [`parcel`], [`channel`] | what tasks send each other; order and credits of one channel |
+//! | [`spout`], [`bolt`] | one task: queues, credits, parcels, ticks, moves; `emitter` is what both send with |
+//! | [`changes`] | what a task changes in an epoch, before it is durable |
+//! | [`lifecycle`] | activate, deactivate, kill with a wait |
 //! | [`assignment`], [`ranges`] | which worker runs a task; which task owns a key |
 //!
 //! Time and randomness are arguments; nothing here has a thread or a clock: equal inputs give equal results.
@@ -19,15 +23,27 @@
 
 pub mod anchor;
 pub mod assignment;
+#[cfg(test)]
+mod bench;
+pub mod bolt;
+pub mod changes;
+pub mod channel;
 pub mod definition;
+mod emitter;
 pub mod grouping;
 pub mod ids;
+pub mod lifecycle;
+pub mod message;
 mod nearest;
+pub mod parcel;
 pub mod plan;
 pub mod problem;
 pub mod random;
 pub mod ranges;
+pub mod spout;
+mod ticks;
 pub mod tracker;
 pub mod values;
 
+pub use emitter::Wiring;
 pub use plan::Plan;

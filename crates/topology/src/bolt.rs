@@ -1,0 +1,475 @@
+//! One task of a bolt: queues in, what the component has not finished, parcels out.
+//!
+//! ```text
+//!   on_message -> inlets -> next_input -> component -> emit, ack, fail -> send -> envelopes
+//!                                             (parcels are open until all their tuples are acknowledged or failed)
+//! ```
+//!
+//! A caller feeds messages, and while [`BoltTask::next_input`] has something, gives it to the component; when the component has done what it can do
+//! now, or a parcel is at its end, it calls [`BoltTask::send`].
+//!
+//! Invariants
+//!   1. No input is taken while a channel downstream waits for credit: a slow bolt fills its queues, and so stops those who send to it.
+//!   2. Each parcel is reported once, when all its tuples are done: see [`crate::anchor`] for what is reported.
+//!   3. Channels take turns: one that is full does not keep others waiting.
+//!   4. A barrier passes when it has come on all channels and no tuple before it is unfinished; until then nothing behind
+//!      it is taken.
+//!
+//! **Bounds.** Queues: `channel_bytes_max` and one load for each channel, twice where a sender has started anew. Open parcels: tuples that the
+//! component keeps unfinished, which `max_spout_pending` of all spouts bounds (with at-most-once the component alone). Reports: one entry for each
+//! root of parcels that were finished since the last `send`.
+//!
+//! Performs no I/O; time is an argument.
+
+mod open;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use clock::Nanos;
+
+use crate::anchor::{Failure, Nack, Report, RootId};
+use crate::changes::{Capture, Staging};
+use crate::channel::{Accepted, Credit, Inlet};
+use crate::definition::Guarantee;
+use crate::emitter::{Emitter, Sources, Wiring};
+use crate::ids::{ComponentId, StreamId, TaskId};
+use crate::message::{Envelope, Message, Misuse};
+use crate::parcel::{Epoch, Item, Load, Parcel};
+use crate::ticks::Ticks;
+use crate::values::Values;
+use open::Open;
+
+/// A task of a bolt.
+#[derive(Debug)]
+pub struct BoltTask {
+    task: TaskId,
+    component: ComponentId,
+    guarantee: Guarantee,
+    start: u32,
+    emitter: Emitter,
+    inputs: BTreeMap<TaskId, Source>,
+    /// The sender whose turn it was last.
+    turn: TaskId,
+    /// Parcels that the component has not finished.
+    open: BTreeMap<u64, Open>,
+    /// How many parcels were taken.
+    taken: u64,
+    /// What is left of the parcel that was taken last.
+    reading: VecDeque<(TupleId, Item)>,
+    reading_from: TaskId,
+    reports: BTreeMap<RootId, Report>,
+    ticks: Option<Ticks>,
+    staging: Staging,
+    is_waiting: bool,
+}
+
+/// A tuple that the component has and has not finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TupleId {
+    parcel: u64,
+    item: u32,
+}
+
+/// What the component is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// A tuple, to be acknowledged or failed.
+    Tuple {
+        /// What to acknowledge, and to anchor to.
+        id: TupleId,
+        /// The task that emitted it.
+        from: TaskId,
+        /// The stream on which it did.
+        stream: StreamId,
+        /// Its values.
+        values: Values,
+    },
+    /// The tick interval has passed.
+    Tick,
+}
+
+/// A channel into the task.
+#[derive(Debug)]
+struct Source {
+    inlet: Inlet,
+    mark: Option<Mark>,
+}
+
+/// A mark up to which a channel was read, and not further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mark {
+    Barrier(Epoch),
+    Close,
+}
+
+impl BoltTask {
+    /// A task that has started at `now`.
+    ///
+    /// `is_moved`: it comes from another worker, and takes no input until [`BoltTask::take_over`].
+    ///
+    /// # Errors
+    /// The custom grouping that `wiring` does not know.
+    pub fn new(now: Nanos, task: TaskId, wiring: &Wiring<'_>, is_moved: bool) -> Result<Self, String> {
+        let (plan, component) = (wiring.plan, wiring.plan.component_of(task));
+        let (guarantee, window) = (plan.settings().guarantee, plan.settings().channel_bytes_max);
+        let inlet = || match guarantee {
+            Guarantee::ExactlyOnce => Inlet::of_start(window, wiring.start),
+            _ => Inlet::new(window),
+        };
+        let upstream = plan.upstream_tasks(component).into_iter();
+        Ok(Self {
+            task,
+            component,
+            guarantee,
+            start: wiring.start,
+            emitter: Emitter::new(task, wiring)?,
+            inputs: upstream.map(|from| (from, Source { inlet: inlet(), mark: None })).collect(),
+            turn: TaskId(0),
+            open: BTreeMap::new(),
+            taken: 0,
+            reading: VecDeque::new(),
+            reading_from: TaskId(0),
+            reports: BTreeMap::new(),
+            ticks: plan.tick_interval(component).map(|interval| Ticks::new(now, interval)),
+            staging: Staging::default(),
+            is_waiting: is_moved,
+        })
+    }
+
+    /// Takes a message of another task. An answer of [`Accepted::AfterGap`] says that something was lost: exactly-once must begin anew.
+    pub fn on_message(&mut self, from: TaskId, message: Message) -> Accepted {
+        match message {
+            Message::Forward(forward) => match self.inputs.get_mut(&from) {
+                Some(source) => source.inlet.on_forward(forward),
+                None => Accepted::Stale,
+            },
+            Message::Credit(credit) => {
+                self.emitter.on_credit(from, credit);
+                Accepted::InOrder
+            }
+            Message::Reports(_) => Accepted::Stale,
+        }
+    }
+
+    /// Links to these tasks are new.
+    pub fn on_connected(&mut self, is_there: &dyn Fn(TaskId) -> bool, outbox: &mut Vec<Envelope>) {
+        self.emitter.on_connected(is_there, outbox);
+    }
+
+    /// What the component is to do next. Nothing if nothing is there, a channel downstream waits for credit, or the drafts of the last parcel were not sent.
+    pub fn next_input(&mut self, now: Nanos) -> Option<Input> {
+        if self.is_waiting || !self.emitter.is_clear() {
+            return None;
+        }
+        if self.ticks.as_mut().is_some_and(|ticks| ticks.take(now)) {
+            return Some(Input::Tick);
+        }
+        if self.reading.is_empty() && !self.emitter.has_drafts() {
+            self.take_parcel();
+        }
+        let (id, Item { stream, values, .. }) = self.reading.pop_front()?;
+        Some(Input::Tuple { id, from: self.reading_from, stream, values })
+    }
+
+    /// Whether the parcel that was taken last has more tuples: [`BoltTask::send`] is worth more when it has none.
+    #[must_use]
+    pub fn is_within_parcel(&self) -> bool {
+        !self.reading.is_empty()
+    }
+
+    /// The component emits a tuple that was made from `anchors`.
+    ///
+    /// # Errors
+    /// The definition does not allow it, or an anchor is not unfinished; nothing was emitted.
+    pub fn emit(
+        &mut self,
+        stream: StreamId,
+        values: Values,
+        anchors: &[TupleId],
+        direct: Option<TaskId>,
+    ) -> Result<(), Misuse> {
+        self.emitter.verify(stream, &values)?;
+        let mut origin = ORIGIN_IN_ANCHORS;
+        for anchor in anchors {
+            let open = self.live(*anchor)?;
+            if anchors.len() == 1 {
+                origin = open.origin(anchor.item);
+            }
+        }
+        let sources = match anchors {
+            [] => Sources::Nothing,
+            [one] => Sources::One(one.parcel),
+            several => {
+                let tuples = several.iter().map(|tuple| (tuple.parcel, tuple.item)).collect();
+                Sources::Several(self.emitter.next_join(), tuples)
+            }
+        };
+        self.emitter.emit(&sources, &Item { origin, stream, values }, direct);
+        Ok(())
+    }
+
+    /// The component has finished a tuple.
+    ///
+    /// # Errors
+    /// It does not have it.
+    pub fn ack(&mut self, tuple: TupleId) -> Result<(), Misuse> {
+        self.live(tuple)?.finish(tuple.item);
+        Ok(())
+    }
+
+    /// The component gives a tuple up.
+    ///
+    /// # Errors
+    /// It does not have it.
+    pub fn fail(&mut self, tuple: TupleId, error: &str, nack: Nack) -> Result<(), Misuse> {
+        let component = self.component;
+        let open = self.live(tuple)?;
+        open.fail(tuple.item, Failure::new(0, component, error, nack));
+        Ok(())
+    }
+
+    /// The component works on a tuple: the time-outs of its roots begin anew.
+    ///
+    /// # Errors
+    /// It does not have it.
+    pub fn extend(&mut self, tuple: TupleId) -> Result<(), Misuse> {
+        let roots: Vec<RootId> = self.live(tuple)?.anchors().iter().map(|anchor| anchor.root).collect();
+        roots.into_iter().for_each(|root| self.report(root, 0, vec![], true));
+        Ok(())
+    }
+
+    /// The component changes a key of the store, with this epoch; `None` removes it.
+    pub fn set(&mut self, key: Bytes, value: Option<Bytes>) {
+        self.staging.set(key, value);
+    }
+
+    /// The component appends an entry to a stream of the store, with this epoch.
+    pub fn append(&mut self, stream: Bytes, entry: Bytes) {
+        self.staging.append(stream, entry);
+    }
+
+    /// The value that the component has given to `key` and that is not durable; `None`: the store's holds.
+    #[must_use]
+    pub fn staged(&self, key: &[u8]) -> Option<Option<&Bytes>> {
+        self.staging.read(key)
+    }
+
+    /// Sends what was emitted, reports what was finished, tells what was taken.
+    pub fn send(&mut self, outbox: &mut Vec<Envelope>) {
+        self.send_drafts();
+        self.close_parcels();
+        self.emitter.poll(outbox);
+        self.send_credits(outbox);
+        self.send_reports(outbox);
+    }
+
+    /// If a barrier has come on all channels and all before it is done: what the task contributes to its epoch. The barrier goes on
+    /// downstream with the next [`BoltTask::send`].
+    pub fn poll_barrier(&mut self) -> Option<Capture> {
+        let epoch = self.barrier_on_all()?;
+        let is_at_rest = self.open.is_empty() && !self.emitter.has_drafts();
+        if !is_at_rest {
+            return None;
+        }
+        self.inputs.values_mut().for_each(|source| source.mark = None);
+        self.emitter.push_to_all(&Load::Barrier(epoch));
+        let (task, generation, changes) = (self.task, self.start, self.staging.seal(epoch));
+        Some(Capture { task, generation, epoch, changes, position: None, dead: Vec::new() })
+    }
+
+    /// The store has all of `epoch`.
+    pub fn on_durable(&mut self, epoch: Epoch) {
+        self.staging.on_durable(epoch);
+    }
+
+    /// Whether the task has changed something since the last barrier.
+    #[must_use]
+    pub fn is_dirty(&self) -> bool {
+        self.staging.is_dirty()
+    }
+
+    /// `to` is about to move: what is on the way to it is sent, then nothing until [`BoltTask::resume`].
+    pub fn hold(&mut self, to: TaskId) {
+        self.emitter.outlet(to).into_iter().for_each(|outlet| outlet.close());
+    }
+
+    /// `to` has moved.
+    pub fn resume(&mut self, to: TaskId) {
+        self.emitter.outlet(to).into_iter().for_each(|outlet| outlet.resume());
+    }
+
+    /// Whether all senders hold for this task and it has finished all that they sent: it can be started elsewhere.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.inputs.values().all(|source| source.mark == Some(Mark::Close)) && self.is_idle()
+    }
+
+    /// The task that was here before has finished: this one takes input from now on.
+    pub fn take_over(&mut self) {
+        self.is_waiting = false;
+    }
+
+    /// Whether there is nothing that the task could do or wait for.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        let is_empty = self.inputs.values().all(|source| source.inlet.is_empty());
+        is_empty && self.open.is_empty() && !self.emitter.has_drafts() && self.emitter.is_clear()
+    }
+
+    /// Bytes in the queues.
+    #[must_use]
+    pub fn queued_bytes(&self) -> u64 {
+        self.inputs.values().map(|source| source.inlet.queued_bytes()).sum()
+    }
+
+    /// Tuples that the component has not finished.
+    #[must_use]
+    pub fn unfinished(&self) -> usize {
+        self.open.values().map(Open::live).sum()
+    }
+
+    /// When the next tick is due.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Nanos> {
+        self.ticks.as_ref().map(Ticks::next)
+    }
+
+    /// Looks whether the parts agree. For tests.
+    ///
+    /// # Panics
+    /// If they do not: a bug.
+    pub fn check(&self) {
+        self.inputs.values().for_each(|source| source.inlet.check());
+        self.emitter.check();
+        assert!(
+            self.reading.iter().all(|(id, _)| self.open.contains_key(&id.parcel)),
+            "what is read is open"
+        );
+    }
+
+    /// Takes the next parcel, from the channel after the one whose turn it was. Marks at the heads of channels are noted.
+    fn take_parcel(&mut self) {
+        let after = self.inputs.range(self.turn..).skip_while(|(from, _)| **from == self.turn);
+        let order: Vec<TaskId> =
+            after.chain(self.inputs.range(..=self.turn)).map(|(from, _)| *from).collect();
+        for from in order {
+            let source = self.inputs.get_mut(&from).expect("it was listed");
+            if let Some(parcel) = source.next_parcel() {
+                self.turn = from;
+                return self.begin(from, parcel);
+            }
+        }
+    }
+
+    fn begin(&mut self, from: TaskId, parcel: Parcel) {
+        self.taken += 1;
+        let id = |item| TupleId { parcel: self.taken, item };
+        self.open.insert(self.taken, Open::new(&parcel));
+        self.reading = (0..).map(id).zip(parcel.items).collect();
+        self.reading_from = from;
+    }
+
+    /// The open parcel of a tuple that is not finished.
+    fn live(&mut self, tuple: TupleId) -> Result<&mut Open, Misuse> {
+        let open = self.open.get_mut(&tuple.parcel).filter(|open| open.is_live(tuple.item));
+        open.ok_or(Misuse::UnknownTuple)
+    }
+
+    /// Makes parcels of the drafts. A parcel that is all that came of a finished one goes on under its tokens.
+    fn send_drafts(&mut self) {
+        let drafts = self.emitter.take_drafts();
+        let mut mentions = BTreeMap::<u64, usize>::new();
+        for (parcel, _) in drafts.keys().flat_map(|key| key.sources.parcels()) {
+            *mentions.entry(parcel).or_default() += 1;
+        }
+        for (key, mut items) in drafts {
+            let mut anchors = Vec::new();
+            match key.sources {
+                Sources::One(parcel) if mentions[&parcel] == 1 && self.open[&parcel].can_pass() => {
+                    anchors = self.open.get_mut(&parcel).expect("it is there").pass();
+                }
+                sources => {
+                    for (parcel, item) in sources.parcels() {
+                        let open = self.open.get_mut(&parcel).expect("closed after its drafts are sent");
+                        open.split(item, || self.emitter.token(), &mut anchors);
+                    }
+                }
+            }
+            if let ([anchor], [item]) = (&anchors[..], &mut items[..])
+                && item.origin == ORIGIN_IN_ANCHORS
+            {
+                item.origin = anchor.origin;
+            }
+            self.emitter.push_parcel(key.to, anchors, items);
+        }
+    }
+
+    /// Reports the parcels that are finished.
+    fn close_parcels(&mut self) {
+        let done: Vec<u64> = self.open.iter().filter(|(_, open)| open.is_done()).map(|(id, _)| *id).collect();
+        for parcel in done {
+            let open = self.open.remove(&parcel).expect("it was listed");
+            for (root, xor, failed) in open.reports() {
+                self.report(root, xor, failed, false);
+            }
+        }
+    }
+
+    fn report(&mut self, root: RootId, xor: u64, failed: Vec<Failure>, extends: bool) {
+        if self.guarantee == Guarantee::ExactlyOnce && failed.is_empty() {
+            return; // epochs say what is done
+        }
+        let empty = || Report { root, xor: 0, failed: Vec::new(), extends: false };
+        let report = self.reports.entry(root).or_insert_with(empty);
+        report.xor ^= xor;
+        report.failed.extend(failed);
+        report.extends |= extends;
+    }
+
+    fn send_credits(&mut self, outbox: &mut Vec<Envelope>) {
+        let from = self.task;
+        for (&to, source) in &mut self.inputs {
+            let credit: Option<Credit> = source.inlet.poll_credit();
+            outbox.extend(credit.map(|credit| Envelope { from, to, message: Message::Credit(credit) }));
+        }
+    }
+
+    /// One message for each spout task. Reports are ordered by roots, so those of a spout are beside each other.
+    fn send_reports(&mut self, outbox: &mut Vec<Envelope>) {
+        let says = |report: &Report| report.xor != 0 || report.extends || !report.failed.is_empty();
+        let reports: Vec<Report> = std::mem::take(&mut self.reports).into_values().filter(says).collect();
+        for of_spout in reports.chunk_by(|one, other| one.root.spout == other.root.spout) {
+            let (to, message) = (of_spout[0].root.spout, Message::Reports(of_spout.to_vec()));
+            outbox.push(Envelope { from: self.task, to, message });
+        }
+    }
+
+    /// The barrier at which all channels wait.
+    fn barrier_on_all(&self) -> Option<Epoch> {
+        let mut marks = self.inputs.values().map(|source| source.mark);
+        let first = marks.next()??;
+        let Mark::Barrier(epoch) = first else { return None };
+        marks.all(|mark| mark == Some(first)).then_some(epoch)
+    }
+}
+
+impl Source {
+    /// The next parcel of a channel that waits at no mark.
+    fn next_parcel(&mut self) -> Option<Parcel> {
+        if self.mark.is_some() {
+            return None;
+        }
+        match self.inlet.pop()? {
+            Load::Parcel(parcel) => return Some(parcel),
+            Load::Barrier(epoch) => self.mark = Some(Mark::Barrier(epoch)),
+            Load::Close => self.mark = Some(Mark::Close),
+        }
+        None
+    }
+}
+
+/// The origin of a tuple with several anchors, until it is known that it has only one root.
+const ORIGIN_IN_ANCHORS: u32 = u32::MAX;

@@ -1,0 +1,115 @@
+//! A parcel that a component has not finished: which tuples, and what to report for each root.
+
+use crate::anchor::{Anchor, Failure, RootId};
+use crate::parcel::Parcel;
+
+/// An open parcel.
+#[derive(Debug)]
+pub(super) struct Open {
+    anchors: Vec<Anchor>,
+    /// New tokens, for each anchor: their XOR.
+    new_tokens: Vec<u64>,
+    /// The place of each tuple in the root's batch.
+    origins: Vec<u32>,
+    is_live: Vec<bool>,
+    live: usize,
+    /// Tuples that failed.
+    failed: Vec<(u32, Failure)>,
+    has_split: bool,
+    has_passed: bool,
+}
+
+impl Open {
+    pub(super) fn new(parcel: &Parcel) -> Self {
+        let count = parcel.items.len();
+        Self {
+            new_tokens: vec![0; parcel.anchors.len()],
+            anchors: parcel.anchors.clone(),
+            origins: parcel.items.iter().map(|item| item.origin).collect(),
+            is_live: vec![true; count],
+            live: count,
+            failed: Vec::new(),
+            has_split: false,
+            has_passed: false,
+        }
+    }
+
+    pub(super) fn anchors(&self) -> &[Anchor] {
+        &self.anchors
+    }
+
+    /// Tuples that are not finished.
+    pub(super) fn live(&self) -> usize {
+        self.live
+    }
+
+    pub(super) fn is_live(&self, item: u32) -> bool {
+        self.is_live.get(item as usize).copied().unwrap_or(false)
+    }
+
+    pub(super) fn origin(&self, item: u32) -> u32 {
+        self.origins[item as usize]
+    }
+
+    pub(super) fn finish(&mut self, item: u32) {
+        assert!(std::mem::take(&mut self.is_live[item as usize]), "finished before");
+        self.live -= 1;
+    }
+
+    pub(super) fn fail(&mut self, item: u32, failure: Failure) {
+        self.finish(item);
+        self.failed.push((item, failure));
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.live == 0
+    }
+
+    /// Whether one new parcel can take over the tokens: all is done and nothing else is to be reported. A failure must be in the report with
+    /// the token: alone, it could come after the last token.
+    pub(super) fn can_pass(&self) -> bool {
+        self.is_done() && !self.has_split && self.failed.is_empty()
+    }
+
+    /// Gives the tokens to a new parcel.
+    pub(super) fn pass(&mut self) -> Vec<Anchor> {
+        assert!(self.can_pass() && !self.has_passed, "tokens go to one parcel");
+        self.has_passed = true;
+        self.anchors.clone()
+    }
+
+    /// Appends anchors with new tokens for a parcel that was made from this one: from its tuple `item`, if that matters.
+    pub(super) fn split(
+        &mut self,
+        item: Option<u32>,
+        mut new_token: impl FnMut() -> u64,
+        anchors: &mut Vec<Anchor>,
+    ) {
+        self.has_split = true;
+        let origin_of = |anchor: &Anchor| match item {
+            Some(item) if self.anchors.len() == 1 => self.origins[item as usize],
+            _ => anchor.origin,
+        };
+        for (anchor, new_tokens) in self.anchors.iter().zip(&mut self.new_tokens) {
+            let token = new_token();
+            *new_tokens ^= token;
+            anchors.push(Anchor { root: anchor.root, token, origin: origin_of(anchor) });
+        }
+    }
+
+    /// What to report for each root.
+    pub(super) fn reports(self) -> Vec<(RootId, u64, Vec<Failure>)> {
+        assert!(self.is_done(), "a parcel is reported when it is done");
+        let failures = |anchor: &Anchor| {
+            let origin =
+                |item| if self.anchors.len() == 1 { self.origins[item as usize] } else { anchor.origin };
+            let failed = self.failed.iter();
+            failed.map(|(item, failure)| Failure { origin: origin(*item), ..failure.clone() }).collect()
+        };
+        if self.has_passed {
+            return Vec::new();
+        }
+        let each = self.anchors.iter().zip(&self.new_tokens);
+        each.map(|(anchor, new)| (anchor.root, anchor.token ^ new, failures(anchor))).collect()
+    }
+}

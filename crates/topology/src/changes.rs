@@ -1,0 +1,130 @@
+//! What a task changes in an epoch, before it is durable: keys, entries of streams, input positions, dead letters.
+//!
+//! ```text
+//!   set, append -> staged --barrier--> sealed (in the group under way) --durable--> in the store, as everybody sees it
+//! ```
+//!
+//! Invariants
+//!   1. A task reads its own changes: staged ones before sealed ones, both before the store.
+//!   2. At most one epoch is sealed: the next barrier comes when the one before is durable.
+//!
+//! **Bound.** What the tuples of two epochs change; a spout emits at most `max_spout_pending` tuples that are not durable.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use crate::ids::TaskId;
+use crate::parcel::Epoch;
+use crate::tracker::{DeadLetter, Position};
+
+/// Changes of one task.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Keys and their new values; `None`: removed.
+    pub keys: BTreeMap<Bytes, Option<Bytes>>,
+    /// Entries for streams of the store, in order.
+    pub entries: Vec<(Bytes, Bytes)>,
+}
+
+/// All that a task contributes to an epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capture {
+    /// The task.
+    pub task: TaskId,
+    /// Which generation of tasks: what an earlier one sends late is not wanted.
+    pub generation: u32,
+    /// The epoch.
+    pub epoch: Epoch,
+    /// What it changed.
+    pub changes: Changes,
+    /// Of a spout task: the last position that it has emitted, if it ever has.
+    pub position: Option<Position>,
+    /// Of a spout task: tuples that it skipped because they were tried too often.
+    pub dead: Vec<DeadLetter>,
+}
+
+/// Changes that are not durable.
+#[derive(Debug, Default)]
+pub(crate) struct Staging {
+    staged: Changes,
+    sealed: Option<(Epoch, Changes)>,
+}
+
+impl Changes {
+    /// Whether nothing was changed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty() && self.entries.is_empty()
+    }
+}
+
+impl Staging {
+    pub(crate) fn set(&mut self, key: Bytes, value: Option<Bytes>) {
+        self.staged.keys.insert(key, value);
+    }
+
+    pub(crate) fn append(&mut self, stream: Bytes, entry: Bytes) {
+        self.staged.entries.push((stream, entry));
+    }
+
+    /// The value that this task has given to `key`, or `None` if the store's holds.
+    pub(crate) fn read(&self, key: &[u8]) -> Option<Option<&Bytes>> {
+        let sealed = self.sealed.as_ref().map(|(_, changes)| changes);
+        let newest_first = [Some(&self.staged), sealed].into_iter().flatten();
+        let mut found = newest_first.filter_map(|changes| changes.keys.get(key));
+        found.next().map(Option::as_ref)
+    }
+
+    /// A barrier passes: what was staged belongs to `epoch`.
+    pub(crate) fn seal(&mut self, epoch: Epoch) -> Changes {
+        assert!(self.sealed.is_none(), "one epoch is under way at a time: {:?}", self.sealed);
+        let changes = std::mem::take(&mut self.staged);
+        self.sealed = Some((epoch, changes.clone()));
+        changes
+    }
+
+    /// The store has `epoch`.
+    pub(crate) fn on_durable(&mut self, epoch: Epoch) {
+        self.sealed.take_if(|(sealed, _)| *sealed <= epoch);
+    }
+
+    pub(crate) fn is_dirty(&self) -> bool {
+        !self.staged.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(text: &str) -> Bytes {
+        Bytes::copy_from_slice(text.as_bytes())
+    }
+
+    #[test]
+    fn task_reads_its_own_changes_until_the_store_has_them() {
+        let mut staging = Staging::default();
+        assert_eq!(staging.read(b"k"), None);
+        staging.set(bytes("k"), Some(bytes("1")));
+        assert_eq!(staging.seal(Epoch(1)).keys.len(), 1);
+        assert_eq!(staging.read(b"k"), Some(Some(&bytes("1"))), "sealed");
+        staging.set(bytes("k"), None);
+        assert_eq!(staging.read(b"k"), Some(None), "removed since");
+        staging.on_durable(Epoch(0));
+        staging.on_durable(Epoch(1));
+        assert_eq!((staging.read(b"k"), staging.is_dirty()), (Some(None), true));
+        assert_eq!(staging.seal(Epoch(2)).keys.len(), 1, "the next epoch has only what is new");
+        staging.on_durable(Epoch(2));
+        assert_eq!(staging.read(b"k"), None);
+    }
+
+    #[test]
+    fn entries_keep_their_order() {
+        let mut staging = Staging::default();
+        (0..3).for_each(|n| staging.append(bytes("out"), bytes(&n.to_string())));
+        let entries = staging.seal(Epoch(1)).entries;
+        assert_eq!(entries.iter().map(|(_, entry)| &entry[..]).collect::<Vec<_>>(), [b"0", b"1", b"2"]);
+        assert!(!staging.is_dirty());
+    }
+}

@@ -1,0 +1,241 @@
+//! The sending side of a task: choosers, parcels in the making, channels to the tasks downstream.
+//!
+//! Emitted tuples are collected in *drafts*, one for each receiver and source, until the task has done all that it can do now; then each draft
+//! becomes a parcel with its anchors. So tuples that came together and go to one task stay together, and whether a tree splits
+//! is known when tokens are given.
+//!
+//! **Bounds.** Drafts have what one parcel of the input, or one batch of a spout, led to; the caller does not begin another one before
+//! they were sent, nor while an outlet waits for credit ([`Emitter::is_clear`]).
+//!
+//! Out of scope: which anchors a draft gets (`bolt`, `spout`).
+
+use std::collections::BTreeMap;
+
+use crate::anchor::Anchor;
+use crate::channel::{Credit, Outlet};
+use crate::grouping::{Chooser, CustomGrouping, HashKey, Subscriber};
+use crate::ids::{ComponentId, StreamId, TaskId};
+use crate::message::{Envelope, Message, Misuse};
+use crate::parcel::{Item, Load, Parcel};
+use crate::plan::Plan;
+use crate::random::Random;
+use crate::ranges::Ranges;
+use crate::values::Values;
+
+/// The sending side of a task.
+#[derive(Debug)]
+pub(crate) struct Emitter {
+    task: TaskId,
+    routes: BTreeMap<StreamId, Route>,
+    outlets: BTreeMap<TaskId, Outlet>,
+    drafts: BTreeMap<DraftKey, Vec<Item>>,
+    /// How many tuples with several sources were emitted.
+    joins: u64,
+    random: Random,
+    targets: Vec<TaskId>,
+    tuple_bytes_max: u64,
+}
+
+/// A declared stream: how many fields it has, and who reads it.
+#[derive(Debug)]
+struct Route {
+    fields: usize,
+    choosers: Vec<Chooser>,
+}
+
+/// What tuples of one parcel have in common.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct DraftKey {
+    pub(crate) to: TaskId,
+    pub(crate) sources: Sources,
+}
+
+/// What a tuple was made from.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Sources {
+    /// Nothing that anybody waits for.
+    Nothing,
+    /// An input parcel, or a spout's batch.
+    One(u64),
+    /// Several tuples: each with its input parcel and its place there. The number keeps such tuples apart.
+    Several(u64, Vec<(u64, u32)>),
+}
+
+/// What a task needs to know to send.
+pub struct Wiring<'a> {
+    /// The definition.
+    pub plan: &'a Plan,
+    /// Who owns which keys, for each component.
+    pub ranges: &'a dyn Fn(ComponentId) -> std::sync::Arc<Ranges>,
+    /// Whether a task runs in the same worker.
+    pub is_local: &'a dyn Fn(TaskId) -> bool,
+    /// The code of a custom grouping.
+    pub custom: &'a dyn Fn(&str) -> Option<Box<dyn CustomGrouping>>,
+    /// The topology's key for hashes.
+    pub key: HashKey,
+    /// For tokens and shuffles: no two starts of any tasks may have the same.
+    pub seed: u64,
+    /// Which start of the task this is: higher than those before.
+    pub start: u32,
+}
+
+impl Emitter {
+    /// The sending side of `task`.
+    ///
+    /// Returns the name of a custom grouping that `wiring` does not know as an error.
+    pub(crate) fn new(task: TaskId, wiring: &Wiring<'_>) -> Result<Self, String> {
+        let Wiring { plan, ranges, is_local, custom, key, seed, start } = wiring;
+        let component = plan.component_of(task);
+        let mut random = Random::new(*seed);
+        let mut routes = BTreeMap::new();
+        for declared in &plan.component(component).streams {
+            let stream = plan.stream(component, &declared.id).expect("it is declared");
+            routes.insert(stream, Route { fields: declared.fields.len(), choosers: Vec::new() });
+        }
+        for edge in plan.edges_from(component) {
+            let tasks = plan.tasks(edge.to);
+            let local = tasks.clone().map(TaskId).filter(|&task| is_local(task)).collect();
+            let subscriber = Subscriber { tasks, local, ranges: ranges(edge.to) };
+            let chooser = Chooser::new(edge, subscriber, (*key, random.bits()), custom)
+                .ok_or_else(|| format!("no custom grouping is registered for {:?}", edge.grouping))?;
+            routes.get_mut(&edge.stream).expect("edges begin at declared streams").choosers.push(chooser);
+        }
+        let window = plan.settings().channel_bytes_max;
+        let outlet = |task| (task, Outlet::new(*start, window));
+        Ok(Self {
+            task,
+            routes,
+            outlets: plan.downstream_tasks(component).into_iter().map(outlet).collect(),
+            drafts: BTreeMap::new(),
+            joins: 0,
+            random,
+            targets: Vec::new(),
+            tuple_bytes_max: window,
+        })
+    }
+
+    /// Whether the component may emit such a tuple.
+    pub(crate) fn verify(&self, stream: StreamId, values: &Values) -> Result<(), Misuse> {
+        let fields = self.routes.get(&stream).ok_or(Misuse::ForeignStream)?.fields;
+        let (count, bytes) = (values.len(), values.size_bytes());
+        if count != fields {
+            return Err(Misuse::Fields { values: count, fields });
+        }
+        if bytes as u64 > self.tuple_bytes_max {
+            return Err(Misuse::TooLarge { bytes, limit: self.tuple_bytes_max });
+        }
+        Ok(())
+    }
+
+    /// Adds a tuple, which was verified, to the drafts of all tasks that get it.
+    pub(crate) fn emit(&mut self, sources: &Sources, item: &Item, direct: Option<TaskId>) {
+        self.targets.clear();
+        for chooser in &mut self.routes.get_mut(&item.stream).expect("it was verified").choosers {
+            chooser.choose(&item.values, direct, &mut self.targets);
+        }
+        for &to in &self.targets {
+            let key = DraftKey { to, sources: sources.clone() };
+            self.drafts.entry(key).or_default().push(item.clone());
+        }
+    }
+
+    /// A number for the next tuple with several sources.
+    pub(crate) fn next_join(&mut self) -> u64 {
+        self.joins += 1;
+        self.joins
+    }
+
+    /// Takes all drafts, in a fixed order.
+    pub(crate) fn take_drafts(&mut self) -> BTreeMap<DraftKey, Vec<Item>> {
+        std::mem::take(&mut self.drafts)
+    }
+
+    /// Whether a tuple was emitted that is not on its way.
+    pub(crate) fn has_drafts(&self) -> bool {
+        !self.drafts.is_empty()
+    }
+
+    /// A token that no other parcel has.
+    pub(crate) fn token(&mut self) -> u64 {
+        loop {
+            let token = self.random.bits();
+            if token != 0 {
+                return token;
+            }
+        }
+    }
+
+    /// Puts a parcel into the channel to `to`.
+    pub(crate) fn push_parcel(&mut self, to: TaskId, anchors: Vec<Anchor>, items: Vec<Item>) {
+        assert!(!items.is_empty(), "a parcel has tuples");
+        self.push(to, Load::Parcel(Parcel { anchors, items }));
+    }
+
+    /// Puts a mark into all channels.
+    pub(crate) fn push_to_all(&mut self, load: &Load) {
+        self.outlets.values_mut().for_each(|outlet| outlet.push(load.clone()));
+    }
+
+    /// Appends what may be sent now.
+    pub(crate) fn poll(&mut self, outbox: &mut Vec<Envelope>) {
+        for (&to, outlet) in &mut self.outlets {
+            while let Some(forward) = outlet.poll() {
+                outbox.push(Envelope { from: self.task, to, message: Message::Forward(forward) });
+            }
+        }
+    }
+
+    /// `from` has taken bytes.
+    pub(crate) fn on_credit(&mut self, from: TaskId, credit: Credit) {
+        if let Some(outlet) = self.outlets.get_mut(&from) {
+            outlet.on_credit(credit);
+        }
+    }
+
+    /// The link to these tasks is new: says so in each channel to them.
+    pub(crate) fn on_connected(&mut self, is_there: &dyn Fn(TaskId) -> bool, outbox: &mut Vec<Envelope>) {
+        let outlets = self.outlets.iter().filter(|(to, _)| is_there(**to));
+        outbox.extend(outlets.map(|(&to, outlet)| {
+            let message = Message::Forward(outlet.on_connected());
+            Envelope { from: self.task, to, message }
+        }));
+    }
+
+    /// The channel to `to`, if there is one.
+    pub(crate) fn outlet(&mut self, to: TaskId) -> Option<&mut Outlet> {
+        self.outlets.get_mut(&to)
+    }
+
+    /// Whether no channel waits for credit: more input may be taken.
+    pub(crate) fn is_clear(&self) -> bool {
+        self.outlets.values().all(Outlet::is_clear)
+    }
+
+    /// Looks whether counters agree.
+    pub(crate) fn check(&self) {
+        self.outlets.values().for_each(Outlet::check);
+    }
+
+    fn push(&mut self, to: TaskId, load: Load) {
+        self.outlets.get_mut(&to).expect("choosers name tasks downstream").push(load);
+    }
+}
+
+impl Sources {
+    /// The input parcels that a tuple was made from, each with the place of the tuple in it if that matters.
+    pub(crate) fn parcels(&self) -> impl Iterator<Item = (u64, Option<u32>)> {
+        let (one, several): (Option<u64>, &[(u64, u32)]) = match self {
+            Self::Nothing => (None, &[]),
+            Self::One(parcel) => (Some(*parcel), &[]),
+            Self::Several(_, tuples) => (None, tuples),
+        };
+        let several = several.iter().map(|&(parcel, item)| (parcel, Some(item)));
+        one.into_iter().map(|parcel| (parcel, None)).chain(several)
+    }
+}
+
+impl std::fmt::Debug for Wiring<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Wiring").field("start", &self.start).finish_non_exhaustive()
+    }
+}

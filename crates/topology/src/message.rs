@@ -1,0 +1,57 @@
+//! What tasks send each other, and what a caller has to carry.
+
+use crate::anchor::Report;
+use crate::channel::{Credit, Forward};
+use crate::ids::TaskId;
+
+/// A message on its way.
+///
+/// Messages of one sender and receiver must arrive in order or be lost with all that follow on the same link; a link that is new begins with what
+/// `on_connected` of the sender says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Envelope {
+    /// Who sends it.
+    pub from: TaskId,
+    /// Who gets it.
+    pub to: TaskId,
+    /// What it is.
+    pub message: Message,
+}
+
+/// A message of a task to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// Along the channel from sender to receiver.
+    Forward(Forward),
+    /// Against the direction of a channel.
+    Credit(Credit),
+    /// To the spout task of the roots.
+    Reports(Vec<Report>),
+}
+
+/// What a component did that its definition does not allow.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Misuse {
+    /// It emitted on a stream of another component.
+    #[error("the component does not declare the stream that it emits on")]
+    ForeignStream,
+    /// A tuple has not as many values as its stream has fields.
+    #[error("a tuple of {values} values for a stream that declares {fields} fields")]
+    Fields {
+        /// Values of the tuple.
+        values: usize,
+        /// Fields of the stream.
+        fields: usize,
+    },
+    /// It acknowledged, failed or used as an anchor what it does not have: twice, say.
+    #[error("the tuple was acknowledged or failed before, or never delivered")]
+    UnknownTuple,
+    /// A tuple is larger than a channel may have in all.
+    #[error("a tuple of {bytes} B is larger than channel_bytes_max ({limit} B)")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+        /// The setting.
+        limit: u64,
+    },
+}
