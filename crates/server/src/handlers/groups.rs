@@ -401,7 +401,8 @@ pub(crate) fn xclaim(data: &mut Data<'_, '_>, args: ArgsView<'_>, out: &mut Writ
         let is_young = |known: &Pending| known.idle_ms(now_ms) < claim.idle_min_ms;
         let times = match &known {
             None if !claim.forces => continue,
-            None => u64::from(!claim.only_ids),
+            // as if it had been delivered once, without an answer
+            None => 1 + u64::from(!claim.only_ids),
             Some(known) if claim.idle_min_ms > 0 && is_young(known) => continue,
             Some(known) if claim.only_ids => known.times,
             Some(known) => known.times_again(),
