@@ -5,6 +5,8 @@
 
 #[path = "differential/compare.rs"]
 mod compare;
+#[path = "differential/dice.rs"]
+mod dice;
 #[path = "differential/generate.rs"]
 mod generate;
 #[path = "differential/servers.rs"]
@@ -15,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use compare::Verdict;
 use generate::Generator;
 use resp::Value;
-use servers::{Evenkeel, Link, Redis};
+use servers::{Evenkeel, Link, Redis, small};
 use store::EngineKind;
 
 /// Commands sent before the replies are read.
@@ -42,7 +44,7 @@ fn random_commands_get_the_replies_of_redis_7_0_from_the_log() {
 fn random_patterns_match_what_they_match_in_redis_7_0() {
     let seed = seed(3);
     println!("seed {seed}");
-    let (redis, evenkeel) = (Redis::start(), Evenkeel::start(EngineKind::Memory));
+    let (redis, evenkeel) = (Redis::start(), Evenkeel::start(small(EngineKind::Memory)));
     let mut generator = Generator::new(seed);
     let texts: Vec<Vec<u8>> = (0..300).map(|_| generator.glob(b"aabbc-]^")).chain([Vec::new()]).collect();
     let mut listeners = [Link::open(redis.port), Link::open(evenkeel.port)];
@@ -107,7 +109,7 @@ fn number(variable: &str) -> Option<u64> {
 fn run(engine: EngineKind, seed: u64) {
     let count = number("EVENKEEL_DIFFERENTIAL_COMMANDS").map_or(COMMANDS, |count| count as usize);
     println!("seed {seed}, {count} commands, engine {engine:?}");
-    let (redis, evenkeel) = (Redis::start(), Evenkeel::start(engine));
+    let (redis, evenkeel) = (Redis::start(), Evenkeel::start(small(engine)));
     let (mut oracle, mut subject) = (Link::open(redis.port), Link::open(evenkeel.port));
     let mut generator = Generator::new(seed);
     let (mut done, mut listed) = (0, 0);

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use replies::{items, pairs, text};
 use resp::Value;
-use servers::{Evenkeel, Link, Redis};
+use servers::{Evenkeel, Link, Redis, small};
 use store::EngineKind;
 
 /// Fields of COMMAND INFO, by their place in its array.
@@ -130,7 +130,7 @@ fn same(name: &str, theirs: Option<&Value>, ours: Option<&Value>) -> bool {
 
 /// What both servers answer to `words`, read by `read`.
 fn both(words: &[&str], read: fn(&Value, &mut Told)) -> (Told, Told) {
-    let (redis, evenkeel) = (Redis::start(), Evenkeel::start(EngineKind::Memory));
+    let (redis, evenkeel) = (Redis::start(), Evenkeel::start(small(EngineKind::Memory)));
     let told = |port| {
         let mut link = Link::open(port);
         ask(&mut link, &["HELLO", "3"]);

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use compare::Verdict;
 use replies::{items, pairs, text};
 use resp::Value;
-use servers::{Evenkeel, Link, Redis};
+use servers::{Evenkeel, Link, Redis, small};
 use store::EngineKind;
 
 const EDGES: [&str; 17] = [
@@ -391,7 +391,7 @@ impl Pair {
 
 #[test]
 fn key_that_a_command_names_twice_is_one_key_as_in_redis_7_0() {
-    let (redis, evenkeel) = (Redis::start(), Evenkeel::start(EngineKind::Memory));
+    let (redis, evenkeel) = (Redis::start(), Evenkeel::start(small(EngineKind::Memory)));
     let mut pair = Pair::open(&redis, &evenkeel);
     for (group, lines) in TWICE {
         let (_, setup) = GROUPS.iter().find(|(other, _)| *other == group).expect("a group");
@@ -410,7 +410,7 @@ fn key_that_a_command_names_twice_is_one_key_as_in_redis_7_0() {
 
 #[test]
 fn every_number_of_every_command_on_data_is_answered_as_by_redis_7_0() {
-    let (redis, evenkeel) = (Redis::start(), Evenkeel::start(EngineKind::Memory));
+    let (redis, evenkeel) = (Redis::start(), Evenkeel::start(small(EngineKind::Memory)));
     let (theirs, ours) = (docs(redis.port), docs(evenkeel.port));
     let (mut known, mut here) = (BTreeMap::new(), BTreeMap::new());
     read_docs(&theirs, "", &mut known);

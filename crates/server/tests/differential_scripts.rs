@@ -4,7 +4,7 @@
 mod servers;
 
 use resp::Value;
-use servers::{Evenkeel, Link, Redis};
+use servers::{Evenkeel, Link, Redis, small};
 use store::EngineKind;
 
 /// Scripts, one a line; each is run for a client of either version of the protocol.
@@ -55,7 +55,7 @@ fn ordered(value: Value) -> Value {
 
 #[test]
 fn scripts_are_answered_as_by_redis_7_0() {
-    let (redis, evenkeel) = (Redis::start(), Evenkeel::start(EngineKind::Memory));
+    let (redis, evenkeel) = (Redis::start(), Evenkeel::start(small(EngineKind::Memory)));
     let (mut found, mut unused) = (Vec::new(), LISTED.iter().map(|(script, _)| *script).collect::<Vec<_>>());
     for version in [&b"2"[..], b"3"] {
         let mut links = [Link::open(redis.port), Link::open(evenkeel.port)];
@@ -92,7 +92,7 @@ fn shown(value: &Value) -> String {
 
 #[test]
 fn requests_of_scripts_and_functions_are_answered_as_by_redis_7_0() {
-    let (redis, evenkeel) = (Redis::start(), Evenkeel::start(EngineKind::Memory));
+    let (redis, evenkeel) = (Redis::start(), Evenkeel::start(small(EngineKind::Memory)));
     let mut links = [Link::open(redis.port), Link::open(evenkeel.port)];
     let mut found = Vec::new();
     for words in REQUESTS {

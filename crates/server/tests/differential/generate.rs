@@ -4,9 +4,11 @@
 //! runs, GT and LT with times that lie close together, decimals that `long double` rounds and numbers that only
 //! it holds, NUL in what an error echoes (Redis ends its text there; we do not).
 
+use crate::dice::Dice;
+
 /// Draws commands from the table.
 pub(crate) struct Generator {
-    state: u64,
+    dice: Dice,
 }
 
 type Words = Vec<Vec<u8>>;
@@ -126,7 +128,7 @@ pub(crate) fn shown(command: &[Vec<u8>]) -> String {
 
 impl Generator {
     pub(crate) fn new(seed: u64) -> Generator {
-        Generator { state: (seed ^ 0x5851_F42D_4C95_7F2D).wrapping_mul(0xD134_2543_DE82_EF95) }
+        Generator { dice: Dice::new(seed) }
     }
 
     /// The next command.
@@ -195,20 +197,12 @@ impl Generator {
         }
     }
 
-    fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut word = self.state;
-        word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        word ^ (word >> 31)
-    }
-
     fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
+        self.dice.below(limit)
     }
 
     fn pick<'a>(&mut self, words: &[&'a str]) -> &'a str {
-        words[self.below(words.len() as u64) as usize]
+        self.dice.pick(words)
     }
 
     fn key(&mut self) -> Vec<u8> {

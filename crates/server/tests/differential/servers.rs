@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,13 +71,18 @@ impl Drop for Redis {
 /// An Evenkeel in this process.
 pub(crate) struct Evenkeel {
     handle: Handle<EvenkeelProtocol>,
-    store: Arc<Store>,
+    pub(crate) store: Arc<Store>,
     pub(crate) port: u16,
     _dir: tempfile::TempDir,
 }
 
+/// What a store is opened with: leaves so small that collections have some, and a new folder unless there is another.
+pub(crate) fn small(engine: EngineKind) -> store::Options {
+    store::Options { engine, dir: PathBuf::new(), leaf_bytes: 64, ..store::Options::default() }
+}
+
 impl Evenkeel {
-    pub(crate) fn start(engine: EngineKind) -> Evenkeel {
+    pub(crate) fn start(options: store::Options) -> Evenkeel {
         let dir = tempfile::tempdir().expect("a folder");
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let protocol: Arc<std::sync::OnceLock<Arc<EvenkeelProtocol>>> = Arc::default();
@@ -89,16 +95,14 @@ impl Evenkeel {
             on_credits: hook(EvenkeelProtocol::on_credits),
             ..store::Hooks::default()
         };
+        let of_options = !options.dir.as_os_str().is_empty();
         let store = Store::open(store::Options {
-            engine,
-            dir: dir.path().to_owned(),
+            dir: if of_options { options.dir } else { dir.path().to_owned() },
             clock: Arc::clone(&clock),
             hooks,
-            // small, so that collections have leaves
-            leaf_bytes: 64,
-            ..store::Options::default()
+            ..options
         })
-        .expect("an empty folder opens");
+        .expect("the folder opens");
         let served = EvenkeelProtocol::new(ServerOptions {
             store: Arc::clone(&store),
             settings: Arc::new(Config::new(Settings::default(), None)),

@@ -1,0 +1,127 @@
+//! Collections that grow over every level and split boundary and shrink again to nothing, beside redis-server 7.0: every reply is the same,
+//! and so is everything that is there, also after power failed in the middle.
+//!
+//! A failure prints its seed, and as short a list of steps as it finds that still differs. `EVENKEEL_DIFFERENTIAL_SEED` and
+//! `EVENKEEL_DIFFERENTIAL_COMMANDS` choose a run.
+
+#[path = "differential/compare.rs"]
+mod compare;
+#[path = "differential/dice.rs"]
+mod dice;
+#[path = "differential/large.rs"]
+mod large;
+#[path = "differential/pair.rs"]
+mod pair;
+#[path = "differential/servers.rs"]
+mod servers;
+
+use clock::{Clock, SystemClock};
+use large::{Large, Step};
+use pair::{Difference, Pair};
+use servers::small;
+use store::{EngineKind, Options};
+
+/// One run.
+struct Run {
+    seed: u64,
+    /// Elements of a collection, at most.
+    most: u64,
+    /// Steps, unless the environment says otherwise.
+    steps: usize,
+    /// Steps between two restarts; `None`: there is nothing to start from.
+    restarts: Option<usize>,
+    options: Options,
+}
+
+/// What a run has at least once: else it is not about large collections.
+const LEAVES_MIN: u64 = 500;
+/// How long a shorter list of steps is looked for.
+const SHRINKING_MS: u64 = 60_000;
+
+#[test]
+fn large_collections_in_memory_are_those_of_redis_7_0() {
+    let options = Options { leaf_bytes: 256, ..small(EngineKind::Memory) };
+    run(Run { seed: 11, most: 4_000, steps: 100_000, restarts: None, options });
+}
+
+#[test]
+fn large_collections_in_the_log_are_those_of_redis_7_0_also_after_restarts() {
+    let options = Options { leaf_bytes: 700, memory_limit_bytes: MEMORY_BYTES, ..small(EngineKind::Log) };
+    run(Run { seed: 12, most: 2_000, steps: 100_000, restarts: Some(6_000), options });
+}
+
+#[test]
+fn large_collections_with_hashes_of_8_bits_are_those_of_redis_7_0() {
+    let options = Options { hash_bits: 8, ..small(EngineKind::Log) };
+    run(Run { seed: 13, most: 300, steps: 100_000, restarts: Some(6_000), options });
+}
+
+fn run(run: Run) {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    let seed = number("EVENKEEL_DIFFERENTIAL_SEED").unwrap_or(run.seed);
+    let count = number("EVENKEEL_DIFFERENTIAL_COMMANDS").map_or(run.steps, |count| count as usize);
+    println!("seed {seed}, {count} steps, collections of up to {} elements", run.most);
+    let mut pair = Pair::start(run.options);
+    let steps = steps(seed, run.most, count, run.restarts);
+    if let Err(difference) = pair.play(&steps) {
+        println!("seed {seed}, step {}: {}", difference.at, difference.text);
+        report(&mut pair, steps, difference);
+        panic!("seed {seed}: see above");
+    }
+    println!("{count} steps, {} listed differences, up to {} leaves", pair.listed, pair.leaves);
+    assert!(pair.leaves >= LEAVES_MIN || count < run.steps, "no more than {} leaves at once", pair.leaves);
+}
+
+/// All steps of a run: growth and shrinking, and at the end all of it goes.
+fn steps(seed: u64, most: u64, count: usize, restarts: Option<usize>) -> Vec<Step> {
+    let mut large = Large::new(seed, most);
+    let (mut steps, mut is_power_loss) = (Vec::new(), false);
+    for at in 0..count {
+        if at == count - count / 8 {
+            large.end();
+        }
+        if restarts.is_some_and(|every| at % every == every - 1) {
+            is_power_loss = !is_power_loss;
+            steps.extend([Step::Restart(is_power_loss), Step::Contents]);
+        }
+        steps.push(large.step());
+    }
+    steps.push(Step::Contents);
+    steps.extend(large.remove_all());
+    steps
+}
+
+/// Shows a list of steps as short as is found in the time that there is.
+fn report(pair: &mut Pair, mut steps: Vec<Step>, mut difference: Difference) {
+    let began = SystemClock.now();
+    steps.truncate(difference.at + 1);
+    let mut part = steps.len() / 2;
+    while part > 0 {
+        let mut from = 0;
+        while from + part < steps.len() {
+            if SystemClock.now().0 - began.0 > SHRINKING_MS * 1_000_000 {
+                break;
+            }
+            let without = [&steps[..from], &steps[from + part..]].concat();
+            pair.clear();
+            match pair.play(&without) {
+                Err(found) => {
+                    steps = without[..=found.at].to_vec();
+                    difference = found;
+                }
+                Ok(()) => from += part,
+            }
+        }
+        part /= 2;
+    }
+    println!("{} steps that differ:", steps.len());
+    for step in steps.iter().rev().take(SHOWN_MAX).rev() {
+        println!("  {step}");
+    }
+    println!("{}", difference.text);
+}
+
+/// So little that not all is in memory.
+const MEMORY_BYTES: u64 = 6 << 20;
+/// Steps that are printed.
+const SHOWN_MAX: usize = 80;
