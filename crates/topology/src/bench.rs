@@ -44,7 +44,7 @@ impl Bench {
         };
         for task in (0..bench.plan.tasks_count()).map(TaskId) {
             if bench.plan.component(bench.plan.component_of(task)).kind == Kind::Spout {
-                let spout = bench.wired(task, 1, |wiring| SpoutTask::new(task, wiring, Poison::new()));
+                let spout = bench.start_spout(task, 1);
                 bench.spouts.insert(task, spout);
             } else {
                 let bolt = bench.start(task, 1, false);
@@ -57,6 +57,11 @@ impl Bench {
     /// A start of a bolt's task.
     pub(crate) fn start(&self, task: TaskId, start: u32, is_moved: bool) -> BoltTask {
         self.wired(task, start, |wiring| BoltTask::new(self.now, task, wiring, is_moved))
+    }
+
+    /// A start of a spout's task.
+    pub(crate) fn start_spout(&self, task: TaskId, start: u32) -> SpoutTask {
+        self.wired(task, start, |wiring| SpoutTask::new(task, wiring, Poison::new()))
     }
 
     /// Emits tuples of these values, and puts what may be sent on the wire.

@@ -459,6 +459,8 @@ impl BoltTask {
 impl Source {
     /// The next parcel of a channel that waits at no mark.
     fn next_parcel(&mut self) -> Option<Parcel> {
+        // Nothing follows a mark of a move but what a sender that has started anew sends: it may not hold for this task.
+        self.mark.take_if(|mark| *mark == Mark::Close && !self.inlet.is_empty());
         if self.mark.is_some() {
             return None;
         }

@@ -12,14 +12,14 @@
 //! | [`anchor`], [`tracker`] | what ties a tuple to its spout batch; what a spout task has not finished |
 //! | [`parcel`], [`channel`] | what tasks send each other; order and credits of one channel |
 //! | [`spout`], [`bolt`] | one task: queues, credits, parcels, ticks, moves; `emitter` is what both send with |
-//! | [`changes`] | what a task changes in an epoch, before it is durable |
+//! | [`changes`], [`epochs`] | what a task changes in an epoch; exactly-once: one group of all tasks, new generations |
 //! | [`lifecycle`] | activate, deactivate, kill with a wait |
 //! | [`assignment`], [`ranges`] | which worker runs a task; which task owns a key |
 //!
 //! Time and randomness are arguments; nothing here has a thread or a clock: equal inputs give equal results.
 //!
 //! Out of scope: links between workers, processes, and what components run.
-//! Source: Apache Storm (Toshniwal et al. 2014).
+//! Source: Apache Storm (Toshniwal et al. 2014); docs/adr/0032-topologies.md.
 
 pub mod anchor;
 pub mod assignment;
@@ -30,6 +30,7 @@ pub mod changes;
 pub mod channel;
 pub mod definition;
 mod emitter;
+pub mod epochs;
 pub mod grouping;
 pub mod ids;
 pub mod lifecycle;

@@ -266,3 +266,21 @@ fn task_that_moves_finishes_what_it_has_and_nothing_is_lost() {
     assert_eq!((bench.relay(1), bench.relay(2), bench.sink(3)), (1, 2, 2));
     assert_eq!(bench.settled(0), acked(1..=2));
 }
+
+#[test]
+fn sender_that_starts_anew_while_a_task_moves_is_still_read() {
+    let mut bench = chain();
+    bench.spouts.get_mut(&TaskId(0)).unwrap().hold(TaskId(1));
+    bench.flush(0);
+    bench.deliver();
+    assert_eq!(bench.relay(1), 0);
+    let again = bench.start_spout(TaskId(0), 2);
+    bench.spouts.insert(TaskId(0), again);
+    bench.emit(0, &[&["x"]]);
+    bench.deliver();
+    assert_eq!((bench.relay(1), bench.bolts[&TaskId(1)].is_drained()), (1, false));
+    bench.spouts.get_mut(&TaskId(0)).unwrap().hold(TaskId(1));
+    bench.flush(0);
+    bench.deliver();
+    assert_eq!((bench.relay(1), bench.bolts[&TaskId(1)].is_drained()), (0, true));
+}

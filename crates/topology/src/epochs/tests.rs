@@ -1,0 +1,242 @@
+//! Situations of epochs: what is appended, when the next barrier goes, and what begins anew.
+
+use super::*;
+use crate::anchor::Nack;
+use crate::changes::Changes;
+use crate::definition::Guarantee;
+use crate::definition::fixture::word_count;
+use crate::ids::{ComponentId, StreamId};
+use crate::values::Values;
+
+#[derive(Default)]
+struct Store {
+    groups: Vec<Group>,
+    durable: Epoch,
+    newest: u32,
+}
+
+impl EpochStore for Store {
+    fn append(&mut self, group: Group) -> Result<(), Refused> {
+        let last = self.groups.last().map_or(Epoch(0), |group| group.epoch);
+        if group.generation < self.newest || group.epoch != last.next() {
+            return Err(Refused);
+        }
+        self.groups.push(group);
+        Ok(())
+    }
+
+    fn durable(&self) -> Epoch {
+        self.durable
+    }
+}
+
+/// Three tasks on workers 1 and 2.
+struct Bench {
+    epochs: Epochs,
+    store: Store,
+    now: Nanos,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let mut definition = word_count(1, 1);
+        definition.settings.guarantee = Guarantee::ExactlyOnce;
+        definition.settings.attempts_max = 2;
+        let (plan, _) = Plan::new(definition).unwrap();
+        let epochs = Epochs::new(Nanos(0), &plan, &[WorkerId(1), WorkerId(2)], 0, Epoch(0));
+        Self { epochs, store: Store::default(), now: Nanos(0) }
+    }
+
+    fn running() -> Self {
+        let mut bench = Self::new();
+        bench.ready();
+        bench.actions();
+        bench
+    }
+
+    fn ready(&mut self) {
+        let generation = self.epochs.generation();
+        [1, 2].into_iter().for_each(|worker| self.epochs.on_ready(WorkerId(worker), generation));
+    }
+
+    fn actions(&mut self) -> Vec<Action> {
+        self.epochs.check();
+        std::iter::from_fn(|| self.epochs.poll_action()).collect()
+    }
+
+    fn work(&mut self) {
+        self.epochs.on_work(self.now, self.epochs.generation());
+    }
+
+    fn capture(&mut self, task: u32, generation: u32, epoch: u64) {
+        let keys = BTreeMap::from([(Bytes::from(format!("k{task}")), Some(Bytes::from("1")))]);
+        let capture = Capture {
+            task: TaskId(task),
+            generation,
+            epoch: Epoch(epoch),
+            changes: Changes { keys, entries: vec![] },
+            position: (task == 0).then_some(Position(u128::from(epoch) * 10)),
+            dead: vec![],
+        };
+        self.epochs.on_capture(self.now, capture, &mut self.store);
+        self.epochs.check();
+    }
+
+    fn capture_all(&mut self, epoch: u64) {
+        (0..3).for_each(|task| self.capture(task, self.epochs.generation(), epoch));
+    }
+
+    fn sync(&mut self, epoch: u64) {
+        self.store.durable = Epoch(epoch);
+        self.epochs.on_store(self.now, &mut self.store);
+    }
+
+    fn fail(&mut self, position: u128, nack: Nack) {
+        let original = Original {
+            position: Position(position),
+            stream: StreamId(0),
+            direct: None,
+            values: Values::new(&["x"]),
+            attempts: 1,
+        };
+        self.epochs.on_failed(self.now, TaskId(0), original, Failure::new(0, ComponentId(2), "bad", nack));
+    }
+}
+
+fn barrier(generation: u32, epoch: u64) -> Action {
+    Action::Barrier { generation, epoch: Epoch(epoch) }
+}
+
+#[test]
+fn tasks_work_when_all_workers_are_ready() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.actions(), [Action::Prepare { generation: 1 }]);
+    bench.epochs.on_ready(WorkerId(1), 1);
+    bench.epochs.on_ready(WorkerId(2), 0);
+    assert_eq!(bench.actions(), []);
+    bench.epochs.on_ready(WorkerId(2), 1);
+    assert_eq!(bench.actions(), [Action::Go { generation: 1 }]);
+}
+
+#[test]
+fn group_has_the_captures_of_all_tasks_and_the_next_barrier_waits_for_the_disk() {
+    let mut bench = Bench::running();
+    bench.work();
+    assert_eq!(bench.actions(), [barrier(1, 1)]);
+    bench.capture(0, 1, 1);
+    bench.capture(0, 1, 1);
+    bench.capture(2, 1, 1);
+    bench.work();
+    assert!(bench.store.groups.is_empty() && bench.actions().is_empty());
+    bench.capture(1, 1, 1);
+    let group = &bench.store.groups[0];
+    assert_eq!((group.keys.len(), group.positions[&TaskId(0)]), (3, Position(10)));
+    assert_eq!(bench.actions(), [], "it is not durable");
+    bench.sync(1);
+    assert_eq!(bench.actions(), [Action::Durable { generation: 1, epoch: Epoch(1) }, barrier(1, 2)]);
+}
+
+#[test]
+fn nothing_done_means_no_barrier() {
+    let mut bench = Bench::running();
+    bench.work();
+    bench.capture_all(1);
+    bench.sync(1);
+    bench.actions();
+    bench.sync(1);
+    assert_eq!(bench.actions(), []);
+    assert!(bench.epochs.is_at_rest());
+}
+
+#[test]
+fn captures_of_an_earlier_generation_are_not_taken() {
+    let mut bench = Bench::running();
+    bench.work();
+    bench.capture(0, 1, 1);
+    bench.epochs.on_lost(bench.now);
+    bench.ready();
+    bench.work();
+    assert_eq!(
+        bench.actions(),
+        [Action::Prepare { generation: 2 }, Action::Go { generation: 2 }, barrier(2, 1)]
+    );
+    bench.capture(1, 1, 1);
+    bench.capture(2, 1, 1);
+    bench.capture(0, 2, 1);
+    assert!(bench.store.groups.is_empty());
+    bench.capture(1, 2, 1);
+    bench.capture(2, 2, 1);
+    assert_eq!(bench.store.groups[0].generation, 2);
+}
+
+#[test]
+fn group_that_was_appended_counts_though_its_tasks_are_gone() {
+    let mut bench = Bench::running();
+    bench.work();
+    bench.capture_all(1);
+    bench.epochs.on_lost(bench.now);
+    bench.ready();
+    bench.work();
+    assert_eq!(
+        bench.actions().last(),
+        Some(&Action::Go { generation: 2 }),
+        "no barrier before it is durable"
+    );
+    bench.sync(1);
+    assert_eq!(bench.actions().last(), Some(&barrier(2, 2)));
+}
+
+#[test]
+fn tuple_that_fails_too_often_is_skipped_and_forgotten_when_it_is_past() {
+    let mut bench = Bench::running();
+    bench.fail(7, Nack { blame: Blame::Silent, delay: None });
+    bench.fail(7, Nack::FAIL);
+    assert_eq!((bench.epochs.generation(), bench.epochs.poison(TaskId(0)).len()), (3, 0));
+    bench.fail(7, Nack::FAIL);
+    bench.fail(25, Nack { blame: Blame::Fatal, delay: None });
+    let poison = bench.epochs.poison(TaskId(0));
+    assert_eq!((poison[&Position(7)].original.attempts, poison.len()), (2, 2));
+    bench.ready();
+    bench.work();
+    bench.capture_all(1);
+    assert_eq!(bench.epochs.poison(TaskId(0)).into_keys().collect::<Vec<_>>(), [Position(25)]);
+}
+
+#[test]
+fn step_that_takes_too_long_begins_anew() {
+    let mut bench = Bench::running();
+    assert_eq!(bench.epochs.next_due(), None);
+    bench.work();
+    let deadline = bench.epochs.next_due().expect("an epoch is gathered");
+    bench.epochs.on_time(Nanos(deadline.0 - 1));
+    assert_eq!(bench.epochs.generation(), 1);
+    bench.epochs.on_time(deadline);
+    assert_eq!(bench.epochs.generation(), 2);
+}
+
+#[test]
+fn rebalance_waits_for_the_epoch_under_way() {
+    let mut bench = Bench::running();
+    bench.work();
+    bench.actions();
+    bench.epochs.rebalance(bench.now, &[WorkerId(3)]);
+    bench.capture_all(1);
+    assert_eq!(bench.actions(), []);
+    bench.sync(1);
+    assert_eq!(bench.actions(), [Action::Prepare { generation: 2 }]);
+    bench.epochs.on_ready(WorkerId(3), 2);
+    assert_eq!(bench.actions(), [Action::Go { generation: 2 }]);
+    bench.epochs.rebalance(bench.now, &[WorkerId(1)]);
+    assert_eq!(bench.actions(), [Action::Prepare { generation: 3 }], "at once if nothing is under way");
+}
+
+#[test]
+fn coordinator_whose_group_is_refused_stops() {
+    let mut bench = Bench::running();
+    bench.work();
+    bench.store.newest = 9;
+    bench.actions();
+    bench.capture_all(1);
+    bench.epochs.on_lost(bench.now);
+    assert_eq!(bench.actions(), [Action::Stop]);
+}
